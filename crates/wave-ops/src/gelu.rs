@@ -1,0 +1,74 @@
+//! The Gaussian error linear unit, exact form: `gelu(x) = x Phi(x)`,
+//! `Phi(x) = (1 + erf(x / sqrt 2)) / 2`.
+
+use crate::simd::{dispatch, erf_exp};
+use crate::storage::{fused, slice, tensor, with_slice};
+use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
+use rayon::prelude::*;
+
+/// `x Phi(x)`, elementwise, any shape.
+pub fn gelu(x: &Tensor) -> Result<Tensor> {
+    if fused(&[x]) {
+        x.contiguous()?.apply_op1(Gelu)
+    } else {
+        x.gelu_erf()
+    }
+}
+
+/// `1 / sqrt(2 pi)`.
+const NORMAL_PEAK: f32 = 0.398_942_3;
+const CHUNK: usize = 1 << 14;
+
+#[inline(always)]
+pub(crate) fn value(x: f32) -> f32 {
+    let (erf, _) = erf_exp(x);
+    0.5 * x * (1.0 + erf)
+}
+
+/// `(gelu(x), gelu'(x))` with `gelu'(x) = Phi(x) + x phi(x)`.
+#[inline(always)]
+pub(crate) fn value_and_slope(x: f32) -> (f32, f32) {
+    let (erf, e) = erf_exp(x);
+    let phi = 0.5 * (1.0 + erf);
+    (x * phi, (x * e).mul_add(NORMAL_PEAK, phi))
+}
+
+struct Gelu;
+
+impl CustomOp1 for Gelu {
+    fn name(&self) -> &'static str {
+        "gelu"
+    }
+
+    fn cpu_fwd(&self, x: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let x = slice(x, layout)?;
+        let mut y = vec![0.0; x.len()];
+        x.par_chunks(CHUNK)
+            .zip(y.par_chunks_mut(CHUNK))
+            .for_each(|(x, y)| {
+                dispatch(|| {
+                    for (x, y) in x.iter().zip(y) {
+                        *y = value(*x);
+                    }
+                })
+            });
+        Ok((CpuStorage::F32(y), layout.shape().clone()))
+    }
+
+    /// `dx = dy gelu'(x)`.
+    fn bwd(&self, x: &Tensor, _y: &Tensor, dy: &Tensor) -> Result<Option<Tensor>> {
+        let mut dx = with_slice(dy, <[f32]>::to_vec)?;
+        with_slice(x, |x| {
+            x.par_chunks(CHUNK)
+                .zip(dx.par_chunks_mut(CHUNK))
+                .for_each(|(x, dx)| {
+                    dispatch(|| {
+                        for (x, dx) in x.iter().zip(dx) {
+                            *dx *= value_and_slope(*x).1;
+                        }
+                    })
+                })
+        })?;
+        Ok(Some(tensor(dx, x.shape())?))
+    }
+}

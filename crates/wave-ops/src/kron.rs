@@ -1,0 +1,230 @@
+//! Sums of Kronecker products, the composition of weights from templates:
+//!
+//! ```text
+//! W_l = sum_i S_{l,i} (x) T_i        T_i (t, t),  S_{l,i} (r, c),  W_l (r t, c t)
+//! ```
+//!
+//! With `S (x) T` ("tile") block (a, b) of `W_l` is `sum_i S_{l,i}[a, b] T_i`: templates are
+//! weighted and concatenated. With `T (x) S` ("interleave", the order printed in Eq. 3 of the
+//! WAVE paper) the same numbers are shuffled: `W[i r + a, j c + b]` takes the place of
+//! `W[a t + i, b t + j]`. In both orders all layers are one matrix product,
+//! `(L r c, N) x (N, t t)`.
+
+use crate::buffer::Buffer;
+use crate::gemm::{Into, gemm, rows, transposed};
+use crate::stock;
+use crate::storage::{fused, slice, tensor, with_slice};
+use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
+use rayon::prelude::*;
+
+/// The order of the factors of a Kronecker product of scaler `S` and template `T`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kronecker {
+    /// `S (x) T`: whole templates side by side.
+    Tile,
+    /// `T (x) S`: rows and columns of the templates interleaved.
+    Interleave,
+}
+
+/// `W_l = sum_i S_{l,i} (x) T_i` for all layers at once (WAVE, Eq. 3).
+///
+/// # Shapes
+/// `templates` (N, t, t), `scalers` (L, N, r, c); the result is (L, r t, c t).
+pub fn kronecker_sum(templates: &Tensor, scalers: &Tensor, order: Kronecker) -> Result<Tensor> {
+    let ((n, t, t2), (_, n_s, _, _)) = (templates.dims3()?, scalers.dims4()?);
+    if n != n_s || t != t2 {
+        candle_core::bail!(
+            "templates {:?} and scalers {:?} do not compose",
+            templates.shape(),
+            scalers.shape()
+        );
+    }
+    if fused(&[templates, scalers]) {
+        templates
+            .contiguous()?
+            .apply_op2(&scalers.contiguous()?, KroneckerSum { order })
+    } else {
+        stock::kronecker_sum(templates, scalers, order)
+    }
+}
+
+struct KroneckerSum {
+    order: Kronecker,
+}
+
+#[derive(Clone, Copy)]
+struct Sizes {
+    l: usize,
+    n: usize,
+    r: usize,
+    c: usize,
+    t: usize,
+}
+
+impl Sizes {
+    fn new(templates: &Shape, scalers: &Shape) -> Result<Sizes> {
+        let ((_, t, _), (l, n, r, c)) = (templates.dims3()?, scalers.dims4()?);
+        Ok(Sizes { l, n, r, c, t })
+    }
+
+    fn blocks(&self) -> usize {
+        self.l * self.r * self.c
+    }
+}
+
+/// `S` (L, N, r c) with the template index last: (L r c, N).
+fn by_block(s: &[f32], z: Sizes) -> Vec<f32> {
+    let rc = z.r * z.c;
+    let mut out = vec![0.0; s.len()];
+    for l in 0..z.l {
+        for i in 0..z.n {
+            for b in 0..rc {
+                out[(l * rc + b) * z.n + i] = s[(l * z.n + i) * rc + b];
+            }
+        }
+    }
+    out
+}
+
+/// The inverse of [`by_block`].
+fn by_template(s: &[f32], z: Sizes) -> Vec<f32> {
+    let rc = z.r * z.c;
+    let mut out = vec![0.0; s.len()];
+    for l in 0..z.l {
+        for i in 0..z.n {
+            for b in 0..rc {
+                out[(l * z.n + i) * rc + b] = s[(l * rc + b) * z.n + i];
+            }
+        }
+    }
+    out
+}
+
+/// Calls `copy(start in the blocks, start in W, length, step in W)` for every run of a block that
+/// is evenly spaced in `W`: block rows when tiled, the same with step `c` when interleaved.
+fn for_each_run(z: Sizes, order: Kronecker, mut copy: impl FnMut(usize, usize, usize)) {
+    let Sizes { l, r, c, t, .. } = z;
+    for layer in 0..l {
+        let w = layer * r * c * t * t;
+        for a in 0..r {
+            for b in 0..c {
+                let block = ((layer * r + a) * c + b) * t * t;
+                for i in 0..t {
+                    let start = match order {
+                        Kronecker::Tile => w + (a * t + i) * c * t + b * t,
+                        Kronecker::Interleave => w + (i * r + a) * c * t + b,
+                    };
+                    copy(block + i * t, start, t);
+                }
+            }
+        }
+    }
+}
+
+impl KroneckerSum {
+    fn step(&self, z: Sizes) -> usize {
+        match self.order {
+            Kronecker::Tile => 1,
+            Kronecker::Interleave => z.c,
+        }
+    }
+}
+
+impl CustomOp2 for KroneckerSum {
+    fn name(&self) -> &'static str {
+        "kronecker-sum"
+    }
+
+    fn cpu_fwd(
+        &self,
+        templates: &CpuStorage,
+        lt: &Layout,
+        scalers: &CpuStorage,
+        ls: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        let z = Sizes::new(lt.shape(), ls.shape())?;
+        let (templates, scalers) = (slice(templates, lt)?, slice(scalers, ls)?);
+        let (tt, step) = (z.t * z.t, self.step(z));
+        let scalers = by_block(scalers, z);
+        let mut blocks = Buffer::stale(z.blocks() * tt);
+        let chunk = z.blocks().div_ceil(rayon::current_num_threads()).max(1);
+        blocks
+            .par_chunks_mut(chunk * tt)
+            .zip(scalers.par_chunks(chunk * z.n))
+            .for_each(|(blocks, scalers)| {
+                let m = scalers.len() / z.n;
+                let (a, b) = (rows(scalers, z.n), rows(templates, tt));
+                gemm((m, tt, z.n), 1.0, a, b, Into::Overwrite, blocks, tt);
+            });
+        let mut w = vec![0.0; z.blocks() * tt];
+        for_each_run(z, self.order, |from, to, len| {
+            let run = &blocks[from..from + len];
+            if step == 1 {
+                w[to..to + len].copy_from_slice(run);
+            } else {
+                for (j, v) in run.iter().enumerate() {
+                    w[to + j * step] = *v;
+                }
+            }
+        });
+        Ok((CpuStorage::F32(w), (z.l, z.r * z.t, z.c * z.t).into()))
+    }
+
+    /// With `G` the gradient cut into blocks (L r c, t t): `dT = S^T G`, `dS = G T^T`.
+    fn bwd(
+        &self,
+        templates: &Tensor,
+        scalers: &Tensor,
+        _w: &Tensor,
+        dw: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
+        let z = Sizes::new(templates.shape(), scalers.shape())?;
+        let (tt, step, m) = (z.t * z.t, self.step(z), z.blocks());
+        let mut g = Buffer::stale(m * tt);
+        with_slice(dw, |dw| {
+            for_each_run(z, self.order, |to, from, len| {
+                if step == 1 {
+                    g[to..to + len].copy_from_slice(&dw[from..from + len]);
+                } else {
+                    for j in 0..len {
+                        g[to + j] = dw[from + j * step];
+                    }
+                }
+            })
+        })?;
+        let d_templates = if templates.track_op() {
+            let s = with_slice(scalers, |s| by_block(s, z))?;
+            let mut d = vec![0.0; z.n * tt];
+            let a = transposed(&s, z.n);
+            gemm(
+                (z.n, tt, m),
+                1.0,
+                a,
+                rows(&g, tt),
+                Into::Overwrite,
+                &mut d,
+                tt,
+            );
+            Some(tensor(d, templates.shape())?)
+        } else {
+            None
+        };
+        let mut d = vec![0.0; m * z.n];
+        with_slice(templates, |t| {
+            let b = transposed(t, tt);
+            gemm(
+                (m, z.n, tt),
+                1.0,
+                rows(&g, tt),
+                b,
+                Into::Overwrite,
+                &mut d,
+                z.n,
+            );
+        })?;
+        Ok((
+            d_templates,
+            Some(tensor(by_template(&d, z), scalers.shape())?),
+        ))
+    }
+}

@@ -1,0 +1,154 @@
+//! Layer normalisation over the last dimension:
+//! `y = w x^ + b`, `x^ = (x - mean) / sqrt(var + eps)`.
+
+use crate::simd::{dispatch, dot, sum};
+use crate::stock;
+use crate::storage::{fused, slice, tensor, with_slice};
+use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
+
+/// Normalises the last dimension of `x` (.., d) to mean 0 and variance 1, then applies the
+/// elementwise `weight` (d) and `bias` (d).
+pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, eps: f64) -> Result<Tensor> {
+    if fused(&[x, weight, bias]) {
+        let op = LayerNorm { eps: eps as f32 };
+        x.contiguous()?
+            .apply_op3(&weight.contiguous()?, &bias.contiguous()?, op)
+    } else {
+        stock::layer_norm(x, weight, bias, eps)
+    }
+}
+
+/// Mean and `1 / sqrt(var + eps)` of one row.
+#[inline(always)]
+fn statistics(x: &[f32], eps: f32) -> (f32, f32) {
+    let n = x.len() as f32;
+    let mean = sum(x) / n;
+    let mut acc = [0.0; crate::simd::LANES];
+    let (chunks, tail) = x.as_chunks::<{ crate::simd::LANES }>();
+    for chunk in chunks {
+        for (a, v) in acc.iter_mut().zip(chunk) {
+            let c = v - mean;
+            *a = c.mul_add(c, *a);
+        }
+    }
+    let tail: f32 = tail.iter().map(|v| (v - mean) * (v - mean)).sum();
+    let var = (acc.iter().sum::<f32>() + tail) / n;
+    (mean, 1.0 / (var + eps).sqrt())
+}
+
+/// Rows of `x` (.., d) to rows of `y`.
+#[inline(always)]
+pub(crate) fn forward(x: &[f32], w: &[f32], b: &[f32], eps: f32, y: &mut [f32]) {
+    let d = w.len();
+    for (x, y) in x.chunks_exact(d).zip(y.chunks_exact_mut(d)) {
+        let (mean, r) = statistics(x, eps);
+        for i in 0..d {
+            y[i] = ((x[i] - mean) * r).mul_add(w[i], b[i]);
+        }
+    }
+}
+
+/// Adds the gradients of [`forward`] to `dx`, `dw` and `db`:
+/// `dx += r (g - mean(g) - x^ mean(g x^))` with `g = dy w`; `dw += dy x^`; `db += dy`.
+/// The row statistics are computed again: cheaper than to keep them. `dy` is overwritten.
+#[inline(always)]
+pub(crate) fn backward(
+    x: &[f32],
+    w: &[f32],
+    eps: f32,
+    dy: &mut [f32],
+    dx: &mut [f32],
+    dw: &mut [f32],
+    db: &mut [f32],
+    x_hat: &mut [f32], // scratch, (d)
+) {
+    let d = w.len();
+    let x_hat = &mut x_hat[..d];
+    for ((x, g), dx) in x
+        .chunks_exact(d)
+        .zip(dy.chunks_exact_mut(d))
+        .zip(dx.chunks_exact_mut(d))
+    {
+        let (mean, r) = statistics(x, eps);
+        for i in 0..d {
+            let h = (x[i] - mean) * r;
+            x_hat[i] = h;
+            dw[i] = g[i].mul_add(h, dw[i]);
+            db[i] += g[i];
+            g[i] *= w[i];
+        }
+        let g_mean = sum(g) / d as f32;
+        let gx_mean = dot(g, x_hat) / d as f32;
+        for i in 0..d {
+            dx[i] += r * (g[i] - g_mean - x_hat[i] * gx_mean);
+        }
+    }
+}
+
+struct LayerNorm {
+    eps: f32,
+}
+
+impl CustomOp3 for LayerNorm {
+    fn name(&self) -> &'static str {
+        "layer-norm"
+    }
+
+    fn cpu_fwd(
+        &self,
+        x: &CpuStorage,
+        lx: &Layout,
+        w: &CpuStorage,
+        lw: &Layout,
+        b: &CpuStorage,
+        lb: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        let (x, w, b) = (slice(x, lx)?, slice(w, lw)?, slice(b, lb)?);
+        if w.is_empty() || !x.len().is_multiple_of(w.len()) || b.len() != w.len() {
+            candle_core::bail!(
+                "layer norm of {:?} with weight {:?} and bias {:?}",
+                lx.dims(),
+                lw.dims(),
+                lb.dims()
+            );
+        }
+        let mut y = vec![0.0; x.len()];
+        dispatch(|| forward(x, w, b, self.eps, &mut y));
+        Ok((CpuStorage::F32(y), lx.shape().clone()))
+    }
+
+    fn bwd(
+        &self,
+        x: &Tensor,
+        w: &Tensor,
+        b: &Tensor,
+        _y: &Tensor,
+        dy: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+        let d = w.elem_count();
+        let mut dy = with_slice(dy, <[f32]>::to_vec)?;
+        let (mut dx, mut dw, mut db) = (vec![0.0; dy.len()], vec![0.0; d], vec![0.0; d]);
+        with_slice(x, |x| {
+            with_slice(w, |w| {
+                let mut scratch = vec![0.0; d];
+                dispatch(|| {
+                    backward(
+                        x,
+                        w,
+                        self.eps,
+                        &mut dy,
+                        &mut dx,
+                        &mut dw,
+                        &mut db,
+                        &mut scratch,
+                    )
+                })
+            })
+        })??;
+        Ok((
+            Some(tensor(dx, x.shape())?),
+            Some(tensor(dw, w.shape())?),
+            Some(tensor(db, b.shape())?),
+        ))
+    }
+}

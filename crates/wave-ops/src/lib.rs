@@ -1,0 +1,33 @@
+//! Differentiable operators that candle lacks or is slow at.
+//!
+//! Every operator is a function over candle tensors. On the CPU in `f32` it runs fused: forward
+//! and hand-written backward over plain slices, vectorised at run time for the processor at hand,
+//! and split over the threads of the surrounding rayon pool. On other devices and types it falls
+//! back to stock candle operators with the same meaning (module [`stock`]), which are also what
+//! the fused operators are tested against.
+//!
+//! Results are bit-identical from run to run for a fixed number of threads.
+
+mod attention;
+mod blocks;
+mod buffer;
+mod gelu;
+mod gemm;
+mod kron;
+mod layer_norm;
+mod linear;
+mod loss;
+mod optimiser;
+mod patches;
+mod simd;
+pub mod stock;
+mod storage;
+
+pub use blocks::{BlocksShape, blocks};
+pub use gelu::gelu;
+pub use kron::{Kronecker, kronecker_sum};
+pub use layer_norm::layer_norm;
+pub use linear::{embed, linear};
+pub use loss::{log_softmax, soft_cross_entropy};
+pub use optimiser::{AdamW, adamw_step, ema_update, squared_norm};
+pub use patches::patchify;

@@ -1,0 +1,288 @@
+//! Affine maps over the last dimension, and the patch embedding.
+
+use crate::buffer::Buffer;
+use crate::gemm::{Into, gemm, rows, transposed};
+use crate::simd::{add_column_sums, dispatch};
+use crate::stock;
+use crate::storage::{fused, slice, tensor, with_slice};
+use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
+use rayon::prelude::*;
+
+/// `x W^T + b`: `x` (.., in), `weight` (out, in), `bias` (out) give (.., out).
+pub fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
+    if fused(&[x, weight, bias]) {
+        x.contiguous()?
+            .apply_op3(&weight.contiguous()?, &bias.contiguous()?, Linear)
+    } else {
+        stock::linear(x, weight, bias)
+    }
+}
+
+/// Embeds patches and adds positions: row `p + i` of each output is
+/// `patches[i] W^T + table[p + i]`, and the first `p` rows are those of the table (a class token).
+///
+/// # Shapes
+/// `patches` (b, n, in), `weight` (out, in), `table` (p + n, out); the result is (b, p + n, out).
+pub fn embed(patches: &Tensor, weight: &Tensor, table: &Tensor) -> Result<Tensor> {
+    if fused(&[patches, weight, table]) {
+        patches
+            .contiguous()?
+            .apply_op3(&weight.contiguous()?, &table.contiguous()?, Embed)
+    } else {
+        stock::embed(patches, weight, table)
+    }
+}
+
+/// Ranges of `n` items, one per thread of the current pool.
+pub(crate) fn thread_ranges(n: usize) -> Vec<std::ops::Range<usize>> {
+    let threads = rayon::current_num_threads().clamp(1, n.max(1));
+    (0..threads)
+        .map(|t| n * t / threads..n * (t + 1) / threads)
+        .collect()
+}
+
+/// Sums equally long parts into the first one, in order.
+pub(crate) fn sum_parts(mut parts: Vec<Buffer>) -> Vec<f32> {
+    let mut total = parts.remove(0).to_vec();
+    for part in &parts {
+        total
+            .par_chunks_mut(1 << 14)
+            .zip(part.par_chunks(1 << 14))
+            .for_each(|(t, p)| {
+                for (t, p) in t.iter_mut().zip(p) {
+                    *t += p;
+                }
+            });
+    }
+    total
+}
+
+struct Linear;
+
+impl CustomOp3 for Linear {
+    fn name(&self) -> &'static str {
+        "linear"
+    }
+
+    fn cpu_fwd(
+        &self,
+        x: &CpuStorage,
+        lx: &Layout,
+        w: &CpuStorage,
+        lw: &Layout,
+        b: &CpuStorage,
+        lb: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        let (x, w, b) = (slice(x, lx)?, slice(w, lw)?, slice(b, lb)?);
+        let (n, k) = lw.shape().dims2()?;
+        let mut shape = lx.dims().to_vec();
+        match shape.last_mut() {
+            Some(last) if *last == k && b.len() == n => *last = n,
+            _ => candle_core::bail!(
+                "linear of {:?} with weight {:?} and bias {:?}",
+                lx.dims(),
+                lw.dims(),
+                lb.dims()
+            ),
+        }
+        let m = x.len() / k;
+        let mut y = vec![0.0; m * n];
+        let chunk = m.div_ceil(rayon::current_num_threads()).max(1);
+        y.par_chunks_mut(chunk * n)
+            .zip(x.par_chunks(chunk * k))
+            .for_each(|(y, x)| {
+                for row in y.chunks_exact_mut(n) {
+                    row.copy_from_slice(b);
+                }
+                let m = y.len() / n;
+                gemm(
+                    (m, n, k),
+                    1.0,
+                    rows(x, k),
+                    transposed(w, k),
+                    Into::Accumulate,
+                    y,
+                    n,
+                );
+            });
+        Ok((CpuStorage::F32(y), shape.into()))
+    }
+
+    /// `dx = dy W`, `dW = dy^T x`, `db = sum of the rows of dy`.
+    fn bwd(
+        &self,
+        x: &Tensor,
+        w: &Tensor,
+        b: &Tensor,
+        _y: &Tensor,
+        dy: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+        let (n, k) = w.dims2()?;
+        let wants_dx = x.track_op();
+        let (dx, grads) = with_slice(dy, |dy| {
+            with_slice(x, |x| {
+                with_slice(w, |w| linear_backward(x, w, dy, (n, k), wants_dx))
+            })
+        })???;
+        let (dw, db) = grads.split_at(n * k);
+        Ok((
+            if wants_dx {
+                Some(tensor(dx, x.shape())?)
+            } else {
+                None
+            },
+            Some(tensor(dw.to_vec(), w.shape())?),
+            Some(tensor(db.to_vec(), b.shape())?),
+        ))
+    }
+}
+
+/// `(dx, [dW, db])` of a linear map, rows split over the threads.
+fn linear_backward(
+    x: &[f32],
+    w: &[f32],
+    dy: &[f32],
+    (n, k): (usize, usize),
+    wants_dx: bool,
+) -> (Vec<f32>, Vec<f32>) {
+    let m = dy.len() / n;
+    let chunk = m.div_ceil(rayon::current_num_threads()).max(1);
+    let mut dx = vec![0.0; if wants_dx { m * k } else { 0 }];
+    if wants_dx {
+        dx.par_chunks_mut(chunk * k)
+            .zip(dy.par_chunks(chunk * n))
+            .for_each(|(dx, dy)| {
+                let m = dy.len() / n;
+                gemm(
+                    (m, k, n),
+                    1.0,
+                    rows(dy, n),
+                    rows(w, k),
+                    Into::Overwrite,
+                    dx,
+                    k,
+                );
+            });
+    }
+    let parts: Vec<Buffer> = x
+        .par_chunks(chunk * k)
+        .zip(dy.par_chunks(chunk * n))
+        .map(|(x, dy)| {
+            let mut grads = Buffer::zeroed(n * k + n);
+            let (dw, db) = grads.split_at_mut(n * k);
+            let m = dy.len() / n;
+            gemm(
+                (n, k, m),
+                1.0,
+                transposed(dy, n),
+                rows(x, k),
+                Into::Overwrite,
+                dw,
+                k,
+            );
+            dispatch(|| add_column_sums(dy, db));
+            grads
+        })
+        .collect();
+    let grads = if parts.is_empty() {
+        vec![0.0; n * k + n]
+    } else {
+        sum_parts(parts)
+    };
+    (dx, grads)
+}
+
+struct Embed;
+
+impl CustomOp3 for Embed {
+    fn name(&self) -> &'static str {
+        "embed"
+    }
+
+    fn cpu_fwd(
+        &self,
+        x: &CpuStorage,
+        lx: &Layout,
+        w: &CpuStorage,
+        lw: &Layout,
+        table: &CpuStorage,
+        lt: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        let (x, w, table) = (slice(x, lx)?, slice(w, lw)?, slice(table, lt)?);
+        let ((b, n, k), (d, k_w), (tokens, d_t)) = (
+            lx.shape().dims3()?,
+            lw.shape().dims2()?,
+            lt.shape().dims2()?,
+        );
+        if k != k_w || d != d_t || tokens < n {
+            candle_core::bail!(
+                "embedding {:?} with weight {:?} and positions {:?}",
+                lx.dims(),
+                lw.dims(),
+                lt.dims()
+            );
+        }
+        let first = (tokens - n) * d;
+        let mut y = vec![0.0; b * tokens * d];
+        let samples = 16.min(b.div_ceil(rayon::current_num_threads())).max(1);
+        y.par_chunks_mut(samples * tokens * d)
+            .zip(x.par_chunks(samples * n * k))
+            .for_each(|(y, x)| {
+                for (y, x) in y.chunks_exact_mut(tokens * d).zip(x.chunks_exact(n * k)) {
+                    y.copy_from_slice(table);
+                    let y = &mut y[first..];
+                    gemm(
+                        (n, d, k),
+                        1.0,
+                        rows(x, k),
+                        transposed(w, k),
+                        Into::Accumulate,
+                        y,
+                        d,
+                    );
+                }
+            });
+        Ok((CpuStorage::F32(y), (b, tokens, d).into()))
+    }
+
+    /// `dW = sum over samples dy^T x`, `d table = sum over samples dy`; images need no gradient.
+    fn bwd(
+        &self,
+        x: &Tensor,
+        w: &Tensor,
+        table: &Tensor,
+        _y: &Tensor,
+        dy: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+        let ((b, n, k), (tokens, d)) = (x.dims3()?, table.dims2()?);
+        if x.track_op() {
+            candle_core::bail!("the patch embedding has no gradient for its images");
+        }
+        let grads = with_slice(dy, |dy| {
+            with_slice(x, |x| {
+                let parts: Vec<Buffer> = thread_ranges(b)
+                    .into_par_iter()
+                    .map(|range| {
+                        let mut grads = Buffer::zeroed(d * k + tokens * d);
+                        let (dw, dt) = grads.split_at_mut(d * k);
+                        for i in range {
+                            let x = &x[i * n * k..(i + 1) * n * k];
+                            let dy = &dy[i * tokens * d..(i + 1) * tokens * d];
+                            let a = transposed(&dy[(tokens - n) * d..], d);
+                            gemm((d, k, n), 1.0, a, rows(x, k), Into::Accumulate, dw, k);
+                            dispatch(|| add_column_sums(dy, dt));
+                        }
+                        grads
+                    })
+                    .collect();
+                sum_parts(parts)
+            })
+        })??;
+        let (dw, dt) = grads.split_at(d * k);
+        Ok((
+            None,
+            Some(tensor(dw.to_vec(), w.shape())?),
+            Some(tensor(dt.to_vec(), table.shape())?),
+        ))
+    }
+}

@@ -1,0 +1,87 @@
+//! Classification losses from logits.
+
+use crate::simd::{dispatch, exp, max};
+use crate::stock;
+use crate::storage::{fused, slice, tensor, with_slice};
+use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
+
+/// `mean over rows of - sum over classes of q log softmax(z)`.
+///
+/// `logits` z and `targets` q are (b, classes); each row of `targets` is a distribution and has
+/// no gradient. With one-hot targets this is the cross-entropy; with the targets
+/// `softmax(z' / T)` and logits `z / T` it is the Kullback-Leibler divergence from the ancestor,
+/// summed over classes and averaged over the batch, up to the entropy of the targets.
+pub fn soft_cross_entropy(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
+    let (b, c) = logits.dims2()?;
+    if targets.dims2()? != (b, c) || b * c == 0 {
+        candle_core::bail!(
+            "logits {:?} and targets {:?}",
+            logits.shape(),
+            targets.shape()
+        );
+    }
+    if fused(&[logits, targets]) {
+        let targets = with_slice(targets, <[f32]>::to_vec)?;
+        logits.contiguous()?.apply_op1(SoftCrossEntropy { targets })
+    } else {
+        stock::soft_cross_entropy(logits, targets)
+    }
+}
+
+/// `z - log sum exp z` over the last dimension.
+pub fn log_softmax(logits: &Tensor) -> Result<Tensor> {
+    stock::log_softmax(logits)
+}
+
+/// `(max z, sum exp(z - max z))` of one row.
+#[inline(always)]
+fn normaliser(z: &[f32]) -> (f32, f32) {
+    let m = max(z);
+    (m, z.iter().map(|z| exp(z - m)).sum())
+}
+
+struct SoftCrossEntropy {
+    targets: Vec<f32>, // (b, classes)
+}
+
+impl CustomOp1 for SoftCrossEntropy {
+    fn name(&self) -> &'static str {
+        "soft-cross-entropy"
+    }
+
+    fn cpu_fwd(&self, z: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let (b, c) = layout.shape().dims2()?;
+        let z = slice(z, layout)?;
+        let total = dispatch(|| {
+            let mut total = 0.0_f64;
+            for (z, q) in z.chunks_exact(c).zip(self.targets.chunks_exact(c)) {
+                let (m, s) = normaliser(z);
+                let log_s = m + s.ln();
+                let row: f32 = z.iter().zip(q).map(|(z, q)| q * (log_s - z)).sum();
+                total += f64::from(row);
+            }
+            total
+        });
+        Ok((
+            CpuStorage::F32(vec![(total / b as f64) as f32]),
+            Shape::from(()),
+        ))
+    }
+
+    /// `dz = (softmax(z) sum(q) - q) / b`.
+    fn bwd(&self, z: &Tensor, _loss: &Tensor, d_loss: &Tensor) -> Result<Option<Tensor>> {
+        let (b, c) = z.dims2()?;
+        let scale = d_loss.to_scalar::<f32>()? / b as f32;
+        let mut dz = with_slice(z, <[f32]>::to_vec)?;
+        dispatch(|| {
+            for (z, q) in dz.chunks_exact_mut(c).zip(self.targets.chunks_exact(c)) {
+                let (m, s) = normaliser(z);
+                let mass = q.iter().sum::<f32>() / s;
+                for (z, q) in z.iter_mut().zip(q) {
+                    *z = (exp(*z - m) * mass - q) * scale;
+                }
+            }
+        });
+        Ok(Some(tensor(dz, z.shape())?))
+    }
+}

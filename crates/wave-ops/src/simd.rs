@@ -1,0 +1,166 @@
+//! Vectorised elementwise mathematics.
+//!
+//! Kernels are plain loops; [`dispatch`] compiles each for AVX-512, AVX2 with FMA, NEON and the
+//! baseline, and picks one at run time.
+
+use pulp::Arch;
+
+/// Runs `f` compiled for the best instruction set of this processor.
+#[inline(always)]
+pub(crate) fn dispatch<R>(f: impl FnOnce() -> R) -> R {
+    Arch::new().dispatch(f)
+}
+
+/// Number of independent partial sums in a reduction: one AVX-512 register of `f32`.
+pub(crate) const LANES: usize = 16;
+
+/// `e^x` for `x <= 88`, by range reduction to `2^n * e^r` and a degree 7 polynomial (relative
+/// error below 2e-7); inputs below -87 give `e^-87`.
+#[inline(always)]
+pub(crate) fn exp(x: f32) -> f32 {
+    // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits of the mantissa.
+    const ROUND: f32 = 12_582_912.0;
+    let x = x.clamp(-87.0, 88.0);
+    let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND);
+    let n = shifted - ROUND;
+    // ln 2 in two parts, so that n * ln 2 loses no bits.
+    let r = n.mul_add(-0.693_359_4, x);
+    let r = n.mul_add(2.121_944_4e-4, r);
+    let p = 1.987_569_1e-4_f32;
+    let p = p.mul_add(r, 1.398_199_9e-3);
+    let p = p.mul_add(r, 8.333_452e-3);
+    let p = p.mul_add(r, 4.166_579_6e-2);
+    let p = p.mul_add(r, 0.166_666_66);
+    let p = p.mul_add(r, 0.5);
+    let p = p.mul_add(r * r, r) + 1.0;
+    let two_to_n = f32::from_bits((shifted.to_bits() << 23).wrapping_add(1.0_f32.to_bits()));
+    p * two_to_n
+}
+
+/// `(erf(x / sqrt 2), e^(-x^2 / 2))`: what both GELU and its derivative need.
+///
+/// Abramowitz and Stegun 7.1.26, absolute error below 2e-7.
+#[inline(always)]
+pub(crate) fn erf_exp(x: f32) -> (f32, f32) {
+    let z = x.abs() * std::f32::consts::FRAC_1_SQRT_2;
+    let e = exp(-z * z);
+    let t = 1.0 / z.mul_add(0.327_591_1, 1.0);
+    let p = 1.061_405_4_f32;
+    let p = p.mul_add(t, -1.453_152);
+    let p = p.mul_add(t, 1.421_413_7);
+    let p = p.mul_add(t, -0.284_496_74);
+    let p = p.mul_add(t, 0.254_829_6);
+    ((1.0 - p * t * e).copysign(x), e)
+}
+
+/// `sum_i x_i`, in [`LANES`] partial sums.
+#[inline(always)]
+pub(crate) fn sum(x: &[f32]) -> f32 {
+    let mut acc = [0.0; LANES];
+    let (chunks, tail) = x.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (a, v) in acc.iter_mut().zip(chunk) {
+            *a += v;
+        }
+    }
+    acc.iter().sum::<f32>() + tail.iter().sum::<f32>()
+}
+
+/// `sum_i x_i y_i`, in [`LANES`] partial sums.
+#[inline(always)]
+pub(crate) fn dot(x: &[f32], y: &[f32]) -> f32 {
+    let mut acc = [0.0; LANES];
+    let (xs, x_tail) = x.as_chunks::<LANES>();
+    let (ys, y_tail) = y.as_chunks::<LANES>();
+    for (x, y) in xs.iter().zip(ys) {
+        for j in 0..LANES {
+            acc[j] = x[j].mul_add(y[j], acc[j]);
+        }
+    }
+    let tail: f32 = x_tail.iter().zip(y_tail).map(|(x, y)| x * y).sum();
+    acc.iter().sum::<f32>() + tail
+}
+
+/// `max_i x_i`, `-inf` for an empty slice.
+#[inline(always)]
+pub(crate) fn max(x: &[f32]) -> f32 {
+    let mut acc = [f32::NEG_INFINITY; LANES];
+    let (chunks, tail) = x.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (a, v) in acc.iter_mut().zip(chunk) {
+            *a = if *v > *a { *v } else { *a };
+        }
+    }
+    acc.iter()
+        .chain(tail)
+        .fold(f32::NEG_INFINITY, |a, &v| a.max(v))
+}
+
+/// `x <- softmax(x)`.
+#[inline(always)]
+pub(crate) fn softmax(x: &mut [f32]) {
+    let m = max(x);
+    for v in x.iter_mut() {
+        *v = exp(*v - m);
+    }
+    let scale = 1.0 / sum(x);
+    for v in x.iter_mut() {
+        *v *= scale;
+    }
+}
+
+/// `out_j += sum_i x_ij` over the rows of `x`, which are as long as `out`.
+#[inline(always)]
+pub(crate) fn add_column_sums(x: &[f32], out: &mut [f32]) {
+    for row in x.chunks_exact(out.len()) {
+        for (o, v) in out.iter_mut().zip(row) {
+            *o += v;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exp_is_close_over_its_range() {
+        for i in -8700..=8800 {
+            let x = i as f32 / 100.0;
+            let (got, want) = (exp(x) as f64, (x as f64).exp());
+            assert!(
+                (got / want - 1.0).abs() < 3e-7,
+                "exp({x}) = {got}, want {want}"
+            );
+        }
+        assert!(exp(-1e30) < 2e-38);
+    }
+
+    #[test]
+    fn erf_matches_reference_values() {
+        // python: [math.erf(x / 2**0.5) for x in (-3, -1, -0.1, 0, 0.5, 2)]
+        let cases = [
+            (-3.0, -0.997_300_2),
+            (-1.0, -0.682_689_5),
+            (-0.1, -0.079_655_67),
+            (0.0, 0.0),
+            (0.5, 0.382_924_92),
+            (2.0, 0.954_499_7),
+        ];
+        for (x, want) in cases {
+            assert!((erf_exp(x).0 - want).abs() < 3e-7, "erf({x}/sqrt 2)");
+        }
+    }
+
+    #[test]
+    fn reductions_handle_any_length() {
+        for n in 0..70 {
+            let x: Vec<f32> = (0..n).map(|i| (i as f32 * 0.7).sin()).collect();
+            let y: Vec<f32> = (0..n).map(|i| (i as f32 * 0.3).cos()).collect();
+            let plain: f32 = x.iter().zip(&y).map(|(x, y)| x * y).sum();
+            assert!((dot(&x, &y) - plain).abs() < 1e-5);
+            assert!((sum(&x) - x.iter().sum::<f32>()).abs() < 1e-5);
+            assert_eq!(max(&x), x.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+        }
+    }
+}

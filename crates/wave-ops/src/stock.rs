@@ -1,0 +1,138 @@
+//! The same operators from stock candle: for other devices and types, for second-order gradients,
+//! and as what the fused ones are tested against.
+
+use crate::blocks::BlocksShape;
+use crate::kron::Kronecker;
+use candle_core::{D, Result, Tensor};
+
+/// See [`crate::linear()`].
+pub fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
+    let (out, inner) = weight.dims2()?;
+    let mut shape = x.dims().to_vec();
+    let rows = x.elem_count() / inner.max(1);
+    if let Some(last) = shape.last_mut() {
+        *last = out;
+    }
+    x.reshape((rows, inner))?
+        .matmul(&weight.t()?)?
+        .broadcast_add(bias)?
+        .reshape(shape)
+}
+
+/// See [`crate::embed`].
+pub fn embed(patches: &Tensor, weight: &Tensor, table: &Tensor) -> Result<Tensor> {
+    let ((b, n, _), (tokens, d)) = (patches.dims3()?, table.dims2()?);
+    let zero = Tensor::zeros(d, patches.dtype(), patches.device())?;
+    let mut x = linear(patches, weight, &zero)?;
+    if tokens > n {
+        let prefix = Tensor::zeros((b, tokens - n, d), patches.dtype(), patches.device())?;
+        x = Tensor::cat(&[prefix, x], 1)?;
+    }
+    x.broadcast_add(table)
+}
+
+/// See [`crate::layer_norm()`].
+pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, eps: f64) -> Result<Tensor> {
+    let centred = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
+    let var = centred.sqr()?.mean_keepdim(D::Minus1)?;
+    let x_hat = centred.broadcast_div(&(var + eps)?.sqrt()?)?;
+    x_hat.broadcast_mul(weight)?.broadcast_add(bias)
+}
+
+/// Softmax over the last dimension.
+pub fn softmax(x: &Tensor) -> Result<Tensor> {
+    let e = x
+        .broadcast_sub(&x.max_keepdim(D::Minus1)?.detach())?
+        .exp()?;
+    e.broadcast_div(&e.sum_keepdim(D::Minus1)?)
+}
+
+/// See [`crate::log_softmax`].
+pub fn log_softmax(x: &Tensor) -> Result<Tensor> {
+    let x = x.broadcast_sub(&x.max_keepdim(D::Minus1)?.detach())?;
+    x.broadcast_sub(&x.exp()?.sum_keepdim(D::Minus1)?.log()?)
+}
+
+/// See [`crate::soft_cross_entropy`].
+pub fn soft_cross_entropy(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
+    (targets * log_softmax(logits)?)?.sum(1)?.mean(0)?.neg()
+}
+
+/// Multi-head self-attention; `qkv` (b, n, 3 d) to (b, n, d).
+pub fn attention(qkv: &Tensor, heads: usize) -> Result<Tensor> {
+    let (b, n, d3) = qkv.dims3()?;
+    let (d, h) = (d3 / 3, d3 / 3 / heads);
+    let qkv = qkv.reshape((b, n, 3, heads, h))?.permute((2, 0, 3, 1, 4))?; // (3, b, heads, n, h)
+    let part = |i| qkv.get(i)?.contiguous();
+    let scores = (part(0)?.matmul(&part(1)?.t()?)? * (1.0 / (h as f64).sqrt()))?; // (b, heads, n, n)
+    softmax(&scores)?
+        .matmul(&part(2)?)?
+        .transpose(1, 2)?
+        .reshape((b, n, d))
+}
+
+/// See [`crate::blocks()`]; the parameters are slabs (depth, size) of any shape.
+pub fn blocks(
+    x: &Tensor,
+    parameters: &[Tensor; 12],
+    shape: BlocksShape,
+    drop_path: Option<&[f32]>,
+) -> Result<Tensor> {
+    let BlocksShape {
+        depth,
+        width: d,
+        heads,
+        hidden,
+        eps,
+    } = shape;
+    let b = x.dim(0)?;
+    let dims: [&[usize]; 12] = [
+        &[d],
+        &[d],
+        &[3 * d, d],
+        &[3 * d],
+        &[d, d],
+        &[d],
+        &[d],
+        &[d],
+        &[hidden, d],
+        &[hidden],
+        &[d, hidden],
+        &[d],
+    ];
+    let mut x = x.clone();
+    for l in 0..depth {
+        let p = |i: usize| -> Result<Tensor> {
+            parameters[i].reshape((depth, ()))?.get(l)?.reshape(dims[i])
+        };
+        let scale = |branch: Tensor, i: usize| -> Result<Tensor> {
+            let Some(scales) = drop_path else {
+                return Ok(branch);
+            };
+            let start = (2 * l + i) * b;
+            let scales = Tensor::new(&scales[start..start + b], x.device())?.reshape((b, 1, 1))?;
+            branch.broadcast_mul(&scales.to_dtype(branch.dtype())?)
+        };
+        let qkv = linear(&layer_norm(&x, &p(0)?, &p(1)?, eps)?, &p(2)?, &p(3)?)?;
+        let attended = linear(&attention(&qkv, heads)?, &p(4)?, &p(5)?)?;
+        let u = (&x + scale(attended, 0)?)?;
+        let h = linear(&layer_norm(&u, &p(6)?, &p(7)?, eps)?, &p(8)?, &p(9)?)?;
+        let mlp = linear(&h.gelu_erf()?, &p(10)?, &p(11)?)?;
+        x = (&u + scale(mlp, 1)?)?;
+    }
+    Ok(x)
+}
+
+/// See [`crate::kronecker_sum`].
+pub fn kronecker_sum(templates: &Tensor, scalers: &Tensor, order: Kronecker) -> Result<Tensor> {
+    let ((n, t, _), (l, _, r, c)) = (templates.dims3()?, scalers.dims4()?);
+    let scalers = scalers.permute((0, 2, 3, 1))?.reshape((l * r * c, n))?;
+    let blocks = scalers
+        .matmul(&templates.reshape((n, t * t))?)?
+        .reshape((l, r, c, t, t))?;
+    let blocks = match order {
+        Kronecker::Tile => blocks.permute((0, 1, 3, 2, 4))?, // (l, r, t, c, t)
+        Kronecker::Interleave => blocks.permute((0, 3, 1, 4, 2))?, // (l, t, r, t, c)
+    };
+    blocks.reshape((l, r * t, c * t))
+}

@@ -1,0 +1,33 @@
+//! Between candle's tensors and plain slices.
+
+use candle_core::{CpuStorage, DType, Device, Layout, Result, Shape, Storage, Tensor};
+
+/// Whether the fused operators apply.
+pub(crate) fn fused(tensors: &[&Tensor]) -> bool {
+    tensors
+        .iter()
+        .all(|t| t.device().is_cpu() && t.dtype() == DType::F32)
+}
+
+/// The values of a contiguous `f32` CPU tensor.
+pub(crate) fn slice<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
+    let Some((start, end)) = layout.contiguous_offsets() else {
+        candle_core::bail!("a fused operator was given a tensor that is not contiguous");
+    };
+    Ok(&storage.as_slice::<f32>()?[start..end])
+}
+
+/// Calls `f` on the values of a CPU tensor, copying first if it is not contiguous.
+pub(crate) fn with_slice<R>(t: &Tensor, f: impl FnOnce(&[f32]) -> R) -> Result<R> {
+    let t = t.contiguous()?;
+    let (storage, layout) = t.storage_and_layout();
+    match &*storage {
+        Storage::Cpu(storage) => Ok(f(slice(storage, layout)?)),
+        _ => candle_core::bail!("a fused operator was given a tensor of another device"),
+    }
+}
+
+/// A CPU tensor that owns `values`.
+pub(crate) fn tensor(values: Vec<f32>, shape: impl Into<Shape>) -> Result<Tensor> {
+    Tensor::from_vec(values, shape, &Device::Cpu)
+}

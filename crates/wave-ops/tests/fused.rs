@@ -1,0 +1,228 @@
+//! Every fused operator against stock candle in double precision: values and all gradients, on
+//! odd shapes.
+
+use candle_core::{DType, Device, Result, Tensor, Var};
+use proptest::prelude::*;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, StandardNormal};
+use wave_ops::{BlocksShape, Kronecker, stock};
+
+/// Seeded normal values.
+fn normal(seed: u64, shape: &[usize]) -> Tensor {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let n: usize = shape.iter().product();
+    let values: Vec<f32> = (0..n).map(|_| StandardNormal.sample(&mut rng)).collect();
+    Tensor::from_vec(values, shape, &Device::Cpu).unwrap()
+}
+
+/// Runs `fused` in f32 and `plain` in f64 on the same inputs and compares the outputs and the
+/// gradients of a fixed random projection of them.
+fn check(
+    inputs: &[Tensor],
+    fused: impl Fn(&[Tensor]) -> Result<Tensor>,
+    plain: impl Fn(&[Tensor]) -> Result<Tensor>,
+) {
+    let run = |dtype: DType, f: &dyn Fn(&[Tensor]) -> Result<Tensor>| -> Vec<Vec<f64>> {
+        let vars: Vec<Var> = inputs
+            .iter()
+            .map(|t| Var::from_tensor(&t.to_dtype(dtype).unwrap()).unwrap())
+            .collect();
+        let tensors: Vec<Tensor> = vars.iter().map(|v| v.as_tensor().clone()).collect();
+        let y = f(&tensors).unwrap();
+        let projection = normal(99, y.dims()).to_dtype(dtype).unwrap();
+        let gradients = (&y * projection)
+            .unwrap()
+            .sum_all()
+            .unwrap()
+            .backward()
+            .unwrap();
+        let flat = |t: &Tensor| {
+            t.flatten_all()
+                .unwrap()
+                .to_dtype(DType::F64)
+                .unwrap()
+                .to_vec1::<f64>()
+                .unwrap()
+        };
+        let mut out = vec![flat(&y)];
+        out.extend(
+            vars.iter()
+                .map(|v| flat(gradients.get(v).expect("a gradient"))),
+        );
+        out
+    };
+    let (got, want) = (run(DType::F32, &fused), run(DType::F64, &plain));
+    for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+        let size = want.iter().map(|v| v * v).sum::<f64>().sqrt().max(1e-3);
+        let error = got
+            .iter()
+            .zip(want)
+            .map(|(g, w)| (g - w) * (g - w))
+            .sum::<f64>()
+            .sqrt()
+            / size;
+        assert!(
+            error < 1e-5,
+            "output or gradient {i}: relative error {error}"
+        );
+    }
+}
+
+/// The inputs of a stack of blocks: x and the twelve slabs.
+fn block_inputs(b: usize, n: usize, shape: BlocksShape, seed: u64) -> Vec<Tensor> {
+    let mut inputs = vec![normal(seed, &[b, n, shape.width])];
+    for (i, size) in shape.sizes().into_iter().enumerate() {
+        let t = normal(seed + 1 + i as u64, &[shape.depth, size]);
+        inputs.push((t * 0.3).unwrap());
+    }
+    inputs
+}
+
+fn slabs(t: &[Tensor]) -> [Tensor; 12] {
+    t[1..].to_vec().try_into().unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn blocks_equal_stock(
+        b in 1usize..5, n in 1usize..20, heads in 1usize..4, head in 1usize..9,
+        hidden in 1usize..40, depth in 1usize..4, dropped in any::<bool>(), seed in 0u64..1000,
+    ) {
+        let shape = BlocksShape { depth, width: heads * head, heads, hidden, eps: 1e-6 };
+        let scales = dropped.then(|| {
+            (0..depth * 2 * b).map(|i| [0.0, 1.25, 2.0][(i + seed as usize) % 3]).collect::<Vec<_>>()
+        });
+        check(
+            &block_inputs(b, n, shape, seed),
+            |t| wave_ops::blocks(&t[0], &slabs(t), shape, scales.clone()),
+            |t| stock::blocks(&t[0], &slabs(t), shape, scales.as_deref()),
+        );
+    }
+
+    #[test]
+    fn small_operators_equal_stock(
+        b in 1usize..6, n in 1usize..8, k in 1usize..40, d in 2usize..40, seed in 0u64..1000,
+    ) {
+        let x = normal(seed, &[b, n, k]);
+        let (w, bias) = (normal(seed + 1, &[d, k]), normal(seed + 2, &[d]));
+        check(
+            &[x.clone(), w.clone(), bias],
+            |t| wave_ops::linear(&t[0], &t[1], &t[2]),
+            |t| stock::linear(&t[0], &t[1], &t[2]),
+        );
+        for prefix in 0..2 {
+            let table = normal(seed + 3, &[n + prefix, d]);
+            check(
+                &[w.clone(), table],
+                |t| wave_ops::embed(&x, &t[0], &t[1]),
+                |t| stock::embed(&x.to_dtype(DType::F64)?, &t[0], &t[1]),
+            );
+        }
+        let y = normal(seed + 4, &[b, n, d]);
+        check(
+            &[y.clone(), normal(seed + 5, &[d]), normal(seed + 6, &[d])],
+            |t| wave_ops::layer_norm(&t[0], &t[1], &t[2], 1e-6),
+            |t| stock::layer_norm(&t[0], &t[1], &t[2], 1e-6),
+        );
+        check(&[y], |t| wave_ops::gelu(&t[0]), |t| t[0].gelu_erf());
+        let targets = stock::softmax(&normal(seed + 7, &[b, d])).unwrap();
+        check(
+            &[(normal(seed + 8, &[b, d]) * 3.0).unwrap()],
+            |t| wave_ops::soft_cross_entropy(&t[0], &targets),
+            |t| stock::soft_cross_entropy(&t[0], &targets.to_dtype(DType::F64)?),
+        );
+    }
+
+    #[test]
+    fn kronecker_sums_equal_stock(
+        l in 1usize..4, n in 1usize..5, r in 1usize..4, c in 1usize..4, t in 1usize..6,
+        tile in any::<bool>(), seed in 0u64..1000,
+    ) {
+        let order = if tile { Kronecker::Tile } else { Kronecker::Interleave };
+        check(
+            &[normal(seed, &[n, t, t]), normal(seed + 1, &[l, n, r, c])],
+            |x| wave_ops::kronecker_sum(&x[0], &x[1], order),
+            |x| stock::kronecker_sum(&x[0], &x[1], order),
+        );
+    }
+}
+
+#[test]
+fn blocks_give_the_same_bits_twice_on_several_threads() {
+    let shape = BlocksShape {
+        depth: 2,
+        width: 24,
+        heads: 3,
+        hidden: 50,
+        eps: 1e-6,
+    };
+    let inputs = block_inputs(37, 9, shape, 5);
+    let pool = rayon_pool(3);
+    let run = || {
+        pool.install(|| {
+            let vars: Vec<Var> = inputs
+                .iter()
+                .map(|t| Var::from_tensor(t).unwrap())
+                .collect();
+            let t: Vec<Tensor> = vars.iter().map(|v| v.as_tensor().clone()).collect();
+            let y = wave_ops::blocks(&t[0], &slabs(&t), shape, None).unwrap();
+            let g = y.sqr().unwrap().sum_all().unwrap().backward().unwrap();
+            vars.iter()
+                .map(|v| {
+                    g.get(v)
+                        .unwrap()
+                        .flatten_all()
+                        .unwrap()
+                        .to_vec1::<f32>()
+                        .unwrap()
+                })
+                .collect::<Vec<_>>()
+        })
+    };
+    assert_eq!(run(), run());
+}
+
+fn rayon_pool(threads: usize) -> rayon::ThreadPool {
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build()
+        .unwrap()
+}
+
+#[test]
+fn kronecker_order_is_pinned() {
+    // numpy: S = [[1, 2]], T = [[1, 10], [100, 1000]]; np.kron(S, T) and np.kron(T, S)
+    let s = Tensor::new(&[[[[1f32, 2.0]]]], &Device::Cpu).unwrap();
+    let t = Tensor::new(&[[[1f32, 10.0], [100.0, 1000.0]]], &Device::Cpu).unwrap();
+    let compose = |order| {
+        let w = wave_ops::kronecker_sum(&t, &s, order).unwrap();
+        w.squeeze(0).unwrap().to_vec2::<f32>().unwrap()
+    };
+    assert_eq!(
+        compose(Kronecker::Tile),
+        [[1.0, 10.0, 2.0, 20.0], [100.0, 1000.0, 200.0, 2000.0]]
+    );
+    assert_eq!(
+        compose(Kronecker::Interleave),
+        [[1.0, 2.0, 10.0, 20.0], [100.0, 200.0, 1000.0, 2000.0]]
+    );
+}
+
+#[test]
+fn sizes_that_do_not_fit_are_errors() {
+    let shape = BlocksShape {
+        depth: 1,
+        width: 8,
+        heads: 3,
+        hidden: 16,
+        eps: 1e-6,
+    };
+    let inputs = block_inputs(1, 2, shape, 0);
+    assert!(wave_ops::blocks(&inputs[0], &slabs(&inputs), shape, None).is_err());
+    let (x, w, b) = (normal(0, &[2, 3]), normal(1, &[4, 5]), normal(2, &[4]));
+    assert!(wave_ops::linear(&x, &w, &b).is_err());
+    assert!(wave_ops::layer_norm(&x, &b, &b, 1e-6).is_err());
+}
