@@ -1,0 +1,65 @@
+//! What can go wrong, and whose fault it is.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why images could not be had. Every message names what was found and what was expected.
+#[derive(Debug, thiserror::Error)]
+pub enum DataError {
+    /// The data spec (`--data`) names nothing that there is.
+    #[error("{0}")]
+    Spec(String),
+    /// A directory is not laid out as a data set.
+    #[error("{}: {problem}", path.display())]
+    Layout {
+        /// The directory at fault.
+        path: PathBuf,
+        /// What is wrong with it and what was expected.
+        problem: String,
+    },
+    /// A file's content is malformed: truncated, of another format, contradicting its header.
+    #[error("{path}: {problem}")]
+    Content {
+        /// The file at fault.
+        path: String,
+        /// What is wrong with it and what was expected.
+        problem: String,
+    },
+    /// A setting is out of range or does not fit the data.
+    #[error("{0}")]
+    Settings(String),
+    /// A file or directory could not be read while opening the data set.
+    #[error("cannot read {}: {source}", path.display())]
+    Open {
+        /// The file or directory at fault.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// A file could not be read in the middle of the work.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file at fault.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The background thread that makes batches could not start, or ended before its time.
+    #[error("the thread that loads images failed: {0}")]
+    Worker(String),
+}
+
+impl DataError {
+    /// True if the request was wrong (the spec, the layout, a file's content, a setting), false if
+    /// a sound request failed while working on it.
+    pub fn is_request(&self) -> bool {
+        match self {
+            Self::Spec(_)
+            | Self::Layout { .. }
+            | Self::Content { .. }
+            | Self::Settings(_)
+            | Self::Open { .. } => true,
+            Self::Read { .. } | Self::Worker(_) => false,
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! The IDX format of MNIST and its successors.
+//!
+//! A file is a header of big-endian 32-bit numbers, then one byte for each value:
+//!
+//! | file | magic | then |
+//! |---|---|---|
+//! | images | 0x00000803 | count, rows, columns |
+//! | labels | 0x00000801 | count |
+//!
+//! Either may be compressed with gzip, which is recognised by its content.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use flate2::bufread::MultiGzDecoder;
+
+use crate::source::InMemory;
+use crate::{DataError, Dataset};
+
+const IMAGES: &str = "images-idx3-ubyte";
+const LABELS: &str = "labels-idx1-ubyte";
+
+/// Whether `dir` holds at least one file with an IDX data set's names.
+pub(crate) fn is_idx(dir: &Path) -> bool {
+    ["train", "t10k"].iter().any(|part| {
+        [IMAGES, LABELS]
+            .iter()
+            .any(|kind| find(dir, part, kind).is_ok())
+    })
+}
+
+/// Opens the four IDX files in `dir`. Without `class_names`, classes are named by their numbers.
+pub(crate) fn open(
+    dir: &Path,
+    name: String,
+    class_names: Option<Vec<String>>,
+) -> Result<Dataset, DataError> {
+    let mut train = open_part(dir, "train")?;
+    let mut test = open_part(dir, "t10k")?;
+    if (train.height, train.width) != (test.height, test.width) {
+        return Err(layout(
+            dir,
+            format!(
+                "training images of {} x {} pixels, but test images of {} x {}; expected one size",
+                train.height, train.width, test.height, test.width
+            ),
+        ));
+    }
+    let highest = train.labels.iter().chain(&test.labels).max().copied();
+    let highest = usize::from(highest.unwrap_or(0));
+    let names = class_names.unwrap_or_else(|| (0..=highest).map(|k| k.to_string()).collect());
+    if highest >= names.len() {
+        return Err(layout(
+            dir,
+            format!(
+                "a label {highest}, but {name} has {} classes; expected labels from 0",
+                names.len()
+            ),
+        ));
+    }
+    train.class_names = names.into();
+    test.class_names = train.class_names.clone();
+    Ok(Dataset {
+        name,
+        train: Arc::new(train),
+        test: Arc::new(test),
+    })
+}
+
+fn open_part(dir: &Path, part: &str) -> Result<InMemory, DataError> {
+    let images_path = find(dir, part, IMAGES)?;
+    let labels_path = find(dir, part, LABELS)?;
+    let images = read(&images_path, 3)?;
+    let labels = read(&labels_path, 1)?;
+    if images.shape[0] != labels.shape[0] {
+        return Err(layout(
+            dir,
+            format!(
+                "{} images in {} but {} labels in {}; expected as many of either",
+                images.shape[0],
+                file_name(&images_path),
+                labels.shape[0],
+                file_name(&labels_path)
+            ),
+        ));
+    }
+    Ok(InMemory {
+        height: images.shape[1],
+        width: images.shape[2],
+        pixels: images.values,
+        labels: labels.values,
+        class_names: Arc::new([]),
+    })
+}
+
+/// The file of one part and kind, plain or else compressed.
+fn find(dir: &Path, part: &str, kind: &str) -> Result<PathBuf, DataError> {
+    let plain = format!("{part}-{kind}");
+    let compressed = format!("{plain}.gz");
+    [&plain, &compressed]
+        .into_iter()
+        .map(|name| dir.join(name))
+        .find(|path| path.is_file())
+        .ok_or_else(|| {
+            layout(
+                dir,
+                format!("neither {plain} nor {compressed} is there; expected one of them"),
+            )
+        })
+}
+
+fn read(path: &Path, dimensions: usize) -> Result<Idx, DataError> {
+    let file = File::open(path).map_err(|source| DataError::Open {
+        path: path.to_owned(),
+        source,
+    })?;
+    parse(BufReader::new(file), dimensions).map_err(|problem| match problem {
+        Problem::Content(problem) => DataError::Content {
+            path: path.display().to_string(),
+            problem,
+        },
+        Problem::Reading(source) => DataError::Open {
+            path: path.to_owned(),
+            source,
+        },
+    })
+}
+
+/// What an IDX file of bytes holds.
+#[derive(Debug)]
+struct Idx {
+    /// Sizes, outermost first; none is 0.
+    shape: Vec<usize>,
+    /// As many as the sizes multiply to.
+    values: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Problem {
+    Content(String),
+    Reading(io::Error),
+}
+
+/// Reads an IDX file of bytes with this number of dimensions, compressed or not. Memory grows with
+/// what the file really holds and never beyond what its header declares.
+fn parse(mut file: impl BufRead, dimensions: usize) -> Result<Idx, Problem> {
+    let start = file.fill_buf().map_err(Problem::Reading)?;
+    if start.starts_with(&[0x1F, 0x8B]) {
+        parse_plain(MultiGzDecoder::new(file), dimensions)
+    } else {
+        parse_plain(file, dimensions)
+    }
+}
+
+fn parse_plain(mut file: impl Read, dimensions: usize) -> Result<Idx, Problem> {
+    let content = |problem: String| Err(Problem::Content(problem));
+    let expected_magic = 0x0800 + dimensions as u32;
+    let magic = read_number(&mut file)?;
+    if magic != expected_magic {
+        return content(format!(
+            "begins with {magic:#010x}; expected {expected_magic:#010x}, the mark of an IDX file of \
+             bytes with {dimensions} dimension(s), or gzip's 0x1f8b"
+        ));
+    }
+    let mut shape = Vec::with_capacity(dimensions);
+    for _ in 0..dimensions {
+        shape.push(read_number(&mut file)? as usize);
+    }
+    let declared = shape
+        .iter()
+        .try_fold(1u64, |product, &n| product.checked_mul(n as u64));
+    let Some(declared) = declared.filter(|&n| n < 1 << 40) else {
+        return content(format!("declares the impossible sizes {shape:?}"));
+    };
+    if declared == 0 {
+        return content(format!(
+            "declares the sizes {shape:?}; expected at least one of each"
+        ));
+    }
+    let mut values = Vec::new();
+    file.take(declared + 1)
+        .read_to_end(&mut values)
+        .map_err(describe)?;
+    let found = values.len() as u64;
+    if found < declared {
+        return content(format!(
+            "is truncated: its header declares {shape:?}, {declared} bytes, but only {found} follow"
+        ));
+    }
+    if found > declared {
+        return content(format!(
+            "is too long: its header declares {shape:?}, {declared} bytes, but more follow"
+        ));
+    }
+    Ok(Idx { shape, values })
+}
+
+fn read_number(file: &mut impl Read) -> Result<u32, Problem> {
+    let mut bytes = [0; 4];
+    file.read_exact(&mut bytes).map_err(|error| {
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            Problem::Content("is truncated: it ends within its header".to_owned())
+        } else {
+            describe(error)
+        }
+    })?;
+    Ok(u32::from_be_bytes(bytes))
+}
+
+/// Damaged compression shows as an error while reading, like a failing disk.
+fn describe(error: io::Error) -> Problem {
+    use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
+    match error.kind() {
+        InvalidData | InvalidInput | UnexpectedEof => {
+            Problem::Content(format!("is damaged: its gzip compression ends in: {error}"))
+        }
+        _ => Problem::Reading(error),
+    }
+}
+
+fn layout(dir: &Path, problem: String) -> DataError {
+    DataError::Layout {
+        path: dir.to_owned(),
+        problem,
+    }
+}
+
+fn file_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    name.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+#[path = "idx_tests.rs"]
+pub(crate) mod tests;

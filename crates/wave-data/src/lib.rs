@@ -1,0 +1,196 @@
+//! Images to batches: sources, decoding, augmentation, loading.
+//!
+//! [`open`] turns what `--data` says into a [`Dataset`]: two [`Source`]s of 8-bit images with
+//! labels. A [`Transform`] turns an image into network input, an [`Augment`] varies it from view to
+//! view, and a [`Loader`] makes training batches of both. [`evaluation_batches`] goes through a
+//! source once, in order and unvaried.
+//!
+//! Every batch is a pure function of the data, the settings, a seed and the step's number. Threads
+//! only decide when a batch is ready, never what is in it, so a run can stop at any step and go on
+//! from there bit by bit.
+//!
+//! | file | what it knows |
+//! |---|---|
+//! | `source.rs` | what a source is; which of its images to use |
+//! | `idx.rs`, `folder.rs`, `shapes.rs` | the sources there are |
+//! | `image.rs` | JPEG, PNG and WebP files |
+//! | `transform.rs`, `augment.rs` | from 8-bit pixels to network input |
+//! | `loader.rs` | batches |
+//!
+//! Deliberately absent: tensors (a batch is plain memory), the network, and any state that must be
+//! saved to go on after an interruption.
+
+mod augment;
+mod error;
+mod folder;
+mod idx;
+mod image;
+mod loader;
+mod shapes;
+mod source;
+mod transform;
+
+use std::path::{Path, PathBuf};
+
+pub use augment::Augment;
+pub use error::DataError;
+pub use image::{RawImage, decode};
+pub use loader::{Batch, Loader, evaluation_batches};
+pub use source::{Dataset, Source, Split, hold_out, subset};
+pub use transform::{Transform, measure_normalisation};
+
+/// Names the directory of Fashion-MNIST's four IDX files, in place of [`FASHION_MNIST_DIR`].
+const FASHION_MNIST_VARIABLE: &str = "WAVE_FASHION_MNIST";
+
+/// Where Debian's package `dataset-fashion-mnist` puts the four files.
+const FASHION_MNIST_DIR: &str = "/usr/share/datasets/fashion-mnist";
+
+const ACCEPTED: &str = "expected `fashion-mnist`, `shapes` (procedural, built in), or a directory: \
+    either IDX files ({train,t10k}-{images-idx3,labels-idx1}-ubyte, with or without .gz) or an \
+    ImageFolder (train/CLASS/*.{jpg,jpeg,png,webp} and the same classes in val/ or test/)";
+
+/// Opens the data set that `spec` names, the value of `--data`.
+///
+/// - `fashion-mnist`: the files of Debian's package `dataset-fashion-mnist`, or those in the
+///   directory that the environment variable `WAVE_FASHION_MNIST` names
+/// - `shapes`: eight kinds of procedurally drawn figures, 6,000 for training and 1,000 for testing
+/// - a directory with four IDX files, `{train,t10k}-{images-idx3,labels-idx1}-ubyte`, each with or
+///   without `.gz`
+/// - a directory with `train/CLASS/*.{jpg,jpeg,png,webp}` and the same classes in `val/` or `test/`
+///
+/// Nothing is ever downloaded. IDX files are read whole; of an image folder only the names.
+///
+/// # Errors
+/// When `spec` is none of these, or when what it names is missing, incomplete or malformed. All are
+/// bad requests ([`DataError::is_request`]).
+pub fn open(spec: &str) -> Result<Dataset, DataError> {
+    match spec {
+        "shapes" => Ok(shapes::open()),
+        "fashion-mnist" => {
+            let named = std::env::var_os(FASHION_MNIST_VARIABLE).map(PathBuf::from);
+            open_fashion_mnist(named.as_deref())
+        }
+        _ => open_directory(spec),
+    }
+}
+
+fn open_fashion_mnist(named: Option<&Path>) -> Result<Dataset, DataError> {
+    let dir = named.unwrap_or(Path::new(FASHION_MNIST_DIR));
+    if !dir.is_dir() {
+        let blame = match named {
+            Some(_) => format!("which the environment variable {FASHION_MNIST_VARIABLE} names"),
+            None => "where Debian's package `dataset-fashion-mnist` puts it".to_owned(),
+        };
+        return Err(DataError::Spec(format!(
+            "Fashion-MNIST is not in {}, {blame}: install it (`apt-get install \
+             dataset-fashion-mnist`), or set {FASHION_MNIST_VARIABLE} to the directory of its four \
+             IDX files, or use other data, such as `shapes`, which is built in",
+            dir.display()
+        )));
+    }
+    const CLASSES: [&str; 10] = [
+        "T-shirt/top",
+        "Trouser",
+        "Pullover",
+        "Dress",
+        "Coat",
+        "Sandal",
+        "Shirt",
+        "Sneaker",
+        "Bag",
+        "Ankle boot",
+    ];
+    let classes = CLASSES.map(str::to_owned).to_vec();
+    idx::open(dir, "fashion-mnist".to_owned(), Some(classes))
+}
+
+fn open_directory(spec: &str) -> Result<Dataset, DataError> {
+    let dir = Path::new(spec);
+    if spec.is_empty() || !dir.exists() {
+        return Err(DataError::Spec(format!(
+            "`{spec}` names no data set and no directory: {ACCEPTED}"
+        )));
+    }
+    if !dir.is_dir() {
+        return Err(DataError::Spec(format!(
+            "`{spec}` is a file, not a data set: {ACCEPTED}"
+        )));
+    }
+    // `.` and `data/..` have a name only once resolved.
+    let resolved = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    let name = resolved.file_name().map_or_else(
+        || spec.to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    );
+    if idx::is_idx(dir) {
+        idx::open(dir, name, None)
+    } else if dir.join("train").exists() {
+        folder::open(dir, name)
+    } else {
+        Err(DataError::Layout {
+            path: dir.to_owned(),
+            problem: format!("holds neither IDX files nor a folder `train`; {ACCEPTED}"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_refused(result: Result<Dataset, DataError>, expected: &[&str]) {
+        let error = result.err().expect("must be refused");
+        assert!(error.is_request(), "{error}");
+        for part in expected {
+            assert!(error.to_string().contains(part), "no `{part}` in: {error}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_spec_is_answered_with_what_is_accepted() {
+        let accepted = ["fashion-mnist", "shapes", "IDX", "ImageFolder", "val/"];
+        for spec in [
+            "",
+            "mnist",
+            "hf:owner/name",
+            "/no/such/directory",
+            "Fashion-MNIST",
+        ] {
+            check_refused(open(spec), &accepted);
+            check_refused(open(spec), &[&format!("`{spec}`")]);
+        }
+    }
+
+    #[test]
+    fn a_file_and_an_empty_directory_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        check_refused(open(dir.path().to_str().unwrap()), &["neither", "`train`"]);
+        let file = dir.path().join("data.bin");
+        std::fs::write(&file, b"x").unwrap();
+        check_refused(open(file.to_str().unwrap()), &["is a file", "data.bin"]);
+    }
+
+    #[test]
+    fn absent_fashion_mnist_names_the_package_and_the_alternatives() {
+        let expected = [
+            "/no/such",
+            "WAVE_FASHION_MNIST names",
+            "dataset-fashion-mnist",
+            "`shapes`",
+        ];
+        check_refused(open_fashion_mnist(Some(Path::new("/no/such"))), &expected);
+    }
+
+    #[test]
+    fn fashion_mnist_has_its_ten_names() {
+        let dir = tempfile::tempdir().unwrap();
+        idx::tests::write_idx(dir.path(), 20, 10, (28, 28), true);
+        let data = open_fashion_mnist(Some(dir.path())).unwrap();
+        assert_eq!(data.name, "fashion-mnist");
+        assert_eq!(data.train.class_names().len(), 10);
+        assert_eq!(data.test.class_names()[9], "Ankle boot");
+        assert_eq!(data.split(Split::Train).len(), 20);
+        assert_eq!(data.split(Split::Test).len(), 10);
+    }
+}

@@ -1,0 +1,316 @@
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::RawImage;
+
+/// Image i is a 4 x 4 ramp from i + 1 on (never black), of class i mod 3; image `broken` fails.
+struct Ramps {
+    len: usize,
+    broken: Option<usize>,
+    served: AtomicUsize,
+    native: bool,
+}
+
+impl Source for Ramps {
+    fn len(&self) -> usize {
+        self.len
+    }
+    fn label(&self, i: usize) -> u32 {
+        i as u32 % 3
+    }
+    fn image(&self, i: usize) -> Result<RawImage, DataError> {
+        self.served.fetch_add(1, Ordering::SeqCst);
+        if self.broken == Some(i) {
+            return Err(DataError::Content {
+                path: format!("{i}.jpg"),
+                problem: "broken".to_owned(),
+            });
+        }
+        Ok(RawImage {
+            width: 4,
+            height: 4,
+            channels: 1,
+            pixels: (0..16).map(|k| (1 + i + k) as u8).collect(),
+        })
+    }
+    fn class_names(&self) -> &[String] {
+        &[]
+    }
+    fn native_size(&self) -> Option<(usize, usize, usize)> {
+        self.native.then_some((1, 4, 4))
+    }
+}
+
+fn ramps(len: usize) -> Arc<Ramps> {
+    Arc::new(Ramps {
+        len,
+        broken: None,
+        served: AtomicUsize::new(0),
+        native: true,
+    })
+}
+
+fn bytes() -> Transform {
+    Transform {
+        image_size: 4,
+        channels: 1,
+        mean: vec![0.0],
+        std: vec![1.0 / 255.0],
+        crop_pct: 1.0,
+    }
+}
+
+const VARIED: Augment = Augment {
+    crop_padding: 1,
+    flip: true,
+};
+
+fn loader(source: Arc<dyn Source>, batch: usize, views: Option<u32>, seed: u64) -> Loader {
+    let indices = (0..source.len() as u32).collect();
+    Loader::train(source, indices, bytes(), VARIED, batch, views, seed).unwrap()
+}
+
+#[test]
+fn an_epoch_shows_every_image_once_save_the_last_partial_batch() {
+    let loader = loader(ramps(23), 5, None, 1);
+    assert_eq!(loader.steps_per_epoch(), 4);
+    let epoch = |e: u64| -> Vec<u32> {
+        let steps = 4 * e..4 * e + 4;
+        steps
+            .flat_map(|step| loader.batch(step).unwrap().indices)
+            .collect()
+    };
+    let (first, second) = (epoch(0), epoch(1));
+    for order in [&first, &second] {
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(sorted.len(), 20);
+    }
+    assert_ne!(first, second);
+    assert_eq!(first, epoch(0));
+}
+
+#[test]
+fn a_batch_is_what_it_says() {
+    let source = ramps(23);
+    let batch = loader(source.clone(), 5, Some(3), 1).batch(4 * 4).unwrap();
+    assert_eq!((batch.size, batch.channels, batch.image_size), (5, 1, 4));
+    assert_eq!(batch.images.len(), 5 * 16);
+    assert_eq!(batch.view, 1); // epoch 4 of 3 views
+    for (&i, &label) in batch.indices.iter().zip(&batch.labels) {
+        assert_eq!(label, source.label(i as usize));
+    }
+}
+
+#[test]
+fn an_augmented_image_is_a_shifted_and_perhaps_mirrored_one() {
+    let source = ramps(30);
+    let loader = loader(source.clone(), 30, None, 5);
+    let (mut mirrored, mut shifts) = (0, BTreeMap::new());
+    for view in 0..20 {
+        let batch = loader.view_images(&[7], view).unwrap();
+        let pixels = source.image(7).unwrap().pixels;
+        // All that there may be: 3 x 3 crops of the image on black, either way round.
+        let candidates = (-1..=1).flat_map(|down| (-1..=1).map(move |right| (right, down)));
+        let found = candidates
+            .flat_map(|shift| [(shift, false), (shift, true)])
+            .find(|&((right, down), flip)| {
+                (0..16).all(|k| {
+                    let (x, y) = (k % 4, k / 4);
+                    let (x, y) = (if flip { 3 - x } else { x } + right, y + down);
+                    let inside = (0..4).contains(&x) && (0..4).contains(&y);
+                    let expected = if inside {
+                        pixels[(y * 4 + x) as usize]
+                    } else {
+                        0
+                    };
+                    batch.images[k as usize].round() as u8 == expected
+                })
+            });
+        let (shift, flip) = found.expect("a crop of the padded image");
+        mirrored += usize::from(flip);
+        *shifts.entry(shift).or_insert(0) += 1;
+    }
+    assert!((4..=16).contains(&mirrored), "{mirrored}");
+    assert!(shifts.len() >= 4, "{shifts:?}");
+}
+
+#[test]
+fn colour_and_grey_augment_alike() {
+    let grey = loader(ramps(9), 9, None, 2);
+    let colour = Transform {
+        channels: 3,
+        mean: vec![0.0; 3],
+        std: vec![1.0 / 255.0; 3],
+        ..bytes()
+    };
+    let colour = Loader::train(ramps(9), (0..9).collect(), colour, VARIED, 9, None, 2).unwrap();
+    let (grey, colour) = (grey.batch(3).unwrap(), colour.batch(3).unwrap());
+    for (one, three) in grey.images.chunks(16).zip(colour.images.chunks(48)) {
+        assert_eq!(three, one.repeat(3));
+    }
+}
+
+#[test]
+fn evaluation_is_in_order_and_complete() {
+    let source: Arc<dyn Source> = ramps(30);
+    let indices = [3, 1, 4, 15, 9, 2, 6];
+    let batches: Vec<Batch> = evaluation_batches(&source, &indices, &bytes(), 3)
+        .map(Result::unwrap)
+        .collect();
+    let sizes: Vec<usize> = batches.iter().map(|b| b.size).collect();
+    assert_eq!(sizes, [3, 3, 1]);
+    let seen: Vec<u32> = batches.iter().flat_map(|b| b.indices.clone()).collect();
+    assert_eq!(seen, indices);
+    let expected: Vec<f32> = (0..16).map(|k| (7 + k) as f32).collect(); // image 6
+    let found: Vec<f32> = batches[2].images.iter().map(|x| x.round()).collect();
+    assert_eq!(found, expected);
+    assert_eq!(evaluation_batches(&source, &[], &bytes(), 3).count(), 0);
+    let vast = evaluation_batches(&source, &indices, &bytes(), usize::MAX);
+    assert_eq!(vast.count(), 1);
+}
+
+#[track_caller]
+fn check_refused<T>(result: Result<T, DataError>, expected: &[&str]) {
+    let error = result.err().expect("must be refused");
+    assert!(error.is_request());
+    for part in expected {
+        assert!(error.to_string().contains(part), "no `{part}` in: {error}");
+    }
+}
+
+#[test]
+fn impossible_requests_are_refused() {
+    let train = |indices: Vec<u32>, batch, views| {
+        Loader::train(ramps(10), indices, bytes(), VARIED, batch, views, 0)
+    };
+    check_refused(train((0..10).collect(), 16, None), &["10 ", "16"]);
+    check_refused(train(vec![], 1, None), &["0 training images"]);
+    check_refused(train((0..10).collect(), 0, None), &["batch of 0"]);
+    check_refused(train((0..10).collect(), 2, Some(0)), &["0 views"]);
+    check_refused(train(vec![1, 10], 2, None), &["image 10", "has 10"]);
+    let wide = Augment {
+        crop_padding: usize::MAX,
+        flip: false,
+    };
+    let padded = Loader::train(ramps(9), vec![0], bytes(), wide, 1, None, 0);
+    check_refused(padded, &["crop_padding", "at most 4"]);
+    let loader = train((0..10).collect(), 2, None).unwrap();
+    check_refused(loader.view_images(&[3, 11], 0), &["image 11"]);
+
+    let source: Arc<dyn Source> = ramps(10);
+    let evaluate = |indices: &[u32], batch| {
+        let mut batches = evaluation_batches(&source, indices, &bytes(), batch);
+        let first = batches.next().unwrap();
+        assert!(batches.next().is_none());
+        first
+    };
+    check_refused(evaluate(&[1], 0), &["batch of 0"]);
+    check_refused(evaluate(&[1, 10], 1), &["image 10"]);
+}
+
+#[test]
+fn a_broken_image_is_an_error_of_its_batch() {
+    for native in [true, false] {
+        let source = Arc::new(Ramps {
+            len: 8,
+            broken: Some(5),
+            served: AtomicUsize::new(0),
+            native,
+        });
+        let loader = loader(source, 4, None, 3);
+        let results: Vec<_> = loader.prefetch(0, 2).collect();
+        assert_eq!(results.iter().filter(|r| r.is_err()).count(), 1);
+        let error = results.into_iter().find_map(Result::err);
+        assert_eq!(error.unwrap().to_string(), "5.jpg: broken");
+    }
+}
+
+#[test]
+fn dropping_the_iterator_ends_the_thread() {
+    let source = ramps(20);
+    let loader = loader(source.clone(), 2, None, 0);
+    let mut batches = loader.prefetch(0, u64::MAX);
+    assert!(batches.next().unwrap().is_ok());
+    drop(batches); // returns once the thread has ended
+    let served = source.served.load(Ordering::SeqCst);
+    assert!(served <= 2 * (1 + PREFETCHED + 2), "{served}");
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(source.served.load(Ordering::SeqCst), served);
+    drop(loader);
+    assert_eq!(Arc::strong_count(&source), 1);
+}
+
+#[test]
+fn a_loader_may_be_dropped_before_its_iterator() {
+    let batches = loader(ramps(20), 2, None, 0).prefetch(3, 9);
+    assert_eq!(batches.count(), 6);
+    assert_eq!(loader(ramps(20), 2, None, 0).prefetch(9, 3).count(), 0);
+}
+
+#[test]
+fn a_batch_of_small_images_takes_well_under_a_millisecond() {
+    let data = crate::open("shapes").unwrap();
+    let transform = Transform {
+        image_size: 28,
+        ..bytes()
+    };
+    let augment = Augment {
+        crop_padding: 2,
+        flip: true,
+    };
+    let indices = (0..6000).collect();
+    let loader = Loader::train(data.train, indices, transform, augment, 128, None, 0).unwrap();
+    let fastest = (0..40).map(|step| {
+        let start = Instant::now();
+        loader.batch(step).unwrap();
+        start.elapsed()
+    });
+    let fastest = fastest.min().unwrap();
+    assert!(fastest < Duration::from_millis(1), "{fastest:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn prefetching_changes_nothing(from in 0u64..30, n in 0u64..12, views in prop::option::of(1u32..4), seed: u64) {
+        let loader = loader(ramps(23), 5, views, seed);
+        let ahead: Vec<Batch> = loader.prefetch(from, from + n).map(Result::unwrap).collect();
+        let single: Vec<Batch> = (from..from + n).map(|step| loader.batch(step).unwrap()).collect();
+        prop_assert_eq!(ahead, single);
+    }
+
+    #[test]
+    fn image_and_view_determine_the_pixels(batch in 1usize..9, other in 1usize..9, view in 0u32..3, seed: u64, native: bool) {
+        let pixels = |batch: usize, native: bool| {
+            let source = Ramps { len: 20, broken: None, served: AtomicUsize::new(0), native };
+            let loader = loader(Arc::new(source), batch, Some(3), seed);
+            let steps = loader.steps_per_epoch() as u64;
+            let mut pixels = BTreeMap::new();
+            for epoch in [u64::from(view), u64::from(view) + 3] {
+                for step in epoch * steps..(epoch + 1) * steps {
+                    let batch = loader.batch(step).unwrap();
+                    assert_eq!(batch.view, view);
+                    for (&i, image) in batch.indices.iter().zip(batch.images.chunks(16)) {
+                        let known = pixels.entry(i).or_insert_with(|| image.to_vec());
+                        assert_eq!(known, image);
+                    }
+                }
+            }
+            let all: Vec<u32> = pixels.keys().copied().collect();
+            let again = loader.view_images(&all, view).unwrap();
+            assert_eq!(again.images, pixels.values().flatten().copied().collect::<Vec<_>>());
+            pixels
+        };
+        let (one, two) = (pixels(batch, true), pixels(other, native));
+        for (i, image) in &one {
+            prop_assert!(two.get(i).is_none_or(|known| known == image));
+        }
+    }
+}

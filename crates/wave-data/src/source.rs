@@ -1,0 +1,181 @@
+//! What a source of images is, and which of its images to use.
+
+use std::sync::Arc;
+
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+
+use crate::{DataError, RawImage};
+
+/// One of the two parts of a data set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Split {
+    /// What is learnt from.
+    Train,
+    /// What is only measured on.
+    Test,
+}
+
+/// Labelled images, each addressed by its index, in memory or read on demand.
+pub trait Source: Send + Sync {
+    /// Number of images.
+    fn len(&self) -> usize;
+
+    /// True if there are no images.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Class of image `i`, an index into [`class_names`](Self::class_names).
+    ///
+    /// # Panics
+    /// If `i` is not below [`len`](Self::len).
+    fn label(&self, i: usize) -> u32;
+
+    /// Image `i`.
+    ///
+    /// # Errors
+    /// When there is no image `i`, when its file cannot be read, or when it is not an image.
+    fn image(&self, i: usize) -> Result<RawImage, DataError>;
+
+    /// Names of the classes, by label.
+    fn class_names(&self) -> &[String];
+
+    /// The size `(channels, height, width)` of every image, if they are known to be equal.
+    fn native_size(&self) -> Option<(usize, usize, usize)>;
+}
+
+/// A data set: what to train on and what to test on, with the same classes.
+#[derive(Clone)]
+pub struct Dataset {
+    /// A short name for reports: `fashion-mnist`, `shapes`, or the directory's own name.
+    pub name: String,
+    /// The training images.
+    pub train: Arc<dyn Source>,
+    /// The test images; of an image folder, those in `val/`.
+    pub test: Arc<dyn Source>,
+}
+
+impl Dataset {
+    /// The source of one part.
+    pub fn split(&self, split: Split) -> &Arc<dyn Source> {
+        match split {
+            Split::Train => &self.train,
+            Split::Test => &self.test,
+        }
+    }
+}
+
+/// The first `limit` of the indices `0..len` after a seeded shuffle, or all of them in that order.
+///
+/// A smaller subset is a prefix of a larger one of the same seed. Indices end at `u32::MAX`.
+pub fn subset(len: usize, limit: Option<usize>, seed: u64) -> Vec<u32> {
+    let all = 0..u32::try_from(len).unwrap_or(u32::MAX);
+    let mut order = permutation(all, seed, SUBSET_STREAM);
+    order.truncate(limit.unwrap_or(len));
+    order
+}
+
+/// Splits off the last `n` of `indices`: (what remains to train on, what is held out).
+///
+/// Holds out everything if there are fewer than `n`.
+pub fn hold_out(mut indices: Vec<u32>, n: usize) -> (Vec<u32>, Vec<u32>) {
+    let held_out = indices.split_off(indices.len().saturating_sub(n));
+    (indices, held_out)
+}
+
+/// No epoch has this number, so a subset's order is unlike that of every epoch.
+const SUBSET_STREAM: u64 = u64::MAX;
+
+/// The shuffle of `items` that `seed` and `stream` determine.
+pub(crate) fn permutation(
+    items: impl IntoIterator<Item = u32>,
+    seed: u64,
+    stream: u64,
+) -> Vec<u32> {
+    let mut order: Vec<u32> = items.into_iter().collect();
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    rng.set_stream(stream);
+    order.shuffle(&mut rng);
+    order
+}
+
+/// Grey images of one size, all in memory.
+pub(crate) struct InMemory {
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    /// (n, height, width)
+    pub(crate) pixels: Vec<u8>,
+    /// One for each image, each below the number of class names.
+    pub(crate) labels: Vec<u8>,
+    pub(crate) class_names: Arc<[String]>,
+}
+
+impl Source for InMemory {
+    fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    fn label(&self, i: usize) -> u32 {
+        u32::from(self.labels[i])
+    }
+
+    fn image(&self, i: usize) -> Result<RawImage, DataError> {
+        if i >= self.len() {
+            return Err(no_image(i, self.len()));
+        }
+        let area = self.width * self.height;
+        Ok(RawImage {
+            width: self.width,
+            height: self.height,
+            channels: 1,
+            pixels: self.pixels[i * area..(i + 1) * area].to_vec(),
+        })
+    }
+
+    fn class_names(&self) -> &[String] {
+        &self.class_names
+    }
+
+    fn native_size(&self) -> Option<(usize, usize, usize)> {
+        Some((1, self.height, self.width))
+    }
+}
+
+pub(crate) fn no_image(i: usize, len: usize) -> DataError {
+    DataError::Settings(format!("image {i} does not exist: the source has {len}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn a_subset_is_a_prefix_of_a_permutation(len in 0usize..200, limit in 0usize..250, seed: u64) {
+            let all = subset(len, None, seed);
+            let mut sorted = all.clone();
+            sorted.sort_unstable();
+            prop_assert_eq!(sorted, (0..len as u32).collect::<Vec<_>>());
+            prop_assert_eq!(&subset(len, Some(limit), seed)[..], &all[..limit.min(len)]);
+        }
+
+        #[test]
+        fn holding_out_loses_nothing(len in 0usize..50, n in 0usize..60) {
+            let indices = subset(len, None, 3);
+            let (train, held_out) = hold_out(indices.clone(), n);
+            prop_assert_eq!(held_out.len(), n.min(len));
+            prop_assert_eq!([train, held_out].concat(), indices);
+        }
+    }
+
+    #[test]
+    fn another_seed_gives_another_subset() {
+        assert_ne!(subset(100, Some(10), 0), subset(100, Some(10), 1));
+    }
+}

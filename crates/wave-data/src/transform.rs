@@ -1,0 +1,347 @@
+//! From an image to network input: resize, crop, normalise.
+//!
+//! What timm does for evaluation, step by step: the shorter side to `floor(image_size / crop_pct)`
+//! with Pillow's antialiased bicubic filter, the central square of `image_size` pixels, and
+//! `(x / 255 - mean) / std`. Only the pixels that the crop keeps are ever computed.
+
+use std::borrow::Cow;
+
+use fast_image_resize::images::{Image, ImageRef};
+use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+
+use crate::augment::Placement;
+use crate::{DataError, RawImage, Source};
+
+/// How an image becomes network input.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Transform {
+    /// Height and width of the input, in pixels: 1 to 8,192.
+    pub image_size: usize,
+    /// Channels of the input: 1 (colour becomes grey) or 3 (grey is repeated).
+    pub channels: usize,
+    /// Subtracted from each channel, on a scale where black is 0 and white is 1.
+    pub mean: Vec<f32>,
+    /// What each channel is then divided by; above 0.
+    pub std: Vec<f32>,
+    /// The part of the resized image's shorter side that the crop keeps: 0.01 to 1.
+    pub crop_pct: f32,
+}
+
+const MAX_IMAGE_SIZE: usize = 8192;
+
+/// Normalisation is estimated from at most so many images.
+const MAX_MEASURED: usize = 10_000;
+
+impl Transform {
+    /// The network input of one image as it is evaluated: (channels, image_size, image_size).
+    ///
+    /// A grey image of the input's own size, with `crop_pct` 1 and one channel, passes through
+    /// exactly.
+    ///
+    /// # Errors
+    /// When the settings are out of range or the image's fields contradict each other.
+    pub fn evaluate(&self, image: &RawImage) -> Result<Vec<f32>, DataError> {
+        let normaliser = Normaliser::new(self)?;
+        let mut out = vec![0.0; self.len()];
+        let pixels = self.square(image)?;
+        normaliser.write(&pixels, Placement::default(), &mut out);
+        Ok(out)
+    }
+
+    /// Number of values in one input.
+    pub(crate) fn len(&self) -> usize {
+        self.channels * self.image_size * self.image_size
+    }
+
+    /// Whether images of `(channels, height, width)` need neither a resize nor a crop.
+    pub(crate) fn keeps(&self, (_, height, width): (usize, usize, usize)) -> bool {
+        let s = self.image_size;
+        (height, width) == (s, s) && self.resized_side() == s as u64
+    }
+
+    pub(crate) fn check(&self) -> Result<(), DataError> {
+        let fail = |problem: String| Err(DataError::Settings(problem));
+        if !(1..=MAX_IMAGE_SIZE).contains(&self.image_size) {
+            return fail(format!(
+                "an image size of {} is out of range: expected 1 to {MAX_IMAGE_SIZE}",
+                self.image_size
+            ));
+        }
+        if !matches!(self.channels, 1 | 3) {
+            return fail(format!(
+                "{} channels are impossible: expected 1 (grey) or 3 (colour)",
+                self.channels
+            ));
+        }
+        if !(0.01..=1.0).contains(&self.crop_pct) {
+            return fail(format!(
+                "crop_pct = {} is out of range: expected 0.01 to 1",
+                self.crop_pct
+            ));
+        }
+        if self.mean.len() != self.channels || self.std.len() != self.channels {
+            return fail(format!(
+                "{} means and {} standard deviations for {} channels: expected one for each",
+                self.mean.len(),
+                self.std.len(),
+                self.channels
+            ));
+        }
+        let usable = |std: &f32| *std > 0.0 && std.is_finite();
+        if !self.mean.iter().all(|mean| mean.is_finite()) || !self.std.iter().all(usable) {
+            return fail(format!(
+                "mean {:?} and standard deviation {:?}: expected finite numbers, the latter above 0",
+                self.mean, self.std
+            ));
+        }
+        Ok(())
+    }
+
+    /// The shorter side before the crop, as Python's `floor(image_size / crop_pct)`.
+    fn resized_side(&self) -> u64 {
+        // The decimal number that was meant: in 32 bits 0.8 is a little more, and 224 / 0.8 would
+        // come out as 279.
+        let crop_pct = (f64::from(self.crop_pct) * 1e6).round() / 1e6;
+        (self.image_size as f64 / crop_pct).floor() as u64
+    }
+
+    /// Resizes and crops: (image_size, image_size, 1 or `channels`).
+    pub(crate) fn square<'a>(&self, image: &'a RawImage) -> Result<Cow<'a, [u8]>, DataError> {
+        image.check()?;
+        let pixels = if (self.channels, image.channels) == (1, 3) {
+            Cow::Owned(luma(&image.pixels))
+        } else {
+            Cow::Borrowed(&image.pixels[..])
+        };
+        let c = image.channels.min(self.channels);
+        let (w, h) = (image.width, image.height);
+        let side = self.resized_side();
+        let columns = Window::new(w, w.min(h), side, self.image_size);
+        let rows = Window::new(h, w.min(h), side, self.image_size);
+        if columns.keeps_all() && rows.keeps_all() {
+            return Ok(pixels);
+        }
+        // Two calls, width before height, with a rounding to 8 bits between them: so does Pillow.
+        let (first, end) = rows.support();
+        let strip = &pixels[first * w * c..end * w * c]; // (end - first, w, c)
+        let strip = resample(
+            strip,
+            (w, end - first),
+            (self.image_size, end - first),
+            c,
+            Some((columns.start, columns.length)),
+            None,
+        )?; // (end - first, image_size, c)
+        let square = resample(
+            &strip,
+            (self.image_size, end - first),
+            (self.image_size, self.image_size),
+            c,
+            None,
+            Some((rows.start - first as f64, rows.length)),
+        )?; // (image_size, image_size, c)
+        Ok(Cow::Owned(square))
+    }
+}
+
+/// The part of one axis of an image that resizing and cropping keep, in pixels of the original.
+struct Window {
+    /// Of the original.
+    side: usize,
+    start: f64,
+    length: f64,
+    /// Pixels of the original for one of the resized.
+    scale: f64,
+}
+
+impl Window {
+    /// Resizing takes `shorter` to `target`; then `crop` central pixels stay.
+    fn new(side: usize, shorter: usize, target: u64, crop: usize) -> Self {
+        // torchvision: int(target * longer / shorter)
+        let resized = (u128::from(target) * side as u128 / shorter as u128) as f64;
+        let offset = ((resized - crop as f64) / 2.0).round_ties_even(); // as Python rounds
+        let scale = side as f64 / resized;
+        Self {
+            side,
+            start: offset * side as f64 / resized,
+            length: crop as f64 * side as f64 / resized,
+            scale,
+        }
+    }
+
+    fn keeps_all(&self) -> bool {
+        self.start == 0.0 && self.length == self.side as f64 && self.scale == 1.0
+    }
+
+    /// The first and one past the last pixel that the window's pixels depend on.
+    fn support(&self) -> (usize, usize) {
+        // The cubic filter reaches two pixels to either side, of whichever grid is coarser.
+        let reach = 2.0 * self.scale.max(1.0) + 2.0;
+        let first = (self.start - reach).floor().max(0.0) as usize;
+        let end = (self.start + self.length + reach).ceil() as usize;
+        (first, end.min(self.side))
+    }
+}
+
+/// Resamples a window, `(start, length)` on either axis, or else the whole axis; sizes are
+/// `(width, height)`. An axis that does not change is copied.
+fn resample(
+    pixels: &[u8],
+    from: (usize, usize),
+    to: (usize, usize),
+    channels: usize,
+    columns: Option<(f64, f64)>,
+    rows: Option<(f64, f64)>,
+) -> Result<Vec<u8>, DataError> {
+    let fail = |error: &dyn std::fmt::Display| {
+        DataError::Settings(format!(
+            "cannot resize an image of {} x {} pixels to {} x {}: {error}",
+            from.0, from.1, to.0, to.1
+        ))
+    };
+    let side = |n: usize| u32::try_from(n).map_err(|error| fail(&error));
+    let kind = if channels == 1 {
+        PixelType::U8
+    } else {
+        PixelType::U8x3
+    };
+    let source = ImageRef::new(side(from.0)?, side(from.1)?, pixels, kind).map_err(|e| fail(&e))?;
+    let mut out = Image::new(side(to.0)?, side(to.1)?, kind);
+    let (left, width) = columns.unwrap_or((0.0, from.0 as f64));
+    let (top, height) = rows.unwrap_or((0.0, from.1 as f64));
+    let options = ResizeOptions::new()
+        .resize_alg(ResizeAlg::Convolution(FilterType::CatmullRom))
+        .crop(left, top, width, height);
+    Resizer::new()
+        .resize(&source, &mut out, &options)
+        .map_err(|e| fail(&e))?;
+    Ok(out.into_vec())
+}
+
+/// Pillow's grey, ITU-R 601-2 luma in 16-bit fixed point: (n, 3) to (n).
+fn luma(rgb: &[u8]) -> Vec<u8> {
+    rgb.chunks_exact(3)
+        .map(|p| {
+            let [r, g, b] = [p[0], p[1], p[2]].map(u32::from);
+            ((r * 19595 + g * 38470 + b * 7471 + 0x8000) >> 16) as u8
+        })
+        .collect()
+}
+
+/// `(x / 255 - mean) / std` of all 256 values of `x`, for each channel.
+#[derive(Clone, Debug)]
+pub(crate) struct Normaliser {
+    image_size: usize,
+    tables: Vec<[f32; 256]>,
+}
+
+impl Normaliser {
+    pub(crate) fn new(transform: &Transform) -> Result<Self, DataError> {
+        transform.check()?;
+        let tables = transform
+            .mean
+            .iter()
+            .zip(&transform.std)
+            .map(|(mean, std)| {
+                let value = |x: usize| (x as f32 / 255.0 - mean) / std;
+                std::array::from_fn(value)
+            });
+        Ok(Self {
+            image_size: transform.image_size,
+            tables: tables.collect(),
+        })
+    }
+
+    /// Places a square of pixels (s, s, 1 or channels) on black and writes it as input
+    /// (channels, s, s).
+    pub(crate) fn write(&self, pixels: &[u8], placement: Placement, out: &mut [f32]) {
+        let s = self.image_size;
+        let c = pixels.len() / (s * s);
+        let Placement { right, down, flip } = placement;
+        // Output column x shows column x + right of the square, where there is one.
+        let from = (-right).clamp(0, s as isize) as usize;
+        let to = (s as isize - right).clamp(0, s as isize) as usize;
+        let first = (from as isize + right).max(0) as usize;
+        for (k, (table, plane)) in self
+            .tables
+            .iter()
+            .zip(out.chunks_exact_mut(s * s))
+            .enumerate()
+        {
+            let channel = if c == 1 { 0 } else { k };
+            for (y, row) in plane.chunks_exact_mut(s).enumerate() {
+                let source_y = y as isize + down;
+                if !(0..s as isize).contains(&source_y) || from >= to {
+                    row.fill(table[0]);
+                    continue;
+                }
+                row[..from].fill(table[0]);
+                row[to..].fill(table[0]);
+                let start = (source_y as usize * s + first) * c + channel;
+                let shown = pixels[start..].iter().step_by(c);
+                for (value, &x) in row[from..to].iter_mut().zip(shown) {
+                    *value = table[usize::from(x)];
+                }
+                if flip {
+                    row.reverse();
+                }
+            }
+        }
+    }
+}
+
+/// Mean and standard deviation of each channel on a scale of 0 to 1, as the images enter the
+/// network (resized and cropped with `crop_pct` 1), over at most 10,000 of `indices`, evenly spread.
+///
+/// A standard deviation is at least 1/255, so that constant images can be normalised too.
+///
+/// # Errors
+/// When `indices` is empty or reaches beyond the source, when the size or the number of channels is
+/// out of range, or when an image cannot be had.
+pub fn measure_normalisation(
+    source: &dyn Source,
+    indices: &[u32],
+    image_size: usize,
+    channels: usize,
+) -> Result<(Vec<f32>, Vec<f32>), DataError> {
+    let transform = Transform {
+        image_size,
+        channels,
+        mean: vec![0.0; channels.min(3)],
+        std: vec![1.0; channels.min(3)],
+        crop_pct: 1.0,
+    };
+    transform.check()?;
+    if indices.is_empty() {
+        return Err(DataError::Settings(
+            "the normalisation cannot be measured on no images: expected at least one".to_owned(),
+        ));
+    }
+    let measured = indices.len().min(MAX_MEASURED);
+    // Whole numbers add up to the same in any order.
+    let mut sums = vec![(0u64, 0u64); channels];
+    for k in 0..measured {
+        let i = indices[k * indices.len() / measured];
+        let image = source.image(i as usize)?;
+        let pixels = transform.square(&image)?;
+        let c = pixels.len() / (image_size * image_size);
+        for (channel, (sum, squares)) in sums.iter_mut().enumerate() {
+            for &x in pixels.iter().skip(channel % c).step_by(c) {
+                *sum += u64::from(x);
+                *squares += u64::from(x) * u64::from(x);
+            }
+        }
+    }
+    let n = (measured * image_size * image_size) as f64;
+    let moments = sums.iter().map(|&(sum, squares)| {
+        let mean = sum as f64 / n;
+        let variance = (squares as f64 / n - mean * mean).max(0.0);
+        let std = variance.sqrt().max(1.0);
+        ((mean / 255.0) as f32, (std / 255.0) as f32)
+    });
+    Ok(moments.unzip())
+}
+
+#[cfg(test)]
+#[path = "transform_tests.rs"]
+mod tests;

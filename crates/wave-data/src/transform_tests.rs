@@ -1,0 +1,299 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn plain(image_size: usize, channels: usize, crop_pct: f32) -> Transform {
+    Transform {
+        image_size,
+        channels,
+        mean: vec![0.0; channels],
+        std: vec![1.0; channels],
+        crop_pct,
+    }
+}
+
+/// (x² · 3 + y² · 2 + x · y + 40 · channel) / 4 mod 256: smooth at first, then ever more detailed.
+fn pattern(width: usize, height: usize, channels: usize) -> RawImage {
+    let value = |i: usize| {
+        let (k, x, y) = (i % channels, i / channels % width, i / channels / width);
+        ((x * x * 3 + y * y * 2 + x * y + 40 * k) / 4 % 256) as u8
+    };
+    RawImage {
+        width,
+        height,
+        channels,
+        pixels: (0..width * height * channels).map(value).collect(),
+    }
+}
+
+fn bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().map(|v| (v * 255.0).round() as u8).collect()
+}
+
+/// `expected` is (h, w, c), as Pillow prints it; one level of difference is allowed.
+#[track_caller]
+fn check_resize(image: RawImage, transform: Transform, expected: &[u8]) {
+    let found = bytes(&transform.evaluate(&image).unwrap());
+    let (c, area) = (image.channels, transform.image_size.pow(2));
+    assert_eq!(found.len(), expected.len());
+    for (i, &e) in expected.iter().enumerate() {
+        let f = found[i % c * area + i / c];
+        assert!(f.abs_diff(e) <= 1, "{i}: {f} for {e} of {found:?}");
+    }
+}
+
+// The expected numbers are Pillow 13.0's:
+//
+//     import math, numpy as np
+//     from PIL import Image
+//     def pattern(w, h, c):
+//         y, x, k = np.mgrid[0:h, 0:w, 0:c]
+//         v = (x * x * 3 + y * y * 2 + x * y + 40 * k) // 4 % 256
+//         return Image.fromarray(v.astype(np.uint8).squeeze())
+//     def evaluate(im, size, crop_pct):  # timm's transform without the normalisation
+//         side = math.floor(size / crop_pct)
+//         w, h = im.size
+//         w, h = (side, int(side * h / w)) if w < h else (int(side * w / h), side)
+//         im = np.asarray(im.resize((w, h), Image.BICUBIC))
+//         top, left = int(round((h - size) / 2.)), int(round((w - size) / 2.))
+//         return im[top:top + size, left:left + size].ravel().tolist()
+
+#[test]
+#[rustfmt::skip]
+fn a_colour_image_is_resized_as_pillow_does() {
+    // evaluate(pattern(23, 17, 3), 5, 0.8)
+    check_resize(pattern(23, 17, 3), plain(5, 3, 0.8), &[
+        36, 46, 56, 71, 81, 91, 119, 130, 140, 190, 199, 209, 149, 104, 89,
+        46, 56, 66, 84, 94, 104, 134, 145, 157, 205, 206, 204, 94, 79, 71,
+        66, 76, 86, 106, 116, 126, 163, 175, 187, 184, 189, 168, 57, 58, 61,
+        93, 103, 113, 135, 146, 156, 199, 205, 211, 105, 106, 84, 70, 82, 93,
+        130, 140, 150, 180, 191, 205, 193, 157, 139, 53, 47, 54, 126, 138, 151,
+    ]);
+}
+
+#[test]
+#[rustfmt::skip]
+fn a_grey_image_is_resized_as_pillow_does() {
+    // evaluate(pattern(11, 30, 1), 6, 0.9)
+    check_resize(pattern(11, 30, 1), plain(6, 1, 0.9), &[
+        49, 57, 71, 89, 113, 140, 70, 78, 92, 112, 137, 165, 94, 103, 118, 138, 164, 194,
+        121, 131, 147, 168, 197, 225, 152, 162, 179, 211, 224, 93, 186, 205, 227, 186, 86, 29,
+    ]);
+    // evaluate(pattern(5, 4, 1), 7, 1.0)
+    check_resize(pattern(5, 4, 1), plain(7, 1, 1.0), &[
+        0, 0, 0, 2, 4, 6, 10, 0, 0, 0, 2, 4, 7, 10, 0, 0, 1, 3, 5, 8, 11, 1, 1, 2, 4, 6, 9, 12,
+        2, 2, 3, 5, 7, 10, 14, 3, 4, 5, 7, 9, 12, 16, 4, 5, 6, 8, 10, 13, 17,
+    ]);
+    // evaluate(pattern(20, 300, 1), 6, 1.0): all but the middle is cut off before it is resized
+    check_resize(pattern(20, 300, 1), plain(6, 1, 1.0), &[
+        137, 131, 123, 125, 136, 123, 127, 129, 118, 131, 121, 139, 132, 143, 138, 140, 128, 133,
+        119, 129, 130, 134, 123, 116, 121, 135, 136, 132, 111, 140, 121, 128, 136, 119, 125, 132,
+    ]);
+}
+
+#[test]
+fn an_image_of_the_right_size_passes_through_exactly() {
+    let image = pattern(28, 28, 1);
+    let transform = plain(28, 1, 1.0);
+    assert!(transform.keeps((1, 28, 28)));
+    assert!(matches!(transform.square(&image), Ok(Cow::Borrowed(_))));
+    let exact: Vec<f32> = image.pixels.iter().map(|&x| f32::from(x) / 255.0).collect();
+    assert_eq!(transform.evaluate(&image).unwrap(), exact);
+}
+
+#[test]
+fn what_needs_no_resize_is_only_cropped() {
+    // floor(4 / 0.8) = 5 = the shorter side; the crop begins at round(0.5) = 0 down and 2 across.
+    let image = pattern(9, 5, 1);
+    let found = bytes(&plain(4, 1, 0.8).evaluate(&image).unwrap());
+    let expected: Vec<u8> = (0..16)
+        .map(|i| image.pixels[i / 4 * 9 + i % 4 + 2])
+        .collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn the_resized_side_is_that_of_decimal_arithmetic() {
+    // python3: [math.floor(s / p) for s, p in ((224, .8), (224, .7), (224, .9), (384, .95))]
+    for (size, crop_pct, side) in [
+        (224, 0.8, 280),
+        (224, 0.7, 320),
+        (224, 0.9, 248),
+        (384, 0.95, 404),
+    ] {
+        assert_eq!(plain(size, 3, crop_pct).resized_side(), side);
+    }
+}
+
+#[test]
+fn colour_becomes_grey_as_in_pillow_and_grey_is_repeated() {
+    // np.asarray(pattern(4, 4, 3).convert("L"))[:2].ravel().tolist()
+    let grey = bytes(&plain(4, 1, 1.0).evaluate(&pattern(4, 4, 3)).unwrap());
+    assert_eq!(grey[..8], [8, 8, 11, 14, 8, 9, 12, 16]);
+
+    let image = pattern(7, 9, 1);
+    let one = plain(5, 1, 1.0).evaluate(&image).unwrap();
+    let three = plain(5, 3, 1.0).evaluate(&image).unwrap();
+    assert_eq!(three, one.repeat(3));
+}
+
+#[test]
+fn each_channel_is_normalised_by_its_own_numbers() {
+    let transform = Transform {
+        mean: vec![0.25, 0.5, 0.75],
+        std: vec![0.5, 0.25, 2.0],
+        ..plain(1, 3, 1.0)
+    };
+    let image = RawImage {
+        width: 1,
+        height: 1,
+        channels: 3,
+        pixels: vec![0, 255, 51],
+    };
+    let expected = [-0.5, 2.0, (51.0f32 / 255.0 - 0.75) / 2.0];
+    assert_eq!(transform.evaluate(&image).unwrap(), expected);
+}
+
+#[test]
+fn extreme_shapes_need_little_memory() {
+    for (width, height) in [(3_000_000, 1), (1, 3_000_000)] {
+        let image = RawImage {
+            width,
+            height,
+            channels: 1,
+            pixels: vec![51; width * height],
+        };
+        let found = plain(64, 1, 0.9).evaluate(&image).unwrap();
+        assert_eq!(bytes(&found), vec![51; 64 * 64]);
+    }
+}
+
+#[track_caller]
+fn check_refused(result: Result<Vec<f32>, DataError>, expected: &str) {
+    let error = result.unwrap_err();
+    assert!(error.is_request());
+    assert!(error.to_string().contains(expected), "{error}");
+}
+
+#[test]
+fn settings_out_of_range_are_refused() {
+    let image = pattern(8, 8, 1);
+    for (transform, expected) in [
+        (plain(0, 1, 1.0), "image size of 0"),
+        (plain(1 << 40, 1, 1.0), "expected 1 to 8192"),
+        (plain(8, 2, 1.0), "2 channels"),
+        (plain(8, 1, 0.0), "crop_pct = 0"),
+        (plain(8, 1, 1.1), "crop_pct = 1.1"),
+        (plain(8, 1, f32::NAN), "crop_pct = NaN"),
+    ] {
+        check_refused(transform.evaluate(&image), expected);
+    }
+    let mut transform = plain(8, 3, 1.0);
+    transform.mean.pop();
+    check_refused(transform.evaluate(&image), "2 means and 3 standard");
+    transform.mean.push(0.0);
+    transform.std[1] = 0.0;
+    check_refused(transform.evaluate(&image), "above 0");
+    let contradictory = RawImage {
+        height: 9,
+        ..pattern(8, 8, 1)
+    };
+    check_refused(plain(8, 1, 1.0).evaluate(&contradictory), "8 x 9 pixels");
+}
+
+struct Images(Vec<RawImage>, Vec<String>);
+
+impl Source for Images {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn label(&self, _: usize) -> u32 {
+        0
+    }
+    fn image(&self, i: usize) -> Result<RawImage, DataError> {
+        let image = self.0.get(i).cloned();
+        image.ok_or_else(|| crate::source::no_image(i, self.len()))
+    }
+    fn class_names(&self) -> &[String] {
+        &self.1
+    }
+    fn native_size(&self) -> Option<(usize, usize, usize)> {
+        None
+    }
+}
+
+#[test]
+fn the_normalisation_is_the_mean_and_deviation_of_what_is_chosen() {
+    let grey = |x: u8| RawImage {
+        width: 1,
+        height: 2,
+        channels: 1,
+        pixels: vec![x; 2],
+    };
+    let colour = RawImage {
+        width: 2,
+        height: 2,
+        channels: 3,
+        pixels: [255, 0, 51].repeat(4),
+    };
+    let source = Images(vec![grey(0), grey(255), colour, grey(102)], vec![]);
+    let measure =
+        |indices: &[u32], channels| measure_normalisation(&source, indices, 2, channels).unwrap();
+    assert_eq!(measure(&[0, 1], 1), (vec![0.5], vec![0.5]));
+    // (0 + 255) / 2, and so on for each channel: np.mean, np.std of [1, 1], [1, 0], [1, .2]
+    let (mean, std) = measure(&[1, 2], 3);
+    assert_eq!(mean, [1.0, 0.5, 0.6]);
+    assert_eq!(std, [1.0 / 255.0, 0.5, 0.4]);
+
+    for (indices, size, channels) in [
+        (&[][..], 2, 1),
+        (&[4][..], 2, 1),
+        (&[0][..], 0, 1),
+        (&[0][..], 2, 4),
+    ] {
+        assert!(measure_normalisation(&source, indices, size, channels).is_err());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn every_image_becomes_a_full_input(
+        width in 1usize..90,
+        height in 1usize..90,
+        colour: bool,
+        image_size in 1usize..40,
+        colour_input: bool,
+        crop_pct in 0.01f32..=1.0,
+    ) {
+        let image = pattern(width, height, if colour { 3 } else { 1 });
+        let channels = if colour_input { 3 } else { 1 };
+        let input = plain(image_size, channels, crop_pct).evaluate(&image).unwrap();
+        prop_assert_eq!(input.len(), channels * image_size * image_size);
+        prop_assert!(input.iter().all(|x| (0.0..=1.0).contains(x)));
+    }
+
+    #[test]
+    fn cropping_before_resizing_changes_nothing(
+        width in 20usize..90,
+        height in 20usize..400,
+        image_size in 5usize..30,
+        crop_pct in 0.5f32..1.0,
+    ) {
+        let image = pattern(width, height, 1);
+        let transform = plain(image_size, 1, crop_pct);
+        // The whole image resized, then cropped.
+        let side = transform.resized_side() as usize;
+        let shorter = width.min(height);
+        let (w, h) = (side * width / shorter, side * height / shorter);
+        let wide = resample(&image.pixels, (width, height), (w, height), 1, None, None).unwrap();
+        let whole = resample(&wide, (w, height), (w, h), 1, None, None).unwrap();
+        let offset = |n: usize| ((n - image_size) as f64 / 2.0).round_ties_even() as usize;
+        let found = transform.square(&image).unwrap();
+        for (i, &f) in found.iter().enumerate() {
+            let (x, y) = (i % image_size + offset(w), i / image_size + offset(h));
+            prop_assert!(f.abs_diff(whole[y * w + x]) <= 1, "{} at {}, {}", f, x, y);
+        }
+    }
+}

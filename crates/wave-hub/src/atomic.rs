@@ -1,0 +1,242 @@
+//! Files that are complete or absent.
+//!
+//! A file is staged under a temporary name in its own directory, so that the rename never
+//! crosses a file system; synced, so that the rename never publishes unwritten blocks; renamed;
+//! and the directory is synced, so that the new name survives a power cut.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+use crate::HubError;
+
+/// Writes `bytes` to `path`, whole or not at all, creating the parent directories.
+/// An existing file is replaced; until then readers see the old content.
+///
+/// # Errors
+/// [`HubError::Io`], with no temporary file left behind and any old file untouched.
+pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), HubError> {
+    let staged = Staged::from_bytes(path, bytes)?;
+    staged.commit()?;
+    sync_dir(parent_of(path))
+}
+
+/// Creates the directory `dir`, with its parents, and proves that files can be written there.
+///
+/// # Errors
+/// [`HubError::Io`] naming the directory and the cause.
+pub fn prepare_out(dir: &Path) -> Result<(), HubError> {
+    create_dir(dir)?;
+    let probe = temporary_in(dir).map_err(HubError::io("write to the directory", dir))?;
+    probe
+        .close()
+        .map_err(HubError::io("remove a file from the directory", dir))
+}
+
+/// [`write_atomic`] for content that is produced piece by piece.
+pub(crate) fn write_with(
+    path: &Path,
+    fill: impl FnOnce(&mut dyn Write) -> Result<(), HubError>,
+) -> Result<(), HubError> {
+    let staged = Staged::new(path, fill)?;
+    staged.commit()?;
+    sync_dir(parent_of(path))
+}
+
+/// A complete, synced file that does not have its name yet. Dropping it removes it.
+pub(crate) struct Staged {
+    temporary: NamedTempFile,
+    target: PathBuf,
+}
+
+impl Staged {
+    /// Writes the future content of `path` under a temporary name beside it.
+    pub(crate) fn new(
+        path: &Path,
+        fill: impl FnOnce(&mut dyn Write) -> Result<(), HubError>,
+    ) -> Result<Self, HubError> {
+        if path.is_dir() {
+            let cause = io::Error::from(io::ErrorKind::IsADirectory);
+            return Err(HubError::io("write", path)(cause));
+        }
+        let dir = parent_of(path);
+        create_dir(dir)?;
+        let temporary = temporary_in(dir).map_err(HubError::io("write", path))?;
+        let mut buffer = BufWriter::with_capacity(1 << 20, temporary.as_file());
+        fill(&mut buffer)?;
+        buffer.flush().map_err(HubError::io("write", path))?;
+        drop(buffer);
+        temporary
+            .as_file()
+            .sync_all()
+            .map_err(HubError::io("sync", path))?;
+        Ok(Self {
+            temporary,
+            target: path.to_owned(),
+        })
+    }
+
+    /// [`Staged::new`] for content that is at hand.
+    pub(crate) fn from_bytes(path: &Path, bytes: &[u8]) -> Result<Self, HubError> {
+        Self::new(path, |file| {
+            file.write_all(bytes).map_err(HubError::io("write", path))
+        })
+    }
+
+    /// Gives the file its name. The directory still has to be synced.
+    pub(crate) fn commit(self) -> Result<(), HubError> {
+        let Self { temporary, target } = self;
+        temporary
+            .persist(&target)
+            .map(drop)
+            .map_err(|refused| HubError::io("write", &target)(refused.error))
+    }
+}
+
+/// Makes the names in `dir` survive a power cut, where the file system can.
+pub(crate) fn sync_dir(dir: &Path) -> Result<(), HubError> {
+    // Windows cannot open a directory as a file; its renames are journalled.
+    if cfg!(unix) {
+        let synced = File::open(dir).and_then(|handle| handle.sync_all());
+        if let Err(cause) = synced {
+            // Some network file systems do not know how to sync a directory.
+            let unknown = [io::ErrorKind::InvalidInput, io::ErrorKind::Unsupported];
+            if !unknown.contains(&cause.kind()) {
+                return Err(HubError::io("sync the directory", dir)(cause));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Creates `dir` and its parents, and makes each new name survive a power cut.
+fn create_dir(dir: &Path) -> Result<(), HubError> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let created: Vec<&Path> = dir
+        .ancestors()
+        .take_while(|ancestor| !ancestor.as_os_str().is_empty() && !ancestor.exists())
+        .collect();
+    fs::create_dir_all(dir).map_err(HubError::io("create the directory", dir))?;
+    for new in created {
+        sync_dir(parent_of(new))?;
+    }
+    Ok(())
+}
+
+fn temporary_in(dir: &Path) -> io::Result<NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".wave-").suffix(".tmp");
+    // Temporary files are private by default; these become ordinary files, so the umask decides.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    builder.tempfile_in(dir)
+}
+
+/// The directory that holds `path`; `.` for a bare file name.
+fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::names;
+
+    #[test]
+    fn writing_creates_parents_replaces_and_leaves_no_temporary_file() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("a/b/file.txt");
+        write_atomic(&path, b"first").unwrap();
+        write_atomic(&path, b"second").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"second");
+        assert_eq!(names(&root.path().join("a/b")), ["file.txt"]);
+    }
+
+    #[test]
+    fn a_failing_writer_keeps_the_old_file_and_leaves_no_temporary_file() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("file.txt");
+        write_atomic(&path, b"old").unwrap();
+        let failed = write_with(&path, |file| {
+            file.write_all(b"half").unwrap();
+            let cause = io::Error::from(io::ErrorKind::StorageFull);
+            Err(HubError::io("write", &path)(cause))
+        });
+        assert!(!failed.unwrap_err().is_request());
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(names(root.path()), ["file.txt"]);
+    }
+
+    #[test]
+    fn a_directory_in_the_way_is_refused_and_leaves_no_temporary_file() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("taken");
+        fs::create_dir(&path).unwrap();
+        let error = write_atomic(&path, b"x").unwrap_err();
+        assert!(error.to_string().contains("taken"), "{error}");
+        assert_eq!(names(root.path()), ["taken"]);
+        assert!(names(&path).is_empty());
+    }
+
+    #[test]
+    fn a_path_below_a_regular_file_is_refused_by_name() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("file");
+        fs::write(&file, "x").unwrap();
+        for error in [
+            write_atomic(&file.join("below/out.json"), b"x").unwrap_err(),
+            prepare_out(&file.join("below")).unwrap_err(),
+            prepare_out(&file).unwrap_err(),
+        ] {
+            let text = error.to_string();
+            assert!(text.contains(&file.display().to_string()), "{text}");
+            assert!(!error.is_request());
+        }
+        assert_eq!(names(root.path()), ["file"]);
+    }
+
+    #[test]
+    fn preparing_creates_the_directory_and_leaves_it_empty() {
+        let root = tempfile::tempdir().unwrap();
+        let out = root.path().join("runs/one");
+        prepare_out(&out).unwrap();
+        prepare_out(&out).unwrap();
+        assert!(names(&out).is_empty());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_read_only_directory_is_refused_by_name() {
+        use std::os::unix::fs::PermissionsExt;
+        let root = tempfile::tempdir().unwrap();
+        let out = root.path().join("locked");
+        fs::create_dir(&out).unwrap();
+        fs::set_permissions(&out, fs::Permissions::from_mode(0o555)).unwrap();
+        // The superuser may write anywhere: nothing to see then.
+        if File::create(out.join("probe")).is_err() {
+            let error = prepare_out(&out).unwrap_err();
+            assert!(error.to_string().contains("locked"), "{error}");
+            assert!(!error.is_request());
+        }
+        fs::set_permissions(&out, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn files_get_ordinary_permissions() {
+        use std::os::unix::fs::PermissionsExt;
+        let root = tempfile::tempdir().unwrap();
+        let (ours, plain) = (root.path().join("ours"), root.path().join("plain"));
+        write_atomic(&ours, b"x").unwrap();
+        fs::write(&plain, b"x").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode(&ours), mode(&plain));
+    }
+}

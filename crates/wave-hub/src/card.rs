@@ -1,0 +1,144 @@
+//! Model cards: the `README.md` of an artefact, with the YAML head that hubs read.
+
+/// The YAML head of a card. What is `None` or empty is left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CardFront {
+    /// SPDX-like identifier, as hubs spell it: `apache-2.0`.
+    pub license: Option<String>,
+    /// Free labels to search by.
+    pub tags: Vec<String>,
+    /// Data sets trained on.
+    pub datasets: Vec<String>,
+    /// What this one was made from: a hub name or a path.
+    pub base_model: Option<String>,
+    /// The library that loads it: `timm`.
+    pub library_name: Option<String>,
+    /// The task: `image-classification`.
+    pub pipeline_tag: Option<String>,
+}
+
+/// A card: the YAML head between `---` lines, the title, and the body as it is, ending in one
+/// newline. Any text is safe in the head: what YAML could misread is quoted.
+pub fn model_card(front: &CardFront, title: &str, body_markdown: &str) -> String {
+    let mut card = String::from("---\n");
+    push_one(&mut card, "license", &front.license);
+    push_one(&mut card, "library_name", &front.library_name);
+    push_one(&mut card, "pipeline_tag", &front.pipeline_tag);
+    push_one(&mut card, "base_model", &front.base_model);
+    push_list(&mut card, "datasets", &front.datasets);
+    push_list(&mut card, "tags", &front.tags);
+    let title: Vec<&str> = title.split_whitespace().collect();
+    card.push_str(&format!("---\n\n# {}\n", title.join(" ")));
+    let body = body_markdown.trim_matches(['\n', '\r']);
+    if !body.is_empty() {
+        card.push_str(&format!("\n{body}\n"));
+    }
+    card
+}
+
+fn push_one(card: &mut String, key: &str, value: &Option<String>) {
+    if let Some(value) = value {
+        card.push_str(&format!("{key}: {}\n", scalar(value)));
+    }
+}
+
+fn push_list(card: &mut String, key: &str, values: &[String]) {
+    if !values.is_empty() {
+        card.push_str(&format!("{key}:\n"));
+        for value in values {
+            card.push_str(&format!("- {}\n", scalar(value)));
+        }
+    }
+}
+
+/// `text` as a YAML string: bare where no reader could take it for anything else.
+fn scalar(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    let words = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];
+    if text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.chars().all(plain)
+        && !words.contains(&text.to_ascii_lowercase().as_str())
+    {
+        return text.to_owned();
+    }
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            // Line separators and the byte order mark are not printable to YAML either.
+            '\u{2028}' | '\u{2029}' | '\u{feff}' => push_escape(&mut quoted, c),
+            c if c.is_control() => push_escape(&mut quoted, c),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+fn push_escape(quoted: &mut String, c: char) {
+    quoted.push_str(&format!("\\u{:04x}", c as u32));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_has_a_head_a_title_and_a_body() {
+        let front = CardFront {
+            license: Some("apache-2.0".to_owned()),
+            tags: vec!["image-classification".to_owned(), "1.0".to_owned()],
+            datasets: vec!["owner/set".to_owned()],
+            base_model: Some("timm/levit_384.fb_dist_in1k".to_owned()),
+            library_name: Some("timm".to_owned()),
+            pipeline_tag: None,
+        };
+        let expected = "\
+---
+license: apache-2.0
+library_name: timm
+base_model: timm/levit_384.fb_dist_in1k
+datasets:
+- owner/set
+tags:
+- image-classification
+- \"1.0\"
+---
+
+# Six layers
+
+A *body*.
+
+    with code
+";
+        let body = "\nA *body*.\n\n    with code\n\n";
+        assert_eq!(model_card(&front, "Six\nlayers ", body), expected);
+    }
+
+    #[test]
+    fn an_empty_head_and_body_are_still_a_card() {
+        assert_eq!(
+            model_card(&CardFront::default(), "T", "\n"),
+            "---\n---\n\n# T\n"
+        );
+    }
+
+    #[test]
+    fn what_yaml_could_misread_is_quoted() {
+        for (text, expected) in [
+            ("mit", "mit"),
+            ("No", "\"No\""),
+            ("null", "\"null\""),
+            ("", "\"\""),
+            ("- item", "\"- item\""),
+            ("a: b", "\"a: b\""),
+            ("two words # hash", "\"two words # hash\""),
+            ("say \"x\\y\"", "\"say \\\"x\\\\y\\\"\""),
+            ("---\nlicense: other", "\"---\\u000alicense: other\""),
+            ("\u{85}\u{2028}", "\"\\u0085\\u2028\""),
+            ("été", "\"été\""),
+        ] {
+            assert_eq!(scalar(text), expected);
+        }
+    }
+}

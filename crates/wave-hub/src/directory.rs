@@ -1,0 +1,309 @@
+//! Plain files, JSON, and telling the two kinds of artefact directory apart.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::HubError;
+use crate::atomic::{Staged, sync_dir, write_atomic};
+
+pub(crate) const CONFIG_FILE: &str = "config.json";
+pub(crate) const CARD_FILE: &str = "README.md";
+pub(crate) const MODEL_FILE: &str = "model.safetensors";
+pub(crate) const TEMPLATES_FILE: &str = "templates.safetensors";
+
+/// What an artefact directory holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A model that timm can load: `model.safetensors` and its `config.json`.
+    Model,
+    /// Weight templates to expand models from: `templates.safetensors` and its `config.json`.
+    Templates,
+}
+
+/// Tells what kind of artefact `dir` holds, by its `config.json`.
+///
+/// # Errors
+/// [`HubError::Missing`] or [`HubError::Malformed`] when `dir` is no directory, is incomplete,
+/// or is neither kind.
+pub fn directory_kind(dir: &Path) -> Result<Kind, HubError> {
+    read_config(dir).map(|(kind, _)| kind)
+}
+
+/// Reads a JSON file.
+///
+/// # Errors
+/// [`HubError::Missing`] when there is none, [`HubError::Malformed`] when it is not JSON or does
+/// not describe a `T`, [`HubError::Io`] when it cannot be read.
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, HubError> {
+    let bytes = read_bytes(path)?;
+    if bytes.is_empty() {
+        return Err(HubError::malformed(
+            path,
+            "is empty (0 bytes), expected JSON",
+            "write or copy it again",
+        ));
+    }
+    serde_json::from_slice(&bytes).map_err(|cause| {
+        let found = match cause.classify() {
+            serde_json::error::Category::Data => {
+                format!("the JSON is not what was expected: {cause}")
+            }
+            _ => format!("is not valid JSON: {cause}"),
+        };
+        HubError::malformed(path, found, "correct the file or write it again")
+    })
+}
+
+/// Writes `value` as indented JSON with a final newline, whole or not at all.
+///
+/// # Errors
+/// [`HubError::Unwritable`] when `value` has no JSON form (a map whose keys are not strings),
+/// [`HubError::Io`] when the write fails.
+pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), HubError> {
+    write_atomic(path, json_bytes(path, value)?.as_slice())
+}
+
+pub(crate) fn json_bytes<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>, HubError> {
+    let mut bytes = serde_json::to_vec_pretty(value).map_err(|cause| {
+        HubError::unwritable(
+            path,
+            format!("the value has no JSON form: {cause}"),
+            "use string keys and finite numbers",
+        )
+    })?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+/// The whole content of a regular file.
+pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, HubError> {
+    check_is_file(path)?;
+    fs::read(path).map_err(HubError::io("read", path))
+}
+
+/// Refuses what cannot be read to its end: nothing, a directory, a pipe, a device.
+pub(crate) fn check_is_file(path: &Path) -> Result<(), HubError> {
+    let about = match fs::metadata(path) {
+        Ok(about) => about,
+        Err(cause) if is_absent(&cause) => {
+            return Err(HubError::missing(path, "no such file", "check the path"));
+        }
+        Err(cause) => return Err(HubError::io("read", path)(cause)),
+    };
+    if about.is_dir() {
+        return Err(HubError::malformed(
+            path,
+            "is a directory, expected a file",
+            "name the file inside it",
+        ));
+    }
+    if !about.is_file() {
+        return Err(HubError::malformed(
+            path,
+            "is a pipe or a device, expected a regular file",
+            "copy its content to a file and name that",
+        ));
+    }
+    Ok(())
+}
+
+/// The kind of `dir` and its whole `config.json`.
+pub(crate) fn read_config(dir: &Path) -> Result<(Kind, Value), HubError> {
+    check_is_dir(dir)?;
+    let path = dir.join(CONFIG_FILE);
+    if !path.exists() {
+        let weights = [MODEL_FILE, TEMPLATES_FILE]
+            .into_iter()
+            .find(|name| dir.join(name).exists());
+        let (found, remedy) = match weights {
+            Some(name) => (
+                format!("{CONFIG_FILE} is missing beside {name}"),
+                "it is written last, so the stage or copy that made this directory did not \
+                 finish; run it again",
+            ),
+            None => (
+                format!("holds no artefact: {CONFIG_FILE} is missing"),
+                "name a model or template directory; if a stage is to write this one, it has \
+                 not finished",
+            ),
+        };
+        return Err(HubError::missing(dir, found, remedy));
+    }
+    let config: Value = read_json(&path)?;
+    if config.get("format_version").is_some() || config.get("kronecker").is_some() {
+        Ok((Kind::Templates, config))
+    } else if config.get("architecture").is_some() {
+        Ok((Kind::Model, config))
+    } else {
+        Err(HubError::malformed(
+            &path,
+            "describes neither a model (no `architecture`) nor templates (no `format_version`)",
+            "name a directory in timm's layout, or a template directory",
+        ))
+    }
+}
+
+/// The path of `name` in `dir`, which its `config.json` promises to be there.
+pub(crate) fn promised_file(
+    dir: &Path,
+    name: &str,
+    remedy: &str,
+) -> Result<std::path::PathBuf, HubError> {
+    let path = dir.join(name);
+    if path.exists() {
+        Ok(path)
+    } else {
+        let found = format!("{name} is missing beside {CONFIG_FILE}");
+        Err(HubError::missing(dir, found, remedy))
+    }
+}
+
+/// Names every staged file, `config.json` last. An old `config.json` goes first, so that at no
+/// moment a directory with one holds files that do not belong together.
+pub(crate) fn commit_directory(
+    dir: &Path,
+    files: Vec<Staged>,
+    config: Staged,
+) -> Result<(), HubError> {
+    let path = dir.join(CONFIG_FILE);
+    match fs::remove_file(&path) {
+        Err(cause) if !is_absent(&cause) => return Err(HubError::io("replace", &path)(cause)),
+        _ => sync_dir(dir)?,
+    }
+    for file in files {
+        file.commit()?;
+    }
+    sync_dir(dir)?;
+    config.commit()?;
+    sync_dir(dir)
+}
+
+fn check_is_dir(dir: &Path) -> Result<(), HubError> {
+    match fs::metadata(dir) {
+        Ok(about) if about.is_dir() => Ok(()),
+        Ok(_) => Err(HubError::malformed(
+            dir,
+            "is a file, expected a directory",
+            "name the directory that holds it",
+        )),
+        Err(cause) if is_absent(&cause) => Err(HubError::missing(
+            dir,
+            "no such directory",
+            "check the path, or run the stage that writes it",
+        )),
+        Err(cause) => Err(HubError::io("read", dir)(cause)),
+    }
+}
+
+fn is_absent(cause: &io::Error) -> bool {
+    // The second: a path below a regular file.
+    matches!(
+        cause.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::testing::check_request;
+
+    #[test]
+    fn json_is_indented_ends_in_a_newline_and_reads_back() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("deep/numbers.json");
+        let numbers = BTreeMap::from([("one".to_owned(), 1), ("two".to_owned(), 2)]);
+        write_json(&path, &numbers).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text, "{\n  \"one\": 1,\n  \"two\": 2\n}\n");
+        assert_eq!(read_json::<BTreeMap<String, i32>>(&path).unwrap(), numbers);
+    }
+
+    #[test]
+    fn json_that_cannot_be_read_is_a_wrong_request() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("numbers.json");
+        let read = |path: &Path| read_json::<BTreeMap<String, i32>>(path).unwrap_err();
+        check_request(read(&path), &["numbers.json", "no such file"]);
+        check_request(read(root.path()), &["is a directory"]);
+        check_request(read(&path.join("below")), &["no such file"]);
+        for (content, expected) in [
+            (&b""[..], "is empty"),
+            (b"{\"one\": ", "not valid JSON"),
+            (b"{\"one\": 1} trailing", "not valid JSON"),
+            (b"\xff\xfe", "not valid JSON"),
+            (b"{\"one\": \"uno\"}", "line 1"),
+            (b"[]", "not what was expected"),
+        ] {
+            fs::write(&path, content).unwrap();
+            check_request(read(&path), &["numbers.json", expected]);
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_device_without_end_is_refused() {
+        check_request(read_bytes(Path::new("/dev/zero")).unwrap_err(), &["device"]);
+    }
+
+    #[test]
+    fn a_value_without_json_form_is_not_written() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("pairs.json");
+        let error = write_json(&path, &BTreeMap::from([((1, 2), 3)])).unwrap_err();
+        assert!(!error.is_request());
+        assert!(error.to_string().contains("string keys"), "{error}");
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn the_kind_of_a_directory_is_told_by_its_config() {
+        let root = tempfile::tempdir().unwrap();
+        let config = root.path().join(CONFIG_FILE);
+        for (text, kind) in [
+            (r#"{"architecture": "x", "num_classes": 1}"#, Kind::Model),
+            (r#"{"format_version": 7}"#, Kind::Templates),
+        ] {
+            fs::write(&config, text).unwrap();
+            assert_eq!(directory_kind(root.path()).unwrap(), kind);
+        }
+        for text in ["{}", "[1]", "3", r#"{"model_type": "vit"}"#] {
+            fs::write(&config, text).unwrap();
+            check_request(directory_kind(root.path()).unwrap_err(), &["neither"]);
+        }
+    }
+
+    #[test]
+    fn a_directory_that_is_none_says_what_is_missing() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path();
+        check_request(
+            directory_kind(&dir.join("nowhere")).unwrap_err(),
+            &["nowhere", "no such directory"],
+        );
+        check_request(
+            directory_kind(dir).unwrap_err(),
+            &["config.json is missing", "has not finished"],
+        );
+        let weights = dir.join(MODEL_FILE);
+        fs::write(&weights, "").unwrap();
+        check_request(
+            directory_kind(dir).unwrap_err(),
+            &[
+                "config.json is missing beside model.safetensors",
+                "run it again",
+            ],
+        );
+        check_request(
+            directory_kind(&weights).unwrap_err(),
+            &["is a file", "directory that holds it"],
+        );
+    }
+}

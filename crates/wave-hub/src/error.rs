@@ -1,0 +1,122 @@
+//! What can go wrong between memory and disk.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A failed read or write. Every message names the path, what was found and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HubError {
+    /// A file or directory that was asked for is not there.
+    #[error("{}: {found}; {remedy}", .path.display())]
+    Missing {
+        /// What was looked for.
+        path: PathBuf,
+        /// What was found in its place.
+        found: String,
+        /// What to do about it.
+        remedy: String,
+    },
+    /// What was read is not what it should be.
+    #[error("{}: {found}; {remedy}", .path.display())]
+    Malformed {
+        /// The file or directory read.
+        path: PathBuf,
+        /// What was found, and what was expected.
+        found: String,
+        /// What to do about it.
+        remedy: String,
+    },
+    /// The content handed over for writing could not be read back, so it was not written.
+    #[error("{} was not written: {found}; {remedy}", .path.display())]
+    Unwritable {
+        /// Where it should have gone.
+        path: PathBuf,
+        /// What is wrong with the content.
+        found: String,
+        /// What to do about it.
+        remedy: String,
+    },
+    /// The operating system refused.
+    #[error("cannot {action} {}: {cause}", .path.display())]
+    Io {
+        /// What was attempted, as a verb.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The answer.
+        cause: io::Error,
+    },
+    /// The tensor library refused.
+    #[error("{}: tensor `{tensor}`: {cause}", .path.display())]
+    Tensor {
+        /// The file read or written.
+        path: PathBuf,
+        /// The tensor's name.
+        tensor: String,
+        /// The answer.
+        cause: Box<candle_core::Error>,
+    },
+}
+
+impl HubError {
+    /// Whether the request was wrong (missing or malformed input) rather than the work
+    /// having failed (a write, the disk, permissions).
+    pub fn is_request(&self) -> bool {
+        matches!(self, Self::Missing { .. } | Self::Malformed { .. })
+    }
+
+    pub(crate) fn missing(
+        path: &Path,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self::Missing {
+            path: path.to_owned(),
+            found: found.into(),
+            remedy: remedy.into(),
+        }
+    }
+
+    pub(crate) fn malformed(
+        path: &Path,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self::Malformed {
+            path: path.to_owned(),
+            found: found.into(),
+            remedy: remedy.into(),
+        }
+    }
+
+    pub(crate) fn unwritable(
+        path: &Path,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self::Unwritable {
+            path: path.to_owned(),
+            found: found.into(),
+            remedy: remedy.into(),
+        }
+    }
+
+    /// For `map_err`: an I/O error met while doing `action` to `path`.
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |cause| Self::Io {
+            action,
+            path: path.to_owned(),
+            cause,
+        }
+    }
+
+    /// For `map_err`: a tensor error met on `tensor` of `path`.
+    pub(crate) fn tensor(path: &Path, tensor: &str) -> impl FnOnce(candle_core::Error) -> Self {
+        move |cause| Self::Tensor {
+            path: path.to_owned(),
+            tensor: tensor.to_owned(),
+            cause: Box::new(cause),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The header of a safetensors file: 8 bytes of little-endian length, then JSON, then the data.
+//!
+//! The `safetensors` crate has the last word on what is valid. Its errors do not always name the
+//! tensor, though, and its sum of offsets may overflow on a hostile file, so each declaration is
+//! checked here first. It also takes the metadata as a `HashMap`, whose order changes from run to
+//! run, so headers are laid out here: metadata first, in key order, then the tensors.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use safetensors::tensor::{SafeTensorError, SafeTensors, TensorInfo};
+use serde_json::Value;
+
+use crate::HubError;
+
+/// The key that the format reserves for free text.
+pub(crate) const METADATA: &str = "__metadata__";
+const LENGTH_BYTES: usize = 8;
+/// The format's own limit, in bytes.
+const MAX_HEADER: u64 = 100_000_000;
+const COPY_AGAIN: &str = "the file is damaged or cut short: copy, download or write it again";
+
+/// The tensors in `bytes`, the content of the file `path`, and the header's metadata.
+pub(crate) fn parse<'a>(
+    path: &Path,
+    bytes: &'a [u8],
+) -> Result<(SafeTensors<'a>, BTreeMap<String, String>), HubError> {
+    check(bytes).map_err(|found| match another_format(bytes) {
+        Some((found, remedy)) => HubError::malformed(path, found, remedy),
+        None => HubError::malformed(path, found, COPY_AGAIN),
+    })?;
+    let invalid = |cause: SafeTensorError| HubError::malformed(path, explain(cause), COPY_AGAIN);
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(invalid)?;
+    let tensors = SafeTensors::deserialize(bytes).map_err(invalid)?;
+    let metadata = header.metadata().clone().unwrap_or_default();
+    Ok((tensors, metadata.into_iter().collect()))
+}
+
+/// The bytes before the data: length and padded JSON. `tensors` in the order of their offsets.
+pub(crate) fn build(
+    metadata: &BTreeMap<String, String>,
+    tensors: &[(&str, TensorInfo)],
+) -> serde_json::Result<Vec<u8>> {
+    let mut entries = Vec::with_capacity(tensors.len() + 1);
+    if !metadata.is_empty() {
+        entries.push(format!(
+            "\"{METADATA}\":{}",
+            serde_json::to_string(metadata)?
+        ));
+    }
+    for (name, info) in tensors {
+        let name = serde_json::to_string(name)?;
+        entries.push(format!("{name}:{}", serde_json::to_string(info)?));
+    }
+    let mut json = format!("{{{}}}", entries.join(",")).into_bytes();
+    json.resize(json.len().next_multiple_of(LENGTH_BYTES), b' ');
+    let mut header = (json.len() as u64).to_le_bytes().to_vec();
+    header.extend(json);
+    Ok(header)
+}
+
+/// Says what is wrong with the header, if anything, naming the tensor.
+fn check(bytes: &[u8]) -> Result<(), String> {
+    if bytes.is_empty() {
+        return Err("is empty (0 bytes), expected a safetensors file".to_owned());
+    }
+    let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
+        let n = bytes.len();
+        return Err(format!(
+            "holds {n} bytes, fewer than the {LENGTH_BYTES} a safetensors file starts with"
+        ));
+    };
+    let length = u64::from_le_bytes(*length);
+    let held = rest.len();
+    if length > MAX_HEADER || length > held as u64 {
+        return Err(format!(
+            "its first {LENGTH_BYTES} bytes declare a safetensors header of {length} bytes, but \
+             {held} bytes follow (and {MAX_HEADER} are the limit)"
+        ));
+    }
+    let (json, data) = rest.split_at(length as usize);
+    let entries: BTreeMap<String, Value> = serde_json::from_slice(json)
+        .map_err(|cause| format!("its safetensors header is not a JSON object: {cause}"))?;
+    for (name, entry) in entries {
+        if name != METADATA {
+            check_entry(&name, entry, data.len())?;
+        }
+    }
+    Ok(())
+}
+
+fn check_entry(name: &str, entry: Value, held: usize) -> Result<(), String> {
+    let info: TensorInfo = serde_json::from_value(entry)
+        .map_err(|cause| format!("tensor `{name}` has a broken header entry: {cause}"))?;
+    let (start, end) = info.data_offsets;
+    if start > end {
+        return Err(format!(
+            "tensor `{name}` ends at byte {end}, before its start at {start}"
+        ));
+    }
+    if end > held {
+        return Err(format!(
+            "tensor `{name}` ends at byte {end} of the data, but the file holds {held}"
+        ));
+    }
+    // A zero dimension does not excuse the others: strides are products too.
+    let sides = info.shape.iter().map(|&side| side.max(1));
+    let bits = sides
+        .chain([info.dtype.bitsize()])
+        .try_fold(1usize, usize::checked_mul);
+    let bits = match bits {
+        Some(_) if info.shape.contains(&0) => 0,
+        Some(bits) => bits,
+        None => {
+            let shape = &info.shape;
+            return Err(format!("tensor `{name}` has an impossible shape {shape:?}"));
+        }
+    };
+    if bits.div_ceil(8) != end - start {
+        return Err(format!(
+            "tensor `{name}` of shape {:?} and type {} needs {} bytes, but {} are set aside",
+            info.shape,
+            info.dtype,
+            bits.div_ceil(8),
+            end - start
+        ));
+    }
+    Ok(())
+}
+
+/// What the crate finds after [`check`] passed: how the tensors lie together.
+fn explain(cause: SafeTensorError) -> String {
+    match cause {
+        SafeTensorError::InvalidOffset(name) => format!(
+            "the bytes of tensor `{name}` overlap its neighbour's or leave a gap before them"
+        ),
+        SafeTensorError::MetadataIncompleteBuffer => {
+            "holds bytes that belong to no tensor after the last one".to_owned()
+        }
+        cause => format!("is not a valid safetensors file: {cause}"),
+    }
+}
+
+/// Recognises what people mistake for safetensors. Only asked once the file is known not to be:
+/// a good file may begin with any of these bytes, since they are its header's length.
+fn another_format(bytes: &[u8]) -> Option<(String, &'static str)> {
+    let convert = "load it in Python and save the weights with `safetensors.torch.save_file`";
+    if bytes.get(LENGTH_BYTES) == Some(&b'{') {
+        None
+    } else if bytes.starts_with(b"PK") {
+        let found = "is a zip archive, as PyTorch's .pt, .pth and .bin files are, not safetensors";
+        Some((found.to_owned(), convert))
+    } else if bytes.starts_with(&[0x80]) {
+        let found = "is a Python pickle, as old PyTorch files are, not safetensors";
+        Some((found.to_owned(), convert))
+    } else if bytes.starts_with(b"version https://git-lfs") {
+        let found = "is a Git LFS pointer, not the file it stands for";
+        Some((found.to_owned(), "run `git lfs pull` where it came from"))
+    } else {
+        None
+    }
+}

@@ -1,0 +1,42 @@
+//! Artefacts at rest: safetensors, JSON, atomic writes, model cards.
+//!
+//! Two kinds of directory pass between the stages, and this crate reads and writes both:
+//!
+//! - a **model directory** ([`read_model`], [`write_model`]): `model.safetensors`, `config.json`
+//!   and `README.md` in the layout timm's `local-dir:` and `hf-hub:` loaders read;
+//! - a **template directory** ([`read_templates`], [`write_templates`]): `templates.safetensors`,
+//!   `config.json` and `README.md`.
+//!
+//! Three promises hold for everything written here. A file is complete or absent: it is written
+//! under a temporary name, synced and renamed. A directory that has a `config.json` is complete:
+//! that file is removed before the first of its neighbours changes and renamed into place last.
+//! The same content gives the same bytes, whatever the run or the machine.
+//!
+//! Nothing that is read is trusted: every reader answers any bytes at all with a value or a
+//! [`HubError`], never a panic. The crate knows names, shapes and element types, and no network.
+
+use std::collections::BTreeMap;
+
+mod atomic;
+mod card;
+mod digest;
+mod directory;
+mod error;
+mod header;
+mod model;
+mod templates;
+mod tensors;
+#[cfg(test)]
+mod testing;
+
+pub use atomic::{prepare_out, write_atomic};
+pub use card::{CardFront, model_card};
+pub use digest::{sha256_file, sha256_hex};
+pub use directory::{Kind, directory_kind, read_json, write_json};
+pub use error::HubError;
+pub use model::{ModelConfig, ModuleNames, PretrainedCfg, read_model, write_model};
+pub use templates::{Accuracy, FORMAT_VERSION, TemplateConfig, read_templates, write_templates};
+pub use tensors::{read_tensors, write_tensors};
+
+/// Named tensors, in name order.
+pub type Weights = BTreeMap<String, candle_core::Tensor>;

@@ -1,0 +1,255 @@
+//! The model directory: `model.safetensors`, `config.json` and a card, as timm reads them.
+//!
+//! timm builds the network from `architecture` and `model_args`, fills it from
+//! `model.safetensors`, and prepares images by `pretrained_cfg`. It ignores keys it does not
+//! know, and so does this reader.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+
+use crate::atomic::Staged;
+use crate::directory::{
+    CARD_FILE, CONFIG_FILE, Kind, MODEL_FILE, commit_directory, json_bytes, promised_file,
+    read_config,
+};
+use crate::tensors::{read_tensors, stage_tensors};
+use crate::{HubError, Weights};
+
+/// A model's `config.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ModelConfig {
+    /// The name of the network in timm's registry.
+    pub architecture: String,
+    /// How many classes the head tells apart; 0 for a network without a head.
+    pub num_classes: usize,
+    /// The length of the vector before the head. 0 when the file does not say.
+    #[serde(default)]
+    pub num_features: usize,
+    /// How tokens become that vector. Empty when the file does not say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub global_pool: String,
+    /// What differs from the registry's defaults.
+    #[serde(default)]
+    pub model_args: Map<String, Value>,
+    /// How to prepare an image, and which layers are first and last.
+    #[serde(default)]
+    pub pretrained_cfg: PretrainedCfg,
+    /// One name per class, in the order of the logits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_names: Option<Vec<String>>,
+    /// How the model came about: recipe, ancestor, data, seed. timm passes over it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wave: Option<Value>,
+}
+
+/// timm's `pretrained_cfg`. A key the file leaves out takes timm's own default, which is what
+/// [`Default`] gives.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PretrainedCfg {
+    /// Which set of weights this is. Empty when the file does not say.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub tag: String,
+    /// Whether the weights need a loader of their own.
+    #[serde(deserialize_with = "flag")]
+    pub custom_load: bool,
+    /// Channels, height and width.
+    pub input_size: [usize; 3],
+    /// Whether no other height and width will do.
+    pub fixed_input_size: bool,
+    /// How images are resized: `bicubic`, `bilinear`.
+    pub interpolation: String,
+    /// The side of the crop over the side of the resized image, in 0..=1.
+    pub crop_pct: f64,
+    /// Where the crop is taken: `center`.
+    pub crop_mode: String,
+    /// What is subtracted from each channel, in units of 0..=1.
+    pub mean: Vec<f64>,
+    /// What each channel is then divided by.
+    pub std: Vec<f64>,
+    /// As in [`ModelConfig`].
+    pub num_classes: usize,
+    /// The height and width of the last feature map, where there is one.
+    pub pool_size: Option<[usize; 2]>,
+    /// The module(s) that see the image's channels.
+    pub first_conv: Option<ModuleNames>,
+    /// The module(s) that make the logits.
+    pub classifier: Option<ModuleNames>,
+}
+
+/// One module name, or several: a network with two heads names both.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ModuleNames {
+    /// A single module.
+    One(String),
+    /// Several modules.
+    Many(Vec<String>),
+}
+
+impl From<&str> for ModuleNames {
+    fn from(name: &str) -> Self {
+        Self::One(name.to_owned())
+    }
+}
+
+impl Default for PretrainedCfg {
+    fn default() -> Self {
+        Self {
+            tag: String::new(),
+            custom_load: false,
+            input_size: [3, 224, 224],
+            fixed_input_size: false,
+            interpolation: "bicubic".to_owned(),
+            crop_pct: 0.875,
+            crop_mode: "center".to_owned(),
+            mean: vec![0.485, 0.456, 0.406],
+            std: vec![0.229, 0.224, 0.225],
+            num_classes: 1000,
+            pool_size: None,
+            first_conv: None,
+            classifier: None,
+        }
+    }
+}
+
+/// Reads a model directory: its `config.json` and `model.safetensors`.
+///
+/// # Errors
+/// [`HubError::Missing`] when the directory or one of the files is not there,
+/// [`HubError::Malformed`] when it is a template directory, or a file is broken or contradicts
+/// itself, [`HubError::Io`] when something cannot be read.
+pub fn read_model(dir: &Path) -> Result<(ModelConfig, Weights), HubError> {
+    let (kind, config) = read_config(dir)?;
+    if kind == Kind::Templates {
+        return Err(HubError::malformed(
+            dir,
+            "is a template directory, expected a model directory",
+            "expand a model from it first, with `wave expand`",
+        ));
+    }
+    let config_path = dir.join(CONFIG_FILE);
+    let config: ModelConfig = serde_json::from_value(config).map_err(|cause| {
+        HubError::malformed(
+            &config_path,
+            format!("is not a model's configuration: {cause}"),
+            "correct the file or write the model again",
+        )
+    })?;
+    check(&config).map_err(|found| HubError::malformed(&config_path, found, "correct the file"))?;
+    let remedy = "copy it there; weights in another format (.bin, .pth) have to be saved with \
+                  `safetensors.torch.save_file`";
+    let path = promised_file(dir, MODEL_FILE, remedy)?;
+    let (weights, _) = read_tensors(&path)?;
+    if weights.is_empty() {
+        let remedy = "write or copy the model again";
+        return Err(HubError::malformed(&path, "holds no tensor", remedy));
+    }
+    Ok((config, weights))
+}
+
+/// Writes a model directory: the weights, further weight files `extra` (file name and content,
+/// such as `("scalers.safetensors", ...)`), the card `README.md`, and `config.json`.
+///
+/// Everything is on disk under temporary names before the first file gets its own, and
+/// `config.json` comes last, so a directory that has one is complete. Other files in `dir` are
+/// left alone.
+///
+/// # Errors
+/// [`HubError::Unwritable`] when the content contradicts itself, [`HubError::Io`] and
+/// [`HubError::Tensor`] when the work fails. No temporary file stays behind; unless the failure
+/// falls between two renames, neither has anything else changed.
+pub fn write_model(
+    dir: &Path,
+    config: &ModelConfig,
+    weights: &Weights,
+    extra: &[(&str, &Weights)],
+    card: &str,
+) -> Result<(), HubError> {
+    let config_path = dir.join(CONFIG_FILE);
+    let refuse = |found: String| HubError::unwritable(&config_path, found, "correct it");
+    check(config).map_err(refuse)?;
+    check_names(extra).map_err(refuse)?;
+    let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
+    let mut files = vec![stage_tensors(&dir.join(MODEL_FILE), weights, &metadata)?];
+    for (name, weights) in extra {
+        files.push(stage_tensors(&dir.join(name), weights, &metadata)?);
+    }
+    files.push(Staged::from_bytes(&dir.join(CARD_FILE), card.as_bytes())?);
+    let json = json_bytes(&config_path, config)?;
+    let config = Staged::from_bytes(&config_path, &json)?;
+    commit_directory(dir, files, config)
+}
+
+/// Refuses what no model can be.
+fn check(config: &ModelConfig) -> Result<(), String> {
+    let classes = config.num_classes;
+    if let Some(names) = &config.label_names
+        && names.len() != classes
+    {
+        let n = names.len();
+        return Err(format!("`label_names` has {n} names for {classes} classes"));
+    }
+    let prepared = &config.pretrained_cfg;
+    check_normalisation(&prepared.mean, &prepared.std, prepared.crop_pct)?;
+    let (channels, n) = (prepared.input_size[0], prepared.mean.len());
+    // One value may stand for every channel.
+    if n != channels && n != 1 {
+        return Err(format!(
+            "`mean` has {n} values for the {channels} channels of `input_size`"
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses values no image can be prepared with.
+pub(crate) fn check_normalisation(mean: &[f64], std: &[f64], crop_pct: f64) -> Result<(), String> {
+    if mean.len() != std.len() {
+        let (m, s) = (mean.len(), std.len());
+        return Err(format!("`mean` has {m} values and `std` has {s}"));
+    }
+    if !mean.iter().all(|value| value.is_finite()) {
+        return Err(format!("`mean` is {mean:?}, expected finite numbers"));
+    }
+    if !std.iter().all(|value| value.is_finite() && *value > 0.0) {
+        return Err(format!("`std` is {std:?}, expected positive numbers"));
+    }
+    if !(crop_pct.is_finite() && crop_pct > 0.0) {
+        return Err(format!(
+            "`crop_pct` is {crop_pct}, expected a positive number"
+        ));
+    }
+    Ok(())
+}
+
+fn check_names(extra: &[(&str, &Weights)]) -> Result<(), String> {
+    for (i, (name, _)) in extra.iter().enumerate() {
+        let bare = Path::new(name).file_name() == Some(name.as_ref());
+        let taken = *name == MODEL_FILE || extra[..i].iter().any(|(other, _)| other == name);
+        if !bare || taken || !name.ends_with(".safetensors") {
+            return Err(format!(
+                "an extra file is named `{name}`, expected a bare, free name ending in \
+                 .safetensors"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// timm's `custom_load` may also name the loader.
+fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    match Value::deserialize(deserializer)? {
+        Value::Bool(flag) => Ok(flag),
+        Value::Null => Ok(false),
+        Value::String(_) => Ok(true),
+        other => Err(serde::de::Error::custom(format!(
+            "invalid `custom_load`: {other}, expected true or false"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

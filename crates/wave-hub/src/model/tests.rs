@@ -1,0 +1,288 @@
+//! What timm reads, what is read of timm's, and directories that are incomplete.
+
+use std::fs;
+
+use serde_json::json;
+
+use super::*;
+use crate::testing::{check_equal, check_request, names, weights};
+
+fn config() -> ModelConfig {
+    let Value::Object(model_args) = json!({"embed_dim": 576, "depth": 6, "num_heads": 9}) else {
+        unreachable!("an object was written down")
+    };
+    ModelConfig {
+        architecture: "deit_tiny_patch16_224".to_owned(),
+        num_classes: 10,
+        num_features: 576,
+        global_pool: "token".to_owned(),
+        model_args,
+        pretrained_cfg: PretrainedCfg {
+            tag: "wave".to_owned(),
+            fixed_input_size: true,
+            crop_pct: 0.9,
+            num_classes: 10,
+            first_conv: Some("patch_embed.proj".into()),
+            classifier: Some("head".into()),
+            ..PretrainedCfg::default()
+        },
+        label_names: None,
+        wave: None,
+    }
+}
+
+fn some_weights() -> Weights {
+    weights(&[("head.weight", &[10, 4]), ("head.bias", &[10])])
+}
+
+/// Every file's name and content.
+fn contents(dir: &Path) -> Vec<(String, Vec<u8>)> {
+    names(dir)
+        .into_iter()
+        .map(|name| {
+            let bytes = fs::read(dir.join(&name)).unwrap();
+            (name, bytes)
+        })
+        .collect()
+}
+
+fn write(dir: &Path, config: &ModelConfig) -> Result<(), HubError> {
+    let scalers = weights(&[("scalers.0.qkv", &[2, 3])]);
+    let extra = [("scalers.safetensors", &scalers)];
+    write_model(dir, config, &some_weights(), &extra, "# Card\n")
+}
+
+#[test]
+fn the_config_is_what_timm_reads() {
+    let root = tempfile::tempdir().unwrap();
+    write(root.path(), &config()).unwrap();
+    let text = fs::read_to_string(root.path().join("config.json")).unwrap();
+    // As timm 1.0.31 writes and loads it.
+    let expected = json!({
+        "architecture": "deit_tiny_patch16_224", "num_classes": 10, "num_features": 576,
+        "global_pool": "token",
+        "model_args": {"embed_dim": 576, "depth": 6, "num_heads": 9},
+        "pretrained_cfg": {
+            "tag": "wave", "custom_load": false, "input_size": [3, 224, 224],
+            "fixed_input_size": true, "interpolation": "bicubic", "crop_pct": 0.9,
+            "crop_mode": "center", "mean": [0.485, 0.456, 0.406],
+            "std": [0.229, 0.224, 0.225], "num_classes": 10, "pool_size": null,
+            "first_conv": "patch_embed.proj", "classifier": "head",
+        },
+    });
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), expected);
+    assert!(text.ends_with("}\n"));
+}
+
+#[test]
+fn a_written_model_reads_back_with_its_extras_and_card() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("runs/model");
+    let mut config = config();
+    config.label_names = Some((0..10).map(|i| format!("class {i}")).collect());
+    config.wave = Some(json!({"seed": 1, "recipe": {"steps": 2}}));
+    write(&dir, &config).unwrap();
+    let files = [
+        "README.md",
+        "config.json",
+        "model.safetensors",
+        "scalers.safetensors",
+    ];
+    assert_eq!(names(&dir), files);
+    let (read, read_weights) = read_model(&dir).unwrap();
+    assert_eq!(read, config);
+    check_equal(&read_weights, &some_weights());
+    let (scalers, metadata) = read_tensors(&dir.join("scalers.safetensors")).unwrap();
+    assert_eq!(scalers["scalers.0.qkv"].dims(), [2, 3]);
+    assert_eq!(metadata["format"], "pt");
+    assert_eq!(
+        fs::read_to_string(dir.join("README.md")).unwrap(),
+        "# Card\n"
+    );
+}
+
+#[test]
+fn the_same_model_gives_the_same_bytes_and_replaces_itself() {
+    let root = tempfile::tempdir().unwrap();
+    let (one, two) = (root.path().join("one"), root.path().join("two"));
+    write(&one, &config()).unwrap();
+    write(&two, &config()).unwrap();
+    let first = contents(&one);
+    assert_eq!(first, contents(&two));
+    write(&one, &config()).unwrap();
+    assert_eq!(first, contents(&one));
+}
+
+#[test]
+fn other_peoples_configs_are_read() {
+    let root = tempfile::tempdir().unwrap();
+    write(root.path(), &config()).unwrap();
+    // A published two-headed network: no model_args, no global_pool, unknown keys, lists.
+    let published = json!({
+        "architecture": "two_heads", "num_classes": 1000, "num_features": 768, "unknown": 1,
+        "pretrained_cfg": {
+            "tag": "in1k", "custom_load": "npz", "input_size": [3, 224, 224], "crop_pct": 1,
+            "first_conv": "stem.conv1.linear", "license": "apache-2.0",
+            "classifier": ["head.linear", "head_dist.linear"],
+        },
+    });
+    fs::write(root.path().join("config.json"), published.to_string()).unwrap();
+    let (config, _) = read_model(root.path()).unwrap();
+    assert_eq!(
+        (config.num_features, config.global_pool.as_str()),
+        (768, "")
+    );
+    let prepared = config.pretrained_cfg;
+    assert_eq!(prepared.crop_pct, 1.0);
+    assert!(prepared.custom_load);
+    assert_eq!(prepared.mean, [0.485, 0.456, 0.406]);
+    let heads = vec!["head.linear".to_owned(), "head_dist.linear".to_owned()];
+    assert_eq!(prepared.classifier, Some(ModuleNames::Many(heads)));
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("model");
+    check_request(
+        read_model(&dir).unwrap_err(),
+        &["model", "no such directory"],
+    );
+    write(&dir, &config()).unwrap();
+    let weights = dir.join("model.safetensors");
+    check_request(
+        read_model(&weights).unwrap_err(),
+        &["is a file, expected a directory"],
+    );
+    fs::remove_file(&weights).unwrap();
+    let parts = [
+        "model.safetensors is missing beside config.json",
+        "save_file",
+    ];
+    check_request(read_model(&dir).unwrap_err(), &parts);
+    write(&dir, &config()).unwrap();
+    fs::remove_file(dir.join("config.json")).unwrap();
+    let parts = [
+        "config.json is missing beside model.safetensors",
+        "run it again",
+    ];
+    check_request(read_model(&dir).unwrap_err(), &parts);
+}
+
+#[test]
+fn a_template_directory_is_recognised() {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("config.json"), r#"{"format_version": 1}"#).unwrap();
+    let parts = ["is a template directory", "wave expand"];
+    check_request(read_model(root.path()).unwrap_err(), &parts);
+}
+
+#[test]
+fn broken_configs_are_refused_by_field() {
+    let root = tempfile::tempdir().unwrap();
+    write(root.path(), &config()).unwrap();
+    let good: Value = serde_json::to_value(config()).unwrap();
+    let cases = [
+        ("/num_classes", json!("ten"), "string \"ten\""),
+        ("/num_classes", json!(-1), "-1"),
+        ("/pretrained_cfg/input_size", json!([3, 224]), "length"),
+        (
+            "/pretrained_cfg/mean",
+            json!([0.5, 0.5]),
+            "`mean` has 2 values",
+        ),
+        ("/pretrained_cfg/std", json!([0.5, 0.0, 0.5]), "`std`"),
+        ("/pretrained_cfg/crop_pct", json!(0), "`crop_pct` is 0"),
+        ("/pretrained_cfg/custom_load", json!(3), "`custom_load`"),
+    ];
+    for (pointer, value, expected) in cases {
+        let mut broken = good.clone();
+        *broken.pointer_mut(pointer).unwrap() = value;
+        fs::write(root.path().join("config.json"), broken.to_string()).unwrap();
+        check_request(
+            read_model(root.path()).unwrap_err(),
+            &["config.json", expected],
+        );
+    }
+    let mut broken = good.clone();
+    broken["label_names"] = json!(["a", "b"]);
+    fs::write(root.path().join("config.json"), broken.to_string()).unwrap();
+    check_request(
+        read_model(root.path()).unwrap_err(),
+        &["2 names for 10 classes"],
+    );
+    fs::write(root.path().join("config.json"), r#"{"architecture": "x"}"#).unwrap();
+    check_request(
+        read_model(root.path()).unwrap_err(),
+        &["missing field `num_classes`"],
+    );
+}
+
+#[test]
+fn a_model_without_tensors_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    write_model(root.path(), &config(), &Weights::new(), &[], "").unwrap();
+    check_request(read_model(root.path()).unwrap_err(), &["holds no tensor"]);
+}
+
+#[test]
+fn a_write_that_cannot_succeed_changes_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("model");
+    write(&dir, &config()).unwrap();
+    let before = contents(&dir);
+
+    let mut wrong = config();
+    wrong.label_names = Some(vec!["only one".to_owned()]);
+    let error = write(&dir, &wrong).unwrap_err();
+    assert!(!error.is_request());
+    assert!(error.to_string().contains("1 names for 10"), "{error}");
+    assert_eq!(contents(&dir), before);
+
+    let mut wrong = config();
+    wrong.pretrained_cfg.mean[0] = f64::NAN;
+    assert!(write(&dir, &wrong).is_err());
+    assert_eq!(contents(&dir), before);
+
+    for name in ["../x.safetensors", "x.bin", "model.safetensors", ""] {
+        let extra = some_weights();
+        let error = write_model(&dir, &config(), &extra, &[(name, &extra)], "").unwrap_err();
+        assert!(error.to_string().contains(&format!("`{name}`")), "{error}");
+        assert_eq!(contents(&dir), before);
+    }
+
+    // A tensor of the last file to be staged is refused: the earlier ones leave no trace.
+    let double = candle_core::Tensor::new(1f64, &candle_core::Device::Cpu).unwrap();
+    let extra = Weights::from([("d".to_owned(), double)]);
+    let result = write_model(
+        &dir,
+        &config(),
+        &some_weights(),
+        &[("d.safetensors", &extra)],
+        "",
+    );
+    assert!(result.is_err());
+    assert_eq!(contents(&dir), before);
+}
+
+#[test]
+fn a_directory_in_the_place_of_a_file_is_refused_before_anything_changes() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("model");
+    fs::create_dir_all(dir.join("README.md")).unwrap();
+    fs::write(dir.join("config.json"), "old").unwrap();
+    let error = write(&dir, &config()).unwrap_err();
+    assert!(error.to_string().contains("README.md"), "{error}");
+    assert_eq!(names(&dir), ["README.md", "config.json"]);
+    assert_eq!(fs::read(dir.join("config.json")).unwrap(), b"old");
+}
+
+#[test]
+fn a_write_below_a_regular_file_fails_by_name() {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("file"), "").unwrap();
+    let error = write(&root.path().join("file/model"), &config()).unwrap_err();
+    assert!(!error.is_request());
+    assert!(error.to_string().contains("file/model"), "{error}");
+    assert_eq!(names(root.path()), ["file"]);
+}

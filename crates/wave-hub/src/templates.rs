@@ -1,0 +1,288 @@
+//! The template directory: `templates.safetensors`, `config.json` and a card.
+//!
+//! Tensors of `templates.safetensors`, with N templates in a set and template size t:
+//!
+//! - `templates.{set}` of shape (N, t, t): the templates that the layers share;
+//! - `bank.{k}.{part}` of shape (N, rows/t, cols/t): the scalers of anchor k, for every part;
+//! - `auxiliary.{name}`: the weights of the auxiliary that are not composed.
+//!
+//! A part (`qkv`, `proj`, `fc1`, `fc2`) takes its templates from one set; parts may share one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::atomic::Staged;
+use crate::directory::{
+    CARD_FILE, CONFIG_FILE, Kind, TEMPLATES_FILE, commit_directory, json_bytes, promised_file,
+    read_config,
+};
+use crate::model::check_normalisation;
+use crate::tensors::{read_tensors, stage_tensors};
+use crate::{HubError, Weights};
+
+/// The version of the template format that is read and written here.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// The weight components that are composed from templates.
+const PARTS: [&str; 4] = ["qkv", "proj", "fc1", "fc2"];
+
+/// A template directory's `config.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TemplateConfig {
+    /// [`FORMAT_VERSION`].
+    pub format_version: u32,
+    /// How a scaler and a template make a matrix: `tile` for S (x) T, `interleave` for T (x) S.
+    pub kronecker: String,
+    /// The side t of every template.
+    pub template_size: usize,
+    /// How many templates each set holds.
+    pub counts: BTreeMap<String, usize>,
+    /// Which set each part takes its templates from.
+    pub sets: BTreeMap<String, String>,
+    /// How many anchors the scaler bank has, at relative depths 0..=1.
+    pub anchors: usize,
+    /// The shape of the auxiliary: depth, width, heads and the like.
+    pub auxiliary: Map<String, Value>,
+    /// The width of one attention head.
+    pub head_width: usize,
+    /// The side of a patch, in pixels.
+    pub patch: usize,
+    /// The side of an image, in pixels.
+    pub image_size: usize,
+    /// Channels of an image.
+    pub channels: usize,
+    /// How many classes the auxiliary tells apart.
+    pub classes: usize,
+    /// One name per class, in the order of the logits; empty when they have none.
+    pub label_names: Vec<String>,
+    /// What is subtracted from each channel, in units of 0..=1.
+    pub mean: Vec<f64>,
+    /// What each channel is then divided by.
+    pub std: Vec<f64>,
+    /// The side of the crop over the side of the resized image.
+    pub crop_pct: f64,
+    /// How the templates came about: recipe, ancestor, data, seed, version, epochs.
+    pub provenance: Value,
+    /// Accuracies measured at the sizes tried.
+    pub accuracies: Vec<Accuracy>,
+}
+
+/// The accuracy of one model expanded from the templates.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Accuracy {
+    /// Layers.
+    pub depth: usize,
+    /// Width of the tokens.
+    pub width: usize,
+    /// The share of images whose most probable class is right, in 0..=1.
+    pub top1: f64,
+    /// Under which circumstances, in words.
+    pub condition: String,
+}
+
+/// Reads a template directory and checks that its file holds what its configuration says.
+///
+/// # Errors
+/// [`HubError::Missing`] when the directory or one of the files is not there,
+/// [`HubError::Malformed`] when it is a model directory, is of another format version, or a file
+/// is broken or contradicts the other, [`HubError::Io`] when something cannot be read.
+pub fn read_templates(dir: &Path) -> Result<(TemplateConfig, Weights), HubError> {
+    let (kind, config) = read_config(dir)?;
+    if kind == Kind::Model {
+        return Err(HubError::malformed(
+            dir,
+            "is a model directory, expected a template directory",
+            "name the directory that `wave condense` wrote",
+        ));
+    }
+    let config_path = dir.join(CONFIG_FILE);
+    check_version(&config_path, config.get("format_version"))?;
+    let config: TemplateConfig = serde_json::from_value(config).map_err(|cause| {
+        HubError::malformed(
+            &config_path,
+            format!("is not the configuration of templates: {cause}"),
+            "correct the file or condense again",
+        )
+    })?;
+    check_config(&config)
+        .map_err(|found| HubError::malformed(&config_path, found, "correct the file"))?;
+    let remedy = "copy it there, or condense again";
+    let path = promised_file(dir, TEMPLATES_FILE, remedy)?;
+    let (weights, _) = read_tensors(&path)?;
+    check_weights(&config, &weights).map_err(|found| {
+        let remedy = format!("it does not belong to the {CONFIG_FILE} beside it: copy both again");
+        HubError::malformed(&path, found, remedy)
+    })?;
+    Ok((config, weights))
+}
+
+/// Writes a template directory: the weights, the card `README.md`, and `config.json` last, all
+/// of them on disk under temporary names before the first gets its own.
+///
+/// # Errors
+/// [`HubError::Unwritable`] when [`read_templates`] would refuse the content, [`HubError::Io`]
+/// and [`HubError::Tensor`] when the work fails. No temporary file stays behind; unless the
+/// failure falls between two renames, neither has anything else changed.
+pub fn write_templates(
+    dir: &Path,
+    config: &TemplateConfig,
+    weights: &Weights,
+    card: &str,
+) -> Result<(), HubError> {
+    let config_path = dir.join(CONFIG_FILE);
+    let path = dir.join(TEMPLATES_FILE);
+    let refuse = |path: &Path, found: String| HubError::unwritable(path, found, "correct it");
+    if config.format_version != FORMAT_VERSION {
+        let found = format!("`format_version` is {}", config.format_version);
+        let remedy = format!("write version {FORMAT_VERSION}");
+        return Err(HubError::unwritable(&config_path, found, remedy));
+    }
+    check_config(config).map_err(|found| refuse(&config_path, found))?;
+    check_weights(config, weights).map_err(|found| refuse(&path, found))?;
+    let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
+    let files = vec![
+        stage_tensors(&path, weights, &metadata)?,
+        Staged::from_bytes(&dir.join(CARD_FILE), card.as_bytes())?,
+    ];
+    let json = json_bytes(&config_path, config)?;
+    let config = Staged::from_bytes(&config_path, &json)?;
+    commit_directory(dir, files, config)
+}
+
+/// Asked before anything else of the file is believed: other versions may look otherwise.
+fn check_version(path: &Path, version: Option<&Value>) -> Result<(), HubError> {
+    let found = match version {
+        Some(version) if version.as_u64() == Some(u64::from(FORMAT_VERSION)) => return Ok(()),
+        Some(version) => format!("`format_version` is {version}, expected {FORMAT_VERSION}"),
+        None => format!("`format_version` is missing, expected {FORMAT_VERSION}"),
+    };
+    let newer = version.and_then(Value::as_u64) > Some(u64::from(FORMAT_VERSION));
+    let remedy = if newer {
+        "use the version of wave that wrote it, or a newer one"
+    } else {
+        "condense again"
+    };
+    Err(HubError::malformed(path, found, remedy))
+}
+
+/// Refuses what no set of templates can be.
+fn check_config(config: &TemplateConfig) -> Result<(), String> {
+    if !["tile", "interleave"].contains(&config.kronecker.as_str()) {
+        let found = &config.kronecker;
+        return Err(format!(
+            "`kronecker` is `{found}`, expected `tile` or `interleave`"
+        ));
+    }
+    for (name, value) in [
+        ("template_size", config.template_size),
+        ("anchors", config.anchors),
+        ("head_width", config.head_width),
+        ("patch", config.patch),
+        ("image_size", config.image_size),
+        ("channels", config.channels),
+        ("classes", config.classes),
+    ] {
+        if value == 0 {
+            return Err(format!("`{name}` is 0, expected at least 1"));
+        }
+    }
+    let parts: BTreeSet<&str> = config.sets.keys().map(String::as_str).collect();
+    if parts != BTreeSet::from(PARTS) {
+        return Err(format!(
+            "`sets` names the parts {parts:?}, expected {PARTS:?}"
+        ));
+    }
+    let used: BTreeSet<&String> = config.sets.values().collect();
+    let counted: BTreeSet<&String> = config.counts.keys().collect();
+    if used != counted {
+        return Err(format!(
+            "`sets` uses {used:?}, but `counts` counts {counted:?}"
+        ));
+    }
+    if let Some((set, _)) = config.counts.iter().find(|(_, count)| **count == 0) {
+        return Err(format!("`counts` gives the set `{set}` no template"));
+    }
+    let (names, classes) = (config.label_names.len(), config.classes);
+    if names != 0 && names != classes {
+        return Err(format!(
+            "`label_names` has {names} names for {classes} classes"
+        ));
+    }
+    check_normalisation(&config.mean, &config.std, config.crop_pct)?;
+    let (values, channels) = (config.mean.len(), config.channels);
+    if values != channels {
+        return Err(format!(
+            "`mean` has {values} values for {channels} channels"
+        ));
+    }
+    match config
+        .accuracies
+        .iter()
+        .find(|accuracy| !(0.0..=1.0).contains(&accuracy.top1))
+    {
+        Some(wrong) => Err(format!("an accuracy is {}, expected 0 to 1", wrong.top1)),
+        None => Ok(()),
+    }
+}
+
+/// Refuses tensors that contradict the configuration, and any that it does not speak of.
+fn check_weights(config: &TemplateConfig, weights: &Weights) -> Result<(), String> {
+    let t = config.template_size;
+    let mut expected = BTreeSet::new();
+    for (set, &n) in &config.counts {
+        let name = format!("templates.{set}");
+        let shape = shape_of(weights, &name)?;
+        if shape != [n, t, t] {
+            return Err(format!(
+                "tensor `{name}` has shape {shape:?}, but {CONFIG_FILE} says {:?}",
+                [n, t, t]
+            ));
+        }
+        expected.insert(name);
+    }
+    for (part, set) in &config.sets {
+        let n = config.counts.get(set).copied().unwrap_or_default();
+        let mut first: Option<&[usize]> = None;
+        for k in 0..config.anchors {
+            let name = format!("bank.{k}.{part}");
+            let shape = shape_of(weights, &name)?;
+            if shape.len() != 3 || shape[0] != n || shape.contains(&0) {
+                return Err(format!(
+                    "tensor `{name}` has shape {shape:?}, but {CONFIG_FILE} says \
+                     ({n}, rows/{t}, cols/{t})"
+                ));
+            }
+            if *first.get_or_insert(shape) != shape {
+                return Err(format!(
+                    "tensor `{name}` has shape {shape:?}, unlike `bank.0.{part}`: anchors \
+                     cannot be interpolated"
+                ));
+            }
+            expected.insert(name);
+        }
+    }
+    let stranger = weights.keys().find(|name| {
+        (name.starts_with("templates.") || name.starts_with("bank.")) && !expected.contains(*name)
+    });
+    match stranger {
+        Some(name) => Err(format!(
+            "holds tensor `{name}`, of which {CONFIG_FILE} says nothing"
+        )),
+        None => Ok(()),
+    }
+}
+
+fn shape_of<'a>(weights: &'a Weights, name: &str) -> Result<&'a [usize], String> {
+    match weights.get(name) {
+        Some(tensor) => Ok(tensor.dims()),
+        None => Err(format!(
+            "tensor `{name}` is missing, but {CONFIG_FILE} speaks of it"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests;

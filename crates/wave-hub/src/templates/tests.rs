@@ -1,0 +1,236 @@
+//! Round trips, and a file and a configuration that contradict each other.
+
+use std::fs;
+
+use serde_json::json;
+
+use super::*;
+use crate::testing::{check_equal, check_request, counting, names, weights};
+
+/// Two sets: the attention parts share one. Template size 4, two anchors.
+fn config() -> TemplateConfig {
+    let json = json!({
+        "format_version": 1, "kronecker": "tile", "template_size": 4,
+        "counts": {"attention": 3, "mlp": 5},
+        "sets": {"qkv": "attention", "proj": "attention", "fc1": "mlp", "fc2": "mlp"},
+        "anchors": 2,
+        "auxiliary": {"width": 8, "depth": 2, "heads": 2, "mlp_ratio": 4.0},
+        "head_width": 4, "patch": 4, "image_size": 28, "channels": 1, "classes": 2,
+        "label_names": ["cat", "dog"], "mean": [0.286], "std": [0.353], "crop_pct": 1.0,
+        "provenance": {"seed": 7, "ancestor": "levit"},
+        "accuracies": [{"depth": 2, "width": 8, "top1": 0.875, "condition": "scalers only"}],
+    });
+    serde_json::from_value(json).unwrap()
+}
+
+fn some_weights() -> Weights {
+    weights(&[
+        ("templates.attention", &[3, 4, 4]),
+        ("templates.mlp", &[5, 4, 4]),
+        ("bank.0.qkv", &[3, 6, 2]),
+        ("bank.1.qkv", &[3, 6, 2]),
+        ("bank.0.proj", &[3, 2, 2]),
+        ("bank.1.proj", &[3, 2, 2]),
+        ("bank.0.fc1", &[5, 8, 2]),
+        ("bank.1.fc1", &[5, 8, 2]),
+        ("bank.0.fc2", &[5, 2, 8]),
+        ("bank.1.fc2", &[5, 2, 8]),
+        ("auxiliary.head.weight", &[2, 8]),
+    ])
+}
+
+fn write(dir: &Path) {
+    write_templates(dir, &config(), &some_weights(), "# Card\n").unwrap();
+}
+
+#[test]
+fn written_templates_read_back_and_give_the_same_bytes() {
+    let root = tempfile::tempdir().unwrap();
+    let (one, two) = (root.path().join("deep/one"), root.path().join("two"));
+    write(&one);
+    write(&two);
+    let files = ["README.md", "config.json", "templates.safetensors"];
+    assert_eq!(names(&one), files);
+    for name in files {
+        assert_eq!(
+            fs::read(one.join(name)).unwrap(),
+            fs::read(two.join(name)).unwrap()
+        );
+    }
+    let (read, read_weights) = read_templates(&one).unwrap();
+    assert_eq!(read, config());
+    check_equal(&read_weights, &some_weights());
+    assert_eq!(crate::directory_kind(&one).unwrap(), Kind::Templates);
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("templates");
+    check_request(read_templates(&dir).unwrap_err(), &["no such directory"]);
+    write(&dir);
+    fs::remove_file(dir.join(TEMPLATES_FILE)).unwrap();
+    let parts = [
+        "templates.safetensors is missing beside config.json",
+        "condense again",
+    ];
+    check_request(read_templates(&dir).unwrap_err(), &parts);
+    write(&dir);
+    fs::remove_file(dir.join(CONFIG_FILE)).unwrap();
+    let parts = ["config.json is missing beside templates.safetensors"];
+    check_request(read_templates(&dir).unwrap_err(), &parts);
+}
+
+#[test]
+fn a_model_directory_is_recognised() {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join(CONFIG_FILE), r#"{"architecture": "vit"}"#).unwrap();
+    let parts = ["is a model directory", "wave condense"];
+    check_request(read_templates(root.path()).unwrap_err(), &parts);
+}
+
+/// Asserts that the good directory with `value` at `pointer` of its configuration is refused.
+#[track_caller]
+fn check_config_refused(pointer: &str, value: Value, parts: &[&str]) {
+    let root = tempfile::tempdir().unwrap();
+    write(root.path());
+    let mut json = serde_json::to_value(config()).unwrap();
+    *json.pointer_mut(pointer).unwrap() = value;
+    fs::write(root.path().join(CONFIG_FILE), json.to_string()).unwrap();
+    check_request(read_templates(root.path()).unwrap_err(), parts);
+}
+
+#[test]
+fn other_format_versions_are_refused() {
+    check_config_refused("/format_version", json!(2), &["is 2, expected 1", "newer"]);
+    check_config_refused(
+        "/format_version",
+        json!(0),
+        &["is 0, expected 1", "condense again"],
+    );
+    check_config_refused("/format_version", json!("1"), &["is \"1\", expected 1"]);
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join(CONFIG_FILE), r#"{"kronecker": "tile"}"#).unwrap();
+    check_request(
+        read_templates(root.path()).unwrap_err(),
+        &["`format_version` is missing"],
+    );
+    // A later version may look otherwise: that it is later is all there is to say.
+    fs::write(root.path().join(CONFIG_FILE), r#"{"format_version": 9}"#).unwrap();
+    check_request(
+        read_templates(root.path()).unwrap_err(),
+        &["is 9, expected 1"],
+    );
+}
+
+#[test]
+fn impossible_configs_are_refused_by_field() {
+    for (pointer, value, expected) in [
+        ("/kronecker", json!("stack"), "`tile` or `interleave`"),
+        ("/template_size", json!(0), "`template_size` is 0"),
+        ("/anchors", json!(0), "`anchors` is 0"),
+        ("/sets", json!({"qkv": "attention"}), "expected [\"qkv\""),
+        ("/sets/fc2", json!("other"), "`counts` counts"),
+        (
+            "/counts",
+            json!({"attention": 3, "mlp": 5, "idle": 1}),
+            "idle",
+        ),
+        ("/counts/mlp", json!(0), "`mlp` no template"),
+        ("/label_names", json!(["cat"]), "1 names for 2 classes"),
+        (
+            "/mean",
+            json!([0.1, 0.2]),
+            "`mean` has 2 values and `std` has 1",
+        ),
+        ("/channels", json!(3), "1 values for 3 channels"),
+        ("/std", json!([0]), "`std`"),
+        ("/accuracies/0/top1", json!(87.5), "an accuracy is 87.5"),
+        ("/patch", json!("four"), "string \"four\""),
+    ] {
+        check_config_refused(pointer, value, &["config.json", expected]);
+    }
+}
+
+#[test]
+fn a_config_that_contradicts_the_file_is_refused_by_tensor() {
+    for (pointer, value, expected) in [
+        (
+            "/template_size",
+            json!(8),
+            "`templates.attention` has shape [3, 4, 4]",
+        ),
+        ("/counts/mlp", json!(4), "`templates.mlp`"),
+        ("/anchors", json!(3), "`bank.2.fc1` is missing"),
+        (
+            "/anchors",
+            json!(1),
+            "`bank.1.fc1`, of which config.json says nothing",
+        ),
+        (
+            "/sets/proj",
+            json!("mlp"),
+            "`bank.0.proj` has shape [3, 2, 2]",
+        ),
+    ] {
+        check_config_refused(pointer, value, &["templates.safetensors", expected, "both"]);
+    }
+}
+
+#[test]
+fn weights_that_contradict_the_config_are_not_written() {
+    let root = tempfile::tempdir().unwrap();
+    let refused = |name: &str, shape: Option<&[usize]>, expected: &str| {
+        let mut weights = some_weights();
+        match shape {
+            Some(shape) => drop(weights.insert(name.to_owned(), counting(shape))),
+            None => drop(weights.remove(name)),
+        }
+        let error = write_templates(root.path(), &config(), &weights, "").unwrap_err();
+        assert!(!error.is_request());
+        assert!(error.to_string().contains(expected), "{error}");
+        assert!(names(root.path()).is_empty());
+    };
+    refused("templates.mlp", None, "`templates.mlp` is missing");
+    refused("bank.1.qkv", None, "`bank.1.qkv` is missing");
+    refused("bank.1.qkv", Some(&[3, 6, 4]), "unlike `bank.0.qkv`");
+    refused(
+        "bank.0.qkv",
+        Some(&[3, 12]),
+        "`bank.0.qkv` has shape [3, 12]",
+    );
+    refused("bank.0.qkv", Some(&[3, 0, 2]), "`bank.0.qkv` has shape");
+    refused("bank.0.fc3", Some(&[1]), "`bank.0.fc3`, of which");
+    refused("templates.more", Some(&[1]), "`templates.more`, of which");
+
+    let mut later = config();
+    later.format_version = 2;
+    let error = write_templates(root.path(), &later, &some_weights(), "").unwrap_err();
+    assert!(error.to_string().contains("write version 1"), "{error}");
+    let mut unknown = config();
+    unknown.accuracies[0].top1 = f64::NAN;
+    assert!(write_templates(root.path(), &unknown, &some_weights(), "").is_err());
+    assert!(names(root.path()).is_empty());
+}
+
+#[test]
+fn a_broken_weight_file_is_refused_by_name() {
+    let root = tempfile::tempdir().unwrap();
+    write(root.path());
+    let path = root.path().join(TEMPLATES_FILE);
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+    let parts = ["templates.safetensors", "the file holds", "again"];
+    check_request(read_templates(root.path()).unwrap_err(), &parts);
+}
+
+#[test]
+fn a_write_below_a_regular_file_fails_by_name() {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("file"), "").unwrap();
+    let dir = root.path().join("file/templates");
+    let error = write_templates(&dir, &config(), &some_weights(), "").unwrap_err();
+    assert!(!error.is_request());
+    assert!(error.to_string().contains("file/templates"), "{error}");
+    assert_eq!(names(root.path()), ["file"]);
+}

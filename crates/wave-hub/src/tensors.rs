@@ -1,0 +1,177 @@
+//! Weight maps as safetensors files.
+//!
+//! # Which element types
+//! Weights are f32 in memory. On disk f32, f16 and bf16 are accepted, and the narrow two widened.
+//! The one integer that belongs to weights is batch normalisation's step count,
+//! `num_batches_tracked`, an i64 scalar. All else is refused by name: an f64 or an integer tensor
+//! in a weight file is a mistake that is cheaper to hear about here than in a matrix product.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use candle_core::{DType, Device, Tensor};
+use safetensors::tensor::{self, Dtype, TensorInfo, TensorView};
+
+use crate::atomic::{Staged, write_with};
+use crate::directory::read_bytes;
+use crate::header::{self, METADATA};
+use crate::{HubError, Weights};
+
+/// Reads a safetensors file into CPU memory: the tensors, and the header's metadata.
+///
+/// f32 is kept bit for bit, f16 and bf16 are widened to f32, and i64 scalars named
+/// `num_batches_tracked` (whole or as the last part of a dotted name) stay i64.
+///
+/// # Errors
+/// [`HubError::Missing`] when there is no file; [`HubError::Malformed`] when it is not a valid
+/// safetensors file or holds a tensor of another element type; [`HubError::Io`] when it cannot be
+/// read.
+pub fn read_tensors(path: &Path) -> Result<(Weights, BTreeMap<String, String>), HubError> {
+    let bytes = read_bytes(path)?;
+    let (tensors, metadata) = header::parse(path, &bytes)?;
+    let mut views = tensors.tensors();
+    // The first tensor to be refused should be the same one each time.
+    views.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let mut weights = Weights::new();
+    for (name, view) in views {
+        let tensor = load(path, &name, &view)?;
+        weights.insert(name, tensor);
+    }
+    Ok((weights, metadata))
+}
+
+/// Writes a safetensors file, whole or not at all. The same weights and metadata give the same
+/// bytes, whatever the tensors' strides and device.
+///
+/// The element types are those [`read_tensors`] reads. Tensors lie in name order, save that the
+/// widest element type comes first, as the format's own writers have it, so that each tensor
+/// is aligned.
+///
+/// # Errors
+/// [`HubError::Unwritable`] when a tensor could not be read back; [`HubError::Io`] and
+/// [`HubError::Tensor`] when the work fails. No temporary file stays behind.
+pub fn write_tensors(
+    path: &Path,
+    weights: &Weights,
+    metadata: &BTreeMap<String, String>,
+) -> Result<(), HubError> {
+    let (header, order) = lay_out(path, weights, metadata)?;
+    write_with(path, |file| fill(path, &header, &order, file))
+}
+
+/// [`write_tensors`] up to the rename.
+pub(crate) fn stage_tensors(
+    path: &Path,
+    weights: &Weights,
+    metadata: &BTreeMap<String, String>,
+) -> Result<Staged, HubError> {
+    let (header, order) = lay_out(path, weights, metadata)?;
+    Staged::new(path, |file| fill(path, &header, &order, file))
+}
+
+/// The header, and the tensors in the order of their data.
+#[expect(clippy::type_complexity)]
+fn lay_out<'a>(
+    path: &Path,
+    weights: &'a Weights,
+    metadata: &BTreeMap<String, String>,
+) -> Result<(Vec<u8>, Vec<(&'a str, &'a Tensor)>), HubError> {
+    let mut order: Vec<(&str, &Tensor)> = Vec::with_capacity(weights.len());
+    for (name, tensor) in weights {
+        check_writable(path, name, tensor)?;
+        order.push((name, tensor));
+    }
+    // Stable, so the names stay in order within a type.
+    order.sort_by_key(|(_, tensor)| std::cmp::Reverse(Dtype::from(tensor.dtype())));
+
+    let mut start = 0;
+    let mut entries = Vec::with_capacity(order.len());
+    for &(name, tensor) in &order {
+        let end = start + tensor.elem_count() * tensor.dtype().size_in_bytes();
+        let info = TensorInfo {
+            dtype: tensor.dtype().into(),
+            shape: tensor.dims().to_vec(),
+            data_offsets: (start, end),
+        };
+        entries.push((name, info));
+        start = end;
+    }
+    let header = header::build(metadata, &entries).map_err(|cause| {
+        HubError::unwritable(
+            path,
+            format!("the header has no JSON form: {cause}"),
+            "rename",
+        )
+    })?;
+    Ok((header, order))
+}
+
+fn fill(
+    path: &Path,
+    header: &[u8],
+    order: &[(&str, &Tensor)],
+    file: &mut dyn std::io::Write,
+) -> Result<(), HubError> {
+    file.write_all(header)
+        .map_err(HubError::io("write", path))?;
+    for (name, tensor) in order {
+        let tensor = tensor
+            .to_device(&Device::Cpu)
+            .and_then(|tensor| tensor.contiguous())
+            .map_err(HubError::tensor(path, name))?;
+        file.write_all(&tensor::View::data(&tensor))
+            .map_err(HubError::io("write", path))?;
+    }
+    Ok(())
+}
+
+fn load(path: &Path, name: &str, view: &TensorView<'_>) -> Result<Tensor, HubError> {
+    let dtype = match view.dtype() {
+        Dtype::F32 => DType::F32,
+        Dtype::F16 => DType::F16,
+        Dtype::BF16 => DType::BF16,
+        Dtype::I64 if is_step_count(name, view.shape()) => DType::I64,
+        other => {
+            return Err(HubError::malformed(
+                path,
+                format!(
+                    "tensor `{name}` of shape {:?} has type {other}",
+                    view.shape()
+                ),
+                "weights are F32, F16 or BF16 (and an I64 scalar only as \
+                 `num_batches_tracked`): convert or drop the tensor",
+            ));
+        }
+    };
+    let kept = if dtype == DType::I64 {
+        dtype
+    } else {
+        DType::F32
+    };
+    Tensor::from_raw_buffer(view.data(), dtype, view.shape(), &Device::Cpu)
+        .and_then(|tensor| tensor.to_dtype(kept))
+        .map_err(HubError::tensor(path, name))
+}
+
+fn check_writable(path: &Path, name: &str, tensor: &Tensor) -> Result<(), HubError> {
+    if name == METADATA {
+        let found = format!("a tensor is named `{METADATA}`, which the format reserves");
+        return Err(HubError::unwritable(path, found, "rename the tensor"));
+    }
+    match tensor.dtype() {
+        DType::F32 | DType::F16 | DType::BF16 => Ok(()),
+        DType::I64 if is_step_count(name, tensor.dims()) => Ok(()),
+        other => Err(HubError::unwritable(
+            path,
+            format!("tensor `{name}` has type {other:?}"),
+            "convert it to f32",
+        )),
+    }
+}
+
+fn is_step_count(name: &str, shape: &[usize]) -> bool {
+    shape.is_empty() && name.rsplit('.').next() == Some("num_batches_tracked")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,426 @@
+//! Round trips, exact bytes, and every kind of broken file.
+
+use std::fs;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::testing::{check_equal, check_request, counting, names, weights};
+
+fn no_metadata() -> BTreeMap<String, String> {
+    BTreeMap::new()
+}
+
+fn pt() -> BTreeMap<String, String> {
+    BTreeMap::from([("format".to_owned(), "pt".to_owned())])
+}
+
+/// A file of the given header text and data.
+fn file(header: &str, data: &[u8]) -> Vec<u8> {
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    bytes.extend(data);
+    bytes
+}
+
+fn read_written(bytes: &[u8]) -> Result<(Weights, BTreeMap<String, String>), HubError> {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("broken.safetensors");
+    fs::write(&path, bytes).unwrap();
+    read_tensors(&path)
+}
+
+/// Asserts that `bytes` are refused with the file's name and each of `parts`.
+#[track_caller]
+fn check_refused(bytes: &[u8], parts: &[&str]) {
+    let error = read_written(bytes).unwrap_err();
+    check_request(error, &[&["broken.safetensors"], parts].concat());
+}
+
+fn sample() -> Weights {
+    let mut sample = weights(&[
+        ("head.bias", &[3]),
+        ("blocks.0.weight", &[2, 3]),
+        ("scale", &[]),
+        ("none", &[0, 4]),
+    ]);
+    let steps = Tensor::new(7i64, &Device::Cpu).unwrap();
+    sample.insert("bn.num_batches_tracked".to_owned(), steps);
+    sample
+}
+
+fn sample_bytes() -> Vec<u8> {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("x.safetensors");
+    write_tensors(&path, &sample(), &pt()).unwrap();
+    fs::read(&path).unwrap()
+}
+
+#[test]
+fn weights_and_metadata_read_back() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("deep/x.safetensors");
+    let mut metadata = pt();
+    metadata.insert("quote \" and é".to_owned(), "line\nbreak".to_owned());
+    write_tensors(&path, &sample(), &metadata).unwrap();
+    let (read, read_metadata) = read_tensors(&path).unwrap();
+    check_equal(&read, &sample());
+    assert_eq!(read_metadata, metadata);
+    assert_eq!(names(&root.path().join("deep")), ["x.safetensors"]);
+}
+
+#[test]
+fn no_weights_at_all_read_back() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("x.safetensors");
+    write_tensors(&path, &Weights::new(), &no_metadata()).unwrap();
+    let (read, metadata) = read_tensors(&path).unwrap();
+    assert!(read.is_empty() && metadata.is_empty());
+}
+
+#[test]
+fn the_bytes_are_exactly_the_format() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("x.safetensors");
+    let mut two = weights(&[("b", &[2]), ("a", &[1, 1])]);
+    two.insert(
+        "n.num_batches_tracked".to_owned(),
+        Tensor::new(5i64, &Device::Cpu).unwrap(),
+    );
+    let metadata = BTreeMap::from([("z", "1"), ("format", "pt"), ("a", "2")])
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect();
+    write_tensors(&path, &two, &metadata).unwrap();
+    let json = concat!(
+        r#"{"__metadata__":{"a":"2","format":"pt","z":"1"},"#,
+        r#""n.num_batches_tracked":{"dtype":"I64","shape":[],"data_offsets":[0,8]},"#,
+        r#""a":{"dtype":"F32","shape":[1,1],"data_offsets":[8,12]},"#,
+        r#""b":{"dtype":"F32","shape":[2],"data_offsets":[12,20]}}"#,
+    );
+    let padded = format!("{json:<width$}", width = json.len().next_multiple_of(8));
+    let mut data = 5i64.to_le_bytes().to_vec();
+    for value in [0.5f32, 0.5, 1.5] {
+        data.extend(value.to_le_bytes());
+    }
+    assert_eq!(fs::read(&path).unwrap(), file(&padded, &data));
+}
+
+#[test]
+fn the_same_content_gives_the_same_bytes_whatever_the_strides() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("x.safetensors");
+    let turned = counting(&[3, 2]).t().unwrap(); // (2, 3), not contiguous
+    assert!(!turned.is_contiguous());
+    let narrowed = counting(&[4, 2]).narrow(0, 1, 2).unwrap(); // (2, 2), an offset into (4, 2)
+    let strided = Weights::from([("t".to_owned(), turned), ("v".to_owned(), narrowed)]);
+    let plain = strided
+        .iter()
+        .map(|(name, tensor)| (name.clone(), tensor.force_contiguous().unwrap()))
+        .collect();
+    write_tensors(&path, &strided, &pt()).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    check_equal(&read_tensors(&path).unwrap().0, &strided);
+    write_tensors(&path, &plain, &pt()).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+}
+
+#[test]
+fn f32_is_kept_bit_for_bit() {
+    let bits = [0x7fc0_0001u32, 0xff80_0000, 0x8000_0000, 1, 0x7f7f_ffff];
+    let data: Vec<u8> = bits.iter().flat_map(|bits| bits.to_le_bytes()).collect();
+    let header = r#"{"x":{"dtype":"F32","shape":[5],"data_offsets":[0,20]}}"#;
+    let (read, _) = read_written(&file(header, &data)).unwrap();
+    let values = read["x"].to_vec1::<f32>().unwrap();
+    assert_eq!(values.map_bits(), bits);
+}
+
+trait MapBits {
+    fn map_bits(&self) -> Vec<u32>;
+}
+
+impl MapBits for Vec<f32> {
+    fn map_bits(&self) -> Vec<u32> {
+        self.iter().map(|value| value.to_bits()).collect()
+    }
+}
+
+#[test]
+fn narrow_floats_are_widened_to_f32() {
+    // python3 -c "import struct; print(struct.pack('<3e', 1, -0.1, 65504).hex())" -> 003c66aeff7b
+    // bf16 is the upper half of f32: 1.0 = 3f80, -2.5 = c020
+    let data = [
+        0x00, 0x3c, 0x66, 0xae, 0xff, 0x7b, // f16
+        0x80, 0x3f, 0x20, 0xc0, // bf16
+    ];
+    let header = concat!(
+        r#"{"half":{"dtype":"F16","shape":[3],"data_offsets":[0,6]},"#,
+        r#""brain":{"dtype":"BF16","shape":[1,2],"data_offsets":[6,10]}}"#,
+    );
+    let (read, _) = read_written(&file(header, &data)).unwrap();
+    assert_eq!(
+        read["half"].to_vec1::<f32>().unwrap(),
+        [1.0, -0.099975586, 65504.0]
+    );
+    assert_eq!(read["brain"].to_vec2::<f32>().unwrap(), [[1.0, -2.5]]);
+}
+
+#[test]
+fn a_good_file_may_begin_like_a_pickle() {
+    // The header's length is the first byte: 0x80 for a header of 128 bytes.
+    let header = format!(
+        "{:<128}",
+        r#"{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#
+    );
+    let bytes = file(&header, &[0; 4]);
+    assert_eq!(bytes[0], 0x80);
+    assert_eq!(read_written(&bytes).unwrap().0.len(), 1);
+    check_refused(&bytes[..130], &["128 bytes", "122 bytes follow", "again"]);
+}
+
+#[test]
+fn other_element_types_are_refused_by_name() {
+    for (dtype, size) in [("F64", 8), ("I64", 8), ("I32", 4), ("U8", 1), ("BOOL", 1)] {
+        let header = format!(
+            r#"{{"fc.weight":{{"dtype":"{dtype}","shape":[1],"data_offsets":[0,{size}]}}}}"#
+        );
+        check_refused(
+            &file(&header, &vec![0; size]),
+            &["`fc.weight`", dtype, "convert"],
+        );
+    }
+    // Not a scalar, so not a step count.
+    let header = r#"{"num_batches_tracked":{"dtype":"I64","shape":[2],"data_offsets":[0,16]}}"#;
+    check_refused(&file(header, &[0; 16]), &["`num_batches_tracked`", "I64"]);
+    // A type that does not exist.
+    let header = r#"{"w":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}}"#;
+    check_refused(&file(header, &[0; 4]), &["`w`", "F33"]);
+}
+
+#[test]
+fn files_of_another_format_are_recognised() {
+    check_refused(b"", &["is empty (0 bytes)"]);
+    check_refused(b"short", &["5 bytes", "fewer than the 8"]);
+    check_refused(b"PK\x03\x04 and so on", &["zip archive", "save_file"]);
+    check_refused(b"\x80\x02}q\x00X\x01\x00\x00\x00", &["pickle", "save_file"]);
+    check_refused(b"\x80", &["pickle"]);
+    check_refused(
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3\n",
+        &["Git LFS pointer", "git lfs pull"],
+    );
+    check_refused(
+        b"\x89PNG\r\n\x1a\n0123456789",
+        &["declare a safetensors header"],
+    );
+    check_refused(&file("not json", &[]), &["not a JSON object"]);
+    check_refused(&file("[]", &[]), &["not a JSON object"]);
+    check_refused(&file("\u{7f}\u{ff}", &[]), &["not a JSON object"]);
+}
+
+#[test]
+fn a_lying_header_length_is_refused() {
+    let mut bytes = sample_bytes();
+    for length in [u64::MAX, 1 << 40, bytes.len() as u64 - 7] {
+        bytes[..8].copy_from_slice(&length.to_le_bytes());
+        check_refused(&bytes, &[&length.to_string(), "bytes follow", "again"]);
+    }
+    bytes[..8].copy_from_slice(&3u64.to_le_bytes());
+    check_refused(&bytes, &["not a JSON object"]);
+}
+
+#[test]
+fn every_truncation_is_refused() {
+    let bytes = sample_bytes();
+    for n in 0..bytes.len() {
+        check_refused(&bytes[..n], &["again"]);
+    }
+    check_refused(&bytes[..bytes.len() - 1], &["`scale`", "the file holds"]);
+    check_refused(&[&bytes[..], b"x"].concat(), &["belong to no tensor"]);
+}
+
+#[test]
+fn contradictory_entries_are_refused_by_name() {
+    let entry = |shape: &str, offsets: &str| {
+        format!(r#"{{"w":{{"dtype":"F32","shape":{shape},"data_offsets":{offsets}}}}}"#)
+    };
+    let data = [0; 8];
+    for (shape, offsets, expected) in [
+        ("[3]", "[0,8]", "needs 12 bytes, but 8"),
+        ("[1]", "[8,4]", "before its start"),
+        ("[2]", "[4,12]", "the file holds 8"),
+        ("[1]", "[4,8]", "leave a gap"),
+        ("[4294967296,4294967296]", "[0,8]", "impossible shape"),
+        ("[0,4294967296,4294967296,4]", "[0,0]", "impossible shape"),
+        ("[-1]", "[0,8]", "broken header entry"),
+        ("[2]", "[0]", "broken header entry"),
+        ("[1]", "[0,4]", "belong to no tensor"),
+    ] {
+        let parts = if expected.starts_with("belong") {
+            vec![]
+        } else {
+            vec!["`w`"]
+        };
+        let parts = [&parts[..], &[expected]].concat();
+        check_refused(&file(&entry(shape, offsets), &data), &parts);
+    }
+}
+
+#[test]
+fn overlapping_tensors_are_refused() {
+    let header = concat!(
+        r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"#,
+        r#""b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}"#,
+    );
+    check_refused(&file(header, &[0; 12]), &["`b`", "overlap"]);
+}
+
+#[test]
+fn offsets_whose_sum_overflows_are_refused() {
+    // Eight tensors end to end: eight bytes more for the header's length pass the last address.
+    let step = (1u64 << 61) - 1;
+    let entries: Vec<String> = (0..8)
+        .map(|i| {
+            let (start, end) = (i * step, (i + 1) * step);
+            format!(r#""t{i}":{{"dtype":"U8","shape":[{step}],"data_offsets":[{start},{end}]}}"#)
+        })
+        .collect();
+    check_refused(
+        &file(&format!("{{{}}}", entries.join(",")), &[0; 8]),
+        &["`t0`"],
+    );
+}
+
+#[test]
+fn metadata_must_be_text() {
+    check_refused(
+        &file(r#"{"__metadata__":{"step":3}}"#, &[]),
+        &["invalid JSON", "again"],
+    );
+}
+
+#[test]
+fn what_could_not_be_read_back_is_not_written() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("x.safetensors");
+    let double = Tensor::new(&[1f64], &Device::Cpu).unwrap();
+    let cases = [
+        (
+            Weights::from([("w".to_owned(), double)]),
+            "`w` has type F64",
+        ),
+        (weights(&[("__metadata__", &[1])]), "reserves"),
+    ];
+    for (weights, expected) in cases {
+        let error = write_tensors(&path, &weights, &pt()).unwrap_err();
+        assert!(!error.is_request());
+        assert!(error.to_string().contains(expected), "{error}");
+        assert!(names(root.path()).is_empty());
+    }
+}
+
+#[test]
+fn a_write_below_a_regular_file_fails_by_name() {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("file"), "").unwrap();
+    let path = root.path().join("file/x.safetensors");
+    let error = write_tensors(&path, &sample(), &pt()).unwrap_err();
+    assert!(!error.is_request());
+    assert!(error.to_string().contains("file"), "{error}");
+    assert_eq!(names(root.path()), ["file"]);
+}
+
+#[test]
+fn a_missing_file_and_a_directory_are_wrong_requests() {
+    let root = tempfile::tempdir().unwrap();
+    let gone = root.path().join("gone.safetensors");
+    check_request(
+        read_tensors(&gone).unwrap_err(),
+        &["gone.safetensors", "no such file"],
+    );
+    check_request(read_tensors(root.path()).unwrap_err(), &["is a directory"]);
+}
+
+/// One change of a valid file.
+#[derive(Debug, Clone)]
+enum Mutation {
+    Set(usize, u8),
+    Cut(usize),
+    Insert(usize, u8),
+    Remove(usize),
+}
+
+fn mutation() -> impl Strategy<Value = Mutation> {
+    prop_oneof![
+        4 => (any::<usize>(), any::<u8>()).prop_map(|(at, byte)| Mutation::Set(at, byte)),
+        // Digits and brackets keep the header JSON more often than other bytes do.
+        4 => (any::<usize>(), prop::sample::select(b"0123456789[]{},:\"".to_vec()))
+            .prop_map(|(at, byte)| Mutation::Set(at, byte)),
+        1 => any::<usize>().prop_map(Mutation::Cut),
+        1 => (any::<usize>(), any::<u8>()).prop_map(|(at, byte)| Mutation::Insert(at, byte)),
+        1 => any::<usize>().prop_map(Mutation::Remove),
+    ]
+}
+
+fn mutate(bytes: &mut Vec<u8>, mutation: Mutation) {
+    let n = bytes.len().max(1);
+    match mutation {
+        Mutation::Set(at, byte) => {
+            if let Some(place) = bytes.get_mut(at % n) {
+                *place = byte;
+            }
+        }
+        Mutation::Cut(at) => bytes.truncate(at % n),
+        Mutation::Insert(at, byte) => bytes.insert((at % n).min(bytes.len()), byte),
+        Mutation::Remove(at) => {
+            if !bytes.is_empty() {
+                bytes.remove(at % n);
+            }
+        }
+    }
+}
+
+/// A name, a shape and a seed for the values.
+fn tensor_map() -> impl Strategy<Value = Weights> {
+    let shape = prop::collection::vec(0usize..4, 0..4);
+    prop::collection::btree_map("[a-z.\"\\\\é]{1,8}", shape, 0..6).prop_map(|shapes| {
+        shapes
+            .into_iter()
+            .map(|(name, shape)| (name, counting(&shape)))
+            .collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(64) })]
+
+    #[test]
+    fn any_weight_map_reads_back(weights in tensor_map(), metadata in prop::collection::btree_map(".{0,6}", ".{0,6}", 0..4)) {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("x.safetensors");
+        write_tensors(&path, &weights, &metadata).unwrap();
+        let (read, read_metadata) = read_tensors(&path).unwrap();
+        check_equal(&read, &weights);
+        prop_assert_eq!(read_metadata, metadata);
+    }
+
+    #[test]
+    fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = read_written(&bytes);
+    }
+
+    #[test]
+    fn a_random_header_never_panics(header in "[{}\\[\\]\":,a-d0-9]{0,60}", data in prop::collection::vec(any::<u8>(), 0..20)) {
+        let _ = read_written(&file(&header, &data));
+    }
+
+    #[test]
+    fn mutations_of_a_valid_file_never_panic(mutations in prop::collection::vec(mutation(), 1..6)) {
+        let mut bytes = sample_bytes();
+        for mutation in mutations {
+            mutate(&mut bytes, mutation);
+        }
+        if let Err(error) = read_written(&bytes) {
+            prop_assert!(error.is_request());
+        }
+    }
+}

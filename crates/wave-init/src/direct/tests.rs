@@ -1,0 +1,486 @@
+//! Names, shapes, distributions and seeds of whole networks.
+
+use super::*;
+use crate::mimetic::VpLayout;
+use crate::mlp::MlpMean;
+use proptest::prelude::*;
+
+const ODD: VitDims = VitDims {
+    depth: 5,
+    width: 160,
+    heads: 5,
+    hidden: 200,
+    patch_dim: (3, 7),
+    grid: 4,
+    classes: 11,
+    class_token: false,
+};
+const SMALL: VitDims = VitDims {
+    depth: 2,
+    width: 24,
+    heads: 3,
+    hidden: 40,
+    ..ODD
+};
+
+fn values(tensor: &Tensor) -> Vec<f32> {
+    tensor.flatten_all().unwrap().to_vec1().unwrap()
+}
+
+fn bits(weights: &Weights) -> Vec<(&str, Vec<u32>)> {
+    let bits = |t: &Tensor| values(t).into_iter().map(f32::to_bits).collect();
+    weights
+        .iter()
+        .map(|(name, t)| (name.as_str(), bits(t)))
+        .collect()
+}
+
+fn std(tensor: &Tensor) -> f64 {
+    let x = values(tensor);
+    (x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / x.len() as f64).sqrt()
+}
+
+fn largest(tensor: &Tensor) -> f64 {
+    values(tensor)
+        .iter()
+        .fold(0.0, |a, x| f64::from(x.abs()).max(a))
+}
+
+/// Fills `dims` by `method` and asserts the standard deviations of the named tensors within 5%.
+fn check_stds(method: Method, expected: &[(&str, f64)]) {
+    let weights = initialise(&ODD, &Options::new(method), 0).unwrap();
+    for (name, expected) in expected {
+        let found = std(&weights[*name]);
+        assert!(
+            (found / expected - 1.0).abs() < 0.05,
+            "{method} {name}: {found}, not {expected}"
+        );
+    }
+    for (name, tensor) in &weights {
+        let constant = match name {
+            n if n.contains("norm") && n.ends_with("weight") => 1.0,
+            n if n == "patch_embed.proj.bias" && method != Method::He => continue,
+            n if n.ends_with("bias") => 0.0,
+            _ => continue,
+        };
+        assert!(
+            values(tensor).iter().all(|x| *x == constant),
+            "{method} {name}"
+        );
+    }
+}
+
+#[test]
+fn every_weight_is_there_in_its_shape() {
+    for class_token in [false, true] {
+        let (d, m) = (ODD.width, ODD.hidden);
+        let mut expected: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        let mut layer = |name: String, weight: Vec<usize>| {
+            expected.insert(format!("{name}.bias"), vec![weight[0]]);
+            expected.insert(format!("{name}.weight"), weight);
+        };
+        layer("patch_embed.proj".into(), vec![d, 3, 7, 7]);
+        layer(if class_token { "norm" } else { "fc_norm" }.into(), vec![d]);
+        layer("head".into(), vec![11, d]);
+        for n in 0..5 {
+            layer(format!("blocks.{n}.norm1"), vec![d]);
+            layer(format!("blocks.{n}.norm2"), vec![d]);
+            layer(format!("blocks.{n}.attn.qkv"), vec![3 * d, d]);
+            layer(format!("blocks.{n}.attn.proj"), vec![d, d]);
+            layer(format!("blocks.{n}.mlp.fc1"), vec![m, d]);
+            layer(format!("blocks.{n}.mlp.fc2"), vec![d, m]);
+        }
+        expected.insert(
+            "pos_embed".into(),
+            vec![1, 16 + usize::from(class_token), d],
+        );
+        if class_token {
+            expected.insert("cls_token".into(), vec![1, 1, d]);
+        }
+        let dims = VitDims { class_token, ..ODD };
+        for method in Method::ALL {
+            let weights = initialise(&dims, &Options::new(method), 0).unwrap();
+            let found: BTreeMap<String, Vec<usize>> = weights
+                .iter()
+                .map(|(name, t)| (name.clone(), t.dims().to_vec()))
+                .collect();
+            assert_eq!(found, expected, "{method}");
+            assert!(
+                weights
+                    .values()
+                    .all(|t| t.dtype() == DType::F32 && t.is_contiguous())
+            );
+            assert!(
+                weights
+                    .values()
+                    .all(|t| values(t).iter().all(|x| x.is_finite()))
+            );
+            let total: usize = weights.values().map(Tensor::elem_count).sum();
+            assert_eq!(total as u128, count_parameters(&dims));
+        }
+    }
+}
+
+#[test]
+fn he_follows_the_inputs() {
+    let narrow = (2.0f64 / 160.0).sqrt();
+    check_stds(
+        Method::He,
+        &[
+            ("patch_embed.proj.weight", (2.0f64 / 147.0).sqrt()),
+            ("blocks.0.attn.qkv.weight", narrow),
+            ("blocks.4.attn.proj.weight", narrow),
+            ("blocks.2.mlp.fc1.weight", narrow),
+            ("blocks.2.mlp.fc2.weight", (2.0f64 / 200.0).sqrt()),
+            ("head.weight", 0.02),
+            ("pos_embed", 0.02),
+        ],
+    );
+}
+
+#[test]
+fn timm_uses_two_hundredths_and_leaves_the_patch_embedding_to_pytorch() {
+    check_stds(
+        Method::Timm,
+        &[
+            ("patch_embed.proj.weight", 1.0 / (3.0f64 * 147.0).sqrt()),
+            ("blocks.0.attn.qkv.weight", 0.02),
+            ("blocks.4.attn.proj.weight", 0.02),
+            ("blocks.2.mlp.fc1.weight", 0.02),
+            ("blocks.2.mlp.fc2.weight", 0.02),
+            ("head.weight", 0.02),
+            ("pos_embed", 0.02),
+        ],
+    );
+    let weights = initialise(
+        &VitDims {
+            class_token: true,
+            ..ODD
+        },
+        &Options::new(Method::Timm),
+        0,
+    )
+    .unwrap();
+    for name in ["patch_embed.proj.weight", "patch_embed.proj.bias"] {
+        let bound = 1.0 / 147f64.sqrt();
+        let found = largest(&weights[name]);
+        assert!((0.95 * bound..=bound).contains(&found), "{name}: {found}");
+    }
+    assert!((0.8e-6..1.2e-6).contains(&std(&weights["cls_token"])));
+}
+
+#[test]
+fn xavier_counts_qkv_as_one_matrix() {
+    let std = |out: f64, inp: f64| (2.0 / (out + inp)).sqrt();
+    check_stds(
+        Method::Xavier,
+        &[
+            ("patch_embed.proj.weight", 1.0 / (3.0f64 * 147.0).sqrt()),
+            ("blocks.0.attn.qkv.weight", std(480.0, 160.0)),
+            ("blocks.4.attn.proj.weight", std(160.0, 160.0)),
+            ("blocks.2.mlp.fc1.weight", std(200.0, 160.0)),
+            ("blocks.2.mlp.fc2.weight", std(160.0, 200.0)),
+        ],
+    );
+    let weights = initialise(&ODD, &Options::new(Method::Xavier), 0).unwrap();
+    let (found, bound) = (
+        largest(&weights["blocks.0.attn.qkv.weight"]),
+        (6.0f64 / 640.0).sqrt(),
+    );
+    assert!(
+        (0.999 * bound..=bound * 1.000001).contains(&found),
+        "{found}"
+    );
+}
+
+#[test]
+fn mimetic_attention_lands_in_the_rows_that_timm_reads() {
+    let (d, k) = (ODD.width, ODD.width / ODD.heads);
+    let options = Options::new(Method::Mimetic);
+    let weights = initialise(&ODD, &options, 3).unwrap();
+    for layer in [0, 4] {
+        let qkv = &weights[&format!("blocks.{layer}.attn.qkv.weight")];
+        for head in 0..ODD.heads {
+            let rng = &mut inner(3, layer, Part::FirstHead, head);
+            let (q, w) = query_key(d, k, options.qk, rng).unwrap();
+            assert_eq!(values(&qkv.narrow(0, head * k, k).unwrap()), values(&q));
+            assert_eq!(values(&qkv.narrow(0, d + head * k, k).unwrap()), values(&w));
+        }
+        // proj v = (W_V W_proj)ᵀ, whose diagonal averages −0.4 with noise 0.4/sqrt(d) per entry.
+        let v = qkv.narrow(0, 2 * d, d).unwrap();
+        let proj = &weights[&format!("blocks.{layer}.attn.proj.weight")];
+        let product: Vec<Vec<f32>> = proj.matmul(&v).unwrap().to_vec2().unwrap();
+        let mean = (0..d).map(|i| product[i][i]).sum::<f32>() / d as f32;
+        assert!((mean + 0.4).abs() < 0.01, "{mean}");
+    }
+    check_stds(
+        Method::Mimetic,
+        &[
+            ("blocks.0.mlp.fc1.weight", (2.0f64 / 360.0).sqrt()),
+            ("head.weight", 0.02),
+        ],
+    );
+}
+
+#[test]
+fn mimetic_leaves_the_rest_to_its_base() {
+    let (d, zero) = (SMALL.width, (0.0, 0.0));
+    for (base, method) in [(Base::Timm, Method::Timm), (Base::Xavier, Method::Xavier)] {
+        let plain = initialise(&SMALL, &Options::new(method), 1).unwrap();
+        let with = |qk, vp| {
+            let positions = Positions::Learned;
+            let options = Options {
+                base,
+                qk,
+                vp,
+                positions,
+                ..Options::new(Method::Mimetic)
+            };
+            initialise(&SMALL, &options, 1).unwrap()
+        };
+        assert_eq!(bits(&with(zero, zero)), bits(&plain));
+
+        let (qkv, proj) = ("blocks.1.attn.qkv.weight", "blocks.1.attn.proj.weight");
+        let rows = |w: &Weights, from, n| values(&w[qkv].narrow(0, from, n).unwrap());
+        let qk_only = with((0.7, 0.7), zero);
+        assert_ne!(rows(&qk_only, 0, 2 * d), rows(&plain, 0, 2 * d));
+        assert_eq!(rows(&qk_only, 2 * d, d), rows(&plain, 2 * d, d));
+        assert_eq!(values(&qk_only[proj]), values(&plain[proj]));
+        let vp_only = with(zero, (0.4, 0.4));
+        assert_eq!(rows(&vp_only, 0, 2 * d), rows(&plain, 0, 2 * d));
+        assert_ne!(rows(&vp_only, 2 * d, d), rows(&plain, 2 * d, d));
+        assert_ne!(values(&vp_only[proj]), values(&plain[proj]));
+    }
+}
+
+#[test]
+fn the_layout_of_v_and_the_projection_is_a_choice() {
+    let d = SMALL.width;
+    let with = |vp_layout| {
+        let options = Options {
+            vp_layout,
+            ..Options::new(Method::Mimetic)
+        };
+        let weights = initialise(&SMALL, &options, 1).unwrap();
+        let v = weights["blocks.0.attn.qkv.weight"]
+            .narrow(0, 2 * d, d)
+            .unwrap();
+        (v, weights["blocks.0.attn.proj.weight"].clone())
+    };
+    let ((v, proj), (v_code, proj_code)) = (with(VpLayout::Paper), with(VpLayout::Code));
+    assert_eq!(values(&v.t().unwrap()), values(&v_code));
+    assert_eq!(values(&proj.t().unwrap()), values(&proj_code));
+}
+
+#[test]
+fn sinusoidal_positions_leave_the_class_token_at_zero() {
+    let options = Options {
+        positions: Positions::Sinusoidal { scale: 2.0 },
+        ..Options::new(Method::Xavier)
+    };
+    let weights = initialise(
+        &VitDims {
+            class_token: true,
+            ..SMALL
+        },
+        &options,
+        0,
+    )
+    .unwrap();
+    let positions = &weights["pos_embed"];
+    let expected = sinusoidal_positions(4, 24, 2.0).unwrap();
+    assert!(
+        values(&positions.narrow(1, 0, 1).unwrap())
+            .iter()
+            .all(|x| *x == 0.0)
+    );
+    assert_eq!(
+        values(&positions.narrow(1, 1, 16).unwrap()),
+        values(&expected)
+    );
+}
+
+#[test]
+fn a_mean_shift_touches_the_first_mlp_matrix_alone() {
+    let with = |mlp_mean| {
+        let options = Options {
+            mlp_mean,
+            ..Options::new(Method::Xavier)
+        };
+        initialise(&SMALL, &options, 0).unwrap()
+    };
+    let plain = with(MlpMean::None);
+    for shift in [MlpMean::Eq1 { sigma: 0.5 }, MlpMean::Eq2 { b: -0.5 }] {
+        for (name, tensor) in with(shift) {
+            let same = values(&tensor) == values(&plain[&name]);
+            assert_eq!(same, !name.ends_with("mlp.fc1.weight"), "{shift:?} {name}");
+        }
+    }
+    let change = |layer: usize| {
+        let name = format!("blocks.{layer}.mlp.fc1.weight");
+        let shifted = with(MlpMean::Eq1 { sigma: 0.5 });
+        values(&(&shifted[&name] - &plain[&name]).unwrap())[..24].to_vec()
+    };
+    assert_ne!(change(0), change(1));
+}
+
+#[test]
+fn a_seed_means_the_same_bytes_at_any_thread_count_and_depth() {
+    for method in Method::ALL {
+        let options = Options {
+            mlp_mean: MlpMean::Eq1 { sigma: 0.5 },
+            ..Options::new(method)
+        };
+        let all = initialise(&ODD, &options, 7).unwrap();
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(1)
+            .build()
+            .unwrap();
+        let alone = pool.install(|| initialise(&ODD, &options, 7).unwrap());
+        assert_eq!(bits(&all), bits(&alone), "{method}");
+
+        let shallow = initialise(&VitDims { depth: 2, ..ODD }, &options, 7).unwrap();
+        assert!(bits(&shallow).iter().all(|(name, bits)| {
+            bits.iter()
+                .copied()
+                .eq(values(&all[*name]).into_iter().map(f32::to_bits))
+        }));
+        assert_ne!(
+            bits(&all),
+            bits(&initialise(&ODD, &options, 8).unwrap()),
+            "{method}"
+        );
+    }
+}
+
+#[test]
+fn layers_and_heads_differ() {
+    for method in Method::ALL {
+        let weights = initialise(&SMALL, &Options::new(method), 0).unwrap();
+        for name in ["attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"] {
+            let layer = |n: usize| values(&weights[&format!("blocks.{n}.{name}.weight")]);
+            assert_ne!(layer(0), layer(1), "{method} {name}");
+        }
+        let qkv = &weights["blocks.0.attn.qkv.weight"];
+        let head = |n: usize| values(&qkv.narrow(0, 8 * n, 8).unwrap());
+        assert_ne!(head(0), head(1), "{method}");
+    }
+}
+
+/// Asserts that the request is refused with a message that holds every one of `words`.
+fn check_refused(dims: VitDims, options: Options, words: &[&str]) {
+    let message = initialise(&dims, &options, 0).unwrap_err().to_string();
+    for word in words {
+        assert!(message.contains(word), "`{message}` lacks `{word}`");
+    }
+}
+
+#[test]
+fn impossible_sizes_are_refused_with_a_remedy() {
+    let options = Options::new(Method::Mimetic);
+    let heads = VitDims { heads: 7, ..ODD };
+    check_refused(heads, options, &["7 heads", "width 160", "such as 161"]);
+    check_refused(
+        VitDims { width: 30, ..SMALL },
+        options,
+        &["multiple of 4", "30", "32", "learned"],
+    );
+    for (dims, size) in [
+        (VitDims { depth: 0, ..ODD }, "depth"),
+        (VitDims { width: 0, ..ODD }, "width"),
+        (VitDims { heads: 0, ..ODD }, "heads"),
+        (VitDims { hidden: 0, ..ODD }, "hidden"),
+        (
+            VitDims {
+                patch_dim: (0, 7),
+                ..ODD
+            },
+            "channels",
+        ),
+        (
+            VitDims {
+                patch_dim: (3, 0),
+                ..ODD
+            },
+            "patch",
+        ),
+        (VitDims { grid: 0, ..ODD }, "grid"),
+        (VitDims { classes: 0, ..ODD }, "classes"),
+    ] {
+        check_refused(dims, options, &[size, "is 0"]);
+    }
+    let huge = usize::MAX - usize::MAX % 4;
+    let large = VitDims {
+        width: huge,
+        heads: 1,
+        ..ODD
+    };
+    check_refused(large, options, &["parameters", "smaller"]);
+    check_refused(
+        VitDims {
+            grid: usize::MAX,
+            ..ODD
+        },
+        options,
+        &["parameters", "smaller"],
+    );
+}
+
+#[test]
+fn numbers_that_make_no_sense_are_refused() {
+    let options = Options::new(Method::Mimetic);
+    check_refused(
+        SMALL,
+        Options {
+            qk: (f64::NAN, 0.7),
+            ..options
+        },
+        &["qk alpha", "finite"],
+    );
+    check_refused(
+        SMALL,
+        Options {
+            vp: (0.4, f64::INFINITY),
+            ..options
+        },
+        &["vp beta", "finite"],
+    );
+    let positions = Positions::Sinusoidal { scale: f64::NAN };
+    check_refused(
+        SMALL,
+        Options {
+            positions,
+            ..options
+        },
+        &["position scale", "finite"],
+    );
+    let mlp_mean = MlpMean::Eq1 { sigma: -1.0 };
+    check_refused(
+        SMALL,
+        Options {
+            mlp_mean,
+            ..options
+        },
+        &["sigma is -1", "0 or greater"],
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn any_possible_size_can_be_filled(
+        depth in 1usize..4, heads in 1usize..4, head_width in 1usize..9, hidden in 1usize..20,
+        channels in 1usize..4, patch in 1usize..4, grid in 1usize..4, classes in 1usize..4,
+        class_token: bool, method in prop::sample::select(&Method::ALL[..]), seed: u64,
+    ) {
+        let dims = VitDims {
+            depth, width: heads * head_width, heads, hidden, patch_dim: (channels, patch), grid,
+            classes, class_token,
+        };
+        let options = Options { positions: Positions::Learned, ..Options::new(method) };
+        let weights = initialise(&dims, &options, seed).unwrap();
+        prop_assert_eq!(weights.len(), 6 + 12 * depth + 1 + usize::from(class_token));
+        prop_assert!(weights.values().all(|t| values(t).iter().all(|x| x.is_finite())));
+    }
+}

@@ -1,0 +1,128 @@
+//! What can be wrong with a request to initialise.
+
+/// Why a weight map could not be filled.
+#[derive(Debug, thiserror::Error)]
+pub enum InitError {
+    /// A size is zero.
+    #[error("{size} is 0: a vision transformer needs at least 1")]
+    ZeroSize {
+        /// Which size, such as `width`.
+        size: &'static str,
+    },
+
+    /// The heads cannot share the width evenly.
+    #[error(
+        "{heads} heads do not divide width {width}: use a width that is a multiple of {heads}, such as {}",
+        width.div_ceil(*heads).saturating_mul(*heads)
+    )]
+    HeadsDoNotDivideWidth {
+        /// Number of attention heads.
+        heads: usize,
+        /// Width of the network.
+        width: usize,
+    },
+
+    /// The weight map would not fit in any reasonable memory.
+    #[error(
+        "the network would have {parameters} parameters, more than the {limit} allowed: \
+         use a smaller depth, width, hidden width, patch, grid or number of classes"
+    )]
+    TooLarge {
+        /// Number of parameters asked for (saturating).
+        parameters: u128,
+        /// Largest number allowed.
+        limit: u128,
+    },
+
+    /// Sinusoidal positions fill the width with four equal parts.
+    #[error(
+        "sinusoidal positions need a width that is a multiple of 4, found {width}: \
+         use width {}, or learned positions",
+        width.div_ceil(4).saturating_mul(4)
+    )]
+    WidthNotDivisibleByFour {
+        /// Width of the network.
+        width: usize,
+    },
+
+    /// A number that must be finite is not.
+    #[error("{name} is {value}: use a finite number")]
+    NotFinite {
+        /// Which number, such as `qk alpha`.
+        name: &'static str,
+        /// Its value.
+        value: f64,
+    },
+
+    /// A standard deviation is negative.
+    #[error("{name} is {value}: use a number that is 0 or greater")]
+    Negative {
+        /// Which number, such as `sigma`.
+        name: &'static str,
+        /// Its value.
+        value: f64,
+    },
+
+    /// A pair of mixing factors would make a pair of matrices zero.
+    #[error(
+        "alpha and beta are both 0: both matrices would be zero and no gradient could move them; \
+         make one of the two non-zero"
+    )]
+    ZeroMix,
+
+    /// The rank asked for exceeds the width.
+    #[error(
+        "head width {head_width} is not between 1 and width {width}: use one that divides {width}"
+    )]
+    HeadWidth {
+        /// Width of one head.
+        head_width: usize,
+        /// Width of the network.
+        width: usize,
+    },
+
+    /// A tensor that must be a floating-point matrix is not.
+    #[error(
+        "expected an f32 or f64 matrix of shape (rows, columns), found {dtype:?} of shape {shape:?}"
+    )]
+    NotAMatrix {
+        /// Shape found.
+        shape: Vec<usize>,
+        /// Element type found.
+        dtype: candle_core::DType,
+    },
+
+    /// A name that does not belong to the list of choices.
+    #[error("unknown {what} `{found}`: use one of {expected}")]
+    UnknownName {
+        /// What was to be named, such as `method`.
+        what: &'static str,
+        /// The name given.
+        found: String,
+        /// The names that exist, separated by commas.
+        expected: String,
+    },
+
+    /// The singular value decomposition did not converge.
+    #[error(
+        "the singular value decomposition of a {width} x {width} matrix did not converge: \
+         use another seed, or smaller alpha and beta"
+    )]
+    NoConvergence {
+        /// Rows and columns of the matrix.
+        width: usize,
+    },
+
+    /// A tensor operation failed.
+    #[error(transparent)]
+    Tensor(#[from] candle_core::Error),
+}
+
+/// Passes a finite number on.
+pub(crate) fn finite(name: &'static str, value: f64) -> Result<f64, InitError> {
+    if value.is_finite() {
+        Ok(value)
+    } else {
+        Err(InitError::NotFinite { name, value })
+    }
+}

@@ -1,0 +1,290 @@
+//! The algebra is asserted on products, since the factors' signs are free together.
+
+use super::*;
+use crate::positions::sinusoidal_positions;
+use crate::random::generator;
+use proptest::prelude::*;
+
+const QK: (f64, f64) = (0.7, 0.7);
+const VP: (f64, f64) = (0.4, 0.4);
+
+fn mat(tensor: &Tensor) -> Mat<f64> {
+    let rows: Vec<Vec<f32>> = tensor.to_vec2().unwrap();
+    Mat::from_fn(rows.len(), rows[0].len(), |i, j| f64::from(rows[i][j]))
+}
+
+/// W_Q and W_K of the paper, (d, k), beside the matrix A they factor.
+fn head(width: usize, k: usize, mix: (f64, f64), seed: u64) -> (Mat<f64>, Mat<f64>, Mat<f64>) {
+    let (q, w) = query_key(width, k, mix, &mut generator(seed, 0)).unwrap();
+    assert_eq!((q.dims(), w.dims()), (&[k, width][..], &[k, width][..]));
+    let a = mixture(width, mix.0, mix.1, &mut generator(seed, 0));
+    (
+        mat(&q).transpose().to_owned(),
+        mat(&w).transpose().to_owned(),
+        a,
+    )
+}
+
+/// W_V and W_proj of the paper, (d, d), beside the matrix A they factor.
+fn layer(width: usize, mix: (f64, f64), seed: u64) -> (Mat<f64>, Mat<f64>, Mat<f64>) {
+    let rng = &mut generator(seed, 0);
+    let (v, proj) = value_projection(width, mix, VpLayout::Paper, rng).unwrap();
+    let a = mixture(width, mix.0, -mix.1, &mut generator(seed, 0));
+    (
+        mat(&v).transpose().to_owned(),
+        mat(&proj).transpose().to_owned(),
+        a,
+    )
+}
+
+fn diagonal(a: &Mat<f64>) -> (f64, f64) {
+    let d: Vec<f64> = (0..a.nrows()).map(|i| a[(i, i)]).collect();
+    let mean = d.iter().sum::<f64>() / d.len() as f64;
+    let variance = d.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / d.len() as f64;
+    (mean, variance.sqrt())
+}
+
+fn off_diagonal_std(a: &Mat<f64>) -> f64 {
+    let n = a.nrows();
+    let on: f64 = (0..n).map(|i| a[(i, i)].powi(2)).sum();
+    ((a.squared_norm_l2() - on) / (n * (n - 1)) as f64).sqrt()
+}
+
+fn check_head(width: usize, k: usize, mix: (f64, f64), seed: u64) {
+    let (w_q, w_k, a) = head(width, k, mix, seed);
+    let s = a.singular_values().unwrap();
+    let product = &w_q * w_k.transpose();
+
+    let svd = a.svd().unwrap();
+    let (u, v) = (svd.U().subcols(0, k), svd.V().subcols(0, k)); // (d, k), (d, k)
+    let best = Mat::from_fn(width, k, |i, j| u[(i, j)] * s[j]) * v.transpose();
+    assert!((&product - best).norm_l2() < 1e-5);
+
+    // Without trusting those vectors, Eckart and Young: only the best rank-k approximation leaves exactly the discarded singular
+    // values behind, in squares, and leaves nothing along the axes it keeps.
+    let rest = &a - &product;
+    let discarded: f64 = s[k..].iter().map(|s| s * s).sum();
+    assert!((rest.squared_norm_l2() - discarded).abs() < 1e-5);
+    assert!((rest.transpose() * &w_q).norm_l2() < 1e-5);
+    assert!((&rest * &w_k).norm_l2() < 1e-5);
+
+    let s_k = Mat::from_fn(k, k, |i, j| if i == j { s[i] } else { 0.0 });
+    assert!(s.windows(2).all(|pair| pair[0] >= pair[1]));
+    assert!((w_q.transpose() * &w_q - &s_k).norm_l2() < 1e-5);
+    assert!((w_k.transpose() * &w_k - &s_k).norm_l2() < 1e-5);
+    assert!((w_q.norm_l2() - w_k.norm_l2()).abs() < 1e-5);
+}
+
+#[test]
+fn a_head_factors_the_best_low_rank_approximation() {
+    check_head(192, 64, QK, 0);
+    check_head(64, 16, QK, 1);
+}
+
+#[test]
+fn a_head_as_wide_as_the_network_is_exact() {
+    let (w_q, w_k, a) = head(96, 96, QK, 2);
+    assert!((&w_q * w_k.transpose() - a).norm_l2() < 1e-5);
+}
+
+#[test]
+fn value_times_projection_is_exact_and_balanced() {
+    let (w_v, w_proj, a) = layer(192, VP, 3);
+    assert!((&w_v * &w_proj - a).norm_l2() < 1e-5);
+    assert!((w_v.transpose() * &w_v - &w_proj * w_proj.transpose()).norm_l2() < 1e-5);
+}
+
+#[test]
+fn a_network_computes_the_paper_product() {
+    // Stored weights are outputs by inputs: the layer computes x vᵀ projᵀ, which must be x A.
+    let (v, proj) = value_projection(48, VP, VpLayout::Paper, &mut generator(4, 0)).unwrap();
+    let a = mixture(48, VP.0, -VP.1, &mut generator(4, 0));
+    let x = crate::random::normal((5, 48), 1.0, &mut generator(4, 1)).unwrap();
+    let y = x
+        .matmul(&v.t().unwrap())
+        .unwrap()
+        .matmul(&proj.t().unwrap())
+        .unwrap();
+    assert!((mat(&y) - mat(&x) * a).norm_l2() < 1e-4);
+}
+
+#[test]
+fn low_rank_dims_the_diagonal() {
+    // Diagonal mean of W_Q W_Kᵀ, averaged over heads.
+    for (width, k, expected) in [
+        (192, 64, 0.398),
+        (64, 16, 0.32),
+        (384, 32, 0.119),
+        (192, 192, 0.69),
+    ] {
+        let heads = if width < 384 { 6 } else { 2 };
+        let mean = (0..heads)
+            .map(|seed| {
+                let (w_q, w_k, _) = head(width, k, QK, seed);
+                diagonal(&(&w_q * w_k.transpose())).0
+            })
+            .sum::<f64>()
+            / heads as f64;
+        assert!((mean - expected).abs() < 0.02, "({width}, {k}): {mean}");
+    }
+}
+
+#[test]
+fn value_times_projection_is_a_noisy_negative_identity() {
+    let (w_v, w_proj, _) = layer(192, VP, 5);
+    let product = &w_v * &w_proj;
+    let noise = 0.4 / 192f64.sqrt();
+    assert!((diagonal(&product).0 + 0.40).abs() < 0.01);
+    assert!((diagonal(&product).1 / noise - 1.0).abs() < 0.2);
+    assert!((off_diagonal_std(&product) / noise - 1.0).abs() < 0.03);
+}
+
+#[test]
+fn the_code_layout_keeps_the_trace_and_scatters_the_diagonal() {
+    let rng = &mut generator(6, 0);
+    let (v, proj) = value_projection(192, VP, VpLayout::Code, rng).unwrap();
+    let (w_v, w_proj, a) = layer(192, VP, 6);
+    assert!((mat(&v) - w_v).norm_l2() < 1e-6);
+    assert!((mat(&proj) - w_proj).norm_l2() < 1e-6);
+    let product = mat(&v).transpose() * mat(&proj).transpose(); // what the network computes
+    let (mean, std) = diagonal(&product);
+    assert!((mean - diagonal(&a).0).abs() < 1e-6);
+    assert!((std - 0.24).abs() < 0.05, "{std}");
+}
+
+#[test]
+fn without_noise_every_head_gets_axes_of_its_own() {
+    for beta in [0.5, -0.5] {
+        let head = |seed| {
+            let rng = &mut generator(seed, 0);
+            let (q, k) = query_key(64, 16, (0.0, beta), rng).unwrap();
+            mat(&q).transpose() * mat(&k) // (d, d), rank 16
+        };
+        let (a, b) = (head(0), head(1));
+        // beta times a projection onto 16 of 64 dimensions.
+        assert!((&a * &a - &a * faer::Scale(beta)).norm_l2() < 1e-5);
+        assert!((diagonal(&a).0 - beta / 4.0).abs() < 1e-6);
+        // Two random subspaces share 16²/64 of their squared norm; equal ones would share 16.
+        let shared = (&a * &b).squared_norm_l2() / beta.powi(4);
+        assert!((shared - 4.0).abs() < 1.5, "{shared}");
+    }
+    let (v, proj) =
+        value_projection(32, (0.0, 0.5), VpLayout::Paper, &mut generator(0, 0)).unwrap();
+    let product = mat(&v).transpose() * mat(&proj).transpose();
+    let expected = Mat::<f64>::identity(32, 32) * faer::Scale(-0.5);
+    assert!((product - expected).norm_l2() < 1e-5);
+}
+
+/// Mean weight a token gives itself, over heads, for layer-normalised N(0, 1) tokens plus positions.
+fn self_attention(width: usize, heads: usize, grid: usize, mimetic: bool) -> f64 {
+    let (n, k) = (grid * grid, width / heads);
+    let positions = mat(&sinusoidal_positions(grid, width, 1.0)
+        .unwrap()
+        .squeeze(0)
+        .unwrap());
+    let x = gaussian(n, width, &mut generator(7, 0)) + positions; // (n, d)
+    let mut tokens = x.clone();
+    for i in 0..n {
+        let mean = (0..width).map(|j| x[(i, j)]).sum::<f64>() / width as f64;
+        let variance = (0..width).map(|j| (x[(i, j)] - mean).powi(2)).sum::<f64>() / width as f64;
+        for j in 0..width {
+            tokens[(i, j)] = (x[(i, j)] - mean) / (variance + 1e-6).sqrt();
+        }
+    }
+    let mut total = 0.0;
+    for h in 0..heads as u64 {
+        let (q, w) = if mimetic {
+            query_key(width, k, QK, &mut generator(8, h)).unwrap()
+        } else {
+            let draw = |stream| {
+                crate::random::truncated_normal((k, width), 0.02, &mut generator(stream, h))
+                    .unwrap()
+            };
+            (draw(9), draw(10))
+        };
+        let product = mat(&q).transpose() * mat(&w); // (d, d)
+        let scores = &tokens * &product * tokens.transpose(); // (n, n)
+        for i in 0..n {
+            let e: Vec<f64> = (0..n)
+                .map(|j| (scores[(i, j)] / (k as f64).sqrt()).exp())
+                .collect();
+            total += e[i] / e.iter().sum::<f64>();
+        }
+    }
+    total / (heads * n) as f64
+}
+
+#[test]
+fn tokens_attend_to_themselves() {
+    for (width, heads, grid, mimetic, default) in
+        [(64, 4, 7, 0.385, 0.022), (192, 3, 16, 0.78, 0.004)]
+    {
+        let found = self_attention(width, heads, grid, true);
+        assert!(
+            (found - mimetic).abs() < 0.05,
+            "({width}, {heads}): {found}"
+        );
+        let found = self_attention(width, heads, grid, false);
+        assert!(
+            (found - default).abs() < 0.003,
+            "({width}, {heads}): {found}"
+        );
+    }
+}
+
+#[test]
+fn enlarging_templates_by_an_identity_keeps_them_mimetic() {
+    // (T_Q ⊗ I)(T_K ⊗ I)ᵀ = (T_Q T_Kᵀ) ⊗ I, and the columns of a head stay contiguous.
+    let kron_identity = |a: &Mat<f64>, s: usize| {
+        Mat::from_fn(a.nrows() * s, a.ncols() * s, |i, j| {
+            if i % s == j % s {
+                a[(i / s, j / s)]
+            } else {
+                0.0
+            }
+        })
+    };
+    let (t_q, t_k, _) = head(24, 8, QK, 11);
+    let product = kron_identity(&t_q, 3) * kron_identity(&t_k, 3).transpose();
+    let expected = kron_identity(&(&t_q * t_k.transpose()), 3);
+    assert!((product - expected).norm_l2() < 1e-12);
+}
+
+#[test]
+fn requests_that_make_no_sense_are_refused() {
+    let rng = &mut generator(0, 0);
+    assert!(matches!(
+        query_key(8, 4, (0.0, 0.0), rng),
+        Err(InitError::ZeroMix)
+    ));
+    assert!(matches!(
+        query_key(8, 9, QK, rng),
+        Err(InitError::HeadWidth { .. })
+    ));
+    assert!(matches!(
+        query_key(8, 0, QK, rng),
+        Err(InitError::HeadWidth { .. })
+    ));
+    assert!(matches!(
+        query_key(8, 4, (f64::NAN, 0.1), rng),
+        Err(InitError::NotFinite { .. })
+    ));
+    let nothing = value_projection(0, VP, VpLayout::Paper, rng);
+    assert!(matches!(
+        nothing,
+        Err(InitError::ZeroSize { size: "width" })
+    ));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn the_algebra_holds_at_any_size(
+        k in 1usize..12, heads in 1usize..5, alpha in 0.1f64..1.0, beta in -1.0f64..1.0, seed: u64,
+    ) {
+        check_head(k * heads, k, (alpha, beta), seed);
+        let (w_v, w_proj, a) = layer(k * heads, (alpha, beta), seed);
+        prop_assert!((w_v * w_proj - a).norm_l2() < 1e-5);
+    }
+}

@@ -1,0 +1,242 @@
+//! The rank-one mean shift of an MLP's first matrix.
+//!
+//! ```text
+//! Eq. 1    W1' = W1 + 1_p bᵀ        b ~ N(0, tau² I_n)      one offset per column, identical rows
+//! Eq. 2    W1' = W1 + b 1_p 1_nᵀ                            one offset for all
+//! ```
+//!
+//! W1 is (p, n), outputs by inputs, as PyTorch stores it (thesis, section 3.4). The papers give no
+//! numeric value for either offset, so both are in units of the standard deviation of the given W1: a
+//! sweep over ±0.25, ±0.5 and ±1 covers the useful range.
+//!
+//! While a layer norm with weight 1 and bias 0 stands before W1, its output sums to 0 and Eq. 2 leaves
+//! the function unchanged: it acts only through the gradients of that norm. Eq. 1 changes the function.
+
+use candle_core::{DType, Tensor};
+use rand_chacha::ChaCha8Rng;
+
+use crate::error::{InitError, finite};
+use crate::random::standard_normal;
+
+/// Which mean shift to add.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MlpMean {
+    /// None.
+    None,
+    /// Equation 1: an offset per column.
+    Eq1 {
+        /// Standard deviation of the offsets, in units of the standard deviation of W1; 0 or more.
+        sigma: f64,
+    },
+    /// Equation 2: one offset.
+    Eq2 {
+        /// The offset, in units of the standard deviation of W1; of either sign.
+        b: f64,
+    },
+}
+
+/// Adds a mean shift to `weight` (p, n), which is `f32` or `f64`; the result has the same type.
+///
+/// # Errors
+/// If `weight` is not such a matrix, or the shift is not finite, or `sigma` is negative.
+pub fn shift_mean(
+    weight: &Tensor,
+    shift: MlpMean,
+    rng: &mut ChaCha8Rng,
+) -> Result<Tensor, InitError> {
+    match shift {
+        MlpMean::None => Ok(weight.clone()),
+        MlpMean::Eq1 { sigma } => shift_columns(weight, sigma, rng),
+        MlpMean::Eq2 { b } => shift_all(weight, b),
+    }
+}
+
+/// Equation 1: adds to each column of `weight` (p, n) a normal number of standard deviation
+/// `sigma * sd(weight)`.
+///
+/// # Errors
+/// As [`shift_mean`].
+pub fn shift_columns(
+    weight: &Tensor,
+    sigma: f64,
+    rng: &mut ChaCha8Rng,
+) -> Result<Tensor, InitError> {
+    if finite("sigma", sigma)? < 0.0 {
+        return Err(InitError::Negative {
+            name: "sigma",
+            value: sigma,
+        });
+    }
+    let tau = sigma * standard_deviation(weight)?;
+    let n = weight.dim(1)?;
+    let b: Vec<f64> = (0..n).map(|_| tau * standard_normal(rng)).collect();
+    let b = Tensor::from_vec(b, (1, n), weight.device())?; // (1, n)
+    Ok(weight.broadcast_add(&b.to_dtype(weight.dtype())?)?) // (p, n)
+}
+
+/// Equation 2: adds `b * sd(weight)` to every entry of `weight` (p, n).
+///
+/// # Errors
+/// As [`shift_mean`].
+pub fn shift_all(weight: &Tensor, b: f64) -> Result<Tensor, InitError> {
+    let b = finite("b", b)? * standard_deviation(weight)?;
+    Ok((weight + b)?)
+}
+
+/// The standard deviation of the entries of a matrix about their own mean.
+fn standard_deviation(weight: &Tensor) -> Result<f64, InitError> {
+    if weight.rank() != 2
+        || weight.elem_count() == 0
+        || !matches!(weight.dtype(), DType::F32 | DType::F64)
+    {
+        let (shape, dtype) = (weight.dims().to_vec(), weight.dtype());
+        return Err(InitError::NotAMatrix { shape, dtype });
+    }
+    let w: Vec<f64> = weight.to_dtype(DType::F64)?.flatten_all()?.to_vec1()?;
+    let count = w.len() as f64;
+    let mean = w.iter().sum::<f64>() / count;
+    let variance = w.iter().map(|w| (w - mean).powi(2)).sum::<f64>() / count;
+    Ok(variance.sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::{generator, normal, uniform};
+
+    /// PyTorch's default for a linear layer, in f64: uniform between ±1/sqrt(n).
+    fn default_weight(p: usize, n: usize, seed: u64) -> Tensor {
+        let w = uniform((p, n), 1.0 / (n as f64).sqrt(), &mut generator(seed, 0)).unwrap();
+        w.to_dtype(DType::F64).unwrap()
+    }
+
+    fn rows(tensor: &Tensor) -> Vec<Vec<f64>> {
+        tensor.to_dtype(DType::F64).unwrap().to_vec2().unwrap()
+    }
+
+    fn mean(tensor: &Tensor) -> f64 {
+        tensor.mean_all().unwrap().to_scalar().unwrap()
+    }
+
+    fn largest(tensor: &Tensor) -> f64 {
+        tensor
+            .abs()
+            .unwrap()
+            .max_all()
+            .unwrap()
+            .to_scalar()
+            .unwrap()
+    }
+
+    /// Layer norm with weight 1 and bias 0 over the last axis.
+    fn layer_norm(x: &Tensor) -> Tensor {
+        let x = x.broadcast_sub(&x.mean_keepdim(1).unwrap()).unwrap();
+        let variance = x.sqr().unwrap().mean_keepdim(1).unwrap();
+        x.broadcast_div(&(variance + 1e-6).unwrap().sqrt().unwrap())
+            .unwrap()
+    }
+
+    /// What a shift does to the outputs of W1 behind a layer norm, at most.
+    fn change_of_function(shift: MlpMean) -> f64 {
+        let w = default_weight(96, 64, 3);
+        let shifted = shift_mean(&w, shift, &mut generator(4, 0)).unwrap();
+        let x = normal((32, 64), 1.0, &mut generator(5, 0)).unwrap();
+        let x = layer_norm(&x.to_dtype(DType::F64).unwrap()); // (b, n)
+        largest(&x.matmul(&(shifted - w).unwrap().t().unwrap()).unwrap())
+    }
+
+    #[test]
+    fn equation_2_adds_one_number_and_keeps_the_variance() {
+        for b in [-1.0, -0.25, 0.5, 1.0] {
+            let w = default_weight(160, 64, 0);
+            let sd = standard_deviation(&w).unwrap();
+            assert!((sd * (3.0f64 * 64.0).sqrt() - 1.0).abs() < 0.02); // 1/sqrt(3n)
+            let shifted = shift_all(&w, b).unwrap();
+            // The rounding of a plain sum over 10,240 entries, hence 1e-12 and not 1e-15.
+            assert!((mean(&shifted) - mean(&w) - b * sd).abs() < 1e-12);
+            assert!((standard_deviation(&shifted).unwrap() - sd).abs() < 1e-12);
+            let change = (shifted - &w).unwrap();
+            assert!(largest(&(change - b * sd).unwrap()) < 1e-15);
+        }
+    }
+
+    #[test]
+    fn equation_1_adds_the_same_row_everywhere() {
+        let w = default_weight(160, 400, 1);
+        let shifted = shift_columns(&w, 0.5, &mut generator(9, 0)).unwrap();
+        let change = rows(&(shifted - &w).unwrap());
+        for row in &change {
+            assert!(
+                row.iter()
+                    .zip(&change[0])
+                    .all(|(a, b)| (a - b).abs() < 1e-15)
+            );
+        }
+        let tau = (change[0].iter().map(|b| b * b).sum::<f64>() / 400.0).sqrt();
+        let ratio = tau / standard_deviation(&w).unwrap();
+        assert!((ratio - 0.5).abs() < 0.06, "{ratio}"); // 0.5 ± 3 * 0.5 / sqrt(800)
+    }
+
+    #[test]
+    fn equation_1_draws_stripes_of_the_predicted_strength() {
+        // Stripe score p Var(column mean) / Var(entry): 1 for independent entries, and
+        // (1 + p r) / (1 + r) with r = sigma² after equation 1.
+        let score = |w: &Tensor| {
+            let columns = w.mean_keepdim(0).unwrap(); // (1, n)
+            let ratio = standard_deviation(&columns).unwrap() / standard_deviation(w).unwrap();
+            w.dim(0).unwrap() as f64 * ratio.powi(2)
+        };
+        let (w, r) = (default_weight(64, 4000, 2), 0.2f64.powi(2));
+        let shifted = shift_columns(&w, 0.2, &mut generator(1, 0)).unwrap();
+        let predicted = (1.0 + 64.0 * r) / (1.0 + r);
+        assert!((score(&w) - 1.0).abs() < 0.1, "{}", score(&w));
+        assert!(
+            (score(&shifted) / predicted - 1.0).abs() < 0.1,
+            "{} {predicted}",
+            score(&shifted)
+        );
+    }
+
+    #[test]
+    fn behind_a_fresh_layer_norm_equation_2_leaves_the_function_alone_and_equation_1_does_not() {
+        let by_one_number = change_of_function(MlpMean::Eq2 { b: 1.0 });
+        let by_columns = change_of_function(MlpMean::Eq1 { sigma: 1.0 });
+        assert!(by_one_number < 1e-13, "{by_one_number}");
+        assert!(by_columns > 0.1, "{by_columns}");
+    }
+
+    #[test]
+    fn the_type_of_the_matrix_is_kept() {
+        let w = normal((4, 3), 1.0, &mut generator(0, 0)).unwrap();
+        for shift in [
+            MlpMean::None,
+            MlpMean::Eq1 { sigma: 1.0 },
+            MlpMean::Eq2 { b: 1.0 },
+        ] {
+            let shifted = shift_mean(&w, shift, &mut generator(0, 0)).unwrap();
+            assert_eq!((shifted.dtype(), shifted.dims()), (DType::F32, w.dims()));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_shifted_is_refused() {
+        let rng = &mut generator(0, 0);
+        let w = default_weight(3, 3, 0);
+        assert!(matches!(
+            shift_all(&w, f64::NAN),
+            Err(InitError::NotFinite { name: "b", .. })
+        ));
+        assert!(matches!(
+            shift_columns(&w, -1.0, rng),
+            Err(InitError::Negative { .. })
+        ));
+        let flat = w.flatten_all().unwrap();
+        let message = shift_all(&flat, 1.0).unwrap_err().to_string();
+        assert!(message.contains("found F64 of shape [9]"), "{message}");
+        let integers = w.to_dtype(DType::U32).unwrap();
+        assert!(matches!(
+            shift_columns(&integers, 1.0, rng),
+            Err(InitError::NotAMatrix { .. })
+        ));
+    }
+}

@@ -1,0 +1,235 @@
+//! What to initialise, and how: sizes and choices.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::InitError;
+use crate::mimetic::VpLayout;
+use crate::mlp::MlpMean;
+
+/// The sizes of a vision transformer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VitDims {
+    /// Number of blocks.
+    pub depth: usize,
+    /// Length of a token.
+    pub width: usize,
+    /// Attention heads per block; must divide `width`.
+    pub heads: usize,
+    /// Hidden width of the MLP.
+    pub hidden: usize,
+    /// Channels of the image, and pixels along one side of a patch.
+    pub patch_dim: (usize, usize),
+    /// Patches along one side of the image.
+    pub grid: usize,
+    /// Number of classes.
+    pub classes: usize,
+    /// Whether a class token leads the patches. Without one the tokens are averaged, and the final
+    /// norm is named `fc_norm` instead of `norm`, as in timm.
+    pub class_token: bool,
+}
+
+/// The choices [`initialise`](crate::initialise) makes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// How the weight matrices are filled.
+    pub method: Method,
+    /// How the position embedding is filled.
+    pub positions: Positions,
+    /// Mean shift added to the first MLP matrix of every block, after `method` has filled it.
+    pub mlp_mean: MlpMean,
+    /// Mimetic only: (alpha, beta) of W_Q W_Kᵀ ≈ alpha Z + beta I. (0, 0) leaves Q and K to `base`.
+    pub qk: (f64, f64),
+    /// Mimetic only: (alpha, beta) of W_V W_proj = alpha Z − beta I. (0, 0) leaves V and the
+    /// projection to `base`.
+    pub vp: (f64, f64),
+    /// Mimetic only: how V and the projection are stored.
+    pub vp_layout: VpLayout,
+    /// Mimetic only: what fills the matrices that the method does not speak of.
+    pub base: Base,
+}
+
+impl Options {
+    /// The usual choices for `method`.
+    ///
+    /// Positions are sinusoidal at scale 1 for [`Method::Mimetic`], which depends on them, and learned
+    /// otherwise. The mixing factors are the thesis' for ImageNet: 0.7, 0.7 for Q and K, 0.4, 0.4 for V
+    /// and the projection. There is no mean shift.
+    pub fn new(method: Method) -> Self {
+        Self {
+            method,
+            positions: match method {
+                Method::Mimetic => Positions::Sinusoidal { scale: 1.0 },
+                Method::He | Method::Timm | Method::Xavier => Positions::Learned,
+            },
+            mlp_mean: MlpMean::None,
+            qk: (0.7, 0.7),
+            vp: (0.4, 0.4),
+            vp_layout: VpLayout::Paper,
+            base: Base::Xavier,
+        }
+    }
+}
+
+/// How the weight matrices are filled. The formulas stand at [`initialise`](crate::initialise).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Method {
+    /// Kaiming normal.
+    He,
+    /// timm's default for vision transformers.
+    Timm,
+    /// Xavier uniform.
+    Xavier,
+    /// Mimetic attention.
+    Mimetic,
+}
+
+impl Method {
+    /// Every method, in the order of its names in messages and tables.
+    pub const ALL: [Method; 4] = [Method::He, Method::Timm, Method::Xavier, Method::Mimetic];
+
+    /// The name on the command line and in recipes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::He => "he",
+            Method::Timm => "timm",
+            Method::Xavier => "xavier",
+            Method::Mimetic => "mimetic",
+        }
+    }
+
+    /// One line on what the method does and which section of which paper defines it.
+    pub fn description(self) -> &'static str {
+        match self {
+            Method::He => {
+                "Kaiming normal: standard deviation sqrt(2 / inputs) (He et al. 2015, section 2.2)"
+            }
+            Method::Timm => {
+                "truncated normal, standard deviation 0.02, the default of DeiT and timm \
+                 (Touvron et al. 2021, section 6)"
+            }
+            Method::Xavier => {
+                "uniform between ±sqrt(6 / (inputs + outputs)) (Glorot and Bengio 2010, equation 16)"
+            }
+            Method::Mimetic => {
+                "attention that mimics a trained network: Q.K near the identity, V.proj near its \
+                 negative (Trockman and Kolter 2023, section 4)"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Method {
+    type Err = InitError;
+
+    fn from_str(text: &str) -> Result<Self, InitError> {
+        by_name(
+            "method",
+            text,
+            &Method::ALL.map(|method| (method.name(), method)),
+        )
+    }
+}
+
+/// How the position embedding is filled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Positions {
+    /// Truncated normal numbers with standard deviation 0.02.
+    Learned,
+    /// [`sinusoidal_positions`](crate::sinusoidal_positions), with zeros for the class token.
+    Sinusoidal {
+        /// Factor on the embedding: 1 suits ImageNet, about 2 suited CIFAR-10.
+        scale: f64,
+    },
+}
+
+/// What fills the matrices that mimetic initialisation leaves alone: the MLP, chiefly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Base {
+    /// As [`Method::Timm`].
+    Timm,
+    /// As [`Method::Xavier`], which trains better at narrow widths, where 0.02 is too small.
+    Xavier,
+}
+
+impl Base {
+    /// Every base.
+    pub const ALL: [Base; 2] = [Base::Timm, Base::Xavier];
+
+    /// The name on the command line and in recipes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Base::Timm => "timm",
+            Base::Xavier => "xavier",
+        }
+    }
+}
+
+impl fmt::Display for Base {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Base {
+    type Err = InitError;
+
+    fn from_str(text: &str) -> Result<Self, InitError> {
+        by_name("base", text, &Base::ALL.map(|base| (base.name(), base)))
+    }
+}
+
+/// Looks a name up among the choices.
+pub(crate) fn by_name<T: Copy>(
+    what: &'static str,
+    text: &str,
+    choices: &[(&str, T)],
+) -> Result<T, InitError> {
+    let found = choices.iter().find(|(name, _)| *name == text);
+    found
+        .map(|(_, choice)| *choice)
+        .ok_or_else(|| InitError::UnknownName {
+            what,
+            found: text.to_owned(),
+            expected: choices
+                .iter()
+                .map(|(name, _)| *name)
+                .collect::<Vec<_>>()
+                .join(", "),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for method in Method::ALL {
+            assert_eq!(method.to_string().parse::<Method>().unwrap(), method);
+            assert!(!method.description().contains('\n'));
+        }
+        for base in Base::ALL {
+            assert_eq!(base.to_string().parse::<Base>().unwrap(), base);
+        }
+        for layout in VpLayout::ALL {
+            assert_eq!(layout.to_string().parse::<VpLayout>().unwrap(), layout);
+        }
+        assert_eq!(format!("{:>8}|", Method::He), "      he|");
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_those_that_exist() {
+        let message = "Kaiming".parse::<Method>().unwrap_err().to_string();
+        assert_eq!(
+            message,
+            "unknown method `Kaiming`: use one of he, timm, xavier, mimetic"
+        );
+    }
+}

@@ -1,0 +1,163 @@
+//! The sinusoidal position embedding of a square grid of tokens.
+//!
+//! ```text
+//! P = scale * [sin(x w), cos(x w), sin(y w), cos(y w)]        w_i = 10000^(-i / (d/4 - 1)),  i < d/4
+//! ```
+//!
+//! The product of two rows depends only on how far apart the tokens are, which is what gives mimetic
+//! attention its locality (Trockman and Kolter 2023; the thesis' section 3.2.4 scales the embedding,
+//! not the coordinates).
+
+use candle_core::{Device, Tensor};
+
+use crate::error::{InitError, finite};
+
+/// Sinusoidal positions of `grid` x `grid` tokens in row-major order, shape (1, grid², width).
+///
+/// Every row has squared length `scale² width / 2`.
+///
+/// # Errors
+/// If a size is zero, `width` is not a multiple of 4, or `scale` is not finite.
+pub fn sinusoidal_positions(grid: usize, width: usize, scale: f64) -> Result<Tensor, InitError> {
+    for (size, value) in [("grid", grid), ("width", width)] {
+        if value == 0 {
+            return Err(InitError::ZeroSize { size });
+        }
+    }
+    if !width.is_multiple_of(4) {
+        return Err(InitError::WidthNotDivisibleByFour { width });
+    }
+    let scale = finite("position scale", scale)?;
+
+    let quarter = width / 4;
+    // With a single frequency the exponent would be 0 / 0; that frequency is 1.
+    let steps = (quarter - 1).max(1) as f64;
+    let omega: Vec<f64> = (0..quarter)
+        .map(|i| 10_000f64.powf(-(i as f64) / steps))
+        .collect();
+
+    let mut values = Vec::with_capacity(grid * grid * width);
+    for y in 0..grid {
+        for x in 0..grid {
+            for coordinate in [x as f64, y as f64] {
+                values.extend(
+                    omega
+                        .iter()
+                        .map(|w| (scale * (coordinate * w).sin()) as f32),
+                );
+                values.extend(
+                    omega
+                        .iter()
+                        .map(|w| (scale * (coordinate * w).cos()) as f32),
+                );
+            }
+        }
+    }
+    Ok(Tensor::from_vec(
+        values,
+        (1, grid * grid, width),
+        &Device::Cpu,
+    )?) // (1, n, d)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn rows(grid: usize, width: usize, scale: f64) -> Vec<Vec<f64>> {
+        let p = sinusoidal_positions(grid, width, scale).unwrap();
+        let rows: Vec<Vec<f32>> = p.squeeze(0).unwrap().to_vec2().unwrap();
+        rows.into_iter()
+            .map(|r| r.into_iter().map(f64::from).collect())
+            .collect()
+    }
+
+    fn dot(a: &[f64], b: &[f64]) -> f64 {
+        a.iter().zip(b).map(|(a, b)| a * b).sum()
+    }
+
+    #[test]
+    fn neighbours_are_nearly_parallel() {
+        // >>> 48 + sum(cos(10000 ** -(i / 47)) for i in range(48))    # 94.53267694584682 of 96
+        let p = rows(14, 192, 1.0);
+        assert!((dot(&p[0], &p[0]) - 96.0).abs() < 1e-4);
+        assert!(
+            (dot(&p[0], &p[1]) - 94.532677).abs() < 1e-4,
+            "{}",
+            dot(&p[0], &p[1])
+        );
+        assert!(
+            (dot(&p[0], &p[14]) - 94.532677).abs() < 1e-4,
+            "{}",
+            dot(&p[0], &p[14])
+        );
+    }
+
+    #[test]
+    fn the_columns_are_sines_and_cosines_of_x_then_of_y() {
+        // Width 8: w = [1, 1e-4]; token 3 of a 2 x 2 grid is x = 1, y = 1, token 1 is x = 1, y = 0.
+        let p = rows(2, 8, 2.0);
+        let (s, c) = (2.0 * 1f64.sin(), 2.0 * 1f64.cos());
+        let (t, u) = (2.0 * 1e-4f64.sin(), 2.0 * 1e-4f64.cos());
+        for (token, expected) in [
+            (1, [s, t, c, u, 0.0, 0.0, 2.0, 2.0]),
+            (2, [0.0, 0.0, 2.0, 2.0, s, t, c, u]),
+            (3, [s, t, c, u, s, t, c, u]),
+        ] {
+            for (found, expected) in p[token].iter().zip(expected) {
+                assert!(
+                    (found - expected).abs() < 1e-6,
+                    "token {token}: {:?}",
+                    p[token]
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_smallest_width_has_one_frequency() {
+        assert!((rows(2, 4, 1.0)[1][0] - 1f64.sin()).abs() < 1e-6);
+    }
+
+    #[test]
+    fn errors_name_the_remedy() {
+        let message = sinusoidal_positions(4, 90, 1.0).unwrap_err().to_string();
+        assert!(
+            message.contains("found 90") && message.contains("width 92"),
+            "{message}"
+        );
+        assert!(matches!(
+            sinusoidal_positions(0, 8, 1.0),
+            Err(InitError::ZeroSize { size: "grid" })
+        ));
+        assert!(matches!(
+            sinusoidal_positions(2, 8, f64::NAN),
+            Err(InitError::NotFinite { .. })
+        ));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn products_depend_only_on_the_offset(
+            grid in 2usize..7, quarter in 1usize..24, scale in 0.1f64..3.0, a in 0usize..36, b in 0usize..36,
+        ) {
+            let (width, n) = (4 * quarter, grid * grid);
+            let (a, b) = (a % n, b % n);
+            let p = rows(grid, width, scale);
+            let square = scale * scale * width as f64 / 2.0;
+            let tolerance = 1e-6 * square.max(1.0);
+            prop_assert!((dot(&p[a], &p[a]) - square).abs() < tolerance);
+            prop_assert!(dot(&p[a], &p[b]).abs() <= square + tolerance);
+
+            // The same offset, moved to the corner where it fits.
+            let ((xa, ya), (xb, yb)) = ((a % grid, a / grid), (b % grid, b / grid));
+            let (x, y) = (xa.min(xb), ya.min(yb));
+            let moved_a = (ya - y) * grid + (xa - x);
+            let moved_b = (yb - y) * grid + (xb - x);
+            prop_assert!((dot(&p[a], &p[b]) - dot(&p[moved_a], &p[moved_b])).abs() < tolerance);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The one training loop.
+//!
+//! [`fit`] trains named variables on batches. What a stage trains, and towards what, is the
+//! closure it passes: a batch goes in, a loss comes out. The loop knows neither networks nor
+//! files: it hands its [`State`] to an observer, which logs, evaluates and saves.
+
+mod fit;
+mod loss;
+mod metrics;
+mod schedule;
+mod state;
+
+pub use fit::{Flow, Progress, fit};
+pub use loss::{distillation, entropy, smoothed_targets};
+pub use metrics::{Scores, evaluate};
+pub use schedule::Schedule;
+pub use state::{State, Variable};
+
+/// Why training stopped short.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    /// A tensor operation failed.
+    #[error(transparent)]
+    Tensor(#[from] candle_core::Error),
+    /// A batch could not be made.
+    #[error(transparent)]
+    Data(#[from] wave_data::DataError),
+    /// The observer failed, to log or to save.
+    #[error(transparent)]
+    Observer(Box<dyn std::error::Error + Send + Sync>),
+    /// The loss or the gradient was not a number for too many steps in a row.
+    #[error(
+        "the loss or its gradient was not finite for {count} steps in a row, last at step {step}; \
+         lower the learning rate (now {learning_rate:e}), or lengthen the warm-up"
+    )]
+    NonFinite {
+        /// Steps in a row.
+        count: u32,
+        /// The last of them.
+        step: u64,
+        /// Learning rate there.
+        learning_rate: f64,
+    },
+    /// A saved state does not belong to these variables.
+    #[error("the saved state does not fit: {0}; resume with the recipe that wrote it")]
+    Mismatch(String),
+    /// The observer asked to stop.
+    #[error("interrupted at step {0}; continue with --resume")]
+    Interrupted(u64),
+}

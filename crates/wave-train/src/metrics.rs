@@ -1,0 +1,101 @@
+//! How good a classifier is.
+
+use crate::TrainError;
+use candle_core::{Device, Tensor};
+use wave_data::{Batch, DataError};
+
+/// Accuracy and loss over a set of images.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Scores {
+    /// Share of images whose label has the highest score.
+    pub top1: f64,
+    /// Share of images whose label is among the five highest.
+    pub top5: f64,
+    /// Mean cross-entropy, in nats.
+    pub loss: f64,
+    /// Number of images.
+    pub images: usize,
+}
+
+/// Scores of `logits` (images (b, c, h, w) to (b, classes)) over batches.
+///
+/// Of equal scores the first counts, so that a constant classifier is not right every time.
+pub fn evaluate(
+    batches: impl Iterator<Item = Result<Batch, DataError>>,
+    mut logits: impl FnMut(&Tensor) -> candle_core::Result<Tensor>,
+) -> Result<Scores, TrainError> {
+    let (mut first, mut five, mut loss, mut images) = (0, 0, 0.0, 0);
+    for batch in batches {
+        let batch = batch?;
+        let z = logits(&batch_images(&batch)?)?.to_device(&Device::Cpu)?.to_vec2::<f32>()?;
+        for (z, &label) in z.iter().zip(&batch.labels) {
+            let label = label as usize;
+            let Some(&own) = z.get(label) else {
+                candle_core::bail!("label {label} with {} classes", z.len());
+            };
+            let above = z
+                .iter()
+                .enumerate()
+                .filter(|&(i, v)| *v > own || v.is_nan() || (*v == own && i < label))
+                .count();
+            first += usize::from(above == 0 && !own.is_nan());
+            five += usize::from(above < 5 && !own.is_nan());
+            let max = z.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let sum: f64 = z.iter().map(|v| f64::from(v - max).exp()).sum();
+            loss += sum.ln() + f64::from(max - own);
+        }
+        images += batch.labels.len();
+    }
+    let n = images.max(1) as f64;
+    Ok(Scores { top1: first as f64 / n, top5: five as f64 / n, loss: loss / n, images })
+}
+
+/// The images of a batch as a tensor (b, channels, h, w).
+pub(crate) fn batch_images(batch: &Batch) -> candle_core::Result<Tensor> {
+    let (b, s) = (batch.labels.len(), batch.image_size);
+    Tensor::from_slice(&batch.images, (b, batch.channels, s, s), &Device::Cpu)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(labels: Vec<u32>) -> Batch {
+        Batch {
+            images: vec![0.0; labels.len()],
+            indices: (0..labels.len() as u32).collect(),
+            view: 0,
+            size: labels.len(),
+            channels: 1,
+            image_size: 1,
+            labels,
+        }
+    }
+
+    #[test]
+    fn counts_ranks_and_averages_the_loss() {
+        let rows = [[3.0f32, 1.0, 0.0], [0.0, 2.0, 1.0]];
+        let scores = evaluate([Ok(batch(vec![0, 2]))].into_iter(), |_| {
+            Tensor::new(&rows, &Device::Cpu)
+        })
+        .unwrap();
+        assert_eq!((scores.top1, scores.top5, scores.images), (0.5, 1.0, 2));
+        let ce = |z: [f32; 3], y: usize| {
+            let s: f64 = z.iter().map(|v| f64::from(*v).exp()).sum();
+            s.ln() - f64::from(z[y])
+        };
+        assert!((scores.loss - (ce(rows[0], 0) + ce(rows[1], 2)) / 2.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn constant_and_broken_classifiers_are_not_rewarded() {
+        let constant = evaluate([Ok(batch(vec![1, 1]))].into_iter(), |_| {
+            Tensor::zeros((2, 3), candle_core::DType::F32, &Device::Cpu)
+        });
+        assert_eq!(constant.unwrap().top1, 0.0);
+        let broken = evaluate([Ok(batch(vec![0, 1]))].into_iter(), |_| {
+            Tensor::full(f32::NAN, (2, 3), &Device::Cpu)
+        });
+        assert_eq!(broken.unwrap().top1, 0.0);
+    }
+}
