@@ -2,7 +2,7 @@
 //!
 //! Names are timm's, so that what is written loads there without a map.
 
-//CM pub mod convmixer;
+pub mod convmixer;
 pub mod vit;
 
 use candle_core::Tensor;

@@ -269,7 +269,7 @@ impl Pass<'_> {
             .enumerate()
         {
             let scale = scales.map_or(1.0, |s| s[i]);
-            dispatch(|| {
+            dispatch(#[inline(always)] || {
                 for (y, x) in y.chunks_exact_mut(d).zip(x.chunks_exact(d)) {
                     for j in 0..d {
                         y[j] = (y[j] + bias[j]).mul_add(scale, x[j]);
@@ -289,7 +289,7 @@ impl Pass<'_> {
         let t = samples.len() * self.n;
         let mut normed = Buffer::stale(t * d);
 
-        dispatch(|| layer_norm::forward(c.x, w(NORM1_W), w(NORM1_B), self.eps, &mut normed));
+        dispatch(#[inline(always)] || layer_norm::forward(c.x, w(NORM1_W), w(NORM1_B), self.eps, &mut normed));
         affine((t, 3 * d, d), &normed, w(QKV_W), Some(w(QKV_B)), c.qkv);
         let shape = self.attention();
         let (qkv_size, p_size, o_size) = (self.n * 3 * d, c.p.len() / samples.len(), self.n * d);
@@ -299,15 +299,15 @@ impl Pass<'_> {
             .zip(c.o.chunks_exact_mut(o_size))
             .zip(c.p.chunks_exact_mut(p_size))
         {
-            dispatch(|| attention::forward(shape, qkv, o, p));
+            dispatch(#[inline(always)] || attention::forward(shape, qkv, o, p));
         }
         affine((t, d, d), c.o, w(PROJ_W), None, c.u);
         self.add_residual(c.x, w(PROJ_B), self.scales(layer, 0, samples), c.u);
 
-        dispatch(|| layer_norm::forward(c.u, w(NORM2_W), w(NORM2_B), self.eps, &mut normed));
+        dispatch(#[inline(always)] || layer_norm::forward(c.u, w(NORM2_W), w(NORM2_B), self.eps, &mut normed));
         affine((t, hidden, d), &normed, w(FC1_W), Some(w(FC1_B)), c.h);
         let mut active = Buffer::stale(t * hidden);
-        dispatch(|| {
+        dispatch(#[inline(always)] || {
             for (a, h) in active.iter_mut().zip(c.h.iter()) {
                 *a = gelu::value(*h);
             }
@@ -349,7 +349,7 @@ impl Pass<'_> {
             &mut d_h,
             hidden,
         );
-        dispatch(|| {
+        dispatch(#[inline(always)] || {
             for ((a, dh), h) in active.iter_mut().zip(d_h.iter_mut()).zip(c.h.iter()) {
                 let (value, slope) = gelu::value_and_slope(*h);
                 *a = value;
@@ -357,11 +357,11 @@ impl Pass<'_> {
             }
         });
         weight_gradient((t, d, hidden), branch, &active, ranges.of_mut(FC2_W, grads));
-        dispatch(|| add_column_sums(branch, ranges.of_mut(FC2_B, grads)));
+        dispatch(#[inline(always)] || add_column_sums(branch, ranges.of_mut(FC2_B, grads)));
         // h = norm2(u) Wfc1^T + bfc1
-        dispatch(|| layer_norm::forward(c.u, w(NORM2_W), w(NORM2_B), self.eps, &mut normed));
+        dispatch(#[inline(always)] || layer_norm::forward(c.u, w(NORM2_W), w(NORM2_B), self.eps, &mut normed));
         weight_gradient((t, hidden, d), &d_h, &normed, ranges.of_mut(FC1_W, grads));
-        dispatch(|| add_column_sums(&d_h, ranges.of_mut(FC1_B, grads)));
+        dispatch(#[inline(always)] || add_column_sums(&d_h, ranges.of_mut(FC1_B, grads)));
         gemm(
             (t, d, hidden),
             1.0,
@@ -372,7 +372,7 @@ impl Pass<'_> {
             d,
         );
         let (dw, db) = ranges.norm_mut(NORM2_W, grads);
-        dispatch(|| {
+        dispatch(#[inline(always)] || {
             layer_norm::backward(
                 c.u,
                 w(NORM2_W),
@@ -399,7 +399,7 @@ impl Pass<'_> {
             d,
         );
         weight_gradient((t, d, d), branch, c.o, ranges.of_mut(PROJ_W, grads));
-        dispatch(|| add_column_sums(branch, ranges.of_mut(PROJ_B, grads)));
+        dispatch(#[inline(always)] || add_column_sums(branch, ranges.of_mut(PROJ_B, grads)));
         // o = attention(qkv)
         let mut d_qkv = Buffer::stale(t * 3 * d);
         let mut scores = Buffer::stale(self.n * self.n);
@@ -412,12 +412,12 @@ impl Pass<'_> {
             .zip(c.p.chunks_exact(p_size))
             .zip(d_qkv.chunks_exact_mut(qkv_size))
         {
-            dispatch(|| attention::backward(shape, qkv, p, d_o, d_qkv, &mut scores));
+            dispatch(#[inline(always)] || attention::backward(shape, qkv, p, d_o, d_qkv, &mut scores));
         }
         // qkv = norm1(x) Wqkv^T + bqkv
-        dispatch(|| layer_norm::forward(c.x, w(NORM1_W), w(NORM1_B), self.eps, &mut normed));
+        dispatch(#[inline(always)] || layer_norm::forward(c.x, w(NORM1_W), w(NORM1_B), self.eps, &mut normed));
         weight_gradient((t, 3 * d, d), &d_qkv, &normed, ranges.of_mut(QKV_W, grads));
-        dispatch(|| add_column_sums(&d_qkv, ranges.of_mut(QKV_B, grads)));
+        dispatch(#[inline(always)] || add_column_sums(&d_qkv, ranges.of_mut(QKV_B, grads)));
         gemm(
             (t, d, 3 * d),
             1.0,
@@ -428,7 +428,7 @@ impl Pass<'_> {
             d,
         );
         let (dw, db) = ranges.norm_mut(NORM1_W, grads);
-        dispatch(|| {
+        dispatch(#[inline(always)] || {
             layer_norm::backward(
                 c.x,
                 w(NORM1_W),

@@ -46,7 +46,7 @@ impl CustomOp1 for Gelu {
         x.par_chunks(CHUNK)
             .zip(y.par_chunks_mut(CHUNK))
             .for_each(|(x, y)| {
-                dispatch(|| {
+                dispatch(#[inline(always)] || {
                     for (x, y) in x.iter().zip(y) {
                         *y = value(*x);
                     }
@@ -62,7 +62,7 @@ impl CustomOp1 for Gelu {
             x.par_chunks(CHUNK)
                 .zip(dx.par_chunks_mut(CHUNK))
                 .for_each(|(x, dx)| {
-                    dispatch(|| {
+                    dispatch(#[inline(always)] || {
                         for (x, dx) in x.iter().zip(dx) {
                             *dx *= value_and_slope(*x).1;
                         }

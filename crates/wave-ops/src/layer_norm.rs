@@ -113,7 +113,7 @@ impl CustomOp3 for LayerNorm {
             );
         }
         let mut y = vec![0.0; x.len()];
-        dispatch(|| forward(x, w, b, self.eps, &mut y));
+        dispatch(#[inline(always)] || forward(x, w, b, self.eps, &mut y));
         Ok((CpuStorage::F32(y), lx.shape().clone()))
     }
 
@@ -131,7 +131,7 @@ impl CustomOp3 for LayerNorm {
         with_slice(x, |x| {
             with_slice(w, |w| {
                 let mut scratch = vec![0.0; d];
-                dispatch(|| {
+                dispatch(#[inline(always)] || {
                     backward(
                         x,
                         w,

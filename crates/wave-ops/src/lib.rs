@@ -9,8 +9,10 @@
 //! Results are bit-identical from run to run for a fixed number of threads.
 
 mod attention;
+mod batch_norm;
 mod blocks;
 mod buffer;
+mod depthwise;
 mod gelu;
 mod gemm;
 mod kron;
@@ -23,7 +25,9 @@ mod simd;
 pub mod stock;
 mod storage;
 
+pub use batch_norm::{batch_norm_eval, batch_norm_train, gelu_batch_norm_train};
 pub use blocks::{BlocksShape, blocks};
+pub use depthwise::depthwise_conv;
 pub use gelu::gelu;
 pub use kron::{Kronecker, kronecker_sum};
 pub use layer_norm::layer_norm;

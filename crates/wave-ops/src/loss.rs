@@ -52,7 +52,7 @@ impl CustomOp1 for SoftCrossEntropy {
     fn cpu_fwd(&self, z: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
         let (b, c) = layout.shape().dims2()?;
         let z = slice(z, layout)?;
-        let total = dispatch(|| {
+        let total = dispatch(#[inline(always)] || {
             let mut total = 0.0_f64;
             for (z, q) in z.chunks_exact(c).zip(self.targets.chunks_exact(c)) {
                 let (m, s) = normaliser(z);
@@ -73,7 +73,7 @@ impl CustomOp1 for SoftCrossEntropy {
         let (b, c) = z.dims2()?;
         let scale = d_loss.to_scalar::<f32>()? / b as f32;
         let mut dz = with_slice(z, <[f32]>::to_vec)?;
-        dispatch(|| {
+        dispatch(#[inline(always)] || {
             for (z, q) in dz.chunks_exact_mut(c).zip(self.targets.chunks_exact(c)) {
                 let (m, s) = normaliser(z);
                 let mass = q.iter().sum::<f32>() / s;

@@ -31,7 +31,8 @@ pub fn evaluate(
         for (z, &label) in z.iter().zip(&batch.labels) {
             let label = label as usize;
             let Some(&own) = z.get(label) else {
-                candle_core::bail!("label {label} with {} classes", z.len());
+                let text = format!("label {label} with {} classes", z.len());
+                return Err(candle_core::Error::Msg(text).into());
             };
             let above = z
                 .iter()

@@ -1,0 +1,213 @@
+//! The scaler bank: scalers known at a few depths and one width, read at any depth and width.
+//!
+//! *Depth.* Layer `l` of an `L`-layer model sits at relative depth `l / (L - 1)`, anchor `k` of `K`
+//! at `k / (K - 1)`; a layer takes the linear interpolation of its two neighbouring anchors.
+//!
+//! *Width.* A width is a row of blocks. Block `j` of the target takes block `j mod n` of the
+//! source's `n`: a prefix when narrower, cyclic copies when wider. Where the axis is an input, a
+//! copied block is divided by the number of its copies, so that a model widened by a whole factor
+//! computes the same function (the duplication of Net2Net; layer norm keeps mean and variance
+//! when every entry is repeated equally often).
+
+use crate::compose::check_scalers;
+use crate::{BlockShape, Part, Plan, PlanError};
+use candle_core::{Result, Tensor};
+
+#[cfg(test)]
+mod tests;
+
+/// The weights `(depth, anchors)` with which each layer reads the anchors: at most two neighbours
+/// in a row, summing to 1.
+///
+/// The first layer reads the first anchor and the last the last; a single layer reads the first,
+/// a single anchor is read by all. As many layers as anchors give the identity, exactly.
+pub fn depth_matrix(depth: usize, anchors: usize) -> Vec<Vec<f32>> {
+    let mut rows = vec![vec![0.0; anchors]; depth];
+    if anchors == 0 {
+        return rows;
+    }
+    // l (K - 1) / (L - 1) anchors down: whole and remainder in integers, hence exact ends.
+    let steps = depth.saturating_sub(1).max(1);
+    for (l, row) in rows.iter_mut().enumerate() {
+        let position = l * (anchors - 1);
+        let (k, rest) = (position / steps, position % steps);
+        let f = rest as f32 / steps as f32;
+        row[k] = 1.0 - f;
+        if rest > 0 {
+            row[k + 1] = f;
+        }
+    }
+    rows
+}
+
+/// Reads a bank of anchors at a depth; serves scalers as well as per-layer biases and norms.
+///
+/// Differentiable, one matrix product; the bank itself when it has as many anchors as layers.
+///
+/// # Shapes
+/// `bank`: `(K, ...)`; result: `(depth, ...)`.
+///
+/// # Errors
+/// If the bank has no anchors or the depth is 0.
+pub fn interpolate_depth(bank: &Tensor, depth: usize) -> Result<Tensor> {
+    let (anchors, rest) = match bank.dims() {
+        [anchors, rest @ ..] if *anchors > 0 && depth > 0 => (*anchors, rest),
+        dims => {
+            let anchors = dims.first().copied().unwrap_or(0);
+            return Err(PlanError::EmptyBank(anchors, depth).into());
+        }
+    };
+    if anchors == depth {
+        return Ok(bank.clone());
+    }
+    let matrix = depth_matrix(depth, anchors).concat();
+    let matrix = Tensor::from_vec(matrix, (depth, anchors), bank.device())?; // (L, K)
+    let flat = bank.reshape((anchors, rest.iter().product::<usize>()))?; // (K, ...)
+    let read = matrix.to_dtype(bank.dtype())?.matmul(&flat)?; // (L, ...)
+    let mut dims = bank.dims().to_vec();
+    dims[0] = depth;
+    read.reshape(dims)
+}
+
+/// Reads `source` blocks along an axis as `target` blocks.
+///
+/// The axis holds `segments` runs of blocks, each read on its own: three for rows of q, k and v,
+/// else one. With `divide`, each block is divided by how often it occurs in the result, as an input
+/// axis needs. Differentiable; a pure prefix costs one narrow, copies one index select; the tensor
+/// itself when `source` is `target`.
+///
+/// # Shapes
+/// `x`: `segments * source` along `axis`; result: `segments * target`.
+///
+/// # Errors
+/// If the axis does not exist or has another length, or if any count is 0.
+pub fn gather_blocks(
+    x: &Tensor,
+    axis: usize,
+    segments: usize,
+    source: usize,
+    target: usize,
+    divide: bool,
+) -> Result<Tensor> {
+    gather(x, axis, segments, 1, source, target, divide)
+}
+
+/// Reads the scalers of one shape as those of another: [`gather_blocks`] over block rows (q, k and
+/// v apart) and, divided by the number of copies, over block columns.
+///
+/// The hidden axis is read over its whole length, prefix or cyclic, like the width. That a widened
+/// model computes the same function holds for whole factors, where the template size divides the
+/// source's sides, for [`Kronecker::Tile`](crate::Kronecker::Tile).
+///
+/// # Shapes
+/// `scalers`: `(layers, n_templates, r, c)` of `from`; result: the same of `to`.
+///
+/// # Errors
+/// If the scalers are not those of `part` and `from`, the plan does not cover the part, or a side
+/// of either shape is 0.
+pub fn resize_scalers(
+    plan: &Plan,
+    part: Part,
+    scalers: &Tensor,
+    from: &BlockShape,
+    to: &BlockShape,
+) -> Result<Tensor> {
+    check_scalers(plan, part, scalers, from)?;
+    let (q, r_from, c_from) = plan.blocks(part, from);
+    let (_, r_to, c_to) = plan.blocks(part, to);
+    let rows = gather_blocks(scalers, 2, q, r_from / q, r_to / q, false)?;
+    gather_blocks(&rows, 3, 1, c_from, c_to, true)
+}
+
+/// Reads a weight that templates do not cover at another width, consistently with
+/// [`resize_scalers`]: biases and norms, the position embedding (axis 2), the patch embedding (axis
+/// 0) and the head (axis 1, an input: `divide`).
+///
+/// `unit` is the size of a block, the template size or the head width; entry `i` of the target
+/// takes entry `i mod from_width`, which is whole blocks where `unit` divides `from_width`. A
+/// `to_width` that is not a multiple of `unit` crops the last block. A `unit` of 0 is read as 1. With `divide`, entries are
+/// divided by the copies that remain, so that the head's logits stay the same at any width, not
+/// only at multiples.
+///
+/// The order is that of tiled weights; where weights are interleaved, [`gather_blocks`] with `t`
+/// times the segments reads the blocks.
+///
+/// # Shapes
+/// `x`: `segments * from_width` along `axis`; result: `segments * to_width`.
+///
+/// # Errors
+/// If the axis does not exist or has another length, or if a width or the segments are 0.
+pub fn gather_width(
+    x: &Tensor,
+    axis: usize,
+    segments: usize,
+    unit: usize,
+    from_width: usize,
+    to_width: usize,
+    divide: bool,
+) -> Result<Tensor> {
+    // Moving whole blocks is the same gather with fewer indices.
+    let whole = unit > 0 && from_width.is_multiple_of(unit) && to_width.is_multiple_of(unit);
+    let unit = if whole { unit } else { 1 };
+    let (source, target) = (from_width / unit, to_width / unit);
+    gather(x, axis, segments, unit, source, target, divide)
+}
+
+/// [`gather_blocks`] with blocks of `unit` entries along the axis.
+fn gather(
+    x: &Tensor,
+    axis: usize,
+    segments: usize,
+    unit: usize,
+    source: usize,
+    target: usize,
+    divide: bool,
+) -> Result<Tensor> {
+    let dims = x.dims();
+    let length = dims.get(axis).copied().unwrap_or(0);
+    if length == 0 || target == 0 || segments * source * unit != length {
+        return Err(PlanError::Axis {
+            axis,
+            found: dims.to_vec(),
+            segments,
+            source_size: source * unit,
+            target_size: target * unit,
+        }
+        .into());
+    }
+    if source == target {
+        return Ok(x.clone());
+    }
+    let outer: usize = dims[..axis].iter().product();
+    let inner: usize = dims[axis + 1..].iter().product();
+    let blocks = x.reshape((outer * segments, source, unit * inner))?; // (outer q, n, unit inner)
+    let read = if target < source {
+        blocks.narrow(1, 0, target)? // (outer q, m, unit inner)
+    } else {
+        copies(&blocks, target, divide)? // (outer q, m, unit inner)
+    };
+    let mut to = dims.to_vec();
+    to[axis] = segments * target * unit;
+    // On the way back this reshape hands a contiguous gradient to the index select, which needs it.
+    read.reshape(to)
+}
+
+/// Repeats the `n` blocks of `(outer, n, inner)` cyclically up to `m > n` of them.
+fn copies(blocks: &Tensor, m: usize, divide: bool) -> Result<Tensor> {
+    let n = blocks.dim(1)?;
+    let device = blocks.device();
+    let indices: Vec<u32> = (0..n as u32).cycle().take(m).collect();
+    let read = blocks.index_select(&Tensor::from_vec(indices, m, device)?, 1)?;
+    if !divide {
+        return Ok(read);
+    }
+    if m.is_multiple_of(n) {
+        return read / (m / n) as f64;
+    }
+    // The first m mod n blocks have one copy more than the rest.
+    let share: Vec<f64> = (0..m)
+        .map(|j| 1.0 / (m / n + usize::from(j % n < m % n)) as f64)
+        .collect();
+    let share = Tensor::from_vec(share, (1, m, 1), device)?.to_dtype(blocks.dtype())?;
+    read.broadcast_mul(&share)
+}

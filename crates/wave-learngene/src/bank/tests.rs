@@ -1,0 +1,290 @@
+use super::*;
+use crate::testing::*;
+use crate::{Kronecker, compose};
+use candle_core::{Device, Var};
+use proptest::prelude::*;
+
+// >>> r = np.linspace(0, 1, 5) * 2; [[max(0, 1 - abs(x - k)) for k in range(3)] for x in r]
+#[test]
+fn five_layers_read_three_anchors() {
+    assert_eq!(
+        depth_matrix(5, 3),
+        [
+            [1., 0., 0.],
+            [0.5, 0.5, 0.],
+            [0., 1., 0.],
+            [0., 0.5, 0.5],
+            [0., 0., 1.]
+        ]
+    );
+}
+
+#[test]
+fn one_layer_reads_the_first_anchor_and_one_anchor_is_read_by_all() {
+    assert_eq!(depth_matrix(1, 3), [[1., 0., 0.]]);
+    assert_eq!(depth_matrix(3, 1), [[1.], [1.], [1.]]);
+    assert_eq!(depth_matrix(1, 1), [[1.]]);
+}
+
+#[test]
+fn as_many_layers_as_anchors_is_the_bank_itself() {
+    let bank = normal(&mut rng(1), (4, 2, 3));
+    assert_eq!(interpolate_depth(&bank, 4).unwrap().id(), bank.id());
+}
+
+#[test]
+fn an_empty_bank_or_depth_is_an_error() {
+    let bank = normal(&mut rng(1), (4, 2));
+    let error = interpolate_depth(&bank, 0).unwrap_err().to_string();
+    assert!(error.contains("4 anchors at depth 0"), "{error}");
+    assert!(interpolate_depth(&bank.get(0).unwrap().get(0).unwrap(), 3).is_err());
+}
+
+#[test]
+fn the_gradient_of_an_interpolation_is_its_weights() {
+    let bank = Var::from_tensor(&normal(&mut rng(2), (3, 2))).unwrap();
+    let read = interpolate_depth(&bank, 5).unwrap();
+    let grads = read.sum_all().unwrap().backward().unwrap();
+    // Columns of the matrix of five layers and three anchors sum to 1.5, 2 and 1.5.
+    let gradient = flat(grads.get(&bank).unwrap());
+    assert_close(&gradient, &[1.5, 1.5, 2., 2., 1.5, 1.5], 1e-6);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn interpolation_keeps_ends_and_lines(depth in 1usize..30, anchors in 1usize..20) {
+        let matrix = depth_matrix(depth, anchors);
+        for row in &matrix {
+            prop_assert!((row.iter().sum::<f32>() - 1.0).abs() < 1e-6);
+            prop_assert!(row.iter().all(|&f| (0.0..=1.0).contains(&f)));
+        }
+        prop_assert_eq!(matrix[0][0], 1.0);
+        if depth > 1 {
+            prop_assert_eq!(matrix[depth - 1][anchors - 1], 1.0);
+        }
+        if depth == anchors {
+            for l in 0..depth {
+                prop_assert_eq!(matrix[l][l], 1.0);
+            }
+        }
+        // A bank that is linear in relative depth reads as that line.
+        let line = |l: usize, n: usize| 3.0 - 2.0 * l as f32 / (n.max(2) - 1) as f32;
+        if anchors > 1 {
+            let bank: Vec<f32> = (0..anchors).flat_map(|k| [line(k, anchors), 7.0]).collect();
+            let bank = Tensor::from_vec(bank, (anchors, 2), &Device::Cpu).unwrap();
+            let read = interpolate_depth(&bank, depth).unwrap();
+            let expected: Vec<f64> = (0..depth).flat_map(|l| [line(l, depth) as f64, 7.0]).collect();
+            assert_close(&flat(&read), &expected, 1e-6);
+        }
+    }
+
+    #[test]
+    fn gathering_is_block_modulo_source(
+        segments in 1usize..4, source in 1usize..6, target in 1usize..14, axis in 0usize..3,
+        divide: bool,
+    ) {
+        let mut dims = [2, 3, 4];
+        dims[axis] = segments * source;
+        let x = normal(&mut rng(3), &dims[..]);
+        let y = gather_blocks(&x, axis, segments, source, target, divide).unwrap();
+        prop_assert_eq!(y.dim(axis).unwrap(), segments * target);
+        for s in 0..segments {
+            for j in 0..target {
+                let copies = (0..target).filter(|k| k % source == j % source).count();
+                let share = if divide { 1.0 / copies as f64 } else { 1.0 };
+                let from = x.narrow(axis, s * source + j % source, 1).unwrap();
+                let to = y.narrow(axis, s * target + j, 1).unwrap();
+                let expected: Vec<f64> = flat(&from).iter().map(|v| v * share).collect();
+                assert_close(&flat(&to), &expected, 1e-6);
+            }
+        }
+    }
+
+    #[test]
+    fn gathering_whole_units_is_gathering_entries(
+        segments in 1usize..4, unit in 1usize..4, n in 1usize..4, m in 1usize..9, divide: bool,
+    ) {
+        let x = normal(&mut rng(4), (2, segments * n * unit));
+        let units = gather_width(&x, 1, segments, unit, n * unit, m * unit, divide).unwrap();
+        let entries = gather_width(&x, 1, segments, 1, n * unit, m * unit, divide).unwrap();
+        prop_assert_eq!(flat(&units), flat(&entries));
+    }
+}
+
+#[test]
+fn uneven_widths_crop_the_last_block() {
+    let x = Tensor::new(&[1f32, 2., 3., 4., -1., -2., -3., -4.], &Device::Cpu).unwrap();
+    let read = |to, divide| flat(&gather_width(&x, 0, 2, 4, 4, to, divide).unwrap());
+    assert_eq!(read(3, true), [1., 2., 3., -1., -2., -3.]);
+    assert_eq!(
+        read(6, false),
+        [1., 2., 3., 4., 1., 2., -1., -2., -3., -4., -1., -2.]
+    );
+    assert_eq!(
+        read(6, true),
+        [0.5, 1., 3., 4., 0.5, 1., -0.5, -1., -3., -4., -0.5, -1.]
+    );
+}
+
+#[test]
+fn the_same_size_is_the_tensor_itself() {
+    let x = normal(&mut rng(5), (2, 6));
+    assert_eq!(gather_blocks(&x, 1, 3, 2, 2, true).unwrap().id(), x.id());
+    assert_eq!(gather_width(&x, 1, 1, 2, 6, 6, true).unwrap().id(), x.id());
+}
+
+#[test]
+fn axes_that_do_not_fit_are_errors() {
+    let x = normal(&mut rng(6), (2, 6));
+    let error = gather_blocks(&x, 1, 3, 4, 8, false).unwrap_err();
+    let error = error.to_string();
+    assert!(
+        error.contains("axis 1") && error.contains("[2, 6]"),
+        "{error}"
+    );
+    assert!(gather_blocks(&x, 2, 1, 6, 3, false).is_err());
+    assert!(gather_blocks(&x, 1, 1, 6, 0, false).is_err());
+    assert!(gather_blocks(&x, 1, 0, 6, 6, false).is_err());
+    assert!(gather_width(&x, 1, 1, 0, 6, 3, false).is_ok());
+    assert!(gather_width(&x, 1, 1, 4, 0, 4, false).is_err());
+}
+
+#[test]
+fn gathered_gradients_sum_over_copies() {
+    let x = Var::from_tensor(&normal(&mut rng(7), (2, 3))).unwrap();
+    // A transposed use: the gradient that comes back is not contiguous.
+    let gradient = |y: Tensor| {
+        let weights = Tensor::new(&[[1f32, 2.], [3., 4.], [5., 6.], [7., 8.]], &Device::Cpu);
+        let loss = (y.t().unwrap() * weights.unwrap()).unwrap();
+        let grads = loss.sum_all().unwrap().backward().unwrap();
+        flat(grads.get(&x).unwrap())
+    };
+    let wide = gather_blocks(&x, 1, 1, 3, 4, false).unwrap();
+    assert_eq!(gradient(wide), [8., 3., 5., 10., 4., 6.]);
+    let shared = gather_blocks(&x, 1, 1, 3, 4, true).unwrap();
+    assert_eq!(gradient(shared), [4., 3., 5., 5., 4., 6.]);
+}
+
+/// `y = W x` at one width, and with widened scalers on the duplicated input.
+fn check_widening(part: Part, factor: usize) {
+    let rng = &mut rng(8);
+    let t = 3;
+    let plan = plan(t, Kronecker::Tile, [3, 2, 4, 2]);
+    let (from, to) = (block(6, 12), block(6 * factor, 12 * factor));
+    let templates = templates(rng, &plan);
+    let small = scalers(rng, &plan, &from, 2);
+    let wide = small.iter().map(|(&part, s)| {
+        let resized = resize_scalers(&plan, part, s, &from, &to).unwrap();
+        (part, resized)
+    });
+    let wide = wide.collect();
+    let layer = |scalers, shape| {
+        let weights = compose(&plan, &templates, scalers, shape).unwrap();
+        flat(&weights[&part].get(1).unwrap())
+    };
+    let (rows, cols) = part.rows_cols(&from);
+    let x = normal(rng, cols);
+    let many_x = gather_width(&x, 0, 1, t, cols, cols * factor, false).unwrap();
+    let y = plain_matvec(&layer(&small, &from), &flat(&x));
+    let many_y = plain_matvec(&layer(&wide, &to), &flat(&many_x));
+
+    let q = part.segments();
+    let mut expected = Vec::new();
+    for segment in y.chunks(rows / q) {
+        (0..factor).for_each(|_| expected.extend_from_slice(segment));
+    }
+    assert_close(&many_y, &expected, 1e-5);
+}
+
+#[test]
+fn widening_by_a_whole_factor_duplicates_the_output() {
+    for part in Part::ALL {
+        for factor in [2, 3] {
+            check_widening(part, factor);
+        }
+    }
+}
+
+#[test]
+fn a_widened_perceptron_and_head_compute_the_same_function() {
+    let rng = &mut rng(9);
+    let (t, from, to) = (4, block(8, 20), block(16, 40));
+    let plan = plan(t, Kronecker::Tile, [1, 1, 3, 3]);
+    let templates = templates(rng, &plan);
+    let small = scalers(rng, &plan, &from, 1);
+    let (b1, b2) = (normal(rng, 20), normal(rng, 8));
+    let (x, head) = (normal(rng, 8), normal(rng, (5, 8)));
+
+    let logits = |scalers, shape: &BlockShape, x: &Tensor, b1: &Tensor, b2: &Tensor, head| {
+        let weights = compose(&plan, &templates, scalers, shape).unwrap();
+        let x = flat(x);
+        let n = x.len() as f64;
+        let mean = x.iter().sum::<f64>() / n;
+        let variance = x.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n;
+        let h: Vec<f64> = x.iter().map(|v| (v - mean) / variance.sqrt()).collect();
+        let h = plain_matvec(&flat(&weights[&Part::Fc1]), &h);
+        let h: Vec<f64> = h
+            .iter()
+            .zip(flat(b1))
+            .map(|(h, b)| (h + b).max(0.0))
+            .collect();
+        let h = plain_matvec(&flat(&weights[&Part::Fc2]), &h);
+        let h: Vec<f64> = (0..x.len()).map(|i| x[i] + h[i] + flat(b2)[i]).collect();
+        plain_matvec(&flat(head), &h)
+    };
+    let expected = logits(&small, &from, &x, &b1, &b2, &head);
+
+    let wide = small.iter().map(|(&part, s)| {
+        let resized = resize_scalers(&plan, part, s, &from, &to).unwrap();
+        (part, resized)
+    });
+    let read = |x: &Tensor, axis, n, divide| gather_width(x, axis, 1, t, n, 2 * n, divide).unwrap();
+    let found = logits(
+        &wide.collect(),
+        &to,
+        &read(&x, 0, 8, false),
+        &read(&b1, 0, 20, false),
+        &read(&b2, 0, 8, false),
+        &read(&head, 1, 8, true),
+    );
+    assert_close(&found, &expected, 1e-5);
+}
+
+#[test]
+fn a_narrower_block_is_the_corner_of_each_segment() {
+    let rng = &mut rng(10);
+    let plan = plan(2, Kronecker::Tile, [3, 2, 2, 2]);
+    let (from, to) = (block(6, 12), block(4, 8));
+    let templates = templates(rng, &plan);
+    let wide = scalers(rng, &plan, &from, 1);
+    let small = wide.iter().map(|(&part, s)| {
+        let resized = resize_scalers(&plan, part, s, &from, &to).unwrap();
+        (part, resized)
+    });
+    let small = compose(&plan, &templates, &small.collect(), &to).unwrap();
+    let wide = compose(&plan, &templates, &wide, &from).unwrap();
+    for part in Part::ALL {
+        let (q, (rows, cols)) = (part.segments(), part.rows_cols(&from));
+        let (short, thin) = part.rows_cols(&to);
+        let corner = wide[&part].reshape((q, rows / q, cols)).unwrap();
+        let corner = corner.narrow(1, 0, short / q).unwrap();
+        let corner = corner.narrow(2, 0, thin).unwrap();
+        assert_close(&flat(&small[&part]), &flat(&corner), 1e-6);
+    }
+}
+
+#[test]
+fn scalers_of_another_shape_are_not_resized() {
+    let rng = &mut rng(11);
+    let plan = plan(2, Kronecker::Tile, [3, 2, 2, 2]);
+    let s = scalers(rng, &plan, &block(4, 8), 1);
+    let resize = |from, to| resize_scalers(&plan, Part::Qkv, &s[&Part::Qkv], &from, &to);
+    let error = resize(block(6, 8), block(8, 8)).unwrap_err().to_string();
+    assert!(
+        error.contains("qkv") && error.contains("width 6"),
+        "{error}"
+    );
+    assert!(resize(block(4, 8), block(0, 8)).is_err());
+}

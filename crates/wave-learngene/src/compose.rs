@@ -1,0 +1,183 @@
+//! From templates and scalers to weights: the sum of Kronecker products (equation 3).
+
+use crate::{BlockShape, Kronecker, Part, Plan, PlanError};
+use candle_core::{Result, Tensor};
+use std::collections::BTreeMap;
+use std::ops::Deref;
+
+#[cfg(test)]
+mod tests;
+
+/// The templates of every set: `(n_templates, t, t)` by the set's name.
+#[derive(Clone, Debug, Default)]
+pub struct Templates(pub BTreeMap<String, Tensor>);
+
+impl Templates {
+    /// Checks that every set of the plan is here and has the plan's shape.
+    ///
+    /// # Errors
+    /// Names the first set that is missing or has another shape.
+    pub fn check(&self, plan: &Plan) -> std::result::Result<(), PlanError> {
+        for &part in plan.sets.keys() {
+            templates_of(plan, &self.0, part)?;
+        }
+        Ok(())
+    }
+}
+
+impl Deref for Templates {
+    type Target = BTreeMap<String, Tensor>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+/// The scalers of every part: `(layers, n_templates, r, c)`.
+pub type Scalers = BTreeMap<Part, Tensor>;
+
+/// Composes the weights of all layers: `(layers, rows, columns)` for every part of the plan.
+///
+/// Gradients flow to templates and scalers. The result is stale as soon as either changes: compose
+/// in every forward pass. Where the template size does not divide a side, the product covers the
+/// next multiple and is cropped; q, k and v are cropped one by one.
+///
+/// # Shapes
+/// `templates`: `(n_templates, t, t)` for every set; `scalers`: `(layers, n_templates, r, c)` for
+/// every part, with `r` and `c` of [`Plan::blocks`].
+///
+/// # Errors
+/// A [`PlanError`] if a set or a part is missing or does not fit the plan and the shape, or if the
+/// parts differ in depth.
+pub fn compose(
+    plan: &Plan,
+    templates: &BTreeMap<String, Tensor>,
+    scalers: &Scalers,
+    shape: &BlockShape,
+) -> Result<BTreeMap<Part, Tensor>> {
+    if shape.width == 0 || shape.hidden == 0 {
+        return Err(PlanError::EmptyBlock(*shape).into());
+    }
+    let mut depth = None;
+    let mut weights = BTreeMap::new();
+    for &part in plan.sets.keys() {
+        let t = templates_of(plan, templates, part)?; // (N, t, t)
+        let s = scalers_of(plan, scalers, part, shape)?; // (L, N, r, c)
+        let layers = s.dim(0)?;
+        let expected = *depth.get_or_insert(layers);
+        if layers != expected {
+            let found = layers;
+            return Err(PlanError::Depth {
+                part,
+                found,
+                expected,
+            }
+            .into());
+        }
+        let whole = kronecker_sum(t, s, plan.kronecker)?; // (L, r t, c t)
+        weights.insert(part, crop(&whole, part, shape)?); // (L, rows, cols)
+    }
+    Ok(weights)
+}
+
+/// `W_l = sum_i S_{l,i} (x) T_i` for all layers as one matrix product, or `T_i (x) S_{l,i}` when
+/// the order is [`Kronecker::Interleave`].
+///
+/// Every scaler weighs a whole template, so before they are laid out, the blocks of all layers are
+/// the rows of `(L r c, N) . (N, t t)`. The two orders differ only in where an entry `(i, j)` of
+/// block `(a, b)` goes: to row `a t + i` and column `b t + j` when tiled, to row `i r + a` and
+/// column `j c + b` when interleaved.
+///
+/// # Shapes
+/// `templates`: `(N, t, t)`; `scalers`: `(L, N, r, c)`; result: `(L, r t, c t)`, contiguous.
+///
+/// # Errors
+/// If the ranks are others, the templates are not square, or the two differ in `N`, type or device.
+pub fn kronecker_sum(templates: &Tensor, scalers: &Tensor, order: Kronecker) -> Result<Tensor> {
+    let (n, t, columns) = templates.dims3()?;
+    let (l, n_scaled, r, c) = scalers.dims4()?;
+    if n != n_scaled || t != columns {
+        candle_core::bail!(
+            "templates of shape {:?} and scalers of shape {:?} do not compose; \
+             expected (N, t, t) and (layers, N, r, c)",
+            templates.dims(),
+            scalers.dims()
+        );
+    }
+    let s = scalers.permute((0, 2, 3, 1))?.reshape((l * r * c, n))?; // (L r c, N)
+    let blocks = s.matmul(&templates.reshape((n, t * t))?)?; // (L r c, t t)
+    let blocks = blocks.reshape((l, r, c, t, t))?; // (L, a, b, i, j)
+    let placed = match order {
+        Kronecker::Tile => blocks.permute((0, 1, 3, 2, 4))?, // (L, a, i, b, j)
+        Kronecker::Interleave => blocks.permute((0, 3, 1, 4, 2))?, // (L, i, a, j, b)
+    };
+    placed.reshape((l, r * t, c * t)) // (L, r t, c t)
+}
+
+/// Cuts the composed multiple of the template size down to the weight, segment by segment.
+fn crop(whole: &Tensor, part: Part, shape: &BlockShape) -> Result<Tensor> {
+    let (rows, cols) = part.rows_cols(shape);
+    let (l, tall, wide) = whole.dims3()?;
+    if (tall, wide) == (rows, cols) {
+        return Ok(whole.clone());
+    }
+    let q = part.segments();
+    let split = whole.reshape((l, q, tall / q, wide))?; // (L, q, tall / q, wide)
+    let cut = split.narrow(2, 0, rows / q)?.narrow(3, 0, cols)?; // (L, q, rows / q, cols)
+    cut.reshape((l, rows, cols))
+}
+
+fn templates_of<'a>(
+    plan: &Plan,
+    templates: &'a BTreeMap<String, Tensor>,
+    part: Part,
+) -> std::result::Result<&'a Tensor, PlanError> {
+    let set = plan.set(part)?;
+    let Some(found) = templates.get(set) else {
+        return Err(PlanError::MissingTemplates(part, set.to_owned()));
+    };
+    let expected = [
+        plan.n_templates(part),
+        plan.template_size,
+        plan.template_size,
+    ];
+    if found.dims() != expected {
+        return Err(PlanError::TemplateShape {
+            set: set.to_owned(),
+            found: found.dims().to_vec(),
+            expected,
+        });
+    }
+    Ok(found)
+}
+
+fn scalers_of<'a>(
+    plan: &Plan,
+    scalers: &'a Scalers,
+    part: Part,
+    shape: &BlockShape,
+) -> std::result::Result<&'a Tensor, PlanError> {
+    let found = scalers.get(&part).ok_or(PlanError::MissingScalers(part))?;
+    check_scalers(plan, part, found, shape)?;
+    Ok(found)
+}
+
+/// Checks that scalers are `(layers, n_templates, r, c)` for this part and shape.
+pub(crate) fn check_scalers(
+    plan: &Plan,
+    part: Part,
+    scalers: &Tensor,
+    shape: &BlockShape,
+) -> std::result::Result<(), PlanError> {
+    plan.set(part)?;
+    let expected = plan.scaler_shape(part, shape);
+    match scalers.dims() {
+        [layers, rest @ ..] if *layers > 0 && rest == expected => Ok(()),
+        found => Err(PlanError::ScalerShape {
+            part,
+            found: found.to_vec(),
+            expected,
+            shape: *shape,
+        }),
+    }
+}

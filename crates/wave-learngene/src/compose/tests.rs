@@ -1,0 +1,305 @@
+use super::*;
+use crate::testing::*;
+use candle_core::{DType, Device, Var};
+use proptest::prelude::*;
+
+const ORDERS: [Kronecker; 2] = [Kronecker::Tile, Kronecker::Interleave];
+
+// >>> s, t = [[1, 2], [3, 4]], [[0, 5], [6, 7]]
+// >>> np.kron(s, t).tolist()
+// [[0, 5, 0, 10], [6, 7, 12, 14], [0, 15, 0, 20], [18, 21, 24, 28]]
+// >>> np.kron(t, s).tolist()
+// [[0, 0, 5, 10], [0, 0, 15, 20], [6, 12, 7, 14], [18, 24, 21, 28]]
+#[test]
+fn two_by_two_is_numpys_kron() {
+    let s = Tensor::new(&[[[[1f32, 2.], [3., 4.]]]], &Device::Cpu).unwrap();
+    let t = Tensor::new(&[[[0f32, 5.], [6., 7.]]], &Device::Cpu).unwrap();
+    let tiled = kronecker_sum(&t, &s, Kronecker::Tile).unwrap();
+    assert_eq!(
+        tiled.to_vec3::<f32>().unwrap(),
+        [[
+            [0., 5., 0., 10.],
+            [6., 7., 12., 14.],
+            [0., 15., 0., 20.],
+            [18., 21., 24., 28.]
+        ]]
+    );
+    let interleaved = kronecker_sum(&t, &s, Kronecker::Interleave).unwrap();
+    assert_eq!(
+        interleaved.to_vec3::<f32>().unwrap(),
+        [[
+            [0., 0., 5., 10.],
+            [0., 0., 15., 20.],
+            [6., 12., 7., 14.],
+            [18., 24., 21., 28.]
+        ]]
+    );
+}
+
+#[test]
+fn every_layer_of_every_part_is_the_plain_sum() {
+    for order in ORDERS {
+        let rng = &mut rng(1);
+        let plan = plan(3, order, [5, 2, 4, 7]);
+        let shape = block(6, 12);
+        let (t, s) = (templates(rng, &plan), scalers(rng, &plan, &shape, 4));
+        let weights = compose(&plan, &t, &s, &shape).unwrap();
+        for part in Part::ALL {
+            let (rows, cols) = part.rows_cols(&shape);
+            assert_eq!(weights[&part].dims(), [4, rows, cols]);
+            assert!(weights[&part].is_contiguous());
+            for l in 0..4 {
+                let expected = plain_kronecker_sum(&t[part.name()], &s[&part], l, order);
+                assert_close(&flat(&weights[&part].get(l).unwrap()), &expected, 1e-5);
+            }
+        }
+    }
+}
+
+#[test]
+fn parts_may_share_a_set() {
+    let rng = &mut rng(2);
+    let mut sets = Plan::own_sets();
+    sets.insert(Part::Fc1, "mlp".to_owned());
+    sets.insert(Part::Fc2, "mlp".to_owned());
+    let counts = [("qkv", 6), ("proj", 2), ("mlp", 16)].map(|(s, n)| (s.to_owned(), n));
+    let plan = Plan::new(4, Kronecker::Tile, sets, counts.into()).unwrap();
+    let shape = block(4, 16);
+    let (t, s) = (templates(rng, &plan), scalers(rng, &plan, &shape, 2));
+    let weights = compose(&plan, &t, &s, &shape).unwrap();
+    for part in [Part::Fc1, Part::Fc2] {
+        let expected = plain_kronecker_sum(&t["mlp"], &s[&part], 1, Kronecker::Tile);
+        assert_close(&flat(&weights[&part].get(1).unwrap()), &expected, 1e-5);
+    }
+}
+
+#[test]
+fn uneven_widths_are_cropped_from_the_next_multiple() {
+    for order in ORDERS {
+        let rng = &mut rng(3);
+        let plan = plan(4, order, [3, 2, 3, 2]);
+        let shape = block(6, 10);
+        let (t, s) = (templates(rng, &plan), scalers(rng, &plan, &shape, 2));
+        let weights = compose(&plan, &t, &s, &shape).unwrap();
+        for part in Part::ALL {
+            let (q, r, c) = plan.blocks(part, &shape);
+            let (rows, cols) = part.rows_cols(&shape);
+            let (tall, wide) = (r * 4 / q, c * 4);
+            let whole = plain_kronecker_sum(&t[part.name()], &s[&part], 1, order);
+            // q, k and v each keep their own first rows.
+            let mut expected = Vec::new();
+            for segment in 0..q {
+                for row in 0..rows / q {
+                    let start = (segment * tall + row) * wide;
+                    expected.extend_from_slice(&whole[start..start + cols]);
+                }
+            }
+            assert!(weights[&part].is_contiguous());
+            assert_close(&flat(&weights[&part].get(1).unwrap()), &expected, 1e-5);
+        }
+    }
+}
+
+// With one flattened block a row, a Kronecker sum of N terms is a matrix of rank N.
+#[test]
+fn blocks_of_all_layers_have_the_rank_of_the_template_count() {
+    let rng = &mut rng(4);
+    let (n, t, l) = (3, 4, 5);
+    let templates = normal(rng, (n, t, t));
+    let scalers = normal(rng, (l, n, 2, 2));
+    let w = kronecker_sum(&templates, &scalers, Kronecker::Tile).unwrap();
+    let blocks = w.reshape((l, 2, t, 2, t)).unwrap();
+    let blocks = blocks.permute((0, 1, 3, 2, 4)).unwrap();
+    let rows: Vec<Vec<f64>> = flat(&blocks).chunks(t * t).map(<[f64]>::to_vec).collect();
+    assert_eq!(rows.len(), 20);
+    let pivots = pivots(rows);
+    assert!(pivots[n - 1] > 1e-2, "rank below {n}: {pivots:?}");
+    assert!(pivots[n] < 1e-5, "rank above {n}: {pivots:?}");
+}
+
+/// The pivots of Gaussian elimination with complete pivoting, relative to the first.
+fn pivots(mut rows: Vec<Vec<f64>>) -> Vec<f64> {
+    let mut pivots = Vec::new();
+    for k in 0..rows.len().min(rows[0].len()) {
+        let positions = (k..rows.len()).flat_map(|i| (0..rows[0].len()).map(move |j| (i, j)));
+        let (i, j) = positions
+            .max_by(|&(a, b), &(c, d)| rows[a][b].abs().total_cmp(&rows[c][d].abs()))
+            .unwrap();
+        let pivot = rows[i][j];
+        pivots.push(pivot.abs());
+        rows.swap(k, i);
+        if pivot == 0.0 {
+            continue;
+        }
+        let top = rows[k].clone();
+        for row in &mut rows[k + 1..] {
+            let f = row[j] / pivot;
+            for (x, y) in row.iter_mut().zip(&top) {
+                *x -= f * y;
+            }
+        }
+    }
+    let first = pivots[0];
+    pivots.iter().map(|pivot| pivot / first).collect()
+}
+
+#[test]
+fn gradients_of_both_inputs_match_finite_differences() {
+    for order in ORDERS {
+        let rng = &mut rng(5);
+        let double = |x: Tensor| x.to_dtype(DType::F64).unwrap();
+        let t = Var::from_tensor(&double(normal(rng, (3, 2, 2)))).unwrap();
+        let s = Var::from_tensor(&double(normal(rng, (2, 3, 3, 2)))).unwrap();
+        let g = double(normal(rng, (2, 6, 4)));
+        // Squared, so that the gradient depends on the values of both.
+        let loss = |t: &Tensor, s: &Tensor| {
+            let w = kronecker_sum(t, s, order).unwrap();
+            (w.sqr().unwrap() * &g).unwrap().sum_all().unwrap()
+        };
+        let grads = loss(&t, &s).backward().unwrap();
+        check_gradient(&t, &flat(grads.get(&t).unwrap()), |t| loss(t, &s));
+        check_gradient(&s, &flat(grads.get(&s).unwrap()), |s| loss(&t, s));
+    }
+}
+
+fn check_gradient(x: &Tensor, gradient: &[f64], loss: impl Fn(&Tensor) -> Tensor) {
+    let (values, h) = (flat(x), 1e-5);
+    let at = |i: usize, step: f64| {
+        let mut moved = values.clone();
+        moved[i] += step;
+        let moved = Tensor::from_vec(moved, x.shape(), &Device::Cpu).unwrap();
+        loss(&moved).to_scalar::<f64>().unwrap()
+    };
+    let numeric: Vec<f64> = (0..values.len())
+        .map(|i| (at(i, h) - at(i, -h)) / (2.0 * h))
+        .collect();
+    assert_close(gradient, &numeric, 1e-6);
+}
+
+#[test]
+fn cropped_composition_passes_gradients_to_every_template_and_scaler() {
+    let rng = &mut rng(6);
+    let plan = plan(4, Kronecker::Tile, [2, 2, 2, 2]);
+    let shape = block(6, 10);
+    let variable = |x: &Tensor| Var::from_tensor(x).unwrap();
+    let t: BTreeMap<_, _> = templates(rng, &plan).0;
+    let t: BTreeMap<_, _> = t.iter().map(|(k, x)| (k.clone(), variable(x))).collect();
+    let s = scalers(rng, &plan, &shape, 2);
+    let s: BTreeMap<_, _> = s.iter().map(|(&k, x)| (k, variable(x))).collect();
+    let weights = compose(
+        &plan,
+        &t.iter()
+            .map(|(k, x)| (k.clone(), x.as_tensor().clone()))
+            .collect(),
+        &s.iter().map(|(&k, x)| (k, x.as_tensor().clone())).collect(),
+        &shape,
+    )
+    .unwrap();
+    let losses: Vec<Tensor> = weights
+        .values()
+        .map(|w| w.sqr().unwrap().sum_all().unwrap())
+        .collect();
+    let loss = Tensor::stack(&losses, 0).unwrap().sum_all().unwrap();
+    let grads = loss.backward().unwrap();
+    for x in t.values().chain(s.values()) {
+        let gradient = flat(grads.get(x).unwrap());
+        assert!(gradient.iter().all(|&g| g.is_finite() && g != 0.0));
+    }
+}
+
+// (T_Q (x) I)(T_K (x) I)^T = (T_Q T_K^T) (x) I, and the same with the factors swapped: a mimetic
+// pair of templates expands to mimetic weights.
+#[test]
+fn identity_scalers_keep_the_product_of_query_and_key_templates() {
+    let rng = &mut rng(7);
+    let (t, m) = (3, 2);
+    let (query, key) = (normal(rng, (1, t, t)), normal(rng, (1, t, t)));
+    let eye = Tensor::eye(m, DType::F32, &Device::Cpu).unwrap();
+    let eye = eye.reshape((1, 1, m, m)).unwrap();
+    for order in ORDERS {
+        let expand = |x: &Tensor| kronecker_sum(x, &eye, order).unwrap().get(0).unwrap();
+        let product = expand(&query).matmul(&expand(&key).t().unwrap()).unwrap();
+        let small = query.matmul(&key.transpose(1, 2).unwrap()).unwrap();
+        let expected = plain_kronecker_sum(&small, &eye, 0, order);
+        assert_close(&flat(&product), &expected, 1e-5);
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_named() {
+    let rng = &mut rng(8);
+    let plan = plan(4, Kronecker::Tile, [2, 2, 2, 2]);
+    let shape = block(8, 16);
+    let (t, s) = (templates(rng, &plan), scalers(rng, &plan, &shape, 2));
+    let check = |t: &Templates, s: &Scalers, shape: BlockShape, words: &[&str]| {
+        let text = compose(&plan, t, s, &shape).unwrap_err().to_string();
+        for word in words {
+            assert!(text.contains(word), "{text:?} lacks {word:?}");
+        }
+    };
+    assert!(t.check(&plan).is_ok());
+
+    let mut lacking = t.clone();
+    lacking.0.remove("fc1");
+    check(&lacking, &s, shape, &["fc1", "missing"]);
+    let mut wrong = t.clone();
+    wrong.0.insert("proj".to_owned(), normal(rng, (3, 4, 4)));
+    check(&wrong, &s, shape, &["proj", "[3, 4, 4]", "[2, 4, 4]"]);
+    assert!(wrong.check(&plan).is_err());
+
+    let mut lacking = s.clone();
+    lacking.remove(&Part::Fc2);
+    check(&t, &lacking, shape, &["fc2", "scalers are missing"]);
+    check(
+        &t,
+        &s,
+        block(12, 16),
+        &["qkv", "[2, 2, 6, 2]", "width 12", "9, 3]"],
+    );
+    check(&t, &s, block(0, 16), &["width 0"]);
+    let mut shallow = s.clone();
+    shallow.insert(Part::Fc1, s[&Part::Fc1].narrow(0, 0, 1).unwrap());
+    check(&t, &shallow, shape, &["fc1", "1 layers", "have 2"]);
+
+    let (three, four) = (normal(rng, (3, 2, 2)), normal(rng, (1, 4, 1, 1)));
+    let error = kronecker_sum(&three, &four, Kronecker::Tile).unwrap_err();
+    assert!(error.to_string().contains("(layers, N, r, c)"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn composed_weights_have_the_shapes_of_the_block(
+        t in 1usize..6, width in 1usize..14, hidden in 1usize..20, depth in 1usize..4,
+        interleave: bool,
+    ) {
+        let rng = &mut rng(9);
+        let plan = plan(t, ORDERS[usize::from(interleave)], [2, 1, 3, 2]);
+        let shape = block(width, hidden);
+        let (templates, scalers) = (templates(rng, &plan), scalers(rng, &plan, &shape, depth));
+        let n: usize = scalers.values().map(Tensor::elem_count).sum();
+        prop_assert_eq!(n, plan.scaler_count(&shape, depth));
+        let weights = compose(&plan, &templates, &scalers, &shape).unwrap();
+        for part in Part::ALL {
+            let (rows, cols) = part.rows_cols(&shape);
+            prop_assert_eq!(weights[&part].dims(), [depth, rows, cols]);
+        }
+    }
+
+    #[test]
+    fn kronecker_sum_is_the_plain_sum_at_any_size(
+        l in 1usize..4, n in 1usize..5, t in 1usize..5, r in 1usize..4, c in 1usize..4,
+        interleave: bool,
+    ) {
+        let rng = &mut rng(10);
+        let order = ORDERS[usize::from(interleave)];
+        let (templates, scalers) = (normal(rng, (n, t, t)), normal(rng, (l, n, r, c)));
+        let w = kronecker_sum(&templates, &scalers, order).unwrap();
+        prop_assert_eq!(w.dims(), [l, r * t, c * t]);
+        for layer in 0..l {
+            let expected = plain_kronecker_sum(&templates, &scalers, layer, order);
+            assert_close(&flat(&w.get(layer).unwrap()), &expected, 1e-5);
+        }
+    }
+}

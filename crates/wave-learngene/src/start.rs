@@ -1,0 +1,134 @@
+//! Where scalers may start from: two layers' worth of templates ramped over depth, noise, and the
+//! two earlier learngenes that are special cases of templates with scalers.
+//!
+//! Below, a part of `B = r c` blocks numbers them by rows, block `j` at row `j / c` and column
+//! `j mod c`, and indices of templates wrap at the size of the set. Parts that share a set start at
+//! templates of their own: each comes after the `2 B` of the parts before it.
+
+use crate::{BlockShape, Part, Plan, PlanError, Scalers};
+use candle_core::{Device, Result, Tensor};
+
+#[cfg(test)]
+mod tests;
+
+/// A ramp over depth: at anchor `k` of `K`, block `j` is `1 - k / (K - 1)` of template `j` and
+/// `k / (K - 1)` of template `j + B`, plus `noise` times a draw of `normal` in every scaler.
+///
+/// The default budget of templates holds exactly two layers, so the first anchor starts as one of
+/// them and the last as the other. A single anchor starts as the first. Draws are taken part by
+/// part, in the order of the tensors' entries.
+///
+/// # Errors
+/// If there are no anchors.
+pub fn ramp_scalers(
+    plan: &Plan,
+    shape: &BlockShape,
+    anchors: usize,
+    noise: f32,
+    normal: &mut dyn FnMut() -> f32,
+) -> Result<Scalers> {
+    let steps = anchors.saturating_sub(1).max(1) as f32;
+    let ramp = |k: usize| {
+        let f = k as f32 / steps;
+        (1.0 - f, f)
+    };
+    let mut draw = || noise * normal();
+    blockwise(plan, shape, anchors, ramp, &mut draw)
+}
+
+/// Independent draws of variance `1 / n_templates`, so that composed weights are as large as
+/// templates. `normal` returns standard normal numbers; they are taken part by part, in the order
+/// of the tensors' entries.
+///
+/// # Errors
+/// If the depth is 0.
+pub fn random_scalers(
+    plan: &Plan,
+    shape: &BlockShape,
+    depth: usize,
+    normal: &mut dyn FnMut() -> f32,
+) -> Result<Scalers> {
+    fill(plan, shape, depth, &mut |part, _| {
+        let n = plan.n_templates(part);
+        let sigma = 1.0 / (n as f32).sqrt();
+        let [n, r, c] = plan.scaler_shape(part, shape);
+        (0..n * r * c).map(|_| sigma * normal()).collect()
+    })
+}
+
+/// The linear learngene TELG, `W_l = B + (l / L) A`, as a special case: template `j` is block `j`
+/// of `B`, template `j + B` block `j` of `A`.
+///
+/// # Errors
+/// If the depth is 0.
+pub fn telg_scalers(plan: &Plan, shape: &BlockShape, depth: usize) -> Result<Scalers> {
+    let linear = |l: usize| (1.0, l as f32 / depth as f32);
+    blockwise(plan, shape, depth, linear, &mut || 0.0)
+}
+
+/// Share Init, one block of weights for every layer, as a special case: template `j` is block `j`.
+///
+/// # Errors
+/// If the depth is 0.
+pub fn share_scalers(plan: &Plan, shape: &BlockShape, depth: usize) -> Result<Scalers> {
+    blockwise(plan, shape, depth, |_| (1.0, 0.0), &mut || 0.0)
+}
+
+/// Scalers that make block `j` of layer `l` the templates `j` and `j + B`, weighted by
+/// `weights(l)`, on top of `draw` in every scaler.
+fn blockwise(
+    plan: &Plan,
+    shape: &BlockShape,
+    depth: usize,
+    weights: impl Fn(usize) -> (f32, f32),
+    draw: &mut dyn FnMut() -> f32,
+) -> Result<Scalers> {
+    fill(plan, shape, depth, &mut |part, l| {
+        let [n, r, c] = plan.scaler_shape(part, shape);
+        let b = r * c;
+        let start = first_template(plan, part, shape);
+        let mut s: Vec<f32> = (0..n * b).map(|_| draw()).collect(); // (N, B)
+        let (first, second) = weights(l);
+        for j in 0..b {
+            s[(start + j) % n * b + j] += first;
+            s[(start + j + b) % n * b + j] += second;
+        }
+        s
+    })
+}
+
+/// The scalers of every part from a function of part and layer that returns `(N, r, c)` entries.
+fn fill(
+    plan: &Plan,
+    shape: &BlockShape,
+    depth: usize,
+    layer: &mut dyn FnMut(Part, usize) -> Vec<f32>,
+) -> Result<Scalers> {
+    if depth == 0 {
+        return Err(PlanError::EmptyBank(depth, depth).into());
+    }
+    let mut scalers = Scalers::new();
+    for &part in plan.sets.keys() {
+        let [n, r, c] = plan.scaler_shape(part, shape);
+        let mut values = Vec::with_capacity(depth * n * r * c);
+        for l in 0..depth {
+            values.extend(layer(part, l));
+        }
+        let s = Tensor::from_vec(values, (depth, n, r, c), &Device::Cpu)?; // (L, N, r, c)
+        scalers.insert(part, s);
+    }
+    Ok(scalers)
+}
+
+/// The first template of a part within its set: after those of earlier parts that share the set.
+fn first_template(plan: &Plan, part: Part, shape: &BlockShape) -> usize {
+    let set = plan.sets.get(&part);
+    let earlier = plan.sets.iter().take_while(|&(&other, _)| other < part);
+    earlier
+        .filter(|&(_, other)| Some(other) == set)
+        .map(|(&other, _)| {
+            let (_, r, c) = plan.blocks(other, shape);
+            2 * r * c
+        })
+        .sum()
+}

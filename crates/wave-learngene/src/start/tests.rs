@@ -1,0 +1,162 @@
+use super::*;
+use crate::testing::*;
+use crate::{Kronecker, compose};
+
+fn no_noise() -> f32 {
+    0.0
+}
+
+/// The templates from `first` on, one per block of an `(r, c)` grid, laid out by `order`.
+fn grid(t: &Tensor, first: usize, r: usize, c: usize, order: Kronecker) -> Vec<f64> {
+    let n = t.dim(0).unwrap();
+    let mut s = vec![0f32; n * r * c];
+    for j in 0..r * c {
+        s[(first + j) * r * c + j] = 1.0;
+    }
+    let s = Tensor::from_vec(s, (1, n, r, c), &Device::Cpu).unwrap();
+    plain_kronecker_sum(t, &s, 0, order)
+}
+
+#[test]
+fn telg_is_a_special_case() {
+    for order in [Kronecker::Tile, Kronecker::Interleave] {
+        let plan = plan(4, order, [6, 2, 8, 8]);
+        let (shape, depth) = (block(4, 16), 5);
+        let templates = templates(&mut rng(1), &plan);
+        let scalers = telg_scalers(&plan, &shape, depth).unwrap();
+        let weights = compose(&plan, &templates, &scalers, &shape).unwrap();
+        for part in Part::ALL {
+            let (_, r, c) = plan.blocks(part, &shape);
+            let t = &templates[part.name()];
+            let b = grid(t, 0, r, c, order);
+            let a = grid(t, r * c, r, c, order);
+            for l in 0..depth {
+                let f = l as f64 / depth as f64;
+                let expected: Vec<f64> = b.iter().zip(&a).map(|(b, a)| b + f * a).collect();
+                assert_close(&flat(&weights[&part].get(l).unwrap()), &expected, 1e-6);
+            }
+        }
+    }
+}
+
+#[test]
+fn share_init_is_a_special_case() {
+    let plan = plan(4, Kronecker::Tile, [3, 1, 4, 4]);
+    let shape = block(4, 16);
+    let templates = templates(&mut rng(2), &plan);
+    let scalers = share_scalers(&plan, &shape, 3).unwrap();
+    let weights = compose(&plan, &templates, &scalers, &shape).unwrap();
+    for part in Part::ALL {
+        let (_, r, c) = plan.blocks(part, &shape);
+        let block = grid(&templates[part.name()], 0, r, c, Kronecker::Tile);
+        for l in 0..3 {
+            assert_eq!(flat(&weights[&part].get(l).unwrap()), block);
+        }
+    }
+}
+
+#[test]
+fn telg_holds_where_two_parts_share_a_set() {
+    let mut sets = Plan::own_sets();
+    sets.insert(Part::Fc1, "mlp".to_owned());
+    sets.insert(Part::Fc2, "mlp".to_owned());
+    let counts = [("qkv", 6), ("proj", 2), ("mlp", 16)].map(|(s, n)| (s.to_owned(), n));
+    let plan = Plan::new(2, Kronecker::Tile, sets, counts.into()).unwrap();
+    let shape = block(2, 8);
+    let scalers = telg_scalers(&plan, &shape, 4).unwrap();
+    let used = |part: Part| -> Vec<usize> {
+        let rows = scalers[&part].sum((0, 2, 3)).unwrap();
+        let rows = flat(&rows).into_iter().enumerate();
+        rows.filter(|&(_, s)| s != 0.0).map(|(k, _)| k).collect()
+    };
+    assert_eq!(used(Part::Fc1), [0, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(used(Part::Fc2), [8, 9, 10, 11, 12, 13, 14, 15]);
+}
+
+#[test]
+fn a_ramp_runs_from_one_block_to_the_next() {
+    let plan = plan(4, Kronecker::Tile, [6, 2, 8, 8]);
+    let shape = block(4, 16);
+    let scalers = ramp_scalers(&plan, &shape, 3, 0.0, &mut no_noise).unwrap();
+    assert_eq!(
+        flat(&scalers[&Part::Proj]),
+        [1., 0., 0.5, 0.5, 0., 1.] // (K, N)
+    );
+    let qkv = &scalers[&Part::Qkv]; // (3, 6, 3, 1)
+    let last = qkv.get(2).unwrap().squeeze(2).unwrap();
+    let last = last.t().unwrap().to_vec2::<f32>().unwrap(); // (blocks, N)
+    for (j, row) in last.iter().enumerate() {
+        let expected: Vec<f32> = (0..6).map(|k| f32::from(u8::from(k == j + 3))).collect();
+        assert_eq!(row, &expected);
+    }
+    let one = ramp_scalers(&plan, &shape, 1, 0.0, &mut no_noise).unwrap();
+    assert_eq!(flat(&one[&Part::Proj]), [1., 0.]);
+}
+
+#[test]
+fn too_few_templates_wrap_and_keep_their_sum() {
+    let plan = plan(4, Kronecker::Tile, [2, 1, 3, 1]);
+    let shape = block(4, 16);
+    let scalers = ramp_scalers(&plan, &shape, 4, 0.0, &mut no_noise).unwrap();
+    for s in scalers.values() {
+        let sums = flat(&s.sum(1).unwrap());
+        assert_close(&sums, &vec![1.0; sums.len()], 1e-6);
+    }
+    assert_eq!(flat(&scalers[&Part::Proj]), [1.; 4]);
+}
+
+#[test]
+fn noise_is_added_to_every_scaler() {
+    let plan = plan(4, Kronecker::Tile, [6, 2, 8, 8]);
+    let shape = block(4, 16);
+    let mut draws = 0;
+    let mut count = || {
+        draws += 1;
+        draws as f32
+    };
+    let noisy = ramp_scalers(&plan, &shape, 2, 0.5, &mut count).unwrap();
+    let plain = ramp_scalers(&plan, &shape, 2, 0.0, &mut no_noise).unwrap();
+    let mut expected = 0.0;
+    for part in Part::ALL {
+        let noise = (&noisy[&part] - &plain[&part]).unwrap();
+        for value in flat(&noise) {
+            expected += 0.5;
+            assert!((value - expected).abs() < 1e-4);
+        }
+    }
+    assert_eq!(draws, plan.scaler_count(&shape, 2));
+}
+
+#[test]
+fn random_scalers_have_the_variance_of_one_over_n() {
+    use rand_distr::{Distribution, StandardNormal};
+    let plan = plan(4, Kronecker::Tile, [6, 2, 8, 16]);
+    let shape = block(32, 128);
+    let rng = &mut rng(3);
+    let mut draw = || StandardNormal.sample(rng);
+    let scalers = random_scalers(&plan, &shape, 12, &mut draw).unwrap();
+    for part in Part::ALL {
+        let values = flat(&scalers[&part]);
+        let power = values.iter().map(|v| v * v).sum::<f64>() / values.len() as f64;
+        let expected = 1.0 / plan.n_templates(part) as f64;
+        // The relative deviation of 1536 squares or more is 0.036 or less; four of those.
+        assert!((power / expected - 1.0).abs() < 0.15, "{part}: {power}");
+    }
+}
+
+#[test]
+fn starts_have_the_shape_to_compose() {
+    let plan = plan(4, Kronecker::Tile, [6, 2, 8, 8]);
+    let shape = block(10, 24);
+    let templates = templates(&mut rng(4), &plan);
+    let starts = [
+        ramp_scalers(&plan, &shape, 3, 0.1, &mut no_noise),
+        random_scalers(&plan, &shape, 3, &mut no_noise),
+        telg_scalers(&plan, &shape, 3),
+        share_scalers(&plan, &shape, 3),
+    ];
+    for scalers in starts {
+        assert!(compose(&plan, &templates, &scalers.unwrap(), &shape).is_ok());
+    }
+    assert!(share_scalers(&plan, &shape, 0).is_err());
+}

@@ -1,0 +1,691 @@
+//! Depthwise convolution over channels-last images, stride 1, "same" padding:
+//! `y[r, s, c] = bias[c] + sum_ij weight[c, i, j] x[r + i - p, s + j - p, c]`, `p = (k - 1) / 2`.
+//!
+//! Channels are independent, so they fill the vector registers: a block of channels of one image
+//! is copied into a small zero-padded buffer that stays in the first-level cache, and
+//! several neighbouring pixels (or several taps, for the weight's gradient) are accumulated in
+//! registers at once. The input's gradient is the same convolution with the kernel turned by 180
+//! degrees and the padding's two sides exchanged.
+
+use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
+use pulp::{Arch, Simd, WithSimd};
+use rayon::prelude::*;
+use support::{fused, slice, tensor, with_slice};
+
+/// Convolves every channel of `x` with its own kernel; stride 1, the image keeps its size.
+///
+/// A kernel of even size reaches one pixel further down and right than up and left, as PyTorch's
+/// `padding="same"` does.
+///
+/// # Shapes
+/// `x` (b, h, w, c), `weight` (c, k, k), `bias` (c); the result is (b, h, w, c).
+///
+/// # Errors
+/// When the shapes disagree, the kernel is not square or empty, or the types differ.
+pub fn depthwise_conv(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
+    let (_, _, _, c) = x.dims4()?;
+    let (channels, k, k2) = weight.dims3()?;
+    if channels != c || k != k2 || k == 0 || bias.dims() != [c] {
+        candle_core::bail!(
+            "depthwise convolution of {:?} with weight {:?} and bias {:?}; expected (b, h, w, c), \
+             (c, k, k) and (c)",
+            x.dims(),
+            weight.dims(),
+            bias.dims()
+        );
+    }
+    if fused(&[x, weight, bias]) {
+        x.contiguous()?
+            .apply_op3(&weight.contiguous()?, &bias.contiguous()?, DepthwiseConv)
+    } else {
+        stock_depthwise_conv(x, weight, bias)
+    }
+}
+
+/// The same from stock candle: a convolution in as many groups as channels.
+fn stock_depthwise_conv(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
+    let (c, k, _) = weight.dims3()?;
+    let before = (k - 1) / 2;
+    x.permute((0, 3, 1, 2))? // (b, c, h, w)
+        .pad_with_zeros(2, before, k - 1 - before)?
+        .pad_with_zeros(3, before, k - 1 - before)?
+        .contiguous()?
+        .conv2d(&weight.unsqueeze(1)?, 0, 1, 1, c)?
+        .permute((0, 2, 3, 1))? // (b, h, w, c)
+        .contiguous()?
+        .broadcast_add(bias)
+}
+
+/// The sizes every kernel needs. A packed image is `rows` x `cols` registers of channels.
+#[derive(Clone, Copy)]
+struct Geometry {
+    h: usize,
+    w: usize,
+    c: usize,
+    k: usize,
+    rows: usize,
+    cols: usize,
+}
+
+impl Geometry {
+    fn new(h: usize, w: usize, c: usize, k: usize) -> Geometry {
+        // The last tile of pixels, or of taps, may reach past the image: into more padding.
+        let by_pixels = w.next_multiple_of(tile(w)) + k - 1;
+        let by_taps = w.max(1) - 1 + k.next_multiple_of(tile(k));
+        Geometry {
+            h,
+            w,
+            c,
+            k,
+            rows: h + k - 1,
+            cols: by_pixels.max(by_taps),
+        }
+    }
+
+    fn image(&self) -> usize {
+        self.h * self.w * self.c
+    }
+
+    /// Padding above and left of the image.
+    fn before(&self) -> usize {
+        (self.k - 1) / 2
+    }
+
+    /// Padding below and right of the image.
+    fn after(&self) -> usize {
+        self.k - 1 - self.before()
+    }
+}
+
+/// How many of `n` neighbours to accumulate at once: the fewest steps, each costing its width and
+/// one more load; the wider of equals.
+fn tile(n: usize) -> usize {
+    [8, 7, 5, 3]
+        .into_iter()
+        .min_by_key(|t| n.div_ceil(*t) * (t + 1))
+        .unwrap_or(8)
+}
+
+/// Calls `$kernel::<S, TILE>` with its tile as a constant.
+macro_rules! with_tile {
+    ($n:expr, $kernel:ident($($argument:expr),* $(,)?)) => {
+        match tile($n) {
+            3 => $kernel::<S, 3>($($argument),*),
+            5 => $kernel::<S, 5>($($argument),*),
+            7 => $kernel::<S, 7>($($argument),*),
+            _ => $kernel::<S, 8>($($argument),*),
+        }
+    };
+}
+
+/// Copies the channels from `first` on, one register of them, of `image` (h, w, c) to `packed`
+/// (rows, cols), `pad` pixels from its top left corner. Missing channels become zero; the margin
+/// is left alone.
+#[inline(always)]
+fn pack<S: Simd>(
+    simd: S,
+    g: Geometry,
+    image: &[f32],
+    first: usize,
+    pad: usize,
+    packed: &mut [S::f32s],
+) {
+    let valid = S::F32_LANES.min(g.c - first);
+    for r in 0..g.h {
+        let from = &image[r * g.w * g.c..][..g.w * g.c];
+        let to = &mut packed[(r + pad) * g.cols + pad..][..g.w];
+        for (to, from) in to.iter_mut().zip(from.chunks_exact(g.c)) {
+            *to = load(simd, &from[first..first + valid]);
+        }
+    }
+}
+
+/// At most one register of values, filled up with zeros.
+#[inline(always)]
+fn load<S: Simd>(simd: S, values: &[f32]) -> S::f32s {
+    match S::as_simd_f32s(values).0.first() {
+        Some(full) => *full,
+        None => simd.partial_load_f32s(values),
+    }
+}
+
+/// The channels from `first` on, one register of them, of `out` (h, w, c):
+/// `start + sum_ij taps[i, j] packed[r + i, s + j]`, `P` pixels of a row at once.
+#[inline(always)]
+fn convolve<S: Simd, const P: usize>(
+    simd: S,
+    g: Geometry,
+    packed: &[S::f32s],
+    taps: &[S::f32s], // (k, k)
+    start: S::f32s,
+    first: usize,
+    out: &mut [f32],
+) {
+    let valid = S::F32_LANES.min(g.c - first);
+    for r in 0..g.h {
+        for s in (0..g.w).step_by(P) {
+            let mut acc = [start; P];
+            for (i, taps) in taps.chunks_exact(g.k).enumerate() {
+                let row = &packed[(r + i) * g.cols + s..][..g.k + P - 1];
+                for (tap, x) in taps.iter().zip(row.windows(P)) {
+                    for p in 0..P {
+                        acc[p] = simd.mul_add_e_f32s(x[p], *tap, acc[p]);
+                    }
+                }
+            }
+            for p in 0..P {
+                if s + p < g.w {
+                    let out = &mut out[(r * g.w + s + p) * g.c + first..][..valid];
+                    match S::as_mut_simd_f32s(out).0.first_mut() {
+                        Some(full) => *full = acc[p],
+                        None => simd.partial_store_f32s(out, acc[p]),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `d_taps[i, j] += sum_rs dy[r, s] x[r + i, s + j]` for all taps; `x` is packed after
+/// [`Geometry::before`], `dy` after [`Geometry::after`] pixels.
+#[inline(always)]
+fn correlate<S: Simd, const J: usize>(
+    simd: S,
+    g: Geometry,
+    x: &[S::f32s],
+    dy: &[S::f32s],
+    d_taps: &mut [S::f32s], // (k, k)
+) {
+    // Two rows of taps at once where the registers suffice: 32 in AVX-512 and NEON, else 16.
+    let pairs = if S::F32_LANES != 8 || J < 7 {
+        g.k / 2
+    } else {
+        0
+    };
+    for i in (0..2 * pairs).step_by(2) {
+        correlate_rows::<S, J, 2>(simd, g, x, dy, i, d_taps);
+    }
+    for i in 2 * pairs..g.k {
+        correlate_rows::<S, J, 1>(simd, g, x, dy, i, d_taps);
+    }
+}
+
+/// [`correlate`] for rows `i..i + R` of the taps, `J` taps of each at once.
+#[inline(always)]
+fn correlate_rows<S: Simd, const J: usize, const R: usize>(
+    simd: S,
+    g: Geometry,
+    x: &[S::f32s],
+    dy: &[S::f32s],
+    i: usize,
+    d_taps: &mut [S::f32s],
+) {
+    for j in (0..g.k).step_by(J) {
+        let mut acc = [[simd.splat_f32s(0.0); J]; R];
+        for r in 0..g.h {
+            let dy = &dy[(r + g.after()) * g.cols + g.after()..][..g.w];
+            let mut rows = [x; R];
+            for q in 0..R {
+                rows[q] = &x[(r + i + q) * g.cols + j..][..g.w + J - 1];
+            }
+            for (s, dy) in dy.iter().enumerate() {
+                for q in 0..R {
+                    let x = &rows[q][s..s + J];
+                    for t in 0..J {
+                        acc[q][t] = simd.mul_add_e_f32s(x[t], *dy, acc[q][t]);
+                    }
+                }
+            }
+        }
+        for q in 0..R {
+            for t in 0..J {
+                if j + t < g.k {
+                    let d_tap = &mut d_taps[(i + q) * g.k + j + t];
+                    *d_tap = simd.add_f32s(*d_tap, acc[q][t]);
+                }
+            }
+        }
+    }
+}
+
+/// `values` (c, n) as (blocks, n, lanes), the last block filled up with zeros.
+fn to_blocks(values: &[f32], n: usize, lanes: usize) -> Vec<f32> {
+    let blocks = (values.len() / n).div_ceil(lanes);
+    let mut out = vec![0.0; blocks * n * lanes];
+    for (c, values) in values.chunks_exact(n).enumerate() {
+        for (i, v) in values.iter().enumerate() {
+            out[(c / lanes * n + i) * lanes + c % lanes] = *v;
+        }
+    }
+    out
+}
+
+/// The inverse of [`to_blocks`] for `c` channels.
+fn from_blocks(blocks: &[f32], n: usize, c: usize, lanes: usize) -> Vec<f32> {
+    let at = |c: usize, i: usize| blocks[(c / lanes * n + i) * lanes + c % lanes];
+    (0..c * n).map(|e| at(e / n, e % n)).collect()
+}
+
+/// One image forward.
+struct Convolve<'a> {
+    g: Geometry,
+    x: &'a [f32],
+    taps: &'a [f32],       // (blocks, k, k, lanes)
+    start: &'a [f32],      // (blocks, lanes)
+    packed: &'a mut [f32], // (rows, cols, lanes), zero around the image
+    y: &'a mut [f32],
+}
+
+impl WithSimd for Convolve<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let (g, kk) = (self.g, self.g.k * self.g.k);
+        let packed = S::as_mut_simd_f32s(self.packed).0;
+        let (taps, start) = (S::as_simd_f32s(self.taps).0, S::as_simd_f32s(self.start).0);
+        for (block, (taps, start)) in taps.chunks_exact(kk).zip(start).enumerate() {
+            let first = block * S::F32_LANES;
+            pack(simd, g, self.x, first, g.before(), packed);
+            with_tile!(g.w, convolve(simd, g, packed, taps, *start, first, self.y));
+        }
+    }
+}
+
+/// One image backward.
+struct Backward<'a> {
+    g: Geometry,
+    x: &'a [f32],
+    dy: &'a [f32],
+    turned: &'a [f32],        // (blocks, k, k, lanes), turned by 180 degrees
+    packed_x: &'a mut [f32],  // (rows, cols, lanes), zero around the image
+    packed_dy: &'a mut [f32], // (rows, cols, lanes), zero around the image
+    dx: &'a mut [f32],
+    d_taps: &'a mut [f32],  // (blocks, k, k, lanes), added to
+    d_start: &'a mut [f32], // (blocks, lanes), added to
+}
+
+impl WithSimd for Backward<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let (g, kk, zero) = (self.g, self.g.k * self.g.k, simd.splat_f32s(0.0));
+        let packed_x = S::as_mut_simd_f32s(self.packed_x).0;
+        let packed_dy = S::as_mut_simd_f32s(self.packed_dy).0;
+        let turned = S::as_simd_f32s(self.turned).0;
+        let d_taps = S::as_mut_simd_f32s(self.d_taps).0;
+        let d_start = S::as_mut_simd_f32s(self.d_start).0;
+        let blocks = turned
+            .chunks_exact(kk)
+            .zip(d_taps.chunks_exact_mut(kk))
+            .zip(d_start);
+        for (block, ((turned, d_taps), d_start)) in blocks.enumerate() {
+            let first = block * S::F32_LANES;
+            pack(simd, g, self.x, first, g.before(), packed_x);
+            pack(simd, g, self.dy, first, g.after(), packed_dy);
+            with_tile!(
+                g.w,
+                convolve(simd, g, packed_dy, turned, zero, first, self.dx)
+            );
+            with_tile!(g.k, correlate(simd, g, packed_x, packed_dy, d_taps));
+            let mut sum = zero;
+            for r in 0..g.h {
+                for v in &packed_dy[(r + g.after()) * g.cols + g.after()..][..g.w] {
+                    sum = simd.add_f32s(sum, *v);
+                }
+            }
+            *d_start = simd.add_f32s(*d_start, sum);
+        }
+    }
+}
+
+fn forward(arch: Arch, g: Geometry, x: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
+    let mut y = vec![0.0; x.len()];
+    if x.is_empty() {
+        return y;
+    }
+    let lanes = arch.dispatch(Lanes);
+    let (taps, start) = (
+        to_blocks(weight, g.k * g.k, lanes),
+        to_blocks(bias, 1, lanes),
+    );
+    y.par_chunks_mut(g.image())
+        .zip(x.par_chunks(g.image()))
+        .for_each_init(
+            || vec![0.0; g.rows * g.cols * lanes],
+            |packed, (y, x)| {
+                arch.dispatch(Convolve {
+                    g,
+                    x,
+                    taps: &taps,
+                    start: &start,
+                    packed,
+                    y,
+                });
+            },
+        );
+    y
+}
+
+/// `(dx, d_weight, d_bias)`. The weight's parts are summed per thread over a fixed share of the
+/// batch, then in order.
+fn backward(
+    arch: Arch,
+    g: Geometry,
+    x: &[f32],
+    weight: &[f32],
+    dy: &[f32],
+) -> (Vec<f32>, Vec<f32>, Vec<f32>) {
+    let (kk, lanes) = (g.k * g.k, arch.dispatch(Lanes));
+    let mut dx = vec![0.0; x.len()];
+    if x.is_empty() {
+        return (dx, vec![0.0; g.c * kk], vec![0.0; g.c]);
+    }
+    let mut turned = weight.to_vec();
+    turned.chunks_exact_mut(kk).for_each(<[f32]>::reverse);
+    let turned = to_blocks(&turned, kk, lanes);
+    let share = (x.len() / g.image()).div_ceil(rayon::current_num_threads()) * g.image();
+    let work = |((dx, x), dy): ((&mut [f32], &[f32]), &[f32])| {
+        let mut d_taps = vec![0.0; turned.len()];
+        let mut d_start = vec![0.0; turned.len() / kk];
+        let mut packed_x = vec![0.0; g.rows * g.cols * lanes];
+        let mut packed_dy = packed_x.clone();
+        let images = dx
+            .chunks_exact_mut(g.image())
+            .zip(x.chunks_exact(g.image()));
+        for ((dx, x), dy) in images.zip(dy.chunks_exact(g.image())) {
+            arch.dispatch(Backward {
+                g,
+                x,
+                dy,
+                turned: &turned,
+                packed_x: &mut packed_x,
+                packed_dy: &mut packed_dy,
+                dx,
+                d_taps: &mut d_taps,
+                d_start: &mut d_start,
+            });
+        }
+        (d_taps, d_start)
+    };
+    let shares = dx
+        .par_chunks_mut(share)
+        .zip(x.par_chunks(share))
+        .zip(dy.par_chunks(share));
+    let parts: Vec<_> = shares.map(work).collect();
+    let mut d_taps = vec![0.0; turned.len()];
+    let mut d_start = vec![0.0; turned.len() / kk];
+    for (taps, start) in parts {
+        d_taps.iter_mut().zip(taps).for_each(|(t, p)| *t += p);
+        d_start.iter_mut().zip(start).for_each(|(t, p)| *t += p);
+    }
+    (
+        dx,
+        from_blocks(&d_taps, kk, g.c, lanes),
+        from_blocks(&d_start, 1, g.c, lanes),
+    )
+}
+
+/// Values of `f32` in a vector register.
+struct Lanes;
+
+impl WithSimd for Lanes {
+    type Output = usize;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> usize {
+        S::F32_LANES
+    }
+}
+
+struct DepthwiseConv;
+
+impl CustomOp3 for DepthwiseConv {
+    fn name(&self) -> &'static str {
+        "depthwise-conv"
+    }
+
+    fn cpu_fwd(
+        &self,
+        x: &CpuStorage,
+        lx: &Layout,
+        w: &CpuStorage,
+        lw: &Layout,
+        b: &CpuStorage,
+        lb: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        let (_, height, width, c) = lx.shape().dims4()?;
+        let g = Geometry::new(height, width, c, lw.shape().dims3()?.1);
+        let (x, w, b) = (slice(x, lx)?, slice(w, lw)?, slice(b, lb)?);
+        let y = forward(Arch::new(), g, x, w, b);
+        Ok((CpuStorage::F32(y), lx.shape().clone()))
+    }
+
+    fn bwd(
+        &self,
+        x: &Tensor,
+        w: &Tensor,
+        b: &Tensor,
+        _y: &Tensor,
+        dy: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+        let (_, height, width, c) = x.dims4()?;
+        let g = Geometry::new(height, width, c, w.dim(1)?);
+        let (dx, dw, db) = with_slice(x, |x| {
+            with_slice(w, |w| {
+                with_slice(dy, |dy| backward(Arch::new(), g, x, w, dy))
+            })
+        })???;
+        Ok((
+            Some(tensor(dx, x.shape())?),
+            Some(tensor(dw, w.shape())?),
+            Some(tensor(db, b.shape())?),
+        ))
+    }
+}
+
+/// Access to the values of tensors.
+mod support {
+    use candle_core::{CpuStorage, DType, Device, Layout, Result, Shape, Storage, Tensor};
+
+    /// Whether the fused operators apply.
+    pub(super) fn fused(tensors: &[&Tensor]) -> bool {
+        tensors
+            .iter()
+            .all(|t| t.device().is_cpu() && t.dtype() == DType::F32)
+    }
+
+    /// The values of a contiguous `f32` CPU tensor.
+    pub(super) fn slice<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
+        let Some((start, end)) = layout.contiguous_offsets() else {
+            candle_core::bail!("a fused operator was given a tensor that is not contiguous");
+        };
+        Ok(&storage.as_slice::<f32>()?[start..end])
+    }
+
+    /// Calls `f` on the values of a CPU tensor, copying first if it is not contiguous.
+    pub(super) fn with_slice<R>(t: &Tensor, f: impl FnOnce(&[f32]) -> R) -> Result<R> {
+        let t = t.contiguous()?;
+        let (storage, layout) = t.storage_and_layout();
+        match &*storage {
+            Storage::Cpu(storage) => Ok(f(slice(storage, layout)?)),
+            _ => candle_core::bail!("a fused operator was given a tensor of another device"),
+        }
+    }
+
+    /// A CPU tensor that owns `values`.
+    pub(super) fn tensor(values: Vec<f32>, shape: impl Into<Shape>) -> Result<Tensor> {
+        Tensor::from_vec(values, shape, &Device::Cpu)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use candle_core::{DType, Device, Var};
+    use proptest::prelude::*;
+    use rand::{Rng, SeedableRng};
+
+    fn random(seed: u64, shape: impl Into<Shape>) -> Var {
+        let shape = shape.into();
+        let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
+        let values: Vec<f32> = (0..shape.elem_count())
+            .map(|_| rng.random_range(-1.0..1.0))
+            .collect();
+        Var::from_tensor(&Tensor::from_vec(values, shape, &Device::Cpu).unwrap()).unwrap()
+    }
+
+    /// Input, weight, bias, and the output's gradient.
+    fn case(b: usize, h: usize, w: usize, c: usize, k: usize) -> [Var; 4] {
+        let shapes = [vec![b, h, w, c], vec![c, k, k], vec![c], vec![b, h, w, c]];
+        let mut seed = 0;
+        shapes.map(|shape| {
+            seed += 1;
+            random(seed, shape)
+        })
+    }
+
+    /// Output and the three gradients of `sum(y * dy)`.
+    fn run(
+        f: impl Fn(&Tensor, &Tensor, &Tensor) -> Result<Tensor>,
+        [x, w, b, dy]: &[Var; 4],
+    ) -> Vec<Tensor> {
+        let y = f(x, w, b).unwrap();
+        let grads = (&y * dy.as_tensor())
+            .unwrap()
+            .sum_all()
+            .unwrap()
+            .backward()
+            .unwrap();
+        let of = |v: &Var| grads.get(v).unwrap().clone();
+        vec![y, of(x), of(w), of(b)]
+    }
+
+    fn difference(a: &Tensor, b: &Tensor) -> f32 {
+        assert_eq!(a.dims(), b.dims());
+        (a - b)
+            .unwrap()
+            .abs()
+            .unwrap()
+            .flatten_all()
+            .unwrap()
+            .max(0)
+            .unwrap()
+            .to_scalar()
+            .unwrap()
+    }
+
+    fn values(t: &Tensor) -> Vec<f32> {
+        t.flatten_all().unwrap().to_vec1().unwrap()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn agrees_with_a_grouped_convolution(
+            b in 1usize..4, h in 1usize..12, w in 1usize..18, c in 1usize..36, k in 1usize..11,
+        ) {
+            let case = case(b, h, w, c, k);
+            let (ours, stock) = (run(depthwise_conv, &case), run(stock_depthwise_conv, &case));
+            for (name, (a, b)) in ["y", "dx", "dw", "db"].iter().zip(ours.iter().zip(&stock)) {
+                let d = difference(a, b);
+                prop_assert!(d < 2e-4, "{name} differs by {d}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_register_width_agrees() {
+        let (h, w, c, k) = (7, 9, 21, 5);
+        let [x, weight, bias, dy] = case(2, h, w, c, k).map(|v| values(&v));
+        let g = Geometry::new(h, w, c, k);
+        let run = |arch| {
+            let (dx, d_weight, d_bias) = backward(arch, g, &x, &weight, &dy);
+            [forward(arch, g, &x, &weight, &bias), dx, d_weight, d_bias]
+        };
+        #[allow(unused_mut)]
+        let mut others = vec![Arch::Scalar];
+        #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+        others.extend(pulp::x86::V3::try_new().map(Arch::V3));
+        let native = run(Arch::new());
+        for arch in others {
+            for (a, b) in native.iter().flatten().zip(run(arch).iter().flatten()) {
+                assert!((a - b).abs() < 1e-4, "{a} or {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn even_kernels_pad_the_end() {
+        // A kernel of ones of size 2: torch.nn.functional.conv2d(x, torch.ones(1, 1, 2, 2),
+        // padding="same") of [[1, 2], [3, 4]] is [[10, 6], [7, 4]].
+        let x = Tensor::new(&[1f32, 2., 3., 4.], &Device::Cpu).unwrap();
+        let x = x.reshape((1, 2, 2, 1)).unwrap();
+        let w = Tensor::ones((1, 2, 2), DType::F32, &Device::Cpu).unwrap();
+        let b = Tensor::zeros(1, DType::F32, &Device::Cpu).unwrap();
+        let y = depthwise_conv(&x, &w, &b).unwrap();
+        assert_eq!(values(&y), [10., 6., 7., 4.]);
+    }
+
+    #[test]
+    fn gradients_match_finite_differences() {
+        let case = case(2, 4, 5, 3, 3);
+        let grads = run(depthwise_conv, &case);
+        let loss = |v: &[Tensor; 4]| -> f64 {
+            let y = depthwise_conv(&v[0], &v[1], &v[2]).unwrap(); // f64: the stock path
+            (y * &v[3]).unwrap().sum_all().unwrap().to_scalar().unwrap()
+        };
+        let exact = case.each_ref().map(|v| v.to_dtype(DType::F64).unwrap());
+        for argument in 0..3 {
+            let (shape, grad) = (exact[argument].shape(), values(&grads[argument + 1]));
+            let flat: Vec<f64> = exact[argument].flatten_all().unwrap().to_vec1().unwrap();
+            for i in 0..flat.len() {
+                let at = |step: f64| {
+                    let (mut moved, mut v) = (flat.clone(), exact.clone());
+                    moved[i] += step;
+                    v[argument] = Tensor::from_vec(moved, shape, &Device::Cpu).unwrap();
+                    loss(&v)
+                };
+                let slope = (at(1e-3) - at(-1e-3)) / 2e-3;
+                assert!(
+                    (slope - grad[i] as f64).abs() < 1e-4,
+                    "argument {argument}, entry {i}"
+                );
+                assert_ne!(grad[i], 0.0);
+            }
+        }
+    }
+
+    #[test]
+    fn repeats_bit_for_bit() {
+        let case = case(9, 6, 7, 20, 5);
+        for threads in [1, 2, 3] {
+            let pool = rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .build()
+                .unwrap();
+            let once = || pool.install(|| run(depthwise_conv, &case));
+            for (a, b) in once().iter().zip(&once()) {
+                assert_eq!(values(a), values(b));
+            }
+        }
+    }
+
+    #[test]
+    fn accepts_strided_input_and_rejects_wrong_shapes() {
+        let [x, w, b, _] = case(2, 5, 6, 4, 3);
+        let turned = x.permute((0, 2, 1, 3)).unwrap();
+        let plain = depthwise_conv(&turned.contiguous().unwrap(), &w, &b).unwrap();
+        assert_eq!(
+            values(&depthwise_conv(&turned, &w, &b).unwrap()),
+            values(&plain)
+        );
+        assert!(depthwise_conv(&x, &random(0, (3, 3, 3)), &b).is_err());
+        assert!(depthwise_conv(&x, &random(0, (4, 3, 2)), &b).is_err());
+        assert!(depthwise_conv(&x, &w, &random(0, 3)).is_err());
+        let none = Tensor::zeros((0, 5, 6, 4), DType::F32, &Device::Cpu).unwrap();
+        assert_eq!(depthwise_conv(&none, &w, &b).unwrap().dims(), [0, 5, 6, 4]);
+    }
+}

@@ -1,0 +1,155 @@
+//! A frozen model to distil from, and its outputs on the training images.
+
+use crate::data::Data;
+use crate::error::request;
+use crate::model::{Model, Network};
+use crate::progress::{Report, Verbosity};
+use anyhow::Result;
+use candle_core::Tensor;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use wave_data::{Batch, Transform};
+use wave_models::Weights;
+
+/// Outputs kept at most: beyond, the ancestor runs again for every batch.
+const KEPT_BYTES: usize = 1 << 30;
+/// Images of a batch while outputs are computed ahead.
+const AHEAD: usize = 256;
+
+/// A frozen model.
+pub struct Ancestor {
+    network: Network,
+    weights: Weights,
+    /// How it takes its images.
+    transform: Transform,
+    /// SHA-256 of its weights file.
+    pub digest: String,
+    /// Logits of whole views of the training images: view -> (images of the source, classes).
+    views: Mutex<BTreeMap<u32, Arc<Vec<f32>>>>,
+}
+
+impl Ancestor {
+    /// Reads a model directory or safetensors file.
+    pub fn read(path: &Path) -> Result<Ancestor> {
+        let model = Model::read(path)?;
+        let file = if path.is_file() { path.to_path_buf() } else { path.join("model.safetensors") };
+        Ok(Ancestor {
+            weights: model.network.for_inference(&model.weights)?,
+            network: model.network,
+            transform: model.transform,
+            digest: wave_hub::sha256_file(&file)?,
+            views: Mutex::new(BTreeMap::new()),
+        })
+    }
+
+    /// Checks that it can teach on these images.
+    pub fn check(&self, data: &Data) -> Result<()> {
+        data.check_classes(
+            self.network.classes(),
+            "distil from an ancestor trained on the same classes",
+        )?;
+        let (own, theirs) = (&self.transform, &data.transform);
+        if (own.channels, own.image_size) != (theirs.channels, theirs.image_size) {
+            return Err(request(format!(
+                "the ancestor takes {} x {a} x {a} images, the auxiliary {} x {b} x {b}; set \
+                 auxiliary.image_size = {a}",
+                own.channels,
+                theirs.channels,
+                a = own.image_size,
+                b = theirs.image_size,
+            )));
+        }
+        Ok(())
+    }
+
+    /// Logits (b, classes) of images normalised for `transform`.
+    fn logits(&self, images: &Tensor, transform: &Transform) -> candle_core::Result<Tensor> {
+        if (&self.transform.mean, &self.transform.std) == (&transform.mean, &transform.std) {
+            return self.network.logits(&self.weights, images);
+        }
+        // x' = (x std + mean - mean') / std', channel by channel.
+        let per_channel = |f: &dyn Fn(usize) -> f32| {
+            let values: Vec<f32> = (0..transform.channels).map(f).collect();
+            Tensor::from_vec(values, (1, transform.channels, 1, 1), images.device())
+        };
+        let (own, t) = (&self.transform, transform);
+        let scale = per_channel(&|c| t.std[c] / own.std[c])?;
+        let shift = per_channel(&|c| (t.mean[c] - own.mean[c]) / own.std[c])?;
+        let images = images.broadcast_mul(&scale)?.broadcast_add(&shift)?;
+        self.network.logits(&self.weights, &images)
+    }
+
+    /// Logits of a training batch: looked up where the views repeat and memory allows, computed
+    /// otherwise. A view is computed whole when first needed.
+    pub fn of_batch(
+        &self,
+        batch: &Batch,
+        images: &Tensor,
+        data: &Data,
+        views: Option<u32>,
+        verbosity: Verbosity,
+    ) -> candle_core::Result<Tensor> {
+        let classes = self.network.classes();
+        let source = data.train_indices.iter().max().map_or(0, |i| *i as usize + 1);
+        let bytes = views.map(|v| v as usize * source * classes * size_of::<f32>());
+        if bytes.is_none_or(|bytes| bytes > KEPT_BYTES) {
+            return self.logits(images, &data.transform);
+        }
+        let all = {
+            // Held while computing, so that two runs at once do not both compute a view.
+            let mut views = self.views.lock().unwrap_or_else(|e| e.into_inner());
+            match views.get(&batch.view) {
+                Some(all) => all.clone(),
+                None => {
+                    let all = Arc::new(self.view(batch.view, data, source, verbosity)?);
+                    views.insert(batch.view, all.clone());
+                    all
+                }
+            }
+        };
+        let rows: Vec<f32> = batch
+            .indices
+            .iter()
+            .flat_map(|i| &all[*i as usize * classes..(*i as usize + 1) * classes])
+            .copied()
+            .collect();
+        Tensor::from_vec(rows, (batch.indices.len(), classes), images.device())
+    }
+
+    fn view(
+        &self,
+        view: u32,
+        data: &Data,
+        source: usize,
+        verbosity: Verbosity,
+    ) -> candle_core::Result<Vec<f32>> {
+        let classes = self.network.classes();
+        let mut all = vec![0.0; source * classes];
+        let total = data.train_indices.len().div_ceil(AHEAD) as u64;
+        let mut report = Report::new(&format!("ancestor, view {view}"), 0, total, verbosity);
+        for (done, indices) in data.train_indices.chunks(AHEAD).enumerate() {
+            let batch = data.loader.view_images(indices, view).map_err(candle_core::Error::wrap)?;
+            let (b, s) = (batch.labels.len(), batch.image_size);
+            let images =
+                Tensor::from_vec(batch.images, (b, batch.channels, s, s), &candle_core::Device::Cpu)?;
+            let logits = self.logits(&images, &data.transform)?.to_vec2::<f32>()?;
+            for (i, row) in indices.iter().zip(logits) {
+                all[*i as usize * classes..(*i as usize + 1) * classes].copy_from_slice(&row);
+            }
+            report.step(done as u64 + 1, AHEAD, "");
+        }
+        Ok(all)
+    }
+
+    /// The network's blocks, width and number of weights, for the ledger.
+    pub fn describe(&self) -> String {
+        let (depth, width) = self.network.size();
+        let n: usize = self.weights.values().map(Tensor::elem_count).sum();
+        let kind = match self.network {
+            Network::Vit(_) => "vision transformer",
+            Network::ConvMixer(_) => "ConvMixer",
+        };
+        format!("{kind}, {depth} layers, width {width}, {n} parameters")
+    }
+}

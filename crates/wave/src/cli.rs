@@ -1,0 +1,334 @@
+//! The command line.
+
+use crate::error::{exit_code, request};
+use crate::finetune::Options;
+use crate::progress::Verbosity;
+use crate::recipe::Recipe;
+use crate::settings::{Condense, Expand, Finetune, Init, Training};
+use crate::train::INTERRUPTED;
+use crate::{condense, eval, expand, finetune, init, inspect, predict, run};
+use anyhow::{Context, Result};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Start vision transformers of any size from one distillation.
+#[derive(Parser)]
+#[command(name = "wave", version, about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args, Clone)]
+#[command(next_help_heading = "Common")]
+struct Common {
+    /// Where to compute: cpu
+    #[arg(long, global = true, default_value = "cpu", value_name = "D")]
+    device: String,
+    /// Threads [default: one per core]
+    #[arg(long, global = true, value_name = "N")]
+    threads: Option<usize>,
+    /// Output directory [default: runs/NAME-TIMESTAMP]
+    #[arg(long, global = true, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Continue the interrupted run in --out
+    #[arg(long, global = true)]
+    resume: bool,
+    /// Override a recipe key: table.key=value
+    #[arg(long, global = true, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Say what would be done, and do nothing
+    #[arg(long, global = true)]
+    dry_run: bool,
+    /// Print one JSON object on stdout
+    #[arg(long, global = true)]
+    json: bool,
+    /// Errors only
+    #[arg(short, long, global = true)]
+    quiet: bool,
+    /// Say more
+    #[arg(short, long, global = true)]
+    verbose: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run all stages that a recipe names, in order
+    Run {
+        /// The recipe
+        recipe: PathBuf,
+    },
+    /// Distil an ancestor into weight templates
+    Condense {
+        /// The recipe
+        recipe: PathBuf,
+        #[command(flatten)]
+        settings: Box<Condense>,
+    },
+    /// Make a model of any depth and width from weight templates
+    Expand {
+        /// A template directory
+        templates: PathBuf,
+        #[command(flatten)]
+        settings: Box<Expand>,
+    },
+    /// Make a model in closed form, from a target size alone (not `git init`)
+    #[command(after_help = init_help())]
+    Init {
+        /// he, timm, xavier or mimetic for a vit; default for a convmixer
+        method: String,
+        #[command(flatten)]
+        settings: Box<Init>,
+    },
+    /// Train all weights of a model
+    Finetune {
+        /// A model directory, or a safetensors file
+        model: PathBuf,
+        /// Take settings from the [finetune] table of this recipe
+        #[arg(long, value_name = "R")]
+        recipe: Option<PathBuf>,
+        #[command(flatten)]
+        settings: Box<Finetune>,
+    },
+    /// Measure a model's accuracy
+    Eval {
+        /// A model directory, or a safetensors file
+        model: PathBuf,
+        #[command(flatten)]
+        settings: Box<Training>,
+    },
+    /// Classify images
+    Predict {
+        /// A model directory, or a safetensors file
+        model: PathBuf,
+        /// JPEG, PNG or WebP files
+        #[arg(required = true)]
+        images: Vec<PathBuf>,
+    },
+    /// Show what is inside a directory or file
+    Inspect {
+        /// A template directory, a model directory or a safetensors file
+        path: PathBuf,
+        /// Draw heat maps into this directory
+        #[arg(long, value_name = "DIR")]
+        plots: Option<PathBuf>,
+    },
+    /// Check data
+    Data {
+        #[command(subcommand)]
+        command: DataCommand,
+    },
+    /// Print a completion script for a shell
+    Completions {
+        /// bash, zsh, fish, elvish or powershell
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Subcommand)]
+enum DataCommand {
+    /// Decode every image and count the classes
+    Check {
+        /// Images: fashion-mnist, shapes, or a directory
+        data: String,
+    },
+}
+
+fn init_help() -> String {
+    let mut text = String::from("Methods:\n");
+    for method in wave_init::Method::ALL {
+        text += &format!("  {:8} {}\n", method.name(), method.description());
+    }
+    text + "  default  PyTorch's own (convmixer)\n"
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse(); // usage errors exit with 2 here
+    // A second Ctrl-C does not wait for the state to be saved.
+    let handler = || {
+        if INTERRUPTED.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    };
+    if let Err(error) = ctrlc::set_handler(handler) {
+        eprintln!("wave: Ctrl-C will not save: {error}");
+    }
+    match execute(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("wave: {error:#}");
+            ExitCode::from(exit_code(&error))
+        }
+    }
+}
+
+fn execute(cli: Cli) -> Result<()> {
+    let Cli { command, common } = cli;
+    if common.device != "cpu" {
+        return Err(request(format!(
+            "--device {}: this build computes on the CPU only; leave the flag out",
+            common.device
+        )));
+    }
+    if common.threads == Some(0) {
+        return Err(request("--threads 0; expected at least 1"));
+    }
+    let mut pool = rayon::ThreadPoolBuilder::new();
+    if let Some(threads) = common.threads {
+        pool = pool.num_threads(threads);
+    }
+    let pool = pool.build().context("cannot start the threads")?;
+    pool.install(|| dispatch(command, &common))
+}
+
+fn dispatch(command: Command, common: &Common) -> Result<()> {
+    let verbosity = match (common.quiet, common.verbose) {
+        (true, _) => Verbosity::Quiet,
+        (_, true) => Verbosity::Verbose,
+        _ => Verbosity::Normal,
+    };
+    let options = Options { resume: common.resume, verbosity };
+    let out = |name: &str| out_dir(common, name);
+    let result = match command {
+        Command::Run { recipe } => {
+            let recipe = Recipe::read(&recipe, &common.set)?;
+            if common.dry_run {
+                return say(common, run::describe(&recipe)?);
+            }
+            run::run(&recipe, &out(&recipe.name)?, options)?
+        }
+        Command::Condense { recipe, settings } => {
+            let recipe = Recipe::read(&recipe, &common.set)?;
+            let settings = recipe.stage("condense", None, &*settings)?;
+            if common.dry_run {
+                return say(common, condense::describe(&settings, None)?);
+            }
+            condense::condense(&recipe, &settings, &out("condense")?, options)?
+        }
+        Command::Expand { templates, settings } => {
+            let recipe = Recipe::empty("expand", &common.set)?;
+            let settings = recipe.stage("expand", None, &*settings)?;
+            if common.dry_run {
+                let gene = crate::elastic::read(&templates)?.learngene;
+                let shape = expand::shape(&gene, &settings)?;
+                return say(common, format!("{shape:#?}\n{} parameters\n", shape.parameter_count()));
+            }
+            expand::expand(&templates, &settings, &out("expand")?, options)?
+        }
+        Command::Init { method, settings } => {
+            let recipe = Recipe::empty("init", &common.set)?;
+            let settings = recipe.stage("init", None, &*settings)?;
+            if common.dry_run {
+                let model = init::new_model(&method, &settings)?;
+                let n = model.parameters();
+                return say(common, format!("{:#?}\n{n} parameters\n", model.network));
+            }
+            init::init(&method, &settings, &out("init")?)?
+        }
+        Command::Finetune { model, recipe, settings } => {
+            let recipe = match recipe {
+                Some(path) => Recipe::read(&path, &common.set)?,
+                None => Recipe::empty("finetune", &common.set)?,
+            };
+            let settings = recipe.stage("finetune", None, &*settings)?;
+            if common.dry_run {
+                let settings = crate::recipe::to_table(&settings)?;
+                return say(common, toml::to_string(&settings)?);
+            }
+            finetune::finetune(&model, &settings, &out("finetune")?, options)?
+        }
+        Command::Eval { model, settings } => eval::eval(&model, &settings)?,
+        Command::Predict { model, images } => predict::predict(&model, &images)?,
+        Command::Inspect { path, plots } => inspect::inspect(&path, plots.as_deref())?,
+        Command::Data { command: DataCommand::Check { data } } => check_data(&data)?,
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "wave", &mut std::io::stdout());
+            return Ok(());
+        }
+    };
+    say(common, if common.json { result.to_string() + "\n" } else { plain(&result, 0) })
+}
+
+/// Prints to stdout; a closed pipe is not an error.
+fn say(common: &Common, text: String) -> Result<()> {
+    use std::io::Write;
+    let text = if common.json && !text.trim_start().starts_with('{') {
+        serde_json::json!({ "plan": text }).to_string() + "\n"
+    } else {
+        text
+    };
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e).context("cannot print"),
+        _ => Ok(()),
+    }
+}
+
+/// A result for people: `key: value` lines, or the report that a stage made.
+fn plain(value: &Value, indent: usize) -> String {
+    let pad = "  ".repeat(indent);
+    match value {
+        Value::Object(map) if map.contains_key("report") && indent == 0 => {
+            map["report"].as_str().unwrap_or_default().to_string()
+        }
+        Value::Object(map) => map
+            .iter()
+            .filter(|(key, _)| *key != "logits")
+            .map(|(key, value)| match value {
+                Value::Object(_) => format!("{pad}{key}:\n{}", plain(value, indent + 1)),
+                Value::Array(items) if items.iter().any(Value::is_object) => {
+                    let items: Vec<String> = items.iter().map(|v| plain(v, indent + 1)).collect();
+                    format!("{pad}{key}:\n{}", items.join(&format!("{pad}  --\n")))
+                }
+                Value::String(text) => format!("{pad}{key}: {text}\n"),
+                other => format!("{pad}{key}: {other}\n"),
+            })
+            .collect(),
+        other => format!("{pad}{other}\n"),
+    }
+}
+
+fn out_dir(common: &Common, name: &str) -> Result<PathBuf> {
+    if let Some(out) = &common.out {
+        return Ok(out.clone());
+    }
+    if common.resume {
+        return Err(request("--resume needs the --out of the run to continue"));
+    }
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    Ok(Path::new("runs").join(format!("{name}-{seconds}")))
+}
+
+/// Decodes every image of both splits.
+fn check_data(spec: &str) -> Result<Value> {
+    let dataset = wave_data::open(spec)?;
+    let mut out = serde_json::Map::new();
+    let mut broken = Vec::new();
+    for (name, source) in [("train", &dataset.train), ("test", &dataset.test)] {
+        let mut counts = vec![0_usize; source.class_names().len()];
+        for i in 0..source.len() {
+            counts[source.label(i) as usize] += 1;
+            if let Err(error) = source.image(i) {
+                broken.push(error.to_string());
+            }
+        }
+        let counts: serde_json::Map<String, Value> =
+            source.class_names().iter().cloned().zip(counts.into_iter().map(Value::from)).collect();
+        out.insert(name.into(), counts.into());
+    }
+    out.insert("broken".into(), broken.clone().into());
+    if broken.is_empty() {
+        return Ok(out.into());
+    }
+    Err(request(format!(
+        "{} of the images of {spec} are broken: {}",
+        broken.len(),
+        broken.join("; ")
+    )))
+}

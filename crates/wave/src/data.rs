@@ -1,0 +1,176 @@
+//! From settings to training batches and test images.
+
+use crate::error::request;
+use crate::settings::Training;
+use anyhow::Result;
+use std::sync::Arc;
+use wave_data::{Augment, Dataset, Loader, Source, Transform};
+
+/// Images that a stage trains and tests on.
+#[derive(Clone)]
+pub struct Data {
+    /// The specification they were opened by.
+    pub spec: String,
+    /// Training batches.
+    pub loader: Loader,
+    /// Where the test images are.
+    pub test: Arc<dyn Source>,
+    /// Which of them.
+    pub test_indices: Vec<u32>,
+    /// Which of the source's training images are trained on.
+    pub train_indices: Vec<u32>,
+    /// From image to input.
+    pub transform: Transform,
+    /// Class names.
+    pub class_names: Vec<String>,
+    /// Images of a training step.
+    pub batch: usize,
+}
+
+/// Images of a test batch.
+const TEST_BATCH: usize = 250;
+
+impl Data {
+    /// Opens what `--data` names, as input for a model of this size.
+    ///
+    /// `transform` is how the model takes its images; without one, the normalisation is that of
+    /// the settings, or measured.
+    pub fn open(training: &Training, input: Input) -> Result<Data> {
+        let dataset = open(training)?;
+        let seed = training.seed.unwrap_or(0);
+        let all = wave_data::subset(dataset.train.len(), None, seed);
+        let (train, held_out) = match training.hold_out {
+            None => (all, None),
+            Some(n) if n >= all.len() => {
+                return Err(request(format!(
+                    "hold_out = {n} of {} training images; leave some to train on",
+                    all.len()
+                )));
+            }
+            Some(n) => {
+                let (train, held_out) = wave_data::hold_out(all, n);
+                (train, Some(held_out))
+            }
+        };
+        let train: Vec<u32> =
+            train.into_iter().take(training.train_limit.unwrap_or(usize::MAX)).collect();
+        let (test, test_indices) = match held_out {
+            Some(indices) => (dataset.train.clone(), indices),
+            None => {
+                let n = dataset.test.len();
+                let mut indices = wave_data::subset(n, training.test_limit, seed);
+                indices.sort_unstable();
+                (dataset.test.clone(), indices)
+            }
+        };
+        let transform = match input {
+            Input::Like(transform) => transform,
+            Input::Size { image_size, channels } => {
+                let channels = channels.unwrap_or_else(|| native(&dataset).map_or(3, |n| n.0));
+                let (mean, std) = normalisation(training, &dataset, &train, image_size, channels)?;
+                Transform { image_size, channels, mean, std, crop_pct: 1.0 }
+            }
+        };
+        let augment = Augment {
+            crop_padding: training.crop_padding.unwrap_or(0),
+            flip: training.flip.unwrap_or(false),
+        };
+        let batch = training.batch.unwrap_or(128);
+        let loader = Loader::train(
+            dataset.train.clone(),
+            train.clone(),
+            transform.clone(),
+            augment,
+            batch,
+            training.views,
+            seed,
+        )?;
+        Ok(Data {
+            spec: training.data.clone().unwrap_or_default(),
+            loader,
+            test,
+            test_indices,
+            train_indices: train,
+            transform,
+            class_names: dataset.train.class_names().to_vec(),
+            batch,
+        })
+    }
+
+    /// The test images in batches.
+    pub fn test_batches(
+        &self,
+    ) -> impl Iterator<Item = Result<wave_data::Batch, wave_data::DataError>> {
+        wave_data::evaluation_batches(&self.test, &self.test_indices, &self.transform, TEST_BATCH)
+    }
+
+    /// Checks that a model has a score for each class.
+    pub fn check_classes(&self, classes: usize, remedy: &str) -> Result<()> {
+        if self.class_names.len() == classes {
+            return Ok(());
+        }
+        Err(request(format!(
+            "the data {} has {} classes, the model {classes}; {remedy}",
+            self.spec,
+            self.class_names.len()
+        )))
+    }
+}
+
+/// What a model takes in.
+pub enum Input {
+    /// Exactly this.
+    Like(Transform),
+    /// This size; channels and normalisation follow the data.
+    Size {
+        /// Side of the image in pixels.
+        image_size: usize,
+        /// Colour channels, if the model has a say.
+        channels: Option<usize>,
+    },
+}
+
+/// Opens what `--data` names.
+pub fn open(training: &Training) -> Result<Dataset> {
+    let Some(spec) = &training.data else {
+        return Err(request(
+            "no data; give --data fashion-mnist, --data shapes, or a directory of images",
+        ));
+    };
+    Ok(wave_data::open(spec)?)
+}
+
+/// Channels, height and width, if all images have the same.
+pub fn native(dataset: &Dataset) -> Option<(usize, usize, usize)> {
+    dataset.train.native_size()
+}
+
+fn normalisation(
+    training: &Training,
+    dataset: &Dataset,
+    train: &[u32],
+    image_size: usize,
+    channels: usize,
+) -> Result<(Vec<f32>, Vec<f32>)> {
+    let given = |values: &Option<Vec<f64>>, name: &str| -> Result<Option<Vec<f32>>> {
+        match values {
+            Some(v) if v.len() != channels => {
+                Err(request(format!("{name} has {} values for {channels} channels", v.len())))
+            }
+            Some(v) => Ok(Some(v.iter().map(|v| *v as f32).collect())),
+            None => Ok(None),
+        }
+    };
+    match (given(&training.mean, "mean")?, given(&training.std, "std")?) {
+        (Some(mean), Some(std)) if std.iter().all(|s| *s > 0.0) => Ok((mean, std)),
+        (Some(_), Some(std)) => Err(request(format!("std = {std:?}; expected positive values"))),
+        (None, None) => {
+            let (mean, std) =
+                wave_data::measure_normalisation(&*dataset.train, train, image_size, channels)?;
+            // Three digits are plenty, and print the same everywhere.
+            let round = |v: f32| (v * 1e4).round() / 1e4;
+            Ok((mean.into_iter().map(round).collect(), std.into_iter().map(|v| round(v).max(1e-4)).collect()))
+        }
+        _ => Err(request("mean and std go together; give both or neither")),
+    }
+}

@@ -1,0 +1,40 @@
+//! Which failures are the request's fault.
+
+use std::fmt;
+
+/// The request was wrong: a flag, a recipe, an input file. Exit code 2.
+#[derive(Debug)]
+pub struct Request(pub String);
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Request {}
+
+/// An error that blames the request.
+pub fn request(message: impl Into<String>) -> anyhow::Error {
+    Request(message.into()).into()
+}
+
+/// The exit code of a failure: 2 if the request was wrong, 130 if it was interrupted, else 1.
+pub fn exit_code(error: &anyhow::Error) -> u8 {
+    for cause in error.chain() {
+        if let Some(wave_train::TrainError::Interrupted(_)) = cause.downcast_ref() {
+            return 130;
+        }
+        let blamed = cause.is::<Request>()
+            || cause.is::<wave_models::ShapeError>()
+            || cause.is::<wave_learngene::PlanError>()
+            || cause.is::<wave_init::InitError>()
+            || cause.downcast_ref::<wave_hub::HubError>().is_some_and(|e| e.is_request())
+            || cause.downcast_ref::<wave_data::DataError>().is_some_and(|e| e.is_request())
+            || matches!(cause.downcast_ref(), Some(wave_train::TrainError::Mismatch(_)));
+        if blamed {
+            return 2;
+        }
+    }
+    1
+}

@@ -1,0 +1,270 @@
+//! `wave expand`: a transformer of any depth and width from a template directory
+//! (WAVE, section 3.3).
+//!
+//! Scalers start from the bank, or at random; a few hundred steps may fit them, and the head, on a
+//! little data while the templates stay as they are. The weights are composed at the end, and
+//! from then on the model is an ordinary one. Without steps no data is needed.
+
+use crate::data::{Data, Input};
+use crate::elastic::{self, Learngene, TemplateDir};
+use crate::error::request;
+use crate::finetune::{Options, drop_path};
+use crate::model::{Model, Network};
+use crate::run_dir::{Opened, RunDir};
+use crate::settings::{Duration, Expand};
+use crate::train::{self, Defaults, Job, Resolved};
+use anyhow::Result;
+use candle_core::Tensor;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, StandardNormal};
+use serde_json::{Value, json};
+use std::path::Path;
+use wave_init::Method;
+use wave_learngene::{Part, Scalers};
+use wave_models::Weights;
+use wave_models::vit::{self, VitShape};
+use wave_train::{Scores, Variable};
+
+/// What fitting scalers does where the settings are silent.
+pub const DEFAULTS: Defaults =
+    Defaults { duration: Duration::Steps(300), lr: 1e-2, weight_decay: 0.0 };
+
+/// Learning rate of the head over that of the scalers.
+const HEAD_RATIO: f32 = 0.1;
+
+/// An expanded model and what it was made of.
+pub struct Expanded {
+    /// The model.
+    pub model: Model,
+    /// Its scalers, as they go to disk.
+    pub scalers: Weights,
+    /// Parameters by origin.
+    pub ledger: Vec<(&'static str, usize)>,
+    /// Accuracy, where there was data.
+    pub scores: Option<Scores>,
+}
+
+/// Expands a template directory and writes a model directory. Returns what `--json` prints.
+pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Result<Value> {
+    let templates = elastic::read(dir)?;
+    settings.training.validate()?;
+    let duration = settings.training.duration(DEFAULTS.duration)?;
+    let trains = !matches!(duration, Duration::Steps(0) | Duration::Epochs(0.0));
+    let shape = shape(&templates.learngene, settings)?;
+    let data = match &settings.training.data {
+        Some(_) => Some(Data::open(&settings.training, Input::Like(templates.transform.clone()))?),
+        None if trains => {
+            return Err(request(format!(
+                "{duration:?} of scaler fitting need --data; give it, or --steps 0"
+            )));
+        }
+        None => None,
+    };
+    let mut run = match RunDir::open(out, &crate::recipe::to_table(settings)?, options.resume)? {
+        Opened::Complete(result) => return Ok(result),
+        Opened::Run(run) => run,
+    };
+    let expanded =
+        make(&templates, settings, &shape, data.as_ref(), Some(&mut run), options, "expand")?;
+    let Expanded { mut model, scalers, ledger, scores } = expanded;
+    let digest = wave_hub::sha256_file(&dir.join("templates.safetensors"))?;
+    model.provenance = json!({
+        "stage": "expand",
+        "version": env!("CARGO_PKG_VERSION"),
+        "templates_sha256": digest,
+        "data": settings.training.data,
+        "seed": settings.training.seed.unwrap_or(0),
+        "parameters": ledger.iter().map(|(k, n)| (k.to_string(), json!(n))).collect::<serde_json::Map<_, _>>(),
+    });
+    let mut summary = "Expanded from weight templates with wave.\n\n| parameters | |\n|---|---|\n".to_string();
+    for (name, n) in &ledger {
+        summary += &format!("| {name} | {n} |\n");
+    }
+    model.write(out, Some(&scalers), &summary)?;
+    let result = json!({
+        "out": out,
+        "parameters": model.parameters(),
+        "top1": scores.map(|s| s.top1),
+        "ledger": ledger.into_iter().collect::<std::collections::BTreeMap<_, _>>(),
+    });
+    run.complete(&result)?;
+    Ok(result)
+}
+
+/// The target's shape.
+pub fn shape(gene: &Learngene, settings: &Expand) -> Result<VitShape> {
+    let depth = settings.depth.ok_or_else(|| request("no depth; give --depth N"))?;
+    let width = settings.width.ok_or_else(|| request("no width; give --width N"))?;
+    gene.shape(depth, width, settings.heads)
+}
+
+/// Makes a model: scalers from the bank or at random, fitted if `data` and the settings say so.
+pub fn make(
+    templates: &TemplateDir,
+    settings: &Expand,
+    shape: &VitShape,
+    data: Option<&Data>,
+    run: Option<&mut RunDir>,
+    options: Options,
+    label: &str,
+) -> Result<Expanded> {
+    let gene = &templates.learngene;
+    let seed = settings.training.seed.unwrap_or(0);
+    let mut shape = shape.clone();
+    let mut label_names = templates.config.label_names.clone();
+    let mut scalers = first_scalers(gene, settings, &shape, seed)?;
+    let mut uncomposed = gene.uncomposed(&shape)?;
+    fill_blocks(&mut uncomposed, settings, &shape, seed)?;
+    if let Some(data) = data
+        && data.class_names.len() != shape.classes
+    {
+        // Other classes: a new head, at zero, to be fitted with the scalers.
+        shape.classes = data.class_names.len();
+        label_names = data.class_names.clone();
+        let (dtype, device) = (candle_core::DType::F32, candle_core::Device::Cpu);
+        let (classes, width) = (shape.classes, shape.width);
+        uncomposed.insert("head.weight".into(), Tensor::zeros((classes, width), dtype, &device)?);
+        uncomposed.insert("head.bias".into(), Tensor::zeros(classes, dtype, &device)?);
+    }
+    let mut scores = None;
+    if let Some(data) = data {
+        let resolved = Resolved::new(&settings.training, DEFAULTS, data)?;
+        let fitted = fit(gene, &shape, scalers, uncomposed, data, &resolved, run, options, label)?;
+        (scalers, uncomposed, scores) = fitted;
+    }
+    let weights = vit::unstack(&gene.assemble(&scalers, &uncomposed, &shape)?)?;
+    let mut saved = Weights::new();
+    for (part, s) in &scalers {
+        for l in 0..s.dim(0)? {
+            saved.insert(format!("scalers.{l}.{}", part.name()), s.get(l)?.contiguous()?);
+        }
+    }
+    let sum = |w: &Weights| w.values().map(Tensor::elem_count).sum::<usize>();
+    let ledger = vec![
+        ("templates", gene.plan.template_parameters()),
+        ("scalers", sum(&saved)),
+        ("uncomposed", sum(&uncomposed)),
+        ("composed", sum(&weights) - sum(&uncomposed)),
+    ];
+    let model = Model {
+        network: Network::Vit(shape),
+        weights,
+        transform: templates.transform.clone(),
+        label_names,
+        provenance: Value::Null,
+    };
+    Ok(Expanded { model, scalers: saved, ledger, scores })
+}
+
+fn first_scalers(
+    gene: &Learngene,
+    settings: &Expand,
+    shape: &VitShape,
+    seed: u64,
+) -> Result<Scalers> {
+    match settings.scalers.as_deref().unwrap_or("bank") {
+        "bank" => Ok(gene.scalers(shape)?),
+        "random" => {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let mut normal = || StandardNormal.sample(&mut rng);
+            let blocks = elastic::block_shape(shape);
+            Ok(wave_learngene::random_scalers(&gene.plan, &blocks, shape.depth, &mut normal)?)
+        }
+        other => Err(request(format!("scalers = {other}; expected bank or random"))),
+    }
+}
+
+/// Replaces the norms and biases of the blocks, if they are not to be inherited.
+fn fill_blocks(
+    uncomposed: &mut Weights,
+    settings: &Expand,
+    shape: &VitShape,
+    seed: u64,
+) -> Result<()> {
+    let method = match settings.fill.as_deref().unwrap_or("inherit") {
+        "inherit" => return Ok(()),
+        "mimetic" => Method::Mimetic,
+        "timm" => Method::Timm,
+        other => {
+            return Err(request(format!("fill = {other}; expected inherit, mimetic or timm")));
+        }
+    };
+    let fresh = crate::init::fill(shape, &wave_init::Options::new(method), seed)?;
+    for (name, t) in vit::stack(&fresh, shape.depth)? {
+        if name.starts_with("blocks.") && uncomposed.contains_key(&name) {
+            uncomposed.insert(name, t);
+        }
+    }
+    Ok(())
+}
+
+/// Fits scalers and head; the templates have no part in it but to be read.
+fn fit(
+    gene: &Learngene,
+    shape: &VitShape,
+    scalers: Scalers,
+    uncomposed: Weights,
+    data: &Data,
+    resolved: &Resolved,
+    run: Option<&mut RunDir>,
+    options: Options,
+    label: &str,
+) -> Result<(Scalers, Weights, Option<Scores>)> {
+    let mut variables: Vec<Variable> = Vec::new();
+    for (part, s) in &scalers {
+        let mut v = train::variable(&format!("scalers.{}", part.name()), s, resolved, 0)?;
+        v.weight_decay = 0.0;
+        variables.push(v);
+    }
+    for name in ["head.weight", "head.bias"] {
+        let mut v = train::variable(name, &uncomposed[name], resolved, 0)?;
+        v.rate = vec![HEAD_RATIO];
+        variables.push(v);
+    }
+    let assemble = |values: &Weights| -> candle_core::Result<Weights> {
+        let scalers: Scalers = Part::ALL
+            .iter()
+            .map(|part| (*part, values[&format!("scalers.{}", part.name())].clone()))
+            .collect();
+        let mut rest = uncomposed.clone();
+        for name in ["head.weight", "head.bias"] {
+            rest.insert(name.into(), values[name].clone());
+        }
+        gene.assemble(&scalers, &rest, shape)
+    };
+    let live = train::tracked(&variables);
+    let loss = |batch: &wave_data::Batch, images: &Tensor, step: u64| {
+        let weights = assemble(&live)?;
+        let scales = drop_path(shape.depth, batch.labels.len(), resolved, step);
+        let logits = vit::logits(shape, &weights, images, scales)?;
+        let targets =
+            wave_train::smoothed_targets(&batch.labels, shape.classes, resolved.label_smoothing)?;
+        wave_ops::soft_cross_entropy(&logits, &targets)
+    };
+    let score = |values: &Weights| {
+        let weights = assemble(values)?;
+        let logits = |x: &Tensor| vit::logits(shape, &weights, x, None);
+        Ok(wave_train::evaluate(data.test_batches(), logits)?)
+    };
+    let job = Job {
+        label: label.to_string(),
+        settings: resolved,
+        data,
+        variables: &variables,
+        run,
+        resume: options.resume,
+        verbosity: options.verbosity,
+        every_epoch: false,
+    };
+    let outcome = train::train(job, loss, score)?;
+    let mut rest = uncomposed.clone();
+    for name in ["head.weight", "head.bias"] {
+        rest.insert(name.into(), outcome.values[name].clone());
+    }
+    let scalers = Part::ALL
+        .iter()
+        .map(|part| (*part, outcome.values[&format!("scalers.{}", part.name())].clone()))
+        .collect();
+    Ok((scalers, rest, outcome.scores))
+}

@@ -1,0 +1,204 @@
+//! `wave finetune`: trains all weights of a model, as an ordinary network.
+
+use crate::ancestor::Ancestor;
+use crate::data::{Data, Input};
+use crate::model::{Model, Network};
+use crate::progress::Verbosity;
+use crate::run_dir::{Opened, RunDir};
+use crate::settings::{Duration, Finetune};
+use crate::train::{self, Defaults, Job, Outcome, Resolved};
+use anyhow::Result;
+use candle_core::{Device, Tensor};
+use rand::Rng;
+use serde_json::{Value, json};
+use std::path::Path;
+use wave_models::{Weights, convmixer, vit};
+use wave_train::{Scores, Variable};
+
+/// What fine-tuning does where the settings are silent.
+pub const DEFAULTS: Defaults =
+    Defaults { duration: Duration::Epochs(10.0), lr: 5e-4, weight_decay: 0.05 };
+
+/// Options that are not part of the recipe.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Continue an interrupted run.
+    pub resume: bool,
+    /// How much to say.
+    pub verbosity: Verbosity,
+}
+
+/// Fine-tunes the model in `model` and writes the result to `out`. Returns what `--json` prints.
+pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options) -> Result<Value> {
+    let mut model = Model::read(model)?;
+    let ancestor = settings.ancestor.as_deref().map(|a| Ancestor::read(Path::new(a))).transpose()?;
+    let data = open_data(&mut model, settings)?;
+    let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
+    let mut run = match RunDir::open(out, &crate::recipe::to_table(settings)?, options.resume)? {
+        Opened::Complete(result) => return Ok(result),
+        Opened::Run(run) => run,
+    };
+    let task = Task {
+        label: "finetune".into(),
+        settings,
+        resolved: &resolved,
+        data: &data,
+        ancestor: ancestor.as_ref(),
+        options,
+        every_epoch: true,
+    };
+    let outcome = tune(&mut model, &task, Some(&mut run))?;
+    model.provenance = json!({
+        "stage": "finetune",
+        "version": env!("CARGO_PKG_VERSION"),
+        "data": data.spec,
+        "seed": resolved.seed,
+        "steps": resolved.steps,
+        "start": model.provenance,
+    });
+    let top1 = outcome.scores.map(|s| s.top1);
+    let summary = format!(
+        "Fine-tuned on {} for {} steps with wave{}.",
+        data.spec,
+        resolved.steps,
+        top1.map_or(String::new(), |t| format!(": top-1 {:.2} %", 100.0 * t)),
+    );
+    model.write(out, None, &summary)?;
+    let result = json!({ "out": out, "parameters": model.parameters(), "top1": top1 });
+    run.complete(&result)?;
+    Ok(result)
+}
+
+/// Opens the data for a model; gives the model a new head if the settings ask for one.
+pub fn open_data(model: &mut Model, settings: &Finetune) -> Result<Data> {
+    let data = Data::open(&settings.training, Input::Like(model.transform.clone()))?;
+    if settings.new_head.unwrap_or(false) {
+        reset_head(model, &data)?;
+    }
+    data.check_classes(
+        model.network.classes(),
+        "choose data with the model's classes, or start a new head with --new-head true",
+    )?;
+    Ok(data)
+}
+
+fn reset_head(model: &mut Model, data: &Data) -> Result<()> {
+    let (classes, width) = (data.class_names.len(), model.network.size().1);
+    model.weights.insert(
+        "head.weight".into(),
+        Tensor::zeros((classes, width), candle_core::DType::F32, &Device::Cpu)?,
+    );
+    model.weights.insert(
+        "head.bias".into(),
+        Tensor::zeros(classes, candle_core::DType::F32, &Device::Cpu)?,
+    );
+    match &mut model.network {
+        Network::Vit(shape) => shape.classes = classes,
+        Network::ConvMixer(shape) => shape.classes = classes,
+    }
+    model.label_names = data.class_names.clone();
+    Ok(())
+}
+
+/// What to fine-tune on, and how.
+pub struct Task<'a> {
+    /// Shown beside the progress.
+    pub label: String,
+    /// As given.
+    pub settings: &'a Finetune,
+    /// With the gaps filled.
+    pub resolved: &'a Resolved,
+    /// Images.
+    pub data: &'a Data,
+    /// A frozen model to distil from as well.
+    pub ancestor: Option<&'a Ancestor>,
+    /// Resuming and talking.
+    pub options: Options,
+    /// Whether to test after every epoch.
+    pub every_epoch: bool,
+}
+
+/// Trains all weights of `model` in place.
+pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<Outcome> {
+    let Task { settings, resolved, data, ancestor, options, .. } = task;
+    if let Some(ancestor) = ancestor {
+        ancestor.check(data)?;
+    }
+    let depth = match &model.network {
+        Network::Vit(shape) => shape.depth,
+        Network::ConvMixer(_) => 0,
+    };
+    let start = model.network.for_inference(&model.weights)?;
+    let variables: Vec<Variable> = start
+        .iter()
+        .map(|(name, t)| {
+            let mut v = train::variable(name, t, resolved, depth)?;
+            if name.contains(".running_") {
+                v.rate.clear(); // maintained by the forward pass
+            }
+            Ok(v)
+        })
+        .collect::<Result<_>>()?;
+    let network = model.network.clone();
+    let weights = train::tracked(&variables);
+    let kl_weight = settings.kl_weight.unwrap_or(1.0);
+    let temperature = settings.temperature.unwrap_or(1.0);
+    let classes = network.classes();
+
+    let loss = |batch: &wave_data::Batch, images: &Tensor, step: u64| {
+        let logits = match &network {
+            Network::Vit(shape) => {
+                let scales = drop_path(shape.depth, batch.labels.len(), resolved, step);
+                vit::logits(shape, &weights, images, scales)?
+            }
+            Network::ConvMixer(shape) => {
+                let (logits, statistics) = convmixer::logits_train(shape, &weights, images)?;
+                for v in &variables {
+                    if let Some(value) = statistics.get(&v.name) {
+                        v.var.set(value)?;
+                    }
+                }
+                logits
+            }
+        };
+        let targets =
+            wave_train::smoothed_targets(&batch.labels, classes, resolved.label_smoothing)?;
+        let ce = wave_ops::soft_cross_entropy(&logits, &targets)?;
+        let Some(ancestor) = ancestor else { return Ok(ce) };
+        let teacher =
+            ancestor.of_batch(batch, images, data, settings.training.views, options.verbosity)?;
+        let kl = wave_train::distillation(&logits, &teacher, temperature)?;
+        let entropy = wave_train::entropy(&teacher, temperature)?;
+        ce + ((kl - entropy)? * kl_weight)?
+    };
+    let score = |values: &Weights| score(&network, values, data);
+    let job = Job {
+        label: task.label.clone(),
+        settings: resolved,
+        data,
+        variables: &variables,
+        run,
+        resume: options.resume,
+        verbosity: options.verbosity,
+        every_epoch: task.every_epoch,
+    };
+    let outcome = train::train(job, loss, score)?;
+    model.weights = match &model.network {
+        Network::Vit(_) => vit::unstack(&outcome.values)?,
+        Network::ConvMixer(_) => outcome.values.clone(),
+    };
+    Ok(outcome)
+}
+
+/// Drop-path scales of a step, if any branch may be dropped.
+pub fn drop_path(depth: usize, batch: usize, settings: &Resolved, step: u64) -> Option<Vec<f32>> {
+    (settings.drop_path > 0.0).then(|| {
+        let mut rng = train::step_generator(settings.seed ^ 0xd809, step);
+        vit::drop_path_scales(depth, batch, settings.drop_path, || rng.random())
+    })
+}
+
+/// Accuracy of values (as trained) on the test images.
+pub fn score(network: &Network, values: &Weights, data: &Data) -> Result<Scores> {
+    Ok(wave_train::evaluate(data.test_batches(), |images| network.logits(values, images))?)
+}

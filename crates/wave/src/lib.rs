@@ -1,0 +1,36 @@
+//! Start vision transformers of any size from one distillation.
+//!
+//! A pretrained *ancestor* is distilled once, through an *auxiliary* vision transformer, into a
+//! few *weight templates* ([`condense`]). From then on a transformer of any depth and width is
+//! *expanded* from the templates by a few thousand *scalers* ([`expand`]), and fine-tuned like
+//! any other ([`finetune`]):
+//!
+//! ```text
+//! W_l = sum_i  S_{l,i} (x) T_i          T_i: (t, t) shared by all layers, S_{l,i}: (rows/t, cols/t)
+//! ```
+//!
+//! Each stage is a function, a subcommand and a table of a recipe of the same name, and hands the
+//! next one nothing but a directory.
+
+pub mod ancestor;
+pub mod cli;
+pub mod compare;
+pub mod condense;
+pub mod data;
+pub mod elastic;
+pub mod error;
+pub mod eval;
+pub mod expand;
+pub mod finetune;
+pub mod init;
+pub mod inspect;
+pub mod model;
+pub mod plot;
+pub mod predict;
+pub mod progress;
+pub mod recipe;
+pub mod report;
+pub mod run;
+pub mod run_dir;
+pub mod settings;
+pub mod train;

@@ -1,0 +1,309 @@
+//! Models between disk and memory.
+
+use crate::error::request;
+use anyhow::Result;
+use candle_core::Tensor;
+use serde_json::{Map, Value, json};
+use std::path::Path;
+use wave_data::Transform;
+use wave_hub::{CardFront, ModelConfig, PretrainedCfg};
+use wave_models::convmixer::{self, ConvMixerShape};
+use wave_models::vit::{self, VitShape};
+use wave_models::{ShapeError, Weights};
+
+/// A network and its sizes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Network {
+    /// A vision transformer.
+    Vit(VitShape),
+    /// A ConvMixer.
+    ConvMixer(ConvMixerShape),
+}
+
+impl Network {
+    /// Outputs of the classifier.
+    pub fn classes(&self) -> usize {
+        match self {
+            Network::Vit(shape) => shape.classes,
+            Network::ConvMixer(shape) => shape.classes,
+        }
+    }
+
+    /// Blocks and width.
+    pub fn size(&self) -> (usize, usize) {
+        match self {
+            Network::Vit(shape) => (shape.depth, shape.width),
+            Network::ConvMixer(shape) => (shape.depth, shape.width),
+        }
+    }
+
+    /// The weights as the forward pass takes them: a transformer's layers stacked.
+    pub fn for_inference(&self, weights: &Weights) -> Result<Weights> {
+        Ok(match self {
+            Network::Vit(shape) => vit::stack(weights, shape.depth)?,
+            Network::ConvMixer(_) => weights.clone(),
+        })
+    }
+
+    /// Class scores (b, classes) of images (b, channels, h, w), without gradients in mind;
+    /// `weights` from [`Network::for_inference`].
+    pub fn logits(&self, weights: &Weights, images: &Tensor) -> candle_core::Result<Tensor> {
+        match self {
+            Network::Vit(shape) => vit::logits(shape, weights, images, None),
+            Network::ConvMixer(shape) => convmixer::logits(shape, weights, images),
+        }
+    }
+}
+
+/// A model as it stands in a directory.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// Network and sizes.
+    pub network: Network,
+    /// Weights under timm's names.
+    pub weights: Weights,
+    /// How images become input.
+    pub transform: Transform,
+    /// A name for each class.
+    pub label_names: Vec<String>,
+    /// How the model came about.
+    pub provenance: Value,
+}
+
+impl Model {
+    /// Reads a model directory, or a safetensors file whose names tell the architecture.
+    pub fn read(path: &Path) -> Result<Model> {
+        if let Some(name) = path.to_str().filter(|name| name.starts_with("hf:")) {
+            return Err(request(format!(
+                "{name}: names on a hub are not supported yet; download the model and give its \
+                 directory"
+            )));
+        }
+        if path.is_file() {
+            let (weights, _) = wave_hub::read_tensors(path)?;
+            return Model::from_parts(None, weights);
+        }
+        let (config, weights) = wave_hub::read_model(path)?;
+        Model::from_parts(Some(config), weights)
+    }
+
+    fn from_parts(config: Option<ModelConfig>, mut weights: Weights) -> Result<Model> {
+        weights.retain(|name, _| !name.ends_with("num_batches_tracked"));
+        let config = config.unwrap_or_else(|| ModelConfig {
+            architecture: String::new(),
+            num_classes: 0,
+            num_features: 0,
+            global_pool: String::new(),
+            model_args: Map::new(),
+            pretrained_cfg: PretrainedCfg::default(),
+            label_names: None,
+            wave: None,
+        });
+        let network = if weights.contains_key("stem.0.weight") {
+            Network::ConvMixer(infer_convmixer(&weights, config.pretrained_cfg.input_size[1])?)
+        } else {
+            let heads = config.model_args.get("num_heads").and_then(Value::as_u64);
+            let heads = heads.map(|h| h as usize).or(registered_heads(&config.architecture));
+            Network::Vit(VitShape::infer(&weights, heads)?)
+        };
+        check_config(&config, &network)?;
+        let (image_size, channels) = match &network {
+            Network::Vit(shape) => (shape.image_size, shape.channels),
+            Network::ConvMixer(shape) => (shape.image_size, shape.channels),
+        };
+        let fit = |values: &[f64], default: f32| -> Vec<f32> {
+            if values.len() == channels {
+                values.iter().map(|v| *v as f32).collect()
+            } else {
+                vec![default; channels]
+            }
+        };
+        let cfg = &config.pretrained_cfg;
+        let transform = Transform {
+            image_size,
+            channels,
+            mean: fit(&cfg.mean, 0.5),
+            std: fit(&cfg.std, 0.5),
+            crop_pct: cfg.crop_pct as f32,
+        };
+        let classes = network.classes();
+        let label_names = config
+            .label_names
+            .unwrap_or_else(|| (0..classes).map(|i| i.to_string()).collect());
+        let provenance = config.wave.unwrap_or(Value::Null);
+        Ok(Model { network, weights, transform, label_names, provenance })
+    }
+
+    /// The model's `config.json`, in timm's terms.
+    pub fn config(&self) -> ModelConfig {
+        let t = &self.transform;
+        let cfg = |first_conv: &str, classifier: &str| PretrainedCfg {
+            tag: "wave".into(),
+            input_size: [t.channels, t.image_size, t.image_size],
+            fixed_input_size: true,
+            crop_pct: decimal(t.crop_pct),
+            mean: t.mean.iter().map(|v| decimal(*v)).collect(),
+            std: t.std.iter().map(|v| decimal(*v)).collect(),
+            num_classes: self.network.classes(),
+            first_conv: Some(first_conv.into()),
+            classifier: Some(classifier.into()),
+            ..PretrainedCfg::default()
+        };
+        let (architecture, global_pool, args, pretrained_cfg) = match &self.network {
+            Network::Vit(s) => {
+                let pool = if s.class_token { "token" } else { "avg" };
+                let args = json!({
+                    "img_size": s.image_size,
+                    "patch_size": s.patch,
+                    "in_chans": s.channels,
+                    "embed_dim": s.width,
+                    "depth": s.depth,
+                    "num_heads": s.heads,
+                    "mlp_ratio": s.mlp_ratio,
+                    "class_token": s.class_token,
+                    "global_pool": pool,
+                });
+                ("vit_tiny_patch16_224", pool, args, cfg("patch_embed.proj", "head"))
+            }
+            Network::ConvMixer(s) => {
+                let args = json!({
+                    "dim": s.width,
+                    "depth": s.depth,
+                    "kernel_size": s.kernel,
+                    "patch_size": s.patch,
+                    "in_chans": s.channels,
+                });
+                ("convmixer_1536_20", "avg", args, cfg("stem.0", "head"))
+            }
+        };
+        ModelConfig {
+            architecture: architecture.into(),
+            num_classes: self.network.classes(),
+            num_features: self.network.size().1,
+            global_pool: global_pool.into(),
+            model_args: args.as_object().cloned().unwrap_or_default(),
+            pretrained_cfg,
+            label_names: Some(self.label_names.clone()),
+            wave: (!self.provenance.is_null()).then(|| self.provenance.clone()),
+        }
+    }
+
+    /// Writes the model directory; `scalers` are those an expanded model was composed from.
+    pub fn write(&self, dir: &Path, scalers: Option<&Weights>, summary: &str) -> Result<()> {
+        let extra: Vec<(&str, &Weights)> =
+            scalers.iter().map(|s| ("scalers.safetensors", *s)).collect();
+        if extra.is_empty() {
+            // Scalers of an earlier model here would contradict these weights.
+            match std::fs::remove_file(dir.join("scalers.safetensors")) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e.into()),
+                _ => {}
+            }
+        }
+        Ok(wave_hub::write_model(dir, &self.config(), &self.weights, &extra, &self.card(summary))?)
+    }
+
+    /// The number of values in all weights.
+    pub fn parameters(&self) -> usize {
+        self.weights
+            .iter()
+            .filter(|(name, _)| !name.contains("running_"))
+            .map(|(_, t)| t.elem_count())
+            .sum()
+    }
+
+    fn card(&self, summary: &str) -> String {
+        let front = CardFront {
+            license: Some("apache-2.0".into()),
+            tags: vec!["image-classification".into(), "timm".into(), "wave".into()],
+            library_name: Some("timm".into()),
+            pipeline_tag: Some("image-classification".into()),
+            ..CardFront::default()
+        };
+        let (depth, width) = self.network.size();
+        let kind = match self.network {
+            Network::Vit(_) => "Vision transformer",
+            Network::ConvMixer(_) => "ConvMixer",
+        };
+        let title = format!("{kind}, {depth} layers, width {width}");
+        let t = &self.transform;
+        let body = format!(
+            "{summary}\n\n{} parameters, {} classes, input {} x {s} x {s}.\n\n```python\nimport \
+             timm\nmodel = timm.create_model(\"local-dir:DIR\", pretrained=True)\n```\n",
+            self.parameters(),
+            self.network.classes(),
+            t.channels,
+            s = t.image_size,
+        );
+        wave_hub::model_card(&front, &title, &body)
+    }
+}
+
+/// The shortest decimal that is this `f32`, so that 0.286 is not written 0.2860000133514404.
+pub fn decimal(v: f32) -> f64 {
+    v.to_string().parse().unwrap_or(f64::from(v))
+}
+
+/// Heads of the transformers that timm registers, by the size in their name.
+fn registered_heads(architecture: &str) -> Option<usize> {
+    [("_tiny_", 3), ("_small_", 6), ("_base_", 12), ("_large_", 16)]
+        .into_iter()
+        .find(|(size, _)| architecture.contains(size))
+        .map(|(_, heads)| heads)
+}
+
+/// Refuses a configuration that contradicts the weights.
+fn check_config(config: &ModelConfig, network: &Network) -> Result<()> {
+    let has = |key: &str, value: usize| -> Result<()> {
+        match config.model_args.get(key).and_then(Value::as_u64) {
+            Some(said) if said != value as u64 => Err(request(format!(
+                "config.json says {key} = {said}, the weights have {value}; correct the file that \
+                 is wrong"
+            ))),
+            _ => Ok(()),
+        }
+    };
+    if config.num_classes != 0 && config.num_classes != network.classes() {
+        return Err(request(format!(
+            "config.json says {} classes, the weights have {}; correct the file that is wrong",
+            config.num_classes,
+            network.classes()
+        )));
+    }
+    match network {
+        Network::Vit(s) => {
+            has("embed_dim", s.width)?;
+            has("depth", s.depth)?;
+            has("patch_size", s.patch)?;
+            has("in_chans", s.channels)?;
+            has("img_size", s.image_size)
+        }
+        Network::ConvMixer(s) => {
+            has("dim", s.width)?;
+            has("depth", s.depth)?;
+            has("kernel_size", s.kernel)?;
+            has("patch_size", s.patch)?;
+            has("in_chans", s.channels)
+        }
+    }
+}
+
+fn infer_convmixer(weights: &Weights, image_size: usize) -> Result<ConvMixerShape> {
+    let dims = |name: &str| -> Result<[usize; 4]> {
+        let t = weights.get(name).ok_or(ShapeError::Missing { name: name.into() })?;
+        <[usize; 4]>::try_from(t.dims()).map_err(|_| {
+            let (name, found) = (name.into(), t.dims().to_vec());
+            ShapeError::Misshapen { name, found, expected: vec![0; 4] }.into()
+        })
+    };
+    let [width, channels, patch, _] = dims("stem.0.weight")?;
+    let [_, _, kernel, _] = dims("blocks.0.0.fn.0.weight")?;
+    let depth = (0..).take_while(|l| weights.contains_key(&format!("blocks.{l}.1.weight"))).count();
+    let head = weights
+        .get("head.weight")
+        .ok_or(ShapeError::Missing { name: "head.weight".into() })?;
+    let classes = head.dims().first().copied().unwrap_or(0);
+    let shape = ConvMixerShape { image_size, channels, patch, depth, width, kernel, classes };
+    shape.validate()?;
+    vit::check_weights(weights, &shape.parameters())?;
+    Ok(shape)
+}

@@ -1,0 +1,535 @@
+//! Pictures of a run: heat maps of matrices as PNG, curves as SVG.
+//!
+//! Every function returns the finished file's content, so that the caller decides where and how it is
+//! written. Equal input gives equal bytes: no time stamp, no font file and no hash order is involved.
+
+use std::io::Cursor;
+
+use anyhow::{Context, Result, bail, ensure};
+use image::codecs::png::{CompressionType, FilterType, PngEncoder};
+use image::{ExtendedColorType, ImageEncoder, Rgb, RgbImage};
+use plotters::prelude::*;
+
+/// A lone heat map is enlarged so that its larger side lies in (256, 512] pixels.
+const LARGEST_SIDE: usize = 512;
+/// A panel of a grid is enlarged so that its larger side lies in (96, 192] pixels.
+const LARGEST_PANEL_SIDE: usize = 192;
+/// Width of the lines between panels and around the grid, in pixels.
+const SEPARATOR: usize = 4;
+/// The most pixels a PNG may have; more is a mistake in the request, not a picture.
+const MOST_PIXELS: usize = 1 << 28;
+
+const SEPARATOR_COLOUR: Rgb<u8> = Rgb([64, 64, 64]);
+const NAN_COLOUR: Rgb<u8> = Rgb([160, 160, 160]);
+// The ends of ColorBrewer's RdBu map, readable with every common colour blindness.
+const NEGATIVE: [f32; 3] = [33.0, 102.0, 172.0];
+const POSITIVE: [f32; 3] = [178.0, 24.0, 43.0];
+
+/// A PNG of one matrix: blue is negative, white zero, red positive, grey not a number.
+///
+/// `values` holds `rows * cols` numbers in row-major order; row 0 is at the top. Each value becomes a
+/// square of whole pixels, as large as keeps the larger side within 512 pixels and at least one
+/// pixel. The colours saturate at plus and minus the 99th percentile of the absolute values, so that
+/// one outlier does not whiten the rest; infinities take the end colours.
+///
+/// # Errors
+/// If `rows * cols` is zero, differs from the number of values, or exceeds 2^28 pixels.
+pub fn heat_map(rows: usize, cols: usize, values: &[f32]) -> Result<Vec<u8>> {
+    let tile = Tile::new(rows, cols, values, LARGEST_SIDE)?;
+    let mut picture = blank(tile.width(), tile.height())?;
+    tile.draw(&mut picture, 0, 0);
+    encode_png(&picture)
+}
+
+/// A PNG of many matrices, `columns` to a line, in the order given: left to right, then down.
+///
+/// A panel is a name (used in error messages only; the picture carries no text), rows, columns and
+/// row-major values. Each panel is coloured as by [`heat_map`] **on its own scale**, enlarged to a
+/// larger side of at most 192 pixels, and put at the top left of its cell. A column of the grid is as
+/// wide as its widest panel and a line as high as its highest; dark lines separate them.
+///
+/// # Errors
+/// If there is no panel, `columns` is zero, a panel's shape and values disagree, or the picture would
+/// exceed 2^28 pixels.
+pub fn heat_map_grid(
+    panels: &[(String, usize, usize, Vec<f32>)],
+    columns: usize,
+) -> Result<Vec<u8>> {
+    ensure!(
+        !panels.is_empty(),
+        "a heat map grid needs at least one panel"
+    );
+    ensure!(columns > 0, "a heat map grid needs at least one column");
+    let tiles = panels
+        .iter()
+        .map(|(name, rows, cols, values)| {
+            Tile::new(*rows, *cols, values, LARGEST_PANEL_SIDE)
+                .with_context(|| format!("panel `{name}`"))
+        })
+        .collect::<Result<Vec<_>>>()?;
+
+    let columns = columns.min(tiles.len());
+    let mut widths = vec![0; columns];
+    let mut heights = vec![0; tiles.len().div_ceil(columns)];
+    for (i, tile) in tiles.iter().enumerate() {
+        widths[i % columns] = tile.width().max(widths[i % columns]);
+        heights[i / columns] = tile.height().max(heights[i / columns]);
+    }
+    let (lefts, width) = offsets(&widths);
+    let (tops, height) = offsets(&heights);
+    let mut picture = blank(width, height)?;
+    for (i, tile) in tiles.iter().enumerate() {
+        tile.draw(&mut picture, lefts[i % columns], tops[i / columns]);
+    }
+    encode_png(&picture)
+}
+
+/// An SVG of curves over common axes, with a legend to their right.
+///
+/// Each series is a name and its `(x, y)` points in drawing order. Points with a coordinate that is
+/// not finite (or beyond f32's range) are skipped and their neighbours joined. A series of few points,
+/// or of one, also gets markers; one without any keeps its line in the legend. The axes cover all
+/// points with a small margin, and 0..1 if there are none. The picture grows with the legend, so
+/// that long names and many series fit.
+///
+/// # Errors
+/// Only if the drawing itself fails.
+pub fn line_plot(
+    title: &str,
+    x_label: &str,
+    y_label: &str,
+    series: &[(String, Vec<(f64, f64)>)],
+) -> Result<String> {
+    const CHART: (u32, u32) = (720, 440);
+    const LEGEND_LINE: i32 = 20;
+    const LEGEND_TOP: i32 = 48;
+    const MOST_MARKED: usize = 24;
+
+    let curves: Vec<Vec<(f64, f64)>> = series.iter().map(|(_, points)| finite(points)).collect();
+    let points = || curves.iter().flatten();
+    let (x_min, x_max) = span(points().map(|p| p.0), 0.02);
+    let (y_min, y_max) = span(points().map(|p| p.1), 0.05);
+
+    let longest = series.iter().map(|(name, _)| name.chars().count()).max();
+    let legend_width = longest.map_or(16, |n| 56 + 8 * n as u32);
+    let legend_height = (LEGEND_TOP + LEGEND_LINE * series.len() as i32) as u32;
+    let size = (CHART.0 + legend_width, CHART.1.max(legend_height));
+
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        root.fill(&WHITE)?;
+        let (chart_area, legend_area) = root.split_horizontally(CHART.0);
+        let mut chart = ChartBuilder::on(&chart_area)
+            .caption(title, ("sans-serif", 18))
+            .margin(12)
+            .x_label_area_size(44)
+            .y_label_area_size(68)
+            .build_cartesian_2d(x_min..x_max, y_min..y_max)?;
+        chart
+            .configure_mesh()
+            .x_desc(x_label)
+            .y_desc(y_label)
+            .x_labels(8)
+            .y_labels(8)
+            .max_light_lines(1)
+            .axis_desc_style(("sans-serif", 14))
+            .label_style(("sans-serif", 12))
+            .x_label_formatter(&|x| tick(*x, x_max - x_min))
+            .y_label_formatter(&|y| tick(*y, y_max - y_min))
+            .draw()?;
+        for (i, curve) in curves.iter().enumerate() {
+            let colour = colour(i);
+            chart.draw_series(LineSeries::new(
+                curve.iter().copied(),
+                colour.stroke_width(2),
+            ))?;
+            if curve.len() <= MOST_MARKED {
+                let markers = curve.iter().map(|&p| Circle::new(p, 3, colour.filled()));
+                chart.draw_series(markers)?;
+            }
+        }
+        for (i, (name, _)) in series.iter().enumerate() {
+            let y = LEGEND_TOP + LEGEND_LINE * i as i32;
+            let line = PathElement::new(vec![(4, y), (26, y)], colour(i).stroke_width(3));
+            legend_area.draw(&line)?;
+            let text = Text::new(name.as_str(), (34, y - 6), ("sans-serif", 13));
+            legend_area.draw(&text)?;
+        }
+        root.present()?;
+    }
+    Ok(svg)
+}
+
+/// One matrix with its enlargement and colour scale.
+struct Tile<'a> {
+    rows: usize,
+    cols: usize,
+    values: &'a [f32],
+    factor: usize,
+    scale: f32,
+}
+
+impl<'a> Tile<'a> {
+    fn new(rows: usize, cols: usize, values: &'a [f32], largest_side: usize) -> Result<Self> {
+        let count = rows.checked_mul(cols).filter(|&n| n <= MOST_PIXELS);
+        let Some(count) = count else {
+            bail!("a heat map of {rows} x {cols} values is too large; draw a part of it");
+        };
+        ensure!(
+            count > 0 && count == values.len(),
+            "a heat map of {rows} x {cols} needs {count} values (at least one), found {}",
+            values.len()
+        );
+        Ok(Tile {
+            rows,
+            cols,
+            values,
+            factor: (largest_side / rows.max(cols)).max(1),
+            scale: robust_scale(values),
+        })
+    }
+
+    fn width(&self) -> usize {
+        self.cols * self.factor
+    }
+
+    fn height(&self) -> usize {
+        self.rows * self.factor
+    }
+
+    /// Fills the tile's pixels; the picture is at least as large as `left + width`, `top + height`.
+    fn draw(&self, picture: &mut RgbImage, left: usize, top: usize) {
+        for y in 0..self.height() {
+            for x in 0..self.width() {
+                let value = self.values[y / self.factor * self.cols + x / self.factor];
+                let pixel = diverging(value / self.scale);
+                picture.put_pixel((left + x) as u32, (top + y) as u32, pixel);
+            }
+        }
+    }
+}
+
+/// The 99th percentile of the finite absolute values; their maximum where that is zero (mostly
+/// zeros), and 1 where everything is zero, so that it always divides.
+fn robust_scale(values: &[f32]) -> f32 {
+    let mut sizes: Vec<f32> = values
+        .iter()
+        .map(|v| v.abs())
+        .filter(|v| v.is_finite())
+        .collect();
+    sizes.sort_by(f32::total_cmp);
+    let percentile = sizes.get((sizes.len() * 99).div_ceil(100).saturating_sub(1));
+    [percentile, sizes.last()]
+        .into_iter()
+        .flatten()
+        .copied()
+        .find(|&scale| scale > 0.0)
+        .unwrap_or(1.0)
+}
+
+/// The colour of `t` in [-1, 1]: blue over white to red. Beyond, the end colours; NaN is grey.
+fn diverging(t: f32) -> Rgb<u8> {
+    if t.is_nan() {
+        return NAN_COLOUR;
+    }
+    let end = if t < 0.0 { NEGATIVE } else { POSITIVE };
+    let t = t.abs().min(1.0);
+    Rgb(end.map(|c| (255.0 + (c - 255.0) * t).round() as u8))
+}
+
+/// Where each cell of a line starts, with separators between and around, and the total length.
+fn offsets(sizes: &[usize]) -> (Vec<usize>, usize) {
+    let mut at = SEPARATOR;
+    let starts = sizes.iter().map(|size| {
+        let start = at;
+        at += size + SEPARATOR;
+        start
+    });
+    (starts.collect(), at)
+}
+
+fn blank(width: usize, height: usize) -> Result<RgbImage> {
+    let pixels = width.checked_mul(height);
+    match (pixels, u32::try_from(width), u32::try_from(height)) {
+        (Some(pixels), Ok(width), Ok(height)) if pixels <= MOST_PIXELS => {
+            Ok(RgbImage::from_pixel(width, height, SEPARATOR_COLOUR))
+        }
+        _ => bail!(
+            "a picture of {width} x {height} pixels is too large (at most {MOST_PIXELS} in all); \
+             draw fewer or smaller matrices"
+        ),
+    }
+}
+
+fn encode_png(picture: &RgbImage) -> Result<Vec<u8>> {
+    let mut bytes = Cursor::new(Vec::new());
+    PngEncoder::new_with_quality(&mut bytes, CompressionType::Default, FilterType::Adaptive)
+        .write_image(
+            picture.as_raw(),
+            picture.width(),
+            picture.height(),
+            ExtendedColorType::Rgb8,
+        )
+        .context("encoding a PNG")?;
+    Ok(bytes.into_inner())
+}
+
+/// The points that can be drawn. Beyond f32's range, differences could overflow f64.
+fn finite(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let drawable = |v: f64| (v as f32).is_finite();
+    points
+        .iter()
+        .copied()
+        .filter(|&(x, y)| drawable(x) && drawable(y))
+        .collect()
+}
+
+/// The range of an axis: all values and a margin on both sides, as a fraction of their range.
+fn span(values: impl Iterator<Item = f64> + Clone, margin: f64) -> (f64, f64) {
+    let low = values.clone().fold(f64::INFINITY, f64::min);
+    let high = values.fold(f64::NEG_INFINITY, f64::max);
+    if low > high {
+        return (0.0, 1.0);
+    }
+    let size = low.abs().max(high.abs());
+    // Ticks of a range near the rounding error of its ends would coincide.
+    let margin = if high - low > 1e-9 * size {
+        margin * (high - low)
+    } else if size > 0.0 {
+        0.1 * size
+    } else {
+        0.5
+    };
+    (low - margin, high + margin)
+}
+
+/// A tick's label: the decimals that tell neighbouring ticks apart, or powers of ten where those
+/// would be long.
+fn tick(value: f64, range: f64) -> String {
+    // Zero, as the sum of steps reaches it.
+    let value = if value.abs() < 1e-9 * range {
+        0.0
+    } else {
+        value
+    };
+    let digits = (1.0 - (range / 4.0).log10()).ceil().max(0.0);
+    if range < 1e-3 || value.abs() >= 1e6 {
+        let extra = (value.abs() / range).log10().ceil().clamp(0.0, 9.0) as usize;
+        return if value == 0.0 {
+            "0".to_owned()
+        } else {
+            format!("{value:.*e}", extra + 1)
+        };
+    }
+    let text = format!("{value:.*}", digits as usize);
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+/// The colour of the i-th series: ten that are easy to tell apart, then hues a golden angle apart.
+fn colour(i: usize) -> RGBColor {
+    const FIRST: [(u8, u8, u8); 10] = [
+        (31, 119, 180),
+        (214, 39, 40),
+        (44, 160, 44),
+        (255, 127, 14),
+        (148, 103, 189),
+        (23, 190, 207),
+        (140, 86, 75),
+        (227, 119, 194),
+        (127, 127, 127),
+        (188, 189, 34),
+    ];
+    match FIRST.get(i) {
+        Some(&(r, g, b)) => RGBColor(r, g, b),
+        None => {
+            let hue = (i as f64 * 0.618_033_988_75).fract();
+            let (r, g, b) = HSLColor(hue, 0.7, 0.4).to_backend_color().rgb;
+            RGBColor(r, g, b)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RED: [u8; 3] = [178, 24, 43];
+    const BLUE: [u8; 3] = [33, 102, 172];
+    const WHITE: [u8; 3] = [255; 3];
+
+    fn decode(png: &[u8]) -> RgbImage {
+        image::load_from_memory(png).unwrap().to_rgb8()
+    }
+
+    fn named(name: &str, points: &[(f64, f64)]) -> (String, Vec<(f64, f64)>) {
+        (name.to_owned(), points.to_vec())
+    }
+
+    #[test]
+    fn a_heat_map_has_a_square_of_pixels_for_each_value() {
+        let picture = decode(&heat_map(2, 3, &[1.0, 0.0, -1.0, 0.0, 1.0, f32::NAN]).unwrap());
+        assert_eq!(picture.dimensions(), (510, 340)); // 512 / 3 = 170 pixels a value
+        for (x, y, colour) in [
+            (0, 0, RED),
+            (169, 169, RED),
+            (170, 0, WHITE),
+            (509, 0, BLUE),
+            (0, 170, WHITE),
+            (171, 339, RED),
+            (509, 339, NAN_COLOUR.0),
+        ] {
+            assert_eq!(picture.get_pixel(x, y).0, colour, "pixel ({x}, {y})");
+        }
+    }
+
+    #[test]
+    fn a_large_matrix_keeps_one_pixel_a_value() {
+        let picture = decode(&heat_map(700, 5, &[0.5; 3500]).unwrap());
+        assert_eq!(picture.dimensions(), (5, 700));
+    }
+
+    #[test]
+    fn zeros_and_values_without_a_scale_are_drawn() {
+        let picture = decode(&heat_map(1, 1, &[0.0]).unwrap());
+        assert!(picture.pixels().all(|p| p.0 == WHITE));
+        let picture = decode(&heat_map(1, 2, &[f32::NAN; 2]).unwrap());
+        assert!(picture.pixels().all(|p| *p == NAN_COLOUR));
+        let picture = decode(&heat_map(1, 2, &[f32::INFINITY, f32::NEG_INFINITY]).unwrap());
+        assert_eq!(picture.get_pixel(0, 0).0, RED);
+        assert_eq!(picture.get_pixel(511, 0).0, BLUE);
+        heat_map(1, 2, &[f32::MAX, f32::from_bits(1)]).unwrap();
+    }
+
+    #[test]
+    fn one_outlier_does_not_whiten_the_rest() {
+        let mut values = vec![1.0; 400];
+        values[0] = 1e6;
+        assert_eq!(robust_scale(&values), 1.0);
+        // A matrix of mostly zeros has no percentile to go by.
+        let mut values = vec![0.0; 400];
+        values[0] = -3.0;
+        assert_eq!(robust_scale(&values), 3.0);
+    }
+
+    #[test]
+    fn a_wrong_number_of_values_is_an_error() {
+        let error = heat_map(2, 2, &[1.0; 3]).unwrap_err().to_string();
+        assert!(
+            error.contains("2 x 2 needs 4 values") && error.contains("found 3"),
+            "{error}"
+        );
+        assert!(heat_map(0, 3, &[]).is_err());
+        assert!(heat_map(usize::MAX, 2, &[]).is_err());
+        assert!(heat_map_grid(&[], 3).is_err());
+        let panel = ("templates.qkv".to_owned(), 1, 1, vec![]);
+        let error = heat_map_grid(&[panel], 1).unwrap_err();
+        assert!(format!("{error:#}").contains("templates.qkv"));
+    }
+
+    #[test]
+    fn a_grid_runs_left_to_right_then_down() {
+        let panel = |rows, cols, value: f32| (String::new(), rows, cols, vec![value; rows * cols]);
+        let panels = [panel(1, 1, 1.0), panel(2, 1, -1.0), panel(1, 2, 0.0)];
+        let picture = decode(&heat_map_grid(&panels, 2).unwrap());
+        // Panels of 192 x 192, 96 x 192 and 192 x 96 (width x height).
+        assert_eq!(
+            picture.dimensions(),
+            (4 + 192 + 4 + 96 + 4, 4 + 192 + 4 + 96 + 4)
+        );
+        for (x, y, colour) in [
+            (3, 3, SEPARATOR_COLOUR.0),
+            (4, 4, RED),
+            (195, 195, RED),
+            (196, 4, SEPARATOR_COLOUR.0),
+            (200, 4, BLUE),
+            (295, 195, BLUE),
+            (4, 200, WHITE),
+            (195, 295, WHITE),
+            (200, 200, SEPARATOR_COLOUR.0), // the cell without a panel
+        ] {
+            assert_eq!(picture.get_pixel(x, y).0, colour, "pixel ({x}, {y})");
+        }
+        let one = decode(&heat_map_grid(&panels[..1], 100).unwrap());
+        assert_eq!(one.dimensions(), (200, 200));
+    }
+
+    #[test]
+    fn a_line_plot_names_everything_and_escapes_it() {
+        let series = [
+            named("wave <d=192>", &[(0.0, 2.0), (1.0, 1.5), (2.0, 1.2)]),
+            named("from scratch & cold", &[(0.0, 2.3)]),
+            named("nothing", &[]),
+        ];
+        let svg = line_plot("Loss", "epoch", "cross-entropy", &series).unwrap();
+        for text in ["Loss", "epoch", "cross-entropy", "nothing"] {
+            assert!(svg.contains(text), "{text}");
+        }
+        assert!(svg.contains("wave &lt;d=192&gt;"));
+        assert!(svg.contains("from scratch &amp; cold"));
+        assert!(svg.trim_end().ends_with("</svg>"));
+        assert_eq!(svg.matches("<circle").count(), 4);
+        assert_eq!(
+            svg,
+            line_plot("Loss", "epoch", "cross-entropy", &series).unwrap()
+        );
+    }
+
+    #[test]
+    fn points_that_are_not_finite_are_skipped() {
+        let clean = [named("a", &[(0.0, 1.0), (2.0, 3.0)])];
+        let noisy = [named(
+            "a",
+            &[
+                (0.0, 1.0),
+                (1.0, f64::NAN),
+                (f64::INFINITY, 2.0),
+                (1.5, -f64::MAX),
+                (2.0, 3.0),
+            ],
+        )];
+        let plot = |series: &[_]| line_plot("t", "x", "y", series).unwrap();
+        assert_eq!(plot(&clean), plot(&noisy));
+    }
+
+    #[test]
+    fn degenerate_ranges_are_drawn() {
+        for points in [
+            vec![],
+            vec![(0.0, 0.0)],
+            vec![(1e38, -1e38), (-1e38, 1e38)],
+            vec![(1e16, 1.0), (1e16 + 2.0, 1.0 + f64::EPSILON)],
+            vec![(1e-300, 1e-310), (2e-300, 2e-310)],
+            vec![(0.0, 5e-324), (5e-324, 0.0)],
+        ] {
+            let svg = line_plot("t", "x", "y", &[named("a", &points)]).unwrap();
+            assert!(!svg.contains("NaN") && !svg.contains("inf"), "{points:?}");
+        }
+        line_plot("t", "x", "y", &[]).unwrap();
+    }
+
+    #[test]
+    fn ticks_are_short() {
+        for (value, range, text) in [
+            (0.30000000000000004, 1.0, "0.3"),
+            (-1e-17, 1.0, "0"),
+            (120.0, 300.0, "120"),
+            (0.0012, 0.004, "0.0012"),
+            (2e-5, 1e-4, "2.0e-5"),
+            (2.5e7, 1e8, "2.5e7"),
+        ] {
+            assert_eq!(tick(value, range), text);
+        }
+    }
+
+    #[test]
+    fn colours_differ() {
+        let colours: Vec<_> = (0..30).map(|i| colour(i).rgb()).collect();
+        for (i, a) in colours.iter().enumerate() {
+            assert!(!colours[..i].contains(a), "colour {i} repeats");
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Recipes: TOML files whose tables are the stages and whose keys are the stages' flags.
+
+use crate::error::request;
+use anyhow::{Context, Result};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::path::{Path, PathBuf};
+use toml::{Table, Value};
+
+/// A recipe as read, with the `--set` overrides applied.
+#[derive(Clone, Debug)]
+pub struct Recipe {
+    /// The file's name without its extension, or `name` in it.
+    pub name: String,
+    /// Where it was read.
+    pub path: Option<PathBuf>,
+    /// Everything in it.
+    pub table: Table,
+}
+
+/// Tables that a recipe may have.
+const TABLES: [&str; 6] = ["ancestor", "condense", "expand", "init", "finetune", "compare"];
+
+/// Top-level keys: a name, and keys that every stage inherits.
+const COMMON: [&str; 9] = [
+    "name", "data", "train_limit", "test_limit", "hold_out", "batch", "seed", "mean", "std",
+];
+
+impl Recipe {
+    /// Reads a recipe and applies `--set table.key=value` overrides.
+    pub fn read(path: &Path, overrides: &[String]) -> Result<Recipe> {
+        let text = std::fs::read_to_string(path).map_err(|e| {
+            request(format!("cannot read the recipe {}: {e}; give a TOML file", path.display()))
+        })?;
+        let table: Table =
+            text.parse().map_err(|e| request(format!("recipe {}: {e}", path.display())))?;
+        let stem = path.file_stem().map_or("recipe".into(), |s| s.to_string_lossy().into_owned());
+        let mut recipe = Recipe { name: stem, path: Some(path.into()), table };
+        recipe.apply(overrides)?;
+        if let Some(name) = recipe.table.get("name").and_then(Value::as_str) {
+            recipe.name = name.to_string();
+        }
+        Ok(recipe)
+    }
+
+    /// No file, only overrides.
+    pub fn empty(name: &str, overrides: &[String]) -> Result<Recipe> {
+        let mut recipe = Recipe { name: name.into(), path: None, table: Table::new() };
+        recipe.apply(overrides)?;
+        Ok(recipe)
+    }
+
+    /// Whether the recipe has a table of this name.
+    pub fn has(&self, table: &str) -> bool {
+        self.table.contains_key(table)
+    }
+
+    fn apply(&mut self, overrides: &[String]) -> Result<()> {
+        for text in overrides {
+            let Some((key, value)) = text.split_once('=') else {
+                return Err(request(format!("--set {text}: expected table.key=value")));
+            };
+            set(&mut self.table, key.trim(), parse_value(value.trim()))?;
+        }
+        for (key, value) in &self.table {
+            let known = match value {
+                Value::Table(_) => TABLES.contains(&key.as_str()),
+                _ => COMMON.contains(&key.as_str()),
+            };
+            if !known {
+                return Err(request(format!(
+                    "{}: unknown key {key}; the tables are {}, and the keys outside a table {}",
+                    self.describe(),
+                    TABLES.join(", "),
+                    COMMON.join(", ")
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn describe(&self) -> String {
+        self.path.as_ref().map_or("--set".into(), |p| format!("recipe {}", p.display()))
+    }
+
+    /// The settings of a stage: the common keys, then its table, then `overlay` (another table,
+    /// such as a method's own settings), then the flags that were given.
+    ///
+    /// # Errors
+    /// An unknown key, or a value of the wrong type.
+    pub fn stage<T>(&self, table: &str, overlay: Option<&Table>, flags: &T) -> Result<T>
+    where
+        T: Serialize + DeserializeOwned + Default,
+    {
+        let mut merged = Table::new();
+        for key in COMMON.iter().filter(|k| **k != "name") {
+            if let Some(value) = self.table.get(*key) {
+                merged.insert((*key).into(), value.clone());
+            }
+        }
+        if let Some(Value::Table(own)) = self.table.get(table) {
+            merge(&mut merged, own);
+        }
+        if let Some(overlay) = overlay {
+            merge(&mut merged, overlay);
+        }
+        let flags = to_table(flags)?;
+        // A duration on the command line replaces one in the recipe, of either kind.
+        if flags.contains_key("epochs") != flags.contains_key("steps") {
+            merged.remove("epochs");
+            merged.remove("steps");
+        }
+        merge(&mut merged, &flags);
+        let settings: T = merged
+            .clone()
+            .try_into()
+            .map_err(|e| request(format!("{}, [{table}]: {e}", self.describe())))?;
+        let known = to_table(&settings)?;
+        if let Some(key) = unknown_key(&merged, &known) {
+            // Common keys may mean nothing to a stage that does not train.
+            if !COMMON.contains(&key.as_str()) {
+                return Err(request(format!(
+                    "{}, [{table}]: unknown key {key}; see `wave help {table}`",
+                    self.describe()
+                )));
+            }
+        }
+        Ok(settings)
+    }
+}
+
+/// Settings as a TOML table, without what is not set.
+pub fn to_table<T: Serialize>(settings: &T) -> Result<Table> {
+    let json = serde_json::to_value(settings).context("settings as JSON")?;
+    match to_toml(&json) {
+        Some(Value::Table(table)) => Ok(table),
+        _ => Ok(Table::new()),
+    }
+}
+
+fn to_toml(json: &serde_json::Value) -> Option<Value> {
+    use serde_json::Value as Json;
+    match json {
+        Json::Null => None,
+        Json::Bool(v) => Some(Value::Boolean(*v)),
+        Json::Number(v) => {
+            v.as_i64().map(Value::Integer).or_else(|| v.as_f64().map(Value::Float))
+        }
+        Json::String(v) => Some(Value::String(v.clone())),
+        Json::Array(v) => Some(Value::Array(v.iter().filter_map(to_toml).collect())),
+        Json::Object(v) => Some(Value::Table(
+            v.iter().filter_map(|(k, v)| Some((k.clone(), to_toml(v)?))).collect(),
+        )),
+    }
+}
+
+/// Lays `over` over `base`, table by table.
+pub fn merge(base: &mut Table, over: &Table) {
+    for (key, value) in over {
+        match (base.get_mut(key), value) {
+            (Some(Value::Table(base)), Value::Table(over)) => merge(base, over),
+            _ => {
+                base.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+/// The first key of `given` that `known` lacks, dotted.
+fn unknown_key(given: &Table, known: &Table) -> Option<String> {
+    given.iter().find_map(|(key, value)| match (value, known.get(key)) {
+        (_, None) => Some(key.clone()),
+        (Value::Table(given), Some(Value::Table(known))) => {
+            unknown_key(given, known).map(|inner| format!("{key}.{inner}"))
+        }
+        _ => None,
+    })
+}
+
+fn set(table: &mut Table, key: &str, value: Value) -> Result<()> {
+    match key.split_once('.') {
+        None => {
+            table.insert(key.into(), value);
+            Ok(())
+        }
+        Some((first, rest)) => {
+            match table.entry(first).or_insert_with(|| Value::Table(Table::new())) {
+                Value::Table(inner) => set(inner, rest, value),
+                _ => Err(request(format!("--set {key}: {first} is a value, not a table"))),
+            }
+        }
+    }
+}
+
+/// A TOML value, or the text itself where it is none.
+fn parse_value(text: &str) -> Value {
+    format!("v = {text}")
+        .parse::<Table>()
+        .ok()
+        .and_then(|mut t| t.remove("v"))
+        .unwrap_or_else(|| Value::String(text.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::{Condense, Finetune};
+
+    fn recipe(text: &str, overrides: &[&str]) -> Result<Recipe> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r.toml");
+        std::fs::write(&path, text).unwrap();
+        Recipe::read(&path, &overrides.iter().map(|s| s.to_string()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn flags_beat_overrides_beat_the_table_beat_the_common_keys() {
+        let r = recipe(
+            "seed = 1\ndata = 'a'\n[finetune]\nlr = 1e-3\nbatch = 4\nepochs = 2",
+            &["finetune.batch=8", "finetune.data=b c"],
+        )
+        .unwrap();
+        let mut flags = Finetune::default();
+        flags.training.lr = Some(0.5);
+        flags.training.steps = Some(7);
+        let got = r.stage("finetune", None, &flags).unwrap().training;
+        assert_eq!((got.seed, got.data.as_deref()), (Some(1), Some("b c")));
+        assert_eq!((got.lr, got.batch), (Some(0.5), Some(8)));
+        assert_eq!((got.epochs, got.steps), (None, Some(7)));
+    }
+
+    #[test]
+    fn unknown_keys_are_named() {
+        let check = |text: &str, needle: &str| {
+            let error = recipe(text, &[])
+                .and_then(|r| r.stage("condense", None, &Condense::default()))
+                .unwrap_err();
+            assert!(error.to_string().contains(needle), "{error}");
+            assert_eq!(crate::error::exit_code(&error), 2);
+        };
+        check("[condense]\nepochz = 3", "epochz");
+        check("[condense.auxiliary]\nwidht = 3", "auxiliary.widht");
+        check("[condens]\nepochs = 3", "condens");
+        check("lr = 3", "lr");
+        check("[condense]\nepochs = 'many'", "epochs");
+        check("[condense", "recipe");
+    }
+}

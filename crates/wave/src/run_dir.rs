@@ -1,0 +1,191 @@
+//! `OUT/run/`: what belongs to a run beside its artefact.
+//!
+//! - `recipe.toml`, the resolved settings;
+//! - `log.jsonl`, one line for each logged step and each evaluation;
+//! - `loss.svg`, `accuracy.svg`;
+//! - `checkpoint.safetensors`, while the run is not complete;
+//! - `result.json`, when it is.
+
+use crate::error::request;
+use crate::plot;
+use anyhow::{Context, Result};
+use candle_core::Tensor;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use wave_train::{State, Variable};
+
+/// The open `run/` of an output directory.
+pub struct RunDir {
+    dir: PathBuf,
+    log: fs::File,
+}
+
+/// What [`RunDir::open`] found.
+pub enum Opened {
+    /// A run to begin or to continue.
+    Run(RunDir),
+    /// With `--resume`: a complete run with these settings, and its result.
+    Complete(Value),
+}
+
+impl RunDir {
+    /// Opens `out/run/`. With `resume`, an earlier run with the same settings goes on, or is
+    /// found complete; without, its traces are removed.
+    ///
+    /// # Errors
+    /// If `out` is not writable, or `resume` meets other settings.
+    pub fn open(out: &Path, settings: &toml::Table, resume: bool) -> Result<Opened> {
+        wave_hub::prepare_out(out)?;
+        let dir = out.join("run");
+        let recipe = toml::to_string(settings).context("settings as TOML")?;
+        let recipe_path = dir.join("recipe.toml");
+        if resume {
+            match fs::read_to_string(&recipe_path) {
+                Ok(found) if found == recipe => {
+                    if let Ok(text) = fs::read_to_string(dir.join("result.json"))
+                        && let Ok(result) = serde_json::from_str(&text)
+                    {
+                        return Ok(Opened::Complete(result));
+                    }
+                }
+                Ok(found) => {
+                    return Err(request(format!(
+                        "--resume: {} was started with other settings ({}); repeat those, or \
+                         choose another --out",
+                        out.display(),
+                        first_difference(&found, &recipe)
+                    )));
+                }
+                Err(_) => {}
+            }
+        } else {
+            for name in ["checkpoint.safetensors", "result.json", "log.jsonl"] {
+                match fs::remove_file(dir.join(name)) {
+                    Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                        return Err(e).with_context(|| format!("cannot remove {name} in {dir:?}"));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        wave_hub::write_atomic(&recipe_path, recipe.as_bytes())?;
+        let path = dir.join("log.jsonl");
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Opened::Run(RunDir { dir, log }))
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Appends one line to the log.
+    pub fn log(&mut self, entry: &Value) -> Result<()> {
+        let mut line = entry.to_string();
+        line.push('\n');
+        self.log.write_all(line.as_bytes()).context("cannot write log.jsonl")
+    }
+
+    /// Saves the state, replacing the last one when it is safely on disk.
+    pub fn save(&self, state: &State, variables: &[Variable]) -> Result<()> {
+        let metadata = BTreeMap::from([
+            ("skipped".to_string(), state.skipped.to_string()),
+            ("step".to_string(), state.step.to_string()),
+        ]);
+        let path = self.dir.join("checkpoint.safetensors");
+        wave_hub::write_tensors(&path, &state.to_weights(variables)?, &metadata)?;
+        Ok(())
+    }
+
+    /// Continues from the saved state, if there is one: restores the variables, and drops the log
+    /// lines written after it.
+    pub fn restore(&mut self, variables: &[Variable]) -> Result<Option<State>> {
+        let path = self.dir.join("checkpoint.safetensors");
+        if !path.exists() {
+            self.truncate_log(0)?;
+            return Ok(None);
+        }
+        let (weights, metadata): (BTreeMap<String, Tensor>, _) = wave_hub::read_tensors(&path)?;
+        let number = |key: &str| -> Result<u64> {
+            metadata.get(key).and_then(|v| v.parse().ok()).ok_or_else(|| {
+                request(format!("{} has no {key}; remove it to start over", path.display()))
+            })
+        };
+        let state = State::restore(variables, &weights, number("step")?, number("skipped")?)?;
+        self.truncate_log(state.step)?;
+        Ok(Some(state))
+    }
+
+    fn truncate_log(&mut self, step: u64) -> Result<()> {
+        let path = self.dir.join("log.jsonl");
+        let kept: String = self
+            .entries()?
+            .iter()
+            .filter(|entry| entry["step"].as_u64().is_some_and(|s| s <= step))
+            .map(|entry| format!("{entry}\n"))
+            .collect();
+        wave_hub::write_atomic(&path, kept.as_bytes())?;
+        self.log = fs::OpenOptions::new().append(true).open(&path)?;
+        Ok(())
+    }
+
+    fn entries(&self) -> Result<Vec<Value>> {
+        let text = fs::read_to_string(self.dir.join("log.jsonl")).context("cannot read log.jsonl")?;
+        Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    }
+
+    /// Draws the log, writes the result, and removes the checkpoint: the artefact is complete.
+    pub fn complete(&self, result: &Value) -> Result<()> {
+        let entries = self.entries()?;
+        let series = |key: &str| -> Vec<(f64, f64)> {
+            entries
+                .iter()
+                .filter_map(|e| Some((e["epoch"].as_f64()?, e[key].as_f64()?)))
+                .collect()
+        };
+        let plots = [
+            ("loss.svg", "Loss", vec![("training".to_string(), series("loss"))]),
+            ("accuracy.svg", "Accuracy", vec![("test".to_string(), series("top1"))]),
+        ];
+        for (name, label, lines) in plots {
+            if lines.iter().any(|(_, points)| !points.is_empty()) {
+                let svg = plot::line_plot(label, "epoch", &label.to_lowercase(), &lines)?;
+                wave_hub::write_atomic(&self.dir.join(name), svg.as_bytes())?;
+            }
+        }
+        wave_hub::write_json(&self.dir.join("result.json"), result)?;
+        match fs::remove_file(self.dir.join("checkpoint.safetensors")) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                Err(e).context("cannot remove the last checkpoint")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn first_difference(found: &str, wanted: &str) -> String {
+    let mut pairs = found.lines().zip(wanted.lines());
+    match pairs.find(|(a, b)| a != b) {
+        Some((a, b)) => format!("{a}; now {b}"),
+        None => "more or fewer keys".into(),
+    }
+}
+
+/// A log line of a training step.
+pub fn step_entry(progress: &wave_train::Progress, images_per_second: f64) -> Value {
+    json!({
+        "step": progress.step,
+        "epoch": progress.epoch,
+        "loss": progress.loss,
+        "learning_rate": progress.learning_rate,
+        "gradient_norm": progress.gradient_norm,
+        "images_per_second": images_per_second.round(),
+    })
+}

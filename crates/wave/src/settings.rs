@@ -1,0 +1,327 @@
+//! The keys of each stage, declared once: they are its flags and its recipe table.
+
+use crate::error::request;
+use anyhow::Result;
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+/// Keys of every stage that trains.
+#[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[command(next_help_heading = "Training")]
+pub struct Training {
+    /// Images: fashion-mnist, shapes, or a directory (ImageFolder or IDX)
+    #[arg(long, value_name = "D")]
+    pub data: Option<String>,
+    /// Train on the first N images of a seeded shuffle
+    #[arg(long, value_name = "N")]
+    pub train_limit: Option<usize>,
+    /// Test on the first N images of a seeded shuffle
+    #[arg(long, value_name = "N")]
+    pub test_limit: Option<usize>,
+    /// Keep N training images apart and test on them instead of the test images
+    #[arg(long, value_name = "N")]
+    pub hold_out: Option<usize>,
+    /// Passes over the training images (or give --steps)
+    #[arg(long, value_name = "N")]
+    pub epochs: Option<f64>,
+    /// Optimiser steps (or give --epochs)
+    #[arg(long, value_name = "N")]
+    pub steps: Option<u64>,
+    /// Images in a step
+    #[arg(long, value_name = "N")]
+    pub batch: Option<usize>,
+    /// Peak learning rate of AdamW
+    #[arg(long, value_name = "X")]
+    pub lr: Option<f64>,
+    /// Last learning rate as a fraction of the peak (cosine)
+    #[arg(long, value_name = "X")]
+    pub min_lr_ratio: Option<f64>,
+    /// Weight decay of matrices (never of biases, norms and positions)
+    #[arg(long, value_name = "X")]
+    pub weight_decay: Option<f64>,
+    /// Epochs over which the learning rate rises [default: a twentieth of the training]
+    #[arg(long, value_name = "X")]
+    pub warmup_epochs: Option<f64>,
+    /// Share of each target spread over all classes, 0 to 1
+    #[arg(long, value_name = "X")]
+    pub label_smoothing: Option<f64>,
+    /// Probability of dropping the last layer's branches, rising linearly from 0 at the first
+    #[arg(long, value_name = "X")]
+    pub drop_path: Option<f64>,
+    /// Decay of a moving average of the weights, which is then what is written
+    #[arg(long, value_name = "X")]
+    pub ema: Option<f64>,
+    /// Largest norm of the gradient
+    #[arg(long, value_name = "X")]
+    pub clip: Option<f64>,
+    /// Factor on the learning rate from each layer to the one below it
+    #[arg(long, value_name = "X")]
+    pub layer_decay: Option<f64>,
+    /// Pixels of padding for random crops
+    #[arg(long, value_name = "N")]
+    pub crop_padding: Option<usize>,
+    /// Mirror images at random
+    #[arg(long, value_name = "BOOL")]
+    pub flip: Option<bool>,
+    /// Number of augmented versions of each image, taken in turn [default: a new one each epoch]
+    #[arg(long, value_name = "N")]
+    pub views: Option<u32>,
+    /// Mean of each channel, 0 to 1 [default: measured]
+    #[arg(long, value_name = "X", value_delimiter = ',')]
+    pub mean: Option<Vec<f64>>,
+    /// Standard deviation of each channel, 0 to 1 [default: measured]
+    #[arg(long, value_name = "X", value_delimiter = ',')]
+    pub std: Option<Vec<f64>>,
+    /// Save the state every N steps as well as after every epoch
+    #[arg(long, value_name = "N")]
+    pub checkpoint_steps: Option<u64>,
+    /// Seed of everything random
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+/// Keys of `wave condense`.
+#[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+pub struct Condense {
+    /// The frozen model to distil: a model directory
+    #[arg(long, value_name = "A")]
+    pub ancestor: Option<String>,
+    /// Depths of the auxiliary: one number is plain WAVE, two are the least and the most of an
+    /// elastic condensation, which draws one at each step
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub depths: Option<Vec<usize>>,
+    /// Widths of the auxiliary, one drawn at each step
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub widths: Option<Vec<usize>>,
+    /// Side of a template
+    #[arg(long, value_name = "T")]
+    pub template_size: Option<usize>,
+    /// Templates of qkv, proj, fc1 and fc2 [default: 24 of the auxiliary's narrowest width, or
+    /// their equal in smaller ones]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub templates: Option<Vec<usize>>,
+    /// Let fc1 and fc2 share one set of templates
+    #[arg(long, value_name = "BOOL")]
+    pub share_mlp: Option<bool>,
+    /// Order of the Kronecker product: tile or interleave
+    #[arg(long, value_name = "ORDER")]
+    pub kronecker: Option<String>,
+    /// Scaler anchors over the depth [default: the auxiliary's depth]
+    #[arg(long, value_name = "K")]
+    pub anchors: Option<usize>,
+    /// First scalers: ramp, telg or random
+    #[arg(long, value_name = "START")]
+    pub scaler_start: Option<String>,
+    /// Weight of the divergence from the ancestor
+    #[arg(long, value_name = "X")]
+    pub kl_weight: Option<f64>,
+    /// Weight of the cross-entropy with the labels
+    #[arg(long, value_name = "X")]
+    pub ce_weight: Option<f64>,
+    /// Temperature of the distillation
+    #[arg(long, value_name = "X")]
+    pub temperature: Option<f64>,
+    /// Learning rate of the scalers over that of the rest
+    #[arg(long, value_name = "X")]
+    pub scaler_lr_ratio: Option<f64>,
+    /// Learning rate of the templates over that of the rest
+    #[arg(long, value_name = "X")]
+    pub template_lr_ratio: Option<f64>,
+    /// The auxiliary's largest shape
+    #[arg(skip)]
+    #[serde(default)]
+    pub auxiliary: Auxiliary,
+    #[command(flatten)]
+    #[serde(flatten)]
+    #[allow(missing_docs, reason = "clap would print it as the command's description")]
+    pub training: Training,
+}
+
+/// The auxiliary's shape, `[condense.auxiliary]`.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+pub struct Auxiliary {
+    /// Blocks.
+    pub depth: Option<usize>,
+    /// Channels of a token.
+    pub width: Option<usize>,
+    /// Channels of a head.
+    pub head_width: Option<usize>,
+    /// Side of a patch in pixels.
+    pub patch: Option<usize>,
+    /// Side of the image in pixels.
+    pub image_size: Option<usize>,
+    /// Hidden channels of the MLP over the width.
+    pub mlp_ratio: Option<f64>,
+    /// Whether a class token is classified instead of the mean token.
+    pub class_token: Option<bool>,
+}
+
+/// Keys of `wave expand`.
+#[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+pub struct Expand {
+    /// Blocks of the model
+    #[arg(long, value_name = "N")]
+    pub depth: Option<usize>,
+    /// Channels of a token; a multiple of the templates' head width
+    #[arg(long, value_name = "N")]
+    pub width: Option<usize>,
+    /// Attention heads [default: width / the templates' head width]
+    #[arg(long, value_name = "N")]
+    pub heads: Option<usize>,
+    /// First scalers: bank (interpolated) or random (the WAVE paper's wording)
+    #[arg(long, value_name = "START")]
+    pub scalers: Option<String>,
+    /// Norms and biases of the blocks, which templates do not cover: inherit (interpolated),
+    /// mimetic or timm
+    #[arg(long, value_name = "FROM")]
+    pub fill: Option<String>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    #[allow(missing_docs, reason = "clap would print it as the command's description")]
+    pub training: Training,
+}
+
+/// Keys of `wave init`.
+#[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+pub struct Init {
+    /// Architecture: vit or convmixer
+    #[arg(long, value_name = "A")]
+    pub arch: Option<String>,
+    /// Blocks
+    #[arg(long, value_name = "N")]
+    pub depth: Option<usize>,
+    /// Channels of a token
+    #[arg(long, value_name = "N")]
+    pub width: Option<usize>,
+    /// Attention heads [default: width / 64, or the head width of --from]
+    #[arg(long, value_name = "N")]
+    pub heads: Option<usize>,
+    /// Hidden channels of the MLP over the width
+    #[arg(long, value_name = "X")]
+    pub mlp_ratio: Option<f64>,
+    /// Side of a patch in pixels
+    #[arg(long, value_name = "N")]
+    pub patch: Option<usize>,
+    /// Side of the image in pixels
+    #[arg(long, value_name = "N")]
+    pub image_size: Option<usize>,
+    /// Colour channels
+    #[arg(long, value_name = "N")]
+    pub channels: Option<usize>,
+    /// Classes
+    #[arg(long, value_name = "N")]
+    pub classes: Option<usize>,
+    /// Side of a depthwise kernel (convmixer)
+    #[arg(long, value_name = "N")]
+    pub kernel: Option<usize>,
+    /// Classify a class token instead of the mean token
+    #[arg(long, value_name = "BOOL")]
+    pub class_token: Option<bool>,
+    /// Position embedding: learned or sinusoidal [default: sinusoidal for mimetic]
+    #[arg(long, value_name = "KIND")]
+    pub positions: Option<String>,
+    /// Scale of a sinusoidal position embedding
+    #[arg(long, value_name = "X")]
+    pub position_scale: Option<f64>,
+    /// Mean shift of the MLP's first layer: none, eq1=SIGMA or eq2=B
+    #[arg(long, value_name = "SHIFT")]
+    pub mlp_mean: Option<String>,
+    /// Take image size, patch, channels, classes and normalisation from this model or template
+    /// directory
+    #[arg(long, value_name = "DIR")]
+    pub from: Option<String>,
+    /// Take image size, channels, classes and normalisation from this data
+    #[arg(long, value_name = "D")]
+    pub data: Option<String>,
+    /// Seed of everything random
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+/// Keys of `wave finetune`.
+#[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+pub struct Finetune {
+    /// Also distil from this frozen model directory
+    #[arg(long, value_name = "A")]
+    pub ancestor: Option<String>,
+    /// Weight of the divergence from the ancestor
+    #[arg(long, value_name = "X")]
+    pub kl_weight: Option<f64>,
+    /// Temperature of the distillation
+    #[arg(long, value_name = "X")]
+    pub temperature: Option<f64>,
+    /// Start a new head, for other classes than the model's
+    #[arg(long, value_name = "BOOL")]
+    pub new_head: Option<bool>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    #[allow(missing_docs, reason = "clap would print it as the command's description")]
+    pub training: Training,
+}
+
+/// How long to train.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Duration {
+    /// Passes over the training images.
+    Epochs(f64),
+    /// Optimiser steps.
+    Steps(u64),
+}
+
+impl Duration {
+    /// Steps, given those of an epoch.
+    pub fn steps(self, per_epoch: usize) -> u64 {
+        match self {
+            Duration::Epochs(epochs) => (epochs * per_epoch as f64).round() as u64,
+            Duration::Steps(steps) => steps,
+        }
+    }
+}
+
+impl Training {
+    /// How long to train; `default` if neither epochs nor steps are given.
+    pub fn duration(&self, default: Duration) -> Result<Duration> {
+        match (self.epochs, self.steps) {
+            (Some(epochs), Some(steps)) => Err(request(format!(
+                "both epochs = {epochs} and steps = {steps} are given; keep one"
+            ))),
+            (Some(epochs), None) if !(0.0..=1e6).contains(&epochs) => {
+                Err(request(format!("epochs = {epochs}; expected 0 to 1,000,000")))
+            }
+            (Some(epochs), None) => Ok(Duration::Epochs(epochs)),
+            (None, Some(steps)) => Ok(Duration::Steps(steps)),
+            (None, None) => Ok(default),
+        }
+    }
+
+    /// Checks every value that has a range.
+    pub fn validate(&self) -> Result<()> {
+        let ranges = [
+            ("lr", self.lr, 0.0, 100.0),
+            ("min_lr_ratio", self.min_lr_ratio, 0.0, 1.0),
+            ("weight_decay", self.weight_decay, 0.0, 100.0),
+            ("warmup_epochs", self.warmup_epochs, 0.0, 1e6),
+            ("label_smoothing", self.label_smoothing, 0.0, 1.0),
+            ("drop_path", self.drop_path, 0.0, 0.99),
+            ("ema", self.ema, 0.0, 1.0),
+            ("clip", self.clip, 1e-9, 1e9),
+            ("layer_decay", self.layer_decay, 0.0, 1.0),
+        ];
+        for (name, value, least, most) in ranges {
+            if let Some(v) = value.filter(|v| !(least..=most).contains(v)) {
+                return Err(request(format!("{name} = {v}; expected {least} to {most}")));
+            }
+        }
+        let counts =
+            [("batch", self.batch), ("train_limit", self.train_limit), ("test_limit", self.test_limit)];
+        for (name, value) in counts {
+            if value == Some(0) {
+                return Err(request(format!("{name} = 0; expected at least 1")));
+            }
+        }
+        if self.views == Some(0) {
+            return Err(request("views = 0; expected at least 1"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,259 @@
+//! What the trained stages share: settings resolved, a loop that logs, evaluates and saves.
+
+use crate::data::Data;
+use crate::error::request;
+use crate::progress::{Report, Verbosity};
+use crate::run_dir::{self, RunDir};
+use crate::settings::{Duration, Training};
+use anyhow::Result;
+use candle_core::{Tensor, Var};
+use serde_json::json;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+use wave_data::Batch;
+use wave_models::Weights;
+use wave_train::{Flow, Progress, Schedule, Scores, State, Variable};
+
+/// Set by Ctrl-C: every loop saves and stops.
+pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Steps between two lines of the log.
+const LOG_EVERY: u64 = 20;
+
+/// What a stage does where the settings are silent.
+#[derive(Clone, Copy, Debug)]
+pub struct Defaults {
+    /// How long to train.
+    pub duration: Duration,
+    /// Peak learning rate.
+    pub lr: f64,
+    /// Weight decay of matrices.
+    pub weight_decay: f64,
+}
+
+/// Training settings with every gap filled.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// Steps in all.
+    pub steps: u64,
+    /// The learning rate over them.
+    pub schedule: Schedule,
+    /// Weight decay of matrices.
+    pub weight_decay: f32,
+    /// Largest norm of the gradient.
+    pub clip: f64,
+    /// Decay of the moving average, if one is kept.
+    pub ema: Option<f64>,
+    /// Label smoothing.
+    pub label_smoothing: f32,
+    /// Drop-path rate of the last layer.
+    pub drop_path: f64,
+    /// Learning-rate factor from each layer to the one below.
+    pub layer_decay: f64,
+    /// Steps between two checkpoints within an epoch.
+    pub checkpoint_steps: Option<u64>,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+impl Resolved {
+    /// Fills the gaps.
+    pub fn new(training: &Training, defaults: Defaults, data: &Data) -> Result<Resolved> {
+        training.validate()?;
+        let per_epoch = data.loader.steps_per_epoch();
+        let steps = training.duration(defaults.duration)?.steps(per_epoch);
+        let warmup = match training.warmup_epochs {
+            Some(epochs) => (epochs * per_epoch as f64).round() as u64,
+            None => (steps / 20).max(1),
+        };
+        if warmup > steps && steps > 0 {
+            return Err(request(format!(
+                "the warm-up of {warmup} steps is longer than the training of {steps}; lower \
+                 warmup_epochs"
+            )));
+        }
+        let schedule = Schedule {
+            peak: training.lr.unwrap_or(defaults.lr),
+            steps,
+            warmup,
+            floor: training.min_lr_ratio.unwrap_or(0.01),
+        };
+        Ok(Resolved {
+            steps,
+            schedule,
+            weight_decay: training.weight_decay.unwrap_or(defaults.weight_decay) as f32,
+            clip: training.clip.unwrap_or(1.0),
+            ema: training.ema.filter(|decay| *decay > 0.0),
+            label_smoothing: training.label_smoothing.unwrap_or(0.0) as f32,
+            drop_path: training.drop_path.unwrap_or(0.0),
+            layer_decay: training.layer_decay.unwrap_or(1.0),
+            checkpoint_steps: training.checkpoint_steps.filter(|n| *n > 0),
+            seed: training.seed.unwrap_or(0),
+        })
+    }
+}
+
+/// A variable of a network, with the learning rate and weight decay that its name calls for.
+///
+/// Decayed are matrices and kernels: not biases, norms, positions or tokens. `depth` is that of a
+/// stacked weight whose rows are layers, for the layer-wise decay of the rate.
+pub fn variable(name: &str, t: &Tensor, settings: &Resolved, depth: usize) -> Result<Variable> {
+    let decayed = name.ends_with(".weight") && !name.contains("norm") && {
+        let rank = t.rank() - usize::from(name.starts_with("blocks.") && depth > 0 && t.dim(0)? == depth);
+        rank >= 2
+    };
+    let rate = if settings.layer_decay == 1.0 || depth == 0 {
+        vec![1.0]
+    } else if name.starts_with("blocks.") {
+        (0..depth).map(|l| settings.layer_decay.powi((depth - l) as i32) as f32).collect()
+    } else if name.starts_with("head") || name.contains("norm.") {
+        vec![1.0]
+    } else {
+        vec![settings.layer_decay.powi(depth as i32 + 1) as f32]
+    };
+    Ok(Variable {
+        name: name.to_string(),
+        var: Var::from_tensor(t)?,
+        rate,
+        weight_decay: if decayed { settings.weight_decay } else { 0.0 },
+    })
+}
+
+/// The variables as a weight map that gradients flow to.
+pub fn tracked(variables: &[Variable]) -> Weights {
+    variables.iter().map(|v| (v.name.clone(), v.var.as_tensor().clone())).collect()
+}
+
+/// What training produced.
+pub struct Outcome {
+    /// The trained values: the moving averages if they were kept, else the variables.
+    pub values: Weights,
+    /// Accuracy at the end, if there was anything to measure it on.
+    pub scores: Option<Scores>,
+    /// Accuracy after each epoch.
+    pub curve: Vec<(f64, f64)>,
+}
+
+/// One training, with its surroundings.
+pub struct Job<'a> {
+    /// Shown beside the progress.
+    pub label: String,
+    /// Settings.
+    pub settings: &'a Resolved,
+    /// Images.
+    pub data: &'a Data,
+    /// What to train.
+    pub variables: &'a [Variable],
+    /// Where to log and save, if anywhere.
+    pub run: Option<&'a mut RunDir>,
+    /// Continue from the saved state.
+    pub resume: bool,
+    /// How much to say.
+    pub verbosity: Verbosity,
+    /// Whether to test after every epoch, not only at the end.
+    pub every_epoch: bool,
+}
+
+/// Trains: `loss` is the objective, `score` measures given values on the test images.
+pub fn train(
+    mut job: Job,
+    loss: impl FnMut(&Batch, &Tensor, u64) -> candle_core::Result<Tensor>,
+    score: impl Fn(&Weights) -> Result<Scores>,
+) -> Result<Outcome> {
+    let Resolved { steps, schedule, clip, ema, .. } = *job.settings;
+    let variables = job.variables;
+    let restored = match (&mut job.run, job.resume) {
+        (Some(run), true) => run.restore(variables)?,
+        _ => None,
+    };
+    let mut state = match restored {
+        Some(state) => state,
+        None => State::new(variables, ema.is_some())?,
+    };
+    let values = |state: &State| -> Result<Weights> {
+        Ok(match state.averages(variables)? {
+            Some(averages) => averages,
+            None => variables
+                .iter()
+                .map(|v| Ok((v.name.clone(), v.var.as_detached_tensor())))
+                .collect::<Result<_>>()?,
+        })
+    };
+    let mut curve = Vec::new();
+    if state.step < steps {
+        let mut report = Report::new(&job.label, state.step, steps, job.verbosity);
+        let batch = job.data.batch;
+        let mut since = (Instant::now(), state.step);
+        let mut last_score = String::new();
+        let run = &mut job.run;
+        let observe = |p: &Progress, state: &State| -> Result<Flow> {
+            let message = format!("loss {:.4}, {last_score}", p.loss);
+            report.step(p.step, batch, &message);
+            if !p.loss.is_finite() || !p.gradient_norm.is_finite() {
+                report.line(&format!("step {}: loss {}, skipped", p.step, p.loss));
+            }
+            if let Some(run) = run.as_deref_mut()
+                && (p.step.is_multiple_of(LOG_EVERY) || p.epoch_ends)
+            {
+                let seconds = since.0.elapsed().as_secs_f64().max(1e-9);
+                let images = (p.step - since.1) as f64 * batch as f64;
+                run.log(&run_dir::step_entry(p, images / seconds))?;
+                since = (Instant::now(), p.step);
+            }
+            if p.epoch_ends && job.every_epoch && p.step < steps {
+                let scores = score(&values(state)?)?;
+                last_score = format!("top-1 {:.2} %, ", 100.0 * scores.top1);
+                curve.push((p.epoch, scores.top1));
+                report.line(&format!(
+                    "epoch {:.2}: top-1 {:.2} %, test loss {:.4}",
+                    p.epoch,
+                    100.0 * scores.top1,
+                    scores.loss
+                ));
+                if let Some(run) = run.as_deref_mut() {
+                    run.log(&score_entry(p.step, p.epoch, &scores))?;
+                }
+            }
+            let stop = INTERRUPTED.load(Ordering::Relaxed);
+            let due = job.settings.checkpoint_steps.is_some_and(|n| p.step.is_multiple_of(n));
+            if let Some(run) = run.as_deref_mut()
+                && (stop || due || p.epoch_ends)
+            {
+                run.save(state, variables)?;
+            }
+            Ok(if stop { Flow::Stop } else { Flow::Continue })
+        };
+        let mut observe = observe;
+        let loader = &job.data.loader;
+        let observe = |p: &Progress, s: &State| observe(p, s).map_err(|e| e.into_boxed_dyn_error());
+        wave_train::fit(loader, schedule, Some(clip), ema, variables, &mut state, loss, observe)?;
+    }
+    let values = values(&state)?;
+    let scores = if job.data.test_indices.is_empty() { None } else { Some(score(&values)?) };
+    if let Some(scores) = &scores {
+        let epoch = steps as f64 / job.data.loader.steps_per_epoch() as f64;
+        curve.push((epoch, scores.top1));
+        if let Some(run) = &mut job.run {
+            run.log(&score_entry(steps, epoch, scores))?;
+        }
+    }
+    Ok(Outcome { values, scores, curve })
+}
+
+fn score_entry(step: u64, epoch: f64, scores: &Scores) -> serde_json::Value {
+    json!({
+        "step": step,
+        "epoch": epoch,
+        "top1": scores.top1,
+        "top5": scores.top5,
+        "test_loss": scores.loss,
+    })
+}
+
+/// A generator for everything random in one step: the same when the step is repeated.
+pub fn step_generator(seed: u64, step: u64) -> rand_chacha::ChaCha8Rng {
+    use rand::SeedableRng;
+    let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(seed);
+    rng.set_stream(step.wrapping_add(1));
+    rng
+}
