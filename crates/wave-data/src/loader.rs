@@ -114,7 +114,8 @@ impl Loader {
     /// The batch of `step`, counted from 0 across epochs.
     ///
     /// The epoch is `step / steps_per_epoch`; seed and epoch determine the order of the images; the
-    /// view is the epoch modulo the number of views; seed, view and image determine the variation.
+    /// view is the epoch modulo the number of views; seed, view and image determine the variation
+    /// (without the seed where views repeat, so that what was computed on them serves other seeds).
     ///
     /// # Errors
     /// When an image cannot be read or decoded.
@@ -176,10 +177,12 @@ impl Loader {
         let Inner {
             pipeline,
             augment,
+            views,
             seed,
             ..
         } = &*self.inner;
-        pipeline.batch(indices, view, |i| augment.place(*seed, view, i))
+        let seed = if views.is_some() { 0 } else { *seed };
+        pipeline.batch(indices, view, |i| augment.place(seed, view, i))
     }
 }
 

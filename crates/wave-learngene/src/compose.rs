@@ -94,24 +94,11 @@ pub fn compose(
 /// # Errors
 /// If the ranks are others, the templates are not square, or the two differ in `N`, type or device.
 pub fn kronecker_sum(templates: &Tensor, scalers: &Tensor, order: Kronecker) -> Result<Tensor> {
-    let (n, t, columns) = templates.dims3()?;
-    let (l, n_scaled, r, c) = scalers.dims4()?;
-    if n != n_scaled || t != columns {
-        candle_core::bail!(
-            "templates of shape {:?} and scalers of shape {:?} do not compose; \
-             expected (N, t, t) and (layers, N, r, c)",
-            templates.dims(),
-            scalers.dims()
-        );
-    }
-    let s = scalers.permute((0, 2, 3, 1))?.reshape((l * r * c, n))?; // (L r c, N)
-    let blocks = s.matmul(&templates.reshape((n, t * t))?)?; // (L r c, t t)
-    let blocks = blocks.reshape((l, r, c, t, t))?; // (L, a, b, i, j)
-    let placed = match order {
-        Kronecker::Tile => blocks.permute((0, 1, 3, 2, 4))?, // (L, a, i, b, j)
-        Kronecker::Interleave => blocks.permute((0, 3, 1, 4, 2))?, // (L, i, a, j, b)
+    let order = match order {
+        Kronecker::Tile => wave_ops::Kronecker::Tile,
+        Kronecker::Interleave => wave_ops::Kronecker::Interleave,
     };
-    placed.reshape((l, r * t, c * t)) // (L, r t, c t)
+    wave_ops::kronecker_sum(templates, scalers, order)
 }
 
 /// Cuts the composed multiple of the template size down to the weight, segment by segment.

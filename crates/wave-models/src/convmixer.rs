@@ -119,7 +119,7 @@ impl ConvMixerShape {
     pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
         let (h, k, p) = (self.width, self.kernel, self.patch);
         let mut out = Vec::new();
-        let mut convolution = |out: &mut Vec<_>, name: &str, shape: Vec<usize>| {
+        let convolution = |out: &mut Vec<_>, name: &str, shape: Vec<usize>| {
             out.push((format!("{name}.weight"), shape));
             out.push((format!("{name}.bias"), vec![h]));
         };
@@ -180,9 +180,7 @@ pub fn is_running_statistic(name: &str) -> bool {
 /// Whether `name` belongs to a batch norm: `stem.2`, `blocks.{i}.0.fn.2` or `blocks.{i}.3`.
 fn is_norm(name: &str) -> bool {
     let layer = name.rsplit_once('.').map_or(name, |(layer, _)| layer);
-    layer == "stem.2"
-        || layer.ends_with(".fn.2")
-        || layer.ends_with(".3") && !layer.ends_with("s.3")
+    layer == "stem.2" || layer.ends_with(".fn.2") || layer.ends_with(".3")
 }
 
 /// Class scores in evaluation mode: norms use their running statistics.
@@ -271,13 +269,22 @@ fn forward(
         z = linear(&z, &w, weights.get(&format!("{name}.bias"), &[h])?)?;
         z = norm(&z, &format!("blocks.{i}.3"))?;
     }
-    let pooled = z.flatten(1, 2)?.mean(1)?; // (b, h)
+    let pooled = mean_over_pixels(&z)?; // (b, h)
     let (w, b) = ("head.weight", "head.bias");
     linear(
         &pooled,
         weights.get(w, &[shape.classes, h])?,
         weights.get(b, &[shape.classes])?,
     )
+}
+
+/// The mean of `z` (b, g, g, h) over its pixels, (b, h): as a matrix product, which is many times
+/// faster on the CPU than a reduction over a middle dimension.
+fn mean_over_pixels(z: &Tensor) -> Result<Tensor> {
+    let z = z.flatten(1, 2)?; // (b, n, h)
+    let (b, n, _) = z.dims3()?;
+    let share = Tensor::full(1.0 / n as f64, (b, 1, n), z.device())?.to_dtype(z.dtype())?;
+    share.matmul(&z)?.squeeze(1)
 }
 
 /// Whole patches of `images` (b, c, height, width) as (b, g, g, c p p), each in the order of a
@@ -340,7 +347,7 @@ mod tests {
     use candle_core::{D, DType, Var};
     use proptest::prelude::*;
 
-    const TOLERANCE: f32 = 1e-4;
+    const TOLERANCE: f32 = 1e-5;
 
     fn small() -> ConvMixerShape {
         ConvMixerShape {
@@ -421,7 +428,7 @@ mod tests {
             .filter_map(|(name, t)| Some((name.strip_prefix(case)?[1..].to_owned(), t)))
             .collect();
         let part = |prefix: &str| -> BTreeMap<String, &Tensor> {
-            let named = |(name, t)| Some((String::strip_prefix(name, prefix)?.to_owned(), t));
+            let named = |(name, t): (&String, _)| Some((name.strip_prefix(prefix)?.to_owned(), t));
             fixture.iter().filter_map(named).collect()
         };
         let weights: BTreeMap<String, Tensor> = part("weights.")
@@ -568,12 +575,7 @@ mod tests {
     #[test]
     fn every_trained_weight_has_a_gradient() {
         let shape = small();
-        let mut weights = shape.initialise(0).unwrap();
-        let scale = Tensor::new(1.1f32, &Device::Cpu).unwrap();
-        // A bias right before a norm would have none, but GELU stands between.
-        for w in weights.values_mut() {
-            *w = w.broadcast_mul(&scale).unwrap();
-        }
+        let weights = shape.initialise(0).unwrap();
         let variables = variables(&weights);
         let weights = with_variables(&weights, &variables);
         let labels = Tensor::new(&[0u32, 3, 1], &Device::Cpu).unwrap();

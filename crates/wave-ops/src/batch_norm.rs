@@ -5,9 +5,11 @@
 //! own mean, and merged in `f64` (Chan, Golub and LeVeque 1979): one read of `x`, no
 //! cancellation, and a result that does not depend on the number of threads.
 
+use crate::gelu::{value as gelu, value_and_slope as gelu_and_slope};
+use crate::simd::dispatch;
+use crate::storage::{fused, slice, tensor, with_slice};
 use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
-use support::{dispatch, fused, gelu, gelu_and_slope, slice, tensor, with_slice};
 
 /// Normalises each channel of `x` by the statistics of this batch. Gradients flow through the
 /// statistics.
@@ -140,7 +142,10 @@ fn statistics<const GELU: bool>(x: &[f32], c: usize) -> (Vec<f32>, Vec<f32>) {
     let parts: Vec<(Vec<f32>, Vec<f32>)> = x
         .par_chunks(chunk(c))
         .map_init(Vec::new, |u, x| {
-            dispatch(#[inline(always)] || chunk_statistics::<GELU>(x, c, u))
+            dispatch(
+                #[inline(always)]
+                || chunk_statistics::<GELU>(x, c, u),
+            )
         })
         .collect();
     let (mut n, mut mean, mut m2) = (0.0, vec![0.0; c], vec![0.0; c]); // f64
@@ -312,7 +317,12 @@ impl<const GELU: bool> CustomOp3 for BatchNorm<GELU> {
                 let parts: Vec<_> = x
                     .par_chunks(chunk)
                     .zip(dy.par_chunks(chunk))
-                    .map(|(x, dy)| dispatch(#[inline(always)] || self.gradient_sums(x, dy)))
+                    .map(|(x, dy)| {
+                        dispatch(
+                            #[inline(always)]
+                            || self.gradient_sums(x, dy),
+                        )
+                    })
                     .collect();
                 let sums = merge(&parts, 2 * c);
                 let dy_mean: Vec<f32> = sums[..c].iter().map(|s| (s / n) as f32).collect();
@@ -325,7 +335,10 @@ impl<const GELU: bool> CustomOp3 for BatchNorm<GELU> {
                 chunks
                     .zip(dx.par_chunks_mut(chunk))
                     .for_each(|((x, dy), dx)| {
-                        dispatch(#[inline(always)] || self.input_gradient(x, dy, &scale, &dy_mean, &dyx_mean, dx))
+                        dispatch(
+                            #[inline(always)]
+                            || self.input_gradient(x, dy, &scale, &dy_mean, &dyx_mean, dx),
+                        )
                     });
                 sums
             })
@@ -346,15 +359,18 @@ fn affine<const GELU: bool>(x: &[f32], scale: &[f32], centre: &[f32], shift: &[f
     x.par_chunks(chunk(c))
         .zip(y.par_chunks_mut(chunk(c)))
         .for_each(|(x, y)| {
-            dispatch(#[inline(always)] || {
-                let (scale, centre, shift) = (&scale[..c], &centre[..c], &shift[..c]);
-                for (x, y) in x.chunks_exact(c).zip(y.chunks_exact_mut(c)) {
-                    for i in 0..c {
-                        let u = if GELU { gelu(x[i]) } else { x[i] };
-                        y[i] = (u - centre[i]).mul_add(scale[i], shift[i]);
+            dispatch(
+                #[inline(always)]
+                || {
+                    let (scale, centre, shift) = (&scale[..c], &centre[..c], &shift[..c]);
+                    for (x, y) in x.chunks_exact(c).zip(y.chunks_exact_mut(c)) {
+                        for i in 0..c {
+                            let u = if GELU { gelu(x[i]) } else { x[i] };
+                            y[i] = (u - centre[i]).mul_add(scale[i], shift[i]);
+                        }
                     }
-                }
-            })
+                },
+            )
         });
     y
 }
@@ -406,7 +422,12 @@ impl CustomOp3 for Affine {
                     let parts: Vec<_> = x
                         .par_chunks(chunk(c))
                         .zip(dy.par_chunks(chunk(c)))
-                        .map(|(x, dy)| dispatch(#[inline(always)] || plain.gradient_sums(x, dy)))
+                        .map(|(x, dy)| {
+                            dispatch(
+                                #[inline(always)]
+                                || plain.gradient_sums(x, dy),
+                            )
+                        })
                         .collect();
                     let zero = vec![0.0; c];
                     (
@@ -422,99 +443,6 @@ impl CustomOp3 for Affine {
             Some(tensor(sums[c..].to_vec(), scale.shape())?),
             Some(tensor(sums[..c].to_vec(), shift.shape())?),
         ))
-    }
-}
-
-/// What this file needs of vector dispatch, GELU and tensor access.
-mod support {
-    use candle_core::{CpuStorage, DType, Device, Layout, Result, Shape, Storage, Tensor};
-
-    /// Runs `f` compiled for the best instruction set of this processor.
-    #[inline(always)]
-    pub(super) fn dispatch<R>(f: impl FnOnce() -> R) -> R {
-        pulp::Arch::new().dispatch(f)
-    }
-
-    /// `x Phi(x)`.
-    #[inline(always)]
-    pub(super) fn gelu(x: f32) -> f32 {
-        let (erf, _) = erf_exp(x);
-        0.5 * x * (1.0 + erf)
-    }
-
-    /// `(gelu(x), gelu'(x))` with `gelu'(x) = Phi(x) + x phi(x)`.
-    #[inline(always)]
-    pub(super) fn gelu_and_slope(x: f32) -> (f32, f32) {
-        const NORMAL_PEAK: f32 = 0.398_942_3; // 1 / sqrt(2 pi)
-        let (erf, e) = erf_exp(x);
-        let phi = 0.5 * (1.0 + erf);
-        (x * phi, (x * e).mul_add(NORMAL_PEAK, phi))
-    }
-
-    /// `(erf(x / sqrt 2), e^(-x^2 / 2))`: Abramowitz and Stegun 7.1.26, absolute error below 2e-7.
-    #[inline(always)]
-    fn erf_exp(x: f32) -> (f32, f32) {
-        let z = x.abs() * std::f32::consts::FRAC_1_SQRT_2;
-        let e = exp(-z * z);
-        let t = 1.0 / z.mul_add(0.327_591_1, 1.0);
-        let p = 1.061_405_4_f32;
-        let p = p.mul_add(t, -1.453_152);
-        let p = p.mul_add(t, 1.421_413_7);
-        let p = p.mul_add(t, -0.284_496_74);
-        let p = p.mul_add(t, 0.254_829_6);
-        ((1.0 - p * t * e).copysign(x), e)
-    }
-
-    /// `e^x` for `x <= 88`, by range reduction to `2^n * e^r` and a degree 7 polynomial.
-    #[inline(always)]
-    fn exp(x: f32) -> f32 {
-        // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits of the mantissa.
-        const ROUND: f32 = 12_582_912.0;
-        let x = x.clamp(-87.0, 88.0);
-        let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND);
-        let n = shifted - ROUND;
-        // ln 2 in two parts, so that n * ln 2 loses no bits.
-        let r = n.mul_add(-0.693_359_4, x);
-        let r = n.mul_add(2.121_944_4e-4, r);
-        let p = 1.987_569_1e-4_f32;
-        let p = p.mul_add(r, 1.398_199_9e-3);
-        let p = p.mul_add(r, 8.333_452e-3);
-        let p = p.mul_add(r, 4.166_579_6e-2);
-        let p = p.mul_add(r, 0.166_666_66);
-        let p = p.mul_add(r, 0.5);
-        let p = p.mul_add(r * r, r) + 1.0;
-        let two_to_n = f32::from_bits((shifted.to_bits() << 23).wrapping_add(1.0_f32.to_bits()));
-        p * two_to_n
-    }
-
-    /// Whether the fused operators apply.
-    pub(super) fn fused(tensors: &[&Tensor]) -> bool {
-        tensors
-            .iter()
-            .all(|t| t.device().is_cpu() && t.dtype() == DType::F32)
-    }
-
-    /// The values of a contiguous `f32` CPU tensor.
-    pub(super) fn slice<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
-        let Some((start, end)) = layout.contiguous_offsets() else {
-            candle_core::bail!("a fused operator was given a tensor that is not contiguous");
-        };
-        Ok(&storage.as_slice::<f32>()?[start..end])
-    }
-
-    /// Calls `f` on the values of a CPU tensor, copying first if it is not contiguous.
-    pub(super) fn with_slice<R>(t: &Tensor, f: impl FnOnce(&[f32]) -> R) -> Result<R> {
-        let t = t.contiguous()?;
-        let (storage, layout) = t.storage_and_layout();
-        match &*storage {
-            Storage::Cpu(storage) => Ok(f(slice(storage, layout)?)),
-            _ => candle_core::bail!("a fused operator was given a tensor of another device"),
-        }
-    }
-
-    /// A CPU tensor that owns `values`.
-    pub(super) fn tensor(values: Vec<f32>, shape: impl Into<Shape>) -> Result<Tensor> {
-        Tensor::from_vec(values, shape, &Device::Cpu)
     }
 }
 
@@ -635,7 +563,7 @@ mod tests {
 
     #[test]
     fn statistics_survive_a_large_mean() {
-        // python: v = numpy.arange(30000) % 7 / 7; v.mean(), v.var() -> 0.428557..., 0.081631...
+        // The naive mean of squares minus square of the mean has no correct digit here in f32.
         let x: Vec<f32> = (0..30000).map(|i| 1000.0 + (i % 7) as f32 / 7.0).collect();
         let exact: Vec<f64> = x.iter().map(|v| *v as f64).collect();
         let mean = exact.iter().sum::<f64>() / 30000.0;

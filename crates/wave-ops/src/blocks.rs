@@ -269,13 +269,16 @@ impl Pass<'_> {
             .enumerate()
         {
             let scale = scales.map_or(1.0, |s| s[i]);
-            dispatch(#[inline(always)] || {
-                for (y, x) in y.chunks_exact_mut(d).zip(x.chunks_exact(d)) {
-                    for j in 0..d {
-                        y[j] = (y[j] + bias[j]).mul_add(scale, x[j]);
+            dispatch(
+                #[inline(always)]
+                || {
+                    for (y, x) in y.chunks_exact_mut(d).zip(x.chunks_exact(d)) {
+                        for j in 0..d {
+                            y[j] = (y[j] + bias[j]).mul_add(scale, x[j]);
+                        }
                     }
-                }
-            });
+                },
+            );
         }
     }
 
@@ -289,7 +292,10 @@ impl Pass<'_> {
         let t = samples.len() * self.n;
         let mut normed = Buffer::stale(t * d);
 
-        dispatch(#[inline(always)] || layer_norm::forward(c.x, w(NORM1_W), w(NORM1_B), self.eps, &mut normed));
+        dispatch(
+            #[inline(always)]
+            || layer_norm::forward(c.x, w(NORM1_W), w(NORM1_B), self.eps, &mut normed),
+        );
         affine((t, 3 * d, d), &normed, w(QKV_W), Some(w(QKV_B)), c.qkv);
         let shape = self.attention();
         let (qkv_size, p_size, o_size) = (self.n * 3 * d, c.p.len() / samples.len(), self.n * d);
@@ -299,19 +305,28 @@ impl Pass<'_> {
             .zip(c.o.chunks_exact_mut(o_size))
             .zip(c.p.chunks_exact_mut(p_size))
         {
-            dispatch(#[inline(always)] || attention::forward(shape, qkv, o, p));
+            dispatch(
+                #[inline(always)]
+                || attention::forward(shape, qkv, o, p),
+            );
         }
         affine((t, d, d), c.o, w(PROJ_W), None, c.u);
         self.add_residual(c.x, w(PROJ_B), self.scales(layer, 0, samples), c.u);
 
-        dispatch(#[inline(always)] || layer_norm::forward(c.u, w(NORM2_W), w(NORM2_B), self.eps, &mut normed));
+        dispatch(
+            #[inline(always)]
+            || layer_norm::forward(c.u, w(NORM2_W), w(NORM2_B), self.eps, &mut normed),
+        );
         affine((t, hidden, d), &normed, w(FC1_W), Some(w(FC1_B)), c.h);
         let mut active = Buffer::stale(t * hidden);
-        dispatch(#[inline(always)] || {
-            for (a, h) in active.iter_mut().zip(c.h.iter()) {
-                *a = gelu::value(*h);
-            }
-        });
+        dispatch(
+            #[inline(always)]
+            || {
+                for (a, h) in active.iter_mut().zip(c.h.iter()) {
+                    *a = gelu::value(*h);
+                }
+            },
+        );
         affine((t, d, hidden), &active, w(FC2_W), None, y);
         self.add_residual(c.u, w(FC2_B), self.scales(layer, 1, samples), y);
     }
@@ -349,19 +364,31 @@ impl Pass<'_> {
             &mut d_h,
             hidden,
         );
-        dispatch(#[inline(always)] || {
-            for ((a, dh), h) in active.iter_mut().zip(d_h.iter_mut()).zip(c.h.iter()) {
-                let (value, slope) = gelu::value_and_slope(*h);
-                *a = value;
-                *dh *= slope;
-            }
-        });
+        dispatch(
+            #[inline(always)]
+            || {
+                for ((a, dh), h) in active.iter_mut().zip(d_h.iter_mut()).zip(c.h.iter()) {
+                    let (value, slope) = gelu::value_and_slope(*h);
+                    *a = value;
+                    *dh *= slope;
+                }
+            },
+        );
         weight_gradient((t, d, hidden), branch, &active, ranges.of_mut(FC2_W, grads));
-        dispatch(#[inline(always)] || add_column_sums(branch, ranges.of_mut(FC2_B, grads)));
+        dispatch(
+            #[inline(always)]
+            || add_column_sums(branch, ranges.of_mut(FC2_B, grads)),
+        );
         // h = norm2(u) Wfc1^T + bfc1
-        dispatch(#[inline(always)] || layer_norm::forward(c.u, w(NORM2_W), w(NORM2_B), self.eps, &mut normed));
+        dispatch(
+            #[inline(always)]
+            || layer_norm::forward(c.u, w(NORM2_W), w(NORM2_B), self.eps, &mut normed),
+        );
         weight_gradient((t, hidden, d), &d_h, &normed, ranges.of_mut(FC1_W, grads));
-        dispatch(#[inline(always)] || add_column_sums(&d_h, ranges.of_mut(FC1_B, grads)));
+        dispatch(
+            #[inline(always)]
+            || add_column_sums(&d_h, ranges.of_mut(FC1_B, grads)),
+        );
         gemm(
             (t, d, hidden),
             1.0,
@@ -372,18 +399,21 @@ impl Pass<'_> {
             d,
         );
         let (dw, db) = ranges.norm_mut(NORM2_W, grads);
-        dispatch(#[inline(always)] || {
-            layer_norm::backward(
-                c.u,
-                w(NORM2_W),
-                self.eps,
-                &mut d_normed,
-                g,
-                dw,
-                db,
-                &mut row,
-            )
-        });
+        dispatch(
+            #[inline(always)]
+            || {
+                layer_norm::backward(
+                    c.u,
+                    w(NORM2_W),
+                    self.eps,
+                    &mut d_normed,
+                    g,
+                    dw,
+                    db,
+                    &mut row,
+                )
+            },
+        );
 
         // u = x + s1 (o Wproj^T + bproj)
         let branch = self.scaled(g, self.scales(layer, 0, samples));
@@ -399,7 +429,10 @@ impl Pass<'_> {
             d,
         );
         weight_gradient((t, d, d), branch, c.o, ranges.of_mut(PROJ_W, grads));
-        dispatch(#[inline(always)] || add_column_sums(branch, ranges.of_mut(PROJ_B, grads)));
+        dispatch(
+            #[inline(always)]
+            || add_column_sums(branch, ranges.of_mut(PROJ_B, grads)),
+        );
         // o = attention(qkv)
         let mut d_qkv = Buffer::stale(t * 3 * d);
         let mut scores = Buffer::stale(self.n * self.n);
@@ -412,12 +445,21 @@ impl Pass<'_> {
             .zip(c.p.chunks_exact(p_size))
             .zip(d_qkv.chunks_exact_mut(qkv_size))
         {
-            dispatch(#[inline(always)] || attention::backward(shape, qkv, p, d_o, d_qkv, &mut scores));
+            dispatch(
+                #[inline(always)]
+                || attention::backward(shape, qkv, p, d_o, d_qkv, &mut scores),
+            );
         }
         // qkv = norm1(x) Wqkv^T + bqkv
-        dispatch(#[inline(always)] || layer_norm::forward(c.x, w(NORM1_W), w(NORM1_B), self.eps, &mut normed));
+        dispatch(
+            #[inline(always)]
+            || layer_norm::forward(c.x, w(NORM1_W), w(NORM1_B), self.eps, &mut normed),
+        );
         weight_gradient((t, 3 * d, d), &d_qkv, &normed, ranges.of_mut(QKV_W, grads));
-        dispatch(#[inline(always)] || add_column_sums(&d_qkv, ranges.of_mut(QKV_B, grads)));
+        dispatch(
+            #[inline(always)]
+            || add_column_sums(&d_qkv, ranges.of_mut(QKV_B, grads)),
+        );
         gemm(
             (t, d, 3 * d),
             1.0,
@@ -428,18 +470,21 @@ impl Pass<'_> {
             d,
         );
         let (dw, db) = ranges.norm_mut(NORM1_W, grads);
-        dispatch(#[inline(always)] || {
-            layer_norm::backward(
-                c.x,
-                w(NORM1_W),
-                self.eps,
-                &mut d_normed,
-                g,
-                dw,
-                db,
-                &mut row,
-            )
-        });
+        dispatch(
+            #[inline(always)]
+            || {
+                layer_norm::backward(
+                    c.x,
+                    w(NORM1_W),
+                    self.eps,
+                    &mut d_normed,
+                    g,
+                    dw,
+                    db,
+                    &mut row,
+                )
+            },
+        );
     }
 
     /// `scale * g` per sample, or nothing where no branch is dropped.

@@ -7,10 +7,10 @@
 //! registers at once. The input's gradient is the same convolution with the kernel turned by 180
 //! degrees and the padding's two sides exchanged.
 
+use crate::storage::{fused, slice, tensor, with_slice};
 use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
-use support::{fused, slice, tensor, with_slice};
 
 /// Convolves every channel of `x` with its own kernel; stride 1, the image keeps its size.
 ///
@@ -482,41 +482,6 @@ impl CustomOp3 for DepthwiseConv {
             Some(tensor(dw, w.shape())?),
             Some(tensor(db, b.shape())?),
         ))
-    }
-}
-
-/// Access to the values of tensors.
-mod support {
-    use candle_core::{CpuStorage, DType, Device, Layout, Result, Shape, Storage, Tensor};
-
-    /// Whether the fused operators apply.
-    pub(super) fn fused(tensors: &[&Tensor]) -> bool {
-        tensors
-            .iter()
-            .all(|t| t.device().is_cpu() && t.dtype() == DType::F32)
-    }
-
-    /// The values of a contiguous `f32` CPU tensor.
-    pub(super) fn slice<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
-        let Some((start, end)) = layout.contiguous_offsets() else {
-            candle_core::bail!("a fused operator was given a tensor that is not contiguous");
-        };
-        Ok(&storage.as_slice::<f32>()?[start..end])
-    }
-
-    /// Calls `f` on the values of a CPU tensor, copying first if it is not contiguous.
-    pub(super) fn with_slice<R>(t: &Tensor, f: impl FnOnce(&[f32]) -> R) -> Result<R> {
-        let t = t.contiguous()?;
-        let (storage, layout) = t.storage_and_layout();
-        match &*storage {
-            Storage::Cpu(storage) => Ok(f(slice(storage, layout)?)),
-            _ => candle_core::bail!("a fused operator was given a tensor of another device"),
-        }
-    }
-
-    /// A CPU tensor that owns `values`.
-    pub(super) fn tensor(values: Vec<f32>, shape: impl Into<Shape>) -> Result<Tensor> {
-        Tensor::from_vec(values, shape, &Device::Cpu)
     }
 }
 

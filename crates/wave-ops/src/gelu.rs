@@ -46,11 +46,14 @@ impl CustomOp1 for Gelu {
         x.par_chunks(CHUNK)
             .zip(y.par_chunks_mut(CHUNK))
             .for_each(|(x, y)| {
-                dispatch(#[inline(always)] || {
-                    for (x, y) in x.iter().zip(y) {
-                        *y = value(*x);
-                    }
-                })
+                dispatch(
+                    #[inline(always)]
+                    || {
+                        for (x, y) in x.iter().zip(y) {
+                            *y = value(*x);
+                        }
+                    },
+                )
             });
         Ok((CpuStorage::F32(y), layout.shape().clone()))
     }
@@ -62,11 +65,14 @@ impl CustomOp1 for Gelu {
             x.par_chunks(CHUNK)
                 .zip(dx.par_chunks_mut(CHUNK))
                 .for_each(|(x, dx)| {
-                    dispatch(#[inline(always)] || {
-                        for (x, dx) in x.iter().zip(dx) {
-                            *dx *= value_and_slope(*x).1;
-                        }
-                    })
+                    dispatch(
+                        #[inline(always)]
+                        || {
+                            for (x, dx) in x.iter().zip(dx) {
+                                *dx *= value_and_slope(*x).1;
+                            }
+                        },
+                    )
                 })
         })?;
         Ok(Some(tensor(dx, x.shape())?))

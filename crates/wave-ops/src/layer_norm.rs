@@ -113,7 +113,10 @@ impl CustomOp3 for LayerNorm {
             );
         }
         let mut y = vec![0.0; x.len()];
-        dispatch(#[inline(always)] || forward(x, w, b, self.eps, &mut y));
+        dispatch(
+            #[inline(always)]
+            || forward(x, w, b, self.eps, &mut y),
+        );
         Ok((CpuStorage::F32(y), lx.shape().clone()))
     }
 
@@ -131,18 +134,21 @@ impl CustomOp3 for LayerNorm {
         with_slice(x, |x| {
             with_slice(w, |w| {
                 let mut scratch = vec![0.0; d];
-                dispatch(#[inline(always)] || {
-                    backward(
-                        x,
-                        w,
-                        self.eps,
-                        &mut dy,
-                        &mut dx,
-                        &mut dw,
-                        &mut db,
-                        &mut scratch,
-                    )
-                })
+                dispatch(
+                    #[inline(always)]
+                    || {
+                        backward(
+                            x,
+                            w,
+                            self.eps,
+                            &mut dy,
+                            &mut dx,
+                            &mut dw,
+                            &mut db,
+                            &mut scratch,
+                        )
+                    },
+                )
             })
         })??;
         Ok((

@@ -180,7 +180,10 @@ fn linear_backward(
                 dw,
                 k,
             );
-            dispatch(#[inline(always)] || add_column_sums(dy, db));
+            dispatch(
+                #[inline(always)]
+                || add_column_sums(dy, db),
+            );
             grads
         })
         .collect();
@@ -270,7 +273,10 @@ impl CustomOp3 for Embed {
                             let dy = &dy[i * tokens * d..(i + 1) * tokens * d];
                             let a = transposed(&dy[(tokens - n) * d..], d);
                             gemm((d, k, n), 1.0, a, rows(x, k), Into::Accumulate, dw, k);
-                            dispatch(#[inline(always)] || add_column_sums(dy, dt));
+                            dispatch(
+                                #[inline(always)]
+                                || add_column_sums(dy, dt),
+                            );
                         }
                         grads
                     })

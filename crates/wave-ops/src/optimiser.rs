@@ -96,7 +96,12 @@ pub fn squared_norm(t: &Tensor) -> Result<f64> {
     with_slice(&t.to_device(&Device::Cpu)?, |x| {
         let parts: Vec<f64> = x
             .par_chunks(CHUNK)
-            .map(|x| f64::from(crate::simd::dispatch(#[inline(always)] || crate::simd::dot(x, x))))
+            .map(|x| {
+                f64::from(crate::simd::dispatch(
+                    #[inline(always)]
+                    || crate::simd::dot(x, x),
+                ))
+            })
             .collect();
         parts.iter().sum()
     })
@@ -136,14 +141,17 @@ impl InplaceOp2 for Update<'_> {
                 .zip(m[at.clone()].par_chunks_mut(CHUNK))
                 .zip(v[at].par_chunks_mut(CHUNK))
                 .for_each(|(((p, g), m), v)| {
-                    crate::simd::dispatch(#[inline(always)] || {
-                        for i in 0..p.len() {
-                            let g = g[i] * scale;
-                            m[i] = beta1 * m[i] + (1.0 - beta1) * g;
-                            v[i] = beta2 * v[i] + (1.0 - beta2) * g * g;
-                            p[i] = p[i] * decay - lr * (m[i] * c1) / ((v[i] * c2).sqrt() + eps);
-                        }
-                    })
+                    crate::simd::dispatch(
+                        #[inline(always)]
+                        || {
+                            for i in 0..p.len() {
+                                let g = g[i] * scale;
+                                m[i] = beta1 * m[i] + (1.0 - beta1) * g;
+                                v[i] = beta2 * v[i] + (1.0 - beta2) * g * g;
+                                p[i] = p[i] * decay - lr * (m[i] * c1) / ((v[i] * c2).sqrt() + eps);
+                            }
+                        },
+                    )
                 });
         }
         Ok(())

@@ -77,14 +77,29 @@ pub fn fit(
             let scale = clip.map_or(1.0, |clip| (clip / norm.max(1e-12)).min(1.0));
             let t = state.step - state.skipped;
             for (v, (first, second)) in variables.iter().zip(&mut state.moments) {
-                let Some(g) = gradients.get(&v.var) else { continue };
+                let Some(g) = gradients.get(&v.var) else {
+                    continue;
+                };
                 if v.rate.is_empty() {
                     continue;
                 }
-                let rates: Vec<f32> = v.rate.iter().map(|r| (f64::from(*r) * rate) as f32).collect();
+                let rates: Vec<f32> = v
+                    .rate
+                    .iter()
+                    .map(|r| (f64::from(*r) * rate) as f32)
+                    .collect();
                 let moments = (&mut first[..], &mut second[..]);
                 let config = AdamW::default();
-                adamw_step(&v.var, g, moments, config, &rates, v.weight_decay, scale as f32, t)?;
+                adamw_step(
+                    &v.var,
+                    g,
+                    moments,
+                    config,
+                    &rates,
+                    v.weight_decay,
+                    scale as f32,
+                    t,
+                )?;
             }
             if let (Some(averages), Some(decay)) = (&mut state.average, decay) {
                 // Early on the average would mostly be the start; follow faster at first.

@@ -32,7 +32,11 @@ pub fn distillation(logits: &Tensor, ancestor: &Tensor, temperature: f64) -> Res
 /// by.
 pub fn entropy(ancestor: &Tensor, temperature: f64) -> Result<f64> {
     let log_q = log_softmax(&(ancestor / temperature)?)?;
-    let h = (log_q.exp()? * log_q)?.sum(D::Minus1)?.mean(0)?.neg()?.to_scalar::<f32>()?;
+    let h = (log_q.exp()? * log_q)?
+        .sum(D::Minus1)?
+        .mean(0)?
+        .neg()?
+        .to_scalar::<f32>()?;
     Ok(f64::from(h) * temperature * temperature)
 }
 
@@ -47,7 +51,10 @@ mod tests {
         //          reduction="batchmean") * 4  ->  1.0486
         let z = Tensor::new(&[[1f32, 2.0, 3.0], [0.0, 0.0, 1.0]], &Device::Cpu).unwrap();
         let a = Tensor::new(&[[2f32, 1.0, 0.0], [1.0, 0.0, 0.0]], &Device::Cpu).unwrap();
-        let loss = distillation(&z, &a, 2.0).unwrap().to_scalar::<f32>().unwrap();
+        let loss = distillation(&z, &a, 2.0)
+            .unwrap()
+            .to_scalar::<f32>()
+            .unwrap();
         let kl = f64::from(loss) - entropy(&a, 2.0).unwrap();
         let softmax = |v: [f64; 3]| {
             let e = v.map(|x| (x / 2.0).exp());
@@ -64,15 +71,24 @@ mod tests {
             / 2.0
             * 4.0;
         assert!((kl - want).abs() < 1e-5, "{kl} {want}");
-        let same = distillation(&a, &a, 2.0).unwrap().to_scalar::<f32>().unwrap();
+        let same = distillation(&a, &a, 2.0)
+            .unwrap()
+            .to_scalar::<f32>()
+            .unwrap();
         assert!((f64::from(same) - entropy(&a, 2.0).unwrap()).abs() < 1e-5);
     }
 
     #[test]
     fn smoothed_targets_are_distributions() {
-        let t = smoothed_targets(&[2, 0], 4, 0.1).unwrap().to_vec2::<f32>().unwrap();
+        let t = smoothed_targets(&[2, 0], 4, 0.1)
+            .unwrap()
+            .to_vec2::<f32>()
+            .unwrap();
         assert!((t[0][2] - 0.925).abs() < 1e-6 && (t[0][0] - 0.025).abs() < 1e-6);
-        assert!(t.iter().all(|row| (row.iter().sum::<f32>() - 1.0).abs() < 1e-6));
+        assert!(
+            t.iter()
+                .all(|row| (row.iter().sum::<f32>() - 1.0).abs() < 1e-6)
+        );
         assert!(smoothed_targets(&[4], 4, 0.1).is_err());
     }
 }

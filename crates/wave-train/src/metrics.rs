@@ -27,7 +27,9 @@ pub fn evaluate(
     let (mut first, mut five, mut loss, mut images) = (0, 0, 0.0, 0);
     for batch in batches {
         let batch = batch?;
-        let z = logits(&batch_images(&batch)?)?.to_device(&Device::Cpu)?.to_vec2::<f32>()?;
+        let z = logits(&batch_images(&batch)?)?
+            .to_device(&Device::Cpu)?
+            .to_vec2::<f32>()?;
         for (z, &label) in z.iter().zip(&batch.labels) {
             let label = label as usize;
             let Some(&own) = z.get(label) else {
@@ -48,7 +50,12 @@ pub fn evaluate(
         images += batch.labels.len();
     }
     let n = images.max(1) as f64;
-    Ok(Scores { top1: first as f64 / n, top5: five as f64 / n, loss: loss / n, images })
+    Ok(Scores {
+        top1: first as f64 / n,
+        top5: five as f64 / n,
+        loss: loss / n,
+        images,
+    })
 }
 
 /// The images of a batch as a tensor (b, channels, h, w).

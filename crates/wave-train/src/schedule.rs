@@ -29,7 +29,12 @@ mod tests {
 
     #[test]
     fn rises_then_falls_to_the_floor() {
-        let s = Schedule { peak: 1.0, steps: 100, warmup: 10, floor: 0.01 };
+        let s = Schedule {
+            peak: 1.0,
+            steps: 100,
+            warmup: 10,
+            floor: 0.01,
+        };
         assert!((s.at(0) - 0.1).abs() < 1e-3);
         assert!((0..9).all(|i| s.at(i) < s.at(i + 1)));
         assert!((10..99).all(|i| s.at(i) > s.at(i + 1)));
@@ -39,6 +44,15 @@ mod tests {
 
     #[test]
     fn no_steps_and_no_warmup_are_no_division_by_zero() {
-        assert!(Schedule { peak: 1.0, steps: 0, warmup: 0, floor: 0.0 }.at(0).is_finite());
+        assert!(
+            Schedule {
+                peak: 1.0,
+                steps: 0,
+                warmup: 0,
+                floor: 0.0
+            }
+            .at(0)
+            .is_finite()
+        );
     }
 }

@@ -35,7 +35,16 @@ pub struct State {
 impl State {
     /// The state before the first step.
     pub fn new(variables: &[Variable], keep_average: bool) -> Result<State> {
-        let zeros = |v: &Variable| vec![0.0; if v.rate.is_empty() { 0 } else { v.var.elem_count() }];
+        let zeros = |v: &Variable| {
+            vec![
+                0.0;
+                if v.rate.is_empty() {
+                    0
+                } else {
+                    v.var.elem_count()
+                }
+            ]
+        };
         let average = if keep_average {
             let values = |v: &Variable| v.var.flatten_all()?.to_vec1::<f32>();
             Some(variables.iter().map(values).collect::<Result<_>>()?)
@@ -43,16 +52,28 @@ impl State {
             None
         };
         let moments = variables.iter().map(|v| (zeros(v), zeros(v))).collect();
-        Ok(State { step: 0, skipped: 0, moments, average })
+        Ok(State {
+            step: 0,
+            skipped: 0,
+            moments,
+            average,
+        })
     }
 
     /// The moving averages by name, if kept.
     pub fn averages(&self, variables: &[Variable]) -> Result<Option<BTreeMap<String, Tensor>>> {
-        let Some(average) = &self.average else { return Ok(None) };
+        let Some(average) = &self.average else {
+            return Ok(None);
+        };
         variables
             .iter()
             .zip(average)
-            .map(|(v, a)| Ok((v.name.clone(), Tensor::from_slice(a, v.var.shape(), &Device::Cpu)?)))
+            .map(|(v, a)| {
+                Ok((
+                    v.name.clone(),
+                    Tensor::from_slice(a, v.var.shape(), &Device::Cpu)?,
+                ))
+            })
             .collect::<Result<_>>()
             .map(Some)
     }
@@ -62,10 +83,16 @@ impl State {
     pub fn to_weights(&self, variables: &[Variable]) -> Result<BTreeMap<String, Tensor>> {
         let mut out = BTreeMap::new();
         for (i, v) in variables.iter().enumerate() {
-            out.insert(format!("variable.{}", v.name), v.var.as_detached_tensor().copy()?);
+            out.insert(
+                format!("variable.{}", v.name),
+                v.var.as_detached_tensor().copy()?,
+            );
             let mut put = |kind: &str, values: &[f32]| -> Result<()> {
                 let n = values.len();
-                out.insert(format!("{kind}.{}", v.name), Tensor::from_slice(values, n, &Device::Cpu)?);
+                out.insert(
+                    format!("{kind}.{}", v.name),
+                    Tensor::from_slice(values, n, &Device::Cpu)?,
+                );
                 Ok(())
             };
             if !v.rate.is_empty() {
@@ -102,7 +129,12 @@ impl State {
             }
         };
         let values = |t: Tensor| t.flatten_all()?.to_vec1::<f32>();
-        let mut state = State { step, skipped, moments: Vec::new(), average: None };
+        let mut state = State {
+            step,
+            skipped,
+            moments: Vec::new(),
+            average: None,
+        };
         let averaged = weights.keys().any(|name| name.starts_with("average."));
         let mut average = Vec::new();
         for v in variables {
@@ -110,7 +142,10 @@ impl State {
             state.moments.push(if v.rate.is_empty() {
                 (Vec::new(), Vec::new())
             } else {
-                (values(take("first_moment", v)?)?, values(take("second_moment", v)?)?)
+                (
+                    values(take("first_moment", v)?)?,
+                    values(take("second_moment", v)?)?,
+                )
             });
             if averaged {
                 average.push(values(take("average", v)?)?);

@@ -25,15 +25,20 @@ pub struct Ancestor {
     transform: Transform,
     /// SHA-256 of its weights file.
     pub digest: String,
-    /// Logits of whole views of the training images: view -> (images of the source, classes).
-    views: Mutex<BTreeMap<u32, Arc<Vec<f32>>>>,
+    /// Logits of whole views of the training images: data and view -> (images of the source,
+    /// classes).
+    views: Mutex<BTreeMap<(String, u32), Arc<Vec<f32>>>>,
 }
 
 impl Ancestor {
     /// Reads a model directory or safetensors file.
     pub fn read(path: &Path) -> Result<Ancestor> {
         let model = Model::read(path)?;
-        let file = if path.is_file() { path.to_path_buf() } else { path.join("model.safetensors") };
+        let file = if path.is_file() {
+            path.to_path_buf()
+        } else {
+            path.join("model.safetensors")
+        };
         Ok(Ancestor {
             weights: model.network.for_inference(&model.weights)?,
             network: model.network,
@@ -91,19 +96,24 @@ impl Ancestor {
         verbosity: Verbosity,
     ) -> candle_core::Result<Tensor> {
         let classes = self.network.classes();
-        let source = data.train_indices.iter().max().map_or(0, |i| *i as usize + 1);
+        let source = data
+            .train_indices
+            .iter()
+            .max()
+            .map_or(0, |i| *i as usize + 1);
         let bytes = views.map(|v| v as usize * source * classes * size_of::<f32>());
         if bytes.is_none_or(|bytes| bytes > KEPT_BYTES) {
             return self.logits(images, &data.transform);
         }
         let all = {
+            let key = (data.views_id.clone(), batch.view);
             // Held while computing, so that two runs at once do not both compute a view.
             let mut views = self.views.lock().unwrap_or_else(|e| e.into_inner());
-            match views.get(&batch.view) {
+            match views.get(&key) {
                 Some(all) => all.clone(),
                 None => {
                     let all = Arc::new(self.view(batch.view, data, source, verbosity)?);
-                    views.insert(batch.view, all.clone());
+                    views.insert(key, all.clone());
                     all
                 }
             }
@@ -129,10 +139,16 @@ impl Ancestor {
         let total = data.train_indices.len().div_ceil(AHEAD) as u64;
         let mut report = Report::new(&format!("ancestor, view {view}"), 0, total, verbosity);
         for (done, indices) in data.train_indices.chunks(AHEAD).enumerate() {
-            let batch = data.loader.view_images(indices, view).map_err(candle_core::Error::wrap)?;
+            let batch = data
+                .loader
+                .view_images(indices, view)
+                .map_err(candle_core::Error::wrap)?;
             let (b, s) = (batch.labels.len(), batch.image_size);
-            let images =
-                Tensor::from_vec(batch.images, (b, batch.channels, s, s), &candle_core::Device::Cpu)?;
+            let images = Tensor::from_vec(
+                batch.images,
+                (b, batch.channels, s, s),
+                &candle_core::Device::Cpu,
+            )?;
             let logits = self.logits(&images, &data.transform)?.to_vec2::<f32>()?;
             for (i, row) in indices.iter().zip(logits) {
                 all[*i as usize * classes..(*i as usize + 1) * classes].copy_from_slice(&row);

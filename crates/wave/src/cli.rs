@@ -194,7 +194,10 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
         (_, true) => Verbosity::Verbose,
         _ => Verbosity::Normal,
     };
-    let options = Options { resume: common.resume, verbosity };
+    let options = Options {
+        resume: common.resume,
+        verbosity,
+    };
     let out = |name: &str| out_dir(common, name);
     let result = match command {
         Command::Run { recipe } => {
@@ -212,13 +215,19 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
             }
             condense::condense(&recipe, &settings, &out("condense")?, options)?
         }
-        Command::Expand { templates, settings } => {
+        Command::Expand {
+            templates,
+            settings,
+        } => {
             let recipe = Recipe::empty("expand", &common.set)?;
             let settings = recipe.stage("expand", None, &*settings)?;
             if common.dry_run {
                 let gene = crate::elastic::read(&templates)?.learngene;
                 let shape = expand::shape(&gene, &settings)?;
-                return say(common, format!("{shape:#?}\n{} parameters\n", shape.parameter_count()));
+                return say(
+                    common,
+                    format!("{shape:#?}\n{} parameters\n", shape.parameter_count()),
+                );
             }
             expand::expand(&templates, &settings, &out("expand")?, options)?
         }
@@ -232,7 +241,11 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
             }
             init::init(&method, &settings, &out("init")?)?
         }
-        Command::Finetune { model, recipe, settings } => {
+        Command::Finetune {
+            model,
+            recipe,
+            settings,
+        } => {
             let recipe = match recipe {
                 Some(path) => Recipe::read(&path, &common.set)?,
                 None => Recipe::empty("finetune", &common.set)?,
@@ -247,13 +260,22 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
         Command::Eval { model, settings } => eval::eval(&model, &settings)?,
         Command::Predict { model, images } => predict::predict(&model, &images)?,
         Command::Inspect { path, plots } => inspect::inspect(&path, plots.as_deref())?,
-        Command::Data { command: DataCommand::Check { data } } => check_data(&data)?,
+        Command::Data {
+            command: DataCommand::Check { data },
+        } => check_data(&data)?,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "wave", &mut std::io::stdout());
             return Ok(());
         }
     };
-    say(common, if common.json { result.to_string() + "\n" } else { plain(&result, 0) })
+    say(
+        common,
+        if common.json {
+            result.to_string() + "\n"
+        } else {
+            plain(&result, 0)
+        },
+    )
 }
 
 /// Prints to stdout; a closed pipe is not an error.
@@ -301,7 +323,9 @@ fn out_dir(common: &Common, name: &str) -> Result<PathBuf> {
     if common.resume {
         return Err(request("--resume needs the --out of the run to continue"));
     }
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+    let seconds = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_secs());
     Ok(Path::new("runs").join(format!("{name}-{seconds}")))
 }
 
@@ -318,8 +342,12 @@ fn check_data(spec: &str) -> Result<Value> {
                 broken.push(error.to_string());
             }
         }
-        let counts: serde_json::Map<String, Value> =
-            source.class_names().iter().cloned().zip(counts.into_iter().map(Value::from)).collect();
+        let counts: serde_json::Map<String, Value> = source
+            .class_names()
+            .iter()
+            .cloned()
+            .zip(counts.into_iter().map(Value::from))
+            .collect();
         out.insert(name.into(), counts.into());
     }
     out.insert("broken".into(), broken.clone().into());

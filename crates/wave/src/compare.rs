@@ -83,11 +83,18 @@ fn held_out() -> usize {
 impl Compare {
     /// Reads the table.
     pub fn new(recipe: &Recipe) -> Result<Compare> {
-        let table = recipe.table.get("compare").cloned().unwrap_or(Table::new().into());
-        let compare: Compare =
-            table.try_into().map_err(|e| request(format!("[compare]: {e}")))?;
+        let table = recipe
+            .table
+            .get("compare")
+            .cloned()
+            .unwrap_or(Table::new().into());
+        let compare: Compare = table
+            .try_into()
+            .map_err(|e| request(format!("[compare]: {e}")))?;
         if compare.sizes.is_empty() || compare.seeds.is_empty() || compare.methods.is_empty() {
-            return Err(request("[compare] needs at least one size, one seed and one method"));
+            return Err(request(
+                "[compare] needs at least one size, one seed and one method",
+            ));
         }
         if compare.condensations == 0 || compare.jobs == 0 {
             return Err(request("[compare]: condensations and jobs are at least 1"));
@@ -116,7 +123,14 @@ pub struct Cell {
 impl Cell {
     /// Names the cell's file, without extension.
     pub fn file_name(&self) -> String {
-        let Cell { method, depth, width, seed, lr, trial } = self;
+        let Cell {
+            method,
+            depth,
+            width,
+            seed,
+            lr,
+            trial,
+        } = self;
         match trial {
             Some(_) => format!("tune-{method}-{depth}x{width}-lr{lr:e}"),
             None => format!("{method}-{depth}x{width}-s{seed}"),
@@ -170,8 +184,11 @@ impl Choice {
         if self.grid.is_empty() {
             return format!("{:e} (given)", self.lr);
         }
-        let grid: Vec<String> =
-            self.grid.iter().map(|(lr, top1)| format!("{lr:e}: {:.2} %", 100.0 * top1)).collect();
+        let grid: Vec<String> = self
+            .grid
+            .iter()
+            .map(|(lr, top1)| format!("{lr:e}: {:.2} %", 100.0 * top1))
+            .collect();
         format!("{:e} of {}", self.lr, grid.join(", "))
     }
 }
@@ -197,7 +214,12 @@ impl<'a> Bench<'a> {
                 init::options(&method.start, &Init::default())?;
             }
         }
-        Ok(Bench { recipe, compare, condensed, options })
+        Ok(Bench {
+            recipe,
+            compare,
+            condensed,
+            options,
+        })
     }
 
     /// The template directories of a method.
@@ -208,7 +230,8 @@ impl<'a> Bench<'a> {
     fn finetune(&self, cell: &Cell) -> Result<Finetune> {
         let overlay = &self.compare.methods[&cell.method].finetune;
         let mut settings: Finetune =
-            self.recipe.stage("finetune", Some(overlay), &Finetune::default())?;
+            self.recipe
+                .stage("finetune", Some(overlay), &Finetune::default())?;
         let training = &mut settings.training;
         training.seed = Some(cell.seed);
         training.lr = Some(cell.lr);
@@ -222,7 +245,9 @@ impl<'a> Bench<'a> {
 
     fn given_rate(&self, method: &str) -> Result<Option<f64>> {
         let overlay = &self.compare.methods[method].finetune;
-        let settings: Finetune = self.recipe.stage("finetune", Some(overlay), &Finetune::default())?;
+        let settings: Finetune =
+            self.recipe
+                .stage("finetune", Some(overlay), &Finetune::default())?;
         if settings.training.lr.is_none() && self.compare.learning_rates.is_empty() {
             return Ok(Some(finetune::DEFAULTS.lr));
         }
@@ -238,9 +263,18 @@ impl<'a> Bench<'a> {
                 continue;
             }
             for &lr in &self.compare.learning_rates {
-                let trial =
-                    Some((self.compare.tune_hold_out, self.compare.tune_epochs.unwrap_or(1.0)));
-                cells.push(Cell { method: method.clone(), depth, width, seed: 0, lr, trial });
+                let trial = Some((
+                    self.compare.tune_hold_out,
+                    self.compare.tune_epochs.unwrap_or(1.0),
+                ));
+                cells.push(Cell {
+                    method: method.clone(),
+                    depth,
+                    width,
+                    seed: 0,
+                    lr,
+                    trial,
+                });
             }
         }
         cells
@@ -250,7 +284,10 @@ impl<'a> Bench<'a> {
     pub fn choose_rates(&self, trials: &[Row]) -> BTreeMap<String, Choice> {
         let choose = |method: &String| {
             if let Ok(Some(lr)) = self.given_rate(method) {
-                return Choice { lr, grid: Vec::new() };
+                return Choice {
+                    lr,
+                    grid: Vec::new(),
+                };
             }
             let grid: Vec<(f64, f64)> = trials
                 .iter()
@@ -258,9 +295,16 @@ impl<'a> Bench<'a> {
                 .map(|row| (row.lr, row.top1))
                 .collect();
             let best = grid.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
-            Choice { lr: best.map_or(finetune::DEFAULTS.lr, |(lr, _)| lr), grid }
+            Choice {
+                lr: best.map_or(finetune::DEFAULTS.lr, |(lr, _)| lr),
+                grid,
+            }
         };
-        self.compare.methods.keys().map(|m| (m.clone(), choose(m))).collect()
+        self.compare
+            .methods
+            .keys()
+            .map(|m| (m.clone(), choose(m)))
+            .collect()
     }
 
     /// The cells of the comparison.
@@ -268,12 +312,23 @@ impl<'a> Bench<'a> {
         let mut cells = Vec::new();
         for &(depth, width) in &self.compare.sizes {
             for (method, config) in &self.compare.methods {
-                if config.sizes.as_ref().is_some_and(|sizes| !sizes.contains(&(depth, width))) {
+                if config
+                    .sizes
+                    .as_ref()
+                    .is_some_and(|sizes| !sizes.contains(&(depth, width)))
+                {
                     continue;
                 }
                 for &seed in &self.compare.seeds {
                     let lr = rates[method].lr;
-                    cells.push(Cell { method: method.clone(), depth, width, seed, lr, trial: None });
+                    cells.push(Cell {
+                        method: method.clone(),
+                        depth,
+                        width,
+                        seed,
+                        lr,
+                        trial: None,
+                    });
                 }
             }
         }
@@ -353,7 +408,9 @@ impl<'a> Bench<'a> {
         }
         let condense: Condense = self.recipe.stage("condense", None, &Condense::default())?;
         let a = &condense.auxiliary;
-        let mut init: Init = self.recipe.stage("init", Some(&method.init), &Init::default())?;
+        let mut init: Init = self
+            .recipe
+            .stage("init", Some(&method.init), &Init::default())?;
         init.depth = Some(cell.depth);
         init.width = Some(cell.width);
         init.heads = Some((cell.width / a.head_width.unwrap_or(64)).max(1));
@@ -378,7 +435,9 @@ impl<'a> Bench<'a> {
         let method = &self.compare.methods[&cell.method];
         let mut table = method.expand.clone();
         table.entry("steps").or_insert(toml::Value::Integer(0));
-        let mut expand: Expand = self.recipe.stage("expand", Some(&table), &Expand::default())?;
+        let mut expand: Expand = self
+            .recipe
+            .stage("expand", Some(&table), &Expand::default())?;
         expand.depth = Some(cell.depth);
         expand.width = Some(cell.width);
         expand.training.seed = Some(cell.seed);
@@ -386,32 +445,54 @@ impl<'a> Bench<'a> {
         let shape = expand::shape(&templates.learngene, &expand)?;
         let fits = expand.training.steps != Some(0);
         let data = match fits {
-            true => {
-                Some(Data::open(&expand.training, Input::Like(templates.transform.clone()))?)
-            }
+            true => Some(Data::open(
+                &expand.training,
+                Input::Like(templates.transform.clone()),
+            )?),
             false => None,
         };
         let label = cell.file_name();
-        let made =
-            expand::make(templates, &expand, &shape, data.as_ref(), None, self.options, &label)?;
-        let of = |key: &str| made.ledger.iter().find(|(k, _)| *k == key).map_or(0, |(_, n)| *n);
+        let made = expand::make(
+            templates,
+            &expand,
+            &shape,
+            data.as_ref(),
+            None,
+            self.options,
+            &label,
+        )?;
+        let of = |key: &str| {
+            made.ledger
+                .iter()
+                .find(|(k, _)| *k == key)
+                .map_or(0, |(_, n)| *n)
+        };
         let transferred = of("templates") + of("scalers") + of("uncomposed");
-        Ok((made.model, transferred, if fits { of("scalers") } else { 0 }))
+        Ok((
+            made.model,
+            transferred,
+            if fits { of("scalers") } else { 0 },
+        ))
     }
 
     /// Sizes of a model of a cell, in parameters.
     pub fn parameters(&self, depth: usize, width: usize) -> Option<usize> {
-        let condense: Condense = self.recipe.stage("condense", None, &Condense::default()).ok()?;
+        let condense: Condense = self
+            .recipe
+            .stage("condense", None, &Condense::default())
+            .ok()?;
         let data = condense::open_data(&condense).ok()?;
-        let plan = condense::CondensePlan::new(
-            &condense,
-            data.transform.channels,
-            data.class_names.len(),
-        )
-        .ok()?;
+        let plan =
+            condense::CondensePlan::new(&condense, data.transform.channels, data.class_names.len())
+                .ok()?;
         let a = plan.auxiliary;
         let heads = (width / a.head_width()).max(1);
-        let shape = wave_models::vit::VitShape { depth, width, heads, ..a };
+        let shape = wave_models::vit::VitShape {
+            depth,
+            width,
+            heads,
+            ..a
+        };
         match Network::Vit(shape) {
             Network::Vit(shape) => Some(shape.parameter_count()),
             Network::ConvMixer(_) => None,

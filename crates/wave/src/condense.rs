@@ -30,8 +30,11 @@ use wave_models::vit::{self, VitShape};
 use wave_train::{Scores, Variable};
 
 /// What condensing does where the settings are silent.
-pub const DEFAULTS: Defaults =
-    Defaults { duration: Duration::Epochs(150.0), lr: 5e-4, weight_decay: 0.05 };
+pub const DEFAULTS: Defaults = Defaults {
+    duration: Duration::Epochs(150.0),
+    lr: 5e-4,
+    weight_decay: 0.05,
+};
 
 /// Noise on structured first scalers, so that equal blocks can part.
 const SCALER_NOISE: f32 = 0.03;
@@ -122,7 +125,13 @@ impl CondensePlan {
                 )));
             }
         };
-        Ok(CondensePlan { auxiliary, depths, widths, templates, start })
+        Ok(CondensePlan {
+            auxiliary,
+            depths,
+            widths,
+            templates,
+            start,
+        })
     }
 
     /// The shape that a step trains.
@@ -135,7 +144,12 @@ impl CondensePlan {
 
     fn shape(&self, depth: usize, width: usize) -> VitShape {
         let heads = width / self.auxiliary.head_width();
-        VitShape { depth, width, heads, ..self.auxiliary.clone() }
+        VitShape {
+            depth,
+            width,
+            heads,
+            ..self.auxiliary.clone()
+        }
     }
 
     /// Multiply-adds of an average forward pass of one image, over the sizes drawn.
@@ -143,7 +157,10 @@ impl CondensePlan {
         let depths = self.depths.0..=self.depths.1;
         let n = (depths.clone().count() * self.widths.len()) as f64;
         let sizes = depths.flat_map(|d| self.widths.iter().map(move |w| (d, *w)));
-        sizes.map(|(d, w)| self.shape(d, w).multiply_adds() as f64).sum::<f64>() / n
+        sizes
+            .map(|(d, w)| self.shape(d, w).multiply_adds() as f64)
+            .sum::<f64>()
+            / n
     }
 }
 
@@ -167,10 +184,14 @@ fn template_plan(settings: &Condense, auxiliary: &VitShape, widths: &[usize]) ->
         };
         counts = Part::ALL.into_iter().zip([qkv, proj, fc1, fc2]).collect();
     }
-    let mut sets: BTreeMap<Part, String> =
-        Part::ALL.iter().map(|part| (*part, part.name().to_string())).collect();
-    let mut by_set: BTreeMap<String, usize> =
-        counts.iter().map(|(part, n)| (part.name().to_string(), *n)).collect();
+    let mut sets: BTreeMap<Part, String> = Part::ALL
+        .iter()
+        .map(|part| (*part, part.name().to_string()))
+        .collect();
+    let mut by_set: BTreeMap<String, usize> = counts
+        .iter()
+        .map(|(part, n)| (part.name().to_string(), *n))
+        .collect();
     if settings.share_mlp.unwrap_or(false) {
         let shared = by_set.remove("fc1").unwrap_or(0) + by_set.remove("fc2").unwrap_or(0);
         by_set.insert("mlp".into(), shared);
@@ -196,7 +217,10 @@ pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
         .iter()
         .map(|(set, n)| {
             let values: Vec<f32> = (0..n * t * t).map(|_| uniform.sample(&mut rng)).collect();
-            Ok((set.clone(), Tensor::from_vec(values, (*n, t, t), &Device::Cpu)?))
+            Ok((
+                set.clone(),
+                Tensor::from_vec(values, (*n, t, t), &Device::Cpu)?,
+            ))
         })
         .collect::<Result<_>>()?;
     let mut normal = || StandardNormal.sample(&mut rng);
@@ -221,7 +245,13 @@ pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
         outer.remove(&part.stacked_name());
     }
     let (templates, auxiliary) = (templates, a.clone());
-    Ok(Learngene { plan: plan.templates.clone(), templates, bank, outer, auxiliary })
+    Ok(Learngene {
+        plan: plan.templates.clone(),
+        templates,
+        bank,
+        outer,
+        auxiliary,
+    })
 }
 
 /// The learngene as variables, with their learning rates.
@@ -265,14 +295,20 @@ fn with_values(gene: &Learngene, values: &Weights) -> Learngene {
             .iter()
             .map(|(part, t)| (*part, get(&format!("bank.{}", part.name()), t)))
             .collect::<Scalers>(),
-        outer: gene.outer.iter().map(|(name, t)| (name.clone(), get(name, t))).collect(),
+        outer: gene
+            .outer
+            .iter()
+            .map(|(name, t)| (name.clone(), get(name, t)))
+            .collect(),
     }
 }
 
 /// Accuracy of the model of a shape, made from the learngene alone.
 pub fn score(gene: &Learngene, shape: &VitShape, data: &Data) -> Result<Scores> {
     let weights = gene.weights(shape)?;
-    Ok(wave_train::evaluate(data.test_batches(), |x| vit::logits(shape, &weights, x, None))?)
+    Ok(wave_train::evaluate(data.test_batches(), |x| {
+        vit::logits(shape, &weights, x, None)
+    })?)
 }
 
 /// A condensation, ready to run.
@@ -295,7 +331,15 @@ pub struct Task<'a> {
 
 /// Trains the templates.
 pub fn distil(task: &Task, run: Option<&mut RunDir>) -> Result<(Learngene, Outcome)> {
-    let Task { settings, resolved, plan, data, ancestor, options, .. } = task;
+    let Task {
+        settings,
+        resolved,
+        plan,
+        data,
+        ancestor,
+        options,
+        ..
+    } = task;
     if let Some(ancestor) = ancestor {
         ancestor.check(data)?;
     }
@@ -314,9 +358,16 @@ pub fn distil(task: &Task, run: Option<&mut RunDir>) -> Result<(Learngene, Outco
         let targets =
             wave_train::smoothed_targets(&batch.labels, shape.classes, resolved.label_smoothing)?;
         let ce = (wave_ops::soft_cross_entropy(&logits, &targets)? * ce_weight)?;
-        let Some(ancestor) = ancestor else { return Ok(ce) };
-        let teacher =
-            ancestor.of_batch(batch, images, data, settings.training.views, options.verbosity)?;
+        let Some(ancestor) = ancestor else {
+            return Ok(ce);
+        };
+        let teacher = ancestor.of_batch(
+            batch,
+            images,
+            data,
+            settings.training.views,
+            options.verbosity,
+        )?;
         let kl = wave_train::distillation(&logits, &teacher, temperature)?;
         let entropy = wave_train::entropy(&teacher, temperature)?;
         ce + ((kl - entropy)? * kl_weight)?
@@ -340,7 +391,13 @@ pub fn distil(task: &Task, run: Option<&mut RunDir>) -> Result<(Learngene, Outco
 /// Opens the data of a condensation.
 pub fn open_data(settings: &Condense) -> Result<Data> {
     let image_size = settings.auxiliary.image_size.unwrap_or(224);
-    Data::open(&settings.training, Input::Size { image_size, channels: None })
+    Data::open(
+        &settings.training,
+        Input::Size {
+            image_size,
+            channels: None,
+        },
+    )
 }
 
 /// Runs the `[condense]` table of a recipe and writes a template directory. Returns what `--json`
@@ -354,7 +411,11 @@ pub fn condense(
     let data = open_data(settings)?;
     let plan = CondensePlan::new(settings, data.transform.channels, data.class_names.len())?;
     let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
-    let ancestor = settings.ancestor.as_deref().map(|a| Ancestor::read(Path::new(a))).transpose()?;
+    let ancestor = settings
+        .ancestor
+        .as_deref()
+        .map(|a| Ancestor::read(Path::new(a)))
+        .transpose()?;
     let mut run = match RunDir::open(out, &crate::recipe::to_table(settings)?, options.resume)? {
         Opened::Complete(result) => return Ok(result),
         Opened::Run(run) => run,
@@ -381,7 +442,13 @@ pub fn condense(
 
 /// Writes the template directory, with the accuracies of a few sizes made without data.
 pub fn write(out: &Path, gene: &Learngene, task: &Task, recipe: &str) -> Result<()> {
-    let Task { plan, data, resolved, ancestor, .. } = task;
+    let Task {
+        plan,
+        data,
+        resolved,
+        ancestor,
+        ..
+    } = task;
     let accuracies = accuracies(gene, plan, data)?;
     let provenance = json!({
         "recipe": recipe,
@@ -431,7 +498,11 @@ fn accuracies(gene: &Learngene, plan: &CondensePlan, data: &Data) -> Result<Vec<
 fn card(gene: &Learngene, accuracies: &[Accuracy], provenance: &Value) -> String {
     let front = CardFront {
         license: Some("apache-2.0".into()),
-        tags: vec!["image-classification".into(), "wave".into(), "learngene".into()],
+        tags: vec![
+            "image-classification".into(),
+            "wave".into(),
+            "learngene".into(),
+        ],
         library_name: Some("wave".into()),
         pipeline_tag: Some("image-classification".into()),
         ..CardFront::default()
@@ -449,11 +520,16 @@ fn card(gene: &Learngene, accuracies: &[Accuracy], provenance: &Value) -> String
     }
     body += "\n| depth | width | top-1, expanded without data |\n|---|---|---|\n";
     for accuracy in accuracies {
-        let Accuracy { depth, width, top1, .. } = accuracy;
+        let Accuracy {
+            depth, width, top1, ..
+        } = accuracy;
         body += &format!("| {depth} | {width} | {:.2} % |\n", 100.0 * top1);
     }
     body += &format!("\n```json\n{provenance:#}\n```\n");
-    let title = format!("Weight templates, {}", provenance["data"].as_str().unwrap_or("wave"));
+    let title = format!(
+        "Weight templates, {}",
+        provenance["data"].as_str().unwrap_or("wave")
+    );
     wave_hub::model_card(&front, &title, &body)
 }
 
@@ -464,16 +540,26 @@ pub fn describe(settings: &Condense, images: Option<usize>) -> Result<String> {
     let gene = start(&plan, 0)?;
     let a = &plan.auxiliary;
     let batch = settings.training.batch.unwrap_or(128);
-    let images = settings.training.train_limit.or(images).unwrap_or(1_281_167);
+    let images = settings
+        .training
+        .train_limit
+        .or(images)
+        .unwrap_or(1_281_167);
     let per_epoch = images / batch.max(1);
-    let steps = settings.training.duration(DEFAULTS.duration)?.steps(per_epoch);
+    let steps = settings
+        .training
+        .duration(DEFAULTS.duration)?
+        .steps(per_epoch);
     let counts = &plan.templates.counts;
     let t = plan.templates.template_size;
     let mut text = format!(
         "auxiliary: {} anchors, width {}, {} heads, {} x {} pixels in patches of {}\n",
         a.depth, a.width, a.heads, a.image_size, a.image_size, a.patch
     );
-    text += &format!("depths {:?}, widths {:?}\ntemplates of {t} x {t}:", plan.depths, plan.widths);
+    text += &format!(
+        "depths {:?}, widths {:?}\ntemplates of {t} x {t}:",
+        plan.depths, plan.widths
+    );
     for (set, n) in counts {
         text += &format!(" {n} {set}");
     }
@@ -482,8 +568,16 @@ pub fn describe(settings: &Condense, images: Option<usize>) -> Result<String> {
     for (name, n) in &ledger {
         text += &format!("{name:12} {n:>12}\n");
     }
-    text += &format!("{:12} {:>12}\n", "transferred", ledger.iter().map(|(_, n)| n).sum::<usize>());
-    text += &format!("{:12} {:>12}\n", "free twin", plan.shape(plan.depths.1, a.width).parameter_count());
+    text += &format!(
+        "{:12} {:>12}\n",
+        "transferred",
+        ledger.iter().map(|(_, n)| n).sum::<usize>()
+    );
+    text += &format!(
+        "{:12} {:>12}\n",
+        "free twin",
+        plan.shape(plan.depths.1, a.width).parameter_count()
+    );
     // Forward and backward: three times the multiply-adds, two operations each.
     let flops = plan.mean_multiply_adds() * 6.0 * batch as f64 * steps as f64;
     text += &format!(

@@ -25,6 +25,8 @@ pub struct Data {
     pub class_names: Vec<String>,
     /// Images of a training step.
     pub batch: usize,
+    /// Tells apart data whose repeated views differ.
+    pub views_id: String,
 }
 
 /// Images of a test batch.
@@ -52,8 +54,10 @@ impl Data {
                 (train, Some(held_out))
             }
         };
-        let train: Vec<u32> =
-            train.into_iter().take(training.train_limit.unwrap_or(usize::MAX)).collect();
+        let train: Vec<u32> = train
+            .into_iter()
+            .take(training.train_limit.unwrap_or(usize::MAX))
+            .collect();
         let (test, test_indices) = match held_out {
             Some(indices) => (dataset.train.clone(), indices),
             None => {
@@ -65,10 +69,19 @@ impl Data {
         };
         let transform = match input {
             Input::Like(transform) => transform,
-            Input::Size { image_size, channels } => {
+            Input::Size {
+                image_size,
+                channels,
+            } => {
                 let channels = channels.unwrap_or_else(|| native(&dataset).map_or(3, |n| n.0));
                 let (mean, std) = normalisation(training, &dataset, &train, image_size, channels)?;
-                Transform { image_size, channels, mean, std, crop_pct: 1.0 }
+                Transform {
+                    image_size,
+                    channels,
+                    mean,
+                    std,
+                    crop_pct: 1.0,
+                }
             }
         };
         let augment = Augment {
@@ -76,6 +89,11 @@ impl Data {
             flip: training.flip.unwrap_or(false),
         };
         let batch = training.batch.unwrap_or(128);
+        let mut sorted = train.clone();
+        sorted.sort_unstable();
+        let chosen: Vec<u8> = sorted.iter().flat_map(|i| i.to_le_bytes()).collect();
+        let views_id =
+            format!("{} {augment:?} {transform:?} {}", dataset.name, wave_hub::sha256_hex(&chosen));
         let loader = Loader::train(
             dataset.train.clone(),
             train.clone(),
@@ -86,7 +104,7 @@ impl Data {
             seed,
         )?;
         Ok(Data {
-            spec: training.data.clone().unwrap_or_default(),
+            spec: dataset.name.clone(),
             loader,
             test,
             test_indices,
@@ -94,6 +112,7 @@ impl Data {
             transform,
             class_names: dataset.train.class_names().to_vec(),
             batch,
+            views_id,
         })
     }
 
@@ -130,14 +149,21 @@ pub enum Input {
     },
 }
 
-/// Opens what `--data` names.
+/// Opens what `--data` names: of several, parted by `|`, the first that is there.
 pub fn open(training: &Training) -> Result<Dataset> {
     let Some(spec) = &training.data else {
         return Err(request(
             "no data; give --data fashion-mnist, --data shapes, or a directory of images",
         ));
     };
-    Ok(wave_data::open(spec)?)
+    let mut failure = None;
+    for name in spec.split('|') {
+        match wave_data::open(name.trim()) {
+            Ok(dataset) => return Ok(dataset),
+            Err(error) => failure.get_or_insert(error),
+        };
+    }
+    Err(failure.map_or_else(|| request("data is empty"), Into::into))
 }
 
 /// Channels, height and width, if all images have the same.
@@ -154,9 +180,10 @@ fn normalisation(
 ) -> Result<(Vec<f32>, Vec<f32>)> {
     let given = |values: &Option<Vec<f64>>, name: &str| -> Result<Option<Vec<f32>>> {
         match values {
-            Some(v) if v.len() != channels => {
-                Err(request(format!("{name} has {} values for {channels} channels", v.len())))
-            }
+            Some(v) if v.len() != channels => Err(request(format!(
+                "{name} has {} values for {channels} channels",
+                v.len()
+            ))),
             Some(v) => Ok(Some(v.iter().map(|v| *v as f32).collect())),
             None => Ok(None),
         }
@@ -169,7 +196,10 @@ fn normalisation(
                 wave_data::measure_normalisation(&*dataset.train, train, image_size, channels)?;
             // Three digits are plenty, and print the same everywhere.
             let round = |v: f32| (v * 1e4).round() / 1e4;
-            Ok((mean.into_iter().map(round).collect(), std.into_iter().map(|v| round(v).max(1e-4)).collect()))
+            Ok((
+                mean.into_iter().map(round).collect(),
+                std.into_iter().map(|v| round(v).max(1e-4)).collect(),
+            ))
         }
         _ => Err(request("mean and std go together; give both or neither")),
     }

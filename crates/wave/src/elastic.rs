@@ -36,7 +36,10 @@ pub struct Learngene {
 
 /// The sizes of a block that composition needs.
 pub fn block_shape(shape: &VitShape) -> BlockShape {
-    BlockShape { width: shape.width, hidden: shape.hidden() }
+    BlockShape {
+        width: shape.width,
+        hidden: shape.hidden(),
+    }
 }
 
 impl Learngene {
@@ -58,7 +61,12 @@ impl Learngene {
             )));
         }
         let heads = heads.unwrap_or(width / head_width);
-        let shape = VitShape { depth, width, heads, ..self.auxiliary.clone() };
+        let shape = VitShape {
+            depth,
+            width,
+            heads,
+            ..self.auxiliary.clone()
+        };
         shape.validate()?;
         Ok(shape)
     }
@@ -157,9 +165,16 @@ pub struct TemplateDir {
 pub fn read(dir: &Path) -> Result<TemplateDir> {
     let (config, weights) = wave_hub::read_templates(dir)?;
     let number = |key: &str| -> Result<f64> {
-        config.auxiliary.get(key).and_then(Value::as_f64).ok_or_else(|| {
-            request(format!("{}: config.json has no number auxiliary.{key}", dir.display()))
-        })
+        config
+            .auxiliary
+            .get(key)
+            .and_then(Value::as_f64)
+            .ok_or_else(|| {
+                request(format!(
+                    "{}: config.json has no number auxiliary.{key}",
+                    dir.display()
+                ))
+            })
     };
     let auxiliary = VitShape {
         image_size: config.image_size,
@@ -170,7 +185,11 @@ pub fn read(dir: &Path) -> Result<TemplateDir> {
         heads: number("heads")? as usize,
         mlp_ratio: number("mlp_ratio")?,
         classes: config.classes,
-        class_token: config.auxiliary.get("class_token").and_then(Value::as_bool).unwrap_or(false),
+        class_token: config
+            .auxiliary
+            .get("class_token")
+            .and_then(Value::as_bool)
+            .unwrap_or(false),
     };
     auxiliary.validate()?;
     let kronecker: Kronecker = config.kronecker.parse()?;
@@ -182,14 +201,21 @@ pub fn read(dir: &Path) -> Result<TemplateDir> {
     let templates = config
         .counts
         .keys()
-        .filter_map(|set| Some((set.clone(), weights.get(&format!("templates.{set}"))?.clone())))
+        .filter_map(|set| {
+            Some((
+                set.clone(),
+                weights.get(&format!("templates.{set}"))?.clone(),
+            ))
+        })
         .collect();
     let mut bank = Scalers::new();
     for part in Part::ALL {
         let anchors: Vec<&Tensor> = (0..config.anchors)
             .map(|k| {
                 let name = format!("bank.{k}.{}", part.name());
-                weights.get(&name).ok_or_else(|| request(format!("tensor {name} is missing")))
+                weights
+                    .get(&name)
+                    .ok_or_else(|| request(format!("tensor {name} is missing")))
             })
             .collect::<Result<_>>()?;
         let scalers = Tensor::stack(&anchors, 0)?;
@@ -219,8 +245,18 @@ pub fn read(dir: &Path) -> Result<TemplateDir> {
         std: config.std.iter().map(|v| *v as f32).collect(),
         crop_pct: config.crop_pct as f32,
     };
-    let learngene = Learngene { plan, templates, bank, outer, auxiliary };
-    Ok(TemplateDir { learngene, config, transform })
+    let learngene = Learngene {
+        plan,
+        templates,
+        bank,
+        outer,
+        auxiliary,
+    };
+    Ok(TemplateDir {
+        learngene,
+        config,
+        transform,
+    })
 }
 
 /// Names and shapes of the weights that templates do not compose, per layer.
@@ -230,7 +266,11 @@ fn uncomposed_parameters(shape: &VitShape) -> Vec<(String, Vec<usize>)> {
             && name.ends_with(".weight")
             && (name.contains(".attn.") || name.contains(".mlp."))
     };
-    shape.parameters().into_iter().filter(|(name, _)| !composed(name)).collect()
+    shape
+        .parameters()
+        .into_iter()
+        .filter(|(name, _)| !composed(name))
+        .collect()
 }
 
 fn stack_uncomposed(weights: &Weights, layers: usize) -> Result<Weights> {
@@ -279,7 +319,11 @@ pub fn write(dir: &Path, gene: &Learngene, about: About, card: &str) -> Result<(
         kronecker: plan.kronecker.to_string(),
         template_size: plan.template_size,
         counts: plan.counts.clone(),
-        sets: plan.sets.iter().map(|(p, s)| (p.name().to_string(), s.clone())).collect(),
+        sets: plan
+            .sets
+            .iter()
+            .map(|(p, s)| (p.name().to_string(), s.clone()))
+            .collect(),
         anchors: a.depth,
         auxiliary: auxiliary.as_object().cloned().unwrap_or_default(),
         head_width: a.head_width(),

@@ -29,9 +29,16 @@ pub fn exit_code(error: &anyhow::Error) -> u8 {
             || cause.is::<wave_models::ShapeError>()
             || cause.is::<wave_learngene::PlanError>()
             || cause.is::<wave_init::InitError>()
-            || cause.downcast_ref::<wave_hub::HubError>().is_some_and(|e| e.is_request())
-            || cause.downcast_ref::<wave_data::DataError>().is_some_and(|e| e.is_request())
-            || matches!(cause.downcast_ref(), Some(wave_train::TrainError::Mismatch(_)));
+            || cause
+                .downcast_ref::<wave_hub::HubError>()
+                .is_some_and(|e| e.is_request())
+            || cause
+                .downcast_ref::<wave_data::DataError>()
+                .is_some_and(|e| e.is_request())
+            || matches!(
+                cause.downcast_ref(),
+                Some(wave_train::TrainError::Mismatch(_))
+            );
         if blamed {
             return 2;
         }

@@ -13,9 +13,15 @@ pub fn eval(dir: &Path, training: &Training) -> Result<Value> {
     let model = Model::read(dir)?;
     training.validate()?;
     // A single training image is a batch: nothing is trained here.
-    let training = Training { batch: Some(1), ..training.clone() };
+    let training = Training {
+        batch: Some(1),
+        ..training.clone()
+    };
     let data = Data::open(&training, Input::Like(model.transform.clone()))?;
-    data.check_classes(model.network.classes(), "choose data with the model's classes")?;
+    data.check_classes(
+        model.network.classes(),
+        "choose data with the model's classes",
+    )?;
     let weights = model.network.for_inference(&model.weights)?;
     let scores = finetune::score(&model.network, &weights, &data)?;
     Ok(json!({

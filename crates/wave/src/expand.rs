@@ -27,8 +27,11 @@ use wave_models::vit::{self, VitShape};
 use wave_train::{Scores, Variable};
 
 /// What fitting scalers does where the settings are silent.
-pub const DEFAULTS: Defaults =
-    Defaults { duration: Duration::Steps(300), lr: 1e-2, weight_decay: 0.0 };
+pub const DEFAULTS: Defaults = Defaults {
+    duration: Duration::Steps(300),
+    lr: 1e-2,
+    weight_decay: 0.0,
+};
 
 /// Learning rate of the head over that of the scalers.
 const HEAD_RATIO: f32 = 0.1;
@@ -53,7 +56,10 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Re
     let trains = !matches!(duration, Duration::Steps(0) | Duration::Epochs(0.0));
     let shape = shape(&templates.learngene, settings)?;
     let data = match &settings.training.data {
-        Some(_) => Some(Data::open(&settings.training, Input::Like(templates.transform.clone()))?),
+        Some(_) => Some(Data::open(
+            &settings.training,
+            Input::Like(templates.transform.clone()),
+        )?),
         None if trains => {
             return Err(request(format!(
                 "{duration:?} of scaler fitting need --data; give it, or --steps 0"
@@ -65,9 +71,21 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Re
         Opened::Complete(result) => return Ok(result),
         Opened::Run(run) => run,
     };
-    let expanded =
-        make(&templates, settings, &shape, data.as_ref(), Some(&mut run), options, "expand")?;
-    let Expanded { mut model, scalers, ledger, scores } = expanded;
+    let expanded = make(
+        &templates,
+        settings,
+        &shape,
+        data.as_ref(),
+        Some(&mut run),
+        options,
+        "expand",
+    )?;
+    let Expanded {
+        mut model,
+        scalers,
+        ledger,
+        scores,
+    } = expanded;
     let digest = wave_hub::sha256_file(&dir.join("templates.safetensors"))?;
     model.provenance = json!({
         "stage": "expand",
@@ -77,7 +95,8 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Re
         "seed": settings.training.seed.unwrap_or(0),
         "parameters": ledger.iter().map(|(k, n)| (k.to_string(), json!(n))).collect::<serde_json::Map<_, _>>(),
     });
-    let mut summary = "Expanded from weight templates with wave.\n\n| parameters | |\n|---|---|\n".to_string();
+    let mut summary =
+        "Expanded from weight templates with wave.\n\n| parameters | |\n|---|---|\n".to_string();
     for (name, n) in &ledger {
         summary += &format!("| {name} | {n} |\n");
     }
@@ -94,8 +113,12 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Re
 
 /// The target's shape.
 pub fn shape(gene: &Learngene, settings: &Expand) -> Result<VitShape> {
-    let depth = settings.depth.ok_or_else(|| request("no depth; give --depth N"))?;
-    let width = settings.width.ok_or_else(|| request("no width; give --width N"))?;
+    let depth = settings
+        .depth
+        .ok_or_else(|| request("no depth; give --depth N"))?;
+    let width = settings
+        .width
+        .ok_or_else(|| request("no width; give --width N"))?;
     gene.shape(depth, width, settings.heads)
 }
 
@@ -124,20 +147,28 @@ pub fn make(
         label_names = data.class_names.clone();
         let (dtype, device) = (candle_core::DType::F32, candle_core::Device::Cpu);
         let (classes, width) = (shape.classes, shape.width);
-        uncomposed.insert("head.weight".into(), Tensor::zeros((classes, width), dtype, &device)?);
+        uncomposed.insert(
+            "head.weight".into(),
+            Tensor::zeros((classes, width), dtype, &device)?,
+        );
         uncomposed.insert("head.bias".into(), Tensor::zeros(classes, dtype, &device)?);
     }
     let mut scores = None;
     if let Some(data) = data {
         let resolved = Resolved::new(&settings.training, DEFAULTS, data)?;
-        let fitted = fit(gene, &shape, scalers, uncomposed, data, &resolved, run, options, label)?;
+        let fitted = fit(
+            gene, &shape, scalers, uncomposed, data, &resolved, run, options, label,
+        )?;
         (scalers, uncomposed, scores) = fitted;
     }
     let weights = vit::unstack(&gene.assemble(&scalers, &uncomposed, &shape)?)?;
     let mut saved = Weights::new();
     for (part, s) in &scalers {
         for l in 0..s.dim(0)? {
-            saved.insert(format!("scalers.{l}.{}", part.name()), s.get(l)?.contiguous()?);
+            saved.insert(
+                format!("scalers.{l}.{}", part.name()),
+                s.get(l)?.contiguous()?,
+            );
         }
     }
     let sum = |w: &Weights| w.values().map(Tensor::elem_count).sum::<usize>();
@@ -154,7 +185,12 @@ pub fn make(
         label_names,
         provenance: Value::Null,
     };
-    Ok(Expanded { model, scalers: saved, ledger, scores })
+    Ok(Expanded {
+        model,
+        scalers: saved,
+        ledger,
+        scores,
+    })
 }
 
 fn first_scalers(
@@ -169,9 +205,16 @@ fn first_scalers(
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let mut normal = || StandardNormal.sample(&mut rng);
             let blocks = elastic::block_shape(shape);
-            Ok(wave_learngene::random_scalers(&gene.plan, &blocks, shape.depth, &mut normal)?)
+            Ok(wave_learngene::random_scalers(
+                &gene.plan,
+                &blocks,
+                shape.depth,
+                &mut normal,
+            )?)
         }
-        other => Err(request(format!("scalers = {other}; expected bank or random"))),
+        other => Err(request(format!(
+            "scalers = {other}; expected bank or random"
+        ))),
     }
 }
 
@@ -187,7 +230,9 @@ fn fill_blocks(
         "mimetic" => Method::Mimetic,
         "timm" => Method::Timm,
         other => {
-            return Err(request(format!("fill = {other}; expected inherit, mimetic or timm")));
+            return Err(request(format!(
+                "fill = {other}; expected inherit, mimetic or timm"
+            )));
         }
     };
     let fresh = crate::init::fill(shape, &wave_init::Options::new(method), seed)?;
@@ -264,7 +309,12 @@ fn fit(
     }
     let scalers = Part::ALL
         .iter()
-        .map(|part| (*part, outcome.values[&format!("scalers.{}", part.name())].clone()))
+        .map(|part| {
+            (
+                *part,
+                outcome.values[&format!("scalers.{}", part.name())].clone(),
+            )
+        })
         .collect();
     Ok((scalers, rest, outcome.scores))
 }

@@ -16,8 +16,11 @@ use wave_models::{Weights, convmixer, vit};
 use wave_train::{Scores, Variable};
 
 /// What fine-tuning does where the settings are silent.
-pub const DEFAULTS: Defaults =
-    Defaults { duration: Duration::Epochs(10.0), lr: 5e-4, weight_decay: 0.05 };
+pub const DEFAULTS: Defaults = Defaults {
+    duration: Duration::Epochs(10.0),
+    lr: 5e-4,
+    weight_decay: 0.05,
+};
 
 /// Options that are not part of the recipe.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +34,11 @@ pub struct Options {
 /// Fine-tunes the model in `model` and writes the result to `out`. Returns what `--json` prints.
 pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options) -> Result<Value> {
     let mut model = Model::read(model)?;
-    let ancestor = settings.ancestor.as_deref().map(|a| Ancestor::read(Path::new(a))).transpose()?;
+    let ancestor = settings
+        .ancestor
+        .as_deref()
+        .map(|a| Ancestor::read(Path::new(a)))
+        .transpose()?;
     let data = open_data(&mut model, settings)?;
     let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
     let mut run = match RunDir::open(out, &crate::recipe::to_table(settings)?, options.resume)? {
@@ -120,7 +127,14 @@ pub struct Task<'a> {
 
 /// Trains all weights of `model` in place.
 pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<Outcome> {
-    let Task { settings, resolved, data, ancestor, options, .. } = task;
+    let Task {
+        settings,
+        resolved,
+        data,
+        ancestor,
+        options,
+        ..
+    } = task;
     if let Some(ancestor) = ancestor {
         ancestor.check(data)?;
     }
@@ -164,9 +178,16 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
         let targets =
             wave_train::smoothed_targets(&batch.labels, classes, resolved.label_smoothing)?;
         let ce = wave_ops::soft_cross_entropy(&logits, &targets)?;
-        let Some(ancestor) = ancestor else { return Ok(ce) };
-        let teacher =
-            ancestor.of_batch(batch, images, data, settings.training.views, options.verbosity)?;
+        let Some(ancestor) = ancestor else {
+            return Ok(ce);
+        };
+        let teacher = ancestor.of_batch(
+            batch,
+            images,
+            data,
+            settings.training.views,
+            options.verbosity,
+        )?;
         let kl = wave_train::distillation(&logits, &teacher, temperature)?;
         let entropy = wave_train::entropy(&teacher, temperature)?;
         ce + ((kl - entropy)? * kl_weight)?
@@ -200,5 +221,7 @@ pub fn drop_path(depth: usize, batch: usize, settings: &Resolved, step: u64) -> 
 
 /// Accuracy of values (as trained) on the test images.
 pub fn score(network: &Network, values: &Weights, data: &Data) -> Result<Scores> {
-    Ok(wave_train::evaluate(data.test_batches(), |images| network.logits(values, images))?)
+    Ok(wave_train::evaluate(data.test_batches(), |images| {
+        network.logits(values, images)
+    })?)
 }

@@ -30,7 +30,11 @@ pub fn init(method: &str, settings: &Init, out: &Path) -> Result<Value> {
     let Opened::Run(run) = RunDir::open(out, &table, false)? else {
         anyhow::bail!("a run that does not resume is not complete");
     };
-    model.write(out, None, &format!("Initialised with wave, method {method}; not trained."))?;
+    model.write(
+        out,
+        None,
+        &format!("Initialised with wave, method {method}; not trained."),
+    )?;
     let result = json!({ "out": out, "parameters": model.parameters(), "top1": null });
     run.complete(&result)?;
     Ok(result)
@@ -75,13 +79,24 @@ pub fn new_model(method: &str, settings: &Init) -> Result<Model> {
             }
             let kernel = settings.kernel.unwrap_or(9);
             let patch = patch.unwrap_or(7);
-            let shape =
-                ConvMixerShape { image_size, channels, patch, depth, width, kernel, classes };
+            let shape = ConvMixerShape {
+                image_size,
+                channels,
+                patch,
+                depth,
+                width,
+                kernel,
+                classes,
+            };
             shape.validate()?;
             let weights = shape.initialise(seed)?;
             (Network::ConvMixer(shape), weights)
         }
-        other => return Err(request(format!("arch = {other}; expected vit or convmixer"))),
+        other => {
+            return Err(request(format!(
+                "arch = {other}; expected vit or convmixer"
+            )));
+        }
     };
     let provenance = json!({
         "stage": "init",
@@ -89,8 +104,18 @@ pub fn new_model(method: &str, settings: &Init) -> Result<Model> {
         "method": method,
         "seed": seed,
     });
-    let Frame { transform, label_names, .. } = frame;
-    Ok(Model { network, weights, transform, label_names, provenance })
+    let Frame {
+        transform,
+        label_names,
+        ..
+    } = frame;
+    Ok(Model {
+        network,
+        weights,
+        transform,
+        label_names,
+        provenance,
+    })
 }
 
 /// The method's options, from the settings.
@@ -109,15 +134,25 @@ pub fn options(method: &str, settings: &Init) -> Result<Options> {
         Some("learned") => options.positions = Positions::Learned,
         Some("sinusoidal") => options.positions = Positions::Sinusoidal { scale },
         Some(other) => {
-            return Err(request(format!("positions = {other}; expected learned or sinusoidal")));
+            return Err(request(format!(
+                "positions = {other}; expected learned or sinusoidal"
+            )));
         }
     }
     if let Some(text) = &settings.mlp_mean {
-        let wrong = || request(format!("mlp_mean = {text}; expected none, eq1=SIGMA or eq2=B"));
+        let wrong = || {
+            request(format!(
+                "mlp_mean = {text}; expected none, eq1=SIGMA or eq2=B"
+            ))
+        };
         options.mlp_mean = match text.split_once('=') {
             None if text == "none" => MlpMean::None,
-            Some(("eq1", v)) => MlpMean::Eq1 { sigma: v.parse().map_err(|_| wrong())? },
-            Some(("eq2", v)) => MlpMean::Eq2 { b: v.parse().map_err(|_| wrong())? },
+            Some(("eq1", v)) => MlpMean::Eq1 {
+                sigma: v.parse().map_err(|_| wrong())?,
+            },
+            Some(("eq2", v)) => MlpMean::Eq2 {
+                b: v.parse().map_err(|_| wrong())?,
+            },
             _ => return Err(wrong()),
         };
     }
@@ -160,17 +195,38 @@ fn frame(settings: &Init) -> Result<Frame> {
                     Network::Vit(shape) => (shape.patch, Some(shape.head_width())),
                     Network::ConvMixer(shape) => (shape.patch, None),
                 };
-                let Model { transform, label_names, .. } = model;
-                Frame { transform, label_names, patch: Some(patch), head_width }
+                let Model {
+                    transform,
+                    label_names,
+                    ..
+                } = model;
+                Frame {
+                    transform,
+                    label_names,
+                    patch: Some(patch),
+                    head_width,
+                }
             }
         }
     } else if settings.data.is_some() {
-        let training = Training { data: settings.data.clone(), ..Training::default() };
+        let training = Training {
+            data: settings.data.clone(),
+            ..Training::default()
+        };
         let dataset = data::open(&training)?;
         let native = data::native(&dataset);
-        let image_size = settings.image_size.or(native.map(|(_, h, _)| h)).unwrap_or(224);
-        let input = data::Input::Size { image_size, channels: settings.channels };
-        let training = Training { batch: Some(1), ..training };
+        let image_size = settings
+            .image_size
+            .or(native.map(|(_, h, _)| h))
+            .unwrap_or(224);
+        let input = data::Input::Size {
+            image_size,
+            channels: settings.channels,
+        };
+        let training = Training {
+            batch: Some(1),
+            ..training
+        };
         let data = data::Data::open(&training, input)?;
         Frame {
             transform: data.transform,
@@ -185,9 +241,20 @@ fn frame(settings: &Init) -> Result<Frame> {
             _ => (vec![0.5; channels], vec![0.5; channels]),
         };
         let image_size = settings.image_size.unwrap_or(224);
-        let transform = Transform { image_size, channels, mean, std, crop_pct: 1.0 };
+        let transform = Transform {
+            image_size,
+            channels,
+            mean,
+            std,
+            crop_pct: 1.0,
+        };
         let label_names = names(Vec::new(), settings.classes.unwrap_or(1000));
-        Frame { transform, label_names, patch: None, head_width: None }
+        Frame {
+            transform,
+            label_names,
+            patch: None,
+            head_width: None,
+        }
     };
     if let Some(classes) = settings.classes
         && classes != frame.label_names.len()
@@ -201,5 +268,9 @@ fn frame(settings: &Init) -> Result<Frame> {
 }
 
 fn names(names: Vec<String>, classes: usize) -> Vec<String> {
-    if names.len() == classes { names } else { (0..classes).map(|i| i.to_string()).collect() }
+    if names.len() == classes {
+        names
+    } else {
+        (0..classes).map(|i| i.to_string()).collect()
+    }
 }

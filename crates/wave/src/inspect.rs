@@ -51,8 +51,11 @@ pub fn inspect(path: &Path, plots: Option<&Path>) -> Result<Value> {
         wave_hub::Kind::Model => {
             let model = Model::read(path)?;
             let scalers = path.join("scalers.safetensors");
-            let fitted =
-                if scalers.is_file() { count(&wave_hub::read_tensors(&scalers)?.0) } else { 0 };
+            let fitted = if scalers.is_file() {
+                count(&wave_hub::read_tensors(&scalers)?.0)
+            } else {
+                0
+            };
             let (depth, width) = model.network.size();
             let mut out = json!({
                 "kind": "model",
@@ -84,7 +87,11 @@ fn count(weights: &Weights) -> usize {
 }
 
 fn shapes(weights: &Weights) -> Value {
-    weights.iter().map(|(name, t)| (name.clone(), json!(t.dims()))).collect::<serde_json::Map<_, _>>().into()
+    weights
+        .iter()
+        .map(|(name, t)| (name.clone(), json!(t.dims())))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
 }
 
 fn draw(
@@ -99,13 +106,22 @@ fn draw(
     if let Some(templates) = templates {
         for (set, t) in &templates.learngene.templates {
             let panels = (0..t.dim(0)?).map(|i| panel(format!("{set} {i}"), &t.get(i)?));
-            pictures.push((format!("templates-{set}"), 8, panels.collect::<Result<_>>()?));
+            pictures.push((
+                format!("templates-{set}"),
+                8,
+                panels.collect::<Result<_>>()?,
+            ));
         }
         let gene = &templates.learngene;
         let weights = wave_models::vit::unstack(&gene.weights(&gene.auxiliary)?)?;
         attention_pictures(&gene.auxiliary, &weights, &mut pictures)?;
     }
-    if let Some(Model { network: Network::Vit(shape), weights, .. }) = model {
+    if let Some(Model {
+        network: Network::Vit(shape),
+        weights,
+        ..
+    }) = model
+    {
         attention_pictures(shape, weights, &mut pictures)?;
     }
     let mut written = Vec::new();
@@ -132,10 +148,16 @@ fn attention_pictures(
         for head in 0..shape.heads {
             let q = qkv.narrow(0, head * h, h)?; // (h, d), the transpose of W_Q
             let k = qkv.narrow(0, d + head * h, h)?;
-            qk.push(panel(format!("layer {l} head {head}"), &q.t()?.matmul(&k)?)?);
+            qk.push(panel(
+                format!("layer {l} head {head}"),
+                &q.t()?.matmul(&k)?,
+            )?);
         }
         let v = qkv.narrow(0, 2 * d, d)?;
-        vp.push(panel(format!("layer {l}"), &v.t()?.contiguous()?.matmul(&proj.t()?.contiguous()?)?)?);
+        vp.push(panel(
+            format!("layer {l}"),
+            &v.t()?.contiguous()?.matmul(&proj.t()?.contiguous()?)?,
+        )?);
     }
     pictures.push(("query-key".into(), shape.heads, qk));
     pictures.push(("value-projection".into(), 4, vp));

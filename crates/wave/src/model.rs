@@ -100,10 +100,15 @@ impl Model {
             wave: None,
         });
         let network = if weights.contains_key("stem.0.weight") {
-            Network::ConvMixer(infer_convmixer(&weights, config.pretrained_cfg.input_size[1])?)
+            Network::ConvMixer(infer_convmixer(
+                &weights,
+                config.pretrained_cfg.input_size[1],
+            )?)
         } else {
             let heads = config.model_args.get("num_heads").and_then(Value::as_u64);
-            let heads = heads.map(|h| h as usize).or(registered_heads(&config.architecture));
+            let heads = heads
+                .map(|h| h as usize)
+                .or(registered_heads(&config.architecture));
             Network::Vit(VitShape::infer(&weights, heads)?)
         };
         check_config(&config, &network)?;
@@ -131,7 +136,13 @@ impl Model {
             .label_names
             .unwrap_or_else(|| (0..classes).map(|i| i.to_string()).collect());
         let provenance = config.wave.unwrap_or(Value::Null);
-        Ok(Model { network, weights, transform, label_names, provenance })
+        Ok(Model {
+            network,
+            weights,
+            transform,
+            label_names,
+            provenance,
+        })
     }
 
     /// The model's `config.json`, in timm's terms.
@@ -163,7 +174,12 @@ impl Model {
                     "class_token": s.class_token,
                     "global_pool": pool,
                 });
-                ("vit_tiny_patch16_224", pool, args, cfg("patch_embed.proj", "head"))
+                (
+                    "vit_tiny_patch16_224",
+                    pool,
+                    args,
+                    cfg("patch_embed.proj", "head"),
+                )
             }
             Network::ConvMixer(s) => {
                 let args = json!({
@@ -190,8 +206,10 @@ impl Model {
 
     /// Writes the model directory; `scalers` are those an expanded model was composed from.
     pub fn write(&self, dir: &Path, scalers: Option<&Weights>, summary: &str) -> Result<()> {
-        let extra: Vec<(&str, &Weights)> =
-            scalers.iter().map(|s| ("scalers.safetensors", *s)).collect();
+        let extra: Vec<(&str, &Weights)> = scalers
+            .iter()
+            .map(|s| ("scalers.safetensors", *s))
+            .collect();
         if extra.is_empty() {
             // Scalers of an earlier model here would contradict these weights.
             match std::fs::remove_file(dir.join("scalers.safetensors")) {
@@ -199,7 +217,13 @@ impl Model {
                 _ => {}
             }
         }
-        Ok(wave_hub::write_model(dir, &self.config(), &self.weights, &extra, &self.card(summary))?)
+        Ok(wave_hub::write_model(
+            dir,
+            &self.config(),
+            &self.weights,
+            &extra,
+            &self.card(summary),
+        )?)
     }
 
     /// The number of values in all weights.
@@ -245,10 +269,15 @@ pub fn decimal(v: f32) -> f64 {
 
 /// Heads of the transformers that timm registers, by the size in their name.
 fn registered_heads(architecture: &str) -> Option<usize> {
-    [("_tiny_", 3), ("_small_", 6), ("_base_", 12), ("_large_", 16)]
-        .into_iter()
-        .find(|(size, _)| architecture.contains(size))
-        .map(|(_, heads)| heads)
+    [
+        ("_tiny_", 3),
+        ("_small_", 6),
+        ("_base_", 12),
+        ("_large_", 16),
+    ]
+    .into_iter()
+    .find(|(size, _)| architecture.contains(size))
+    .map(|(_, heads)| heads)
 }
 
 /// Refuses a configuration that contradicts the weights.
@@ -289,20 +318,37 @@ fn check_config(config: &ModelConfig, network: &Network) -> Result<()> {
 
 fn infer_convmixer(weights: &Weights, image_size: usize) -> Result<ConvMixerShape> {
     let dims = |name: &str| -> Result<[usize; 4]> {
-        let t = weights.get(name).ok_or(ShapeError::Missing { name: name.into() })?;
+        let t = weights
+            .get(name)
+            .ok_or(ShapeError::Missing { name: name.into() })?;
         <[usize; 4]>::try_from(t.dims()).map_err(|_| {
             let (name, found) = (name.into(), t.dims().to_vec());
-            ShapeError::Misshapen { name, found, expected: vec![0; 4] }.into()
+            ShapeError::Misshapen {
+                name,
+                found,
+                expected: vec![0; 4],
+            }
+            .into()
         })
     };
     let [width, channels, patch, _] = dims("stem.0.weight")?;
     let [_, _, kernel, _] = dims("blocks.0.0.fn.0.weight")?;
-    let depth = (0..).take_while(|l| weights.contains_key(&format!("blocks.{l}.1.weight"))).count();
-    let head = weights
-        .get("head.weight")
-        .ok_or(ShapeError::Missing { name: "head.weight".into() })?;
+    let depth = (0..)
+        .take_while(|l| weights.contains_key(&format!("blocks.{l}.1.weight")))
+        .count();
+    let head = weights.get("head.weight").ok_or(ShapeError::Missing {
+        name: "head.weight".into(),
+    })?;
     let classes = head.dims().first().copied().unwrap_or(0);
-    let shape = ConvMixerShape { image_size, channels, patch, depth, width, kernel, classes };
+    let shape = ConvMixerShape {
+        image_size,
+        channels,
+        patch,
+        depth,
+        width,
+        kernel,
+        classes,
+    };
     shape.validate()?;
     vit::check_weights(weights, &shape.parameters())?;
     Ok(shape)

@@ -21,7 +21,11 @@ pub fn predict(dir: &Path, images: &[PathBuf]) -> Result<Value> {
         let input = t.evaluate(&image)?;
         let shape = (1, t.channels, t.image_size, t.image_size);
         let input = Tensor::from_vec(input, shape, &Device::Cpu)?;
-        let logits = model.network.logits(&weights, &input)?.squeeze(0)?.to_vec1::<f32>()?;
+        let logits = model
+            .network
+            .logits(&weights, &input)?
+            .squeeze(0)?
+            .to_vec1::<f32>()?;
         let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let total: f32 = logits.iter().map(|z| (z - max).exp()).sum();
         let index = logits.iter().position(|z| *z == max).unwrap_or(0);

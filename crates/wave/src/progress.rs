@@ -34,16 +34,27 @@ impl Report {
     pub fn new(label: &str, first: u64, total: u64, verbosity: Verbosity) -> Report {
         let terminal = std::io::stderr().is_terminal() && verbosity > Verbosity::Quiet;
         let bar = terminal.then(|| {
-            let bar = ProgressBar::new(total).with_position(first).with_prefix(label.to_string());
+            let bar = ProgressBar::new(total)
+                .with_position(first)
+                .with_prefix(label.to_string());
             let style = "{prefix} {bar:24} {pos}/{len} {msg}, {eta} left";
             bar.set_style(
-                ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()),
+                ProgressStyle::with_template(style)
+                    .unwrap_or_else(|_| ProgressStyle::default_bar()),
             );
             bar
         });
         let now = Instant::now();
         let label = label.to_string();
-        Report { bar, label, verbosity, last_line: now, started: now, first, total }
+        Report {
+            bar,
+            label,
+            verbosity,
+            last_line: now,
+            started: now,
+            first,
+            total,
+        }
     }
 
     /// Steps done, and what to say about them.
@@ -59,7 +70,10 @@ impl Report {
             None if self.verbosity > Verbosity::Quiet && self.last_line.elapsed() > LINE_EVERY => {
                 self.last_line = Instant::now();
                 let left = (self.total.saturating_sub(done)) as f64 / rate.max(1e-9);
-                eprintln!("{} {done}/{} {text}, {left:.0} s left", self.label, self.total);
+                eprintln!(
+                    "{} {done}/{} {text}, {left:.0} s left",
+                    self.label, self.total
+                );
             }
             None => {}
         }

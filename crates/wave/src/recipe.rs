@@ -1,7 +1,7 @@
 //! Recipes: TOML files whose tables are the stages and whose keys are the stages' flags.
 
 use crate::error::request;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
@@ -19,23 +19,43 @@ pub struct Recipe {
 }
 
 /// Tables that a recipe may have.
-const TABLES: [&str; 6] = ["ancestor", "condense", "expand", "init", "finetune", "compare"];
+const TABLES: [&str; 6] = [
+    "ancestor", "condense", "expand", "init", "finetune", "compare",
+];
 
 /// Top-level keys: a name, and keys that every stage inherits.
 const COMMON: [&str; 9] = [
-    "name", "data", "train_limit", "test_limit", "hold_out", "batch", "seed", "mean", "std",
+    "name",
+    "data",
+    "train_limit",
+    "test_limit",
+    "hold_out",
+    "batch",
+    "seed",
+    "mean",
+    "std",
 ];
 
 impl Recipe {
     /// Reads a recipe and applies `--set table.key=value` overrides.
     pub fn read(path: &Path, overrides: &[String]) -> Result<Recipe> {
         let text = std::fs::read_to_string(path).map_err(|e| {
-            request(format!("cannot read the recipe {}: {e}; give a TOML file", path.display()))
+            request(format!(
+                "cannot read the recipe {}: {e}; give a TOML file",
+                path.display()
+            ))
         })?;
-        let table: Table =
-            text.parse().map_err(|e| request(format!("recipe {}: {e}", path.display())))?;
-        let stem = path.file_stem().map_or("recipe".into(), |s| s.to_string_lossy().into_owned());
-        let mut recipe = Recipe { name: stem, path: Some(path.into()), table };
+        let table: Table = text
+            .parse()
+            .map_err(|e| request(format!("recipe {}: {e}", path.display())))?;
+        let stem = path
+            .file_stem()
+            .map_or("recipe".into(), |s| s.to_string_lossy().into_owned());
+        let mut recipe = Recipe {
+            name: stem,
+            path: Some(path.into()),
+            table,
+        };
         recipe.apply(overrides)?;
         if let Some(name) = recipe.table.get("name").and_then(Value::as_str) {
             recipe.name = name.to_string();
@@ -45,7 +65,11 @@ impl Recipe {
 
     /// No file, only overrides.
     pub fn empty(name: &str, overrides: &[String]) -> Result<Recipe> {
-        let mut recipe = Recipe { name: name.into(), path: None, table: Table::new() };
+        let mut recipe = Recipe {
+            name: name.into(),
+            path: None,
+            table: Table::new(),
+        };
         recipe.apply(overrides)?;
         Ok(recipe)
     }
@@ -80,7 +104,9 @@ impl Recipe {
     }
 
     fn describe(&self) -> String {
-        self.path.as_ref().map_or("--set".into(), |p| format!("recipe {}", p.display()))
+        self.path
+            .as_ref()
+            .map_or("--set".into(), |p| format!("recipe {}", p.display()))
     }
 
     /// The settings of a stage: the common keys, then its table, then `overlay` (another table,
@@ -131,27 +157,8 @@ impl Recipe {
 
 /// Settings as a TOML table, without what is not set.
 pub fn to_table<T: Serialize>(settings: &T) -> Result<Table> {
-    let json = serde_json::to_value(settings).context("settings as JSON")?;
-    match to_toml(&json) {
-        Some(Value::Table(table)) => Ok(table),
-        _ => Ok(Table::new()),
-    }
-}
-
-fn to_toml(json: &serde_json::Value) -> Option<Value> {
-    use serde_json::Value as Json;
-    match json {
-        Json::Null => None,
-        Json::Bool(v) => Some(Value::Boolean(*v)),
-        Json::Number(v) => {
-            v.as_i64().map(Value::Integer).or_else(|| v.as_f64().map(Value::Float))
-        }
-        Json::String(v) => Some(Value::String(v.clone())),
-        Json::Array(v) => Some(Value::Array(v.iter().filter_map(to_toml).collect())),
-        Json::Object(v) => Some(Value::Table(
-            v.iter().filter_map(|(k, v)| Some((k.clone(), to_toml(v)?))).collect(),
-        )),
-    }
+    // Not by way of JSON, which would turn NaN into a value that was not given.
+    Table::try_from(settings).map_err(|e| request(format!("settings as TOML: {e}")))
 }
 
 /// Lays `over` over `base`, table by table.
@@ -168,13 +175,15 @@ pub fn merge(base: &mut Table, over: &Table) {
 
 /// The first key of `given` that `known` lacks, dotted.
 fn unknown_key(given: &Table, known: &Table) -> Option<String> {
-    given.iter().find_map(|(key, value)| match (value, known.get(key)) {
-        (_, None) => Some(key.clone()),
-        (Value::Table(given), Some(Value::Table(known))) => {
-            unknown_key(given, known).map(|inner| format!("{key}.{inner}"))
-        }
-        _ => None,
-    })
+    given
+        .iter()
+        .find_map(|(key, value)| match (value, known.get(key)) {
+            (_, None) => Some(key.clone()),
+            (Value::Table(given), Some(Value::Table(known))) => {
+                unknown_key(given, known).map(|inner| format!("{key}.{inner}"))
+            }
+            _ => None,
+        })
 }
 
 fn set(table: &mut Table, key: &str, value: Value) -> Result<()> {
@@ -184,9 +193,14 @@ fn set(table: &mut Table, key: &str, value: Value) -> Result<()> {
             Ok(())
         }
         Some((first, rest)) => {
-            match table.entry(first).or_insert_with(|| Value::Table(Table::new())) {
+            match table
+                .entry(first)
+                .or_insert_with(|| Value::Table(Table::new()))
+            {
                 Value::Table(inner) => set(inner, rest, value),
-                _ => Err(request(format!("--set {key}: {first} is a value, not a table"))),
+                _ => Err(request(format!(
+                    "--set {key}: {first} is a value, not a table"
+                ))),
             }
         }
     }
@@ -210,7 +224,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("r.toml");
         std::fs::write(&path, text).unwrap();
-        Recipe::read(&path, &overrides.iter().map(|s| s.to_string()).collect::<Vec<_>>())
+        Recipe::read(
+            &path,
+            &overrides.iter().map(|s| s.to_string()).collect::<Vec<_>>(),
+        )
     }
 
     #[test]

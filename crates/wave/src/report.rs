@@ -30,7 +30,10 @@ pub fn write(
         }
     );
     text += "| depth x width | parameters | transferred | scalers fitted |";
-    text += &methods.iter().map(|m| format!(" {m} |")).collect::<String>();
+    text += &methods
+        .iter()
+        .map(|m| format!(" {m} |"))
+        .collect::<String>();
     text += &format!("\n|{}\n", "---|".repeat(4 + methods.len()));
     for &(depth, width) in &compare.sizes {
         let of = |method: &str| -> Vec<&Row> {
@@ -40,7 +43,9 @@ pub fn write(
         };
         let here: Vec<&Row> = methods.iter().flat_map(|m| of(m)).collect();
         let most = |f: fn(&Row) -> usize| here.iter().map(|r| f(r)).max().unwrap_or(0);
-        let parameters = bench.parameters(depth, width).map_or("-".into(), |n| n.to_string());
+        let parameters = bench
+            .parameters(depth, width)
+            .map_or("-".into(), |n| n.to_string());
         text += &format!(
             "| {depth} x {width} | {parameters} | {} | {} |",
             most(|r| r.transferred_parameters),
@@ -58,16 +63,25 @@ pub fn write(
             }
             let (m, sd) = (mean(&rows, |r| r.top1), deviation(&rows));
             let bold = if m == best { "**" } else { "" };
-            let spread = if rows.len() > 1 { format!(" ± {:.2}", 100.0 * sd) } else { String::new() };
+            let spread = if rows.len() > 1 {
+                format!(" ± {:.2}", 100.0 * sd)
+            } else {
+                String::new()
+            };
             let start = 100.0 * mean(&rows, |r| r.start_top1);
             text += &format!(" {bold}{:.2}{bold}{spread} ({start:.1}) |", 100.0 * m);
         }
         text += "\n";
-        let series: Vec<(String, Vec<(f64, f64)>)> =
-            methods.iter().map(|m| (m.to_string(), mean_curve(&of(m)))).collect();
+        let series: Vec<(String, Vec<(f64, f64)>)> = methods
+            .iter()
+            .map(|m| (m.to_string(), mean_curve(&of(m))))
+            .collect();
         let title = format!("depth {depth}, width {width}");
         let svg = plot::line_plot(&title, "epoch", "top-1", &series)?;
-        wave_hub::write_atomic(&out.join(format!("curve-{depth}x{width}.svg")), svg.as_bytes())?;
+        wave_hub::write_atomic(
+            &out.join(format!("curve-{depth}x{width}.svg")),
+            svg.as_bytes(),
+        )?;
     }
     text += "\nLearning rates, chosen on held-out training images where a grid is given:\n\n";
     for (method, choice) in rates {
@@ -82,8 +96,10 @@ pub fn write(
                     .iter()
                     .filter(|r| &&r.method == method && (r.depth, r.width) == (depth, width))
                     .collect();
-                let curve: Vec<String> =
-                    mean_curve(&rows).iter().map(|(_, t)| format!("{:.2}", 100.0 * t)).collect();
+                let curve: Vec<String> = mean_curve(&rows)
+                    .iter()
+                    .map(|(_, t)| format!("{:.2}", 100.0 * t))
+                    .collect();
                 if !curve.is_empty() {
                     text += &format!("- {method}: {}\n", curve.join(", "));
                 }
@@ -99,7 +115,9 @@ pub fn write(
                 .iter()
                 .map(|a| format!("{} x {}: {:.2}", a.depth, a.width, 100.0 * a.top1))
                 .collect();
-            let name = dir.file_name().map_or(String::new(), |n| n.to_string_lossy().into_owned());
+            let name = dir
+                .file_name()
+                .map_or(String::new(), |n| n.to_string_lossy().into_owned());
             text += &format!("- {name}: {}\n", list.join(", "));
         }
     }
@@ -126,7 +144,10 @@ fn mean_curve(rows: &[&Row]) -> Vec<(f64, f64)> {
     (0..points)
         .map(|i| {
             let n = rows.len() as f64;
-            (rows[0].curve[i].0, rows.iter().map(|r| r.curve[i].1).sum::<f64>() / n)
+            (
+                rows[0].curve[i].0,
+                rows.iter().map(|r| r.curve[i].1).sum::<f64>() / n,
+            )
         })
         .collect()
 }

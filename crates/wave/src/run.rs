@@ -121,7 +121,11 @@ fn train_ancestor(recipe: &Recipe, out: &Path, options: Options) -> Result<PathB
         shape.data = settings.finetune.training.data.clone();
     }
     let start = out.join("ancestor-start");
-    init::init(settings.method.as_deref().unwrap_or("default"), &shape, &start)?;
+    init::init(
+        settings.method.as_deref().unwrap_or("default"),
+        &shape,
+        &start,
+    )?;
     let dir = out.join("ancestor");
     finetune::finetune(&start, &settings.finetune, &dir, options)?;
     Ok(dir)
@@ -135,7 +139,10 @@ fn compare_starts(recipe: &Recipe, out: &Path, options: Options) -> Result<Value
         }
     };
     let condensed = condense_all(recipe, &compare, out, options)?;
-    let quiet = Options { verbosity: Verbosity::Quiet, ..options };
+    let quiet = Options {
+        verbosity: Verbosity::Quiet,
+        ..options
+    };
     let bench = compare::Bench::new(recipe, &compare, condensed, quiet)?;
     let cells_dir = out.join("cells");
     wave_hub::prepare_out(&cells_dir)?;
@@ -150,7 +157,10 @@ fn compare_starts(recipe: &Recipe, out: &Path, options: Options) -> Result<Value
     let cells = bench.cells(&rates);
     let rows = run_cells(&bench, &cells, &cells_dir, compare.jobs, options, &say)?;
     let text = report::write(recipe, &compare, &bench, &rates, &rows, out)?;
-    let rows: Vec<Value> = rows.into_iter().map(|row| serde_json::to_value(row)).collect::<Result<_, _>>()?;
+    let rows: Vec<Value> = rows
+        .into_iter()
+        .map(serde_json::to_value)
+        .collect::<Result<_, _>>()?;
     wave_hub::write_json(&out.join("rows.json"), &rows)?;
     Ok(json!({ "out": out, "rows": rows, "report": text }))
 }
@@ -175,8 +185,8 @@ fn condense_all(
         }
         let settings: Condense =
             recipe.stage("condense", Some(&method.condense), &Condense::default())?;
-        let twin = jobs.iter().find(|(_, other, _)| other.training.seed == settings.training.seed && {
-            other == &settings
+        let twin = jobs.iter().find(|(_, other, _)| {
+            other.training.seed == settings.training.seed && { other == &settings }
         });
         let dirs: Vec<PathBuf> = match twin {
             Some((owner, _, _)) => by_method[owner].clone(),
@@ -209,7 +219,9 @@ fn condense_all(
         let data = condense::open_data(settings)?;
         let plan = CondensePlan::new(settings, data.transform.channels, data.class_names.len())?;
         let resolved = Resolved::new(&settings.training, condense::DEFAULTS, &data)?;
-        let label = dir.file_name().map_or(name.clone(), |n| n.to_string_lossy().into_owned());
+        let label = dir
+            .file_name()
+            .map_or(name.clone(), |n| n.to_string_lossy().into_owned());
         let task = condense::Task {
             label: format!("condense {label}"),
             settings,
@@ -261,17 +273,30 @@ fn run_cells(
         let row = match saved {
             Some(row) => row,
             None => {
-                let row = bench.run(cell, fingerprint).with_context(|| cell.file_name())?;
+                let row = bench
+                    .run(cell, fingerprint)
+                    .with_context(|| cell.file_name())?;
                 wave_hub::write_json(&path, &row)?;
                 let n = done.fetch_add(1, Ordering::Relaxed) + 1;
-                say(format!("[{n}/{}] {}: top-1 {:.2} %", cells.len(), cell.file_name(), 100.0 * row.top1));
+                say(format!(
+                    "[{n}/{}] {}: top-1 {:.2} %",
+                    cells.len(),
+                    cell.file_name(),
+                    100.0 * row.top1
+                ));
                 row
             }
         };
-        rows.lock().unwrap_or_else(|e| e.into_inner()).insert(*i, row);
+        rows.lock()
+            .unwrap_or_else(|e| e.into_inner())
+            .insert(*i, row);
         Ok(())
     })?;
-    Ok(rows.into_inner().unwrap_or_else(|e| e.into_inner()).into_values().collect())
+    Ok(rows
+        .into_inner()
+        .unwrap_or_else(|e| e.into_inner())
+        .into_values()
+        .collect())
 }
 
 /// Calls `work` on every item, on `jobs` threads that share the cores; the first failure stops
@@ -293,7 +318,10 @@ fn parallel<T: Sync>(
             scope.spawn(|| {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
                 let fail = |error| {
-                    failure.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(error);
+                    failure
+                        .lock()
+                        .unwrap_or_else(|e| e.into_inner())
+                        .get_or_insert(error);
                 };
                 let pool = match pool {
                     Ok(pool) => pool,
@@ -302,7 +330,9 @@ fn parallel<T: Sync>(
                 while failure.lock().unwrap_or_else(|e| e.into_inner()).is_none()
                     && !INTERRUPTED.load(Ordering::Relaxed)
                 {
-                    let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
+                    let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                        return;
+                    };
                     if let Err(error) = pool.install(|| work(item)) {
                         fail(error);
                     }

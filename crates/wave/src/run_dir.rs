@@ -90,7 +90,9 @@ impl RunDir {
     pub fn log(&mut self, entry: &Value) -> Result<()> {
         let mut line = entry.to_string();
         line.push('\n');
-        self.log.write_all(line.as_bytes()).context("cannot write log.jsonl")
+        self.log
+            .write_all(line.as_bytes())
+            .context("cannot write log.jsonl")
     }
 
     /// Saves the state, replacing the last one when it is safely on disk.
@@ -114,9 +116,15 @@ impl RunDir {
         }
         let (weights, metadata): (BTreeMap<String, Tensor>, _) = wave_hub::read_tensors(&path)?;
         let number = |key: &str| -> Result<u64> {
-            metadata.get(key).and_then(|v| v.parse().ok()).ok_or_else(|| {
-                request(format!("{} has no {key}; remove it to start over", path.display()))
-            })
+            metadata
+                .get(key)
+                .and_then(|v| v.parse().ok())
+                .ok_or_else(|| {
+                    request(format!(
+                        "{} has no {key}; remove it to start over",
+                        path.display()
+                    ))
+                })
         };
         let state = State::restore(variables, &weights, number("step")?, number("skipped")?)?;
         self.truncate_log(state.step)?;
@@ -137,8 +145,12 @@ impl RunDir {
     }
 
     fn entries(&self) -> Result<Vec<Value>> {
-        let text = fs::read_to_string(self.dir.join("log.jsonl")).context("cannot read log.jsonl")?;
-        Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+        let text =
+            fs::read_to_string(self.dir.join("log.jsonl")).context("cannot read log.jsonl")?;
+        Ok(text
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect())
     }
 
     /// Draws the log, writes the result, and removes the checkpoint: the artefact is complete.
@@ -151,8 +163,16 @@ impl RunDir {
                 .collect()
         };
         let plots = [
-            ("loss.svg", "Loss", vec![("training".to_string(), series("loss"))]),
-            ("accuracy.svg", "Accuracy", vec![("test".to_string(), series("top1"))]),
+            (
+                "loss.svg",
+                "Loss",
+                vec![("training".to_string(), series("loss"))],
+            ),
+            (
+                "accuracy.svg",
+                "Accuracy",
+                vec![("test".to_string(), series("top1"))],
+            ),
         ];
         for (name, label, lines) in plots {
             if lines.iter().any(|(_, points)| !points.is_empty()) {

@@ -82,6 +82,7 @@ pub struct Training {
 
 /// Keys of `wave condense`.
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[group(skip)] // its subcommand already has a group of this name
 pub struct Condense {
     /// The frozen model to distil: a model directory
     #[arg(long, value_name = "A")]
@@ -133,7 +134,10 @@ pub struct Condense {
     pub auxiliary: Auxiliary,
     #[command(flatten)]
     #[serde(flatten)]
-    #[allow(missing_docs, reason = "clap would print it as the command's description")]
+    #[allow(
+        missing_docs,
+        reason = "clap would print it as the command's description"
+    )]
     pub training: Training,
 }
 
@@ -158,6 +162,7 @@ pub struct Auxiliary {
 
 /// Keys of `wave expand`.
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[group(skip)] // its subcommand already has a group of this name
 pub struct Expand {
     /// Blocks of the model
     #[arg(long, value_name = "N")]
@@ -177,12 +182,16 @@ pub struct Expand {
     pub fill: Option<String>,
     #[command(flatten)]
     #[serde(flatten)]
-    #[allow(missing_docs, reason = "clap would print it as the command's description")]
+    #[allow(
+        missing_docs,
+        reason = "clap would print it as the command's description"
+    )]
     pub training: Training,
 }
 
 /// Keys of `wave init`.
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[group(skip)] // its subcommand already has a group of this name
 pub struct Init {
     /// Architecture: vit or convmixer
     #[arg(long, value_name = "A")]
@@ -240,6 +249,7 @@ pub struct Init {
 
 /// Keys of `wave finetune`.
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[group(skip)] // its subcommand already has a group of this name
 pub struct Finetune {
     /// Also distil from this frozen model directory
     #[arg(long, value_name = "A")]
@@ -255,7 +265,10 @@ pub struct Finetune {
     pub new_head: Option<bool>,
     #[command(flatten)]
     #[serde(flatten)]
-    #[allow(missing_docs, reason = "clap would print it as the command's description")]
+    #[allow(
+        missing_docs,
+        reason = "clap would print it as the command's description"
+    )]
     pub training: Training,
 }
 
@@ -285,9 +298,9 @@ impl Training {
             (Some(epochs), Some(steps)) => Err(request(format!(
                 "both epochs = {epochs} and steps = {steps} are given; keep one"
             ))),
-            (Some(epochs), None) if !(0.0..=1e6).contains(&epochs) => {
-                Err(request(format!("epochs = {epochs}; expected 0 to 1,000,000")))
-            }
+            (Some(epochs), None) if !(0.0..=1e6).contains(&epochs) => Err(request(format!(
+                "epochs = {epochs}; expected 0 to 1,000,000"
+            ))),
             (Some(epochs), None) => Ok(Duration::Epochs(epochs)),
             (None, Some(steps)) => Ok(Duration::Steps(steps)),
             (None, None) => Ok(default),
@@ -312,8 +325,11 @@ impl Training {
                 return Err(request(format!("{name} = {v}; expected {least} to {most}")));
             }
         }
-        let counts =
-            [("batch", self.batch), ("train_limit", self.train_limit), ("test_limit", self.test_limit)];
+        let counts = [
+            ("batch", self.batch),
+            ("train_limit", self.train_limit),
+            ("test_limit", self.test_limit),
+        ];
         for (name, value) in counts {
             if value == Some(0) {
                 return Err(request(format!("{name} = 0; expected at least 1")));

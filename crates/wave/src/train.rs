@@ -99,13 +99,16 @@ impl Resolved {
 /// stacked weight whose rows are layers, for the layer-wise decay of the rate.
 pub fn variable(name: &str, t: &Tensor, settings: &Resolved, depth: usize) -> Result<Variable> {
     let decayed = name.ends_with(".weight") && !name.contains("norm") && {
-        let rank = t.rank() - usize::from(name.starts_with("blocks.") && depth > 0 && t.dim(0)? == depth);
+        let rank =
+            t.rank() - usize::from(name.starts_with("blocks.") && depth > 0 && t.dim(0)? == depth);
         rank >= 2
     };
     let rate = if settings.layer_decay == 1.0 || depth == 0 {
         vec![1.0]
     } else if name.starts_with("blocks.") {
-        (0..depth).map(|l| settings.layer_decay.powi((depth - l) as i32) as f32).collect()
+        (0..depth)
+            .map(|l| settings.layer_decay.powi((depth - l) as i32) as f32)
+            .collect()
     } else if name.starts_with("head") || name.contains("norm.") {
         vec![1.0]
     } else {
@@ -121,7 +124,10 @@ pub fn variable(name: &str, t: &Tensor, settings: &Resolved, depth: usize) -> Re
 
 /// The variables as a weight map that gradients flow to.
 pub fn tracked(variables: &[Variable]) -> Weights {
-    variables.iter().map(|v| (v.name.clone(), v.var.as_tensor().clone())).collect()
+    variables
+        .iter()
+        .map(|v| (v.name.clone(), v.var.as_tensor().clone()))
+        .collect()
 }
 
 /// What training produced.
@@ -160,7 +166,13 @@ pub fn train(
     loss: impl FnMut(&Batch, &Tensor, u64) -> candle_core::Result<Tensor>,
     score: impl Fn(&Weights) -> Result<Scores>,
 ) -> Result<Outcome> {
-    let Resolved { steps, schedule, clip, ema, .. } = *job.settings;
+    let Resolved {
+        steps,
+        schedule,
+        clip,
+        ema,
+        ..
+    } = *job.settings;
     let variables = job.variables;
     let restored = match (&mut job.run, job.resume) {
         (Some(run), true) => run.restore(variables)?,
@@ -215,7 +227,10 @@ pub fn train(
                 }
             }
             let stop = INTERRUPTED.load(Ordering::Relaxed);
-            let due = job.settings.checkpoint_steps.is_some_and(|n| p.step.is_multiple_of(n));
+            let due = job
+                .settings
+                .checkpoint_steps
+                .is_some_and(|n| p.step.is_multiple_of(n));
             if let Some(run) = run.as_deref_mut()
                 && (stop || due || p.epoch_ends)
             {
@@ -226,10 +241,23 @@ pub fn train(
         let mut observe = observe;
         let loader = &job.data.loader;
         let observe = |p: &Progress, s: &State| observe(p, s).map_err(|e| e.into_boxed_dyn_error());
-        wave_train::fit(loader, schedule, Some(clip), ema, variables, &mut state, loss, observe)?;
+        wave_train::fit(
+            loader,
+            schedule,
+            Some(clip),
+            ema,
+            variables,
+            &mut state,
+            loss,
+            observe,
+        )?;
     }
     let values = values(&state)?;
-    let scores = if job.data.test_indices.is_empty() { None } else { Some(score(&values)?) };
+    let scores = if job.data.test_indices.is_empty() {
+        None
+    } else {
+        Some(score(&values)?)
+    };
     if let Some(scores) = &scores {
         let epoch = steps as f64 / job.data.loader.steps_per_epoch() as f64;
         curve.push((epoch, scores.top1));
@@ -237,7 +265,11 @@ pub fn train(
             run.log(&score_entry(steps, epoch, scores))?;
         }
     }
-    Ok(Outcome { values, scores, curve })
+    Ok(Outcome {
+        values,
+        scores,
+        curve,
+    })
 }
 
 fn score_entry(step: u64, epoch: f64, scores: &Scores) -> serde_json::Value {
