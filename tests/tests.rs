@@ -1,1 +1,9 @@
-//! End-to-end tests.
+//! End-to-end tests: the `wave` command as a user runs it, on tiny models and procedural images.
+
+mod bad_input;
+mod commands;
+mod compare;
+mod pipeline;
+mod resume;
+mod support;
+mod tidy;

@@ -17,6 +17,9 @@ const KEPT_BYTES: usize = 1 << 30;
 /// Images of a batch while outputs are computed ahead.
 const AHEAD: usize = 256;
 
+/// Logits (images of the source, classes) by data and view.
+type Views = BTreeMap<(String, u32), Arc<Vec<f32>>>;
+
 /// A frozen model.
 pub struct Ancestor {
     network: Network,
@@ -25,9 +28,8 @@ pub struct Ancestor {
     transform: Transform,
     /// SHA-256 of its weights file.
     pub digest: String,
-    /// Logits of whole views of the training images: data and view -> (images of the source,
-    /// classes).
-    views: Mutex<BTreeMap<(String, u32), Arc<Vec<f32>>>>,
+    /// Logits of whole views of the training images.
+    views: Mutex<Views>,
 }
 
 impl Ancestor {

@@ -92,8 +92,11 @@ impl Data {
         let mut sorted = train.clone();
         sorted.sort_unstable();
         let chosen: Vec<u8> = sorted.iter().flat_map(|i| i.to_le_bytes()).collect();
-        let views_id =
-            format!("{} {augment:?} {transform:?} {}", dataset.name, wave_hub::sha256_hex(&chosen));
+        let views_id = format!(
+            "{} {augment:?} {transform:?} {}",
+            dataset.name,
+            wave_hub::sha256_hex(&chosen)
+        );
         let loader = Loader::train(
             dataset.train.clone(),
             train.clone(),

@@ -137,10 +137,19 @@ impl Recipe {
             merged.remove("steps");
         }
         merge(&mut merged, &flags);
-        let settings: T = merged
-            .clone()
-            .try_into()
-            .map_err(|e| request(format!("{}, [{table}]: {e}", self.describe())))?;
+        let settings: T = merged.clone().try_into().map_err(|e: toml::de::Error| {
+            // Flattened tables lose the key on the way; find it by trying each alone.
+            let wrong = merged.iter().find(|(key, value)| {
+                let alone: Table = [((*key).clone(), (*value).clone())].into_iter().collect();
+                alone.try_into::<T>().is_err()
+            });
+            let key = wrong.map_or(String::new(), |(key, _)| format!("{key}: "));
+            request(format!(
+                "{}, [{table}]: {key}{}",
+                self.describe(),
+                e.message()
+            ))
+        })?;
         let known = to_table(&settings)?;
         if let Some(key) = unknown_key(&merged, &known) {
             // Common keys may mean nothing to a stage that does not train.

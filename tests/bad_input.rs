@@ -1,0 +1,239 @@
+//! What is wrong with the request is said, with exit code 2, without a panic or half an artefact.
+
+use crate::support::{Place, RECIPE, shapes};
+
+/// Runs `wave args`; it must fail with one of the exit codes and say `needle`, and leave no
+/// artefact in `o`.
+fn check(place: &Place, args: &str, codes: &[i32], needle: &str) {
+    let output = place.run(args);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let code = output.status.code().unwrap_or(-1);
+    assert!(codes.contains(&code), "wave {args}: exit {code}: {stderr}");
+    assert!(stderr.contains(needle), "wave {args}: {stderr}");
+    assert!(!stderr.contains("panicked"), "wave {args}: {stderr}");
+    assert!(output.stdout.is_empty(), "wave {args} printed a result");
+    assert!(!place.path("o/config.json").exists(), "wave {args}");
+}
+
+#[test]
+fn wrong_flags() {
+    let place = Place::with_templates();
+    let s = shapes();
+    let expand = "expand t --out o --depth 2";
+    for (args, needle) in [
+        ("frobnicate".to_string(), "frobnicate"),
+        (String::new(), "Usage"),
+        ("condense r.toml --depths many --out o".into(), "many"),
+        ("condense r.toml --threads 0".into(), "--threads"),
+        ("condense r.toml --device abacus --out o".into(), "abacus"),
+        ("condense r.toml --views 0 --out o".into(), "views"),
+        ("condense r.toml --lr -1 --out o".into(), "-1"),
+        ("condense r.toml --lr NaN --out o".into(), "lr = NaN"),
+        ("condense r.toml --batch 100000 --out o".into(), "batch"),
+        ("condense r.toml --widths 24 --out o".into(), "head width"),
+        (
+            "condense r.toml --set condense.stepz=1 --out o".into(),
+            "stepz",
+        ),
+        ("condense r.toml --set nonsense --out o".into(), "nonsense"),
+        ("condense missing.toml --out o".into(), "missing.toml"),
+        (
+            "condense r.toml --ancestor missing --out o".into(),
+            "missing",
+        ),
+        (format!("{expand} --width 24 --steps 0"), "head width 16"),
+        (format!("{expand} --width 32 --heads 5 --steps 0"), "heads"),
+        (format!("{expand} --steps 0"), "--width"),
+        (format!("{expand} --width 0 --steps 0"), "width 0"),
+        (
+            "expand t --out o --depth 0 --width 16 --steps 0".into(),
+            "depth 0",
+        ),
+        (format!("{expand} --width 16 --steps 5"), "--data"),
+        (
+            format!("{expand} --width 16 --steps 5 --epochs 1 {s}"),
+            "epochs",
+        ),
+        (format!("{expand} --width 16 --steps 0 --fill sand"), "sand"),
+        (
+            "init magic --patch 7 --depth 2 --width 32 --data shapes --out o".into(),
+            "magic",
+        ),
+        ("init he --width 32 --data shapes --out o".into(), "--depth"),
+        (
+            "init he --depth 2 --width 32 --heads 5 --patch 7 --data shapes --out o".into(),
+            "heads",
+        ),
+        (
+            "init he --arch resnet --depth 2 --width 32 --data shapes --out o".into(),
+            "resnet",
+        ),
+        ("finetune t --data shapes --out o".into(), "t"),
+        ("data check missing".into(), "missing"),
+        ("run r2.toml --out o".into(), "r2.toml"),
+    ] {
+        check(&place, &args, &[2], needle);
+    }
+}
+
+#[test]
+fn wrong_recipes() {
+    let place = Place::new();
+    let line = |text: &str| RECIPE.replace("steps = 12\n", text);
+    for (recipe, needle) in [
+        (line("stepz = 12\n"), "stepz"),
+        (line("steps = 12\nepochs = 1\n"), "both"),
+        (line("steps = \"twelve\"\n"), "steps"),
+        (format!("{RECIPE}widht = 3\n"), "widht"),
+        (format!("{RECIPE}[condens]\nsteps = 1\n"), "condens"),
+        (format!("{RECIPE}["), "recipe"),
+        (RECIPE.replace("\"shapes\"", "\"missing\""), "missing"),
+        (RECIPE.replace("data = \"shapes\"\n", ""), "data"),
+        (RECIPE.replace("patch = 7", "patch = 5"), "patch"),
+        (
+            RECIPE.replace("template_size = 16", "template_size = 0"),
+            "template_size",
+        ),
+        (RECIPE.replace("[1, 3]", "[3, 1]"), "depths"),
+    ] {
+        place.write("wrong.toml", &recipe);
+        check(&place, "condense wrong.toml --out o", &[2], needle);
+    }
+    place.write("wrong.toml", "data = \"shapes\"\n");
+    check(&place, "run wrong.toml --out o", &[2], "stage");
+    place.write("wrong.toml", "[compare]\nsizes = []\nmethods = {}\n");
+    check(&place, "run wrong.toml --out o", &[2], "compare");
+}
+
+#[test]
+fn broken_files() {
+    let place = Place::with_templates();
+    place.json("expand t --depth 2 --width 32 --steps 0 --out m");
+    let good = place.bytes("m/model.safetensors");
+    let header = usize::try_from(u64::from_le_bytes(good[..8].try_into().unwrap())).unwrap();
+    let mut long = good.clone();
+    long[..8].copy_from_slice(&(1_u64 << 60).to_le_bytes());
+    let mut moved = good.clone();
+    let text = String::from_utf8(good[8..8 + header].to_vec()).unwrap();
+    // The head is no longer where the header says.
+    let lie = text.replacen("\"F32\"", "\"F64\"", 1);
+    moved[8..8 + header].copy_from_slice(lie.as_bytes());
+    for broken in [
+        good[..good.len() / 2].to_vec(),
+        good[..4].to_vec(),
+        Vec::new(),
+        long,
+        moved,
+        b"not a tensor".to_vec(),
+    ] {
+        place.write("m/model.safetensors", &broken);
+        for args in [
+            "inspect m",
+            "inspect m/model.safetensors",
+            "eval m --data shapes --test-limit 8",
+            "finetune m --data shapes --steps 1 --out o",
+        ] {
+            check(&place, args, &[2], "model.safetensors");
+        }
+    }
+    place.write("m/model.safetensors", &good);
+    for config in ["", "{", "[]", "{\"architecture\": 3}"] {
+        place.write("m/config.json", config);
+        check(
+            &place,
+            "eval m --data shapes --test-limit 8",
+            &[2],
+            "config.json",
+        );
+    }
+
+    let templates = place.bytes("t/templates.safetensors");
+    place.write("t/templates.safetensors", &templates[..templates.len() - 1]);
+    let expand = "expand t --depth 2 --width 32 --steps 0 --out o";
+    check(&place, expand, &[2], "templates.safetensors");
+    place.write("t/templates.safetensors", &templates);
+    let config = String::from_utf8(place.bytes("t/config.json")).unwrap();
+    place.write(
+        "t/config.json",
+        config.replace("\"anchors\": 3", "\"anchors\": 4"),
+    );
+    check(&place, expand, &[2], "bank.3");
+}
+
+#[test]
+fn wrong_images() {
+    let place = Place::with_templates();
+    place.json("expand t --depth 2 --width 32 --steps 0 --out m");
+    place.write("a.png", "no image");
+    check(&place, "predict m a.png", &[2], "a.png");
+    place.write_png("b.png");
+    let png = place.bytes("b.png");
+    place.write("cut.png", &png[..png.len() / 2]);
+    check(&place, "predict m b.png cut.png", &[2], "cut.png");
+    check(&place, "predict m missing.png", &[2], "missing.png");
+    check(&place, "predict m t", &[2], "t");
+
+    for split in ["train", "val"] {
+        for class in ["a", "b"] {
+            for i in 0..4 {
+                place.write_png(&format!("two/{split}/{class}/{i}.png"));
+                place.write_png(&format!("broken/{split}/{class}/{i}.png"));
+                if class == "a" {
+                    place.write_png(&format!("hollow/{split}/{class}/{i}.png"));
+                }
+            }
+        }
+        std::fs::create_dir_all(place.path(&format!("hollow/{split}/b"))).unwrap();
+    }
+    place.json("data check two");
+    check(&place, "data check hollow", &[2], "b");
+    let finetune = "--steps 1 --batch 2 --out o";
+    check(
+        &place,
+        &format!("finetune m --data hollow {finetune}"),
+        &[2],
+        "b",
+    );
+    // Two classes of images, eight of the model.
+    check(
+        &place,
+        &format!("finetune m --data two {finetune}"),
+        &[2],
+        "class",
+    );
+    check(&place, "eval m --data two", &[2], "class");
+    place.write("broken/val/b/2.png", "no image");
+    check(&place, "data check broken", &[2], "2.png");
+    std::fs::create_dir(place.path("empty")).unwrap();
+    check(&place, "data check empty", &[2], "empty");
+}
+
+#[test]
+fn out_below_a_file() {
+    let place = Place::with_templates();
+    place.write("file", "");
+    for args in [
+        "condense r.toml",
+        "expand t --depth 2 --width 16 --steps 0",
+        "init timm --data shapes --depth 2 --width 32 --heads 2 --patch 7",
+        "run r.toml",
+    ] {
+        check(&place, &format!("{args} --out file/o"), &[1, 2], "file");
+    }
+}
+
+#[test]
+fn a_new_head_takes_other_classes() {
+    let place = Place::with_templates();
+    place.json("expand t --depth 2 --width 32 --steps 0 --out m");
+    for split in ["train", "val"] {
+        for class in ["a", "b"] {
+            for i in 0..4 {
+                place.write_png(&format!("two/{split}/{class}/{i}.png"));
+            }
+        }
+    }
+    let flags = "--data two --steps 2 --batch 2 --new-head true";
+    assert!(place.json(&format!("finetune m {flags} --out f"))["top1"].is_f64());
+    place.json("predict f two/val/a/0.png");
+}

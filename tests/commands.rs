@@ -1,0 +1,124 @@
+//! The commands beside the pipeline: init, inspect, data, completions, dry runs.
+
+use crate::support::{Place, files, shapes};
+
+#[test]
+fn init_makes_models_that_train() {
+    let place = Place::new();
+    for method in ["he", "timm", "xavier", "mimetic"] {
+        let made = place.json(&format!(
+            "init {method} --data shapes --depth 2 --width 32 --heads 2 --patch 7 --out {method}"
+        ));
+        assert_eq!(made["out"], method);
+        assert!(made["parameters"].as_u64().unwrap() > 0 && made["top1"].is_null());
+    }
+    place.json(
+        "init default --arch convmixer --data shapes --depth 2 --width 16 --kernel 5 --patch 7 \
+         --out conv",
+    );
+    for model in ["mimetic", "conv"] {
+        let tuned = place.json(&format!(
+            "finetune {model} {} --steps 4 --out {model}-f",
+            shapes()
+        ));
+        assert!(tuned["top1"].is_f64());
+    }
+    // A trained ConvMixer is an ancestor.
+    let condensed = place.json("condense r.toml --ancestor conv-f --steps 4 --out t");
+    assert!(condensed["top1"].is_f64());
+}
+
+#[test]
+fn init_takes_its_frame_from_templates() {
+    let place = Place::with_templates();
+    place.json("init mimetic --from t --depth 2 --width 32 --out m");
+    place.json("expand t --depth 2 --width 32 --steps 0 --out e");
+    let read = |dir: &str| -> serde_json::Value {
+        serde_json::from_slice(&place.bytes(&format!("{dir}/config.json"))).unwrap()
+    };
+    let (m, e) = (read("m"), read("e"));
+    for key in ["num_classes", "model_args", "pretrained_cfg", "label_names"] {
+        assert_eq!(m[key], e[key], "{key}");
+    }
+}
+
+#[test]
+fn a_dry_run_prints_and_writes_nothing() {
+    let place = Place::with_templates();
+    place.json("init timm --data shapes --depth 2 --width 32 --heads 2 --patch 7 --out m");
+    for args in [
+        "condense r.toml",
+        "run r.toml",
+        "expand t --depth 2 --width 16 --steps 0",
+        "init timm --data shapes --depth 2 --width 32 --heads 2 --patch 7",
+        "finetune m --data shapes --steps 5",
+    ] {
+        for out in ["", "--out o"] {
+            let text = place.stdout(&format!("{args} {out} --dry-run"));
+            assert!(!text.trim().is_empty(), "{args}");
+        }
+        place.json(&format!("{args} --dry-run"));
+        assert!(!place.path("o").exists() && !place.path("runs").exists());
+    }
+}
+
+#[test]
+fn completions_and_help_name_every_command() {
+    let place = Place::new();
+    let (script, help) = (place.stdout("completions bash"), place.stdout("--help"));
+    for command in [
+        "run", "condense", "expand", "init", "finetune", "eval", "predict", "inspect", "data",
+    ] {
+        assert!(
+            script.contains(command) && help.contains(command),
+            "{command}"
+        );
+    }
+    assert!(script.contains("_wave()"));
+}
+
+#[test]
+fn inspect_counts_and_draws() {
+    let place = Place::with_templates();
+    place.json("expand t --depth 2 --width 32 --steps 0 --out e");
+    let templates = place.json("inspect t --plots pt");
+    assert_eq!(templates["kind"], "templates");
+    let sum: u64 = templates["ledger"]
+        .as_object()
+        .unwrap()
+        .values()
+        .map(|n| n.as_u64().unwrap())
+        .sum();
+    assert_eq!(templates["parameters"], sum);
+    let model = place.json("inspect e --plots pe");
+    assert_eq!(model["kind"], "model");
+    let ledger = &model["ledger"];
+    assert_eq!(ledger["templates"], templates["ledger"]["templates"]);
+    let part = |name: &str| ledger[name].as_u64().unwrap();
+    assert_eq!(model["parameters"], part("composed") + part("uncomposed"));
+    assert_eq!((&model["depth"], &model["width"]), (&2.into(), &32.into()));
+    let file = place.json("inspect e/scalers.safetensors");
+    assert_eq!(file["parameters"], ledger["scalers"]);
+    for (dir, name) in [
+        ("pt", "templates-qkv.png"),
+        ("pt", "query-key.png"),
+        ("pe", "query-key.png"),
+        ("pe", "value-projection.png"),
+    ] {
+        let pictures = files(&place.path(dir));
+        let picture = image::load_from_memory(&pictures[name]).unwrap();
+        assert!(picture.width() > 1 && picture.height() > 1, "{name}");
+    }
+}
+
+#[test]
+fn data_check_counts_classes() {
+    let place = Place::new();
+    let checked = place.json("data check shapes");
+    for split in ["train", "test"] {
+        let counts = checked[split].as_object().unwrap();
+        assert_eq!(counts.len(), 8);
+        assert!(counts.values().all(|n| n.as_u64().unwrap() > 0));
+    }
+    assert_eq!(checked["broken"].as_array().unwrap().len(), 0);
+}

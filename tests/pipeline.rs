@@ -1,0 +1,201 @@
+//! From condensation to prediction.
+
+use crate::support::{Place, assert_same, shapes, values};
+use serde_json::Value;
+use std::path::Path;
+
+#[test]
+fn stages_follow_one_another() {
+    let place = Place::new();
+    let condensed = place.json("condense r.toml --out t");
+    check_result(&condensed, "t", true);
+    // As condensed, shallower, deeper than the anchors, wider than the auxiliary, odd.
+    for (depth, width, more) in [
+        (3, 32, ""),
+        (1, 16, ""),
+        (7, 32, ""),
+        (2, 80, ""),
+        (5, 48, ""),
+        (2, 40, "--heads 5"),
+    ] {
+        let out = format!("e{depth}x{width}");
+        let expanded = place.json(&format!(
+            "expand t --depth {depth} --width {width} {more} --steps 0 --out {out}"
+        ));
+        check_result(&expanded, &out, false);
+        let config: Value =
+            serde_json::from_slice(&place.bytes(&format!("{out}/config.json"))).unwrap();
+        assert_eq!(config["model_args"]["depth"], depth);
+        assert_eq!(config["model_args"]["embed_dim"], width);
+        assert_eq!(config["num_classes"], 8);
+        assert_eq!(config["label_names"].as_array().unwrap().len(), 8);
+        let (weights, metadata) =
+            wave_hub::read_tensors(&place.path(&out).join("model.safetensors")).unwrap();
+        assert_eq!(metadata["format"], "pt");
+        let qkv = &weights[&format!("blocks.{}.attn.qkv.weight", depth - 1)];
+        assert_eq!(qkv.dims(), [3 * width, width]);
+        let parameters: usize = weights.values().map(|t| t.elem_count()).sum();
+        assert_eq!(expanded["parameters"], parameters);
+
+        let eval = place.json(&format!("eval {out} --data shapes --test-limit 64"));
+        assert_eq!(eval["images"], 64);
+        let (top1, top5) = (fraction(&eval["top1"]), fraction(&eval["top5"]));
+        assert!(top1 <= top5 && eval["loss"].as_f64().unwrap().is_finite());
+    }
+
+    let tuned = place.json(&format!(
+        "finetune e5x48 {} --steps 10 --lr 2e-3 --out f",
+        shapes()
+    ));
+    check_result(&tuned, "f", true);
+    let eval = place.json("eval f --data shapes --test-limit 64");
+    assert_eq!(eval["top1"], tuned["top1"]);
+
+    place.write_png("a.png");
+    place.write_png("b.png");
+    let predicted = place.json("predict f a.png b.png");
+    let predictions = predicted["predictions"].as_array().unwrap();
+    assert_eq!(predictions.len(), 2);
+    for (prediction, name) in predictions.iter().zip(["a.png", "b.png"]) {
+        assert_eq!(prediction["image"], name);
+        let logits: Vec<f64> = prediction["logits"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|z| z.as_f64().unwrap())
+            .collect();
+        assert!(logits.len() == 8 && logits.iter().all(|z| z.is_finite()));
+        let index = prediction["index"].as_u64().unwrap() as usize;
+        assert!(logits.iter().all(|z| *z <= logits[index]));
+        assert!(prediction["label"].is_string());
+        let total: f64 = logits.iter().map(|z| (z - logits[index]).exp()).sum();
+        assert!((fraction(&prediction["probability"]) - 1.0 / total).abs() < 1e-5);
+    }
+}
+
+fn check_result(result: &Value, out: &str, scored: bool) {
+    assert_eq!(result["out"], out);
+    assert!(result["parameters"].as_u64().unwrap() > 0);
+    match scored {
+        true => {
+            fraction(&result["top1"]);
+        }
+        false => assert!(result["top1"].is_null() && result.get("top1").is_some()),
+    }
+}
+
+fn fraction(value: &Value) -> f64 {
+    let x = value.as_f64().unwrap();
+    assert!((0.0..=1.0).contains(&x), "{x}");
+    x
+}
+
+#[test]
+fn expanded_weights_are_kronecker_sums_of_scalers_and_templates() {
+    let place = Place::with_templates();
+    let templates = place.bytes("t/templates.safetensors");
+    let train = format!("--steps 5 {}", shapes());
+    for (out, args) in [
+        ("deep", "--depth 5 --width 32 --steps 0".to_string()),
+        ("wide", "--depth 2 --width 48 --steps 0".to_string()),
+        // 40 is no multiple of the template size: composed at 48, and cropped.
+        ("odd", "--depth 2 --width 40 --heads 5 --steps 0".into()),
+        ("fitted", format!("--depth 4 --width 32 {train}")),
+    ] {
+        place.json(&format!("expand t {args} --out {out}"));
+        check_composition(&place.path("t"), &place.path(out));
+        assert!(templates == place.bytes("t/templates.safetensors"), "{out}");
+    }
+    let fitted = wave_hub::read_tensors(&place.path("fitted/scalers.safetensors")).unwrap();
+    place.json("expand t --depth 4 --width 32 --steps 0 --out unfitted");
+    let unfitted = wave_hub::read_tensors(&place.path("unfitted/scalers.safetensors")).unwrap();
+    for (name, s) in &fitted.0 {
+        assert!(
+            values(s) != values(&unfitted.0[name]),
+            "{name} was not fitted"
+        );
+    }
+}
+
+/// `W = sum_i S_i (x) T_i`, tiled, entry by entry.
+fn check_composition(templates: &Path, model: &Path) {
+    let (templates, _) = wave_hub::read_tensors(&templates.join("templates.safetensors")).unwrap();
+    let (scalers, _) = wave_hub::read_tensors(&model.join("scalers.safetensors")).unwrap();
+    let (weights, _) = wave_hub::read_tensors(&model.join("model.safetensors")).unwrap();
+    let mut checked = 0;
+    for (name, w) in &weights {
+        let Some((layer, part)) = name
+            .strip_prefix("blocks.")
+            .and_then(|rest| rest.strip_suffix(".weight"))
+            .and_then(|rest| rest.split_once('.'))
+        else {
+            continue;
+        };
+        let Some(part) = ["qkv", "proj", "fc1", "fc2"]
+            .into_iter()
+            .find(|p| part.rsplit('.').next() == Some(*p))
+        else {
+            continue;
+        };
+        let (rows, cols) = w.dims2().unwrap();
+        let (n, t, _) = templates[&format!("templates.{part}")].dims3().unwrap();
+        let (n_scalers, _, c) = scalers[&format!("scalers.{layer}.{part}")].dims3().unwrap();
+        assert_eq!(n, n_scalers);
+        let template = values(&templates[&format!("templates.{part}")]);
+        let scaler = values(&scalers[&format!("scalers.{layer}.{part}")]);
+        let blocks = scaler.len() / n / c;
+        // q, k and v are cropped one by one.
+        let segments = if part == "qkv" { 3 } else { 1 };
+        let segment = rows / segments;
+        let w = values(w);
+        for row in 0..rows {
+            let whole_row = row / segment * (blocks / segments * t) + row % segment;
+            for col in 0..cols {
+                let mut sum = 0.0_f64;
+                for i in 0..n {
+                    let s = scaler[(i * blocks + whole_row / t) * c + col / t];
+                    let value = template[(i * t + whole_row % t) * t + col % t];
+                    sum += f64::from(s) * f64::from(value);
+                }
+                let found = f64::from(w[row * cols + col]);
+                assert!(
+                    (sum - found).abs() < 1e-6,
+                    "{name} [{row}, {col}]: {found}, expected {sum}"
+                );
+            }
+        }
+        checked += 1;
+    }
+    assert!(checked > 0 && checked == scalers.len());
+}
+
+#[test]
+fn a_seed_decides_every_byte() {
+    let place = Place::new();
+    let make = |name: &str, seed: u32| {
+        let flags = format!("--seed {seed} {}", shapes());
+        place.json(&format!("condense r.toml --seed {seed} --out t{name}"));
+        place.json(&format!(
+            "expand t{name} --depth 2 --width 16 --steps 3 {flags} --out e{name}"
+        ));
+        place.json(&format!("finetune e{name} {flags} --steps 3 --out f{name}"));
+    };
+    make("a", 5);
+    make("b", 5);
+    make("c", 6);
+    for stage in ["t", "e", "f"] {
+        assert_same(
+            &place.path(&format!("{stage}a")),
+            &place.path(&format!("{stage}b")),
+        );
+    }
+    for file in [
+        "t/templates.safetensors",
+        "e/scalers.safetensors",
+        "e/model.safetensors",
+        "f/model.safetensors",
+    ] {
+        let read = |name: &str| place.bytes(&file.replace('/', &format!("{name}/")));
+        assert!(read("a") != read("c"), "{file}");
+    }
+}

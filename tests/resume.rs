@@ -1,0 +1,71 @@
+//! Killed at any moment and resumed, a run ends with the bytes of the uninterrupted one.
+
+use crate::support::{Place, assert_same, shapes};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// Runs `wave args --out whole`; then again with `--out killed`, killed when its first checkpoint
+/// is on disk, and resumed.
+fn check(place: &Place, args: &str) {
+    place.json(&format!("{args} --out whole"));
+    let command = format!("{args} --out killed");
+    let mut child = place
+        .command(&command)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let checkpoint = place.path("killed/run/checkpoint.safetensors");
+    let began = Instant::now();
+    while !checkpoint.exists() {
+        assert!(began.elapsed() < Duration::from_secs(60), "no checkpoint");
+        assert!(child.try_wait().unwrap().is_none(), "ended without one");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(Duration::from_millis(10));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(checkpoint.exists(), "the run ended before it was killed");
+    assert!(!place.path("killed/config.json").exists());
+
+    let resumed = place.json(&format!("{command} --resume"));
+    assert_same(&place.path("whole"), &place.path("killed"));
+    assert!(!checkpoint.exists());
+    // A complete run only tells its result again.
+    assert_eq!(place.json(&format!("{command} --resume")), resumed);
+    // Other settings are another run.
+    let output = place.run(&format!("{command} --resume --lr 0.123"));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("other settings"), "{stderr}");
+    assert_same(&place.path("whole"), &place.path("killed"));
+}
+
+#[test]
+fn condense_survives_a_kill() {
+    let args = "condense r.toml --steps 40 --checkpoint-steps 1";
+    check(&Place::new(), args);
+}
+
+#[test]
+fn expand_survives_a_kill() {
+    let place = Place::with_templates();
+    let flags = format!("--steps 40 --checkpoint-steps 1 {}", shapes());
+    check(&place, &format!("expand t --depth 4 --width 32 {flags}"));
+}
+
+#[test]
+fn finetune_survives_a_kill() {
+    let place = Place::new();
+    place.json("init timm --data shapes --depth 3 --width 32 --heads 2 --patch 7 --out m");
+    let flags = "--steps 40 --checkpoint-steps 1 --ema 0.9 --drop-path 0.1 --crop-padding 2";
+    check(&place, &format!("finetune m {flags} {}", shapes()));
+}
+
+#[test]
+fn resume_needs_to_know_what() {
+    let place = Place::with_templates();
+    let output = place.run("expand t --depth 2 --width 16 --steps 0 --resume");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--out"));
+}
