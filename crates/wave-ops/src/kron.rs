@@ -34,7 +34,7 @@ pub fn kronecker_sum(templates: &Tensor, scalers: &Tensor, order: Kronecker) -> 
     let ((n, t, t2), (_, n_s, _, _)) = (templates.dims3()?, scalers.dims4()?);
     if n != n_s || t != t2 {
         candle_core::bail!(
-            "templates {:?} and scalers {:?} do not compose",
+            "templates {:?} and scalers {:?} do not compose; expected (N, t, t) and (layers, N, r, c)",
             templates.shape(),
             scalers.shape()
         );

@@ -244,15 +244,19 @@ impl Model {
             ..CardFront::default()
         };
         let (depth, width) = self.network.size();
-        let kind = match self.network {
-            Network::Vit(_) => "Vision transformer",
-            Network::ConvMixer(_) => "ConvMixer",
+        // timm registers ConvMixers of fixed sizes only; these load from their weights by hand.
+        let (kind, loading) = match self.network {
+            Network::Vit(_) => (
+                "Vision transformer",
+                "\n```python\nimport timm\nmodel = timm.create_model(\"local-dir:DIR\", \
+                 pretrained=True)\n```\n",
+            ),
+            Network::ConvMixer(_) => ("ConvMixer", ""),
         };
         let title = format!("{kind}, {depth} layers, width {width}");
         let t = &self.transform;
         let body = format!(
-            "{summary}\n\n{} parameters, {} classes, input {} x {s} x {s}.\n\n```python\nimport \
-             timm\nmodel = timm.create_model(\"local-dir:DIR\", pretrained=True)\n```\n",
+            "{summary}\n\n{} parameters, {} classes, input {} x {s} x {s}.\n{loading}",
             self.parameters(),
             self.network.classes(),
             t.channels,
