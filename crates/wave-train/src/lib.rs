@@ -1,6 +1,6 @@
 //! The one training loop.
 //!
-//! [`fit`] trains named variables on batches. What a stage trains, and towards what, is the
+//! [`fit()`] trains named variables on batches. What a stage trains, and towards what, is the
 //! closure it passes: a batch goes in, a loss comes out. The loop knows neither networks nor
 //! files: it hands its [`State`] to an observer, which logs, evaluates and saves.
 
