@@ -89,7 +89,7 @@ impl Ancestor {
 
     /// Logits of a training batch: looked up where the views repeat and memory allows, computed
     /// otherwise. A view is computed whole when first needed.
-    pub fn of_batch(
+    fn of_batch(
         &self,
         batch: &Batch,
         images: &Tensor,
@@ -127,6 +127,21 @@ impl Ancestor {
             .copied()
             .collect();
         Tensor::from_vec(rows, (batch.indices.len(), classes), images.device())
+    }
+
+    /// `KL(ancestor || model)` on a training batch, given the model's logits (b, classes).
+    pub fn divergence(
+        &self,
+        logits: &Tensor,
+        (batch, images): (&Batch, &Tensor),
+        temperature: f64,
+        data: &Data,
+        views: Option<u32>,
+        verbosity: Verbosity,
+    ) -> candle_core::Result<Tensor> {
+        let teacher = self.of_batch(batch, images, data, views, verbosity)?;
+        let entropy = wave_train::entropy(&teacher, temperature)?;
+        wave_train::distillation(logits, &teacher, temperature)? - entropy
     }
 
     fn view(

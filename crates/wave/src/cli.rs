@@ -211,7 +211,7 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
             let recipe = Recipe::read(&recipe, &common.set)?;
             let settings = recipe.stage("condense", None, &*settings)?;
             if common.dry_run {
-                return say(common, condense::describe(&settings, None)?);
+                return say(common, condense::describe(&settings)?);
             }
             condense::condense(&recipe, &settings, &out("condense")?, options)?
         }

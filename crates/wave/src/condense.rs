@@ -361,16 +361,10 @@ pub fn distil(task: &Task, run: Option<&mut RunDir>) -> Result<(Learngene, Outco
         let Some(ancestor) = ancestor else {
             return Ok(ce);
         };
-        let teacher = ancestor.of_batch(
-            batch,
-            images,
-            data,
-            settings.training.views,
-            options.verbosity,
-        )?;
-        let kl = wave_train::distillation(&logits, &teacher, temperature)?;
-        let entropy = wave_train::entropy(&teacher, temperature)?;
-        ce + ((kl - entropy)? * kl_weight)?
+        let (views, verbosity) = (settings.training.views, options.verbosity);
+        let seen = (batch, images);
+        let kl = ancestor.divergence(&logits, seen, temperature, data, views, verbosity)?;
+        ce + (kl * kl_weight)?
     };
     let largest = plan.shape(plan.depths.1, plan.auxiliary.width);
     let score = |values: &Weights| score(&with_values(&gene, values), &largest, data);
@@ -534,17 +528,12 @@ fn card(gene: &Learngene, accuracies: &[Accuracy], provenance: &Value) -> String
 }
 
 /// What `--dry-run` prints: sizes, parameters and work, without opening an image.
-pub fn describe(settings: &Condense, images: Option<usize>) -> Result<String> {
-    let classes = if images.is_some() { 10 } else { 1000 };
-    let plan = CondensePlan::new(settings, 3, classes)?;
+pub fn describe(settings: &Condense) -> Result<String> {
+    let plan = CondensePlan::new(settings, 3, 1000)?;
     let gene = start(&plan, 0)?;
     let a = &plan.auxiliary;
     let batch = settings.training.batch.unwrap_or(128);
-    let images = settings
-        .training
-        .train_limit
-        .or(images)
-        .unwrap_or(1_281_167);
+    let images = settings.training.train_limit.unwrap_or(1_281_167);
     let per_epoch = images / batch.max(1);
     let steps = settings
         .training

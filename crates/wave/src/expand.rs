@@ -267,8 +267,8 @@ fn fit(
         v.rate = vec![HEAD_RATIO];
         variables.push(v);
     }
-    let assemble = |values: &Weights| -> candle_core::Result<Weights> {
-        let scalers: Scalers = Part::ALL
+    let parts = |values: &Weights| -> (Scalers, Weights) {
+        let scalers = Part::ALL
             .iter()
             .map(|part| (*part, values[&format!("scalers.{}", part.name())].clone()))
             .collect();
@@ -276,6 +276,10 @@ fn fit(
         for name in ["head.weight", "head.bias"] {
             rest.insert(name.into(), values[name].clone());
         }
+        (scalers, rest)
+    };
+    let assemble = |values: &Weights| {
+        let (scalers, rest) = parts(values);
         gene.assemble(&scalers, &rest, shape)
     };
     let live = train::tracked(&variables);
@@ -303,18 +307,6 @@ fn fit(
         every_epoch: false,
     };
     let outcome = train::train(job, loss, score)?;
-    let mut rest = uncomposed.clone();
-    for name in ["head.weight", "head.bias"] {
-        rest.insert(name.into(), outcome.values[name].clone());
-    }
-    let scalers = Part::ALL
-        .iter()
-        .map(|part| {
-            (
-                *part,
-                outcome.values[&format!("scalers.{}", part.name())].clone(),
-            )
-        })
-        .collect();
+    let (scalers, rest) = parts(&outcome.values);
     Ok((scalers, rest, outcome.scores))
 }

@@ -147,7 +147,7 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
         .iter()
         .map(|(name, t)| {
             let mut v = train::variable(name, t, resolved, depth)?;
-            if name.contains(".running_") {
+            if convmixer::is_running_statistic(name) {
                 v.rate.clear(); // maintained by the forward pass
             }
             Ok(v)
@@ -181,16 +181,10 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
         let Some(ancestor) = ancestor else {
             return Ok(ce);
         };
-        let teacher = ancestor.of_batch(
-            batch,
-            images,
-            data,
-            settings.training.views,
-            options.verbosity,
-        )?;
-        let kl = wave_train::distillation(&logits, &teacher, temperature)?;
-        let entropy = wave_train::entropy(&teacher, temperature)?;
-        ce + ((kl - entropy)? * kl_weight)?
+        let (views, verbosity) = (settings.training.views, options.verbosity);
+        let seen = (batch, images);
+        let kl = ancestor.divergence(&logits, seen, temperature, data, views, verbosity)?;
+        ce + (kl * kl_weight)?
     };
     let score = |values: &Weights| score(&network, values, data);
     let job = Job {

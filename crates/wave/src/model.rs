@@ -230,7 +230,7 @@ impl Model {
     pub fn parameters(&self) -> usize {
         self.weights
             .iter()
-            .filter(|(name, _)| !name.contains("running_"))
+            .filter(|(name, _)| !convmixer::is_running_statistic(name))
             .map(|(_, t)| t.elem_count())
             .sum()
     }

@@ -99,7 +99,7 @@ pub fn run(recipe: &Recipe, out: &Path, options: Options) -> Result<Value> {
 /// What `--dry-run` prints.
 pub fn describe(recipe: &Recipe) -> Result<String> {
     let settings: Condense = recipe.stage("condense", None, &Condense::default())?;
-    let mut text = condense::describe(&settings, None)?;
+    let mut text = condense::describe(&settings)?;
     if recipe.has("compare") {
         let compare = Compare::new(recipe)?;
         text += &format!(
