@@ -20,6 +20,26 @@ const AHEAD: usize = 256;
 /// Logits (images of the source, classes) by data and view.
 type Views = BTreeMap<(String, u32), Arc<Vec<f32>>>;
 
+/// Ancestors by path, each read once.
+#[derive(Default)]
+pub struct Ancestors(Mutex<BTreeMap<String, Arc<Ancestor>>>);
+
+impl Ancestors {
+    /// The ancestor in `path`, if there is one.
+    pub fn get(&self, path: Option<&str>) -> Result<Option<Arc<Ancestor>>> {
+        let Some(path) = path else {
+            return Ok(None);
+        };
+        let mut all = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(ancestor) = all.get(path) {
+            return Ok(Some(ancestor.clone()));
+        }
+        let ancestor = Arc::new(Ancestor::read(Path::new(path))?);
+        all.insert(path.into(), ancestor.clone());
+        Ok(Some(ancestor))
+    }
+}
+
 /// A frozen model.
 pub struct Ancestor {
     network: Network,
@@ -114,7 +134,14 @@ impl Ancestor {
             match views.get(&key) {
                 Some(all) => all.clone(),
                 None => {
-                    let all = Arc::new(self.view(batch.view, data, source, verbosity)?);
+                    // On a thread of its own: on all cores, as others that train at the same time
+                    // wait for this view too.
+                    let all = std::thread::scope(|scope| {
+                        let view = || self.view(batch.view, data, source, verbosity);
+                        scope.spawn(view).join()
+                    });
+                    let all = all.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                    let all = Arc::new(all?);
                     views.insert(key, all.clone());
                     all
                 }

@@ -1,5 +1,7 @@
 //! Ways to start a model, side by side: methods x sizes x seeds.
 
+use crate::ancestor::Ancestors;
+use crate::condense::{self, CondensePlan};
 use crate::data::{Data, Input};
 use crate::elastic::{self, TemplateDir};
 use crate::error::request;
@@ -8,12 +10,15 @@ use crate::model::{Model, Network};
 use crate::recipe::{Recipe, to_table};
 use crate::settings::{Condense, Expand, Finetune, Init};
 use crate::train::Resolved;
-use crate::{condense, expand, init};
+use crate::{expand, init};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use toml::Table;
+use wave_data::Transform;
+use wave_models::vit::VitShape;
 
 /// `[compare]`.
 #[derive(Serialize, Deserialize, Clone, Debug)]
@@ -54,6 +59,11 @@ pub struct Method {
     pub templates: Option<String>,
     /// Sizes, if not all.
     pub sizes: Option<Vec<(usize, usize)>>,
+    /// Fine-tune towards the condensation's ancestor as well.
+    #[serde(default)]
+    pub distil: bool,
+    /// The learning rate chosen for this other method, instead of a choice of its own.
+    pub lr_of: Option<String>,
     /// What differs from `[condense]`.
     #[serde(default)]
     pub condense: Table,
@@ -198,6 +208,13 @@ pub struct Bench<'a> {
     recipe: &'a Recipe,
     compare: &'a Compare,
     condensed: BTreeMap<String, Vec<PathBuf>>,
+    ancestors: &'a Ancestors,
+    condense: Condense,
+    /// The auxiliary: of its shape, but for depth and width, are all models.
+    auxiliary: VitShape,
+    /// How all models take their images: as the auxiliary.
+    transform: Transform,
+    label_names: Vec<String>,
     options: Options,
 }
 
@@ -207,19 +224,56 @@ impl<'a> Bench<'a> {
         recipe: &'a Recipe,
         compare: &'a Compare,
         condensed: BTreeMap<String, Vec<PathBuf>>,
+        ancestors: &'a Ancestors,
         options: Options,
     ) -> Result<Bench<'a>> {
         for method in compare.methods.values() {
             if method.start != "templates" {
                 init::options(&method.start, &Init::default())?;
             }
+            if let Some(other) = &method.lr_of
+                && !compare.methods.contains_key(other)
+            {
+                return Err(request(format!("lr_of = {other} names no method")));
+            }
         }
+        let condense: Condense = recipe.stage("condense", None, &Condense::default())?;
+        let data = condense::open_data(&condense)?;
+        let plan = CondensePlan::new(&condense, data.transform.channels, data.class_names.len())?;
         Ok(Bench {
             recipe,
             compare,
             condensed,
+            ancestors,
+            condense,
+            auxiliary: plan.auxiliary,
+            transform: data.transform,
+            label_names: data.class_names,
             options,
         })
+    }
+
+    /// The shape of a model of a size.
+    fn shape(&self, depth: usize, width: usize) -> VitShape {
+        let heads = (width / self.auxiliary.head_width()).max(1);
+        VitShape {
+            depth,
+            width,
+            heads,
+            ..self.auxiliary.clone()
+        }
+    }
+
+    /// The `[finetune]` table with a method's differences.
+    fn finetune_table(&self, method: &str) -> Result<Finetune> {
+        let method = &self.compare.methods[method];
+        let mut settings: Finetune =
+            self.recipe
+                .stage("finetune", Some(&method.finetune), &Finetune::default())?;
+        if method.distil {
+            settings.ancestor = self.condense.ancestor.clone();
+        }
+        Ok(settings)
     }
 
     /// The template directories of a method.
@@ -228,10 +282,7 @@ impl<'a> Bench<'a> {
     }
 
     fn finetune(&self, cell: &Cell) -> Result<Finetune> {
-        let overlay = &self.compare.methods[&cell.method].finetune;
-        let mut settings: Finetune =
-            self.recipe
-                .stage("finetune", Some(overlay), &Finetune::default())?;
+        let mut settings = self.finetune_table(&cell.method)?;
         let training = &mut settings.training;
         training.seed = Some(cell.seed);
         training.lr = Some(cell.lr);
@@ -244,10 +295,7 @@ impl<'a> Bench<'a> {
     }
 
     fn given_rate(&self, method: &str) -> Result<Option<f64>> {
-        let overlay = &self.compare.methods[method].finetune;
-        let settings: Finetune =
-            self.recipe
-                .stage("finetune", Some(overlay), &Finetune::default())?;
+        let settings = self.finetune_table(method)?;
         if settings.training.lr.is_none() && self.compare.learning_rates.is_empty() {
             return Ok(Some(finetune::DEFAULTS.lr));
         }
@@ -259,7 +307,8 @@ impl<'a> Bench<'a> {
         let (depth, width) = self.compare.tune_at.unwrap_or(self.compare.sizes[0]);
         let mut cells = Vec::new();
         for method in self.compare.methods.keys() {
-            if !matches!(self.given_rate(method), Ok(None)) {
+            let borrows = self.compare.methods[method].lr_of.is_some();
+            if borrows || !matches!(self.given_rate(method), Ok(None)) {
                 continue;
             }
             for &lr in &self.compare.learning_rates {
@@ -283,6 +332,10 @@ impl<'a> Bench<'a> {
     /// The best learning rate of each method.
     pub fn choose_rates(&self, trials: &[Row]) -> BTreeMap<String, Choice> {
         let choose = |method: &String| {
+            let method = self.compare.methods[method]
+                .lr_of
+                .as_ref()
+                .unwrap_or(method);
             if let Ok(Some(lr)) = self.given_rate(method) {
                 return Choice {
                     lr,
@@ -370,12 +423,13 @@ impl<'a> Bench<'a> {
         let resolved = Resolved::new(&settings.training, finetune::DEFAULTS, &data)?;
         let weights = model.network.for_inference(&model.weights)?;
         let before = finetune::score(&model.network, &weights, &data)?;
+        let ancestor = self.ancestors.get(settings.ancestor.as_deref())?;
         let task = Task {
             label: cell.file_name(),
             settings: &settings,
             resolved: &resolved,
             data: &data,
-            ancestor: None,
+            ancestor,
             options: self.options,
             every_epoch: cell.trial.is_none(),
         };
@@ -406,23 +460,20 @@ impl<'a> Bench<'a> {
             let templates = elastic::read(dir)?;
             return self.expand(cell, settings, &templates);
         }
-        let condense: Condense = self.recipe.stage("condense", None, &Condense::default())?;
-        let a = &condense.auxiliary;
-        let mut init: Init = self
+        let shape = self.shape(cell.depth, cell.width);
+        shape.validate()?;
+        let init: Init = self
             .recipe
             .stage("init", Some(&method.init), &Init::default())?;
-        init.depth = Some(cell.depth);
-        init.width = Some(cell.width);
-        init.heads = Some((cell.width / a.head_width.unwrap_or(64)).max(1));
-        init.mlp_ratio = init.mlp_ratio.or(a.mlp_ratio);
-        init.patch = init.patch.or(a.patch);
-        init.image_size = init.image_size.or(a.image_size);
-        init.class_token = init.class_token.or(a.class_token);
-        init.data = settings.training.data.clone();
-        init.seed = Some(cell.seed);
-        let mut model = init::new_model(&method.start, &init)?;
-        // The normalisation that the templates were condensed with, for all methods alike.
-        model.transform = condense_transform(&condense)?;
+        let weights = init::fill(&shape, &init::options(&method.start, &init)?, cell.seed)?;
+        let model = Model {
+            network: Network::Vit(shape),
+            weights,
+            // The normalisation that the templates were condensed with, for all methods alike.
+            transform: self.transform.clone(),
+            label_names: self.label_names.clone(),
+            provenance: Value::Null,
+        };
         Ok((model, 0, 0))
     }
 
@@ -475,31 +526,8 @@ impl<'a> Bench<'a> {
         ))
     }
 
-    /// Sizes of a model of a cell, in parameters.
-    pub fn parameters(&self, depth: usize, width: usize) -> Option<usize> {
-        let condense: Condense = self
-            .recipe
-            .stage("condense", None, &Condense::default())
-            .ok()?;
-        let data = condense::open_data(&condense).ok()?;
-        let plan =
-            condense::CondensePlan::new(&condense, data.transform.channels, data.class_names.len())
-                .ok()?;
-        let a = plan.auxiliary;
-        let heads = (width / a.head_width()).max(1);
-        let shape = wave_models::vit::VitShape {
-            depth,
-            width,
-            heads,
-            ..a
-        };
-        match Network::Vit(shape) {
-            Network::Vit(shape) => Some(shape.parameter_count()),
-            Network::ConvMixer(_) => None,
-        }
+    /// Parameters of a model of a size.
+    pub fn parameters(&self, depth: usize, width: usize) -> usize {
+        self.shape(depth, width).parameter_count()
     }
-}
-
-fn condense_transform(condense: &Condense) -> Result<wave_data::Transform> {
-    Ok(condense::open_data(condense)?.transform)
 }

@@ -23,6 +23,7 @@ use rand_distr::{Distribution, StandardNormal};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use wave_hub::{Accuracy, CardFront};
 use wave_learngene::{Kronecker, Part, Plan, Scalers};
 use wave_models::Weights;
@@ -324,7 +325,7 @@ pub struct Task<'a> {
     /// Images.
     pub data: &'a Data,
     /// What to distil.
-    pub ancestor: Option<&'a Ancestor>,
+    pub ancestor: Option<Arc<Ancestor>>,
     /// Resuming and talking.
     pub options: Options,
 }
@@ -408,7 +409,7 @@ pub fn condense(
     let ancestor = settings
         .ancestor
         .as_deref()
-        .map(|a| Ancestor::read(Path::new(a)))
+        .map(|a| Ancestor::read(Path::new(a)).map(Arc::new))
         .transpose()?;
     let mut run = match RunDir::open(out, &crate::recipe::to_table(settings)?, options.resume)? {
         Opened::Complete(result) => return Ok(result),
@@ -420,7 +421,7 @@ pub fn condense(
         resolved: &resolved,
         plan: &plan,
         data: &data,
-        ancestor: ancestor.as_ref(),
+        ancestor,
         options,
     };
     let (gene, outcome) = distil(&task, Some(&mut run))?;
@@ -447,8 +448,8 @@ pub fn write(out: &Path, gene: &Learngene, task: &Task, recipe: &str) -> Result<
     let provenance = json!({
         "recipe": recipe,
         "version": env!("CARGO_PKG_VERSION"),
-        "ancestor": ancestor.map(Ancestor::describe),
-        "ancestor_sha256": ancestor.map(|a| a.digest.clone()),
+        "ancestor": ancestor.as_ref().map(|a| a.describe()),
+        "ancestor_sha256": ancestor.as_ref().map(|a| a.digest.clone()),
         "data": data.spec,
         "training_images": data.train_indices.len(),
         "seed": resolved.seed,

@@ -12,6 +12,7 @@ use candle_core::{Device, Tensor};
 use rand::Rng;
 use serde_json::{Value, json};
 use std::path::Path;
+use std::sync::Arc;
 use wave_models::{Weights, convmixer, vit};
 use wave_train::{Scores, Variable};
 
@@ -37,7 +38,7 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options)
     let ancestor = settings
         .ancestor
         .as_deref()
-        .map(|a| Ancestor::read(Path::new(a)))
+        .map(|a| Ancestor::read(Path::new(a)).map(Arc::new))
         .transpose()?;
     let data = open_data(&mut model, settings)?;
     let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
@@ -50,7 +51,7 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options)
         settings,
         resolved: &resolved,
         data: &data,
-        ancestor: ancestor.as_ref(),
+        ancestor,
         options,
         every_epoch: true,
     };
@@ -118,7 +119,7 @@ pub struct Task<'a> {
     /// Images.
     pub data: &'a Data,
     /// A frozen model to distil from as well.
-    pub ancestor: Option<&'a Ancestor>,
+    pub ancestor: Option<Arc<Ancestor>>,
     /// Resuming and talking.
     pub options: Options,
     /// Whether to test after every epoch.

@@ -17,17 +17,25 @@ pub fn write(
     out: &Path,
 ) -> Result<String> {
     let methods: Vec<&String> = compare.methods.keys().collect();
-    let epochs = rows.first().map_or(0.0, |row| row.epochs);
+    let epochs = |method: &str| -> f64 {
+        let row = rows.iter().find(|row| row.method == method);
+        row.map_or(0.0, |row| (row.epochs * 1e3).round() / 1e3)
+    };
+    let all: Vec<String> = methods
+        .iter()
+        .map(|m| format!("{m} {}", epochs(m)))
+        .collect();
     let mut text = format!(
-        "# {}\n\nTop-1 in % on the test images after {epochs:.3} epochs of fine-tuning, mean ± \
-         standard deviation over seeds {:?}{}. In parentheses: before fine-tuning.\n\n",
+        "# {}\n\nTop-1 in % on the test images, mean ± standard deviation over seeds {:?}{}. In \
+         parentheses: before fine-tuning. Epochs of fine-tuning: {}.\n\n",
         recipe.name,
         compare.seeds,
         if compare.condensations > 1 {
             format!(" and {} condensations", compare.condensations)
         } else {
             String::new()
-        }
+        },
+        all.join(", ")
     );
     text += "| depth x width | parameters | transferred | scalers fitted |";
     text += &methods
@@ -43,9 +51,7 @@ pub fn write(
         };
         let here: Vec<&Row> = methods.iter().flat_map(|m| of(m)).collect();
         let most = |f: fn(&Row) -> usize| here.iter().map(|r| f(r)).max().unwrap_or(0);
-        let parameters = bench
-            .parameters(depth, width)
-            .map_or("-".into(), |n| n.to_string());
+        let parameters = bench.parameters(depth, width);
         text += &format!(
             "| {depth} x {width} | {parameters} | {} | {} |",
             most(|r| r.transferred_parameters),
@@ -87,21 +93,21 @@ pub fn write(
     for (method, choice) in rates {
         text += &format!("- {method}: {}\n", choice.describe());
     }
-    if epochs > 1.5 {
+    let long: Vec<&&String> = methods.iter().filter(|m| epochs(m) > 1.5).collect();
+    if !long.is_empty() {
         text += "\nEpoch by epoch, mean over seeds:\n\n";
         for &(depth, width) in &compare.sizes {
-            text += &format!("{depth} x {width}:\n");
-            for method in &methods {
+            for method in &long {
                 let rows: Vec<&Row> = rows
                     .iter()
-                    .filter(|r| &&r.method == method && (r.depth, r.width) == (depth, width))
+                    .filter(|r| r.method == ***method && (r.depth, r.width) == (depth, width))
                     .collect();
                 let curve: Vec<String> = mean_curve(&rows)
                     .iter()
                     .map(|(_, t)| format!("{:.2}", 100.0 * t))
                     .collect();
                 if !curve.is_empty() {
-                    text += &format!("- {method}: {}\n", curve.join(", "));
+                    text += &format!("- {depth} x {width}, {method}: {}\n", curve.join(", "));
                 }
             }
         }

@@ -12,7 +12,7 @@
 //!
 //! With `--resume` nothing that is complete runs again.
 
-use crate::ancestor::Ancestor;
+use crate::ancestor::Ancestors;
 use crate::compare::{self, Cell, Compare};
 use crate::condense::{self, CondensePlan};
 use crate::elastic;
@@ -138,12 +138,14 @@ fn compare_starts(recipe: &Recipe, out: &Path, options: Options) -> Result<Value
             eprintln!("{text}");
         }
     };
-    let condensed = condense_all(recipe, &compare, out, options)?;
+    // One ancestor for all, so that its outputs are computed once.
+    let ancestors = Ancestors::default();
+    let condensed = condense_all(recipe, &compare, &ancestors, out, options)?;
     let quiet = Options {
         verbosity: Verbosity::Quiet,
         ..options
     };
-    let bench = compare::Bench::new(recipe, &compare, condensed, quiet)?;
+    let bench = compare::Bench::new(recipe, &compare, condensed, &ancestors, quiet)?;
     let cells_dir = out.join("cells");
     wave_hub::prepare_out(&cells_dir)?;
 
@@ -170,6 +172,7 @@ fn compare_starts(recipe: &Recipe, out: &Path, options: Options) -> Result<Value
 fn condense_all(
     recipe: &Recipe,
     compare: &Compare,
+    ancestors: &Ancestors,
     out: &Path,
     options: Options,
 ) -> Result<BTreeMap<String, Vec<PathBuf>>> {
@@ -183,11 +186,11 @@ fn condense_all(
             by_method.insert(name.clone(), vec![PathBuf::from(dir)]);
             continue;
         }
-        let settings: Condense =
+        let mut settings: Condense =
             recipe.stage("condense", Some(&method.condense), &Condense::default())?;
-        let twin = jobs.iter().find(|(_, other, _)| {
-            other.training.seed == settings.training.seed && { other == &settings }
-        });
+        let seed = settings.training.seed.unwrap_or(0);
+        settings.training.seed = Some(seed);
+        let twin = jobs.iter().find(|(_, other, _)| other == &settings);
         let dirs: Vec<PathBuf> = match twin {
             Some((owner, _, _)) => by_method[owner].clone(),
             None => (0..compare.condensations)
@@ -197,20 +200,11 @@ fn condense_all(
         if twin.is_none() {
             for (c, dir) in dirs.iter().enumerate() {
                 let mut settings = settings.clone();
-                settings.training.seed = Some(settings.training.seed.unwrap_or(0) + c as u64);
+                settings.training.seed = Some(seed + c as u64);
                 jobs.push((name.clone(), settings, dir.clone()));
             }
         }
         by_method.insert(name.clone(), dirs);
-    }
-    // One ancestor for all, so that its outputs are computed once.
-    let mut ancestors: BTreeMap<String, Ancestor> = BTreeMap::new();
-    for (_, settings, _) in &jobs {
-        if let Some(path) = &settings.ancestor
-            && !ancestors.contains_key(path)
-        {
-            ancestors.insert(path.clone(), Ancestor::read(Path::new(path))?);
-        }
     }
     parallel(&jobs, compare.jobs, |(name, settings, dir)| {
         let Opened::Run(mut run) = RunDir::open(dir, &to_table(settings)?, options.resume)? else {
@@ -228,7 +222,7 @@ fn condense_all(
             resolved: &resolved,
             plan: &plan,
             data: &data,
-            ancestor: settings.ancestor.as_ref().map(|path| &ancestors[path]),
+            ancestor: ancestors.get(settings.ancestor.as_deref())?,
             options,
         };
         let began = std::time::Instant::now();
