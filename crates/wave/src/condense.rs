@@ -528,14 +528,29 @@ fn card(gene: &Learngene, accuracies: &[Accuracy], provenance: &Value) -> String
     wave_hub::model_card(&front, &title, &body)
 }
 
-/// What `--dry-run` prints: sizes, parameters and work, without opening an image.
+/// What `--dry-run` prints: sizes, parameters and work. Where the data is not at hand, its numbers
+/// are those of ImageNet.
 pub fn describe(settings: &Condense) -> Result<String> {
-    let plan = CondensePlan::new(settings, 3, 1000)?;
+    let (images, channels, classes, data) = match crate::data::open(&settings.training) {
+        Ok(dataset) => {
+            let channels = crate::data::native(&dataset).map_or(3, |n| n.0);
+            let classes = dataset.train.class_names().len();
+            (dataset.train.len(), channels, classes, dataset.name)
+        }
+        Err(error) => {
+            let why = format!("{error}; assuming ImageNet's numbers");
+            (1_281_167, 3, 1000, why)
+        }
+    };
+    let images = settings
+        .training
+        .train_limit
+        .map_or(images, |n| n.min(images));
+    let plan = CondensePlan::new(settings, channels, classes)?;
     let gene = start(&plan, 0)?;
     let a = &plan.auxiliary;
     let batch = settings.training.batch.unwrap_or(128);
-    let images = settings.training.train_limit.unwrap_or(1_281_167);
-    let per_epoch = images / batch.max(1);
+    let per_epoch = (images / batch.max(1)).max(1);
     let steps = settings
         .training
         .duration(DEFAULTS.duration)?
@@ -543,7 +558,8 @@ pub fn describe(settings: &Condense) -> Result<String> {
     let counts = &plan.templates.counts;
     let t = plan.templates.template_size;
     let mut text = format!(
-        "auxiliary: {} anchors, width {}, {} heads, {} x {} pixels in patches of {}\n",
+        "data: {data}\n{images} images, {classes} classes\nauxiliary: {} anchors, width {}, {} \
+         heads, {} x {} pixels in patches of {}\n",
         a.depth, a.width, a.heads, a.image_size, a.image_size, a.patch
     );
     text += &format!(
@@ -571,9 +587,9 @@ pub fn describe(settings: &Condense) -> Result<String> {
     // Forward and backward: three times the multiply-adds, two operations each.
     let flops = plan.mean_multiply_adds() * 6.0 * batch as f64 * steps as f64;
     text += &format!(
-        "{steps} steps of {batch} images ({:.1} epochs of {images}), {:.3e} floating-point \
-         operations without the ancestor's\n",
-        steps as f64 / per_epoch.max(1) as f64,
+        "{steps} steps of {batch} images ({:.1} epochs), {:.3e} floating-point operations without \
+         the ancestor's\n",
+        steps as f64 / per_epoch as f64,
         flops
     );
     Ok(text)
