@@ -37,6 +37,9 @@ fn wrong_flags() {
         ),
         ("condense r.toml --set nonsense --out o".into(), "nonsense"),
         ("condense missing.toml --out o".into(), "missing.toml"),
+        ("speed --mode backwards".into(), "backwards"),
+        ("speed --width 100 --heads 3".into(), "100"),
+        ("speed --steps 0".into(), "--steps"),
         (
             "condense r.toml --ancestor missing --out o".into(),
             "missing",

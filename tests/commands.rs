@@ -63,11 +63,46 @@ fn a_dry_run_prints_and_writes_nothing() {
 }
 
 #[test]
+fn every_recipe_can_be_planned() {
+    let place = Place::new();
+    let recipes = concat!(env!("CARGO_MANIFEST_DIR"), "/../../recipes");
+    let mut planned = 0;
+    for entry in std::fs::read_dir(recipes).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|e| e == "toml") {
+            let plan = place.stdout(&format!("run {} --dry-run", path.display()));
+            assert!(plan.contains("free twin"), "{plan}");
+            planned += 1;
+        }
+    }
+    assert!(planned >= 7, "{planned} recipes");
+}
+
+#[test]
+fn speed_is_measured_in_every_mode() {
+    let place = Place::new();
+    let shape = "--image 20 --channels 1 --patch 5 --depth 2 --width 24 --heads 3 --batch 3";
+    for mode in ["train", "forward", "condense"] {
+        let found = place.json(&format!("speed --mode {mode} {shape} --steps 2"));
+        for key in [
+            "images_per_second",
+            "step_ms_median",
+            "step_ms_min",
+            "gflops",
+        ] {
+            assert!(found[key].as_f64().unwrap() > 0.0, "{key}");
+        }
+        assert!(found["threads"].is_u64());
+    }
+}
+
+#[test]
 fn completions_and_help_name_every_command() {
     let place = Place::new();
     let (script, help) = (place.stdout("completions bash"), place.stdout("--help"));
     for command in [
         "run", "condense", "expand", "init", "finetune", "eval", "predict", "inspect", "data",
+        "speed",
     ] {
         assert!(
             script.contains(command) && help.contains(command),

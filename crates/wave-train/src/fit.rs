@@ -61,57 +61,12 @@ pub fn fit(
         let batch = batch?;
         let rate = schedule.at(state.step);
         let value = loss(&batch, &batch_images(&batch)?, state.step)?;
-        let gradients = value.backward()?;
-        let value = f64::from(value.to_scalar::<f32>()?);
-        let mut squares = 0.0;
-        for v in variables {
-            if let Some(g) = gradients.get(&v.var) {
-                squares += squared_norm(g)?;
-            }
-        }
-        let norm = squares.sqrt();
-        let finite = value.is_finite() && norm.is_finite();
-        state.step += 1;
-        if finite {
-            failures = 0;
-            let scale = clip.map_or(1.0, |clip| (clip / norm.max(1e-12)).min(1.0));
-            let t = state.step - state.skipped;
-            for (v, (first, second)) in variables.iter().zip(&mut state.moments) {
-                let Some(g) = gradients.get(&v.var) else {
-                    continue;
-                };
-                if v.rate.is_empty() {
-                    continue;
-                }
-                let rates: Vec<f32> = v
-                    .rate
-                    .iter()
-                    .map(|r| (f64::from(*r) * rate) as f32)
-                    .collect();
-                let moments = (&mut first[..], &mut second[..]);
-                let config = AdamW::default();
-                adamw_step(
-                    &v.var,
-                    g,
-                    moments,
-                    config,
-                    &rates,
-                    v.weight_decay,
-                    scale as f32,
-                    t,
-                )?;
-            }
-            if let (Some(averages), Some(decay)) = (&mut state.average, decay) {
-                // Early on the average would mostly be the start; follow faster at first.
-                let decay = decay.min((1.0 + t as f64) / (10.0 + t as f64));
-                for (average, v) in averages.iter_mut().zip(variables) {
-                    ema_update(average, &v.var, decay as f32)?;
-                }
-            }
+        let (value, norm) = step(&value, variables, state, rate, clip, decay)?;
+        failures = if value.is_finite() && norm.is_finite() {
+            0
         } else {
-            failures += 1;
-            state.skipped += 1;
-        }
+            failures + 1
+        };
         let progress = Progress {
             step: state.step,
             epoch: state.step as f64 / per_epoch as f64,
@@ -133,4 +88,68 @@ pub fn fit(
         }
     }
     Ok(())
+}
+
+/// One step of AdamW down the gradient of `loss`, a scalar, at learning rate `rate`; returns the
+/// loss and the norm of the whole gradient before clipping.
+///
+/// `clip` and `decay` as for [`fit`]. Where loss or norm is not finite, only the step is counted.
+///
+/// # Errors
+/// Whatever the backward pass and the update return.
+pub fn step(
+    loss: &Tensor,
+    variables: &[Variable],
+    state: &mut State,
+    rate: f64,
+    clip: Option<f64>,
+    decay: Option<f64>,
+) -> Result<(f64, f64), TrainError> {
+    let gradients = loss.backward()?;
+    let loss = f64::from(loss.to_scalar::<f32>()?);
+    let mut squares = 0.0;
+    for v in variables {
+        if let Some(g) = gradients.get(&v.var) {
+            squares += squared_norm(g)?;
+        }
+    }
+    let norm = squares.sqrt();
+    state.step += 1;
+    if !loss.is_finite() || !norm.is_finite() {
+        state.skipped += 1;
+        return Ok((loss, norm));
+    }
+    let scale = clip.map_or(1.0, |clip| (clip / norm.max(1e-12)).min(1.0));
+    let t = state.step - state.skipped;
+    for (v, (first, second)) in variables.iter().zip(&mut state.moments) {
+        let Some(g) = gradients.get(&v.var) else {
+            continue;
+        };
+        if v.rate.is_empty() {
+            continue;
+        }
+        let rates: Vec<f32> = v
+            .rate
+            .iter()
+            .map(|r| (f64::from(*r) * rate) as f32)
+            .collect();
+        adamw_step(
+            &v.var,
+            g,
+            (&mut first[..], &mut second[..]),
+            AdamW::default(),
+            &rates,
+            v.weight_decay,
+            scale as f32,
+            t,
+        )?;
+    }
+    if let (Some(averages), Some(decay)) = (&mut state.average, decay) {
+        // Early on the average would mostly be the start; follow faster at first.
+        let decay = decay.min((1.0 + t as f64) / (10.0 + t as f64));
+        for (average, v) in averages.iter_mut().zip(variables) {
+            ema_update(average, &v.var, decay as f32)?;
+        }
+    }
+    Ok((loss, norm))
 }

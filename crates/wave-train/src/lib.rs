@@ -10,7 +10,7 @@ mod metrics;
 mod schedule;
 mod state;
 
-pub use fit::{Flow, Progress, fit};
+pub use fit::{Flow, Progress, fit, step};
 pub use loss::{distillation, entropy, smoothed_targets};
 pub use metrics::{Scores, evaluate};
 pub use schedule::Schedule;

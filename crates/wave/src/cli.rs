@@ -4,9 +4,9 @@ use crate::error::{exit_code, request};
 use crate::finetune::Options;
 use crate::progress::Verbosity;
 use crate::recipe::Recipe;
-use crate::settings::{Condense, Expand, Finetune, Init, Training};
+use crate::settings::{Condense, Expand, Finetune, Init, Speed, Training};
 use crate::train::INTERRUPTED;
-use crate::{condense, eval, expand, finetune, init, inspect, predict, run};
+use crate::{condense, eval, expand, finetune, init, inspect, predict, run, speed};
 use anyhow::{Context, Result};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde_json::Value;
@@ -123,6 +123,11 @@ enum Command {
     Data {
         #[command(subcommand)]
         command: DataCommand,
+    },
+    /// Measure how fast this machine trains, runs and condenses a transformer
+    Speed {
+        #[command(flatten)]
+        settings: Box<Speed>,
     },
     /// Print a completion script for a shell
     Completions {
@@ -263,6 +268,7 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
         Command::Data {
             command: DataCommand::Check { data },
         } => check_data(&data)?,
+        Command::Speed { settings } => speed::speed(&settings)?,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "wave", &mut std::io::stdout());
             return Ok(());

@@ -255,33 +255,38 @@ pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
     })
 }
 
+/// All that a condensation trains, by name: `templates.SET`, `bank.PART` and the other weights.
+pub fn values(gene: &Learngene) -> Vec<(String, Tensor)> {
+    let templates = gene.templates.iter();
+    let bank = gene.bank.iter();
+    templates
+        .map(|(set, t)| (format!("templates.{set}"), t.clone()))
+        .chain(bank.map(|(part, t)| (format!("bank.{}", part.name()), t.clone())))
+        .chain(gene.outer.iter().map(|(name, t)| (name.clone(), t.clone())))
+        .collect()
+}
+
 /// The learngene as variables, with their learning rates.
 fn variables(gene: &Learngene, settings: &Condense, resolved: &Resolved) -> Result<Vec<Variable>> {
     let template_ratio = settings.template_lr_ratio.unwrap_or(1.0) as f32;
     let scaler_ratio = settings.scaler_lr_ratio.unwrap_or(1.0) as f32;
-    let mut all = Vec::new();
-    for (set, t) in &gene.templates {
-        let mut v = train::variable(&format!("templates.{set}"), t, resolved, 0)?;
-        v.rate = vec![template_ratio];
-        v.weight_decay = resolved.weight_decay;
-        all.push(v);
-    }
-    for (part, bank) in &gene.bank {
-        let mut v = train::variable(&format!("bank.{}", part.name()), bank, resolved, 0)?;
-        v.rate = vec![scaler_ratio];
-        v.weight_decay = 0.0;
-        all.push(v);
-    }
-    for (name, t) in &gene.outer {
+    let variable = |(name, t): &(String, Tensor)| {
         let mut v = train::variable(name, t, resolved, gene.auxiliary.depth)?;
         v.rate = vec![1.0];
-        all.push(v);
-    }
-    Ok(all)
+        if name.starts_with("templates.") {
+            v.rate = vec![template_ratio];
+            v.weight_decay = resolved.weight_decay;
+        } else if name.starts_with("bank.") {
+            v.rate = vec![scaler_ratio];
+            v.weight_decay = 0.0;
+        }
+        Ok(v)
+    };
+    values(gene).iter().map(variable).collect()
 }
 
-/// The learngene that values of [`variables`] stand for.
-fn with_values(gene: &Learngene, values: &Weights) -> Learngene {
+/// The learngene that values by the names of [`values`] stand for.
+pub fn with_values(gene: &Learngene, values: &Weights) -> Learngene {
     let get = |name: &str, old: &Tensor| values.get(name).unwrap_or(old).clone();
     Learngene {
         plan: gene.plan.clone(),

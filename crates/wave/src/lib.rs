@@ -33,4 +33,5 @@ pub mod report;
 pub mod run;
 pub mod run_dir;
 pub mod settings;
+pub mod speed;
 pub mod train;

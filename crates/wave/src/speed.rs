@@ -1,0 +1,183 @@
+//! `wave speed`: how fast this machine trains, runs and condenses a transformer of a given shape.
+//!
+//! The steps are those of the stages, on random images held in memory: no loading is measured.
+
+use crate::condense::{self, CondensePlan};
+use crate::error::request;
+use crate::settings::{Auxiliary, Condense, Speed};
+use crate::train::tracked;
+use anyhow::Result;
+use candle_core::{Device, Tensor, Var};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
+use std::time::Instant;
+use wave_models::vit::{self, VitShape};
+use wave_train::{State, Variable};
+
+/// Steps before the clock starts: caches fill, buffers are taken.
+const WARM_UP: usize = 3;
+
+/// Measures; returns what `--json` prints.
+pub fn speed(settings: &Speed) -> Result<Value> {
+    let mode = settings.mode.as_deref().unwrap_or("train");
+    let shape = shape(settings)?;
+    let (batch, steps) = (settings.batch.unwrap_or(16), settings.steps.unwrap_or(10));
+    if batch == 0 || steps == 0 {
+        return Err(request("--batch and --steps are at least 1"));
+    }
+    let images = random(&[batch, shape.channels, shape.image_size, shape.image_size])?;
+    let labels: Vec<u32> = (0..batch).map(|i| (i % shape.classes) as u32).collect();
+    let targets = wave_train::smoothed_targets(&labels, shape.classes, 0.0)?;
+    let (passes, seconds) = match mode {
+        "forward" => (1.0, forward(&shape, &images, steps)?),
+        "train" => (3.0, train(&shape, &images, &targets, steps)?),
+        "condense" => (3.0, distil(&shape, &images, &targets, steps)?),
+        other => {
+            return Err(request(format!(
+                "--mode {other}; expected train, forward or condense"
+            )));
+        }
+    };
+    let mut sorted = seconds;
+    sorted.sort_by(f64::total_cmp);
+    let median = sorted[sorted.len() / 2];
+    let operations = 2.0 * passes * shape.multiply_adds() as f64 * batch as f64;
+    Ok(json!({
+        "images_per_second": batch as f64 / median,
+        "step_ms_median": 1e3 * median,
+        "step_ms_min": 1e3 * sorted[0],
+        "peak_rss_bytes": peak_memory(),
+        "gflops": operations / median / 1e9,
+        "threads": rayon::current_num_threads(),
+        "parameters": shape.parameter_count(),
+    }))
+}
+
+fn shape(settings: &Speed) -> Result<VitShape> {
+    let width = settings.width.unwrap_or(192);
+    let shape = VitShape {
+        image_size: settings.image.unwrap_or(224),
+        channels: settings.channels.unwrap_or(3),
+        patch: settings.patch.unwrap_or(16),
+        depth: settings.depth.unwrap_or(12),
+        width,
+        heads: settings.heads.unwrap_or((width / 64).max(1)),
+        mlp_ratio: settings.mlp_ratio.unwrap_or(4.0),
+        classes: settings.classes.unwrap_or(1000),
+        class_token: settings.class_token.unwrap_or(true),
+    };
+    shape.validate()?;
+    Ok(shape)
+}
+
+/// Seconds of each forward pass.
+fn forward(shape: &VitShape, images: &Tensor, steps: usize) -> Result<Vec<f64>> {
+    let weights = fresh(shape)?;
+    clock(steps, || {
+        vit::logits(shape, &weights, images, None)?
+            .sum_all()?
+            .to_scalar::<f32>()?;
+        Ok(())
+    })
+}
+
+/// Seconds of each training step: forward, backward, AdamW.
+fn train(shape: &VitShape, images: &Tensor, targets: &Tensor, steps: usize) -> Result<Vec<f64>> {
+    let variables = fresh(shape)?
+        .iter()
+        .map(|(name, t)| variable(name, t))
+        .collect::<Result<Vec<_>>>()?;
+    let weights = tracked(&variables);
+    descend(&variables, steps, || {
+        let logits = vit::logits(shape, &weights, images, None)?;
+        wave_ops::soft_cross_entropy(&logits, targets)
+    })
+}
+
+/// Seconds of each step of a condensation whose ancestor's outputs are at hand.
+fn distil(shape: &VitShape, images: &Tensor, targets: &Tensor, steps: usize) -> Result<Vec<f64>> {
+    let settings = Condense {
+        auxiliary: Auxiliary {
+            depth: Some(shape.depth),
+            width: Some(shape.width),
+            head_width: Some(shape.head_width()),
+            patch: Some(shape.patch),
+            image_size: Some(shape.image_size),
+            mlp_ratio: Some(shape.mlp_ratio),
+            class_token: Some(shape.class_token),
+        },
+        ..Condense::default()
+    };
+    let plan = CondensePlan::new(&settings, shape.channels, shape.classes)?;
+    let gene = condense::start(&plan, 0)?;
+    let variables = condense::values(&gene)
+        .iter()
+        .map(|(name, t)| variable(name, t))
+        .collect::<Result<Vec<_>>>()?;
+    let live = condense::with_values(&gene, &tracked(&variables));
+    let teacher = random(&[targets.dim(0)?, shape.classes])?;
+    let step = || -> candle_core::Result<Tensor> {
+        let weights = live.weights(shape).map_err(candle_core::Error::wrap)?;
+        let logits = vit::logits(shape, &weights, images, None)?;
+        let kl = wave_train::distillation(&logits, &teacher, 1.0)?;
+        wave_ops::soft_cross_entropy(&logits, targets)? + kl
+    };
+    descend(&variables, steps, step)
+}
+
+/// Times whole steps of AdamW on a loss.
+fn descend(
+    variables: &[Variable],
+    steps: usize,
+    loss: impl Fn() -> candle_core::Result<Tensor>,
+) -> Result<Vec<f64>> {
+    let mut state = State::new(variables, false)?;
+    clock(steps, || {
+        wave_train::step(&loss()?, variables, &mut state, 1e-4, Some(1.0), None)?;
+        Ok(())
+    })
+}
+
+fn clock(steps: usize, mut work: impl FnMut() -> Result<()>) -> Result<Vec<f64>> {
+    let mut seconds = Vec::with_capacity(steps);
+    for step in 0..WARM_UP + steps {
+        let began = Instant::now();
+        work()?;
+        if step >= WARM_UP {
+            seconds.push(began.elapsed().as_secs_f64());
+        }
+    }
+    Ok(seconds)
+}
+
+fn variable(name: &str, t: &Tensor) -> Result<Variable> {
+    Ok(Variable {
+        name: name.into(),
+        var: Var::from_tensor(t)?,
+        rate: vec![1.0],
+        weight_decay: 0.05,
+    })
+}
+
+fn fresh(shape: &VitShape) -> Result<wave_models::Weights> {
+    let options = wave_init::Options::new(wave_init::Method::Timm);
+    let weights = crate::init::fill(shape, &options, 0)?;
+    Ok(vit::stack(&weights, shape.depth)?)
+}
+
+/// Uniform in -1..1, always the same.
+fn random(dims: &[usize]) -> Result<Tensor> {
+    let mut rng = ChaCha8Rng::seed_from_u64(0);
+    let n: usize = dims.iter().product();
+    let values: Vec<f32> = (0..n).map(|_| rng.random_range(-1.0..1.0)).collect();
+    Ok(Tensor::from_vec(values, dims, &Device::Cpu)?)
+}
+
+/// The most memory that this process has held, in bytes, where the system says so.
+fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1024)
+}
