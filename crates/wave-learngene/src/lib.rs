@@ -15,6 +15,7 @@
 //! - the *scaler bank* holds scalers at a few anchors of depth and at one width.
 //!   [`interpolate_depth`] reads it at any depth, [`resize_scalers`] at any width, and
 //!   [`gather_width`] does the same for the weights that templates do not cover;
+//! - [`factorise()`] goes back: from weights to the nearest templates and scalers, in closed form;
 //! - [`ramp_scalers`], [`random_scalers`], [`telg_scalers`] and [`share_scalers`] are places to
 //!   start from.
 //!
@@ -23,6 +24,7 @@
 
 mod bank;
 mod compose;
+mod factorise;
 mod part;
 mod plan;
 mod start;
@@ -31,6 +33,7 @@ mod testing;
 
 pub use bank::{depth_matrix, gather_blocks, gather_width, interpolate_depth, resize_scalers};
 pub use compose::{Scalers, Templates, compose, kronecker_sum};
+pub use factorise::{Factorised, factorise};
 pub use part::{BlockShape, Part};
 pub use plan::{Kronecker, Plan, PlanError};
 pub use start::{ramp_scalers, random_scalers, share_scalers, telg_scalers};

@@ -42,10 +42,14 @@ impl Ancestors {
 
 /// A frozen model.
 pub struct Ancestor {
-    network: Network,
-    weights: Weights,
+    /// The network.
+    pub network: Network,
+    /// Its weights, as its forward pass takes them.
+    pub weights: Weights,
     /// How it takes its images.
-    transform: Transform,
+    pub transform: Transform,
+    /// A name for each class.
+    pub label_names: Vec<String>,
     /// SHA-256 of its weights file.
     pub digest: String,
     /// Logits of whole views of the training images.
@@ -65,6 +69,7 @@ impl Ancestor {
             weights: model.network.for_inference(&model.weights)?,
             network: model.network,
             transform: model.transform,
+            label_names: model.label_names,
             digest: wave_hub::sha256_file(&file)?,
             views: Mutex::new(BTreeMap::new()),
         })

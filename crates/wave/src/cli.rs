@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::ancestor::Ancestors;
 use crate::error::{exit_code, request};
 use crate::finetune::Options;
 use crate::progress::Verbosity;
@@ -218,7 +219,9 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
             if common.dry_run {
                 return say(common, condense::describe(&settings)?);
             }
-            condense::condense(&recipe, &settings, &out("condense")?, options)?
+            let ancestors = Ancestors::default();
+            let out = out("condense")?;
+            condense::condense(&recipe.name, &settings, &ancestors, &out, options)?
         }
         Command::Expand {
             templates,

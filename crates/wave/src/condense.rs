@@ -6,12 +6,11 @@
 //! step. With one depth and one width this is plain WAVE; with ranges, each step draws the
 //! auxiliary's depth and width, and the same bank learns to make models of all of them.
 
-use crate::ancestor::Ancestor;
+use crate::ancestor::{Ancestor, Ancestors};
 use crate::data::{Data, Input};
 use crate::elastic::{self, About, Learngene, block_shape};
 use crate::error::request;
 use crate::finetune::{Options, drop_path};
-use crate::recipe::Recipe;
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{Condense, Duration};
 use crate::train::{self, Defaults, Job, Outcome, Resolved};
@@ -24,11 +23,14 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 use wave_hub::{Accuracy, CardFront};
 use wave_learngene::{Kronecker, Part, Plan, Scalers};
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_train::{Scores, Variable};
+
+mod factorise;
 
 /// What condensing does where the settings are silent.
 pub const DEFAULTS: Defaults = Defaults {
@@ -318,25 +320,18 @@ pub fn score(gene: &Learngene, shape: &VitShape, data: &Data) -> Result<Scores> 
 }
 
 /// A condensation, ready to run.
-pub struct Task<'a> {
-    /// Shown beside the progress.
-    pub label: String,
-    /// As given.
-    pub settings: &'a Condense,
-    /// With the gaps filled.
-    pub resolved: &'a Resolved,
-    /// Sizes and templates.
-    pub plan: &'a CondensePlan,
-    /// Images.
-    pub data: &'a Data,
-    /// What to distil.
-    pub ancestor: Option<Arc<Ancestor>>,
-    /// Resuming and talking.
-    pub options: Options,
+struct Task<'a> {
+    label: String,
+    settings: &'a Condense,
+    resolved: &'a Resolved,
+    plan: &'a CondensePlan,
+    data: &'a Data,
+    ancestor: Option<Arc<Ancestor>>,
+    options: Options,
 }
 
-/// Trains the templates.
-pub fn distil(task: &Task, run: Option<&mut RunDir>) -> Result<(Learngene, Outcome)> {
+/// Trains the templates, from `gene` on.
+fn distil(task: &Task, gene: &Learngene, run: &mut RunDir) -> Result<(Learngene, Outcome)> {
     let Task {
         settings,
         resolved,
@@ -349,9 +344,8 @@ pub fn distil(task: &Task, run: Option<&mut RunDir>) -> Result<(Learngene, Outco
     if let Some(ancestor) = ancestor {
         ancestor.check(data)?;
     }
-    let gene = start(plan, resolved.seed)?;
-    let variables = variables(&gene, settings, resolved)?;
-    let live = with_values(&gene, &train::tracked(&variables));
+    let variables = variables(gene, settings, resolved)?;
+    let live = with_values(gene, &train::tracked(&variables));
     let kl_weight = settings.kl_weight.unwrap_or(1.0);
     let ce_weight = settings.ce_weight.unwrap_or(1.0);
     let temperature = settings.temperature.unwrap_or(1.0);
@@ -373,19 +367,19 @@ pub fn distil(task: &Task, run: Option<&mut RunDir>) -> Result<(Learngene, Outco
         ce + (kl * kl_weight)?
     };
     let largest = plan.shape(plan.depths.1, plan.auxiliary.width);
-    let score = |values: &Weights| score(&with_values(&gene, values), &largest, data);
+    let score = |values: &Weights| score(&with_values(gene, values), &largest, data);
     let job = Job {
         label: task.label.clone(),
         settings: resolved,
         data,
         variables: &variables,
-        run,
+        run: Some(run),
         resume: options.resume,
         verbosity: options.verbosity,
         every_epoch: true,
     };
     let outcome = train::train(job, loss, score)?;
-    Ok((with_values(&gene, &outcome.values), outcome))
+    Ok((with_values(gene, &outcome.values), outcome))
 }
 
 /// Opens the data of a condensation.
@@ -400,28 +394,45 @@ pub fn open_data(settings: &Condense) -> Result<Data> {
     )
 }
 
-/// Runs the `[condense]` table of a recipe and writes a template directory. Returns what `--json`
-/// prints.
+/// Condenses and writes a template directory. Returns what `--json` prints.
+///
+/// `recipe` is the recipe's name, for the card.
 pub fn condense(
-    recipe: &Recipe,
+    recipe: &str,
     settings: &Condense,
+    ancestors: &Ancestors,
     out: &Path,
     options: Options,
 ) -> Result<Value> {
+    let ancestor = ancestors.get(settings.ancestor.as_deref())?;
+    let factorises = match settings.method.as_deref().unwrap_or("distil") {
+        "distil" => false,
+        "factorise" => true,
+        other => {
+            return Err(request(format!(
+                "method = {other}; expected distil or factorise"
+            )));
+        }
+    };
+    let training = &settings.training;
+    if factorises && training.epochs.is_none() && training.steps.is_none() {
+        return factorise::factorise(recipe, settings, ancestor, out, options);
+    }
     let data = open_data(settings)?;
     let plan = CondensePlan::new(settings, data.transform.channels, data.class_names.len())?;
-    let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
-    let ancestor = settings
-        .ancestor
-        .as_deref()
-        .map(|a| Ancestor::read(Path::new(a)).map(Arc::new))
-        .transpose()?;
+    let resolved = Resolved::new(training, DEFAULTS, &data)?;
     let mut run = match RunDir::open(out, &crate::recipe::to_table(settings)?, options.resume)? {
         Opened::Complete(result) => return Ok(result),
         Opened::Run(run) => run,
     };
+    let began = Instant::now();
+    let start = match factorises {
+        true => factorise::start(&plan, ancestor.as_deref())?.0,
+        false => start(&plan, resolved.seed)?,
+    };
+    let name = out.file_name().map(|n| n.to_string_lossy());
     let task = Task {
-        label: "condense".into(),
+        label: format!("condense {}", name.unwrap_or_default()),
         settings,
         resolved: &resolved,
         plan: &plan,
@@ -429,32 +440,13 @@ pub fn condense(
         ancestor,
         options,
     };
-    let (gene, outcome) = distil(&task, Some(&mut run))?;
-    write(out, &gene, &task, &recipe.name)?;
-    let result = json!({
-        "out": out,
-        "parameters": gene.ledger().iter().map(|(_, n)| n).sum::<usize>(),
-        "top1": outcome.scores.map(|s| s.top1),
-    });
-    run.complete(&result)?;
-    Ok(result)
-}
-
-/// Writes the template directory, with the accuracies of a few sizes made without data.
-pub fn write(out: &Path, gene: &Learngene, task: &Task, recipe: &str) -> Result<()> {
-    let Task {
-        plan,
-        data,
-        resolved,
-        ancestor,
-        ..
-    } = task;
-    let accuracies = accuracies(gene, plan, data)?;
+    let (gene, outcome) = distil(&task, &start, &mut run)?;
+    let ancestor = task.ancestor.as_deref();
     let provenance = json!({
         "recipe": recipe,
         "version": env!("CARGO_PKG_VERSION"),
-        "ancestor": ancestor.as_ref().map(|a| a.describe()),
-        "ancestor_sha256": ancestor.as_ref().map(|a| a.digest.clone()),
+        "ancestor": ancestor.map(Ancestor::describe),
+        "ancestor_sha256": ancestor.map(|a| &a.digest),
         "data": data.spec,
         "training_images": data.train_indices.len(),
         "seed": resolved.seed,
@@ -463,13 +455,26 @@ pub fn write(out: &Path, gene: &Learngene, task: &Task, recipe: &str) -> Result<
         "depths": [plan.depths.0, plan.depths.1],
         "widths": plan.widths,
     });
-    let card = card(gene, &accuracies, &provenance);
     let about = About {
         transform: &data.transform,
         label_names: data.class_names.clone(),
         provenance,
-        accuracies,
+        accuracies: accuracies(&gene, &plan, &data)?,
     };
+    write(out, &gene, about)?;
+    let result = json!({
+        "out": out,
+        "parameters": gene.ledger().iter().map(|(_, n)| n).sum::<usize>(),
+        "top1": outcome.scores.map(|s| s.top1),
+        "seconds": began.elapsed().as_secs_f64().round(),
+    });
+    run.complete(&result)?;
+    Ok(result)
+}
+
+/// Writes the template directory, with its card.
+fn write(out: &Path, gene: &Learngene, about: About) -> Result<()> {
+    let card = card(gene, &about.accuracies, &about.provenance);
     elastic::write(out, gene, about, &card)
 }
 

@@ -14,15 +14,14 @@
 
 use crate::ancestor::Ancestors;
 use crate::compare::{self, Cell, Compare};
-use crate::condense::{self, CondensePlan};
+use crate::condense;
 use crate::elastic;
 use crate::error::request;
 use crate::finetune::{self, Options};
 use crate::progress::Verbosity;
-use crate::recipe::{Recipe, merge, to_table};
-use crate::run_dir::{Opened, RunDir};
+use crate::recipe::{Recipe, merge};
 use crate::settings::{Condense, Expand, Finetune, Init};
-use crate::train::{INTERRUPTED, Resolved};
+use crate::train::INTERRUPTED;
 use crate::{init, report};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -71,7 +70,13 @@ pub fn run(recipe: &Recipe, out: &Path, options: Options) -> Result<Value> {
     if recipe.has("condense") {
         let dir = out.join("condense");
         let settings = recipe.stage("condense", None, &Condense::default())?;
-        rows.push(condense::condense(&recipe, &settings, &dir, options)?);
+        rows.push(condense::condense(
+            &recipe.name,
+            &settings,
+            &Ancestors::default(),
+            &dir,
+            options,
+        )?);
         last = Some(dir);
     }
     if recipe.has("expand") {
@@ -206,34 +211,9 @@ fn condense_all(
         }
         by_method.insert(name.clone(), dirs);
     }
-    parallel(&jobs, compare.jobs, |(name, settings, dir)| {
-        let Opened::Run(mut run) = RunDir::open(dir, &to_table(settings)?, options.resume)? else {
-            return Ok(());
-        };
-        let data = condense::open_data(settings)?;
-        let plan = CondensePlan::new(settings, data.transform.channels, data.class_names.len())?;
-        let resolved = Resolved::new(&settings.training, condense::DEFAULTS, &data)?;
-        let label = dir
-            .file_name()
-            .map_or(name.clone(), |n| n.to_string_lossy().into_owned());
-        let task = condense::Task {
-            label: format!("condense {label}"),
-            settings,
-            resolved: &resolved,
-            plan: &plan,
-            data: &data,
-            ancestor: ancestors.get(settings.ancestor.as_deref())?,
-            options,
-        };
-        let began = std::time::Instant::now();
-        let (gene, outcome) = condense::distil(&task, Some(&mut run))?;
-        condense::write(dir, &gene, &task, &recipe.name)?;
-        run.complete(&json!({
-            "out": dir,
-            "parameters": gene.ledger().iter().map(|(_, n)| n).sum::<usize>(),
-            "top1": outcome.scores.map(|s| s.top1),
-            "seconds": began.elapsed().as_secs_f64().round(),
-        }))
+    parallel(&jobs, compare.jobs, |(_, settings, dir)| {
+        condense::condense(&recipe.name, settings, ancestors, dir, options)?;
+        Ok(())
     })?;
     for dirs in by_method.values() {
         for dir in dirs {

@@ -87,6 +87,13 @@ pub struct Condense {
     /// The frozen model to distil: a model directory
     #[arg(long, value_name = "A")]
     pub ancestor: Option<String>,
+    /// distil, or factorise: the templates nearest to the weights of an ancestor that is itself a
+    /// vision transformer, in closed form and without data. Exact for weights that templates
+    /// composed; freely trained weights keep little more than noise does, so it tells how
+    /// template-like a model is. With epochs or steps it is where distilling starts
+    /// [default: distil]
+    #[arg(long, value_name = "METHOD")]
+    pub method: Option<String>,
     /// Depths of the auxiliary: one number is plain WAVE, two are the least and the most of an
     /// elastic condensation, which draws one at each step
     #[arg(long, value_name = "N", value_delimiter = ',')]
