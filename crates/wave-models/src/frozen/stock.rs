@@ -117,7 +117,7 @@ pub(super) fn activate(activation: Activation, x: &Tensor) -> Result<Tensor> {
         Activation::Gelu => x.gelu_erf(),
         Activation::Relu => x.relu(),
         Activation::Relu6 => x.clamp(0.0, 6.0),
-        Activation::HardSwish => (x * ((x + 3.0)?.clamp(0.0, 6.0)? / 6.0)?),
+        Activation::HardSwish => x * ((x + 3.0)?.clamp(0.0, 6.0)? / 6.0)?,
         Activation::Silu => x.silu(),
     }
 }
