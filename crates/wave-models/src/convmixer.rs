@@ -216,11 +216,7 @@ fn is_norm(name: &str) -> bool {
 ///
 /// # Errors
 /// When the shape is not valid, a weight is missing, or a size disagrees with the shape.
-pub fn logits(
-    shape: &ConvMixerShape,
-    weights: &Weights,
-    images: &Tensor,
-) -> Result<Tensor> {
+pub fn logits(shape: &ConvMixerShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
     let weights = Checked(weights);
     forward(shape, weights, images, |x, name| {
         let [w, b, mean, var] = weights.norm(name, shape.width)?;

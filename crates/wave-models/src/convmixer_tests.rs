@@ -50,10 +50,7 @@ fn variables(weights: &Weights) -> BTreeMap<String, Var> {
         .collect()
 }
 
-fn with_variables(
-    weights: &Weights,
-    variables: &BTreeMap<String, Var>,
-) -> Weights {
+fn with_variables(weights: &Weights, variables: &BTreeMap<String, Var>) -> Weights {
     let mut weights = weights.clone();
     weights.extend(
         variables
@@ -329,10 +326,7 @@ fn wrong_requests_say_what_is_wrong() {
         kernel: 0,
         ..small()
     };
-    assert_eq!(
-        zero.validate(),
-        Err(ShapeError::Zero { name: "kernel" })
-    );
+    assert_eq!(zero.validate(), Err(ShapeError::Zero { name: "kernel" }));
     let large = ConvMixerShape {
         patch: 10,
         ..small()
@@ -348,10 +342,7 @@ fn wrong_requests_say_what_is_wrong() {
         width: usize::MAX,
         ..small()
     };
-    assert!(matches!(
-        huge.validate(),
-        Err(ShapeError::TooLarge { .. })
-    ));
+    assert!(matches!(huge.validate(), Err(ShapeError::TooLarge { .. })));
     assert!(huge.initialise(0).is_err());
 
     let turned = images

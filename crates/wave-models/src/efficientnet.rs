@@ -273,7 +273,9 @@ impl EfficientNetShape {
 /// If the weights do not fit the shape.
 pub fn fuse(shape: &EfficientNetShape, weights: &Weights) -> Result<Weights> {
     shape.validate().map_err(candle_core::Error::wrap)?;
-    shape.check_weights(weights).map_err(candle_core::Error::wrap)?;
+    shape
+        .check_weights(weights)
+        .map_err(candle_core::Error::wrap)?;
     let mut out = Weights::new();
     for convolution in shape.convolutions() {
         let name = format!("{}.weight", convolution.name);

@@ -7,12 +7,14 @@ fn lite(widths: [usize; 7], depths: [usize; 7]) -> EfficientNetShape {
     let stages = [(3, 1), (3, 6), (5, 6), (3, 6), (5, 6), (5, 6), (3, 6)]
         .iter()
         .zip(widths.iter().zip(depths))
-        .map(|(&(kernel, expansion), (&width, depth))| EfficientNetStage {
-            width,
-            depth,
-            kernel,
-            expansion,
-        })
+        .map(
+            |(&(kernel, expansion), (&width, depth))| EfficientNetStage {
+                width,
+                depth,
+                kernel,
+                expansion,
+            },
+        )
         .collect();
     EfficientNetShape {
         image_size: 224,
@@ -70,7 +72,9 @@ fn the_number_of_weights_is_timms() {
     let trained = parameters
         .iter()
         .filter(|(name, _)| !name.contains("running_"));
-    let count: usize = trained.map(|(_, dims)| dims.iter().product::<usize>()).sum();
+    let count: usize = trained
+        .map(|(_, dims)| dims.iter().product::<usize>())
+        .sum();
     // timm: sum(p.numel() for p in create_model("tf_efficientnet_lite0").parameters())
     assert_eq!(count, 4_652_008);
 }
@@ -86,7 +90,10 @@ fn names_what_is_wrong_with_weights() {
             .to_string()
     };
     let message = infer(&|w| drop(w.remove("blocks.3.1.bn2.running_var")));
-    assert!(message.contains("blocks.3.1.bn2.running_var is missing"), "{message}");
+    assert!(
+        message.contains("blocks.3.1.bn2.running_var is missing"),
+        "{message}"
+    );
     // A squeeze-and-excitation layer: an EfficientNet, but not a Lite one.
     let se = "blocks.1.0.se.conv_reduce.weight";
     let message = infer(&|w| drop(w.insert(se.into(), w["conv_head.weight"].clone())));
@@ -96,7 +103,10 @@ fn names_what_is_wrong_with_weights() {
         w.insert("bn1.bias".into(), half);
     };
     let message = infer(&half);
-    assert!(message.contains("bn1.bias holds f16, expected f32"), "{message}");
+    assert!(
+        message.contains("bn1.bias holds f16, expected f32"),
+        "{message}"
+    );
     let message = infer(&|w| w.retain(|name, _| !name.starts_with("blocks.6")));
     assert!(message.contains("stages is 6, expected 7"), "{message}");
 }

@@ -195,7 +195,13 @@ pub(crate) fn convolve(
                     .for_each_init(Vec::new, |gathered, (task, y)| {
                         let image = &x[task / strips * s * s * c..][..s * s * c];
                         let first = task % strips * rows;
-                        gather(image, (s, c), window, first..first + y.len() / (out * n), gathered);
+                        gather(
+                            image,
+                            (s, c),
+                            window,
+                            first..first + y.len() / (out * n),
+                            gathered,
+                        );
                         for row in y.chunks_exact_mut(n) {
                             row.copy_from_slice(bias);
                         }
@@ -265,11 +271,7 @@ pub(crate) fn attention(
 ) -> Result<Tensor> {
     let (heads, n, m) = bias.dims3()?;
     let b = query.tokens.dim(0)?;
-    for (part, tokens, width) in [
-        (query, n, width),
-        (key, m, width),
-        (value, m, value_width),
-    ] {
+    for (part, tokens, width) in [(query, n, width), (key, m, width), (value, m, value_width)] {
         if part.tokens.dims() != [b, tokens, heads * part.per_head]
             || part.offset + width > part.per_head
         {
@@ -320,11 +322,22 @@ pub(crate) fn attention(
 
 /// The mean of `x` (b, n, c) over its `n` rows: (b, c).
 pub(crate) fn mean_rows(x: &Tensor) -> Result<Tensor> {
-    let (_, n, _) = x.dims3()?;
-    let b = x.dim(0)?;
-    // As a matrix product, which is many times faster than a reduction over a middle dimension.
-    let share = Tensor::full(1.0 / n as f32, (b, 1, n), x.device())?.to_dtype(x.dtype())?;
-    share.matmul(x)?.squeeze(1)
+    let (b, n, c) = x.dims3()?;
+    if !fused(x)? {
+        return x.mean(1);
+    }
+    let mut y = vec![0.0; b * c];
+    slice(x, |x| {
+        y.par_chunks_mut(c)
+            .zip(x.par_chunks(n * c))
+            .for_each(|(y, x)| {
+                for row in x.chunks_exact(c) {
+                    y.iter_mut().zip(row).for_each(|(y, x)| *y += x);
+                }
+                y.iter_mut().for_each(|y| *y /= n as f32);
+            });
+    })?;
+    Tensor::from_vec(y, (b, c), x.device())
 }
 
 /// Whether the fused operators apply to `x`.
@@ -432,7 +445,10 @@ fn softmax_rows(scores: &mut [f32], m: usize) {
                         *a = if *v > *a { *v } else { *a };
                     }
                 }
-                let largest = largest.iter().chain(tail).fold(f32::NEG_INFINITY, |a, v| a.max(*v));
+                let largest = largest
+                    .iter()
+                    .chain(tail)
+                    .fold(f32::NEG_INFINITY, |a, v| a.max(*v));
                 for v in row.iter_mut() {
                     *v = exp(*v - largest);
                 }
@@ -463,16 +479,32 @@ fn activate(activation: Activation, x: &mut [f32]) {
     }
     match activation {
         Activation::Identity => {}
-        Activation::Relu => each(x, #[inline(always)] |v| v.max(0.0)),
-        Activation::Relu6 => each(x, #[inline(always)] |v| v.clamp(0.0, 6.0)),
-        Activation::HardSwish => {
-            each(x, #[inline(always)] |v| v * (v + 3.0).clamp(0.0, 6.0) * (1.0 / 6.0))
-        }
-        Activation::Silu => each(x, #[inline(always)] |v| v / (1.0 + exp(-v))),
+        Activation::Relu => each(
+            x,
+            #[inline(always)]
+            |v| v.max(0.0),
+        ),
+        Activation::Relu6 => each(
+            x,
+            #[inline(always)]
+            |v| v.clamp(0.0, 6.0),
+        ),
+        Activation::HardSwish => each(
+            x,
+            #[inline(always)]
+            |v| v * (v + 3.0).clamp(0.0, 6.0) * (1.0 / 6.0),
+        ),
+        Activation::Silu => each(
+            x,
+            #[inline(always)]
+            |v| v / (1.0 + exp(-v)),
+        ),
         // The frozen networks here have none; this is for completeness, and slow.
         Activation::Gelu => {
             let half = std::f32::consts::FRAC_1_SQRT_2;
-            each(x, |v| 0.5 * v * (1.0 + candle_core::cpu::erf::erf_f32(v * half)))
+            each(x, |v| {
+                0.5 * v * (1.0 + candle_core::cpu::erf::erf_f32(v * half))
+            })
         }
     }
 }

@@ -140,7 +140,9 @@ impl LevitShape {
         };
         let [heads, tokens, outputs, _, values] = attention(0)?;
         let key = outputs.saturating_sub(values) / (2 * heads).max(1);
-        let n_stages = count(weights, |i| format!("stages.{i}.blocks.0.attn.attention_biases"));
+        let n_stages = count(weights, |i| {
+            format!("stages.{i}.blocks.0.attn.attention_biases")
+        });
         let stages = (0..n_stages)
             .map(|i| {
                 let [heads, _, _, width, values] = attention(i)?;
@@ -208,7 +210,10 @@ impl LevitShape {
             ));
         }
         for head in self.heads() {
-            all.extend(batch_norm(&format!("{head}.bn"), inputs_of_head(&self.stages)));
+            all.extend(batch_norm(
+                &format!("{head}.bn"),
+                inputs_of_head(&self.stages),
+            ));
             let features = inputs_of_head(&self.stages);
             all.push((
                 format!("{head}.linear.weight"),
@@ -348,7 +353,9 @@ fn inputs_of_head(stages: &[LevitStage]) -> usize {
 /// If the weights do not fit the shape.
 pub fn fuse(shape: &LevitShape, weights: &Weights) -> Result<Weights> {
     shape.validate().map_err(candle_core::Error::wrap)?;
-    shape.check_weights(weights).map_err(candle_core::Error::wrap)?;
+    shape
+        .check_weights(weights)
+        .map_err(candle_core::Error::wrap)?;
     let mut out = Weights::new();
     for i in 1..=shape.stem {
         let name = format!("stem.conv{i}");
@@ -367,11 +374,13 @@ pub fn fuse(shape: &LevitShape, weights: &Weights) -> Result<Weights> {
         let (heads, side) = (attention.heads, attention.side);
         let queries = side.div_ceil(attention.stride).pow(2);
         let stored = get(weights, &format!("{name}.attention_biases"))?; // (heads, side^2)
-        let indices = Tensor::from_vec(attention.indices(), queries * side * side, stored.device())?;
-        let bias = stored
-            .contiguous()?
-            .index_select(&indices, 1)?
-            .reshape((heads, queries, side * side))?;
+        let indices =
+            Tensor::from_vec(attention.indices(), queries * side * side, stored.device())?;
+        let bias = stored.contiguous()?.index_select(&indices, 1)?.reshape((
+            heads,
+            queries,
+            side * side,
+        ))?;
         out.insert(format!("{name}.bias"), bias);
         for part in ["weight", "bias"] {
             let name = format!("{name}.{}.{part}", attention.queries);
@@ -418,14 +427,23 @@ fn forward(shape: &LevitShape, weights: &Weights, images: &Tensor) -> Result<Ten
     };
     let mlp = |x: &Tensor, name: &str| {
         let hidden = map(x, &format!("{name}.ln1"), None, act)?;
-        map(&hidden, &format!("{name}.ln2"), Some(x), Activation::Identity)
+        map(
+            &hidden,
+            &format!("{name}.ln2"),
+            Some(x),
+            Activation::Identity,
+        )
     };
     let mut x = images.permute((0, 2, 3, 1))?.contiguous()?; // (b, s, s, channels)
     for i in 1..=shape.stem {
         let w = get(weights, &format!("stem.conv{i}.weight"))?;
         let b = get(weights, &format!("stem.conv{i}.bias"))?;
         let window = Window::padded(x.dim(1)?, 3, 2, 1);
-        let act = if i < shape.stem { act } else { Activation::Identity };
+        let act = if i < shape.stem {
+            act
+        } else {
+            Activation::Identity
+        };
         x = frozen::convolve(&x, w, b, window, act)?;
     }
     x = x.flatten(1, 2)?; // (b, n, d)

@@ -144,13 +144,21 @@ fn a_batch_in_chunks_is_its_images_one_by_one() {
     let shape = small();
     let weights = fuse(&shape, &testing::weights(&shape.parameters())).unwrap();
     let images = testing::images(19, 1, 64);
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(2)
+        .build()
+        .unwrap();
     let out = pool.install(|| logits(&shape, &weights, &images)).unwrap();
     for i in [0, 7, 15, 16, 18] {
         let one = logits(&shape, &weights, &images.narrow(0, i, 1).unwrap()).unwrap();
         assert_close("image", &one, &out.narrow(0, i, 1).unwrap(), 1e-5);
     }
-    assert_eq!(logits(&shape, &weights, &images.narrow(0, 0, 0).unwrap()).unwrap().dims(), [0, 10]);
+    assert_eq!(
+        logits(&shape, &weights, &images.narrow(0, 0, 0).unwrap())
+            .unwrap()
+            .dims(),
+        [0, 10]
+    );
 }
 
 #[test]
@@ -165,7 +173,10 @@ fn names_what_is_wrong_with_weights() {
     };
     let name = "stages.1.blocks.1.mlp.ln2.linear.weight";
     let message = infer(&|w| drop(w.remove(name)));
-    assert!(message.contains(name) && message.contains("missing"), "{message}");
+    assert!(
+        message.contains(name) && message.contains("missing"),
+        "{message}"
+    );
     let message = infer(&|w| drop(w.insert("stages.9.extra".into(), w[name].clone())));
     assert!(message.contains("stages.9.extra"), "{message}");
     let message = infer(&|w| drop(w.insert(name.into(), w[name].t().unwrap())));

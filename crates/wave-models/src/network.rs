@@ -256,10 +256,15 @@ fn registered_heads(name: &str) -> Option<usize> {
 
 /// The input of the EfficientNets that timm registers.
 fn registered_size(name: &str) -> usize {
-    [("lite1", 240), ("lite2", 260), ("lite3", 280), ("lite4", 300)]
-        .into_iter()
-        .find(|(size, _)| name.contains(size))
-        .map_or(IMAGE_SIZE, |(_, side)| side)
+    [
+        ("lite1", 240),
+        ("lite2", 260),
+        ("lite3", 280),
+        ("lite4", 300),
+    ]
+    .into_iter()
+    .find(|(size, _)| name.contains(size))
+    .map_or(IMAGE_SIZE, |(_, side)| side)
 }
 
 /// The configuration of a network.
@@ -303,7 +308,10 @@ impl Arguments<'_> {
                 ("image_size", json!(s.image_size)),
                 ("num_classes", json!(s.classes)),
                 ("class_token", json!(s.class_token)),
-                ("global_pool", json!(if s.class_token { "token" } else { "avg" })),
+                (
+                    "global_pool",
+                    json!(if s.class_token { "token" } else { "avg" }),
+                ),
             ],
             Network::ConvMixer(s) => vec![
                 ("dim", json!(s.width)),
@@ -330,7 +338,9 @@ impl Arguments<'_> {
             ],
         };
         for (key, found) in facts {
-            let Some(said) = self.0.get(key) else { continue };
+            let Some(said) = self.0.get(key) else {
+                continue;
+            };
             let agrees = match (said.as_f64(), found.as_f64()) {
                 (Some(said), Some(found)) => (said - found).abs() < 1e-3,
                 (None, Some(_)) => self.size(key).map(|s| json!(s)).as_ref() == Some(&found),

@@ -97,7 +97,10 @@ fn every_network_is_recognised_and_runs() {
         let out = found.logits(&prepared, &images).unwrap();
         assert_eq!(out.dims(), [2, 5], "{name}");
         let out: Vec<f32> = out.flatten_all().unwrap().to_vec1().unwrap();
-        assert!(out.iter().all(|v| v.is_finite()) && out[0] != out[5], "{name}");
+        assert!(
+            out.iter().all(|v| v.is_finite()) && out[0] != out[5],
+            "{name}"
+        );
     }
 }
 
@@ -129,15 +132,47 @@ fn another_architecture_than_said_is_an_error() {
 fn contradicting_arguments_are_an_error() {
     let cases = [
         (Network::Vit(vit()), json!({"depth": 3}), "depth = 3"),
-        (Network::Vit(vit()), json!({"class_token": false}), "class_token = false"),
-        (Network::Vit(vit()), json!({"global_pool": "avg"}), "global_pool"),
-        (Network::Vit(vit()), json!({"img_size": [32, 32]}), "img_size"),
+        (
+            Network::Vit(vit()),
+            json!({"class_token": false}),
+            "class_token = false",
+        ),
+        (
+            Network::Vit(vit()),
+            json!({"global_pool": "avg"}),
+            "global_pool",
+        ),
+        (
+            Network::Vit(vit()),
+            json!({"img_size": [32, 32]}),
+            "img_size",
+        ),
         (Network::Vit(vit()), json!({"act_layer": "relu"}), "relu"),
-        (Network::Vit(vit()), json!({"num_heads": 7}), "not a multiple of heads 7"),
-        (Network::ConvMixer(convmixer()), json!({"dim": 9}), "dim = 9"),
-        (Network::Levit(levit()), json!({"num_heads": [3]}), "num_heads = [3]"),
-        (Network::Levit(levit()), json!({"act_layer": "mish"}), "mish"),
-        (Network::EfficientNet(efficientnet()), json!({"num_classes": 6}), "num_classes = 6"),
+        (
+            Network::Vit(vit()),
+            json!({"num_heads": 7}),
+            "not a multiple of heads 7",
+        ),
+        (
+            Network::ConvMixer(convmixer()),
+            json!({"dim": 9}),
+            "dim = 9",
+        ),
+        (
+            Network::Levit(levit()),
+            json!({"num_heads": [3]}),
+            "num_heads = [3]",
+        ),
+        (
+            Network::Levit(levit()),
+            json!({"act_layer": "mish"}),
+            "mish",
+        ),
+        (
+            Network::EfficientNet(efficientnet()),
+            json!({"num_classes": 6}),
+            "num_classes = 6",
+        ),
     ];
     for (network, args, part) in cases {
         let weights = testing::weights(&network.parameters());
@@ -164,9 +199,12 @@ fn agreeing_arguments_tell_what_weights_do_not() {
     let weights = testing::weights(&levit().parameters());
     let args = json!({"embed_dim": [16], "depth": [2], "num_heads": [2], "key_dim": 8, "act_layer": "silu"});
     let found = Network::recognise("levit_384", &arguments(args), None, &weights).unwrap();
-    let silu = |found: Network| matches!(found, Network::Levit(s) if s.activation == Activation::Silu);
+    let silu =
+        |found: Network| matches!(found, Network::Levit(s) if s.activation == Activation::Silu);
     assert!(silu(found));
-    assert!(silu(Network::recognise("levit_384_s8", &Map::new(), None, &weights).unwrap()));
+    assert!(silu(
+        Network::recognise("levit_384_s8", &Map::new(), None, &weights).unwrap()
+    ));
 
     let weights = testing::weights(&efficientnet().parameters());
     let found = Network::recognise("efficientnet_lite3", &Map::new(), None, &weights).unwrap();
@@ -188,17 +226,29 @@ fn tensors_of_other_types_and_zero_sizes_are_errors() {
                 weights.insert(tensor.clone(), value.to_dtype(dtype).unwrap());
                 let error = Network::recognise(name, &Map::new(), None, &weights).unwrap_err();
                 let message = error.to_string();
-                assert!(message.contains(tensor) && message.contains("f32"), "{message}");
+                assert!(
+                    message.contains(tensor) && message.contains("f32"),
+                    "{message}"
+                );
             }
             let mut weights = weights.clone();
             let empty = Tensor::zeros(vec![0; value.rank()], DType::F32, value.device()).unwrap();
             weights.insert(tensor.clone(), empty);
-            assert!(Network::recognise(name, &Map::new(), None, &weights).is_err(), "{tensor}");
+            assert!(
+                Network::recognise(name, &Map::new(), None, &weights).is_err(),
+                "{tensor}"
+            );
             let scalar = Tensor::zeros((), DType::F32, value.device()).unwrap();
             weights.insert(tensor.clone(), scalar);
-            assert!(Network::recognise(name, &Map::new(), None, &weights).is_err(), "{tensor}");
+            assert!(
+                Network::recognise(name, &Map::new(), None, &weights).is_err(),
+                "{tensor}"
+            );
             weights.remove(tensor);
-            assert!(Network::recognise(name, &Map::new(), None, &weights).is_err(), "{tensor}");
+            assert!(
+                Network::recognise(name, &Map::new(), None, &weights).is_err(),
+                "{tensor}"
+            );
         }
     }
 }

@@ -188,14 +188,11 @@ pub(crate) fn dims<const N: usize>(
     let tensor = weights
         .get(name)
         .ok_or_else(|| ShapeError::Missing { name: name.into() })?;
-    tensor
-        .dims()
-        .try_into()
-        .map_err(|_| ShapeError::Misshapen {
-            name: name.into(),
-            found: tensor.dims().to_vec(),
-            expected: vec![0; N],
-        })
+    tensor.dims().try_into().map_err(|_| ShapeError::Misshapen {
+        name: name.into(),
+        found: tensor.dims().to_vec(),
+        expected: vec![0; N],
+    })
 }
 
 /// The number of `name(0)`, `name(1)`, .. that exist.

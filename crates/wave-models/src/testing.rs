@@ -24,10 +24,12 @@ pub(crate) fn tensor(name: &str, dims: &[usize]) -> Tensor {
         |f: &dyn Fn(f64) -> f64| -> Vec<f32> { uniform(name, n).map(|u| f(u) as f32).collect() };
     let values = if name == "images" {
         let bands = (0..n).map(|i| i / 512); // of other contrast and brightness
-        let value = |(u, k): (f64, usize)| {
-            (2.0 * u - 1.0) * (1 + k % 4) as f64 + (k % 5) as f64 - 2.0
-        };
-        uniform(name, n).zip(bands).map(|uk| value(uk) as f32).collect()
+        let value =
+            |(u, k): (f64, usize)| (2.0 * u - 1.0) * (1 + k % 4) as f64 + (k % 5) as f64 - 2.0;
+        uniform(name, n)
+            .zip(bands)
+            .map(|uk| value(uk) as f32)
+            .collect()
     } else if name.ends_with("running_var") || (dims.len() == 1 && name.ends_with(".weight")) {
         of(&|u| 0.5 + u)
     } else if dims.len() == 1 {
@@ -39,7 +41,11 @@ pub(crate) fn tensor(name: &str, dims: &[usize]) -> Tensor {
         of(&|u| 2.0 * u - 1.0)
     } else {
         let fan_in: usize = dims[1..].iter().product();
-        let gain = if name.starts_with("stages.") { 1.0 } else { 6.0 };
+        let gain = if name.starts_with("stages.") {
+            1.0
+        } else {
+            6.0
+        };
         let bound = (gain / fan_in as f64).sqrt();
         of(&|u| bound * (2.0 * u - 1.0))
     };

@@ -65,9 +65,15 @@ const QKV: [&str; 3] = ["query", "key", "value"];
 /// # Errors
 /// If queries, keys and values are incomplete or do not fit each other.
 pub fn import(weights: &Weights) -> Result<Weights, ShapeError> {
+    // `classifier` alone is no sign: EfficientNet has one too, in timm.
+    let foreign = ["vit.", "deit."]
+        .iter()
+        .any(|prefix| weights.contains_key(&format!("{prefix}embeddings.cls_token")));
     let mut out = Weights::new();
-    for (name, tensor) in weights {
-        if !ignored(name) && third(name).is_none() {
+    for (name, tensor) in weights.iter().filter(|(name, _)| !ignored(name)) {
+        if !foreign {
+            out.insert(name.clone(), tensor.clone());
+        } else if third(name).is_none() {
             out.insert(timm_name(name).unwrap_or(name.clone()), tensor.clone());
         }
     }
@@ -80,7 +86,10 @@ pub fn import(weights: &Weights) -> Result<Weights, ShapeError> {
                 if part == "bias" && names.iter().all(|name| !weights.contains_key(name)) {
                     continue;
                 }
-                out.insert(format!("blocks.{l}.attn.qkv.{part}"), join(weights, &names)?);
+                out.insert(
+                    format!("blocks.{l}.attn.qkv.{part}"),
+                    join(weights, &names)?,
+                );
             }
         }
         if let Some((name, _)) = weights
@@ -119,14 +128,17 @@ pub fn export(
     labels: Option<&[String]>,
 ) -> Result<(Weights, Value), ShapeError> {
     const LAYOUT: &str = "transformers' ViTForImageClassification";
-    const REMEDY: &str = "write timm's layout, which transformers reads as TimmWrapperForImageClassification";
+    const REMEDY: &str =
+        "write timm's layout, which transformers reads as TimmWrapperForImageClassification";
     let refuse = |what| ShapeError::Inexpressible {
         layout: LAYOUT,
         what,
         remedy: REMEDY,
     };
     if !shape.class_token {
-        return Err(refuse("the mean over the tokens (fc_norm) instead of a class token"));
+        return Err(refuse(
+            "the mean over the tokens (fc_norm) instead of a class token",
+        ));
     }
     if shape.distilled {
         return Err(refuse("a distillation token with a classifier of its own"));
@@ -195,42 +207,41 @@ fn config(shape: &VitShape, labels: &[String]) -> Value {
 
 /// timm's name of a tensor that is one to one; `None` if the name is not one of transformers'.
 fn timm_name(name: &str) -> Option<String> {
-    let renamed = |table: &[(&str, &str)], name: &str| {
-        table.iter().find_map(|(timm, theirs)| {
-            let part = name.strip_prefix(theirs)?;
-            (part.is_empty() || part.starts_with('.')).then(|| format!("{timm}{part}"))
-        })
-    };
+    let theirs_first = |&(timm, theirs): &(&'static str, &'static str)| (theirs, timm);
     let inside = ["vit.", "deit."]
         .iter()
         .find_map(|prefix| name.strip_prefix(prefix));
-    match inside {
-        None => renamed(&HEADS, name),
-        Some(name) => match name.strip_prefix("encoder.layer.") {
-            None => renamed(&OUTER, name),
-            Some(name) => {
-                let (layer, name) = name.split_once('.')?;
-                Some(format!("blocks.{layer}.{}", renamed(&INNER, name)?))
-            }
-        },
-    }
+    let Some(name) = inside else {
+        return rename(HEADS.iter().map(theirs_first), name);
+    };
+    let Some(name) = name.strip_prefix("encoder.layer.") else {
+        return rename(OUTER.iter().map(theirs_first), name);
+    };
+    let (layer, name) = name.split_once('.')?;
+    let name = rename(INNER.iter().map(theirs_first), name)?;
+    Some(format!("blocks.{layer}.{name}"))
 }
 
 /// transformers' name of a tensor that is one to one; the inverse of [`timm_name`] for a ViT.
 fn transformers_name(name: &str) -> Option<String> {
-    let renamed = |table: &[(&str, &str)], name: &str| {
-        table.iter().find_map(|(timm, theirs)| {
-            let part = name.strip_prefix(timm)?;
-            (part.is_empty() || part.starts_with('.')).then(|| format!("{theirs}{part}"))
-        })
-    };
     if let Some(name) = name.strip_prefix("blocks.") {
         let (layer, name) = name.split_once('.')?;
-        let name = renamed(&INNER, name)?;
+        let name = rename(INNER.into_iter(), name)?;
         return Some(format!("vit.encoder.layer.{layer}.{name}"));
     }
-    let outer = renamed(&OUTER, name).map(|name| format!("vit.{name}"));
-    outer.or_else(|| renamed(&HEADS, name))
+    let outer = rename(OUTER.into_iter(), name).map(|name| format!("vit.{name}"));
+    outer.or_else(|| rename(HEADS.into_iter(), name))
+}
+
+/// `name` with the module that it starts with replaced by the table's second name.
+fn rename(
+    mut table: impl Iterator<Item = (&'static str, &'static str)>,
+    name: &str,
+) -> Option<String> {
+    table.find_map(|(from, to)| {
+        let part = name.strip_prefix(from)?;
+        (part.is_empty() || part.starts_with('.')).then(|| format!("{to}{part}"))
+    })
 }
 
 /// Layer and part of timm's joined queries, keys and values.

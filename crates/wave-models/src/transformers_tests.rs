@@ -134,7 +134,10 @@ fn export_has_transformers_names_and_import_reverses_it() {
     assert_eq!(values(&exported[key]), values(joined)[48 * 48..2 * 48 * 48]);
 
     assert_eq!(config["model_type"], "vit");
-    assert_eq!(config["architectures"], json!(["ViTForImageClassification"]));
+    assert_eq!(
+        config["architectures"],
+        json!(["ViTForImageClassification"])
+    );
     assert_eq!(config["layer_norm_eps"], 1e-6);
     assert_eq!(config["intermediate_size"], 192);
     assert_eq!(config["id2label"]["6"], "LABEL_6");
@@ -166,7 +169,10 @@ fn what_transformers_cannot_express_is_refused() {
     for (shape, what) in [(mean, "fc_norm"), (distilled, "distillation token")] {
         let weights = testing::weights(&shape.parameters());
         let error = export(&shape, &weights, None).unwrap_err().to_string();
-        assert!(error.contains(what) && error.contains("TimmWrapper"), "{error}");
+        assert!(
+            error.contains(what) && error.contains("TimmWrapper"),
+            "{error}"
+        );
     }
 }
 
@@ -196,14 +202,13 @@ fn deit_without_teacher_classifies_the_class_token() {
     let weights = testing::weights(&shape.parameters());
     let imported = import(&as_deit(&shape, &weights)).unwrap();
     assert_eq!(VitShape::infer(&imported, Some(3)).as_ref(), Ok(&shape));
-    // The mean of two equal classifiers on one token is the classifier: move the first token's
-    // features to both by giving the second token's classifier no weight.
-    let mut doubled = weights.clone();
+    // Twice the mean of the classifier and nothing is the classifier.
+    let mut halved = weights.clone();
     for part in ["weight", "bias"] {
         let name = format!("head_dist.{part}");
-        doubled.insert(name.clone(), weights[&name].zeros_like().unwrap());
+        halved.insert(name.clone(), weights[&name].zeros_like().unwrap());
     }
-    let want = (logits(&shape, &doubled) * 2.0).unwrap();
+    let want = (logits(&shape, &halved) * 2.0).unwrap();
     assert_close("logits", &logits(&shape, &imported), &want, 1e-6);
 }
 
@@ -219,7 +224,10 @@ fn broken_transformers_weights_are_named() {
     let mut misshapen = exported.clone();
     misshapen.insert(value.into(), exported["classifier.weight"].clone());
     let error = import(&misshapen).unwrap_err().to_string();
-    assert!(error.contains(value) && error.contains("[7, 48]"), "{error}");
+    assert!(
+        error.contains(value) && error.contains("[7, 48]"),
+        "{error}"
+    );
     let mut wide = exported.clone();
     let double = exported[value].to_dtype(DType::F64).unwrap();
     wide.insert(value.into(), double);
@@ -235,5 +243,20 @@ fn broken_transformers_weights_are_named() {
     let mut extra = exported.clone();
     extra.insert("vit.pooler.dense.weight".into(), exported[value].clone());
     let error = VitShape::infer(&import(&extra).unwrap(), None).unwrap_err();
-    assert!(error.to_string().contains("vit.pooler.dense.weight"), "{error}");
+    assert!(
+        error.to_string().contains("vit.pooler.dense.weight"),
+        "{error}"
+    );
+}
+
+#[test]
+fn import_leaves_timms_names_alone() {
+    let mut weights = testing::weights(&SMALL.parameters());
+    let classifier = testing::tensor("classifier.weight", &[2, 3]);
+    weights.insert("classifier.weight".into(), classifier);
+    same(&import(&weights).unwrap(), &weights);
+    let counter = Tensor::zeros((), DType::I64, &Device::Cpu).unwrap();
+    let mut more = weights.clone();
+    more.insert("bn1.num_batches_tracked".into(), counter);
+    same(&import(&more).unwrap(), &weights);
 }

@@ -99,7 +99,9 @@ pub(super) fn attention(
         part(value, value_width)?,
     );
     let scores = q.matmul(&k.t()?.contiguous()?)?.broadcast_add(bias)?; // (b, heads, n, m)
-    let scores = scores.broadcast_sub(&scores.max_keepdim(D::Minus1)?)?.exp()?;
+    let scores = scores
+        .broadcast_sub(&scores.max_keepdim(D::Minus1)?)?
+        .exp()?;
     let shares = scores.broadcast_div(&scores.sum_keepdim(D::Minus1)?)?;
     let (b, _, n, _) = shares.dims4()?;
     let out = shares
