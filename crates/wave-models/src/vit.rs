@@ -6,17 +6,23 @@
 //! z = head(norm(class token of x))     or    head(fc_norm(mean over tokens of x))
 //! ```
 //!
+//! A distilled DeiT (Touvron et al. 2021) has a second token after the class token with a
+//! classifier of its own, `head_dist`; outside its own training the two classifiers' mean counts.
+//!
 //! On disk every layer has tensors of its own (`blocks.3.attn.qkv.weight`); in memory the layers
 //! of a kind are stacked (`blocks.attn.qkv.weight`, leading dimension the depth), because
 //! templates compose them, and the trunk consumes them, all at once. [`stack`] and [`unstack`]
 //! convert.
 
+use crate::shape::{count, dims, divides, sizes};
 use crate::{ShapeError, Weights};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
 use wave_ops::BlocksShape;
 
-/// Epsilon of every layer norm, as in timm.
+pub use crate::shape::check_weights;
+
+/// Epsilon of layer norms in timm, and with it of the weights of all published ViTs and DeiTs.
 pub const LAYER_NORM_EPS: f64 = 1e-6;
 
 /// The tensors of a block, in the order in which [`wave_ops::blocks()`] takes them.
@@ -56,6 +62,36 @@ pub struct VitShape {
     pub classes: usize,
     /// Whether a class token is classified; otherwise the mean over the tokens is.
     pub class_token: bool,
+    /// Whether there is a distillation token with its own classifier too; needs `class_token`.
+    #[serde(default)]
+    pub distilled: bool,
+    /// Added to variances in layer norms: [`LAYER_NORM_EPS`], unless weights were trained with
+    /// another value.
+    #[serde(default = "layer_norm_eps")]
+    pub norm_eps: f64,
+}
+
+fn layer_norm_eps() -> f64 {
+    LAYER_NORM_EPS
+}
+
+impl Default for VitShape {
+    /// DeiT-Ti for ImageNet.
+    fn default() -> VitShape {
+        VitShape {
+            image_size: 224,
+            channels: 3,
+            patch: 16,
+            depth: 12,
+            width: 192,
+            heads: 3,
+            mlp_ratio: 4.0,
+            classes: 1000,
+            class_token: true,
+            distilled: false,
+            norm_eps: LAYER_NORM_EPS,
+        }
+    }
 }
 
 impl VitShape {
@@ -71,7 +107,12 @@ impl VitShape {
 
     /// Tokens that the blocks see.
     pub fn tokens(&self) -> usize {
-        self.grid() * self.grid() + usize::from(self.class_token)
+        self.grid() * self.grid() + self.prefix()
+    }
+
+    /// Tokens before those of the patches.
+    pub fn prefix(&self) -> usize {
+        usize::from(self.class_token) + usize::from(self.distilled)
     }
 
     /// Channels of one head.
@@ -91,7 +132,7 @@ impl VitShape {
             width: self.width,
             heads: self.heads,
             hidden: self.hidden(),
-            eps: LAYER_NORM_EPS,
+            eps: self.norm_eps,
         }
     }
 
@@ -100,7 +141,7 @@ impl VitShape {
     /// # Errors
     /// Names the sizes that do not, and what would.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
-        let positive = [
+        sizes(&[
             ("image_size", self.image_size),
             ("channels", self.channels),
             ("patch", self.patch),
@@ -109,9 +150,20 @@ impl VitShape {
             ("heads", self.heads),
             ("classes", self.classes),
             ("mlp_ratio x width", self.hidden()),
-        ];
-        if let Some((name, _)) = positive.iter().find(|(_, v)| *v == 0) {
-            return Err(ShapeError::Zero { name });
+        ])?;
+        if self.distilled && !self.class_token {
+            return Err(ShapeError::Choice {
+                name: "distilled",
+                found: "true without a class token".into(),
+                expected: "false, or true with class_token",
+            });
+        }
+        if !(self.norm_eps > 0.0 && self.norm_eps < 1.0) {
+            return Err(ShapeError::Choice {
+                name: "norm_eps",
+                found: self.norm_eps.to_string(),
+                expected: "a number between 0 and 1",
+            });
         }
         divides("patch", self.patch, "image_size", self.image_size)?;
         divides("heads", self.heads, "width", self.width)
@@ -153,7 +205,8 @@ impl VitShape {
         let (n, d, h) = (self.tokens(), self.width, self.hidden());
         let block = n * (4 * d * d + 2 * d * h) + 2 * n * n * d;
         let patches = self.grid() * self.grid() * self.channels * self.patch * self.patch * d;
-        self.depth * block + patches + d * self.classes
+        let heads = 1 + usize::from(self.distilled);
+        self.depth * block + patches + heads * d * self.classes
     }
 
     fn outer_parameters(&self) -> Vec<(String, Vec<usize>)> {
@@ -172,6 +225,11 @@ impl VitShape {
         ];
         if self.class_token {
             all.insert(0, ("cls_token".into(), vec![1, 1, d]));
+        }
+        if self.distilled {
+            all.insert(1, ("dist_token".into(), vec![1, 1, d]));
+            all.push(("head_dist.weight".into(), vec![self.classes, d]));
+            all.push(("head_dist.bias".into(), vec![self.classes]));
         }
         all
     }
@@ -205,92 +263,33 @@ impl VitShape {
         weights: &Weights,
         heads: Option<usize>,
     ) -> std::result::Result<VitShape, ShapeError> {
-        let dims = |name: &str, rank: usize| match weights.get(name) {
-            None => Err(ShapeError::Missing {
-                name: name.to_string(),
-            }),
-            Some(t) if t.rank() != rank => Err(ShapeError::Misshapen {
-                name: name.to_string(),
-                found: t.dims().to_vec(),
-                expected: vec![0; rank],
-            }),
-            Some(t) => Ok(t.dims().to_vec()),
-        };
-        let patch = dims("patch_embed.proj.weight", 4)?;
-        let positions = dims("pos_embed", 3)?;
-        let head = dims("head.weight", 2)?;
-        let fc1 = dims("blocks.0.mlp.fc1.weight", 2)?;
+        let [width, channels, patch, _] = dims(weights, "patch_embed.proj.weight")?;
+        let [_, positions, _] = dims(weights, "pos_embed")?;
+        let [classes, _] = dims(weights, "head.weight")?;
+        let [hidden, _] = dims(weights, "blocks.0.mlp.fc1.weight")?;
         let class_token = weights.contains_key("cls_token");
-        let grid = (positions[1].saturating_sub(usize::from(class_token)) as f64).sqrt() as usize;
-        let depth = (0..)
-            .take_while(|l| weights.contains_key(&format!("blocks.{l}.attn.qkv.weight")))
-            .count();
+        let distilled = weights.contains_key("dist_token");
+        let prefix = usize::from(class_token) + usize::from(distilled);
         let shape = VitShape {
-            image_size: grid * patch[2],
-            channels: patch[1],
-            patch: patch[2],
-            depth,
-            width: patch[0],
-            heads: heads.unwrap_or(patch[0] / 64).max(1),
-            mlp_ratio: fc1[0] as f64 / patch[0].max(1) as f64,
-            classes: head[0],
+            image_size: positions
+                .saturating_sub(prefix)
+                .isqrt()
+                .saturating_mul(patch),
+            channels,
+            patch,
+            depth: count(weights, |l| format!("blocks.{l}.attn.qkv.weight")),
+            width,
+            heads: heads.unwrap_or(width / 64).max(1),
+            mlp_ratio: hidden as f64 / width.max(1) as f64,
+            classes,
             class_token,
+            distilled,
+            norm_eps: LAYER_NORM_EPS,
         };
         shape.validate()?;
         check_weights(weights, &shape.parameters())?;
         Ok(shape)
     }
-}
-
-/// Checks that `weights` holds exactly the named tensors, with these shapes.
-///
-/// # Errors
-/// The first that is missing, misshaped or too many.
-pub fn check_weights(
-    weights: &Weights,
-    parameters: &[(String, Vec<usize>)],
-) -> std::result::Result<(), ShapeError> {
-    for (name, expected) in parameters {
-        match weights.get(name) {
-            None => return Err(ShapeError::Missing { name: name.clone() }),
-            Some(t) if t.dims() != expected => {
-                return Err(ShapeError::Misshapen {
-                    name: name.clone(),
-                    found: t.dims().to_vec(),
-                    expected: expected.clone(),
-                });
-            }
-            Some(_) => {}
-        }
-    }
-    match weights
-        .keys()
-        .find(|name| !parameters.iter().any(|(n, _)| n == *name))
-    {
-        Some(name) => Err(ShapeError::Unexpected { name: name.clone() }),
-        None => Ok(()),
-    }
-}
-
-fn divides(
-    name: &'static str,
-    divisor: usize,
-    of: &'static str,
-    value: usize,
-) -> std::result::Result<(), ShapeError> {
-    if value.is_multiple_of(divisor) {
-        return Ok(());
-    }
-    let below = value - value % divisor;
-    let nearest = if below == 0 { divisor } else { below };
-    Err(ShapeError::NotDivisible {
-        name,
-        divisor,
-        of,
-        value,
-        nearest,
-        above: below + divisor,
-    })
 }
 
 /// Joins the layers of each kind: `blocks.{l}.NAME` (..) become `blocks.NAME` (depth, ..).
@@ -377,24 +376,19 @@ pub fn logits(
             .ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {name}")))
     };
     let d = shape.width;
-    let (_, c, h, width) = images.dims4()?;
-    if (c, h, width) != (shape.channels, shape.image_size, shape.image_size) {
-        candle_core::bail!(
-            "images are {c} x {h} x {width}, the model takes {} x {s} x {s}",
-            shape.channels,
-            s = shape.image_size
-        );
-    }
+    crate::check_images(images, shape.channels, shape.image_size)?;
     let patches = wave_ops::patchify(images, shape.patch)?; // (b, grid^2, channels p p)
-    // One table for positions, patch bias and class token: (tokens, d).
+    // One table for positions, patch bias and the tokens before the patches: (tokens, d).
     let positions = w("pos_embed")?.reshape(((), d))?;
     let bias = w("patch_embed.proj.bias")?;
     let table = if shape.class_token {
-        let token = w("cls_token")?.reshape((1, d))?;
-        let rows = bias
-            .reshape((1, d))?
-            .broadcast_as((shape.tokens() - 1, d))?;
-        (positions + Tensor::cat(&[token, rows.contiguous()?], 0)?)?
+        let mut rows = vec![w("cls_token")?.reshape((1, d))?];
+        if shape.distilled {
+            rows.push(w("dist_token")?.reshape((1, d))?);
+        }
+        let patches = (shape.tokens() - shape.prefix(), d);
+        rows.push(bias.reshape((1, d))?.broadcast_as(patches)?.contiguous()?);
+        (positions + Tensor::cat(&rows, 0)?)?
     } else {
         positions.broadcast_add(bias)?
     };
@@ -410,13 +404,20 @@ pub fn logits(
         .map_err(|_| candle_core::Error::Msg("twelve tensors".into()))?;
     let x = wave_ops::blocks(&x, &parameters, shape.blocks(), drop_path)?;
 
-    let pooled = if shape.class_token {
-        x.narrow(1, 0, 1)?.squeeze(1)?
-    } else {
-        x.mean(1)?
-    };
     let norm = shape.final_norm();
     let (weight, bias) = (w(&format!("{norm}.weight"))?, w(&format!("{norm}.bias"))?);
-    let features = wave_ops::layer_norm(&pooled, weight, bias, LAYER_NORM_EPS)?; // (b, d)
-    wave_ops::linear(&features, w("head.weight")?, w("head.bias")?)
+    let classify = |pooled: &Tensor, head: &str| {
+        let features = wave_ops::layer_norm(pooled, weight, bias, shape.norm_eps)?; // (b, d)
+        let (weight, bias) = (w(&format!("{head}.weight"))?, w(&format!("{head}.bias"))?);
+        wave_ops::linear(&features, weight, bias)
+    };
+    let token = |i: usize| x.narrow(1, i, 1)?.squeeze(1);
+    if shape.distilled {
+        let mean = classify(&token(0)?, "head")? + classify(&token(1)?, "head_dist")?;
+        mean? / 2.0
+    } else if shape.class_token {
+        classify(&token(0)?, "head")
+    } else {
+        classify(&x.mean(1)?, "head")
+    }
 }

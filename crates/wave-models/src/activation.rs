@@ -1,0 +1,74 @@
+//! Activation functions by their names in timm.
+
+use crate::ShapeError;
+use serde::{Deserialize, Serialize};
+
+/// A function between layers, applied to each value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// `x`.
+    Identity,
+    /// `x Phi(x)`, with the exact normal distribution function.
+    #[default]
+    Gelu,
+    /// `max(x, 0)`.
+    Relu,
+    /// `min(max(x, 0), 6)`.
+    Relu6,
+    /// `x min(max(x + 3, 0), 6) / 6`.
+    HardSwish,
+    /// `x / (1 + e^-x)`.
+    Silu,
+}
+
+impl Activation {
+    /// The activation that timm's `act_layer` names.
+    ///
+    /// # Errors
+    /// If there is none of this name here.
+    pub fn from_timm(name: &str) -> Result<Activation, ShapeError> {
+        Ok(match name {
+            "gelu" => Activation::Gelu,
+            "relu" => Activation::Relu,
+            "relu6" => Activation::Relu6,
+            "hard_swish" => Activation::HardSwish,
+            "silu" | "swish" => Activation::Silu,
+            _ => {
+                return Err(ShapeError::Choice {
+                    name: "act_layer",
+                    found: name.into(),
+                    expected: "gelu, relu, relu6, hard_swish or silu",
+                });
+            }
+        })
+    }
+
+    /// Its name in timm.
+    pub fn name(self) -> &'static str {
+        match self {
+            Activation::Identity => "identity",
+            Activation::Gelu => "gelu",
+            Activation::Relu => "relu",
+            Activation::Relu6 => "relu6",
+            Activation::HardSwish => "hard_swish",
+            Activation::Silu => "silu",
+        }
+    }
+
+    /// Checks that a network offers this activation; `expected` names those that it does.
+    pub(crate) fn among(
+        self,
+        offered: &[Activation],
+        expected: &'static str,
+    ) -> Result<(), ShapeError> {
+        if offered.contains(&self) {
+            return Ok(());
+        }
+        Err(ShapeError::Choice {
+            name: "activation",
+            found: self.name().into(),
+            expected,
+        })
+    }
+}

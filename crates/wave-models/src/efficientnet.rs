@@ -1,0 +1,346 @@
+//! EfficientNet-Lite (Tan and Le 2019, "EfficientNet: Rethinking Model Scaling for Convolutional
+//! Neural Networks", in its variant without squeeze-and-excitation), frozen, under timm's weight
+//! names.
+//!
+//! ```text
+//! x = relu6(BN(Conv_3(image)))                                   stride 2
+//! y = BN(Conv_1(relu6(BN(DWConv_k(relu6(BN(Conv_1(x))))))))      [+ x] where sizes agree
+//! z = classifier(mean over pixels of relu6(BN(Conv_1(x))))
+//! ```
+//!
+//! [`fuse`] folds the batch norms away. Activations are channels-last.
+
+use crate::fold::{self, get};
+use crate::frozen::{self, Window};
+use crate::shape::{self, batch_norm, count, dims, sizes};
+use crate::{Activation, ShapeError, Weights};
+use candle_core::{Result, Tensor};
+use serde::{Deserialize, Serialize};
+
+/// Strides of the stages, which leave no trace in the weights: the same in all of the family.
+pub const STRIDES: [usize; 7] = [1, 2, 2, 2, 1, 2, 1];
+
+/// Side of the first convolution.
+const STEM_KERNEL: usize = 3;
+
+const ACTIVATION: Activation = Activation::Relu6;
+
+/// The sizes of a stage.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EfficientNetStage {
+    /// Channels after each block.
+    pub width: usize,
+    /// Number of blocks; the first may shrink the image.
+    pub depth: usize,
+    /// Side of the depthwise kernels, odd.
+    pub kernel: usize,
+    /// Channels inside a block over those that enter it; 1 where nothing expands them.
+    pub expansion: usize,
+}
+
+/// The sizes of an EfficientNet-Lite.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EfficientNetShape {
+    /// Side of the square input in pixels.
+    pub image_size: usize,
+    /// Colour channels of the input.
+    pub channels: usize,
+    /// Channels after the first convolution.
+    pub stem: usize,
+    /// The seven stages.
+    pub stages: Vec<EfficientNetStage>,
+    /// Channels before the classifier.
+    pub features: usize,
+    /// Outputs of the classifier.
+    pub classes: usize,
+    /// Whether the weights come from TensorFlow (timm's `tf_efficientnet_lite*`), whose padding
+    /// puts the odd zero behind and whose batch norms add 1e-3 to variances instead of 1e-5.
+    pub tensorflow: bool,
+}
+
+/// One block.
+struct Block {
+    name: String,
+    inputs: usize,
+    hidden: usize,
+    outputs: usize,
+    kernel: usize,
+    stride: usize,
+    expands: bool,
+}
+
+/// A convolution with the batch norm that follows it.
+struct Convolution {
+    name: String,
+    norm: String,
+    /// (outputs, inputs, k, k)
+    dims: [usize; 4],
+    depthwise: bool,
+}
+
+impl EfficientNetShape {
+    /// Checks that the sizes fit each other.
+    ///
+    /// # Errors
+    /// Names the sizes that do not, and what would.
+    pub fn validate(&self) -> std::result::Result<(), ShapeError> {
+        sizes(&[
+            ("image_size", self.image_size),
+            ("channels", self.channels),
+            ("stem", self.stem),
+            ("features", self.features),
+            ("classes", self.classes),
+        ])?;
+        if self.stages.len() != STRIDES.len() {
+            return Err(ShapeError::Choice {
+                name: "stages",
+                found: self.stages.len().to_string(),
+                expected: "7",
+            });
+        }
+        for stage in &self.stages {
+            sizes(&[
+                ("width", stage.width),
+                ("depth", stage.depth),
+                ("kernel", stage.kernel),
+                ("expansion", stage.expansion),
+            ])?;
+            if stage.kernel % 2 == 0 {
+                return Err(ShapeError::Choice {
+                    name: "kernel",
+                    found: stage.kernel.to_string(),
+                    expected: "an odd number",
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the sizes off timm-named weights. The image's size leaves no trace in them, nor does
+    /// their origin (see [`EfficientNetShape::tensorflow`]).
+    ///
+    /// # Errors
+    /// If the weights are not those of an EfficientNet-Lite, named with what is missing or
+    /// misshapen.
+    pub fn infer(
+        weights: &Weights,
+        image_size: usize,
+        tensorflow: bool,
+    ) -> std::result::Result<EfficientNetShape, ShapeError> {
+        let [stem, channels, _, _] = dims(weights, "conv_stem.weight")?;
+        let [features, _, _, _] = dims(weights, "conv_head.weight")?;
+        let [classes, _] = dims(weights, "classifier.weight")?;
+        let n_stages = count(weights, |s| format!("blocks.{s}.0.conv_dw.weight"));
+        let stages = (0..n_stages)
+            .map(|s| {
+                let name = format!("blocks.{s}.0");
+                let expands = weights.contains_key(&format!("{name}.conv_pwl.weight"));
+                let [hidden, _, kernel, _] = dims(weights, &format!("{name}.conv_dw.weight"))?;
+                let last = if expands { "conv_pwl" } else { "conv_pw" };
+                let [width, ..] = dims::<4>(weights, &format!("{name}.{last}.weight"))?;
+                let expansion = if expands {
+                    let [_, inputs, ..] = dims::<4>(weights, &format!("{name}.conv_pw.weight"))?;
+                    hidden / inputs.max(1)
+                } else {
+                    1
+                };
+                let depth = count(weights, |i| format!("blocks.{s}.{i}.conv_dw.weight"));
+                Ok(EfficientNetStage {
+                    width,
+                    depth,
+                    kernel,
+                    expansion,
+                })
+            })
+            .collect::<std::result::Result<Vec<_>, ShapeError>>()?;
+        let shape = EfficientNetShape {
+            image_size,
+            channels,
+            stem,
+            stages,
+            features,
+            classes,
+            tensorflow,
+        };
+        shape.validate()?;
+        shape.check_weights(weights)?;
+        Ok(shape)
+    }
+
+    /// Checks that `weights` are all of this shape's, and no others.
+    ///
+    /// # Errors
+    /// The first that is missing, misshapen, not `f32`, or too many.
+    pub fn check_weights(&self, weights: &Weights) -> std::result::Result<(), ShapeError> {
+        shape::check_weights(weights, &self.parameters())
+    }
+
+    /// Names and shapes of all weights, as timm has them, running statistics included.
+    pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
+        let mut all = Vec::new();
+        for convolution in self.convolutions() {
+            let dims = convolution.dims;
+            all.push((format!("{}.weight", convolution.name), dims.to_vec()));
+            all.extend(batch_norm(&convolution.norm, dims[0]));
+        }
+        let (classes, features) = (self.classes, self.features);
+        all.push(("classifier.weight".into(), vec![classes, features]));
+        all.push(("classifier.bias".into(), vec![classes]));
+        all
+    }
+
+    /// What is added to variances.
+    fn eps(&self) -> f64 {
+        if self.tensorflow { 1e-3 } else { 1e-5 }
+    }
+
+    /// The windows along a side of `size` pixels.
+    fn window(&self, size: usize, kernel: usize, stride: usize) -> Window {
+        if self.tensorflow {
+            Window::same(size, kernel, stride)
+        } else {
+            Window::padded(size, kernel, stride, kernel / 2)
+        }
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        let mut all = Vec::new();
+        let mut inputs = self.stem;
+        for (s, (stage, first_stride)) in self.stages.iter().zip(STRIDES).enumerate() {
+            for i in 0..stage.depth {
+                all.push(Block {
+                    name: format!("blocks.{s}.{i}"),
+                    inputs,
+                    hidden: inputs * stage.expansion,
+                    outputs: stage.width,
+                    kernel: stage.kernel,
+                    stride: if i == 0 { first_stride } else { 1 },
+                    expands: stage.expansion > 1,
+                });
+                inputs = stage.width;
+            }
+        }
+        all
+    }
+
+    fn convolutions(&self) -> Vec<Convolution> {
+        let mut all = Vec::new();
+        let mut add = |name: String, norm: String, dims: [usize; 4], depthwise: bool| {
+            all.push(Convolution {
+                name,
+                norm,
+                dims,
+                depthwise,
+            });
+        };
+        let (k, width) = (STEM_KERNEL, self.stages.last().map_or(0, |s| s.width));
+        let stem = [self.stem, self.channels, k, k];
+        add("conv_stem".into(), "bn1".into(), stem, false);
+        for block in self.blocks() {
+            let Block {
+                name,
+                inputs,
+                hidden,
+                outputs,
+                kernel: k,
+                ..
+            } = block;
+            let inner = [hidden, 1, k, k];
+            let parts: &[(&str, [usize; 4])] = if block.expands {
+                &[
+                    ("conv_pw", [hidden, inputs, 1, 1]),
+                    ("conv_dw", inner),
+                    ("conv_pwl", [outputs, hidden, 1, 1]),
+                ]
+            } else {
+                &[("conv_dw", inner), ("conv_pw", [outputs, hidden, 1, 1])]
+            };
+            for (i, (part, dims)) in parts.iter().enumerate() {
+                let (conv, norm) = (format!("{name}.{part}"), format!("{name}.bn{}", i + 1));
+                add(conv, norm, *dims, *part == "conv_dw");
+            }
+        }
+        let head = [self.features, width, 1, 1];
+        add("conv_head".into(), "bn2".into(), head, false);
+        all
+    }
+}
+
+/// The weights that [`logits`] takes: batch norms folded into the convolutions before them, those
+/// laid out for channels-last images.
+///
+/// # Errors
+/// If the weights do not fit the shape.
+pub fn fuse(shape: &EfficientNetShape, weights: &Weights) -> Result<Weights> {
+    shape.validate().map_err(candle_core::Error::wrap)?;
+    shape
+        .check_weights(weights)
+        .map_err(candle_core::Error::wrap)?;
+    let mut out = Weights::new();
+    for convolution in shape.convolutions() {
+        let name = format!("{}.weight", convolution.name);
+        let (w, b) = fold::into_outputs(weights, &name, &convolution.norm, shape.eps())?;
+        let w = if convolution.depthwise {
+            w.flatten_from(1)?.t()?.contiguous()? // (k k, channels)
+        } else {
+            fold::as_rows(&w)?
+        };
+        out.insert(name, w);
+        out.insert(format!("{}.bias", convolution.name), b);
+    }
+    for name in ["classifier.weight", "classifier.bias"] {
+        out.insert(name.into(), get(weights, name)?.clone());
+    }
+    Ok(out)
+}
+
+/// Class scores (b, classes) of `images` (b, channels, h, w); `weights` from [`fuse`].
+///
+/// # Errors
+/// If a weight is missing, or sizes contradict `shape`.
+pub fn logits(shape: &EfficientNetShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
+    crate::check_images(images, shape.channels, shape.image_size)?;
+    frozen::in_chunks(images, |images| forward(shape, weights, images))
+}
+
+fn forward(shape: &EfficientNetShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
+    let w = |name: &str| -> Result<(&Tensor, &Tensor)> {
+        Ok((
+            get(weights, &format!("{name}.weight"))?,
+            get(weights, &format!("{name}.bias"))?,
+        ))
+    };
+    let pointwise = |x: &Tensor, name: &str, residual: Option<&Tensor>, act| {
+        let (weight, bias) = w(name)?;
+        frozen::linear(x, weight, bias, residual, act)
+    };
+    let x = images.permute((0, 2, 3, 1))?.contiguous()?; // (b, s, s, channels)
+    let window = shape.window(x.dim(1)?, STEM_KERNEL, 2);
+    let (weight, bias) = w("conv_stem")?;
+    let mut x = frozen::convolve(&x, weight, bias, window, ACTIVATION)?;
+    for block in shape.blocks() {
+        let name = &block.name;
+        let (first, last) = if block.expands {
+            (Some("conv_pw"), "conv_pwl")
+        } else {
+            (None, "conv_pw")
+        };
+        let inner = match first {
+            Some(first) => pointwise(&x, &format!("{name}.{first}"), None, ACTIVATION)?,
+            None => x.clone(),
+        };
+        let (weight, bias) = w(&format!("{name}.conv_dw"))?;
+        let window = shape.window(inner.dim(1)?, block.kernel, block.stride);
+        let inner = frozen::depthwise(&inner, weight, bias, window, ACTIVATION)?;
+        let residual = (block.stride == 1 && block.inputs == block.outputs).then_some(&x);
+        let name = format!("{name}.{last}");
+        x = pointwise(&inner, &name, residual, Activation::Identity)?;
+    }
+    let x = pointwise(&x, "conv_head", None, ACTIVATION)?.flatten(1, 2)?; // (b, n, features)
+    let features = frozen::mean_rows(&x)?;
+    pointwise(&features, "classifier", None, Activation::Identity)
+}
+
+#[cfg(test)]
+#[path = "efficientnet_tests.rs"]
+mod tests;

@@ -1,0 +1,112 @@
+use super::*;
+use crate::testing::{self, assert_close};
+use candle_core::DType;
+
+/// A member of the family: widths and depths of the stages.
+fn lite(widths: [usize; 7], depths: [usize; 7]) -> EfficientNetShape {
+    let stages = [(3, 1), (3, 6), (5, 6), (3, 6), (5, 6), (5, 6), (3, 6)]
+        .iter()
+        .zip(widths.iter().zip(depths))
+        .map(
+            |(&(kernel, expansion), (&width, depth))| EfficientNetStage {
+                width,
+                depth,
+                kernel,
+                expansion,
+            },
+        )
+        .collect();
+    EfficientNetShape {
+        image_size: 224,
+        channels: 3,
+        stem: 32,
+        stages,
+        features: 1280,
+        classes: 1000,
+        tensorflow: true,
+    }
+}
+
+fn lite0() -> EfficientNetShape {
+    lite([16, 24, 40, 80, 112, 192, 320], [1, 2, 2, 3, 3, 4, 1])
+}
+
+fn check_against_timm(case: &str, shape: &EfficientNetShape) {
+    let weights = testing::weights(&shape.parameters());
+    let inferred = EfficientNetShape::infer(&weights, shape.image_size, shape.tensorflow);
+    assert_eq!(inferred.as_ref(), Ok(shape), "{case}");
+    let fused = fuse(shape, &weights).unwrap();
+    let out = logits(shape, &fused, &testing::images(2, 3, shape.image_size)).unwrap();
+    assert_close(case, &out, &testing::expected(case), 1e-4);
+}
+
+#[test]
+fn lite0_agrees_with_timm() {
+    check_against_timm("tf_efficientnet_lite0", &lite0());
+}
+
+#[test]
+fn lite2_on_odd_images_agrees_with_timm() {
+    let shape = EfficientNetShape {
+        image_size: 75,
+        classes: 10,
+        ..lite([16, 24, 48, 88, 120, 208, 352], [1, 3, 3, 4, 4, 5, 1])
+    };
+    check_against_timm("tf_efficientnet_lite2_odd", &shape);
+}
+
+#[test]
+fn symmetric_padding_agrees_with_timm() {
+    let shape = EfficientNetShape {
+        image_size: 97,
+        classes: 10,
+        tensorflow: false,
+        ..lite([16, 24, 40, 80, 112, 192, 320], [1, 3, 3, 4, 4, 5, 1])
+    };
+    check_against_timm("efficientnet_lite1", &shape);
+}
+
+#[test]
+fn the_number_of_weights_is_timms() {
+    let parameters = lite0().parameters();
+    let trained = parameters
+        .iter()
+        .filter(|(name, _)| !name.contains("running_"));
+    let count: usize = trained
+        .map(|(_, dims)| dims.iter().product::<usize>())
+        .sum();
+    // timm: sum(p.numel() for p in create_model("tf_efficientnet_lite0").parameters())
+    assert_eq!(count, 4_652_008);
+}
+
+#[test]
+fn names_what_is_wrong_with_weights() {
+    let weights = testing::weights(&lite0().parameters());
+    let infer = |change: &dyn Fn(&mut Weights)| {
+        let mut weights = weights.clone();
+        change(&mut weights);
+        EfficientNetShape::infer(&weights, 224, true)
+            .unwrap_err()
+            .to_string()
+    };
+    let message = infer(&|w| drop(w.remove("blocks.3.1.bn2.running_var")));
+    assert!(
+        message.contains("blocks.3.1.bn2.running_var is missing"),
+        "{message}"
+    );
+    // A squeeze-and-excitation layer: an EfficientNet, but not a Lite one.
+    let se = "blocks.1.0.se.conv_reduce.weight";
+    let message = infer(&|w| drop(w.insert(se.into(), w["conv_head.weight"].clone())));
+    assert!(message.contains(se), "{message}");
+    let half = |w: &mut Weights| {
+        let half = w["bn1.bias"].to_dtype(DType::F16).unwrap();
+        w.insert("bn1.bias".into(), half);
+    };
+    let message = infer(&half);
+    assert!(
+        message.contains("bn1.bias holds f16, expected f32"),
+        "{message}"
+    );
+    let message = infer(&|w| w.retain(|name, _| !name.starts_with("blocks.6")));
+    assert!(message.contains("stages is 6, expected 7"), "{message}");
+}

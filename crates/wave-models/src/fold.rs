@@ -1,0 +1,47 @@
+//! Folding of batch norms into the affine maps beside them.
+//!
+//! A batch norm in evaluation mode is itself affine, `y = s x + t` with
+//! `s = weight / sqrt(variance + eps)` and `t = bias - s mean`. Sums are formed in `f64`.
+
+use crate::Weights;
+use candle_core::{DType, Result, Tensor};
+
+/// Scale and shift (c) of the batch norm `name`, in `f64`.
+pub(crate) fn affine(weights: &Weights, name: &str, eps: f64) -> Result<(Tensor, Tensor)> {
+    let part = |part: &str| get(weights, &format!("{name}.{part}"))?.to_dtype(DType::F64);
+    let scale = (part("weight")? / (part("running_var")? + eps)?.sqrt()?)?;
+    let shift = (part("bias")? - (&scale * part("running_mean")?)?)?;
+    Ok((scale, shift))
+}
+
+/// Weight and bias (`f32`) of the convolution or linear map `weight` (out, ..), without a bias,
+/// followed by the batch norm `norm`.
+pub(crate) fn into_outputs(
+    weights: &Weights,
+    weight: &str,
+    norm: &str,
+    eps: f64,
+) -> Result<(Tensor, Tensor)> {
+    let (scale, shift) = affine(weights, norm, eps)?;
+    let weight = get(weights, weight)?.to_dtype(DType::F64)?;
+    let mut column = vec![1; weight.rank()];
+    column[0] = scale.elem_count();
+    let folded = weight.broadcast_mul(&scale.reshape(column)?)?;
+    Ok((folded.to_dtype(DType::F32)?, shift.to_dtype(DType::F32)?))
+}
+
+/// The tensor `name`.
+pub(crate) fn get<'a>(weights: &'a Weights, name: &str) -> Result<&'a Tensor> {
+    weights
+        .get(name)
+        .ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {name}")))
+}
+
+/// A convolution's weight (out, in, k, k) as rows (out, k k in): see [`crate::frozen::convolve`].
+pub(crate) fn as_rows(weight: &Tensor) -> Result<Tensor> {
+    let (out, c, k, _) = weight.dims4()?;
+    weight
+        .permute((0, 2, 3, 1))?
+        .contiguous()?
+        .reshape((out, k * k * c))
+}

@@ -1,0 +1,581 @@
+//! Operators of networks that only run: no gradient flows through them.
+//!
+//! On the CPU in `f32` they are fused, each with bias, residual and activation, over plain slices
+//! split between the threads of the surrounding rayon pool; elsewhere they are stock candle
+//! (module [`stock`]). Images are channels-last, (b, rows, columns, channels), so that the inputs
+//! of one row of a convolution's window lie side by side.
+//!
+//! Letters: `b` images, `n` rows of a matrix or tokens, `c` channels, `k` kernel, `s` side.
+
+mod stock;
+
+use crate::Activation;
+use candle_core::{DType, Device, Result, Storage, Tensor};
+use rayon::prelude::*;
+
+/// Images that pass through a network together, per thread: enough rows for efficient matrix
+/// products, few enough that activations stay near the processor.
+const IMAGES_PER_THREAD: usize = 8;
+
+/// Rows of a matrix product whose results are activated while they are still in the cache.
+const ROWS: usize = 512;
+
+/// Channels of a depthwise convolution that are summed in registers.
+const LANES: usize = 32;
+
+/// How the window of a convolution moves along a side.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Window {
+    /// Side of the window.
+    pub(crate) kernel: usize,
+    /// Pixels between neighbouring windows.
+    pub(crate) stride: usize,
+    /// Zeros before the first pixel.
+    pub(crate) before: usize,
+    /// Number of windows.
+    pub(crate) out: usize,
+}
+
+impl Window {
+    /// With `padding` zeros on both sides of `size` pixels.
+    pub(crate) fn padded(size: usize, kernel: usize, stride: usize, padding: usize) -> Window {
+        let out = (size + 2 * padding).saturating_sub(kernel) / stride + 1;
+        Window {
+            kernel,
+            stride,
+            before: padding,
+            out,
+        }
+    }
+
+    /// TensorFlow's "same": as few zeros as give `ceil(size / stride)` windows, the odd one behind.
+    pub(crate) fn same(size: usize, kernel: usize, stride: usize) -> Window {
+        let out = size.div_ceil(stride);
+        let zeros = ((out - 1) * stride + kernel).saturating_sub(size);
+        Window {
+            kernel,
+            stride,
+            before: zeros / 2,
+            out,
+        }
+    }
+
+    /// The taps of window `i` that fall on a side of `size` pixels, and the pixel of the first.
+    fn taps(&self, i: usize, size: usize) -> (std::ops::Range<usize>, usize) {
+        let start = i * self.stride; // in padded coordinates
+        let first = self.before.saturating_sub(start).min(self.kernel);
+        let end = (size + self.before)
+            .saturating_sub(start)
+            .clamp(first, self.kernel);
+        (first..end, (start + first).saturating_sub(self.before))
+    }
+}
+
+/// Columns of a token matrix that belong to one of the parts of attention: those of head `h` start
+/// at `h * per_head + offset`.
+#[derive(Clone, Copy)]
+pub(crate) struct Columns<'a> {
+    /// Tokens (b, n, heads x per_head).
+    pub(crate) tokens: &'a Tensor,
+    /// Where a head's part starts within its columns.
+    pub(crate) offset: usize,
+    /// Columns of a head.
+    pub(crate) per_head: usize,
+}
+
+/// Runs `f` over some images at a time and joins the results.
+pub(crate) fn in_chunks(images: &Tensor, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    let (b, chunk) = (
+        images.dim(0)?,
+        IMAGES_PER_THREAD * rayon::current_num_threads(),
+    );
+    if b <= chunk {
+        return f(images);
+    }
+    let parts = (0..b)
+        .step_by(chunk)
+        .map(|i| f(&images.narrow(0, i, chunk.min(b - i))?))
+        .collect::<Result<Vec<_>>>()?;
+    Tensor::cat(&parts, 0)
+}
+
+/// `activation(x W^T + bias [+ residual])`: `x` (.., in), `weight` (out, in), `bias` (out),
+/// `residual` and result (.., out).
+pub(crate) fn linear(
+    x: &Tensor,
+    weight: &Tensor,
+    bias: &Tensor,
+    residual: Option<&Tensor>,
+    activation: Activation,
+) -> Result<Tensor> {
+    if !fused(x)? {
+        return stock::linear(x, weight, bias, residual, activation);
+    }
+    let (n, k) = weight.dims2()?;
+    let mut shape = x.dims().to_vec();
+    if shape.last() != Some(&k) || bias.dims() != [n] {
+        candle_core::bail!(
+            "linear of {:?} with weight {:?} and bias {:?}",
+            x.dims(),
+            weight.dims(),
+            bias.dims()
+        );
+    }
+    shape.pop();
+    shape.push(n);
+    let mut y = match residual {
+        Some(residual) if residual.dims() == shape => slice(residual, <[f32]>::to_vec)?,
+        Some(residual) => candle_core::bail!(
+            "a residual of shape {:?} for values of shape {shape:?}",
+            residual.dims()
+        ),
+        None => vec![0.0; x.elem_count() / k.max(1) * n],
+    };
+    let add_bias = residual.is_some();
+    slice(x, |x| {
+        slice(weight, |w| {
+            slice(bias, |bias| {
+                y.par_chunks_mut(ROWS * n)
+                    .zip(x.par_chunks(ROWS * k))
+                    .for_each(|(y, x)| {
+                        for row in y.chunks_exact_mut(n) {
+                            if add_bias {
+                                row.iter_mut().zip(bias).for_each(|(y, b)| *y += b);
+                            } else {
+                                row.copy_from_slice(bias);
+                            }
+                        }
+                        let m = y.len() / n;
+                        accumulate((m, n, k), (x, k), (w, 1, k), y, n);
+                        activate(activation, y);
+                    });
+            })
+        })
+    })???;
+    Tensor::from_vec(y, shape, x.device())
+}
+
+/// `activation` of a convolution: `x` (b, s, s, c), `weight` (out, k k c) with its inputs in the
+/// order row, column, channel, `bias` (out); the result is (b, s', s', out).
+pub(crate) fn convolve(
+    x: &Tensor,
+    weight: &Tensor,
+    bias: &Tensor,
+    window: Window,
+    activation: Activation,
+) -> Result<Tensor> {
+    let (b, s, _, c) = x.dims4()?;
+    let (n, inputs) = weight.dims2()?;
+    if inputs != window.kernel * window.kernel * c || bias.dims() != [n] {
+        candle_core::bail!(
+            "convolution of {:?} with weight {:?} and bias {:?}",
+            x.dims(),
+            weight.dims(),
+            bias.dims()
+        );
+    }
+    if !fused(x)? {
+        return stock::convolve(x, weight, bias, window, activation);
+    }
+    let out = window.out;
+    let mut y = vec![0.0; b * out * out * n];
+    // Some rows of windows at a time, so that the gathered inputs stay in the cache.
+    let rows = (ROWS / out).clamp(1, out);
+    let strips = out.div_ceil(rows);
+    let mut tasks: Vec<(usize, &mut [f32])> = Vec::with_capacity(b * strips);
+    for (i, image) in y.chunks_exact_mut(out * out * n).enumerate() {
+        let strip = image.chunks_mut(rows * out * n).enumerate();
+        tasks.extend(strip.map(|(j, y)| (i * strips + j, y)));
+    }
+    slice(x, |x| {
+        slice(weight, |w| {
+            slice(bias, |bias| {
+                tasks
+                    .into_par_iter()
+                    .for_each_init(Vec::new, |gathered, (task, y)| {
+                        let image = &x[task / strips * s * s * c..][..s * s * c];
+                        let first = task % strips * rows;
+                        gather(
+                            image,
+                            (s, c),
+                            window,
+                            first..first + y.len() / (out * n),
+                            gathered,
+                        );
+                        for row in y.chunks_exact_mut(n) {
+                            row.copy_from_slice(bias);
+                        }
+                        let m = y.len() / n;
+                        accumulate((m, n, inputs), (gathered, inputs), (w, 1, inputs), y, n);
+                        activate(activation, y);
+                    });
+            })
+        })
+    })???;
+    Tensor::from_vec(y, (b, out, out, n), x.device())
+}
+
+/// `activation` of a depthwise convolution: `x` (b, s, s, c), `weight` (k k, c), `bias` (c); the
+/// result is (b, s', s', c).
+pub(crate) fn depthwise(
+    x: &Tensor,
+    weight: &Tensor,
+    bias: &Tensor,
+    window: Window,
+    activation: Activation,
+) -> Result<Tensor> {
+    let (b, s, _, c) = x.dims4()?;
+    if weight.dims() != [window.kernel * window.kernel, c] || bias.dims() != [c] {
+        candle_core::bail!(
+            "depthwise convolution of {:?} with weight {:?} and bias {:?}",
+            x.dims(),
+            weight.dims(),
+            bias.dims()
+        );
+    }
+    if !fused(x)? {
+        return stock::depthwise(x, weight, bias, window, activation);
+    }
+    let out = window.out;
+    let mut y = vec![0.0; b * out * out * c];
+    slice(x, |x| {
+        slice(weight, |w| {
+            slice(bias, |bias| {
+                y.par_chunks_mut(out * c).enumerate().for_each(|(row, y)| {
+                    let image = &x[row / out * s * s * c..][..s * s * c];
+                    pulp::Arch::new().dispatch(
+                        #[inline(always)]
+                        || depthwise_row(image, (s, c), w, bias, window, row % out, y),
+                    );
+                    activate(activation, y);
+                });
+            })
+        })
+    })???;
+    Tensor::from_vec(y, (b, out, out, c), x.device())
+}
+
+/// `activation(softmax(q k^T + bias) v)` for each image and head; scores are not scaled.
+///
+/// # Shapes
+/// `query` has `width` columns of each head and (b, n) tokens, `key` as many and `value`
+/// `value_width` of (b, m) tokens; `bias` is (heads, n, m). The result is
+/// (b, n, heads x value_width).
+pub(crate) fn attention(
+    query: Columns,
+    key: Columns,
+    value: Columns,
+    bias: &Tensor,
+    (width, value_width): (usize, usize),
+    activation: Activation,
+) -> Result<Tensor> {
+    let (heads, n, m) = bias.dims3()?;
+    let b = query.tokens.dim(0)?;
+    for (part, tokens, width) in [(query, n, width), (key, m, width), (value, m, value_width)] {
+        if part.tokens.dims() != [b, tokens, heads * part.per_head]
+            || part.offset + width > part.per_head
+        {
+            candle_core::bail!(
+                "attention over tokens of shape {:?}, expected {:?}",
+                part.tokens.dims(),
+                [b, tokens, heads * part.per_head]
+            );
+        }
+    }
+    if !fused(query.tokens)? {
+        let widths = (width, value_width);
+        return stock::attention(query, key, value, bias, widths, activation);
+    }
+    let (ql, kl, vl) = (
+        heads * query.per_head,
+        heads * key.per_head,
+        heads * value.per_head,
+    );
+    let ol = heads * value_width;
+    let mut out = vec![0.0; b * n * ol];
+    slice(query.tokens, |q| {
+        slice(key.tokens, |k| {
+            slice(value.tokens, |v| {
+                slice(bias, |bias| {
+                    out.par_chunks_mut(n * ol).enumerate().for_each_init(
+                        || vec![0.0; n * m],
+                        |scores, (i, out)| {
+                            for h in 0..heads {
+                                let q = &q[i * n * ql + h * query.per_head + query.offset..];
+                                let k = &k[i * m * kl + h * key.per_head + key.offset..];
+                                let v = &v[i * m * vl + h * value.per_head + value.offset..];
+                                scores.copy_from_slice(&bias[h * n * m..(h + 1) * n * m]);
+                                accumulate((n, m, width), (q, ql), (k, 1, kl), scores, m);
+                                softmax_rows(scores, m);
+                                let out = &mut out[h * value_width..];
+                                accumulate((n, value_width, m), (scores, m), (v, vl, 1), out, ol);
+                            }
+                            activate(activation, out);
+                        },
+                    );
+                })
+            })
+        })
+    })????;
+    Tensor::from_vec(out, (b, n, ol), query.tokens.device())
+}
+
+/// The mean of `x` (b, n, c) over its `n` rows: (b, c).
+pub(crate) fn mean_rows(x: &Tensor) -> Result<Tensor> {
+    let (b, n, c) = x.dims3()?;
+    if !fused(x)? {
+        return x.mean(1);
+    }
+    let mut y = vec![0.0; b * c];
+    slice(x, |x| {
+        y.par_chunks_mut(c)
+            .zip(x.par_chunks(n * c))
+            .for_each(|(y, x)| {
+                for row in x.chunks_exact(c) {
+                    y.iter_mut().zip(row).for_each(|(y, x)| *y += x);
+                }
+                y.iter_mut().for_each(|y| *y /= n as f32);
+            });
+    })?;
+    Tensor::from_vec(y, (b, c), x.device())
+}
+
+/// Whether the fused operators apply to `x`.
+fn fused(x: &Tensor) -> Result<bool> {
+    if x.track_op() {
+        candle_core::bail!("this network only runs, it gives no gradient; detach its input");
+    }
+    Ok(x.device().is_cpu() && x.dtype() == DType::F32)
+}
+
+/// Calls `f` on the values of an `f32` CPU tensor, copying first if it is not contiguous.
+fn slice<R>(t: &Tensor, f: impl FnOnce(&[f32]) -> R) -> Result<R> {
+    if t.track_op() {
+        candle_core::bail!("this network only runs, it gives no gradient; detach its weights");
+    }
+    let t = t.to_device(&Device::Cpu)?.contiguous()?;
+    let (storage, layout) = t.storage_and_layout();
+    match (&*storage, layout.contiguous_offsets()) {
+        (Storage::Cpu(storage), Some((start, end))) => {
+            Ok(f(&storage.as_slice::<f32>()?[start..end]))
+        }
+        _ => candle_core::bail!("a fused operator was given a tensor of another device"),
+    }
+}
+
+/// Copies the inputs of each window of the given rows: (rows out, k k c).
+fn gather(
+    image: &[f32],
+    (s, c): (usize, usize),
+    window: Window,
+    rows: std::ops::Range<usize>,
+    gathered: &mut Vec<f32>,
+) {
+    let k = window.kernel;
+    gathered.clear();
+    gathered.resize(rows.len() * window.out * k * k * c, 0.0);
+    let mut places = gathered.chunks_exact_mut(k * k * c);
+    for row in rows {
+        let (taps_y, top) = window.taps(row, s);
+        for column in 0..window.out {
+            let Some(place) = places.next() else { return };
+            let (taps_x, left) = window.taps(column, s);
+            let run = taps_x.len() * c;
+            for (i, tap) in taps_y.clone().enumerate() {
+                let from = ((top + i) * s + left) * c;
+                let to = (tap * k + taps_x.start) * c;
+                place[to..to + run].copy_from_slice(&image[from..from + run]);
+            }
+        }
+    }
+}
+
+/// One row of windows of a depthwise convolution.
+#[inline(always)]
+fn depthwise_row(
+    image: &[f32],
+    (s, c): (usize, usize),
+    weight: &[f32],
+    bias: &[f32],
+    window: Window,
+    row: usize,
+    y: &mut [f32],
+) {
+    let (taps_y, top) = window.taps(row, s);
+    for (column, y) in y.chunks_exact_mut(c).enumerate() {
+        let (taps_x, left) = window.taps(column, s);
+        let whole = c / LANES * LANES;
+        for first in (0..whole).step_by(LANES) {
+            let mut sums = [0.0_f32; LANES];
+            sums.copy_from_slice(&bias[first..first + LANES]);
+            for (i, ty) in taps_y.clone().enumerate() {
+                for (j, tx) in taps_x.clone().enumerate() {
+                    let x = &image[((top + i) * s + left + j) * c + first..][..LANES];
+                    let w = &weight[(ty * window.kernel + tx) * c + first..][..LANES];
+                    for l in 0..LANES {
+                        sums[l] = x[l].mul_add(w[l], sums[l]);
+                    }
+                }
+            }
+            y[first..first + LANES].copy_from_slice(&sums);
+        }
+        for channel in whole..c {
+            let mut sum = bias[channel];
+            for (i, ty) in taps_y.clone().enumerate() {
+                for (j, tx) in taps_x.clone().enumerate() {
+                    let x = image[((top + i) * s + left + j) * c + channel];
+                    sum = x.mul_add(weight[(ty * window.kernel + tx) * c + channel], sum);
+                }
+            }
+            y[channel] = sum;
+        }
+    }
+}
+
+/// Replaces each row of `m` scores by its softmax.
+fn softmax_rows(scores: &mut [f32], m: usize) {
+    pulp::Arch::new().dispatch(
+        #[inline(always)]
+        || {
+            for row in scores.chunks_exact_mut(m) {
+                let mut largest = [f32::NEG_INFINITY; 16];
+                let (chunks, tail) = row.as_chunks::<16>();
+                for chunk in chunks {
+                    for (a, v) in largest.iter_mut().zip(chunk) {
+                        *a = if *v > *a { *v } else { *a };
+                    }
+                }
+                let largest = largest
+                    .iter()
+                    .chain(tail)
+                    .fold(f32::NEG_INFINITY, |a, v| a.max(*v));
+                for v in row.iter_mut() {
+                    *v = exp(*v - largest);
+                }
+                let mut sums = [0.0; 16];
+                let (chunks, tail) = row.as_chunks::<16>();
+                for chunk in chunks {
+                    for (a, v) in sums.iter_mut().zip(chunk) {
+                        *a += v;
+                    }
+                }
+                let scale = 1.0 / (sums.iter().sum::<f32>() + tail.iter().sum::<f32>());
+                for v in row.iter_mut() {
+                    *v *= scale;
+                }
+            }
+        },
+    )
+}
+
+/// Applies an activation in place.
+fn activate(activation: Activation, x: &mut [f32]) {
+    #[inline(always)]
+    fn each(x: &mut [f32], f: impl Fn(f32) -> f32) {
+        pulp::Arch::new().dispatch(
+            #[inline(always)]
+            || x.iter_mut().for_each(|v| *v = f(*v)),
+        )
+    }
+    match activation {
+        Activation::Identity => {}
+        Activation::Relu => each(
+            x,
+            #[inline(always)]
+            |v| v.max(0.0),
+        ),
+        Activation::Relu6 => each(
+            x,
+            #[inline(always)]
+            |v| v.clamp(0.0, 6.0),
+        ),
+        Activation::HardSwish => each(
+            x,
+            #[inline(always)]
+            |v| v * (v + 3.0).clamp(0.0, 6.0) * (1.0 / 6.0),
+        ),
+        Activation::Silu => each(
+            x,
+            #[inline(always)]
+            |v| v / (1.0 + exp(-v)),
+        ),
+        // The frozen networks here have none; this is for completeness, and slow.
+        Activation::Gelu => {
+            let half = std::f32::consts::FRAC_1_SQRT_2;
+            each(x, |v| {
+                0.5 * v * (1.0 + candle_core::cpu::erf::erf_f32(v * half))
+            })
+        }
+    }
+}
+
+/// `e^x` for `x <= 88`, by range reduction to `2^n e^r` and a polynomial; inputs below -87 give
+/// `e^-87`.
+#[inline(always)]
+fn exp(x: f32) -> f32 {
+    // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits of the mantissa.
+    const ROUND: f32 = 12_582_912.0;
+    let x = x.clamp(-87.0, 88.0);
+    let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND);
+    let n = shifted - ROUND;
+    // ln 2 in two parts, so that n ln 2 loses no bits.
+    let r = n.mul_add(2.121_944_4e-4, n.mul_add(-0.693_359_4, x));
+    let p = 1.987_569_1e-4_f32;
+    let p = p.mul_add(r, 1.398_199_9e-3);
+    let p = p.mul_add(r, 8.333_452e-3);
+    let p = p.mul_add(r, 4.166_579_6e-2);
+    let p = p.mul_add(r, 0.166_666_66);
+    let p = p.mul_add(r, 0.5);
+    let p = p.mul_add(r * r, r) + 1.0;
+    p * f32::from_bits((shifted.to_bits() << 23).wrapping_add(1.0_f32.to_bits()))
+}
+
+/// `c += a b` on the calling thread: `a` (m, k) has rows `a_row` apart, `b` (k, n) rows and
+/// columns as given, `c` (m, n) rows `c_row` apart.
+fn accumulate(
+    (m, n, k): (usize, usize, usize),
+    (a, a_row): (&[f32], usize),
+    (b, b_row, b_column): (&[f32], usize, usize),
+    c: &mut [f32],
+    c_row: usize,
+) {
+    if m == 0 || n == 0 || k == 0 {
+        return;
+    }
+    assert!(
+        (m - 1) * a_row + k <= a.len()
+            && (k - 1) * b_row + (n - 1) * b_column < b.len()
+            && c_row >= n
+            && (m - 1) * c_row + n <= c.len(),
+        "matrix product ({m}, {k}) x ({k}, {n}) exceeds its operands"
+    );
+    // SAFETY: the assertion above keeps every access inside the three slices, and `c` is borrowed
+    // mutably, so it overlaps neither `a` nor `b`.
+    unsafe {
+        gemm::gemm(
+            m,
+            n,
+            k,
+            c.as_mut_ptr(),
+            1,
+            c_row as isize,
+            true,
+            a.as_ptr(),
+            1,
+            a_row as isize,
+            b.as_ptr(),
+            b_column as isize,
+            b_row as isize,
+            1.0_f32,
+            1.0_f32,
+            false,
+            false,
+            false,
+            gemm::Parallelism::None,
+        );
+    }
+}
+
+#[cfg(test)]
+#[path = "frozen_tests.rs"]
+mod tests;

@@ -1,0 +1,125 @@
+//! The frozen operators from stock candle, with the same meaning: for other devices and types, and
+//! to test the fused ones against.
+
+use super::{Columns, Window};
+use crate::Activation;
+use candle_core::{D, Result, Tensor};
+
+/// See [`super::linear`].
+pub(super) fn linear(
+    x: &Tensor,
+    weight: &Tensor,
+    bias: &Tensor,
+    residual: Option<&Tensor>,
+    activation: Activation,
+) -> Result<Tensor> {
+    let y = x.broadcast_matmul(&weight.t()?)?.broadcast_add(bias)?;
+    match residual {
+        Some(residual) => activate(activation, &(y + residual)?),
+        None => activate(activation, &y),
+    }
+}
+
+/// See [`super::convolve`].
+pub(super) fn convolve(
+    x: &Tensor,
+    weight: &Tensor,
+    bias: &Tensor,
+    window: Window,
+    activation: Activation,
+) -> Result<Tensor> {
+    let (_, _, _, c) = x.dims4()?;
+    let k = window.kernel;
+    let weight = weight
+        .reshape((weight.dim(0)?, k, k, c))?
+        .permute((0, 3, 1, 2))? // (out, c, k, k)
+        .contiguous()?;
+    convolution(x, &weight, bias, window, 1, activation)
+}
+
+/// See [`super::depthwise`].
+pub(super) fn depthwise(
+    x: &Tensor,
+    weight: &Tensor,
+    bias: &Tensor,
+    window: Window,
+    activation: Activation,
+) -> Result<Tensor> {
+    let (_, _, _, c) = x.dims4()?;
+    let k = window.kernel;
+    let weight = weight.t()?.contiguous()?.reshape((c, 1, k, k))?;
+    convolution(x, &weight, bias, window, c, activation)
+}
+
+fn convolution(
+    x: &Tensor,
+    weight: &Tensor,
+    bias: &Tensor,
+    window: Window,
+    groups: usize,
+    activation: Activation,
+) -> Result<Tensor> {
+    let s = x.dim(1)?;
+    let reach = (window.out - 1) * window.stride + window.kernel;
+    let after = reach.saturating_sub(s + window.before);
+    let y = x
+        .permute((0, 3, 1, 2))? // (b, c, s, s)
+        .pad_with_zeros(2, window.before, after)?
+        .pad_with_zeros(3, window.before, after)?
+        .contiguous()?
+        .conv2d(weight, 0, window.stride, 1, groups)?
+        .permute((0, 2, 3, 1))? // (b, s', s', out)
+        .contiguous()?
+        .broadcast_add(bias)?;
+    activate(activation, &y)
+}
+
+/// See [`super::attention`].
+pub(super) fn attention(
+    query: Columns,
+    key: Columns,
+    value: Columns,
+    bias: &Tensor,
+    (width, value_width): (usize, usize),
+    activation: Activation,
+) -> Result<Tensor> {
+    let heads = bias.dim(0)?;
+    let part = |columns: Columns, width: usize| -> Result<Tensor> {
+        let (b, n, _) = columns.tokens.dims3()?;
+        columns
+            .tokens
+            .reshape((b, n, heads, columns.per_head))?
+            .narrow(3, columns.offset, width)?
+            .transpose(1, 2)? // (b, heads, n, width)
+            .contiguous()
+    };
+    let (q, k, v) = (
+        part(query, width)?,
+        part(key, width)?,
+        part(value, value_width)?,
+    );
+    let scores = q.matmul(&k.t()?.contiguous()?)?.broadcast_add(bias)?; // (b, heads, n, m)
+    let scores = scores
+        .broadcast_sub(&scores.max_keepdim(D::Minus1)?)?
+        .exp()?;
+    let shares = scores.broadcast_div(&scores.sum_keepdim(D::Minus1)?)?;
+    let (b, _, n, _) = shares.dims4()?;
+    let out = shares
+        .matmul(&v)? // (b, heads, n, value_width)
+        .transpose(1, 2)?
+        .contiguous()?
+        .reshape((b, n, heads * value_width))?;
+    activate(activation, &out)
+}
+
+/// An activation from stock operators.
+pub(super) fn activate(activation: Activation, x: &Tensor) -> Result<Tensor> {
+    match activation {
+        Activation::Identity => Ok(x.clone()),
+        Activation::Gelu => x.gelu_erf(),
+        Activation::Relu => x.relu(),
+        Activation::Relu6 => x.clamp(0.0, 6.0),
+        Activation::HardSwish => x * ((x + 3.0)?.clamp(0.0, 6.0)? / 6.0)?,
+        Activation::Silu => x.silu(),
+    }
+}

@@ -1,0 +1,124 @@
+use super::*;
+use crate::testing::{assert_close, tensor};
+use proptest::prelude::*;
+
+const ACTIVATIONS: [Activation; 6] = [
+    Activation::Identity,
+    Activation::Gelu,
+    Activation::Relu,
+    Activation::Relu6,
+    Activation::HardSwish,
+    Activation::Silu,
+];
+
+/// Values between -2 and 2 that differ with the name.
+fn random(name: &str, dims: &[usize]) -> Tensor {
+    let t = tensor(&format!("{name}_token"), dims);
+    (t * 2.0).unwrap()
+}
+
+#[test]
+fn activations_agree_with_stock_operators() {
+    let values: Vec<f32> = (-2000..2000).map(|i| i as f32 / 100.0).collect();
+    let x = Tensor::new(values.clone(), &Device::Cpu).unwrap();
+    for activation in ACTIVATIONS {
+        let mut values = values.clone();
+        activate(activation, &mut values);
+        let want = stock::activate(activation, &x).unwrap();
+        let got = Tensor::new(values, &Device::Cpu).unwrap();
+        assert_close(activation.name(), &got, &want, 2e-6);
+    }
+}
+
+#[test]
+fn windows_are_pytorchs_and_tensorflows() {
+    let out = |w: Window| (w.before, w.out);
+    assert_eq!(out(Window::padded(224, 3, 2, 1)), (1, 112));
+    assert_eq!(out(Window::padded(97, 3, 2, 1)), (1, 49));
+    // timm: pad_same puts the odd zero behind.
+    assert_eq!(out(Window::same(224, 3, 2)), (0, 112));
+    assert_eq!(out(Window::same(75, 3, 2)), (1, 38));
+    assert_eq!(out(Window::same(112, 5, 2)), (1, 56));
+    assert_eq!(out(Window::same(7, 5, 1)), (2, 7));
+}
+
+#[test]
+fn refuses_shapes_that_do_not_fit() {
+    let x = random("x", &[2, 3, 4]);
+    let (w, b) = (random("w", &[5, 3]), random("b", &[5]));
+    assert!(linear(&x, &w, &b, None, Activation::Identity).is_err());
+    let w = random("w", &[5, 4]);
+    let residual = random("r", &[2, 3, 4]);
+    assert!(linear(&x, &w, &b, Some(&residual), Activation::Identity).is_err());
+    let image = random("x", &[1, 4, 4, 2]);
+    let window = Window::padded(4, 3, 1, 1);
+    assert!(convolve(&image, &w, &b, window, Activation::Identity).is_err());
+    assert!(depthwise(&image, &w, &b, window, Activation::Identity).is_err());
+    let part = Columns {
+        tokens: &x,
+        offset: 3,
+        per_head: 4,
+    };
+    let bias = random("bias", &[1, 3, 3]);
+    assert!(attention(part, part, part, &bias, (2, 2), Activation::Identity).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn linear_agrees_with_stock(
+        b in 0usize..4, n in 1usize..40, inputs in 1usize..20, outputs in 1usize..40,
+        activation in 0usize..6, with_residual: bool,
+    ) {
+        let x = random("x", &[b, n, inputs]);
+        let (w, bias) = (random("w", &[outputs, inputs]), random("b", &[outputs]));
+        let residual = random("r", &[b, n, outputs]);
+        let residual = with_residual.then_some(&residual);
+        let activation = ACTIVATIONS[activation];
+        let got = linear(&x, &w, &bias, residual, activation).unwrap();
+        if b > 0 {
+            let want = stock::linear(&x, &w, &bias, residual, activation).unwrap();
+            assert_close("linear", &got, &want, 1e-4);
+        }
+    }
+
+    #[test]
+    fn convolutions_agree_with_stock(
+        b in 1usize..3, size in 1usize..30, c in 1usize..40, outputs in 1usize..20,
+        kernel in 1usize..6, stride in 1usize..4, same: bool,
+    ) {
+        let kernel = if same { kernel } else { kernel.min(size) };
+        let window = if same {
+            Window::same(size, kernel, stride)
+        } else {
+            Window::padded(size, kernel, stride, kernel / 2)
+        };
+        let x = random("x", &[b, size, size, c]);
+        let (w, bias) = (random("w", &[outputs, kernel * kernel * c]), random("b", &[outputs]));
+        let act = Activation::Relu6;
+        let got = convolve(&x, &w, &bias, window, act).unwrap();
+        assert_close("dense", &got, &stock::convolve(&x, &w, &bias, window, act).unwrap(), 1e-3);
+        let (w, bias) = (random("w", &[kernel * kernel, c]), random("b", &[c]));
+        let got = depthwise(&x, &w, &bias, window, act).unwrap();
+        assert_close("depthwise", &got, &stock::depthwise(&x, &w, &bias, window, act).unwrap(), 1e-4);
+    }
+
+    #[test]
+    fn attention_agrees_with_stock(
+        b in 1usize..4, n in 1usize..20, m in 1usize..40, heads in 1usize..4,
+        width in 1usize..9, value in 1usize..9, gap in 0usize..3,
+    ) {
+        let q = random("q", &[b, n, heads * (width + gap)]);
+        let kv = random("kv", &[b, m, heads * (width + value + gap)]);
+        let bias = random("bias", &[heads, n, m]);
+        let query = Columns { tokens: &q, offset: gap, per_head: width + gap };
+        let part = |offset| Columns { tokens: &kv, offset, per_head: width + value + gap };
+        let (k, v) = (part(gap), part(gap + width));
+        let widths = (width, value);
+        let act = Activation::HardSwish;
+        let got = attention(query, k, v, &bias, widths, act).unwrap();
+        let want = stock::attention(query, k, v, &bias, widths, act).unwrap();
+        assert_close("attention", &got, &want, 1e-4);
+    }
+}

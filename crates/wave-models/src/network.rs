@@ -1,0 +1,363 @@
+//! All networks in one.
+
+use crate::convmixer::{self, ConvMixerShape};
+use crate::efficientnet::{self, EfficientNetShape};
+use crate::levit::{self, LevitShape};
+use crate::vit::{self, VitShape};
+use crate::{Activation, ShapeError, Weights};
+use candle_core::{Result, Tensor};
+use serde_json::{Map, Value, json};
+
+/// Side of the input where neither weights nor configuration tell it: ImageNet's usual.
+const IMAGE_SIZE: usize = 224;
+
+/// A network and its sizes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Network {
+    /// A vision transformer, DeiT included.
+    Vit(VitShape),
+    /// A ConvMixer.
+    ConvMixer(ConvMixerShape),
+    /// A LeViT; it only runs.
+    Levit(LevitShape),
+    /// An EfficientNet-Lite; it only runs.
+    EfficientNet(EfficientNetShape),
+}
+
+impl Network {
+    /// The network whose weights these are, under timm's names ([`crate::import`] brings others
+    /// to them).
+    ///
+    /// `architecture` is timm's name (`levit_384`, with or without a tag behind a dot), or empty
+    /// if unknown. `model_args` are those of timm's `config.json`, or a whole `config.json` of
+    /// transformers. `image_size` is the side of the input (`pretrained_cfg.input_size`), used
+    /// where the weights do not show it: for ConvMixer and EfficientNet, which without one take
+    /// what their name implies.
+    ///
+    /// What the weights do not show either comes from the arguments or the name: a transformer's
+    /// heads (otherwise as many as have width 64), the epsilon of its layer norms, the activation,
+    /// and whether an EfficientNet is TensorFlow's (a nameless one is).
+    ///
+    /// # Errors
+    /// If the weights are of no known network, of another than `architecture`, incomplete, of
+    /// another type than `f32`, or contradict `model_args`.
+    pub fn recognise(
+        architecture: &str,
+        model_args: &Map<String, Value>,
+        image_size: Option<usize>,
+        weights: &Weights,
+    ) -> std::result::Result<Network, ShapeError> {
+        let name = architecture.split('.').next().unwrap_or_default();
+        let family = Family::of_weights(weights)?;
+        if Family::of_name(name).is_some_and(|said| said != family) {
+            return Err(ShapeError::Architecture {
+                said: architecture.into(),
+                found: family.describe(),
+            });
+        }
+        let args = Arguments(model_args);
+        let image_size = image_size.or(args.size("img_size"));
+        let network = match family {
+            Family::Vit => {
+                args.activation(Activation::Gelu)?
+                    .among(&[Activation::Gelu], "gelu")?;
+                let heads = args.size("num_heads").or(args.size("num_attention_heads"));
+                let heads = heads.or(registered_heads(name));
+                let mut shape = VitShape::infer(weights, heads)?;
+                if let Some(eps) = args.0.get("layer_norm_eps").and_then(Value::as_f64) {
+                    shape.norm_eps = eps;
+                }
+                shape.validate()?;
+                Network::Vit(shape)
+            }
+            Family::ConvMixer => {
+                let registered = match name {
+                    "convmixer_768_32" => Activation::Relu,
+                    _ => Activation::Gelu,
+                };
+                let size = image_size.unwrap_or(IMAGE_SIZE);
+                let activation = args.activation(registered)?;
+                Network::ConvMixer(ConvMixerShape::infer(weights, size, activation)?)
+            }
+            Family::Levit => {
+                let silu = ["_s8", "_512", "_256d"].iter().any(|v| name.contains(v));
+                let registered = if silu {
+                    Activation::Silu
+                } else {
+                    Activation::HardSwish
+                };
+                Network::Levit(LevitShape::infer(weights, args.activation(registered)?)?)
+            }
+            Family::EfficientNet => {
+                args.activation(Activation::Relu6)?
+                    .among(&[Activation::Relu6], "relu6")?;
+                let size = image_size.unwrap_or(registered_size(name));
+                let tensorflow = name.is_empty() || name.starts_with("tf_");
+                Network::EfficientNet(EfficientNetShape::infer(weights, size, tensorflow)?)
+            }
+        };
+        args.check(&network)?;
+        Ok(network)
+    }
+
+    /// What kind of network this is, in words.
+    pub fn family(&self) -> &'static str {
+        match self {
+            Network::Vit(_) => Family::Vit.describe(),
+            Network::ConvMixer(_) => Family::ConvMixer.describe(),
+            Network::Levit(_) => Family::Levit.describe(),
+            Network::EfficientNet(_) => Family::EfficientNet.describe(),
+        }
+    }
+
+    /// Whether gradients flow through [`Network::logits`]; otherwise the network only runs, and
+    /// tracked weights or images are an error.
+    pub fn trainable(&self) -> bool {
+        matches!(self, Network::Vit(_) | Network::ConvMixer(_))
+    }
+
+    /// Outputs of the classifier.
+    pub fn classes(&self) -> usize {
+        match self {
+            Network::Vit(shape) => shape.classes,
+            Network::ConvMixer(shape) => shape.classes,
+            Network::Levit(shape) => shape.classes,
+            Network::EfficientNet(shape) => shape.classes,
+        }
+    }
+
+    /// Channels and side of the square images that it takes.
+    pub fn input(&self) -> (usize, usize) {
+        match self {
+            Network::Vit(shape) => (shape.channels, shape.image_size),
+            Network::ConvMixer(shape) => (shape.channels, shape.image_size),
+            Network::Levit(shape) => (shape.channels, shape.image_size),
+            Network::EfficientNet(shape) => (shape.channels, shape.image_size),
+        }
+    }
+
+    /// Number of blocks, and channels of what is classified.
+    pub fn size(&self) -> (usize, usize) {
+        match self {
+            Network::Vit(shape) => (shape.depth, shape.width),
+            Network::ConvMixer(shape) => (shape.depth, shape.width),
+            Network::Levit(shape) => (
+                shape.stages.iter().map(|s| s.depth).sum(),
+                shape.stages.last().map_or(0, |s| s.width),
+            ),
+            Network::EfficientNet(shape) => {
+                (shape.stages.iter().map(|s| s.depth).sum(), shape.features)
+            }
+        }
+    }
+
+    /// Names and shapes of all weights under timm's names, running statistics included.
+    pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
+        match self {
+            Network::Vit(shape) => shape.parameters(),
+            Network::ConvMixer(shape) => shape.parameters(),
+            Network::Levit(shape) => shape.parameters(),
+            Network::EfficientNet(shape) => shape.parameters(),
+        }
+    }
+
+    /// The weights as [`Network::logits`] takes them, from timm's: a transformer's layers stacked,
+    /// batch norms of networks that only run folded.
+    ///
+    /// # Errors
+    /// If the weights do not fit the network.
+    pub fn prepare(&self, weights: &Weights) -> Result<Weights> {
+        match self {
+            Network::Vit(shape) => vit::stack(weights, shape.depth),
+            Network::ConvMixer(_) => Ok(weights.clone()),
+            Network::Levit(shape) => levit::fuse(shape, weights),
+            Network::EfficientNet(shape) => efficientnet::fuse(shape, weights),
+        }
+    }
+
+    /// Class scores (b, classes) of images (b, channels, h, w) in evaluation; `weights` from
+    /// [`Network::prepare`].
+    ///
+    /// # Errors
+    /// If a weight is missing, or sizes contradict the network.
+    pub fn logits(&self, weights: &Weights, images: &Tensor) -> Result<Tensor> {
+        match self {
+            Network::Vit(shape) => vit::logits(shape, weights, images, None),
+            Network::ConvMixer(shape) => convmixer::logits(shape, weights, images),
+            Network::Levit(shape) => levit::logits(shape, weights, images),
+            Network::EfficientNet(shape) => efficientnet::logits(shape, weights, images),
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Family {
+    Vit,
+    ConvMixer,
+    Levit,
+    EfficientNet,
+}
+
+impl Family {
+    fn describe(self) -> &'static str {
+        match self {
+            Family::Vit => "a vision transformer",
+            Family::ConvMixer => "a ConvMixer",
+            Family::Levit => "a LeViT",
+            Family::EfficientNet => "an EfficientNet-Lite",
+        }
+    }
+
+    /// The family that a tensor's name gives away.
+    fn of_weights(weights: &Weights) -> std::result::Result<Family, ShapeError> {
+        [
+            ("patch_embed.proj.weight", Family::Vit),
+            ("stem.0.weight", Family::ConvMixer),
+            ("stem.conv1.linear.weight", Family::Levit),
+            ("conv_stem.weight", Family::EfficientNet),
+        ]
+        .into_iter()
+        .find(|(name, _)| weights.contains_key(*name))
+        .map(|(_, family)| family)
+        .ok_or_else(|| ShapeError::Unrecognised {
+            first: weights.keys().next().map_or("(none)".into(), Clone::clone),
+        })
+    }
+
+    /// The family of timm's name, if it is one of these.
+    fn of_name(name: &str) -> Option<Family> {
+        [
+            ("vit_", Family::Vit),
+            ("deit", Family::Vit),
+            ("convmixer_", Family::ConvMixer),
+            ("levit_", Family::Levit),
+            ("efficientnet_", Family::EfficientNet),
+            ("tf_efficientnet_", Family::EfficientNet),
+        ]
+        .into_iter()
+        .find(|(start, _)| name.starts_with(start))
+        .map(|(_, family)| family)
+    }
+}
+
+/// Heads of the transformers that timm registers, by the size in their name.
+fn registered_heads(name: &str) -> Option<usize> {
+    [
+        ("_tiny_", 3),
+        ("_small_", 6),
+        ("_base_", 12),
+        ("_large_", 16),
+        ("_huge_", 16),
+    ]
+    .into_iter()
+    .find(|(size, _)| name.contains(size))
+    .map(|(_, heads)| heads)
+}
+
+/// The input of the EfficientNets that timm registers.
+fn registered_size(name: &str) -> usize {
+    [
+        ("lite1", 240),
+        ("lite2", 260),
+        ("lite3", 280),
+        ("lite4", 300),
+    ]
+    .into_iter()
+    .find(|(size, _)| name.contains(size))
+    .map_or(IMAGE_SIZE, |(_, side)| side)
+}
+
+/// The configuration of a network.
+struct Arguments<'a>(&'a Map<String, Value>);
+
+impl Arguments<'_> {
+    /// A size: a number, or a pair of the same.
+    fn size(&self, key: &str) -> Option<usize> {
+        let value = match self.0.get(key)? {
+            Value::Array(pair) if pair.len() == 2 && pair[0] == pair[1] => &pair[0],
+            value => value,
+        };
+        usize::try_from(value.as_u64()?).ok()
+    }
+
+    /// The activation named, or the usual one.
+    fn activation(&self, usual: Activation) -> std::result::Result<Activation, ShapeError> {
+        let named = ["act_layer", "hidden_act"]
+            .into_iter()
+            .find_map(|key| self.0.get(key).and_then(Value::as_str));
+        named.map_or(Ok(usual), Activation::from_timm)
+    }
+
+    /// Refuses a configuration that contradicts the weights.
+    fn check(&self, network: &Network) -> std::result::Result<(), ShapeError> {
+        let per_stage = |of: &dyn Fn(&levit::LevitStage) -> usize, shape: &LevitShape| -> Value {
+            shape.stages.iter().map(of).collect::<Vec<_>>().into()
+        };
+        let facts: Vec<(&str, Value)> = match network {
+            Network::Vit(s) => vec![
+                ("embed_dim", json!(s.width)),
+                ("hidden_size", json!(s.width)),
+                ("depth", json!(s.depth)),
+                ("num_hidden_layers", json!(s.depth)),
+                ("intermediate_size", json!(s.hidden())),
+                ("mlp_ratio", json!(s.mlp_ratio)),
+                ("patch_size", json!(s.patch)),
+                ("in_chans", json!(s.channels)),
+                ("num_channels", json!(s.channels)),
+                ("img_size", json!(s.image_size)),
+                ("image_size", json!(s.image_size)),
+                ("num_classes", json!(s.classes)),
+                ("class_token", json!(s.class_token)),
+                (
+                    "global_pool",
+                    json!(if s.class_token { "token" } else { "avg" }),
+                ),
+            ],
+            Network::ConvMixer(s) => vec![
+                ("dim", json!(s.width)),
+                ("depth", json!(s.depth)),
+                ("kernel_size", json!(s.kernel)),
+                ("patch_size", json!(s.patch)),
+                ("in_chans", json!(s.channels)),
+                ("num_classes", json!(s.classes)),
+            ],
+            Network::Levit(s) => vec![
+                ("embed_dim", per_stage(&|s| s.width, s)),
+                ("depth", per_stage(&|s| s.depth, s)),
+                ("num_heads", per_stage(&|s| s.heads, s)),
+                ("key_dim", json!(s.key)),
+                ("in_chans", json!(s.channels)),
+                ("img_size", json!(s.image_size)),
+                ("num_classes", json!(s.classes)),
+            ],
+            Network::EfficientNet(s) => vec![
+                ("stem_size", json!(s.stem)),
+                ("num_features", json!(s.features)),
+                ("in_chans", json!(s.channels)),
+                ("num_classes", json!(s.classes)),
+            ],
+        };
+        for (key, found) in facts {
+            let Some(said) = self.0.get(key) else {
+                continue;
+            };
+            let agrees = match (said.as_f64(), found.as_f64()) {
+                (Some(said), Some(found)) => (said - found).abs() < 1e-3,
+                (None, Some(_)) => self.size(key).map(|s| json!(s)).as_ref() == Some(&found),
+                _ => *said == found,
+            };
+            if !agrees {
+                return Err(ShapeError::Contradiction {
+                    key: key.into(),
+                    said: said.to_string(),
+                    found: found.to_string(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "network_tests.rs"]
+mod tests;

@@ -1,0 +1,254 @@
+use super::*;
+use crate::levit::LevitStage;
+use crate::testing;
+use candle_core::DType;
+
+fn levit() -> LevitShape {
+    LevitShape {
+        image_size: 32,
+        channels: 3,
+        stem: 4,
+        key: 8,
+        stages: vec![LevitStage {
+            width: 16,
+            depth: 2,
+            heads: 2,
+            value: 16,
+            hidden: 32,
+        }],
+        classes: 5,
+        distilled: true,
+        convolutional: false,
+        activation: Activation::HardSwish,
+    }
+}
+
+fn vit() -> VitShape {
+    VitShape {
+        image_size: 16,
+        channels: 3,
+        patch: 8,
+        depth: 2,
+        width: 24,
+        heads: 3,
+        classes: 5,
+        ..VitShape::default()
+    }
+}
+
+fn convmixer() -> ConvMixerShape {
+    ConvMixerShape {
+        image_size: 28,
+        channels: 3,
+        patch: 7,
+        depth: 2,
+        width: 8,
+        kernel: 3,
+        classes: 5,
+        activation: Activation::Relu,
+    }
+}
+
+fn efficientnet() -> EfficientNetShape {
+    let stage = efficientnet::EfficientNetStage {
+        width: 4,
+        depth: 1,
+        kernel: 3,
+        expansion: 2,
+    };
+    EfficientNetShape {
+        image_size: 32,
+        channels: 3,
+        stem: 4,
+        stages: vec![stage; 7],
+        features: 8,
+        classes: 5,
+        tensorflow: true,
+    }
+}
+
+/// Each network with the name that tells what its weights do not.
+fn all() -> [(&'static str, Network); 4] {
+    [
+        ("vit_tiny_patch16_224", Network::Vit(vit())),
+        ("convmixer_768_32.in1k", Network::ConvMixer(convmixer())),
+        ("levit_384.fb_dist_in1k", Network::Levit(levit())),
+        (
+            "tf_efficientnet_lite0",
+            Network::EfficientNet(efficientnet()),
+        ),
+    ]
+}
+
+fn arguments(value: Value) -> Map<String, Value> {
+    value.as_object().cloned().unwrap()
+}
+
+#[test]
+fn every_network_is_recognised_and_runs() {
+    for (name, network) in all() {
+        let weights = testing::weights(&network.parameters());
+        let (channels, side) = network.input();
+        let found = Network::recognise(name, &Map::new(), Some(side), &weights).unwrap();
+        assert_eq!(found, network);
+        assert_eq!(found.classes(), 5);
+        let prepared = found.prepare(&weights).unwrap();
+        let images = testing::images(2, channels, side);
+        let out = found.logits(&prepared, &images).unwrap();
+        assert_eq!(out.dims(), [2, 5], "{name}");
+        let out: Vec<f32> = out.flatten_all().unwrap().to_vec1().unwrap();
+        assert!(
+            out.iter().all(|v| v.is_finite()) && out[0] != out[5],
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn another_architecture_than_said_is_an_error() {
+    for (_, network) in all() {
+        let weights = testing::weights(&network.parameters());
+        for (name, other) in all() {
+            if other.family() == network.family() {
+                continue;
+            }
+            let error = Network::recognise(name, &Map::new(), None, &weights).unwrap_err();
+            let message = error.to_string();
+            assert!(
+                message.contains(name) && message.contains(network.family()),
+                "{message}"
+            );
+        }
+    }
+    let mut weights = Weights::new();
+    let error = Network::recognise("", &Map::new(), None, &weights).unwrap_err();
+    assert!(error.to_string().contains("(none)"), "{error}");
+    weights.insert("fc.weight".into(), testing::tensor("fc.weight", &[2, 2]));
+    let error = Network::recognise("resnet50", &Map::new(), None, &weights).unwrap_err();
+    assert!(error.to_string().contains("fc.weight"), "{error}");
+}
+
+#[test]
+fn contradicting_arguments_are_an_error() {
+    let cases = [
+        (Network::Vit(vit()), json!({"depth": 3}), "depth = 3"),
+        (
+            Network::Vit(vit()),
+            json!({"class_token": false}),
+            "class_token = false",
+        ),
+        (
+            Network::Vit(vit()),
+            json!({"global_pool": "avg"}),
+            "global_pool",
+        ),
+        (
+            Network::Vit(vit()),
+            json!({"img_size": [32, 32]}),
+            "img_size",
+        ),
+        (Network::Vit(vit()), json!({"act_layer": "relu"}), "relu"),
+        (
+            Network::Vit(vit()),
+            json!({"num_heads": 7}),
+            "not a multiple of heads 7",
+        ),
+        (
+            Network::ConvMixer(convmixer()),
+            json!({"dim": 9}),
+            "dim = 9",
+        ),
+        (
+            Network::Levit(levit()),
+            json!({"num_heads": [3]}),
+            "num_heads = [3]",
+        ),
+        (
+            Network::Levit(levit()),
+            json!({"act_layer": "mish"}),
+            "mish",
+        ),
+        (
+            Network::EfficientNet(efficientnet()),
+            json!({"num_classes": 6}),
+            "num_classes = 6",
+        ),
+    ];
+    for (network, args, part) in cases {
+        let weights = testing::weights(&network.parameters());
+        let error = Network::recognise("", &arguments(args), None, &weights).unwrap_err();
+        assert!(error.to_string().contains(part), "{error}");
+    }
+}
+
+#[test]
+fn agreeing_arguments_tell_what_weights_do_not() {
+    let weights = testing::weights(&vit().parameters());
+    let args = json!({
+        "embed_dim": 24, "depth": 2, "num_heads": 2, "mlp_ratio": 4, "img_size": [16, 16],
+        "class_token": true, "global_pool": "token", "layer_norm_eps": 1e-12,
+    });
+    let found = Network::recognise("", &arguments(args), None, &weights).unwrap();
+    let want = VitShape {
+        heads: 2,
+        norm_eps: 1e-12,
+        ..vit()
+    };
+    assert_eq!(found, Network::Vit(want));
+
+    let weights = testing::weights(&levit().parameters());
+    let args = json!({"embed_dim": [16], "depth": [2], "num_heads": [2], "key_dim": 8, "act_layer": "silu"});
+    let found = Network::recognise("levit_384", &arguments(args), None, &weights).unwrap();
+    let silu =
+        |found: Network| matches!(found, Network::Levit(s) if s.activation == Activation::Silu);
+    assert!(silu(found));
+    assert!(silu(
+        Network::recognise("levit_384_s8", &Map::new(), None, &weights).unwrap()
+    ));
+
+    let weights = testing::weights(&efficientnet().parameters());
+    let found = Network::recognise("efficientnet_lite3", &Map::new(), None, &weights).unwrap();
+    let want = EfficientNetShape {
+        image_size: 280,
+        tensorflow: false,
+        ..efficientnet()
+    };
+    assert_eq!(found, Network::EfficientNet(want));
+}
+
+#[test]
+fn tensors_of_other_types_and_zero_sizes_are_errors() {
+    for (name, network) in all() {
+        let weights = testing::weights(&network.parameters());
+        for (tensor, value) in &weights {
+            for dtype in [DType::F64, DType::U8] {
+                let mut weights = weights.clone();
+                weights.insert(tensor.clone(), value.to_dtype(dtype).unwrap());
+                let error = Network::recognise(name, &Map::new(), None, &weights).unwrap_err();
+                let message = error.to_string();
+                assert!(
+                    message.contains(tensor) && message.contains("f32"),
+                    "{message}"
+                );
+            }
+            let mut weights = weights.clone();
+            let empty = Tensor::zeros(vec![0; value.rank()], DType::F32, value.device()).unwrap();
+            weights.insert(tensor.clone(), empty);
+            assert!(
+                Network::recognise(name, &Map::new(), None, &weights).is_err(),
+                "{tensor}"
+            );
+            let scalar = Tensor::zeros((), DType::F32, value.device()).unwrap();
+            weights.insert(tensor.clone(), scalar);
+            assert!(
+                Network::recognise(name, &Map::new(), None, &weights).is_err(),
+                "{tensor}"
+            );
+            weights.remove(tensor);
+            assert!(
+                Network::recognise(name, &Map::new(), None, &weights).is_err(),
+                "{tensor}"
+            );
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! What is wrong with sizes or weights, and the checks that every network shares.
+
+use crate::Weights;
+use candle_core::DType;
+
+/// The largest size of anything: beyond, products of sizes could overflow.
+const LARGEST: usize = 1 << 20;
+
+/// Tensors that other projects store and no network here needs: counters of batch norms, and the
+/// attention bias indices of old LeViT files, which follow from the sizes.
+const IGNORED: [&str; 2] = ["num_batches_tracked", "attention_bias_idxs"];
+
+/// Sizes or weights that do not fit a network.
+#[derive(Clone, Debug, thiserror::Error, PartialEq)]
+pub enum ShapeError {
+    /// A size is zero.
+    #[error("{name} is 0; it must be at least 1")]
+    Zero {
+        /// Which size.
+        name: &'static str,
+    },
+    /// A size, or a product of sizes, is absurd.
+    #[error("{name} is {value}; it must be at most {at_most}")]
+    TooLarge {
+        /// Which size.
+        name: &'static str,
+        /// Its value.
+        value: usize,
+        /// The largest that is possible.
+        at_most: usize,
+    },
+    /// A size does not divide another.
+    #[error(
+        "{of} {value} is not a multiple of {name} {divisor}; use {of} {nearest} or {above}, or a \
+         {name} that divides {value}"
+    )]
+    NotDivisible {
+        /// What should divide.
+        name: &'static str,
+        /// Its value.
+        divisor: usize,
+        /// What should be divided.
+        of: &'static str,
+        /// Its value.
+        value: usize,
+        /// The nearest multiple not above.
+        nearest: usize,
+        /// The next multiple above.
+        above: usize,
+    },
+    /// A choice that a network does not offer.
+    #[error("{name} is {found}, expected {expected}")]
+    Choice {
+        /// What is chosen.
+        name: &'static str,
+        /// What was chosen.
+        found: String,
+        /// What there is to choose from.
+        expected: &'static str,
+    },
+    /// A tensor is not there.
+    #[error("tensor {name} is missing; is this the right architecture for these weights?")]
+    Missing {
+        /// Its name.
+        name: String,
+    },
+    /// A tensor has another shape.
+    #[error("tensor {name} has shape {found:?}, expected {expected:?}")]
+    Misshapen {
+        /// Its name.
+        name: String,
+        /// Its shape.
+        found: Vec<usize>,
+        /// The shape that fits (zeros where only the rank is known).
+        expected: Vec<usize>,
+    },
+    /// A tensor holds another type of number.
+    #[error("tensor {name} holds {found}, expected {expected}; convert the file to {expected}")]
+    Type {
+        /// Its name.
+        name: String,
+        /// The type of its values.
+        found: &'static str,
+        /// The type that fits.
+        expected: &'static str,
+    },
+    /// A tensor that the network does not have.
+    #[error("tensor {name} does not belong to this architecture")]
+    Unexpected {
+        /// Its name.
+        name: String,
+    },
+    /// Weights of no network known here.
+    #[error(
+        "no known architecture has a tensor {first}; expected the weights of a vision transformer \
+         (ViT, DeiT), LeViT, ConvMixer or EfficientNet-Lite under timm's names"
+    )]
+    Unrecognised {
+        /// The first tensor's name, or `(none)`.
+        first: String,
+    },
+    /// Weights of another network than their description names.
+    #[error(
+        "the architecture is said to be {said}, but these are weights of {found}; correct \
+         whichever is wrong"
+    )]
+    Architecture {
+        /// The architecture that was named.
+        said: String,
+        /// The family that the tensors belong to.
+        found: &'static str,
+    },
+    /// The description of a network contradicts its weights.
+    #[error(
+        "the configuration says {key} = {said}, the weights have {found}; correct whichever is \
+         wrong"
+    )]
+    Contradiction {
+        /// The configuration's key.
+        key: String,
+        /// What it says.
+        said: String,
+        /// What the weights say.
+        found: String,
+    },
+    /// A network that another project's layout has no place for.
+    #[error("{layout} cannot express {what}; {remedy}")]
+    Inexpressible {
+        /// The layout.
+        layout: &'static str,
+        /// What it lacks.
+        what: &'static str,
+        /// What to do instead.
+        remedy: &'static str,
+    },
+}
+
+/// Checks that `weights` holds exactly the named tensors, with these shapes, as `f32`. Counters of
+/// batch norms and stored attention bias indices are passed over.
+///
+/// # Errors
+/// The first that is missing, misshapen, of another type, or too many.
+pub fn check_weights(
+    weights: &Weights,
+    parameters: &[(String, Vec<usize>)],
+) -> Result<(), ShapeError> {
+    for (name, expected) in parameters {
+        let tensor = weights
+            .get(name)
+            .ok_or_else(|| ShapeError::Missing { name: name.clone() })?;
+        if tensor.dims() != expected {
+            return Err(ShapeError::Misshapen {
+                name: name.clone(),
+                found: tensor.dims().to_vec(),
+                expected: expected.clone(),
+            });
+        }
+        if tensor.dtype() != DType::F32 {
+            return Err(ShapeError::Type {
+                name: name.clone(),
+                found: tensor.dtype().as_str(),
+                expected: DType::F32.as_str(),
+            });
+        }
+    }
+    let known: std::collections::BTreeSet<&str> =
+        parameters.iter().map(|(name, _)| name.as_str()).collect();
+    match weights
+        .keys()
+        .find(|name| !known.contains(name.as_str()) && !ignored(name))
+    {
+        Some(name) => Err(ShapeError::Unexpected { name: name.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// Whether a tensor of this name is stored by other projects but needed by no network.
+pub(crate) fn ignored(name: &str) -> bool {
+    let part = name.rsplit_once('.').map_or(name, |(_, part)| part);
+    IGNORED.contains(&part)
+}
+
+/// The sizes of a tensor of `N` dimensions.
+pub(crate) fn dims<const N: usize>(
+    weights: &Weights,
+    name: &str,
+) -> Result<[usize; N], ShapeError> {
+    let tensor = weights
+        .get(name)
+        .ok_or_else(|| ShapeError::Missing { name: name.into() })?;
+    tensor.dims().try_into().map_err(|_| ShapeError::Misshapen {
+        name: name.into(),
+        found: tensor.dims().to_vec(),
+        expected: vec![0; N],
+    })
+}
+
+/// The number of `name(0)`, `name(1)`, .. that exist.
+pub(crate) fn count(weights: &Weights, name: impl Fn(usize) -> String) -> usize {
+    (0..)
+        .take_while(|i| weights.contains_key(&name(*i)))
+        .count()
+}
+
+/// Checks that every size is at least 1 and not absurd.
+pub(crate) fn sizes(sizes: &[(&'static str, usize)]) -> Result<(), ShapeError> {
+    for &(name, value) in sizes {
+        if value == 0 {
+            return Err(ShapeError::Zero { name });
+        }
+        if value > LARGEST {
+            let at_most = LARGEST;
+            return Err(ShapeError::TooLarge {
+                name,
+                value,
+                at_most,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Checks that `divisor` divides `value`.
+pub(crate) fn divides(
+    name: &'static str,
+    divisor: usize,
+    of: &'static str,
+    value: usize,
+) -> Result<(), ShapeError> {
+    if value.is_multiple_of(divisor) {
+        return Ok(());
+    }
+    let below = value - value % divisor;
+    let nearest = if below == 0 { divisor } else { below };
+    Err(ShapeError::NotDivisible {
+        name,
+        divisor,
+        of,
+        value,
+        nearest,
+        above: below + divisor,
+    })
+}
+
+/// The names and shapes of a batch norm over `width` channels.
+pub(crate) fn batch_norm(name: &str, width: usize) -> [(String, Vec<usize>); 4] {
+    ["weight", "bias", "running_mean", "running_var"]
+        .map(|part| (format!("{name}.{part}"), vec![width]))
+}

@@ -1,0 +1,314 @@
+//! Vision transformers under the names of Hugging Face's transformers: `ViTForImageClassification`
+//! and `DeiTForImageClassification` (with and without teacher) as their files have them.
+//!
+//! | here (timm)          | there                                                     |
+//! |----------------------|-----------------------------------------------------------|
+//! | `cls_token`          | `vit.embeddings.cls_token`                                |
+//! | `dist_token`         | `deit.embeddings.distillation_token`                      |
+//! | `pos_embed`          | `vit.embeddings.position_embeddings`                      |
+//! | `patch_embed.proj`   | `vit.embeddings.patch_embeddings.projection`              |
+//! | `blocks.L.norm1`     | `vit.encoder.layer.L.layernorm_before`                    |
+//! | `blocks.L.attn.qkv`  | `vit.encoder.layer.L.attention.attention.{query,key,value}` |
+//! | `blocks.L.attn.proj` | `vit.encoder.layer.L.attention.output.dense`              |
+//! | `blocks.L.norm2`     | `vit.encoder.layer.L.layernorm_after`                     |
+//! | `blocks.L.mlp.fc1`   | `vit.encoder.layer.L.intermediate.dense`                  |
+//! | `blocks.L.mlp.fc2`   | `vit.encoder.layer.L.output.dense`                        |
+//! | `norm`               | `vit.layernorm`                                           |
+//! | `head`               | `classifier` (with teacher: `cls_classifier`)             |
+//! | `head_dist`          | `distillation_classifier`                                 |
+//!
+//! Layer norms: timm adds 1e-6 to variances, and so were the published models trained;
+//! transformers adds its configuration's `layer_norm_eps`, 1e-12 by default. What is exported says
+//! 1e-6. What is imported keeps the value that its configuration states (see
+//! [`crate::Network::recognise`]), so that either side computes what it computed before.
+
+use crate::shape::{ShapeError, ignored};
+use crate::vit::{VitShape, check_weights};
+use crate::{Weights, shape};
+use candle_core::{DType, Device, Tensor};
+use serde_json::{Map, Value, json};
+
+/// Modules outside the blocks: timm's name, and transformers' after its prefix.
+const OUTER: [(&str, &str); 5] = [
+    ("cls_token", "embeddings.cls_token"),
+    ("dist_token", "embeddings.distillation_token"),
+    ("pos_embed", "embeddings.position_embeddings"),
+    ("patch_embed.proj", "embeddings.patch_embeddings.projection"),
+    ("norm", "layernorm"),
+];
+
+/// Modules of a block, without queries, keys and values.
+const INNER: [(&str, &str); 5] = [
+    ("norm1", "layernorm_before"),
+    ("attn.proj", "attention.output.dense"),
+    ("norm2", "layernorm_after"),
+    ("mlp.fc1", "intermediate.dense"),
+    ("mlp.fc2", "output.dense"),
+];
+
+/// Classifiers; the first name of each is the one that is written.
+const HEADS: [(&str, &str); 3] = [
+    ("head", "classifier"),
+    ("head", "cls_classifier"),
+    ("head_dist", "distillation_classifier"),
+];
+
+/// The thirds of timm's `attn.qkv`.
+const QKV: [&str; 3] = ["query", "key", "value"];
+
+/// Weights under timm's names, from timm's or transformers'. Tensors that no network needs
+/// (counters of batch norms, stored attention bias indices) are dropped; queries, keys and values
+/// are joined; missing biases of theirs become zeros. A DeiT of transformers that has a
+/// distillation token but one classifier gets a second of zeros and its own doubled, whose mean is
+/// the one. Names of neither project are kept, for the check against a network to report.
+///
+/// # Errors
+/// If queries, keys and values are incomplete or do not fit each other.
+pub fn import(weights: &Weights) -> Result<Weights, ShapeError> {
+    // `classifier` alone is no sign: EfficientNet has one too, in timm.
+    let foreign = ["vit.", "deit."]
+        .iter()
+        .any(|prefix| weights.contains_key(&format!("{prefix}embeddings.cls_token")));
+    let mut out = Weights::new();
+    for (name, tensor) in weights.iter().filter(|(name, _)| !ignored(name)) {
+        if !foreign {
+            out.insert(name.clone(), tensor.clone());
+        } else if third(name).is_none() {
+            out.insert(timm_name(name).unwrap_or(name.clone()), tensor.clone());
+        }
+    }
+    for prefix in ["vit", "deit"] {
+        let layer = |l: usize| format!("{prefix}.encoder.layer.{l}.attention.attention");
+        let depth = shape::count(weights, |l| format!("{}.query.weight", layer(l)));
+        for l in 0..depth {
+            for part in ["weight", "bias"] {
+                let names = QKV.map(|q| format!("{}.{q}.{part}", layer(l)));
+                if part == "bias" && names.iter().all(|name| !weights.contains_key(name)) {
+                    continue;
+                }
+                out.insert(
+                    format!("blocks.{l}.attn.qkv.{part}"),
+                    join(weights, &names)?,
+                );
+            }
+        }
+        if let Some((name, _)) = weights
+            .iter()
+            .find(|(name, _)| third(name).is_some_and(|(p, l)| p == prefix && l >= depth))
+        {
+            return Err(ShapeError::Unexpected { name: name.clone() });
+        }
+    }
+    fill_biases(&mut out)?;
+    if out.contains_key("dist_token") && !out.contains_key("head_dist.weight") {
+        for part in ["weight", "bias"] {
+            let (name, other) = (format!("head.{part}"), format!("head_dist.{part}"));
+            if let Some(head) = out.get(&name) {
+                let misfit = |_| misfit(&name, head);
+                let doubled = (head * 2.0).map_err(misfit)?;
+                let zeros = head.zeros_like().map_err(misfit)?;
+                out.insert(name, doubled);
+                out.insert(other, zeros);
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// A vision transformer in transformers' native `vit` layout: its weights by transformers' names,
+/// and `config.json`. `weights` are timm-named, each layer with tensors of its own; `labels` names
+/// the classes, in order.
+///
+/// # Errors
+/// If the weights do not fit the shape, or labels its classes; and for networks without a class
+/// token or with a distillation token, for which `ViTForImageClassification` has no place.
+pub fn export(
+    shape: &VitShape,
+    weights: &Weights,
+    labels: Option<&[String]>,
+) -> Result<(Weights, Value), ShapeError> {
+    const LAYOUT: &str = "transformers' ViTForImageClassification";
+    const REMEDY: &str =
+        "write timm's layout, which transformers reads as TimmWrapperForImageClassification";
+    let refuse = |what| ShapeError::Inexpressible {
+        layout: LAYOUT,
+        what,
+        remedy: REMEDY,
+    };
+    if !shape.class_token {
+        return Err(refuse(
+            "the mean over the tokens (fc_norm) instead of a class token",
+        ));
+    }
+    if shape.distilled {
+        return Err(refuse("a distillation token with a classifier of its own"));
+    }
+    shape.validate()?;
+    check_weights(weights, &shape.parameters())?;
+    let labels = match labels {
+        Some(labels) if labels.len() != shape.classes => {
+            return Err(ShapeError::Contradiction {
+                key: "label_names".into(),
+                said: format!("{} names", labels.len()),
+                found: format!("{} classes", shape.classes),
+            });
+        }
+        Some(labels) => labels.to_vec(),
+        None => (0..shape.classes).map(|i| format!("LABEL_{i}")).collect(),
+    };
+    let mut out = Weights::new();
+    for (name, tensor) in weights {
+        if let Some((layer, part)) = qkv(name) {
+            for (i, q) in QKV.into_iter().enumerate() {
+                let rows = tensor.narrow(0, i * shape.width, shape.width);
+                let rows = rows.and_then(|t| t.force_contiguous());
+                let rows = rows.map_err(|_| misfit(name, tensor))?;
+                let name = format!("vit.encoder.layer.{layer}.attention.attention.{q}.{part}");
+                out.insert(name, rows);
+            }
+        } else if let Some(name) = transformers_name(name) {
+            out.insert(name, tensor.clone());
+        }
+    }
+    Ok((out, config(shape, &labels)))
+}
+
+fn config(shape: &VitShape, labels: &[String]) -> Value {
+    let by_index: Map<String, Value> = labels
+        .iter()
+        .enumerate()
+        .map(|(i, label)| (i.to_string(), json!(label)))
+        .collect();
+    let by_label: Map<String, Value> = labels
+        .iter()
+        .enumerate()
+        .map(|(i, label)| (label.clone(), json!(i)))
+        .collect();
+    json!({
+        "architectures": ["ViTForImageClassification"],
+        "model_type": "vit",
+        "hidden_size": shape.width,
+        "num_hidden_layers": shape.depth,
+        "num_attention_heads": shape.heads,
+        "intermediate_size": shape.hidden(),
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "initializer_range": 0.02,
+        "layer_norm_eps": shape.norm_eps,
+        "image_size": shape.image_size,
+        "patch_size": shape.patch,
+        "num_channels": shape.channels,
+        "qkv_bias": true,
+        "id2label": by_index,
+        "label2id": by_label,
+    })
+}
+
+/// timm's name of a tensor that is one to one; `None` if the name is not one of transformers'.
+fn timm_name(name: &str) -> Option<String> {
+    let theirs_first = |&(timm, theirs): &(&'static str, &'static str)| (theirs, timm);
+    let inside = ["vit.", "deit."]
+        .iter()
+        .find_map(|prefix| name.strip_prefix(prefix));
+    let Some(name) = inside else {
+        return rename(HEADS.iter().map(theirs_first), name);
+    };
+    let Some(name) = name.strip_prefix("encoder.layer.") else {
+        return rename(OUTER.iter().map(theirs_first), name);
+    };
+    let (layer, name) = name.split_once('.')?;
+    let name = rename(INNER.iter().map(theirs_first), name)?;
+    Some(format!("blocks.{layer}.{name}"))
+}
+
+/// transformers' name of a tensor that is one to one; the inverse of [`timm_name`] for a ViT.
+fn transformers_name(name: &str) -> Option<String> {
+    if let Some(name) = name.strip_prefix("blocks.") {
+        let (layer, name) = name.split_once('.')?;
+        let name = rename(INNER.into_iter(), name)?;
+        return Some(format!("vit.encoder.layer.{layer}.{name}"));
+    }
+    let outer = rename(OUTER.into_iter(), name).map(|name| format!("vit.{name}"));
+    outer.or_else(|| rename(HEADS.into_iter(), name))
+}
+
+/// `name` with the module that it starts with replaced by the table's second name.
+fn rename(
+    mut table: impl Iterator<Item = (&'static str, &'static str)>,
+    name: &str,
+) -> Option<String> {
+    table.find_map(|(from, to)| {
+        let part = name.strip_prefix(from)?;
+        (part.is_empty() || part.starts_with('.')).then(|| format!("{to}{part}"))
+    })
+}
+
+/// Layer and part of timm's joined queries, keys and values.
+fn qkv(name: &str) -> Option<(&str, &str)> {
+    name.strip_prefix("blocks.")?.split_once(".attn.qkv.")
+}
+
+/// Prefix and layer of transformers' queries, keys or values.
+fn third(name: &str) -> Option<(&str, usize)> {
+    let (prefix, rest) = name.split_once(".encoder.layer.")?;
+    let (layer, rest) = rest.split_once(".attention.attention.")?;
+    let (q, _) = rest.split_once('.')?;
+    (QKV.contains(&q) && ["vit", "deit"].contains(&prefix)).then_some(())?;
+    Some((prefix, layer.parse().ok()?))
+}
+
+/// Three tensors of the same shape below each other.
+fn join(weights: &Weights, names: &[String; 3]) -> Result<Tensor, ShapeError> {
+    let mut parts = Vec::with_capacity(3);
+    for name in names {
+        let tensor = weights
+            .get(name)
+            .ok_or_else(|| ShapeError::Missing { name: name.clone() })?;
+        if tensor.dtype() != DType::F32 {
+            return Err(ShapeError::Type {
+                name: name.clone(),
+                found: tensor.dtype().as_str(),
+                expected: DType::F32.as_str(),
+            });
+        }
+        parts.push(tensor);
+    }
+    let first = parts[0].dims();
+    if let Some((name, tensor)) = names.iter().zip(&parts).find(|(_, t)| t.dims() != first) {
+        return Err(ShapeError::Misshapen {
+            name: name.clone(),
+            found: tensor.dims().to_vec(),
+            expected: first.to_vec(),
+        });
+    }
+    Tensor::cat(&parts, 0).map_err(|_| misfit(&names[0], parts[0]))
+}
+
+/// Zeros where no layer has a bias of queries, keys and values (`qkv_bias = False`).
+fn fill_biases(weights: &mut Weights) -> Result<(), ShapeError> {
+    let depth = shape::count(weights, |l| format!("blocks.{l}.attn.qkv.weight"));
+    let name = |l: usize| format!("blocks.{l}.attn.qkv.bias");
+    if (0..depth).any(|l| weights.contains_key(&name(l))) {
+        return Ok(());
+    }
+    for l in 0..depth {
+        let [rows, _] = shape::dims(weights, &format!("blocks.{l}.attn.qkv.weight"))?;
+        let zeros = Tensor::zeros(rows, DType::F32, &Device::Cpu);
+        let zeros = zeros.map_err(|_| ShapeError::Missing { name: name(l) })?;
+        weights.insert(name(l), zeros);
+    }
+    Ok(())
+}
+
+fn misfit(name: &str, tensor: &Tensor) -> ShapeError {
+    ShapeError::Misshapen {
+        name: name.into(),
+        found: tensor.dims().to_vec(),
+        expected: vec![0; tensor.rank()],
+    }
+}
+
+#[cfg(test)]
+#[path = "transformers_tests.rs"]
+mod tests;
