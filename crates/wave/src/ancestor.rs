@@ -66,7 +66,7 @@ impl Ancestor {
             path.join("model.safetensors")
         };
         Ok(Ancestor {
-            weights: model.network.for_inference(&model.weights)?,
+            weights: model.network.prepare(&model.weights)?,
             network: model.network,
             transform: model.transform,
             label_names: model.label_names,
@@ -211,10 +211,7 @@ impl Ancestor {
     pub fn describe(&self) -> String {
         let (depth, width) = self.network.size();
         let n: usize = self.weights.values().map(Tensor::elem_count).sum();
-        let kind = match self.network {
-            Network::Vit(_) => "vision transformer",
-            Network::ConvMixer(_) => "ConvMixer",
-        };
+        let kind = self.network.family();
         format!("{kind}, {depth} layers, width {width}, {n} parameters")
     }
 }

@@ -421,7 +421,7 @@ impl<'a> Bench<'a> {
         let (mut model, transferred, fitted) = self.start(cell, &settings)?;
         let data = finetune::open_data(&mut model, &settings)?;
         let resolved = Resolved::new(&settings.training, finetune::DEFAULTS, &data)?;
-        let weights = model.network.for_inference(&model.weights)?;
+        let weights = model.network.prepare(&model.weights)?;
         let before = finetune::score(&model.network, &weights, &data)?;
         let ancestor = self.ancestors.get(settings.ancestor.as_deref())?;
         let task = Task {

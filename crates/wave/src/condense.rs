@@ -103,6 +103,7 @@ impl CondensePlan {
             mlp_ratio: a.mlp_ratio.unwrap_or(4.0),
             classes,
             class_token: a.class_token.unwrap_or(false),
+            ..VitShape::default()
         };
         auxiliary.validate()?;
         let widths = settings.widths.clone().unwrap_or_else(|| vec![width]);

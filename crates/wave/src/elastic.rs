@@ -17,7 +17,7 @@ use wave_data::Transform;
 use wave_hub::{Accuracy, TemplateConfig};
 use wave_learngene::{BlockShape, Kronecker, Part, Plan, Scalers};
 use wave_models::Weights;
-use wave_models::vit::{self, VitShape};
+use wave_models::vit::{self, LAYER_NORM_EPS, VitShape};
 
 /// Templates and everything that travels with them.
 #[derive(Clone, Debug)]
@@ -97,9 +97,9 @@ impl Learngene {
             .iter()
             .map(|(name, t)| {
                 let t = match name.as_str() {
-                    "head.bias" => t.clone(),
-                    "head.weight" => gather(t, 1, 1, from, to, true)?,
-                    "pos_embed" | "cls_token" => gather(t, 2, 1, from, to, false)?,
+                    "head.bias" | "head_dist.bias" => t.clone(),
+                    "head.weight" | "head_dist.weight" => gather(t, 1, 1, from, to, true)?,
+                    "pos_embed" | "cls_token" | "dist_token" => gather(t, 2, 1, from, to, false)?,
                     "patch_embed.proj.weight" => gather(t, 0, 1, from, to, false)?,
                     _ if !name.starts_with("blocks.") => gather(t, 0, 1, from, to, false)?,
                     _ => {
@@ -190,6 +190,16 @@ pub fn read(dir: &Path) -> Result<TemplateDir> {
             .get("class_token")
             .and_then(Value::as_bool)
             .unwrap_or(false),
+        distilled: config
+            .auxiliary
+            .get("distilled")
+            .and_then(Value::as_bool)
+            .unwrap_or(false),
+        norm_eps: config
+            .auxiliary
+            .get("norm_eps")
+            .and_then(Value::as_f64)
+            .unwrap_or(LAYER_NORM_EPS),
     };
     auxiliary.validate()?;
     let kronecker: Kronecker = config.kronecker.parse()?;
@@ -313,6 +323,8 @@ pub fn write(dir: &Path, gene: &Learngene, about: About, card: &str) -> Result<(
         "heads": a.heads,
         "mlp_ratio": a.mlp_ratio,
         "class_token": a.class_token,
+        "distilled": a.distilled,
+        "norm_eps": a.norm_eps,
     });
     let config = TemplateConfig {
         format_version: wave_hub::FORMAT_VERSION,

@@ -22,7 +22,7 @@ pub fn eval(dir: &Path, training: &Training) -> Result<Value> {
         model.network.classes(),
         "choose data with the model's classes",
     )?;
-    let weights = model.network.for_inference(&model.weights)?;
+    let weights = model.network.prepare(&model.weights)?;
     let scores = finetune::score(&model.network, &weights, &data)?;
     Ok(json!({
         "top1": scores.top1,

@@ -2,6 +2,7 @@
 
 use crate::ancestor::Ancestor;
 use crate::data::{Data, Input};
+use crate::error::request;
 use crate::model::{Model, Network};
 use crate::progress::Verbosity;
 use crate::run_dir::{Opened, RunDir};
@@ -103,9 +104,17 @@ fn reset_head(model: &mut Model, data: &Data) -> Result<()> {
     match &mut model.network {
         Network::Vit(shape) => shape.classes = classes,
         Network::ConvMixer(shape) => shape.classes = classes,
+        other => return Err(only_runs(other)),
     }
     model.label_names = data.class_names.clone();
     Ok(())
+}
+
+fn only_runs(network: &Network) -> anyhow::Error {
+    request(format!(
+        "{} only runs here: distil it with `wave condense --ancestor`, fine-tune what comes of it",
+        network.family()
+    ))
 }
 
 /// What to fine-tune on, and how.
@@ -142,8 +151,9 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
     let depth = match &model.network {
         Network::Vit(shape) => shape.depth,
         Network::ConvMixer(_) => 0,
+        other => return Err(only_runs(other)),
     };
-    let start = model.network.for_inference(&model.weights)?;
+    let start = model.network.prepare(&model.weights)?;
     let variables: Vec<Variable> = start
         .iter()
         .map(|(name, t)| {
@@ -175,6 +185,7 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
                 }
                 logits
             }
+            other => candle_core::bail!("{} only runs", other.family()),
         };
         let targets =
             wave_train::smoothed_targets(&batch.labels, classes, resolved.label_smoothing)?;
@@ -201,7 +212,7 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
     let outcome = train::train(job, loss, score)?;
     model.weights = match &model.network {
         Network::Vit(_) => vit::unstack(&outcome.values)?,
-        Network::ConvMixer(_) => outcome.values.clone(),
+        _ => outcome.values.clone(),
     };
     Ok(outcome)
 }

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::Transform;
 use wave_init::{Method, MlpMean, Options, Positions, VitDims};
-use wave_models::Weights;
 use wave_models::convmixer::ConvMixerShape;
 use wave_models::vit::VitShape;
+use wave_models::{Activation, Weights};
 
 /// What a new model has to fit: its input and its classes.
 struct Frame {
@@ -66,6 +66,7 @@ pub fn new_model(method: &str, settings: &Init) -> Result<Model> {
                 mlp_ratio: settings.mlp_ratio.unwrap_or(4.0),
                 classes,
                 class_token: settings.class_token.unwrap_or(false),
+                ..VitShape::default()
             };
             shape.validate()?;
             let weights = fill(&shape, &options(method, settings)?, seed)?;
@@ -87,6 +88,7 @@ pub fn new_model(method: &str, settings: &Init) -> Result<Model> {
                 width,
                 kernel,
                 classes,
+                activation: Activation::Gelu,
             };
             shape.validate()?;
             let weights = shape.initialise(seed)?;
@@ -194,6 +196,12 @@ fn frame(settings: &Init) -> Result<Frame> {
                 let (patch, head_width) = match &model.network {
                     Network::Vit(shape) => (shape.patch, Some(shape.head_width())),
                     Network::ConvMixer(shape) => (shape.patch, None),
+                    other => {
+                        return Err(request(format!(
+                            "--from {from} is {}; give a transformer or a ConvMixer",
+                            other.family()
+                        )));
+                    }
                 };
                 let Model {
                     transform,

@@ -2,58 +2,12 @@
 
 use crate::error::request;
 use anyhow::Result;
-use candle_core::Tensor;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use wave_data::Transform;
 use wave_hub::{CardFront, ModelConfig, PretrainedCfg};
-use wave_models::convmixer::{self, ConvMixerShape};
-use wave_models::vit::{self, VitShape};
-use wave_models::{ShapeError, Weights};
-
-/// A network and its sizes.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Network {
-    /// A vision transformer.
-    Vit(VitShape),
-    /// A ConvMixer.
-    ConvMixer(ConvMixerShape),
-}
-
-impl Network {
-    /// Outputs of the classifier.
-    pub fn classes(&self) -> usize {
-        match self {
-            Network::Vit(shape) => shape.classes,
-            Network::ConvMixer(shape) => shape.classes,
-        }
-    }
-
-    /// Blocks and width.
-    pub fn size(&self) -> (usize, usize) {
-        match self {
-            Network::Vit(shape) => (shape.depth, shape.width),
-            Network::ConvMixer(shape) => (shape.depth, shape.width),
-        }
-    }
-
-    /// The weights as the forward pass takes them: a transformer's layers stacked.
-    pub fn for_inference(&self, weights: &Weights) -> Result<Weights> {
-        Ok(match self {
-            Network::Vit(shape) => vit::stack(weights, shape.depth)?,
-            Network::ConvMixer(_) => weights.clone(),
-        })
-    }
-
-    /// Class scores (b, classes) of images (b, channels, h, w), without gradients in mind;
-    /// `weights` from [`Network::for_inference`].
-    pub fn logits(&self, weights: &Weights, images: &Tensor) -> candle_core::Result<Tensor> {
-        match self {
-            Network::Vit(shape) => vit::logits(shape, weights, images, None),
-            Network::ConvMixer(shape) => convmixer::logits(shape, weights, images),
-        }
-    }
-}
+pub use wave_models::Network;
+use wave_models::{Weights, convmixer};
 
 /// A model as it stands in a directory.
 #[derive(Clone, Debug)]
@@ -87,8 +41,9 @@ impl Model {
         Model::from_parts(Some(config), weights)
     }
 
-    fn from_parts(config: Option<ModelConfig>, mut weights: Weights) -> Result<Model> {
-        weights.retain(|name, _| !name.ends_with("num_batches_tracked"));
+    fn from_parts(config: Option<ModelConfig>, weights: Weights) -> Result<Model> {
+        let weights = wave_models::import(&weights)?;
+        let image_size = config.as_ref().map(|c| c.pretrained_cfg.input_size[1]);
         let config = config.unwrap_or_else(|| ModelConfig {
             architecture: String::new(),
             num_classes: 0,
@@ -99,23 +54,20 @@ impl Model {
             label_names: None,
             wave: None,
         });
-        let network = if weights.contains_key("stem.0.weight") {
-            Network::ConvMixer(infer_convmixer(
-                &weights,
-                config.pretrained_cfg.input_size[1],
-            )?)
-        } else {
-            let heads = config.model_args.get("num_heads").and_then(Value::as_u64);
-            let heads = heads
-                .map(|h| h as usize)
-                .or(registered_heads(&config.architecture));
-            Network::Vit(VitShape::infer(&weights, heads)?)
-        };
-        check_config(&config, &network)?;
-        let (image_size, channels) = match &network {
-            Network::Vit(shape) => (shape.image_size, shape.channels),
-            Network::ConvMixer(shape) => (shape.image_size, shape.channels),
-        };
+        let network = Network::recognise(
+            &config.architecture,
+            &config.model_args,
+            image_size,
+            &weights,
+        )?;
+        if config.num_classes != 0 && config.num_classes != network.classes() {
+            return Err(request(format!(
+                "config.json says {} classes, the weights have {}; correct the file that is wrong",
+                config.num_classes,
+                network.classes()
+            )));
+        }
+        let (channels, image_size) = network.input();
         let fit = |values: &[f64], default: f32| -> Vec<f32> {
             if values.len() == channels {
                 values.iter().map(|v| *v as f32).collect()
@@ -146,7 +98,7 @@ impl Model {
     }
 
     /// The model's `config.json`, in timm's terms.
-    pub fn config(&self) -> ModelConfig {
+    fn config(&self) -> Result<ModelConfig> {
         let t = &self.transform;
         let cfg = |first_conv: &str, classifier: &str| PretrainedCfg {
             tag: "wave".into(),
@@ -174,8 +126,12 @@ impl Model {
                     "class_token": s.class_token,
                     "global_pool": pool,
                 });
+                let architecture = match s.distilled {
+                    true => "deit_tiny_distilled_patch16_224",
+                    false => "vit_tiny_patch16_224",
+                };
                 (
-                    "vit_tiny_patch16_224",
+                    architecture,
                     pool,
                     args,
                     cfg("patch_embed.proj", "head"),
@@ -191,8 +147,14 @@ impl Model {
                 });
                 ("convmixer_1536_20", "avg", args, cfg("stem.0", "head"))
             }
+            only_runs => {
+                return Err(request(format!(
+                    "{} only runs here, and is not written",
+                    only_runs.family()
+                )));
+            }
         };
-        ModelConfig {
+        Ok(ModelConfig {
             architecture: architecture.into(),
             num_classes: self.network.classes(),
             num_features: self.network.size().1,
@@ -201,7 +163,7 @@ impl Model {
             pretrained_cfg,
             label_names: Some(self.label_names.clone()),
             wave: (!self.provenance.is_null()).then(|| self.provenance.clone()),
-        }
+        })
     }
 
     /// Writes the model directory; `scalers` are those an expanded model was composed from.
@@ -219,7 +181,7 @@ impl Model {
         }
         Ok(wave_hub::write_model(
             dir,
-            &self.config(),
+            &self.config()?,
             &self.weights,
             &extra,
             &self.card(summary),
@@ -245,14 +207,14 @@ impl Model {
         };
         let (depth, width) = self.network.size();
         // timm registers ConvMixers of fixed sizes only; these load from their weights by hand.
-        let (kind, loading) = match self.network {
-            Network::Vit(_) => (
-                "Vision transformer",
+        let loading = match self.network {
+            Network::Vit(_) => {
                 "\n```python\nimport timm\nmodel = timm.create_model(\"local-dir:DIR\", \
-                 pretrained=True)\n```\n",
-            ),
-            Network::ConvMixer(_) => ("ConvMixer", ""),
+                 pretrained=True)\n```\n"
+            }
+            _ => "",
         };
+        let kind = self.network.family();
         let title = format!("{kind}, {depth} layers, width {width}");
         let t = &self.transform;
         let body = format!(
@@ -269,91 +231,4 @@ impl Model {
 /// The shortest decimal that is this `f32`, so that 0.286 is not written 0.2860000133514404.
 pub fn decimal(v: f32) -> f64 {
     v.to_string().parse().unwrap_or(f64::from(v))
-}
-
-/// Heads of the transformers that timm registers, by the size in their name.
-fn registered_heads(architecture: &str) -> Option<usize> {
-    [
-        ("_tiny_", 3),
-        ("_small_", 6),
-        ("_base_", 12),
-        ("_large_", 16),
-    ]
-    .into_iter()
-    .find(|(size, _)| architecture.contains(size))
-    .map(|(_, heads)| heads)
-}
-
-/// Refuses a configuration that contradicts the weights.
-fn check_config(config: &ModelConfig, network: &Network) -> Result<()> {
-    let has = |key: &str, value: usize| -> Result<()> {
-        match config.model_args.get(key).and_then(Value::as_u64) {
-            Some(said) if said != value as u64 => Err(request(format!(
-                "config.json says {key} = {said}, the weights have {value}; correct the file that \
-                 is wrong"
-            ))),
-            _ => Ok(()),
-        }
-    };
-    if config.num_classes != 0 && config.num_classes != network.classes() {
-        return Err(request(format!(
-            "config.json says {} classes, the weights have {}; correct the file that is wrong",
-            config.num_classes,
-            network.classes()
-        )));
-    }
-    match network {
-        Network::Vit(s) => {
-            has("embed_dim", s.width)?;
-            has("depth", s.depth)?;
-            has("patch_size", s.patch)?;
-            has("in_chans", s.channels)?;
-            has("img_size", s.image_size)
-        }
-        Network::ConvMixer(s) => {
-            has("dim", s.width)?;
-            has("depth", s.depth)?;
-            has("kernel_size", s.kernel)?;
-            has("patch_size", s.patch)?;
-            has("in_chans", s.channels)
-        }
-    }
-}
-
-fn infer_convmixer(weights: &Weights, image_size: usize) -> Result<ConvMixerShape> {
-    let dims = |name: &str| -> Result<[usize; 4]> {
-        let t = weights
-            .get(name)
-            .ok_or(ShapeError::Missing { name: name.into() })?;
-        <[usize; 4]>::try_from(t.dims()).map_err(|_| {
-            let (name, found) = (name.into(), t.dims().to_vec());
-            ShapeError::Misshapen {
-                name,
-                found,
-                expected: vec![0; 4],
-            }
-            .into()
-        })
-    };
-    let [width, channels, patch, _] = dims("stem.0.weight")?;
-    let [_, _, kernel, _] = dims("blocks.0.0.fn.0.weight")?;
-    let depth = (0..)
-        .take_while(|l| weights.contains_key(&format!("blocks.{l}.1.weight")))
-        .count();
-    let head = weights.get("head.weight").ok_or(ShapeError::Missing {
-        name: "head.weight".into(),
-    })?;
-    let classes = head.dims().first().copied().unwrap_or(0);
-    let shape = ConvMixerShape {
-        image_size,
-        channels,
-        patch,
-        depth,
-        width,
-        kernel,
-        classes,
-    };
-    shape.validate()?;
-    vit::check_weights(weights, &shape.parameters())?;
-    Ok(shape)
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// Classifies image files. Returns what `--json` prints.
 pub fn predict(dir: &Path, images: &[PathBuf]) -> Result<Value> {
     let model = Model::read(dir)?;
-    let weights = model.network.for_inference(&model.weights)?;
+    let weights = model.network.prepare(&model.weights)?;
     let mut predictions = Vec::new();
     for path in images {
         let name = path.display().to_string();

@@ -66,6 +66,7 @@ fn shape(settings: &Speed) -> Result<VitShape> {
         mlp_ratio: settings.mlp_ratio.unwrap_or(4.0),
         classes: settings.classes.unwrap_or(1000),
         class_token: settings.class_token.unwrap_or(true),
+        ..VitShape::default()
     };
     shape.validate()?;
     Ok(shape)
