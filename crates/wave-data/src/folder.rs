@@ -81,6 +81,18 @@ impl Source for Folder {
         decode(&bytes, &path.display().to_string())
     }
 
+    fn encoded(&self, i: usize) -> Result<Option<crate::Encoded>, DataError> {
+        let path = self.files.get(i).ok_or_else(|| no_image(i, self.len()))?;
+        let bytes = fs::read(path).map_err(|source| DataError::Read {
+            path: path.clone(),
+            source,
+        })?;
+        Ok(Some(crate::Encoded {
+            bytes,
+            name: path.display().to_string(),
+        }))
+    }
+
     fn class_names(&self) -> &[String] {
         &self.class_names
     }

@@ -21,11 +21,15 @@
 //! saved to go on after an interruption.
 
 mod augment;
+mod broken;
 mod error;
 mod folder;
 mod idx;
 mod image;
+mod jpeg;
 mod loader;
+mod pipeline;
+mod prefetch;
 mod shapes;
 mod source;
 mod transform;
@@ -33,10 +37,17 @@ mod transform;
 use std::path::{Path, PathBuf};
 
 pub use augment::Augment;
+pub use augment::colour::ColourJitter;
+pub use augment::crop::ResizedCrop;
+pub use augment::erase::{EraseFill, Erasing};
+pub use augment::mix::{Mix, Mixing};
+pub use augment::rand_augment::RandAugment;
+pub use broken::BrokenImage;
 pub use error::DataError;
 pub use image::{RawImage, decode};
-pub use loader::{Batch, Loader, evaluation_batches};
-pub use source::{Dataset, Source, Split, hold_out, subset};
+pub use loader::{Batch, Loader};
+pub use pipeline::evaluation_batches;
+pub use source::{Dataset, Encoded, Source, Split, hold_out, subset};
 pub use transform::{Transform, measure_normalisation};
 
 /// Names the directory of Fashion-MNIST's four IDX files, in place of [`FASHION_MNIST_DIR`].

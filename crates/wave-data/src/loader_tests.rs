@@ -6,6 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::RawImage;
+use crate::pipeline::evaluation_batches;
+use crate::prefetch::PREFETCHED;
 
 /// Image i is a 4 x 4 ramp from i + 1 on (never black), of class i mod 3; image `broken` fails.
 struct Ramps {
@@ -67,6 +69,7 @@ fn bytes() -> Transform {
 const VARIED: Augment = Augment {
     crop_padding: 1,
     flip: true,
+    ..Augment::NONE
 };
 
 fn loader(source: Arc<dyn Source>, batch: usize, views: Option<u32>, seed: u64) -> Loader {
@@ -197,6 +200,7 @@ fn impossible_requests_are_refused() {
     let wide = Augment {
         crop_padding: usize::MAX,
         flip: false,
+        ..Augment::NONE
     };
     let padded = Loader::train(ramps(9), vec![0], bytes(), wide, 1, None, 0);
     check_refused(padded, &["crop_padding", "at most 4"]);
@@ -263,6 +267,7 @@ fn a_batch_of_small_images_takes_well_under_a_millisecond() {
     let augment = Augment {
         crop_padding: 2,
         flip: true,
+        ..Augment::NONE
     };
     let indices = (0..6000).collect();
     let loader = Loader::train(data.train, indices, transform, augment, 128, None, 0).unwrap();
