@@ -178,6 +178,32 @@ impl Source for InMemory {
     }
 }
 
+/// No images, of some classes.
+pub(crate) struct Empty(pub(crate) Arc<[String]>);
+
+impl Source for Empty {
+    fn len(&self) -> usize {
+        0
+    }
+
+    fn label(&self, i: usize) -> u32 {
+        let none: [u32; 0] = [];
+        none[i]
+    }
+
+    fn image(&self, i: usize) -> Result<RawImage, DataError> {
+        Err(no_image(i, 0))
+    }
+
+    fn class_names(&self) -> &[String] {
+        &self.0
+    }
+
+    fn native_size(&self) -> Option<(usize, usize, usize)> {
+        None
+    }
+}
+
 pub(crate) fn no_image(i: usize, len: usize) -> DataError {
     DataError::Settings(format!("image {i} does not exist: the source has {len}"))
 }
