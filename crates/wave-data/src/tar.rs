@@ -145,15 +145,17 @@ fn pax_records(mut content: &[u8]) -> Vec<(String, String)> {
             return records;
         };
         let length = std::str::from_utf8(&content[..space]).ok();
-        let length = length.and_then(|digits| digits.parse::<usize>().ok());
-        let Some(record) = length.and_then(|length| content.get(space + 1..length)) else {
+        let Some(length) = length.and_then(|digits| digits.parse::<usize>().ok()) else {
+            return records;
+        };
+        let Some(record) = content.get(space + 1..length) else {
             return records;
         };
         let record = String::from_utf8_lossy(record);
         if let Some((key, value)) = record.trim_end_matches('\n').split_once('=') {
             records.push((key.to_owned(), value.to_owned()));
         }
-        content = &content[space + 1 + record.len().min(content.len() - space - 1)..];
+        content = &content[length..];
     }
 }
 

@@ -40,8 +40,6 @@ fn long_names_of_either_kind_are_read() {
     set_kind(&mut gnu, b'L');
     append(&mut gnu, "short", b"x").unwrap();
     let mut pax = Vec::new();
-    let record = format!("168 path={name}\n");
-    assert_eq!(record.len(), 168 - 2);
     let record = format!("166 path={name}\n");
     append(&mut pax, "pax", record.as_bytes()).unwrap();
     set_kind(&mut pax, b'x');
@@ -82,7 +80,6 @@ fn damaged_archives_are_refused() {
     lying[124] = 0xFF;
     set_kind(&mut lying, b'0');
     check_refused(&lying, "no readable size");
-    set_kind(&mut lying[..512], b'0');
     let mut link = archive(&[("@LongLink", &[1; 100_000])]);
     set_kind(&mut link, b'L');
     check_refused(&link, "too long");
