@@ -1,12 +1,117 @@
 //! Random variation of training images.
 
+pub(crate) mod affine;
+pub(crate) mod colour;
+pub(crate) mod crop;
+pub(crate) mod erase;
+pub(crate) mod mix;
+pub(crate) mod rand_augment;
+pub(crate) mod three;
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+use crate::{ColourJitter, DataError, Erasing, Mixing, RandAugment, RawImage, ResizedCrop};
+
 /// What varies from one view of an image to the next. The default varies nothing.
-#[derive(Clone, Debug, PartialEq, Default)]
+///
+/// In this order: `resized_crop`; `rand_augment`; `three`; `colour_jitter`; the border of
+/// `crop_padding`; `flip`; normalisation; `erasing`; and of the whole batch `mixing`.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Augment {
     /// The image gets a black border of so many pixels, then a random crop of the original size.
     pub crop_padding: usize,
     /// Whether half of the views are mirrored left to right.
     pub flip: bool,
+    /// A random part of the image in place of the central square.
+    pub resized_crop: Option<ResizedCrop>,
+    /// Random operations on colour and geometry.
+    pub rand_augment: Option<RandAugment>,
+    /// One of grey, solarised and blurred (DeiT III's ThreeAugment).
+    pub three: bool,
+    /// Random brightness, contrast, saturation and hue.
+    pub colour_jitter: Option<ColourJitter>,
+    /// A random rectangle is covered.
+    pub erasing: Option<Erasing>,
+    /// Mixup and CutMix; the batches then carry a [`Mix`](crate::Mix).
+    pub mixing: Option<Mixing>,
+    /// Each image of an epoch is shown so many times in a row, differently varied, and so many times
+    /// fewer images are shown (repeated augmentation, Hoffer et al. 2019). At least 1.
+    pub repeats: usize,
+}
+
+impl Augment {
+    /// Varies nothing.
+    pub const NONE: Augment = Augment {
+        crop_padding: 0,
+        flip: false,
+        resized_crop: None,
+        rand_augment: None,
+        three: false,
+        colour_jitter: None,
+        erasing: None,
+        mixing: None,
+        repeats: 1,
+    };
+
+    /// Refuses settings out of range for inputs of `side` pixels.
+    pub(crate) fn check(&self, side: usize) -> Result<(), DataError> {
+        if self.crop_padding > side {
+            return Err(DataError::Settings(format!(
+                "a border of {} pixels (crop_padding) is wider than the image of {side}: use at \
+                 most {side}",
+                self.crop_padding
+            )));
+        }
+        if !(1..=1000).contains(&self.repeats) {
+            return Err(DataError::Settings(format!(
+                "{} repeats of each image: expected 1 to 1000",
+                self.repeats
+            )));
+        }
+        let checks = [
+            self.resized_crop.as_ref().map(ResizedCrop::check),
+            self.rand_augment.as_ref().map(RandAugment::check),
+            self.colour_jitter.as_ref().map(ColourJitter::check),
+            self.erasing.as_ref().map(Erasing::check),
+            self.mixing.as_ref().map(Mixing::check),
+        ];
+        let outcome: Result<(), String> = checks.into_iter().flatten().collect();
+        outcome.map_err(DataError::Settings)
+    }
+
+    /// Whether the pixels of a square change, beyond where they lie.
+    pub(crate) fn paints(&self) -> bool {
+        self.three || self.rand_augment.is_some() || self.colour_jitter.is_some()
+    }
+
+    /// Changes colour and geometry of a square; what comes into view has the colour `fill`.
+    pub(crate) fn paint(&self, image: &mut RawImage, fill: [u8; 3], rng: &mut ChaCha8Rng) {
+        if let Some(policy) = &self.rand_augment {
+            policy.apply(image, fill, rng);
+        }
+        if self.three {
+            three::apply(image, rng);
+        }
+        if let Some(jitter) = &self.colour_jitter {
+            jitter.apply(image, rng);
+        }
+    }
+
+    /// The generator of all that [`place`](Self::place) does not draw.
+    pub(crate) fn generator(seed: u64, view: u32, index: u32, repeat: u32) -> ChaCha8Rng {
+        let mut rng = ChaCha8Rng::seed_from_u64(mix(seed));
+        rng.set_stream(u64::from(view) << 32 | u64::from(index));
+        // A block of 2^20 words for each repeat; no image needs as many.
+        rng.set_word_pos(u128::from(repeat) << 20);
+        rng
+    }
+}
+
+impl Default for Augment {
+    fn default() -> Self {
+        Self::NONE
+    }
 }
 
 /// Where a square of pixels comes to lie on a black canvas of the same size.
@@ -21,9 +126,13 @@ pub(crate) struct Placement {
 }
 
 impl Augment {
-    /// The placement of image `index` in view `view`: a function of these and the seed alone.
-    pub(crate) fn place(&self, seed: u64, view: u32, index: u32) -> Placement {
+    /// The placement of the first repeat of image `index` in view `view`, and of later ones: a
+    /// function of these and the seed alone.
+    pub(crate) fn place(&self, seed: u64, view: u32, index: u32, repeat: u32) -> Placement {
         let mut state = mix(seed ^ mix(u64::from(view) << 32 | u64::from(index)));
+        if repeat > 0 {
+            state = mix(state ^ u64::from(repeat));
+        }
         let right = self.shift(&mut state);
         let down = self.shift(&mut state);
         let flip = self.flip && draw(&mut state) >> 63 == 1;
@@ -47,11 +156,15 @@ fn draw(state: &mut u64) -> u64 {
 }
 
 /// SplitMix64's finaliser, a bijection that spreads every bit over all 64.
-fn mix(mut z: u64) -> u64 {
+pub(crate) fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)
 }
+
+#[cfg(test)]
+#[path = "augment/pillow_tests.rs"]
+mod pillow_tests;
 
 #[cfg(test)]
 mod tests {
@@ -75,11 +188,12 @@ mod tests {
         let augment = Augment {
             crop_padding: 2,
             flip: true,
+            ..Augment::NONE
         };
         let mut counts = std::collections::BTreeMap::new();
         for index in 0..1000 {
             for view in 0..10 {
-                let at = augment.place(7, view, index);
+                let at = augment.place(7, view, index, 0);
                 *counts.entry((at.right, at.down, at.flip)).or_insert(0) += 1;
             }
         }
@@ -94,6 +208,6 @@ mod tests {
     #[test]
     fn the_default_leaves_images_alone() {
         let still = Augment::default();
-        assert!((0..100).all(|i| still.place(3, i, i) == Placement::default()));
+        assert!((0..100).all(|i| still.place(3, i, i, 0) == Placement::default()));
     }
 }

@@ -25,6 +25,29 @@ pub enum DataError {
         /// What is wrong with it and what was expected.
         problem: String,
     },
+    /// Too many images cannot be decoded.
+    #[error(
+        "{broken} of {total} images are broken, more than the {allowed} allowed; repair or remove \
+         them:\n{list}"
+    )]
+    Broken {
+        /// How many were found.
+        broken: usize,
+        /// Of how many.
+        total: usize,
+        /// How many there may be.
+        allowed: usize,
+        /// The first of them, a line each.
+        list: String,
+    },
+    /// A file could not be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file at fault.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
     /// A setting is out of range or does not fit the data.
     #[error("{0}")]
     Settings(String),
@@ -58,8 +81,9 @@ impl DataError {
             | Self::Layout { .. }
             | Self::Content { .. }
             | Self::Settings(_)
+            | Self::Broken { .. }
             | Self::Open { .. } => true,
-            Self::Read { .. } | Self::Worker(_) => false,
+            Self::Read { .. } | Self::Write { .. } | Self::Worker(_) => false,
         }
     }
 }

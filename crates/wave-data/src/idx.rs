@@ -89,6 +89,7 @@ fn open_part(dir: &Path, part: &str) -> Result<InMemory, DataError> {
     Ok(InMemory {
         height: images.shape[1],
         width: images.shape[2],
+        channels: 1,
         pixels: images.values,
         labels: labels.values,
         class_names: Arc::new([]),

@@ -2,12 +2,16 @@
 
 use std::io::Cursor;
 
-use image::{DynamicImage, ImageDecoder, ImageReader, Limits};
+use image::metadata::Orientation;
+use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
-use crate::DataError;
+use crate::{DataError, jpeg};
 
 /// Pillow's limit against decompression bombs: twice a quarter of a gigabyte of RGB pixels.
-const MAX_PIXELS: u64 = 178_956_970;
+pub(crate) const MAX_PIXELS: u64 = 178_956_970;
+
+/// A file is not read beyond this size.
+pub(crate) const MAX_FILE_BYTES: u64 = 256 << 20;
 
 /// Enough for the largest image with an alpha channel.
 const MAX_BYTES: u64 = 1 << 30;
@@ -46,22 +50,38 @@ impl RawImage {
     }
 }
 
-/// Decodes a JPEG, PNG or WebP file, recognised by its content.
+/// Decodes a JPEG, PNG, WebP or GIF file, recognised by its content; of an animation, the first
+/// frame.
 ///
-/// Grey stays grey; everything else becomes RGB. Transparency is dropped, as Pillow's
-/// `convert("RGB")` drops it, 16-bit samples are rounded to 8 bits, and neither an EXIF rotation nor
-/// a colour profile is applied.
+/// Grey stays grey; everything else becomes RGB: palettes are looked up, CMYK is converted as Pillow
+/// does, transparency is dropped (as `convert("RGB")` drops it), and 16-bit samples keep their high
+/// byte. An image whose EXIF data say how to hold it is turned that way. Colour profiles are not
+/// applied.
 ///
 /// # Errors
-/// When the bytes are not such an image, are damaged, or declare more than 178,956,970 pixels or
-/// one gigabyte of samples (found out before any is decoded). The message begins with `path_for_errors`.
+/// When the bytes are not such an image, are damaged or cut off, or declare more than 178,956,970
+/// pixels or one gigabyte of samples (found out before any is decoded). The message begins with
+/// `path_for_errors`.
 pub fn decode(bytes: &[u8], path_for_errors: &str) -> Result<RawImage, DataError> {
-    let fail = |problem: String| DataError::Content {
+    decode_content(bytes).map_err(|problem| DataError::Content {
         path: path_for_errors.to_owned(),
         problem,
-    };
-    let bad = |error: image::ImageError| fail(format!("not a readable image: {error}"));
+    })
+}
 
+/// As [`decode`]; the error says what is wrong.
+fn decode_content(bytes: &[u8]) -> Result<RawImage, String> {
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(format!(
+            "is {} bytes long; expected at most {MAX_FILE_BYTES}",
+            bytes.len()
+        ));
+    }
+    if bytes.starts_with(&[0xFF, 0xD8, 0xFF]) {
+        let frame = jpeg::Frame::read(bytes)?;
+        return jpeg::decode(bytes, &frame);
+    }
+    let bad = |error: image::ImageError| format!("not a readable image: {error}");
     let mut limits = Limits::default();
     limits.max_alloc = Some(MAX_BYTES);
     let mut reader = ImageReader::new(Cursor::new(bytes));
@@ -69,160 +89,86 @@ pub fn decode(bytes: &[u8], path_for_errors: &str) -> Result<RawImage, DataError
     let reader = reader
         .with_guessed_format()
         .map_err(|error| bad(error.into()))?;
-    if reader.format().is_none() {
-        return Err(fail(
-            "not an image: expected the content of a JPEG, PNG or WebP file".to_owned(),
+    if !matches!(
+        reader.format(),
+        Some(ImageFormat::Png | ImageFormat::WebP | ImageFormat::Gif)
+    ) {
+        return Err(
+            "not an image: expected the content of a JPEG, PNG, WebP or GIF file".to_owned(),
+        );
+    }
+    let mut decoder = reader.into_decoder().map_err(bad)?;
+    let (width, height) = decoder.dimensions();
+    check_size(width.into(), height.into(), decoder.total_bytes())?;
+    // Damaged EXIF data are no reason to refuse the pixels.
+    let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
+    let mut decoded = DynamicImage::from_decoder(decoder).map_err(bad)?;
+    decoded.apply_orientation(orientation);
+    Ok(from_dynamic(decoded))
+}
+
+/// Refuses decompression bombs.
+pub(crate) fn check_size(width: u64, height: u64, bytes: u64) -> Result<(), String> {
+    let pixels = width * height;
+    if pixels == 0 || pixels > MAX_PIXELS || bytes > MAX_BYTES {
+        return Err(format!(
+            "declares {width} x {height} pixels ({bytes} bytes); expected at least 1 and at most \
+             {MAX_PIXELS} pixels in {MAX_BYTES} bytes"
         ));
     }
-    let decoder = reader.into_decoder().map_err(bad)?;
-    let (width, height) = decoder.dimensions();
-    let pixels = u64::from(width) * u64::from(height);
-    if pixels == 0 || pixels > MAX_PIXELS || decoder.total_bytes() > MAX_BYTES {
-        return Err(fail(format!(
-            "declares {width} x {height} pixels ({} bytes); expected at least 1 and at most \
-             {MAX_PIXELS} pixels in {MAX_BYTES} bytes",
-            decoder.total_bytes()
-        )));
-    }
-    let decoded = DynamicImage::from_decoder(decoder).map_err(bad)?;
-    let (channels, pixels) = match decoded {
+    Ok(())
+}
+
+fn from_dynamic(image: DynamicImage) -> RawImage {
+    let (width, height) = (image.width() as usize, image.height() as usize);
+    let high = |x: u16| (x >> 8) as u8;
+    let (channels, pixels) = match image {
         DynamicImage::ImageLuma8(grey) => (1, grey.into_raw()),
         DynamicImage::ImageRgb8(rgb) => (3, rgb.into_raw()),
-        DynamicImage::ImageLumaA8(_)
-        | DynamicImage::ImageLuma16(_)
-        | DynamicImage::ImageLumaA16(_) => (1, decoded.into_luma8().into_raw()),
+        DynamicImage::ImageLumaA8(_) => (1, image.into_luma8().into_raw()),
+        DynamicImage::ImageLuma16(grey) => (1, grey.into_raw().into_iter().map(high).collect()),
+        DynamicImage::ImageLumaA16(grey) => (1, grey.pixels().map(|p| high(p.0[0])).collect()),
+        DynamicImage::ImageRgb16(rgb) => (3, rgb.into_raw().into_iter().map(high).collect()),
+        DynamicImage::ImageRgba16(rgba) => {
+            let colours = rgba.pixels().flat_map(|p| [p.0[0], p.0[1], p.0[2]]);
+            (3, colours.map(high).collect())
+        }
         other => (3, other.into_rgb8().into_raw()),
     };
-    Ok(RawImage {
-        width: width as usize,
-        height: height as usize,
+    RawImage {
+        width,
+        height,
         channels,
         pixels,
-    })
+    }
+}
+
+impl RawImage {
+    /// Turned and mirrored.
+    pub(crate) fn oriented(self, orientation: Orientation) -> RawImage {
+        use image::{GrayImage, RgbImage};
+        if orientation == Orientation::NoTransforms {
+            return self;
+        }
+        let (w, h) = (self.width as u32, self.height as u32);
+        let turn = |image: DynamicImage| {
+            let mut image = image;
+            image.apply_orientation(orientation);
+            from_dynamic(image)
+        };
+        match self.channels {
+            1 => GrayImage::from_raw(w, h, self.pixels).map(|i| turn(i.into())),
+            _ => RgbImage::from_raw(w, h, self.pixels).map(|i| turn(i.into())),
+        }
+        .unwrap_or(RawImage {
+            width: 0,
+            height: 0,
+            channels: 1,
+            pixels: Vec::new(),
+        })
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::Cursor;
-
-    use image::{GrayImage, ImageFormat, Luma, LumaA, Rgb, RgbImage, Rgba};
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn encode(image: impl Into<DynamicImage>, format: ImageFormat) -> Vec<u8> {
-        let mut bytes = Cursor::new(Vec::new());
-        image.into().write_to(&mut bytes, format).unwrap();
-        bytes.into_inner()
-    }
-
-    fn gradient() -> RgbImage {
-        RgbImage::from_fn(12, 8, |x, y| Rgb([20 * x as u8, 30 * y as u8, 100]))
-    }
-
-    #[test]
-    fn lossless_formats_keep_every_pixel() {
-        for format in [ImageFormat::Png, ImageFormat::WebP] {
-            let image = decode(&encode(gradient(), format), "x").unwrap();
-            assert_eq!((image.width, image.height, image.channels), (12, 8, 3));
-            assert_eq!(image.pixels, gradient().into_raw());
-        }
-    }
-
-    #[test]
-    fn jpeg_comes_close() {
-        let image = decode(&encode(gradient(), ImageFormat::Jpeg), "x").unwrap();
-        let error: u64 = image
-            .pixels
-            .iter()
-            .zip(gradient().as_raw())
-            .map(|(&a, &b)| u64::from(a.abs_diff(b)))
-            .sum();
-        assert!(error / image.pixels.len() as u64 <= 8, "{error}");
-    }
-
-    #[test]
-    fn grey_stays_grey_and_transparency_is_dropped() {
-        let grey = GrayImage::from_fn(5, 4, |x, y| Luma([(40 * x + 7 * y) as u8]));
-        let expected = grey.clone().into_raw();
-        for format in [ImageFormat::Png, ImageFormat::Jpeg] {
-            assert_eq!(
-                decode(&encode(grey.clone(), format), "x").unwrap().channels,
-                1
-            );
-        }
-        let alpha =
-            image::ImageBuffer::from_fn(5, 4, |x, y| LumaA([(40 * x + 7 * y) as u8, 13 * x as u8]));
-        let image = decode(
-            &encode(DynamicImage::ImageLumaA8(alpha), ImageFormat::Png),
-            "x",
-        );
-        let image = image.unwrap();
-        assert_eq!((image.channels, &image.pixels), (1, &expected));
-
-        let rgba = image::RgbaImage::from_pixel(3, 2, Rgba([10, 20, 30, 0]));
-        let image = decode(&encode(rgba, ImageFormat::WebP), "x").unwrap();
-        assert_eq!((image.channels, image.pixels), (3, [10, 20, 30].repeat(6)));
-
-        let deep = image::ImageBuffer::from_pixel(3, 2, Luma([0xABCDu16]));
-        let image = decode(
-            &encode(DynamicImage::ImageLuma16(deep), ImageFormat::Png),
-            "x",
-        );
-        assert_eq!(image.unwrap().pixels, vec![0xAB; 6]);
-    }
-
-    #[track_caller]
-    fn check_refused(bytes: &[u8], expected: &str) {
-        let error = decode(bytes, "some/file.jpg").unwrap_err();
-        assert!(error.is_request());
-        let message = error.to_string();
-        assert!(message.starts_with("some/file.jpg: "), "{message}");
-        assert!(message.contains(expected), "{message}");
-    }
-
-    #[test]
-    fn what_is_no_image_is_refused() {
-        check_refused(b"", "not an image");
-        check_refused(b"hello, I am a text file", "not an image");
-        check_refused(b"GIF89a and more", "not a readable image");
-        check_refused(&[0xFF, 0xD8, 0xFF, 0xE0, 0, 0], "not a readable image");
-        let png = encode(gradient(), ImageFormat::Png);
-        check_refused(&png[..png.len() / 2], "not a readable image");
-    }
-
-    #[test]
-    fn a_bomb_is_refused_before_it_goes_off() {
-        // An empty PNG that declares 60,000 x 60,000 pixels; the last four bytes of a chunk are its
-        // checksum: python3 -c "import zlib; print(zlib.crc32(b'IHDR' + DATA).to_bytes(4, 'big'))"
-        let mut png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
-        png.extend([0, 0, 0xEA, 0x60, 0, 0, 0xEA, 0x60, 8, 2, 0, 0, 0]);
-        png.extend(BOMB_CHECKSUM);
-        png.extend(b"\0\0\0\0IDAT\x35\xAF\x06\x1E\0\0\0\0IEND\xAE\x42\x60\x82");
-        check_refused(&png, "60000 x 60000");
-
-        // Its size is known only from the frame header, which is all that is left of it.
-        let mut jpeg = encode(gradient(), ImageFormat::Jpeg);
-        let frame = jpeg.windows(2).position(|w| w == [0xFF, 0xC0]).unwrap();
-        jpeg[frame + 5..frame + 9].copy_from_slice(&[0xFF; 4]);
-        check_refused(&jpeg, "65535 x 65535");
-    }
-
-    const BOMB_CHECKSUM: [u8; 4] = [0x0F, 0xB0, 0xE2, 0x15];
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-
-        #[test]
-        fn damage_never_panics(format in 0usize..3, at in 0usize..4096, with: u8, cut in 0usize..4096) {
-            let format = [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::WebP][format];
-            let mut bytes = encode(gradient(), format);
-            let at = at % bytes.len();
-            bytes[at] = with;
-            bytes.truncate(bytes.len().max(1) - cut % bytes.len() / 8);
-            if let Ok(image) = decode(&bytes, "x") {
-                image.check().unwrap();
-            }
-        }
-    }
-}
+#[path = "image_tests.rs"]
+mod tests;

@@ -12,31 +12,58 @@
 //! | file | what it knows |
 //! |---|---|
 //! | `source.rs` | what a source is; which of its images to use |
-//! | `idx.rs`, `folder.rs`, `shapes.rs` | the sources there are |
-//! | `image.rs` | JPEG, PNG and WebP files |
-//! | `transform.rs`, `augment.rs` | from 8-bit pixels to network input |
-//! | `loader.rs` | batches |
+//! | `idx.rs`, `cifar.rs`, `folder.rs`, `webdataset.rs`, `parquet.rs`, `shapes.rs` | the sources there are |
+//! | `pattern.rs`, `tar.rs`, `listing.rs`, `labels.rs`, `cache.rs` | what they share |
+//! | `image.rs`, `jpeg.rs` | JPEG, PNG, WebP and GIF files |
+//! | `transform.rs` | from 8-bit pixels to network input, as evaluated |
+//! | `augment.rs`, `augment/` | what varies in training, a file for each family |
+//! | `pipeline.rs`, `loader.rs`, `prefetch.rs`, `broken.rs` | batches |
+//! | `check.rs`, `pack.rs` | a whole data set at once |
 //!
 //! Deliberately absent: tensors (a batch is plain memory), the network, and any state that must be
 //! saved to go on after an interruption.
 
 mod augment;
+mod broken;
+mod cache;
+mod check;
+mod cifar;
 mod error;
 mod folder;
 mod idx;
 mod image;
+mod jpeg;
+mod labels;
+mod listing;
 mod loader;
+mod pack;
+#[cfg(feature = "parquet")]
+mod parquet;
+mod pattern;
+mod pipeline;
+mod prefetch;
 mod shapes;
 mod source;
+mod tar;
 mod transform;
+mod webdataset;
 
 use std::path::{Path, PathBuf};
 
 pub use augment::Augment;
+pub use augment::colour::ColourJitter;
+pub use augment::crop::ResizedCrop;
+pub use augment::erase::{EraseFill, Erasing};
+pub use augment::mix::{Mix, Mixing};
+pub use augment::rand_augment::RandAugment;
+pub use broken::BrokenImage;
+pub use check::{Report, check};
 pub use error::DataError;
 pub use image::{RawImage, decode};
-pub use loader::{Batch, Loader, evaluation_batches};
-pub use source::{Dataset, Source, Split, hold_out, subset};
+pub use loader::{Batch, Loader};
+pub use pack::{Packed, pack};
+pub use pipeline::evaluation_batches;
+pub use source::{Dataset, Encoded, Source, Split, hold_out, subset};
 pub use transform::{Transform, measure_normalisation};
 
 /// Names the directory of Fashion-MNIST's four IDX files, in place of [`FASHION_MNIST_DIR`].
@@ -46,8 +73,10 @@ const FASHION_MNIST_VARIABLE: &str = "WAVE_FASHION_MNIST";
 const FASHION_MNIST_DIR: &str = "/usr/share/datasets/fashion-mnist";
 
 const ACCEPTED: &str = "expected `fashion-mnist`, `shapes` (procedural, built in), or a directory: \
-    either IDX files ({train,t10k}-{images-idx3,labels-idx1}-ubyte, with or without .gz) or an \
-    ImageFolder (train/CLASS/*.{jpg,jpeg,png,webp} and the same classes in val/ or test/)";
+    IDX files ({train,t10k}-{images-idx3,labels-idx1}-ubyte, with or without .gz), CIFAR's binary \
+    files, tar shards (train-*.tar, val-*.tar), or an ImageFolder (train/CLASS/*.{jpg,jpeg,png,webp,\
+    gif} and the same classes in val/ or test/); or files: a/{00000..00099}.tar or a/*.parquet, also \
+    as TRAIN,TEST";
 
 /// Opens the data set that `spec` names, the value of `--data`.
 ///
@@ -56,9 +85,18 @@ const ACCEPTED: &str = "expected `fashion-mnist`, `shapes` (procedural, built in
 /// - `shapes`: eight kinds of procedurally drawn figures, 6,000 for training and 1,000 for testing
 /// - a directory with four IDX files, `{train,t10k}-{images-idx3,labels-idx1}-ubyte`, each with or
 ///   without `.gz`
-/// - a directory with `train/CLASS/*.{jpg,jpeg,png,webp}` and the same classes in `val/` or `test/`
+/// - a directory with the binary files of CIFAR-10 or CIFAR-100
+/// - a directory with tar shards (WebDataset): those that its `_info.json` names, or `train*.tar` and
+///   `val*.tar` or `test*.tar`
+/// - a directory with `train/CLASS/*.{jpg,jpeg,png,webp,gif}` and the same classes in `val/` or
+///   `test/`, or a `val/` of images with their labels in `val.txt` beside it
+/// - tar shards by pattern, `a/{00000..00099}.tar`; or `*.parquet` as Hugging Face keeps images, in
+///   builds with the feature `parquet`. `TRAIN,TEST` names both parts. Of one pattern, the test
+///   images are those of the same name with `val`, `validation` or `test` for `train`, or none
 ///
-/// Nothing is ever downloaded. IDX files are read whole; of an image folder only the names.
+/// Nothing is ever downloaded. IDX and CIFAR files are read whole; of image folders only the names,
+/// of shards only where the images are. What was found in large ones is kept in a cache, in
+/// `$WAVE_CACHE`, `$XDG_CACHE_HOME/wave` or `~/.cache/wave`; an empty `WAVE_CACHE` turns it off.
 ///
 /// # Errors
 /// When `spec` is none of these, or when what it names is missing, incomplete or malformed. All are
@@ -70,6 +108,9 @@ pub fn open(spec: &str) -> Result<Dataset, DataError> {
             let named = std::env::var_os(FASHION_MNIST_VARIABLE).map(PathBuf::from);
             open_fashion_mnist(named.as_deref())
         }
+        _ if Path::new(spec).is_dir() => open_directory(spec),
+        _ if pattern::matches(spec, ".tar") => webdataset::open_pattern(spec),
+        _ if pattern::matches(spec, ".parquet") => open_parquet(spec),
         _ => open_directory(spec),
     }
 }
@@ -104,6 +145,19 @@ fn open_fashion_mnist(named: Option<&Path>) -> Result<Dataset, DataError> {
     idx::open(dir, "fashion-mnist".to_owned(), Some(classes))
 }
 
+#[cfg(feature = "parquet")]
+fn open_parquet(spec: &str) -> Result<Dataset, DataError> {
+    parquet::open_pattern(spec)
+}
+
+#[cfg(not(feature = "parquet"))]
+fn open_parquet(spec: &str) -> Result<Dataset, DataError> {
+    Err(DataError::Spec(format!(
+        "`{spec}`: this program was built without parquet; build it with `--features parquet`, or \
+         convert the data to tar shards or folders"
+    )))
+}
+
 fn open_directory(spec: &str) -> Result<Dataset, DataError> {
     let dir = Path::new(spec);
     if spec.is_empty() || !dir.exists() {
@@ -124,12 +178,18 @@ fn open_directory(spec: &str) -> Result<Dataset, DataError> {
     );
     if idx::is_idx(dir) {
         idx::open(dir, name, None)
+    } else if cifar::is_cifar(dir) {
+        cifar::open(dir, name)
+    } else if webdataset::is_shards(dir) {
+        webdataset::open_directory(dir, name)
     } else if dir.join("train").exists() {
         folder::open(dir, name)
     } else {
         Err(DataError::Layout {
             path: dir.to_owned(),
-            problem: format!("holds neither IDX files nor a folder `train`; {ACCEPTED}"),
+            problem: format!(
+                "holds neither IDX, CIFAR nor tar files, nor a folder `train`; {ACCEPTED}"
+            ),
         })
     }
 }

@@ -1,18 +1,18 @@
 //! Batches: for training, a pure function of the step's number; for evaluation, in order.
 
-use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
 
-use rayon::prelude::*;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
 
-use crate::augment::Placement;
+use crate::broken::{BrokenImage, BrokenImages, DEFAULT_RATE};
+use crate::pipeline::{Pipeline, Showing, Variation, check_batch, first_showings};
+use crate::prefetch::prefetch;
 use crate::source::permutation;
-use crate::transform::Normaliser;
-use crate::{Augment, DataError, Source, Transform};
+use crate::{Augment, DataError, Mix, Source, Transform};
 
-/// Batches that are ready and waiting, at most.
-const PREFETCHED: usize = 4;
+/// Sets the draws of a batch's mixing apart from those of its images.
+const MIXING: u64 = 0x6D69_7869_6E67;
 
 /// Images as network input, with their labels.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,12 +31,18 @@ pub struct Batch {
     pub channels: usize,
     /// Height and width in pixels.
     pub image_size: usize,
+    /// How the images were mixed with each other, if they were.
+    pub mix: Option<Mix>,
 }
 
 /// Training batches, each a pure function of its step. Cloning is cheap.
 #[derive(Clone)]
 pub struct Loader {
     inner: Arc<Inner>,
+    /// Found so far, and how many there may be.
+    broken: Arc<BrokenImages>,
+    /// The threads that prepare images, if not those that everything shares.
+    workers: Option<Arc<rayon::ThreadPool>>,
 }
 
 struct Inner {
@@ -83,14 +89,15 @@ impl Loader {
                 "0 views of each image: expected at least 1, or none for ever new ones".to_owned(),
             ));
         }
-        let size = pipeline.transform.image_size;
-        if augment.crop_padding > size {
+        augment.check(pipeline.transform.image_size)?;
+        if views.is_some() && augment.repeats > 1 {
             return Err(DataError::Settings(format!(
-                "a border of {} pixels (crop_padding) is wider than the image of {size}: use at \
-                 most {size}",
-                augment.crop_padding
+                "{} repeats of each image and a fixed number of views exclude each other: use one \
+                 of them",
+                augment.repeats
             )));
         }
+        let broken = Arc::new(BrokenImages::new(DEFAULT_RATE, indices.len()));
         let inner = Inner {
             pipeline,
             augment,
@@ -102,7 +109,39 @@ impl Loader {
         };
         Ok(Self {
             inner: Arc::new(inner),
+            broken,
+            workers: None,
         })
+    }
+
+    /// The same batches, with at most `rate` (0 to 1) of the images broken.
+    ///
+    /// A broken image is replaced by another one of the training images, always the same. The batch
+    /// that finds one too many fails, with a list. Without this, one in a thousand may be broken.
+    pub fn tolerating(mut self, rate: f64) -> Loader {
+        let total = self.inner.indices.len();
+        self.broken = Arc::new(BrokenImages::new(rate.clamp(0.0, 1.0), total));
+        self
+    }
+
+    /// The same batches, prepared by `n` threads of their own (at least 1) instead of those that the
+    /// whole process shares. Memory is bounded by a few batches, whatever `n` is.
+    ///
+    /// # Errors
+    /// When the threads cannot be started.
+    pub fn with_workers(mut self, n: usize) -> Result<Loader, DataError> {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(n.max(1))
+            .thread_name(|k| format!("wave-data-{k}"))
+            .build()
+            .map_err(|error| DataError::Worker(error.to_string()))?;
+        self.workers = Some(Arc::new(pool));
+        Ok(self)
+    }
+
+    /// The broken images found so far, by index.
+    pub fn broken(&self) -> Vec<BrokenImage> {
+        self.broken.list()
     }
 
     /// Batches in an epoch, at least 1. What is left over after the last whole batch is dropped; the
@@ -128,7 +167,17 @@ impl Loader {
             None => epoch as u32, // comes round after four billion epochs
         };
         let order = inner.order(epoch);
-        self.assemble(&order[k * inner.batch..(k + 1) * inner.batch], view)
+        let repeats = inner.augment.repeats;
+        let showings: Vec<Showing> = (k * inner.batch..(k + 1) * inner.batch)
+            .map(|at| (order[at / repeats], (at % repeats) as u32))
+            .collect();
+        let mut batch = self.assemble(&showings, view)?;
+        if let Some(mixing) = &inner.augment.mixing {
+            let mut rng = ChaCha8Rng::seed_from_u64(inner.seed ^ MIXING);
+            rng.set_stream(step);
+            mixing.apply(&mut batch, &mut rng);
+        }
+        Ok(batch)
     }
 
     /// The batches of the steps from `from` up to, not including, `to`: what [`batch`](Self::batch)
@@ -140,49 +189,33 @@ impl Loader {
         to: u64,
     ) -> impl Iterator<Item = Result<Batch, DataError>> + use<> {
         let loader = self.clone();
-        let (sender, receiver) = sync_channel(PREFETCHED);
-        let work = move || {
-            for step in from..to {
-                if sender.send(loader.batch(step)).is_err() {
-                    return; // nobody listens any more
-                }
-            }
-        };
-        let worker = thread::Builder::new().name("wave-data".to_owned());
-        match worker.spawn(work) {
-            Ok(worker) => Prefetch {
-                receiver: Some(receiver),
-                worker: Some(worker),
-                failure: None,
-            },
-            Err(error) => Prefetch {
-                receiver: None,
-                worker: None,
-                failure: Some(DataError::Worker(error.to_string())),
-            },
-        }
+        prefetch(from, to, move |step| loader.batch(step))
     }
 
     /// The images `indices` of the source as `view` varies them, in this order: the very pixels that
-    /// [`batch`](Self::batch) shows in an epoch of that view.
+    /// [`batch`](Self::batch) shows in an epoch of that view, before they are mixed.
     ///
     /// # Errors
     /// When an index is beyond the source, or an image cannot be read or decoded.
     pub fn view_images(&self, indices: &[u32], view: u32) -> Result<Batch, DataError> {
         self.inner.pipeline.check(indices)?;
-        self.assemble(indices, view)
+        self.assemble(&first_showings(indices), view)
     }
 
-    fn assemble(&self, indices: &[u32], view: u32) -> Result<Batch, DataError> {
-        let Inner {
-            pipeline,
-            augment,
-            views,
-            seed,
-            ..
-        } = &*self.inner;
-        let seed = if views.is_some() { 0 } else { *seed };
-        pipeline.batch(indices, view, |i| augment.place(seed, view, i))
+    fn assemble(&self, showings: &[Showing], view: u32) -> Result<Batch, DataError> {
+        let inner = &*self.inner;
+        let variation = Variation {
+            augment: &inner.augment,
+            seed: if inner.views.is_some() { 0 } else { inner.seed },
+            view,
+            broken: &self.broken,
+            substitutes: &inner.indices,
+        };
+        let make = || inner.pipeline.batch(showings, Some(&variation));
+        match &self.workers {
+            Some(pool) => pool.install(make),
+            None => make(),
+        }
     }
 }
 
@@ -199,151 +232,6 @@ impl Inner {
                 order
             }
         }
-    }
-}
-
-/// The receiving end of a background thread.
-struct Prefetch {
-    receiver: Option<Receiver<Result<Batch, DataError>>>,
-    worker: Option<JoinHandle<()>>,
-    /// Why there is no thread, until it has been told.
-    failure: Option<DataError>,
-}
-
-impl Iterator for Prefetch {
-    type Item = Result<Batch, DataError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if let Some(Ok(batch)) = self.receiver.as_ref().map(Receiver::recv) {
-            return Some(batch);
-        }
-        self.receiver = None;
-        if let Some(Err(_)) = self.worker.take().map(JoinHandle::join) {
-            let message = "it ended before its work was done".to_owned();
-            self.failure = Some(DataError::Worker(message));
-        }
-        self.failure.take().map(Err)
-    }
-}
-
-impl Drop for Prefetch {
-    fn drop(&mut self) {
-        self.receiver = None; // a thread that waits to send gives up
-        if let Some(worker) = self.worker.take() {
-            // How it ended no longer matters.
-            let _ = worker.join();
-        }
-    }
-}
-
-/// The images `indices` of `source` in this order, unvaried, `batch` at a time; the last batch may be
-/// smaller.
-///
-/// A setting or index out of range gives one error and no batch; an image that cannot be had, an
-/// error in place of its batch.
-pub fn evaluation_batches(
-    source: &Arc<dyn Source>,
-    indices: &[u32],
-    transform: &Transform,
-    batch: usize,
-) -> impl Iterator<Item = Result<Batch, DataError>> + use<> {
-    let indices = indices.to_vec();
-    let mut pipeline = Pipeline::new(source.clone(), transform.clone()).and_then(|pipeline| {
-        check_batch(batch)?;
-        pipeline.check(&indices)?;
-        Ok(Some(pipeline))
-    });
-    let mut done = 0;
-    std::iter::from_fn(move || match &pipeline {
-        Ok(Some(pipeline)) if done < indices.len() => {
-            let end = indices.len().min(done.saturating_add(batch));
-            let part = &indices[done..end];
-            done = end;
-            Some(pipeline.batch(part, 0, |_| Placement::default()))
-        }
-        Ok(_) => None,
-        Err(_) => std::mem::replace(&mut pipeline, Ok(None)).err().map(Err),
-    })
-}
-
-fn check_batch(batch: usize) -> Result<(), DataError> {
-    if batch == 0 {
-        return Err(DataError::Settings(
-            "a batch of 0 images: expected at least 1".to_owned(),
-        ));
-    }
-    Ok(())
-}
-
-/// A source and the way from its images to input.
-struct Pipeline {
-    source: Arc<dyn Source>,
-    transform: Transform,
-    normaliser: Normaliser,
-    /// Whether an image takes long enough to prepare for several threads to share a batch.
-    heavy: bool,
-}
-
-impl Pipeline {
-    fn new(source: Arc<dyn Source>, transform: Transform) -> Result<Self, DataError> {
-        let normaliser = Normaliser::new(&transform)?;
-        let heavy = !source
-            .native_size()
-            .is_some_and(|size| transform.keeps(size));
-        Ok(Self {
-            source,
-            transform,
-            normaliser,
-            heavy,
-        })
-    }
-
-    fn check(&self, indices: &[u32]) -> Result<(), DataError> {
-        let len = self.source.len();
-        match indices.iter().find(|&&i| i as usize >= len) {
-            Some(&i) => Err(crate::source::no_image(i as usize, len)),
-            None => Ok(()),
-        }
-    }
-
-    fn batch(
-        &self,
-        indices: &[u32],
-        view: u32,
-        place: impl Fn(u32) -> Placement + Sync,
-    ) -> Result<Batch, DataError> {
-        let one = |(&i, out): (&u32, &mut [f32])| {
-            let image = self.source.image(i as usize)?;
-            let pixels = self.transform.square(&image)?;
-            self.normaliser.write(&pixels, place(i), out);
-            Ok(())
-        };
-        let len = self.transform.len();
-        let mut images = vec![0.0; indices.len() * len]; // (b, c, h, w)
-        if self.heavy {
-            let outcomes: Vec<Result<(), DataError>> = indices
-                .par_iter()
-                .zip(images.par_chunks_exact_mut(len))
-                .map(one)
-                .collect();
-            // The first failure in the batch's order, whichever thread was first.
-            outcomes.into_iter().collect::<Result<(), _>>()?;
-        } else {
-            indices
-                .iter()
-                .zip(images.chunks_exact_mut(len))
-                .try_for_each(one)?;
-        }
-        let label = |&i: &u32| self.source.label(i as usize);
-        Ok(Batch {
-            images,
-            labels: indices.iter().map(label).collect(),
-            indices: indices.to_vec(),
-            view,
-            size: indices.len(),
-            channels: self.transform.channels,
-            image_size: self.transform.image_size,
-        })
     }
 }
 

@@ -6,6 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::RawImage;
+use crate::pipeline::evaluation_batches;
+use crate::prefetch::PREFETCHED;
 
 /// Image i is a 4 x 4 ramp from i + 1 on (never black), of class i mod 3; image `broken` fails.
 struct Ramps {
@@ -67,6 +69,7 @@ fn bytes() -> Transform {
 const VARIED: Augment = Augment {
     crop_padding: 1,
     flip: true,
+    ..Augment::NONE
 };
 
 fn loader(source: Arc<dyn Source>, batch: usize, views: Option<u32>, seed: u64) -> Loader {
@@ -197,6 +200,7 @@ fn impossible_requests_are_refused() {
     let wide = Augment {
         crop_padding: usize::MAX,
         flip: false,
+        ..Augment::NONE
     };
     let padded = Loader::train(ramps(9), vec![0], bytes(), wide, 1, None, 0);
     check_refused(padded, &["crop_padding", "at most 4"]);
@@ -228,6 +232,214 @@ fn a_broken_image_is_an_error_of_its_batch() {
         assert_eq!(results.iter().filter(|r| r.is_err()).count(), 1);
         let error = results.into_iter().find_map(Result::err);
         assert_eq!(error.unwrap().to_string(), "5.jpg: broken");
+    }
+}
+
+/// Files of 40 x 30 pixels; every eighth is broken.
+fn files(n: usize) -> (tempfile::TempDir, Arc<dyn Source>) {
+    let dir = tempfile::tempdir().unwrap();
+    for part in ["train", "val"] {
+        let class = dir.path().join(part).join("a");
+        std::fs::create_dir_all(&class).unwrap();
+        for i in 0..n {
+            let image = image::RgbImage::from_fn(40, 30, |x, y| {
+                image::Rgb([6 * x as u8, 8 * y as u8, 5 * i as u8])
+            });
+            let file = class.join(format!("{i:03}.jpg"));
+            image.save(&file).unwrap();
+            if i % 8 == 3 {
+                std::fs::write(&file, "no image").unwrap();
+            }
+        }
+    }
+    let data = crate::open(dir.path().to_str().unwrap()).unwrap();
+    (dir, data.train)
+}
+
+fn everything() -> Augment {
+    Augment {
+        crop_padding: 1,
+        flip: true,
+        resized_crop: Some(crate::ResizedCrop::default()),
+        rand_augment: Some(crate::RandAugment::default()),
+        three: true,
+        colour_jitter: Some(crate::ColourJitter {
+            brightness: 0.4,
+            contrast: 0.4,
+            saturation: 0.4,
+            hue: 0.1,
+        }),
+        erasing: Some(crate::Erasing::default()),
+        mixing: Some(crate::Mixing::default()),
+        repeats: 3,
+    }
+}
+
+fn colour_input(image_size: usize) -> Transform {
+    Transform {
+        image_size,
+        channels: 3,
+        mean: vec![0.5; 3],
+        std: vec![0.2; 3],
+        crop_pct: 1.0,
+    }
+}
+
+#[test]
+fn the_number_of_workers_changes_nothing() {
+    let (_dir, source) = files(24);
+    let batches = |workers: Option<usize>| -> (Vec<Batch>, Vec<BrokenImage>) {
+        let indices = (0..24).collect();
+        let all = everything();
+        let loader = Loader::train(source.clone(), indices, colour_input(8), all, 6, None, 5);
+        let loader = loader.unwrap().tolerating(0.5);
+        let loader = match workers {
+            Some(n) => loader.with_workers(n).unwrap(),
+            None => loader,
+        };
+        let batches = loader.prefetch(0, 12).map(Result::unwrap).collect();
+        (batches, loader.broken())
+    };
+    let alone = batches(Some(1));
+    assert!(!alone.1.is_empty());
+    assert_eq!(
+        alone.0[0].mix.as_ref().unwrap().partners,
+        [5, 4, 3, 2, 1, 0]
+    );
+    for workers in [None, Some(2), Some(5)] {
+        assert_eq!(batches(workers), alone);
+    }
+}
+
+#[test]
+fn broken_images_are_replaced_named_and_counted() {
+    let (_dir, source) = files(24);
+    let loader = |rate| {
+        let indices = (0..24).collect();
+        let none = Augment::NONE;
+        let loader = Loader::train(source.clone(), indices, colour_input(8), none, 24, None, 5);
+        loader.unwrap().tolerating(rate)
+    };
+    let tolerant = loader(0.125);
+    let batch = tolerant.batch(0).unwrap();
+    assert!(
+        batch.indices.iter().all(|i| i % 8 != 3),
+        "{:?}",
+        batch.indices
+    );
+    let broken: Vec<u32> = tolerant.broken().iter().map(|image| image.index).collect();
+    assert_eq!(broken, [3, 11, 19]);
+    assert!(tolerant.broken()[0].path.ends_with("003.jpg"));
+    assert_eq!(tolerant.batch(0).unwrap(), batch);
+
+    let error = loader(0.1).batch(0).unwrap_err();
+    assert!(error.is_request());
+    let message = error.to_string();
+    for part in [
+        "3 of 24 images are broken",
+        "the 2 allowed",
+        "003.jpg: not an image",
+        "019.jpg",
+    ] {
+        assert!(message.contains(part), "no `{part}` in: {message}");
+    }
+    // By default one in a thousand: here none.
+    assert!(
+        loader(0.0)
+            .batch(0)
+            .unwrap_err()
+            .to_string()
+            .contains("not an image")
+    );
+}
+
+#[test]
+fn repeats_show_fewer_images_more_often() {
+    let augment = Augment {
+        repeats: 3,
+        ..VARIED
+    };
+    let indices: Vec<u32> = (0..30).collect();
+    let train = |views| {
+        Loader::train(
+            ramps(30),
+            indices.clone(),
+            bytes(),
+            augment.clone(),
+            6,
+            views,
+            1,
+        )
+    };
+    let loader = train(None).unwrap();
+    let mut shown = BTreeMap::new();
+    let mut differing = 0;
+    for step in 0..loader.steps_per_epoch() as u64 {
+        let batch = loader.batch(step).unwrap();
+        for (&i, image) in batch.indices.iter().zip(batch.images.chunks(16)) {
+            let views: &mut Vec<Vec<f32>> = shown.entry(i).or_default();
+            differing += usize::from(views.iter().any(|view| view != image));
+            views.push(image.to_vec());
+        }
+    }
+    assert_eq!(shown.len(), 10);
+    assert!(shown.values().all(|views| views.len() == 3));
+    assert!(differing > 10, "{differing}");
+    check_refused(train(Some(2)), &["3 repeats", "views"]);
+}
+
+#[test]
+fn a_large_image_is_decoded_smaller_to_much_the_same_input() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image::RgbImage::from_fn(400, 300, |x, y| {
+        let wave = |t: f32| (127.0 + 120.0 * (t / 23.0).sin()) as u8;
+        image::Rgb([wave(x as f32), wave(y as f32), wave((x + y) as f32)])
+    });
+    for part in ["train/a", "val/a"] {
+        std::fs::create_dir_all(dir.path().join(part)).unwrap();
+        image.save(dir.path().join(part).join("x.jpg")).unwrap();
+    }
+    let files = crate::open(dir.path().to_str().unwrap()).unwrap().train;
+    /// The same image, without its file.
+    struct Decoded(RawImage);
+    impl Source for Decoded {
+        fn len(&self) -> usize {
+            1
+        }
+        fn label(&self, _: usize) -> u32 {
+            0
+        }
+        fn image(&self, _: usize) -> Result<RawImage, DataError> {
+            Ok(self.0.clone())
+        }
+        fn class_names(&self) -> &[String] {
+            &[]
+        }
+        fn native_size(&self) -> Option<(usize, usize, usize)> {
+            None
+        }
+    }
+    let decoded: Arc<dyn Source> = Arc::new(Decoded(files.image(0).unwrap()));
+    for (size, scale) in [(32, (0.5, 1.0)), (100, (0.9, 1.0))] {
+        let augment = Augment {
+            resized_crop: Some(crate::ResizedCrop {
+                scale,
+                ratio: (1.0, 1.0),
+            }),
+            ..Augment::NONE
+        };
+        let view = |source: &Arc<dyn Source>, view| {
+            let augment = augment.clone();
+            let transform = colour_input(size);
+            let loader = Loader::train(source.clone(), vec![0], transform, augment, 1, None, 0);
+            loader.unwrap().view_images(&[0], view).unwrap().images
+        };
+        for k in 0..4 {
+            let (small, full) = (view(&files, k), view(&decoded, k));
+            let difference = small.iter().zip(&full).map(|(a, b)| (a - b).abs());
+            let mean = difference.sum::<f32>() / full.len() as f32 * 0.2 * 255.0;
+            assert!(mean < 3.0, "{size}: {mean} grey levels");
+        }
     }
 }
 
@@ -263,6 +475,7 @@ fn a_batch_of_small_images_takes_well_under_a_millisecond() {
     let augment = Augment {
         crop_padding: 2,
         flip: true,
+        ..Augment::NONE
     };
     let indices = (0..6000).collect();
     let loader = Loader::train(data.train, indices, transform, augment, 128, None, 0).unwrap();

@@ -34,6 +34,7 @@ pub(crate) fn open() -> Dataset {
         Arc::new(InMemory {
             width: SIDE,
             height: SIDE,
+            channels: 1,
             pixels: pixels.collect(),
             labels: (0..n).map(|i| (i % CLASSES.len()) as u8).collect(),
             class_names: class_names.clone(),

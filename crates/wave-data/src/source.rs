@@ -6,7 +6,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use crate::{DataError, RawImage};
+use crate::{DataError, RawImage, decode};
 
 /// One of the two parts of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,11 +39,44 @@ pub trait Source: Send + Sync {
     /// When there is no image `i`, when its file cannot be read, or when it is not an image.
     fn image(&self, i: usize) -> Result<RawImage, DataError>;
 
+    /// The file of image `i`, where images are files: not decoded yet.
+    ///
+    /// # Errors
+    /// When there is no image `i`, or when its file cannot be read.
+    fn encoded(&self, i: usize) -> Result<Option<Encoded>, DataError> {
+        let _ = i;
+        Ok(None)
+    }
+
+    /// What to call image `i` in a report: its file, or where in which file it is.
+    fn name(&self, i: usize) -> String {
+        format!("image {i}")
+    }
+
     /// Names of the classes, by label.
     fn class_names(&self) -> &[String];
 
     /// The size `(channels, height, width)` of every image, if they are known to be equal.
     fn native_size(&self) -> Option<(usize, usize, usize)>;
+}
+
+/// An image file in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Encoded {
+    /// The file's content.
+    pub bytes: Vec<u8>,
+    /// What to call it in an error.
+    pub name: String,
+}
+
+impl Encoded {
+    /// The image.
+    ///
+    /// # Errors
+    /// As [`decode`].
+    pub fn decode(&self) -> Result<RawImage, DataError> {
+        decode(&self.bytes, &self.name)
+    }
 }
 
 /// A data set: what to train on and what to test on, with the same classes.
@@ -101,11 +134,13 @@ pub(crate) fn permutation(
     order
 }
 
-/// Grey images of one size, all in memory.
+/// Images of one size, all in memory.
 pub(crate) struct InMemory {
     pub(crate) width: usize,
     pub(crate) height: usize,
-    /// (n, height, width)
+    /// 1 or 3.
+    pub(crate) channels: usize,
+    /// (n, height, width, channels)
     pub(crate) pixels: Vec<u8>,
     /// One for each image, each below the number of class names.
     pub(crate) labels: Vec<u8>,
@@ -125,11 +160,11 @@ impl Source for InMemory {
         if i >= self.len() {
             return Err(no_image(i, self.len()));
         }
-        let area = self.width * self.height;
+        let area = self.width * self.height * self.channels;
         Ok(RawImage {
             width: self.width,
             height: self.height,
-            channels: 1,
+            channels: self.channels,
             pixels: self.pixels[i * area..(i + 1) * area].to_vec(),
         })
     }
@@ -139,7 +174,33 @@ impl Source for InMemory {
     }
 
     fn native_size(&self) -> Option<(usize, usize, usize)> {
-        Some((1, self.height, self.width))
+        Some((self.channels, self.height, self.width))
+    }
+}
+
+/// No images, of some classes.
+pub(crate) struct Empty(pub(crate) Arc<[String]>);
+
+impl Source for Empty {
+    fn len(&self) -> usize {
+        0
+    }
+
+    fn label(&self, i: usize) -> u32 {
+        let none: [u32; 0] = [];
+        none[i]
+    }
+
+    fn image(&self, i: usize) -> Result<RawImage, DataError> {
+        Err(no_image(i, 0))
+    }
+
+    fn class_names(&self) -> &[String] {
+        &self.0
+    }
+
+    fn native_size(&self) -> Option<(usize, usize, usize)> {
+        None
     }
 }
 

@@ -10,6 +10,7 @@ use fast_image_resize::images::{Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 
 use crate::augment::Placement;
+use crate::augment::crop::Rectangle;
 use crate::{DataError, RawImage, Source};
 
 /// How an image becomes network input.
@@ -144,6 +145,37 @@ impl Transform {
     }
 }
 
+/// Resizes a rectangle of an image to a square, as Pillow resizes what it has cropped: nothing
+/// outside it counts. `reduced` is by how much the image was decoded smaller than the one that the
+/// rectangle is of. (side, side, channels)
+pub(crate) fn resize_rectangle(
+    image: &RawImage,
+    rectangle: Rectangle,
+    reduced: usize,
+    side: usize,
+) -> Result<Vec<u8>, DataError> {
+    image.check()?;
+    let c = image.channels;
+    let f = reduced as f64;
+    // Along an axis: first pixel, number of pixels, and the window among them.
+    let axis = |start: usize, length: usize, limit: usize| {
+        let first = (start / reduced).min(limit - 1);
+        let end = (start + length).div_ceil(reduced).clamp(first + 1, limit);
+        let from = (start as f64 / f - first as f64).min((end - first) as f64 - 1e-3);
+        let window = (from, (length as f64 / f).min((end - first) as f64 - from));
+        (first, end - first, window)
+    };
+    let (left, w, columns) = axis(rectangle.left, rectangle.width, image.width);
+    let (top, h, rows) = axis(rectangle.top, rectangle.height, image.height);
+    let lines = image.pixels[top * image.width * c..].chunks(image.width * c);
+    let mut pixels = Vec::with_capacity(w * h * c);
+    for line in lines.take(h) {
+        pixels.extend_from_slice(&line[left * c..(left + w) * c]);
+    } // (h, w, c)
+    let wide = resample(&pixels, (w, h), (side, h), c, Some(columns), None)?; // (h, side, c)
+    resample(&wide, (side, h), (side, side), c, None, Some(rows)) // (side, side, c)
+}
+
 /// The part of one axis of an image that resizing and cropping keep, in pixels of the original.
 struct Window {
     /// Of the original.
@@ -219,7 +251,7 @@ fn resample(
 }
 
 /// Pillow's grey, ITU-R 601-2 luma in 16-bit fixed point: (n, 3) to (n).
-fn luma(rgb: &[u8]) -> Vec<u8> {
+pub(crate) fn luma(rgb: &[u8]) -> Vec<u8> {
     rgb.chunks_exact(3)
         .map(|p| {
             let [r, g, b] = [p[0], p[1], p[2]].map(u32::from);

@@ -1,0 +1,171 @@
+//! Mixup (Zhang et al. 2017) and CutMix (Yun et al. 2019) of a whole batch, as timm's `Mixup` in its
+//! mode `batch`: input i is mixed with input b - 1 - i, by one weight for all.
+
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Beta, Distribution};
+
+use crate::Batch;
+
+/// When and how the inputs of a batch are mixed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mixing {
+    /// Both parameters of the Beta distribution of Mixup's weight; 0 turns Mixup off.
+    pub mixup: f64,
+    /// Both parameters of the Beta distribution of CutMix's weight; 0 turns CutMix off.
+    pub cutmix: f64,
+    /// Of a batch being mixed at all, 0 to 1.
+    pub probability: f64,
+    /// Of CutMix where both are on, 0 to 1.
+    pub switch: f64,
+}
+
+impl Default for Mixing {
+    /// DeiT's: Mixup with 0.8 or CutMix with 1, one of them always.
+    fn default() -> Self {
+        Self {
+            mixup: 0.8,
+            cutmix: 1.0,
+            probability: 1.0,
+            switch: 0.5,
+        }
+    }
+}
+
+/// How the inputs of a batch were mixed.
+///
+/// Input i is `weight` of itself and `1 - weight` of input `partners[i]`, whether pixel by pixel
+/// (Mixup) or by area (CutMix), and so is its target.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mix {
+    /// Positions in the batch.
+    pub partners: Vec<u32>,
+    /// The part of an input that is its own, 0 to 1.
+    pub weight: f32,
+}
+
+impl Mixing {
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let probable = |p: f64| (0.0..=1.0).contains(&p);
+        let shape = |a: f64| a == 0.0 || (1e-3..=1e3).contains(&a);
+        if probable(self.probability)
+            && probable(self.switch)
+            && shape(self.mixup)
+            && shape(self.cutmix)
+        {
+            return Ok(());
+        }
+        Err(format!(
+            "{self:?} is out of range: expected probabilities of 0 to 1 and parameters of 0 (off) or \
+             0.001 to 1000"
+        ))
+    }
+
+    pub(crate) fn apply(&self, batch: &mut Batch, rng: &mut ChaCha8Rng) {
+        let cutting = match (self.mixup > 0.0, self.cutmix > 0.0) {
+            (false, false) => return,
+            (true, true) => rng.random::<f64>() < self.switch,
+            (_, cutmix) => cutmix,
+        };
+        if rng.random::<f64>() >= self.probability {
+            return;
+        }
+        let shape = if cutting { self.cutmix } else { self.mixup };
+        let drawn = Beta::new(shape, shape).map_or(1.0, |beta| beta.sample(rng));
+        let s = batch.image_size;
+        let weight = if cutting {
+            let rectangle = rectangle(drawn, s, rng);
+            cut(batch, rectangle);
+            let (top, bottom, left, right) = rectangle;
+            // What was really cut out, for the border may have cut it short.
+            1.0 - ((bottom - top) * (right - left)) as f64 / (s * s) as f64
+        } else {
+            blend(batch, drawn as f32);
+            drawn
+        };
+        batch.mix = Some(Mix {
+            partners: (0..batch.size as u32).rev().collect(),
+            weight: weight as f32,
+        });
+    }
+}
+
+/// (top, bottom, left, right): a part `1 - weight` of the area about a uniform centre, cut off at
+/// the border.
+fn rectangle(weight: f64, s: usize, rng: &mut ChaCha8Rng) -> (usize, usize, usize, usize) {
+    let cut = (s as f64 * (1.0 - weight).max(0.0).sqrt()) as usize;
+    let mut range = || {
+        let centre = rng.random_range(0..s);
+        (centre.saturating_sub(cut / 2), (centre + cut / 2).min(s))
+    };
+    let ((top, bottom), (left, right)) = (range(), range());
+    (top, bottom, left, right)
+}
+
+/// Pairs of an input and its partner, each once; an odd batch's middle is its own partner.
+fn pairs(batch: &mut Batch) -> impl Iterator<Item = (&mut [f32], &mut [f32])> {
+    let len = batch.images.len() / batch.size.max(1);
+    let half = batch.size / 2 * len;
+    let middle = batch.images.len() - half;
+    let (first, second) = batch.images.split_at_mut(middle);
+    let partners = second.chunks_exact_mut(len.max(1)).rev();
+    first[..half].chunks_exact_mut(len.max(1)).zip(partners)
+}
+
+fn blend(batch: &mut Batch, weight: f32) {
+    for (one, other) in pairs(batch) {
+        for (x, y) in one.iter_mut().zip(other) {
+            (*x, *y) = (
+                weight * *x + (1.0 - weight) * *y,
+                weight * *y + (1.0 - weight) * *x,
+            );
+        }
+    }
+}
+
+fn cut(batch: &mut Batch, (top, bottom, left, right): (usize, usize, usize, usize)) {
+    let s = batch.image_size;
+    for (one, other) in pairs(batch) {
+        for (x, y) in one
+            .chunks_exact_mut(s * s)
+            .zip(other.chunks_exact_mut(s * s))
+        {
+            for row in top..bottom {
+                let window = row * s + left..row * s + right;
+                x[window.clone()].swap_with_slice(&mut y[window]);
+            }
+        }
+    }
+}
+
+impl Batch {
+    /// Targets (size, classes): label-smoothed one-hot rows, mixed as the inputs were.
+    ///
+    /// `smoothing` of each target is spread evenly over all classes, 0 to 1. Labels beyond `classes`
+    /// count for nothing.
+    pub fn soft_targets(&self, classes: usize, smoothing: f32) -> Vec<f32> {
+        let off = smoothing / classes.max(1) as f32;
+        let mut targets = vec![off; self.size * classes];
+        let on = 1.0 - smoothing;
+        let mut add = |row: usize, label: u32, part: f32| {
+            if (label as usize) < classes {
+                targets[row * classes + label as usize] += part * on;
+            }
+        };
+        for (row, &label) in self.labels.iter().enumerate() {
+            match &self.mix {
+                None => add(row, label, 1.0),
+                Some(Mix { partners, weight }) => {
+                    add(row, label, *weight);
+                    let partner = self.labels[partners[row] as usize];
+                    add(row, partner, 1.0 - weight);
+                }
+            }
+        }
+        targets
+    }
+}
+
+#[cfg(test)]
+#[path = "mix_tests.rs"]
+mod tests;

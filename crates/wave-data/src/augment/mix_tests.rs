@@ -1,0 +1,94 @@
+use rand::SeedableRng;
+
+use super::*;
+
+/// Image i is all i; labels go round.
+fn batch(size: usize) -> Batch {
+    Batch {
+        images: (0..size).flat_map(|i| [i as f32; 3 * 32 * 32]).collect(),
+        labels: (0..size as u32).map(|i| i % 4).collect(),
+        indices: (0..size as u32).collect(),
+        view: 0,
+        size,
+        channels: 3,
+        image_size: 32,
+        mix: None,
+    }
+}
+
+#[test]
+fn weights_are_distributed_as_timms() {
+    let fixture: serde_json::Value =
+        serde_json::from_str(include_str!("../../tests/fixtures/pillow.json")).unwrap();
+    let expected = &fixture["distributions"]["mixing: mean, deviation, part below 0.1"];
+    let mut rng = ChaCha8Rng::seed_from_u64(2);
+    let mut small = batch(2);
+    let weights: Vec<f64> = (0..6000)
+        .map(|_| {
+            Mixing::default().apply(&mut small, &mut rng);
+            f64::from(small.mix.take().unwrap().weight)
+        })
+        .collect();
+    let n = weights.len() as f64;
+    let mean = weights.iter().sum::<f64>() / n;
+    let deviation = (weights.iter().map(|w| (w - mean).powi(2)).sum::<f64>() / n).sqrt();
+    let low = weights.iter().filter(|&&w| w < 0.1).count() as f64 / n;
+    for (found, expected) in [mean, deviation, low]
+        .into_iter()
+        .zip(expected.as_array().unwrap())
+    {
+        let expected = expected.as_f64().unwrap();
+        assert!((found - expected).abs() < 0.02, "{found} for {expected}");
+    }
+}
+
+#[test]
+fn inputs_and_targets_are_mixed_alike() {
+    for (mixup, cutmix) in [(0.8, 0.0), (0.0, 1.0)] {
+        for size in [1, 2, 5, 8] {
+            let mut mixed = batch(size);
+            let mixing = Mixing {
+                mixup,
+                cutmix,
+                ..Mixing::default()
+            };
+            mixing.apply(&mut mixed, &mut ChaCha8Rng::seed_from_u64(11));
+            let mix = mixed.mix.clone().unwrap();
+            for (i, image) in mixed.images.chunks(3 * 32 * 32).enumerate() {
+                let partner = size - 1 - i;
+                assert_eq!(mix.partners[i] as usize, partner);
+                let mean = image.iter().sum::<f32>() / image.len() as f32;
+                let expected = mix.weight * i as f32 + (1.0 - mix.weight) * partner as f32;
+                assert!((mean - expected).abs() < 1e-3, "{mean} for {expected}");
+            }
+            let targets = mixed.soft_targets(4, 0.1);
+            for (i, row) in targets.chunks(4).enumerate() {
+                assert!((row.iter().sum::<f32>() - 1.0).abs() < 1e-5);
+                let (own, other) = (mixed.labels[i], mixed.labels[size - 1 - i]);
+                let part = if own == other { 1.0 } else { mix.weight };
+                assert!((row[own as usize] - 0.9 * part - 0.025).abs() < 1e-5);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_batch_may_stay_as_it_is() {
+    let mut rng = ChaCha8Rng::seed_from_u64(11);
+    let never = Mixing {
+        probability: 0.0,
+        ..Mixing::default()
+    };
+    let off = Mixing {
+        mixup: 0.0,
+        cutmix: 0.0,
+        ..Mixing::default()
+    };
+    for mixing in [never, off] {
+        let mut same = batch(4);
+        mixing.apply(&mut same, &mut rng);
+        assert_eq!(same, batch(4));
+    }
+    assert_eq!(batch(2).soft_targets(2, 0.0), [1.0, 0.0, 0.0, 1.0]);
+    assert_eq!(batch(2).soft_targets(0, 0.0), [0.0; 0]);
+}

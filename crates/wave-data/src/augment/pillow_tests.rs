@@ -1,0 +1,261 @@
+//! Every operation against Pillow's numbers (`tests/fixtures/make_pillow.py`).
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use serde_json::Value;
+
+use super::rand_augment::{OPERATIONS, Operation};
+use super::*;
+use crate::augment::crop::Rectangle;
+use crate::transform::resize_rectangle;
+
+fn fixture() -> Value {
+    serde_json::from_str(include_str!("../../tests/fixtures/pillow.json")).unwrap()
+}
+
+fn bytes(list: &Value) -> Vec<u8> {
+    let list = list.as_array().expect("a list of the fixture");
+    list.iter().map(|x| x.as_u64().unwrap() as u8).collect()
+}
+
+fn colour_image(width: usize, height: usize, pixels: &Value) -> RawImage {
+    RawImage {
+        width,
+        height,
+        channels: 3,
+        pixels: bytes(pixels),
+    }
+}
+
+/// At most one level of difference.
+#[track_caller]
+fn check(name: &str, found: &[u8], expected: &Value) {
+    let expected = bytes(expected);
+    assert_eq!(found.len(), expected.len(), "{name}");
+    for (i, (&f, &e)) in found.iter().zip(&expected).enumerate() {
+        assert!(f.abs_diff(e) <= 1, "{name}: {f} for {e} at {i}");
+    }
+}
+
+#[test]
+fn every_operation_gives_pillows_numbers() {
+    use Operation::*;
+    let all = fixture();
+    let all = &all["operations"];
+    let fill = [124, 116, 104];
+    for (name, operation) in [
+        ("brightness", Brightness),
+        ("contrast", Contrast),
+        ("saturation", Saturation),
+        ("sharpness", Sharpness),
+        ("posterise", Posterise),
+        ("solarise", Solarise),
+        ("solarise_add", SolariseAdd),
+        ("invert", Invert),
+        ("rotate", Rotate),
+        ("shear_x", ShearX),
+        ("shear_y", ShearY),
+        ("translate_x", TranslateX),
+        ("translate_y", TranslateY),
+    ] {
+        let mut tried = 0;
+        for (key, expected) in all.as_object().unwrap() {
+            let (of, argument) = key.split_once(' ').unwrap_or((key, "0"));
+            if of == name {
+                let mut image = colour_image(12, 10, &all["input"]);
+                operation.apply(&mut image, argument.parse().unwrap(), fill);
+                check(key, &image.pixels, expected);
+                tried += 1;
+            }
+        }
+        assert!(tried > 0, "{name}");
+    }
+    let mut image = colour_image(12, 10, &all["muted"]);
+    AutoContrast.apply(&mut image, 0.0, fill);
+    check("auto_contrast", &image.pixels, &all["auto_contrast"]);
+    let mut image = colour_image(40, 30, &all["large"]);
+    Equalise.apply(&mut image, 0.0, fill);
+    check("equalise", &image.pixels, &all["equalise"]);
+}
+
+#[test]
+fn hue_grey_and_blur_give_pillows_numbers() {
+    let all = fixture();
+    let all = &all["operations"];
+    let input = || colour_image(12, 10, &all["input"]);
+    for turn in ["-0.3", "0.1"] {
+        let mut image = input();
+        colour::hue(&mut image, turn.parse().unwrap());
+        let key = format!("hue {turn}");
+        check(&key, &image.pixels, &all[&key]);
+    }
+    let mut image = input();
+    colour::grey(&mut image);
+    check("grey", &image.pixels, &all["grey"]);
+    for radius in ["0.1", "0.7", "2.0"] {
+        let mut image = input();
+        three::blur(&mut image, radius.parse().unwrap());
+        let key = format!("blur {radius}");
+        check(&key, &image.pixels, &all[&key]);
+    }
+}
+
+#[test]
+fn a_crop_is_resized_as_pillow_does() {
+    let all = fixture();
+    let image = colour_image(40, 30, &all["operations"]["large"]);
+    for (key, expected) in all["operations"]["crop"].as_object().unwrap() {
+        let [top, left, height, width]: [usize; 4] = serde_json::from_str(key).unwrap();
+        let rectangle = Rectangle {
+            left,
+            top,
+            width,
+            height,
+        };
+        let found = resize_rectangle(&image, rectangle, 1, 8).unwrap();
+        check(key, &found, expected);
+    }
+}
+
+#[test]
+fn the_magnitudes_are_timms() {
+    let all = fixture();
+    let levels = all["levels"].as_object().unwrap();
+    for (k, (name, expected)) in levels.iter().enumerate() {
+        let operation = OPERATIONS[k % 15];
+        for (level, expected) in [0.0, 3.3, 9.0, 9.4, 10.0]
+            .into_iter()
+            .zip(expected.as_array().unwrap())
+        {
+            let found = operation.argument(level, name.ends_with("True"), false);
+            let expected = expected.as_f64().unwrap();
+            assert!(
+                (found - expected).abs() < 1e-9,
+                "{name} as {operation:?}: {found} for {expected}"
+            );
+        }
+    }
+    assert_eq!(levels.len(), 30);
+}
+
+#[test]
+fn timms_notation_is_read() {
+    let policy: RandAugment = "rand-m9-mstd0.5-inc1".parse().unwrap();
+    assert_eq!(policy, RandAugment::default());
+    let policy: RandAugment = "rand-m7-n3-p0.8".parse().unwrap();
+    assert_eq!(
+        (policy.magnitude, policy.operations, policy.probability),
+        (7.0, 3, 0.8)
+    );
+    assert_eq!((policy.deviation, policy.increasing), (0.0, false));
+    for wrong in ["", "rand-x3", "augmix-m3", "rand-m", "rand-m99", "rand-p2"] {
+        let error = wrong.parse::<RandAugment>().unwrap_err();
+        assert!(error.to_string().contains("RandAugment"), "{error}");
+    }
+}
+
+#[test]
+fn painting_depends_on_the_generator_alone() {
+    let augment = Augment {
+        rand_augment: Some(RandAugment::default()),
+        three: true,
+        colour_jitter: Some(ColourJitter {
+            brightness: 0.3,
+            contrast: 0.3,
+            saturation: 0.3,
+            hue: 0.1,
+        }),
+        ..Augment::NONE
+    };
+    let all = fixture();
+    let painted = |seed| {
+        let mut image = colour_image(12, 10, &all["operations"]["input"]);
+        augment.paint(&mut image, [9; 3], &mut ChaCha8Rng::seed_from_u64(seed));
+        image.pixels
+    };
+    assert_eq!(painted(1), painted(1));
+    assert!((2..9).any(|seed| painted(seed) != painted(1)));
+}
+
+#[test]
+fn grey_images_can_be_painted() {
+    for operation in OPERATIONS {
+        for level in [0.0, 5.0, 10.0] {
+            let mut image = RawImage {
+                width: 7,
+                height: 5,
+                channels: 1,
+                pixels: (0..35).map(|k| 7 * k).collect(),
+            };
+            operation.apply(&mut image, operation.argument(level, true, true), [3; 3]);
+            image.check().unwrap();
+        }
+    }
+}
+
+#[test]
+fn settings_out_of_range_are_refused() {
+    for (augment, expected) in [
+        (
+            Augment {
+                crop_padding: 9,
+                ..Augment::NONE
+            },
+            "crop_padding",
+        ),
+        (
+            Augment {
+                repeats: 0,
+                ..Augment::NONE
+            },
+            "0 repeats",
+        ),
+        (
+            Augment {
+                resized_crop: Some(ResizedCrop {
+                    scale: (0.5, 0.1),
+                    ..ResizedCrop::default()
+                }),
+                ..Augment::NONE
+            },
+            "the lesser first",
+        ),
+        (
+            Augment {
+                colour_jitter: Some(ColourJitter {
+                    hue: 0.6,
+                    ..ColourJitter::default()
+                }),
+                ..Augment::NONE
+            },
+            "hue of 0 to 0.5",
+        ),
+        (
+            Augment {
+                erasing: Some(Erasing {
+                    probability: f64::NAN,
+                    ..Erasing::default()
+                }),
+                ..Augment::NONE
+            },
+            "probability of 0 to 1",
+        ),
+        (
+            Augment {
+                mixing: Some(Mixing {
+                    mixup: -1.0,
+                    ..Mixing::default()
+                }),
+                ..Augment::NONE
+            },
+            "0 (off)",
+        ),
+    ] {
+        let error = augment.check(8).unwrap_err();
+        assert!(
+            error.is_request() && error.to_string().contains(expected),
+            "{error}"
+        );
+    }
+    Augment::default().check(1).unwrap();
+}

@@ -1,0 +1,75 @@
+//! Files that make opening a data set again faster. All of them may be deleted at any time.
+
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// Names the directory of the cache; empty turns it off.
+const VARIABLE: &str = "WAVE_CACHE";
+
+/// A file or directory that changed so shortly before it was read may have changed again unnoticed.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// `$WAVE_CACHE`, `$XDG_CACHE_HOME/wave` or `~/.cache/wave`.
+pub(crate) fn directory() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    match std::env::var_os(VARIABLE) {
+        Some(dir) if dir.is_empty() => None,
+        Some(dir) => Some(dir.into()),
+        None => set("XDG_CACHE_HOME")
+            .map(|dir| Path::new(&dir).join("wave"))
+            .or_else(|| set("HOME").map(|dir| Path::new(&dir).join(".cache/wave"))),
+    }
+}
+
+/// The file of the cache `dir` that keeps what is known of `path`.
+pub(crate) fn file(dir: &Path, path: &Path, kind: &str) -> PathBuf {
+    let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mut hasher = DefaultHasher::new();
+    resolved.hash(&mut hasher);
+    dir.join(format!("{:016x}.{kind}", hasher.finish()))
+}
+
+/// When `path` last changed and how long it is, as a word that differs once it has changed; nothing
+/// if it changed just now.
+pub(crate) fn stamp(path: &Path) -> Option<String> {
+    let metadata = fs::metadata(path).ok()?;
+    let modified = metadata.modified().ok()?;
+    if SystemTime::now().duration_since(modified).ok()? < SETTLED {
+        return None;
+    }
+    let since = modified.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    let length = if metadata.is_dir() { 0 } else { metadata.len() };
+    Some(format!(
+        "{}.{:09}-{length}",
+        since.as_secs(),
+        since.subsec_nanos()
+    ))
+}
+
+/// Writes a file whole or not at all: under another name, synced, then renamed.
+pub(crate) fn write_atomically(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir)?;
+    }
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let temporary = path.with_file_name(name);
+    let outcome = (|| {
+        let mut file = io::BufWriter::new(File::create(&temporary)?);
+        write(&mut file)?;
+        let file = file.into_inner().map_err(|error| error.into_error())?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    })();
+    if outcome.is_err() {
+        // What could not be written is no use; that it may not even exist is no matter.
+        let _ = fs::remove_file(&temporary);
+    }
+    outcome
+}

@@ -1,0 +1,32 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+
+#[test]
+fn broken_images_are_found_and_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    for part in ["train", "val"] {
+        for class in ["a", "b"] {
+            let class = dir.path().join(part).join(class);
+            std::fs::create_dir_all(&class).unwrap();
+            let png = include_bytes!("../tests/fixtures/alpha.png");
+            std::fs::write(class.join("1.png"), png).unwrap();
+        }
+    }
+    let turned = include_bytes!("../tests/fixtures/turned.jpg");
+    let train = dir.path().join("train");
+    std::fs::write(train.join("a/2.jpg"), turned).unwrap();
+    std::fs::write(train.join("b/2.jpg"), &turned[..700]).unwrap();
+    std::fs::write(train.join("b/3.jpg"), "text").unwrap();
+    let data = crate::open(dir.path().to_str().unwrap()).unwrap();
+    let seen = AtomicUsize::new(0);
+    let report = check(&*data.train, |n| _ = seen.fetch_add(n, Ordering::Relaxed));
+    assert_eq!(seen.into_inner(), 5);
+    assert_eq!((report.images, report.unlabelled), (5, 0));
+    assert_eq!(report.classes, [("a".to_owned(), 2), ("b".to_owned(), 3)]);
+    assert_eq!(report.sizes, Some([(16, 16), (24, 24)]));
+    let broken: Vec<u32> = report.broken.iter().map(|image| image.index).collect();
+    assert_eq!(broken, [3, 4]);
+    assert!(report.broken[0].path.ends_with("b/2.jpg"));
+    assert!(report.broken[0].problem.contains("truncated"));
+}

@@ -1,0 +1,148 @@
+//! CIFAR-10 and CIFAR-100 in their binary version: a label (CIFAR-100: a coarse one, then the fine
+//! one that counts), then 32 x 32 red, green and blue values.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::source::InMemory;
+use crate::{DataError, Dataset};
+
+const SIDE: usize = 32;
+const VALUES: usize = 3 * SIDE * SIDE;
+
+/// Many times the data set; a longer file is something else.
+const MAX_BYTES: u64 = 4 << 30;
+
+/// What tells the two data sets apart.
+struct Kind {
+    train: &'static [&'static str],
+    test: &'static str,
+    names: &'static str,
+    labels: usize,
+    classes: usize,
+}
+
+const KINDS: [Kind; 2] = [
+    Kind {
+        train: &[
+            "data_batch_1.bin",
+            "data_batch_2.bin",
+            "data_batch_3.bin",
+            "data_batch_4.bin",
+            "data_batch_5.bin",
+        ],
+        test: "test_batch.bin",
+        names: "batches.meta.txt",
+        labels: 1,
+        classes: 10,
+    },
+    Kind {
+        train: &["train.bin"],
+        test: "test.bin",
+        names: "fine_label_names.txt",
+        labels: 2,
+        classes: 100,
+    },
+];
+
+fn kind_of(dir: &Path) -> Option<&'static Kind> {
+    KINDS
+        .iter()
+        .find(|kind| dir.join(kind.train[0]).is_file() || dir.join(kind.test).is_file())
+}
+
+/// Whether `dir` holds a file with CIFAR's names.
+pub(crate) fn is_cifar(dir: &Path) -> bool {
+    kind_of(dir).is_some()
+}
+
+/// Opens the binary files in `dir`. Of CIFAR-10's five training files, those that are there.
+pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
+    let kind = kind_of(dir).unwrap_or(&KINDS[0]);
+    let train: Vec<PathBuf> = kind.train.iter().map(|file| dir.join(file)).collect();
+    let there = |file: &&PathBuf| *file == &train[0] || file.is_file();
+    let train: Vec<&PathBuf> = train.iter().filter(there).collect();
+    let test = dir.join(kind.test);
+    let class_names = read_names(&dir.join(kind.names), kind.classes);
+    let read = |files: &[&PathBuf]| -> Result<Arc<InMemory>, DataError> {
+        let mut images = InMemory {
+            width: SIDE,
+            height: SIDE,
+            channels: 3,
+            pixels: Vec::new(),
+            labels: Vec::new(),
+            class_names: class_names.clone(),
+        };
+        for file in files {
+            let open = |source| DataError::Open {
+                path: file.to_path_buf(),
+                source,
+            };
+            let content = |problem| DataError::Content {
+                path: file.display().to_string(),
+                problem,
+            };
+            let length = fs::metadata(file).map_err(open)?.len();
+            if length > MAX_BYTES {
+                return Err(content(format!(
+                    "is {length} bytes long; expected at most {MAX_BYTES}"
+                )));
+            }
+            let bytes = fs::read(file).map_err(open)?;
+            parse(&bytes, kind.labels, kind.classes, &mut images).map_err(content)?;
+        }
+        Ok(Arc::new(images))
+    };
+    Ok(Dataset {
+        name,
+        train: read(&train)?,
+        test: read(&[&test])?,
+    })
+}
+
+/// Appends the images of a file.
+fn parse(bytes: &[u8], labels: usize, classes: usize, to: &mut InMemory) -> Result<(), String> {
+    let record = labels + VALUES;
+    if bytes.is_empty() || bytes.len() % record != 0 {
+        return Err(format!(
+            "is {} bytes long; expected a multiple of {record}, a record's length",
+            bytes.len()
+        ));
+    }
+    to.pixels.reserve(bytes.len() / record * VALUES);
+    for (i, record) in bytes.chunks_exact(record).enumerate() {
+        let label = record[labels - 1];
+        if usize::from(label) >= classes {
+            return Err(format!(
+                "record {i} has the label {label}; expected less than {classes}"
+            ));
+        }
+        to.labels.push(label);
+        let planes = &record[labels..]; // (3, 32, 32)
+        let area = SIDE * SIDE;
+        let pixels = (0..area).flat_map(|k| [0, 1, 2].map(|c| planes[c * area + k]));
+        to.pixels.extend(pixels); // (32, 32, 3)
+    }
+    Ok(())
+}
+
+/// A name a line, or numbers if there is no such file.
+fn read_names(path: &Path, classes: usize) -> Arc<[String]> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let names: Vec<String> = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .map(str::to_owned)
+        .collect();
+    if names.len() == classes {
+        names.into()
+    } else {
+        (0..classes).map(|k| k.to_string()).collect()
+    }
+}
+
+#[cfg(test)]
+#[path = "cifar_tests.rs"]
+mod tests;

@@ -1,0 +1,92 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn record(labels: &[u8], red: u8) -> Vec<u8> {
+    let mut bytes = labels.to_vec();
+    for value in [red, 2, 3] {
+        bytes.extend([value; SIDE * SIDE]);
+    }
+    bytes
+}
+
+#[test]
+fn both_data_sets_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let ten = dir.path();
+    fs::write(
+        ten.join("data_batch_1.bin"),
+        [record(&[3], 7), record(&[9], 8)].concat(),
+    )
+    .unwrap();
+    fs::write(ten.join("data_batch_2.bin"), record(&[4], 9)).unwrap();
+    fs::write(ten.join("test_batch.bin"), record(&[0], 1)).unwrap();
+    let names: Vec<String> = (0..10).map(|k| format!("class {k}")).collect();
+    fs::write(ten.join("batches.meta.txt"), names.join("\n") + "\n\n").unwrap();
+    let data = crate::open(ten.to_str().unwrap()).unwrap();
+    assert_eq!((data.train.len(), data.test.len()), (3, 1));
+    assert_eq!([0, 1, 2].map(|i| data.train.label(i)), [3, 9, 4]);
+    assert_eq!(data.train.class_names()[9], "class 9");
+    assert_eq!(data.train.native_size(), Some((3, 32, 32)));
+    let image = data.train.image(2).unwrap();
+    assert_eq!(
+        (image.channels, &image.pixels[..6]),
+        (3, &[9, 2, 3, 9, 2, 3][..])
+    );
+
+    let dir = tempfile::tempdir().unwrap();
+    for file in ["train.bin", "test.bin"] {
+        fs::write(dir.path().join(file), record(&[19, 99], 5)).unwrap();
+    }
+    let data = crate::open(dir.path().to_str().unwrap()).unwrap();
+    assert_eq!(
+        (data.train.label(0), data.train.class_names().len()),
+        (99, 100)
+    );
+}
+
+#[test]
+fn files_of_another_length_or_label_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("test_batch.bin"), record(&[0], 1)).unwrap();
+    for (bytes, expected) in [
+        (record(&[10], 1), "label 10"),
+        (vec![0; 100], "100 bytes"),
+        (vec![], "0 bytes"),
+    ] {
+        fs::write(dir.path().join("data_batch_1.bin"), bytes).unwrap();
+        let error = crate::open(dir.path().to_str().unwrap()).err().unwrap();
+        assert!(
+            error.is_request() && error.to_string().contains(expected),
+            "{error}"
+        );
+    }
+    fs::remove_file(dir.path().join("data_batch_1.bin")).unwrap();
+    assert!(
+        crate::open(dir.path().to_str().unwrap())
+            .err()
+            .unwrap()
+            .is_request()
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..7000), labels in 1usize..3) {
+        let mut images = InMemory {
+            width: SIDE,
+            height: SIDE,
+            channels: 3,
+            pixels: vec![],
+            labels: vec![],
+            class_names: Arc::new([]),
+        };
+        let whole = bytes.len() / (labels + VALUES) * (labels + VALUES);
+        for bytes in [&bytes[..], &bytes[..whole]] {
+            let _ = parse(bytes, labels, 100, &mut images);
+            prop_assert!(images.pixels.len() <= 2 * bytes.len().max(7000));
+        }
+    }
+}

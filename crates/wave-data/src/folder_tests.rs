@@ -1,0 +1,142 @@
+use std::fs;
+
+use image::{DynamicImage, GrayImage, Luma, Rgb, RgbImage};
+use tempfile::TempDir;
+
+use super::*;
+
+fn colour() -> DynamicImage {
+    RgbImage::from_fn(20, 10, |x, y| Rgb([10 * x as u8, 20 * y as u8, 7])).into()
+}
+
+fn grey() -> DynamicImage {
+    GrayImage::from_pixel(9, 9, Luma([77])).into()
+}
+
+/// Two classes, three formats. Names are out of order, and some are not images' names.
+fn sound(test: &str) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let files = [
+        ("train/dog/b.webp", colour()),
+        ("train/dog/a.PNG", grey()),
+        ("train/cat/z.jpeg", colour()),
+        ("train/cat/y.jpg", grey()),
+        ("TEST/cat/1.png", colour()),
+        ("TEST/dog/2.webp", colour()),
+    ];
+    for (name, image) in files {
+        let path = dir.path().join(name.replace("TEST", test));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        image.save(path).unwrap();
+    }
+    fs::write(dir.path().join("train/README.txt"), "not a class").unwrap();
+    fs::write(dir.path().join("train/dog/notes.txt"), "not an image").unwrap();
+    fs::write(dir.path().join("train/dog/.hidden.png"), "not an image").unwrap();
+    dir
+}
+
+fn open_at(dir: &TempDir) -> Result<Dataset, DataError> {
+    crate::open(dir.path().to_str().unwrap())
+}
+
+#[test]
+fn three_formats_in_the_order_of_their_names() {
+    for test in ["val", "test"] {
+        let data = open_at(&sound(test)).unwrap();
+        assert_eq!(data.train.class_names(), ["cat", "dog"]);
+        assert_eq!(data.test.class_names(), ["cat", "dog"]);
+        assert_eq!((data.train.len(), data.test.len()), (4, 2));
+        let labels: Vec<u32> = (0..4).map(|i| data.train.label(i)).collect();
+        assert_eq!(labels, [0, 0, 1, 1]);
+        assert_eq!(data.train.native_size(), None);
+    }
+    let dir = sound("val");
+    let data = open_at(&dir).unwrap();
+    let size = |i| {
+        let image = data.train.image(i).unwrap();
+        (image.channels, image.height, image.width)
+    };
+    let sizes = [(1, 9, 9), (3, 10, 20), (1, 9, 9), (3, 10, 20)]; // y, z, a, b
+    assert_eq!([0, 1, 2, 3].map(size), sizes);
+    assert_eq!(data.train.image(2).unwrap().pixels, vec![77; 81]);
+    assert_eq!(
+        data.train.image(3).unwrap().pixels,
+        colour().into_rgb8().into_raw()
+    );
+    assert!(data.train.image(4).unwrap_err().is_request());
+}
+
+#[track_caller]
+fn check_refused(spoil: impl FnOnce(&Path), expected: &[&str]) {
+    let dir = sound("val");
+    spoil(dir.path());
+    let error = open_at(&dir).err().expect("must be refused");
+    assert!(error.is_request());
+    for part in expected {
+        assert!(error.to_string().contains(part), "no `{part}` in: {error}");
+    }
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let remove = |name: &'static str| move |dir: &Path| fs::remove_dir_all(dir.join(name)).unwrap();
+    check_refused(remove("val"), &["neither `val` nor `test`"]);
+    check_refused(remove("val/cat"), &["val: ", "no folder `cat`"]);
+    check_refused(remove("train/dog"), &["train: ", "no folder `dog`"]);
+    let empty = |dir: &Path| {
+        fs::remove_dir_all(dir.join("train")).unwrap();
+        fs::create_dir(dir.join("train")).unwrap();
+    };
+    check_refused(empty, &["train: ", "one for each class"]);
+    let no_images = |dir: &Path| fs::remove_file(dir.join("val/dog/2.webp")).unwrap();
+    check_refused(no_images, &["val/dog: ", "no image", ".webp"]);
+    let a_file = |dir: &Path| {
+        fs::remove_dir_all(dir.join("val")).unwrap();
+        fs::write(dir.join("val"), "a file").unwrap();
+    };
+    check_refused(a_file, &["cannot read", "val"]);
+}
+
+#[test]
+fn a_file_that_is_no_image_is_named() {
+    let dir = sound("val");
+    fs::write(dir.path().join("train/cat/y.jpg"), "plain text").unwrap();
+    let error = open_at(&dir).unwrap().train.image(0).unwrap_err();
+    assert!(error.is_request());
+    assert!(error.to_string().contains("train/cat/y.jpg: not an image"));
+}
+
+#[test]
+fn a_file_that_vanishes_is_not_the_users_fault() {
+    let dir = sound("val");
+    let data = open_at(&dir).unwrap();
+    fs::remove_file(dir.path().join("train/cat/y.jpg")).unwrap();
+    let error = data.train.image(0).unwrap_err();
+    assert!(!error.is_request());
+    assert!(error.to_string().contains("train/cat/y.jpg"));
+}
+
+#[test]
+fn a_flat_val_takes_its_labels_from_a_file() {
+    let dir = sound("val");
+    let val = dir.path().join("val");
+    fs::rename(val.join("cat/1.png"), val.join("1.png")).unwrap();
+    fs::rename(val.join("dog/2.webp"), val.join("2.webp")).unwrap();
+    fs::remove_dir(val.join("cat")).unwrap();
+    fs::remove_dir(val.join("dog")).unwrap();
+    let error = open_at(&dir).err().unwrap();
+    assert!(
+        error.is_request() && error.to_string().contains("val.txt"),
+        "{error}"
+    );
+    fs::write(dir.path().join("val.txt"), "1.png dog\n2.webp 0\n").unwrap();
+    let data = open_at(&dir).unwrap();
+    assert_eq!([data.test.label(0), data.test.label(1)], [1, 0]);
+    assert!(data.test.name(1).ends_with("val/2.webp"));
+    fs::write(dir.path().join("val.txt"), "1.png dog\n").unwrap();
+    let error = open_at(&dir).err().unwrap();
+    assert!(
+        error.is_request() && error.to_string().contains("2.webp"),
+        "{error}"
+    );
+}

@@ -1,0 +1,122 @@
+use std::io::Cursor;
+
+use image::{GrayImage, ImageFormat, Luma, LumaA, Rgb, RgbImage, Rgba};
+use proptest::prelude::*;
+
+use super::*;
+
+fn encode(image: impl Into<DynamicImage>, format: ImageFormat) -> Vec<u8> {
+    let mut bytes = Cursor::new(Vec::new());
+    image.into().write_to(&mut bytes, format).unwrap();
+    bytes.into_inner()
+}
+
+fn gradient() -> RgbImage {
+    RgbImage::from_fn(12, 8, |x, y| Rgb([20 * x as u8, 30 * y as u8, 100]))
+}
+
+#[test]
+fn lossless_formats_keep_every_pixel() {
+    for format in [ImageFormat::Png, ImageFormat::WebP] {
+        let image = decode(&encode(gradient(), format), "x").unwrap();
+        assert_eq!((image.width, image.height, image.channels), (12, 8, 3));
+        assert_eq!(image.pixels, gradient().into_raw());
+    }
+}
+
+#[test]
+fn jpeg_comes_close() {
+    let image = decode(&encode(gradient(), ImageFormat::Jpeg), "x").unwrap();
+    let error: u64 = image
+        .pixels
+        .iter()
+        .zip(gradient().as_raw())
+        .map(|(&a, &b)| u64::from(a.abs_diff(b)))
+        .sum();
+    assert!(error / image.pixels.len() as u64 <= 8, "{error}");
+}
+
+#[test]
+fn grey_stays_grey_and_transparency_is_dropped() {
+    let grey = GrayImage::from_fn(5, 4, |x, y| Luma([(40 * x + 7 * y) as u8]));
+    let expected = grey.clone().into_raw();
+    for format in [ImageFormat::Png, ImageFormat::Jpeg] {
+        assert_eq!(
+            decode(&encode(grey.clone(), format), "x").unwrap().channels,
+            1
+        );
+    }
+    let alpha =
+        image::ImageBuffer::from_fn(5, 4, |x, y| LumaA([(40 * x + 7 * y) as u8, 13 * x as u8]));
+    let image = decode(
+        &encode(DynamicImage::ImageLumaA8(alpha), ImageFormat::Png),
+        "x",
+    );
+    let image = image.unwrap();
+    assert_eq!((image.channels, &image.pixels), (1, &expected));
+
+    let rgba = image::RgbaImage::from_pixel(3, 2, Rgba([10, 20, 30, 0]));
+    let image = decode(&encode(rgba, ImageFormat::WebP), "x").unwrap();
+    assert_eq!((image.channels, image.pixels), (3, [10, 20, 30].repeat(6)));
+
+    let deep = image::ImageBuffer::from_pixel(3, 2, Luma([0xABCDu16]));
+    let image = decode(
+        &encode(DynamicImage::ImageLuma16(deep), ImageFormat::Png),
+        "x",
+    );
+    assert_eq!(image.unwrap().pixels, vec![0xAB; 6]);
+}
+
+#[track_caller]
+fn check_refused(bytes: &[u8], expected: &str) {
+    let error = decode(bytes, "some/file.jpg").unwrap_err();
+    assert!(error.is_request());
+    let message = error.to_string();
+    assert!(message.starts_with("some/file.jpg: "), "{message}");
+    assert!(message.contains(expected), "{message}");
+}
+
+#[test]
+fn what_is_no_image_is_refused() {
+    check_refused(b"", "not an image");
+    check_refused(b"hello, I am a text file", "not an image");
+    check_refused(b"GIF89a and more", "not a readable image");
+    check_refused(&[0xFF, 0xD8, 0xFF, 0xE0, 0, 0], "not a readable image");
+    let png = encode(gradient(), ImageFormat::Png);
+    check_refused(&png[..png.len() / 2], "not a readable image");
+}
+
+#[test]
+fn a_bomb_is_refused_before_it_goes_off() {
+    // An empty PNG that declares 60,000 x 60,000 pixels; the last four bytes of a chunk are its
+    // checksum: python3 -c "import zlib; print(zlib.crc32(b'IHDR' + DATA).to_bytes(4, 'big'))"
+    let mut png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
+    png.extend([0, 0, 0xEA, 0x60, 0, 0, 0xEA, 0x60, 8, 2, 0, 0, 0]);
+    png.extend(BOMB_CHECKSUM);
+    png.extend(b"\0\0\0\0IDAT\x35\xAF\x06\x1E\0\0\0\0IEND\xAE\x42\x60\x82");
+    check_refused(&png, "60000 x 60000");
+
+    // Its size is known only from the frame header, which is all that is left of it.
+    let mut jpeg = encode(gradient(), ImageFormat::Jpeg);
+    let frame = jpeg.windows(2).position(|w| w == [0xFF, 0xC0]).unwrap();
+    jpeg[frame + 5..frame + 9].copy_from_slice(&[0xFF; 4]);
+    check_refused(&jpeg, "65535 x 65535");
+}
+
+const BOMB_CHECKSUM: [u8; 4] = [0x0F, 0xB0, 0xE2, 0x15];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn damage_never_panics(format in 0usize..3, at in 0usize..4096, with: u8, cut in 0usize..4096) {
+        let format = [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::WebP][format];
+        let mut bytes = encode(gradient(), format);
+        let at = at % bytes.len();
+        bytes[at] = with;
+        bytes.truncate(bytes.len().max(1) - cut % bytes.len() / 8);
+        if let Ok(image) = decode(&bytes, "x") {
+            image.check().unwrap();
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! JPEG files: looked at before they are decoded, and decoded no larger than is needed.
+
+use std::io::Cursor;
+
+use image::metadata::Orientation;
+use zune_core::bytestream::ZCursor;
+use zune_core::colorspace::ColorSpace;
+use zune_core::options::DecoderOptions;
+
+use crate::RawImage;
+use crate::image::check_size;
+
+/// What a JPEG file says of itself before its pixels begin.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Frame {
+    /// As stored, before it is turned.
+    pub(crate) width: usize,
+    /// As stored, before it is turned.
+    pub(crate) height: usize,
+    /// 1 (grey), 3 (colour) or 4 (CMYK).
+    pub(crate) components: u8,
+    /// How the image is to be held, by its EXIF data.
+    pub(crate) orientation: Orientation,
+    /// Whether its coding is one that [`decode_reduced`] knows.
+    reducible: bool,
+}
+
+impl Frame {
+    /// The frame of a sound file that need not be turned.
+    pub(crate) fn of_upright(bytes: &[u8]) -> Option<Frame> {
+        if !bytes.starts_with(&[0xFF, 0xD8, 0xFF]) {
+            return None;
+        }
+        let frame = Frame::read(bytes).ok()?;
+        (frame.orientation == Orientation::NoTransforms).then_some(frame)
+    }
+
+    /// Reads the segments up to the first scan, and looks for the end of the file.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Frame, String> {
+        let cut = || "not a readable image: the JPEG file is truncated".to_owned();
+        let mut frame = None;
+        let mut orientation = Orientation::NoTransforms;
+        let mut at = 2;
+        loop {
+            let marker = loop {
+                // Any number of 0xFF may stand before a marker.
+                match (bytes.get(at), bytes.get(at + 1)) {
+                    (Some(0xFF), Some(0xFF)) => at += 1,
+                    (Some(0xFF), Some(&marker)) if marker != 0 => break marker,
+                    (Some(_), Some(_)) => at += 1, // garbage between segments, as libjpeg allows
+                    _ => return Err(cut()),
+                }
+            };
+            at += 2;
+            if matches!(marker, 0x01 | 0xD0..=0xD8) {
+                continue; // no content
+            }
+            let length = bytes.get(at..at + 2).ok_or_else(cut)?;
+            let length = usize::from(u16::from_be_bytes([length[0], length[1]]));
+            let segment = bytes.get(at + 2..at + length).ok_or_else(cut)?;
+            at += length;
+            match marker {
+                0xE1 if segment.starts_with(b"Exif\0\0") && segment.len() > 6 => {
+                    let found = Orientation::from_exif_chunk(&segment[6..]);
+                    orientation = found.unwrap_or(Orientation::NoTransforms);
+                }
+                0xC0..=0xC3 | 0xC5..=0xC7 | 0xC9..=0xCB | 0xCD..=0xCF => {
+                    let &[precision, h1, h0, w1, w0, components, ..] = segment else {
+                        return Err(cut());
+                    };
+                    let height = u16::from_be_bytes([h1, h0]);
+                    let width = u16::from_be_bytes([w1, w0]);
+                    let samples = u64::from(width) * u64::from(height) * u64::from(components);
+                    check_size(width.into(), height.into(), samples)?;
+                    frame = Some(Frame {
+                        width: width.into(),
+                        height: height.into(),
+                        components,
+                        orientation: Orientation::NoTransforms,
+                        reducible: matches!((marker, precision), (0xC0..=0xC2, 8))
+                            && matches!(components, 1 | 3),
+                    });
+                }
+                0xDA | 0xD9 => break, // the first scan, or the end
+                _ => {}
+            }
+        }
+        let frame = frame.ok_or("not a readable image: the JPEG file has no frame")?;
+        // Decoders make up what a file that was cut off lacks.
+        let scans = &bytes[at..];
+        if !scans.windows(2).rev().any(|pair| pair == [0xFF, 0xD9]) {
+            return Err(cut());
+        }
+        Ok(Frame {
+            orientation,
+            ..frame
+        })
+    }
+}
+
+/// Decodes a whole file and turns it as its EXIF data say.
+pub(crate) fn decode(bytes: &[u8], frame: &Frame) -> Result<RawImage, String> {
+    let bad = |error: zune_jpeg::errors::DecodeErrors| {
+        format!("not a readable image: {error:?}").replace('"', "")
+    };
+    let (channels, colours) = match frame.components {
+        1 => (1, ColorSpace::Luma),
+        _ => (3, ColorSpace::RGB),
+    };
+    let options = DecoderOptions::default()
+        .set_strict_mode(false)
+        .set_max_width(frame.width)
+        .set_max_height(frame.height)
+        .jpeg_set_out_colorspace(colours);
+    let mut decoder = zune_jpeg::JpegDecoder::new_with_options(ZCursor::new(bytes), options);
+    let pixels = decoder.decode().map_err(bad)?;
+    let image = RawImage {
+        width: frame.width,
+        height: frame.height,
+        channels,
+        pixels,
+    };
+    image.check().map_err(|error| error.to_string())?;
+    Ok(image.oriented(frame.orientation))
+}
+
+/// Decodes at 1/2, 1/4 or 1/8 of the size, rounded up, by leaving out high frequencies: (image,
+/// whether it was possible). The image is not turned.
+///
+/// `factor` is 2, 4 or 8.
+pub(crate) fn decode_reduced(bytes: &[u8], frame: &Frame, factor: usize) -> Option<RawImage> {
+    if !frame.reducible {
+        return None;
+    }
+    let mut decoder = jpeg_decoder::Decoder::new(Cursor::new(bytes));
+    let side = |n: usize| u16::try_from(n.div_ceil(factor)).ok();
+    decoder.read_info().ok()?;
+    let (width, height) = decoder
+        .scale(side(frame.width)?, side(frame.height)?)
+        .ok()?;
+    let pixels = decoder.decode().ok()?;
+    let image = RawImage {
+        width: width.into(),
+        height: height.into(),
+        channels: frame.components.into(),
+        pixels,
+    };
+    let as_asked = (Some(width), Some(height)) == (side(frame.width), side(frame.height));
+    (as_asked && image.check().is_ok()).then_some(image)
+}
+
+#[cfg(test)]
+#[path = "jpeg_tests.rs"]
+mod tests;

@@ -1,0 +1,133 @@
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::*;
+use crate::decode as decode_any;
+
+macro_rules! file {
+    ($name:literal) => {
+        (
+            $name,
+            include_bytes!(concat!("../tests/fixtures/", $name)) as &[u8],
+        )
+    };
+}
+
+const FILES: [(&str, &[u8]); 13] = [
+    file!("plain.jpg"),
+    file!("progressive.jpg"),
+    file!("grey.jpg"),
+    file!("cmyk.jpg"),
+    file!("turned.jpg"),
+    file!("turned.png"),
+    file!("palette.png"),
+    file!("alpha.png"),
+    file!("deep.png"),
+    file!("bilevel.png"),
+    file!("moving.gif"),
+    file!("moving.webp"),
+    file!("moving.png"),
+];
+
+/// JPEG's colour may be off by a few levels where it is stored at half the size; all else is exact
+/// within one.
+#[test]
+fn files_hold_the_pixels_that_pillow_sees() {
+    let fixture: Value =
+        serde_json::from_str(include_str!("../tests/fixtures/pillow.json")).unwrap();
+    for (name, bytes) in FILES {
+        let expected = &fixture["files"][name];
+        let image = decode_any(bytes, name).unwrap();
+        let size = [image.width as u64, image.height as u64];
+        assert_eq!(expected["size"], serde_json::json!(size), "{name}");
+        let expected = expected["pixels"].as_array().unwrap();
+        let expected = expected.iter().map(|x| x.as_u64().unwrap() as u8);
+        let found = image
+            .pixels
+            .iter()
+            .flat_map(|&x| vec![x; 3 / image.channels]);
+        let differences: Vec<u8> = found.zip(expected).map(|(f, e)| f.abs_diff(e)).collect();
+        let mean =
+            differences.iter().map(|&d| f64::from(d)).sum::<f64>() / differences.len() as f64;
+        let most = *differences.iter().max().unwrap();
+        let (most_allowed, mean_allowed) = if name.ends_with("jpg") {
+            (12, 1.5)
+        } else {
+            (1, 0.1)
+        };
+        assert!(
+            most <= most_allowed && mean <= mean_allowed,
+            "{name}: {most}, mean {mean}"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_was_cut_off_is_broken() {
+    for (name, bytes) in FILES {
+        for keep in [3, 20, bytes.len() / 2, bytes.len() - 12] {
+            let whole = bytes.len();
+            let error = decode_any(&bytes[..keep], name);
+            // An animation's later frames and a PNG's last chunk are not looked at.
+            let unseen = keep > whole / 2 || name.starts_with("moving");
+            assert!(
+                error.is_err() || (unseen && !name.ends_with("jpg")),
+                "{name}: {keep}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_reduced_image_is_the_mean_of_the_full_one() {
+    let (_, bytes) = FILES[0];
+    let frame = Frame::read(bytes).unwrap();
+    let full = decode(bytes, &frame).unwrap();
+    for factor in [2, 4, 8] {
+        let small = decode_reduced(bytes, &frame, factor).unwrap();
+        assert_eq!((small.width, small.height), (24 / factor, 16 / factor));
+        let mut difference = 0.0;
+        for (i, &found) in small.pixels.iter().enumerate() {
+            let (k, x, y) = (i % 3, i / 3 % small.width, i / 3 / small.width);
+            let block = (0..factor * factor).map(|j| {
+                let (row, column) = (y * factor + j / factor, x * factor + j % factor);
+                f64::from(full.pixels[(row * 24 + column) * 3 + k])
+            });
+            let mean = block.sum::<f64>() / (factor * factor) as f64;
+            difference += (f64::from(found) - mean).abs();
+        }
+        let mean = difference / small.pixels.len() as f64;
+        assert!(mean < 8.0, "1/{factor}: {mean} levels");
+    }
+    let (_, cmyk) = FILES[3];
+    assert!(decode_reduced(cmyk, &Frame::read(cmyk).unwrap(), 2).is_none());
+}
+
+#[test]
+fn only_an_upright_jpeg_has_a_frame_to_crop() {
+    assert!(Frame::of_upright(FILES[0].1).is_some());
+    assert!(Frame::of_upright(FILES[4].1).is_none()); // turned
+    assert!(Frame::of_upright(FILES[5].1).is_none()); // no JPEG
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn damage_never_panics(file in 0..FILES.len(), at: prop::sample::Index, with: u8, cut: prop::sample::Index) {
+        let mut bytes = FILES[file].1.to_vec();
+        let at = at.index(bytes.len());
+        bytes[at] = with;
+        bytes.truncate(bytes.len() - cut.index(bytes.len()) / 8);
+        if let Ok(image) = decode_any(&bytes, "x") {
+            image.check().unwrap();
+        }
+        if let Ok(frame) = Frame::read(&bytes) {
+            for factor in [2, 4, 8] {
+                if let Some(image) = decode_reduced(&bytes, &frame, factor) {
+                    image.check().unwrap();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! What is in the folders of an ImageFolder, listed in parallel; of large ones, kept in a cache.
+//!
+//! The cache knows of each class folder when it last changed, so that a folder is listed again once a
+//! file was added, removed or renamed in it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+use rayon::prelude::*;
+
+use crate::folder::{EXTENSIONS, layout};
+use crate::{DataError, cache};
+
+/// Fewer images are listed faster than the cache is worth.
+const CACHED_FROM: usize = 20_000;
+
+/// Names of the folders in `part`, sorted, without the hidden.
+pub(crate) fn folders(part: &Path) -> Result<Vec<OsString>, DataError> {
+    entries(part, |entry| match entry.file_type() {
+        Ok(kind) if !kind.is_symlink() => kind.is_dir(),
+        _ => entry.path().is_dir(),
+    })
+}
+
+/// Names of the image files in `dir`, sorted, without the hidden.
+pub(crate) fn image_names(dir: &Path) -> Result<Vec<String>, DataError> {
+    let names = entries(dir, |entry| {
+        is_image(&entry.file_name()) && entry.file_type().is_ok_and(|kind| !kind.is_dir())
+    })?;
+    let text = |name: OsString| {
+        name.into_string().map_err(|name| {
+            let problem = format!(
+                "holds `{}`, whose name is not UTF-8",
+                name.to_string_lossy()
+            );
+            layout(dir, problem)
+        })
+    };
+    names.into_iter().map(text).collect()
+}
+
+/// Names of the image files of each class.
+pub(crate) fn images(
+    part: &Path,
+    classes: &[OsString],
+    cache: Option<&Path>,
+) -> Result<Vec<Vec<String>>, DataError> {
+    let file = cache.map(|dir| cache::file(dir, part, "folder-index"));
+    let known = file.as_ref().and_then(|file| fs::read_to_string(file).ok());
+    let known = known.map_or_else(BTreeMap::new, |text| recall(&text));
+    // In parallel, for on a network each folder takes a while to answer.
+    let listed: Vec<Result<Class, DataError>> = classes
+        .par_iter()
+        .map(|class| {
+            let dir = part.join(class);
+            let stamp = file.as_ref().and_then(|_| cache::stamp(&dir));
+            let name = class.to_string_lossy();
+            if let (Some(stamp), Some((of, names))) = (&stamp, known.get(&*name))
+                && stamp == of
+            {
+                return Ok(Class {
+                    names: names.clone(),
+                    stamp: Some(stamp.clone()),
+                    new: false,
+                });
+            }
+            Ok(Class {
+                names: image_names(&dir)?,
+                stamp,
+                new: true,
+            })
+        })
+        .collect();
+    let listed: Vec<Class> = listed.into_iter().collect::<Result<_, _>>()?;
+    let images: usize = listed.iter().map(|class| class.names.len()).sum();
+    let news = listed
+        .iter()
+        .any(|class| class.new && class.stamp.is_some());
+    if let Some(file) = file
+        && news
+        && images >= CACHED_FROM
+    {
+        // A cache that cannot be written costs time, nothing else.
+        let _ = cache::write_atomically(&file, |out| {
+            for (class, listed) in classes.iter().zip(&listed) {
+                let class = class.to_string_lossy();
+                let plain = |name: &str| !name.contains(['\n', '\t']);
+                if let Some(stamp) = &listed.stamp
+                    && plain(&class)
+                    && listed.names.iter().all(|name| plain(name))
+                {
+                    writeln!(out, "\t{stamp}\t{class}")?;
+                    listed
+                        .names
+                        .iter()
+                        .try_for_each(|name| writeln!(out, "{name}"))?;
+                }
+            }
+            writeln!(out, "\t")
+        });
+    }
+    Ok(listed.into_iter().map(|class| class.names).collect())
+}
+
+struct Class {
+    names: Vec<String>,
+    stamp: Option<String>,
+    /// Whether the cache did not know it.
+    new: bool,
+}
+
+/// The classes of a cache's file, with their stamps; of a file that is cut off, none.
+fn recall(text: &str) -> BTreeMap<String, (String, Vec<String>)> {
+    let mut classes: BTreeMap<String, (String, Vec<String>)> = BTreeMap::new();
+    if !text.ends_with("\n\t\n") {
+        return classes;
+    }
+    let mut names: Option<&mut Vec<String>> = None;
+    for line in text.lines() {
+        if let Some(head) = line.strip_prefix('\t') {
+            names = match head.split_once('\t') {
+                Some((stamp, class)) => {
+                    let entry = (stamp.to_owned(), Vec::new());
+                    let entry = classes.entry(class.to_owned()).insert_entry(entry);
+                    Some(&mut entry.into_mut().1)
+                }
+                None => None,
+            };
+        } else if let Some(names) = &mut names {
+            names.push(line.to_owned());
+        }
+    }
+    classes
+}
+
+fn is_image(name: &std::ffi::OsStr) -> bool {
+    let extension = Path::new(name).extension().map(|e| e.to_ascii_lowercase());
+    extension.is_some_and(|e| EXTENSIONS.iter().any(|known| e == *known))
+}
+
+/// Names of what is in `dir` and `wanted`, sorted, without the hidden.
+fn entries(dir: &Path, wanted: impl Fn(&fs::DirEntry) -> bool) -> Result<Vec<OsString>, DataError> {
+    let fail = |source| DataError::Open {
+        path: dir.to_owned(),
+        source,
+    };
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir).map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        let name = entry.file_name();
+        if !name.as_encoded_bytes().starts_with(b".") && wanted(&entry) {
+            names.push(name);
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+#[cfg(test)]
+#[path = "listing_tests.rs"]
+mod tests;

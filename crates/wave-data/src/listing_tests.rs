@@ -1,0 +1,42 @@
+use super::*;
+
+#[test]
+fn a_cache_that_is_whole_is_recalled() {
+    let text = "\t5-0\tcat\na.jpg\nb.jpg\n\t6-0\tdog\n\t\n";
+    let classes = recall(text);
+    assert_eq!(
+        classes["cat"],
+        (
+            "5-0".to_owned(),
+            vec!["a.jpg".to_owned(), "b.jpg".to_owned()]
+        )
+    );
+    assert_eq!(classes["dog"].1.len(), 0);
+    assert!(recall(&text[..text.len() - 3]).is_empty());
+    assert!(recall("").is_empty());
+}
+
+#[test]
+fn a_large_folder_is_listed_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let class = dir.path().join("train/cat");
+    fs::create_dir_all(&class).unwrap();
+    for k in 0..CACHED_FROM {
+        fs::write(class.join(format!("{k:05}.jpg")), "").unwrap();
+    }
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+    let age = |time| fs::File::open(&class).unwrap().set_modified(time).unwrap();
+    age(old);
+    let cache = dir.path().join("cache");
+    let listed = || {
+        let mut all = images(&dir.path().join("train"), &["cat".into()], Some(&cache)).unwrap();
+        all.remove(0)
+    };
+    let names = listed();
+    assert_eq!(names.len(), CACHED_FROM);
+    fs::rename(class.join("00000.jpg"), class.join("zzzzz.jpg")).unwrap();
+    age(old); // as if nothing had changed
+    assert_eq!(listed(), names);
+    age(old + std::time::Duration::from_secs(1));
+    assert_eq!(listed().last().unwrap(), "zzzzz.jpg");
+}

@@ -1,0 +1,178 @@
+//! Writes a data set as tar shards, which are read faster than many small files.
+
+use std::io::{self, Cursor, Write};
+use std::path::{Path, PathBuf};
+
+use image::{GrayImage, ImageFormat, RgbImage};
+use serde_json::{Map, Value, json};
+
+use crate::cache::write_atomically;
+use crate::tar::{append, finish};
+use crate::webdataset::INFO;
+use crate::{DataError, Dataset, RawImage, Source};
+
+/// What was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packed {
+    /// The shards, in order.
+    pub shards: Vec<PathBuf>,
+    /// Images in them.
+    pub images: usize,
+    /// Their length in bytes.
+    pub bytes: u64,
+}
+
+/// Writes `out/train-00000.tar`, ..., `out/val-00000.tar`, ... of about `shard_bytes` each, and last
+/// `out/_info.json`. Image files are copied as they are; images in memory become PNG files.
+///
+/// Every file appears whole or not at all. `progress` is told of each image.
+///
+/// # Errors
+/// When `out` already holds a packed data set, when `shard_bytes` is less than 64 KiB, when an image
+/// cannot be read, or when a file cannot be written. Damaged images are copied like sound ones: see
+/// [`check`](crate::check).
+pub fn pack(
+    data: &Dataset,
+    out: &Path,
+    shard_bytes: u64,
+    progress: impl Fn(),
+) -> Result<Packed, DataError> {
+    if shard_bytes < 1 << 16 {
+        return Err(DataError::Settings(format!(
+            "shards of {shard_bytes} bytes are too small; expected at least 65536"
+        )));
+    }
+    let info = out.join(INFO);
+    if info.exists() {
+        return Err(DataError::Layout {
+            path: out.to_owned(),
+            problem: format!("already holds a packed data set ({INFO}); choose another directory"),
+        });
+    }
+    let mut packed = Packed {
+        shards: Vec::new(),
+        images: 0,
+        bytes: 0,
+    };
+    let mut splits = Map::new();
+    for (prefix, split, source) in [
+        ("train", "train", &data.train),
+        ("val", "validation", &data.test),
+    ] {
+        let lengths = pack_source(&**source, out, prefix, shard_bytes, &mut packed, &progress)?;
+        if !lengths.is_empty() {
+            let names: Vec<String> = (0..lengths.len()).map(|k| shard_name(prefix, k)).collect();
+            let images: usize = lengths.iter().sum();
+            splits.insert(
+                split.to_owned(),
+                json!({
+                    "name": split,
+                    "filenames": names,
+                    "shard_lengths": lengths,
+                    "num_samples": images,
+                }),
+            );
+        }
+    }
+    let content =
+        json!({ "splits": Value::Object(splits), "class_names": data.train.class_names() });
+    write_atomically(&info, |file| writeln!(file, "{content:#}")).map_err(|source| {
+        DataError::Write {
+            path: info.clone(),
+            source,
+        }
+    })?;
+    Ok(packed)
+}
+
+fn shard_name(prefix: &str, k: usize) -> String {
+    format!("{prefix}-{k:05}.tar")
+}
+
+/// Writes one part and returns the number of images in each of its shards.
+fn pack_source(
+    source: &dyn Source,
+    out: &Path,
+    prefix: &str,
+    shard_bytes: u64,
+    packed: &mut Packed,
+    progress: &impl Fn(),
+) -> Result<Vec<usize>, DataError> {
+    let (mut lengths, mut next) = (Vec::new(), 0);
+    while next < source.len() {
+        let path = out.join(shard_name(prefix, lengths.len()));
+        let first = next;
+        let mut bytes = 0;
+        let mut failure = None;
+        let write = |file: &mut dyn Write| -> io::Result<()> {
+            while next < source.len() && (next == first || bytes < shard_bytes) {
+                let (content, extension) = match file_of(source, next) {
+                    Ok(found) => found,
+                    Err(error) => {
+                        failure = Some(error);
+                        return Err(io::Error::other("an image could not be had"));
+                    }
+                };
+                append(file, &format!("{next:09}.{extension}"), &content)?;
+                let label = source.label(next).to_string();
+                append(file, &format!("{next:09}.cls"), label.as_bytes())?;
+                bytes += (content.len() as u64).next_multiple_of(512) + 3 * 512;
+                next += 1;
+                progress();
+            }
+            bytes += 1024;
+            finish(file)
+        };
+        let written = write_atomically(&path, write);
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        written.map_err(|source| DataError::Write {
+            path: path.clone(),
+            source,
+        })?;
+        lengths.push(next - first);
+        packed.shards.push(path);
+        packed.images += next - first;
+        packed.bytes += bytes;
+    }
+    Ok(lengths)
+}
+
+/// An image's file and its extension.
+fn file_of(source: &dyn Source, i: usize) -> Result<(Vec<u8>, &'static str), DataError> {
+    if let Some(encoded) = source.encoded(i)? {
+        let extension = match &encoded.bytes[..] {
+            [0x89, b'P', b'N', b'G', ..] => "png",
+            [b'R', b'I', b'F', b'F', ..] => "webp",
+            [b'G', b'I', b'F', ..] => "gif",
+            _ => "jpg",
+        };
+        return Ok((encoded.bytes, extension));
+    }
+    let image = source.image(i)?;
+    image.check()?;
+    Ok((png(image, &source.name(i))?, "png"))
+}
+
+fn png(image: RawImage, name: &str) -> Result<Vec<u8>, DataError> {
+    let (w, h) = (image.width as u32, image.height as u32);
+    let mut bytes = Cursor::new(Vec::new());
+    let written = match image.channels {
+        1 => GrayImage::from_raw(w, h, image.pixels)
+            .map(|image| image.write_to(&mut bytes, ImageFormat::Png)),
+        _ => RgbImage::from_raw(w, h, image.pixels)
+            .map(|image| image.write_to(&mut bytes, ImageFormat::Png)),
+    };
+    match written {
+        Some(Ok(())) => Ok(bytes.into_inner()),
+        Some(Err(error)) => Err(DataError::Settings(format!("{name}: {error}"))),
+        None => Err(DataError::Settings(format!(
+            "{name}: its size and its pixels disagree"
+        ))),
+    }
+}
+
+#[cfg(test)]
+#[path = "pack_tests.rs"]
+mod tests;

@@ -1,0 +1,352 @@
+//! Parquet files as Hugging Face keeps images: a column `image` of `{bytes, path}`, or of bytes, and
+//! a column `label` of whole numbers.
+//!
+//! Opening reads footers and labels. An image is read from its own page: pages before it in its row
+//! group are passed over by their headers.
+
+use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parquet::basic::Type as Physical;
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
+use parquet::data_type::{ByteArray, DataType};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use parquet::file::reader::ChunkReader;
+use parquet::file::serialized_reader::SerializedPageReader;
+use rayon::prelude::*;
+
+use crate::image::MAX_FILE_BYTES;
+use crate::source::{Empty, no_image};
+use crate::webdataset::check_label;
+use crate::{DataError, Dataset, Encoded, RawImage, Source, pattern};
+
+/// Values of a column that are read at once.
+const BATCH: usize = 4096;
+
+/// Opens files by pattern: `TRAIN,TEST`, or `TRAIN` with the test set of the same name.
+pub(crate) fn open_pattern(spec: &str) -> Result<Dataset, DataError> {
+    let (train, test) = pattern::split(spec);
+    let files = pattern::expand(train)?;
+    let dir = files[0].parent().unwrap_or(Path::new(".")).to_owned();
+    // `*.parquet` takes in both parts.
+    let (files, rest): (Vec<PathBuf>, Vec<PathBuf>) = match test {
+        Some(_) => (files, Vec::new()),
+        None => files.into_iter().partition(|file| !is_test(file)),
+    };
+    let test = match test {
+        Some(test) => Some(pattern::expand(test)?),
+        None if !rest.is_empty() => Some(rest),
+        None => match pattern::companion(train) {
+            Some(test) => Some(pattern::expand(&test)?),
+            None => None,
+        },
+    };
+    if files.is_empty() {
+        return Err(DataError::Spec(format!(
+            "`{spec}` names test files only; expected files to train on, or TRAIN,TEST"
+        )));
+    }
+    let mut train = Tables::open(files)?;
+    let mut test = test.map(Tables::open).transpose()?;
+    let highest = |tables: &Tables| tables.labels.iter().max().copied();
+    let classes = highest(&train).max(test.as_ref().and_then(highest));
+    let names: Arc<[String]> = (0..=classes.unwrap_or(0)).map(|k| k.to_string()).collect();
+    train.class_names = names.clone();
+    let name = dir.canonicalize().unwrap_or(dir);
+    let name = name
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned());
+    Ok(Dataset {
+        name: name.unwrap_or_else(|| "parquet".to_owned()),
+        train: Arc::new(train),
+        test: match &mut test {
+            Some(tables) => {
+                tables.class_names = names;
+                Arc::new(std::mem::replace(tables, Tables::none()))
+            }
+            None => Arc::new(Empty(names)),
+        },
+    })
+}
+
+fn is_test(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    ["val", "test"].iter().any(|part| name.starts_with(part))
+}
+
+/// A row group: rows that lie together.
+struct Group {
+    file: u32,
+    group: usize,
+    /// The source's index of its first row.
+    first: usize,
+    rows: usize,
+}
+
+struct Table {
+    path: PathBuf,
+    metadata: ParquetMetaData,
+    /// Which column holds the images' bytes.
+    images: usize,
+}
+
+struct Tables {
+    tables: Vec<Table>,
+    groups: Vec<Group>,
+    labels: Vec<u32>,
+    class_names: Arc<[String]>,
+}
+
+impl Tables {
+    fn none() -> Self {
+        Self {
+            tables: Vec::new(),
+            groups: Vec::new(),
+            labels: Vec::new(),
+            class_names: Arc::new([]),
+        }
+    }
+
+    fn open(files: Vec<PathBuf>) -> Result<Self, DataError> {
+        let read: Vec<Result<(Table, Vec<Vec<u32>>), DataError>> =
+            files.into_par_iter().map(open_table).collect();
+        let mut all = Self::none();
+        for table in read {
+            let (table, labels) = table?;
+            for (group, labels) in labels.into_iter().enumerate() {
+                all.groups.push(Group {
+                    file: all.tables.len() as u32,
+                    group,
+                    first: all.labels.len(),
+                    rows: labels.len(),
+                });
+                all.labels.extend(labels);
+            }
+            all.tables.push(table);
+        }
+        if all.labels.is_empty() {
+            return Err(DataError::Layout {
+                path: all.tables[0].path.clone(),
+                problem: "holds no rows; expected images".to_owned(),
+            });
+        }
+        Ok(all)
+    }
+
+    /// The row group of row `i`, and the row's place in it.
+    fn place(&self, i: usize) -> Option<(&Group, usize)> {
+        let after = self.groups.partition_point(|group| group.first <= i);
+        let group = self.groups.get(after.checked_sub(1)?)?;
+        (i - group.first < group.rows).then(|| (group, i - group.first))
+    }
+
+    fn file(&self, i: usize) -> Result<Encoded, DataError> {
+        let (group, row) = self.place(i).ok_or_else(|| no_image(i, self.len()))?;
+        let table = &self.tables[group.file as usize];
+        let name = self.name(i);
+        let file = Arc::new(open_file(&table.path)?);
+        let read = || -> Result<Vec<u8>, String> {
+            let mut column = column(&file, &table.metadata, group.group, table.images)?;
+            let ColumnReader::ByteArrayColumnReader(column) = &mut column else {
+                return Err("its images are no bytes".to_owned());
+            };
+            let skipped = column.skip_records(row).map_err(describe)?;
+            let mut values: Vec<Option<ByteArray>> = Vec::new();
+            read_values(column, 1, &mut values).map_err(describe)?;
+            match values.into_iter().next().flatten() {
+                Some(bytes) if skipped == row => Ok(bytes.data().to_vec()),
+                _ => Err("has no bytes".to_owned()),
+            }
+        };
+        let bytes = guarded(read).and_then(|bytes| {
+            let fits = bytes.len() as u64 <= MAX_FILE_BYTES;
+            fits.then_some(bytes).ok_or("is too long".to_owned())
+        });
+        match bytes {
+            Ok(bytes) => Ok(Encoded { bytes, name }),
+            Err(problem) => Err(DataError::Content {
+                path: name,
+                problem,
+            }),
+        }
+    }
+}
+
+impl Source for Tables {
+    fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    fn label(&self, i: usize) -> u32 {
+        self.labels[i]
+    }
+
+    fn image(&self, i: usize) -> Result<RawImage, DataError> {
+        self.file(i)?.decode()
+    }
+
+    fn encoded(&self, i: usize) -> Result<Option<Encoded>, DataError> {
+        self.file(i).map(Some)
+    }
+
+    fn name(&self, i: usize) -> String {
+        match self.place(i) {
+            Some((group, row)) => {
+                let path = self.tables[group.file as usize].path.display();
+                format!("{path}, row group {}, row {row}", group.group)
+            }
+            None => format!("image {i}"),
+        }
+    }
+
+    fn class_names(&self) -> &[String] {
+        &self.class_names
+    }
+
+    fn native_size(&self) -> Option<(usize, usize, usize)> {
+        None
+    }
+}
+
+fn open_file(path: &Path) -> Result<File, DataError> {
+    File::open(path).map_err(|source| DataError::Open {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// A file and the labels of each of its row groups.
+fn open_table(path: PathBuf) -> Result<(Table, Vec<Vec<u32>>), DataError> {
+    let file = Arc::new(open_file(&path)?);
+    let (metadata, images, labels) =
+        guarded(|| read_table(&file)).map_err(|problem| DataError::Content {
+            path: path.display().to_string(),
+            problem,
+        })?;
+    let table = Table {
+        path,
+        metadata,
+        images,
+    };
+    Ok((table, labels))
+}
+
+type Read = (ParquetMetaData, usize, Vec<Vec<u32>>);
+
+fn read_table<R: ChunkReader + 'static>(file: &Arc<R>) -> Result<Read, String> {
+    let metadata = ParquetMetaDataReader::new().parse_and_finish(&**file);
+    let metadata = metadata.map_err(describe)?;
+    let schema = metadata.file_metadata().schema_descr();
+    let columns: Vec<String> = schema.columns().iter().map(|c| c.path().string()).collect();
+    let find = |names: &[&str], kinds: &[Physical]| {
+        let found = columns
+            .iter()
+            .position(|column| names.contains(&column.as_str()));
+        found
+            .filter(|&k| kinds.contains(&schema.column(k).physical_type()))
+            .filter(|&k| schema.column(k).max_rep_level() == 0)
+            .ok_or_else(|| {
+                format!(
+                    "has the columns {}; expected {} of type {kinds:?}",
+                    columns.join(", "),
+                    names.join(" or ")
+                )
+            })
+    };
+    let images = find(
+        &["image.bytes", "img.bytes", "image", "img"],
+        &[Physical::BYTE_ARRAY],
+    )?;
+    let names = ["label", "labels", "fine_label"];
+    let labels = find(&names, &[Physical::INT64, Physical::INT32])?;
+    let mut all = Vec::new();
+    for group in 0..metadata.num_row_groups() {
+        let rows = metadata.row_group(group).num_rows();
+        let mut found = Vec::new();
+        match column(file, &metadata, group, labels)? {
+            ColumnReader::Int64ColumnReader(mut column) => {
+                let mut values: Vec<Option<i64>> = Vec::new();
+                read_values(&mut column, rows as usize, &mut values).map_err(describe)?;
+                found.extend(values);
+            }
+            ColumnReader::Int32ColumnReader(mut column) => {
+                let mut values: Vec<Option<i32>> = Vec::new();
+                read_values(&mut column, rows as usize, &mut values).map_err(describe)?;
+                found.extend(values.into_iter().map(|value| value.map(i64::from)));
+            }
+            _ => return Err("its labels are no whole numbers".to_owned()),
+        }
+        if found.len() as i64 != rows {
+            return Err(format!(
+                "declares {rows} rows but holds {} labels",
+                found.len()
+            ));
+        }
+        let label = |value: Option<i64>| {
+            let label = value.and_then(|n| check_label(u64::try_from(n).ok()?));
+            label.ok_or_else(|| format!("has the label {value:?}; expected numbers from 0"))
+        };
+        all.push(found.into_iter().map(label).collect::<Result<_, _>>()?);
+    }
+    if u32::try_from(all.iter().map(Vec::len).sum::<usize>()).is_err() {
+        return Err("holds more than 2^32 rows".to_owned());
+    }
+    Ok((metadata, images, all))
+}
+
+fn column<R: ChunkReader + 'static>(
+    file: &Arc<R>,
+    metadata: &ParquetMetaData,
+    group: usize,
+    column: usize,
+) -> Result<ColumnReader, String> {
+    let rows = metadata.row_group(group);
+    let chunk = rows.column(column);
+    let total = usize::try_from(rows.num_rows()).map_err(|_| "has a negative number of rows")?;
+    let pages = SerializedPageReader::new(file.clone(), chunk, total, None).map_err(describe)?;
+    Ok(get_column_reader(chunk.column_descr_ptr(), Box::new(pages)))
+}
+
+/// Appends up to `rows` values, in parts, so that memory grows with what is really there.
+fn read_values<T: DataType>(
+    column: &mut ColumnReaderImpl<T>,
+    rows: usize,
+    to: &mut Vec<Option<T::T>>,
+) -> Result<(), ParquetError> {
+    let mut left = rows;
+    while left > 0 {
+        let (mut values, mut levels) = (Vec::new(), Vec::new());
+        let part = left.min(BATCH);
+        let (records, _, _) = column.read_records(part, Some(&mut levels), None, &mut values)?;
+        if records == 0 {
+            return Ok(());
+        }
+        let full = levels.iter().max().copied().unwrap_or(0);
+        let mut values = values.into_iter();
+        if levels.is_empty() {
+            to.extend(values.map(Some)); // a column that is always there has no levels
+        } else {
+            let there = levels.iter().map(|&level| level == full && full > 0);
+            to.extend(there.map(|there| if there { values.next() } else { None }));
+        }
+        left -= records;
+    }
+    Ok(())
+}
+
+fn describe(error: ParquetError) -> String {
+    format!("is no sound parquet file: {error}")
+}
+
+/// The reader of the format asserts what a damaged file may not hold; that is no reason to end.
+fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|_| Err("is no sound parquet file: it contradicts itself".to_owned()))
+}
+
+#[cfg(test)]
+#[path = "parquet_tests.rs"]
+mod tests;

@@ -1,0 +1,145 @@
+//! Names of several files at once: `a/{00000..00099}.tar`, `{train,extra}-*.parquet`.
+
+use std::path::{Path, PathBuf};
+
+use crate::DataError;
+
+/// A pattern stands for at most so many files.
+const MAX_FILES: usize = 1_000_000;
+
+/// Whether `spec` can name shards: files that end in `extension`, or a pattern of such.
+pub(crate) fn matches(spec: &str, extension: &str) -> bool {
+    spec.to_ascii_lowercase().ends_with(extension)
+}
+
+/// Splits `TRAIN,TEST` at the first comma outside braces.
+pub(crate) fn split(spec: &str) -> (&str, Option<&str>) {
+    let mut depth = 0;
+    for (i, c) in spec.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => return (&spec[..i], Some(&spec[i + 1..])),
+            _ => {}
+        }
+    }
+    (spec, None)
+}
+
+/// The files that a pattern names, in order: braces as in a shell (every name must be there), `*` in
+/// a file's name (what is there).
+pub(crate) fn expand(pattern: &str) -> Result<Vec<PathBuf>, DataError> {
+    let mut files = Vec::new();
+    for name in braces(pattern)? {
+        if name.contains('*') {
+            files.extend(starred(&name)?);
+        } else if Path::new(&name).is_file() {
+            files.push(name.into());
+        } else {
+            return Err(DataError::Spec(format!(
+                "`{name}` is no file; `{pattern}` needs it"
+            )));
+        }
+    }
+    if files.is_empty() {
+        return Err(DataError::Spec(format!(
+            "`{pattern}` names no file that is there"
+        )));
+    }
+    Ok(files)
+}
+
+fn braces(pattern: &str) -> Result<Vec<String>, DataError> {
+    let fail = |why: &str| Err(DataError::Spec(format!("`{pattern}`: {why}")));
+    let Some(open) = pattern.find('{') else {
+        return Ok(vec![pattern.to_owned()]);
+    };
+    let Some(length) = pattern[open..].find('}') else {
+        return fail("a brace is not closed; expected {00000..00099} or {a,b}");
+    };
+    let inside = &pattern[open + 1..open + length];
+    let choices: Vec<String> = match inside.split_once("..") {
+        Some((first, last)) => {
+            let (Ok(from), Ok(to)) = (first.parse::<usize>(), last.parse::<usize>()) else {
+                return fail("expected numbers, as in {00000..00099}");
+            };
+            if from > to || to - from >= MAX_FILES {
+                return fail("expected an ascending range of less than a million files");
+            }
+            let width = first.len();
+            (from..=to).map(|k| format!("{k:0width$}")).collect()
+        }
+        None => inside.split(',').map(str::to_owned).collect(),
+    };
+    let (before, after) = (&pattern[..open], &pattern[open + length + 1..]);
+    let rest = braces(after)?;
+    if choices.len().saturating_mul(rest.len()) > MAX_FILES {
+        return fail("names more than a million files");
+    }
+    let join = |choice: &String| {
+        let choice = format!("{before}{choice}");
+        rest.iter()
+            .map(move |after| format!("{choice}{after}"))
+            .collect::<Vec<_>>()
+    };
+    Ok(choices.iter().flat_map(join).collect())
+}
+
+fn starred(name: &str) -> Result<Vec<PathBuf>, DataError> {
+    let path = Path::new(name);
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    let dir = dir.unwrap_or(Path::new("."));
+    let wanted = path.file_name().unwrap_or_default().to_string_lossy();
+    let fail = |source| DataError::Open {
+        path: dir.to_owned(),
+        source,
+    };
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).map_err(fail)? {
+        let file = entry.map_err(fail)?.file_name();
+        let text = file.to_string_lossy();
+        if !text.starts_with('.') && matches_star(&text, &wanted) {
+            found.push(dir.join(&file));
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+fn matches_star(text: &str, pattern: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else {
+        return false;
+    };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else {
+        return rest.is_empty();
+    };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+/// The test set that goes with a training set by its name: `train` becomes `val`, `validation` or
+/// `test`, and every number a `*`.
+pub(crate) fn companion(pattern: &str) -> Option<String> {
+    let path = Path::new(pattern);
+    let name = path.file_name()?.to_str()?;
+    let at = name.find("train")?;
+    let extension = &name[name.rfind('.')?..];
+    ["validation", "val", "test"].into_iter().find_map(|split| {
+        let candidate = format!("{}{split}*{extension}", &name[..at]);
+        let candidate = path.with_file_name(candidate);
+        let candidate = candidate.to_str()?;
+        expand(candidate).ok().map(|_| candidate.to_owned())
+    })
+}
+
+#[cfg(test)]
+#[path = "pattern_tests.rs"]
+mod tests;

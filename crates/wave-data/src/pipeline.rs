@@ -1,0 +1,263 @@
+//! From indices of images to a batch.
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use crate::augment::Placement;
+use crate::broken::BrokenImages;
+use crate::jpeg;
+use crate::transform::{Normaliser, resize_rectangle};
+use crate::{Augment, Batch, DataError, RawImage, ResizedCrop, Source, Transform};
+
+/// Broken images in a row before a replacement is given up.
+const REPLACEMENTS: u64 = 16;
+
+/// An image's index in its source, and which of its repeats is shown.
+pub(crate) type Showing = (u32, u32);
+
+/// Images that are shown once.
+pub(crate) fn first_showings(indices: &[u32]) -> Vec<Showing> {
+    indices.iter().map(|&i| (i, 0)).collect()
+}
+
+/// What a training batch adds to its images.
+pub(crate) struct Variation<'a> {
+    pub(crate) augment: &'a Augment,
+    pub(crate) seed: u64,
+    pub(crate) view: u32,
+    /// Where broken images are noted.
+    pub(crate) broken: &'a BrokenImages,
+    /// What may stand in for them.
+    pub(crate) substitutes: &'a [u32],
+}
+
+/// A source and the way from its images to input.
+pub(crate) struct Pipeline {
+    source: Arc<dyn Source>,
+    pub(crate) transform: Transform,
+    normaliser: Normaliser,
+    /// Whether an image takes long enough to prepare for several threads to share a batch.
+    heavy: bool,
+}
+
+impl Pipeline {
+    pub(crate) fn new(source: Arc<dyn Source>, transform: Transform) -> Result<Self, DataError> {
+        let normaliser = Normaliser::new(&transform)?;
+        let heavy = !source
+            .native_size()
+            .is_some_and(|size| transform.keeps(size));
+        Ok(Self {
+            source,
+            transform,
+            normaliser,
+            heavy,
+        })
+    }
+
+    pub(crate) fn check(&self, indices: &[u32]) -> Result<(), DataError> {
+        let len = self.source.len();
+        match indices.iter().find(|&&i| i as usize >= len) {
+            Some(&i) => Err(crate::source::no_image(i as usize, len)),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn batch(
+        &self,
+        showings: &[Showing],
+        variation: Option<&Variation>,
+    ) -> Result<Batch, DataError> {
+        let one = |(&showing, out): (&Showing, &mut [f32])| self.input(showing, variation, out);
+        let len = self.transform.len();
+        let mut images = vec![0.0; showings.len() * len]; // (b, c, h, w)
+        let varied =
+            variation.is_some_and(|v| v.augment.paints() || v.augment.resized_crop.is_some());
+        let outcomes: Vec<Result<(), DataError>> = if self.heavy || varied {
+            let parts = showings.par_iter().zip(images.par_chunks_exact_mut(len));
+            parts.map(one).collect()
+        } else {
+            let parts = showings.iter().zip(images.chunks_exact_mut(len));
+            parts.map(one).collect()
+        };
+        let mut indices: Vec<u32> = showings.iter().map(|&(i, _)| i).collect();
+        // In the batch's order, whichever thread was first.
+        let parts = outcomes.into_iter().zip(images.chunks_exact_mut(len));
+        for (k, (outcome, out)) in parts.enumerate() {
+            match (outcome, variation) {
+                (Ok(()), _) => {}
+                (Err(error), None) => return Err(error),
+                (Err(error), Some(v)) => indices[k] = self.replace(showings[k], v, error, out)?,
+            }
+        }
+        let label = |&i: &u32| self.source.label(i as usize);
+        Ok(Batch {
+            images,
+            labels: indices.iter().map(label).collect(),
+            view: variation.map_or(0, |v| v.view),
+            size: indices.len(),
+            indices,
+            channels: self.transform.channels,
+            image_size: self.transform.image_size,
+            mix: None,
+        })
+    }
+
+    /// Puts another image in place of a broken one, always the same, and returns its index.
+    fn replace(
+        &self,
+        (broken, repeat): Showing,
+        variation: &Variation,
+        error: DataError,
+        out: &mut [f32],
+    ) -> Result<u32, DataError> {
+        let last = format!("{error}");
+        variation.broken.note(broken, error)?;
+        for attempt in 0..REPLACEMENTS {
+            let drawn = crate::augment::mix(u64::from(broken) << 8 | attempt);
+            let n = variation.substitutes.len() as u64;
+            let i = variation.substitutes[(drawn % n) as usize];
+            match self.input((i, repeat), Some(variation), out) {
+                Ok(()) => return Ok(i),
+                Err(error) => variation.broken.note(i, error)?,
+            }
+        }
+        Err(DataError::Settings(format!(
+            "no sound image was found to stand in for a broken one ({last}): check the data"
+        )))
+    }
+
+    /// Writes one image's input (c, h, w).
+    fn input(
+        &self,
+        (i, repeat): Showing,
+        variation: Option<&Variation>,
+        out: &mut [f32],
+    ) -> Result<(), DataError> {
+        let Some(v) = variation else {
+            let image = self.source.image(i as usize)?;
+            let pixels = self.transform.square(&image)?;
+            self.normaliser.write(&pixels, Placement::default(), out);
+            return Ok(());
+        };
+        let s = self.transform.image_size;
+        let placement = v.augment.place(v.seed, v.view, i, repeat);
+        let mut rng = Augment::generator(v.seed, v.view, i, repeat);
+        let image; // what `pixels` may borrow from
+        let mut pixels = match &v.augment.resized_crop {
+            Some(crop) => self.cropped(i as usize, crop, &mut rng)?.into(),
+            None => {
+                image = self.source.image(i as usize)?;
+                self.transform.square(&image)?
+            }
+        };
+        if v.augment.paints() {
+            let mut square = RawImage {
+                width: s,
+                height: s,
+                channels: pixels.len() / (s * s),
+                pixels: pixels.into_owned(),
+            };
+            if (square.channels, self.transform.channels) == (1, 3) {
+                square.channels = 3;
+                square.pixels = square.pixels.iter().flat_map(|&x| [x; 3]).collect();
+            }
+            v.augment.paint(&mut square, self.fill(), &mut rng);
+            pixels = square.pixels.into();
+        }
+        self.normaliser.write(&pixels, placement, out);
+        if let Some(erasing) = &v.augment.erasing {
+            erasing.apply(out, s, &mut rng);
+        }
+        Ok(())
+    }
+
+    /// A random part of an image as a square (s, s, 1 or 3), decoded no larger than it needs to be.
+    fn cropped(
+        &self,
+        i: usize,
+        crop: &ResizedCrop,
+        rng: &mut rand_chacha::ChaCha8Rng,
+    ) -> Result<Vec<u8>, DataError> {
+        let s = self.transform.image_size;
+        let encoded = self.source.encoded(i)?;
+        if let Some(encoded) = &encoded
+            && let Some(frame) = jpeg::Frame::of_upright(&encoded.bytes)
+        {
+            // The crop is drawn from the size that the file declares.
+            let rectangle = crop.draw(frame.width, frame.height, rng);
+            let factor = rectangle.reduction(s);
+            let reduced = (factor > 1)
+                .then(|| jpeg::decode_reduced(&encoded.bytes, &frame, factor))
+                .flatten();
+            let (image, factor) = match reduced {
+                Some(image) => (image, factor),
+                None => (encoded.decode()?, 1),
+            };
+            return self.finish(resize_rectangle(&image, rectangle, factor, s)?, &image);
+        }
+        let image = match encoded {
+            Some(encoded) => encoded.decode()?,
+            None => self.source.image(i)?,
+        };
+        image.check()?;
+        let rectangle = crop.draw(image.width, image.height, rng);
+        self.finish(resize_rectangle(&image, rectangle, 1, s)?, &image)
+    }
+
+    fn finish(&self, pixels: Vec<u8>, image: &RawImage) -> Result<Vec<u8>, DataError> {
+        Ok(if (self.transform.channels, image.channels) == (1, 3) {
+            crate::transform::luma(&pixels)
+        } else {
+            pixels
+        })
+    }
+
+    /// The mean colour, as timm fills what comes into view.
+    fn fill(&self) -> [u8; 3] {
+        let mean = &self.transform.mean;
+        std::array::from_fn(|k| {
+            let mean = mean.get(k).or(mean.first()).copied().unwrap_or(0.5);
+            (255.0 * mean).round().clamp(0.0, 255.0) as u8
+        })
+    }
+}
+
+/// The images `indices` of `source` in this order, unvaried, `batch` at a time; the last batch may be
+/// smaller.
+///
+/// A setting or index out of range gives one error and no batch; an image that cannot be had, an
+/// error in place of its batch.
+pub fn evaluation_batches(
+    source: &Arc<dyn Source>,
+    indices: &[u32],
+    transform: &Transform,
+    batch: usize,
+) -> impl Iterator<Item = Result<Batch, DataError>> + use<> {
+    let indices = indices.to_vec();
+    let mut pipeline = Pipeline::new(source.clone(), transform.clone()).and_then(|pipeline| {
+        check_batch(batch)?;
+        pipeline.check(&indices)?;
+        Ok(Some(pipeline))
+    });
+    let mut done = 0;
+    std::iter::from_fn(move || match &pipeline {
+        Ok(Some(pipeline)) if done < indices.len() => {
+            let end = indices.len().min(done.saturating_add(batch));
+            let part = &indices[done..end];
+            done = end;
+            Some(pipeline.batch(&first_showings(part), None))
+        }
+        Ok(_) => None,
+        Err(_) => std::mem::replace(&mut pipeline, Ok(None)).err().map(Err),
+    })
+}
+
+pub(crate) fn check_batch(batch: usize) -> Result<(), DataError> {
+    if batch == 0 {
+        return Err(DataError::Settings(
+            "a batch of 0 images: expected at least 1".to_owned(),
+        ));
+    }
+    Ok(())
+}

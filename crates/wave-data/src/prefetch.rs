@@ -1,0 +1,72 @@
+//! A background thread that stays a few batches ahead.
+
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use crate::{Batch, DataError};
+
+/// Batches that are ready and waiting, at most.
+pub(crate) const PREFETCHED: usize = 4;
+
+/// What `make` gives for the steps from `from` up to, not including, `to`, made ahead.
+pub(crate) fn prefetch(
+    from: u64,
+    to: u64,
+    make: impl Fn(u64) -> Result<Batch, DataError> + Send + 'static,
+) -> Prefetch {
+    let (sender, receiver) = sync_channel(PREFETCHED);
+    let work = move || {
+        for step in from..to {
+            if sender.send(make(step)).is_err() {
+                return; // nobody listens any more
+            }
+        }
+    };
+    let worker = thread::Builder::new().name("wave-data".to_owned());
+    match worker.spawn(work) {
+        Ok(worker) => Prefetch {
+            receiver: Some(receiver),
+            worker: Some(worker),
+            failure: None,
+        },
+        Err(error) => Prefetch {
+            receiver: None,
+            worker: None,
+            failure: Some(DataError::Worker(error.to_string())),
+        },
+    }
+}
+
+/// The receiving end of a background thread.
+pub(crate) struct Prefetch {
+    receiver: Option<Receiver<Result<Batch, DataError>>>,
+    worker: Option<JoinHandle<()>>,
+    /// Why there is no thread, until it has been told.
+    failure: Option<DataError>,
+}
+
+impl Iterator for Prefetch {
+    type Item = Result<Batch, DataError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(Ok(batch)) = self.receiver.as_ref().map(Receiver::recv) {
+            return Some(batch);
+        }
+        self.receiver = None;
+        if let Some(Err(_)) = self.worker.take().map(JoinHandle::join) {
+            let message = "it ended before its work was done".to_owned();
+            self.failure = Some(DataError::Worker(message));
+        }
+        self.failure.take().map(Err)
+    }
+}
+
+impl Drop for Prefetch {
+    fn drop(&mut self) {
+        self.receiver = None; // a thread that waits to send gives up
+        if let Some(worker) = self.worker.take() {
+            // How it ended no longer matters.
+            let _ = worker.join();
+        }
+    }
+}

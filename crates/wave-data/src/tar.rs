@@ -1,0 +1,194 @@
+//! The tar format, as far as data sets use it: regular files in ustar, GNU and pax archives.
+
+use std::io::{self, Read, Seek, SeekFrom, Write};
+
+pub(crate) const BLOCK: u64 = 512;
+
+/// No name is longer.
+const MAX_NAME: u64 = 1 << 16;
+
+/// A regular file in an archive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) name: String,
+    /// Of its content, from the archive's start.
+    pub(crate) offset: u64,
+    pub(crate) size: u64,
+}
+
+/// What keeps an archive from being read.
+#[derive(Debug)]
+pub(crate) enum Problem {
+    Content(String),
+    Reading(io::Error),
+}
+
+impl From<io::Error> for Problem {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => Self::Content("is truncated".to_owned()),
+            _ => Self::Reading(error),
+        }
+    }
+}
+
+/// Lists the regular files of an archive, reading headers only.
+///
+/// An archive may end with or without its two empty blocks. Every member's content is within the
+/// archive.
+pub(crate) fn list(archive: &mut (impl Read + Seek)) -> Result<Vec<Member>, Problem> {
+    let end = archive.seek(SeekFrom::End(0))?;
+    let mut members = Vec::new();
+    let (mut at, mut long_name, mut long_size) = (0, None, None);
+    while at + BLOCK <= end {
+        let mut header = [0; BLOCK as usize];
+        archive.seek(SeekFrom::Start(at))?;
+        archive.read_exact(&mut header)?;
+        if header.iter().all(|&byte| byte == 0) {
+            return Ok(members);
+        }
+        let wrong = |what: &str| Problem::Content(format!("{what} at byte {at}"));
+        if !is_header(&header) {
+            return Err(wrong("is no tar archive or is damaged: no header"));
+        }
+        let declared = number(&header[124..136]).ok_or_else(|| wrong("has no readable size"))?;
+        let kind = header[156];
+        let size = match (kind, long_size) {
+            (b'0' | 0 | b'7', Some(size)) => size,
+            _ => declared,
+        };
+        let offset = at + BLOCK;
+        let next = size
+            .checked_next_multiple_of(BLOCK)
+            .and_then(|length| offset.checked_add(length))
+            .filter(|_| size <= end - offset)
+            .ok_or_else(|| wrong(&format!("is truncated: a member of {size} bytes begins")))?;
+        let mut content = || -> Result<Vec<u8>, Problem> {
+            if size > MAX_NAME {
+                return Err(wrong("has an extended header that is too long"));
+            }
+            let mut content = vec![0; size as usize];
+            archive.read_exact(&mut content)?;
+            Ok(content)
+        };
+        match kind {
+            b'0' | 0 | b'7' => {
+                let name = long_name.take().unwrap_or_else(|| short_name(&header));
+                long_size = None;
+                members.push(Member { name, offset, size });
+            }
+            b'L' => long_name = Some(text(&content()?)),
+            b'x' => {
+                for (key, value) in pax_records(&content()?) {
+                    match key.as_str() {
+                        "path" => long_name = Some(value),
+                        "size" => long_size = value.parse().ok(),
+                        _ => {}
+                    }
+                }
+            }
+            // Directories, links and what else there is: nothing of interest follows from them.
+            _ => (long_name, long_size) = (None, None),
+        }
+        at = next;
+    }
+    if at < end {
+        return Err(Problem::Content(format!(
+            "is truncated: {} bytes after its last member",
+            end - at
+        )));
+    }
+    Ok(members)
+}
+
+/// Whether a block's checksum is right: the sum of its bytes, its own field counting as spaces.
+fn is_header(header: &[u8; BLOCK as usize]) -> bool {
+    let sum: u64 = header.iter().map(|&byte| u64::from(byte)).sum();
+    let own: u64 = header[148..156].iter().map(|&byte| u64::from(byte)).sum();
+    number(&header[148..156]) == Some(sum - own + 8 * u64::from(b' '))
+}
+
+/// An octal number, or a big-endian one if the first bit is set.
+fn number(field: &[u8]) -> Option<u64> {
+    if field[0] & 0x80 != 0 {
+        let (high, low) = field.split_at(field.len().saturating_sub(8));
+        let high_is_zero = high.iter().all(|&byte| byte & 0x7F == 0);
+        let value = low.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte));
+        return (high_is_zero && value < 1 << 62).then_some(value);
+    }
+    let digits = field.split(|&byte| byte == 0).next()?;
+    let digits = std::str::from_utf8(digits).ok()?.trim();
+    match digits {
+        "" => Some(0),
+        digits => u64::from_str_radix(digits, 8).ok(),
+    }
+}
+
+fn short_name(header: &[u8; BLOCK as usize]) -> String {
+    let name = text(&header[..100]);
+    if &header[257..262] == b"ustar" && header[262] == 0 && header[345] != 0 {
+        return format!("{}/{name}", text(&header[345..500]));
+    }
+    name
+}
+
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&byte| byte == 0);
+    String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
+}
+
+/// Records `LENGTH KEY=VALUE\n`; what is malformed ends them.
+fn pax_records(mut content: &[u8]) -> Vec<(String, String)> {
+    let mut records = Vec::new();
+    loop {
+        let Some(space) = content.iter().position(|&byte| byte == b' ') else {
+            return records;
+        };
+        let length = std::str::from_utf8(&content[..space]).ok();
+        let Some(length) = length.and_then(|digits| digits.parse::<usize>().ok()) else {
+            return records;
+        };
+        let Some(record) = content.get(space + 1..length) else {
+            return records;
+        };
+        let record = String::from_utf8_lossy(record);
+        if let Some((key, value)) = record.trim_end_matches('\n').split_once('=') {
+            records.push((key.to_owned(), value.to_owned()));
+        }
+        content = &content[length..];
+    }
+}
+
+/// Appends a file to an archive. Its name has at most 100 bytes.
+pub(crate) fn append(archive: &mut dyn Write, name: &str, content: &[u8]) -> io::Result<()> {
+    let too_long = || io::Error::other(format!("`{name}` is too long for a tar archive"));
+    let mut header = [0; BLOCK as usize];
+    header
+        .get_mut(..name.len().min(101))
+        .filter(|field| field.len() <= 100)
+        .ok_or_else(too_long)?
+        .copy_from_slice(name.as_bytes());
+    header[100..108].copy_from_slice(b"0000644\0");
+    header[108..116].copy_from_slice(b"0000000\0");
+    header[116..124].copy_from_slice(b"0000000\0");
+    header[124..136].copy_from_slice(format!("{:011o}\0", content.len()).as_bytes());
+    header[136..148].copy_from_slice(b"00000000000\0"); // the same bytes whenever it is made
+    header[148..156].fill(b' ');
+    header[156] = b'0';
+    header[257..265].copy_from_slice(b"ustar\x0000");
+    let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    archive.write_all(&header)?;
+    archive.write_all(content)?;
+    let padding = content.len().next_multiple_of(BLOCK as usize) - content.len();
+    archive.write_all(&[0; BLOCK as usize][..padding])
+}
+
+/// What ends an archive.
+pub(crate) fn finish(archive: &mut dyn Write) -> io::Result<()> {
+    archive.write_all(&[0; 2 * BLOCK as usize])
+}
+
+#[cfg(test)]
+#[path = "tar_tests.rs"]
+pub(crate) mod tests;

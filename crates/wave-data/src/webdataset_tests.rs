@@ -1,0 +1,131 @@
+use std::io::Cursor;
+
+use super::*;
+use crate::tar::tests::archive;
+
+fn indexed(files: &[(&str, &[u8])]) -> Result<Vec<u32>, String> {
+    match parse(&mut Cursor::new(archive(files)), 0) {
+        Ok(samples) => Ok(samples.iter().map(|s| s.label).collect()),
+        Err(Problem::Content(problem)) => Err(problem),
+        Err(Problem::Reading(error)) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn labels_are_found_in_cls_and_json() {
+    let files: [(&str, &[u8]); 8] = [
+        ("b/1.jpg", b"J"),
+        ("b/1.cls", b" 12\n"),
+        ("2.json", br#"{"label": 3, "x": [1]}"#),
+        ("2.seg.PNG", b"P"),
+        ("a/1.JPEG", b"J"),
+        ("a/1.cls", b"4"),
+        ("a/1.json", br#"{"label": 9}"#),
+        ("a/readme.txt", b"hello"),
+    ];
+    assert_eq!(indexed(&files).unwrap(), [12, 3, 4]);
+}
+
+#[test]
+fn missing_and_malformed_labels_are_named() {
+    for (label, expected) in [
+        (None, "1.jpg has no label"),
+        (Some(("1.cls", &b"dog"[..])), "`dog` is no label"),
+        (Some(("1.cls", b"99999999999")), "is no label"),
+        (Some(("1.cls", b"-1")), "is no label"),
+        (Some(("1.json", b"{\"x\": 1}")), "1.json"),
+        (Some(("1.json", b"not JSON")), "is no label"),
+    ] {
+        let mut files = vec![("1.jpg", &b"J"[..])];
+        files.extend(label);
+        let problem = indexed(&files).unwrap_err();
+        assert!(problem.contains(expected), "{problem}");
+    }
+}
+
+fn write_shards(dir: &Path, prefix: &str, shards: usize) {
+    for shard in 0..shards {
+        let png = include_bytes!("../tests/fixtures/alpha.png");
+        let label = shard.to_string();
+        let files = [
+            ("x.png", &png[..]),
+            ("x.cls", label.as_bytes()),
+            ("y.png", png),
+            ("y.cls", b"1"),
+        ];
+        std::fs::write(
+            dir.join(format!("{prefix}-{shard:05}.tar")),
+            archive(&files),
+        )
+        .unwrap();
+    }
+}
+
+#[test]
+fn a_pattern_names_shards_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    write_shards(dir.path(), "train", 3);
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let spec = path("train-{00000..00002}.tar");
+    let data = crate::open(&spec).unwrap();
+    let labels: Vec<u32> = (0..6).map(|i| data.train.label(i)).collect();
+    assert_eq!(labels, [0, 1, 1, 1, 2, 1]);
+    assert_eq!(data.train.class_names(), ["0", "1", "2"]);
+    assert_eq!(data.test.len(), 0);
+    let image = data.train.image(4).unwrap();
+    assert_eq!((image.width, image.height), (24, 16));
+    assert!(data.train.name(4).contains("train-00002.tar, byte 512"));
+    assert!(data.train.image(6).unwrap_err().is_request());
+
+    write_shards(dir.path(), "val", 1);
+    assert_eq!(crate::open(&spec).unwrap().test.len(), 2);
+    let both = format!("{},{}", path("train-00001.tar"), path("train-00002.tar"));
+    let data = crate::open(&both).unwrap();
+    assert_eq!((data.train.len(), data.test.len()), (2, 2));
+    let whole = crate::open(dir.path().to_str().unwrap()).unwrap();
+    assert_eq!((whole.train.len(), whole.test.len()), (6, 2));
+
+    let error = crate::open(&path("train-{00000..00009}.tar"))
+        .err()
+        .unwrap();
+    assert!(
+        error.is_request() && error.to_string().contains("train-00003.tar"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_index_is_remembered_until_its_shard_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    write_shards(dir.path(), "train", 1);
+    let shard = dir.path().join("train-00000.tar");
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+    let age = |time| {
+        File::options()
+            .write(true)
+            .open(&shard)
+            .unwrap()
+            .set_modified(time)
+            .unwrap()
+    };
+    age(old);
+    let cache = dir.path().join("cache");
+    let labels = || -> Vec<u32> {
+        let samples = index(&shard, 0, Some(&cache)).unwrap();
+        samples.iter().map(|s| s.label).collect()
+    };
+    assert_eq!(labels(), [0, 1]);
+    let kept = std::fs::read_dir(&cache)
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
+    let text = std::fs::read_to_string(&kept).unwrap();
+    std::fs::write(&kept, text.replace(" 1\n", " 7\n")).unwrap();
+    assert_eq!(labels(), [0, 7]); // so it is read from there
+    age(old + std::time::Duration::from_secs(1));
+    assert_eq!(labels(), [0, 1]);
+    std::fs::write(&kept, "nonsense").unwrap();
+    assert_eq!(labels(), [0, 1]);
+}
