@@ -11,7 +11,7 @@ mod schedule;
 mod state;
 
 pub use fit::{Flow, Progress, fit, step};
-pub use loss::{distillation, entropy, smoothed_targets};
+pub use loss::{batch_targets, distillation, entropy, smoothed_targets};
 pub use metrics::{Scores, evaluate};
 pub use schedule::Schedule;
 pub use state::{State, Variable};

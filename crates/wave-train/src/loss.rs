@@ -1,6 +1,7 @@
 //! Objectives over logits.
 
 use candle_core::{D, Device, Result, Tensor};
+use wave_data::Batch;
 use wave_ops::{log_softmax, soft_cross_entropy};
 
 /// One-hot targets (b, classes) with a share `smoothing` spread over all classes.
@@ -16,6 +17,22 @@ pub fn smoothed_targets(labels: &[u32], classes: usize, smoothing: f32) -> Resul
         }
     }
     Tensor::from_vec(targets, (labels.len(), classes), &Device::Cpu)
+}
+
+/// The targets (b, classes) of a batch, smoothed as by [`smoothed_targets`] and mixed as its images
+/// are.
+///
+/// # Errors
+/// If a label is not below `classes`.
+pub fn batch_targets(batch: &Batch, classes: usize, smoothing: f32) -> Result<Tensor> {
+    let own = smoothed_targets(&batch.labels, classes, smoothing)?;
+    let Some(mix) = &batch.mix else {
+        return Ok(own);
+    };
+    let partners = Tensor::new(mix.partners.as_slice(), &Device::Cpu)?;
+    let weight = f64::from(mix.weight);
+    let theirs = own.index_select(&partners, 0)?;
+    (own * weight)? + (theirs * (1.0 - weight))?
 }
 
 /// `T^2 KL(softmax(a / T) || softmax(z / T))`, summed over classes, mean over the batch, up to the
@@ -43,6 +60,26 @@ pub fn entropy(ancestor: &Tensor, temperature: f64) -> Result<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn targets_are_mixed_as_the_images_are() {
+        let batch = Batch {
+            images: vec![0.0; 2],
+            labels: vec![0, 2],
+            indices: vec![0, 1],
+            view: 0,
+            size: 2,
+            channels: 1,
+            image_size: 1,
+            mix: Some(wave_data::Mix {
+                partners: vec![1, 0],
+                weight: 0.75,
+            }),
+        };
+        let targets = batch_targets(&batch, 3, 0.0).unwrap();
+        let expected = [[0.75f32, 0.0, 0.25], [0.25, 0.0, 0.75]];
+        assert_eq!(targets.to_vec2::<f32>().unwrap(), expected);
+    }
 
     #[test]
     fn distillation_is_the_batch_mean_divergence() {

@@ -129,7 +129,7 @@ impl Ancestor {
             .max()
             .map_or(0, |i| *i as usize + 1);
         let bytes = views.map(|v| v as usize * source * classes * size_of::<f32>());
-        if bytes.is_none_or(|bytes| bytes > KEPT_BYTES) {
+        if batch.mix.is_some() || bytes.is_none_or(|bytes| bytes > KEPT_BYTES) {
             return self.logits(images, &data.transform);
         }
         let all = {

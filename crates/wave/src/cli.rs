@@ -120,7 +120,7 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         plots: Option<PathBuf>,
     },
-    /// Check data
+    /// Check data, or write it as tar shards
     Data {
         #[command(subcommand)]
         command: DataCommand,
@@ -141,8 +141,18 @@ enum Command {
 enum DataCommand {
     /// Decode every image and count the classes
     Check {
-        /// Images: fashion-mnist, shapes, or a directory
+        /// Images, as for --data
         data: String,
+    },
+    /// Write tar shards (WebDataset)
+    Pack {
+        /// Images, as for --data
+        data: String,
+        /// The directory to write
+        into: PathBuf,
+        /// Size of a shard in MiB
+        #[arg(long, value_name = "N", default_value_t = 256)]
+        shard_mb: u64,
     },
 }
 
@@ -271,6 +281,14 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
         Command::Data {
             command: DataCommand::Check { data },
         } => check_data(&data)?,
+        Command::Data {
+            command:
+                DataCommand::Pack {
+                    data,
+                    into,
+                    shard_mb,
+                },
+        } => pack_data(&data, &into, shard_mb)?,
         Command::Speed { settings } => speed::speed(&settings)?,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "wave", &mut std::io::stdout());
@@ -344,23 +362,17 @@ fn check_data(spec: &str) -> Result<Value> {
     let mut out = serde_json::Map::new();
     let mut broken = Vec::new();
     for (name, source) in [("train", &dataset.train), ("test", &dataset.test)] {
-        let mut counts = vec![0_usize; source.class_names().len()];
-        for i in 0..source.len() {
-            counts[source.label(i) as usize] += 1;
-            if let Err(error) = source.image(i) {
-                broken.push(error.to_string());
-            }
-        }
-        let counts: serde_json::Map<String, Value> = source
-            .class_names()
-            .iter()
-            .cloned()
-            .zip(counts.into_iter().map(Value::from))
+        let report = wave_data::check(&**source, |_| {});
+        let classes: serde_json::Map<String, Value> = report
+            .classes
+            .into_iter()
+            .map(|(class, n)| (class, n.into()))
             .collect();
-        out.insert(name.into(), counts.into());
+        out.insert(name.into(), classes.into());
+        broken.extend(report.broken.iter().map(|image| image.to_string()));
     }
-    out.insert("broken".into(), broken.clone().into());
     if broken.is_empty() {
+        out.insert("broken".into(), Value::Array(Vec::new()));
         return Ok(out.into());
     }
     Err(request(format!(
@@ -368,4 +380,17 @@ fn check_data(spec: &str) -> Result<Value> {
         broken.len(),
         broken.join("; ")
     )))
+}
+
+/// Writes both splits as tar shards.
+fn pack_data(spec: &str, out: &Path, shard_mb: u64) -> Result<Value> {
+    let dataset = wave_data::open(spec)?;
+    wave_hub::prepare_out(out)?;
+    let packed = wave_data::pack(&dataset, out, shard_mb.saturating_mul(1 << 20), || {})?;
+    Ok(serde_json::json!({
+        "out": out,
+        "shards": packed.shards.len(),
+        "images": packed.images,
+        "bytes": packed.bytes,
+    }))
 }

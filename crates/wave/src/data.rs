@@ -4,7 +4,9 @@ use crate::error::request;
 use crate::settings::Training;
 use anyhow::Result;
 use std::sync::Arc;
-use wave_data::{Augment, Dataset, Loader, Source, Transform};
+use wave_data::{
+    Augment, ColourJitter, Dataset, Erasing, Loader, Mixing, ResizedCrop, Source, Transform,
+};
 
 /// Images that a stage trains and tests on.
 #[derive(Clone)]
@@ -84,10 +86,7 @@ impl Data {
                 }
             }
         };
-        let augment = Augment {
-            crop_padding: training.crop_padding.unwrap_or(0),
-            flip: training.flip.unwrap_or(false),
-        };
+        let augment = augment(training)?;
         let batch = training.batch.unwrap_or(128);
         let mut sorted = train.clone();
         sorted.sort_unstable();
@@ -137,6 +136,41 @@ impl Data {
             self.class_names.len()
         )))
     }
+}
+
+/// How training images are varied.
+fn augment(training: &Training) -> Result<Augment> {
+    let mixing = Mixing {
+        mixup: training.mixup.unwrap_or(0.0),
+        cutmix: training.cutmix.unwrap_or(0.0),
+        ..Mixing::default()
+    };
+    Ok(Augment {
+        crop_padding: training.crop_padding.unwrap_or(0),
+        flip: training.flip.unwrap_or(false),
+        resized_crop: training.resized_crop.map(|least| ResizedCrop {
+            scale: (least, 1.0),
+            ..ResizedCrop::default()
+        }),
+        rand_augment: training
+            .rand_augment
+            .as_deref()
+            .map(str::parse)
+            .transpose()?,
+        three: training.three_augment.unwrap_or(false),
+        colour_jitter: training.colour_jitter.map(|part| ColourJitter {
+            brightness: part,
+            contrast: part,
+            saturation: part,
+            hue: 0.0,
+        }),
+        erasing: training.erasing.map(|probability| Erasing {
+            probability,
+            ..Erasing::default()
+        }),
+        mixing: (mixing.mixup > 0.0 || mixing.cutmix > 0.0).then_some(mixing),
+        repeats: training.repeats.unwrap_or(1),
+    })
 }
 
 /// What a model takes in.

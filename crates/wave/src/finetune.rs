@@ -187,8 +187,7 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
             }
             other => candle_core::bail!("{} only runs", other.family()),
         };
-        let targets =
-            wave_train::smoothed_targets(&batch.labels, classes, resolved.label_smoothing)?;
+        let targets = wave_train::batch_targets(batch, classes, resolved.label_smoothing)?;
         let ce = wave_ops::soft_cross_entropy(&logits, &targets)?;
         let Some(ancestor) = ancestor else {
             return Ok(ce);

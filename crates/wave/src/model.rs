@@ -130,12 +130,7 @@ impl Model {
                     true => "deit_tiny_distilled_patch16_224",
                     false => "vit_tiny_patch16_224",
                 };
-                (
-                    architecture,
-                    pool,
-                    args,
-                    cfg("patch_embed.proj", "head"),
-                )
+                (architecture, pool, args, cfg("patch_embed.proj", "head"))
             }
             Network::ConvMixer(s) => {
                 let args = json!({

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Training")]
 pub struct Training {
-    /// Images: fashion-mnist, shapes, or a directory (ImageFolder or IDX)
+    /// Images: fashion-mnist, shapes, a directory (ImageFolder, tar shards, IDX or CIFAR), or
+    /// a/{00000..00099}.tar
     #[arg(long, value_name = "D")]
     pub data: Option<String>,
     /// Train on the first N images of a seeded shuffle
@@ -63,6 +64,30 @@ pub struct Training {
     /// Mirror images at random
     #[arg(long, value_name = "BOOL")]
     pub flip: Option<bool>,
+    /// Random crops of at least this part of the image's area, resized; 0 to 1 (0.08 is usual)
+    #[arg(long, value_name = "X")]
+    pub resized_crop: Option<f64>,
+    /// RandAugment in timm's notation, such as rand-m9-mstd0.5-inc1
+    #[arg(long, value_name = "POLICY")]
+    pub rand_augment: Option<String>,
+    /// One of grey, solarised and blurred (DeiT III)
+    #[arg(long, value_name = "BOOL")]
+    pub three_augment: Option<bool>,
+    /// Random brightness, contrast and saturation by up to this part
+    #[arg(long, value_name = "X")]
+    pub colour_jitter: Option<f32>,
+    /// Probability of covering a random rectangle with noise
+    #[arg(long, value_name = "X")]
+    pub erasing: Option<f64>,
+    /// Mixup: parameter of the Beta distribution of its weight (0.8 is usual)
+    #[arg(long, value_name = "X")]
+    pub mixup: Option<f64>,
+    /// CutMix: parameter of the Beta distribution of its weight (1 is usual)
+    #[arg(long, value_name = "X")]
+    pub cutmix: Option<f64>,
+    /// Show each image of an epoch so many times in a row, differently varied
+    #[arg(long, value_name = "N")]
+    pub repeats: Option<usize>,
     /// Number of augmented versions of each image, taken in turn [default: a new one each epoch]
     #[arg(long, value_name = "N")]
     pub views: Option<u32>,
