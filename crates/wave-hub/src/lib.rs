@@ -22,8 +22,12 @@ mod card;
 mod digest;
 mod directory;
 mod error;
+mod events;
 mod header;
 mod model;
+pub mod onnx;
+mod proto;
+mod shapes;
 mod templates;
 mod tensors;
 #[cfg(test)]
@@ -34,7 +38,9 @@ pub use card::{CardFront, model_card};
 pub use digest::{sha256_file, sha256_hex};
 pub use directory::{Kind, directory_kind, read_json, write_json};
 pub use error::HubError;
+pub use events::{EVENTS_FILE, EventWriter};
 pub use model::{ModelConfig, ModuleNames, PretrainedCfg, read_model, write_model};
+pub use shapes::check_tensors;
 pub use templates::{Accuracy, FORMAT_VERSION, TemplateConfig, read_templates, write_templates};
 pub use tensors::{read_tensors, write_tensors};
 
