@@ -13,7 +13,8 @@
 //! The same content gives the same bytes, whatever the run or the machine.
 //!
 //! Nothing that is read is trusted: every reader answers any bytes at all with a value or a
-//! [`HubError`], never a panic. The crate knows names, shapes and element types, and no network.
+//! [`HubError`], never a panic. The crate knows names, shapes and element types; the network only
+//! with its feature `hub`, and only when asked for a name on a hub.
 
 use std::collections::BTreeMap;
 
@@ -25,6 +26,8 @@ mod error;
 mod events;
 mod float;
 mod header;
+#[cfg(feature = "hub")]
+pub mod hub;
 mod model;
 pub mod onnx;
 mod preprocessing;

@@ -9,7 +9,6 @@
 //! The schema is onnx.proto's; field numbers stand beside their names in [`schema`].
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::Path;
 
 use candle_core::{Device, Tensor};
