@@ -79,6 +79,37 @@ fn every_recipe_can_be_planned() {
 }
 
 #[test]
+fn what_would_be_published_is_listed() {
+    let place = Place::with_templates();
+    let plan = place.json("publish t --repo someone/templates --dry-run");
+    let files: Vec<&str> = plan["files"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|file| file["path"].as_str().unwrap())
+        .collect();
+    assert_eq!(files, ["README.md", "config.json", "templates.safetensors"]);
+    assert_eq!(plan["left_out"], serde_json::json!(["run"]));
+    assert!(plan["commit"].is_null());
+    // A pickle beside them is refused.
+    place.write("t/model.bin", "no");
+    let output = place.run("publish t --repo someone/templates --dry-run");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn data_packed_into_shards_is_the_same_data() {
+    let place = Place::new();
+    place.write_png("one/train/a/1.png");
+    place.write_png("one/train/b/2.png");
+    place.write_png("one/val/a/3.png");
+    place.write_png("one/val/b/4.png");
+    let packed = place.json("data pack one two");
+    assert_eq!(packed["images"], 4);
+    assert_eq!(place.json("data check one"), place.json("data check two"));
+}
+
+#[test]
 fn speed_is_measured_in_every_mode() {
     let place = Place::new();
     let shape = "--image 20 --channels 1 --patch 5 --depth 2 --width 24 --heads 3 --batch 3";
@@ -102,7 +133,7 @@ fn completions_and_help_name_every_command() {
     let (script, help) = (place.stdout("completions bash"), place.stdout("--help"));
     for command in [
         "run", "condense", "expand", "init", "finetune", "eval", "predict", "inspect", "data",
-        "speed",
+        "speed", "publish", "pull",
     ] {
         assert!(
             script.contains(command) && help.contains(command),

@@ -9,6 +9,8 @@ pub struct CardFront {
     pub tags: Vec<String>,
     /// Data sets trained on.
     pub datasets: Vec<String>,
+    /// How it was measured: `accuracy`.
+    pub metrics: Vec<String>,
     /// What this one was made from: a hub name or a path.
     pub base_model: Option<String>,
     /// The library that loads it: `timm`.
@@ -26,6 +28,7 @@ pub fn model_card(front: &CardFront, title: &str, body_markdown: &str) -> String
     push_one(&mut card, "pipeline_tag", &front.pipeline_tag);
     push_one(&mut card, "base_model", &front.base_model);
     push_list(&mut card, "datasets", &front.datasets);
+    push_list(&mut card, "metrics", &front.metrics);
     push_list(&mut card, "tags", &front.tags);
     let title: Vec<&str> = title.split_whitespace().collect();
     card.push_str(&format!("---\n\n# {}\n", title.join(" ")));
@@ -89,6 +92,7 @@ mod tests {
             license: Some("apache-2.0".to_owned()),
             tags: vec!["image-classification".to_owned(), "1.0".to_owned()],
             datasets: vec!["owner/set".to_owned()],
+            metrics: vec!["accuracy".to_owned()],
             base_model: Some("timm/levit_384.fb_dist_in1k".to_owned()),
             library_name: Some("timm".to_owned()),
             pipeline_tag: None,
@@ -100,6 +104,8 @@ library_name: timm
 base_model: timm/levit_384.fb_dist_in1k
 datasets:
 - owner/set
+metrics:
+- accuracy
 tags:
 - image-classification
 - \"1.0\"

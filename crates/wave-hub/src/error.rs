@@ -47,6 +47,18 @@ pub enum HubError {
         /// The answer.
         cause: io::Error,
     },
+    /// A hub, or the way to it, refused. No secret is ever part of this.
+    #[error("{about}: {found}; {remedy}")]
+    Remote {
+        /// The repository, or the file in it.
+        about: String,
+        /// What happened.
+        found: String,
+        /// What to do about it.
+        remedy: String,
+        /// Whether the request was wrong, rather than the hub or the network out of order.
+        request: bool,
+    },
     /// The tensor library refused.
     #[error("{}: tensor `{tensor}`: {cause}", .path.display())]
     Tensor {
@@ -63,7 +75,11 @@ impl HubError {
     /// Whether the request was wrong (missing or malformed input) rather than the work
     /// having failed (a write, the disk, permissions).
     pub fn is_request(&self) -> bool {
-        matches!(self, Self::Missing { .. } | Self::Malformed { .. })
+        match self {
+            Self::Missing { .. } | Self::Malformed { .. } => true,
+            Self::Remote { request, .. } => *request,
+            Self::Unwritable { .. } | Self::Io { .. } | Self::Tensor { .. } => false,
+        }
     }
 
     pub(crate) fn missing(

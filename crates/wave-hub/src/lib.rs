@@ -13,7 +13,8 @@
 //! The same content gives the same bytes, whatever the run or the machine.
 //!
 //! Nothing that is read is trusted: every reader answers any bytes at all with a value or a
-//! [`HubError`], never a panic. The crate knows names, shapes and element types, and no network.
+//! [`HubError`], never a panic. The crate knows names, shapes and element types; the network only
+//! with its feature `hub`, and only when asked for a name on a hub.
 
 use std::collections::BTreeMap;
 
@@ -22,21 +23,35 @@ mod card;
 mod digest;
 mod directory;
 mod error;
+mod events;
+mod float;
 mod header;
+#[cfg(feature = "hub")]
+pub mod hub;
 mod model;
+pub mod onnx;
+mod preprocessing;
+mod proto;
+mod shapes;
 mod templates;
 mod tensors;
 #[cfg(test)]
 mod testing;
+mod transformers;
 
 pub use atomic::{prepare_out, write_atomic};
 pub use card::{CardFront, model_card};
 pub use digest::{sha256_file, sha256_hex};
 pub use directory::{Kind, directory_kind, read_json, write_json};
 pub use error::HubError;
-pub use model::{ModelConfig, ModuleNames, PretrainedCfg, read_model, write_model};
+pub use events::{EVENTS_FILE, EventWriter};
+pub use float::FloatType;
+pub use model::{ModelConfig, ModuleNames, PretrainedCfg, read_model, write_model, write_model_as};
+pub use preprocessing::{Preprocessing, read_preprocessing};
+pub use shapes::check_tensors;
 pub use templates::{Accuracy, FORMAT_VERSION, TemplateConfig, read_templates, write_templates};
 pub use tensors::{read_tensors, write_tensors};
+pub use transformers::{is_transformers, read_transformers, write_transformers};
 
 /// Named tensors, in name order.
 pub type Weights = BTreeMap<String, candle_core::Tensor>;

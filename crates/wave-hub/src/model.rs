@@ -15,8 +15,9 @@ use crate::directory::{
     CARD_FILE, CONFIG_FILE, Kind, MODEL_FILE, commit_directory, json_bytes, promised_file,
     read_config,
 };
+use crate::float::cast;
 use crate::tensors::{read_tensors, stage_tensors};
-use crate::{HubError, Weights};
+use crate::{FloatType, HubError, Weights};
 
 /// A model's `config.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -132,14 +133,7 @@ pub fn read_model(dir: &Path) -> Result<(ModelConfig, Weights), HubError> {
         ));
     }
     let config_path = dir.join(CONFIG_FILE);
-    let config: ModelConfig = serde_json::from_value(config).map_err(|cause| {
-        HubError::malformed(
-            &config_path,
-            format!("is not a model's configuration: {cause}"),
-            "correct the file or write the model again",
-        )
-    })?;
-    check(&config).map_err(|found| HubError::malformed(&config_path, found, "correct the file"))?;
+    let config = parse(&config_path, config)?;
     let remedy = "copy it there; weights in another format (.bin, .pth) have to be saved with \
                   `safetensors.torch.save_file`";
     let path = promised_file(dir, MODEL_FILE, remedy)?;
@@ -182,6 +176,35 @@ pub fn write_model(
     let json = json_bytes(&config_path, config)?;
     let config = Staged::from_bytes(&config_path, &json)?;
     commit_directory(dir, files, config)
+}
+
+/// [`write_model`] with the weights stored as `float`; the extra weight files keep their types.
+///
+/// # Errors
+/// Those of [`write_model`], and [`HubError::Unwritable`] when `float` cannot hold a weight.
+pub fn write_model_as(
+    dir: &Path,
+    config: &ModelConfig,
+    weights: &Weights,
+    extra: &[(&str, &Weights)],
+    card: &str,
+    float: FloatType,
+) -> Result<(), HubError> {
+    let weights = cast(&dir.join(MODEL_FILE), weights, float)?;
+    write_model(dir, config, &weights, extra, card)
+}
+
+/// A model's configuration, from the content of the file `path`.
+pub(crate) fn parse(path: &Path, config: Value) -> Result<ModelConfig, HubError> {
+    let config: ModelConfig = serde_json::from_value(config).map_err(|cause| {
+        HubError::malformed(
+            path,
+            format!("is not a model's configuration: {cause}"),
+            "correct the file or write the model again",
+        )
+    })?;
+    check(&config).map_err(|found| HubError::malformed(path, found, "correct the file"))?;
+    Ok(config)
 }
 
 /// Refuses what no model can be.

@@ -59,6 +59,7 @@ pub struct Ancestor {
 impl Ancestor {
     /// Reads a model directory or safetensors file.
     pub fn read(path: &Path) -> Result<Ancestor> {
+        let path = &crate::hub::locate(path)?;
         let model = Model::read(path)?;
         let file = if path.is_file() {
             path.to_path_buf()

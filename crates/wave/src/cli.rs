@@ -7,7 +7,7 @@ use crate::progress::Verbosity;
 use crate::recipe::Recipe;
 use crate::settings::{Condense, Expand, Finetune, Init, Speed, Training};
 use crate::train::INTERRUPTED;
-use crate::{condense, eval, expand, finetune, init, inspect, predict, run, speed};
+use crate::{condense, eval, expand, finetune, hub, init, inspect, predict, run, speed};
 use anyhow::{Context, Result};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde_json::Value;
@@ -119,6 +119,18 @@ enum Command {
         /// Draw heat maps into this directory
         #[arg(long, value_name = "DIR")]
         plots: Option<PathBuf>,
+    },
+    /// Send a template or model directory to a hub, as one commit
+    Publish {
+        /// The directory
+        dir: PathBuf,
+        #[command(flatten)]
+        settings: hub::Publish,
+    },
+    /// Download templates or a model, to --out or the cache that Python shares
+    Pull {
+        /// OWNER/NAME[@REV]
+        name: String,
     },
     /// Check data, or write it as tar shards
     Data {
@@ -289,6 +301,8 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
                     shard_mb,
                 },
         } => pack_data(&data, &into, shard_mb)?,
+        Command::Publish { dir, settings } => hub::publish(&dir, &settings, common.dry_run)?,
+        Command::Pull { name } => hub::pull(&name, common.out.as_deref())?,
         Command::Speed { settings } => speed::speed(&settings)?,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "wave", &mut std::io::stdout());

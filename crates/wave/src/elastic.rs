@@ -163,6 +163,7 @@ pub struct TemplateDir {
 
 /// Reads a template directory.
 pub fn read(dir: &Path) -> Result<TemplateDir> {
+    let dir = &crate::hub::locate(dir)?;
     let (config, weights) = wave_hub::read_templates(dir)?;
     let number = |key: &str| -> Result<f64> {
         config

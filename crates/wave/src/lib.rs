@@ -22,6 +22,7 @@ pub mod error;
 pub mod eval;
 pub mod expand;
 pub mod finetune;
+pub mod hub;
 pub mod init;
 pub mod inspect;
 pub mod model;

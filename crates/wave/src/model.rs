@@ -1,6 +1,7 @@
 //! Models between disk and memory.
 
 use crate::error::request;
+use crate::hub;
 use anyhow::Result;
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -25,20 +26,50 @@ pub struct Model {
 }
 
 impl Model {
-    /// Reads a model directory, or a safetensors file whose names tell the architecture.
+    /// Reads a model directory (timm's or transformers' layout, local or `hf:OWNER/NAME[@REV]`), or
+    /// a safetensors file whose names tell the architecture.
     pub fn read(path: &Path) -> Result<Model> {
-        if let Some(name) = path.to_str().filter(|name| name.starts_with("hf:")) {
-            return Err(request(format!(
-                "{name}: names on a hub are not supported yet; download the model and give its \
-                 directory"
-            )));
-        }
+        let path = &hub::locate(path)?;
         if path.is_file() {
             let (weights, _) = wave_hub::read_tensors(path)?;
             return Model::from_parts(None, weights);
         }
+        if path.is_dir() && wave_hub::is_transformers(path)? {
+            return Model::from_transformers(path);
+        }
         let (config, weights) = wave_hub::read_model(path)?;
         Model::from_parts(Some(config), weights)
+    }
+
+    /// Reads transformers' native layout.
+    fn from_transformers(dir: &Path) -> Result<Model> {
+        let (config, weights) = wave_hub::read_transformers(dir)?;
+        let args = config.as_object().cloned().unwrap_or_default();
+        let weights = wave_models::import(&weights)?;
+        let network = Network::recognise("", &args, None, &weights)?;
+        let (channels, image_size) = network.input();
+        let (mean, std, crop_pct) = match wave_hub::read_preprocessing(dir)? {
+            Some(p) => (p.mean, p.std, p.crop_pct),
+            None => (vec![0.5; channels], vec![0.5; channels], 1.0),
+        };
+        let narrow = |values: Vec<f64>| values.into_iter().map(|v| v as f32).collect();
+        let label = |i: usize| {
+            let named = config["id2label"][i.to_string()].as_str();
+            named.map_or_else(|| i.to_string(), String::from)
+        };
+        Ok(Model {
+            label_names: (0..network.classes()).map(label).collect(),
+            network,
+            weights,
+            transform: Transform {
+                image_size,
+                channels,
+                mean: narrow(mean),
+                std: narrow(std),
+                crop_pct: crop_pct as f32,
+            },
+            provenance: Value::Null,
+        })
     }
 
     fn from_parts(config: Option<ModelConfig>, weights: Weights) -> Result<Model> {

@@ -141,6 +141,25 @@ fn other_peoples_configs_are_read() {
 }
 
 #[test]
+fn narrow_weights_are_written_beside_extras_of_full_width() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let (weights, extra) = (some_weights(), weights(&[("scalers.0.qkv", &[4, 4])]));
+    let extras = [("scalers.safetensors", &extra)];
+    write_model_as(dir, &config(), &weights, &extras, "", FloatType::Bf16).unwrap();
+    let (_, read) = read_model(dir).unwrap();
+    assert!(read.keys().eq(weights.keys()));
+    let half = fs::metadata(dir.join(MODEL_FILE)).unwrap().len();
+    check_equal(
+        &read_tensors(&dir.join("scalers.safetensors")).unwrap().0,
+        &extra,
+    );
+    write_model_as(dir, &config(), &weights, &[], "", FloatType::F32).unwrap();
+    check_equal(&read_model(dir).unwrap().1, &weights);
+    assert!(fs::metadata(dir.join(MODEL_FILE)).unwrap().len() > half);
+}
+
+#[test]
 fn what_is_missing_is_said() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("model");

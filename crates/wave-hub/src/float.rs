@@ -1,0 +1,94 @@
+//! The element type that weights have on disk.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use candle_core::{DType, Tensor};
+
+use crate::{HubError, Weights};
+
+/// How exactly floating-point weights are stored. In memory they are f32.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum FloatType {
+    /// 32 bits: nothing is lost.
+    #[default]
+    F32,
+    /// 16 bits, 11 of them precision: up to 65504.
+    F16,
+    /// 16 bits, 8 of them precision: the range of f32.
+    Bf16,
+}
+
+impl FloatType {
+    fn dtype(self) -> DType {
+        match self {
+            Self::F32 => DType::F32,
+            Self::F16 => DType::F16,
+            Self::Bf16 => DType::BF16,
+        }
+    }
+}
+
+impl fmt::Display for FloatType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+        })
+    }
+}
+
+/// From `f32`, `f16` or `bf16`; the error says so.
+impl FromStr for FloatType {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "f32" => Ok(Self::F32),
+            "f16" => Ok(Self::F16),
+            "bf16" => Ok(Self::Bf16),
+            other => Err(format!("`{other}` is not one of f32, f16 and bf16")),
+        }
+    }
+}
+
+/// `weights` with their floating-point tensors converted to `float`, for writing to `path`.
+/// Integer tensors stay as they are.
+///
+/// # Errors
+/// [`HubError::Unwritable`] naming the tensor whose values `float` cannot hold,
+/// [`HubError::Tensor`] when a conversion fails.
+pub(crate) fn cast(path: &Path, weights: &Weights, float: FloatType) -> Result<Weights, HubError> {
+    let convert = |name: &String, tensor: &Tensor| -> Result<Tensor, HubError> {
+        let failed = || HubError::tensor(path, name);
+        if !tensor.dtype().is_float() || tensor.dtype() == float.dtype() {
+            return Ok(tensor.clone());
+        }
+        let narrow = tensor.to_dtype(float.dtype()).map_err(failed())?;
+        if float != FloatType::F32 {
+            let (before, after) = (largest(tensor), largest(&narrow));
+            let (before, after) = (before.map_err(failed())?, after.map_err(failed())?);
+            if before.is_finite() && after.is_infinite() {
+                return Err(HubError::unwritable(
+                    path,
+                    format!("tensor `{name}` holds {before:e}, which is beyond {float}"),
+                    "write bf16 or f32",
+                ));
+            }
+        }
+        Ok(narrow)
+    };
+    weights
+        .iter()
+        .map(|(name, tensor)| Ok((name.clone(), convert(name, tensor)?)))
+        .collect()
+}
+
+/// The largest magnitude; infinite once any value is, 0 for an empty tensor.
+fn largest(tensor: &Tensor) -> candle_core::Result<f32> {
+    let values = tensor.to_dtype(DType::F32)?.flatten_all()?;
+    let values = values.to_vec1::<f32>()?;
+    Ok(values.iter().fold(0.0, |max: f32, v| max.max(v.abs())))
+}

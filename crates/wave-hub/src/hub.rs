@@ -1,0 +1,70 @@
+//! Artefacts in transit: pulling from and publishing to a hub that speaks Hugging Face's API.
+//!
+//! - [`resolve()`] turns `hf:OWNER/NAME[@REV]` into a directory, downloading what is not cached;
+//! - [`pull()`] does the same for a parsed name and tells what it left out;
+//! - [`checkout()`] copies a cached artefact to a directory of one's own;
+//! - [`plan()`] lists what publishing a directory would send, and [`publish()`] sends it as one
+//!   commit.
+//!
+//! The cache is the one that Python's `huggingface_hub` keeps, with the same environment
+//! variables; either side finds what the other downloaded. Only artefact files are downloaded or
+//! sent: no pickles, no code. Whatever is downloaded is checked against the hub's own checksum
+//! before it gets its name. The token goes to the hub's own address only, and into no message.
+//!
+//! Nothing here runs unless a name says `hf:` or a caller publishes.
+
+mod cache;
+mod client;
+mod name;
+mod plan;
+mod publish;
+mod pull;
+#[cfg(test)]
+mod server;
+mod settings;
+
+pub use name::{HubName, RepoName};
+pub use plan::{Plan, PlannedFile, plan};
+pub use publish::{PublishOptions, Published, publish};
+pub use pull::{Pulled, checkout, pull, resolve};
+pub use settings::{HubSettings, Token};
+
+/// How far the transfer of one file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress<'a> {
+    /// The file's name within the artefact.
+    pub file: &'a str,
+    /// Bytes transferred.
+    pub done: u64,
+    /// Bytes in all.
+    pub total: u64,
+}
+
+/// Called as files are transferred, some hundred times for a large one.
+pub type OnProgress<'a> = &'a mut dyn FnMut(Progress<'_>);
+
+/// Whether a file of this name, at the top of an artefact's directory, is part of the artefact.
+fn is_artefact_file(name: &str) -> bool {
+    let fixed = [
+        "config.json",
+        "preprocessor_config.json",
+        "README.md",
+        "LICENSE",
+        "LICENSE.md",
+        "LICENSE.txt",
+    ];
+    let kinds = [".safetensors", ".onnx"];
+    let plain = !name.starts_with('.') && !name.contains(['/', '\\']);
+    plain && (fixed.contains(&name) || kinds.iter().any(|kind| name.ends_with(kind)))
+}
+
+/// Whether a name is that of a pickle, or of what commonly holds one: reading it may run code.
+fn is_pickle_name(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    [
+        ".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib", ".dill", ".npy", ".npz",
+        ".mar",
+    ]
+    .iter()
+    .any(|ending| name.ends_with(ending))
+}

@@ -1,0 +1,116 @@
+//! The cache's layout, as Python's `huggingface_hub` has it:
+//!
+//! ```text
+//! models--OWNER--NAME/refs/REVISION           the commit that a branch or tag meant
+//! models--OWNER--NAME/blobs/ETAG              a file's content
+//! models--OWNER--NAME/snapshots/COMMIT/FILE   a link to its content
+//! .locks/models--OWNER--NAME/ETAG.lock        held while the content is downloaded
+//! ```
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use super::name::{HubName, RepoName, is_commit};
+use crate::atomic::write_atomic;
+use crate::directory::CONFIG_FILE;
+use crate::{HubError, prepare_out};
+
+/// The part of the cache that belongs to one repository.
+pub(super) struct Cache<'a> {
+    root: &'a Path,
+    folder: String,
+}
+
+impl<'a> Cache<'a> {
+    pub(super) fn new(root: &'a Path, repo: &RepoName) -> Self {
+        let folder = format!("models--{}--{}", repo.owner(), repo.name());
+        Self { root, folder }
+    }
+
+    pub(super) fn snapshot(&self, commit: &str) -> PathBuf {
+        self.dir().join("snapshots").join(commit)
+    }
+
+    pub(super) fn blob(&self, etag: &str) -> PathBuf {
+        self.dir().join("blobs").join(etag)
+    }
+
+    /// The commit that `revision` meant when it was last asked for.
+    pub(super) fn commit_of(&self, revision: &str) -> Option<String> {
+        if is_commit(revision) {
+            return Some(revision.to_owned());
+        }
+        let commit = fs::read_to_string(self.reference(revision)).ok()?;
+        let commit = commit.trim();
+        is_commit(commit).then(|| commit.to_owned())
+    }
+
+    pub(super) fn remember(&self, revision: &str, commit: &str) -> Result<(), HubError> {
+        if revision == commit {
+            return Ok(());
+        }
+        write_atomic(&self.reference(revision), commit.as_bytes())
+    }
+
+    /// The snapshot of `revision`, if it holds an artefact: `config.json` is linked last.
+    pub(super) fn complete(&self, revision: &str) -> Option<(String, PathBuf)> {
+        let commit = self.commit_of(revision)?;
+        let dir = self.snapshot(&commit);
+        let weights = |entry: fs::DirEntry| {
+            let name = entry.file_name();
+            let weights = Path::new(&name).extension() == Some("safetensors".as_ref());
+            weights && entry.path().exists()
+        };
+        let held =
+            dir.join(CONFIG_FILE).exists() && fs::read_dir(&dir).ok()?.flatten().any(weights);
+        held.then_some((commit, dir))
+    }
+
+    /// Waits until nobody else downloads `etag`, and keeps others waiting until the result is
+    /// dropped. File systems that know no locks go without.
+    pub(super) fn lock(&self, etag: &str) -> Result<Option<File>, HubError> {
+        let dir = self.root.join(".locks").join(&self.folder);
+        prepare_out(&dir)?;
+        let path = dir.join(format!("{etag}.lock"));
+        let file = File::create(&path).map_err(HubError::io("write", &path))?;
+        Ok(file.lock().is_ok().then_some(file))
+    }
+
+    /// Gives the content `etag` the name `file` in a snapshot.
+    pub(super) fn link(&self, commit: &str, file: &str, etag: &str) -> Result<(), HubError> {
+        let dir = self.snapshot(commit);
+        prepare_out(&dir)?;
+        let path = dir.join(file);
+        if path.exists() {
+            return Ok(());
+        }
+        // A link to nothing is in the way of a good one.
+        let _ = fs::remove_file(&path);
+        #[cfg(unix)]
+        let linked = std::os::unix::fs::symlink(Path::new("../../blobs").join(etag), &path);
+        #[cfg(not(unix))]
+        let linked = fs::copy(self.blob(etag), &path).map(drop);
+        match linked {
+            // Another process was faster.
+            Err(cause) if !path.exists() => Err(HubError::io("link", &path)(cause)),
+            _ => Ok(()),
+        }
+    }
+
+    /// For a name that the cache does not hold.
+    pub(super) fn absent(&self, name: &HubName) -> HubError {
+        HubError::missing(
+            &self.dir(),
+            format!("{name} is not in the cache, and HF_HUB_OFFLINE is set"),
+            "unset it once to download the artefact",
+        )
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.root.join(&self.folder)
+    }
+
+    fn reference(&self, revision: &str) -> PathBuf {
+        self.dir().join("refs").join(revision)
+    }
+}

@@ -1,0 +1,160 @@
+//! Names of repositories and revisions.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use crate::HubError;
+
+/// A repository on a hub: `OWNER/NAME`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepoName {
+    owner: String,
+    name: String,
+}
+
+impl RepoName {
+    /// The account or organisation.
+    pub fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    /// The name within the owner's.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl fmt::Display for RepoName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.owner, self.name)
+    }
+}
+
+/// From `OWNER/NAME`, as hubs allow them.
+impl FromStr for RepoName {
+    type Err = HubError;
+
+    fn from_str(text: &str) -> Result<Self, HubError> {
+        let refuse = |found: &str| {
+            let remedy = "write OWNER/NAME, in letters, digits, `-`, `_` and `.`";
+            HubError::malformed(Path::new(text), found, remedy)
+        };
+        let Some((owner, name)) = text.split_once('/') else {
+            return Err(refuse("is not the name of a repository: it has no `/`"));
+        };
+        for part in [owner, name] {
+            let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            let edge = |c: Option<char>| c.is_none_or(|c| "-.".contains(c));
+            if !part.chars().all(allowed)
+                || edge(part.chars().next())
+                || edge(part.chars().last())
+                || part.contains("..")
+                || part.contains("--")
+                || part.len() > 96
+            {
+                return Err(refuse("is not the name of a repository"));
+            }
+        }
+        Ok(Self {
+            owner: owner.to_owned(),
+            name: name.to_owned(),
+        })
+    }
+}
+
+/// A repository at a revision: `hf:OWNER/NAME` or `hf:OWNER/NAME@REV`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HubName {
+    /// The repository.
+    pub repo: RepoName,
+    /// A branch, a tag or a commit; `main` when the name does not say.
+    pub revision: String,
+}
+
+impl fmt::Display for HubName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "hf:{}@{}", self.repo, self.revision)
+    }
+}
+
+/// From `hf:OWNER/NAME[@REV]`; the `hf:` may be left out.
+impl FromStr for HubName {
+    type Err = HubError;
+
+    fn from_str(text: &str) -> Result<Self, HubError> {
+        let bare = text.strip_prefix("hf:").unwrap_or(text);
+        let (repo, revision) = bare.split_once('@').unwrap_or((bare, "main"));
+        let repo = repo.parse()?;
+        check_revision(revision)?;
+        Ok(Self {
+            repo,
+            revision: revision.to_owned(),
+        })
+    }
+}
+
+/// Refuses what git would, and what would leave the cache's directory.
+pub(super) fn check_revision(revision: &str) -> Result<(), HubError> {
+    let odd = |c: char| c.is_whitespace() || c.is_control() || "\\~^:?*[@".contains(c);
+    let part = |part: &str| part.is_empty() || part.starts_with(['.', '-']) || part.ends_with('.');
+    if revision.len() > 200
+        || revision.contains(odd)
+        || revision.contains("..")
+        || revision.split('/').any(part)
+    {
+        return Err(HubError::malformed(
+            Path::new(revision),
+            "is not the name of a revision",
+            "write a branch, a tag or a commit",
+        ));
+    }
+    Ok(())
+}
+
+/// Whether `revision` is a commit's own name, which never comes to mean another.
+pub(super) fn is_commit(revision: &str) -> bool {
+    revision.len() == 40 && is_hex(revision)
+}
+
+pub(super) fn is_hex(text: &str) -> bool {
+    text.chars()
+        .all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::check_request;
+
+    #[test]
+    fn names_read_back() {
+        for (text, shown) in [
+            (
+                "hf:timm/levit_384.fb_dist",
+                "hf:timm/levit_384.fb_dist@main",
+            ),
+            ("o/n@refs/pr/1", "hf:o/n@refs/pr/1"),
+            ("hf:o/n@v1.0", "hf:o/n@v1.0"),
+        ] {
+            assert_eq!(text.parse::<HubName>().unwrap().to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn names_that_no_hub_has_are_refused() {
+        for text in [
+            "", "hf:", "name", "/", "o/", "/n", "o/n/m", "../n", "o/..", "o/n--m", "o/-n", "o/n.",
+            "o/n m", "o/\u{e9}", "o\\n/m",
+        ] {
+            let error = text.parse::<HubName>().unwrap_err();
+            check_request(error, &["repository", "OWNER/NAME"]);
+        }
+        for revision in [
+            "", "../../x", "a/../b", "/a", "a//b", "a b", "-f", ".x", "a@b", "a\nb",
+        ] {
+            let error = format!("o/n@{revision}").parse::<HubName>().unwrap_err();
+            check_request(error, &["revision"]);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! What publishing a directory would send.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::{is_artefact_file, is_pickle_name};
+use crate::directory::{CARD_FILE, CONFIG_FILE, MODEL_FILE, TEMPLATES_FILE};
+use crate::{
+    CardFront, HubError, Kind, directory_kind, is_transformers, model_card, read_model,
+    read_templates, read_tensors, read_transformers, sha256_file, sha256_hex,
+};
+
+/// What stands beside an artefact without being part of it, and stays at home.
+const LEFT_OUT: [&str; 4] = ["run", ".cache", ".git", ".gitattributes"];
+
+/// What publishing a directory would send, and what it would not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// The files to send, in name order.
+    pub files: Vec<PlannedFile>,
+    /// Names in the directory that stay at home: the run's own records, a repository's.
+    pub left_out: Vec<String>,
+}
+
+/// A file to send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedFile {
+    /// Its name in the repository.
+    pub path: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Its SHA-256, as 64 lower-case hexadecimal digits.
+    pub sha256: String,
+    pub(super) content: Content,
+}
+
+/// Where a file's bytes are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Content {
+    Disk(PathBuf),
+    Memory(Vec<u8>),
+}
+
+impl PlannedFile {
+    fn of_text(path: &str, text: &str) -> Self {
+        Self {
+            path: path.to_owned(),
+            bytes: text.len() as u64,
+            sha256: sha256_hex(text.as_bytes()),
+            content: Content::Memory(text.as_bytes().to_vec()),
+        }
+    }
+
+    fn on_disk(path: &str, file: &Path) -> Result<Self, HubError> {
+        let about = fs::metadata(file).map_err(HubError::io("read", file))?;
+        Ok(Self {
+            path: path.to_owned(),
+            bytes: about.len(),
+            sha256: sha256_file(file)?,
+            content: Content::Disk(file.to_owned()),
+        })
+    }
+}
+
+/// Checks that `dir` is a sound artefact and nothing else, and lists what publishing it would
+/// send. `card` replaces the directory's `README.md`; with neither, a short one is made. Needs no
+/// network.
+///
+/// # Errors
+/// [`HubError::Missing`] and [`HubError::Malformed`] when the artefact cannot be read, its card
+/// has no YAML head, or the directory holds what is not part of it: pickles, other files, links
+/// that lead out of it. [`HubError::Io`] when something cannot be read.
+pub fn plan(dir: &Path, card: Option<&str>) -> Result<Plan, HubError> {
+    let library = check_readable(dir)?;
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir).map_err(HubError::io("read", dir))? {
+        let entry = entry.map_err(HubError::io("read", dir))?;
+        let name = entry.file_name().into_string().map_err(|name| {
+            let path = dir.join(name);
+            HubError::malformed(&path, "has a name that is not text", "rename or remove it")
+        })?;
+        names.push(name);
+    }
+    names.sort();
+    let (left_out, names): (Vec<String>, Vec<String>) = names
+        .into_iter()
+        .partition(|name| LEFT_OUT.contains(&name.as_str()));
+    let mut files = Vec::new();
+    for name in names {
+        let path = dir.join(&name);
+        check_file(dir, &path, &name)?;
+        if name == CARD_FILE && card.is_some() {
+            continue;
+        }
+        if name == CARD_FILE {
+            let bytes = crate::directory::read_bytes(&path)?;
+            check_card(&path, &String::from_utf8_lossy(&bytes))?;
+        }
+        let weights = name.ends_with(".safetensors");
+        if weights && name != MODEL_FILE && name != TEMPLATES_FILE {
+            read_tensors(&path)?;
+        }
+        files.push(PlannedFile::on_disk(&name, &path)?);
+    }
+    match card {
+        Some(card) => {
+            check_card(&dir.join(CARD_FILE), card)?;
+            files.push(PlannedFile::of_text(CARD_FILE, card));
+        }
+        None if !files.iter().any(|file| file.path == CARD_FILE) => {
+            files.push(PlannedFile::of_text(CARD_FILE, &short_card(dir, library)));
+        }
+        None => {}
+    }
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(Plan { files, left_out })
+}
+
+/// Reads the whole artefact, as whoever pulls it will; tells the library that loads it.
+fn check_readable(dir: &Path) -> Result<&'static str, HubError> {
+    if dir.join(CONFIG_FILE).exists() && is_transformers(dir)? {
+        read_transformers(dir)?;
+        return Ok("transformers");
+    }
+    match directory_kind(dir)? {
+        Kind::Model => read_model(dir).map(|_| "timm"),
+        Kind::Templates => read_templates(dir).map(|_| "wave"),
+    }
+}
+
+fn check_file(dir: &Path, path: &Path, name: &str) -> Result<(), HubError> {
+    let about = fs::symlink_metadata(path).map_err(HubError::io("read", path))?;
+    if about.is_symlink() {
+        let root = fs::canonicalize(dir).map_err(HubError::io("read", dir))?;
+        let target = fs::canonicalize(path).map_err(HubError::io("read", path))?;
+        if !target.starts_with(&root) {
+            return Err(HubError::malformed(
+                path,
+                "is a link that leads out of the directory",
+                "put a copy of the file in its place",
+            ));
+        }
+    }
+    if is_pickle_name(name) || holds_pickle(path)? {
+        return Err(HubError::malformed(
+            path,
+            "is, or may hold, a Python pickle, which runs code when it is read",
+            "remove it; the weights are in the .safetensors file",
+        ));
+    }
+    if !is_artefact_file(name) || !path.is_file() {
+        return Err(HubError::malformed(
+            path,
+            "is not part of an artefact",
+            "move it out of the directory, or below run/",
+        ));
+    }
+    Ok(())
+}
+
+/// Whether a file starts as pickles do, or the zip archives that hold them.
+fn holds_pickle(path: &Path) -> Result<bool, HubError> {
+    if path.extension() == Some("safetensors".as_ref()) || !path.is_file() {
+        // Has been read: it is what it says, though its length may look like anything.
+        return Ok(false);
+    }
+    let mut start = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(4).read_to_end(&mut start))
+        .map_err(HubError::io("read", path))?;
+    Ok(start.starts_with(b"PK\x03\x04") || matches!(start[..], [0x80, 2..=5, ..]))
+}
+
+/// Hubs index a card by its YAML head, and refuse one that is broken.
+fn check_card(path: &Path, card: &str) -> Result<(), HubError> {
+    let head = card.strip_prefix("---\n").or(card.strip_prefix("---\r\n"));
+    if head.is_some_and(|rest| rest.lines().any(|line| line == "---")) {
+        return Ok(());
+    }
+    Err(HubError::malformed(
+        path,
+        "has no YAML head",
+        "start it with a line `---`, lines such as `license: mit`, and another `---`",
+    ))
+}
+
+/// The card of an artefact that has none.
+fn short_card(dir: &Path, library: &str) -> String {
+    let front = CardFront {
+        tags: vec!["image-classification".to_owned(), "wave".to_owned()],
+        library_name: Some(library.to_owned()),
+        pipeline_tag: Some("image-classification".to_owned()),
+        ..CardFront::default()
+    };
+    let title = dir.file_name().map(|name| name.to_string_lossy());
+    model_card(&front, title.as_deref().unwrap_or("Model"), "")
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

@@ -1,0 +1,89 @@
+use super::*;
+use crate::hub::server::model_dir;
+use crate::testing::{check_request, weights};
+use crate::write_tensors;
+
+#[test]
+fn exactly_what_would_be_sent_is_listed() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = model_dir(root.path());
+    fs::create_dir(dir.join("run")).unwrap();
+    fs::write(dir.join("run/log.jsonl"), "{}").unwrap();
+    fs::write(dir.join("LICENSE"), "free").unwrap();
+    let found = plan(&dir, None).unwrap();
+    let names: Vec<&str> = found.files.iter().map(|file| &*file.path).collect();
+    assert_eq!(names, ["LICENSE", CARD_FILE, CONFIG_FILE, MODEL_FILE]);
+    assert_eq!(found.left_out, ["run"]);
+    for file in &found.files {
+        let bytes = fs::read(dir.join(&file.path)).unwrap();
+        assert_eq!(file.bytes, bytes.len() as u64);
+        assert_eq!(file.sha256, sha256_hex(&bytes));
+    }
+}
+
+#[test]
+fn a_card_is_replaced_or_made_but_always_has_a_head() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = model_dir(root.path());
+    let card = |plan: &Plan| {
+        let card = plan.files.iter().find(|file| file.path == CARD_FILE);
+        card.unwrap().content.clone()
+    };
+    let mine = "---\nlicense: mit\n---\n\n# Mine\n";
+    let found = plan(&dir, Some(mine)).unwrap();
+    assert_eq!(card(&found), Content::Memory(mine.as_bytes().to_vec()));
+    check_request(plan(&dir, Some("# Mine")).unwrap_err(), &["no YAML head"]);
+    fs::write(dir.join(CARD_FILE), "# Mine\n").unwrap();
+    check_request(plan(&dir, None).unwrap_err(), &["README.md", "YAML"]);
+    fs::remove_file(dir.join(CARD_FILE)).unwrap();
+    let Content::Memory(made) = card(&plan(&dir, None).unwrap()) else {
+        panic!("a card that is nowhere")
+    };
+    let made = String::from_utf8(made).unwrap();
+    assert!(made.contains("library_name: timm\n"), "{made}");
+}
+
+#[test]
+fn what_is_not_part_of_an_artefact_is_refused_by_name() {
+    for (name, content, expected) in [
+        ("pytorch_model.bin", &b"PK\x03\x04"[..], "pickle"),
+        ("state.pt", b"", "pickle"),
+        ("LICENSE", b"\x80\x04\x95", "pickle"),
+        ("train.py", b"import os", "not part of an artefact"),
+        (".env", b"HF_TOKEN=hf_secret", "not part of an artefact"),
+        ("more.safetensors", b"half", "fewer than"),
+    ] {
+        let root = tempfile::tempdir().unwrap();
+        let dir = model_dir(root.path());
+        fs::write(dir.join(name), content).unwrap();
+        check_request(plan(&dir, None).unwrap_err(), &[name, expected]);
+    }
+    let root = tempfile::tempdir().unwrap();
+    let dir = model_dir(root.path());
+    fs::create_dir(dir.join("more")).unwrap();
+    check_request(plan(&dir, None).unwrap_err(), &["more", "not part"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_that_leads_out_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = model_dir(root.path());
+    let outside = root.path().join("scalers.safetensors");
+    write_tensors(&outside, &weights(&[("a", &[1])]), &Default::default()).unwrap();
+    std::os::unix::fs::symlink(&outside, dir.join("scalers.safetensors")).unwrap();
+    check_request(
+        plan(&dir, None).unwrap_err(),
+        &["scalers.safetensors", "leads out"],
+    );
+}
+
+#[test]
+fn a_broken_artefact_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    check_request(plan(root.path(), None).unwrap_err(), &["holds no artefact"]);
+    let dir = model_dir(root.path());
+    let bytes = fs::read(dir.join(MODEL_FILE)).unwrap();
+    fs::write(dir.join(MODEL_FILE), &bytes[..bytes.len() - 1]).unwrap();
+    check_request(plan(&dir, None).unwrap_err(), &[MODEL_FILE]);
+}

@@ -1,0 +1,227 @@
+//! Where the hub and its cache are: the environment variables of Python's `huggingface_hub`.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::HubError;
+
+/// Where the hub and its cache are, and how patient to be.
+#[derive(Debug, Clone)]
+pub struct HubSettings {
+    /// The hub's address, without a final slash: `https://huggingface.co`.
+    pub endpoint: String,
+    /// Who is asking. Sent to `endpoint` and nowhere else.
+    pub token: Option<Token>,
+    /// The cache, which Python's `huggingface_hub` shares.
+    pub cache: PathBuf,
+    /// Whether to work from the cache alone.
+    pub offline: bool,
+    /// How often to try before giving up, at least once.
+    pub attempts: u32,
+    /// How long to wait before the second attempt; the wait doubles from then on.
+    pub retry_delay: Duration,
+}
+
+impl HubSettings {
+    /// What the environment says:
+    ///
+    /// - `HF_ENDPOINT`, by default `https://huggingface.co`;
+    /// - `HF_TOKEN`, else the file `HF_TOKEN_PATH`, by default `$HF_HOME/token`;
+    /// - `HF_HUB_CACHE`, by default `$HF_HOME/hub`;
+    /// - `HF_HOME`, by default `$XDG_CACHE_HOME/huggingface` or `~/.cache/huggingface`;
+    /// - `HF_HUB_OFFLINE` (or `TRANSFORMERS_OFFLINE`): `1`, `true`, `yes` or `on`.
+    ///
+    /// # Errors
+    /// [`HubError::Malformed`] naming the variable that makes no sense.
+    pub fn from_env() -> Result<Self, HubError> {
+        Self::from_vars(|name| std::env::var(name).ok())
+    }
+
+    pub(crate) fn from_vars(var: impl Fn(&str) -> Option<String>) -> Result<Self, HubError> {
+        let var = |name: &str| var(name).filter(|value| !value.trim().is_empty());
+        let user = var("HOME")
+            .or_else(|| var("USERPROFILE"))
+            .map(PathBuf::from);
+        let path = |name: &str| -> Option<PathBuf> {
+            let value = var(name)?;
+            match (value.strip_prefix("~/"), &user) {
+                (Some(rest), Some(user)) => Some(user.join(rest)),
+                _ => Some(PathBuf::from(value)),
+            }
+        };
+        let below = |dir: Option<PathBuf>, name: &str| dir.map(|dir| dir.join(name));
+        let home = path("HF_HOME")
+            .or_else(|| below(path("XDG_CACHE_HOME"), "huggingface"))
+            .or_else(|| below(user.clone(), ".cache/huggingface"));
+        let cache = path("HF_HUB_CACHE")
+            .or_else(|| path("HUGGINGFACE_HUB_CACHE"))
+            .or_else(|| below(home.clone(), "hub"))
+            .ok_or_else(|| {
+                HubError::missing(
+                    Path::new("HF_HUB_CACHE"),
+                    "is not set, and neither is HOME",
+                    "set it to a directory for downloads",
+                )
+            })?;
+        let token = match var("HF_TOKEN").or_else(|| var("HUGGING_FACE_HUB_TOKEN")) {
+            Some(token) => Some(Token::new(&token)?),
+            None => match path("HF_TOKEN_PATH").or_else(|| below(home, "token")) {
+                Some(file) => token_of(&file)?,
+                None => None,
+            },
+        };
+        let on = |name: &str| {
+            let value = var(name).map(|value| value.trim().to_ascii_lowercase());
+            value.is_some_and(|value| ["1", "true", "yes", "on"].contains(&value.as_str()))
+        };
+        let endpoint = var("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
+        Ok(Self {
+            endpoint: checked_endpoint(endpoint.trim())?,
+            token,
+            cache,
+            offline: on("HF_HUB_OFFLINE") || on("TRANSFORMERS_OFFLINE"),
+            attempts: 5,
+            retry_delay: Duration::from_secs(1),
+        })
+    }
+
+    /// `text` without the token, should it be in there.
+    pub(super) fn scrub(&self, text: &str) -> String {
+        match &self.token {
+            Some(Token(token)) => text.replace(token.as_str(), "[token]"),
+            None => text.to_owned(),
+        }
+    }
+}
+
+/// A secret. It has no way into a message: nothing shows it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    /// # Errors
+    /// [`HubError::Malformed`], without the text, when it is no token.
+    pub fn new(text: &str) -> Result<Self, HubError> {
+        let text = text.trim();
+        if text.len() < 4 || !text.chars().all(|c| c.is_ascii_graphic()) {
+            return Err(HubError::malformed(
+                Path::new("HF_TOKEN"),
+                "is not a token: too short, or with characters that no token has",
+                "copy it again from the hub's settings",
+            ));
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// The value of an `Authorization` header.
+    pub(super) fn header(&self) -> String {
+        format!("Bearer {}", self.0)
+    }
+
+    pub(super) fn is_in(&self, bytes: &[u8]) -> bool {
+        let token = self.0.as_bytes();
+        bytes.windows(token.len()).any(|window| window == token)
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+fn token_of(file: &Path) -> Result<Option<Token>, HubError> {
+    match std::fs::read_to_string(file) {
+        Ok(text) if text.trim().is_empty() => Ok(None),
+        Ok(text) => Token::new(&text).map(Some).map_err(|_| {
+            let remedy = "log in again, or set HF_TOKEN";
+            HubError::malformed(file, "does not hold a token", remedy)
+        }),
+        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(cause) => Err(HubError::io("read", file)(cause)),
+    }
+}
+
+fn checked_endpoint(endpoint: &str) -> Result<String, HubError> {
+    let endpoint = endpoint.trim_end_matches('/');
+    let rest = ["https://", "http://"]
+        .iter()
+        .find_map(|scheme| endpoint.strip_prefix(scheme));
+    let odd = |c: char| c.is_whitespace() || c.is_control() || "@?#".contains(c);
+    if rest.is_none_or(|rest| rest.is_empty() || rest.contains(odd)) {
+        // The address itself may hold a password.
+        return Err(HubError::malformed(
+            Path::new("HF_ENDPOINT"),
+            "is not the address of a hub",
+            "write https://HOST; a secret goes into HF_TOKEN",
+        ));
+    }
+    Ok(endpoint.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::check_request;
+
+    fn from(vars: &[(&str, &str)]) -> Result<HubSettings, HubError> {
+        HubSettings::from_vars(|name| {
+            let found = vars.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn the_variables_mean_what_they_mean_to_python() {
+        let settings = from(&[("HOME", "/h")]).unwrap();
+        assert_eq!(settings.endpoint, "https://huggingface.co");
+        assert_eq!(settings.cache, Path::new("/h/.cache/huggingface/hub"));
+        assert_eq!((settings.offline, settings.token), (false, None));
+        for (vars, cache) in [
+            (&[("HF_HUB_CACHE", "/c"), ("HF_HOME", "/f")][..], "/c"),
+            (&[("HF_HOME", "/f"), ("XDG_CACHE_HOME", "/x")], "/f/hub"),
+            (&[("HF_HOME", "~/f"), ("HOME", "/h")], "/h/f/hub"),
+            (&[("XDG_CACHE_HOME", "/x")], "/x/huggingface/hub"),
+        ] {
+            assert_eq!(from(vars).unwrap().cache, Path::new(cache));
+        }
+        for (value, offline) in [("1", true), ("ON", true), ("0", false), ("", false)] {
+            let vars = [("HOME", "/h"), ("HF_HUB_OFFLINE", value)];
+            assert_eq!(from(&vars).unwrap().offline, offline);
+        }
+    }
+
+    #[test]
+    fn the_token_is_found_and_never_shown() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("token");
+        std::fs::write(&file, "hf_from_file\n").unwrap();
+        let home = root.path().to_str().unwrap();
+        let settings = from(&[("HF_HOME", home)]).unwrap();
+        assert_eq!(settings.token, Some(Token::new("hf_from_file").unwrap()));
+        let settings = from(&[("HF_HOME", home), ("HF_TOKEN", " hf_secret ")]).unwrap();
+        assert_eq!(settings.token, Some(Token::new("hf_secret").unwrap()));
+        assert!(!format!("{settings:?}").contains("hf_secret"));
+        assert_eq!(settings.scrub("Bearer hf_secret!"), "Bearer [token]!");
+    }
+
+    #[test]
+    fn nonsense_is_refused_without_repeating_it() {
+        let secret = "hf_sec ret";
+        let error = from(&[("HOME", "/h"), ("HF_TOKEN", secret)]).unwrap_err();
+        assert!(!error.to_string().contains("ret;"));
+        check_request(error, &["HF_TOKEN", "not a token"]);
+        for endpoint in [
+            "huggingface.co",
+            "ftp://h",
+            "https://",
+            "https://user:hf_secret@h",
+        ] {
+            let error = from(&[("HOME", "/h"), ("HF_ENDPOINT", endpoint)]).unwrap_err();
+            assert!(!error.to_string().contains("hf_secret"));
+            check_request(error, &["HF_ENDPOINT", "https://HOST"]);
+        }
+        check_request(from(&[]).unwrap_err(), &["HF_HUB_CACHE"]);
+    }
+}

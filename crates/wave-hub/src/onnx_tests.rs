@@ -1,0 +1,222 @@
+//! What stands in the file, read back field by field. Whether it computes the right numbers is
+//! checked from outside, with an ONNX runtime and timm: `tests/python/check_onnx.py`.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use super::*;
+use crate::proto::tests::{Field, all, one};
+use crate::testing::{counting, names};
+
+fn sizes(class_token: bool) -> VitSizes {
+    VitSizes {
+        image_size: 12,
+        channels: 3,
+        patch: 4,
+        depth: 2,
+        width: 10,
+        heads: 5,
+        hidden: 30,
+        classes: 7,
+        class_token,
+    }
+}
+
+fn weights_of(sizes: &VitSizes) -> Weights {
+    sizes
+        .parameters()
+        .into_iter()
+        .map(|(name, shape)| (name, counting(&shape)))
+        .collect()
+}
+
+fn exported(sizes: &VitSizes) -> Vec<u8> {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("model.onnx");
+    let metadata = BTreeMap::from([("label_names".to_owned(), "[]".to_owned())]);
+    vit(&path, sizes, &weights_of(sizes), &metadata).unwrap();
+    assert_eq!(names(root.path()), ["model.onnx"]);
+    fs::read(&path).unwrap()
+}
+
+fn texts(message: &[u8], field: u32) -> Vec<String> {
+    all(message, field).iter().map(Field::text).collect()
+}
+
+/// Element type, name, and dimensions (0 where free) of a `ValueInfoProto`.
+fn value(message: &[u8]) -> (String, i64, Vec<i64>) {
+    let tensor = one(one(message, 2).bytes(), 1);
+    let dims = all(one(tensor.bytes(), 2).bytes(), 1);
+    let dims = dims.iter().map(|dim| match &all(dim.bytes(), 1)[..] {
+        [n] => n.int(),
+        _ => {
+            assert_eq!(one(dim.bytes(), 2).text(), "batch");
+            0
+        }
+    });
+    let kind = one(tensor.bytes(), 1).int();
+    (one(message, 1).text(), kind, dims.collect())
+}
+
+#[test]
+fn the_file_says_what_it_is() {
+    let file = exported(&sizes(true));
+    assert_eq!(one(&file, 1).int(), 8);
+    assert_eq!(one(&file, 2).text(), "wave");
+    let opset = one(&file, 8);
+    assert_eq!(one(opset.bytes(), 2).int(), 17);
+    let entry = one(&file, 14);
+    assert_eq!(texts(entry.bytes(), 1), ["label_names"]);
+    assert_eq!(texts(entry.bytes(), 2), ["[]"]);
+    let graph = one(&file, 7);
+    let expected = ("images".to_owned(), 1, vec![0, 3, 12, 12]);
+    assert_eq!(value(one(graph.bytes(), 11).bytes()), expected);
+    let expected = ("logits".to_owned(), 1, vec![0, 7]);
+    assert_eq!(value(one(graph.bytes(), 12).bytes()), expected);
+}
+
+#[test]
+fn every_node_takes_only_what_was_made_before_it_and_nothing_is_unused() {
+    for class_token in [true, false] {
+        let file = exported(&sizes(class_token));
+        let graph = one(&file, 7).bytes().to_vec();
+        let mut known = BTreeSet::from(["images".to_owned()]);
+        for tensor in all(&graph, 5) {
+            assert!(known.insert(one(tensor.bytes(), 8).text()));
+        }
+        let mut used = BTreeSet::from(["logits".to_owned()]);
+        let mut node_names = BTreeSet::new();
+        for node in all(&graph, 1) {
+            let name = one(node.bytes(), 3).text();
+            for input in texts(node.bytes(), 1) {
+                assert!(known.contains(&input), "{name} takes {input}");
+                used.insert(input);
+            }
+            for output in texts(node.bytes(), 2) {
+                assert!(known.insert(output.clone()), "{output} is made twice");
+            }
+            assert!(node_names.insert(name));
+        }
+        assert_eq!(known, used);
+    }
+}
+
+#[test]
+fn the_operators_are_those_of_the_network() {
+    let file = exported(&sizes(true));
+    let graph = one(&file, 7).bytes().to_vec();
+    let count = |operator: &str| {
+        let nodes = all(&graph, 1);
+        let of_kind = |node: &&Field| one(node.bytes(), 4).text() == operator;
+        nodes.iter().filter(of_kind).count()
+    };
+    // Two norms a block and the last; four affine maps, q k^T and a v; one GELU.
+    assert_eq!(count("LayerNormalization"), 5);
+    assert_eq!(count("MatMul"), 12);
+    assert_eq!(count("Softmax"), 2);
+    assert_eq!(count("Erf"), 2);
+    assert_eq!((count("Conv"), count("Gemm")), (1, 1));
+    for node in all(&graph, 1) {
+        if one(node.bytes(), 4).text() == "LayerNormalization" {
+            let epsilon = &all(node.bytes(), 5)[1];
+            assert_eq!(texts(epsilon.bytes(), 1), ["epsilon"]);
+            assert_eq!(one(epsilon.bytes(), 2), Field::Float(1e-6));
+        }
+    }
+}
+
+#[test]
+fn weights_keep_their_names_shapes_and_values_and_block_matrices_are_transposed() {
+    let sizes = sizes(false);
+    let file = exported(&sizes);
+    let graph = one(&file, 7).bytes().to_vec();
+    let weights = weights_of(&sizes);
+    let mut seen = 0;
+    for tensor in all(&graph, 5) {
+        let name = one(tensor.bytes(), 8).text();
+        let timm = name.strip_suffix("_t").unwrap_or(&name);
+        let Some(weight) = weights.get(timm) else {
+            continue;
+        };
+        let expected = match name.ends_with("_t") {
+            true => weight.t().unwrap(),
+            false => weight.clone(),
+        };
+        let dims: Vec<usize> = all(tensor.bytes(), 1)
+            .iter()
+            .map(|dim| dim.int() as usize)
+            .collect();
+        assert_eq!(dims, expected.dims(), "{name}");
+        let raw: Vec<f32> = one(tensor.bytes(), 9)
+            .bytes()
+            .chunks_exact(4)
+            .map(|value| f32::from_le_bytes(value.try_into().unwrap()))
+            .collect();
+        let flat = expected.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+        assert_eq!(raw, flat, "{name}");
+        seen += 1;
+    }
+    assert_eq!(seen, weights.len());
+}
+
+#[test]
+fn the_same_model_gives_the_same_bytes() {
+    assert_eq!(exported(&sizes(true)), exported(&sizes(true)));
+}
+
+#[test]
+fn sizes_and_weights_that_contradict_each_other_are_not_written() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("model.onnx");
+    let good = sizes(true);
+    let weights = weights_of(&good);
+    let refused = |sizes: &VitSizes, weights: &Weights| {
+        let error = vit(&path, sizes, weights, &BTreeMap::new()).unwrap_err();
+        error.to_string()
+    };
+    for (sizes, expected) in [
+        (
+            VitSizes {
+                heads: 3,
+                ..good.clone()
+            },
+            "heads 3 does not divide width 10",
+        ),
+        (
+            VitSizes {
+                patch: 0,
+                ..good.clone()
+            },
+            "patch is 0",
+        ),
+        (
+            VitSizes {
+                depth: 3,
+                ..good.clone()
+            },
+            "missing: `blocks.2.attn.proj.bias`",
+        ),
+        (
+            VitSizes {
+                class_token: false,
+                ..good.clone()
+            },
+            "`cls_token`",
+        ),
+        (
+            VitSizes {
+                classes: 8,
+                ..good.clone()
+            },
+            "`head.bias` has shape [7], expected [8]",
+        ),
+    ] {
+        let text = refused(&sizes, &weights);
+        assert!(text.contains(expected), "{text}");
+    }
+    let mut more = weights.clone();
+    more.insert("dist_token".to_owned(), counting(&[1, 1, 10]));
+    let text = refused(&good, &more);
+    assert!(text.contains("not expected: `dist_token`"), "{text}");
+    assert!(names(root.path()).is_empty());
+}

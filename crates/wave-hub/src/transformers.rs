@@ -1,0 +1,112 @@
+//! The layout that transformers reads natively: `model.safetensors`, `config.json` with a
+//! `model_type`, `preprocessor_config.json`, and a card.
+//!
+//! What the files say is the caller's: which names a network's weights have there is knowledge
+//! about networks, not about files.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::atomic::Staged;
+use crate::directory::{
+    CARD_FILE, CONFIG_FILE, MODEL_FILE, commit_directory, json_bytes, promised_file, read_json,
+};
+use crate::float::cast;
+use crate::preprocessing::PREPROCESSOR_FILE;
+use crate::tensors::{read_tensors, stage_tensors};
+use crate::{FloatType, HubError, Weights};
+
+/// The file that lists the parts of weights too large for one.
+const INDEX_FILE: &str = "model.safetensors.index.json";
+
+/// Whether `dir` holds a model in transformers' native layout: its `config.json` has a
+/// `model_type`, and no `architecture` that would make it timm's.
+///
+/// # Errors
+/// [`HubError::Missing`], [`HubError::Malformed`] or [`HubError::Io`] when there is no
+/// `config.json` to be read.
+pub fn is_transformers(dir: &Path) -> Result<bool, HubError> {
+    let config: Value = read_json(&dir.join(CONFIG_FILE))?;
+    Ok(config.get("model_type").is_some_and(Value::is_string)
+        && config.get("architecture").is_none())
+}
+
+/// Reads a model in transformers' native layout: `config.json` as it is, and the weights under
+/// the names they have there. How to prepare images: [`crate::read_preprocessing`].
+///
+/// # Errors
+/// [`HubError::Missing`] when a file is not there, [`HubError::Malformed`] when one is broken or
+/// `config.json` is not of this layout, [`HubError::Io`] when one cannot be read.
+pub fn read_transformers(dir: &Path) -> Result<(Value, Weights), HubError> {
+    let path = dir.join(CONFIG_FILE);
+    let config: Value = read_json(&path)?;
+    check(&config).map_err(|found| {
+        let remedy = "name a directory that transformers' `save_pretrained` wrote";
+        HubError::malformed(&path, found, remedy)
+    })?;
+    let remedy = match dir.join(INDEX_FILE).exists() {
+        true => "its weights are in parts: save it with a larger `max_shard_size`",
+        false => "copy it there; save other formats again with `safe_serialization`",
+    };
+    let path = promised_file(dir, MODEL_FILE, remedy)?;
+    let (weights, _) = read_tensors(&path)?;
+    if weights.is_empty() {
+        let remedy = "write or copy the model again";
+        return Err(HubError::malformed(&path, "holds no tensor", remedy));
+    }
+    Ok((config, weights))
+}
+
+/// Writes a model in transformers' native layout: weights under the names they have there, as
+/// `float`; `preprocessor_config.json` if given; the card; and `config.json` last, all of them
+/// on disk under temporary names before the first gets its own.
+///
+/// # Errors
+/// [`HubError::Unwritable`] when `config` has no `model_type`, or the weights have no place in
+/// `float`; [`HubError::Io`] and [`HubError::Tensor`] when the work fails. No temporary file
+/// stays behind; unless the failure falls between two renames, neither has anything else changed.
+pub fn write_transformers(
+    dir: &Path,
+    config: &Value,
+    preprocessor: Option<&Value>,
+    weights: &Weights,
+    card: &str,
+    float: FloatType,
+) -> Result<(), HubError> {
+    let config_path = dir.join(CONFIG_FILE);
+    check(config).map_err(|found| HubError::unwritable(&config_path, found, "correct it"))?;
+    let path = dir.join(MODEL_FILE);
+    if weights.is_empty() {
+        return Err(HubError::unwritable(&path, "holds no tensor", "give some"));
+    }
+    let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
+    let mut files = vec![
+        stage_tensors(&path, &cast(&path, weights, float)?, &metadata)?,
+        Staged::from_bytes(&dir.join(CARD_FILE), card.as_bytes())?,
+    ];
+    if let Some(preprocessor) = preprocessor {
+        let path = dir.join(PREPROCESSOR_FILE);
+        let json = json_bytes(&path, preprocessor)?;
+        files.push(Staged::from_bytes(&path, &json)?);
+    }
+    let json = json_bytes(&config_path, config)?;
+    let config = Staged::from_bytes(&config_path, &json)?;
+    commit_directory(dir, files, config)
+}
+
+fn check(config: &Value) -> Result<(), String> {
+    if config.get("architecture").is_some() {
+        return Err("has an `architecture`, so it is in timm's layout".to_owned());
+    }
+    match config.get("model_type") {
+        Some(Value::String(_)) => Ok(()),
+        Some(other) => Err(format!("`model_type` is {other}, expected a name")),
+        None => Err("has no `model_type`".to_owned()),
+    }
+}
+
+#[cfg(test)]
+#[path = "transformers_tests.rs"]
+mod tests;

@@ -1,0 +1,115 @@
+use std::fs;
+
+use candle_core::DType;
+use serde_json::json;
+
+use super::*;
+use crate::testing::{check_equal, check_request, counting, names, weights};
+
+fn config() -> Value {
+    json!({"model_type": "vit", "architectures": ["ViTForImageClassification"], "num_labels": 2})
+}
+
+#[test]
+fn a_written_model_reads_back() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("model");
+    let weights = weights(&[
+        ("vit.layernorm.weight", &[3]),
+        ("classifier.weight", &[2, 3]),
+    ]);
+    let steps = json!({"size": 28, "image_mean": [0.5], "image_std": [0.5]});
+    write_transformers(
+        &dir,
+        &config(),
+        Some(&steps),
+        &weights,
+        "card",
+        FloatType::F32,
+    )
+    .unwrap();
+    let expected = [CARD_FILE, CONFIG_FILE, MODEL_FILE, PREPROCESSOR_FILE];
+    assert_eq!(names(&dir), expected);
+    assert!(is_transformers(&dir).unwrap());
+    let (read, found) = read_transformers(&dir).unwrap();
+    assert_eq!(read, config());
+    check_equal(&found, &weights);
+    let steps = crate::read_preprocessing(&dir).unwrap().unwrap();
+    assert_eq!((steps.channels, steps.size), (1, [28, 28]));
+}
+
+#[test]
+fn narrow_types_take_half_the_space_and_read_back_as_f32() {
+    let root = tempfile::tempdir().unwrap();
+    let weights = weights(&[("a", &[100, 10])]);
+    for float in [FloatType::F16, FloatType::Bf16] {
+        write_transformers(root.path(), &config(), None, &weights, "", float).unwrap();
+        let bytes = fs::metadata(root.path().join(MODEL_FILE)).unwrap().len();
+        assert!((2000..2200).contains(&bytes), "{bytes}");
+        let (_, found) = read_transformers(root.path()).unwrap();
+        assert_eq!(found["a"].dtype(), DType::F32);
+        let narrow = weights["a"].to_dtype(float_dtype(float)).unwrap();
+        let expected = Weights::from([("a".to_owned(), narrow.to_dtype(DType::F32).unwrap())]);
+        check_equal(&found, &expected);
+        assert_eq!(float.to_string().parse::<FloatType>().unwrap(), float);
+    }
+    assert!("f64".parse::<FloatType>().unwrap_err().contains("bf16"));
+}
+
+fn float_dtype(float: FloatType) -> DType {
+    match float {
+        FloatType::F32 => DType::F32,
+        FloatType::F16 => DType::F16,
+        FloatType::Bf16 => DType::BF16,
+    }
+}
+
+#[test]
+fn values_beyond_f16_are_refused_by_name_and_bf16_holds_them() {
+    let root = tempfile::tempdir().unwrap();
+    let large = (counting(&[2]) * 1e6).unwrap();
+    let weights = Weights::from([("large".to_owned(), large)]);
+    let write = |float| write_transformers(root.path(), &config(), None, &weights, "card", float);
+    let text = write(FloatType::F16).unwrap_err().to_string();
+    assert!(
+        text.contains("`large`") && text.contains("beyond f16"),
+        "{text}"
+    );
+    assert!(names(root.path()).is_empty());
+    write(FloatType::Bf16).unwrap();
+}
+
+#[test]
+fn other_layouts_and_missing_files_are_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    check_request(read_transformers(dir).unwrap_err(), &["no such file"]);
+    fs::write(
+        dir.join(CONFIG_FILE),
+        r#"{"architecture": "x", "model_type": "y"}"#,
+    )
+    .unwrap();
+    assert!(!is_transformers(dir).unwrap());
+    check_request(read_transformers(dir).unwrap_err(), &["timm's layout"]);
+    fs::write(dir.join(CONFIG_FILE), r#"{"model_type": 3}"#).unwrap();
+    check_request(read_transformers(dir).unwrap_err(), &["`model_type` is 3"]);
+    fs::write(dir.join(CONFIG_FILE), r#"{"model_type": "vit"}"#).unwrap();
+    check_request(
+        read_transformers(dir).unwrap_err(),
+        &["model.safetensors is missing", "copy it there"],
+    );
+    fs::write(dir.join(INDEX_FILE), "{}").unwrap();
+    check_request(read_transformers(dir).unwrap_err(), &["in parts"]);
+}
+
+#[test]
+fn a_config_of_another_layout_is_not_written() {
+    let root = tempfile::tempdir().unwrap();
+    let weights = weights(&[("a", &[1])]);
+    for config in [json!({}), json!({"architecture": "x"}), json!(3)] {
+        let float = FloatType::F32;
+        let error = write_transformers(root.path(), &config, None, &weights, "", float);
+        assert!(!error.unwrap_err().is_request());
+    }
+    assert!(names(root.path()).is_empty());
+}
