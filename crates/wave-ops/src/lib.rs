@@ -10,8 +10,10 @@
 
 mod attention;
 mod batch_norm;
+mod bf16;
 mod blocks;
 mod buffer;
+mod cpu;
 mod depthwise;
 mod gelu;
 mod gemm;
@@ -24,9 +26,12 @@ mod patches;
 mod simd;
 pub mod stock;
 mod storage;
+#[cfg(test)]
+mod testing;
 
 pub use batch_norm::{batch_norm_eval, batch_norm_train, gelu_batch_norm_train};
-pub use blocks::{BlocksShape, blocks};
+pub use blocks::{BlocksShape, Precision, blocks, blocks_in};
+pub use cpu::{Simd, SimdError, choose_simd, simd};
 pub use depthwise::depthwise_conv;
 pub use gelu::gelu;
 pub use kron::{Kronecker, kronecker_sum};

@@ -1,7 +1,8 @@
 //! Affine maps over the last dimension, and the patch embedding.
 
 use crate::buffer::Buffer;
-use crate::gemm::{Into, gemm, rows, transposed};
+use crate::cpu::current;
+use crate::gemm::{Packed, Start, gemm, gemm_packed, rows, transposed};
 use crate::simd::{add_column_sums, dispatch};
 use crate::stock;
 use crate::storage::{fused, slice, tensor, with_slice};
@@ -10,7 +11,7 @@ use rayon::prelude::*;
 
 /// `x W^T + b`: `x` (.., in), `weight` (out, in), `bias` (out) give (.., out).
 pub fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
-    if fused(&[x, weight, bias]) {
+    if fused(&[x, weight, bias])? {
         x.contiguous()?
             .apply_op3(&weight.contiguous()?, &bias.contiguous()?, Linear)
     } else {
@@ -24,7 +25,7 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
 /// # Shapes
 /// `patches` (b, n, in), `weight` (out, in), `table` (p + n, out); the result is (b, p + n, out).
 pub fn embed(patches: &Tensor, weight: &Tensor, table: &Tensor) -> Result<Tensor> {
-    if fused(&[patches, weight, table]) {
+    if fused(&[patches, weight, table])? {
         patches
             .contiguous()?
             .apply_op3(&weight.contiguous()?, &table.contiguous()?, Embed)
@@ -91,19 +92,9 @@ impl CustomOp3 for Linear {
         y.par_chunks_mut(chunk * n)
             .zip(x.par_chunks(chunk * k))
             .for_each(|(y, x)| {
-                for row in y.chunks_exact_mut(n) {
-                    row.copy_from_slice(b);
-                }
-                let m = y.len() / n;
-                gemm(
-                    (m, n, k),
-                    1.0,
-                    rows(x, k),
-                    transposed(w, k),
-                    Into::Accumulate,
-                    y,
-                    n,
-                );
+                let size = (y.len() / n, n, k);
+                let (x, w) = (rows(x, k), transposed(w, k));
+                gemm(current(), size, x, w, Start::Row(b), y, n);
             });
         Ok((CpuStorage::F32(y), shape.into()))
     }
@@ -152,16 +143,9 @@ fn linear_backward(
         dx.par_chunks_mut(chunk * k)
             .zip(dy.par_chunks(chunk * n))
             .for_each(|(dx, dy)| {
-                let m = dy.len() / n;
-                gemm(
-                    (m, k, n),
-                    1.0,
-                    rows(dy, n),
-                    rows(w, k),
-                    Into::Overwrite,
-                    dx,
-                    k,
-                );
+                let size = (dy.len() / n, k, n);
+                let (dy, w) = (rows(dy, n), rows(w, k));
+                gemm(current(), size, dy, w, Start::Zero, dx, k);
             });
     }
     let parts: Vec<Buffer> = x
@@ -170,16 +154,9 @@ fn linear_backward(
         .map(|(x, dy)| {
             let mut grads = Buffer::zeroed(n * k + n);
             let (dw, db) = grads.split_at_mut(n * k);
-            let m = dy.len() / n;
-            gemm(
-                (n, k, m),
-                1.0,
-                transposed(dy, n),
-                rows(x, k),
-                Into::Overwrite,
-                dw,
-                k,
-            );
+            let size = (n, k, dy.len() / n);
+            let (dy_t, x) = (transposed(dy, n), rows(x, k));
+            gemm(current(), size, dy_t, x, Start::Zero, dw, k);
             dispatch(
                 #[inline(always)]
                 || add_column_sums(dy, db),
@@ -227,6 +204,7 @@ impl CustomOp3 for Embed {
         }
         let first = (tokens - n) * d;
         let mut y = vec![0.0; b * tokens * d];
+        let w_t = Packed::new(current(), (k, d), transposed(w, k));
         let samples = 16.min(b.div_ceil(rayon::current_num_threads())).max(1);
         y.par_chunks_mut(samples * tokens * d)
             .zip(x.par_chunks(samples * n * k))
@@ -234,15 +212,7 @@ impl CustomOp3 for Embed {
                 for (y, x) in y.chunks_exact_mut(tokens * d).zip(x.chunks_exact(n * k)) {
                     y.copy_from_slice(table);
                     let y = &mut y[first..];
-                    gemm(
-                        (n, d, k),
-                        1.0,
-                        rows(x, k),
-                        transposed(w, k),
-                        Into::Accumulate,
-                        y,
-                        d,
-                    );
+                    gemm_packed(n, rows(x, k), &w_t, Start::Kept, y, d);
                 }
             });
         Ok((CpuStorage::F32(y), (b, tokens, d).into()))
@@ -272,7 +242,7 @@ impl CustomOp3 for Embed {
                             let x = &x[i * n * k..(i + 1) * n * k];
                             let dy = &dy[i * tokens * d..(i + 1) * tokens * d];
                             let a = transposed(&dy[(tokens - n) * d..], d);
-                            gemm((d, k, n), 1.0, a, rows(x, k), Into::Accumulate, dw, k);
+                            gemm(current(), (d, k, n), a, rows(x, k), Start::Kept, dw, k);
                             dispatch(
                                 #[inline(always)]
                                 || add_column_sums(dy, dt),

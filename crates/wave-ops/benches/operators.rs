@@ -1,0 +1,5 @@
+//! Single operators; see `trunk.rs` for the transformer blocks.
+
+fn main() {
+    divan::main();
+}
