@@ -1,12 +1,13 @@
 //! Speed of the transformer trunk against the processor's measured peak.
 //!
 //! `cargo bench -p wave-ops --bench trunk [-- FILTER]`; threads: `RAYON_NUM_THREADS`.
-//! A line says: shape, mode, shortest time of a step, GFLOP/s, share of the f32 peak.
+//! A line says: shape, mode, precision; then, by the clock and by the processors' time, the
+//! shortest step, GFLOP/s, and the share of the f32 peak of the cores at work.
 
 use candle_core::{Device, Tensor, Var};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-use wave_ops::BlocksShape;
+use wave_ops::{BlocksShape, Precision};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -75,7 +76,7 @@ impl Case {
     }
 
     /// The shortest of several steps, by the clock and by the processors' time.
-    fn time(&self, train: bool, budget: Duration) -> (Duration, Duration) {
+    fn time(&self, precision: Precision, train: bool, budget: Duration) -> (Duration, Duration) {
         let x = self.values(&[self.batch, self.tokens, self.shape.width]);
         let slabs = self
             .shape
@@ -99,7 +100,7 @@ impl Case {
         while steps < 6 || start.elapsed() < budget {
             steps += 1;
             let (step, used) = (Instant::now(), processor_time());
-            let y = wave_ops::blocks(&x, &parameters, self.shape, None).unwrap();
+            let y = wave_ops::blocks_in(precision, &x, &parameters, self.shape, None).unwrap();
             if train {
                 black_box(y.sum_all().unwrap().backward().unwrap());
             }
@@ -127,22 +128,62 @@ fn main() {
         .skip(1)
         .filter(|a| !a.starts_with('-'))
         .collect();
+    let (peak, threads) = (peak(), rayon::current_num_threads());
+    let simd = wave_ops::simd().unwrap();
+    println!("{simd}, {threads} threads, {peak:.0} GFLOP/s of f32 per core");
+    let modes = [
+        ("train f32", Precision::F32, true),
+        ("train bf16", Precision::Bf16, true),
+        ("forward f32", Precision::F32, false),
+        ("forward bf16", Precision::Bf16, false),
+    ];
     for case in &CASES {
-        for (mode, train) in [("train", true), ("forward", false)] {
+        for (mode, precision, train) in modes {
             let name = format!("{} {mode}", case.name);
             if !filter.iter().all(|f| name.contains(f.as_str())) {
                 continue;
             }
-            let (clock, used) = case.time(train, Duration::from_secs(5));
+            let (clock, used) = case.time(precision, train, Duration::from_secs(3));
             let flops = case.flops() * if train { 3.0 } else { 1.0 };
-            let rate = |t: Duration| flops / t.as_secs_f64() / 1e9;
-            println!(
-                "{name:34} clock {:8.1} ms {:7.1} GFLOP/s, processor {:8.1} ms {:7.1} GFLOP/s",
-                clock.as_secs_f64() * 1e3,
-                rate(clock),
-                used.as_secs_f64() * 1e3,
-                rate(used)
-            );
+            let report = |t: Duration, peak: f64| {
+                let rate = flops / t.as_secs_f64() / 1e9;
+                let share = 100.0 * rate / peak;
+                format!(
+                    "{:8.1} ms {rate:6.1} GFLOP/s {share:3.0} %",
+                    t.as_secs_f64() * 1e3
+                )
+            };
+            let clock = report(clock, peak * threads as f64);
+            println!("{name:40} clock {clock}, processor {}", report(used, peak));
         }
     }
+}
+
+/// Multiplications and additions per second, in 10^9, of one core that does nothing else: the best
+/// of many short runs of independent multiply-adds in registers.
+fn peak() -> f64 {
+    struct Run;
+    const ROUNDS: usize = 20_000;
+    impl pulp::WithSimd for Run {
+        type Output = f64;
+
+        #[inline(always)]
+        fn with_simd<S: pulp::Simd>(self, simd: S) -> f64 {
+            let (a, b) = (simd.splat_f32s(0.999), simd.splat_f32s(0.001));
+            let mut sums = [a; 12];
+            for _ in 0..ROUNDS {
+                for s in &mut sums {
+                    *s = simd.mul_add_e_f32s(*s, a, b);
+                }
+            }
+            black_box(sums);
+            (2 * ROUNDS * sums.len() * S::F32_LANES) as f64
+        }
+    }
+    let best = (0..500).map(|_| {
+        let start = Instant::now();
+        let flops = pulp::Arch::new().dispatch(Run);
+        flops / start.elapsed().as_secs_f64() / 1e9
+    });
+    best.fold(0.0, f64::max)
 }

@@ -16,11 +16,10 @@ mod activations;
 mod layer;
 mod parameters;
 
-use crate::buffer::Buffer;
 use crate::cpu::current;
-use crate::linear::sum_parts;
 use crate::stock;
 use crate::storage::{fused, slice, tensor, with_slice};
+use crate::threads::sum_over;
 use activations::{LayerActivations, by_chunk, by_thread, chunks, split};
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
 use layer::Pass;
@@ -237,20 +236,14 @@ impl CustomOp2 for Blocks {
         let jobs = by_thread(&work, chunks.into_iter().zip(split(&mut dx, b, &ranges)));
         let grads = with_slice(flat, |flat| {
             let pass = self.pass(Direction::Backward, flat, (b, n));
-            let parts: Vec<Buffer> = jobs
-                .into_par_iter()
-                .zip(&work)
-                .map(|(jobs, ranges)| {
-                    let mut grads = Buffer::zeroed(flat.len());
-                    for ((layers, g), samples) in jobs.into_iter().zip(ranges) {
-                        for (l, c) in layers.iter().enumerate().rev() {
-                            pass.backward(l, samples, c, g, &mut grads);
-                        }
+            let jobs = jobs.into_iter().zip(&work).collect();
+            sum_over(flat.len(), jobs, |(jobs, ranges): (Vec<_>, _), grads| {
+                for ((layers, g), samples) in jobs.into_iter().zip(ranges) {
+                    for (l, c) in layers.iter().enumerate().rev() {
+                        pass.backward(l, samples, c, g, grads);
                     }
-                    grads
-                })
-                .collect();
-            sum_parts(parts)
+                }
+            })
         })?;
         Ok((
             Some(tensor(dx, x.shape())?),

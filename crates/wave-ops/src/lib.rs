@@ -1,8 +1,8 @@
 //! Differentiable operators that candle lacks or is slow at.
 //!
 //! Every operator is a function over candle tensors. On the CPU in `f32` it runs fused: forward
-//! and hand-written backward over plain slices, vectorised at run time for the processor at hand,
-//! and split over the threads of the surrounding rayon pool. On other devices and types it falls
+//! and hand-written backward over plain slices, vectorised for the processor at hand ([`Simd`],
+//! chosen at run time), and split over the threads of the surrounding rayon pool. On other devices and types it falls
 //! back to stock candle operators with the same meaning (module [`stock`]), which are also what
 //! the fused operators are tested against.
 //!
@@ -28,6 +28,7 @@ pub mod stock;
 mod storage;
 #[cfg(test)]
 mod testing;
+mod threads;
 
 pub use batch_norm::{batch_norm_eval, batch_norm_train, gelu_batch_norm_train};
 pub use blocks::{BlocksShape, Precision, blocks, blocks_in};
@@ -40,3 +41,5 @@ pub use linear::{embed, linear};
 pub use loss::{log_softmax, soft_cross_entropy};
 pub use optimiser::{AdamW, adamw_step, ema_update, squared_norm};
 pub use patches::patchify;
+
+#[cfg(test)]

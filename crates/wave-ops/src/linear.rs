@@ -1,11 +1,11 @@
 //! Affine maps over the last dimension, and the patch embedding.
 
-use crate::buffer::Buffer;
 use crate::cpu::current;
 use crate::gemm::{Packed, Start, gemm, gemm_packed, rows, transposed};
 use crate::simd::{add_column_sums, dispatch};
 use crate::stock;
 use crate::storage::{fused, slice, tensor, with_slice};
+use crate::threads::{sum_over, thread_ranges};
 use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
 
@@ -32,30 +32,6 @@ pub fn embed(patches: &Tensor, weight: &Tensor, table: &Tensor) -> Result<Tensor
     } else {
         stock::embed(patches, weight, table)
     }
-}
-
-/// Ranges of `n` items, one per thread of the current pool.
-pub(crate) fn thread_ranges(n: usize) -> Vec<std::ops::Range<usize>> {
-    let threads = rayon::current_num_threads().clamp(1, n.max(1));
-    (0..threads)
-        .map(|t| n * t / threads..n * (t + 1) / threads)
-        .collect()
-}
-
-/// Sums equally long parts into the first one, in order.
-pub(crate) fn sum_parts(mut parts: Vec<Buffer>) -> Vec<f32> {
-    let mut total = parts.remove(0).to_vec();
-    for part in &parts {
-        total
-            .par_chunks_mut(1 << 14)
-            .zip(part.par_chunks(1 << 14))
-            .for_each(|(t, p)| {
-                for (t, p) in t.iter_mut().zip(p) {
-                    *t += p;
-                }
-            });
-    }
-    total
 }
 
 struct Linear;
@@ -148,27 +124,17 @@ fn linear_backward(
                 gemm(current(), size, dy, w, Start::Zero, dx, k);
             });
     }
-    let parts: Vec<Buffer> = x
-        .par_chunks(chunk * k)
-        .zip(dy.par_chunks(chunk * n))
-        .map(|(x, dy)| {
-            let mut grads = Buffer::zeroed(n * k + n);
-            let (dw, db) = grads.split_at_mut(n * k);
-            let size = (n, k, dy.len() / n);
-            let (dy_t, x) = (transposed(dy, n), rows(x, k));
-            gemm(current(), size, dy_t, x, Start::Zero, dw, k);
-            dispatch(
-                #[inline(always)]
-                || add_column_sums(dy, db),
-            );
-            grads
-        })
-        .collect();
-    let grads = if parts.is_empty() {
-        vec![0.0; n * k + n]
-    } else {
-        sum_parts(parts)
-    };
+    let shares = x.chunks(chunk * k).zip(dy.chunks(chunk * n)).collect();
+    let grads = sum_over(n * k + n, shares, |(x, dy), grads| {
+        let (dw, db) = grads.split_at_mut(n * k);
+        let size = (n, k, dy.len() / n);
+        let (dy_t, x) = (transposed(dy, n), rows(x, k));
+        gemm(current(), size, dy_t, x, Start::Zero, dw, k);
+        dispatch(
+            #[inline(always)]
+            || add_column_sums(dy, db),
+        );
+    });
     (dx, grads)
 }
 
@@ -233,25 +199,19 @@ impl CustomOp3 for Embed {
         }
         let grads = with_slice(dy, |dy| {
             with_slice(x, |x| {
-                let parts: Vec<Buffer> = thread_ranges(b)
-                    .into_par_iter()
-                    .map(|range| {
-                        let mut grads = Buffer::zeroed(d * k + tokens * d);
-                        let (dw, dt) = grads.split_at_mut(d * k);
-                        for i in range {
-                            let x = &x[i * n * k..(i + 1) * n * k];
-                            let dy = &dy[i * tokens * d..(i + 1) * tokens * d];
-                            let a = transposed(&dy[(tokens - n) * d..], d);
-                            gemm(current(), (d, k, n), a, rows(x, k), Start::Kept, dw, k);
-                            dispatch(
-                                #[inline(always)]
-                                || add_column_sums(dy, dt),
-                            );
-                        }
-                        grads
-                    })
-                    .collect();
-                sum_parts(parts)
+                sum_over(d * k + tokens * d, thread_ranges(b), |range, grads| {
+                    let (dw, dt) = grads.split_at_mut(d * k);
+                    for i in range {
+                        let x = &x[i * n * k..(i + 1) * n * k];
+                        let dy = &dy[i * tokens * d..(i + 1) * tokens * d];
+                        let a = transposed(&dy[(tokens - n) * d..], d);
+                        gemm(current(), (d, k, n), a, rows(x, k), Start::Kept, dw, k);
+                        dispatch(
+                            #[inline(always)]
+                            || add_column_sums(dy, dt),
+                        );
+                    }
+                })
             })
         })??;
         let (dw, dt) = grads.split_at(d * k);

@@ -2,7 +2,7 @@
 
 use super::BlocksShape;
 use crate::buffer::Buffer;
-use crate::linear::thread_ranges;
+use crate::threads::thread_ranges;
 use std::ops::Range;
 
 /// What one layer keeps of the whole batch.

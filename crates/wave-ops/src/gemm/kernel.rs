@@ -35,7 +35,8 @@ trait Isa: Copy {
     type Sum: Copy;
 
     const LANES: usize;
-    /// Rows and registers of a tile: their product and some operands fill the register file.
+    /// Rows (a power of two) and registers of a tile: their product and some operands fill the
+    /// register file.
     const TILE: (usize, usize);
 
     fn zero(self) -> Self::Sum;
@@ -128,7 +129,7 @@ macro_rules! by_size {
                 ($r, 2) => tile::<_, $r, 2>($isa, $tile),
                 ($r, _) => tile::<_, $r, 3>($isa, $tile),
             )*
-            _ => unreachable!("tiles have at most 8 rows"),
+            _ => unreachable!("tiles have 1, 2, 4 or 8 rows"),
         }
     };
 }
@@ -158,8 +159,7 @@ impl<T: bytemuck::Pod> Product<'_, T> {
                     Some(stride) => (j0, stride),
                     None => (j0 * k, count * I::LANES),
                 };
-                for i in (0..block).step_by(tile_rows) {
-                    let rows = tile_rows.min(block - i);
+                for (i, rows) in tiles(block, tile_rows) {
                     // SAFETY: the sizes were checked against the slices; panels of B are as wide
                     // as `count` registers; C is borrowed mutably and overlaps neither A nor B.
                     unsafe {
@@ -184,7 +184,7 @@ impl<T: bytemuck::Pod> Product<'_, T> {
                             c_stride: self.c_stride,
                             last: columns - (count - 1) * I::LANES,
                         };
-                        by_size!(isa, rows, count, t; 1 2 3 4 5 6 7 8);
+                        by_size!(isa, rows, count, t; 1 2 4 8);
                     }
                 }
             }
@@ -197,19 +197,33 @@ impl<T: bytemuck::Pod> Product<'_, T> {
         let (k, row, col) = (self.size.2, self.a.row_stride, self.a.col_stride);
         for p in 0..k {
             let from = &self.a.data[first * row + p * col..];
-            for i in (0..count).step_by(tile_rows) {
-                let rows = tile_rows.min(count - i);
+            for (i, rows) in tiles(count, tile_rows) {
                 let to = &mut panel[i * k + p * rows..][..rows];
-                if row == 1 && rows == 8 {
-                    to.copy_from_slice(&from[i..i + 8]);
-                } else {
-                    for (r, to) in to.iter_mut().enumerate() {
-                        *to = from[(i + r) * row];
+                match (row, rows) {
+                    (1, 8) => to.copy_from_slice(&from[i..i + 8]),
+                    (1, 4) => to.copy_from_slice(&from[i..i + 4]),
+                    _ => {
+                        for (r, to) in to.iter_mut().enumerate() {
+                            *to = from[(i + r) * row];
+                        }
                     }
                 }
             }
         }
     }
+}
+
+/// Start and height of the tiles that cover `count` rows: as high as possible, then ever half as
+/// high.
+#[inline(always)]
+fn tiles(count: usize, highest: usize) -> impl Iterator<Item = (usize, usize)> {
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let left = count - start;
+        let rows = highest.min(1 << left.checked_ilog2()?);
+        start += rows;
+        Some((start - rows, rows))
+    })
 }
 
 /// `f32` by the registers of an instruction set.
@@ -269,10 +283,10 @@ impl<S: pulp::Simd> Isa for Single<S> {
     }
 }
 
-/// 24 of 32 registers hold sums in AVX-512 and NEON, 12 of 16 in AVX2.
+/// Sums fill 24 of 32 registers in AVX-512 and NEON, 12 of 16 in AVX2.
 const fn tile_size(lanes: usize) -> (usize, usize) {
     match lanes {
-        8 => (6, 2),
+        8 => (4, 3),
         _ => (8, 3),
     }
 }
