@@ -1,10 +1,10 @@
 //! Differentiable operators that candle lacks or is slow at.
 //!
 //! Every operator is a function over candle tensors. On the CPU in `f32` it runs fused: forward
-//! and hand-written backward over plain slices, vectorised for the processor at hand ([`Simd`],
-//! chosen at run time), and split over the threads of the surrounding rayon pool. On other devices and types it falls
-//! back to stock candle operators with the same meaning (module [`stock`]), which are also what
-//! the fused operators are tested against.
+//! and hand-written backward over plain slices, by the instructions that the processor turns out
+//! to have ([`Simd`]), and split over the threads of the surrounding rayon pool. On other devices
+//! and types it falls back to stock candle operators with the same meaning (module [`stock`]),
+//! which are also what the fused operators are tested against.
 //!
 //! Results are bit-identical from run to run for a fixed number of threads.
 
@@ -41,5 +41,3 @@ pub use linear::{embed, linear};
 pub use loss::{log_softmax, soft_cross_entropy};
 pub use optimiser::{AdamW, adamw_step, ema_update, squared_norm};
 pub use patches::patchify;
-
-#[cfg(test)]
