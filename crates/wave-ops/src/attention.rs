@@ -2,10 +2,11 @@
 //! `o = softmax(q k^T / sqrt(h)) v` per head of width `h`.
 //!
 //! `qkv` holds one row per token: all queries, then all keys, then all values, heads side by side:
-//! (n, 3 heads h). Scores are (heads, n, n).
+//! (n, 3 heads h). Probabilities are (heads, n, n).
 
-use crate::gemm::{Into, gemm, rows, transposed};
-use crate::simd::{dot, softmax};
+use crate::cpu::Simd;
+use crate::gemm::{Start, gemm, rows, transposed};
+use crate::simd::{dispatch_on, dot, softmax};
 
 /// Numbers of tokens, heads, and channels of a head.
 #[derive(Clone, Copy)]
@@ -19,37 +20,47 @@ impl AttentionShape {
     fn width(&self) -> usize {
         self.heads * self.head_width
     }
-}
 
-/// Writes the outputs to `o` (n, heads h) and the softmax to `p` (heads, n, n).
-#[inline(always)]
-pub(crate) fn forward(shape: AttentionShape, qkv: &[f32], o: &mut [f32], p: &mut [f32]) {
-    let (n, h, d) = (shape.tokens, shape.head_width, shape.width());
-    let scale = 1.0 / (h as f32).sqrt();
-    for (head, p) in p.chunks_exact_mut(n * n).enumerate() {
-        let q = rows(&qkv[head * h..], 3 * d);
-        let k_t = transposed(&qkv[d + head * h..], 3 * d);
-        let v = rows(&qkv[2 * d + head * h..], 3 * d);
-        gemm((n, n, h), scale, q, k_t, Into::Overwrite, p, n);
-        for row in p.chunks_exact_mut(n) {
-            softmax(row);
-        }
-        gemm(
-            (n, h, n),
-            1.0,
-            rows(p, n),
-            v,
-            Into::Overwrite,
-            &mut o[head * h..],
-            d,
-        );
+    /// What scores are multiplied by: `1 / sqrt(h)`.
+    fn scale(&self) -> f32 {
+        1.0 / (self.head_width as f32).sqrt()
     }
 }
 
-/// Writes `d qkv` given `d o`, the saved `qkv` and softmax `p`:
-/// `dv = p^T do`, `dp = do v^T`, `ds = p (dp - sum(dp p)) / sqrt(h)`, `dq = ds k`, `dk = ds^T q`.
-#[inline(always)]
+/// Writes the outputs to `o` (n, heads h) and the probabilities to `p` (heads, n, n).
+pub(crate) fn forward(
+    simd: Simd,
+    shape: AttentionShape,
+    qkv: &[f32],
+    o: &mut [f32],
+    p: &mut [f32],
+) {
+    let (n, h, d) = (shape.tokens, shape.head_width, shape.width());
+    for (head, p) in p.chunks_exact_mut(n * n).enumerate() {
+        let part = |i: usize| &qkv[i * d + head * h..]; // q, k, v
+        let (q, k_t) = (rows(part(0), 3 * d), transposed(part(1), 3 * d));
+        gemm(simd, (n, n, h), q, k_t, Start::Zero, p, n);
+        dispatch_on(
+            simd,
+            #[inline(always)]
+            || {
+                for row in p.chunks_exact_mut(n) {
+                    softmax(row, shape.scale());
+                }
+            },
+        );
+        let (p, v) = (rows(p, n), rows(part(2), 3 * d));
+        gemm(simd, (n, h, n), p, v, Start::Zero, &mut o[head * h..], d);
+    }
+}
+
+/// Writes `d qkv` given `d o`, the saved `qkv` and probabilities `p`:
+///
+/// ```text
+/// dv = p^T do    dp = do v^T    ds = p (dp - sum(dp p)) / sqrt(h)    dq = ds k    dk = ds^T q
+/// ```
 pub(crate) fn backward(
+    simd: Simd,
     shape: AttentionShape,
     qkv: &[f32],
     p: &[f32],
@@ -58,52 +69,45 @@ pub(crate) fn backward(
     ds: &mut [f32], // scratch, (n, n)
 ) {
     let (n, h, d) = (shape.tokens, shape.head_width, shape.width());
-    let scale = 1.0 / (h as f32).sqrt();
+    let scale = shape.scale();
     for (head, p) in p.chunks_exact(n * n).enumerate() {
-        let (q, k, v) = (head * h, d + head * h, 2 * d + head * h);
+        let at = |i: usize| i * d + head * h; // q, k, v
+        let part = |i: usize| &qkv[at(i)..];
         let d_o = rows(&d_o[head * h..], d);
+        let d_v = &mut d_qkv[at(2)..];
         gemm(
+            simd,
             (n, h, n),
-            1.0,
             transposed(p, n),
             d_o,
-            Into::Overwrite,
-            &mut d_qkv[v..],
+            Start::Zero,
+            d_v,
             3 * d,
         );
-        gemm(
-            (n, n, h),
-            1.0,
-            d_o,
-            transposed(&qkv[v..], 3 * d),
-            Into::Overwrite,
-            ds,
-            n,
+        let v_t = transposed(part(2), 3 * d);
+        gemm(simd, (n, n, h), d_o, v_t, Start::Zero, ds, n);
+        dispatch_on(
+            simd,
+            #[inline(always)]
+            || {
+                for (ds, p) in ds.chunks_exact_mut(n).zip(p.chunks_exact(n)) {
+                    let mean = dot(ds, p);
+                    for (ds, p) in ds.iter_mut().zip(p) {
+                        *ds = p * (*ds - mean) * scale;
+                    }
+                }
+            },
         );
-        for (ds, p) in ds.chunks_exact_mut(n).zip(p.chunks_exact(n)) {
-            let mean = dot(ds, p);
-            for (ds, p) in ds.iter_mut().zip(p) {
-                *ds = p * (*ds - mean) * scale;
-            }
-        }
-        let k_rows = rows(&qkv[k..], 3 * d);
-        let q_rows = rows(&qkv[q..], 3 * d);
+        let (k, d_q) = (rows(part(1), 3 * d), &mut d_qkv[at(0)..]);
+        gemm(simd, (n, h, n), rows(ds, n), k, Start::Zero, d_q, 3 * d);
+        let (q, d_k) = (rows(part(0), 3 * d), &mut d_qkv[at(1)..]);
         gemm(
+            simd,
             (n, h, n),
-            1.0,
-            rows(ds, n),
-            k_rows,
-            Into::Overwrite,
-            &mut d_qkv[q..],
-            3 * d,
-        );
-        gemm(
-            (n, h, n),
-            1.0,
             transposed(ds, n),
-            q_rows,
-            Into::Overwrite,
-            &mut d_qkv[k..],
+            q,
+            Start::Zero,
+            d_k,
             3 * d,
         );
     }

@@ -10,22 +10,27 @@ use std::sync::Mutex;
 /// Buffers kept at most; the smallest are dropped first.
 const KEPT: usize = 1024;
 
-static POOL: Mutex<Vec<Vec<f32>>> = Mutex::new(Vec::new()); // ascending capacity
+static POOL: Mutex<Vec<Vec<f32>>> = Mutex::new(Vec::new()); // ascending length
 
 /// A slice of `f32` that returns to the pool when dropped. Its contents start out arbitrary.
-pub(crate) struct Buffer(Vec<f32>);
+pub(crate) struct Buffer {
+    values: Vec<f32>,
+    len: usize, // at most as many as there are values
+}
 
 impl Buffer {
     /// `n` values, whatever was in them before.
     pub(crate) fn stale(n: usize) -> Buffer {
         let reused = {
             let mut pool = POOL.lock().expect("no panic while the pool is locked");
-            let i = pool.partition_point(|v| v.capacity() < n);
-            (pool.get(i).is_some_and(|v| v.capacity() <= 2 * n.max(64))).then(|| pool.remove(i))
+            let i = pool.partition_point(|v| v.len() < n);
+            // Not much longer ones: they are needed for other purposes in the same step.
+            (pool.get(i).is_some_and(|v| v.len() <= 2 * n.max(64))).then(|| pool.remove(i))
         };
-        let mut v = reused.unwrap_or_default();
-        v.resize(n, 0.0);
-        Buffer(v)
+        Buffer {
+            values: reused.unwrap_or_else(|| vec![0.0; n]),
+            len: n,
+        }
     }
 
     /// `n` zeros.
@@ -39,25 +44,25 @@ impl Buffer {
 impl Deref for Buffer {
     type Target = [f32];
     fn deref(&self) -> &[f32] {
-        &self.0
+        &self.values[..self.len]
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [f32] {
-        &mut self.0
+        &mut self.values[..self.len]
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let v = std::mem::take(&mut self.0);
-        if v.capacity() == 0 {
+        let values = std::mem::take(&mut self.values);
+        if values.is_empty() {
             return;
         }
         let mut pool = POOL.lock().expect("no panic while the pool is locked");
-        let i = pool.partition_point(|u| u.capacity() < v.capacity());
-        pool.insert(i, v);
+        let i = pool.partition_point(|v| v.len() < values.len());
+        pool.insert(i, values);
         if pool.len() > KEPT {
             pool.remove(0);
         }

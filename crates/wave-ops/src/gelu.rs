@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 /// `x Phi(x)`, elementwise, any shape.
 pub fn gelu(x: &Tensor) -> Result<Tensor> {
-    if fused(&[x]) {
+    if fused(&[x])? {
         x.contiguous()?.apply_op1(Gelu)
     } else {
         x.gelu_erf()

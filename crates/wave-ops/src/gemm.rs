@@ -1,15 +1,37 @@
-//! The one seam to dense matrix products.
+//! Dense matrix products, the one place where they are computed.
+//!
+//! `C = start + A B` on the calling thread: `A` (m, k), `B` (k, n), `C` (m, n). A tile of `C`, a
+//! few rows by a few vector registers, stays in registers while the kernel runs over `k`
+//! ([`kernel`]); `B` is read in panels as wide as a tile, copied into that order where it is not
+//! ([`pack`]). Elements are `f32`, or [`Pair`]s of bf16, which are multiplied and added at once:
+//! for the loops around the kernel a pair is an element like any other, and `k` counts pairs.
+
+mod kernel;
+mod pack;
+
+use crate::bf16::Pair;
+use crate::cpu::Simd;
+use kernel::{Product, Right};
+pub(crate) use pack::Packed;
+
+/// What a matrix consists of, four bytes.
+pub(crate) trait Element: pulp::bytemuck::Pod + Send + Sync {
+    /// Computes the product by the instructions of `simd`.
+    fn multiply(simd: Simd, product: Product<Self>);
+    /// Columns of a panel, and of a register.
+    fn panel(simd: Simd) -> (usize, usize);
+}
 
 /// A strided view of a matrix inside a slice.
 #[derive(Clone, Copy)]
-pub(crate) struct Mat<'a> {
-    data: &'a [f32],
+pub(crate) struct Mat<'a, T = f32> {
+    data: &'a [T],
     row_stride: usize,
     col_stride: usize,
 }
 
 /// A row-major view whose rows are `stride` apart.
-pub(crate) fn rows(data: &[f32], stride: usize) -> Mat<'_> {
+pub(crate) fn rows<T>(data: &[T], stride: usize) -> Mat<'_, T> {
     Mat {
         data,
         row_stride: stride,
@@ -18,7 +40,7 @@ pub(crate) fn rows(data: &[f32], stride: usize) -> Mat<'_> {
 }
 
 /// The transpose of a row-major matrix whose rows are `stride` apart; nothing is copied.
-pub(crate) fn transposed(data: &[f32], stride: usize) -> Mat<'_> {
+pub(crate) fn transposed<T>(data: &[T], stride: usize) -> Mat<'_, T> {
     Mat {
         data,
         row_stride: 1,
@@ -26,7 +48,7 @@ pub(crate) fn transposed(data: &[f32], stride: usize) -> Mat<'_> {
     }
 }
 
-impl Mat<'_> {
+impl<T> Mat<'_, T> {
     fn holds(&self, rows: usize, cols: usize) -> bool {
         rows == 0
             || cols == 0
@@ -34,54 +56,114 @@ impl Mat<'_> {
     }
 }
 
-/// What happens to the values already in the destination.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Into {
-    Overwrite,
-    Accumulate,
+/// What the product is added to.
+#[derive(Clone, Copy)]
+pub(crate) enum Start<'a> {
+    /// Nothing: the destination is overwritten.
+    Zero,
+    /// What is in the destination.
+    Kept,
+    /// The same values (n) in every row: a bias.
+    Row(&'a [f32]),
 }
 
-/// `C (+)= scale * A B` on the calling thread; `A` is (m, k), `B` is (k, n), `C` is (m, n) with
-/// rows `c_stride` apart.
-pub(crate) fn gemm(
+/// `C = start + A B`; `C` has rows `c_stride` apart.
+pub(crate) fn gemm<T: Element>(
+    simd: Simd,
     (m, n, k): (usize, usize, usize),
-    scale: f32,
-    a: Mat,
-    b: Mat,
-    into: Into,
+    a: Mat<T>,
+    b: Mat<T>,
+    start: Start,
+    c: &mut [f32],
+    c_stride: usize,
+) {
+    assert!(b.holds(k, n), "B ({k}, {n}) exceeds its slice");
+    let (width, lanes) = T::panel(simd);
+    // Rows that are neither contiguous panels nor reused much are cheaper to read in place.
+    if b.col_stride == 1 && n.is_multiple_of(lanes) && (m <= DIRECT || n <= width) {
+        let right = Right {
+            data: b.data,
+            row_stride: Some(b.row_stride),
+        };
+        multiply(simd, (m, n, k), a, right, start, c, c_stride);
+    } else {
+        let packed = Packed::new(simd, (k, n), b);
+        gemm_packed(m, a, &packed, start, c, c_stride);
+    }
+}
+
+/// Rows of `A` from which on `B` is worth copying.
+const DIRECT: usize = 256;
+
+/// [`gemm`] with a right side that is packed already; `m` rows.
+pub(crate) fn gemm_packed<T: Element>(
+    m: usize,
+    a: Mat<T>,
+    b: &Packed<T>,
+    start: Start,
+    c: &mut [f32],
+    c_stride: usize,
+) {
+    let right = Right {
+        data: b.values(),
+        row_stride: None,
+    };
+    multiply(b.simd, (m, b.n, b.k), a, right, start, c, c_stride);
+}
+
+fn multiply<T: Element>(
+    simd: Simd,
+    (m, n, k): (usize, usize, usize),
+    a: Mat<T>,
+    b: Right<T>,
+    start: Start,
     c: &mut [f32],
     c_stride: usize,
 ) {
     if m == 0 || n == 0 {
         return;
     }
+    let starts = match start {
+        Start::Row(row) => row.len() == n,
+        Start::Zero | Start::Kept => true,
+    };
     assert!(
-        a.holds(m, k) && b.holds(k, n) && c_stride >= n && (m - 1) * c_stride + n <= c.len(),
+        a.holds(m, k) && starts && c_stride >= n && (m - 1) * c_stride + n <= c.len(),
         "matrix product ({m}, {k}) x ({k}, {n}) exceeds its operands"
     );
-    // SAFETY: the assertion above keeps every access inside the three slices, and `c` is borrowed
-    // mutably, so it overlaps neither `a` nor `b`.
-    unsafe {
-        gemm::gemm(
-            m,
-            n,
-            k,
-            c.as_mut_ptr(),
-            1,
-            c_stride as isize,
-            into == Into::Accumulate,
-            a.data.as_ptr(),
-            a.col_stride as isize,
-            a.row_stride as isize,
-            b.data.as_ptr(),
-            b.col_stride as isize,
-            b.row_stride as isize,
-            1.0_f32,
-            scale,
-            false,
-            false,
-            false,
-            gemm::Parallelism::None,
-        );
+    T::multiply(
+        simd,
+        Product {
+            size: (m, n, k),
+            a,
+            b,
+            start,
+            c,
+            c_stride,
+        },
+    );
+}
+
+impl Element for f32 {
+    fn multiply(simd: Simd, product: Product<f32>) {
+        kernel::multiply(simd, product);
+    }
+
+    fn panel(simd: Simd) -> (usize, usize) {
+        kernel::panel(simd)
     }
 }
+
+impl Element for Pair {
+    fn multiply(simd: Simd, product: Product<Pair>) {
+        kernel::multiply_pairs(simd, product);
+    }
+
+    fn panel(simd: Simd) -> (usize, usize) {
+        kernel::panel_of_pairs(simd)
+    }
+}
+
+#[cfg(test)]
+#[path = "gemm_tests.rs"]
+mod tests;

@@ -11,7 +11,8 @@
 //! `(L r c, N) x (N, t t)`.
 
 use crate::buffer::Buffer;
-use crate::gemm::{Into, gemm, rows, transposed};
+use crate::cpu::current;
+use crate::gemm::{Start, gemm, rows, transposed};
 use crate::stock;
 use crate::storage::{fused, slice, tensor, with_slice};
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
@@ -39,7 +40,7 @@ pub fn kronecker_sum(templates: &Tensor, scalers: &Tensor, order: Kronecker) -> 
             scalers.shape()
         );
     }
-    if fused(&[templates, scalers]) {
+    if fused(&[templates, scalers])? {
         templates
             .contiguous()?
             .apply_op2(&scalers.contiguous()?, KroneckerSum { order })
@@ -154,7 +155,7 @@ impl CustomOp2 for KroneckerSum {
             .for_each(|(blocks, scalers)| {
                 let m = scalers.len() / z.n;
                 let (a, b) = (rows(scalers, z.n), rows(templates, tt));
-                gemm((m, tt, z.n), 1.0, a, b, Into::Overwrite, blocks, tt);
+                gemm(current(), (m, tt, z.n), a, b, Start::Zero, blocks, tt);
             });
         let mut w = vec![0.0; z.blocks() * tt];
         for_each_run(z, self.order, |from, to, len| {
@@ -196,31 +197,16 @@ impl CustomOp2 for KroneckerSum {
             let s = with_slice(scalers, |s| by_block(s, z))?;
             let mut d = vec![0.0; z.n * tt];
             let a = transposed(&s, z.n);
-            gemm(
-                (z.n, tt, m),
-                1.0,
-                a,
-                rows(&g, tt),
-                Into::Overwrite,
-                &mut d,
-                tt,
-            );
+            let b = rows(&g, tt);
+            gemm(current(), (z.n, tt, m), a, b, Start::Zero, &mut d, tt);
             Some(tensor(d, templates.shape())?)
         } else {
             None
         };
         let mut d = vec![0.0; m * z.n];
         with_slice(templates, |t| {
-            let b = transposed(t, tt);
-            gemm(
-                (m, z.n, tt),
-                1.0,
-                rows(&g, tt),
-                b,
-                Into::Overwrite,
-                &mut d,
-                z.n,
-            );
+            let (a, b) = (rows(&g, tt), transposed(t, tt));
+            gemm(current(), (m, z.n, tt), a, b, Start::Zero, &mut d, z.n);
         })?;
         Ok((
             d_templates,

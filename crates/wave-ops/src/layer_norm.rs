@@ -9,7 +9,7 @@ use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
 /// Normalises the last dimension of `x` (.., d) to mean 0 and variance 1, then applies the
 /// elementwise `weight` (d) and `bias` (d).
 pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, eps: f64) -> Result<Tensor> {
-    if fused(&[x, weight, bias]) {
+    if fused(&[x, weight, bias])? {
         let op = LayerNorm { eps: eps as f32 };
         x.contiguous()?
             .apply_op3(&weight.contiguous()?, &bias.contiguous()?, op)

@@ -1,17 +1,19 @@
 //! Differentiable operators that candle lacks or is slow at.
 //!
 //! Every operator is a function over candle tensors. On the CPU in `f32` it runs fused: forward
-//! and hand-written backward over plain slices, vectorised at run time for the processor at hand,
-//! and split over the threads of the surrounding rayon pool. On other devices and types it falls
-//! back to stock candle operators with the same meaning (module [`stock`]), which are also what
-//! the fused operators are tested against.
+//! and hand-written backward over plain slices, by the instructions that the processor turns out
+//! to have ([`Simd`]), and split over the threads of the surrounding rayon pool. On other devices
+//! and types it falls back to stock candle operators with the same meaning (module [`stock`]),
+//! which are also what the fused operators are tested against.
 //!
 //! Results are bit-identical from run to run for a fixed number of threads.
 
 mod attention;
 mod batch_norm;
+mod bf16;
 mod blocks;
 mod buffer;
+mod cpu;
 mod depthwise;
 mod gelu;
 mod gemm;
@@ -24,9 +26,13 @@ mod patches;
 mod simd;
 pub mod stock;
 mod storage;
+#[cfg(test)]
+mod testing;
+mod threads;
 
 pub use batch_norm::{batch_norm_eval, batch_norm_train, gelu_batch_norm_train};
-pub use blocks::{BlocksShape, blocks};
+pub use blocks::{BlocksShape, Precision, blocks, blocks_in};
+pub use cpu::{Simd, SimdError, choose_simd, simd};
 pub use depthwise::depthwise_conv;
 pub use gelu::gelu;
 pub use kron::{Kronecker, kronecker_sum};

@@ -1,16 +1,17 @@
 //! Affine maps over the last dimension, and the patch embedding.
 
-use crate::buffer::Buffer;
-use crate::gemm::{Into, gemm, rows, transposed};
+use crate::cpu::current;
+use crate::gemm::{Packed, Start, gemm, gemm_packed, rows, transposed};
 use crate::simd::{add_column_sums, dispatch};
 use crate::stock;
 use crate::storage::{fused, slice, tensor, with_slice};
+use crate::threads::{sum_over, thread_ranges};
 use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
 
 /// `x W^T + b`: `x` (.., in), `weight` (out, in), `bias` (out) give (.., out).
 pub fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
-    if fused(&[x, weight, bias]) {
+    if fused(&[x, weight, bias])? {
         x.contiguous()?
             .apply_op3(&weight.contiguous()?, &bias.contiguous()?, Linear)
     } else {
@@ -24,37 +25,13 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
 /// # Shapes
 /// `patches` (b, n, in), `weight` (out, in), `table` (p + n, out); the result is (b, p + n, out).
 pub fn embed(patches: &Tensor, weight: &Tensor, table: &Tensor) -> Result<Tensor> {
-    if fused(&[patches, weight, table]) {
+    if fused(&[patches, weight, table])? {
         patches
             .contiguous()?
             .apply_op3(&weight.contiguous()?, &table.contiguous()?, Embed)
     } else {
         stock::embed(patches, weight, table)
     }
-}
-
-/// Ranges of `n` items, one per thread of the current pool.
-pub(crate) fn thread_ranges(n: usize) -> Vec<std::ops::Range<usize>> {
-    let threads = rayon::current_num_threads().clamp(1, n.max(1));
-    (0..threads)
-        .map(|t| n * t / threads..n * (t + 1) / threads)
-        .collect()
-}
-
-/// Sums equally long parts into the first one, in order.
-pub(crate) fn sum_parts(mut parts: Vec<Buffer>) -> Vec<f32> {
-    let mut total = parts.remove(0).to_vec();
-    for part in &parts {
-        total
-            .par_chunks_mut(1 << 14)
-            .zip(part.par_chunks(1 << 14))
-            .for_each(|(t, p)| {
-                for (t, p) in t.iter_mut().zip(p) {
-                    *t += p;
-                }
-            });
-    }
-    total
 }
 
 struct Linear;
@@ -91,19 +68,9 @@ impl CustomOp3 for Linear {
         y.par_chunks_mut(chunk * n)
             .zip(x.par_chunks(chunk * k))
             .for_each(|(y, x)| {
-                for row in y.chunks_exact_mut(n) {
-                    row.copy_from_slice(b);
-                }
-                let m = y.len() / n;
-                gemm(
-                    (m, n, k),
-                    1.0,
-                    rows(x, k),
-                    transposed(w, k),
-                    Into::Accumulate,
-                    y,
-                    n,
-                );
+                let size = (y.len() / n, n, k);
+                let (x, w) = (rows(x, k), transposed(w, k));
+                gemm(current(), size, x, w, Start::Row(b), y, n);
             });
         Ok((CpuStorage::F32(y), shape.into()))
     }
@@ -152,46 +119,22 @@ fn linear_backward(
         dx.par_chunks_mut(chunk * k)
             .zip(dy.par_chunks(chunk * n))
             .for_each(|(dx, dy)| {
-                let m = dy.len() / n;
-                gemm(
-                    (m, k, n),
-                    1.0,
-                    rows(dy, n),
-                    rows(w, k),
-                    Into::Overwrite,
-                    dx,
-                    k,
-                );
+                let size = (dy.len() / n, k, n);
+                let (dy, w) = (rows(dy, n), rows(w, k));
+                gemm(current(), size, dy, w, Start::Zero, dx, k);
             });
     }
-    let parts: Vec<Buffer> = x
-        .par_chunks(chunk * k)
-        .zip(dy.par_chunks(chunk * n))
-        .map(|(x, dy)| {
-            let mut grads = Buffer::zeroed(n * k + n);
-            let (dw, db) = grads.split_at_mut(n * k);
-            let m = dy.len() / n;
-            gemm(
-                (n, k, m),
-                1.0,
-                transposed(dy, n),
-                rows(x, k),
-                Into::Overwrite,
-                dw,
-                k,
-            );
-            dispatch(
-                #[inline(always)]
-                || add_column_sums(dy, db),
-            );
-            grads
-        })
-        .collect();
-    let grads = if parts.is_empty() {
-        vec![0.0; n * k + n]
-    } else {
-        sum_parts(parts)
-    };
+    let shares = x.chunks(chunk * k).zip(dy.chunks(chunk * n)).collect();
+    let grads = sum_over(n * k + n, shares, |(x, dy), grads| {
+        let (dw, db) = grads.split_at_mut(n * k);
+        let size = (n, k, dy.len() / n);
+        let (dy_t, x) = (transposed(dy, n), rows(x, k));
+        gemm(current(), size, dy_t, x, Start::Zero, dw, k);
+        dispatch(
+            #[inline(always)]
+            || add_column_sums(dy, db),
+        );
+    });
     (dx, grads)
 }
 
@@ -227,6 +170,7 @@ impl CustomOp3 for Embed {
         }
         let first = (tokens - n) * d;
         let mut y = vec![0.0; b * tokens * d];
+        let w_t = Packed::new(current(), (k, d), transposed(w, k));
         let samples = 16.min(b.div_ceil(rayon::current_num_threads())).max(1);
         y.par_chunks_mut(samples * tokens * d)
             .zip(x.par_chunks(samples * n * k))
@@ -234,15 +178,7 @@ impl CustomOp3 for Embed {
                 for (y, x) in y.chunks_exact_mut(tokens * d).zip(x.chunks_exact(n * k)) {
                     y.copy_from_slice(table);
                     let y = &mut y[first..];
-                    gemm(
-                        (n, d, k),
-                        1.0,
-                        rows(x, k),
-                        transposed(w, k),
-                        Into::Accumulate,
-                        y,
-                        d,
-                    );
+                    gemm_packed(n, rows(x, k), &w_t, Start::Kept, y, d);
                 }
             });
         Ok((CpuStorage::F32(y), (b, tokens, d).into()))
@@ -263,25 +199,19 @@ impl CustomOp3 for Embed {
         }
         let grads = with_slice(dy, |dy| {
             with_slice(x, |x| {
-                let parts: Vec<Buffer> = thread_ranges(b)
-                    .into_par_iter()
-                    .map(|range| {
-                        let mut grads = Buffer::zeroed(d * k + tokens * d);
-                        let (dw, dt) = grads.split_at_mut(d * k);
-                        for i in range {
-                            let x = &x[i * n * k..(i + 1) * n * k];
-                            let dy = &dy[i * tokens * d..(i + 1) * tokens * d];
-                            let a = transposed(&dy[(tokens - n) * d..], d);
-                            gemm((d, k, n), 1.0, a, rows(x, k), Into::Accumulate, dw, k);
-                            dispatch(
-                                #[inline(always)]
-                                || add_column_sums(dy, dt),
-                            );
-                        }
-                        grads
-                    })
-                    .collect();
-                sum_parts(parts)
+                sum_over(d * k + tokens * d, thread_ranges(b), |range, grads| {
+                    let (dw, dt) = grads.split_at_mut(d * k);
+                    for i in range {
+                        let x = &x[i * n * k..(i + 1) * n * k];
+                        let dy = &dy[i * tokens * d..(i + 1) * tokens * d];
+                        let a = transposed(&dy[(tokens - n) * d..], d);
+                        gemm(current(), (d, k, n), a, rows(x, k), Start::Kept, dw, k);
+                        dispatch(
+                            #[inline(always)]
+                            || add_column_sums(dy, dt),
+                        );
+                    }
+                })
             })
         })??;
         let (dw, dt) = grads.split_at(d * k);

@@ -14,7 +14,7 @@ pub fn patchify(images: &Tensor, p: usize) -> Result<Tensor> {
     }
     let (gh, gw) = (h / p, w / p);
     let (n, k) = (gh * gw, c * p * p);
-    if !fused(&[images]) {
+    if !fused(&[images])? {
         let images = images
             .narrow(2, 0, gh * p)?
             .narrow(3, 0, gw * p)?

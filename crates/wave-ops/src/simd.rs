@@ -3,12 +3,18 @@
 //! Kernels are plain loops; [`dispatch`] compiles each for AVX-512, AVX2 with FMA, NEON and the
 //! baseline, and picks one at run time.
 
-use pulp::Arch;
+use crate::cpu::{Simd, current};
 
-/// Runs `f` compiled for the best instruction set of this processor.
+/// Runs `f` compiled for the instruction set in use.
 #[inline(always)]
 pub(crate) fn dispatch<R>(f: impl FnOnce() -> R) -> R {
-    Arch::new().dispatch(f)
+    dispatch_on(current(), f)
+}
+
+/// Runs `f` compiled for an instruction set.
+#[inline(always)]
+pub(crate) fn dispatch_on<R>(simd: Simd, f: impl FnOnce() -> R) -> R {
+    simd.arch().dispatch(f)
 }
 
 /// Number of independent partial sums in a reduction: one AVX-512 register of `f32`.
@@ -96,12 +102,12 @@ pub(crate) fn max(x: &[f32]) -> f32 {
         .fold(f32::NEG_INFINITY, |a, &v| a.max(v))
 }
 
-/// `x <- softmax(x)`.
+/// `x <- softmax(scale x)`; `scale` is positive.
 #[inline(always)]
-pub(crate) fn softmax(x: &mut [f32]) {
+pub(crate) fn softmax(x: &mut [f32], scale: f32) {
     let m = max(x);
     for v in x.iter_mut() {
-        *v = exp(*v - m);
+        *v = exp((*v - m) * scale);
     }
     let scale = 1.0 / sum(x);
     for v in x.iter_mut() {

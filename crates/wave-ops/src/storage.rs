@@ -1,12 +1,12 @@
 //! Between candle's tensors and plain slices.
 
-use candle_core::{CpuStorage, DType, Device, Layout, Result, Shape, Storage, Tensor};
+use candle_core::{CpuStorage, DType, Device, Error, Layout, Result, Shape, Storage, Tensor};
 
-/// Whether the fused operators apply.
-pub(crate) fn fused(tensors: &[&Tensor]) -> bool {
-    tensors
-        .iter()
-        .all(|t| t.device().is_cpu() && t.dtype() == DType::F32)
+/// Whether the fused operators apply; an error if they should take a path that does not exist.
+pub(crate) fn fused(tensors: &[&Tensor]) -> Result<bool> {
+    crate::cpu::simd().map_err(Error::wrap)?;
+    let fits = |t: &&Tensor| t.device().is_cpu() && t.dtype() == DType::F32;
+    Ok(tensors.iter().all(fits))
 }
 
 /// The values of a contiguous `f32` CPU tensor.

@@ -1,12 +1,13 @@
 //! Every fused operator against stock candle in double precision: values and all gradients, on
-//! odd shapes.
+//! odd shapes, on every instruction set that this processor has.
 
 use candle_core::{DType, Device, Result, Tensor, Var};
 use proptest::prelude::*;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
-use wave_ops::{BlocksShape, Kronecker, stock};
+use std::process::Command;
+use wave_ops::{BlocksShape, Kronecker, Precision, Simd, stock};
 
 /// Seeded normal values.
 fn normal(seed: u64, shape: &[usize]) -> Tensor {
@@ -24,55 +25,48 @@ fn check(
     fused: impl Fn(&[Tensor]) -> Result<Tensor>,
     plain: impl Fn(&[Tensor]) -> Result<Tensor>,
 ) {
-    let run = |dtype: DType, f: &dyn Fn(&[Tensor]) -> Result<Tensor>| -> Vec<Vec<f64>> {
-        let vars: Vec<Var> = inputs
-            .iter()
-            .map(|t| Var::from_tensor(&t.to_dtype(dtype).unwrap()).unwrap())
-            .collect();
-        let tensors: Vec<Tensor> = vars.iter().map(|v| v.as_tensor().clone()).collect();
-        let y = f(&tensors).unwrap();
-        let projection = normal(99, y.dims()).to_dtype(dtype).unwrap();
-        let gradients = (&y * projection)
-            .unwrap()
-            .sum_all()
-            .unwrap()
-            .backward()
-            .unwrap();
-        let flat = |t: &Tensor| {
-            t.flatten_all()
-                .unwrap()
-                .to_dtype(DType::F64)
-                .unwrap()
-                .to_vec1::<f64>()
-                .unwrap()
-        };
-        let mut out = vec![flat(&y)];
-        out.extend(
-            vars.iter()
-                .map(|v| flat(gradients.get(v).expect("a gradient"))),
-        );
-        out
-    };
-    let (got, want) = (run(DType::F32, &fused), run(DType::F64, &plain));
-    for (i, (got, want)) in got.iter().zip(&want).enumerate() {
-        let size = want
-            .iter()
-            .map(|v| v * v)
-            .sum::<f64>()
-            .sqrt()
-            .max(0.1 * (want.len() as f64).sqrt());
-        let error = got
-            .iter()
-            .zip(want)
-            .map(|(g, w)| (g - w) * (g - w))
-            .sum::<f64>()
-            .sqrt()
-            / size;
+    let got = output_and_gradients(DType::F32, inputs, fused);
+    let want = output_and_gradients(DType::F64, inputs, plain);
+    for (i, error) in relative_errors(&got, &want).into_iter().enumerate() {
         assert!(
             error < 1e-5,
             "output or gradient {i}: relative error {error}"
         );
     }
+}
+
+fn output_and_gradients(
+    dtype: DType,
+    inputs: &[Tensor],
+    f: impl Fn(&[Tensor]) -> Result<Tensor>,
+) -> Vec<Vec<f64>> {
+    let vars: Vec<Var> = inputs
+        .iter()
+        .map(|t| Var::from_tensor(&t.to_dtype(dtype).unwrap()).unwrap())
+        .collect();
+    let tensors: Vec<Tensor> = vars.iter().map(|v| v.as_tensor().clone()).collect();
+    let y = f(&tensors).unwrap();
+    let projection = normal(99, y.dims()).to_dtype(dtype).unwrap();
+    let projected = (&y * projection).unwrap().sum_all().unwrap();
+    let gradients = projected.backward().unwrap();
+    let flat = |t: &Tensor| {
+        let flat = t.flatten_all().unwrap().to_dtype(DType::F64).unwrap();
+        flat.to_vec1::<f64>().unwrap()
+    };
+    let gradients = vars
+        .iter()
+        .map(|v| flat(gradients.get(v).expect("a gradient")));
+    std::iter::once(flat(&y)).chain(gradients).collect()
+}
+
+/// Of each tensor, the norm of the difference over the norm, or over 0.1 per value.
+fn relative_errors(got: &[Vec<f64>], want: &[Vec<f64>]) -> Vec<f64> {
+    let norm = |v: &mut dyn Iterator<Item = f64>| v.map(|v| v * v).sum::<f64>().sqrt();
+    let error = |(got, want): (&Vec<f64>, &Vec<f64>)| {
+        let size = norm(&mut want.iter().copied()).max(0.1 * (want.len() as f64).sqrt());
+        norm(&mut got.iter().zip(want).map(|(g, w)| g - w)) / size
+    };
+    got.iter().zip(want).map(error).collect()
 }
 
 /// The inputs of a stack of blocks: x and the twelve slabs.
@@ -106,6 +100,27 @@ proptest! {
             |t| wave_ops::blocks(&t[0], &slabs(t), shape, scales.clone()),
             |t| stock::blocks(&t[0], &slabs(t), shape, scales.as_deref()),
         );
+    }
+
+    /// A factor rounded to bf16 is off by at most 2^-9. Errors of that size, nearly independent,
+    /// pass through a few layers.
+    #[test]
+    fn blocks_in_bf16_are_near_those_in_f32(
+        b in 1usize..5, n in 1usize..20, heads in 1usize..4, head in 4usize..9,
+        hidden in 1usize..40, depth in 1usize..4, seed in 0u64..1000,
+    ) {
+        let shape = BlocksShape { depth, width: heads * head, heads, hidden, eps: 1e-6 };
+        let inputs = block_inputs(b, n, shape, seed);
+        let run = |precision| output_and_gradients(DType::F32, &inputs, |t| {
+            wave_ops::blocks_in(precision, &t[0], &slabs(t), shape, None)
+        });
+        let (single, half) = (run(Precision::F32), run(Precision::Bf16));
+        for (i, error) in relative_errors(&half, &single).into_iter().enumerate() {
+            prop_assert!(error < 0.05, "output or gradient {i}: relative error {error}");
+        }
+        if !wave_ops::simd().unwrap().has_bf16() {
+            prop_assert_eq!(single, half);
+        }
     }
 
     #[test]
@@ -231,4 +246,44 @@ fn sizes_that_do_not_fit_are_errors() {
     let (x, w, b) = (normal(0, &[2, 3]), normal(1, &[4, 5]), normal(2, &[4]));
     assert!(wave_ops::linear(&x, &w, &b).is_err());
     assert!(wave_ops::layer_norm(&x, &b, &b, 1e-6).is_err());
+}
+
+/// Runs tests of this file again in a process of their own.
+fn again(simd: &str, filter: &str) -> std::process::Output {
+    Command::new(std::env::current_exe().unwrap())
+        .env("WAVE_SIMD", simd)
+        .arg(filter)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn every_instruction_set_passes() {
+    for simd in Simd::ALL.into_iter().filter(|s| s.supported()) {
+        for filter in ["equal_stock", "bf16", "same_bits"] {
+            let output = again(simd.name(), filter);
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success(), "{simd}: {text}");
+            assert!(!text.contains(" 0 passed"), "{simd}: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_forced_instruction_set_that_does_not_exist_is_an_error() {
+    if std::env::var_os("WAVE_SIMD").is_none() {
+        let output = again("sse9", "forced_instruction_set");
+        assert!(output.status.success());
+        return;
+    }
+    let x = normal(0, &[2, 8]);
+    if let Err(error) = wave_ops::simd() {
+        let error = error.to_string();
+        assert!(error.contains("sse9") && error.contains("avx2"), "{error}");
+        let operator = wave_ops::gelu(&x).unwrap_err().to_string();
+        assert!(operator.contains("sse9"), "{operator}");
+    }
+    wave_ops::choose_simd(Simd::Portable).unwrap();
+    assert_eq!(wave_ops::simd(), Ok(Simd::Portable));
+    assert!(wave_ops::gelu(&x).is_ok());
 }

@@ -1,0 +1,80 @@
+//! Rounding to bf16, the upper half of an `f32`, in the orders that matrix products want.
+//!
+//! Products of bf16 take two neighbours along the summed dimension at once, so both operands are
+//! stored as [`Pair`]s: the left side pairs neighbours of a row, the right side neighbours of a
+//! column. A missing last partner is zero.
+
+use crate::buffer::Buffer;
+use pulp::bytemuck::{self, Pod, Zeroable};
+
+/// Two bf16 values, the first in the lower half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Pair(pub(crate) u32);
+
+// SAFETY: a `u32` in all but name.
+unsafe impl Zeroable for Pair {}
+unsafe impl Pod for Pair {}
+
+/// The bits of the nearest bf16 in the upper half, ties to even; the lower half is arbitrary.
+#[inline(always)]
+fn rounded(x: f32) -> u32 {
+    let bits = x.to_bits();
+    let up = bits.wrapping_add(0x7fff + ((bits >> 16) & 1));
+    // Rounding a NaN might carry into its sign: keep it, and keep it a NaN.
+    if x.is_nan() { bits | 0x40_0000 } else { up }
+}
+
+/// Pairs in a buffer of `f32`.
+pub(crate) fn pairs(buffer: &Buffer) -> &[Pair] {
+    bytemuck::cast_slice(buffer)
+}
+
+/// `x` (rows, k) with neighbours of each row paired: (rows, ceil(k / 2)).
+pub(crate) fn pair_columns(x: &[f32], k: usize) -> Buffer {
+    let width = k.div_ceil(2);
+    let mut out = Buffer::stale(x.len() / k.max(1) * width);
+    let halves: &mut [u16] = bytemuck::cast_slice_mut(&mut out);
+    crate::simd::dispatch(
+        #[inline(always)]
+        || {
+            if k.is_multiple_of(2) {
+                for (h, x) in halves.iter_mut().zip(x) {
+                    *h = (rounded(*x) >> 16) as u16;
+                }
+            } else {
+                for (h, x) in halves.chunks_exact_mut(2 * width).zip(x.chunks_exact(k)) {
+                    for (h, x) in h.iter_mut().zip(x) {
+                        *h = (rounded(*x) >> 16) as u16;
+                    }
+                    h[k] = 0;
+                }
+            }
+        },
+    );
+    out
+}
+
+/// `x` (rows, n) with neighbours of each column paired: (ceil(rows / 2), n).
+pub(crate) fn pair_rows(x: &[f32], n: usize) -> Buffer {
+    let mut out = Buffer::stale((x.len() / n.max(1)).div_ceil(2) * n);
+    let pairs: &mut [u32] = bytemuck::cast_slice_mut(&mut out);
+    crate::simd::dispatch(
+        #[inline(always)]
+        || {
+            for (pairs, x) in pairs.chunks_exact_mut(n).zip(x.chunks(2 * n)) {
+                let (first, second) = x.split_at(n);
+                if second.is_empty() {
+                    for (p, a) in pairs.iter_mut().zip(first) {
+                        *p = rounded(*a) >> 16;
+                    }
+                } else {
+                    for ((p, a), b) in pairs.iter_mut().zip(first).zip(second) {
+                        *p = rounded(*a) >> 16 | rounded(*b) & 0xffff_0000;
+                    }
+                }
+            }
+        },
+    );
+    out
+}

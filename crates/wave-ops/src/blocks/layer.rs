@@ -1,0 +1,261 @@
+//! One transformer layer forward and backward, for a few samples at a time.
+
+use super::BlocksShape;
+use super::activations::Chunk;
+use super::parameters::*;
+use crate::attention::{self, AttentionShape};
+use crate::buffer::Buffer;
+use crate::gelu;
+use crate::gemm::Start;
+use crate::layer_norm;
+use crate::simd::{add_column_sums, dispatch_on};
+use std::ops::Range;
+
+/// Everything a thread needs to know about its work.
+pub(super) struct Pass<'a> {
+    pub(super) with: Arithmetic,
+    pub(super) shape: BlocksShape,
+    pub(super) n: usize,
+    pub(super) batch: usize,
+    pub(super) flat: &'a [f32],
+    pub(super) weights: Vec<LayerWeights>, // of this direction
+    pub(super) drop_path: Option<&'a [f32]>,
+}
+
+impl Pass<'_> {
+    /// One layer forward: reads `c.x`, fills the rest of `c`, writes `y` (tokens, d).
+    pub(super) fn forward(
+        &self,
+        layer: usize,
+        samples: &Range<usize>,
+        c: &mut Chunk,
+        y: &mut [f32],
+    ) {
+        let (d, hidden) = (self.shape.width, self.shape.hidden);
+        let ranges = LayerRanges::new(&self.shape, layer);
+        let w = |i| ranges.of(i, self.flat);
+        let weights = &self.weights[layer];
+        let t = samples.len() * self.n;
+        let mut normed = Buffer::stale(t * d);
+
+        // u = x + s1 (attention(norm1(x) Wqkv^T + bqkv) Wproj^T + bproj)
+        self.norm(c.x, w(NORM1_W), w(NORM1_B), &mut normed);
+        let bias = Start::Row(w(QKV_B));
+        weights.qkv.multiply((t, 3 * d, d), &normed, bias, c.qkv);
+        let shape = self.attention();
+        let heads = c.qkv.chunks_exact(self.n * 3 * d);
+        let heads = heads.zip(c.o.chunks_exact_mut(self.n * d));
+        let p_size = self.shape.heads * self.n * self.n;
+        for ((qkv, o), p) in heads.zip(c.p.chunks_exact_mut(p_size)) {
+            attention::forward(self.with.simd, shape, qkv, o, p);
+        }
+        weights.proj.multiply((t, d, d), c.o, Start::Zero, c.u);
+        self.add_residual(c.x, w(PROJ_B), self.scales(layer, 0, samples), c.u);
+
+        // y = u + s2 (gelu(norm2(u) Wfc1^T + bfc1) Wfc2^T + bfc2)
+        self.norm(c.u, w(NORM2_W), w(NORM2_B), &mut normed);
+        let bias = Start::Row(w(FC1_B));
+        weights.fc1.multiply((t, hidden, d), &normed, bias, c.h);
+        let mut active = Buffer::stale(t * hidden);
+        dispatch_on(
+            self.with.simd,
+            #[inline(always)]
+            || {
+                for (a, h) in active.iter_mut().zip(c.h.iter()) {
+                    *a = gelu::value(*h);
+                }
+            },
+        );
+        weights
+            .fc2
+            .multiply((t, d, hidden), &active, Start::Zero, y);
+        self.add_residual(c.u, w(FC2_B), self.scales(layer, 1, samples), y);
+    }
+
+    /// One layer backward: turns `g`, the gradient of the layer's output, into that of its input,
+    /// and adds to the parameters' gradients.
+    pub(super) fn backward(
+        &self,
+        layer: usize,
+        samples: &Range<usize>,
+        c: &Chunk,
+        g: &mut [f32],
+        grads: &mut [f32],
+    ) {
+        let (d, hidden) = (self.shape.width, self.shape.hidden);
+        let ranges = LayerRanges::new(&self.shape, layer);
+        let w = |i| ranges.of(i, self.flat);
+        let weights = &self.weights[layer];
+        let t = samples.len() * self.n;
+        let mut normed = Buffer::stale(t * d);
+        let mut d_normed = Buffer::stale(t * d);
+
+        // y = u + s2 (a Wfc2^T + bfc2), a = gelu(h):
+        // da = s2 g Wfc2    dWfc2 = (s2 g)^T a    dbfc2 = sum(s2 g)    dh = da gelu'(h)
+        let branch = self.scaled(g, self.scales(layer, 1, samples));
+        let branch = branch.as_deref().unwrap_or(g);
+        let (mut active, mut d_h) = (Buffer::stale(t * hidden), Buffer::stale(t * hidden));
+        weights
+            .fc2
+            .multiply((t, hidden, d), branch, Start::Zero, &mut d_h);
+        dispatch_on(
+            self.with.simd,
+            #[inline(always)]
+            || {
+                for ((a, dh), h) in active.iter_mut().zip(d_h.iter_mut()).zip(c.h.iter()) {
+                    let (value, slope) = gelu::value_and_slope(*h);
+                    *a = value;
+                    *dh *= slope;
+                }
+            },
+        );
+        self.affine_gradients((t, d, hidden), branch, &active, &ranges, FC2_W, grads);
+
+        // h = norm2(u) Wfc1^T + bfc1:
+        // dnorm2 = dh Wfc1    dWfc1 = dh^T norm2(u)    dbfc1 = sum(dh)    du = g + norm2'(dnorm2)
+        self.norm(c.u, w(NORM2_W), w(NORM2_B), &mut normed);
+        self.affine_gradients((t, hidden, d), &d_h, &normed, &ranges, FC1_W, grads);
+        weights
+            .fc1
+            .multiply((t, d, hidden), &d_h, Start::Zero, &mut d_normed);
+        let (dw, db) = ranges.norm_mut(NORM2_W, grads);
+        self.norm_backward(c.u, w(NORM2_W), &mut d_normed, g, dw, db);
+
+        // u = x + s1 (o Wproj^T + bproj):
+        // do = s1 du Wproj    dWproj = (s1 du)^T o    dbproj = sum(s1 du)
+        let branch = self.scaled(g, self.scales(layer, 0, samples));
+        let branch = branch.as_deref().unwrap_or(g);
+        let mut d_o = Buffer::stale(t * d);
+        weights
+            .proj
+            .multiply((t, d, d), branch, Start::Zero, &mut d_o);
+        self.affine_gradients((t, d, d), branch, c.o, &ranges, PROJ_W, grads);
+
+        // o = attention(qkv)
+        let mut d_qkv = Buffer::stale(t * 3 * d);
+        let mut scores = Buffer::stale(self.n * self.n);
+        let (qkv_size, o_size) = (self.n * 3 * d, self.n * d);
+        let p_size = self.shape.heads * self.n * self.n;
+        for (((qkv, d_o), p), d_qkv) in c
+            .qkv
+            .chunks_exact(qkv_size)
+            .zip(d_o.chunks_exact(o_size))
+            .zip(c.p.chunks_exact(p_size))
+            .zip(d_qkv.chunks_exact_mut(qkv_size))
+        {
+            let shape = self.attention();
+            attention::backward(self.with.simd, shape, qkv, p, d_o, d_qkv, &mut scores);
+        }
+
+        // qkv = norm1(x) Wqkv^T + bqkv:
+        // dnorm1 = dqkv Wqkv    dWqkv = dqkv^T norm1(x)    dbqkv = sum(dqkv)
+        // dx = du + norm1'(dnorm1)
+        self.norm(c.x, w(NORM1_W), w(NORM1_B), &mut normed);
+        self.affine_gradients((t, 3 * d, d), &d_qkv, &normed, &ranges, QKV_W, grads);
+        weights
+            .qkv
+            .multiply((t, d, 3 * d), &d_qkv, Start::Zero, &mut d_normed);
+        let (dw, db) = ranges.norm_mut(NORM1_W, grads);
+        self.norm_backward(c.x, w(NORM1_W), &mut d_normed, g, dw, db);
+    }
+
+    fn attention(&self) -> AttentionShape {
+        AttentionShape {
+            tokens: self.n,
+            heads: self.shape.heads,
+            head_width: self.shape.width / self.shape.heads,
+        }
+    }
+
+    /// The drop-path scales of a branch (0 attention, 1 MLP) for a range of samples.
+    fn scales(&self, layer: usize, branch: usize, samples: &Range<usize>) -> Option<&[f32]> {
+        let start = (layer * 2 + branch) * self.batch;
+        self.drop_path
+            .map(|s| &s[start + samples.start..start + samples.end])
+    }
+
+    /// `y = norm(x)`.
+    fn norm(&self, x: &[f32], w: &[f32], b: &[f32], y: &mut [f32]) {
+        let eps = self.shape.eps as f32;
+        dispatch_on(
+            self.with.simd,
+            #[inline(always)]
+            || layer_norm::forward(x, w, b, eps, y),
+        );
+    }
+
+    /// Adds the gradients of [`Pass::norm`] to `dx`, `dw` and `db`; `dy` is overwritten.
+    fn norm_backward(
+        &self,
+        x: &[f32],
+        w: &[f32],
+        dy: &mut [f32],
+        dx: &mut [f32],
+        dw: &mut [f32],
+        db: &mut [f32],
+    ) {
+        let eps = self.shape.eps as f32;
+        let mut row = Buffer::stale(w.len());
+        dispatch_on(
+            self.with.simd,
+            #[inline(always)]
+            || layer_norm::backward(x, w, eps, dy, dx, dw, db, &mut row),
+        );
+    }
+
+    /// Adds the parameters' gradients of `y = x W^T + b`: `dW += dy^T x`, `db += sum(dy)`. The
+    /// bias follows its weight.
+    fn affine_gradients(
+        &self,
+        size: (usize, usize, usize),
+        dy: &[f32],
+        x: &[f32],
+        ranges: &LayerRanges,
+        weight: usize,
+        grads: &mut [f32],
+    ) {
+        self.with
+            .weight_gradient(size, dy, x, ranges.of_mut(weight, grads));
+        let db = ranges.of_mut(weight + 1, grads);
+        dispatch_on(
+            self.with.simd,
+            #[inline(always)]
+            || add_column_sums(dy, db),
+        );
+    }
+
+    /// `y <- x + scale * (y + bias)` for the samples of a chunk.
+    fn add_residual(&self, x: &[f32], bias: &[f32], scales: Option<&[f32]>, y: &mut [f32]) {
+        let d = bias.len();
+        let sample = self.n * d;
+        let samples = y.chunks_exact_mut(sample).zip(x.chunks_exact(sample));
+        for (i, (y, x)) in samples.enumerate() {
+            let scale = scales.map_or(1.0, |s| s[i]);
+            dispatch_on(
+                self.with.simd,
+                #[inline(always)]
+                || {
+                    for (y, x) in y.chunks_exact_mut(d).zip(x.chunks_exact(d)) {
+                        for j in 0..d {
+                            y[j] = (y[j] + bias[j]).mul_add(scale, x[j]);
+                        }
+                    }
+                },
+            );
+        }
+    }
+
+    /// `scale * g` per sample, or nothing where no branch is dropped.
+    fn scaled(&self, g: &[f32], scales: Option<&[f32]>) -> Option<Buffer> {
+        let scales = scales?;
+        let mut out = Buffer::stale(g.len());
+        let sample = g.len() / scales.len();
+        let samples = out.chunks_exact_mut(sample).zip(g.chunks_exact(sample));
+        for ((out, g), s) in samples.zip(scales) {
+            for (out, g) in out.iter_mut().zip(g) {
+                *out = g * s;
+            }
+        }
+        Some(out)
+    }
+}

@@ -1,0 +1,242 @@
+//! Instruction sets: which this processor has, and which the operators use.
+//!
+//! One binary holds all paths. The fastest that the processor has is taken, unless the
+//! environment variable `WAVE_SIMD` or [`choose_simd`] names another.
+
+use pulp::Arch;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// The environment variable that forces a path.
+const VARIABLE: &str = "WAVE_SIMD";
+
+/// A path through the operators, fastest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Simd {
+    /// 512 bits, with products of bf16 pairs (Zen 4, Sapphire Rapids).
+    Avx512Bf16,
+    /// 512 bits.
+    Avx512,
+    /// 256 bits with fused multiply-add (Haswell, Zen).
+    Avx2,
+    /// 128 bits on 64-bit ARM.
+    Neon,
+    /// What the compiler makes of plain Rust for the oldest processor of the architecture.
+    Portable,
+}
+
+impl Simd {
+    /// All paths, fastest first.
+    pub const ALL: [Simd; 5] = [
+        Simd::Avx512Bf16,
+        Simd::Avx512,
+        Simd::Avx2,
+        Simd::Neon,
+        Simd::Portable,
+    ];
+
+    /// The word for it in `WAVE_SIMD` and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Simd::Avx512Bf16 => "avx512bf16",
+            Simd::Avx512 => "avx512",
+            Simd::Avx2 => "avx2",
+            Simd::Neon => "neon",
+            Simd::Portable => "portable",
+        }
+    }
+
+    /// Whether this processor can run it.
+    pub fn supported(self) -> bool {
+        self == Simd::Portable || self.detect()
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn detect(self) -> bool {
+        let v4 = || pulp::x86::V4::try_new().is_some();
+        match self {
+            Simd::Avx512Bf16 => v4() && is_x86_feature_detected!("avx512bf16"),
+            Simd::Avx512 => v4(),
+            Simd::Avx2 => pulp::x86::V3::try_new().is_some(),
+            Simd::Neon | Simd::Portable => false,
+        }
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    fn detect(self) -> bool {
+        self == Simd::Neon && pulp::aarch64::Neon::try_new().is_some()
+    }
+
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    fn detect(self) -> bool {
+        false
+    }
+
+    /// The fastest path of this processor.
+    pub fn best() -> Simd {
+        Simd::ALL
+            .into_iter()
+            .find(|s| s.supported())
+            .unwrap_or(Simd::Portable)
+    }
+
+    /// Whether it multiplies bf16 faster than `f32`.
+    pub fn has_bf16(self) -> bool {
+        self == Simd::Avx512Bf16
+    }
+
+    /// The widest set of instructions of this path that all elementwise kernels are compiled for;
+    /// the portable ones where the processor lacks it.
+    #[inline]
+    pub(crate) fn arch(self) -> Arch {
+        #[cfg(target_arch = "x86_64")]
+        match self {
+            Simd::Avx512Bf16 | Simd::Avx512 => {
+                if let Some(v4) = pulp::x86::V4::try_new() {
+                    return Arch::V4(v4);
+                }
+            }
+            Simd::Avx2 => {
+                if let Some(v3) = pulp::x86::V3::try_new() {
+                    return Arch::V3(v3);
+                }
+            }
+            Simd::Neon | Simd::Portable => {}
+        }
+        #[cfg(target_arch = "aarch64")]
+        if self == Simd::Neon
+            && let Some(neon) = pulp::aarch64::Neon::try_new()
+        {
+            return Arch::Neon(neon);
+        }
+        Arch::Scalar
+    }
+}
+
+impl fmt::Display for Simd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Simd {
+    type Err = SimdError;
+
+    fn from_str(word: &str) -> Result<Simd, SimdError> {
+        Simd::ALL
+            .into_iter()
+            .find(|s| s.name() == word)
+            .ok_or_else(|| SimdError::Unknown(word.to_owned()))
+    }
+}
+
+/// Why a path cannot be taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SimdError {
+    /// No path has this name.
+    #[error(
+        "no instruction set is called \"{0}\"; expected one of avx512bf16, avx512, avx2, neon, \
+         portable (WAVE_SIMD; unset it for the fastest)"
+    )]
+    Unknown(String),
+    /// The processor lacks it.
+    #[error(
+        "this processor lacks {wanted}; the fastest it has is {best} (WAVE_SIMD; unset it for the \
+         fastest)"
+    )]
+    Unsupported {
+        /// What was asked for.
+        wanted: Simd,
+        /// What there is.
+        best: Simd,
+    },
+}
+
+/// One more than the index in [`Simd::ALL`] of the program's choice; 0 before there is one.
+static CHOSEN: AtomicU8 = AtomicU8::new(0);
+
+/// Makes all operators take the path from now on, whatever `WAVE_SIMD` says.
+///
+/// # Errors
+/// If the processor lacks it.
+pub fn choose_simd(simd: Simd) -> Result<(), SimdError> {
+    check(simd)?;
+    CHOSEN.store(simd as u8 + 1, Ordering::Relaxed);
+    Ok(())
+}
+
+/// The path that the operators take: what [`choose_simd`] was told last, else what `WAVE_SIMD`
+/// named when it was first asked, else the fastest of this processor.
+///
+/// # Errors
+/// If `WAVE_SIMD` names no path, or one that the processor lacks. Every fused operator fails with
+/// the same error then.
+pub fn simd() -> Result<Simd, SimdError> {
+    match CHOSEN.load(Ordering::Relaxed) {
+        0 => from_environment().clone(),
+        i => Ok(Simd::ALL[usize::from(i) - 1]),
+    }
+}
+
+/// The path to take, the fastest where [`simd`] fails.
+#[inline]
+pub(crate) fn current() -> Simd {
+    match CHOSEN.load(Ordering::Relaxed) {
+        0 => match from_environment() {
+            Ok(simd) => *simd,
+            Err(_) => Simd::best(),
+        },
+        i => Simd::ALL[usize::from(i) - 1],
+    }
+}
+
+fn from_environment() -> &'static Result<Simd, SimdError> {
+    static FROM_ENVIRONMENT: OnceLock<Result<Simd, SimdError>> = OnceLock::new();
+    FROM_ENVIRONMENT.get_or_init(|| match std::env::var_os(VARIABLE) {
+        None => Ok(Simd::best()),
+        Some(word) if word.is_empty() => Ok(Simd::best()),
+        Some(word) => check(word.to_string_lossy().parse()?),
+    })
+}
+
+fn check(simd: Simd) -> Result<Simd, SimdError> {
+    if simd.supported() {
+        Ok(simd)
+    } else {
+        Err(SimdError::Unsupported {
+            wanted: simd,
+            best: Simd::best(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for simd in Simd::ALL {
+            assert_eq!(simd.to_string().parse(), Ok(simd));
+        }
+        let error = "sse9".parse::<Simd>().unwrap_err().to_string();
+        assert!(
+            error.contains("sse9") && error.contains("portable"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_path_the_processor_lacks_is_an_error() {
+        let foreign = if cfg!(target_arch = "aarch64") {
+            Simd::Avx2
+        } else {
+            Simd::Neon
+        };
+        let error = choose_simd(foreign).unwrap_err().to_string();
+        assert!(error.contains("lacks") && error.contains(Simd::best().name()));
+        assert!(Simd::best().supported() && Simd::Portable.supported());
+    }
+}

@@ -1,0 +1,492 @@
+//! The inner loops: one tile of the product in registers, and the loops over all tiles.
+
+use super::{Mat, Start};
+use crate::bf16::Pair;
+use crate::buffer::Buffer;
+use crate::cpu::Simd;
+use pulp::{Arch, WithSimd, bytemuck};
+
+/// The right side: panels one after the other, or a row-major matrix read in place, whose rows
+/// are then a whole number of registers.
+pub(crate) struct Right<'a, T> {
+    pub(super) data: &'a [T],
+    pub(super) row_stride: Option<usize>,
+}
+
+/// A product whose operands are as long as its sizes say.
+pub(crate) struct Product<'a, T> {
+    pub(super) size: (usize, usize, usize), // m, n, k
+    pub(super) a: Mat<'a, T>,
+    pub(super) b: Right<'a, T>,
+    pub(super) start: Start<'a>,
+    pub(super) c: &'a mut [f32],
+    pub(super) c_stride: usize,
+}
+
+/// What a kernel needs of an instruction set.
+///
+/// Pointers may be unaligned, and point to at least as many values as are read or written.
+trait Isa: Copy {
+    /// An element of `A` and `B`.
+    type Element: bytemuck::Pod;
+    /// A register of elements.
+    type Operand: Copy;
+    /// A register of sums.
+    type Sum: Copy;
+
+    const LANES: usize;
+    /// Rows (a power of two) and registers of a tile: their product and some operands fill the
+    /// register file.
+    const TILE: (usize, usize);
+
+    fn zero(self) -> Self::Sum;
+    fn add(self, a: Self::Sum, b: Self::Sum) -> Self::Sum;
+    /// `a * b + c`, summed over the parts of an element.
+    fn multiply_add(self, a: Self::Operand, b: Self::Operand, c: Self::Sum) -> Self::Sum;
+    fn splat(self, value: Self::Element) -> Self::Operand;
+    unsafe fn operand(self, from: *const Self::Element) -> Self::Operand;
+    unsafe fn load(self, from: *const f32) -> Self::Sum;
+    unsafe fn load_part(self, from: *const f32, count: usize) -> Self::Sum;
+    unsafe fn store(self, to: *mut f32, sum: Self::Sum);
+    unsafe fn store_part(self, to: *mut f32, count: usize, sum: Self::Sum);
+}
+
+/// Where a tile lies.
+#[derive(Clone, Copy)]
+struct Tile<T> {
+    k: usize,
+    a: *const T,
+    a_strides: (usize, usize),
+    b: *const T,
+    b_stride: usize,
+    row: *const f32, // of the start, null if there is none
+    kept: bool,
+    c: *mut f32,
+    c_stride: usize,
+    last: usize, // columns in the last register
+}
+
+/// One tile of `R` rows and `V` registers.
+#[inline(always)]
+unsafe fn tile<I: Isa, const R: usize, const V: usize>(isa: I, t: Tile<I::Element>) {
+    if R > I::TILE.0 || V > I::TILE.1 {
+        unreachable!("tiles are cut to size");
+    }
+    // SAFETY: the caller vouches for the operands' sizes.
+    unsafe {
+        let mut sums = [[isa.zero(); V]; R];
+        let (mut a, mut b) = (t.a, t.b);
+        for _ in 0..t.k {
+            let mut right = [isa.operand(b); V];
+            for v in 1..V {
+                right[v] = isa.operand(b.add(v * I::LANES));
+            }
+            for r in 0..R {
+                let left = isa.splat(*a.add(r * t.a_strides.0));
+                for v in 0..V {
+                    sums[r][v] = isa.multiply_add(left, right[v], sums[r][v]);
+                }
+            }
+            a = a.wrapping_add(t.a_strides.1);
+            b = b.wrapping_add(t.b_stride);
+        }
+        for r in 0..R {
+            for v in 0..V {
+                let c = t.c.add(r * t.c_stride + v * I::LANES);
+                let whole = v + 1 < V || t.last == I::LANES;
+                let mut sum = sums[r][v];
+                let start = if t.kept {
+                    c.cast_const()
+                } else if t.row.is_null() {
+                    std::ptr::null()
+                } else {
+                    t.row.add(v * I::LANES)
+                };
+                if !start.is_null() {
+                    let value = if whole {
+                        isa.load(start)
+                    } else {
+                        isa.load_part(start, t.last)
+                    };
+                    sum = isa.add(sum, value);
+                }
+                if whole {
+                    isa.store(c, sum);
+                } else {
+                    isa.store_part(c, t.last, sum);
+                }
+            }
+        }
+    }
+}
+
+/// Calls `tile` with its sizes as constants.
+macro_rules! by_size {
+    ($isa:expr, $rows:expr, $registers:expr, $tile:expr; $($r:literal)*) => {
+        match ($rows, $registers) {
+            $(
+                ($r, 1) => tile::<_, $r, 1>($isa, $tile),
+                ($r, 2) => tile::<_, $r, 2>($isa, $tile),
+                ($r, _) => tile::<_, $r, 3>($isa, $tile),
+            )*
+            _ => unreachable!("tiles have 1, 2, 4 or 8 rows"),
+        }
+    };
+}
+
+/// Rows of `A` that stay in the second-level cache while the panels of `B` pass by.
+const BLOCK: usize = 96;
+
+impl<T: bytemuck::Pod> Product<'_, T> {
+    #[inline(always)]
+    fn run<I: Isa<Element = T>>(self, isa: I) {
+        let (m, n, k) = self.size;
+        let (tile_rows, registers) = I::TILE;
+        let width = registers * I::LANES;
+        // Columns of A that lie far apart are copied, if they are read more than once.
+        let copied = self.a.col_stride != 1 && n > width;
+        let mut panel = Buffer::stale(if copied { BLOCK.min(m) * k } else { 0 });
+        for i0 in (0..m).step_by(BLOCK) {
+            let block = BLOCK.min(m - i0);
+            if copied {
+                let panel = bytemuck::cast_slice_mut::<f32, T>(&mut panel);
+                self.copy_left(i0, block, tile_rows, panel);
+            }
+            for j0 in (0..n).step_by(width) {
+                let columns = width.min(n - j0);
+                let count = columns.div_ceil(I::LANES);
+                let (b, b_stride) = match self.b.row_stride {
+                    Some(stride) => (j0, stride),
+                    None => (j0 * k, count * I::LANES),
+                };
+                for (i, rows) in tiles(block, tile_rows) {
+                    // SAFETY: the sizes were checked against the slices; panels of B are as wide
+                    // as `count` registers; C is borrowed mutably and overlaps neither A nor B.
+                    unsafe {
+                        let (a, a_strides) = if copied {
+                            (panel.as_ptr().cast::<T>().add(i * k), (1, rows))
+                        } else {
+                            let (row, col) = (self.a.row_stride, self.a.col_stride);
+                            (self.a.data.as_ptr().add((i0 + i) * row), (row, col))
+                        };
+                        let t = Tile {
+                            k,
+                            a,
+                            a_strides,
+                            b: self.b.data.as_ptr().add(b),
+                            b_stride,
+                            row: match self.start {
+                                Start::Row(row) => row.as_ptr().add(j0),
+                                Start::Zero | Start::Kept => std::ptr::null(),
+                            },
+                            kept: matches!(self.start, Start::Kept),
+                            c: self.c.as_mut_ptr().add((i0 + i) * self.c_stride + j0),
+                            c_stride: self.c_stride,
+                            last: columns - (count - 1) * I::LANES,
+                        };
+                        by_size!(isa, rows, count, t; 1 2 4 8);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Rows `first..first + count` of `A`, each tile's elements in the order of use: (k, rows).
+    #[inline(always)]
+    fn copy_left(&self, first: usize, count: usize, tile_rows: usize, panel: &mut [T]) {
+        let (k, row, col) = (self.size.2, self.a.row_stride, self.a.col_stride);
+        for p in 0..k {
+            let from = &self.a.data[first * row + p * col..];
+            for (i, rows) in tiles(count, tile_rows) {
+                let to = &mut panel[i * k + p * rows..][..rows];
+                match (row, rows) {
+                    (1, 8) => to.copy_from_slice(&from[i..i + 8]),
+                    (1, 4) => to.copy_from_slice(&from[i..i + 4]),
+                    _ => {
+                        for (r, to) in to.iter_mut().enumerate() {
+                            *to = from[(i + r) * row];
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Start and height of the tiles that cover `count` rows: as high as possible, then ever half as
+/// high.
+#[inline(always)]
+fn tiles(count: usize, highest: usize) -> impl Iterator<Item = (usize, usize)> {
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let left = count - start;
+        let rows = highest.min(1 << left.checked_ilog2()?);
+        start += rows;
+        Some((start - rows, rows))
+    })
+}
+
+/// `f32` by the registers of an instruction set.
+#[derive(Clone, Copy)]
+struct Single<S>(S);
+
+impl<S: pulp::Simd> Isa for Single<S> {
+    type Element = f32;
+    type Operand = S::f32s;
+    type Sum = S::f32s;
+
+    const LANES: usize = S::F32_LANES;
+    const TILE: (usize, usize) = tile_size(S::F32_LANES);
+
+    #[inline(always)]
+    fn zero(self) -> S::f32s {
+        self.0.splat_f32s(0.0)
+    }
+    #[inline(always)]
+    fn add(self, a: S::f32s, b: S::f32s) -> S::f32s {
+        self.0.add_f32s(a, b)
+    }
+    #[inline(always)]
+    fn multiply_add(self, a: S::f32s, b: S::f32s, c: S::f32s) -> S::f32s {
+        self.0.mul_add_e_f32s(a, b, c)
+    }
+    #[inline(always)]
+    fn splat(self, value: f32) -> S::f32s {
+        self.0.splat_f32s(value)
+    }
+    #[inline(always)]
+    unsafe fn operand(self, from: *const f32) -> S::f32s {
+        // SAFETY: as the trait asks.
+        unsafe { from.cast::<S::f32s>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> S::f32s {
+        // SAFETY: as the trait asks.
+        unsafe { from.cast::<S::f32s>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn load_part(self, from: *const f32, count: usize) -> S::f32s {
+        // SAFETY: as the trait asks.
+        let values = unsafe { std::slice::from_raw_parts(from, count) };
+        self.0.partial_load_f32s(values)
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, sum: S::f32s) {
+        // SAFETY: as the trait asks.
+        unsafe { to.cast::<S::f32s>().write_unaligned(sum) }
+    }
+    #[inline(always)]
+    unsafe fn store_part(self, to: *mut f32, count: usize, sum: S::f32s) {
+        // SAFETY: as the trait asks.
+        let values = unsafe { std::slice::from_raw_parts_mut(to, count) };
+        self.0.partial_store_f32s(values, sum);
+    }
+}
+
+/// Sums fill 24 of 32 registers in AVX-512 and NEON, 12 of 16 in AVX2.
+const fn tile_size(lanes: usize) -> (usize, usize) {
+    match lanes {
+        8 => (4, 3),
+        _ => (8, 3),
+    }
+}
+
+impl WithSimd for Product<'_, f32> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: pulp::Simd>(self, simd: S) {
+        self.run(Single(simd));
+    }
+}
+
+/// Four `f32` that the compiler puts into whatever registers there are.
+#[derive(Clone, Copy)]
+struct Portable;
+
+const FOUR: usize = 4;
+
+impl Isa for Portable {
+    type Element = f32;
+    type Operand = [f32; FOUR];
+    type Sum = [f32; FOUR];
+
+    const LANES: usize = FOUR;
+    const TILE: (usize, usize) = (4, 2);
+
+    #[inline(always)]
+    fn zero(self) -> [f32; FOUR] {
+        [0.0; FOUR]
+    }
+    #[inline(always)]
+    fn add(self, a: [f32; FOUR], b: [f32; FOUR]) -> [f32; FOUR] {
+        std::array::from_fn(|i| a[i] + b[i])
+    }
+    #[inline(always)]
+    fn multiply_add(self, a: [f32; FOUR], b: [f32; FOUR], c: [f32; FOUR]) -> [f32; FOUR] {
+        std::array::from_fn(|i| a[i] * b[i] + c[i])
+    }
+    #[inline(always)]
+    fn splat(self, value: f32) -> [f32; FOUR] {
+        [value; FOUR]
+    }
+    #[inline(always)]
+    unsafe fn operand(self, from: *const f32) -> [f32; FOUR] {
+        // SAFETY: as the trait asks.
+        unsafe { from.cast::<[f32; FOUR]>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn load(self, from: *const f32) -> [f32; FOUR] {
+        // SAFETY: as the trait asks.
+        unsafe { from.cast::<[f32; FOUR]>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn load_part(self, from: *const f32, count: usize) -> [f32; FOUR] {
+        // SAFETY: as the trait asks.
+        let values = unsafe { std::slice::from_raw_parts(from, count) };
+        std::array::from_fn(|i| values.get(i).copied().unwrap_or(0.0))
+    }
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32, sum: [f32; FOUR]) {
+        // SAFETY: as the trait asks.
+        unsafe { to.cast::<[f32; FOUR]>().write_unaligned(sum) }
+    }
+    #[inline(always)]
+    unsafe fn store_part(self, to: *mut f32, count: usize, sum: [f32; FOUR]) {
+        // SAFETY: as the trait asks.
+        let values = unsafe { std::slice::from_raw_parts_mut(to, count) };
+        values.copy_from_slice(&sum[..count]);
+    }
+}
+
+/// The product by the instructions of `simd`, which the processor has.
+pub(super) fn multiply(simd: Simd, product: Product<f32>) {
+    match simd.arch() {
+        #[cfg(target_arch = "x86_64")]
+        Arch::V4(v4) => pulp::Simd::vectorize(v4, product),
+        #[cfg(target_arch = "x86_64")]
+        Arch::V3(v3) => pulp::Simd::vectorize(v3, product),
+        #[cfg(target_arch = "aarch64")]
+        Arch::Neon(neon) => pulp::Simd::vectorize(neon, product),
+        _ => product.run(Portable),
+    }
+}
+
+/// Columns of a panel, and of a register.
+pub(super) fn panel(simd: Simd) -> (usize, usize) {
+    let lanes = match simd {
+        Simd::Avx512Bf16 | Simd::Avx512 => 16,
+        Simd::Avx2 => 8,
+        Simd::Neon => 4,
+        Simd::Portable => return (Portable::TILE.1 * FOUR, FOUR),
+    };
+    (tile_size(lanes).1 * lanes, lanes)
+}
+
+pub(super) use pairs::{multiply_pairs, panel_of_pairs};
+
+#[cfg(not(target_arch = "x86_64"))]
+mod pairs {
+    use super::*;
+
+    pub(in super::super) fn multiply_pairs(simd: Simd, _: Product<Pair>) {
+        unreachable!("{simd} has no products of bf16");
+    }
+
+    pub(in super::super) fn panel_of_pairs(simd: Simd) -> (usize, usize) {
+        panel(simd)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod pairs {
+    use super::*;
+    use std::arch::x86_64::*;
+    use std::mem::transmute;
+
+    /// Sixteen pairs of bf16 at once, summed in `f32`.
+    #[derive(Clone, Copy)]
+    struct Dot(pulp::x86::V4);
+
+    impl Isa for Dot {
+        type Element = Pair;
+        type Operand = __m512i;
+        type Sum = __m512;
+
+        const LANES: usize = 16;
+        const TILE: (usize, usize) = (8, 3);
+
+        #[inline(always)]
+        fn zero(self) -> __m512 {
+            self.0.avx512f._mm512_setzero_ps()
+        }
+        #[inline(always)]
+        fn add(self, a: __m512, b: __m512) -> __m512 {
+            self.0.avx512f._mm512_add_ps(a, b)
+        }
+        #[inline(always)]
+        fn multiply_add(self, a: __m512i, b: __m512i, c: __m512) -> __m512 {
+            // SAFETY: this type is only used where the instruction was found; both types are 64
+            // plain bytes.
+            unsafe {
+                let (a, b) = (
+                    transmute::<__m512i, __m512bh>(a),
+                    transmute::<__m512i, __m512bh>(b),
+                );
+                _mm512_dpbf16_ps(c, a, b)
+            }
+        }
+        #[inline(always)]
+        fn splat(self, value: Pair) -> __m512i {
+            self.0.avx512f._mm512_set1_epi32(value.0.cast_signed())
+        }
+        #[inline(always)]
+        unsafe fn operand(self, from: *const Pair) -> __m512i {
+            // SAFETY: as the trait asks.
+            unsafe { from.cast::<__m512i>().read_unaligned() }
+        }
+        #[inline(always)]
+        unsafe fn load(self, from: *const f32) -> __m512 {
+            // SAFETY: as the trait asks.
+            unsafe { from.cast::<__m512>().read_unaligned() }
+        }
+        #[inline(always)]
+        unsafe fn load_part(self, from: *const f32, count: usize) -> __m512 {
+            // SAFETY: as the trait asks; masked lanes are not touched.
+            unsafe { _mm512_maskz_loadu_ps(mask(count), from) }
+        }
+        #[inline(always)]
+        unsafe fn store(self, to: *mut f32, sum: __m512) {
+            // SAFETY: as the trait asks.
+            unsafe { to.cast::<__m512>().write_unaligned(sum) }
+        }
+        #[inline(always)]
+        unsafe fn store_part(self, to: *mut f32, count: usize, sum: __m512) {
+            // SAFETY: as the trait asks; masked lanes are not touched.
+            unsafe { _mm512_mask_storeu_ps(to, mask(count), sum) }
+        }
+    }
+
+    #[inline(always)]
+    fn mask(count: usize) -> u16 {
+        ((1u32 << count) - 1) as u16
+    }
+
+    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512bf16,fma,avx2")]
+    fn run(product: Product<Pair>, v4: pulp::x86::V4) {
+        product.run(Dot(v4));
+    }
+
+    /// The product by the instructions of `simd`, which must have products of bf16.
+    pub(in super::super) fn multiply_pairs(simd: Simd, product: Product<Pair>) {
+        match pulp::x86::V4::try_new() {
+            // SAFETY: paths in use are supported by the processor.
+            Some(v4) if simd.has_bf16() => unsafe { run(product, v4) },
+            _ => unreachable!("{simd} has no products of bf16"),
+        }
+    }
+
+    pub(in super::super) fn panel_of_pairs(_: Simd) -> (usize, usize) {
+        (Dot::TILE.1 * Dot::LANES, Dot::LANES)
+    }
+}

@@ -1,0 +1,125 @@
+use super::*;
+use crate::bf16::{pair_columns, pair_rows, pairs};
+use proptest::prelude::*;
+
+fn supported() -> Vec<Simd> {
+    Simd::ALL.into_iter().filter(|s| s.supported()).collect()
+}
+
+/// Whole numbers from -8 to 8: all products and their sums are exact in any order.
+fn whole(seed: u64, n: usize) -> Vec<f32> {
+    (0..n as u64)
+        .map(|i| {
+            let x = (i + 1)
+                .wrapping_mul(seed | 1)
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            ((x >> 40) % 17) as f32 - 8.0
+        })
+        .collect()
+}
+
+/// `start + A B` by the definition; `a` (m, k) and `b` (k, n) as functions of their indices.
+fn plain(
+    (m, n, k): (usize, usize, usize),
+    a: impl Fn(usize, usize) -> f32,
+    b: impl Fn(usize, usize) -> f32,
+    start: impl Fn(usize, usize) -> f32,
+) -> Vec<f32> {
+    let entry = |i, j| (0..k).map(|p| a(i, p) * b(p, j)).sum::<f32>() + start(i, j);
+    (0..m * n).map(|e| entry(e / n, e % n)).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn every_path_multiplies_any_size_and_layout(
+        m in 1usize..120, n in 1usize..70, k in 0usize..40,
+        a_turned in any::<bool>(), b_turned in any::<bool>(), kind in 0usize..3, seed in any::<u64>(),
+    ) {
+        // Strides wider than the matrix: a view of some columns of a larger one.
+        let (a_stride, b_stride, c_stride) = if a_turned { (m + 3, n + 5, n + 2) } else { (k + 1, n + k, n) };
+        let (a, b) = (whole(seed, (m + k) * a_stride), whole(seed / 2, (n + k) * b_stride.max(k)));
+        let (bias, c) = (whole(seed / 3, n), whole(seed / 5, m * c_stride));
+        let b_stride = b_stride.max(k);
+        let at = |i: usize, p: usize| if a_turned { a[p * a_stride + i] } else { a[i * a_stride + p] };
+        let bt = |p: usize, j: usize| if b_turned { b[j * b_stride + p] } else { b[p * b_stride + j] };
+        let left = if a_turned { transposed(&a, a_stride) } else { rows(&a, a_stride) };
+        let right = if b_turned { transposed(&b, b_stride) } else { rows(&b, b_stride) };
+        let want = plain((m, n, k), at, bt, |i, j| [0.0, c[i * c_stride + j], bias[j]][kind]);
+        for simd in supported() {
+            for packed in [false, true] {
+                let start = [Start::Zero, Start::Kept, Start::Row(&bias)][kind];
+                let mut got = c.clone();
+                if packed {
+                    let right = Packed::new(simd, (k, n), right);
+                    gemm_packed(m, left, &right, start, &mut got, c_stride);
+                } else {
+                    gemm(simd, (m, n, k), left, right, start, &mut got, c_stride);
+                }
+                for i in 0..m {
+                    let (row, beyond) = got[i * c_stride..][..c_stride].split_at(n);
+                    prop_assert_eq!(row, &want[i * n..][..n], "{}, row {}", simd, i);
+                    prop_assert_eq!(beyond, &c[i * c_stride + n..][..c_stride - n]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn pairs_of_bf16_multiply_exactly_what_they_round_to(
+        m in 1usize..40, n in 1usize..70, k in 1usize..40, seed in any::<u64>(),
+    ) {
+        if !Simd::best().has_bf16() {
+            return Ok(());
+        }
+        let simd = Simd::best();
+        // Less than half of the last place of bf16 away from a whole number: rounding restores it.
+        let near = |v: Vec<f32>| -> Vec<f32> {
+            v.iter().enumerate().map(|(i, v)| v * (1.0 + (i % 7) as f32 * 2e-4)).collect()
+        };
+        let (a, b) = (whole(seed, m * k), whole(seed / 2, k * n));
+        let want = plain((m, n, k), |i, p| a[i * k + p], |p, j| b[p * n + j], |_, _| 0.0);
+        let (near_a, near_b) = (near(a), near(b));
+        let half = k.div_ceil(2);
+        let (left, right) = (pair_columns(&near_a, k), pair_rows(&near_b, n));
+        let mut got = vec![f32::NAN; m * n];
+        let (left, right) = (rows(pairs(&left), half), rows(pairs(&right), n));
+        gemm(simd, (m, n, half), left, right, Start::Zero, &mut got, n);
+        prop_assert_eq!(&got, &want);
+
+        // The same from the transposes: A paired along its rows, B along its columns.
+        let turn = |x: &[f32], r: usize, c: usize| -> Vec<f32> {
+            (0..r * c).map(|e| x[e % r * c + e / r]).collect()
+        };
+        let left = pair_rows(&turn(&near_a, m, k), m);
+        let right = pair_columns(&turn(&near_b, k, n), k);
+        let packed = Packed::new(simd, (half, n), transposed(pairs(&right), half));
+        gemm_packed(m, transposed(pairs(&left), m), &packed, Start::Zero, &mut got, n);
+        prop_assert_eq!(got, want);
+    }
+}
+
+#[test]
+fn bf16_rounds_to_the_nearest_even() {
+    // torch.tensor([...]).bfloat16().view(torch.uint16)
+    let cases = [
+        (1.0, 0x3f80),
+        (1.003_906_2, 0x3f80), // half way, down to even
+        (1.011_718_5, 0x3f81), // a little below half way
+        (1.011_718_75, 0x3f82), // half way, up to even
+        (-3.0e38, 0xff62),
+        (f32::INFINITY, 0x7f80),
+    ];
+    let x: Vec<f32> = cases.iter().map(|c| c.0).collect();
+    let columns = pair_columns(&x, x.len());
+    let halves: Vec<u32> = pairs(&columns)
+        .iter()
+        .flat_map(|p| [p.0 & 0xffff, p.0 >> 16])
+        .collect();
+    let want: Vec<u32> = cases.iter().map(|c| c.1).collect();
+    assert_eq!(halves, want);
+    let nan = pair_columns(&[f32::NAN, -f32::NAN], 2);
+    let halves = [pairs(&nan)[0].0 << 16, pairs(&nan)[0].0 & 0xffff_0000];
+    assert!(halves.iter().all(|h| f32::from_bits(*h).is_nan()));
+}

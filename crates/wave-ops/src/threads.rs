@@ -1,0 +1,39 @@
+//! Work split over the threads of the current rayon pool, in the same way every time.
+
+use crate::buffer::Buffer;
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// Ranges of `n` items, one per thread.
+pub(crate) fn thread_ranges(n: usize) -> Vec<Range<usize>> {
+    let threads = rayon::current_num_threads().clamp(1, n.max(1));
+    (0..threads)
+        .map(|t| n * t / threads..n * (t + 1) / threads)
+        .collect()
+}
+
+/// The sum of `len` values that every job adds its part to: each in memory of its own, then in
+/// the order of the jobs.
+pub(crate) fn sum_over<J: Send>(
+    len: usize,
+    jobs: Vec<J>,
+    add: impl Fn(J, &mut [f32]) + Sync,
+) -> Vec<f32> {
+    let mut total = vec![0.0; len];
+    let mut others: Vec<Buffer> = jobs.iter().skip(1).map(|_| Buffer::zeroed(len)).collect();
+    let mut parts = vec![&mut total[..]];
+    parts.extend(others.iter_mut().map(|buffer| &mut buffer[..]));
+    jobs.into_par_iter()
+        .zip(parts)
+        .for_each(|(job, part)| add(job, part));
+    const PIECE: usize = 1 << 14;
+    for part in &others {
+        let pieces = total.par_chunks_mut(PIECE).zip(part.par_chunks(PIECE));
+        pieces.for_each(|(total, part)| {
+            for (t, p) in total.iter_mut().zip(part) {
+                *t += p;
+            }
+        });
+    }
+    total
+}
