@@ -40,6 +40,8 @@ fn wrong_flags() {
         ("speed --mode backwards".into(), "backwards"),
         ("speed --width 100 --heads 3".into(), "100"),
         ("speed --steps 0".into(), "--steps"),
+        ("speed --precision f8".into(), "f8"),
+        ("condense r.toml --precision f8 --out o".into(), "f8"),
         (
             "condense r.toml --ancestor missing --out o".into(),
             "missing",

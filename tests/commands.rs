@@ -124,6 +124,7 @@ fn speed_is_measured_in_every_mode() {
             assert!(found[key].as_f64().unwrap() > 0.0, "{key}");
         }
         assert!(found["threads"].is_u64());
+        assert!(found["simd"].is_string() && found["precision"] == "f32");
     }
 }
 

@@ -18,7 +18,7 @@ use crate::shape::{count, dims, divides, sizes};
 use crate::{ShapeError, Weights};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
-use wave_ops::BlocksShape;
+use wave_ops::{BlocksShape, Precision};
 
 pub use crate::shape::check_weights;
 
@@ -370,6 +370,20 @@ pub fn logits(
     images: &Tensor,
     drop_path: Option<Vec<f32>>,
 ) -> Result<Tensor> {
+    logits_in(Precision::F32, shape, weights, images, drop_path)
+}
+
+/// [`logits`] with the blocks in a given precision.
+///
+/// # Errors
+/// If a weight is missing, or shapes contradict `shape`.
+pub fn logits_in(
+    precision: Precision,
+    shape: &VitShape,
+    weights: &Weights,
+    images: &Tensor,
+    drop_path: Option<Vec<f32>>,
+) -> Result<Tensor> {
     let w = |name: &str| {
         weights
             .get(name)
@@ -402,7 +416,7 @@ pub fn logits(
     let parameters: [Tensor; 12] = parameters
         .try_into()
         .map_err(|_| candle_core::Error::Msg("twelve tensors".into()))?;
-    let x = wave_ops::blocks(&x, &parameters, shape.blocks(), drop_path)?;
+    let x = wave_ops::blocks_in(precision, &x, &parameters, shape.blocks(), drop_path)?;
 
     let norm = shape.final_norm();
     let (weight, bias) = (w(&format!("{norm}.weight"))?, w(&format!("{norm}.bias"))?);

@@ -355,7 +355,7 @@ fn distil(task: &Task, gene: &Learngene, run: &mut RunDir) -> Result<(Learngene,
         // Composed anew each step: yesterday's weights belong to yesterday's templates.
         let weights = live.weights(&shape)?;
         let scales = drop_path(shape.depth, batch.labels.len(), resolved, step);
-        let logits = vit::logits(&shape, &weights, images, scales)?;
+        let logits = vit::logits_in(resolved.precision, &shape, &weights, images, scales)?;
         let targets = wave_train::batch_targets(batch, shape.classes, resolved.label_smoothing)?;
         let ce = (wave_ops::soft_cross_entropy(&logits, &targets)? * ce_weight)?;
         let Some(ancestor) = ancestor else {

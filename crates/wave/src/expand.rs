@@ -286,7 +286,7 @@ fn fit(
     let loss = |batch: &wave_data::Batch, images: &Tensor, step: u64| {
         let weights = assemble(&live)?;
         let scales = drop_path(shape.depth, batch.labels.len(), resolved, step);
-        let logits = vit::logits(shape, &weights, images, scales)?;
+        let logits = vit::logits_in(resolved.precision, shape, &weights, images, scales)?;
         let targets =
             wave_train::smoothed_targets(&batch.labels, shape.classes, resolved.label_smoothing)?;
         wave_ops::soft_cross_entropy(&logits, &targets)

@@ -174,7 +174,7 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
         let logits = match &network {
             Network::Vit(shape) => {
                 let scales = drop_path(shape.depth, batch.labels.len(), resolved, step);
-                vit::logits(shape, &weights, images, scales)?
+                vit::logits_in(resolved.precision, shape, &weights, images, scales)?
             }
             Network::ConvMixer(shape) => {
                 let (logits, statistics) = convmixer::logits_train(shape, &weights, images)?;

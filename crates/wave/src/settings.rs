@@ -4,6 +4,7 @@ use crate::error::request;
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
+use wave_ops::Precision;
 
 /// Keys of every stage that trains.
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -97,6 +98,10 @@ pub struct Training {
     /// Standard deviation of each channel, 0 to 1 [default: measured]
     #[arg(long, value_name = "X", value_delimiter = ',')]
     pub std: Option<Vec<f64>>,
+    /// Matrix products of a transformer's blocks while it trains: f32, bf16, or auto (bf16 where
+    /// the processor multiplies it faster) [default: f32]
+    #[arg(long, value_name = "P")]
+    pub precision: Option<String>,
     /// Save the state every N steps as well as after every epoch
     #[arg(long, value_name = "N")]
     pub checkpoint_steps: Option<u64>,
@@ -344,6 +349,29 @@ pub struct Speed {
     /// Steps to measure [default: 10]
     #[arg(long, value_name = "N")]
     pub steps: Option<usize>,
+    /// Matrix products of the blocks: f32, bf16 or auto [default: f32]
+    #[arg(long, value_name = "P")]
+    pub precision: Option<String>,
+}
+
+/// The precision that a setting names: f32, bf16, or auto for the faster one of this processor.
+pub fn precision(name: Option<&str>) -> Result<Precision> {
+    let has_bf16 = wave_ops::simd()
+        .map_err(|e| request(e.to_string()))?
+        .has_bf16();
+    match name.unwrap_or("f32") {
+        "f32" => Ok(Precision::F32),
+        "bf16" if has_bf16 => Ok(Precision::Bf16),
+        "bf16" => Err(request(
+            "precision = bf16: this processor has no products of bf16 (AVX512-BF16); use f32 or \
+             auto",
+        )),
+        "auto" if has_bf16 => Ok(Precision::Bf16),
+        "auto" => Ok(Precision::F32),
+        other => Err(request(format!(
+            "precision = {other}; expected f32, bf16 or auto"
+        ))),
+    }
 }
 
 /// How long to train.

@@ -4,7 +4,7 @@
 
 use crate::condense::{self, CondensePlan};
 use crate::error::request;
-use crate::settings::{Auxiliary, Condense, Speed};
+use crate::settings::{self, Auxiliary, Condense, Speed};
 use crate::train::tracked;
 use anyhow::Result;
 use candle_core::{Device, Tensor, Var};
@@ -13,26 +13,28 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use std::time::Instant;
 use wave_models::vit::{self, VitShape};
+use wave_ops::Precision;
 use wave_train::{State, Variable};
 
 /// Steps before the clock starts: caches fill, buffers are taken.
 const WARM_UP: usize = 3;
 
 /// Measures; returns what `--json` prints.
-pub fn speed(settings: &Speed) -> Result<Value> {
-    let mode = settings.mode.as_deref().unwrap_or("train");
-    let shape = shape(settings)?;
-    let (batch, steps) = (settings.batch.unwrap_or(16), settings.steps.unwrap_or(10));
+pub fn speed(wanted: &Speed) -> Result<Value> {
+    let mode = wanted.mode.as_deref().unwrap_or("train");
+    let shape = shape(wanted)?;
+    let (batch, steps) = (wanted.batch.unwrap_or(16), wanted.steps.unwrap_or(10));
     if batch == 0 || steps == 0 {
         return Err(request("--batch and --steps are at least 1"));
     }
     let images = random(&[batch, shape.channels, shape.image_size, shape.image_size])?;
     let labels: Vec<u32> = (0..batch).map(|i| (i % shape.classes) as u32).collect();
     let targets = wave_train::smoothed_targets(&labels, shape.classes, 0.0)?;
+    let precision = settings::precision(wanted.precision.as_deref())?;
     let (passes, seconds) = match mode {
-        "forward" => (1.0, forward(&shape, &images, steps)?),
-        "train" => (3.0, train(&shape, &images, &targets, steps)?),
-        "condense" => (3.0, distil(&shape, &images, &targets, steps)?),
+        "forward" => (1.0, forward(&shape, &images, precision, steps)?),
+        "train" => (3.0, train(&shape, &images, &targets, precision, steps)?),
+        "condense" => (3.0, distil(&shape, &images, &targets, precision, steps)?),
         other => {
             return Err(request(format!(
                 "--mode {other}; expected train, forward or condense"
@@ -49,6 +51,11 @@ pub fn speed(settings: &Speed) -> Result<Value> {
         "step_ms_min": 1e3 * sorted[0],
         "peak_rss_bytes": peak_memory(),
         "gflops": operations / median / 1e9,
+        "simd": wave_ops::simd()?.name(),
+        "precision": match precision {
+            Precision::F32 => "f32",
+            Precision::Bf16 => "bf16",
+        },
         "threads": rayon::current_num_threads(),
         "parameters": shape.parameter_count(),
     }))
@@ -73,10 +80,15 @@ fn shape(settings: &Speed) -> Result<VitShape> {
 }
 
 /// Seconds of each forward pass.
-fn forward(shape: &VitShape, images: &Tensor, steps: usize) -> Result<Vec<f64>> {
+fn forward(
+    shape: &VitShape,
+    images: &Tensor,
+    precision: Precision,
+    steps: usize,
+) -> Result<Vec<f64>> {
     let weights = fresh(shape)?;
     clock(steps, || {
-        vit::logits(shape, &weights, images, None)?
+        vit::logits_in(precision, shape, &weights, images, None)?
             .sum_all()?
             .to_scalar::<f32>()?;
         Ok(())
@@ -84,20 +96,32 @@ fn forward(shape: &VitShape, images: &Tensor, steps: usize) -> Result<Vec<f64>> 
 }
 
 /// Seconds of each training step: forward, backward, AdamW.
-fn train(shape: &VitShape, images: &Tensor, targets: &Tensor, steps: usize) -> Result<Vec<f64>> {
+fn train(
+    shape: &VitShape,
+    images: &Tensor,
+    targets: &Tensor,
+    precision: Precision,
+    steps: usize,
+) -> Result<Vec<f64>> {
     let variables = fresh(shape)?
         .iter()
         .map(|(name, t)| variable(name, t))
         .collect::<Result<Vec<_>>>()?;
     let weights = tracked(&variables);
     descend(&variables, steps, || {
-        let logits = vit::logits(shape, &weights, images, None)?;
+        let logits = vit::logits_in(precision, shape, &weights, images, None)?;
         wave_ops::soft_cross_entropy(&logits, targets)
     })
 }
 
 /// Seconds of each step of a condensation whose ancestor's outputs are at hand.
-fn distil(shape: &VitShape, images: &Tensor, targets: &Tensor, steps: usize) -> Result<Vec<f64>> {
+fn distil(
+    shape: &VitShape,
+    images: &Tensor,
+    targets: &Tensor,
+    precision: Precision,
+    steps: usize,
+) -> Result<Vec<f64>> {
     let settings = Condense {
         auxiliary: Auxiliary {
             depth: Some(shape.depth),
@@ -120,7 +144,7 @@ fn distil(shape: &VitShape, images: &Tensor, targets: &Tensor, steps: usize) -> 
     let teacher = random(&[targets.dim(0)?, shape.classes])?;
     let step = || -> candle_core::Result<Tensor> {
         let weights = live.weights(shape).map_err(candle_core::Error::wrap)?;
-        let logits = vit::logits(shape, &weights, images, None)?;
+        let logits = vit::logits_in(precision, shape, &weights, images, None)?;
         let kl = wave_train::distillation(&logits, &teacher, 1.0)?;
         wave_ops::soft_cross_entropy(&logits, targets)? + kl
     };

@@ -4,7 +4,7 @@ use crate::data::Data;
 use crate::error::request;
 use crate::progress::{Report, Verbosity};
 use crate::run_dir::{self, RunDir};
-use crate::settings::{Duration, Training};
+use crate::settings::{self, Duration, Training};
 use anyhow::Result;
 use candle_core::{Tensor, Var};
 use serde_json::json;
@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use wave_data::Batch;
 use wave_models::Weights;
+use wave_ops::Precision;
 use wave_train::{Flow, Progress, Schedule, Scores, State, Variable};
 
 /// Set by Ctrl-C: every loop saves and stops.
@@ -54,6 +55,8 @@ pub struct Resolved {
     pub checkpoint_steps: Option<u64>,
     /// Seed of everything random.
     pub seed: u64,
+    /// Of the matrix products of a transformer's blocks.
+    pub precision: Precision,
 }
 
 impl Resolved {
@@ -89,6 +92,7 @@ impl Resolved {
             layer_decay: training.layer_decay.unwrap_or(1.0),
             checkpoint_steps: training.checkpoint_steps.filter(|n| *n > 0),
             seed: training.seed.unwrap_or(0),
+            precision: settings::precision(training.precision.as_deref())?,
         })
     }
 }
