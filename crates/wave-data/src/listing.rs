@@ -122,9 +122,9 @@ fn recall(text: &str) -> BTreeMap<String, (String, Vec<String>)> {
         if let Some(head) = line.strip_prefix('\t') {
             names = match head.split_once('\t') {
                 Some((stamp, class)) => {
-                    let entry = (stamp.to_owned(), Vec::new());
-                    let entry = classes.entry(class.to_owned()).insert_entry(entry);
-                    Some(&mut entry.into_mut().1)
+                    let entry = classes.entry(class.to_owned()).or_default();
+                    *entry = (stamp.to_owned(), Vec::new());
+                    Some(&mut entry.1)
                 }
                 None => None,
             };

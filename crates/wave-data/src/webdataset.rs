@@ -420,7 +420,7 @@ fn read_label(archive: &mut (impl Read + Seek), member: &Member) -> Result<u32, 
             .iter()
             .find_map(|&key| json[key].as_u64());
         return label
-            .and_then(|n| check_label(n))
+            .and_then(check_label)
             .ok_or_else(|| fail(&text));
     }
     let number = text.trim().parse().ok();
