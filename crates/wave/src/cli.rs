@@ -383,7 +383,9 @@ fn check_data(spec: &str) -> Result<Value> {
             .map(|(class, n)| (class, n.into()))
             .collect();
         out.insert(name.into(), classes.into());
-        broken.extend(report.broken.iter().map(|image| image.to_string()));
+        let describe =
+            |image: &wave_data::BrokenImage| format!("{}: {}", image.path, image.problem);
+        broken.extend(report.broken.iter().map(describe));
     }
     if broken.is_empty() {
         out.insert("broken".into(), Value::Array(Vec::new()));
