@@ -22,6 +22,14 @@ pub(crate) trait Element: pulp::bytemuck::Pod + Send + Sync {
     fn panel(simd: Simd) -> (usize, usize);
 }
 
+/// Columns of a panel of a matrix of `n` columns: as wide as fits, `(widest, register)`, but no
+/// wider than needed for the same number of panels, so that the last one is not much narrower.
+#[inline(always)]
+fn panel_width((widest, lanes): (usize, usize), n: usize) -> usize {
+    let panels = n.div_ceil(widest).max(1);
+    n.div_ceil(lanes).div_ceil(panels) * lanes
+}
+
 /// A strided view of a matrix inside a slice.
 #[derive(Clone, Copy)]
 pub(crate) struct Mat<'a, T = f32> {

@@ -105,9 +105,9 @@ fn bf16_rounds_to_the_nearest_even() {
     // torch.tensor([...]).bfloat16().view(torch.uint16)
     let cases = [
         (1.0, 0x3f80),
-        (1.003_906_2, 0x3f80),  // half way, down to even
-        (1.011_718_5, 0x3f81),  // a little below half way
-        (1.011_718_75, 0x3f82), // half way, up to even
+        (1.003_906_2, 0x3f80), // half way, down to even
+        (1.011_718_5, 0x3f81), // a little below half way
+        (1.011_718_8, 0x3f82), // half way, up to even
         (-3.0e38, 0xff62),
         (f32::INFINITY, 0x7f80),
     ];

@@ -1,6 +1,6 @@
 //! The inner loops: one tile of the product in registers, and the loops over all tiles.
 
-use super::{Mat, Start};
+use super::{Mat, Start, panel_width};
 use crate::bf16::Pair;
 use crate::buffer::Buffer;
 use crate::cpu::Simd;
@@ -142,7 +142,7 @@ impl<T: bytemuck::Pod> Product<'_, T> {
     fn run<I: Isa<Element = T>>(self, isa: I) {
         let (m, n, k) = self.size;
         let (tile_rows, registers) = I::TILE;
-        let width = registers * I::LANES;
+        let width = panel_width((registers * I::LANES, I::LANES), n);
         // Columns of A that lie far apart are copied, if they are read more than once.
         let copied = self.a.col_stride != 1 && n > width;
         let mut panel = Buffer::stale(if copied { BLOCK.min(m) * k } else { 0 });
@@ -194,19 +194,28 @@ impl<T: bytemuck::Pod> Product<'_, T> {
     /// Rows `first..first + count` of `A`, each tile's elements in the order of use: (k, rows).
     #[inline(always)]
     fn copy_left(&self, first: usize, count: usize, tile_rows: usize, panel: &mut [T]) {
-        let (k, row, col) = (self.size.2, self.a.row_stride, self.a.col_stride);
-        for p in 0..k {
-            let from = &self.a.data[first * row + p * col..];
-            for (i, rows) in tiles(count, tile_rows) {
-                let to = &mut panel[i * k + p * rows..][..rows];
-                match (row, rows) {
-                    (1, 8) => to.copy_from_slice(&from[i..i + 8]),
-                    (1, 4) => to.copy_from_slice(&from[i..i + 4]),
-                    _ => {
-                        for (r, to) in to.iter_mut().enumerate() {
-                            *to = from[(i + r) * row];
-                        }
-                    }
+        for (i, rows) in tiles(count, tile_rows) {
+            let to = &mut panel[i * self.size.2..][..rows * self.size.2];
+            match rows {
+                8 => self.copy_rows::<8>(first + i, to),
+                4 => self.copy_rows::<4>(first + i, to),
+                2 => self.copy_rows::<2>(first + i, to),
+                _ => self.copy_rows::<1>(first + i, to),
+            }
+        }
+    }
+
+    /// `R` rows of `A` from `first` on: (k, R).
+    #[inline(always)]
+    fn copy_rows<const R: usize>(&self, first: usize, to: &mut [T]) {
+        let (row, col) = (self.a.row_stride, self.a.col_stride);
+        for (p, to) in to.as_chunks_mut::<R>().0.iter_mut().enumerate() {
+            let start = first * row + p * col;
+            if row == 1 {
+                to.copy_from_slice(&self.a.data[start..start + R]);
+            } else {
+                for (r, to) in to.iter_mut().enumerate() {
+                    *to = self.a.data[start + r * row];
                 }
             }
         }

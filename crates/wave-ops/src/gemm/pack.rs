@@ -1,6 +1,6 @@
 //! Right sides in the order in which the kernel reads them.
 
-use super::{Element, Mat};
+use super::{Element, Mat, panel_width};
 use crate::buffer::Buffer;
 use crate::cpu::Simd;
 use pulp::bytemuck;
@@ -16,14 +16,14 @@ pub(crate) struct Packed<T> {
     element: PhantomData<T>,
 }
 
-/// Rows and columns transposed at a time.
+/// Rows of a panel filled at a time: as many elements of a column as share a cache line.
 const BLOCK: usize = 16;
 
 impl<T: Element> Packed<T> {
     /// Copies `b` (k, n).
     pub(crate) fn new(simd: Simd, (k, n): (usize, usize), b: Mat<T>) -> Packed<T> {
         assert!(b.holds(k, n), "B ({k}, {n}) exceeds its slice");
-        let (width, lanes) = T::panel(simd);
+        let (width, lanes) = (panel_width(T::panel(simd), n), T::panel(simd).1);
         let mut data = Buffer::stale(k * n.next_multiple_of(lanes));
         let panels = bytemuck::cast_slice_mut::<f32, T>(&mut data).chunks_mut((k * width).max(1));
         crate::simd::dispatch_on(
@@ -68,28 +68,60 @@ fn copy<T: Element>(b: Mat<T>, first: usize, columns: usize, panel: &mut [T], wi
 #[inline(always)]
 fn transpose<T: Element>(b: Mat<T>, first: usize, columns: usize, panel: &mut [T], width: usize) {
     for (i, rows) in panel.chunks_mut(BLOCK * width).enumerate() {
-        let p0 = i * BLOCK;
-        let count = rows.len() / width;
-        for j0 in (0..width).step_by(BLOCK) {
-            let mut block = [[T::zeroed(); BLOCK]; BLOCK];
-            let across = BLOCK.min(width - j0);
-            for (j, block) in block.iter_mut().enumerate().take(across) {
-                if j0 + j < columns {
-                    let start = p0 * b.row_stride + (first + j0 + j) * b.col_stride;
-                    if b.row_stride == 1 {
-                        block[..count].copy_from_slice(&b.data[start..start + count]);
-                    } else {
-                        for p in 0..count {
-                            block[p] = b.data[start + p * b.row_stride];
+        let (start, count) = (i * BLOCK, rows.len() / width);
+        for j0 in (0..width).step_by(SIDE) {
+            for p0 in (0..count).step_by(SIDE) {
+                let at = |p: usize, j: usize| p * b.row_stride + (first + j) * b.col_stride;
+                if b.row_stride == 1 && j0 + SIDE <= columns && p0 + SIDE <= count {
+                    let column = |j: usize| {
+                        let from = at(start + p0, j0 + j);
+                        std::array::from_fn(|p| b.data[from..from + SIDE][p])
+                    };
+                    let square = turn(std::array::from_fn(column));
+                    for (p, values) in square.into_iter().enumerate() {
+                        rows[(p0 + p) * width + j0..][..SIDE].copy_from_slice(&values);
+                    }
+                } else {
+                    for p in p0..count.min(p0 + SIDE) {
+                        for j in j0..j0 + SIDE {
+                            rows[p * width + j] = if j < columns {
+                                b.data[at(start + p, j)]
+                            } else {
+                                T::zeroed()
+                            };
                         }
                     }
                 }
             }
-            for (p, row) in rows.chunks_exact_mut(width).enumerate() {
-                for j in 0..across {
-                    row[j0 + j] = block[j][p];
-                }
-            }
         }
     }
+}
+
+/// Side of the squares that are transposed in registers; divides every register's width.
+const SIDE: usize = 4;
+
+/// The transpose of a square.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn turn<T: Element>(square: [[T; SIDE]; SIDE]) -> [[T; SIDE]; SIDE] {
+    use std::arch::x86_64::{__m128, _MM_TRANSPOSE4_PS};
+    let [mut a, mut b, mut c, mut d]: [__m128; SIDE] = square.map(bits);
+    // SAFETY: every x86-64 processor has these instructions.
+    unsafe { _MM_TRANSPOSE4_PS(&mut a, &mut b, &mut c, &mut d) };
+    [a, b, c, d].map(bits)
+}
+
+/// The same bits as another type of 16 bytes.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn bits<A: Copy, B: Copy>(value: A) -> B {
+    const { assert!(size_of::<A>() == size_of::<B>()) };
+    // SAFETY: the sizes are equal, and the types here are plain numbers.
+    unsafe { std::mem::transmute_copy(&value) }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+fn turn<T: Element>(square: [[T; SIDE]; SIDE]) -> [[T; SIDE]; SIDE] {
+    std::array::from_fn(|p| std::array::from_fn(|j| square[j][p]))
 }
