@@ -77,6 +77,7 @@ mod tests {
             channels: 1,
             image_size: 1,
             labels,
+            mix: None,
         }
     }
 
