@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// How to publish.
 #[derive(clap::Args, Clone, Debug)]
+#[group(skip)] // its subcommand already has a group of this name
 pub struct Publish {
     /// The repository: OWNER/NAME
     #[arg(long, value_name = "OWNER/NAME")]
