@@ -20,7 +20,7 @@ const IMAGES_PER_THREAD: usize = 8;
 /// Rows of a matrix product whose results are activated while they are still in the cache.
 const ROWS: usize = 512;
 
-/// Channels of a depthwise convolution that are summed in registers.
+/// Values that loops keep in registers at a time.
 const LANES: usize = 32;
 
 /// How the window of a convolution moves along a side.
@@ -243,9 +243,10 @@ pub(crate) fn depthwise(
             slice(bias, |bias| {
                 y.par_chunks_mut(out * c).enumerate().for_each(|(row, y)| {
                     let image = &x[row / out * s * s * c..][..s * s * c];
-                    pulp::Arch::new().dispatch(
+                    vectorised(
+                        y,
                         #[inline(always)]
-                        || depthwise_row(image, (s, c), w, bias, window, row % out, y),
+                        |y| depthwise_row(image, (s, c), w, bias, window, row % out, y),
                     );
                     activate(activation, y);
                 });
@@ -331,10 +332,20 @@ pub(crate) fn mean_rows(x: &Tensor) -> Result<Tensor> {
         y.par_chunks_mut(c)
             .zip(x.par_chunks(n * c))
             .for_each(|(y, x)| {
-                for row in x.chunks_exact(c) {
-                    y.iter_mut().zip(row).for_each(|(y, x)| *y += x);
-                }
-                y.iter_mut().for_each(|y| *y /= n as f32);
+                vectorised(
+                    y,
+                    #[inline(always)]
+                    |y| {
+                        for row in x.chunks_exact(c) {
+                            for (y, x) in y.iter_mut().zip(row) {
+                                *y += x;
+                            }
+                        }
+                        for y in y {
+                            *y /= n as f32;
+                        }
+                    },
+                );
             });
     })?;
     Tensor::from_vec(y, (b, c), x.device())
@@ -390,6 +401,23 @@ fn gather(
     }
 }
 
+/// Runs a loop over `data` compiled for the best instruction set of this processor. `f` must be
+/// `#[inline(always)]`; unlike a closure that is passed on as `FnOnce`, a call by reference leaves
+/// no function in between that could be compiled for the baseline.
+#[inline(always)]
+fn vectorised(data: &mut [f32], f: impl Fn(&mut [f32])) {
+    struct Loop<'a, F>(&'a mut [f32], F);
+    impl<F: Fn(&mut [f32])> pulp::NullaryFnOnce for Loop<'_, F> {
+        type Output = ();
+
+        #[inline(always)]
+        fn call(self) {
+            (self.1)(self.0)
+        }
+    }
+    pulp::Arch::new().dispatch(Loop(data, f))
+}
+
 /// One row of windows of a depthwise convolution.
 #[inline(always)]
 fn depthwise_row(
@@ -434,47 +462,66 @@ fn depthwise_row(
 
 /// Replaces each row of `m` scores by its softmax.
 fn softmax_rows(scores: &mut [f32], m: usize) {
-    pulp::Arch::new().dispatch(
+    vectorised(
+        scores,
         #[inline(always)]
-        || {
+        |scores| {
             for row in scores.chunks_exact_mut(m) {
-                let mut largest = [f32::NEG_INFINITY; 16];
-                let (chunks, tail) = row.as_chunks::<16>();
-                for chunk in chunks {
-                    for (a, v) in largest.iter_mut().zip(chunk) {
-                        *a = if *v > *a { *v } else { *a };
-                    }
-                }
-                let largest = largest
-                    .iter()
-                    .chain(tail)
-                    .fold(f32::NEG_INFINITY, |a, v| a.max(*v));
-                for v in row.iter_mut() {
-                    *v = exp(*v - largest);
-                }
-                let mut sums = [0.0; 16];
-                let (chunks, tail) = row.as_chunks::<16>();
-                for chunk in chunks {
-                    for (a, v) in sums.iter_mut().zip(chunk) {
-                        *a += v;
-                    }
-                }
-                let scale = 1.0 / (sums.iter().sum::<f32>() + tail.iter().sum::<f32>());
-                for v in row.iter_mut() {
-                    *v *= scale;
-                }
+                softmax(row);
             }
         },
     )
+}
+
+#[inline(always)]
+fn softmax(row: &mut [f32]) {
+    let mut largest = [f32::NEG_INFINITY; LANES];
+    let (chunks, tail) = row.as_chunks::<LANES>();
+    for chunk in chunks {
+        for l in 0..LANES {
+            largest[l] = if chunk[l] > largest[l] {
+                chunk[l]
+            } else {
+                largest[l]
+            };
+        }
+    }
+    let mut most = f32::NEG_INFINITY;
+    for v in largest.iter().chain(tail) {
+        most = if *v > most { *v } else { most };
+    }
+    for v in row.iter_mut() {
+        *v = exp(*v - most);
+    }
+    let mut sums = [0.0; LANES];
+    let (chunks, tail) = row.as_chunks::<LANES>();
+    for chunk in chunks {
+        for l in 0..LANES {
+            sums[l] += chunk[l];
+        }
+    }
+    let mut sum = 0.0;
+    for v in sums.iter().chain(tail) {
+        sum += v;
+    }
+    let scale = 1.0 / sum;
+    for v in row.iter_mut() {
+        *v *= scale;
+    }
 }
 
 /// Applies an activation in place.
 fn activate(activation: Activation, x: &mut [f32]) {
     #[inline(always)]
     fn each(x: &mut [f32], f: impl Fn(f32) -> f32) {
-        pulp::Arch::new().dispatch(
+        vectorised(
+            x,
             #[inline(always)]
-            || x.iter_mut().for_each(|v| *v = f(*v)),
+            |x| {
+                for v in x {
+                    *v = f(*v);
+                }
+            },
         )
     }
     match activation {
@@ -502,9 +549,9 @@ fn activate(activation: Activation, x: &mut [f32]) {
         // The frozen networks here have none; this is for completeness, and slow.
         Activation::Gelu => {
             let half = std::f32::consts::FRAC_1_SQRT_2;
-            each(x, |v| {
-                0.5 * v * (1.0 + candle_core::cpu::erf::erf_f32(v * half))
-            })
+            for v in x {
+                *v *= 0.5 * (1.0 + candle_core::cpu::erf::erf_f32(*v * half));
+            }
         }
     }
 }
