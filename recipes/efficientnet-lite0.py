@@ -65,8 +65,8 @@ CONFIG = {
         "interpolation": "bicubic",
         "crop_pct": 0.875,
         "crop_mode": "center",
-        "mean": [0.485, 0.456, 0.406],
-        "std": [0.229, 0.224, 0.225],
+        "mean": [0.5, 0.5, 0.5],  # as timm has it; EfficientNet-Lite was trained on [-1, 1]
+        "std": [0.5, 0.5, 0.5],
         "num_classes": 1000,
         "pool_size": [7, 7],
         "first_conv": "conv_stem",

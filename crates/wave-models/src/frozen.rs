@@ -7,8 +7,10 @@
 //!
 //! Letters: `b` images, `n` rows of a matrix or tokens, `c` channels, `k` kernel, `s` side.
 
+mod kernels;
 mod stock;
 
+use self::kernels::{accumulate, activate, depthwise_row, gather, softmax_rows, vectorised};
 use crate::Activation;
 use candle_core::{DType, Device, Result, Storage, Tensor};
 use rayon::prelude::*;
@@ -19,9 +21,6 @@ const IMAGES_PER_THREAD: usize = 8;
 
 /// Rows of a matrix product whose results are activated while they are still in the cache.
 const ROWS: usize = 512;
-
-/// Channels of a depthwise convolution that are summed in registers.
-const LANES: usize = 32;
 
 /// How the window of a convolution moves along a side.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -243,9 +242,10 @@ pub(crate) fn depthwise(
             slice(bias, |bias| {
                 y.par_chunks_mut(out * c).enumerate().for_each(|(row, y)| {
                     let image = &x[row / out * s * s * c..][..s * s * c];
-                    pulp::Arch::new().dispatch(
+                    vectorised(
+                        y,
                         #[inline(always)]
-                        || depthwise_row(image, (s, c), w, bias, window, row % out, y),
+                        |y| depthwise_row(image, (s, c), w, bias, window, row % out, y),
                     );
                     activate(activation, y);
                 });
@@ -331,10 +331,20 @@ pub(crate) fn mean_rows(x: &Tensor) -> Result<Tensor> {
         y.par_chunks_mut(c)
             .zip(x.par_chunks(n * c))
             .for_each(|(y, x)| {
-                for row in x.chunks_exact(c) {
-                    y.iter_mut().zip(row).for_each(|(y, x)| *y += x);
-                }
-                y.iter_mut().for_each(|y| *y /= n as f32);
+                vectorised(
+                    y,
+                    #[inline(always)]
+                    |y| {
+                        for row in x.chunks_exact(c) {
+                            for (y, x) in y.iter_mut().zip(row) {
+                                *y += x;
+                            }
+                        }
+                        for y in y {
+                            *y /= n as f32;
+                        }
+                    },
+                );
             });
     })?;
     Tensor::from_vec(y, (b, c), x.device())
@@ -360,219 +370,6 @@ fn slice<R>(t: &Tensor, f: impl FnOnce(&[f32]) -> R) -> Result<R> {
             Ok(f(&storage.as_slice::<f32>()?[start..end]))
         }
         _ => candle_core::bail!("a fused operator was given a tensor of another device"),
-    }
-}
-
-/// Copies the inputs of each window of the given rows: (rows out, k k c).
-fn gather(
-    image: &[f32],
-    (s, c): (usize, usize),
-    window: Window,
-    rows: std::ops::Range<usize>,
-    gathered: &mut Vec<f32>,
-) {
-    let k = window.kernel;
-    gathered.clear();
-    gathered.resize(rows.len() * window.out * k * k * c, 0.0);
-    let mut places = gathered.chunks_exact_mut(k * k * c);
-    for row in rows {
-        let (taps_y, top) = window.taps(row, s);
-        for column in 0..window.out {
-            let Some(place) = places.next() else { return };
-            let (taps_x, left) = window.taps(column, s);
-            let run = taps_x.len() * c;
-            for (i, tap) in taps_y.clone().enumerate() {
-                let from = ((top + i) * s + left) * c;
-                let to = (tap * k + taps_x.start) * c;
-                place[to..to + run].copy_from_slice(&image[from..from + run]);
-            }
-        }
-    }
-}
-
-/// One row of windows of a depthwise convolution.
-#[inline(always)]
-fn depthwise_row(
-    image: &[f32],
-    (s, c): (usize, usize),
-    weight: &[f32],
-    bias: &[f32],
-    window: Window,
-    row: usize,
-    y: &mut [f32],
-) {
-    let (taps_y, top) = window.taps(row, s);
-    for (column, y) in y.chunks_exact_mut(c).enumerate() {
-        let (taps_x, left) = window.taps(column, s);
-        let whole = c / LANES * LANES;
-        for first in (0..whole).step_by(LANES) {
-            let mut sums = [0.0_f32; LANES];
-            sums.copy_from_slice(&bias[first..first + LANES]);
-            for (i, ty) in taps_y.clone().enumerate() {
-                for (j, tx) in taps_x.clone().enumerate() {
-                    let x = &image[((top + i) * s + left + j) * c + first..][..LANES];
-                    let w = &weight[(ty * window.kernel + tx) * c + first..][..LANES];
-                    for l in 0..LANES {
-                        sums[l] = x[l].mul_add(w[l], sums[l]);
-                    }
-                }
-            }
-            y[first..first + LANES].copy_from_slice(&sums);
-        }
-        for channel in whole..c {
-            let mut sum = bias[channel];
-            for (i, ty) in taps_y.clone().enumerate() {
-                for (j, tx) in taps_x.clone().enumerate() {
-                    let x = image[((top + i) * s + left + j) * c + channel];
-                    sum = x.mul_add(weight[(ty * window.kernel + tx) * c + channel], sum);
-                }
-            }
-            y[channel] = sum;
-        }
-    }
-}
-
-/// Replaces each row of `m` scores by its softmax.
-fn softmax_rows(scores: &mut [f32], m: usize) {
-    pulp::Arch::new().dispatch(
-        #[inline(always)]
-        || {
-            for row in scores.chunks_exact_mut(m) {
-                let mut largest = [f32::NEG_INFINITY; 16];
-                let (chunks, tail) = row.as_chunks::<16>();
-                for chunk in chunks {
-                    for (a, v) in largest.iter_mut().zip(chunk) {
-                        *a = if *v > *a { *v } else { *a };
-                    }
-                }
-                let largest = largest
-                    .iter()
-                    .chain(tail)
-                    .fold(f32::NEG_INFINITY, |a, v| a.max(*v));
-                for v in row.iter_mut() {
-                    *v = exp(*v - largest);
-                }
-                let mut sums = [0.0; 16];
-                let (chunks, tail) = row.as_chunks::<16>();
-                for chunk in chunks {
-                    for (a, v) in sums.iter_mut().zip(chunk) {
-                        *a += v;
-                    }
-                }
-                let scale = 1.0 / (sums.iter().sum::<f32>() + tail.iter().sum::<f32>());
-                for v in row.iter_mut() {
-                    *v *= scale;
-                }
-            }
-        },
-    )
-}
-
-/// Applies an activation in place.
-fn activate(activation: Activation, x: &mut [f32]) {
-    #[inline(always)]
-    fn each(x: &mut [f32], f: impl Fn(f32) -> f32) {
-        pulp::Arch::new().dispatch(
-            #[inline(always)]
-            || x.iter_mut().for_each(|v| *v = f(*v)),
-        )
-    }
-    match activation {
-        Activation::Identity => {}
-        Activation::Relu => each(
-            x,
-            #[inline(always)]
-            |v| v.max(0.0),
-        ),
-        Activation::Relu6 => each(
-            x,
-            #[inline(always)]
-            |v| v.clamp(0.0, 6.0),
-        ),
-        Activation::HardSwish => each(
-            x,
-            #[inline(always)]
-            |v| v * (v + 3.0).clamp(0.0, 6.0) * (1.0 / 6.0),
-        ),
-        Activation::Silu => each(
-            x,
-            #[inline(always)]
-            |v| v / (1.0 + exp(-v)),
-        ),
-        // The frozen networks here have none; this is for completeness, and slow.
-        Activation::Gelu => {
-            let half = std::f32::consts::FRAC_1_SQRT_2;
-            each(x, |v| {
-                0.5 * v * (1.0 + candle_core::cpu::erf::erf_f32(v * half))
-            })
-        }
-    }
-}
-
-/// `e^x` for `x <= 88`, by range reduction to `2^n e^r` and a polynomial; inputs below -87 give
-/// `e^-87`.
-#[inline(always)]
-fn exp(x: f32) -> f32 {
-    // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits of the mantissa.
-    const ROUND: f32 = 12_582_912.0;
-    let x = x.clamp(-87.0, 88.0);
-    let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND);
-    let n = shifted - ROUND;
-    // ln 2 in two parts, so that n ln 2 loses no bits.
-    let r = n.mul_add(2.121_944_4e-4, n.mul_add(-0.693_359_4, x));
-    let p = 1.987_569_1e-4_f32;
-    let p = p.mul_add(r, 1.398_199_9e-3);
-    let p = p.mul_add(r, 8.333_452e-3);
-    let p = p.mul_add(r, 4.166_579_6e-2);
-    let p = p.mul_add(r, 0.166_666_66);
-    let p = p.mul_add(r, 0.5);
-    let p = p.mul_add(r * r, r) + 1.0;
-    p * f32::from_bits((shifted.to_bits() << 23).wrapping_add(1.0_f32.to_bits()))
-}
-
-/// `c += a b` on the calling thread: `a` (m, k) has rows `a_row` apart, `b` (k, n) rows and
-/// columns as given, `c` (m, n) rows `c_row` apart.
-fn accumulate(
-    (m, n, k): (usize, usize, usize),
-    (a, a_row): (&[f32], usize),
-    (b, b_row, b_column): (&[f32], usize, usize),
-    c: &mut [f32],
-    c_row: usize,
-) {
-    if m == 0 || n == 0 || k == 0 {
-        return;
-    }
-    assert!(
-        (m - 1) * a_row + k <= a.len()
-            && (k - 1) * b_row + (n - 1) * b_column < b.len()
-            && c_row >= n
-            && (m - 1) * c_row + n <= c.len(),
-        "matrix product ({m}, {k}) x ({k}, {n}) exceeds its operands"
-    );
-    // SAFETY: the assertion above keeps every access inside the three slices, and `c` is borrowed
-    // mutably, so it overlaps neither `a` nor `b`.
-    unsafe {
-        gemm::gemm(
-            m,
-            n,
-            k,
-            c.as_mut_ptr(),
-            1,
-            c_row as isize,
-            true,
-            a.as_ptr(),
-            1,
-            a_row as isize,
-            b.as_ptr(),
-            b_column as isize,
-            b_row as isize,
-            1.0_f32,
-            1.0_f32,
-            false,
-            false,
-            false,
-            gemm::Parallelism::None,
-        );
     }
 }
 

@@ -1,3 +1,4 @@
+use super::shape::Attention;
 use super::*;
 use crate::testing::{self, assert_close};
 use candle_core::{DType, Device, Var};

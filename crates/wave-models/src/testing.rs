@@ -41,10 +41,10 @@ pub(crate) fn tensor(name: &str, dims: &[usize]) -> Tensor {
         of(&|u| 2.0 * u - 1.0)
     } else {
         let fan_in: usize = dims[1..].iter().product();
-        let gain = if name.starts_with("stages.") {
-            1.0
-        } else {
-            6.0
+        let gain = match name {
+            name if name.starts_with("stages.") => 1.0,
+            name if name.contains(".conv_") => 3.0,
+            _ => 6.0,
         };
         let bound = (gain / fan_in as f64).sqrt();
         of(&|u| bound * (2.0 * u - 1.0))

@@ -1,0 +1,330 @@
+//! Sizes, names and shapes of a LeViT.
+
+use crate::shape::{self, batch_norm, count, dims, divides, sizes};
+use crate::{Activation, ShapeError, Weights};
+use serde::{Deserialize, Serialize};
+
+/// Value channels per key channel where the image shrinks.
+pub(super) const SHRINKING_VALUES: usize = 4;
+
+/// Hidden channels of the MLP after the image shrank, over its width.
+const SHRINKING_MLP: usize = 2;
+
+/// The sizes of a stage.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LevitStage {
+    /// Channels of a token.
+    pub width: usize,
+    /// Number of blocks, without the one that shrinks the image.
+    pub depth: usize,
+    /// Attention heads.
+    pub heads: usize,
+    /// Value channels of a head.
+    pub value: usize,
+    /// Hidden channels of the MLP.
+    pub hidden: usize,
+}
+
+/// The sizes of a LeViT.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LevitShape {
+    /// Side of the square input in pixels, a multiple of [`LevitShape::stride`].
+    pub image_size: usize,
+    /// Colour channels of the input.
+    pub channels: usize,
+    /// Convolutions before the first stage, 3 or 4.
+    pub stem: usize,
+    /// Query and key channels of a head.
+    pub key: usize,
+    /// The stages; the image shrinks by 2 between them.
+    pub stages: Vec<LevitStage>,
+    /// Outputs of a classifier.
+    pub classes: usize,
+    /// Whether there are two classifiers, whose outputs are averaged.
+    pub distilled: bool,
+    /// Whether linear maps are stored as convolutions of 1 x 1 (timm's `levit_conv_*`).
+    pub convolutional: bool,
+    /// The activation everywhere: hard swish, or SiLU in timm's untrained variants.
+    pub activation: Activation,
+}
+
+impl LevitShape {
+    /// Pixels along a side of one token of the first stage.
+    pub fn stride(&self) -> usize {
+        1 << self.stem.min(16)
+    }
+
+    /// Tokens along a side in a stage.
+    pub fn resolution(&self, stage: usize) -> usize {
+        let first = self.image_size / self.stride();
+        (0..stage).fold(first, |side, _| side.div_ceil(2))
+    }
+
+    /// Checks that the sizes fit each other.
+    ///
+    /// # Errors
+    /// Names the sizes that do not, and what would.
+    pub fn validate(&self) -> std::result::Result<(), ShapeError> {
+        sizes(&[
+            ("image_size", self.image_size),
+            ("channels", self.channels),
+            ("key", self.key),
+            ("stages", self.stages.len()),
+            ("classes", self.classes),
+        ])?;
+        if !(3..=4).contains(&self.stem) {
+            return Err(ShapeError::Choice {
+                name: "stem",
+                found: format!("{} convolutions", self.stem),
+                expected: "3 or 4",
+            });
+        }
+        for stage in &self.stages {
+            sizes(&[
+                ("width", stage.width),
+                ("depth", stage.depth),
+                ("heads", stage.heads),
+                ("value", stage.value),
+                ("hidden", stage.hidden),
+                ("width / key", stage.width / self.key),
+            ])?;
+        }
+        divides("stride", self.stride(), "image_size", self.image_size)?;
+        divides("stem", 1 << (self.stem - 1), "width", self.stages[0].width)?;
+        let activations = [Activation::HardSwish, Activation::Silu];
+        self.activation.among(&activations, "hard_swish or silu")
+    }
+
+    /// Reads the sizes off timm-named weights.
+    ///
+    /// # Errors
+    /// If the weights are not those of a LeViT, named with what is missing or misshapen.
+    pub fn infer(
+        weights: &Weights,
+        activation: Activation,
+    ) -> std::result::Result<LevitShape, ShapeError> {
+        let [_, channels, _, _] = dims(weights, "stem.conv1.linear.weight")?;
+        let stem = count(weights, |i| format!("stem.conv{}.linear.weight", i + 1));
+        let first = "stages.0.blocks.0.attn.qkv.linear.weight";
+        let convolutional = weights.get(first).is_some_and(|t| t.rank() == 4);
+        let rows = |name: &str| -> std::result::Result<[usize; 2], ShapeError> {
+            if convolutional {
+                let [out, inputs, _, _] = dims(weights, name)?;
+                return Ok([out, inputs]);
+            }
+            dims(weights, name)
+        };
+        let attention = |stage: usize| -> std::result::Result<[usize; 5], ShapeError> {
+            let name = format!("stages.{stage}.blocks.0.attn");
+            let [heads, tokens] = dims(weights, &format!("{name}.attention_biases"))?;
+            let [outputs, _] = rows(&format!("{name}.qkv.linear.weight"))?;
+            let [width, values] = rows(&format!("{name}.proj.ln.linear.weight"))?;
+            Ok([heads, tokens, outputs, width, values])
+        };
+        let [heads, tokens, outputs, _, values] = attention(0)?;
+        let key = outputs.saturating_sub(values) / (2 * heads).max(1);
+        let n_stages = count(weights, |i| {
+            format!("stages.{i}.blocks.0.attn.attention_biases")
+        });
+        let stages = (0..n_stages)
+            .map(|i| {
+                let [heads, _, _, width, values] = attention(i)?;
+                let [hidden, _] = rows(&format!("stages.{i}.blocks.0.mlp.ln1.linear.weight"))?;
+                let depth = count(weights, |l| {
+                    format!("stages.{i}.blocks.{l}.attn.attention_biases")
+                });
+                Ok(LevitStage {
+                    width,
+                    depth,
+                    heads,
+                    value: values / heads.max(1),
+                    hidden,
+                })
+            })
+            .collect::<std::result::Result<Vec<_>, ShapeError>>()?;
+        let [classes, _] = dims(weights, "head.linear.weight")?;
+        let shape = LevitShape {
+            image_size: tokens.isqrt() << stem.min(4),
+            channels,
+            stem,
+            key,
+            stages,
+            classes,
+            distilled: weights.contains_key("head_dist.linear.weight"),
+            convolutional,
+            activation,
+        };
+        shape.validate()?;
+        shape.check_weights(weights)?;
+        Ok(shape)
+    }
+
+    /// Checks that `weights` are all of this shape's, and no others.
+    ///
+    /// # Errors
+    /// The first that is missing, misshapen, not `f32`, or too many.
+    pub fn check_weights(&self, weights: &Weights) -> std::result::Result<(), ShapeError> {
+        shape::check_weights(weights, &self.parameters())
+    }
+
+    /// Names and shapes of all weights, as timm has them, running statistics included.
+    pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
+        let mut all = Vec::new();
+        let mut inputs = self.channels;
+        for (i, width) in self.stem_widths().into_iter().enumerate() {
+            let name = format!("stem.conv{}", i + 1);
+            all.push((format!("{name}.linear.weight"), vec![width, inputs, 3, 3]));
+            all.extend(batch_norm(&format!("{name}.bn"), width));
+            inputs = width;
+        }
+        for map in self.maps() {
+            let mut dims = vec![map.outputs, map.inputs];
+            if self.convolutional {
+                dims.extend([1, 1]);
+            }
+            all.push((format!("{}.linear.weight", map.name), dims));
+            all.extend(batch_norm(&format!("{}.bn", map.name), map.outputs));
+        }
+        for attention in self.attentions() {
+            let tokens = attention.side * attention.side;
+            all.push((
+                format!("{}.attention_biases", attention.name),
+                vec![attention.heads, tokens],
+            ));
+        }
+        for head in self.heads() {
+            all.extend(batch_norm(
+                &format!("{head}.bn"),
+                inputs_of_head(&self.stages),
+            ));
+            let features = inputs_of_head(&self.stages);
+            all.push((
+                format!("{head}.linear.weight"),
+                vec![self.classes, features],
+            ));
+            all.push((format!("{head}.linear.bias"), vec![self.classes]));
+        }
+        all
+    }
+
+    /// Names of the classifiers.
+    pub(super) fn heads(&self) -> &'static [&'static str] {
+        if self.distilled {
+            &["head", "head_dist"]
+        } else {
+            &["head"]
+        }
+    }
+
+    /// Channels after each convolution of the stem.
+    fn stem_widths(&self) -> Vec<usize> {
+        let width = self.stages.first().map_or(0, |s| s.width);
+        (0..self.stem).rev().map(|i| width >> i).collect()
+    }
+
+    /// Heads where the image shrinks before a stage.
+    fn shrinking_heads(&self, stage: usize) -> usize {
+        self.stages[stage - 1].width / self.key
+    }
+
+    /// Every linear map of the stages.
+    pub(super) fn maps(&self) -> Vec<Map> {
+        let mut all = Vec::new();
+        let mut add = |name: String, outputs: usize, inputs: usize| {
+            all.push(Map {
+                name,
+                outputs,
+                inputs,
+            });
+        };
+        for (i, stage) in self.stages.iter().enumerate() {
+            if i > 0 {
+                let (from, to) = (self.stages[i - 1].width, stage.width);
+                let heads = self.shrinking_heads(i);
+                let values = SHRINKING_VALUES * self.key;
+                let name = format!("stages.{i}.downsample");
+                let attention = format!("{name}.attn_downsample");
+                add(format!("{attention}.kv"), heads * (self.key + values), from);
+                add(format!("{attention}.q.ln"), heads * self.key, from);
+                add(format!("{attention}.proj.ln"), to, heads * values);
+                add(format!("{name}.mlp.ln1"), SHRINKING_MLP * to, to);
+                add(format!("{name}.mlp.ln2"), to, SHRINKING_MLP * to);
+            }
+            for l in 0..stage.depth {
+                let name = format!("stages.{i}.blocks.{l}");
+                let (d, values) = (stage.width, stage.heads * stage.value);
+                let keys = stage.heads * self.key;
+                add(format!("{name}.attn.qkv"), 2 * keys + values, d);
+                add(format!("{name}.attn.proj.ln"), d, values);
+                add(format!("{name}.mlp.ln1"), stage.hidden, d);
+                add(format!("{name}.mlp.ln2"), d, stage.hidden);
+            }
+        }
+        all
+    }
+
+    /// Every attention layer.
+    pub(super) fn attentions(&self) -> Vec<Attention> {
+        let mut all = Vec::new();
+        for (i, stage) in self.stages.iter().enumerate() {
+            if i > 0 {
+                all.push(Attention {
+                    name: format!("stages.{i}.downsample.attn_downsample"),
+                    heads: self.shrinking_heads(i),
+                    side: self.resolution(i - 1),
+                    stride: 2,
+                    queries: "q.ln",
+                });
+            }
+            all.extend((0..stage.depth).map(|l| Attention {
+                name: format!("stages.{i}.blocks.{l}.attn"),
+                heads: stage.heads,
+                side: self.resolution(i),
+                stride: 1,
+                queries: "qkv",
+            }));
+        }
+        all
+    }
+}
+
+/// A linear map.
+pub(super) struct Map {
+    pub(super) name: String,
+    pub(super) outputs: usize,
+    pub(super) inputs: usize,
+}
+
+/// An attention layer over `side` x `side` tokens, with queries from each `stride`-th.
+pub(super) struct Attention {
+    pub(super) name: String,
+    pub(super) heads: usize,
+    pub(super) side: usize,
+    pub(super) stride: usize,
+    /// The map that makes the queries.
+    pub(super) queries: &'static str,
+}
+
+impl Attention {
+    /// For each query and key, which entry of a head's stored biases they take: the one at the
+    /// absolute differences of their rows and columns.
+    pub(super) fn indices(&self) -> Vec<u32> {
+        let side = self.side;
+        let queries = (0..side).step_by(self.stride);
+        let mut all = Vec::new();
+        for qy in queries.clone() {
+            for qx in queries.clone() {
+                for ky in 0..side {
+                    for kx in 0..side {
+                        all.push((qy.abs_diff(ky) * side + qx.abs_diff(kx)) as u32);
+                    }
+                }
+            }
+        }
+        all
+    }
+}
+
+fn inputs_of_head(stages: &[LevitStage]) -> usize {
+    stages.last().map_or(0, |s| s.width)
+}
