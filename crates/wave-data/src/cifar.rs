@@ -104,7 +104,7 @@ pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
 /// Appends the images of a file.
 fn parse(bytes: &[u8], labels: usize, classes: usize, to: &mut InMemory) -> Result<(), String> {
     let record = labels + VALUES;
-    if bytes.is_empty() || bytes.len() % record != 0 {
+    if bytes.is_empty() || !bytes.len().is_multiple_of(record) {
         return Err(format!(
             "is {} bytes long; expected a multiple of {record}, a record's length",
             bytes.len()

@@ -117,18 +117,15 @@ fn recall(text: &str) -> BTreeMap<String, (String, Vec<String>)> {
     if !text.ends_with("\n\t\n") {
         return classes;
     }
-    let mut names: Option<&mut Vec<String>> = None;
+    let mut current = None;
     for line in text.lines() {
         if let Some(head) = line.strip_prefix('\t') {
-            names = match head.split_once('\t') {
-                Some((stamp, class)) => {
-                    let entry = (stamp.to_owned(), Vec::new());
-                    let entry = classes.entry(class.to_owned()).insert_entry(entry);
-                    Some(&mut entry.into_mut().1)
-                }
-                None => None,
-            };
-        } else if let Some(names) = &mut names {
+            current = head.split_once('\t').map(|(stamp, class)| {
+                let entry = classes.entry(class.to_owned()).or_default();
+                *entry = (stamp.to_owned(), Vec::new());
+                class
+            });
+        } else if let Some((_, names)) = current.and_then(|class| classes.get_mut(class)) {
             names.push(line.to_owned());
         }
     }

@@ -419,9 +419,7 @@ fn read_label(archive: &mut (impl Read + Seek), member: &Member) -> Result<u32, 
         let label = ["label", "cls", "class_id"]
             .iter()
             .find_map(|&key| json[key].as_u64());
-        return label
-            .and_then(|n| check_label(n))
-            .ok_or_else(|| fail(&text));
+        return label.and_then(check_label).ok_or_else(|| fail(&text));
     }
     let number = text.trim().parse().ok();
     number.and_then(check_label).ok_or_else(|| fail(&text))
