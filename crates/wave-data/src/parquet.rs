@@ -39,10 +39,9 @@ pub(crate) fn open_pattern(spec: &str) -> Result<Dataset, DataError> {
     let test = match test {
         Some(test) => Some(pattern::expand(test)?),
         None if !rest.is_empty() => Some(rest),
-        None => match pattern::companion(train) {
-            Some(test) => Some(pattern::expand(&test)?),
-            None => None,
-        },
+        None => pattern::companion(train)
+            .map(|test| pattern::expand(&test))
+            .transpose()?,
     };
     if files.is_empty() {
         return Err(DataError::Spec(format!(
@@ -111,7 +110,7 @@ impl Tables {
     }
 
     fn open(files: Vec<PathBuf>) -> Result<Self, DataError> {
-        let read: Vec<Result<(Table, Vec<Vec<u32>>), DataError>> =
+        let read: Vec<Result<(Table, Labels), DataError>> =
             files.into_par_iter().map(open_table).collect();
         let mut all = Self::none();
         for table in read {
@@ -219,7 +218,7 @@ fn open_file(path: &Path) -> Result<File, DataError> {
 }
 
 /// A file and the labels of each of its row groups.
-fn open_table(path: PathBuf) -> Result<(Table, Vec<Vec<u32>>), DataError> {
+fn open_table(path: PathBuf) -> Result<(Table, Labels), DataError> {
     let file = Arc::new(open_file(&path)?);
     let (metadata, images, labels) =
         guarded(|| read_table(&file)).map_err(|problem| DataError::Content {
@@ -234,7 +233,10 @@ fn open_table(path: PathBuf) -> Result<(Table, Vec<Vec<u32>>), DataError> {
     Ok((table, labels))
 }
 
-type Read = (ParquetMetaData, usize, Vec<Vec<u32>>);
+/// The label of each row of each row group.
+type Labels = Vec<Vec<u32>>;
+
+type Read = (ParquetMetaData, usize, Labels);
 
 fn read_table<R: ChunkReader + 'static>(file: &Arc<R>) -> Result<Read, String> {
     let metadata = ParquetMetaDataReader::new().parse_and_finish(&**file);
