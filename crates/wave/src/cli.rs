@@ -129,7 +129,7 @@ enum Command {
     },
     /// Download templates or a model, to --out or the cache that Python shares
     Pull {
-        /// OWNER/NAME[@REV]
+        /// The repository: OWNER/NAME, or OWNER/NAME@REV
         name: String,
     },
     /// Check data, or write it as tar shards
