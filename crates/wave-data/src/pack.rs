@@ -30,7 +30,7 @@ pub struct Packed {
 /// # Errors
 /// When `out` already holds a packed data set, when `shard_bytes` is less than 64 KiB, when an image
 /// cannot be read, or when a file cannot be written. Damaged images are copied like sound ones: see
-/// [`check`](crate::check).
+/// [`check`](crate::check()).
 pub fn pack(
     data: &Dataset,
     out: &Path,

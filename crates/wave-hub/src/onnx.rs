@@ -6,7 +6,7 @@
 //! Weights keep timm's names, save that the matrices of the blocks are stored transposed, as
 //! MatMul wants them, under the name with `_t` appended.
 //!
-//! The schema is onnx.proto's; field numbers stand beside their names in [`schema`].
+//! The schema is onnx.proto's; field numbers stand beside their names in `schema`.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -103,7 +103,7 @@ pub(crate) fn gemm<T: Element>(
 /// Rows of `A` from which on `B` is worth copying.
 const DIRECT: usize = 256;
 
-/// [`gemm`] with a right side that is packed already; `m` rows.
+/// [`gemm()`] with a right side that is packed already; `m` rows.
 pub(crate) fn gemm_packed<T: Element>(
     m: usize,
     a: Mat<T>,
