@@ -35,8 +35,7 @@ trait Isa: Copy {
     type Sum: Copy;
 
     const LANES: usize;
-    /// Rows (a power of two) and registers of a tile: their product and some operands fill the
-    /// register file.
+    /// Rows and registers of a tile: their product and some operands fill the register file.
     const TILE: (usize, usize);
 
     fn zero(self) -> Self::Sum;
@@ -69,8 +68,9 @@ struct Tile<T> {
 /// One tile of `R` rows and `V` registers.
 #[inline(always)]
 unsafe fn tile<I: Isa, const R: usize, const V: usize>(isa: I, t: Tile<I::Element>) {
-    if R > I::TILE.0 || V > I::TILE.1 {
-        unreachable!("tiles are cut to size");
+    let (rows, registers) = I::TILE;
+    if V > registers || R > rows || R != rows && !R.is_power_of_two() {
+        unreachable!("no tile is cut to this size");
     }
     // SAFETY: the caller vouches for the operands' sizes.
     unsafe {
@@ -129,7 +129,7 @@ macro_rules! by_size {
                 ($r, 2) => tile::<_, $r, 2>($isa, $tile),
                 ($r, _) => tile::<_, $r, 3>($isa, $tile),
             )*
-            _ => unreachable!("tiles have 1, 2, 4 or 8 rows"),
+            _ => unreachable!("no tile is cut to this size"),
         }
     };
 }
@@ -143,8 +143,8 @@ impl<T: bytemuck::Pod> Product<'_, T> {
         let (m, n, k) = self.size;
         let (tile_rows, registers) = I::TILE;
         let width = panel_width((registers * I::LANES, I::LANES), n);
-        // Columns of A that lie far apart are copied, if they are read more than once.
-        let copied = self.a.col_stride != 1 && n > width;
+        // Columns of A that lie far apart are copied, if they are read more than twice.
+        let copied = self.a.col_stride != 1 && n > 2 * width;
         let mut panel = Buffer::stale(if copied { BLOCK.min(m) * k } else { 0 });
         for i0 in (0..m).step_by(BLOCK) {
             let block = BLOCK.min(m - i0);
@@ -184,7 +184,7 @@ impl<T: bytemuck::Pod> Product<'_, T> {
                             c_stride: self.c_stride,
                             last: columns - (count - 1) * I::LANES,
                         };
-                        by_size!(isa, rows, count, t; 1 2 4 8);
+                        by_size!(isa, rows, count, t; 1 2 4 6 8);
                     }
                 }
             }
@@ -198,6 +198,7 @@ impl<T: bytemuck::Pod> Product<'_, T> {
             let to = &mut panel[i * self.size.2..][..rows * self.size.2];
             match rows {
                 8 => self.copy_rows::<8>(first + i, to),
+                6 => self.copy_rows::<6>(first + i, to),
                 4 => self.copy_rows::<4>(first + i, to),
                 2 => self.copy_rows::<2>(first + i, to),
                 _ => self.copy_rows::<1>(first + i, to),
@@ -222,14 +223,18 @@ impl<T: bytemuck::Pod> Product<'_, T> {
     }
 }
 
-/// Start and height of the tiles that cover `count` rows: as high as possible, then ever half as
-/// high.
+/// Start and height of the tiles that cover `count` rows: the highest, then powers of two.
 #[inline(always)]
 fn tiles(count: usize, highest: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut start = 0;
     std::iter::from_fn(move || {
         let left = count - start;
-        let rows = highest.min(1 << left.checked_ilog2()?);
+        let rows = highest.min(left);
+        let rows = if rows == highest {
+            rows
+        } else {
+            1 << rows.checked_ilog2()?
+        };
         start += rows;
         Some((start - rows, rows))
     })
@@ -295,7 +300,7 @@ impl<S: pulp::Simd> Isa for Single<S> {
 /// Sums fill 24 of 32 registers in AVX-512 and NEON, 12 of 16 in AVX2.
 const fn tile_size(lanes: usize) -> (usize, usize) {
     match lanes {
-        8 => (4, 3),
+        8 => (6, 2),
         _ => (8, 3),
     }
 }
