@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::source::InMemory;
+use crate::source::{InMemory, read_whole};
 use crate::{DataError, Dataset};
 
 const SIDE: usize = 32;
@@ -75,22 +75,9 @@ pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
             class_names: class_names.clone(),
         };
         for file in files {
-            let open = |source| DataError::Open {
-                path: file.to_path_buf(),
-                source,
-            };
-            let content = |problem| DataError::Content {
-                path: file.display().to_string(),
-                problem,
-            };
-            let length = fs::metadata(file).map_err(open)?.len();
-            if length > MAX_BYTES {
-                return Err(content(format!(
-                    "is {length} bytes long; expected at most {MAX_BYTES}"
-                )));
-            }
-            let bytes = fs::read(file).map_err(open)?;
-            parse(&bytes, kind.labels, kind.classes, &mut images).map_err(content)?;
+            let bytes = read_whole(file, MAX_BYTES)?;
+            let parsed = parse(&bytes, kind.labels, kind.classes, &mut images);
+            parsed.map_err(|problem| DataError::content(file, problem))?;
         }
         Ok(Arc::new(images))
     };

@@ -1,7 +1,7 @@
 //! What can go wrong, and whose fault it is.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why images could not be had. Every message names what was found and what was expected.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +73,14 @@ pub enum DataError {
 }
 
 impl DataError {
+    /// The content of `path` is malformed.
+    pub(crate) fn content(path: &Path, problem: impl Into<String>) -> Self {
+        Self::Content {
+            path: path.display().to_string(),
+            problem: problem.into(),
+        }
+    }
+
     /// True if the request was wrong (the spec, the layout, a file's content, a setting), false if
     /// a sound request failed while working on it.
     pub fn is_request(&self) -> bool {

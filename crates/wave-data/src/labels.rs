@@ -5,10 +5,10 @@
 //! `LOC_val_solution.csv` (`ILSVRC2012_val_00000001,n01751748 ...`) and Caffe's `val.txt` both do.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::DataError;
+use crate::source::read_whole;
 
 /// Longer is no list of labels.
 const MAX_BYTES: u64 = 1 << 30;
@@ -34,22 +34,9 @@ pub(crate) fn read(
     names: &[String],
     classes: &[String],
 ) -> Result<Vec<u32>, DataError> {
-    let open = |source| DataError::Open {
-        path: file.to_owned(),
-        source,
-    };
-    let content = |problem| DataError::Content {
-        path: file.display().to_string(),
-        problem,
-    };
-    let length = fs::metadata(file).map_err(open)?.len();
-    if length > MAX_BYTES {
-        return Err(content(format!(
-            "is {length} bytes long; expected at most {MAX_BYTES}"
-        )));
-    }
-    let bytes = fs::read(file).map_err(open)?;
-    parse(&String::from_utf8_lossy(&bytes), names, classes).map_err(content)
+    let bytes = read_whole(file, MAX_BYTES)?;
+    let parsed = parse(&String::from_utf8_lossy(&bytes), names, classes);
+    parsed.map_err(|problem| DataError::content(file, problem))
 }
 
 fn parse(text: &str, names: &[String], classes: &[String]) -> Result<Vec<u32>, String> {

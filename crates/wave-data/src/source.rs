@@ -1,5 +1,6 @@
 //! What a source of images is, and which of its images to use.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use rand::SeedableRng;
@@ -206,6 +207,20 @@ impl Source for Empty {
 
 pub(crate) fn no_image(i: usize, len: usize) -> DataError {
     DataError::Settings(format!("image {i} does not exist: the source has {len}"))
+}
+
+/// All bytes of a file that is not longer than `at_most`.
+pub(crate) fn read_whole(file: &Path, at_most: u64) -> Result<Vec<u8>, DataError> {
+    let open = |source| DataError::Open {
+        path: file.to_owned(),
+        source,
+    };
+    let length = std::fs::metadata(file).map_err(open)?.len();
+    if length > at_most {
+        let problem = format!("is {length} bytes long; expected at most {at_most}");
+        return Err(DataError::content(file, problem));
+    }
+    std::fs::read(file).map_err(open)
 }
 
 #[cfg(test)]

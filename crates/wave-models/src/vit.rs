@@ -120,6 +120,17 @@ impl VitShape {
         self.width / self.heads.max(1)
     }
 
+    /// The shape of another depth and width whose heads are as wide, and all else the same. A width
+    /// below one head's has a single narrower head.
+    pub fn with_size(&self, depth: usize, width: usize) -> VitShape {
+        VitShape {
+            depth,
+            width,
+            heads: (width / self.head_width().max(1)).max(1),
+            ..self.clone()
+        }
+    }
+
     /// The name of the norm before the head: `norm`, or timm's `fc_norm` after mean pooling.
     pub fn final_norm(&self) -> &'static str {
         if self.class_token { "norm" } else { "fc_norm" }

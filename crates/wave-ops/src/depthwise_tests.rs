@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{difference, random, values};
+use crate::testing::{check_slopes, difference, random, values};
 use candle_core::{DType, Device, Var};
 use proptest::prelude::*;
 
@@ -82,29 +82,7 @@ fn even_kernels_pad_the_end() {
 fn gradients_match_finite_differences() {
     let case = case(2, 4, 5, 3, 3);
     let grads = run(depthwise_conv, &case);
-    let loss = |v: &[Tensor; 4]| -> f64 {
-        let y = depthwise_conv(&v[0], &v[1], &v[2]).unwrap(); // f64: the stock path
-        (y * &v[3]).unwrap().sum_all().unwrap().to_scalar().unwrap()
-    };
-    let exact = case.each_ref().map(|v| v.to_dtype(DType::F64).unwrap());
-    for argument in 0..3 {
-        let (shape, grad) = (exact[argument].shape(), values(&grads[argument + 1]));
-        let flat: Vec<f64> = exact[argument].flatten_all().unwrap().to_vec1().unwrap();
-        for i in 0..flat.len() {
-            let at = |step: f64| {
-                let (mut moved, mut v) = (flat.clone(), exact.clone());
-                moved[i] += step;
-                v[argument] = Tensor::from_vec(moved, shape, &Device::Cpu).unwrap();
-                loss(&v)
-            };
-            let slope = (at(1e-3) - at(-1e-3)) / 2e-3;
-            assert!(
-                (slope - grad[i] as f64).abs() < 1e-4,
-                "argument {argument}, entry {i}"
-            );
-            assert_ne!(grad[i], 0.0);
-        }
-    }
+    check_slopes(depthwise_conv, &case, &grads[1..], 1e-3); // f64: the stock path
 }
 
 #[test]

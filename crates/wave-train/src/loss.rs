@@ -25,14 +25,11 @@ pub fn smoothed_targets(labels: &[u32], classes: usize, smoothing: f32) -> Resul
 /// # Errors
 /// If a label is not below `classes`.
 pub fn batch_targets(batch: &Batch, classes: usize, smoothing: f32) -> Result<Tensor> {
-    let own = smoothed_targets(&batch.labels, classes, smoothing)?;
-    let Some(mix) = &batch.mix else {
-        return Ok(own);
-    };
-    let partners = Tensor::new(mix.partners.as_slice(), &Device::Cpu)?;
-    let weight = f64::from(mix.weight);
-    let theirs = own.index_select(&partners, 0)?;
-    (own * weight)? + (theirs * (1.0 - weight))?
+    if let Some(label) = batch.labels.iter().find(|l| **l as usize >= classes) {
+        candle_core::bail!("label {label} with {classes} classes");
+    }
+    let targets = batch.soft_targets(classes, smoothing);
+    Tensor::from_vec(targets, (batch.labels.len(), classes), &Device::Cpu)
 }
 
 /// `T^2 KL(softmax(a / T) || softmax(z / T))`, summed over classes, mean over the batch, up to the

@@ -77,7 +77,7 @@ impl Ancestor {
     }
 
     /// Checks that it can teach on these images.
-    pub fn check(&self, data: &Data) -> Result<()> {
+    fn check(&self, data: &Data) -> Result<()> {
         data.check_classes(
             self.network.classes(),
             "distil from an ancestor trained on the same classes",
@@ -120,16 +120,12 @@ impl Ancestor {
         batch: &Batch,
         images: &Tensor,
         data: &Data,
-        views: Option<u32>,
         verbosity: Verbosity,
     ) -> candle_core::Result<Tensor> {
-        let classes = self.network.classes();
-        let source = data
-            .train_indices
-            .iter()
-            .max()
-            .map_or(0, |i| *i as usize + 1);
-        let bytes = views.map(|v| v as usize * source * classes * size_of::<f32>());
+        let (classes, source) = (self.network.classes(), data.source_images);
+        let bytes = data
+            .views
+            .map(|v| v as usize * source * classes * size_of::<f32>());
         if batch.mix.is_some() || bytes.is_none_or(|bytes| bytes > KEPT_BYTES) {
             return self.logits(images, &data.transform);
         }
@@ -143,7 +139,7 @@ impl Ancestor {
                     // On a thread of its own: on all cores, as others that train at the same time
                     // wait for this view too.
                     let all = std::thread::scope(|scope| {
-                        let view = || self.view(batch.view, data, source, verbosity);
+                        let view = || self.view(batch.view, data, verbosity);
                         scope.spawn(view).join()
                     });
                     let all = all.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -162,30 +158,9 @@ impl Ancestor {
         Tensor::from_vec(rows, (batch.indices.len(), classes), images.device())
     }
 
-    /// `KL(ancestor || model)` on a training batch, given the model's logits (b, classes).
-    pub fn divergence(
-        &self,
-        logits: &Tensor,
-        (batch, images): (&Batch, &Tensor),
-        temperature: f64,
-        data: &Data,
-        views: Option<u32>,
-        verbosity: Verbosity,
-    ) -> candle_core::Result<Tensor> {
-        let teacher = self.of_batch(batch, images, data, views, verbosity)?;
-        let entropy = wave_train::entropy(&teacher, temperature)?;
-        wave_train::distillation(logits, &teacher, temperature)? - entropy
-    }
-
-    fn view(
-        &self,
-        view: u32,
-        data: &Data,
-        source: usize,
-        verbosity: Verbosity,
-    ) -> candle_core::Result<Vec<f32>> {
+    fn view(&self, view: u32, data: &Data, verbosity: Verbosity) -> candle_core::Result<Vec<f32>> {
         let classes = self.network.classes();
-        let mut all = vec![0.0; source * classes];
+        let mut all = vec![0.0; data.source_images * classes];
         let total = data.train_indices.len().div_ceil(AHEAD) as u64;
         let mut report = Report::new(&format!("ancestor, view {view}"), 0, total, verbosity);
         for (done, indices) in data.train_indices.chunks(AHEAD).enumerate() {
@@ -214,5 +189,52 @@ impl Ancestor {
         let n: usize = self.weights.values().map(Tensor::elem_count).sum();
         let kind = self.network.family();
         format!("{kind}, {depth} layers, width {width}, {n} parameters")
+    }
+}
+
+/// What a model is to learn from an ancestor.
+pub struct Lesson<'a> {
+    ancestor: &'a Ancestor,
+    data: &'a Data,
+    weight: f64,
+    temperature: f64,
+    verbosity: Verbosity,
+}
+
+impl<'a> Lesson<'a> {
+    /// A lesson on the training images of `data`, weighing 1 at temperature 1 where the settings
+    /// are silent.
+    ///
+    /// # Errors
+    /// If the ancestor has other classes than the data, or takes other images.
+    pub fn new(
+        ancestor: &'a Ancestor,
+        data: &'a Data,
+        weight: Option<f64>,
+        temperature: Option<f64>,
+        verbosity: Verbosity,
+    ) -> Result<Lesson<'a>> {
+        ancestor.check(data)?;
+        Ok(Lesson {
+            ancestor,
+            data,
+            weight: weight.unwrap_or(1.0),
+            temperature: temperature.unwrap_or(1.0),
+            verbosity,
+        })
+    }
+
+    /// `weight KL(ancestor || model)` on a training batch, given the model's logits (b, classes).
+    pub fn divergence(
+        &self,
+        logits: &Tensor,
+        batch: &Batch,
+        images: &Tensor,
+    ) -> candle_core::Result<Tensor> {
+        let teacher = self
+            .ancestor
+            .of_batch(batch, images, self.data, self.verbosity)?;
+        let entropy = wave_train::entropy(&teacher, self.temperature)?;
+        (wave_train::distillation(logits, &teacher, self.temperature)? - entropy)? * self.weight
     }
 }

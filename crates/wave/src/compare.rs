@@ -253,17 +253,6 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// The shape of a model of a size.
-    fn shape(&self, depth: usize, width: usize) -> VitShape {
-        let heads = (width / self.auxiliary.head_width()).max(1);
-        VitShape {
-            depth,
-            width,
-            heads,
-            ..self.auxiliary.clone()
-        }
-    }
-
     /// The `[finetune]` table with a method's differences.
     fn finetune_table(&self, method: &str) -> Result<Finetune> {
         let method = &self.compare.methods[method];
@@ -460,7 +449,7 @@ impl<'a> Bench<'a> {
             let templates = elastic::read(dir)?;
             return self.expand(cell, settings, &templates);
         }
-        let shape = self.shape(cell.depth, cell.width);
+        let shape = self.auxiliary.with_size(cell.depth, cell.width);
         shape.validate()?;
         let init: Init = self
             .recipe
@@ -528,6 +517,6 @@ impl<'a> Bench<'a> {
 
     /// Parameters of a model of a size.
     pub fn parameters(&self, depth: usize, width: usize) -> usize {
-        self.shape(depth, width).parameter_count()
+        self.auxiliary.with_size(depth, width).parameter_count()
     }
 }

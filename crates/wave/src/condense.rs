@@ -6,7 +6,7 @@
 //! step. With one depth and one width this is plain WAVE; with ranges, each step draws the
 //! auxiliary's depth and width, and the same bank learns to make models of all of them.
 
-use crate::ancestor::{Ancestor, Ancestors};
+use crate::ancestor::{Ancestor, Ancestors, Lesson};
 use crate::data::{Data, Input};
 use crate::elastic::{self, About, Learngene, block_shape};
 use crate::error::request;
@@ -16,21 +16,23 @@ use crate::settings::{Condense, Duration};
 use crate::train::{self, Defaults, Job, Outcome, Resolved};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
-use rand::{Rng, SeedableRng};
+use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use wave_hub::{Accuracy, CardFront};
-use wave_learngene::{Kronecker, Part, Plan, Scalers};
+use wave_learngene::{Part, Scalers};
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_train::{Scores, Variable};
 
 mod factorise;
+mod plan;
+
+pub use plan::{CondensePlan, ScalerStart, describe};
 
 /// What condensing does where the settings are silent.
 pub const DEFAULTS: Defaults = Defaults {
@@ -41,169 +43,6 @@ pub const DEFAULTS: Defaults = Defaults {
 
 /// Noise on structured first scalers, so that equal blocks can part.
 const SCALER_NOISE: f32 = 0.03;
-
-/// Condensation settings that make sense together.
-#[derive(Clone, Debug)]
-pub struct CondensePlan {
-    /// The auxiliary's largest shape; its depth is the number of anchors.
-    pub auxiliary: VitShape,
-    /// The depths drawn from, least and most.
-    pub depths: (usize, usize),
-    /// The widths drawn from.
-    pub widths: Vec<usize>,
-    /// Templates and parts.
-    pub templates: Plan,
-    /// First scalers.
-    pub start: ScalerStart,
-}
-
-/// How the scalers of a condensation begin.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum ScalerStart {
-    /// From one half of the templates at the first layer to the other half at the last.
-    Ramp,
-    /// Linear expansion, as TELG: a base and a slope.
-    Telg,
-    /// Normal, variance 1 / N.
-    Random,
-}
-
-impl CondensePlan {
-    /// Checks the settings against each other, and against the data.
-    pub fn new(settings: &Condense, channels: usize, classes: usize) -> Result<CondensePlan> {
-        let a = &settings.auxiliary;
-        let head_width = a.head_width.unwrap_or(64);
-        let width = a.width.unwrap_or(384);
-        if head_width == 0 || !width.is_multiple_of(head_width) || width == 0 {
-            return Err(request(format!(
-                "auxiliary.width {width} is not a multiple of auxiliary.head_width {head_width}"
-            )));
-        }
-        let depth = a.depth.unwrap_or(12);
-        let depths = match settings.depths.as_deref() {
-            None => (depth, depth),
-            Some([one]) => (*one, *one),
-            Some([least, most]) if least <= most => (*least, *most),
-            Some(other) => {
-                return Err(request(format!(
-                    "depths = {other:?}; give one depth, or the least and the most"
-                )));
-            }
-        };
-        if depths.0 == 0 {
-            return Err(request("depths start at 0; expected at least 1"));
-        }
-        let auxiliary = VitShape {
-            image_size: a.image_size.unwrap_or(224),
-            channels,
-            patch: a.patch.unwrap_or(16),
-            depth: settings.anchors.unwrap_or(depth),
-            width,
-            heads: width / head_width,
-            mlp_ratio: a.mlp_ratio.unwrap_or(4.0),
-            classes,
-            class_token: a.class_token.unwrap_or(false),
-            ..VitShape::default()
-        };
-        auxiliary.validate()?;
-        let widths = settings.widths.clone().unwrap_or_else(|| vec![width]);
-        if widths.is_empty() {
-            return Err(request("widths is empty; give at least one"));
-        }
-        for w in &widths {
-            if *w == 0 || *w > width || !w.is_multiple_of(head_width) {
-                return Err(request(format!(
-                    "widths: {w} is not a multiple of the head width {head_width} up to the \
-                     auxiliary's width {width}"
-                )));
-            }
-        }
-        let templates = template_plan(settings, &auxiliary, &widths)?;
-        let start = match settings.scaler_start.as_deref().unwrap_or("ramp") {
-            "ramp" => ScalerStart::Ramp,
-            "telg" => ScalerStart::Telg,
-            "random" => ScalerStart::Random,
-            other => {
-                return Err(request(format!(
-                    "scaler_start = {other}; expected ramp, telg or random"
-                )));
-            }
-        };
-        Ok(CondensePlan {
-            auxiliary,
-            depths,
-            widths,
-            templates,
-            start,
-        })
-    }
-
-    /// The shape that a step trains.
-    fn shape_of_step(&self, seed: u64, step: u64) -> VitShape {
-        let mut rng = train::step_generator(seed ^ 0xe1a5, step);
-        let depth = rng.random_range(self.depths.0..=self.depths.1);
-        let width = self.widths[rng.random_range(0..self.widths.len())];
-        self.shape(depth, width)
-    }
-
-    fn shape(&self, depth: usize, width: usize) -> VitShape {
-        let heads = width / self.auxiliary.head_width();
-        VitShape {
-            depth,
-            width,
-            heads,
-            ..self.auxiliary.clone()
-        }
-    }
-
-    /// Multiply-adds of an average forward pass of one image, over the sizes drawn.
-    fn mean_multiply_adds(&self) -> f64 {
-        let depths = self.depths.0..=self.depths.1;
-        let n = (depths.clone().count() * self.widths.len()) as f64;
-        let sizes = depths.flat_map(|d| self.widths.iter().map(move |w| (d, *w)));
-        sizes
-            .map(|(d, w)| self.shape(d, w).multiply_adds() as f64)
-            .sum::<f64>()
-            / n
-    }
-}
-
-fn template_plan(settings: &Condense, auxiliary: &VitShape, widths: &[usize]) -> Result<Plan> {
-    let reference = widths.iter().copied().min().unwrap_or(auxiliary.width);
-    let t = settings.template_size.unwrap_or(reference);
-    if t == 0 {
-        return Err(request("template_size = 0; expected at least 1"));
-    }
-    let kronecker: Kronecker = settings.kronecker.as_deref().unwrap_or("tile").parse()?;
-    let default = Plan::default_budget(reference, t)?;
-    let mut counts: BTreeMap<Part, usize> = Part::ALL
-        .iter()
-        .map(|part| (*part, default.counts[&default.sets[part]]))
-        .collect();
-    if let Some(given) = &settings.templates {
-        let [qkv, proj, fc1, fc2] = given[..] else {
-            return Err(request(format!(
-                "templates = {given:?}; give four counts, of qkv, proj, fc1 and fc2"
-            )));
-        };
-        counts = Part::ALL.into_iter().zip([qkv, proj, fc1, fc2]).collect();
-    }
-    let mut sets: BTreeMap<Part, String> = Part::ALL
-        .iter()
-        .map(|part| (*part, part.name().to_string()))
-        .collect();
-    let mut by_set: BTreeMap<String, usize> = counts
-        .iter()
-        .map(|(part, n)| (part.name().to_string(), *n))
-        .collect();
-    if settings.share_mlp.unwrap_or(false) {
-        let shared = by_set.remove("fc1").unwrap_or(0) + by_set.remove("fc2").unwrap_or(0);
-        by_set.insert("mlp".into(), shared);
-        sets.insert(Part::Fc1, "mlp".into());
-        sets.insert(Part::Fc2, "mlp".into());
-    }
-    Ok(Plan::new(t, kronecker, sets, by_set)?)
-}
 
 /// The templates, bank and other weights before the first step.
 pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
@@ -342,14 +181,14 @@ fn distil(task: &Task, gene: &Learngene, run: &mut RunDir) -> Result<(Learngene,
         options,
         ..
     } = task;
-    if let Some(ancestor) = ancestor {
-        ancestor.check(data)?;
-    }
+    let verbosity = options.verbosity;
+    let lesson = ancestor
+        .as_deref()
+        .map(|a| Lesson::new(a, data, settings.kl_weight, settings.temperature, verbosity))
+        .transpose()?;
     let variables = variables(gene, settings, resolved)?;
     let live = with_values(gene, &train::tracked(&variables));
-    let kl_weight = settings.kl_weight.unwrap_or(1.0);
     let ce_weight = settings.ce_weight.unwrap_or(1.0);
-    let temperature = settings.temperature.unwrap_or(1.0);
     let loss = |batch: &wave_data::Batch, images: &Tensor, step: u64| {
         let shape = plan.shape_of_step(resolved.seed, step);
         // Composed anew each step: yesterday's weights belong to yesterday's templates.
@@ -358,15 +197,14 @@ fn distil(task: &Task, gene: &Learngene, run: &mut RunDir) -> Result<(Learngene,
         let logits = vit::logits_in(resolved.precision, &shape, &weights, images, scales)?;
         let targets = wave_train::batch_targets(batch, shape.classes, resolved.label_smoothing)?;
         let ce = (wave_ops::soft_cross_entropy(&logits, &targets)? * ce_weight)?;
-        let Some(ancestor) = ancestor else {
-            return Ok(ce);
-        };
-        let (views, verbosity) = (settings.training.views, options.verbosity);
-        let seen = (batch, images);
-        let kl = ancestor.divergence(&logits, seen, temperature, data, views, verbosity)?;
-        ce + (kl * kl_weight)?
+        match &lesson {
+            Some(lesson) => ce + lesson.divergence(&logits, batch, images)?,
+            None => Ok(ce),
+        }
     };
-    let largest = plan.shape(plan.depths.1, plan.auxiliary.width);
+    let largest = plan
+        .auxiliary
+        .with_size(plan.depths.1, plan.auxiliary.width);
     let score = |values: &Weights| score(&with_values(gene, values), &largest, data);
     let job = Job {
         label: task.label.clone(),
@@ -375,7 +213,7 @@ fn distil(task: &Task, gene: &Learngene, run: &mut RunDir) -> Result<(Learngene,
         variables: &variables,
         run: Some(run),
         resume: options.resume,
-        verbosity: options.verbosity,
+        verbosity,
         every_epoch: true,
     };
     let outcome = train::train(job, loss, score)?;
@@ -488,7 +326,7 @@ fn accuracies(gene: &Learngene, plan: &CondensePlan, data: &Data) -> Result<Vec<
     let mut all = Vec::new();
     for &width in &plan.widths {
         for &depth in &depths {
-            let scores = score(gene, &plan.shape(depth, width), data)?;
+            let scores = score(gene, &plan.auxiliary.with_size(depth, width), data)?;
             all.push(Accuracy {
                 depth,
                 width,
@@ -536,71 +374,4 @@ fn card(gene: &Learngene, accuracies: &[Accuracy], provenance: &Value) -> String
         provenance["data"].as_str().unwrap_or("wave")
     );
     wave_hub::model_card(&front, &title, &body)
-}
-
-/// What `--dry-run` prints: sizes, parameters and work. Where the data is not at hand, its numbers
-/// are those of ImageNet.
-pub fn describe(settings: &Condense) -> Result<String> {
-    let (images, channels, classes, data) = match crate::data::open(&settings.training) {
-        Ok(dataset) => {
-            let channels = crate::data::native(&dataset).map_or(3, |n| n.0);
-            let classes = dataset.train.class_names().len();
-            (dataset.train.len(), channels, classes, dataset.name)
-        }
-        Err(error) => {
-            let why = format!("{error}; assuming ImageNet's numbers");
-            (1_281_167, 3, 1000, why)
-        }
-    };
-    let images = settings
-        .training
-        .train_limit
-        .map_or(images, |n| n.min(images));
-    let plan = CondensePlan::new(settings, channels, classes)?;
-    let gene = start(&plan, 0)?;
-    let a = &plan.auxiliary;
-    let batch = settings.training.batch.unwrap_or(128);
-    let per_epoch = (images / batch.max(1)).max(1);
-    let steps = settings
-        .training
-        .duration(DEFAULTS.duration)?
-        .steps(per_epoch);
-    let counts = &plan.templates.counts;
-    let t = plan.templates.template_size;
-    let mut text = format!(
-        "data: {data}\n{images} images, {classes} classes\nauxiliary: {} anchors, width {}, {} \
-         heads, {} x {} pixels in patches of {}\n",
-        a.depth, a.width, a.heads, a.image_size, a.image_size, a.patch
-    );
-    text += &format!(
-        "depths {:?}, widths {:?}\ntemplates of {t} x {t}:",
-        plan.depths, plan.widths
-    );
-    for (set, n) in counts {
-        text += &format!(" {n} {set}");
-    }
-    text += &format!(" ({} in all)\n", counts.values().sum::<usize>());
-    let ledger = gene.ledger();
-    for (name, n) in &ledger {
-        text += &format!("{name:12} {n:>12}\n");
-    }
-    text += &format!(
-        "{:12} {:>12}\n",
-        "transferred",
-        ledger.iter().map(|(_, n)| n).sum::<usize>()
-    );
-    text += &format!(
-        "{:12} {:>12}\n",
-        "free twin",
-        plan.shape(plan.depths.1, a.width).parameter_count()
-    );
-    // Forward and backward: three times the multiply-adds, two operations each.
-    let flops = plan.mean_multiply_adds() * 6.0 * batch as f64 * steps as f64;
-    text += &format!(
-        "{steps} steps of {batch} images ({:.1} epochs), {:.3e} floating-point operations without \
-         the ancestor's\n",
-        steps as f64 / per_epoch as f64,
-        flops
-    );
-    Ok(text)
 }

@@ -27,6 +27,10 @@ pub struct Data {
     pub class_names: Vec<String>,
     /// Images of a training step.
     pub batch: usize,
+    /// One more than the largest of them, 0 if there are none.
+    pub source_images: usize,
+    /// Variations of each image before they repeat, if they do.
+    pub views: Option<u32>,
     /// Tells apart data whose repeated views differ.
     pub views_id: String,
 }
@@ -110,7 +114,9 @@ impl Data {
             loader,
             test,
             test_indices,
+            source_images: sorted.last().map_or(0, |i| *i as usize + 1),
             train_indices: train,
+            views: training.views,
             transform,
             class_names: dataset.train.class_names().to_vec(),
             batch,

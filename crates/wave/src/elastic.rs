@@ -60,13 +60,8 @@ impl Learngene {
                 below + head_width
             )));
         }
-        let heads = heads.unwrap_or(width / head_width);
-        let shape = VitShape {
-            depth,
-            width,
-            heads,
-            ..self.auxiliary.clone()
-        };
+        let mut shape = self.auxiliary.with_size(depth, width);
+        shape.heads = heads.unwrap_or(shape.heads);
         shape.validate()?;
         Ok(shape)
     }
@@ -165,42 +160,28 @@ pub struct TemplateDir {
 pub fn read(dir: &Path) -> Result<TemplateDir> {
     let dir = &crate::hub::locate(dir)?;
     let (config, weights) = wave_hub::read_templates(dir)?;
-    let number = |key: &str| -> Result<f64> {
-        config
-            .auxiliary
-            .get(key)
-            .and_then(Value::as_f64)
-            .ok_or_else(|| {
-                request(format!(
-                    "{}: config.json has no number auxiliary.{key}",
-                    dir.display()
-                ))
-            })
+    let number = |key: &str| config.auxiliary.get(key).and_then(Value::as_f64);
+    let flag = |key: &str| config.auxiliary.get(key).and_then(Value::as_bool);
+    let needed = |key: &str| -> Result<f64> {
+        number(key).ok_or_else(|| {
+            request(format!(
+                "{}: config.json has no number auxiliary.{key}",
+                dir.display()
+            ))
+        })
     };
     let auxiliary = VitShape {
         image_size: config.image_size,
         channels: config.channels,
         patch: config.patch,
         depth: config.anchors,
-        width: number("width")? as usize,
-        heads: number("heads")? as usize,
-        mlp_ratio: number("mlp_ratio")?,
+        width: needed("width")? as usize,
+        heads: needed("heads")? as usize,
+        mlp_ratio: needed("mlp_ratio")?,
         classes: config.classes,
-        class_token: config
-            .auxiliary
-            .get("class_token")
-            .and_then(Value::as_bool)
-            .unwrap_or(false),
-        distilled: config
-            .auxiliary
-            .get("distilled")
-            .and_then(Value::as_bool)
-            .unwrap_or(false),
-        norm_eps: config
-            .auxiliary
-            .get("norm_eps")
-            .and_then(Value::as_f64)
-            .unwrap_or(LAYER_NORM_EPS),
+        class_token: flag("class_token").unwrap_or(false),
+        distilled: flag("distilled").unwrap_or(false),
+        norm_eps: number("norm_eps").unwrap_or(LAYER_NORM_EPS),
     };
     auxiliary.validate()?;
     let kronecker: Kronecker = config.kronecker.parse()?;

@@ -1,6 +1,6 @@
 //! `wave finetune`: trains all weights of a model, as an ordinary network.
 
-use crate::ancestor::Ancestor;
+use crate::ancestor::{Ancestor, Lesson};
 use crate::data::{Data, Input};
 use crate::error::request;
 use crate::model::{Model, Network};
@@ -145,9 +145,11 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
         options,
         ..
     } = task;
-    if let Some(ancestor) = ancestor {
-        ancestor.check(data)?;
-    }
+    let verbosity = options.verbosity;
+    let lesson = ancestor
+        .as_deref()
+        .map(|a| Lesson::new(a, data, settings.kl_weight, settings.temperature, verbosity))
+        .transpose()?;
     let depth = match &model.network {
         Network::Vit(shape) => shape.depth,
         Network::ConvMixer(_) => 0,
@@ -166,8 +168,6 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
         .collect::<Result<_>>()?;
     let network = model.network.clone();
     let weights = train::tracked(&variables);
-    let kl_weight = settings.kl_weight.unwrap_or(1.0);
-    let temperature = settings.temperature.unwrap_or(1.0);
     let classes = network.classes();
 
     let loss = |batch: &wave_data::Batch, images: &Tensor, step: u64| {
@@ -189,13 +189,10 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
         };
         let targets = wave_train::batch_targets(batch, classes, resolved.label_smoothing)?;
         let ce = wave_ops::soft_cross_entropy(&logits, &targets)?;
-        let Some(ancestor) = ancestor else {
-            return Ok(ce);
-        };
-        let (views, verbosity) = (settings.training.views, options.verbosity);
-        let seen = (batch, images);
-        let kl = ancestor.divergence(&logits, seen, temperature, data, views, verbosity)?;
-        ce + (kl * kl_weight)?
+        match &lesson {
+            Some(lesson) => ce + lesson.divergence(&logits, batch, images)?,
+            None => Ok(ce),
+        }
     };
     let score = |values: &Weights| score(&network, values, data);
     let job = Job {
@@ -205,7 +202,7 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
         variables: &variables,
         run,
         resume: options.resume,
-        verbosity: options.verbosity,
+        verbosity,
         every_epoch: task.every_epoch,
     };
     let outcome = train::train(job, loss, score)?;

@@ -4,8 +4,8 @@ use crate::compare::{Bench, Choice, Compare, Row};
 use crate::plot;
 use crate::recipe::Recipe;
 use anyhow::Result;
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 /// Writes `report.md` and the plots; returns the report.
 pub fn write(
@@ -113,19 +113,19 @@ pub fn write(
         }
     }
     text += "\nTemplates, top-1 in % of models made from them without data:\n\n";
-    for method in &methods {
-        for dir in bench.templates(method) {
-            let config = crate::elastic::read(dir)?.config;
-            let list: Vec<String> = config
-                .accuracies
-                .iter()
-                .map(|a| format!("{} x {}: {:.2}", a.depth, a.width, 100.0 * a.top1))
-                .collect();
-            let name = dir
-                .file_name()
-                .map_or(String::new(), |n| n.to_string_lossy().into_owned());
-            text += &format!("- {name}: {}\n", list.join(", "));
-        }
+    // Several methods may start from the same templates.
+    let dirs: BTreeSet<&PathBuf> = methods.iter().flat_map(|m| bench.templates(m)).collect();
+    for dir in dirs {
+        let config = crate::elastic::read(dir)?.config;
+        let list: Vec<String> = config
+            .accuracies
+            .iter()
+            .map(|a| format!("{} x {}: {:.2}", a.depth, a.width, 100.0 * a.top1))
+            .collect();
+        let name = dir
+            .file_name()
+            .map_or(String::new(), |n| n.to_string_lossy().into_owned());
+        text += &format!("- {name}: {}\n", list.join(", "));
     }
     wave_hub::write_atomic(&out.join("report.md"), text.as_bytes())?;
     Ok(text)

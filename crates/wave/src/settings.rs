@@ -197,6 +197,20 @@ pub struct Auxiliary {
     pub class_token: Option<bool>,
 }
 
+impl From<&VitShape> for Auxiliary {
+    fn from(shape: &VitShape) -> Auxiliary {
+        Auxiliary {
+            depth: Some(shape.depth),
+            width: Some(shape.width),
+            head_width: Some(shape.head_width()),
+            patch: Some(shape.patch),
+            image_size: Some(shape.image_size),
+            mlp_ratio: Some(shape.mlp_ratio),
+            class_token: Some(shape.class_token),
+        }
+    }
+}
+
 /// Keys of `wave expand`.
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[group(skip)] // its subcommand already has a group of this name

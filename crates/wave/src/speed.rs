@@ -103,10 +103,7 @@ fn train(
     precision: Precision,
     steps: usize,
 ) -> Result<Vec<f64>> {
-    let variables = fresh(shape)?
-        .iter()
-        .map(|(name, t)| variable(name, t))
-        .collect::<Result<Vec<_>>>()?;
+    let variables = variables(fresh(shape)?)?;
     let weights = tracked(&variables);
     descend(&variables, steps, || {
         let logits = vit::logits_in(precision, shape, &weights, images, None)?;
@@ -123,23 +120,12 @@ fn distil(
     steps: usize,
 ) -> Result<Vec<f64>> {
     let settings = Condense {
-        auxiliary: Auxiliary {
-            depth: Some(shape.depth),
-            width: Some(shape.width),
-            head_width: Some(shape.head_width()),
-            patch: Some(shape.patch),
-            image_size: Some(shape.image_size),
-            mlp_ratio: Some(shape.mlp_ratio),
-            class_token: Some(shape.class_token),
-        },
+        auxiliary: Auxiliary::from(shape),
         ..Condense::default()
     };
     let plan = CondensePlan::new(&settings, shape.channels, shape.classes)?;
     let gene = condense::start(&plan, 0)?;
-    let variables = condense::values(&gene)
-        .iter()
-        .map(|(name, t)| variable(name, t))
-        .collect::<Result<Vec<_>>>()?;
+    let variables = variables(condense::values(&gene))?;
     let live = condense::with_values(&gene, &tracked(&variables));
     let teacher = random(&[targets.dim(0)?, shape.classes])?;
     let step = || -> candle_core::Result<Tensor> {
@@ -176,13 +162,16 @@ fn clock(steps: usize, mut work: impl FnMut() -> Result<()>) -> Result<Vec<f64>>
     Ok(seconds)
 }
 
-fn variable(name: &str, t: &Tensor) -> Result<Variable> {
-    Ok(Variable {
-        name: name.into(),
-        var: Var::from_tensor(t)?,
-        rate: vec![1.0],
-        weight_decay: 0.05,
-    })
+fn variables(values: impl IntoIterator<Item = (String, Tensor)>) -> Result<Vec<Variable>> {
+    let variable = |(name, t): (String, Tensor)| {
+        Ok(Variable {
+            name,
+            var: Var::from_tensor(&t)?,
+            rate: vec![1.0],
+            weight_decay: 0.05,
+        })
+    };
+    values.into_iter().map(variable).collect()
 }
 
 fn fresh(shape: &VitShape) -> Result<wave_models::Weights> {

@@ -145,15 +145,7 @@ fn transformer(ancestor: Option<&Ancestor>) -> Result<(&VitShape, &Ancestor)> {
 
 /// The ancestor's shape as settings; what the settings say must agree.
 fn auxiliary(given: &Auxiliary, shape: &VitShape) -> Result<Auxiliary> {
-    let own = Auxiliary {
-        depth: Some(shape.depth),
-        width: Some(shape.width),
-        head_width: Some(shape.head_width()),
-        patch: Some(shape.patch),
-        image_size: Some(shape.image_size),
-        mlp_ratio: Some(shape.mlp_ratio),
-        class_token: Some(shape.class_token),
-    };
+    let own = Auxiliary::from(shape);
     let merged = Auxiliary {
         depth: given.depth.or(own.depth),
         width: given.width.or(own.width),
