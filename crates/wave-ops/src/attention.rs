@@ -2,7 +2,7 @@
 //! `o = softmax(q k^T / sqrt(h)) v` per head of width `h`.
 //!
 //! `qkv` holds one row per token: all queries, then all keys, then all values, heads side by side:
-//! (n, 3 heads h). Probabilities are (heads, n, n).
+//! (n, 3 heads h).
 
 use crate::cpu::Simd;
 use crate::gemm::{Start, gemm, rows, transposed};
@@ -27,34 +27,41 @@ impl AttentionShape {
     }
 }
 
-/// Writes the outputs to `o` (n, heads h) and the probabilities to `p` (heads, n, n).
+/// Writes the outputs to `o` (n, heads h).
 pub(crate) fn forward(
     simd: Simd,
     shape: AttentionShape,
     qkv: &[f32],
     o: &mut [f32],
-    p: &mut [f32],
+    p: &mut [f32], // scratch, (n, n)
 ) {
     let (n, h, d) = (shape.tokens, shape.head_width, shape.width());
-    for (head, p) in p.chunks_exact_mut(n * n).enumerate() {
-        let part = |i: usize| &qkv[i * d + head * h..]; // q, k, v
-        let (q, k_t) = (rows(part(0), 3 * d), transposed(part(1), 3 * d));
-        gemm(simd, (n, n, h), q, k_t, Start::Zero, p, n);
-        dispatch_on(
-            simd,
-            #[inline(always)]
-            || {
-                for row in p.chunks_exact_mut(n) {
-                    softmax(row, shape.scale());
-                }
-            },
-        );
-        let (p, v) = (rows(p, n), rows(part(2), 3 * d));
+    for head in 0..shape.heads {
+        probabilities(simd, shape, qkv, head, p);
+        let (p, v) = (rows(p, n), rows(&qkv[2 * d + head * h..], 3 * d));
         gemm(simd, (n, h, n), p, v, Start::Zero, &mut o[head * h..], d);
     }
 }
 
-/// Writes `d qkv` given `d o`, the saved `qkv` and probabilities `p`:
+/// `p = softmax(q k^T / sqrt(h))` of one head, (n, n).
+fn probabilities(simd: Simd, shape: AttentionShape, qkv: &[f32], head: usize, p: &mut [f32]) {
+    let (n, h, d) = (shape.tokens, shape.head_width, shape.width());
+    let part = |i: usize| &qkv[i * d + head * h..]; // q, k, v
+    let (q, k_t) = (rows(part(0), 3 * d), transposed(part(1), 3 * d));
+    gemm(simd, (n, n, h), q, k_t, Start::Zero, p, n);
+    dispatch_on(
+        simd,
+        #[inline(always)]
+        || {
+            for row in p.chunks_exact_mut(n) {
+                softmax(row, shape.scale());
+            }
+        },
+    );
+}
+
+/// Writes `d qkv` given `d o` and the saved `qkv`; the probabilities are computed again, which
+/// costs less than to store and load them.
 ///
 /// ```text
 /// dv = p^T do    dp = do v^T    ds = p (dp - sum(dp p)) / sqrt(h)    dq = ds k    dk = ds^T q
@@ -63,27 +70,20 @@ pub(crate) fn backward(
     simd: Simd,
     shape: AttentionShape,
     qkv: &[f32],
-    p: &[f32],
     d_o: &[f32],
     d_qkv: &mut [f32],
+    p: &mut [f32],  // scratch, (n, n)
     ds: &mut [f32], // scratch, (n, n)
 ) {
     let (n, h, d) = (shape.tokens, shape.head_width, shape.width());
     let scale = shape.scale();
-    for (head, p) in p.chunks_exact(n * n).enumerate() {
+    for head in 0..shape.heads {
+        probabilities(simd, shape, qkv, head, p);
         let at = |i: usize| i * d + head * h; // q, k, v
         let part = |i: usize| &qkv[at(i)..];
         let d_o = rows(&d_o[head * h..], d);
-        let d_v = &mut d_qkv[at(2)..];
-        gemm(
-            simd,
-            (n, h, n),
-            transposed(p, n),
-            d_o,
-            Start::Zero,
-            d_v,
-            3 * d,
-        );
+        let (p_t, d_v) = (transposed(p, n), &mut d_qkv[at(2)..]);
+        gemm(simd, (n, h, n), p_t, d_o, Start::Zero, d_v, 3 * d);
         let v_t = transposed(part(2), 3 * d);
         gemm(simd, (n, n, h), d_o, v_t, Start::Zero, ds, n);
         dispatch_on(
@@ -100,15 +100,8 @@ pub(crate) fn backward(
         );
         let (k, d_q) = (rows(part(1), 3 * d), &mut d_qkv[at(0)..]);
         gemm(simd, (n, h, n), rows(ds, n), k, Start::Zero, d_q, 3 * d);
-        let (q, d_k) = (rows(part(0), 3 * d), &mut d_qkv[at(1)..]);
-        gemm(
-            simd,
-            (n, h, n),
-            transposed(ds, n),
-            q,
-            Start::Zero,
-            d_k,
-            3 * d,
-        );
+        let (ds_t, q) = (transposed(ds, n), rows(part(0), 3 * d));
+        let d_k = &mut d_qkv[at(1)..];
+        gemm(simd, (n, h, n), ds_t, q, Start::Zero, d_k, 3 * d);
     }
 }

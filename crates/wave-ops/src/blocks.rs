@@ -7,23 +7,29 @@
 //!
 //! `s1` and `s2` are the drop-path scales of a sample: 1, or 0 and `1 / keep` in training.
 //!
-//! Samples are split over the threads, and each thread carries a few samples at a time through
-//! all layers, so that activations stay in its cache. The forward pass keeps, per token and
-//! layer, x, qkv, attention scores, attention outputs, u and the MLP's pre-activation; the
-//! backward pass computes norms and GELU again, which costs less than to store and load them.
+//! Samples are split over the threads, and each thread carries a few samples at a time through a
+//! layer, or a group of small ones, so that what lies between two matrix products stays in its
+//! cache. The matrices of a group are copied once into the order that the products read, and the
+//! threads' gradients of a group are added up before the next. The forward pass keeps, per token
+//! and layer, x, qkv, attention outputs, u and the MLP's pre-activation; the backward pass computes
+//! attention scores, norms and GELU again, which costs less than to store and load them.
 
 mod activations;
 mod layer;
 mod parameters;
 
+use crate::buffer::Buffer;
 use crate::cpu::current;
+use crate::gradients::{Bundle, Gradients};
 use crate::stock;
-use crate::storage::{fused, slice, tensor, with_slice};
-use crate::threads::sum_over;
+use crate::storage::{fused, slice, tensor, with_slice, with_slices};
+use crate::threads::add;
 use activations::{LayerActivations, by_chunk, by_thread, chunks, split};
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
-use layer::Pass;
-use parameters::{Arithmetic, Direction, LayerWeights};
+use layer::{Layer, Pass};
+use parameters::{
+    Arithmetic, Direction, LayerWeights, Slabs, SlabsMut, layer, layer_mut, layers_mut,
+};
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -66,7 +72,7 @@ pub enum Precision {
 
 /// Runs `x` (b, n, width) through all blocks, in `f32`.
 ///
-/// `parameters` are twelve slabs, each holding one tensor of all layers (depth, size) flattened,
+/// `parameters` are twelve slabs, each holding one tensor of all layers (depth, ..),
 /// in the order of [`BlocksShape::sizes`]. `drop_path` holds the scales (depth, 2, b) of the two
 /// branches, if any.
 ///
@@ -113,52 +119,174 @@ pub fn blocks_in(
     if shape.depth == 0 {
         return Ok(x.clone());
     }
-    if !fused(&[x, &parameters[0]])? {
+    let arguments: Vec<&Tensor> = std::iter::once(x).chain(parameters).collect();
+    if !fused(&arguments)? {
         return stock::blocks(x, parameters, shape, drop_path.as_deref());
     }
-    let flat: Vec<Tensor> = parameters
-        .iter()
-        .map(Tensor::flatten_all)
-        .collect::<Result<_>>()?;
-    let flat = Tensor::cat(&flat, 0)?;
-    let keep = x.track_op() || flat.track_op();
+    let mut parameters = parameters.clone();
+    for parameter in &mut parameters {
+        *parameter = parameter.contiguous()?;
+    }
+    let bundle = Bundle::new(&parameters)?;
+    let keep = x.track_op() || bundle.token.track_op();
     let op = Blocks {
         shape,
         with: Arithmetic::new(current(), precision),
         drop_path,
+        parameters,
+        gradients: bundle.gradients,
         keep,
         saved: Mutex::new(None),
     };
-    x.contiguous()?.apply_op2(&flat, op)
+    x.contiguous()?.apply_op2(&bundle.token, op)
 }
 
 struct Blocks {
     shape: BlocksShape,
     with: Arithmetic,
     drop_path: Option<Vec<f32>>,
+    /// Contiguous.
+    parameters: [Tensor; 12],
+    /// Where the backward pass leaves theirs.
+    gradients: Gradients,
     /// Whether the backward pass will run.
     keep: bool,
-    saved: Mutex<Option<Vec<LayerActivations>>>,
+    saved: Mutex<Option<Kept>>,
 }
 
 impl Blocks {
-    fn pass<'a>(
-        &'a self,
-        direction: Direction,
-        flat: &'a [f32],
-        (batch, n): (usize, usize),
-    ) -> Pass<'a> {
+    fn pass(&self, batch: usize, n: usize) -> Pass<'_> {
         Pass {
             with: self.with,
             shape: self.shape,
             n,
             batch,
-            flat,
-            weights: LayerWeights::all(self.with, &self.shape, flat, direction),
             drop_path: self.drop_path.as_deref(),
         }
     }
+
+    /// The layers `indices`, ready for one direction.
+    fn layers<'a>(
+        &self,
+        indices: Range<usize>,
+        slabs: &Slabs<'a>,
+        direction: Direction,
+    ) -> Vec<Layer<'a>> {
+        let layer = |index| {
+            let parameters = layer(&self.shape, slabs, index);
+            Layer {
+                index,
+                parameters,
+                weights: LayerWeights::new(self.with, &self.shape, &parameters, direction),
+            }
+        };
+        indices.into_par_iter().map(layer).collect()
+    }
+
+    /// `y` (b, n, d), and what the layers keep of the way there.
+    fn forward(&self, x: &[f32], slabs: &Slabs, (b, n): (usize, usize)) -> (Vec<f32>, Kept) {
+        let pass = self.pass(b, n);
+        let work = chunks(b, n);
+        let ranges: Vec<Range<usize>> = work.iter().flatten().cloned().collect();
+        let (mut y, mut kept) = (x.to_vec(), Kept::new());
+        for group in groups(&self.shape) {
+            let layers = self.layers(group, slabs, Direction::Forward);
+            let outputs = split(&mut y, b, &ranges);
+            if self.keep {
+                let mut activations: Vec<LayerActivations> = layers
+                    .iter()
+                    .map(|_| LayerActivations::new(&self.shape, b, n))
+                    .collect();
+                let chunks = by_chunk(&mut activations, b, &ranges).into_iter();
+                let jobs = by_thread(&work, chunks.zip(outputs)).into_par_iter();
+                jobs.zip(&work).for_each(|(jobs, ranges)| {
+                    for ((chunks, y), samples) in jobs.into_iter().zip(ranges) {
+                        for (layer, mut c) in layers.iter().zip(chunks) {
+                            c.x.copy_from_slice(y);
+                            pass.forward(layer, samples, &mut c, y);
+                        }
+                    }
+                });
+                kept.push(activations);
+            } else {
+                let jobs = by_thread(&work, outputs).into_par_iter();
+                jobs.zip(&work).for_each(|(jobs, ranges)| {
+                    for (y, samples) in jobs.into_iter().zip(ranges) {
+                        let mut scratch = LayerActivations::new(&self.shape, samples.len(), n);
+                        let mut c = scratch.whole();
+                        for layer in &layers {
+                            c.x.copy_from_slice(y);
+                            pass.forward(layer, samples, &mut c, y);
+                        }
+                    }
+                });
+            }
+        }
+        (y, kept)
+    }
+
+    /// Turns `g`, the gradient of the output, into that of the input; returns those of the
+    /// parameters.
+    fn backward(
+        &self,
+        mut kept: Kept,
+        g: &mut [f32],
+        slabs: &Slabs,
+        (b, n): (usize, usize),
+    ) -> [Vec<f32>; 12] {
+        let pass = self.pass(b, n);
+        let work = chunks(b, n);
+        let ranges: Vec<Range<usize>> = work.iter().flatten().cloned().collect();
+        let sizes = self.shape.sizes();
+        let mut total = sizes.map(|size| vec![0.0; self.shape.depth * size]);
+        for group in groups(&self.shape).into_iter().rev() {
+            let mut activations = kept.pop().unwrap_or_default();
+            let layers = self.layers(group.clone(), slabs, Direction::Backward);
+            let chunks = by_chunk(&mut activations, b, &ranges).into_iter();
+            let jobs = by_thread(&work, chunks.zip(split(g, b, &ranges)));
+            let sizes = sizes.map(|size| group.len() * size);
+            let mut others: Vec<[Buffer; 12]> =
+                (1..work.len()).map(|_| sizes.map(Buffer::zeroed)).collect();
+            let mut sum = layers_mut(&self.shape, &mut total, group);
+            let mut parts: Vec<SlabsMut> = vec![sum.each_mut().map(|part| &mut **part)];
+            parts.extend(
+                others
+                    .iter_mut()
+                    .map(|part| part.each_mut().map(|p| &mut p[..])),
+            );
+            let jobs = jobs.into_par_iter().zip(&work).zip(parts);
+            jobs.for_each(|((jobs, ranges), mut part)| {
+                for ((chunks, g), samples) in jobs.into_iter().zip(ranges) {
+                    for (l, c) in chunks.iter().enumerate().rev() {
+                        let mut part = layer_mut(&self.shape, &mut part, l);
+                        pass.backward(&layers[l], samples, c, g, &mut part);
+                    }
+                }
+            });
+            for part in &others {
+                for (sum, part) in sum.iter_mut().zip(part) {
+                    add(sum, part);
+                }
+            }
+        }
+        total
+    }
 }
+
+/// Values in the parameters of layers that are passed together, at most: as many as stay in the
+/// last cache beside the threads' gradients of them.
+const GROUP: usize = 1 << 20;
+
+/// The layers, cut into groups that each chunk of samples is carried through at once.
+fn groups(shape: &BlocksShape) -> Vec<Range<usize>> {
+    let size: usize = shape.sizes().iter().sum();
+    let step = (GROUP / size.max(1)).max(1);
+    let group = |start: usize| start..(start + step).min(shape.depth);
+    (0..shape.depth).step_by(step).map(group).collect()
+}
+
+/// What each group of layers keeps for the backward pass.
+type Kept = Vec<Vec<LayerActivations>>;
 
 impl CustomOp2 for Blocks {
     fn name(&self) -> &'static str {
@@ -169,85 +297,41 @@ impl CustomOp2 for Blocks {
         &self,
         x: &CpuStorage,
         lx: &Layout,
-        flat: &CpuStorage,
-        l_flat: &Layout,
+        _token: &CpuStorage,
+        _: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
-        let (b, n, d) = lx.shape().dims3()?;
-        let (x, flat) = (slice(x, lx)?, slice(flat, l_flat)?);
-        let pass = self.pass(Direction::Forward, flat, (b, n));
-        let input = |samples: &Range<usize>| &x[samples.start * n * d..samples.end * n * d];
-        let work = chunks(b, n);
-        let ranges: Vec<Range<usize>> = work.iter().flatten().cloned().collect();
-        let mut y = vec![0.0; x.len()];
-        let outputs = split(&mut y, b, &ranges);
-
+        let (b, n, _) = lx.shape().dims3()?;
+        let x = slice(x, lx)?;
+        let (y, kept) = with_slices(&self.parameters, |slabs| {
+            // On the threads' side, where handing out work costs less.
+            rayon::scope(|_| self.forward(x, &slabs, (b, n)))
+        })?;
         if self.keep {
-            let mut layers: Vec<LayerActivations> = (0..self.shape.depth)
-                .map(|_| LayerActivations::new(&self.shape, b, n))
-                .collect();
-            let chunks = by_chunk(&mut layers, b, &ranges);
-            let jobs = by_thread(&work, chunks.into_iter().zip(outputs));
-            jobs.into_par_iter().zip(&work).for_each(|(jobs, ranges)| {
-                for ((mut layers, y), samples) in jobs.into_iter().zip(ranges) {
-                    layers[0].x.copy_from_slice(input(samples));
-                    for l in 0..layers.len() {
-                        let (done, later) = layers.split_at_mut(l + 1);
-                        let y = later.first_mut().map_or(&mut *y, |next| next.x);
-                        pass.forward(l, samples, &mut done[l], y);
-                    }
-                }
-            });
-            *self.saved.lock().expect("the forward pass does not panic") = Some(layers);
-        } else {
-            let jobs = by_thread(&work, outputs);
-            jobs.into_par_iter().zip(&work).for_each(|(jobs, ranges)| {
-                for (y, samples) in jobs.into_iter().zip(ranges) {
-                    let mut scratch = LayerActivations::new(&self.shape, samples.len(), n);
-                    let mut c = scratch.whole();
-                    c.x.copy_from_slice(input(samples));
-                    for l in 0..self.shape.depth {
-                        pass.forward(l, samples, &mut c, y);
-                        c.x.copy_from_slice(y);
-                    }
-                }
-            });
+            *self.saved.lock().expect("no pass panics") = Some(kept);
         }
         Ok((CpuStorage::F32(y), lx.shape().clone()))
     }
 
-    /// Layer by layer in reverse, [`Pass::backward`]; the parameters' gradients are summed per
-    /// thread over its samples, then over the threads in order.
     fn bwd(
         &self,
         x: &Tensor,
-        flat: &Tensor,
+        _token: &Tensor,
         _y: &Tensor,
         dy: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let (b, n, _) = x.dims3()?;
-        let saved = self.saved.lock().expect("no pass panics").take();
-        let Some(mut layers) = saved else {
+        let Some(kept) = self.saved.lock().expect("no pass panics").take() else {
             candle_core::bail!("transformer blocks: a second backward pass needs the stock path");
         };
-        let work = chunks(b, n);
-        let ranges: Vec<Range<usize>> = work.iter().flatten().cloned().collect();
-        let mut dx = with_slice(dy, <[f32]>::to_vec)?;
-        let chunks = by_chunk(&mut layers, b, &ranges);
-        let jobs = by_thread(&work, chunks.into_iter().zip(split(&mut dx, b, &ranges)));
-        let grads = with_slice(flat, |flat| {
-            let pass = self.pass(Direction::Backward, flat, (b, n));
-            let jobs = jobs.into_iter().zip(&work).collect();
-            sum_over(flat.len(), jobs, |(jobs, ranges): (Vec<_>, _), grads| {
-                for ((layers, g), samples) in jobs.into_iter().zip(ranges) {
-                    for (l, c) in layers.iter().enumerate().rev() {
-                        pass.backward(l, samples, c, g, grads);
-                    }
-                }
-            })
+        let mut g = with_slice(dy, <[f32]>::to_vec)?;
+        let gradients = with_slices(&self.parameters, |slabs| {
+            rayon::scope(|_| self.backward(kept, &mut g, &slabs, (b, n)))
         })?;
-        Ok((
-            Some(tensor(dx, x.shape())?),
-            Some(tensor(grads, flat.shape())?),
-        ))
+        *self.gradients.lock().expect("no pass panics") = gradients
+            .into_iter()
+            .zip(&self.parameters)
+            .map(|(gradient, p)| tensor(gradient, p.shape()).map(Some))
+            .collect::<Result<_>>()?;
+        Ok((Some(tensor(g, x.shape())?), Some(Bundle::seed()?)))
     }
 }

@@ -27,6 +27,22 @@ pub(crate) fn with_slice<R>(t: &Tensor, f: impl FnOnce(&[f32]) -> R) -> Result<R
     }
 }
 
+/// Calls `f` on the values of several contiguous CPU tensors.
+pub(crate) fn with_slices<R, const N: usize>(
+    tensors: &[Tensor; N],
+    f: impl FnOnce([&[f32]; N]) -> R,
+) -> Result<R> {
+    let guards = tensors.each_ref().map(Tensor::storage_and_layout);
+    let mut slices = [&[] as &[f32]; N];
+    for (to, (storage, layout)) in slices.iter_mut().zip(&guards) {
+        match &**storage {
+            Storage::Cpu(storage) => *to = slice(storage, layout)?,
+            _ => candle_core::bail!("a fused operator was given a tensor of another device"),
+        }
+    }
+    Ok(f(slices))
+}
+
 /// A CPU tensor that owns `values`.
 pub(crate) fn tensor(values: Vec<f32>, shape: impl Into<Shape>) -> Result<Tensor> {
     Tensor::from_vec(values, shape, &Device::Cpu)

@@ -17,7 +17,7 @@ pub(crate) fn thread_ranges(n: usize) -> Vec<Range<usize>> {
 pub(crate) fn sum_over<J: Send>(
     len: usize,
     jobs: Vec<J>,
-    add: impl Fn(J, &mut [f32]) + Sync,
+    work: impl Fn(J, &mut [f32]) + Sync,
 ) -> Vec<f32> {
     let mut total = vec![0.0; len];
     let mut others: Vec<Buffer> = jobs.iter().skip(1).map(|_| Buffer::zeroed(len)).collect();
@@ -25,15 +25,20 @@ pub(crate) fn sum_over<J: Send>(
     parts.extend(others.iter_mut().map(|buffer| &mut buffer[..]));
     jobs.into_par_iter()
         .zip(parts)
-        .for_each(|(job, part)| add(job, part));
-    const PIECE: usize = 1 << 14;
+        .for_each(|(job, part)| work(job, part));
     for part in &others {
-        let pieces = total.par_chunks_mut(PIECE).zip(part.par_chunks(PIECE));
-        pieces.for_each(|(total, part)| {
-            for (t, p) in total.iter_mut().zip(part) {
-                *t += p;
-            }
-        });
+        add(&mut total, part);
     }
     total
+}
+
+/// `total += part`, on all threads.
+pub(crate) fn add(total: &mut [f32], part: &[f32]) {
+    const PIECE: usize = 1 << 14;
+    let pieces = total.par_chunks_mut(PIECE).zip(part.par_chunks(PIECE));
+    pieces.for_each(|(total, part)| {
+        for (t, p) in total.iter_mut().zip(part) {
+            *t += p;
+        }
+    });
 }

@@ -105,7 +105,7 @@ pub fn step(
     clip: Option<f64>,
     decay: Option<f64>,
 ) -> Result<(f64, f64), TrainError> {
-    let gradients = loss.backward()?;
+    let gradients = wave_ops::backward(loss)?;
     let loss = f64::from(loss.to_scalar::<f32>()?);
     let mut squares = 0.0;
     for v in variables {

@@ -9,7 +9,6 @@ use std::ops::Range;
 pub(super) struct LayerActivations {
     x: Buffer,   // (b, n, d)
     qkv: Buffer, // (b, n, 3 d)
-    p: Buffer,   // (b, heads, n, n)
     o: Buffer,   // (b, n, d)
     u: Buffer,   // (b, n, d)
     h: Buffer,   // (b, n, hidden)
@@ -19,7 +18,6 @@ pub(super) struct LayerActivations {
 pub(super) struct Chunk<'a> {
     pub(super) x: &'a mut [f32],
     pub(super) qkv: &'a mut [f32],
-    pub(super) p: &'a mut [f32],
     pub(super) o: &'a mut [f32],
     pub(super) u: &'a mut [f32],
     pub(super) h: &'a mut [f32],
@@ -31,7 +29,6 @@ impl LayerActivations {
         LayerActivations {
             x: Buffer::stale(tokens * d),
             qkv: Buffer::stale(tokens * 3 * d),
-            p: Buffer::stale(tokens * shape.heads * n),
             o: Buffer::stale(tokens * d),
             u: Buffer::stale(tokens * d),
             h: Buffer::stale(tokens * shape.hidden),
@@ -43,7 +40,6 @@ impl LayerActivations {
         Chunk {
             x: &mut self.x,
             qkv: &mut self.qkv,
-            p: &mut self.p,
             o: &mut self.o,
             u: &mut self.u,
             h: &mut self.h,
@@ -54,7 +50,6 @@ impl LayerActivations {
     fn split(&mut self, b: usize, ranges: &[Range<usize>]) -> Vec<Chunk<'_>> {
         let mut x = split(&mut self.x, b, ranges);
         let mut qkv = split(&mut self.qkv, b, ranges);
-        let mut p = split(&mut self.p, b, ranges);
         let mut o = split(&mut self.o, b, ranges);
         let mut u = split(&mut self.u, b, ranges);
         let mut h = split(&mut self.h, b, ranges);
@@ -64,7 +59,6 @@ impl LayerActivations {
                 Some(Chunk {
                     x: x.next()?,
                     qkv: qkv.next()?,
-                    p: p.next()?,
                     o: o.next()?,
                     u: u.next()?,
                     h: h.next()?,
@@ -74,7 +68,7 @@ impl LayerActivations {
     }
 }
 
-/// The activations of all layers by chunk: (chunks, depth).
+/// The activations of several layers by chunk: (chunks, layers).
 pub(super) fn by_chunk<'a>(
     layers: &'a mut [LayerActivations],
     b: usize,

@@ -17,44 +17,46 @@ pub(super) struct Pass<'a> {
     pub(super) shape: BlocksShape,
     pub(super) n: usize,
     pub(super) batch: usize,
-    pub(super) flat: &'a [f32],
-    pub(super) weights: Vec<LayerWeights>, // of this direction
     pub(super) drop_path: Option<&'a [f32]>,
+}
+
+/// A layer's parameters, its matrices ready for one direction.
+pub(super) struct Layer<'a> {
+    pub(super) index: usize,
+    pub(super) parameters: Slabs<'a>,
+    pub(super) weights: LayerWeights,
 }
 
 impl Pass<'_> {
     /// One layer forward: reads `c.x`, fills the rest of `c`, writes `y` (tokens, d).
     pub(super) fn forward(
         &self,
-        layer: usize,
+        layer: &Layer,
         samples: &Range<usize>,
         c: &mut Chunk,
         y: &mut [f32],
     ) {
         let (d, hidden) = (self.shape.width, self.shape.hidden);
-        let ranges = LayerRanges::new(&self.shape, layer);
-        let w = |i| ranges.of(i, self.flat);
-        let weights = &self.weights[layer];
+        let (w, weights) = (&layer.parameters, &layer.weights);
         let t = samples.len() * self.n;
         let mut normed = Buffer::stale(t * d);
 
         // u = x + s1 (attention(norm1(x) Wqkv^T + bqkv) Wproj^T + bproj)
-        self.norm(c.x, w(NORM1_W), w(NORM1_B), &mut normed);
-        let bias = Start::Row(w(QKV_B));
+        self.norm(c.x, w[NORM1_W], w[NORM1_B], &mut normed);
+        let bias = Start::Row(w[QKV_B]);
         weights.qkv.multiply((t, 3 * d, d), &normed, bias, c.qkv);
         let shape = self.attention();
-        let heads = c.qkv.chunks_exact(self.n * 3 * d);
-        let heads = heads.zip(c.o.chunks_exact_mut(self.n * d));
-        let p_size = self.shape.heads * self.n * self.n;
-        for ((qkv, o), p) in heads.zip(c.p.chunks_exact_mut(p_size)) {
-            attention::forward(self.with.simd, shape, qkv, o, p);
+        let mut p = Buffer::stale(self.n * self.n);
+        let inputs = c.qkv.chunks_exact(self.n * 3 * d);
+        for (qkv, o) in inputs.zip(c.o.chunks_exact_mut(self.n * d)) {
+            attention::forward(self.with.simd, shape, qkv, o, &mut p);
         }
         weights.proj.multiply((t, d, d), c.o, Start::Zero, c.u);
-        self.add_residual(c.x, w(PROJ_B), self.scales(layer, 0, samples), c.u);
+        self.add_residual(c.x, w[PROJ_B], self.scales(layer.index, 0, samples), c.u);
 
         // y = u + s2 (gelu(norm2(u) Wfc1^T + bfc1) Wfc2^T + bfc2)
-        self.norm(c.u, w(NORM2_W), w(NORM2_B), &mut normed);
-        let bias = Start::Row(w(FC1_B));
+        self.norm(c.u, w[NORM2_W], w[NORM2_B], &mut normed);
+        let bias = Start::Row(w[FC1_B]);
         weights.fc1.multiply((t, hidden, d), &normed, bias, c.h);
         let mut active = Buffer::stale(t * hidden);
         dispatch_on(
@@ -69,30 +71,28 @@ impl Pass<'_> {
         weights
             .fc2
             .multiply((t, d, hidden), &active, Start::Zero, y);
-        self.add_residual(c.u, w(FC2_B), self.scales(layer, 1, samples), y);
+        self.add_residual(c.u, w[FC2_B], self.scales(layer.index, 1, samples), y);
     }
 
     /// One layer backward: turns `g`, the gradient of the layer's output, into that of its input,
     /// and adds to the parameters' gradients.
     pub(super) fn backward(
         &self,
-        layer: usize,
+        layer: &Layer,
         samples: &Range<usize>,
         c: &Chunk,
         g: &mut [f32],
-        grads: &mut [f32],
+        grads: &mut SlabsMut,
     ) {
         let (d, hidden) = (self.shape.width, self.shape.hidden);
-        let ranges = LayerRanges::new(&self.shape, layer);
-        let w = |i| ranges.of(i, self.flat);
-        let weights = &self.weights[layer];
+        let (w, weights) = (&layer.parameters, &layer.weights);
         let t = samples.len() * self.n;
         let mut normed = Buffer::stale(t * d);
         let mut d_normed = Buffer::stale(t * d);
 
         // y = u + s2 (a Wfc2^T + bfc2), a = gelu(h):
         // da = s2 g Wfc2    dWfc2 = (s2 g)^T a    dbfc2 = sum(s2 g)    dh = da gelu'(h)
-        let branch = self.scaled(g, self.scales(layer, 1, samples));
+        let branch = self.scaled(g, self.scales(layer.index, 1, samples));
         let branch = branch.as_deref().unwrap_or(g);
         let (mut active, mut d_h) = (Buffer::stale(t * hidden), Buffer::stale(t * hidden));
         weights
@@ -109,54 +109,51 @@ impl Pass<'_> {
                 }
             },
         );
-        self.affine_gradients((t, d, hidden), branch, &active, &ranges, FC2_W, grads);
+        self.affine_gradients((t, d, hidden), branch, &active, FC2_W, grads);
 
         // h = norm2(u) Wfc1^T + bfc1:
         // dnorm2 = dh Wfc1    dWfc1 = dh^T norm2(u)    dbfc1 = sum(dh)    du = g + norm2'(dnorm2)
-        self.norm(c.u, w(NORM2_W), w(NORM2_B), &mut normed);
-        self.affine_gradients((t, hidden, d), &d_h, &normed, &ranges, FC1_W, grads);
+        self.norm(c.u, w[NORM2_W], w[NORM2_B], &mut normed);
+        self.affine_gradients((t, hidden, d), &d_h, &normed, FC1_W, grads);
         weights
             .fc1
             .multiply((t, d, hidden), &d_h, Start::Zero, &mut d_normed);
-        let (dw, db) = ranges.norm_mut(NORM2_W, grads);
-        self.norm_backward(c.u, w(NORM2_W), &mut d_normed, g, dw, db);
+        let (dw, db) = norm_mut(NORM2_W, grads);
+        self.norm_backward(c.u, w[NORM2_W], &mut d_normed, g, dw, db);
 
         // u = x + s1 (o Wproj^T + bproj):
         // do = s1 du Wproj    dWproj = (s1 du)^T o    dbproj = sum(s1 du)
-        let branch = self.scaled(g, self.scales(layer, 0, samples));
+        let branch = self.scaled(g, self.scales(layer.index, 0, samples));
         let branch = branch.as_deref().unwrap_or(g);
         let mut d_o = Buffer::stale(t * d);
         weights
             .proj
             .multiply((t, d, d), branch, Start::Zero, &mut d_o);
-        self.affine_gradients((t, d, d), branch, c.o, &ranges, PROJ_W, grads);
+        self.affine_gradients((t, d, d), branch, c.o, PROJ_W, grads);
 
         // o = attention(qkv)
         let mut d_qkv = Buffer::stale(t * 3 * d);
-        let mut scores = Buffer::stale(self.n * self.n);
-        let (qkv_size, o_size) = (self.n * 3 * d, self.n * d);
-        let p_size = self.shape.heads * self.n * self.n;
-        for (((qkv, d_o), p), d_qkv) in c
-            .qkv
-            .chunks_exact(qkv_size)
-            .zip(d_o.chunks_exact(o_size))
-            .zip(c.p.chunks_exact(p_size))
-            .zip(d_qkv.chunks_exact_mut(qkv_size))
-        {
-            let shape = self.attention();
-            attention::backward(self.with.simd, shape, qkv, p, d_o, d_qkv, &mut scores);
+        let shape = self.attention();
+        let (mut p, mut ds) = (
+            Buffer::stale(self.n * self.n),
+            Buffer::stale(self.n * self.n),
+        );
+        let inputs = c.qkv.chunks_exact(self.n * 3 * d);
+        let gradients = d_qkv.chunks_exact_mut(self.n * 3 * d);
+        for ((qkv, d_o), d_qkv) in inputs.zip(d_o.chunks_exact(self.n * d)).zip(gradients) {
+            attention::backward(self.with.simd, shape, qkv, d_o, d_qkv, &mut p, &mut ds);
         }
 
         // qkv = norm1(x) Wqkv^T + bqkv:
         // dnorm1 = dqkv Wqkv    dWqkv = dqkv^T norm1(x)    dbqkv = sum(dqkv)
         // dx = du + norm1'(dnorm1)
-        self.norm(c.x, w(NORM1_W), w(NORM1_B), &mut normed);
-        self.affine_gradients((t, 3 * d, d), &d_qkv, &normed, &ranges, QKV_W, grads);
+        self.norm(c.x, w[NORM1_W], w[NORM1_B], &mut normed);
+        self.affine_gradients((t, 3 * d, d), &d_qkv, &normed, QKV_W, grads);
         weights
             .qkv
             .multiply((t, d, 3 * d), &d_qkv, Start::Zero, &mut d_normed);
-        let (dw, db) = ranges.norm_mut(NORM1_W, grads);
-        self.norm_backward(c.x, w(NORM1_W), &mut d_normed, g, dw, db);
+        let (dw, db) = norm_mut(NORM1_W, grads);
+        self.norm_backward(c.x, w[NORM1_W], &mut d_normed, g, dw, db);
     }
 
     fn attention(&self) -> AttentionShape {
@@ -210,13 +207,11 @@ impl Pass<'_> {
         size: (usize, usize, usize),
         dy: &[f32],
         x: &[f32],
-        ranges: &LayerRanges,
         weight: usize,
-        grads: &mut [f32],
+        grads: &mut SlabsMut,
     ) {
-        self.with
-            .weight_gradient(size, dy, x, ranges.of_mut(weight, grads));
-        let db = ranges.of_mut(weight + 1, grads);
+        self.with.weight_gradient(size, dy, x, grads[weight]);
+        let db = &mut *grads[weight + 1];
         dispatch_on(
             self.with.simd,
             #[inline(always)]
@@ -258,4 +253,10 @@ impl Pass<'_> {
         }
         Some(out)
     }
+}
+
+/// The gradients of a norm's weight and bias.
+fn norm_mut<'a>(weight: usize, grads: &'a mut SlabsMut) -> (&'a mut [f32], &'a mut [f32]) {
+    let (head, tail) = grads.split_at_mut(weight + 1);
+    (&mut *head[weight], &mut *tail[0])
 }

@@ -4,7 +4,6 @@ use super::{BlocksShape, Precision};
 use crate::bf16::{Pair, pair_columns, pair_rows, pairs};
 use crate::cpu::Simd;
 use crate::gemm::{Packed, Start, gemm, gemm_packed, rows, transposed};
-use rayon::prelude::*;
 use std::ops::Range;
 
 pub(super) const NORM1_W: usize = 0;
@@ -20,37 +19,42 @@ pub(super) const FC1_B: usize = 9;
 pub(super) const FC2_W: usize = 10;
 pub(super) const FC2_B: usize = 11;
 
-/// One layer's parameters inside the flat ones, or their gradients.
-pub(super) struct LayerRanges([Range<usize>; 12]);
+/// The parameters of all layers, (depth, size) each; or of one layer.
+pub(super) type Slabs<'a> = [&'a [f32]; 12];
 
-impl LayerRanges {
-    pub(super) fn new(shape: &BlocksShape, layer: usize) -> LayerRanges {
-        let mut slab = 0;
-        LayerRanges(shape.sizes().map(|size| {
-            let start = slab + layer * size;
-            slab += shape.depth * size;
-            start..start + size
-        }))
-    }
+/// The same of their gradients.
+pub(super) type SlabsMut<'a> = [&'a mut [f32]; 12];
 
-    pub(super) fn of<'a>(&self, i: usize, flat: &'a [f32]) -> &'a [f32] {
-        &flat[self.0[i].clone()]
-    }
+/// One layer of the parameters.
+pub(super) fn layer<'a>(shape: &BlocksShape, slabs: &Slabs<'a>, layer: usize) -> Slabs<'a> {
+    let sizes = shape.sizes();
+    std::array::from_fn(|i| &slabs[i][layer * sizes[i]..][..sizes[i]])
+}
 
-    pub(super) fn of_mut<'a>(&self, i: usize, flat: &'a mut [f32]) -> &'a mut [f32] {
-        &mut flat[self.0[i].clone()]
-    }
+/// One layer of their gradients.
+pub(super) fn layer_mut<'a>(
+    shape: &BlocksShape,
+    slabs: &'a mut SlabsMut,
+    layer: usize,
+) -> SlabsMut<'a> {
+    let mut sizes = shape.sizes().into_iter();
+    slabs.each_mut().map(|slab| {
+        let size = sizes.next().unwrap_or(0);
+        &mut slab[layer * size..][..size]
+    })
+}
 
-    /// A norm's weight and bias gradients.
-    pub(super) fn norm_mut<'a>(
-        &self,
-        weight: usize,
-        flat: &'a mut [f32],
-    ) -> (&'a mut [f32], &'a mut [f32]) {
-        let (w, b) = (self.0[weight].clone(), self.0[weight + 1].clone());
-        let (head, tail) = flat.split_at_mut(b.start);
-        (&mut head[w], &mut tail[..b.len()])
-    }
+/// Neighbouring layers of their gradients.
+pub(super) fn layers_mut<'a>(
+    shape: &BlocksShape,
+    slabs: &'a mut [Vec<f32>; 12],
+    layers: Range<usize>,
+) -> SlabsMut<'a> {
+    let mut sizes = shape.sizes().into_iter();
+    slabs.each_mut().map(|slab| {
+        let size = sizes.next().unwrap_or(0);
+        &mut slab[layers.start * size..layers.end * size]
+    })
 }
 
 /// How the matrix products of a pass are computed.
@@ -160,30 +164,28 @@ pub(super) enum Direction {
 }
 
 impl LayerWeights {
-    /// Copies the matrices of all layers into the order that the kernels read: once per pass, for
-    /// all chunks.
-    pub(super) fn all(
+    /// Copies the matrices of a layer into the order that the kernels read: once per pass, for all
+    /// samples.
+    pub(super) fn new(
         with: Arithmetic,
         shape: &BlocksShape,
-        flat: &[f32],
+        parameters: &Slabs,
         direction: Direction,
-    ) -> Vec<LayerWeights> {
+    ) -> LayerWeights {
         let (d, h) = (shape.width, shape.hidden);
-        (0..shape.depth)
-            .into_par_iter()
-            .map(|layer| {
-                let ranges = LayerRanges::new(shape, layer);
-                let weight = |i: usize, size: (usize, usize)| match direction {
-                    Direction::Forward => Weight::turned(with, ranges.of(i, flat), size),
-                    Direction::Backward => Weight::straight(with, ranges.of(i, flat), size),
-                };
-                LayerWeights {
-                    qkv: weight(QKV_W, (3 * d, d)),
-                    proj: weight(PROJ_W, (d, d)),
-                    fc1: weight(FC1_W, (h, d)),
-                    fc2: weight(FC2_W, (d, h)),
-                }
-            })
-            .collect()
+        let weight = |i: usize, size: (usize, usize)| match direction {
+            Direction::Forward => Weight::turned(with, parameters[i], size),
+            Direction::Backward => Weight::straight(with, parameters[i], size),
+        };
+        let ((qkv, proj), (fc1, fc2)) = rayon::join(
+            || (weight(QKV_W, (3 * d, d)), weight(PROJ_W, (d, d))),
+            || rayon::join(|| weight(FC1_W, (h, d)), || weight(FC2_W, (d, h))),
+        );
+        LayerWeights {
+            qkv,
+            proj,
+            fc1,
+            fc2,
+        }
     }
 }
