@@ -48,7 +48,7 @@ pub fn inspect(path: &Path, plots: Option<&Path>) -> Result<Value> {
             draw(&mut out, plots, &None, Some(&templates))?;
             Ok(out)
         }
-        wave_hub::Kind::Model => {
+        wave_hub::Kind::Model | wave_hub::Kind::Transformers => {
             let model = Model::read(path)?;
             let scalers = path.join("scalers.safetensors");
             let fitted = if scalers.is_file() {
