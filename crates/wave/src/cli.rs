@@ -121,6 +121,9 @@ enum Command {
         /// Draw heat maps into this directory
         #[arg(long, value_name = "DIR")]
         plots: Option<PathBuf>,
+        /// Write all of it as one HTML page: pictures, parameters and the training's curves
+        #[arg(long, value_name = "FILE")]
+        html: Option<PathBuf>,
     },
     /// Send a template or model directory to a hub, as one commit
     Publish {
@@ -294,7 +297,9 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
         }
         Command::Eval { model, settings } => eval::eval(&model, &settings)?,
         Command::Predict { model, images } => predict::predict(&model, &images)?,
-        Command::Inspect { path, plots } => inspect::inspect(&path, plots.as_deref())?,
+        Command::Inspect { path, plots, html } => {
+            inspect::inspect(&path, plots.as_deref(), html.as_deref())?
+        }
         Command::Data {
             command: DataCommand::Check { data },
         } => check_data(&data)?,

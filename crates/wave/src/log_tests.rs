@@ -38,54 +38,48 @@ fn an_entry_is_a_line_and_a_row() {
     assert!(read(root.path()).unwrap().is_empty());
 }
 
+/// What training does, in order: an entry, or saving the state.
+enum Act {
+    Log(Value),
+    Save(u64),
+}
+
 #[test]
 fn a_log_that_goes_on_neither_repeats_nor_loses_entries() {
-    let root = tempfile::tempdir().unwrap();
-    let (whole, cut) = (root.path().join("whole"), root.path().join("cut"));
-    let all = [trained(1), trained(2), tested(2), trained(3), tested(3)];
-    let mut log = Log::open(&whole, None).unwrap();
-    for entry in &all {
-        log.write(entry).unwrap();
-    }
-    // Killed after any entry, in the middle of a line; the checkpoint is of any step before.
-    for killed in 0..=all.len() {
-        for saved in 0..=3 {
-            let mut log = Log::open(&cut, None).unwrap();
-            for entry in &all[..killed] {
+    use Act::{Log as Entry, Save};
+    let acts = [
+        Entry(trained(1)),
+        Save(1),
+        Entry(trained(2)),
+        Entry(tested(2)),
+        Save(2),
+        Entry(trained(3)),
+        Save(3),
+        // The last test comes after the last state.
+        Entry(tested(3)),
+    ];
+    let perform = |log: &mut Log, acts: &[Act]| {
+        for act in acts {
+            if let Entry(entry) = act {
                 log.write(entry).unwrap();
-            }
-            let known = all[..killed].iter().filter_map(step).max().unwrap_or(0);
-            if saved > known {
-                continue;
-            }
-            log.jsonl.write_all(b"{\"step\": 3, \"lo").unwrap();
-            Log::open(&cut, Some(u64::MAX)).unwrap();
-            let mut log = Log::open(&cut, Some(saved)).unwrap();
-            let again = all.iter().filter(|entry| {
-                let step = step(entry).unwrap();
-                // The last test comes after the last checkpoint, and may be there already.
-                step > saved || (step == 3 && entry["top1"].is_f64())
-            });
-            for entry in again {
-                log.write(entry).unwrap();
-            }
-            let lost = all.iter().position(|e| step(e) == Some(saved));
-            if lost.is_none_or(|first| killed > first) || killed == all.len() {
-                let found = read(&cut).unwrap();
-                let expected: Vec<&Value> = all
-                    .iter()
-                    .filter(|e| {
-                        // An entry of the checkpoint's own step is written before it.
-                        step(e) != Some(saved) || found.contains(e)
-                    })
-                    .collect();
-                assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{killed} {saved}");
             }
         }
+    };
+    let root = tempfile::tempdir().unwrap();
+    let (whole, cut) = (root.path().join("whole"), root.path().join("cut"));
+    perform(&mut Log::open(&whole, None).unwrap(), &acts);
+    for killed in 0..=acts.len() {
+        let mut log = Log::open(&cut, None).unwrap();
+        perform(&mut log, &acts[..killed]);
+        log.jsonl.write_all(b"{\"step\": 3, \"lo").unwrap();
+        let saved = acts[..killed].iter().rposition(|a| matches!(a, Save(_)));
+        let step = saved.map_or(0, |i| match acts[i] {
+            Save(step) => step,
+            Entry(_) => 0,
+        });
+        Log::open(&cut, Some(u64::MAX)).unwrap();
+        let mut log = Log::open(&cut, Some(step)).unwrap();
+        perform(&mut log, &acts[saved.map_or(0, |i| i + 1)..]);
+        assert_eq!(texts(&whole), texts(&cut), "killed before act {killed}");
     }
-    let mut log = Log::open(&cut, None).unwrap();
-    for entry in &all {
-        log.write(entry).unwrap();
-    }
-    assert_eq!(texts(&whole), texts(&cut));
 }
