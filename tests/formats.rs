@@ -75,7 +75,10 @@ fn every_format_is_the_same_model() {
 fn every_stage_writes_every_format_and_reads_what_the_others_wrote() {
     let place = Place::new();
     place.write_png("a.png");
-    let recipe = crate::support::RECIPE.replace("[condense.auxiliary]", "[condense.auxiliary]\nclass_token = true");
+    let recipe = crate::support::RECIPE.replace(
+        "[condense.auxiliary]",
+        "[condense.auxiliary]\nclass_token = true",
+    );
     place.write("c.toml", recipe);
     place.json("condense c.toml --steps 4 --out t");
     let s = shapes();
@@ -97,9 +100,14 @@ fn every_stage_writes_every_format_and_reads_what_the_others_wrote() {
             let eval = place.json(&format!("eval {dir} --data shapes --test-limit 64"));
             assert_eq!(eval["top1"], result["top1"], "{dir}");
         }
-        place.json(&format!("init timm --from {f} --depth 1 --width 32 --out i-{format}"));
+        place.json(&format!(
+            "init timm --from {f} --depth 1 --width 32 --out i-{format}"
+        ));
         let plan = place.json(&format!("publish {f} --repo a/b --dry-run"));
-        assert_eq!(plan["files"].as_array().unwrap().len(), names(&place, &f).len());
+        assert_eq!(
+            plan["files"].as_array().unwrap().len(),
+            names(&place, &f).len()
+        );
     }
     // As ancestors too.
     place.json("condense r.toml --ancestor f-transformers --steps 2 --out t2");
@@ -134,7 +142,10 @@ fn another_format_leaves_nothing_of_the_last() {
     ];
     assert_eq!(names(&place, "m"), expected);
     place.json(&format!("{INIT} --out m"));
-    assert_eq!(names(&place, "m"), ["README.md", "config.json", "model.safetensors"]);
+    assert_eq!(
+        names(&place, "m"),
+        ["README.md", "config.json", "model.safetensors"]
+    );
 }
 
 #[test]
@@ -153,7 +164,10 @@ fn what_a_format_has_no_place_for_is_refused_before_any_work() {
         (format!("{expand} --format transformers"), "class token"),
         (format!("{expand} --format pickle"), "pickle"),
         (format!("{expand} --dtype f64"), "f64"),
-        (format!("{conv} --patch 7 --format transformers"), "ConvMixer"),
+        (
+            format!("{conv} --patch 7 --format transformers"),
+            "ConvMixer",
+        ),
         (format!("{conv} --patch 7 --format onnx"), "ConvMixer"),
         (
             format!("finetune conv {s} --steps 2 --format transformers"),
@@ -175,7 +189,10 @@ fn what_a_format_has_no_place_for_is_refused_before_any_work() {
     }
     // A recipe's last stage is refused before its first runs.
     for (table, needle) in [
-        ("[finetune]\nsteps = 1\nformat = \"transformers\"\n", "class token"),
+        (
+            "[finetune]\nsteps = 1\nformat = \"transformers\"\n",
+            "class token",
+        ),
         ("[expand]\nformat = \"onyx\"\n", "onyx"),
         (
             "[ancestor]\nsteps = 1\nformat = \"onnx\"\n[ancestor.init]\narch = \"convmixer\"\n\

@@ -48,7 +48,12 @@ fn the_three_logs_say_the_same() {
         let events = std::fs::read(run.join("events.out.tfevents.0.wave")).unwrap();
         let holds = |tag: &str| events.windows(tag.len()).any(|w| w == tag.as_bytes());
         assert!(holds("brain.Event:2"));
-        for tag in ["train/loss", "train/learning_rate", "test/top1", "test/loss"] {
+        for tag in [
+            "train/loss",
+            "train/learning_rate",
+            "test/top1",
+            "test/loss",
+        ] {
             assert_eq!(holds(tag), dir == "f", "{tag}");
         }
     }
@@ -164,10 +169,17 @@ fn names_in_files_do_not_become_markup() {
     config["label_names"][0] = evil.into();
     config["wave"] = serde_json::json!({ "parameters": {evil: 1}, evil: evil });
     place.write("m/config.json", config.to_string());
-    place.write("m/run/log.jsonl", format!("{{\"step\": 1}}\n[{evil}\n\"{evil}\"\n"));
+    place.write(
+        "m/run/log.jsonl",
+        format!("{{\"step\": 1}}\n[{evil}\n\"{evil}\"\n"),
+    );
     place.json("inspect m --html page.html");
     // A file of tensors with such names.
-    let one = candle_core::Tensor::zeros((2, 1, 1), candle_core::DType::F32, &candle_core::Device::Cpu);
+    let one = candle_core::Tensor::zeros(
+        (2, 1, 1),
+        candle_core::DType::F32,
+        &candle_core::Device::Cpu,
+    );
     let weights = [(format!("scalers.0.{evil}"), one.unwrap())].into();
     let metadata = [(evil.to_string(), evil.to_string())].into();
     wave_hub::write_tensors(&place.path("<b>.safetensors"), &weights, &metadata).unwrap();

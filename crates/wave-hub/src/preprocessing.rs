@@ -60,7 +60,9 @@ impl Preprocessing {
     /// the shorter side and crops the middle. `None` for steps it does not take: `crop_mode` other
     /// than `center`, or an interpolation that Pillow has no number for.
     pub fn processor(&self) -> Option<Value> {
-        let resample = RESAMPLE.iter().position(|name| *name == self.interpolation)?;
+        let resample = RESAMPLE
+            .iter()
+            .position(|name| *name == self.interpolation)?;
         if self.crop_mode != "center" {
             return None;
         }
@@ -86,7 +88,9 @@ impl Preprocessing {
 }
 
 /// Interpolations by Pillow's number.
-const RESAMPLE: [&str; 6] = ["nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"];
+const RESAMPLE: [&str; 6] = [
+    "nearest", "lanczos", "bilinear", "bicubic", "box", "hamming",
+];
 
 /// Reads how the model in `dir` wants its images: timm's `pretrained_cfg` in `config.json` if it
 /// has one, else transformers' `preprocessor_config.json`. `None` when it has neither.

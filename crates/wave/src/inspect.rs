@@ -37,7 +37,10 @@ pub fn inspect(path: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result
         out["plots"] = json!(written);
     }
     if let Some(file) = html {
-        let entries = log::read(&path.join("run"))?;
+        let entries = match path.is_dir() {
+            true => log::read(&path.join("run"))?,
+            false => Vec::new(),
+        };
         let labels = found.model.as_ref().map(|m| &m.label_names[..]);
         let page = page::page(path, &found.summary, labels, &pictures, &entries)?;
         wave_hub::write_atomic(file, page.as_bytes())?;
@@ -163,7 +166,8 @@ fn ledger(model: &Model, scalers: usize) -> Value {
 }
 
 fn scalers_among(mut weights: Weights) -> Weights {
-    weights.retain(|name, t| name.starts_with("scalers.") && t.rank() == 3);
+    let some = |t: &Tensor| t.rank() == 3 && t.elem_count() > 0;
+    weights.retain(|name, t| name.starts_with("scalers.") && some(t));
     weights
 }
 

@@ -70,11 +70,7 @@ impl Layout {
         };
         match (layout.format, network) {
             (Format::Timm, _) => {}
-            (Format::Transformers, Network::Vit(shape)) => {
-                if let Err(error) = transformers::expressible(shape) {
-                    return Err(error.into());
-                }
-            }
+            (Format::Transformers, Network::Vit(shape)) => transformers::expressible(shape)?,
             (Format::Onnx, Network::Vit(shape)) if shape.distilled => {
                 return refuse("onnx", "the graph has no distillation token");
             }
@@ -90,7 +86,10 @@ impl Layout {
                 return refuse("transformers", &why);
             }
             (Format::Onnx, other) => {
-                let why = format!("only vision transformers are exported, not {}", other.family());
+                let why = format!(
+                    "only vision transformers are exported, not {}",
+                    other.family()
+                );
                 return refuse("onnx", &why);
             }
         }

@@ -4,8 +4,8 @@
 
 use candle_core::Tensor;
 
-use super::schema::{self, Attribute};
 use super::VitSizes;
+use super::schema::{self, Attribute};
 use crate::proto::Message;
 use crate::{FloatType, Weights};
 
@@ -274,10 +274,7 @@ fn norm(g: &mut Graph<'_>, at: &str, x: &str) -> String {
         "LayerNormalization",
         at,
         &[x, &format!("{at}.weight"), &format!("{at}.bias")],
-        &[
-            ("axis", Attribute::Int(-1)),
-            ("epsilon", epsilon),
-        ],
+        &[("axis", Attribute::Int(-1)), ("epsilon", epsilon)],
     )
 }
 

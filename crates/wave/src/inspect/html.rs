@@ -21,7 +21,7 @@ svg { background: #fff; display: block; height: auto; max-width: 100%; }
 ";
 
 /// A page of its own: no script, and nothing that is not in it.
-pub fn document(title: &str, body: &str) -> String {
+pub(super) fn document(title: &str, body: &str) -> String {
     let title = escape(title);
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -32,25 +32,22 @@ pub fn document(title: &str, body: &str) -> String {
 }
 
 /// A headed part of the page, around markup.
-pub fn section(title: &str, body: &str) -> String {
-    format!(
-        "<section>\n<h2>{}</h2>\n{body}</section>\n",
-        escape(title)
-    )
+pub(super) fn section(title: &str, body: &str) -> String {
+    format!("<section>\n<h2>{}</h2>\n{body}</section>\n", escape(title))
 }
 
 /// A paragraph of text.
-pub fn paragraph(text: &str) -> String {
+pub(super) fn paragraph(text: &str) -> String {
     format!("<p>{}</p>\n", escape(text))
 }
 
 /// Text as it stands, such as JSON.
-pub fn verbatim(text: &str) -> String {
+pub(super) fn verbatim(text: &str) -> String {
     format!("<pre>{}</pre>\n", escape(text))
 }
 
 /// Markup that shows itself on request.
-pub fn details(summary: &str, body: &str) -> String {
+pub(super) fn details(summary: &str, body: &str) -> String {
     format!(
         "<details>\n<summary>{}</summary>\n{body}</details>\n",
         escape(summary)
@@ -58,7 +55,7 @@ pub fn details(summary: &str, body: &str) -> String {
 }
 
 /// A table: the names of the columns, and rows whose first cell names them.
-pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
+pub(super) fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
     let head: String = columns
         .iter()
         .map(|name| format!("<th scope=\"col\">{}</th>", escape(name)))
@@ -79,7 +76,7 @@ pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
 }
 
 /// A PNG within the page, under its caption.
-pub fn picture(png: &[u8], caption: &str) -> String {
+pub(super) fn picture(png: &[u8], caption: &str) -> String {
     let caption = escape(caption);
     format!(
         "<figure><img src=\"data:image/png;base64,{}\" alt=\"{caption}\">\
@@ -89,7 +86,7 @@ pub fn picture(png: &[u8], caption: &str) -> String {
 }
 
 /// Text without a meaning in markup, within elements and within quoted attributes.
-pub fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -147,7 +144,8 @@ mod tests {
     #[test]
     fn no_text_becomes_markup() {
         let evil = "</pre><img src=x onerror='a(\"b\")'>&amp;\u{0}";
-        let safe = "&lt;/pre&gt;&lt;img src=x onerror=&#39;a(&quot;b&quot;)&#39;&gt;&amp;amp;\u{fffd}";
+        let safe =
+            "&lt;/pre&gt;&lt;img src=x onerror=&#39;a(&quot;b&quot;)&#39;&gt;&amp;amp;\u{fffd}";
         assert_eq!(escape(evil), safe);
         let rows = vec![vec![evil.to_owned(), evil.to_owned()]];
         for markup in [
@@ -159,7 +157,10 @@ mod tests {
             table(&[evil], &rows),
             picture(b"", evil),
         ] {
-            assert!(markup.contains(safe) && !markup.contains("<img src=x"), "{markup}");
+            assert!(
+                markup.contains(safe) && !markup.contains("<img src=x"),
+                "{markup}"
+            );
         }
     }
 }

@@ -24,7 +24,7 @@ const CURVES: [(&str, &str); 6] = [
 
 /// The page of `path`: what `wave inspect` says of it, its classes, pictures, and the entries of
 /// its run's log.
-pub fn page(
+pub(super) fn page(
     path: &Path,
     summary: &Value,
     labels: Option<&[String]>,
@@ -144,7 +144,10 @@ fn curves(entries: &[Value]) -> Result<String> {
     }
     Ok(match drawn.is_empty() {
         true => String::new(),
-        false => section("Training", &format!("<div class=\"large\">\n{drawn}</div>\n")),
+        false => section(
+            "Training",
+            &format!("<div class=\"large\">\n{drawn}</div>\n"),
+        ),
     })
 }
 

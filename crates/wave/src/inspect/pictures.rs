@@ -8,22 +8,22 @@ use wave_models::Weights;
 use wave_models::vit::VitShape;
 
 /// One matrix: name, rows, columns, values row by row.
-pub type Panel = (String, usize, usize, Vec<f32>);
+pub(super) type Panel = (String, usize, usize, Vec<f32>);
 
 /// Matrices of one kind.
-pub struct Picture {
+pub(super) struct Picture {
     /// Its file's name, without an ending.
-    pub name: String,
+    pub(super) name: String,
     /// What it shows.
-    pub title: String,
+    pub(super) title: String,
     /// Panels side by side.
-    pub columns: usize,
+    pub(super) columns: usize,
     /// The matrices.
-    pub panels: Vec<Panel>,
+    pub(super) panels: Vec<Panel>,
 }
 
 /// The templates, set by set.
-pub fn templates(gene: &Learngene) -> Result<Vec<Picture>> {
+pub(super) fn templates(gene: &Learngene) -> Result<Vec<Picture>> {
     let picture = |(set, t): (&String, &Tensor)| {
         let panels = (0..t.dim(0)?).map(|i| panel(format!("{set} {i}"), &t.get(i)?));
         Ok(Picture {
@@ -37,7 +37,7 @@ pub fn templates(gene: &Learngene) -> Result<Vec<Picture>> {
 }
 
 /// The scaler bank: a panel for each anchor and part.
-pub fn bank(gene: &Learngene) -> Result<Vec<Picture>> {
+pub(super) fn bank(gene: &Learngene) -> Result<Vec<Picture>> {
     let mut by_layer = BTreeMap::new();
     for (part, bank) in &gene.bank {
         for k in 0..bank.dim(0)? {
@@ -49,7 +49,7 @@ pub fn bank(gene: &Learngene) -> Result<Vec<Picture>> {
 }
 
 /// The scalers of a model, `scalers.{layer}.{part}`: a panel for each.
-pub fn scalers(scalers: &Weights) -> Result<Vec<Picture>> {
+pub(super) fn scalers(scalers: &Weights) -> Result<Vec<Picture>> {
     let by_layer = scalers
         .iter()
         .filter_map(|(name, t)| {
@@ -104,7 +104,7 @@ fn mosaic(name: String, t: &Tensor) -> Result<Panel> {
 }
 
 /// `W_Q W_K^T` of each head and `W_V W_proj` of each layer, in the convention `y = x W`.
-pub fn attention(shape: &VitShape, weights: &Weights) -> Result<Vec<Picture>> {
+pub(super) fn attention(shape: &VitShape, weights: &Weights) -> Result<Vec<Picture>> {
     let (d, h) = (shape.width, shape.head_width());
     let (mut qk, mut vp) = (Vec::new(), Vec::new());
     for l in 0..shape.depth {
@@ -146,7 +146,7 @@ fn panel(name: String, t: &Tensor) -> Result<Panel> {
 }
 
 /// At most `most` rows and columns of a matrix, evenly spread, and every how-manyth that is.
-pub fn thin(panel: &Panel, most: usize) -> (Panel, usize) {
+pub(super) fn thin(panel: &Panel, most: usize) -> (Panel, usize) {
     let (name, rows, cols, values) = panel;
     let stride = (*rows.max(cols)).div_ceil(most.max(1)).max(1);
     let (r, c) = (rows.div_ceil(stride), cols.div_ceil(stride));
@@ -164,8 +164,7 @@ mod tests {
     #[test]
     fn a_mosaic_keeps_every_value_between_lines() {
         let t = Tensor::arange(0.0_f32, 12.0, &Device::Cpu).unwrap();
-        let (_, rows, cols, values) =
-            mosaic("s".into(), &t.reshape((3, 2, 2)).unwrap()).unwrap();
+        let (_, rows, cols, values) = mosaic("s".into(), &t.reshape((3, 2, 2)).unwrap()).unwrap();
         assert_eq!((rows, cols), (5, 5));
         let n = f32::NAN;
         let expected = [
