@@ -123,7 +123,7 @@ fn inspect_writes_one_page() {
                 "Templates of qkv",
                 "anchor 0 fc1",
                 "Training loss",
-                "scalers",
+                "Scaler bank",
                 "Queries by keys",
             ][..],
         ),

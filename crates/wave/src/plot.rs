@@ -168,7 +168,7 @@ fn draw_curves(
     let (x_min, x_max) = span(points().map(|p| p.0), 0.02);
     let (y_min, y_max) = span(points().map(|p| p.1), 0.05);
     // Without a name for the axis, only its numbers need room.
-    let left = if y_label.is_empty() { 52 } else { 68 };
+    let left = if y_label.is_empty() { 60 } else { 68 };
     let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 18))
         .margin(12)

@@ -66,7 +66,10 @@ pub(super) fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
             .enumerate()
             .map(|(i, cell)| match i {
                 0 => format!("<th scope=\"row\">{}</th>", escape(cell)),
-                _ => format!("<td class=\"n\">{}</td>", escape(cell)),
+                _ if cell.starts_with(|c: char| c.is_ascii_digit()) => {
+                    format!("<td class=\"n\">{}</td>", escape(cell))
+                }
+                _ => format!("<td>{}</td>", escape(cell)),
             })
             .collect();
         format!("<tr>{cells}</tr>\n")

@@ -9,8 +9,8 @@ use std::path::Path;
 
 /// Of a matrix no more rows and columns are drawn, ...
 const LARGEST_SIDE: usize = 192;
-/// ... and fewer where there are many, so that a picture of all stays below some megabytes.
-const MOST_PIXELS: usize = 1_500_000;
+/// ... and fewer where there are many, so that a page stays at some megabytes.
+const MOST_PIXELS: usize = 600_000;
 
 /// Curves: what they show, and the keys of the log.
 const CURVES: [(&str, &str); 6] = [
@@ -52,7 +52,10 @@ pub(super) fn page(
             .enumerate()
             .map(|(i, label)| vec![i.to_string(), label.clone()])
             .collect();
-        let list = details(&format!("{} classes", rows.len()), &table(&["", ""], &rows));
+        let list = details(
+            &format!("{} classes", rows.len()),
+            &table(&["index", "label"], &rows),
+        );
         body += &section("Classes", &list);
     }
     if let Some(tensors) = summary.get("tensors").and_then(Value::as_object) {
@@ -96,7 +99,7 @@ fn facts(summary: &Map<String, Value>) -> String {
             Some(vec![key.replace('_', " "), text])
         })
         .collect();
-    table(&["", ""], &rows)
+    table(&["property", "value"], &rows)
 }
 
 fn ledger_table(ledger: &Map<String, Value>) -> String {

@@ -87,9 +87,15 @@ fn scaler_picture(
 fn mosaic(name: String, t: &Tensor) -> Result<Panel> {
     let (n, r, c) = t.dims3()?;
     let values: Vec<f32> = t.flatten_all()?.to_vec1()?;
-    let across = ((n * (r + 1)) as f64 / (c + 1) as f64).sqrt().round();
-    let across = (across as usize).clamp(1, n.max(1));
-    let down = n.div_ceil(across);
+    let wide = |across: &usize| {
+        let (width, height) = (across * (c + 1), n / across * (r + 1));
+        (width as f64 / height as f64).ln().abs()
+    };
+    let divisors = (1..=n).filter(|across| n.is_multiple_of(*across));
+    let across = divisors
+        .min_by(|a, b| wide(a).total_cmp(&wide(b)))
+        .unwrap_or(1);
+    let down = n / across;
     let (rows, cols) = (down * (r + 1) - 1, across * (c + 1) - 1);
     let mut all = vec![f32::NAN; rows * cols];
     for i in 0..n {
@@ -163,16 +169,16 @@ mod tests {
 
     #[test]
     fn a_mosaic_keeps_every_value_between_lines() {
-        let t = Tensor::arange(0.0_f32, 12.0, &Device::Cpu).unwrap();
-        let (_, rows, cols, values) = mosaic("s".into(), &t.reshape((3, 2, 2)).unwrap()).unwrap();
+        let t = Tensor::arange(0.0_f32, 16.0, &Device::Cpu).unwrap();
+        let (_, rows, cols, values) = mosaic("s".into(), &t.reshape((4, 2, 2)).unwrap()).unwrap();
         assert_eq!((rows, cols), (5, 5));
         let n = f32::NAN;
         let expected = [
             [0.0, 1.0, n, 4.0, 5.0],
             [2.0, 3.0, n, 6.0, 7.0],
             [n; 5],
-            [8.0, 9.0, n, n, n],
-            [10.0, 11.0, n, n, n],
+            [8.0, 9.0, n, 12.0, 13.0],
+            [10.0, 11.0, n, 14.0, 15.0],
         ];
         for (found, expected) in values.iter().zip(expected.as_flattened()) {
             assert!(found == expected || (found.is_nan() && expected.is_nan()));
