@@ -179,7 +179,7 @@ pub fn write_model(
 /// and metadata are given. The extra weight files keep their types.
 ///
 /// # Errors
-/// Those of [`write_model`] and [`onnx::vit`], and [`HubError::Unwritable`] when `float` cannot
+/// Those of [`write_model`] and [`onnx::vit()`], and [`HubError::Unwritable`] when `float` cannot
 /// hold a weight.
 pub fn write_model_as(
     dir: &Path,

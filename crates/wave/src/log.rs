@@ -84,8 +84,8 @@ impl Log {
         })
     }
 
-    /// Writes an entry, an object with a `step` and keys of [`COLUMNS`], unless the log that was
-    /// continued has it already.
+    /// Writes an entry, an object of numbers with a `step`, unless the log that was continued has it
+    /// already.
     ///
     /// # Errors
     /// If a file cannot be written.
