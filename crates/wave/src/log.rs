@@ -63,19 +63,15 @@ impl Log {
         let rows: String = entries.iter().map(row).collect();
         let table = names.join(",") + "\n" + &rows;
         let path = dir.join(EVENTS_FILE);
-        let events = match keep {
-            Some(keep) if path.exists() => {
-                let last = entries.iter().filter_map(step).max();
-                EventWriter::resume(&path, keep.min(last.unwrap_or(0)))?
-            }
-            _ => {
-                let mut events = EventWriter::create(&path)?;
-                for entry in &entries {
-                    scalars(&mut events, entry)?;
-                }
-                events
-            }
+        let last = entries.iter().filter_map(step).max().unwrap_or(0);
+        // The last step's entries are told again: a kill may have come between two files.
+        let (mut events, from) = match keep.is_some() && path.exists() {
+            true => (EventWriter::resume(&path, last.saturating_sub(1))?, last),
+            false => (EventWriter::create(&path)?, 0),
         };
+        for entry in entries.iter().filter(|e| step(e) >= Some(from)) {
+            scalars(&mut events, entry)?;
+        }
         Ok(Log {
             jsonl: append_to(&dir.join(LOG_FILE), &lines)?,
             csv: append_to(&dir.join(CSV_FILE), &table)?,
