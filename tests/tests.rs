@@ -3,6 +3,8 @@
 mod bad_input;
 mod commands;
 mod compare;
+mod formats;
+mod looks;
 mod pipeline;
 mod resume;
 mod support;

@@ -1,9 +1,10 @@
-"""Check what wave wrote to disk with tools that share none of its code: numpy, torch and timm.
+"""Check what wave wrote to disk with tools that share none of its code.
 
-    pip install torch timm safetensors numpy
+    pip install torch timm safetensors numpy transformers tensorboard
 
     python tests/python/check_artifacts.py kron TEMPLATES_DIR MODEL_DIR
     python tests/python/check_artifacts.py logits MODEL_DIR IMAGE... --wave target/release/wave
+    python tests/python/check_artifacts.py log OUT_DIR
 
 `kron` recomposes every layer of an expanded model from its scalers S and the shared templates T,
 
@@ -11,16 +12,22 @@
     W = sum_n kron(T_n, S_n)     "kronecker": "interleave"
 
 crops it where the template size does not divide the width, and compares it with the stored weight.
+Weights written with `--dtype f16` or `bf16` are rounded: give a `--tolerance` of 1e-3 or 1e-2.
 
-`logits` loads the model directory in timm, preprocesses the images as `pretrained_cfg` says, and
-compares timm's logits with those of `wave predict --json`. Resizing may differ by one grey level
-between libraries, so give images of the model's own size (and `crop_pct` 1) for a strict test.
+`logits` loads the model directory in timm (`--format timm` and `onnx`) or in transformers
+(`--format transformers`), preprocesses the images as the directory says, and compares the logits
+with those of `wave predict --json`. Resizing may differ by one grey level between libraries, so
+give images of the model's own size (and `crop_pct` 1) for a strict test.
+
+`log` reads the events of OUT_DIR/run/ as TensorBoard does, and compares them and `log.csv` with
+`log.jsonl`, entry by entry.
 
 Exit code: 0 all equal, 1 a difference or an unreadable file, 2 wrong usage. Written for
 Python 3.10 or later, torch 2.x and timm 1.x.
 """
 
 import argparse
+import csv
 import json
 import re
 import subprocess
@@ -169,17 +176,50 @@ def timm_logits(directory, images):
         return model(batch).double().numpy()  # (images, classes)
 
 
+def transformers_logits(directory, images):
+    import torch
+    from PIL import Image
+    from transformers import AutoImageProcessor, ViTForImageClassification
+
+    processor = AutoImageProcessor.from_pretrained(directory)
+    model, report = ViTForImageClassification.from_pretrained(directory, output_loading_info=True)
+    wrong = {key: list(names) for key, names in report.items() if names}
+    if wrong:
+        raise Mismatch(f"{directory}: {wrong}")
+    mode = "RGB" if model.config.num_channels == 3 else "L"
+    batch = torch.cat(
+        [
+            processor(grey_as_array(Image.open(image).convert(mode)), return_tensors="pt")[
+                "pixel_values"
+            ]
+            for image in images
+        ]
+    )
+    with torch.inference_mode():
+        return model.eval().float()(batch).logits.double().numpy()  # (images, classes)
+
+
+def grey_as_array(image):
+    """transformers takes grey images as arrays (1, height, width) only."""
+    return np.asarray(image)[None] if image.mode == "L" else image
+
+
 def check_logits(args):
-    label_names = read_json(args.model / "config.json").get("label_names")
+    config = read_json(args.model / "config.json")
+    label_names = config.get("label_names")
     predictions = predict(args.wave, args.model, args.images)
-    reference = timm_logits(args.model, args.images)
+    if "architecture" in config:
+        reference = timm_logits(args.model, args.images)
+    else:
+        reference = transformers_logits(args.model, args.images)
+        label_names = [config["id2label"][str(i)] for i in range(len(config["id2label"]))]
 
     worst, failures = 0.0, []
     for prediction, expected in zip(predictions, reference):
         image = prediction["image"]
         logits = np.array(prediction["logits"], dtype=float)
         if logits.shape != expected.shape:
-            raise Mismatch(f"{image}: {logits.size} logits, timm gives {expected.size}")
+            raise Mismatch(f"{image}: {logits.size} logits, expected {expected.size}")
         difference = np.abs(logits - expected).max()
         worst = max(worst, difference)
         if not difference <= args.tolerance:
@@ -199,6 +239,48 @@ def check_logits(args):
         raise Mismatch(f"{len(failures)} differences (tolerance {args.tolerance:g})")
 
 
+# Keys of the log, and TensorBoard's tags.
+TAGS = {
+    "epoch": "epoch",
+    "loss": "train/loss",
+    "learning_rate": "train/learning_rate",
+    "gradient_norm": "train/gradient_norm",
+    "images_per_second": "train/images_per_second",
+    "top1": "test/top1",
+    "top5": "test/top5",
+    "test_loss": "test/loss",
+}
+
+
+def check_log(args):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = args.out / "run"
+    try:
+        lines = (run / "log.jsonl").read_text(encoding="utf-8").splitlines()
+        entries = [json.loads(line) for line in lines]
+        with open(run / "log.csv", encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, ValueError) as error:
+        raise Mismatch(f"{run}: {error}") from error
+    table = [{key: float(cell) for key, cell in row.items() if cell} for row in rows]
+    plain = [{key: value for key, value in e.items() if value is not None} for e in entries]
+    if table != plain:
+        raise Mismatch(f"{run}: log.csv and log.jsonl differ")
+
+    events = EventAccumulator(str(run), size_guidance={"scalars": 0})
+    events.Reload()
+    logged = set(events.Tags()["scalars"])
+    for key, tag in TAGS.items():
+        expected = [(e["step"], np.float32(e[key])) for e in plain if key in e]
+        found = [(s.step, np.float32(s.value)) for s in events.Scalars(tag)] if tag in logged else []
+        if found != expected:
+            raise Mismatch(f"{run}: {tag} has {len(found)} values, not the {len(expected)} of {key}")
+    if logged - set(TAGS.values()):
+        raise Mismatch(f"{run}: tags {sorted(logged - set(TAGS.values()))} are not in the log")
+    print(f"log: {len(plain)} entries, {len(logged)} tags")
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -211,7 +293,13 @@ def main():
     kron.add_argument("--tolerance", type=float, default=1e-6)
     kron.set_defaults(check=check_kron)
 
-    logits = commands.add_parser("logits", help="wave predict and timm give the same logits")
+    log = commands.add_parser("log", help="log.jsonl, log.csv and TensorBoard's events agree")
+    log.add_argument("out", type=Path, metavar="OUT_DIR")
+    log.set_defaults(check=check_log)
+
+    logits = commands.add_parser(
+        "logits", help="wave predict and timm or transformers give the same logits"
+    )
     logits.add_argument("model", type=Path, metavar="MODEL_DIR")
     logits.add_argument("images", type=Path, nargs="+", metavar="IMAGE")
     logits.add_argument("--wave", default="wave", help="the executable (default: wave on PATH)")

@@ -2,11 +2,12 @@
 
     pip install torch timm onnx onnxruntime numpy
 
-    python tests/python/check_onnx.py MODEL_DIR FILE.onnx
+    python tests/python/check_onnx.py MODEL_DIR [FILE.onnx]
 
-The file has to pass ONNX's own checker, shape inference included, and an ONNX runtime has to give
-the logits that timm gives for the weights of MODEL_DIR, within 1e-4 of the largest logit or of 1,
-on random images, for batches of 1, 2 and 5.
+FILE.onnx is MODEL_DIR/model.onnx unless given: what `--format onnx` writes, of any `--dtype`. It
+has to pass ONNX's own checker, shape inference included, and an ONNX runtime has to give the logits
+that timm gives for the weights of MODEL_DIR, within 1e-4 of the largest logit or of 1, on random
+images, for batches of 1, 2 and 5.
 
 Exit code: 0 all equal, 1 a difference or an unreadable file, 2 wrong usage. Written for
 Python 3.10 or later, torch 2.x, timm 1.x, onnx 1.x and onnxruntime 1.x.
@@ -24,8 +25,9 @@ BATCHES = (1, 2, 5)
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("model", metavar="MODEL_DIR")
-    parser.add_argument("file", metavar="FILE.onnx")
+    parser.add_argument("file", metavar="FILE.onnx", nargs="?")
     arguments = parser.parse_args()
+    arguments.file = arguments.file or f"{arguments.model}/model.onnx"
 
     import onnx
     import onnxruntime

@@ -18,9 +18,7 @@ use crate::HubError;
 /// # Errors
 /// [`HubError::Io`], with no temporary file left behind and any old file untouched.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), HubError> {
-    let staged = Staged::from_bytes(path, bytes)?;
-    staged.commit()?;
-    sync_dir(parent_of(path))
+    Staged::from_bytes(path, bytes)?.commit_synced()
 }
 
 /// Creates the directory `dir`, with its parents, and proves that files can be written there.
@@ -40,9 +38,7 @@ pub(crate) fn write_with(
     path: &Path,
     fill: impl FnOnce(&mut dyn Write) -> Result<(), HubError>,
 ) -> Result<(), HubError> {
-    let staged = Staged::new(path, fill)?;
-    staged.commit()?;
-    sync_dir(parent_of(path))
+    Staged::new(path, fill)?.commit_synced()
 }
 
 /// A complete, synced file that does not have its name yet. Dropping it removes it.
@@ -83,6 +79,18 @@ impl Staged {
         Self::new(path, |file| {
             file.write_all(bytes).map_err(HubError::io("write", path))
         })
+    }
+
+    /// Gives the file its name, for good.
+    pub(crate) fn commit_synced(self) -> Result<(), HubError> {
+        let dir = parent_of(&self.target).to_owned();
+        self.commit()?;
+        sync_dir(&dir)
+    }
+
+    /// Whether this is the future content of `path`.
+    pub(crate) fn is_for(&self, path: &Path) -> bool {
+        self.target == path
     }
 
     /// Gives the file its name. The directory still has to be synced.

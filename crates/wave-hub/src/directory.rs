@@ -1,4 +1,4 @@
-//! Plain files, JSON, and telling the two kinds of artefact directory apart.
+//! Plain files, JSON, and telling the kinds of artefact directory apart.
 
 use std::fs;
 use std::io;
@@ -10,17 +10,28 @@ use serde_json::Value;
 
 use crate::HubError;
 use crate::atomic::{Staged, sync_dir, write_atomic};
+use crate::preprocessing::PREPROCESSOR_FILE;
 
 pub(crate) const CONFIG_FILE: &str = "config.json";
 pub(crate) const CARD_FILE: &str = "README.md";
 pub(crate) const MODEL_FILE: &str = "model.safetensors";
 pub(crate) const TEMPLATES_FILE: &str = "templates.safetensors";
 
+/// What stands beside a model's weights in one layout or another. Left by an earlier model, it
+/// would contradict the new one.
+const COMPANIONS: [&str; 3] = [SCALERS_FILE, ONNX_FILE, PREPROCESSOR_FILE];
+/// The scalers that an expanded model was composed from.
+pub const SCALERS_FILE: &str = "scalers.safetensors";
+/// A model as an ONNX graph, beside its directory's other files.
+pub const ONNX_FILE: &str = "model.onnx";
+
 /// What an artefact directory holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A model that timm can load: `model.safetensors` and its `config.json`.
     Model,
+    /// A model in transformers' native layout: the same files, and other words in `config.json`.
+    Transformers,
     /// Weight templates to expand models from: `templates.safetensors` and its `config.json`.
     Templates,
 }
@@ -29,7 +40,7 @@ pub enum Kind {
 ///
 /// # Errors
 /// [`HubError::Missing`] or [`HubError::Malformed`] when `dir` is no directory, is incomplete,
-/// or is neither kind.
+/// or is of no kind.
 pub fn directory_kind(dir: &Path) -> Result<Kind, HubError> {
     read_config(dir).map(|(kind, _)| kind)
 }
@@ -139,11 +150,14 @@ pub(crate) fn read_config(dir: &Path) -> Result<(Kind, Value), HubError> {
         Ok((Kind::Templates, config))
     } else if config.get("architecture").is_some() {
         Ok((Kind::Model, config))
+    } else if config.get("model_type").is_some_and(Value::is_string) {
+        Ok((Kind::Transformers, config))
     } else {
         Err(HubError::malformed(
             &path,
-            "describes neither a model (no `architecture`) nor templates (no `format_version`)",
-            "name a directory in timm's layout, or a template directory",
+            "describes neither a model (no `architecture` or `model_type`) nor templates (no \
+             `format_version`)",
+            "name a directory in timm's or transformers' layout, or a template directory",
         ))
     }
 }
@@ -163,8 +177,9 @@ pub(crate) fn promised_file(
     }
 }
 
-/// Names every staged file, `config.json` last. An old `config.json` goes first, so that at no
-/// moment a directory with one holds files that do not belong together.
+/// Names every staged file, `config.json` last. An old `config.json` goes first, and with it what
+/// stood beside its model and is not replaced, so that at no moment a directory with one holds
+/// files that do not belong together.
 pub(crate) fn commit_directory(
     dir: &Path,
     files: Vec<Staged>,
@@ -174,6 +189,14 @@ pub(crate) fn commit_directory(
     match fs::remove_file(&path) {
         Err(cause) if !is_absent(&cause) => return Err(HubError::io("replace", &path)(cause)),
         _ => sync_dir(dir)?,
+    }
+    let replaced = |name: &&str| files.iter().any(|file| file.is_for(&dir.join(name)));
+    for name in COMPANIONS.iter().filter(|name| !replaced(name)) {
+        let path = dir.join(name);
+        match fs::remove_file(&path) {
+            Err(cause) if !is_absent(&cause) => return Err(HubError::io("remove", &path)(cause)),
+            _ => {}
+        }
     }
     for file in files {
         file.commit()?;
@@ -270,11 +293,14 @@ mod tests {
         for (text, kind) in [
             (r#"{"architecture": "x", "num_classes": 1}"#, Kind::Model),
             (r#"{"format_version": 7}"#, Kind::Templates),
+            (r#"{"model_type": "vit"}"#, Kind::Transformers),
+            // timm's directories may say both, and are timm's.
+            (r#"{"model_type": "vit", "architecture": "x"}"#, Kind::Model),
         ] {
             fs::write(&config, text).unwrap();
             assert_eq!(directory_kind(root.path()).unwrap(), kind);
         }
-        for text in ["{}", "[1]", "3", r#"{"model_type": "vit"}"#] {
+        for text in ["{}", "[1]", "3", r#"{"model_type": 3}"#] {
             fs::write(&config, text).unwrap();
             check_request(directory_kind(root.path()).unwrap_err(), &["neither"]);
         }

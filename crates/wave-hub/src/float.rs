@@ -21,6 +21,20 @@ pub enum FloatType {
 }
 
 impl FloatType {
+    /// Bytes of a number.
+    pub fn bytes(self) -> usize {
+        self.dtype().size_in_bytes()
+    }
+
+    /// Weights as they read back when they are stored as this type: rounded to it, and f32 again.
+    ///
+    /// # Errors
+    /// [`HubError::Unwritable`] naming the tensor whose values the type cannot hold.
+    pub fn rounded(self, weights: &Weights) -> Result<Weights, HubError> {
+        let path = Path::new(crate::directory::MODEL_FILE);
+        cast(path, &cast(path, weights, self)?, Self::F32)
+    }
+
     fn dtype(self) -> DType {
         match self {
             Self::F32 => DType::F32,

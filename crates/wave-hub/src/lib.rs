@@ -1,9 +1,11 @@
 //! Artefacts at rest: safetensors, JSON, atomic writes, model cards.
 //!
-//! Two kinds of directory pass between the stages, and this crate reads and writes both:
+//! Three kinds of directory pass between the stages, and this crate reads and writes them:
 //!
 //! - a **model directory** ([`read_model`], [`write_model`]): `model.safetensors`, `config.json`
-//!   and `README.md` in the layout timm's `local-dir:` and `hf-hub:` loaders read;
+//!   and `README.md` in the layout timm's `local-dir:` and `hf-hub:` loaders read, with
+//!   `model.onnx` beside them if asked for ([`write_model_as`]);
+//! - the same in transformers' native layout ([`read_transformers`], [`write_transformers`]);
 //! - a **template directory** ([`read_templates`], [`write_templates`]): `templates.safetensors`,
 //!   `config.json` and `README.md`.
 //!
@@ -42,7 +44,7 @@ mod transformers;
 pub use atomic::{prepare_out, write_atomic};
 pub use card::{CardFront, model_card};
 pub use digest::{sha256_file, sha256_hex};
-pub use directory::{Kind, directory_kind, read_json, write_json};
+pub use directory::{Kind, ONNX_FILE, SCALERS_FILE, directory_kind, read_json, write_json};
 pub use error::HubError;
 pub use events::{EVENTS_FILE, EventWriter};
 pub use float::FloatType;
@@ -51,7 +53,7 @@ pub use preprocessing::{Preprocessing, read_preprocessing};
 pub use shapes::check_tensors;
 pub use templates::{Accuracy, FORMAT_VERSION, TemplateConfig, read_templates, write_templates};
 pub use tensors::{read_tensors, write_tensors};
-pub use transformers::{is_transformers, read_transformers, write_transformers};
+pub use transformers::{read_transformers, write_transformers};
 
 /// Named tensors, in name order.
 pub type Weights = BTreeMap<String, candle_core::Tensor>;

@@ -12,10 +12,11 @@ use serde_json::{Map, Value};
 
 use crate::atomic::Staged;
 use crate::directory::{
-    CARD_FILE, CONFIG_FILE, Kind, MODEL_FILE, commit_directory, json_bytes, promised_file,
-    read_config,
+    CARD_FILE, CONFIG_FILE, Kind, MODEL_FILE, ONNX_FILE, commit_directory, json_bytes,
+    promised_file, read_config,
 };
 use crate::float::cast;
+use crate::onnx::{self, VitSizes};
 use crate::tensors::{read_tensors, stage_tensors};
 use crate::{FloatType, HubError, Weights};
 
@@ -125,12 +126,19 @@ impl Default for PretrainedCfg {
 /// itself, [`HubError::Io`] when something cannot be read.
 pub fn read_model(dir: &Path) -> Result<(ModelConfig, Weights), HubError> {
     let (kind, config) = read_config(dir)?;
-    if kind == Kind::Templates {
-        return Err(HubError::malformed(
-            dir,
+    let (found, remedy) = match kind {
+        Kind::Model => ("", ""),
+        Kind::Templates => (
             "is a template directory, expected a model directory",
             "expand a model from it first, with `wave expand`",
-        ));
+        ),
+        Kind::Transformers => (
+            "is in transformers' layout, expected timm's",
+            "write it with `--format timm`",
+        ),
+    };
+    if kind != Kind::Model {
+        return Err(HubError::malformed(dir, found, remedy));
     }
     let config_path = dir.join(CONFIG_FILE);
     let config = parse(&config_path, config)?;
@@ -149,8 +157,9 @@ pub fn read_model(dir: &Path) -> Result<(ModelConfig, Weights), HubError> {
 /// such as `("scalers.safetensors", ...)`), the card `README.md`, and `config.json`.
 ///
 /// Everything is on disk under temporary names before the first file gets its own, and
-/// `config.json` comes last, so a directory that has one is complete. Other files in `dir` are
-/// left alone.
+/// `config.json` comes last, so a directory that has one is complete. What an earlier model left
+/// beside its weights (scalers, an ONNX graph, transformers' preprocessing) goes, unless it is
+/// written anew; other files in `dir` are left alone.
 ///
 /// # Errors
 /// [`HubError::Unwritable`] when the content contradicts itself, [`HubError::Io`] and
@@ -163,25 +172,15 @@ pub fn write_model(
     extra: &[(&str, &Weights)],
     card: &str,
 ) -> Result<(), HubError> {
-    let config_path = dir.join(CONFIG_FILE);
-    let refuse = |found: String| HubError::unwritable(&config_path, found, "correct it");
-    check(config).map_err(refuse)?;
-    check_names(extra).map_err(refuse)?;
-    let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
-    let mut files = vec![stage_tensors(&dir.join(MODEL_FILE), weights, &metadata)?];
-    for (name, weights) in extra {
-        files.push(stage_tensors(&dir.join(name), weights, &metadata)?);
-    }
-    files.push(Staged::from_bytes(&dir.join(CARD_FILE), card.as_bytes())?);
-    let json = json_bytes(&config_path, config)?;
-    let config = Staged::from_bytes(&config_path, &json)?;
-    commit_directory(dir, files, config)
+    write_model_as(dir, config, weights, extra, card, FloatType::F32, None)
 }
 
-/// [`write_model`] with the weights stored as `float`; the extra weight files keep their types.
+/// [`write_model`] with the weights stored as `float`, and with the graph `model.onnx` if its sizes
+/// and metadata are given. The extra weight files keep their types.
 ///
 /// # Errors
-/// Those of [`write_model`], and [`HubError::Unwritable`] when `float` cannot hold a weight.
+/// Those of [`write_model`] and [`onnx::vit()`], and [`HubError::Unwritable`] when `float` cannot
+/// hold a weight.
 pub fn write_model_as(
     dir: &Path,
     config: &ModelConfig,
@@ -189,9 +188,27 @@ pub fn write_model_as(
     extra: &[(&str, &Weights)],
     card: &str,
     float: FloatType,
+    graph: Option<(&VitSizes, &BTreeMap<String, String>)>,
 ) -> Result<(), HubError> {
-    let weights = cast(&dir.join(MODEL_FILE), weights, float)?;
-    write_model(dir, config, &weights, extra, card)
+    let config_path = dir.join(CONFIG_FILE);
+    let refuse = |found: String| HubError::unwritable(&config_path, found, "correct it");
+    check(config).map_err(refuse)?;
+    check_names(extra).map_err(refuse)?;
+    let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
+    let path = dir.join(MODEL_FILE);
+    let narrow = cast(&path, weights, float)?;
+    let mut files = vec![stage_tensors(&path, &narrow, &metadata)?];
+    if let Some((sizes, metadata)) = graph {
+        let path = dir.join(ONNX_FILE);
+        files.push(onnx::stage(&path, sizes, &narrow, metadata, float)?);
+    }
+    for (name, weights) in extra {
+        files.push(stage_tensors(&dir.join(name), weights, &metadata)?);
+    }
+    files.push(Staged::from_bytes(&dir.join(CARD_FILE), card.as_bytes())?);
+    let json = json_bytes(&config_path, config)?;
+    let config = Staged::from_bytes(&config_path, &json)?;
+    commit_directory(dir, files, config)
 }
 
 /// A model's configuration, from the content of the file `path`.
@@ -248,7 +265,7 @@ pub(crate) fn check_normalisation(mean: &[f64], std: &[f64], crop_pct: f64) -> R
     Ok(())
 }
 
-fn check_names(extra: &[(&str, &Weights)]) -> Result<(), String> {
+pub(crate) fn check_names(extra: &[(&str, &Weights)]) -> Result<(), String> {
     for (i, (name, _)) in extra.iter().enumerate() {
         let bare = Path::new(name).file_name() == Some(name.as_ref());
         let taken = *name == MODEL_FILE || extra[..i].iter().any(|(other, _)| other == name);

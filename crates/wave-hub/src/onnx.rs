@@ -4,7 +4,9 @@
 //! definition (the operator came later). It takes `images` (batch, channels, side, side),
 //! normalised as the model expects, and gives `logits` (batch, classes); the batch is free.
 //! Weights keep timm's names, save that the matrices of the blocks are stored transposed, as
-//! MatMul wants them, under the name with `_t` appended.
+//! MatMul wants them, under the name with `_t` appended. It computes in f32; weights stored as f16
+//! or bf16, under their name with the type appended, are widened by Cast nodes, which runtimes
+//! fold away when they load the file.
 //!
 //! The schema is onnx.proto's; field numbers stand beside their names in `schema`.
 
@@ -14,10 +16,11 @@ use std::path::Path;
 use candle_core::{Device, Tensor};
 use safetensors::tensor::View;
 
-use crate::atomic::write_with;
+use crate::atomic::Staged;
+use crate::float::cast;
 use crate::proto::Message;
 use crate::shapes::differences;
-use crate::{HubError, Weights};
+use crate::{FloatType, HubError, Weights};
 use graph::Graph;
 
 mod graph;
@@ -29,11 +32,8 @@ pub const OPSET: i64 = 17;
 const IR_VERSION: i64 = 8;
 /// Protocol Buffers cannot hold more.
 const MAX_BYTES: u64 = 2_147_483_647;
-/// timm's, for every layer norm of a vision transformer.
-const LAYER_NORM_EPS: f32 = 1e-6;
-
 /// The sizes of a vision transformer, whose weights have timm's names.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct VitSizes {
     /// Side of the square input, in pixels; a multiple of `patch`.
     pub image_size: usize,
@@ -54,6 +54,8 @@ pub struct VitSizes {
     /// Whether a class token is classified (and the last norm is `norm`); otherwise the mean
     /// over the tokens is (and it is `fc_norm`).
     pub class_token: bool,
+    /// What every layer norm adds to the variance; timm's is 1e-6.
+    pub norm_eps: f32,
 }
 
 impl VitSizes {
@@ -136,19 +138,32 @@ impl VitSizes {
     }
 }
 
-/// Writes a vision transformer as the ONNX file `path`, whole or not at all. `metadata` becomes
-/// the file's free text: label names, normalisation and the like.
+/// Writes a vision transformer as the ONNX file `path`, whole or not at all, its weights stored as
+/// `float`. `metadata` becomes the file's free text: label names, normalisation and the like.
 ///
 /// # Errors
 /// [`HubError::Unwritable`] when `weights` are not exactly [`VitSizes::parameters`], the sizes
-/// contradict each other, or the file would exceed the format's 2 GiB; [`HubError::Io`] and
-/// [`HubError::Tensor`] when the work fails. No temporary file stays behind.
+/// contradict each other, `float` cannot hold a weight, or the file would exceed the format's
+/// 2 GiB; [`HubError::Io`] and [`HubError::Tensor`] when the work fails. No temporary file stays
+/// behind.
 pub fn vit(
     path: &Path,
     sizes: &VitSizes,
     weights: &Weights,
     metadata: &BTreeMap<String, String>,
+    float: FloatType,
 ) -> Result<(), HubError> {
+    stage(path, sizes, weights, metadata, float)?.commit_synced()
+}
+
+/// [`vit()`] up to the rename.
+pub(crate) fn stage(
+    path: &Path,
+    sizes: &VitSizes,
+    weights: &Weights,
+    metadata: &BTreeMap<String, String>,
+    float: FloatType,
+) -> Result<Staged, HubError> {
     let refuse = |found: String, remedy: &str| HubError::unwritable(path, found, remedy);
     sizes
         .check()
@@ -159,7 +174,8 @@ pub fn vit(
             "give the weights of a vision transformer of these sizes",
         )
     })?;
-    let graph = graph::vit(sizes, weights);
+    let weights = cast(path, weights, float)?;
+    let graph = graph::vit(sizes, &weights, float);
     write(path, &graph, sizes, metadata)
 }
 
@@ -170,7 +186,7 @@ fn write(
     graph: &Graph<'_>,
     sizes: &VitSizes,
     metadata: &BTreeMap<String, String>,
-) -> Result<(), HubError> {
+) -> Result<Staged, HubError> {
     let side = sizes.image_size;
     let mut body = Message::new().text(schema::graph::NAME, "vit");
     for node in &graph.nodes {
@@ -196,7 +212,7 @@ fn write(
         .weights
         .iter()
         .map(|weight| {
-            let head = schema::tensor_head(&weight.name, &weight.shape());
+            let head = schema::tensor_head(&weight.name, &weight.shape(), graph.float);
             let length = head.as_bytes().len() + weight.bytes();
             Message::new()
                 .open(schema::graph::INITIALIZER, length)
@@ -230,7 +246,7 @@ fn write(
         let found = format!("the model takes {total} bytes, an ONNX file holds {MAX_BYTES}");
         return Err(HubError::unwritable(path, found, "export a smaller model"));
     }
-    write_with(path, |out| {
+    Staged::new(path, |out| {
         let mut put = |bytes: &[u8]| out.write_all(bytes).map_err(HubError::io("write", path));
         put(file.as_bytes())?;
         put(body.as_bytes())?;
@@ -243,12 +259,9 @@ fn write(
     })
 }
 
-/// The values as they are stored: f32 in CPU memory, row by row.
+/// The values as they are stored: in CPU memory, row by row.
 fn values_of(weight: &graph::Weight<'_>) -> candle_core::Result<Tensor> {
-    let values = weight
-        .tensor
-        .to_device(&Device::Cpu)?
-        .to_dtype(candle_core::DType::F32)?;
+    let values = weight.tensor.to_device(&Device::Cpu)?;
     if weight.transposed {
         values.t()?.contiguous()
     } else {

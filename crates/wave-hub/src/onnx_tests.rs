@@ -19,6 +19,7 @@ fn sizes(class_token: bool) -> VitSizes {
         hidden: 30,
         classes: 7,
         class_token,
+        norm_eps: 1e-6,
     }
 }
 
@@ -31,10 +32,14 @@ fn weights_of(sizes: &VitSizes) -> Weights {
 }
 
 fn exported(sizes: &VitSizes) -> Vec<u8> {
+    exported_as(sizes, FloatType::F32)
+}
+
+fn exported_as(sizes: &VitSizes, float: FloatType) -> Vec<u8> {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("model.onnx");
     let metadata = BTreeMap::from([("label_names".to_owned(), "[]".to_owned())]);
-    vit(&path, sizes, &weights_of(sizes), &metadata).unwrap();
+    vit(&path, sizes, &weights_of(sizes), &metadata, float).unwrap();
     assert_eq!(names(root.path()), ["model.onnx"]);
     fs::read(&path).unwrap()
 }
@@ -160,6 +165,37 @@ fn weights_keep_their_names_shapes_and_values_and_block_matrices_are_transposed(
 }
 
 #[test]
+fn narrow_weights_are_widened_by_a_cast() {
+    let sizes = sizes(true);
+    for (float, number) in [(FloatType::F16, 10), (FloatType::Bf16, 16)] {
+        let file = exported_as(&sizes, float);
+        let graph = one(&file, 7).bytes().to_vec();
+        let mut narrow = BTreeSet::new();
+        for tensor in all(&graph, 5) {
+            let name = one(tensor.bytes(), 8).text();
+            if let Some(name) = name.strip_suffix(&format!("_{float}")) {
+                assert_eq!(one(tensor.bytes(), 2).int(), number);
+                let values: i64 = all(tensor.bytes(), 1).iter().map(Field::int).product();
+                assert_eq!(one(tensor.bytes(), 9).bytes().len() as i64, 2 * values);
+                narrow.insert(name.to_owned());
+            }
+        }
+        let mut widened = BTreeSet::new();
+        for node in all(&graph, 1) {
+            if one(node.bytes(), 4).text() == "Cast" {
+                let output = one(node.bytes(), 2).text();
+                assert_eq!(texts(node.bytes(), 1), [format!("{output}_{float}")]);
+                assert_eq!(one(one(node.bytes(), 5).bytes(), 3).int(), 1);
+                widened.insert(output);
+            }
+        }
+        assert_eq!(narrow.len(), sizes.parameters().len());
+        assert_eq!(narrow, widened);
+        assert!(file.len() < exported(&sizes).len());
+    }
+}
+
+#[test]
 fn the_same_model_gives_the_same_bytes() {
     assert_eq!(exported(&sizes(true)), exported(&sizes(true)));
 }
@@ -171,7 +207,7 @@ fn sizes_and_weights_that_contradict_each_other_are_not_written() {
     let good = sizes(true);
     let weights = weights_of(&good);
     let refused = |sizes: &VitSizes, weights: &Weights| {
-        let error = vit(&path, sizes, weights, &BTreeMap::new()).unwrap_err();
+        let error = vit(&path, sizes, weights, &BTreeMap::new(), FloatType::F32).unwrap_err();
         error.to_string()
     };
     for (sizes, expected) in [

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::directory::read_json;
 use crate::model::check_normalisation;
@@ -53,6 +53,44 @@ impl From<&PretrainedCfg> for Preprocessing {
         }
     }
 }
+
+impl Preprocessing {
+    /// The content of a `preprocessor_config.json` by which transformers takes the same steps, as
+    /// [`read_preprocessing`] reads it back. The processor is the one of transformers that resizes
+    /// the shorter side and crops the middle. `None` for steps it does not take: `crop_mode` other
+    /// than `center`, or an interpolation that Pillow has no number for.
+    pub fn processor(&self) -> Option<Value> {
+        let resample = RESAMPLE
+            .iter()
+            .position(|name| *name == self.interpolation)?;
+        if self.crop_mode != "center" {
+            return None;
+        }
+        let [height, width] = self.size;
+        // The decimal that was meant: 0.9 has been an f32.
+        let crop_pct = (self.crop_pct * 1e6).round() / 1e6;
+        let resized = (height as f64 / crop_pct).floor() as u64;
+        Some(json!({
+            "image_processor_type": "BitImageProcessor",
+            "do_resize": true,
+            "size": {"shortest_edge": resized},
+            "resample": resample,
+            "do_center_crop": true,
+            "crop_size": {"height": height, "width": width},
+            "do_rescale": true,
+            "rescale_factor": 1.0 / 255.0,
+            "do_normalize": true,
+            "image_mean": self.mean,
+            "image_std": self.std,
+            "do_convert_rgb": self.channels == 3,
+        }))
+    }
+}
+
+/// Interpolations by Pillow's number.
+const RESAMPLE: [&str; 6] = [
+    "nearest", "lanczos", "bilinear", "bicubic", "box", "hamming",
+];
 
 /// Reads how the model in `dir` wants its images: timm's `pretrained_cfg` in `config.json` if it
 /// has one, else transformers' `preprocessor_config.json`. `None` when it has neither.
@@ -156,13 +194,25 @@ fn geometry(steps: &Value, crops: bool) -> Result<([usize; 2], f64, &'static str
                 Extent::Shorter(n) | Extent::Both([n, _]) if n > side => {
                     Err(format!("`crop_size` {n} exceeds `size` {side}"))
                 }
-                Extent::Shorter(n) => Ok(([n; 2], n as f64 / side as f64, "center")),
-                Extent::Both(size) => Ok((size, size[0] as f64 / side as f64, "center")),
+                Extent::Shorter(n) => Ok(([n; 2], share(n, side), "center")),
+                Extent::Both(size) => Ok((size, share(size[0], side), "center")),
             }
         }
         (Extent::Shorter(side), None) => Ok(([side; 2], 1.0, "center")),
         (Extent::Both(size), _) => Ok((size, 1.0, "squash")),
     }
+}
+
+/// The shortest decimal `p` with `floor(crop / p) == side`: 0.9 for 224 of 248.
+fn share(crop: usize, side: usize) -> f64 {
+    let (n, exact) = (crop as f64, crop as f64 / side as f64);
+    (0..=6)
+        .map(|digits| {
+            let unit = 10_f64.powi(digits);
+            (exact * unit).floor() / unit
+        })
+        .find(|p| *p > 0.0 && (n / p).floor() == side as f64)
+        .unwrap_or(exact)
 }
 
 enum Extent {
@@ -210,12 +260,7 @@ fn numbers(steps: &Value, key: &str) -> Result<Option<Vec<f64>>, String> {
 /// Pillow's numbers; transformers' own default is 2.
 fn interpolation(resample: Option<&Value>) -> Result<&'static str, String> {
     match resample.and_then(Value::as_u64) {
-        Some(0) => Ok("nearest"),
-        Some(1) => Ok("lanczos"),
-        Some(2) => Ok("bilinear"),
-        Some(3) => Ok("bicubic"),
-        Some(4) => Ok("box"),
-        Some(5) => Ok("hamming"),
+        Some(n @ 0..=5) => Ok(RESAMPLE[n as usize]),
         None if resample.is_none_or(Value::is_null) => Ok("bilinear"),
         _ => Err(format!(
             "`resample` is {}, expected 0 to 5",

@@ -128,3 +128,41 @@ fn what_no_transform_can_do_is_refused_by_field() {
         check_request(error, &[PREPROCESSOR_FILE, expected]);
     }
 }
+
+#[test]
+fn what_is_written_for_transformers_reads_back() {
+    for (side, crop_pct, resized) in [
+        (224, 0.9, 248),
+        (224, 0.875, 256),
+        (224, 0.95, 235),
+        (28, 1.0, 28),
+        (384, 1.0, 384),
+        (224, f64::from(0.8_f32), 280),
+        (33, 0.37, 89),
+    ] {
+        let steps = Preprocessing {
+            channels: 1,
+            size: [side; 2],
+            interpolation: "bicubic".to_owned(),
+            crop_pct,
+            crop_mode: "center".to_owned(),
+            mean: vec![0.286],
+            std: vec![0.353],
+        };
+        let written = steps.processor().unwrap();
+        assert_eq!(written["size"]["shortest_edge"], resized);
+        let read = processor(written);
+        assert_eq!((side as f64 / read.crop_pct).floor(), f64::from(resized));
+        assert!((read.crop_pct - crop_pct).abs() < 0.01);
+        let expected = Preprocessing {
+            crop_pct: read.crop_pct,
+            ..steps
+        };
+        assert_eq!(read, expected);
+    }
+    let squash = Preprocessing {
+        crop_mode: "squash".to_owned(),
+        ..processor(json!({"size": 28}))
+    };
+    assert_eq!(squash.processor(), None);
+}

@@ -91,7 +91,7 @@ pub struct Accuracy {
 /// is broken or contradicts the other, [`HubError::Io`] when something cannot be read.
 pub fn read_templates(dir: &Path) -> Result<(TemplateConfig, Weights), HubError> {
     let (kind, config) = read_config(dir)?;
-    if kind == Kind::Model {
+    if kind != Kind::Templates {
         return Err(HubError::malformed(
             dir,
             "is a model directory, expected a template directory",

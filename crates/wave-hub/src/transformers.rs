@@ -14,24 +14,13 @@ use crate::directory::{
     CARD_FILE, CONFIG_FILE, MODEL_FILE, commit_directory, json_bytes, promised_file, read_json,
 };
 use crate::float::cast;
+use crate::model::check_names;
 use crate::preprocessing::PREPROCESSOR_FILE;
 use crate::tensors::{read_tensors, stage_tensors};
 use crate::{FloatType, HubError, Weights};
 
 /// The file that lists the parts of weights too large for one.
 const INDEX_FILE: &str = "model.safetensors.index.json";
-
-/// Whether `dir` holds a model in transformers' native layout: its `config.json` has a
-/// `model_type`, and no `architecture` that would make it timm's.
-///
-/// # Errors
-/// [`HubError::Missing`], [`HubError::Malformed`] or [`HubError::Io`] when there is no
-/// `config.json` to be read.
-pub fn is_transformers(dir: &Path) -> Result<bool, HubError> {
-    let config: Value = read_json(&dir.join(CONFIG_FILE))?;
-    Ok(config.get("model_type").is_some_and(Value::is_string)
-        && config.get("architecture").is_none())
-}
 
 /// Reads a model in transformers' native layout: `config.json` as it is, and the weights under
 /// the names they have there. How to prepare images: [`crate::read_preprocessing`].
@@ -60,8 +49,9 @@ pub fn read_transformers(dir: &Path) -> Result<(Value, Weights), HubError> {
 }
 
 /// Writes a model in transformers' native layout: weights under the names they have there, as
-/// `float`; `preprocessor_config.json` if given; the card; and `config.json` last, all of them
-/// on disk under temporary names before the first gets its own.
+/// `float`; further weight files `extra` as they are; `preprocessor_config.json` if given; the
+/// card; and `config.json` last, all of them on disk under temporary names before the first gets
+/// its own. Other files are treated as by [`crate::write_model`].
 ///
 /// # Errors
 /// [`HubError::Unwritable`] when `config` has no `model_type`, or the weights have no place in
@@ -72,11 +62,14 @@ pub fn write_transformers(
     config: &Value,
     preprocessor: Option<&Value>,
     weights: &Weights,
+    extra: &[(&str, &Weights)],
     card: &str,
     float: FloatType,
 ) -> Result<(), HubError> {
     let config_path = dir.join(CONFIG_FILE);
-    check(config).map_err(|found| HubError::unwritable(&config_path, found, "correct it"))?;
+    check(config)
+        .and_then(|()| check_names(extra))
+        .map_err(|found| HubError::unwritable(&config_path, found, "correct it"))?;
     let path = dir.join(MODEL_FILE);
     if weights.is_empty() {
         return Err(HubError::unwritable(&path, "holds no tensor", "give some"));
@@ -86,6 +79,9 @@ pub fn write_transformers(
         stage_tensors(&path, &cast(&path, weights, float)?, &metadata)?,
         Staged::from_bytes(&dir.join(CARD_FILE), card.as_bytes())?,
     ];
+    for (name, weights) in extra {
+        files.push(stage_tensors(&dir.join(name), weights, &metadata)?);
+    }
     if let Some(preprocessor) = preprocessor {
         let path = dir.join(PREPROCESSOR_FILE);
         let json = json_bytes(&path, preprocessor)?;

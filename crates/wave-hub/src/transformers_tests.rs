@@ -4,6 +4,7 @@ use candle_core::DType;
 use serde_json::json;
 
 use super::*;
+use crate::Kind;
 use crate::testing::{check_equal, check_request, counting, names, weights};
 
 fn config() -> Value {
@@ -24,18 +25,28 @@ fn a_written_model_reads_back() {
         &config(),
         Some(&steps),
         &weights,
+        &[("scalers.safetensors", &weights)],
         "card",
         FloatType::F32,
     )
     .unwrap();
-    let expected = [CARD_FILE, CONFIG_FILE, MODEL_FILE, PREPROCESSOR_FILE];
+    let expected = [
+        CARD_FILE,
+        CONFIG_FILE,
+        MODEL_FILE,
+        PREPROCESSOR_FILE,
+        crate::SCALERS_FILE,
+    ];
     assert_eq!(names(&dir), expected);
-    assert!(is_transformers(&dir).unwrap());
+    assert_eq!(crate::directory_kind(&dir).unwrap(), Kind::Transformers);
     let (read, found) = read_transformers(&dir).unwrap();
     assert_eq!(read, config());
     check_equal(&found, &weights);
     let steps = crate::read_preprocessing(&dir).unwrap().unwrap();
     assert_eq!((steps.channels, steps.size), (1, [28, 28]));
+    // What this model does not have does not outlive it.
+    write_transformers(&dir, &config(), None, &weights, &[], "", FloatType::F32).unwrap();
+    assert_eq!(names(&dir), [CARD_FILE, CONFIG_FILE, MODEL_FILE]);
 }
 
 #[test]
@@ -43,7 +54,7 @@ fn narrow_types_take_half_the_space_and_read_back_as_f32() {
     let root = tempfile::tempdir().unwrap();
     let weights = weights(&[("a", &[100, 10])]);
     for float in [FloatType::F16, FloatType::Bf16] {
-        write_transformers(root.path(), &config(), None, &weights, "", float).unwrap();
+        write_transformers(root.path(), &config(), None, &weights, &[], "", float).unwrap();
         let bytes = fs::metadata(root.path().join(MODEL_FILE)).unwrap().len();
         assert!((2000..2200).contains(&bytes), "{bytes}");
         let (_, found) = read_transformers(root.path()).unwrap();
@@ -69,7 +80,8 @@ fn values_beyond_f16_are_refused_by_name_and_bf16_holds_them() {
     let root = tempfile::tempdir().unwrap();
     let large = (counting(&[2]) * 1e6).unwrap();
     let weights = Weights::from([("large".to_owned(), large)]);
-    let write = |float| write_transformers(root.path(), &config(), None, &weights, "card", float);
+    let write =
+        |float| write_transformers(root.path(), &config(), None, &weights, &[], "card", float);
     let text = write(FloatType::F16).unwrap_err().to_string();
     assert!(
         text.contains("`large`") && text.contains("beyond f16"),
@@ -89,7 +101,6 @@ fn other_layouts_and_missing_files_are_refused() {
         r#"{"architecture": "x", "model_type": "y"}"#,
     )
     .unwrap();
-    assert!(!is_transformers(dir).unwrap());
     check_request(read_transformers(dir).unwrap_err(), &["timm's layout"]);
     fs::write(dir.join(CONFIG_FILE), r#"{"model_type": 3}"#).unwrap();
     check_request(read_transformers(dir).unwrap_err(), &["`model_type` is 3"]);
@@ -108,7 +119,7 @@ fn a_config_of_another_layout_is_not_written() {
     let weights = weights(&[("a", &[1])]);
     for config in [json!({}), json!({"architecture": "x"}), json!(3)] {
         let float = FloatType::F32;
-        let error = write_transformers(root.path(), &config, None, &weights, "", float);
+        let error = write_transformers(root.path(), &config, None, &weights, &[], "", float);
         assert!(!error.unwrap_err().is_request());
     }
     assert!(names(root.path()).is_empty());

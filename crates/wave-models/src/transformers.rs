@@ -127,22 +127,7 @@ pub fn export(
     weights: &Weights,
     labels: Option<&[String]>,
 ) -> Result<(Weights, Value), ShapeError> {
-    const LAYOUT: &str = "transformers' ViTForImageClassification";
-    const REMEDY: &str =
-        "write timm's layout, which transformers reads as TimmWrapperForImageClassification";
-    let refuse = |what| ShapeError::Inexpressible {
-        layout: LAYOUT,
-        what,
-        remedy: REMEDY,
-    };
-    if !shape.class_token {
-        return Err(refuse(
-            "the mean over the tokens (fc_norm) instead of a class token",
-        ));
-    }
-    if shape.distilled {
-        return Err(refuse("a distillation token with a classifier of its own"));
-    }
+    expressible(shape)?;
     shape.validate()?;
     check_weights(weights, &shape.parameters())?;
     let labels = match labels {
@@ -171,6 +156,28 @@ pub fn export(
         }
     }
     Ok((out, config(shape, &labels)))
+}
+
+/// Whether [`export`] has a place for a network of this shape.
+///
+/// # Errors
+/// For networks without a class token or with a distillation token.
+pub fn expressible(shape: &VitShape) -> Result<(), ShapeError> {
+    let refuse = |what| {
+        Err(ShapeError::Inexpressible {
+            layout: "transformers' ViTForImageClassification",
+            what,
+            remedy: "write timm's layout, which transformers reads as \
+                     TimmWrapperForImageClassification",
+        })
+    };
+    if !shape.class_token {
+        return refuse("the mean over the tokens (fc_norm) instead of a class token");
+    }
+    if shape.distilled {
+        return refuse("a distillation token with a classifier of its own");
+    }
+    Ok(())
 }
 
 fn config(shape: &VitShape, labels: &[String]) -> Value {

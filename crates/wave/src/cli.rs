@@ -3,6 +3,8 @@
 use crate::ancestor::Ancestors;
 use crate::error::{exit_code, request};
 use crate::finetune::Options;
+use crate::layout::Layout;
+use crate::model::Network;
 use crate::progress::Verbosity;
 use crate::recipe::Recipe;
 use crate::settings::{Condense, Expand, Finetune, Init, Speed, Training};
@@ -119,6 +121,9 @@ enum Command {
         /// Draw heat maps into this directory
         #[arg(long, value_name = "DIR")]
         plots: Option<PathBuf>,
+        /// Write all of it as one HTML page: pictures, parameters and the training's curves
+        #[arg(long, value_name = "FILE")]
+        html: Option<PathBuf>,
     },
     /// Send a template or model directory to a hub, as one commit
     Publish {
@@ -254,6 +259,7 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
             if common.dry_run {
                 let gene = crate::elastic::read(&templates)?.learngene;
                 let shape = expand::shape(&gene, &settings)?;
+                Layout::of(&settings.output, &Network::Vit(shape.clone()))?;
                 return say(
                     common,
                     format!("{shape:#?}\n{} parameters\n", shape.parameter_count()),
@@ -266,6 +272,7 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
             let settings = recipe.stage("init", None, &*settings)?;
             if common.dry_run {
                 let model = init::new_model(&method, &settings)?;
+                Layout::of(&settings.output, &model.network)?;
                 let n = model.parameters();
                 return say(common, format!("{:#?}\n{n} parameters\n", model.network));
             }
@@ -282,6 +289,7 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
             };
             let settings = recipe.stage("finetune", None, &*settings)?;
             if common.dry_run {
+                Layout::new(&settings.output)?;
                 let settings = crate::recipe::to_table(&settings)?;
                 return say(common, toml::to_string(&settings)?);
             }
@@ -289,7 +297,9 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
         }
         Command::Eval { model, settings } => eval::eval(&model, &settings)?,
         Command::Predict { model, images } => predict::predict(&model, &images)?,
-        Command::Inspect { path, plots } => inspect::inspect(&path, plots.as_deref())?,
+        Command::Inspect { path, plots, html } => {
+            inspect::inspect(&path, plots.as_deref(), html.as_deref())?
+        }
         Command::Data {
             command: DataCommand::Check { data },
         } => check_data(&data)?,

@@ -8,7 +8,8 @@
 use crate::data::{Data, Input};
 use crate::elastic::{self, Learngene, TemplateDir};
 use crate::error::request;
-use crate::finetune::{Options, drop_path};
+use crate::finetune::{self, Options, drop_path};
+use crate::layout::Layout;
 use crate::model::{Model, Network};
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{Duration, Expand};
@@ -55,6 +56,7 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Re
     let duration = settings.training.duration(DEFAULTS.duration)?;
     let trains = !matches!(duration, Duration::Steps(0) | Duration::Epochs(0.0));
     let shape = shape(&templates.learngene, settings)?;
+    let layout = Layout::of(&settings.output, &Network::Vit(shape.clone()))?;
     let data = match &settings.training.data {
         Some(_) => Some(Data::open(
             &settings.training,
@@ -86,6 +88,10 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Re
         ledger,
         scores,
     } = expanded;
+    let scores = match &data {
+        Some(data) => finetune::stored_scores(&model, layout.float, data, scores)?,
+        None => scores,
+    };
     let digest = wave_hub::sha256_file(&dir.join("templates.safetensors"))?;
     model.provenance = json!({
         "stage": "expand",
@@ -100,7 +106,7 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Re
     for (name, n) in &ledger {
         summary += &format!("| {name} | {n} |\n");
     }
-    model.write(out, Some(&scalers), &summary)?;
+    model.write(out, layout, Some(&scalers), &summary)?;
     let result = json!({
         "out": out,
         "parameters": model.parameters(),

@@ -3,6 +3,7 @@
 use crate::ancestor::{Ancestor, Lesson};
 use crate::data::{Data, Input};
 use crate::error::request;
+use crate::layout::Layout;
 use crate::model::{Model, Network};
 use crate::progress::Verbosity;
 use crate::run_dir::{Opened, RunDir};
@@ -14,6 +15,7 @@ use rand::Rng;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
+use wave_hub::FloatType;
 use wave_models::{Weights, convmixer, vit};
 use wave_train::{Scores, Variable};
 
@@ -41,6 +43,7 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options)
         .as_deref()
         .map(|a| Ancestor::read(Path::new(a)).map(Arc::new))
         .transpose()?;
+    let layout = Layout::of(&settings.output, &model.network)?;
     let data = open_data(&mut model, settings)?;
     let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
     let mut run = match RunDir::open(out, &crate::recipe::to_table(settings)?, options.resume)? {
@@ -65,14 +68,15 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options)
         "steps": resolved.steps,
         "start": model.provenance,
     });
-    let top1 = outcome.scores.map(|s| s.top1);
+    let scores = stored_scores(&model, layout.float, &data, outcome.scores)?;
+    let top1 = scores.map(|s| s.top1);
     let summary = format!(
         "Fine-tuned on {} for {} steps with wave{}.",
         data.spec,
         resolved.steps,
         top1.map_or(String::new(), |t| format!(": top-1 {:.2} %", 100.0 * t)),
     );
-    model.write(out, None, &summary)?;
+    model.write(out, layout, None, &summary)?;
     let result = json!({ "out": out, "parameters": model.parameters(), "top1": top1 });
     run.complete(&result)?;
     Ok(result)
@@ -226,4 +230,19 @@ pub fn score(network: &Network, values: &Weights, data: &Data) -> Result<Scores>
     Ok(wave_train::evaluate(data.test_batches(), |images| {
         network.logits(values, images)
     })?)
+}
+
+/// The scores of the model as it reads back: those of its f32 weights, or, if it is stored as a
+/// narrower type, measured again.
+pub fn stored_scores(
+    model: &Model,
+    float: FloatType,
+    data: &Data,
+    scores: Option<Scores>,
+) -> Result<Option<Scores>> {
+    if float == FloatType::F32 || scores.is_none() {
+        return Ok(scores);
+    }
+    let weights = model.network.prepare(&float.rounded(&model.weights)?)?;
+    score(&model.network, &weights, data).map(Some)
 }

@@ -1,6 +1,7 @@
 //! `wave init`: a model that has seen nothing, in closed form. (Not `git init`.)
 
 use crate::error::request;
+use crate::layout::Layout;
 use crate::model::{Model, Network};
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{Init, Training};
@@ -25,6 +26,7 @@ struct Frame {
 /// Initialises a model by `method` and writes it to `out`. Returns what `--json` prints.
 pub fn init(method: &str, settings: &Init, out: &Path) -> Result<Value> {
     let model = new_model(method, settings)?;
+    let layout = Layout::of(&settings.output, &model.network)?;
     let mut table = crate::recipe::to_table(settings)?;
     table.insert("method".into(), toml::Value::String(method.into()));
     let Opened::Run(run) = RunDir::open(out, &table, false)? else {
@@ -32,6 +34,7 @@ pub fn init(method: &str, settings: &Init, out: &Path) -> Result<Value> {
     };
     model.write(
         out,
+        layout,
         None,
         &format!("Initialised with wave, method {method}; not trained."),
     )?;
@@ -191,7 +194,7 @@ fn frame(settings: &Init) -> Result<Frame> {
                     head_width: Some(shape.head_width()),
                 }
             }
-            wave_hub::Kind::Model => {
+            wave_hub::Kind::Model | wave_hub::Kind::Transformers => {
                 let model = Model::read(dir)?;
                 let (patch, head_width) = match &model.network {
                     Network::Vit(shape) => (shape.patch, Some(shape.head_width())),

@@ -1,76 +1,159 @@
 //! `wave inspect`: what is inside a directory or file, in numbers and pictures.
 
 use crate::elastic::{self, TemplateDir};
+use crate::log;
 use crate::model::{Model, Network};
 use crate::plot;
 use anyhow::Result;
 use candle_core::Tensor;
+use pictures::Picture;
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_models::Weights;
-use wave_models::vit::VitShape;
 
-/// One matrix of a picture: name, rows, columns, values.
-type Panel = (String, usize, usize, Vec<f32>);
+mod html;
+mod page;
+mod pictures;
 
-/// Describes a template directory, a model directory or a safetensors file, and draws heat maps
-/// into `plots`, if given. Returns what `--json` prints.
-pub fn inspect(path: &Path, plots: Option<&Path>) -> Result<Value> {
-    if path.is_file() {
-        let (weights, metadata) = wave_hub::read_tensors(path)?;
-        let mut out = json!({
-            "kind": "tensors",
-            "parameters": count(&weights),
-            "metadata": metadata,
-            "tensors": shapes(&weights),
-        });
-        draw(&mut out, plots, &Model::read(path).ok(), None)?;
-        return Ok(out);
+/// Describes a template directory, a model directory or a safetensors file; draws heat maps into
+/// the directory `plots`, and writes all of it as one page to the file `html`, if given. Returns
+/// what `--json` prints.
+pub fn inspect(path: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<Value> {
+    let found = Found::read(path)?;
+    let mut out = found.summary.clone();
+    let pictures = match plots.or(html) {
+        Some(_) => found.pictures()?,
+        None => Vec::new(),
+    };
+    if let Some(dir) = plots {
+        wave_hub::prepare_out(dir)?;
+        let mut written = Vec::new();
+        for picture in &pictures {
+            let path = dir.join(format!("{}.png", picture.name));
+            let png = plot::heat_map_grid(&picture.panels, picture.columns)?;
+            wave_hub::write_atomic(&path, &png)?;
+            written.push(path);
+        }
+        out["plots"] = json!(written);
     }
-    match wave_hub::directory_kind(path)? {
-        wave_hub::Kind::Templates => {
-            let templates = elastic::read(path)?;
+    if let Some(file) = html {
+        let entries = match path.is_dir() {
+            true => log::read(&path.join("run"))?,
+            false => Vec::new(),
+        };
+        let labels = found.model.as_ref().map(|m| &m.label_names[..]);
+        let page = page::page(path, &found.summary, labels, &pictures, &entries)?;
+        wave_hub::write_atomic(file, page.as_bytes())?;
+        out["html"] = json!(file);
+    }
+    Ok(out)
+}
+
+/// What was found.
+struct Found {
+    /// In numbers.
+    summary: Value,
+    model: Option<Model>,
+    templates: Option<TemplateDir>,
+    /// `scalers.{layer}.{part}`, of an expanded model.
+    scalers: Weights,
+}
+
+impl Found {
+    fn read(path: &Path) -> Result<Found> {
+        if path.is_file() {
+            let (weights, metadata) = wave_hub::read_tensors(path)?;
+            return Ok(Found {
+                summary: json!({
+                    "kind": "tensors",
+                    "parameters": count(&weights),
+                    "metadata": metadata,
+                    "tensors": shapes(&weights),
+                }),
+                model: Model::read(path).ok(),
+                templates: None,
+                scalers: scalers_among(weights),
+            });
+        }
+        match wave_hub::directory_kind(path)? {
+            wave_hub::Kind::Templates => {
+                let templates = elastic::read(path)?;
+                Ok(Found {
+                    summary: describe_templates(&templates),
+                    model: None,
+                    scalers: Weights::new(),
+                    templates: Some(templates),
+                })
+            }
+            wave_hub::Kind::Model | wave_hub::Kind::Transformers => {
+                let model = Model::read(path)?;
+                let file = path.join(wave_hub::SCALERS_FILE);
+                let scalers = match file.is_file() {
+                    true => wave_hub::read_tensors(&file)?.0,
+                    false => Weights::new(),
+                };
+                Ok(Found {
+                    summary: describe_model(&model, count(&scalers)),
+                    model: Some(model),
+                    templates: None,
+                    scalers: scalers_among(scalers),
+                })
+            }
+        }
+    }
+
+    fn pictures(&self) -> Result<Vec<Picture>> {
+        let mut all = Vec::new();
+        if let Some(templates) = &self.templates {
             let gene = &templates.learngene;
-            let ledger = gene.ledger();
-            let mut out = json!({
-                "kind": "templates",
-                "parameters": ledger.iter().map(|(_, n)| n).sum::<usize>(),
-                "ledger": ledger.iter().map(|(k, n)| (k.to_string(), json!(n))).collect::<serde_json::Map<_, _>>(),
-                "kronecker": templates.config.kronecker,
-                "template_size": templates.config.template_size,
-                "counts": templates.config.counts,
-                "anchors": templates.config.anchors,
-                "auxiliary": templates.config.auxiliary,
-                "head_width": templates.config.head_width,
-                "accuracies": templates.config.accuracies,
-                "provenance": templates.config.provenance,
-            });
-            draw(&mut out, plots, &None, Some(&templates))?;
-            Ok(out)
+            all.extend(pictures::templates(gene)?);
+            all.extend(pictures::bank(gene)?);
+            let weights = wave_models::vit::unstack(&gene.weights(&gene.auxiliary)?)?;
+            all.extend(pictures::attention(&gene.auxiliary, &weights)?);
         }
-        wave_hub::Kind::Model => {
-            let model = Model::read(path)?;
-            let scalers = path.join("scalers.safetensors");
-            let fitted = if scalers.is_file() {
-                count(&wave_hub::read_tensors(&scalers)?.0)
-            } else {
-                0
-            };
-            let (depth, width) = model.network.size();
-            let mut out = json!({
-                "kind": "model",
-                "parameters": model.parameters(),
-                "ledger": ledger(&model, fitted),
-                "depth": depth,
-                "width": width,
-                "classes": model.network.classes(),
-                "provenance": model.provenance,
-                "tensors": shapes(&model.weights),
-            });
-            draw(&mut out, plots, &Some(model), None)?;
-            Ok(out)
+        all.extend(pictures::scalers(&self.scalers)?);
+        if let Some(Model {
+            network: Network::Vit(shape),
+            weights,
+            ..
+        }) = &self.model
+        {
+            all.extend(pictures::attention(shape, weights)?);
         }
+        Ok(all)
     }
+}
+
+fn describe_templates(templates: &TemplateDir) -> Value {
+    let ledger = templates.learngene.ledger();
+    let config = &templates.config;
+    json!({
+        "kind": "templates",
+        "parameters": ledger.iter().map(|(_, n)| n).sum::<usize>(),
+        "ledger": ledger.iter().map(|(k, n)| (k.to_string(), json!(n))).collect::<serde_json::Map<_, _>>(),
+        "kronecker": config.kronecker,
+        "template_size": config.template_size,
+        "counts": config.counts,
+        "anchors": config.anchors,
+        "auxiliary": config.auxiliary,
+        "head_width": config.head_width,
+        "accuracies": config.accuracies,
+        "provenance": config.provenance,
+    })
+}
+
+fn describe_model(model: &Model, scalers: usize) -> Value {
+    let (depth, width) = model.network.size();
+    json!({
+        "kind": "model",
+        "parameters": model.parameters(),
+        "ledger": ledger(model, scalers),
+        "depth": depth,
+        "width": width,
+        "classes": model.network.classes(),
+        "provenance": model.provenance,
+        "tensors": shapes(&model.weights),
+    })
 }
 
 /// Parameters by where they came from.
@@ -80,6 +163,12 @@ fn ledger(model: &Model, scalers: usize) -> Value {
         None if scalers > 0 => json!({ "scalers": scalers }),
         None => json!({ "fresh": model.parameters() }),
     }
+}
+
+fn scalers_among(mut weights: Weights) -> Weights {
+    let some = |t: &Tensor| t.rank() == 3 && t.elem_count() > 0;
+    weights.retain(|name, t| name.starts_with("scalers.") && some(t));
+    weights
 }
 
 fn count(weights: &Weights) -> usize {
@@ -92,79 +181,4 @@ fn shapes(weights: &Weights) -> Value {
         .map(|(name, t)| (name.clone(), json!(t.dims())))
         .collect::<serde_json::Map<_, _>>()
         .into()
-}
-
-fn draw(
-    out: &mut Value,
-    plots: Option<&Path>,
-    model: &Option<Model>,
-    templates: Option<&TemplateDir>,
-) -> Result<()> {
-    let Some(dir) = plots else { return Ok(()) };
-    wave_hub::prepare_out(dir)?;
-    let mut pictures: Vec<(String, usize, Vec<Panel>)> = Vec::new();
-    if let Some(templates) = templates {
-        for (set, t) in &templates.learngene.templates {
-            let panels = (0..t.dim(0)?).map(|i| panel(format!("{set} {i}"), &t.get(i)?));
-            pictures.push((
-                format!("templates-{set}"),
-                8,
-                panels.collect::<Result<_>>()?,
-            ));
-        }
-        let gene = &templates.learngene;
-        let weights = wave_models::vit::unstack(&gene.weights(&gene.auxiliary)?)?;
-        attention_pictures(&gene.auxiliary, &weights, &mut pictures)?;
-    }
-    if let Some(Model {
-        network: Network::Vit(shape),
-        weights,
-        ..
-    }) = model
-    {
-        attention_pictures(shape, weights, &mut pictures)?;
-    }
-    let mut written = Vec::new();
-    for (name, columns, panels) in pictures {
-        let path = dir.join(format!("{name}.png"));
-        wave_hub::write_atomic(&path, &plot::heat_map_grid(&panels, columns)?)?;
-        written.push(path);
-    }
-    out["plots"] = json!(written);
-    Ok(())
-}
-
-/// `W_Q W_K^T` of each head and `W_V W_proj` of each layer, in the convention `y = x W`.
-fn attention_pictures(
-    shape: &VitShape,
-    weights: &Weights,
-    pictures: &mut Vec<(String, usize, Vec<Panel>)>,
-) -> Result<()> {
-    let (d, h) = (shape.width, shape.head_width());
-    let (mut qk, mut vp) = (Vec::new(), Vec::new());
-    for l in 0..shape.depth {
-        let qkv = &weights[&format!("blocks.{l}.attn.qkv.weight")]; // (3 d, d)
-        let proj = &weights[&format!("blocks.{l}.attn.proj.weight")]; // (d, d)
-        for head in 0..shape.heads {
-            let q = qkv.narrow(0, head * h, h)?; // (h, d), the transpose of W_Q
-            let k = qkv.narrow(0, d + head * h, h)?;
-            qk.push(panel(
-                format!("layer {l} head {head}"),
-                &q.t()?.matmul(&k)?,
-            )?);
-        }
-        let v = qkv.narrow(0, 2 * d, d)?;
-        vp.push(panel(
-            format!("layer {l}"),
-            &v.t()?.contiguous()?.matmul(&proj.t()?.contiguous()?)?,
-        )?);
-    }
-    pictures.push(("query-key".into(), shape.heads, qk));
-    pictures.push(("value-projection".into(), 4, vp));
-    Ok(())
-}
-
-fn panel(name: String, t: &Tensor) -> Result<Panel> {
-    let (rows, cols) = t.dims2()?;
-    Ok((name, rows, cols, t.flatten_all()?.to_vec1()?))
 }

@@ -25,6 +25,8 @@ pub mod finetune;
 pub mod hub;
 pub mod init;
 pub mod inspect;
+pub mod layout;
+pub mod log;
 pub mod model;
 pub mod plot;
 pub mod predict;

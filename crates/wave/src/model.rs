@@ -2,13 +2,17 @@
 
 use crate::error::request;
 use crate::hub;
+use crate::layout::{Format, Layout};
 use anyhow::Result;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::path::Path;
 use wave_data::Transform;
-use wave_hub::{CardFront, ModelConfig, PretrainedCfg};
+use wave_hub::onnx::VitSizes;
+use wave_hub::{CardFront, Kind, ModelConfig, Preprocessing, PretrainedCfg};
 pub use wave_models::Network;
-use wave_models::{Weights, convmixer};
+use wave_models::vit::VitShape;
+use wave_models::{Weights, convmixer, transformers};
 
 /// A model as it stands in a directory.
 #[derive(Clone, Debug)]
@@ -34,7 +38,7 @@ impl Model {
             let (weights, _) = wave_hub::read_tensors(path)?;
             return Model::from_parts(None, weights);
         }
-        if path.is_dir() && wave_hub::is_transformers(path)? {
+        if wave_hub::directory_kind(path)? == Kind::Transformers {
             return Model::from_transformers(path);
         }
         let (config, weights) = wave_hub::read_model(path)?;
@@ -68,7 +72,7 @@ impl Model {
                 std: narrow(std),
                 crop_pct: crop_pct as f32,
             },
-            provenance: Value::Null,
+            provenance: config["wave"].clone(),
         })
     }
 
@@ -192,26 +196,57 @@ impl Model {
         })
     }
 
-    /// Writes the model directory; `scalers` are those an expanded model was composed from.
-    pub fn write(&self, dir: &Path, scalers: Option<&Weights>, summary: &str) -> Result<()> {
+    /// Writes the model directory in a layout that has a place for the network
+    /// ([`Layout::of`]); `scalers` are those an expanded model was composed from.
+    pub fn write(
+        &self,
+        dir: &Path,
+        layout: Layout,
+        scalers: Option<&Weights>,
+        summary: &str,
+    ) -> Result<()> {
         let extra: Vec<(&str, &Weights)> = scalers
             .iter()
-            .map(|s| ("scalers.safetensors", *s))
+            .map(|s| (wave_hub::SCALERS_FILE, *s))
             .collect();
-        if extra.is_empty() {
-            // Scalers of an earlier model here would contradict these weights.
-            match std::fs::remove_file(dir.join("scalers.safetensors")) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e.into()),
-                _ => {}
+        let card = self.card(layout.format, summary);
+        let float = layout.float;
+        match layout.format {
+            Format::Timm => {
+                let config = self.config()?;
+                wave_hub::write_model_as(dir, &config, &self.weights, &extra, &card, float, None)?;
+            }
+            Format::Onnx => {
+                let config = self.config()?;
+                let sizes = graph_sizes(self.vit()?);
+                let metadata = graph_metadata(&config);
+                let graph = Some((&sizes, &metadata));
+                wave_hub::write_model_as(dir, &config, &self.weights, &extra, &card, float, graph)?;
+            }
+            Format::Transformers => {
+                let labels = Some(&self.label_names[..]);
+                let (weights, mut config) =
+                    transformers::export(self.vit()?, &self.weights, labels)?;
+                if !self.provenance.is_null() {
+                    config["wave"] = self.provenance.clone();
+                }
+                let steps = Preprocessing::from(&self.config()?.pretrained_cfg).processor();
+                let steps = steps.as_ref();
+                wave_hub::write_transformers(dir, &config, steps, &weights, &extra, &card, float)?;
             }
         }
-        Ok(wave_hub::write_model(
-            dir,
-            &self.config()?,
-            &self.weights,
-            &extra,
-            &self.card(summary),
-        )?)
+        Ok(())
+    }
+
+    /// The shape, for formats that are a transformer's.
+    fn vit(&self) -> Result<&VitShape> {
+        match &self.network {
+            Network::Vit(shape) => Ok(shape),
+            other => Err(request(format!(
+                "only vision transformers are written so, not {}",
+                other.family()
+            ))),
+        }
     }
 
     /// The number of values in all weights.
@@ -223,23 +258,32 @@ impl Model {
             .sum()
     }
 
-    fn card(&self, summary: &str) -> String {
+    fn card(&self, format: Format, summary: &str) -> String {
+        let library = match format {
+            Format::Timm | Format::Onnx => "timm",
+            Format::Transformers => "transformers",
+        };
+        let mut tags = vec!["image-classification".into(), library.into(), "wave".into()];
+        if format == Format::Onnx {
+            tags.push("onnx".into());
+        }
         let front = CardFront {
             license: Some("apache-2.0".into()),
-            tags: vec!["image-classification".into(), "timm".into(), "wave".into()],
-            library_name: Some("timm".into()),
+            tags,
+            library_name: Some(library.into()),
             pipeline_tag: Some("image-classification".into()),
             ..CardFront::default()
         };
         let (depth, width) = self.network.size();
-        // timm registers ConvMixers of fixed sizes only; these load from their weights by hand.
-        let loading = match self.network {
-            Network::Vit(_) => {
-                "\n```python\nimport timm\nmodel = timm.create_model(\"local-dir:DIR\", \
-                 pretrained=True)\n```\n"
-            }
-            _ => "",
+        let mut loading = match (format, &self.network) {
+            (Format::Transformers, _) => FROM_TRANSFORMERS.to_string(),
+            (_, Network::Vit(_)) => FROM_TIMM.to_string(),
+            // timm registers ConvMixers of fixed sizes only; these load from their weights by hand.
+            _ => String::new(),
         };
+        if format == Format::Onnx {
+            loading += FROM_ONNX;
+        }
         let kind = self.network.family();
         let title = format!("{kind}, {depth} layers, width {width}");
         let t = &self.transform;
@@ -252,6 +296,60 @@ impl Model {
         );
         wave_hub::model_card(&front, &title, &body)
     }
+}
+
+const FROM_TIMM: &str = "
+```python
+import timm
+model = timm.create_model(\"local-dir:DIR\", pretrained=True)
+```
+";
+
+const FROM_TRANSFORMERS: &str = "
+```python
+from transformers import AutoImageProcessor, AutoModelForImageClassification
+processor = AutoImageProcessor.from_pretrained(\"DIR\")
+model = AutoModelForImageClassification.from_pretrained(\"DIR\")
+```
+";
+
+const FROM_ONNX: &str = "
+```python
+import onnxruntime
+session = onnxruntime.InferenceSession(\"DIR/model.onnx\")
+(logits,) = session.run(None, {\"images\": images})  # normalised, any number of them
+```
+";
+
+/// The sizes of the graph of a transformer.
+fn graph_sizes(shape: &VitShape) -> VitSizes {
+    VitSizes {
+        image_size: shape.image_size,
+        channels: shape.channels,
+        patch: shape.patch,
+        depth: shape.depth,
+        width: shape.width,
+        heads: shape.heads,
+        hidden: shape.hidden(),
+        classes: shape.classes,
+        class_token: shape.class_token,
+        norm_eps: shape.norm_eps as f32,
+    }
+}
+
+/// What a graph's user has to know besides: how images are prepared, and what the classes mean.
+fn graph_metadata(config: &ModelConfig) -> BTreeMap<String, String> {
+    let cfg = &config.pretrained_cfg;
+    [
+        ("mean", json!(cfg.mean)),
+        ("std", json!(cfg.std)),
+        ("crop_pct", json!(cfg.crop_pct)),
+        ("interpolation", json!(cfg.interpolation)),
+        ("label_names", json!(config.label_names)),
+    ]
+    .into_iter()
+    .map(|(key, value)| (key.to_string(), value.to_string()))
+    .collect()
 }
 
 /// The shortest decimal that is this `f32`, so that 0.286 is not written 0.2860000133514404.

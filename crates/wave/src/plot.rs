@@ -35,7 +35,19 @@ const POSITIVE: [f32; 3] = [178.0, 24.0, 43.0];
 /// # Errors
 /// If `rows * cols` is zero, differs from the number of values, or exceeds 2^28 pixels.
 pub fn heat_map(rows: usize, cols: usize, values: &[f32]) -> Result<Vec<u8>> {
-    let tile = Tile::new(rows, cols, values, LARGEST_SIDE)?;
+    lone_heat_map(rows, cols, values, LARGEST_SIDE)
+}
+
+/// [`heat_map`] with one pixel a value, for where it is enlarged as it is shown.
+///
+/// # Errors
+/// Those of [`heat_map`].
+pub fn heat_map_of_pixels(rows: usize, cols: usize, values: &[f32]) -> Result<Vec<u8>> {
+    lone_heat_map(rows, cols, values, 1)
+}
+
+fn lone_heat_map(rows: usize, cols: usize, values: &[f32], side: usize) -> Result<Vec<u8>> {
+    let tile = Tile::new(rows, cols, values, side)?;
     let mut picture = blank(tile.width(), tile.height())?;
     tile.draw(&mut picture, 0, 0);
     encode_png(&picture)
@@ -103,13 +115,8 @@ pub fn line_plot(
     const CHART: (u32, u32) = (720, 440);
     const LEGEND_LINE: i32 = 20;
     const LEGEND_TOP: i32 = 48;
-    const MOST_MARKED: usize = 24;
 
     let curves: Vec<Vec<(f64, f64)>> = series.iter().map(|(_, points)| finite(points)).collect();
-    let points = || curves.iter().flatten();
-    let (x_min, x_max) = span(points().map(|p| p.0), 0.02);
-    let (y_min, y_max) = span(points().map(|p| p.1), 0.05);
-
     let longest = series.iter().map(|(name, _)| name.chars().count()).max();
     let legend_width = longest.map_or(16, |n| 56 + 8 * n as u32);
     let legend_height = (LEGEND_TOP + LEGEND_LINE * series.len() as i32) as u32;
@@ -120,35 +127,7 @@ pub fn line_plot(
         let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         root.fill(&WHITE)?;
         let (chart_area, legend_area) = root.split_horizontally(CHART.0);
-        let mut chart = ChartBuilder::on(&chart_area)
-            .caption(title, ("sans-serif", 18))
-            .margin(12)
-            .x_label_area_size(44)
-            .y_label_area_size(68)
-            .build_cartesian_2d(x_min..x_max, y_min..y_max)?;
-        chart
-            .configure_mesh()
-            .x_desc(x_label)
-            .y_desc(y_label)
-            .x_labels(8)
-            .y_labels(8)
-            .max_light_lines(1)
-            .axis_desc_style(("sans-serif", 14))
-            .label_style(("sans-serif", 12))
-            .x_label_formatter(&|x| tick(*x, x_max - x_min))
-            .y_label_formatter(&|y| tick(*y, y_max - y_min))
-            .draw()?;
-        for (i, curve) in curves.iter().enumerate() {
-            let colour = colour(i);
-            chart.draw_series(LineSeries::new(
-                curve.iter().copied(),
-                colour.stroke_width(2),
-            ))?;
-            if curve.len() <= MOST_MARKED {
-                let markers = curve.iter().map(|&p| Circle::new(p, 3, colour.filled()));
-                chart.draw_series(markers)?;
-            }
-        }
+        draw_curves(&chart_area, title, x_label, y_label, &curves)?;
         for (i, (name, _)) in series.iter().enumerate() {
             let y = LEGEND_TOP + LEGEND_LINE * i as i32;
             let line = PathElement::new(vec![(4, y), (26, y)], colour(i).stroke_width(3));
@@ -159,6 +138,68 @@ pub fn line_plot(
         root.present()?;
     }
     Ok(svg)
+}
+
+/// [`line_plot`] of one unnamed curve, as wide as a telephone.
+///
+/// # Errors
+/// Only if the drawing itself fails.
+pub fn narrow_line_plot(title: &str, x_label: &str, points: &[(f64, f64)]) -> Result<String> {
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, (400, 260)).into_drawing_area();
+        draw_curves(&root, title, x_label, "", &[finite(points)])?;
+        root.present()?;
+    }
+    Ok(svg)
+}
+
+/// Axes around all points, and the curves over them.
+fn draw_curves(
+    area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
+    title: &str,
+    x_label: &str,
+    y_label: &str,
+    curves: &[Vec<(f64, f64)>],
+) -> Result<()> {
+    const MOST_MARKED: usize = 24;
+
+    let points = || curves.iter().flatten();
+    let (x_min, x_max) = span(points().map(|p| p.0), 0.02);
+    let (y_min, y_max) = span(points().map(|p| p.1), 0.05);
+    // Without a name for the axis, only its numbers need room.
+    let left = if y_label.is_empty() { 60 } else { 68 };
+    let mut chart = ChartBuilder::on(area)
+        .caption(title, ("sans-serif", 18))
+        .margin(12)
+        .x_label_area_size(44)
+        .y_label_area_size(left)
+        .build_cartesian_2d(x_min..x_max, y_min..y_max)?;
+    let ticks = (area.dim_in_pixel().0 / 90).clamp(4, 8) as usize;
+    chart
+        .configure_mesh()
+        .x_desc(x_label)
+        .y_desc(y_label)
+        .x_labels(ticks)
+        .y_labels(8)
+        .max_light_lines(1)
+        .axis_desc_style(("sans-serif", 14))
+        .label_style(("sans-serif", 12))
+        .x_label_formatter(&|x| tick(*x, x_max - x_min))
+        .y_label_formatter(&|y| tick(*y, y_max - y_min))
+        .draw()?;
+    for (i, curve) in curves.iter().enumerate() {
+        let colour = colour(i);
+        chart.draw_series(LineSeries::new(
+            curve.iter().copied(),
+            colour.stroke_width(2),
+        ))?;
+        if curve.len() <= MOST_MARKED {
+            let markers = curve.iter().map(|&p| Circle::new(p, 3, colour.filled()));
+            chart.draw_series(markers)?;
+        }
+    }
+    Ok(())
 }
 
 /// One matrix with its enlargement and colour scale.

@@ -18,6 +18,8 @@ use crate::condense;
 use crate::elastic;
 use crate::error::request;
 use crate::finetune::{self, Options};
+use crate::layout::{Format, Layout};
+use crate::model::Network;
 use crate::progress::Verbosity;
 use crate::recipe::{Recipe, merge};
 use crate::settings::{Condense, Expand, Finetune, Init};
@@ -31,6 +33,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use toml::Table;
+use wave_models::vit::VitShape;
 
 /// `[ancestor]`: a model to initialise and train before it is distilled.
 #[derive(Serialize, Deserialize, Clone, Debug, Default)]
@@ -47,6 +50,7 @@ struct AncestorTable {
 
 /// Runs a recipe. Returns what `--json` prints.
 pub fn run(recipe: &Recipe, out: &Path, options: Options) -> Result<Value> {
+    check_layouts(recipe)?;
     wave_hub::prepare_out(out)?;
     let text = toml::to_string(&recipe.table)?;
     wave_hub::write_atomic(&out.join("recipe.toml"), text.as_bytes())?;
@@ -101,8 +105,39 @@ pub fn run(recipe: &Recipe, out: &Path, options: Options) -> Result<Value> {
     Ok(json!({ "out": out, "rows": rows }))
 }
 
+/// Refuses what could only be refused after hours of training otherwise: a format that has no place
+/// for a stage's model.
+fn check_layouts(recipe: &Recipe) -> Result<()> {
+    if recipe.has("ancestor") {
+        let AncestorTable {
+            method,
+            init: shape,
+            finetune,
+        } = recipe.stage("ancestor", None, &AncestorTable::default())?;
+        if Layout::new(&finetune.output)?.format != Format::Timm {
+            let shape = ancestor_shape(shape, &finetune);
+            let model = init::new_model(method.as_deref().unwrap_or("default"), &shape)?;
+            Layout::of(&finetune.output, &model.network)?;
+        }
+    }
+    let condense: Condense = recipe.stage("condense", None, &Condense::default())?;
+    let descendant = Network::Vit(VitShape {
+        class_token: condense.auxiliary.class_token.unwrap_or(false),
+        ..VitShape::default()
+    });
+    for stage in ["expand", "finetune"] {
+        let output = match stage {
+            "expand" => recipe.stage(stage, None, &Expand::default())?.output,
+            _ => recipe.stage(stage, None, &Finetune::default())?.output,
+        };
+        Layout::of(&output, &descendant).with_context(|| format!("[{stage}]"))?;
+    }
+    Ok(())
+}
+
 /// What `--dry-run` prints.
 pub fn describe(recipe: &Recipe) -> Result<String> {
+    check_layouts(recipe)?;
     let settings: Condense = recipe.stage("condense", None, &Condense::default())?;
     let mut text = condense::describe(&settings)?;
     if recipe.has("compare") {
@@ -121,10 +156,7 @@ pub fn describe(recipe: &Recipe) -> Result<String> {
 /// Initialises and trains the recipe's ancestor; returns its directory.
 fn train_ancestor(recipe: &Recipe, out: &Path, options: Options) -> Result<PathBuf> {
     let settings: AncestorTable = recipe.stage("ancestor", None, &AncestorTable::default())?;
-    let mut shape = settings.init;
-    if shape.data.is_none() && shape.from.is_none() {
-        shape.data = settings.finetune.training.data.clone();
-    }
+    let shape = ancestor_shape(settings.init, &settings.finetune);
     let start = out.join("ancestor-start");
     init::init(
         settings.method.as_deref().unwrap_or("default"),
@@ -134,6 +166,14 @@ fn train_ancestor(recipe: &Recipe, out: &Path, options: Options) -> Result<PathB
     let dir = out.join("ancestor");
     finetune::finetune(&start, &settings.finetune, &dir, options)?;
     Ok(dir)
+}
+
+/// The ancestor's shape takes its frame from the data it is trained on, if from nothing else.
+fn ancestor_shape(mut shape: Init, finetune: &Finetune) -> Init {
+    if shape.data.is_none() && shape.from.is_none() {
+        shape.data = finetune.training.data.clone();
+    }
+    shape
 }
 
 fn compare_starts(recipe: &Recipe, out: &Path, options: Options) -> Result<Value> {

@@ -1,26 +1,27 @@
 //! `OUT/run/`: what belongs to a run beside its artefact.
 //!
 //! - `recipe.toml`, the resolved settings;
-//! - `log.jsonl`, one line for each logged step and each evaluation;
+//! - `log.jsonl`, `log.csv` and TensorBoard's events, with an entry for each logged step and each
+//!   evaluation;
 //! - `loss.svg`, `accuracy.svg`;
 //! - `checkpoint.safetensors`, while the run is not complete;
 //! - `result.json`, when it is.
 
 use crate::error::request;
+use crate::log::{self, Log};
 use crate::plot;
 use anyhow::{Context, Result};
 use candle_core::Tensor;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use wave_train::{State, Variable};
 
 /// The open `run/` of an output directory.
 pub struct RunDir {
     dir: PathBuf,
-    log: fs::File,
+    log: Log,
 }
 
 /// What [`RunDir::open`] found.
@@ -62,7 +63,7 @@ impl RunDir {
                 Err(_) => {}
             }
         } else {
-            for name in ["checkpoint.safetensors", "result.json", "log.jsonl"] {
+            for name in ["checkpoint.safetensors", "result.json"] {
                 match fs::remove_file(dir.join(name)) {
                     Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                         return Err(e).with_context(|| format!("cannot remove {name} in {dir:?}"));
@@ -72,12 +73,8 @@ impl RunDir {
             }
         }
         wave_hub::write_atomic(&recipe_path, recipe.as_bytes())?;
-        let path = dir.join("log.jsonl");
-        let log = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&path)
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        // What is kept of an earlier log is known when its state is restored.
+        let log = Log::open(&dir, resume.then_some(u64::MAX))?;
         Ok(Opened::Run(RunDir { dir, log }))
     }
 
@@ -86,13 +83,9 @@ impl RunDir {
         &self.dir
     }
 
-    /// Appends one line to the log.
+    /// Adds an entry to the log.
     pub fn log(&mut self, entry: &Value) -> Result<()> {
-        let mut line = entry.to_string();
-        line.push('\n');
-        self.log
-            .write_all(line.as_bytes())
-            .context("cannot write log.jsonl")
+        self.log.write(entry)
     }
 
     /// Saves the state, replacing the last one when it is safely on disk.
@@ -101,17 +94,18 @@ impl RunDir {
             ("skipped".to_string(), state.skipped.to_string()),
             ("step".to_string(), state.step.to_string()),
         ]);
+        self.log.sync()?;
         let path = self.dir.join("checkpoint.safetensors");
         wave_hub::write_tensors(&path, &state.to_weights(variables)?, &metadata)?;
         Ok(())
     }
 
     /// Continues from the saved state, if there is one: restores the variables, and drops the log
-    /// lines written after it.
+    /// entries written after it.
     pub fn restore(&mut self, variables: &[Variable]) -> Result<Option<State>> {
         let path = self.dir.join("checkpoint.safetensors");
         if !path.exists() {
-            self.truncate_log(0)?;
+            self.log = Log::open(&self.dir, Some(0))?;
             return Ok(None);
         }
         let (weights, metadata): (BTreeMap<String, Tensor>, _) = wave_hub::read_tensors(&path)?;
@@ -127,35 +121,13 @@ impl RunDir {
                 })
         };
         let state = State::restore(variables, &weights, number("step")?, number("skipped")?)?;
-        self.truncate_log(state.step)?;
+        self.log = Log::open(&self.dir, Some(state.step))?;
         Ok(Some(state))
-    }
-
-    fn truncate_log(&mut self, step: u64) -> Result<()> {
-        let path = self.dir.join("log.jsonl");
-        let kept: String = self
-            .entries()?
-            .iter()
-            .filter(|entry| entry["step"].as_u64().is_some_and(|s| s <= step))
-            .map(|entry| format!("{entry}\n"))
-            .collect();
-        wave_hub::write_atomic(&path, kept.as_bytes())?;
-        self.log = fs::OpenOptions::new().append(true).open(&path)?;
-        Ok(())
-    }
-
-    fn entries(&self) -> Result<Vec<Value>> {
-        let text =
-            fs::read_to_string(self.dir.join("log.jsonl")).context("cannot read log.jsonl")?;
-        Ok(text
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok())
-            .collect())
     }
 
     /// Draws the log, writes the result, and removes the checkpoint: the artefact is complete.
     pub fn complete(&self, result: &Value) -> Result<()> {
-        let entries = self.entries()?;
+        let entries = log::read(&self.dir)?;
         let series = |key: &str| -> Vec<(f64, f64)> {
             entries
                 .iter()

@@ -111,6 +111,20 @@ pub struct Training {
     pub seed: Option<u64>,
 }
 
+/// Keys of every stage that writes a model.
+#[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[command(next_help_heading = "What is written")]
+#[group(skip)]
+pub struct Output {
+    /// Layout of the model directory: timm; transformers (its native ViT, for models with a class
+    /// token); or onnx (timm's, and the same model as a graph in model.onnx) [default: timm]
+    #[arg(long, value_name = "LAYOUT")]
+    pub format: Option<String>,
+    /// Numbers that the weights are stored as: f32, f16 or bf16 [default: f32]
+    #[arg(long, value_name = "TYPE")]
+    pub dtype: Option<String>,
+}
+
 /// Keys of `wave condense`.
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[group(skip)] // its subcommand already has a group of this name
@@ -238,6 +252,13 @@ pub struct Expand {
         missing_docs,
         reason = "clap would print it as the command's description"
     )]
+    pub output: Output,
+    #[command(flatten)]
+    #[serde(flatten)]
+    #[allow(
+        missing_docs,
+        reason = "clap would print it as the command's description"
+    )]
     pub training: Training,
 }
 
@@ -297,6 +318,13 @@ pub struct Init {
     /// Seed of everything random
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    #[allow(
+        missing_docs,
+        reason = "clap would print it as the command's description"
+    )]
+    pub output: Output,
 }
 
 /// Keys of `wave finetune`.
@@ -315,6 +343,13 @@ pub struct Finetune {
     /// Start a new head, for other classes than the model's
     #[arg(long, value_name = "BOOL")]
     pub new_head: Option<bool>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    #[allow(
+        missing_docs,
+        reason = "clap would print it as the command's description"
+    )]
+    pub output: Output,
     #[command(flatten)]
     #[serde(flatten)]
     #[allow(

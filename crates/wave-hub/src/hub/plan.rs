@@ -5,10 +5,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::{is_artefact_file, is_pickle_name};
-use crate::directory::{CARD_FILE, CONFIG_FILE, MODEL_FILE, TEMPLATES_FILE};
+use crate::directory::{CARD_FILE, MODEL_FILE, TEMPLATES_FILE};
 use crate::{
-    CardFront, HubError, Kind, directory_kind, is_transformers, model_card, read_model,
-    read_templates, read_tensors, read_transformers, sha256_file, sha256_hex,
+    CardFront, HubError, Kind, directory_kind, model_card, read_model, read_templates,
+    read_tensors, read_transformers, sha256_file, sha256_hex,
 };
 
 /// What stands beside an artefact without being part of it, and stays at home.
@@ -119,13 +119,10 @@ pub fn plan(dir: &Path, card: Option<&str>) -> Result<Plan, HubError> {
 
 /// Reads the whole artefact, as whoever pulls it will; tells the library that loads it.
 fn check_readable(dir: &Path) -> Result<&'static str, HubError> {
-    if dir.join(CONFIG_FILE).exists() && is_transformers(dir)? {
-        read_transformers(dir)?;
-        return Ok("transformers");
-    }
     match directory_kind(dir)? {
         Kind::Model => read_model(dir).map(|_| "timm"),
         Kind::Templates => read_templates(dir).map(|_| "wave"),
+        Kind::Transformers => read_transformers(dir).map(|_| "transformers"),
     }
 }
 

@@ -146,7 +146,7 @@ fn narrow_weights_are_written_beside_extras_of_full_width() {
     let dir = root.path();
     let (weights, extra) = (some_weights(), weights(&[("scalers.0.qkv", &[4, 4])]));
     let extras = [("scalers.safetensors", &extra)];
-    write_model_as(dir, &config(), &weights, &extras, "", FloatType::Bf16).unwrap();
+    write_model_as(dir, &config(), &weights, &extras, "", FloatType::Bf16, None).unwrap();
     let (_, read) = read_model(dir).unwrap();
     assert!(read.keys().eq(weights.keys()));
     let half = fs::metadata(dir.join(MODEL_FILE)).unwrap().len();
@@ -154,7 +154,7 @@ fn narrow_weights_are_written_beside_extras_of_full_width() {
         &read_tensors(&dir.join("scalers.safetensors")).unwrap().0,
         &extra,
     );
-    write_model_as(dir, &config(), &weights, &[], "", FloatType::F32).unwrap();
+    write_model_as(dir, &config(), &weights, &[], "", FloatType::F32, None).unwrap();
     check_equal(&read_model(dir).unwrap().1, &weights);
     assert!(fs::metadata(dir.join(MODEL_FILE)).unwrap().len() > half);
 }

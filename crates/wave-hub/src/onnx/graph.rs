@@ -4,10 +4,10 @@
 
 use candle_core::Tensor;
 
+use super::VitSizes;
 use super::schema::{self, Attribute};
-use super::{LAYER_NORM_EPS, VitSizes};
-use crate::Weights;
 use crate::proto::Message;
+use crate::{FloatType, Weights};
 
 /// A graph: its nodes in the order of execution, and the constants they take.
 #[derive(Default)]
@@ -17,6 +17,9 @@ pub(super) struct Graph<'a> {
     pub(super) indices: Vec<(String, i64)>,
     pub(super) scalars: Vec<(String, f32)>,
     pub(super) weights: Vec<Weight<'a>>,
+    /// The element type of the weights; all else is f32.
+    pub(super) float: FloatType,
+    norm_eps: f32,
 }
 
 /// A weight as it will be stored.
@@ -36,7 +39,7 @@ impl Weight<'_> {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        4 * self.tensor.elem_count()
+        self.tensor.dtype().size_in_bytes() * self.tensor.elem_count()
     }
 }
 
@@ -107,15 +110,25 @@ struct Shared {
     root_half: String,
 }
 
-/// The whole network. `weights` are [`VitSizes::parameters`].
-pub(super) fn vit<'a>(sizes: &VitSizes, weights: &'a Weights) -> Graph<'a> {
-    let mut graph = Graph::default();
+/// The whole network. `weights` are [`VitSizes::parameters`], all of type `float`.
+pub(super) fn vit<'a>(sizes: &VitSizes, weights: &'a Weights, float: FloatType) -> Graph<'a> {
+    let mut graph = Graph {
+        float,
+        norm_eps: sizes.norm_eps,
+        ..Graph::default()
+    };
     for (name, tensor) in weights {
         let transposed = name.starts_with("blocks.") && tensor.rank() == 2;
-        let name = match transposed {
+        let mut name = match transposed {
             true => format!("{name}_t"),
             false => name.clone(),
         };
+        if float != FloatType::F32 {
+            let stored = format!("{name}_{float}");
+            let to = ("to", Attribute::Int(schema::FLOAT));
+            graph.node("Cast", &name, &[&stored], &[to]);
+            name = stored;
+        }
         graph.weights.push(Weight {
             name,
             tensor,
@@ -256,14 +269,12 @@ fn head(g: &mut Graph<'_>, sizes: &VitSizes, x: &str) {
 }
 
 fn norm(g: &mut Graph<'_>, at: &str, x: &str) -> String {
+    let epsilon = Attribute::Float(g.norm_eps);
     g.node(
         "LayerNormalization",
         at,
         &[x, &format!("{at}.weight"), &format!("{at}.bias")],
-        &[
-            ("axis", Attribute::Int(-1)),
-            ("epsilon", Attribute::Float(LAYER_NORM_EPS)),
-        ],
+        &[("axis", Attribute::Int(-1)), ("epsilon", epsilon)],
     )
 }
 

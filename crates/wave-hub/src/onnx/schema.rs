@@ -1,5 +1,6 @@
 //! The part of onnx.proto that is written here: field numbers, and the messages made of them.
 
+use crate::FloatType;
 use crate::proto::Message;
 
 pub(super) mod model {
@@ -53,8 +54,10 @@ pub(super) mod tensor {
 }
 
 /// `TensorProto.DataType`.
-const FLOAT: i64 = 1;
+pub(super) const FLOAT: i64 = 1;
 const INT64: i64 = 7;
+const FLOAT16: i64 = 10;
+const BFLOAT16: i64 = 16;
 
 /// The value of a node's attribute.
 #[derive(Debug, Clone, Copy)]
@@ -119,15 +122,20 @@ pub(super) fn scalar(name: &str, value: f32) -> Message {
         .bytes(tensor::RAW_DATA, &value.to_le_bytes())
 }
 
-/// An f32 `TensorProto` up to its values, which come last.
-pub(super) fn tensor_head(name: &str, shape: &[usize]) -> Message {
+/// A `TensorProto` of floating-point numbers up to its values, which come last.
+pub(super) fn tensor_head(name: &str, shape: &[usize], float: FloatType) -> Message {
     let values: usize = shape.iter().product();
+    let (data_type, bytes) = match float {
+        FloatType::F32 => (FLOAT, 4),
+        FloatType::F16 => (FLOAT16, 2),
+        FloatType::Bf16 => (BFLOAT16, 2),
+    };
     shape
         .iter()
         .fold(Message::new(), |message, n| {
             message.int(tensor::DIMS, *n as i64)
         })
-        .int(tensor::DATA_TYPE, FLOAT)
+        .int(tensor::DATA_TYPE, data_type)
         .text(tensor::NAME, name)
-        .open(tensor::RAW_DATA, 4 * values)
+        .open(tensor::RAW_DATA, bytes * values)
 }

@@ -1,0 +1,172 @@
+//! What was found, as one page.
+
+use super::html::{details, document, paragraph, picture, section, table, verbatim};
+use super::pictures::{Picture, thin};
+use crate::plot;
+use anyhow::Result;
+use serde_json::{Map, Value};
+use std::path::Path;
+
+/// Of a matrix no more rows and columns are drawn, ...
+const LARGEST_SIDE: usize = 192;
+/// ... and fewer where there are many, so that a page stays at some megabytes.
+const MOST_PIXELS: usize = 600_000;
+
+/// Curves: what they show, and the keys of the log.
+const CURVES: [(&str, &str); 6] = [
+    ("Training loss", "loss"),
+    ("Test top-1", "top1"),
+    ("Test loss", "test_loss"),
+    ("Learning rate", "learning_rate"),
+    ("Gradient norm", "gradient_norm"),
+    ("Images per second", "images_per_second"),
+];
+
+/// The page of `path`: what `wave inspect` says of it, its classes, pictures, and the entries of
+/// its run's log.
+pub(super) fn page(
+    path: &Path,
+    summary: &Value,
+    labels: Option<&[String]>,
+    pictures: &[Picture],
+    entries: &[Value],
+) -> Result<String> {
+    let empty = Map::new();
+    let summary = summary.as_object().unwrap_or(&empty);
+    let mut body = facts(summary);
+    if let Some(ledger) = summary.get("ledger").and_then(Value::as_object) {
+        body += &section("Parameters", &ledger_table(ledger));
+    }
+    if let Some(rows) = summary.get("accuracies").and_then(Value::as_array)
+        && !rows.is_empty()
+    {
+        body += &section("Accuracy without data", &accuracies(rows));
+    }
+    body += &curves(entries)?;
+    for picture in pictures {
+        body += &section(&picture.title, &gallery(picture)?);
+    }
+    if let Some(labels) = labels {
+        let rows: Vec<Vec<String>> = labels
+            .iter()
+            .enumerate()
+            .map(|(i, label)| vec![i.to_string(), label.clone()])
+            .collect();
+        let list = details(
+            &format!("{} classes", rows.len()),
+            &table(&["index", "label"], &rows),
+        );
+        body += &section("Classes", &list);
+    }
+    if let Some(tensors) = summary.get("tensors").and_then(Value::as_object) {
+        let rows: Vec<Vec<String>> = tensors
+            .iter()
+            .map(|(name, shape)| vec![name.clone(), sides(shape)])
+            .collect();
+        let list = details(
+            &format!("{} tensors", rows.len()),
+            &table(&["name", "shape"], &rows),
+        );
+        body += &section("Tensors", &list);
+    }
+    for (title, key) in [
+        ("Auxiliary", "auxiliary"),
+        ("Metadata", "metadata"),
+        ("Provenance", "provenance"),
+    ] {
+        if let Some(value) = summary.get(key).filter(|value| !value.is_null()) {
+            body += &section(title, &verbatim(&format!("{value:#}")));
+        }
+    }
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    Ok(document(&name.to_string_lossy(), &body))
+}
+
+/// The values of a word or a number each.
+fn facts(summary: &Map<String, Value>) -> String {
+    let rows: Vec<Vec<String>> = summary
+        .iter()
+        .filter_map(|(key, value)| {
+            let text = match value {
+                Value::String(text) => text.clone(),
+                Value::Number(n) => n.to_string(),
+                Value::Object(map) if key == "counts" => {
+                    let counts = map.iter().map(|(set, n)| format!("{set} {n}"));
+                    counts.collect::<Vec<_>>().join(", ")
+                }
+                _ => return None,
+            };
+            Some(vec![key.replace('_', " "), text])
+        })
+        .collect();
+    table(&["property", "value"], &rows)
+}
+
+fn ledger_table(ledger: &Map<String, Value>) -> String {
+    let rows: Vec<Vec<String>> = ledger
+        .iter()
+        .map(|(name, n)| vec![name.clone(), n.to_string()])
+        .collect();
+    table(&["origin", "parameters"], &rows)
+}
+
+fn accuracies(rows: &[Value]) -> String {
+    let rows: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| {
+            let top1 = row["top1"].as_f64().unwrap_or(f64::NAN);
+            vec![
+                format!("{} x {}", row["depth"], row["width"]),
+                format!("{:.2} %", 100.0 * top1),
+            ]
+        })
+        .collect();
+    table(&["depth x width", "top-1"], &rows)
+}
+
+/// `3 x 4`.
+fn sides(shape: &Value) -> String {
+    let sides: Vec<String> = shape
+        .as_array()
+        .map(|sides| sides.iter().map(Value::to_string).collect())
+        .unwrap_or_default();
+    sides.join(" x ")
+}
+
+fn curves(entries: &[Value]) -> Result<String> {
+    let mut drawn = String::new();
+    for (title, key) in CURVES {
+        let points: Vec<(f64, f64)> = entries
+            .iter()
+            .filter_map(|e| Some((e["epoch"].as_f64()?, e[key].as_f64()?)))
+            .collect();
+        if !points.is_empty() {
+            let svg = plot::narrow_line_plot(title, "epoch", &points)?;
+            drawn += &format!("<figure>{svg}</figure>\n");
+        }
+    }
+    Ok(match drawn.is_empty() {
+        true => String::new(),
+        false => section(
+            "Training",
+            &format!("<div class=\"large\">\n{drawn}</div>\n"),
+        ),
+    })
+}
+
+fn gallery(group: &Picture) -> Result<String> {
+    let share = (MOST_PIXELS as f64 / group.panels.len().max(1) as f64).sqrt();
+    let most = LARGEST_SIDE.min(share as usize).max(16);
+    let mut strides = 1;
+    let mut figures = String::new();
+    for panel in &group.panels {
+        let ((name, rows, cols, values), stride) = thin(panel, most);
+        strides = strides.max(stride);
+        figures += &picture(&plot::heat_map_of_pixels(rows, cols, &values)?, &name);
+    }
+    let note = match strides {
+        1 => String::new(),
+        n => paragraph(&format!("Of large matrices, row and column 1 in {n}.")),
+    };
+    Ok(format!("{note}<div class=\"small\">\n{figures}</div>\n"))
+}

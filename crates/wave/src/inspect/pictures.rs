@@ -1,0 +1,197 @@
+//! The matrices worth looking at.
+
+use crate::elastic::Learngene;
+use anyhow::Result;
+use candle_core::Tensor;
+use std::collections::BTreeMap;
+use wave_models::Weights;
+use wave_models::vit::VitShape;
+
+/// One matrix: name, rows, columns, values row by row.
+pub(super) type Panel = (String, usize, usize, Vec<f32>);
+
+/// Matrices of one kind.
+pub(super) struct Picture {
+    /// Its file's name, without an ending.
+    pub(super) name: String,
+    /// What it shows.
+    pub(super) title: String,
+    /// Panels side by side.
+    pub(super) columns: usize,
+    /// The matrices.
+    pub(super) panels: Vec<Panel>,
+}
+
+/// The templates, set by set.
+pub(super) fn templates(gene: &Learngene) -> Result<Vec<Picture>> {
+    let picture = |(set, t): (&String, &Tensor)| {
+        let panels = (0..t.dim(0)?).map(|i| panel(format!("{set} {i}"), &t.get(i)?));
+        Ok(Picture {
+            name: format!("templates-{set}"),
+            title: format!("Templates of {set}"),
+            columns: 8,
+            panels: panels.collect::<Result<_>>()?,
+        })
+    };
+    gene.templates.iter().map(picture).collect()
+}
+
+/// The scaler bank: a panel for each anchor and part.
+pub(super) fn bank(gene: &Learngene) -> Result<Vec<Picture>> {
+    let mut by_layer = BTreeMap::new();
+    for (part, bank) in &gene.bank {
+        for k in 0..bank.dim(0)? {
+            by_layer.insert((k, part.name().to_owned()), bank.get(k)?); // (N, r, c)
+        }
+    }
+    let title = "Scaler bank: for each anchor and part, the blocks of each template";
+    scaler_picture("bank", title, "anchor", &by_layer)
+}
+
+/// The scalers of a model, `scalers.{layer}.{part}`: a panel for each.
+pub(super) fn scalers(scalers: &Weights) -> Result<Vec<Picture>> {
+    let by_layer = scalers
+        .iter()
+        .filter_map(|(name, t)| {
+            let (layer, part) = name.strip_prefix("scalers.")?.split_once('.')?;
+            Some(((layer.parse().ok()?, part.to_owned()), t.clone()))
+        })
+        .collect();
+    let title = "Scalers: for each layer and part, the blocks of each template";
+    scaler_picture("scalers", title, "layer", &by_layer)
+}
+
+fn scaler_picture(
+    name: &str,
+    title: &str,
+    layer: &str,
+    scalers: &BTreeMap<(usize, String), Tensor>,
+) -> Result<Vec<Picture>> {
+    if scalers.is_empty() {
+        return Ok(Vec::new());
+    }
+    let panels = scalers
+        .iter()
+        .map(|((l, part), t)| mosaic(format!("{layer} {l} {part}"), t))
+        .collect::<Result<_>>()?;
+    Ok(vec![Picture {
+        name: name.to_owned(),
+        title: title.to_owned(),
+        columns: 4, // the parts
+        panels,
+    }])
+}
+
+/// Matrices (N, r, c) as one, on one scale: left to right, then down, between lines without a
+/// value, and about as wide as high.
+fn mosaic(name: String, t: &Tensor) -> Result<Panel> {
+    let (n, r, c) = t.dims3()?;
+    let values: Vec<f32> = t.flatten_all()?.to_vec1()?;
+    let wide = |across: &usize| {
+        let (width, height) = (across * (c + 1), n / across * (r + 1));
+        (width as f64 / height as f64).ln().abs()
+    };
+    let divisors = (1..=n).filter(|across| n.is_multiple_of(*across));
+    let across = divisors
+        .min_by(|a, b| wide(a).total_cmp(&wide(b)))
+        .unwrap_or(1);
+    let down = n / across;
+    let (rows, cols) = (down * (r + 1) - 1, across * (c + 1) - 1);
+    let mut all = vec![f32::NAN; rows * cols];
+    for i in 0..n {
+        let (top, left) = (i / across * (r + 1), i % across * (c + 1));
+        for y in 0..r {
+            let from = (i * r + y) * c;
+            let to = (top + y) * cols + left;
+            all[to..to + c].copy_from_slice(&values[from..from + c]);
+        }
+    }
+    Ok((name, rows, cols, all))
+}
+
+/// `W_Q W_K^T` of each head and `W_V W_proj` of each layer, in the convention `y = x W`.
+pub(super) fn attention(shape: &VitShape, weights: &Weights) -> Result<Vec<Picture>> {
+    let (d, h) = (shape.width, shape.head_width());
+    let (mut qk, mut vp) = (Vec::new(), Vec::new());
+    for l in 0..shape.depth {
+        let qkv = &weights[&format!("blocks.{l}.attn.qkv.weight")]; // (3 d, d)
+        let proj = &weights[&format!("blocks.{l}.attn.proj.weight")]; // (d, d)
+        for head in 0..shape.heads {
+            let q = qkv.narrow(0, head * h, h)?; // (h, d), the transpose of W_Q
+            let k = qkv.narrow(0, d + head * h, h)?;
+            qk.push(panel(
+                format!("layer {l} head {head}"),
+                &q.t()?.matmul(&k)?,
+            )?);
+        }
+        let v = qkv.narrow(0, 2 * d, d)?;
+        vp.push(panel(
+            format!("layer {l}"),
+            &v.t()?.contiguous()?.matmul(&proj.t()?.contiguous()?)?,
+        )?);
+    }
+    Ok(vec![
+        Picture {
+            name: "query-key".into(),
+            title: "Queries by keys, W_Q W_K^T, of each head".into(),
+            columns: shape.heads,
+            panels: qk,
+        },
+        Picture {
+            name: "value-projection".into(),
+            title: "Values by projection, W_V W_proj, of each layer".into(),
+            columns: 4,
+            panels: vp,
+        },
+    ])
+}
+
+fn panel(name: String, t: &Tensor) -> Result<Panel> {
+    let (rows, cols) = t.dims2()?;
+    Ok((name, rows, cols, t.flatten_all()?.to_vec1()?))
+}
+
+/// At most `most` rows and columns of a matrix, evenly spread, and every how-manyth that is.
+pub(super) fn thin(panel: &Panel, most: usize) -> (Panel, usize) {
+    let (name, rows, cols, values) = panel;
+    let stride = (*rows.max(cols)).div_ceil(most.max(1)).max(1);
+    let (r, c) = (rows.div_ceil(stride), cols.div_ceil(stride));
+    let kept = (0..r)
+        .flat_map(|y| (0..c).map(move |x| values[y * stride * cols + x * stride]))
+        .collect();
+    ((name.clone(), r, c, kept), stride)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use candle_core::Device;
+
+    #[test]
+    fn a_mosaic_keeps_every_value_between_lines() {
+        let t = Tensor::arange(0.0_f32, 16.0, &Device::Cpu).unwrap();
+        let (_, rows, cols, values) = mosaic("s".into(), &t.reshape((4, 2, 2)).unwrap()).unwrap();
+        assert_eq!((rows, cols), (5, 5));
+        let n = f32::NAN;
+        let expected = [
+            [0.0, 1.0, n, 4.0, 5.0],
+            [2.0, 3.0, n, 6.0, 7.0],
+            [n; 5],
+            [8.0, 9.0, n, 12.0, 13.0],
+            [10.0, 11.0, n, 14.0, 15.0],
+        ];
+        for (found, expected) in values.iter().zip(expected.as_flattened()) {
+            assert!(found == expected || (found.is_nan() && expected.is_nan()));
+        }
+    }
+
+    #[test]
+    fn a_thinned_matrix_keeps_every_so_manyth_row_and_column() {
+        let values: Vec<f32> = (0..15).map(|v| v as f32).collect();
+        let panel = ("m".to_owned(), 3, 5, values);
+        assert_eq!(thin(&panel, 5), (panel.clone(), 1));
+        let kept = vec![0.0, 2.0, 4.0, 10.0, 12.0, 14.0];
+        assert_eq!(thin(&panel, 3), (("m".to_owned(), 2, 3, kept), 2));
+        assert_eq!(thin(&panel, 0).0.3, [0.0]);
+    }
+}

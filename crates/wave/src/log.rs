@@ -1,0 +1,168 @@
+//! The log of a run, in three files that say the same.
+//!
+//! - `log.jsonl`: an object for each entry, and what is read back;
+//! - `log.csv`: a row for each entry, for spreadsheets; empty where the entry says nothing;
+//! - `events.out.tfevents.0.wave`: scalars for TensorBoard, with the time of day.
+//!
+//! A run that goes on forgets the entries after its checkpoint, since it makes them again. In the
+//! first two files they are gone; TensorBoard may have the third open, so there a mark tells
+//! readers to forget them. Speeds and times of day differ from run to run, and with them the
+//! files; everything else in them is the same for the same settings, interrupted or not.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use wave_hub::{EVENTS_FILE, EventWriter};
+
+/// The file that is read back.
+pub const LOG_FILE: &str = "log.jsonl";
+/// The same as a table.
+pub const CSV_FILE: &str = "log.csv";
+
+/// What entries say: key, which is also the table's column, and TensorBoard's tag, if any.
+const COLUMNS: [(&str, Option<&str>); 9] = [
+    ("step", None),
+    ("epoch", Some("epoch")),
+    ("loss", Some("train/loss")),
+    ("learning_rate", Some("train/learning_rate")),
+    ("gradient_norm", Some("train/gradient_norm")),
+    ("images_per_second", Some("train/images_per_second")),
+    ("top1", Some("test/top1")),
+    ("top5", Some("test/top5")),
+    ("test_loss", Some("test/loss")),
+];
+
+/// An open log.
+pub struct Log {
+    jsonl: fs::File,
+    csv: fs::File,
+    events: EventWriter,
+    /// Entries that were there when the log was opened.
+    kept: BTreeSet<(u64, bool)>,
+}
+
+impl Log {
+    /// Opens the log in `dir`: a new one, or, with `keep`, the one that is there without its
+    /// entries after that step.
+    ///
+    /// # Errors
+    /// If a file cannot be read or written, or the event file is none.
+    pub fn open(dir: &Path, keep: Option<u64>) -> Result<Log> {
+        let entries: Vec<Value> = match keep {
+            Some(last) => read(dir)?
+                .into_iter()
+                .filter(|entry| step(entry).is_some_and(|step| step <= last))
+                .collect(),
+            None => Vec::new(),
+        };
+        let lines: String = entries.iter().map(|entry| format!("{entry}\n")).collect();
+        let names: Vec<&str> = COLUMNS.iter().map(|(key, _)| *key).collect();
+        let rows: String = entries.iter().map(row).collect();
+        let table = names.join(",") + "\n" + &rows;
+        let path = dir.join(EVENTS_FILE);
+        let last = entries.iter().filter_map(step).max().unwrap_or(0);
+        // The last step's entries are told again: a kill may have come between two files.
+        let (mut events, from) = match keep.is_some() && path.exists() {
+            true => (EventWriter::resume(&path, last.saturating_sub(1))?, last),
+            false => (EventWriter::create(&path)?, 0),
+        };
+        for entry in entries.iter().filter(|e| step(e) >= Some(from)) {
+            scalars(&mut events, entry)?;
+        }
+        Ok(Log {
+            jsonl: append_to(&dir.join(LOG_FILE), &lines)?,
+            csv: append_to(&dir.join(CSV_FILE), &table)?,
+            events,
+            kept: entries.iter().filter_map(identity).collect(),
+        })
+    }
+
+    /// Writes an entry, an object of numbers with a `step`, unless the log that was continued has it
+    /// already.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn write(&mut self, entry: &Value) -> Result<()> {
+        if identity(entry).is_some_and(|id| self.kept.contains(&id)) {
+            return Ok(());
+        }
+        // Each in one piece: a kill leaves no half lines but in the middle of a write.
+        let line = format!("{entry}\n");
+        let written = self.jsonl.write_all(line.as_bytes());
+        written.with_context(|| format!("cannot write {LOG_FILE}"))?;
+        let written = self.csv.write_all(row(entry).as_bytes());
+        written.with_context(|| format!("cannot write {CSV_FILE}"))?;
+        scalars(&mut self.events, entry)
+    }
+
+    /// Puts everything written safely on disk, so that no checkpoint is ahead of its log.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn sync(&self) -> Result<()> {
+        for (file, name) in [(&self.jsonl, LOG_FILE), (&self.csv, CSV_FILE)] {
+            file.sync_data()
+                .with_context(|| format!("cannot sync {name}"))?;
+        }
+        Ok(self.events.sync()?)
+    }
+}
+
+/// The entries in a run's directory, oldest first; none if there is no log. A half line is no
+/// entry.
+///
+/// # Errors
+/// If the log cannot be read.
+pub fn read(dir: &Path) -> Result<Vec<Value>> {
+    let path = dir.join(LOG_FILE);
+    let bytes = match fs::read(&path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        read => read.with_context(|| format!("cannot read {}", path.display()))?,
+    };
+    Ok(String::from_utf8_lossy(&bytes)
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect())
+}
+
+/// A file that holds `content` and grows.
+fn append_to(path: &Path, content: &str) -> Result<fs::File> {
+    wave_hub::write_atomic(path, content.as_bytes())?;
+    fs::OpenOptions::new()
+        .append(true)
+        .open(path)
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn step(entry: &Value) -> Option<u64> {
+    entry["step"].as_u64()
+}
+
+/// Which entry it is: its step, and whether it is of a test.
+fn identity(entry: &Value) -> Option<(u64, bool)> {
+    Some((step(entry)?, !entry["top1"].is_null()))
+}
+
+/// An entry as a row of the table. All columns are numbers.
+fn row(entry: &Value) -> String {
+    let cells = COLUMNS.map(|(key, _)| match &entry[key] {
+        Value::Number(n) => n.to_string(),
+        _ => String::new(),
+    });
+    cells.join(",") + "\n"
+}
+
+fn scalars(events: &mut EventWriter, entry: &Value) -> Result<()> {
+    let values: Vec<(&str, f32)> = COLUMNS
+        .iter()
+        .filter_map(|(key, tag)| Some(((*tag)?, entry[*key].as_f64()? as f32)))
+        .collect();
+    Ok(events.scalars(step(entry).unwrap_or(0), &values)?)
+}
+
+#[cfg(test)]
+#[path = "log_tests.rs"]
+mod tests;

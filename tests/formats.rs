@@ -1,0 +1,229 @@
+//! Every layout and element type that a model is written in, read back; and what has none.
+
+use crate::support::{Place, assert_same, files, shapes};
+use serde_json::Value;
+
+/// Logits of one picture.
+fn logits(place: &Place, model: &str) -> Vec<f64> {
+    let predicted = place.json(&format!("predict {model} a.png"));
+    let logits = predicted["predictions"][0]["logits"].as_array().unwrap();
+    logits.iter().map(|z| z.as_f64().unwrap()).collect()
+}
+
+fn largest_difference(a: &[f64], b: &[f64]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let differences = a.iter().zip(b).map(|(x, y)| (x - y).abs());
+    differences.fold(0.0, f64::max)
+}
+
+fn names(place: &Place, dir: &str) -> Vec<String> {
+    files(&place.path(dir)).into_keys().collect()
+}
+
+const INIT: &str = "init timm --data shapes --depth 2 --width 32 --heads 2 --patch 7 \
+                    --class-token true --seed 3";
+
+#[test]
+fn every_format_is_the_same_model() {
+    let place = Place::new();
+    place.write_png("a.png");
+    place.json(&format!("{INIT} --out timm"));
+    let expected = logits(&place, "timm");
+    let class = place.json("predict timm a.png")["predictions"][0]["label"].clone();
+    for (format, more) in [
+        ("timm", None),
+        ("transformers", Some("preprocessor_config.json")),
+        ("onnx", Some("model.onnx")),
+    ] {
+        for (dtype, bytes, tolerance) in [("f32", 4, 0.0), ("f16", 2, 1e-2), ("bf16", 2, 1e-1)] {
+            let out = format!("{format}-{dtype}");
+            place.json(&format!(
+                "{INIT} --format {format} --dtype {dtype} --out {out}"
+            ));
+            let mut expected_names = vec!["README.md", "config.json"];
+            expected_names.extend(more);
+            expected_names.push("model.safetensors");
+            expected_names.sort_unstable();
+            assert_eq!(names(&place, &out), expected_names);
+            let found = logits(&place, &out);
+            let difference = largest_difference(&found, &expected);
+            assert!(difference <= tolerance, "{out}: {difference}");
+            let predicted = place.json(&format!("predict {out} a.png"));
+            assert_eq!(predicted["predictions"][0]["label"], class, "{out}");
+            // Weights and little else.
+            let inspected = place.json(&format!("inspect {out}"));
+            let weights = bytes * inspected["parameters"].as_u64().unwrap();
+            for file in ["model.safetensors", "model.onnx"] {
+                if names(&place, &out).iter().any(|name| name == file) {
+                    let size = place.bytes(&format!("{out}/{file}")).len() as u64;
+                    assert!((weights..weights + 20_000).contains(&size), "{out}/{file}");
+                }
+            }
+            // The stages read it.
+            let eval = place.json(&format!("eval {out} --data shapes --test-limit 32"));
+            assert_eq!(eval["images"], 32);
+        }
+    }
+    // ONNX and timm share the directory, byte by byte.
+    let (mut onnx, timm) = (files(&place.path("onnx-f32")), files(&place.path("timm")));
+    onnx.remove("model.onnx");
+    onnx.remove("README.md");
+    assert!(onnx.iter().all(|(name, bytes)| bytes == &timm[name]));
+}
+
+#[test]
+fn every_stage_writes_every_format_and_reads_what_the_others_wrote() {
+    let place = Place::new();
+    place.write_png("a.png");
+    let recipe = crate::support::RECIPE.replace(
+        "[condense.auxiliary]",
+        "[condense.auxiliary]\nclass_token = true",
+    );
+    place.write("c.toml", recipe);
+    place.json("condense c.toml --steps 4 --out t");
+    let s = shapes();
+    for (format, dtype) in [("transformers", "bf16"), ("onnx", "f16"), ("timm", "bf16")] {
+        let flags = format!("--format {format} --dtype {dtype}");
+        let (e, f) = (format!("e-{format}"), format!("f-{format}"));
+        let expanded = place.json(&format!(
+            "expand t --depth 2 --width 32 --steps 2 {s} {flags} --out {e}"
+        ));
+        // Scalers are not narrowed.
+        let (scalers, _) =
+            wave_hub::read_tensors(&place.path(&e).join("scalers.safetensors")).unwrap();
+        let bytes: usize = scalers.values().map(|t| 4 * t.elem_count()).sum();
+        let size = place.bytes(&format!("{e}/scalers.safetensors")).len();
+        assert!(size > bytes && size < bytes + 2_000);
+        let tuned = place.json(&format!("finetune {e} {s} --steps 2 {flags} --out {f}"));
+        // The accuracy that is told is that of the weights that are stored.
+        for (dir, result) in [(&e, &expanded), (&f, &tuned)] {
+            let eval = place.json(&format!("eval {dir} --data shapes --test-limit 64"));
+            assert_eq!(eval["top1"], result["top1"], "{dir}");
+        }
+        place.json(&format!(
+            "init timm --from {f} --depth 1 --width 32 --out i-{format}"
+        ));
+        let plan = place.json(&format!("publish {f} --repo a/b --dry-run"));
+        assert_eq!(
+            plan["files"].as_array().unwrap().len(),
+            names(&place, &f).len()
+        );
+    }
+    // As ancestors too.
+    place.json("condense r.toml --ancestor f-transformers --steps 2 --out t2");
+}
+
+#[test]
+fn keys_of_a_recipe_are_the_flags() {
+    let place = Place::new();
+    place.json(&format!("{INIT} --out m"));
+    place.write(
+        "f.toml",
+        "data = \"shapes\"\ntrain_limit = 64\ntest_limit = 32\nbatch = 16\n\
+         [finetune]\nsteps = 2\nformat = \"transformers\"\ndtype = \"f16\"\n",
+    );
+    place.json("finetune m --recipe f.toml --out a");
+    place.json("finetune m --recipe f.toml --set finetune.format=transformers --out b");
+    assert_same(&place.path("a"), &place.path("b"));
+    assert!(names(&place, "a").contains(&"preprocessor_config.json".to_string()));
+}
+
+#[test]
+fn another_format_leaves_nothing_of_the_last() {
+    let place = Place::with_templates();
+    place.json("expand t --depth 2 --width 32 --steps 0 --format onnx --out m");
+    assert!(names(&place, "m").contains(&"model.onnx".to_string()));
+    place.json(&format!("{INIT} --format transformers --out m"));
+    let expected = [
+        "README.md",
+        "config.json",
+        "model.safetensors",
+        "preprocessor_config.json",
+    ];
+    assert_eq!(names(&place, "m"), expected);
+    place.json(&format!("{INIT} --out m"));
+    assert_eq!(
+        names(&place, "m"),
+        ["README.md", "config.json", "model.safetensors"]
+    );
+}
+
+#[test]
+fn what_a_format_has_no_place_for_is_refused_before_any_work() {
+    let place = Place::with_templates();
+    place.json(&format!("{INIT} --out vit"));
+    place.json(
+        "init default --arch convmixer --data shapes --depth 1 --width 16 --kernel 3 --patch 7 \
+         --out conv",
+    );
+    let s = shapes();
+    let conv = "init default --arch convmixer --data shapes --depth 1 --width 16 --kernel 3";
+    let expand = "expand t --depth 2 --width 32 --steps 0";
+    for (args, needle) in [
+        // The templates are of a transformer without a class token.
+        (format!("{expand} --format transformers"), "class token"),
+        (format!("{expand} --format pickle"), "pickle"),
+        (format!("{expand} --dtype f64"), "f64"),
+        (
+            format!("{conv} --patch 7 --format transformers"),
+            "ConvMixer",
+        ),
+        (format!("{conv} --patch 7 --format onnx"), "ConvMixer"),
+        (
+            format!("finetune conv {s} --steps 2 --format transformers"),
+            "ConvMixer",
+        ),
+        (format!("finetune conv {s} --format onnx"), "ConvMixer"),
+        (format!("finetune vit {s} --dtype int8"), "int8"),
+    ] {
+        for more in ["", "--dry-run"] {
+            if more == "--dry-run" && args.starts_with("finetune conv") {
+                continue; // reads no model
+            }
+            let output = place.run(&format!("{args} {more} --out o"));
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "wave {args}: {stderr}");
+            assert!(stderr.contains(needle), "wave {args}: {stderr}");
+            assert!(!place.path("o").exists(), "wave {args}");
+        }
+    }
+    // A recipe's last stage is refused before its first runs.
+    for (table, needle) in [
+        (
+            "[finetune]\nsteps = 1\nformat = \"transformers\"\n",
+            "class token",
+        ),
+        ("[expand]\nformat = \"onyx\"\n", "onyx"),
+        (
+            "[ancestor]\nsteps = 1\nformat = \"onnx\"\n[ancestor.init]\narch = \"convmixer\"\n\
+             depth = 1\nwidth = 16\n",
+            "ConvMixer",
+        ),
+    ] {
+        place.write("bad.toml", format!("{}\n{table}", crate::support::RECIPE));
+        for more in ["", "--dry-run"] {
+            let output = place.run(&format!("run bad.toml {more} --out o"));
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{table}: {stderr}");
+            assert!(stderr.contains(needle), "{table}: {stderr}");
+            assert!(!place.path("o").exists(), "{table}");
+        }
+    }
+}
+
+#[test]
+fn transformers_is_told_how_images_are_prepared() {
+    let place = Place::new();
+    place.json(&format!("{INIT} --format transformers --out m"));
+    let read = |name: &str| -> Value { serde_json::from_slice(&place.bytes(name)).unwrap() };
+    let (config, steps) = (read("m/config.json"), read("m/preprocessor_config.json"));
+    assert_eq!(config["model_type"], "vit");
+    assert_eq!(config["layer_norm_eps"], 1e-6);
+    assert_eq!(config["id2label"].as_object().unwrap().len(), 8);
+    let side = &config["image_size"];
+    assert_eq!(&steps["size"]["shortest_edge"], side);
+    assert_eq!(&steps["crop_size"]["height"], side);
+    assert_eq!(steps["resample"], 3);
+    assert_eq!(steps["image_mean"].as_array().unwrap().len(), 1);
+    assert_eq!(steps["do_convert_rgb"], false);
+}

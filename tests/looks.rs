@@ -1,0 +1,192 @@
+//! What people look at: logs, and the page that `wave inspect --html` makes.
+
+use crate::support::{Place, shapes};
+use serde_json::Value;
+
+fn text(place: &Place, name: &str) -> String {
+    String::from_utf8(place.bytes(name)).unwrap()
+}
+
+/// The log's table without the column of speeds, which no two runs share.
+fn table(place: &Place, dir: &str) -> Vec<Vec<String>> {
+    let text = text(place, &format!("{dir}/run/log.csv"));
+    let mut rows = text.lines().map(|line| {
+        let cells: Vec<String> = line.split(',').map(String::from).collect();
+        assert_eq!(cells.len(), 9, "{line}");
+        cells
+    });
+    let head = rows.next().unwrap();
+    let speed = head.iter().position(|c| c == "images_per_second").unwrap();
+    let mut all = vec![head];
+    all.extend(rows);
+    for row in &mut all {
+        row.remove(speed);
+    }
+    all
+}
+
+#[test]
+fn the_three_logs_say_the_same() {
+    let place = Place::new();
+    let model = "init timm --data shapes --depth 1 --width 32 --heads 2 --patch 7";
+    place.json(&format!("{model} --out m"));
+    place.json(&format!("finetune m {} --epochs 3 --out f", shapes()));
+    for dir in ["m", "f"] {
+        let run = place.path(dir).join("run");
+        let lines: Vec<Value> = text(&place, &format!("{dir}/run/log.jsonl"))
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let table = table(&place, dir);
+        assert_eq!(lines.len() + 1, table.len());
+        assert_eq!(lines.is_empty(), dir == "m");
+        for (row, line) in table[1..].iter().zip(&lines) {
+            for (key, cell) in table[0].iter().zip(row) {
+                assert_eq!(line[key].as_f64(), cell.parse().ok(), "{key}");
+            }
+        }
+        let events = std::fs::read(run.join("events.out.tfevents.0.wave")).unwrap();
+        let holds = |tag: &str| events.windows(tag.len()).any(|w| w == tag.as_bytes());
+        assert!(holds("brain.Event:2"));
+        for tag in [
+            "train/loss",
+            "train/learning_rate",
+            "test/top1",
+            "test/loss",
+        ] {
+            assert_eq!(holds(tag), dir == "f", "{tag}");
+        }
+    }
+}
+
+#[test]
+fn a_run_that_goes_on_has_the_log_of_one_that_was_not_killed() {
+    let place = Place::new();
+    place.json("init timm --data shapes --depth 1 --width 32 --heads 2 --patch 7 --out m");
+    let args = format!("finetune m {} --epochs 6 --checkpoint-steps 3", shapes());
+    place.json(&format!("{args} --out whole"));
+    let mut child = place
+        .command(&format!("{args} --out killed"))
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let checkpoint = place.path("killed/run/checkpoint.safetensors");
+    while !checkpoint.exists() && child.try_wait().unwrap().is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // Whatever the kill tore.
+    let path = place.path("killed/run/log.jsonl");
+    let mut log = std::fs::OpenOptions::new().append(true).open(path).unwrap();
+    std::io::Write::write_all(&mut log, b"{\"step\": 9").unwrap();
+    place.json(&format!("{args} --out killed --resume"));
+    assert_eq!(table(&place, "whole"), table(&place, "killed"));
+    let plot = |dir: &str| place.bytes(&format!("{dir}/run/loss.svg"));
+    assert_eq!(plot("whole"), plot("killed"));
+}
+
+/// Checks that elements close in the order they opened, and that no attribute is unquoted.
+fn check_markup(page: &str) {
+    const VOID: [&str; 2] = ["meta", "img"];
+    let mut open: Vec<String> = Vec::new();
+    let mut rest = page.strip_prefix("<!DOCTYPE html>").expect("a doctype");
+    while let Some(start) = rest.find('<') {
+        rest = &rest[start + 1..];
+        let end = rest.find('>').expect("a tag that ends");
+        let (tag, after) = (&rest[..end], &rest[end + 1..]);
+        rest = after;
+        assert_eq!(tag.matches('"').count() % 2, 0, "<{tag}>");
+        let name = tag.trim_start_matches('/').split([' ', '\n', '/']).next();
+        let name = name.unwrap().to_string();
+        assert!(name.chars().all(|c| c.is_ascii_alphanumeric()), "<{tag}>");
+        if tag.starts_with('/') {
+            assert_eq!(open.pop(), Some(name));
+        } else if !tag.ends_with('/') && !VOID.contains(&name.as_str()) {
+            open.push(name);
+        }
+    }
+    assert!(open.is_empty(), "{open:?} stay open");
+}
+
+#[test]
+fn inspect_writes_one_page() {
+    let place = Place::with_templates();
+    place.json(&format!(
+        "expand t --depth 2 --width 32 --steps 4 {} --out e",
+        shapes()
+    ));
+    for (dir, parts) in [
+        (
+            "t",
+            &[
+                "Templates of qkv",
+                "anchor 0 fc1",
+                "Training loss",
+                "Scaler bank",
+                "Queries by keys",
+            ][..],
+        ),
+        (
+            "e",
+            &[
+                "layer 1 fc2",
+                "Test top-1",
+                "Learning rate",
+                "blocks.1.attn.qkv.weight",
+                "96 x 32",
+                "layer 0 head 1",
+            ][..],
+        ),
+        ("e/scalers.safetensors", &["layer 0 qkv"][..]),
+    ] {
+        let found = place.json(&format!("inspect {dir} --html p/page.html"));
+        assert_eq!(found["html"], "p/page.html");
+        let page = text(&place, "p/page.html");
+        check_markup(&page);
+        for part in parts {
+            assert!(page.contains(part), "{dir}: {part}");
+        }
+        assert!(page.contains("src=\"data:image/png;base64,"));
+        assert!(page.contains("name=\"viewport\""));
+        // Nothing from elsewhere, and nothing that runs.
+        for foreign in ["<script", "<link", "src=\"http", "url(", "@import"] {
+            assert!(!page.contains(foreign), "{dir}: {foreign}");
+        }
+        assert!(page.len() < 4_000_000, "{}", page.len());
+    }
+    let again = text(&place, "p/page.html");
+    place.json("inspect e/scalers.safetensors --html p/page.html");
+    assert_eq!(again, text(&place, "p/page.html"));
+}
+
+#[test]
+fn names_in_files_do_not_become_markup() {
+    let place = Place::new();
+    place.json("init timm --data shapes --depth 1 --width 32 --heads 2 --patch 7 --out m");
+    let evil = "</td><script>alert('1')</script>\"&";
+    let mut config: Value = serde_json::from_slice(&place.bytes("m/config.json")).unwrap();
+    config["label_names"][0] = evil.into();
+    config["wave"] = serde_json::json!({ "parameters": {evil: 1}, evil: evil });
+    place.write("m/config.json", config.to_string());
+    place.write(
+        "m/run/log.jsonl",
+        format!("{{\"step\": 1}}\n[{evil}\n\"{evil}\"\n"),
+    );
+    place.json("inspect m --html page.html");
+    // A file of tensors with such names.
+    let one = candle_core::Tensor::zeros(
+        (2, 1, 1),
+        candle_core::DType::F32,
+        &candle_core::Device::Cpu,
+    );
+    let weights = [(format!("scalers.0.{evil}"), one.unwrap())].into();
+    let metadata = [(evil.to_string(), evil.to_string())].into();
+    wave_hub::write_tensors(&place.path("<b>.safetensors"), &weights, &metadata).unwrap();
+    place.json("inspect <b>.safetensors --html file.html");
+    for page in ["page.html", "file.html"] {
+        let page = text(&place, page);
+        check_markup(&page);
+        assert!(!page.contains("<script") && page.contains("&lt;script&gt;"));
+    }
+}
