@@ -146,9 +146,10 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
         ..
     } = task;
     let verbosity = options.verbosity;
+    let (weight, temperature) = (settings.kl_weight, settings.temperature);
     let lesson = ancestor
         .as_deref()
-        .map(|a| Lesson::new(a, data, settings.kl_weight, settings.temperature, verbosity))
+        .map(|a| Lesson::new(a, data, None, weight, temperature, verbosity))
         .transpose()?;
     let depth = match &model.network {
         Network::Vit(shape) => shape.depth,

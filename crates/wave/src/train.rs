@@ -13,7 +13,7 @@ use std::time::Instant;
 use wave_data::Batch;
 use wave_models::Weights;
 use wave_ops::Precision;
-use wave_train::{Flow, Progress, Schedule, Scores, State, Variable};
+use wave_train::{Flow, Progress, Schedule, Scores, State, TrainError, Variable};
 
 /// Set by Ctrl-C: every loop saves and stops.
 pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -195,6 +195,7 @@ pub fn train(
                 .collect::<Result<_>>()?,
         })
     };
+    let tests = !job.data.test_indices.is_empty();
     let mut curve = Vec::new();
     if state.step < steps {
         let mut report = Report::new(&job.label, state.step, steps, job.verbosity);
@@ -216,7 +217,7 @@ pub fn train(
                 run.log(&run_dir::step_entry(p, images / seconds))?;
                 since = (Instant::now(), p.step);
             }
-            if p.epoch_ends && job.every_epoch && p.step < steps {
+            if p.epoch_ends && job.every_epoch && tests && p.step < steps {
                 let scores = score(&values(state)?)?;
                 last_score = format!("top-1 {:.2} %, ", 100.0 * scores.top1);
                 curve.push((p.epoch, scores.top1));
@@ -245,7 +246,7 @@ pub fn train(
         let mut observe = observe;
         let loader = &job.data.loader;
         let observe = |p: &Progress, s: &State| observe(p, s).map_err(|e| e.into_boxed_dyn_error());
-        wave_train::fit(
+        let done = wave_train::fit(
             loader,
             schedule,
             Some(clip),
@@ -254,14 +255,17 @@ pub fn train(
             &mut state,
             loss,
             observe,
-        )?;
+        );
+        match done {
+            // While outputs of an ancestor were computed ahead, at the start of an epoch.
+            Err(TrainError::Tensor(_)) if INTERRUPTED.load(Ordering::Relaxed) => {
+                return Err(TrainError::Interrupted(state.step).into());
+            }
+            done => done?,
+        }
     }
     let values = values(&state)?;
-    let scores = if job.data.test_indices.is_empty() {
-        None
-    } else {
-        Some(score(&values)?)
-    };
+    let scores = tests.then(|| score(&values)).transpose()?;
     if let Some(scores) = &scores {
         let epoch = steps as f64 / job.data.loader.steps_per_epoch() as f64;
         curve.push((epoch, scores.top1));
