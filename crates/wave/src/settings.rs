@@ -5,6 +5,7 @@ use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
+use wave_models::vit::VitShape;
 use wave_ops::Precision;
 
 /// Keys of every stage that trains.
