@@ -1,8 +1,10 @@
 //! End-to-end tests: the `wave` command as a user runs it, on tiny models and procedural images.
 
 mod bad_input;
+mod cache;
 mod commands;
 mod compare;
+mod label_free;
 mod pipeline;
 mod resume;
 mod support;

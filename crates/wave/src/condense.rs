@@ -197,11 +197,11 @@ fn distil(task: &Task, gene: &Learngene, run: &mut RunDir) -> Result<(Learngene,
     let variables = variables(gene, settings, resolved)?;
     let live = with_values(gene, &train::tracked(&variables));
     let ce_weight = settings.ce_weight.unwrap_or(1.0);
-    let loss = |batch: &wave_data::Batch, images: &Tensor, step: u64| {
-        let shape = plan.shape_of_step(resolved.seed, step);
+    let loss = |batch: &wave_data::Batch, images: &Tensor, part: &wave_train::Part| {
+        let shape = plan.shape_of_step(resolved.seed, part.step);
         // Composed anew each step: yesterday's weights belong to yesterday's templates.
         let weights = live.weights(&shape)?;
-        let scales = drop_path(shape.depth, batch.labels.len(), resolved, step);
+        let scales = drop_path(shape.depth, part, resolved);
         let logits = vit::logits_in(resolved.precision, &shape, &weights, images, scales)?;
         let divergence = match &lesson {
             Some(lesson) => Some(lesson.divergence(&logits, batch, images)?),

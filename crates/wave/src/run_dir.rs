@@ -1,5 +1,6 @@
 //! `OUT/run/`: what belongs to a run beside its artefact.
 //!
+//! - `lock`, locked while a process works there;
 //! - `recipe.toml`, the resolved settings;
 //! - `log.jsonl`, one line for each logged step and each evaluation;
 //! - `loss.svg`, `accuracy.svg`;
@@ -12,8 +13,8 @@ use anyhow::{Context, Result};
 use candle_core::Tensor;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::Write;
+use std::fs::{self, TryLockError};
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use wave_train::{State, Variable};
 
@@ -21,6 +22,8 @@ use wave_train::{State, Variable};
 pub struct RunDir {
     dir: PathBuf,
     log: fs::File,
+    /// Held for as long as this lives.
+    _lock: fs::File,
 }
 
 /// What [`RunDir::open`] found.
@@ -36,9 +39,9 @@ impl RunDir {
     /// found complete; without, its traces are removed.
     ///
     /// # Errors
-    /// If `out` is not writable, or `resume` meets other settings.
+    /// If `out` is not writable, another process works there, or `resume` meets other settings.
     pub fn open(out: &Path, settings: &toml::Table, resume: bool) -> Result<Opened> {
-        wave_hub::prepare_out(out)?;
+        let lock = lock(out)?;
         let dir = out.join("run");
         let recipe = toml::to_string(settings).context("settings as TOML")?;
         let recipe_path = dir.join("recipe.toml");
@@ -78,7 +81,11 @@ impl RunDir {
             .append(true)
             .open(&path)
             .with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(Opened::Run(RunDir { dir, log }))
+        Ok(Opened::Run(RunDir {
+            dir,
+            log,
+            _lock: lock,
+        }))
     }
 
     /// The directory.
@@ -188,6 +195,47 @@ impl RunDir {
             _ => Ok(()),
         }
     }
+}
+
+/// Makes `out` and locks it against other processes, for as long as the file lives. The system takes
+/// the lock away when the process ends, however it ends.
+///
+/// # Errors
+/// If `out` is not writable, or another process has the lock.
+pub fn lock(out: &Path) -> Result<fs::File> {
+    wave_hub::prepare_out(out)?;
+    wave_hub::prepare_out(&out.join("run"))?;
+    let path = out.join("run/lock");
+    let cannot = || format!("cannot lock {}", path.display());
+    let mut file = fs::File::options()
+        .create(true)
+        .read(true)
+        .write(true)
+        .truncate(false)
+        .open(&path)
+        .with_context(cannot)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        // A file system without locks does without.
+        Err(TryLockError::Error(e)) if e.kind() == ErrorKind::Unsupported => return Ok(file),
+        Err(TryLockError::Error(e)) => return Err(e).with_context(cannot),
+        Err(TryLockError::WouldBlock) => {
+            let mut text = String::new();
+            // It may not have come to write its number yet.
+            let pid = match file.read_to_string(&mut text) {
+                Ok(_) => text.trim().parse::<u32>().ok(),
+                Err(_) => None,
+            };
+            let holder = pid.map_or("another process".into(), |pid| format!("process {pid}"));
+            return Err(request(format!(
+                "{} is being written by {holder}; wait until it ends, or choose another --out",
+                out.display()
+            )));
+        }
+    }
+    file.set_len(0).with_context(cannot)?;
+    writeln!(file, "{}", std::process::id()).with_context(cannot)?;
+    Ok(file)
 }
 
 fn first_difference(found: &str, wanted: &str) -> String {

@@ -88,8 +88,8 @@ impl Rows {
     pub(super) fn new(images: &[u32], logits: &[f32], format: Format) -> Result<Rows> {
         let (n, k, w) = (images.len(), format.columns(), format.class_bytes());
         let mut log_p = Vec::with_capacity(n * k);
-        let mut classes = Vec::new();
-        let mut rest = Vec::new();
+        let mut classes: Vec<u8> = Vec::new();
+        let mut rest: Vec<f32> = Vec::new();
         for z in logits.chunks_exact(format.classes.max(1)) {
             let z: Vec<f64> = z.iter().map(|z| f64::from(*z)).collect();
             let total = log_sum_exp(z.iter().copied());
