@@ -82,7 +82,10 @@ fn with_all_classes_the_templates_are_those_of_running_the_ancestor() {
     let largest_difference = |a: &str, b: &str| {
         let (a, b) = (read(a), read(b));
         let pairs = a.iter().flat_map(|(name, t)| {
-            values(t).into_iter().zip(values(&b[name])).collect::<Vec<_>>()
+            values(t)
+                .into_iter()
+                .zip(values(&b[name]))
+                .collect::<Vec<_>>()
         });
         pairs.map(|(x, y)| (x - y).abs()).fold(0.0, f32::max)
     };
@@ -96,7 +99,10 @@ fn with_all_classes_the_templates_are_those_of_running_the_ancestor() {
 fn a_cache_of_other_outputs_is_refused() {
     let place = place();
     place.json(&format!("{CONDENSE} --cache c --out t"));
-    let before: Vec<Vec<u8>> = shards(&place, "c").iter().map(|p| std::fs::read(p).unwrap()).collect();
+    let before: Vec<Vec<u8>> = shards(&place, "c")
+        .iter()
+        .map(|p| std::fs::read(p).unwrap())
+        .collect();
     for i in 0..40 {
         place.write_png(&format!("flat/{i}.png"));
     }
@@ -112,8 +118,14 @@ fn a_cache_of_other_outputs_is_refused() {
     let b = "condense r.toml --ancestor b --cache c";
     refused(b, &["ancestor_sha256", "now", "another --cache"]);
     let c = format!("{CONDENSE} --cache c");
-    refused(&format!("{c} --data flat --ce-weight 0"), &["data_sha256", "shapes", "flat", "images = 6000, now 40"]);
-    refused(&format!("{c} --crop-padding 3"), &["crop_padding 2, flip", "crop_padding 3"]);
+    refused(
+        &format!("{c} --data flat --ce-weight 0"),
+        &["data_sha256", "shapes", "flat", "images = 6000, now 40"],
+    );
+    refused(
+        &format!("{c} --crop-padding 3"),
+        &["crop_padding 2, flip", "crop_padding 3"],
+    );
     refused(&format!("{c} --flip false"), &["augmentation"]);
     refused(&format!("{c} --erasing 0.1"), &["augmentation"]);
     refused(&format!("{c} --view-seed 1"), &["view_seed = 0, now 1"]);
@@ -125,8 +137,14 @@ fn a_cache_of_other_outputs_is_refused() {
     refused("condense r.toml --cache c", &["--ancestor"]);
     refused(&format!("{CONDENSE} --cache-top 3"), &["--cache"]);
     refused(&format!("{c} --cache-top 0"), &["at least 1"]);
-    refused(&format!("{c} --set condense.cache_top=some"), &["cache_top", "some"]);
-    refused(&format!("{CONDENSE} --cache flat"), &["flat holds", "no cache"]);
+    refused(
+        &format!("{c} --set condense.cache_top=some"),
+        &["cache_top", "some"],
+    );
+    refused(
+        &format!("{CONDENSE} --cache flat"),
+        &["flat holds", "no cache"],
+    );
 
     let manifest = String::from_utf8(place.bytes("c/cache.json")).unwrap();
     let newer = manifest.replace("\"format_version\": 1", "\"format_version\": 2");
@@ -135,7 +153,10 @@ fn a_cache_of_other_outputs_is_refused() {
     place.write("c/cache.json", "{");
     refused(&c, &["cache.json"]);
     place.write("c/cache.json", manifest);
-    let after: Vec<Vec<u8>> = shards(&place, "c").iter().map(|p| std::fs::read(p).unwrap()).collect();
+    let after: Vec<Vec<u8>> = shards(&place, "c")
+        .iter()
+        .map(|p| std::fs::read(p).unwrap())
+        .collect();
     assert!(before == after);
 }
 

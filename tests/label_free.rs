@@ -50,7 +50,10 @@ fn images_without_labels_condense_with_the_ancestors_classes() {
     let more = "--ce-weight 0 --cache c --accumulate 4";
     place.json(&format!("{CONDENSE} --data flat {more} --out u"));
     let plan = place.stdout(&format!("{CONDENSE} --data flat --cache c --dry-run"));
-    assert!(plan.contains("8 classes") && plan.contains("20 bytes an image"), "{plan}");
+    assert!(
+        plan.contains("8 classes") && plan.contains("20 bytes an image"),
+        "{plan}"
+    );
 }
 
 #[test]

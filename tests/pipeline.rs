@@ -252,7 +252,11 @@ fn a_step_in_parts_is_the_same_step() {
     place.json("expand t --depth 2 --width 32 --steps 0 --out m");
     let augmented = "--steps 6 --drop-path 0.2 --mixup 0.8 --cutmix 1";
     for (stage, args, file) in [
-        ("c", "condense r.toml --drop-path 0.2".to_string(), "templates"),
+        (
+            "c",
+            "condense r.toml --drop-path 0.2".to_string(),
+            "templates",
+        ),
         (
             "e",
             format!("expand t --depth 2 --width 32 --steps 6 {}", shapes()),

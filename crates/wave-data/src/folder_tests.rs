@@ -146,7 +146,11 @@ fn images_without_folders_have_no_labels() {
     let dir = sound("val");
     let train = dir.path().join("train");
     let val = dir.path().join("val");
-    for (from, to) in [("dog/b.webp", "b.webp"), ("dog/a.PNG", "a.PNG"), ("cat/y.jpg", "y.jpg")] {
+    for (from, to) in [
+        ("dog/b.webp", "b.webp"),
+        ("dog/a.PNG", "a.PNG"),
+        ("cat/y.jpg", "y.jpg"),
+    ] {
         fs::rename(train.join(from), train.join(to)).unwrap();
     }
     // Beside folders of classes they are strays.
@@ -170,5 +174,8 @@ fn images_without_folders_have_no_labels() {
     assert_eq!((flat.name.as_str(), flat.train.len()), ("train", 3));
     fs::create_dir(train.join("more")).unwrap();
     let error = crate::open(train.to_str().unwrap()).err().unwrap();
-    assert!(error.is_request() && error.to_string().contains("neither IDX"), "{error}");
+    assert!(
+        error.is_request() && error.to_string().contains("neither IDX"),
+        "{error}"
+    );
 }

@@ -33,9 +33,7 @@ pub fn write_table(
     let mut hasher = Sha256::new();
     hasher.update(canonical(metadata).as_bytes());
     for (name, tensor) in &order {
-        let tensor = tensor
-            .contiguous()
-            .map_err(HubError::tensor(path, name))?;
+        let tensor = tensor.contiguous().map_err(HubError::tensor(path, name))?;
         hasher.update(tensor::View::data(&tensor));
     }
     let mut metadata = metadata.clone();
@@ -52,7 +50,11 @@ pub fn write_table(
 /// its content is not that of its checksum; [`HubError::Io`] when it cannot be read.
 pub fn read_table(path: &Path) -> Result<(Weights, BTreeMap<String, String>), HubError> {
     let damaged = |found: String| {
-        HubError::malformed(path, found, "the file is damaged: remove it or copy it again")
+        HubError::malformed(
+            path,
+            found,
+            "the file is damaged: remove it or copy it again",
+        )
     };
     let bytes = read_bytes(path)?;
     let (tensors, mut metadata) = header::parse(path, &bytes)?;

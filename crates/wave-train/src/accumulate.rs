@@ -106,13 +106,21 @@ impl Gradients {
 
     /// The sum of these and others.
     pub(crate) fn add(self, other: Gradients) -> candle_core::Result<Gradients> {
-        let sum = |pair| match pair {
-            (Some(a), Some(b)) => (a + b).map(Some),
-            (a, b) => Ok(a.or(b)),
+        type Pair = (Option<Tensor>, Option<Tensor>);
+        let sum = |pair: Pair| -> candle_core::Result<Option<Tensor>> {
+            match pair {
+                (Some(a), Some(b)) => (a + b).map(Some),
+                (a, b) => Ok(a.or(b)),
+            }
         };
         Ok(Gradients {
             loss: self.loss + other.loss,
-            of: self.of.into_iter().zip(other.of).map(sum).collect::<Result<_, _>>()?,
+            of: self
+                .of
+                .into_iter()
+                .zip(other.of)
+                .map(sum)
+                .collect::<Result<_, _>>()?,
         })
     }
 

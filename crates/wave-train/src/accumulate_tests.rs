@@ -54,15 +54,27 @@ fn train(batch: usize, parts: usize, mixing: Option<Mixing>) -> Result<Vec<f64>,
         let drawn = (0..part.batch).map(|i| 1.0 + (i as f32 + part.step as f32).sin());
         let weights = part.of(drawn.collect());
         let weights = Tensor::from_vec(weights, (batch.size, 1), &Device::Cpu)?;
-        let logits = images.flatten_from(1)?.matmul(variables[0].var.as_tensor())?;
+        let logits = images
+            .flatten_from(1)?
+            .matmul(variables[0].var.as_tensor())?;
         let logits = logits.broadcast_mul(&weights)?;
         soft_cross_entropy(&logits, &batch_targets(batch, CLASSES, 0.1)?)
     };
     let (clip, decay) = (Some(0.5), Some(0.9));
-    fit(&loader, schedule, clip, decay, parts, &variables, &mut state, loss, |p, _| {
-        found.extend([p.loss, p.gradient_norm]);
-        Ok(Flow::Continue)
-    })?;
+    fit(
+        &loader,
+        schedule,
+        clip,
+        decay,
+        parts,
+        &variables,
+        &mut state,
+        loss,
+        |p, _| {
+            found.extend([p.loss, p.gradient_norm]);
+            Ok(Flow::Continue)
+        },
+    )?;
     assert_eq!(seen, 6 * batch);
     let weights = variables[0].var.flatten_all()?.to_vec1::<f32>()?;
     found.extend(weights.into_iter().map(f64::from));

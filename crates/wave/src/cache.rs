@@ -176,9 +176,7 @@ impl Cache {
     ) -> Result<View> {
         let mut wanted = data.train_indices.clone();
         wanted.sort_unstable();
-        let parts: Vec<&[u32]> = wanted
-            .chunk_by(|a, b| a / SHARD == b / SHARD)
-            .collect();
+        let parts: Vec<&[u32]> = wanted.chunk_by(|a, b| a / SHARD == b / SHARD).collect();
         let mut report = Report::new(
             &format!("ancestor, view {number}"),
             0,
@@ -216,13 +214,7 @@ impl Cache {
         Ok(view)
     }
 
-    fn compute(
-        &self,
-        view: u32,
-        images: &[u32],
-        ancestor: &Ancestor,
-        data: &Data,
-    ) -> Result<Rows> {
+    fn compute(&self, view: u32, images: &[u32], ancestor: &Ancestor, data: &Data) -> Result<Rows> {
         let mut logits = Vec::with_capacity(images.len() * self.format.classes);
         for some in images.chunks(AHEAD) {
             check_interrupt()?;
@@ -333,7 +325,9 @@ fn lock(dir: &Path, waits: &dyn Fn()) -> Result<File> {
         }
     }
     let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten();
-    let views = entries(dir).map(|entry| entry.path()).filter(|p| p.is_dir());
+    let views = entries(dir)
+        .map(|entry| entry.path())
+        .filter(|p| p.is_dir());
     for entry in views.flat_map(|view| entries(&view).collect::<Vec<_>>()) {
         if is_temporary(&entry.file_name().to_string_lossy()) {
             // It only takes room.

@@ -60,14 +60,20 @@ pub(super) fn difference(found: &Value, wanted: &Value) -> Option<String> {
                 Some((note, _)) => format!("{value} ({})", plain(&manifest[*note])),
                 None => plain(value),
             };
-            format!("{key} = {}, now {}", text(found, &found[key]), text(wanted, value))
+            format!(
+                "{key} = {}, now {}",
+                text(found, &found[key]),
+                text(wanted, value)
+            )
         })
         .collect();
     (!differing.is_empty()).then(|| differing.join("; "))
 }
 
 fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), String::from)
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), String::from)
 }
 
 /// How images vary, in the recipe's words. The normalisation belongs to it only where it decides

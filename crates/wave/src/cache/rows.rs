@@ -131,6 +131,9 @@ impl Rows {
 
     /// These and other images, none of them in both.
     pub(super) fn merge(&self, other: &Rows) -> Result<Rows> {
+        if self.images.is_empty() {
+            return Ok(other.clone());
+        }
         let both: Vec<u32> = [&self.images[..], &other.images].concat();
         let mut order: Vec<u32> = (0..both.len() as u32).collect();
         order.sort_by_key(|at| both[*at as usize]);
@@ -265,7 +268,10 @@ impl View {
             logits.resize((row + 1) * n, rest[row] - spread);
             for at in row * k..(row + 1) * k {
                 let number = &classes[at * w..(at + 1) * w];
-                let class = number.iter().rev().fold(0, |c, byte| c << 8 | *byte as usize);
+                let class = number
+                    .iter()
+                    .rev()
+                    .fold(0, |c, byte| c << 8 | *byte as usize);
                 match logits.get_mut(row * n + class) {
                     Some(logit) if class < n => *logit = log_p[at],
                     _ => candle_core::bail!("the cache names class {class} of {n}"),

@@ -37,8 +37,8 @@ fn all_classes_come_back_within_the_rounding_of_f16() {
     for (k, row) in looked_up(&[rows], ALL, &[60, 3, 4, 3]).iter().enumerate() {
         let own = [2, 0, 1, 0][k] * 5;
         for (p, q) in softmax(row).iter().zip(softmax(&z[own..own + 5])) {
-            // f16 has 11 bits, and a logarithm here is above -16.
-            assert!((p.ln() - q.ln()).abs() < 16.0 / 2048.0, "{p} {q}");
+            // f16 has 11 bits, and a logarithm here is above -20.
+            assert!((p.ln() - q.ln()).abs() < 20.0 / 2048.0, "{p} {q}");
         }
     }
 }
