@@ -245,3 +245,55 @@ fn factorising_finds_the_templates_that_made_a_model() {
     let output = place.run("condense w.toml --out w");
     assert_eq!(output.status.code(), Some(2));
 }
+
+#[test]
+fn a_step_in_parts_is_the_same_step() {
+    let place = Place::with_templates();
+    place.json("expand t --depth 2 --width 32 --steps 0 --out m");
+    let augmented = "--steps 6 --drop-path 0.2 --mixup 0.8 --cutmix 1";
+    for (stage, args, file) in [
+        (
+            "c",
+            "condense r.toml --drop-path 0.2".to_string(),
+            "templates",
+        ),
+        (
+            "e",
+            format!("expand t --depth 2 --width 32 --steps 6 {}", shapes()),
+            "scalers",
+        ),
+        ("f", format!("finetune m {augmented} {}", shapes()), "model"),
+    ] {
+        let read = |n: usize| {
+            let out = format!("{stage}{n}");
+            place.json(&format!("{args} --accumulate {n} --out {out}"));
+            let path = place.path(&out).join(format!("{file}.safetensors"));
+            wave_hub::read_tensors(&path).unwrap().0
+        };
+        let (whole, parts) = (read(1), read(4));
+        for (name, t) in &whole {
+            for (x, y) in values(t).iter().zip(values(&parts[name])) {
+                assert!((x - y).abs() < 1e-3, "{stage}, {name}: {x} {y}");
+            }
+        }
+    }
+    // Norms of a ConvMixer see a part at a time: another training, but a sound one.
+    place.json(
+        "init default --arch convmixer --data shapes --depth 2 --width 16 --kernel 5 --patch 7 \
+         --out conv",
+    );
+    let conv = format!("finetune conv --steps 4 --accumulate 4 {}", shapes());
+    assert!(place.json(&format!("{conv} --out cf"))["top1"].is_f64());
+    let more = "--batch 12 --mixup 0.8";
+    for (args, needle) in [
+        ("--accumulate 5", "accumulate = 5"),
+        ("--accumulate 0", "accumulate = 0"),
+        (&format!("--accumulate 4 {more}"), "even number"),
+    ] {
+        let output = place.run(&format!("condense r.toml {args} --out o"));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(needle), "{stderr}");
+        assert!(!place.path("o").exists());
+    }
+}

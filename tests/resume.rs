@@ -69,3 +69,65 @@ fn resume_needs_to_know_what() {
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("--out"));
 }
+
+/// Starts `wave args` and waits until `file` is there.
+fn start(place: &Place, args: &str, file: &str) -> std::process::Child {
+    let mut child = place
+        .command(args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let began = Instant::now();
+    while !place.path(file).exists() {
+        assert!(began.elapsed() < Duration::from_secs(60), "no {file}");
+        assert!(child.try_wait().unwrap().is_none(), "ended without {file}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child
+}
+
+#[test]
+fn two_runs_do_not_share_a_directory() {
+    let place = Place::new();
+    let checkpoint = "o/run/checkpoint.safetensors";
+    let command = "condense r.toml --checkpoint-steps 1 --out o";
+    let mut first = start(&place, &format!("{command} --steps 4000"), checkpoint);
+    for second in [
+        format!("{command} --steps 40"),
+        format!("{command} --steps 4000 --resume"),
+        "init timm --data shapes --depth 2 --width 32 --heads 2 --patch 7 --out o".into(),
+        "run r.toml --out o".into(),
+    ] {
+        let output = place.run(&second);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "wave {second}: {stderr}");
+        let holder = format!("process {}", first.id());
+        assert!(stderr.contains(&holder), "wave {second}: {stderr}");
+        assert!(stderr.contains("--out"), "wave {second}: {stderr}");
+    }
+    assert!(first.try_wait().unwrap().is_none(), "it went on");
+    first.kill().unwrap();
+    first.wait().unwrap();
+    // What a killed process leaves behind is no lock.
+    assert!(place.path("o/run/lock").exists());
+    place.json(&format!("{command} --steps 40"));
+    place.json(&format!("{command} --steps 40 --resume"));
+}
+
+#[test]
+fn whole_recipes_do_not_share_a_directory() {
+    let place = Place::new();
+    let recipe = String::from_utf8(place.bytes("r.toml")).unwrap();
+    place.write("long.toml", recipe.replace("steps = 12", "steps = 4000"));
+    let checkpoint = "o/condense/run/checkpoint.safetensors";
+    let mut first = start(&place, "run long.toml --out o", checkpoint);
+    let output = place.run("run r.toml --out o");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    let holder = format!("process {}", first.id());
+    assert!(stderr.contains(&holder), "{stderr}");
+    first.kill().unwrap();
+    first.wait().unwrap();
+    place.json("run r.toml --out o");
+}

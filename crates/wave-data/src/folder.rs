@@ -2,6 +2,9 @@
 //!
 //! Opening reads names only, and those of large folders from a cache. Files are read and decoded when
 //! their image is asked for. A `val` without folders needs a file of labels (`labels.rs`).
+//!
+//! Images without folders, in the directory itself or in its `train/`, have no labels: a source
+//! without classes, for what is learnt from images alone.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -10,8 +13,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::image::MAX_FILE_BYTES;
-use crate::source::no_image;
+use crate::source::{Empty, no_image};
 use crate::{DataError, Dataset, Encoded, RawImage, Source, cache, labels, listing};
+
+/// The label of an image that has none: beyond all classes.
+const UNLABELLED: u32 = u32::MAX;
 
 pub(crate) const EXTENSIONS: [&str; 5] = ["jpg", "jpeg", "png", "webp", "gif"];
 
@@ -21,8 +27,36 @@ pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
     open_cached(dir, name, cache::directory().as_deref())
 }
 
+/// Opens `dir` if there are images, and no folders, directly in it: images without labels.
+pub(crate) fn open_images(dir: &Path, name: String) -> Result<Option<Dataset>, DataError> {
+    if !listing::folders(dir)?.is_empty() {
+        return Ok(None);
+    }
+    Ok(unlabelled(dir)?.map(|train| Dataset {
+        name,
+        train: Arc::new(train),
+        test: Arc::new(Empty(Arc::new([]))),
+    }))
+}
+
+/// The images of a directory, as images without labels, if there are any.
+fn unlabelled(dir: &Path) -> Result<Option<Folder>, DataError> {
+    let mut folder = Folder::new(Arc::new([]));
+    folder.dirs.push(dir.to_owned());
+    let names = listing::image_names(dir)?;
+    names
+        .iter()
+        .try_for_each(|name| folder.push(name, UNLABELLED))?;
+    Ok((!folder.is_empty()).then_some(folder))
+}
+
 fn open_cached(dir: &Path, name: String, cache: Option<&Path>) -> Result<Dataset, DataError> {
     let train_dir = dir.join("train");
+    if train_dir.is_dir()
+        && let Some(data) = open_images(&train_dir, name.clone())?
+    {
+        return Ok(data);
+    }
     let test_dir = ["val", "test"]
         .map(|part| dir.join(part))
         .into_iter()

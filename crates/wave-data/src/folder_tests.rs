@@ -140,3 +140,42 @@ fn a_flat_val_takes_its_labels_from_a_file() {
         "{error}"
     );
 }
+
+#[test]
+fn images_without_folders_have_no_labels() {
+    let dir = sound("val");
+    let train = dir.path().join("train");
+    let val = dir.path().join("val");
+    for (from, to) in [
+        ("dog/b.webp", "b.webp"),
+        ("dog/a.PNG", "a.PNG"),
+        ("cat/y.jpg", "y.jpg"),
+    ] {
+        fs::rename(train.join(from), train.join(to)).unwrap();
+    }
+    // Beside folders of classes they are strays.
+    assert!(open_at(&dir).is_err());
+    fs::remove_dir_all(train.join("cat")).unwrap();
+    fs::remove_dir_all(train.join("dog")).unwrap();
+    for there_is_a_val in [true, false] {
+        let data = open_at(&dir).unwrap();
+        assert_eq!((data.train.len(), data.test.len()), (3, 0));
+        assert!(data.train.class_names().is_empty() && data.test.class_names().is_empty());
+        assert!(data.train.name(0).ends_with("train/a.PNG"));
+        assert_eq!(data.train.label(2), u32::MAX);
+        assert_eq!(data.train.image(0).unwrap().pixels, vec![77; 81]);
+        let report = crate::check(&*data.train, |_| {});
+        assert_eq!((report.images, report.unlabelled), (3, 3));
+        if there_is_a_val {
+            fs::remove_dir_all(&val).unwrap();
+        }
+    }
+    let flat = crate::open(train.to_str().unwrap()).unwrap();
+    assert_eq!((flat.name.as_str(), flat.train.len()), ("train", 3));
+    fs::create_dir(train.join("more")).unwrap();
+    let error = crate::open(train.to_str().unwrap()).err().unwrap();
+    assert!(
+        error.is_request() && error.to_string().contains("neither IDX"),
+        "{error}"
+    );
+}

@@ -75,7 +75,8 @@ const FASHION_MNIST_DIR: &str = "/usr/share/datasets/fashion-mnist";
 const ACCEPTED: &str = "expected `fashion-mnist`, `shapes` (procedural, built in), or a directory: \
     IDX files ({train,t10k}-{images-idx3,labels-idx1}-ubyte, with or without .gz), CIFAR's binary \
     files, tar shards (train-*.tar, val-*.tar), or an ImageFolder (train/CLASS/*.{jpg,jpeg,png,webp,\
-    gif} and the same classes in val/ or test/); or files: a/{00000..00099}.tar or a/*.parquet, also \
+    gif} and the same classes in val/ or test/), or images alone, without labels, in it or in its \
+    train/; or files: a/{00000..00099}.tar or a/*.parquet, also \
     as TRAIN,TEST";
 
 /// Opens the data set that `spec` names, the value of `--data`.
@@ -90,6 +91,8 @@ const ACCEPTED: &str = "expected `fashion-mnist`, `shapes` (procedural, built in
 ///   `val*.tar` or `test*.tar`
 /// - a directory with `train/CLASS/*.{jpg,jpeg,png,webp,gif}` and the same classes in `val/` or
 ///   `test/`, or a `val/` of images with their labels in `val.txt` beside it
+/// - a directory with images and no folders, or one whose `train/` is such: images without labels,
+///   a source without classes, and nothing to test on
 /// - tar shards by pattern, `a/{00000..00099}.tar`; or `*.parquet` as Hugging Face keeps images, in
 ///   builds with the feature `parquet`. `TRAIN,TEST` names both parts. Of one pattern, the test
 ///   images are those of the same name with `val`, `validation` or `test` for `train`, or none
@@ -184,6 +187,8 @@ fn open_directory(spec: &str) -> Result<Dataset, DataError> {
         webdataset::open_directory(dir, name)
     } else if dir.join("train").exists() {
         folder::open(dir, name)
+    } else if let Some(images) = folder::open_images(dir, name)? {
+        Ok(images)
     } else {
         Err(DataError::Layout {
             path: dir.to_owned(),

@@ -43,6 +43,8 @@ pub struct Loader {
     broken: Arc<BrokenImages>,
     /// The threads that prepare images, if not those that everything shares.
     workers: Option<Arc<rayon::ThreadPool>>,
+    /// Of the variations, where views repeat.
+    view_seed: u64,
 }
 
 struct Inner {
@@ -111,7 +113,15 @@ impl Loader {
             inner: Arc::new(inner),
             broken,
             workers: None,
+            view_seed: 0,
         })
+    }
+
+    /// The same images in the same order; where views repeat, with the variations of another seed
+    /// than 0.
+    pub fn with_view_seed(mut self, seed: u64) -> Loader {
+        self.view_seed = seed;
+        self
     }
 
     /// The same batches, with at most `rate` (0 to 1) of the images broken.
@@ -154,7 +164,8 @@ impl Loader {
     ///
     /// The epoch is `step / steps_per_epoch`; seed and epoch determine the order of the images; the
     /// view is the epoch modulo the number of views; seed, view and image determine the variation
-    /// (without the seed where views repeat, so that what was computed on them serves other seeds).
+    /// (where views repeat, the view seed instead, so that what was computed on them serves other
+    /// seeds).
     ///
     /// # Errors
     /// When an image cannot be read or decoded.
@@ -206,7 +217,10 @@ impl Loader {
         let inner = &*self.inner;
         let variation = Variation {
             augment: &inner.augment,
-            seed: if inner.views.is_some() { 0 } else { inner.seed },
+            seed: match inner.views {
+                Some(_) => self.view_seed,
+                None => inner.seed,
+            },
             view,
             broken: &self.broken,
             substitutes: &inner.indices,

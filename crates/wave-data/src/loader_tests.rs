@@ -488,6 +488,20 @@ fn a_batch_of_small_images_takes_well_under_a_millisecond() {
     assert!(fastest < Duration::from_millis(1), "{fastest:?}");
 }
 
+#[test]
+fn repeated_views_have_a_seed_of_their_own() {
+    let all: Vec<u32> = (0..23).collect();
+    let pixels = |views, seed, view_seed| {
+        let loader = loader(ramps(23), 5, views, seed).with_view_seed(view_seed);
+        loader.view_images(&all, 2).unwrap().images
+    };
+    let first = pixels(Some(3), 1, 0);
+    assert_eq!(first, pixels(Some(3), 2, 0));
+    assert_eq!(first, pixels(Some(u32::MAX), 1, 0));
+    assert_ne!(first, pixels(Some(3), 1, 7));
+    assert_eq!(pixels(None, 1, 0), pixels(None, 1, 7));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 

@@ -18,7 +18,7 @@ pub enum Split {
     Test,
 }
 
-/// Labelled images, each addressed by its index, in memory or read on demand.
+/// Images, nearly always labelled, each addressed by its index, in memory or read on demand.
 pub trait Source: Send + Sync {
     /// Number of images.
     fn len(&self) -> usize;
@@ -28,7 +28,8 @@ pub trait Source: Send + Sync {
         self.len() == 0
     }
 
-    /// Class of image `i`, an index into [`class_names`](Self::class_names).
+    /// Class of image `i`, an index into [`class_names`](Self::class_names); `u32::MAX` where images
+    /// have no labels.
     ///
     /// # Panics
     /// If `i` is not below [`len`](Self::len).
@@ -54,7 +55,7 @@ pub trait Source: Send + Sync {
         format!("image {i}")
     }
 
-    /// Names of the classes, by label.
+    /// Names of the classes, by label; none where images have no labels.
     fn class_names(&self) -> &[String];
 
     /// The size `(channels, height, width)` of every image, if they are known to be equal.

@@ -36,6 +36,7 @@ mod preprocessing;
 mod proto;
 mod shapes;
 mod templates;
+mod table;
 mod tensors;
 #[cfg(test)]
 mod testing;
@@ -52,6 +53,7 @@ pub use model::{ModelConfig, ModuleNames, PretrainedCfg, read_model, write_model
 pub use preprocessing::{Preprocessing, read_preprocessing};
 pub use shapes::check_tensors;
 pub use templates::{Accuracy, FORMAT_VERSION, TemplateConfig, read_templates, write_templates};
+pub use table::{read_table, write_table};
 pub use tensors::{read_tensors, write_tensors};
 pub use transformers::{read_transformers, write_transformers};
 

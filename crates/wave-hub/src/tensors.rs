@@ -55,6 +55,7 @@ pub fn write_tensors(
     weights: &Weights,
     metadata: &BTreeMap<String, String>,
 ) -> Result<(), HubError> {
+    check_writable(path, weights)?;
     let (header, order) = lay_out(path, weights, metadata)?;
     write_with(path, |file| fill(path, &header, &order, file))
 }
@@ -65,22 +66,22 @@ pub(crate) fn stage_tensors(
     weights: &Weights,
     metadata: &BTreeMap<String, String>,
 ) -> Result<Staged, HubError> {
+    check_writable(path, weights)?;
     let (header, order) = lay_out(path, weights, metadata)?;
     Staged::new(path, |file| fill(path, &header, &order, file))
 }
 
 /// The header, and the tensors in the order of their data.
 #[expect(clippy::type_complexity)]
-fn lay_out<'a>(
+pub(crate) fn lay_out<'a>(
     path: &Path,
     weights: &'a Weights,
     metadata: &BTreeMap<String, String>,
 ) -> Result<(Vec<u8>, Vec<(&'a str, &'a Tensor)>), HubError> {
-    let mut order: Vec<(&str, &Tensor)> = Vec::with_capacity(weights.len());
-    for (name, tensor) in weights {
-        check_writable(path, name, tensor)?;
-        order.push((name, tensor));
-    }
+    let mut order: Vec<(&str, &Tensor)> = weights
+        .iter()
+        .map(|(name, tensor)| (name.as_str(), tensor))
+        .collect();
     // Stable, so the names stay in order within a type.
     order.sort_by_key(|(_, tensor)| std::cmp::Reverse(Dtype::from(tensor.dtype())));
 
@@ -106,7 +107,7 @@ fn lay_out<'a>(
     Ok((header, order))
 }
 
-fn fill(
+pub(crate) fn fill(
     path: &Path,
     header: &[u8],
     order: &[(&str, &Tensor)],
@@ -153,20 +154,25 @@ fn load(path: &Path, name: &str, view: &TensorView<'_>) -> Result<Tensor, HubErr
         .map_err(HubError::tensor(path, name))
 }
 
-fn check_writable(path: &Path, name: &str, tensor: &Tensor) -> Result<(), HubError> {
-    if name == METADATA {
-        let found = format!("a tensor is named `{METADATA}`, which the format reserves");
-        return Err(HubError::unwritable(path, found, "rename the tensor"));
+fn check_writable(path: &Path, weights: &Weights) -> Result<(), HubError> {
+    for (name, tensor) in weights {
+        if name == METADATA {
+            let found = format!("a tensor is named `{METADATA}`, which the format reserves");
+            return Err(HubError::unwritable(path, found, "rename the tensor"));
+        }
+        match tensor.dtype() {
+            DType::F32 | DType::F16 | DType::BF16 => {}
+            DType::I64 if is_step_count(name, tensor.dims()) => {}
+            other => {
+                return Err(HubError::unwritable(
+                    path,
+                    format!("tensor `{name}` has type {other:?}"),
+                    "convert it to f32",
+                ));
+            }
+        }
     }
-    match tensor.dtype() {
-        DType::F32 | DType::F16 | DType::BF16 => Ok(()),
-        DType::I64 if is_step_count(name, tensor.dims()) => Ok(()),
-        other => Err(HubError::unwritable(
-            path,
-            format!("tensor `{name}` has type {other:?}"),
-            "convert it to f32",
-        )),
-    }
+    Ok(())
 }
 
 fn is_step_count(name: &str, shape: &[usize]) -> bool {

@@ -1,10 +1,11 @@
 //! The loop.
 
+use crate::accumulate::{Gradients, Part, select, split};
 use crate::metrics::batch_images;
 use crate::{Schedule, State, TrainError, Variable};
 use candle_core::Tensor;
 use wave_data::{Batch, Loader};
-use wave_ops::{AdamW, adamw_step, ema_update, squared_norm};
+use wave_ops::{AdamW, adamw_step, ema_update};
 
 /// Steps without a finite loss after which training gives up.
 const PATIENCE: u32 = 20;
@@ -37,22 +38,30 @@ pub struct Progress {
 
 /// Trains `variables` until `schedule.steps`, from wherever `state` is.
 ///
-/// `loss` turns a batch, its images (b, c, h, w) and the step's number, counted from 0, into a
-/// scalar. Whatever it draws at random it must derive from that number, so that a resumed run
-/// repeats it. Gradients are scaled to a norm of at most `clip`; `decay` is that of the moving
-/// average, if the state keeps one. A step whose loss or gradient is not finite is skipped.
+/// `loss` turns a batch, its images (b, c, h, w) and which [`Part`] of a step they are into a scalar,
+/// a mean over the images. Whatever it draws at random it must derive from the step's number, so
+/// that a resumed run repeats it. Gradients are scaled to a norm of at most `clip`; `decay` is that
+/// of the moving average, if the state keeps one. A step whose loss or gradient is not finite is
+/// skipped.
+///
+/// A step is computed in `parts` equal parts one after the other, whose gradients are added up: the
+/// same as in one, up to rounding, in memory for a part alone. Only where images of a batch depend
+/// on each other, as in batch normalisation, the parts differ from the whole.
 ///
 /// # Errors
 /// [`TrainError::NonFinite`] after too many skipped steps in a row; [`TrainError::Interrupted`]
-/// when `observe` returns [`Flow::Stop`]; whatever the closures and the loader return.
+/// when `observe` returns [`Flow::Stop`]; [`TrainError::Tensor`] when `parts` do not divide the
+/// batch, or the images of a part were mixed with those of another; whatever the closures and the
+/// loader return.
 pub fn fit(
     loader: &Loader,
     schedule: Schedule,
     clip: Option<f64>,
     decay: Option<f64>,
+    parts: usize,
     variables: &[Variable],
     state: &mut State,
-    mut loss: impl FnMut(&Batch, &Tensor, u64) -> candle_core::Result<Tensor>,
+    mut loss: impl FnMut(&Batch, &Tensor, &Part) -> candle_core::Result<Tensor>,
     mut observe: impl FnMut(&Progress, &State) -> Result<Flow, Box<dyn std::error::Error + Send + Sync>>,
 ) -> Result<(), TrainError> {
     let per_epoch = loader.steps_per_epoch() as u64;
@@ -60,8 +69,8 @@ pub fn fit(
     for batch in loader.prefetch(state.step, schedule.steps) {
         let batch = batch?;
         let rate = schedule.at(state.step);
-        let value = loss(&batch, &batch_images(&batch)?, state.step)?;
-        let (value, norm) = step(&value, variables, state, rate, clip, decay)?;
+        let gradients = gradients(&batch, parts, state.step, variables, &mut loss)?;
+        let (value, norm) = update(gradients, variables, state, rate, clip, decay)?;
         failures = if value.is_finite() && norm.is_finite() {
             0
         } else {
@@ -90,6 +99,37 @@ pub fn fit(
     Ok(())
 }
 
+/// The gradients of a step, part by part.
+fn gradients(
+    batch: &Batch,
+    parts: usize,
+    step: u64,
+    variables: &[Variable],
+    loss: &mut impl FnMut(&Batch, &Tensor, &Part) -> candle_core::Result<Tensor>,
+) -> candle_core::Result<Gradients> {
+    let part = |rows| Part {
+        step,
+        batch: batch.size,
+        rows,
+    };
+    let mut sum: Option<Gradients> = None;
+    for rows in split(batch, parts)? {
+        let gradients = if parts == 1 {
+            let value = loss(batch, &batch_images(batch)?, &part(rows))?;
+            Gradients::new(&value, variables)?
+        } else {
+            let some = select(batch, &rows);
+            let value = loss(&some, &batch_images(&some)?, &part(rows))?;
+            Gradients::new(&(value / parts as f64)?, variables)?
+        };
+        sum = Some(match sum {
+            None => gradients,
+            Some(sum) => sum.add(gradients)?,
+        });
+    }
+    sum.ok_or_else(|| candle_core::Error::Msg("a batch of no parts".into()))
+}
+
 /// One step of AdamW down the gradient of `loss`, a scalar, at learning rate `rate`; returns the
 /// loss and the norm of the whole gradient before clipping.
 ///
@@ -105,15 +145,19 @@ pub fn step(
     clip: Option<f64>,
     decay: Option<f64>,
 ) -> Result<(f64, f64), TrainError> {
-    let gradients = wave_ops::backward(loss)?;
-    let loss = f64::from(loss.to_scalar::<f32>()?);
-    let mut squares = 0.0;
-    for v in variables {
-        if let Some(g) = gradients.get(&v.var) {
-            squares += squared_norm(g)?;
-        }
-    }
-    let norm = squares.sqrt();
+    let gradients = Gradients::new(loss, variables)?;
+    update(gradients, variables, state, rate, clip, decay)
+}
+
+fn update(
+    gradients: Gradients,
+    variables: &[Variable],
+    state: &mut State,
+    rate: f64,
+    clip: Option<f64>,
+    decay: Option<f64>,
+) -> Result<(f64, f64), TrainError> {
+    let (loss, norm) = (gradients.loss, gradients.norm()?);
     state.step += 1;
     if !loss.is_finite() || !norm.is_finite() {
         state.skipped += 1;
@@ -121,8 +165,9 @@ pub fn step(
     }
     let scale = clip.map_or(1.0, |clip| (clip / norm.max(1e-12)).min(1.0));
     let t = state.step - state.skipped;
-    for (v, (first, second)) in variables.iter().zip(&mut state.moments) {
-        let Some(g) = gradients.get(&v.var) else {
+    let moments = state.moments.iter_mut();
+    for ((v, g), (first, second)) in variables.iter().zip(&gradients.of).zip(moments) {
+        let Some(g) = g else {
             continue;
         };
         if v.rate.is_empty() {

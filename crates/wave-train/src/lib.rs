@@ -4,12 +4,14 @@
 //! closure it passes: a batch goes in, a loss comes out. The loop knows neither networks nor
 //! files: it hands its [`State`] to an observer, which logs, evaluates and saves.
 
+mod accumulate;
 mod fit;
 mod loss;
 mod metrics;
 mod schedule;
 mod state;
 
+pub use accumulate::Part;
 pub use fit::{Flow, Progress, fit, step};
 pub use loss::{batch_targets, distillation, entropy, smoothed_targets};
 pub use metrics::{Scores, evaluate};

@@ -1,13 +1,16 @@
 //! A frozen model to distil from, and its outputs on the training images.
 
+use crate::cache::Cache;
 use crate::data::Data;
 use crate::error::request;
 use crate::model::{Model, Network};
 use crate::progress::{Report, Verbosity};
+use crate::train::INTERRUPTED;
 use anyhow::Result;
 use candle_core::Tensor;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use wave_data::{Batch, Transform};
 use wave_models::Weights;
@@ -15,7 +18,7 @@ use wave_models::Weights;
 /// Outputs kept at most: beyond, the ancestor runs again for every batch.
 const KEPT_BYTES: usize = 1 << 30;
 /// Images of a batch while outputs are computed ahead.
-const AHEAD: usize = 256;
+pub(crate) const AHEAD: usize = 256;
 
 /// Logits (images of the source, classes) by data and view.
 type Views = BTreeMap<(String, u32), Arc<Vec<f32>>>;
@@ -77,7 +80,7 @@ impl Ancestor {
     }
 
     /// Checks that it can teach on these images.
-    fn check(&self, data: &Data) -> Result<()> {
+    pub(crate) fn check(&self, data: &Data) -> Result<()> {
         data.check_classes(
             self.network.classes(),
             "distil from an ancestor trained on the same classes",
@@ -113,6 +116,27 @@ impl Ancestor {
         self.network.logits(&self.weights, &images)
     }
 
+    /// Logits of training images of one view, by their index: (images, classes), row by row.
+    pub(crate) fn of_view(
+        &self,
+        images: &[u32],
+        view: u32,
+        data: &Data,
+    ) -> candle_core::Result<Vec<f32>> {
+        let batch = data
+            .loader
+            .view_images(images, view)
+            .map_err(candle_core::Error::wrap)?;
+        let (b, s) = (batch.labels.len(), batch.image_size);
+        let images = Tensor::from_vec(
+            batch.images,
+            (b, batch.channels, s, s),
+            &candle_core::Device::Cpu,
+        )?;
+        let logits = self.logits(&images, &data.transform)?; // (b, classes)
+        logits.flatten_all()?.to_vec1()
+    }
+
     /// Logits of a training batch: looked up where the views repeat and memory allows, computed
     /// otherwise. A view is computed whole when first needed.
     fn of_batch(
@@ -125,7 +149,7 @@ impl Ancestor {
         let (classes, source) = (self.network.classes(), data.source_images);
         let bytes = data
             .views
-            .map(|v| v as usize * source * classes * size_of::<f32>());
+            .map(|v| (v as usize).saturating_mul(source * classes * size_of::<f32>()));
         if batch.mix.is_some() || bytes.is_none_or(|bytes| bytes > KEPT_BYTES) {
             return self.logits(images, &data.transform);
         }
@@ -164,19 +188,10 @@ impl Ancestor {
         let total = data.train_indices.len().div_ceil(AHEAD) as u64;
         let mut report = Report::new(&format!("ancestor, view {view}"), 0, total, verbosity);
         for (done, indices) in data.train_indices.chunks(AHEAD).enumerate() {
-            let batch = data
-                .loader
-                .view_images(indices, view)
-                .map_err(candle_core::Error::wrap)?;
-            let (b, s) = (batch.labels.len(), batch.image_size);
-            let images = Tensor::from_vec(
-                batch.images,
-                (b, batch.channels, s, s),
-                &candle_core::Device::Cpu,
-            )?;
-            let logits = self.logits(&images, &data.transform)?.to_vec2::<f32>()?;
-            for (i, row) in indices.iter().zip(logits) {
-                all[*i as usize * classes..(*i as usize + 1) * classes].copy_from_slice(&row);
+            check_interrupt()?;
+            let logits = self.of_view(indices, view, data)?;
+            for (i, row) in indices.iter().zip(logits.chunks_exact(classes)) {
+                all[*i as usize * classes..(*i as usize + 1) * classes].copy_from_slice(row);
             }
             report.step(done as u64 + 1, AHEAD, "");
         }
@@ -196,6 +211,7 @@ impl Ancestor {
 pub struct Lesson<'a> {
     ancestor: &'a Ancestor,
     data: &'a Data,
+    cache: Option<&'a Cache>,
     weight: f64,
     temperature: f64,
     verbosity: Verbosity,
@@ -203,13 +219,14 @@ pub struct Lesson<'a> {
 
 impl<'a> Lesson<'a> {
     /// A lesson on the training images of `data`, weighing 1 at temperature 1 where the settings
-    /// are silent.
+    /// are silent. With a `cache`, the ancestor's outputs are those that it keeps.
     ///
     /// # Errors
     /// If the ancestor has other classes than the data, or takes other images.
     pub fn new(
         ancestor: &'a Ancestor,
         data: &'a Data,
+        cache: Option<&'a Cache>,
         weight: Option<f64>,
         temperature: Option<f64>,
         verbosity: Verbosity,
@@ -218,6 +235,7 @@ impl<'a> Lesson<'a> {
         Ok(Lesson {
             ancestor,
             data,
+            cache,
             weight: weight.unwrap_or(1.0),
             temperature: temperature.unwrap_or(1.0),
             verbosity,
@@ -231,10 +249,20 @@ impl<'a> Lesson<'a> {
         batch: &Batch,
         images: &Tensor,
     ) -> candle_core::Result<Tensor> {
-        let teacher = self
-            .ancestor
-            .of_batch(batch, images, self.data, self.verbosity)?;
+        let Lesson { ancestor, data, .. } = *self;
+        let teacher = match self.cache {
+            Some(cache) => cache.of_batch(batch, ancestor, data, self.verbosity)?,
+            None => ancestor.of_batch(batch, images, data, self.verbosity)?,
+        };
         let entropy = wave_train::entropy(&teacher, self.temperature)?;
         (wave_train::distillation(logits, &teacher, self.temperature)? - entropy)? * self.weight
     }
+}
+
+/// Fails after Ctrl-C: computing outputs ahead takes a while.
+pub(crate) fn check_interrupt() -> candle_core::Result<()> {
+    if INTERRUPTED.load(Ordering::Relaxed) {
+        candle_core::bail!("interrupted");
+    }
+    Ok(())
 }

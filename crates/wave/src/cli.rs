@@ -393,6 +393,10 @@ fn check_data(spec: &str) -> Result<Value> {
             .map(|(class, n)| (class, n.into()))
             .collect();
         out.insert(name.into(), classes.into());
+        if report.unlabelled > 0 {
+            let key = format!("{name}_unlabelled");
+            out.insert(key, report.unlabelled.into());
+        }
         let describe =
             |image: &wave_data::BrokenImage| format!("{}: {}", image.path, image.problem);
         broken.extend(report.broken.iter().map(describe));
@@ -411,6 +415,12 @@ fn check_data(spec: &str) -> Result<Value> {
 /// Writes both splits as tar shards.
 fn pack_data(spec: &str, out: &Path, shard_mb: u64) -> Result<Value> {
     let dataset = wave_data::open(spec)?;
+    if dataset.train.class_names().is_empty() {
+        return Err(request(format!(
+            "the images of {spec} have no labels, and shards keep one for each; sort them into \
+             train/CLASS/ and val/CLASS/"
+        )));
+    }
     wave_hub::prepare_out(out)?;
     let packed = wave_data::pack(&dataset, out, shard_mb.saturating_mul(1 << 20), || {})?;
     Ok(serde_json::json!({

@@ -238,7 +238,8 @@ impl<'a> Bench<'a> {
             }
         }
         let condense: Condense = recipe.stage("condense", None, &Condense::default())?;
-        let data = condense::open_data(&condense)?;
+        let ancestor = ancestors.get(condense.ancestor.as_deref())?;
+        let data = condense::open_data(&condense, ancestor.as_deref())?;
         let plan = CondensePlan::new(&condense, data.transform.channels, data.class_names.len())?;
         Ok(Bench {
             recipe,

@@ -7,12 +7,13 @@
 //! auxiliary's depth and width, and the same bank learns to make models of all of them.
 
 use crate::ancestor::{Ancestor, Ancestors, Lesson};
-use crate::data::{Data, Input};
+use crate::cache::Cache;
+use crate::data::{self, Channels, Data, Input};
 use crate::elastic::{self, About, Learngene, block_shape};
 use crate::error::request;
 use crate::finetune::{Options, drop_path};
 use crate::run_dir::{Opened, RunDir};
-use crate::settings::{Condense, Duration};
+use crate::settings::{Condense, Duration, Top, Training};
 use crate::train::{self, Defaults, Job, Outcome, Resolved};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
@@ -23,6 +24,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
+use wave_data::Augment;
 use wave_hub::{Accuracy, CardFront};
 use wave_learngene::{Part, Scalers};
 use wave_models::Weights;
@@ -40,6 +42,9 @@ pub const DEFAULTS: Defaults = Defaults {
     lr: 5e-4,
     weight_decay: 0.05,
 };
+
+/// Classes of the ancestor's outputs that a cache keeps, where the settings are silent.
+pub const DEFAULT_TOP: Top = Top::Most(16);
 
 /// Noise on structured first scalers, so that equal blocks can part.
 const SCALER_NOISE: f32 = 0.03;
@@ -167,6 +172,7 @@ struct Task<'a> {
     plan: &'a CondensePlan,
     data: &'a Data,
     ancestor: Option<Arc<Ancestor>>,
+    cache: Option<Cache>,
     options: Options,
 }
 
@@ -178,27 +184,38 @@ fn distil(task: &Task, gene: &Learngene, run: &mut RunDir) -> Result<(Learngene,
         plan,
         data,
         ancestor,
+        cache,
         options,
         ..
     } = task;
     let verbosity = options.verbosity;
+    let (weight, temperature) = (settings.kl_weight, settings.temperature);
     let lesson = ancestor
         .as_deref()
-        .map(|a| Lesson::new(a, data, settings.kl_weight, settings.temperature, verbosity))
+        .map(|a| Lesson::new(a, data, cache.as_ref(), weight, temperature, verbosity))
         .transpose()?;
     let variables = variables(gene, settings, resolved)?;
     let live = with_values(gene, &train::tracked(&variables));
     let ce_weight = settings.ce_weight.unwrap_or(1.0);
-    let loss = |batch: &wave_data::Batch, images: &Tensor, step: u64| {
-        let shape = plan.shape_of_step(resolved.seed, step);
+    let loss = |batch: &wave_data::Batch, images: &Tensor, part: &wave_train::Part| {
+        let shape = plan.shape_of_step(resolved.seed, part.step);
         // Composed anew each step: yesterday's weights belong to yesterday's templates.
         let weights = live.weights(&shape)?;
-        let scales = drop_path(shape.depth, batch.labels.len(), resolved, step);
+        let scales = drop_path(shape.depth, part, resolved);
         let logits = vit::logits_in(resolved.precision, &shape, &weights, images, scales)?;
+        let divergence = match &lesson {
+            Some(lesson) => Some(lesson.divergence(&logits, batch, images)?),
+            None => None,
+        };
+        if let Some(divergence) = &divergence
+            && ce_weight == 0.0
+        {
+            return Ok(divergence.clone()); // there may be no labels
+        }
         let targets = wave_train::batch_targets(batch, shape.classes, resolved.label_smoothing)?;
         let ce = (wave_ops::soft_cross_entropy(&logits, &targets)? * ce_weight)?;
-        match &lesson {
-            Some(lesson) => ce + lesson.divergence(&logits, batch, images)?,
+        match divergence {
+            Some(divergence) => ce + divergence,
             None => Ok(ce),
         }
     };
@@ -220,16 +237,63 @@ fn distil(task: &Task, gene: &Learngene, run: &mut RunDir) -> Result<(Learngene,
     Ok((with_values(gene, &outcome.values), outcome))
 }
 
-/// Opens the data of a condensation.
-pub fn open_data(settings: &Condense) -> Result<Data> {
-    let image_size = settings.auxiliary.image_size.unwrap_or(224);
-    Data::open(
-        &settings.training,
-        Input::Size {
-            image_size,
-            channels: None,
-        },
-    )
+/// Opens the data of a condensation from `ancestor`, if it has one.
+///
+/// # Errors
+/// If there is no such data; if its images have no labels, and the settings call for some.
+pub fn open_data(settings: &Condense, ancestor: Option<&Ancestor>) -> Result<Data> {
+    let input = Input::Size {
+        image_size: settings.auxiliary.image_size.unwrap_or(224),
+        channels: Channels::Otherwise(ancestor.map_or(3, |a| a.transform.channels)),
+    };
+    let mut training = settings.training.clone();
+    if settings.cache.is_some() && training.views.is_none() {
+        training.views = Some(views_of_a_cache(&training)?);
+    }
+    match (settings.ce_weight, ancestor) {
+        (Some(0.0), Some(_)) if settings.kl_weight == Some(0.0) => Err(request(
+            "ce_weight = 0 and kl_weight = 0 leave nothing to learn; raise one of them",
+        )),
+        (Some(0.0), Some(ancestor)) => {
+            Data::open_unlabelled(&training, input, &ancestor.label_names)
+        }
+        (Some(0.0), None) => Err(request(
+            "ce_weight = 0 leaves only an ancestor to learn from, and there is none; give \
+             --ancestor",
+        )),
+        _ => Data::open(&training, input),
+    }
+}
+
+/// Without a number of views, every epoch is one; but if nothing varies, they are all the same.
+fn views_of_a_cache(training: &Training) -> Result<u32> {
+    Ok(match data::augment(training)? == Augment::NONE {
+        true => 1,
+        false => u32::MAX,
+    })
+}
+
+/// Opens the cache of the ancestor's outputs, if the settings name one.
+fn open_cache(
+    settings: &Condense,
+    ancestor: Option<&Ancestor>,
+    data: &Data,
+) -> Result<Option<Cache>> {
+    let Some(dir) = &settings.cache else {
+        return match settings.cache_top {
+            Some(_) => Err(request("cache_top without a cache; give --cache DIR")),
+            None => Ok(None),
+        };
+    };
+    let Some(ancestor) = ancestor else {
+        return Err(request(
+            "a cache keeps an ancestor's outputs, and there is no ancestor; give --ancestor, or \
+             leave out --cache",
+        ));
+    };
+    ancestor.check(data)?;
+    let top = settings.cache_top.unwrap_or(DEFAULT_TOP);
+    Cache::open(Path::new(dir), top, ancestor, data).map(Some)
 }
 
 /// Condenses and writes a template directory. Returns what `--json` prints.
@@ -254,11 +318,18 @@ pub fn condense(
     };
     let training = &settings.training;
     if factorises && training.epochs.is_none() && training.steps.is_none() {
+        if settings.cache.is_some() {
+            return Err(request(
+                "method = factorise runs no ancestor, so there is nothing to cache; leave out \
+                 --cache, or give --epochs",
+            ));
+        }
         return factorise::factorise(recipe, settings, ancestor, out, options);
     }
-    let data = open_data(settings)?;
+    let data = open_data(settings, ancestor.as_deref())?;
     let plan = CondensePlan::new(settings, data.transform.channels, data.class_names.len())?;
     let resolved = Resolved::new(training, DEFAULTS, &data)?;
+    let cache = open_cache(settings, ancestor.as_deref(), &data)?;
     let mut run = match RunDir::open(out, &crate::recipe::to_table(settings)?, options.resume)? {
         Opened::Complete(result) => return Ok(result),
         Opened::Run(run) => run,
@@ -276,6 +347,7 @@ pub fn condense(
         plan: &plan,
         data: &data,
         ancestor,
+        cache,
         options,
     };
     let (gene, outcome) = distil(&task, &start, &mut run)?;
@@ -300,12 +372,15 @@ pub fn condense(
         accuracies: accuracies(&gene, &plan, &data)?,
     };
     write(out, &gene, about)?;
-    let result = json!({
+    let mut result = json!({
         "out": out,
         "parameters": gene.ledger().iter().map(|(_, n)| n).sum::<usize>(),
         "top1": outcome.scores.map(|s| s.top1),
         "seconds": began.elapsed().as_secs_f64().round(),
     });
+    if let Some(cache) = &task.cache {
+        result["cache"] = cache.summary();
+    }
     run.complete(&result)?;
     Ok(result)
 }
@@ -361,7 +436,9 @@ fn card(gene: &Learngene, accuracies: &[Accuracy], provenance: &Value) -> String
     for (name, n) in gene.ledger() {
         body += &format!("| {name} | {n} |\n");
     }
-    body += "\n| depth | width | top-1, expanded without data |\n|---|---|---|\n";
+    if !accuracies.is_empty() {
+        body += "\n| depth | width | top-1, expanded without data |\n|---|---|---|\n";
+    }
     for accuracy in accuracies {
         let Accuracy {
             depth, width, top1, ..

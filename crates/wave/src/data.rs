@@ -15,6 +15,8 @@ pub struct Data {
     pub spec: String,
     /// Training batches.
     pub loader: Loader,
+    /// Where the training images are.
+    pub train: Arc<dyn Source>,
     /// Where the test images are.
     pub test: Arc<dyn Source>,
     /// Which of them.
@@ -23,7 +25,11 @@ pub struct Data {
     pub train_indices: Vec<u32>,
     /// From image to input.
     pub transform: Transform,
-    /// Class names.
+    /// How training images are varied.
+    pub augment: Augment,
+    /// Seed of the variations, where they repeat.
+    pub view_seed: u64,
+    /// Class names; empty where the images have no labels.
     pub class_names: Vec<String>,
     /// Images of a training step.
     pub batch: usize,
@@ -41,9 +47,42 @@ const TEST_BATCH: usize = 250;
 impl Data {
     /// Opens what `--data` names, as input for a model of this size.
     ///
-    /// `transform` is how the model takes its images; without one, the normalisation is that of
-    /// the settings, or measured.
+    /// Without a transform in `input`, the normalisation is that of the settings, or measured.
+    ///
+    /// # Errors
+    /// If there is no such data, if its images have no labels, or if settings do not fit it.
     pub fn open(training: &Training, input: Input) -> Result<Data> {
+        let data = Data::open_any(training, input)?;
+        if data.class_names.is_empty() {
+            return Err(request(format!(
+                "the images of {} have no labels: there is no folder for each class. Sort them \
+                 into train/CLASS/ and val/CLASS/; or, to condense from an ancestor's outputs \
+                 alone, set ce_weight = 0",
+                data.spec
+            )));
+        }
+        Ok(data)
+    }
+
+    /// As [`Data::open`], for a stage that uses no labels. If those of the data, where it has any,
+    /// are not of as many classes as `names`, the classes are `names` and there is nothing to test
+    /// on.
+    pub fn open_unlabelled(training: &Training, input: Input, names: &[String]) -> Result<Data> {
+        let mut data = Data::open_any(training, input)?;
+        if data.class_names.len() != names.len() {
+            if let Some(n) = training.hold_out {
+                return Err(request(format!(
+                    "hold_out = {n}: the images of {} have no labels to test with; leave it out",
+                    data.spec
+                )));
+            }
+            data.class_names = names.to_vec();
+            data.test_indices.clear();
+        }
+        Ok(data)
+    }
+
+    fn open_any(training: &Training, input: Input) -> Result<Data> {
         let dataset = open(training)?;
         let seed = training.seed.unwrap_or(0);
         let all = wave_data::subset(dataset.train.len(), None, seed);
@@ -79,7 +118,12 @@ impl Data {
                 image_size,
                 channels,
             } => {
-                let channels = channels.unwrap_or_else(|| native(&dataset).map_or(3, |n| n.0));
+                let channels = match channels {
+                    Channels::Exactly(channels) => channels,
+                    Channels::Otherwise(channels) => {
+                        native(&dataset).map_or(channels, |native| native.0)
+                    }
+                };
                 let (mean, std) = normalisation(training, &dataset, &train, image_size, channels)?;
                 Transform {
                     image_size,
@@ -96,28 +140,33 @@ impl Data {
         sorted.sort_unstable();
         let chosen: Vec<u8> = sorted.iter().flat_map(|i| i.to_le_bytes()).collect();
         let views_id = format!(
-            "{} {augment:?} {transform:?} {}",
+            "{} {augment:?} {} {transform:?} {}",
             dataset.name,
+            training.view_seed.unwrap_or(0),
             wave_hub::sha256_hex(&chosen)
         );
         let loader = Loader::train(
             dataset.train.clone(),
             train.clone(),
             transform.clone(),
-            augment,
+            augment.clone(),
             batch,
             training.views,
             seed,
         )?;
+        let view_seed = training.view_seed.unwrap_or(0);
         Ok(Data {
             spec: dataset.name.clone(),
-            loader,
+            loader: loader.with_view_seed(view_seed),
+            train: dataset.train.clone(),
             test,
             test_indices,
             source_images: sorted.last().map_or(0, |i| *i as usize + 1),
             train_indices: train,
             views: training.views,
             transform,
+            augment,
+            view_seed,
             class_names: dataset.train.class_names().to_vec(),
             batch,
             views_id,
@@ -144,8 +193,8 @@ impl Data {
     }
 }
 
-/// How training images are varied.
-fn augment(training: &Training) -> Result<Augment> {
+/// How training images are varied, by the settings.
+pub fn augment(training: &Training) -> Result<Augment> {
     let mixing = Mixing {
         mixup: training.mixup.unwrap_or(0.0),
         cutmix: training.cutmix.unwrap_or(0.0),
@@ -187,9 +236,18 @@ pub enum Input {
     Size {
         /// Side of the image in pixels.
         image_size: usize,
-        /// Colour channels, if the model has a say.
-        channels: Option<usize>,
+        /// Colour channels.
+        channels: Channels,
     },
+}
+
+/// How many colour channels a model takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channels {
+    /// So many.
+    Exactly(usize),
+    /// As many as every image has, or so many where images may differ.
+    Otherwise(usize),
 }
 
 /// Opens what `--data` names: of several, parted by `|`, the first that is there.

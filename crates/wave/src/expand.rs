@@ -289,9 +289,9 @@ fn fit(
         gene.assemble(&scalers, &rest, shape)
     };
     let live = train::tracked(&variables);
-    let loss = |batch: &wave_data::Batch, images: &Tensor, step: u64| {
+    let loss = |batch: &wave_data::Batch, images: &Tensor, part: &wave_train::Part| {
         let weights = assemble(&live)?;
-        let scales = drop_path(shape.depth, batch.labels.len(), resolved, step);
+        let scales = drop_path(shape.depth, part, resolved);
         let logits = vit::logits_in(resolved.precision, shape, &weights, images, scales)?;
         let targets =
             wave_train::smoothed_targets(&batch.labels, shape.classes, resolved.label_smoothing)?;

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use wave_hub::FloatType;
 use wave_models::{Weights, convmixer, vit};
-use wave_train::{Scores, Variable};
+use wave_train::{Part, Scores, Variable};
 
 /// What fine-tuning does where the settings are silent.
 pub const DEFAULTS: Defaults = Defaults {
@@ -150,9 +150,10 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
         ..
     } = task;
     let verbosity = options.verbosity;
+    let (weight, temperature) = (settings.kl_weight, settings.temperature);
     let lesson = ancestor
         .as_deref()
-        .map(|a| Lesson::new(a, data, settings.kl_weight, settings.temperature, verbosity))
+        .map(|a| Lesson::new(a, data, None, weight, temperature, verbosity))
         .transpose()?;
     let depth = match &model.network {
         Network::Vit(shape) => shape.depth,
@@ -174,10 +175,10 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
     let weights = train::tracked(&variables);
     let classes = network.classes();
 
-    let loss = |batch: &wave_data::Batch, images: &Tensor, step: u64| {
+    let loss = |batch: &wave_data::Batch, images: &Tensor, part: &Part| {
         let logits = match &network {
             Network::Vit(shape) => {
-                let scales = drop_path(shape.depth, batch.labels.len(), resolved, step);
+                let scales = drop_path(shape.depth, part, resolved);
                 vit::logits_in(resolved.precision, shape, &weights, images, scales)?
             }
             Network::ConvMixer(shape) => {
@@ -217,11 +218,14 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
     Ok(outcome)
 }
 
-/// Drop-path scales of a step, if any branch may be dropped.
-pub fn drop_path(depth: usize, batch: usize, settings: &Resolved, step: u64) -> Option<Vec<f32>> {
+/// Drop-path scales (depth, 2, b) of a part of a step, if any branch may be dropped.
+pub fn drop_path(depth: usize, part: &Part, settings: &Resolved) -> Option<Vec<f32>> {
     (settings.drop_path > 0.0).then(|| {
-        let mut rng = train::step_generator(settings.seed ^ 0xd809, step);
-        vit::drop_path_scales(depth, batch, settings.drop_path, || rng.random())
+        let mut rng = train::step_generator(settings.seed ^ 0xd809, part.step);
+        let rate = settings.drop_path;
+        part.of(vit::drop_path_scales(depth, part.batch, rate, || {
+            rng.random()
+        }))
     })
 }
 

@@ -232,7 +232,10 @@ fn frame(settings: &Init) -> Result<Frame> {
             .unwrap_or(224);
         let input = data::Input::Size {
             image_size,
-            channels: settings.channels,
+            channels: match settings.channels {
+                Some(channels) => data::Channels::Exactly(channels),
+                None => data::Channels::Otherwise(3),
+            },
         };
         let training = Training {
             batch: Some(1),

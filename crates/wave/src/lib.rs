@@ -13,6 +13,7 @@
 //! next one nothing but a directory.
 
 pub mod ancestor;
+pub mod cache;
 pub mod cli;
 pub mod compare;
 pub mod condense;

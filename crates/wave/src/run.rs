@@ -8,6 +8,7 @@
 //! OUT/templates/NAME-C/  [condense]: one for each condensation C of each method that has its own
 //! OUT/cells/*.json       [compare]: one for each method, size and seed
 //! OUT/report.md, rows.json, *.svg
+//! OUT/run/lock           locked while a process works there
 //! ```
 //!
 //! With `--resume` nothing that is complete runs again.
@@ -24,7 +25,7 @@ use crate::progress::Verbosity;
 use crate::recipe::{Recipe, merge};
 use crate::settings::{Condense, Expand, Finetune, Init};
 use crate::train::INTERRUPTED;
-use crate::{init, report};
+use crate::{init, report, run_dir};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -51,7 +52,7 @@ struct AncestorTable {
 /// Runs a recipe. Returns what `--json` prints.
 pub fn run(recipe: &Recipe, out: &Path, options: Options) -> Result<Value> {
     check_layouts(recipe)?;
-    wave_hub::prepare_out(out)?;
+    let _lock = run_dir::lock(out)?;
     let text = toml::to_string(&recipe.table)?;
     wave_hub::write_atomic(&out.join("recipe.toml"), text.as_bytes())?;
     let mut recipe = recipe.clone();

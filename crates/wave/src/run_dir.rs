@@ -1,5 +1,6 @@
 //! `OUT/run/`: what belongs to a run beside its artefact.
 //!
+//! - `lock`, locked while a process works there;
 //! - `recipe.toml`, the resolved settings;
 //! - `log.jsonl`, `log.csv` and TensorBoard's events, with an entry for each logged step and each
 //!   evaluation;
@@ -14,7 +15,8 @@ use anyhow::{Context, Result};
 use candle_core::Tensor;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, TryLockError};
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use wave_train::{State, Variable};
 
@@ -22,6 +24,8 @@ use wave_train::{State, Variable};
 pub struct RunDir {
     dir: PathBuf,
     log: Log,
+    /// Held for as long as this lives.
+    _lock: fs::File,
 }
 
 /// What [`RunDir::open`] found.
@@ -37,9 +41,9 @@ impl RunDir {
     /// found complete; without, its traces are removed.
     ///
     /// # Errors
-    /// If `out` is not writable, or `resume` meets other settings.
+    /// If `out` is not writable, another process works there, or `resume` meets other settings.
     pub fn open(out: &Path, settings: &toml::Table, resume: bool) -> Result<Opened> {
-        wave_hub::prepare_out(out)?;
+        let lock = lock(out)?;
         let dir = out.join("run");
         let recipe = toml::to_string(settings).context("settings as TOML")?;
         let recipe_path = dir.join("recipe.toml");
@@ -75,7 +79,11 @@ impl RunDir {
         wave_hub::write_atomic(&recipe_path, recipe.as_bytes())?;
         // What is kept of an earlier log is known when its state is restored.
         let log = Log::open(&dir, resume.then_some(u64::MAX))?;
-        Ok(Opened::Run(RunDir { dir, log }))
+        Ok(Opened::Run(RunDir {
+            dir,
+            log,
+            _lock: lock,
+        }))
     }
 
     /// The directory.
@@ -160,6 +168,47 @@ impl RunDir {
             _ => Ok(()),
         }
     }
+}
+
+/// Makes `out` and locks it against other processes, for as long as the file lives. The system takes
+/// the lock away when the process ends, however it ends.
+///
+/// # Errors
+/// If `out` is not writable, or another process has the lock.
+pub fn lock(out: &Path) -> Result<fs::File> {
+    wave_hub::prepare_out(out)?;
+    wave_hub::prepare_out(&out.join("run"))?;
+    let path = out.join("run/lock");
+    let cannot = || format!("cannot lock {}", path.display());
+    let mut file = fs::File::options()
+        .create(true)
+        .read(true)
+        .write(true)
+        .truncate(false)
+        .open(&path)
+        .with_context(cannot)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        // A file system without locks does without.
+        Err(TryLockError::Error(e)) if e.kind() == ErrorKind::Unsupported => return Ok(file),
+        Err(TryLockError::Error(e)) => return Err(e).with_context(cannot),
+        Err(TryLockError::WouldBlock) => {
+            let mut text = String::new();
+            // It may not have come to write its number yet.
+            let pid = match file.read_to_string(&mut text) {
+                Ok(_) => text.trim().parse::<u32>().ok(),
+                Err(_) => None,
+            };
+            let holder = pid.map_or("another process".into(), |pid| format!("process {pid}"));
+            return Err(request(format!(
+                "{} is being written by {holder}; wait until it ends, or choose another --out",
+                out.display()
+            )));
+        }
+    }
+    file.set_len(0).with_context(cannot)?;
+    writeln!(file, "{}", std::process::id()).with_context(cannot)?;
+    Ok(file)
 }
 
 fn first_difference(found: &str, wanted: &str) -> String {

@@ -4,6 +4,7 @@ use crate::error::request;
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
+use std::str::FromStr;
 use wave_models::vit::VitShape;
 use wave_ops::Precision;
 
@@ -33,6 +34,10 @@ pub struct Training {
     /// Images in a step
     #[arg(long, value_name = "N")]
     pub batch: Option<usize>,
+    /// Compute a step in N equal parts and add up their gradients: the same step in less memory.
+    /// N divides the batch. A ConvMixer's norms then see a part at a time, so its steps differ
+    #[arg(long, value_name = "N")]
+    pub accumulate: Option<usize>,
     /// Peak learning rate of AdamW
     #[arg(long, value_name = "X")]
     pub lr: Option<f64>,
@@ -93,6 +98,10 @@ pub struct Training {
     /// Number of augmented versions of each image, taken in turn [default: a new one each epoch]
     #[arg(long, value_name = "N")]
     pub views: Option<u32>,
+    /// Seed of the versions that --views repeat and --cache keeps, which other seeds share
+    /// [default: 0]
+    #[arg(long, value_name = "N")]
+    pub view_seed: Option<u64>,
     /// Mean of each channel, 0 to 1 [default: measured]
     #[arg(long, value_name = "X", value_delimiter = ',')]
     pub mean: Option<Vec<f64>>,
@@ -168,12 +177,23 @@ pub struct Condense {
     /// Weight of the divergence from the ancestor
     #[arg(long, value_name = "X")]
     pub kl_weight: Option<f64>,
-    /// Weight of the cross-entropy with the labels
+    /// Weight of the cross-entropy with the labels. With 0 there need be none: --data may be a
+    /// directory of images, or have one in its train/, the classes are the ancestor's, and
+    /// nothing is tested
     #[arg(long, value_name = "X")]
     pub ce_weight: Option<f64>,
     /// Temperature of the distillation
     #[arg(long, value_name = "X")]
     pub temperature: Option<f64>,
+    /// Keep the ancestor's outputs in this directory, by view (see --views; without, each epoch is
+    /// one): it runs once for each image and view, whatever the templates, sizes and seeds of this
+    /// run and of later ones. Not with --mixup, --cutmix or --repeats, whose images come but once
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<String>,
+    /// Classes that the cache keeps of each image, a number or all: the most probable ones; the
+    /// others share what probability is left [default: 16]
+    #[arg(long, value_name = "K")]
+    pub cache_top: Option<Top>,
     /// Learning rate of the scalers over that of the rest
     #[arg(long, value_name = "X")]
     pub scaler_lr_ratio: Option<f64>,
@@ -191,6 +211,58 @@ pub struct Condense {
         reason = "clap would print it as the command's description"
     )]
     pub training: Training,
+}
+
+/// How many classes of the ancestor's outputs a cache keeps.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(try_from = "TopValue", into = "TopValue")]
+pub enum Top {
+    /// The most probable ones; at least 1.
+    Most(usize),
+    /// Every one.
+    All,
+}
+
+/// What stands for a [`Top`] in a recipe.
+#[derive(Serialize, Deserialize, Clone)]
+#[serde(untagged)]
+enum TopValue {
+    Number(usize),
+    Text(String),
+}
+
+impl FromStr for Top {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Top, String> {
+        match (text, text.parse()) {
+            ("all", _) => Ok(Top::All),
+            (_, Ok(k)) if k > 0 => Ok(Top::Most(k)),
+            _ => Err(format!(
+                "cache_top = {text}; expected a number of classes, at least 1, or all"
+            )),
+        }
+    }
+}
+
+impl TryFrom<TopValue> for Top {
+    type Error = String;
+
+    fn try_from(value: TopValue) -> Result<Top, String> {
+        match value {
+            TopValue::Number(k) => k.to_string().parse(),
+            TopValue::Text(text) => text.parse(),
+        }
+    }
+}
+
+impl From<Top> for TopValue {
+    fn from(top: Top) -> TopValue {
+        match top {
+            Top::Most(k) => TopValue::Number(k),
+            Top::All => TopValue::Text("all".into()),
+        }
+    }
 }
 
 /// The auxiliary's shape, `[condense.auxiliary]`.
@@ -486,6 +558,9 @@ impl Training {
             if value == Some(0) {
                 return Err(request(format!("{name} = 0; expected at least 1")));
             }
+        }
+        if self.accumulate == Some(0) {
+            return Err(request("accumulate = 0; expected at least 1"));
         }
         if self.views == Some(0) {
             return Err(request("views = 0; expected at least 1"));

@@ -13,7 +13,7 @@ use std::time::Instant;
 use wave_data::Batch;
 use wave_models::Weights;
 use wave_ops::Precision;
-use wave_train::{Flow, Progress, Schedule, Scores, State, Variable};
+use wave_train::{Flow, Part, Progress, Schedule, Scores, State, TrainError, Variable};
 
 /// Set by Ctrl-C: every loop saves and stops.
 pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -53,6 +53,8 @@ pub struct Resolved {
     pub layer_decay: f64,
     /// Steps between two checkpoints within an epoch.
     pub checkpoint_steps: Option<u64>,
+    /// Parts that a step is computed in.
+    pub accumulate: usize,
     /// Seed of everything random.
     pub seed: u64,
     /// Of the matrix products of a transformer's blocks.
@@ -91,10 +93,30 @@ impl Resolved {
             drop_path: training.drop_path.unwrap_or(0.0),
             layer_decay: training.layer_decay.unwrap_or(1.0),
             checkpoint_steps: training.checkpoint_steps.filter(|n| *n > 0),
+            accumulate: parts(training, data)?,
             seed: training.seed.unwrap_or(0),
             precision: settings::precision(training.precision.as_deref())?,
         })
     }
+}
+
+/// Parts that a step is computed in.
+fn parts(training: &Training, data: &Data) -> Result<usize> {
+    let parts = training.accumulate.unwrap_or(1);
+    let batch = data.batch;
+    if !batch.is_multiple_of(parts) {
+        return Err(request(format!(
+            "accumulate = {parts} does not divide the batch of {batch} images into equal parts"
+        )));
+    }
+    if parts > 1 && data.augment.mixing.is_some() && (batch / parts) % 2 == 1 {
+        return Err(request(format!(
+            "accumulate = {parts} leaves parts of {} images; mixup and cutmix mix pairs, and need \
+             an even number",
+            batch / parts
+        )));
+    }
+    Ok(parts)
 }
 
 /// A variable of a network, with the learning rate and weight decay that its name calls for.
@@ -167,7 +189,7 @@ pub struct Job<'a> {
 /// Trains: `loss` is the objective, `score` measures given values on the test images.
 pub fn train(
     mut job: Job,
-    loss: impl FnMut(&Batch, &Tensor, u64) -> candle_core::Result<Tensor>,
+    loss: impl FnMut(&Batch, &Tensor, &Part) -> candle_core::Result<Tensor>,
     score: impl Fn(&Weights) -> Result<Scores>,
 ) -> Result<Outcome> {
     let Resolved {
@@ -175,6 +197,7 @@ pub fn train(
         schedule,
         clip,
         ema,
+        accumulate,
         ..
     } = *job.settings;
     let variables = job.variables;
@@ -195,6 +218,7 @@ pub fn train(
                 .collect::<Result<_>>()?,
         })
     };
+    let tests = !job.data.test_indices.is_empty();
     let mut curve = Vec::new();
     if state.step < steps {
         let mut report = Report::new(&job.label, state.step, steps, job.verbosity);
@@ -216,7 +240,7 @@ pub fn train(
                 run.log(&run_dir::step_entry(p, images / seconds))?;
                 since = (Instant::now(), p.step);
             }
-            if p.epoch_ends && job.every_epoch && p.step < steps {
+            if p.epoch_ends && job.every_epoch && tests && p.step < steps {
                 let scores = score(&values(state)?)?;
                 last_score = format!("top-1 {:.2} %, ", 100.0 * scores.top1);
                 curve.push((p.epoch, scores.top1));
@@ -245,23 +269,27 @@ pub fn train(
         let mut observe = observe;
         let loader = &job.data.loader;
         let observe = |p: &Progress, s: &State| observe(p, s).map_err(|e| e.into_boxed_dyn_error());
-        wave_train::fit(
+        let done = wave_train::fit(
             loader,
             schedule,
             Some(clip),
             ema,
+            accumulate,
             variables,
             &mut state,
             loss,
             observe,
-        )?;
+        );
+        match done {
+            // While outputs of an ancestor were computed ahead, at the start of an epoch.
+            Err(TrainError::Tensor(_)) if INTERRUPTED.load(Ordering::Relaxed) => {
+                return Err(TrainError::Interrupted(state.step).into());
+            }
+            done => done?,
+        }
     }
     let values = values(&state)?;
-    let scores = if job.data.test_indices.is_empty() {
-        None
-    } else {
-        Some(score(&values)?)
-    };
+    let scores = tests.then(|| score(&values)).transpose()?;
     if let Some(scores) = &scores {
         let epoch = steps as f64 / job.data.loader.steps_per_epoch() as f64;
         curve.push((epoch, scores.top1));

@@ -1,6 +1,8 @@
 //! What a condensation is to train: sizes, templates, first scalers, checked against each other.
 
-use super::{DEFAULTS, start};
+use super::{DEFAULT_TOP, DEFAULTS, start};
+use crate::ancestor::Ancestors;
+use crate::cache;
 use crate::error::request;
 use crate::settings::Condense;
 use crate::train;
@@ -168,8 +170,16 @@ fn template_plan(settings: &Condense, auxiliary: &VitShape, widths: &[usize]) ->
 pub fn describe(settings: &Condense) -> Result<String> {
     let (images, channels, classes, data) = match crate::data::open(&settings.training) {
         Ok(dataset) => {
-            let channels = crate::data::native(&dataset).map_or(3, |n| n.0);
-            let classes = dataset.train.class_names().len();
+            let native = crate::data::native(&dataset).map(|native| native.0);
+            let (channels, classes) = match dataset.train.class_names().len() {
+                // No labels: the classes are the ancestor's.
+                0 => {
+                    let ancestor = Ancestors::default().get(settings.ancestor.as_deref())?;
+                    ancestor.map_or((3, 1000), |a| (a.transform.channels, a.network.classes()))
+                }
+                classes => (3, classes),
+            };
+            let channels = native.unwrap_or(channels);
             (dataset.train.len(), channels, classes, dataset.name)
         }
         Err(error) => {
@@ -221,6 +231,13 @@ pub fn describe(settings: &Condense) -> Result<String> {
             .with_size(plan.depths.1, a.width)
             .parameter_count()
     );
+    if settings.cache.is_some() {
+        let room = cache::bytes_per_image(settings.cache_top.unwrap_or(DEFAULT_TOP), classes);
+        text += &format!(
+            "the cache takes {room} bytes an image and view, {:.3e} a view\n",
+            (room * images) as f64
+        );
+    }
     // Forward and backward: three times the multiply-adds, two operations each.
     let flops = plan.mean_multiply_adds() * 6.0 * batch as f64 * steps as f64;
     text += &format!(

@@ -1,0 +1,97 @@
+//! Tables of numbers that are not weights, as safetensors files with a checksum.
+//!
+//! Unlike weights, a table keeps each tensor's own element type, integers included. Its metadata
+//! holds, under `sha256`, the digest of everything else in the file but the tensors' names and
+//! shapes: the rest of the metadata, a line `"key":"value"` each, keys in order, then the tensors' bytes as they lie.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use candle_core::{DType, Device, Tensor};
+use safetensors::tensor;
+use sha2::{Digest, Sha256};
+
+use crate::atomic::write_with;
+use crate::digest::hex;
+use crate::directory::read_bytes;
+use crate::tensors::{fill, lay_out};
+use crate::{HubError, Weights, header};
+
+/// The metadata's key of the checksum.
+const CHECKSUM: &str = "sha256";
+
+/// Writes a table, whole or not at all. The same content gives the same bytes.
+///
+/// # Errors
+/// [`HubError::Io`] and [`HubError::Tensor`] when the work fails. No temporary file stays behind.
+pub fn write_table(
+    path: &Path,
+    table: &Weights,
+    metadata: &BTreeMap<String, String>,
+) -> Result<(), HubError> {
+    let (_, order) = lay_out(path, table, metadata)?;
+    let mut hasher = Sha256::new();
+    hasher.update(canonical(metadata).as_bytes());
+    for (name, tensor) in &order {
+        let tensor = tensor.contiguous().map_err(HubError::tensor(path, name))?;
+        hasher.update(tensor::View::data(&tensor));
+    }
+    let mut metadata = metadata.clone();
+    metadata.insert(CHECKSUM.into(), hex(&hasher.finalize()));
+    let (header, order) = lay_out(path, table, &metadata)?;
+    write_with(path, |file| fill(path, &header, &order, file))
+}
+
+/// Reads what [`write_table`] wrote: each tensor in its own type, and the metadata without the
+/// checksum.
+///
+/// # Errors
+/// [`HubError::Missing`] when there is no file; [`HubError::Malformed`] when it is no such table or
+/// its content is not that of its checksum; [`HubError::Io`] when it cannot be read.
+pub fn read_table(path: &Path) -> Result<(Weights, BTreeMap<String, String>), HubError> {
+    let damaged = |found: String| {
+        HubError::malformed(
+            path,
+            found,
+            "the file is damaged: remove it or copy it again",
+        )
+    };
+    let bytes = read_bytes(path)?;
+    let (tensors, mut metadata) = header::parse(path, &bytes)?;
+    let Some(expected) = metadata.remove(CHECKSUM) else {
+        return Err(damaged("has no checksum in its metadata".into()));
+    };
+    let mut views = tensors.tensors();
+    let length: usize = views.iter().map(|(_, view)| view.data().len()).sum();
+    let mut hasher = Sha256::new();
+    hasher.update(canonical(&metadata).as_bytes());
+    // The data of a valid file is its last bytes, without gaps.
+    hasher.update(&bytes[bytes.len() - length..]);
+    let found = hex(&hasher.finalize());
+    if found != expected {
+        return Err(damaged(format!(
+            "its content has the SHA-256 {found}, expected {expected}"
+        )));
+    }
+    views.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let mut table = Weights::new();
+    for (name, view) in views {
+        let dtype = DType::try_from(view.dtype())
+            .map_err(|_| damaged(format!("tensor `{name}` has type {}", view.dtype())))?;
+        let tensor = Tensor::from_raw_buffer(view.data(), dtype, view.shape(), &Device::Cpu)
+            .map_err(HubError::tensor(path, &name))?;
+        table.insert(name, tensor);
+    }
+    Ok((table, metadata))
+}
+
+fn canonical(metadata: &BTreeMap<String, String>) -> String {
+    metadata
+        .iter()
+        .map(|(key, value)| format!("{key:?}:{value:?}\n"))
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "table_tests.rs"]
+mod tests;

@@ -1,0 +1,139 @@
+//! A step's batch in parts, whose gradients are added up.
+
+use candle_core::Tensor;
+use wave_data::{Batch, Mix};
+use wave_ops::squared_norm;
+
+use crate::Variable;
+
+/// Which images of a step's batch a loss is asked for.
+///
+/// Whatever a loss draws at random for each image it draws for the whole batch, and takes what is
+/// its [`rows`](Part::rows)': then a step is the same in however many parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The step's number, counted from 0.
+    pub step: u64,
+    /// Images of the whole batch.
+    pub batch: usize,
+    /// Where in it each of the images at hand is.
+    pub rows: Vec<usize>,
+}
+
+impl Part {
+    /// Of values (n, batch), those of the images at hand: (n, rows).
+    pub fn of(&self, values: Vec<f32>) -> Vec<f32> {
+        if self.rows.len() == self.batch {
+            return values;
+        }
+        let lines = values.chunks_exact(self.batch.max(1));
+        lines
+            .flat_map(|line| self.rows.iter().map(|row| line[*row]))
+            .collect()
+    }
+}
+
+/// The rows of each of `n` equal parts of a batch: consecutive ones, but images that were mixed with
+/// each other stay together, since the target of one names the other.
+///
+/// # Errors
+/// If the parts are not equal, or would separate mixed images.
+pub(crate) fn split(batch: &Batch, n: usize) -> candle_core::Result<Vec<Vec<usize>>> {
+    let b = batch.size;
+    if n == 0 || !b.is_multiple_of(n) {
+        candle_core::bail!("a batch of {b} images in {n} parts: expected a divisor of {b}");
+    }
+    let order: Vec<usize> = match &batch.mix {
+        Some(mix) if n > 1 => {
+            if b / n % 2 == 1 {
+                candle_core::bail!(
+                    "mixed images in {n} parts of {}: expected an even number in a part",
+                    b / n
+                );
+            }
+            let partner = |row: usize| mix.partners[row] as usize;
+            let firsts = (0..b).filter(|row| *row < partner(*row));
+            firsts.flat_map(|row| [row, partner(row)]).collect()
+        }
+        _ => (0..b).collect(),
+    };
+    if order.len() != b {
+        candle_core::bail!("mixed images that are not in pairs cannot be parted");
+    }
+    Ok(order.chunks(b / n).map(<[usize]>::to_vec).collect())
+}
+
+/// The images of a batch that are in `rows`, with their labels.
+pub(crate) fn select(batch: &Batch, rows: &[usize]) -> Batch {
+    let len = batch.images.len() / batch.size.max(1);
+    let images = rows.iter();
+    let images = images.flat_map(|row| &batch.images[row * len..(row + 1) * len]);
+    let place = |partner: u32| rows.iter().position(|row| *row == partner as usize);
+    Batch {
+        images: images.copied().collect(),
+        labels: rows.iter().map(|row| batch.labels[*row]).collect(),
+        indices: rows.iter().map(|row| batch.indices[*row]).collect(),
+        size: rows.len(),
+        mix: batch.mix.as_ref().map(|mix| Mix {
+            partners: rows
+                .iter()
+                .filter_map(|row| place(mix.partners[*row]))
+                .map(|place| place as u32)
+                .collect(),
+            weight: mix.weight,
+        }),
+        ..*batch
+    }
+}
+
+/// The loss of a step and its gradients, one for each variable that has any.
+pub(crate) struct Gradients {
+    /// The mean over the batch.
+    pub(crate) loss: f64,
+    /// As the variables are.
+    pub(crate) of: Vec<Option<Tensor>>,
+}
+
+impl Gradients {
+    /// Of one loss, a scalar.
+    pub(crate) fn new(loss: &Tensor, variables: &[Variable]) -> candle_core::Result<Gradients> {
+        let mut gradients = wave_ops::backward(loss)?;
+        Ok(Gradients {
+            loss: f64::from(loss.to_scalar::<f32>()?),
+            of: variables.iter().map(|v| gradients.remove(&v.var)).collect(),
+        })
+    }
+
+    /// The sum of these and others.
+    pub(crate) fn add(self, other: Gradients) -> candle_core::Result<Gradients> {
+        type Pair = (Option<Tensor>, Option<Tensor>);
+        let sum = |pair: Pair| -> candle_core::Result<Option<Tensor>> {
+            match pair {
+                (Some(a), Some(b)) => (a + b).map(Some),
+                (a, b) => Ok(a.or(b)),
+            }
+        };
+        Ok(Gradients {
+            loss: self.loss + other.loss,
+            of: self
+                .of
+                .into_iter()
+                .zip(other.of)
+                .map(sum)
+                .collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The norm of all of them.
+    pub(crate) fn norm(&self) -> candle_core::Result<f64> {
+        let mut squares = 0.0;
+        for gradient in self.of.iter().flatten() {
+            squares += squared_norm(gradient)?;
+        }
+        Ok(squares.sqrt())
+    }
+}
+
+#[cfg(test)]
+#[path = "accumulate_tests.rs"]
+mod tests;

@@ -1,0 +1,236 @@
+//! An ancestor's outputs on disk: used again, never mistaken, safe from kills.
+
+use crate::support::{Place, assert_same, values};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// A place with two small ancestors of the classes of `shapes`, `a` and `b`.
+fn place() -> Place {
+    let place = Place::new();
+    for (seed, name) in ["a", "b"].iter().enumerate() {
+        place.json(&format!(
+            "init default --arch convmixer --data shapes --depth 2 --width 16 --kernel 5 --patch 7 \
+             --seed {seed} --out {name}"
+        ));
+    }
+    place
+}
+
+const CONDENSE: &str = "condense r.toml --ancestor a";
+
+/// Images that the ancestor ran on.
+fn computed(result: &Value) -> u64 {
+    result["cache"]["ancestor_images"].as_u64().unwrap()
+}
+
+fn shards(place: &Place, cache: &str) -> Vec<PathBuf> {
+    let entries = |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut shards: Vec<PathBuf> = entries(place.path(cache))
+        .flat_map(|view| entries(view.path()))
+        .map(|entry| entry.path())
+        .collect();
+    shards.sort();
+    shards
+}
+
+#[test]
+fn outputs_are_computed_once_for_all_templates_sizes_and_seeds() {
+    let place = place();
+    // 256 images in 8 steps an epoch; 12 steps take 2 views.
+    let first = place.json(&format!("{CONDENSE} --cache c --out t"));
+    assert_eq!(computed(&first), 512);
+    // 8 classes: all of them take less room than the 16 of the default.
+    assert_eq!(first["cache"]["bytes_per_image"], 20);
+    assert_eq!(first["cache"]["rest"], 0.0);
+    assert_eq!(shards(&place, "c").len(), 2);
+
+    let again = place.json(&format!("{CONDENSE} --cache c --out u"));
+    assert_eq!(computed(&again), 0);
+    assert_same(&place.path("t"), &place.path("u"));
+    let other = "--template-size 8 --depths 2 --widths 32 --kronecker interleave --steps 3";
+    let other = place.json(&format!("{CONDENSE} {other} --cache c --out v"));
+    assert_eq!(computed(&other), 0);
+    // Another seed trains on another 256 of the 6000 images, and adds those.
+    let seed = format!("{CONDENSE} --seed 1 --cache c");
+    let more = computed(&place.json(&format!("{seed} --out w")));
+    assert!(0 < more && more < 512, "{more}");
+    assert_eq!(computed(&place.json(&format!("{seed} --out x"))), 0);
+    assert_same(&place.path("w"), &place.path("x"));
+    // What was there is still there.
+    let again = place.json(&format!("{CONDENSE} --cache c --out y"));
+    assert_eq!(computed(&again), 0);
+    assert_same(&place.path("t"), &place.path("y"));
+    // Without a number of views every epoch is one; the first two are these.
+    let recipe = String::from_utf8(place.bytes("r.toml")).unwrap();
+    place.write("n.toml", recipe.replace("views = 2\n", ""));
+    let third = "condense n.toml --ancestor a --steps 20 --cache c --out z";
+    assert_eq!(computed(&place.json(third)), 256);
+}
+
+#[test]
+fn with_all_classes_the_templates_are_those_of_running_the_ancestor() {
+    let place = place();
+    place.json(&format!("{CONDENSE} --cache c --cache-top all --out t"));
+    place.json(&format!("{CONDENSE} --out u"));
+    place.json(&format!("{CONDENSE} --cache d --cache-top 1 --out v"));
+    let read = |dir: &str| {
+        let path = place.path(dir).join("templates.safetensors");
+        wave_hub::read_tensors(&path).unwrap().0
+    };
+    let largest_difference = |a: &str, b: &str| {
+        let (a, b) = (read(a), read(b));
+        let pairs = a.iter().flat_map(|(name, t)| {
+            values(t)
+                .into_iter()
+                .zip(values(&b[name]))
+                .collect::<Vec<_>>()
+        });
+        pairs.map(|(x, y)| (x - y).abs()).fold(0.0, f32::max)
+    };
+    let exact = largest_difference("t", "u");
+    let cut = largest_difference("v", "u");
+    assert!(0.0 < exact && exact < 1e-3, "{exact}");
+    assert!(cut > 2.0 * exact, "{cut} {exact}");
+}
+
+#[test]
+fn a_cache_of_other_outputs_is_refused() {
+    let place = place();
+    place.json(&format!("{CONDENSE} --cache c --out t"));
+    let before: Vec<Vec<u8>> = shards(&place, "c")
+        .iter()
+        .map(|p| std::fs::read(p).unwrap())
+        .collect();
+    for i in 0..40 {
+        place.write_png(&format!("flat/{i}.png"));
+    }
+    let refused = |args: &str, needles: &[&str]| {
+        let output = place.run(&format!("{args} --out o"));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "wave {args}: {stderr}");
+        for needle in needles {
+            assert!(stderr.contains(needle), "wave {args}: {stderr}");
+        }
+        assert!(!place.path("o").exists(), "wave {args}");
+    };
+    let b = "condense r.toml --ancestor b --cache c";
+    refused(b, &["ancestor_sha256", "now", "another --cache"]);
+    let c = format!("{CONDENSE} --cache c");
+    refused(
+        &format!("{c} --data flat --ce-weight 0"),
+        &["data_sha256", "shapes", "flat", "images = 6000, now 40"],
+    );
+    refused(
+        &format!("{c} --crop-padding 3"),
+        &["crop_padding 2, flip", "crop_padding 3"],
+    );
+    refused(&format!("{c} --flip false"), &["augmentation"]);
+    refused(&format!("{c} --erasing 0.1"), &["augmentation"]);
+    refused(&format!("{c} --view-seed 1"), &["view_seed = 0, now 1"]);
+    refused(&format!("{c} --cache-top 2"), &["cache_top = all, now 2"]);
+    refused(&format!("{c} --mixup 0.8"), &["mixes", "leave out"]);
+    let recipe = String::from_utf8(place.bytes("r.toml")).unwrap();
+    place.write("n.toml", recipe.replace("views = 2\n", "repeats = 2\n"));
+    refused("condense n.toml --ancestor a --cache c", &["repeats"]);
+    refused("condense r.toml --cache c", &["--ancestor"]);
+    refused(&format!("{CONDENSE} --cache-top 3"), &["--cache"]);
+    refused(&format!("{c} --cache-top 0"), &["at least 1"]);
+    refused(
+        &format!("{c} --set condense.cache_top=some"),
+        &["cache_top", "some"],
+    );
+    refused(
+        &format!("{CONDENSE} --cache flat"),
+        &["flat holds", "no cache"],
+    );
+
+    let manifest = String::from_utf8(place.bytes("c/cache.json")).unwrap();
+    let newer = manifest.replace("\"format_version\": 1", "\"format_version\": 2");
+    place.write("c/cache.json", newer);
+    refused(&c, &["format_version = 2, now 1"]);
+    place.write("c/cache.json", "{");
+    refused(&c, &["cache.json"]);
+    place.write("c/cache.json", manifest);
+    let after: Vec<Vec<u8>> = shards(&place, "c")
+        .iter()
+        .map(|p| std::fs::read(p).unwrap())
+        .collect();
+    assert!(before == after);
+}
+
+#[test]
+fn a_damaged_shard_is_computed_again() {
+    let place = place();
+    let command = format!("{CONDENSE} --cache c");
+    place.json(&format!("{command} --out t"));
+    let shards = shards(&place, "c");
+    let good: Vec<Vec<u8>> = shards.iter().map(|p| std::fs::read(p).unwrap()).collect();
+    let mut bad = good[0].clone();
+    *bad.last_mut().unwrap() ^= 1;
+    // One with a wrong bit, one in another one's place.
+    std::fs::write(&shards[0], &bad).unwrap();
+    std::fs::write(&shards[1], &good[0]).unwrap();
+    let left = shards[0].with_file_name(".wave-left.tmp");
+    std::fs::write(&left, "half").unwrap();
+    assert_eq!(computed(&place.json(&format!("{command} --out u"))), 512);
+    assert_same(&place.path("t"), &place.path("u"));
+    for (path, good) in shards.iter().zip(&good) {
+        assert!(&std::fs::read(path).unwrap() == good, "{}", path.display());
+    }
+    assert!(!left.exists());
+}
+
+#[test]
+fn killed_at_any_moment_the_cache_is_sound() {
+    let place = place();
+    let command = format!("{CONDENSE} --steps 64 --views 8 --checkpoint-steps 1");
+    place.json(&format!("{command} --cache whole --out t"));
+    for pause in [0, 3, 15, 40] {
+        let _ = std::fs::remove_dir_all(place.path("c"));
+        let killed = format!("{command} --cache c --out k{pause}");
+        let mut child = place
+            .command(&killed)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let began = Instant::now();
+        while shards(&place, "c").is_empty() {
+            assert!(began.elapsed() < Duration::from_secs(60), "no shard");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(pause));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let resumed = place.json(&format!("{killed} --resume"));
+        assert_same(&place.path("t"), &place.path(&format!("k{pause}")));
+        assert!(computed(&resumed) < 8 * 256, "{resumed}");
+        let names = |cache: &str| -> Vec<Vec<u8>> {
+            let read = |path: &PathBuf| std::fs::read(path).unwrap();
+            shards(&place, cache).iter().map(read).collect()
+        };
+        assert!(names("c") == names("whole"));
+    }
+}
+
+#[test]
+fn two_runs_fill_one_cache() {
+    let place = place();
+    let command = format!("{CONDENSE} --steps 40 --views 5 --cache c");
+    let start = |out: &str| {
+        place
+            .command(&format!("{command} --out {out}"))
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let mut runs = [start("t"), start("u")];
+    for run in &mut runs {
+        assert!(run.wait().unwrap().success());
+    }
+    assert_same(&place.path("t"), &place.path("u"));
+    assert_eq!(computed(&place.json(&format!("{command} --out v"))), 0);
+    assert_same(&place.path("t"), &place.path("v"));
+}
