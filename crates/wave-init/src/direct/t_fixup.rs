@@ -5,8 +5,9 @@
 //! ```
 //!
 //! (Huang et al. 2020, section 3.2, for an encoder.) T-Fixup trains without layer norm and warm-up;
-//! the comparison in the thesis (section 3.2.4) does not say whether norms stay. Our reading: the
-//! architecture is kept, so norms stay, at 1 and 0.
+//! the comparison in the thesis (section 3.2.4) speaks of attention and MLP and does not say whether
+//! norms stay. Our reading: only the start changes, so norms stay, at 1 and 0, and the embeddings are
+//! not scaled.
 
 use crate::error::{InitError, finite};
 use crate::ledger::Ledger;

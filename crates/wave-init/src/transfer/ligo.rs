@@ -21,7 +21,7 @@
 
 use super::{Carry, Stored};
 use crate::error::{InitError, finite};
-use crate::ledger::{Item, Ledger};
+use crate::ledger::Ledger;
 use crate::random::{generator, uniform};
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{Device, Result, Tensor};
@@ -62,7 +62,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
                   2023, section 3)",
     donors: 1,
     // The donor's, which is not known from the target; the published counts are of 4 layers.
-    ledger: |_, _| Ledger::new(&[(4, Item::Block), (1, Item::Outer), (1, Item::Head)]),
+    ledger: |_, _| Ledger::blocks(4),
     run: start,
 };
 
