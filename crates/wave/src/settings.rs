@@ -4,6 +4,7 @@ use crate::error::request;
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
+use wave_models::vit::VitShape;
 use wave_ops::Precision;
 
 /// Keys of every stage that trains.
