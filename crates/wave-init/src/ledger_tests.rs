@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::testing::{donor, shape, try_start};
-use crate::{Choices, METHODS};
+use crate::{Choices, METHODS, Spent};
 
 /// DeiT without a class token, as in WAVE.
 fn deit(width: usize) -> VitShape {
@@ -107,7 +107,10 @@ fn a_ledger_says_what_a_start_carries() {
                 _ => 4,
             };
             let mut donors = vec![donor(shape(depth, 16), 1)];
-            donors[0].spent = (2.0, 100);
+            donors[0].spent = Spent {
+                epochs: 2.0,
+                images: 100,
+            };
             donors.truncate(method.donors);
             let start = try_start(method.name, &target, &donors, &choices).unwrap();
             let ledger = (method.ledger)(&target, &choices).values(&target);

@@ -61,4 +61,4 @@ pub use mlp::MlpMean;
 pub use options::{Base, Method, Options, Positions, VitDims};
 pub use positions::sinusoidal_positions;
 pub use registry::{METHODS, find};
-pub use start::{Choices, Donor, Request, Start, StartMethod};
+pub use start::{Choices, Donor, Request, Spent, Start, StartMethod};

@@ -25,9 +25,17 @@ use wave_models::vit::{VitShape, check_weights};
 pub struct Donor {
     shape: VitShape,
     weights: Weights,
-    /// Epochs, and images in them, that were spent on it for the sake of the starts made from it:
-    /// none for a model that exists anyway.
-    pub spent: (f64, u64),
+    /// What was spent on it for the sake of the starts made from it.
+    pub spent: Spent,
+}
+
+/// Training of a donor for the sake of the starts made from it: none of a model that exists anyway.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spent {
+    /// Passes over the training images.
+    pub epochs: f64,
+    /// Images seen in them.
+    pub images: u64,
 }
 
 impl Donor {
@@ -41,7 +49,7 @@ impl Donor {
         Ok(Self {
             shape,
             weights,
-            spent: (0.0, 0),
+            spent: Spent::default(),
         })
     }
 

@@ -200,7 +200,7 @@ impl<'a> Carry<'a> {
     /// The weights, and what they cost.
     fn finish(self, stored: Stored) -> Start {
         let transferred = self.taken.values().sum();
-        let (extra_epochs, images_seen) = self.donor.spent;
+        let spent = self.donor.spent;
         Start {
             weights: self.weights,
             cost: Cost {
@@ -209,8 +209,8 @@ impl<'a> Carry<'a> {
                     Stored::Taken => transferred,
                     Stored::Donor => self.donor.shape().parameter_count(),
                 },
-                extra_epochs,
-                images_seen,
+                extra_epochs: spent.epochs,
+                images_seen: spent.images,
             },
         }
     }

@@ -261,7 +261,7 @@ fn mlp_mean(text: &str) -> Result<MlpMean> {
             "mlp_mean = {text}; expected none, eq1=SIGMA or eq2=B"
         ))
     };
-    let number = |v: &str| v.parse().map_err(|_| wrong());
+    let number = |v: &str| v.parse::<f64>().map_err(|_| wrong());
     match text.split_once('=') {
         None if text == "none" => Ok(MlpMean::None),
         Some(("eq1", v)) => Ok(MlpMean::Eq1 { sigma: number(v)? }),
