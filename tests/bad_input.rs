@@ -18,6 +18,7 @@ fn check(place: &Place, args: &str, codes: &[i32], needle: &str) {
 #[test]
 fn wrong_flags() {
     let place = Place::with_templates();
+    place.json("init timm --data shapes --depth 2 --width 32 --heads 2 --patch 7 --out m");
     let s = shapes();
     let expand = "expand t --out o --depth 2";
     for (args, needle) in [
@@ -72,6 +73,34 @@ fn wrong_flags() {
         (
             "init he --arch resnet --depth 2 --width 32 --data shapes --out o".into(),
             "resnet",
+        ),
+        (
+            "init weight-selection --depth 2 --width 32 --out o".into(),
+            "--from",
+        ),
+        (
+            "init share --from t --depth 2 --width 32 --out o".into(),
+            "trained transformer",
+        ),
+        (
+            "init weight-selection --from m --depth 9 --width 32 --out o".into(),
+            "depth is 2",
+        ),
+        (
+            "init tleg --from m --depth 2 --width 64 --out o".into(),
+            "width",
+        ),
+        (
+            "init auto-lg --from m --depth 2 --width 32 --blocks 1 --out o".into(),
+            "--similarity",
+        ),
+        (
+            "init nested --from m --depth 1 --width 32 --layers last --out o".into(),
+            "last",
+        ),
+        (
+            "init layerscale --gamma 2 --depth 2 --width 32 --patch 7 --data shapes --out o".into(),
+            "gamma",
         ),
         ("finetune t --data shapes --out o".into(), "t"),
         ("data check missing".into(), "missing"),

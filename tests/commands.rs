@@ -1,11 +1,20 @@
 //! The commands beside the pipeline: init, inspect, data, completions, dry runs.
 
-use crate::support::{Place, files, shapes};
+use crate::support::{Place, files, shapes, values};
 
 #[test]
 fn init_makes_models_that_train() {
     let place = Place::new();
-    for method in ["he", "timm", "xavier", "mimetic"] {
+    for method in [
+        "he",
+        "timm",
+        "xavier",
+        "mimetic",
+        "mlp-mean",
+        "t-fixup",
+        "zero",
+        "layerscale",
+    ] {
         let made = place.json(&format!(
             "init {method} --data shapes --depth 2 --width 32 --heads 2 --patch 7 --out {method}"
         ));
@@ -16,7 +25,7 @@ fn init_makes_models_that_train() {
         "init default --arch convmixer --data shapes --depth 2 --width 16 --kernel 5 --patch 7 \
          --out conv",
     );
-    for model in ["mimetic", "conv"] {
+    for model in ["mimetic", "zero", "conv"] {
         let tuned = place.json(&format!(
             "finetune {model} {} --steps 4 --out {model}-f",
             shapes()
@@ -188,4 +197,78 @@ fn data_check_counts_classes() {
         assert!(counts.values().all(|n| n.as_u64().unwrap() > 0));
     }
     assert_eq!(checked["broken"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn init_starts_from_a_trained_model() {
+    let place = Place::new();
+    place.json("init timm --data shapes --depth 4 --width 32 --heads 2 --patch 7 --out big");
+    place.json(&format!("finetune big {} --steps 4 --out donor", shapes()));
+    let tensors = |dir: &str| {
+        let path = place.path(&format!("{dir}/model.safetensors"));
+        candle_core::safetensors::load(path, &candle_core::Device::Cpu).unwrap()
+    };
+    let donor = tensors("donor");
+
+    // Every second channel of every second layer.
+    let selected = place.json(
+        "init weight-selection --from donor --depth 2 --width 16 --layers uniform --out small",
+    );
+    let transferred = selected["transferred_parameters"].as_u64().unwrap();
+    assert!(transferred > 0 && transferred < selected["parameters"].as_u64().unwrap());
+    let (from, to) = (
+        donor["blocks.2.attn.proj.weight"].to_vec2::<f32>().unwrap(),
+        tensors("small")["blocks.1.attn.proj.weight"]
+            .to_vec2::<f32>()
+            .unwrap(),
+    );
+    for (i, row) in to.iter().enumerate() {
+        let expected: Vec<f32> = from[2 * i].iter().copied().step_by(2).collect();
+        assert_eq!(*row, expected, "row {i}");
+    }
+    let tuned = place.json(&format!(
+        "finetune small {} --steps 4 --out tuned",
+        shapes()
+    ));
+    assert!(tuned["top1"].is_f64());
+
+    // The last three layers on top of fresh ones; then those most similar, below them.
+    place.json("init heru-lg --from donor --depth 5 --width 32 --out heru");
+    place.json(
+        "init auto-lg --from donor --depth 5 --width 32 --blocks 2 --similarity 0.1,0.9,0.2,0.8 \
+         --out auto",
+    );
+    let fresh = {
+        place.json("init timm --data shapes --depth 5 --width 32 --heads 2 --patch 7 --out fresh");
+        tensors("fresh")
+    };
+    for (dir, copied) in [
+        ("heru", [None, None, Some(1), Some(2), Some(3)]),
+        ("auto", [Some(1), Some(3), None, None, None]),
+    ] {
+        let found = tensors(dir);
+        for (l, from) in copied.into_iter().enumerate() {
+            let name = |l: usize| format!("blocks.{l}.mlp.fc1.weight");
+            let expected = match from {
+                Some(from) => &donor[&name(from)],
+                None => &fresh[&name(l)],
+            };
+            assert_eq!(values(&found[&name(l)]), values(expected), "{dir} {l}");
+        }
+    }
+
+    // The other methods make models too.
+    for (method, size) in [
+        ("share", "--depth 3 --width 32"),
+        ("pretrained-attention", "--depth 3 --width 32"),
+        ("tleg", "--depth 6 --width 32"),
+        ("ligo", "--depth 6 --width 48"),
+        ("nested", "--depth 3 --width 16"),
+    ] {
+        let made = place.json(&format!("init {method} --from donor {size} --out {method}"));
+        assert!(
+            made["transferred_parameters"].as_u64().unwrap() > 0,
+            "{method}"
+        );
+    }
 }

@@ -1,4 +1,10 @@
-//! Complete weight maps in closed form.
+//! Complete weight maps in closed form; the files beside this one are the starts made of them.
+
+pub(crate) mod basic;
+pub mod layer_scale;
+pub mod mlp_mean;
+pub mod t_fixup;
+pub mod zero;
 
 use std::collections::BTreeMap;
 
@@ -99,8 +105,8 @@ impl Fill {
 /// The streams of randomness: one per tensor, and one per head.
 ///
 /// These numbers are part of what a seed means: changing one changes every seeded result.
-#[derive(Clone, Copy)]
-enum Part {
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
     ClassToken = 0,
     Positions = 1,
     PatchWeight = 2,
@@ -112,6 +118,10 @@ enum Part {
     Fc2 = 8,
     MeanShift = 9,
     ValueProjection = 10,
+    QkvBias = 11,
+    ProjBias = 12,
+    Fc1Bias = 13,
+    Fc2Bias = 14,
     FirstHead = 16,
 }
 
@@ -121,7 +131,7 @@ fn outer(seed: u64, part: Part) -> ChaCha8Rng {
 }
 
 /// The generator of a part of a layer; `head` is 0 but for [`Part::FirstHead`].
-fn inner(seed: u64, layer: usize, part: Part, head: usize) -> ChaCha8Rng {
+pub(crate) fn inner(seed: u64, layer: usize, part: Part, head: usize) -> ChaCha8Rng {
     generator(seed, ((layer as u64 + 1) << 32) + part as u64 + head as u64)
 }
 

@@ -113,6 +113,116 @@ pub enum InitError {
         width: usize,
     },
 
+    /// A method that takes weights over was given too few models, or too many.
+    #[error(
+        "{method} starts from {expected} trained model(s), found {found}: \
+         name the model to start from with --from, for a method that takes one"
+    )]
+    Donors {
+        /// The method's name.
+        method: &'static str,
+        /// How many models the method starts from.
+        expected: usize,
+        /// How many were given.
+        found: usize,
+    },
+
+    /// A donor lacks what the target needs.
+    #[error(
+        "{method}: the donor's {size} is {donor}, less than the target's {target}: \
+         take a donor with at least {target}, or make the target no larger than {donor}"
+    )]
+    DonorTooSmall {
+        /// The method's name.
+        method: &'static str,
+        /// Which size, such as `width`.
+        size: &'static str,
+        /// The donor's.
+        donor: usize,
+        /// The target's.
+        target: usize,
+    },
+
+    /// A method that grows was given a donor that is larger than the target.
+    #[error(
+        "{method}: the donor's {size} is {donor}, more than the target's {target}: \
+         take a donor with at most {target}, or make the target at least {donor}"
+    )]
+    DonorTooLarge {
+        /// The method's name.
+        method: &'static str,
+        /// Which size, such as `width`.
+        size: &'static str,
+        /// The donor's.
+        donor: usize,
+        /// The target's.
+        target: usize,
+    },
+
+    /// A method that takes whole layers over was given a donor of another width.
+    #[error(
+        "{method}: the donor's {size} is {donor}, the target's {target}, and whole layers fit only \
+         where the two are equal: make the target's {size} {donor}"
+    )]
+    DonorDiffers {
+        /// The method's name.
+        method: &'static str,
+        /// Which size, such as `width`.
+        size: &'static str,
+        /// The donor's.
+        donor: usize,
+        /// The target's.
+        target: usize,
+    },
+
+    /// There is not one similarity for each layer of the donor.
+    #[error(
+        "found {found} similarities for the {expected} layers of the donor: \
+         give one number for each (--similarity X,X,..)"
+    )]
+    Similarities {
+        /// How many were given.
+        found: usize,
+        /// How many layers the donor has.
+        expected: usize,
+    },
+
+    /// A number outside its range.
+    #[error("{name} is {value}: use {expected}")]
+    OutOfRange {
+        /// Which number, such as `gamma`.
+        name: &'static str,
+        /// Its value.
+        value: f64,
+        /// What would do.
+        expected: String,
+    },
+
+    /// A growth operator lacks a tensor, or has one of another shape.
+    #[error(
+        "the growth operator's {name} has shape {found:?}, expected {expected:?}: \
+         take the operator that `operator_start` makes for these two shapes"
+    )]
+    Operator {
+        /// The tensor's name.
+        name: String,
+        /// Its shape; empty if it is not there.
+        found: Vec<usize>,
+        /// The shape that fits.
+        expected: Vec<usize>,
+    },
+
+    /// The target would have a distillation token.
+    #[error(
+        "the target has a distillation token, which no start fills: use a shape without one \
+         (distilled = false)"
+    )]
+    Distilled,
+
+    /// Sizes or weights that do not fit a vision transformer.
+    #[error(transparent)]
+    Shape(#[from] wave_models::ShapeError),
+
     /// A tensor operation failed.
     #[error(transparent)]
     Tensor(#[from] candle_core::Error),

@@ -2,48 +2,63 @@
 //!
 //! # Brief overview
 //!
-//! [`initialise`] turns the sizes of a vision transformer ([`VitDims`]), a set of choices
-//! ([`Options`]) and a seed into a complete weight map under timm's names. The pieces it is made of
-//! stand on their own:
+//! [`METHODS`] lists every starting point of a vision transformer, and [`find`] finds one by name.
+//! All have one seam: a [`Request`] of a shape, the [`Donor`]s the method asks for, [`Choices`] and a
+//! seed goes in, a [`Start`] of a complete weight map under timm's names and its [`Cost`] comes out.
 //!
-//! - [`random`]: seeded tensors with the usual distributions;
-//! - [`mimetic`]: attention weights whose products mimic those of a trained transformer;
-//! - [`sinusoidal_positions`]: the position embedding that mimetic attention relies on;
-//! - [`mlp`]: the rank-one mean shift of the first MLP matrix.
+//! - [`direct`] starts know only the shape: [`initialise`] and the pieces it is made of
+//!   ([`random`], [`mimetic`], [`sinusoidal_positions`], [`mlp`]), and the methods built on it;
+//! - [`transfer`] starts take weights from a trained model; [`transfer::ligo`] is also a
+//!   differentiable function of its operator, for those who train that;
+//! - [`ledger`] counts what a start carries over, as papers' tables do.
 //!
 //! Every tensor is `f32` on the CPU, and every tensor draws from a generator of its own, derived from
 //! the seed and the tensor's place in the network: the result depends neither on the number of threads
 //! nor on the depth, so layer 3 of a 6-layer network equals layer 3 of a 12-layer one.
 //!
 //! ```
-//! use wave_init::{Method, Options, VitDims, initialise};
+//! use wave_init::{Choices, Donor, Request, find};
+//! use wave_models::vit::VitShape;
 //!
-//! let dims = VitDims {
-//!     depth: 2,
-//!     width: 32,
-//!     heads: 2,
-//!     hidden: 128,
-//!     patch_dim: (1, 7),
-//!     grid: 4,
+//! let shape = VitShape {
+//!     image_size: 28,
+//!     channels: 1,
+//!     patch: 7,
 //!     classes: 10,
-//!     class_token: false,
+//!     ..VitShape::default().with_size(2, 64)
 //! };
-//! let weights = initialise(&dims, &Options::new(Method::Mimetic), 0)?;
-//! assert_eq!(weights["blocks.1.attn.qkv.weight"].dims(), [96, 32]);
+//! let choices = Choices::default();
+//! let request = |shape, donors| Request { shape, donors, choices: &choices, seed: 0 };
+//! let trained = find("mimetic")?.start(&request(&shape, &[]))?; // as if it were
+//!
+//! let deeper = shape.with_size(3, 64);
+//! let donors = [Donor::new(shape, trained.weights)?];
+//! let start = find("share")?.start(&request(&deeper, &donors))?;
+//! assert_eq!(start.weights["blocks.2.attn.qkv.weight"].dims(), [192, 64]);
+//! assert!(start.cost.transferred < donors[0].shape().parameter_count());
 //! # Ok::<(), wave_init::InitError>(())
 //! ```
 
-mod direct;
+pub mod direct;
 mod error;
+pub mod ledger;
 pub mod mimetic;
 pub mod mlp;
 mod options;
 mod positions;
 pub mod random;
+mod registry;
+mod start;
+#[cfg(test)]
+mod testing;
+pub mod transfer;
 
 pub use direct::initialise;
 pub use error::InitError;
+pub use ledger::{Cost, Ledger};
 pub use mimetic::VpLayout;
 pub use mlp::MlpMean;
 pub use options::{Base, Method, Options, Positions, VitDims};
 pub use positions::sinusoidal_positions;
+pub use registry::{METHODS, find};
+pub use start::{Choices, Donor, Request, Spent, Start, StartMethod};

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use crate::error::InitError;
 use crate::mimetic::VpLayout;
 use crate::mlp::MlpMean;
+use wave_models::vit::VitShape;
 
 /// The sizes of a vision transformer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,28 @@ pub struct VitDims {
     /// Whether a class token leads the patches. Without one the tokens are averaged, and the final
     /// norm is named `fc_norm` instead of `norm`, as in timm.
     pub class_token: bool,
+}
+
+impl VitDims {
+    /// The sizes of a shape.
+    ///
+    /// # Errors
+    /// If it has a distillation token.
+    pub fn of(shape: &VitShape) -> Result<Self, InitError> {
+        if shape.distilled {
+            return Err(InitError::Distilled);
+        }
+        Ok(Self {
+            depth: shape.depth,
+            width: shape.width,
+            heads: shape.heads,
+            hidden: shape.hidden(),
+            patch_dim: (shape.channels, shape.patch),
+            grid: shape.grid(),
+            classes: shape.classes,
+            class_token: shape.class_token,
+        })
+    }
 }
 
 /// The choices [`initialise`](crate::initialise) makes.
@@ -89,7 +112,7 @@ impl Method {
     pub const ALL: [Method; 4] = [Method::He, Method::Timm, Method::Xavier, Method::Mimetic];
 
     /// The name on the command line and in recipes.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Method::He => "he",
             Method::Timm => "timm",
@@ -99,7 +122,7 @@ impl Method {
     }
 
     /// One line on what the method does and which section of which paper defines it.
-    pub fn description(self) -> &'static str {
+    pub const fn description(self) -> &'static str {
         match self {
             Method::He => {
                 "Kaiming normal: standard deviation sqrt(2 / inputs) (He et al. 2015, section 2.2)"

@@ -81,10 +81,10 @@ enum Command {
         #[command(flatten)]
         settings: Box<Expand>,
     },
-    /// Make a model in closed form, from a target size alone (not `git init`)
-    #[command(after_help = init_help())]
+    /// Make a model in closed form, from a size alone or a trained model (not `git init`)
+    #[command(after_help = init::help())]
     Init {
-        /// he, timm, xavier or mimetic for a vit; default for a convmixer
+        /// One of the methods below
         method: String,
         #[command(flatten)]
         settings: Box<Init>,
@@ -171,14 +171,6 @@ enum DataCommand {
         #[arg(long, value_name = "N", default_value_t = 256)]
         shard_mb: u64,
     },
-}
-
-fn init_help() -> String {
-    let mut text = String::from("Methods:\n");
-    for method in wave_init::Method::ALL {
-        text += &format!("  {:8} {}\n", method.name(), method.description());
-    }
-    text + "  default  PyTorch's own (convmixer)\n"
 }
 
 /// Runs the command line of this process.

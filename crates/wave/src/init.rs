@@ -1,16 +1,20 @@
-//! `wave init`: a model that has seen nothing, in closed form. (Not `git init`.)
+//! `wave init`: a model in closed form, from its size alone or from a trained one. (Not `git init`.)
 
 use crate::error::request;
 use crate::layout::Layout;
 use crate::model::{Model, Network};
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{Init, Training};
-use crate::{data, elastic};
+use crate::{data, elastic, hub};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::Transform;
-use wave_init::{Method, MlpMean, Options, Positions, VitDims};
+use wave_init::direct::layer_scale::Form;
+use wave_init::transfer::auto_lg::Rule;
+use wave_init::{
+    Choices, Cost, Donor, METHODS, MlpMean, Options, Positions, Request, Start, VitDims, find,
+};
 use wave_models::convmixer::ConvMixerShape;
 use wave_models::vit::VitShape;
 use wave_models::{Activation, Weights};
@@ -21,81 +25,80 @@ struct Frame {
     label_names: Vec<String>,
     patch: Option<usize>,
     head_width: Option<usize>,
+    /// The transformer of `--from`.
+    donor: Option<(VitShape, Weights)>,
+}
+
+/// What `wave init --help` says of the methods.
+pub fn help() -> String {
+    let mut text = String::from("Methods, for a vit:\n");
+    for method in METHODS {
+        text += &format!("  {:20} {}\n", method.name, method.description);
+    }
+    text += "For a convmixer:\n  default              PyTorch's own\n\n";
+    text + "Methods from weight-selection on take weights from the model of --from.\n"
 }
 
 /// Initialises a model by `method` and writes it to `out`. Returns what `--json` prints.
 pub fn init(method: &str, settings: &Init, out: &Path) -> Result<Value> {
-    let model = new_model(method, settings)?;
+    let (model, cost) = new_model_and_cost(method, settings)?;
     let layout = Layout::of(&settings.output, &model.network)?;
     let mut table = crate::recipe::to_table(settings)?;
     table.insert("method".into(), toml::Value::String(method.into()));
     let Opened::Run(run) = RunDir::open(out, &table, false)? else {
         anyhow::bail!("a run that does not resume is not complete");
     };
+    let taken = match cost.transferred {
+        0 => String::new(),
+        n => format!(" {n} values are those of a trained model."),
+    };
     model.write(
         out,
         layout,
         None,
-        &format!("Initialised with wave, method {method}; not trained."),
+        &format!("Initialised with wave, method {method}; not trained.{taken}"),
     )?;
-    let result = json!({ "out": out, "parameters": model.parameters(), "top1": null });
+    let result = json!({
+        "out": out,
+        "parameters": model.parameters(),
+        "top1": null,
+        "transferred_parameters": cost.transferred,
+        "stored_parameters": cost.stored,
+    });
     run.complete(&result)?;
     Ok(result)
 }
 
 /// A model as the settings describe it.
 pub fn new_model(method: &str, settings: &Init) -> Result<Model> {
+    Ok(new_model_and_cost(method, settings)?.0)
+}
+
+fn new_model_and_cost(method: &str, settings: &Init) -> Result<(Model, Cost)> {
     let frame = frame(settings)?;
     let seed = settings.seed.unwrap_or(0);
-    let positive = |name: &str, value: Option<usize>| {
-        value.ok_or_else(|| request(format!("no {name}; give --{name} N")))
-    };
-    let depth = positive("depth", settings.depth)?;
-    let width = positive("width", settings.width)?;
-    let classes = frame.label_names.len();
-    let (image_size, channels) = (frame.transform.image_size, frame.transform.channels);
-    let patch = settings.patch.or(frame.patch);
-    let (network, weights) = match settings.arch.as_deref().unwrap_or("vit") {
-        "vit" => {
-            let head_width = frame.head_width.unwrap_or(64);
-            let heads = settings.heads.unwrap_or((width / head_width).max(1));
-            let shape = VitShape {
-                image_size,
-                channels,
-                patch: patch.unwrap_or(16),
-                depth,
-                width,
-                heads,
-                mlp_ratio: settings.mlp_ratio.unwrap_or(4.0),
-                classes,
-                class_token: settings.class_token.unwrap_or(false),
-                ..VitShape::default()
-            };
-            shape.validate()?;
-            let weights = fill(&shape, &options(method, settings)?, seed)?;
-            (Network::Vit(shape), weights)
-        }
+    let (network, weights, cost) = match settings.arch.as_deref().unwrap_or("vit") {
+        "vit" => vit(method, settings, &frame, seed)?,
         "convmixer" => {
             if method != "default" {
                 return Err(request(format!(
                     "method {method} is for transformers; a convmixer takes `default`"
                 )));
             }
-            let kernel = settings.kernel.unwrap_or(9);
-            let patch = patch.unwrap_or(7);
+            let (depth, width) = size(settings)?;
             let shape = ConvMixerShape {
-                image_size,
-                channels,
-                patch,
+                image_size: frame.transform.image_size,
+                channels: frame.transform.channels,
+                patch: settings.patch.or(frame.patch).unwrap_or(7),
                 depth,
                 width,
-                kernel,
-                classes,
+                kernel: settings.kernel.unwrap_or(9),
+                classes: frame.label_names.len(),
                 activation: Activation::Gelu,
             };
             shape.validate()?;
             let weights = shape.initialise(seed)?;
-            (Network::ConvMixer(shape), weights)
+            (Network::ConvMixer(shape), weights, Cost::default())
         }
         other => {
             return Err(request(format!(
@@ -108,117 +111,178 @@ pub fn new_model(method: &str, settings: &Init) -> Result<Model> {
         "version": env!("CARGO_PKG_VERSION"),
         "method": method,
         "seed": seed,
+        "transferred_parameters": cost.transferred,
     });
-    let Frame {
-        transform,
-        label_names,
-        ..
-    } = frame;
-    Ok(Model {
+    let model = Model {
         network,
         weights,
-        transform,
-        label_names,
+        transform: frame.transform,
+        label_names: frame.label_names,
         provenance,
-    })
+    };
+    Ok((model, cost))
 }
 
-/// The method's options, from the settings.
+/// A vision transformer by one of the methods.
+fn vit(
+    method: &str,
+    settings: &Init,
+    frame: &Frame,
+    seed: u64,
+) -> Result<(Network, Weights, Cost)> {
+    let needs_donor = find(method)?.donors > 0;
+    let (depth, width) = size(settings)?;
+    // Only methods that take weights over take the donor's other sizes too.
+    let donor = frame.donor.as_ref().filter(|_| needs_donor);
+    if needs_donor && donor.is_none() {
+        let found = match &settings.from {
+            Some(from) => format!("--from {from} is none"),
+            None => "there is no --from".into(),
+        };
+        return Err(request(format!(
+            "method {method} takes weights from a trained transformer, but {found}; give --from DIR \
+             with the directory of one (templates make models with `wave expand`)"
+        )));
+    }
+    let base = match donor {
+        Some((shape, _)) => shape.clone(),
+        None => VitShape {
+            class_token: false,
+            ..VitShape::default()
+        },
+    };
+    let head_width = frame.head_width.unwrap_or(64);
+    let shape = VitShape {
+        image_size: frame.transform.image_size,
+        channels: frame.transform.channels,
+        patch: settings.patch.or(frame.patch).unwrap_or(16),
+        depth,
+        width,
+        heads: settings.heads.unwrap_or((width / head_width).max(1)),
+        mlp_ratio: settings.mlp_ratio.unwrap_or(base.mlp_ratio),
+        classes: frame.label_names.len(),
+        class_token: settings.class_token.unwrap_or(base.class_token),
+        distilled: false,
+        norm_eps: base.norm_eps,
+    };
+    shape.validate()?;
+    let donors = match donor {
+        Some((shape, weights)) => vec![Donor::new(shape.clone(), weights.clone())?],
+        None => Vec::new(),
+    };
+    let start = start(method, &shape, &donors, settings, seed)?;
+    Ok((Network::Vit(shape), start.weights, start.cost))
+}
+
+/// Depth and width, which every method needs.
+fn size(settings: &Init) -> Result<(usize, usize)> {
+    let given = |name: &str, value: Option<usize>| {
+        value.ok_or_else(|| request(format!("no {name}; give --{name} N")))
+    };
+    Ok((
+        given("depth", settings.depth)?,
+        given("width", settings.width)?,
+    ))
+}
+
+/// Weights of a shape by a method of this name, from as many donors as it takes.
+pub fn start(
+    method: &str,
+    shape: &VitShape,
+    donors: &[Donor],
+    settings: &Init,
+    seed: u64,
+) -> Result<Start> {
+    let choices = choices(settings)?;
+    let request = Request {
+        shape,
+        donors,
+        choices: &choices,
+        seed,
+    };
+    Ok(find(method)?.start(&request)?)
+}
+
+/// The options of a direct method, from the settings.
 pub fn options(method: &str, settings: &Init) -> Result<Options> {
-    let method: Method = method.parse()?;
-    let mut options = Options::new(method);
+    Ok(choices(settings)?.options(method.parse()?))
+}
+
+/// What methods leave open, from the settings.
+pub fn choices(settings: &Init) -> Result<Choices> {
+    let mut choices = Choices {
+        position_scale: settings.position_scale,
+        ..Choices::default()
+    };
     let scale = settings.position_scale.unwrap_or(1.0);
-    match settings.positions.as_deref() {
-        None => {
-            if let (Positions::Sinusoidal { .. }, Some(scale)) =
-                (&options.positions, settings.position_scale)
-            {
-                options.positions = Positions::Sinusoidal { scale };
-            }
-        }
-        Some("learned") => options.positions = Positions::Learned,
-        Some("sinusoidal") => options.positions = Positions::Sinusoidal { scale },
+    choices.positions = match settings.positions.as_deref() {
+        None => None,
+        Some("learned") => Some(Positions::Learned),
+        Some("sinusoidal") => Some(Positions::Sinusoidal { scale }),
         Some(other) => {
             return Err(request(format!(
                 "positions = {other}; expected learned or sinusoidal"
             )));
         }
+    };
+    choices.mlp_mean = settings.mlp_mean.as_deref().map(mlp_mean).transpose()?;
+    if let Some(layout) = &settings.vp_layout {
+        choices.vp_layout = layout.parse()?;
     }
-    if let Some(text) = &settings.mlp_mean {
-        let wrong = || {
-            request(format!(
-                "mlp_mean = {text}; expected none, eq1=SIGMA or eq2=B"
-            ))
-        };
-        options.mlp_mean = match text.split_once('=') {
-            None if text == "none" => MlpMean::None,
-            Some(("eq1", v)) => MlpMean::Eq1 {
-                sigma: v.parse().map_err(|_| wrong())?,
-            },
-            Some(("eq2", v)) => MlpMean::Eq2 {
-                b: v.parse().map_err(|_| wrong())?,
-            },
-            _ => return Err(wrong()),
-        };
+    if let Some(rest) = &settings.rest {
+        choices.rest = rest.parse()?;
     }
-    Ok(options)
+    if let Some(layers) = &settings.layers {
+        choices.layers = layers.parse()?;
+    }
+    if let Some(blocks) = settings.blocks {
+        choices.heru_lg.blocks = blocks;
+        choices.auto_lg.rule = Rule::Most(blocks);
+    }
+    if let Some(similarity) = &settings.similarity {
+        choices.auto_lg.similarity.clone_from(similarity);
+    }
+    if let Some(gamma) = settings.gamma {
+        choices.layer_scale.gamma = gamma;
+    }
+    choices.layer_scale.form = match settings.scaled.as_deref() {
+        None | Some("branch") => Form::Branch,
+        Some("skip") => Form::Skip,
+        Some(other) => {
+            return Err(request(format!(
+                "scaled = {other}; expected branch or skip"
+            )));
+        }
+    };
+    Ok(choices)
+}
+
+/// Reads `none`, `eq1=SIGMA` or `eq2=B`.
+fn mlp_mean(text: &str) -> Result<MlpMean> {
+    let wrong = || {
+        request(format!(
+            "mlp_mean = {text}; expected none, eq1=SIGMA or eq2=B"
+        ))
+    };
+    let number = |v: &str| v.parse::<f64>().map_err(|_| wrong());
+    match text.split_once('=') {
+        None if text == "none" => Ok(MlpMean::None),
+        Some(("eq1", v)) => Ok(MlpMean::Eq1 { sigma: number(v)? }),
+        Some(("eq2", v)) => Ok(MlpMean::Eq2 { b: number(v)? }),
+        _ => Err(wrong()),
+    }
 }
 
 /// Fresh weights, timm-named, for a transformer.
 pub fn fill(shape: &VitShape, options: &Options, seed: u64) -> Result<Weights> {
-    let dims = VitDims {
-        depth: shape.depth,
-        width: shape.width,
-        heads: shape.heads,
-        hidden: shape.hidden(),
-        patch_dim: (shape.channels, shape.patch),
-        grid: shape.grid(),
-        classes: shape.classes,
-        class_token: shape.class_token,
-    };
+    let dims = VitDims::of(shape)?;
     wave_init::initialise(&dims, options, seed).context("initialisation")
 }
 
 /// Input and classes: from another directory, from data, or from the settings.
 fn frame(settings: &Init) -> Result<Frame> {
     let mut frame = if let Some(from) = &settings.from {
-        let dir = Path::new(from);
-        match wave_hub::directory_kind(dir)? {
-            wave_hub::Kind::Templates => {
-                let templates = elastic::read(dir)?;
-                let shape = &templates.learngene.auxiliary;
-                Frame {
-                    label_names: names(templates.config.label_names.clone(), shape.classes),
-                    transform: templates.transform,
-                    patch: Some(shape.patch),
-                    head_width: Some(shape.head_width()),
-                }
-            }
-            wave_hub::Kind::Model | wave_hub::Kind::Transformers => {
-                let model = Model::read(dir)?;
-                let (patch, head_width) = match &model.network {
-                    Network::Vit(shape) => (shape.patch, Some(shape.head_width())),
-                    Network::ConvMixer(shape) => (shape.patch, None),
-                    other => {
-                        return Err(request(format!(
-                            "--from {from} is {}; give a transformer or a ConvMixer",
-                            other.family()
-                        )));
-                    }
-                };
-                let Model {
-                    transform,
-                    label_names,
-                    ..
-                } = model;
-                Frame {
-                    transform,
-                    label_names,
-                    patch: Some(patch),
-                    head_width,
-                }
-            }
-        }
+        frame_of(from)?
     } else if settings.data.is_some() {
         let training = Training {
             data: settings.data.clone(),
@@ -247,6 +311,7 @@ fn frame(settings: &Init) -> Result<Frame> {
             label_names: data.class_names,
             patch: None,
             head_width: None,
+            donor: None,
         }
     } else {
         let channels = settings.channels.unwrap_or(3);
@@ -268,6 +333,7 @@ fn frame(settings: &Init) -> Result<Frame> {
             label_names,
             patch: None,
             head_width: None,
+            donor: None,
         }
     };
     if let Some(classes) = settings.classes
@@ -279,6 +345,52 @@ fn frame(settings: &Init) -> Result<Frame> {
         frame.transform.image_size = image_size;
     }
     Ok(frame)
+}
+
+/// Input and classes of a template directory or a model.
+fn frame_of(from: &str) -> Result<Frame> {
+    let path = hub::locate(Path::new(from))?;
+    let templates = path.is_dir()
+        && wave_hub::directory_kind(&path)? == wave_hub::Kind::Templates;
+    if templates {
+        let templates = elastic::read(&path)?;
+        let shape = &templates.learngene.auxiliary;
+        return Ok(Frame {
+            label_names: names(templates.config.label_names.clone(), shape.classes),
+            transform: templates.transform,
+            patch: Some(shape.patch),
+            head_width: Some(shape.head_width()),
+            donor: None,
+        });
+    }
+    let Model {
+        network,
+        weights,
+        transform,
+        label_names,
+        ..
+    } = Model::read(&path)?;
+    let (patch, head_width, donor) = match network {
+        Network::Vit(shape) => (
+            shape.patch,
+            Some(shape.head_width()),
+            Some((shape, weights)),
+        ),
+        Network::ConvMixer(shape) => (shape.patch, None, None),
+        other => {
+            return Err(request(format!(
+                "--from {from} is {}; give a transformer or a ConvMixer",
+                other.family()
+            )));
+        }
+    };
+    Ok(Frame {
+        transform,
+        label_names,
+        patch: Some(patch),
+        head_width,
+        donor,
+    })
 }
 
 fn names(names: Vec<String>, classes: usize) -> Vec<String> {

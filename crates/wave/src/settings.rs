@@ -380,8 +380,29 @@ pub struct Init {
     /// Mean shift of the MLP's first layer: none, eq1=SIGMA or eq2=B
     #[arg(long, value_name = "SHIFT")]
     pub mlp_mean: Option<String>,
+    /// How mimetic V and projection are stored: paper or code [default: paper]
+    #[arg(long, value_name = "LAYOUT")]
+    pub vp_layout: Option<String>,
+    /// Scale of layerscale, 0 to 1 [default: 0.1]
+    #[arg(long, value_name = "X")]
+    pub gamma: Option<f64>,
+    /// What layerscale scales: branch or skip [default: branch]
+    #[arg(long, value_name = "WHAT")]
+    pub scaled: Option<String>,
+    /// What fills the weights that a method leaves alone: he, timm, xavier or mimetic [default: timm]
+    #[arg(long, value_name = "METHOD")]
+    pub rest: Option<String>,
+    /// Which layers of a deeper --from are taken: first or uniform [default: first]
+    #[arg(long, value_name = "WHICH")]
+    pub layers: Option<String>,
+    /// Blocks that heru-lg and auto-lg take [default: 3 and 4]
+    #[arg(long, value_name = "N")]
+    pub blocks: Option<usize>,
+    /// How similar each layer of --from is to a small network's, for auto-lg
+    #[arg(long, value_name = "X", value_delimiter = ',')]
+    pub similarity: Option<Vec<f64>>,
     /// Take image size, patch, channels, classes and normalisation from this model or template
-    /// directory
+    /// directory; the transformer that methods such as weight-selection take weights from
     #[arg(long, value_name = "DIR")]
     pub from: Option<String>,
     /// Take image size, channels, classes and normalisation from this data

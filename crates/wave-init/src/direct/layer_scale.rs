@@ -1,0 +1,122 @@
+//! LayerScale as a start: small residual branches in place of mimetic V and projection.
+//!
+//! ```text
+//! branch    x' = x + gamma SA(LN x)             (Touvron et al. 2021)
+//! skip      x' = gamma x + SA(LN x)             (the thesis' section 3.2.5)
+//! ```
+//!
+//! Q and K start mimetically, V and the projection at random: this is the comparison that the thesis
+//! makes for mimetic V and projection. It tries ten values of gamma between 0 and 1, and scales the
+//! attention only.
+//!
+//! The networks here have no parameters for gamma, so it is folded into the last matrix of the
+//! branch. That is the same function at the start, not the same training: gamma is no variable of
+//! its own (our reading). The branch's form is exact: the projection becomes gamma times as large. For
+//! the skip's, layer norms do not see the scale of their input (up to their epsilon), so x may be
+//! replaced by x over all the gammas so far: the network with unscaled skips and each branch divided
+//! by the product of the gammas up to and including its own computes the same logits.
+
+use crate::error::InitError;
+use crate::ledger::Ledger;
+use crate::options::{Method, Options};
+use crate::start::{Request, Start, StartMethod};
+
+/// The largest factor on a branch: beyond, `f32` loses the skip.
+const LARGEST: f64 = 1e6;
+
+/// Choices of `layerscale`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerScale {
+    /// The scale, 0 to 1.
+    pub gamma: f64,
+    /// What is scaled.
+    pub form: Form,
+    /// Whether the MLP's branch (or skip) is scaled as well as the attention's.
+    pub mlp: bool,
+}
+
+impl Default for LayerScale {
+    /// Attention only, as in the thesis; gamma 0.1 and the branch's form are our choices.
+    fn default() -> Self {
+        Self {
+            gamma: 0.1,
+            form: Form::Branch,
+            mlp: false,
+        }
+    }
+}
+
+/// What LayerScale scales.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// The residual branch.
+    Branch,
+    /// The skip connection.
+    Skip,
+}
+
+pub(crate) const METHOD: StartMethod = StartMethod {
+    name: "layerscale",
+    description: "mimetic Q and K, and residual branches scaled by gamma (Touvron et al. 2021; \
+                  thesis, section 3.2.5)",
+    donors: 0,
+    ledger: |_, _| Ledger::default(),
+    run: start,
+};
+
+fn start(request: &Request) -> Result<Start, InitError> {
+    let choices = request.choices;
+    let options = Options {
+        vp: (0.0, 0.0),
+        ..choices.options(Method::Mimetic)
+    };
+    let mut weights = request.direct(&options)?;
+    for (layer, (attention, mlp)) in factors(&choices.layer_scale, request.shape.depth)?
+        .into_iter()
+        .enumerate()
+    {
+        for (matrix, factor) in [("attn.proj", attention), ("mlp.fc2", mlp)] {
+            for kind in ["weight", "bias"] {
+                let name = format!("blocks.{layer}.{matrix}.{kind}");
+                if let Some(tensor) = weights.get_mut(&name) {
+                    *tensor = (&*tensor * factor)?;
+                }
+            }
+        }
+    }
+    Ok(Start::untrained(weights))
+}
+
+/// The factors on the attention's and the MLP's branch of each layer.
+fn factors(choice: &LayerScale, depth: usize) -> Result<Vec<(f64, f64)>, InitError> {
+    let LayerScale { gamma, form, mlp } = *choice;
+    let refused = |expected: String| InitError::OutOfRange {
+        name: "gamma",
+        value: gamma,
+        expected,
+    };
+    if !(0.0..=1.0).contains(&gamma) {
+        return Err(refused("a number from 0 to 1".into()));
+    }
+    if form == Form::Branch {
+        return Ok(vec![(gamma, if mlp { gamma } else { 1.0 }); depth]);
+    }
+    let skips = (depth * (1 + usize::from(mlp))) as f64;
+    let smallest = LARGEST.powf(-1.0 / skips);
+    if gamma < smallest {
+        return Err(refused(format!(
+            "a number from {:.3} to 1, the range for {skips} scaled skips",
+            (smallest * 1e3).ceil() / 1e3
+        )));
+    }
+    let mut product = 1.0;
+    let mut next = |scaled: bool| {
+        product *= if scaled { gamma } else { 1.0 };
+        1.0 / product
+    };
+    Ok((0..depth).map(|_| (next(true), next(mlp))).collect())
+}
+
+#[cfg(test)]
+#[path = "layer_scale_tests.rs"]
+mod tests;

@@ -1,0 +1,56 @@
+//! The mean shift of the MLP's first matrix as a start of its own.
+//!
+//! The papers add it to PyTorch's default: weights and biases of linear layers uniform between
+//! ±1/sqrt(inputs). Here that fills all four linear layers of a block (our reading; the papers speak
+//! of the MLP). They give no number for the shift either: equation 1, with half the standard
+//! deviation of the weights, is our choice from the middle of the useful range. Any other shift is
+//! [`Choices::mlp_mean`](crate::Choices::mlp_mean).
+
+use crate::direct::{Part, inner};
+use crate::error::InitError;
+use crate::ledger::Ledger;
+use crate::mlp::{MlpMean, shift_mean};
+use crate::options::Method;
+use crate::random::uniform;
+use crate::start::{Request, Start, StartMethod};
+
+/// The shift where none is chosen.
+pub const DEFAULT_SHIFT: MlpMean = MlpMean::Eq1 { sigma: 0.5 };
+
+pub(crate) const METHOD: StartMethod = StartMethod {
+    name: "mlp-mean",
+    description: "PyTorch's default with a mean shift of the MLP's first matrix: equation 1 or 2 of \
+                  the thesis' section 3.4 (--mlp-mean)",
+    donors: 0,
+    ledger: |_, _| Ledger::default(),
+    run: start,
+};
+
+fn start(request: &Request) -> Result<Start, InitError> {
+    let (d, m, seed) = (request.shape.width, request.shape.hidden(), request.seed);
+    let shift = request.choices.mlp_mean.unwrap_or(DEFAULT_SHIFT);
+    let mut weights = request.direct(&request.choices.options(Method::Timm))?;
+    for layer in 0..request.shape.depth {
+        for (name, weight, bias, (out, inp)) in [
+            ("attn.qkv", Part::Qkv, Part::QkvBias, (3 * d, d)),
+            ("attn.proj", Part::Proj, Part::ProjBias, (d, d)),
+            ("mlp.fc1", Part::Fc1, Part::Fc1Bias, (m, d)),
+            ("mlp.fc2", Part::Fc2, Part::Fc2Bias, (d, m)),
+        ] {
+            let bound = 1.0 / (inp as f64).sqrt();
+            let mut matrix = uniform((out, inp), bound, &mut inner(seed, layer, weight, 0))?;
+            if weight == Part::Fc1 {
+                let rng = &mut inner(seed, layer, Part::MeanShift, 0);
+                matrix = shift_mean(&matrix, shift, rng)?;
+            }
+            let vector = uniform(out, bound, &mut inner(seed, layer, bias, 0))?;
+            weights.insert(format!("blocks.{layer}.{name}.weight"), matrix);
+            weights.insert(format!("blocks.{layer}.{name}.bias"), vector);
+        }
+    }
+    Ok(Start::untrained(weights))
+}
+
+#[cfg(test)]
+#[path = "mlp_mean_tests.rs"]
+mod tests;

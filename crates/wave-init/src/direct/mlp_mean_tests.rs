@@ -1,0 +1,64 @@
+use super::*;
+use crate::Choices;
+use crate::testing::{assert_close, assert_same, logits, shape, try_start, values};
+use wave_models::Weights;
+
+fn shifted(shift: MlpMean) -> Weights {
+    let choices = Choices {
+        mlp_mean: Some(shift),
+        ..Choices::default()
+    };
+    try_start("mlp-mean", &shape(2, 32), &[], &choices)
+        .unwrap()
+        .weights
+}
+
+#[test]
+fn linear_layers_are_uniform_with_their_biases() {
+    let plain = shifted(MlpMean::None);
+    for (name, inputs) in [
+        ("attn.qkv", 32.0),
+        ("attn.proj", 32.0),
+        ("mlp.fc1", 32.0),
+        ("mlp.fc2", 128.0f32),
+    ] {
+        let bound = 1.0 / inputs.sqrt();
+        for kind in ["weight", "bias"] {
+            let found = values(&plain[&format!("blocks.1.{name}.{kind}")]);
+            let largest = found.iter().fold(0f32, |a, x| a.max(x.abs()));
+            let within = 0.75 * bound..=bound;
+            assert!(within.contains(&largest), "{name}.{kind}: {largest}");
+        }
+    }
+}
+
+#[test]
+fn only_the_first_mlp_matrix_is_shifted_by_identical_rows() {
+    let (plain, usual) = (shifted(MlpMean::None), shifted(DEFAULT_SHIFT));
+    for (name, tensor) in &usual {
+        if !name.ends_with("fc1.weight") {
+            assert_same(name, tensor, &plain[name]);
+            continue;
+        }
+        let change = (tensor - &plain[name]).unwrap();
+        let first = values(&change.get(0).unwrap());
+        assert!(first.iter().any(|x| x.abs() > 1e-3));
+        for row in 1..change.dim(0).unwrap() {
+            assert_close(&values(&change.get(row).unwrap()), &first, 1e-6);
+        }
+    }
+}
+
+#[test]
+fn equation_2_keeps_the_function_behind_fresh_norms() {
+    let target = shape(2, 32);
+    let plain = logits(&target, &shifted(MlpMean::None));
+    let one = logits(&target, &shifted(MlpMean::Eq2 { b: 0.5 }));
+    let stripes = logits(&target, &shifted(MlpMean::Eq1 { sigma: 0.5 }));
+    assert_close(&one, &plain, 1e-4);
+    let differ = stripes
+        .iter()
+        .zip(&plain)
+        .any(|(a, b)| (a - b).abs() > 1e-2);
+    assert!(differ, "{stripes:?} {plain:?}");
+}

@@ -1,0 +1,75 @@
+//! T-Fixup: Xavier, with the matrices that feed the residual stream scaled down by depth.
+//!
+//! ```text
+//! V, proj, fc1, fc2  *=  0.67 L^(-1/4)        L: number of blocks
+//! ```
+//!
+//! (Huang et al. 2020, section 3.2, for an encoder.) T-Fixup trains without layer norm and warm-up;
+//! the comparison in the thesis (section 3.2.4) speaks of attention and MLP and does not say whether
+//! norms stay. Our reading: only the start changes, so norms stay, at 1 and 0, and the embeddings are
+//! not scaled.
+
+use crate::error::{InitError, finite};
+use crate::ledger::Ledger;
+use crate::options::Method;
+use crate::start::{Request, Start, StartMethod};
+use candle_core::{Result, Tensor};
+
+/// Choices of `t-fixup`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TFixup {
+    /// The factor before the power of the depth.
+    pub factor: f64,
+    /// The power of the depth.
+    pub exponent: f64,
+}
+
+impl Default for TFixup {
+    /// The paper's for encoders.
+    fn default() -> Self {
+        Self {
+            factor: 0.67,
+            exponent: -0.25,
+        }
+    }
+}
+
+pub(crate) const METHOD: StartMethod = StartMethod {
+    name: "t-fixup",
+    description: "Xavier with V, proj and the MLP scaled by 0.67 L^(-1/4) (Huang et al. 2020, \
+                  section 3.2)",
+    donors: 0,
+    ledger: |_, _| Ledger::default(),
+    run: start,
+};
+
+fn start(request: &Request) -> std::result::Result<Start, InitError> {
+    let TFixup { factor, exponent } = request.choices.t_fixup;
+    finite("t-fixup factor", factor)?;
+    finite("t-fixup exponent", exponent)?;
+    let scale = factor * (request.shape.depth as f64).powf(exponent);
+    let mut weights = request.direct(&request.choices.options(Method::Xavier))?;
+    for (name, tensor) in &mut weights {
+        if name.ends_with("attn.qkv.weight") {
+            *tensor = scale_value(tensor, scale)?;
+        } else if ["attn.proj.weight", "mlp.fc1.weight", "mlp.fc2.weight"]
+            .iter()
+            .any(|end| name.ends_with(end))
+        {
+            *tensor = (&*tensor * scale)?;
+        }
+    }
+    Ok(Start::untrained(weights))
+}
+
+/// Scales the value rows of a qkv matrix (3d, d).
+fn scale_value(qkv: &Tensor, scale: f64) -> Result<Tensor> {
+    let d = qkv.dim(1)?;
+    let qk = qkv.narrow(0, 0, 2 * d)?; // (2d, d)
+    let v = (qkv.narrow(0, 2 * d, d)? * scale)?; // (d, d)
+    Tensor::cat(&[qk, v], 0) // (3d, d)
+}
+
+#[cfg(test)]
+#[path = "t_fixup_tests.rs"]
+mod tests;

@@ -1,0 +1,88 @@
+//! ZerO: identities and Hadamard matrices instead of random numbers.
+//!
+//! ```text
+//! W (m, n)  =  I                   if m <= n         the first m inputs
+//!              c H[..m, ..n]       otherwise         c = 2^(-q/2), q = ceil(log2 m)
+//! ```
+//!
+//! with ones on the diagonal of I and H the Hadamard matrix of size 2^q, H_ij = (-1)^popcount(i & j)
+//! (Zhao et al. 2022, algorithm 1). Copies of the algorithm disagree on c; this one makes the columns
+//! orthonormal where m is a power of two.
+//!
+//! Of attention, the thesis (section 3.2.5) says W_Q = 0 and W_K = I. Our reading of the rest: in
+//! [`Scope::Blocks`] algorithm 1 fills V and fc1, and the last matrix of each residual branch (proj
+//! and fc2) is 0, as for residual networks, so that every block starts as the identity. Patch
+//! embedding, positions and head stay what [`Choices::rest`](crate::Choices::rest) makes them: the
+//! identity would let a patch embedding see its first d inputs only.
+
+use crate::error::InitError;
+use crate::ledger::Ledger;
+use crate::start::{Request, Start, StartMethod};
+use candle_core::{DType, Device, Result, Tensor};
+
+/// Choices of `zero`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Zero {
+    /// Which matrices are filled.
+    pub scope: Scope,
+}
+
+/// Which matrices ZerO fills.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// Q and K only, as in the thesis.
+    QueryKey,
+    /// Every matrix of the blocks: our reading.
+    #[default]
+    Blocks,
+}
+
+pub(crate) const METHOD: StartMethod = StartMethod {
+    name: "zero",
+    description: "ZerO: identity and Hadamard matrices, no random numbers in the blocks (Zhao et \
+                  al. 2022, algorithm 1)",
+    donors: 0,
+    ledger: |_, _| Ledger::default(),
+    run: start,
+};
+
+fn start(request: &Request) -> std::result::Result<Start, InitError> {
+    let choices = request.choices;
+    let mut weights = request.direct(&choices.options(choices.rest))?;
+    let (d, hidden) = (request.shape.width, request.shape.hidden());
+    let zeros = |rows, cols| Tensor::zeros((rows, cols), DType::F32, &Device::Cpu);
+    for layer in 0..request.shape.depth {
+        let name = |matrix: &str| format!("blocks.{layer}.{matrix}.weight");
+        let mut rows = vec![zeros(d, d)?, algorithm_1(d, d)?];
+        if choices.zero.scope == Scope::Blocks {
+            rows.push(algorithm_1(d, d)?);
+            weights.insert(name("attn.proj"), zeros(d, d)?);
+            weights.insert(name("mlp.fc1"), algorithm_1(hidden, d)?);
+            weights.insert(name("mlp.fc2"), zeros(d, hidden)?);
+        } else {
+            rows.push(weights[&name("attn.qkv")].narrow(0, 2 * d, d)?);
+        }
+        weights.insert(name("attn.qkv"), Tensor::cat(&rows, 0)?); // (3d, d)
+    }
+    Ok(Start::untrained(weights))
+}
+
+/// The ZerO matrix of shape (m, n), outputs by inputs.
+///
+/// # Errors
+/// If a size is 0.
+pub fn algorithm_1(m: usize, n: usize) -> Result<Tensor> {
+    let q = m.next_power_of_two().trailing_zeros();
+    let c = 0.5f32.powf(q as f32 / 2.0);
+    let entry = |i: usize, j: usize| match (m <= n, (i & j).count_ones() % 2) {
+        (true, _) => f32::from(u8::from(i == j)),
+        (false, 0) => c,
+        (false, _) => -c,
+    };
+    let values: Vec<f32> = (0..m * n).map(|k| entry(k / n, k % n)).collect();
+    Tensor::from_vec(values, (m, n), &Device::Cpu)
+}
+
+#[cfg(test)]
+#[path = "zero_tests.rs"]
+mod tests;

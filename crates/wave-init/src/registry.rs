@@ -1,0 +1,44 @@
+//! All starting points by name. A new one is a file with a `METHOD`, and a line here.
+
+use crate::direct::{basic, layer_scale, mlp_mean, t_fixup, zero};
+use crate::error::InitError;
+use crate::start::StartMethod;
+use crate::transfer;
+
+/// Every starting point, in the order of its name in messages and tables.
+pub const METHODS: [StartMethod; 16] = [
+    basic::HE,
+    basic::TIMM,
+    basic::XAVIER,
+    basic::MIMETIC,
+    mlp_mean::METHOD,
+    t_fixup::METHOD,
+    zero::METHOD,
+    layer_scale::METHOD,
+    transfer::weight_selection::METHOD,
+    transfer::share::METHOD,
+    transfer::pretrained_attention::METHOD,
+    transfer::heru_lg::METHOD,
+    transfer::auto_lg::METHOD,
+    transfer::tleg::METHOD,
+    transfer::ligo::METHOD,
+    transfer::nested::METHOD,
+];
+
+/// The starting point of this name.
+///
+/// # Errors
+/// If there is none; the message lists those that exist.
+pub fn find(name: &str) -> Result<&'static StartMethod, InitError> {
+    const ALL: &[StartMethod] = &METHODS;
+    let found = ALL.iter().find(|method| method.name == name);
+    found.ok_or_else(|| InitError::UnknownName {
+        what: "method",
+        found: name.to_owned(),
+        expected: METHODS.map(|method| method.name).join(", "),
+    })
+}
+
+#[cfg(test)]
+#[path = "registry_tests.rs"]
+mod tests;

@@ -1,0 +1,83 @@
+//! What all starting points have in common.
+
+use super::*;
+use crate::testing::{assert_same, donor, shape, try_start, values};
+use crate::{Choices, Request};
+use wave_models::vit::{VitShape, check_weights};
+
+fn choices() -> Choices {
+    let mut choices = Choices::default();
+    choices.auto_lg.similarity = vec![0.4, 0.3, 0.2, 0.1];
+    choices
+}
+
+#[test]
+fn every_method_fills_every_weight_the_same_way_twice() {
+    for class_token in [false, true] {
+        let target = VitShape {
+            class_token,
+            ..shape(4, 16)
+        };
+        for method in METHODS {
+            let donors: Vec<_> = (0..method.donors)
+                .map(|_| donor(target.clone(), 3))
+                .collect();
+            let start = || try_start(method.name, &target, &donors, &choices()).unwrap();
+            let (a, b) = (start().weights, start().weights);
+            check_weights(&a, &target.parameters()).unwrap();
+            for (name, tensor) in &a {
+                assert_same(&format!("{} {name}", method.name), tensor, &b[name]);
+                assert!(values(tensor).iter().all(|v| v.is_finite()), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn names_are_unique_and_described_in_a_line() {
+    for (i, method) in METHODS.iter().enumerate() {
+        assert!(METHODS[..i].iter().all(|other| other.name != method.name));
+        assert!(!method.description.contains('\n') && !method.description.contains("  "));
+        assert_eq!(find(method.name).unwrap().name, method.name);
+    }
+    let message = find("magic").unwrap_err().to_string();
+    assert!(
+        message.contains("`magic`") && message.contains("he, timm") && message.contains("nested"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_wrong_number_of_donors_is_refused() {
+    let target = shape(4, 16);
+    for method in METHODS {
+        let donors = vec![donor(target.clone(), 0); 1 - method.donors];
+        let error = try_start(method.name, &target, &donors, &choices()).unwrap_err();
+        assert!(matches!(error, InitError::Donors { .. }), "{error}");
+        assert!(error.to_string().contains(method.name), "{error}");
+    }
+}
+
+#[test]
+fn impossible_targets_are_refused() {
+    let distilled = VitShape {
+        class_token: true,
+        distilled: true,
+        ..shape(2, 16)
+    };
+    for (target, needle) in [(shape(0, 16), "depth is 0"), (distilled, "distill")] {
+        let choices = choices();
+        let request = Request {
+            shape: &target,
+            donors: &[],
+            choices: &choices,
+            seed: 0,
+        };
+        let message = find("t-fixup")
+            .unwrap()
+            .start(&request)
+            .unwrap_err()
+            .to_string();
+        assert!(message.contains(needle), "{message}");
+    }
+}

@@ -1,0 +1,221 @@
+//! Starts that take weights from a trained model.
+//!
+//! Each begins as a fresh network ([`Choices::rest`](crate::Choices::rest)) of which some tensors
+//! are replaced. Outside the blocks a tensor is taken only where it fits: the patch embedding if
+//! patches and channels agree, positions if the grids do, the classifier if the number of classes
+//! does, a class token if both networks have one. The final norm is the same whether it is called
+//! `norm` or, after mean pooling, `fc_norm`. (Papers start from a donor that agrees in all of it;
+//! for others this is our reading.)
+
+pub mod auto_lg;
+pub mod heru_lg;
+pub mod indices;
+pub mod ligo;
+pub mod nested;
+pub mod pretrained_attention;
+pub mod share;
+pub mod tleg;
+pub mod weight_selection;
+
+use crate::error::InitError;
+use crate::ledger::Cost;
+use crate::start::{Donor, Request, Start};
+use candle_core::{Result, Tensor};
+use std::collections::BTreeMap;
+use wave_models::Weights;
+use wave_models::vit::{BLOCK_TENSORS, VitShape};
+
+/// The tensors of a block that are its attention.
+const ATTENTION: [&str; 4] = [
+    "attn.qkv.weight",
+    "attn.qkv.bias",
+    "attn.proj.weight",
+    "attn.proj.bias",
+];
+
+/// Picks the target's channels along an axis of a donor's tensor.
+type Channels<'c> = &'c dyn Fn(&Tensor, usize) -> Result<Tensor>;
+
+/// Takes tensors as they are.
+const AS_IS: Channels = &|tensor, _| Ok(tensor.clone());
+
+/// What has to be kept to make a start again.
+enum Stored {
+    /// What was taken.
+    Taken,
+    /// All of the donor.
+    Donor,
+}
+
+/// A start in the making.
+struct Carry<'a> {
+    method: &'static str,
+    donor: &'a Donor,
+    shape: &'a VitShape,
+    weights: Weights,
+    /// Values taken, by the name of the donor's tensor.
+    taken: BTreeMap<String, usize>,
+}
+
+impl<'a> Carry<'a> {
+    /// Fresh weights throughout.
+    fn new(method: &'static str, request: &Request<'a>) -> std::result::Result<Self, InitError> {
+        let donor = request.donors.first().ok_or(InitError::Donors {
+            method,
+            expected: 1,
+            found: 0,
+        })?;
+        let options = request.choices.options(request.choices.rest);
+        Ok(Self {
+            method,
+            donor,
+            shape: request.shape,
+            weights: request.direct(&options)?,
+            taken: BTreeMap::new(),
+        })
+    }
+
+    /// Checks that a donor's whole layers fit.
+    fn same_blocks(&self) -> std::result::Result<(), InitError> {
+        let (donor, target) = (self.donor.shape(), self.shape);
+        for (size, donor, target) in [
+            ("width", donor.width, target.width),
+            ("head width", donor.head_width(), target.head_width()),
+            ("hidden width of the MLP", donor.hidden(), target.hidden()),
+        ] {
+            if donor != target {
+                let method = self.method;
+                return Err(InitError::DonorDiffers {
+                    method,
+                    size,
+                    donor,
+                    target,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the donor has at least so much of a size.
+    fn at_least(
+        &self,
+        size: &'static str,
+        donor: usize,
+        target: usize,
+    ) -> std::result::Result<(), InitError> {
+        if donor >= target {
+            return Ok(());
+        }
+        let method = self.method;
+        Err(InitError::DonorTooSmall {
+            method,
+            size,
+            donor,
+            target,
+        })
+    }
+
+    /// Puts `tensor`, made from what the donor calls `from`, in the place of `to`.
+    fn put(&mut self, to: &str, from: &str, tensor: Tensor) -> Result<()> {
+        let place = self.weights.get_mut(to);
+        let place = place.ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {to}")))?;
+        if place.dims() != tensor.dims() {
+            let (found, expected) = (tensor.dims(), place.dims());
+            candle_core::bail!("{from} became {found:?}, but {to} is {expected:?}");
+        }
+        let taken = self.taken.entry(from.to_owned()).or_default();
+        *taken = (*taken).max(tensor.elem_count());
+        *place = tensor.contiguous()?;
+        Ok(())
+    }
+
+    /// A tensor of the donor.
+    fn from(&self, name: &str) -> Result<&'a Tensor> {
+        let found = self.donor.weights().get(name);
+        found.ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {name}")))
+    }
+
+    /// Copies tensors of a block of the donor.
+    fn copy(&mut self, to: usize, from: usize, tensors: &[&str]) -> Result<()> {
+        for tensor in tensors {
+            let from = format!("blocks.{from}.{tensor}");
+            let copied = self.from(&from)?.clone();
+            self.put(&format!("blocks.{to}.{tensor}"), &from, copied)?;
+        }
+        Ok(())
+    }
+
+    /// Copies a whole block of the donor.
+    fn copy_block(&mut self, to: usize, from: usize) -> Result<()> {
+        self.copy(to, from, &BLOCK_TENSORS)
+    }
+
+    /// Takes everything outside the blocks that fits.
+    fn outside(&mut self, channels: Channels) -> Result<()> {
+        let (donor, target) = (self.donor.shape(), self.shape);
+        if (donor.channels, donor.patch) == (target.channels, target.patch) {
+            for name in ["patch_embed.proj.weight", "patch_embed.proj.bias"] {
+                self.put(name, name, channels(self.from(name)?, 0)?)?;
+            }
+        }
+        self.positions(channels)?;
+        if donor.class_token && target.class_token {
+            let token = channels(self.from("cls_token")?, 2)?; // (1, 1, d)
+            self.put("cls_token", "cls_token", token)?;
+        }
+        for kind in ["weight", "bias"] {
+            let (from, to) = (donor.final_norm(), target.final_norm());
+            let (from, to) = (format!("{from}.{kind}"), format!("{to}.{kind}"));
+            self.put(&to, &from, channels(self.from(&from)?, 0)?)?;
+        }
+        if donor.classes == target.classes {
+            let head = channels(self.from("head.weight")?, 1)?; // (classes, d)
+            self.put("head.weight", "head.weight", head)?;
+            self.put("head.bias", "head.bias", self.from("head.bias")?.clone())?;
+        }
+        Ok(())
+    }
+
+    /// Takes the positions of the patches, and of the class token if both networks have one.
+    fn positions(&mut self, channels: Channels) -> Result<()> {
+        const NAME: &str = "pos_embed";
+        let (donor, target) = (self.donor.shape(), self.shape);
+        if donor.grid() != target.grid() {
+            return Ok(());
+        }
+        let from = channels(self.from(NAME)?, 2)?; // (1, n, d)
+        let patches = from.narrow(1, donor.prefix(), donor.grid() * donor.grid())?;
+        let rows = match (donor.class_token, target.class_token) {
+            (_, false) => patches,
+            (true, true) => Tensor::cat(&[from.narrow(1, 0, 1)?, patches], 1)?,
+            (false, true) => Tensor::cat(&[self.weights[NAME].narrow(1, 0, 1)?, patches], 1)?,
+        };
+        let taken = rows.elem_count();
+        let fresh = usize::from(target.class_token && !donor.class_token) * target.width;
+        self.put(NAME, NAME, rows)?;
+        self.taken.insert(NAME.into(), taken - fresh);
+        Ok(())
+    }
+
+    /// The weights, and what they cost.
+    fn finish(self, stored: Stored) -> Start {
+        let transferred = self.taken.values().sum();
+        let spent = self.donor.spent;
+        Start {
+            weights: self.weights,
+            cost: Cost {
+                transferred,
+                stored: match stored {
+                    Stored::Taken => transferred,
+                    Stored::Donor => self.donor.shape().parameter_count(),
+                },
+                extra_epochs: spent.epochs,
+                images_seen: spent.images,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "transfer_tests.rs"]
+mod tests;

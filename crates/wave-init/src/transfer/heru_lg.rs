@@ -1,0 +1,50 @@
+//! Heru-LG: the last blocks of the ancestor on top of fresh lower layers.
+//!
+//! Wang et al. 2022 inherit the layers whose gradients stay large through lifelong training, which
+//! are the last ones. For transformers the number follows from WAVE's parameter counts: 3 blocks.
+//! A target with fewer layers than that gets only the last of them (our reading).
+
+use super::{Carry, Stored};
+use crate::error::InitError;
+use crate::ledger::Ledger;
+use crate::start::{Request, Start, StartMethod};
+
+/// Choices of `heru-lg`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeruLg {
+    /// How many of the donor's last blocks are copied.
+    pub blocks: usize,
+}
+
+impl Default for HeruLg {
+    fn default() -> Self {
+        Self { blocks: 3 }
+    }
+}
+
+const NAME: &str = "heru-lg";
+
+pub(crate) const METHOD: StartMethod = StartMethod {
+    name: NAME,
+    description: "the donor's last 3 blocks on top of fresh ones (Heru-LG: Wang et al. 2022)",
+    donors: 1,
+    ledger: |shape, choices| Ledger::blocks(choices.heru_lg.blocks.min(shape.depth)),
+    run: start,
+};
+
+fn start(request: &Request) -> Result<Start, InitError> {
+    let mut carry = Carry::new(NAME, request)?;
+    carry.same_blocks()?;
+    let (depth, blocks) = (request.shape.depth, request.choices.heru_lg.blocks);
+    let donor_depth = carry.donor.shape().depth;
+    carry.at_least("depth", donor_depth, blocks)?;
+    for i in 1..=blocks.min(depth) {
+        carry.copy_block(depth - i, donor_depth - i)?;
+    }
+    carry.outside(super::AS_IS)?;
+    Ok(carry.finish(Stored::Taken))
+}
+
+#[cfg(test)]
+#[path = "heru_lg_tests.rs"]
+mod tests;

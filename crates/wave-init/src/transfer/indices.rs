@@ -1,0 +1,76 @@
+//! Which of many are taken: channels of a wider network, layers of a deeper one.
+
+use crate::error::InitError;
+use crate::options::by_name;
+use std::fmt;
+use std::str::FromStr;
+
+/// Which of a deeper donor's layers are taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layers {
+    /// The first ones.
+    #[default]
+    First,
+    /// As [`uniform`] spaces them.
+    Uniform,
+}
+
+impl Layers {
+    /// Every choice.
+    pub const ALL: [Layers; 2] = [Layers::First, Layers::Uniform];
+
+    /// The name on the command line and in recipes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Layers::First => "first",
+            Layers::Uniform => "uniform",
+        }
+    }
+
+    /// The layers taken from `of`, in order; `count` is at most `of`.
+    pub fn pick(self, of: usize, count: usize) -> Vec<usize> {
+        match self {
+            Layers::First => (0..count.min(of)).collect(),
+            Layers::Uniform => uniform(of, count),
+        }
+    }
+}
+
+impl fmt::Display for Layers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Layers {
+    type Err = InitError;
+
+    fn from_str(text: &str) -> Result<Self, InitError> {
+        by_name("layers", text, &Layers::ALL.map(|l| (l.name(), l)))
+    }
+}
+
+/// `count` of the numbers below `of`, evenly spaced: `i * (of / count)` if `count` divides `of`,
+/// otherwise `round(linspace(0, of - 1, count))`, halves to the even number as numpy rounds.
+///
+/// This is weight selection's rule (Xu et al. 2024, section 3), with linspace as the remedy for
+/// sizes that do not divide. `count` is at most `of`.
+pub fn uniform(of: usize, count: usize) -> Vec<usize> {
+    if count == 0 {
+        return Vec::new();
+    }
+    if of.is_multiple_of(count) {
+        return (0..count).map(|i| i * (of / count)).collect();
+    }
+    // Not a divisor, so `count` is at least 2.
+    let step = (of - 1) as f64 / (count - 1) as f64;
+    let mut indices: Vec<usize> = (0..count)
+        .map(|i| (i as f64 * step).round_ties_even() as usize)
+        .collect();
+    indices[count - 1] = of - 1; // numpy's linspace sets its end exactly
+    indices
+}
+
+#[cfg(test)]
+#[path = "indices_tests.rs"]
+mod tests;

@@ -1,0 +1,249 @@
+//! LiGO: a larger network as a learned linear function of a smaller one.
+//!
+//! ```text
+//! depth     W_l = sum_k w_lk W_k
+//! width     W   -> [I; C_out] W [I, C_in^T]         b -> [I; C_out] b
+//! ```
+//!
+//! with W_k the small network's K layers, and C (D - d, d) for channels of the residual stream (one
+//! for the whole network), for those of Q, K and V (each layer its own) and for the MLP's hidden
+//! ones (each layer its own). Norms and biases mix over depth as their matrices do, and widen like
+//! outputs (Wang et al. 2023, sections 3.2 and 3.3).
+//!
+//! [`grow`] is that function, and gradients flow to the operator (and to the small weights, if they
+//! are variables): its authors train the operator for 100 steps from [`operator_start`] with the
+//! small weights frozen. [`identity`] grows a network into itself. The start named `ligo` is grown by
+//! the untrained operator.
+//!
+//! The paper's networks are language models. That the patch embedding, positions, class token, final
+//! norm and classifier widen with the residual stream, and that each of a block's six modules has
+//! depth weights of its own, is our reading.
+
+use super::{Carry, Stored};
+use crate::error::{InitError, finite};
+use crate::ledger::Ledger;
+use crate::random::{generator, uniform};
+use crate::start::{Request, Start, StartMethod};
+use candle_core::{Device, Result, Tensor};
+use wave_models::Weights;
+use wave_models::vit::{VitShape, stack, unstack};
+
+mod growth;
+pub use growth::grow;
+
+/// The modules of a block, each with depth weights of its own.
+const MODULES: [&str; 6] = [
+    "norm1",
+    "attn.qkv",
+    "attn.proj",
+    "norm2",
+    "mlp.fc1",
+    "mlp.fc2",
+];
+
+/// Choices of `ligo`: the operator's start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ligo {
+    /// Largest weight, before normalisation, of the layers that a layer does not repeat.
+    pub noise: f64,
+}
+
+impl Default for Ligo {
+    fn default() -> Self {
+        Self { noise: 0.03 }
+    }
+}
+
+const NAME: &str = "ligo";
+
+pub(crate) const METHOD: StartMethod = StartMethod {
+    name: NAME,
+    description: "a smaller donor grown in depth and width by LiGO's operator, untrained (Wang et al. \
+                  2023, section 3)",
+    donors: 1,
+    // The donor's, which is not known from the target; the published counts are of 4 layers.
+    ledger: |_, _| Ledger::blocks(4),
+    run: start,
+};
+
+fn start(request: &Request) -> std::result::Result<Start, InitError> {
+    let mut carry = Carry::new(NAME, request)?;
+    let (donor, target) = (carry.donor, request.shape);
+    let (small, seed) = (donor.shape(), request.seed);
+    let operator = operator_start(small, target, &request.choices.ligo, seed)?;
+    let grown = grow(
+        &stack(donor.weights(), small.depth)?,
+        small,
+        &operator,
+        target,
+    )?;
+    // A classifier of other classes stays fresh.
+    let kept = |name: &str| !name.starts_with("head") || small.classes == target.classes;
+    for (name, tensor) in unstack(&grown)? {
+        if kept(&name) {
+            carry.put(&name, &name, tensor)?;
+        }
+    }
+    // What is taken are the donor's values, however many they have grown into.
+    carry.taken = donor
+        .weights()
+        .iter()
+        .filter(|(name, _)| kept(name))
+        .map(|(name, tensor)| (name.clone(), tensor.elem_count()))
+        .collect();
+    Ok(carry.finish(Stored::Donor))
+}
+
+/// Names and shapes of the operator from one shape to another.
+///
+/// | name | shape |
+/// |---|---|
+/// | `depth.{module}` for each of a block's six modules | (L, K) |
+/// | `width.stream` | (D - d, d) |
+/// | `width.{q,k,v}` | (L, D - d, d) |
+/// | `width.mlp` | (L, H - h, h) |
+///
+/// Widths that stay have no tensor.
+///
+/// # Errors
+/// If the target is narrower than the small network, has other heads, patches or tokens, or a shape
+/// is impossible.
+pub fn operator_shapes(
+    small: &VitShape,
+    target: &VitShape,
+) -> std::result::Result<Vec<(String, Vec<usize>)>, InitError> {
+    small.validate()?;
+    target.validate()?;
+    for (size, donor, target) in [
+        ("width", small.width, target.width),
+        ("hidden width of the MLP", small.hidden(), target.hidden()),
+    ] {
+        if donor > target {
+            let method = NAME;
+            return Err(InitError::DonorTooLarge {
+                method,
+                size,
+                donor,
+                target,
+            });
+        }
+    }
+    let count = |yes: bool| usize::from(yes);
+    for (size, donor, target) in [
+        ("head width", small.head_width(), target.head_width()),
+        ("patch", small.patch, target.patch),
+        ("number of channels", small.channels, target.channels),
+        ("image size", small.image_size, target.image_size),
+        (
+            "number of class tokens",
+            count(small.class_token),
+            count(target.class_token),
+        ),
+        (
+            "number of distillation tokens",
+            count(small.distilled),
+            count(target.distilled),
+        ),
+    ] {
+        if donor != target {
+            let method = NAME;
+            return Err(InitError::DonorDiffers {
+                method,
+                size,
+                donor,
+                target,
+            });
+        }
+    }
+    let (l, k, d, h) = (target.depth, small.depth, small.width, small.hidden());
+    let mut shapes: Vec<(String, Vec<usize>)> = MODULES
+        .iter()
+        .map(|module| (format!("depth.{module}"), vec![l, k]))
+        .collect();
+    if target.width > d {
+        shapes.push(("width.stream".into(), vec![target.width - d, d]));
+        for part in ["q", "k", "v"] {
+            shapes.push((format!("width.{part}"), vec![l, target.width - d, d]));
+        }
+    }
+    if target.hidden() > h {
+        shapes.push(("width.mlp".into(), vec![l, target.hidden() - h, h]));
+    }
+    Ok(shapes)
+}
+
+/// The operator its authors start from: layer l repeats layer l mod K, with a little of the others
+/// (weights 1 and uniform up to `noise`, normalised to sum 1), and every new channel is a random
+/// average of the old (rows uniform in 0..1, normalised to sum 1).
+///
+/// # Errors
+/// As [`operator_shapes`]; or if `noise` is negative or not finite.
+pub fn operator_start(
+    small: &VitShape,
+    target: &VitShape,
+    choice: &Ligo,
+    seed: u64,
+) -> std::result::Result<Weights, InitError> {
+    let noise = finite("noise", choice.noise)?;
+    if noise < 0.0 {
+        return Err(InitError::Negative {
+            name: "noise",
+            value: noise,
+        });
+    }
+    let mut operator = Weights::new();
+    for (stream, (name, dims)) in operator_shapes(small, target)?.into_iter().enumerate() {
+        // Streams above those of the fresh network, whose layers count from 1 << 32.
+        let rng = &mut generator(seed, (1 << 60) + stream as u64);
+        let draws = (uniform(dims.as_slice(), 0.5, rng)? + 0.5)?; // 0..1
+        let rows = if name.starts_with("depth.") {
+            let eye = repeat(small.depth, target.depth)?; // (L, K)
+            let others = (draws * noise)?;
+            (eye.affine(-1.0, 1.0)?.mul(&others)? + eye)?
+        } else {
+            draws
+        };
+        let sums = rows.sum_keepdim(candle_core::D::Minus1)?;
+        operator.insert(name, rows.broadcast_div(&sums)?);
+    }
+    Ok(operator)
+}
+
+/// The operator that grows a network into itself; into a deeper one by repeating its layers.
+///
+/// # Errors
+/// As [`operator_shapes`], or if the target is wider.
+pub fn identity(small: &VitShape, target: &VitShape) -> std::result::Result<Weights, InitError> {
+    for (size, donor, target) in [
+        ("width", small.width, target.width),
+        ("hidden width of the MLP", small.hidden(), target.hidden()),
+    ] {
+        if donor != target {
+            let method = NAME;
+            return Err(InitError::DonorDiffers {
+                method,
+                size,
+                donor,
+                target,
+            });
+        }
+    }
+    operator_start(small, target, &Ligo { noise: 0.0 }, 0)
+}
+
+/// One in row l and column l mod K: (L, K).
+fn repeat(small: usize, target: usize) -> Result<Tensor> {
+    let values: Vec<f32> = (0..target * small)
+        .map(|i| f32::from(u8::from((i / small) % small == i % small)))
+        .collect();
+    Tensor::from_vec(values, (target, small), &Device::Cpu)
+}
+
+/// The module of a block's tensor: its name without `.weight` or `.bias`.
+fn module(tensor: &str) -> &str {
+    tensor.rsplit_once('.').map_or(tensor, |(module, _)| module)
+}
+
+#[cfg(test)]
+#[path = "ligo_tests.rs"]
+mod tests;

@@ -1,0 +1,83 @@
+use crate::Choices;
+use crate::testing::{assert_block, assert_same, donor, logits, shape, start, try_start, values};
+use crate::transfer::indices::Layers;
+use wave_models::vit::VitShape;
+
+#[test]
+fn the_first_heads_and_channels_are_bit_equal() {
+    let (d, target, donors) = (16, shape(2, 16), [donor(shape(3, 32), 1)]);
+    let start = start("nested", &target, &donors).weights;
+    let of = donors[0].weights();
+    let qkv = |part: usize| {
+        let wide = &of["blocks.1.attn.qkv.weight"];
+        let rows = wide.narrow(0, part * 32, d).unwrap();
+        rows.narrow(1, 0, d).unwrap()
+    };
+    for part in 0..3 {
+        let slice = start["blocks.1.attn.qkv.weight"].narrow(0, part * d, d);
+        assert_same("qkv", &slice.unwrap(), &qkv(part));
+    }
+    for (name, rows, cols) in [
+        ("blocks.0.attn.proj.weight", 16, 16),
+        ("blocks.0.mlp.fc1.weight", 64, 16),
+        ("blocks.1.mlp.fc2.weight", 16, 64),
+        ("head.weight", 5, 16),
+    ] {
+        let slice = of[name].narrow(0, 0, rows).unwrap();
+        assert_same(name, &start[name], &slice.narrow(1, 0, cols).unwrap());
+    }
+    let bias = "blocks.1.mlp.fc1.bias";
+    assert_eq!(values(&start[bias]), values(&of[bias])[..64]);
+}
+
+#[test]
+fn cutting_hidden_channels_that_nothing_reads_keeps_the_function() {
+    let narrow = VitShape {
+        mlp_ratio: 2.0,
+        ..shape(2, 16)
+    };
+    let wide = donor(shape(2, 16), 1);
+    let mut weights = wide.weights().clone();
+    for l in 0..2 {
+        let fc2 = format!("blocks.{l}.mlp.fc2.weight");
+        let kept = weights[&fc2].narrow(1, 0, 32).unwrap();
+        let kept = kept.pad_with_zeros(1, 0, 32).unwrap();
+        weights.insert(fc2, kept.contiguous().unwrap());
+    }
+    let wide = crate::Donor::new(shape(2, 16), weights).unwrap();
+    let expected = logits(&shape(2, 16), wide.weights());
+    let start = start("nested", &narrow, &[wide]).weights;
+    crate::testing::assert_close(&logits(&narrow, &start), &expected, 1e-5);
+}
+
+#[test]
+fn layers_are_the_first_or_evenly_spaced() {
+    let donors = [donor(shape(5, 16), 1)];
+    for (layers, expected) in [(Layers::First, [0, 1, 2]), (Layers::Uniform, [0, 2, 4])] {
+        let choices = Choices {
+            layers,
+            ..Choices::default()
+        };
+        let start = try_start("nested", &shape(3, 16), &donors, &choices).unwrap();
+        for (to, from) in expected.into_iter().enumerate() {
+            assert_block(&start.weights, to, donors[0].weights(), from);
+        }
+    }
+}
+
+#[test]
+fn what_the_donor_lacks_is_refused() {
+    let donors = [donor(shape(2, 16), 1)];
+    let other_heads = VitShape {
+        heads: 1,
+        ..shape(2, 16)
+    };
+    for (target, needle) in [
+        (shape(2, 24), "width is 16, less than"),
+        (shape(3, 16), "depth is 2, less than"),
+        (other_heads, "head width is 8, the target's 16"),
+    ] {
+        let error = try_start("nested", &target, &donors, &Choices::default()).unwrap_err();
+        assert!(error.to_string().contains(needle), "{error}");
+    }
+}

@@ -1,0 +1,37 @@
+//! Only the attention and the position embedding of a trained model; everything else starts afresh.
+//!
+//! The upper reference of mimetic attention (thesis, section 3.2.5). Which layers of a deeper donor
+//! are taken is not said: [`Choices::layers`](crate::Choices::layers).
+
+use super::{ATTENTION, Carry, Stored};
+use crate::error::InitError;
+use crate::ledger::{Item, Ledger};
+use crate::start::{Request, Start, StartMethod};
+
+const NAME: &str = "pretrained-attention";
+
+pub(crate) const METHOD: StartMethod = StartMethod {
+    name: NAME,
+    description: "the donor's attention and position embedding, all else afresh (thesis, section \
+                  3.2.5)",
+    donors: 1,
+    ledger: |shape, _| Ledger::new(&[(shape.depth, Item::Attention), (1, Item::Positions)]),
+    run: start,
+};
+
+fn start(request: &Request) -> Result<Start, InitError> {
+    let mut carry = Carry::new(NAME, request)?;
+    carry.same_blocks()?;
+    let (donor, target) = (carry.donor.shape(), request.shape);
+    carry.at_least("depth", donor.depth, target.depth)?;
+    let layers = request.choices.layers.pick(donor.depth, target.depth);
+    for (to, from) in layers.into_iter().enumerate() {
+        carry.copy(to, from, &ATTENTION)?;
+    }
+    carry.positions(super::AS_IS)?;
+    Ok(carry.finish(Stored::Taken))
+}
+
+#[cfg(test)]
+#[path = "pretrained_attention_tests.rs"]
+mod tests;

@@ -1,0 +1,48 @@
+use super::super::ATTENTION;
+use crate::Choices;
+use crate::testing::{assert_same, donor, fresh, shape, try_start};
+use crate::transfer::indices::Layers;
+
+#[test]
+fn only_attention_and_positions_are_the_donors() {
+    let (target, donors) = (shape(2, 16), [donor(shape(4, 16), 1)]);
+    let fresh = fresh(&target);
+    for (layers, picked) in [(Layers::First, [0, 1]), (Layers::Uniform, [0, 2])] {
+        let choices = Choices {
+            layers,
+            ..Choices::default()
+        };
+        let start = try_start("pretrained-attention", &target, &donors, &choices).unwrap();
+        for (name, tensor) in &start.weights {
+            let layer = picked.iter().enumerate().find_map(|(to, from)| {
+                let part = name.strip_prefix(&format!("blocks.{to}."))?;
+                ATTENTION
+                    .contains(&part)
+                    .then(|| format!("blocks.{from}.{part}"))
+            });
+            let expected = match &layer {
+                Some(from) => &donors[0].weights()[from],
+                None if name == "pos_embed" => &donors[0].weights()[name],
+                None => &fresh[name],
+            };
+            assert_same(name, tensor, expected);
+        }
+        // Two layers of 4 d (d + 1) and 9 positions of d.
+        assert_eq!(start.cost.transferred, 2 * 4 * 16 * 17 + 9 * 16);
+    }
+}
+
+#[test]
+fn a_shallower_donor_is_refused() {
+    let error = try_start(
+        "pretrained-attention",
+        &shape(3, 16),
+        &[donor(shape(2, 16), 1)],
+        &Choices::default(),
+    );
+    let message = error.unwrap_err().to_string();
+    assert!(
+        message.contains("depth is 2, less than the target's 3"),
+        "{message}"
+    );
+}

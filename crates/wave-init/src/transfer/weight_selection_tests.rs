@@ -1,0 +1,99 @@
+use super::*;
+use crate::Choices;
+use crate::testing::{assert_same, donor, fresh, shape, start, try_start, values};
+use crate::transfer::indices::Layers;
+
+/// Element by element: `target[i, j] = source[rows[i], cols[j]]`.
+fn picked(source: &Tensor, rows: &[usize], cols: &[usize]) -> Vec<f32> {
+    let source: Vec<Vec<f32>> = source.to_vec2().unwrap();
+    let row = |i: &usize| cols.iter().map(|j| source[*i][*j]).collect::<Vec<_>>();
+    rows.iter().flat_map(row).collect()
+}
+
+#[test]
+fn every_second_element_of_a_donor_twice_as_wide() {
+    let (target, donors) = (shape(2, 16), [donor(shape(4, 32), 1)]);
+    let start = start("weight-selection", &target, &donors).weights;
+    let of = donors[0].weights();
+    let even = |n: usize| (0..n).map(|i| 2 * i).collect::<Vec<_>>();
+    for (part, rows, cols) in [
+        ("attn.qkv", 48, 16),
+        ("attn.proj", 16, 16),
+        ("mlp.fc1", 64, 16),
+        ("mlp.fc2", 16, 64),
+    ] {
+        let name = format!("blocks.1.{part}.weight");
+        let expected = picked(&of[&name], &even(rows), &even(cols));
+        assert_eq!(values(&start[&name]), expected, "{name}");
+    }
+    let bias = values(&of["blocks.0.norm1.bias"]);
+    let expected: Vec<f32> = bias.into_iter().step_by(2).collect();
+    assert_eq!(values(&start["blocks.0.norm1.bias"]), expected);
+    // The classifier starts afresh.
+    let fresh = fresh(&target);
+    assert_same("head", &start["head.weight"], &fresh["head.weight"]);
+    let positions = values(&of["pos_embed"]).into_iter().step_by(2);
+    assert_eq!(values(&start["pos_embed"]), positions.collect::<Vec<_>>());
+}
+
+#[test]
+fn widths_that_do_not_divide_are_spread_from_end_to_end() {
+    let (target, donors) = (shape(1, 16), [donor(shape(1, 24), 1)]);
+    let of = &donors[0].weights()["blocks.0.attn.qkv.weight"];
+    // >>> np.linspace(0, 71, 48).round(), np.linspace(0, 23, 16).round()
+    let (rows, cols) = (uniform(72, 48), uniform(24, 16));
+    assert_eq!(rows[..4], [0, 2, 3, 5]);
+    assert_eq!((rows[47], cols[1], cols[15]), (71, 2, 23));
+    let apart: Vec<usize> = (0..3)
+        .flat_map(|part| cols.iter().map(move |c| 24 * part + c))
+        .collect();
+    for (qkv, rows) in [(QkvRows::Together, rows), (QkvRows::Apart, apart)] {
+        let mut choices = Choices::default();
+        choices.selection.qkv = qkv;
+        let start = try_start("weight-selection", &target, &donors, &choices).unwrap();
+        let found = values(&start.weights["blocks.0.attn.qkv.weight"]);
+        assert_eq!(found, picked(of, &rows, &cols), "{qkv:?}");
+    }
+}
+
+#[test]
+fn the_two_ways_with_qkv_agree_where_widths_divide() {
+    let (target, donors) = (shape(1, 16), [donor(shape(1, 48), 1)]);
+    let mut apart = Choices::default();
+    apart.selection.qkv = QkvRows::Apart;
+    let apart = try_start("weight-selection", &target, &donors, &apart).unwrap();
+    let together = start("weight-selection", &target, &donors);
+    for (name, tensor) in &apart.weights {
+        assert_same(name, tensor, &together.weights[name]);
+    }
+}
+
+#[test]
+fn layers_are_the_first_or_evenly_spaced() {
+    let donors = [donor(shape(4, 16), 1)];
+    for (layers, expected) in [(Layers::First, [0, 1]), (Layers::Uniform, [0, 2])] {
+        let mut choices = Choices {
+            layers,
+            ..Choices::default()
+        };
+        choices.selection.head = true;
+        let start = try_start("weight-selection", &shape(2, 16), &donors, &choices).unwrap();
+        for (to, from) in expected.into_iter().enumerate() {
+            crate::testing::assert_block(&start.weights, to, donors[0].weights(), from);
+        }
+        crate::testing::assert_outside(&start.weights, donors[0].weights());
+    }
+}
+
+#[test]
+fn a_smaller_donor_is_refused_with_what_it_lacks() {
+    let donors = [donor(shape(2, 16), 1)];
+    for (target, needle) in [
+        (shape(3, 16), "depth is 2, less than the target's 3"),
+        (shape(2, 24), "width is 16, less than the target's 24"),
+    ] {
+        let error = try_start("weight-selection", &target, &donors, &Choices::default());
+        let message = error.unwrap_err().to_string();
+        assert!(message.contains(needle), "{message}");
+    }
+}
