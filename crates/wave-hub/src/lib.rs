@@ -35,8 +35,8 @@ pub mod onnx;
 mod preprocessing;
 mod proto;
 mod shapes;
-mod templates;
 mod table;
+mod templates;
 mod tensors;
 #[cfg(test)]
 mod testing;
@@ -52,8 +52,8 @@ pub use float::FloatType;
 pub use model::{ModelConfig, ModuleNames, PretrainedCfg, read_model, write_model, write_model_as};
 pub use preprocessing::{Preprocessing, read_preprocessing};
 pub use shapes::check_tensors;
-pub use templates::{Accuracy, FORMAT_VERSION, TemplateConfig, read_templates, write_templates};
 pub use table::{read_table, write_table};
+pub use templates::{Accuracy, FORMAT_VERSION, TemplateConfig, read_templates, write_templates};
 pub use tensors::{read_tensors, write_tensors};
 pub use transformers::{read_transformers, write_transformers};
 

@@ -350,8 +350,7 @@ fn frame(settings: &Init) -> Result<Frame> {
 /// Input and classes of a template directory or a model.
 fn frame_of(from: &str) -> Result<Frame> {
     let path = hub::locate(Path::new(from))?;
-    let templates = path.is_dir()
-        && wave_hub::directory_kind(&path)? == wave_hub::Kind::Templates;
+    let templates = path.is_dir() && wave_hub::directory_kind(&path)? == wave_hub::Kind::Templates;
     if templates {
         let templates = elastic::read(&path)?;
         let shape = &templates.learngene.auxiliary;
