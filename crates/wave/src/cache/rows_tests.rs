@@ -48,7 +48,7 @@ fn the_largest_are_kept_and_the_others_share_the_rest() {
     let images = [1, 2];
     let z = logits(&images, 5);
     let rows = Rows::new(&images, &z, TWO).unwrap();
-    let found = looked_up(&[rows.clone()], TWO, &images);
+    let found = looked_up(std::slice::from_ref(&rows), TWO, &images);
     let mut rest = 0.0;
     for (row, z) in found.iter().zip(z.chunks(5)) {
         let (p, q) = (softmax(row), softmax(z));
