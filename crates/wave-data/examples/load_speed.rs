@@ -24,9 +24,9 @@ fn main() -> Result<(), DataError> {
         let given = arguments.get(k).and_then(|text| text.parse().ok());
         given.unwrap_or(default)
     };
-    let data = wave_data::open(arguments.first().map_or(".", |spec| spec))?;
+    let data = wave_data::open(arguments.first().map_or(".", String::as_str))?;
     let opened = start.elapsed();
-    let (images, threads) = (number(1, 4096), number(2, 2));
+    let (images, threads) = (number(1, 4096), number(2, 2).max(1));
     let steps = images.div_ceil(BATCH).max(2);
     let loader = imagenet(&data.train, threads)?;
     let only_decode = arguments.get(3).is_some_and(|what| what == "decode");

@@ -90,16 +90,16 @@ fn image_file(k: usize, side: u32) -> io::Result<(Vec<u8>, &'static str)> {
     Ok(match k % PERIOD {
         0 => (jpeg(grey.into())?, "jpg"),
         1 => (
-            fixture(include_bytes!("../../tests/fixtures/progressive.jpg")),
+            include_bytes!("../../tests/fixtures/progressive.jpg").to_vec(),
             "JPEG",
         ),
         2 => (
-            fixture(include_bytes!("../../tests/fixtures/cmyk.jpg")),
+            include_bytes!("../../tests/fixtures/cmyk.jpg").to_vec(),
             "JPEG",
         ),
         3 => (turned(&jpeg(colours.into())?), "jpeg"),
         4 => (
-            fixture(include_bytes!("../../tests/fixtures/palette.png")),
+            include_bytes!("../../tests/fixtures/palette.png").to_vec(),
             "png",
         ),
         5 => (png(DynamicImage::from(colours).into_rgba8().into())?, "png"),
@@ -114,16 +114,19 @@ fn image_file(k: usize, side: u32) -> io::Result<(Vec<u8>, &'static str)> {
     })
 }
 
-fn fixture(bytes: &[u8]) -> Vec<u8> {
-    bytes.to_vec()
-}
-
 /// With EXIF data that say: hold it turned by a quarter.
 fn turned(jpeg: &[u8]) -> Vec<u8> {
     let mut exif = b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0".to_vec();
     exif.extend([0; 4]); // no further directory
     let length = (exif.len() as u16 + 2).to_be_bytes();
-    [&jpeg[..2], &[0xFF, 0xE1], &length, &exif, &jpeg[2..]].concat()
+    [
+        &jpeg[..2],
+        &[0xFF, 0xE1][..],
+        &length[..],
+        &exif[..],
+        &jpeg[2..],
+    ]
+    .concat()
 }
 
 /// Writes images as Hugging Face does, in row groups of 100, and returns the length of the file.

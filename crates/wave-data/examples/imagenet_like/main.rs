@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let out = arguments.next().ok_or("expected a directory to write to")?;
     let out = PathBuf::from(out);
-    let mut number = |default| match arguments.next() {
+    let mut number = |default: usize| match arguments.next() {
         Some(text) => text.parse().map_err(|_| format!("`{text}` is no number")),
         None => Ok(default),
     };
