@@ -272,16 +272,23 @@ impl Normaliser {
                 }
                 row[..from].fill(table[0]);
                 row[to..].fill(table[0]);
-                let start = (source_y as usize * s + first) * c + channel;
-                let shown = pixels[start..].iter().step_by(c);
-                for (value, &x) in row[from..to].iter_mut().zip(shown) {
-                    *value = table[usize::from(x)];
+                let shown = &pixels[(source_y as usize * s + first) * c..];
+                match c {
+                    1 => look_up::<1>(table, shown, channel, &mut row[from..to]),
+                    _ => look_up::<3>(table, shown, channel, &mut row[from..to]),
                 }
                 if flip {
                     row.reverse();
                 }
             }
         }
+    }
+}
+
+/// The table's values for one of `C` channels. The distance between two is known to the compiler.
+fn look_up<const C: usize>(table: &[f32; 256], pixels: &[u8], channel: usize, out: &mut [f32]) {
+    for (value, pixel) in out.iter_mut().zip(pixels.as_chunks::<C>().0) {
+        *value = table[usize::from(pixel[channel])];
     }
 }
 
