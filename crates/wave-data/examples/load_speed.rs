@@ -11,16 +11,21 @@
 //!
 //! `tests/python/bench_torchvision.py` measures torchvision on the same files, in turn with this.
 
+use std::cell::RefCell;
 use std::time::Instant;
 
 use wave_data::{Augment, DataError, Loader, ResizedCrop, Source, Transform};
 
 const BATCH: usize = 64;
 
+/// What the command `wave` uses too.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> Result<(), DataError> {
     let start = Instant::now();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let number = |k: usize, default| {
+    let number = |k: usize, default: usize| {
         let given = arguments.get(k).and_then(|text| text.parse().ok());
         given.unwrap_or(default)
     };
@@ -30,9 +35,19 @@ fn main() -> Result<(), DataError> {
     let steps = images.div_ceil(BATCH).max(2);
     let loader = imagenet(&data.train, threads)?;
     let only_decode = arguments.get(3).is_some_and(|what| what == "decode");
+    // While there is a batch, and nothing of the next.
+    let memory = RefCell::new(Vec::new());
+    let measure = |step: usize| {
+        if step * 8 / steps != (step + 1) * 8 / steps {
+            memory.borrow_mut().push(resident_mib());
+        }
+    };
     let batch = |step: usize| -> Result<(), DataError> {
         if !only_decode {
-            return loader.batch(step as u64).map(drop);
+            let batch = loader.batch(step as u64)?;
+            measure(step);
+            drop(batch);
+            return Ok(());
         }
         let first = step * BATCH;
         std::thread::scope(|scope| {
@@ -50,17 +65,13 @@ fn main() -> Result<(), DataError> {
                 worker.join().map_err(died)?
             };
             workers.into_iter().try_for_each(ended)
-        })
+        })?;
+        measure(step);
+        Ok(())
     };
     batch(0)?;
     let (first, worked) = (start.elapsed(), processor_time());
-    let mut memory = Vec::new();
-    for step in 1..steps {
-        batch(step)?;
-        if step * 8 / steps != (step - 1) * 8 / steps || step + 1 == steps {
-            memory.push(resident_mib());
-        }
-    }
+    (1..steps).try_for_each(batch)?;
     let n = ((steps - 1) * BATCH) as f64;
     println!(
         "{{\"images\": {n}, \"open_ms\": {:.1}, \"first_batch_ms\": {:.1}, \"images_per_second\": \
@@ -69,6 +80,7 @@ fn main() -> Result<(), DataError> {
         first.as_secs_f64() * 1e3,
         n / (start.elapsed() - first).as_secs_f64(),
         (processor_time() - worked) * 1e3 / n,
+        memory = memory.into_inner(),
     );
     Ok(())
 }

@@ -274,7 +274,7 @@ impl Shards {
         let read = || -> io::Result<Vec<u8>> {
             let mut file = File::open(path)?;
             file.seek(SeekFrom::Start(sample.offset))?;
-            let mut bytes = Vec::new();
+            let mut bytes = Vec::with_capacity(sample.size as usize);
             file.take(sample.size).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
