@@ -178,8 +178,9 @@ impl Folder {
     fn file(&self, i: usize) -> Result<Encoded, DataError> {
         let path = self.path(i).ok_or_else(|| no_image(i, self.len()))?;
         let read = || {
-            let mut bytes = Vec::new();
             let file = File::open(&path)?;
+            let length = file.metadata()?.len().min(MAX_FILE_BYTES);
+            let mut bytes = Vec::with_capacity(length as usize + 1);
             // One byte more than is allowed is enough to refuse it.
             file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
             Ok(bytes)

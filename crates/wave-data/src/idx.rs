@@ -118,10 +118,7 @@ fn read(path: &Path, dimensions: usize) -> Result<Idx, DataError> {
         source,
     })?;
     parse(BufReader::new(file), dimensions).map_err(|problem| match problem {
-        Problem::Content(problem) => DataError::Content {
-            path: path.display().to_string(),
-            problem,
-        },
+        Problem::Content(problem) => DataError::content(path, problem),
         Problem::Reading(source) => DataError::Open {
             path: path.to_owned(),
             source,

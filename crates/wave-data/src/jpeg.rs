@@ -23,6 +23,12 @@ pub(crate) struct Frame {
     pub(crate) orientation: Orientation,
     /// Whether its coding is one that [`decode_reduced`] knows.
     reducible: bool,
+    /// Whether all of it is in one scan, line after line.
+    in_order: bool,
+    /// Where in the file its height is written.
+    height_at: usize,
+    /// Of the blocks that are stored together, in pixels.
+    block_height: usize,
 }
 
 impl Frame {
@@ -58,6 +64,7 @@ impl Frame {
             let length = bytes.get(at..at + 2).ok_or_else(cut)?;
             let length = usize::from(u16::from_be_bytes([length[0], length[1]]));
             let segment = bytes.get(at + 2..at + length).ok_or_else(cut)?;
+            let begins = at + 2;
             at += length;
             match marker {
                 0xE1 if segment.starts_with(b"Exif\0\0") && segment.len() > 6 => {
@@ -79,9 +86,23 @@ impl Frame {
                         orientation: Orientation::NoTransforms,
                         reducible: matches!((marker, precision), (0xC0..=0xC2, 8))
                             && matches!(components, 1 | 3),
+                        in_order: matches!((marker, precision), (0xC0 | 0xC1, 8)),
+                        height_at: begins + 1,
+                        // Each component's second byte holds its factors, the vertical one low.
+                        block_height: segment[6..]
+                            .chunks_exact(3)
+                            .map(|component| 8 * usize::from(component[1] & 15).clamp(1, 4))
+                            .max()
+                            .unwrap_or(8),
                     });
                 }
-                0xDA | 0xD9 => break, // the first scan, or the end
+                0xDA => {
+                    if let Some(frame) = &mut frame {
+                        frame.in_order &= segment.first() == Some(&frame.components);
+                    }
+                    break;
+                }
+                0xD9 => break,
                 _ => {}
             }
         }
@@ -122,6 +143,21 @@ pub(crate) fn decode(bytes: &[u8], frame: &Frame) -> Result<RawImage, String> {
     };
     image.check().map_err(|error| error.to_string())?;
     Ok(image.oriented(frame.orientation))
+}
+
+/// Decodes no more than is needed of a file's first `rows` rows: an image of at least so many. It is
+/// not turned. The file is changed, and is then of no other use.
+pub(crate) fn decode_top(bytes: &mut [u8], frame: &Frame, rows: usize) -> Result<RawImage, String> {
+    let mut top = *frame;
+    top.orientation = Orientation::NoTransforms;
+    // One row more, for the colour of a row may depend on that of the next.
+    let height = (rows + 1).next_multiple_of(frame.block_height);
+    if frame.in_order && height < frame.height {
+        // What comes first in such a file does not depend on what follows.
+        bytes[frame.height_at..frame.height_at + 2].copy_from_slice(&(height as u16).to_be_bytes());
+        top.height = height;
+    }
+    decode(bytes, &top)
 }
 
 /// Decodes at 1/2, 1/4 or 1/8 of the size, rounded up, by leaving out high frequencies: (image,

@@ -107,6 +107,42 @@ fn a_reduced_image_is_the_mean_of_the_full_one() {
     assert!(decode_reduced(cmyk, &Frame::read(cmyk).unwrap(), 2).is_none());
 }
 
+/// Rows decoded by themselves are those of the whole, whatever the colours' resolution is.
+#[test]
+fn the_top_of_a_file_is_decoded_as_in_the_whole() {
+    for (name, file) in [
+        file!("tall-444.jpg"),
+        file!("tall-422.jpg"),
+        file!("tall-420.jpg"),
+    ] {
+        let frame = Frame::read(file).unwrap();
+        let whole = decode(file, &frame).unwrap();
+        assert_eq!((whole.width, whole.height), (41, 90));
+        for rows in [1, 7, 8, 15, 16, 17, 47, 48, 64, 89, 90] {
+            let top = decode_top(&mut file.to_vec(), &frame, rows).unwrap();
+            assert!((rows..=(rows + 16).min(90)).contains(&top.height));
+            let n = rows * 41 * 3;
+            assert_eq!(top.pixels[..n], whole.pixels[..n], "{name}, {rows} rows");
+        }
+    }
+    for (name, bytes) in &FILES[..5] {
+        let frame = Frame::read(bytes).unwrap();
+        let whole = decode(
+            bytes,
+            &Frame {
+                orientation: Orientation::NoTransforms,
+                ..frame
+            },
+        );
+        let whole = whole.unwrap();
+        for rows in [1, 8, 11] {
+            let top = decode_top(&mut bytes.to_vec(), &frame, rows).unwrap();
+            let n = rows * whole.width * whole.channels;
+            assert_eq!(top.pixels[..n], whole.pixels[..n], "{name}, {rows} rows");
+        }
+    }
+}
+
 #[test]
 fn only_an_upright_jpeg_has_a_frame_to_crop() {
     assert!(Frame::of_upright(FILES[0].1).is_some());
@@ -127,6 +163,9 @@ proptest! {
             image.check().unwrap();
         }
         if let Ok(frame) = Frame::read(&bytes) {
+            if let Ok(image) = decode_top(&mut bytes.clone(), &frame, frame.height / 2) {
+                image.check().unwrap();
+            }
             for factor in [2, 4, 8] {
                 if let Some(image) = decode_reduced(&bytes, &frame, factor) {
                     image.check().unwrap();

@@ -15,7 +15,7 @@
 //! | `idx.rs`, `cifar.rs`, `folder.rs`, `webdataset.rs`, `parquet.rs`, `shapes.rs` | the sources there are |
 //! | `pattern.rs`, `tar.rs`, `listing.rs`, `labels.rs`, `cache.rs` | what they share |
 //! | `image.rs`, `jpeg.rs` | JPEG, PNG, WebP and GIF files |
-//! | `transform.rs` | from 8-bit pixels to network input, as evaluated |
+//! | `transform.rs`, `resample.rs` | from 8-bit pixels to network input, as evaluated |
 //! | `augment.rs`, `augment/` | what varies in training, a file for each family |
 //! | `pipeline.rs`, `loader.rs`, `prefetch.rs`, `broken.rs` | batches |
 //! | `check.rs`, `pack.rs` | a whole data set at once |
@@ -42,6 +42,7 @@ mod parquet;
 mod pattern;
 mod pipeline;
 mod prefetch;
+mod resample;
 mod shapes;
 mod source;
 mod tar;

@@ -221,10 +221,7 @@ fn open_file(path: &Path) -> Result<File, DataError> {
 fn open_table(path: PathBuf) -> Result<(Table, Labels), DataError> {
     let file = Arc::new(open_file(&path)?);
     let (metadata, images, labels) =
-        guarded(|| read_table(&file)).map_err(|problem| DataError::Content {
-            path: path.display().to_string(),
-            problem,
-        })?;
+        guarded(|| read_table(&file)).map_err(|problem| DataError::content(&path, problem))?;
     let table = Table {
         path,
         metadata,

@@ -180,8 +180,8 @@ impl Pipeline {
         rng: &mut rand_chacha::ChaCha8Rng,
     ) -> Result<Vec<u8>, DataError> {
         let s = self.transform.image_size;
-        let encoded = self.source.encoded(i)?;
-        if let Some(encoded) = &encoded
+        let mut encoded = self.source.encoded(i)?;
+        if let Some(encoded) = &mut encoded
             && let Some(frame) = jpeg::Frame::of_upright(&encoded.bytes)
         {
             // The crop is drawn from the size that the file declares.
@@ -192,7 +192,15 @@ impl Pipeline {
                 .flatten();
             let (image, factor) = match reduced {
                 Some(image) => (image, factor),
-                None => (encoded.decode()?, 1),
+                None => {
+                    let rows = rectangle.top + rectangle.height;
+                    let image = jpeg::decode_top(&mut encoded.bytes, &frame, rows);
+                    let problem = |problem| DataError::Content {
+                        path: encoded.name.clone(),
+                        problem,
+                    };
+                    (image.map_err(problem)?, 1)
+                }
             };
             return self.finish(resize_rectangle(&image, rectangle, factor, s)?, &image);
         }

@@ -6,11 +6,9 @@
 
 use std::borrow::Cow;
 
-use fast_image_resize::images::{Image, ImageRef};
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
-
 use crate::augment::Placement;
 use crate::augment::crop::Rectangle;
+use crate::resample::{Axis, View, resample};
 use crate::{DataError, RawImage, Source};
 
 /// How an image becomes network input.
@@ -124,24 +122,18 @@ impl Transform {
         }
         // Two calls, width before height, with a rounding to 8 bits between them: so does Pillow.
         let (first, end) = rows.support();
-        let strip = &pixels[first * w * c..end * w * c]; // (end - first, w, c)
-        let strip = resample(
-            strip,
-            (w, end - first),
-            (self.image_size, end - first),
-            c,
-            Some((columns.start, columns.length)),
-            None,
-        )?; // (end - first, image_size, c)
-        let square = resample(
-            &strip,
-            (self.image_size, end - first),
-            (self.image_size, self.image_size),
-            c,
-            None,
-            Some((rows.start - first as f64, rows.length)),
-        )?; // (image_size, image_size, c)
-        Ok(Cow::Owned(square))
+        let side = self.image_size;
+        let strip = View {
+            pixels: &pixels,
+            line: w,
+            channels: c,
+            corner: (0, first),
+            size: (w, end - first),
+        };
+        let strip = resample(strip, Axis::Columns, columns.part(), side)?; // (end - first, side, c)
+        let strip = View::whole(&strip, (side, end - first), c);
+        let part = (rows.start - first as f64, rows.length);
+        Ok(Cow::Owned(resample(strip, Axis::Rows, part, side)?)) // (side, side, c)
     }
 }
 
@@ -167,13 +159,15 @@ pub(crate) fn resize_rectangle(
     };
     let (left, w, columns) = axis(rectangle.left, rectangle.width, image.width);
     let (top, h, rows) = axis(rectangle.top, rectangle.height, image.height);
-    let lines = image.pixels[top * image.width * c..].chunks(image.width * c);
-    let mut pixels = Vec::with_capacity(w * h * c);
-    for line in lines.take(h) {
-        pixels.extend_from_slice(&line[left * c..(left + w) * c]);
-    } // (h, w, c)
-    let wide = resample(&pixels, (w, h), (side, h), c, Some(columns), None)?; // (h, side, c)
-    resample(&wide, (side, h), (side, side), c, None, Some(rows)) // (side, side, c)
+    let part = View {
+        pixels: &image.pixels,
+        line: image.width,
+        channels: c,
+        corner: (left, top),
+        size: (w, h),
+    };
+    let wide = resample(part, Axis::Columns, columns, side)?; // (h, side, c)
+    resample(View::whole(&wide, (side, h), c), Axis::Rows, rows, side) // (side, side, c)
 }
 
 /// The part of one axis of an image that resizing and cropping keep, in pixels of the original.
@@ -201,6 +195,10 @@ impl Window {
         }
     }
 
+    fn part(&self) -> (f64, f64) {
+        (self.start, self.length)
+    }
+
     fn keeps_all(&self) -> bool {
         self.start == 0.0 && self.length == self.side as f64 && self.scale == 1.0
     }
@@ -213,41 +211,6 @@ impl Window {
         let end = (self.start + self.length + reach).ceil() as usize;
         (first, end.min(self.side))
     }
-}
-
-/// Resamples a window, `(start, length)` on either axis, or else the whole axis; sizes are
-/// `(width, height)`. An axis that does not change is copied.
-fn resample(
-    pixels: &[u8],
-    from: (usize, usize),
-    to: (usize, usize),
-    channels: usize,
-    columns: Option<(f64, f64)>,
-    rows: Option<(f64, f64)>,
-) -> Result<Vec<u8>, DataError> {
-    let fail = |error: &dyn std::fmt::Display| {
-        DataError::Settings(format!(
-            "cannot resize an image of {} x {} pixels to {} x {}: {error}",
-            from.0, from.1, to.0, to.1
-        ))
-    };
-    let side = |n: usize| u32::try_from(n).map_err(|error| fail(&error));
-    let kind = if channels == 1 {
-        PixelType::U8
-    } else {
-        PixelType::U8x3
-    };
-    let source = ImageRef::new(side(from.0)?, side(from.1)?, pixels, kind).map_err(|e| fail(&e))?;
-    let mut out = Image::new(side(to.0)?, side(to.1)?, kind);
-    let (left, width) = columns.unwrap_or((0.0, from.0 as f64));
-    let (top, height) = rows.unwrap_or((0.0, from.1 as f64));
-    let options = ResizeOptions::new()
-        .resize_alg(ResizeAlg::Convolution(FilterType::CatmullRom))
-        .crop(left, top, width, height);
-    Resizer::new()
-        .resize(&source, &mut out, &options)
-        .map_err(|e| fail(&e))?;
-    Ok(out.into_vec())
 }
 
 /// Pillow's grey, ITU-R 601-2 luma in 16-bit fixed point: (n, 3) to (n).
@@ -309,16 +272,23 @@ impl Normaliser {
                 }
                 row[..from].fill(table[0]);
                 row[to..].fill(table[0]);
-                let start = (source_y as usize * s + first) * c + channel;
-                let shown = pixels[start..].iter().step_by(c);
-                for (value, &x) in row[from..to].iter_mut().zip(shown) {
-                    *value = table[usize::from(x)];
+                let shown = &pixels[(source_y as usize * s + first) * c..];
+                match c {
+                    1 => look_up::<1>(table, shown, channel, &mut row[from..to]),
+                    _ => look_up::<3>(table, shown, channel, &mut row[from..to]),
                 }
                 if flip {
                     row.reverse();
                 }
             }
         }
+    }
+}
+
+/// The table's values for one of `C` channels. The distance between two is known to the compiler.
+fn look_up<const C: usize>(table: &[f32; 256], pixels: &[u8], channel: usize, out: &mut [f32]) {
+    for (value, pixel) in out.iter_mut().zip(pixels.as_chunks::<C>().0) {
+        *value = table[usize::from(pixel[channel])];
     }
 }
 

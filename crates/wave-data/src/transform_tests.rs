@@ -287,8 +287,10 @@ proptest! {
         let side = transform.resized_side() as usize;
         let shorter = width.min(height);
         let (w, h) = (side * width / shorter, side * height / shorter);
-        let wide = resample(&image.pixels, (width, height), (w, height), 1, None, None).unwrap();
-        let whole = resample(&wide, (w, height), (w, h), 1, None, None).unwrap();
+        let view = View::whole(&image.pixels, (width, height), 1);
+        let wide = resample(view, Axis::Columns, (0.0, width as f64), w).unwrap();
+        let view = View::whole(&wide, (w, height), 1);
+        let whole = resample(view, Axis::Rows, (0.0, height as f64), h).unwrap();
         let offset = |n: usize| ((n - image_size) as f64 / 2.0).round_ties_even() as usize;
         let found = transform.square(&image).unwrap();
         for (i, &f) in found.iter().enumerate() {

@@ -144,10 +144,8 @@ impl Info {
             path: path.clone(),
             source,
         })?;
-        let info: Value = serde_json::from_str(&text).map_err(|error| DataError::Content {
-            path: path.display().to_string(),
-            problem: format!("is no JSON: {error}"),
-        })?;
+        let info: Value = serde_json::from_str(&text)
+            .map_err(|error| DataError::content(&path, format!("is no JSON: {error}")))?;
         let strings = |list: &Value| -> Vec<String> {
             let items = list.as_array().into_iter().flatten();
             items.filter_map(|s| Some(s.as_str()?.to_owned())).collect()
@@ -276,7 +274,7 @@ impl Shards {
         let read = || -> io::Result<Vec<u8>> {
             let mut file = File::open(path)?;
             file.seek(SeekFrom::Start(sample.offset))?;
-            let mut bytes = Vec::new();
+            let mut bytes = Vec::with_capacity(sample.size as usize);
             file.take(sample.size).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
@@ -338,10 +336,7 @@ fn read_index(path: &Path, shard: u32) -> Result<Vec<Sample>, DataError> {
         source,
     })?;
     parse(&mut BufReader::with_capacity(4096, file), shard).map_err(|problem| match problem {
-        Problem::Content(problem) => DataError::Content {
-            path: path.display().to_string(),
-            problem,
-        },
+        Problem::Content(problem) => DataError::content(path, problem),
         Problem::Reading(source) => DataError::Open {
             path: path.to_owned(),
             source,

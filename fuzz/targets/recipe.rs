@@ -1,0 +1,23 @@
+//! Recipes; each line after the first `---` is an override.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use wave::compare::Compare;
+use wave::recipe::Recipe;
+use wave::settings::{Condense, Expand, Finetune};
+
+fuzz_target!(|data: &[u8]| {
+    let all = String::from_utf8_lossy(data);
+    let (text, overrides) = all.split_once("\n---\n").unwrap_or((&all, ""));
+    let overrides: Vec<String> = overrides.lines().map(str::to_owned).collect();
+    let path = wave_fuzz::file("x.toml", text.as_bytes());
+    let Ok(recipe) = Recipe::read(&path, &overrides) else {
+        return;
+    };
+    let _ = recipe.stage("condense", None, &Condense::default());
+    let _ = recipe.stage("expand", None, &Expand::default());
+    let _ = recipe.stage("finetune", None, &Finetune::default());
+    if recipe.has("compare") {
+        let _ = Compare::new(&recipe);
+    }
+});
