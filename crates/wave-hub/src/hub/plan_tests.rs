@@ -1,4 +1,5 @@
 use super::*;
+use crate::directory::CONFIG_FILE;
 use crate::hub::server::model_dir;
 use crate::testing::{check_request, weights};
 use crate::write_tensors;
