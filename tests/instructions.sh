@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Counts the instructions of a small training step, plain and through templates, under valgrind, and compares
-# with tests/instructions.txt: a guard against slow code that needs no clock.
+# Counts the instructions of a small training step, plain and through templates, under valgrind, and
+# compares with tests/instructions.txt: a guard against slow code that needs no clock.
 #
 #   tests/instructions.sh              counts target/debug/wave
 #   tests/instructions.sh --update     after a change that is meant to cost or save
