@@ -30,6 +30,7 @@ fn shards(place: &Place, cache: &str) -> Vec<PathBuf> {
     let mut shards: Vec<PathBuf> = entries(place.path(cache))
         .flat_map(|view| entries(view.path()))
         .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|e| e == "safetensors")) // none half written
         .collect();
     shards.sort();
     shards
@@ -44,7 +45,8 @@ fn outputs_are_computed_once_for_all_templates_sizes_and_seeds() {
     // 8 classes: all of them take less room than the 16 of the default.
     assert_eq!(first["cache"]["bytes_per_image"], 20);
     assert_eq!(first["cache"]["rest"], 0.0);
-    assert_eq!(shards(&place, "c").len(), 2);
+    // The 6000 training images make two shards a view.
+    assert_eq!(shards(&place, "c").len(), 4);
 
     let again = place.json(&format!("{CONDENSE} --cache c --out u"));
     assert_eq!(computed(&again), 0);
@@ -79,7 +81,8 @@ fn with_all_classes_the_templates_are_those_of_running_the_ancestor() {
         let path = place.path(dir).join("templates.safetensors");
         wave_hub::read_tensors(&path).unwrap().0
     };
-    let largest_difference = |a: &str, b: &str| {
+    // On average: where a gradient all but vanishes, AdamW turns a rounding into a whole step.
+    let difference = |a: &str, b: &str| {
         let (a, b) = (read(a), read(b));
         let pairs = a.iter().flat_map(|(name, t)| {
             values(t)
@@ -87,12 +90,13 @@ fn with_all_classes_the_templates_are_those_of_running_the_ancestor() {
                 .zip(values(&b[name]))
                 .collect::<Vec<_>>()
         });
-        pairs.map(|(x, y)| (x - y).abs()).fold(0.0, f32::max)
+        let distances: Vec<f32> = pairs.map(|(x, y)| (x - y).abs()).collect();
+        distances.iter().sum::<f32>() / distances.len() as f32
     };
-    let exact = largest_difference("t", "u");
-    let cut = largest_difference("v", "u");
-    assert!(0.0 < exact && exact < 1e-3, "{exact}");
-    assert!(cut > 2.0 * exact, "{cut} {exact}");
+    let exact = difference("t", "u");
+    let cut = difference("v", "u");
+    assert!(0.0 < exact && exact < 1e-4, "{exact}");
+    assert!(cut > 10.0 * exact, "{cut} {exact}");
 }
 
 #[test]
@@ -169,12 +173,12 @@ fn a_damaged_shard_is_computed_again() {
     let good: Vec<Vec<u8>> = shards.iter().map(|p| std::fs::read(p).unwrap()).collect();
     let mut bad = good[0].clone();
     *bad.last_mut().unwrap() ^= 1;
-    // One with a wrong bit, one in another one's place.
+    // Of the first view one with a wrong bit, and one in the other one's place.
     std::fs::write(&shards[0], &bad).unwrap();
     std::fs::write(&shards[1], &good[0]).unwrap();
     let left = shards[0].with_file_name(".wave-left.tmp");
     std::fs::write(&left, "half").unwrap();
-    assert_eq!(computed(&place.json(&format!("{command} --out u"))), 512);
+    assert_eq!(computed(&place.json(&format!("{command} --out u"))), 256);
     assert_same(&place.path("t"), &place.path("u"));
     for (path, good) in shards.iter().zip(&good) {
         assert!(&std::fs::read(path).unwrap() == good, "{}", path.display());

@@ -1,7 +1,7 @@
 //! Weight selection: a smaller network from evenly spaced elements of a larger one.
 //!
 //! Along each axis of a tensor the target takes the elements at the positions that
-//! [`uniform`](super::indices::uniform) spaces; of the layers, the first ones (Xu et al. 2024,
+//! [`uniform`] spaces; of the layers, the first ones (Xu et al. 2024,
 //! section 3). Nothing is rescaled. The classifier starts afresh.
 
 use super::indices::uniform;

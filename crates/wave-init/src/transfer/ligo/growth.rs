@@ -11,11 +11,11 @@ use wave_models::vit::{BLOCK_TENSORS, VitShape};
 /// # Shapes
 /// `small` and the result are stacked ([`wave_models::vit::stack`]), as
 /// [`wave_models::vit::logits`] takes them; `operator` is as
-/// [`operator_shapes`](super::operator_shapes) says. The classifier keeps its classes, those of
+/// [`operator_shapes`] says. The classifier keeps its classes, those of
 /// `small`.
 ///
 /// # Errors
-/// As [`operator_shapes`](super::operator_shapes); or if a tensor of the operator is missing or
+/// As [`operator_shapes`]; or if a tensor of the operator is missing or
 /// misshapen, or one of `small` is.
 pub fn grow(
     small: &Weights,
