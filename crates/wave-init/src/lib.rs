@@ -32,7 +32,7 @@
 //! let trained = find("mimetic")?.start(&request(&shape, &[]))?; // as if it were
 //!
 //! let deeper = shape.with_size(3, 64);
-//! let donors = [Donor::new(shape, trained.weights)?];
+//! let donors = [Donor::new(shape.clone(), trained.weights)?];
 //! let start = find("share")?.start(&request(&deeper, &donors))?;
 //! assert_eq!(start.weights["blocks.2.attn.qkv.weight"].dims(), [192, 64]);
 //! assert!(start.cost.transferred < donors[0].shape().parameter_count());
