@@ -12,7 +12,7 @@
 
 use crate::buffer::Buffer;
 use crate::cpu::current;
-use crate::gemm::{Start, gemm, rows, transposed};
+use crate::gemm::{Packed, Start, gemm, gemm_packed, rows, transposed};
 use crate::stock;
 use crate::storage::{fused, slice, tensor, with_slice};
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
@@ -129,7 +129,86 @@ impl KroneckerSum {
             Kronecker::Interleave => z.c,
         }
     }
+
+    /// Whether the blocks, one after the other, are `W` as it stands: tiles in a single column.
+    fn in_place(&self, z: Sizes) -> bool {
+        self.order == Kronecker::Tile && z.c == 1
+    }
+
+    /// Blocks (L r c, t t) to `W` (L, r t, c t).
+    fn join(&self, blocks: &[f32], z: Sizes, w: &mut [f32]) {
+        let step = self.step(z);
+        let layer = z.r * z.c * z.t * z.t;
+        w.par_chunks_mut(layer)
+            .zip(blocks.par_chunks(layer))
+            .for_each(|(w, blocks)| {
+                for_each_run(Sizes { l: 1, ..z }, self.order, |from, to, len| {
+                    for (j, v) in blocks[from..from + len].iter().enumerate() {
+                        w[to + j * step] = *v;
+                    }
+                });
+            });
+    }
+
+    /// The inverse of [`KroneckerSum::join`].
+    fn cut(&self, w: &[f32], z: Sizes, blocks: &mut [f32]) {
+        let step = self.step(z);
+        let layer = z.r * z.c * z.t * z.t;
+        w.par_chunks(layer)
+            .zip(blocks.par_chunks_mut(layer))
+            .for_each(|(w, blocks)| {
+                for_each_run(Sizes { l: 1, ..z }, self.order, |to, from, len| {
+                    for (j, v) in blocks[to..to + len].iter_mut().enumerate() {
+                        *v = w[from + j * step];
+                    }
+                });
+            });
+    }
+
+    /// `dT = S^T G` and `dS = G T^T`, the latter by block: `G` (L r c, t t) is the gradient cut into
+    /// blocks, `S` (L r c, N). Columns of the first and rows of the second are split over the
+    /// threads.
+    fn gradients(
+        &self,
+        g: &[f32],
+        templates: &[f32],
+        scalers: &[f32],
+        z: Sizes,
+        wants_templates: bool,
+    ) -> (Option<Vec<f32>>, Vec<f32>) {
+        let (tt, m, threads) = (z.t * z.t, z.blocks(), rayon::current_num_threads());
+        let d_templates = wants_templates.then(|| {
+            let width = tt.div_ceil(threads).next_multiple_of(WHOLE);
+            let columns = (0..tt).into_par_iter().step_by(width).map(|first| {
+                let n = width.min(tt - first);
+                let mut part = Buffer::stale(z.n * n);
+                let (a, b) = (transposed(scalers, z.n), rows(&g[first..], tt));
+                gemm(current(), (z.n, n, m), a, b, Start::Zero, &mut part, n);
+                part
+            });
+            let columns: Vec<Buffer> = columns.collect();
+            let row = |i: usize| {
+                let of_row = move |part: &Buffer| {
+                    let n = part.len() / z.n;
+                    i * n..(i + 1) * n
+                };
+                columns.iter().flat_map(move |part| &part[of_row(part)])
+            };
+            (0..z.n).flat_map(row).copied().collect()
+        });
+        let t = Packed::new(current(), (tt, z.n), transposed(templates, tt));
+        let mut d_scalers = vec![0.0; m * z.n];
+        let chunk = m.div_ceil(threads).max(1);
+        d_scalers
+            .par_chunks_mut(chunk * z.n)
+            .zip(g.par_chunks(chunk * tt))
+            .for_each(|(d, g)| gemm_packed(g.len() / tt, rows(g, tt), &t, Start::Zero, d, z.n));
+        (d_templates, d_scalers)
+    }
 }
+
+/// Columns are split at multiples of this: a cache line.
+const WHOLE: usize = 16;
 
 impl CustomOp2 for KroneckerSum {
     fn name(&self) -> &'static str {
@@ -145,33 +224,30 @@ impl CustomOp2 for KroneckerSum {
     ) -> Result<(CpuStorage, Shape)> {
         let z = Sizes::new(lt.shape(), ls.shape())?;
         let (templates, scalers) = (slice(templates, lt)?, slice(scalers, ls)?);
-        let (tt, step) = (z.t * z.t, self.step(z));
+        let tt = z.t * z.t;
         let scalers = by_block(scalers, z);
-        let mut blocks = Buffer::stale(z.blocks() * tt);
         let chunk = z.blocks().div_ceil(rayon::current_num_threads()).max(1);
-        blocks
-            .par_chunks_mut(chunk * tt)
-            .zip(scalers.par_chunks(chunk * z.n))
-            .for_each(|(blocks, scalers)| {
-                let m = scalers.len() / z.n;
-                let (a, b) = (rows(scalers, z.n), rows(templates, tt));
-                gemm(current(), (m, tt, z.n), a, b, Start::Zero, blocks, tt);
-            });
+        let compose = |blocks: &mut [f32]| {
+            blocks
+                .par_chunks_mut(chunk * tt)
+                .zip(scalers.par_chunks(chunk * z.n))
+                .for_each(|(blocks, scalers)| {
+                    let m = scalers.len() / z.n;
+                    let (a, b) = (rows(scalers, z.n), rows(templates, tt));
+                    gemm(current(), (m, tt, z.n), a, b, Start::Zero, blocks, tt);
+                });
+        };
         let mut w = vec![0.0; z.blocks() * tt];
-        for_each_run(z, self.order, |from, to, len| {
-            let run = &blocks[from..from + len];
-            if step == 1 {
-                w[to..to + len].copy_from_slice(run);
-            } else {
-                for (j, v) in run.iter().enumerate() {
-                    w[to + j * step] = *v;
-                }
-            }
-        });
+        if self.in_place(z) {
+            compose(&mut w);
+        } else {
+            let mut blocks = Buffer::stale(w.len());
+            compose(&mut blocks);
+            self.join(&blocks, z, &mut w);
+        }
         Ok((CpuStorage::F32(w), (z.l, z.r * z.t, z.c * z.t).into()))
     }
 
-    /// With `G` the gradient cut into blocks (L r c, t t): `dT = S^T G`, `dS = G T^T`.
     fn bwd(
         &self,
         templates: &Tensor,
@@ -180,37 +256,21 @@ impl CustomOp2 for KroneckerSum {
         dw: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let z = Sizes::new(templates.shape(), scalers.shape())?;
-        let (tt, step, m) = (z.t * z.t, self.step(z), z.blocks());
-        let mut g = Buffer::stale(m * tt);
-        with_slice(dw, |dw| {
-            for_each_run(z, self.order, |to, from, len| {
-                if step == 1 {
-                    g[to..to + len].copy_from_slice(&dw[from..from + len]);
+        let by_block = with_slice(scalers, |s| by_block(s, z))?;
+        let wants_templates = templates.track_op();
+        let (d_templates, d_scalers) = with_slice(dw, |dw| {
+            with_slice(templates, |templates| {
+                if self.in_place(z) {
+                    self.gradients(dw, templates, &by_block, z, wants_templates)
                 } else {
-                    for j in 0..len {
-                        g[to + j] = dw[from + j * step];
-                    }
+                    let mut g = Buffer::stale(dw.len());
+                    self.cut(dw, z, &mut g);
+                    self.gradients(&g, templates, &by_block, z, wants_templates)
                 }
             })
-        })?;
-        let d_templates = if templates.track_op() {
-            let s = with_slice(scalers, |s| by_block(s, z))?;
-            let mut d = vec![0.0; z.n * tt];
-            let a = transposed(&s, z.n);
-            let b = rows(&g, tt);
-            gemm(current(), (z.n, tt, m), a, b, Start::Zero, &mut d, tt);
-            Some(tensor(d, templates.shape())?)
-        } else {
-            None
-        };
-        let mut d = vec![0.0; m * z.n];
-        with_slice(templates, |t| {
-            let (a, b) = (rows(&g, tt), transposed(t, tt));
-            gemm(current(), (m, z.n, tt), a, b, Start::Zero, &mut d, z.n);
-        })?;
-        Ok((
-            d_templates,
-            Some(tensor(by_template(&d, z), scalers.shape())?),
-        ))
+        })??;
+        let d_templates = d_templates.map(|d| tensor(d, templates.shape()));
+        let d_scalers = tensor(by_template(&d_scalers, z), scalers.shape())?;
+        Ok((d_templates.transpose()?, Some(d_scalers)))
     }
 }
