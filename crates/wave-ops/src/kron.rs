@@ -143,8 +143,13 @@ impl KroneckerSum {
             .zip(blocks.par_chunks(layer))
             .for_each(|(w, blocks)| {
                 for_each_run(Sizes { l: 1, ..z }, self.order, |from, to, len| {
-                    for (j, v) in blocks[from..from + len].iter().enumerate() {
-                        w[to + j * step] = *v;
+                    let run = &blocks[from..from + len];
+                    if step == 1 {
+                        w[to..to + len].copy_from_slice(run);
+                    } else {
+                        for (j, v) in run.iter().enumerate() {
+                            w[to + j * step] = *v;
+                        }
                     }
                 });
             });
@@ -158,8 +163,13 @@ impl KroneckerSum {
             .zip(blocks.par_chunks_mut(layer))
             .for_each(|(w, blocks)| {
                 for_each_run(Sizes { l: 1, ..z }, self.order, |to, from, len| {
-                    for (j, v) in blocks[to..to + len].iter_mut().enumerate() {
-                        *v = w[from + j * step];
+                    let run = &mut blocks[to..to + len];
+                    if step == 1 {
+                        run.copy_from_slice(&w[from..from + len]);
+                    } else {
+                        for (j, v) in run.iter_mut().enumerate() {
+                            *v = w[from + j * step];
+                        }
                     }
                 });
             });
@@ -187,14 +197,14 @@ impl KroneckerSum {
                 part
             });
             let columns: Vec<Buffer> = columns.collect();
-            let row = |i: usize| {
-                let of_row = move |part: &Buffer| {
+            let mut d = Vec::with_capacity(z.n * tt);
+            for i in 0..z.n {
+                for part in &columns {
                     let n = part.len() / z.n;
-                    i * n..(i + 1) * n
-                };
-                columns.iter().flat_map(move |part| &part[of_row(part)])
-            };
-            (0..z.n).flat_map(row).copied().collect()
+                    d.extend_from_slice(&part[i * n..(i + 1) * n]);
+                }
+            }
+            d
         });
         let t = Packed::new(current(), (tt, z.n), transposed(templates, tt));
         let mut d_scalers = vec![0.0; m * z.n];
