@@ -39,6 +39,24 @@ type Channels<'c> = &'c dyn Fn(&Tensor, usize) -> Result<Tensor>;
 /// Takes tensors as they are.
 const AS_IS: Channels = &|tensor, _| Ok(tensor.clone());
 
+/// Checks that a donor and a target have the same of each size: its name, the donor's, the target's.
+fn same(
+    method: &'static str,
+    sizes: &[(&'static str, usize, usize)],
+) -> std::result::Result<(), InitError> {
+    for &(size, donor, target) in sizes {
+        if donor != target {
+            return Err(InitError::DonorDiffers {
+                method,
+                size,
+                donor,
+                target,
+            });
+        }
+    }
+    Ok(())
+}
+
 /// What has to be kept to make a start again.
 enum Stored {
     /// What was taken.
@@ -78,22 +96,14 @@ impl<'a> Carry<'a> {
     /// Checks that a donor's whole layers fit.
     fn same_blocks(&self) -> std::result::Result<(), InitError> {
         let (donor, target) = (self.donor.shape(), self.shape);
-        for (size, donor, target) in [
-            ("width", donor.width, target.width),
-            ("head width", donor.head_width(), target.head_width()),
-            ("hidden width of the MLP", donor.hidden(), target.hidden()),
-        ] {
-            if donor != target {
-                let method = self.method;
-                return Err(InitError::DonorDiffers {
-                    method,
-                    size,
-                    donor,
-                    target,
-                });
-            }
-        }
-        Ok(())
+        same(
+            self.method,
+            &[
+                ("width", donor.width, target.width),
+                ("head width", donor.head_width(), target.head_width()),
+                ("hidden width of the MLP", donor.hidden(), target.hidden()),
+            ],
+        )
     }
 
     /// Checks that the donor has at least so much of a size.
@@ -148,6 +158,27 @@ impl<'a> Carry<'a> {
     /// Copies a whole block of the donor.
     fn copy_block(&mut self, to: usize, from: usize) -> Result<()> {
         self.copy(to, from, &BLOCK_TENSORS)
+    }
+
+    /// Fills all blocks, each from the layer of the donor in its place in `layers`: `take` makes a
+    /// tensor of these sizes out of the donor's, given its name within the block.
+    fn blocks(
+        &mut self,
+        layers: Vec<usize>,
+        take: impl Fn(&str, &Tensor, &[usize]) -> Result<Tensor>,
+    ) -> Result<()> {
+        for (to, from) in layers.into_iter().enumerate() {
+            for tensor in BLOCK_TENSORS {
+                let (to, from) = (
+                    format!("blocks.{to}.{tensor}"),
+                    format!("blocks.{from}.{tensor}"),
+                );
+                let dims = self.weights[&to].dims().to_vec();
+                let taken = take(tensor, self.from(&from)?, &dims)?;
+                self.put(&to, &from, taken)?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes everything outside the blocks that fits.

@@ -19,7 +19,7 @@
 //! norm and classifier widen with the residual stream, and that each of a block's six modules has
 //! depth weights of its own, is our reading.
 
-use super::{Carry, Stored};
+use super::{Carry, Stored, same};
 use crate::error::{InitError, finite};
 use crate::ledger::Ledger;
 use crate::random::{generator, uniform};
@@ -129,7 +129,7 @@ pub fn operator_shapes(
         }
     }
     let count = |yes: bool| usize::from(yes);
-    for (size, donor, target) in [
+    let sizes = [
         ("head width", small.head_width(), target.head_width()),
         ("patch", small.patch, target.patch),
         ("number of channels", small.channels, target.channels),
@@ -144,17 +144,8 @@ pub fn operator_shapes(
             count(small.distilled),
             count(target.distilled),
         ),
-    ] {
-        if donor != target {
-            let method = NAME;
-            return Err(InitError::DonorDiffers {
-                method,
-                size,
-                donor,
-                target,
-            });
-        }
-    }
+    ];
+    same(NAME, &sizes)?;
     let (l, k, d, h) = (target.depth, small.depth, small.width, small.hidden());
     let mut shapes: Vec<(String, Vec<usize>)> = MODULES
         .iter()
@@ -214,20 +205,11 @@ pub fn operator_start(
 /// # Errors
 /// As [`operator_shapes`], or if the target is wider.
 pub fn identity(small: &VitShape, target: &VitShape) -> std::result::Result<Weights, InitError> {
-    for (size, donor, target) in [
+    let sizes = [
         ("width", small.width, target.width),
         ("hidden width of the MLP", small.hidden(), target.hidden()),
-    ] {
-        if donor != target {
-            let method = NAME;
-            return Err(InitError::DonorDiffers {
-                method,
-                size,
-                donor,
-                target,
-            });
-        }
-    }
+    ];
+    same(NAME, &sizes)?;
     operator_start(small, target, &Ligo { noise: 0.0 }, 0)
 }
 

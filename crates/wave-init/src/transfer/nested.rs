@@ -6,12 +6,11 @@
 //! ([`Choices::layers`](crate::Choices::layers)). Nothing is rescaled. Any transformer can be
 //! sliced, but only one that was trained to be is any good.
 
-use super::{Carry, Stored};
+use super::{Carry, Stored, same};
 use crate::error::InitError;
 use crate::ledger::Ledger;
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{Result, Tensor};
-use wave_models::vit::BLOCK_TENSORS;
 
 const NAME: &str = "nested";
 
@@ -30,27 +29,13 @@ fn start(request: &Request) -> std::result::Result<Start, InitError> {
     carry.at_least("depth", donor.depth, target.depth)?;
     carry.at_least("width", donor.width, target.width)?;
     carry.at_least("hidden width of the MLP", donor.hidden(), target.hidden())?;
-    if donor.head_width() != target.head_width() {
-        return Err(InitError::DonorDiffers {
-            method: NAME,
-            size: "head width",
-            donor: donor.head_width(),
-            target: target.head_width(),
-        });
-    }
+    let head_width = ("head width", donor.head_width(), target.head_width());
+    same(NAME, &[head_width])?;
     let layers = request.choices.layers.pick(donor.depth, target.depth);
-    for (to, from) in layers.into_iter().enumerate() {
-        for tensor in BLOCK_TENSORS {
-            let (to, from) = (
-                format!("blocks.{to}.{tensor}"),
-                format!("blocks.{from}.{tensor}"),
-            );
-            let dims = carry.weights[&to].dims().to_vec();
-            let segments = if tensor.starts_with("attn.qkv") { 3 } else { 1 };
-            let slice = first(carry.from(&from)?, &dims, segments)?;
-            carry.put(&to, &from, slice)?;
-        }
-    }
+    carry.blocks(layers, |name, tensor, dims| {
+        let segments = if name.starts_with("attn.qkv") { 3 } else { 1 };
+        first(tensor, dims, segments)
+    })?;
     carry.outside(&|tensor, axis| tensor.narrow(axis, 0, target.width))?;
     Ok(carry.finish(Stored::Donor))
 }

@@ -10,7 +10,6 @@ use crate::error::InitError;
 use crate::ledger::Ledger;
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{Result, Tensor};
-use wave_models::vit::BLOCK_TENSORS;
 
 /// Choices of `weight-selection`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,24 +58,17 @@ fn start(request: &Request) -> std::result::Result<Start, InitError> {
     carry.at_least("hidden width of the MLP", donor.hidden(), target.hidden())?;
 
     let layers = choices.layers.pick(donor.depth, target.depth);
-    for (to, from) in layers.into_iter().enumerate() {
-        for tensor in BLOCK_TENSORS {
-            let (to, from) = (
-                format!("blocks.{to}.{tensor}"),
-                format!("blocks.{from}.{tensor}"),
-            );
-            let dims = carry.weights[&to].dims().to_vec();
-            let mut selected = carry.from(&from)?.clone();
-            for (axis, size) in dims.into_iter().enumerate() {
-                let apart = choices.selection.qkv == QkvRows::Apart;
-                selected = match axis == 0 && apart && tensor.starts_with("attn.qkv") {
-                    true => select_thirds(&selected, size / 3)?,
-                    false => select(&selected, axis, size)?,
-                };
-            }
-            carry.put(&to, &from, selected)?;
+    carry.blocks(layers, |name, tensor, dims| {
+        let mut selected = tensor.clone();
+        for (axis, &size) in dims.iter().enumerate() {
+            let apart = choices.selection.qkv == QkvRows::Apart;
+            selected = match axis == 0 && apart && name.starts_with("attn.qkv") {
+                true => select_thirds(&selected, size / 3)?,
+                false => select(&selected, axis, size)?,
+            };
         }
-    }
+        Ok(selected)
+    })?;
 
     let head = (
         carry.weights["head.weight"].clone(),
