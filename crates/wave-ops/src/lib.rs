@@ -43,3 +43,4 @@ pub use linear::{embed, linear};
 pub use loss::{log_softmax, soft_cross_entropy};
 pub use optimiser::{AdamW, adamw_step, ema_update, squared_norm};
 pub use patches::patchify;
+pub use simd::exp;

@@ -23,7 +23,7 @@ pub(crate) const LANES: usize = 16;
 /// `e^x` for `x <= 88`, by range reduction to `2^n * e^r` and a degree 7 polynomial (relative
 /// error below 2e-7); inputs below -87 give `e^-87`.
 #[inline(always)]
-pub(crate) fn exp(x: f32) -> f32 {
+pub fn exp(x: f32) -> f32 {
     // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits of the mantissa.
     const ROUND: f32 = 12_582_912.0;
     let x = x.clamp(-87.0, 88.0);

@@ -33,7 +33,7 @@ pub struct Data {
     pub class_names: Vec<String>,
     /// Images of a training step.
     pub batch: usize,
-    /// One more than the largest of them, 0 if there are none.
+    /// One more than the largest of the training indices, 0 if there are none.
     pub source_images: usize,
     /// Variations of each image before they repeat, if they do.
     pub views: Option<u32>,
@@ -139,10 +139,10 @@ impl Data {
         let mut sorted = train.clone();
         sorted.sort_unstable();
         let chosen: Vec<u8> = sorted.iter().flat_map(|i| i.to_le_bytes()).collect();
+        let view_seed = training.view_seed.unwrap_or(0);
         let views_id = format!(
-            "{} {augment:?} {} {transform:?} {}",
+            "{} {augment:?} {view_seed} {transform:?} {}",
             dataset.name,
-            training.view_seed.unwrap_or(0),
             wave_hub::sha256_hex(&chosen)
         );
         let loader = Loader::train(
@@ -154,7 +154,6 @@ impl Data {
             training.views,
             seed,
         )?;
-        let view_seed = training.view_seed.unwrap_or(0);
         Ok(Data {
             spec: dataset.name.clone(),
             loader: loader.with_view_seed(view_seed),

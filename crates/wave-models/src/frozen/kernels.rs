@@ -2,6 +2,7 @@
 
 use super::Window;
 use crate::Activation;
+use wave_ops::exp;
 
 /// Values that loops keep in registers at a time.
 const LANES: usize = 32;
@@ -186,27 +187,6 @@ pub(super) fn activate(activation: Activation, x: &mut [f32]) {
             }
         }
     }
-}
-
-/// `e^x` for `x <= 88`, by range reduction to `2^n e^r` and a polynomial; inputs below -87 give
-/// `e^-87`.
-#[inline(always)]
-fn exp(x: f32) -> f32 {
-    // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits of the mantissa.
-    const ROUND: f32 = 12_582_912.0;
-    let x = x.clamp(-87.0, 88.0);
-    let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND);
-    let n = shifted - ROUND;
-    // ln 2 in two parts, so that n ln 2 loses no bits.
-    let r = n.mul_add(2.121_944_4e-4, n.mul_add(-0.693_359_4, x));
-    let p = 1.987_569_1e-4_f32;
-    let p = p.mul_add(r, 1.398_199_9e-3);
-    let p = p.mul_add(r, 8.333_452e-3);
-    let p = p.mul_add(r, 4.166_579_6e-2);
-    let p = p.mul_add(r, 0.166_666_66);
-    let p = p.mul_add(r, 0.5);
-    let p = p.mul_add(r * r, r) + 1.0;
-    p * f32::from_bits((shifted.to_bits() << 23).wrapping_add(1.0_f32.to_bits()))
 }
 
 /// `c += a b` on the calling thread: `a` (m, k) has rows `a_row` apart, `b` (k, n) rows and
