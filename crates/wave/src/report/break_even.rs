@@ -227,12 +227,11 @@ fn total(
     direct: &[&String],
 ) -> Option<Totals> {
     let own = summaries.get(dataset, method, size)?;
-    let found = |names: &[&String]| -> Vec<&Summary> {
-        names
+    let found = |names: &[&String]| {
+        let here = names
             .iter()
-            .filter_map(|name| summaries.get(dataset, name, size))
-            .filter(|s| !s.curve.is_empty())
-            .collect()
+            .filter_map(|name| summaries.get(dataset, name, size));
+        here.filter(|s| !s.curve.is_empty()).collect::<Vec<_>>()
     };
     let mut others = found(rivals);
     if others.is_empty() {

@@ -109,11 +109,7 @@ fn markdown_table(table: &Table) -> String {
 /// Text on one line, without what Markdown would take for markup.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for c in text
-        .trim()
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-    {
+    for c in text.chars().map(|c| if c.is_control() { ' ' } else { c }) {
         if matches!(c, '\\' | '|' | '*' | '`' | '<' | '[' | ']') {
             out.push('\\');
         }

@@ -120,7 +120,8 @@ pub(super) fn standing(subject: &str, dataset: &str, gains: &[Gain]) -> Vec<Stri
         .iter()
         .filter(|g| g.dataset == dataset && g.among == Among::All)
         .collect();
-    let (first, behind): (Vec<&Gain>, Vec<&Gain>) = all.iter().partition(|g| g.difference >= 0.0);
+    let (first, behind): (Vec<&Gain>, Vec<&Gain>) =
+        all.iter().copied().partition(|g| g.difference >= 0.0);
     if all.is_empty() {
         return vec![format!(
             "No other method was fine-tuned for as long as {subject}."

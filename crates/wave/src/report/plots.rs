@@ -36,7 +36,7 @@ pub(super) fn curves(findings: &Findings, summaries: &Summaries) -> Result<Vec<P
 
 /// Total epochs against the number of models.
 pub(super) fn totals(totals: &[Totals]) -> Result<Vec<Plot>> {
-    let draw = |t: &Totals| {
+    let draw = |t: &Totals| -> Result<Plot> {
         let series: Vec<(String, Vec<(f64, f64)>)> = t
             .lines
             .iter()

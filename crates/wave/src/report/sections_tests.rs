@@ -38,6 +38,6 @@ fn rates_say_what_they_were_chosen_from_and_where_that_ends() {
 fn epochs_are_told_from_the_start_and_the_end() {
     let reach = |epochs, reached| epoch(Reach { epochs, reached });
     assert_eq!(reach(0.0, true), "0, at the start");
-    assert_eq!(reach(3.14159, true), "3.14");
+    assert_eq!(reach(2.34567, true), "2.35");
     assert_eq!(reach(10.0, false), "not within 10");
 }

@@ -99,7 +99,7 @@ impl Summaries {
     pub(super) fn best<'a>(candidates: impl Iterator<Item = &'a Summary>) -> Option<&'a Summary> {
         candidates
             .filter(|s| s.top1.is_finite())
-            .fold(None, |best: Option<&Summary>, s| match best {
+            .fold(None, |best: Option<&'a Summary>, s| match best {
                 Some(b) if b.top1 >= s.top1 => Some(b),
                 _ => Some(s),
             })

@@ -18,7 +18,6 @@ fn seeds_are_gathered_in_the_recipes_order() {
     assert!((found[0].deviation.unwrap() - 0.0028746014216466807).abs() < 1e-12);
     assert_eq!(found[1].deviation, None);
     assert_eq!(found[0].curve.len(), 2);
-    assert_eq!(found[0].curve[0], (0.0, 0.1, 0.0));
     assert!((found[0].curve[1].2 - 0.0028746014216466807).abs() < 1e-12);
 }
 

@@ -113,8 +113,8 @@ fn by_method(found: &Found, dataset: &str, length: &Length) -> Vec<Block> {
         format!("{depth} x {width} ({})", count(parameters))
     }));
     let here = |cost: &&Cost| {
-        let of = found.summaries.of(&cost.method);
-        length.methods.contains(&cost.method) && of.into_iter().any(|s| s.dataset == dataset)
+        let mut of = found.summaries.of(&cost.method);
+        length.methods.contains(&cost.method) && of.any(|s| s.dataset == dataset)
     };
     let costs: Vec<&Cost> = found.costs.iter().filter(here).collect();
     let methods: Vec<String> = costs.iter().map(|cost| cost.method.clone()).collect();
