@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use wave_models::Weights;
 
-mod html;
+pub(crate) mod html;
 mod page;
 mod pictures;
 

@@ -112,11 +112,35 @@ pub fn line_plot(
     y_label: &str,
     series: &[(String, Vec<(f64, f64)>)],
 ) -> Result<String> {
+    let curves: Vec<(&str, Curve)> = series
+        .iter()
+        .map(|(name, points)| (name.as_str(), Curve::line(points)))
+        .collect();
+    plot(title, x_label, y_label, &curves)
+}
+
+/// [`line_plot`] of `(x, y, spread)`, with y - spread..y + spread shaded around each curve.
+///
+/// # Errors
+/// Only if the drawing itself fails.
+pub fn band_plot(
+    title: &str,
+    x_label: &str,
+    y_label: &str,
+    series: &[(String, Vec<(f64, f64, f64)>)],
+) -> Result<String> {
+    let curves: Vec<(&str, Curve)> = series
+        .iter()
+        .map(|(name, points)| (name.as_str(), Curve::band(points)))
+        .collect();
+    plot(title, x_label, y_label, &curves)
+}
+
+fn plot(title: &str, x_label: &str, y_label: &str, series: &[(&str, Curve)]) -> Result<String> {
     const CHART: (u32, u32) = (720, 440);
     const LEGEND_LINE: i32 = 20;
     const LEGEND_TOP: i32 = 48;
 
-    let curves: Vec<Vec<(f64, f64)>> = series.iter().map(|(_, points)| finite(points)).collect();
     let longest = series.iter().map(|(name, _)| name.chars().count()).max();
     let legend_width = longest.map_or(16, |n| 56 + 8 * n as u32);
     let legend_height = (LEGEND_TOP + LEGEND_LINE * series.len() as i32) as u32;
@@ -127,12 +151,13 @@ pub fn line_plot(
         let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         root.fill(&WHITE)?;
         let (chart_area, legend_area) = root.split_horizontally(CHART.0);
+        let curves: Vec<&Curve> = series.iter().map(|(_, curve)| curve).collect();
         draw_curves(&chart_area, title, x_label, y_label, &curves)?;
         for (i, (name, _)) in series.iter().enumerate() {
             let y = LEGEND_TOP + LEGEND_LINE * i as i32;
             let line = PathElement::new(vec![(4, y), (26, y)], colour(i).stroke_width(3));
             legend_area.draw(&line)?;
-            let text = Text::new(name.as_str(), (34, y - 6), ("sans-serif", 13));
+            let text = Text::new(*name, (34, y - 6), ("sans-serif", 13));
             legend_area.draw(&text)?;
         }
         root.present()?;
@@ -148,10 +173,39 @@ pub fn narrow_line_plot(title: &str, x_label: &str, points: &[(f64, f64)]) -> Re
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, (400, 260)).into_drawing_area();
-        draw_curves(&root, title, x_label, "", &[finite(points)])?;
+        draw_curves(&root, title, x_label, "", &[&Curve::line(points)])?;
         root.present()?;
     }
     Ok(svg)
+}
+
+/// What is drawn of a series.
+struct Curve {
+    line: Vec<(f64, f64)>,
+    /// Around the area that is shaded; empty where there is none.
+    outline: Vec<(f64, f64)>,
+}
+
+impl Curve {
+    fn line(points: &[(f64, f64)]) -> Curve {
+        Curve {
+            line: finite(points),
+            outline: Vec::new(),
+        }
+    }
+
+    fn band(points: &[(f64, f64, f64)]) -> Curve {
+        let line: Vec<(f64, f64)> = points.iter().map(|&(x, y, _)| (x, y)).collect();
+        let mut outline = Vec::new();
+        if points.iter().any(|p| p.2 > 0.0) {
+            outline.extend(points.iter().map(|&(x, y, spread)| (x, y + spread)));
+            outline.extend(points.iter().rev().map(|&(x, y, spread)| (x, y - spread)));
+        }
+        Curve {
+            line: finite(&line),
+            outline: finite(&outline),
+        }
+    }
 }
 
 /// Axes around all points, and the curves over them.
@@ -160,11 +214,11 @@ fn draw_curves(
     title: &str,
     x_label: &str,
     y_label: &str,
-    curves: &[Vec<(f64, f64)>],
+    curves: &[&Curve],
 ) -> Result<()> {
     const MOST_MARKED: usize = 24;
 
-    let points = || curves.iter().flatten();
+    let points = || curves.iter().flat_map(|c| c.line.iter().chain(&c.outline));
     let (x_min, x_max) = span(points().map(|p| p.0), 0.02);
     let (y_min, y_max) = span(points().map(|p| p.1), 0.05);
     // Without a name for the axis, only its numbers need room.
@@ -189,13 +243,20 @@ fn draw_curves(
         .y_label_formatter(&|y| tick(*y, y_max - y_min))
         .draw()?;
     for (i, curve) in curves.iter().enumerate() {
+        if !curve.outline.is_empty() {
+            let band = Polygon::new(curve.outline.clone(), colour(i).mix(0.15));
+            chart.draw_series(std::iter::once(band))?;
+        }
+    }
+    for (i, curve) in curves.iter().enumerate() {
         let colour = colour(i);
-        chart.draw_series(LineSeries::new(
-            curve.iter().copied(),
-            colour.stroke_width(2),
-        ))?;
-        if curve.len() <= MOST_MARKED {
-            let markers = curve.iter().map(|&p| Circle::new(p, 3, colour.filled()));
+        let line = LineSeries::new(curve.line.iter().copied(), colour.stroke_width(2));
+        chart.draw_series(line)?;
+        if curve.line.len() <= MOST_MARKED {
+            let markers = curve
+                .line
+                .iter()
+                .map(|&p| Circle::new(p, 3, colour.filled()));
             chart.draw_series(markers)?;
         }
     }
@@ -395,182 +456,5 @@ fn colour(i: usize) -> RGBColor {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const RED: [u8; 3] = [178, 24, 43];
-    const BLUE: [u8; 3] = [33, 102, 172];
-    const WHITE: [u8; 3] = [255; 3];
-
-    fn decode(png: &[u8]) -> RgbImage {
-        image::load_from_memory(png).unwrap().to_rgb8()
-    }
-
-    fn named(name: &str, points: &[(f64, f64)]) -> (String, Vec<(f64, f64)>) {
-        (name.to_owned(), points.to_vec())
-    }
-
-    #[test]
-    fn a_heat_map_has_a_square_of_pixels_for_each_value() {
-        let picture = decode(&heat_map(2, 3, &[1.0, 0.0, -1.0, 0.0, 1.0, f32::NAN]).unwrap());
-        assert_eq!(picture.dimensions(), (510, 340)); // 512 / 3 = 170 pixels a value
-        for (x, y, colour) in [
-            (0, 0, RED),
-            (169, 169, RED),
-            (170, 0, WHITE),
-            (509, 0, BLUE),
-            (0, 170, WHITE),
-            (171, 339, RED),
-            (509, 339, NAN_COLOUR.0),
-        ] {
-            assert_eq!(picture.get_pixel(x, y).0, colour, "pixel ({x}, {y})");
-        }
-    }
-
-    #[test]
-    fn a_large_matrix_keeps_one_pixel_a_value() {
-        let picture = decode(&heat_map(700, 5, &[0.5; 3500]).unwrap());
-        assert_eq!(picture.dimensions(), (5, 700));
-    }
-
-    #[test]
-    fn zeros_and_values_without_a_scale_are_drawn() {
-        let picture = decode(&heat_map(1, 1, &[0.0]).unwrap());
-        assert!(picture.pixels().all(|p| p.0 == WHITE));
-        let picture = decode(&heat_map(1, 2, &[f32::NAN; 2]).unwrap());
-        assert!(picture.pixels().all(|p| *p == NAN_COLOUR));
-        let picture = decode(&heat_map(1, 2, &[f32::INFINITY, f32::NEG_INFINITY]).unwrap());
-        assert_eq!(picture.get_pixel(0, 0).0, RED);
-        assert_eq!(picture.get_pixel(511, 0).0, BLUE);
-        heat_map(1, 2, &[f32::MAX, f32::from_bits(1)]).unwrap();
-    }
-
-    #[test]
-    fn one_outlier_does_not_whiten_the_rest() {
-        let mut values = vec![1.0; 400];
-        values[0] = 1e6;
-        assert_eq!(robust_scale(&values), 1.0);
-        // A matrix of mostly zeros has no percentile to go by.
-        let mut values = vec![0.0; 400];
-        values[0] = -3.0;
-        assert_eq!(robust_scale(&values), 3.0);
-    }
-
-    #[test]
-    fn a_wrong_number_of_values_is_an_error() {
-        let error = heat_map(2, 2, &[1.0; 3]).unwrap_err().to_string();
-        assert!(
-            error.contains("2 x 2 needs 4 values") && error.contains("found 3"),
-            "{error}"
-        );
-        assert!(heat_map(0, 3, &[]).is_err());
-        assert!(heat_map(usize::MAX, 2, &[]).is_err());
-        assert!(heat_map_grid(&[], 3).is_err());
-        let panel = ("templates.qkv".to_owned(), 1, 1, vec![]);
-        let error = heat_map_grid(&[panel], 1).unwrap_err();
-        assert!(format!("{error:#}").contains("templates.qkv"));
-    }
-
-    #[test]
-    fn a_grid_runs_left_to_right_then_down() {
-        let panel = |rows, cols, value: f32| (String::new(), rows, cols, vec![value; rows * cols]);
-        let panels = [panel(1, 1, 1.0), panel(2, 1, -1.0), panel(1, 2, 0.0)];
-        let picture = decode(&heat_map_grid(&panels, 2).unwrap());
-        // Panels of 192 x 192, 96 x 192 and 192 x 96 (width x height).
-        assert_eq!(
-            picture.dimensions(),
-            (4 + 192 + 4 + 96 + 4, 4 + 192 + 4 + 96 + 4)
-        );
-        for (x, y, colour) in [
-            (3, 3, SEPARATOR_COLOUR.0),
-            (4, 4, RED),
-            (195, 195, RED),
-            (196, 4, SEPARATOR_COLOUR.0),
-            (200, 4, BLUE),
-            (295, 195, BLUE),
-            (4, 200, WHITE),
-            (195, 295, WHITE),
-            (200, 200, SEPARATOR_COLOUR.0), // the cell without a panel
-        ] {
-            assert_eq!(picture.get_pixel(x, y).0, colour, "pixel ({x}, {y})");
-        }
-        let one = decode(&heat_map_grid(&panels[..1], 100).unwrap());
-        assert_eq!(one.dimensions(), (200, 200));
-    }
-
-    #[test]
-    fn a_line_plot_names_everything_and_escapes_it() {
-        let series = [
-            named("wave <d=192>", &[(0.0, 2.0), (1.0, 1.5), (2.0, 1.2)]),
-            named("from scratch & cold", &[(0.0, 2.3)]),
-            named("nothing", &[]),
-        ];
-        let svg = line_plot("Loss", "epoch", "cross-entropy", &series).unwrap();
-        for text in ["Loss", "epoch", "cross-entropy", "nothing"] {
-            assert!(svg.contains(text), "{text}");
-        }
-        assert!(svg.contains("wave &lt;d=192&gt;"));
-        assert!(svg.contains("from scratch &amp; cold"));
-        assert!(svg.trim_end().ends_with("</svg>"));
-        assert_eq!(svg.matches("<circle").count(), 4);
-        assert_eq!(
-            svg,
-            line_plot("Loss", "epoch", "cross-entropy", &series).unwrap()
-        );
-    }
-
-    #[test]
-    fn points_that_are_not_finite_are_skipped() {
-        let clean = [named("a", &[(0.0, 1.0), (2.0, 3.0)])];
-        let noisy = [named(
-            "a",
-            &[
-                (0.0, 1.0),
-                (1.0, f64::NAN),
-                (f64::INFINITY, 2.0),
-                (1.5, -f64::MAX),
-                (2.0, 3.0),
-            ],
-        )];
-        let plot = |series: &[_]| line_plot("t", "x", "y", series).unwrap();
-        assert_eq!(plot(&clean), plot(&noisy));
-    }
-
-    #[test]
-    fn degenerate_ranges_are_drawn() {
-        for points in [
-            vec![],
-            vec![(0.0, 0.0)],
-            vec![(1e38, -1e38), (-1e38, 1e38)],
-            vec![(1e16, 1.0), (1e16 + 2.0, 1.0 + f64::EPSILON)],
-            vec![(1e-300, 1e-310), (2e-300, 2e-310)],
-            vec![(0.0, 5e-324), (5e-324, 0.0)],
-        ] {
-            let svg = line_plot("t", "x", "y", &[named("a", &points)]).unwrap();
-            assert!(!svg.contains("NaN") && !svg.contains("inf"), "{points:?}");
-        }
-        line_plot("t", "x", "y", &[]).unwrap();
-    }
-
-    #[test]
-    fn ticks_are_short() {
-        for (value, range, text) in [
-            (0.30000000000000004, 1.0, "0.3"),
-            (-1e-17, 1.0, "0"),
-            (120.0, 300.0, "120"),
-            (0.0012, 0.004, "0.0012"),
-            (2e-5, 1e-4, "2.0e-5"),
-            (2.5e7, 1e8, "2.5e7"),
-        ] {
-            assert_eq!(tick(value, range), text);
-        }
-    }
-
-    #[test]
-    fn colours_differ() {
-        let colours: Vec<_> = (0..30).map(|i| colour(i).rgb()).collect();
-        for (i, a) in colours.iter().enumerate() {
-            assert!(!colours[..i].contains(a), "colour {i} repeats");
-        }
-    }
-}
+#[path = "plot_tests.rs"]
+mod tests;

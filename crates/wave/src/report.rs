@@ -1,159 +1,231 @@
-//! What a comparison found, as tables and plots.
+//! What a bench found, as tables and plots: `report.md`, `report.html`, `report.json` and the plots
+//! as SVG.
+//!
+//! Rows of single trainings become numbers (`summary.rs`, `gains.rs`, `targets.rs`,
+//! `break_even.rs`), numbers a document (`tables.rs`, `sections.rs`, `plots.rs`), and the document
+//! Markdown and HTML.
 
-use crate::compare::{Bench, Choice, Compare, Row};
-use crate::plot;
-use crate::recipe::Recipe;
 use anyhow::Result;
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use document::Document;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+use tables::Found;
 
-/// Writes `report.md` and the plots; returns the report.
-pub fn write(
-    recipe: &Recipe,
-    compare: &Compare,
-    bench: &Bench,
-    rates: &BTreeMap<String, Choice>,
-    rows: &[Row],
-    out: &Path,
-) -> Result<String> {
-    let methods: Vec<&String> = compare.methods.keys().collect();
-    let epochs = |method: &str| -> f64 {
-        let row = rows.iter().find(|row| row.method == method);
-        row.map_or(0.0, |row| (row.epochs * 1e3).round() / 1e3)
+mod break_even;
+mod document;
+#[cfg(test)]
+mod fixture;
+mod gains;
+mod html;
+mod plots;
+mod sections;
+mod statistics;
+mod summary;
+mod tables;
+mod targets;
+
+/// One training of the grid.
+#[derive(Serialize, Deserialize, Clone, Debug)]
+pub struct Row {
+    /// The method's name.
+    pub method: String,
+    /// The data set that it was fine-tuned on; empty where there is one only.
+    pub dataset: String,
+    /// Blocks.
+    pub depth: usize,
+    /// Channels of a token.
+    pub width: usize,
+    /// Seed.
+    pub seed: u64,
+    /// Epochs of fine-tuning.
+    pub epochs: f64,
+    /// Accuracy at the end, 0..=1.
+    pub top1: f64,
+    /// Accuracy before fine-tuning.
+    pub start_top1: f64,
+    /// Values taken over before fine-tuning.
+    pub transferred_parameters: usize,
+    /// Values that have to be kept to start a model of any size by this method.
+    pub stored_parameters: usize,
+    /// Scalers fitted before fine-tuning.
+    pub scalers_fitted: usize,
+    /// Epochs spent once for all sizes (condensing, training a donor), the ancestor's not counted.
+    pub shared_epochs: f64,
+    /// Epochs spent again for each model before fine-tuning (pretraining, fitting scalers).
+    pub own_epochs: f64,
+    /// Peak learning rate.
+    pub lr: f64,
+    /// Epoch and accuracy along the way, from `(0, start_top1)`.
+    pub curve: Vec<(f64, f64)>,
+    /// Wall time in seconds.
+    pub seconds: f64,
+    /// Everything that determines the row, hashed.
+    pub fingerprint: String,
+}
+
+/// A training that did not come to its end.
+#[derive(Serialize, Deserialize, Clone, Debug)]
+pub struct Failure {
+    /// Which one.
+    pub cell: String,
+    /// Why.
+    pub error: String,
+}
+
+/// A method's learning rate.
+#[derive(Serialize, Deserialize, Clone, Debug)]
+pub struct Rates {
+    /// The method's name.
+    pub method: String,
+    /// What was chosen.
+    pub lr: f64,
+    /// Learning rate and held-out accuracy; empty where the recipe gives the rate.
+    pub grid: Vec<(f64, f64)>,
+}
+
+/// Everything that a report is made of.
+pub struct Findings<'a> {
+    /// The recipe's name.
+    pub name: &'a str,
+    /// The methods, in the recipe's order.
+    pub methods: &'a [String],
+    /// The method that the report is about.
+    pub subject: Option<&'a str>,
+    /// Depths and widths.
+    pub sizes: &'a [(usize, usize)],
+    /// The data sets fine-tuned on; one empty name where there is one only.
+    pub datasets: &'a [String],
+    /// Parameters of a model of a depth and width.
+    pub parameters: &'a dyn Fn(usize, usize) -> usize,
+    /// Seeds of each method at each size.
+    pub seeds: &'a [u64],
+    /// Condensations of each method, with seeds of their own.
+    pub condensations: usize,
+    /// The learning rate of each method.
+    pub rates: &'a [Rates],
+    /// What came to its end.
+    pub rows: &'a [Row],
+    /// What did not.
+    pub failures: &'a [Failure],
+    /// Titles, and the methods that are listed side by side below each.
+    pub ablations: &'a BTreeMap<String, Vec<String>>,
+    /// Methods and rivals whose curves are compared.
+    pub break_even: &'a [(String, String)],
+    /// Template directories' names, and depth, width and accuracy of models made from each without
+    /// data.
+    pub templates: &'a [(String, Vec<(usize, usize, f64)>)],
+    /// Epochs for which the ancestor was trained.
+    pub ancestor_epochs: f64,
+}
+
+/// What `report.json` holds. Accuracies are fractions.
+#[derive(Serialize)]
+struct Data<'a> {
+    name: &'a str,
+    methods: &'a [String],
+    subject: Option<&'a str>,
+    sizes: Vec<Size>,
+    datasets: &'a [String],
+    seeds: &'a [u64],
+    condensations: usize,
+    ancestor_epochs: f64,
+    accuracies: &'a [summary::Summary],
+    lengths: &'a [summary::Length],
+    gains: &'a [gains::Gain],
+    costs: &'a [summary::Cost],
+    epochs_to_accuracy: &'a [targets::Targets],
+    break_even: &'a [break_even::BreakEven],
+    total_epochs: &'a [break_even::Totals],
+    ablations: &'a BTreeMap<String, Vec<String>>,
+    learning_rates: &'a [Rates],
+    templates: &'a [(String, Vec<(usize, usize, f64)>)],
+    failures: &'a [Failure],
+}
+
+#[derive(Serialize)]
+struct Size {
+    depth: usize,
+    width: usize,
+    parameters: usize,
+}
+
+/// Writes `report.md`, `report.json`, `report.html` and the plots into the directory `out`; returns
+/// the Markdown.
+///
+/// Rows of a method, size or data set that `findings` does not name are left out.
+///
+/// # Errors
+/// If a file cannot be written, or a plot not be drawn.
+pub fn write(findings: &Findings, out: &Path) -> Result<String> {
+    let summaries = summary::Summaries::new(findings);
+    let costs = summary::costs(findings, &summaries);
+    let lengths = summary::lengths(findings, &costs);
+    let gains = gains::gains(findings, &summaries, &costs, &lengths);
+    let targets = targets::targets(findings, &summaries);
+    let pairs = break_even::break_even(findings, &summaries);
+    let totals = break_even::totals(findings, &summaries, &costs);
+
+    let found = Found {
+        findings,
+        summaries: &summaries,
+        costs: &costs,
+        lengths: &lengths,
+        gains: &gains,
     };
-    let all: Vec<String> = methods
-        .iter()
-        .map(|m| format!("{m} {}", epochs(m)))
-        .collect();
-    let mut text = format!(
-        "# {}\n\nTop-1 in % on the test images, mean ± standard deviation over seeds {:?}{}. In \
-         parentheses: before fine-tuning. Epochs of fine-tuning: {}.\n\n",
-        recipe.name,
-        compare.seeds,
-        if compare.condensations > 1 {
-            format!(" and {} condensations", compare.condensations)
-        } else {
-            String::new()
-        },
-        all.join(", ")
-    );
-    text += "| depth x width | parameters | transferred | scalers fitted |";
-    text += &methods
-        .iter()
-        .map(|m| format!(" {m} |"))
-        .collect::<String>();
-    text += &format!("\n|{}\n", "---|".repeat(4 + methods.len()));
-    for &(depth, width) in &compare.sizes {
-        let of = |method: &str| -> Vec<&Row> {
-            rows.iter()
-                .filter(|r| r.method == method && (r.depth, r.width) == (depth, width))
-                .collect()
-        };
-        let here: Vec<&Row> = methods.iter().flat_map(|m| of(m)).collect();
-        let most = |f: fn(&Row) -> usize| here.iter().map(|r| f(r)).max().unwrap_or(0);
-        let parameters = bench.parameters(depth, width);
-        text += &format!(
-            "| {depth} x {width} | {parameters} | {} | {} |",
-            most(|r| r.transferred_parameters),
-            most(|r| r.scalers_fitted)
-        );
-        let best = methods
-            .iter()
-            .map(|m| mean(&of(m), |r| r.top1))
-            .fold(f64::NEG_INFINITY, f64::max);
-        for method in &methods {
-            let rows = of(method);
-            if rows.is_empty() {
-                text += " |";
-                continue;
-            }
-            let (m, sd) = (mean(&rows, |r| r.top1), deviation(&rows));
-            let bold = if m == best { "**" } else { "" };
-            let spread = if rows.len() > 1 {
-                format!(" ± {:.2}", 100.0 * sd)
-            } else {
-                String::new()
-            };
-            let start = 100.0 * mean(&rows, |r| r.start_top1);
-            text += &format!(" {bold}{:.2}{bold}{spread} ({start:.1}) |", 100.0 * m);
-        }
-        text += "\n";
-        let series: Vec<(String, Vec<(f64, f64)>)> = methods
-            .iter()
-            .map(|m| (m.to_string(), mean_curve(&of(m))))
-            .collect();
-        let title = format!("depth {depth}, width {width}");
-        let svg = plot::line_plot(&title, "epoch", "top-1", &series)?;
-        wave_hub::write_atomic(
-            &out.join(format!("curve-{depth}x{width}.svg")),
-            svg.as_bytes(),
-        )?;
+    let mut sections = tables::accuracy(&found);
+    sections.extend(sections::failures(findings));
+    sections.push(tables::costs(&found));
+    let curves = plots::curves(findings, &summaries)?;
+    sections.extend(sections::curves(&summaries, curves));
+    sections.extend(sections::targets(&targets));
+    let lines = plots::totals(&totals)?;
+    sections.extend(sections::break_even(findings, &pairs, lines));
+    sections.extend(tables::ablations(&found));
+    sections.extend(sections::rates(findings));
+    sections.extend(sections::templates(findings));
+    sections.push(sections::notes(findings));
+    let document = Document {
+        title: findings.name.to_owned(),
+        sections,
+    };
+
+    let size = |&(depth, width): &(usize, usize)| Size {
+        depth,
+        width,
+        parameters: (findings.parameters)(depth, width),
+    };
+    let data = Data {
+        name: findings.name,
+        methods: findings.methods,
+        subject: findings.subject,
+        sizes: findings.sizes.iter().map(size).collect(),
+        datasets: findings.datasets,
+        seeds: findings.seeds,
+        condensations: findings.condensations,
+        ancestor_epochs: findings.ancestor_epochs,
+        accuracies: &summaries.0,
+        lengths: &lengths,
+        gains: &gains,
+        costs: &costs,
+        epochs_to_accuracy: &targets,
+        break_even: &pairs,
+        total_epochs: &totals,
+        ablations: findings.ablations,
+        learning_rates: findings.rates,
+        templates: findings.templates,
+        failures: findings.failures,
+    };
+    for plot in document.plots() {
+        wave_hub::write_atomic(&out.join(&plot.file), plot.svg.as_bytes())?;
     }
-    text += "\nLearning rates, chosen on held-out training images where a grid is given:\n\n";
-    for (method, choice) in rates {
-        text += &format!("- {method}: {}\n", choice.describe());
-    }
-    let long: Vec<&&String> = methods.iter().filter(|m| epochs(m) > 1.5).collect();
-    if !long.is_empty() {
-        text += "\nEpoch by epoch, mean over seeds:\n\n";
-        for &(depth, width) in &compare.sizes {
-            for method in &long {
-                let rows: Vec<&Row> = rows
-                    .iter()
-                    .filter(|r| r.method == ***method && (r.depth, r.width) == (depth, width))
-                    .collect();
-                let curve: Vec<String> = mean_curve(&rows)
-                    .iter()
-                    .map(|(_, t)| format!("{:.2}", 100.0 * t))
-                    .collect();
-                if !curve.is_empty() {
-                    text += &format!("- {depth} x {width}, {method}: {}\n", curve.join(", "));
-                }
-            }
-        }
-    }
-    text += "\nTemplates, top-1 in % of models made from them without data:\n\n";
-    // Several methods may start from the same templates.
-    let dirs: BTreeSet<&PathBuf> = methods.iter().flat_map(|m| bench.templates(m)).collect();
-    for dir in dirs {
-        let config = crate::elastic::read(dir)?.config;
-        let list: Vec<String> = config
-            .accuracies
-            .iter()
-            .map(|a| format!("{} x {}: {:.2}", a.depth, a.width, 100.0 * a.top1))
-            .collect();
-        let name = dir
-            .file_name()
-            .map_or(String::new(), |n| n.to_string_lossy().into_owned());
-        text += &format!("- {name}: {}\n", list.join(", "));
-    }
+    wave_hub::write_json(&out.join("report.json"), &data)?;
+    wave_hub::write_atomic(&out.join("report.html"), html::page(&document).as_bytes())?;
+    let text = document.markdown();
     wave_hub::write_atomic(&out.join("report.md"), text.as_bytes())?;
     Ok(text)
 }
 
-fn mean(rows: &[&Row], f: impl Fn(&Row) -> f64) -> f64 {
-    if rows.is_empty() {
-        return f64::NEG_INFINITY;
-    }
-    rows.iter().map(|r| f(r)).sum::<f64>() / rows.len() as f64
-}
-
-/// Sample standard deviation of the accuracy.
-fn deviation(rows: &[&Row]) -> f64 {
-    let m = mean(rows, |r| r.top1);
-    let n = rows.len().max(2) - 1;
-    (rows.iter().map(|r| (r.top1 - m).powi(2)).sum::<f64>() / n as f64).sqrt()
-}
-
-fn mean_curve(rows: &[&Row]) -> Vec<(f64, f64)> {
-    let points = rows.iter().map(|r| r.curve.len()).min().unwrap_or(0);
-    (0..points)
-        .map(|i| {
-            let n = rows.len() as f64;
-            (
-                rows[0].curve[i].0,
-                rows.iter().map(|r| r.curve[i].1).sum::<f64>() / n,
-            )
-        })
-        .collect()
-}
+#[cfg(test)]
+#[path = "report_tests.rs"]
+mod tests;

@@ -29,7 +29,7 @@ use crate::{init, report, run_dir};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -204,13 +204,86 @@ fn compare_starts(recipe: &Recipe, out: &Path, options: Options) -> Result<Value
     }
     let cells = bench.cells(&rates);
     let rows = run_cells(&bench, &cells, &cells_dir, compare.jobs, options, &say)?;
-    let text = report::write(recipe, &compare, &bench, &rates, &rows, out)?;
+    let text = write_report(recipe, &compare, &bench, &rates, &rows, out)?;
     let rows: Vec<Value> = rows
         .into_iter()
         .map(serde_json::to_value)
         .collect::<Result<_, _>>()?;
     wave_hub::write_json(&out.join("rows.json"), &rows)?;
     Ok(json!({ "out": out, "rows": rows, "report": text }))
+}
+
+fn write_report(
+    recipe: &Recipe,
+    compare: &Compare,
+    bench: &compare::Bench,
+    rates: &BTreeMap<String, compare::Choice>,
+    rows: &[compare::Row],
+    out: &Path,
+) -> Result<String> {
+    let methods: Vec<String> = compare.methods.keys().cloned().collect();
+    let rows: Vec<report::Row> = rows
+        .iter()
+        .map(|row| report::Row {
+            method: row.method.clone(),
+            dataset: String::new(),
+            depth: row.depth,
+            width: row.width,
+            seed: row.seed,
+            epochs: row.epochs,
+            top1: row.top1,
+            start_top1: row.start_top1,
+            transferred_parameters: row.transferred_parameters,
+            stored_parameters: 0,
+            scalers_fitted: row.scalers_fitted,
+            shared_epochs: 0.0,
+            own_epochs: 0.0,
+            lr: row.lr,
+            curve: row.curve.clone(),
+            seconds: row.seconds,
+            fingerprint: row.fingerprint.clone(),
+        })
+        .collect();
+    let rates: Vec<report::Rates> = rates
+        .iter()
+        .map(|(method, choice)| report::Rates {
+            method: method.clone(),
+            lr: choice.lr,
+            grid: choice.grid.clone(),
+        })
+        .collect();
+    // Several methods may start from the same templates.
+    let dirs: BTreeSet<&PathBuf> = methods.iter().flat_map(|m| bench.templates(m)).collect();
+    let mut templates = Vec::new();
+    for dir in dirs {
+        let config = elastic::read(dir)?.config;
+        let accuracies = config.accuracies.iter();
+        let name = dir.file_name().unwrap_or_default();
+        templates.push((
+            name.to_string_lossy().into_owned(),
+            accuracies.map(|a| (a.depth, a.width, a.top1)).collect(),
+        ));
+    }
+    report::write(
+        &report::Findings {
+            name: &recipe.name,
+            methods: &methods,
+            subject: methods.iter().map(String::as_str).find(|m| *m == "wave"),
+            sizes: &compare.sizes,
+            datasets: &[String::new()],
+            parameters: &|depth, width| bench.parameters(depth, width),
+            seeds: &compare.seeds,
+            condensations: compare.condensations,
+            rates: &rates,
+            rows: &rows,
+            failures: &[],
+            ablations: &BTreeMap::new(),
+            break_even: &[],
+            templates: &templates,
+            ancestor_epochs: 0.0,
+        },
+        out,
+    )
 }
 
 /// Condenses for every method that starts from templates: equal settings once, and as many times

@@ -21,7 +21,7 @@ svg { background: #fff; display: block; height: auto; max-width: 100%; }
 ";
 
 /// A page of its own: no script, and nothing that is not in it.
-pub(super) fn document(title: &str, body: &str) -> String {
+pub(crate) fn document(title: &str, body: &str) -> String {
     let title = escape(title);
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -32,12 +32,12 @@ pub(super) fn document(title: &str, body: &str) -> String {
 }
 
 /// A headed part of the page, around markup.
-pub(super) fn section(title: &str, body: &str) -> String {
+pub(crate) fn section(title: &str, body: &str) -> String {
     format!("<section>\n<h2>{}</h2>\n{body}</section>\n", escape(title))
 }
 
 /// A paragraph of text.
-pub(super) fn paragraph(text: &str) -> String {
+pub(crate) fn paragraph(text: &str) -> String {
     format!("<p>{}</p>\n", escape(text))
 }
 
@@ -89,7 +89,7 @@ pub(super) fn picture(png: &[u8], caption: &str) -> String {
 }
 
 /// Text without a meaning in markup, within elements and within quoted attributes.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -1,0 +1,195 @@
+use super::*;
+
+const RED: [u8; 3] = [178, 24, 43];
+const BLUE: [u8; 3] = [33, 102, 172];
+const WHITE: [u8; 3] = [255; 3];
+
+fn decode(png: &[u8]) -> RgbImage {
+    image::load_from_memory(png).unwrap().to_rgb8()
+}
+
+fn named(name: &str, points: &[(f64, f64)]) -> (String, Vec<(f64, f64)>) {
+    (name.to_owned(), points.to_vec())
+}
+
+#[test]
+fn a_heat_map_has_a_square_of_pixels_for_each_value() {
+    let picture = decode(&heat_map(2, 3, &[1.0, 0.0, -1.0, 0.0, 1.0, f32::NAN]).unwrap());
+    assert_eq!(picture.dimensions(), (510, 340)); // 512 / 3 = 170 pixels a value
+    for (x, y, colour) in [
+        (0, 0, RED),
+        (169, 169, RED),
+        (170, 0, WHITE),
+        (509, 0, BLUE),
+        (0, 170, WHITE),
+        (171, 339, RED),
+        (509, 339, NAN_COLOUR.0),
+    ] {
+        assert_eq!(picture.get_pixel(x, y).0, colour, "pixel ({x}, {y})");
+    }
+}
+
+#[test]
+fn a_large_matrix_keeps_one_pixel_a_value() {
+    let picture = decode(&heat_map(700, 5, &[0.5; 3500]).unwrap());
+    assert_eq!(picture.dimensions(), (5, 700));
+}
+
+#[test]
+fn zeros_and_values_without_a_scale_are_drawn() {
+    let picture = decode(&heat_map(1, 1, &[0.0]).unwrap());
+    assert!(picture.pixels().all(|p| p.0 == WHITE));
+    let picture = decode(&heat_map(1, 2, &[f32::NAN; 2]).unwrap());
+    assert!(picture.pixels().all(|p| *p == NAN_COLOUR));
+    let picture = decode(&heat_map(1, 2, &[f32::INFINITY, f32::NEG_INFINITY]).unwrap());
+    assert_eq!(picture.get_pixel(0, 0).0, RED);
+    assert_eq!(picture.get_pixel(511, 0).0, BLUE);
+    heat_map(1, 2, &[f32::MAX, f32::from_bits(1)]).unwrap();
+}
+
+#[test]
+fn one_outlier_does_not_whiten_the_rest() {
+    let mut values = vec![1.0; 400];
+    values[0] = 1e6;
+    assert_eq!(robust_scale(&values), 1.0);
+    // A matrix of mostly zeros has no percentile to go by.
+    let mut values = vec![0.0; 400];
+    values[0] = -3.0;
+    assert_eq!(robust_scale(&values), 3.0);
+}
+
+#[test]
+fn a_wrong_number_of_values_is_an_error() {
+    let error = heat_map(2, 2, &[1.0; 3]).unwrap_err().to_string();
+    assert!(
+        error.contains("2 x 2 needs 4 values") && error.contains("found 3"),
+        "{error}"
+    );
+    assert!(heat_map(0, 3, &[]).is_err());
+    assert!(heat_map(usize::MAX, 2, &[]).is_err());
+    assert!(heat_map_grid(&[], 3).is_err());
+    let panel = ("templates.qkv".to_owned(), 1, 1, vec![]);
+    let error = heat_map_grid(&[panel], 1).unwrap_err();
+    assert!(format!("{error:#}").contains("templates.qkv"));
+}
+
+#[test]
+fn a_grid_runs_left_to_right_then_down() {
+    let panel = |rows, cols, value: f32| (String::new(), rows, cols, vec![value; rows * cols]);
+    let panels = [panel(1, 1, 1.0), panel(2, 1, -1.0), panel(1, 2, 0.0)];
+    let picture = decode(&heat_map_grid(&panels, 2).unwrap());
+    // Panels of 192 x 192, 96 x 192 and 192 x 96 (width x height).
+    assert_eq!(
+        picture.dimensions(),
+        (4 + 192 + 4 + 96 + 4, 4 + 192 + 4 + 96 + 4)
+    );
+    for (x, y, colour) in [
+        (3, 3, SEPARATOR_COLOUR.0),
+        (4, 4, RED),
+        (195, 195, RED),
+        (196, 4, SEPARATOR_COLOUR.0),
+        (200, 4, BLUE),
+        (295, 195, BLUE),
+        (4, 200, WHITE),
+        (195, 295, WHITE),
+        (200, 200, SEPARATOR_COLOUR.0), // the cell without a panel
+    ] {
+        assert_eq!(picture.get_pixel(x, y).0, colour, "pixel ({x}, {y})");
+    }
+    let one = decode(&heat_map_grid(&panels[..1], 100).unwrap());
+    assert_eq!(one.dimensions(), (200, 200));
+}
+
+#[test]
+fn a_line_plot_names_everything_and_escapes_it() {
+    let series = [
+        named("wave <d=192>", &[(0.0, 2.0), (1.0, 1.5), (2.0, 1.2)]),
+        named("from scratch & cold", &[(0.0, 2.3)]),
+        named("nothing", &[]),
+    ];
+    let svg = line_plot("Loss", "epoch", "cross-entropy", &series).unwrap();
+    for text in ["Loss", "epoch", "cross-entropy", "nothing"] {
+        assert!(svg.contains(text), "{text}");
+    }
+    assert!(svg.contains("wave &lt;d=192&gt;"));
+    assert!(svg.contains("from scratch &amp; cold"));
+    assert!(svg.trim_end().ends_with("</svg>"));
+    assert_eq!(svg.matches("<circle").count(), 4);
+    assert_eq!(
+        svg,
+        line_plot("Loss", "epoch", "cross-entropy", &series).unwrap()
+    );
+}
+
+#[test]
+fn points_that_are_not_finite_are_skipped() {
+    let clean = [named("a", &[(0.0, 1.0), (2.0, 3.0)])];
+    let noisy = [named(
+        "a",
+        &[
+            (0.0, 1.0),
+            (1.0, f64::NAN),
+            (f64::INFINITY, 2.0),
+            (1.5, -f64::MAX),
+            (2.0, 3.0),
+        ],
+    )];
+    let plot = |series: &[_]| line_plot("t", "x", "y", series).unwrap();
+    assert_eq!(plot(&clean), plot(&noisy));
+}
+
+#[test]
+fn degenerate_ranges_are_drawn() {
+    for points in [
+        vec![],
+        vec![(0.0, 0.0)],
+        vec![(1e38, -1e38), (-1e38, 1e38)],
+        vec![(1e16, 1.0), (1e16 + 2.0, 1.0 + f64::EPSILON)],
+        vec![(1e-300, 1e-310), (2e-300, 2e-310)],
+        vec![(0.0, 5e-324), (5e-324, 0.0)],
+    ] {
+        let svg = line_plot("t", "x", "y", &[named("a", &points)]).unwrap();
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{points:?}");
+    }
+    line_plot("t", "x", "y", &[]).unwrap();
+}
+
+#[test]
+fn ticks_are_short() {
+    for (value, range, text) in [
+        (0.30000000000000004, 1.0, "0.3"),
+        (-1e-17, 1.0, "0"),
+        (120.0, 300.0, "120"),
+        (0.0012, 0.004, "0.0012"),
+        (2e-5, 1e-4, "2.0e-5"),
+        (2.5e7, 1e8, "2.5e7"),
+    ] {
+        assert_eq!(tick(value, range), text);
+    }
+}
+
+#[test]
+fn colours_differ() {
+    let colours: Vec<_> = (0..30).map(|i| colour(i).rgb()).collect();
+    for (i, a) in colours.iter().enumerate() {
+        assert!(!colours[..i].contains(a), "colour {i} repeats");
+    }
+}
+
+#[test]
+fn a_spread_is_shaded_and_within_the_axes() {
+    let curve = |spread: f64| vec![(0.0, 0.5, spread), (1.0, 0.6, spread), (2.0, 0.7, 0.0)];
+    let plot = |spread: f64| {
+        let series = [("a".to_owned(), curve(spread))];
+        band_plot("t", "x", "y", &series).unwrap()
+    };
+    assert_eq!(plot(0.1).matches("<polygon").count(), 1);
+    assert_eq!(plot(0.0).matches("<polygon").count(), 0);
+    // Without a spread, it is a line plot.
+    let line: Vec<(f64, f64)> = curve(0.0).iter().map(|&(x, y, _)| (x, y)).collect();
+    assert_eq!(
+        plot(0.0),
+        line_plot("t", "x", "y", &[named("a", &line)]).unwrap()
+    );
+    assert!(!plot(f64::NAN).contains("NaN"));
+}

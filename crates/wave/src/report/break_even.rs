@@ -1,0 +1,281 @@
+//! From how many models on one method is cheaper than another.
+//!
+//! n models cost `shared + n (own + tuned)` epochs: what is spent once for all, before the
+//! fine-tuning of each, and until that has reached an accuracy.
+
+use super::Findings;
+use super::summary::{Cost, Size, Summaries, Summary};
+use super::targets::{Reach, value_at};
+use serde::Serialize;
+
+/// Two methods at one size.
+#[derive(Serialize, Clone, PartialEq, Debug)]
+pub(super) struct BreakEven {
+    pub(super) dataset: String,
+    pub(super) depth: usize,
+    pub(super) width: usize,
+    pub(super) method: String,
+    pub(super) rival: String,
+    /// The accuracy that both are to reach: the method's ...
+    pub(super) target: f64,
+    /// ... after this many epochs.
+    pub(super) target_epoch: f64,
+    /// When the method reaches it.
+    pub(super) method_reach: Reach,
+    /// When the rival reaches it.
+    pub(super) rival_reach: Reach,
+    pub(super) crossing: Crossing,
+    /// With the ancestor's epochs among those that the method spends once (the rival's are as they
+    /// were).
+    pub(super) crossing_with_ancestor: Crossing,
+}
+
+/// Epochs for models of one size.
+#[derive(Serialize, Clone, Copy, PartialEq, Debug)]
+pub(super) struct Line {
+    /// Spent once.
+    pub(super) shared: f64,
+    /// Spent for each model.
+    pub(super) each: f64,
+}
+
+impl Line {
+    fn new(summary: &Summary, reach: Reach) -> Line {
+        Line {
+            shared: summary.shared_epochs,
+            each: summary.own_epochs + reach.epochs,
+        }
+    }
+
+    fn plus(self, shared: f64) -> Line {
+        Line {
+            shared: self.shared + shared,
+            ..self
+        }
+    }
+
+    /// Epochs for `n` models.
+    pub(super) fn at(self, n: usize) -> f64 {
+        self.shared + n as f64 * self.each
+    }
+}
+
+/// For how many models a method is no dearer than its rival.
+#[derive(Serialize, Clone, Copy, PartialEq, Debug)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Crossing {
+    /// For this many and more.
+    From(f64),
+    /// For this many and more, perhaps for fewer: the rival did not reach the target.
+    FromAtMost(f64),
+    /// For this many and fewer.
+    UpTo(f64),
+    /// Each model costs as much or more, and what is spent once does too.
+    Never,
+    /// The rival did not reach the target within epochs that cost less.
+    Unknown,
+}
+
+impl Crossing {
+    /// Of the method and the rival; `reached` says whether the rival's line is not too low.
+    pub(super) fn new(method: Line, rival: Line, reached: bool) -> Crossing {
+        let ahead = method.shared - rival.shared;
+        let saved = rival.each - method.each;
+        match (saved > 0.0, ahead < 0.0) {
+            (true, _) if reached => Crossing::From((ahead / saved).max(0.0)),
+            (true, _) if ahead <= 0.0 => Crossing::From(0.0),
+            (true, _) => Crossing::FromAtMost(ahead / saved),
+            (false, true) if saved == 0.0 => Crossing::From(0.0),
+            (false, _) if !reached => Crossing::Unknown,
+            (false, true) => Crossing::UpTo(ahead / saved),
+            (false, false) => Crossing::Never,
+        }
+    }
+
+    /// In words.
+    pub(super) fn describe(self) -> String {
+        // Not one more for an error of rounding.
+        let whole = |n: f64| (n - 1e-9).ceil().max(1.0);
+        let from = |n: f64| match whole(n) {
+            1.0 => "from the first model".to_owned(),
+            more => format!("from {more} models ({n:.1})"),
+        };
+        match self {
+            Crossing::From(n) => from(n),
+            Crossing::FromAtMost(n) => format!("{} at the latest", from(n)),
+            Crossing::UpTo(n) if n < 1.0 => "never".to_owned(),
+            Crossing::UpTo(n) => format!("only up to {} models ({n:.1})", (n + 1e-9).floor()),
+            Crossing::Never => "never".to_owned(),
+            Crossing::Unknown => "not known".to_owned(),
+        }
+    }
+}
+
+/// Each pair at each size where both have curves, to the method's accuracy after its first epoch
+/// and at the end of the shorter curve.
+pub(super) fn break_even(findings: &Findings, summaries: &Summaries) -> Vec<BreakEven> {
+    let mut all = Vec::new();
+    for dataset in findings.datasets {
+        for &size in findings.sizes {
+            for (method, rival) in findings.break_even {
+                let own = summaries.get(dataset, method, size);
+                let other = summaries.get(dataset, rival, size);
+                if let (Some(own), Some(other)) = (own, other) {
+                    let ends = shorter(&[own, other]).into_iter();
+                    let epochs = ends.flat_map(|end| {
+                        let first = (end > 1.0).then_some(1.0);
+                        first.into_iter().chain(std::iter::once(end))
+                    });
+                    all.extend(epochs.filter_map(|e| compare(findings, own, other, e)));
+                }
+            }
+        }
+    }
+    all
+}
+
+fn compare(
+    findings: &Findings,
+    own: &Summary,
+    other: &Summary,
+    target_epoch: f64,
+) -> Option<BreakEven> {
+    let curve = own.mean_curve();
+    let target = value_at(&curve, target_epoch)?;
+    let method_reach = Reach::new(&curve, target)?;
+    let rival_reach = Reach::new(&other.mean_curve(), target)?;
+    let (line, rival) = (Line::new(own, method_reach), Line::new(other, rival_reach));
+    let reached = rival_reach.reached;
+    Some(BreakEven {
+        dataset: own.dataset.clone(),
+        depth: own.depth,
+        width: own.width,
+        method: own.method.clone(),
+        rival: other.method.clone(),
+        target,
+        target_epoch,
+        method_reach,
+        rival_reach,
+        crossing: Crossing::new(line, rival, reached),
+        crossing_with_ancestor: Crossing::new(line.plus(findings.ancestor_epochs), rival, reached),
+    })
+}
+
+/// The last epoch of the shortest curve, unless one is empty. What is not fine-tuned at all has no
+/// say in it.
+fn shorter(summaries: &[&Summary]) -> Option<f64> {
+    summaries
+        .iter()
+        .map(|s| s.curve.last().map(|point| point.0))
+        .collect::<Option<Vec<f64>>>()?
+        .into_iter()
+        .filter(|&end| end > 0.0)
+        .reduce(f64::min)
+}
+
+/// Total epochs against the number of models, for one method of the pairs and all its rivals.
+#[derive(Serialize, Clone, PartialEq, Debug)]
+pub(super) struct Totals {
+    pub(super) dataset: String,
+    pub(super) depth: usize,
+    pub(super) width: usize,
+    pub(super) method: String,
+    /// The accuracy that all are to reach: the method's at the end of the shortest curve.
+    pub(super) target: f64,
+    /// What each line is of, and the line.
+    pub(super) lines: Vec<(String, Line)>,
+}
+
+/// The lines of each method of the pairs at each size: its own, with and without the ancestor, its
+/// rivals', and that of a method that trains each model and is named "Direct PT" or the like.
+pub(super) fn totals(findings: &Findings, summaries: &Summaries, costs: &[Cost]) -> Vec<Totals> {
+    let mut methods: Vec<&String> = Vec::new();
+    for (method, _) in findings.break_even {
+        if !methods.contains(&method) {
+            methods.push(method);
+        }
+    }
+    let direct = costs
+        .iter()
+        .filter(|cost| cost.own_epochs >= 1.0 && is_direct(&cost.method));
+    let direct: Vec<&String> = direct.map(|cost| &cost.method).collect();
+    let mut all = Vec::new();
+    for dataset in findings.datasets {
+        for &size in findings.sizes {
+            for &method in &methods {
+                let pairs = findings.break_even.iter();
+                let rivals: Vec<&String> = pairs
+                    .filter(|pair| &pair.0 == method)
+                    .map(|pair| &pair.1)
+                    .collect();
+                all.extend(total(
+                    findings, summaries, dataset, size, method, &rivals, &direct,
+                ));
+            }
+        }
+    }
+    all
+}
+
+fn total(
+    findings: &Findings,
+    summaries: &Summaries,
+    dataset: &str,
+    size: Size,
+    method: &str,
+    rivals: &[&String],
+    direct: &[&String],
+) -> Option<Totals> {
+    let own = summaries.get(dataset, method, size)?;
+    let found = |names: &[&String]| {
+        let here = names
+            .iter()
+            .filter_map(|name| summaries.get(dataset, name, size));
+        here.filter(|s| !s.curve.is_empty()).collect::<Vec<_>>()
+    };
+    let mut others = found(rivals);
+    if others.is_empty() {
+        return None;
+    }
+    let mut compared = others.clone();
+    compared.push(own);
+    let target = value_at(&own.mean_curve(), shorter(&compared)?)?;
+    let mut lines = Vec::new();
+    let line = Line::new(own, Reach::new(&own.mean_curve(), target)?);
+    lines.push((method.to_owned(), line));
+    if findings.ancestor_epochs > 0.0 {
+        let name = format!("{method} with the ancestor");
+        lines.push((name, line.plus(findings.ancestor_epochs)));
+    }
+    others.extend(
+        found(direct)
+            .into_iter()
+            .filter(|s| s.method != method && !rivals.contains(&&s.method)),
+    );
+    for other in others {
+        let reach = Reach::new(&other.mean_curve(), target)?;
+        let name = match reach.reached {
+            true => other.method.clone(),
+            false => format!("{} (at least)", other.method),
+        };
+        lines.push((name, Line::new(other, reach)));
+    }
+    Some(Totals {
+        dataset: dataset.to_owned(),
+        depth: size.0,
+        width: size.1,
+        method: method.to_owned(),
+        target,
+        lines,
+    })
+}
+
+/// `Direct PT`, `direct-pt`, `direct`, ...
+fn is_direct(method: &str) -> bool {
+    let letters: String = method.chars().filter(char::is_ascii_alphabetic).collect();
+    ["direct", "directpt"].contains(&&*letters.to_ascii_lowercase())
+}
+
+#[cfg(test)]
+#[path = "break_even_tests.rs"]
+mod tests;

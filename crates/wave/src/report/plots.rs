@@ -1,0 +1,85 @@
+//! The curves of a report.
+
+use super::Findings;
+use super::break_even::Totals;
+use super::document::Plot;
+use super::summary::Summaries;
+use crate::plot::{band_plot, line_plot};
+use anyhow::Result;
+
+/// The most models of which total epochs are drawn.
+const MOST_MODELS: usize = 20;
+
+/// Accuracy against epoch, for each size at which a method was watched on its way.
+pub(super) fn curves(findings: &Findings, summaries: &Summaries) -> Result<Vec<Plot>> {
+    let mut plots = Vec::new();
+    for dataset in findings.datasets {
+        for &(depth, width) in findings.sizes {
+            let series: Vec<(String, Vec<(f64, f64, f64)>)> = summaries
+                .at(dataset, (depth, width))
+                .filter(|s| s.is_long())
+                .map(|s| (s.method.clone(), s.curve.clone()))
+                .collect();
+            if series.is_empty() {
+                continue;
+            }
+            let title = title(dataset, &format!("depth {depth}, width {width}"));
+            plots.push(Plot {
+                file: file_name(&["curve", dataset, &format!("{depth}x{width}")]),
+                svg: band_plot(&title, "epoch", "top-1", &series)?,
+                title: format!("Top-1 by epoch, {title}"),
+            });
+        }
+    }
+    Ok(plots)
+}
+
+/// Total epochs against the number of models.
+pub(super) fn totals(totals: &[Totals]) -> Result<Vec<Plot>> {
+    let draw = |t: &Totals| -> Result<Plot> {
+        let series: Vec<(String, Vec<(f64, f64)>)> = t
+            .lines
+            .iter()
+            .map(|(name, line)| {
+                let points = (1..=MOST_MODELS).map(|n| (n as f64, line.at(n)));
+                (name.clone(), points.collect())
+            })
+            .collect();
+        let size = format!("{} x {}", t.depth, t.width);
+        let title = title(&t.dataset, &format!("{:.2} % at {size}", 100.0 * t.target));
+        Ok(Plot {
+            file: file_name(&[
+                "break-even",
+                &t.method,
+                &t.dataset,
+                &format!("{}x{}", t.depth, t.width),
+            ]),
+            svg: line_plot(&title, "models", "epochs in all", &series)?,
+            title: format!("Epochs to {title}, by the number of models"),
+        })
+    };
+    totals.iter().map(draw).collect()
+}
+
+fn title(dataset: &str, text: &str) -> String {
+    match dataset {
+        "" => text.to_owned(),
+        dataset => format!("{dataset}, {text}"),
+    }
+}
+
+/// `a-b.svg` of parts that are not empty, without characters that mean something in a path or link.
+fn file_name(parts: &[&str]) -> String {
+    let safe = |part: &str| -> String {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        part.chars()
+            .map(|c| if plain(c) { c } else { '-' })
+            .collect()
+    };
+    let parts: Vec<String> = parts
+        .iter()
+        .filter(|p| !p.is_empty())
+        .map(|p| safe(p))
+        .collect();
+    format!("{}.svg", parts.join("-"))
+}

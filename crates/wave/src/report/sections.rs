@@ -1,0 +1,247 @@
+//! What stands below the tables of accuracy: time, break-even, and where the numbers come from.
+
+use super::break_even::BreakEven;
+use super::document::{Block, Cell, Plot, Section, Table};
+use super::summary::Summaries;
+use super::tables::{number, plural, seeds};
+use super::targets::{Reach, Targets};
+use super::{Findings, Rates};
+
+/// Curves of no more points are written out.
+const MOST_POINTS: usize = 21;
+
+/// The plots, and the curves in numbers.
+pub(super) fn curves(summaries: &Summaries, plots: Vec<Plot>) -> Option<Section> {
+    if plots.is_empty() {
+        return None;
+    }
+    let text = "Mean over seeds; shaded, the standard deviation.";
+    let mut blocks = vec![Block::Text(text.to_owned())];
+    blocks.extend(plots.into_iter().map(Block::Plot));
+    let written = summaries
+        .0
+        .iter()
+        .filter(|s| s.is_long() && s.curve.len() <= MOST_POINTS);
+    let items: Vec<String> = written
+        .map(|s| {
+            let curve = s
+                .curve
+                .iter()
+                .map(|(_, top1, _)| format!("{:.2}", 100.0 * top1));
+            let curve: Vec<String> = curve.collect();
+            let place = place(&s.dataset, s.depth, s.width);
+            format!("{place}, {}: {}", s.method, curve.join(", "))
+        })
+        .collect();
+    if !items.is_empty() {
+        let text = "Top-1 in % at the start and after each test:";
+        blocks.push(Block::Text(text.to_owned()));
+        blocks.push(Block::List(items));
+    }
+    Some(Section::new("Accuracy by epoch", blocks))
+}
+
+/// A table for each size: when each method is as good as the subject is at its end, and before.
+pub(super) fn targets(all: &[Targets]) -> Option<Section> {
+    if all.is_empty() {
+        return None;
+    }
+    let text = "The first epoch of fine-tuning at which the mean curve has reached an accuracy, on \
+                the line between the epochs that were tested. Epochs before fine-tuning are not \
+                counted.";
+    let mut blocks = vec![Block::Text(text.to_owned())];
+    for t in all {
+        let place = place(&t.dataset, t.depth, t.width);
+        let intro = format!("{place}; first, what {} has at its end:", t.leader);
+        blocks.push(Block::Text(intro));
+        let targets = t
+            .targets
+            .iter()
+            .map(|target| format!("{:.2} %", 100.0 * target));
+        let row = |(method, reaches): &(String, Vec<Reach>)| -> Vec<Cell> {
+            let mut cells: Vec<Cell> = vec![method.as_str().into()];
+            cells.extend(reaches.iter().map(|reach| Cell::from(epoch(*reach))));
+            cells
+        };
+        blocks.push(Block::Table(Table {
+            columns: std::iter::once("method".to_owned())
+                .chain(targets)
+                .collect(),
+            rows: t.methods.iter().map(row).collect(),
+        }));
+    }
+    Some(Section::new("Epochs to an accuracy", blocks))
+}
+
+fn epoch(reach: Reach) -> String {
+    match reach {
+        Reach {
+            reached: true,
+            epochs: 0.0,
+        } => "0, at the start".to_owned(),
+        Reach {
+            reached: true,
+            epochs,
+        } => format!("{epochs:.2}"),
+        Reach { epochs, .. } => format!("not within {}", number(epochs)),
+    }
+}
+
+/// From how many models on each method is cheaper than its rival.
+pub(super) fn break_even(
+    findings: &Findings,
+    all: &[BreakEven],
+    plots: Vec<Plot>,
+) -> Option<Section> {
+    if findings.break_even.is_empty() {
+        return None;
+    }
+    let text = format!(
+        "n models cost what is spent once, and n times what is spent before the fine-tuning of each \
+         and until it has reached an accuracy: that of the method after its first epoch, or at the \
+         end of the shorter of both curves. An epoch counts as one, whatever is trained in it. With \
+         the ancestor: its {} are added to the method's alone.",
+        plural(findings.ancestor_epochs, "epoch")
+    );
+    let mut blocks = vec![Block::Text(text)];
+    if all.is_empty() {
+        let text = "No two methods of a pair have curves at one size.".to_owned();
+        blocks.push(Block::Text(text));
+        return Some(Section::new("Break-even", blocks));
+    }
+    let row = |b: &BreakEven| -> Vec<Cell> {
+        let cells = [
+            place(&b.dataset, b.depth, b.width),
+            b.method.clone(),
+            b.rival.clone(),
+            format!(
+                "{:.2} % (epoch {})",
+                100.0 * b.target,
+                number(b.target_epoch)
+            ),
+            epoch(b.method_reach),
+            epoch(b.rival_reach),
+            b.crossing.describe(),
+            b.crossing_with_ancestor.describe(),
+        ];
+        cells.into_iter().map(Cell::from).collect()
+    };
+    let columns = [
+        "size",
+        "method",
+        "rival",
+        "accuracy",
+        "method's epochs",
+        "rival's epochs",
+        "cheaper",
+        "with the ancestor",
+    ];
+    blocks.push(Block::Table(Table {
+        columns: columns.map(str::to_owned).to_vec(),
+        rows: all.iter().map(row).collect(),
+    }));
+    blocks.extend(plots.into_iter().map(Block::Plot));
+    Some(Section::new("Break-even", blocks))
+}
+
+/// What did not come to its end.
+pub(super) fn failures(findings: &Findings) -> Option<Section> {
+    if findings.failures.is_empty() {
+        return None;
+    }
+    let items = findings
+        .failures
+        .iter()
+        .map(|f| format!("{}: {}", f.cell, f.error));
+    Some(Section::new("Failures", vec![Block::List(items.collect())]))
+}
+
+/// The learning rate of each method, and what it was chosen from.
+pub(super) fn rates(findings: &Findings) -> Option<Section> {
+    if findings.rates.is_empty() {
+        return None;
+    }
+    let text = "Chosen by the accuracy on held-out training images where a grid is given.";
+    let items = findings.rates.iter().map(rate).collect();
+    let blocks = vec![Block::Text(text.to_owned()), Block::List(items)];
+    Some(Section::new("Learning rates", blocks))
+}
+
+fn rate(rates: &Rates) -> String {
+    let Rates { method, lr, grid } = rates;
+    if grid.is_empty() {
+        return format!("{method}: {lr:e} (given)");
+    }
+    let tried: Vec<String> = grid
+        .iter()
+        .map(|(lr, top1)| format!("{lr:e}: {:.2} %", 100.0 * top1))
+        .collect();
+    let edge = match (
+        grid.len() > 2,
+        grid.iter().all(|g| g.0 >= *lr),
+        grid.iter().all(|g| g.0 <= *lr),
+    ) {
+        (true, true, _) => "; the lowest of them, so that a lower one may be better",
+        (true, _, true) => "; the highest of them, so that a higher one may be better",
+        _ => "",
+    };
+    format!("{method}: {lr:e} of {}{edge}", tried.join(", "))
+}
+
+/// What models made from the templates are like before any training.
+pub(super) fn templates(findings: &Findings) -> Option<Section> {
+    if findings.templates.is_empty() {
+        return None;
+    }
+    let text = "Top-1 in % of models made from them without data, by depth x width.";
+    let item = |(name, accuracies): &(String, Vec<(usize, usize, f64)>)| {
+        let accuracies: Vec<String> = accuracies
+            .iter()
+            .map(|(depth, width, top1)| format!("{depth} x {width}: {:.2}", 100.0 * top1))
+            .collect();
+        format!("{name}: {}", accuracies.join(", "))
+    };
+    let items = findings.templates.iter().map(item).collect();
+    let blocks = vec![Block::Text(text.to_owned()), Block::List(items)];
+    Some(Section::new("Templates", blocks))
+}
+
+/// How the numbers are made.
+pub(super) fn notes(findings: &Findings) -> Section {
+    let mut items = vec![
+        "Accuracy is that on all test images after the last step of fine-tuning: no epoch is chosen \
+         by it."
+            .to_owned(),
+        format!(
+            "Of {}, each gives all methods the same order of batches: differences are paired by seed.",
+            seeds(findings.seeds)
+        ),
+        "A standard deviation is that of a sample (divided by n - 1).".to_owned(),
+        "Epochs before fine-tuning leave out the ancestor's, but where they are named.".to_owned(),
+    ];
+    if findings.condensations > 1 {
+        items.push(format!(
+            "{} condensations with seeds of their own: the seeds take them in turn, so that the \
+             deviation covers both.",
+            findings.condensations
+        ));
+    }
+    if findings.ancestor_epochs > 0.0 {
+        items.push(format!(
+            "The ancestor was trained for {}.",
+            plural(findings.ancestor_epochs, "epoch")
+        ));
+    }
+    Section::new("How these numbers are made", vec![Block::List(items)])
+}
+
+fn place(dataset: &str, depth: usize, width: usize) -> String {
+    match dataset {
+        "" => format!("{depth} x {width}"),
+        dataset => format!("{dataset}, {depth} x {width}"),
+    }
+}
+
+#[cfg(test)]
+#[path = "sections_tests.rs"]
+mod tests;

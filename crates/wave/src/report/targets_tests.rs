@@ -1,0 +1,75 @@
+use super::*;
+use crate::report::fixture::Fixture;
+
+#[test]
+fn a_target_is_reached_on_the_line_between_two_tests() {
+    let curve = [(0.0, 0.1), (1.0, 0.5), (2.0, 0.4), (3.0, 0.8)];
+    for (target, epoch) in [
+        (0.05, Some(0.0)),
+        (0.1, Some(0.0)),
+        (0.3, Some(0.5)),
+        (0.5, Some(1.0)),
+        (0.6, Some(2.5)),
+        (0.8, Some(3.0)),
+        (0.81, None),
+        (f64::NAN, None),
+    ] {
+        match (first_reach(&curve, target), epoch) {
+            (Some(found), Some(epoch)) => assert!((found - epoch).abs() < 1e-12, "{target}"),
+            (found, epoch) => assert_eq!(found, epoch, "{target}"),
+        }
+    }
+    assert_eq!(first_reach(&[], 0.5), None);
+    assert_eq!(first_reach(&[(0.0, f64::NAN), (1.0, 0.5)], 0.4), Some(1.0));
+}
+
+#[test]
+fn a_value_lies_on_the_curve_or_is_none() {
+    let curve = [(0.0, 0.25), (2.0, 0.75)];
+    assert_eq!(value_at(&curve, 0.0), Some(0.25));
+    assert_eq!(value_at(&curve, 1.0), Some(0.5));
+    assert_eq!(value_at(&curve, 2.0), Some(0.75));
+    assert_eq!(value_at(&curve, 2.1), None);
+    assert_eq!(value_at(&curve, -1.0), None);
+    assert_eq!(value_at(&[], 0.0), None);
+}
+
+#[test]
+fn targets_are_the_subjects_end_and_round_numbers_below() {
+    let mut fixture = Fixture::new(&["he", "wave"]);
+    fixture.curve("wave", &[(0.0, 0.84), (1.0, 0.87)]);
+    fixture.curve("he", &[(0.0, 0.1), (5.0, 0.6), (10.0, 0.86)]);
+    let findings = fixture.findings();
+    let found = targets(&findings, &Summaries::new(&findings));
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].depth, &*found[0].leader), (6, "wave"));
+    for (target, expected) in found[0].targets.iter().zip([0.87, 0.85, 0.80, 0.75]) {
+        assert!((target - expected).abs() < 1e-12);
+    }
+    let (method, reaches) = &found[0].methods[0];
+    assert_eq!(method, "he");
+    assert_eq!(
+        reaches[0],
+        Reach {
+            epochs: 10.0,
+            reached: false
+        }
+    );
+    assert!(reaches[1].reached && (reaches[1].epochs - (5.0 + 5.0 * 25.0 / 26.0)).abs() < 1e-9);
+    assert_eq!(
+        found[0].methods[1].1[2],
+        Reach {
+            epochs: 0.0,
+            reached: true
+        }
+    );
+}
+
+#[test]
+fn round_numbers_are_below_and_above_nothing() {
+    assert_eq!(accuracies(0.05), [0.05]);
+    assert_eq!(accuracies(0.12), [0.12, 0.1, 0.05]);
+    let of_a_round_one = accuracies(0.85);
+    assert_eq!(of_a_round_one.len(), 4);
+    assert!((of_a_round_one[1] - 0.8).abs() < 1e-12);
+}

@@ -1,0 +1,197 @@
+use super::fixture::Fixture;
+use super::*;
+use serde_json::Value;
+
+/// The Markdown, and the files that were written.
+fn written(fixture: &Fixture) -> (String, BTreeMap<String, String>) {
+    let dir = tempfile::tempdir().unwrap();
+    let text = write(&fixture.findings(), dir.path()).unwrap();
+    let files: BTreeMap<String, String> = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            (name, std::fs::read_to_string(entry.path()).unwrap())
+        })
+        .collect();
+    assert_eq!(files["report.md"], text);
+    serde_json::from_str::<Value>(&files["report.json"]).unwrap();
+    assert!(files["report.html"].ends_with("</html>\n"));
+    (text, files)
+}
+
+fn has(text: &str, line: &str) {
+    assert!(
+        text.lines().any(|l| l == line),
+        "no line {line:?} in\n{text}"
+    );
+}
+
+#[test]
+fn few_methods_are_columns() {
+    let mut fixture = Fixture::new(&["wave", "mimetic"]);
+    for row in fixture.rows("wave", 3, &[0.8712, 0.8655, 0.8690]) {
+        (row.transferred_parameters, row.scalers_fitted) = (109_834, 252);
+        (row.stored_parameters, row.shared_epochs, row.start_top1) = (120_000, 12.0, 0.846);
+    }
+    fixture.rows("mimetic", 3, &[0.8501, 0.8533, 0.8490]);
+    fixture.rows("mimetic", 6, &[0.8, 0.9]);
+    let (text, files) = written(&fixture);
+    has(
+        &text,
+        "| depth x width | parameters | transferred | scalers fitted | wave | mimetic |",
+    );
+    has(
+        &text,
+        "| 3 x 64 | 192000 | 109834 | 252 | **86.86** ± 0.29 (84.6) | 85.08 ± 0.22 (10.0) |",
+    );
+    has(
+        &text,
+        "| 6 x 64 | 384000 | 0 | 0 |  | **85.00** ± 7.07 (10.0), 2 of 3 seeds |",
+    );
+    has(&text, "| 3 x 64 | mimetic | +1.78 | 6.34 | 0.024 | 3 |");
+    has(
+        &text,
+        "| wave | 1 | 12 | 0 | 12 | 109.8 K | 480.0 KB | 480.0 KB | 480.0 KB | 480.0 KB |",
+    );
+    // A start and an end are no curve.
+    assert_eq!(
+        files.keys().collect::<Vec<_>>(),
+        ["report.html", "report.json", "report.md"]
+    );
+    let data: Value = serde_json::from_str(&files["report.json"]).unwrap();
+    assert_eq!(data["accuracies"].as_array().unwrap().len(), 3);
+    assert_eq!(data["gains"][0]["rival"], "mimetic");
+    assert_eq!(data["gains"][0]["paired"]["pairs"], 3);
+}
+
+#[test]
+fn many_methods_are_rows_as_in_papers() {
+    let names = [
+        "he",
+        "mimetic",
+        "timm",
+        "xavier",
+        "LiGO",
+        "Direct PT",
+        "wave",
+        "he-10",
+    ];
+    let mut fixture = Fixture::new(&names);
+    for depth in [3, 6] {
+        for name in names {
+            let row = &mut fixture.rows(name, depth, &[0.5])[0];
+            match name {
+                "wave" => {
+                    (row.top1, row.transferred_parameters) = (0.8, 1_293_000);
+                    (row.shared_epochs, row.own_epochs) = (12.0, 0.25);
+                    row.stored_parameters = 1_500_000;
+                }
+                "Direct PT" => (row.top1, row.own_epochs) = (0.75, 150.0),
+                "he-10" => row.epochs = 10.0,
+                _ => {}
+            }
+        }
+    }
+    fixture.seeds = vec![0];
+    let (text, _) = written(&fixture);
+    has(&text, "Fine-tuned for 1 epoch:");
+    has(
+        &text,
+        "| method | extra epochs | transferred | stored | 3 x 64 (192.0 K) | 6 x 64 (384.0 K) |",
+    );
+    has(
+        &text,
+        "| wave | 12 + 2 × 0.25 = 12.5 | 1.29 M | 1.50 M | **80.00** (10.0) | **80.00** (10.0) |",
+    );
+    has(
+        &text,
+        "| Direct PT | 2 × 150 = 300 | 0 | 288.0 K | 75.00 (10.0) | 75.00 (10.0) |",
+    );
+    has(&text, "Fine-tuned for 10 epochs:");
+    has(
+        &text,
+        "| he-10 | 0 | 0 | 0 | **50.00** (10.0) | **50.00** (10.0) |",
+    );
+    has(&text, "- wave is first at all 2 sizes.");
+    has(&text, "| 3 x 64 | Direct PT | +5.00 |  |  | 1 |");
+}
+
+#[test]
+fn nothing_found_is_a_report_too() {
+    let mut fixture = Fixture::new(&["wave", "mimetic"]);
+    fixture.pair("wave", "mimetic");
+    fixture
+        .ablations
+        .insert("Parts".to_owned(), vec!["wave".to_owned()]);
+    let error = "a | b <script>".to_owned();
+    let cell = "wave-3x64-s0".to_owned();
+    fixture.failures.push(Failure { cell, error });
+    let (text, files) = written(&fixture);
+    has(&text, "- wave-3x64-s0: a \\| b \\<script>");
+    has(&text, "| 3 x 64 | 192000 | 0 | 0 |  |  |");
+    assert!(!files["report.html"].contains("<script"));
+    let (text, _) = written(&Fixture {
+        seeds: Vec::new(),
+        datasets: Vec::new(),
+        ..fixture
+    });
+    has(&text, "# grid");
+}
+
+#[test]
+fn long_runs_are_drawn_and_compared() {
+    let mut fixture = Fixture::new(&["wave", "mimetic"]);
+    fixture.rows.clear();
+    let wave = fixture.curve("wave", &[(0.0, 0.5), (1.0, 0.7), (4.0, 0.9)]);
+    wave.shared_epochs = 12.0;
+    fixture.curve("mimetic", &[(0.0, 0.1), (4.0, 0.7), (8.0, 0.8)]);
+    fixture.pair("wave", "mimetic");
+    fixture.ancestor_epochs = 5.0;
+    let (text, files) = written(&fixture);
+    has(
+        &text,
+        "![Top-1 by epoch, depth 6, width 64](curve-6x64.svg)",
+    );
+    has(&text, "- 6 x 64, wave: 50.00, 70.00, 90.00");
+    has(
+        &text,
+        "| mimetic | not within 8 | not within 8 | 8.00 | 6.00 |",
+    );
+    has(
+        &text,
+        "| 6 x 64 | wave | mimetic | 70.00 % (epoch 1) | 1.00 | 4.00 | from 4 models (4.0) | from 6 \
+         models (5.7) |",
+    );
+    assert!(files.contains_key("curve-6x64.svg") && files.contains_key("break-even-wave-6x64.svg"));
+    assert_eq!(files["report.html"].matches("<svg").count(), 2);
+    assert!(files["break-even-wave-6x64.svg"].contains("wave with the ancestor"));
+}
+
+#[test]
+fn every_data_set_has_its_tables() {
+    let mut fixture = Fixture::new(&["wave", "mimetic"]);
+    fixture.datasets = vec!["a/b".to_owned(), "c".to_owned()];
+    for dataset in ["a/b", "c"] {
+        let row = fixture.curve("wave", &[(0.0, 0.5), (1.0, 0.7), (4.0, 0.9)]);
+        row.dataset = dataset.to_owned();
+    }
+    let names = vec!["mimetic".to_owned(), "wave".to_owned()];
+    fixture
+        .ablations
+        .insert("Components (Table 4)".to_owned(), names);
+    let (text, files) = written(&fixture);
+    for title in [
+        "## Accuracy on a/b",
+        "## Accuracy on c",
+        "## Ablation: Components (Table 4)",
+    ] {
+        has(&text, title);
+    }
+    has(
+        &text,
+        "- No other method was fine-tuned for as long as wave.",
+    );
+    assert!(files.contains_key("curve-a-b-6x64.svg") && files.contains_key("curve-c-6x64.svg"));
+    has(&text, "| wave | 4 | **90.00** (50.0), 1 of 3 seeds |");
+}
