@@ -135,8 +135,8 @@ fn wrong_recipes() {
     }
     place.write("wrong.toml", "data = \"shapes\"\n");
     check(&place, "run wrong.toml --out o", &[2], "stage");
-    place.write("wrong.toml", "[compare]\nsizes = []\nmethods = {}\n");
-    check(&place, "run wrong.toml --out o", &[2], "compare");
+    place.write("wrong.toml", "[bench]\nsizes = []\nmethods = {}\n");
+    check(&place, "run wrong.toml --out o", &[2], "[bench]");
 }
 
 #[test]

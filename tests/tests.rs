@@ -1,9 +1,9 @@
 //! End-to-end tests: the `wave` command as a user runs it, on tiny models and procedural images.
 
 mod bad_input;
+mod bench;
 mod cache;
 mod commands;
-mod compare;
 mod formats;
 mod label_free;
 mod looks;

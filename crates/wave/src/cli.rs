@@ -67,6 +67,12 @@ enum Command {
         /// The recipe
         recipe: PathBuf,
     },
+    /// Compare ways to start models: the methods, sizes, data sets and seeds of the recipe's [bench]
+    /// table. What is complete in --out does not run again
+    Bench {
+        /// The recipe
+        recipe: PathBuf,
+    },
     /// Distil an ancestor into weight templates
     Condense {
         /// The recipe
@@ -230,6 +236,22 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
             if common.dry_run {
                 return say(common, run::describe(&recipe)?);
             }
+            run::run(&recipe, &out(&recipe.name)?, options)?
+        }
+        Command::Bench { recipe } => {
+            let recipe = Recipe::read(&recipe, &common.set)?;
+            if !recipe.has("bench") {
+                return Err(request(
+                    "the recipe has no [bench] table; add one, or use `wave run`",
+                ));
+            }
+            if common.dry_run {
+                return say(common, run::describe(&recipe)?);
+            }
+            let options = Options {
+                resume: true,
+                ..options
+            };
             run::run(&recipe, &out(&recipe.name)?, options)?
         }
         Command::Condense { recipe, settings } => {

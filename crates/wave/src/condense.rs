@@ -85,6 +85,7 @@ pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
             wave_learngene::random_scalers(&plan.templates, &shape, a.depth, &mut normal)?
         }
         ScalerStart::Telg => wave_learngene::telg_scalers(&plan.templates, &shape, a.depth)?,
+        ScalerStart::Share => wave_learngene::share_scalers(&plan.templates, &shape, a.depth)?,
     };
     let mut outer =
         crate::init::fill(a, &wave_init::Options::new(wave_init::Method::Xavier), seed)?;

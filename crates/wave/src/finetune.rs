@@ -16,6 +16,9 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 use wave_hub::FloatType;
+use wave_init::transfer::indices::Layers;
+use wave_init::transfer::nested;
+use wave_models::vit::VitShape;
 use wave_models::{Weights, convmixer, vit};
 use wave_train::{Part, Scores, Variable};
 
@@ -66,6 +69,8 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options)
         "data": data.spec,
         "seed": resolved.seed,
         "steps": resolved.steps,
+        "epochs": resolved.steps as f64 / data.loader.steps_per_epoch() as f64,
+        "images_seen": resolved.steps * data.batch as u64,
         "start": model.provenance,
     });
     let scores = stored_scores(&model, layout.float, &data, outcome.scores)?;
@@ -173,13 +178,18 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
         .collect::<Result<_>>()?;
     let network = model.network.clone();
     let weights = train::tracked(&variables);
+    let sizes = Sizes::new(settings, &network)?;
     let classes = network.classes();
 
     let loss = |batch: &wave_data::Batch, images: &Tensor, part: &Part| {
         let logits = match &network {
-            Network::Vit(shape) => {
+            Network::Vit(whole) => {
+                let (shape, weights) = match &sizes {
+                    None => (whole.clone(), weights.clone()),
+                    Some(sizes) => sizes.slice(whole, &weights, resolved.seed, part.step)?,
+                };
                 let scales = drop_path(shape.depth, part, resolved);
-                vit::logits_in(resolved.precision, shape, &weights, images, scales)?
+                vit::logits_in(resolved.precision, &shape, &weights, images, scales)?
             }
             Network::ConvMixer(shape) => {
                 let (logits, statistics) = convmixer::logits_train(shape, &weights, images)?;
@@ -216,6 +226,65 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
         _ => outcome.values.clone(),
     };
     Ok(outcome)
+}
+
+/// Sizes to draw from, at each step, when the slices of a network are trained.
+struct Sizes {
+    depths: (usize, usize),
+    widths: Vec<usize>,
+}
+
+impl Sizes {
+    /// The sizes that the settings name, if they do.
+    fn new(settings: &Finetune, network: &Network) -> Result<Option<Sizes>> {
+        if settings.depths.is_none() && settings.widths.is_none() {
+            return Ok(None);
+        }
+        let Network::Vit(whole) = network else {
+            return Err(request(format!(
+                "depths and widths are of slices of a vision transformer, and this is {}; leave \
+                 them out",
+                network.family()
+            )));
+        };
+        let depths = match settings.depths.as_deref() {
+            None => (whole.depth, whole.depth),
+            Some([least, most]) if (1..=*most).contains(least) && *most <= whole.depth => {
+                (*least, *most)
+            }
+            Some(other) => {
+                return Err(request(format!(
+                    "depths = {other:?}; give the least and the most, of {} layers",
+                    whole.depth
+                )));
+            }
+        };
+        let widths = settings.widths.clone().unwrap_or(vec![whole.width]);
+        let head = whole.head_width();
+        let fits = |w: &usize| *w > 0 && *w <= whole.width && w.is_multiple_of(head);
+        match widths.iter().find(|w| !fits(w)) {
+            None if widths.is_empty() => Err(request("widths is empty; give at least one")),
+            None => Ok(Some(Sizes { depths, widths })),
+            Some(wrong) => Err(request(format!(
+                "widths: {wrong} is not a multiple of the head width {head} up to the model's {}",
+                whole.width
+            ))),
+        }
+    }
+
+    /// The slice that a step trains.
+    fn slice(
+        &self,
+        whole: &VitShape,
+        weights: &Weights,
+        seed: u64,
+        step: u64,
+    ) -> candle_core::Result<(VitShape, Weights)> {
+        let (depth, width) = train::size_of_step(seed, step, self.depths, &self.widths);
+        let target = whole.with_size(depth, width);
+        let slice = nested::slice(weights, whole, &target, Layers::Uniform);
+        Ok((target, slice.map_err(candle_core::Error::wrap)?))
+    }
 }
 
 /// Drop-path scales (depth, 2, b) of a part of a step, if any branch may be dropped.

@@ -13,9 +13,9 @@
 //! next one nothing but a directory.
 
 pub mod ancestor;
+pub mod bench;
 pub mod cache;
 pub mod cli;
-pub mod compare;
 pub mod condense;
 pub mod data;
 pub mod elastic;

@@ -20,7 +20,7 @@ pub struct Recipe {
 
 /// Tables that a recipe may have.
 const TABLES: [&str; 6] = [
-    "ancestor", "condense", "expand", "init", "finetune", "compare",
+    "ancestor", "condense", "expand", "init", "finetune", "bench",
 ];
 
 /// Top-level keys: a name, and keys that every stage inherits.

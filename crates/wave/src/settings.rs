@@ -171,7 +171,9 @@ pub struct Condense {
     /// Scaler anchors over the depth [default: the auxiliary's depth]
     #[arg(long, value_name = "K")]
     pub anchors: Option<usize>,
-    /// First scalers: ramp, telg or random
+    /// First scalers: ramp, telg (a base and a slope), share (one block for all layers) or random.
+    /// With --scaler-lr-ratio 0 they stay: telg with 2 anchors is then TLEG, share with 1 is Share
+    /// Init
     #[arg(long, value_name = "START")]
     pub scaler_start: Option<String>,
     /// Weight of the divergence from the ancestor
@@ -436,6 +438,13 @@ pub struct Finetune {
     /// Start a new head, for other classes than the model's
     #[arg(long, value_name = "BOOL")]
     pub new_head: Option<bool>,
+    /// Train slices, of which `wave init nested` makes models: each step draws a depth between these
+    /// two numbers, and trains evenly spaced layers
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub depths: Option<Vec<usize>>,
+    /// Train slices: each step draws one of these widths, and trains the first heads and channels
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub widths: Option<Vec<usize>>,
     #[command(flatten)]
     #[serde(flatten)]
     #[allow(

@@ -7,6 +7,7 @@ use crate::run_dir::{self, RunDir};
 use crate::settings::{self, Duration, Training};
 use anyhow::Result;
 use candle_core::{Tensor, Var};
+use rand::Rng;
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -312,6 +313,19 @@ fn score_entry(step: u64, epoch: f64, scores: &Scores) -> serde_json::Value {
         "top5": scores.top5,
         "test_loss": scores.loss,
     })
+}
+
+/// The depth and width that a step of an elastic training draws: between the least and the most, and
+/// from a list.
+pub fn size_of_step(
+    seed: u64,
+    step: u64,
+    depths: (usize, usize),
+    widths: &[usize],
+) -> (usize, usize) {
+    let mut rng = step_generator(seed ^ 0xe1a5, step);
+    let depth = rng.random_range(depths.0..=depths.1);
+    (depth, widths[rng.random_range(0..widths.len())])
 }
 
 /// A generator for everything random in one step: the same when the step is repeated.

@@ -6,11 +6,14 @@
 //! ([`Choices::layers`](crate::Choices::layers)). Nothing is rescaled. Any transformer can be
 //! sliced, but only one that was trained to be is any good.
 
+use super::indices::Layers;
 use super::{Carry, Stored, same};
 use crate::error::InitError;
 use crate::ledger::Ledger;
 use crate::start::{Request, Start, StartMethod};
-use candle_core::{Result, Tensor};
+use candle_core::{Device, Error, Result, Tensor};
+use wave_models::Weights;
+use wave_models::vit::VitShape;
 
 const NAME: &str = "nested";
 
@@ -26,28 +29,89 @@ pub(crate) const METHOD: StartMethod = StartMethod {
 fn start(request: &Request) -> std::result::Result<Start, InitError> {
     let mut carry = Carry::new(NAME, request)?;
     let (donor, target) = (carry.donor.shape(), request.shape);
-    carry.at_least("depth", donor.depth, target.depth)?;
-    carry.at_least("width", donor.width, target.width)?;
-    carry.at_least("hidden width of the MLP", donor.hidden(), target.hidden())?;
-    let head_width = ("head width", donor.head_width(), target.head_width());
-    same(NAME, &[head_width])?;
+    fits(donor, target)?;
     let layers = request.choices.layers.pick(donor.depth, target.depth);
     carry.blocks(layers, |name, tensor, dims| {
-        let segments = if name.starts_with("attn.qkv") { 3 } else { 1 };
-        first(tensor, dims, segments)
+        first(tensor, dims, 0, segments(name))
     })?;
     carry.outside(&|tensor, axis| tensor.narrow(axis, 0, target.width))?;
     Ok(carry.finish(Stored::Donor))
 }
 
-/// The first elements along every axis; along axis 0, of each of the equal segments.
-fn first(tensor: &Tensor, dims: &[usize], segments: usize) -> Result<Tensor> {
-    let (of, rows) = (tensor.dim(0)? / segments, dims[0] / segments);
-    let parts: Vec<Tensor> = (0..segments)
-        .map(|i| tensor.narrow(0, i * of, rows))
-        .collect::<Result<_>>()?;
-    let mut slice = Tensor::cat(&parts, 0)?;
-    for (axis, size) in dims.iter().enumerate().skip(1) {
+/// The slice of an elastic network that is a network of the shape of `target`: differentiable, so
+/// that training the slices trains the whole. Weights are stacked ([`stack`]), as are those returned;
+/// what lies outside the blocks is sliced too, and has to fit.
+///
+/// # Errors
+/// If the target is larger, or has heads of another width.
+///
+/// [`stack`]: wave_models::vit::stack
+pub fn slice(
+    weights: &Weights,
+    whole: &VitShape,
+    target: &VitShape,
+    layers: Layers,
+) -> std::result::Result<Weights, InitError> {
+    fits(whole, target)?;
+    let picked = layers.pick(whole.depth, target.depth);
+    let picked: Vec<u32> = picked.into_iter().map(|l| l as u32).collect();
+    let picked = Tensor::from_vec(picked, target.depth, &Device::Cpu)?;
+    let expected = target.stacked_parameters();
+    let sliced = expected.into_iter().map(|(name, dims)| {
+        let tensor = weights.get(&name);
+        let tensor = tensor.ok_or_else(|| Error::Msg(format!("missing tensor {name}")))?;
+        let slice = match name.starts_with("blocks.") {
+            false => first(tensor, &dims, 0, 1)?,
+            true => {
+                let layers = match whole.depth == target.depth {
+                    true => tensor.clone(),
+                    false => tensor.index_select(&picked, 0)?,
+                };
+                first(&layers, &dims, 1, segments(&name))?
+            }
+        };
+        Ok((name, slice.contiguous()?))
+    });
+    sliced.collect()
+}
+
+/// Checks that a target is a slice of a donor.
+fn fits(donor: &VitShape, target: &VitShape) -> std::result::Result<(), InitError> {
+    for (size, donor, target) in [
+        ("depth", donor.depth, target.depth),
+        ("width", donor.width, target.width),
+        ("hidden width of the MLP", donor.hidden(), target.hidden()),
+    ] {
+        if donor < target {
+            return Err(InitError::DonorTooSmall {
+                method: NAME,
+                size,
+                donor,
+                target,
+            });
+        }
+    }
+    let head_width = ("head width", donor.head_width(), target.head_width());
+    same(NAME, &[head_width])
+}
+
+/// Queries, keys and values lie in one tensor, one below the other.
+fn segments(name: &str) -> usize {
+    if name.contains("attn.qkv") { 3 } else { 1 }
+}
+
+/// The first elements along the axes from `axis` on; along `axis` itself, of each of the equal
+/// segments.
+fn first(tensor: &Tensor, dims: &[usize], axis: usize, segments: usize) -> Result<Tensor> {
+    let (of, rows) = (tensor.dim(axis)? / segments, dims[axis] / segments);
+    let mut slice = tensor.clone();
+    if of != rows {
+        let parts: Vec<Tensor> = (0..segments)
+            .map(|i| tensor.narrow(axis, i * of, rows))
+            .collect::<Result<_>>()?;
+        slice = Tensor::cat(&parts, axis)?;
+    }
+    for (axis, size) in dims.iter().enumerate().skip(axis + 1) {
         slice = slice.narrow(axis, 0, *size)?;
     }
     Ok(slice)

@@ -1,7 +1,8 @@
 use crate::Choices;
 use crate::testing::{assert_block, assert_same, donor, logits, shape, start, try_start, values};
 use crate::transfer::indices::Layers;
-use wave_models::vit::VitShape;
+use candle_core::Var;
+use wave_models::vit::{self, VitShape};
 
 #[test]
 fn the_first_heads_and_channels_are_bit_equal() {
@@ -80,4 +81,45 @@ fn what_the_donor_lacks_is_refused() {
         let error = try_start("nested", &target, &donors, &Choices::default()).unwrap_err();
         assert!(error.to_string().contains(needle), "{error}");
     }
+}
+
+#[test]
+fn a_differentiable_slice_is_the_start_and_reaches_every_weight_of_the_slice() {
+    let (whole, target) = (shape(5, 32), shape(3, 16));
+    let donor = donor(whole.clone(), 1);
+    for layers in Layers::ALL {
+        let choices = Choices {
+            layers,
+            ..Choices::default()
+        };
+        let request = crate::Request {
+            shape: &target,
+            donors: std::slice::from_ref(&donor),
+            choices: &choices,
+            seed: 0,
+        };
+        let start = crate::find("nested").unwrap().start(&request).unwrap();
+        let stacked = vit::stack(donor.weights(), 5).unwrap();
+        let variables: Vec<(String, Var)> = stacked
+            .iter()
+            .map(|(name, t)| (name.clone(), Var::from_tensor(t).unwrap()))
+            .collect();
+        let live = variables
+            .iter()
+            .map(|(n, v)| (n.clone(), v.as_tensor().clone()));
+        let slice = super::slice(&live.collect(), &whole, &target, layers).unwrap();
+        for (name, tensor) in vit::unstack(&slice).unwrap() {
+            assert_same(&name, &tensor, &start.weights[&name]);
+        }
+        // The gradient of the sum of all entries: one for each that is in the slice.
+        let sums = slice.values().map(|t| t.sum_all().unwrap());
+        let sum = sums.reduce(|a, b| (a + b).unwrap()).unwrap();
+        let gradients = sum.backward().unwrap();
+        for (name, variable) in &variables {
+            let gradient = gradients.get(variable).unwrap();
+            let reached = gradient.sum_all().unwrap().to_scalar::<f32>().unwrap();
+            assert_eq!(reached as usize, slice[name].elem_count(), "{name}");
+        }
+    }
+    assert!(super::slice(&Default::default(), &target, &whole, Layers::First).is_err());
 }

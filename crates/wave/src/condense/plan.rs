@@ -7,7 +7,6 @@ use crate::error::request;
 use crate::settings::Condense;
 use crate::train;
 use anyhow::Result;
-use rand::Rng;
 use std::collections::BTreeMap;
 use wave_learngene::{Kronecker, Part, Plan};
 use wave_models::vit::VitShape;
@@ -34,6 +33,8 @@ pub enum ScalerStart {
     Ramp,
     /// Linear expansion, as TELG: a base and a slope.
     Telg,
+    /// One block for every layer, as Share Init.
+    Share,
     /// Normal, variance 1 / N.
     Random,
 }
@@ -92,10 +93,11 @@ impl CondensePlan {
         let start = match settings.scaler_start.as_deref().unwrap_or("ramp") {
             "ramp" => ScalerStart::Ramp,
             "telg" => ScalerStart::Telg,
+            "share" => ScalerStart::Share,
             "random" => ScalerStart::Random,
             other => {
                 return Err(request(format!(
-                    "scaler_start = {other}; expected ramp, telg or random"
+                    "scaler_start = {other}; expected ramp, telg, share or random"
                 )));
             }
         };
@@ -110,9 +112,7 @@ impl CondensePlan {
 
     /// The shape that a step trains.
     pub(super) fn shape_of_step(&self, seed: u64, step: u64) -> VitShape {
-        let mut rng = train::step_generator(seed ^ 0xe1a5, step);
-        let depth = rng.random_range(self.depths.0..=self.depths.1);
-        let width = self.widths[rng.random_range(0..self.widths.len())];
+        let (depth, width) = train::size_of_step(seed, step, self.depths, &self.widths);
         self.auxiliary.with_size(depth, width)
     }
 

@@ -1,0 +1,594 @@
+//! `wave bench`: ways to start a model, side by side: methods x sizes x data sets x seeds, at equal
+//! data, epochs and order of batches.
+//!
+//! ```text
+//! OUT/donors/NAME-C/      models that methods take weights from
+//! OUT/templates/NAME-C/   one for each condensation C of each method that has its own
+//! OUT/pretrained/         models trained by themselves first
+//! OUT/cells/*.json        one for each run of the grid, with a hash of all that determines it
+//! OUT/report.{md,json,html}, rows.json, *.svg
+//! ```
+//!
+//! What is complete does not run again. What fails is reported, and the rest goes on.
+
+use crate::ancestor::Ancestors;
+use crate::condense::{self, CondensePlan};
+use crate::elastic;
+use crate::error::request;
+use crate::finetune::{self, Options, Task};
+use crate::model::{Model, Network};
+use crate::progress::Verbosity;
+use crate::recipe::{Recipe, merge, to_table};
+use crate::report::{self, Failure, Findings, Rates, Row};
+use crate::settings::{Condense, Finetune};
+use crate::train::{INTERRUPTED, Resolved};
+use anyhow::Result;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use toml::Table;
+use wave_data::Transform;
+use wave_models::Weights;
+use wave_models::vit::VitShape;
+
+mod artefacts;
+mod grow;
+mod similarity;
+mod start;
+mod table;
+
+use artefacts::Artefacts;
+pub use table::{Component, Grid};
+
+/// One training.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// The method's name.
+    pub method: String,
+    /// The data set's name; empty where there is one only.
+    pub dataset: String,
+    /// Blocks.
+    pub depth: usize,
+    /// Channels of a token.
+    pub width: usize,
+    /// Seed.
+    pub seed: u64,
+    /// Peak learning rate.
+    pub lr: f64,
+    /// Images kept apart, if this is a trial of the learning rate, and its epochs.
+    pub trial: Option<(usize, f64)>,
+}
+
+impl Cell {
+    /// Names the cell's file, without extension.
+    pub fn file_name(&self) -> String {
+        match (self.trial, self.dataset.as_str()) {
+            (Some(_), "") => format!("tune-{}-lr{:e}", self.of_size(), self.lr),
+            (Some(_), data) => format!("tune-{}-{data}-lr{:e}", self.of_size(), self.lr),
+            (None, "") => self.of_size(),
+            (None, data) => format!("{}-{data}", self.of_size()),
+        }
+    }
+
+    /// Method, size and seed.
+    fn of_size(&self) -> String {
+        let Cell {
+            method,
+            depth,
+            width,
+            seed,
+            ..
+        } = self;
+        format!("{method}-{depth}x{width}-s{seed}")
+    }
+}
+
+/// What all models of a grid have in common: the auxiliary's shape but for depth and width, its
+/// input, its classes.
+pub struct Frame {
+    auxiliary: VitShape,
+    transform: Transform,
+    label_names: Vec<String>,
+    /// The directory of the model that condensing distils.
+    ancestor: Option<String>,
+}
+
+impl Frame {
+    fn new(recipe: &Recipe, ancestors: &Ancestors) -> Result<Frame> {
+        let condense: Condense = recipe.stage("condense", None, &Condense::default())?;
+        let ancestor = ancestors.get(condense.ancestor.as_deref())?;
+        let data = condense::open_data(&condense, ancestor.as_deref())?;
+        let plan = CondensePlan::new(&condense, data.transform.channels, data.class_names.len())?;
+        Ok(Frame {
+            auxiliary: plan.auxiliary,
+            transform: data.transform,
+            label_names: data.class_names,
+            ancestor: condense.ancestor,
+        })
+    }
+
+    /// The model to distil from.
+    fn ancestor(&self) -> Result<String> {
+        self.ancestor.clone().ok_or_else(|| {
+            request(
+                "distil = true, and there is no ancestor; add [ancestor], or `ancestor` to \
+                 [condense]",
+            )
+        })
+    }
+
+    fn shape(&self, depth: usize, width: usize) -> Result<VitShape> {
+        let shape = self.auxiliary.with_size(depth, width);
+        shape.validate()?;
+        Ok(shape)
+    }
+
+    fn model(&self, shape: VitShape, weights: Weights, provenance: Value) -> Model {
+        Model {
+            network: Network::Vit(shape),
+            weights,
+            // The normalisation that the templates were condensed with, for all methods alike.
+            transform: self.transform.clone(),
+            label_names: self.label_names.clone(),
+            provenance,
+        }
+    }
+}
+
+/// Everything that a run of the grid needs.
+pub struct Context<'a> {
+    recipe: &'a Recipe,
+    grid: Grid,
+    frame: Frame,
+    artefacts: Artefacts,
+    ancestors: &'a Ancestors,
+    out: &'a Path,
+    options: Options,
+    pretraining: Mutex<BTreeMap<String, Arc<Mutex<()>>>>,
+}
+
+/// Runs the grid of a recipe. Returns what `--json` prints.
+///
+/// # Errors
+/// If the recipe is wrong, if it was interrupted, or, when all else is done and reported, if runs
+/// failed.
+pub fn bench(recipe: &Recipe, out: &Path, options: Options) -> Result<Value> {
+    let grid = Grid::new(recipe)?;
+    // One ancestor for all, so that its outputs are computed once.
+    let ancestors = Ancestors::default();
+    let frame = Frame::new(recipe, &ancestors)?;
+    let artefacts = Artefacts::make(recipe, &grid, &frame, &ancestors, out, options)?;
+    let cells_dir = out.join("cells");
+    wave_hub::prepare_out(&cells_dir)?;
+    let context = Context {
+        recipe,
+        grid,
+        frame,
+        artefacts,
+        ancestors: &ancestors,
+        out,
+        options: Options {
+            verbosity: Verbosity::Quiet,
+            ..options
+        },
+        pretraining: Mutex::default(),
+    };
+    let mut failures = Vec::new();
+    let mut run = |cells: &[Cell]| -> Result<Vec<Row>> {
+        let (rows, failed) = run_cells(&context, cells, &cells_dir, options)?;
+        failures.extend(failed);
+        Ok(rows)
+    };
+    // Learning rates, each method on held-out images at one size.
+    let trials = run(&context.trials()?)?;
+    let rates = context.choose_rates(&trials)?;
+    let rows = run(&context.cells(&rates)?)?;
+    if rows.is_empty()
+        && let Some(Failure { cell, error }) = failures.first()
+    {
+        return Err(request(format!("every run failed; {cell}: {error}")));
+    }
+    let report = context.report(&rates, &rows, &failures)?;
+    wave_hub::write_json(&out.join("rows.json"), &rows)?;
+    if !failures.is_empty() {
+        let names: Vec<&str> = failures.iter().map(|f| f.cell.as_str()).collect();
+        anyhow::bail!(
+            "{} of the runs failed: {}; {} has the others, and why",
+            failures.len(),
+            names.join(", "),
+            out.join("report.md").display()
+        );
+    }
+    Ok(json!({ "out": out, "rows": rows, "report": report }))
+}
+
+/// What `--dry-run` prints.
+pub fn describe(recipe: &Recipe) -> Result<String> {
+    let grid = Grid::new(recipe)?;
+    let sizes = grid.bench.sizes.len();
+    let runs = grid.methods.len() * sizes * grid.datasets.len() * grid.bench.seeds.len();
+    Ok(format!(
+        "at most {runs} runs: {} methods, {sizes} sizes, {} data sets, seeds {:?}\n",
+        grid.methods.len(),
+        grid.datasets.len(),
+        grid.bench.seeds
+    ))
+}
+
+/// The learning rates chosen, by method and data set.
+type Chosen = BTreeMap<(String, String), Rates>;
+
+impl Context<'_> {
+    /// `[finetune]` with the differences of a cell's data set, and then those of `table`.
+    fn finetune_table(&self, cell: &Cell, table: &Table) -> Result<Finetune> {
+        let dataset = self.grid.datasets.iter().find(|(n, _)| *n == cell.dataset);
+        let mut merged = dataset.map(|(_, t)| t.clone()).unwrap_or_default();
+        merge(&mut merged, table);
+        self.recipe
+            .stage("finetune", Some(&merged), &Finetune::default())
+    }
+
+    /// How a cell is fine-tuned.
+    fn finetune(&self, cell: &Cell) -> Result<Finetune> {
+        let method = self.grid.method(&cell.method)?;
+        let mut settings = self.finetune_table(cell, &method.finetune)?;
+        if method.distil {
+            settings.ancestor = Some(self.frame.ancestor()?);
+        }
+        let training = &mut settings.training;
+        training.seed = Some(cell.seed);
+        training.lr = Some(cell.lr);
+        if let Some((held_out, epochs)) = cell.trial {
+            training.hold_out = Some(held_out);
+            training.epochs = Some(epochs);
+            training.steps = None;
+        }
+        Ok(settings)
+    }
+
+    /// Methods on data sets, as the recipe has them.
+    fn pairs(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.grid.datasets.iter().flat_map(|(dataset, _)| {
+            let methods = self.grid.methods.iter();
+            methods
+                .filter(move |(_, m)| m.datasets.as_ref().is_none_or(|d| d.contains(dataset)))
+                .map(move |(method, _)| (method, dataset))
+        })
+    }
+
+    /// A cell at the size where learning rates are tried.
+    fn tried(&self, method: &str, dataset: &str) -> Cell {
+        let bench = &self.grid.bench;
+        let (depth, width) = bench.tune_at.unwrap_or(bench.sizes[0]);
+        Cell {
+            method: method.into(),
+            dataset: dataset.into(),
+            depth,
+            width,
+            seed: 0,
+            lr: finetune::DEFAULTS.lr,
+            trial: Some((bench.tune_hold_out, bench.tune_epochs.unwrap_or(1.0))),
+        }
+    }
+
+    /// The learning rate that the recipe sets, if it does.
+    fn given_rate(&self, method: &str, dataset: &str) -> Result<Option<f64>> {
+        let cell = self.tried(method, dataset);
+        let settings = self.finetune_table(&cell, &self.grid.method(method)?.finetune)?;
+        if settings.training.lr.is_none() && self.grid.bench.learning_rates.is_empty() {
+            return Ok(Some(finetune::DEFAULTS.lr));
+        }
+        Ok(settings.training.lr)
+    }
+
+    /// The trials of learning rates.
+    fn trials(&self) -> Result<Vec<Cell>> {
+        let mut cells = Vec::new();
+        for (method, dataset) in self.pairs() {
+            let borrows = self.grid.method(method)?.lr_of.is_some();
+            if borrows || self.given_rate(method, dataset)?.is_some() {
+                continue;
+            }
+            for &lr in &self.grid.bench.learning_rates {
+                let cell = self.tried(method, dataset);
+                cells.push(Cell { lr, ..cell });
+            }
+        }
+        Ok(cells)
+    }
+
+    /// The best learning rate of each method on each data set.
+    fn choose_rates(&self, trials: &[Row]) -> Result<Chosen> {
+        let mut chosen = Chosen::new();
+        for (method, dataset) in self.pairs() {
+            let own = &self.grid.method(method)?.lr_of;
+            let tried = own.as_ref().unwrap_or(method);
+            let rates = match self.given_rate(method, dataset)? {
+                Some(lr) if own.is_none() => (lr, Vec::new()),
+                _ => match self.given_rate(tried, dataset)? {
+                    Some(lr) => (lr, Vec::new()),
+                    None => {
+                        let grid: Vec<(f64, f64)> = trials
+                            .iter()
+                            .filter(|row| (&row.method, &row.dataset) == (tried, dataset))
+                            .map(|row| (row.lr, row.top1))
+                            .collect();
+                        let best = grid.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
+                        (best.map_or(finetune::DEFAULTS.lr, |(lr, _)| lr), grid)
+                    }
+                },
+            };
+            let name = match dataset.as_str() {
+                "" => method.clone(),
+                dataset => format!("{method} on {dataset}"),
+            };
+            let (lr, grid) = rates;
+            let rates = Rates {
+                method: name,
+                lr,
+                grid,
+            };
+            chosen.insert((method.clone(), dataset.clone()), rates);
+        }
+        Ok(chosen)
+    }
+
+    /// The cells of the grid.
+    fn cells(&self, rates: &Chosen) -> Result<Vec<Cell>> {
+        let mut cells = Vec::new();
+        for &(depth, width) in &self.grid.bench.sizes {
+            for (method, dataset) in self.pairs() {
+                let sizes = &self.grid.method(method)?.sizes;
+                if sizes.as_ref().is_some_and(|s| !s.contains(&(depth, width))) {
+                    continue;
+                }
+                for &seed in &self.grid.bench.seeds {
+                    cells.push(Cell {
+                        method: method.clone(),
+                        dataset: dataset.clone(),
+                        depth,
+                        width,
+                        seed,
+                        lr: rates[&(method.clone(), dataset.clone())].lr,
+                        trial: None,
+                    });
+                }
+            }
+        }
+        Ok(cells)
+    }
+
+    /// A hash of everything that determines a cell's row.
+    fn fingerprint(&self, cell: &Cell) -> Result<String> {
+        let method = self.grid.method(&cell.method)?;
+        let mut text = format!(
+            "{} {cell:?} threads {} {}{}",
+            env!("CARGO_PKG_VERSION"),
+            rayon::current_num_threads(),
+            toml::to_string(&to_table(&self.finetune(cell)?)?)?,
+            toml::to_string(&to_table(method)?)?
+        );
+        for table in ["condense", "expand", "init"] {
+            if let Some(value) = self.recipe.table.get(table) {
+                text += &value.to_string();
+            }
+        }
+        if method.start == table::TEMPLATES {
+            let dir = self.artefacts.templates(&cell.method, cell.seed)?;
+            text += &wave_hub::sha256_file(&dir.join("templates.safetensors"))?;
+        }
+        for donor in method.donor.iter().chain(&method.resembles) {
+            let dir = self.artefacts.donor_dir(donor, cell.seed)?;
+            text += &wave_hub::sha256_file(&dir.join("model.safetensors"))?;
+        }
+        Ok(wave_hub::sha256_hex(text.as_bytes()))
+    }
+
+    /// Starts a model and fine-tunes it.
+    fn run(&self, cell: &Cell, fingerprint: String) -> Result<Row> {
+        let began = std::time::Instant::now();
+        let settings = self.finetune(cell)?;
+        let start = start::start(self, cell, &settings)?;
+        let mut model = start.model;
+        let data = finetune::open_data(&mut model, &settings)?;
+        let resolved = Resolved::new(&settings.training, finetune::DEFAULTS, &data)?;
+        let weights = model.network.prepare(&model.weights)?;
+        let before = finetune::score(&model.network, &weights, &data)?;
+        let task = Task {
+            label: cell.file_name(),
+            settings: &settings,
+            resolved: &resolved,
+            data: &data,
+            ancestor: self.ancestors.get(settings.ancestor.as_deref())?,
+            options: self.options,
+            every_epoch: cell.trial.is_none(),
+        };
+        let outcome = finetune::tune(&mut model, &task, None)?;
+        let mut curve = vec![(0.0, before.top1)];
+        curve.extend(&outcome.curve);
+        Ok(Row {
+            method: cell.method.clone(),
+            dataset: cell.dataset.clone(),
+            depth: cell.depth,
+            width: cell.width,
+            seed: cell.seed,
+            epochs: resolved.steps as f64 / data.loader.steps_per_epoch() as f64,
+            top1: outcome.scores.map_or(0.0, |s| s.top1),
+            start_top1: before.top1,
+            transferred_parameters: start.transferred,
+            stored_parameters: start.stored,
+            scalers_fitted: start.fitted,
+            shared_epochs: start.shared_epochs,
+            own_epochs: start.own_epochs,
+            lr: cell.lr,
+            curve,
+            seconds: (began.elapsed().as_secs_f64() * 10.0).round() / 10.0,
+            fingerprint,
+        })
+    }
+
+    /// Held while a model of this name is pretrained, which trials of several rates share.
+    fn pretraining(&self, name: &str) -> Arc<Mutex<()>> {
+        let mut all = self.pretraining.lock().unwrap_or_else(|e| e.into_inner());
+        all.entry(name.into()).or_default().clone()
+    }
+
+    fn report(&self, rates: &Chosen, rows: &[Row], failures: &[Failure]) -> Result<String> {
+        let methods: Vec<String> = self.grid.methods.iter().map(|(n, _)| n.clone()).collect();
+        let datasets: Vec<String> = self.grid.datasets.iter().map(|(n, _)| n.clone()).collect();
+        let rates: Vec<Rates> = self
+            .pairs()
+            .filter_map(|(m, d)| rates.get(&(m.clone(), d.clone())).cloned())
+            .collect();
+        let mut templates = Vec::new();
+        for dir in self.artefacts.template_dirs() {
+            let config = elastic::read(dir)?.config;
+            let name = dir.file_name().map(|n| n.to_string_lossy().into_owned());
+            let accuracies = config.accuracies.iter();
+            let accuracies = accuracies.map(|a| (a.depth, a.width, a.top1)).collect();
+            templates.push((name.unwrap_or_default(), accuracies));
+        }
+        let ancestor = self.frame.ancestor.as_deref().map(Path::new);
+        let ancestor_epochs = ancestor
+            .and_then(|dir| Model::read(dir).ok())
+            .and_then(|model| model.provenance["epochs"].as_f64());
+        let auxiliary = &self.frame.auxiliary;
+        let bench = &self.grid.bench;
+        let findings = Findings {
+            name: &self.recipe.name,
+            methods: &methods,
+            subject: Some(self.grid.subject()),
+            sizes: &bench.sizes,
+            datasets: &datasets,
+            parameters: &|depth, width| auxiliary.with_size(depth, width).parameter_count(),
+            seeds: &bench.seeds,
+            condensations: bench.condensations,
+            rates: &rates,
+            rows,
+            failures,
+            ablations: &bench.ablations,
+            break_even: &bench.break_even,
+            templates: &templates,
+            ancestor_epochs: ancestor_epochs.unwrap_or(0.0),
+        };
+        report::write(&findings, self.out)
+    }
+}
+
+/// Runs cells that are not yet on disk; returns all that there are, in order, and what failed.
+fn run_cells(
+    context: &Context,
+    cells: &[Cell],
+    dir: &Path,
+    options: Options,
+) -> Result<(Vec<Row>, Vec<Failure>)> {
+    let done = AtomicUsize::new(0);
+    let say = |text: String| {
+        if options.verbosity > Verbosity::Quiet {
+            let n = done.fetch_add(1, Ordering::Relaxed) + 1;
+            eprintln!("[{n}/{}] {text}", cells.len());
+        }
+    };
+    let results: Mutex<BTreeMap<usize, std::result::Result<Row, Failure>>> = Mutex::default();
+    let numbered: Vec<(usize, &Cell)> = cells.iter().enumerate().collect();
+    parallel(&numbered, context.grid.bench.jobs, |(i, cell)| {
+        let name = cell.file_name();
+        let result = match cell_row(context, cell, &dir.join(format!("{name}.json")), options) {
+            Err(error) if INTERRUPTED.load(Ordering::Relaxed) => return Err(error),
+            Err(error) => {
+                say(format!("{name} failed: {error:#}"));
+                let error = format!("{error:#}");
+                Err(Failure { cell: name, error })
+            }
+            Ok((row, fresh)) => {
+                let kept = if fresh { "" } else { ", kept" };
+                say(format!("{name}: top-1 {:.2} %{kept}", 100.0 * row.top1));
+                Ok(row)
+            }
+        };
+        let mut results = results.lock().unwrap_or_else(|e| e.into_inner());
+        results.insert(*i, result);
+        Ok(())
+    })?;
+    let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    for result in results
+        .into_inner()
+        .unwrap_or_else(|e| e.into_inner())
+        .into_values()
+    {
+        match result {
+            Ok(row) => rows.push(row),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    Ok((rows, failures))
+}
+
+/// A cell's row, and whether it had to be run for it.
+fn cell_row(context: &Context, cell: &Cell, path: &Path, options: Options) -> Result<(Row, bool)> {
+    let fingerprint = context.fingerprint(cell)?;
+    let saved = options
+        .resume
+        .then(|| std::fs::read_to_string(path).ok())
+        .flatten()
+        .and_then(|text| serde_json::from_str(&text).ok())
+        .filter(|row: &Row| row.fingerprint == fingerprint);
+    if let Some(row) = saved {
+        return Ok((row, false));
+    }
+    let row = context.run(cell, fingerprint)?;
+    wave_hub::write_json(path, &row)?;
+    Ok((row, true))
+}
+
+/// Calls `work` on every item, on `jobs` threads that share the cores; the first failure stops
+/// the rest from starting.
+fn parallel<T: Sync>(
+    items: &[T],
+    jobs: usize,
+    work: impl Fn(&T) -> Result<()> + Sync,
+) -> Result<()> {
+    let jobs = jobs.min(items.len()).max(1);
+    if jobs == 1 {
+        return items.iter().try_for_each(work);
+    }
+    let threads = (rayon::current_num_threads() / jobs).max(1);
+    let next = AtomicUsize::new(0);
+    let failure: Mutex<Option<anyhow::Error>> = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+                let fail = |error| {
+                    failure
+                        .lock()
+                        .unwrap_or_else(|e| e.into_inner())
+                        .get_or_insert(error);
+                };
+                let pool = match pool {
+                    Ok(pool) => pool,
+                    Err(error) => return fail(error.into()),
+                };
+                while failure.lock().unwrap_or_else(|e| e.into_inner()).is_none()
+                    && !INTERRUPTED.load(Ordering::Relaxed)
+                {
+                    let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                        return;
+                    };
+                    if let Err(error) = pool.install(|| work(item)) {
+                        fail(error);
+                    }
+                }
+            });
+        }
+    });
+    match failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
+        Some(error) => Err(error),
+        None if INTERRUPTED.load(Ordering::Relaxed) => {
+            Err(wave_train::TrainError::Interrupted(0).into())
+        }
+        None => Ok(()),
+    }
+}

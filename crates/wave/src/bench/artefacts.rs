@@ -1,0 +1,231 @@
+//! What methods start from, made once for all sizes: donors and templates.
+
+use super::table::{DonorTable, Grid, TEMPLATES};
+use super::{Frame, parallel};
+use crate::ancestor::Ancestors;
+use crate::error::request;
+use crate::finetune::{self, Options};
+use crate::layout::Layout;
+use crate::model::{Model, Network};
+use crate::recipe::Recipe;
+use crate::settings::{Condense, Finetune, Init, Output};
+use crate::train::INTERRUPTED;
+use crate::{condense, init};
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use wave_init::{Donor, Spent};
+
+/// A directory for each condensation, or why there is none.
+type Made = std::result::Result<Vec<PathBuf>, String>;
+
+/// Directories of donors and templates.
+pub(super) struct Artefacts {
+    donors: BTreeMap<String, Made>,
+    /// By method.
+    templates: BTreeMap<String, Made>,
+}
+
+impl Artefacts {
+    /// Trains donors and condenses, whatever is not yet complete in `out`. What fails is remembered,
+    /// and fails the runs that need it.
+    ///
+    /// # Errors
+    /// If it was interrupted, or a recipe's table is wrong.
+    pub(super) fn make(
+        recipe: &Recipe,
+        grid: &Grid,
+        frame: &Frame,
+        ancestors: &Ancestors,
+        out: &Path,
+        options: Options,
+    ) -> Result<Artefacts> {
+        let (count, jobs) = (grid.bench.condensations, grid.bench.jobs);
+        let mut donors = BTreeMap::new();
+        let mut work = Vec::new();
+        for (name, donor) in &grid.bench.donors {
+            if let Some(dir) = &donor.model {
+                donors.insert(name.clone(), Ok(vec![PathBuf::from(dir)]));
+                continue;
+            }
+            let dirs = numbered(out, "donors", name, count);
+            for (c, dir) in dirs.iter().enumerate() {
+                let settings = donor_settings(recipe, donor, frame, c)?;
+                work.push((name.clone(), (donor, settings, dir.clone())));
+            }
+            donors.insert(name.clone(), Ok(dirs));
+        }
+        all(&work, jobs, &mut donors, |(donor, settings, dir)| {
+            train_donor(donor, settings, frame, dir, options)
+        })?;
+
+        let mut templates: BTreeMap<String, Made> = BTreeMap::new();
+        let mut work: Vec<(String, (Condense, PathBuf))> = Vec::new();
+        let mut owners: Vec<(String, Condense)> = Vec::new();
+        let mut twins: Vec<(String, String)> = Vec::new();
+        for (name, method) in &grid.methods {
+            if method.start != TEMPLATES {
+                continue;
+            }
+            if let Some(dir) = &method.templates {
+                templates.insert(name.clone(), Ok(vec![PathBuf::from(dir)]));
+                continue;
+            }
+            let mut settings: Condense =
+                recipe.stage("condense", Some(&method.condense), &Condense::default())?;
+            let seed = settings.training.seed.unwrap_or(0);
+            settings.training.seed = Some(seed);
+            if let Some(donor) = &method.donor {
+                settings.ancestor = Some(donor.clone()); // its directories below
+            }
+            // Equal settings are condensed once.
+            if let Some((owner, _)) = owners.iter().find(|(_, other)| other == &settings) {
+                twins.push((name.clone(), owner.clone()));
+                continue;
+            }
+            owners.push((name.clone(), settings.clone()));
+            let dirs = numbered(out, "templates", name, count);
+            for (c, dir) in dirs.iter().enumerate() {
+                let mut settings = settings.clone();
+                settings.training.seed = Some(seed + c as u64);
+                if let Some(donor) = &method.donor {
+                    // Without one, the path in its place fails with a clear message.
+                    if let Ok(dirs) = &donors[donor] {
+                        settings.ancestor = Some(pick(dirs, c as u64).display().to_string());
+                    }
+                }
+                work.push((name.clone(), (settings, dir.clone())));
+            }
+            templates.insert(name.clone(), Ok(dirs));
+        }
+        all(&work, jobs, &mut templates, |(settings, dir)| {
+            condense::condense(&recipe.name, settings, ancestors, dir, options)?;
+            Ok(())
+        })?;
+        for (twin, owner) in twins {
+            let made = templates[&owner].clone();
+            templates.insert(twin, made);
+        }
+        Ok(Artefacts { donors, templates })
+    }
+
+    /// The template directory of a method for a seed.
+    pub(super) fn templates(&self, method: &str, seed: u64) -> Result<&Path> {
+        made(self.templates.get(method), method, seed)
+    }
+
+    /// All template directories, each once.
+    pub(super) fn template_dirs(&self) -> std::collections::BTreeSet<&PathBuf> {
+        self.templates.values().flatten().flatten().collect()
+    }
+
+    /// The directory of a donor for a seed.
+    pub(super) fn donor_dir(&self, name: &str, seed: u64) -> Result<&Path> {
+        made(self.donors.get(name), name, seed)
+    }
+
+    /// A donor for a seed, with what was spent on it.
+    pub(super) fn donor(&self, grid: &Grid, name: &str, seed: u64) -> Result<Donor> {
+        let dir = self.donor_dir(name, seed)?;
+        let model = Model::read(dir)?;
+        let Network::Vit(shape) = &model.network else {
+            return Err(request(format!(
+                "the donor {} is {}; expected a vision transformer",
+                dir.display(),
+                model.network.family()
+            )));
+        };
+        let mut donor = Donor::new(shape.clone(), model.weights.clone())?;
+        let table = &grid.bench.donors[name];
+        if !table.given && table.model.is_none() {
+            let number = |key: &str| model.provenance[key].as_f64().unwrap_or(0.0);
+            donor.spent = Spent {
+                epochs: number("epochs"),
+                images: number("images_seen") as u64,
+            };
+        }
+        Ok(donor)
+    }
+}
+
+/// Does the work of artefacts by name; the first failure of one takes its place in `made`.
+fn all<T: Sync>(
+    work: &[(String, T)],
+    jobs: usize,
+    made: &mut BTreeMap<String, Made>,
+    run: impl Fn(&T) -> Result<()> + Sync,
+) -> Result<()> {
+    let failures: Mutex<BTreeMap<String, String>> = Mutex::default();
+    parallel(work, jobs, |(name, item)| {
+        if let Err(error) = run(item) {
+            if INTERRUPTED.load(Ordering::Relaxed) {
+                return Err(error);
+            }
+            let mut failures = failures.lock().unwrap_or_else(|e| e.into_inner());
+            failures.entry(name.clone()).or_insert(format!("{error:#}"));
+        }
+        Ok(())
+    })?;
+    for (name, error) in failures.into_inner().unwrap_or_else(|e| e.into_inner()) {
+        made.insert(name, Err(error));
+    }
+    Ok(())
+}
+
+fn made<'a>(made: Option<&'a Made>, name: &str, seed: u64) -> Result<&'a Path> {
+    match made {
+        Some(Ok(dirs)) => Ok(pick(dirs, seed)),
+        Some(Err(error)) => Err(request(format!("{name}: {error}"))),
+        None => Err(request(format!("{name} has no templates"))),
+    }
+}
+
+fn pick(dirs: &[PathBuf], seed: u64) -> &Path {
+    &dirs[seed as usize % dirs.len()]
+}
+
+fn numbered(out: &Path, kind: &str, name: &str, count: usize) -> Vec<PathBuf> {
+    (0..count)
+        .map(|c| out.join(kind).join(format!("{name}-{c}")))
+        .collect()
+}
+
+fn donor_settings(
+    recipe: &Recipe,
+    donor: &DonorTable,
+    frame: &Frame,
+    c: usize,
+) -> Result<Finetune> {
+    let mut settings: Finetune =
+        recipe.stage("finetune", Some(&donor.finetune), &Finetune::default())?;
+    let seed = settings.training.seed.unwrap_or(0);
+    settings.training.seed = Some(seed + c as u64);
+    if donor.distil {
+        settings.ancestor = Some(frame.ancestor()?);
+    }
+    Ok(settings)
+}
+
+fn train_donor(
+    donor: &DonorTable,
+    settings: &Finetune,
+    frame: &Frame,
+    dir: &Path,
+    options: Options,
+) -> Result<()> {
+    let (depth, width) = (donor.depth.unwrap_or(0), donor.width.unwrap_or(0));
+    let shape = frame.shape(depth, width)?;
+    let method = donor.start.as_deref().unwrap_or("mimetic");
+    let seed = settings.training.seed.unwrap_or(0);
+    let start = init::start(method, &shape, &[], &Init::default(), seed)
+        .with_context(|| format!("start = {method}"))?;
+    let begun = dir.with_extension("start");
+    let note = format!("Initialised with wave, method {method}; not trained.");
+    let model = frame.model(shape, start.weights, Value::Null);
+    model.write(&begun, Layout::new(&Output::default())?, None, &note)?;
+    finetune::finetune(&begun, settings, dir, options)?;
+    Ok(())
+}

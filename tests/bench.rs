@@ -1,0 +1,276 @@
+//! `wave run` with all stages of a recipe, and `wave bench`: starts side by side.
+
+use crate::support::{Place, RECIPE};
+use serde_json::Value;
+
+#[test]
+fn a_recipe_runs_all_its_stages() {
+    let place = Place::new();
+    let stages = "[expand]\ndepth = 2\nwidth = 16\nsteps = 2\n[finetune]\nsteps = 3\n";
+    place.write("all.toml", format!("{RECIPE}\n{stages}"));
+    place.json("run all.toml --out o --set finetune.lr=1e-3");
+    for stage in ["condense", "expand", "finetune"] {
+        assert!(place.path(&format!("o/{stage}/config.json")).exists());
+    }
+}
+
+#[test]
+fn starts_are_compared_side_by_side() {
+    let place = Place::new();
+    let table = r#"
+[finetune]
+steps = 4
+lr = 1e-3
+
+[bench]
+sizes = [[2, 16], [4, 32]]
+seeds = [0]
+jobs = 2
+
+[bench.methods.wave]
+start = "templates"
+
+[bench.methods.mimetic]
+start = "mimetic"
+"#;
+    place.write("c.toml", format!("{RECIPE}\n{table}"));
+    let first = place.json("run c.toml --out o");
+    assert_eq!(first["out"], "o");
+    let rows = first["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        let method = row["method"].as_str().unwrap();
+        let transferred = row["transferred_parameters"].as_u64().unwrap();
+        assert_eq!(transferred > 0, method == "wave");
+        assert!((0.0..=1.0).contains(&row["top1"].as_f64().unwrap()));
+        assert!(row["epochs"].as_f64().unwrap() > 0.0);
+        for key in ["depth", "width", "seed"] {
+            assert!(row[key].is_u64(), "{key}");
+        }
+    }
+    let written: Value = serde_json::from_slice(&place.bytes("o/rows.json")).unwrap();
+    assert_eq!(written, first["rows"]);
+    let report = String::from_utf8(place.bytes("o/report.md")).unwrap();
+    assert!(report.contains("wave") && report.contains("mimetic"));
+
+    // Half of the cells are lost: the others are kept, those come out the same.
+    let lost = place.path("o/cells/mimetic-2x16-s0.json");
+    std::fs::remove_file(lost).unwrap();
+    let second = place.json("run c.toml --out o --resume");
+    let without_time = |result: &Value| -> Vec<Value> {
+        let mut rows = result["rows"].as_array().unwrap().clone();
+        for row in &mut rows {
+            row["seconds"] = Value::Null;
+        }
+        rows
+    };
+    assert_eq!(without_time(&first), without_time(&second));
+    assert_eq!(place.json("run c.toml --out o --resume"), second);
+}
+
+/// Every way to start, on tiny models.
+const METHODS: &str = r#"
+[ancestor]
+steps = 2
+
+[ancestor.init]
+arch = "convmixer"
+depth = 1
+width = 8
+kernel = 3
+patch = 4
+
+[finetune]
+steps = 3
+lr = 1e-3
+
+[bench]
+sizes = [[2, 16], [3, 32]]
+jobs = 2
+subject = "wave"
+ablations = { "Components" = ["wave", "mlp-alone"] }
+break_even = [["wave", "mimetic"], ["wave", "direct-pt"]]
+
+[bench.donors.deep]
+depth = 4
+width = 32
+finetune = { steps = 2 }
+
+[bench.donors.narrow]
+depth = 2
+width = 16
+distil = true
+finetune = { steps = 2 }
+
+[bench.donors.elastic]
+depth = 4
+width = 32
+finetune = { steps = 4, depths = [1, 4], widths = [16, 32] }
+
+[bench.methods]
+mimetic = { start = "mimetic" }
+layerscale = { start = "layerscale", init = { gamma = 0.5 } }
+weight-selection = { start = "weight-selection", donor = "deep" }
+pretrained-attention = { start = "pretrained-attention", donor = "deep", sizes = [[3, 32]] }
+heru-lg = { start = "heru-lg", donor = "deep", sizes = [[3, 32]] }
+auto-lg = { start = "auto-lg", donor = "deep", resembles = "narrow", sizes = [[3, 32]], init = { blocks = 2 } }
+ligo = { start = "ligo", donor = "narrow", operator = { steps = 2, lr = 1e-2 } }
+nested = { start = "nested", donor = "elastic", init = { layers = "uniform" } }
+direct-pt = { start = "timm", pretrain = { steps = 2, distil = true } }
+
+[bench.methods.share]
+start = "templates"
+sizes = [[3, 32]]
+condense = { steps = 2, widths = [32], template_size = 32, templates = [3, 1, 4, 4], anchors = 1, scaler_start = "share", scaler_lr_ratio = 0.0 }
+
+[bench.methods.tleg]
+start = "templates"
+sizes = [[3, 32]]
+condense = { steps = 2, widths = [32], template_size = 32, templates = [6, 2, 8, 8], anchors = 2, scaler_start = "telg", scaler_lr_ratio = 0.0 }
+
+[bench.methods.wave]
+start = "templates"
+
+[bench.methods.fitted]
+start = "templates"
+expand = { steps = 2, scalers = "random" }
+
+[bench.methods.mlp-alone]
+start = "templates"
+inherit = ["mlp", "outer"]
+
+[bench.methods.factorised]
+start = "templates"
+donor = "deep"
+sizes = [[3, 32]]
+condense = { method = "factorise" }
+"#;
+
+#[test]
+fn every_method_runs_once_and_says_what_it_cost() {
+    let place = Place::new();
+    place.write("b.toml", format!("{RECIPE}\n{METHODS}"));
+    let first = place.json("bench b.toml --out o");
+    let rows = first["rows"].as_array().unwrap();
+    let of = |method: &str, depth: u64| -> &Value {
+        let found = rows
+            .iter()
+            .find(|r| r["method"] == method && r["depth"] == depth);
+        found.unwrap_or_else(|| panic!("no row of {method} with {depth} layers"))
+    };
+    assert_eq!(rows.len(), 9 + 15 - 1 + 1); // 9 methods at both sizes, 6 at the larger one
+    let number = |row: &Value, key: &str| row[key].as_f64().unwrap();
+
+    // Nothing is taken over by what needs no training, and something by everything else.
+    for row in rows {
+        let direct = ["mimetic", "layerscale"].contains(&row["method"].as_str().unwrap());
+        assert_eq!(
+            number(row, "transferred_parameters") == 0.0,
+            direct,
+            "{row}"
+        );
+    }
+    // Whole layers: 12 d² + 13 d each, beside patches, positions, final norm and head.
+    let layers = |n: f64, d: f64| n * (12.0 * d * d + 13.0 * d);
+    let outer = {
+        let share = number(of("share", 3), "transferred_parameters");
+        let blocks = 12.0 * 32.0 * 32.0; // matrices of one layer
+        let scalers = 3.0 * (3.0 * 3.0 + 1.0 + 4.0 * 4.0 + 4.0 * 4.0);
+        share - blocks - scalers - 3.0 * 13.0 * 32.0
+    };
+    let heru = number(of("heru-lg", 3), "transferred_parameters");
+    assert_eq!(heru, layers(3.0, 32.0) + outer);
+    let auto = number(of("auto-lg", 3), "transferred_parameters");
+    assert_eq!(auto, layers(2.0, 32.0) + outer);
+
+    // Epochs: shared by all models, or a model's own.
+    let costs = |method: &str| {
+        let row = of(method, 3);
+        (
+            number(row, "shared_epochs") > 0.0,
+            number(row, "own_epochs") > 0.0,
+        )
+    };
+    for (method, expected) in [
+        ("mimetic", (false, false)),
+        ("wave", (true, false)),
+        ("fitted", (true, true)),
+        ("ligo", (true, true)),
+        ("direct-pt", (false, true)),
+        ("nested", (true, false)),
+        ("factorised", (true, false)),
+    ] {
+        assert_eq!(costs(method), expected, "{method}");
+    }
+    let both = number(of("auto-lg", 3), "shared_epochs");
+    assert_eq!(both, 2.0 * number(of("heru-lg", 3), "shared_epochs"));
+
+    for file in ["report.md", "report.html", "report.json", "rows.json"] {
+        assert!(place.path(&format!("o/{file}")).exists(), "{file}");
+    }
+    let report = String::from_utf8(place.bytes("o/report.md")).unwrap();
+    for needle in ["wave", "weight-selection", "Components"] {
+        assert!(report.contains(needle), "{needle}");
+    }
+
+    // Again: nothing repeats, not even what a lost report was made of.
+    let cell = place.bytes("o/cells/ligo-3x32-s0.json");
+    std::fs::remove_file(place.path("o/report.md")).unwrap();
+    assert_eq!(place.json("bench b.toml --out o"), first);
+    assert_eq!(place.bytes("o/cells/ligo-3x32-s0.json"), cell);
+    assert!(place.path("o/report.md").exists());
+}
+
+#[test]
+fn what_fails_is_reported_and_the_rest_goes_on() {
+    let place = Place::new();
+    let table = r#"
+[finetune]
+steps = 2
+
+[bench]
+sizes = [[2, 16]]
+
+[bench.donors.small]
+depth = 1
+width = 16
+finetune = { steps = 1 }
+
+[bench.methods.mimetic]
+start = "mimetic"
+
+[bench.methods.too-deep]
+start = "weight-selection"
+donor = "small"
+"#;
+    place.write("b.toml", format!("{RECIPE}\n{table}"));
+    let failed = place.run("bench b.toml --out o");
+    assert_eq!(failed.status.code(), Some(1));
+    let said = String::from_utf8(failed.stderr).unwrap();
+    assert!(
+        said.contains("too-deep-2x16-s0") && said.contains("depth"),
+        "{said}"
+    );
+    let report = String::from_utf8(place.bytes("o/report.md")).unwrap();
+    assert!(report.contains("too-deep-2x16-s0"), "{report}");
+    assert!(place.path("o/cells/mimetic-2x16-s0.json").exists());
+
+    for (wrong, needle) in [
+        ("a = { start = 'mimetic', donor = 'x' }", "donor x"),
+        ("a = { start = 'ligo' }", "takes one donor"),
+        ("a = { start = 'he', lr_of = 'b' }", "a method b"),
+        ("a = { start = 'magic' }", "magic"),
+        ("a = { start = 'he', colour = 1 }", "colour"),
+        ("a = { start = 'he', inherit = ['mlp'] }", "inherit"),
+        ("a = { start = 'he', distil = true }", "ancestor"),
+        ("a = { start = 'he' }\n[bench.donors.d]\ndepth = 2", "model"),
+    ] {
+        let table = format!("{RECIPE}\n[bench]\nsizes = [[2, 16]]\n[bench.methods]\n{wrong}");
+        place.write("w.toml", table);
+        let refused = place.run("bench w.toml --out w");
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{wrong}: {said}");
+        assert!(said.contains(needle), "{said}");
+    }
+    assert_eq!(place.run("bench r.toml --out w").status.code(), Some(2)); // no [bench]
+}
