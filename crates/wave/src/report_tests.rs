@@ -49,7 +49,10 @@ fn few_methods_are_columns() {
         &text,
         "| 6 x 64 | 384000 | 0 | 0 |  | **85.00** ± 7.07 (10.0), 2 of 3 seeds |",
     );
-    has(&text, "| 3 x 64 | mimetic | +1.78 | 6.34 | 0.024 | 3 |");
+    has(
+        &text,
+        "| 3 x 64 | mimetic | all | +1.78 | 6.34 | 0.024 | 3 |",
+    );
     has(
         &text,
         "| wave | 1 | 12 | 0 | 12 | 109.8 K | 480.0 KB | 480.0 KB | 480.0 KB | 480.0 KB |",
@@ -114,7 +117,7 @@ fn many_methods_are_rows_as_in_papers() {
         "| he-10 | 0 | 0 | 0 | **50.00** (10.0) | **50.00** (10.0) |",
     );
     has(&text, "- wave is first at all 2 sizes.");
-    has(&text, "| 3 x 64 | Direct PT | +5.00 |  |  | 1 |");
+    has(&text, "| 3 x 64 | Direct PT | all | +5.00 |  |  | 1 |");
 }
 
 #[test]
@@ -163,9 +166,12 @@ fn long_runs_are_drawn_and_compared() {
         "| 6 x 64 | wave | mimetic | 70.00 % (epoch 1) | 1.00 | 4.00 | from 4 models (4.0) | from 6 \
          models (5.7) |",
     );
-    assert!(files.contains_key("curve-6x64.svg") && files.contains_key("break-even-wave-6x64.svg"));
-    assert_eq!(files["report.html"].matches("<svg").count(), 2);
-    assert!(files["break-even-wave-6x64.svg"].contains("wave with the ancestor"));
+    assert!(
+        files.contains_key("curve-6x64.svg")
+            && files.contains_key("break-even-wave-6x64-epoch-4.svg")
+    );
+    assert_eq!(files["report.html"].matches("<svg").count(), 3);
+    assert!(files["break-even-wave-6x64-epoch-1.svg"].contains("wave with the ancestor"));
 }
 
 #[test]

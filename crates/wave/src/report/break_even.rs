@@ -121,11 +121,7 @@ pub(super) fn break_even(findings: &Findings, summaries: &Summaries) -> Vec<Brea
                 let own = summaries.get(dataset, method, size);
                 let other = summaries.get(dataset, rival, size);
                 if let (Some(own), Some(other)) = (own, other) {
-                    let ends = shorter(&[own, other]).into_iter();
-                    let epochs = ends.flat_map(|end| {
-                        let first = (end > 1.0).then_some(1.0);
-                        first.into_iter().chain(std::iter::once(end))
-                    });
+                    let epochs = target_epochs(&[own, other]).into_iter();
                     all.extend(epochs.filter_map(|e| compare(findings, own, other, e)));
                 }
             }
@@ -161,16 +157,17 @@ fn compare(
     })
 }
 
-/// The last epoch of the shortest curve, unless one is empty. What is not fine-tuned at all has no
-/// say in it.
-fn shorter(summaries: &[&Summary]) -> Option<f64> {
-    summaries
+/// The first epoch, and the end of the shortest curve; nothing if a curve is empty. What is not
+/// fine-tuned at all has no say in it.
+fn target_epochs(summaries: &[&Summary]) -> Vec<f64> {
+    let ends = summaries
         .iter()
         .map(|s| s.curve.last().map(|point| point.0))
-        .collect::<Option<Vec<f64>>>()?
-        .into_iter()
-        .filter(|&end| end > 0.0)
-        .reduce(f64::min)
+        .collect::<Option<Vec<f64>>>()
+        .unwrap_or_default();
+    let end = ends.into_iter().filter(|&end| end > 0.0).reduce(f64::min);
+    let first = end.filter(|&end| end > 1.0).map(|_| 1.0);
+    first.into_iter().chain(end).collect()
 }
 
 /// Total epochs against the number of models, for one method of the pairs and all its rivals.
@@ -180,8 +177,10 @@ pub(super) struct Totals {
     pub(super) depth: usize,
     pub(super) width: usize,
     pub(super) method: String,
-    /// The accuracy that all are to reach: the method's at the end of the shortest curve.
+    /// The accuracy that all are to reach: the method's ...
     pub(super) target: f64,
+    /// ... after this many epochs.
+    pub(super) target_epoch: f64,
     /// What each line is of, and the line.
     pub(super) lines: Vec<(String, Line)>,
 }
@@ -208,7 +207,7 @@ pub(super) fn totals(findings: &Findings, summaries: &Summaries, costs: &[Cost])
                     .filter(|pair| &pair.0 == method)
                     .map(|pair| &pair.1)
                     .collect();
-                all.extend(total(
+                all.extend(totals_at(
                     findings, summaries, dataset, size, method, &rivals, &direct,
                 ));
             }
@@ -217,7 +216,8 @@ pub(super) fn totals(findings: &Findings, summaries: &Summaries, costs: &[Cost])
     all
 }
 
-fn total(
+/// Those at one size, for each target.
+fn totals_at(
     findings: &Findings,
     summaries: &Summaries,
     dataset: &str,
@@ -225,33 +225,47 @@ fn total(
     method: &str,
     rivals: &[&String],
     direct: &[&String],
-) -> Option<Totals> {
-    let own = summaries.get(dataset, method, size)?;
+) -> Vec<Totals> {
     let found = |names: &[&String]| {
         let here = names
             .iter()
             .filter_map(|name| summaries.get(dataset, name, size));
         here.filter(|s| !s.curve.is_empty()).collect::<Vec<_>>()
     };
+    let Some(own) = summaries.get(dataset, method, size) else {
+        return Vec::new();
+    };
     let mut others = found(rivals);
     if others.is_empty() {
-        return None;
+        return Vec::new();
     }
     let mut compared = others.clone();
     compared.push(own);
-    let target = value_at(&own.mean_curve(), shorter(&compared)?)?;
-    let mut lines = Vec::new();
-    let line = Line::new(own, Reach::new(&own.mean_curve(), target)?);
-    lines.push((method.to_owned(), line));
-    if findings.ancestor_epochs > 0.0 {
-        let name = format!("{method} with the ancestor");
-        lines.push((name, line.plus(findings.ancestor_epochs)));
-    }
+    let epochs = target_epochs(&compared).into_iter();
     others.extend(
         found(direct)
             .into_iter()
             .filter(|s| s.method != method && !rivals.contains(&&s.method)),
     );
+    epochs
+        .filter_map(|epoch| total(findings, own, &others, epoch))
+        .collect()
+}
+
+fn total(
+    findings: &Findings,
+    own: &Summary,
+    others: &[&Summary],
+    target_epoch: f64,
+) -> Option<Totals> {
+    let curve = own.mean_curve();
+    let target = value_at(&curve, target_epoch)?;
+    let line = Line::new(own, Reach::new(&curve, target)?);
+    let mut lines = vec![(own.method.clone(), line)];
+    if findings.ancestor_epochs > 0.0 {
+        let name = format!("{} with the ancestor", own.method);
+        lines.push((name, line.plus(findings.ancestor_epochs)));
+    }
     for other in others {
         let reach = Reach::new(&other.mean_curve(), target)?;
         let name = match reach.reached {
@@ -261,11 +275,12 @@ fn total(
         lines.push((name, Line::new(other, reach)));
     }
     Some(Totals {
-        dataset: dataset.to_owned(),
-        depth: size.0,
-        width: size.1,
-        method: method.to_owned(),
+        dataset: own.dataset.clone(),
+        depth: own.depth,
+        width: own.width,
+        method: own.method.clone(),
         target,
+        target_epoch,
         lines,
     })
 }

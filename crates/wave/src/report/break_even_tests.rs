@@ -150,9 +150,12 @@ fn totals_have_a_line_for_each_and_one_with_the_ancestor() {
     let findings = fixture.findings();
     let summaries = Summaries::new(&findings);
     let found = totals(&findings, &summaries, &costs(&findings, &summaries));
-    assert_eq!(found.len(), 1);
-    assert_eq!(found[0].target, 0.9);
-    let names: Vec<&str> = found[0].lines.iter().map(|line| &*line.0).collect();
+    assert_eq!(found.len(), 2);
+    assert_eq!((found[0].target, found[0].target_epoch), (0.7, 1.0));
+    let at_two: Vec<f64> = found[0].lines.iter().map(|line| line.1.at(2)).collect();
+    assert_eq!(at_two, [15.0, 20.0, 8.0, 300.0]);
+    assert_eq!((found[1].target, found[1].target_epoch), (0.9, 4.0));
+    let names: Vec<&str> = found[1].lines.iter().map(|line| &*line.0).collect();
     assert_eq!(
         names,
         [
@@ -162,7 +165,7 @@ fn totals_have_a_line_for_each_and_one_with_the_ancestor() {
             "Direct PT"
         ]
     );
-    let at_two: Vec<f64> = found[0].lines.iter().map(|line| line.1.at(2)).collect();
+    let at_two: Vec<f64> = found[1].lines.iter().map(|line| line.1.at(2)).collect();
     assert_eq!(at_two, [21.0, 26.0, 16.0, 300.0]);
 }
 

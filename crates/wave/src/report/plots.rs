@@ -4,6 +4,7 @@ use super::Findings;
 use super::break_even::Totals;
 use super::document::Plot;
 use super::summary::Summaries;
+use super::tables::number;
 use crate::plot::{band_plot, line_plot};
 use anyhow::Result;
 
@@ -20,6 +21,7 @@ pub(super) fn curves(findings: &Findings, summaries: &Summaries) -> Result<Vec<P
                 .filter(|s| s.is_long())
                 .map(|s| (s.method.clone(), s.curve.clone()))
                 .collect();
+            let series = without_low_starts(series);
             if series.is_empty() {
                 continue;
             }
@@ -32,6 +34,21 @@ pub(super) fn curves(findings: &Findings, summaries: &Summaries) -> Result<Vec<P
         }
     }
     Ok(plots)
+}
+
+/// Leaves out the starts that are below half of all that comes after them on any curve: of an
+/// untrained model, they would press the rest together.
+fn without_low_starts(
+    mut series: Vec<(String, Vec<(f64, f64, f64)>)>,
+) -> Vec<(String, Vec<(f64, f64, f64)>)> {
+    let later = series.iter().flat_map(|(_, curve)| curve.iter().skip(1));
+    let lowest = later.map(|point| point.1).fold(f64::INFINITY, f64::min);
+    for (_, curve) in &mut series {
+        if curve.first().is_some_and(|start| start.1 < 0.5 * lowest) {
+            curve.remove(0);
+        }
+    }
+    series
 }
 
 /// Total epochs against the number of models.
@@ -53,6 +70,7 @@ pub(super) fn totals(totals: &[Totals]) -> Result<Vec<Plot>> {
                 &t.method,
                 &t.dataset,
                 &format!("{}x{}", t.depth, t.width),
+                &format!("epoch-{}", number(t.target_epoch)),
             ]),
             svg: line_plot(&title, "models", "epochs in all", &series)?,
             title: format!("Epochs to {title}, by the number of models"),
@@ -83,3 +101,7 @@ fn file_name(parts: &[&str]) -> String {
         .collect();
     format!("{}.svg", parts.join("-"))
 }
+
+#[cfg(test)]
+#[path = "plots_tests.rs"]
+mod tests;

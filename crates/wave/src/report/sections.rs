@@ -15,7 +15,8 @@ pub(super) fn curves(summaries: &Summaries, plots: Vec<Plot>) -> Option<Section>
     if plots.is_empty() {
         return None;
     }
-    let text = "Mean over seeds; shaded, the standard deviation.";
+    let text = "Mean over seeds; shaded, the standard deviation. A start below half of all that follows \
+                is not drawn.";
     let mut blocks = vec![Block::Text(text.to_owned())];
     blocks.extend(plots.into_iter().map(Block::Plot));
     let written = summaries
@@ -48,7 +49,8 @@ pub(super) fn targets(all: &[Targets]) -> Option<Section> {
     }
     let text = "The first epoch of fine-tuning at which the mean curve has reached an accuracy, on \
                 the line between the epochs that were tested. Epochs before fine-tuning are not \
-                counted.";
+                counted. Learning rates fall towards the end of each run: a shorter run would be \
+                further at the same epoch.";
     let mut blocks = vec![Block::Text(text.to_owned())];
     for t in all {
         let place = place(&t.dataset, t.depth, t.width);

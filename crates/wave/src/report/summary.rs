@@ -222,11 +222,15 @@ pub(super) struct Length {
     pub(super) methods: Vec<String>,
 }
 
+/// Whether two numbers of epochs differ only by part of one, such as an incomplete batch.
+pub(super) fn is_same_length(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 0.005 * a.max(b)
+}
+
 /// The lengths of fine-tuning, the subject's first, then by the recipe's order. A method that
 /// trains each model beforehand, and fine-tunes it for less than the subject, stands beside the
 /// subject.
 pub(super) fn lengths(findings: &Findings, costs: &[Cost]) -> Vec<Length> {
-    let same = |a: f64, b: f64| (a - b).abs() <= 0.005 * a.max(b);
     let subject = findings
         .subject
         .and_then(|subject| costs.iter().find(|cost| cost.method == subject));
@@ -243,7 +247,10 @@ pub(super) fn lengths(findings: &Findings, costs: &[Cost]) -> Vec<Length> {
             _ => cost.epochs,
         };
         let method = cost.method.clone();
-        match lengths.iter_mut().find(|l| same(l.epochs, epochs)) {
+        match lengths
+            .iter_mut()
+            .find(|l| is_same_length(l.epochs, epochs))
+        {
             Some(length) => length.methods.push(method),
             None => lengths.push(Length {
                 epochs,

@@ -3,7 +3,7 @@
 use super::Findings;
 use super::document::{Block, Cell, Section, Table};
 use super::gains::{Among, Gain, sizes_of, standing};
-use super::summary::{Cost, Length, Size, Summaries, Summary};
+use super::summary::{Cost, Length, Size, Summaries, Summary, is_same_length};
 
 /// Of so many methods, each is a column, and each size a row; of more, it is the other way round.
 const MOST_COLUMNS: usize = 6;
@@ -64,7 +64,12 @@ fn caption(found: &Found) -> String {
             text += " Extra epochs are those before fine-tuning: once for all, and for each of the \
                      sizes. Transferred and stored values are means over sizes."
         }
-        (_, false) => text += &format!(" Epochs of fine-tuning: {}.", epochs.join(", ")),
+        (_, false) => {
+            text += &format!(
+                " Transferred values and scalers: the most of any method. Epochs of fine-tuning: {}.",
+                epochs.join(", ")
+            )
+        }
     }
     text
 }
@@ -135,10 +140,12 @@ fn by_method(found: &Found, dataset: &str, length: &Length) -> Vec<Block> {
             .zip(cells)
             .for_each(|(row, cell)| row.push(cell));
     }
-    let intro = match length.epochs {
-        0.0 => "Not fine-tuned:".to_owned(),
-        epochs => format!("Fine-tuned for {}:", plural(epochs, "epoch")),
-    };
+    let others: String = costs
+        .iter()
+        .filter(|cost| !is_same_length(cost.epochs, length.epochs))
+        .map(|cost| format!("; {} for {}", cost.method, number(cost.epochs)))
+        .collect();
+    let intro = format!("Fine-tuned for {}{others}:", plural(length.epochs, "epoch"));
     vec![Block::Text(intro), Block::Table(Table { columns, rows })]
 }
 
@@ -196,23 +203,22 @@ fn lead(found: &Found, dataset: &str) -> Vec<Block> {
         return blocks;
     }
     blocks.push(Block::Text(format!(
-        "{subject} less the best of the others that were fine-tuned for as long, in points; t and p \
-         (two-sided, not corrected for the number of sizes) of a paired test over the seeds that \
-         both have."
+        "{subject} less the best of the others that were fine-tuned for as long, in points: of all, \
+         and, where that is another, of the baselines (not those beside it in an ablation, nor \
+         trained for each model). t and p (two-sided, not corrected for the number of sizes) of a \
+         paired test over the seeds that both have."
     )));
     let row = |g: &&Gain| -> Vec<Cell> {
-        let rival = match g.among {
-            Among::All => g.rival.clone(),
-            Among::Baselines => format!(
-                "{} (of those not its variants, nor trained for each size)",
-                g.rival
-            ),
+        let among = match g.among {
+            Among::All => "all",
+            Among::Baselines => "baselines",
         };
         let paired = g.paired;
         let or_none = |text: Option<String>| text.unwrap_or_default();
         vec![
             format!("{} x {}", g.depth, g.width).into(),
-            rival.into(),
+            g.rival.as_str().into(),
+            among.into(),
             format!("{:+.2}", 100.0 * g.difference).into(),
             or_none(paired.and_then(|p| p.t).map(|t| format!("{t:.2}"))).into(),
             or_none(paired.and_then(|p| p.p).map(probability)).into(),
@@ -220,9 +226,17 @@ fn lead(found: &Found, dataset: &str) -> Vec<Block> {
         ]
     };
     blocks.push(Block::Table(Table {
-        columns: ["depth x width", "best other", "gain", "t", "p", "pairs"]
-            .map(str::to_owned)
-            .to_vec(),
+        columns: [
+            "depth x width",
+            "best other",
+            "of",
+            "gain",
+            "t",
+            "p",
+            "pairs",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
         rows: here.iter().map(row).collect(),
     }));
     blocks

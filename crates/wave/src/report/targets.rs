@@ -66,7 +66,7 @@ pub(super) struct Targets {
     pub(super) methods: Vec<(String, Vec<Reach>)>,
 }
 
-/// For each size: the targets are the accuracy of the subject (without one, of the best method) at
+/// For each size at which a method was watched on its way: the targets are the accuracy of the subject (without one, of the best method) at
 /// its end, and the round percentages below it.
 pub(super) fn targets(findings: &Findings, summaries: &Summaries) -> Vec<Targets> {
     let mut all = Vec::new();
@@ -80,6 +80,9 @@ pub(super) fn targets(findings: &Findings, summaries: &Summaries) -> Vec<Targets
             let Some(leader) = leader.filter(|s| s.top1.is_finite()) else {
                 continue;
             };
+            if !summaries.at(dataset, size).any(Summary::is_long) {
+                continue;
+            }
             let targets = accuracies(leader.top1);
             let reaches = |s: &Summary| -> Option<(String, Vec<Reach>)> {
                 let curve = s.mean_curve();
@@ -100,11 +103,12 @@ pub(super) fn targets(findings: &Findings, summaries: &Summaries) -> Vec<Targets
     all
 }
 
-/// An accuracy, and the three next multiples of 5 % below it.
+/// An accuracy, and the three next multiples of 5 % that are a point or more below it.
 fn accuracies(end: f64) -> Vec<f64> {
     const STEP: f64 = 5.0;
 
-    let below = (100.0 * end / STEP).ceil() - 1.0;
+    // A point less, but for an error of rounding.
+    let below = ((100.0 * end - 1.0 + 1e-9) / STEP).floor();
     let round = (0..3)
         .map(|i| (below - f64::from(i)) * STEP / 100.0)
         .filter(|&target| target > 0.0);

@@ -66,10 +66,20 @@ fn targets_are_the_subjects_end_and_round_numbers_below() {
 }
 
 #[test]
+fn a_start_and_an_end_are_no_way_to_watch() {
+    let mut fixture = Fixture::new(&["wave"]);
+    fixture.rows("wave", 6, &[0.8]);
+    let findings = fixture.findings();
+    assert_eq!(targets(&findings, &Summaries::new(&findings)), []);
+}
+
+#[test]
 fn round_numbers_are_below_and_above_nothing() {
     assert_eq!(accuracies(0.05), [0.05]);
     assert_eq!(accuracies(0.12), [0.12, 0.1, 0.05]);
     let of_a_round_one = accuracies(0.85);
     assert_eq!(of_a_round_one.len(), 4);
+    assert!((accuracies(0.8508)[1] - 0.8).abs() < 1e-12);
+    assert!((accuracies(0.86)[1] - 0.85).abs() < 1e-12);
     assert!((of_a_round_one[1] - 0.8).abs() < 1e-12);
 }
