@@ -15,7 +15,7 @@ pub(super) struct Fixture {
     pub(super) failures: Vec<Failure>,
     pub(super) ablations: BTreeMap<String, Vec<String>>,
     pub(super) break_even: Vec<(String, String)>,
-    pub(super) templates: Vec<(String, Vec<(usize, usize, f64)>)>,
+    pub(super) templates: Vec<super::Accuracies>,
     pub(super) ancestor_epochs: f64,
 }
 
