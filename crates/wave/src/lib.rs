@@ -28,6 +28,7 @@ pub mod init;
 pub mod inspect;
 pub mod layout;
 pub mod log;
+pub mod manual;
 pub mod model;
 pub mod plot;
 pub mod predict;
