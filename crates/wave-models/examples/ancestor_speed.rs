@@ -31,10 +31,10 @@ fn main() -> Result<()> {
     let (batch, repeats) = (number(8)?, number(10)?);
 
     let stored = candle_core::safetensors::load(&path, &Device::Cpu)?;
-    let weights = wave_models::import(&stored.into_iter().collect())
-        .map_err(candle_core::Error::wrap)?;
-    let network = Network::recognise("", &Map::new(), None, &weights)
-        .map_err(candle_core::Error::wrap)?;
+    let weights =
+        wave_models::import(&stored.into_iter().collect()).map_err(candle_core::Error::wrap)?;
+    let network =
+        Network::recognise("", &Map::new(), None, &weights).map_err(candle_core::Error::wrap)?;
     let weights = network.prepare(&weights)?;
     let (channels, side) = network.input();
     let images = images(batch, channels, side)?;
