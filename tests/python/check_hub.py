@@ -132,10 +132,12 @@ offline = true
 
 
 class Stub(http.server.BaseHTTPRequestHandler):
-    """As much of the hub as publishing needs. Repositories and large files lie on the class."""
+    """As much of the hub as publishing needs, and the host of its large files, which is another.
+    What they hold, and that host's address, lie on the class."""
 
     repositories = {}
     stored = {}
+    storage = None
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_):
@@ -215,7 +217,7 @@ class Stub(http.server.BaseHTTPRequestHandler):
         objects = []
         for wanted in request["objects"]:
             if wanted["oid"] not in self.stored:
-                href = f"{self.here()}/large/{wanted['oid']}"
+                href = f"{self.storage}/{wanted['oid']}"
                 wanted = {**wanted, "actions": {"upload": {"href": href, "header": {}}}}
             objects.append({**wanted, "authenticated": True})
         return {"transfer": "basic", "objects": objects}
@@ -242,12 +244,16 @@ class Stub(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def stub():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Stub)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    servers = [http.server.ThreadingHTTPServer(("127.0.0.1", 0), Stub) for _ in range(2)]
+    for server in servers:
+        server.handle_error = lambda *_: None  # clients that hang up
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+    hub, Stub.storage = (f"http://127.0.0.1:{server.server_port}" for server in servers)
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield hub
     finally:
-        server.shutdown()
+        for server in servers:
+            server.shutdown()
 
 
 def python_client(code, environment):
