@@ -288,12 +288,19 @@ fn every_command_has_a_manual_page() {
         assert!(pages.contains(&page), "{page} of {pages:?}");
     }
     let text = String::from_utf8(place.bytes("m/man1/wave-expand.1")).unwrap();
-    for part in [".TH wave-expand 1", ".SH SYNOPSIS", "\\-\\-depth", "\\-\\-threads"] {
+    for part in [
+        ".TH wave-expand 1",
+        ".SH SYNOPSIS",
+        "\\-\\-depth",
+        "\\-\\-threads",
+    ] {
         assert!(text.contains(part), "{part}");
     }
     assert_eq!(place.run("man r.toml/x").status.code(), Some(1));
 }
 
 fn names_in(place: &Place, dir: &str) -> Vec<String> {
-    crate::support::files(&place.path(dir)).into_keys().collect()
+    crate::support::files(&place.path(dir))
+        .into_keys()
+        .collect()
 }

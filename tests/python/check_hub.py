@@ -114,7 +114,11 @@ offline = true
 """
     path = folder / "olah.toml"
     path.write_text(settings)
-    command = [str(Path(sys.executable).parent / "olah-cli"), "-c", str(path)]
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    program = shutil.which("olah-cli", path=places)
+    if program is None:
+        raise Failure("no olah-cli beside Python or on the path; pip install olah")
+    command = [program, "-c", str(path)]
     command += ["--log-path", str(folder / "logs")]
     with open(folder / "olah.log", "wb") as log:
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=folder)

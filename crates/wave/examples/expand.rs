@@ -27,7 +27,10 @@ fn main() -> Result<()> {
     let best = (0..scores.len()).max_by(|i, j| scores[*i].total_cmp(&scores[*j]));
     let best = best.context("a model without classes")?;
     println!("{} parameters", model.parameters());
-    println!("{}: {} ({:.2})", image, model.label_names[best], scores[best]);
+    println!(
+        "{}: {} ({:.2})",
+        image, model.label_names[best], scores[best]
+    );
     Ok(())
 }
 
