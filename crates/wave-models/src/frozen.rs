@@ -1,9 +1,10 @@
 //! Operators of networks that only run: no gradient flows through them.
 //!
 //! On the CPU in `f32` they are fused, each with bias, residual and activation, over plain slices
-//! split between the threads of the surrounding rayon pool; elsewhere they are stock candle
-//! (module [`stock`]). Images are channels-last, (b, rows, columns, channels), so that the inputs
-//! of one row of a convolution's window lie side by side.
+//! split between the threads of the surrounding rayon pool, by the products and loops of
+//! [`wave_ops::slices`]; elsewhere they are stock candle (module [`stock`]). Images are
+//! channels-last, (b, rows, columns, channels), so that the inputs of one row of a convolution's
+//! window lie side by side.
 //!
 //! Letters: `b` images, `n` rows of a matrix or tokens, `c` channels, `k` kernel, `s` side.
 
