@@ -272,3 +272,35 @@ fn init_starts_from_a_trained_model() {
         );
     }
 }
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let place = Place::new();
+    let written = place.json("man m/man1");
+    let pages: Vec<&str> = written["pages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|page| page.as_str().unwrap())
+        .collect();
+    assert_eq!(names_in(&place, "m/man1"), pages);
+    for page in ["wave.1", "wave-expand.1", "wave-data-pack.1", "wave-man.1"] {
+        assert!(pages.contains(&page), "{page} of {pages:?}");
+    }
+    let text = String::from_utf8(place.bytes("m/man1/wave-expand.1")).unwrap();
+    for part in [
+        ".TH wave-expand 1",
+        ".SH SYNOPSIS",
+        "\\-\\-depth",
+        "\\-\\-threads",
+    ] {
+        assert!(text.contains(part), "{part}");
+    }
+    assert_eq!(place.run("man r.toml/x").status.code(), Some(1));
+}
+
+fn names_in(place: &Place, dir: &str) -> Vec<String> {
+    crate::support::files(&place.path(dir))
+        .into_keys()
+        .collect()
+}

@@ -1,64 +1,75 @@
-//! How fast a frozen LeViT-384 runs: milliseconds per image of 224 x 224, least of some batches.
+//! How fast a frozen network runs: milliseconds a batch, as one JSON object.
 //!
 //! ```text
-//! RAYON_NUM_THREADS=1 cargo run --release -p wave-models --example ancestor_speed [BATCH] [REPEATS]
+//! cargo build --release -p wave-models --example ancestor_speed
+//! RAYON_NUM_THREADS=2 target/release/examples/ancestor_speed WEIGHTS.safetensors [BATCH] [REPEATS]
 //! ```
 //!
-//! Besides the time on the clock it prints processor time (Linux), which other programs disturb
-//! less. `tests/fixtures/time_levit.py` does the same with timm and PyTorch.
+//! `ms` are the times on the clock, a warm-up left out; `processor_ms` (Linux) the time of all
+//! threads, which other programs disturb less; `logits` those of the first image, (classes), and
+//! `image` says which one that is. `tests/python/compare_ancestors.py` does the same with timm, in
+//! turn.
 
 use candle_core::{Device, Result, Tensor};
+use serde_json::{Map, json};
 use std::time::Instant;
-use wave_models::levit::{self, LevitShape, LevitStage};
-use wave_models::{Activation, Weights};
+use wave_models::Network;
+
+/// As in the command: freed memory is kept, where the system's allocator returns it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> Result<()> {
-    let mut arguments = std::env::args().skip(1).filter_map(|a| a.parse().ok());
-    let batch: usize = arguments.next().unwrap_or(8);
-    let repeats: usize = arguments.next().unwrap_or(10);
-    let shape = levit_384();
-    let weights = shape
-        .parameters()
-        .into_iter()
-        .map(|(name, dims)| {
-            let n: usize = dims.iter().product();
-            let level = f32::from(u8::from(name.ends_with("running_var"))) + 1e-3;
-            let values: Vec<f32> = (0..n).map(|i| level + (i % 7) as f32 * 1e-3).collect();
-            Ok((name, Tensor::from_vec(values, dims, &Device::Cpu)?))
-        })
-        .collect::<Result<Weights>>()?;
-    let weights = levit::fuse(&shape, &weights)?;
-    let images = Tensor::full(0.5_f32, (batch, 3, 224, 224), &Device::Cpu)?;
-    let (mut wall, mut cpu) = (f64::INFINITY, f64::INFINITY);
-    for _ in 0..=repeats {
+    let mut arguments = std::env::args().skip(1);
+    let Some(path) = arguments.next() else {
+        candle_core::bail!("usage: ancestor_speed WEIGHTS.safetensors [BATCH] [REPEATS]");
+    };
+    let mut number = |default: usize| match arguments.next() {
+        None => Ok(default),
+        Some(word) => word.parse(),
+    };
+    let (batch, repeats) = (number(8)?, number(10)?);
+
+    let stored = candle_core::safetensors::load(&path, &Device::Cpu)?;
+    let weights =
+        wave_models::import(&stored.into_iter().collect()).map_err(candle_core::Error::wrap)?;
+    let network =
+        Network::recognise("", &Map::new(), None, &weights).map_err(candle_core::Error::wrap)?;
+    let weights = network.prepare(&weights)?;
+    let (channels, side) = network.input();
+    let images = images(batch, channels, side)?;
+
+    let (mut wall, mut processor) = (Vec::new(), Vec::new());
+    let mut first = Vec::new();
+    for repeat in 0..=repeats {
         let (start, before) = (Instant::now(), processor_ms());
-        levit::logits(&shape, &weights, &images)?;
-        wall = wall.min(start.elapsed().as_secs_f64() * 1e3 / batch as f64);
-        cpu = cpu.min((processor_ms() - before) / batch as f64);
+        let logits = network.logits(&weights, &images)?; // (b, classes)
+        if repeat == 0 {
+            first = logits.get(0)?.to_vec1::<f32>()?;
+            continue;
+        }
+        wall.push(start.elapsed().as_secs_f64() * 1e3);
+        processor.push(processor_ms() - before);
     }
-    println!("{wall:.1} ms on the clock, {cpu:.1} ms of processor time per image");
+    let said = json!({
+        "batch": batch,
+        "threads": rayon::current_num_threads(),
+        "ms": wall,
+        "processor_ms": processor,
+        "image": "value i of the batch: (i * 7919 % 1009) / 504.5 - 1",
+        "logits": first,
+    });
+    println!("{said}");
     Ok(())
 }
 
-fn levit_384() -> LevitShape {
-    let stage = |(width, heads)| LevitStage {
-        width,
-        depth: 4,
-        heads,
-        value: 64,
-        hidden: 2 * width,
-    };
-    LevitShape {
-        image_size: 224,
-        channels: 3,
-        stem: 4,
-        key: 32,
-        stages: [(384, 6), (512, 9), (768, 12)].map(stage).to_vec(),
-        classes: 1000,
-        distilled: true,
-        convolutional: false,
-        activation: Activation::HardSwish,
-    }
+/// Images (b, channels, side, side) that another program can make too.
+fn images(batch: usize, channels: usize, side: usize) -> Result<Tensor> {
+    let n = batch * channels * side * side;
+    let values: Vec<f32> = (0..n)
+        .map(|i| ((i * 7919 % 1009) as f64 / 504.5 - 1.0) as f32)
+        .collect();
+    Tensor::from_vec(values, (batch, channels, side, side), &Device::Cpu)
 }
 
 /// Processor time of all threads so far in milliseconds; 0 where the system does not tell.

@@ -267,7 +267,7 @@ impl EfficientNetShape {
 }
 
 /// The weights that [`logits`] takes: batch norms folded into the convolutions before them, those
-/// laid out for channels-last images.
+/// laid out for channels-last images, matrices (in, out).
 ///
 /// # Errors
 /// If the weights do not fit the shape.
@@ -283,14 +283,15 @@ pub fn fuse(shape: &EfficientNetShape, weights: &Weights) -> Result<Weights> {
         let w = if convolution.depthwise {
             w.flatten_from(1)?.t()?.contiguous()? // (k k, channels)
         } else {
-            fold::as_rows(&w)?
+            fold::as_columns(&w)?
         };
         out.insert(name, w);
         out.insert(format!("{}.bias", convolution.name), b);
     }
-    for name in ["classifier.weight", "classifier.bias"] {
-        out.insert(name.into(), get(weights, name)?.clone());
-    }
+    let classifier = get(weights, "classifier.weight")?;
+    out.insert("classifier.weight".into(), fold::as_columns(classifier)?);
+    let bias = get(weights, "classifier.bias")?;
+    out.insert("classifier.bias".into(), bias.clone());
     Ok(out)
 }
 

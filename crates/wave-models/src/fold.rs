@@ -37,11 +37,14 @@ pub(crate) fn get<'a>(weights: &'a Weights, name: &str) -> Result<&'a Tensor> {
         .ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {name}")))
 }
 
-/// A convolution's weight (out, in, k, k) as rows (out, k k in): see [`crate::frozen::convolve`].
-pub(crate) fn as_rows(weight: &Tensor) -> Result<Tensor> {
-    let (out, c, k, _) = weight.dims4()?;
-    weight
-        .permute((0, 2, 3, 1))?
-        .contiguous()?
-        .reshape((out, k * k * c))
+/// A weight (out, in), or a convolution's (out, in, k, k), as a matrix (k k in, out): see
+/// [`crate::frozen::linear`] and [`crate::frozen::convolve`].
+pub(crate) fn as_columns(weight: &Tensor) -> Result<Tensor> {
+    match *weight.dims() {
+        [out, c, k, l] => weight
+            .permute((2, 3, 1, 0))?
+            .contiguous()?
+            .reshape((k * l * c, out)),
+        _ => weight.t()?.contiguous(),
+    }
 }

@@ -1,26 +1,44 @@
 //! Operators of networks that only run: no gradient flows through them.
 //!
 //! On the CPU in `f32` they are fused, each with bias, residual and activation, over plain slices
-//! split between the threads of the surrounding rayon pool; elsewhere they are stock candle
-//! (module [`stock`]). Images are channels-last, (b, rows, columns, channels), so that the inputs
-//! of one row of a convolution's window lie side by side.
+//! split between the threads of the surrounding rayon pool, by the products and loops of
+//! [`wave_ops::slices`]; elsewhere they are stock candle (module [`stock`]). Images are
+//! channels-last, (b, rows, columns, channels), so that the inputs of one row of a convolution's
+//! window lie side by side.
 //!
 //! Letters: `b` images, `n` rows of a matrix or tokens, `c` channels, `k` kernel, `s` side.
 
 mod kernels;
 mod stock;
 
-use self::kernels::{accumulate, activate, depthwise_row, gather, softmax_rows, vectorised};
+use self::kernels::{activate, depthwise_row, gather};
 use crate::Activation;
 use candle_core::{DType, Device, Result, Storage, Tensor};
 use rayon::prelude::*;
+use wave_ops::slices::{
+    Right, Start, multiply, multiply_copied, rows, softmax, transposed, vectorised,
+};
 
 /// Images that pass through a network together, per thread: enough rows for efficient matrix
 /// products, few enough that activations stay near the processor.
 const IMAGES_PER_THREAD: usize = 8;
 
-/// Rows of a matrix product whose results are activated while they are still in the cache.
+/// Rows of a matrix product, at most, whose results are activated while they are still in the
+/// cache.
 const ROWS: usize = 512;
+
+/// Rows up to which a right side is read where it is, if its rows are whole registers: copying
+/// costs more than it brings.
+const IN_PLACE: usize = 256;
+/// Values of the widest register.
+const REGISTER: usize = 16;
+
+/// Rows of a task among `rows`: tasks of about the same size, as many for every thread.
+fn rows_of_task(rows: usize) -> usize {
+    let threads = rayon::current_num_threads();
+    rows.div_ceil(rows.div_ceil(threads * ROWS).max(1) * threads)
+        .max(1)
+}
 
 /// How the window of a convolution moves along a side.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -98,7 +116,7 @@ pub(crate) fn in_chunks(images: &Tensor, f: impl Fn(&Tensor) -> Result<Tensor>) 
     Tensor::cat(&parts, 0)
 }
 
-/// `activation(x W^T + bias [+ residual])`: `x` (.., in), `weight` (out, in), `bias` (out),
+/// `activation(x W + bias [+ residual])`: `x` (.., in), `weight` (in, out), `bias` (out),
 /// `residual` and result (.., out).
 pub(crate) fn linear(
     x: &Tensor,
@@ -110,7 +128,7 @@ pub(crate) fn linear(
     if !fused(x)? {
         return stock::linear(x, weight, bias, residual, activation);
     }
-    let (n, k) = weight.dims2()?;
+    let (k, n) = weight.dims2()?;
     let mut shape = x.dims().to_vec();
     if shape.last() != Some(&k) || bias.dims() != [n] {
         candle_core::bail!(
@@ -130,22 +148,23 @@ pub(crate) fn linear(
         ),
         None => vec![0.0; x.elem_count() / k.max(1) * n],
     };
-    let add_bias = residual.is_some();
+    let chunk = rows_of_task(y.len() / n.max(1));
     slice(x, |x| {
         slice(weight, |w| {
             slice(bias, |bias| {
-                y.par_chunks_mut(ROWS * n)
-                    .zip(x.par_chunks(ROWS * k))
+                let right = Weight::new(w, (k, n), chunk);
+                y.par_chunks_mut((chunk * n).max(1))
+                    .zip(x.par_chunks((chunk * k).max(1)))
                     .for_each(|(y, x)| {
-                        for row in y.chunks_exact_mut(n) {
-                            if add_bias {
+                        let start = if residual.is_some() {
+                            for row in y.chunks_exact_mut(n) {
                                 row.iter_mut().zip(bias).for_each(|(y, b)| *y += b);
-                            } else {
-                                row.copy_from_slice(bias);
                             }
-                        }
-                        let m = y.len() / n;
-                        accumulate((m, n, k), (x, k), (w, 1, k), y, n);
+                            Start::Kept
+                        } else {
+                            Start::Row(bias)
+                        };
+                        right.multiply(x, start, y);
                         activate(activation, y);
                     });
             })
@@ -154,7 +173,7 @@ pub(crate) fn linear(
     Tensor::from_vec(y, shape, x.device())
 }
 
-/// `activation` of a convolution: `x` (b, s, s, c), `weight` (out, k k c) with its inputs in the
+/// `activation` of a convolution: `x` (b, s, s, c), `weight` (k k c, out) with its inputs in the
 /// order row, column, channel, `bias` (out); the result is (b, s', s', out).
 pub(crate) fn convolve(
     x: &Tensor,
@@ -164,7 +183,7 @@ pub(crate) fn convolve(
     activation: Activation,
 ) -> Result<Tensor> {
     let (b, s, _, c) = x.dims4()?;
-    let (n, inputs) = weight.dims2()?;
+    let (inputs, n) = weight.dims2()?;
     if inputs != window.kernel * window.kernel * c || bias.dims() != [n] {
         candle_core::bail!(
             "convolution of {:?} with weight {:?} and bias {:?}",
@@ -189,6 +208,7 @@ pub(crate) fn convolve(
     slice(x, |x| {
         slice(weight, |w| {
             slice(bias, |bias| {
+                let right = Weight::new(w, (inputs, n), rows * out);
                 tasks
                     .into_par_iter()
                     .for_each_init(Vec::new, |gathered, (task, y)| {
@@ -201,11 +221,7 @@ pub(crate) fn convolve(
                             first..first + y.len() / (out * n),
                             gathered,
                         );
-                        for row in y.chunks_exact_mut(n) {
-                            row.copy_from_slice(bias);
-                        }
-                        let m = y.len() / n;
-                        accumulate((m, n, inputs), (gathered, inputs), (w, 1, inputs), y, n);
+                        right.multiply(gathered, Start::Row(bias), y);
                         activate(activation, y);
                     });
             })
@@ -243,9 +259,8 @@ pub(crate) fn depthwise(
                 y.par_chunks_mut(out * c).enumerate().for_each(|(row, y)| {
                     let image = &x[row / out * s * s * c..][..s * s * c];
                     vectorised(
-                        y,
                         #[inline(always)]
-                        |y| depthwise_row(image, (s, c), w, bias, window, row % out, y),
+                        || depthwise_row(image, (s, c), w, bias, window, row % out, y),
                     );
                     activate(activation, y);
                 });
@@ -305,10 +320,12 @@ pub(crate) fn attention(
                                 let k = &k[i * m * kl + h * key.per_head + key.offset..];
                                 let v = &v[i * m * vl + h * value.per_head + value.offset..];
                                 scores.copy_from_slice(&bias[h * n * m..(h + 1) * n * m]);
-                                accumulate((n, m, width), (q, ql), (k, 1, kl), scores, m);
-                                softmax_rows(scores, m);
+                                let (q, k_t) = (rows(q, ql), transposed(k, kl));
+                                multiply((n, m, width), q, k_t, Start::Kept, scores, m);
+                                softmax(scores, m);
+                                let (p, v) = (rows(scores, m), rows(v, vl));
                                 let out = &mut out[h * value_width..];
-                                accumulate((n, value_width, m), (scores, m), (v, vl, 1), out, ol);
+                                multiply((n, value_width, m), p, v, Start::Zero, out, ol);
                             }
                             activate(activation, out);
                         },
@@ -332,15 +349,14 @@ pub(crate) fn mean_rows(x: &Tensor) -> Result<Tensor> {
             .zip(x.par_chunks(n * c))
             .for_each(|(y, x)| {
                 vectorised(
-                    y,
                     #[inline(always)]
-                    |y| {
+                    || {
                         for row in x.chunks_exact(c) {
                             for (y, x) in y.iter_mut().zip(row) {
                                 *y += x;
                             }
                         }
-                        for y in y {
+                        for y in y.iter_mut() {
                             *y /= n as f32;
                         }
                     },
@@ -355,7 +371,38 @@ fn fused(x: &Tensor) -> Result<bool> {
     if x.track_op() {
         candle_core::bail!("this network only runs, it gives no gradient; detach its input");
     }
+    wave_ops::simd().map_err(candle_core::Error::wrap)?;
     Ok(x.device().is_cpu() && x.dtype() == DType::F32)
+}
+
+/// The right side (k, n) of products that several threads compute, some rows each: copied once
+/// where that pays.
+enum Weight<'a> {
+    Copied(Right, (usize, usize)),
+    InPlace(&'a [f32], (usize, usize)),
+}
+
+impl<'a> Weight<'a> {
+    /// For products of at most `rows` rows.
+    fn new(w: &'a [f32], (k, n): (usize, usize), rows_of_product: usize) -> Weight<'a> {
+        if rows_of_product <= IN_PLACE && n.is_multiple_of(REGISTER) {
+            Weight::InPlace(w, (k, n))
+        } else {
+            Weight::Copied(Right::new((k, n), rows(w, n)), (k, n))
+        }
+    }
+
+    /// `y = start + x W`: `x` (m, k), `y` (m, n).
+    fn multiply(&self, x: &[f32], start: Start, y: &mut [f32]) {
+        match *self {
+            Weight::Copied(ref right, (k, n)) => {
+                multiply_copied(y.len() / n, rows(x, k), right, start, y, n);
+            }
+            Weight::InPlace(w, (k, n)) => {
+                multiply((y.len() / n, n, k), rows(x, k), rows(w, n), start, y, n);
+            }
+        }
+    }
 }
 
 /// Calls `f` on the values of an `f32` CPU tensor, copying first if it is not contiguous.

@@ -45,9 +45,9 @@ fn windows_are_pytorchs_and_tensorflows() {
 #[test]
 fn refuses_shapes_that_do_not_fit() {
     let x = random("x", &[2, 3, 4]);
-    let (w, b) = (random("w", &[5, 3]), random("b", &[5]));
+    let (w, b) = (random("w", &[3, 5]), random("b", &[5]));
     assert!(linear(&x, &w, &b, None, Activation::Identity).is_err());
-    let w = random("w", &[5, 4]);
+    let w = random("w", &[4, 5]);
     let residual = random("r", &[2, 3, 4]);
     assert!(linear(&x, &w, &b, Some(&residual), Activation::Identity).is_err());
     let image = random("x", &[1, 4, 4, 2]);
@@ -68,11 +68,11 @@ proptest! {
 
     #[test]
     fn linear_agrees_with_stock(
-        b in 0usize..4, n in 1usize..40, inputs in 1usize..20, outputs in 1usize..40,
+        b in 0usize..4, n in 1usize..400, inputs in 1usize..20, outputs in 1usize..40,
         activation in 0usize..6, with_residual: bool,
     ) {
         let x = random("x", &[b, n, inputs]);
-        let (w, bias) = (random("w", &[outputs, inputs]), random("b", &[outputs]));
+        let (w, bias) = (random("w", &[inputs, outputs]), random("b", &[outputs]));
         let residual = random("r", &[b, n, outputs]);
         let residual = with_residual.then_some(&residual);
         let activation = ACTIVATIONS[activation];
@@ -95,7 +95,7 @@ proptest! {
             Window::padded(size, kernel, stride, kernel / 2)
         };
         let x = random("x", &[b, size, size, c]);
-        let (w, bias) = (random("w", &[outputs, kernel * kernel * c]), random("b", &[outputs]));
+        let (w, bias) = (random("w", &[kernel * kernel * c, outputs]), random("b", &[outputs]));
         let act = Activation::Relu6;
         let got = convolve(&x, &w, &bias, window, act).unwrap();
         assert_close("dense", &got, &stock::convolve(&x, &w, &bias, window, act).unwrap(), 1e-3);

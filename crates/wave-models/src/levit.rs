@@ -17,7 +17,7 @@ use self::shape::SHRINKING_VALUES;
 use crate::fold::{self, get};
 use crate::frozen::{self, Columns, Window};
 use crate::{Activation, Weights};
-use candle_core::{DType, Result, Tensor};
+use candle_core::{D, DType, Result, Tensor};
 
 pub use self::shape::{LevitShape, LevitStage};
 
@@ -25,7 +25,8 @@ pub use self::shape::{LevitShape, LevitStage};
 const EPS: f64 = 1e-5;
 
 /// The weights that [`logits`] takes: batch norms folded into the maps beside them, attention
-/// biases laid out for each pair of tokens, `1 / sqrt(key)` in the queries, both classifiers one.
+/// biases laid out for each pair of tokens, `1 / sqrt(key)` in the queries, both classifiers one,
+/// matrices (in, out).
 ///
 /// # Errors
 /// If the weights do not fit the shape.
@@ -38,12 +39,12 @@ pub fn fuse(shape: &LevitShape, weights: &Weights) -> Result<Weights> {
     for i in 1..=shape.stem {
         let name = format!("stem.conv{i}");
         let (w, b) = folded(weights, &name)?;
-        out.insert(format!("{name}.weight"), fold::as_rows(&w)?);
+        out.insert(format!("{name}.weight"), fold::as_columns(&w)?);
         out.insert(format!("{name}.bias"), b);
     }
     for map in shape.maps() {
         let (w, b) = folded(weights, &map.name)?;
-        let w = w.reshape((map.outputs, map.inputs))?;
+        let w = fold::as_columns(&w.reshape((map.outputs, map.inputs))?)?;
         out.insert(format!("{}.weight", map.name), w);
         out.insert(format!("{}.bias", map.name), b);
     }
@@ -73,7 +74,7 @@ pub fn fuse(shape: &LevitShape, weights: &Weights) -> Result<Weights> {
         let w = get(weights, &format!("{head}.linear.weight"))?.to_dtype(DType::F64)?;
         let b = get(weights, &format!("{head}.linear.bias"))?.to_dtype(DType::F64)?;
         let b = (b + w.matmul(&shift.unsqueeze(1)?)?.squeeze(1)?)?;
-        let w = w.broadcast_mul(&scale)?;
+        let w = fold::as_columns(&w.broadcast_mul(&scale)?)?;
         for (part, value) in [("head.weight", w), ("head.bias", b)] {
             let value = (value * share)?.to_dtype(DType::F32)?;
             let sum = match out.get(part) {
@@ -190,10 +191,10 @@ fn folded(weights: &Weights, name: &str) -> Result<(Tensor, Tensor)> {
     fold::into_outputs(weights, &weight, &norm, EPS)
 }
 
-/// `1 / sqrt(key)` times the outputs of `map` (heads x per_head, ..) that are queries: the first
+/// `1 / sqrt(key)` times the outputs of `map` (.., heads x per_head) that are queries: the first
 /// `key` of each head.
 fn scale_queries(map: &Tensor, heads: usize, key: usize) -> Result<Tensor> {
-    let outputs = map.dim(0)?;
+    let outputs = map.dim(D::Minus1)?;
     let per_head = outputs / heads;
     let scales: Vec<f32> = (0..outputs)
         .map(|i| match i % per_head < key {
@@ -201,9 +202,7 @@ fn scale_queries(map: &Tensor, heads: usize, key: usize) -> Result<Tensor> {
             false => 1.0,
         })
         .collect();
-    let mut column = vec![1; map.rank()];
-    column[0] = outputs;
-    map.broadcast_mul(&Tensor::from_vec(scales, column, map.device())?)
+    map.broadcast_mul(&Tensor::from_vec(scales, outputs, map.device())?)
 }
 
 #[cfg(test)]

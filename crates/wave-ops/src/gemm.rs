@@ -30,16 +30,16 @@ fn panel_width((widest, lanes): (usize, usize), n: usize) -> usize {
     n.div_ceil(lanes).div_ceil(panels) * lanes
 }
 
-/// A strided view of a matrix inside a slice.
+/// A strided view of a matrix inside a slice; its size is told where it is used.
 #[derive(Clone, Copy)]
-pub(crate) struct Mat<'a, T = f32> {
+pub struct Mat<'a, T = f32> {
     data: &'a [T],
     row_stride: usize,
     col_stride: usize,
 }
 
 /// A row-major view whose rows are `stride` apart.
-pub(crate) fn rows<T>(data: &[T], stride: usize) -> Mat<'_, T> {
+pub fn rows<T>(data: &[T], stride: usize) -> Mat<'_, T> {
     Mat {
         data,
         row_stride: stride,
@@ -48,7 +48,7 @@ pub(crate) fn rows<T>(data: &[T], stride: usize) -> Mat<'_, T> {
 }
 
 /// The transpose of a row-major matrix whose rows are `stride` apart; nothing is copied.
-pub(crate) fn transposed<T>(data: &[T], stride: usize) -> Mat<'_, T> {
+pub fn transposed<T>(data: &[T], stride: usize) -> Mat<'_, T> {
     Mat {
         data,
         row_stride: 1,
@@ -66,7 +66,7 @@ impl<T> Mat<'_, T> {
 
 /// What the product is added to.
 #[derive(Clone, Copy)]
-pub(crate) enum Start<'a> {
+pub enum Start<'a> {
     /// Nothing: the destination is overwritten.
     Zero,
     /// What is in the destination.

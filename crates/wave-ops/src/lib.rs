@@ -25,6 +25,7 @@ mod loss;
 mod optimiser;
 mod patches;
 mod simd;
+pub mod slices;
 pub mod stock;
 mod storage;
 #[cfg(test)]

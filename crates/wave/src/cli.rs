@@ -4,6 +4,7 @@ use crate::ancestor::Ancestors;
 use crate::error::{exit_code, request};
 use crate::finetune::Options;
 use crate::layout::Layout;
+use crate::manual;
 use crate::model::Network;
 use crate::progress::Verbosity;
 use crate::recipe::Recipe;
@@ -157,6 +158,11 @@ enum Command {
     Completions {
         /// bash, zsh, fish, elvish or powershell
         shell: clap_complete::Shell,
+    },
+    /// Write a manual page for every command: wave.1, wave-expand.1, ...
+    Man {
+        /// The directory to write
+        dir: PathBuf,
     },
 }
 
@@ -332,6 +338,7 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
             clap_complete::generate(shell, &mut Cli::command(), "wave", &mut std::io::stdout());
             return Ok(());
         }
+        Command::Man { dir } => manual::write(Cli::command(), &dir)?,
     };
     say(
         common,

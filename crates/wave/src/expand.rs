@@ -51,6 +51,7 @@ pub struct Expanded {
 
 /// Expands a template directory and writes a model directory. Returns what `--json` prints.
 pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Result<Value> {
+    let dir = &crate::hub::locate(dir)?;
     let templates = elastic::read(dir)?;
     settings.training.validate()?;
     let duration = settings.training.duration(DEFAULTS.duration)?;

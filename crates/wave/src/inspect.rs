@@ -19,7 +19,8 @@ mod pictures;
 /// the directory `plots`, and writes all of it as one page to the file `html`, if given. Returns
 /// what `--json` prints.
 pub fn inspect(path: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<Value> {
-    let found = Found::read(path)?;
+    let place = &crate::hub::locate(path)?;
+    let found = Found::read(place)?;
     let mut out = found.summary.clone();
     let pictures = match plots.or(html) {
         Some(_) => found.pictures()?,
@@ -37,8 +38,8 @@ pub fn inspect(path: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result
         out["plots"] = json!(written);
     }
     if let Some(file) = html {
-        let entries = match path.is_dir() {
-            true => log::read(&path.join("run"))?,
+        let entries = match place.is_dir() {
+            true => log::read(&place.join("run"))?,
             false => Vec::new(),
         };
         let labels = found.model.as_ref().map(|m| &m.label_names[..]);

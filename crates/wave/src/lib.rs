@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Each stage is a function, a subcommand and a table of a recipe of the same name, and hands the
-//! next one nothing but a directory.
+//! next one nothing but a directory. [`guide`] has commands and programs for each task.
 
 pub mod ancestor;
 pub mod bench;
@@ -23,11 +23,14 @@ pub mod error;
 pub mod eval;
 pub mod expand;
 pub mod finetune;
+#[doc = include_str!("guide.md")]
+pub mod guide {}
 pub mod hub;
 pub mod init;
 pub mod inspect;
 pub mod layout;
 pub mod log;
+pub mod manual;
 pub mod model;
 pub mod plot;
 pub mod predict;

@@ -20,6 +20,8 @@ use super::{HubSettings, OnProgress, RepoName};
 use crate::HubError;
 
 const LFS: &str = "application/vnd.git-lfs+json";
+/// The ways of Git LFS in which large files are sent.
+const TRANSFERS: [&str; 2] = ["basic", "multipart"];
 /// How much of a file the hub sees to tell text from large binaries.
 const SAMPLE: usize = 512;
 
@@ -223,7 +225,7 @@ impl Hub<'_> {
             .collect();
         let request = json!({
             "operation": "upload",
-            "transfers": ["basic", "multipart"],
+            "transfers": TRANSFERS,
             "hash_algo": "sha256",
             "ref": { "name": self.branch },
             "objects": objects,
@@ -233,6 +235,19 @@ impl Hub<'_> {
             .url(&format!("{}.git/info/lfs/objects/batch", self.repo));
         let request = request.to_string();
         let (_, answer) = self.client.json(&lfs(url, &self.about, &request))?;
+        // A hub that stores in another way sends no addresses, as for files that it has already.
+        let transfer = answer.get("transfer").and_then(Value::as_str);
+        if let Some(other) = transfer.filter(|name| !TRANSFERS.contains(name)) {
+            let other = self.client.settings.scrub(other);
+            return Err(HubError::Remote {
+                about: self.about.clone(),
+                found: format!(
+                    "the hub takes large files by {other} only, which wave does not speak"
+                ),
+                remedy: "upload the directory with the hub's own client".to_owned(),
+                request: true,
+            });
+        }
         let objects = answer.get("objects").and_then(Value::as_array);
         for object in objects.ok_or_else(|| self.unexpected("no storage for large files"))? {
             let id = object.get("oid").and_then(Value::as_str);

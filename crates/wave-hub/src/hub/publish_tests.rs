@@ -51,6 +51,15 @@ fn a_model_is_published_as_one_commit_and_pulls_back() {
 }
 
 #[test]
+fn a_hub_that_stores_large_files_in_another_way_is_refused_before_the_commit() {
+    let (_root, dir, hub, settings) = setting();
+    hub.state().transfer = Some("xet");
+    let error = send(&settings, &dir, &PublishOptions::default()).unwrap_err();
+    check_request(error, &["o/n", "xet", "own client"]);
+    assert!(hub.state().commits.is_empty());
+}
+
+#[test]
 fn large_files_go_in_parts_where_the_hub_wants_it_and_progress_is_told() {
     let (_root, dir, hub, settings) = setting();
     hub.state().part = Some(1500);

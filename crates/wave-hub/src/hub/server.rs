@@ -69,6 +69,8 @@ pub(crate) struct State {
     pub(crate) commits: Vec<String>,
     /// Large files are uploaded in parts of this size.
     pub(crate) part: Option<usize>,
+    /// The only way in which large files are taken, if not Git LFS's.
+    pub(crate) transfer: Option<&'static str>,
     pub(crate) branches: Vec<String>,
     /// For the next request whose method and path contain the text.
     pub(crate) faults: Vec<(&'static str, Fault)>,
@@ -345,7 +347,7 @@ fn answer_files(state: &mut State, seen: &Seen, path: &str, hub: &str, storage: 
                 object["oid"].as_str().unwrap(),
                 object["size"].as_u64().unwrap(),
             );
-            if state.stored.contains_key(id) {
+            if state.stored.contains_key(id) || state.transfer.is_some() {
                 return json!({ "oid": id, "size": size });
             }
             let mut header = Map::new();
@@ -362,7 +364,8 @@ fn answer_files(state: &mut State, seen: &Seen, path: &str, hub: &str, storage: 
             let verify = json!({ "href": format!("{hub}/verify/{id}") });
             json!({ "oid": id, "size": size, "actions": { "upload": upload, "verify": verify } })
         });
-        return ok(json!({ "transfer": "basic", "objects": objects.collect::<Vec<_>>() }));
+        let transfer = state.transfer.unwrap_or("basic");
+        return ok(json!({ "transfer": transfer, "objects": objects.collect::<Vec<_>>() }));
     }
     if path.starts_with("/complete/") || path.starts_with("/verify/") {
         let request: Value = serde_json::from_slice(&seen.body).unwrap();

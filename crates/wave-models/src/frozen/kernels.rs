@@ -3,6 +3,7 @@
 use super::Window;
 use crate::Activation;
 use wave_ops::exp;
+use wave_ops::slices::{gelu, vectorised};
 
 /// Values that loops keep in registers at a time.
 const LANES: usize = 32;
@@ -32,23 +33,6 @@ pub(super) fn gather(
             }
         }
     }
-}
-
-/// Runs a loop over `data` compiled for the best instruction set of this processor. `f` must be
-/// `#[inline(always)]`; unlike a closure that is passed on as `FnOnce`, a call by reference leaves
-/// no function in between that could be compiled for the baseline.
-#[inline(always)]
-pub(super) fn vectorised(data: &mut [f32], f: impl Fn(&mut [f32])) {
-    struct Loop<'a, F>(&'a mut [f32], F);
-    impl<F: Fn(&mut [f32])> pulp::NullaryFnOnce for Loop<'_, F> {
-        type Output = ();
-
-        #[inline(always)]
-        fn call(self) {
-            (self.1)(self.0)
-        }
-    }
-    pulp::Arch::new().dispatch(Loop(data, f))
 }
 
 /// One row of windows of a depthwise convolution.
@@ -93,64 +77,13 @@ pub(super) fn depthwise_row(
     }
 }
 
-/// Replaces each row of `m` scores by its softmax.
-pub(super) fn softmax_rows(scores: &mut [f32], m: usize) {
-    vectorised(
-        scores,
-        #[inline(always)]
-        |scores| {
-            for row in scores.chunks_exact_mut(m) {
-                softmax(row);
-            }
-        },
-    )
-}
-
-#[inline(always)]
-fn softmax(row: &mut [f32]) {
-    let mut largest = [f32::NEG_INFINITY; LANES];
-    let (chunks, tail) = row.as_chunks::<LANES>();
-    for chunk in chunks {
-        for l in 0..LANES {
-            largest[l] = if chunk[l] > largest[l] {
-                chunk[l]
-            } else {
-                largest[l]
-            };
-        }
-    }
-    let mut most = f32::NEG_INFINITY;
-    for v in largest.iter().chain(tail) {
-        most = if *v > most { *v } else { most };
-    }
-    for v in row.iter_mut() {
-        *v = exp(*v - most);
-    }
-    let mut sums = [0.0; LANES];
-    let (chunks, tail) = row.as_chunks::<LANES>();
-    for chunk in chunks {
-        for l in 0..LANES {
-            sums[l] += chunk[l];
-        }
-    }
-    let mut sum = 0.0;
-    for v in sums.iter().chain(tail) {
-        sum += v;
-    }
-    let scale = 1.0 / sum;
-    for v in row.iter_mut() {
-        *v *= scale;
-    }
-}
-
 /// Applies an activation in place.
 pub(super) fn activate(activation: Activation, x: &mut [f32]) {
     #[inline(always)]
     fn each(x: &mut [f32], f: impl Fn(f32) -> f32) {
         vectorised(
-            x,
             #[inline(always)]
-            |x| {
+            || {
                 for v in x {
                     *v = f(*v);
                 }
@@ -179,58 +112,6 @@ pub(super) fn activate(activation: Activation, x: &mut [f32]) {
             #[inline(always)]
             |v| v / (1.0 + exp(-v)),
         ),
-        // The frozen networks here have none; this is for completeness, and slow.
-        Activation::Gelu => {
-            let half = std::f32::consts::FRAC_1_SQRT_2;
-            for v in x {
-                *v *= 0.5 * (1.0 + candle_core::cpu::erf::erf_f32(*v * half));
-            }
-        }
-    }
-}
-
-/// `c += a b` on the calling thread: `a` (m, k) has rows `a_row` apart, `b` (k, n) rows and
-/// columns as given, `c` (m, n) rows `c_row` apart.
-pub(super) fn accumulate(
-    (m, n, k): (usize, usize, usize),
-    (a, a_row): (&[f32], usize),
-    (b, b_row, b_column): (&[f32], usize, usize),
-    c: &mut [f32],
-    c_row: usize,
-) {
-    if m == 0 || n == 0 || k == 0 {
-        return;
-    }
-    assert!(
-        (m - 1) * a_row + k <= a.len()
-            && (k - 1) * b_row + (n - 1) * b_column < b.len()
-            && c_row >= n
-            && (m - 1) * c_row + n <= c.len(),
-        "matrix product ({m}, {k}) x ({k}, {n}) exceeds its operands"
-    );
-    // SAFETY: the assertion above keeps every access inside the three slices, and `c` is borrowed
-    // mutably, so it overlaps neither `a` nor `b`.
-    unsafe {
-        gemm::gemm(
-            m,
-            n,
-            k,
-            c.as_mut_ptr(),
-            1,
-            c_row as isize,
-            true,
-            a.as_ptr(),
-            1,
-            a_row as isize,
-            b.as_ptr(),
-            b_column as isize,
-            b_row as isize,
-            1.0_f32,
-            1.0_f32,
-            false,
-            false,
-            false,
-            gemm::Parallelism::None,
-        );
+        Activation::Gelu => each(x, gelu),
     }
 }

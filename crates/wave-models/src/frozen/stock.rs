@@ -13,7 +13,7 @@ pub(super) fn linear(
     residual: Option<&Tensor>,
     activation: Activation,
 ) -> Result<Tensor> {
-    let y = x.broadcast_matmul(&weight.t()?)?.broadcast_add(bias)?;
+    let y = x.broadcast_matmul(weight)?.broadcast_add(bias)?;
     match residual {
         Some(residual) => activate(activation, &(y + residual)?),
         None => activate(activation, &y),
@@ -31,8 +31,8 @@ pub(super) fn convolve(
     let (_, _, _, c) = x.dims4()?;
     let k = window.kernel;
     let weight = weight
-        .reshape((weight.dim(0)?, k, k, c))?
-        .permute((0, 3, 1, 2))? // (out, c, k, k)
+        .reshape((k, k, c, weight.dim(1)?))?
+        .permute((3, 2, 0, 1))? // (out, c, k, k)
         .contiguous()?;
     convolution(x, &weight, bias, window, 1, activation)
 }

@@ -9,6 +9,7 @@ h1 { font-size: 1.6rem; }
 h2 { border-top: 1px solid #8888; font-size: 1.2rem; margin-top: 2rem; padding-top: 1rem; }
 table { border-collapse: collapse; }
 td, th { padding: 0.1rem 1rem 0.1rem 0; text-align: left; vertical-align: top; }
+th { min-width: 6.5rem; }
 td.n { font-variant-numeric: tabular-nums; text-align: right; }
 pre { overflow-x: auto; }
 figure { margin: 0; }

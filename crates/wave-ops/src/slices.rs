@@ -1,0 +1,73 @@
+//! What the operators are made of, over plain slices and on the calling thread: for networks that
+//! only run, and fuse and split their work in other ways than the operators here.
+//!
+//! All of it takes the instructions that [`crate::simd`] names.
+
+use crate::cpu::current;
+use crate::gemm;
+
+pub use crate::gemm::{Mat, Start, rows, transposed};
+
+/// The right side of several products, in the order in which they read it.
+pub struct Right(gemm::Packed<f32>);
+
+impl Right {
+    /// Copies `b` (k, n).
+    ///
+    /// # Panics
+    /// If `b` is smaller.
+    pub fn new(size: (usize, usize), b: Mat) -> Right {
+        Right(gemm::Packed::new(current(), size, b))
+    }
+}
+
+/// `C = start + A B`: `A` (m, k), `B` (k, n), `C` (m, n) with rows `c_stride` apart.
+///
+/// # Panics
+/// If an operand is smaller than the size `(m, n, k)` says.
+pub fn multiply(
+    size: (usize, usize, usize),
+    a: Mat,
+    b: Mat,
+    start: Start,
+    c: &mut [f32],
+    c_stride: usize,
+) {
+    gemm::gemm(current(), size, a, b, start, c, c_stride);
+}
+
+/// [`multiply`] with a right side that was copied before; `m` rows.
+///
+/// # Panics
+/// If an operand is smaller than `m` and the right side's size say.
+pub fn multiply_copied(m: usize, a: Mat, b: &Right, start: Start, c: &mut [f32], c_stride: usize) {
+    gemm::gemm_packed(m, a, &b.0, start, c, c_stride);
+}
+
+/// Replaces every `n` values by their softmax.
+///
+/// # Panics
+/// If `n` is 0.
+pub fn softmax(x: &mut [f32], n: usize) {
+    vectorised(
+        #[inline(always)]
+        || {
+            for row in x.chunks_exact_mut(n) {
+                crate::simd::softmax(row, 1.0);
+            }
+        },
+    );
+}
+
+/// `x Phi(x)`, see [`crate::gelu`].
+#[inline(always)]
+pub fn gelu(x: f32) -> f32 {
+    crate::gelu::value(x)
+}
+
+/// Runs a loop compiled for the instructions in use. `f`, and what it calls, must be
+/// `#[inline(always)]`.
+#[inline(always)]
+pub fn vectorised<R>(f: impl FnOnce() -> R) -> R {
+    crate::simd::dispatch(f)
+}

@@ -1,0 +1,91 @@
+//! wave as a library: makes a transformer from weight templates and classifies an image.
+//!
+//! ```text
+//! cargo run --release -p wave --example expand -- TEMPLATES DEPTH WIDTH OUT IMAGE
+//! ```
+//!
+//! OUT becomes a model directory, as `wave expand TEMPLATES --depth DEPTH --width WIDTH --steps 0
+//! --out OUT` writes it: timm and transformers load it too.
+
+use anyhow::{Context, Result, bail};
+use candle_core::{Device, Tensor};
+use std::path::Path;
+use wave::expand::expand;
+use wave::finetune::Options;
+use wave::model::Model;
+use wave::progress::Verbosity;
+use wave::settings::{Expand, Training};
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [templates, depth, width, out, image] = &arguments[..] else {
+        bail!("usage: expand TEMPLATES DEPTH WIDTH OUT IMAGE");
+    };
+    let (depth, width) = (depth.parse()?, width.parse()?);
+    let model = make(Path::new(templates), depth, width, Path::new(out))?;
+    let scores = classify(&model, Path::new(image))?;
+    let best = (0..scores.len()).max_by(|i, j| scores[*i].total_cmp(&scores[*j]));
+    let best = best.context("a model without classes")?;
+    println!("{} parameters", model.parameters());
+    println!(
+        "{}: {} ({:.2})",
+        image, model.label_names[best], scores[best]
+    );
+    Ok(())
+}
+
+/// Expands templates to a model of `depth` blocks and `width` channels, without data.
+fn make(templates: &Path, depth: usize, width: usize, out: &Path) -> Result<Model> {
+    // What is left out is as on the command line: from the bank, timm's format, f32.
+    let settings = Expand {
+        depth: Some(depth),
+        width: Some(width),
+        training: Training {
+            steps: Some(0),
+            ..Training::default()
+        },
+        ..Expand::default()
+    };
+    let options = Options {
+        resume: false,
+        verbosity: Verbosity::Quiet,
+    };
+    expand(templates, &settings, out, options)?;
+    Model::read(out)
+}
+
+/// Class scores of an image file, prepared as the model's directory says.
+fn classify(model: &Model, image: &Path) -> Result<Vec<f32>> {
+    let bytes = std::fs::read(image).with_context(|| format!("cannot read {}", image.display()))?;
+    let image = wave_data::decode(&bytes, &image.display().to_string())?;
+    let t = &model.transform;
+    let shape = (1, t.channels, t.image_size, t.image_size);
+    let images = Tensor::from_vec(t.evaluate(&image)?, shape, &Device::Cpu)?;
+    let weights = model.network.prepare(&model.weights)?; // once for many images
+    let logits = model.network.logits(&weights, &images)?; // (1, classes)
+    Ok(logits.squeeze(0)?.to_vec1()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_gives_what_the_command_gives() {
+        let place = tempfile::tempdir().unwrap();
+        let (out, picture) = (place.path().join("model"), place.path().join("a.png"));
+        image::GrayImage::from_fn(28, 28, |x, y| image::Luma([(x * y % 251) as u8]))
+            .save(&picture)
+            .unwrap();
+        let templates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../templates/fashion-mnist");
+        let model = make(&templates, 2, 64, &out).unwrap();
+        assert_eq!(model.network.size(), (2, 64));
+        let scores = classify(&model, &picture).unwrap();
+        let predicted = wave::predict::predict(&out, &[picture]).unwrap();
+        let logits = predicted["predictions"][0]["logits"].as_array().unwrap();
+        assert_eq!(scores.len(), 10);
+        for (score, logit) in scores.iter().zip(logits) {
+            assert_eq!(f64::from(*score), logit.as_f64().unwrap());
+        }
+    }
+}

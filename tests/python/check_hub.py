@@ -1,0 +1,374 @@
+"""Check `wave pull`, `hf:` names and `wave publish` against servers and clients that others wrote.
+
+    cargo build --release
+    pip install olah huggingface_hub
+    python tests/python/check_hub.py --wave target/release/wave
+
+Pulling: olah, a mirror of Hugging Face's hub, serves plain git repositories on the loopback
+interface, offline. wave pulls a template and a model directory from it, by branch and by commit, and
+uses `hf:` names in other commands; Python's `huggingface_hub` has to find the same bytes, in its own
+download and in the cache that wave filled. Then olah is stopped: `HF_HUB_OFFLINE` has to be enough.
+
+Publishing: no server in a package registry takes uploads, so a stub of the hub's interface in this
+file stands in for one: it keeps what is sent and checks every checksum. `wave publish` and
+`huggingface_hub`'s `upload_folder` send the same directory to it, large files by Git LFS; both have to
+leave the same repository, down to which files are large. What wave published then goes into a git
+repository, and olah's copy of it comes back with `wave pull`.
+
+Not covered: the real hub itself, and its Xet storage, which wave does not use (it asks for LFS's
+`basic` and `multipart` transfers; Python's client is told HF_HUB_DISABLE_XET here).
+
+Exit code: 0 all as it should be, 1 otherwise. Written for Python 3.10 or later, olah 0.5 and
+huggingface_hub 2.x; needs git.
+"""
+
+import argparse
+import base64
+import contextlib
+import hashlib
+import http.server
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TOKEN = "hf_of_nobody"
+
+
+class Failure(Exception):
+    """Something is not as it should be."""
+
+
+def check(holds, what):
+    print(f"{'ok' if holds else 'FAILED'}: {what}", flush=True)
+    if not holds:
+        raise Failure(what)
+
+
+def run(command, environment, code=0, cwd=None):
+    command = [str(word) for word in command]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, cwd=cwd
+    )
+    if done.returncode != code:
+        said = f"{' '.join(command)}: exit code {done.returncode}, not {code}"
+        raise Failure(f"{said}\n{done.stdout}{done.stderr}")
+    return done
+
+
+def files(folder):
+    """The bytes of the files directly in a directory."""
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file() and p.name[0] != "."}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def commit(repository, content, environment):
+    """Makes the files of `content` the next commit of a git repository; returns its hash."""
+    git = ["git", "-C", repository]
+    if not repository.exists():
+        repository.mkdir(parents=True)
+        run([*git, "init", "-q", "-b", "main"], environment)
+    for old in files(repository):
+        (repository / old).unlink()
+    for name, data in content.items():
+        (repository / name).write_bytes(data)
+    run([*git, "add", "-A"], environment)
+    who = ["-c", "user.name=n", "-c", "user.email=n@example.org"]
+    run([*git, *who, "commit", "-q", "-m", "A commit"], environment)
+    return run([*git, "rev-parse", "HEAD"], environment).stdout.strip()
+
+
+@contextlib.contextmanager
+def olah(folder, environment):
+    """A mirror that serves folder/models/OWNER/NAME; gives its address."""
+    port = free_port()
+    here = f"127.0.0.1:{port}"
+    settings = f"""
+[basic]
+host = "127.0.0.1"
+port = {port}
+hf-scheme = "http"
+hf-netloc = "{here}"
+hf-lfs-netloc = "{here}"
+mirror-scheme = "http"
+mirror-netloc = "{here}"
+mirror-lfs-netloc = "{here}"
+repos-path = "{folder}/cache"
+mirrors-path = ["{folder}"]
+metadata-cache-ttl = 0
+
+[accessibility]
+offline = true
+"""
+    path = folder / "olah.toml"
+    path.write_text(settings)
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    program = shutil.which("olah-cli", path=places)
+    if program is None:
+        raise Failure("no olah-cli beside Python or on the path; pip install olah")
+    command = [program, "-c", str(path)]
+    command += ["--log-path", str(folder / "logs")]
+    with open(folder / "olah.log", "wb") as log:
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=folder)
+    try:
+        for _ in range(300):
+            if server.poll() is not None:
+                raise Failure((folder / "olah.log").read_text())
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            time.sleep(0.1)
+        yield f"http://{here}"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+class Stub(http.server.BaseHTTPRequestHandler):
+    """As much of the hub as publishing needs, and the host of its large files, which is another.
+    What they hold, and that host's address, lie on the class."""
+
+    repositories = {}
+    stored = {}
+    storage = None
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def answer(self, value, status=200):
+        body = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def body(self):
+        return self.rfile.read(int(self.headers.get("content-length", 0)))
+
+    def repository(self):
+        """The repository in the path, and what comes after it."""
+        words = self.path.split("?")[0].removeprefix("/api/models/").strip("/").split("/")
+        return self.repositories.get("/".join(words[:2])), words[2:]
+
+    def do_GET(self):
+        found, rest = self.repository()
+        if found is None:
+            self.answer({"error": "not found"}, 404)
+        elif rest[:1] == ["revision"] or not rest:
+            siblings = [{"rfilename": name} for name in sorted(found)]
+            self.answer({"id": "o/n", "sha": "0" * 40, "siblings": siblings})
+        else:
+            self.answer({"error": "not found"}, 404)
+
+    def do_PUT(self):
+        """Large files come without the token: their address is the permission."""
+        data, name = self.body(), self.path.rsplit("/", 1)[1]
+        good = hashlib.sha256(data).hexdigest() == name and "authorization" not in self.headers
+        if good:
+            self.stored[name] = data
+        self.answer({}, 200 if good else 400)
+
+    def do_POST(self):
+        data = self.body()
+        if self.headers.get("authorization") != f"Bearer {TOKEN}":
+            return self.answer({"error": "who are you?"}, 401)
+        if self.path == "/api/validate-yaml":
+            return self.answer({"errors": [], "warnings": []})
+        if self.path == "/api/repos/create":
+            request = json.loads(data)
+            name = f"{request['organization']}/{request['name']}"
+            self.repositories.setdefault(name, {})
+            return self.answer({"url": f"{self.here()}/{name}", "name": name, "id": name})
+        if self.path.endswith(".git/info/lfs/objects/batch"):
+            return self.answer(self.batch(json.loads(data)))
+        found, rest = self.repository()
+        if found is None:
+            return self.answer({"error": "not found"}, 404)
+        if rest[0] == "preupload":
+            modes = [
+                {
+                    "path": file["path"],
+                    "uploadMode": "lfs" if file["path"].endswith(".safetensors") else "regular",
+                    "shouldIgnore": False,
+                    "oid": None,
+                }
+                for file in json.loads(data)["files"]
+            ]
+            return self.answer({"files": modes})
+        if rest[0] == "commit":
+            return self.commit(found, [json.loads(line) for line in data.splitlines()])
+        return self.answer({"error": "unknown"}, 404)
+
+    def here(self):
+        return f"http://{self.headers['host']}"
+
+    def batch(self, request):
+        assert request["operation"] == "upload" and request["hash_algo"] == "sha256"
+        assert "basic" in request["transfers"]
+        objects = []
+        for wanted in request["objects"]:
+            if wanted["oid"] not in self.stored:
+                href = f"{self.storage}/{wanted['oid']}"
+                wanted = {**wanted, "actions": {"upload": {"href": href, "header": {}}}}
+            objects.append({**wanted, "authenticated": True})
+        return {"transfer": "basic", "objects": objects}
+
+    def commit(self, repository, lines):
+        assert lines[0]["key"] == "header" and lines[0]["value"]["summary"]
+        for line in lines[1:]:
+            value = line["value"]
+            if line["key"] == "file":
+                assert value["encoding"] == "base64"
+                repository[value["path"]] = ("regular", base64.b64decode(value["content"]))
+            else:
+                assert line["key"] == "lfsFile" and value["algo"] == "sha256"
+                content = self.stored[value["oid"]]
+                assert len(content) == value.get("size", len(content))
+                repository[value["path"]] = ("lfs", content)
+        self.answer({
+            "success": True,
+            "commitOid": "0" * 40,
+            "commitUrl": f"{self.here()}/o/n/commit/{'0' * 40}",
+            "hookOutput": "",
+        })
+
+
+@contextlib.contextmanager
+def stub():
+    servers = [http.server.ThreadingHTTPServer(("127.0.0.1", 0), Stub) for _ in range(2)]
+    for server in servers:
+        server.handle_error = lambda *_: None  # clients that hang up
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+    hub, Stub.storage = (f"http://127.0.0.1:{server.server_port}" for server in servers)
+    try:
+        yield hub
+    finally:
+        for server in servers:
+            server.shutdown()
+
+
+def python_client(code, environment):
+    """Runs Python's hub client in a process of its own, since it reads its settings on import."""
+    return run([sys.executable, "-c", code], environment).stdout.strip()
+
+
+def check_pull(wave, folder, environment, templates, model):
+    """Both directories as git repositories, behind olah."""
+    repositories = folder / "mirror" / "models" / "wave"
+    first = commit(repositories / "templates", files(templates), environment)
+    commit(repositories / "model", files(model), environment)
+    changed = {**files(templates), "README.md": b"# Another\n"}
+    changed["notes.txt"] = b"no part of an artefact\n"
+    changed["evil.bin"] = b"a pickle"
+    second = commit(repositories / "templates", changed, environment)
+
+    with olah(folder / "mirror", environment) as address:
+        online = {**environment, "HF_ENDPOINT": address, "HF_HOME": str(folder / "home")}
+        done = run([wave, "pull", "wave/templates", "--out", folder / "t", "--json"], online)
+        expected = {n: b for n, b in changed.items() if n not in ("notes.txt", "evil.bin")}
+        check(files(folder / "t") == expected, "wave pull from olah: the artefact, and nothing else")
+        print(f"   {done.stdout.strip()}")
+        run([wave, "pull", f"wave/templates@{first}", "--out", folder / "old"], online)
+        check(files(folder / "old") == files(templates), "a commit gives the files of that commit")
+        name = f"hf:wave/templates@{second}"
+        size = ["--depth", 2, "--width", 64, "--steps", 0]
+        run([wave, "expand", name, *size, "--out", folder / "from-hub"], online)
+        run([wave, "expand", templates, *size, "--out", folder / "from-disk"], online)
+        weights = [files(folder / d)["model.safetensors"] for d in ("from-hub", "from-disk")]
+        check(weights[0] == weights[1], "wave expand hf:... as from the directory itself")
+        inspected = run([wave, "inspect", "hf:wave/model", "--json"], online).stdout
+        check('"parameters"' in inspected, "wave inspect hf:...")
+        done = run([wave, "pull", "wave/absent", "--out", folder / "absent"], online, code=2)
+        check(not (folder / "absent").exists(), "an absent repository: exit code 2, nothing written")
+        print(f"   {done.stderr.strip()}")
+
+        other = {**online, "HF_HOME": str(folder / "python")}
+        code = "import huggingface_hub as h; print(h.snapshot_download('wave/templates'))"
+        theirs = files(Path(python_client(code, other)))
+        same = all(theirs[name] == content for name, content in expected.items())
+        check(same, "huggingface_hub downloads the same bytes from olah")
+
+    offline = {**online, "HF_HUB_OFFLINE": "1"}
+    run([wave, "pull", "wave/templates", "--out", folder / "again"], offline)
+    check(files(folder / "again") == expected, "HF_HUB_OFFLINE, olah stopped: from the cache")
+    code = (
+        "import huggingface_hub as h; print(h.hf_hub_download('wave/templates',"
+        " 'templates.safetensors'), h.hf_hub_download('wave/model', 'config.json'))"
+    )
+    found = [Path(path).read_bytes() for path in python_client(code, offline).split()]
+    wanted = [files(templates)["templates.safetensors"], files(model)["config.json"]]
+    check(found == wanted, "huggingface_hub, offline, finds what wave put into the cache")
+
+
+def check_publish(wave, folder, environment, directory):
+    with stub() as address:
+        online = {
+            **environment,
+            "HF_ENDPOINT": address,
+            "HF_TOKEN": TOKEN,
+            "HF_HOME": str(folder / "publish"),
+            "HF_HUB_DISABLE_XET": "1",
+        }
+        done = run([wave, "publish", directory, "--repo", "o/wave", "--json"], online)
+        said = json.loads(done.stdout)
+        check(TOKEN not in done.stdout + done.stderr, "the token is not told")
+        Stub.stored.clear()
+        code = (
+            "import huggingface_hub as h; a = h.HfApi(); a.create_repo('o/python');"
+            f" a.upload_folder(repo_id='o/python', folder_path={str(directory)!r},"
+            f" allow_patterns={[file['path'] for file in said['files']]!r})"
+        )
+        python_client(code, online)
+        ours, theirs = Stub.repositories["o/wave"], Stub.repositories["o/python"]
+        check(ours == theirs, "wave publish leaves what huggingface_hub's upload_folder leaves")
+        modes = {name: mode for name, (mode, _) in ours.items()}
+        print(f"   {modes}")
+        sent = {name: content for name, (_, content) in ours.items()}
+        check(sent == files(directory), "and that is the directory")
+        wrong = {**online, "HF_TOKEN": "hf_wrong"}
+        done = run([wave, "publish", directory, "--repo", "o/wave"], wrong, code=2)
+        check("hf_wrong" not in done.stderr, "a wrong token: exit code 2, not told")
+        print(f"   {done.stderr.strip()}")
+    commit(folder / "back" / "models" / "o" / "wave", sent, environment)
+    with olah(folder / "back", environment) as address:
+        online = {**environment, "HF_ENDPOINT": address, "HF_HOME": str(folder / "back-home")}
+        run([wave, "pull", "o/wave", "--out", folder / "round"], online)
+    check(files(folder / "round") == files(directory), "published, mirrored, pulled: the same bytes")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--wave", default="wave", help="the executable (default: wave on PATH)")
+    args = parser.parse_args()
+    wave = Path(shutil.which(args.wave) or args.wave).resolve()
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("HF_")}
+    environment = {**kept, "no_proxy": "*", "NO_PROXY": "*", "GIT_CONFIG_GLOBAL": os.devnull}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        try:
+            templates = ROOT / "templates" / "fashion-mnist"
+            size = ["--depth", 3, "--width", 64, "--steps", 0]
+            run([wave, "expand", templates, *size, "--out", folder / "model"], environment)
+            check_pull(wave, folder, environment, templates, folder / "model")
+            check_publish(wave, folder, environment, folder / "model")
+        except Failure as failure:
+            print(f"error: {failure}", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
