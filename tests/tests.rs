@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod bench;
+mod budget;
 mod cache;
 mod commands;
 mod formats;

@@ -13,6 +13,7 @@
 //! |---|---|
 //! | `source.rs` | what a source is; which of its images to use |
 //! | `idx.rs`, `cifar.rs`, `folder.rs`, `webdataset.rs`, `parquet.rs`, `shapes.rs` | the sources there are |
+//! | `control.rs` | sources made of others, altered |
 //! | `pattern.rs`, `tar.rs`, `listing.rs`, `labels.rs`, `cache.rs` | what they share |
 //! | `image.rs`, `jpeg.rs` | JPEG, PNG, WebP and GIF files |
 //! | `transform.rs`, `resample.rs` | from 8-bit pixels to network input, as evaluated |
@@ -28,6 +29,7 @@ mod broken;
 mod cache;
 mod check;
 mod cifar;
+mod control;
 mod error;
 mod folder;
 mod idx;
@@ -78,7 +80,7 @@ const ACCEPTED: &str = "expected `fashion-mnist`, `shapes` (procedural, built in
     files, tar shards (train-*.tar, val-*.tar), or an ImageFolder (train/CLASS/*.{jpg,jpeg,png,webp,\
     gif} and the same classes in val/ or test/), or images alone, without labels, in it or in its \
     train/; or files: a/{00000..00099}.tar or a/*.parquet, also \
-    as TRAIN,TEST";
+    as TRAIN,TEST; any of them after inverted:, rotated: or shuffled:";
 
 /// Opens the data set that `spec` names, the value of `--data`.
 ///
@@ -98,6 +100,9 @@ const ACCEPTED: &str = "expected `fashion-mnist`, `shapes` (procedural, built in
 ///   builds with the feature `parquet`. `TRAIN,TEST` names both parts. Of one pattern, the test
 ///   images are those of the same name with `val`, `validation` or `test` for `train`, or none
 ///
+/// - `inverted:SPEC`, `rotated:SPEC` or `shuffled:SPEC`: another data set with dark and light
+///   exchanged, a quarter turn to the left, or the pixels of every image permuted alike
+///
 /// Nothing is ever downloaded. IDX and CIFAR files are read whole; of image folders only the names,
 /// of shards only where the images are. What was found in large ones is kept in a cache, in
 /// `$WAVE_CACHE`, `$XDG_CACHE_HOME/wave` or `~/.cache/wave`; an empty `WAVE_CACHE` turns it off.
@@ -106,6 +111,9 @@ const ACCEPTED: &str = "expected `fashion-mnist`, `shapes` (procedural, built in
 /// When `spec` is none of these, or when what it names is missing, incomplete or malformed. All are
 /// bad requests ([`DataError::is_request`]).
 pub fn open(spec: &str) -> Result<Dataset, DataError> {
+    if let Some(control) = control::open(spec, open) {
+        return control;
+    }
     match spec {
         "shapes" => Ok(shapes::open()),
         "fashion-mnist" => {

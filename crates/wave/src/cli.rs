@@ -277,12 +277,15 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
             let recipe = Recipe::empty("expand", &common.set)?;
             let settings = recipe.stage("expand", None, &*settings)?;
             if common.dry_run {
-                let gene = crate::elastic::read(&templates)?.learngene;
-                let shape = expand::shape(&gene, &settings)?;
+                let templates = crate::elastic::read(&templates)?;
+                let (settings, candidates) = expand::sized(&templates, &settings)?;
+                let shape = expand::shape(&templates.learngene, &settings)?;
                 Layout::of(&settings.output, &Network::Vit(shape.clone()))?;
+                let sizes = candidates.map_or(String::new(), |all| crate::budget::table(&all));
+                let parameters = shape.parameter_count();
                 return say(
                     common,
-                    format!("{shape:#?}\n{} parameters\n", shape.parameter_count()),
+                    format!("{sizes}{shape:#?}\n{parameters} parameters\n"),
                 );
             }
             expand::expand(&templates, &settings, &out("expand")?, options)?

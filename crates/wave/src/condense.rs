@@ -397,7 +397,7 @@ fn accuracies(gene: &Learngene, plan: &CondensePlan, data: &Data) -> Result<Vec<
         return Ok(Vec::new());
     }
     let (least, most) = plan.depths;
-    let mut depths = vec![least, (least + most) / 2, most];
+    let mut depths: Vec<usize> = (0..5).map(|i| least + i * (most - least) / 4).collect();
     depths.dedup();
     let mut all = Vec::new();
     for &width in &plan.widths {

@@ -5,12 +5,14 @@
 //! little data while the templates stay as they are. The weights are composed at the end, and
 //! from then on the model is an ordinary one. Without steps no data is needed.
 
+use crate::budget::{self, Candidate};
 use crate::data::{Data, Input};
 use crate::elastic::{self, Learngene, TemplateDir};
 use crate::error::request;
 use crate::finetune::{self, Options, drop_path};
 use crate::layout::Layout;
 use crate::model::{Model, Network};
+use crate::progress::Verbosity;
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{Duration, Expand};
 use crate::train::{self, Defaults, Job, Resolved};
@@ -56,6 +58,12 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Re
     settings.training.validate()?;
     let duration = settings.training.duration(DEFAULTS.duration)?;
     let trains = !matches!(duration, Duration::Steps(0) | Duration::Epochs(0.0));
+    let (settings, candidates) = &sized(&templates, settings)?;
+    if let Some(candidates) = candidates
+        && options.verbosity > Verbosity::Quiet
+    {
+        eprint!("{}", budget::table(candidates));
+    }
     let shape = shape(&templates.learngene, settings)?;
     let layout = Layout::of(&settings.output, &Network::Vit(shape.clone()))?;
     let data = match &settings.training.data {
@@ -108,14 +116,32 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Re
         summary += &format!("| {name} | {n} |\n");
     }
     model.write(out, layout, Some(&scalers), &summary)?;
-    let result = json!({
+    let mut result = json!({
         "out": out,
         "parameters": model.parameters(),
         "top1": scores.map(|s| s.top1),
         "ledger": ledger.into_iter().collect::<std::collections::BTreeMap<_, _>>(),
     });
+    if let Some(candidates) = candidates {
+        result["sizes"] = budget::json(candidates);
+    }
     run.complete(&result)?;
     Ok(result)
+}
+
+/// The settings with a size in the place of limits on one; and the sizes within these, best first.
+pub fn sized(
+    templates: &TemplateDir,
+    settings: &Expand,
+) -> Result<(Expand, Option<Vec<Candidate>>)> {
+    let mut settings = settings.clone();
+    let candidates = budget::choose(templates, &settings)?;
+    if let Some(best) = candidates.as_ref().and_then(|all| all.first()) {
+        (settings.depth, settings.width) = (Some(best.depth), Some(best.width));
+        (settings.max_params, settings.max_flops) = (None, None);
+        settings.max_latency_ms = None;
+    }
+    Ok((settings, candidates))
 }
 
 /// The target's shape.

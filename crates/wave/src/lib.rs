@@ -14,6 +14,7 @@
 
 pub mod ancestor;
 pub mod bench;
+pub mod budget;
 pub mod cache;
 pub mod cli;
 pub mod condense;

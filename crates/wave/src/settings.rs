@@ -313,6 +313,17 @@ pub struct Expand {
     /// Attention heads [default: width / the templates' head width]
     #[arg(long, value_name = "N")]
     pub heads: Option<usize>,
+    /// Instead of a size: the best within so many parameters, such as 8M. Expected accuracy is what
+    /// the templates recorded when they were condensed
+    #[arg(long, value_name = "N")]
+    pub max_params: Option<String>,
+    /// Instead of a size: the best within so many multiply-adds an image, such as 1.2G
+    #[arg(long, value_name = "N")]
+    pub max_flops: Option<String>,
+    /// Instead of a size: the best whose forward pass of one image takes at most so long on this
+    /// machine
+    #[arg(long, value_name = "MS")]
+    pub max_latency_ms: Option<f64>,
     /// First scalers: bank (interpolated) or random (the WAVE paper's wording)
     #[arg(long, value_name = "START")]
     pub scalers: Option<String>,

@@ -1,0 +1,146 @@
+//! Controls: the images of another data set, altered in a way that keeps their classes apart but not
+//! what natural images have in common.
+//!
+//! A start that carries something over from images of one kind is tested on images of another: upside
+//! down or sideways, with dark and light exchanged, or with every pixel somewhere else, so that no
+//! neighbourhood is left.
+
+use crate::{DataError, Dataset, RawImage, Source};
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use std::sync::Arc;
+
+/// Seed of the one permutation that all shuffled images share.
+const SEED: u64 = 0x5afe;
+
+/// What a control does to an image.
+#[derive(Clone, Debug, PartialEq)]
+enum Change {
+    /// Dark for light.
+    Inverted,
+    /// A quarter turn to the left.
+    Rotated,
+    /// Pixel i is pixel `order[i]` of the original, in every image.
+    Shuffled(Vec<u32>),
+}
+
+/// Images of another source, changed.
+struct Control {
+    source: Arc<dyn Source>,
+    change: Change,
+}
+
+/// Opens `inverted:SPEC`, `rotated:SPEC` or `shuffled:SPEC`; `None` if `spec` is none of them. `open`
+/// opens what is changed.
+pub(crate) fn open(
+    spec: &str,
+    open: impl Fn(&str) -> Result<Dataset, DataError>,
+) -> Option<Result<Dataset, DataError>> {
+    let (kind, of) = spec.split_once(':')?;
+    if !["inverted", "rotated", "shuffled"].contains(&kind) {
+        return None;
+    }
+    let changed = |dataset: Dataset| {
+        let part = |source: Arc<dyn Source>| -> Result<Arc<dyn Source>, DataError> {
+            let change = match kind {
+                "inverted" => Change::Inverted,
+                "rotated" => Change::Rotated,
+                _ => Change::Shuffled(order(spec, &*source)?),
+            };
+            Ok(Arc::new(Control { source, change }))
+        };
+        Ok(Dataset {
+            name: format!("{kind} {}", dataset.name),
+            train: part(dataset.train)?,
+            test: part(dataset.test)?,
+        })
+    };
+    Some(open(of).and_then(changed))
+}
+
+/// A permutation of the pixels of images that are all of one size.
+fn order(spec: &str, source: &dyn Source) -> Result<Vec<u32>, DataError> {
+    let Some((_, height, width)) = source.native_size() else {
+        return Err(DataError::Spec(format!(
+            "`{spec}`: pixels are shuffled alike in all images, and these have different sizes; use \
+             data of one size, such as shuffled:fashion-mnist, or rotated: or inverted:"
+        )));
+    };
+    let mut order: Vec<u32> = (0..(height * width) as u32).collect();
+    order.shuffle(&mut ChaCha8Rng::seed_from_u64(SEED));
+    Ok(order)
+}
+
+impl Change {
+    fn apply(&self, image: RawImage) -> RawImage {
+        let RawImage {
+            width: w,
+            height: h,
+            channels: c,
+            mut pixels,
+        } = image;
+        let taken = |from: &dyn Fn(usize) -> usize| -> Vec<u8> {
+            let pixel = |i: usize| &pixels[from(i) * c..(from(i) + 1) * c];
+            (0..w * h).flat_map(|i| pixel(i).to_vec()).collect()
+        };
+        match self {
+            Change::Inverted => {
+                pixels.iter_mut().for_each(|p| *p = 255 - *p);
+                RawImage {
+                    width: w,
+                    height: h,
+                    channels: c,
+                    pixels,
+                }
+            }
+            // Row y, column x of the turned image (w rows of h): the original's row x, column w - 1 - y.
+            Change::Rotated => RawImage {
+                width: h,
+                height: w,
+                channels: c,
+                pixels: taken(&|i| (i % h) * w + w - 1 - i / h),
+            },
+            Change::Shuffled(order) => RawImage {
+                width: w,
+                height: h,
+                channels: c,
+                pixels: taken(&|i| order[i] as usize),
+            },
+        }
+    }
+}
+
+impl Source for Control {
+    fn len(&self) -> usize {
+        self.source.len()
+    }
+
+    fn label(&self, i: usize) -> u32 {
+        self.source.label(i)
+    }
+
+    fn image(&self, i: usize) -> Result<RawImage, DataError> {
+        Ok(self.change.apply(self.source.image(i)?))
+    }
+
+    fn name(&self, i: usize) -> String {
+        self.source.name(i)
+    }
+
+    fn class_names(&self) -> &[String] {
+        self.source.class_names()
+    }
+
+    fn native_size(&self) -> Option<(usize, usize, usize)> {
+        let (channels, height, width) = self.source.native_size()?;
+        Some(match self.change {
+            Change::Rotated => (channels, width, height),
+            _ => (channels, height, width),
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "control_tests.rs"]
+mod tests;
