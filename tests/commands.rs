@@ -76,7 +76,8 @@ fn every_recipe_can_be_planned() {
     let place = Place::new();
     let recipes = concat!(env!("CARGO_MANIFEST_DIR"), "/../../recipes");
     let mut planned = 0;
-    for entry in std::fs::read_dir(recipes).unwrap() {
+    let dirs = [recipes.to_string(), format!("{recipes}/bench")];
+    for entry in dirs.iter().flat_map(|dir| std::fs::read_dir(dir).unwrap()) {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|e| e == "toml") {
             let plan = place.stdout(&format!("run {} --dry-run", path.display()));
@@ -84,7 +85,7 @@ fn every_recipe_can_be_planned() {
             planned += 1;
         }
     }
-    assert!(planned >= 7, "{planned} recipes");
+    assert!(planned >= 12, "{planned} recipes");
 }
 
 #[test]

@@ -78,6 +78,10 @@ impl Artefacts {
                 recipe.stage("condense", Some(&method.condense), &Condense::default())?;
             let seed = settings.training.seed.unwrap_or(0);
             settings.training.seed = Some(seed);
+            let own = |key| method.condense.contains_key(key);
+            if settings.method.as_deref() == Some("factorise") && !own("epochs") && !own("steps") {
+                (settings.training.epochs, settings.training.steps) = (None, None);
+            }
             if let Some(donor) = &method.donor {
                 settings.ancestor = Some(donor.clone()); // its directories below
             }

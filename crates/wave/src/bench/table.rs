@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use toml::Table;
 
 /// The name of the method that starts from templates; the others are those of `wave init`.
-pub const TEMPLATES: &str = "templates";
+pub(super) const TEMPLATES: &str = "templates";
 
 /// `[bench]`.
 #[derive(Serialize, Deserialize, Clone, Debug)]
@@ -108,7 +108,8 @@ pub struct Method {
     pub operator: Option<Table>,
     /// Train every model of its own first (direct pretraining): what differs from `[finetune]`.
     pub pretrain: Option<Table>,
-    /// What differs from `[condense]`.
+    /// What differs from `[condense]`. The duration there is not that of a factorisation, which is a
+    /// closed form unless it has one of its own.
     #[serde(default)]
     pub condense: Table,
     /// What differs from `[expand]`.
