@@ -119,16 +119,14 @@ pub fn line_plot(
     plot(title, x_label, y_label, &curves)
 }
 
+/// A curve's name and its `(x, y, spread)`.
+pub type Band = (String, Vec<(f64, f64, f64)>);
+
 /// [`line_plot`] of `(x, y, spread)`, with y - spread..y + spread shaded around each curve.
 ///
 /// # Errors
 /// Only if the drawing itself fails.
-pub fn band_plot(
-    title: &str,
-    x_label: &str,
-    y_label: &str,
-    series: &[(String, Vec<(f64, f64, f64)>)],
-) -> Result<String> {
+pub fn band_plot(title: &str, x_label: &str, y_label: &str, series: &[Band]) -> Result<String> {
     let curves: Vec<(&str, Curve)> = series
         .iter()
         .map(|(name, points)| (name.as_str(), Curve::band(points)))
