@@ -119,10 +119,10 @@ pub fn line_plot(
     plot(title, x_label, y_label, &curves)
 }
 
-/// A curve's name, and its points `(x, y, spread)`.
+/// A curve's name and its `(x, y, spread)`.
 pub type Band = (String, Vec<(f64, f64, f64)>);
 
-/// [`line_plot`] of [`Band`]s, with y - spread..y + spread shaded around each curve.
+/// [`line_plot`] of `(x, y, spread)`, with y - spread..y + spread shaded around each curve.
 ///
 /// # Errors
 /// Only if the drawing itself fails.

@@ -85,7 +85,7 @@ pub struct Rates {
 }
 
 /// A template directory's name, and depth, width and accuracy of models made from it without data.
-pub type Accuracies = (String, Vec<(usize, usize, f64)>);
+pub type WithoutData = (String, Vec<(usize, usize, f64)>);
 
 /// Everything that a report is made of.
 pub struct Findings<'a> {
@@ -115,9 +115,8 @@ pub struct Findings<'a> {
     pub ablations: &'a BTreeMap<String, Vec<String>>,
     /// Methods and rivals whose curves are compared.
     pub break_even: &'a [(String, String)],
-    /// Template directories' names, and depth, width and accuracy of models made from each without
-    /// data.
-    pub templates: &'a [Accuracies],
+    /// The templates that models were started from.
+    pub templates: &'a [WithoutData],
     /// Epochs for which the ancestor was trained.
     pub ancestor_epochs: f64,
 }
@@ -142,7 +141,7 @@ struct Data<'a> {
     total_epochs: &'a [break_even::Totals],
     ablations: &'a BTreeMap<String, Vec<String>>,
     learning_rates: &'a [Rates],
-    templates: &'a [Accuracies],
+    templates: &'a [WithoutData],
     failures: &'a [Failure],
 }
 

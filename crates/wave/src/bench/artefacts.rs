@@ -8,7 +8,7 @@ use crate::finetune::{self, Options};
 use crate::layout::Layout;
 use crate::model::{Model, Network};
 use crate::recipe::Recipe;
-use crate::settings::{Condense, Finetune, Init, Output};
+use crate::settings::{Auxiliary, Condense, Finetune, Init, Output};
 use crate::train::INTERRUPTED;
 use crate::{condense, init};
 use anyhow::{Context, Result};
@@ -81,6 +81,7 @@ impl Artefacts {
             let own = |key| method.condense.contains_key(key);
             if settings.method.as_deref() == Some("factorise") && !own("epochs") && !own("steps") {
                 (settings.training.epochs, settings.training.steps) = (None, None);
+                settings.auxiliary = Auxiliary::default(); // the donor's
             }
             if let Some(donor) = &method.donor {
                 settings.ancestor = Some(donor.clone()); // its directories below

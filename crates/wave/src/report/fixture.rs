@@ -1,6 +1,6 @@
 //! Findings made by hand.
 
-use super::{Failure, Findings, Rates, Row};
+use super::{Failure, Findings, Rates, Row, WithoutData};
 use std::collections::BTreeMap;
 
 /// What [`Findings`] borrows.
@@ -15,7 +15,7 @@ pub(super) struct Fixture {
     pub(super) failures: Vec<Failure>,
     pub(super) ablations: BTreeMap<String, Vec<String>>,
     pub(super) break_even: Vec<(String, String)>,
-    pub(super) templates: Vec<super::Accuracies>,
+    pub(super) templates: Vec<WithoutData>,
     pub(super) ancestor_epochs: f64,
 }
 

@@ -5,7 +5,7 @@ use super::break_even::Totals;
 use super::document::Plot;
 use super::summary::Summaries;
 use super::tables::number;
-use crate::plot::{self, band_plot, line_plot};
+use crate::plot::{Band, band_plot, line_plot};
 use anyhow::Result;
 
 /// The most models of which total epochs are drawn.
@@ -16,7 +16,7 @@ pub(super) fn curves(findings: &Findings, summaries: &Summaries) -> Result<Vec<P
     let mut plots = Vec::new();
     for dataset in findings.datasets {
         for &(depth, width) in findings.sizes {
-            let series: Vec<plot::Band> = summaries
+            let series: Vec<Band> = summaries
                 .at(dataset, (depth, width))
                 .filter(|s| s.is_long())
                 .map(|s| (s.method.clone(), s.curve.clone()))
@@ -38,7 +38,7 @@ pub(super) fn curves(findings: &Findings, summaries: &Summaries) -> Result<Vec<P
 
 /// Leaves out the starts that are below half of all that comes after them on any curve: of an
 /// untrained model, they would press the rest together.
-fn without_low_starts(mut series: Vec<plot::Band>) -> Vec<plot::Band> {
+fn without_low_starts(mut series: Vec<Band>) -> Vec<Band> {
     let later = series.iter().flat_map(|(_, curve)| curve.iter().skip(1));
     let lowest = later.map(|point| point.1).fold(f64::INFINITY, f64::min);
     for (_, curve) in &mut series {

@@ -5,7 +5,7 @@ use super::document::{Block, Cell, Plot, Section, Table};
 use super::summary::Summaries;
 use super::tables::{number, plural, seeds};
 use super::targets::{Reach, Targets};
-use super::{Findings, Rates};
+use super::{Findings, Rates, WithoutData};
 
 /// Curves of no more points are written out.
 const MOST_POINTS: usize = 21;
@@ -196,7 +196,7 @@ pub(super) fn templates(findings: &Findings) -> Option<Section> {
         return None;
     }
     let text = "Top-1 in % of models made from them without data, by depth x width.";
-    let item = |(name, accuracies): &super::Accuracies| {
+    let item = |(name, accuracies): &WithoutData| {
         let accuracies: Vec<String> = accuracies
             .iter()
             .map(|(depth, width, top1)| format!("{depth} x {width}: {:.2}", 100.0 * top1))
