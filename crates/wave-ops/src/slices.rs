@@ -1,7 +1,7 @@
 //! What the operators are made of, over plain slices and on the calling thread: for networks that
 //! only run, and fuse and split their work in other ways than the operators here.
 //!
-//! All of it takes the instructions that [`crate::simd`] names.
+//! All of it takes the instructions that [`crate::simd()`] names.
 
 use crate::cpu::current;
 use crate::gemm;
@@ -59,7 +59,7 @@ pub fn softmax(x: &mut [f32], n: usize) {
     );
 }
 
-/// `x Phi(x)`, see [`crate::gelu`].
+/// `x Phi(x)`, see [`crate::gelu()`].
 #[inline(always)]
 pub fn gelu(x: f32) -> f32 {
     crate::gelu::value(x)
