@@ -380,8 +380,12 @@ impl Context<'_> {
             text += &wave_hub::sha256_file(&dir.join("templates.safetensors"))?;
         }
         for donor in method.donor.iter().chain(&method.resembles) {
-            let dir = self.artefacts.donor_dir(donor, cell.seed)?;
-            text += &wave_hub::sha256_file(&dir.join("model.safetensors"))?;
+            let path = self.artefacts.donor_dir(donor, cell.seed)?;
+            let weights = match path.is_file() {
+                true => path.to_path_buf(),
+                false => path.join("model.safetensors"),
+            };
+            text += &wave_hub::sha256_file(&weights)?;
         }
         Ok(wave_hub::sha256_hex(text.as_bytes()))
     }

@@ -10,7 +10,7 @@ use crate::model::{Model, Network};
 use crate::recipe::Recipe;
 use crate::settings::{Auxiliary, Condense, Finetune, Init, Output};
 use crate::train::INTERRUPTED;
-use crate::{condense, init};
+use crate::{condense, hub, init};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ impl Artefacts {
         let mut work = Vec::new();
         for (name, donor) in &grid.bench.donors {
             if let Some(dir) = &donor.model {
-                donors.insert(name.clone(), Ok(vec![PathBuf::from(dir)]));
+                donors.insert(name.clone(), given(dir));
                 continue;
             }
             let dirs = numbered(out, "donors", name, count);
@@ -71,7 +71,7 @@ impl Artefacts {
                 continue;
             }
             if let Some(dir) = &method.templates {
-                templates.insert(name.clone(), Ok(vec![PathBuf::from(dir)]));
+                templates.insert(name.clone(), given(dir));
                 continue;
             }
             let mut settings: Condense =
@@ -186,6 +186,12 @@ fn made<'a>(made: Option<&'a Made>, name: &str, seed: u64) -> Result<&'a Path> {
         Some(Err(error)) => Err(request(format!("{name}: {error}"))),
         None => Err(request(format!("{name} has no templates"))),
     }
+}
+
+/// What exists already: a directory, or a name on a hub.
+fn given(name: &str) -> Made {
+    let path = hub::locate(Path::new(name));
+    path.map(|path| vec![path]).map_err(|error| format!("{error:#}"))
 }
 
 fn pick(dirs: &[PathBuf], seed: u64) -> &Path {

@@ -132,8 +132,11 @@ fn from_templates(
     let training = &mut expand.training;
     training.seed = Some(cell.seed);
     training.hold_out = settings.training.hold_out;
+    // The images that the model is fine-tuned on, or as many of them as the method says.
     training.data.clone_from(&settings.training.data);
-    training.train_limit = settings.training.train_limit;
+    if !method.expand.contains_key("train_limit") {
+        training.train_limit = settings.training.train_limit;
+    }
     let shape = expand::shape(&templates.learngene, &expand)?;
     let fits = expand.training.steps != Some(0);
     let input = Input::Like(templates.transform.clone());
