@@ -191,7 +191,8 @@ fn made<'a>(made: Option<&'a Made>, name: &str, seed: u64) -> Result<&'a Path> {
 /// What exists already: a directory, or a name on a hub.
 fn given(name: &str) -> Made {
     let path = hub::locate(Path::new(name));
-    path.map(|path| vec![path]).map_err(|error| format!("{error:#}"))
+    path.map(|path| vec![path])
+        .map_err(|error| format!("{error:#}"))
 }
 
 fn pick(dirs: &[PathBuf], seed: u64) -> &Path {
