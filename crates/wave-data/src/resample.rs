@@ -1,15 +1,18 @@
-//! Pillow's antialiased bicubic filter, one axis at a time.
+//! Pillow's antialiased bicubic filter for 8-bit pixels, one axis at a time, to the bit.
 //!
-//! The library is asked for the two kinds of pixels that there are, not for any kind: it would be
-//! compiled here for a dozen, and take minutes.
-
-use std::cell::RefCell;
-
-use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
-use fast_image_resize::pixels::{U8, U8x3};
-use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions, Resizer};
+//! A line of the result is a weighted sum of lines, whose neighbouring bytes are added up together;
+//! along the other axis it is the same, of the image on its side. (The library for this is fast too, but
+//! builds some thousand variants of itself in whoever calls it, which took every build of this crate a
+//! minute.)
 
 use crate::DataError;
+
+/// Binary digits of a weight after the point, as in Pillow.
+const DIGITS: u32 = 22;
+/// Rows that are turned together, so that what is written stays in a few lines of the cache.
+const BLOCK: usize = 32;
+/// Bytes of a line that are added up together.
+const LANES: usize = 64;
 
 /// A rectangle of 8-bit pixels that lie in an image, line by line.
 #[derive(Clone, Copy)]
@@ -37,6 +40,28 @@ impl<'a> View<'a> {
             size,
         }
     }
+
+    /// Row `y` of the rectangle: (width, channels).
+    fn row(&self, y: usize) -> &'a [u8] {
+        let begin = ((self.corner.1 + y) * self.line + self.corner.0) * self.channels;
+        &self.pixels[begin..begin + self.size.0 * self.channels]
+    }
+
+    /// The rectangle on its side: (width, height, channels).
+    fn transposed(&self) -> Vec<u8> {
+        let ((w, h), c) = (self.size, self.channels);
+        let mut out = vec![0; w * h * c];
+        for above in (0..h).step_by(BLOCK) {
+            let rows: Vec<&[u8]> = (above..h.min(above + BLOCK)).map(|y| self.row(y)).collect();
+            for x in 0..w {
+                let to = &mut out[(x * h + above) * c..];
+                for (row, to) in rows.iter().zip(to.chunks_exact_mut(c)) {
+                    to.copy_from_slice(&row[x * c..(x + 1) * c]);
+                }
+            }
+        }
+        out
+    }
 }
 
 /// An axis of a [`View`].
@@ -48,48 +73,158 @@ pub(crate) enum Axis {
 
 /// Resamples the part `(start, length)` of one axis to `to` pixels; nothing outside the rectangle
 /// counts. (height, to, channels) or (to, width, channels)
+///
+/// # Errors
+/// If the part is empty, or not within the rectangle.
 pub(crate) fn resample(
     view: View,
     axis: Axis,
     part: (f64, f64),
     to: usize,
 ) -> Result<Vec<u8>, DataError> {
-    match view.channels {
-        1 => resample_typed::<U8>(view, axis, part, to),
-        _ => resample_typed::<U8x3>(view, axis, part, to),
+    let ((w, h), c) = (view.size, view.channels);
+    match axis {
+        Axis::Rows => {
+            let sums = sums(&windows(h, part, to)?, w * c, |y| view.row(y));
+            Ok(sums)
+        }
+        Axis::Columns => {
+            let turned = view.transposed(); // (w, h, c)
+            let column = |x: usize| &turned[x * h * c..(x + 1) * h * c];
+            let sums = sums(&windows(w, part, to)?, h * c, column); // (to, h, c)
+            Ok(View::whole(&sums, (h, to), c).transposed())
+        }
     }
 }
 
-fn resample_typed<P: PixelTrait>(
-    view: View,
-    axis: Axis,
-    (start, length): (f64, f64),
-    to: usize,
-) -> Result<Vec<u8>, DataError> {
-    let (w, h) = view.size;
-    let fail = |error: &dyn std::fmt::Display| {
-        DataError::Settings(format!(
-            "cannot resize an image of {w} x {h} pixels to {to}: {error}"
-        ))
+/// The pixels that one pixel of the result is made of.
+struct Window {
+    first: usize,
+    /// In units of `2^-DIGITS`; they add up to about 1.
+    weights: Vec<i32>,
+}
+
+/// What each of `to` pixels is made of, of `size` along an axis.
+fn windows(size: usize, (start, length): (f64, f64), to: usize) -> Result<Vec<Window>, DataError> {
+    const SUPPORT: f64 = 2.0; // of the filter, on either side
+    // Rounding may have moved the end by a hair.
+    if !(start >= 0.0 && length > 0.0 && start + length <= size as f64 + 1e-6) {
+        return Err(DataError::Settings(format!(
+            "cannot resize {length} pixels from {start} on, of {size}, to {to}: they are not there"
+        )));
+    }
+    let scale = length / to as f64;
+    let widened = scale.max(1.0);
+    let window = |i: usize| {
+        let centre = start + (i as f64 + 0.5) * scale;
+        // As Pillow rounds: towards zero.
+        let first = (centre - SUPPORT * widened + 0.5).max(0.0) as usize;
+        let end = ((centre + SUPPORT * widened + 0.5) as usize).min(size);
+        let weights: Vec<f64> = (first..end)
+            .map(|x| bicubic((x as f64 - centre + 0.5) / widened))
+            .collect();
+        let sum: f64 = weights.iter().sum();
+        let unit = f64::from(1 << DIGITS) / if sum == 0.0 { 1.0 } else { sum };
+        Window {
+            first,
+            weights: weights.iter().map(|w| (w * unit).round() as i32).collect(),
+        }
     };
-    let side = |n: usize| u32::try_from(n).map_err(|error| fail(&error));
-    let lines = view.pixels.len() / (view.line * view.channels).max(1);
-    let image = TypedImageRef::<P>::from_buffer(side(view.line)?, side(lines)?, view.pixels);
-    let image = image.map_err(|error| fail(&error))?;
-    let (left, top) = (side(view.corner.0)?, side(view.corner.1)?);
-    let view = TypedCroppedImage::new(image, left, top, side(w)?, side(h)?);
-    let view = view.map_err(|error| fail(&error))?;
-    let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(FilterType::CatmullRom));
-    let (options, (width, height)) = match axis {
-        Axis::Columns => (options.crop(start, 0.0, length, h as f64), (to, h)),
-        Axis::Rows => (options.crop(0.0, start, w as f64, length), (w, to)),
-    };
-    let mut out = vec![0; width * height * P::size()];
-    let mut target = TypedImage::<P>::from_buffer(side(width)?, side(height)?, &mut out)
-        .map_err(|error| fail(&error))?;
-    thread_local!(static RESIZER: RefCell<Resizer> = RefCell::new(Resizer::new()));
-    RESIZER
-        .with_borrow_mut(|resizer| resizer.resize_typed(&view, &mut target, &options))
-        .map_err(|error| fail(&error))?;
-    Ok(out)
+    Ok((0..to).map(window).collect())
+}
+
+/// Keys' cubic convolution with a = -1/2.
+fn bicubic(x: f64) -> f64 {
+    const A: f64 = -0.5;
+    match x.abs() {
+        x if x < 1.0 => ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0,
+        x if x < 2.0 => (((x - 5.0) * x + 8.0) * x - 4.0) * A,
+        _ => 0.0,
+    }
+}
+
+/// Weighted sums of lines of `n` bytes: (windows, n)
+fn sums<'a>(windows: &[Window], n: usize, line: impl Fn(usize) -> &'a [u8]) -> Vec<u8> {
+    let mut out = vec![0; windows.len() * n];
+    // On the widest registers that this processor has.
+    pulp::Arch::new().dispatch(|| {
+        for (window, out) in windows.iter().zip(out.chunks_exact_mut(n.max(1))) {
+            let lines: Vec<&[u8]> = (window.first..window.first + window.weights.len())
+                .map(&line)
+                .collect();
+            let mut blocks = out.chunks_exact_mut(LANES);
+            let mut at = 0;
+            for block in &mut blocks {
+                let mut sums = [1 << (DIGITS - 1); LANES];
+                for (weight, line) in window.weights.iter().zip(&lines) {
+                    let Some((bytes, _)) = line[at..].split_first_chunk::<LANES>() else {
+                        continue;
+                    };
+                    for (sum, byte) in sums.iter_mut().zip(bytes) {
+                        *sum += weight * i32::from(*byte);
+                    }
+                }
+                for (to, sum) in block.iter_mut().zip(sums) {
+                    *to = level(sum);
+                }
+                at += LANES;
+            }
+            for (i, to) in blocks.into_remainder().iter_mut().enumerate() {
+                let terms = window.weights.iter().zip(&lines);
+                let sum: i32 = terms.map(|(w, line)| w * i32::from(line[at + i])).sum();
+                *to = level(sum + (1 << (DIGITS - 1)));
+            }
+        }
+    });
+    out
+}
+
+/// The nearest grey level.
+#[inline(always)]
+fn level(sum: i32) -> u8 {
+    (sum >> DIGITS).clamp(0, 255) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_pillows() {
+        // Pillow's precompute_coeffs for 5 pixels to 2: support 5, whole image on either side.
+        let found = windows(5, (0.0, 5.0), 2).unwrap();
+        for (window, centre) in found.iter().zip([1.25, 3.75]) {
+            assert_eq!((window.first, window.weights.len()), (0, 5));
+            let weights = (0..5).map(|x| bicubic((f64::from(x) + 0.5 - centre) / 2.5));
+            let weights: Vec<f64> = weights.collect();
+            let sum: f64 = weights.iter().sum();
+            for (found, expected) in window.weights.iter().zip(weights) {
+                assert!((f64::from(*found) / 4_194_304.0 - expected / sum).abs() < 1.2e-7);
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_size_is_the_same_image_and_flat_stays_flat() {
+        let pixels: Vec<u8> = (0..7 * 70 * 3).map(|i| (i * 31 % 251) as u8).collect();
+        let view = View::whole(&pixels, (70, 7), 3);
+        assert_eq!(
+            resample(view, Axis::Columns, (0.0, 70.0), 70).unwrap(),
+            pixels
+        );
+        assert_eq!(resample(view, Axis::Rows, (0.0, 7.0), 7).unwrap(), pixels);
+        let flat = vec![200; 70 * 7];
+        let view = View::whole(&flat, (70, 7), 1);
+        for (axis, part, to) in [
+            (Axis::Columns, (3.3, 40.2), 33),
+            (Axis::Columns, (0.0, 70.0), 129),
+            (Axis::Rows, (0.5, 6.5), 3),
+        ] {
+            let found = resample(view, axis, part, to).unwrap();
+            assert!(found.iter().all(|p| *p == 200));
+        }
+        for part in [(-0.1, 5.0), (3.0, 0.0), (3.0, 4.1), (f64::NAN, 1.0)] {
+            assert!(resample(view, Axis::Rows, part, 3).is_err());
+        }
+    }
 }
