@@ -1,4 +1,4 @@
-//! Pillow's antialiased bicubic filter for 8-bit pixels, one axis at a time, to the bit.
+//! Pillow's antialiased bicubic filter for 8-bit pixels, one axis at a time, by Pillow's arithmetic.
 //!
 //! A line of the result is a weighted sum of lines, whose neighbouring bytes are added up together;
 //! along the other axis it is the same, of the image on its side. (The library for this is fast too, but
