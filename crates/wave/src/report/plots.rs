@@ -3,7 +3,7 @@
 use super::Findings;
 use super::break_even::Totals;
 use super::document::Plot;
-use super::summary::Summaries;
+use super::summary::{Summaries, Summary};
 use super::tables::number;
 use crate::plot::{Band, band_plot, line_plot};
 use anyhow::Result;
@@ -32,6 +32,36 @@ pub(super) fn curves(findings: &Findings, summaries: &Summaries) -> Result<Vec<P
                 title: format!("Top-1 by epoch, {title}"),
             });
         }
+    }
+    Ok(plots)
+}
+
+/// Accuracy at the end against parameters, for each data set: the methods that have several sizes.
+pub(super) fn sizes(findings: &Findings, summaries: &Summaries) -> Result<Vec<Plot>> {
+    let mut plots = Vec::new();
+    for dataset in findings.datasets {
+        let points = |method: &String| -> Vec<(f64, f64, f64)> {
+            let of = summaries.of(method).filter(|s| s.dataset == *dataset);
+            let point = |s: &Summary| {
+                let parameters = (findings.parameters)(s.depth, s.width) as f64;
+                (parameters / 1e3, s.top1, s.deviation.unwrap_or(0.0))
+            };
+            let mut points: Vec<_> = of.map(point).collect();
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            points
+        };
+        let methods = findings.methods.iter();
+        let mut series: Vec<Band> = methods.map(|m| (m.clone(), points(m))).collect();
+        series.retain(|(_, points)| points.len() > 1);
+        if series.is_empty() {
+            continue;
+        }
+        let title = title(dataset, "models of several sizes");
+        plots.push(Plot {
+            file: file_name(&["sizes", dataset]),
+            svg: band_plot(&title, "thousand parameters", "top-1", &series)?,
+            title: format!("Top-1 by parameters, {title}"),
+        });
     }
     Ok(plots)
 }

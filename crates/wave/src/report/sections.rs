@@ -10,6 +10,17 @@ use super::{Findings, Rates, WithoutData};
 /// Curves of no more points are written out.
 const MOST_POINTS: usize = 21;
 
+/// Accuracy over sizes, as plots.
+pub(super) fn sizes(plots: Vec<Plot>) -> Option<Section> {
+    if plots.is_empty() {
+        return None;
+    }
+    let text = "Mean over seeds; shaded, the standard deviation.".to_owned();
+    let plots = plots.into_iter().map(Block::Plot);
+    let blocks = std::iter::once(Block::Text(text)).chain(plots).collect();
+    Some(Section::new("Accuracy by size", blocks))
+}
+
 /// The plots, and the curves in numbers.
 pub(super) fn curves(summaries: &Summaries, plots: Vec<Plot>) -> Option<Section> {
     if plots.is_empty() {
