@@ -74,39 +74,26 @@ fn order(spec: &str, source: &dyn Source) -> Result<Vec<u32>, DataError> {
 
 impl Change {
     fn apply(&self, image: RawImage) -> RawImage {
-        let RawImage {
-            width: w,
-            height: h,
-            channels: c,
-            mut pixels,
-        } = image;
+        let (w, h, c) = (image.width, image.height, image.channels);
         let taken = |from: &dyn Fn(usize) -> usize| -> Vec<u8> {
-            let pixel = |i: usize| &pixels[from(i) * c..(from(i) + 1) * c];
+            let pixel = |i: usize| &image.pixels[from(i) * c..(from(i) + 1) * c];
             (0..w * h).flat_map(|i| pixel(i).to_vec()).collect()
         };
-        match self {
-            Change::Inverted => {
-                pixels.iter_mut().for_each(|p| *p = 255 - *p);
-                RawImage {
-                    width: w,
-                    height: h,
-                    channels: c,
-                    pixels,
-                }
-            }
+        let pixels = match self {
+            Change::Inverted => image.pixels.iter().map(|p| 255 - p).collect(),
             // Row y, column x of the turned image (w rows of h): the original's row x, column w - 1 - y.
-            Change::Rotated => RawImage {
-                width: h,
-                height: w,
-                channels: c,
-                pixels: taken(&|i| (i % h) * w + w - 1 - i / h),
-            },
-            Change::Shuffled(order) => RawImage {
-                width: w,
-                height: h,
-                channels: c,
-                pixels: taken(&|i| order[i] as usize),
-            },
+            Change::Rotated => taken(&|i| (i % h) * w + w - 1 - i / h),
+            Change::Shuffled(order) => taken(&|i| order[i] as usize),
+        };
+        let (width, height) = match self {
+            Change::Rotated => (h, w),
+            _ => (w, h),
+        };
+        RawImage {
+            width,
+            height,
+            channels: c,
+            pixels,
         }
     }
 }

@@ -84,10 +84,7 @@ pub(crate) fn resample(
 ) -> Result<Vec<u8>, DataError> {
     let ((w, h), c) = (view.size, view.channels);
     match axis {
-        Axis::Rows => {
-            let sums = sums(&windows(h, part, to)?, w * c, |y| view.row(y));
-            Ok(sums)
-        }
+        Axis::Rows => Ok(sums(&windows(h, part, to)?, w * c, |y| view.row(y))),
         Axis::Columns => {
             let turned = view.transposed(); // (w, h, c)
             let column = |x: usize| &turned[x * h * c..(x + 1) * h * c];

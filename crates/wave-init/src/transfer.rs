@@ -57,6 +57,24 @@ fn same(
     Ok(())
 }
 
+/// Checks that a donor has at least so much of a size as a target.
+fn at_least(
+    method: &'static str,
+    size: &'static str,
+    donor: usize,
+    target: usize,
+) -> std::result::Result<(), InitError> {
+    if donor >= target {
+        return Ok(());
+    }
+    Err(InitError::DonorTooSmall {
+        method,
+        size,
+        donor,
+        target,
+    })
+}
+
 /// What has to be kept to make a start again.
 enum Stored {
     /// What was taken.
@@ -113,16 +131,7 @@ impl<'a> Carry<'a> {
         donor: usize,
         target: usize,
     ) -> std::result::Result<(), InitError> {
-        if donor >= target {
-            return Ok(());
-        }
-        let method = self.method;
-        Err(InitError::DonorTooSmall {
-            method,
-            size,
-            donor,
-            target,
-        })
+        at_least(self.method, size, donor, target)
     }
 
     /// Puts `tensor`, made from what the donor calls `from`, in the place of `to`.

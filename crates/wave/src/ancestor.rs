@@ -64,17 +64,12 @@ impl Ancestor {
     pub fn read(path: &Path) -> Result<Ancestor> {
         let path = &crate::hub::locate(path)?;
         let model = Model::read(path)?;
-        let file = if path.is_file() {
-            path.to_path_buf()
-        } else {
-            path.join("model.safetensors")
-        };
         Ok(Ancestor {
             weights: model.network.prepare(&model.weights)?,
             network: model.network,
             transform: model.transform,
             label_names: model.label_names,
-            digest: wave_hub::sha256_file(&file)?,
+            digest: Model::digest(path)?,
             views: Mutex::new(BTreeMap::new()),
         })
     }
@@ -123,16 +118,7 @@ impl Ancestor {
         view: u32,
         data: &Data,
     ) -> candle_core::Result<Vec<f32>> {
-        let batch = data
-            .loader
-            .view_images(images, view)
-            .map_err(candle_core::Error::wrap)?;
-        let (b, s) = (batch.labels.len(), batch.image_size);
-        let images = Tensor::from_vec(
-            batch.images,
-            (b, batch.channels, s, s),
-            &candle_core::Device::Cpu,
-        )?;
+        let images = data.view_images(images, view)?;
         let logits = self.logits(&images, &data.transform)?; // (b, classes)
         logits.flatten_all()?.to_vec1()
     }

@@ -305,26 +305,22 @@ impl Context<'_> {
         for (method, dataset) in self.pairs() {
             let own = &self.grid.method(method)?.lr_of;
             let tried = own.as_ref().unwrap_or(method);
-            let rates = match self.given_rate(method, dataset)? {
-                Some(lr) if own.is_none() => (lr, Vec::new()),
-                _ => match self.given_rate(tried, dataset)? {
-                    Some(lr) => (lr, Vec::new()),
-                    None => {
-                        let grid: Vec<(f64, f64)> = trials
-                            .iter()
-                            .filter(|row| (&row.method, &row.dataset) == (tried, dataset))
-                            .map(|row| (row.lr, row.top1))
-                            .collect();
-                        let best = grid.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
-                        (best.map_or(finetune::DEFAULTS.lr, |(lr, _)| lr), grid)
-                    }
-                },
+            let (lr, grid) = match self.given_rate(tried, dataset)? {
+                Some(lr) => (lr, Vec::new()),
+                None => {
+                    let grid: Vec<(f64, f64)> = trials
+                        .iter()
+                        .filter(|row| (&row.method, &row.dataset) == (tried, dataset))
+                        .map(|row| (row.lr, row.top1))
+                        .collect();
+                    let best = grid.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
+                    (best.map_or(finetune::DEFAULTS.lr, |(lr, _)| lr), grid)
+                }
             };
             let name = match dataset.as_str() {
                 "" => method.clone(),
                 dataset => format!("{method} on {dataset}"),
             };
-            let (lr, grid) = rates;
             let rates = Rates {
                 method: name,
                 lr,
@@ -380,12 +376,7 @@ impl Context<'_> {
             text += &wave_hub::sha256_file(&dir.join("templates.safetensors"))?;
         }
         for donor in method.donor.iter().chain(&method.resembles) {
-            let path = self.artefacts.donor_dir(donor, cell.seed)?;
-            let weights = match path.is_file() {
-                true => path.to_path_buf(),
-                false => path.join("model.safetensors"),
-            };
-            text += &wave_hub::sha256_file(&weights)?;
+            text += &Model::digest(self.artefacts.donor_dir(donor, cell.seed)?)?;
         }
         Ok(wave_hub::sha256_hex(text.as_bytes()))
     }

@@ -3,6 +3,7 @@
 use crate::error::request;
 use crate::settings::Training;
 use anyhow::Result;
+use candle_core::{Device, Tensor};
 use std::sync::Arc;
 use wave_data::{
     Augment, ColourJitter, Dataset, Erasing, Loader, Mixing, ResizedCrop, Source, Transform,
@@ -80,6 +81,15 @@ impl Data {
             data.test_indices.clear();
         }
         Ok(data)
+    }
+
+    /// Training images of one view, by their index: (images, channels, side, side).
+    pub fn view_images(&self, images: &[u32], view: u32) -> candle_core::Result<Tensor> {
+        let batch = self.loader.view_images(images, view);
+        let batch = batch.map_err(candle_core::Error::wrap)?;
+        let (channels, side) = (batch.channels, batch.image_size);
+        let shape = (images.len(), channels, side, side);
+        Tensor::from_vec(batch.images, shape, &Device::Cpu)
     }
 
     fn open_any(training: &Training, input: Input) -> Result<Data> {

@@ -196,6 +196,15 @@ impl Model {
         })
     }
 
+    /// SHA-256 of the weights of a model directory or safetensors file.
+    pub fn digest(path: &Path) -> Result<String> {
+        let file = match path.is_file() {
+            true => path.to_path_buf(),
+            false => path.join("model.safetensors"),
+        };
+        Ok(wave_hub::sha256_file(&file)?)
+    }
+
     /// Writes the model directory in a layout that has a place for the network
     /// ([`Layout::of`]); `scalers` are those an expanded model was composed from.
     pub fn write(

@@ -7,7 +7,7 @@
 //! sliced, but only one that was trained to be is any good.
 
 use super::indices::Layers;
-use super::{Carry, Stored, same};
+use super::{Carry, Stored, at_least, same};
 use crate::error::InitError;
 use crate::ledger::Ledger;
 use crate::start::{Request, Start, StartMethod};
@@ -77,20 +77,14 @@ pub fn slice(
 
 /// Checks that a target is a slice of a donor.
 fn fits(donor: &VitShape, target: &VitShape) -> std::result::Result<(), InitError> {
-    for (size, donor, target) in [
-        ("depth", donor.depth, target.depth),
-        ("width", donor.width, target.width),
-        ("hidden width of the MLP", donor.hidden(), target.hidden()),
-    ] {
-        if donor < target {
-            return Err(InitError::DonorTooSmall {
-                method: NAME,
-                size,
-                donor,
-                target,
-            });
-        }
-    }
+    at_least(NAME, "depth", donor.depth, target.depth)?;
+    at_least(NAME, "width", donor.width, target.width)?;
+    at_least(
+        NAME,
+        "hidden width of the MLP",
+        donor.hidden(),
+        target.hidden(),
+    )?;
     let head_width = ("head width", donor.head_width(), target.head_width());
     same(NAME, &[head_width])
 }

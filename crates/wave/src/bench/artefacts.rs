@@ -234,10 +234,21 @@ fn train_donor(
     let seed = settings.training.seed.unwrap_or(0);
     let start = init::start(method, &shape, &[], &Init::default(), seed)
         .with_context(|| format!("start = {method}"))?;
-    let begun = dir.with_extension("start");
     let note = format!("Initialised with wave, method {method}; not trained.");
     let model = frame.model(shape, start.weights, Value::Null);
-    model.write(&begun, Layout::new(&Output::default())?, None, &note)?;
+    train(&model, &note, settings, dir, options)
+}
+
+/// Writes a model beside `dir`, and fine-tunes it into `dir`.
+pub(super) fn train(
+    model: &Model,
+    note: &str,
+    settings: &Finetune,
+    dir: &Path,
+    options: Options,
+) -> Result<()> {
+    let begun = dir.with_extension("start");
+    model.write(&begun, Layout::new(&Output::default())?, None, note)?;
     finetune::finetune(&begun, settings, dir, options)?;
     Ok(())
 }

@@ -14,6 +14,8 @@ use wave_models::vit::{self, VitShape};
 
 /// Images that layers are compared on, at most.
 const IMAGES: usize = 1024;
+/// Of them at a time.
+const BATCH: usize = 256;
 
 /// The similarity of each layer of `large`, 0 to 1, on training images.
 pub(super) fn of_layers(large: &Donor, small: &Donor, data: &Data) -> Result<Vec<f64>> {
@@ -31,6 +33,8 @@ pub(super) fn of_layers(large: &Donor, small: &Donor, data: &Data) -> Result<Vec
 fn features(donor: &Donor, data: &Data) -> Result<Vec<Tensor>> {
     let shape = donor.shape();
     let indices = &data.train_indices[..data.train_indices.len().min(IMAGES)];
+    let batches = indices.chunks(BATCH).map(|some| data.view_images(some, 0));
+    let batches: Vec<Tensor> = batches.collect::<candle_core::Result<_>>()?;
     let mut weights = donor.weights().clone();
     weights.insert(
         "head.weight".into(),
@@ -47,24 +51,18 @@ fn features(donor: &Donor, data: &Data) -> Result<Vec<Tensor>> {
                 classes: shape.width,
                 ..shape.clone()
             };
-            layer(&shape, &weights, indices, data)
+            layer(&shape, &weights, &batches)
         })
         .collect()
 }
 
-fn layer(shape: &VitShape, weights: &Weights, indices: &[u32], data: &Data) -> Result<Tensor> {
+fn layer(shape: &VitShape, weights: &Weights, batches: &[Tensor]) -> Result<Tensor> {
     let weights = vit::stack(weights, shape.depth)?;
-    let mut rows = Vec::new();
-    for indices in indices.chunks(256) {
-        let batch = data.loader.view_images(indices, 0)?;
-        let side = batch.image_size;
-        let images = Tensor::from_vec(
-            batch.images,
-            (indices.len(), batch.channels, side, side),
-            &Device::Cpu,
-        )?;
-        rows.push(vit::logits(shape, &weights, &images, None)?);
-    }
+    let logits = |images: &Tensor| vit::logits(shape, &weights, images, None);
+    let rows: Vec<Tensor> = batches
+        .iter()
+        .map(logits)
+        .collect::<candle_core::Result<_>>()?;
     let x = Tensor::cat(&rows, 0)?.to_dtype(DType::F64)?; // (images, width)
     Ok(x.broadcast_sub(&x.mean_keepdim(0)?)?)
 }

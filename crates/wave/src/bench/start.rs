@@ -1,14 +1,14 @@
 //! One model of the grid before it is fine-tuned, and what it cost.
 
+use super::artefacts::train;
 use super::table::{Component, Method, TEMPLATES};
 use super::{Cell, Context, grow, similarity};
 use crate::data::{Data, Input};
 use crate::elastic::{self, Learngene, TemplateDir, block_shape};
 use crate::finetune;
-use crate::layout::Layout;
 use crate::model::Model;
 use crate::recipe::merge;
-use crate::settings::{Expand, Finetune, Init, Output};
+use crate::settings::{Expand, Finetune, Init};
 use crate::train::Resolved;
 use crate::{expand, init};
 use anyhow::{Context as _, Result};
@@ -244,13 +244,14 @@ fn pretrain(context: &Context, cell: &Cell, table: &Table, start: &mut Start) ->
     let lock = context.pretraining(&name);
     let _alone = lock.lock().unwrap_or_else(|e| e.into_inner());
     let dir = context.out.join("pretrained").join(&name);
-    let begun = dir.with_extension("start");
-    let layout = Layout::new(&Output::default())?;
-    start
-        .model
-        .write(&begun, layout, None, "Not yet trained.")?;
-    finetune::finetune(&begun, &settings, &dir, context.options)
-        .with_context(|| format!("pretraining {name}"))?;
+    train(
+        &start.model,
+        "Not yet trained.",
+        &settings,
+        &dir,
+        context.options,
+    )
+    .with_context(|| format!("pretraining {name}"))?;
     let trained = Model::read(&dir)?;
     start.own_epochs += trained.provenance["epochs"].as_f64().unwrap_or(0.0);
     start.transferred = trained.parameters();

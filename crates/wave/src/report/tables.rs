@@ -134,12 +134,7 @@ fn by_method(found: &Found, dataset: &str, length: &Length) -> Vec<Block> {
             ]
         })
         .collect();
-    for &size in &sizes {
-        let cells = accuracies(found, dataset, size, &methods);
-        rows.iter_mut()
-            .zip(cells)
-            .for_each(|(row, cell)| row.push(cell));
-    }
+    add_accuracies(&mut rows, found, dataset, &sizes, &methods);
     let others: String = costs
         .iter()
         .filter(|cost| !is_same_length(cost.epochs, length.epochs))
@@ -147,6 +142,22 @@ fn by_method(found: &Found, dataset: &str, length: &Length) -> Vec<Block> {
         .collect();
     let intro = format!("Fine-tuned for {}{others}:", plural(length.epochs, "epoch"));
     vec![Block::Text(intro), Block::Table(Table { columns, rows })]
+}
+
+/// Adds a column for each size to rows that are a method each.
+fn add_accuracies(
+    rows: &mut [Vec<Cell>],
+    found: &Found,
+    dataset: &str,
+    sizes: &[Size],
+    methods: &[String],
+) {
+    for &size in sizes {
+        let cells = accuracies(found, dataset, size, methods);
+        rows.iter_mut()
+            .zip(cells)
+            .for_each(|(row, cell)| row.push(cell));
+    }
 }
 
 /// A cell for each method at a size, the best in bold; empty where nothing was found.
@@ -308,12 +319,7 @@ pub(super) fn ablations(found: &Found) -> Vec<Section> {
                     vec![method.as_str().into(), epochs.into()]
                 })
                 .collect();
-            for &size in &sizes {
-                let cells = accuracies(found, dataset, size, methods);
-                rows.iter_mut()
-                    .zip(cells)
-                    .for_each(|(row, cell)| row.push(cell));
-            }
+            add_accuracies(&mut rows, found, dataset, &sizes, methods);
             blocks.push(Block::Table(Table {
                 columns: columns.collect(),
                 rows,
