@@ -81,7 +81,7 @@ pub fn factorise(
 }
 
 /// Weights of all layers, `(L, rows, columns)`, cut into blocks of template size: `(L r c, t t)`.
-fn blocks(plan: &Plan, part: Part, w: &Tensor, shape: &BlockShape) -> Result<Tensor> {
+pub(crate) fn blocks(plan: &Plan, part: Part, w: &Tensor, shape: &BlockShape) -> Result<Tensor> {
     let (rows, cols) = part.rows_cols(shape);
     let layers = match w.dims() {
         [layers, r, c] if (*r, *c) == (rows, cols) && *layers > 0 => *layers,

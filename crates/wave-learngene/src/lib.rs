@@ -36,4 +36,4 @@ pub use compose::{Scalers, Templates, compose, kronecker_sum};
 pub use factorise::{Factorised, factorise};
 pub use part::{BlockShape, Part};
 pub use plan::{Kronecker, Plan, PlanError};
-pub use start::{ramp_scalers, random_scalers, share_scalers, telg_scalers};
+pub use start::{ramp_scalers, random_scalers, seed_templates, share_scalers, telg_scalers};

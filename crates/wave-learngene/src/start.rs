@@ -5,6 +5,7 @@
 //! `j mod c`, and indices of templates wrap at the size of the set. Parts that share a set start at
 //! templates of their own: each comes after the `2 B` of the parts before it.
 
+use crate::factorise::blocks;
 use crate::{BlockShape, Part, Plan, PlanError, Scalers};
 use candle_core::{Device, Result, Tensor};
 
@@ -14,15 +15,20 @@ mod tests;
 /// A ramp over depth: at anchor `k` of `K`, block `j` is `1 - k / (K - 1)` of template `j` and
 /// `k / (K - 1)` of template `j + B`, plus `noise` times a draw of `normal` in every scaler.
 ///
-/// The default budget of templates holds exactly two layers, so the first anchor starts as one of
-/// them and the last as the other. A single anchor starts as the first. Draws are taken part by
-/// part, in the order of the tensors' entries.
+/// `unit` is the narrowest block to be made, and has the `B` blocks; a wider one repeats it along the
+/// diagonal, `S = I` of the Kronecker product, so that what holds of the products of a narrow
+/// block's weights holds of a wide one's. Off the diagonal there is only noise.
+///
+/// The default budget of templates holds exactly two layers of the unit, so the first anchor starts as
+/// one of them and the last as the other. A single anchor starts as the first. Draws are taken part
+/// by part, in the order of the tensors' entries.
 ///
 /// # Errors
 /// If there are no anchors.
 pub fn ramp_scalers(
     plan: &Plan,
     shape: &BlockShape,
+    unit: &BlockShape,
     anchors: usize,
     noise: f32,
     normal: &mut dyn FnMut() -> f32,
@@ -33,7 +39,36 @@ pub fn ramp_scalers(
         (1.0 - f, f)
     };
     let mut draw = || noise * normal();
-    blockwise(plan, shape, anchors, ramp, &mut draw)
+    blockwise(plan, shape, unit, anchors, ramp, &mut draw)
+}
+
+/// Replaces the first templates of a part by the blocks of weights, layer after layer, at the places
+/// from which [`ramp_scalers`] takes them: with two layers, a network of this shape starts as the
+/// first of them at one end of its depth, and as the second at the other.
+///
+/// # Shapes
+/// `weights`: `(layers, rows, columns)`; `templates`: `(N, t, t)`, those of the part's set.
+///
+/// # Errors
+/// If the weights have another shape.
+pub fn seed_templates(
+    plan: &Plan,
+    part: Part,
+    templates: &Tensor,
+    weights: &Tensor,
+    shape: &BlockShape,
+) -> Result<Tensor> {
+    let t = plan.template_size;
+    let blocks = blocks(plan, part, weights, shape)?.reshape(((), t, t))?; // (L r c, t, t)
+    let n = templates.dim(0)?;
+    let start = first_template(plan, part, shape).min(n);
+    let taken = blocks.dim(0)?.min(n - start);
+    let parts = [
+        templates.narrow(0, 0, start)?,
+        blocks.narrow(0, 0, taken)?,
+        templates.narrow(0, start + taken, n - start - taken)?,
+    ];
+    Tensor::cat(&parts, 0)
 }
 
 /// Independent draws of variance `1 / n_templates`, so that composed weights are as large as
@@ -63,7 +98,7 @@ pub fn random_scalers(
 /// If the depth is 0.
 pub fn telg_scalers(plan: &Plan, shape: &BlockShape, depth: usize) -> Result<Scalers> {
     let linear = |l: usize| (1.0, l as f32 / depth as f32);
-    blockwise(plan, shape, depth, linear, &mut || 0.0)
+    blockwise(plan, shape, shape, depth, linear, &mut || 0.0)
 }
 
 /// Share Init, one block of weights for every layer, as a special case: template `j` is block `j`.
@@ -71,27 +106,34 @@ pub fn telg_scalers(plan: &Plan, shape: &BlockShape, depth: usize) -> Result<Sca
 /// # Errors
 /// If the depth is 0.
 pub fn share_scalers(plan: &Plan, shape: &BlockShape, depth: usize) -> Result<Scalers> {
-    blockwise(plan, shape, depth, |_| (1.0, 0.0), &mut || 0.0)
+    blockwise(plan, shape, shape, depth, |_| (1.0, 0.0), &mut || 0.0)
 }
 
-/// Scalers that make block `j` of layer `l` the templates `j` and `j + B`, weighted by
-/// `weights(l)`, on top of `draw` in every scaler.
+/// Scalers that make block `j` of the unit, in layer `l`, the templates `j` and `j + B`, weighted by
+/// `weights(l)`, on top of `draw` in every scaler; and repeat the unit along the diagonal.
 fn blockwise(
     plan: &Plan,
     shape: &BlockShape,
+    unit: &BlockShape,
     depth: usize,
     weights: impl Fn(usize) -> (f32, f32),
     draw: &mut dyn FnMut() -> f32,
 ) -> Result<Scalers> {
     fill(plan, shape, depth, &mut |part, l| {
         let [n, r, c] = plan.scaler_shape(part, shape);
-        let b = r * c;
-        let start = first_template(plan, part, shape);
-        let mut s: Vec<f32> = (0..n * b).map(|_| draw()).collect(); // (N, B)
+        let (segments, rows, columns) = plan.blocks(part, unit);
+        let (height, unit_height) = (r / segments, rows / segments);
+        let start = first_template(plan, part, unit);
+        let mut s: Vec<f32> = (0..n * r * c).map(|_| draw()).collect(); // (N, r, c)
         let (first, second) = weights(l);
-        for j in 0..b {
-            s[(start + j) % n * b + j] += first;
-            s[(start + j + b) % n * b + j] += second;
+        for at in 0..r * c {
+            let (segment, a, b) = (at / c / height, at / c % height, at % c);
+            if a / unit_height != b / columns {
+                continue;
+            }
+            let j = (segment * unit_height + a % unit_height) * columns + b % columns;
+            s[(start + j) % n * r * c + at] += first;
+            s[(start + j + rows * columns) % n * r * c + at] += second;
         }
         s
     })

@@ -9,6 +9,7 @@
 use crate::ancestor::{Ancestor, Ancestors, Lesson};
 use crate::cache::Cache;
 use crate::data::{self, Channels, Data, Input};
+use crate::device::place;
 use crate::elastic::{self, About, Learngene, block_shape};
 use crate::error::request;
 use crate::finetune::{Options, drop_path};
@@ -21,11 +22,13 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use wave_data::Augment;
 use wave_hub::{Accuracy, CardFront};
+use wave_init::{Method, Positions};
 use wave_learngene::{Part, Scalers};
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
@@ -59,7 +62,7 @@ pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
     let bound = (3.0 / mean_width).sqrt() as f32;
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let uniform = rand_distr::Uniform::new_inclusive(-bound, bound)?;
-    let templates = plan
+    let mut templates: BTreeMap<String, Tensor> = plan
         .templates
         .counts
         .iter()
@@ -71,12 +74,29 @@ pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
             ))
         })
         .collect::<Result<_>>()?;
+    // The default budget of templates holds two layers of the narrowest width.
+    let two = a.with_size(2, plan.widths.iter().copied().min().unwrap_or(a.width));
+    let mut options = wave_init::Options::new(plan.template_start);
+    if [a, &two].iter().any(|shape| !shape.width.is_multiple_of(4)) {
+        options.positions = Positions::Learned; // sines come in fours
+    }
+    if plan.template_start == Method::Mimetic {
+        let layers = vit::stack(&crate::init::fill(&two, &options, seed)?, 2)?;
+        for part in [Part::Qkv, Part::Proj] {
+            let set = &plan.templates.sets[&part];
+            let weights = &layers[&part.stacked_name()];
+            let (plan, shape) = (&plan.templates, block_shape(&two));
+            let t = wave_learngene::seed_templates(plan, part, &templates[set], weights, &shape)?;
+            templates.insert(set.clone(), t);
+        }
+    }
     let mut normal = || StandardNormal.sample(&mut rng);
     let shape = block_shape(a);
     let bank = match plan.start {
         ScalerStart::Ramp => wave_learngene::ramp_scalers(
             &plan.templates,
             &shape,
+            &block_shape(&two),
             a.depth,
             SCALER_NOISE,
             &mut normal,
@@ -87,8 +107,7 @@ pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
         ScalerStart::Telg => wave_learngene::telg_scalers(&plan.templates, &shape, a.depth)?,
         ScalerStart::Share => wave_learngene::share_scalers(&plan.templates, &shape, a.depth)?,
     };
-    let mut outer =
-        crate::init::fill(a, &wave_init::Options::new(wave_init::Method::Xavier), seed)?;
+    let mut outer = crate::init::fill(a, &options, seed)?;
     outer = vit::stack(&outer, a.depth)?;
     for part in Part::ALL {
         outer.remove(&part.stacked_name());
@@ -159,7 +178,7 @@ pub fn with_values(gene: &Learngene, values: &Weights) -> Learngene {
 
 /// Accuracy of the model of a shape, made from the learngene alone.
 pub fn score(gene: &Learngene, shape: &VitShape, data: &Data) -> Result<Scores> {
-    let weights = gene.weights(shape)?;
+    let weights = place(&gene.weights(shape)?)?;
     Ok(wave_train::evaluate(data.test_batches(), |x| {
         vit::logits(shape, &weights, x, None)
     })?)
@@ -199,7 +218,7 @@ fn distil(task: &Task, gene: &Learngene, run: &mut RunDir) -> Result<(Learngene,
     let live = with_values(gene, &train::tracked(&variables));
     let ce_weight = settings.ce_weight.unwrap_or(1.0);
     let loss = |batch: &wave_data::Batch, images: &Tensor, part: &wave_train::Part| {
-        let shape = plan.shape_of_step(resolved.seed, part.step);
+        let shape = plan.shape_of_step(resolved.seed, part.step, resolved.steps);
         // Composed anew each step: yesterday's weights belong to yesterday's templates.
         let weights = live.weights(&shape)?;
         let scales = drop_path(shape.depth, part, resolved);

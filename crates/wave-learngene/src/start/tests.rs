@@ -77,7 +77,7 @@ fn telg_holds_where_two_parts_share_a_set() {
 fn a_ramp_runs_from_one_block_to_the_next() {
     let plan = plan(4, Kronecker::Tile, [6, 2, 8, 8]);
     let shape = block(4, 16);
-    let scalers = ramp_scalers(&plan, &shape, 3, 0.0, &mut no_noise).unwrap();
+    let scalers = ramp_scalers(&plan, &shape, &shape, 3, 0.0, &mut no_noise).unwrap();
     assert_eq!(
         flat(&scalers[&Part::Proj]),
         [1., 0., 0.5, 0.5, 0., 1.] // (K, N)
@@ -89,15 +89,80 @@ fn a_ramp_runs_from_one_block_to_the_next() {
         let expected: Vec<f32> = (0..6).map(|k| f32::from(u8::from(k == j + 3))).collect();
         assert_eq!(row, &expected);
     }
-    let one = ramp_scalers(&plan, &shape, 1, 0.0, &mut no_noise).unwrap();
+    let one = ramp_scalers(&plan, &shape, &shape, 1, 0.0, &mut no_noise).unwrap();
     assert_eq!(flat(&one[&Part::Proj]), [1., 0.]);
+}
+
+#[test]
+fn seeded_templates_make_the_layers_that_they_were_cut_from() {
+    let weights_of = |part: Part, shape: &BlockShape| {
+        let (rows, columns) = part.rows_cols(shape);
+        let values = (0..2 * rows * columns).map(|i| (i as f32 * 0.7).sin());
+        Tensor::from_iter(values, &Device::Cpu)
+            .and_then(|t| t.reshape((2, rows, columns)))
+            .unwrap()
+    };
+    for order in [Kronecker::Tile, Kronecker::Interleave] {
+        let mut sets = Plan::own_sets();
+        sets.insert(Part::Proj, "shared".to_owned());
+        sets.insert(Part::Qkv, "shared".to_owned());
+        let counts = [("shared", 40), ("fc1", 32), ("fc2", 32)].map(|(s, n)| (s.to_owned(), n));
+        let plan = Plan::new(2, order, sets, counts.into()).unwrap();
+        let shape = block(4, 16);
+        let mut all = templates(&mut rng(5), &plan);
+        let before = all["shared"].clone();
+        for part in [Part::Qkv, Part::Proj] {
+            let weights = weights_of(part, &shape);
+            let seeded = seed_templates(&plan, part, &all["shared"], &weights, &shape).unwrap();
+            all.0.insert("shared".into(), seeded);
+        }
+        let scalers = ramp_scalers(&plan, &shape, &shape, 3, 0.0, &mut no_noise).unwrap();
+        let made = compose(&plan, &all, &scalers, &shape).unwrap();
+        for part in [Part::Qkv, Part::Proj] {
+            let expected = weights_of(part, &shape);
+            for (anchor, layer) in [(0, 0), (2, 1)] {
+                let (made, expected) = (made[&part].get(anchor), expected.get(layer));
+                assert_eq!(flat(&made.unwrap()), flat(&expected.unwrap()), "{part}");
+            }
+        }
+        // Two layers of qkv are 24 blocks, of proj 8; the rest stay.
+        let rest = |t: &Tensor| flat(&t.narrow(0, 32, 8).unwrap());
+        assert_eq!(rest(&all["shared"]), rest(&before));
+        let narrow = weights_of(Part::Qkv, &block(2, 8));
+        assert!(seed_templates(&plan, Part::Qkv, &before, &narrow, &shape).is_err());
+    }
+}
+
+#[test]
+fn a_ramp_repeats_its_unit_along_the_diagonal() {
+    let plan = plan(2, Kronecker::Tile, [24, 8, 32, 32]);
+    let (unit, wide) = (block(4, 16), block(8, 32));
+    let templates = templates(&mut rng(6), &plan);
+    let weights = |shape| {
+        let scalers = ramp_scalers(&plan, shape, &unit, 3, 0.0, &mut no_noise).unwrap();
+        compose(&plan, &templates, &scalers, shape).unwrap()
+    };
+    let (narrow, wide_weights) = (weights(&unit), weights(&wide));
+    for part in Part::ALL {
+        let (rows, columns) = part.rows_cols(&unit);
+        let (q, tall) = (part.segments(), rows / part.segments());
+        let split = |t: &Tensor, rows: usize| t.reshape((3, q, rows / q, ())).unwrap();
+        let narrow = split(&narrow[&part], rows);
+        let wide = split(&wide_weights[&part], part.rows_cols(&wide).0);
+        for (a, b) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let group = wide.narrow(2, a * tall, tall).unwrap();
+            let group = flat(&group.narrow(3, b * columns, columns).unwrap());
+            let zeros = vec![0.0; group.len()];
+            assert_eq!(group, if a == b { flat(&narrow) } else { zeros }, "{part}");
+        }
+    }
 }
 
 #[test]
 fn too_few_templates_wrap_and_keep_their_sum() {
     let plan = plan(4, Kronecker::Tile, [2, 1, 3, 1]);
     let shape = block(4, 16);
-    let scalers = ramp_scalers(&plan, &shape, 4, 0.0, &mut no_noise).unwrap();
+    let scalers = ramp_scalers(&plan, &shape, &shape, 4, 0.0, &mut no_noise).unwrap();
     for s in scalers.values() {
         let sums = flat(&s.sum(1).unwrap());
         assert_close(&sums, &vec![1.0; sums.len()], 1e-6);
@@ -114,8 +179,8 @@ fn noise_is_added_to_every_scaler() {
         draws += 1;
         draws as f32
     };
-    let noisy = ramp_scalers(&plan, &shape, 2, 0.5, &mut count).unwrap();
-    let plain = ramp_scalers(&plan, &shape, 2, 0.0, &mut no_noise).unwrap();
+    let noisy = ramp_scalers(&plan, &shape, &shape, 2, 0.5, &mut count).unwrap();
+    let plain = ramp_scalers(&plan, &shape, &shape, 2, 0.0, &mut no_noise).unwrap();
     let mut expected = 0.0;
     for part in Part::ALL {
         let noise = (&noisy[&part] - &plain[&part]).unwrap();
@@ -150,7 +215,7 @@ fn starts_have_the_shape_to_compose() {
     let shape = block(10, 24);
     let templates = templates(&mut rng(4), &plan);
     let starts = [
-        ramp_scalers(&plan, &shape, 3, 0.1, &mut no_noise),
+        ramp_scalers(&plan, &shape, &shape, 3, 0.1, &mut no_noise),
         random_scalers(&plan, &shape, 3, &mut no_noise),
         telg_scalers(&plan, &shape, 3),
         share_scalers(&plan, &shape, 3),

@@ -8,8 +8,12 @@ use crate::settings::Condense;
 use crate::train;
 use anyhow::Result;
 use std::collections::BTreeMap;
+use wave_init::Method;
 use wave_learngene::{Kronecker, Part, Plan};
 use wave_models::vit::VitShape;
+
+/// Share of the steps over which the most depth grows, where the settings are silent.
+const DEFAULT_GROWTH: f64 = 0.8;
 
 /// Condensation settings that make sense together.
 #[derive(Clone, Debug)]
@@ -18,10 +22,14 @@ pub struct CondensePlan {
     pub auxiliary: VitShape,
     /// The depths drawn from, least and most.
     pub depths: (usize, usize),
+    /// The share of the steps over which the most depth grows from the least, 0 to 1.
+    pub growth: f64,
     /// The widths drawn from.
     pub widths: Vec<usize>,
     /// Templates and parts.
     pub templates: Plan,
+    /// First templates, and first values of the auxiliary's other weights.
+    pub template_start: Method,
     /// First scalers.
     pub start: ScalerStart,
 }
@@ -64,6 +72,10 @@ impl CondensePlan {
         if depths.0 == 0 {
             return Err(request("depths start at 0; expected at least 1"));
         }
+        let growth = settings.depth_growth.unwrap_or(DEFAULT_GROWTH);
+        if !(0.0..=1.0).contains(&growth) {
+            return Err(request(format!("depth_growth = {growth}; expected 0 to 1")));
+        }
         let auxiliary = VitShape {
             image_size: a.image_size.unwrap_or(224),
             channels,
@@ -101,30 +113,53 @@ impl CondensePlan {
                 )));
             }
         };
+        let template_start = match settings.template_start.as_deref().unwrap_or("mimetic") {
+            "mimetic" => Method::Mimetic,
+            "xavier" => Method::Xavier,
+            other => {
+                return Err(request(format!(
+                    "template_start = {other}; expected mimetic or xavier"
+                )));
+            }
+        };
         Ok(CondensePlan {
             auxiliary,
             depths,
+            growth,
             widths,
             templates,
+            template_start,
             start,
         })
     }
 
     /// The shape that a step trains.
-    pub(super) fn shape_of_step(&self, seed: u64, step: u64) -> VitShape {
-        let (depth, width) = train::size_of_step(seed, step, self.depths, &self.widths);
+    pub(super) fn shape_of_step(&self, seed: u64, step: u64, steps: u64) -> VitShape {
+        let depths = self.depths_of_step(step, steps);
+        let (depth, width) = train::size_of_step(seed, step, depths, &self.widths);
         self.auxiliary.with_size(depth, width)
+    }
+
+    /// The least and the most depth that a step draws from.
+    fn depths_of_step(&self, step: u64, steps: u64) -> (usize, usize) {
+        let (least, most) = self.depths;
+        let grown = step as f64 / (self.growth * steps as f64); // infinite or NaN without growth
+        let more = (most - least) as f64 * grown.min(1.0);
+        (least, least + more.round() as usize)
     }
 
     /// Multiply-adds of an average forward pass of one image, over the sizes drawn.
     fn mean_multiply_adds(&self) -> f64 {
-        let depths = self.depths.0..=self.depths.1;
-        let n = (depths.clone().count() * self.widths.len()) as f64;
-        let sizes = depths.flat_map(|d| self.widths.iter().map(move |w| (d, *w)));
-        sizes
-            .map(|(d, w)| self.auxiliary.with_size(d, w).multiply_adds() as f64)
-            .sum::<f64>()
-            / n
+        let steps = 1000; // enough for the growth of any depth
+        let of_step = |step| {
+            let (least, most) = self.depths_of_step(step, steps);
+            let work = self.widths.iter().flat_map(|width| {
+                // Linear in the depth, so its mean is that of the ends.
+                [least, most].map(|depth| self.auxiliary.with_size(depth, *width).multiply_adds())
+            });
+            work.map(|n| n as f64).sum::<f64>() / (2 * self.widths.len()) as f64
+        };
+        (0..steps).map(of_step).sum::<f64>() / steps as f64
     }
 }
 
@@ -192,7 +227,11 @@ pub fn describe(settings: &Condense) -> Result<String> {
         .train_limit
         .map_or(images, |n| n.min(images));
     let plan = CondensePlan::new(settings, channels, classes)?;
-    let gene = start(&plan, 0)?;
+    let sizes = CondensePlan {
+        template_start: Method::Xavier, // the sizes of mimetic ones, in no time
+        ..plan.clone()
+    };
+    let gene = start(&sizes, 0)?;
     let a = &plan.auxiliary;
     let batch = settings.training.batch.unwrap_or(128);
     let per_epoch = (images / batch.max(1)).max(1);
@@ -247,4 +286,63 @@ pub fn describe(settings: &Condense) -> Result<String> {
         flops
     );
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Auxiliary;
+
+    fn plan(depth_growth: Option<f64>) -> CondensePlan {
+        let settings = Condense {
+            depths: Some(vec![2, 12]),
+            depth_growth,
+            auxiliary: Auxiliary {
+                depth: Some(12),
+                width: Some(64),
+                image_size: Some(28),
+                patch: Some(7),
+                ..Auxiliary::default()
+            },
+            ..Condense::default()
+        };
+        CondensePlan::new(&settings, 1, 10).unwrap()
+    }
+
+    #[test]
+    fn the_most_depth_grows_and_then_stays() {
+        let steps = 1000;
+        let plan = plan(Some(0.5));
+        let most = |step| plan.depths_of_step(step, steps).1;
+        assert_eq!([0, 250, 500, 999].map(most), [2, 7, 12, 12]);
+        let drawn: Vec<usize> = (0..steps)
+            .map(|step| plan.shape_of_step(3, step, steps).depth)
+            .collect();
+        for (step, depth) in drawn.iter().enumerate() {
+            assert!((2..=most(step as u64)).contains(depth), "{step}: {depth}");
+        }
+        assert!((2..=12).all(|depth| drawn[500..].contains(&depth)));
+    }
+
+    #[test]
+    fn without_growth_every_step_draws_from_all_depths() {
+        let plan = plan(Some(0.0));
+        assert_eq!(plan.depths_of_step(0, 10), (2, 12));
+        assert_eq!(plan.depths_of_step(0, 0), (2, 12));
+    }
+
+    #[test]
+    fn growth_saves_the_work_of_deep_steps() {
+        let layers = |growth| plan(growth).mean_multiply_adds();
+        // Drawn from all: 7 layers on average; by default (2 + 7) / 2 for 0.8 of the steps, then 7.
+        let (deep, one) = (plan(Some(0.0)), plan(Some(0.0)).auxiliary);
+        let per_layer = (one.with_size(12, 64).multiply_adds()
+            - one.with_size(2, 64).multiply_adds()) as f64
+            / 10.0;
+        let saved = (deep.mean_multiply_adds() - layers(None)) / per_layer;
+        assert!(
+            (saved - (7.0 - (0.8 * 4.5 + 0.2 * 7.0))).abs() < 0.05,
+            "{saved}"
+        );
+    }
 }
