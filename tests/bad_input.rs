@@ -102,6 +102,23 @@ fn wrong_flags() {
             "init layerscale --gamma 2 --depth 2 --width 32 --patch 7 --data shapes --out o".into(),
             "gamma",
         ),
+        (
+            "init covariance --arch convmixer --depth 2 --width 8 --kernel 4 --out o".into(),
+            "odd",
+        ),
+        (
+            "init filters --arch convmixer --from m --depth 2 --width 8 --out o".into(),
+            "--from",
+        ),
+        (
+            "init covariance --arch convmixer --depth 2 --width 8 --filter-variance 1 --out o"
+                .into(),
+            "three numbers",
+        ),
+        (
+            format!("finetune m {s} --freeze stem --out o"),
+            "holds stem",
+        ),
         ("finetune t --data shapes --out o".into(), "t"),
         ("data check missing".into(), "missing"),
         ("run r2.toml --out o".into(), "r2.toml"),
@@ -129,6 +146,8 @@ fn wrong_recipes() {
             "template_size",
         ),
         (RECIPE.replace("[1, 3]", "[3, 1]"), "depths"),
+        (line("depth_growth = 1.5\n"), "depth_growth"),
+        (line("template_start = \"he\"\n"), "template_start"),
     ] {
         place.write("wrong.toml", &recipe);
         check(&place, "condense wrong.toml --out o", &[2], needle);

@@ -2,6 +2,7 @@
 
 use crate::ancestor::{Ancestor, Lesson};
 use crate::data::{Data, Input};
+use crate::device::place;
 use crate::error::request;
 use crate::layout::Layout;
 use crate::model::{Model, Network};
@@ -166,12 +167,26 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
         other => return Err(only_runs(other)),
     };
     let start = model.network.prepare(&model.weights)?;
+    let frozen = settings.freeze.as_deref().unwrap_or_default();
+    if let Some(text) = frozen
+        .iter()
+        .find(|text| !start.keys().any(|name| name.contains(*text)))
+    {
+        let names: Vec<&str> = start.keys().map(String::as_str).collect();
+        return Err(request(format!(
+            "freeze: no weight's name holds {text}; there are {}",
+            names.join(", ")
+        )));
+    }
     let variables: Vec<Variable> = start
         .iter()
         .map(|(name, t)| {
             let mut v = train::variable(name, t, resolved, depth)?;
-            if convmixer::is_running_statistic(name) {
-                v.rate.clear(); // maintained by the forward pass
+            // Maintained by the forward pass, or not at all.
+            if convmixer::is_running_statistic(name)
+                || frozen.iter().any(|text| name.contains(text))
+            {
+                v.rate.clear();
             }
             Ok(v)
         })
@@ -300,8 +315,9 @@ pub fn drop_path(depth: usize, part: &Part, settings: &Resolved) -> Option<Vec<f
 
 /// Accuracy of values (as trained) on the test images.
 pub fn score(network: &Network, values: &Weights, data: &Data) -> Result<Scores> {
+    let values = place(values)?;
     Ok(wave_train::evaluate(data.test_batches(), |images| {
-        network.logits(values, images)
+        network.logits(&values, images)
     })?)
 }
 

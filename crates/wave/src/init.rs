@@ -13,7 +13,8 @@ use wave_data::Transform;
 use wave_init::direct::layer_scale::Form;
 use wave_init::transfer::auto_lg::Rule;
 use wave_init::{
-    Choices, Cost, Donor, METHODS, MlpMean, Options, Positions, Request, Start, VitDims, find,
+    Choices, Cost, Donor, METHODS, MlpMean, Options, Positions, Request, Start, VitDims, filters,
+    find,
 };
 use wave_models::convmixer::ConvMixerShape;
 use wave_models::vit::VitShape;
@@ -25,8 +26,8 @@ struct Frame {
     label_names: Vec<String>,
     patch: Option<usize>,
     head_width: Option<usize>,
-    /// The transformer of `--from`.
-    donor: Option<(VitShape, Weights)>,
+    /// The model of `--from`.
+    donor: Option<(Network, Weights)>,
 }
 
 /// What `wave init --help` says of the methods.
@@ -35,8 +36,12 @@ pub fn help() -> String {
     for method in METHODS {
         text += &format!("  {:20} {}\n", method.name, method.description);
     }
-    text += "For a convmixer:\n  default              PyTorch's own\n\n";
-    text + "Methods from weight-selection on take weights from the model of --from.\n"
+    text += "Those from weight-selection on take weights from the model of --from.\n\n";
+    text += "For a convmixer:\n";
+    for method in filters::METHODS {
+        text += &format!("  {:20} {}\n", method.name, method.description);
+    }
+    text + "The last two take them from the model of --from.\n"
 }
 
 /// Initialises a model by `method` and writes it to `out`. Returns what `--json` prints.
@@ -79,27 +84,7 @@ fn new_model_and_cost(method: &str, settings: &Init) -> Result<(Model, Cost)> {
     let seed = settings.seed.unwrap_or(0);
     let (network, weights, cost) = match settings.arch.as_deref().unwrap_or("vit") {
         "vit" => vit(method, settings, &frame, seed)?,
-        "convmixer" => {
-            if method != "default" {
-                return Err(request(format!(
-                    "method {method} is for transformers; a convmixer takes `default`"
-                )));
-            }
-            let (depth, width) = size(settings)?;
-            let shape = ConvMixerShape {
-                image_size: frame.transform.image_size,
-                channels: frame.transform.channels,
-                patch: settings.patch.or(frame.patch).unwrap_or(7),
-                depth,
-                width,
-                kernel: settings.kernel.unwrap_or(9),
-                classes: frame.label_names.len(),
-                activation: Activation::Gelu,
-            };
-            shape.validate()?;
-            let weights = shape.initialise(seed)?;
-            (Network::ConvMixer(shape), weights, Cost::default())
-        }
+        "convmixer" => convmixer(method, settings, &frame, seed)?,
         other => {
             return Err(request(format!(
                 "arch = {other}; expected vit or convmixer"
@@ -133,7 +118,10 @@ fn vit(
     let needs_donor = find(method)?.donors > 0;
     let (depth, width) = size(settings)?;
     // Only methods that take weights over take the donor's other sizes too.
-    let donor = frame.donor.as_ref().filter(|_| needs_donor);
+    let donor = match &frame.donor {
+        Some((Network::Vit(shape), weights)) if needs_donor => Some((shape, weights)),
+        _ => None,
+    };
     if needs_donor && donor.is_none() {
         let found = match &settings.from {
             Some(from) => format!("--from {from} is none"),
@@ -172,6 +160,63 @@ fn vit(
     };
     let start = start(method, &shape, &donors, settings, seed)?;
     Ok((Network::Vit(shape), start.weights, start.cost))
+}
+
+/// A ConvMixer by one of the methods.
+fn convmixer(
+    method: &str,
+    settings: &Init,
+    frame: &Frame,
+    seed: u64,
+) -> Result<(Network, Weights, Cost)> {
+    let (depth, width) = size(settings)?;
+    let donor = match &frame.donor {
+        Some((Network::ConvMixer(shape), weights)) if filters::find(method)?.donor => {
+            Some((shape, weights))
+        }
+        _ => None,
+    };
+    let shape = ConvMixerShape {
+        image_size: frame.transform.image_size,
+        channels: frame.transform.channels,
+        patch: settings.patch.or(frame.patch).unwrap_or(7),
+        depth,
+        width,
+        kernel: settings
+            .kernel
+            .or(donor.map(|(shape, _)| shape.kernel))
+            .unwrap_or(9),
+        classes: frame.label_names.len(),
+        activation: Activation::Gelu,
+    };
+    shape.validate()?;
+    let choices = filter_choices(settings)?;
+    let (weights, cost) = filters::start(method, &shape, donor, &choices, seed)?;
+    Ok((Network::ConvMixer(shape), weights, cost))
+}
+
+/// What methods for filters leave open, from the settings.
+fn filter_choices(settings: &Init) -> Result<filters::Choices> {
+    let mut choices = filters::Choices {
+        factored: settings.factored.unwrap_or(false),
+        ..filters::Choices::default()
+    };
+    if let Some(negative) = &settings.negative {
+        choices.negative = negative.parse()?;
+    }
+    if let Some(variance) = &settings.filter_variance {
+        let [start, velocity, acceleration] = variance[..] else {
+            return Err(request(format!(
+                "filter_variance = {variance:?}; give three numbers: start, velocity, acceleration"
+            )));
+        };
+        choices.schedule = filters::Schedule {
+            start,
+            velocity,
+            acceleration,
+        };
+    }
+    Ok(choices)
 }
 
 /// Depth and width, which every method needs.
@@ -369,13 +414,9 @@ fn frame_of(from: &str) -> Result<Frame> {
         label_names,
         ..
     } = Model::read(&path)?;
-    let (patch, head_width, donor) = match network {
-        Network::Vit(shape) => (
-            shape.patch,
-            Some(shape.head_width()),
-            Some((shape, weights)),
-        ),
-        Network::ConvMixer(shape) => (shape.patch, None, None),
+    let (patch, head_width) = match &network {
+        Network::Vit(shape) => (shape.patch, Some(shape.head_width())),
+        Network::ConvMixer(shape) => (shape.patch, None),
         other => {
             return Err(request(format!(
                 "--from {from} is {}; give a transformer or a ConvMixer",
@@ -388,7 +429,7 @@ fn frame_of(from: &str) -> Result<Frame> {
         label_names,
         patch: Some(patch),
         head_width,
-        donor,
+        donor: Some((network, weights)),
     })
 }
 

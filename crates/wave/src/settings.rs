@@ -1,5 +1,6 @@
 //! The keys of each stage, declared once: they are its flags and its recipe table.
 
+use crate::device::device;
 use crate::error::request;
 use anyhow::Result;
 use clap::Args;
@@ -155,6 +156,10 @@ pub struct Condense {
     /// elastic condensation, which draws one at each step
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub depths: Option<Vec<usize>>,
+    /// Share of the steps, 0 to 1, over which the most of --depths grows from the least: shallow
+    /// models first, whose steps cost less and teach the templates as much [default: 0.8]
+    #[arg(long, value_name = "X")]
+    pub depth_growth: Option<f64>,
     /// Widths of the auxiliary, one drawn at each step
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub widths: Option<Vec<usize>>,
@@ -174,6 +179,10 @@ pub struct Condense {
     /// Scaler anchors over the depth [default: the auxiliary's depth]
     #[arg(long, value_name = "K")]
     pub anchors: Option<usize>,
+    /// First templates: mimetic, the attention of two layers whose products look like a trained
+    /// network's, with sinusoidal positions; or xavier, independent numbers [default: mimetic]
+    #[arg(long, value_name = "START")]
+    pub template_start: Option<String>,
     /// First scalers: ramp, telg (a base and a slope), share (one block for all layers) or random.
     /// With --scaler-lr-ratio 0 they stay: telg with 2 anchors is then TLEG, share with 1 is Share
     /// Init
@@ -332,6 +341,16 @@ pub struct Init {
     /// Side of a depthwise kernel (convmixer)
     #[arg(long, value_name = "N")]
     pub kernel: Option<usize>,
+    /// Variance of the bump in `covariance` filters, in pixels²: at the first layer, its velocity and
+    /// its acceleration over depth [default: 0.08,0.37,2.9]
+    #[arg(long, value_name = "X", value_delimiter = ',')]
+    pub filter_variance: Option<Vec<f64>>,
+    /// What becomes of a covariance's negative eigenvalues: clip or absolute [default: clip]
+    #[arg(long, value_name = "HOW")]
+    pub negative: Option<String>,
+    /// Replace covariances of filters by the nearest Kronecker squares
+    #[arg(long, value_name = "BOOL")]
+    pub factored: Option<bool>,
     /// Classify a class token instead of the mean token
     #[arg(long, value_name = "BOOL")]
     pub class_token: Option<bool>,
@@ -366,7 +385,7 @@ pub struct Init {
     #[arg(long, value_name = "X", value_delimiter = ',')]
     pub similarity: Option<Vec<f64>>,
     /// Take image size, patch, channels, classes and normalisation from this model or template
-    /// directory; the transformer that methods such as weight-selection take weights from
+    /// directory; the model that methods such as weight-selection take weights from
     #[arg(long, value_name = "DIR")]
     pub from: Option<String>,
     /// Take image size, channels, classes and normalisation from this data
@@ -400,6 +419,10 @@ pub struct Finetune {
     /// Start a new head, for other classes than the model's
     #[arg(long, value_name = "BOOL")]
     pub new_head: Option<bool>,
+    /// Leave the weights alone whose names hold one of these, such as .fn.0.weight, the filters of a
+    /// ConvMixer; a transformer's have no layer number: blocks.attn.qkv.weight
+    #[arg(long, value_name = "TEXT", value_delimiter = ',')]
+    pub freeze: Option<Vec<String>>,
     /// Train slices, of which `wave init nested` makes models: each step draws a depth between these
     /// two numbers, and trains evenly spaced layers
     #[arg(long, value_name = "N", value_delimiter = ',')]
@@ -468,11 +491,10 @@ pub struct Speed {
     pub precision: Option<String>,
 }
 
-/// The precision that a setting names: f32, bf16, or auto for the faster one of this processor.
+/// The precision that a setting names: f32, bf16, or auto for the faster one of the device.
 pub fn precision(name: Option<&str>) -> Result<Precision> {
-    let has_bf16 = wave_ops::simd()
-        .map_err(|e| request(e.to_string()))?
-        .has_bf16();
+    let simd = wave_ops::simd().map_err(|e| request(e.to_string()))?;
+    let has_bf16 = simd.has_bf16() || !device().is_cpu();
     match name.unwrap_or("f32") {
         "f32" => Ok(Precision::F32),
         "bf16" if has_bf16 => Ok(Precision::Bf16),

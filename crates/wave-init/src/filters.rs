@@ -1,0 +1,239 @@
+//! Depthwise filters drawn with the covariance that trained ones have (Trockman, Willmott and Kolter
+//! 2022, "Understanding the Covariance Structure of Convolutional Filters"; the thesis' chapter 3).
+//!
+//! The filters of a layer, k x k with k odd, are independent draws of a normal distribution over the
+//! k² pixels a = (i, j), with mean 0 and the covariance
+//!
+//! ```text
+//! Σ_ab = ½ ((z_a + z_b) C_ab − z_a z_b)
+//! z_a  = exp(−‖a − r‖² / 2σ)          a bump around the centre, r = ⌊k/2⌋
+//! C_ab = exp(−‖wrap(a − b)‖² / 2σ)    neighbours are alike; differences wrap into −r..=r
+//! ```
+//!
+//! which is the closed form of the block construction of the thesis' section 3.1.2 (the last form of its
+//! equation 3.9 lacks the ½). σ is a variance, in pixels², and grows with depth: see [`Schedule`]. Every Σ has ½
+//! in the centre of its diagonal, and a few percent of negative eigenvalues: see [`Negative`].
+//!
+//! - [`covariance`] is Σ, [`Sampler`] draws filters of any covariance;
+//! - [`kronecker_factor`] is the nearest A ⊗ A;
+//! - [`statistics`] are mean and covariance of trained filters, of other depths and kernels too;
+//! - [`METHODS`] and [`start`] fill a ConvMixer.
+
+use candle_core::{Device, Tensor};
+use faer::{Mat, Side};
+use rand_chacha::ChaCha8Rng;
+
+use crate::error::{InitError, finite};
+use crate::options::by_name;
+use crate::random::standard_normal;
+
+mod convmixer;
+pub mod statistics;
+
+pub use convmixer::{Choices, FilterMethod, METHODS, find, start};
+
+/// The variance σ over depth: `start + velocity t + acceleration t² / 2`, where t runs from 0 at the
+/// first layer to 1 at the last, and is 0 for a single layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Schedule {
+    /// At the first layer.
+    pub start: f64,
+    /// Growth over the whole depth at the first layer's pace.
+    pub velocity: f64,
+    /// Growth of the velocity over the whole depth.
+    pub acceleration: f64,
+}
+
+impl Default for Schedule {
+    /// The papers' for CIFAR-10 in patches of 2: 0.08 at the first layer, 1.90 at the last.
+    fn default() -> Self {
+        Self {
+            start: 0.08,
+            velocity: 0.37,
+            acceleration: 2.9,
+        }
+    }
+}
+
+impl Schedule {
+    /// σ at a layer, counted from 0, of `depth`.
+    pub fn at(&self, layer: usize, depth: usize) -> f64 {
+        let t = layer as f64 / depth.saturating_sub(1).max(1) as f64;
+        self.start + self.velocity * t + self.acceleration * t * t / 2.0
+    }
+}
+
+/// What becomes of negative eigenvalues, which no covariance has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Negative {
+    /// They become 0: the nearest covariance, as the papers say.
+    #[default]
+    Clip,
+    /// They change sign, as in NumPy's `multivariate_normal`, which the papers' code calls.
+    Absolute,
+}
+
+impl Negative {
+    /// Every choice with its name on the command line and in recipes.
+    const ALL: [(&str, Negative); 2] = [("clip", Negative::Clip), ("absolute", Negative::Absolute)];
+
+    fn of(self, eigenvalue: f64) -> f64 {
+        match self {
+            Negative::Clip => eigenvalue.max(0.0),
+            Negative::Absolute => eigenvalue.abs(),
+        }
+    }
+}
+
+impl std::str::FromStr for Negative {
+    type Err = InitError;
+
+    fn from_str(text: &str) -> Result<Self, InitError> {
+        by_name("treatment of negative eigenvalues", text, &Self::ALL)
+    }
+}
+
+/// Σ of k x k filters, (k², k²), with pixel (i, j) at row and column `i k + j`.
+///
+/// # Errors
+/// If the kernel is even or larger than 63, or the variance not a positive number.
+pub fn covariance(kernel: usize, variance: f64) -> Result<Mat<f64>, InitError> {
+    check_kernel(kernel)?;
+    if finite("the filters' variance", variance)? <= 0.0 {
+        return Err(InitError::OutOfRange {
+            name: "the filters' variance",
+            value: variance,
+            expected: "a number above 0 at every layer".into(),
+        });
+    }
+    let (k, r) = (kernel as i64, kernel as i64 / 2);
+    let bump = |dy: i64, dx: i64| (-((dy * dy + dx * dx) as f64) / (2.0 * variance)).exp();
+    let at = |pixel: usize| (pixel as i64 / k, pixel as i64 % k);
+    let wrap = |d: i64| (d + r).rem_euclid(k) - r;
+    let centre = |(i, j): (i64, i64)| bump(i - r, j - r);
+    Ok(Mat::from_fn(kernel * kernel, kernel * kernel, |a, b| {
+        let (a, b) = (at(a), at(b));
+        let (z_a, z_b) = (centre(a), centre(b));
+        let near = bump(wrap(a.0 - b.0), wrap(a.1 - b.1));
+        0.5 * ((z_a + z_b) * near - z_a * z_b)
+    }))
+}
+
+fn check_kernel(kernel: usize) -> Result<(), InitError> {
+    if kernel.is_multiple_of(2) || kernel > 63 {
+        return Err(InitError::OutOfRange {
+            name: "the kernel",
+            value: kernel as f64,
+            expected: "an odd size up to 63: filters need a centre".into(),
+        });
+    }
+    Ok(())
+}
+
+/// Draws filters of a covariance.
+pub struct Sampler {
+    /// `Q f(Λ)^½` of the eigendecomposition `Q Λ Qᵀ`, where f makes Λ at least 0.
+    root: Mat<f64>,
+}
+
+impl Sampler {
+    /// Decomposes a symmetric matrix, (k², k²).
+    ///
+    /// # Errors
+    /// If the decomposition does not converge.
+    pub fn new(covariance: &Mat<f64>, negative: Negative) -> Result<Sampler, InitError> {
+        let (mut root, values) = eigen(covariance)?;
+        for (j, value) in values.iter().enumerate() {
+            let scale = negative.of(*value).sqrt();
+            for i in 0..root.nrows() {
+                root[(i, j)] *= scale;
+            }
+        }
+        Ok(Sampler { root })
+    }
+
+    /// The covariance of what is drawn.
+    pub fn covariance(&self) -> Mat<f64> {
+        &self.root * self.root.transpose()
+    }
+
+    /// `n` filters around `mean`, (n, 1, k, k).
+    ///
+    /// # Errors
+    /// If `mean` is not one number for each pixel of a square filter.
+    pub fn draw(&self, mean: &[f64], n: usize, rng: &mut ChaCha8Rng) -> Result<Tensor, InitError> {
+        let pixels = self.root.nrows();
+        let k = pixels.isqrt();
+        if mean.len() != pixels || k * k != pixels {
+            let (found, rows) = (mean.len(), pixels);
+            let text = format!("a mean of {found} pixels for a covariance of {rows} rows");
+            return Err(candle_core::Error::Msg(text).into());
+        }
+        let mut values = Vec::with_capacity(n * pixels);
+        for _ in 0..n {
+            let noise = Mat::from_fn(pixels, 1, |_, _| standard_normal(rng));
+            let filter = &self.root * noise;
+            values.extend((0..pixels).map(|a| (mean[a] + filter[(a, 0)]) as f32));
+        }
+        Ok(Tensor::from_vec(values, (n, 1, k, k), &Device::Cpu)?)
+    }
+}
+
+/// A (k, k) for which A ⊗ A is nearest to a covariance (k², k²) of filters in the Frobenius norm:
+/// pixels (i, j) and (l, m) covary by `A_il A_jm`, and a filter is `A^½ G A^½` with G of independent
+/// standard normal numbers.
+///
+/// In closed form: of the covariance rearranged to rows (i, l) and columns (j, m), A is the first
+/// eigenvector times the root of its eigenvalue.
+///
+/// # Errors
+/// If the side is no square, or the decomposition does not converge.
+pub fn kronecker_factor(covariance: &Mat<f64>) -> Result<Mat<f64>, InitError> {
+    let pixels = covariance.nrows();
+    let k = pixels.isqrt();
+    if k * k != pixels || pixels == 0 {
+        let text = format!("a covariance of {pixels} pixels, which are no square filter");
+        return Err(candle_core::Error::Msg(text).into());
+    }
+    let rearranged = |x: usize, y: usize| {
+        let ((i, l), (j, m)) = ((x / k, x % k), (y / k, y % k));
+        covariance[(i * k + j, l * k + m)]
+    };
+    let symmetric = Mat::from_fn(pixels, pixels, |x, y| {
+        0.5 * (rearranged(x, y) + rearranged(y, x))
+    });
+    let (vectors, values) = eigen(&symmetric)?;
+    let (first, scale) = (pixels - 1, values[pixels - 1].max(0.0).sqrt());
+    let a = |i: usize, l: usize| vectors[(i * k + l, first)];
+    let trace: f64 = (0..k).map(|i| a(i, i)).sum();
+    let scale = if trace < 0.0 { -scale } else { scale };
+    Ok(Mat::from_fn(k, k, |i, l| 0.5 * scale * (a(i, l) + a(l, i))))
+}
+
+/// A ⊗ A of [`kronecker_factor`], (k², k²), with A's negative eigenvalues as `negative` says.
+///
+/// # Errors
+/// If the decomposition does not converge.
+pub fn kronecker_square(a: &Mat<f64>, negative: Negative) -> Result<Mat<f64>, InitError> {
+    let a = Sampler::new(a, negative)?.covariance();
+    let k = a.nrows();
+    Ok(Mat::from_fn(k * k, k * k, |x, y| {
+        a[(x / k, y / k)] * a[(x % k, y % k)]
+    }))
+}
+
+/// Eigenvectors as columns, and eigenvalues, ascending.
+fn eigen(symmetric: &Mat<f64>) -> Result<(Mat<f64>, Vec<f64>), InitError> {
+    let width = symmetric.nrows();
+    let decomposition = symmetric
+        .self_adjoint_eigen(Side::Lower)
+        .map_err(|_| InitError::NoConvergence { width })?;
+    let values = decomposition.S().column_vector();
+    Ok((
+        decomposition.U().to_owned(),
+        (0..width).map(|i| values[i]).collect(),
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! Mean and covariance of trained filters, and what they say of other depths and kernels.
+
+use candle_core::{DType, Tensor};
+use faer::Mat;
+
+use super::check_kernel;
+use crate::error::InitError;
+
+/// What the filters of a layer are draws of.
+#[derive(Clone, Debug)]
+pub struct Statistics {
+    /// Of every pixel, k² of them.
+    pub mean: Vec<f64>,
+    /// (k², k²).
+    pub covariance: Mat<f64>,
+}
+
+impl Statistics {
+    /// Of filters (n, 1, k, k), with n − 1 as divisor. Of n filters, the covariance has rank n − 1
+    /// at most.
+    ///
+    /// # Errors
+    /// If the filters are fewer than 2, or not square.
+    pub fn of(filters: &Tensor) -> Result<Statistics, InitError> {
+        let (n, one, k, wide) = filters.dims4()?;
+        if n < 2 || one != 1 || k != wide {
+            let text = format!(
+                "filters of shape {:?}; expected at least 2 of (n, 1, k, k)",
+                filters.dims()
+            );
+            return Err(candle_core::Error::Msg(text).into());
+        }
+        let values = filters
+            .to_dtype(DType::F64)?
+            .flatten_all()?
+            .to_vec1::<f64>()?;
+        let pixels = k * k;
+        let mean: Vec<f64> = (0..pixels)
+            .map(|a| values.iter().skip(a).step_by(pixels).sum::<f64>() / n as f64)
+            .collect();
+        let centred = Mat::from_fn(n, pixels, |f, a| values[f * pixels + a] - mean[a]);
+        let sum = centred.transpose() * &centred;
+        let covariance = Mat::from_fn(pixels, pixels, |a, b| sum[(a, b)] / (n - 1) as f64);
+        Ok(Statistics { mean, covariance })
+    }
+
+    /// Around zero.
+    pub fn centred(covariance: Mat<f64>) -> Statistics {
+        Statistics {
+            mean: vec![0.0; covariance.nrows()],
+            covariance,
+        }
+    }
+
+    /// Of another kernel: the covariance as by [`resize`], the mean zero. Of the same kernel, both
+    /// stay.
+    ///
+    /// # Errors
+    /// If the kernels differ and one of them is even.
+    pub fn resized(self, kernel: usize) -> Result<Statistics, InitError> {
+        let own = self.mean.len().isqrt();
+        if own == kernel {
+            return Ok(self);
+        }
+        Ok(Statistics::centred(resize(&self.covariance, own, kernel)?))
+    }
+
+    /// The part `1 − share` of `self` and `share` of `other`, of the same kernel.
+    fn towards(&self, other: &Statistics, share: f64) -> Statistics {
+        let mix = |a: f64, b: f64| (1.0 - share) * a + share * b;
+        let pixels = self.mean.len();
+        Statistics {
+            mean: (0..pixels)
+                .map(|a| mix(self.mean[a], other.mean[a]))
+                .collect(),
+            covariance: Mat::from_fn(pixels, pixels, |a, b| {
+                mix(self.covariance[(a, b)], other.covariance[(a, b)])
+            }),
+        }
+    }
+}
+
+/// Of layer `layer`, counted from 0, of `depth`: between the two neighbouring layers of a network of
+/// another depth, first to first and last to last. A single layer takes the first.
+///
+/// # Errors
+/// If `layers` is empty.
+pub fn interpolate(
+    layers: &[Statistics],
+    layer: usize,
+    depth: usize,
+) -> Result<Statistics, InitError> {
+    let Some(last) = layers.len().checked_sub(1) else {
+        return Err(InitError::ZeroSize { size: "the depth" });
+    };
+    let at = layer as f64 * last as f64 / depth.saturating_sub(1).max(1) as f64;
+    let below = (at.floor() as usize).min(last);
+    let above = (below + 1).min(last);
+    Ok(layers[below].towards(&layers[above], at - below as f64))
+}
+
+/// A covariance of filters of another kernel. As a grid of blocks, block (i, j) holding what pixel
+/// (i, j) has in common with every other: each block is cropped around its centre, or filled up with
+/// its mean; then the grid is interpolated bilinearly, pixel centres on pixel centres of the resized
+/// grid. The result is symmetric, but may have small negative eigenvalues.
+///
+/// # Errors
+/// If a kernel is even, or `covariance` not of the kernel `from`.
+pub fn resize(covariance: &Mat<f64>, from: usize, to: usize) -> Result<Mat<f64>, InitError> {
+    check_kernel(from)?;
+    check_kernel(to)?;
+    if covariance.nrows() != from * from {
+        let text = format!(
+            "a covariance of {} pixels; expected {from} x {from}",
+            covariance.nrows()
+        );
+        return Err(candle_core::Error::Msg(text).into());
+    }
+    // Pixels of the target before, or after, those of the source.
+    let offset = to as i64 / 2 - from as i64 / 2;
+    let inside = |x: usize| {
+        usize::try_from(x as i64 - offset)
+            .ok()
+            .filter(|x| *x < from)
+    };
+    let means: Vec<f64> = (0..from * from)
+        .map(|row| {
+            let sum: f64 = (0..from * from).map(|col| covariance[(row, col)]).sum();
+            sum / (from * from) as f64
+        })
+        .collect();
+    // (from², to²)
+    let blocks = Mat::from_fn(from * from, to * to, |row, pixel| {
+        match (inside(pixel / to), inside(pixel % to)) {
+            (Some(l), Some(m)) => covariance[(row, l * from + m)],
+            _ => means[row],
+        }
+    });
+    // Neighbours of a target row or column in the source, and the second one's share.
+    let neighbours = |x: usize| {
+        let at = ((x as f64 + 0.5) * from as f64 / to as f64 - 0.5).clamp(0.0, (from - 1) as f64);
+        let below = at.floor() as usize;
+        (below, (below + 1).min(from - 1), at - below as f64)
+    };
+    let whole = Mat::from_fn(to * to, to * to, |row, pixel| {
+        let (i0, i1, v) = neighbours(row / to);
+        let (j0, j1, u) = neighbours(row % to);
+        let block = |i: usize, j: usize| blocks[(i * from + j, pixel)];
+        let upper = (1.0 - u) * block(i0, j0) + u * block(i0, j1);
+        let lower = (1.0 - u) * block(i1, j0) + u * block(i1, j1);
+        (1.0 - v) * upper + v * lower
+    });
+    Ok(Mat::from_fn(to * to, to * to, |a, b| {
+        0.5 * (whole[(a, b)] + whole[(b, a)])
+    }))
+}

@@ -1,0 +1,300 @@
+use super::statistics::{Statistics, interpolate, resize};
+use super::*;
+use std::f64::consts::FRAC_PI_2;
+use wave_models::Weights;
+use wave_models::convmixer::ConvMixerShape;
+
+fn rng(seed: u64) -> ChaCha8Rng {
+    crate::random::generator(seed, 0)
+}
+
+/// The Frobenius norm of the difference.
+fn distance(a: &Mat<f64>, b: &Mat<f64>) -> f64 {
+    (a - b).norm_l2()
+}
+
+fn trace(a: &Mat<f64>) -> f64 {
+    (0..a.nrows()).map(|i| a[(i, i)]).sum()
+}
+
+/// The block construction of section 3.1.2, equation 3.10, by its own loops.
+fn by_blocks(k: usize, variance: f64) -> Mat<f64> {
+    let r = k / 2;
+    let bump = |i: usize, j: usize| {
+        let square = |x: usize| (x as f64 - r as f64).powi(2);
+        (-(square(i) + square(j)) / (2.0 * variance)).exp()
+    };
+    let shifted = |x: usize, by: usize| (x + k + r - by) % k; // forward by `by - r`
+    Mat::from_fn(k * k, k * k, |row, col| {
+        let ((i, j), (l, m)) = ((row / k, row % k), (col / k, col % k));
+        let (mask, still) = (bump(i, j), bump(l, m));
+        let moving = bump(shifted(l, i), shifted(m, j));
+        0.5 * (mask * (moving - still) + still * moving)
+    })
+}
+
+#[test]
+fn the_closed_form_is_the_block_construction() {
+    for (k, variance) in [(3, 0.3), (7, 1.0), (9, FRAC_PI_2), (5, 4.0)] {
+        let sigma = covariance(k, variance).unwrap();
+        assert!(distance(&sigma, &by_blocks(k, variance)) < 1e-14);
+        assert!(distance(&sigma, &sigma.transpose().to_owned()) == 0.0);
+        let centre = k * k / 2;
+        assert_eq!(sigma[(centre, centre)], 0.5);
+        let flipped = Mat::from_fn(k * k, k * k, |a, b| {
+            let flip = |x: usize| (k - 1 - x / k) * k + x % k;
+            sigma[(flip(a), flip(b))]
+        });
+        let turned = Mat::from_fn(k * k, k * k, |a, b| {
+            let turn = |x: usize| x % k * k + x / k;
+            sigma[(turn(a), turn(b))]
+        });
+        assert!(distance(&sigma, &flipped) < 1e-14 && distance(&sigma, &turned) < 1e-14);
+    }
+    // sum(z - z**2 / 2) for k = 9
+    assert!((trace(&covariance(9, FRAC_PI_2).unwrap()) - 7.398).abs() < 5e-4);
+}
+
+#[test]
+fn a_few_percent_of_the_eigenvalues_are_negative() {
+    // numpy.linalg.eigvalsh of the A.2 code, k = 9: -sum(negative) / sum(positive)
+    for (variance, share) in [(1.0, 0.028), (FRAC_PI_2, 0.032)] {
+        let sigma = covariance(9, variance).unwrap();
+        let (_, values) = eigen(&sigma).unwrap();
+        let negative: f64 = values.iter().filter(|v| **v < 0.0).sum();
+        let positive: f64 = values.iter().filter(|v| **v > 0.0).sum();
+        assert!((-negative / positive - share).abs() < 5e-4);
+        let clipped = Sampler::new(&sigma, Negative::Clip).unwrap().covariance();
+        let flipped = Sampler::new(&sigma, Negative::Absolute).unwrap();
+        assert!((trace(&clipped) - positive).abs() < 1e-9);
+        assert!((trace(&flipped.covariance()) - (positive - negative)).abs() < 1e-9);
+    }
+}
+
+#[test]
+fn sigma_grows_with_depth_as_the_papers_table_says() {
+    let at = |schedule: Schedule| [0, 4, 8].map(|layer| schedule.at(layer, 9));
+    let close = |found: [f64; 3], expected: [f64; 3]| {
+        let pairs = found.iter().zip(expected);
+        assert!(
+            pairs.into_iter().all(|(f, e)| (f - e).abs() < 5e-3),
+            "{found:?}"
+        );
+    };
+    close(at(Schedule::default()), [0.08, 0.63, 1.90]);
+    let a2 = Schedule {
+        start: 0.16,
+        velocity: 0.32,
+        acceleration: 2.88,
+    };
+    close(at(a2), [0.16, 0.68, 1.92]);
+    assert_eq!(Schedule::default().at(0, 1), 0.08);
+}
+
+#[test]
+fn drawn_filters_have_the_covariance() {
+    let n = 4000;
+    let sampler = Sampler::new(&covariance(5, 1.0).unwrap(), Negative::Clip).unwrap();
+    let sigma = sampler.covariance();
+    let mean: Vec<f64> = (0..25).map(|a| a as f64 / 10.0).collect();
+    let filters = sampler.draw(&mean, n, &mut rng(1)).unwrap();
+    assert_eq!(filters.dims(), [n, 1, 5, 5]);
+    let found = Statistics::of(&filters).unwrap();
+    // E |S - Σ|² = ((tr Σ)² + |Σ|²) / n for n draws
+    let expected = (trace(&sigma).powi(2) + sigma.norm_l2().powi(2)) / n as f64;
+    let error = distance(&found.covariance, &sigma).powi(2);
+    assert!(
+        error < 2.0 * expected && error > 0.3 * expected,
+        "{error} {expected}"
+    );
+    let off = found.mean.iter().zip(&mean).map(|(a, b)| (a - b).abs());
+    assert!(off.fold(0.0, f64::max) < 5.0 * (0.5 / n as f64).sqrt());
+    assert!(sampler.draw(&mean[1..], n, &mut rng(1)).is_err());
+}
+
+#[test]
+fn a_kronecker_square_is_recovered() {
+    let b = Mat::from_fn(5, 5, |i, j| ((i * 3 + j * 7) as f64).sin());
+    let a = &b * b.transpose();
+    let square = kronecker_square(&a, Negative::Clip).unwrap();
+    let factor = kronecker_factor(&square).unwrap();
+    assert!(distance(&factor, &a) < 1e-10 * a.norm_l2());
+
+    let sigma = covariance(9, FRAC_PI_2).unwrap();
+    let a = kronecker_factor(&sigma).unwrap();
+    let product = Mat::from_fn(81, 81, |x, y| a[(x / 9, y / 9)] * a[(x % 9, y % 9)]);
+    let error = distance(&product, &sigma) / sigma.norm_l2();
+    assert!((error - 0.234).abs() < 1e-3, "{error}");
+    // The best of its kind: no multiple of it is nearer.
+    for scale in [0.99, 1.01] {
+        let other = Mat::from_fn(81, 81, |x, y| scale * product[(x, y)]);
+        assert!(distance(&other, &sigma) > distance(&product, &sigma));
+    }
+    assert!(kronecker_factor(&Mat::zeros(8, 8)).is_err());
+}
+
+#[test]
+fn statistics_between_layers_are_covariances_between_them() {
+    let sampler = |v| Sampler::new(&covariance(3, v).unwrap(), Negative::Clip).unwrap();
+    let layers: Vec<Statistics> = [0.5, 1.0, 2.0]
+        .iter()
+        .map(|v| {
+            let filters = sampler(*v).draw(&[*v; 9], 6, &mut rng(2)).unwrap();
+            Statistics::of(&filters).unwrap()
+        })
+        .collect();
+    for layer in &layers {
+        let (_, values) = eigen(&layer.covariance).unwrap();
+        // Of 6 filters: rank 5 of 9.
+        assert!(values[..4].iter().all(|v| v.abs() < 1e-12) && values[8] > 0.0);
+    }
+    for (layer, own) in layers.iter().enumerate() {
+        let same = interpolate(&layers, layer, 3).unwrap();
+        assert!(distance(&same.covariance, &own.covariance) == 0.0);
+        assert_eq!(same.mean, own.mean);
+    }
+    let between = interpolate(&layers, 1, 5).unwrap(); // halfway from the first to the second
+    let half = Mat::from_fn(9, 9, |a, b| {
+        0.5 * (layers[0].covariance[(a, b)] + layers[1].covariance[(a, b)])
+    });
+    assert!(distance(&between.covariance, &half) < 1e-12);
+    let (_, values) = eigen(&between.covariance).unwrap();
+    assert!(values[0] > -1e-12);
+    assert!(interpolate(&[], 0, 3).is_err());
+    assert!(
+        Statistics::of(
+            &Tensor::zeros((1, 1, 3, 3), candle_core::DType::F32, &Device::Cpu).unwrap()
+        )
+        .is_err()
+    );
+}
+
+#[test]
+fn a_resized_covariance_keeps_its_centre_and_its_symmetry() {
+    let sigma = covariance(7, 1.0).unwrap();
+    assert!(distance(&resize(&sigma, 7, 7).unwrap(), &sigma) < 1e-15);
+    for to in [3, 5, 9, 11] {
+        let resized = resize(&sigma, 7, to).unwrap();
+        assert_eq!(resized.nrows(), to * to);
+        assert!(distance(&resized, &resized.transpose().to_owned()) < 1e-15);
+        let centre = to * to / 2;
+        assert!((resized[(centre, centre)] - 0.5).abs() < 1e-12, "{to}");
+    }
+    // What all pixels share, all pixels of another kernel share.
+    let all = Mat::from_fn(25, 25, |_, _| 2.0);
+    let expected = Mat::from_fn(81, 81, |_, _| 2.0);
+    assert!(distance(&resize(&all, 5, 9).unwrap(), &expected) < 1e-12);
+    assert!(resize(&sigma, 7, 4).is_err() && resize(&sigma, 5, 7).is_err());
+}
+
+fn shape(depth: usize, width: usize, kernel: usize) -> ConvMixerShape {
+    ConvMixerShape {
+        image_size: 28,
+        channels: 1,
+        patch: 4,
+        depth,
+        width,
+        kernel,
+        classes: 10,
+        activation: wave_models::Activation::Gelu,
+    }
+}
+
+fn filters_of(weights: &Weights, layer: usize) -> Tensor {
+    weights[&format!("blocks.{layer}.0.fn.0.weight")].clone()
+}
+
+fn values(t: &Tensor) -> Vec<f32> {
+    t.flatten_all().unwrap().to_vec1().unwrap()
+}
+
+#[test]
+fn only_the_filters_differ_from_the_default() {
+    let shape = shape(3, 16, 5);
+    let (default, _) = start("default", &shape, None, &Choices::default(), 4).unwrap();
+    let (own, cost) = start("covariance", &shape, None, &Choices::default(), 4).unwrap();
+    shape.check_weights(&own).unwrap();
+    assert_eq!(cost.transferred, 0);
+    for (name, t) in &own {
+        let same = values(t) == values(&default[name]);
+        assert_eq!(same, !name.ends_with("0.fn.0.weight"), "{name}");
+    }
+    let power = |layer| {
+        values(&filters_of(&own, layer))
+            .iter()
+            .map(|v| v * v)
+            .sum::<f32>()
+    };
+    assert!(power(0) < power(1) && power(1) < power(2)); // more diffuse with depth
+    let deeper = ConvMixerShape {
+        width: 4,
+        ..shape.clone()
+    };
+    let (narrow, _) = start("covariance", &deeper, None, &Choices::default(), 4).unwrap();
+    let first = filters_of(&own, 1).narrow(0, 0, 4).unwrap();
+    assert_eq!(values(&filters_of(&narrow, 1)), values(&first));
+}
+
+#[test]
+fn transfer_fits_any_shape_and_copies_fit_one() {
+    let (donor, choices) = (shape(4, 64, 7), Choices::default());
+    let (trained, _) = start("covariance", &donor, None, &choices, 1).unwrap();
+    let from = Some((&donor, &trained));
+    for target in [shape(2, 200, 7), shape(6, 8, 5), shape(1, 8, 9)] {
+        for factored in [false, true] {
+            let choices = Choices {
+                factored,
+                ..choices
+            };
+            let (weights, cost) = start("covariance-transfer", &target, from, &choices, 2).unwrap();
+            target.check_weights(&weights).unwrap();
+            assert_eq!(cost.transferred, 4 * (49 + 49 * 50 / 2));
+        }
+    }
+    let same = start("covariance-transfer", &shape(4, 3000, 7), from, &choices, 2).unwrap();
+    let [found, expected] = [&same.0, &trained]
+        .map(|weights| Statistics::of(&filters_of(weights, 2)).unwrap().covariance);
+    let bound = (trace(&expected).powi(2) + expected.norm_l2().powi(2)) / 3000.0;
+    assert!(distance(&found, &expected).powi(2) < 2.0 * bound);
+
+    let (copied, cost) = start("filters", &shape(4, 32, 7), from, &choices, 2).unwrap();
+    let first = filters_of(&trained, 3).narrow(0, 0, 32).unwrap();
+    assert_eq!(values(&filters_of(&copied, 3)), values(&first));
+    assert_eq!(cost.transferred, 4 * 32 * 49);
+    for (target, word) in [
+        (shape(4, 64, 5), "kernel"),
+        (shape(3, 64, 7), "depth"),
+        (shape(4, 65, 7), "width"),
+    ] {
+        let error = start("filters", &target, from, &choices, 2).unwrap_err();
+        assert!(error.to_string().contains(word), "{error}");
+    }
+}
+
+#[test]
+fn wrong_requests_say_what_would_do() {
+    let good = shape(2, 8, 5);
+    let (weights, _) = start("default", &good, None, &Choices::default(), 0).unwrap();
+    let donor = Some((&good, &weights));
+    let choices = |start: f64| Choices {
+        schedule: Schedule {
+            start,
+            ..Schedule::default()
+        },
+        ..Choices::default()
+    };
+    let cases = [
+        ("he", &good, None, 0.1, "covariance-transfer"),
+        ("covariance-transfer", &good, None, 0.1, "--from"),
+        ("covariance", &good, donor, 0.1, "found 1"),
+        ("covariance", &shape(2, 8, 4), None, 0.1, "odd"),
+        ("covariance", &good, None, -0.1, "above 0"),
+        ("covariance", &good, None, f64::NAN, "finite"),
+    ];
+    for (method, shape, donor, variance, word) in cases {
+        let error = start(method, shape, donor, &choices(variance), 0).unwrap_err();
+        assert!(error.to_string().contains(word), "{error}");
+    }
+    assert!("drop".parse::<Negative>().is_err());
+    assert_eq!("absolute".parse::<Negative>().unwrap(), Negative::Absolute);
+}
