@@ -279,11 +279,11 @@ fn forward(
 ) -> Result<Tensor> {
     shape.validate().map_err(candle_core::Error::wrap)?;
     let (h, k, p) = (shape.width, shape.kernel, shape.patch);
-    crate::check_images(images, shape.channels, shape.image_size)?;
-    let g = shape.image_size / p;
-    let patches = patchify(images, p)?; // (b, g g, c p p)
-    let patches = patches.reshape((images.dim(0)?, g, g, ()))?;
     let w = weights.get("stem.0.weight", &[h, shape.channels, p, p])?;
+    let images = crate::checked_images(images, shape.channels, shape.image_size, w)?;
+    let g = shape.image_size / p;
+    let patches = patchify(&images, p)?; // (b, g g, c p p)
+    let patches = patches.reshape((images.dim(0)?, g, g, ()))?;
     let w = w.reshape((h, shape.channels * p * p))?;
     let mut z = linear(&patches, &w, weights.get("stem.0.bias", &[h])?)?; // (b, g, g, h)
     z = norm(&z, "stem.2")?;

@@ -300,8 +300,9 @@ pub fn fuse(shape: &EfficientNetShape, weights: &Weights) -> Result<Weights> {
 /// # Errors
 /// If a weight is missing, or sizes contradict `shape`.
 pub fn logits(shape: &EfficientNetShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
-    crate::check_images(images, shape.channels, shape.image_size)?;
-    frozen::in_chunks(images, |images| forward(shape, weights, images))
+    let weight = get(weights, "classifier.weight")?;
+    let images = crate::checked_images(images, shape.channels, shape.image_size, weight)?;
+    frozen::in_chunks(&images, |images| forward(shape, weights, images))
 }
 
 fn forward(shape: &EfficientNetShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {

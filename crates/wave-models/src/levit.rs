@@ -93,8 +93,9 @@ pub fn fuse(shape: &LevitShape, weights: &Weights) -> Result<Weights> {
 /// # Errors
 /// If a weight is missing, or sizes contradict `shape`.
 pub fn logits(shape: &LevitShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
-    crate::check_images(images, shape.channels, shape.image_size)?;
-    frozen::in_chunks(images, |images| forward(shape, weights, images))
+    let weight = get(weights, "head.weight")?;
+    let images = crate::checked_images(images, shape.channels, shape.image_size, weight)?;
+    frozen::in_chunks(&images, |images| forward(shape, weights, images))
 }
 
 fn forward(shape: &LevitShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {

@@ -27,10 +27,15 @@ use std::collections::BTreeMap;
 /// Weights by name.
 pub type Weights = BTreeMap<String, Tensor>;
 
-/// Checks that images are (b, channels, size, size).
-fn check_images(images: &Tensor, channels: usize, size: usize) -> Result<()> {
+/// Images that are (b, channels, size, size), on the device of a weight.
+fn checked_images(
+    images: &Tensor,
+    channels: usize,
+    size: usize,
+    weight: &Tensor,
+) -> Result<Tensor> {
     match images.dims() {
-        [_, c, h, w] if (*c, *h, *w) == (channels, size, size) => Ok(()),
+        [_, c, h, w] if (*c, *h, *w) == (channels, size, size) => images.to_device(weight.device()),
         found => candle_core::bail!(
             "images of shape {found:?}, the model takes (b, {channels}, {size}, {size}); resize \
              them"

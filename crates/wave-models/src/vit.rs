@@ -401,8 +401,9 @@ pub fn logits_in(
             .ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {name}")))
     };
     let d = shape.width;
-    crate::check_images(images, shape.channels, shape.image_size)?;
-    let patches = wave_ops::patchify(images, shape.patch)?; // (b, grid^2, channels p p)
+    let (size, weight) = (shape.image_size, w("pos_embed")?);
+    let images = crate::checked_images(images, shape.channels, size, weight)?;
+    let patches = wave_ops::patchify(&images, shape.patch)?; // (b, grid^2, channels p p)
     // One table for positions, patch bias and the tokens before the patches: (tokens, d).
     let positions = w("pos_embed")?.reshape(((), d))?;
     let bias = w("patch_embed.proj.bias")?;

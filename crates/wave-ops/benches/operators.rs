@@ -6,7 +6,7 @@
 
 use candle_core::{Device, Tensor, Var};
 use divan::{Bencher, black_box, counter::ItemsCount};
-use wave_ops::{AdamW, Kronecker};
+use wave_ops::{AdamW, Kronecker, Moments};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -50,13 +50,12 @@ fn kronecker_sum(bencher: Bencher, width: usize) {
 #[divan::bench(args = [1 << 16, 1 << 22])]
 fn adamw_step(bencher: Bencher, n: usize) {
     let (var, gradient) = (values(&[n]), values(&[n]));
-    let (mut m, mut v) = (vec![0.0; n], vec![0.0; n]);
+    let mut moments = Moments::new(&var).unwrap();
     bencher.counter(ItemsCount::new(n)).bench_local(|| {
-        let moments = (&mut m[..], &mut v[..]);
         wave_ops::adamw_step(
             &var,
             &gradient,
-            moments,
+            &mut moments,
             AdamW::default(),
             &[1e-3],
             0.05,

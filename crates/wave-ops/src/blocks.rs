@@ -65,8 +65,9 @@ pub enum Precision {
     /// Single precision.
     #[default]
     F32,
-    /// Factors rounded to bf16 where the processor multiplies them faster
-    /// ([`Simd::has_bf16`](crate::Simd::has_bf16)), elsewhere as [`Precision::F32`].
+    /// Factors rounded to bf16: on a processor that multiplies them faster
+    /// ([`Simd::has_bf16`](crate::Simd::has_bf16)), which otherwise computes as
+    /// [`Precision::F32`], and on every other device.
     Bf16,
 }
 
@@ -121,7 +122,7 @@ pub fn blocks_in(
     }
     let arguments: Vec<&Tensor> = std::iter::once(x).chain(parameters).collect();
     if !fused(&arguments)? {
-        return stock::blocks(x, parameters, shape, drop_path.as_deref());
+        return stock::blocks_in(precision, x, parameters, shape, drop_path.as_deref());
     }
     let mut parameters = parameters.clone();
     for parameter in &mut parameters {

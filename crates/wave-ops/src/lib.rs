@@ -42,6 +42,6 @@ pub use kron::{Kronecker, kronecker_sum};
 pub use layer_norm::layer_norm;
 pub use linear::{embed, linear};
 pub use loss::{log_softmax, soft_cross_entropy};
-pub use optimiser::{AdamW, adamw_step, ema_update, squared_norm};
+pub use optimiser::{AdamW, Moments, adamw_step, ema_update, squared_norm};
 pub use patches::patchify;
 pub use simd::exp;

@@ -20,6 +20,7 @@ pub fn soft_cross_entropy(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
             targets.shape()
         );
     }
+    let targets = &targets.to_device(logits.device())?;
     if fused(&[logits, targets])? {
         let targets = with_slice(targets, <[f32]>::to_vec)?;
         logits.contiguous()?.apply_op1(SoftCrossEntropy { targets })

@@ -28,6 +28,55 @@ impl Default for AdamW {
     }
 }
 
+/// Running means of a variable's gradient and of its square: on the host for a variable there, else
+/// on its device.
+#[derive(Clone, Debug)]
+pub struct Moments(Place);
+
+#[derive(Clone, Debug)]
+enum Place {
+    Host(Vec<f32>, Vec<f32>),
+    Device(Tensor, Tensor),
+}
+
+impl Moments {
+    /// Before the first step.
+    pub fn new(var: &Var) -> Result<Moments> {
+        Ok(Moments(if var.device().is_cpu() {
+            let n = var.elem_count();
+            Place::Host(vec![0.0; n], vec![0.0; n])
+        } else {
+            let zeros = var.as_detached_tensor().zeros_like()?;
+            Place::Device(zeros.clone(), zeros)
+        }))
+    }
+
+    /// From what [`Moments::to_tensors`] returned, for a variable of as many values.
+    pub fn restore(var: &Var, [first, second]: [&Tensor; 2]) -> Result<Moments> {
+        Ok(Moments(if var.device().is_cpu() {
+            let values = |t: &Tensor| t.flatten_all()?.to_vec1::<f32>();
+            Place::Host(values(first)?, values(second)?)
+        } else {
+            let place = |t: &Tensor| t.reshape(var.shape())?.to_device(var.device());
+            Place::Device(place(first)?, place(second)?)
+        }))
+    }
+
+    /// First and second moment, flat, on the host.
+    pub fn to_tensors(&self) -> Result<[Tensor; 2]> {
+        match &self.0 {
+            Place::Host(first, second) => {
+                let tensor = |v: &[f32]| Tensor::from_slice(v, v.len(), &Device::Cpu);
+                Ok([tensor(first)?, tensor(second)?])
+            }
+            Place::Device(first, second) => {
+                let tensor = |t: &Tensor| t.flatten_all()?.to_device(&Device::Cpu);
+                Ok([tensor(first)?, tensor(second)?])
+            }
+        }
+    }
+}
+
 /// One step for one variable.
 ///
 /// ```text
@@ -40,7 +89,7 @@ impl Default for AdamW {
 pub fn adamw_step(
     var: &Var,
     gradient: &Tensor,
-    moments: (&mut [f32], &mut [f32]),
+    moments: &mut Moments,
     config: AdamW,
     learning_rates: &[f32],
     weight_decay: f32,
@@ -48,33 +97,52 @@ pub fn adamw_step(
     step: u64,
 ) -> Result<()> {
     let n = var.elem_count();
-    if learning_rates.is_empty() || !n.is_multiple_of(learning_rates.len()) || moments.0.len() != n
-    {
+    let held = match &moments.0 {
+        Place::Host(first, _) => first.len(),
+        Place::Device(first, _) => first.elem_count(),
+    };
+    if learning_rates.is_empty() || !n.is_multiple_of(learning_rates.len()) || held != n {
         candle_core::bail!(
-            "AdamW: {n} values, {} moments, {} learning rates",
-            moments.0.len(),
+            "AdamW: {n} values, {held} moments, {} learning rates",
             learning_rates.len()
         );
     }
     let t = i32::try_from(step).unwrap_or(i32::MAX);
-    let update = Update {
-        config,
-        moments: Mutex::new(moments),
-        learning_rates,
-        weight_decay,
-        gradient_scale,
-        correction: (
-            1.0 / (1.0 - config.beta1.powi(t)),
-            1.0 / (1.0 - config.beta2.powi(t)),
-        ),
-    };
-    if var.device().is_cpu() {
-        return var.inplace_op2(&gradient.contiguous()?, &update);
+    let correction = (
+        1.0 / (1.0 - config.beta1.powi(t)),
+        1.0 / (1.0 - config.beta2.powi(t)),
+    );
+    match &mut moments.0 {
+        Place::Host(first, second) => {
+            let update = Update {
+                config,
+                moments: Mutex::new((first, second)),
+                learning_rates,
+                weight_decay,
+                gradient_scale,
+                correction,
+            };
+            var.inplace_op2(&gradient.contiguous()?, &update)
+        }
+        Place::Device(first, second) => {
+            let AdamW { beta1, beta2, eps } = config;
+            let mix = |old: &Tensor, new: Tensor, beta: f32| {
+                (old * f64::from(beta))? + (new * f64::from(1.0 - beta))?
+            };
+            let g = (gradient.detach() * f64::from(gradient_scale))?;
+            *first = mix(first, g.clone(), beta1)?;
+            *second = mix(second, g.sqr()?, beta2)?;
+            let root = ((&*second * f64::from(correction.1))?.sqrt()? + f64::from(eps))?;
+            let change = ((&*first * f64::from(correction.0))? / root)?;
+            let rows = (learning_rates.len(), n / learning_rates.len());
+            let rates = Tensor::new(learning_rates, var.device())?.reshape((rows.0, 1))?;
+            let kept = (1.0 - (&rates * f64::from(weight_decay))?)?;
+            let p = var.as_detached_tensor();
+            let moved = (p.reshape(rows)?.broadcast_mul(&kept)?
+                - change.reshape(rows)?.broadcast_mul(&rates)?)?;
+            var.set(&moved.reshape(var.shape())?)
+        }
     }
-    // Elsewhere the arithmetic runs on the host: correct on every device, fast on none.
-    let host = Var::from_tensor(&var.to_device(&Device::Cpu)?)?;
-    host.inplace_op2(&gradient.to_device(&Device::Cpu)?.contiguous()?, &update)?;
-    var.set(&host.to_device(var.device())?)
 }
 
 /// `average = decay average + (1 - decay) var`.
@@ -93,7 +161,10 @@ pub fn ema_update(average: &mut [f32], var: &Tensor, decay: f32) -> Result<()> {
 
 /// Sum of squares, accumulated in `f64` in a fixed order.
 pub fn squared_norm(t: &Tensor) -> Result<f64> {
-    with_slice(&t.to_device(&Device::Cpu)?, |x| {
+    if !t.device().is_cpu() {
+        return Ok(f64::from(t.sqr()?.sum_all()?.to_scalar::<f32>()?));
+    }
+    with_slice(t, |x| {
         let parts: Vec<f64> = x
             .par_chunks(CHUNK)
             .map(|x| {
@@ -109,7 +180,7 @@ pub fn squared_norm(t: &Tensor) -> Result<f64> {
 
 struct Update<'a> {
     config: AdamW,
-    moments: Mutex<(&'a mut [f32], &'a mut [f32])>,
+    moments: Mutex<(&'a mut Vec<f32>, &'a mut Vec<f32>)>,
     learning_rates: &'a [f32],
     weight_decay: f32,
     gradient_scale: f32,
@@ -155,5 +226,80 @@ impl InplaceOp2 for Update<'_> {
                 });
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The formulas, value by value, in `f64`; rates by row.
+    fn expected(
+        steps: usize,
+        gradient: &[f64],
+        rates: &[f64; 2],
+        decay: f64,
+        scale: f64,
+    ) -> Vec<f64> {
+        let n = gradient.len();
+        let (mut p, mut m, mut v) = (vec![1.0; n], vec![0.0; n], vec![0.0; n]);
+        for t in 1..=steps as i32 {
+            for i in 0..n {
+                let (g, lr) = (gradient[i] * scale / f64::from(t), rates[i / (n / 2)]);
+                m[i] = 0.9 * m[i] + 0.1 * g;
+                v[i] = 0.999 * v[i] + 0.001 * g * g;
+                let (m, v) = (
+                    m[i] / (1.0 - 0.9_f64.powi(t)),
+                    v[i] / (1.0 - 0.999_f64.powi(t)),
+                );
+                p[i] = p[i] * (1.0 - lr * decay) - lr * m / (v.sqrt() + 1e-8);
+            }
+        }
+        p
+    }
+
+    #[test]
+    fn both_places_take_the_steps_of_the_paper() {
+        let gradient: Vec<f64> = (0..12).map(|i| f64::from(i - 5) / 3.0).collect();
+        let (rates, decay, scale) = ([0.1, 0.02], 0.3, 0.5);
+        let want = expected(4, &gradient, &rates, decay, scale);
+        let gradient: Vec<f32> = gradient.iter().map(|g| *g as f32).collect();
+        let gradient = Tensor::from_vec(gradient, (2, 6), &Device::Cpu).unwrap();
+        let start = || Var::ones((2, 6), candle_core::DType::F32, &Device::Cpu).unwrap();
+        let zeros = gradient.zeros_like().unwrap();
+        let places = [
+            Moments::new(&start()).unwrap(),
+            Moments(Place::Device(zeros.clone(), zeros)),
+        ];
+        for mut moments in places {
+            let var = start();
+            for t in 1..=4_u64 {
+                // Saved and restored on the way.
+                let [first, second] = moments.to_tensors().unwrap();
+                if matches!(moments.0, Place::Host(..)) {
+                    moments = Moments::restore(&var, [&first, &second]).unwrap();
+                }
+                let g = (&gradient / t as f64).unwrap();
+                let rates = rates.map(|r| r as f32);
+                let (decay, scale) = (decay as f32, scale as f32);
+                let config = AdamW::default();
+                adamw_step(&var, &g, &mut moments, config, &rates, decay, scale, t).unwrap();
+            }
+            let found: Vec<f32> = var.flatten_all().unwrap().to_vec1().unwrap();
+            for (found, want) in found.iter().zip(&want) {
+                assert!((f64::from(*found) - want).abs() < 1e-5, "{found} {want}");
+            }
+            let wrong = adamw_step(
+                &Var::ones(3, candle_core::DType::F32, &Device::Cpu).unwrap(),
+                &gradient,
+                &mut moments,
+                AdamW::default(),
+                &[0.1],
+                0.0,
+                1.0,
+                1,
+            );
+            assert!(wrong.is_err());
+        }
     }
 }

@@ -1,20 +1,34 @@
 //! The same operators from stock candle: for other devices and types, for second-order gradients,
 //! and as what the fused ones are tested against.
 
-use crate::blocks::BlocksShape;
+use crate::blocks::{BlocksShape, Precision};
 use crate::kron::Kronecker;
-use candle_core::{D, Result, Tensor};
+use candle_core::{D, DType, Result, Tensor};
 
 /// See [`crate::linear()`].
 pub fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
+    linear_in(Precision::F32, x, weight, bias)
+}
+
+/// `a b`, of factors rounded to a precision, in the type of `a`.
+fn product(precision: Precision, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    match precision {
+        Precision::F32 => a.matmul(b),
+        Precision::Bf16 => {
+            let narrow = |t: &Tensor| t.to_dtype(DType::BF16);
+            narrow(a)?.matmul(&narrow(b)?)?.to_dtype(a.dtype())
+        }
+    }
+}
+
+fn linear_in(precision: Precision, x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
     let (out, inner) = weight.dims2()?;
     let mut shape = x.dims().to_vec();
     let rows = x.elem_count() / inner.max(1);
     if let Some(last) = shape.last_mut() {
         *last = out;
     }
-    x.reshape((rows, inner))?
-        .matmul(&weight.t()?)?
+    product(precision, &x.reshape((rows, inner))?, &weight.t()?)?
         .broadcast_add(bias)?
         .reshape(shape)
 }
@@ -60,13 +74,17 @@ pub fn soft_cross_entropy(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
 
 /// Multi-head self-attention; `qkv` (b, n, 3 d) to (b, n, d).
 pub fn attention(qkv: &Tensor, heads: usize) -> Result<Tensor> {
+    attention_in(Precision::F32, qkv, heads)
+}
+
+fn attention_in(precision: Precision, qkv: &Tensor, heads: usize) -> Result<Tensor> {
     let (b, n, d3) = qkv.dims3()?;
     let (d, h) = (d3 / 3, d3 / 3 / heads);
     let qkv = qkv.reshape((b, n, 3, heads, h))?.permute((2, 0, 3, 1, 4))?; // (3, b, heads, n, h)
     let part = |i| qkv.get(i)?.contiguous();
-    let scores = (part(0)?.matmul(&part(1)?.t()?)? * (1.0 / (h as f64).sqrt()))?; // (b, heads, n, n)
-    softmax(&scores)?
-        .matmul(&part(2)?)?
+    let scores = product(precision, &part(0)?, &part(1)?.t()?)?; // (b, heads, n, n)
+    let shares = softmax(&(scores * (1.0 / (h as f64).sqrt()))?)?;
+    product(precision, &shares, &part(2)?)?
         .transpose(1, 2)?
         .reshape((b, n, d))
 }
@@ -78,6 +96,18 @@ pub fn blocks(
     shape: BlocksShape,
     drop_path: Option<&[f32]>,
 ) -> Result<Tensor> {
+    blocks_in(Precision::F32, x, parameters, shape, drop_path)
+}
+
+/// See [`crate::blocks_in()`]: every product with factors rounded to a precision.
+pub fn blocks_in(
+    precision: Precision,
+    x: &Tensor,
+    parameters: &[Tensor; 12],
+    shape: BlocksShape,
+    drop_path: Option<&[f32]>,
+) -> Result<Tensor> {
+    let linear = |x: &Tensor, w: &Tensor, b: &Tensor| linear_in(precision, x, w, b);
     let BlocksShape {
         depth,
         width: d,
@@ -114,7 +144,7 @@ pub fn blocks(
             branch.broadcast_mul(&scales.to_dtype(branch.dtype())?)
         };
         let qkv = linear(&layer_norm(&x, &p(0)?, &p(1)?, eps)?, &p(2)?, &p(3)?)?;
-        let attended = linear(&attention(&qkv, heads)?, &p(4)?, &p(5)?)?;
+        let attended = linear(&attention_in(precision, &qkv, heads)?, &p(4)?, &p(5)?)?;
         let u = (&x + scale(attended, 0)?)?;
         let h = linear(&layer_norm(&u, &p(6)?, &p(7)?, eps)?, &p(8)?, &p(9)?)?;
         let mlp = linear(&h.gelu_erf()?, &p(10)?, &p(11)?)?;

@@ -3,7 +3,7 @@
 use crate::accumulate::{Gradients, Part, select, split};
 use crate::metrics::batch_images;
 use crate::{Schedule, State, TrainError, Variable};
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 use wave_data::{Batch, Loader};
 use wave_ops::{AdamW, adamw_step, ema_update};
 
@@ -38,7 +38,7 @@ pub struct Progress {
 
 /// Trains `variables` until `schedule.steps`, from wherever `state` is.
 ///
-/// `loss` turns a batch, its images (b, c, h, w) and which [`Part`] of a step they are into a scalar,
+/// `loss` turns a batch, its images (b, c, h, w) on the variables' device, and which [`Part`] of a step they are into a scalar,
 /// a mean over the images. Whatever it draws at random it must derive from the step's number, so
 /// that a resumed run repeats it. Gradients are scaled to a norm of at most `clip`; `decay` is that
 /// of the moving average, if the state keeps one. A step whose loss or gradient is not finite is
@@ -112,14 +112,16 @@ fn gradients(
         batch: batch.size,
         rows,
     };
+    let device = variables.first().map_or(&Device::Cpu, |v| v.var.device());
+    let images = |batch: &Batch| batch_images(batch)?.to_device(device);
     let mut sum: Option<Gradients> = None;
     for rows in split(batch, parts)? {
         let gradients = if parts == 1 {
-            let value = loss(batch, &batch_images(batch)?, &part(rows))?;
+            let value = loss(batch, &images(batch)?, &part(rows))?;
             Gradients::new(&value, variables)?
         } else {
             let some = select(batch, &rows);
-            let value = loss(&some, &batch_images(&some)?, &part(rows))?;
+            let value = loss(&some, &images(&some)?, &part(rows))?;
             Gradients::new(&(value / parts as f64)?, variables)?
         };
         sum = Some(match sum {
@@ -166,13 +168,10 @@ fn update(
     let scale = clip.map_or(1.0, |clip| (clip / norm.max(1e-12)).min(1.0));
     let t = state.step - state.skipped;
     let moments = state.moments.iter_mut();
-    for ((v, g), (first, second)) in variables.iter().zip(&gradients.of).zip(moments) {
-        let Some(g) = g else {
+    for ((v, g), moments) in variables.iter().zip(&gradients.of).zip(moments) {
+        let (Some(g), Some(moments)) = (g, moments) else {
             continue;
         };
-        if v.rate.is_empty() {
-            continue;
-        }
         let rates: Vec<f32> = v
             .rate
             .iter()
@@ -181,7 +180,7 @@ fn update(
         adamw_step(
             &v.var,
             g,
-            (&mut first[..], &mut second[..]),
+            moments,
             AdamW::default(),
             &rates,
             v.weight_decay,

@@ -3,6 +3,7 @@
 use crate::TrainError;
 use candle_core::{Device, Result, Tensor, Var};
 use std::collections::BTreeMap;
+use wave_ops::Moments;
 
 /// A named tensor that training changes.
 #[derive(Clone, Debug)]
@@ -12,8 +13,8 @@ pub struct Variable {
     /// The tensor.
     pub var: Var,
     /// Factors on the learning rate: one, or one for each row of the leading dimension. Empty for
-    /// a buffer that the loss closure maintains itself (running statistics): it is saved with the
-    /// state but not stepped.
+    /// a buffer that the loss closure maintains itself (running statistics), and for what stays as it
+    /// is: it is saved with the state but not stepped.
     pub rate: Vec<f32>,
     /// Weight decay, times the learning rate.
     pub weight_decay: f32,
@@ -26,8 +27,8 @@ pub struct State {
     pub step: u64,
     /// Steps left out because the loss or the gradient was not finite.
     pub skipped: u64,
-    /// First and second moments of each variable.
-    pub(crate) moments: Vec<(Vec<f32>, Vec<f32>)>,
+    /// First and second moments of each variable that is stepped.
+    pub(crate) moments: Vec<Option<Moments>>,
     /// Moving averages of the variables, if kept.
     pub(crate) average: Option<Vec<Vec<f32>>>,
 }
@@ -35,23 +36,17 @@ pub struct State {
 impl State {
     /// The state before the first step.
     pub fn new(variables: &[Variable], keep_average: bool) -> Result<State> {
-        let zeros = |v: &Variable| {
-            vec![
-                0.0;
-                if v.rate.is_empty() {
-                    0
-                } else {
-                    v.var.elem_count()
-                }
-            ]
-        };
         let average = if keep_average {
             let values = |v: &Variable| v.var.flatten_all()?.to_vec1::<f32>();
             Some(variables.iter().map(values).collect::<Result<_>>()?)
         } else {
             None
         };
-        let moments = variables.iter().map(|v| (zeros(v), zeros(v))).collect();
+        let moments = |v: &Variable| match v.rate.is_empty() {
+            true => Ok(None),
+            false => Moments::new(&v.var).map(Some),
+        };
+        let moments = variables.iter().map(moments).collect::<Result<_>>()?;
         Ok(State {
             step: 0,
             skipped: 0,
@@ -83,24 +78,20 @@ impl State {
     pub fn to_weights(&self, variables: &[Variable]) -> Result<BTreeMap<String, Tensor>> {
         let mut out = BTreeMap::new();
         for (i, v) in variables.iter().enumerate() {
+            let value = v.var.as_detached_tensor().copy()?;
             out.insert(
                 format!("variable.{}", v.name),
-                v.var.as_detached_tensor().copy()?,
+                value.to_device(&Device::Cpu)?,
             );
-            let mut put = |kind: &str, values: &[f32]| -> Result<()> {
-                let n = values.len();
-                out.insert(
-                    format!("{kind}.{}", v.name),
-                    Tensor::from_slice(values, n, &Device::Cpu)?,
-                );
-                Ok(())
-            };
-            if !v.rate.is_empty() {
-                put("first_moment", &self.moments[i].0)?;
-                put("second_moment", &self.moments[i].1)?;
+            if let Some(moments) = &self.moments[i] {
+                let [first, second] = moments.to_tensors()?;
+                out.insert(format!("first_moment.{}", v.name), first);
+                out.insert(format!("second_moment.{}", v.name), second);
             }
             if let Some(average) = &self.average {
-                put("average", &average[i])?;
+                let values = &average[i];
+                let t = Tensor::from_slice(values, values.len(), &Device::Cpu)?;
+                out.insert(format!("average.{}", v.name), t);
             }
         }
         Ok(out)
@@ -138,14 +129,14 @@ impl State {
         let averaged = weights.keys().any(|name| name.starts_with("average."));
         let mut average = Vec::new();
         for v in variables {
-            v.var.set(&take("variable", v)?.reshape(v.var.shape())?)?;
-            state.moments.push(if v.rate.is_empty() {
-                (Vec::new(), Vec::new())
-            } else {
-                (
-                    values(take("first_moment", v)?)?,
-                    values(take("second_moment", v)?)?,
-                )
+            let value = take("variable", v)?.reshape(v.var.shape())?;
+            v.var.set(&value.to_device(v.var.device())?)?;
+            state.moments.push(match v.rate.is_empty() {
+                true => None,
+                false => {
+                    let saved = [&take("first_moment", v)?, &take("second_moment", v)?];
+                    Some(Moments::restore(&v.var, saved)?)
+                }
             });
             if averaged {
                 average.push(values(take("average", v)?)?);

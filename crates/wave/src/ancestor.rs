@@ -2,6 +2,7 @@
 
 use crate::cache::Cache;
 use crate::data::Data;
+use crate::device::place;
 use crate::error::request;
 use crate::model::{Model, Network};
 use crate::progress::{Report, Verbosity};
@@ -65,7 +66,7 @@ impl Ancestor {
         let path = &crate::hub::locate(path)?;
         let model = Model::read(path)?;
         Ok(Ancestor {
-            weights: model.network.prepare(&model.weights)?,
+            weights: place(&model.network.prepare(&model.weights)?)?,
             network: model.network,
             transform: model.transform,
             label_names: model.label_names,

@@ -10,7 +10,7 @@ use crate::progress::Verbosity;
 use crate::recipe::Recipe;
 use crate::settings::{Condense, Expand, Finetune, Init, Speed, Training};
 use crate::train::INTERRUPTED;
-use crate::{condense, eval, expand, finetune, hub, init, inspect, predict, run, speed};
+use crate::{condense, device, eval, expand, finetune, hub, init, inspect, predict, run, speed};
 use anyhow::{Context, Result};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde_json::Value;
@@ -32,7 +32,7 @@ struct Cli {
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Common")]
 struct Common {
-    /// Where to compute: cpu
+    /// Where to compute: cpu; in builds with the feature cuda also cuda, or cuda:N
     #[arg(long, global = true, default_value = "cpu", value_name = "D")]
     device: String,
     /// Threads [default: one per core]
@@ -208,12 +208,7 @@ pub fn main() -> ExitCode {
 
 fn execute(cli: Cli) -> Result<()> {
     let Cli { command, common } = cli;
-    if common.device != "cpu" {
-        return Err(request(format!(
-            "--device {}: this build computes on the CPU only; leave the flag out",
-            common.device
-        )));
-    }
+    device::choose(&common.device)?;
     if common.threads == Some(0) {
         return Err(request("--threads 0; expected at least 1"));
     }

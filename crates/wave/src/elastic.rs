@@ -9,7 +9,7 @@
 use crate::error::request;
 use crate::model::decimal;
 use anyhow::Result;
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -133,6 +133,16 @@ impl Learngene {
     /// All weights of a model of this shape, from the bank alone.
     pub fn weights(&self, shape: &VitShape) -> candle_core::Result<Weights> {
         self.assemble(&self.scalers(shape)?, &self.uncomposed(shape)?, shape)
+    }
+
+    /// The same on a device.
+    pub fn to_device(&self, device: &Device) -> candle_core::Result<Learngene> {
+        let mut gene = self.clone();
+        let tensors = gene.templates.values_mut().chain(gene.bank.values_mut());
+        for t in tensors.chain(gene.outer.values_mut()) {
+            *t = t.to_device(device)?;
+        }
+        Ok(gene)
     }
 
     /// Values in templates, scaler bank, and the auxiliary's other weights.

@@ -7,6 +7,7 @@
 
 use crate::budget::{self, Candidate};
 use crate::data::{Data, Input};
+use crate::device::{device, place};
 use crate::elastic::{self, Learngene, TemplateDir};
 use crate::error::request;
 use crate::finetune::{self, Options, drop_path};
@@ -300,7 +301,7 @@ fn fit(
         v.rate = vec![HEAD_RATIO];
         variables.push(v);
     }
-    let parts = |values: &Weights| -> (Scalers, Weights) {
+    let parts = |values: &Weights, uncomposed: &Weights| -> (Scalers, Weights) {
         let scalers = Part::ALL
             .iter()
             .map(|part| (*part, values[&format!("scalers.{}", part.name())].clone()))
@@ -311,8 +312,9 @@ fn fit(
         }
         (scalers, rest)
     };
+    let (gene, placed) = (gene.to_device(device())?, place(&uncomposed)?);
     let assemble = |values: &Weights| {
-        let (scalers, rest) = parts(values);
+        let (scalers, rest) = parts(values, &placed);
         gene.assemble(&scalers, &rest, shape)
     };
     let live = train::tracked(&variables);
@@ -340,6 +342,6 @@ fn fit(
         every_epoch: false,
     };
     let outcome = train::train(job, loss, score)?;
-    let (scalers, rest) = parts(&outcome.values);
+    let (scalers, rest) = parts(&outcome.values, &uncomposed);
     Ok((scalers, rest, outcome.scores))
 }

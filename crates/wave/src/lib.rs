@@ -19,6 +19,7 @@ pub mod cache;
 pub mod cli;
 pub mod condense;
 pub mod data;
+pub mod device;
 pub mod elastic;
 pub mod error;
 pub mod eval;

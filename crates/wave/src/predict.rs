@@ -1,5 +1,6 @@
 //! `wave predict`: what a model sees in images.
 
+use crate::device::place;
 use crate::error::request;
 use crate::model::Model;
 use anyhow::Result;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// Classifies image files. Returns what `--json` prints.
 pub fn predict(dir: &Path, images: &[PathBuf]) -> Result<Value> {
     let model = Model::read(dir)?;
-    let weights = model.network.prepare(&model.weights)?;
+    let weights = place(&model.network.prepare(&model.weights)?)?;
     let mut predictions = Vec::new();
     for path in images {
         let name = path.display().to_string();

@@ -3,6 +3,7 @@
 //! The steps are those of the stages, on random images held in memory: no loading is measured.
 
 use crate::condense::{self, CondensePlan};
+use crate::device::{device, place};
 use crate::error::request;
 use crate::settings::{self, Auxiliary, Condense, Speed};
 use crate::train::tracked;
@@ -86,7 +87,7 @@ fn forward(
     precision: Precision,
     steps: usize,
 ) -> Result<Vec<f64>> {
-    let weights = fresh(shape)?;
+    let weights = place(&fresh(shape)?)?;
     clock(steps, || {
         vit::logits_in(precision, shape, &weights, images, None)?
             .sum_all()?
@@ -166,7 +167,7 @@ fn variables(values: impl IntoIterator<Item = (String, Tensor)>) -> Result<Vec<V
     let variable = |(name, t): (String, Tensor)| {
         Ok(Variable {
             name,
-            var: Var::from_tensor(&t)?,
+            var: Var::from_tensor(&t.to_device(device())?)?,
             rate: vec![1.0],
             weight_decay: 0.05,
         })
@@ -185,7 +186,7 @@ fn random(dims: &[usize]) -> Result<Tensor> {
     let mut rng = ChaCha8Rng::seed_from_u64(0);
     let n: usize = dims.iter().product();
     let values: Vec<f32> = (0..n).map(|_| rng.random_range(-1.0..1.0)).collect();
-    Ok(Tensor::from_vec(values, dims, &Device::Cpu)?)
+    Ok(Tensor::from_vec(values, dims, &Device::Cpu)?.to_device(device())?)
 }
 
 /// The most memory that this process has held, in bytes, where the system says so.

@@ -1,12 +1,13 @@
 //! What the trained stages share: settings resolved, a loop that logs, evaluates and saves.
 
 use crate::data::Data;
+use crate::device::device;
 use crate::error::request;
 use crate::progress::{Report, Verbosity};
 use crate::run_dir::{self, RunDir};
 use crate::settings::{self, Duration, Training};
 use anyhow::Result;
-use candle_core::{Tensor, Var};
+use candle_core::{Device, Tensor, Var};
 use rand::Rng;
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -120,7 +121,8 @@ fn parts(training: &Training, data: &Data) -> Result<usize> {
     Ok(parts)
 }
 
-/// A variable of a network, with the learning rate and weight decay that its name calls for.
+/// A variable of a network, on the chosen device, with the learning rate and weight decay that its
+/// name calls for.
 ///
 /// Decayed are matrices and kernels: not biases, norms, positions or tokens. `depth` is that of a
 /// stacked weight whose rows are layers, for the layer-wise decay of the rate.
@@ -143,17 +145,21 @@ pub fn variable(name: &str, t: &Tensor, settings: &Resolved, depth: usize) -> Re
     };
     Ok(Variable {
         name: name.to_string(),
-        var: Var::from_tensor(t)?,
+        var: Var::from_tensor(&t.to_device(device())?)?,
         rate,
         weight_decay: if decayed { settings.weight_decay } else { 0.0 },
     })
 }
 
-/// The variables as a weight map that gradients flow to.
+/// The variables as a weight map that gradients flow to, except to those without a rate.
 pub fn tracked(variables: &[Variable]) -> Weights {
+    let tensor = |v: &Variable| match v.rate.is_empty() {
+        true => v.var.as_detached_tensor(), // of the same values, whatever becomes of them
+        false => v.var.as_tensor().clone(),
+    };
     variables
         .iter()
-        .map(|v| (v.name.clone(), v.var.as_tensor().clone()))
+        .map(|v| (v.name.clone(), tensor(v)))
         .collect()
 }
 
@@ -291,6 +297,10 @@ pub fn train(
     }
     let values = values(&state)?;
     let scores = tests.then(|| score(&values)).transpose()?;
+    let values = values
+        .into_iter()
+        .map(|(name, t)| Ok((name, t.to_device(&Device::Cpu)?)))
+        .collect::<Result<_>>()?;
     if let Some(scores) = &scores {
         let epoch = steps as f64 / job.data.loader.steps_per_epoch() as f64;
         curve.push((epoch, scores.top1));

@@ -1,6 +1,7 @@
 //! LiGO's learned growth: the operator is trained, the small network stays (Wang et al. 2023).
 
 use crate::data::Data;
+use crate::device::{device, place};
 use crate::finetune::{Options, score};
 use crate::model::Network;
 use crate::train::{self, Job, Resolved};
@@ -23,14 +24,14 @@ pub(super) fn grow(
     options: Options,
     label: &str,
 ) -> Result<Weights> {
-    let frozen = vit::stack(small.weights(), small.shape().depth)?;
+    let frozen = place(&vit::stack(small.weights(), small.shape().depth)?)?;
     let variables: Vec<Variable> =
         ligo::operator_start(small.shape(), target, choice, settings.seed)?
             .iter()
             .map(|(name, t)| {
                 Ok(Variable {
                     name: name.clone(),
-                    var: Var::from_tensor(t)?,
+                    var: Var::from_tensor(&t.to_device(device())?)?,
                     rate: vec![1.0],
                     weight_decay: 0.0, // towards zero is not towards the small network
                 })
