@@ -8,6 +8,7 @@
 use crate::elastic::{Learngene, TemplateDir};
 use crate::error::request;
 use crate::model::Network;
+use crate::plot;
 use crate::settings::Expand;
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
@@ -170,15 +171,28 @@ fn count(text: &str) -> Result<f64> {
 }
 
 /// Recorded accuracies: by width, and there by depth.
-struct Surface(BTreeMap<usize, BTreeMap<usize, f64>>);
+pub(crate) struct Surface(BTreeMap<usize, BTreeMap<usize, f64>>);
 
 impl Surface {
-    fn new(accuracies: &[Accuracy]) -> Surface {
+    pub(crate) fn new(accuracies: &[Accuracy]) -> Surface {
         let mut points: BTreeMap<usize, BTreeMap<usize, f64>> = BTreeMap::new();
         for a in accuracies {
             points.entry(a.width).or_default().insert(a.depth, a.top1);
         }
         Surface(points)
+    }
+
+    /// A curve over depth for each width, as SVG; none of no accuracies.
+    pub(crate) fn plot(&self) -> Result<Option<String>> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let curve = |(width, points): (&usize, &BTreeMap<usize, f64>)| {
+            let points = points.iter().map(|(depth, top1)| (*depth as f64, *top1));
+            (format!("width {width}"), points.collect())
+        };
+        let curves: Vec<(String, Vec<(f64, f64)>)> = self.0.iter().map(curve).collect();
+        plot::line_plot("Accuracy without data", "depth", "top-1", &curves).map(Some)
     }
 
     /// The accuracy expected of a size within the range recorded.

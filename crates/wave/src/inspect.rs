@@ -1,5 +1,6 @@
 //! `wave inspect`: what is inside a directory or file, in numbers and pictures.
 
+use crate::budget::Surface;
 use crate::elastic::{self, TemplateDir};
 use crate::log;
 use crate::model::{Model, Network};
@@ -15,8 +16,8 @@ pub(crate) mod html;
 mod page;
 mod pictures;
 
-/// Describes a template directory, a model directory or a safetensors file; draws heat maps into
-/// the directory `plots`, and writes all of it as one page to the file `html`, if given. Returns
+/// Describes a template directory, a model directory or a safetensors file; draws heat maps and
+/// recorded accuracies into the directory `plots`, and writes all of it as one page to the file `html`, if given. Returns
 /// what `--json` prints.
 pub fn inspect(path: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<Value> {
     let place = &crate::hub::locate(path)?;
@@ -26,6 +27,7 @@ pub fn inspect(path: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result
         Some(_) => found.pictures()?,
         None => Vec::new(),
     };
+    let surface = found.surface()?;
     if let Some(dir) = plots {
         wave_hub::prepare_out(dir)?;
         let mut written = Vec::new();
@@ -33,6 +35,11 @@ pub fn inspect(path: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result
             let path = dir.join(format!("{}.png", picture.name));
             let png = plot::heat_map_grid(&picture.panels, picture.columns)?;
             wave_hub::write_atomic(&path, &png)?;
+            written.push(path);
+        }
+        if let Some(svg) = &surface {
+            let path = dir.join("accuracy.svg");
+            wave_hub::write_atomic(&path, svg.as_bytes())?;
             written.push(path);
         }
         out["plots"] = json!(written);
@@ -43,7 +50,8 @@ pub fn inspect(path: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result
             false => Vec::new(),
         };
         let labels = found.model.as_ref().map(|m| &m.label_names[..]);
-        let page = page::page(path, &found.summary, labels, &pictures, &entries)?;
+        let surface = surface.as_deref();
+        let page = page::page(path, &found.summary, labels, surface, &pictures, &entries)?;
         wave_hub::write_atomic(file, page.as_bytes())?;
         out["html"] = json!(file);
     }
@@ -100,6 +108,14 @@ impl Found {
                     scalers: scalers_among(scalers),
                 })
             }
+        }
+    }
+
+    /// The accuracies that a template directory recorded, drawn.
+    fn surface(&self) -> Result<Option<String>> {
+        match &self.templates {
+            Some(templates) => Surface::new(&templates.config.accuracies).plot(),
+            None => Ok(None),
         }
     }
 

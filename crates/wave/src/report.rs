@@ -179,6 +179,7 @@ pub fn write(findings: &Findings, out: &Path) -> Result<String> {
     sections.extend(sections::failures(findings));
     sections.push(tables::costs(&found));
     sections.extend(sections::sizes(plots::sizes(findings, &summaries)?));
+    sections.extend(sections::kept(plots::kept(findings, &summaries)?));
     let curves = plots::curves(findings, &summaries)?;
     sections.extend(sections::curves(&summaries, curves));
     sections.extend(sections::targets(&targets));

@@ -22,12 +22,13 @@ const CURVES: [(&str, &str); 6] = [
     ("Images per second", "images_per_second"),
 ];
 
-/// The page of `path`: what `wave inspect` says of it, its classes, pictures, and the entries of
-/// its run's log.
+/// The page of `path`: what `wave inspect` says of it, its classes, recorded accuracies as SVG,
+/// pictures, and the entries of its run's log.
 pub(super) fn page(
     path: &Path,
     summary: &Value,
     labels: Option<&[String]>,
+    surface: Option<&str>,
     pictures: &[Picture],
     entries: &[Value],
 ) -> Result<String> {
@@ -40,7 +41,8 @@ pub(super) fn page(
     if let Some(rows) = summary.get("accuracies").and_then(Value::as_array)
         && !rows.is_empty()
     {
-        body += &section("Accuracy without data", &accuracies(rows));
+        let drawn = surface.map_or(String::new(), |svg| format!("<figure>{svg}</figure>\n"));
+        body += &section("Accuracy without data", &(accuracies(rows) + &drawn));
     }
     body += &curves(entries)?;
     for picture in pictures {

@@ -66,6 +66,43 @@ pub(super) fn sizes(findings: &Findings, summaries: &Summaries) -> Result<Vec<Pl
     Ok(plots)
 }
 
+/// Accuracy against what has to be kept to start models of any size, for each data set: at the size
+/// that most methods have, those that keep anything, fine-tuned for the fewest epochs.
+pub(super) fn kept(findings: &Findings, summaries: &Summaries) -> Result<Vec<Plot>> {
+    let mut plots = Vec::new();
+    for dataset in findings.datasets {
+        let keeping = |size| -> Vec<&Summary> {
+            let all = summaries.at(dataset, size);
+            let mut all: Vec<&Summary> = all.filter(|s| s.stored_parameters > 0).collect();
+            let fewest = all.iter().map(|s| s.epochs).fold(f64::INFINITY, f64::min);
+            all.retain(|s| s.epochs <= fewest);
+            all
+        };
+        let sizes = findings.sizes.iter().rev(); // of equals, the last one counts: the first
+        let Some(&size) = sizes.max_by_key(|size| keeping(**size).len()) else {
+            continue;
+        };
+        let point = |s: &Summary| {
+            let x = s.stored_parameters as f64 / 1e3;
+            (x, s.top1, s.deviation.unwrap_or(0.0))
+        };
+        let series: Vec<Band> = keeping(size)
+            .into_iter()
+            .map(|s| (s.method.clone(), vec![point(s)]))
+            .collect();
+        if series.len() < 2 {
+            continue;
+        }
+        let title = title(dataset, &format!("depth {}, width {}", size.0, size.1));
+        plots.push(Plot {
+            file: file_name(&["kept", dataset]),
+            svg: band_plot(&title, "thousand values kept", "top-1", &series)?,
+            title: format!("Top-1 by the values kept, {title}"),
+        });
+    }
+    Ok(plots)
+}
+
 /// Leaves out the starts that are below half of all that comes after them on any curve: of an
 /// untrained model, they would press the rest together.
 fn without_low_starts(mut series: Vec<Band>) -> Vec<Band> {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::report::fixture::Fixture;
 
 #[test]
 fn the_start_of_an_untrained_model_does_not_press_the_rest_together() {
@@ -19,4 +20,35 @@ fn a_files_name_has_no_path_in_it() {
         file_name(&["curve", "../a b", "6x64"]),
         "curve-..-a-b-6x64.svg"
     );
+}
+
+#[test]
+fn what_is_kept_is_drawn_of_methods_that_keep_anything() {
+    let mut fixture = Fixture::new(&["wave", "share", "mimetic", "wave-10"]);
+    for (method, kept) in [
+        ("wave", 100_000),
+        ("share", 50_000),
+        ("mimetic", 0),
+        ("wave-10", 100_000),
+    ] {
+        for row in fixture.rows(method, 6, &[0.8, 0.9]) {
+            row.stored_parameters = kept;
+            if method == "wave-10" {
+                row.epochs = 10.0;
+            }
+        }
+    }
+    let plots = |fixture: &Fixture| {
+        let findings = fixture.findings();
+        kept(&findings, &Summaries::new(&findings)).unwrap()
+    };
+    let [plot] = &plots(&fixture)[..] else {
+        panic!("one data set")
+    };
+    assert_eq!(plot.title, "Top-1 by the values kept, depth 6, width 64");
+    let drawn =
+        ["wave", "share", "mimetic", "wave-10"].map(|m| plot.svg.contains(&format!("\n{m}\n")));
+    assert_eq!(drawn, [true, true, false, false], "{}", plot.svg);
+    fixture.rows.retain(|row| row.method != "share");
+    assert!(plots(&fixture).is_empty()); // nothing to compare with
 }

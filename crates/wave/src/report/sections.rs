@@ -21,6 +21,18 @@ pub(super) fn sizes(plots: Vec<Plot>) -> Option<Section> {
     Some(Section::new("Accuracy by size", blocks))
 }
 
+/// Accuracy over what is kept, as plots.
+pub(super) fn kept(plots: Vec<Plot>) -> Option<Section> {
+    if plots.is_empty() {
+        return None;
+    }
+    let text = "Values that have to be kept so that a model of any size can be started: templates, \
+                scalers and what travels with them, or donors. Four bytes each as f32.";
+    let mut blocks = vec![Block::Text(text.to_owned())];
+    blocks.extend(plots.into_iter().map(Block::Plot));
+    Some(Section::new("Accuracy by what is kept", blocks))
+}
+
 /// The plots, and the curves in numbers.
 pub(super) fn curves(summaries: &Summaries, plots: Vec<Plot>) -> Option<Section> {
     if plots.is_empty() {
