@@ -130,13 +130,7 @@ impl Recipe {
         if let Some(overlay) = overlay {
             merge(&mut merged, overlay);
         }
-        let flags = to_table(flags)?;
-        // A duration on the command line replaces one in the recipe, of either kind.
-        if flags.contains_key("epochs") != flags.contains_key("steps") {
-            merged.remove("epochs");
-            merged.remove("steps");
-        }
-        merge(&mut merged, &flags);
+        merge(&mut merged, &to_table(flags)?);
         let settings: T = merged.clone().try_into().map_err(|e: toml::de::Error| {
             // Flattened tables lose the key on the way; find it by trying each alone.
             let wrong = merged.iter().find(|(key, value)| {
@@ -170,8 +164,16 @@ pub fn to_table<T: Serialize>(settings: &T) -> Result<Table> {
     Table::try_from(settings).map_err(|e| request(format!("settings as TOML: {e}")))
 }
 
-/// Lays `over` over `base`, table by table.
+/// Keys that say how long to train.
+const DURATIONS: [&str; 2] = ["epochs", "steps"];
+
+/// Lays `over` over `base`, table by table. A duration replaces one of either kind.
 pub fn merge(base: &mut Table, over: &Table) {
+    if DURATIONS.iter().any(|key| over.contains_key(*key)) {
+        for key in DURATIONS {
+            base.remove(key);
+        }
+    }
     for (key, value) in over {
         match (base.get_mut(key), value) {
             (Some(Value::Table(base)), Value::Table(over)) => merge(base, over),
@@ -253,6 +255,21 @@ mod tests {
         assert_eq!((got.seed, got.data.as_deref()), (Some(1), Some("b c")));
         assert_eq!((got.lr, got.batch), (Some(0.5), Some(8)));
         assert_eq!((got.epochs, got.steps), (None, Some(7)));
+    }
+
+    #[test]
+    fn a_duration_replaces_one_of_either_kind() {
+        let r = recipe("[finetune]\nepochs = 2", &[]).unwrap();
+        let own: Table = "steps = 5".parse().unwrap();
+        let with = |overlay, flags: &Finetune| {
+            let got = r.stage("finetune", overlay, flags).unwrap().training;
+            (got.epochs, got.steps)
+        };
+        let mut flags = Finetune::default();
+        assert_eq!(with(None, &flags), (Some(2.0), None));
+        assert_eq!(with(Some(&own), &flags), (None, Some(5)));
+        flags.training.epochs = Some(3.0);
+        assert_eq!(with(Some(&own), &flags), (Some(3.0), None));
     }
 
     #[test]

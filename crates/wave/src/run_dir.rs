@@ -102,10 +102,16 @@ impl RunDir {
             ("skipped".to_string(), state.skipped.to_string()),
             ("step".to_string(), state.step.to_string()),
         ]);
-        self.log.sync()?;
         let path = self.dir.join("checkpoint.safetensors");
-        wave_hub::write_tensors(&path, &state.to_weights(variables)?, &metadata)?;
-        Ok(())
+        let weights = state.to_weights(variables)?;
+        let written = || -> Result<()> {
+            self.log.sync()?;
+            Ok(wave_hub::write_tensors(&path, &weights, &metadata)?)
+        };
+        written().with_context(|| match path.exists() {
+            true => "the state before is kept; continue from it with --resume".to_owned(),
+            false => format!("step {} is lost: no state was saved", state.step),
+        })
     }
 
     /// Continues from the saved state, if there is one: restores the variables, and drops the log

@@ -89,9 +89,7 @@ fn by_initialisation(
     if let (Some(operator), Some(small)) = (&method.operator, donors.first()) {
         let mut table = method.finetune.clone();
         table.remove("epochs");
-        if !operator.contains_key("epochs") {
-            table.insert("steps".into(), toml::Value::Integer(OPERATOR_STEPS));
-        }
+        table.insert("steps".into(), toml::Value::Integer(OPERATOR_STEPS));
         merge(&mut table, operator);
         let mut training = context.finetune_table(cell, &table)?.training;
         training.seed = Some(cell.seed);
