@@ -156,8 +156,9 @@ pub struct Condense {
     /// elastic condensation, which draws one at each step
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub depths: Option<Vec<usize>>,
-    /// Share of the steps, 0 to 1, over which the most of --depths grows from the least: shallow
-    /// models first, whose steps cost less and teach the templates as much [default: 0.8]
+    /// Share of the steps, 0 to 1, over which the most of --depths grows from the least, and the
+    /// widest of --widths from the narrowest: small models first, whose steps cost less and teach the
+    /// templates as much [default: 0.8]
     #[arg(long, value_name = "X")]
     pub depth_growth: Option<f64>,
     /// Widths of the auxiliary, one drawn at each step

@@ -12,7 +12,7 @@ use wave_init::Method;
 use wave_learngene::{Kronecker, Part, Plan};
 use wave_models::vit::VitShape;
 
-/// Share of the steps over which the most depth grows, where the settings are silent.
+/// Share of the steps over which sizes grow, where the settings are silent.
 const DEFAULT_GROWTH: f64 = 0.8;
 
 /// Condensation settings that make sense together.
@@ -22,9 +22,10 @@ pub struct CondensePlan {
     pub auxiliary: VitShape,
     /// The depths drawn from, least and most.
     pub depths: (usize, usize),
-    /// The share of the steps over which the most depth grows from the least, 0 to 1.
+    /// The share of the steps over which the most depth grows from the least, and the widest width
+    /// from the narrowest, 0 to 1.
     pub growth: f64,
-    /// The widths drawn from.
+    /// The widths drawn from, ascending.
     pub widths: Vec<usize>,
     /// Templates and parts.
     pub templates: Plan,
@@ -89,7 +90,9 @@ impl CondensePlan {
             ..VitShape::default()
         };
         auxiliary.validate()?;
-        let widths = settings.widths.clone().unwrap_or_else(|| vec![width]);
+        let mut widths = settings.widths.clone().unwrap_or_else(|| vec![width]);
+        widths.sort_unstable();
+        widths.dedup();
         if widths.is_empty() {
             return Err(request("widths is empty; give at least one"));
         }
@@ -135,29 +138,30 @@ impl CondensePlan {
 
     /// The shape that a step trains.
     pub(super) fn shape_of_step(&self, seed: u64, step: u64, steps: u64) -> VitShape {
-        let depths = self.depths_of_step(step, steps);
-        let (depth, width) = train::size_of_step(seed, step, depths, &self.widths);
+        let (depths, widths) = self.sizes_of_step(step, steps);
+        let (depth, width) = train::size_of_step(seed, step, depths, widths);
         self.auxiliary.with_size(depth, width)
     }
 
-    /// The least and the most depth that a step draws from.
-    fn depths_of_step(&self, step: u64, steps: u64) -> (usize, usize) {
+    /// The least and the most depth, and the widths, that a step draws from.
+    fn sizes_of_step(&self, step: u64, steps: u64) -> ((usize, usize), &[usize]) {
         let (least, most) = self.depths;
         let grown = step as f64 / (self.growth * steps as f64); // infinite or NaN without growth
-        let more = (most - least) as f64 * grown.min(1.0);
-        (least, least + more.round() as usize)
+        let part_of = |n: usize| (n as f64 * grown.min(1.0)).round() as usize;
+        let widths = &self.widths[..=part_of(self.widths.len() - 1)];
+        ((least, least + part_of(most - least)), widths)
     }
 
     /// Multiply-adds of an average forward pass of one image, over the sizes drawn.
     fn mean_multiply_adds(&self) -> f64 {
         let steps = 1000; // enough for the growth of any depth
         let of_step = |step| {
-            let (least, most) = self.depths_of_step(step, steps);
-            let work = self.widths.iter().flat_map(|width| {
+            let ((least, most), widths) = self.sizes_of_step(step, steps);
+            let work = widths.iter().flat_map(|width| {
                 // Linear in the depth, so its mean is that of the ends.
                 [least, most].map(|depth| self.auxiliary.with_size(depth, *width).multiply_adds())
             });
-            work.map(|n| n as f64).sum::<f64>() / (2 * self.widths.len()) as f64
+            work.map(|n| n as f64).sum::<f64>() / (2 * widths.len()) as f64
         };
         (0..steps).map(of_step).sum::<f64>() / steps as f64
     }
@@ -296,10 +300,12 @@ mod tests {
     fn plan(depth_growth: Option<f64>) -> CondensePlan {
         let settings = Condense {
             depths: Some(vec![2, 12]),
+            widths: Some(vec![128, 64, 192]),
+            template_size: Some(64),
             depth_growth,
             auxiliary: Auxiliary {
                 depth: Some(12),
-                width: Some(64),
+                width: Some(192),
                 image_size: Some(28),
                 patch: Some(7),
                 ..Auxiliary::default()
@@ -310,39 +316,45 @@ mod tests {
     }
 
     #[test]
-    fn the_most_depth_grows_and_then_stays() {
+    fn sizes_grow_and_then_stay() {
         let steps = 1000;
         let plan = plan(Some(0.5));
-        let most = |step| plan.depths_of_step(step, steps).1;
+        let most = |step| plan.sizes_of_step(step, steps).0.1;
         assert_eq!([0, 250, 500, 999].map(most), [2, 7, 12, 12]);
-        let drawn: Vec<usize> = (0..steps)
-            .map(|step| plan.shape_of_step(3, step, steps).depth)
-            .collect();
-        for (step, depth) in drawn.iter().enumerate() {
-            assert!((2..=most(step as u64)).contains(depth), "{step}: {depth}");
+        let widths = |step| plan.sizes_of_step(step, steps).1;
+        assert_eq!([0, 124].map(widths), [[64], [64]]);
+        assert_eq!([125, 374].map(widths), [[64, 128], [64, 128]]);
+        assert_eq!([375, 999].map(widths), [[64, 128, 192], [64, 128, 192]]);
+        let drawn = |step| plan.shape_of_step(3, step, steps);
+        for step in 0..steps {
+            let shape = drawn(step);
+            assert!((2..=most(step)).contains(&shape.depth), "{step}");
+            assert!(widths(step).contains(&shape.width), "{step}");
         }
-        assert!((2..=12).all(|depth| drawn[500..].contains(&depth)));
+        let late: Vec<VitShape> = (500..steps).map(drawn).collect();
+        assert!((2..=12).all(|depth| late.iter().any(|shape| shape.depth == depth)));
     }
 
     #[test]
-    fn without_growth_every_step_draws_from_all_depths() {
+    fn without_growth_every_step_draws_from_all_sizes() {
         let plan = plan(Some(0.0));
-        assert_eq!(plan.depths_of_step(0, 10), (2, 12));
-        assert_eq!(plan.depths_of_step(0, 0), (2, 12));
+        let all = ((2, 12), &[64, 128, 192][..]);
+        assert_eq!(plan.sizes_of_step(0, 10), all);
+        assert_eq!(plan.sizes_of_step(0, 0), all);
     }
 
     #[test]
-    fn growth_saves_the_work_of_deep_steps() {
-        let layers = |growth| plan(growth).mean_multiply_adds();
+    fn growth_saves_the_work_of_large_steps() {
+        let work = |growth| {
+            let mut plan = plan(growth);
+            plan.widths = vec![64];
+            plan.mean_multiply_adds()
+        };
+        let of = |depth| plan(None).auxiliary.with_size(depth, 64).multiply_adds() as f64;
+        let layer = (of(12) - of(2)) / 10.0;
         // Drawn from all: 7 layers on average; by default (2 + 7) / 2 for 0.8 of the steps, then 7.
-        let (deep, one) = (plan(Some(0.0)), plan(Some(0.0)).auxiliary);
-        let per_layer = (one.with_size(12, 64).multiply_adds()
-            - one.with_size(2, 64).multiply_adds()) as f64
-            / 10.0;
-        let saved = (deep.mean_multiply_adds() - layers(None)) / per_layer;
-        assert!(
-            (saved - (7.0 - (0.8 * 4.5 + 0.2 * 7.0))).abs() < 0.05,
-            "{saved}"
-        );
+        let saved = (work(Some(0.0)) - work(None)) / layer;
+        assert!((saved - 0.8 * 2.5).abs() < 0.05, "{saved}");
+        assert!(plan(None).mean_multiply_adds() < plan(Some(0.0)).mean_multiply_adds());
     }
 }
