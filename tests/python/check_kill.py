@@ -19,6 +19,7 @@ Exit code: 0 all as it should be, 1 otherwise. Written for Python 3.10 or later;
 """
 
 import argparse
+import contextlib
 import random
 import shutil
 import subprocess
@@ -27,30 +28,9 @@ import tempfile
 import time
 from pathlib import Path
 
-RECIPE = """
-data = "shapes"
-train_limit = 256
-test_limit = 64
-batch = 32
+RECIPE = Path(__file__).parents[2] / "recipes" / "smoke.toml"
 
-[condense]
-depths = [1, 3]
-widths = [16, 32]
-template_size = 16
-steps = STEPS
-lr = 2e-3
-checkpoint_steps = 2
-crop_padding = 2
-
-[condense.auxiliary]
-depth = 3
-width = 32
-head_width = 16
-patch = 7
-image_size = 28
-"""
-
-SHAPES = "--data shapes --train-limit 256 --test-limit 64 --batch 32 --checkpoint-steps 2"
+SHAPES = "--data shapes --train-limit 256 --test-limit 64 --batch 32"
 
 
 def files(directory):
@@ -88,22 +68,19 @@ def disturbed(command, out, longest, rng):
         return kills
 
 
-def full_disk(wave, recipe, directory, whole):
+def full_disk(command, directory, whole):
     """Fills `directory` while a condensation runs in it."""
     out, filler = directory / "o", directory / "filler"
     shutil.rmtree(out, ignore_errors=True)
-    command = [str(wave), "condense", str(recipe), "--out", str(out), "-q"]
+    command = [*command, "--out", str(out), "-q"]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     checkpoint = out / "run" / "checkpoint.safetensors"
     while child.poll() is None and not checkpoint.exists():
         time.sleep(0.001)
-    with filler.open("wb") as f:
-        try:
-            while True:
-                f.write(b"\0" * 4096)
-                f.flush()
-        except OSError:
-            pass  # full
+    # Until nothing fits, not even the file's name.
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as f:
+        while True:
+            f.write(b"\0" * 4096)
     _, stderr = child.communicate()
     filler.unlink(missing_ok=True)
     if child.returncode == 0:
@@ -129,13 +106,11 @@ def main():
 
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch)
-        recipe = place / "r.toml"
-        recipe.write_text(RECIPE.replace("STEPS", str(args.steps)))
         model = f"init timm --data shapes --depth 3 --width 32 --heads 2 --patch 7 --out {place}/m"
         subprocess.run([str(wave), *model.split()], check=True, capture_output=True)
-        steps = f"--steps {args.steps}"
+        steps = f"--steps {args.steps} --checkpoint-steps 2"
         stages = {
-            "condense": f"condense {recipe}",
+            "condense": f"condense {RECIPE} {steps}",
             "expand": f"expand {place}/condense --depth 4 --width 32 {steps} {SHAPES}",
             "finetune": f"finetune {place}/m {steps} --ema 0.9 --drop-path 0.1 {SHAPES}",
         }
@@ -158,7 +133,8 @@ def main():
             shutil.rmtree(out)
         print(f"{args.rounds} rounds, {kills} kills, {len(failures)} ended in other bytes")
         if args.full:
-            failure = full_disk(wave, recipe, args.full, whole["condense"])
+            command = [str(wave), *stages["condense"].split()]
+            failure = full_disk(command, args.full, whole["condense"])
             print("full disk:", failure or "stopped with words, resumed, same bytes")
             failures += [failure] if failure else []
     for failure in failures:

@@ -75,7 +75,7 @@ pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
         })
         .collect::<Result<_>>()?;
     // The default budget of templates holds two layers of the narrowest width.
-    let two = a.with_size(2, plan.widths.iter().copied().min().unwrap_or(a.width));
+    let two = a.with_size(2, plan.widths[0]);
     let mut options = wave_init::Options::new(plan.template_start);
     if [a, &two].iter().any(|shape| !shape.width.is_multiple_of(4)) {
         options.positions = Positions::Learned; // sines come in fours
@@ -107,6 +107,9 @@ pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
         ScalerStart::Telg => wave_learngene::telg_scalers(&plan.templates, &shape, a.depth)?,
         ScalerStart::Share => wave_learngene::share_scalers(&plan.templates, &shape, a.depth)?,
     };
+    // Outside the templates the methods agree but for positions; mimetic attention of every layer
+    // would be decomposed for nothing.
+    options.method = Method::Xavier;
     let mut outer = crate::init::fill(a, &options, seed)?;
     outer = vit::stack(&outer, a.depth)?;
     for part in Part::ALL {

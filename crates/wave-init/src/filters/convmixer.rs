@@ -8,6 +8,7 @@ use super::statistics::{Statistics, interpolate};
 use super::{Negative, Sampler, Schedule, covariance, kronecker_factor, kronecker_square};
 use crate::error::InitError;
 use crate::ledger::Cost;
+use crate::options::by_name;
 use crate::random::generator;
 
 /// What the methods leave open.
@@ -62,14 +63,9 @@ pub const METHODS: [FilterMethod; 4] = [
 ///
 /// # Errors
 /// If there is none; the message lists those that exist.
-pub fn find(name: &str) -> Result<&'static FilterMethod, InitError> {
-    const ALL: &[FilterMethod] = &METHODS;
-    let found = ALL.iter().find(|method| method.name == name);
-    found.ok_or_else(|| InitError::UnknownName {
-        what: "method for a convmixer",
-        found: name.to_owned(),
-        expected: METHODS.map(|method| method.name).join(", "),
-    })
+pub fn find(name: &str) -> Result<FilterMethod, InitError> {
+    let named = METHODS.map(|method| (method.name, method));
+    by_name("method for a convmixer", name, &named)
 }
 
 /// Weights of a ConvMixer by the method of this name, and what they take over of `donor`.

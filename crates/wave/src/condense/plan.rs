@@ -25,7 +25,7 @@ pub struct CondensePlan {
     /// The share of the steps over which the most depth grows from the least, and the widest width
     /// from the narrowest, 0 to 1.
     pub growth: f64,
-    /// The widths drawn from, ascending.
+    /// The widths drawn from, ascending; at least one.
     pub widths: Vec<usize>,
     /// Templates and parts.
     pub templates: Plan,
@@ -104,7 +104,7 @@ impl CondensePlan {
                 )));
             }
         }
-        let templates = template_plan(settings, &auxiliary, &widths)?;
+        let templates = template_plan(settings, &widths)?;
         let start = match settings.scaler_start.as_deref().unwrap_or("ramp") {
             "ramp" => ScalerStart::Ramp,
             "telg" => ScalerStart::Telg,
@@ -167,8 +167,8 @@ impl CondensePlan {
     }
 }
 
-fn template_plan(settings: &Condense, auxiliary: &VitShape, widths: &[usize]) -> Result<Plan> {
-    let reference = widths.iter().copied().min().unwrap_or(auxiliary.width);
+fn template_plan(settings: &Condense, widths: &[usize]) -> Result<Plan> {
+    let reference = widths[0]; // the narrowest
     let t = settings.template_size.unwrap_or(reference);
     if t == 0 {
         return Err(request("template_size = 0; expected at least 1"));

@@ -10,38 +10,33 @@ use super::{Findings, Rates, WithoutData};
 /// Curves of no more points are written out.
 const MOST_POINTS: usize = 21;
 
+/// A text, and the plots below it; nothing without plots.
+fn drawn(text: &str, plots: Vec<Plot>) -> Option<Vec<Block>> {
+    let text = std::iter::once(Block::Text(text.to_owned()));
+    (!plots.is_empty()).then(|| text.chain(plots.into_iter().map(Block::Plot)).collect())
+}
+
 /// Accuracy over sizes, as plots.
 pub(super) fn sizes(plots: Vec<Plot>) -> Option<Section> {
-    if plots.is_empty() {
-        return None;
-    }
-    let text = "Mean over seeds; shaded, the standard deviation.".to_owned();
-    let plots = plots.into_iter().map(Block::Plot);
-    let blocks = std::iter::once(Block::Text(text)).chain(plots).collect();
-    Some(Section::new("Accuracy by size", blocks))
+    let text = "Mean over seeds; shaded, the standard deviation.";
+    Some(Section::new("Accuracy by size", drawn(text, plots)?))
 }
 
 /// Accuracy over what is kept, as plots.
 pub(super) fn kept(plots: Vec<Plot>) -> Option<Section> {
-    if plots.is_empty() {
-        return None;
-    }
     let text = "Values that have to be kept so that a model of any size can be started: templates, \
                 scalers and what travels with them, or donors. Four bytes each as f32.";
-    let mut blocks = vec![Block::Text(text.to_owned())];
-    blocks.extend(plots.into_iter().map(Block::Plot));
-    Some(Section::new("Accuracy by what is kept", blocks))
+    Some(Section::new(
+        "Accuracy by what is kept",
+        drawn(text, plots)?,
+    ))
 }
 
 /// The plots, and the curves in numbers.
 pub(super) fn curves(summaries: &Summaries, plots: Vec<Plot>) -> Option<Section> {
-    if plots.is_empty() {
-        return None;
-    }
     let text = "Mean over seeds; shaded, the standard deviation. A start below half of all that follows \
                 is not drawn.";
-    let mut blocks = vec![Block::Text(text.to_owned())];
-    blocks.extend(plots.into_iter().map(Block::Plot));
+    let mut blocks = drawn(text, plots)?;
     let written = summaries
         .0
         .iter()
