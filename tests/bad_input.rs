@@ -146,7 +146,8 @@ fn wrong_recipes() {
             "template_size",
         ),
         (RECIPE.replace("[1, 3]", "[3, 1]"), "depths"),
-        (line("depth_growth = 1.5\n"), "depth_growth"),
+        (line("growth = 1.5\n"), "growth"),
+        (line("growth_power = 0\n"), "growth_power"),
         (line("template_start = \"he\"\n"), "template_start"),
     ] {
         place.write("wrong.toml", &recipe);

@@ -66,6 +66,18 @@ start = "mimetic"
     };
     assert_eq!(without_time(&first), without_time(&second));
     assert_eq!(place.json("run c.toml --out o --resume"), second);
+
+    // Other templates: what does not start from them is kept.
+    let written = |cell: &str| {
+        let file = place.path(&format!("o/cells/{cell}-2x16-s0.json"));
+        std::fs::metadata(file).unwrap().modified().unwrap()
+    };
+    let before = ["wave", "mimetic"].map(written);
+    std::fs::remove_dir_all(place.path("o/templates")).unwrap();
+    place.json("run c.toml --out o --resume --set condense.lr=5e-3");
+    let after = ["wave", "mimetic"].map(written);
+    assert!(after[0] > before[0]);
+    assert_eq!(after[1], before[1]);
 }
 
 /// Every way to start, on tiny models.

@@ -75,6 +75,41 @@ fn init_takes_its_frame_from_templates() {
 }
 
 #[test]
+fn expand_makes_models_for_other_images_patches_and_mlps() {
+    let place = Place::with_templates();
+    let flags = "--image-size 35 --patch 5 --mlp-ratio 2.5";
+    place.json(&format!(
+        "expand t --depth 2 --width 32 {flags} --steps 0 --out m"
+    ));
+    let config: serde_json::Value = serde_json::from_slice(&place.bytes("m/config.json")).unwrap();
+    let arguments = &config["model_args"];
+    assert_eq!(arguments["img_size"], 35);
+    assert_eq!(arguments["patch_size"], 5);
+    assert_eq!(arguments["mlp_ratio"], 2.5);
+    let sizes = config["pretrained_cfg"]["input_size"].as_array().unwrap();
+    assert_eq!(sizes[1..], [35, 35]);
+    let tested = place.json("eval m --data shapes --test-limit 64");
+    assert_eq!(tested["images"], 64);
+    place.json(&format!(
+        "expand t --depth 2 --width 32 {flags} --steps 2 {} --out f",
+        shapes()
+    ));
+
+    // At the templates' own sizes nothing changes.
+    let weights = |dir: &str| place.bytes(&format!("{dir}/model.safetensors"));
+    place.json("expand t --depth 2 --width 32 --steps 0 --out a");
+    place.json(
+        "expand t --depth 2 --width 32 --image-size 28 --patch 7 --mlp-ratio 4 --steps 0 --out b",
+    );
+    assert_eq!(weights("a"), weights("b"));
+
+    let refused = place.run("expand t --depth 2 --width 32 --patch 8 --steps 0 --out o");
+    assert_eq!(refused.status.code(), Some(2));
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("patch 8") && said.contains("28"), "{said}");
+}
+
+#[test]
 fn a_dry_run_prints_and_writes_nothing() {
     let place = Place::with_templates();
     place.json("init timm --data shapes --depth 2 --width 32 --heads 2 --patch 7 --out m");

@@ -66,6 +66,7 @@ pub use image::{RawImage, decode};
 pub use loader::{Batch, Loader};
 pub use pack::{Packed, pack};
 pub use pipeline::evaluation_batches;
+pub use resample::bicubic_matrix;
 pub use source::{Dataset, Encoded, Source, Split, hold_out, subset};
 pub use transform::{Transform, measure_normalisation};
 

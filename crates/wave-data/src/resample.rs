@@ -103,23 +103,14 @@ struct Window {
 
 /// What each of `to` pixels is made of, of `size` along an axis.
 fn windows(size: usize, (start, length): (f64, f64), to: usize) -> Result<Vec<Window>, DataError> {
-    const SUPPORT: f64 = 2.0; // of the filter, on either side
     // Rounding may have moved the end by a hair.
     if !(start >= 0.0 && length > 0.0 && start + length <= size as f64 + 1e-6) {
         return Err(DataError::Settings(format!(
             "cannot resize {length} pixels from {start} on, of {size}, to {to}: they are not there"
         )));
     }
-    let scale = length / to as f64;
-    let widened = scale.max(1.0);
     let window = |i: usize| {
-        let centre = start + (i as f64 + 0.5) * scale;
-        // As Pillow rounds: towards zero.
-        let first = (centre - SUPPORT * widened + 0.5).max(0.0) as usize;
-        let end = ((centre + SUPPORT * widened + 0.5) as usize).min(size);
-        let weights: Vec<f64> = (first..end)
-            .map(|x| bicubic((x as f64 - centre + 0.5) / widened))
-            .collect();
+        let (first, weights) = filter(size, (start, length), to, i);
         let sum: f64 = weights.iter().sum();
         let unit = f64::from(1 << DIGITS) / if sum == 0.0 { 1.0 } else { sum };
         Window {
@@ -128,6 +119,33 @@ fn windows(size: usize, (start, length): (f64, f64), to: usize) -> Result<Vec<Wi
         }
     };
     Ok((0..to).map(window).collect())
+}
+
+/// The first value that value `i` of `to` is made of, and the filter there and after it.
+fn filter(size: usize, (start, length): (f64, f64), to: usize, i: usize) -> (usize, Vec<f64>) {
+    const SUPPORT: f64 = 2.0; // of the filter, on either side
+    let scale = length / to as f64;
+    let widened = scale.max(1.0);
+    let centre = start + (i as f64 + 0.5) * scale;
+    // As Pillow rounds: towards zero.
+    let first = (centre - SUPPORT * widened + 0.5).max(0.0) as usize;
+    let end = ((centre + SUPPORT * widened + 0.5) as usize).min(size);
+    let weights = (first..end).map(|x| bicubic((x as f64 - centre + 0.5) / widened));
+    (first, weights.collect())
+}
+
+/// Antialiased bicubic resizing of a line as a matrix (to, size), row by row: what Pillow does to pixels,
+/// and PyTorch's `interpolate` with `antialias=True` to numbers. Rows add up to 1.
+pub fn bicubic_matrix(size: usize, to: usize) -> Vec<f64> {
+    let mut matrix = vec![0.0; to * size];
+    for (i, row) in matrix.chunks_exact_mut(size.max(1)).enumerate() {
+        let (first, weights) = filter(size, (0.0, size as f64), to, i);
+        let sum: f64 = weights.iter().sum();
+        for (x, weight) in row[first..].iter_mut().zip(weights) {
+            *x = weight / sum;
+        }
+    }
+    matrix
 }
 
 /// Keys' cubic convolution with a = -1/2.

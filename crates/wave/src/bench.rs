@@ -125,6 +125,12 @@ impl Frame {
         Ok(shape)
     }
 
+    /// What of it the model of a cell takes.
+    fn describe(&self, cell: &Cell) -> String {
+        let shape = self.auxiliary.with_size(cell.depth, cell.width);
+        format!("{shape:?} {:?} {:?}", self.transform, self.label_names)
+    }
+
     fn model(&self, shape: VitShape, weights: Weights, provenance: Value) -> Model {
         Model {
             network: Network::Vit(shape),
@@ -366,17 +372,25 @@ impl Context<'_> {
             toml::to_string(&to_table(&self.finetune(cell)?)?)?,
             toml::to_string(&to_table(method)?)?
         );
-        for table in ["condense", "expand", "init"] {
-            if let Some(value) = self.recipe.table.get(table) {
-                text += &value.to_string();
-            }
-        }
-        if method.start == table::TEMPLATES {
+        let stage = if method.start == table::TEMPLATES {
             let dir = self.artefacts.templates(&cell.method, cell.seed)?;
-            text += &wave_hub::sha256_file(&dir.join("templates.safetensors"))?;
+            for file in ["templates.safetensors", "config.json"] {
+                text += &wave_hub::sha256_file(&dir.join(file))?;
+            }
+            "expand"
+        } else {
+            text += &self.frame.describe(cell);
+            "init"
+        };
+        if let Some(table) = self.recipe.table.get(stage) {
+            text += &table.to_string();
         }
         for donor in method.donor.iter().chain(&method.resembles) {
             text += &Model::digest(self.artefacts.donor_dir(donor, cell.seed)?)?;
+        }
+        if method.distils() {
+            let ancestor = self.ancestors.get(self.frame.ancestor.as_deref())?;
+            text += ancestor.as_ref().map_or("", |ancestor| &ancestor.digest);
         }
         Ok(wave_hub::sha256_hex(text.as_bytes()))
     }

@@ -7,6 +7,7 @@
 
 use crate::elastic::{Learngene, TemplateDir};
 use crate::error::request;
+use crate::expand;
 use crate::model::Network;
 use crate::plot;
 use crate::settings::Expand;
@@ -87,7 +88,9 @@ pub fn choose(templates: &TemplateDir, settings: &Expand) -> Result<Option<Vec<C
             continue;
         }
         if let Some(most) = limits.latency_ms {
-            let latency = latency_ms(gene, &gene.shape(candidate.depth, candidate.width, None)?)?;
+            let (depth, width) = (candidate.depth, candidate.width);
+            let shape = expand::shape_of(gene, settings, depth, width, None)?;
+            let latency = latency_ms(gene, &shape)?;
             candidate.latency_ms = Some(latency);
             if latency > most {
                 continue;
@@ -218,7 +221,7 @@ impl Surface {
         let mut all = Vec::new();
         for depth in range(settings.depth, shallow, deep, 1) {
             for width in range(settings.width, narrow, wide, step) {
-                let shape = gene.shape(depth, width, None)?;
+                let shape = expand::shape_of(gene, settings, depth, width, None)?;
                 all.push(Candidate {
                     depth,
                     width,

@@ -8,6 +8,7 @@
 
 use crate::error::request;
 use crate::model::decimal;
+use crate::resample;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
@@ -80,7 +81,8 @@ impl Learngene {
             .collect()
     }
 
-    /// The uncomposed weights for a model of this shape, blocks stacked.
+    /// The uncomposed weights for a model of this shape, blocks stacked; positions and patches
+    /// resampled where its images or patches have another size.
     pub fn uncomposed(&self, shape: &VitShape) -> candle_core::Result<Weights> {
         let unit = self.plan.template_size;
         let (from, to) = (self.auxiliary.width, shape.width);
@@ -94,8 +96,21 @@ impl Learngene {
                 let t = match name.as_str() {
                     "head.bias" | "head_dist.bias" => t.clone(),
                     "head.weight" | "head_dist.weight" => gather(t, 1, 1, from, to, true)?,
-                    "pos_embed" | "cls_token" | "dist_token" => gather(t, 2, 1, from, to, false)?,
-                    "patch_embed.proj.weight" => gather(t, 0, 1, from, to, false)?,
+                    "cls_token" | "dist_token" => gather(t, 2, 1, from, to, false)?,
+                    "pos_embed" => {
+                        let t = gather(t, 2, 1, from, to, false)?;
+                        match shape.grid() == self.auxiliary.grid() {
+                            true => t,
+                            false => resample::positions(&t, shape.prefix(), shape.grid())?,
+                        }
+                    }
+                    "patch_embed.proj.weight" => {
+                        let t = gather(t, 0, 1, from, to, false)?;
+                        match shape.patch == self.auxiliary.patch {
+                            true => t,
+                            false => resample::patches(&t, shape.patch)?,
+                        }
+                    }
                     _ if !name.starts_with("blocks.") => gather(t, 0, 1, from, to, false)?,
                     _ => {
                         let t = wave_learngene::interpolate_depth(t, shape.depth)?;

@@ -24,6 +24,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 use serde_json::{Value, json};
 use std::path::Path;
+use wave_data::Transform;
 use wave_init::Method;
 use wave_learngene::{Part, Scalers};
 use wave_models::Weights;
@@ -70,7 +71,7 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Re
     let data = match &settings.training.data {
         Some(_) => Some(Data::open(
             &settings.training,
-            Input::Like(templates.transform.clone()),
+            Input::Like(transform(&templates, &shape)),
         )?),
         None if trains => {
             return Err(request(format!(
@@ -153,7 +154,31 @@ pub fn shape(gene: &Learngene, settings: &Expand) -> Result<VitShape> {
     let width = settings
         .width
         .ok_or_else(|| request("no width; give --width N"))?;
-    gene.shape(depth, width, settings.heads)
+    shape_of(gene, settings, depth, width, settings.heads)
+}
+
+/// The shape of another size, and all else as the settings say.
+pub(crate) fn shape_of(
+    gene: &Learngene,
+    settings: &Expand,
+    depth: usize,
+    width: usize,
+    heads: Option<usize>,
+) -> Result<VitShape> {
+    let mut shape = gene.shape(depth, width, heads)?;
+    shape.image_size = settings.image_size.unwrap_or(shape.image_size);
+    shape.patch = settings.patch.unwrap_or(shape.patch);
+    shape.mlp_ratio = settings.mlp_ratio.unwrap_or(shape.mlp_ratio);
+    shape.validate()?;
+    Ok(shape)
+}
+
+/// How images become the input of a model of this shape.
+pub(crate) fn transform(templates: &TemplateDir, shape: &VitShape) -> Transform {
+    Transform {
+        image_size: shape.image_size,
+        ..templates.transform.clone()
+    }
 }
 
 /// Makes a model: scalers from the bank or at random, fitted if `data` and the settings say so.
@@ -213,9 +238,9 @@ pub fn make(
         ("composed", sum(&weights) - sum(&uncomposed)),
     ];
     let model = Model {
+        transform: transform(templates, &shape),
         network: Network::Vit(shape),
         weights,
-        transform: templates.transform.clone(),
         label_names,
         provenance: Value::Null,
     };

@@ -39,6 +39,7 @@ pub mod predict;
 pub mod progress;
 pub mod recipe;
 pub mod report;
+mod resample;
 pub mod run;
 pub mod run_dir;
 pub mod settings;

@@ -158,9 +158,13 @@ pub struct Condense {
     pub depths: Option<Vec<usize>>,
     /// Share of the steps, 0 to 1, over which the most of --depths grows from the least, and the
     /// widest of --widths from the narrowest: small models first, whose steps cost less and teach the
-    /// templates as much [default: 0.8]
+    /// templates as much [default: 0.9]
     #[arg(long, value_name = "X")]
-    pub depth_growth: Option<f64>,
+    pub growth: Option<f64>,
+    /// Power with which they grow over that share: 1 is linear, more stays small for longer
+    /// [default: 3]
+    #[arg(long, value_name = "P")]
+    pub growth_power: Option<f64>,
     /// Widths of the auxiliary, one drawn at each step
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub widths: Option<Vec<usize>>,
@@ -274,6 +278,16 @@ pub struct Expand {
     /// Attention heads [default: width / the templates' head width]
     #[arg(long, value_name = "N")]
     pub heads: Option<usize>,
+    /// Hidden channels of the MLP over the width [default: the templates']
+    #[arg(long, value_name = "X")]
+    pub mlp_ratio: Option<f64>,
+    /// Side of an image in pixels: positions are resized [default: the templates']
+    #[arg(long, value_name = "N")]
+    pub image_size: Option<usize>,
+    /// Side of a patch in pixels: patch embeddings and positions are resized [default: the
+    /// templates']
+    #[arg(long, value_name = "N")]
+    pub patch: Option<usize>,
     /// Instead of a size: the best within so many parameters, such as 8M. Expected accuracy is what
     /// the templates recorded when they were condensed
     #[arg(long, value_name = "N")]

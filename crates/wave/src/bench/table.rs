@@ -123,6 +123,14 @@ pub struct Method {
     pub finetune: Table,
 }
 
+impl Method {
+    /// Whether the condensation's ancestor teaches its models, in fine-tuning or before.
+    pub(super) fn distils(&self) -> bool {
+        let before = self.pretrain.as_ref().and_then(|table| table.get("distil"));
+        self.distil || before.and_then(|value| value.as_bool()) == Some(true)
+    }
+}
+
 /// A part of a transformer that may be inherited by itself.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]

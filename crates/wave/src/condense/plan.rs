@@ -13,7 +13,10 @@ use wave_learngene::{Kronecker, Part, Plan};
 use wave_models::vit::VitShape;
 
 /// Share of the steps over which sizes grow, where the settings are silent.
-const DEFAULT_GROWTH: f64 = 0.8;
+const DEFAULT_GROWTH: f64 = 0.9;
+
+/// How late in that share they do.
+const DEFAULT_GROWTH_POWER: f64 = 3.0;
 
 /// Condensation settings that make sense together.
 #[derive(Clone, Debug)]
@@ -25,6 +28,9 @@ pub struct CondensePlan {
     /// The share of the steps over which the most depth grows from the least, and the widest width
     /// from the narrowest, 0 to 1.
     pub growth: f64,
+    /// The power of that share's elapsed part with which they grow, above 0: 1 is linear, more
+    /// stays small for longer.
+    pub growth_power: f64,
     /// The widths drawn from, ascending; at least one.
     pub widths: Vec<usize>,
     /// Templates and parts.
@@ -73,9 +79,15 @@ impl CondensePlan {
         if depths.0 == 0 {
             return Err(request("depths start at 0; expected at least 1"));
         }
-        let growth = settings.depth_growth.unwrap_or(DEFAULT_GROWTH);
+        let growth = settings.growth.unwrap_or(DEFAULT_GROWTH);
         if !(0.0..=1.0).contains(&growth) {
-            return Err(request(format!("depth_growth = {growth}; expected 0 to 1")));
+            return Err(request(format!("growth = {growth}; expected 0 to 1")));
+        }
+        let growth_power = settings.growth_power.unwrap_or(DEFAULT_GROWTH_POWER);
+        if !(growth_power > 0.0 && growth_power.is_finite()) {
+            return Err(request(format!(
+                "growth_power = {growth_power}; expected a number above 0"
+            )));
         }
         let auxiliary = VitShape {
             image_size: a.image_size.unwrap_or(224),
@@ -129,6 +141,7 @@ impl CondensePlan {
             auxiliary,
             depths,
             growth,
+            growth_power,
             widths,
             templates,
             template_start,
@@ -147,7 +160,8 @@ impl CondensePlan {
     fn sizes_of_step(&self, step: u64, steps: u64) -> ((usize, usize), &[usize]) {
         let (least, most) = self.depths;
         let grown = step as f64 / (self.growth * steps as f64); // infinite or NaN without growth
-        let part_of = |n: usize| (n as f64 * grown.min(1.0)).round() as usize;
+        let grown = grown.min(1.0).powf(self.growth_power);
+        let part_of = |n: usize| (n as f64 * grown).round() as usize;
         let widths = &self.widths[..=part_of(self.widths.len() - 1)];
         ((least, least + part_of(most - least)), widths)
     }
@@ -297,12 +311,13 @@ mod tests {
     use super::*;
     use crate::settings::Auxiliary;
 
-    fn plan(depth_growth: Option<f64>) -> CondensePlan {
+    fn plan(growth: impl Into<Option<f64>>, growth_power: impl Into<Option<f64>>) -> CondensePlan {
         let settings = Condense {
             depths: Some(vec![2, 12]),
             widths: Some(vec![128, 64, 192]),
             template_size: Some(64),
-            depth_growth,
+            growth: growth.into(),
+            growth_power: growth_power.into(),
             auxiliary: Auxiliary {
                 depth: Some(12),
                 width: Some(192),
@@ -318,7 +333,7 @@ mod tests {
     #[test]
     fn sizes_grow_and_then_stay() {
         let steps = 1000;
-        let plan = plan(Some(0.5));
+        let plan = plan(0.5, 1.0);
         let most = |step| plan.sizes_of_step(step, steps).0.1;
         assert_eq!([0, 250, 500, 999].map(most), [2, 7, 12, 12]);
         let widths = |step| plan.sizes_of_step(step, steps).1;
@@ -336,8 +351,15 @@ mod tests {
     }
 
     #[test]
+    fn a_higher_power_stays_small_for_longer() {
+        let most = |power, step| plan(0.5, power).sizes_of_step(step, 1000).0.1;
+        assert_eq!([0, 250, 500].map(|step| most(3.0, step)), [2, 3, 12]); // 10 / 2^3
+        assert_eq!([0, 250, 500].map(|step| most(0.5, step)), [2, 9, 12]); // 10 / 2^(1/2)
+    }
+
+    #[test]
     fn without_growth_every_step_draws_from_all_sizes() {
-        let plan = plan(Some(0.0));
+        let plan = plan(0.0, None);
         let all = ((2, 12), &[64, 128, 192][..]);
         assert_eq!(plan.sizes_of_step(0, 10), all);
         assert_eq!(plan.sizes_of_step(0, 0), all);
@@ -345,16 +367,24 @@ mod tests {
 
     #[test]
     fn growth_saves_the_work_of_large_steps() {
-        let work = |growth| {
-            let mut plan = plan(growth);
+        let work = |growth: f64, power: f64| {
+            let mut plan = plan(growth, power);
             plan.widths = vec![64];
             plan.mean_multiply_adds()
         };
-        let of = |depth| plan(None).auxiliary.with_size(depth, 64).multiply_adds() as f64;
+        let of = |depth| {
+            plan(None, None)
+                .auxiliary
+                .with_size(depth, 64)
+                .multiply_adds() as f64
+        };
         let layer = (of(12) - of(2)) / 10.0;
-        // Drawn from all: 7 layers on average; by default (2 + 7) / 2 for 0.8 of the steps, then 7.
-        let saved = (work(Some(0.0)) - work(None)) / layer;
-        assert!((saved - 0.8 * 2.5).abs() < 0.05, "{saved}");
-        assert!(plan(None).mean_multiply_adds() < plan(Some(0.0)).mean_multiply_adds());
+        // Drawn from all: 7 layers on average. While they grow: as many as their power's mean.
+        for (growth, power) in [(0.8, 1.0), (0.9, 3.0)] {
+            let saved = (work(0.0, power) - work(growth, power)) / layer;
+            let expected = growth * (5.0 - 5.0 / (power + 1.0));
+            assert!((saved - expected).abs() < 0.05, "{saved}, not {expected}");
+        }
+        assert!(plan(None, None).mean_multiply_adds() < plan(0.0, None).mean_multiply_adds());
     }
 }

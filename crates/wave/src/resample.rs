@@ -1,0 +1,105 @@
+//! Positions and patches of a transformer for images and patches of other sizes.
+
+use candle_core::{Device, Error, Result, Tensor};
+use faer::{Mat, MatRef};
+use wave_data::bicubic_matrix;
+
+/// Position embeddings (1, prefix + grid^2, width) on a grid of `to` x `to` patches: those of the
+/// patches resized as timm does it (bicubic, antialiased), those before them as they are.
+pub(crate) fn positions(embedding: &Tensor, prefix: usize, to: usize) -> Result<Tensor> {
+    let (_, tokens, width) = embedding.dims3()?;
+    let from = (tokens - prefix).isqrt();
+    let resize = matrix(&bicubic_matrix(from, to), (to, from), embedding)?;
+    let columns = embedding
+        .narrow(1, prefix, from * from)?
+        .reshape((from, from * width))?;
+    let rows = resize.matmul(&columns)?.reshape((to, from, width))?;
+    let both = resize.broadcast_matmul(&rows)?;
+    let patches = both.reshape((1, to * to, width))?;
+    Tensor::cat(&[&embedding.narrow(1, 0, prefix)?, &patches], 1)
+}
+
+/// Patch embeddings (width, channels, p, p) for patches of `to` x `to` pixels: the kernels whose
+/// products with resized patches come closest to the products with the patches themselves (FlexiViT,
+/// section 3.4: the pseudo-inverse of the transposed resizing).
+pub(crate) fn patches(kernels: &Tensor, to: usize) -> Result<Tensor> {
+    let (width, channels, from, _) = kernels.dims4()?;
+    let resize = bicubic_matrix(from, to);
+    let inverse = pseudo_inverse(MatRef::from_row_major_slice(&resize, to, from).transpose())?;
+    let values: Vec<f64> = inverse.row_iter().flat_map(|r| r.iter().copied()).collect();
+    let inverse = matrix(&values, (to, from), kernels)?;
+    // Resizing both sides is a Kronecker product, and so is its pseudo-inverse.
+    let columns = kernels.reshape((width * channels * from, from))?;
+    let columns = columns
+        .matmul(&inverse.t()?)?
+        .reshape((width * channels, from, to))?;
+    let both = inverse.broadcast_matmul(&columns)?;
+    both.reshape((width, channels, to, to))
+}
+
+/// Moore and Penrose's inverse.
+fn pseudo_inverse(matrix: MatRef<f64>) -> Result<Mat<f64>> {
+    let svd = matrix
+        .thin_svd()
+        .map_err(|error| Error::Msg(format!("the singular values of a resizing: {error:?}")))?;
+    Ok(svd.pseudoinverse())
+}
+
+/// In the number type of `like`, where it lies.
+fn matrix(values: &[f64], shape: (usize, usize), like: &Tensor) -> Result<Tensor> {
+    let matrix = Tensor::from_slice(values, shape, &Device::Cpu)?;
+    matrix.to_dtype(like.dtype())?.to_device(like.device())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn largest_difference(a: &Tensor, b: &Tensor) -> f32 {
+        assert_eq!(a.dims(), b.dims());
+        let difference = (a - b).unwrap().abs().unwrap();
+        difference.max_all().unwrap().to_scalar().unwrap()
+    }
+
+    #[test]
+    fn positions_and_patches_are_timms() {
+        let file = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../tests/fixtures/resampled.safetensors"
+        );
+        let known = candle_core::safetensors::load(file, &Device::Cpu).unwrap();
+        for to in [3, 8] {
+            let found = positions(&known["positions"], 2, to).unwrap();
+            let error = largest_difference(&found, &known[&format!("positions.{to}")]);
+            assert!(error < 2e-6, "{to}: {error}");
+        }
+        for to in [4, 9] {
+            let found = patches(&known["patches"], to).unwrap();
+            let error = largest_difference(&found, &known[&format!("patches.{to}")]);
+            assert!(error < 1e-5, "{to}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_larger_patch_gives_the_products_of_the_small_one() {
+        let (from, to) = (4, 7);
+        let numbers = |n: usize| (0..n).map(|i| ((i * 37 % 23) as f32 - 11.0) / 7.0);
+        let tensor = |shape: &[usize]| {
+            let n = shape.iter().product();
+            Tensor::from_vec(numbers(n).collect(), shape, &Device::Cpu).unwrap()
+        };
+        let (kernel, patch) = (tensor(&[1, 1, from, from]), tensor(&[from, from]));
+        let resize = matrix(&bicubic_matrix(from, to), (to, from), &patch).unwrap();
+        let resized = resize.matmul(&patch).unwrap();
+        let resized = resized.matmul(&resize.t().unwrap()).unwrap();
+        let product = |kernel: &Tensor, patch: &Tensor| -> f32 {
+            let side = patch.dim(0).unwrap();
+            let kernel = kernel.reshape((side, side)).unwrap();
+            let sum = (kernel * patch).unwrap().sum_all().unwrap();
+            sum.to_scalar().unwrap()
+        };
+        let larger = patches(&kernel, to).unwrap();
+        let (found, expected) = (product(&larger, &resized), product(&kernel, &patch));
+        assert!((found - expected).abs() < 1e-4, "{found} {expected}");
+    }
+}
