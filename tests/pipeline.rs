@@ -297,3 +297,27 @@ fn a_step_in_parts_is_the_same_step() {
         assert!(!place.path("o").exists());
     }
 }
+
+#[test]
+fn the_best_epoch_is_kept_where_that_is_asked_for() {
+    let place = Place::new();
+    place.json("init timm --data shapes --depth 1 --width 32 --heads 2 --patch 7 --out m");
+    // A rate that rises until nothing is left of what was learnt.
+    let flags = "--epochs 6 --warmup-epochs 6 --lr 3 --clip 1e9";
+    let command = format!("finetune m {} {flags}", shapes());
+    let last = place.json(&format!("{command} --out last"));
+    let best = place.json(&format!("{command} --keep best --out best"));
+    let log = String::from_utf8(place.bytes("last/run/log.jsonl")).unwrap();
+    let tested: Vec<f64> = log
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).unwrap()["top1"].as_f64())
+        .collect();
+    let most = tested.iter().copied().fold(0.0, f64::max);
+    assert_eq!(fraction(&last["top1"]), *tested.last().unwrap());
+    assert_eq!(fraction(&best["top1"]), most);
+    assert!(most > *tested.last().unwrap(), "{tested:?}");
+    let evaluated = place.json(&format!("eval best {}", "--data shapes --test-limit 64"));
+    assert_eq!(fraction(&evaluated["top1"]), most);
+    let refused = place.run(&format!("{command} --keep first --out o"));
+    assert_eq!(refused.status.code(), Some(2));
+}

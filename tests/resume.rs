@@ -63,6 +63,44 @@ fn finetune_survives_a_kill() {
 }
 
 #[test]
+fn a_damaged_state_gives_way_to_the_one_before() {
+    let place = Place::new();
+    let args = "condense r.toml --steps 40 --checkpoint-steps 1";
+    place.json(&format!("{args} --out whole"));
+    let command = format!("{args} --out o");
+    let mut child = start(&place, &command, "o/run/checkpoint-before.safetensors");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let latest = place.path("o/run/checkpoint.safetensors");
+    let bytes = std::fs::read(&latest).unwrap();
+    // In its place, not over it: the two may be one file by two names.
+    std::fs::remove_file(&latest).unwrap();
+    std::fs::write(&latest, &bytes[..bytes.len() / 2]).unwrap();
+    place.json(&format!("{command} --resume"));
+    assert_same(&place.path("whole"), &place.path("o"));
+    for name in ["checkpoint", "checkpoint-before"] {
+        assert!(!place.path(&format!("o/run/{name}.safetensors")).exists());
+    }
+}
+
+#[test]
+fn without_a_state_that_can_be_read_nothing_is_overwritten() {
+    let place = Place::new();
+    let command = "condense r.toml --steps 40 --checkpoint-steps 1 --out o";
+    let mut child = start(&place, command, "o/run/checkpoint.safetensors");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for name in ["checkpoint", "checkpoint-before"] {
+        place.write(&format!("o/run/{name}.safetensors"), "nothing");
+    }
+    let output = place.run(&format!("{command} --resume"));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("checkpoint.safetensors"), "{stderr}");
+    assert!(stderr.contains("start over"), "{stderr}");
+}
+
+#[test]
 fn resume_needs_to_know_what() {
     let place = Place::with_templates();
     let output = place.run("expand t --depth 2 --width 16 --steps 0 --resume");

@@ -42,7 +42,7 @@ pub struct Progress {
 /// a mean over the images. Whatever it draws at random it must derive from the step's number, so
 /// that a resumed run repeats it. Gradients are scaled to a norm of at most `clip`; `decay` is that
 /// of the moving average, if the state keeps one. A step whose loss or gradient is not finite is
-/// skipped.
+/// skipped, and halves the learning rate for a while ([`State::halvings`]).
 ///
 /// A step is computed in `parts` equal parts one after the other, whose gradients are added up: the
 /// same as in one, up to rounding, in memory for a part alone. Only where images of a batch depend
@@ -68,7 +68,7 @@ pub fn fit(
     let mut failures = 0;
     for batch in loader.prefetch(state.step, schedule.steps) {
         let batch = batch?;
-        let rate = schedule.at(state.step);
+        let rate = schedule.at(state.step) * 0.5f64.powi(state.halvings() as i32);
         let gradients = gradients(&batch, parts, state.step, variables, &mut loss)?;
         let (value, norm) = update(gradients, variables, state, rate, clip, decay)?;
         failures = if value.is_finite() && norm.is_finite() {
@@ -162,7 +162,7 @@ fn update(
     let (loss, norm) = (gradients.loss, gradients.norm()?);
     state.step += 1;
     if !loss.is_finite() || !norm.is_finite() {
-        state.skipped += 1;
+        state.skip();
         return Ok((loss, norm));
     }
     let scale = clip.map_or(1.0, |clip| (clip / norm.max(1e-12)).min(1.0));

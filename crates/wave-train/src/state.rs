@@ -5,6 +5,12 @@ use candle_core::{Device, Result, Tensor, Var};
 use std::collections::BTreeMap;
 use wave_ops::Moments;
 
+/// Steps after which a halving of the learning rate is taken back.
+const RECOVERY: u64 = 100;
+
+/// The learning rate is halved no more often than this.
+const MOST_HALVINGS: u64 = 10;
+
 /// A named tensor that training changes.
 #[derive(Clone, Debug)]
 pub struct Variable {
@@ -27,6 +33,8 @@ pub struct State {
     pub step: u64,
     /// Steps left out because the loss or the gradient was not finite.
     pub skipped: u64,
+    /// The last of them, as counted from 1, and how often the learning rate was halved there.
+    halved: (u64, u64),
     /// First and second moments of each variable that is stepped.
     pub(crate) moments: Vec<Option<Moments>>,
     /// Moving averages of the variables, if kept.
@@ -50,9 +58,33 @@ impl State {
         Ok(State {
             step: 0,
             skipped: 0,
+            halved: (0, 0),
             moments,
             average,
         })
+    }
+
+    /// How often the learning rate is halved at this step: once for each step that was left out, and
+    /// for every [`RECOVERY`] steps since then once less.
+    pub fn halvings(&self) -> u64 {
+        let (at, times) = self.halved;
+        times.saturating_sub((self.step - at.min(self.step)) / RECOVERY)
+    }
+
+    /// Counts a step that was left out.
+    pub(crate) fn skip(&mut self) {
+        self.halved = (self.step, (self.halvings() + 1).min(MOST_HALVINGS));
+        self.skipped += 1;
+    }
+
+    /// All that a saved state consists of beside [`State::to_weights`].
+    pub fn counts(&self) -> [(&'static str, u64); 4] {
+        [
+            ("step", self.step),
+            ("skipped", self.skipped),
+            ("halved_at", self.halved.0),
+            ("halvings", self.halved.1),
+        ]
     }
 
     /// The moving averages by name, if kept.
@@ -73,8 +105,7 @@ impl State {
             .map(Some)
     }
 
-    /// Variables, moments and averages as one weight map, to be saved beside [`State::step`] and
-    /// [`State::skipped`].
+    /// Variables, moments and averages as one weight map, to be saved beside [`State::counts`]. A copy.
     pub fn to_weights(&self, variables: &[Variable]) -> Result<BTreeMap<String, Tensor>> {
         let mut out = BTreeMap::new();
         for (i, v) in variables.iter().enumerate() {
@@ -97,16 +128,18 @@ impl State {
         Ok(out)
     }
 
-    /// Restores what [`State::to_weights`] saved, into the variables too.
+    /// Restores what [`State::to_weights`] and [`State::counts`] saved, into the variables too.
     ///
     /// # Errors
-    /// If a tensor is missing or of another size: the state of another run.
+    /// If a tensor or a count is missing, or of another size: the state of another run.
     pub fn restore(
         variables: &[Variable],
         weights: &BTreeMap<String, Tensor>,
-        step: u64,
-        skipped: u64,
+        count: impl Fn(&str) -> Option<u64>,
     ) -> std::result::Result<State, TrainError> {
+        let count = |key: &str| {
+            count(key).ok_or_else(|| TrainError::Mismatch(format!("it has no number {key}")))
+        };
         let take = |kind: &str, v: &Variable| -> std::result::Result<Tensor, TrainError> {
             let name = format!("{kind}.{}", v.name);
             match weights.get(&name) {
@@ -121,8 +154,9 @@ impl State {
         };
         let values = |t: Tensor| t.flatten_all()?.to_vec1::<f32>();
         let mut state = State {
-            step,
-            skipped,
+            step: count("step")?,
+            skipped: count("skipped")?,
+            halved: (count("halved_at")?, count("halvings")?),
             moments: Vec::new(),
             average: None,
         };
@@ -144,5 +178,33 @@ impl State {
         }
         state.average = averaged.then_some(average);
         Ok(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skipped_steps_halve_the_learning_rate_for_a_while() {
+        let mut state = State::new(&[], false).unwrap();
+        for step in [1, 2, 3] {
+            state.step = step;
+            state.skip();
+        }
+        let halvings = |state: &mut State, step| {
+            state.step = step;
+            state.halvings()
+        };
+        let after = [3, 102, 103, 202, 203, 303, 10_000].map(|step| halvings(&mut state, step));
+        assert_eq!(after, [3, 3, 2, 2, 1, 0, 0]);
+        // One more, while one is left.
+        state.step = 203;
+        state.skip();
+        assert_eq!((state.halvings(), state.skipped), (2, 4));
+
+        let counts: BTreeMap<&str, u64> = state.counts().into();
+        let restored = State::restore(&[], &BTreeMap::new(), |key| counts.get(key).copied());
+        assert_eq!(restored.unwrap().counts(), state.counts());
     }
 }

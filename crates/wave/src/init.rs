@@ -50,7 +50,7 @@ pub fn init(method: &str, settings: &Init, out: &Path) -> Result<Value> {
     let layout = Layout::of(&settings.output, &model.network)?;
     let mut table = crate::recipe::to_table(settings)?;
     table.insert("method".into(), toml::Value::String(method.into()));
-    let Opened::Run(run) = RunDir::open(out, &table, false)? else {
+    let Opened::Run(mut run) = RunDir::open(out, &table, false)? else {
         anyhow::bail!("a run that does not resume is not complete");
     };
     let taken = match cost.transferred {

@@ -16,6 +16,7 @@ pub mod ancestor;
 pub mod bench;
 pub mod budget;
 pub mod cache;
+mod checkpoint;
 pub mod cli;
 pub mod condense;
 pub mod data;

@@ -5,16 +5,15 @@
 //! - `log.jsonl`, `log.csv` and TensorBoard's events, with an entry for each logged step and each
 //!   evaluation;
 //! - `loss.svg`, `accuracy.svg`;
-//! - `checkpoint.safetensors`, while the run is not complete;
+//! - checkpoints, while the run is not complete;
 //! - `result.json`, when it is.
 
+use crate::checkpoint::{Best, Checkpoints};
 use crate::error::request;
 use crate::log::{self, Log};
 use crate::plot;
 use anyhow::{Context, Result};
-use candle_core::Tensor;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::fs::{self, TryLockError};
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -24,6 +23,7 @@ use wave_train::{State, Variable};
 pub struct RunDir {
     dir: PathBuf,
     log: Log,
+    checkpoints: Checkpoints,
     /// Held for as long as this lives.
     _lock: fs::File,
 }
@@ -45,6 +45,7 @@ impl RunDir {
     pub fn open(out: &Path, settings: &toml::Table, resume: bool) -> Result<Opened> {
         let lock = lock(out)?;
         let dir = out.join("run");
+        let mut checkpoints = Checkpoints::new(&dir);
         let recipe = toml::to_string(settings).context("settings as TOML")?;
         let recipe_path = dir.join("recipe.toml");
         if resume {
@@ -67,13 +68,12 @@ impl RunDir {
                 Err(_) => {}
             }
         } else {
-            for name in ["checkpoint.safetensors", "result.json"] {
-                match fs::remove_file(dir.join(name)) {
-                    Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                        return Err(e).with_context(|| format!("cannot remove {name} in {dir:?}"));
-                    }
-                    _ => {}
+            checkpoints.remove()?;
+            match fs::remove_file(dir.join("result.json")) {
+                Err(e) if e.kind() != ErrorKind::NotFound => {
+                    return Err(e).with_context(|| format!("cannot remove result.json in {dir:?}"));
                 }
+                _ => {}
             }
         }
         wave_hub::write_atomic(&recipe_path, recipe.as_bytes())?;
@@ -82,6 +82,7 @@ impl RunDir {
         Ok(Opened::Run(RunDir {
             dir,
             log,
+            checkpoints,
             _lock: lock,
         }))
     }
@@ -96,51 +97,37 @@ impl RunDir {
         self.log.write(entry)
     }
 
-    /// Saves the state, replacing the last one when it is safely on disk.
-    pub fn save(&self, state: &State, variables: &[Variable]) -> Result<()> {
-        let metadata = BTreeMap::from([
-            ("skipped".to_string(), state.skipped.to_string()),
-            ("step".to_string(), state.step.to_string()),
-        ]);
-        let path = self.dir.join("checkpoint.safetensors");
-        let weights = state.to_weights(variables)?;
-        let written = || -> Result<()> {
-            self.log.sync()?;
-            Ok(wave_hub::write_tensors(&path, &weights, &metadata)?)
-        };
-        written().with_context(|| match path.exists() {
-            true => "the state before is kept; continue from it with --resume".to_owned(),
-            false => format!("step {} is lost: no state was saved", state.step),
-        })
+    /// Begins to save the state, and says whether it did: not while another is being written, unless
+    /// this is to be the `last`.
+    ///
+    /// # Errors
+    /// If this state, with `last`, or an earlier one could not be written.
+    pub fn save(&mut self, state: &State, variables: &[Variable], last: bool) -> Result<bool> {
+        self.log.sync()?;
+        self.checkpoints.save(state, variables, last)
+    }
+
+    /// Keeps the best values so far.
+    pub(crate) fn keep_best(&mut self, best: &Best) -> Result<()> {
+        self.checkpoints.keep_best(best)
     }
 
     /// Continues from the saved state, if there is one: restores the variables, and drops the log
-    /// entries written after it.
-    pub fn restore(&mut self, variables: &[Variable]) -> Result<Option<State>> {
-        let path = self.dir.join("checkpoint.safetensors");
-        if !path.exists() {
-            self.log = Log::open(&self.dir, Some(0))?;
-            return Ok(None);
-        }
-        let (weights, metadata): (BTreeMap<String, Tensor>, _) = wave_hub::read_tensors(&path)?;
-        let number = |key: &str| -> Result<u64> {
-            metadata
-                .get(key)
-                .and_then(|v| v.parse().ok())
-                .ok_or_else(|| {
-                    request(format!(
-                        "{} has no {key}; remove it to start over",
-                        path.display()
-                    ))
-                })
-        };
-        let state = State::restore(variables, &weights, number("step")?, number("skipped")?)?;
-        self.log = Log::open(&self.dir, Some(state.step))?;
-        Ok(Some(state))
+    /// entries written after it. With the best values so far, if any were kept.
+    pub(crate) fn restore(
+        &mut self,
+        variables: &[Variable],
+    ) -> Result<Option<(State, Option<Best>)>> {
+        let state = self.checkpoints.restore(variables)?;
+        self.log = Log::open(
+            &self.dir,
+            Some(state.as_ref().map_or(0, |state| state.step)),
+        )?;
+        Ok(state.map(|state| (state, self.checkpoints.best())))
     }
 
-    /// Draws the log, writes the result, and removes the checkpoint: the artefact is complete.
-    pub fn complete(&self, result: &Value) -> Result<()> {
+    /// Draws the log, writes the result, and removes the checkpoints: the artefact is complete.
+    pub fn complete(&mut self, result: &Value) -> Result<()> {
         let entries = log::read(&self.dir)?;
         let series = |key: &str| -> Vec<(f64, f64)> {
             entries
@@ -167,12 +154,7 @@ impl RunDir {
             }
         }
         wave_hub::write_json(&self.dir.join("result.json"), result)?;
-        match fs::remove_file(self.dir.join("checkpoint.safetensors")) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                Err(e).context("cannot remove the last checkpoint")
-            }
-            _ => Ok(()),
-        }
+        self.checkpoints.remove()
     }
 }
 

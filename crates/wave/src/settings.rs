@@ -119,6 +119,13 @@ pub struct Training {
     /// Save the state every N steps as well as after every epoch
     #[arg(long, value_name = "N")]
     pub checkpoint_steps: Option<u64>,
+    /// Save the state every so many minutes as well; 0 never [default: 10]
+    #[arg(long, value_name = "X")]
+    pub checkpoint_minutes: Option<f64>,
+    /// What is written at the end: the last values, or the best, those of the epoch that tested best
+    /// (on --hold-out, if the test is to stay one) [default: last]
+    #[arg(long, value_name = "WHICH")]
+    pub keep: Option<String>,
     /// Seed of everything random
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,

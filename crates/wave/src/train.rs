@@ -1,7 +1,8 @@
 //! What the trained stages share: settings resolved, a loop that logs, evaluates and saves.
 
+use crate::checkpoint::Best;
 use crate::data::Data;
-use crate::device::device;
+use crate::device::{device, place};
 use crate::error::request;
 use crate::progress::{Report, Verbosity};
 use crate::run_dir::{self, RunDir};
@@ -55,6 +56,10 @@ pub struct Resolved {
     pub layer_decay: f64,
     /// Steps between two checkpoints within an epoch.
     pub checkpoint_steps: Option<u64>,
+    /// Time between two checkpoints, if they are to follow it.
+    pub checkpoint_every: Option<std::time::Duration>,
+    /// Whether the values that tested best are kept, in the place of the last.
+    pub keep_best: bool,
     /// Parts that a step is computed in.
     pub accumulate: usize,
     /// Seed of everything random.
@@ -95,11 +100,27 @@ impl Resolved {
             drop_path: training.drop_path.unwrap_or(0.0),
             layer_decay: training.layer_decay.unwrap_or(1.0),
             checkpoint_steps: training.checkpoint_steps.filter(|n| *n > 0),
+            checkpoint_every: checkpoint_every(training.checkpoint_minutes)?,
+            keep_best: match training.keep.as_deref().unwrap_or("last") {
+                "last" => false,
+                "best" => true,
+                other => return Err(request(format!("keep = {other}; expected last or best"))),
+            },
             accumulate: parts(training, data)?,
             seed: training.seed.unwrap_or(0),
             precision: settings::precision(training.precision.as_deref())?,
         })
     }
+}
+
+fn checkpoint_every(minutes: Option<f64>) -> Result<Option<std::time::Duration>> {
+    let minutes = minutes.unwrap_or(10.0);
+    let every = std::time::Duration::try_from_secs_f64(60.0 * minutes).map_err(|_| {
+        request(format!(
+            "checkpoint_minutes = {minutes}; expected a number from 0 on"
+        ))
+    })?;
+    Ok((!every.is_zero()).then_some(every))
 }
 
 /// Parts that a step is computed in.
@@ -212,9 +233,9 @@ pub fn train(
         (Some(run), true) => run.restore(variables)?,
         _ => None,
     };
-    let mut state = match restored {
-        Some(state) => state,
-        None => State::new(variables, ema.is_some())?,
+    let (mut state, mut best) = match restored {
+        Some(restored) => restored,
+        None => (State::new(variables, ema.is_some())?, None),
     };
     let values = |state: &State| -> Result<Weights> {
         Ok(match state.averages(variables)? {
@@ -231,13 +252,17 @@ pub fn train(
         let mut report = Report::new(&job.label, state.step, steps, job.verbosity);
         let batch = job.data.batch;
         let mut since = (Instant::now(), state.step);
+        let mut saved = Instant::now();
         let mut last_score = String::new();
         let run = &mut job.run;
         let observe = |p: &Progress, state: &State| -> Result<Flow> {
             let message = format!("loss {:.4}, {last_score}", p.loss);
             report.step(p.step, batch, &message);
             if !p.loss.is_finite() || !p.gradient_norm.is_finite() {
-                report.line(&format!("step {}: loss {}, skipped", p.step, p.loss));
+                report.line(&format!(
+                    "step {}: loss {}, gradient norm {}; skipped, and the learning rate halved",
+                    p.step, p.loss, p.gradient_norm
+                ));
             }
             if let Some(run) = run.as_deref_mut()
                 && (p.step.is_multiple_of(LOG_EVERY) || p.epoch_ends)
@@ -248,7 +273,16 @@ pub fn train(
                 since = (Instant::now(), p.step);
             }
             if p.epoch_ends && job.every_epoch && tests && p.step < steps {
-                let scores = score(&values(state)?)?;
+                let now = values(state)?;
+                let scores = score(&now)?;
+                let better = best.as_ref().is_none_or(|b| scores.top1 > b.top1);
+                if job.settings.keep_best && better {
+                    let kept = Best::copy(&now, scores.top1)?;
+                    if let Some(run) = run.as_deref_mut() {
+                        run.keep_best(&kept)?;
+                    }
+                    best = Some(kept);
+                }
                 last_score = format!("top-1 {:.2} %, ", 100.0 * scores.top1);
                 curve.push((p.epoch, scores.top1));
                 report.line(&format!(
@@ -262,14 +296,18 @@ pub fn train(
                 }
             }
             let stop = INTERRUPTED.load(Ordering::Relaxed);
-            let due = job
-                .settings
-                .checkpoint_steps
-                .is_some_and(|n| p.step.is_multiple_of(n));
+            let Resolved {
+                checkpoint_steps,
+                checkpoint_every,
+                ..
+            } = *job.settings;
+            let due = checkpoint_steps.is_some_and(|n| p.step.is_multiple_of(n))
+                || checkpoint_every.is_some_and(|time| saved.elapsed() >= time);
             if let Some(run) = run.as_deref_mut()
                 && (stop || due || p.epoch_ends)
+                && run.save(state, variables, stop)?
             {
-                run.save(state, variables)?;
+                saved = Instant::now();
             }
             Ok(if stop { Flow::Stop } else { Flow::Continue })
         };
@@ -295,12 +333,8 @@ pub fn train(
             done => done?,
         }
     }
-    let values = values(&state)?;
-    let scores = tests.then(|| score(&values)).transpose()?;
-    let values = values
-        .into_iter()
-        .map(|(name, t)| Ok((name, t.to_device(&Device::Cpu)?)))
-        .collect::<Result<_>>()?;
+    let mut values = values(&state)?;
+    let mut scores = tests.then(|| score(&values)).transpose()?;
     if let Some(scores) = &scores {
         let epoch = steps as f64 / job.data.loader.steps_per_epoch() as f64;
         curve.push((epoch, scores.top1));
@@ -308,6 +342,16 @@ pub fn train(
             run.log(&score_entry(steps, epoch, scores))?;
         }
     }
+    if let (Some(best), Some(last)) = (best, scores)
+        && best.top1 > last.top1
+    {
+        values = place(&best.values)?;
+        scores = Some(score(&values)?);
+    }
+    let values = values
+        .into_iter()
+        .map(|(name, t)| Ok((name, t.to_device(&Device::Cpu)?)))
+        .collect::<Result<_>>()?;
     Ok(Outcome {
         values,
         scores,

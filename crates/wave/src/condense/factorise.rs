@@ -36,7 +36,7 @@ pub(super) fn factorise(
         ..settings.clone()
     };
     let plan = CondensePlan::new(&settings, shape.channels, shape.classes)?;
-    let run = match RunDir::open(out, &crate::recipe::to_table(&settings)?, options.resume)? {
+    let mut run = match RunDir::open(out, &crate::recipe::to_table(&settings)?, options.resume)? {
         Opened::Complete(result) => return Ok(result),
         Opened::Run(run) => run,
     };
