@@ -18,7 +18,7 @@ use crate::shape::{count, dims, divides, sizes};
 use crate::{ShapeError, Weights};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
-use wave_ops::{BlocksShape, Precision};
+use wave_ops::{BlocksShape, Mode, Precision};
 
 pub use crate::shape::check_weights;
 
@@ -384,12 +384,12 @@ pub fn logits(
     logits_in(Precision::F32, shape, weights, images, drop_path)
 }
 
-/// [`logits`] with the blocks in a given precision.
+/// [`logits`] with the blocks in a given precision or mode.
 ///
 /// # Errors
 /// If a weight is missing, or shapes contradict `shape`.
 pub fn logits_in(
-    precision: Precision,
+    mode: impl Into<Mode>,
     shape: &VitShape,
     weights: &Weights,
     images: &Tensor,
@@ -428,7 +428,7 @@ pub fn logits_in(
     let parameters: [Tensor; 12] = parameters
         .try_into()
         .map_err(|_| candle_core::Error::Msg("twelve tensors".into()))?;
-    let x = wave_ops::blocks_in(precision, &x, &parameters, shape.blocks(), drop_path)?;
+    let x = wave_ops::blocks_in(mode, &x, &parameters, shape.blocks(), drop_path)?;
 
     let norm = shape.final_norm();
     let (weight, bias) = (w(&format!("{norm}.weight"))?, w(&format!("{norm}.bias"))?);

@@ -12,7 +12,8 @@
 //! cache. The matrices of a group are copied once into the order that the products read, and the
 //! threads' gradients of a group are added up before the next. The forward pass keeps, per token
 //! and layer, x, qkv, attention outputs, u and the MLP's pre-activation; the backward pass computes
-//! attention scores, norms and GELU again, which costs less than to store and load them.
+//! attention scores, norms and GELU again, which costs less than to store and load them. Where memory
+//! is short it keeps only the input of each group, and the rest is computed again chunk by chunk.
 
 mod activations;
 mod layer;
@@ -24,7 +25,7 @@ use crate::gradients::{Bundle, Gradients};
 use crate::stock;
 use crate::storage::{fused, slice, tensor, with_slice, with_slices};
 use crate::threads::add;
-use activations::{LayerActivations, by_chunk, by_thread, chunks, split};
+use activations::{Chunk, LayerActivations, by_chunk, by_thread, chunks, split};
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
 use layer::{Layer, Pass};
 use parameters::{
@@ -71,6 +72,26 @@ pub enum Precision {
     Bf16,
 }
 
+/// How the blocks are computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mode {
+    /// Of the matrix products.
+    pub precision: Precision,
+    /// Keeps nothing from inside a block for the backward pass, which computes it again: a third
+    /// more work in a fraction of the memory, and the same values. On other devices than the CPU
+    /// everything is kept.
+    pub recompute: bool,
+}
+
+impl From<Precision> for Mode {
+    fn from(precision: Precision) -> Mode {
+        Mode {
+            precision,
+            recompute: false,
+        }
+    }
+}
+
 /// Runs `x` (b, n, width) through all blocks, in `f32`.
 ///
 /// `parameters` are twelve slabs, each holding one tensor of all layers (depth, ..),
@@ -88,17 +109,21 @@ pub fn blocks(
     blocks_in(Precision::F32, x, parameters, shape, drop_path)
 }
 
-/// [`blocks`] in a given precision.
+/// [`blocks`] in a given precision or mode.
 ///
 /// # Errors
 /// If the sizes contradict `shape`.
 pub fn blocks_in(
-    precision: Precision,
+    mode: impl Into<Mode>,
     x: &Tensor,
     parameters: &[Tensor; 12],
     shape: BlocksShape,
     drop_path: Option<Vec<f32>>,
 ) -> Result<Tensor> {
+    let Mode {
+        precision,
+        recompute,
+    } = mode.into();
     let (b, _, d) = x.dims3()?;
     let sizes = shape.sizes();
     let fits = parameters
@@ -129,7 +154,11 @@ pub fn blocks_in(
         *parameter = parameter.contiguous()?;
     }
     let bundle = Bundle::new(&parameters)?;
-    let keep = x.track_op() || bundle.token.track_op();
+    let keep = match x.track_op() || bundle.token.track_op() {
+        false => Keep::Nothing,
+        true if recompute => Keep::Inputs,
+        true => Keep::Activations,
+    };
     let op = Blocks {
         shape,
         with: Arithmetic::new(current(), precision),
@@ -150,9 +179,44 @@ struct Blocks {
     parameters: [Tensor; 12],
     /// Where the backward pass leaves theirs.
     gradients: Gradients,
-    /// Whether the backward pass will run.
-    keep: bool,
-    saved: Mutex<Option<Kept>>,
+    keep: Keep,
+    saved: Mutex<Option<Vec<Kept>>>,
+}
+
+/// What the forward pass keeps.
+#[derive(Clone, Copy, PartialEq)]
+enum Keep {
+    /// The backward pass will not run.
+    Nothing,
+    /// The input of each group of layers.
+    Inputs,
+    /// All that the backward pass of a layer reads.
+    Activations,
+}
+
+/// What a group of layers keeps for the backward pass.
+enum Kept {
+    /// (b, n, d), to compute the rest again.
+    Input(Buffer),
+    Activations(Vec<LayerActivations>),
+}
+
+/// The same for the samples of one chunk.
+enum KeptChunk<'a> {
+    Input(&'a mut [f32]),
+    Activations(Vec<Chunk<'a>>),
+}
+
+impl Kept {
+    fn by_chunk(&mut self, b: usize, ranges: &[Range<usize>]) -> Vec<KeptChunk<'_>> {
+        match self {
+            Kept::Input(x) => split(x, b, ranges).map(KeptChunk::Input).collect(),
+            Kept::Activations(layers) => by_chunk(layers, b, ranges)
+                .into_iter()
+                .map(KeptChunk::Activations)
+                .collect(),
+        }
+    }
 }
 
 impl Blocks {
@@ -185,15 +249,20 @@ impl Blocks {
     }
 
     /// `y` (b, n, d), and what the layers keep of the way there.
-    fn forward(&self, x: &[f32], slabs: &Slabs, (b, n): (usize, usize)) -> (Vec<f32>, Kept) {
+    fn forward(&self, x: &[f32], slabs: &Slabs, (b, n): (usize, usize)) -> (Vec<f32>, Vec<Kept>) {
         let pass = self.pass(b, n);
         let work = chunks(b, n);
         let ranges: Vec<Range<usize>> = work.iter().flatten().cloned().collect();
-        let (mut y, mut kept) = (x.to_vec(), Kept::new());
+        let (mut y, mut kept) = (x.to_vec(), Vec::new());
         for group in groups(&self.shape) {
             let layers = self.layers(group, slabs, Direction::Forward);
+            if self.keep == Keep::Inputs {
+                let mut input = Buffer::stale(y.len());
+                input.copy_from_slice(&y);
+                kept.push(Kept::Input(input));
+            }
             let outputs = split(&mut y, b, &ranges);
-            if self.keep {
+            if self.keep == Keep::Activations {
                 let mut activations: Vec<LayerActivations> = layers
                     .iter()
                     .map(|_| LayerActivations::new(&self.shape, b, n))
@@ -208,7 +277,7 @@ impl Blocks {
                         }
                     }
                 });
-                kept.push(activations);
+                kept.push(Kept::Activations(activations));
             } else {
                 let jobs = by_thread(&work, outputs).into_par_iter();
                 jobs.zip(&work).for_each(|(jobs, ranges)| {
@@ -230,7 +299,7 @@ impl Blocks {
     /// parameters.
     fn backward(
         &self,
-        mut kept: Kept,
+        mut kept: Vec<Kept>,
         g: &mut [f32],
         slabs: &Slabs,
         (b, n): (usize, usize),
@@ -241,9 +310,13 @@ impl Blocks {
         let sizes = self.shape.sizes();
         let mut total = sizes.map(|size| vec![0.0; self.shape.depth * size]);
         for group in groups(&self.shape).into_iter().rev() {
-            let mut activations = kept.pop().unwrap_or_default();
+            let Some(mut kept) = kept.pop() else { break };
+            let again = match kept {
+                Kept::Input(_) => self.layers(group.clone(), slabs, Direction::Forward),
+                Kept::Activations(_) => Vec::new(),
+            };
             let layers = self.layers(group.clone(), slabs, Direction::Backward);
-            let chunks = by_chunk(&mut activations, b, &ranges).into_iter();
+            let chunks = kept.by_chunk(b, &ranges).into_iter();
             let jobs = by_thread(&work, chunks.zip(split(g, b, &ranges)));
             let sizes = sizes.map(|size| group.len() * size);
             let mut others: Vec<[Buffer; 12]> =
@@ -257,7 +330,15 @@ impl Blocks {
             );
             let jobs = jobs.into_par_iter().zip(&work).zip(parts);
             jobs.for_each(|((jobs, ranges), mut part)| {
-                for ((chunks, g), samples) in jobs.into_iter().zip(ranges) {
+                for ((kept, g), samples) in jobs.into_iter().zip(ranges) {
+                    let mut scratch = Vec::new();
+                    let chunks = match kept {
+                        KeptChunk::Activations(chunks) => chunks,
+                        KeptChunk::Input(x) => {
+                            scratch.extend(pass.again(&again, samples, x));
+                            scratch.iter_mut().map(LayerActivations::whole).collect()
+                        }
+                    };
                     for (l, c) in chunks.iter().enumerate().rev() {
                         let mut part = layer_mut(&self.shape, &mut part, l);
                         pass.backward(&layers[l], samples, c, g, &mut part);
@@ -286,9 +367,6 @@ fn groups(shape: &BlocksShape) -> Vec<Range<usize>> {
     (0..shape.depth).step_by(step).map(group).collect()
 }
 
-/// What each group of layers keeps for the backward pass.
-type Kept = Vec<Vec<LayerActivations>>;
-
 impl CustomOp2 for Blocks {
     fn name(&self) -> &'static str {
         "transformer-blocks"
@@ -307,7 +385,7 @@ impl CustomOp2 for Blocks {
             // On the threads' side, where handing out work costs less.
             rayon::scope(|_| self.forward(x, &slabs, (b, n)))
         })?;
-        if self.keep {
+        if self.keep != Keep::Nothing {
             *self.saved.lock().expect("no pass panics") = Some(kept);
         }
         Ok((CpuStorage::F32(y), lx.shape().clone()))

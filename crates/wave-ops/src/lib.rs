@@ -33,7 +33,7 @@ mod testing;
 mod threads;
 
 pub use batch_norm::{batch_norm_eval, batch_norm_train, gelu_batch_norm_train};
-pub use blocks::{BlocksShape, Precision, blocks, blocks_in};
+pub use blocks::{BlocksShape, Mode, Precision, blocks, blocks_in};
 pub use cpu::{Simd, SimdError, choose_simd, simd};
 pub use depthwise::depthwise_conv;
 pub use gelu::gelu;

@@ -7,7 +7,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 use std::process::Command;
-use wave_ops::{BlocksShape, Kronecker, Precision, Simd, stock};
+use wave_ops::{BlocksShape, Kronecker, Mode, Precision, Simd, stock};
 
 /// Seeded normal values.
 fn normal(seed: u64, shape: &[usize]) -> Tensor {
@@ -121,6 +121,23 @@ proptest! {
         if !wave_ops::simd().unwrap().has_bf16() {
             prop_assert_eq!(single, half);
         }
+    }
+
+    #[test]
+    fn activations_computed_again_are_the_same_bits(
+        b in 1usize..40, n in 1usize..20, heads in 1usize..4, head in 4usize..9,
+        hidden in 1usize..40, depth in 1usize..4, dropped in any::<bool>(), seed in 0u64..1000,
+    ) {
+        let shape = BlocksShape { depth, width: heads * head, heads, hidden, eps: 1e-6 };
+        let scales = dropped.then(|| {
+            (0..depth * 2 * b).map(|i| [0.0, 1.25, 2.0][(i + seed as usize) % 3]).collect::<Vec<_>>()
+        });
+        let inputs = block_inputs(b, n, shape, seed);
+        let run = |recompute| output_and_gradients(DType::F32, &inputs, |t| {
+            let mode = Mode { recompute, ..Mode::default() };
+            wave_ops::blocks_in(mode, &t[0], &slabs(t), shape, scales.clone())
+        });
+        prop_assert_eq!(run(false), run(true));
     }
 
     #[test]

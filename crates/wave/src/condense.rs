@@ -225,7 +225,7 @@ fn distil(task: &Task, gene: &Learngene, run: &mut RunDir) -> Result<(Learngene,
         // Composed anew each step: yesterday's weights belong to yesterday's templates.
         let weights = live.weights(&shape)?;
         let scales = drop_path(shape.depth, part, resolved);
-        let logits = vit::logits_in(resolved.precision, &shape, &weights, images, scales)?;
+        let logits = vit::logits_in(resolved.mode, &shape, &weights, images, scales)?;
         let divergence = match &lesson {
             Some(lesson) => Some(lesson.divergence(&logits, batch, images)?),
             None => None,

@@ -346,7 +346,7 @@ fn fit(
     let loss = |batch: &wave_data::Batch, images: &Tensor, part: &wave_train::Part| {
         let weights = assemble(&live)?;
         let scales = drop_path(shape.depth, part, resolved);
-        let logits = vit::logits_in(resolved.precision, shape, &weights, images, scales)?;
+        let logits = vit::logits_in(resolved.mode, shape, &weights, images, scales)?;
         let targets =
             wave_train::smoothed_targets(&batch.labels, shape.classes, resolved.label_smoothing)?;
         wave_ops::soft_cross_entropy(&logits, &targets)

@@ -204,7 +204,7 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
                     Some(sizes) => sizes.slice(whole, &weights, resolved.seed, part.step)?,
                 };
                 let scales = drop_path(shape.depth, part, resolved);
-                vit::logits_in(resolved.precision, &shape, &weights, images, scales)?
+                vit::logits_in(resolved.mode, &shape, &weights, images, scales)?
             }
             Network::ConvMixer(shape) => {
                 let (logits, statistics) = convmixer::logits_train(shape, &weights, images)?;

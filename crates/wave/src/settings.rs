@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use wave_models::vit::VitShape;
-use wave_ops::Precision;
+use wave_ops::{Mode, Precision};
 
 mod top;
 
@@ -116,6 +116,10 @@ pub struct Training {
     /// the processor multiplies it faster) [default: f32]
     #[arg(long, value_name = "P")]
     pub precision: Option<String>,
+    /// Keep nothing from inside a transformer's blocks for the backward pass, and compute it again
+    /// there: the same values, in less memory and a third more time
+    #[arg(long, value_name = "BOOL")]
+    pub recompute: Option<bool>,
     /// Save the state every N steps as well as after every epoch
     #[arg(long, value_name = "N")]
     pub checkpoint_steps: Option<u64>,
@@ -511,10 +515,27 @@ pub struct Speed {
     /// Matrix products of the blocks: f32, bf16 or auto [default: f32]
     #[arg(long, value_name = "P")]
     pub precision: Option<String>,
+    /// Compute what lies inside blocks again in the backward pass, in the place of keeping it
+    #[arg(long, value_name = "BOOL")]
+    pub recompute: Option<bool>,
+}
+
+/// How blocks are computed, by settings.
+pub fn mode(precision: Option<&str>, recompute: Option<bool>) -> Result<Mode> {
+    let recompute = recompute.unwrap_or(false);
+    if recompute && !device().is_cpu() {
+        return Err(request(
+            "recompute = true works on the CPU alone; leave it out, or give --accumulate",
+        ));
+    }
+    Ok(Mode {
+        precision: self::precision(precision)?,
+        recompute,
+    })
 }
 
 /// The precision that a setting names: f32, bf16, or auto for the faster one of the device.
-pub fn precision(name: Option<&str>) -> Result<Precision> {
+fn precision(name: Option<&str>) -> Result<Precision> {
     let simd = wave_ops::simd().map_err(|e| request(e.to_string()))?;
     let has_bf16 = simd.has_bf16() || !device().is_cpu();
     match name.unwrap_or("f32") {

@@ -14,7 +14,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use std::time::Instant;
 use wave_models::vit::{self, VitShape};
-use wave_ops::Precision;
+use wave_ops::{Mode, Precision};
 use wave_train::{State, Variable};
 
 /// Steps before the clock starts: caches fill, buffers are taken.
@@ -31,11 +31,11 @@ pub fn speed(wanted: &Speed) -> Result<Value> {
     let images = random(&[batch, shape.channels, shape.image_size, shape.image_size])?;
     let labels: Vec<u32> = (0..batch).map(|i| (i % shape.classes) as u32).collect();
     let targets = wave_train::smoothed_targets(&labels, shape.classes, 0.0)?;
-    let precision = settings::precision(wanted.precision.as_deref())?;
+    let how = settings::mode(wanted.precision.as_deref(), wanted.recompute)?;
     let (passes, seconds) = match mode {
-        "forward" => (1.0, forward(&shape, &images, precision, steps)?),
-        "train" => (3.0, train(&shape, &images, &targets, precision, steps)?),
-        "condense" => (3.0, distil(&shape, &images, &targets, precision, steps)?),
+        "forward" => (1.0, forward(&shape, &images, how, steps)?),
+        "train" => (3.0, train(&shape, &images, &targets, how, steps)?),
+        "condense" => (3.0, distil(&shape, &images, &targets, how, steps)?),
         other => {
             return Err(request(format!(
                 "--mode {other}; expected train, forward or condense"
@@ -53,7 +53,7 @@ pub fn speed(wanted: &Speed) -> Result<Value> {
         "peak_rss_bytes": peak_memory(),
         "gflops": operations / median / 1e9,
         "simd": wave_ops::simd()?.name(),
-        "precision": match precision {
+        "precision": match how.precision {
             Precision::F32 => "f32",
             Precision::Bf16 => "bf16",
         },
@@ -81,15 +81,10 @@ fn shape(settings: &Speed) -> Result<VitShape> {
 }
 
 /// Seconds of each forward pass.
-fn forward(
-    shape: &VitShape,
-    images: &Tensor,
-    precision: Precision,
-    steps: usize,
-) -> Result<Vec<f64>> {
+fn forward(shape: &VitShape, images: &Tensor, how: Mode, steps: usize) -> Result<Vec<f64>> {
     let weights = place(&fresh(shape)?)?;
     clock(steps, || {
-        vit::logits_in(precision, shape, &weights, images, None)?
+        vit::logits_in(how, shape, &weights, images, None)?
             .sum_all()?
             .to_scalar::<f32>()?;
         Ok(())
@@ -101,13 +96,13 @@ fn train(
     shape: &VitShape,
     images: &Tensor,
     targets: &Tensor,
-    precision: Precision,
+    how: Mode,
     steps: usize,
 ) -> Result<Vec<f64>> {
     let variables = variables(fresh(shape)?)?;
     let weights = tracked(&variables);
     descend(&variables, steps, || {
-        let logits = vit::logits_in(precision, shape, &weights, images, None)?;
+        let logits = vit::logits_in(how, shape, &weights, images, None)?;
         wave_ops::soft_cross_entropy(&logits, targets)
     })
 }
@@ -117,7 +112,7 @@ fn distil(
     shape: &VitShape,
     images: &Tensor,
     targets: &Tensor,
-    precision: Precision,
+    how: Mode,
     steps: usize,
 ) -> Result<Vec<f64>> {
     let settings = Condense {
@@ -131,7 +126,7 @@ fn distil(
     let teacher = random(&[targets.dim(0)?, shape.classes])?;
     let step = || -> candle_core::Result<Tensor> {
         let weights = live.weights(shape).map_err(candle_core::Error::wrap)?;
-        let logits = vit::logits_in(precision, shape, &weights, images, None)?;
+        let logits = vit::logits_in(how, shape, &weights, images, None)?;
         let kl = wave_train::distillation(&logits, &teacher, 1.0)?;
         wave_ops::soft_cross_entropy(&logits, targets)? + kl
     };

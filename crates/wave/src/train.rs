@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use wave_data::Batch;
 use wave_models::Weights;
-use wave_ops::Precision;
+use wave_ops::Mode;
 use wave_train::{Flow, Part, Progress, Schedule, Scores, State, TrainError, Variable};
 
 /// Set by Ctrl-C: every loop saves and stops.
@@ -64,8 +64,8 @@ pub struct Resolved {
     pub accumulate: usize,
     /// Seed of everything random.
     pub seed: u64,
-    /// Of the matrix products of a transformer's blocks.
-    pub precision: Precision,
+    /// How a transformer's blocks are computed.
+    pub mode: Mode,
 }
 
 impl Resolved {
@@ -108,7 +108,7 @@ impl Resolved {
             },
             accumulate: parts(training, data)?,
             seed: training.seed.unwrap_or(0),
-            precision: settings::precision(training.precision.as_deref())?,
+            mode: settings::mode(training.precision.as_deref(), training.recompute)?,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! One transformer layer forward and backward, for a few samples at a time.
 
 use super::BlocksShape;
-use super::activations::Chunk;
+use super::activations::{Chunk, LayerActivations};
 use super::parameters::*;
 use crate::attention::{self, AttentionShape};
 use crate::buffer::Buffer;
@@ -72,6 +72,23 @@ impl Pass<'_> {
             .fc2
             .multiply((t, d, hidden), &active, Start::Zero, y);
         self.add_residual(c.u, w[FC2_B], self.scales(layer.index, 1, samples), y);
+    }
+
+    /// What layers keep on the way forward from `x` (tokens, d), which becomes their output.
+    pub(super) fn again(
+        &self,
+        layers: &[Layer],
+        samples: &Range<usize>,
+        x: &mut [f32],
+    ) -> Vec<LayerActivations> {
+        let one = |layer: &Layer| {
+            let mut kept = LayerActivations::new(&self.shape, samples.len(), self.n);
+            let mut c = kept.whole();
+            c.x.copy_from_slice(x);
+            self.forward(layer, samples, &mut c, x);
+            kept
+        };
+        layers.iter().map(one).collect()
     }
 
     /// One layer backward: turns `g`, the gradient of the layer's output, into that of its input,

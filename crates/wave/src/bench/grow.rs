@@ -41,7 +41,7 @@ pub(super) fn grow(
     let live = train::tracked(&variables);
     let loss = |batch: &wave_data::Batch, images: &Tensor, _: &Part| {
         let weights = grown(&live).map_err(candle_core::Error::wrap)?;
-        let logits = vit::logits_in(settings.precision, target, &weights, images, None)?;
+        let logits = vit::logits_in(settings.mode, target, &weights, images, None)?;
         let smoothing = settings.label_smoothing;
         let targets = wave_train::batch_targets(batch, target.classes, smoothing)?;
         wave_ops::soft_cross_entropy(&logits, &targets)
