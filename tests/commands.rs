@@ -75,6 +75,62 @@ fn init_takes_its_frame_from_templates() {
 }
 
 #[test]
+fn a_batch_is_chosen_by_memory() {
+    let place = Place::with_templates();
+    place.json("init timm --data shapes --depth 2 --width 32 --heads 2 --patch 7 --out m");
+    let flags = "--data shapes --train-limit 300 --test-limit 64 --steps 2 --batch auto";
+    for (i, command) in [
+        "finetune m",
+        "expand t --depth 2 --width 16",
+        "condense r.toml",
+    ]
+    .iter()
+    .enumerate()
+    {
+        place.json(&format!("{command} {flags} --out o{i}"));
+        let recipe = String::from_utf8(place.bytes(&format!("o{i}/run/recipe.toml"))).unwrap();
+        // So small a model fits with all images; 256 is the power of two among 300.
+        assert!(recipe.contains("batch = 256\n"), "{command}: {recipe}");
+        // What was chosen stays.
+        place.json(&format!("{command} {flags} --out o{i} --resume"));
+    }
+    let refused = place.run("finetune m --data shapes --batch many --out o");
+    assert_eq!(refused.status.code(), Some(2));
+}
+
+#[test]
+fn steps_take_the_memory_that_is_foreseen() {
+    let place = Place::new();
+    let shape = "--image 96 --patch 8 --depth 4 --width 128 --heads 4 --class-token false";
+    let measured = |batch: usize, recompute: bool| {
+        let flags = format!("--steps 1 --batch {batch} --recompute {recompute}");
+        let speed = place.json(&format!("speed --mode train {shape} {flags}"));
+        speed["peak_rss_bytes"].as_u64().unwrap()
+    };
+    for recompute in [false, true] {
+        let image = (measured(48, recompute) - measured(16, recompute)) / 32;
+        let shape = wave_models::vit::VitShape {
+            image_size: 96,
+            patch: 8,
+            depth: 4,
+            width: 128,
+            heads: 4,
+            ..Default::default()
+        };
+        let mode = wave_ops::Mode {
+            recompute,
+            ..Default::default()
+        };
+        let foreseen = wave::forecast::Memory::of_training(&shape, mode).image;
+        let ratio = image as f64 / foreseen as f64;
+        assert!(
+            (0.5..1.1).contains(&ratio),
+            "{recompute}: {image} for {foreseen}"
+        );
+    }
+}
+
+#[test]
 fn expand_makes_models_for_other_images_patches_and_mlps() {
     let place = Place::with_templates();
     let flags = "--image-size 35 --patch 5 --mlp-ratio 2.5";

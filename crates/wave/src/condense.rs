@@ -34,10 +34,12 @@ use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_train::{Scores, Variable};
 
+mod describe;
 mod factorise;
 mod plan;
 
-pub use plan::{CondensePlan, ScalerStart, describe};
+pub use describe::describe;
+pub use plan::{CondensePlan, ScalerStart};
 
 /// What condensing does where the settings are silent.
 pub const DEFAULTS: Defaults = Defaults {
@@ -349,9 +351,10 @@ pub fn condense(
         }
         return factorise::factorise(recipe, settings, ancestor, out, options);
     }
+    let settings = &describe::with_batch(settings, out, options.resume)?;
     let data = open_data(settings, ancestor.as_deref())?;
     let plan = CondensePlan::new(settings, data.transform.channels, data.class_names.len())?;
-    let resolved = Resolved::new(training, DEFAULTS, &data)?;
+    let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
     let cache = open_cache(settings, ancestor.as_deref(), &data)?;
     let mut run = match RunDir::open(out, &crate::recipe::to_table(settings)?, options.resume)? {
         Opened::Complete(result) => return Ok(result),

@@ -1,7 +1,7 @@
 //! From settings to training batches and test images.
 
 use crate::error::request;
-use crate::settings::Training;
+use crate::settings::{self, BatchSize, Training};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use std::sync::Arc;
@@ -145,7 +145,15 @@ impl Data {
             }
         };
         let augment = augment(training)?;
-        let batch = training.batch.unwrap_or(128);
+        let batch = match training.batch {
+            None => settings::DEFAULT_BATCH,
+            Some(BatchSize::Images(images)) => images,
+            Some(BatchSize::Auto) => {
+                return Err(request(
+                    "batch = auto is for condense, expand and finetune; give a number here",
+                ));
+            }
+        };
         let mut sorted = train.clone();
         sorted.sort_unstable();
         let chosen: Vec<u8> = sorted.iter().flat_map(|i| i.to_le_bytes()).collect();

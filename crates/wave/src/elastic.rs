@@ -81,6 +81,16 @@ impl Learngene {
             .collect()
     }
 
+    /// How many scalers a model of this shape has.
+    pub fn scalers_of(&self, shape: &VitShape) -> usize {
+        let blocks = block_shape(shape);
+        let of = |part: &Part| self.plan.scaler_shape(*part, &blocks);
+        let layer = Part::ALL
+            .iter()
+            .map(|part| of(part).iter().product::<usize>());
+        shape.depth * layer.sum::<usize>()
+    }
+
     /// The uncomposed weights for a model of this shape, blocks stacked; positions and patches
     /// resampled where its images or patches have another size.
     pub fn uncomposed(&self, shape: &VitShape) -> candle_core::Result<Weights> {

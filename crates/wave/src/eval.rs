@@ -3,7 +3,7 @@
 use crate::data::{Data, Input};
 use crate::finetune;
 use crate::model::Model;
-use crate::settings::Training;
+use crate::settings::{BatchSize, Training};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -14,7 +14,7 @@ pub fn eval(dir: &Path, training: &Training) -> Result<Value> {
     training.validate()?;
     // A single training image is a batch: nothing is trained here.
     let training = Training {
-        batch: Some(1),
+        batch: Some(BatchSize::Images(1)),
         ..training.clone()
     };
     let data = Data::open(&training, Input::Like(model.transform.clone()))?;

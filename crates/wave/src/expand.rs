@@ -11,6 +11,7 @@ use crate::device::{device, place};
 use crate::elastic::{self, Learngene, TemplateDir};
 use crate::error::request;
 use crate::finetune::{self, Options, drop_path};
+use crate::forecast::{self, Memory};
 use crate::layout::Layout;
 use crate::model::{Model, Network};
 use crate::progress::Verbosity;
@@ -68,6 +69,12 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Re
     }
     let shape = shape(&templates.learngene, settings)?;
     let layout = Layout::of(&settings.output, &Network::Vit(shape.clone()))?;
+    let memory = |mode| Memory::of_composed(&shape, mode, templates.learngene.scalers_of(&shape));
+    let training = forecast::fit_batch(&settings.training, memory, out, options.resume)?;
+    let settings = &Expand {
+        training,
+        ..settings.clone()
+    };
     let data = match &settings.training.data {
         Some(_) => Some(Data::open(
             &settings.training,

@@ -4,11 +4,12 @@ use crate::ancestor::{Ancestor, Lesson};
 use crate::data::{Data, Input};
 use crate::device::place;
 use crate::error::request;
+use crate::forecast::{self, Memory};
 use crate::layout::Layout;
 use crate::model::{Model, Network};
 use crate::progress::Verbosity;
 use crate::run_dir::{Opened, RunDir};
-use crate::settings::{Duration, Finetune};
+use crate::settings::{BatchSize, Duration, Finetune};
 use crate::train::{self, Defaults, Job, Outcome, Resolved};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
@@ -48,6 +49,7 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options)
         .map(|a| Ancestor::read(Path::new(a)).map(Arc::new))
         .transpose()?;
     let layout = Layout::of(&settings.output, &model.network)?;
+    let settings = &with_batch(settings, &model.network, out, options)?;
     let data = open_data(&mut model, settings)?;
     let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
     let mut run = match RunDir::open(out, &crate::recipe::to_table(settings)?, options.resume)? {
@@ -86,6 +88,27 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options)
     let result = json!({ "out": out, "parameters": model.parameters(), "top1": top1 });
     run.complete(&result)?;
     Ok(result)
+}
+
+/// The settings with a batch that fits, if that is asked for.
+fn with_batch(
+    settings: &Finetune,
+    network: &Network,
+    out: &Path,
+    options: Options,
+) -> Result<Finetune> {
+    let mut settings = settings.clone();
+    if settings.training.batch == Some(BatchSize::Auto) {
+        let Network::Vit(shape) = network else {
+            return Err(request(format!(
+                "batch = auto is for transformers, and this is {}; give a number",
+                network.family()
+            )));
+        };
+        let memory = |mode| Memory::of_training(shape, mode);
+        settings.training = forecast::fit_batch(&settings.training, memory, out, options.resume)?;
+    }
+    Ok(settings)
 }
 
 /// Opens the data for a model; gives the model a new head if the settings ask for one.

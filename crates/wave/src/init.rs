@@ -4,7 +4,7 @@ use crate::error::request;
 use crate::layout::Layout;
 use crate::model::{Model, Network};
 use crate::run_dir::{Opened, RunDir};
-use crate::settings::{Init, Training};
+use crate::settings::{BatchSize, Init, Training};
 use crate::{data, elastic, hub};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -347,7 +347,7 @@ fn frame(settings: &Init) -> Result<Frame> {
             },
         };
         let training = Training {
-            batch: Some(1),
+            batch: Some(BatchSize::Images(1)),
             ..training
         };
         let data = data::Data::open(&training, input)?;

@@ -26,6 +26,7 @@ pub mod error;
 pub mod eval;
 pub mod expand;
 pub mod finetune;
+pub mod forecast;
 #[doc = include_str!("guide.md")]
 pub mod guide {}
 pub mod hub;

@@ -229,7 +229,7 @@ fn parse_value(text: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::{Condense, Finetune};
+    use crate::settings::{BatchSize, Condense, Finetune};
 
     fn recipe(text: &str, overrides: &[&str]) -> Result<Recipe> {
         let dir = tempfile::tempdir().unwrap();
@@ -253,7 +253,7 @@ mod tests {
         flags.training.steps = Some(7);
         let got = r.stage("finetune", None, &flags).unwrap().training;
         assert_eq!((got.seed, got.data.as_deref()), (Some(1), Some("b c")));
-        assert_eq!((got.lr, got.batch), (Some(0.5), Some(8)));
+        assert_eq!((got.lr, got.batch), (Some(0.5), Some(BatchSize::Images(8))));
         assert_eq!((got.epochs, got.steps), (None, Some(7)));
     }
 

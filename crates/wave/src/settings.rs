@@ -12,6 +12,63 @@ mod top;
 
 pub use top::Top;
 
+/// Images in a step, where settings are silent.
+pub const DEFAULT_BATCH: usize = 128;
+
+/// Images in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchSize {
+    /// So many.
+    Images(usize),
+    /// As many as fit in memory.
+    Auto,
+}
+
+impl BatchSize {
+    /// The number, if it is one.
+    pub fn images(self) -> Option<usize> {
+        match self {
+            BatchSize::Images(n) => Some(n),
+            BatchSize::Auto => None,
+        }
+    }
+}
+
+impl std::str::FromStr for BatchSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<BatchSize, String> {
+        match text {
+            "auto" => Ok(BatchSize::Auto),
+            number => number
+                .parse()
+                .map(BatchSize::Images)
+                .map_err(|_| format!("expected a number of images, or auto, not {text}")),
+        }
+    }
+}
+
+impl Serialize for BatchSize {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
+        match self {
+            BatchSize::Images(n) => n.serialize(to),
+            BatchSize::Auto => "auto".serialize(to),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for BatchSize {
+    fn deserialize<D: serde::Deserializer<'de>>(
+        from: D,
+    ) -> std::result::Result<BatchSize, D::Error> {
+        toml::Value::deserialize(from)?
+            .to_string()
+            .trim_matches(['"', '\''])
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
 /// Keys of every stage that trains.
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Training")]
@@ -35,9 +92,10 @@ pub struct Training {
     /// Optimiser steps (or give --epochs)
     #[arg(long, value_name = "N")]
     pub steps: Option<u64>,
-    /// Images in a step
+    /// Images in a step, a number or auto: the largest power of two, up to 1024, that fits in memory.
+    /// The learning rate goes with it
     #[arg(long, value_name = "N")]
-    pub batch: Option<usize>,
+    pub batch: Option<BatchSize>,
     /// Compute a step in N equal parts and add up their gradients: the same step in less memory.
     /// N divides the batch. A ConvMixer's norms then see a part at a time, so its steps differ
     #[arg(long, value_name = "N")]
@@ -607,7 +665,7 @@ impl Training {
             }
         }
         let counts = [
-            ("batch", self.batch),
+            ("batch", self.batch.and_then(BatchSize::images)),
             ("train_limit", self.train_limit),
             ("test_limit", self.test_limit),
         ];

@@ -62,6 +62,16 @@ pub fn speed(wanted: &Speed) -> Result<Value> {
     }))
 }
 
+/// Floating-point operations a second of steps that condense a transformer, on few images.
+pub(crate) fn condensing(shape: &VitShape, images: usize, how: Mode) -> Result<f64> {
+    let side = shape.image_size;
+    let input = random(&[images, shape.channels, side, side])?;
+    let labels: Vec<u32> = (0..images).map(|i| (i % shape.classes) as u32).collect();
+    let targets = wave_train::smoothed_targets(&labels, shape.classes, 0.0)?;
+    let seconds = distil(shape, &input, &targets, how, 1)?;
+    Ok(6.0 * shape.multiply_adds() as f64 * images as f64 / seconds[0])
+}
+
 fn shape(settings: &Speed) -> Result<VitShape> {
     let width = settings.width.unwrap_or(192);
     let shape = VitShape {
@@ -117,6 +127,7 @@ fn distil(
 ) -> Result<Vec<f64>> {
     let settings = Condense {
         auxiliary: Auxiliary::from(shape),
+        template_start: Some("xavier".into()), // sooner there
         ..Condense::default()
     };
     let plan = CondensePlan::new(&settings, shape.channels, shape.classes)?;

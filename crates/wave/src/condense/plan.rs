@@ -1,8 +1,5 @@
 //! What a condensation is to train: sizes, templates, first scalers, checked against each other.
 
-use super::{DEFAULT_TOP, DEFAULTS, start};
-use crate::ancestor::Ancestors;
-use crate::cache;
 use crate::error::request;
 use crate::settings::Condense;
 use crate::train;
@@ -167,7 +164,7 @@ impl CondensePlan {
     }
 
     /// Multiply-adds of an average forward pass of one image, over the sizes drawn.
-    fn mean_multiply_adds(&self) -> f64 {
+    pub(super) fn mean_multiply_adds(&self) -> f64 {
         let steps = 1000; // enough for the growth of any depth
         let of_step = |step| {
             let ((least, most), widths) = self.sizes_of_step(step, steps);
@@ -216,94 +213,6 @@ fn template_plan(settings: &Condense, widths: &[usize]) -> Result<Plan> {
         sets.insert(Part::Fc2, "mlp".into());
     }
     Ok(Plan::new(t, kronecker, sets, by_set)?)
-}
-
-/// What `--dry-run` prints: sizes, parameters and work. Where the data is not at hand, its numbers
-/// are those of ImageNet.
-pub fn describe(settings: &Condense) -> Result<String> {
-    let (images, channels, classes, data) = match crate::data::open(&settings.training) {
-        Ok(dataset) => {
-            let native = crate::data::native(&dataset).map(|native| native.0);
-            let (channels, classes) = match dataset.train.class_names().len() {
-                // No labels: the classes are the ancestor's.
-                0 => {
-                    let ancestor = Ancestors::default().get(settings.ancestor.as_deref())?;
-                    ancestor.map_or((3, 1000), |a| (a.transform.channels, a.network.classes()))
-                }
-                classes => (3, classes),
-            };
-            let channels = native.unwrap_or(channels);
-            (dataset.train.len(), channels, classes, dataset.name)
-        }
-        Err(error) => {
-            let why = format!("{error}; assuming ImageNet's numbers");
-            (1_281_167, 3, 1000, why)
-        }
-    };
-    let images = settings
-        .training
-        .train_limit
-        .map_or(images, |n| n.min(images));
-    let plan = CondensePlan::new(settings, channels, classes)?;
-    let sizes = CondensePlan {
-        template_start: Method::Xavier, // the sizes of mimetic ones, in no time
-        ..plan.clone()
-    };
-    let gene = start(&sizes, 0)?;
-    let a = &plan.auxiliary;
-    let batch = settings.training.batch.unwrap_or(128);
-    let per_epoch = (images / batch.max(1)).max(1);
-    let steps = settings
-        .training
-        .duration(DEFAULTS.duration)?
-        .steps(per_epoch);
-    let counts = &plan.templates.counts;
-    let t = plan.templates.template_size;
-    let mut text = format!(
-        "data: {data}\n{images} images, {classes} classes\nauxiliary: {} anchors, width {}, {} \
-         heads, {} x {} pixels in patches of {}\n",
-        a.depth, a.width, a.heads, a.image_size, a.image_size, a.patch
-    );
-    text += &format!(
-        "depths {:?}, widths {:?}\ntemplates of {t} x {t}:",
-        plan.depths, plan.widths
-    );
-    for (set, n) in counts {
-        text += &format!(" {n} {set}");
-    }
-    text += &format!(" ({} in all)\n", counts.values().sum::<usize>());
-    let ledger = gene.ledger();
-    for (name, n) in &ledger {
-        text += &format!("{name:12} {n:>12}\n");
-    }
-    text += &format!(
-        "{:12} {:>12}\n",
-        "transferred",
-        ledger.iter().map(|(_, n)| n).sum::<usize>()
-    );
-    text += &format!(
-        "{:12} {:>12}\n",
-        "free twin",
-        plan.auxiliary
-            .with_size(plan.depths.1, a.width)
-            .parameter_count()
-    );
-    if settings.cache.is_some() {
-        let room = cache::bytes_per_image(settings.cache_top.unwrap_or(DEFAULT_TOP), classes);
-        text += &format!(
-            "the cache takes {room} bytes an image and view, {:.3e} a view\n",
-            (room * images) as f64
-        );
-    }
-    // Forward and backward: three times the multiply-adds, two operations each.
-    let flops = plan.mean_multiply_adds() * 6.0 * batch as f64 * steps as f64;
-    text += &format!(
-        "{steps} steps of {batch} images ({:.1} epochs), {:.3e} floating-point operations without \
-         the ancestor's\n",
-        steps as f64 / per_epoch as f64,
-        flops
-    );
-    Ok(text)
 }
 
 #[cfg(test)]
