@@ -104,6 +104,15 @@ impl ConvMixerShape {
         self.activation.among(&activations, "gelu or relu")
     }
 
+    /// Multiply-adds of a forward pass of one image: patches, kernels and products of channels, head.
+    pub fn multiply_adds(&self) -> usize {
+        let grid = self.image_size / self.patch.max(1);
+        let (places, w) = (grid * grid, self.width);
+        let patches = places * self.channels * self.patch * self.patch * w;
+        let block = places * w * (self.kernel * self.kernel + w);
+        patches + self.depth * block + w * self.classes
+    }
+
     /// Reads the sizes off timm-named weights. The images' size and the activation leave no trace
     /// in them.
     ///

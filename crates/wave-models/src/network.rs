@@ -110,6 +110,15 @@ impl Network {
         }
     }
 
+    /// Multiply-adds of a forward pass of one image, of those that can be trained.
+    pub fn multiply_adds(&self) -> Option<usize> {
+        match self {
+            Network::Vit(shape) => Some(shape.multiply_adds()),
+            Network::ConvMixer(shape) => Some(shape.multiply_adds()),
+            _ => None,
+        }
+    }
+
     /// Whether gradients flow through [`Network::logits`]; otherwise the network only runs, and
     /// tracked weights or images are an error.
     pub fn trainable(&self) -> bool {

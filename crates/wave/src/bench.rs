@@ -93,6 +93,8 @@ pub struct Frame {
     label_names: Vec<String>,
     /// The directory of the model that condensing distils.
     ancestor: Option<String>,
+    /// Training images.
+    images: usize,
 }
 
 impl Frame {
@@ -106,6 +108,7 @@ impl Frame {
             transform: data.transform,
             label_names: data.class_names,
             ancestor: condense.ancestor,
+            images: data.train_indices.len(),
         })
     }
 
@@ -444,6 +447,42 @@ impl Context<'_> {
         all.entry(name.into()).or_default().clone()
     }
 
+    /// Images times multiply-adds of what each method trains once for all sizes, and, without a name, of
+    /// the ancestor's training.
+    fn shared_work(&self) -> Result<BTreeMap<Option<String>, f64>> {
+        let mut all = BTreeMap::new();
+        for (name, method) in &self.grid.methods {
+            let donors = method.donor.iter().chain(&method.resembles);
+            let mut work = 0.0;
+            for donor in donors {
+                // One that failed has no rows either.
+                work += self.artefacts.donor_work(&self.grid, donor).unwrap_or(0.0);
+            }
+            if method.start == table::TEMPLATES && method.templates.is_none() {
+                let settings: Condense =
+                    self.recipe
+                        .stage("condense", Some(&method.condense), &Condense::default())?;
+                let (channels, classes) =
+                    (self.frame.transform.channels, self.frame.label_names.len());
+                let plan = CondensePlan::new(&settings, channels, classes)?;
+                let epochs = |dir| Ok(elastic::read(dir)?.config.provenance["epochs"].as_f64());
+                let dir = self.artefacts.templates(name, 0);
+                let epochs: Result<Option<f64>> = dir.and_then(epochs);
+                let images = epochs.unwrap_or(None).unwrap_or(0.0) * self.frame.images as f64;
+                work += images * plan.mean_multiply_adds();
+            }
+            all.insert(Some(name.clone()), work);
+        }
+        let ancestor = self.frame.ancestor.as_deref().map(Path::new);
+        let work = ancestor.and_then(|dir| {
+            let model = Model::read(dir).ok()?;
+            let images = model.provenance["images_seen"].as_f64()?;
+            Some(images * model.network.multiply_adds()? as f64)
+        });
+        all.insert(None, work.unwrap_or(0.0));
+        Ok(all)
+    }
+
     fn report(&self, rates: &Chosen, rows: &[Row], failures: &[Failure]) -> Result<String> {
         let methods: Vec<String> = self.grid.methods.iter().map(|(n, _)| n.clone()).collect();
         let datasets: Vec<String> = self.grid.datasets.iter().map(|(n, _)| n.clone()).collect();
@@ -465,6 +504,10 @@ impl Context<'_> {
             .and_then(|model| model.provenance["epochs"].as_f64());
         let auxiliary = &self.frame.auxiliary;
         let bench = &self.grid.bench;
+        let work = self.shared_work()?;
+        let of_epoch = |(depth, width)| {
+            self.frame.images as f64 * auxiliary.with_size(depth, width).multiply_adds() as f64
+        };
         let findings = Findings {
             name: &self.recipe.name,
             methods: &methods,
@@ -481,6 +524,7 @@ impl Context<'_> {
             break_even: &bench.break_even,
             templates: &templates,
             ancestor_epochs: ancestor_epochs.unwrap_or(0.0),
+            shared_work: &|method, size| work[&method.map(str::to_owned)] / of_epoch(size),
         };
         report::write(&findings, self.out)
     }

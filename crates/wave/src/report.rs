@@ -87,6 +87,9 @@ pub struct Rates {
 /// A template directory's name, and depth, width and accuracy of models made from it without data.
 pub type WithoutData = (String, Vec<(usize, usize, f64)>);
 
+/// See [`Findings::shared_work`].
+pub type Work<'a> = dyn Fn(Option<&str>, (usize, usize)) -> f64 + 'a;
+
 /// Everything that a report is made of.
 pub struct Findings<'a> {
     /// The recipe's name.
@@ -119,6 +122,9 @@ pub struct Findings<'a> {
     pub templates: &'a [WithoutData],
     /// Epochs for which the ancestor was trained.
     pub ancestor_epochs: f64,
+    /// Epochs of a model of a depth and width with as many multiply-adds as what a method spends once
+    /// for all sizes, or, without a method, as the ancestor's training.
+    pub shared_work: &'a Work<'a>,
 }
 
 /// What `report.json` holds. Accuracies are fractions.

@@ -151,6 +151,11 @@ fn long_runs_are_drawn_and_compared() {
     fixture.curve("mimetic", &[(0.0, 0.1), (4.0, 0.7), (8.0, 0.8)]);
     fixture.pair("wave", "mimetic");
     fixture.ancestor_epochs = 5.0;
+    fixture.work = Box::new(|method, _| match method {
+        Some("wave") => 12.0,
+        Some(_) => 0.0,
+        None => 5.0,
+    });
     let (text, files) = written(&fixture);
     has(
         &text,

@@ -17,7 +17,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use toml::Table;
 use wave_init::{Donor, Spent};
+use wave_models::vit::VitShape;
 
 /// A directory for each condensation, or why there is none.
 type Made = std::result::Result<Vec<PathBuf>, String>;
@@ -132,6 +134,13 @@ impl Artefacts {
         made(self.donors.get(name), name, seed)
     }
 
+    /// Images times multiply-adds of a donor's training; nothing of one that exists anyway.
+    pub(super) fn donor_work(&self, grid: &Grid, name: &str) -> Result<f64> {
+        let donor = self.donor(grid, name, 0)?;
+        let finetune = &grid.bench.donors[name].finetune;
+        Ok(donor.spent.images as f64 * mean_multiply_adds(donor.shape(), finetune))
+    }
+
     /// A donor for a seed, with what was spent on it.
     pub(super) fn donor(&self, grid: &Grid, name: &str, seed: u64) -> Result<Donor> {
         let dir = self.donor_dir(name, seed)?;
@@ -154,6 +163,22 @@ impl Artefacts {
         }
         Ok(donor)
     }
+}
+
+/// Multiply-adds of a forward pass of an image, of the sizes that a donor's training draws.
+fn mean_multiply_adds(shape: &VitShape, finetune: &Table) -> f64 {
+    let numbers = |key: &str| -> Option<Vec<usize>> {
+        let array = finetune.get(key)?.as_array()?.iter();
+        array.map(|v| v.as_integer()?.try_into().ok()).collect()
+    };
+    let depths = numbers("depths").unwrap_or(vec![shape.depth]);
+    let widths = numbers("widths").unwrap_or(vec![shape.width]);
+    // Linear in the depth, so its mean is that of the ends.
+    let sizes = widths.iter().flat_map(|w| depths.iter().map(|d| (*d, *w)));
+    let sum: usize = sizes
+        .map(|(d, w)| shape.with_size(d, w).multiply_adds())
+        .sum();
+    sum as f64 / (depths.len() * widths.len()).max(1) as f64
 }
 
 /// Does the work of artefacts by name; the first failure of one takes its place in `made`.

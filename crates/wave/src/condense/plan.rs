@@ -164,7 +164,7 @@ impl CondensePlan {
     }
 
     /// Multiply-adds of an average forward pass of one image, over the sizes drawn.
-    pub(super) fn mean_multiply_adds(&self) -> f64 {
+    pub(crate) fn mean_multiply_adds(&self) -> f64 {
         let steps = 1000; // enough for the growth of any depth
         let of_step = |step| {
             let ((least, most), widths) = self.sizes_of_step(step, steps);

@@ -1,7 +1,8 @@
 //! From how many models on one method is cheaper than another.
 //!
-//! n models cost `shared + n (own + tuned)` epochs: what is spent once for all, before the
-//! fine-tuning of each, and until that has reached an accuracy.
+//! n models cost `shared + n (own + tuned)` epochs of a model of that size: what is spent once for all,
+//! before the fine-tuning of each, and until that has reached an accuracy. What is spent once trains
+//! something smaller or larger, and is told as the epochs that have as many multiply-adds.
 
 use super::Findings;
 use super::summary::{Cost, Size, Summaries, Summary};
@@ -40,9 +41,10 @@ pub(super) struct Line {
 }
 
 impl Line {
-    fn new(summary: &Summary, reach: Reach) -> Line {
+    fn new(findings: &Findings, summary: &Summary, reach: Reach) -> Line {
+        let size = (summary.depth, summary.width);
         Line {
-            shared: summary.shared_epochs,
+            shared: (findings.shared_work)(Some(&summary.method), size),
             each: summary.own_epochs + reach.epochs,
         }
     }
@@ -140,7 +142,9 @@ fn compare(
     let target = value_at(&curve, target_epoch)?;
     let method_reach = Reach::new(&curve, target)?;
     let rival_reach = Reach::new(&other.mean_curve(), target)?;
-    let (line, rival) = (Line::new(own, method_reach), Line::new(other, rival_reach));
+    let line = Line::new(findings, own, method_reach);
+    let rival = Line::new(findings, other, rival_reach);
+    let ancestor = (findings.shared_work)(None, (own.depth, own.width));
     let reached = rival_reach.reached;
     Some(BreakEven {
         dataset: own.dataset.clone(),
@@ -153,7 +157,7 @@ fn compare(
         method_reach,
         rival_reach,
         crossing: Crossing::new(line, rival, reached),
-        crossing_with_ancestor: Crossing::new(line.plus(findings.ancestor_epochs), rival, reached),
+        crossing_with_ancestor: Crossing::new(line.plus(ancestor), rival, reached),
     })
 }
 
@@ -260,11 +264,12 @@ fn total(
 ) -> Option<Totals> {
     let curve = own.mean_curve();
     let target = value_at(&curve, target_epoch)?;
-    let line = Line::new(own, Reach::new(&curve, target)?);
+    let line = Line::new(findings, own, Reach::new(&curve, target)?);
     let mut lines = vec![(own.method.clone(), line)];
     if findings.ancestor_epochs > 0.0 {
         let name = format!("{} with the ancestor", own.method);
-        lines.push((name, line.plus(findings.ancestor_epochs)));
+        let ancestor = (findings.shared_work)(None, (own.depth, own.width));
+        lines.push((name, line.plus(ancestor)));
     }
     for other in others {
         let reach = Reach::new(&other.mean_curve(), target)?;
@@ -272,7 +277,7 @@ fn total(
             true => other.method.clone(),
             false => format!("{} (at least)", other.method),
         };
-        lines.push((name, Line::new(other, reach)));
+        lines.push((name, Line::new(findings, other, reach)));
     }
     Some(Totals {
         dataset: own.dataset.clone(),

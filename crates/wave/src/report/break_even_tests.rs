@@ -106,7 +106,13 @@ fn lines_cross_where_what_was_spent_is_saved() {
 fn fixture() -> Fixture {
     let mut fixture = Fixture::new(&["wave", "he", "Direct PT"]);
     let wave = fixture.curve("wave", &[(0.0, 0.5), (1.0, 0.7), (4.0, 0.9)]);
-    (wave.shared_epochs, wave.own_epochs) = (12.0, 0.5);
+    (wave.shared_epochs, wave.own_epochs) = (24.0, 0.5);
+    // Twice as many epochs, of half the multiply-adds.
+    fixture.work = Box::new(|method, _| match method {
+        Some("wave") => 12.0,
+        Some(_) => 0.0,
+        None => 5.0,
+    });
     fixture.curve("he", &[(0.0, 0.1), (4.0, 0.7), (8.0, 0.8)]);
     fixture.pair("wave", "he");
     fixture.ancestor_epochs = 5.0;

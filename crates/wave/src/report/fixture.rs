@@ -1,6 +1,6 @@
 //! Findings made by hand.
 
-use super::{Failure, Findings, Rates, Row, WithoutData};
+use super::{Failure, Findings, Rates, Row, WithoutData, Work};
 use std::collections::BTreeMap;
 
 /// What [`Findings`] borrows.
@@ -17,6 +17,8 @@ pub(super) struct Fixture {
     pub(super) break_even: Vec<(String, String)>,
     pub(super) templates: Vec<WithoutData>,
     pub(super) ancestor_epochs: f64,
+    /// [`Findings::shared_work`], alike for all sizes.
+    pub(super) work: Box<Work<'static>>,
 }
 
 impl Fixture {
@@ -35,6 +37,7 @@ impl Fixture {
             break_even: Vec::new(),
             templates: Vec::new(),
             ancestor_epochs: 0.0,
+            work: Box::new(|_, _| 0.0),
         }
     }
 
@@ -96,6 +99,7 @@ impl Fixture {
             break_even: &self.break_even,
             templates: &self.templates,
             ancestor_epochs: self.ancestor_epochs,
+            shared_work: &self.work,
         }
     }
 }

@@ -119,8 +119,9 @@ pub(super) fn break_even(
     let text = format!(
         "n models cost what is spent once, and n times what is spent before the fine-tuning of each \
          and until it has reached an accuracy: that of the method after its first epoch, or at the \
-         end of the shorter of both curves. An epoch counts as one, whatever is trained in it. With \
-         the ancestor: its {} are added to the method's alone.",
+         end of the shorter of both curves. Costs are epochs of a model of that size: what is spent \
+         once counts by its images and their multiply-adds, forward (a training step takes three times \
+         that). With the ancestor: the {} of its training are added to the method's alone.",
         plural(findings.ancestor_epochs, "epoch")
     );
     let mut blocks = vec![Block::Text(text)];
