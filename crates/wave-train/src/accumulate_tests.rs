@@ -3,7 +3,8 @@ use wave_data::{Augment, Loader, Mixing, Transform};
 use wave_ops::soft_cross_entropy;
 
 use super::*;
-use crate::{Flow, Schedule, State, TrainError, batch_targets, fit};
+use crate::ranks::tests::Thread;
+use crate::{Alone, Flow, Schedule, State, TrainError, batch_targets, fit};
 
 const SIDE: usize = 8;
 const CLASSES: usize = 8;
@@ -27,9 +28,18 @@ fn loader(batch: usize, mixing: Option<Mixing>) -> Loader {
     Loader::train(data.train, indices, transform, augment, batch, None, 3).unwrap()
 }
 
+fn train(batch: usize, parts: usize, mixing: Option<Mixing>) -> Result<Vec<f64>, TrainError> {
+    train_on(&Alone, batch, parts, mixing)
+}
+
 /// Losses of a few steps of a linear classifier, each image weighed by a number drawn for it, and
 /// the weights that they end in.
-fn train(batch: usize, parts: usize, mixing: Option<Mixing>) -> Result<Vec<f64>, TrainError> {
+fn train_on(
+    ranks: &dyn Ranks,
+    batch: usize,
+    parts: usize,
+    mixing: Option<Mixing>,
+) -> Result<Vec<f64>, TrainError> {
     let loader = loader(batch, mixing);
     let inputs = loader.batch(0)?.images.len() / batch;
     let zeros = Tensor::zeros((inputs, CLASSES), DType::F32, &Device::Cpu)?;
@@ -63,6 +73,7 @@ fn train(batch: usize, parts: usize, mixing: Option<Mixing>) -> Result<Vec<f64>,
     let (clip, decay) = (Some(0.5), Some(0.9));
     fit(
         &loader,
+        ranks,
         schedule,
         clip,
         decay,
@@ -75,7 +86,8 @@ fn train(batch: usize, parts: usize, mixing: Option<Mixing>) -> Result<Vec<f64>,
             Ok(Flow::Continue)
         },
     )?;
-    assert_eq!(seen, 6 * batch);
+    assert_eq!(seen, 6 * batch / ranks.size());
+    state.check(&variables, ranks)?;
     let weights = variables[0].var.flatten_all()?.to_vec1::<f32>()?;
     found.extend(weights.into_iter().map(f64::from));
     Ok(found)
@@ -94,6 +106,39 @@ fn a_step_is_the_same_in_however_many_parts() {
     }
     let single = train(12, 12, None).unwrap();
     assert_eq!(single.len(), train(12, 1, None).unwrap().len());
+}
+
+#[test]
+fn a_step_is_the_same_on_however_many_ranks() {
+    for mixing in [None, Some(Mixing::default())] {
+        let whole = train(12, 1, mixing).unwrap();
+        for (size, parts) in [(2, 1), (2, 3), (3, 1), (3, 2), (6, 1)] {
+            if mixing.is_some() && 12 / size / parts % 2 == 1 {
+                continue;
+            }
+            let found = Thread::each(size, |rank| train_on(rank, 12, parts, mixing).unwrap());
+            assert!(found.iter().all(|other| *other == found[0]), "{size}");
+            for (a, b) in whole.iter().zip(&found[0]) {
+                assert!((a - b).abs() < 2e-4 * (1.0 + a.abs()), "{size}: {a} {b}");
+            }
+        }
+    }
+}
+
+#[test]
+fn unequal_shares_are_refused() {
+    for (size, mixing, needle) in [
+        (5, None, "12 images in equal shares of 5"),
+        (4, Some(Mixing::default()), "even"),
+    ] {
+        let errors = Thread::each(size, |rank| {
+            train_on(rank, 12, 1, mixing).unwrap_err().to_string()
+        });
+        assert!(
+            errors.iter().all(|error| error.contains(needle)),
+            "{errors:?}"
+        );
+    }
 }
 
 #[test]

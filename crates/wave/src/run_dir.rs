@@ -11,6 +11,7 @@
 use crate::error::request;
 use crate::log::{self, Log};
 use crate::plot;
+use crate::ranks;
 use anyhow::{Context, Result};
 use candle_core::Tensor;
 use serde_json::{Value, json};
@@ -20,9 +21,15 @@ use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use wave_train::{State, Variable};
 
-/// The open `run/` of an output directory.
+/// The open `run/` of an output directory. Of several ranks the first has it open; on the others
+/// nothing is written.
 pub struct RunDir {
     dir: PathBuf,
+    open: Option<Open>,
+}
+
+/// What the first rank holds.
+struct Open {
     log: Log,
     /// Held for as long as this lives.
     _lock: fs::File,
@@ -32,7 +39,8 @@ pub struct RunDir {
 pub enum Opened {
     /// A run to begin or to continue.
     Run(RunDir),
-    /// With `--resume`: a complete run with these settings, and its result.
+    /// With `--resume`: a complete run with these settings, and its result (null but on the first
+    /// rank).
     Complete(Value),
 }
 
@@ -43,6 +51,21 @@ impl RunDir {
     /// # Errors
     /// If `out` is not writable, another process works there, or `resume` meets other settings.
     pub fn open(out: &Path, settings: &toml::Table, resume: bool) -> Result<Opened> {
+        let opened = match ranks::is_first() {
+            true => Self::open_here(out, settings, resume)?,
+            false => Opened::Run(RunDir {
+                dir: out.join("run"),
+                open: None,
+            }),
+        };
+        let complete = ranks::ranks().any(matches!(opened, Opened::Complete(_)));
+        Ok(match (opened, complete) {
+            (Opened::Run(_), true) => Opened::Complete(Value::Null),
+            (opened, _) => opened,
+        })
+    }
+
+    fn open_here(out: &Path, settings: &toml::Table, resume: bool) -> Result<Opened> {
         let lock = lock(out)?;
         let dir = out.join("run");
         let recipe = toml::to_string(settings).context("settings as TOML")?;
@@ -79,11 +102,8 @@ impl RunDir {
         wave_hub::write_atomic(&recipe_path, recipe.as_bytes())?;
         // What is kept of an earlier log is known when its state is restored.
         let log = Log::open(&dir, resume.then_some(u64::MAX))?;
-        Ok(Opened::Run(RunDir {
-            dir,
-            log,
-            _lock: lock,
-        }))
+        let open = Some(Open { log, _lock: lock });
+        Ok(Opened::Run(RunDir { dir, open }))
     }
 
     /// The directory.
@@ -93,11 +113,17 @@ impl RunDir {
 
     /// Adds an entry to the log.
     pub fn log(&mut self, entry: &Value) -> Result<()> {
-        self.log.write(entry)
+        match &mut self.open {
+            Some(open) => open.log.write(entry),
+            None => Ok(()),
+        }
     }
 
     /// Saves the state, replacing the last one when it is safely on disk.
     pub fn save(&self, state: &State, variables: &[Variable]) -> Result<()> {
+        let Some(open) = &self.open else {
+            return Ok(());
+        };
         let metadata = BTreeMap::from([
             ("skipped".to_string(), state.skipped.to_string()),
             ("step".to_string(), state.step.to_string()),
@@ -105,7 +131,7 @@ impl RunDir {
         let path = self.dir.join("checkpoint.safetensors");
         let weights = state.to_weights(variables)?;
         let written = || -> Result<()> {
-            self.log.sync()?;
+            open.log.sync()?;
             Ok(wave_hub::write_tensors(&path, &weights, &metadata)?)
         };
         written().with_context(|| match path.exists() {
@@ -115,11 +141,14 @@ impl RunDir {
     }
 
     /// Continues from the saved state, if there is one: restores the variables, and drops the log
-    /// entries written after it.
+    /// entries written after it. On the first rank only: the others have its state from it.
     pub fn restore(&mut self, variables: &[Variable]) -> Result<Option<State>> {
+        let Some(open) = &mut self.open else {
+            return Ok(None);
+        };
         let path = self.dir.join("checkpoint.safetensors");
         if !path.exists() {
-            self.log = Log::open(&self.dir, Some(0))?;
+            open.log = Log::open(&self.dir, Some(0))?;
             return Ok(None);
         }
         let (weights, metadata): (BTreeMap<String, Tensor>, _) = wave_hub::read_tensors(&path)?;
@@ -135,7 +164,7 @@ impl RunDir {
                 })
         };
         let state = State::restore(variables, &weights, number("step")?, number("skipped")?)?;
-        self.log = Log::open(&self.dir, Some(state.step))?;
+        open.log = Log::open(&self.dir, Some(state.step))?;
         Ok(Some(state))
     }
 

@@ -4,6 +4,7 @@ use crate::data::Data;
 use crate::device::device;
 use crate::error::request;
 use crate::progress::{Report, Verbosity};
+use crate::ranks::{self, ranks};
 use crate::run_dir::{self, RunDir};
 use crate::settings::{self, Duration, Training};
 use anyhow::Result;
@@ -102,20 +103,25 @@ impl Resolved {
     }
 }
 
-/// Parts that a step is computed in.
+/// Parts that a step is computed in, on each rank.
 fn parts(training: &Training, data: &Data) -> Result<usize> {
     let parts = training.accumulate.unwrap_or(1);
-    let batch = data.batch;
-    if !batch.is_multiple_of(parts) {
+    let share = data.loader.share(ranks().rank(), ranks().size())?;
+    let images = share.rows().len();
+    if !images.is_multiple_of(parts) {
+        let of = match ranks().size() {
+            1 => "batch".to_owned(),
+            n => format!("share that each of {n} ranks has of the batch,"),
+        };
         return Err(request(format!(
-            "accumulate = {parts} does not divide the batch of {batch} images into equal parts"
+            "accumulate = {parts} does not divide the {of} of {images} images into equal parts"
         )));
     }
-    if parts > 1 && data.augment.mixing.is_some() && (batch / parts) % 2 == 1 {
+    if parts > 1 && data.augment.mixing.is_some() && (images / parts) % 2 == 1 {
         return Err(request(format!(
             "accumulate = {parts} leaves parts of {} images; mixup and cutmix mix pairs, and need \
              an even number",
-            batch / parts
+            images / parts
         )));
     }
     Ok(parts)
@@ -216,6 +222,7 @@ pub fn train(
         Some(state) => state,
         None => State::new(variables, ema.is_some())?,
     };
+    state = state.of_first(variables, ranks())?;
     let values = |state: &State| -> Result<Weights> {
         Ok(match state.averages(variables)? {
             Some(averages) => averages,
@@ -261,7 +268,7 @@ pub fn train(
                     run.log(&score_entry(p.step, p.epoch, &scores))?;
                 }
             }
-            let stop = INTERRUPTED.load(Ordering::Relaxed);
+            let stop = ranks::interrupted();
             let due = job
                 .settings
                 .checkpoint_steps
@@ -269,7 +276,11 @@ pub fn train(
             if let Some(run) = run.as_deref_mut()
                 && (stop || due || p.epoch_ends)
             {
+                state.check(variables, ranks())?;
                 run.save(state, variables)?;
+            }
+            if stop {
+                ranks().wait(); // the first one to end ends all, and has to save before
             }
             Ok(if stop { Flow::Stop } else { Flow::Continue })
         };
@@ -278,6 +289,7 @@ pub fn train(
         let observe = |p: &Progress, s: &State| observe(p, s).map_err(|e| e.into_boxed_dyn_error());
         let done = wave_train::fit(
             loader,
+            ranks(),
             schedule,
             Some(clip),
             ema,
