@@ -26,6 +26,7 @@ fn command(place: &Place, n: usize, args: &str) -> Command {
         .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
         // Tests run side by side, on few cores.
         .env("OMPI_MCA_rmaps_base_oversubscribe", "1")
+        .env("OMPI_MCA_mpi_yield_when_idle", "1")
         .env("OMPI_MCA_hwloc_base_binding_policy", "none");
     command
 }
@@ -58,9 +59,19 @@ fn with_model() -> Place {
     place
 }
 
+/// Weights, but for the biases of keys: added to every score of a query alike they change nothing, so
+/// that their gradients are rounding errors, which AdamW makes as large as any other gradient.
 fn weights(path: &Path) -> BTreeMap<String, Vec<f32>> {
     let all = candle_core::safetensors::load(path, &candle_core::Device::Cpu).unwrap();
-    all.iter().map(|(k, t)| (k.clone(), values(t))).collect()
+    let some = |(name, t): (&String, &candle_core::Tensor)| {
+        let mut values = values(t);
+        if name.ends_with("attn.qkv.bias") {
+            let width = values.len() / 3;
+            values.drain(width..2 * width);
+        }
+        (name.clone(), values)
+    };
+    all.iter().map(some).collect()
 }
 
 /// Asserts that two weight files agree, and that training moved the weights of the first at all from
@@ -152,7 +163,7 @@ fn condensing_with_an_ancestor_does_too() {
 fn a_whole_recipe_runs_on_two_ranks() {
     let place = Place::new();
     let recipe = String::from_utf8(place.bytes("r.toml")).unwrap();
-    let stages = "[ancestor]\nmethod = \"default\"\nsteps = 8\n[ancestor.init]\nnetwork = \
+    let stages = "[ancestor]\nmethod = \"default\"\nsteps = 8\n[ancestor.init]\narch = \
                   \"convmixer\"\ndepth = 2\nwidth = 16\nkernel = 3\npatch = 7\n[expand]\ndepth = \
                   2\nwidth = 32\nsteps = 8\n[finetune]\nsteps = 8\n";
     place.write("all.toml", recipe + stages);
@@ -260,8 +271,8 @@ fn what_fails_on_one_rank_ends_all() {
         }
         place.write_png(&format!("d/val/{class}/0.png"));
     }
-    place.write("d/train/b/07.png", "no picture");
     place.json("init timm --data d --depth 2 --width 32 --heads 2 --patch 7 --out m");
+    place.write("d/train/b/07.png", "no picture");
     let args = "finetune m --data d --batch 8 --steps 20 --out o";
     check_refused(&run(&place, 2, args), 2, &["of 2: ", "07.png"]);
     assert!(!place.path("o/config.json").exists());
@@ -293,7 +304,7 @@ fn requests_that_need_one_process_are_refused() {
     ] {
         let output = run(&place, 2, &args);
         check_refused(&output, 2, needles);
-        // Once, though it is the same on both.
+        // Once, though it is so on both.
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(stderr.matches("wave: rank").count(), 1, "{stderr}");
         assert!(!place.path("o/config.json").exists());

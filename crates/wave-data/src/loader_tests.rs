@@ -368,7 +368,7 @@ fn shares_put_together_are_the_batch() {
             None,
             5,
         );
-        let whole = whole.unwrap();
+        let whole = whole.unwrap().tolerating(0.5);
         let len = 3 * 8 * 8;
         for (size, step) in [(1, 0), (2, 1), (3, 2), (6, 3)] {
             let batch = whole.batch(step).unwrap();

@@ -28,19 +28,10 @@ fn loader(batch: usize, mixing: Option<Mixing>) -> Loader {
     Loader::train(data.train, indices, transform, augment, batch, None, 3).unwrap()
 }
 
-fn train(batch: usize, parts: usize, mixing: Option<Mixing>) -> Result<Vec<f64>, TrainError> {
-    train_on(&Alone, batch, parts, mixing)
-}
-
 /// Losses of a few steps of a linear classifier, each image weighed by a number drawn for it, and
 /// the weights that they end in.
-fn train_on(
-    ranks: &dyn Ranks,
-    batch: usize,
-    parts: usize,
-    mixing: Option<Mixing>,
-) -> Result<Vec<f64>, TrainError> {
-    let loader = loader(batch, mixing);
+fn train(ranks: &dyn Ranks, loader: &Loader, parts: usize) -> Result<Vec<f64>, TrainError> {
+    let batch = loader.batch_size();
     let inputs = loader.batch(0)?.images.len() / batch;
     let zeros = Tensor::zeros((inputs, CLASSES), DType::F32, &Device::Cpu)?;
     let variables = [Variable {
@@ -72,7 +63,7 @@ fn train_on(
     };
     let (clip, decay) = (Some(0.5), Some(0.9));
     fit(
-        &loader,
+        loader,
         ranks,
         schedule,
         clip,
@@ -94,62 +85,54 @@ fn train_on(
 }
 
 #[test]
-fn a_step_is_the_same_in_however_many_parts() {
+fn a_step_is_the_same_in_however_many_parts_and_on_however_many_ranks() {
     for mixing in [None, Some(Mixing::default())] {
-        let whole = train(12, 1, mixing).unwrap();
-        for parts in [2, 3, 6] {
-            let found = train(12, parts, mixing).unwrap();
-            for (a, b) in whole.iter().zip(found) {
-                assert!((a - b).abs() < 2e-4 * (1.0 + a.abs()), "{parts}: {a} {b}");
-            }
-        }
-    }
-    let single = train(12, 12, None).unwrap();
-    assert_eq!(single.len(), train(12, 1, None).unwrap().len());
-}
-
-#[test]
-fn a_step_is_the_same_on_however_many_ranks() {
-    for mixing in [None, Some(Mixing::default())] {
-        let whole = train(12, 1, mixing).unwrap();
-        for (size, parts) in [(2, 1), (2, 3), (3, 1), (3, 2), (6, 1)] {
-            if mixing.is_some() && 12 / size / parts % 2 == 1 {
-                continue;
-            }
-            let found = Thread::each(size, |rank| train_on(rank, 12, parts, mixing).unwrap());
-            assert!(found.iter().all(|other| *other == found[0]), "{size}");
+        let loader = loader(12, mixing);
+        let whole = train(&Alone, &loader, 1).unwrap();
+        for (size, parts) in [
+            (1, 2),
+            (1, 3),
+            (1, 6),
+            (2, 1),
+            (2, 3),
+            (3, 1),
+            (3, 2),
+            (6, 1),
+        ] {
+            let found = Thread::each(size, |rank| train(rank, &loader, parts).unwrap());
+            assert!(found.iter().all(|other| *other == found[0]), "{size} ranks");
             for (a, b) in whole.iter().zip(&found[0]) {
-                assert!((a - b).abs() < 2e-4 * (1.0 + a.abs()), "{size}: {a} {b}");
+                let close = (a - b).abs() < 2e-4 * (1.0 + a.abs());
+                assert!(close, "{size} ranks, {parts} parts: {a} {b}");
             }
         }
     }
+    let single = train(&Alone, &loader(12, None), 12).unwrap();
+    assert_eq!(
+        single.len(),
+        train(&Alone, &loader(12, None), 1).unwrap().len()
+    );
 }
 
 #[test]
-fn unequal_shares_are_refused() {
-    for (size, mixing, needle) in [
-        (5, None, "12 images in equal shares of 5"),
-        (4, Some(Mixing::default()), "even"),
+fn unequal_parts_and_parted_pairs_are_refused() {
+    let mixed = loader(12, Some(Mixing::default()));
+    let plain = loader(12, None);
+    for (size, parts, loader, needle) in [
+        (1, 5, &plain, "divisor"),
+        (1, 0, &plain, "divisor"),
+        (1, 4, &mixed, "even number"),
+        (2, 4, &plain, "divisor"),
+        (5, 1, &plain, "12 images in equal shares of 5"),
+        (4, 1, &mixed, "even number"),
     ] {
         let errors = Thread::each(size, |rank| {
-            train_on(rank, 12, 1, mixing).unwrap_err().to_string()
+            train(rank, loader, parts).unwrap_err().to_string()
         });
         assert!(
             errors.iter().all(|error| error.contains(needle)),
             "{errors:?}"
         );
-    }
-}
-
-#[test]
-fn unequal_parts_and_parted_pairs_are_refused() {
-    for (parts, mixing, needle) in [
-        (5, None, "divisor"),
-        (0, None, "divisor"),
-        (4, Some(Mixing::default()), "even number"),
-    ] {
-        let error = train(12, parts, mixing).unwrap_err();
-        assert!(error.to_string().contains(needle), "{error}");
     }
 }
 

@@ -13,7 +13,7 @@ use candle_core::Tensor;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wave_models::Weights;
 use wave_train::{Alone, Ranks};
 
@@ -23,8 +23,9 @@ mod mpi;
 static RANKS: OnceLock<Box<dyn Ranks + Send>> = OnceLock::new();
 
 /// What a rank other than the first waits before it tells why it failed. Most failures are those of
-/// all ranks; the first one has then ended the others, and the user reads the reason once.
-const AFTER_THE_FIRST: Duration = Duration::from_millis(500);
+/// all ranks; the first one has then ended the others, and the user reads the reason once. mpirun kills
+/// a second after it said so.
+const AFTER_THE_FIRST: Duration = Duration::from_secs(3);
 
 /// This run's processes, as this one sees them.
 pub fn ranks() -> &'static dyn Ranks {
@@ -87,6 +88,7 @@ pub fn interrupted() -> bool {
 }
 
 /// The connection between the ranks, for as long as the process lives.
+#[derive(Default)]
 pub struct World {
     #[cfg(feature = "mpi")]
     mpi: Option<mpi::Connection>,
@@ -98,36 +100,32 @@ impl World {
     /// # Errors
     /// If it did, and this build cannot join them.
     pub fn join() -> Result<World> {
-        let number = |name: &str| std::env::var(name).ok()?.parse::<usize>().ok();
-        if number("WORLD_SIZE") > Some(1) && number("LOCAL_RANK").is_some() && !by_mpi() {
-            return Err(request(format!(
-                "torchrun started {} processes; wave's talk over MPI: start them with mpirun or srun",
-                number("WORLD_SIZE").unwrap_or_default()
-            )));
+        match launcher(|name| std::env::var(name).ok()) {
+            Launcher::None => Ok(World::default()),
+            Launcher::Mpi { size } => World::over_mpi(size),
+            Launcher::Torchrun { size } => Err(request(format!(
+                "torchrun started {size} processes; wave's talk over MPI: start them with mpirun or \
+                 srun"
+            ))),
         }
-        Self::of_launcher()
     }
 
     #[cfg(feature = "mpi")]
-    fn of_launcher() -> Result<World> {
-        let mpi = by_mpi().then(mpi::Connection::open).transpose()?;
-        if let Some(mpi) = &mpi {
-            // Nothing else sets it.
-            let _ = RANKS.set(Box::new(mpi.ranks()));
-        }
-        Ok(World { mpi })
+    fn over_mpi(_: usize) -> Result<World> {
+        let mpi = mpi::Connection::open()?;
+        // Nothing else sets it.
+        let _ = RANKS.set(Box::new(mpi.ranks()));
+        Ok(World { mpi: Some(mpi) })
     }
 
     #[cfg(not(feature = "mpi"))]
-    fn of_launcher() -> Result<World> {
-        let number = |name: &str| std::env::var(name).ok()?.parse::<usize>().ok();
-        let started = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"].map(number);
-        match started.into_iter().flatten().max() {
-            Some(n @ 2..) => Err(request(format!(
-                "{n} processes were started, and this build trains in one; build wave with \
+    fn over_mpi(size: usize) -> Result<World> {
+        match size {
+            ..2 => Ok(World::default()),
+            _ => Err(request(format!(
+                "{size} processes were started, and this build trains in one; build wave with \
                  --features mpi, or start it without mpirun"
             ))),
-            _ => Ok(World {}),
         }
     }
 
@@ -157,8 +155,8 @@ impl World {
             eprintln!("wave: {error:#}");
             return ExitCode::from(code);
         }
-        if !is_first() {
-            std::thread::sleep(AFTER_THE_FIRST);
+        if !is_first() && told_by_the_first() {
+            return ExitCode::from(code);
         }
         eprintln!("wave: rank {} of {}: {error:#}", ranks.rank(), ranks.size());
         #[cfg(feature = "mpi")]
@@ -169,10 +167,74 @@ impl World {
     }
 }
 
-/// Whether a launcher of MPI programs started this process.
-fn by_mpi() -> bool {
+/// Waits whether the first rank ends this one, having failed too: then there is nothing to add.
+fn told_by_the_first() -> bool {
+    let stopping = INTERRUPTED.load(Ordering::Relaxed);
+    let began = Instant::now();
+    while began.elapsed() < AFTER_THE_FIRST {
+        // It comes as SIGTERM; to a rank that is stopping anyway, as what nobody survives.
+        if !stopping && INTERRUPTED.load(Ordering::Relaxed) {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    false
+}
+
+/// What started this process.
+#[derive(Debug, PartialEq)]
+enum Launcher {
+    /// Nothing that starts several.
+    None,
+    /// mpirun or srun, and how many it started as far as its variables say.
+    Mpi { size: usize },
+    /// torchrun, several.
+    Torchrun { size: usize },
+}
+
+fn launcher(variable: impl Fn(&str) -> Option<String>) -> Launcher {
+    let number = |name| variable(name)?.parse::<usize>().ok();
+    let largest = |names: &[&'static str]| names.iter().filter_map(|n| number(n)).max();
     // Open MPI's mpirun; srun --mpi=pmix; srun --mpi=pmi2 and MPICH's mpirun.
-    ["OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"]
-        .iter()
-        .any(|name| std::env::var_os(name).is_some())
+    let by_mpi = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"];
+    let sizes = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"];
+    if largest(&by_mpi).is_some() {
+        return Launcher::Mpi {
+            size: largest(&sizes).unwrap_or(1),
+        };
+    }
+    match (number("WORLD_SIZE"), number("LOCAL_RANK")) {
+        (Some(size @ 2..), Some(_)) => Launcher::Torchrun { size },
+        _ => Launcher::None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(variables: &[(&str, &str)], expected: Launcher) {
+        let find = |name: &str| variables.iter().find(|(key, _)| *key == name);
+        let found = launcher(|name| find(name).map(|(_, value)| value.to_string()));
+        assert_eq!(found, expected, "{variables:?}");
+    }
+
+    #[test]
+    fn launchers_are_known_by_their_variables() {
+        check(&[], Launcher::None);
+        let mpirun = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
+        check(&mpirun, Launcher::Mpi { size: 4 });
+        let mpich = [("PMI_RANK", "0"), ("PMI_SIZE", "2")];
+        check(&mpich, Launcher::Mpi { size: 2 });
+        let srun = [("PMIX_RANK", "0"), ("SLURM_STEP_NUM_TASKS", "8")];
+        check(&srun, Launcher::Mpi { size: 8 });
+        // A script of Slurm's is no step.
+        check(
+            &[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")],
+            Launcher::None,
+        );
+        let torchrun = |size| [("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", size)];
+        check(&torchrun("2"), Launcher::Torchrun { size: 2 });
+        check(&torchrun("1"), Launcher::None);
+    }
 }
