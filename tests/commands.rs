@@ -421,3 +421,30 @@ fn names_in(place: &Place, dir: &str) -> Vec<String> {
         .into_keys()
         .collect()
 }
+
+#[test]
+fn other_launchers_are_refused_rather_than_ignored() {
+    let place = Place::new();
+    let torchrun = [("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "2")];
+    let output = place
+        .command("condense r.toml")
+        .envs(torchrun)
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("torchrun started 2 processes"), "{stderr}");
+    assert!(!place.path("runs").exists());
+}
+
+#[test]
+#[cfg(not(feature = "mpi"))]
+fn ranks_are_refused_by_a_build_without_mpi() {
+    let place = Place::new();
+    let mut command = place.command("condense r.toml");
+    let output = command.env("OMPI_COMM_WORLD_SIZE", "2").output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("2 processes were started"), "{stderr}");
+    assert!(stderr.contains("--features mpi"), "{stderr}");
+}

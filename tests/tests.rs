@@ -9,6 +9,8 @@ mod formats;
 mod label_free;
 mod looks;
 mod pipeline;
+#[cfg(feature = "mpi")]
+mod ranks;
 mod resume;
 mod support;
 mod tidy;

@@ -45,6 +45,8 @@ pub struct Loader {
     workers: Option<Arc<rayon::ThreadPool>>,
     /// Of the variations, where views repeat.
     view_seed: u64,
+    /// Where in the whole batch the images are that are made, ascending.
+    rows: Arc<Vec<usize>>,
 }
 
 struct Inner {
@@ -100,6 +102,7 @@ impl Loader {
             )));
         }
         let broken = Arc::new(BrokenImages::new(DEFAULT_RATE, indices.len()));
+        let rows = Arc::new((0..batch).collect());
         let inner = Inner {
             pipeline,
             augment,
@@ -114,7 +117,55 @@ impl Loader {
             broken,
             workers: None,
             view_seed: 0,
+            rows,
         })
+    }
+
+    /// The same steps, but of each batch only the images of rank `rank` of `size`, as they are in the
+    /// whole: equal shares, in which images that are mixed with each other stay together.
+    ///
+    /// # Errors
+    /// When the batch has no equal shares, or, where images are mixed, none of an even number.
+    pub fn share(&self, rank: usize, size: usize) -> Result<Loader, DataError> {
+        let b = self.inner.batch;
+        if rank >= size || !b.is_multiple_of(size) {
+            return Err(DataError::Settings(format!(
+                "a batch of {b} images in equal shares of {size} ranks: choose a batch that is a \
+                 multiple of {size}"
+            )));
+        }
+        let n = b / size;
+        let rows: Vec<usize> = if self.inner.augment.mixing.is_none() || size == 1 {
+            (rank * n..(rank + 1) * n).collect()
+        } else if n.is_multiple_of(2) {
+            // Row i is mixed with row b - 1 - i: in a share too, mirrored about its middle.
+            let first = rank * (n / 2)..(rank + 1) * (n / 2);
+            first
+                .clone()
+                .chain(b - first.end..b - first.start)
+                .collect()
+        } else {
+            return Err(DataError::Settings(format!(
+                "a batch of {b} images in shares of {n} for {size} ranks: mixup and cutmix mix pairs, \
+                 and need an even number; choose a batch that is a multiple of {}",
+                2 * size
+            )));
+        };
+        Ok(Loader {
+            rows: Arc::new(rows),
+            ..self.clone()
+        })
+    }
+
+    /// Where in the whole batch the images are that [`batch`](Self::batch) makes: all of it, or a
+    /// [`share`](Self::share).
+    pub fn rows(&self) -> &[usize] {
+        &self.rows
+    }
+
+    /// Images of a whole batch.
+    pub fn batch_size(&self) -> usize {
+        self.inner.batch
     }
 
     /// The same images in the same order; where views repeat, with the variations of another seed
@@ -179,7 +230,8 @@ impl Loader {
         };
         let order = inner.order(epoch);
         let repeats = inner.augment.repeats;
-        let showings: Vec<Showing> = (k * inner.batch..(k + 1) * inner.batch)
+        let places = self.rows.iter().map(|row| k * inner.batch + row);
+        let showings: Vec<Showing> = places
             .map(|at| (order[at / repeats], (at % repeats) as u32))
             .collect();
         let mut batch = self.assemble(&showings, view)?;

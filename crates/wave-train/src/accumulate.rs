@@ -4,7 +4,7 @@ use candle_core::Tensor;
 use wave_data::{Batch, Mix};
 use wave_ops::squared_norm;
 
-use crate::Variable;
+use crate::{Ranks, Variable};
 
 /// Which images of a step's batch a loss is asked for.
 ///
@@ -122,6 +122,19 @@ impl Gradients {
                 .map(sum)
                 .collect::<Result<_, _>>()?,
         })
+    }
+
+    /// The sum of these over all ranks.
+    pub(crate) fn over(mut self, ranks: &dyn Ranks) -> candle_core::Result<Gradients> {
+        let mut loss = [self.loss];
+        ranks.sum_f64(&mut loss);
+        let here: Vec<&Tensor> = self.of.iter().flatten().collect();
+        let sums = crate::sum_over(ranks, &here)?;
+        for (gradient, sum) in self.of.iter_mut().flatten().zip(sums) {
+            *gradient = sum;
+        }
+        self.loss = loss[0];
+        Ok(self)
     }
 
     /// The norm of all of them.

@@ -3,7 +3,8 @@ use wave_data::{Augment, Loader, Mixing, Transform};
 use wave_ops::soft_cross_entropy;
 
 use super::*;
-use crate::{Flow, Schedule, State, TrainError, batch_targets, fit};
+use crate::ranks::tests::Thread;
+use crate::{Alone, Flow, Schedule, State, TrainError, batch_targets, fit};
 
 const SIDE: usize = 8;
 const CLASSES: usize = 8;
@@ -29,8 +30,8 @@ fn loader(batch: usize, mixing: Option<Mixing>) -> Loader {
 
 /// Losses of a few steps of a linear classifier, each image weighed by a number drawn for it, and
 /// the weights that they end in.
-fn train(batch: usize, parts: usize, mixing: Option<Mixing>) -> Result<Vec<f64>, TrainError> {
-    let loader = loader(batch, mixing);
+fn train(ranks: &dyn Ranks, loader: &Loader, parts: usize) -> Result<Vec<f64>, TrainError> {
+    let batch = loader.batch_size();
     let inputs = loader.batch(0)?.images.len() / batch;
     let zeros = Tensor::zeros((inputs, CLASSES), DType::F32, &Device::Cpu)?;
     let variables = [Variable {
@@ -62,7 +63,8 @@ fn train(batch: usize, parts: usize, mixing: Option<Mixing>) -> Result<Vec<f64>,
     };
     let (clip, decay) = (Some(0.5), Some(0.9));
     fit(
-        &loader,
+        loader,
+        ranks,
         schedule,
         clip,
         decay,
@@ -75,36 +77,62 @@ fn train(batch: usize, parts: usize, mixing: Option<Mixing>) -> Result<Vec<f64>,
             Ok(Flow::Continue)
         },
     )?;
-    assert_eq!(seen, 6 * batch);
+    assert_eq!(seen, 6 * batch / ranks.size());
+    state.check(&variables, ranks)?;
     let weights = variables[0].var.flatten_all()?.to_vec1::<f32>()?;
     found.extend(weights.into_iter().map(f64::from));
     Ok(found)
 }
 
 #[test]
-fn a_step_is_the_same_in_however_many_parts() {
+fn a_step_is_the_same_in_however_many_parts_and_on_however_many_ranks() {
     for mixing in [None, Some(Mixing::default())] {
-        let whole = train(12, 1, mixing).unwrap();
-        for parts in [2, 3, 6] {
-            let found = train(12, parts, mixing).unwrap();
-            for (a, b) in whole.iter().zip(found) {
-                assert!((a - b).abs() < 2e-4 * (1.0 + a.abs()), "{parts}: {a} {b}");
+        let loader = loader(12, mixing);
+        let whole = train(&Alone, &loader, 1).unwrap();
+        for (size, parts) in [
+            (1, 2),
+            (1, 3),
+            (1, 6),
+            (2, 1),
+            (2, 3),
+            (3, 1),
+            (3, 2),
+            (6, 1),
+        ] {
+            let found = Thread::each(size, |rank| train(rank, &loader, parts).unwrap());
+            assert!(found.iter().all(|other| *other == found[0]), "{size} ranks");
+            for (a, b) in whole.iter().zip(&found[0]) {
+                let close = (a - b).abs() < 2e-4 * (1.0 + a.abs());
+                assert!(close, "{size} ranks, {parts} parts: {a} {b}");
             }
         }
     }
-    let single = train(12, 12, None).unwrap();
-    assert_eq!(single.len(), train(12, 1, None).unwrap().len());
+    let single = train(&Alone, &loader(12, None), 12).unwrap();
+    assert_eq!(
+        single.len(),
+        train(&Alone, &loader(12, None), 1).unwrap().len()
+    );
 }
 
 #[test]
 fn unequal_parts_and_parted_pairs_are_refused() {
-    for (parts, mixing, needle) in [
-        (5, None, "divisor"),
-        (0, None, "divisor"),
-        (4, Some(Mixing::default()), "even number"),
+    let mixed = loader(12, Some(Mixing::default()));
+    let plain = loader(12, None);
+    for (size, parts, loader, needle) in [
+        (1, 5, &plain, "divisor"),
+        (1, 0, &plain, "divisor"),
+        (1, 4, &mixed, "even number"),
+        (2, 4, &plain, "divisor"),
+        (5, 1, &plain, "12 images in equal shares of 5"),
+        (4, 1, &mixed, "even number"),
     ] {
-        let error = train(12, parts, mixing).unwrap_err();
-        assert!(error.to_string().contains(needle), "{error}");
+        let errors = Thread::each(size, |rank| {
+            train(rank, loader, parts).unwrap_err().to_string()
+        });
+        assert!(
+            errors.iter().all(|error| error.contains(needle)),
+            "{errors:?}"
+        );
     }
 }
 

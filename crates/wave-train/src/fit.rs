@@ -2,7 +2,7 @@
 
 use crate::accumulate::{Gradients, Part, select, split};
 use crate::metrics::batch_images;
-use crate::{Schedule, State, TrainError, Variable};
+use crate::{Ranks, Schedule, State, TrainError, Variable};
 use candle_core::{Device, Tensor};
 use wave_data::{Batch, Loader};
 use wave_ops::{AdamW, adamw_step, ema_update};
@@ -48,13 +48,17 @@ pub struct Progress {
 /// same as in one, up to rounding, in memory for a part alone. Only where images of a batch depend
 /// on each other, as in batch normalisation, the parts differ from the whole.
 ///
+/// Of several `ranks` each computes its share of every batch, in `parts` of that. They start from the
+/// same variables and state, and end with the same.
+///
 /// # Errors
 /// [`TrainError::NonFinite`] after too many skipped steps in a row; [`TrainError::Interrupted`]
 /// when `observe` returns [`Flow::Stop`]; [`TrainError::Tensor`] when `parts` do not divide the
-/// batch, or the images of a part were mixed with those of another; whatever the closures and the
-/// loader return.
+/// share of the batch, or the images of a part were mixed with those of another;
+/// [`TrainError::Data`] when there are no equal shares; whatever the closures and the loader return.
 pub fn fit(
     loader: &Loader,
+    ranks: &dyn Ranks,
     schedule: Schedule,
     clip: Option<f64>,
     decay: Option<f64>,
@@ -64,12 +68,15 @@ pub fn fit(
     mut loss: impl FnMut(&Batch, &Tensor, &Part) -> candle_core::Result<Tensor>,
     mut observe: impl FnMut(&Progress, &State) -> Result<Flow, Box<dyn std::error::Error + Send + Sync>>,
 ) -> Result<(), TrainError> {
+    let loader = loader.share(ranks.rank(), ranks.size())?;
     let per_epoch = loader.steps_per_epoch() as u64;
     let mut failures = 0;
     for batch in loader.prefetch(state.step, schedule.steps) {
         let batch = batch?;
         let rate = schedule.at(state.step) * 0.5f64.powi(state.halvings() as i32);
-        let gradients = gradients(&batch, parts, state.step, variables, &mut loss)?;
+        let gradients = gradients(
+            &batch, &loader, ranks, parts, state.step, variables, &mut loss,
+        )?;
         let (value, norm) = update(gradients, variables, state, rate, clip, decay)?;
         failures = if value.is_finite() && norm.is_finite() {
             0
@@ -99,37 +106,45 @@ pub fn fit(
     Ok(())
 }
 
-/// The gradients of a step, part by part.
+/// The gradients of a step, part by part: `batch` is this rank's share of it.
 fn gradients(
     batch: &Batch,
+    loader: &Loader,
+    ranks: &dyn Ranks,
     parts: usize,
     step: u64,
     variables: &[Variable],
     loss: &mut impl FnMut(&Batch, &Tensor, &Part) -> candle_core::Result<Tensor>,
 ) -> candle_core::Result<Gradients> {
-    let part = |rows| Part {
+    let part = |rows: Vec<usize>| Part {
         step,
-        batch: batch.size,
-        rows,
+        batch: loader.batch_size(),
+        rows: rows.into_iter().map(|row| loader.rows()[row]).collect(),
     };
+    let portion = 1.0 / (parts * ranks.size()) as f64;
     let device = variables.first().map_or(&Device::Cpu, |v| v.var.device());
     let images = |batch: &Batch| batch_images(batch)?.to_device(device);
     let mut sum: Option<Gradients> = None;
     for rows in split(batch, parts)? {
-        let gradients = if parts == 1 {
-            let value = loss(batch, &images(batch)?, &part(rows))?;
-            Gradients::new(&value, variables)?
+        let value = if parts == 1 {
+            loss(batch, &images(batch)?, &part(rows))?
         } else {
             let some = select(batch, &rows);
-            let value = loss(&some, &images(&some)?, &part(rows))?;
-            Gradients::new(&(value / parts as f64)?, variables)?
+            loss(&some, &images(&some)?, &part(rows))?
         };
+        let value = if portion == 1.0 {
+            value
+        } else {
+            (value * portion)?
+        };
+        let gradients = Gradients::new(&value, variables)?;
         sum = Some(match sum {
             None => gradients,
             Some(sum) => sum.add(gradients)?,
         });
     }
-    sum.ok_or_else(|| candle_core::Error::Msg("a batch of no parts".into()))
+    let sum = sum.ok_or_else(|| candle_core::Error::Msg("a batch of no parts".into()))?;
+    sum.over(ranks)
 }
 
 /// One step of AdamW down the gradient of `loss`, a scalar, at learning rate `rate`; returns the

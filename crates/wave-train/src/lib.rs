@@ -8,6 +8,7 @@ mod accumulate;
 mod fit;
 mod loss;
 mod metrics;
+mod ranks;
 mod schedule;
 mod state;
 
@@ -15,6 +16,7 @@ pub use accumulate::Part;
 pub use fit::{Flow, Progress, fit, step};
 pub use loss::{batch_targets, distillation, entropy, smoothed_targets};
 pub use metrics::{Scores, evaluate};
+pub use ranks::{Alone, Ranks, sum_over};
 pub use schedule::Schedule;
 pub use state::{State, Variable};
 
@@ -46,6 +48,15 @@ pub enum TrainError {
     /// A saved state does not belong to these variables.
     #[error("the saved state does not fit: {0}; resume with the recipe that wrote it")]
     Mismatch(String),
+    /// The ranks do not hold the same weights.
+    #[error(
+        "the ranks do not hold the same weights at step {step}; start all with the same program, \
+         settings and files, on machines of one instruction set or with WAVE_SIMD set alike"
+    )]
+    Apart {
+        /// Steps done.
+        step: u64,
+    },
     /// The observer asked to stop.
     #[error("interrupted at step {0}; continue with --resume")]
     Interrupted(u64),

@@ -1,6 +1,6 @@
 //! How good a classifier is.
 
-use crate::TrainError;
+use crate::{Ranks, TrainError};
 use candle_core::{Device, Tensor};
 use wave_data::{Batch, DataError};
 
@@ -17,10 +17,12 @@ pub struct Scores {
     pub images: usize,
 }
 
-/// Scores of `logits` (images (b, c, h, w) to (b, classes)) over batches.
+/// Scores of `logits` (images (b, c, h, w) to (b, classes)) over batches, and over those of the other
+/// ranks.
 ///
 /// Of equal scores the first counts, so that a constant classifier is not right every time.
 pub fn evaluate(
+    ranks: &dyn Ranks,
     batches: impl Iterator<Item = Result<Batch, DataError>>,
     mut logits: impl FnMut(&Tensor) -> candle_core::Result<Tensor>,
 ) -> Result<Scores, TrainError> {
@@ -49,12 +51,15 @@ pub fn evaluate(
         }
         images += batch.labels.len();
     }
-    let n = images.max(1) as f64;
+    let mut sums = [first as f64, five as f64, loss, images as f64];
+    ranks.sum_f64(&mut sums);
+    let [first, five, loss, images] = sums;
+    let n = images.max(1.0);
     Ok(Scores {
-        top1: first as f64 / n,
-        top5: five as f64 / n,
+        top1: first / n,
+        top5: five / n,
         loss: loss / n,
-        images,
+        images: images as usize,
     })
 }
 
@@ -67,6 +72,7 @@ pub(crate) fn batch_images(batch: &Batch) -> candle_core::Result<Tensor> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Alone;
 
     fn batch(labels: Vec<u32>) -> Batch {
         Batch {
@@ -84,7 +90,7 @@ mod tests {
     #[test]
     fn counts_ranks_and_averages_the_loss() {
         let rows = [[3.0f32, 1.0, 0.0], [0.0, 2.0, 1.0]];
-        let scores = evaluate([Ok(batch(vec![0, 2]))].into_iter(), |_| {
+        let scores = evaluate(&Alone, [Ok(batch(vec![0, 2]))].into_iter(), |_| {
             Tensor::new(&rows, &Device::Cpu)
         })
         .unwrap();
@@ -98,11 +104,11 @@ mod tests {
 
     #[test]
     fn constant_and_broken_classifiers_are_not_rewarded() {
-        let constant = evaluate([Ok(batch(vec![1, 1]))].into_iter(), |_| {
+        let constant = evaluate(&Alone, [Ok(batch(vec![1, 1]))].into_iter(), |_| {
             Tensor::zeros((2, 3), candle_core::DType::F32, &Device::Cpu)
         });
         assert_eq!(constant.unwrap().top1, 0.0);
-        let broken = evaluate([Ok(batch(vec![0, 1]))].into_iter(), |_| {
+        let broken = evaluate(&Alone, [Ok(batch(vec![0, 1]))].into_iter(), |_| {
             Tensor::full(f32::NAN, (2, 3), &Device::Cpu)
         });
         assert_eq!(broken.unwrap().top1, 0.0);

@@ -1,6 +1,6 @@
 //! What training changes, and what it needs to go on.
 
-use crate::TrainError;
+use crate::{Ranks, TrainError};
 use candle_core::{Device, Result, Tensor, Var};
 use std::collections::BTreeMap;
 use wave_ops::Moments;
@@ -126,6 +126,60 @@ impl State {
             }
         }
         Ok(out)
+    }
+
+    /// The first rank's state on every rank, and its variables with it.
+    ///
+    /// # Errors
+    /// [`TrainError::Apart`] if the ranks have other variables.
+    pub fn of_first(
+        self,
+        variables: &[Variable],
+        ranks: &dyn Ranks,
+    ) -> std::result::Result<State, TrainError> {
+        if ranks.size() == 1 {
+            return Ok(self);
+        }
+        let mut weights = self.to_weights(variables)?;
+        let values: usize = weights.values().map(Tensor::elem_count).sum();
+        self.agree(values as f64, ranks)?;
+        for t in weights.values_mut() {
+            let mut values = t.flatten_all()?.to_vec1::<f32>()?;
+            ranks.broadcast(&mut values);
+            *t = Tensor::from_vec(values, t.shape(), &Device::Cpu)?;
+        }
+        let counts = self.counts();
+        let counts = BTreeMap::from(counts.map(|(key, n)| (key, ranks.of_first(n as f64) as u64)));
+        State::restore(variables, &weights, |key| counts.get(key).copied())
+    }
+
+    /// Checks that all ranks hold the same variables, bit by bit.
+    ///
+    /// # Errors
+    /// [`TrainError::Apart`] on all of them if not.
+    pub fn check(
+        &self,
+        variables: &[Variable],
+        ranks: &dyn Ranks,
+    ) -> std::result::Result<(), TrainError> {
+        if ranks.size() == 1 {
+            return Ok(());
+        }
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64; // FNV-1a, a value at a time
+        for v in variables {
+            for value in v.var.flatten_all()?.to_vec1::<f32>()? {
+                hash = (hash ^ u64::from(value.to_bits())).wrapping_mul(0x0100_0000_01b3);
+            }
+        }
+        self.agree((hash >> 12) as f64, ranks) // 52 bits are exact
+    }
+
+    fn agree(&self, own: f64, ranks: &dyn Ranks) -> std::result::Result<(), TrainError> {
+        let differs = ranks.of_first(own) != own;
+        match ranks.any(differs) {
+            true => Err(TrainError::Apart { step: self.step }),
+            false => Ok(()),
+        }
     }
 
     /// Restores what [`State::to_weights`] and [`State::counts`] saved, into the variables too.

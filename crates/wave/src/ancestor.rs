@@ -6,6 +6,7 @@ use crate::device::place;
 use crate::error::request;
 use crate::model::{Model, Network};
 use crate::progress::{Report, Verbosity};
+use crate::ranks::ranks;
 use crate::train::INTERRUPTED;
 use anyhow::Result;
 use candle_core::Tensor;
@@ -174,7 +175,9 @@ impl Ancestor {
         let mut all = vec![0.0; data.source_images * classes];
         let total = data.train_indices.len().div_ceil(AHEAD) as u64;
         let mut report = Report::new(&format!("ancestor, view {view}"), 0, total, verbosity);
-        for (done, indices) in data.train_indices.chunks(AHEAD).enumerate() {
+        // Each rank computes its share, and has the others' from them.
+        let batches = data.train_indices.chunks(AHEAD).enumerate();
+        for (done, indices) in batches.skip(ranks().rank()).step_by(ranks().size()) {
             check_interrupt()?;
             let logits = self.of_view(indices, view, data)?;
             for (i, row) in indices.iter().zip(logits.chunks_exact(classes)) {
@@ -182,6 +185,7 @@ impl Ancestor {
             }
             report.step(done as u64 + 1, AHEAD, "");
         }
+        ranks().sum(&mut all); // elsewhere they are zero
         Ok(all)
     }
 

@@ -10,6 +10,7 @@ use crate::error::request;
 use crate::expand;
 use crate::model::Network;
 use crate::plot;
+use crate::ranks::ranks;
 use crate::settings::Expand;
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
@@ -66,6 +67,13 @@ pub fn choose(templates: &TemplateDir, settings: &Expand) -> Result<Option<Vec<C
     }
     if limits.latency_ms.is_some_and(|ms| ms.is_nan() || ms <= 0.0) {
         return Err(request("max_latency_ms is not above 0; give milliseconds"));
+    }
+    if limits.latency_ms.is_some() && ranks().size() > 1 {
+        return Err(request(format!(
+            "max_latency_ms measures in one process, and {} ranks were started; choose the size \
+             first, without mpirun",
+            ranks().size()
+        )));
     }
     if let (Some(_), Some(_)) = (settings.depth, settings.width) {
         return Err(request(

@@ -44,6 +44,7 @@ use crate::ancestor::{AHEAD, Ancestor, check_interrupt};
 use crate::data::Data;
 use crate::error::request;
 use crate::progress::{Report, Verbosity};
+use crate::ranks::{self, ranks};
 use crate::settings::Top;
 use anyhow::{Context, Result};
 use candle_core::Tensor;
@@ -94,14 +95,17 @@ impl Cache {
         let format = Format::new(top, ancestor.network.classes());
         let manifest = identity::manifest(format, ancestor, data)?;
         let path = dir.join(MANIFEST);
-        if !path.exists() {
-            wave_hub::prepare_out(dir)?;
-            let _lock = lock(dir, &|| ())?;
+        ranks::first_then_others(|| {
             if !path.exists() {
-                refuse_strangers(dir)?;
-                wave_hub::write_json(&path, &manifest)?;
+                wave_hub::prepare_out(dir)?;
+                let _lock = lock(dir, &|| ())?;
+                if !path.exists() {
+                    refuse_strangers(dir)?;
+                    wave_hub::write_json(&path, &manifest)?;
+                }
             }
-        }
+            Ok(())
+        })?;
         let found: Value = wave_hub::read_json(&path)?;
         if let Some(difference) = identity::difference(&found, &manifest) {
             return Err(request(format!(
@@ -120,12 +124,14 @@ impl Cache {
         })
     }
 
-    /// For the result: how often the ancestor ran, the room that an image takes in a view, and the
+    /// For the result: how often the ancestor ran on all ranks, the room that an image takes in a view, and the
     /// mean probability of the classes not kept.
     pub fn summary(&self) -> Value {
         let (sum, images) = *self.rest.lock().unwrap_or_else(|e| e.into_inner());
+        let mut computed = [self.computed.load(Ordering::Relaxed) as f64];
+        ranks().sum_f64(&mut computed);
         json!({
-            "ancestor_images": self.computed.load(Ordering::Relaxed),
+            "ancestor_images": computed[0] as u64,
             "bytes_per_image": self.format.bytes_per_image(),
             "rest": sum / images.max(1) as f64,
         })
@@ -166,7 +172,8 @@ impl Cache {
         view.logits(&batch.indices)
     }
 
-    /// A whole view: read, and what is missing computed and added.
+    /// A whole view: read, and what is missing computed and added. Of several ranks each does so with
+    /// its share of the shards, and reads the others' when they are there.
     fn view(
         &self,
         number: u32,
@@ -183,35 +190,70 @@ impl Cache {
             parts.len() as u64,
             verbosity,
         );
-        let mut locked = None;
-        let mut shards = Vec::with_capacity(parts.len());
-        for (done, part) in parts.into_iter().enumerate() {
+        let first = |part: &[u32]| part[0] / SHARD * SHARD;
+        let read = |part: &[u32], report: &Report| -> Result<Option<Rows>> {
+            let rows = self.read(number, first(part), report)?;
+            Ok(rows.missing(part).is_empty().then_some(rows))
+        };
+        let own = || (ranks().rank()..parts.len()).step_by(ranks().size());
+        let mut shards = vec![None; parts.len()];
+        for k in own() {
             check_interrupt()?;
-            let first = part[0] / SHARD * SHARD;
-            let mut rows = self.read(number, first, &report)?;
-            if !rows.missing(part).is_empty() {
-                if locked.is_none() {
-                    let waits = || report.line("waits for another run that fills the cache");
-                    locked = Some(lock(&self.dir, &waits)?);
-                    rows = self.read(number, first, &report)?;
-                }
-                let missing = rows.missing(part);
-                if !missing.is_empty() {
-                    let new = self.compute(number, &missing, ancestor, data)?;
-                    rows = rows.merge(&new)?;
-                    let metadata = self.metadata(number, first);
-                    let path = self.shard(number, first);
-                    wave_hub::write_table(&path, &rows.to_table()?, &metadata)?;
-                }
-            }
-            shards.push(rows);
-            report.step(done as u64 + 1, SHARD as usize, "");
+            shards[k] = read(parts[k], &report)?;
         }
+        if ranks().any(own().any(|k| shards[k].is_none())) {
+            let waits = || report.line("waits for another run that fills the cache");
+            // The first rank has the lock for all of them.
+            let locked = ranks::is_first().then(|| lock(&self.dir, &waits));
+            let _lock = locked.transpose()?;
+            ranks().wait();
+            for k in own() {
+                if shards[k].is_none() {
+                    let rows = self.read(number, first(parts[k]), &report)?;
+                    shards[k] = Some(self.add(number, parts[k], rows, ancestor, data)?);
+                }
+                report.step(k as u64 + 1, SHARD as usize, "");
+            }
+            ranks().wait();
+        }
+        for (shard, part) in shards.iter_mut().zip(parts) {
+            if shard.is_none() {
+                *shard = read(part, &report)?;
+            }
+        }
+        let shards: Option<Vec<Rows>> = shards.into_iter().collect();
+        let shards = shards.with_context(|| {
+            format!(
+                "another rank filled {}, and nothing is there; name a --cache that all ranks see",
+                self.dir.display()
+            )
+        })?;
         let view = View::new(&shards, self.format, data.source_images)?;
         let mut rest = self.rest.lock().unwrap_or_else(|e| e.into_inner());
         rest.0 += view.rest()?;
         rest.1 += view.images();
         Ok(view)
+    }
+
+    /// Adds to a shard what it lacks of `part`, if anything.
+    fn add(
+        &self,
+        view: u32,
+        part: &[u32],
+        rows: Rows,
+        ancestor: &Ancestor,
+        data: &Data,
+    ) -> Result<Rows> {
+        let missing = rows.missing(part);
+        if missing.is_empty() {
+            return Ok(rows); // another run was faster
+        }
+        let new = self.compute(view, &missing, ancestor, data)?;
+        let rows = rows.merge(&new)?;
+        let first = part[0] / SHARD * SHARD;
+        let path = self.shard(view, first);
+        wave_hub::write_table(&path, &rows.to_table()?, &self.metadata(view, first))?;
+        Ok(rows)
     }
 
     fn compute(&self, view: u32, images: &[u32], ancestor: &Ancestor, data: &Data) -> Result<Rows> {

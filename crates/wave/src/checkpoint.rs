@@ -5,6 +5,7 @@
 //! cannot be read.
 
 use crate::error::request;
+use crate::ranks::ranks;
 use anyhow::{Context, Result, anyhow};
 use candle_core::{Device, Tensor};
 use std::collections::BTreeMap;
@@ -41,6 +42,31 @@ impl Best {
             |(name, t): (&String, &Tensor)| Ok((name.clone(), t.copy()?.to_device(&Device::Cpu)?));
         let values = values.iter().map(copy).collect::<Result<_>>()?;
         Ok(Best { top1, values })
+    }
+
+    /// The first rank's on every rank.
+    pub(crate) fn of_first(best: Option<Best>, variables: &[Variable]) -> Result<Option<Best>> {
+        let ranks = ranks();
+        if ranks.size() == 1 {
+            return Ok(best);
+        }
+        // No accuracy is below 0.
+        let top1 = ranks.of_first(best.as_ref().map_or(-1.0, |best| best.top1));
+        if top1 < 0.0 {
+            return Ok(None);
+        }
+        let mut values = Weights::new();
+        for v in variables {
+            let own = best.as_ref().and_then(|best| best.values.get(&v.name));
+            let mut numbers = match own {
+                Some(t) => t.flatten_all()?.to_vec1::<f32>()?,
+                None => vec![0.0; v.var.elem_count()],
+            };
+            ranks.broadcast(&mut numbers);
+            let t = Tensor::from_vec(numbers, v.var.shape(), &Device::Cpu)?;
+            values.insert(v.name.clone(), t);
+        }
+        Ok(Some(Best { top1, values }))
     }
 }
 

@@ -7,6 +7,7 @@ use crate::layout::Layout;
 use crate::manual;
 use crate::model::Network;
 use crate::progress::Verbosity;
+use crate::ranks::{self, World, ranks};
 use crate::recipe::Recipe;
 use crate::settings::{Condense, Expand, Finetune, Init, Speed, Training};
 use crate::train::INTERRUPTED;
@@ -32,7 +33,8 @@ struct Cli {
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Common")]
 struct Common {
-    /// Where to compute: cpu; in builds with the feature cuda also cuda, or cuda:N
+    /// Where to compute: cpu; in builds with the feature cuda also cuda, or cuda:N [of several
+    /// processes on a machine each takes its own with cuda]
     #[arg(long, global = true, default_value = "cpu", value_name = "D")]
     device: String,
     /// Threads [default: one per core]
@@ -188,6 +190,13 @@ enum DataCommand {
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
     let cli = Cli::parse(); // usage errors exit with 2 here
+    let world = match World::join() {
+        Ok(world) => world,
+        Err(error) => {
+            eprintln!("wave: {error:#}");
+            return ExitCode::from(exit_code(&error));
+        }
+    };
     // A second Ctrl-C does not wait for the state to be saved.
     let handler = || {
         if INTERRUPTED.swap(true, Ordering::Relaxed) {
@@ -197,18 +206,15 @@ pub fn main() -> ExitCode {
     if let Err(error) = ctrlc::set_handler(handler) {
         eprintln!("wave: Ctrl-C will not save: {error}");
     }
-    match execute(cli) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("wave: {error:#}");
-            ExitCode::from(exit_code(&error))
-        }
+    match execute(cli, &world) {
+        Ok(()) => world.leave(),
+        Err(error) => world.fail(&error),
     }
 }
 
-fn execute(cli: Cli) -> Result<()> {
+fn execute(cli: Cli, world: &World) -> Result<()> {
     let Cli { command, common } = cli;
-    device::choose(&common.device)?;
+    device::choose(&common.device, world.local_rank())?;
     if common.threads == Some(0) {
         return Err(request("--threads 0; expected at least 1"));
     }
@@ -221,7 +227,22 @@ fn execute(cli: Cli) -> Result<()> {
 }
 
 fn dispatch(command: Command, common: &Common) -> Result<()> {
-    let verbosity = match (common.quiet, common.verbose) {
+    let shared = matches!(
+        command,
+        Command::Run { .. }
+            | Command::Condense { .. }
+            | Command::Expand { .. }
+            | Command::Finetune { .. }
+            | Command::Eval { .. }
+    );
+    if ranks().size() > 1 && !shared {
+        return Err(request(format!(
+            "{} ranks were started; run, condense, expand, finetune and eval work on several, other \
+             commands in one process: start wave without mpirun",
+            ranks().size()
+        )));
+    }
+    let verbosity = match (common.quiet || !ranks::is_first(), common.verbose) {
         (true, _) => Verbosity::Quiet,
         (_, true) => Verbosity::Verbose,
         _ => Verbosity::Normal,
@@ -348,9 +369,12 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
     )
 }
 
-/// Prints to stdout; a closed pipe is not an error.
+/// Prints to stdout, on the first rank; a closed pipe is not an error.
 fn say(common: &Common, text: String) -> Result<()> {
     use std::io::Write;
+    if !ranks::is_first() {
+        return Ok(());
+    }
     let text = if common.json && !text.trim_start().starts_with('{') {
         serde_json::json!({ "plan": text }).to_string() + "\n"
     } else {
@@ -396,6 +420,7 @@ fn out_dir(common: &Common, name: &str) -> Result<PathBuf> {
     let seconds = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |d| d.as_secs());
+    let seconds = ranks().of_first(seconds as f64);
     Ok(Path::new("runs").join(format!("{name}-{seconds}")))
 }
 

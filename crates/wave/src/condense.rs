@@ -13,6 +13,7 @@ use crate::device::place;
 use crate::elastic::{self, About, Learngene, block_shape};
 use crate::error::request;
 use crate::finetune::{Options, drop_path};
+use crate::ranks::{self, ranks};
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{Condense, Duration, Top, Training};
 use crate::train::{self, Defaults, Job, Outcome, Resolved};
@@ -184,7 +185,7 @@ pub fn with_values(gene: &Learngene, values: &Weights) -> Learngene {
 /// Accuracy of the model of a shape, made from the learngene alone.
 pub fn score(gene: &Learngene, shape: &VitShape, data: &Data) -> Result<Scores> {
     let weights = place(&gene.weights(shape)?)?;
-    Ok(wave_train::evaluate(data.test_batches(), |x| {
+    Ok(wave_train::evaluate(ranks(), data.test_batches(), |x| {
         vit::logits(shape, &weights, x, None)
     })?)
 }
@@ -397,7 +398,6 @@ pub fn condense(
         provenance,
         accuracies: accuracies(&gene, &plan, &data)?,
     };
-    write(out, &gene, about)?;
     let mut result = json!({
         "out": out,
         "parameters": gene.ledger().iter().map(|(_, n)| n).sum::<usize>(),
@@ -407,7 +407,10 @@ pub fn condense(
     if let Some(cache) = &task.cache {
         result["cache"] = cache.summary();
     }
-    run.complete(&result)?;
+    ranks::on_first(|| {
+        write(out, &gene, about)?;
+        run.complete(&result)
+    })?;
     Ok(result)
 }
 

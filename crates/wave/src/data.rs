@@ -1,6 +1,7 @@
 //! From settings to training batches and test images.
 
 use crate::error::request;
+use crate::ranks::{self, ranks};
 use crate::settings::{self, BatchSize, Training};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
@@ -190,11 +191,14 @@ impl Data {
         })
     }
 
-    /// The test images in batches.
+    /// The test images in batches; of several ranks each takes its turn.
     pub fn test_batches(
         &self,
     ) -> impl Iterator<Item = Result<wave_data::Batch, wave_data::DataError>> {
-        wave_data::evaluation_batches(&self.test, &self.test_indices, &self.transform, TEST_BATCH)
+        let batches = self.test_indices.chunks(TEST_BATCH);
+        let own = batches.skip(ranks().rank()).step_by(ranks().size());
+        let indices: Vec<u32> = own.flatten().copied().collect();
+        wave_data::evaluation_batches(&self.test, &indices, &self.transform, TEST_BATCH)
     }
 
     /// Checks that a model has a score for each class.
@@ -268,7 +272,24 @@ pub enum Channels {
 }
 
 /// Opens what `--data` names: of several, parted by `|`, the first that is there.
+///
+/// # Errors
+/// If there is none, or it is not the same on all ranks.
 pub fn open(training: &Training) -> Result<Dataset> {
+    // What the first rank finds out about a large data set, the others read from its cache.
+    let dataset = ranks::first_then_others(|| open_here(training))?;
+    let images = dataset.train.len() + dataset.test.len();
+    let first = ranks().of_first(images as f64);
+    if ranks().any(first != images as f64) {
+        return Err(request(format!(
+            "{} has {images} images here and {first} on rank 0: give all ranks the same data",
+            dataset.name
+        )));
+    }
+    Ok(dataset)
+}
+
+fn open_here(training: &Training) -> Result<Dataset> {
     let Some(spec) = &training.data else {
         return Err(request(
             "no data; give --data fashion-mnist, --data shapes, or a directory of images",

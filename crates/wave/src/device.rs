@@ -11,14 +11,18 @@ use wave_models::Weights;
 
 static DEVICE: OnceLock<Device> = OnceLock::new();
 
-/// Chooses the device by its name on the command line, once: `cpu`, `cuda` or `cuda:N`.
+/// Chooses the device by its name on the command line, once: `cpu`, `cuda:N`, or `cuda` for the GPU of
+/// the number `own`.
 ///
 /// # Errors
 /// If there is no such device, or this build cannot use it.
-pub fn choose(name: &str) -> Result<()> {
-    let device = match name.split_once(':').unwrap_or((name, "0")) {
-        ("cpu", "0") => Device::Cpu,
-        ("cuda", number) => cuda(name, number)?,
+pub fn choose(name: &str, own: usize) -> Result<()> {
+    let own = own.to_string();
+    let device = match name.split_once(':') {
+        None if name == "cpu" => Device::Cpu,
+        None if name == "cuda" => cuda(name, &own)?,
+        Some(("cpu", "0")) => Device::Cpu,
+        Some(("cuda", number)) => cuda(name, number)?,
         _ => {
             return Err(request(format!(
                 "--device {name}: expected cpu, cuda or cuda:N"

@@ -15,6 +15,7 @@ use crate::forecast::{self, Memory};
 use crate::layout::Layout;
 use crate::model::{Model, Network};
 use crate::progress::Verbosity;
+use crate::ranks::{self, ranks};
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{Duration, Expand};
 use crate::train::{self, Defaults, Job, Resolved};
@@ -124,7 +125,6 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Re
     for (name, n) in &ledger {
         summary += &format!("| {name} | {n} |\n");
     }
-    model.write(out, layout, Some(&scalers), &summary)?;
     let mut result = json!({
         "out": out,
         "parameters": model.parameters(),
@@ -134,7 +134,10 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Re
     if let Some(candidates) = candidates {
         result["sizes"] = budget::json(candidates);
     }
-    run.complete(&result)?;
+    ranks::on_first(|| {
+        model.write(out, layout, Some(&scalers), &summary)?;
+        run.complete(&result)
+    })?;
     Ok(result)
 }
 
@@ -361,7 +364,7 @@ fn fit(
     let score = |values: &Weights| {
         let weights = assemble(values)?;
         let logits = |x: &Tensor| vit::logits(shape, &weights, x, None);
-        Ok(wave_train::evaluate(data.test_batches(), logits)?)
+        Ok(wave_train::evaluate(ranks(), data.test_batches(), logits)?)
     };
     let job = Job {
         label: label.to_string(),

@@ -8,6 +8,7 @@ use crate::forecast::{self, Memory};
 use crate::layout::Layout;
 use crate::model::{Model, Network};
 use crate::progress::Verbosity;
+use crate::ranks::{self, ranks};
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{BatchSize, Duration, Finetune};
 use crate::train::{self, Defaults, Job, Outcome, Resolved};
@@ -84,9 +85,11 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options)
         resolved.steps,
         top1.map_or(String::new(), |t| format!(": top-1 {:.2} %", 100.0 * t)),
     );
-    model.write(out, layout, None, &summary)?;
     let result = json!({ "out": out, "parameters": model.parameters(), "top1": top1 });
-    run.complete(&result)?;
+    ranks::on_first(|| {
+        model.write(out, layout, None, &summary)?;
+        run.complete(&result)
+    })?;
     Ok(result)
 }
 
@@ -231,6 +234,7 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
             }
             Network::ConvMixer(shape) => {
                 let (logits, statistics) = convmixer::logits_train(shape, &weights, images)?;
+                let statistics = ranks::mean(statistics)?;
                 for v in &variables {
                     if let Some(value) = statistics.get(&v.name) {
                         v.var.set(value)?;
@@ -339,9 +343,11 @@ pub fn drop_path(depth: usize, part: &Part, settings: &Resolved) -> Option<Vec<f
 /// Accuracy of values (as trained) on the test images.
 pub fn score(network: &Network, values: &Weights, data: &Data) -> Result<Scores> {
     let values = place(values)?;
-    Ok(wave_train::evaluate(data.test_batches(), |images| {
-        network.logits(&values, images)
-    })?)
+    Ok(wave_train::evaluate(
+        ranks(),
+        data.test_batches(),
+        |images| network.logits(&values, images),
+    )?)
 }
 
 /// The scores of the model as it reads back: those of its f32 weights, or, if it is stored as a

@@ -2,6 +2,7 @@
 
 use crate::device::device;
 use crate::error::request;
+use crate::ranks::ranks;
 use crate::settings::{self, BatchSize, Training};
 use anyhow::Result;
 use std::fs;
@@ -145,6 +146,7 @@ pub fn fit_batch(
             }
         }
     };
+    let images = ranks().of_first(images as f64) as usize; // for all ranks
     training.batch = Some(BatchSize::Images(images));
     Ok(training)
 }

@@ -1,5 +1,7 @@
 //! Names on a hub (`hf:OWNER/NAME[@REV]`), `wave publish` and `wave pull`.
 
+#[cfg(feature = "hub")]
+use crate::ranks;
 use anyhow::Result;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -36,7 +38,10 @@ mod connected {
     pub fn locate(path: &Path) -> Result<PathBuf> {
         match path.to_str().filter(|name| name.starts_with("hf:")) {
             None => Ok(path.to_path_buf()),
-            Some(name) => Ok(hub::resolve(&HubSettings::from_env()?, name, &mut say)?),
+            // Ranks that share a cache download once.
+            Some(name) => ranks::first_then_others(|| {
+                Ok(hub::resolve(&HubSettings::from_env()?, name, &mut say)?)
+            }),
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::error::request;
 use crate::layout::Layout;
 use crate::model::{Model, Network};
+use crate::ranks;
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{BatchSize, Init, Training};
 use crate::{data, elastic, hub};
@@ -57,12 +58,7 @@ pub fn init(method: &str, settings: &Init, out: &Path) -> Result<Value> {
         0 => String::new(),
         n => format!(" {n} values are those of a trained model."),
     };
-    model.write(
-        out,
-        layout,
-        None,
-        &format!("Initialised with wave, method {method}; not trained.{taken}"),
-    )?;
+    let summary = format!("Initialised with wave, method {method}; not trained.{taken}");
     let result = json!({
         "out": out,
         "parameters": model.parameters(),
@@ -70,7 +66,10 @@ pub fn init(method: &str, settings: &Init, out: &Path) -> Result<Value> {
         "transferred_parameters": cost.transferred,
         "stored_parameters": cost.stored,
     });
-    run.complete(&result)?;
+    ranks::on_first(|| {
+        model.write(out, layout, None, &summary)?;
+        run.complete(&result)
+    })?;
     Ok(result)
 }
 

@@ -39,6 +39,7 @@ pub mod model;
 pub mod plot;
 pub mod predict;
 pub mod progress;
+pub mod ranks;
 pub mod recipe;
 pub mod report;
 mod resample;

@@ -17,6 +17,7 @@ use crate::error::request;
 use crate::finetune::{self, Options};
 use crate::layout::{Format, Layout};
 use crate::model::Network;
+use crate::ranks::{self, ranks};
 use crate::recipe::{Recipe, merge};
 use crate::settings::{Condense, Expand, Finetune, Init};
 use crate::{bench, condense};
@@ -44,9 +45,21 @@ struct AncestorTable {
 /// Runs a recipe. Returns what `--json` prints.
 pub fn run(recipe: &Recipe, out: &Path, options: Options) -> Result<Value> {
     check_layouts(recipe)?;
-    let _lock = run_dir::lock(out)?;
-    let text = toml::to_string(&recipe.table)?;
-    wave_hub::write_atomic(&out.join("recipe.toml"), text.as_bytes())?;
+    if recipe.has("bench") && ranks().size() > 1 {
+        return Err(request(format!(
+            "[bench] trains its models side by side in one process, and {} were started; start it \
+             without mpirun",
+            ranks().size()
+        )));
+    }
+    let _lock = ranks::is_first().then(|| run_dir::lock(out)).transpose()?;
+    ranks::on_first(|| {
+        let text = toml::to_string(&recipe.table)?;
+        Ok(wave_hub::write_atomic(
+            &out.join("recipe.toml"),
+            text.as_bytes(),
+        )?)
+    })?;
     let mut recipe = recipe.clone();
     if recipe.has("ancestor") {
         let dir = train_ancestor(&recipe, out, options)?;

@@ -12,6 +12,7 @@ use crate::checkpoint::{Best, Checkpoints};
 use crate::error::request;
 use crate::log::{self, Log};
 use crate::plot;
+use crate::ranks;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::fs::{self, TryLockError};
@@ -19,9 +20,15 @@ use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use wave_train::{State, Variable};
 
-/// The open `run/` of an output directory.
+/// The open `run/` of an output directory. Of several ranks the first has it open; on the others
+/// nothing is written.
 pub struct RunDir {
     dir: PathBuf,
+    open: Option<Open>,
+}
+
+/// What the first rank holds.
+struct Open {
     log: Log,
     checkpoints: Checkpoints,
     /// Held for as long as this lives.
@@ -32,7 +39,8 @@ pub struct RunDir {
 pub enum Opened {
     /// A run to begin or to continue.
     Run(RunDir),
-    /// With `--resume`: a complete run with these settings, and its result.
+    /// With `--resume`: a complete run with these settings, and its result (null but on the first
+    /// rank).
     Complete(Value),
 }
 
@@ -43,6 +51,21 @@ impl RunDir {
     /// # Errors
     /// If `out` is not writable, another process works there, or `resume` meets other settings.
     pub fn open(out: &Path, settings: &toml::Table, resume: bool) -> Result<Opened> {
+        let opened = match ranks::is_first() {
+            true => Self::open_here(out, settings, resume)?,
+            false => Opened::Run(RunDir {
+                dir: out.join("run"),
+                open: None,
+            }),
+        };
+        let complete = ranks::ranks().any(matches!(opened, Opened::Complete(_)));
+        Ok(match (opened, complete) {
+            (Opened::Run(_), true) => Opened::Complete(Value::Null),
+            (opened, _) => opened,
+        })
+    }
+
+    fn open_here(out: &Path, settings: &toml::Table, resume: bool) -> Result<Opened> {
         let lock = lock(out)?;
         let dir = out.join("run");
         let mut checkpoints = Checkpoints::new(&dir);
@@ -79,12 +102,12 @@ impl RunDir {
         wave_hub::write_atomic(&recipe_path, recipe.as_bytes())?;
         // What is kept of an earlier log is known when its state is restored.
         let log = Log::open(&dir, resume.then_some(u64::MAX))?;
-        Ok(Opened::Run(RunDir {
-            dir,
+        let open = Some(Open {
             log,
             checkpoints,
             _lock: lock,
-        }))
+        });
+        Ok(Opened::Run(RunDir { dir, open }))
     }
 
     /// The directory.
@@ -94,40 +117,56 @@ impl RunDir {
 
     /// Adds an entry to the log.
     pub fn log(&mut self, entry: &Value) -> Result<()> {
-        self.log.write(entry)
+        match &mut self.open {
+            Some(open) => open.log.write(entry),
+            None => Ok(()),
+        }
     }
 
     /// Begins to save the state, and says whether it did: not while another is being written, unless
-    /// this is to be the `last`.
+    /// this is to be the `last`, and on the first rank alone.
     ///
     /// # Errors
     /// If this state, with `last`, or an earlier one could not be written.
     pub fn save(&mut self, state: &State, variables: &[Variable], last: bool) -> Result<bool> {
-        self.log.sync()?;
-        self.checkpoints.save(state, variables, last)
+        match &mut self.open {
+            Some(open) => {
+                open.log.sync()?;
+                open.checkpoints.save(state, variables, last)
+            }
+            None => Ok(true),
+        }
     }
 
     /// Keeps the best values so far.
     pub(crate) fn keep_best(&mut self, best: &Best) -> Result<()> {
-        self.checkpoints.keep_best(best)
+        match &mut self.open {
+            Some(open) => open.checkpoints.keep_best(best),
+            None => Ok(()),
+        }
     }
 
     /// Continues from the saved state, if there is one: restores the variables, and drops the log
-    /// entries written after it. With the best values so far, if any were kept.
+    /// entries written after it. With the best values so far, if any were kept. On the first rank
+    /// only: the others have all this from it.
     pub(crate) fn restore(
         &mut self,
         variables: &[Variable],
     ) -> Result<Option<(State, Option<Best>)>> {
-        let state = self.checkpoints.restore(variables)?;
-        self.log = Log::open(
-            &self.dir,
-            Some(state.as_ref().map_or(0, |state| state.step)),
-        )?;
-        Ok(state.map(|state| (state, self.checkpoints.best())))
+        let Some(open) = &mut self.open else {
+            return Ok(None);
+        };
+        let state = open.checkpoints.restore(variables)?;
+        let last = state.as_ref().map_or(0, |state| state.step);
+        open.log = Log::open(&self.dir, Some(last))?;
+        Ok(state.map(|state| (state, open.checkpoints.best())))
     }
 
     /// Draws the log, writes the result, and removes the checkpoints: the artefact is complete.
     pub fn complete(&mut self, result: &Value) -> Result<()> {
+        let Some(open) = &mut self.open else {
+            return Ok(());
+        };
         let entries = log::read(&self.dir)?;
         let series = |key: &str| -> Vec<(f64, f64)> {
             entries
@@ -154,7 +193,7 @@ impl RunDir {
             }
         }
         wave_hub::write_json(&self.dir.join("result.json"), result)?;
-        self.checkpoints.remove()
+        open.checkpoints.remove()
     }
 }
 

@@ -5,6 +5,7 @@ use crate::data::Data;
 use crate::device::{device, place};
 use crate::error::request;
 use crate::progress::{Report, Verbosity};
+use crate::ranks::{self, ranks};
 use crate::run_dir::{self, RunDir};
 use crate::settings::{self, Duration, Training};
 use anyhow::Result;
@@ -123,20 +124,25 @@ fn checkpoint_every(minutes: Option<f64>) -> Result<Option<std::time::Duration>>
     Ok((!every.is_zero()).then_some(every))
 }
 
-/// Parts that a step is computed in.
+/// Parts that a step is computed in, on each rank.
 fn parts(training: &Training, data: &Data) -> Result<usize> {
     let parts = training.accumulate.unwrap_or(1);
-    let batch = data.batch;
-    if !batch.is_multiple_of(parts) {
+    let share = data.loader.share(ranks().rank(), ranks().size())?;
+    let images = share.rows().len();
+    if !images.is_multiple_of(parts) {
+        let of = match ranks().size() {
+            1 => "batch".to_owned(),
+            n => format!("share that each of {n} ranks has of the batch,"),
+        };
         return Err(request(format!(
-            "accumulate = {parts} does not divide the batch of {batch} images into equal parts"
+            "accumulate = {parts} does not divide the {of} of {images} images into equal parts"
         )));
     }
-    if parts > 1 && data.augment.mixing.is_some() && (batch / parts) % 2 == 1 {
+    if parts > 1 && data.augment.mixing.is_some() && (images / parts) % 2 == 1 {
         return Err(request(format!(
             "accumulate = {parts} leaves parts of {} images; mixup and cutmix mix pairs, and need \
              an even number",
-            batch / parts
+            images / parts
         )));
     }
     Ok(parts)
@@ -237,6 +243,8 @@ pub fn train(
         Some(restored) => restored,
         None => (State::new(variables, ema.is_some())?, None),
     };
+    state = state.of_first(variables, ranks())?;
+    best = Best::of_first(best, variables)?;
     let values = |state: &State| -> Result<Weights> {
         Ok(match state.averages(variables)? {
             Some(averages) => averages,
@@ -295,19 +303,26 @@ pub fn train(
                     run.log(&score_entry(p.step, p.epoch, &scores))?;
                 }
             }
-            let stop = INTERRUPTED.load(Ordering::Relaxed);
+            let stop = ranks::interrupted();
             let Resolved {
                 checkpoint_steps,
                 checkpoint_every,
                 ..
             } = *job.settings;
-            let due = checkpoint_steps.is_some_and(|n| p.step.is_multiple_of(n))
-                || checkpoint_every.is_some_and(|time| saved.elapsed() >= time);
+            let due =
+                stop || p.epoch_ends || checkpoint_steps.is_some_and(|n| p.step.is_multiple_of(n));
+            if run.is_some() && due {
+                state.check(variables, ranks())?; // here all ranks come at the same step
+            }
+            let late = checkpoint_every.is_some_and(|time| saved.elapsed() >= time);
             if let Some(run) = run.as_deref_mut()
-                && (stop || due || p.epoch_ends)
+                && (due || late)
                 && run.save(state, variables, stop)?
             {
                 saved = Instant::now();
+            }
+            if stop {
+                ranks().wait(); // the first one to end ends all, and has to save before
             }
             Ok(if stop { Flow::Stop } else { Flow::Continue })
         };
@@ -316,6 +331,7 @@ pub fn train(
         let observe = |p: &Progress, s: &State| observe(p, s).map_err(|e| e.into_boxed_dyn_error());
         let done = wave_train::fit(
             loader,
+            ranks(),
             schedule,
             Some(clip),
             ema,

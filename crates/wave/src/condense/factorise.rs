@@ -7,6 +7,7 @@ use crate::elastic::{About, Learngene, block_shape};
 use crate::error::request;
 use crate::finetune::Options;
 use crate::model::Network;
+use crate::ranks;
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{Auxiliary, Condense};
 use anyhow::Result;
@@ -69,7 +70,6 @@ pub(super) fn factorise(
         },
     };
     let top1 = about.accuracies.last().map(|a| a.top1);
-    write(out, &gene, about)?;
     let result = json!({
         "out": out,
         "parameters": gene.ledger().iter().map(|(_, n)| n).sum::<usize>(),
@@ -78,7 +78,10 @@ pub(super) fn factorise(
         "energy_kept_of_noise": noise,
         "seconds": began.elapsed().as_secs_f64().round(),
     });
-    run.complete(&result)?;
+    ranks::on_first(|| {
+        write(out, &gene, about)?;
+        run.complete(&result)
+    })?;
     Ok(result)
 }
 

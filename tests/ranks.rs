@@ -1,0 +1,312 @@
+//! Several ranks, started by `mpirun`, do what one does.
+
+use crate::support::{Place, assert_same, files, shapes, values};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Weights after 50 steps differ by no more, whatever the number of ranks.
+const TOLERANCE: f32 = 1e-5;
+
+/// A run with all that is drawn for each image, and all that is kept from step to step.
+const FINETUNE: &str = "finetune m --steps 50 --mixup 0.8 --cutmix 1 --drop-path 0.1 --ema 0.9 \
+                        --crop-padding 2 --flip true --checkpoint-steps 1";
+
+/// `wave` with the words of `args` on `n` ranks, ready to start.
+fn command(place: &Place, n: usize, args: &str) -> Command {
+    let wave = place.command(args);
+    let mut command = Command::new("mpirun");
+    command
+        .args(["-n", &n.to_string()])
+        .arg(wave.get_program())
+        .args(wave.get_args())
+        .current_dir(place.path(""))
+        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+        // Tests run side by side, on few cores.
+        .env("OMPI_MCA_rmaps_base_oversubscribe", "1")
+        .env("OMPI_MCA_mpi_yield_when_idle", "1")
+        .env("OMPI_MCA_hwloc_base_binding_policy", "none");
+    command
+}
+
+fn run(place: &Place, n: usize, args: &str) -> Output {
+    command(place, n, args).output().unwrap()
+}
+
+/// Runs on `n` ranks to success; stdout is one JSON object, whatever `n` is.
+fn json(place: &Place, n: usize, args: &str) -> serde_json::Value {
+    let output = run(place, n, &format!("{args} --json"));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{n} ranks, wave {args}: {stderr}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("wave {args} printed {text:?}: {e}"))
+}
+
+#[track_caller]
+fn check_refused(output: &Output, code: i32, needles: &[&str]) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    for needle in needles {
+        assert!(stderr.contains(needle), "no `{needle}` in: {stderr}");
+    }
+}
+
+fn with_model() -> Place {
+    let place = Place::new();
+    place.json("init timm --data shapes --depth 3 --width 32 --heads 2 --patch 7 --out m");
+    place
+}
+
+/// Weights, but for the biases of keys: added to every score of a query alike they change nothing, so
+/// that their gradients are rounding errors, which AdamW makes as large as any other gradient.
+fn weights(path: &Path) -> BTreeMap<String, Vec<f32>> {
+    let all = candle_core::safetensors::load(path, &candle_core::Device::Cpu).unwrap();
+    let some = |(name, t): (&String, &candle_core::Tensor)| {
+        let mut values = values(t);
+        if name.ends_with("attn.qkv.bias") {
+            let width = values.len() / 3;
+            values.drain(width..2 * width);
+        }
+        (name.clone(), values)
+    };
+    all.iter().map(some).collect()
+}
+
+/// Asserts that two weight files agree, and that training moved the weights of the first at all from
+/// those of `start`.
+#[track_caller]
+fn check_close(start: Option<&Path>, a: &Path, b: &Path) {
+    let distance = |a: &Path, b: &Path| {
+        let (a, b) = (weights(a), weights(b));
+        assert!(a.keys().eq(b.keys()));
+        let pairs = a.iter().flat_map(|(k, v)| v.iter().zip(&b[k]));
+        pairs.fold(0.0, |most: f32, (x, y)| most.max((x - y).abs()))
+    };
+    let apart = distance(a, b);
+    assert!(apart < TOLERANCE, "{apart}");
+    if let Some(start) = start {
+        assert!(distance(start, a) > 100.0 * TOLERANCE);
+    }
+}
+
+#[test]
+fn finetuning_ends_in_the_same_weights_on_any_number_of_ranks() {
+    let place = with_model();
+    let file = "model.safetensors";
+    let one = place.json(&format!("{FINETUNE} {} --out one", shapes()));
+    for n in [2, 4] {
+        let args = format!("{FINETUNE} {} --out {n}", shapes());
+        assert_eq!(json(&place, n, &args)["parameters"], one["parameters"]);
+        let start = place.path("m").join(file);
+        let (one, many) = (
+            place.path("one").join(file),
+            place.path(&n.to_string()).join(file),
+        );
+        check_close(Some(&start), &one, &many);
+    }
+    // The same ranks again: the same bytes, logs but for speeds and times too.
+    json(&place, 2, &format!("{FINETUNE} {} --out again", shapes()));
+    assert_same(&place.path("2"), &place.path("again"));
+    // In parts as well.
+    let args = format!("{FINETUNE} {} --accumulate 2 --out parts", shapes());
+    json(&place, 2, &args);
+    check_close(
+        None,
+        &place.path("one").join(file),
+        &place.path("parts").join(file),
+    );
+    // Scores are those of all test images.
+    let eval = format!("eval 2 {}", shapes());
+    let (whole, shared) = (place.json(&eval), json(&place, 3, &eval));
+    assert_eq!(whole["top1"], shared["top1"]);
+    assert_eq!(whole["images"], shared["images"]);
+}
+
+#[test]
+fn condensing_with_an_ancestor_does_too() {
+    let place = with_model();
+    let file = "templates.safetensors";
+    for (name, flags) in [
+        // Outputs of the ancestor on mixed images; looked up by view; and kept on disk.
+        ("mixed", "--mixup 0.8 --views 2".to_owned()),
+        ("views", "--views 2".to_owned()),
+        ("cached", "--views 2 --cache CACHE".to_owned()),
+    ] {
+        let args = format!("condense r.toml --ancestor m --steps 50 {flags}");
+        let out = |n: usize| (format!("{name}-{n}"), format!("cache-{n}"));
+        let args = |n: usize| {
+            let (out, cache) = out(n);
+            format!("{} --out {out}", args.replace("CACHE", &cache))
+        };
+        let one = place.json(&args(1));
+        let two = json(&place, 2, &args(2));
+        let path = |n: usize| place.path(&out(n).0).join(file);
+        check_close(None, &path(1), &path(2));
+        if name == "cached" {
+            assert_eq!(one["cache"], two["cache"]);
+            assert!(one["cache"]["ancestor_images"].as_u64() > Some(0));
+            for view in ["view-00000", "view-00001"] {
+                let shards = |n| files(&place.path(&out(n).1).join(view));
+                assert_eq!(shards(1), shards(2));
+                assert!(!shards(1).is_empty());
+            }
+            let again = json(&place, 2, &args(2).replace("--out cached-2", "--out again"));
+            assert_eq!(again["cache"]["ancestor_images"], 0);
+            assert_same(&place.path("cached-2"), &place.path("again"));
+        }
+    }
+}
+
+#[test]
+fn a_whole_recipe_runs_on_two_ranks() {
+    let place = Place::new();
+    let recipe = String::from_utf8(place.bytes("r.toml")).unwrap();
+    let stages = "[ancestor]\nmethod = \"default\"\nsteps = 8\n[ancestor.init]\narch = \
+                  \"convmixer\"\ndepth = 2\nwidth = 16\nkernel = 3\npatch = 7\n[expand]\ndepth = \
+                  2\nwidth = 32\nsteps = 8\n[finetune]\nsteps = 8\n";
+    place.write("all.toml", recipe + stages);
+    json(&place, 2, "run all.toml --out o");
+    json(&place, 2, "run all.toml --out again");
+    for stage in ["ancestor", "condense", "expand", "finetune"] {
+        let dir = |run: &str| place.path(run).join(stage);
+        assert_same(&dir("o"), &dir("again"));
+        assert!(dir("o").join("run/result.json").exists());
+        assert!(!dir("o").join("run/checkpoint.safetensors").exists());
+    }
+}
+
+/// Starts a fine-tuning on two ranks, and waits for its first checkpoint; also the processes of rank 0
+/// and of rank 1.
+fn start(place: &Place, out: &str) -> (Child, u32, u32) {
+    let args = format!("{FINETUNE} {} --out {out}", shapes());
+    let job = command(place, 2, &args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let began = Instant::now();
+    while !place.path(out).join("run/checkpoint.safetensors").exists() {
+        assert!(began.elapsed() < Duration::from_secs(60), "no checkpoint");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let first = std::fs::read_to_string(place.path(out).join("run/lock")).unwrap();
+    let first: u32 = first.trim().parse().unwrap();
+    let path = format!("/proc/{0}/task/{0}/children", job.id());
+    let children = std::fs::read_to_string(path).unwrap();
+    let mut ranks = children.split_whitespace().map(|pid| pid.parse().unwrap());
+    let second = ranks.find(|pid| *pid != first).unwrap();
+    (job, first, second)
+}
+
+fn kill(signal: &str, pid: u32) {
+    let status = Command::new("kill")
+        .args([signal, &pid.to_string()])
+        .status();
+    assert!(status.unwrap().success());
+}
+
+/// Waits for the end of a job, no longer than `limit`.
+fn end(mut job: Child, limit: Duration) -> Output {
+    let began = Instant::now();
+    while job.try_wait().unwrap().is_none() {
+        assert!(began.elapsed() < limit, "it goes on");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    job.wait_with_output().unwrap()
+}
+
+#[test]
+fn a_killed_rank_ends_the_job_which_goes_on_with_other_ranks() {
+    let place = with_model();
+    let model = |out: &str| place.path(out).join("model.safetensors");
+    place.json(&format!("{FINETUNE} {} --out one", shapes()));
+    for (out, n) in [("alone", 1), ("four", 4)] {
+        let (job, first, second) = start(&place, out);
+        kill("-9", if n == 1 { second } else { first });
+        let output = end(job, Duration::from_secs(15));
+        assert!(!output.status.success());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            stderr.contains(if n == 1 { "rank 1" } else { "rank 0" }),
+            "{stderr}"
+        );
+        assert!(!model(out).exists());
+        json(
+            &place,
+            n,
+            &format!("{FINETUNE} {} --out {out} --resume", shapes()),
+        );
+        check_close(None, &model("one"), &model(out));
+    }
+}
+
+#[test]
+fn an_interrupted_rank_stops_all_at_one_step() {
+    let place = with_model();
+    json(&place, 2, &format!("{FINETUNE} {} --out whole", shapes()));
+    let (job, _, second) = start(&place, "stopped");
+    kill("-TERM", second);
+    let output = end(job, Duration::from_secs(15));
+    check_refused(
+        &output,
+        130,
+        &["rank 0 of 2: interrupted at step", "--resume"],
+    );
+    json(
+        &place,
+        2,
+        &format!("{FINETUNE} {} --out stopped --resume", shapes()),
+    );
+    assert_same(&place.path("whole"), &place.path("stopped"));
+}
+
+#[test]
+fn what_fails_on_one_rank_ends_all() {
+    let place = Place::new();
+    for class in ["a", "b"] {
+        for i in 0..16 {
+            place.write_png(&format!("d/train/{class}/{i:02}.png"));
+        }
+        place.write_png(&format!("d/val/{class}/0.png"));
+    }
+    place.json("init timm --data d --depth 2 --width 32 --heads 2 --patch 7 --out m");
+    place.write("d/train/b/07.png", "no picture");
+    let args = "finetune m --data d --batch 8 --steps 20 --out o";
+    check_refused(&run(&place, 2, args), 2, &["of 2: ", "07.png"]);
+    assert!(!place.path("o/config.json").exists());
+}
+
+#[test]
+fn requests_that_need_one_process_are_refused() {
+    let place = with_model();
+    place.write("b.toml", "[bench]\nmethods = [\"timm\"]\n");
+    let tune = |flags: &str| format!("finetune m --data shapes --steps 2 --out o {flags}");
+    for (args, needles) in [
+        (
+            "init timm --data shapes --out o".to_owned(),
+            &["2 ranks were started"][..],
+        ),
+        (
+            "run b.toml --out o".to_owned(),
+            &["[bench]", "without mpirun"],
+        ),
+        (
+            tune("--batch 33"),
+            &["33 images", "2 ranks", "multiple of 2"],
+        ),
+        (
+            tune("--batch 34 --mixup 1"),
+            &["shares of 17", "multiple of 4"],
+        ),
+        (tune("--batch 32 --accumulate 3"), &["share", "16 images"]),
+    ] {
+        let output = run(&place, 2, &args);
+        check_refused(&output, 2, needles);
+        // Once, though it is so on both.
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(stderr.matches("wave: rank").count(), 1, "{stderr}");
+        assert!(!place.path("o/config.json").exists());
+    }
+}
