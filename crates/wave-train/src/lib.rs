@@ -2,7 +2,8 @@
 //!
 //! [`fit()`] trains named variables on batches. What a stage trains, and towards what, is the
 //! closure it passes: a batch goes in, a loss comes out. The loop knows neither networks nor
-//! files: it hands its [`State`] to an observer, which logs, evaluates and saves.
+//! files: it hands its [`State`] to an observer, which logs, evaluates and saves. Several processes
+//! train as one, each on its share of every batch: [`Ranks`].
 
 mod accumulate;
 mod fit;

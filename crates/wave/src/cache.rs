@@ -124,8 +124,8 @@ impl Cache {
         })
     }
 
-    /// For the result: how often the ancestor ran on all ranks, the room that an image takes in a view, and the
-    /// mean probability of the classes not kept.
+    /// For the result: how often the ancestor ran, on all ranks; the room that an image takes in a view;
+    /// and the mean probability of the classes not kept.
     pub fn summary(&self) -> Value {
         let (sum, images) = *self.rest.lock().unwrap_or_else(|e| e.into_inner());
         let mut computed = [self.computed.load(Ordering::Relaxed) as f64];

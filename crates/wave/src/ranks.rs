@@ -151,14 +151,11 @@ impl World {
     pub fn fail(&self, error: &anyhow::Error) -> ExitCode {
         let code = crate::error::exit_code(error);
         let ranks = ranks();
-        if ranks.size() == 1 {
-            eprintln!("wave: {error:#}");
-            return ExitCode::from(code);
+        match ranks.size() {
+            1 => eprintln!("wave: {error:#}"),
+            _ if !is_first() && told_by_the_first() => return ExitCode::from(code),
+            size => eprintln!("wave: rank {} of {size}: {error:#}", ranks.rank()),
         }
-        if !is_first() && told_by_the_first() {
-            return ExitCode::from(code);
-        }
-        eprintln!("wave: rank {} of {}: {error:#}", ranks.rank(), ranks.size());
         #[cfg(feature = "mpi")]
         if let Some(mpi) = &self.mpi {
             mpi.abort(code);

@@ -92,12 +92,13 @@ pub struct Training {
     /// Optimiser steps (or give --epochs)
     #[arg(long, value_name = "N")]
     pub steps: Option<u64>,
-    /// Images in a step, a number or auto: the largest power of two, up to 1024, that fits in memory.
-    /// The learning rate goes with it
+    /// Images in a step, of all ranks together: a number, or auto, the largest power of two, up to
+    /// 1024, that fits in memory. The learning rate goes with it
     #[arg(long, value_name = "N")]
     pub batch: Option<BatchSize>,
     /// Compute a step in N equal parts and add up their gradients: the same step in less memory.
-    /// N divides the batch. A ConvMixer's norms then see a part at a time, so its steps differ
+    /// N divides the batch, or a rank's share of it. A ConvMixer's norms then see a part at a time,
+    /// so its steps differ
     #[arg(long, value_name = "N")]
     pub accumulate: Option<usize>,
     /// Peak learning rate of AdamW

@@ -131,11 +131,11 @@ fn parts(training: &Training, data: &Data) -> Result<usize> {
     let images = share.rows().len();
     if !images.is_multiple_of(parts) {
         let of = match ranks().size() {
-            1 => "batch".to_owned(),
-            n => format!("share that each of {n} ranks has of the batch,"),
+            1 => format!("batch of {images} images"),
+            n => format!("{images} images that each of {n} ranks has of a batch"),
         };
         return Err(request(format!(
-            "accumulate = {parts} does not divide the {of} of {images} images into equal parts"
+            "accumulate = {parts} does not divide the {of} into equal parts"
         )));
     }
     if parts > 1 && data.augment.mixing.is_some() && (images / parts) % 2 == 1 {
