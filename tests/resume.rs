@@ -169,3 +169,12 @@ fn whole_recipes_do_not_share_a_directory() {
     first.wait().unwrap();
     place.json("run r.toml --out o");
 }
+
+#[test]
+fn training_on_a_task_survives_a_kill() {
+    let place = Place::new();
+    let size = "--depth 2 --width 16 --state 8 --data copy:length=4..6";
+    place.json(&format!("init mimetic --arch mamba2 {size} --out m"));
+    let flags = "--steps 60 --batch 8 --test-limit 8 --checkpoint-steps 1";
+    check(&place, &format!("finetune m {flags}"));
+}

@@ -12,5 +12,6 @@ mod pipeline;
 #[cfg(feature = "mpi")]
 mod ranks;
 mod resume;
+mod sequence;
 mod support;
 mod tidy;

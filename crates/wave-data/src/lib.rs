@@ -20,6 +20,7 @@
 //! | `augment.rs`, `augment/` | what varies in training, a file for each family |
 //! | `pipeline.rs`, `loader.rs`, `prefetch.rs`, `broken.rs` | batches |
 //! | `check.rs`, `pack.rs` | a whole data set at once |
+//! | `task.rs`, `task/` | tasks on token sequences: no images, but batches of the same kind |
 //!
 //! Deliberately absent: tensors (a batch is plain memory), the network, and any state that must be
 //! saved to go on after an interruption.
@@ -48,6 +49,7 @@ mod resample;
 mod shapes;
 mod source;
 mod tar;
+pub mod task;
 mod transform;
 mod webdataset;
 
@@ -114,6 +116,11 @@ const ACCEPTED: &str = "expected `fashion-mnist`, `shapes` (procedural, built in
 pub fn open(spec: &str) -> Result<Dataset, DataError> {
     if let Some(control) = control::open(spec, open) {
         return control;
+    }
+    if task::is_task(spec) && !Path::new(spec).is_dir() {
+        return Err(DataError::Spec(format!(
+            "`{spec}` is a task on token sequences, and images are needed here: {ACCEPTED}"
+        )));
     }
     match spec {
         "shapes" => Ok(shapes::open()),

@@ -10,7 +10,7 @@
 //!   ([`random`], [`mimetic`], [`sinusoidal_positions`], [`mlp`]), and the methods built on it;
 //! - [`transfer`] starts take weights from a trained model; [`transfer::ligo`] is also a
 //!   differentiable function of its operator, for those who train that;
-//! - [`filters`] are the starts of a ConvMixer;
+//! - [`filters`] are the starts of a ConvMixer, [`state_space`] those of sequence networks;
 //! - [`ledger`] counts what a start carries over, as papers' tables do.
 //!
 //! Every tensor is `f32` on the CPU, and every tensor draws from a generator of its own, derived from
@@ -51,6 +51,7 @@ mod positions;
 pub mod random;
 mod registry;
 mod start;
+pub mod state_space;
 #[cfg(test)]
 mod testing;
 pub mod transfer;

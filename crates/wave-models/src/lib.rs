@@ -1,7 +1,8 @@
 //! Networks as pure functions of a weight map, with the names and shapes of every weight.
 //!
 //! Names are timm's, so that what is written loads there without a map; [`import`] brings other
-//! projects' names to them. [`Network`] is all networks in one.
+//! projects' names to them. [`Network`] is all networks of images in one; those of token sequences are
+//! in [`sequence`].
 
 mod activation;
 pub mod convmixer;
@@ -10,6 +11,7 @@ mod fold;
 mod frozen;
 pub mod levit;
 mod network;
+pub mod sequence;
 mod shape;
 #[cfg(test)]
 mod testing;
@@ -18,6 +20,7 @@ pub mod vit;
 
 pub use activation::Activation;
 pub use network::Network;
+pub use sequence::{Mixer, SequenceShape};
 pub use shape::{ShapeError, check_weights};
 pub use transformers::import;
 

@@ -166,3 +166,45 @@ pub fn kronecker_sum(templates: &Tensor, scalers: &Tensor, order: Kronecker) -> 
     };
     blocks.reshape((l, r * t, c * t))
 }
+
+/// See [`crate::rms_norm()`].
+pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
+    let mean = x.sqr()?.mean_keepdim(D::Minus1)?;
+    x.broadcast_div(&(mean + eps)?.sqrt()?)?
+        .broadcast_mul(weight)
+}
+
+/// See [`crate::causal_convolution()`].
+pub fn causal_convolution(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
+    let (t, taps) = (x.dim(1)?, weight.dim(1)?);
+    let padded = x.pad_with_zeros(1, taps - 1, 0)?;
+    let mut y = x.zeros_like()?;
+    for tap in 0..taps {
+        let kernel = weight.narrow(1, tap, 1)?.flatten_all()?; // (c)
+        y = (y + padded.narrow(1, tap, t)?.broadcast_mul(&kernel)?)?;
+    }
+    y.broadcast_add(bias)
+}
+
+/// See [`crate::selective_scan()`].
+pub fn selective_scan(
+    x: &Tensor,
+    step: &Tensor,
+    a: &Tensor,
+    input: &Tensor,
+    output: &Tensor,
+) -> Result<Tensor> {
+    let ((b, t, e), n) = (x.dims3()?, a.dim(1)?);
+    let mut state = Tensor::zeros((b, e, n), x.dtype(), x.device())?;
+    let mut y = Vec::with_capacity(t);
+    for i in 0..t {
+        let column = |m: &Tensor| m.narrow(1, i, 1)?.transpose(1, 2); // (b, e, 1)
+        let row = |m: &Tensor| m.narrow(1, i, 1); // (b, 1, n)
+        let step = column(step)?;
+        let decay = step.broadcast_mul(&a.unsqueeze(0)?)?.exp()?; // (b, e, n)
+        let gain = (column(x)? * step)?.broadcast_mul(&row(input)?)?;
+        state = ((decay * state)? + gain)?;
+        y.push(state.broadcast_mul(&row(output)?)?.sum(D::Minus1)?); // (b, e)
+    }
+    Tensor::stack(&y, 1)
+}

@@ -1,10 +1,9 @@
 //! The loop.
 
-use crate::accumulate::{Gradients, Part, select, split};
-use crate::metrics::batch_images;
+use crate::accumulate::{Gradients, Part};
+use crate::batches::{Batches, Examples};
 use crate::{Ranks, Schedule, State, TrainError, Variable};
 use candle_core::{Device, Tensor};
-use wave_data::{Batch, Loader};
 use wave_ops::{AdamW, adamw_step, ema_update};
 
 /// Steps without a finite loss after which training gives up.
@@ -38,9 +37,9 @@ pub struct Progress {
 
 /// Trains `variables` until `schedule.steps`, from wherever `state` is.
 ///
-/// `loss` turns a batch, its images (b, c, h, w) on the variables' device, and which [`Part`] of a step they are into a scalar,
-/// a mean over the images. Whatever it draws at random it must derive from the step's number, so
-/// that a resumed run repeats it. Gradients are scaled to a norm of at most `clip`; `decay` is that
+/// `loss` turns a batch, its input (of images: (b, c, h, w)) on the variables' device, and which [`Part`]
+/// of a step they are into a scalar, a mean over the examples. Whatever it draws at random it must
+/// derive from the step's number, so that a resumed run repeats it. Gradients are scaled to a norm of at most `clip`; `decay` is that
 /// of the moving average, if the state keeps one. A step whose loss or gradient is not finite is
 /// skipped, and halves the learning rate for a while ([`State::halvings`]).
 ///
@@ -56,8 +55,8 @@ pub struct Progress {
 /// when `observe` returns [`Flow::Stop`]; [`TrainError::Tensor`] when `parts` do not divide the
 /// share of the batch, or the images of a part were mixed with those of another;
 /// [`TrainError::Data`] when there are no equal shares; whatever the closures and the loader return.
-pub fn fit(
-    loader: &Loader,
+pub fn fit<B: Batches>(
+    batches: &B,
     ranks: &dyn Ranks,
     schedule: Schedule,
     clip: Option<f64>,
@@ -65,17 +64,17 @@ pub fn fit(
     parts: usize,
     variables: &[Variable],
     state: &mut State,
-    mut loss: impl FnMut(&Batch, &Tensor, &Part) -> candle_core::Result<Tensor>,
+    mut loss: impl FnMut(&B::Batch, &Tensor, &Part) -> candle_core::Result<Tensor>,
     mut observe: impl FnMut(&Progress, &State) -> Result<Flow, Box<dyn std::error::Error + Send + Sync>>,
 ) -> Result<(), TrainError> {
-    let loader = loader.share(ranks.rank(), ranks.size())?;
-    let per_epoch = loader.steps_per_epoch() as u64;
+    let batches = batches.share(ranks.rank(), ranks.size())?;
+    let per_epoch = batches.steps_per_epoch() as u64;
     let mut failures = 0;
-    for batch in loader.prefetch(state.step, schedule.steps) {
+    for batch in batches.prefetch(state.step, schedule.steps) {
         let batch = batch?;
         let rate = schedule.at(state.step) * 0.5f64.powi(state.halvings() as i32);
         let gradients = gradients(
-            &batch, &loader, ranks, parts, state.step, variables, &mut loss,
+            &batch, &batches, ranks, parts, state.step, variables, &mut loss,
         )?;
         let (value, norm) = update(gradients, variables, state, rate, clip, decay)?;
         failures = if value.is_finite() && norm.is_finite() {
@@ -107,30 +106,30 @@ pub fn fit(
 }
 
 /// The gradients of a step, part by part: `batch` is this rank's share of it.
-fn gradients(
-    batch: &Batch,
-    loader: &Loader,
+fn gradients<B: Batches>(
+    batch: &B::Batch,
+    batches: &B,
     ranks: &dyn Ranks,
     parts: usize,
     step: u64,
     variables: &[Variable],
-    loss: &mut impl FnMut(&Batch, &Tensor, &Part) -> candle_core::Result<Tensor>,
+    loss: &mut impl FnMut(&B::Batch, &Tensor, &Part) -> candle_core::Result<Tensor>,
 ) -> candle_core::Result<Gradients> {
     let part = |rows: Vec<usize>| Part {
         step,
-        batch: loader.batch_size(),
-        rows: rows.into_iter().map(|row| loader.rows()[row]).collect(),
+        batch: batches.batch_size(),
+        rows: rows.into_iter().map(|row| batches.rows()[row]).collect(),
     };
     let portion = 1.0 / (parts * ranks.size()) as f64;
     let device = variables.first().map_or(&Device::Cpu, |v| v.var.device());
-    let images = |batch: &Batch| batch_images(batch)?.to_device(device);
+    let input = |batch: &B::Batch| batch.input()?.to_device(device);
     let mut sum: Option<Gradients> = None;
-    for rows in split(batch, parts)? {
+    for rows in batch.split(parts)? {
         let value = if parts == 1 {
-            loss(batch, &images(batch)?, &part(rows))?
+            loss(batch, &input(batch)?, &part(rows))?
         } else {
-            let some = select(batch, &rows);
-            loss(&some, &images(&some)?, &part(rows))?
+            let some = batch.select(&rows);
+            loss(&some, &input(&some)?, &part(rows))?
         };
         let value = if portion == 1.0 {
             value

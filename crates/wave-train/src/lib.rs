@@ -6,6 +6,7 @@
 //! train as one, each on its share of every batch: [`Ranks`].
 
 mod accumulate;
+mod batches;
 mod fit;
 mod loss;
 mod metrics;
@@ -14,9 +15,10 @@ mod schedule;
 mod state;
 
 pub use accumulate::Part;
+pub use batches::{Batches, Examples};
 pub use fit::{Flow, Progress, fit, step};
 pub use loss::{batch_targets, distillation, entropy, smoothed_targets};
-pub use metrics::{Scores, evaluate};
+pub use metrics::{Scores, TokenScores, evaluate, evaluate_tokens};
 pub use ranks::{Alone, Ranks, sum_over};
 pub use schedule::Schedule;
 pub use state::{State, Variable};

@@ -1,10 +1,11 @@
 //! How good a classifier is.
 
-use crate::{Ranks, TrainError};
+use crate::{Alone, Examples, Ranks, TrainError};
 use candle_core::{Device, Tensor};
+use wave_data::task::TokenBatch;
 use wave_data::{Batch, DataError};
 
-/// Accuracy and loss over a set of images.
+/// Accuracy and loss over a set of images, or of tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Scores {
     /// Share of images whose label has the highest score.
@@ -26,41 +27,112 @@ pub fn evaluate(
     batches: impl Iterator<Item = Result<Batch, DataError>>,
     mut logits: impl FnMut(&Tensor) -> candle_core::Result<Tensor>,
 ) -> Result<Scores, TrainError> {
-    let (mut first, mut five, mut loss, mut images) = (0, 0, 0.0, 0);
+    let mut tally = Tally::default();
     for batch in batches {
         let batch = batch?;
         let z = logits(&batch_images(&batch)?)?
             .to_device(&Device::Cpu)?
             .to_vec2::<f32>()?;
         for (z, &label) in z.iter().zip(&batch.labels) {
-            let label = label as usize;
-            let Some(&own) = z.get(label) else {
-                let text = format!("label {label} with {} classes", z.len());
-                return Err(candle_core::Error::Msg(text).into());
-            };
-            let above = z
-                .iter()
-                .enumerate()
-                .filter(|&(i, v)| *v > own || v.is_nan() || (*v == own && i < label))
-                .count();
-            first += usize::from(above == 0 && !own.is_nan());
-            five += usize::from(above < 5 && !own.is_nan());
-            let max = z.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let sum: f64 = z.iter().map(|v| f64::from(v - max).exp()).sum();
-            loss += sum.ln() + f64::from(max - own);
+            tally.add(z, label)?;
         }
-        images += batch.labels.len();
     }
-    let mut sums = [first as f64, five as f64, loss, images as f64];
-    ranks.sum_f64(&mut sums);
-    let [first, five, loss, images] = sums;
-    let n = images.max(1.0);
-    Ok(Scores {
-        top1: first / n,
-        top5: five / n,
-        loss: loss / n,
-        images: images as usize,
+    Ok(tally.scores(ranks))
+}
+
+/// How well a network predicts the answers of sequences.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TokenScores {
+    /// Of the tokens that count, each predicted from the true ones before it.
+    pub tokens: Scores,
+    /// Share of the sequences all of whose tokens have the highest score: what the network would have
+    /// written by itself.
+    pub exact: f64,
+    /// Number of sequences.
+    pub sequences: usize,
+}
+
+/// Scores of `logits` (tokens (b, t) and positions (m) to (b, m, vocabulary)) over batches.
+///
+/// # Errors
+/// If a target is not of the vocabulary, or whatever `logits` returns.
+pub fn evaluate_tokens(
+    batches: &[TokenBatch],
+    mut logits: impl FnMut(&Tensor, &Tensor) -> candle_core::Result<Tensor>,
+) -> Result<TokenScores, TrainError> {
+    let (mut tally, mut exact, mut sequences) = (Tally::default(), 0, 0);
+    for batch in batches {
+        let m = batch.positions.len();
+        let positions = Tensor::from_slice(&batch.positions, m, &Device::Cpu)?;
+        let z = logits(&batch.input()?, &positions)?.flatten_to(1)?;
+        let z = z.to_device(&Device::Cpu)?.to_vec2::<f32>()?;
+        for (z, targets) in z.chunks(m).zip(batch.targets.chunks(m)) {
+            let mut all = true;
+            for (z, &target) in z.iter().zip(targets) {
+                all &= tally.add(z, target)?;
+            }
+            exact += usize::from(all);
+            sequences += 1;
+        }
+    }
+    Ok(TokenScores {
+        tokens: tally.scores(&Alone),
+        exact: exact as f64 / sequences.max(1) as f64,
+        sequences,
     })
+}
+
+/// Counts over predictions.
+#[derive(Default)]
+struct Tally {
+    first: usize,
+    five: usize,
+    loss: f64,
+    n: usize,
+}
+
+impl Tally {
+    /// Counts one prediction; returns whether it is right.
+    fn add(&mut self, z: &[f32], label: u32) -> Result<bool, TrainError> {
+        let label = label as usize;
+        let Some(&own) = z.get(label) else {
+            let text = format!("label {label} with {} classes", z.len());
+            return Err(candle_core::Error::Msg(text).into());
+        };
+        let above = z
+            .iter()
+            .enumerate()
+            .filter(|&(i, v)| *v > own || v.is_nan() || (*v == own && i < label))
+            .count();
+        let right = above == 0 && !own.is_nan();
+        self.first += usize::from(right);
+        self.five += usize::from(above < 5 && !own.is_nan());
+        let max = z.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let sum: f64 = z.iter().map(|v| f64::from(v - max).exp()).sum();
+        self.loss += sum.ln() + f64::from(max - own);
+        self.n += 1;
+        Ok(right)
+    }
+
+    /// With the counts of the other ranks.
+    fn scores(self, ranks: &dyn Ranks) -> Scores {
+        let mut sums = [
+            self.first as f64,
+            self.five as f64,
+            self.loss,
+            self.n as f64,
+        ];
+        ranks.sum_f64(&mut sums);
+        let [first, five, loss, n] = sums;
+        let images = n as usize;
+        let n = n.max(1.0);
+        Scores {
+            top1: first / n,
+            top5: five / n,
+            loss: loss / n,
+            images,
+        }
+    }
 }
 
 /// The images of a batch as a tensor (b, channels, h, w).
@@ -100,6 +172,24 @@ mod tests {
             s.ln() - f64::from(z[y])
         };
         assert!((scores.loss - (ce(rows[0], 0) + ce(rows[1], 2)) / 2.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_sequence_is_exact_when_every_token_is_right() {
+        let batch = TokenBatch {
+            tokens: vec![0; 6],
+            positions: vec![1, 2],
+            targets: vec![1, 0, 1, 1],
+            size: 2,
+        };
+        let rows = [[[0.0f32, 1.0], [1.0, 0.0]], [[0.0, 1.0], [1.0, 0.0]]];
+        let scores = evaluate_tokens(&[batch], |tokens, positions| {
+            assert_eq!((tokens.dims(), positions.dims()), (&[2, 3][..], &[2][..]));
+            Tensor::new(&rows, &Device::Cpu)
+        })
+        .unwrap();
+        assert_eq!((scores.exact, scores.sequences), (0.5, 2));
+        assert_eq!((scores.tokens.top1, scores.tokens.images), (0.75, 4));
     }
 
     #[test]

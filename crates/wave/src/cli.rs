@@ -11,7 +11,9 @@ use crate::ranks::{self, World, ranks};
 use crate::recipe::Recipe;
 use crate::settings::{Condense, Expand, Finetune, Init, Speed, Training};
 use crate::train::INTERRUPTED;
-use crate::{condense, device, eval, expand, finetune, hub, init, inspect, predict, run, speed};
+use crate::{
+    condense, device, eval, expand, finetune, hub, init, inspect, predict, run, sequence, speed,
+};
 use anyhow::{Context, Result};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde_json::Value;
@@ -309,13 +311,19 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
         Command::Init { method, settings } => {
             let recipe = Recipe::empty("init", &common.set)?;
             let settings = recipe.stage("init", None, &*settings)?;
-            if common.dry_run {
+            if sequence::is_architecture(&settings) {
+                if common.dry_run {
+                    return say(common, sequence::describe(&method, &settings)?);
+                }
+                sequence::init(&method, &settings, &out("init")?)?
+            } else if common.dry_run {
                 let model = init::new_model(&method, &settings)?;
                 Layout::of(&settings.output, &model.network)?;
                 let n = model.parameters();
                 return say(common, format!("{:#?}\n{n} parameters\n", model.network));
+            } else {
+                init::init(&method, &settings, &out("init")?)?
             }
-            init::init(&method, &settings, &out("init")?)?
         }
         Command::Finetune {
             model,
@@ -332,13 +340,21 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
                 let settings = crate::recipe::to_table(&settings)?;
                 return say(common, toml::to_string(&settings)?);
             }
-            finetune::finetune(&model, &settings, &out("finetune")?, options)?
+            let finetune = match sequence::is_model(&model)? {
+                true => sequence::finetune,
+                false => finetune::finetune,
+            };
+            finetune(&model, &settings, &out("finetune")?, options)?
         }
-        Command::Eval { model, settings } => eval::eval(&model, &settings)?,
+        Command::Eval { model, settings } => match sequence::is_model(&model)? {
+            true => sequence::eval(&model, &settings)?,
+            false => eval::eval(&model, &settings)?,
+        },
         Command::Predict { model, images } => predict::predict(&model, &images)?,
-        Command::Inspect { path, plots, html } => {
-            inspect::inspect(&path, plots.as_deref(), html.as_deref())?
-        }
+        Command::Inspect { path, plots, html } => match sequence::is_model(&path)? {
+            true => sequence::inspect(&path, plots.as_deref(), html.as_deref())?,
+            false => inspect::inspect(&path, plots.as_deref(), html.as_deref())?,
+        },
         Command::Data {
             command: DataCommand::Check { data },
         } => check_data(&data)?,

@@ -252,7 +252,7 @@ fn distil(task: &Task, gene: &Learngene, run: &mut RunDir) -> Result<(Learngene,
     let job = Job {
         label: task.label.clone(),
         settings: resolved,
-        data,
+        data: *data,
         variables: &variables,
         run: Some(run),
         resume: options.resume,

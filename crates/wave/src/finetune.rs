@@ -255,7 +255,7 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
     let job = Job {
         label: task.label.clone(),
         settings: resolved,
-        data,
+        data: *data,
         variables: &variables,
         run,
         resume: options.resume,

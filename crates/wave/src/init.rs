@@ -6,7 +6,7 @@ use crate::model::{Model, Network};
 use crate::ranks;
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{BatchSize, Init, Training};
-use crate::{data, elastic, hub};
+use crate::{data, elastic, hub, sequence};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -15,7 +15,7 @@ use wave_init::direct::layer_scale::Form;
 use wave_init::transfer::auto_lg::Rule;
 use wave_init::{
     Choices, Cost, Donor, METHODS, MlpMean, Options, Positions, Request, Start, VitDims, filters,
-    find,
+    find, state_space,
 };
 use wave_models::convmixer::ConvMixerShape;
 use wave_models::vit::VitShape;
@@ -42,7 +42,12 @@ pub fn help() -> String {
     for method in filters::METHODS {
         text += &format!("  {:20} {}\n", method.name, method.description);
     }
-    text + "The last two take them from the model of --from.\n"
+    text += "The last two take them from the model of --from.\n\n";
+    text += &format!("For the sequence networks {}:\n", sequence::architectures());
+    for method in state_space::METHODS {
+        text += &format!("  {:20} {}\n", method.name, method.description);
+    }
+    text
 }
 
 /// Initialises a model by `method` and writes it to `out`. Returns what `--json` prints.
@@ -86,7 +91,8 @@ fn new_model_and_cost(method: &str, settings: &Init) -> Result<(Model, Cost)> {
         "convmixer" => convmixer(method, settings, &frame, seed)?,
         other => {
             return Err(request(format!(
-                "arch = {other}; expected vit or convmixer"
+                "arch = {other}; expected vit, convmixer, or one of the sequence networks {}",
+                sequence::architectures()
             )));
         }
     };

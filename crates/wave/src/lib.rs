@@ -45,6 +45,7 @@ pub mod report;
 mod resample;
 pub mod run;
 pub mod run_dir;
+pub mod sequence;
 pub mod settings;
 pub mod speed;
 pub mod train;

@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 use wave_models::vit::VitShape;
 use wave_ops::{Mode, Precision};
 
+mod sequence;
 mod top;
 
+pub use sequence::Sequence;
 pub use top::Top;
 
 /// Images in a step, where settings are silent.
@@ -74,7 +76,8 @@ impl<'de> Deserialize<'de> for BatchSize {
 #[command(next_help_heading = "Training")]
 pub struct Training {
     /// Images: fashion-mnist, shapes, a directory (ImageFolder, tar shards, IDX or CIFAR), or
-    /// a/{00000..00099}.tar
+    /// a/{00000..00099}.tar; for a sequence network, a task: copy, stack, recall or sort, with sizes:
+    /// copy:length=16,symbols=16
     #[arg(long, value_name = "D")]
     pub data: Option<String>,
     /// Train on the first N images of a seeded shuffle
@@ -396,7 +399,7 @@ pub struct Expand {
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[group(skip)] // its subcommand already has a group of this name
 pub struct Init {
-    /// Architecture: vit or convmixer
+    /// Architecture: vit or convmixer; or, of token sequences, mamba2, mamba or linear-attention
     #[arg(long, value_name = "A")]
     pub arch: Option<String>,
     /// Blocks
@@ -405,7 +408,8 @@ pub struct Init {
     /// Channels of a token
     #[arg(long, value_name = "N")]
     pub width: Option<usize>,
-    /// Attention heads [default: width / 64, or the head width of --from]
+    /// Attention heads [default: width / 64, or the head width of --from]; heads of mamba2 [default:
+    /// width / 32]
     #[arg(long, value_name = "N")]
     pub heads: Option<usize>,
     /// Hidden channels of the MLP over the width
@@ -423,7 +427,7 @@ pub struct Init {
     /// Classes
     #[arg(long, value_name = "N")]
     pub classes: Option<usize>,
-    /// Side of a depthwise kernel (convmixer)
+    /// Side of a depthwise kernel (convmixer); taps of the convolution (mamba2, mamba)
     #[arg(long, value_name = "N")]
     pub kernel: Option<usize>,
     /// Variance of the bump in `covariance` filters, in pixels²: at the first layer, its velocity and
@@ -473,12 +477,20 @@ pub struct Init {
     /// directory; the model that methods such as weight-selection take weights from
     #[arg(long, value_name = "DIR")]
     pub from: Option<String>,
-    /// Take image size, channels, classes and normalisation from this data
+    /// Take image size, channels, classes and normalisation from this data; of a sequence network,
+    /// the vocabulary from this task
     #[arg(long, value_name = "D")]
     pub data: Option<String>,
     /// Seed of everything random
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    #[allow(
+        missing_docs,
+        reason = "clap would print it as the command's description"
+    )]
+    pub sequence: Sequence,
     #[command(flatten)]
     #[serde(flatten)]
     #[allow(

@@ -14,10 +14,9 @@ use rand::Rng;
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use wave_data::Batch;
 use wave_models::Weights;
 use wave_ops::Mode;
-use wave_train::{Flow, Part, Progress, Schedule, Scores, State, TrainError, Variable};
+use wave_train::{Batches, Flow, Part, Progress, Schedule, Scores, State, TrainError, Variable};
 
 /// Set by Ctrl-C: every loop saves and stops.
 pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -34,6 +33,44 @@ pub struct Defaults {
     pub lr: f64,
     /// Weight decay of matrices.
     pub weight_decay: f64,
+}
+
+/// What a stage trains on, as the loop sees it.
+pub trait TrainingData {
+    /// What makes its batches.
+    type Batches: Batches;
+
+    /// Training batches.
+    fn batches(&self) -> &Self::Batches;
+
+    /// Examples in a step.
+    fn batch(&self) -> usize;
+
+    /// Whether there is anything to test on.
+    fn has_tests(&self) -> bool;
+
+    /// Whether examples are mixed in pairs, which stay together when a step is computed in parts.
+    fn in_pairs(&self) -> bool;
+}
+
+impl TrainingData for Data {
+    type Batches = wave_data::Loader;
+
+    fn batches(&self) -> &wave_data::Loader {
+        &self.loader
+    }
+
+    fn batch(&self) -> usize {
+        self.batch
+    }
+
+    fn has_tests(&self) -> bool {
+        !self.test_indices.is_empty()
+    }
+
+    fn in_pairs(&self) -> bool {
+        self.augment.mixing.is_some()
+    }
 }
 
 /// Training settings with every gap filled.
@@ -71,9 +108,13 @@ pub struct Resolved {
 
 impl Resolved {
     /// Fills the gaps.
-    pub fn new(training: &Training, defaults: Defaults, data: &Data) -> Result<Resolved> {
+    pub fn new(
+        training: &Training,
+        defaults: Defaults,
+        data: &impl TrainingData,
+    ) -> Result<Resolved> {
         training.validate()?;
-        let per_epoch = data.loader.steps_per_epoch();
+        let per_epoch = data.batches().steps_per_epoch();
         let steps = training.duration(defaults.duration)?.steps(per_epoch);
         let warmup = match training.warmup_epochs {
             Some(epochs) => (epochs * per_epoch as f64).round() as u64,
@@ -125,24 +166,24 @@ fn checkpoint_every(minutes: Option<f64>) -> Result<Option<std::time::Duration>>
 }
 
 /// Parts that a step is computed in, on each rank.
-fn parts(training: &Training, data: &Data) -> Result<usize> {
+fn parts(training: &Training, data: &impl TrainingData) -> Result<usize> {
     let parts = training.accumulate.unwrap_or(1);
-    let share = data.loader.share(ranks().rank(), ranks().size())?;
-    let images = share.rows().len();
-    if !images.is_multiple_of(parts) {
+    let share = data.batches().share(ranks().rank(), ranks().size())?;
+    let examples = share.rows().len();
+    if !examples.is_multiple_of(parts) {
         let of = match ranks().size() {
-            1 => format!("batch of {images} images"),
-            n => format!("{images} images that each of {n} ranks has of a batch"),
+            1 => format!("batch of {examples}"),
+            n => format!("{examples} that each of {n} ranks has of a batch"),
         };
         return Err(request(format!(
             "accumulate = {parts} does not divide the {of} into equal parts"
         )));
     }
-    if parts > 1 && data.augment.mixing.is_some() && (images / parts) % 2 == 1 {
+    if parts > 1 && data.in_pairs() && (examples / parts) % 2 == 1 {
         return Err(request(format!(
             "accumulate = {parts} leaves parts of {} images; mixup and cutmix mix pairs, and need \
              an even number",
-            images / parts
+            examples / parts
         )));
     }
     Ok(parts)
@@ -201,13 +242,13 @@ pub struct Outcome {
 }
 
 /// One training, with its surroundings.
-pub struct Job<'a> {
+pub struct Job<'a, D = Data> {
     /// Shown beside the progress.
     pub label: String,
     /// Settings.
     pub settings: &'a Resolved,
-    /// Images.
-    pub data: &'a Data,
+    /// What to train on.
+    pub data: &'a D,
     /// What to train.
     pub variables: &'a [Variable],
     /// Where to log and save, if anywhere.
@@ -220,10 +261,10 @@ pub struct Job<'a> {
     pub every_epoch: bool,
 }
 
-/// Trains: `loss` is the objective, `score` measures given values on the test images.
-pub fn train(
-    mut job: Job,
-    loss: impl FnMut(&Batch, &Tensor, &Part) -> candle_core::Result<Tensor>,
+/// Trains: `loss` is the objective, `score` measures given values on what there is to test on.
+pub fn train<D: TrainingData>(
+    mut job: Job<D>,
+    loss: impl FnMut(&<D::Batches as Batches>::Batch, &Tensor, &Part) -> candle_core::Result<Tensor>,
     score: impl Fn(&Weights) -> Result<Scores>,
 ) -> Result<Outcome> {
     let Resolved {
@@ -254,11 +295,11 @@ pub fn train(
                 .collect::<Result<_>>()?,
         })
     };
-    let tests = !job.data.test_indices.is_empty();
+    let tests = job.data.has_tests();
     let mut curve = Vec::new();
     if state.step < steps {
         let mut report = Report::new(&job.label, state.step, steps, job.verbosity);
-        let batch = job.data.batch;
+        let batch = job.data.batch();
         let mut since = (Instant::now(), state.step);
         let mut saved = Instant::now();
         let mut last_score = String::new();
@@ -327,10 +368,10 @@ pub fn train(
             Ok(if stop { Flow::Stop } else { Flow::Continue })
         };
         let mut observe = observe;
-        let loader = &job.data.loader;
+        let batches = job.data.batches();
         let observe = |p: &Progress, s: &State| observe(p, s).map_err(|e| e.into_boxed_dyn_error());
         let done = wave_train::fit(
-            loader,
+            batches,
             ranks(),
             schedule,
             Some(clip),
@@ -352,7 +393,7 @@ pub fn train(
     let mut values = values(&state)?;
     let mut scores = tests.then(|| score(&values)).transpose()?;
     if let Some(scores) = &scores {
-        let epoch = steps as f64 / job.data.loader.steps_per_epoch() as f64;
+        let epoch = steps as f64 / job.data.batches().steps_per_epoch() as f64;
         curve.push((epoch, scores.top1));
         if let Some(run) = &mut job.run {
             run.log(&score_entry(steps, epoch, scores))?;

@@ -1,0 +1,326 @@
+//! Tasks on sequences of tokens, drawn anew for every batch: what state space models are tested with
+//! (thesis, section 3.3.1).
+//!
+//! A network reads the beginning of a sequence and predicts the rest, token by token; only the answer's
+//! tokens and the end count:
+//!
+//! ```text
+//! copy     $ s | s .             s of random symbols
+//! stack    $ s | s backwards .
+//! recall   $ a1 b2 c3 | c3 a1 b2 .    every key once, the queries in another order; values and end count
+//! sort     $ s | s in order .    s of different symbols
+//! ```
+//!
+//! Every batch is a pure function of the task, the seed and the step, and all of its sequences are of
+//! one length. Test sequences are the same for every seed.
+
+mod copy;
+mod recall;
+mod sort;
+
+use std::str::FromStr;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::DataError;
+
+/// The tokens that are no symbols: `$`, `|` and `.`; symbols come after them.
+const BEGIN: u32 = 0;
+const BAR: u32 = 1;
+const END: u32 = 2;
+const FIRST_SYMBOL: u32 = 3;
+
+/// Sequences in an epoch: as often are networks tested.
+pub const EPOCH: usize = 12_800;
+
+/// The longest string and the largest number of symbols.
+const MOST: usize = 1 << 16;
+
+/// Seed of the test sequences.
+const TEST_SEED: u64 = 0x7e57;
+
+/// Which tokens come after which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskKind {
+    /// The string again.
+    Copy,
+    /// The string backwards.
+    Stack,
+    /// Multi-query associative recall: the values of keys.
+    Recall,
+    /// The symbols in order.
+    Sort,
+}
+
+/// A task of a length and a number of symbols.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Which.
+    pub kind: TaskKind,
+    /// Least and most symbols (for recall: pairs) of a training string; each batch draws one.
+    pub lengths: (usize, usize),
+    /// Number of different symbols; for recall, of keys and of values.
+    pub symbols: usize,
+}
+
+impl TaskKind {
+    const ALL: [(&str, TaskKind); 4] = [
+        ("copy", TaskKind::Copy),
+        ("stack", TaskKind::Stack),
+        ("recall", TaskKind::Recall),
+        ("sort", TaskKind::Sort),
+    ];
+
+    fn of_spec(spec: &str) -> Option<TaskKind> {
+        let name = spec.split(':').next().unwrap_or(spec);
+        let found = TaskKind::ALL.iter().find(|(known, _)| *known == name);
+        found.map(|(_, kind)| *kind)
+    }
+
+    /// The name in specifications.
+    pub fn name(self) -> &'static str {
+        match self {
+            TaskKind::Copy => "copy",
+            TaskKind::Stack => "stack",
+            TaskKind::Recall => "recall",
+            TaskKind::Sort => "sort",
+        }
+    }
+}
+
+/// Whether `spec` names a task rather than images.
+pub(crate) fn is_task(spec: &str) -> bool {
+    TaskKind::of_spec(spec).is_some()
+}
+
+impl std::fmt::Display for Task {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (least, most) = self.lengths;
+        let name = self.kind.name();
+        match least == most {
+            true => write!(f, "{name}:length={most},symbols={}", self.symbols),
+            false => write!(f, "{name}:length={least}..{most},symbols={}", self.symbols),
+        }
+    }
+}
+
+impl FromStr for Task {
+    type Err = DataError;
+
+    /// Reads `copy`, `stack`, `recall` or `sort`, alone or with sizes: `copy:length=16,symbols=16`, or a
+    /// range of lengths, `copy:length=8..16`. The usual sizes are 16 and 16, for `sort` 16 and 512.
+    fn from_str(spec: &str) -> Result<Task, DataError> {
+        let wrong = |why: String| {
+            DataError::Spec(format!(
+                "`{spec}`: {why}; tasks are copy, stack, recall and sort, alone or with sizes, such as \
+                 copy:length=16,symbols=16 or copy:length=8..16"
+            ))
+        };
+        let kind = TaskKind::of_spec(spec).ok_or_else(|| wrong("is no task".into()))?;
+        let mut task = Task {
+            kind,
+            lengths: (16, 16),
+            symbols: if kind == TaskKind::Sort { 512 } else { 16 },
+        };
+        let sizes = spec.split_once(':').map_or("", |(_, sizes)| sizes);
+        for size in sizes.split(',').filter(|size| !size.is_empty()) {
+            let number = |text: &str| -> Result<usize, DataError> {
+                let n = text.trim().parse().ok();
+                n.filter(|n| (1..=MOST).contains(n))
+                    .ok_or_else(|| wrong(format!("`{text}` is not a number from 1 to {MOST}")))
+            };
+            match size.split_once('=').map(|(key, value)| (key.trim(), value)) {
+                Some(("length", value)) => {
+                    let (least, most) = value.split_once("..").unwrap_or((value, value));
+                    task.lengths = (number(least)?, number(most)?);
+                }
+                Some(("symbols", value)) => task.symbols = number(value)?,
+                _ => return Err(wrong(format!("`{size}` is no size of a task"))),
+            }
+        }
+        let (least, most) = task.lengths;
+        if least > most {
+            return Err(wrong(format!(
+                "the lengths {least}..{most} are the wrong way round"
+            )));
+        }
+        if !task.has(most) {
+            return Err(wrong(format!(
+                "there are no {most} different symbols among {}",
+                task.symbols
+            )));
+        }
+        Ok(task)
+    }
+}
+
+impl Task {
+    /// Number of different tokens.
+    pub fn vocabulary(&self) -> usize {
+        let kinds = if self.kind == TaskKind::Recall { 2 } else { 1 };
+        FIRST_SYMBOL as usize + kinds * self.symbols
+    }
+
+    /// Whether there are strings of this length: where symbols may not repeat, up to their number.
+    pub fn has(&self, length: usize) -> bool {
+        match self.kind {
+            TaskKind::Copy | TaskKind::Stack => true,
+            TaskKind::Recall | TaskKind::Sort => length <= self.symbols,
+        }
+    }
+
+    /// Sequences of strings of this length.
+    fn draw(&self, n: usize, length: usize, rng: &mut ChaCha8Rng) -> TokenBatch {
+        let mut batch = TokenBatch::default();
+        for _ in 0..n {
+            let Sequence { tokens, answers } = match self.kind {
+                TaskKind::Copy => copy::draw(length, self.symbols, false, rng),
+                TaskKind::Stack => copy::draw(length, self.symbols, true, rng),
+                TaskKind::Recall => recall::draw(length, self.symbols, rng),
+                TaskKind::Sort => sort::draw(length, self.symbols, rng),
+            };
+            // What predicts a token stands before it; nothing follows the last.
+            let inputs = &tokens[..tokens.len() - 1];
+            batch.tokens.extend(inputs);
+            batch.targets.extend(answers.iter().map(|at| tokens[*at]));
+            batch.positions = answers.iter().map(|at| *at as u32 - 1).collect();
+            batch.size += 1;
+        }
+        batch
+    }
+
+    /// The `n` test sequences of a length, in batches of at most `batch`.
+    pub fn test_batches(&self, length: usize, n: usize, batch: usize) -> Vec<TokenBatch> {
+        let mut rng = ChaCha8Rng::seed_from_u64(TEST_SEED);
+        rng.set_stream(u64::MAX - length as u64); // no step is so late
+        let batch = batch.max(1);
+        (0..n)
+            .step_by(batch)
+            .map(|from| self.draw(batch.min(n - from), length, &mut rng))
+            .collect()
+    }
+}
+
+/// One sequence, and where in it the answer's tokens are.
+struct Sequence {
+    tokens: Vec<u32>,
+    /// None of them is 0.
+    answers: Vec<usize>,
+}
+
+impl Sequence {
+    /// `$ question | answer .`, all of which after the bar counts.
+    fn new(question: &[u32], answer: &[u32]) -> Sequence {
+        let mut tokens = vec![BEGIN];
+        tokens.extend(question);
+        tokens.push(BAR);
+        let first = tokens.len();
+        tokens.extend(answer);
+        tokens.push(END);
+        Sequence {
+            answers: (first..tokens.len()).collect(),
+            tokens,
+        }
+    }
+}
+
+/// `n` different symbols of `symbols`, in random order.
+fn different(n: usize, symbols: usize, rng: &mut ChaCha8Rng) -> Vec<u32> {
+    let mut all: Vec<u32> = (0..symbols as u32).collect();
+    for i in 0..n {
+        all.swap(i, rng.random_range(i..symbols));
+    }
+    all.truncate(n);
+    all.iter().map(|symbol| FIRST_SYMBOL + symbol).collect()
+}
+
+/// Sequences of tokens, and what has to be predicted of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TokenBatch {
+    /// (size, length of a sequence)
+    pub tokens: Vec<u32>,
+    /// Where predictions count, the same in every sequence.
+    pub positions: Vec<u32>,
+    /// What comes after them: (size, positions)
+    pub targets: Vec<u32>,
+    /// Number of sequences.
+    pub size: usize,
+}
+
+/// Training batches of a task, each a pure function of its step.
+#[derive(Clone, Debug)]
+pub struct TaskLoader {
+    task: Task,
+    batch: usize,
+    /// Of a batch, those of this share.
+    rows: Vec<usize>,
+    seed: u64,
+}
+
+impl TaskLoader {
+    /// Batches of so many sequences.
+    ///
+    /// # Errors
+    /// If a batch would be empty, or larger than an epoch.
+    pub fn new(task: Task, batch: usize, seed: u64) -> Result<TaskLoader, DataError> {
+        if !(1..=EPOCH).contains(&batch) {
+            return Err(DataError::Settings(format!(
+                "a batch of {batch} sequences: expected 1 to {EPOCH}"
+            )));
+        }
+        Ok(TaskLoader {
+            task,
+            batch,
+            rows: (0..batch).collect(),
+            seed,
+        })
+    }
+
+    /// The same of which one of `size` ranks has its equal share.
+    ///
+    /// # Errors
+    /// If there are no such shares.
+    pub fn share(&self, rank: usize, size: usize) -> Result<TaskLoader, DataError> {
+        if !self.batch.is_multiple_of(size) {
+            return Err(DataError::Settings(format!(
+                "a batch of {} sequences in equal shares of {size} ranks: choose a batch that is a \
+                 multiple of {size}",
+                self.batch
+            )));
+        }
+        let n = self.batch / size;
+        Ok(TaskLoader {
+            rows: (rank * n..(rank + 1) * n).collect(),
+            ..self.clone()
+        })
+    }
+
+    /// Sequences in a batch.
+    pub fn batch_size(&self) -> usize {
+        self.batch
+    }
+
+    /// Where in a batch those of this share are.
+    pub fn rows(&self) -> &[usize] {
+        &self.rows
+    }
+
+    /// Batches in an epoch of [`EPOCH`] sequences, none of which comes again.
+    pub fn steps_per_epoch(&self) -> usize {
+        EPOCH / self.batch
+    }
+
+    /// The whole batch of a step, counted from 0.
+    pub fn batch(&self, step: u64) -> TokenBatch {
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
+        rng.set_stream(step);
+        let (least, most) = self.task.lengths;
+        let length = rng.random_range(least..=most);
+        self.task.draw(self.batch, length, &mut rng)
+    }
+}
+
+#[cfg(test)]
+#[path = "task_tests.rs"]
+mod tests;

@@ -1,0 +1,305 @@
+//! Starts of sequence networks: state space layers that begin as linear attention (Trockman,
+//! Harutyunyan, Kolter, Kumar and Bhojanapalli 2024, "Mimetic Initialization Helps State Space Models
+//! Learn to Recall"; the thesis' section 3.3.2).
+//!
+//! The start of every layer is that of its authors: linear maps as PyTorch draws them, A from -16 to
+//! -1, step sizes from 0.001 to 0.1. Four changes, each a [`Part`], make it mimetic:
+//!
+//! ```text
+//! state        A = -exp(-c A_log)                         so that exp(A step) is close to 1
+//! step         W_step ~ 0, b_step = ln(e - 1)             so that step = softplus(..) is close to 1
+//! correlation  W_C := (W_C' + W_B) / 2                    so that W_C^T W_B resembles the identity
+//! convolution  last tap 1, all else 0, no bias            so that the layer sees its tokens unmixed
+//! ```
+//!
+//! With the first two the layer is linear attention with queries C and keys B (equation 3.38). What
+//! begins at `A_log = 0`, as the first entry of each of Mamba's states does, stays at A = -1, whatever
+//! c is; the thesis passes over it, and so does this.
+
+use candle_core::{D, Tensor};
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use std::collections::BTreeSet;
+use wave_models::{Mixer, SequenceShape, Weights};
+
+use crate::error::{InitError, finite};
+use crate::options::by_name;
+use crate::random::{generator, normal, uniform};
+
+/// Standard deviation of the embedding, as in the authors' code of Mamba.
+const EMBEDDING: f64 = 0.02;
+
+/// Least and most of the first step sizes, which are log-uniform between them.
+const STEPS: (f64, f64) = (1e-3, 1e-1);
+
+/// What `step` leaves of the map to step sizes. The thesis says "about 0"; at 0 itself neither of
+/// Mamba's two factors would have a gradient.
+const STEP_SHARE: f64 = 0.01;
+
+/// One of the four parts of a mimetic start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// States that keep what they hold.
+    State,
+    /// Steps of 1.
+    Step,
+    /// Correlated input and output maps.
+    Correlation,
+    /// An identity convolution.
+    Convolution,
+}
+
+impl Part {
+    /// Every part with its name on the command line and in recipes.
+    pub const ALL: [(&str, Part); 4] = [
+        ("state", Part::State),
+        ("step", Part::Step),
+        ("correlation", Part::Correlation),
+        ("convolution", Part::Convolution),
+    ];
+
+    /// The parts that the thesis uses for a layer: all for Mamba-2, all but the convolution for Mamba,
+    /// to which it does harm; none where there is no state space.
+    pub fn usual(mixer: Mixer) -> &'static [Part] {
+        const PARTS: [Part; 4] = [
+            Part::State,
+            Part::Step,
+            Part::Correlation,
+            Part::Convolution,
+        ];
+        match mixer {
+            Mixer::Mamba2 => &PARTS,
+            Mixer::Mamba => &PARTS[..3],
+            Mixer::Attention | Mixer::LinearAttention => &[],
+        }
+    }
+}
+
+impl std::str::FromStr for Part {
+    type Err = InitError;
+
+    fn from_str(text: &str) -> Result<Self, InitError> {
+        by_name("part of a mimetic state space", text, &Part::ALL)
+    }
+}
+
+/// What the mimetic start leaves open.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choices {
+    /// Which parts; by default those of [`Part::usual`].
+    pub parts: Option<Vec<Part>>,
+    /// The factor c of part `state`; the thesis takes 2, 4 or 8.
+    pub power: f64,
+    /// Which layers, counted from 0; by default all.
+    pub layers: Option<Vec<usize>>,
+}
+
+impl Default for Choices {
+    fn default() -> Self {
+        Self {
+            parts: None,
+            power: 8.0,
+            layers: None,
+        }
+    }
+}
+
+/// A way to start a sequence network.
+#[derive(Clone, Copy, Debug)]
+pub struct SequenceMethod {
+    /// The name on the command line and in recipes.
+    pub name: &'static str,
+    /// One line on what it does and where it is defined.
+    pub description: &'static str,
+}
+
+/// Every way to start a sequence network.
+pub const METHODS: [SequenceMethod; 2] = [
+    SequenceMethod {
+        name: "default",
+        description: "as the authors of Mamba and Mamba-2 start their layers",
+    },
+    SequenceMethod {
+        name: "mimetic",
+        description: "state space layers that begin as linear attention, in four parts (thesis, section \
+                      3.3.2)",
+    },
+];
+
+/// The method of this name.
+///
+/// # Errors
+/// If there is none; the message lists those that exist.
+pub fn find(name: &str) -> Result<SequenceMethod, InitError> {
+    let named = METHODS.map(|method| (method.name, method));
+    by_name("method for a sequence network", name, &named)
+}
+
+/// Weights of a sequence network by the method of this name. Every tensor draws from a generator of its
+/// own, so that both methods draw the same numbers where they agree.
+///
+/// # Errors
+/// If there is no such method or layer, the shape is not valid, or the power not above 0.
+pub fn start(
+    method: &str,
+    shape: &SequenceShape,
+    choices: &Choices,
+    seed: u64,
+) -> Result<Weights, InitError> {
+    let method = find(method)?;
+    shape.validate()?;
+    let mut weights = Weights::new();
+    for (stream, (name, dims)) in shape.parameters().into_iter().enumerate() {
+        let rng = &mut generator(seed, stream as u64);
+        let t = default(shape, &name, &dims, rng)?;
+        weights.insert(name, t);
+    }
+    if method.name == "mimetic" {
+        mimetic(shape, &mut weights, choices)?;
+    }
+    Ok(weights)
+}
+
+/// A weight as the layer's authors start it.
+fn default(
+    shape: &SequenceShape,
+    name: &str,
+    dims: &[usize],
+    rng: &mut ChaCha8Rng,
+) -> Result<Tensor, InitError> {
+    let of_layer = name.strip_prefix("backbone.layers.");
+    let weight = of_layer.and_then(|rest| rest.split_once('.'));
+    let (layer, weight) = weight.unwrap_or(("0", name));
+    let mamba2 = layer.parse().map(|i: usize| shape.mixers[i]) == Ok(Mixer::Mamba2);
+    let inputs: usize = dims[1..].iter().product();
+    let by_inputs = 1.0 / (inputs as f64).sqrt();
+    let vector = |values: Vec<f64>| {
+        let values: Vec<f32> = values.into_iter().map(|v| v as f32).collect();
+        Tensor::from_vec(values, dims, &candle_core::Device::Cpu)
+    };
+    let n = dims.iter().product();
+    Ok(match weight {
+        "backbone.embeddings.weight" => normal(dims, EMBEDDING, rng)?,
+        "mixer.A_log" if mamba2 => {
+            vector((0..n).map(|_| rng.random_range(1f64..16.0).ln()).collect())?
+        }
+        // S4D-real: the states of a channel decay at rates 1, 2, 3, ..
+        "mixer.A_log" => vector((0..n).map(|i| ((i % dims[1] + 1) as f64).ln()).collect())?,
+        "mixer.dt_bias" | "mixer.dt_proj.bias" => {
+            let (least, most) = (STEPS.0.ln(), STEPS.1.ln());
+            let step = |_| inverse_softplus(rng.random_range(least..most).exp());
+            vector((0..n).map(step).collect())?
+        }
+        "mixer.D" => vector(vec![1.0; n])?,
+        _ if weight.contains("norm") => vector(vec![1.0; n])?,
+        // A bias is drawn within the bounds of its weight: of as many taps.
+        "mixer.conv1d.bias" => uniform(dims, 1.0 / (shape.kernel as f64).sqrt(), rng)?,
+        // Residual branches are made smaller, so that depth does not make their sum larger.
+        "mixer.out_proj.weight" | "mixer.o_proj.weight" => {
+            uniform(dims, by_inputs / (shape.depth() as f64).sqrt(), rng)?
+        }
+        _ => uniform(dims, by_inputs, rng)?,
+    })
+}
+
+/// `ln(e^y - 1)`: what [`softplus`](wave_models::sequence::softplus) makes y of.
+fn inverse_softplus(y: f64) -> f64 {
+    y + (-(-y).exp_m1()).ln()
+}
+
+fn mimetic(
+    shape: &SequenceShape,
+    weights: &mut Weights,
+    choices: &Choices,
+) -> Result<(), InitError> {
+    if finite("the power of A", choices.power)? <= 0.0 {
+        return Err(InitError::OutOfRange {
+            name: "the power of A",
+            value: choices.power,
+            expected: "a number above 0, such as 8".into(),
+        });
+    }
+    let depth = shape.depth();
+    let layers: BTreeSet<usize> = match &choices.layers {
+        None => (0..depth).collect(),
+        Some(layers) => layers.iter().copied().collect(),
+    };
+    if let Some(layer) = layers.iter().find(|layer| **layer >= depth) {
+        return Err(InitError::OutOfRange {
+            name: "the mimetic layer",
+            value: *layer as f64,
+            expected: format!("layers from 0 to {}", depth - 1),
+        });
+    }
+    for layer in layers {
+        let mixer = shape.mixers[layer];
+        let usual = Part::usual(mixer);
+        if usual.is_empty() {
+            continue; // attention has nothing to mimic
+        }
+        let wanted = choices.parts.as_deref().unwrap_or(usual);
+        for (_, part) in Part::ALL.iter().filter(|(_, part)| wanted.contains(part)) {
+            apply(*part, shape, mixer, weights, layer, choices.power)?;
+        }
+    }
+    Ok(())
+}
+
+/// Changes a layer by one part.
+fn apply(
+    part: Part,
+    shape: &SequenceShape,
+    mixer: Mixer,
+    weights: &mut Weights,
+    layer: usize,
+    power: f64,
+) -> Result<(), InitError> {
+    let (e, n) = (shape.inner, shape.state);
+    // Where B, C and the map to steps are, among the rows of which weight.
+    let (maps, input, bias) = match mixer {
+        Mixer::Mamba2 => ("in_proj.weight", 2 * e, "dt_bias"),
+        _ => ("x_proj.weight", shape.step_rank, "dt_proj.bias"),
+    };
+    let mut change = |weight: &str, f: &dyn Fn(&Tensor) -> candle_core::Result<Tensor>| {
+        let name = format!("backbone.layers.{layer}.mixer.{weight}");
+        match weights.get_mut(&name) {
+            Some(t) => f(t).map(|new| *t = new),
+            None => candle_core::bail!("tensor {name} is missing"),
+        }
+    };
+    match part {
+        Part::State => change("A_log", &|a| a * -power)?,
+        Part::Step => {
+            let one = inverse_softplus(1.0);
+            change(bias, &|b| b.zeros_like()? + one)?;
+            match mixer {
+                Mixer::Mamba2 => change(maps, &|w| {
+                    let steps = 2 * e + 2 * n;
+                    let small = (w.narrow(0, steps, shape.heads)? * STEP_SHARE)?;
+                    Tensor::cat(&[w.narrow(0, 0, steps)?, small], 0)
+                })?,
+                _ => change("dt_proj.weight", &|w| w * STEP_SHARE)?,
+            }
+        }
+        Part::Correlation => change(maps, &|w| {
+            let rest = w.dim(0)? - input - 2 * n;
+            let (b, c) = (w.narrow(0, input, n)?, w.narrow(0, input + n, n)?);
+            let mean = ((&b + c)? * 0.5)?;
+            let (before, after) = (w.narrow(0, 0, input)?, w.narrow(0, input + 2 * n, rest)?);
+            Tensor::cat(&[before, b, mean, after], 0)
+        })?,
+        Part::Convolution => {
+            change("conv1d.bias", &|b| b.zeros_like())?;
+            change("conv1d.weight", &|w| {
+                let past = w.narrow(D::Minus1, 0, shape.kernel - 1)?.zeros_like()?;
+                let own = w.narrow(D::Minus1, 0, 1)?.ones_like()?;
+                Tensor::cat(&[past, own], D::Minus1)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "state_space_tests.rs"]
+mod tests;

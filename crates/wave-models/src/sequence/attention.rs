@@ -1,0 +1,56 @@
+//! Causal attention with one head: softmax attention, the layer that makes a hybrid (section 3.3.2),
+//! and linear attention, which state space layers are compared with (section 3.3.3).
+//!
+//! ```text
+//! q = W_q u,  k = W_k u,  v = W_v u
+//! softmax:  out = W_o (softmax(q k^T / sqrt(d), past only) v)
+//! linear:   out = W_o rms_norm((q k^T, past only) v)
+//! ```
+//!
+//! The thesis leaves open what follows linear attention. Its sums grow with the position, as those of
+//! Mamba-2 do, which has a norm there; so this has one too.
+
+use super::Layer;
+use super::parts::{causal_mask, project};
+use candle_core::{Result, Tensor};
+use wave_ops::{rms_norm, stock};
+
+/// Softmax attention: (b, t, d) to (b, t, d).
+pub(super) fn softmax(layer: Layer, u: &Tensor) -> Result<Tensor> {
+    let d = layer.shape.width;
+    let v = project(u, layer.of_mixer("v_proj.weight", &[d, d])?)?;
+    let mixed = softmax_matrix(layer, u)?.matmul(&v)?;
+    project(&mixed, layer.of_mixer("o_proj.weight", &[d, d])?)
+}
+
+/// What it weighs positions by, (b, t, t); every row adds up to 1.
+pub(super) fn softmax_matrix(layer: Layer, u: &Tensor) -> Result<Tensor> {
+    let d = layer.shape.width;
+    let scores = (scores(layer, u, d)? * (1.0 / (d as f64).sqrt()))?;
+    let mask = causal_mask(u.dim(1)?, u.dtype(), u.device())?;
+    stock::softmax(&scores.broadcast_add(&mask)?)
+}
+
+/// Linear attention: (b, t, d) to (b, t, d).
+pub(super) fn linear(layer: Layer, u: &Tensor) -> Result<Tensor> {
+    let s = layer.shape;
+    let d = s.width;
+    let v = project(u, layer.of_mixer("v_proj.weight", &[d, d])?)?;
+    let mixed = linear_matrix(layer, u)?.matmul(&v)?;
+    let mixed = rms_norm(&mixed, layer.of_mixer("norm.weight", &[d])?, s.norm_eps)?;
+    project(&mixed, layer.of_mixer("o_proj.weight", &[d, d])?)
+}
+
+/// What it weighs positions by, (b, t, t).
+pub(super) fn linear_matrix(layer: Layer, u: &Tensor) -> Result<Tensor> {
+    let mask = causal_mask(u.dim(1)?, u.dtype(), u.device())?.exp()?; // 1 and 0
+    scores(layer, u, layer.shape.state)?.broadcast_mul(&mask)
+}
+
+/// `q k^T`, (b, t, t), of queries and keys of this many channels.
+fn scores(layer: Layer, u: &Tensor, channels: usize) -> Result<Tensor> {
+    let dims = [channels, layer.shape.width];
+    let q = project(u, layer.of_mixer("q_proj.weight", &dims)?)?;
+    let k = project(u, layer.of_mixer("k_proj.weight", &dims)?)?;
+    q.matmul(&k.transpose(1, 2)?)
+}

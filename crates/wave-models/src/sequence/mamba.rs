@@ -1,0 +1,97 @@
+//! The mixer of Mamba (Gu and Dao 2023).
+//!
+//! ```text
+//! [x | z] = W_in u                               e and e rows
+//! x       = silu(conv(x))
+//! [r | B | C] = W_x x                            rank, n and n rows
+//! step    = softplus(W_dt r + b_dt)              one for each channel and position
+//! h_t     = exp(A step_t) h_{t-1} + step_t B_t x_t,   y_t = C_t . h_t + D x_t
+//! out     = W_3 (y * silu(z))
+//! ```
+//!
+//! with `A = -exp(A_log)`, a number for each channel and entry of its state (equations 3.30 to 3.35).
+
+use super::Layer;
+use super::parts::{causal_convolution, causal_mask, project, softplus};
+use candle_core::{Result, Tensor};
+use wave_ops::selective_scan;
+
+/// What the layer computes before it mixes.
+struct Pieces {
+    gate: Tensor,   // (b, t, e)
+    x: Tensor,      // (b, t, e)
+    step: Tensor,   // (b, t, e)
+    a: Tensor,      // (e, n)
+    input: Tensor,  // (b, t, n)
+    output: Tensor, // (b, t, n)
+}
+
+fn pieces(layer: Layer, u: &Tensor) -> Result<Pieces> {
+    let s = layer.shape;
+    let (d, e, n, r) = (s.width, s.inner, s.state, s.step_rank);
+    let both = project(u, layer.of_mixer("in_proj.weight", &[2 * e, d])?)?;
+    let x = causal_convolution(
+        &both.narrow(2, 0, e)?,
+        layer.of_mixer("conv1d.weight", &[e, 1, s.kernel])?,
+        layer.of_mixer("conv1d.bias", &[e])?,
+    )?
+    .silu()?;
+    let all = project(&x, layer.of_mixer("x_proj.weight", &[r + 2 * n, e])?)?;
+    let part = |from: usize, len: usize| all.narrow(2, from, len)?.contiguous();
+    let step = project(&part(0, r)?, layer.of_mixer("dt_proj.weight", &[e, r])?)?
+        .broadcast_add(layer.of_mixer("dt_proj.bias", &[e])?)?;
+    Ok(Pieces {
+        gate: both.narrow(2, e, e)?.contiguous()?,
+        x,
+        step: softplus(&step)?,
+        a: layer.of_mixer("A_log", &[e, n])?.exp()?.neg()?,
+        input: part(r, n)?,
+        output: part(r + n, n)?,
+    })
+}
+
+/// The mixer: (b, t, d) to (b, t, d).
+pub(super) fn forward(layer: Layer, u: &Tensor) -> Result<Tensor> {
+    let (d, e) = (layer.shape.width, layer.shape.inner);
+    let p = pieces(layer, u)?;
+    let y = selective_scan(&p.x, &p.step, &p.a, &p.input, &p.output)?;
+    let y = (y + p.x.broadcast_mul(layer.of_mixer("D", &[e])?)?)?;
+    let y = (y * p.gate.silu()?)?;
+    project(&y, layer.of_mixer("out_proj.weight", &[d, e])?)
+}
+
+/// The mean of the channels' matrices (equation 3.34), (b, t, t).
+pub(super) fn mean_matrix(layer: Layer, u: &Tensor) -> Result<Tensor> {
+    let p = pieces(layer, u)?;
+    let (e, n) = p.a.dims2()?;
+    let mask = causal_mask(u.dim(1)?, u.dtype(), u.device())?;
+    let log = p.step.transpose(1, 2)?.cumsum(2)?; // (b, e, t)
+    let mut sum = None;
+    for k in 0..n {
+        let a = p.a.narrow(1, k, 1)?; // (e, 1)
+        let log = log.broadcast_mul(&a)?;
+        let kept = log
+            .unsqueeze(3)?
+            .broadcast_sub(&log.unsqueeze(2)?)?
+            .broadcast_add(&mask)?
+            .exp()?; // (b, e, t, t)
+        let step = p.step.transpose(1, 2)?.unsqueeze(2)?; // (b, e, 1, t)
+        let kept = (kept.broadcast_mul(&step)?.sum(1)? / e as f64)?; // (b, t, t)
+        let (input, output) = (p.input.narrow(2, k, 1)?, p.output.narrow(2, k, 1)?);
+        let part = (output.matmul(&input.transpose(1, 2)?)? * kept)?;
+        sum = Some(match sum {
+            None => part,
+            Some(sum) => (sum + part)?,
+        });
+    }
+    sum.ok_or_else(|| candle_core::Error::Msg("a state of size 0".into()))
+}
+
+/// What the state space layer gives for an input of ones in every channel, averaged over channels:
+/// (b, t).
+#[cfg(test)]
+pub(super) fn mean_response(layer: Layer, u: &Tensor) -> Result<Tensor> {
+    let p = pieces(layer, u)?;
+    let ones = p.x.ones_like()?;
+    selective_scan(&ones, &p.step, &p.a, &p.input, &p.output)?.mean(2)
+}

@@ -1,0 +1,96 @@
+//! The mixer of Mamba-2 (Dao and Gu 2024), with its state space layer in matrix form.
+//!
+//! ```text
+//! [z | x | B | C | r] = W_1 u                      e, e, n, n and h rows
+//! [x | B | C]  = silu(conv([x | B | C]))
+//! step         = softplus(r + dt_bias)              one for each head and position
+//! M_ij         = (C_i . B_j) step_j exp(sum_{k=j+1..i} A step_k)  for j <= i, else 0
+//! y            = M x + D x                          each head of its own channels
+//! out          = W_3 rms_norm(y * silu(z))
+//! ```
+//!
+//! with `A = -exp(A_log)`, a number for each head. M is equation 3.34, whose printed mask
+//! `1{i <= j}` is the other way round.
+
+use super::Layer;
+use super::parts::{causal_convolution, causal_mask, project, softplus};
+use candle_core::{Result, Tensor};
+use wave_ops::rms_norm;
+
+/// The state space layer as a matrix for each head (equation 3.34): row i says how much position i
+/// takes from every earlier one.
+///
+/// # Shapes
+/// `step` (b, t, h), all above 0; `a` (h), all below 0; `input` B and `output` C (b, t, n); the result
+/// is (b, h, t, t).
+///
+/// # Errors
+/// When the shapes disagree.
+pub fn matrix(step: &Tensor, a: &Tensor, input: &Tensor, output: &Tensor) -> Result<Tensor> {
+    let t = step.dim(1)?;
+    let products = output.matmul(&input.transpose(1, 2)?)?; // (b, t, t)
+    let step = step.transpose(1, 2)?.contiguous()?; // (b, h, t)
+    let decay = step.broadcast_mul(&a.unsqueeze(1)?)?;
+    let log = decay.cumsum(2)?;
+    let mask = causal_mask(t, log.dtype(), log.device())?;
+    // The mask comes first: above the diagonal the exponential would overflow.
+    let kept = log
+        .unsqueeze(3)?
+        .broadcast_sub(&log.unsqueeze(2)?)?
+        .broadcast_add(&mask)?
+        .exp()?; // (b, h, t, t)
+    kept.broadcast_mul(&products.unsqueeze(1)?)?
+        .broadcast_mul(&step.unsqueeze(2)?)
+}
+
+/// What the layer computes before it mixes.
+struct Pieces {
+    gate: Tensor,   // (b, t, e)
+    x: Tensor,      // (b, h, t, e / h)
+    matrix: Tensor, // (b, h, t, t)
+}
+
+fn pieces(layer: Layer, u: &Tensor) -> Result<Pieces> {
+    let s = layer.shape;
+    let (e, n, h) = (s.inner, s.state, s.heads);
+    let (b, t, d) = u.dims3()?;
+    let w = layer.of_mixer("in_proj.weight", &[2 * e + 2 * n + h, d])?;
+    let all = project(u, w)?;
+    let part = |from: usize, len: usize| all.narrow(2, from, len)?.contiguous();
+    let mixed = e + 2 * n;
+    let xbc = causal_convolution(
+        &part(e, mixed)?,
+        layer.of_mixer("conv1d.weight", &[mixed, 1, s.kernel])?,
+        layer.of_mixer("conv1d.bias", &[mixed])?,
+    )?
+    .silu()?;
+    let piece = |from: usize, len: usize| xbc.narrow(2, from, len)?.contiguous();
+    let step = softplus(&part(e + mixed, h)?.broadcast_add(layer.of_mixer("dt_bias", &[h])?)?)?;
+    let a = layer.of_mixer("A_log", &[h])?.exp()?.neg()?;
+    let matrix = matrix(&step, &a, &piece(e, n)?, &piece(e + n, n)?)?;
+    let x = piece(0, e)?.reshape((b, t, h, e / h))?;
+    Ok(Pieces {
+        gate: part(0, e)?,
+        x: x.transpose(1, 2)?.contiguous()?,
+        matrix,
+    })
+}
+
+/// The mixer: (b, t, d) to (b, t, d).
+pub(super) fn forward(layer: Layer, u: &Tensor) -> Result<Tensor> {
+    let s = layer.shape;
+    let (e, h) = (s.inner, s.heads);
+    let (b, t, d) = u.dims3()?;
+    let Pieces { gate, x, matrix } = pieces(layer, u)?;
+    let skip = layer.of_mixer("D", &[h])?.reshape((1, h, 1, 1))?;
+    let y = (matrix.matmul(&x)? + x.broadcast_mul(&skip)?)?; // (b, h, t, e / h)
+    let y = y.transpose(1, 2)?.reshape((b, t, e))?;
+    let scale = layer.of_mixer("norm.weight", &[e])?;
+    let y = rms_norm(&(y * gate.silu()?)?, scale, s.norm_eps)?;
+    project(&y, layer.of_mixer("out_proj.weight", &[d, e])?)
+}
+
+/// The matrices of what goes into the mixer, (b, h, t, t).
+pub(super) fn matrix_of(layer: Layer, u: &Tensor) -> Result<Tensor> {
+    Ok(pieces(layer, u)?.matrix)
+}

@@ -1,0 +1,44 @@
+//! What the mixers share.
+
+use candle_core::{DType, Device, Result, Tensor};
+use wave_ops::linear;
+
+/// `x W^T`: `x` (.., in) and `w` (out, in) give (.., out).
+pub(super) fn project(x: &Tensor, w: &Tensor) -> Result<Tensor> {
+    let none = Tensor::zeros(w.dim(0)?, w.dtype(), w.device())?;
+    linear(x, w, &none)
+}
+
+/// `ln(1 + e^x)`, without overflow.
+///
+/// # Errors
+/// Those of the tensor operations.
+pub fn softplus(x: &Tensor) -> Result<Tensor> {
+    x.relu()? + (x.abs()?.neg()?.exp()? + 1.0)?.log()?
+}
+
+/// A depthwise convolution over positions that sees only the past: the last tap is the position's own.
+///
+/// # Shapes
+/// `x` (b, t, channels), `weight` (channels, 1, taps), `bias` (channels) give (b, t, channels).
+///
+/// # Errors
+/// When the shapes disagree.
+pub fn causal_convolution(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
+    let (channels, _, taps) = weight.dims3()?;
+    wave_ops::causal_convolution(x, &weight.reshape((channels, taps))?, bias)
+}
+
+/// (t, t): 0 where a row may look at a column, at its own position and before, else minus infinity.
+pub(super) fn causal_mask(t: usize, dtype: DType, device: &Device) -> Result<Tensor> {
+    let values: Vec<f32> = (0..t * t)
+        .map(|i| {
+            if i % t <= i / t {
+                0.0
+            } else {
+                f32::NEG_INFINITY
+            }
+        })
+        .collect();
+    Tensor::from_vec(values, (t, t), device)?.to_dtype(dtype)
+}

@@ -1,0 +1,323 @@
+//! Sizes of a sequence network, the names of its weights, and its configuration file.
+
+use crate::shape::{check_weights, divides, sizes};
+use crate::{ShapeError, Weights};
+use serde_json::{Map, Value, json};
+
+/// The most values that all weights may have.
+const MOST_VALUES: usize = u32::MAX as usize;
+
+/// What mixes the positions in a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mixer {
+    /// The selective state space layer of Mamba (Gu and Dao 2023).
+    Mamba,
+    /// That of Mamba-2 (Dao and Gu 2024).
+    Mamba2,
+    /// Causal softmax attention with one head, the layer that makes a hybrid.
+    Attention,
+    /// Causal linear attention without a kernel, with one head.
+    LinearAttention,
+}
+
+impl Mixer {
+    /// Every mixer, with its name in configurations.
+    pub const ALL: [(&str, Mixer); 4] = [
+        ("mamba", Mixer::Mamba),
+        ("mamba2", Mixer::Mamba2),
+        ("attention", Mixer::Attention),
+        ("linear-attention", Mixer::LinearAttention),
+    ];
+
+    /// The name in configurations.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mixer::Mamba => "mamba",
+            Mixer::Mamba2 => "mamba2",
+            Mixer::Attention => "attention",
+            Mixer::LinearAttention => "linear-attention",
+        }
+    }
+}
+
+/// The sizes of a sequence network. All are at least 1; see [`SequenceShape::validate`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct SequenceShape {
+    /// Number of different tokens.
+    pub vocabulary: usize,
+    /// Channels of a token.
+    pub width: usize,
+    /// What mixes the positions, layer by layer.
+    pub mixers: Vec<Mixer>,
+    /// Channels inside a state space layer: twice the width, as a rule.
+    pub inner: usize,
+    /// Size N of the state of each channel, and of the queries and keys of linear attention.
+    pub state: usize,
+    /// Heads of Mamba-2; they share the inner channels evenly.
+    pub heads: usize,
+    /// Taps of the convolution before a state space layer.
+    pub kernel: usize,
+    /// Rank of Mamba's map to step sizes.
+    pub step_rank: usize,
+    /// Added to the mean square in norms.
+    pub norm_eps: f64,
+}
+
+/// The name of a layer's weight.
+pub(super) fn name(layer: usize, weight: &str) -> String {
+    format!("backbone.layers.{layer}.{weight}")
+}
+
+impl SequenceShape {
+    /// The usual shape for a vocabulary, a depth and a width: the same mixer in every layer, twice
+    /// the width inside, heads of 64 channels (or all of them), a state of 16 for Mamba and 128 for
+    /// Mamba-2, 4 taps.
+    pub fn new(vocabulary: usize, depth: usize, width: usize, mixer: Mixer) -> SequenceShape {
+        let inner = width.saturating_mul(2);
+        SequenceShape {
+            vocabulary,
+            width,
+            mixers: vec![mixer; depth],
+            inner,
+            state: if mixer == Mixer::Mamba { 16 } else { 128 },
+            heads: (inner / 64).max(1),
+            kernel: 4,
+            step_rank: width.div_ceil(16),
+            norm_eps: 1e-5,
+        }
+    }
+
+    /// Number of layers.
+    pub fn depth(&self) -> usize {
+        self.mixers.len()
+    }
+
+    /// Checks that a network of this shape exists.
+    ///
+    /// # Errors
+    /// When a size is zero or absurdly large, or the heads do not share the inner channels evenly.
+    pub fn validate(&self) -> Result<(), ShapeError> {
+        sizes(&[
+            ("vocabulary", self.vocabulary),
+            ("width", self.width),
+            ("depth", self.depth()),
+            ("inner channels", self.inner),
+            ("state", self.state),
+            ("heads", self.heads),
+            ("taps", self.kernel),
+            ("rank of the steps", self.step_rank),
+        ])?;
+        if self.mixers.contains(&Mixer::Mamba2) {
+            divides("heads", self.heads, "inner channels", self.inner)?;
+        }
+        let values = |dims: &[usize]| dims.iter().fold(1_usize, |n, s| n.saturating_mul(*s));
+        let parameters = self.parameters();
+        let counts = parameters.iter().map(|(_, dims)| values(dims));
+        let total = counts.fold(0, usize::saturating_add);
+        if total > MOST_VALUES {
+            return Err(ShapeError::TooLarge {
+                name: "the number of parameters",
+                value: total,
+                at_most: MOST_VALUES,
+            });
+        }
+        Ok(())
+    }
+
+    /// Name and shape of every weight.
+    pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
+        let (d, v) = (self.width, self.vocabulary);
+        let mut out = vec![("backbone.embeddings.weight".to_owned(), vec![v, d])];
+        for (layer, mixer) in self.mixers.iter().enumerate() {
+            out.push((name(layer, "norm.weight"), vec![d]));
+            let of = |(weight, dims): &(&str, Vec<usize>)| {
+                (name(layer, &format!("mixer.{weight}")), dims.clone())
+            };
+            out.extend(self.of_mixer(*mixer).iter().map(of));
+        }
+        out.push(("backbone.norm_f.weight".to_owned(), vec![d]));
+        out.push(("lm_head.weight".to_owned(), vec![v, d]));
+        out
+    }
+
+    fn of_mixer(&self, mixer: Mixer) -> Vec<(&'static str, Vec<usize>)> {
+        let (d, e, n) = (self.width, self.inner, self.state);
+        let (h, k, r) = (self.heads, self.kernel, self.step_rank);
+        match mixer {
+            Mixer::Mamba2 => vec![
+                ("in_proj.weight", vec![2 * e + 2 * n + h, d]),
+                ("conv1d.weight", vec![e + 2 * n, 1, k]),
+                ("conv1d.bias", vec![e + 2 * n]),
+                ("dt_bias", vec![h]),
+                ("A_log", vec![h]),
+                ("D", vec![h]),
+                ("norm.weight", vec![e]),
+                ("out_proj.weight", vec![d, e]),
+            ],
+            Mixer::Mamba => vec![
+                ("in_proj.weight", vec![2 * e, d]),
+                ("conv1d.weight", vec![e, 1, k]),
+                ("conv1d.bias", vec![e]),
+                ("x_proj.weight", vec![r + 2 * n, e]),
+                ("dt_proj.weight", vec![e, r]),
+                ("dt_proj.bias", vec![e]),
+                ("A_log", vec![e, n]),
+                ("D", vec![e]),
+                ("out_proj.weight", vec![d, e]),
+            ],
+            Mixer::Attention => vec![
+                ("q_proj.weight", vec![d, d]),
+                ("k_proj.weight", vec![d, d]),
+                ("v_proj.weight", vec![d, d]),
+                ("o_proj.weight", vec![d, d]),
+            ],
+            Mixer::LinearAttention => vec![
+                ("q_proj.weight", vec![n, d]),
+                ("k_proj.weight", vec![n, d]),
+                ("v_proj.weight", vec![d, d]),
+                ("norm.weight", vec![d]),
+                ("o_proj.weight", vec![d, d]),
+            ],
+        }
+    }
+
+    /// Checks that `weights` are all of this shape's, and no others.
+    ///
+    /// # Errors
+    /// The first that is missing, misshapen, not `f32`, or too many.
+    pub fn check_weights(&self, weights: &Weights) -> Result<(), ShapeError> {
+        check_weights(weights, &self.parameters())
+    }
+
+    /// The network's `config.json`, in transformers' words: its own `mamba` or `mamba2` where all
+    /// layers are one of them, else a `wave_sequence` with the list of `mixers`.
+    pub fn config(&self) -> Value {
+        let alike = self.mixers.windows(2).all(|pair| pair[0] == pair[1]);
+        let mut config = json!({
+            "model_type": "wave_sequence",
+            "vocab_size": self.vocabulary,
+            "hidden_size": self.width,
+            "num_hidden_layers": self.depth(),
+            "intermediate_size": self.inner,
+            "expand": self.inner as f64 / self.width as f64,
+            "state_size": self.state,
+            "num_heads": self.heads,
+            "head_dim": self.inner / self.heads,
+            "n_groups": 1,
+            "conv_kernel": self.kernel,
+            "time_step_rank": self.step_rank,
+            "layer_norm_epsilon": self.norm_eps,
+            "hidden_act": "silu",
+            "use_bias": false,
+            "use_conv_bias": true,
+            "tie_word_embeddings": false,
+        });
+        if self.inner.is_multiple_of(self.width) {
+            config["expand"] = json!(self.inner / self.width);
+        }
+        match self.mixers.first() {
+            Some(Mixer::Mamba2) if alike => {
+                config["model_type"] = json!("mamba2");
+                config["architectures"] = json!(["Mamba2ForCausalLM"]);
+            }
+            Some(Mixer::Mamba) if alike => {
+                config["model_type"] = json!("mamba");
+                config["architectures"] = json!(["MambaForCausalLM"]);
+            }
+            _ => {
+                let names: Vec<&str> = self.mixers.iter().map(|m| m.name()).collect();
+                config["mixers"] = json!(names);
+            }
+        }
+        config
+    }
+
+    /// Whether a `config.json` is that of a sequence network.
+    pub fn describes(config: &Value) -> bool {
+        ["mamba", "mamba2", "wave_sequence"]
+            .iter()
+            .any(|kind| config["model_type"] == **kind)
+    }
+
+    /// The shape that a `config.json` describes.
+    ///
+    /// # Errors
+    /// When a size is missing, or the shape is not valid or not one that is computed here.
+    pub fn from_config(config: &Value) -> Result<SequenceShape, ShapeError> {
+        let none = Map::new();
+        let config = config.as_object().unwrap_or(&none);
+        let size = |key: &'static str| -> Result<usize, ShapeError> {
+            let found = config.get(key).and_then(Value::as_u64);
+            let found = found.and_then(|n| usize::try_from(n).ok());
+            found.ok_or_else(|| choice(key, config.get(key), "a whole number"))
+        };
+        let or = |key: &'static str, usual: usize| match config.get(key) {
+            None => Ok(usual),
+            Some(_) => size(key),
+        };
+        for (key, only) in [
+            ("n_groups", json!(1)),
+            ("hidden_act", json!("silu")),
+            ("use_bias", json!(false)),
+            ("use_conv_bias", json!(true)),
+            ("tie_word_embeddings", json!(false)),
+        ] {
+            if let Some(found) = config.get(key).filter(|found| **found != only) {
+                let expected = "what is computed here: 1 group, silu, a bias in the convolution \
+                                alone, a head of its own";
+                return Err(choice(key, Some(found), expected));
+            }
+        }
+        let (depth, width) = (size("num_hidden_layers")?, size("hidden_size")?);
+        sizes(&[("num_hidden_layers", depth)])?; // before as many mixers are listed
+        let kind = config.get("model_type").and_then(Value::as_str);
+        let mixers = match kind {
+            Some("mamba") => vec![Mixer::Mamba; depth],
+            Some("mamba2") => vec![Mixer::Mamba2; depth],
+            _ => mixers(config.get("mixers"), depth)?,
+        };
+        let usual = SequenceShape::new(size("vocab_size")?, 1, width, Mixer::Mamba2);
+        let inner = match config.get("intermediate_size") {
+            Some(_) => size("intermediate_size")?,
+            None => width.saturating_mul(or("expand", 2)?),
+        };
+        let eps = config.get("layer_norm_epsilon").and_then(Value::as_f64);
+        let shape = SequenceShape {
+            inner,
+            state: size("state_size")?,
+            heads: or("num_heads", usual.heads)?,
+            kernel: or("conv_kernel", usual.kernel)?,
+            step_rank: match config.get("time_step_rank") {
+                Some(Value::Number(_)) => size("time_step_rank")?,
+                _ => usual.step_rank, // "auto"
+            },
+            norm_eps: eps.unwrap_or(usual.norm_eps),
+            mixers,
+            ..usual
+        };
+        shape.validate()?;
+        Ok(shape)
+    }
+}
+
+fn mixers(found: Option<&Value>, depth: usize) -> Result<Vec<Mixer>, ShapeError> {
+    let one = |name: &Value| {
+        let known = Mixer::ALL.iter().find(|(known, _)| name == known);
+        known.map(|(_, mixer)| *mixer)
+    };
+    let list = found.and_then(Value::as_array);
+    let all = list.and_then(|names| names.iter().map(one).collect::<Option<Vec<_>>>());
+    let all = all.filter(|all| all.len() == depth);
+    all.ok_or_else(|| {
+        let expected = "one of mamba, mamba2, attention and linear-attention for each layer";
+        choice("mixers", found, expected)
+    })
+}
+
+fn choice(name: &'static str, found: Option<&Value>, expected: &'static str) -> ShapeError {
+    ShapeError::Choice {
+        name,
+        found: found.map_or("missing".into(), Value::to_string),
+        expected,
+    }
+}

@@ -1,0 +1,185 @@
+//! Depthwise convolution over the positions of sequences, that sees only the past:
+//! `y[t, c] = bias[c] + sum over k of weight[c, k] x[t - (taps - 1) + k, c]`, with x zero before the
+//! first position. The last tap is the position's own.
+
+use crate::simd::{add_column_sums, dispatch};
+use crate::stock;
+use crate::storage::{fused, slice, tensor, with_slices};
+use crate::threads::{sum_over, thread_ranges};
+use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
+use rayon::prelude::*;
+
+/// Convolves every channel with its own taps.
+///
+/// # Shapes
+/// `x` (b, t, c), `weight` (c, taps), `bias` (c); the result is (b, t, c).
+///
+/// # Errors
+/// When the shapes disagree, or there are no taps.
+pub fn causal_convolution(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
+    let ((_, _, c), (channels, taps)) = (x.dims3()?, weight.dims2()?);
+    if channels != c || bias.dims() != [c] || taps == 0 || c == 0 {
+        candle_core::bail!(
+            "causal convolution of {:?} with weight {:?} and bias {:?}; expected (b, t, c), (c, taps) \
+             and (c)",
+            x.dims(),
+            weight.dims(),
+            bias.dims()
+        );
+    }
+    if fused(&[x, weight, bias])? {
+        // (taps, c), so that neighbours in memory are computed side by side.
+        let weight = weight.t()?.contiguous()?;
+        x.contiguous()?
+            .apply_op3(&weight, &bias.contiguous()?, CausalConvolution)
+    } else {
+        stock::causal_convolution(x, weight, bias)
+    }
+}
+
+/// One sequence, `x` to `y` (t, c); `weight` (taps, c).
+#[inline(always)]
+fn forward(x: &[f32], weight: &[f32], bias: &[f32], y: &mut [f32]) {
+    let c = bias.len();
+    let taps = weight.len() / c;
+    for (t, y) in y.chunks_exact_mut(c).enumerate() {
+        y.copy_from_slice(bias);
+        for back in 0..taps.min(t + 1) {
+            let w = &weight[(taps - 1 - back) * c..][..c];
+            let x = &x[(t - back) * c..][..c];
+            for i in 0..c {
+                y[i] = w[i].mul_add(x[i], y[i]);
+            }
+        }
+    }
+}
+
+/// Adds the gradients of one sequence: `dx[t - back] += w dy[t]`, `dw += x[t - back] dy[t]`,
+/// `db += dy[t]`.
+#[inline(always)]
+fn backward(x: &[f32], weight: &[f32], dy: &[f32], dx: &mut [f32], dw: &mut [f32], db: &mut [f32]) {
+    let c = db.len();
+    let taps = weight.len() / c;
+    for (t, dy) in dy.chunks_exact(c).enumerate() {
+        for back in 0..taps.min(t + 1) {
+            let tap = (taps - 1 - back) * c;
+            let (w, dw) = (&weight[tap..][..c], &mut dw[tap..][..c]);
+            let at = (t - back) * c;
+            let (x, dx) = (&x[at..][..c], &mut dx[at..][..c]);
+            for i in 0..c {
+                dx[i] = w[i].mul_add(dy[i], dx[i]);
+                dw[i] = x[i].mul_add(dy[i], dw[i]);
+            }
+        }
+    }
+    add_column_sums(dy, db);
+}
+
+struct CausalConvolution;
+
+impl CustomOp3 for CausalConvolution {
+    fn name(&self) -> &'static str {
+        "causal-convolution"
+    }
+
+    fn cpu_fwd(
+        &self,
+        x: &CpuStorage,
+        lx: &Layout,
+        w: &CpuStorage,
+        lw: &Layout,
+        b: &CpuStorage,
+        lb: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        let (_, t, c) = lx.shape().dims3()?;
+        let (x, w, b) = (slice(x, lx)?, slice(w, lw)?, slice(b, lb)?);
+        let mut y = vec![0.0; x.len()];
+        let len = (t * c).max(1);
+        let pairs = y.par_chunks_mut(len).zip(x.par_chunks(len));
+        pairs.for_each(|(y, x)| {
+            dispatch(
+                #[inline(always)]
+                || forward(x, w, b, y),
+            );
+        });
+        Ok((CpuStorage::F32(y), lx.shape().clone()))
+    }
+
+    fn bwd(
+        &self,
+        x: &Tensor,
+        w: &Tensor,
+        b: &Tensor,
+        _y: &Tensor,
+        dy: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+        let ((n, t, c), (taps, _)) = (x.dims3()?, w.dims2()?);
+        let inputs = [x.clone(), w.clone(), dy.contiguous()?];
+        let len = t * c;
+        let (dx, grads) = with_slices(&inputs, |[x, w, dy]| {
+            let mut dx = vec![0.0; x.len()];
+            let mut jobs = Vec::new();
+            let mut rest = &mut dx[..];
+            for range in thread_ranges(n) {
+                let (mine, others) = rest.split_at_mut(range.len() * len);
+                rest = others;
+                jobs.push((range, mine));
+            }
+            let grads = sum_over(taps * c + c, jobs, |(range, dx), grads| {
+                let (dw, db) = grads.split_at_mut(taps * c);
+                for (i, dx) in range.zip(dx.chunks_mut(len.max(1))) {
+                    let at = i * len..(i + 1) * len;
+                    let (x, dy) = (&x[at.clone()], &dy[at]);
+                    dispatch(
+                        #[inline(always)]
+                        || backward(x, w, dy, dx, dw, db),
+                    );
+                }
+            });
+            (dx, grads)
+        })?;
+        let (dw, db) = grads.split_at(taps * c);
+        Ok((
+            Some(tensor(dx, x.shape())?),
+            Some(tensor(dw.to_vec(), w.shape())?),
+            Some(tensor(db.to_vec(), b.shape())?),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{check_slopes, difference, random};
+
+    #[test]
+    fn equals_stock_candle_and_its_gradients_are_slopes() {
+        // Longer and shorter than the taps.
+        for t in [6, 2] {
+            let case = [
+                random(0, (3, t, 5)),
+                random(1, (5, 4)),
+                random(2, 5),
+                random(3, (3, t, 5)),
+            ];
+            let y = causal_convolution(&case[0], &case[1], &case[2]).unwrap();
+            let expected = stock::causal_convolution(&case[0], &case[1], &case[2]).unwrap();
+            assert!(difference(&y, &expected) < 1e-6);
+            let loss = (y * case[3].as_tensor()).unwrap().sum_all().unwrap();
+            let gradients = loss.backward().unwrap();
+            let of = |i: usize| gradients.get(&case[i]).unwrap().clone();
+            let found = [of(0), of(1), of(2)];
+            if t >= 4 {
+                check_slopes(stock::causal_convolution, &case, &found, 1e-4);
+            }
+        }
+    }
+
+    #[test]
+    fn shapes_that_disagree_are_refused() {
+        let (x, w, b) = (random(0, (2, 3, 4)), random(1, (4, 2)), random(2, 4));
+        assert!(causal_convolution(&x, &w, &b).is_ok());
+        assert!(causal_convolution(&x, &w.t().unwrap(), &b).is_err());
+        assert!(causal_convolution(&x, &w, &random(2, 3)).is_err());
+    }
+}

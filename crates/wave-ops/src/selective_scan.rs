@@ -1,0 +1,339 @@
+//! The recurrence of a selective state space layer (Gu and Dao 2023, algorithm 2):
+//!
+//! ```text
+//! h_t = exp(A s_t) h_{t-1} + s_t B_t x_t        for each channel d and entry n of its state
+//! y_t = sum over n of C_t h_t
+//! ```
+//!
+//! Letters in shape comments: `b` sequences, `t` positions, `e` channels, `n` state.
+
+use crate::simd::{dispatch, dot, exp, sum};
+use crate::stock;
+use crate::storage::{fused, slice, tensor, with_slices};
+use crate::threads::{sum_over, thread_ranges};
+use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
+use rayon::prelude::*;
+
+/// The outputs y of the recurrence, from a state of zero.
+///
+/// # Shapes
+/// `x` and step sizes `step` (b, t, e), `a` (e, n), `input` B and `output` C (b, t, n) give (b, t, e).
+///
+/// # Errors
+/// When the shapes disagree.
+pub fn selective_scan(
+    x: &Tensor,
+    step: &Tensor,
+    a: &Tensor,
+    input: &Tensor,
+    output: &Tensor,
+) -> Result<Tensor> {
+    let ((b, t, e), (rows, n)) = (x.dims3()?, a.dims2()?);
+    let fits = step.dims() == x.dims()
+        && rows == e
+        && [input, output].iter().all(|m| m.dims() == [b, t, n])
+        && e * n > 0;
+    if !fits {
+        candle_core::bail!(
+            "selective scan of {:?} with steps {:?}, A {:?}, B {:?} and C {:?}",
+            x.dims(),
+            step.dims(),
+            a.dims(),
+            input.dims(),
+            output.dims()
+        );
+    }
+    if fused(&[x, step, a, input, output])? {
+        // An operator takes three arguments at most.
+        let steps = Tensor::cat(&[x, step], 2)?.contiguous()?;
+        let maps = Tensor::cat(&[input, output], 2)?.contiguous()?;
+        steps.apply_op3(&a.contiguous()?, &maps, SelectiveScan)
+    } else {
+        stock::selective_scan(x, step, a, input, output)
+    }
+}
+
+/// One sequence: at every position, `x` and `step` (t, 2 e), `B` and `C` (t, 2 n).
+#[derive(Clone, Copy)]
+struct Sequence<'a> {
+    steps: &'a [f32],
+    a: &'a [f32],
+    maps: &'a [f32],
+    e: usize,
+    n: usize,
+}
+
+impl<'a> Sequence<'a> {
+    /// `x`, `step`, `B` and `C` of every position.
+    fn positions(self) -> impl DoubleEndedIterator<Item = [&'a [f32]; 4]> + ExactSizeIterator {
+        let steps = self.steps.chunks_exact(2 * self.e);
+        let maps = self.maps.chunks_exact(2 * self.n);
+        steps.zip(maps).map(move |(steps, maps)| {
+            let ((x, step), (b, c)) = (steps.split_at(self.e), maps.split_at(self.n));
+            [x, step, b, c]
+        })
+    }
+}
+
+/// Moves the states `from` (e, n) on by a position, into `to`.
+#[inline(always)]
+fn advance(s: Sequence, [x, step, b, _]: [&[f32]; 4], from: &[f32], to: &mut [f32]) {
+    let n = s.n;
+    for d in 0..s.e {
+        let (step, gain) = (step[d], step[d] * x[d]);
+        let at = d * n..(d + 1) * n;
+        let (a, from, to) = (&s.a[at.clone()], &from[at.clone()], &mut to[at]);
+        for i in 0..n {
+            to[i] = exp(a[i] * step).mul_add(from[i], gain * b[i]);
+        }
+    }
+}
+
+/// `y` (t, e).
+#[inline(always)]
+fn forward(s: Sequence, y: &mut [f32]) {
+    let mut states = [vec![0.0; s.e * s.n], vec![0.0; s.e * s.n]];
+    for (position, y) in s.positions().zip(y.chunks_exact_mut(s.e)) {
+        let [from, to] = &mut states;
+        advance(s, position, from, to);
+        for (y, h) in y.iter_mut().zip(to.chunks_exact(s.n)) {
+            *y = dot(h, position[3]);
+        }
+        states.swap(0, 1);
+    }
+}
+
+/// Gradients of one sequence: those of `steps` and `maps` are written, that of `a` is added.
+///
+/// With `g_t` the gradient of the state, `g_t = dy_t C_t + exp(A s_{t+1}) g_{t+1}` and
+///
+/// ```text
+/// dC_t = sum over d of dy_t h_t      dB_t = sum over d of g_t s_t x_t      dx_t = s_t (g_t . B_t)
+/// ds_t = x_t (g_t . B_t) + sum over n of g_t A k_t,     dA = sum over t of g_t s_t k_t
+/// ```
+///
+/// where `k_t = exp(A s_t) h_{t-1}` is what was kept. The states are computed again.
+#[inline(always)]
+fn backward(s: Sequence, dy: &[f32], d_steps: &mut [f32], d_maps: &mut [f32], da: &mut [f32]) {
+    let (e, n) = (s.e, s.n);
+    let size = e * n;
+    let t = dy.len() / e;
+    let mut states = vec![0.0; (t + 1) * size]; // h_0 = 0 comes first
+    for (i, position) in s.positions().enumerate() {
+        let (before, after) = states.split_at_mut((i + 1) * size);
+        advance(s, position, &before[i * size..], &mut after[..size]);
+    }
+    let mut g = vec![0.0; size];
+    let mut slopes = vec![0.0; n];
+    for (i, [x, step, b, c]) in s.positions().enumerate().rev() {
+        let (h, dy) = (&states[i * size..], &dy[i * e..(i + 1) * e]);
+        let (dx, d_step) = d_steps[i * 2 * e..(i + 1) * 2 * e].split_at_mut(e);
+        let (db, dc) = d_maps[i * 2 * n..(i + 1) * 2 * n].split_at_mut(n);
+        for d in 0..e {
+            let at = d * n..(d + 1) * n;
+            let (before, after) = (&h[at.clone()], &h[size + d * n..size + (d + 1) * n]);
+            let (a, g, da) = (&s.a[at.clone()], &mut g[at.clone()], &mut da[at]);
+            let (step, gain, dy) = (step[d], step[d] * x[d], dy[d]);
+            for k in 0..n {
+                dc[k] = dy.mul_add(after[k], dc[k]);
+                g[k] = dy.mul_add(c[k], g[k]);
+                db[k] = g[k].mul_add(gain, db[k]);
+                let decay = exp(a[k] * step);
+                let slope = g[k] * decay * before[k];
+                da[k] = slope.mul_add(step, da[k]);
+                slopes[k] = slope * a[k];
+            }
+            let along = dot(g, b);
+            dx[d] = step * along;
+            d_step[d] = x[d].mul_add(along, sum(&slopes));
+            for k in 0..n {
+                g[k] *= exp(a[k] * step);
+            }
+        }
+    }
+}
+
+struct SelectiveScan;
+
+impl CustomOp3 for SelectiveScan {
+    fn name(&self) -> &'static str {
+        "selective-scan"
+    }
+
+    fn cpu_fwd(
+        &self,
+        steps: &CpuStorage,
+        ls: &Layout,
+        a: &CpuStorage,
+        la: &Layout,
+        maps: &CpuStorage,
+        lm: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        let ((b, t, _), (e, n)) = (ls.shape().dims3()?, la.shape().dims2()?);
+        let (steps, a, maps) = (slice(steps, ls)?, slice(a, la)?, slice(maps, lm)?);
+        let mut y = vec![0.0; b * t * e];
+        if !y.is_empty() {
+            y.par_chunks_mut(t * e).enumerate().for_each(|(i, y)| {
+                let s = sequence(steps, a, maps, (t, e, n), i);
+                dispatch(
+                    #[inline(always)]
+                    || forward(s, y),
+                );
+            });
+        }
+        Ok((CpuStorage::F32(y), (b, t, e).into()))
+    }
+
+    fn bwd(
+        &self,
+        steps: &Tensor,
+        a: &Tensor,
+        maps: &Tensor,
+        _y: &Tensor,
+        dy: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+        let ((b, t, _), (e, n)) = (steps.dims3()?, a.dims2()?);
+        let inputs = [steps.clone(), a.clone(), maps.clone(), dy.contiguous()?];
+        let (per, last) = (t * 2 * e, t * 2 * n);
+        let all = with_slices(&inputs, |[steps, a, maps, dy]| {
+            // The gradients of `steps` and `maps` are those of sequences, that of `a` is a sum.
+            let mut d_steps = vec![0.0; b * per];
+            let mut d_maps = vec![0.0; b * last];
+            let mut jobs = Vec::new();
+            let (mut rest_steps, mut rest_maps) = (&mut d_steps[..], &mut d_maps[..]);
+            for range in thread_ranges(b) {
+                let (mine, others) = rest_steps.split_at_mut(range.len() * per);
+                let (maps, other_maps) = rest_maps.split_at_mut(range.len() * last);
+                (rest_steps, rest_maps) = (others, other_maps);
+                jobs.push((range, mine, maps));
+            }
+            let da = sum_over(e * n, jobs, |(range, d_steps, d_maps), da| {
+                let parts = d_steps.chunks_mut(per).zip(d_maps.chunks_mut(last));
+                for (i, (d_steps, d_maps)) in range.zip(parts) {
+                    let s = sequence(steps, a, maps, (t, e, n), i);
+                    let dy = &dy[i * t * e..(i + 1) * t * e];
+                    dispatch(
+                        #[inline(always)]
+                        || backward(s, dy, d_steps, d_maps, da),
+                    );
+                }
+            });
+            (d_steps, da, d_maps)
+        })?;
+        let (d_steps, da, d_maps) = all;
+        Ok((
+            Some(tensor(d_steps, steps.shape())?),
+            Some(tensor(da, a.shape())?),
+            Some(tensor(d_maps, maps.shape())?),
+        ))
+    }
+}
+
+/// Sequence `i` of several.
+fn sequence<'a>(
+    steps: &'a [f32],
+    a: &'a [f32],
+    maps: &'a [f32],
+    (t, e, n): (usize, usize, usize),
+    i: usize,
+) -> Sequence<'a> {
+    Sequence {
+        steps: &steps[i * t * 2 * e..(i + 1) * t * 2 * e],
+        a,
+        maps: &maps[i * t * 2 * n..(i + 1) * t * 2 * n],
+        e,
+        n,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{difference, random};
+    use candle_core::{DType, Var};
+
+    type Case = [Var; 5];
+
+    /// Two sequences of 7 positions, 5 channels, a state of 11.
+    fn case() -> Case {
+        let positive = |seed, shape: &[usize]| {
+            let x = random(seed, shape.to_vec());
+            Var::from_tensor(&(x.sqr().unwrap() + 0.1).unwrap()).unwrap()
+        };
+        let a = positive(2, &[5, 11]).neg().unwrap();
+        [
+            random(0, (2, 7, 5)),
+            positive(1, &[2, 7, 5]),
+            Var::from_tensor(&a).unwrap(),
+            random(3, (2, 7, 11)),
+            random(4, (2, 7, 11)),
+        ]
+    }
+
+    fn weighted(
+        f: impl Fn(&Tensor, &Tensor, &Tensor, &Tensor, &Tensor) -> Result<Tensor>,
+        v: &[Tensor; 5],
+    ) -> Tensor {
+        let y = f(&v[0], &v[1], &v[2], &v[3], &v[4]).unwrap();
+        let weights = random(9, y.shape()).to_dtype(y.dtype()).unwrap();
+        (y * weights).unwrap().sum_all().unwrap()
+    }
+
+    #[test]
+    fn equals_stock_candle_forward_and_backward() {
+        let case = case();
+        let tensors = case.each_ref().map(|v| v.as_tensor().clone());
+        let exact = case
+            .each_ref()
+            .map(|v| Var::from_tensor(&v.to_dtype(DType::F64).unwrap()).unwrap());
+        let exact_tensors = exact.each_ref().map(|v| v.as_tensor().clone());
+        let loss = weighted(selective_scan, &tensors);
+        let expected = weighted(stock::selective_scan, &exact_tensors);
+        let narrow = expected.to_dtype(DType::F32).unwrap();
+        assert!(difference(&loss, &narrow) < 1e-4);
+        let (found, expected) = (loss.backward().unwrap(), expected.backward().unwrap());
+        for (i, (v, exact)) in case.iter().zip(&exact).enumerate() {
+            let (found, expected) = (found.get(v).unwrap(), expected.get(exact).unwrap());
+            let expected = expected.to_dtype(DType::F32).unwrap();
+            let off = difference(found, &expected);
+            assert!(off < 1e-4, "argument {i}: off by {off}");
+            let largest = difference(found, &found.zeros_like().unwrap());
+            assert!(largest > 0.1, "argument {i}: no gradient");
+        }
+    }
+
+    #[test]
+    fn gradients_are_slopes() {
+        let exact = case().each_ref().map(|v| v.to_dtype(DType::F64).unwrap());
+        let case = case();
+        let tensors = case.each_ref().map(|v| v.as_tensor().clone());
+        let gradients = weighted(selective_scan, &tensors).backward().unwrap();
+        for argument in 0..5 {
+            let found = gradients.get(&case[argument]).unwrap();
+            let found: Vec<f32> = found.flatten_all().unwrap().to_vec1().unwrap();
+            let flat: Vec<f64> = exact[argument].flatten_all().unwrap().to_vec1().unwrap();
+            for i in (0..flat.len()).step_by(3) {
+                let at = |by: f64| -> f64 {
+                    let (mut moved, mut v) = (flat.clone(), exact.clone());
+                    moved[i] += by;
+                    v[argument] =
+                        Tensor::from_vec(moved, exact[argument].shape(), exact[argument].device())
+                            .unwrap();
+                    weighted(stock::selective_scan, &v).to_scalar().unwrap()
+                };
+                let slope = (at(1e-5) - at(-1e-5)) / 2e-5;
+                let off = (slope - f64::from(found[i])).abs();
+                assert!(off < 1e-4, "argument {argument}, entry {i}: off by {off}");
+            }
+        }
+    }
+
+    #[test]
+    fn shapes_that_disagree_are_refused() {
+        let [x, step, a, b, c] = case().map(|v| v.as_tensor().clone());
+        let short = b.narrow(1, 0, 3).unwrap();
+        assert!(selective_scan(&x, &step, &a, &short, &c).is_err());
+        assert!(selective_scan(&x, &b, &a, &b, &c).is_err());
+        assert!(selective_scan(&x, &step, &a.t().unwrap(), &b, &c).is_err());
+    }
+}

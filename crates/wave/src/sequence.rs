@@ -1,0 +1,33 @@
+//! Sequence networks from start to test: `wave init --arch mamba2`, and `finetune`, `eval` and `inspect`
+//! of what it makes.
+//!
+//! They share the stages' commands, settings, training loop and run directories with networks of images;
+//! what differs is what is read (tokens of a task instead of images) and how the model is kept: as
+//! transformers' own Mamba and Mamba-2.
+
+mod finetune;
+mod init;
+mod maps;
+mod model;
+
+pub use finetune::{eval, finetune};
+pub use init::{architectures, describe, init, is_architecture};
+pub use maps::inspect;
+pub use model::{SequenceModel, is_model};
+
+use crate::error::request;
+use crate::recipe::to_table;
+use anyhow::Result;
+use serde::Serialize;
+
+/// Refuses settings that mean nothing to a sequence network.
+fn check_keys<T: Serialize>(settings: &T, known: &[&str]) -> Result<()> {
+    let table = to_table(settings)?;
+    match table.keys().find(|key| !known.contains(&key.as_str())) {
+        None => Ok(()),
+        Some(key) => Err(request(format!(
+            "{key} means nothing to a sequence network; leave it out (what it knows: {})",
+            known.join(", ")
+        ))),
+    }
+}

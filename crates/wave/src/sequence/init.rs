@@ -1,0 +1,158 @@
+//! `wave init --arch mamba2`: a sequence model in closed form.
+
+use super::check_keys;
+use super::model::{SequenceModel, float, mixer};
+use crate::error::request;
+use crate::run_dir::{Opened, RunDir};
+use crate::settings::Init;
+use anyhow::Result;
+use serde_json::{Value, json};
+use std::path::Path;
+use toml::Value as Setting;
+use wave_data::task::Task;
+use wave_init::state_space::{self, Choices};
+use wave_models::{Mixer, SequenceShape};
+
+/// The settings that a sequence network knows.
+const KEYS: [&str; 15] = [
+    "arch",
+    "depth",
+    "width",
+    "heads",
+    "kernel",
+    "data",
+    "seed",
+    "format",
+    "dtype",
+    "state",
+    "attention_layers",
+    "linear_attention_layers",
+    "parts",
+    "state_power",
+    "mimetic_layers",
+];
+
+/// The names of all architectures of sequence networks.
+pub fn architectures() -> String {
+    Mixer::ALL.map(|(name, _)| name).join(", ")
+}
+
+/// Whether the architecture that the settings name is a sequence network's.
+pub fn is_architecture(settings: &Init) -> bool {
+    settings.arch.as_deref().and_then(mixer).is_some()
+}
+
+/// Initialises a sequence model by `method` and writes it to `out`. Returns what `--json` prints.
+///
+/// # Errors
+/// If settings are missing or wrong, or the work fails.
+pub fn init(method: &str, settings: &Init, out: &Path) -> Result<Value> {
+    let model = new_model(method, settings)?;
+    let float = float(&settings.output)?;
+    let mut table = crate::recipe::to_table(settings)?;
+    table.insert("method".into(), Setting::String(method.into()));
+    let Opened::Run(mut run) = RunDir::open(out, &table, false)? else {
+        anyhow::bail!("a run that does not resume is not complete");
+    };
+    let summary = format!("Initialised with wave, method {method}; not trained.");
+    model.write(out, float, &summary)?;
+    let result = json!({
+        "out": out,
+        "parameters": model.parameters(),
+        "top1": null,
+        "transferred_parameters": 0,
+        "stored_parameters": 0,
+    });
+    run.complete(&result)?;
+    Ok(result)
+}
+
+/// What `--dry-run` prints.
+///
+/// # Errors
+/// As [`init`].
+pub fn describe(method: &str, settings: &Init) -> Result<String> {
+    let model = new_model(method, settings)?;
+    float(&settings.output)?;
+    let n = model.parameters();
+    Ok(format!("{:#?}\n{n} parameters\n", model.shape))
+}
+
+fn new_model(method: &str, settings: &Init) -> Result<SequenceModel> {
+    check_keys(settings, &KEYS)?;
+    let Some(spec) = &settings.data else {
+        return Err(request(
+            "no task; give --data copy, stack, recall or sort, with sizes: copy:length=16,symbols=16",
+        ));
+    };
+    let task: Task = spec.parse()?;
+    let shape = shape(settings, &task)?;
+    let choices = choices(settings)?;
+    let seed = settings.seed.unwrap_or(0);
+    let weights = state_space::start(method, &shape, &choices, seed)?;
+    Ok(SequenceModel {
+        shape,
+        weights,
+        provenance: json!({
+            "stage": "init",
+            "version": env!("CARGO_PKG_VERSION"),
+            "method": method,
+            "data": task.to_string(),
+            "seed": seed,
+        }),
+    })
+}
+
+fn shape(settings: &Init, task: &Task) -> Result<SequenceShape> {
+    let given = |name: &str, value: Option<usize>| match value {
+        Some(n @ 1..=65536) => Ok(n),
+        Some(n) => Err(request(format!("{name} = {n}; expected 1 to 65536"))),
+        None => Err(request(format!("no {name}; give --{name} N"))),
+    };
+    let depth = given("depth", settings.depth)?;
+    let width = given("width", settings.width)?;
+    let arch = settings.arch.as_deref().and_then(mixer);
+    let arch = arch.unwrap_or(Mixer::Mamba2);
+    let mut shape = SequenceShape::new(task.vocabulary(), depth, width, arch);
+    let own = &settings.sequence;
+    shape.state = own.state.unwrap_or(shape.state);
+    shape.heads = settings.heads.unwrap_or(shape.heads);
+    shape.kernel = settings.kernel.unwrap_or(shape.kernel);
+    let replaced = [
+        ("attention_layers", &own.attention_layers, Mixer::Attention),
+        (
+            "linear_attention_layers",
+            &own.linear_attention_layers,
+            Mixer::LinearAttention,
+        ),
+    ];
+    for (key, layers, mixer) in replaced {
+        for layer in layers.iter().flatten() {
+            match shape.mixers.get_mut(*layer) {
+                Some(place) => *place = mixer,
+                None => {
+                    return Err(request(format!(
+                        "{key}: there is no layer {layer}; layers count from 0 to {}",
+                        depth - 1
+                    )));
+                }
+            }
+        }
+    }
+    shape.validate()?;
+    Ok(shape)
+}
+
+fn choices(settings: &Init) -> Result<Choices> {
+    let own = &settings.sequence;
+    let mut choices = Choices {
+        layers: own.mimetic_layers.clone(),
+        ..Choices::default()
+    };
+    if let Some(parts) = &own.parts {
+        let parts = parts.iter().map(|part| part.parse());
+        choices.parts = Some(parts.collect::<Result<_, _>>()?);
+    }
+    choices.power = own.state_power.unwrap_or(choices.power);
+    Ok(choices)
+}

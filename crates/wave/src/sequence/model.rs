@@ -1,0 +1,158 @@
+//! Sequence models between disk and memory.
+
+use crate::error::request;
+use crate::hub;
+use crate::settings::Output;
+use anyhow::Result;
+use serde_json::{Value, json};
+use std::path::Path;
+use wave_data::task::Task;
+use wave_hub::{CardFront, FloatType};
+use wave_models::{Mixer, SequenceShape, Weights};
+
+/// A sequence model as it stands in a directory.
+#[derive(Clone, Debug)]
+pub struct SequenceModel {
+    /// Sizes and mixers.
+    pub shape: SequenceShape,
+    /// Weights under transformers' names.
+    pub weights: Weights,
+    /// How the model came about; `data` is its task.
+    pub provenance: Value,
+}
+
+/// Whether `path` is the directory of a sequence model.
+///
+/// # Errors
+/// If it is a hub's name that cannot be fetched.
+pub fn is_model(path: &Path) -> Result<bool> {
+    let config = hub::locate(path)?.join("config.json");
+    // What is wrong with other directories is told by those who read them.
+    let config = wave_hub::read_json::<Value>(&config);
+    Ok(config.is_ok_and(|config| SequenceShape::describes(&config)))
+}
+
+impl SequenceModel {
+    /// Reads a model directory.
+    ///
+    /// # Errors
+    /// If a file is missing or broken, or the weights are not those that `config.json` describes.
+    pub fn read(path: &Path) -> Result<SequenceModel> {
+        let (config, weights) = wave_hub::read_transformers(&hub::locate(path)?)?;
+        let shape = SequenceShape::from_config(&config)?;
+        shape.check_weights(&weights)?;
+        Ok(SequenceModel {
+            shape,
+            weights,
+            provenance: config["wave"].clone(),
+        })
+    }
+
+    /// Writes a model directory.
+    ///
+    /// # Errors
+    /// When the work fails.
+    pub fn write(&self, dir: &Path, float: FloatType, summary: &str) -> Result<()> {
+        let mut config = self.shape.config();
+        config["wave"] = self.provenance.clone();
+        let card = self.card(summary, &config);
+        wave_hub::write_transformers(dir, &config, None, &self.weights, &[], &card, float)?;
+        Ok(())
+    }
+
+    /// The number of values in all weights.
+    pub fn parameters(&self) -> usize {
+        self.weights.values().map(|t| t.elem_count()).sum()
+    }
+
+    /// The task that the model was made or trained for.
+    ///
+    /// # Errors
+    /// If its directory does not say.
+    pub fn task(&self) -> Result<Task> {
+        let Some(spec) = self.provenance["data"].as_str() else {
+            return Err(request(
+                "the model does not say which task it is for; give --data, such as copy:length=16",
+            ));
+        };
+        Ok(spec.parse()?)
+    }
+
+    /// Checks that a task has the model's vocabulary.
+    ///
+    /// # Errors
+    /// If it has another.
+    pub fn check_task(&self, task: &Task) -> Result<()> {
+        let (found, own) = (task.vocabulary(), self.shape.vocabulary);
+        if found == own {
+            return Ok(());
+        }
+        Err(request(format!(
+            "{task} has {found} different tokens, the model {own}; choose symbols= accordingly, or \
+             start a model for this task with `wave init METHOD --arch A --data {task}`"
+        )))
+    }
+
+    fn card(&self, summary: &str, config: &Value) -> String {
+        let native = config["model_type"] != json!("wave_sequence");
+        let mut front = CardFront {
+            license: Some("apache-2.0".into()),
+            tags: vec!["wave".into()],
+            pipeline_tag: Some("text-generation".into()),
+            ..CardFront::default()
+        };
+        let mut loading = "";
+        if native {
+            front.library_name = Some("transformers".into());
+            front.tags.push("transformers".into());
+            loading = FROM_TRANSFORMERS;
+        }
+        let mut names: Vec<&str> = self.shape.mixers.iter().map(|m| m.name()).collect();
+        names.dedup();
+        let title = format!(
+            "{}, {} layers, width {}",
+            names.join(", "),
+            self.shape.depth(),
+            self.shape.width
+        );
+        let body = format!(
+            "{summary}\n\n{} parameters, {} tokens, state {}.\n{loading}",
+            self.parameters(),
+            self.shape.vocabulary,
+            self.shape.state
+        );
+        wave_hub::model_card(&front, &title, &body)
+    }
+}
+
+const FROM_TRANSFORMERS: &str = "
+```python
+from transformers import AutoModelForCausalLM
+model = AutoModelForCausalLM.from_pretrained(\"DIR\")
+```
+";
+
+/// How the weights are stored: of `format` and `dtype`, the latter.
+///
+/// # Errors
+/// If another layout than transformers' is asked for.
+pub(super) fn float(output: &Output) -> Result<FloatType> {
+    if let Some(format) = output.format.as_deref().filter(|f| *f != "transformers") {
+        return Err(request(format!(
+            "format = {format}: a sequence network has no place there; leave it out (its directory is \
+             transformers')"
+        )));
+    }
+    match output.dtype.as_deref() {
+        None => Ok(FloatType::F32),
+        Some(name) => name
+            .parse()
+            .map_err(|_| request(format!("dtype = {name}; expected f32, f16 or bf16"))),
+    }
+}
+
+/// The mixer of an architecture's name.
+pub(super) fn mixer(name: &str) -> Option<Mixer> {
+    let found = Mixer::ALL.iter().find(|(known, _)| *known == name);
+    found.map(|(_, mixer)| *mixer)
+}

@@ -1,0 +1,31 @@
+//! Keys of `wave init` for sequence networks alone.
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+/// Sizes and choices of a sequence network.
+#[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[command(next_help_heading = "Sequence networks")]
+#[group(skip)]
+pub struct Sequence {
+    /// Size of the state of each channel [default: 128 for mamba2, 16 for mamba], and of the queries
+    /// and keys of linear attention
+    #[arg(long, value_name = "N")]
+    pub state: Option<usize>,
+    /// Layers, counted from 0, that are softmax attention instead: a hybrid
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub attention_layers: Option<Vec<usize>>,
+    /// Layers, counted from 0, that are linear attention instead
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub linear_attention_layers: Option<Vec<usize>>,
+    /// Parts of a mimetic start: state, step, correlation, convolution [default: all for mamba2, the
+    /// first three for mamba]
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    pub parts: Option<Vec<String>>,
+    /// Factor c of part state, A = -exp(-c A_log); the thesis takes 2, 4 or 8 [default: 8]
+    #[arg(long, value_name = "X")]
+    pub state_power: Option<f64>,
+    /// Layers, counted from 0, with a mimetic start [default: all]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub mimetic_layers: Option<Vec<usize>>,
+}

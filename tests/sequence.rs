@@ -1,0 +1,161 @@
+//! Sequence networks: start, train, test at multiples of the length, look inside.
+
+use crate::support::{Place, files, values};
+use serde_json::Value;
+
+const SIZE: &str = "--depth 2 --width 16 --state 8 --data copy:length=4,symbols=4";
+
+fn read(place: &Place, file: &str) -> Value {
+    serde_json::from_slice(&place.bytes(file)).unwrap()
+}
+
+#[test]
+fn every_architecture_trains_and_is_tested_at_multiples_of_the_length() {
+    let place = Place::new();
+    for (name, args) in [
+        ("mamba2", "mimetic --arch mamba2 --heads 2"),
+        ("mamba", "mimetic --arch mamba"),
+        ("linear", "default --arch linear-attention"),
+        (
+            "hybrid",
+            "mimetic --arch mamba2 --attention-layers 1 --mimetic-layers 0",
+        ),
+    ] {
+        place.json(&format!("init {args} {SIZE} --out {name}"));
+        let tuned = place.json(&format!(
+            "finetune {name} --steps 4 --batch 8 --test-limit 40 --accumulate 2 --out {name}-f"
+        ));
+        let lengths = tuned["lengths"].as_array().unwrap();
+        let found: Vec<(u64, u64)> = lengths
+            .iter()
+            .map(|l| (l["factor"].as_u64().unwrap(), l["length"].as_u64().unwrap()))
+            .collect();
+        assert_eq!(found, [(1, 4), (2, 8), (4, 16)], "{name}");
+        let eval = place.json(&format!("eval {name}-f --test-limit 40"));
+        assert_eq!(eval["lengths"], tuned["lengths"], "{name}");
+        assert_eq!(eval["top1"], tuned["top1"], "{name}");
+        let seen = place.json(&format!("inspect {name}-f --plots {name}-p"));
+        assert_eq!(seen["parameters"], tuned["parameters"], "{name}");
+        let picture = place.bytes(&format!("{name}-p/attention-maps.png"));
+        assert!(picture.starts_with(b"\x89PNG"), "{name}");
+    }
+    // What transformers reads as its own is told apart from what it does not know.
+    let config = |name: &str| read(&place, &format!("{name}/config.json"));
+    assert_eq!(config("mamba-f")["model_type"], "mamba");
+    assert_eq!(config("mamba2-f")["architectures"][0], "Mamba2ForCausalLM");
+    assert_eq!(config("hybrid-f")["mixers"][1], "attention");
+}
+
+/// The claim of the paper, at the smallest size. (A single short length is no test of it: convolutions
+/// alone see far enough back, and the default start learns that sooner.)
+#[test]
+fn a_mimetic_start_learns_to_copy_sooner() {
+    let place = Place::new();
+    let size = "--arch mamba2 --depth 2 --width 32 --state 32 --data copy:length=6..12,symbols=8";
+    let [default, mimetic] = ["default", "mimetic"].map(|method| {
+        place.json(&format!("init {method} {size} --out {method}"));
+        let tuned = place.json(&format!(
+            "finetune {method} --steps 200 --lr 1e-2 --batch 16 --test-limit 64 --out {method}-f"
+        ));
+        [0, 1].map(|i| tuned["lengths"][i]["top1"].as_f64().unwrap())
+    });
+    // At the training length, and at twice that. Chance is 0.125.
+    for (default, mimetic) in default.into_iter().zip(mimetic) {
+        assert!(mimetic > 1.5 * default, "{mimetic} {default}");
+    }
+}
+
+#[test]
+fn training_is_the_same_every_time_and_moves_every_weight_that_is_not_frozen() {
+    let place = Place::new();
+    place.json(&format!("init default --arch mamba2 {SIZE} --out m"));
+    for out in ["a", "b"] {
+        place.json(&format!(
+            "finetune m --steps 3 --batch 4 --test-limit 4 --freeze A_log,.conv1d. --out {out}"
+        ));
+    }
+    let weights = |dir: &str| files(&place.path(dir)).remove("model.safetensors").unwrap();
+    assert!(weights("a") == weights("b"));
+    let [before, after] = ["m", "a"].map(|dir| {
+        let file = place.path(&format!("{dir}/model.safetensors"));
+        wave_hub::read_tensors(&file).unwrap().0
+    });
+    for (name, t) in &before {
+        let frozen = name.contains("A_log") || name.contains(".conv1d.");
+        assert_eq!(values(t) == values(&after[name]), frozen, "{name}");
+    }
+    // Narrow weights are measured as they are stored.
+    let told = place.json("finetune m --steps 3 --batch 4 --test-limit 4 --dtype bf16 --out n");
+    assert_eq!(
+        place.json("eval n --test-limit 4")["lengths"],
+        told["lengths"]
+    );
+}
+
+#[test]
+fn wrong_requests_are_told_what_to_do() {
+    let place = Place::new();
+    place.json(&format!("init default --arch mamba2 {SIZE} --out m"));
+    place.json("init timm --data shapes --depth 1 --width 32 --heads 2 --patch 14 --out v");
+    let config = place.bytes("m/config.json");
+    let weights = place.bytes("m/model.safetensors");
+    place.write("torn/config.json", &config);
+    place.write("torn/model.safetensors", &weights[..weights.len() / 2]);
+    let wider = String::from_utf8(config).unwrap();
+    place.write(
+        "other/config.json",
+        wider.replace("\"hidden_size\": 16", "\"hidden_size\": 24"),
+    );
+    place.write("other/model.safetensors", &weights);
+    let init = "init mimetic --arch mamba2 --depth 2 --width 16 --out o";
+    for (args, needle) in [
+        (init.to_string(), "--data copy"),
+        (format!("{init} --data copy:len=3"), "no size of a task"),
+        (format!("{init} --data copy --heads 5"), "heads"),
+        (format!("{init} --data copy --parts A"), "convolution"),
+        (format!("{init} --data copy --state 0"), "state is 0"),
+        (format!("{init} --data copy --state-power 0"), "above 0"),
+        (
+            format!("{init} --data copy --mimetic-layers 2"),
+            "from 0 to 1",
+        ),
+        (
+            format!("{init} --data copy --attention-layers 9"),
+            "no layer 9",
+        ),
+        (format!("{init} --data copy --patch 4"), "means nothing"),
+        (format!("{init} --data copy --format onnx"), "transformers'"),
+        (
+            "init he --arch mamba2 --depth 1 --width 8 --data copy --out o".into(),
+            "default, mimetic",
+        ),
+        (
+            "init he --arch lstm --depth 1 --width 8 --out o".into(),
+            "mamba2",
+        ),
+        (
+            "finetune m --data copy --out o".into(),
+            "19 different tokens",
+        ),
+        ("finetune m --data shapes --out o".into(), "is no task"),
+        ("finetune m --mixup 0.5 --out o".into(), "means nothing"),
+        (
+            "finetune m --batch 3 --accumulate 2 --out o".into(),
+            "accumulate",
+        ),
+        ("finetune m --freeze nothing --out o".into(), "nothing"),
+        ("finetune v --data copy --out o".into(), "token sequences"),
+        ("finetune torn --out o".into(), "torn"),
+        ("finetune other --out o".into(), "has shape"),
+        ("eval m --data sort".into(), "different tokens"),
+        ("predict m x.png".into(), "no known architecture"),
+        ("inspect m --html o/p.html".into(), "--plots"),
+    ] {
+        let output = place.run(&args);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "wave {args}: {stderr}");
+        assert!(stderr.contains(needle), "wave {args}: {stderr}");
+        assert!(!stderr.contains("panicked"), "wave {args}: {stderr}");
+        assert!(!place.path("o/config.json").exists(), "wave {args}");
+    }
+}
