@@ -300,7 +300,10 @@ fn requests_that_need_one_process_are_refused() {
             tune("--batch 34 --mixup 1"),
             &["shares of 17", "multiple of 4"],
         ),
-        (tune("--batch 32 --accumulate 3"), &["16 images", "2 ranks"]),
+        (
+            tune("--batch 32 --accumulate 3"),
+            &["the 16 that", "2 ranks"],
+        ),
     ] {
         let output = run(&place, 2, &args);
         check_refused(&output, 2, needles);
