@@ -65,7 +65,7 @@ impl State {
     }
 
     /// How often the learning rate is halved at this step: once for each step that was left out, and
-    /// for every [`RECOVERY`] steps since then once less.
+    /// for every 100 steps since then once less.
     pub fn halvings(&self) -> u64 {
         let (at, times) = self.halved;
         times.saturating_sub((self.step - at.min(self.step)) / RECOVERY)
