@@ -124,7 +124,7 @@ fn backward(s: Sequence, dy: &[f32], d_steps: &mut [f32], d_maps: &mut [f32], da
         advance(s, position, &before[i * size..], &mut after[..size]);
     }
     let mut g = vec![0.0; size];
-    let mut slopes = vec![0.0; n];
+    let (mut slopes, mut decays) = (vec![0.0; n], vec![0.0; n]);
     for (i, [x, step, b, c]) in s.positions().enumerate().rev() {
         let (h, dy) = (&states[i * size..], &dy[i * e..(i + 1) * e]);
         let (dx, d_step) = d_steps[i * 2 * e..(i + 1) * 2 * e].split_at_mut(e);
@@ -138,8 +138,8 @@ fn backward(s: Sequence, dy: &[f32], d_steps: &mut [f32], d_maps: &mut [f32], da
                 dc[k] = dy.mul_add(after[k], dc[k]);
                 g[k] = dy.mul_add(c[k], g[k]);
                 db[k] = g[k].mul_add(gain, db[k]);
-                let decay = exp(a[k] * step);
-                let slope = g[k] * decay * before[k];
+                decays[k] = exp(a[k] * step);
+                let slope = g[k] * decays[k] * before[k];
                 da[k] = slope.mul_add(step, da[k]);
                 slopes[k] = slope * a[k];
             }
@@ -147,7 +147,7 @@ fn backward(s: Sequence, dy: &[f32], d_steps: &mut [f32], d_maps: &mut [f32], da
             dx[d] = step * along;
             d_step[d] = x[d].mul_add(along, sum(&slopes));
             for k in 0..n {
-                g[k] *= exp(a[k] * step);
+                g[k] *= decays[k];
             }
         }
     }

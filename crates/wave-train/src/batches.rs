@@ -38,9 +38,6 @@ pub trait Batches: Sized {
 
 /// The examples of a step, or of a part of it.
 pub trait Examples: Sized {
-    /// How many.
-    fn size(&self) -> usize;
-
     /// What the network takes in, an example for each entry of the leading dimension.
     ///
     /// # Errors
@@ -86,10 +83,6 @@ impl Batches for Loader {
 }
 
 impl Examples for Batch {
-    fn size(&self) -> usize {
-        self.size
-    }
-
     fn input(&self) -> Result<Tensor> {
         batch_images(self)
     }
@@ -133,10 +126,6 @@ impl Batches for TaskLoader {
 }
 
 impl Examples for TokenBatch {
-    fn size(&self) -> usize {
-        self.size
-    }
-
     fn input(&self) -> Result<Tensor> {
         Tensor::from_slice(&self.tokens, (self.size, ()), &Device::Cpu)
     }

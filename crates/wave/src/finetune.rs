@@ -114,6 +114,38 @@ fn with_batch(
     Ok(settings)
 }
 
+/// All weights as variables, without a rate where `freeze` names them; `depth` as for
+/// [`train::variable`].
+///
+/// # Errors
+/// If `freeze` names nothing.
+pub(crate) fn variables(
+    weights: &Weights,
+    settings: &Finetune,
+    resolved: &Resolved,
+    depth: usize,
+) -> Result<Vec<Variable>> {
+    let frozen = settings.freeze.as_deref().unwrap_or_default();
+    if let Some(text) = frozen
+        .iter()
+        .find(|text| !weights.keys().any(|name| name.contains(*text)))
+    {
+        let names: Vec<&str> = weights.keys().map(String::as_str).collect();
+        return Err(request(format!(
+            "freeze: no weight's name holds {text}; there are {}",
+            names.join(", ")
+        )));
+    }
+    let variable = |(name, t): (&String, &Tensor)| {
+        let mut v = train::variable(name, t, resolved, depth)?;
+        if frozen.iter().any(|text| name.contains(text)) {
+            v.rate.clear();
+        }
+        Ok(v)
+    };
+    weights.iter().map(variable).collect()
+}
+
 /// Opens the data for a model; gives the model a new head if the settings ask for one.
 pub fn open_data(model: &mut Model, settings: &Finetune) -> Result<Data> {
     let data = Data::open(&settings.training, Input::Like(model.transform.clone()))?;
@@ -193,30 +225,12 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
         other => return Err(only_runs(other)),
     };
     let start = model.network.prepare(&model.weights)?;
-    let frozen = settings.freeze.as_deref().unwrap_or_default();
-    if let Some(text) = frozen
-        .iter()
-        .find(|text| !start.keys().any(|name| name.contains(*text)))
-    {
-        let names: Vec<&str> = start.keys().map(String::as_str).collect();
-        return Err(request(format!(
-            "freeze: no weight's name holds {text}; there are {}",
-            names.join(", ")
-        )));
+    let mut variables = variables(&start, settings, resolved, depth)?;
+    for v in &mut variables {
+        if convmixer::is_running_statistic(&v.name) {
+            v.rate.clear(); // the forward pass maintains it
+        }
     }
-    let variables: Vec<Variable> = start
-        .iter()
-        .map(|(name, t)| {
-            let mut v = train::variable(name, t, resolved, depth)?;
-            // Maintained by the forward pass, or not at all.
-            if convmixer::is_running_statistic(name)
-                || frozen.iter().any(|text| name.contains(text))
-            {
-                v.rate.clear();
-            }
-            Ok(v)
-        })
-        .collect::<Result<_>>()?;
     let network = model.network.clone();
     let weights = train::tracked(&variables);
     let sizes = Sizes::new(settings, &network)?;

@@ -6,6 +6,16 @@ use anyhow::Result;
 use wave_hub::FloatType;
 use wave_models::{Network, transformers};
 
+/// The numbers that `dtype` names.
+pub(crate) fn float(output: &Output) -> Result<FloatType> {
+    match output.dtype.as_deref() {
+        None => Ok(FloatType::F32),
+        Some(name) => name
+            .parse()
+            .map_err(|_| request(format!("dtype = {name}; expected f32, f16 or bf16"))),
+    }
+}
+
 /// The files of a model directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
@@ -47,12 +57,7 @@ impl Layout {
                 )));
             }
         };
-        let float = match output.dtype.as_deref() {
-            None => FloatType::F32,
-            Some(name) => name
-                .parse()
-                .map_err(|_| request(format!("dtype = {name}; expected f32, f16 or bf16")))?,
-        };
+        let float = float(output)?;
         Ok(Layout { format, float })
     }
 

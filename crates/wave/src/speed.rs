@@ -28,9 +28,7 @@ pub fn speed(wanted: &Speed) -> Result<Value> {
     if batch == 0 || steps == 0 {
         return Err(request("--batch and --steps are at least 1"));
     }
-    let images = random(&[batch, shape.channels, shape.image_size, shape.image_size])?;
-    let labels: Vec<u32> = (0..batch).map(|i| (i % shape.classes) as u32).collect();
-    let targets = wave_train::smoothed_targets(&labels, shape.classes, 0.0)?;
+    let (images, targets) = examples(&shape, batch)?;
     let how = settings::mode(wanted.precision.as_deref(), wanted.recompute)?;
     let (passes, seconds) = match mode {
         "forward" => (1.0, forward(&shape, &images, how, steps)?),
@@ -64,12 +62,17 @@ pub fn speed(wanted: &Speed) -> Result<Value> {
 
 /// Floating-point operations a second of steps that condense a transformer, on few images.
 pub(crate) fn condensing(shape: &VitShape, images: usize, how: Mode) -> Result<f64> {
-    let side = shape.image_size;
-    let input = random(&[images, shape.channels, side, side])?;
-    let labels: Vec<u32> = (0..images).map(|i| (i % shape.classes) as u32).collect();
-    let targets = wave_train::smoothed_targets(&labels, shape.classes, 0.0)?;
+    let (input, targets) = examples(shape, images)?;
     let seconds = distil(shape, &input, &targets, how, 1)?;
     Ok(6.0 * shape.multiply_adds() as f64 * images as f64 / seconds[0])
+}
+
+/// Random images (n, c, h, w) and their targets (n, classes).
+fn examples(shape: &VitShape, n: usize) -> Result<(Tensor, Tensor)> {
+    let images = random(&[n, shape.channels, shape.image_size, shape.image_size])?;
+    let labels: Vec<u32> = (0..n).map(|i| (i % shape.classes) as u32).collect();
+    let targets = wave_train::smoothed_targets(&labels, shape.classes, 0.0)?;
+    Ok((images, targets))
 }
 
 fn shape(settings: &Speed) -> Result<VitShape> {

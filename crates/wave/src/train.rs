@@ -15,6 +15,7 @@ use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use wave_models::Weights;
+use wave_models::vit::VitShape;
 use wave_ops::Mode;
 use wave_train::{Batches, Flow, Part, Progress, Schedule, Scores, State, TrainError, Variable};
 
@@ -43,9 +44,6 @@ pub trait TrainingData {
     /// Training batches.
     fn batches(&self) -> &Self::Batches;
 
-    /// Examples in a step.
-    fn batch(&self) -> usize;
-
     /// Whether there is anything to test on.
     fn has_tests(&self) -> bool;
 
@@ -58,10 +56,6 @@ impl TrainingData for Data {
 
     fn batches(&self) -> &wave_data::Loader {
         &self.loader
-    }
-
-    fn batch(&self) -> usize {
-        self.batch
     }
 
     fn has_tests(&self) -> bool {
@@ -299,7 +293,7 @@ pub fn train<D: TrainingData>(
     let mut curve = Vec::new();
     if state.step < steps {
         let mut report = Report::new(&job.label, state.step, steps, job.verbosity);
-        let batch = job.data.batch();
+        let batch = job.data.batches().batch_size();
         let mut since = (Instant::now(), state.step);
         let mut saved = Instant::now();
         let mut last_score = String::new();
@@ -437,6 +431,19 @@ pub fn size_of_step(
     let mut rng = step_generator(seed ^ 0xe1a5, step);
     let depth = rng.random_range(depths.0..=depths.1);
     (depth, widths[rng.random_range(0..widths.len())])
+}
+
+/// Multiply-adds of a forward pass of one image, on average over the sizes that [`size_of_step`] draws.
+pub(crate) fn mean_multiply_adds(
+    shape: &VitShape,
+    (least, most): (usize, usize),
+    widths: &[usize],
+) -> f64 {
+    let work = widths.iter().flat_map(|width| {
+        // Linear in the depth, so its mean is that of the ends.
+        [least, most].map(|depth| shape.with_size(depth, *width).multiply_adds() as f64)
+    });
+    work.sum::<f64>() / (2 * widths.len()) as f64
 }
 
 /// A generator for everything random in one step: the same when the step is repeated.

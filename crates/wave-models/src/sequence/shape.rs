@@ -29,6 +29,12 @@ impl Mixer {
         ("linear-attention", Mixer::LinearAttention),
     ];
 
+    /// The mixer of a name.
+    pub fn find(name: &str) -> Option<Mixer> {
+        let found = Self::ALL.iter().find(|(known, _)| *known == name);
+        found.map(|(_, mixer)| *mixer)
+    }
+
     /// The name in configurations.
     pub fn name(self) -> &'static str {
         match self {
@@ -301,10 +307,7 @@ impl SequenceShape {
 }
 
 fn mixers(found: Option<&Value>, depth: usize) -> Result<Vec<Mixer>, ShapeError> {
-    let one = |name: &Value| {
-        let known = Mixer::ALL.iter().find(|(known, _)| name == known);
-        known.map(|(_, mixer)| *mixer)
-    };
+    let one = |name: &Value| name.as_str().and_then(Mixer::find);
     let list = found.and_then(Value::as_array);
     let all = list.and_then(|names| names.iter().map(one).collect::<Option<Vec<_>>>());
     let all = all.filter(|all| all.len() == depth);

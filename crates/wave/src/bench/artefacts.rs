@@ -10,7 +10,7 @@ use crate::model::{Model, Network};
 use crate::recipe::Recipe;
 use crate::settings::{Auxiliary, Condense, Finetune, Init, Output};
 use crate::train::INTERRUPTED;
-use crate::{condense, hub, init};
+use crate::{condense, hub, init, train};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -173,12 +173,8 @@ fn mean_multiply_adds(shape: &VitShape, finetune: &Table) -> f64 {
     };
     let depths = numbers("depths").unwrap_or(vec![shape.depth]);
     let widths = numbers("widths").unwrap_or(vec![shape.width]);
-    // Linear in the depth, so its mean is that of the ends.
-    let sizes = widths.iter().flat_map(|w| depths.iter().map(|d| (*d, *w)));
-    let sum: usize = sizes
-        .map(|(d, w)| shape.with_size(d, w).multiply_adds())
-        .sum();
-    sum as f64 / (depths.len() * widths.len()).max(1) as f64
+    let ends = (depths[0], depths[depths.len() - 1]);
+    train::mean_multiply_adds(shape, ends, &widths)
 }
 
 /// Does the work of artefacts by name; the first failure of one takes its place in `made`.

@@ -167,12 +167,8 @@ impl CondensePlan {
     pub(crate) fn mean_multiply_adds(&self) -> f64 {
         let steps = 1000; // enough for the growth of any depth
         let of_step = |step| {
-            let ((least, most), widths) = self.sizes_of_step(step, steps);
-            let work = widths.iter().flat_map(|width| {
-                // Linear in the depth, so its mean is that of the ends.
-                [least, most].map(|depth| self.auxiliary.with_size(depth, *width).multiply_adds())
-            });
-            work.map(|n| n as f64).sum::<f64>() / (2 * widths.len()) as f64
+            let (depths, widths) = self.sizes_of_step(step, steps);
+            train::mean_multiply_adds(&self.auxiliary, depths, widths)
         };
         (0..steps).map(of_step).sum::<f64>() / steps as f64
     }

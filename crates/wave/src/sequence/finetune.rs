@@ -4,7 +4,7 @@ use super::check_keys;
 use super::model::{SequenceModel, float};
 use crate::device::place;
 use crate::error::request;
-use crate::finetune::Options;
+use crate::finetune::{self, Options};
 use crate::ranks::ranks;
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{BatchSize, Duration, Finetune, Training};
@@ -16,7 +16,7 @@ use std::path::Path;
 use wave_data::task::{Task, TaskLoader, TokenBatch};
 use wave_models::sequence::logits_at;
 use wave_models::{SequenceShape, Weights};
-use wave_train::{Part, TokenScores, Variable, evaluate_tokens};
+use wave_train::{Part, TokenScores, evaluate_tokens};
 
 /// What training does where the settings are silent.
 const DEFAULTS: Defaults = Defaults {
@@ -65,7 +65,6 @@ const KEYS: [&str; 20] = [
 struct TaskData {
     task: Task,
     loader: TaskLoader,
-    batch: usize,
     /// Test sequences of each length.
     tests: usize,
 }
@@ -85,7 +84,6 @@ impl TaskData {
         Ok(TaskData {
             task,
             loader: TaskLoader::new(task, batch, seed)?,
-            batch,
             tests: training.test_limit.unwrap_or(TESTS),
         })
     }
@@ -124,10 +122,6 @@ impl TrainingData for TaskData {
 
     fn batches(&self) -> &TaskLoader {
         &self.loader
-    }
-
-    fn batch(&self) -> usize {
-        self.batch
     }
 
     fn has_tests(&self) -> bool {
@@ -191,7 +185,7 @@ pub fn finetune(dir: &Path, settings: &Finetune, out: &Path, options: Options) -
     let float = float(&settings.output)?;
     let data = open(&model, &settings.training)?;
     let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
-    let variables = variables(&model, settings, &resolved)?;
+    let variables = finetune::variables(&model.weights, settings, &resolved, 0)?;
     let mut run = match RunDir::open(out, &crate::recipe::to_table(settings)?, options.resume)? {
         Opened::Complete(result) => return Ok(result),
         Opened::Run(run) => run,
@@ -227,7 +221,7 @@ pub fn finetune(dir: &Path, settings: &Finetune, out: &Path, options: Options) -
         "data": data.task.to_string(),
         "seed": resolved.seed,
         "steps": resolved.steps,
-        "sequences_seen": resolved.steps * data.batch as u64,
+        "sequences_seen": resolved.steps * data.loader.batch_size() as u64,
         "lengths": found,
         "start": model.provenance,
     });
@@ -278,32 +272,6 @@ fn open(model: &SequenceModel, training: &Training) -> Result<TaskData> {
     };
     model.check_task(&task)?;
     TaskData::new(task, training)
-}
-
-/// All weights as variables, without a rate where they are frozen.
-fn variables(
-    model: &SequenceModel,
-    settings: &Finetune,
-    resolved: &Resolved,
-) -> Result<Vec<Variable>> {
-    let frozen = settings.freeze.as_deref().unwrap_or_default();
-    let names: Vec<&str> = model.weights.keys().map(String::as_str).collect();
-    for text in frozen {
-        if !names.iter().any(|name| name.contains(text.as_str())) {
-            return Err(request(format!(
-                "freeze: no weight's name holds {text}; there are {}",
-                names.join(", ")
-            )));
-        }
-    }
-    let variable = |(name, t): (&String, &Tensor)| {
-        let mut v = train::variable(name, t, resolved, 0)?;
-        if frozen.iter().any(|text| name.contains(text.as_str())) {
-            v.rate.clear();
-        }
-        Ok(v)
-    };
-    model.weights.iter().map(variable).collect()
 }
 
 #[cfg(test)]

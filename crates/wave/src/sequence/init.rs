@@ -1,7 +1,7 @@
 //! `wave init --arch mamba2`: a sequence model in closed form.
 
 use super::check_keys;
-use super::model::{SequenceModel, float, mixer};
+use super::model::{SequenceModel, float};
 use crate::error::request;
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::Init;
@@ -39,7 +39,7 @@ pub fn architectures() -> String {
 
 /// Whether the architecture that the settings name is a sequence network's.
 pub fn is_architecture(settings: &Init) -> bool {
-    settings.arch.as_deref().and_then(mixer).is_some()
+    settings.arch.as_deref().and_then(Mixer::find).is_some()
 }
 
 /// Initialises a sequence model by `method` and writes it to `out`. Returns what `--json` prints.
@@ -111,7 +111,7 @@ fn shape(settings: &Init, task: &Task) -> Result<SequenceShape> {
     };
     let depth = given("depth", settings.depth)?;
     let width = given("width", settings.width)?;
-    let arch = settings.arch.as_deref().and_then(mixer);
+    let arch = settings.arch.as_deref().and_then(Mixer::find);
     let arch = arch.unwrap_or(Mixer::Mamba2);
     let mut shape = SequenceShape::new(task.vocabulary(), depth, width, arch);
     let own = &settings.sequence;

@@ -2,13 +2,14 @@
 
 use crate::error::request;
 use crate::hub;
+use crate::layout;
 use crate::settings::Output;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::task::Task;
 use wave_hub::{CardFront, FloatType};
-use wave_models::{Mixer, SequenceShape, Weights};
+use wave_models::{SequenceShape, Weights};
 
 /// A sequence model as it stands in a directory.
 #[derive(Clone, Debug)]
@@ -143,16 +144,5 @@ pub(super) fn float(output: &Output) -> Result<FloatType> {
              transformers')"
         )));
     }
-    match output.dtype.as_deref() {
-        None => Ok(FloatType::F32),
-        Some(name) => name
-            .parse()
-            .map_err(|_| request(format!("dtype = {name}; expected f32, f16 or bf16"))),
-    }
-}
-
-/// The mixer of an architecture's name.
-pub(super) fn mixer(name: &str) -> Option<Mixer> {
-    let found = Mixer::ALL.iter().find(|(known, _)| *known == name);
-    found.map(|(_, mixer)| *mixer)
+    layout::float(output)
 }
