@@ -12,11 +12,11 @@
 //! What is complete does not run again. What fails is reported, and the rest goes on.
 
 use crate::ancestor::Ancestors;
-use crate::condense::{self, CondensePlan};
+use crate::condense::CondensePlan;
 use crate::elastic;
 use crate::error::request;
 use crate::finetune::{self, Options, Task};
-use crate::model::{Model, Network};
+use crate::model::Model;
 use crate::progress::Verbosity;
 use crate::recipe::{Recipe, merge, to_table};
 use crate::report::{self, Failure, Findings, Rates, Row};
@@ -29,17 +29,16 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use toml::Table;
-use wave_data::Transform;
-use wave_models::Weights;
-use wave_models::vit::VitShape;
 
 mod artefacts;
+mod frame;
 mod grow;
 mod similarity;
 mod start;
 mod table;
 
 use artefacts::Artefacts;
+pub use frame::Frame;
 pub use table::{Component, Grid};
 
 /// One training.
@@ -82,67 +81,6 @@ impl Cell {
             ..
         } = self;
         format!("{method}-{depth}x{width}-s{seed}")
-    }
-}
-
-/// What all models of a grid have in common: the auxiliary's shape but for depth and width, its
-/// input, its classes.
-pub struct Frame {
-    auxiliary: VitShape,
-    transform: Transform,
-    label_names: Vec<String>,
-    /// The directory of the model that condensing distils.
-    ancestor: Option<String>,
-    /// Training images.
-    images: usize,
-}
-
-impl Frame {
-    fn new(recipe: &Recipe, ancestors: &Ancestors) -> Result<Frame> {
-        let condense: Condense = recipe.stage("condense", None, &Condense::default())?;
-        let ancestor = ancestors.get(condense.ancestor.as_deref())?;
-        let data = condense::open_data(&condense, ancestor.as_deref())?;
-        let plan = CondensePlan::new(&condense, data.transform.channels, data.class_names.len())?;
-        Ok(Frame {
-            auxiliary: plan.auxiliary,
-            transform: data.transform,
-            label_names: data.class_names,
-            ancestor: condense.ancestor,
-            images: data.train_indices.len(),
-        })
-    }
-
-    /// The model to distil from.
-    fn ancestor(&self) -> Result<String> {
-        self.ancestor.clone().ok_or_else(|| {
-            request(
-                "distil = true, and there is no ancestor; add [ancestor], or `ancestor` to \
-                 [condense]",
-            )
-        })
-    }
-
-    fn shape(&self, depth: usize, width: usize) -> Result<VitShape> {
-        let shape = self.auxiliary.with_size(depth, width);
-        shape.validate()?;
-        Ok(shape)
-    }
-
-    /// What of it the model of a cell takes.
-    fn describe(&self, cell: &Cell) -> String {
-        let shape = self.auxiliary.with_size(cell.depth, cell.width);
-        format!("{shape:?} {:?} {:?}", self.transform, self.label_names)
-    }
-
-    fn model(&self, shape: VitShape, weights: Weights, provenance: Value) -> Model {
-        Model {
-            network: Network::Vit(shape),
-            weights,
-            // The normalisation that the templates were condensed with, for all methods alike.
-            transform: self.transform.clone(),
-            label_names: self.label_names.clone(),
-            provenance,
-        }
     }
 }
 
