@@ -7,10 +7,11 @@
 //! source's `n`: a prefix when narrower, cyclic copies when wider. Where the axis is an input, a
 //! copied block is divided by the number of its copies, so that a model widened by a whole factor
 //! computes the same function (the duplication of Net2Net; layer norm keeps mean and variance
-//! when every entry is repeated equally often).
+//! when every entry is repeated equally often). Copies of which the target keeps only a part are not
+//! read: that part could not make up for what is cropped.
 
 use crate::compose::check_scalers;
-use crate::{BlockShape, Part, Plan, PlanError};
+use crate::{BlockShape, Kronecker, Part, Plan, PlanError};
 use candle_core::{Result, Tensor};
 
 #[cfg(test)]
@@ -95,9 +96,11 @@ pub fn gather_blocks(
 /// Reads the scalers of one shape as those of another: [`gather_blocks`] over block rows (q, k and
 /// v apart) and, divided by the number of copies, over block columns.
 ///
-/// The hidden axis is read over its whole length, prefix or cyclic, like the width. That a widened
-/// model computes the same function holds for whole factors, where the template size divides the
-/// source's sides, for [`Kronecker::Tile`](crate::Kronecker::Tile).
+/// The hidden axis is read over its whole length, prefix or cyclic, like the width. Where the
+/// template size divides the source's columns and not the wider target's, the last block of columns
+/// is a copy that will be cropped: its scalers are 0, and it is not counted as a copy. That a
+/// widened layer computes the same of copied inputs holds where the template size divides the
+/// source's sides, for [`Kronecker::Tile`].
 ///
 /// # Shapes
 /// `scalers`: `(layers, n_templates, r, c)` of `from`; result: the same of `to`.
@@ -116,7 +119,15 @@ pub fn resize_scalers(
     let (q, r_from, c_from) = plan.blocks(part, from);
     let (_, r_to, c_to) = plan.blocks(part, to);
     let rows = gather_blocks(scalers, 2, q, r_from / q, r_to / q, false)?;
-    gather_blocks(&rows, 3, 1, c_from, c_to, true)
+    let t = plan.template_size;
+    let ((_, from), (_, to)) = (part.rows_cols(from), part.rows_cols(to));
+    let whole = to / t;
+    let cropped_copy = c_from <= whole && !to.is_multiple_of(t) && from.is_multiple_of(t);
+    if !cropped_copy || plan.kronecker == Kronecker::Interleave {
+        return gather_blocks(&rows, 3, 1, c_from, c_to, true);
+    }
+    let read = gather_blocks(&rows, 3, 1, c_from, whole, true)?;
+    read.pad_with_zeros(3, 0, c_to - whole)
 }
 
 /// Reads a weight that templates do not cover at another width, consistently with

@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing::*;
-use crate::{Kronecker, compose};
+use crate::compose;
 use candle_core::{Device, Var};
 use proptest::prelude::*;
 
@@ -167,12 +167,12 @@ fn gathered_gradients_sum_over_copies() {
     assert_eq!(gradient(shared), [4., 3., 5., 5., 4., 6.]);
 }
 
-/// `y = W x` at one width, and with widened scalers on the duplicated input.
-fn check_widening(part: Part, factor: usize) {
+/// `y = W x` at one width, and with widened scalers on the input repeated cyclically.
+fn check_widening(part: Part, to: BlockShape) {
     let rng = &mut rng(8);
     let t = 3;
     let plan = plan(t, Kronecker::Tile, [3, 2, 4, 2]);
-    let (from, to) = (block(6, 12), block(6 * factor, 12 * factor));
+    let from = block(6, 12);
     let templates = templates(rng, &plan);
     let small = scalers(rng, &plan, &from, 2);
     let wide = small.iter().map(|(&part, s)| {
@@ -186,23 +186,25 @@ fn check_widening(part: Part, factor: usize) {
     };
     let (rows, cols) = part.rows_cols(&from);
     let x = normal(rng, cols);
-    let many_x = gather_width(&x, 0, 1, t, cols, cols * factor, false).unwrap();
+    let (many_rows, many_cols) = part.rows_cols(&to);
+    let many_x = gather_width(&x, 0, 1, t, cols, many_cols, false).unwrap();
     let y = plain_matvec(&layer(&small, &from), &flat(&x));
     let many_y = plain_matvec(&layer(&wide, &to), &flat(&many_x));
 
     let q = part.segments();
     let mut expected = Vec::new();
     for segment in y.chunks(rows / q) {
-        (0..factor).for_each(|_| expected.extend_from_slice(segment));
+        expected.extend(segment.iter().cycle().take(many_rows / q));
     }
     assert_close(&many_y, &expected, 1e-5);
 }
 
 #[test]
-fn widening_by_a_whole_factor_duplicates_the_output() {
+fn widening_repeats_the_output() {
     for part in Part::ALL {
-        for factor in [2, 3] {
-            check_widening(part, factor);
+        // By whole factors, by whole templates, and to sides that crop the last block.
+        for to in [(12, 24), (18, 36), (9, 18), (15, 33), (7, 14), (10, 20), (14, 28)] {
+            check_widening(part, block(to.0, to.1));
         }
     }
 }
