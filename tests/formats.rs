@@ -227,3 +227,32 @@ fn transformers_is_told_how_images_are_prepared() {
     assert_eq!(steps["image_mean"].as_array().unwrap().len(), 1);
     assert_eq!(steps["do_convert_rgb"], false);
 }
+
+#[test]
+fn narrow_templates_take_half_the_room_and_are_what_was_measured() {
+    let place = Place::new();
+    place.write("c.toml", crate::support::RECIPE);
+    let sizes = [("f32", 4), ("f16", 2), ("bf16", 2)].map(|(dtype, bytes)| {
+        let t = format!("t-{dtype}");
+        place.json(&format!("condense c.toml --dtype {dtype} --out {t}"));
+        let config: Value =
+            serde_json::from_slice(&place.bytes(&format!("{t}/config.json"))).unwrap();
+        let measured = config["accuracies"].as_array().unwrap();
+        let last = measured.last().unwrap();
+        let (depth, width) = (&last["depth"], &last["width"]);
+        let e = format!("e-{dtype}");
+        place.json(&format!(
+            "expand {t} --depth {depth} --width {width} --steps 0 --out {e}"
+        ));
+        let eval = place.json(&format!("eval {e} --data shapes --test-limit 64"));
+        assert_eq!(eval["top1"], last["top1"], "{dtype}");
+        let size = place.bytes(&format!("{t}/templates.safetensors")).len();
+        size / bytes
+    });
+    assert!(sizes[1].abs_diff(sizes[0]) < 4_000 && sizes[2].abs_diff(sizes[0]) < 4_000);
+
+    let refused = place.run("condense c.toml --dtype f8 --out x");
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{error}");
+    assert!(error.contains("f8") && error.contains("bf16"), "{error}");
+}

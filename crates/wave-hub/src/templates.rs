@@ -19,9 +19,10 @@ use crate::directory::{
     CARD_FILE, CONFIG_FILE, Kind, TEMPLATES_FILE, commit_directory, json_bytes, promised_file,
     read_config,
 };
+use crate::float::cast;
 use crate::model::check_normalisation;
 use crate::tensors::{read_tensors, stage_tensors};
-use crate::{HubError, Weights};
+use crate::{FloatType, HubError, Weights};
 
 /// The version of the template format that is read and written here.
 pub const FORMAT_VERSION: u32 = 1;
@@ -119,7 +120,7 @@ pub fn read_templates(dir: &Path) -> Result<(TemplateConfig, Weights), HubError>
     Ok((config, weights))
 }
 
-/// Writes a template directory: the weights, the card `README.md`, and `config.json` last, all
+/// Writes a template directory: the weights as `float`, the card `README.md`, and `config.json` last, all
 /// of them on disk under temporary names before the first gets its own.
 ///
 /// # Errors
@@ -130,6 +131,7 @@ pub fn write_templates(
     dir: &Path,
     config: &TemplateConfig,
     weights: &Weights,
+    float: FloatType,
     card: &str,
 ) -> Result<(), HubError> {
     let config_path = dir.join(CONFIG_FILE);
@@ -144,7 +146,7 @@ pub fn write_templates(
     check_weights(config, weights).map_err(|found| refuse(&path, found))?;
     let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
     let files = vec![
-        stage_tensors(&path, weights, &metadata)?,
+        stage_tensors(&path, &cast(&path, weights, float)?, &metadata)?,
         Staged::from_bytes(&dir.join(CARD_FILE), card.as_bytes())?,
     ];
     let json = json_bytes(&config_path, config)?;

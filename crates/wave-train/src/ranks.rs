@@ -5,7 +5,7 @@
 //! (clipping, the update, moving averages) each rank repeats for itself, so that all hold the same
 //! weights without another word. How ranks talk is not known here.
 
-use candle_core::{Device, Result, Tensor};
+use candle_core::{Result, Tensor};
 
 /// The processes of a run, as one of them sees them.
 ///
@@ -27,6 +27,17 @@ pub trait Ranks: Sync {
 
     /// Replaces `values`, as many on every rank, by those of the first.
     fn broadcast(&self, values: &mut [f32]);
+
+    /// The sums over the ranks of a flat f32 tensor that nothing else holds, on its own device: by way of
+    /// the host, but for ranks whose devices reach each other.
+    ///
+    /// # Errors
+    /// Those of copying.
+    fn sum_bucket(&self, bucket: Tensor) -> Result<Tensor> {
+        let mut values = bucket.to_vec1::<f32>()?;
+        self.sum(&mut values);
+        Tensor::from_vec(values, bucket.shape(), bucket.device())
+    }
 
     /// The first rank's number; finite and not negative.
     fn of_first(&self, value: f64) -> f64 {
@@ -77,21 +88,23 @@ impl Ranks for Alone {
 /// # Errors
 /// Those of copying.
 pub fn sum_over(ranks: &dyn Ranks, tensors: &[&Tensor]) -> Result<Vec<Tensor>> {
-    if ranks.size() == 1 {
+    if ranks.size() == 1 || tensors.is_empty() {
         return Ok(tensors.iter().map(|t| (*t).clone()).collect());
     }
-    let mut bucket = Vec::with_capacity(tensors.iter().map(|t| t.elem_count()).sum());
-    for t in tensors {
-        bucket.extend(t.flatten_all()?.to_vec1::<f32>()?);
-    }
-    ranks.sum(&mut bucket);
-    let n = bucket.len();
-    let bucket = Tensor::from_vec(bucket, n, &Device::Cpu)?;
+    let flat: Vec<Tensor> = tensors
+        .iter()
+        .map(|t| t.flatten_all())
+        .collect::<Result<_>>()?;
+    let bucket = match &flat[..] {
+        [one] => one.copy()?, // joined with nothing, it would still be the tensor itself
+        flat => Tensor::cat(flat, 0)?,
+    };
+    let bucket = ranks.sum_bucket(bucket)?;
     let mut start = 0;
     let mut part = |t: &&Tensor| {
         let part = bucket.narrow(0, start, t.elem_count())?;
         start += t.elem_count();
-        part.reshape(t.shape())?.to_device(t.device())
+        part.reshape(t.shape())
     };
     tensors.iter().map(&mut part).collect()
 }

@@ -216,7 +216,9 @@ pub fn main() -> ExitCode {
 
 fn execute(cli: Cli, world: &World) -> Result<()> {
     let Cli { command, common } = cli;
-    device::choose(&common.device, world.local_rank())?;
+    let chosen = device::choose(&common.device, world.local_rank());
+    let connected = world.connect(device::device()); // also without it, so that one rank speaks for all
+    chosen.and(connected)?;
     if common.threads == Some(0) {
         return Err(request("--threads 0; expected at least 1"));
     }

@@ -28,7 +28,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use wave_data::Augment;
-use wave_hub::{Accuracy, CardFront};
+use wave_hub::{Accuracy, CardFront, FloatType};
 use wave_init::{Method, Positions};
 use wave_learngene::{Part, Scalers};
 use wave_models::Weights;
@@ -378,6 +378,7 @@ pub fn condense(
         options,
     };
     let (gene, outcome) = distil(&task, &start, &mut run)?;
+    let gene = gene.rounded(plan.float)?;
     let ancestor = task.ancestor.as_deref();
     let provenance = json!({
         "recipe": recipe,
@@ -408,16 +409,16 @@ pub fn condense(
         result["cache"] = cache.summary();
     }
     ranks::on_first(|| {
-        write(out, &gene, about)?;
+        write(out, &gene, plan.float, about)?;
         run.complete(&result)
     })?;
     Ok(result)
 }
 
 /// Writes the template directory, with its card.
-fn write(out: &Path, gene: &Learngene, about: About) -> Result<()> {
+fn write(out: &Path, gene: &Learngene, float: FloatType, about: About) -> Result<()> {
     let card = card(gene, &about.accuracies, &about.provenance);
-    elastic::write(out, gene, about, &card)
+    elastic::write(out, gene, float, about, &card)
 }
 
 fn accuracies(gene: &Learngene, plan: &CondensePlan, data: &Data) -> Result<Vec<Accuracy>> {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 use wave_data::Transform;
-use wave_hub::{Accuracy, TemplateConfig};
+use wave_hub::{Accuracy, FloatType, TemplateConfig};
 use wave_learngene::{BlockShape, Kronecker, Part, Plan, Scalers};
 use wave_models::Weights;
 use wave_models::vit::{self, LAYER_NORM_EPS, VitShape};
@@ -44,6 +44,24 @@ pub fn block_shape(shape: &VitShape) -> BlockShape {
 }
 
 impl Learngene {
+    /// What a directory that stores all values as `float` reads back as.
+    ///
+    /// # Errors
+    /// Naming a value that is beyond `float`.
+    pub fn rounded(&self, float: FloatType) -> Result<Learngene> {
+        let names = self.bank.keys().map(|part| part.name().to_owned());
+        let bank = names.zip(self.bank.values().cloned()).collect();
+        let bank = float.rounded(&bank)?;
+        Ok(Learngene {
+            templates: float.rounded(&self.templates)?,
+            bank: (self.bank.keys().copied())
+                .map(|part| (part, bank[part.name()].clone()))
+                .collect(),
+            outer: float.rounded(&self.outer)?,
+            ..self.clone()
+        })
+    }
+
     /// The shape of a model of another depth and width: everything else is the auxiliary's.
     ///
     /// # Errors
@@ -331,8 +349,14 @@ pub struct About<'a> {
     pub accuracies: Vec<Accuracy>,
 }
 
-/// Writes a template directory.
-pub fn write(dir: &Path, gene: &Learngene, about: About, card: &str) -> Result<()> {
+/// Writes a template directory, all values as `float`.
+pub fn write(
+    dir: &Path,
+    gene: &Learngene,
+    float: FloatType,
+    about: About,
+    card: &str,
+) -> Result<()> {
     let (a, plan) = (&gene.auxiliary, &gene.plan);
     let auxiliary = json!({
         "depth": a.depth,
@@ -379,5 +403,7 @@ pub fn write(dir: &Path, gene: &Learngene, about: About, card: &str) -> Result<(
     for (name, t) in vit::unstack(&gene.outer)? {
         weights.insert(format!("auxiliary.{name}"), t);
     }
-    Ok(wave_hub::write_templates(dir, &config, &weights, card)?)
+    Ok(wave_hub::write_templates(
+        dir, &config, &weights, float, card,
+    )?)
 }

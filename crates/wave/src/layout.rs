@@ -7,8 +7,8 @@ use wave_hub::FloatType;
 use wave_models::{Network, transformers};
 
 /// The numbers that `dtype` names.
-pub(crate) fn float(output: &Output) -> Result<FloatType> {
-    match output.dtype.as_deref() {
+pub(crate) fn float(dtype: Option<&str>) -> Result<FloatType> {
+    match dtype {
         None => Ok(FloatType::F32),
         Some(name) => name
             .parse()
@@ -57,7 +57,7 @@ impl Layout {
                 )));
             }
         };
-        let float = float(output)?;
+        let float = float(output.dtype.as_deref())?;
         Ok(Layout { format, float })
     }
 

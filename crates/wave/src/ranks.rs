@@ -1,5 +1,5 @@
 //! The processes of a run: one, or as many as `mpirun` or `srun` started, in builds with the feature
-//! `mpi`.
+//! `mpi`. In builds with `nccl`, those that compute on GPUs talk over NCCL, and torchrun may start them.
 //!
 //! Every rank reads the same settings and files and goes through the same stages. In training each
 //! makes its share of every batch, and of the ancestor's outputs, and tests its share of the test
@@ -9,7 +9,7 @@
 use crate::error::request;
 use crate::train::INTERRUPTED;
 use anyhow::Result;
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
@@ -19,6 +19,8 @@ use wave_train::{Alone, Ranks};
 
 #[cfg(feature = "mpi")]
 mod mpi;
+#[cfg(feature = "nccl")]
+mod nccl;
 
 static RANKS: OnceLock<Box<dyn Ranks + Send>> = OnceLock::new();
 
@@ -87,11 +89,12 @@ pub fn interrupted() -> bool {
     stop
 }
 
-/// The connection between the ranks, for as long as the process lives.
+/// What started this process together with others, for as long as it lives.
 #[derive(Default)]
 pub struct World {
     #[cfg(feature = "mpi")]
     mpi: Option<mpi::Connection>,
+    torchrun: Option<Torchrun>,
 }
 
 impl World {
@@ -103,19 +106,34 @@ impl World {
         match launcher(|name| std::env::var(name).ok()) {
             Launcher::None => Ok(World::default()),
             Launcher::Mpi { size } => World::over_mpi(size),
-            Launcher::Torchrun { size } => Err(request(format!(
-                "torchrun started {size} processes; wave's talk over MPI: start them with mpirun or \
-                 srun"
-            ))),
+            Launcher::Torchrun(torchrun) => World::over_nccl(torchrun),
         }
+    }
+
+    #[cfg(feature = "nccl")]
+    fn over_nccl(torchrun: Torchrun) -> Result<World> {
+        nccl::meet_at_master(|name| std::env::var(name).ok())?;
+        Ok(World {
+            torchrun: Some(torchrun),
+            ..World::default()
+        })
+    }
+
+    #[cfg(not(feature = "nccl"))]
+    fn over_nccl(torchrun: Torchrun) -> Result<World> {
+        Err(request(format!(
+            "torchrun started {} processes, and this build's do not talk over NCCL: start them with \
+             mpirun or srun, or build wave with --features nccl",
+            torchrun.size
+        )))
     }
 
     #[cfg(feature = "mpi")]
     fn over_mpi(_: usize) -> Result<World> {
-        let mpi = mpi::Connection::open()?;
-        // Nothing else sets it.
-        let _ = RANKS.set(Box::new(mpi.ranks()));
-        Ok(World { mpi: Some(mpi) })
+        Ok(World {
+            mpi: Some(mpi::Connection::open()?),
+            torchrun: None,
+        })
     }
 
     #[cfg(not(feature = "mpi"))]
@@ -135,7 +153,53 @@ impl World {
         if let Some(mpi) = &self.mpi {
             return mpi.local_rank();
         }
-        0
+        self.torchrun.as_ref().map_or(0, |torchrun| torchrun.local)
+    }
+
+    /// Lets the ranks, each with its device, talk.
+    ///
+    /// # Errors
+    /// If NCCL cannot start, or torchrun started ranks without GPUs.
+    pub fn connect(&self, device: &Device) -> Result<()> {
+        if let Some(ranks) = self.connection(device)? {
+            let _ = RANKS.set(ranks); // nothing else sets it
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "nccl")]
+    fn connection(&self, device: &Device) -> Result<Option<Box<dyn Ranks + Send>>> {
+        match (device, &self.torchrun) {
+            (Device::Cuda(device), Some(torchrun)) => {
+                let ranks = nccl::Nccl::at_address(torchrun.rank, torchrun.size, device)?;
+                Ok(Some(Box::new(ranks)))
+            }
+            (_, Some(Torchrun { size, .. })) => Err(request(format!(
+                "torchrun started {size} processes, which talk over NCCL, from GPU to GPU: give \
+                 --device cuda, or start them with mpirun or srun"
+            ))),
+            (Device::Cuda(device), None) => match self.mpi_ranks() {
+                Some(mpi) if mpi.size() > 1 => {
+                    Ok(Some(Box::new(nccl::Nccl::among(&*mpi, device)?)))
+                }
+                other => Ok(other),
+            },
+            (_, None) => Ok(self.mpi_ranks()),
+        }
+    }
+
+    #[cfg(not(feature = "nccl"))]
+    fn connection(&self, _: &Device) -> Result<Option<Box<dyn Ranks + Send>>> {
+        Ok(self.mpi_ranks())
+    }
+
+    /// The ranks that MPI started.
+    fn mpi_ranks(&self) -> Option<Box<dyn Ranks + Send>> {
+        #[cfg(feature = "mpi")]
+        if let Some(mpi) = &self.mpi {
+            return Some(Box::new(mpi.ranks()));
+        }
+        None
     }
 
     /// Ends this process when all others have ended as well.
@@ -186,7 +250,16 @@ enum Launcher {
     /// mpirun or srun, and how many it started as far as its variables say.
     Mpi { size: usize },
     /// torchrun, several.
-    Torchrun { size: usize },
+    Torchrun(Torchrun),
+}
+
+/// The place of a process among those that torchrun started.
+#[derive(Debug, PartialEq)]
+struct Torchrun {
+    rank: usize,
+    size: usize,
+    /// Among those of the machine.
+    local: usize,
 }
 
 fn launcher(variable: impl Fn(&str) -> Option<String>) -> Launcher {
@@ -200,8 +273,10 @@ fn launcher(variable: impl Fn(&str) -> Option<String>) -> Launcher {
             size: largest(&sizes).unwrap_or(1),
         };
     }
-    match (number("WORLD_SIZE"), number("LOCAL_RANK")) {
-        (Some(size @ 2..), Some(_)) => Launcher::Torchrun { size },
+    match (number("RANK"), number("WORLD_SIZE"), number("LOCAL_RANK")) {
+        (Some(rank), Some(size @ 2..), Some(local)) if rank < size => {
+            Launcher::Torchrun(Torchrun { rank, size, local })
+        }
         _ => Launcher::None,
     }
 }
@@ -230,8 +305,10 @@ mod tests {
             &[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")],
             Launcher::None,
         );
-        let torchrun = |size| [("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", size)];
-        check(&torchrun("2"), Launcher::Torchrun { size: 2 });
+        let torchrun = |size| [("RANK", "5"), ("LOCAL_RANK", "1"), ("WORLD_SIZE", size)];
+        let (rank, size, local) = (5, 8, 1);
+        let place = Torchrun { rank, size, local };
+        check(&torchrun("8"), Launcher::Torchrun(place));
         check(&torchrun("1"), Launcher::None);
     }
 }

@@ -196,6 +196,10 @@ pub struct Condense {
     /// Let fc1 and fc2 share one set of templates
     #[arg(long, value_name = "BOOL")]
     pub share_mlp: Option<bool>,
+    /// Numbers that the templates, and all that travels with them, are stored as: f32, f16 or bf16
+    /// [default: f32]
+    #[arg(long, value_name = "TYPE")]
+    pub dtype: Option<String>,
     /// Order of the Kronecker product: tile or interleave
     #[arg(long, value_name = "ORDER")]
     pub kronecker: Option<String>,

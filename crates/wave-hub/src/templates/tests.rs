@@ -40,7 +40,7 @@ fn some_weights() -> Weights {
 }
 
 fn write(dir: &Path) {
-    write_templates(dir, &config(), &some_weights(), "# Card\n").unwrap();
+    write_templates(dir, &config(), &some_weights(), FloatType::F32, "# Card\n").unwrap();
 }
 
 #[test]
@@ -186,7 +186,8 @@ fn weights_that_contradict_the_config_are_not_written() {
             Some(shape) => drop(weights.insert(name.to_owned(), counting(shape))),
             None => drop(weights.remove(name)),
         }
-        let error = write_templates(root.path(), &config(), &weights, "").unwrap_err();
+        let error =
+            write_templates(root.path(), &config(), &weights, FloatType::F32, "").unwrap_err();
         assert!(!error.is_request());
         assert!(error.to_string().contains(expected), "{error}");
         assert!(names(root.path()).is_empty());
@@ -205,11 +206,12 @@ fn weights_that_contradict_the_config_are_not_written() {
 
     let mut later = config();
     later.format_version = 2;
-    let error = write_templates(root.path(), &later, &some_weights(), "").unwrap_err();
+    let error =
+        write_templates(root.path(), &later, &some_weights(), FloatType::F32, "").unwrap_err();
     assert!(error.to_string().contains("write version 1"), "{error}");
     let mut unknown = config();
     unknown.accuracies[0].top1 = f64::NAN;
-    assert!(write_templates(root.path(), &unknown, &some_weights(), "").is_err());
+    assert!(write_templates(root.path(), &unknown, &some_weights(), FloatType::F32, "").is_err());
     assert!(names(root.path()).is_empty());
 }
 
@@ -229,7 +231,7 @@ fn a_write_below_a_regular_file_fails_by_name() {
     let root = tempfile::tempdir().unwrap();
     fs::write(root.path().join("file"), "").unwrap();
     let dir = root.path().join("file/templates");
-    let error = write_templates(&dir, &config(), &some_weights(), "").unwrap_err();
+    let error = write_templates(&dir, &config(), &some_weights(), FloatType::F32, "").unwrap_err();
     assert!(!error.is_request());
     assert!(error.to_string().contains("file/templates"), "{error}");
     assert_eq!(names(root.path()), ["file"]);

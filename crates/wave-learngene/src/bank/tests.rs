@@ -1,6 +1,6 @@
 use super::*;
-use crate::testing::*;
 use crate::compose;
+use crate::testing::*;
 use candle_core::{Device, Var};
 use proptest::prelude::*;
 
@@ -203,7 +203,15 @@ fn check_widening(part: Part, to: BlockShape) {
 fn widening_repeats_the_output() {
     for part in Part::ALL {
         // By whole factors, by whole templates, and to sides that crop the last block.
-        for to in [(12, 24), (18, 36), (9, 18), (15, 33), (7, 14), (10, 20), (14, 28)] {
+        for to in [
+            (12, 24),
+            (18, 36),
+            (9, 18),
+            (15, 33),
+            (7, 14),
+            (10, 20),
+            (14, 28),
+        ] {
             check_widening(part, block(to.0, to.1));
         }
     }

@@ -43,6 +43,7 @@ pub(super) fn factorise(
     };
     let began = Instant::now();
     let (gene, energy) = start(&plan, ancestor)?;
+    let gene = gene.rounded(plan.float)?;
     let noise = noise(&plan, settings.training.seed.unwrap_or(0))?;
     let data = match settings.training.data {
         Some(_) => Some(Data::open(
@@ -79,7 +80,7 @@ pub(super) fn factorise(
         "seconds": began.elapsed().as_secs_f64().round(),
     });
     ranks::on_first(|| {
-        write(out, &gene, about)?;
+        write(out, &gene, plan.float, about)?;
         run.complete(&result)
     })?;
     Ok(result)

@@ -1,10 +1,12 @@
 //! What a condensation is to train: sizes, templates, first scalers, checked against each other.
 
 use crate::error::request;
+use crate::layout;
 use crate::settings::Condense;
 use crate::train;
 use anyhow::Result;
 use std::collections::BTreeMap;
+use wave_hub::FloatType;
 use wave_init::Method;
 use wave_learngene::{Kronecker, Part, Plan};
 use wave_models::vit::VitShape;
@@ -36,6 +38,8 @@ pub struct CondensePlan {
     pub template_start: Method,
     /// First scalers.
     pub start: ScalerStart,
+    /// What all values are stored as, and measured.
+    pub float: FloatType,
 }
 
 /// How the scalers of a condensation begin.
@@ -143,6 +147,7 @@ impl CondensePlan {
             templates,
             template_start,
             start,
+            float: layout::float(settings.dtype.as_deref())?,
         })
     }
 

@@ -144,5 +144,5 @@ pub(super) fn float(output: &Output) -> Result<FloatType> {
              transformers')"
         )));
     }
-    layout::float(output)
+    layout::float(output.dtype.as_deref())
 }
