@@ -2,9 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use wave::compare::Compare;
+use wave::bench;
 use wave::recipe::Recipe;
-use wave::settings::{Condense, Expand, Finetune};
+use wave::settings::{Condense, Expand, Finetune, Init};
 
 fuzz_target!(|data: &[u8]| {
     let all = String::from_utf8_lossy(data);
@@ -17,7 +17,8 @@ fuzz_target!(|data: &[u8]| {
     let _ = recipe.stage("condense", None, &Condense::default());
     let _ = recipe.stage("expand", None, &Expand::default());
     let _ = recipe.stage("finetune", None, &Finetune::default());
-    if recipe.has("compare") {
-        let _ = Compare::new(&recipe);
+    let _ = recipe.stage("init", None, &Init::default());
+    if recipe.has("bench") {
+        let _ = bench::describe(&recipe);
     }
 });

@@ -5,16 +5,18 @@
 //! group are passed over by their headers.
 
 use std::fs::File;
+use std::io::{BufReader, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use parquet::basic::Type as Physical;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
 use parquet::data_type::{ByteArray, DataType};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
-use parquet::file::reader::ChunkReader;
+use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 use rayon::prelude::*;
 
@@ -146,7 +148,7 @@ impl Tables {
         let (group, row) = self.place(i).ok_or_else(|| no_image(i, self.len()))?;
         let table = &self.tables[group.file as usize];
         let name = self.name(i);
-        let file = Arc::new(open_file(&table.path)?);
+        let file = Arc::new(Sound::open(&table.path)?);
         let read = || -> Result<Vec<u8>, String> {
             let mut column = column(&file, &table.metadata, group.group, table.images)?;
             let ColumnReader::ByteArrayColumnReader(column) = &mut column else {
@@ -210,16 +212,67 @@ impl Source for Tables {
     }
 }
 
-fn open_file(path: &Path) -> Result<File, DataError> {
-    File::open(path).map_err(|source| DataError::Open {
-        path: path.to_owned(),
-        source,
-    })
+/// A file that may be damaged: to read beyond its end, or to ask for more than it holds, is an error. The
+/// reader of the format would make room for what a header promises, and skip a promised list element by
+/// element, though the file has ended.
+struct Sound {
+    file: File,
+    len: u64,
+}
+
+impl Sound {
+    fn open(path: &Path) -> Result<Self, DataError> {
+        let open = || {
+            let file = File::open(path)?;
+            let len = file.metadata()?.len();
+            Ok(Self { file, len })
+        };
+        open().map_err(|source| DataError::Open {
+            path: path.to_owned(),
+            source,
+        })
+    }
+}
+
+impl Length for Sound {
+    fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+impl ChunkReader for Sound {
+    type T = Strict<BufReader<File>>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        self.file.get_read(start).map(Strict)
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        match start.checked_add(length as u64) {
+            Some(end) if end <= self.len => self.file.get_bytes(start, length),
+            _ => Err(ParquetError::EOF(format!(
+                "{length} bytes from {start} on are more than the {} of the file",
+                self.len
+            ))),
+        }
+    }
+}
+
+/// A reader whose end is an error.
+struct Strict<R>(R);
+
+impl<R: Read> Read for Strict<R> {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        match self.0.read(to)? {
+            0 if !to.is_empty() => Err(std::io::ErrorKind::UnexpectedEof.into()),
+            read => Ok(read),
+        }
+    }
 }
 
 /// A file and the labels of each of its row groups.
 fn open_table(path: PathBuf) -> Result<(Table, Labels), DataError> {
-    let file = Arc::new(open_file(&path)?);
+    let file = Arc::new(Sound::open(&path)?);
     let (metadata, images, labels) =
         guarded(|| read_table(&file)).map_err(|problem| DataError::content(&path, problem))?;
     let table = Table {
@@ -233,9 +286,9 @@ fn open_table(path: PathBuf) -> Result<(Table, Labels), DataError> {
 /// The label of each row of each row group.
 type Labels = Vec<Vec<u32>>;
 
-type Read = (ParquetMetaData, usize, Labels);
+type Content = (ParquetMetaData, usize, Labels);
 
-fn read_table<R: ChunkReader + 'static>(file: &Arc<R>) -> Result<Read, String> {
+fn read_table<R: ChunkReader + 'static>(file: &Arc<R>) -> Result<Content, String> {
     let metadata = ParquetMetaDataReader::new().parse_and_finish(&**file);
     let metadata = metadata.map_err(describe)?;
     let schema = metadata.file_metadata().schema_descr();

@@ -112,6 +112,14 @@ fn what_is_no_parquet_is_refused() {
     }
 }
 
+#[test]
+fn what_is_promised_beyond_the_end_is_not_looked_for() {
+    // Found by fuzzing: a page's header begins a list of 2^31 elements, and the file ends.
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/parquet");
+    let error = crate::open(&format!("{corpus}/endless.parquet")).err();
+    assert!(error.unwrap().to_string().contains("no sound parquet"));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
