@@ -76,7 +76,8 @@ fn first_gradient() -> Result<()> {
 /// If they have not.
 pub(crate) fn check() -> Result<()> {
     let x = Var::new(2f64, &Device::Cpu)?;
-    let gradient = |y: &Tensor| -> Result<Option<Tensor>> { Ok(y.backward()?.remove(x.as_tensor())) };
+    let gradient =
+        |y: &Tensor| -> Result<Option<Tensor>> { Ok(y.backward()?.remove(x.as_tensor())) };
     let second = match gradient(&(x.sqr()? * x.as_tensor())?)? {
         Some(first) => gradient(&first)?,
         None => None,
@@ -98,13 +99,21 @@ mod tests {
         let other = || std::thread::spawn(check).join().unwrap();
         assert!(other().is_err());
         assert!(second_order(check).unwrap().is_ok());
-        assert!(second_order(|| second_order(check)).unwrap().unwrap().is_ok());
+        assert!(
+            second_order(|| second_order(check))
+                .unwrap()
+                .unwrap()
+                .is_ok()
+        );
         assert!(other().is_err());
     }
 
     #[test]
     fn work_is_shared_as_it_was_before() {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(3)
+            .build()
+            .unwrap();
         let found = pool.install(|| second_order(rayon::current_num_threads).unwrap());
         assert_eq!(found, 3);
     }

@@ -112,15 +112,21 @@ impl Unrolled {
         };
         for t in 1..=self.steps {
             let weights = variables(&point[0])?;
-            let (_, gradients) =
-                gradients(&loss(Examples::Training(t), &named(&names, &weights))?, &weights)?;
+            let (_, gradients) = gradients(
+                &loss(Examples::Training(t), &named(&names, &weights))?,
+                &weights,
+            )?;
             let rate = |(w, g): (&Tensor, &Tensor)| Ok(scalar(&norm(g)?)? / scalar(&norm(w)?)?);
             let pairs = point[0].iter().zip(&gradients);
-            curve.update_rates.push(pairs.map(rate).collect::<Result<_>>()?);
+            curve
+                .update_rates
+                .push(pairs.map(rate).collect::<Result<_>>()?);
             point = self.step(t, &point, &gradients)?;
             if self.validate.contains(&t) {
                 let weights = names.iter().zip(&point[0]);
-                let weights = weights.map(|(name, w)| ((*name).clone(), w.clone())).collect();
+                let weights = weights
+                    .map(|(name, w)| ((*name).clone(), w.clone()))
+                    .collect();
                 let value = scalar(&loss(Examples::Validation(t), &weights)?)?;
                 curve.losses.push((t, value));
             }
@@ -256,7 +262,11 @@ impl Unrolled {
             .collect();
         let value = loss(&tracked[0])?;
         let mut store = value.backward()?;
-        let gradient = |v: &Var| store.remove(v.as_tensor()).map_or_else(|| v.zeros_like(), Ok);
+        let gradient = |v: &Var| {
+            store
+                .remove(v.as_tensor())
+                .map_or_else(|| v.zeros_like(), Ok)
+        };
         let gradients: Vec<Tensor> = tracked[0].iter().map(gradient).collect::<Result<_>>()?;
         let after = self.step(t, &point, &gradients)?;
         let mut product = Tensor::zeros((), value.dtype(), value.device())?;

@@ -107,10 +107,17 @@ fn the_gradient_is_the_slope_of_the_area_under_the_curve() {
                 };
                 let expected = (area(h) - area(-h)) / (2.0 * h);
                 let error = (slope - expected).abs() / expected.abs().max(1e-2);
-                assert!(error < 1e-6, "{optimiser:?} {name} {i}: {slope}, {expected}");
+                assert!(
+                    error < 1e-6,
+                    "{optimiser:?} {name} {i}: {slope}, {expected}"
+                );
             }
         }
-        assert!(values(&found.of["encoder.weight"]).iter().any(|g| g.abs() > 1e-3));
+        assert!(
+            values(&found.of["encoder.weight"])
+                .iter()
+                .any(|g| g.abs() > 1e-3)
+        );
     }
 }
 
@@ -139,7 +146,13 @@ fn adam_from_a_dead_weight_has_a_finite_gradient() {
     };
     let run = run(Optimiser::ADAM, 4);
     let found = with_second_order(|| run.meta_gradient(&start(), dead).unwrap()).unwrap();
-    assert!(found.of.values().flat_map(|t| values(t)).all(f64::is_finite));
+    assert!(
+        found
+            .of
+            .values()
+            .flat_map(|t| values(t))
+            .all(f64::is_finite)
+    );
     assert_eq!(values(&found.of["encoder.bias"]), [0.0; 4]);
 }
 
@@ -153,7 +166,9 @@ fn lars_steps_by_a_share_of_the_weight() {
         trust: 0.01,
     };
     let size = |t: &Tensor| scalar(&norm(t).unwrap()).unwrap();
-    let (next, _) = of(0.0, 0.0).update(2.0, 1, &w, &g, &[zero.clone()]).unwrap();
+    let (next, _) = of(0.0, 0.0)
+        .update(2.0, 1, &w, &g, &[zero.clone()])
+        .unwrap();
     let ratio = size(&(&next - &w).unwrap()) / size(&w);
     assert!((ratio - 0.02).abs() < 1e-12, "{ratio}");
     // trust |w| / (|g| + wd |w|), times the decayed gradient.
@@ -166,7 +181,9 @@ fn lars_steps_by_a_share_of_the_weight() {
         assert!((values(&next)[i] - (w - expected)).abs() < 1e-12);
     }
     // From zero it moves as plain descent.
-    let (next, _) = of(0.0, 0.0).update(2.0, 1, &zero, &g, &[zero.clone()]).unwrap();
+    let (next, _) = of(0.0, 0.0)
+        .update(2.0, 1, &zero, &g, &[zero.clone()])
+        .unwrap();
     assert_eq!(values(&next), values(&(g * -2.0).unwrap()));
 }
 
@@ -198,7 +215,10 @@ fn the_gradient_quotient_and_its_slopes() {
         let y = h.matmul(&w["decoder.weight"].t()?)?;
         (y - x)?.sqr()?.mean_all()
     };
-    let start: Weights = start().into_iter().filter(|(name, _)| name != "unused").collect();
+    let start: Weights = start()
+        .into_iter()
+        .filter(|(name, _)| name != "unused")
+        .collect();
     let moved = |w: &Weights, name: &str, i: usize, by: f64| {
         let mut w = w.clone();
         let mut v = values(&w[name]);
@@ -210,7 +230,10 @@ fn the_gradient_quotient_and_its_slopes() {
     let gradient = |w: &Weights| -> Vec<f64> {
         let tensors: Vec<Tensor> = w.values().cloned().collect();
         let tracked = variables(&tensors).unwrap();
-        let named = w.keys().cloned().zip(tracked.iter().map(|v| v.as_tensor().clone()));
+        let named = w
+            .keys()
+            .cloned()
+            .zip(tracked.iter().map(|v| v.as_tensor().clone()));
         let (_, g) = gradients(&smooth(&named.collect()).unwrap(), &tracked).unwrap();
         g.iter().flat_map(values).collect()
     };
@@ -224,9 +247,16 @@ fn the_gradient_quotient_and_its_slopes() {
             let mut at = 0;
             let step = |(name, t): (&String, &Tensor)| {
                 let n = t.elem_count();
-                let v: Vec<f64> = values(t).iter().zip(&g[at..]).map(|(w, g)| w + by * g).collect();
+                let v: Vec<f64> = values(t)
+                    .iter()
+                    .zip(&g[at..])
+                    .map(|(w, g)| w + by * g)
+                    .collect();
                 at += n;
-                (name.clone(), Tensor::from_vec(v, t.shape(), &Device::Cpu).unwrap())
+                (
+                    name.clone(),
+                    Tensor::from_vec(v, t.shape(), &Device::Cpu).unwrap(),
+                )
             };
             gradient(&start.iter().map(step).collect())
         };
@@ -237,7 +267,10 @@ fn the_gradient_quotient_and_its_slopes() {
             ((g - hg) / (g + 1e-5 * sign) - 1.0).abs()
         });
         let expected = terms.sum::<f64>() / g.len() as f64;
-        assert!((found - expected).abs() < 1e-5 * expected, "{found} {expected}");
+        assert!(
+            (found - expected).abs() < 1e-5 * expected,
+            "{found} {expected}"
+        );
         for (name, slopes) in &slopes {
             for (i, slope) in values(slopes).iter().enumerate() {
                 let h = 1e-7;
