@@ -36,7 +36,7 @@ impl Learned {
         let learned = parameters
             .iter()
             .filter(|(name, _)| !name.starts_with("constant."));
-        let kept = |kind: &str, name: &str, t: &Tensor| {
+        let kept = |kind: &str, name: &str, t: &Tensor| -> candle_core::Result<Variable> {
             Ok(Variable {
                 name: format!("{kind}{name}"),
                 var: Var::from_tensor(t)?,
@@ -44,7 +44,7 @@ impl Learned {
                 weight_decay: 0.0,
             })
         };
-        let all = learned.map(|(name, t)| {
+        let all = learned.map(|(name, t)| -> candle_core::Result<_> {
             let zeros = || t.zeros_like();
             let of = [
                 kept("", name, &t.copy()?)?,
