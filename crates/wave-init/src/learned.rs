@@ -22,8 +22,8 @@ use std::str::FromStr;
 use candle_core::{D, DType, Device, Result, Tensor};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use wave_models::Weights;
 use wave_models::small::{Parameter, Usual};
+use wave_models::{ShapeError, Weights};
 
 use crate::error::InitError;
 use crate::random::{generator, standard_normal, uniform};
@@ -153,6 +153,41 @@ pub fn first_parameters(family: Family, start: &Weights) -> Result<Weights> {
         }
     }
     Ok(all)
+}
+
+/// Checks that there is a distribution for each tensor of these names and shapes.
+///
+/// # Errors
+/// [`InitError::Shape`] if a parameter is missing, or of another size.
+pub fn check(
+    family: Family,
+    shapes: &[(String, Vec<usize>)],
+    parameters: &Weights,
+) -> std::result::Result<(), InitError> {
+    for (name, _) in shapes {
+        let kinds = match family {
+            _ if parameters.contains_key(&format!("constant.{name}")) => vec![("constant", 1)],
+            Family::Normal => vec![("mean", 1), ("std", 1)],
+            Family::Plif { pieces } => vec![("start", 1), ("slopes", pieces), ("scale", 1)],
+        };
+        for (kind, size) in kinds {
+            let name = format!("{kind}.{name}");
+            match parameters.get(&name) {
+                None => return Err(ShapeError::Missing { name }.into()),
+                Some(t) if t.dims() != [size] => {
+                    let (found, expected) = (t.dims().to_vec(), vec![size]);
+                    let wrong = ShapeError::Misshapen {
+                        name,
+                        found,
+                        expected,
+                    };
+                    return Err(wrong.into());
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The random part of a draw: `z` for each tensor that is not constant, and shapes.

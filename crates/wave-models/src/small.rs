@@ -16,6 +16,9 @@ pub use autoencoder::AutoencoderShape;
 pub use fixup::FixupShape;
 pub use lstm::LstmShape;
 
+/// The most values that all weights may have.
+const MOST_VALUES: usize = 1 << 26;
+
 /// How a weight starts where nothing else is said: PyTorch's defaults, which the papers call Kaiming's
 /// where they are uniform.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -80,6 +83,21 @@ impl Small {
             Small::Autoencoder(shape) => shape.validate(),
             Small::Fixup(shape) => shape.validate(),
             Small::Lstm(shape) => shape.validate(),
+        }?;
+        let of = |p: &Parameter| {
+            p.dims
+                .iter()
+                .fold(1, |n: usize, size| n.saturating_mul(*size))
+        };
+        let all = self.parameters();
+        let values = all.iter().map(of).fold(0, usize::saturating_add);
+        match values > MOST_VALUES {
+            false => Ok(()),
+            true => Err(ShapeError::TooLarge {
+                name: "number of weights",
+                value: values,
+                at_most: MOST_VALUES,
+            }),
         }
     }
 

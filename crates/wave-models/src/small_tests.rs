@@ -241,6 +241,14 @@ fn impossible_sizes_are_refused() {
         ..shape
     };
     assert!(none.validate().unwrap_err().to_string().contains("widths"));
+    let wide = LstmShape {
+        vocabulary: 3,
+        embedding: 1 << 19,
+        width: 1 << 19,
+        layers: 1 << 4,
+    };
+    let error = Small::Lstm(wide).validate().unwrap_err().to_string();
+    assert!(error.contains("number of weights"), "{error}");
     let [_, (network, mut examples), _] = networks();
     examples.targets[0] = 7;
     let error = network.loss(&weights(&network), &examples).unwrap_err();

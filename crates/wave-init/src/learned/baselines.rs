@@ -36,10 +36,8 @@ const LEAST_NORM: f64 = 1e-5;
 /// more, and nothing but these, so that the gradient quotient falls.
 ///
 /// `slope` answers the step and the weights with the derivatives of the quotient with respect to them
-/// ([`wave_train`]'s `unrolled::gradient_quotient`). A norm moves by the sign of its derivative, with
+/// (`wave_train::unrolled::gradient_quotient`). A norm moves by the sign of its derivative, with
 /// momentum.
-///
-/// [`wave_train`]: https://docs.rs/wave-train
 ///
 /// # Errors
 /// Those of `slope`.

@@ -79,6 +79,15 @@ fn the_first_distributions_are_those_of_the_start() {
         let noise = Noise::new(family, &shapes(&start), &parameters, 5).unwrap();
         let drawn = weights(family, &parameters, &noise).unwrap();
         assert_eq!(values(&drawn["a.norm"]), [1.0; 7]);
+        check(family, &shapes(&start), &parameters).unwrap();
+        for (name, t) in &parameters {
+            let mut wrong = parameters.clone();
+            wrong.insert(name.clone(), Tensor::cat(&[t, t], 0).unwrap());
+            let error = check(family, &shapes(&start), &wrong).unwrap_err();
+            assert!(error.to_string().contains(name), "{error}");
+            wrong.remove(name);
+            assert!(check(family, &shapes(&start), &wrong).is_err());
+        }
         let (mean, std, most) = spread(&drawn["a.weight"]);
         assert!(
             mean.abs() < 0.01 && (std - 0.2 / 3f64.sqrt()).abs() < 0.005,

@@ -13,7 +13,7 @@ use crate::layout::{self, Layout};
 use crate::model::{self, Model};
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{Distribution, Init, Meta};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_hub::{CardFront, FloatType};
@@ -316,6 +316,7 @@ impl Initialiser {
         let about: About = serde_json::from_value(config["network"].clone())
             .map_err(|e| wrong(format!("config.json does not say of which network ({e})")))?;
         let network = Network::new(&about)?;
+        learned::check(family, &network.shapes()?, &parameters)?;
         Ok(Initialiser {
             family,
             about,
@@ -338,8 +339,7 @@ pub(super) fn draw_weights(
     seed: u64,
 ) -> Result<Weights> {
     let noise = learned::Noise::new(family, &network.shapes()?, parameters, seed)?;
-    learned::weights(family, parameters, &noise)
-        .context("the initialiser's tensors do not fit its network; copy or learn it again")
+    Ok(learned::weights(family, parameters, &noise)?)
 }
 
 /// What `wave init learned --dry-run` prints.
