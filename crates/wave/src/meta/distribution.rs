@@ -86,9 +86,14 @@ impl Plan {
         let source = Source::open(spec, own, training, like)?;
         let about = problem::about(own, &source)?;
         let inner = inner(own)?;
+        let network = Network::new(&about)?;
+        if let (Network::Scalers(of), Source::Images(data)) = (&network, &source) {
+            let remedy = "give data of as many classes as the templates'";
+            data.check_classes(of.shape().classes, remedy)?;
+        }
         Ok(Plan {
             family,
-            network: Network::new(&about)?,
+            network,
             about,
             source,
             inner,
