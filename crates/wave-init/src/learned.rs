@@ -12,8 +12,8 @@
 //! authors' code: the distribution is symmetric.
 //!
 //! Parameters start from the moments, or the range, of the usual start's tensors. A tensor that starts
-//! as one number everywhere (norms, zeros of Fixup) stays that number: a distribution without width
-//! would have nothing to learn but the number.
+//! as one number everywhere (norms, zeros of Fixup, a lone bias) stays that number: a distribution without
+//! width would have nothing to learn but the number.
 
 pub mod baselines;
 

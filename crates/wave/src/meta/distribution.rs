@@ -300,19 +300,17 @@ struct Initialiser {
 
 impl Initialiser {
     fn read(dir: &Path) -> Result<Initialiser> {
-        let (config, parameters) = wave_hub::read_transformers(dir)?;
         let wrong = |what: String| {
             request(format!(
                 "{}: {what}; give the directory that `wave meta` wrote",
                 dir.display()
             ))
         };
+        let config: Value = wave_hub::read_json(&dir.join("config.json"))?;
         if config["model_type"] != INITIALISER {
-            return Err(wrong(format!(
-                "holds a {}, no initialiser",
-                config["model_type"]
-            )));
+            return Err(wrong("holds no initialiser".into()));
         }
+        let (config, parameters) = wave_hub::read_transformers(dir)?;
         let mut family: Family = config["family"].as_str().unwrap_or_default().parse()?;
         if let (Family::Plif { pieces }, Some(n)) = (&mut family, config["pieces"].as_u64()) {
             *pieces = usize::try_from(n).unwrap_or(0);

@@ -17,7 +17,7 @@ use std::path::Path;
 use wave_init::learned::baselines::{MetaInit, delta_orthogonal, metainit};
 use wave_init::random;
 use wave_models::Weights;
-use wave_models::small::{Examples, Usual};
+use wave_models::small::{Examples, Small, Usual};
 use wave_train::TrainError;
 use wave_train::unrolled::{Curve, Optimiser, Unrolled, gradient_quotient};
 
@@ -57,6 +57,7 @@ pub(super) fn check(settings: &Meta, plan: &Plan) -> Result<()> {
     for name in against(settings, plan) {
         let (start, _) = optimised(&name, plan.inner.optimiser)?;
         let known: &[&str] = match plan.network {
+            Network::Small(Small::Fixup(_)) => &["usual", "metainit"], // usual is Fixup
             Network::Small(_) => &["usual", "kaiming", "metainit", "delta-orthogonal"],
             Network::Scalers(_) => &["bank", "random"],
         };
