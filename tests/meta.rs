@@ -42,7 +42,13 @@ fn learned_starts_are_drawn_and_tested() {
             assert!(test["area"].as_f64().unwrap() > 0.0, "{test}");
             assert_eq!(test["areas"].as_array().unwrap().len(), 2);
         }
-        for file in ["README.md", "tests.json", "curves.svg", "run/log.jsonl"] {
+        for file in [
+            "README.md",
+            "tests.json",
+            "curves.svg",
+            "update-rates.svg",
+            "run/log.jsonl",
+        ] {
             assert!(
                 !place.bytes(&format!("{method}/{file}")).is_empty(),
                 "{file}"

@@ -34,7 +34,8 @@ pub(super) struct Tests {
     seeds: Vec<u64>,
     /// By start, by seed.
     curves: Vec<Vec<Curve>>,
-    tensors: Vec<String>,
+    /// Names in the order of the curves' update rates, and whether they are matrices or kernels.
+    tensors: Vec<(String, bool)>,
 }
 
 /// What the learned start is tested against.
@@ -112,7 +113,8 @@ pub(super) fn tests(
     let seeds = seeds(settings);
     let mut names = vec![LEARNED.to_string()];
     names.extend(against(settings, plan));
-    let tensors = plan.network.shapes()?.into_iter().map(|(name, _)| name);
+    let tensors = plan.network.shapes()?.into_iter();
+    let tensors = tensors.map(|(name, dims)| (name, dims.len() > 1));
     let mut tests = Tests {
         data,
         curves: vec![Vec::new(); names.len()],
@@ -294,7 +296,8 @@ impl Tests {
         text
     }
 
-    /// Writes `tests.json`, with all curves and the update rates of the first seed, and `curves.svg`.
+    /// Writes `tests.json`, with all curves and the update rates of the first seed, `curves.svg` and
+    /// `update-rates.svg`.
     pub(super) fn write(&self, out: &Path) -> Result<()> {
         if self.seeds.is_empty() {
             return Ok(());
@@ -311,7 +314,8 @@ impl Tests {
                     "losses": curve.losses,
                 });
                 if i == 0 {
-                    row["tensors"] = json!(self.tensors);
+                    let names: Vec<&String> = self.tensors.iter().map(|(name, _)| name).collect();
+                    row["tensors"] = json!(names);
                     row["update_rates"] = json!(curve.update_rates);
                     mean = curve.losses.iter().map(|(t, _)| (*t as f64, 0.0)).collect();
                 }
@@ -326,9 +330,30 @@ impl Tests {
         wave_hub::write_json(&out.join("tests.json"), &rows)?;
         let title = format!("Training on {}", self.data);
         let svg = plot::line_plot(&title, "step", "validation loss", &lines)?;
+        wave_hub::write_atomic(&out.join("curves.svg"), svg.as_bytes())?;
+        let label = "log10 of |gradient| / |weight|";
+        let svg = plot::line_plot(&title, "step", label, &self.update_rates())?;
         Ok(wave_hub::write_atomic(
-            &out.join("curves.svg"),
+            &out.join("update-rates.svg"),
             svg.as_bytes(),
         )?)
+    }
+
+    /// How fast each matrix trains, of the learned start and the first beside it, first seed (DIMAML,
+    /// figure 4).
+    fn update_rates(&self) -> Vec<(String, Vec<(f64, f64)>)> {
+        let mut lines = Vec::new();
+        for (start, curves) in self.names.iter().zip(&self.curves).take(2) {
+            let Some(curve) = curves.first() else {
+                continue;
+            };
+            for (i, (tensor, _)) in self.tensors.iter().enumerate().filter(|(_, t)| t.1) {
+                let steps = curve.update_rates.iter().zip(1_u32..);
+                let points = steps.map(|(rates, t)| (f64::from(t), rates[i].log10()));
+                let points = points.filter(|(_, rate)| rate.is_finite()).collect();
+                lines.push((format!("{start} {tensor}"), points));
+            }
+        }
+        lines
     }
 }
