@@ -11,6 +11,7 @@
 //! - [`transfer`] starts take weights from a trained model; [`transfer::ligo`] is also a
 //!   differentiable function of its operator, for those who train that;
 //! - [`filters`] are the starts of a ConvMixer, [`state_space`] those of sequence networks;
+//! - [`learned`] are distributions whose parameters are trained, and what they are compared with;
 //! - [`ledger`] counts what a start carries over, as papers' tables do.
 //!
 //! Every tensor is `f32` on the CPU, and every tensor draws from a generator of its own, derived from
@@ -43,6 +44,7 @@
 pub mod direct;
 mod error;
 pub mod filters;
+pub mod learned;
 pub mod ledger;
 pub mod mimetic;
 pub mod mlp;

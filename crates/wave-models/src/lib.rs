@@ -13,6 +13,7 @@ pub mod levit;
 mod network;
 pub mod sequence;
 mod shape;
+pub mod small;
 #[cfg(test)]
 mod testing;
 pub mod transformers;

@@ -9,10 +9,12 @@ use wave_models::vit::VitShape;
 use wave_ops::{Mode, Precision};
 
 mod batch;
+mod meta;
 mod sequence;
 mod top;
 
 pub use batch::{BatchSize, DEFAULT_BATCH};
+pub use meta::{Distribution, Meta};
 pub use sequence::Sequence;
 pub use top::Top;
 
