@@ -9,6 +9,7 @@ mod formats;
 mod label_free;
 mod looks;
 mod pipeline;
+mod population;
 #[cfg(feature = "mpi")]
 mod ranks;
 mod resume;
