@@ -258,7 +258,7 @@ fn completions_and_help_name_every_command() {
     let (script, help) = (place.stdout("completions bash"), place.stdout("--help"));
     for command in [
         "run", "condense", "expand", "init", "finetune", "eval", "predict", "inspect", "data",
-        "speed", "publish", "pull",
+        "speed", "publish", "pull", "meta",
     ] {
         assert!(
             script.contains(command) && help.contains(command),

@@ -63,6 +63,14 @@ fn finetune_survives_a_kill() {
 }
 
 #[test]
+fn meta_survives_a_kill() {
+    let place = Place::new();
+    place.write("meta.toml", crate::meta::RECIPE);
+    let args = "meta meta.toml --steps 25 --checkpoint-steps 1";
+    check(&place, args);
+}
+
+#[test]
 fn a_damaged_state_gives_way_to_the_one_before() {
     let place = Place::new();
     let args = "condense r.toml --steps 40 --checkpoint-steps 1";

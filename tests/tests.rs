@@ -8,6 +8,7 @@ mod commands;
 mod formats;
 mod label_free;
 mod looks;
+mod meta;
 mod pipeline;
 mod population;
 #[cfg(feature = "mpi")]

@@ -14,6 +14,7 @@ mod network;
 pub mod population;
 pub mod sequence;
 mod shape;
+pub mod small;
 #[cfg(test)]
 mod testing;
 pub mod transformers;

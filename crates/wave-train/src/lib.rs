@@ -4,6 +4,8 @@
 //! closure it passes: a batch goes in, a loss comes out. The loop knows neither networks nor
 //! files: it hands its [`State`] to an observer, which logs, evaluates and saves. Several processes
 //! train as one, each on its share of every batch: [`Ranks`].
+//!
+//! [`unrolled`] is no second loop to train models with, but a training small enough to be differentiated.
 
 mod accumulate;
 mod batches;
@@ -12,7 +14,9 @@ mod loss;
 mod metrics;
 mod ranks;
 mod schedule;
+mod second_order;
 mod state;
+pub mod unrolled;
 
 pub use accumulate::Part;
 pub use batches::{Batches, Examples};
@@ -21,6 +25,7 @@ pub use loss::{batch_targets, distillation, entropy, smoothed_targets};
 pub use metrics::{Scores, TokenScores, evaluate, evaluate_tokens};
 pub use ranks::{Alone, Ranks, sum_over};
 pub use schedule::Schedule;
+pub use second_order::second_order;
 pub use state::{State, Variable};
 
 /// Why training stopped short.

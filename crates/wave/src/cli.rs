@@ -9,10 +9,10 @@ use crate::model::Network;
 use crate::progress::Verbosity;
 use crate::ranks::{self, World, ranks};
 use crate::recipe::Recipe;
-use crate::settings::{Condense, Expand, Finetune, Init, Speed, Training};
+use crate::settings::{Condense, Expand, Finetune, Init, Meta, Speed, Training};
 use crate::train::INTERRUPTED;
 use crate::{
-    condense, device, eval, expand, finetune, hub, init, inspect, population, predict, run,
+    condense, device, eval, expand, finetune, hub, init, inspect, meta, population, predict, run,
     sequence, speed,
 };
 use anyhow::{Context, Result};
@@ -100,6 +100,13 @@ enum Command {
         method: String,
         #[command(flatten)]
         settings: Box<Init>,
+    },
+    /// Learn how to start a network, from its training; `wave init learned` draws from what is learned
+    Meta {
+        /// The recipe
+        recipe: PathBuf,
+        #[command(flatten)]
+        settings: Box<Meta>,
     },
     /// Train all weights of a model
     Finetune {
@@ -312,7 +319,12 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
         Command::Init { method, settings } => {
             let recipe = Recipe::empty("init", &common.set)?;
             let settings = recipe.stage("init", None, &*settings)?;
-            if sequence::is_architecture(&settings) {
+            if method == meta::LEARNED {
+                if common.dry_run {
+                    return say(common, meta::describe_draw(&settings)?);
+                }
+                meta::draw(&settings, &out("init")?)?
+            } else if sequence::is_architecture(&settings) {
                 if common.dry_run {
                     return say(common, sequence::describe(&method, &settings)?);
                 }
@@ -330,6 +342,14 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
             } else {
                 init::init(&method, &settings, &out("init")?)?
             }
+        }
+        Command::Meta { recipe, settings } => {
+            let recipe = Recipe::read(&recipe, &common.set)?;
+            let settings = recipe.stage("meta", None, &*settings)?;
+            if common.dry_run {
+                return say(common, meta::describe(&settings)?);
+            }
+            meta::meta(&recipe.name, &settings, &out("meta")?, options)?
         }
         Command::Finetune {
             model,

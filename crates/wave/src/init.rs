@@ -7,7 +7,7 @@ use crate::model::{Model, Network};
 use crate::ranks;
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{BatchSize, Init, Training};
-use crate::{data, elastic, hub, sequence};
+use crate::{data, elastic, hub, meta, sequence};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -53,6 +53,8 @@ pub fn help() -> String {
     for method in population::METHODS {
         text += &format!("  {:20} {}\n", method.name, method.description);
     }
+    text += "\nFor what `wave meta` wrote to --from:\n";
+    text += &format!("  {:20} {}\n", meta::LEARNED, meta::DESCRIPTION);
     text
 }
 

@@ -36,6 +36,7 @@ pub mod inspect;
 pub mod layout;
 pub mod log;
 pub mod manual;
+pub mod meta;
 pub mod model;
 pub mod plot;
 pub mod population;

@@ -19,8 +19,8 @@ pub struct Recipe {
 }
 
 /// Tables that a recipe may have.
-const TABLES: [&str; 6] = [
-    "ancestor", "condense", "expand", "init", "finetune", "bench",
+const TABLES: [&str; 7] = [
+    "ancestor", "condense", "expand", "init", "finetune", "bench", "meta",
 ];
 
 /// Top-level keys: a name, and keys that every stage inherits.

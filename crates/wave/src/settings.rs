@@ -10,11 +10,13 @@ use wave_ops::{Mode, Precision};
 
 mod batch;
 mod hypernetwork;
+mod meta;
 mod sequence;
 mod top;
 
 pub use batch::{BatchSize, DEFAULT_BATCH};
 pub use hypernetwork::Hypernetwork;
+pub use meta::{Distribution, Meta};
 pub use sequence::Sequence;
 pub use top::Top;
 

@@ -149,7 +149,8 @@ impl Resolved {
     }
 }
 
-fn checkpoint_every(minutes: Option<f64>) -> Result<Option<std::time::Duration>> {
+/// Time between two checkpoints, if they are to follow it; 10 minutes where nothing is said.
+pub(crate) fn checkpoint_every(minutes: Option<f64>) -> Result<Option<std::time::Duration>> {
     let minutes = minutes.unwrap_or(10.0);
     let every = std::time::Duration::try_from_secs_f64(60.0 * minutes).map_err(|_| {
         request(format!(

@@ -1,0 +1,139 @@
+//! Networks small enough that their training can be differentiated: what initialisers are learned on.
+//!
+//! Each is one file: its sizes, the names, shapes and usual starts of its weights, and its loss. They
+//! are written in candle's own operators, because the gradients of fused ones have no gradients, and in
+//! whatever type of number the weights have.
+
+pub mod autoencoder;
+pub mod fixup;
+pub mod lstm;
+
+use crate::{ShapeError, Weights};
+use candle_core::{Result, Tensor};
+use serde::{Deserialize, Serialize};
+
+pub use autoencoder::AutoencoderShape;
+pub use fixup::FixupShape;
+pub use lstm::LstmShape;
+
+/// How a weight starts where nothing else is said: PyTorch's defaults, which the papers call Kaiming's
+/// where they are uniform.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Usual {
+    /// Uniform between ± this.
+    Uniform(f64),
+    /// Normal with this standard deviation.
+    Normal(f64),
+    /// This number everywhere: norms, and what Fixup makes zero.
+    Constant(f64),
+}
+
+impl Usual {
+    /// Uniform between ±1/sqrt(inputs).
+    pub(crate) fn of_inputs(inputs: usize) -> Usual {
+        Usual::Uniform(1.0 / (inputs.max(1) as f64).sqrt())
+    }
+}
+
+/// A weight of a small network.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameter {
+    /// Its name.
+    pub name: String,
+    /// Its shape.
+    pub dims: Vec<usize>,
+    /// How it starts.
+    pub usual: Usual,
+}
+
+/// What a small network is trained on.
+#[derive(Clone, Debug)]
+pub struct Examples {
+    /// Images (b, c, h, w), or tokens (b, n).
+    pub input: Tensor,
+    /// A class for each image; of tokens, what comes after each of the positions: (b, positions). An
+    /// autoencoder needs none.
+    pub targets: Vec<u32>,
+    /// Where in sequences predictions count, the same in each.
+    pub positions: Vec<u32>,
+}
+
+/// A small network and its sizes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "network", rename_all = "snake_case")]
+pub enum Small {
+    /// A convolutional autoencoder.
+    Autoencoder(AutoencoderShape),
+    /// A residual network without norms.
+    Fixup(FixupShape),
+    /// A language model of characters.
+    Lstm(LstmShape),
+}
+
+impl Small {
+    /// Checks that a network of this shape exists.
+    ///
+    /// # Errors
+    /// Names the size that does not fit.
+    pub fn validate(&self) -> std::result::Result<(), ShapeError> {
+        match self {
+            Small::Autoencoder(shape) => shape.validate(),
+            Small::Fixup(shape) => shape.validate(),
+            Small::Lstm(shape) => shape.validate(),
+        }
+    }
+
+    /// All weights, in the order of the network.
+    pub fn parameters(&self) -> Vec<Parameter> {
+        match self {
+            Small::Autoencoder(shape) => shape.parameters(),
+            Small::Fixup(shape) => shape.parameters(),
+            Small::Lstm(shape) => shape.parameters(),
+        }
+    }
+
+    /// What training makes smaller: a scalar, the mean over the examples.
+    ///
+    /// # Errors
+    /// If a weight is missing, or sizes contradict the network.
+    pub fn loss(&self, weights: &Weights, examples: &Examples) -> Result<Tensor> {
+        match self {
+            Small::Autoencoder(shape) => autoencoder::loss(shape, weights, &examples.input),
+            Small::Fixup(shape) => {
+                let logits = fixup::logits(shape, weights, &examples.input)?;
+                cross_entropy(&logits, &examples.targets)
+            }
+            Small::Lstm(shape) => {
+                let logits = lstm::logits(shape, weights, &examples.input, &examples.positions)?;
+                cross_entropy(&logits, &examples.targets)
+            }
+        }
+    }
+}
+
+/// Mean cross-entropy of logits (n, classes) with a class for each row.
+fn cross_entropy(logits: &Tensor, targets: &[u32]) -> Result<Tensor> {
+    let (n, classes) = logits.dims2()?;
+    if targets.len() != n || targets.iter().any(|t| *t as usize >= classes) {
+        candle_core::bail!(
+            "{} targets for {n} predictions of {classes} classes",
+            targets.len()
+        );
+    }
+    let mut one_hot = vec![0f32; n * classes];
+    for (row, class) in targets.iter().enumerate() {
+        one_hot[row * classes + *class as usize] = 1.0;
+    }
+    let one_hot = Tensor::from_vec(one_hot, (n, classes), logits.device())?;
+    wave_ops::stock::soft_cross_entropy(logits, &one_hot.to_dtype(logits.dtype())?)
+}
+
+/// A weight of a map.
+fn weight<'a>(weights: &'a Weights, name: &str) -> Result<&'a Tensor> {
+    let found = weights.get(name);
+    found.ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {name}")))
+}
+
+#[cfg(test)]
+#[path = "small_tests.rs"]
+mod tests;

@@ -1,0 +1,196 @@
+//! The convolutional autoencoder of DIMAML (section 3.1; Ghosh et al. 2020), of any number of layers.
+//!
+//! ```text
+//! encoder   x = relu(norm(conv(x)))            5 x 5, stride 2, padding 1, once for each width
+//!           z = W x + b                        (latent)
+//! decoder   x = W z + b, relu(norm(deconv(x))) back through the same sizes; the last without norm, relu
+//! loss      mean (x - image)²
+//! ```
+//!
+//! Norms are batch norms with the statistics of the batch at hand, in training and in validation alike:
+//! there are no running ones to be learned or reset.
+
+use super::{Parameter, Usual, weight};
+use crate::shape::sizes;
+use crate::{ShapeError, Weights};
+use candle_core::{Result, Tensor};
+use serde::{Deserialize, Serialize};
+use wave_ops::stock;
+
+/// Side, stride and padding of every kernel.
+const KERNEL: usize = 5;
+const STRIDE: usize = 2;
+const PADDING: usize = 1;
+
+/// Added to the variance in norms.
+const EPS: f64 = 1e-5;
+
+/// Sizes of an autoencoder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AutoencoderShape {
+    /// Height and width of an image.
+    pub image_size: usize,
+    /// Channels of an image.
+    pub channels: usize,
+    /// Channels after each convolution.
+    pub widths: Vec<usize>,
+    /// Numbers between encoder and decoder.
+    pub latent: usize,
+}
+
+impl AutoencoderShape {
+    /// Checks that the sizes are possible.
+    ///
+    /// # Errors
+    /// Names the size that is not.
+    pub fn validate(&self) -> std::result::Result<(), ShapeError> {
+        let narrowest = self.widths.iter().min().copied().unwrap_or(0);
+        sizes(&[
+            ("image_size", self.image_size),
+            ("channels", self.channels),
+            ("widths", narrowest),
+            ("widths", self.widths.iter().max().copied().unwrap_or(0)),
+            ("latent", self.latent),
+        ])?;
+        let before_last = self.sides()[self.widths.len() - 1];
+        if before_last + 2 * PADDING < KERNEL {
+            return Err(ShapeError::Choice {
+                name: "widths",
+                found: format!("{} layers on {} pixels", self.widths.len(), self.image_size),
+                expected: "fewer widths: each halves the image, and a kernel is 5 pixels wide",
+            });
+        }
+        Ok(())
+    }
+
+    /// Side of the image before the first, and after each, convolution.
+    fn sides(&self) -> Vec<usize> {
+        let mut sides = vec![self.image_size];
+        for _ in &self.widths {
+            let side = sides[sides.len() - 1] + 2 * PADDING;
+            sides.push(side.saturating_sub(KERNEL) / STRIDE + 1);
+        }
+        sides
+    }
+
+    /// Channels before the first, and after each, convolution.
+    fn channels(&self) -> Vec<usize> {
+        [&[self.channels], &self.widths[..]].concat()
+    }
+
+    /// All weights, in the order of the network.
+    pub fn parameters(&self) -> Vec<Parameter> {
+        let mut all = Vec::new();
+        let mut add = |name: String, dims: &[usize], usual: Usual| {
+            all.push(Parameter {
+                name,
+                dims: dims.to_vec(),
+                usual,
+            });
+        };
+        let (sides, channels) = (self.sides(), self.channels());
+        let (layers, taps) = (self.widths.len(), KERNEL * KERNEL);
+        let (side, width) = (sides[layers], channels[layers]);
+        let features = width * side * side;
+        let norm = |add: &mut dyn FnMut(String, &[usize], Usual), at: &str, n: usize| {
+            add(format!("{at}.norm.weight"), &[n], Usual::Constant(1.0));
+            add(format!("{at}.norm.bias"), &[n], Usual::Constant(0.0));
+        };
+        for l in 0..layers {
+            let (from, to) = (channels[l], channels[l + 1]);
+            let usual = Usual::of_inputs(from * taps);
+            add(
+                format!("encoder.{l}.weight"),
+                &[to, from, KERNEL, KERNEL],
+                usual,
+            );
+            norm(&mut add, &format!("encoder.{l}"), to);
+        }
+        let usual = Usual::of_inputs(features);
+        add(
+            "encoder.latent.weight".into(),
+            &[self.latent, features],
+            usual,
+        );
+        add("encoder.latent.bias".into(), &[self.latent], usual);
+        let usual = Usual::of_inputs(self.latent);
+        add(
+            "decoder.latent.weight".into(),
+            &[features, self.latent],
+            usual,
+        );
+        add("decoder.latent.bias".into(), &[features], usual);
+        for l in (0..layers).rev() {
+            let (from, to) = (channels[l + 1], channels[l]);
+            // PyTorch takes the second dimension for the inputs here too.
+            let usual = Usual::of_inputs(to * taps);
+            add(
+                format!("decoder.{l}.weight"),
+                &[from, to, KERNEL, KERNEL],
+                usual,
+            );
+            match l {
+                0 => add(format!("decoder.{l}.bias"), &[to], usual),
+                _ => norm(&mut add, &format!("decoder.{l}"), to),
+            }
+        }
+        all
+    }
+}
+
+/// Mean squared error of what comes out for `images` (b, c, h, w).
+///
+/// # Errors
+/// If a weight is missing, or sizes contradict `shape`.
+pub fn loss(shape: &AutoencoderShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
+    (reconstruct(shape, weights, images)? - images)?
+        .sqr()?
+        .mean_all()
+}
+
+/// What comes out for `images`, of the same shape.
+///
+/// # Errors
+/// If a weight is missing, or sizes contradict `shape`.
+pub fn reconstruct(shape: &AutoencoderShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
+    let w = |name: &str| weight(weights, name);
+    let (sides, layers, b) = (shape.sides(), shape.widths.len(), images.dim(0)?);
+    let (c, size) = (shape.channels, shape.image_size);
+    let mut x = crate::checked_images(images, c, size, w("encoder.0.weight")?)?;
+    let norm = |x: Tensor, at: &str| -> Result<Tensor> {
+        let scale = |name: &str| w(&format!("{at}.norm.{name}"))?.reshape((1, (), 1, 1));
+        batch_norm(&x)?
+            .broadcast_mul(&scale("weight")?)?
+            .broadcast_add(&scale("bias")?)?
+            .relu()
+    };
+    for l in 0..layers {
+        let at = format!("encoder.{l}");
+        x = x.conv2d(w(&format!("{at}.weight"))?, PADDING, STRIDE, 1, 1)?;
+        x = norm(x, &at)?;
+    }
+    let inner = x.dims().to_vec();
+    let linear = |x: &Tensor, at: &str| {
+        stock::linear(x, w(&format!("{at}.weight"))?, w(&format!("{at}.bias"))?)
+    };
+    let z = linear(&x.reshape((b, ()))?, "encoder.latent")?; // (b, latent)
+    x = linear(&z, "decoder.latent")?.reshape(inner)?;
+    for l in (0..layers).rev() {
+        let at = format!("decoder.{l}");
+        let missing = sides[l] + 2 * PADDING - KERNEL - STRIDE * (sides[l + 1] - 1);
+        let kernel = w(&format!("{at}.weight"))?;
+        x = x.conv_transpose2d(kernel, PADDING, missing, STRIDE, 1)?;
+        x = match l {
+            0 => x.broadcast_add(&w(&format!("{at}.bias"))?.reshape((1, (), 1, 1))?)?,
+            _ => norm(x, &at)?,
+        };
+    }
+    Ok(x)
+}
+
+/// `x` (b, c, h, w) with mean 0 and variance 1 in each channel.
+fn batch_norm(x: &Tensor) -> Result<Tensor> {
+    let centred = x.broadcast_sub(&x.mean_keepdim((0, 2, 3))?)?;
+    let var = centred.sqr()?.mean_keepdim((0, 2, 3))?;
+    centred.broadcast_div(&(var + EPS)?.sqrt()?)
+}

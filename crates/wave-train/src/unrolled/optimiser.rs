@@ -1,0 +1,147 @@
+//! Optimisers as pure functions of tensors, so that a step can be differentiated.
+
+use candle_core::{Result, Tensor};
+
+/// How the weights follow the gradient. All words are those of the papers:
+///
+/// ```text
+/// Sgd    v = rho v + g + wd w          w = w - lr v            (Nesterov: w - lr (g + wd w + rho v))
+/// Adam   m = b1 m + (1 - b1) g         s = b2 s + (1 - b2) g²
+///        w = w - lr m / (1 - b1^t) / (sqrt(s / (1 - b2^t)) + eps)
+/// Lars   v = rho v + lr r (g + wd w)   w = w - v               r = trust |w| / (|g| + wd |w|)
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Optimiser {
+    /// Gradient descent with momentum.
+    Sgd {
+        /// rho
+        momentum: f64,
+        /// Whether a step looks ahead, in PyTorch's form.
+        nesterov: bool,
+        /// wd, of all weights.
+        weight_decay: f64,
+    },
+    /// Kingma and Ba 2015, algorithm 1.
+    Adam {
+        /// b1
+        beta1: f64,
+        /// b2
+        beta2: f64,
+        /// Added to the root of the second moment.
+        eps: f64,
+    },
+    /// Layer-wise rates: You et al. 2017, algorithm 1. A tensor whose norm or gradient is zero takes
+    /// r = 1: it would never leave zero otherwise.
+    Lars {
+        /// rho
+        momentum: f64,
+        /// wd, of all weights.
+        weight_decay: f64,
+        /// Rate of a step relative to the size of the weights.
+        trust: f64,
+    },
+}
+
+impl Optimiser {
+    /// Adam with the usual decay rates.
+    pub const ADAM: Optimiser = Optimiser::Adam {
+        beta1: 0.9,
+        beta2: 0.999,
+        eps: 1e-8,
+    };
+
+    /// How many tensors it remembers of each weight, all zero at first.
+    pub fn slots(&self) -> usize {
+        match self {
+            Optimiser::Sgd { .. } | Optimiser::Lars { .. } => 1,
+            Optimiser::Adam { .. } => 2,
+        }
+    }
+
+    /// The weight after step `t` (counted from 1) at learning rate `lr`, and what is remembered then.
+    /// All are differentiable functions of `w`, its gradient `g` and the `slots`.
+    ///
+    /// # Errors
+    /// If the shapes differ, or there are not as many slots as [`slots`](Self::slots) says.
+    pub fn update(
+        &self,
+        lr: f64,
+        t: u64,
+        w: &Tensor,
+        g: &Tensor,
+        slots: &[Tensor],
+    ) -> Result<(Tensor, Vec<Tensor>)> {
+        if slots.len() != self.slots() {
+            candle_core::bail!("{} slots for {self:?}", slots.len());
+        }
+        match *self {
+            Optimiser::Sgd {
+                momentum,
+                nesterov,
+                weight_decay,
+            } => {
+                let g = decayed(g, w, weight_decay)?;
+                let v = ((&slots[0] * momentum)? + &g)?;
+                let step = match nesterov {
+                    true => (g + (&v * momentum)?)?,
+                    false => v.clone(),
+                };
+                Ok(((w - (step * lr)?)?, vec![v]))
+            }
+            Optimiser::Adam { beta1, beta2, eps } => {
+                let m = ((&slots[0] * beta1)? + (g * (1.0 - beta1))?)?;
+                let s = ((&slots[1] * beta2)? + (g.sqr()? * (1.0 - beta2))?)?;
+                let t = i32::try_from(t).unwrap_or(i32::MAX);
+                let m_hat = (&m * (1.0 / (1.0 - beta1.powi(t))))?;
+                let s_hat = (&s * (1.0 / (1.0 - beta2.powi(t))))?;
+                let step = (m_hat / (root(&s_hat)? + eps)?)?;
+                Ok(((w - (step * lr)?)?, vec![m, s]))
+            }
+            Optimiser::Lars {
+                momentum,
+                weight_decay,
+                trust,
+            } => {
+                let (w_norm, g_norm) = (norm(w)?, norm(g)?);
+                let rated = decayed(g, w, weight_decay)?;
+                let rated = match zero(&w_norm)? || zero(&g_norm)? {
+                    true => rated,
+                    false => {
+                        let rate = ((&w_norm * trust)? / (g_norm + (&w_norm * weight_decay)?)?)?;
+                        rated.broadcast_mul(&rate)?
+                    }
+                };
+                let v = ((&slots[0] * momentum)? + (rated * lr)?)?;
+                Ok(((w - &v)?, vec![v]))
+            }
+        }
+    }
+}
+
+fn decayed(g: &Tensor, w: &Tensor, weight_decay: f64) -> Result<Tensor> {
+    match weight_decay {
+        0.0 => Ok(g.clone()),
+        _ => g + (w * weight_decay)?,
+    }
+}
+
+/// The root, with slope 0 at 0: there Adam's step has the slope of its numerator alone, and the root's
+/// own, infinite one would make it not a number.
+fn root(x: &Tensor) -> Result<Tensor> {
+    let positive = x.gt(0.0)?;
+    let safe = positive.where_cond(x, &x.ones_like()?)?;
+    safe.sqrt()? * positive.to_dtype(x.dtype())?
+}
+
+/// The norm of a whole tensor, a scalar.
+pub(crate) fn norm(x: &Tensor) -> Result<Tensor> {
+    let squares = x.sqr()?.sum_all()?;
+    match zero(&squares)? {
+        true => Ok(squares.detach()), // its root has no slope
+        false => squares.sqrt(),
+    }
+}
+
+fn zero(x: &Tensor) -> Result<bool> {
+    Ok(super::scalar(x)? == 0.0)
+}

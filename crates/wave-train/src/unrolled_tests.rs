@@ -1,0 +1,285 @@
+use super::*;
+use crate::second_order as with_second_order;
+
+const MOMENTUM: Optimiser = Optimiser::Sgd {
+    momentum: 0.9,
+    nesterov: false,
+    weight_decay: 5e-3,
+};
+
+const ALL: [Optimiser; 4] = [
+    MOMENTUM,
+    Optimiser::Sgd {
+        momentum: 0.8,
+        nesterov: true,
+        weight_decay: 0.0,
+    },
+    Optimiser::ADAM,
+    Optimiser::Lars {
+        momentum: 0.9,
+        weight_decay: 1e-2,
+        trust: 0.2,
+    },
+];
+
+type Weights = BTreeMap<String, Tensor>;
+
+/// Numbers without a pattern, in -1..1.
+fn noise(shape: &[usize], seed: u64) -> Tensor {
+    let n = shape.iter().product::<usize>() as u64;
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut draw = || {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        (x >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    };
+    let values: Vec<f64> = (0..n).map(|_| draw()).collect();
+    Tensor::from_vec(values, shape, &Device::Cpu).unwrap()
+}
+
+/// An autoencoder with a layer norm, of other examples at every step; GELU and ReLU are in it.
+fn loss(examples: Examples, w: &Weights) -> Result<Tensor> {
+    let x = match examples {
+        Examples::Training(t) => noise(&[6, 5], t),
+        Examples::Validation(t) => noise(&[9, 5], 1000 + t),
+    };
+    let h = wave_ops::stock::linear(&x, &w["encoder.weight"], &w["encoder.bias"])?;
+    let (one, zero) = (noise(&[4], 1).ones_like()?, w["encoder.bias"].zeros_like()?);
+    let h = wave_ops::stock::layer_norm(&h, &one, &zero, 1e-5)?.tanh()?;
+    let y = h.matmul(&w["decoder.weight"].t()?)?;
+    let y = (y.relu()? + (y.tanh()? * 0.3)?)?;
+    (y - x)?.sqr()?.mean_all()
+}
+
+fn start() -> Weights {
+    let shapes: [(&str, &[usize]); 4] = [
+        ("decoder.weight", &[5, 4]),
+        ("encoder.bias", &[4]),
+        ("encoder.weight", &[4, 5]),
+        ("unused", &[3]),
+    ];
+    let tensors = shapes.iter().enumerate();
+    tensors
+        .map(|(i, (name, shape))| (name.to_string(), noise(shape, 77 + i as u64)))
+        .collect()
+}
+
+fn run(optimiser: Optimiser, checkpoint: u64) -> Unrolled {
+    Unrolled {
+        optimiser,
+        learning_rate: match optimiser {
+            Optimiser::Adam { .. } => 0.02,
+            _ => 0.1,
+        },
+        steps: 12,
+        validate: vec![3, 8, 12],
+        checkpoint,
+    }
+}
+
+fn values(t: &Tensor) -> Vec<f64> {
+    t.flatten_all().unwrap().to_vec1().unwrap()
+}
+
+fn meta_gradient(run: &Unrolled) -> MetaGradient {
+    with_second_order(|| run.meta_gradient(&start(), loss).unwrap()).unwrap()
+}
+
+/// DIMAML: "meta-gradient vs central differences in f64 (<1e-4)".
+#[test]
+fn the_gradient_is_the_slope_of_the_area_under_the_curve() {
+    for optimiser in ALL {
+        let run = run(optimiser, 5);
+        let found = meta_gradient(&run);
+        assert_eq!(found.losses, run.curve(&start(), loss).unwrap().losses);
+        for (name, t) in start() {
+            let of = values(&found.of[&name]);
+            for (i, slope) in of.iter().enumerate() {
+                let h = 1e-5;
+                let area = |by: f64| {
+                    let mut moved = values(&t);
+                    moved[i] += by;
+                    let moved = Tensor::from_vec(moved, t.shape(), &Device::Cpu).unwrap();
+                    let mut from = start();
+                    from.insert(name.clone(), moved);
+                    run.curve(&from, loss).unwrap().area()
+                };
+                let expected = (area(h) - area(-h)) / (2.0 * h);
+                let error = (slope - expected).abs() / expected.abs().max(1e-2);
+                assert!(
+                    error < 1e-6,
+                    "{optimiser:?} {name} {i}: {slope}, {expected}"
+                );
+            }
+        }
+        assert!(
+            values(&found.of["encoder.weight"])
+                .iter()
+                .any(|g| g.abs() > 1e-3)
+        );
+    }
+}
+
+/// DIMAML: "identical for m=1 and m=5".
+#[test]
+fn checkpoints_change_nothing() {
+    for optimiser in ALL {
+        let all = meta_gradient(&run(optimiser, 1));
+        for checkpoint in [5, 6, 12, 100] {
+            let some = meta_gradient(&run(optimiser, checkpoint));
+            assert_eq!(all.losses, some.losses);
+            for (name, t) in &all.of {
+                assert_eq!(values(t), values(&some.of[name]), "{optimiser:?} {name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn adam_from_a_dead_weight_has_a_finite_gradient() {
+    let dead = |examples: Examples, w: &Weights| {
+        let mut w = w.clone();
+        let kept = (&w["encoder.bias"] * noise(&[4], 1).zeros_like()?)?; // a gradient of exactly 0
+        w.insert("encoder.bias".into(), kept);
+        loss(examples, &w)
+    };
+    let run = run(Optimiser::ADAM, 4);
+    let found = with_second_order(|| run.meta_gradient(&start(), dead).unwrap()).unwrap();
+    assert!(
+        found
+            .of
+            .values()
+            .flat_map(|t| values(t))
+            .all(f64::is_finite)
+    );
+    assert_eq!(values(&found.of["encoder.bias"]), [0.0; 4]);
+}
+
+#[test]
+fn lars_steps_by_a_share_of_the_weight() {
+    let (w, g) = (noise(&[3, 4], 5), noise(&[3, 4], 6));
+    let zero = w.zeros_like().unwrap();
+    let of = |momentum, weight_decay| Optimiser::Lars {
+        momentum,
+        weight_decay,
+        trust: 0.01,
+    };
+    let size = |t: &Tensor| scalar(&norm(t).unwrap()).unwrap();
+    let (next, _) = of(0.0, 0.0)
+        .update(2.0, 1, &w, &g, &[zero.clone()])
+        .unwrap();
+    let ratio = size(&(&next - &w).unwrap()) / size(&w);
+    assert!((ratio - 0.02).abs() < 1e-12, "{ratio}");
+    // trust |w| / (|g| + wd |w|), times the decayed gradient.
+    let (next, v) = of(0.9, 0.1).update(0.5, 1, &w, &g, &[g.clone()]).unwrap();
+    let rate = 0.01 * size(&w) / (size(&g) + 0.1 * size(&w));
+    for i in 0..12 {
+        let (w, g) = (values(&w)[i], values(&g)[i]);
+        let expected = 0.9 * g + 0.5 * rate * (g + 0.1 * w);
+        assert!((values(&v[0])[i] - expected).abs() < 1e-12);
+        assert!((values(&next)[i] - (w - expected)).abs() < 1e-12);
+    }
+    // From zero it moves as plain descent.
+    let (next, _) = of(0.0, 0.0)
+        .update(2.0, 1, &zero, &g, &[zero.clone()])
+        .unwrap();
+    assert_eq!(values(&next), values(&(g * -2.0).unwrap()));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let wrong = |change: fn(&mut Unrolled), needle: &str| {
+        let mut run = run(MOMENTUM, 5);
+        change(&mut run);
+        let error = run.curve(&start(), loss).unwrap_err().to_string();
+        assert!(error.contains(needle), "{error}");
+    };
+    wrong(|run| run.steps = 0, "at least 1");
+    wrong(|run| run.checkpoint = 0, "at least 1");
+    wrong(|run| run.validate.clear(), "ascending");
+    wrong(|run| run.validate = vec![13], "ascending");
+    wrong(|run| run.validate = vec![0, 3], "ascending");
+    wrong(|run| run.validate = vec![3, 2], "ascending");
+    let outside = run(MOMENTUM, 5).meta_gradient(&start(), loss);
+    assert!(outside.unwrap_err().to_string().contains("second_order"));
+}
+
+/// The quotient from its formula, with the Hessian from central differences of the gradient; and its
+/// derivatives against its own central differences.
+#[test]
+fn the_gradient_quotient_and_its_slopes() {
+    let smooth = |w: &Weights| {
+        let x = noise(&[6, 5], 9);
+        let h = wave_ops::stock::linear(&x, &w["encoder.weight"], &w["encoder.bias"])?.tanh()?;
+        let y = h.matmul(&w["decoder.weight"].t()?)?;
+        (y - x)?.sqr()?.mean_all()
+    };
+    let start: Weights = start()
+        .into_iter()
+        .filter(|(name, _)| name != "unused")
+        .collect();
+    let moved = |w: &Weights, name: &str, i: usize, by: f64| {
+        let mut w = w.clone();
+        let mut v = values(&w[name]);
+        v[i] += by;
+        let t = Tensor::from_vec(v, w[name].shape(), &Device::Cpu).unwrap();
+        w.insert(name.into(), t);
+        w
+    };
+    let gradient = |w: &Weights| -> Vec<f64> {
+        let tensors: Vec<Tensor> = w.values().cloned().collect();
+        let tracked = variables(&tensors).unwrap();
+        let named = w
+            .keys()
+            .cloned()
+            .zip(tracked.iter().map(|v| v.as_tensor().clone()));
+        let (_, g) = gradients(&smooth(&named.collect()).unwrap(), &tracked).unwrap();
+        g.iter().flat_map(values).collect()
+    };
+    let of = |w: &Weights| gradient_quotient(w, smooth).unwrap();
+    with_second_order(|| {
+        let (found, slopes) = of(&start);
+        let g = gradient(&start);
+        // H g is the change of the gradient along g.
+        let h = 1e-5;
+        let along = |by: f64| {
+            let mut at = 0;
+            let step = |(name, t): (&String, &Tensor)| {
+                let n = t.elem_count();
+                let v: Vec<f64> = values(t)
+                    .iter()
+                    .zip(&g[at..])
+                    .map(|(w, g)| w + by * g)
+                    .collect();
+                at += n;
+                (
+                    name.clone(),
+                    Tensor::from_vec(v, t.shape(), &Device::Cpu).unwrap(),
+                )
+            };
+            gradient(&start.iter().map(step).collect())
+        };
+        let (up, down) = (along(h), along(-h));
+        let terms = g.iter().zip(up.iter().zip(&down)).map(|(g, (up, down))| {
+            let hg = (up - down) / (2.0 * h);
+            let sign = if *g >= 0.0 { 1.0 } else { -1.0 };
+            ((g - hg) / (g + 1e-5 * sign) - 1.0).abs()
+        });
+        let expected = terms.sum::<f64>() / g.len() as f64;
+        assert!(
+            (found - expected).abs() < 1e-5 * expected,
+            "{found} {expected}"
+        );
+        for (name, slopes) in &slopes {
+            for (i, slope) in values(slopes).iter().enumerate() {
+                let h = 1e-7;
+                let at = |by: f64| of(&moved(&start, name, i, by)).0;
+                let expected = (at(h) - at(-h)) / (2.0 * h);
+                let error = (slope - expected).abs() / expected.abs().max(1.0);
+                assert!(error < 1e-4, "{name} {i}: {slope}, {expected}");
+            }
+        }
+    })
+    .unwrap();
+}
