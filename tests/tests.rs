@@ -6,6 +6,7 @@ mod budget;
 mod cache;
 mod commands;
 mod formats;
+mod hypernetwork;
 mod label_free;
 mod looks;
 mod meta;
