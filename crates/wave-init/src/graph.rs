@@ -23,7 +23,7 @@ pub mod graphormer;
 mod network;
 mod shape;
 
-pub use network::{Operation, VitGraph};
+pub use network::{Node, Operation, VitGraph};
 pub use shape::{HyperShape, initialise};
 
 use candle_core::{Result, Tensor};

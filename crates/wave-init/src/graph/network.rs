@@ -31,7 +31,7 @@ pub enum Operation {
 }
 
 /// Operations that hypernetworks know.
-pub const OPERATIONS: usize = 15;
+pub(super) const OPERATIONS: usize = 15;
 
 /// A node of the graph.
 #[derive(Clone, Debug, PartialEq, Eq)]

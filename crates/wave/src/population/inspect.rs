@@ -51,7 +51,7 @@ pub fn inspect(dir: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<
     if let Some(plots) = plots {
         wave_hub::prepare_out(plots)?;
         let panels = |of: &dyn Fn(&Layer) -> Result<Tensor>| -> Result<Vec<Panel>> {
-            let panel = |(l, layer)| panel(format!("layer {l}"), &of(layer)?);
+            let panel = |(l, layer): (usize, &Layer)| panel(format!("layer {l}"), &of(layer)?);
             found.iter().enumerate().map(panel).collect()
         };
         let pictures = [

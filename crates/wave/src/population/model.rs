@@ -55,14 +55,13 @@ impl PopulationModel {
                 ))),
             }
         };
-        let shape = serde_json::from_value(part("shape")?);
-        let shape: PopulationShape = shape.context("the sizes in the population's config.json")?;
+        let shape = serde_json::from_value::<PopulationShape>(part("shape")?)
+            .context("the sizes in the population's config.json")?;
         shape.validate()?;
         shape.check_weights(&weights)?;
         let of_channels = |key: &str| -> Result<Vec<f32>> {
-            let values = serde_json::from_value(part(key)?);
-            let values: Vec<f32> =
-                values.with_context(|| format!("{key} in the population's config.json"))?;
+            let values = serde_json::from_value::<Vec<f32>>(part(key)?)
+                .with_context(|| format!("{key} in the population's config.json"))?;
             match values.len() == shape.channels {
                 true => Ok(values),
                 false => Err(request(format!(
