@@ -19,7 +19,7 @@ use crate::error::request;
 use crate::finetune::Options;
 use crate::hub;
 use crate::hypernetwork;
-use crate::recipe::{check_keys, to_table};
+use crate::recipe::to_table;
 use crate::settings::{Init, Meta};
 use anyhow::Result;
 use serde_json::Value;
@@ -68,7 +68,12 @@ pub fn describe(settings: &Meta) -> Result<String> {
 
 /// Refuses what means nothing to a hypernetwork.
 fn of_distributions(settings: &Meta) -> Result<()> {
-    check_keys(&settings.distribution, &[], "a hypernetwork")
+    match to_table(&settings.distribution)?.keys().next() {
+        None => Ok(()),
+        Some(key) => Err(request(format!(
+            "{key} means nothing to a hypernetwork; leave it out"
+        ))),
+    }
 }
 
 fn unknown(method: &str) -> anyhow::Error {
