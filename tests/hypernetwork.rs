@@ -88,6 +88,7 @@ fn wrong_requests_are_told_what_to_do() {
         (format!("{init} --from v"), "no hypernetwork"),
         ("meta meta.toml --hidden 18 --out o".into(), "multiple of 4"),
         ("meta meta.toml --graph-heads 3 --out o".into(), "heads"),
+        ("meta meta.toml --penalty 2 --out o".into(), "penalty"),
         (
             "meta meta.toml --depths 3,2 --out o".into(),
             "the least and the most",

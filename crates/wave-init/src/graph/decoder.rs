@@ -1,4 +1,4 @@
-//! From a node's embedding to the weights it stands for (section 3.1 of the paper, GHN-2's decoder with
+//! From a node's embedding to the weights it stands for (GHN-2's decoder with
 //! the changes of GHN-3).
 //!
 //! ```text

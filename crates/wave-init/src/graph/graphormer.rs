@@ -1,4 +1,4 @@
-//! Node embeddings: Graphormer layers over the graph of a network (section 3.2 of the paper).
+//! Node embeddings: Graphormer layers over the graph of a network.
 //!
 //! ```text
 //! x_i  += z_in(in-degree) + z_out(out-degree) + z_dist(path from the input)     before the first layer

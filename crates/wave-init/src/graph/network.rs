@@ -1,5 +1,5 @@
 //! The graph of a vision transformer: operations in the order of the forward pass, and the lengths of the
-//! shortest directed paths between them (section 2.2 of the paper, with the virtual edges of GHN-2).
+//! shortest directed paths between them (the virtual edges of GHN-2).
 
 use std::collections::VecDeque;
 

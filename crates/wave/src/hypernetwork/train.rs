@@ -1,7 +1,8 @@
 //! `wave meta` with method ghn3: trains a hypernetwork on a space of transformers.
 //!
 //! A step draws some depths and widths, predicts the weights of each transformer, and takes the mean of
-//! their losses on one batch of images: the paper's meta-batch (section 2.1).
+//! their losses on one batch of images (the paper's meta-batch). To each is added a share of the sum of
+//! the norms of what was predicted: the paper's regularisation of predicted parameters.
 
 use super::{About, HyperModel, METHOD, decimals};
 use crate::data::{Channels, Data, Input, native, open};
@@ -30,6 +31,9 @@ const DEFAULTS: Defaults = Defaults {
     lr: 1e-3,
     weight_decay: 0.01,
 };
+
+/// Share of the norms of predicted tensors in the loss, where the settings are silent: the paper's.
+const PENALTY: f64 = 3e-5;
 
 /// Keys of the training that mean something here.
 const KEYS: [&str; 25] = [
@@ -67,6 +71,8 @@ struct Space {
     widths: Vec<usize>,
     /// Of a step.
     architectures: usize,
+    /// Share of the norms of what is predicted in the loss.
+    penalty: f64,
 }
 
 impl Space {
@@ -86,11 +92,16 @@ impl Space {
         if widths.is_empty() || architectures == 0 {
             return Err(request("widths and architectures are at least one"));
         }
+        let penalty = own.penalty.unwrap_or(PENALTY);
+        if !(0.0..=1.0).contains(&penalty) {
+            return Err(request(format!("penalty = {penalty}; expected 0 to 1")));
+        }
         let space = Space {
             about,
             depths,
             widths,
             architectures,
+            penalty,
         };
         for width in &space.widths {
             space.about.shape(space.depths.1, *width).validate()?;
@@ -240,8 +251,11 @@ pub fn train(
         let smoothing = resolved.label_smoothing;
         let targets = wave_train::batch_targets(batch, shape.classes, smoothing)?;
         let losses = space.of_step(seed, part.step).map(|target| {
-            let logits = logits(shape, &weights, &target, images)?;
-            wave_ops::soft_cross_entropy(&logits, &targets)
+            // Nothing is drawn for a transformer without a class token.
+            let predicted = graph::predict(shape, &weights, &target, &mut generator(0, 0))?;
+            let stacked = vit::stack(&predicted, target.depth)?;
+            let logits = vit::logits(&target, &stacked, images, None)?;
+            wave_ops::soft_cross_entropy(&logits, &targets)? + (norms(&predicted)? * space.penalty)?
         });
         let losses = losses.collect::<candle_core::Result<Vec<_>>>()?;
         Tensor::stack(&losses, 0)?.mean(0)
@@ -308,16 +322,12 @@ pub fn train(
     Ok(result)
 }
 
-/// Class scores of a predicted transformer.
-fn logits(
-    shape: &HyperShape,
-    weights: &Weights,
-    target: &VitShape,
-    images: &Tensor,
-) -> candle_core::Result<Tensor> {
-    // Nothing is drawn for a transformer without a class token.
-    let predicted = graph::predict(shape, weights, target, &mut generator(0, 0))?;
-    vit::logits(target, &vit::stack(&predicted, target.depth)?, images, None)
+/// The sum of the norms of all tensors.
+fn norms(weights: &Weights) -> candle_core::Result<Tensor> {
+    // The root of 0 would have no gradient.
+    let norm = |t: &Tensor| (t.sqr()?.sum_all()? + 1e-12)?.sqrt();
+    let norms = weights.values().map(norm);
+    Tensor::stack(&norms.collect::<candle_core::Result<Vec<_>>>()?, 0)?.sum_all()
 }
 
 /// Accuracy of the smallest and largest transformers, as predicted.

@@ -36,4 +36,7 @@ pub struct Hypernetwork {
     /// Transformers in a step, which see the same images [default: 2]
     #[arg(long, value_name = "N")]
     pub architectures: Option<usize>,
+    /// Weight of the sum of the norms of all predicted tensors in the loss [default: 3e-5]
+    #[arg(long, value_name = "X")]
+    pub penalty: Option<f64>,
 }
