@@ -6,10 +6,12 @@ mod budget;
 mod cache;
 mod commands;
 mod formats;
+mod hypernetwork;
 mod label_free;
 mod looks;
 mod meta;
 mod pipeline;
+mod population;
 #[cfg(feature = "mpi")]
 mod ranks;
 mod resume;

@@ -8,7 +8,7 @@ const ALLOWED: [(&str, &[&str]); 7] = [
     ("wave-ops", &[]),
     ("wave-models", &["wave-ops"]),
     ("wave-learngene", &["wave-ops"]),
-    ("wave-init", &["wave-models"]),
+    ("wave-init", &["wave-ops", "wave-models"]),
     ("wave-data", &[]),
     ("wave-train", &["wave-ops", "wave-data"]),
     ("wave-hub", &[]),

@@ -212,6 +212,13 @@ pub enum InitError {
         expected: Vec<usize>,
     },
 
+    /// A method that predicts weights was given nothing to predict them with.
+    #[error(
+        "ghn3 predicts weights by a trained hypernetwork, and there is none: name its directory \
+         (--from DIR); `wave meta` trains one"
+    )]
+    NoHypernetwork,
+
     /// The target would have a distillation token.
     #[error(
         "the target has a distillation token, which no start fills: use a shape without one \

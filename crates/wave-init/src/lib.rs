@@ -10,8 +10,10 @@
 //!   ([`random`], [`mimetic`], [`sinusoidal_positions`], [`mlp`]), and the methods built on it;
 //! - [`transfer`] starts take weights from a trained model; [`transfer::ligo`] is also a
 //!   differentiable function of its operator, for those who train that;
-//! - [`filters`] are the starts of a ConvMixer, [`state_space`] those of sequence networks;
+//! - [`graph`] is a hypernetwork that predicts weights, and was trained to do so;
 //! - [`learned`] are distributions whose parameters are trained, and what they are compared with;
+//! - [`filters`] are the starts of a ConvMixer, [`state_space`] those of sequence networks, [`population`]
+//!   those of many small networks at once, with the statistics that are taken over them;
 //! - [`ledger`] counts what a start carries over, as papers' tables do.
 //!
 //! Every tensor is `f32` on the CPU, and every tensor draws from a generator of its own, derived from
@@ -44,11 +46,13 @@
 pub mod direct;
 mod error;
 pub mod filters;
+pub mod graph;
 pub mod learned;
 pub mod ledger;
 pub mod mimetic;
 pub mod mlp;
 mod options;
+pub mod population;
 mod positions;
 pub mod random;
 mod registry;

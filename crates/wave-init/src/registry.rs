@@ -2,11 +2,12 @@
 
 use crate::direct::{basic, layer_scale, mlp_mean, t_fixup, zero};
 use crate::error::InitError;
+use crate::graph;
 use crate::start::StartMethod;
 use crate::transfer;
 
 /// Every starting point, in the order of its name in messages and tables.
-pub const METHODS: [StartMethod; 16] = [
+pub const METHODS: [StartMethod; 17] = [
     basic::HE,
     basic::TIMM,
     basic::XAVIER,
@@ -23,6 +24,7 @@ pub const METHODS: [StartMethod; 16] = [
     transfer::tleg::METHOD,
     transfer::ligo::METHOD,
     transfer::nested::METHOD,
+    graph::METHOD,
 ];
 
 /// The starting point of this name.

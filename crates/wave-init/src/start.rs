@@ -6,6 +6,7 @@ use crate::direct::layer_scale::LayerScale;
 use crate::direct::t_fixup::TFixup;
 use crate::direct::zero::Zero;
 use crate::error::InitError;
+use crate::graph::Hypernetwork;
 use crate::ledger::{Cost, Ledger};
 use crate::mimetic::VpLayout;
 use crate::mlp::MlpMean;
@@ -102,6 +103,8 @@ pub struct Choices {
     pub tleg: Line,
     /// Choices of `ligo`.
     pub ligo: Ligo,
+    /// What predicts the weights of `ghn3`, which there is no default of.
+    pub hypernetwork: Option<Hypernetwork>,
 }
 
 impl Default for Choices {
@@ -123,6 +126,7 @@ impl Default for Choices {
             auto_lg: AutoLg::default(),
             tleg: Line::default(),
             ligo: Ligo::default(),
+            hypernetwork: None,
         }
     }
 }

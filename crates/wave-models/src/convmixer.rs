@@ -321,7 +321,7 @@ fn forward(
 
 /// The mean of `z` (b, g, g, h) over its pixels, (b, h): as a matrix product, which is many times
 /// faster on the CPU than a reduction over a middle dimension.
-fn mean_over_pixels(z: &Tensor) -> Result<Tensor> {
+pub(crate) fn mean_over_pixels(z: &Tensor) -> Result<Tensor> {
     let z = z.flatten(1, 2)?; // (b, n, h)
     let (b, n, _) = z.dims3()?;
     let share = Tensor::full(1.0 / n as f64, (b, 1, n), z.device())?.to_dtype(z.dtype())?;

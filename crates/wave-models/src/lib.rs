@@ -2,7 +2,7 @@
 //!
 //! Names are timm's, so that what is written loads there without a map; [`import`] brings other
 //! projects' names to them. [`Network`] is all networks of images in one; those of token sequences are
-//! in [`sequence`].
+//! in [`sequence`], and many small networks side by side in [`population`].
 
 mod activation;
 pub mod convmixer;
@@ -11,6 +11,7 @@ mod fold;
 mod frozen;
 pub mod levit;
 mod network;
+pub mod population;
 pub mod sequence;
 mod shape;
 pub mod small;
@@ -21,6 +22,7 @@ pub mod vit;
 
 pub use activation::Activation;
 pub use network::Network;
+pub use population::PopulationShape;
 pub use sequence::{Mixer, SequenceShape};
 pub use shape::{ShapeError, check_weights};
 pub use transformers::import;

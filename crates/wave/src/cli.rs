@@ -12,8 +12,8 @@ use crate::recipe::Recipe;
 use crate::settings::{Condense, Expand, Finetune, Init, Meta, Speed, Training};
 use crate::train::INTERRUPTED;
 use crate::{
-    condense, device, eval, expand, finetune, hub, init, inspect, meta, predict, run, sequence,
-    speed,
+    condense, device, eval, expand, finetune, hub, init, inspect, meta, population, predict, run,
+    sequence, speed,
 };
 use anyhow::{Context, Result};
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -331,6 +331,11 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
                     return say(common, sequence::describe(&method, &settings)?);
                 }
                 sequence::init(&method, &settings, &out("init")?)?
+            } else if population::is_architecture(&settings) {
+                if common.dry_run {
+                    return say(common, population::describe(&method, &settings)?);
+                }
+                population::init(&method, &settings, &out("init")?)?
             } else if common.dry_run {
                 let model = init::new_model(&method, &settings)?;
                 Layout::of(&settings.output, &model.network)?;
@@ -363,21 +368,27 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
                 let settings = crate::recipe::to_table(&settings)?;
                 return say(common, toml::to_string(&settings)?);
             }
-            let finetune = match sequence::is_model(&model)? {
-                true => sequence::finetune,
-                false => finetune::finetune,
+            let finetune = match Family::of(&model)? {
+                Family::Sequence => sequence::finetune,
+                Family::Population => population::finetune,
+                Family::Images => finetune::finetune,
             };
             finetune(&model, &settings, &out("finetune")?, options)?
         }
-        Command::Eval { model, settings } => match sequence::is_model(&model)? {
-            true => sequence::eval(&model, &settings)?,
-            false => eval::eval(&model, &settings)?,
+        Command::Eval { model, settings } => match Family::of(&model)? {
+            Family::Sequence => sequence::eval(&model, &settings)?,
+            Family::Population => population::eval(&model, &settings)?,
+            Family::Images => eval::eval(&model, &settings)?,
         },
         Command::Predict { model, images } => predict::predict(&model, &images)?,
-        Command::Inspect { path, plots, html } => match sequence::is_model(&path)? {
-            true => sequence::inspect(&path, plots.as_deref(), html.as_deref())?,
-            false => inspect::inspect(&path, plots.as_deref(), html.as_deref())?,
-        },
+        Command::Inspect { path, plots, html } => {
+            let inspect = match Family::of(&path)? {
+                Family::Sequence => sequence::inspect,
+                Family::Population => population::inspect,
+                Family::Images => inspect::inspect,
+            };
+            inspect(&path, plots.as_deref(), html.as_deref())?
+        }
         Command::Data {
             command: DataCommand::Check { data },
         } => check_data(&data)?,
@@ -406,6 +417,28 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
             plain(&result, 0)
         },
     )
+}
+
+/// Whose work a directory is.
+enum Family {
+    /// A network of token sequences.
+    Sequence,
+    /// Many small networks.
+    Population,
+    /// A network of images, templates, or what is to be refused.
+    Images,
+}
+
+impl Family {
+    fn of(path: &Path) -> Result<Family> {
+        Ok(if sequence::is_model(path)? {
+            Family::Sequence
+        } else if population::is_model(path)? {
+            Family::Population
+        } else {
+            Family::Images
+        })
+    }
 }
 
 /// Prints to stdout, on the first rank; a closed pipe is not an error.

@@ -1,6 +1,7 @@
 //! `wave init`: a model in closed form, from its size alone or from a trained one. (Not `git init`.)
 
 use crate::error::request;
+use crate::hypernetwork::{self, HyperModel};
 use crate::layout::Layout;
 use crate::model::{Model, Network};
 use crate::ranks;
@@ -15,16 +16,16 @@ use wave_init::direct::layer_scale::Form;
 use wave_init::transfer::auto_lg::Rule;
 use wave_init::{
     Choices, Cost, Donor, METHODS, MlpMean, Options, Positions, Request, Start, VitDims, filters,
-    find, state_space,
+    find, population, state_space,
 };
 use wave_models::convmixer::ConvMixerShape;
 use wave_models::vit::VitShape;
 use wave_models::{Activation, Weights};
 
 /// What a new model has to fit: its input and its classes.
-struct Frame {
-    transform: Transform,
-    label_names: Vec<String>,
+pub(crate) struct Frame {
+    pub(crate) transform: Transform,
+    pub(crate) label_names: Vec<String>,
     patch: Option<usize>,
     head_width: Option<usize>,
     /// The model of `--from`.
@@ -37,7 +38,8 @@ pub fn help() -> String {
     for method in METHODS {
         text += &format!("  {:20} {}\n", method.name, method.description);
     }
-    text += "Those from weight-selection on take weights from the model of --from.\n\n";
+    text += "Those from weight-selection to nested take weights from the model of --from; ghn3 predicts \
+             them by the hypernetwork there.\n\n";
     text += "For a convmixer:\n";
     for method in filters::METHODS {
         text += &format!("  {:20} {}\n", method.name, method.description);
@@ -45,6 +47,10 @@ pub fn help() -> String {
     text += "The last two take them from the model of --from.\n\n";
     text += &format!("For the sequence networks {}:\n", sequence::architectures());
     for method in state_space::METHODS {
+        text += &format!("  {:20} {}\n", method.name, method.description);
+    }
+    text += "\nFor a population, many small isotropic ConvNeXts side by side:\n";
+    for method in population::METHODS {
         text += &format!("  {:20} {}\n", method.name, method.description);
     }
     text += "\nFor what `wave meta` wrote to --from:\n";
@@ -93,7 +99,8 @@ fn new_model_and_cost(method: &str, settings: &Init) -> Result<(Model, Cost)> {
         "convmixer" => convmixer(method, settings, &frame, seed)?,
         other => {
             return Err(request(format!(
-                "arch = {other}; expected vit, convmixer, or one of the sequence networks {}",
+                "arch = {other}; expected vit, convmixer, population, or one of the sequence \
+                 networks {}",
                 sequence::architectures()
             )));
         }
@@ -227,7 +234,7 @@ fn filter_choices(settings: &Init) -> Result<filters::Choices> {
 }
 
 /// Depth and width, which every method needs.
-fn size(settings: &Init) -> Result<(usize, usize)> {
+pub(crate) fn size(settings: &Init) -> Result<(usize, usize)> {
     let given = |name: &str, value: Option<usize>| {
         value.ok_or_else(|| request(format!("no {name}; give --{name} N")))
     };
@@ -245,7 +252,10 @@ pub fn start(
     settings: &Init,
     seed: u64,
 ) -> Result<Start> {
-    let choices = choices(settings)?;
+    let mut choices = choices(settings)?;
+    if let (hypernetwork::METHOD, Some(from)) = (method, &settings.from) {
+        choices.hypernetwork = Some(HyperModel::read(Path::new(from))?.hypernetwork);
+    }
     let request = Request {
         shape,
         donors,
@@ -310,7 +320,7 @@ pub fn choices(settings: &Init) -> Result<Choices> {
 }
 
 /// Reads `none`, `eq1=SIGMA` or `eq2=B`.
-fn mlp_mean(text: &str) -> Result<MlpMean> {
+pub(crate) fn mlp_mean(text: &str) -> Result<MlpMean> {
     let wrong = || {
         request(format!(
             "mlp_mean = {text}; expected none, eq1=SIGMA or eq2=B"
@@ -332,7 +342,7 @@ pub fn fill(shape: &VitShape, options: &Options, seed: u64) -> Result<Weights> {
 }
 
 /// Input and classes: from another directory, from data, or from the settings.
-fn frame(settings: &Init) -> Result<Frame> {
+pub(crate) fn frame(settings: &Init) -> Result<Frame> {
     let mut frame = if let Some(from) = &settings.from {
         frame_of(from)?
     } else if settings.data.is_some() {
@@ -411,6 +421,18 @@ fn frame_of(from: &str) -> Result<Frame> {
             transform: templates.transform,
             patch: Some(shape.patch),
             head_width: Some(shape.head_width()),
+            donor: None,
+        });
+    }
+    if hypernetwork::is_model(&path)? {
+        let HyperModel {
+            transform, about, ..
+        } = HyperModel::read(&path)?;
+        return Ok(Frame {
+            transform,
+            label_names: about.label_names,
+            patch: Some(about.patch),
+            head_width: Some(about.head_width),
             donor: None,
         });
     }

@@ -30,6 +30,7 @@ pub mod forecast;
 #[doc = include_str!("guide.md")]
 pub mod guide {}
 pub mod hub;
+pub mod hypernetwork;
 pub mod init;
 pub mod inspect;
 pub mod layout;
@@ -38,6 +39,7 @@ pub mod manual;
 pub mod meta;
 pub mod model;
 pub mod plot;
+pub mod population;
 pub mod predict;
 pub mod progress;
 pub mod ranks;

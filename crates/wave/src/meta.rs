@@ -5,7 +5,9 @@
 //!
 //! - `normal` and `plif` (`distribution.rs`): a distribution for each weight tensor, by back-propagating
 //!   through the training run (DIMAML). `problem.rs` is what is trained on what, `network.rs` the
-//!   networks, `learn.rs` the outer loop, `trial.rs` the learned start beside others on another task.
+//!   networks, `learn.rs` the outer loop, `trial.rs` the learned start beside others on another task;
+//! - `ghn3` ([`crate::hypernetwork`]): a graph hypernetwork that predicts weights; `wave init ghn3` makes
+//!   models by it.
 
 mod distribution;
 mod learn;
@@ -16,6 +18,8 @@ mod trial;
 use crate::error::request;
 use crate::finetune::Options;
 use crate::hub;
+use crate::hypernetwork;
+use crate::recipe::to_table;
 use crate::settings::{Init, Meta};
 use anyhow::Result;
 use serde_json::Value;
@@ -29,7 +33,7 @@ pub const DESCRIPTION: &str =
     "drawn from the distributions in --from (Baranchuk and Babenko 2020, section 2)";
 
 /// The methods there are.
-const METHODS: &str = "normal or plif";
+const METHODS: &str = "normal, plif or ghn3";
 
 /// Learns an initialiser and writes it to `out`. Returns what `--json` prints.
 ///
@@ -38,6 +42,11 @@ const METHODS: &str = "normal or plif";
 pub fn meta(name: &str, settings: &Meta, out: &Path, options: Options) -> Result<Value> {
     match settings.method.as_deref().unwrap_or("normal") {
         "normal" | "plif" => distribution::meta(name, settings, out, options),
+        hypernetwork::METHOD => {
+            of_distributions(settings)?;
+            let (own, training) = (&settings.hypernetwork, &settings.training);
+            hypernetwork::train(&to_table(settings)?, own, training, out, options)
+        }
         other => Err(unknown(other)),
     }
 }
@@ -49,7 +58,21 @@ pub fn meta(name: &str, settings: &Meta, out: &Path, options: Options) -> Result
 pub fn describe(settings: &Meta) -> Result<String> {
     match settings.method.as_deref().unwrap_or("normal") {
         "normal" | "plif" => distribution::describe(settings),
+        hypernetwork::METHOD => {
+            of_distributions(settings)?;
+            hypernetwork::describe(&settings.hypernetwork, &settings.training)
+        }
         other => Err(unknown(other)),
+    }
+}
+
+/// Refuses what means nothing to a hypernetwork.
+fn of_distributions(settings: &Meta) -> Result<()> {
+    match to_table(&settings.distribution)?.keys().next() {
+        None => Ok(()),
+        Some(key) => Err(request(format!(
+            "{key} means nothing to a hypernetwork; leave it out"
+        ))),
     }
 }
 

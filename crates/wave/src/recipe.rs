@@ -164,6 +164,18 @@ pub fn to_table<T: Serialize>(settings: &T) -> Result<Table> {
     Table::try_from(settings).map_err(|e| request(format!("settings as TOML: {e}")))
 }
 
+/// Refuses settings that mean nothing to `what`, which knows those in `known`.
+pub fn check_keys<T: Serialize>(settings: &T, known: &[&str], what: &str) -> Result<()> {
+    let table = to_table(settings)?;
+    match table.keys().find(|key| !known.contains(&key.as_str())) {
+        None => Ok(()),
+        Some(key) => Err(request(format!(
+            "{key} means nothing to {what}; leave it out (what it knows: {})",
+            known.join(", ")
+        ))),
+    }
+}
+
 /// Keys that say how long to train.
 const DURATIONS: [&str; 2] = ["epochs", "steps"];
 

@@ -15,19 +15,11 @@ pub use init::{architectures, describe, init, is_architecture};
 pub use maps::inspect;
 pub use model::{SequenceModel, is_model};
 
-use crate::error::request;
-use crate::recipe::to_table;
+use crate::recipe;
 use anyhow::Result;
 use serde::Serialize;
 
 /// Refuses settings that mean nothing to a sequence network.
 fn check_keys<T: Serialize>(settings: &T, known: &[&str]) -> Result<()> {
-    let table = to_table(settings)?;
-    match table.keys().find(|key| !known.contains(&key.as_str())) {
-        None => Ok(()),
-        Some(key) => Err(request(format!(
-            "{key} means nothing to a sequence network; leave it out (what it knows: {})",
-            known.join(", ")
-        ))),
-    }
+    recipe::check_keys(settings, known, "a sequence network")
 }

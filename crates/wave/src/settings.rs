@@ -9,11 +9,13 @@ use wave_models::vit::VitShape;
 use wave_ops::{Mode, Precision};
 
 mod batch;
+mod hypernetwork;
 mod meta;
 mod sequence;
 mod top;
 
 pub use batch::{BatchSize, DEFAULT_BATCH};
+pub use hypernetwork::Hypernetwork;
 pub use meta::{Distribution, Meta};
 pub use sequence::Sequence;
 pub use top::Top;
@@ -350,9 +352,13 @@ pub struct Expand {
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[group(skip)] // its subcommand already has a group of this name
 pub struct Init {
-    /// Architecture: vit or convmixer; or, of token sequences, mamba2, mamba or linear-attention
+    /// Architecture: vit or convmixer; of token sequences, mamba2, mamba or linear-attention;
+    /// population: many small networks
     #[arg(long, value_name = "A")]
     pub arch: Option<String>,
+    /// Networks of a population [default: 500]
+    #[arg(long, value_name = "N")]
+    pub networks: Option<usize>,
     /// Blocks
     #[arg(long, value_name = "N")]
     pub depth: Option<usize>,

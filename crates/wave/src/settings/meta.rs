@@ -1,6 +1,6 @@
 //! Keys of `wave meta`.
 
-use super::Training;
+use super::{Hypernetwork, Training};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[group(skip)] // its subcommand already has a group of this name
 pub struct Meta {
-    /// What is learned: normal or plif, a distribution for each weight tensor (DIMAML, section 2)
-    /// [default: normal]
+    /// What is learned: normal or plif, a distribution for each weight tensor (DIMAML, section 2); or
+    /// ghn3, a graph hypernetwork [default: normal]
     #[arg(long, value_name = "METHOD")]
     pub method: Option<String>,
     #[command(flatten)]
@@ -19,6 +19,13 @@ pub struct Meta {
         reason = "clap would print it as the command's description"
     )]
     pub distribution: Distribution,
+    #[command(flatten)]
+    #[serde(flatten)]
+    #[allow(
+        missing_docs,
+        reason = "clap would print it as the command's description"
+    )]
+    pub hypernetwork: Hypernetwork,
     #[command(flatten)]
     #[serde(flatten)]
     #[allow(

@@ -1,0 +1,143 @@
+use super::statistics::{across_layers, centre, layers};
+use super::*;
+
+const SHAPE: PopulationShape = PopulationShape {
+    networks: 400,
+    image_size: 28,
+    channels: 1,
+    patch: 7,
+    depth: 3,
+    width: 16,
+    kernel: 3,
+    hidden: 32,
+    classes: 10,
+};
+
+/// What a score over so many networks may be off.
+fn tolerance() -> f64 {
+    3.0 / (SHAPE.networks as f64).sqrt()
+}
+
+fn draws(method: &str, shift: Option<MlpMean>) -> Weights {
+    start(method, &SHAPE, shift, 1).unwrap()
+}
+
+#[test]
+fn independent_entries_score_one_and_correlate_with_nothing() {
+    let weights = draws("default", None);
+    SHAPE.check_weights(&weights).unwrap();
+    for (l, layer) in layers(&SHAPE, &weights).unwrap().iter().enumerate() {
+        let found = [layer.stripes_fc1, layer.stripes_fc2];
+        assert!(
+            found.iter().all(|s| (s - 1.0).abs() < tolerance()),
+            "{l}: {found:?}"
+        );
+        let pixels = layer.filter_product.abs().unwrap().max_all().unwrap();
+        let found = [layer.fc1_fc2.abs(), pixels.to_scalar::<f64>().unwrap()];
+        assert!(
+            found.iter().all(|c| *c < tolerance() / 3.0),
+            "{l}: {found:?}"
+        );
+    }
+    let across = across_layers(&SHAPE, &weights)
+        .unwrap()
+        .to_vec2::<f64>()
+        .unwrap();
+    for (a, row) in across.iter().enumerate() {
+        for (b, found) in row.iter().enumerate() {
+            let expected = f64::from(u8::from(a == b));
+            assert!(
+                (found - expected).abs() < tolerance() / 3.0,
+                "{a} {b}: {found}"
+            );
+        }
+    }
+}
+
+#[test]
+fn equation_1_draws_stripes_of_the_predicted_strength() {
+    let (p, sigma) = (SHAPE.hidden as f64, 0.3f64);
+    let weights = draws("mlp-mean", Some(MlpMean::Eq1 { sigma }));
+    let predicted = (1.0 + p * sigma.powi(2)) / (1.0 + sigma.powi(2));
+    for layer in layers(&SHAPE, &weights).unwrap() {
+        let found = layer.stripes_fc1;
+        assert!(
+            (found / predicted - 1.0).abs() < tolerance(),
+            "{found} {predicted}"
+        );
+        assert!((layer.stripes_fc2 - 1.0).abs() < tolerance());
+    }
+    // Equation 2 shifts all networks alike: over them nothing varies more than before.
+    let weights = draws("mlp-mean", Some(MlpMean::Eq2 { b: 1.0 }));
+    for layer in layers(&SHAPE, &weights).unwrap() {
+        assert!((layer.stripes_fc1 - 1.0).abs() < tolerance());
+    }
+}
+
+/// Networks whose weights obey rules that the statistics are to find.
+#[test]
+fn what_was_put_in_is_found() {
+    let mut weights = draws("default", None);
+    let name = |l: usize, w: &str| format!("blocks.{l}.{w}.weight");
+    // In layer 1 W2 is W1 transposed and turned around; in layer 2, that of layer 0 turned around.
+    let opposed = weights[&name(1, "mlp.fc1")]
+        .transpose(1, 2)
+        .unwrap()
+        .neg()
+        .unwrap();
+    weights.insert(name(1, "mlp.fc2"), opposed.contiguous().unwrap());
+    let opposed = weights[&name(0, "mlp.fc2")].neg().unwrap();
+    weights.insert(name(2, "mlp.fc2"), opposed);
+    // There the centre of a filter is the entry of W2 W1 that it meets, turned around.
+    let (w1, w2) = (&weights[&name(2, "mlp.fc1")], &weights[&name(2, "mlp.fc2")]);
+    let own = (w2 * w1.transpose(1, 2).unwrap()).unwrap().sum(2).unwrap(); // (n, h)
+    let middle = own
+        .neg()
+        .unwrap()
+        .reshape((SHAPE.networks, 16, 1, 1))
+        .unwrap();
+    let filters = middle
+        .pad_with_zeros(2, 1, 1)
+        .unwrap()
+        .pad_with_zeros(3, 1, 1)
+        .unwrap();
+    let noise = (&weights[&name(2, "conv_dw")] * 1e-3).unwrap();
+    weights.insert(name(2, "conv_dw"), (filters + noise).unwrap());
+
+    let found = layers(&SHAPE, &weights).unwrap();
+    assert!((found[1].fc1_fc2 + 1.0).abs() < 1e-9);
+    let diagonal = found[1].within.get(0).unwrap().get(16).unwrap();
+    assert!((diagonal.to_scalar::<f64>().unwrap() + 1.0).abs() < 1e-9);
+    assert!(centre(&found[2].filter_product).unwrap() < -0.99);
+    let corner = found[2].filter_product.get(0).unwrap().get(0).unwrap();
+    assert!(corner.to_scalar::<f64>().unwrap().abs() < tolerance());
+    let across = across_layers(&SHAPE, &weights).unwrap();
+    let opposed = across.get(0).unwrap().get(2).unwrap();
+    assert!((opposed.to_scalar::<f64>().unwrap() + 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn networks_do_not_depend_on_how_many_there_are() {
+    let few = PopulationShape {
+        networks: 4,
+        ..SHAPE
+    };
+    let few = start("default", &few, None, 1).unwrap();
+    for (name, t) in draws("default", None) {
+        let (a, b) = (t.get(3).unwrap(), few[&name].get(3).unwrap());
+        let same = a.eq(&b).unwrap().min_all().unwrap();
+        assert_eq!(same.to_scalar::<u8>().unwrap(), 1, "{name}");
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_told() {
+    let error = start("mimetic", &SHAPE, None, 0).unwrap_err().to_string();
+    assert!(error.contains("default, mlp-mean"), "{error}");
+    let one = PopulationShape {
+        networks: 1,
+        ..SHAPE
+    };
+    let weights = start("default", &one, None, 0).unwrap();
+    assert!(layers(&one, &weights).is_err());
+}

@@ -1,0 +1,228 @@
+//! A population: many small networks of one shape, each with weights of its own, that run and train as
+//! one (thesis, section 3.4.1: "covariances calculated over populations of networks").
+//!
+//! Every network is an isotropic ConvNeXt of a few thousand weights:
+//!
+//! ```text
+//! x   = Conv_{c -> h}(image)                              kernel = stride = patch
+//! x'  = x + W2 gelu(W1 LN(DWConv_k(x)) + b1) + b2         for each block
+//! out = head(LN(mean over pixels of x))
+//! ```
+//!
+//! Weights are stacked over the networks, their leading dimension. The channels of all networks lie
+//! side by side in an activation: to a depthwise convolution they are those of one wide image, and
+//! the other maps are [`wave_ops::linear_each`]. No network sees another's weights or images.
+//!
+//! Letters in shape comments: `b` images of each network, `n` networks, `g` patches along a side,
+//! `h` width, `m` hidden channels, `k` kernel.
+
+use crate::convmixer::mean_over_pixels;
+use crate::shape::{check_weights, sizes};
+use crate::{ShapeError, Weights};
+use candle_core::{Result, Tensor};
+use serde::{Deserialize, Serialize};
+use wave_ops::{depthwise_conv, gelu, layer_norm, linear_each, patchify};
+
+/// Added to variances in layer norms, as in ConvNeXt.
+const EPS: f64 = 1e-6;
+
+/// The most values that all weights may have.
+const MOST_VALUES: usize = u32::MAX as usize;
+
+/// The sizes of a population. All are at least 1; see [`PopulationShape::validate`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PopulationShape {
+    /// Number of networks.
+    pub networks: usize,
+    /// Height and width of the square images, in pixels. What exceeds a whole number of patches
+    /// is cropped at the bottom and the right.
+    pub image_size: usize,
+    /// Channels of the images.
+    pub channels: usize,
+    /// Side of a patch, in pixels.
+    pub patch: usize,
+    /// Blocks of each network.
+    pub depth: usize,
+    /// Channels of each network's activations.
+    pub width: usize,
+    /// Side of the depthwise kernels, in patches.
+    pub kernel: usize,
+    /// Hidden channels of the MLP.
+    pub hidden: usize,
+    /// Number of classes.
+    pub classes: usize,
+}
+
+impl PopulationShape {
+    /// Checks that such a population exists.
+    ///
+    /// # Errors
+    /// When a size is zero or absurdly large, or a patch is larger than the images.
+    pub fn validate(&self) -> std::result::Result<(), ShapeError> {
+        sizes(&[
+            ("networks", self.networks),
+            ("image_size", self.image_size),
+            ("channels", self.channels),
+            ("patch", self.patch),
+            ("depth", self.depth),
+            ("width", self.width),
+            ("kernel", self.kernel),
+            ("mlp_ratio x width", self.hidden),
+            ("classes", self.classes),
+        ])?;
+        if self.patch > self.image_size {
+            return Err(ShapeError::TooLarge {
+                name: "patch",
+                value: self.patch,
+                at_most: self.image_size,
+            });
+        }
+        let count = |dims: &Vec<usize>| dims.iter().fold(1_usize, |n, s| n.saturating_mul(*s));
+        let layer: Vec<_> = self
+            .of_layer()
+            .iter()
+            .map(|(_, dims)| count(dims))
+            .collect();
+        let layer = layer.into_iter().fold(0, usize::saturating_add);
+        let image = [self.image_size, self.image_size, self.channels].to_vec();
+        let outer = [self.width, count(&image).saturating_add(self.classes)].to_vec();
+        let outer = count(&outer).saturating_mul(self.networks);
+        let value = layer.saturating_mul(self.depth).saturating_add(outer);
+        if value > MOST_VALUES {
+            return Err(ShapeError::TooLarge {
+                name: "the number of parameters",
+                value,
+                at_most: MOST_VALUES,
+            });
+        }
+        Ok(())
+    }
+
+    /// Patches along a side.
+    pub fn grid(&self) -> usize {
+        self.image_size / self.patch.max(1)
+    }
+
+    /// Name and shape of every weight; the leading dimension is the networks'.
+    pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
+        let (n, h) = (self.networks, self.width);
+        let inputs = self.channels * self.patch * self.patch;
+        let mut out: Vec<(String, Vec<usize>)> = vec![
+            ("stem.weight".into(), vec![n, h, inputs]),
+            ("stem.bias".into(), vec![n, h]),
+        ];
+        for layer in 0..self.depth {
+            let name = |(weight, dims)| (format!("blocks.{layer}.{weight}"), dims);
+            out.extend(self.of_layer().map(name));
+        }
+        let after = [
+            ("norm.weight", vec![n, h]),
+            ("norm.bias", vec![n, h]),
+            ("head.weight", vec![n, self.classes, h]),
+            ("head.bias", vec![n, self.classes]),
+        ];
+        out.extend(after.map(|(name, dims)| (name.to_owned(), dims)));
+        out
+    }
+
+    fn of_layer(&self) -> [(&'static str, Vec<usize>); 8] {
+        let (n, h, m, k) = (self.networks, self.width, self.hidden, self.kernel);
+        [
+            ("conv_dw.weight", vec![n, h, k, k]),
+            ("conv_dw.bias", vec![n, h]),
+            ("norm.weight", vec![n, h]),
+            ("norm.bias", vec![n, h]),
+            ("mlp.fc1.weight", vec![n, m, h]),
+            ("mlp.fc1.bias", vec![n, m]),
+            ("mlp.fc2.weight", vec![n, h, m]),
+            ("mlp.fc2.bias", vec![n, h]),
+        ]
+    }
+
+    /// Checks that `weights` are all of this shape's, and no others.
+    ///
+    /// # Errors
+    /// The first that is missing, misshapen, not `f32`, or too many.
+    pub fn check_weights(&self, weights: &Weights) -> std::result::Result<(), ShapeError> {
+        check_weights(weights, &self.parameters())
+    }
+}
+
+/// Class scores of the images of all networks.
+///
+/// # Shapes
+/// `images` (b n, channels, height, width) gives (b n, classes); row i n + j is for network j.
+///
+/// # Errors
+/// When a weight is missing or of another shape, or the images are not as many for each network.
+pub fn logits(shape: &PopulationShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
+    let (n, h, g, k) = (shape.networks, shape.width, shape.grid(), shape.kernel);
+    let of = Checked { shape, weights };
+    let stem = of.get("stem.weight")?;
+    let images = crate::checked_images(images, shape.channels, shape.image_size, stem)?;
+    let b = images.dim(0)? / n;
+    if images.dim(0)? != b * n || b == 0 {
+        candle_core::bail!(
+            "{} images for {n} networks; expected as many for each",
+            images.dim(0)?
+        );
+    }
+    let patches = patchify(&images, shape.patch)?; // (b n, g g, inputs)
+    let patches = patches.reshape((b, n, g * g, ()))?.transpose(1, 2)?;
+    let x = linear_each(&patches.flatten_to(1)?, stem, of.get("stem.bias")?)?;
+    let mut x = x.reshape((b, g, g, n * h))?;
+    let unit = Tensor::ones(h, x.dtype(), x.device())?;
+    let zero = unit.zeros_like()?;
+    for layer in 0..shape.depth {
+        let w = |name: &str| of.get(&format!("blocks.{layer}.{name}"));
+        let kernels = w("conv_dw.weight")?.reshape((n * h, k, k))?;
+        let spatial = depthwise_conv(&x, &kernels, &w("conv_dw.bias")?.flatten_all()?)?;
+        let spatial = spatial.reshape((b * g * g, n, h))?;
+        // The norm's scale and shift differ between networks: they become part of the map after it.
+        let normed = layer_norm(&spatial, &unit, &zero, EPS)?;
+        let (w1, b1) = of.after_norm(
+            &format!("blocks.{layer}.norm"),
+            &format!("blocks.{layer}.mlp.fc1"),
+        )?;
+        let hidden = gelu(&linear_each(&normed, &w1, &b1)?)?; // (b g g, n, m)
+        let mixed = linear_each(&hidden, w("mlp.fc2.weight")?, w("mlp.fc2.bias")?)?;
+        x = (x + mixed.reshape((b, g, g, n * h))?)?;
+    }
+    let pooled = mean_over_pixels(&x)?.reshape((b, n, h))?;
+    let (w, bias) = of.after_norm("norm", "head")?;
+    let scores = linear_each(&layer_norm(&pooled, &unit, &zero, EPS)?, &w, &bias)?;
+    scores.flatten_to(1) // (b n, classes)
+}
+
+struct Checked<'a> {
+    shape: &'a PopulationShape,
+    weights: &'a Weights,
+}
+
+impl<'a> Checked<'a> {
+    fn get(&self, name: &str) -> Result<&'a Tensor> {
+        match self.weights.get(name) {
+            Some(t) if t.dim(0)? == self.shape.networks => Ok(t),
+            Some(t) => candle_core::bail!(
+                "weight {name} has shape {:?}, expected a leading dimension of {} networks",
+                t.dims(),
+                self.shape.networks
+            ),
+            None => candle_core::bail!("weight {name} is missing; check the depth"),
+        }
+    }
+
+    /// `W (s x + t) + b = (W s) x + (W t + b)`: weight and bias of an affine map with the scale and
+    /// shift of the norm before it.
+    fn after_norm(&self, norm: &str, linear: &str) -> Result<(Tensor, Tensor)> {
+        let weight = self.get(&format!("{linear}.weight"))?; // (n, out, h)
+        let scale = self.get(&format!("{norm}.weight"))?.unsqueeze(1)?; // (n, 1, h)
+        let shift = self.get(&format!("{norm}.bias"))?.unsqueeze(2)?; // (n, h, 1)
+        let bias = (self.get(&format!("{linear}.bias"))? + weight.matmul(&shift)?.squeeze(2)?)?;
+        Ok((weight.broadcast_mul(&scale)?, bias))
+    }
+}
+
+#[cfg(test)]
+#[path = "population_tests.rs"]
+mod tests;

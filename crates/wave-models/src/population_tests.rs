@@ -1,0 +1,134 @@
+use super::*;
+use crate::testing::{self, assert_close};
+use candle_core::Var;
+use wave_ops::stock;
+
+const SHAPE: PopulationShape = PopulationShape {
+    networks: 3,
+    image_size: 9,
+    channels: 2,
+    patch: 2,
+    depth: 2,
+    width: 5,
+    kernel: 3,
+    hidden: 7,
+    classes: 4,
+};
+
+fn weights() -> Weights {
+    testing::weights(&SHAPE.parameters())
+}
+
+/// One network from stock candle, for images (b, channels, side, side).
+fn alone(weights: &Weights, network: usize, images: &Tensor) -> Tensor {
+    let w = |name: &str| weights[name].get(network).unwrap();
+    let (h, p, c) = (SHAPE.width, SHAPE.patch, SHAPE.channels);
+    let bias = |name: &str| w(name).reshape((1, h, 1, 1)).unwrap();
+    let stem = w("stem.weight").reshape((h, c, p, p)).unwrap();
+    let side = SHAPE.grid() * p;
+    let images = images.narrow(2, 0, side).unwrap();
+    let images = images.narrow(3, 0, side).unwrap().contiguous().unwrap();
+    let mut x = images.conv2d(&stem, 0, p, 1, 1).unwrap(); // (b, h, g, g)
+    x = x.broadcast_add(&bias("stem.bias")).unwrap();
+    for l in 0..SHAPE.depth {
+        let w = |name: &str| w(&format!("blocks.{l}.{name}"));
+        let kernels = w("conv_dw.weight").unsqueeze(1).unwrap();
+        let y = x.conv2d(&kernels, SHAPE.kernel / 2, 1, 1, h).unwrap();
+        let y = y.broadcast_add(&bias(&format!("blocks.{l}.conv_dw.bias")));
+        let y = y.unwrap().permute((0, 2, 3, 1)).unwrap().contiguous();
+        let y = stock::layer_norm(&y.unwrap(), &w("norm.weight"), &w("norm.bias"), EPS).unwrap();
+        let y = stock::linear(&y, &w("mlp.fc1.weight"), &w("mlp.fc1.bias")).unwrap();
+        let y = y.gelu_erf().unwrap();
+        let y = stock::linear(&y, &w("mlp.fc2.weight"), &w("mlp.fc2.bias")).unwrap();
+        x = (x + y.permute((0, 3, 1, 2)).unwrap()).unwrap();
+    }
+    let pooled = x.flatten_from(2).unwrap().mean(2).unwrap();
+    let normed = stock::layer_norm(&pooled, &w("norm.weight"), &w("norm.bias"), EPS).unwrap();
+    stock::linear(&normed, &w("head.weight"), &w("head.bias")).unwrap()
+}
+
+/// Images of every network in turn, and those of one network.
+fn images(b: usize) -> (Tensor, impl Fn(usize) -> Tensor) {
+    let all = testing::images(3 * b, 2, 9);
+    let own = all.clone();
+    (all, move |network| {
+        let rows: Vec<u32> = (0..b).map(|i| (3 * i + network) as u32).collect();
+        let rows = Tensor::from_vec(rows, b, own.device()).unwrap();
+        own.index_select(&rows, 0).unwrap()
+    })
+}
+
+#[test]
+fn every_network_computes_what_it_would_alone() {
+    let weights = weights();
+    let (all, of) = images(2);
+    let scores = logits(&SHAPE, &weights, &all).unwrap();
+    assert_eq!(scores.dims(), [6, 4]);
+    let scores = scores.reshape((2, 3, 4)).unwrap();
+    for network in 0..3 {
+        let own = scores.narrow(1, network, 1).unwrap().squeeze(1).unwrap();
+        let what = format!("network {network}");
+        assert_close(&what, &own, &alone(&weights, network, &of(network)), 1e-4);
+    }
+}
+
+#[test]
+fn gradients_are_those_of_networks_alone() {
+    let vars: std::collections::BTreeMap<String, Var> = weights()
+        .into_iter()
+        .map(|(name, t)| (name, Var::from_tensor(&t).unwrap()))
+        .collect();
+    let weights: Weights = vars
+        .iter()
+        .map(|(name, v)| (name.clone(), v.as_tensor().clone()))
+        .collect();
+    let (all, of) = images(2);
+    let square = |t: Tensor| t.sqr().unwrap().sum_all().unwrap();
+    let together = square(logits(&SHAPE, &weights, &all).unwrap());
+    let together = together.backward().unwrap();
+    let each = (0..3).map(|network| square(alone(&weights, network, &of(network))));
+    let each = each.reduce(|a, b| (a + b).unwrap()).unwrap();
+    let each = each.backward().unwrap();
+    for (name, var) in &vars {
+        let (a, b) = (together.get(var).unwrap(), each.get(var).unwrap());
+        let largest: f32 = b.abs().unwrap().max_all().unwrap().to_scalar().unwrap();
+        assert_close(name, a, b, 1e-4 * largest.max(1.0));
+    }
+}
+
+#[test]
+fn sizes_and_images_that_do_not_fit_are_refused() {
+    let wrong = PopulationShape { patch: 10, ..SHAPE };
+    assert!(
+        wrong
+            .validate()
+            .unwrap_err()
+            .to_string()
+            .contains("patch is 10")
+    );
+    let wrong = PopulationShape {
+        networks: 0,
+        ..SHAPE
+    };
+    assert!(wrong.validate().is_err());
+    let wrong = PopulationShape {
+        networks: 1 << 20,
+        hidden: 1 << 20,
+        ..SHAPE
+    };
+    assert!(
+        wrong
+            .validate()
+            .unwrap_err()
+            .to_string()
+            .contains("number of parameters")
+    );
+    let (all, _) = images(2);
+    let some = all.narrow(0, 0, 5).unwrap();
+    let error = logits(&SHAPE, &weights(), &some).unwrap_err().to_string();
+    assert!(error.contains("5 images for 3 networks"), "{error}");
+    let mut few = weights();
+    few.remove("blocks.1.norm.bias");
+    let error = logits(&SHAPE, &few, &all).unwrap_err().to_string();
+    assert!(error.contains("blocks.1.norm.bias is missing"), "{error}");
+}

@@ -1,0 +1,203 @@
+//! `wave finetune` and `wave eval` of a population.
+
+use super::WHAT;
+use super::model::{PopulationModel, float};
+use crate::data::{Data, Input};
+use crate::device::place;
+use crate::error::request;
+use crate::finetune::{self, Options};
+use crate::ranks::ranks;
+use crate::recipe::{check_keys, to_table};
+use crate::run_dir::{Opened, RunDir};
+use crate::settings::{BatchSize, Duration, Finetune, Training};
+use crate::train::{self, Defaults, Job, Resolved};
+use anyhow::Result;
+use candle_core::Tensor;
+use serde_json::{Value, json};
+use std::path::Path;
+use wave_data::{Batch, DataError};
+use wave_models::{PopulationShape, Weights, population};
+use wave_train::{Examples, Part, Scores};
+
+/// What training does where the settings are silent.
+const DEFAULTS: Defaults = Defaults {
+    duration: Duration::Steps(500),
+    lr: 1e-2,
+    weight_decay: 0.01,
+};
+
+/// Images of each network in a step, where the settings are silent.
+const BATCH: usize = 16;
+
+/// Test images of each network at once.
+const TESTED: usize = 16;
+
+/// The settings that a population knows.
+const KEYS: [&str; 24] = [
+    "data",
+    "train_limit",
+    "test_limit",
+    "hold_out",
+    "epochs",
+    "steps",
+    "batch",
+    "lr",
+    "min_lr_ratio",
+    "weight_decay",
+    "warmup_epochs",
+    "label_smoothing",
+    "ema",
+    "clip",
+    "crop_padding",
+    "flip",
+    "checkpoint_steps",
+    "checkpoint_minutes",
+    "keep",
+    "seed",
+    "freeze",
+    "format",
+    "dtype",
+    "views",
+];
+
+/// Trains the networks of the population in `dir`, each on images of its own, and writes them to `out`.
+/// Returns what `--json` prints: `top1` is the mean over the networks.
+///
+/// # Errors
+/// If settings are wrong or do not fit the population, or the work fails.
+pub fn finetune(dir: &Path, settings: &Finetune, out: &Path, options: Options) -> Result<Value> {
+    check_keys(settings, &KEYS, WHAT)?;
+    if ranks().size() > 1 {
+        return Err(request(format!(
+            "{WHAT} trains in one process, and {} were started; leave out mpirun",
+            ranks().size()
+        )));
+    }
+    let mut model = PopulationModel::read(dir)?;
+    let float = float(&settings.output)?;
+    let data = open(&model, &settings.training)?;
+    let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
+    let variables = finetune::variables(&model.weights, settings, &resolved, 0)?;
+    let mut run = match RunDir::open(out, &to_table(settings)?, options.resume)? {
+        Opened::Complete(result) => return Ok(result),
+        Opened::Run(run) => run,
+    };
+    let weights = train::tracked(&variables);
+    let shape = model.shape.clone();
+    // The mean over all networks: each has the gradient of its own loss over their number, which
+    // Adam takes out again.
+    let loss = |batch: &Batch, images: &Tensor, _: &Part| {
+        let logits = population::logits(&shape, &weights, images)?;
+        let smoothing = resolved.label_smoothing;
+        let targets = wave_train::batch_targets(batch, shape.classes, smoothing)?;
+        wave_ops::soft_cross_entropy(&logits, &targets)
+    };
+    let score = |values: &Weights| scores(&shape, values, &data);
+    let job = Job {
+        label: "finetune".into(),
+        settings: &resolved,
+        data: &data,
+        variables: &variables,
+        run: Some(&mut run),
+        resume: options.resume,
+        verbosity: options.verbosity,
+        every_epoch: false,
+    };
+    let outcome = train::train(job, loss, score)?;
+    model.weights = outcome.values;
+    let of_each = resolved.steps * (data.batch / shape.networks) as u64;
+    model.provenance = json!({
+        "stage": "finetune",
+        "version": env!("CARGO_PKG_VERSION"),
+        "data": data.spec,
+        "seed": resolved.seed,
+        "steps": resolved.steps,
+        "images_seen": of_each,
+        "start": model.provenance,
+    });
+    let scores = scores(&shape, &float.rounded(&model.weights)?, &data)?;
+    let summary = format!(
+        "Each network trained on {} for {} steps of images of its own with wave: top-1 {:.2} % on \
+         average.",
+        data.spec,
+        resolved.steps,
+        100.0 * scores.top1
+    );
+    model.write(out, float, &summary)?;
+    let result = json!({
+        "out": out,
+        "parameters": model.parameters(),
+        "top1": scores.top1,
+        "images_seen": of_each,
+    });
+    run.complete(&result)?;
+    Ok(result)
+}
+
+/// Mean accuracy of the networks of the population in `dir`. Returns what `--json` prints.
+///
+/// # Errors
+/// If settings are wrong or do not fit the population, or the work fails.
+pub fn eval(dir: &Path, training: &Training) -> Result<Value> {
+    check_keys(training, &KEYS, WHAT)?;
+    let model = PopulationModel::read(dir)?;
+    let data = open(&model, training)?;
+    let scores = scores(&model.shape, &model.weights, &data)?;
+    Ok(json!({
+        "top1": scores.top1,
+        "top5": scores.top5,
+        "loss": scores.loss,
+        "images": data.test_indices.len(),
+        "networks": model.shape.networks,
+    }))
+}
+
+/// Images for all networks: a batch holds those of each.
+fn open(model: &PopulationModel, training: &Training) -> Result<Data> {
+    training.validate()?;
+    let networks = model.shape.networks;
+    let of_each = match training.batch {
+        None => BATCH,
+        Some(BatchSize::Images(images)) => images,
+        Some(BatchSize::Auto) => {
+            return Err(request(format!(
+                "batch = auto is for transformers; give a number of images for each network of {WHAT}"
+            )));
+        }
+    };
+    let mut training = training.clone();
+    training.batch = Some(BatchSize::Images(of_each * networks));
+    if training.data.is_none() {
+        let own = [&model.provenance, &model.provenance["start"]];
+        let own = own.iter().find_map(|p| p["data"].as_str());
+        training.data = own.map(String::from);
+    }
+    let data = Data::open(&training, Input::Like(model.transform.clone()))?;
+    let remedy = "choose data with the population's classes";
+    data.check_classes(model.shape.classes, remedy)?;
+    Ok(data)
+}
+
+/// Mean scores of all networks on the same test images.
+fn scores(shape: &PopulationShape, weights: &Weights, data: &Data) -> Result<Scores> {
+    let weights = place(weights)?;
+    let n = shape.networks;
+    let for_each = |batch: Result<Batch, DataError>| -> Vec<Result<Batch, DataError>> {
+        match batch {
+            Err(error) => vec![Err(error)],
+            Ok(batch) => (0..batch.size)
+                .step_by(TESTED)
+                .map(|from| {
+                    let some = from..(from + TESTED).min(batch.size);
+                    let rows: Vec<usize> = some.flat_map(|i| vec![i; n]).collect();
+                    Ok(batch.select(&rows))
+                })
+                .collect(),
+        }
+    };
+    let batches = data.test_batches().flat_map(for_each);
+    let logits = |images: &Tensor| population::logits(shape, &weights, images);
+    let mut scores = wave_train::evaluate(ranks(), batches, logits)?;
+    scores.images /= n;
+    Ok(scores)
+}

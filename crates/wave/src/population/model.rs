@@ -1,0 +1,138 @@
+//! Populations between disk and memory.
+
+use super::{ARCHITECTURE, WHAT};
+use crate::error::request;
+use crate::hub;
+use crate::layout;
+use crate::model::decimal;
+use crate::settings::Output;
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use std::path::Path;
+use wave_data::Transform;
+use wave_hub::{CardFront, FloatType};
+use wave_models::{PopulationShape, Weights};
+
+/// `model_type` of the configuration.
+const MODEL_TYPE: &str = "wave_population";
+
+/// A population as it stands in a directory.
+#[derive(Clone, Debug)]
+pub struct PopulationModel {
+    /// Sizes.
+    pub shape: PopulationShape,
+    /// Weights, stacked over the networks.
+    pub weights: Weights,
+    /// How images become input.
+    pub transform: Transform,
+    /// How the population came about.
+    pub provenance: Value,
+}
+
+/// Whether `path` is the directory of a population.
+///
+/// # Errors
+/// If it is a hub's name that cannot be fetched.
+pub fn is_model(path: &Path) -> Result<bool> {
+    let config = hub::locate(path)?.join("config.json");
+    // What is wrong with other directories is told by those who read them.
+    let config = wave_hub::read_json::<Value>(&config);
+    Ok(config.is_ok_and(|config| config["model_type"] == json!(MODEL_TYPE)))
+}
+
+impl PopulationModel {
+    /// Reads a model directory.
+    ///
+    /// # Errors
+    /// If a file is missing or broken, or the weights are not those that `config.json` describes.
+    pub fn read(path: &Path) -> Result<PopulationModel> {
+        let (config, weights) = wave_hub::read_transformers(&hub::locate(path)?)?;
+        let part = |key: &str| -> Result<Value> {
+            match config.get(key) {
+                Some(value) => Ok(value.clone()),
+                None => Err(request(format!(
+                    "the population's config.json has no {key}"
+                ))),
+            }
+        };
+        let shape = serde_json::from_value::<PopulationShape>(part("shape")?)
+            .context("the sizes in the population's config.json")?;
+        shape.validate()?;
+        shape.check_weights(&weights)?;
+        let of_channels = |key: &str| -> Result<Vec<f32>> {
+            let values = serde_json::from_value::<Vec<f32>>(part(key)?)
+                .with_context(|| format!("{key} in the population's config.json"))?;
+            match values.len() == shape.channels {
+                true => Ok(values),
+                false => Err(request(format!(
+                    "{key} in the population's config.json has {} values for {} channels",
+                    values.len(),
+                    shape.channels
+                ))),
+            }
+        };
+        let transform = Transform {
+            image_size: shape.image_size,
+            channels: shape.channels,
+            mean: of_channels("mean")?,
+            std: of_channels("std")?,
+            crop_pct: 1.0,
+        };
+        Ok(PopulationModel {
+            shape,
+            weights,
+            transform,
+            provenance: config["wave"].clone(),
+        })
+    }
+
+    /// Writes a model directory.
+    ///
+    /// # Errors
+    /// When the work fails.
+    pub fn write(&self, dir: &Path, float: FloatType, summary: &str) -> Result<()> {
+        let decimals = |values: &[f32]| values.iter().map(|v| decimal(*v)).collect::<Vec<_>>();
+        let config = json!({
+            "model_type": MODEL_TYPE,
+            "shape": self.shape,
+            "mean": decimals(&self.transform.mean),
+            "std": decimals(&self.transform.std),
+            "wave": self.provenance,
+        });
+        let front = CardFront {
+            license: Some("apache-2.0".into()),
+            tags: vec!["wave".into()],
+            ..CardFront::default()
+        };
+        let PopulationShape {
+            networks,
+            depth,
+            width,
+            ..
+        } = self.shape;
+        let title = format!("{networks} isotropic ConvNeXts, {depth} layers, width {width}");
+        let body = format!("{summary}\n\n{} parameters in all.\n", self.parameters());
+        let card = wave_hub::model_card(&front, &title, &body);
+        wave_hub::write_transformers(dir, &config, None, &self.weights, &[], &card, float)?;
+        Ok(())
+    }
+
+    /// The number of values in all weights of all networks.
+    pub fn parameters(&self) -> usize {
+        self.weights.values().map(|t| t.elem_count()).sum()
+    }
+}
+
+/// How the weights are stored: of `format` and `dtype`, the latter.
+///
+/// # Errors
+/// If a layout is asked for.
+pub(super) fn float(output: &Output) -> Result<FloatType> {
+    match &output.format {
+        None => layout::float(output),
+        Some(format) => Err(request(format!(
+            "format = {format}: {WHAT} has no place there; leave it out (only `wave` reads the \
+             networks of --arch {ARCHITECTURE})"
+        ))),
+    }
+}
