@@ -16,9 +16,8 @@
 //! Letters in shape comments: `b` images of each network, `n` networks, `g` patches along a side,
 //! `h` width, `m` hidden channels, `k` kernel.
 
-use crate::convmixer::mean_over_pixels;
 use crate::shape::{check_weights, sizes};
-use crate::{ShapeError, Weights};
+use crate::{ShapeError, Weights, mean_over_pixels};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
 use wave_ops::{depthwise_conv, gelu, layer_norm, linear_each, patchify};

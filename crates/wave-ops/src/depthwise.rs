@@ -1,5 +1,6 @@
 //! Depthwise convolution over channels-last images, stride 1, "same" padding:
-//! `y[r, s, c] = bias[c] + sum_ij weight[c, i, j] x[r + i - p, s + j - p, c]`, `p = (k - 1) / 2`.
+//! `y[r, s, c] = bias[c] + sum_ij weight[c, i, j] x[r + i - p, s + j - p, c]`, `p = (k - 1) / 2`; and
+//! with dilation.
 
 mod kernel;
 
@@ -40,7 +41,54 @@ pub fn depthwise_conv(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tens
     }
 }
 
-/// The same from stock candle: a convolution in as many groups as channels.
+/// [`depthwise_conv`] with `dilation - 1` pixels between the pixels that neighbouring taps meet:
+/// `y[r, s, c] = bias[c] + sum_ij weight[c, i, j] x[r + d (i - m), s + d (j - m), c]`, `d` the dilation
+/// and `m = (k - 1) / 2`. It reaches as far as a kernel of size `k + (k - 1) (d - 1)`.
+///
+/// Pixels whose rows and columns are the same modulo `d` meet only each other: this is a plain
+/// convolution of each of `d^2` smaller images.
+///
+/// # Shapes
+/// As [`depthwise_conv`].
+///
+/// # Errors
+/// As [`depthwise_conv`]; also when the dilation is 0, or more than 1 with a kernel of even size, which
+/// has no middle to stay in place.
+pub fn dilated_depthwise_conv(
+    x: &Tensor,
+    weight: &Tensor,
+    bias: &Tensor,
+    dilation: usize,
+) -> Result<Tensor> {
+    if dilation == 1 {
+        return depthwise_conv(x, weight, bias);
+    }
+    let (b, h, w, c) = x.dims4()?;
+    let (_, k, _) = weight.dims3()?;
+    if dilation == 0 || k.is_multiple_of(2) {
+        candle_core::bail!(
+            "depthwise convolution of dilation {dilation} with a kernel of {k}; expected at least 1, \
+             and an odd kernel"
+        );
+    }
+    let d = dilation;
+    let (rows, cols) = (h.div_ceil(d), w.div_ceil(d)); // of each small image
+    let small = x
+        .pad_with_zeros(1, 0, rows * d - h)?
+        .pad_with_zeros(2, 0, cols * d - w)?
+        .reshape(vec![b, rows, d, cols, d, c])?
+        .permute(vec![0, 2, 4, 1, 3, 5])? // (b, d, d, rows, cols, c)
+        .reshape((b * d * d, rows, cols, c))?;
+    depthwise_conv(&small, weight, bias)?
+        .reshape(vec![b, d, d, rows, cols, c])?
+        .permute(vec![0, 3, 1, 4, 2, 5])? // (b, rows, d, cols, d, c)
+        .reshape((b, rows * d, cols * d, c))?
+        .narrow(1, 0, h)?
+        .narrow(2, 0, w)?
+        .contiguous()
+}
+
+/// [`depthwise_conv`] from stock candle: a convolution in as many groups as channels.
 fn stock_depthwise_conv(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
     let (c, k, _) = weight.dims3()?;
     let before = (k - 1) / 2;
@@ -83,13 +131,14 @@ fn forward(arch: Arch, g: Geometry, x: &[f32], weight: &[f32], bias: &[f32]) -> 
 }
 
 /// `(dx, d_weight, d_bias)`. The weight's parts are summed per thread over a fixed share of the
-/// batch, then in order.
+/// batch, then in order; they are zero of a weight that does not `learn`.
 fn backward(
     arch: Arch,
     g: Geometry,
     x: &[f32],
     weight: &[f32],
     dy: &[f32],
+    learn: bool,
 ) -> (Vec<f32>, Vec<f32>, Vec<f32>) {
     let (kk, lanes) = (g.k * g.k, arch.dispatch(Lanes));
     let mut dx = vec![0.0; x.len()];
@@ -114,6 +163,7 @@ fn backward(
                 x,
                 dy,
                 turned: &turned,
+                learn,
                 packed_x: &mut packed_x,
                 packed_dy: &mut packed_dy,
                 dx,
@@ -174,14 +224,16 @@ impl CustomOp3 for DepthwiseConv {
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
         let (_, height, width, c) = x.dims4()?;
         let g = Geometry::new(height, width, c, w.dim(1)?);
+        let learn = w.track_op(); // frozen filters spare themselves a third of the work
         let (dx, dw, db) = with_slice(x, |x| {
             with_slice(w, |w| {
-                with_slice(dy, |dy| backward(current().arch(), g, x, w, dy))
+                with_slice(dy, |dy| backward(current().arch(), g, x, w, dy, learn))
             })
         })???;
+        let dw = learn.then(|| tensor(dw, w.shape())).transpose()?;
         Ok((
             Some(tensor(dx, x.shape())?),
-            Some(tensor(dw, w.shape())?),
+            dw,
             Some(tensor(db, b.shape())?),
         ))
     }

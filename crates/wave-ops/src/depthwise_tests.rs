@@ -45,13 +45,70 @@ proptest! {
     }
 }
 
+/// candle's own dilated convolution, in as many groups as channels.
+fn stock_dilated(x: &Tensor, weight: &Tensor, bias: &Tensor, dilation: usize) -> Result<Tensor> {
+    let (c, k, _) = weight.dims3()?;
+    let padding = dilation * (k - 1) / 2;
+    x.permute((0, 3, 1, 2))?
+        .contiguous()?
+        .conv2d(&weight.unsqueeze(1)?, padding, 1, dilation, c)?
+        .permute((0, 2, 3, 1))?
+        .contiguous()?
+        .broadcast_add(bias)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn dilated_agrees_with_a_grouped_convolution(
+        b in 1usize..3, h in 1usize..12, w in 1usize..14, c in 1usize..20, half in 0usize..4,
+        dilation in 1usize..5,
+    ) {
+        let case = case(b, h, w, c, 2 * half + 1);
+        let ours = run(|x, w, b| dilated_depthwise_conv(x, w, b, dilation), &case);
+        let stock = run(|x, w, b| stock_dilated(x, w, b, dilation), &case);
+        for (name, (a, b)) in ["y", "dx", "dw", "db"].iter().zip(ours.iter().zip(&stock)) {
+            let d = difference(a, b);
+            prop_assert!(d < 2e-4, "{name} differs by {d}");
+        }
+    }
+}
+
+#[test]
+fn a_dilated_kernel_reaches_as_far_as_one_of_the_effective_size() {
+    let side = 21;
+    for (k, dilation) in [(3, 1), (3, 2), (3, 3), (5, 2), (7, 3), (1, 4)] {
+        let effective = k + (k - 1) * (dilation - 1);
+        let mut point = vec![0f32; side * side];
+        point[side * side / 2] = 1.0;
+        let point = Tensor::from_vec(point, (1, side, side, 1), &Device::Cpu).unwrap();
+        let w = Tensor::ones((1, k, k), DType::F32, &Device::Cpu).unwrap();
+        let b = Tensor::zeros(1, DType::F32, &Device::Cpu).unwrap();
+        let y = dilated_depthwise_conv(&point, &w, &b, dilation).unwrap();
+        assert_eq!(y.dims(), point.dims());
+        let met: Vec<usize> = (0..side * side).filter(|i| values(&y)[*i] != 0.0).collect();
+        assert_eq!(met.len(), k * k);
+        let extent = |of: fn(usize) -> usize| {
+            let places = || met.iter().map(|i| of(*i));
+            places().max().unwrap() - places().min().unwrap() + 1
+        };
+        assert_eq!(extent(|i| i / 21), effective);
+        assert_eq!(extent(|i| i % 21), effective);
+    }
+    let [x, w, b, _] = case(1, 4, 4, 2, 4);
+    assert!(dilated_depthwise_conv(&x, &w, &b, 1).is_ok());
+    assert!(dilated_depthwise_conv(&x, &w, &b, 2).is_err());
+    assert!(dilated_depthwise_conv(&x, &w, &b, 0).is_err());
+}
+
 #[test]
 fn every_register_width_agrees() {
     let (h, w, c, k) = (7, 9, 21, 5);
     let [x, weight, bias, dy] = case(2, h, w, c, k).map(|v| values(&v));
     let g = Geometry::new(h, w, c, k);
     let run = |arch| {
-        let (dx, d_weight, d_bias) = backward(arch, g, &x, &weight, &dy);
+        let (dx, d_weight, d_bias) = backward(arch, g, &x, &weight, &dy, true);
         [forward(arch, g, &x, &weight, &bias), dx, d_weight, d_bias]
     };
     #[allow(unused_mut)]
@@ -83,6 +140,22 @@ fn gradients_match_finite_differences() {
     let case = case(2, 4, 5, 3, 3);
     let grads = run(depthwise_conv, &case);
     check_slopes(depthwise_conv, &case, &grads[1..], 1e-3); // f64: the stock path
+    let dilated = |x: &Tensor, w: &Tensor, b: &Tensor| dilated_depthwise_conv(x, w, b, 2);
+    let grads = run(dilated, &case);
+    check_slopes(dilated, &case, &grads[1..], 1e-3);
+}
+
+#[test]
+fn a_frozen_kernel_has_no_gradient_and_changes_no_other() {
+    let case = case(3, 6, 7, 20, 5);
+    let all = run(depthwise_conv, &case);
+    let [x, w, b, dy] = &case;
+    let y = depthwise_conv(x, &w.as_detached_tensor(), b).unwrap();
+    let sum = (&y * dy.as_tensor()).unwrap().sum_all().unwrap();
+    let grads = sum.backward().unwrap();
+    assert!(grads.get(w).is_none());
+    assert_eq!(values(grads.get(x).unwrap()), values(&all[1]));
+    assert_eq!(values(grads.get(b).unwrap()), values(&all[3]));
 }
 
 #[test]

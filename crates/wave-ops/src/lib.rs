@@ -40,7 +40,7 @@ pub use batch_norm::{batch_norm_eval, batch_norm_train, gelu_batch_norm_train};
 pub use blocks::{BlocksShape, Mode, Precision, blocks, blocks_in};
 pub use causal_convolution::causal_convolution;
 pub use cpu::{Simd, SimdError, choose_simd, simd};
-pub use depthwise::depthwise_conv;
+pub use depthwise::{depthwise_conv, dilated_depthwise_conv};
 pub use gelu::gelu;
 pub use gradients::backward;
 pub use kron::{Kronecker, kronecker_sum};

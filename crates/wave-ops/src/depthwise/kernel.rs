@@ -250,6 +250,7 @@ pub(super) struct Backward<'a> {
     pub(super) x: &'a [f32],
     pub(super) dy: &'a [f32],
     pub(super) turned: &'a [f32], // (blocks, k, k, lanes), turned by 180 degrees
+    pub(super) learn: bool,       // whether the taps' gradient is wanted
     pub(super) packed_x: &'a mut [f32], // (rows, cols, lanes), zero around the image
     pub(super) packed_dy: &'a mut [f32], // (rows, cols, lanes), zero around the image
     pub(super) dx: &'a mut [f32],
@@ -274,13 +275,15 @@ impl WithSimd for Backward<'_> {
             .zip(d_start);
         for (block, ((turned, d_taps), d_start)) in blocks.enumerate() {
             let first = block * S::F32_LANES;
-            pack(simd, g, self.x, first, g.before(), packed_x);
             pack(simd, g, self.dy, first, g.after(), packed_dy);
             with_tile!(
                 g.w,
                 convolve(simd, g, packed_dy, turned, zero, first, self.dx)
             );
-            with_tile!(g.k, correlate(simd, g, packed_x, packed_dy, d_taps));
+            if self.learn {
+                pack(simd, g, self.x, first, g.before(), packed_x);
+                with_tile!(g.k, correlate(simd, g, packed_x, packed_dy, d_taps));
+            }
             let mut sum = zero;
             for r in 0..g.h {
                 for v in &packed_dy[(r + g.after()) * g.cols + g.after()..][..g.w] {

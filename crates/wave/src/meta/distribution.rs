@@ -388,7 +388,7 @@ pub(super) fn draw(dir: &Path, settings: &Init, out: &Path) -> Result<Value> {
             let config = json!({ "model_type": SMALL, "network": small, "wave": provenance });
             let front = CardFront::default();
             let card = wave_hub::model_card(&front, "A small network", summary);
-            let float = layout::float(&settings.output)?;
+            let float = layout::float(settings.output.dtype.as_deref())?;
             wave_hub::write_transformers(out, &config, None, &weights, &[], &card, float)?;
             parameters = weights.values().map(|t| t.elem_count()).sum();
         }

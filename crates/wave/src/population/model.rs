@@ -129,7 +129,7 @@ impl PopulationModel {
 /// If a layout is asked for.
 pub(super) fn float(output: &Output) -> Result<FloatType> {
     match &output.format {
-        None => layout::float(output),
+        None => layout::float(output.dtype.as_deref()),
         Some(format) => Err(request(format!(
             "format = {format}: {WHAT} has no place there; leave it out (only `wave` reads the \
              networks of --arch {ARCHITECTURE})"
