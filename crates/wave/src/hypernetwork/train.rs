@@ -201,7 +201,7 @@ impl Plan {
 /// What `--dry-run` prints.
 ///
 /// # Errors
-/// As [`train`].
+/// As [`train()`].
 pub fn describe(own: &Hypernetwork, training: &Training) -> Result<String> {
     let plan = Plan::new(own, training)?;
     let parameters = plan.shape.parameters();
