@@ -116,6 +116,27 @@ fn wrong_flags() {
             "three numbers",
         ),
         (
+            "init default --arch convmixer --depth 4 --width 8 --dilation 12 --out o".into(),
+            "12 for 4 layers",
+        ),
+        (
+            "init default --arch convmixer --depth 2 --width 8 --kernel 4 --dilation 2 --out o"
+                .into(),
+            "odd size",
+        ),
+        (
+            "init default --arch convmixer --depth 2 --width 8 --mlp-mean eq2=1 --out o".into(),
+            "has no MLP",
+        ),
+        (
+            "init default --arch convnext --depth 2 --width 8 --dilation 2 --out o".into(),
+            "--arch convmixer",
+        ),
+        (
+            "init default --arch convnext --depth 2 --width 8 --kernel 4 --out o".into(),
+            "odd size",
+        ),
+        (
             format!("finetune m {s} --freeze stem --out o"),
             "holds stem",
         ),

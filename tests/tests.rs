@@ -5,6 +5,7 @@ mod bench;
 mod budget;
 mod cache;
 mod commands;
+mod convolution;
 mod formats;
 mod label_free;
 mod looks;

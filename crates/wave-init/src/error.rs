@@ -212,6 +212,17 @@ pub enum InitError {
         expected: Vec<usize>,
     },
 
+    /// A method was asked for something that a network does not have.
+    #[error("{network} has no {part}: {remedy}")]
+    Lacks {
+        /// What kind of network it is, such as `a ConvMixer`.
+        network: &'static str,
+        /// What it would need.
+        part: &'static str,
+        /// What would do.
+        remedy: &'static str,
+    },
+
     /// The target would have a distillation token.
     #[error(
         "the target has a distillation token, which no start fills: use a shape without one \

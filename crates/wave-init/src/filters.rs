@@ -17,7 +17,7 @@
 //! - [`covariance`] is Σ, [`Sampler`] draws filters of any covariance;
 //! - [`kronecker_factor`] is the nearest A ⊗ A;
 //! - [`statistics`] are mean and covariance of trained filters, of other depths and kernels too;
-//! - [`METHODS`] and [`start`] fill a ConvMixer.
+//! - [`METHODS`] and [`start()`] fill a ConvMixer or an isotropic ConvNeXt.
 
 use candle_core::{Device, Tensor};
 use faer::{Mat, Side};
@@ -27,10 +27,10 @@ use crate::error::{InitError, finite};
 use crate::options::by_name;
 use crate::random::standard_normal;
 
-mod convmixer;
+mod start;
 pub mod statistics;
 
-pub use convmixer::{Choices, FilterMethod, METHODS, find, start};
+pub use start::{Choices, FilterMethod, METHODS, find, start};
 
 /// The variance σ over depth: `start + velocity t + acceleration t² / 2`, where t runs from 0 at the
 /// first layer to 1 at the last, and is 0 for a single layer.

@@ -10,7 +10,7 @@
 //!   ([`random`], [`mimetic`], [`sinusoidal_positions`], [`mlp`]), and the methods built on it;
 //! - [`transfer`] starts take weights from a trained model; [`transfer::ligo`] is also a
 //!   differentiable function of its operator, for those who train that;
-//! - [`filters`] are the starts of a ConvMixer, [`state_space`] those of sequence networks;
+//! - [`filters`] are the starts of a ConvMixer and an isotropic ConvNeXt, [`state_space`] those of sequence networks;
 //! - [`ledger`] counts what a start carries over, as papers' tables do.
 //!
 //! Every tensor is `f32` on the CPU, and every tensor draws from a generator of its own, derived from

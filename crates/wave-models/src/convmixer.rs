@@ -11,14 +11,13 @@
 //! Activations are channels-last, (b, rows, columns, width). Letters in shape comments: `b` images,
 //! `c` channels, `p` patch, `g` patches along a side, `h` width, `k` kernel.
 
+use crate::initial::pytorch_default;
 use crate::shape::{self, batch_norm, count, dims, sizes};
-use crate::{Activation, ShapeError, Weights};
-use candle_core::{Device, Result, Tensor};
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use crate::{Activation, Checked, Dilations, ShapeError, Weights, mean_over_pixels};
+use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
 use wave_ops::{
-    batch_norm_eval, batch_norm_train, depthwise_conv, gelu, gelu_batch_norm_train, linear,
+    batch_norm_eval, batch_norm_train, dilated_depthwise_conv, gelu, gelu_batch_norm_train, linear,
     patchify,
 };
 
@@ -27,9 +26,6 @@ const EPS: f64 = 1e-5;
 
 /// Share of the newest batch in the running statistics, as in PyTorch.
 const MOMENTUM: f64 = 0.1;
-
-/// The most values that a layer kind, or an image, may have.
-const MOST_VALUES: usize = u32::MAX as usize;
 
 /// The sizes of a ConvMixer. All are at least 1; see [`ConvMixerShape::validate`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,6 +48,9 @@ pub struct ConvMixerShape {
     /// The activation everywhere: GELU, or ReLU in timm's `convmixer_768_32`.
     #[serde(default)]
     pub activation: Activation,
+    /// Dilations of the depthwise kernels: 1 everywhere in timm's.
+    #[serde(default)]
+    pub dilations: Dilations,
 }
 
 impl ConvMixerShape {
@@ -77,7 +76,7 @@ impl ConvMixerShape {
             });
         }
         let (h, k) = (self.width, self.kernel);
-        let products: [(&str, &[usize]); 5] = [
+        shape::products(&[
             (
                 "width x channels x patch^2",
                 &[h, self.channels, self.patch, self.patch],
@@ -89,19 +88,18 @@ impl ConvMixerShape {
                 "image_size^2 x channels",
                 &[self.image_size, self.image_size, self.channels],
             ),
-        ];
-        for (name, sizes) in products {
-            let value = sizes.iter().fold(1_usize, |n, s| n.saturating_mul(*s));
-            if value > MOST_VALUES {
-                return Err(ShapeError::TooLarge {
-                    name,
-                    value,
-                    at_most: MOST_VALUES,
-                });
-            }
-        }
+        ])?;
+        let grid = self.image_size / self.patch;
+        self.dilations.validate(self.depth, k, grid)?;
         let activations = [Activation::Gelu, Activation::Relu];
         self.activation.among(&activations, "gelu or relu")
+    }
+
+    /// Side of the area that the depthwise kernel of a layer, counted from 0, reaches, in patches:
+    /// `k + (k - 1) (dilation - 1)`.
+    pub fn effective_kernel(&self, layer: usize) -> usize {
+        let k = self.kernel;
+        k + k.saturating_sub(1) * self.dilations.at(layer).saturating_sub(1)
     }
 
     /// Multiply-adds of a forward pass of one image: patches, kernels and products of channels, head.
@@ -113,8 +111,8 @@ impl ConvMixerShape {
         patches + self.depth * block + w * self.classes
     }
 
-    /// Reads the sizes off timm-named weights. The images' size and the activation leave no trace
-    /// in them.
+    /// Reads the sizes off timm-named weights. The images' size, the activation and dilations leave
+    /// no trace in them; the latter are taken to be 1.
     ///
     /// # Errors
     /// If the weights are not those of a ConvMixer, named with what is missing or misshapen.
@@ -135,6 +133,7 @@ impl ConvMixerShape {
             kernel,
             classes,
             activation,
+            dilations: Dilations::default(),
         };
         shape.validate()?;
         shape.check_weights(weights)?;
@@ -184,24 +183,7 @@ impl ConvMixerShape {
     /// When the shape is not valid.
     pub fn initialise(&self, seed: u64) -> Result<Weights> {
         self.validate().map_err(candle_core::Error::wrap)?;
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let mut bound = 0.0; // of the layer at hand: its weight comes before its bias
-        let mut weights = Weights::new();
-        for (name, shape) in self.parameters() {
-            let n = shape.iter().product();
-            let values: Vec<f32> = if is_norm(&name) {
-                let one = name.ends_with(".weight") || name.ends_with(".running_var");
-                vec![if one { 1.0 } else { 0.0 }; n]
-            } else {
-                if name.ends_with(".weight") {
-                    let fan_in: usize = shape[1..].iter().product();
-                    bound = 1.0 / (fan_in as f32).sqrt();
-                }
-                (0..n).map(|_| rng.random_range(-bound..bound)).collect()
-            };
-            weights.insert(name, Tensor::from_vec(values, shape, &Device::Cpu)?);
-        }
-        Ok(weights)
+        pytorch_default(self.parameters(), is_norm, seed)
     }
 }
 
@@ -226,9 +208,9 @@ fn is_norm(name: &str) -> bool {
 /// # Errors
 /// When the shape is not valid, a weight is missing, or a size disagrees with the shape.
 pub fn logits(shape: &ConvMixerShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
-    let weights = Checked(weights);
+    let weights = Checked::new("convmixer", weights);
     forward(shape, weights, images, |x, name| {
-        let [w, b, mean, var] = weights.norm(name, shape.width)?;
+        let [w, b, mean, var] = norm_of(weights, name, shape.width)?;
         let x = match shape.activation {
             Activation::Relu => x.relu()?,
             _ => gelu(x)?,
@@ -251,10 +233,10 @@ pub fn logits_train(
     weights: &Weights,
     images: &Tensor,
 ) -> Result<(Tensor, Weights)> {
-    let weights = Checked(weights);
+    let weights = Checked::new("convmixer", weights);
     let mut running = Weights::new();
     let logits = forward(shape, weights, images, |x, name| {
-        let [w, b, old_mean, old_var] = weights.norm(name, shape.width)?;
+        let [w, b, old_mean, old_var] = norm_of(weights, name, shape.width)?;
         let n = x.elem_count() / shape.width;
         if n < 2 {
             candle_core::bail!(
@@ -301,7 +283,8 @@ fn forward(
         let w = weights
             .get(&format!("{name}.weight"), &[h, 1, k, k])?
             .reshape((h, k, k))?;
-        let spatial = depthwise_conv(&z, &w, weights.get(&format!("{name}.bias"), &[h])?)?;
+        let bias = weights.get(&format!("{name}.bias"), &[h])?;
+        let spatial = dilated_depthwise_conv(&z, &w, bias, shape.dilations.at(i))?;
         z = (norm(&spatial, &format!("blocks.{i}.0.fn.2"))? + z)?;
         let name = format!("blocks.{i}.1");
         let w = weights
@@ -319,45 +302,15 @@ fn forward(
     )
 }
 
-/// The mean of `z` (b, g, g, h) over its pixels, (b, h): as a matrix product, which is many times
-/// faster on the CPU than a reduction over a middle dimension.
-fn mean_over_pixels(z: &Tensor) -> Result<Tensor> {
-    let z = z.flatten(1, 2)?; // (b, n, h)
-    let (b, n, _) = z.dims3()?;
-    let share = Tensor::full(1.0 / n as f64, (b, 1, n), z.device())?.to_dtype(z.dtype())?;
-    share.matmul(&z)?.squeeze(1)
-}
-
-/// Checked access to a weight map.
-#[derive(Clone, Copy)]
-struct Checked<'a>(&'a Weights);
-
-impl<'a> Checked<'a> {
-    fn get(self, name: &str, dims: &[usize]) -> Result<&'a Tensor> {
-        match self.0.get(name) {
-            Some(t) if t.dims() == dims => Ok(t),
-            Some(t) => candle_core::bail!(
-                "convmixer: weight {name} has shape {:?}, expected {dims:?}; \
-                 check that the shape is that of these weights",
-                t.dims()
-            ),
-            None => candle_core::bail!(
-                "convmixer: weight {name} of shape {dims:?} is missing; \
-                 check the depth and that the names are timm's"
-            ),
-        }
-    }
-
-    /// Weight, bias, running mean and running variance of a batch norm.
-    fn norm(self, name: &str, width: usize) -> Result<[&'a Tensor; 4]> {
-        let get = |part: &str| self.get(&format!("{name}.{part}"), &[width]);
-        Ok([
-            get("weight")?,
-            get("bias")?,
-            get("running_mean")?,
-            get("running_var")?,
-        ])
-    }
+/// Weight, bias, running mean and running variance of a batch norm.
+fn norm_of<'a>(weights: Checked<'a>, name: &str, width: usize) -> Result<[&'a Tensor; 4]> {
+    let get = |part: &str| weights.get(&format!("{name}.{part}"), &[width]);
+    Ok([
+        get("weight")?,
+        get("bias")?,
+        get("running_mean")?,
+        get("running_var")?,
+    ])
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing;
-use candle_core::{D, DType, Var};
+use candle_core::{D, DType, Device, Var};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -16,6 +16,7 @@ fn small() -> ConvMixerShape {
         kernel: 3,
         classes: 4,
         activation: Activation::Gelu,
+        dilations: Dilations::default(),
     }
 }
 
@@ -126,6 +127,7 @@ fn agrees_with_timm() {
         kernel: 5,
         classes: 5,
         activation: Activation::Gelu,
+        dilations: Dilations::default(),
     };
     check_against_timm("odd", &shape);
 }
@@ -141,8 +143,34 @@ fn agrees_with_timm_for_even_kernels_and_cropped_images() {
         kernel: 4,
         classes: 5,
         activation: Activation::Gelu,
+        dilations: Dilations::default(),
     };
     check_against_timm("even", &shape);
+}
+
+#[test]
+fn agrees_with_timm_with_dilation() {
+    let shape = ConvMixerShape {
+        image_size: 18,
+        channels: 1,
+        patch: 2,
+        depth: 3,
+        width: 20,
+        kernel: 3,
+        classes: 5,
+        activation: Activation::Gelu,
+        dilations: Dilations::parse("123", 3).unwrap(),
+    };
+    check_against_timm("dilated", &shape);
+    assert_eq!(
+        [0, 1, 2].map(|layer| shape.effective_kernel(layer)),
+        [3, 5, 7]
+    );
+    let plain = ConvMixerShape {
+        dilations: Dilations::default(),
+        ..shape
+    };
+    assert_eq!(plain.effective_kernel(2), 3);
 }
 
 #[test]
@@ -156,6 +184,7 @@ fn agrees_with_timm_with_relu() {
         kernel: 7,
         classes: 10,
         activation: Activation::Relu,
+        dilations: Dilations::default(),
     };
     let weights = testing::weights(&shape.parameters());
     let out = logits(&shape, &weights, &testing::images(2, 3, 63)).unwrap();
@@ -175,6 +204,7 @@ fn parameter_count_is_the_papers() {
         kernel: 8,
         classes: 10,
         activation: Activation::Gelu,
+        dilations: Dilations::default(),
     };
     let count = |shape: &ConvMixerShape| -> usize {
         let trained = shape
@@ -382,7 +412,9 @@ proptest! {
         let patch = patch.min(image_size);
         let activation = if depth % 2 == 0 { Activation::Gelu } else { Activation::Relu };
         let shape =
-            ConvMixerShape { image_size, channels, patch, depth, width, kernel, classes, activation };
+            ConvMixerShape { image_size, channels, patch, depth, width, kernel, classes, activation,
+            dilations: Dilations::default(),
+        };
         let mut weights = shape.initialise(7).unwrap();
         // Counters that timm writes are ignored.
         let counter = Tensor::zeros((), DType::I64, &Device::Cpu).unwrap();

@@ -6,9 +6,12 @@
 
 mod activation;
 pub mod convmixer;
+pub mod convnext;
+mod dilation;
 pub mod efficientnet;
 mod fold;
 mod frozen;
+mod initial;
 pub mod levit;
 mod network;
 pub mod sequence;
@@ -19,6 +22,7 @@ pub mod transformers;
 pub mod vit;
 
 pub use activation::Activation;
+pub use dilation::Dilations;
 pub use network::Network;
 pub use sequence::{Mixer, SequenceShape};
 pub use shape::{ShapeError, check_weights};
@@ -43,5 +47,43 @@ fn checked_images(
             "images of shape {found:?}, the model takes (b, {channels}, {size}, {size}); resize \
              them"
         ),
+    }
+}
+
+/// The mean of `z` (b, g, g, h) over its pixels, (b, h): as a matrix product, which is many times
+/// faster on the CPU than a reduction over a middle dimension.
+fn mean_over_pixels(z: &Tensor) -> Result<Tensor> {
+    let z = z.flatten(1, 2)?; // (b, n, h)
+    let (b, n, _) = z.dims3()?;
+    let share = Tensor::full(1.0 / n as f64, (b, 1, n), z.device())?.to_dtype(z.dtype())?;
+    share.matmul(&z)?.squeeze(1)
+}
+
+/// Checked access to the weight map of a network of this name.
+#[derive(Clone, Copy)]
+struct Checked<'a> {
+    network: &'static str,
+    weights: &'a Weights,
+}
+
+impl<'a> Checked<'a> {
+    fn new(network: &'static str, weights: &'a Weights) -> Checked<'a> {
+        Checked { network, weights }
+    }
+
+    fn get(self, name: &str, dims: &[usize]) -> Result<&'a Tensor> {
+        let network = self.network;
+        match self.weights.get(name) {
+            Some(t) if t.dims() == dims => Ok(t),
+            Some(t) => candle_core::bail!(
+                "{network}: weight {name} has shape {:?}, expected {dims:?}; \
+                 check that the shape is that of these weights",
+                t.dims()
+            ),
+            None => candle_core::bail!(
+                "{network}: weight {name} of shape {dims:?} is missing; \
+                 check the depth and that the names are timm's"
+            ),
+        }
     }
 }

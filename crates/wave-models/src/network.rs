@@ -1,10 +1,11 @@
 //! All networks in one.
 
 use crate::convmixer::{self, ConvMixerShape};
+use crate::convnext::{self, ConvNextShape};
 use crate::efficientnet::{self, EfficientNetShape};
 use crate::levit::{self, LevitShape};
 use crate::vit::{self, VitShape};
-use crate::{Activation, ShapeError, Weights};
+use crate::{Activation, Dilations, ShapeError, Weights};
 use candle_core::{Result, Tensor};
 use serde_json::{Map, Value, json};
 
@@ -18,6 +19,8 @@ pub enum Network {
     Vit(VitShape),
     /// A ConvMixer.
     ConvMixer(ConvMixerShape),
+    /// An isotropic ConvNeXt.
+    ConvNext(ConvNextShape),
     /// A LeViT; it only runs.
     Levit(LevitShape),
     /// An EfficientNet-Lite; it only runs.
@@ -31,12 +34,12 @@ impl Network {
     /// `architecture` is timm's name (`levit_384`, with or without a tag behind a dot), or empty
     /// if unknown. `model_args` are those of timm's `config.json`, or a whole `config.json` of
     /// transformers. `image_size` is the side of the input (`pretrained_cfg.input_size`), used
-    /// where the weights do not show it: for ConvMixer and EfficientNet, which without one take
-    /// what their name implies.
+    /// where the weights do not show it: for ConvMixer, ConvNeXt and EfficientNet, which without one
+    /// take what their name implies.
     ///
     /// What the weights do not show either comes from the arguments or the name: a transformer's
     /// heads (otherwise as many as have width 64), the epsilon of its layer norms, the activation,
-    /// and whether an EfficientNet is TensorFlow's (a nameless one is).
+    /// a ConvMixer's `dilation` (a number, or a list of one for each layer), and whether an EfficientNet is TensorFlow's (a nameless one is).
     ///
     /// # Errors
     /// If the weights are of no known network, of another than `architecture`, incomplete, of
@@ -77,7 +80,18 @@ impl Network {
                 };
                 let size = image_size.unwrap_or(IMAGE_SIZE);
                 let activation = args.activation(registered)?;
-                Network::ConvMixer(ConvMixerShape::infer(weights, size, activation)?)
+                let mut shape = ConvMixerShape::infer(weights, size, activation)?;
+                if let Some(dilation) = args.0.get("dilation") {
+                    shape.dilations = Dilations::from_json(dilation, shape.depth)?;
+                    shape.validate()?;
+                }
+                Network::ConvMixer(shape)
+            }
+            Family::ConvNext => {
+                args.activation(Activation::Gelu)?
+                    .among(&[Activation::Gelu], "gelu")?;
+                let size = image_size.unwrap_or(IMAGE_SIZE);
+                Network::ConvNext(ConvNextShape::infer(weights, size)?)
             }
             Family::Levit => {
                 let silu = ["_s8", "_512", "_256d"].iter().any(|v| name.contains(v));
@@ -105,6 +119,7 @@ impl Network {
         match self {
             Network::Vit(_) => Family::Vit.describe(),
             Network::ConvMixer(_) => Family::ConvMixer.describe(),
+            Network::ConvNext(_) => Family::ConvNext.describe(),
             Network::Levit(_) => Family::Levit.describe(),
             Network::EfficientNet(_) => Family::EfficientNet.describe(),
         }
@@ -115,6 +130,7 @@ impl Network {
         match self {
             Network::Vit(shape) => Some(shape.multiply_adds()),
             Network::ConvMixer(shape) => Some(shape.multiply_adds()),
+            Network::ConvNext(shape) => Some(shape.multiply_adds()),
             _ => None,
         }
     }
@@ -122,7 +138,8 @@ impl Network {
     /// Whether gradients flow through [`Network::logits`]; otherwise the network only runs, and
     /// tracked weights or images are an error.
     pub fn trainable(&self) -> bool {
-        matches!(self, Network::Vit(_) | Network::ConvMixer(_))
+        use Network::{ConvMixer, ConvNext, Vit};
+        matches!(self, Vit(_) | ConvMixer(_) | ConvNext(_))
     }
 
     /// Outputs of the classifier.
@@ -130,6 +147,7 @@ impl Network {
         match self {
             Network::Vit(shape) => shape.classes,
             Network::ConvMixer(shape) => shape.classes,
+            Network::ConvNext(shape) => shape.classes,
             Network::Levit(shape) => shape.classes,
             Network::EfficientNet(shape) => shape.classes,
         }
@@ -140,6 +158,7 @@ impl Network {
         match self {
             Network::Vit(shape) => (shape.channels, shape.image_size),
             Network::ConvMixer(shape) => (shape.channels, shape.image_size),
+            Network::ConvNext(shape) => (shape.channels, shape.image_size),
             Network::Levit(shape) => (shape.channels, shape.image_size),
             Network::EfficientNet(shape) => (shape.channels, shape.image_size),
         }
@@ -150,6 +169,7 @@ impl Network {
         match self {
             Network::Vit(shape) => (shape.depth, shape.width),
             Network::ConvMixer(shape) => (shape.depth, shape.width),
+            Network::ConvNext(shape) => (shape.depth, shape.width),
             Network::Levit(shape) => (
                 shape.stages.iter().map(|s| s.depth).sum(),
                 shape.stages.last().map_or(0, |s| s.width),
@@ -165,6 +185,7 @@ impl Network {
         match self {
             Network::Vit(shape) => shape.parameters(),
             Network::ConvMixer(shape) => shape.parameters(),
+            Network::ConvNext(shape) => shape.parameters(),
             Network::Levit(shape) => shape.parameters(),
             Network::EfficientNet(shape) => shape.parameters(),
         }
@@ -178,7 +199,7 @@ impl Network {
     pub fn prepare(&self, weights: &Weights) -> Result<Weights> {
         match self {
             Network::Vit(shape) => vit::stack(weights, shape.depth),
-            Network::ConvMixer(_) => Ok(weights.clone()),
+            Network::ConvMixer(_) | Network::ConvNext(_) => Ok(weights.clone()),
             Network::Levit(shape) => levit::fuse(shape, weights),
             Network::EfficientNet(shape) => efficientnet::fuse(shape, weights),
         }
@@ -193,6 +214,7 @@ impl Network {
         match self {
             Network::Vit(shape) => vit::logits(shape, weights, images, None),
             Network::ConvMixer(shape) => convmixer::logits(shape, weights, images),
+            Network::ConvNext(shape) => convnext::logits(shape, weights, images),
             Network::Levit(shape) => levit::logits(shape, weights, images),
             Network::EfficientNet(shape) => efficientnet::logits(shape, weights, images),
         }
@@ -203,6 +225,7 @@ impl Network {
 enum Family {
     Vit,
     ConvMixer,
+    ConvNext,
     Levit,
     EfficientNet,
 }
@@ -212,6 +235,7 @@ impl Family {
         match self {
             Family::Vit => "a vision transformer",
             Family::ConvMixer => "a ConvMixer",
+            Family::ConvNext => "an isotropic ConvNeXt",
             Family::Levit => "a LeViT",
             Family::EfficientNet => "an EfficientNet-Lite",
         }
@@ -222,6 +246,7 @@ impl Family {
         [
             ("patch_embed.proj.weight", Family::Vit),
             ("stem.0.weight", Family::ConvMixer),
+            ("blocks.0.conv_dw.weight", Family::ConvNext),
             ("stem.conv1.linear.weight", Family::Levit),
             ("conv_stem.weight", Family::EfficientNet),
         ]
@@ -239,6 +264,7 @@ impl Family {
             ("vit_", Family::Vit),
             ("deit", Family::Vit),
             ("convmixer_", Family::ConvMixer),
+            ("convnext_isotropic", Family::ConvNext),
             ("levit_", Family::Levit),
             ("efficientnet_", Family::EfficientNet),
             ("tf_efficientnet_", Family::EfficientNet),
@@ -326,6 +352,15 @@ impl Arguments<'_> {
                 ("dim", json!(s.width)),
                 ("depth", json!(s.depth)),
                 ("kernel_size", json!(s.kernel)),
+                ("patch_size", json!(s.patch)),
+                ("in_chans", json!(s.channels)),
+                ("num_classes", json!(s.classes)),
+            ],
+            Network::ConvNext(s) => vec![
+                ("dim", json!(s.width)),
+                ("depth", json!(s.depth)),
+                ("kernel_size", json!(s.kernel)),
+                ("mlp_ratio", json!(s.mlp_ratio)),
                 ("patch_size", json!(s.patch)),
                 ("in_chans", json!(s.channels)),
                 ("num_classes", json!(s.classes)),

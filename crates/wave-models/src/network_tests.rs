@@ -46,6 +46,20 @@ fn convmixer() -> ConvMixerShape {
         kernel: 3,
         classes: 5,
         activation: Activation::Relu,
+        dilations: Dilations::default(),
+    }
+}
+
+fn convnext() -> ConvNextShape {
+    ConvNextShape {
+        image_size: 28,
+        channels: 3,
+        patch: 7,
+        depth: 2,
+        width: 8,
+        kernel: 3,
+        mlp_ratio: 4.0,
+        classes: 5,
     }
 }
 
@@ -68,10 +82,11 @@ fn efficientnet() -> EfficientNetShape {
 }
 
 /// Each network with the name that tells what its weights do not.
-fn all() -> [(&'static str, Network); 4] {
+fn all() -> [(&'static str, Network); 5] {
     [
         ("vit_tiny_patch16_224", Network::Vit(vit())),
         ("convmixer_768_32.in1k", Network::ConvMixer(convmixer())),
+        ("convnext_isotropic", Network::ConvNext(convnext())),
         ("levit_384.fb_dist_in1k", Network::Levit(levit())),
         (
             "tf_efficientnet_lite0",
@@ -129,6 +144,20 @@ fn another_architecture_than_said_is_an_error() {
 }
 
 #[test]
+fn a_configuration_tells_dilations() {
+    let weights = testing::weights(&convmixer().parameters());
+    for (said, expected) in [(json!([1, 2]), "12"), (json!(2), "2"), (json!([1, 1]), "1")] {
+        let args = arguments(json!({"dilation": said}));
+        let found = Network::recognise("convmixer_768_32", &args, Some(28), &weights).unwrap();
+        let expected = ConvMixerShape {
+            dilations: Dilations::parse(expected, 2).unwrap(),
+            ..convmixer()
+        };
+        assert_eq!(found, Network::ConvMixer(expected));
+    }
+}
+
+#[test]
 fn contradicting_arguments_are_an_error() {
     let cases = [
         (Network::Vit(vit()), json!({"depth": 3}), "depth = 3"),
@@ -157,6 +186,16 @@ fn contradicting_arguments_are_an_error() {
             Network::ConvMixer(convmixer()),
             json!({"dim": 9}),
             "dim = 9",
+        ),
+        (
+            Network::ConvMixer(convmixer()),
+            json!({"dilation": [1, 2, 1]}),
+            "a list of 3 for 2 layers",
+        ),
+        (
+            Network::ConvNext(convnext()),
+            json!({"mlp_ratio": 2.0}),
+            "mlp_ratio = 2",
         ),
         (
             Network::Levit(levit()),

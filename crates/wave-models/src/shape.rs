@@ -6,6 +6,9 @@ use candle_core::DType;
 /// The largest size of anything: beyond, products of sizes could overflow.
 const LARGEST: usize = 1 << 20;
 
+/// The most values that a layer kind, or an image, may have.
+const MOST_VALUES: usize = u32::MAX as usize;
+
 /// Tensors that other projects store and no network here needs: counters of batch norms, and the
 /// attention bias indices of old LeViT files, which follow from the sizes.
 const IGNORED: [&str; 2] = ["num_batches_tracked", "attention_bias_idxs"];
@@ -93,7 +96,7 @@ pub enum ShapeError {
     /// Weights of no network known here.
     #[error(
         "no known architecture has a tensor {first}; expected the weights of a vision transformer \
-         (ViT, DeiT), LeViT, ConvMixer or EfficientNet-Lite under timm's names"
+         (ViT, DeiT), LeViT, ConvMixer, isotropic ConvNeXt or EfficientNet-Lite under timm's names"
     )]
     Unrecognised {
         /// The first tensor's name, or `(none)`.
@@ -214,6 +217,21 @@ pub(crate) fn sizes(sizes: &[(&'static str, usize)]) -> Result<(), ShapeError> {
                 name,
                 value,
                 at_most,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Checks that no product of these sizes is of more than [`MOST_VALUES`] values.
+pub(crate) fn products(products: &[(&'static str, &[usize])]) -> Result<(), ShapeError> {
+    for &(name, sizes) in products {
+        let value = sizes.iter().fold(1_usize, |n, s| n.saturating_mul(*s));
+        if value > MOST_VALUES {
+            return Err(ShapeError::TooLarge {
+                name,
+                value,
+                at_most: MOST_VALUES,
             });
         }
     }

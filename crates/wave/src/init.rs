@@ -17,9 +17,10 @@ use wave_init::{
     Choices, Cost, Donor, METHODS, MlpMean, Options, Positions, Request, Start, VitDims, filters,
     find, state_space,
 };
-use wave_models::convmixer::ConvMixerShape;
+use wave_models::Weights;
 use wave_models::vit::VitShape;
-use wave_models::{Activation, Weights};
+
+mod convolution;
 
 /// What a new model has to fit: its input and its classes.
 struct Frame {
@@ -38,7 +39,7 @@ pub fn help() -> String {
         text += &format!("  {:20} {}\n", method.name, method.description);
     }
     text += "Those from weight-selection on take weights from the model of --from.\n\n";
-    text += "For a convmixer:\n";
+    text += "For a convmixer or a convnext:\n";
     for method in filters::METHODS {
         text += &format!("  {:20} {}\n", method.name, method.description);
     }
@@ -88,10 +89,12 @@ fn new_model_and_cost(method: &str, settings: &Init) -> Result<(Model, Cost)> {
     let seed = settings.seed.unwrap_or(0);
     let (network, weights, cost) = match settings.arch.as_deref().unwrap_or("vit") {
         "vit" => vit(method, settings, &frame, seed)?,
-        "convmixer" => convmixer(method, settings, &frame, seed)?,
+        arch @ ("convmixer" | "convnext") => {
+            convolution::start(arch, method, settings, &frame, seed)?
+        }
         other => {
             return Err(request(format!(
-                "arch = {other}; expected vit, convmixer, or one of the sequence networks {}",
+                "arch = {other}; expected vit, convmixer, convnext, or one of the sequence networks {}",
                 sequence::architectures()
             )));
         }
@@ -165,63 +168,6 @@ fn vit(
     };
     let start = start(method, &shape, &donors, settings, seed)?;
     Ok((Network::Vit(shape), start.weights, start.cost))
-}
-
-/// A ConvMixer by one of the methods.
-fn convmixer(
-    method: &str,
-    settings: &Init,
-    frame: &Frame,
-    seed: u64,
-) -> Result<(Network, Weights, Cost)> {
-    let (depth, width) = size(settings)?;
-    let donor = match &frame.donor {
-        Some((Network::ConvMixer(shape), weights)) if filters::find(method)?.donor => {
-            Some((shape, weights))
-        }
-        _ => None,
-    };
-    let shape = ConvMixerShape {
-        image_size: frame.transform.image_size,
-        channels: frame.transform.channels,
-        patch: settings.patch.or(frame.patch).unwrap_or(7),
-        depth,
-        width,
-        kernel: settings
-            .kernel
-            .or(donor.map(|(shape, _)| shape.kernel))
-            .unwrap_or(9),
-        classes: frame.label_names.len(),
-        activation: Activation::Gelu,
-    };
-    shape.validate()?;
-    let choices = filter_choices(settings)?;
-    let (weights, cost) = filters::start(method, &shape, donor, &choices, seed)?;
-    Ok((Network::ConvMixer(shape), weights, cost))
-}
-
-/// What methods for filters leave open, from the settings.
-fn filter_choices(settings: &Init) -> Result<filters::Choices> {
-    let mut choices = filters::Choices {
-        factored: settings.factored.unwrap_or(false),
-        ..filters::Choices::default()
-    };
-    if let Some(negative) = &settings.negative {
-        choices.negative = negative.parse()?;
-    }
-    if let Some(variance) = &settings.filter_variance {
-        let [start, velocity, acceleration] = variance[..] else {
-            return Err(request(format!(
-                "filter_variance = {variance:?}; give three numbers: start, velocity, acceleration"
-            )));
-        };
-        choices.schedule = filters::Schedule {
-            start,
-            velocity,
-            acceleration,
-        };
-    }
-    Ok(choices)
 }
 
 /// Depth and width, which every method needs.
@@ -422,9 +368,10 @@ fn frame_of(from: &str) -> Result<Frame> {
     let (patch, head_width) = match &network {
         Network::Vit(shape) => (shape.patch, Some(shape.head_width())),
         Network::ConvMixer(shape) => (shape.patch, None),
+        Network::ConvNext(shape) => (shape.patch, None),
         other => {
             return Err(request(format!(
-                "--from {from} is {}; give a transformer or a ConvMixer",
+                "--from {from} is {}; give a transformer, a ConvMixer or a ConvNeXt",
                 other.family()
             )));
         }

@@ -129,13 +129,11 @@ impl Found {
             all.extend(pictures::attention(&gene.auxiliary, &weights)?);
         }
         all.extend(pictures::scalers(&self.scalers)?);
-        if let Some(Model {
-            network: Network::Vit(shape),
-            weights,
-            ..
-        }) = &self.model
-        {
-            all.extend(pictures::attention(shape, weights)?);
+        if let Some(model) = &self.model {
+            if let Network::Vit(shape) = &model.network {
+                all.extend(pictures::attention(shape, &model.weights)?);
+            }
+            all.extend(pictures::filters(&model.network, &model.weights)?);
         }
         Ok(all)
     }

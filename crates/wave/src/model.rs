@@ -168,14 +168,28 @@ impl Model {
                 (architecture, pool, args, cfg("patch_embed.proj", "head"))
             }
             Network::ConvMixer(s) => {
-                let args = json!({
+                let mut args = json!({
                     "dim": s.width,
                     "depth": s.depth,
                     "kernel_size": s.kernel,
                     "patch_size": s.patch,
                     "in_chans": s.channels,
                 });
+                if let Some(dilation) = s.dilations.to_json() {
+                    args["dilation"] = dilation;
+                }
                 ("convmixer_1536_20", "avg", args, cfg("stem.0", "head"))
+            }
+            Network::ConvNext(s) => {
+                let args = json!({
+                    "dim": s.width,
+                    "depth": s.depth,
+                    "kernel_size": s.kernel,
+                    "mlp_ratio": s.mlp_ratio,
+                    "patch_size": s.patch,
+                    "in_chans": s.channels,
+                });
+                ("convnext_isotropic", "avg", args, cfg("stem", "head"))
             }
             only_runs => {
                 return Err(request(format!(
@@ -287,7 +301,8 @@ impl Model {
         let mut loading = match (format, &self.network) {
             (Format::Transformers, _) => FROM_TRANSFORMERS.to_string(),
             (_, Network::Vit(_)) => FROM_TIMM.to_string(),
-            // timm registers ConvMixers of fixed sizes only; these load from their weights by hand.
+            // timm registers ConvMixers of fixed sizes only, and no isotropic ConvNeXt: these load from
+            // their weights by hand.
             _ => String::new(),
         };
         if format == Format::Onnx {

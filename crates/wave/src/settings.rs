@@ -344,7 +344,7 @@ pub struct Expand {
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[group(skip)] // its subcommand already has a group of this name
 pub struct Init {
-    /// Architecture: vit or convmixer; or, of token sequences, mamba2, mamba or linear-attention
+    /// Architecture: vit, convmixer or convnext; or, of token sequences, mamba2, mamba or linear-attention
     #[arg(long, value_name = "A")]
     pub arch: Option<String>,
     /// Blocks
@@ -372,9 +372,13 @@ pub struct Init {
     /// Classes
     #[arg(long, value_name = "N")]
     pub classes: Option<usize>,
-    /// Side of a depthwise kernel (convmixer); taps of the convolution (mamba2, mamba)
+    /// Side of a depthwise kernel (convmixer, convnext); taps of the convolution (mamba2, mamba)
     #[arg(long, value_name = "N")]
     pub kernel: Option<usize>,
+    /// Dilation of depthwise kernels (convmixer): a digit for all layers, one for each, such as
+    /// 11223333, or one of the thesis' schedules A to H [default: 1]
+    #[arg(long, value_name = "D")]
+    pub dilation: Option<String>,
     /// Variance of the bump in `covariance` filters, in pixels²: at the first layer, its velocity and
     /// its acceleration over depth [default: 0.08,0.37,2.9]
     #[arg(long, value_name = "X", value_delimiter = ',')]
@@ -461,8 +465,8 @@ pub struct Finetune {
     /// Start a new head, for other classes than the model's
     #[arg(long, value_name = "BOOL")]
     pub new_head: Option<bool>,
-    /// Leave the weights alone whose names hold one of these, such as .fn.0.weight, the filters of a
-    /// ConvMixer; a transformer's have no layer number: blocks.attn.qkv.weight
+    /// Leave the weights alone whose names hold one of these, such as .fn.0.weight or .conv_dw.weight,
+    /// the filters of a ConvMixer or a ConvNeXt; a transformer's have no layer number: blocks.attn.qkv.weight
     #[arg(long, value_name = "TEXT", value_delimiter = ',')]
     pub freeze: Option<Vec<String>>,
     /// Train slices, of which `wave init nested` makes models: each step draws a depth between these

@@ -4,8 +4,8 @@ use crate::elastic::Learngene;
 use anyhow::Result;
 use candle_core::Tensor;
 use std::collections::BTreeMap;
-use wave_models::Weights;
 use wave_models::vit::VitShape;
+use wave_models::{Network, Weights};
 
 /// One matrix: name, rows, columns, values row by row.
 pub(super) type Panel = (String, usize, usize, Vec<f32>);
@@ -142,6 +142,39 @@ pub(super) fn attention(shape: &VitShape, weights: &Weights) -> Result<Vec<Pictu
             title: "Values by projection, W_V W_proj, of each layer".into(),
             columns: 4,
             panels: vp,
+        },
+    ])
+}
+
+/// Depthwise filters, a panel of a layer, and the patch embedding, a panel of a colour channel, of the
+/// networks that have such filters.
+pub(super) fn filters(network: &Network, weights: &Weights) -> Result<Vec<Picture>> {
+    let (stem, block) = match network {
+        Network::ConvMixer(_) => ("stem.0.weight", "0.fn.0.weight"),
+        Network::ConvNext(_) => ("stem.weight", "conv_dw.weight"),
+        _ => return Ok(Vec::new()),
+    };
+    let patches = &weights[stem]; // (width, c, p, p)
+    let channel = |c: usize| {
+        let of_channel = patches.narrow(1, c, 1)?.squeeze(1)?; // (width, p, p)
+        mosaic(format!("channel {c}"), &of_channel)
+    };
+    let layer = |l: usize| {
+        let filters = weights[&format!("blocks.{l}.{block}")].squeeze(1)?; // (width, k, k)
+        mosaic(format!("layer {l}"), &filters)
+    };
+    Ok(vec![
+        Picture {
+            name: "filters".into(),
+            title: "Depthwise filters of each layer".into(),
+            columns: 4,
+            panels: (0..network.size().0).map(layer).collect::<Result<_>>()?,
+        },
+        Picture {
+            name: "patch-embedding".into(),
+            title: "Patch embedding, of each colour channel".into(),
+            columns: 3,
+            panels: (0..patches.dim(1)?).map(channel).collect::<Result<_>>()?,
         },
     ])
 }

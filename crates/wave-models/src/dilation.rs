@@ -1,0 +1,194 @@
+//! Dilations of depthwise convolutions, layer by layer (thesis, section 3.1.4).
+
+use crate::ShapeError;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The schedules of the thesis' table 3.2, by quarters of the depth: A is none, in B and C all layers
+/// are alike, and from D on later layers reach further.
+const SCHEDULES: [(&str, [usize; 8]); 8] = [
+    ("A", [1, 1, 1, 1, 1, 1, 1, 1]),
+    ("B", [2, 2, 2, 2, 2, 2, 2, 2]),
+    ("C", [3, 3, 3, 3, 3, 3, 3, 3]),
+    ("D", [1, 1, 2, 2, 3, 3, 3, 3]),
+    ("E", [1, 1, 1, 1, 2, 2, 3, 3]),
+    ("F", [1, 1, 2, 2, 2, 2, 2, 2]),
+    ("G", [1, 1, 1, 1, 2, 2, 2, 2]),
+    ("H", [1, 1, 1, 1, 1, 1, 2, 2]),
+];
+
+/// What `dilation` may say.
+const EXPECTED: &str = "a digit for all layers, as many digits as layers, such as 11223333 of eight, \
+                        or one of the schedules A to H";
+
+/// A dilation for each layer; empty where all are 1.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Dilations(Vec<usize>);
+
+impl Dilations {
+    /// Of these layers. Those of a network without dilation are equal, however many.
+    pub fn new(layers: Vec<usize>) -> Dilations {
+        match layers.iter().all(|d| *d == 1) {
+            true => Dilations::default(),
+            false => Dilations(layers),
+        }
+    }
+
+    /// What a text says of `depth` layers: a digit for all of them, a digit for each, or a letter
+    /// of the thesis' table 3.2, whose quarters stretch over any depth.
+    ///
+    /// # Errors
+    /// If it says none of these.
+    pub fn parse(text: &str, depth: usize) -> Result<Dilations, ShapeError> {
+        let wrong = || ShapeError::Choice {
+            name: "dilation",
+            found: format!("{text} for {depth} layers"),
+            expected: EXPECTED,
+        };
+        if let Some((_, schedule)) = SCHEDULES.iter().find(|(name, _)| *name == text) {
+            let quarters = (0..depth).map(|layer| schedule[layer * schedule.len() / depth]);
+            return Ok(Dilations::new(quarters.collect()));
+        }
+        let digits: Option<Vec<usize>> = text
+            .chars()
+            .map(|c| c.to_digit(10).map(|d| d as usize))
+            .collect();
+        match digits.ok_or_else(wrong)? {
+            one if one.len() == 1 => Ok(Dilations::new(one.repeat(depth))),
+            each if each.len() == depth => Ok(Dilations::new(each)),
+            _ => Err(wrong()),
+        }
+    }
+
+    /// What a configuration says of `depth` layers: a number for all of them, or a list.
+    ///
+    /// # Errors
+    /// If it says neither.
+    pub fn from_json(value: &Value, depth: usize) -> Result<Dilations, ShapeError> {
+        let size = |v: &Value| v.as_u64().and_then(|v| usize::try_from(v).ok());
+        let layers = match value {
+            Value::Array(layers) => layers.iter().map(size).collect(),
+            one => size(one).map(|d| vec![d; depth]),
+        };
+        layers.map(Dilations::new).ok_or(ShapeError::Choice {
+            name: "dilation",
+            found: value.to_string(),
+            expected: "a number, or a list of a number for each layer",
+        })
+    }
+
+    /// Of a layer, counted from 0.
+    pub fn at(&self, layer: usize) -> usize {
+        self.0.get(layer).copied().unwrap_or(1)
+    }
+
+    /// For a configuration: the list of all layers', if any is not 1.
+    pub fn to_json(&self) -> Option<Value> {
+        (!self.0.is_empty()).then(|| self.0.clone().into())
+    }
+
+    /// Checks that there is one for each of `depth` layers, or none at all, that each is between 1
+    /// and `at_most`, beyond which all taps but the middle one meet nothing, and that the kernel has
+    /// a middle.
+    pub(crate) fn validate(
+        &self,
+        depth: usize,
+        kernel: usize,
+        at_most: usize,
+    ) -> Result<(), ShapeError> {
+        let name = "dilation";
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        if self.0.len() != depth {
+            return Err(ShapeError::Choice {
+                name,
+                found: format!("a list of {} for {depth} layers", self.0.len()),
+                expected: "one for each layer",
+            });
+        }
+        if kernel.is_multiple_of(2) {
+            return Err(ShapeError::Choice {
+                name: "kernel",
+                found: format!("{kernel}, with dilation"),
+                expected: "an odd size, or dilation 1",
+            });
+        }
+        for &value in &self.0 {
+            if value == 0 {
+                return Err(ShapeError::Zero { name });
+            }
+            if value > at_most {
+                return Err(ShapeError::TooLarge {
+                    name,
+                    value,
+                    at_most,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn layers(text: &str, depth: usize) -> Vec<usize> {
+        let dilations = Dilations::parse(text, depth).unwrap();
+        (0..depth).map(|layer| dilations.at(layer)).collect()
+    }
+
+    #[test]
+    fn schedules_are_the_papers() {
+        for (name, digits) in [
+            ("A", "11111111"),
+            ("B", "22222222"),
+            ("C", "33333333"),
+            ("D", "11223333"),
+            ("E", "11112233"),
+            ("F", "11222222"),
+            ("G", "11112222"),
+            ("H", "11111122"),
+        ] {
+            assert_eq!(layers(name, 8), layers(digits, 8), "{name}");
+        }
+        assert_eq!(layers("E", 4), [1, 1, 2, 3]);
+        assert_eq!(layers("D", 12), [1, 1, 1, 2, 2, 2, 3, 3, 3, 3, 3, 3]);
+        assert_eq!(layers("2", 3), [2, 2, 2]);
+        assert_eq!(layers("123", 3), [1, 2, 3]);
+        assert_eq!(Dilations::parse("A", 5).unwrap(), Dilations::default());
+        for text in ["", "I", "12", "1,2,3", "-1"] {
+            let error = Dilations::parse(text, 3).unwrap_err().to_string();
+            assert!(error.contains("for 3 layers"), "{error}");
+        }
+    }
+
+    #[test]
+    fn configurations_come_back() {
+        let dilations = Dilations::parse("122", 3).unwrap();
+        let written = dilations.to_json().unwrap();
+        assert_eq!(written, json!([1, 2, 2]));
+        assert_eq!(Dilations::from_json(&written, 3).unwrap(), dilations);
+        let twos = Dilations::parse("2", 3).unwrap();
+        assert_eq!(Dilations::from_json(&json!(2), 3).unwrap(), twos);
+        let none = Dilations::from_json(&json!([1, 1]), 2).unwrap();
+        assert_eq!(none.to_json(), None);
+        for value in [json!("2"), json!([1, -2]), json!(1.5), json!(null)] {
+            assert!(Dilations::from_json(&value, 2).is_err(), "{value}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let check = |text: &str, kernel| Dilations::parse(text, 3).unwrap().validate(3, kernel, 7);
+        assert!(check("171", 3).is_ok() && check("1", 4).is_ok());
+        assert!(matches!(check("181", 3), Err(ShapeError::TooLarge { .. })));
+        assert_eq!(check("101", 3), Err(ShapeError::Zero { name: "dilation" }));
+        assert!(check("2", 4).unwrap_err().to_string().contains("odd"));
+        let other = Dilations::parse("12", 2).unwrap().validate(3, 3, 7);
+        assert!(other.unwrap_err().to_string().contains("3 layers"));
+    }
+}

@@ -1,0 +1,147 @@
+//! ConvMixers and isotropic ConvNeXts: their starts, frozen filters, dilation, pictures.
+
+use crate::support::{Place, files, shapes, values};
+use serde_json::{Value, json};
+use wave_models::Weights;
+
+const SIZE: &str = "--data shapes --depth 2 --width 16 --kernel 5 --patch 7";
+
+fn weights(place: &Place, dir: &str) -> Weights {
+    let file = place.path(&format!("{dir}/model.safetensors"));
+    wave_hub::read_tensors(&file).unwrap().0
+}
+
+fn config(place: &Place, dir: &str) -> Value {
+    serde_json::from_slice(&place.bytes(&format!("{dir}/config.json"))).unwrap()
+}
+
+#[test]
+fn filters_start_in_every_way() {
+    let place = Place::new();
+    for arch in ["convmixer", "convnext"] {
+        place.json(&format!("init default --arch {arch} {SIZE} --out {arch}"));
+        let tuned = place.json(&format!(
+            "finetune {arch} {} --steps 4 --out {arch}-f",
+            shapes()
+        ));
+        assert!(tuned["top1"].is_f64());
+        let again = place.json(&format!("eval {arch}-f --data shapes --test-limit 64"));
+        assert!(again["top1"].is_f64());
+    }
+    for (arch, args) in [
+        (
+            "convmixer",
+            format!("covariance {SIZE} --negative absolute"),
+        ),
+        (
+            "convnext",
+            format!("covariance {SIZE} --mlp-mean eq2=0.5 --mlp-ratio 2"),
+        ),
+        (
+            "convmixer",
+            "covariance-transfer --from convmixer-f --depth 3 --width 8 --kernel 7".into(),
+        ),
+        (
+            "convnext",
+            "covariance-transfer --from convnext-f --depth 3 --width 8 --factored true".into(),
+        ),
+        (
+            "convnext",
+            "covariance-transfer --from convmixer-f --depth 1 --width 8 --patch 4".into(),
+        ),
+        (
+            "convmixer",
+            "filters --from convmixer-f --depth 2 --width 12".into(),
+        ),
+        (
+            "convmixer",
+            "filters --from convnext-f --depth 2 --width 12".into(),
+        ),
+    ] {
+        let made = place.json(&format!("init {args} --arch {arch} --out made"));
+        let taken = made["transferred_parameters"].as_u64().unwrap();
+        assert_eq!(taken > 0, args.contains("--from"), "{args}");
+        place.json("eval made --data shapes --test-limit 8");
+        std::fs::remove_dir_all(place.path("made")).unwrap();
+    }
+}
+
+#[test]
+fn frozen_filters_stay_and_the_rest_does_not() {
+    let place = Place::new();
+    for (arch, filters) in [
+        ("convmixer", ".fn.0.weight"),
+        ("convnext", ".conv_dw.weight"),
+    ] {
+        let start = format!("{arch}-start");
+        place.json(&format!(
+            "init covariance --arch {arch} {SIZE} --out {start}"
+        ));
+        place.json(&format!(
+            "finetune {start} {} --steps 4 --freeze {filters} --out {arch}",
+            shapes()
+        ));
+        let after = weights(&place, arch);
+        for (name, t) in &weights(&place, &start) {
+            let frozen = name.ends_with(filters);
+            assert_eq!(values(t) == values(&after[name]), frozen, "{name}");
+        }
+    }
+}
+
+#[test]
+fn dilation_outlives_training() {
+    let place = Place::new();
+    let size = "--data shapes --depth 4 --width 8 --kernel 3 --patch 4";
+    place.json(&format!(
+        "init default --arch convmixer {size} --dilation E --out m"
+    ));
+    assert_eq!(
+        config(&place, "m")["model_args"]["dilation"],
+        json!([1, 1, 2, 3])
+    );
+    place.json(&format!("finetune m {} --steps 2 --out f", shapes()));
+    assert_eq!(
+        config(&place, "f")["model_args"]["dilation"],
+        json!([1, 1, 2, 3])
+    );
+    // What was written before there was dilation has none.
+    place.json(&format!("init default --arch convmixer {size} --out plain"));
+    assert!(
+        config(&place, "plain")["model_args"]
+            .get("dilation")
+            .is_none()
+    );
+    let loss = |dir: &str| {
+        place.json(&format!("eval {dir} --data shapes --test-limit 64"))["loss"].clone()
+    };
+    let dilated = loss("f");
+    let mut old = config(&place, "f");
+    old["model_args"]
+        .as_object_mut()
+        .unwrap()
+        .remove("dilation");
+    std::fs::write(place.path("f/config.json"), old.to_string()).unwrap();
+    assert_ne!(loss("f"), dilated);
+}
+
+#[test]
+fn filters_and_patches_are_drawn() {
+    let place = Place::new();
+    for arch in ["convmixer", "convnext"] {
+        place.json(&format!(
+            "init covariance --arch {arch} {SIZE} --out {arch}"
+        ));
+        let found = place.json(&format!(
+            "inspect {arch} --plots p-{arch} --html {arch}.html"
+        ));
+        assert_eq!((&found["depth"], &found["width"]), (&json!(2), &json!(16)));
+        let pictures = files(&place.path(&format!("p-{arch}")));
+        for name in ["filters.png", "patch-embedding.png"] {
+            let picture = image::load_from_memory(&pictures[name]).unwrap();
+            assert!(picture.width() > 16 && picture.height() > 16, "{name}");
+        }
+        let page = String::from_utf8(place.bytes(&format!("{arch}.html"))).unwrap();
+        assert!(page.contains("Depthwise filters") && page.contains("Patch embedding"));
+    }
+}
