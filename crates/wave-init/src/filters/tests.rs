@@ -1,6 +1,6 @@
 use super::statistics::{Statistics, interpolate, resize};
 use super::*;
-use crate::MlpMean;
+use crate::mlp::MlpMean;
 use std::f64::consts::FRAC_PI_2;
 use wave_models::convmixer::ConvMixerShape;
 use wave_models::convnext::ConvNextShape;
