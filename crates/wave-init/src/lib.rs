@@ -10,7 +10,8 @@
 //!   ([`random`], [`mimetic`], [`sinusoidal_positions`], [`mlp`]), and the methods built on it;
 //! - [`transfer`] starts take weights from a trained model; [`transfer::ligo`] is also a
 //!   differentiable function of its operator, for those who train that;
-//! - [`filters`] are the starts of a ConvMixer, [`state_space`] those of sequence networks;
+//! - [`filters`] are the starts of a ConvMixer, [`positional`] those of transformers with positional
+//!   attention, [`state_space`] those of sequence networks;
 //! - [`ledger`] counts what a start carries over, as papers' tables do.
 //!
 //! Every tensor is `f32` on the CPU, and every tensor draws from a generator of its own, derived from
@@ -47,6 +48,7 @@ pub mod ledger;
 pub mod mimetic;
 pub mod mlp;
 mod options;
+pub mod positional;
 mod positions;
 pub mod random;
 mod registry;

@@ -11,6 +11,7 @@ mod fold;
 mod frozen;
 pub mod levit;
 mod network;
+pub mod positional;
 pub mod sequence;
 mod shape;
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use crate::convmixer::{self, ConvMixerShape};
 use crate::efficientnet::{self, EfficientNetShape};
 use crate::levit::{self, LevitShape};
+use crate::positional::{self, PositionalAttention, PositionalShape};
 use crate::vit::{self, VitShape};
 use crate::{Activation, ShapeError, Weights};
 use candle_core::{Result, Tensor};
@@ -18,6 +19,8 @@ pub enum Network {
     Vit(VitShape),
     /// A ConvMixer.
     ConvMixer(ConvMixerShape),
+    /// A vision transformer whose attention depends on positions: GPSA, or with a convolution.
+    Positional(PositionalShape),
     /// A LeViT; it only runs.
     Levit(LevitShape),
     /// An EfficientNet-Lite; it only runs.
@@ -79,6 +82,11 @@ impl Network {
                 let activation = args.activation(registered)?;
                 Network::ConvMixer(ConvMixerShape::infer(weights, size, activation)?)
             }
+            Family::Positional => {
+                args.activation(Activation::Gelu)?
+                    .among(&[Activation::Gelu], "gelu")?;
+                Network::Positional(PositionalShape::infer(weights)?)
+            }
             Family::Levit => {
                 let silu = ["_s8", "_512", "_256d"].iter().any(|v| name.contains(v));
                 let registered = if silu {
@@ -105,6 +113,7 @@ impl Network {
         match self {
             Network::Vit(_) => Family::Vit.describe(),
             Network::ConvMixer(_) => Family::ConvMixer.describe(),
+            Network::Positional(_) => Family::Positional.describe(),
             Network::Levit(_) => Family::Levit.describe(),
             Network::EfficientNet(_) => Family::EfficientNet.describe(),
         }
@@ -115,6 +124,7 @@ impl Network {
         match self {
             Network::Vit(shape) => Some(shape.multiply_adds()),
             Network::ConvMixer(shape) => Some(shape.multiply_adds()),
+            Network::Positional(shape) => Some(shape.multiply_adds()),
             _ => None,
         }
     }
@@ -122,7 +132,10 @@ impl Network {
     /// Whether gradients flow through [`Network::logits`]; otherwise the network only runs, and
     /// tracked weights or images are an error.
     pub fn trainable(&self) -> bool {
-        matches!(self, Network::Vit(_) | Network::ConvMixer(_))
+        matches!(
+            self,
+            Network::Vit(_) | Network::ConvMixer(_) | Network::Positional(_)
+        )
     }
 
     /// Outputs of the classifier.
@@ -130,6 +143,7 @@ impl Network {
         match self {
             Network::Vit(shape) => shape.classes,
             Network::ConvMixer(shape) => shape.classes,
+            Network::Positional(shape) => shape.vit.classes,
             Network::Levit(shape) => shape.classes,
             Network::EfficientNet(shape) => shape.classes,
         }
@@ -140,6 +154,7 @@ impl Network {
         match self {
             Network::Vit(shape) => (shape.channels, shape.image_size),
             Network::ConvMixer(shape) => (shape.channels, shape.image_size),
+            Network::Positional(shape) => (shape.vit.channels, shape.vit.image_size),
             Network::Levit(shape) => (shape.channels, shape.image_size),
             Network::EfficientNet(shape) => (shape.channels, shape.image_size),
         }
@@ -150,6 +165,7 @@ impl Network {
         match self {
             Network::Vit(shape) => (shape.depth, shape.width),
             Network::ConvMixer(shape) => (shape.depth, shape.width),
+            Network::Positional(shape) => (shape.vit.depth, shape.vit.width),
             Network::Levit(shape) => (
                 shape.stages.iter().map(|s| s.depth).sum(),
                 shape.stages.last().map_or(0, |s| s.width),
@@ -165,6 +181,7 @@ impl Network {
         match self {
             Network::Vit(shape) => shape.parameters(),
             Network::ConvMixer(shape) => shape.parameters(),
+            Network::Positional(shape) => shape.parameters(),
             Network::Levit(shape) => shape.parameters(),
             Network::EfficientNet(shape) => shape.parameters(),
         }
@@ -178,7 +195,7 @@ impl Network {
     pub fn prepare(&self, weights: &Weights) -> Result<Weights> {
         match self {
             Network::Vit(shape) => vit::stack(weights, shape.depth),
-            Network::ConvMixer(_) => Ok(weights.clone()),
+            Network::ConvMixer(_) | Network::Positional(_) => Ok(weights.clone()),
             Network::Levit(shape) => levit::fuse(shape, weights),
             Network::EfficientNet(shape) => efficientnet::fuse(shape, weights),
         }
@@ -193,6 +210,7 @@ impl Network {
         match self {
             Network::Vit(shape) => vit::logits(shape, weights, images, None),
             Network::ConvMixer(shape) => convmixer::logits(shape, weights, images),
+            Network::Positional(shape) => positional::logits(shape, weights, images),
             Network::Levit(shape) => levit::logits(shape, weights, images),
             Network::EfficientNet(shape) => efficientnet::logits(shape, weights, images),
         }
@@ -203,6 +221,7 @@ impl Network {
 enum Family {
     Vit,
     ConvMixer,
+    Positional,
     Levit,
     EfficientNet,
 }
@@ -212,6 +231,7 @@ impl Family {
         match self {
             Family::Vit => "a vision transformer",
             Family::ConvMixer => "a ConvMixer",
+            Family::Positional => "a transformer with positional attention",
             Family::Levit => "a LeViT",
             Family::EfficientNet => "an EfficientNet-Lite",
         }
@@ -219,6 +239,9 @@ impl Family {
 
     /// The family that a tensor's name gives away.
     fn of_weights(weights: &Weights) -> std::result::Result<Family, ShapeError> {
+        if positional::attention_of(weights).is_some() {
+            return Ok(Family::Positional);
+        }
         [
             ("patch_embed.proj.weight", Family::Vit),
             ("stem.0.weight", Family::ConvMixer),
@@ -233,8 +256,11 @@ impl Family {
         })
     }
 
-    /// The family of timm's name, if it is one of these.
+    /// The family of timm's name, or of one's own, if it is one of these.
     fn of_name(name: &str) -> Option<Family> {
+        if PositionalAttention::find(name).is_some() {
+            return Some(Family::Positional);
+        }
         [
             ("vit_", Family::Vit),
             ("deit", Family::Vit),
@@ -329,6 +355,18 @@ impl Arguments<'_> {
                 ("patch_size", json!(s.patch)),
                 ("in_chans", json!(s.channels)),
                 ("num_classes", json!(s.classes)),
+            ],
+            Network::Positional(s) => vec![
+                ("embed_dim", json!(s.vit.width)),
+                ("depth", json!(s.vit.depth)),
+                ("num_heads", json!(s.vit.heads)),
+                ("mlp_ratio", json!(s.vit.mlp_ratio)),
+                ("patch_size", json!(s.vit.patch)),
+                ("in_chans", json!(s.vit.channels)),
+                ("img_size", json!(s.vit.image_size)),
+                ("num_classes", json!(s.vit.classes)),
+                ("attention", json!(s.attention)),
+                ("kernel_size", json!(s.kernel)),
             ],
             Network::Levit(s) => vec![
                 ("embed_dim", per_stage(&|s| s.width, s)),

@@ -172,6 +172,7 @@ fn reset_head(model: &mut Model, data: &Data) -> Result<()> {
     match &mut model.network {
         Network::Vit(shape) => shape.classes = classes,
         Network::ConvMixer(shape) => shape.classes = classes,
+        Network::Positional(shape) => shape.vit.classes = classes,
         other => return Err(only_runs(other)),
     }
     model.label_names = data.class_names.clone();
@@ -221,7 +222,7 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
         .transpose()?;
     let depth = match &model.network {
         Network::Vit(shape) => shape.depth,
-        Network::ConvMixer(_) => 0,
+        other if other.trainable() => 0,
         other => return Err(only_runs(other)),
     };
     let start = model.network.prepare(&model.weights)?;
@@ -256,7 +257,8 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
                 }
                 logits
             }
-            other => candle_core::bail!("{} only runs", other.family()),
+            // Nothing else about these differs between training and evaluation.
+            other => other.logits(&weights, images)?,
         };
         let targets = wave_train::batch_targets(batch, classes, resolved.label_smoothing)?;
         let ce = wave_ops::soft_cross_entropy(&logits, &targets)?;

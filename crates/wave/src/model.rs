@@ -177,6 +177,21 @@ impl Model {
                 });
                 ("convmixer_1536_20", "avg", args, cfg("stem.0", "head"))
             }
+            Network::Positional(s) => {
+                let args = json!({
+                    "attention": s.attention,
+                    "kernel_size": s.kernel,
+                    "img_size": s.vit.image_size,
+                    "patch_size": s.vit.patch,
+                    "in_chans": s.vit.channels,
+                    "embed_dim": s.vit.width,
+                    "depth": s.vit.depth,
+                    "num_heads": s.vit.heads,
+                    "mlp_ratio": s.vit.mlp_ratio,
+                });
+                let architecture = s.attention.name(); // timm has none such
+                (architecture, "avg", args, cfg("patch_embed.proj", "head"))
+            }
             only_runs => {
                 return Err(request(format!(
                     "{} only runs here, and is not written",
@@ -287,7 +302,8 @@ impl Model {
         let mut loading = match (format, &self.network) {
             (Format::Transformers, _) => FROM_TRANSFORMERS.to_string(),
             (_, Network::Vit(_)) => FROM_TIMM.to_string(),
-            // timm registers ConvMixers of fixed sizes only; these load from their weights by hand.
+            // timm registers ConvMixers of fixed sizes only, and no such transformer; these load from
+            // their weights by hand.
             _ => String::new(),
         };
         if format == Format::Onnx {
