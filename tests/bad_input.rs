@@ -103,6 +103,25 @@ fn wrong_flags() {
             "gamma",
         ),
         (
+            "init mimetic --qk 0.7 --depth 2 --width 32 --patch 7 --data shapes --out o".into(),
+            "alpha and beta",
+        ),
+        (
+            "init mimetic --rest he --depth 2 --width 32 --patch 7 --data shapes --out o".into(),
+            "timm, xavier",
+        ),
+        (
+            "init local --arch convolution-inside --depth 2 --width 32 --patch 7 --data shapes --out o"
+                .into(),
+            "default, mimetic",
+        ),
+        (
+            "init default --arch gpsa --class-token true --depth 2 --width 32 --patch 7 --data shapes \
+             --out o"
+                .into(),
+            "no position",
+        ),
+        (
             "init covariance --arch convmixer --depth 2 --width 8 --kernel 4 --out o".into(),
             "odd",
         ),

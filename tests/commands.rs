@@ -32,6 +32,24 @@ fn init_makes_models_that_train() {
         ));
         assert!(tuned["top1"].is_f64());
     }
+    // Attention that depends on positions, and what is mimetic in attention part by part.
+    let size = "--data shapes --depth 2 --width 32 --heads 4 --patch 7";
+    for (name, args) in [
+        ("gpsa", "local --arch gpsa"),
+        ("gpsa-vp", "mimetic --arch gpsa --qk 0,0 --rest timm"),
+        ("inside", "default --arch convolution-inside"),
+        ("outside", "mimetic --arch convolution-outside --kernel 2"),
+        ("positive", "default --arch convolution-positive"),
+        ("qk", "mimetic --vp 0,0 --rest timm"),
+    ] {
+        place.json(&format!("init {args} {size} --out {name}"));
+        let tuned = place.json(&format!(
+            "finetune {name} {} --steps 4 --out {name}-f",
+            shapes()
+        ));
+        let eval = place.json(&format!("eval {name}-f {}", shapes()));
+        assert_eq!(eval["top1"], tuned["top1"], "{name}");
+    }
     // A trained ConvMixer is an ancestor.
     let condensed = place.json("condense r.toml --ancestor conv-f --steps 4 --out t");
     assert!(condensed["top1"].is_f64());

@@ -20,6 +20,7 @@ fn every_architecture_trains_and_is_tested_at_multiples_of_the_length() {
             "hybrid",
             "mimetic --arch mamba2 --attention-layers 1 --mimetic-layers 0",
         ),
+        ("transformer", "mimetic --arch transformer --heads 2"),
     ] {
         place.json(&format!("init {args} {SIZE} --out {name}"));
         let tuned = place.json(&format!(
@@ -44,6 +45,51 @@ fn every_architecture_trains_and_is_tested_at_multiples_of_the_length() {
     assert_eq!(config("mamba-f")["model_type"], "mamba");
     assert_eq!(config("mamba2-f")["architectures"][0], "Mamba2ForCausalLM");
     assert_eq!(config("hybrid-f")["mixers"][1], "attention");
+    assert_eq!(config("transformer-f")["mixers"][3], "mlp");
+    assert_eq!(config("transformer-f")["num_attention_heads"], 2);
+}
+
+#[test]
+fn a_transformer_learns_a_text_and_is_measured_in_bits() {
+    let place = Place::new();
+    let line = |i: usize| format!("{} is {} less than ten.\n", i % 10, 10 - i % 10);
+    let text: String = (0..400).map(line).collect();
+    place.write("text.txt", &text);
+    place.write("other.txt", text.replace('l', "L"));
+    let size = "--arch transformer --depth 1 --width 32 --heads 2";
+    let data = "--data text:text.txt,length=48";
+    for method in ["default", "mimetic"] {
+        place.json(&format!("init {method} {size} {data} --out {method}"));
+        let args = format!("finetune {method} --steps 60 --lr 1e-2 --batch 8 --out {method}-f");
+        let tuned = place.json(&args);
+        let bits = |result: &Value| result["lengths"][0]["bits_per_character"].as_f64().unwrap();
+        // Among 28 characters chance is 4.8 bits, and one character by itself takes 4.1.
+        assert!(bits(&tuned) < 2.0, "{method}: {}", bits(&tuned));
+        let eval = place.json(&format!("eval {method}-f"));
+        assert_eq!(eval["lengths"], tuned["lengths"]);
+    }
+    let card = String::from_utf8(place.bytes("mimetic-f/README.md")).unwrap();
+    assert!(card.contains("bits per character"), "{card}");
+    for (args, needle) in [
+        (
+            "finetune mimetic --data text:other.txt --out o",
+            "other characters",
+        ),
+        ("finetune mimetic --data text:none.txt --out o", "none.txt"),
+        (
+            "eval mimetic --data text:text.txt,length=5000",
+            "shorter than 5000",
+        ),
+        (
+            "init timm --data text:text.txt --depth 1 --width 8 --out o",
+            "token sequences",
+        ),
+    ] {
+        let refused = place.run(args);
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{args}: {said}");
+        assert!(said.contains(needle), "{args}: {said}");
+    }
 }
 
 /// The claim of the paper, at the smallest size. (A single short length is no test of it: convolutions

@@ -11,14 +11,24 @@
 //! sort     $ s | s in order .    s of different symbols
 //! ```
 //!
+//! and, for language models, windows of a text, of which every character counts:
+//!
+//! ```text
+//! text:FILE                      nine tenths to train on, the last tenth for tests
+//! ```
+//!
 //! Every batch is a pure function of the task, the seed and the step, and all of its sequences are of
 //! one length. Test sequences are the same for every seed.
 
 mod copy;
 mod recall;
 mod sort;
+mod text;
+
+pub use text::Text;
 
 use std::str::FromStr;
+use std::sync::Arc;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -31,6 +41,9 @@ const BAR: u32 = 1;
 const END: u32 = 2;
 const FIRST_SYMBOL: u32 = 3;
 
+/// What the specification of a text begins with.
+const TEXT: &str = "text:";
+
 /// Sequences in an epoch: as often are networks tested.
 pub const EPOCH: usize = 12_800;
 
@@ -41,7 +54,7 @@ const MOST: usize = 1 << 16;
 const TEST_SEED: u64 = 0x7e57;
 
 /// Which tokens come after which.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum TaskKind {
     /// The string again.
     Copy,
@@ -51,16 +64,18 @@ pub enum TaskKind {
     Recall,
     /// The symbols in order.
     Sort,
+    /// The characters of a text.
+    Text(Arc<Text>),
 }
 
 /// A task of a length and a number of symbols.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Task {
     /// Which.
     pub kind: TaskKind,
     /// Least and most symbols (for recall: pairs) of a training string; each batch draws one.
     pub lengths: (usize, usize),
-    /// Number of different symbols; for recall, of keys and of values.
+    /// Number of different symbols; for recall, of keys and of values; of a text, of characters.
     pub symbols: usize,
 }
 
@@ -74,33 +89,42 @@ impl TaskKind {
 
     fn of_spec(spec: &str) -> Option<TaskKind> {
         let name = spec.split(':').next().unwrap_or(spec);
-        let found = TaskKind::ALL.iter().find(|(known, _)| *known == name);
-        found.map(|(_, kind)| *kind)
+        let found = TaskKind::ALL.into_iter().find(|(known, _)| *known == name);
+        found.map(|(_, kind)| kind)
     }
 
     /// The name in specifications.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             TaskKind::Copy => "copy",
             TaskKind::Stack => "stack",
             TaskKind::Recall => "recall",
             TaskKind::Sort => "sort",
+            TaskKind::Text(_) => "text",
         }
     }
 }
 
 /// Whether `spec` names a task rather than images.
 pub(crate) fn is_task(spec: &str) -> bool {
-    TaskKind::of_spec(spec).is_some()
+    TaskKind::of_spec(spec).is_some() || spec.starts_with(TEXT)
 }
 
 impl std::fmt::Display for Task {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (least, most) = self.lengths;
-        let name = self.kind.name();
-        match least == most {
-            true => write!(f, "{name}:length={most},symbols={}", self.symbols),
-            false => write!(f, "{name}:length={least}..{most},symbols={}", self.symbols),
+        let length = match least == most {
+            true => most.to_string(),
+            false => format!("{least}..{most}"),
+        };
+        match &self.kind {
+            TaskKind::Text(text) => write!(f, "{TEXT}{},length={length}", text.path()),
+            kind => write!(
+                f,
+                "{}:length={length},symbols={}",
+                kind.name(),
+                self.symbols
+            ),
         }
     }
 }
@@ -110,20 +134,39 @@ impl FromStr for Task {
 
     /// Reads `copy`, `stack`, `recall` or `sort`, alone or with sizes: `copy:length=16,symbols=16`, or a
     /// range of lengths, `copy:length=8..16`. The usual sizes are 16 and 16, for `sort` 16 and 512.
+    ///
+    /// Or `text:FILE`, which is read at once, in windows of 64 characters or, with `text:FILE,length=128`,
+    /// of others.
     fn from_str(spec: &str) -> Result<Task, DataError> {
         let wrong = |why: String| {
             DataError::Spec(format!(
                 "`{spec}`: {why}; tasks are copy, stack, recall and sort, alone or with sizes, such as \
-                 copy:length=16,symbols=16 or copy:length=8..16"
+                 copy:length=16,symbols=16 or copy:length=8..16, and text:FILE,length=64"
             ))
         };
-        let kind = TaskKind::of_spec(spec).ok_or_else(|| wrong("is no task".into()))?;
-        let mut task = Task {
-            kind,
-            lengths: (16, 16),
-            symbols: if kind == TaskKind::Sort { 512 } else { 16 },
+        let (mut task, sizes) = match spec.strip_prefix(TEXT) {
+            Some(rest) => {
+                let sized = rest.rsplit_once(',');
+                let sized = sized.filter(|(_, size)| size.starts_with("length="));
+                let (path, sizes) = sized.unwrap_or((rest, ""));
+                let text = Text::read(path)?;
+                let task = Task {
+                    lengths: (64, 64),
+                    symbols: text.characters().len(),
+                    kind: TaskKind::Text(Arc::new(text)),
+                };
+                (task, sizes)
+            }
+            None => {
+                let kind = TaskKind::of_spec(spec).ok_or_else(|| wrong("is no task".into()))?;
+                let task = Task {
+                    lengths: (16, 16),
+                    symbols: if kind == TaskKind::Sort { 512 } else { 16 },
+                    kind,
+                };
+                (task, spec.split_once(':').map_or("", |(_, sizes)| sizes))
+            }
         };
-        let sizes = spec.split_once(':').map_or("", |(_, sizes)| sizes);
         for size in sizes.split(',').filter(|size| !size.is_empty()) {
             let number = |text: &str| -> Result<usize, DataError> {
                 let n = text.trim().parse().ok();
@@ -146,10 +189,13 @@ impl FromStr for Task {
             )));
         }
         if !task.has(most) {
-            return Err(wrong(format!(
-                "there are no {most} different symbols among {}",
-                task.symbols
-            )));
+            return Err(wrong(match task.kind {
+                TaskKind::Text(_) => format!("a tenth of the text is shorter than {most}"),
+                _ => format!(
+                    "there are no {most} different symbols among {}",
+                    task.symbols
+                ),
+            }));
         }
         Ok(task)
     }
@@ -158,15 +204,28 @@ impl FromStr for Task {
 impl Task {
     /// Number of different tokens.
     pub fn vocabulary(&self) -> usize {
-        let kinds = if self.kind == TaskKind::Recall { 2 } else { 1 };
-        FIRST_SYMBOL as usize + kinds * self.symbols
+        match self.kind {
+            TaskKind::Recall => FIRST_SYMBOL as usize + 2 * self.symbols,
+            TaskKind::Text(_) => self.symbols,
+            _ => FIRST_SYMBOL as usize + self.symbols,
+        }
     }
 
-    /// Whether there are strings of this length: where symbols may not repeat, up to their number.
+    /// The characters that tokens stand for, of a text.
+    pub fn characters(&self) -> Option<String> {
+        match &self.kind {
+            TaskKind::Text(text) => Some(text.characters().iter().collect()),
+            _ => None,
+        }
+    }
+
+    /// Whether there are strings of this length: where symbols may not repeat, up to their number; of a
+    /// text, up to a tenth of it.
     pub fn has(&self, length: usize) -> bool {
-        match self.kind {
+        match &self.kind {
             TaskKind::Copy | TaskKind::Stack => true,
             TaskKind::Recall | TaskKind::Sort => length <= self.symbols,
+            TaskKind::Text(text) => text.has(length),
         }
     }
 
@@ -174,7 +233,8 @@ impl Task {
     fn draw(&self, n: usize, length: usize, rng: &mut ChaCha8Rng) -> TokenBatch {
         let mut batch = TokenBatch::default();
         for _ in 0..n {
-            let Sequence { tokens, answers } = match self.kind {
+            let Sequence { tokens, answers } = match &self.kind {
+                TaskKind::Text(text) => return text.draw(n, length, rng),
                 TaskKind::Copy => copy::draw(length, self.symbols, false, rng),
                 TaskKind::Stack => copy::draw(length, self.symbols, true, rng),
                 TaskKind::Recall => recall::draw(length, self.symbols, rng),
@@ -190,8 +250,11 @@ impl Task {
         batch
     }
 
-    /// The `n` test sequences of a length, in batches of at most `batch`.
+    /// The `n` test sequences of a length, in batches of at most `batch`; of a text fewer if it has fewer.
     pub fn test_batches(&self, length: usize, n: usize, batch: usize) -> Vec<TokenBatch> {
+        if let TaskKind::Text(text) = &self.kind {
+            return text.tests(length, n, batch);
+        }
         let mut rng = ChaCha8Rng::seed_from_u64(TEST_SEED);
         rng.set_stream(u64::MAX - length as u64); // no step is so late
         let batch = batch.max(1);

@@ -102,6 +102,81 @@ fn test_sequences_come_in_batches_of_any_size() {
     assert!((0..50).all(|step| loader.batch(step).tokens != tests.tokens));
 }
 
+/// A file of the first 300 lines `0 abcdef`, `1 abcdef`, ..
+fn text_file() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let text: String = (0..300).map(|i| format!("{i} abcdef\n")).collect();
+    std::fs::write(dir.path().join("text.txt"), text).unwrap();
+    dir
+}
+
+#[test]
+fn of_a_text_every_position_predicts_the_next_character() {
+    let dir = text_file();
+    let spec = format!("text:{},length=20", dir.path().join("text.txt").display());
+    let text = task(&spec);
+    assert_eq!(text.to_string(), spec);
+    let characters = text.characters().unwrap();
+    assert_eq!(characters, "\n 0123456789abcdef");
+    assert_eq!(text.vocabulary(), 18);
+    let whole = std::fs::read_to_string(dir.path().join("text.txt")).unwrap();
+    let (train, test) = whole.split_at(whole.len() - whole.len() / 10);
+    let words = |tokens: &[u32]| -> String {
+        let one = |t: &u32| characters.chars().nth(*t as usize).unwrap();
+        tokens.iter().map(one).collect()
+    };
+    let loader = TaskLoader::new(text.clone(), 7, 1).unwrap();
+    for step in 0..20 {
+        let batch = loader.batch(step);
+        assert_eq!(batch.positions, (0..20).collect::<Vec<_>>());
+        for row in 0..7 {
+            let (from, to) = (row * 20, row * 20 + 20);
+            assert_eq!(batch.tokens[from + 1..to], batch.targets[from..to - 1]);
+            let window = words(&batch.tokens[from..to]) + &words(&batch.targets[to - 1..to]);
+            assert!(train.contains(&window), "{window}");
+        }
+    }
+    assert_eq!(loader.batch(3), loader.batch(3));
+    assert_ne!(loader.batch(3), loader.batch(4));
+    // All windows of the test part, one after another.
+    let tests = text.test_batches(20, 1000, 4);
+    let tokens: Vec<u32> = tests.iter().flat_map(|b| b.tokens.clone()).collect();
+    let sequences: usize = tests.iter().map(|b| b.size).sum();
+    assert_eq!(sequences, (test.len() - 1) / 20);
+    assert_eq!(words(&tokens), test[..20 * sequences]);
+    let some = text.test_batches(20, 3, 4);
+    assert_eq!((some.len(), some[0].size), (1, 3));
+}
+
+#[test]
+fn a_directory_of_texts_is_one_text() {
+    let dir = text_file();
+    std::fs::write(dir.path().join("a.txt"), "ä".repeat(90)).unwrap();
+    std::os::unix::fs::symlink("a.txt", dir.path().join("b.txt")).unwrap();
+    let text = task(&format!("text:{}", dir.path().display()));
+    assert_eq!(text.characters().unwrap(), "\n 0123456789abcdefä");
+    assert_eq!(text.lengths, (64, 64));
+    for (name, content, needle) in [
+        ("short", &b"abc"[..], "at least 100"),
+        ("binary", &[0xff; 200][..], "UTF-8"),
+    ] {
+        let path = dir.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        let error = format!("text:{}", path.display())
+            .parse::<Task>()
+            .unwrap_err();
+        assert!(
+            error.is_request() && error.to_string().contains(needle),
+            "{error}"
+        );
+    }
+    let none = "text:/no/such/file".parse::<Task>().unwrap_err();
+    assert!(none.to_string().contains("/no/such/file"), "{none}");
+    let long = format!("text:{},length=3000", dir.path().join("text.txt").display());
+    let error = long.parse::<Task>().unwrap_err();
+    assert!(error.to_string().contains("shorter than 3000"), "{error}");
+}
+
 #[test]
 fn specifications_are_read_back_and_checked() {
     for (spec, whole) in [

@@ -20,7 +20,7 @@ use crate::positions::sinusoidal_positions;
 use crate::random::{generator, normal, truncated_normal, uniform, xavier_uniform};
 
 /// timm's standard deviation for linear layers and position embeddings.
-const TIMM_STD: f64 = 0.02;
+pub(crate) const TIMM_STD: f64 = 0.02;
 /// timm's standard deviation for the class token.
 const CLASS_TOKEN_STD: f64 = 1e-6;
 /// Most parameters a network may have: 32 GiB of `f32`.
@@ -122,6 +122,7 @@ pub(crate) enum Part {
     ProjBias = 12,
     Fc1Bias = 13,
     Fc2Bias = 14,
+    PositionalAttention = 15,
     FirstHead = 16,
 }
 
@@ -339,7 +340,7 @@ fn zeros(n: usize) -> candle_core::Result<Tensor> {
     Tensor::zeros(n, DType::F32, &Device::Cpu)
 }
 
-fn ones(n: usize) -> candle_core::Result<Tensor> {
+pub(crate) fn ones(n: usize) -> candle_core::Result<Tensor> {
     Tensor::ones(n, DType::F32, &Device::Cpu)
 }
 

@@ -12,9 +12,9 @@
 //!   differentiable function of its operator, for those who train that;
 //! - [`graph`] is a hypernetwork that predicts weights, and was trained to do so;
 //! - [`learned`] are distributions whose parameters are trained, and what they are compared with;
-//! - [`filters`] are the starts of a ConvMixer and an isotropic ConvNeXt, [`state_space`] those of sequence
-//!   networks, [`population`] those of many small networks at once, with the statistics that are taken over
-//!   them;
+//! - [`filters`] are the starts of a ConvMixer and an isotropic ConvNeXt, [`positional`] those of transformers
+//!   with positional attention, [`state_space`] those of sequence networks, [`population`] those of many small
+//!   networks at once, with the statistics that are taken over them;
 //! - [`ledger`] counts what a start carries over, as papers' tables do.
 //!
 //! Every tensor is `f32` on the CPU, and every tensor draws from a generator of its own, derived from
@@ -54,6 +54,7 @@ pub mod mimetic;
 pub mod mlp;
 mod options;
 pub mod population;
+pub mod positional;
 mod positions;
 pub mod random;
 mod registry;

@@ -76,6 +76,11 @@ pub struct Choices {
     pub position_scale: Option<f64>,
     /// Mean shift of the first MLP matrix; by default none, but for `mlp-mean`.
     pub mlp_mean: Option<MlpMean>,
+    /// (alpha, beta) of mimetic Q and K; by default those of [`Options::new`], and (0, 0) leaves the two
+    /// to `base`.
+    pub qk: Option<(f64, f64)>,
+    /// (alpha, beta) of mimetic V and projection, in the same way.
+    pub vp: Option<(f64, f64)>,
     /// How mimetic V and projection are stored.
     pub vp_layout: VpLayout,
     /// What fills what mimetic attention leaves alone.
@@ -113,6 +118,8 @@ impl Default for Choices {
             positions: None,
             position_scale: None,
             mlp_mean: None,
+            qk: None,
+            vp: None,
             vp_layout: VpLayout::Paper,
             base: Base::Xavier,
             rest: Method::Timm,
@@ -145,6 +152,8 @@ impl Choices {
         {
             *scale = other;
         }
+        options.qk = self.qk.unwrap_or(options.qk);
+        options.vp = self.vp.unwrap_or(options.vp);
         options.mlp_mean = self.mlp_mean.unwrap_or(MlpMean::None);
         options
     }

@@ -1,6 +1,7 @@
 //! Starts of sequence networks: state space layers that begin as linear attention (Trockman,
 //! Harutyunyan, Kolter, Kumar and Bhojanapalli 2024, "Mimetic Initialization Helps State Space Models
-//! Learn to Recall"; the thesis' section 3.3.2).
+//! Learn to Recall"; the thesis' section 3.3.2), and [mimetic attention](crate::mimetic) in language
+//! models (its section 3.2.6).
 //!
 //! The start of every layer is that of its authors: linear maps as PyTorch draws them, A from -16 to
 //! -1, step sizes from 0.001 to 0.1. Four changes, each a [`Part`], make it mimetic:
@@ -15,6 +16,8 @@
 //! With the first two the layer is linear attention with queries C and keys B (equation 3.38). What
 //! begins at `A_log = 0`, as the first entry of each of Mamba's states does, stays at A = -1, whatever
 //! c is; the thesis passes over it, and so does this.
+//!
+//! Attention layers are mimetic where no layer is a state space; in the thesis' hybrids they are not.
 
 use candle_core::{D, Tensor};
 use rand::Rng;
@@ -22,7 +25,9 @@ use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeSet;
 use wave_models::{Mixer, SequenceShape, Weights};
 
+use crate::direct::{Part as Stream, inner};
 use crate::error::{InitError, finite};
+use crate::mimetic::{VpLayout, query_key, value_projection};
 use crate::options::by_name;
 use crate::random::{generator, normal, uniform};
 
@@ -70,7 +75,7 @@ impl Part {
         match mixer {
             Mixer::Mamba2 => &PARTS,
             Mixer::Mamba => &PARTS[..3],
-            Mixer::Attention | Mixer::LinearAttention => &[],
+            Mixer::Attention | Mixer::LinearAttention | Mixer::Mlp => &[],
         }
     }
 }
@@ -92,6 +97,11 @@ pub struct Choices {
     pub power: f64,
     /// Which layers, counted from 0; by default all.
     pub layers: Option<Vec<usize>>,
+    /// (alpha, beta) of mimetic Q and K of attention: W_Q W_K^T = alpha Z + beta I. (0, 0) leaves them
+    /// alone.
+    pub qk: (f64, f64),
+    /// (alpha, beta) of mimetic V and output map: W_V W_O = alpha Z - beta I. (0, 0) leaves them alone.
+    pub vp: (f64, f64),
 }
 
 impl Default for Choices {
@@ -100,6 +110,9 @@ impl Default for Choices {
             parts: None,
             power: 8.0,
             layers: None,
+            // Chosen in the thesis' section 3.2.6 on characters of the Penn Treebank.
+            qk: (0.0, 0.5),
+            vp: (0.2, 0.2),
         }
     }
 }
@@ -117,12 +130,12 @@ pub struct SequenceMethod {
 pub const METHODS: [SequenceMethod; 2] = [
     SequenceMethod {
         name: "default",
-        description: "as the authors of Mamba and Mamba-2 start their layers",
+        description: "as the authors of Mamba and Mamba-2 start their layers; attention as PyTorch",
     },
     SequenceMethod {
         name: "mimetic",
         description: "state space layers that begin as linear attention, in four parts (thesis, section \
-                      3.3.2)",
+                      3.3.2); in a transformer Q.K near the identity (section 3.2.6)",
     },
 ];
 
@@ -155,7 +168,7 @@ pub fn start(
         weights.insert(name, t);
     }
     if method.name == "mimetic" {
-        mimetic(shape, &mut weights, choices)?;
+        mimetic(shape, &mut weights, choices, seed)?;
     }
     Ok(weights)
 }
@@ -179,6 +192,8 @@ fn default(
     };
     let n = dims.iter().product();
     Ok(match weight {
+        // As large as what is added to it.
+        "backbone.embeddings.weight" if shape.positions => normal(dims, 1.0, rng)?,
         "backbone.embeddings.weight" => normal(dims, EMBEDDING, rng)?,
         "mixer.A_log" if mamba2 => {
             vector((0..n).map(|_| rng.random_range(1f64..16.0).ln()).collect())?
@@ -195,7 +210,7 @@ fn default(
         // A bias is drawn within the bounds of its weight: of as many taps.
         "mixer.conv1d.bias" => uniform(dims, 1.0 / (shape.kernel as f64).sqrt(), rng)?,
         // Residual branches are made smaller, so that depth does not make their sum larger.
-        "mixer.out_proj.weight" | "mixer.o_proj.weight" => {
+        "mixer.out_proj.weight" | "mixer.o_proj.weight" | "mixer.fc2.weight" => {
             uniform(dims, by_inputs / (shape.depth() as f64).sqrt(), rng)?
         }
         _ => uniform(dims, by_inputs, rng)?,
@@ -211,6 +226,7 @@ fn mimetic(
     shape: &SequenceShape,
     weights: &mut Weights,
     choices: &Choices,
+    seed: u64,
 ) -> Result<(), InitError> {
     if finite("the power of A", choices.power)? <= 0.0 {
         return Err(InitError::OutOfRange {
@@ -231,16 +247,51 @@ fn mimetic(
             expected: format!("layers from 0 to {}", depth - 1),
         });
     }
+    let hybrid = shape.mixers.iter().any(|m| !Part::usual(*m).is_empty());
     for layer in layers {
         let mixer = shape.mixers[layer];
+        if mixer == Mixer::Attention && !hybrid {
+            attention(shape, weights, layer, choices, seed)?;
+        }
         let usual = Part::usual(mixer);
         if usual.is_empty() {
-            continue; // attention has nothing to mimic
+            continue;
         }
         let wanted = choices.parts.as_deref().unwrap_or(usual);
         for (_, part) in Part::ALL.iter().filter(|(_, part)| wanted.contains(part)) {
             apply(*part, shape, mixer, weights, layer, choices.power)?;
         }
+    }
+    Ok(())
+}
+
+/// Makes a layer's attention mimetic, head by head. Without a random part (alpha 0) the singular values
+/// of Q and K are all alike, and every head gets random axes of its own.
+fn attention(
+    shape: &SequenceShape,
+    weights: &mut Weights,
+    layer: usize,
+    choices: &Choices,
+    seed: u64,
+) -> Result<(), InitError> {
+    let (d, h) = (shape.width, shape.attention_heads);
+    let name = |map: &str| format!("backbone.layers.{layer}.mixer.{map}_proj.weight");
+    if choices.qk != (0.0, 0.0) {
+        let mut maps = (Vec::new(), Vec::new());
+        for head in 0..h {
+            let rng = &mut inner(seed, layer, Stream::FirstHead, head);
+            let (q, k) = query_key(d, d / h, choices.qk, rng)?; // (d / h, d) each
+            maps.0.push(q);
+            maps.1.push(k);
+        }
+        weights.insert(name("q"), Tensor::cat(&maps.0, 0)?); // (d, d)
+        weights.insert(name("k"), Tensor::cat(&maps.1, 0)?);
+    }
+    if choices.vp != (0.0, 0.0) {
+        let rng = &mut inner(seed, layer, Stream::ValueProjection, 0);
+        let (v, o) = value_projection(d, choices.vp, VpLayout::Paper, rng)?; // (d, d), (d, d)
+        weights.insert(name("v"), v);
+        weights.insert(name("o"), o);
     }
     Ok(())
 }

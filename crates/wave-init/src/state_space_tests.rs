@@ -239,3 +239,104 @@ fn what_cannot_be_is_refused() {
             .contains("convolution")
     );
 }
+
+/// Two blocks of four heads.
+fn transformer() -> SequenceShape {
+    SequenceShape {
+        attention_heads: 4,
+        ..SequenceShape::transformer(19, 2, 64)
+    }
+}
+
+/// The matrices of attention, as the paper writes them: (inputs, outputs).
+fn matrix(weights: &Weights, layer: usize, map: &str) -> Tensor {
+    let name = format!("backbone.layers.{layer}.mixer.{map}_proj.weight");
+    weights[&name].t().unwrap().contiguous().unwrap()
+}
+
+fn distance(a: &Tensor, b: &Tensor) -> f64 {
+    let squares = values(&(a - b).unwrap()).iter().map(|v| v * v).sum::<f64>();
+    squares.sqrt()
+}
+
+/// Exact: with alpha 0 the product of Q and K of each head is beta times a projection, of random axes of
+/// its own; W_V W_O = alpha Z - beta I.
+#[test]
+fn attention_of_a_transformer_is_mimetic_head_by_head() {
+    let shape = transformer();
+    let choices = Choices::default();
+    assert_eq!((choices.qk, choices.vp), ((0.0, 0.5), (0.2, 0.2)));
+    let weights = start("mimetic", &shape, &choices, 5).unwrap();
+    shape.check_weights(&weights).unwrap();
+    let mut products = Vec::new();
+    for layer in [0, 2] {
+        let (q, k) = (matrix(&weights, layer, "q"), matrix(&weights, layer, "k"));
+        for head in 0..4 {
+            let of = |w: &Tensor| w.narrow(1, head * 16, 16).unwrap();
+            let kt = of(&k).t().unwrap().contiguous().unwrap();
+            let product = of(&q).contiguous().unwrap().matmul(&kt).unwrap();
+            let twice = (product.matmul(&product).unwrap() * 2.0).unwrap();
+            assert!(distance(&twice, &product) < 1e-5);
+            let diagonal: f64 = values(&product).iter().step_by(65).sum();
+            assert!((diagonal - 8.0).abs() < 1e-4, "{diagonal}"); // 16 of 64 axes, times 1/2
+            products.push(product);
+        }
+    }
+    // Two random subspaces share 16^2 / 64 of their squared norm, times 1/4 each; equal ones 16.
+    for (a, b) in products.iter().zip(&products[1..]) {
+        let shared = distance(&a.matmul(b).unwrap(), &a.zeros_like().unwrap()).powi(2) * 16.0;
+        assert!((shared - 4.0).abs() < 1.5, "{shared}");
+    }
+    let vo = |weights: &Weights, layer| {
+        let (v, o) = (matrix(weights, layer, "v"), matrix(weights, layer, "o"));
+        v.matmul(&o).unwrap()
+    };
+    let other = Choices {
+        vp: (0.0, 0.2),
+        ..Choices::default()
+    };
+    let plain = start("mimetic", &shape, &other, 5).unwrap();
+    let eye = Tensor::eye(64, DType::F32, &Device::Cpu).unwrap();
+    let expected = (eye * -0.2).unwrap();
+    assert!(distance(&vo(&plain, 2), &expected) < 1e-5);
+    let noise = (vo(&weights, 2) - &expected).unwrap();
+    let spread = (values(&noise).iter().map(|v| v * v).sum::<f64>() / 4096.0).sqrt();
+    assert!((spread / (0.2 / 8.0) - 1.0).abs() < 0.1, "{spread}"); // Z of N(0, 1/64)
+    assert_ne!(values(&vo(&weights, 0)), values(&vo(&weights, 2)));
+}
+
+#[test]
+fn parts_of_mimetic_attention_are_left_out_by_zeros() {
+    let shape = transformer();
+    let default = start("default", &shape, &Choices::default(), 5).unwrap();
+    for (qk, vp, changed) in [
+        ((0.0, 0.0), (0.2, 0.2), ["v", "o"]),
+        ((0.0, 0.5), (0.0, 0.0), ["q", "k"]),
+    ] {
+        let choices = Choices {
+            qk,
+            vp,
+            layers: Some(vec![2]),
+            ..Choices::default()
+        };
+        let found = start("mimetic", &shape, &choices, 5).unwrap();
+        for (name, t) in &found {
+            let mimetic = changed
+                .iter()
+                .any(|map| *name == format!("backbone.layers.2.mixer.{map}_proj.weight"));
+            assert_eq!(values(t) != values(&default[name]), mimetic, "{name}");
+        }
+    }
+}
+
+#[test]
+fn attention_of_a_hybrid_stays_as_it_is() {
+    let mut shape = shape(Mixer::Mamba2);
+    shape.mixers[1] = Mixer::Attention;
+    let made = |method| start(method, &shape, &Choices::default(), 5).unwrap();
+    let (default, mimetic) = (made("default"), made("mimetic"));
+    for map in ["q", "k", "v", "o"] {
+        let of = |weights: &Weights| values(of(weights, &format!("{map}_proj.weight")));
+        assert_eq!(of(&default), of(&mimetic), "{map}");
+    }
+}

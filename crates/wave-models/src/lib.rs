@@ -15,6 +15,7 @@ mod initial;
 pub mod levit;
 mod network;
 pub mod population;
+pub mod positional;
 pub mod sequence;
 mod shape;
 pub mod small;

@@ -4,6 +4,7 @@ use crate::convmixer::{self, ConvMixerShape};
 use crate::convnext::{self, ConvNextShape};
 use crate::efficientnet::{self, EfficientNetShape};
 use crate::levit::{self, LevitShape};
+use crate::positional::{self, PositionalAttention, PositionalShape};
 use crate::vit::{self, VitShape};
 use crate::{Activation, Dilations, ShapeError, Weights};
 use candle_core::{Result, Tensor};
@@ -21,6 +22,8 @@ pub enum Network {
     ConvMixer(ConvMixerShape),
     /// An isotropic ConvNeXt.
     ConvNext(ConvNextShape),
+    /// A vision transformer whose attention depends on positions: GPSA, or with a convolution.
+    Positional(PositionalShape),
     /// A LeViT; it only runs.
     Levit(LevitShape),
     /// An EfficientNet-Lite; it only runs.
@@ -93,6 +96,11 @@ impl Network {
                 let size = image_size.unwrap_or(IMAGE_SIZE);
                 Network::ConvNext(ConvNextShape::infer(weights, size)?)
             }
+            Family::Positional => {
+                args.activation(Activation::Gelu)?
+                    .among(&[Activation::Gelu], "gelu")?;
+                Network::Positional(PositionalShape::infer(weights)?)
+            }
             Family::Levit => {
                 let silu = ["_s8", "_512", "_256d"].iter().any(|v| name.contains(v));
                 let registered = if silu {
@@ -120,6 +128,7 @@ impl Network {
             Network::Vit(_) => Family::Vit.describe(),
             Network::ConvMixer(_) => Family::ConvMixer.describe(),
             Network::ConvNext(_) => Family::ConvNext.describe(),
+            Network::Positional(_) => Family::Positional.describe(),
             Network::Levit(_) => Family::Levit.describe(),
             Network::EfficientNet(_) => Family::EfficientNet.describe(),
         }
@@ -131,6 +140,7 @@ impl Network {
             Network::Vit(shape) => Some(shape.multiply_adds()),
             Network::ConvMixer(shape) => Some(shape.multiply_adds()),
             Network::ConvNext(shape) => Some(shape.multiply_adds()),
+            Network::Positional(shape) => Some(shape.multiply_adds()),
             _ => None,
         }
     }
@@ -138,8 +148,8 @@ impl Network {
     /// Whether gradients flow through [`Network::logits`]; otherwise the network only runs, and
     /// tracked weights or images are an error.
     pub fn trainable(&self) -> bool {
-        use Network::{ConvMixer, ConvNext, Vit};
-        matches!(self, Vit(_) | ConvMixer(_) | ConvNext(_))
+        use Network::{ConvMixer, ConvNext, Positional, Vit};
+        matches!(self, Vit(_) | ConvMixer(_) | ConvNext(_) | Positional(_))
     }
 
     /// Outputs of the classifier.
@@ -148,6 +158,7 @@ impl Network {
             Network::Vit(shape) => shape.classes,
             Network::ConvMixer(shape) => shape.classes,
             Network::ConvNext(shape) => shape.classes,
+            Network::Positional(shape) => shape.vit.classes,
             Network::Levit(shape) => shape.classes,
             Network::EfficientNet(shape) => shape.classes,
         }
@@ -159,6 +170,7 @@ impl Network {
             Network::Vit(shape) => (shape.channels, shape.image_size),
             Network::ConvMixer(shape) => (shape.channels, shape.image_size),
             Network::ConvNext(shape) => (shape.channels, shape.image_size),
+            Network::Positional(shape) => (shape.vit.channels, shape.vit.image_size),
             Network::Levit(shape) => (shape.channels, shape.image_size),
             Network::EfficientNet(shape) => (shape.channels, shape.image_size),
         }
@@ -170,6 +182,7 @@ impl Network {
             Network::Vit(shape) => (shape.depth, shape.width),
             Network::ConvMixer(shape) => (shape.depth, shape.width),
             Network::ConvNext(shape) => (shape.depth, shape.width),
+            Network::Positional(shape) => (shape.vit.depth, shape.vit.width),
             Network::Levit(shape) => (
                 shape.stages.iter().map(|s| s.depth).sum(),
                 shape.stages.last().map_or(0, |s| s.width),
@@ -186,6 +199,7 @@ impl Network {
             Network::Vit(shape) => shape.parameters(),
             Network::ConvMixer(shape) => shape.parameters(),
             Network::ConvNext(shape) => shape.parameters(),
+            Network::Positional(shape) => shape.parameters(),
             Network::Levit(shape) => shape.parameters(),
             Network::EfficientNet(shape) => shape.parameters(),
         }
@@ -199,7 +213,9 @@ impl Network {
     pub fn prepare(&self, weights: &Weights) -> Result<Weights> {
         match self {
             Network::Vit(shape) => vit::stack(weights, shape.depth),
-            Network::ConvMixer(_) | Network::ConvNext(_) => Ok(weights.clone()),
+            Network::ConvMixer(_) | Network::ConvNext(_) | Network::Positional(_) => {
+                Ok(weights.clone())
+            }
             Network::Levit(shape) => levit::fuse(shape, weights),
             Network::EfficientNet(shape) => efficientnet::fuse(shape, weights),
         }
@@ -215,6 +231,7 @@ impl Network {
             Network::Vit(shape) => vit::logits(shape, weights, images, None),
             Network::ConvMixer(shape) => convmixer::logits(shape, weights, images),
             Network::ConvNext(shape) => convnext::logits(shape, weights, images),
+            Network::Positional(shape) => positional::logits(shape, weights, images),
             Network::Levit(shape) => levit::logits(shape, weights, images),
             Network::EfficientNet(shape) => efficientnet::logits(shape, weights, images),
         }
@@ -226,6 +243,7 @@ enum Family {
     Vit,
     ConvMixer,
     ConvNext,
+    Positional,
     Levit,
     EfficientNet,
 }
@@ -236,6 +254,7 @@ impl Family {
             Family::Vit => "a vision transformer",
             Family::ConvMixer => "a ConvMixer",
             Family::ConvNext => "an isotropic ConvNeXt",
+            Family::Positional => "a transformer with positional attention",
             Family::Levit => "a LeViT",
             Family::EfficientNet => "an EfficientNet-Lite",
         }
@@ -243,6 +262,9 @@ impl Family {
 
     /// The family that a tensor's name gives away.
     fn of_weights(weights: &Weights) -> std::result::Result<Family, ShapeError> {
+        if positional::attention_of(weights).is_some() {
+            return Ok(Family::Positional);
+        }
         [
             ("patch_embed.proj.weight", Family::Vit),
             ("stem.0.weight", Family::ConvMixer),
@@ -258,8 +280,11 @@ impl Family {
         })
     }
 
-    /// The family of timm's name, if it is one of these.
+    /// The family of timm's name, or of one's own, if it is one of these.
     fn of_name(name: &str) -> Option<Family> {
+        if PositionalAttention::find(name).is_some() {
+            return Some(Family::Positional);
+        }
         [
             ("vit_", Family::Vit),
             ("deit", Family::Vit),
@@ -364,6 +389,18 @@ impl Arguments<'_> {
                 ("patch_size", json!(s.patch)),
                 ("in_chans", json!(s.channels)),
                 ("num_classes", json!(s.classes)),
+            ],
+            Network::Positional(s) => vec![
+                ("embed_dim", json!(s.vit.width)),
+                ("depth", json!(s.vit.depth)),
+                ("num_heads", json!(s.vit.heads)),
+                ("mlp_ratio", json!(s.vit.mlp_ratio)),
+                ("patch_size", json!(s.vit.patch)),
+                ("in_chans", json!(s.vit.channels)),
+                ("img_size", json!(s.vit.image_size)),
+                ("num_classes", json!(s.vit.classes)),
+                ("attention", json!(s.attention)),
+                ("kernel_size", json!(s.kernel)),
             ],
             Network::Levit(s) => vec![
                 ("embed_dim", per_stage(&|s| s.width, s)),

@@ -1,8 +1,8 @@
-//! Networks of token sequences: state space models (Mamba and Mamba-2), causal attention, and
-//! hybrids of them.
+//! Networks of token sequences: state space models (Mamba and Mamba-2), causal attention, hybrids of
+//! them, and transformers.
 //!
 //! ```text
-//! x   = embedding[token]
+//! x   = embedding[token]           (+ positions, of a transformer)
 //! x'  = x + mixer(rms_norm(x))     for each layer: one of `Mixer`
 //! out = head(rms_norm(x))          for each position
 //! ```
@@ -14,10 +14,11 @@
 mod attention;
 mod mamba;
 pub mod mamba2;
+mod mlp;
 mod parts;
 mod shape;
 
-pub use parts::{causal_convolution, softplus};
+pub use parts::{causal_convolution, sinusoidal_positions, softplus};
 pub use shape::{Mixer, SequenceShape};
 
 use crate::Weights;
@@ -55,11 +56,11 @@ pub fn logits_at(
     head(shape, weights, &x.index_select(&positions, 1)?)
 }
 
-/// The attention map of every layer for one sequence: how much each position (row) takes from each
-/// (column), averaged over channels (section 3.3.1, "Mamba attention maps").
+/// The attention maps for one sequence, each with its layer (an MLP has none): how much each position (row) takes from each
+/// (column), averaged over channels or heads (section 3.3.1, "Mamba attention maps").
 ///
 /// # Shapes
-/// `tokens` (t) gives a matrix (t, t) for each layer.
+/// `tokens` (t) gives a matrix (t, t) for each layer that mixes positions.
 ///
 /// # Errors
 /// As [`logits`].
@@ -67,16 +68,17 @@ pub fn attention_maps(
     shape: &SequenceShape,
     weights: &Weights,
     tokens: &Tensor,
-) -> Result<Vec<Tensor>> {
+) -> Result<Vec<(usize, Tensor)>> {
     let mut maps = Vec::new();
     hidden(shape, weights, &tokens.unsqueeze(0)?, |layer, x| {
         let map = match layer.mixer() {
             Mixer::Mamba2 => mamba2::matrix_of(layer, x)?.mean(1)?,
             Mixer::Mamba => mamba::mean_matrix(layer, x)?,
-            Mixer::Attention => attention::softmax_matrix(layer, x)?,
+            Mixer::Attention => attention::softmax_matrix(layer, x)?.mean(1)?,
             Mixer::LinearAttention => attention::linear_matrix(layer, x)?,
+            Mixer::Mlp => return Ok(()),
         };
-        maps.push(map.squeeze(0)?);
+        maps.push((layer.layer, map.squeeze(0)?));
         Ok(())
     })?;
     Ok(maps)
@@ -97,6 +99,10 @@ fn hidden(
     )?;
     let tokens = tokens.to_device(table.device())?.flatten_all()?;
     let mut x = table.index_select(&tokens, 0)?.reshape((b, t, ()))?; // (b, t, d)
+    if shape.positions {
+        let p = sinusoidal_positions(t, shape.width, x.dtype(), x.device())?;
+        x = x.broadcast_add(&p)?;
+    }
     for layer in 0..shape.depth() {
         let layer = Layer {
             shape,
@@ -111,6 +117,7 @@ fn hidden(
             Mixer::Mamba => mamba::forward(layer, &normed)?,
             Mixer::Attention => attention::softmax(layer, &normed)?,
             Mixer::LinearAttention => attention::linear(layer, &normed)?,
+            Mixer::Mlp => mlp::forward(layer, &normed)?,
         };
         x = (x + mixed)?;
     }

@@ -57,6 +57,47 @@ fn attention_equals_that_of_torch() {
     }
 }
 
+/// A transformer of two blocks and three heads.
+fn transformer() -> SequenceShape {
+    SequenceShape {
+        attention_heads: 3,
+        hidden: 20,
+        ..SequenceShape::transformer(11, 2, 12)
+    }
+}
+
+#[test]
+fn a_transformer_equals_that_of_torch() {
+    let shape = transformer();
+    let found = logits(&shape, &weights(&shape.parameters()), &tokens()).unwrap();
+    assert_close("transformer", &found, &expected("transformer"), 1e-4);
+}
+
+#[test]
+fn positions_are_those_of_a_vanilla_transformer() {
+    // Width 4: w = 1, 0.01.
+    let p = sinusoidal_positions(3, 4, DType::F32, &CPU).unwrap();
+    let found = p.get(2).unwrap().to_vec1::<f32>().unwrap();
+    for (found, expected) in found
+        .iter()
+        .zip([0.909_297, 0.019_999, -0.416_147, 0.999_8])
+    {
+        assert!((found - expected).abs() < 1e-6, "{found} {expected}");
+    }
+    // They tell equal tokens apart: without them all positions of one token look alike.
+    let same = Tensor::full(3u32, (1, 5), &CPU).unwrap();
+    let spread = |positions| {
+        let shape = SequenceShape {
+            positions,
+            ..transformer()
+        };
+        let z = logits(&shape, &weights(&shape.parameters()), &same).unwrap();
+        let rows = z.squeeze(0).unwrap().to_vec2::<f32>().unwrap();
+        (rows[4][0] - rows[1][0]).abs()
+    };
+    assert!(spread(false) < 1e-6 && spread(true) > 1e-3);
+}
+
 /// Values between -1 and 1 from a rule.
 fn values(name: &str, dims: &[usize]) -> Tensor {
     let n: usize = dims.iter().product();
@@ -140,8 +181,9 @@ fn no_position_sees_a_later_one() {
     let first = logits(&shape, &weights, &tokens().narrow(1, 0, 8).unwrap()).unwrap();
     assert_close("prefix", &first, &whole.narrow(1, 0, 8).unwrap(), 1e-5);
     let maps = attention_maps(&shape, &weights, &tokens().get(0).unwrap()).unwrap();
-    assert_eq!(maps.len(), 4);
-    for map in maps {
+    let layers: Vec<usize> = maps.iter().map(|(layer, _)| *layer).collect();
+    assert_eq!(layers, [0, 1, 2, 3]); // the MLP has none
+    for (_, map) in maps {
         let rows = map.to_vec2::<f32>().unwrap();
         assert_eq!((rows.len(), rows[0].len()), (13, 13));
         assert!((0..13).all(|i| rows[i][i + 1..].iter().all(|v| *v == 0.0)));
@@ -215,8 +257,12 @@ fn a_configuration_is_read_back() {
         vec![Mixer::Mamba2; 3],
         vec![Mixer::Mamba2, Mixer::Attention],
         vec![Mixer::LinearAttention],
+        vec![Mixer::Attention, Mixer::Mlp],
     ] {
-        let shape = shape(&mixers);
+        let mut shape = shape(&mixers);
+        if mixers.contains(&Mixer::Mlp) {
+            (shape.attention_heads, shape.hidden, shape.positions) = (3, 20, true);
+        }
         let config = shape.config();
         assert!(SequenceShape::describes(&config));
         assert_eq!(SequenceShape::from_config(&config).unwrap(), shape);

@@ -6,6 +6,7 @@ use candle_core::Var;
 
 use super::*;
 use crate::{State, TrainError, Variable};
+use candle_core::Device;
 
 /// A rank that is a thread.
 pub(crate) struct Thread {

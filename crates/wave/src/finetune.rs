@@ -173,6 +173,7 @@ fn reset_head(model: &mut Model, data: &Data) -> Result<()> {
         Network::Vit(shape) => shape.classes = classes,
         Network::ConvMixer(shape) => shape.classes = classes,
         Network::ConvNext(shape) => shape.classes = classes,
+        Network::Positional(shape) => shape.vit.classes = classes,
         other => return Err(only_runs(other)),
     }
     model.label_names = data.class_names.clone();
@@ -257,6 +258,7 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
                 }
                 logits
             }
+            // Nothing else about these differs between training and evaluation.
             other => other.logits(&weights, images)?,
         };
         let targets = wave_train::batch_targets(batch, classes, resolved.label_smoothing)?;

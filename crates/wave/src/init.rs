@@ -1,5 +1,7 @@
 //! `wave init`: a model in closed form, from its size alone or from a trained one. (Not `git init`.)
 
+mod positional;
+
 use crate::error::request;
 use crate::hypernetwork::{self, HyperModel};
 use crate::layout::Layout;
@@ -15,10 +17,11 @@ use wave_data::Transform;
 use wave_init::direct::layer_scale::Form;
 use wave_init::transfer::auto_lg::Rule;
 use wave_init::{
-    Choices, Cost, Donor, METHODS, MlpMean, Options, Positions, Request, Start, VitDims, filters,
-    find, population, state_space,
+    Base, Choices, Cost, Donor, METHODS, MlpMean, Options, Positions, Request, Start, VitDims,
+    filters, find, population, state_space,
 };
 use wave_models::Weights;
+use wave_models::positional::PositionalAttention;
 use wave_models::vit::VitShape;
 
 mod convolution;
@@ -46,6 +49,7 @@ pub fn help() -> String {
         text += &format!("  {:20} {}\n", method.name, method.description);
     }
     text += "The last two take them from the model of --from.\n\n";
+    text += &positional::help();
     text += &format!("For the sequence networks {}:\n", sequence::architectures());
     for method in state_space::METHODS {
         text += &format!("  {:20} {}\n", method.name, method.description);
@@ -100,13 +104,17 @@ fn new_model_and_cost(method: &str, settings: &Init) -> Result<(Model, Cost)> {
         arch @ ("convmixer" | "convnext") => {
             convolution::start(arch, method, settings, &frame, seed)?
         }
-        other => {
-            return Err(request(format!(
-                "arch = {other}; expected vit, convmixer, convnext, population, or one of the sequence \
-                 networks {}",
-                sequence::architectures()
-            )));
-        }
+        other => match PositionalAttention::find(other) {
+            Some(attention) => positional::network(method, attention, settings, &frame, seed)?,
+            None => {
+                return Err(request(format!(
+                    "arch = {other}; expected vit, convmixer, convnext, {}, population, or one of the \
+                     sequence networks {}",
+                    positional::architectures(),
+                    sequence::architectures()
+                )));
+            }
+        },
     };
     let provenance = json!({
         "stage": "init",
@@ -198,7 +206,7 @@ pub fn start(
     settings: &Init,
     seed: u64,
 ) -> Result<Start> {
-    let mut choices = choices(settings)?;
+    let mut choices = choices_of(method, settings)?;
     if let (hypernetwork::METHOD, Some(from)) = (method, &settings.from) {
         choices.hypernetwork = Some(HyperModel::read(Path::new(from))?.hypernetwork);
     }
@@ -214,6 +222,17 @@ pub fn start(
 /// The options of a direct method, from the settings.
 pub fn options(method: &str, settings: &Init) -> Result<Options> {
     Ok(choices(settings)?.options(method.parse()?))
+}
+
+/// What a method leaves open, from the settings.
+///
+/// # Errors
+/// As [`choices`]; also if mimetic attention is to stand among what it does not know.
+fn choices_of(method: &str, settings: &Init) -> Result<Choices> {
+    if let (Some(rest), "mimetic" | "layerscale") = (&settings.rest, method) {
+        rest.parse::<Base>()?;
+    }
+    choices(settings)
 }
 
 /// What methods leave open, from the settings.
@@ -239,7 +258,11 @@ pub fn choices(settings: &Init) -> Result<Choices> {
     }
     if let Some(rest) = &settings.rest {
         choices.rest = rest.parse()?;
+        // Mimetic attention knows two of them; `choices_of` refuses the others.
+        choices.base = rest.parse().unwrap_or(choices.base);
     }
+    choices.qk = mixture("qk", settings.qk.as_deref())?;
+    choices.vp = mixture("vp", settings.vp.as_deref())?;
     if let Some(layers) = &settings.layers {
         choices.layers = layers.parse()?;
     }
@@ -263,6 +286,17 @@ pub fn choices(settings: &Init) -> Result<Choices> {
         }
     };
     Ok(choices)
+}
+
+/// Reads alpha and beta.
+pub fn mixture(name: &str, values: Option<&[f64]>) -> Result<Option<(f64, f64)>> {
+    match values {
+        None => Ok(None),
+        Some(&[alpha, beta]) => Ok(Some((alpha, beta))),
+        Some(other) => Err(request(format!(
+            "{name} = {other:?}; give two numbers, alpha and beta, such as 0.7,0.7"
+        ))),
+    }
 }
 
 /// Reads `none`, `eq1=SIGMA` or `eq2=B`.

@@ -191,6 +191,21 @@ impl Model {
                 });
                 ("convnext_isotropic", "avg", args, cfg("stem", "head"))
             }
+            Network::Positional(s) => {
+                let args = json!({
+                    "attention": s.attention,
+                    "kernel_size": s.kernel,
+                    "img_size": s.vit.image_size,
+                    "patch_size": s.vit.patch,
+                    "in_chans": s.vit.channels,
+                    "embed_dim": s.vit.width,
+                    "depth": s.vit.depth,
+                    "num_heads": s.vit.heads,
+                    "mlp_ratio": s.vit.mlp_ratio,
+                });
+                let architecture = s.attention.name(); // timm has none such
+                (architecture, "avg", args, cfg("patch_embed.proj", "head"))
+            }
             only_runs => {
                 return Err(request(format!(
                     "{} only runs here, and is not written",
@@ -301,7 +316,7 @@ impl Model {
         let mut loading = match (format, &self.network) {
             (Format::Transformers, _) => FROM_TRANSFORMERS.to_string(),
             (_, Network::Vit(_)) => FROM_TIMM.to_string(),
-            // timm registers ConvMixers of fixed sizes only, and no isotropic ConvNeXt: these load from
+            // timm registers ConvMixers of fixed sizes only, no isotropic ConvNeXt and no such transformer: these load from
             // their weights by hand.
             _ => String::new(),
         };

@@ -352,7 +352,8 @@ pub struct Expand {
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[group(skip)] // its subcommand already has a group of this name
 pub struct Init {
-    /// Architecture: vit, convmixer or convnext; of token sequences, mamba2, mamba or linear-attention;
+    /// Architecture: vit, convmixer, convnext, gpsa, convolution-inside, convolution-outside or
+    /// convolution-positive; of token sequences, mamba2, mamba, linear-attention or transformer;
     /// population: many small networks
     #[arg(long, value_name = "A")]
     pub arch: Option<String>,
@@ -384,7 +385,8 @@ pub struct Init {
     /// Classes
     #[arg(long, value_name = "N")]
     pub classes: Option<usize>,
-    /// Side of a depthwise kernel (convmixer, convnext); taps of the convolution (mamba2, mamba)
+    /// Side of a depthwise kernel (convmixer, convnext) or of a convolution in attention; taps of the
+    /// convolution (mamba2, mamba)
     #[arg(long, value_name = "N")]
     pub kernel: Option<usize>,
     /// Dilation of depthwise kernels (convmixer): a digit for all layers, one for each, such as
@@ -413,6 +415,24 @@ pub struct Init {
     /// Mean shift of the MLP's first layer: none, eq1=SIGMA or eq2=B
     #[arg(long, value_name = "SHIFT")]
     pub mlp_mean: Option<String>,
+    /// Mimetic queries and keys: alpha,beta of W_Q W_K^T = alpha Z + beta I; 0,0 leaves them as --rest
+    /// fills them [default: 0.7,0.7; of token sequences 0,0.5]
+    #[arg(
+        long,
+        value_name = "X",
+        value_delimiter = ',',
+        allow_negative_numbers = true
+    )]
+    pub qk: Option<Vec<f64>>,
+    /// Mimetic V and projection: alpha,beta of W_V W_proj = alpha Z - beta I; 0,0 leaves them as --rest
+    /// fills them [default: 0.4,0.4; of token sequences 0.2,0.2]
+    #[arg(
+        long,
+        value_name = "X",
+        value_delimiter = ',',
+        allow_negative_numbers = true
+    )]
+    pub vp: Option<Vec<f64>>,
     /// How mimetic V and projection are stored: paper or code [default: paper]
     #[arg(long, value_name = "LAYOUT")]
     pub vp_layout: Option<String>,
@@ -422,7 +442,8 @@ pub struct Init {
     /// What layerscale scales: branch or skip [default: branch]
     #[arg(long, value_name = "WHAT")]
     pub scaled: Option<String>,
-    /// What fills the weights that a method leaves alone: he, timm, xavier or mimetic [default: timm]
+    /// What fills the weights that a method leaves alone: he, timm, xavier or mimetic [default: timm];
+    /// of mimetic and layerscale timm or xavier [default: xavier]
     #[arg(long, value_name = "METHOD")]
     pub rest: Option<String>,
     /// Which layers of a deeper --from are taken: first or uniform [default: first]

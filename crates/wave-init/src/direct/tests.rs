@@ -484,3 +484,16 @@ proptest! {
         prop_assert!(weights.values().all(|t| values(t).iter().all(|x| x.is_finite())));
     }
 }
+
+#[test]
+fn choices_reach_the_mixing_factors() {
+    let choices = crate::Choices {
+        qk: Some((0.0, 0.0)),
+        vp: Some((0.1, 0.3)),
+        ..crate::Choices::default()
+    };
+    let options = choices.options(Method::Mimetic);
+    assert_eq!((options.qk, options.vp), ((0.0, 0.0), (0.1, 0.3)));
+    let usual = crate::Choices::default().options(Method::Mimetic);
+    assert_eq!((usual.qk, usual.vp), ((0.7, 0.7), (0.4, 0.4)));
+}

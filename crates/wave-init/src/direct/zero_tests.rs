@@ -18,6 +18,28 @@ fn algorithm_1_is_an_identity_or_a_hadamard_matrix() {
     assert_eq!(values(&row), [c, -c, c, -c, -c, c]);
 }
 
+/// Exact: every entry is 0 or 1, or c or -c with c = 2^(-q/2), q the power of two that holds the rows.
+#[test]
+fn entries_are_of_three_kinds() {
+    for (m, n) in [
+        (1, 1),
+        (4, 9),
+        (16, 16),
+        (9, 4),
+        (64, 16),
+        (100, 3),
+        (33, 32),
+    ] {
+        let c = 0.5f32.powf((m as f32).log2().ceil() / 2.0);
+        let found = values(&algorithm_1(m, n).unwrap());
+        let wrong = found.iter().find(|v| match m <= n {
+            true => ![0.0, 1.0].contains(*v),
+            false => (v.abs() - c).abs() > 1e-7,
+        });
+        assert_eq!(wrong, None, "({m}, {n})");
+    }
+}
+
 #[test]
 fn columns_are_orthonormal_where_rows_are_a_power_of_two() {
     let w = algorithm_1(64, 16).unwrap();
@@ -39,6 +61,8 @@ fn queries_are_zero_keys_the_identity_and_no_product_is_left() {
         let part = |i: usize| qkv.narrow(0, i * d, d).unwrap();
         assert!(values(&part(0)).iter().all(|v| *v == 0.0));
         assert_same("K", &part(1), &algorithm_1(d, d).unwrap());
+        let product = part(0).t().unwrap().matmul(&part(1)).unwrap();
+        assert!(values(&product).iter().all(|v| *v == 0.0));
         let others = fresh(&target);
         let fc1 = "blocks.1.mlp.fc1.weight";
         match scope {

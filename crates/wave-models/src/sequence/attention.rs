@@ -1,10 +1,11 @@
-//! Causal attention with one head: softmax attention, the layer that makes a hybrid (section 3.3.2),
-//! and linear attention, which state space layers are compared with (section 3.3.3).
+//! Causal attention: softmax attention, the layer that makes a hybrid (section 3.3.2) and, with an MLP
+//! after it, a transformer (section 3.2.6), and linear attention, which state space layers are compared
+//! with (section 3.3.3).
 //!
 //! ```text
 //! q = W_q u,  k = W_k u,  v = W_v u
-//! softmax:  out = W_o (softmax(q k^T / sqrt(d), past only) v)
-//! linear:   out = W_o rms_norm((q k^T, past only) v)
+//! softmax:  out = W_o (softmax(q k^T / sqrt(d / h), past only) v)        in each of h heads
+//! linear:   out = W_o rms_norm((q k^T, past only) v)                     in one head
 //! ```
 //!
 //! The thesis leaves open what follows linear attention. Its sums grow with the position, as those of
@@ -18,17 +19,28 @@ use wave_ops::{rms_norm, stock};
 /// Softmax attention: (b, t, d) to (b, t, d).
 pub(super) fn softmax(layer: Layer, u: &Tensor) -> Result<Tensor> {
     let d = layer.shape.width;
-    let v = project(u, layer.of_mixer("v_proj.weight", &[d, d])?)?;
+    let v = heads(layer, u, "v_proj.weight")?; // (b, h, t, d / h)
     let mixed = softmax_matrix(layer, u)?.matmul(&v)?;
+    let mixed = mixed.transpose(1, 2)?.flatten_from(2)?; // (b, t, d)
     project(&mixed, layer.of_mixer("o_proj.weight", &[d, d])?)
 }
 
-/// What it weighs positions by, (b, t, t); every row adds up to 1.
+/// What it weighs positions by, (b, h, t, t); every row adds up to 1.
 pub(super) fn softmax_matrix(layer: Layer, u: &Tensor) -> Result<Tensor> {
-    let d = layer.shape.width;
-    let scores = (scores(layer, u, d)? * (1.0 / (d as f64).sqrt()))?;
+    let q = heads(layer, u, "q_proj.weight")?;
+    let k = heads(layer, u, "k_proj.weight")?;
+    let scale = 1.0 / (q.dim(3)? as f64).sqrt();
+    let scores = (q.matmul(&k.transpose(2, 3)?)? * scale)?;
     let mask = causal_mask(u.dim(1)?, u.dtype(), u.device())?;
     stock::softmax(&scores.broadcast_add(&mask)?)
+}
+
+/// What a map (d, d) makes of (b, t, d), the channels of each head apart: (b, h, t, d / h).
+fn heads(layer: Layer, u: &Tensor, weight: &str) -> Result<Tensor> {
+    let (d, h) = (layer.shape.width, layer.shape.attention_heads);
+    let (b, t, _) = u.dims3()?;
+    let x = project(u, layer.of_mixer(weight, &[d, d])?)?;
+    x.reshape((b, t, h, d / h))?.transpose(1, 2)?.contiguous()
 }
 
 /// Linear attention: (b, t, d) to (b, t, d).

@@ -29,6 +29,24 @@ pub fn causal_convolution(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<
     wave_ops::causal_convolution(x, &weight.reshape((channels, taps))?, bias)
 }
 
+/// The positions of a vanilla transformer (Vaswani et al. 2017, section 3.5), one row for each of `t`
+/// positions: `sin(i w), cos(i w)` with `w = 10000^(-2j / d)`, all sines before all cosines.
+///
+/// # Shapes
+/// (t, d), for an even d.
+///
+/// # Errors
+/// Those of the tensor operations.
+pub fn sinusoidal_positions(t: usize, d: usize, dtype: DType, device: &Device) -> Result<Tensor> {
+    let angle = |i: usize, j: usize| i as f64 * 10_000f64.powf(-2.0 * j as f64 / d as f64);
+    let entry = |at: usize| match (at / d, at % d) {
+        (i, j) if j < d / 2 => angle(i, j).sin(),
+        (i, j) => angle(i, j - d / 2).cos(),
+    };
+    let values: Vec<f64> = (0..t * d).map(entry).collect();
+    Tensor::from_vec(values, (t, d), device)?.to_dtype(dtype)
+}
+
 /// (t, t): 0 where a row may look at a column, at its own position and before, else minus infinity.
 pub(super) fn causal_mask(t: usize, dtype: DType, device: &Device) -> Result<Tensor> {
     let values: Vec<f32> = (0..t * t)

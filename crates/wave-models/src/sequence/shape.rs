@@ -7,26 +7,29 @@ use serde_json::{Map, Value, json};
 /// The most values that all weights may have.
 const MOST_VALUES: usize = u32::MAX as usize;
 
-/// What mixes the positions in a layer.
+/// What a layer does, between its norm and its skip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mixer {
     /// The selective state space layer of Mamba (Gu and Dao 2023).
     Mamba,
     /// That of Mamba-2 (Dao and Gu 2024).
     Mamba2,
-    /// Causal softmax attention with one head, the layer that makes a hybrid.
+    /// Causal softmax attention: the layer that makes a hybrid, and every second one of a transformer.
     Attention,
     /// Causal linear attention without a kernel, with one head.
     LinearAttention,
+    /// No mixing of positions: the MLP between a transformer's attention layers.
+    Mlp,
 }
 
 impl Mixer {
     /// Every mixer, with its name in configurations.
-    pub const ALL: [(&str, Mixer); 4] = [
+    pub const ALL: [(&str, Mixer); 5] = [
         ("mamba", Mixer::Mamba),
         ("mamba2", Mixer::Mamba2),
         ("attention", Mixer::Attention),
         ("linear-attention", Mixer::LinearAttention),
+        ("mlp", Mixer::Mlp),
     ];
 
     /// The mixer of a name.
@@ -42,6 +45,7 @@ impl Mixer {
             Mixer::Mamba2 => "mamba2",
             Mixer::Attention => "attention",
             Mixer::LinearAttention => "linear-attention",
+            Mixer::Mlp => "mlp",
         }
     }
 }
@@ -53,7 +57,7 @@ pub struct SequenceShape {
     pub vocabulary: usize,
     /// Channels of a token.
     pub width: usize,
-    /// What mixes the positions, layer by layer.
+    /// What the layers do, one by one.
     pub mixers: Vec<Mixer>,
     /// Channels inside a state space layer: twice the width, as a rule.
     pub inner: usize,
@@ -61,6 +65,13 @@ pub struct SequenceShape {
     pub state: usize,
     /// Heads of Mamba-2; they share the inner channels evenly.
     pub heads: usize,
+    /// Heads of softmax attention; they share the width evenly.
+    pub attention_heads: usize,
+    /// Hidden channels of an MLP.
+    pub hidden: usize,
+    /// Whether sinusoidal positions are added to the embedded tokens: see
+    /// [`sinusoidal_positions`](super::sinusoidal_positions).
+    pub positions: bool,
     /// Taps of the convolution before a state space layer.
     pub kernel: usize,
     /// Rank of Mamba's map to step sizes.
@@ -87,9 +98,23 @@ impl SequenceShape {
             inner,
             state: if mixer == Mixer::Mamba { 16 } else { 128 },
             heads: (inner / 64).max(1),
+            attention_heads: 1,
+            hidden: width.saturating_mul(4),
+            positions: false,
             kernel: 4,
             step_rank: width.div_ceil(16),
             norm_eps: 1e-5,
+        }
+    }
+
+    /// A transformer's shape: in each block attention and an MLP, heads of 64 channels (or all of them),
+    /// and sinusoidal positions, as in the thesis' section 3.2.6.
+    pub fn transformer(vocabulary: usize, blocks: usize, width: usize) -> SequenceShape {
+        SequenceShape {
+            mixers: [Mixer::Attention, Mixer::Mlp].repeat(blocks),
+            attention_heads: (width / 64).max(1),
+            positions: true,
+            ..SequenceShape::new(vocabulary, 0, width, Mixer::Attention)
         }
     }
 
@@ -110,11 +135,20 @@ impl SequenceShape {
             ("inner channels", self.inner),
             ("state", self.state),
             ("heads", self.heads),
+            ("heads of attention", self.attention_heads),
+            ("hidden channels", self.hidden),
             ("taps", self.kernel),
             ("rank of the steps", self.step_rank),
         ])?;
         if self.mixers.contains(&Mixer::Mamba2) {
             divides("heads", self.heads, "inner channels", self.inner)?;
+        }
+        if self.mixers.contains(&Mixer::Attention) {
+            let heads = self.attention_heads;
+            divides("heads of attention", heads, "width", self.width)?;
+        }
+        if self.positions {
+            divides("a sine and a cosine:", 2, "width", self.width)?;
         }
         let values = |dims: &[usize]| dims.iter().fold(1_usize, |n, s| n.saturating_mul(*s));
         let parameters = self.parameters();
@@ -184,6 +218,10 @@ impl SequenceShape {
                 ("norm.weight", vec![d]),
                 ("o_proj.weight", vec![d, d]),
             ],
+            Mixer::Mlp => vec![
+                ("fc1.weight", vec![self.hidden, d]),
+                ("fc2.weight", vec![d, self.hidden]),
+            ],
         }
     }
 
@@ -233,6 +271,9 @@ impl SequenceShape {
             _ => {
                 let names: Vec<&str> = self.mixers.iter().map(|m| m.name()).collect();
                 config["mixers"] = json!(names);
+                config["num_attention_heads"] = json!(self.attention_heads);
+                config["mlp_size"] = json!(self.hidden);
+                config["sinusoidal_positions"] = json!(self.positions);
             }
         }
         config
@@ -293,6 +334,9 @@ impl SequenceShape {
             state: size("state_size")?,
             heads: or("num_heads", usual.heads)?,
             kernel: or("conv_kernel", usual.kernel)?,
+            attention_heads: or("num_attention_heads", usual.attention_heads)?,
+            hidden: or("mlp_size", usual.hidden)?,
+            positions: config.get("sinusoidal_positions") == Some(&json!(true)),
             step_rank: match config.get("time_step_rank") {
                 Some(Value::Number(_)) => size("time_step_rank")?,
                 _ => usual.step_rank, // "auto"
@@ -312,7 +356,7 @@ fn mixers(found: Option<&Value>, depth: usize) -> Result<Vec<Mixer>, ShapeError>
     let all = list.and_then(|names| names.iter().map(one).collect::<Option<Vec<_>>>());
     let all = all.filter(|all| all.len() == depth);
     all.ok_or_else(|| {
-        let expected = "one of mamba, mamba2, attention and linear-attention for each layer";
+        let expected = "one of mamba, mamba2, attention, linear-attention and mlp for each layer";
         choice("mixers", found, expected)
     })
 }

@@ -377,8 +377,7 @@ pub(super) fn draw(dir: &Path, settings: &Init, out: &Path) -> Result<Value> {
     let Opened::Run(mut run) = RunDir::open(out, &table, false)? else {
         anyhow::bail!("a run that does not resume is not complete");
     };
-    let parameters: usize;
-    match (&learned.network, &learned.about) {
+    let parameters: usize = match (&learned.network, &learned.about) {
         (Network::Small(small), _) => {
             if let Some(format) = &settings.output.format {
                 return Err(request(format!(
@@ -390,7 +389,7 @@ pub(super) fn draw(dir: &Path, settings: &Init, out: &Path) -> Result<Value> {
             let card = wave_hub::model_card(&front, "A small network", summary);
             let float = layout::float(settings.output.dtype.as_deref())?;
             wave_hub::write_transformers(out, &config, None, &weights, &[], &card, float)?;
-            parameters = weights.values().map(|t| t.elem_count()).sum();
+            weights.values().map(|t| t.elem_count()).sum()
         }
         (Network::Scalers(of), About::Scalers { templates, .. }) => {
             let templates = crate::elastic::read(Path::new(templates))?;
@@ -404,10 +403,10 @@ pub(super) fn draw(dir: &Path, settings: &Init, out: &Path) -> Result<Value> {
                 provenance,
             };
             model.write(out, layout, Some(&weights), summary)?;
-            parameters = model.parameters();
+            model.parameters()
         }
         (Network::Scalers(_), About::Small(_)) => anyhow::bail!("scalers of no transformer"),
-    }
+    };
     let result = json!({
         "out": out,
         "parameters": parameters,

@@ -109,8 +109,8 @@ impl Source {
                 )
             }
             Source::Tokens(task, batch) => Stream::Tokens(
-                TaskLoader::new(*task, *batch, seed)?,
-                TaskLoader::new(*task, *batch, other)?,
+                TaskLoader::new(task.clone(), *batch, seed)?,
+                TaskLoader::new(task.clone(), *batch, other)?,
             ),
         })
     }

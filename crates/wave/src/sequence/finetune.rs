@@ -82,8 +82,8 @@ impl TaskData {
         };
         let seed = training.seed.unwrap_or(0);
         Ok(TaskData {
+            loader: TaskLoader::new(task.clone(), batch, seed)?,
             task,
-            loader: TaskLoader::new(task, batch, seed)?,
             tests: training.test_limit.unwrap_or(TESTS),
         })
     }
@@ -111,6 +111,7 @@ impl TaskData {
                     factor,
                     length,
                     scores: self.scores(shape, weights, length)?,
+                    text: self.task.characters().is_some(),
                 })
             })
             .collect()
@@ -138,26 +139,45 @@ struct Length {
     factor: usize,
     length: usize,
     scores: TokenScores,
+    /// Whether the tokens are a text's characters.
+    text: bool,
 }
 
 impl Length {
+    /// Bits that a character takes, given those before it: log2 of the perplexity.
+    fn bits(&self) -> f64 {
+        self.scores.tokens.loss / std::f64::consts::LN_2
+    }
+
     fn json(&self) -> Value {
         let TokenScores {
             tokens,
             exact,
             sequences,
         } = self.scores;
-        json!({
+        let mut found = json!({
             "factor": self.factor,
             "length": self.length,
             "top1": tokens.top1,
             "exact": exact,
             "loss": tokens.loss,
             "sequences": sequences,
-        })
+        });
+        if self.text {
+            found["bits_per_character"] = json!(self.bits());
+        }
+        found
     }
 
     fn words(&self) -> String {
+        if self.text {
+            return format!(
+                "{}x ({}): {:.3} bits per character",
+                self.factor,
+                self.length,
+                self.bits()
+            );
+        }
         format!(
             "{}x ({}): {:.2} % of tokens, {:.2} % of sequences",
             self.factor,
@@ -225,6 +245,7 @@ pub fn finetune(dir: &Path, settings: &Finetune, out: &Path, options: Options) -
         "lengths": found,
         "start": model.provenance,
     });
+    model.know(&data.task);
     let words: Vec<String> = lengths.iter().map(Length::words).collect();
     let summary = format!(
         "Trained on {} for {} steps with wave. At multiples of the training length: {}.",

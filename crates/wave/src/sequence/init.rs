@@ -3,6 +3,7 @@
 use super::check_keys;
 use super::model::{SequenceModel, float};
 use crate::error::request;
+use crate::init;
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::Init;
 use anyhow::Result;
@@ -14,12 +15,15 @@ use wave_init::state_space::{self, Choices};
 use wave_models::{Mixer, SequenceShape};
 
 /// The settings that a sequence network knows.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 18] = [
     "arch",
     "depth",
     "width",
     "heads",
     "kernel",
+    "mlp_ratio",
+    "qk",
+    "vp",
     "data",
     "seed",
     "format",
@@ -32,14 +36,23 @@ const KEYS: [&str; 15] = [
     "mimetic_layers",
 ];
 
-/// The names of all architectures of sequence networks.
+/// The architecture whose layers are of two kinds.
+const TRANSFORMER: &str = "transformer";
+
+/// The names of all architectures of sequence networks: a mixer in every layer, or a transformer.
+fn names() -> impl Iterator<Item = &'static str> {
+    let alone = Mixer::ALL.iter().filter(|(_, mixer)| *mixer != Mixer::Mlp);
+    alone.map(|(name, _)| *name).chain([TRANSFORMER])
+}
+
+/// The names of all architectures of sequence networks, for a sentence.
 pub fn architectures() -> String {
-    Mixer::ALL.map(|(name, _)| name).join(", ")
+    names().collect::<Vec<_>>().join(", ")
 }
 
 /// Whether the architecture that the settings name is a sequence network's.
 pub fn is_architecture(settings: &Init) -> bool {
-    settings.arch.as_deref().and_then(Mixer::find).is_some()
+    names().any(|name| settings.arch.as_deref() == Some(name))
 }
 
 /// Initialises a sequence model by `method` and writes it to `out`. Returns what `--json` prints.
@@ -82,7 +95,8 @@ fn new_model(method: &str, settings: &Init) -> Result<SequenceModel> {
     check_keys(settings, &KEYS)?;
     let Some(spec) = &settings.data else {
         return Err(request(
-            "no task; give --data copy, stack, recall or sort, with sizes: copy:length=16,symbols=16",
+            "no task; give --data copy, stack, recall or sort, with sizes: copy:length=16,symbols=16, or \
+             text:FILE",
         ));
     };
     let task: Task = spec.parse()?;
@@ -90,7 +104,7 @@ fn new_model(method: &str, settings: &Init) -> Result<SequenceModel> {
     let choices = choices(settings)?;
     let seed = settings.seed.unwrap_or(0);
     let weights = state_space::start(method, &shape, &choices, seed)?;
-    Ok(SequenceModel {
+    let mut model = SequenceModel {
         shape,
         weights,
         provenance: json!({
@@ -100,7 +114,9 @@ fn new_model(method: &str, settings: &Init) -> Result<SequenceModel> {
             "data": task.to_string(),
             "seed": seed,
         }),
-    })
+    };
+    model.know(&task);
+    Ok(model)
 }
 
 fn shape(settings: &Init, task: &Task) -> Result<SequenceShape> {
@@ -111,12 +127,24 @@ fn shape(settings: &Init, task: &Task) -> Result<SequenceShape> {
     };
     let depth = given("depth", settings.depth)?;
     let width = given("width", settings.width)?;
-    let arch = settings.arch.as_deref().and_then(Mixer::find);
-    let arch = arch.unwrap_or(Mixer::Mamba2);
-    let mut shape = SequenceShape::new(task.vocabulary(), depth, width, arch);
+    let arch = settings.arch.as_deref().unwrap_or_default();
+    let mut shape = match Mixer::find(arch) {
+        _ if arch == TRANSFORMER => SequenceShape::transformer(task.vocabulary(), depth, width),
+        mixer => {
+            let mixer = mixer.unwrap_or(Mixer::Mamba2);
+            SequenceShape::new(task.vocabulary(), depth, width, mixer)
+        }
+    };
     let own = &settings.sequence;
     shape.state = own.state.unwrap_or(shape.state);
-    shape.heads = settings.heads.unwrap_or(shape.heads);
+    let heads = match shape.mixers.first() {
+        Some(Mixer::Attention) => &mut shape.attention_heads,
+        _ => &mut shape.heads,
+    };
+    *heads = settings.heads.unwrap_or(*heads);
+    if let Some(ratio) = settings.mlp_ratio {
+        shape.hidden = (width as f64 * ratio) as usize; // 0, which is refused, if it is no number
+    }
     shape.kernel = settings.kernel.unwrap_or(shape.kernel);
     let replaced = [
         ("attention_layers", &own.attention_layers, Mixer::Attention),
@@ -126,14 +154,14 @@ fn shape(settings: &Init, task: &Task) -> Result<SequenceShape> {
             Mixer::LinearAttention,
         ),
     ];
+    let last = shape.depth() - 1;
     for (key, layers, mixer) in replaced {
         for layer in layers.iter().flatten() {
             match shape.mixers.get_mut(*layer) {
                 Some(place) => *place = mixer,
                 None => {
                     return Err(request(format!(
-                        "{key}: there is no layer {layer}; layers count from 0 to {}",
-                        depth - 1
+                        "{key}: there is no layer {layer}; layers count from 0 to {last}"
                     )));
                 }
             }
@@ -153,6 +181,8 @@ fn choices(settings: &Init) -> Result<Choices> {
         let parts = parts.iter().map(|part| part.parse());
         choices.parts = Some(parts.collect::<Result<_, _>>()?);
     }
+    choices.qk = init::mixture("qk", settings.qk.as_deref())?.unwrap_or(choices.qk);
+    choices.vp = init::mixture("vp", settings.vp.as_deref())?.unwrap_or(choices.vp);
     choices.power = own.state_power.unwrap_or(choices.power);
     Ok(choices)
 }

@@ -9,7 +9,6 @@ use anyhow::Result;
 use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 use std::path::Path;
-use wave_models::Mixer;
 use wave_models::sequence::attention_maps;
 
 /// Describes the sequence model in `dir`; draws into the directory `plots` what each position of one test
@@ -49,7 +48,7 @@ pub fn inspect(dir: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<
 /// A name, rows, columns and values.
 type Panel = (String, usize, usize, Vec<f32>);
 
-/// The map of each layer.
+/// The map of each layer that has one.
 fn maps(model: &SequenceModel) -> Result<Vec<Panel>> {
     let task = model.task()?;
     model.check_task(&task)?;
@@ -57,19 +56,15 @@ fn maps(model: &SequenceModel) -> Result<Vec<Panel>> {
     let tokens = &batches[0].tokens;
     let tokens = Tensor::from_slice(tokens, tokens.len(), &Device::Cpu)?;
     let maps = attention_maps(&model.shape, &place(&model.weights)?, &tokens)?;
-    let panel = |(layer, (map, mixer)): (usize, (&Tensor, &Mixer))| {
+    let panel = |(layer, map): &(usize, Tensor)| {
         let (rows, columns) = map.dims2()?;
         let values = map.to_device(&Device::Cpu)?.flatten_all()?.to_vec1()?;
         Ok((
-            format!("layer {layer}: {}", mixer.name()),
+            format!("layer {layer}: {}", model.shape.mixers[*layer].name()),
             rows,
             columns,
             values,
         ))
     };
-    maps.iter()
-        .zip(&model.shape.mixers)
-        .enumerate()
-        .map(panel)
-        .collect()
+    maps.iter().map(panel).collect()
 }

@@ -79,11 +79,26 @@ impl SequenceModel {
         Ok(spec.parse()?)
     }
 
+    /// Writes down which characters the tokens of a text stand for.
+    pub fn know(&mut self, task: &Task) {
+        if let Some(characters) = task.characters() {
+            self.provenance["characters"] = json!(characters);
+        }
+    }
+
     /// Checks that a task has the model's vocabulary.
     ///
     /// # Errors
     /// If it has another.
     pub fn check_task(&self, task: &Task) -> Result<()> {
+        let characters = task.characters();
+        let known = self.provenance["characters"].as_str();
+        if characters.is_some() && known.is_some() && characters.as_deref() != known {
+            return Err(request(format!(
+                "{task} has other characters than the text that the model was made for; start a model for \
+                 this text with `wave init METHOD --arch A --data {task}`"
+            )));
+        }
         let (found, own) = (task.vocabulary(), self.shape.vocabulary);
         if found == own {
             return Ok(());

@@ -1,0 +1,140 @@
+//! Starts of transformers whose attention depends on positions: GPSA and convolutional biases, what
+//! mimetic attention is compared with (the thesis' section 3.2.5).
+//!
+//! What they have in common with a plain transformer starts as one does ([`initialise`]). Their own:
+//!
+//! ```text
+//! default    pos_proj as all matrices, gates 1; taps uniform within ±1/k, γ = 1
+//! local      pos_proj[p] = (2 (i − c), 2 (j − c), −1), p = j + K i in K² heads, K = ⌊√h⌋, c = (K − 1) / 2;
+//!            W_V = I
+//! ```
+//!
+//! The local map of head p is softmax(−‖Δ − (i − c, j − c)‖²) but for what a softmax does not see: each
+//! head looks at a patch of its own nearby, as the taps of a convolution of K x K do (d'Ascoli et al. 2021,
+//! section 3.2, whose strength of locality is 1 here). Heads beyond K² have no such patch and stay as they
+//! are by default; of 8 heads these are 4.
+
+use candle_core::{DType, Device, Tensor};
+use wave_models::Weights;
+use wave_models::positional::{PositionalAttention, PositionalShape};
+
+use crate::direct::{Part, TIMM_STD, initialise, inner, ones};
+use crate::error::InitError;
+use crate::options::{Method, VitDims, by_name};
+use crate::random::{truncated_normal, uniform};
+use crate::start::Choices;
+
+/// A way to start a transformer with positional attention.
+#[derive(Clone, Copy, Debug)]
+pub struct PositionalMethod {
+    /// The name on the command line and in recipes.
+    pub name: &'static str,
+    /// One line on what it does and where it is defined.
+    pub description: &'static str,
+}
+
+/// Every way to start a transformer with positional attention.
+pub const METHODS: [PositionalMethod; 3] = [
+    PositionalMethod {
+        name: "default",
+        description: "timm's default for transformers; taps as PyTorch draws them, gates and gamma 1",
+    },
+    PositionalMethod {
+        name: "local",
+        description: "of gpsa: heads that look at one neighbour each, V the identity (d'Ascoli et al. \
+                      2021, section 3.2)",
+    },
+    PositionalMethod {
+        name: "mimetic",
+        description: "mimetic attention, in gpsa with local heads (thesis, table 3.4)",
+    },
+];
+
+/// The method of this name.
+///
+/// # Errors
+/// If there is none; the message lists those that exist.
+pub fn find(name: &str) -> Result<PositionalMethod, InitError> {
+    let named = METHODS.map(|method| (method.name, method));
+    by_name("method for positional attention", name, &named)
+}
+
+/// Weights of a transformer with positional attention by the method of this name.
+///
+/// # Errors
+/// If there is no such method, `local` is asked for where there are no heads to place, the shape is not
+/// valid, or a choice is out of range.
+pub fn start(
+    method: &str,
+    shape: &PositionalShape,
+    choices: &Choices,
+    seed: u64,
+) -> Result<Weights, InitError> {
+    let method = find(method)?.name;
+    shape.validate()?;
+    let gpsa = shape.attention == PositionalAttention::Gpsa;
+    if method == "local" && !gpsa {
+        return Err(InitError::UnknownName {
+            what: "method for a convolution in attention",
+            found: method.into(),
+            expected: "default, mimetic".into(),
+        });
+    }
+    let (d, h) = (shape.vit.width, shape.vit.heads);
+    let common = match method {
+        "mimetic" => Method::Mimetic,
+        _ => Method::Timm,
+    };
+    let options = choices.options(common);
+    let mut weights = initialise(&VitDims::of(&shape.vit)?, &options, seed)?;
+    for layer in 0..shape.vit.depth {
+        let at = |part: &str| format!("blocks.{layer}.attn.{part}");
+        let rng = &mut inner(seed, layer, Part::PositionalAttention, 0);
+        let own = shape.attention.own_name();
+        if !gpsa {
+            let k = shape.kernel;
+            let taps = uniform((h, k, k), 1.0 / k as f64, rng)?;
+            weights.insert(at(&format!("{own}.weight")), taps);
+            weights.insert(at(&format!("{own}.gamma")), ones(1)?);
+            continue;
+        }
+        for part in ["weight", "bias"] {
+            if let Some(qkv) = weights.remove(&at(&format!("qkv.{part}"))) {
+                weights.insert(at(&format!("qk.{part}")), qkv.narrow(0, 0, 2 * d)?);
+                weights.insert(at(&format!("v.{part}")), qkv.narrow(0, 2 * d, d)?);
+            }
+        }
+        let drawn = truncated_normal((h, 3), TIMM_STD, rng)?;
+        let positions = match method {
+            "default" => drawn,
+            _ => local_positions(&drawn, h)?,
+        };
+        weights.insert(at(&format!("{own}.weight")), positions);
+        weights.insert(at(&format!("{own}.bias")), ones(h)?.zeros_like()?);
+        weights.insert(at("gating_param"), ones(h)?);
+        if method == "local" {
+            let eye = Tensor::eye(d, DType::F32, &Device::Cpu)?;
+            weights.insert(at("v.weight"), eye);
+        }
+    }
+    Ok(weights)
+}
+
+/// `pos_proj` (h, 3) with its first ⌊√h⌋² heads at the taps of a convolution.
+fn local_positions(drawn: &Tensor, heads: usize) -> candle_core::Result<Tensor> {
+    let side = heads.isqrt();
+    let centre = (side as f64 - 1.0) / 2.0;
+    let rows: Vec<f32> = (0..side * side)
+        .flat_map(|head| {
+            let from_centre = |i: usize| 2.0 * (i as f64 - centre) as f32;
+            [from_centre(head / side), from_centre(head % side), -1.0]
+        })
+        .collect();
+    let placed = Tensor::from_vec(rows, (side * side, 3), &Device::Cpu)?;
+    let rest = drawn.narrow(0, side * side, heads - side * side)?;
+    Tensor::cat(&[placed, rest], 0)
+}
+
+#[cfg(test)]
+#[path = "positional_tests.rs"]
+mod tests;
