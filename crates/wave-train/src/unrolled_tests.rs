@@ -146,13 +146,7 @@ fn adam_from_a_dead_weight_has_a_finite_gradient() {
     };
     let run = run(Optimiser::ADAM, 4);
     let found = with_second_order(|| run.meta_gradient(&start(), dead).unwrap()).unwrap();
-    assert!(
-        found
-            .of
-            .values()
-            .flat_map(|t| values(t))
-            .all(f64::is_finite)
-    );
+    assert!(found.of.values().flat_map(values).all(f64::is_finite));
     assert_eq!(values(&found.of["encoder.bias"]), [0.0; 4]);
 }
 
@@ -167,12 +161,14 @@ fn lars_steps_by_a_share_of_the_weight() {
     };
     let size = |t: &Tensor| scalar(&norm(t).unwrap()).unwrap();
     let (next, _) = of(0.0, 0.0)
-        .update(2.0, 1, &w, &g, &[zero.clone()])
+        .update(2.0, 1, &w, &g, std::slice::from_ref(&zero))
         .unwrap();
     let ratio = size(&(&next - &w).unwrap()) / size(&w);
     assert!((ratio - 0.02).abs() < 1e-12, "{ratio}");
     // trust |w| / (|g| + wd |w|), times the decayed gradient.
-    let (next, v) = of(0.9, 0.1).update(0.5, 1, &w, &g, &[g.clone()]).unwrap();
+    let (next, v) = of(0.9, 0.1)
+        .update(0.5, 1, &w, &g, std::slice::from_ref(&g))
+        .unwrap();
     let rate = 0.01 * size(&w) / (size(&g) + 0.1 * size(&w));
     for i in 0..12 {
         let (w, g) = (values(&w)[i], values(&g)[i]);
@@ -182,7 +178,7 @@ fn lars_steps_by_a_share_of_the_weight() {
     }
     // From zero it moves as plain descent.
     let (next, _) = of(0.0, 0.0)
-        .update(2.0, 1, &zero, &g, &[zero.clone()])
+        .update(2.0, 1, &zero, &g, std::slice::from_ref(&zero))
         .unwrap();
     assert_eq!(values(&next), values(&(g * -2.0).unwrap()));
 }
