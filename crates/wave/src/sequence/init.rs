@@ -83,7 +83,7 @@ pub fn init(method: &str, settings: &Init, out: &Path) -> Result<Value> {
 /// What `--dry-run` prints.
 ///
 /// # Errors
-/// As [`init`].
+/// As [`init()`].
 pub fn describe(method: &str, settings: &Init) -> Result<String> {
     let model = new_model(method, settings)?;
     float(&settings.output)?;
