@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
+use wave_models::SequenceShape;
 
 /// Start vision transformers of any size from one distillation.
 #[derive(Parser)]
@@ -431,9 +432,10 @@ enum Family {
 
 impl Family {
     fn of(path: &Path) -> Result<Family> {
-        Ok(if sequence::is_model(path)? {
+        let config = hub::config(path)?;
+        Ok(if SequenceShape::describes(&config) {
             Family::Sequence
-        } else if population::is_model(path)? {
+        } else if population::is_model(&config) {
             Family::Population
         } else {
             Family::Images

@@ -13,6 +13,7 @@ use crate::device::place;
 use crate::elastic::{self, About, Learngene, block_shape};
 use crate::error::request;
 use crate::finetune::{Options, drop_path};
+use crate::model::card_front;
 use crate::ranks::{self, ranks};
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{Condense, Duration, Top, Training};
@@ -445,7 +446,6 @@ fn accuracies(gene: &Learngene, plan: &CondensePlan, data: &Data) -> Result<Vec<
 
 fn card(gene: &Learngene, accuracies: &[Accuracy], provenance: &Value) -> String {
     let front = CardFront {
-        license: Some("apache-2.0".into()),
         tags: vec![
             "image-classification".into(),
             "wave".into(),
@@ -453,7 +453,7 @@ fn card(gene: &Learngene, accuracies: &[Accuracy], provenance: &Value) -> String
         ],
         library_name: Some("wave".into()),
         pipeline_tag: Some("image-classification".into()),
-        ..CardFront::default()
+        ..card_front()
     };
     let a = &gene.auxiliary;
     let mut body = format!(

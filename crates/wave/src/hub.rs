@@ -6,6 +6,16 @@ use anyhow::Result;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
+/// The `config.json` of a directory or a hub's name; null where none can be read: what is wrong with a
+/// directory is told by those who read it.
+///
+/// # Errors
+/// If it is a hub's name that cannot be fetched.
+pub fn config(path: &Path) -> Result<Value> {
+    let file = locate(path)?.join("config.json");
+    Ok(wave_hub::read_json(&file).unwrap_or(Value::Null))
+}
+
 /// How to publish.
 #[derive(clap::Args, Clone, Debug)]
 #[group(skip)] // its subcommand already has a group of this name

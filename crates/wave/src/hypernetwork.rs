@@ -10,13 +10,13 @@ pub use train::{describe, train};
 
 use crate::error::request;
 use crate::hub;
-use crate::model::decimal;
+use crate::model::{card_front, decimal};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::Transform;
-use wave_hub::{CardFront, FloatType};
+use wave_hub::FloatType;
 use wave_init::graph;
 use wave_models::vit::VitShape;
 
@@ -75,15 +75,9 @@ impl About {
     }
 }
 
-/// Whether `path` is the directory of a hypernetwork.
-///
-/// # Errors
-/// If it is a hub's name that cannot be fetched.
-pub fn is_model(path: &Path) -> Result<bool> {
-    let config = hub::locate(path)?.join("config.json");
-    // What is wrong with other directories is told by those who read them.
-    let config = wave_hub::read_json::<Value>(&config);
-    Ok(config.is_ok_and(|config| config["model_type"] == json!(MODEL_TYPE)))
+/// Whether a directory with this `config.json` is that of a hypernetwork.
+pub fn is_model(config: &Value) -> bool {
+    config["model_type"] == MODEL_TYPE
 }
 
 impl HyperModel {
@@ -93,7 +87,7 @@ impl HyperModel {
     /// If it is not that of a hypernetwork, or a file is missing or broken.
     pub fn read(path: &Path) -> Result<HyperModel> {
         let place = hub::locate(path)?;
-        if !is_model(&place)? {
+        if !is_model(&hub::config(&place)?) {
             return Err(request(format!(
                 "{} is no hypernetwork; name a directory that `wave meta` wrote with method {METHOD}, or \
                  recipes/ghn3.py",
@@ -137,11 +131,7 @@ impl HyperModel {
         let mut config = serde_json::to_value(&self.about)?;
         config["model_type"] = json!(MODEL_TYPE);
         config["wave"] = self.provenance.clone();
-        let front = CardFront {
-            license: Some("apache-2.0".into()),
-            tags: vec!["wave".into()],
-            ..CardFront::default()
-        };
+        let front = card_front();
         let shape = self.hypernetwork.shape();
         let title = format!(
             "Graph hypernetwork, {} layers, width {}",

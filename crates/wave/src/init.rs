@@ -67,25 +67,42 @@ pub fn help() -> String {
 pub fn init(method: &str, settings: &Init, out: &Path) -> Result<Value> {
     let (model, cost) = new_model_and_cost(method, settings)?;
     let layout = Layout::of(&settings.output, &model.network)?;
-    let mut table = crate::recipe::to_table(settings)?;
-    table.insert("method".into(), toml::Value::String(method.into()));
-    let Opened::Run(mut run) = RunDir::open(out, &table, false)? else {
-        anyhow::bail!("a run that does not resume is not complete");
-    };
     let taken = match cost.transferred {
         0 => String::new(),
         n => format!(" {n} values are those of a trained model."),
     };
     let summary = format!("Initialised with wave, method {method}; not trained.{taken}");
+    write_start(method, settings, out, model.parameters(), cost, || {
+        model.write(out, layout, None, &summary)
+    })
+}
+
+/// Lets `write` write a start of so many `parameters` to `out`, beside its run. Returns what `--json` prints.
+///
+/// # Errors
+/// If `out` is not free, or the work fails.
+pub(crate) fn write_start(
+    method: &str,
+    settings: &Init,
+    out: &Path,
+    parameters: usize,
+    cost: Cost,
+    write: impl FnOnce() -> Result<()>,
+) -> Result<Value> {
+    let mut table = crate::recipe::to_table(settings)?;
+    table.insert("method".into(), toml::Value::String(method.into()));
+    let Opened::Run(mut run) = RunDir::open(out, &table, false)? else {
+        anyhow::bail!("a run that does not resume is not complete");
+    };
     let result = json!({
         "out": out,
-        "parameters": model.parameters(),
+        "parameters": parameters,
         "top1": null,
         "transferred_parameters": cost.transferred,
         "stored_parameters": cost.stored,
     });
     ranks::on_first(|| {
-        model.write(out, layout, None, &summary)?;
+        write()?;
         run.complete(&result)
     })?;
     Ok(result)
@@ -404,7 +421,7 @@ fn frame_of(from: &str) -> Result<Frame> {
             donor: None,
         });
     }
-    if hypernetwork::is_model(&path)? {
+    if hypernetwork::is_model(&hub::config(&path)?) {
         let HyperModel {
             transform, about, ..
         } = HyperModel::read(&path)?;

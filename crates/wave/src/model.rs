@@ -306,18 +306,17 @@ impl Model {
             tags.push("onnx".into());
         }
         let front = CardFront {
-            license: Some("apache-2.0".into()),
             tags,
             library_name: Some(library.into()),
             pipeline_tag: Some("image-classification".into()),
-            ..CardFront::default()
+            ..card_front()
         };
         let (depth, width) = self.network.size();
         let mut loading = match (format, &self.network) {
             (Format::Transformers, _) => FROM_TRANSFORMERS.to_string(),
             (_, Network::Vit(_)) => FROM_TIMM.to_string(),
-            // timm registers ConvMixers of fixed sizes only, no isotropic ConvNeXt and no such transformer: these load from
-            // their weights by hand.
+            // timm registers ConvMixers of fixed sizes only, no isotropic ConvNeXt and no such
+            // transformer: these load from their weights by hand.
             _ => String::new(),
         };
         if format == Format::Onnx {
@@ -389,6 +388,15 @@ fn graph_metadata(config: &ModelConfig) -> BTreeMap<String, String> {
     .into_iter()
     .map(|(key, value)| (key.to_string(), value.to_string()))
     .collect()
+}
+
+/// What the cards of all directories begin with.
+pub(crate) fn card_front() -> CardFront {
+    CardFront {
+        license: Some("apache-2.0".into()),
+        tags: vec!["wave".into()],
+        ..CardFront::default()
+    }
 }
 
 /// The shortest decimal that is this `f32`, so that 0.286 is not written 0.2860000133514404.

@@ -42,6 +42,19 @@ pub fn is_first() -> bool {
     ranks().rank() == 0
 }
 
+/// Refuses several ranks for `what`, such as `a population trains`, in one process.
+///
+/// # Errors
+/// If several were started.
+pub fn only_one(what: &str) -> Result<()> {
+    match ranks().size() {
+        1 => Ok(()),
+        size => Err(request(format!(
+            "{what} in one process, and {size} were started; leave out mpirun"
+        ))),
+    }
+}
+
 /// Does what happens once, on the first rank; the others wait until it is done.
 ///
 /// # Errors

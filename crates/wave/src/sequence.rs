@@ -13,7 +13,7 @@ mod model;
 pub use finetune::{eval, finetune};
 pub use init::{architectures, describe, init, is_architecture};
 pub use maps::inspect;
-pub use model::{SequenceModel, is_model};
+pub use model::SequenceModel;
 
 use crate::recipe;
 use anyhow::Result;

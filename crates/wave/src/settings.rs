@@ -1,23 +1,27 @@
 //! The keys of each stage, declared once: they are its flags and its recipe table.
 
-use crate::device::device;
 use crate::error::request;
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use wave_models::vit::VitShape;
-use wave_ops::{Mode, Precision};
 
 mod batch;
+mod duration;
 mod hypernetwork;
 mod meta;
+mod precision;
 mod sequence;
+mod speed;
 mod top;
 
 pub use batch::{BatchSize, DEFAULT_BATCH};
+pub use duration::Duration;
 pub use hypernetwork::Hypernetwork;
 pub use meta::{Distribution, Meta};
+pub use precision::mode;
 pub use sequence::Sequence;
+pub use speed::Speed;
 pub use top::Top;
 
 /// Keys of every stage that trains.
@@ -523,106 +527,6 @@ pub struct Finetune {
         reason = "clap would print it as the command's description"
     )]
     pub training: Training,
-}
-
-/// Keys of `wave speed`.
-#[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
-#[group(skip)] // its subcommand already has a group of this name
-pub struct Speed {
-    /// train, forward or condense [default: train]
-    #[arg(long, value_name = "MODE")]
-    pub mode: Option<String>,
-    /// Side of the image in pixels [default: 224]
-    #[arg(long, value_name = "N")]
-    pub image: Option<usize>,
-    /// Colour channels [default: 3]
-    #[arg(long, value_name = "N")]
-    pub channels: Option<usize>,
-    /// Side of a patch in pixels [default: 16]
-    #[arg(long, value_name = "N")]
-    pub patch: Option<usize>,
-    /// Blocks [default: 12]
-    #[arg(long, value_name = "N")]
-    pub depth: Option<usize>,
-    /// Channels of a token [default: 192]
-    #[arg(long, value_name = "N")]
-    pub width: Option<usize>,
-    /// Attention heads [default: width / 64]
-    #[arg(long, value_name = "N")]
-    pub heads: Option<usize>,
-    /// Hidden channels of the MLP over the width [default: 4]
-    #[arg(long, value_name = "X")]
-    pub mlp_ratio: Option<f64>,
-    /// Classes [default: 1000]
-    #[arg(long, value_name = "N")]
-    pub classes: Option<usize>,
-    /// Classify a class token instead of the mean token [default: true]
-    #[arg(long, value_name = "BOOL")]
-    pub class_token: Option<bool>,
-    /// Images in a step [default: 16]
-    #[arg(long, value_name = "N")]
-    pub batch: Option<usize>,
-    /// Steps to measure [default: 10]
-    #[arg(long, value_name = "N")]
-    pub steps: Option<usize>,
-    /// Matrix products of the blocks: f32, bf16 or auto [default: f32]
-    #[arg(long, value_name = "P")]
-    pub precision: Option<String>,
-    /// Compute what lies inside blocks again in the backward pass, in the place of keeping it
-    #[arg(long, value_name = "BOOL")]
-    pub recompute: Option<bool>,
-}
-
-/// How blocks are computed, by settings.
-pub fn mode(precision: Option<&str>, recompute: Option<bool>) -> Result<Mode> {
-    let recompute = recompute.unwrap_or(false);
-    if recompute && !device().is_cpu() {
-        return Err(request(
-            "recompute = true works on the CPU alone; leave it out, or give --accumulate",
-        ));
-    }
-    Ok(Mode {
-        precision: self::precision(precision)?,
-        recompute,
-    })
-}
-
-/// The precision that a setting names: f32, bf16, or auto for the faster one of the device.
-fn precision(name: Option<&str>) -> Result<Precision> {
-    let simd = wave_ops::simd().map_err(|e| request(e.to_string()))?;
-    let has_bf16 = simd.has_bf16() || !device().is_cpu();
-    match name.unwrap_or("f32") {
-        "f32" => Ok(Precision::F32),
-        "bf16" if has_bf16 => Ok(Precision::Bf16),
-        "bf16" => Err(request(
-            "precision = bf16: this processor has no products of bf16 (AVX512-BF16); use f32 or \
-             auto",
-        )),
-        "auto" if has_bf16 => Ok(Precision::Bf16),
-        "auto" => Ok(Precision::F32),
-        other => Err(request(format!(
-            "precision = {other}; expected f32, bf16 or auto"
-        ))),
-    }
-}
-
-/// How long to train.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Duration {
-    /// Passes over the training images.
-    Epochs(f64),
-    /// Optimiser steps.
-    Steps(u64),
-}
-
-impl Duration {
-    /// Steps, given those of an epoch.
-    pub fn steps(self, per_epoch: usize) -> u64 {
-        match self {
-            Duration::Epochs(epochs) => (epochs * per_epoch as f64).round() as u64,
-            Duration::Steps(steps) => steps,
-        }
-    }
 }
 
 impl Training {

@@ -9,14 +9,17 @@ use super::problem::{self, Source};
 use super::trial;
 use crate::error::request;
 use crate::finetune::Options;
+use crate::init;
 use crate::layout::{self, Layout};
 use crate::model::{self, Model};
+use crate::recipe;
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{Distribution, Init, Meta};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_hub::{CardFront, FloatType};
+use wave_init::Cost;
 use wave_init::learned::{self, Family};
 use wave_models::Weights;
 use wave_train::unrolled::{Optimiser, Unrolled};
@@ -238,7 +241,7 @@ pub(super) fn meta(name: &str, settings: &Meta, out: &Path, options: Options) ->
     let result = json!({
         "out": out,
         "method": plan.family.name(),
-        "parameters": parameters.values().map(|t| t.elem_count()).sum::<usize>(),
+        "parameters": count(&parameters),
         "steps": plan.steps,
         "tests": tests.summary(),
     });
@@ -269,11 +272,7 @@ pub(super) fn meta(name: &str, settings: &Meta, out: &Path, options: Options) ->
 }
 
 fn card(plan: &Plan, moments: &[(String, f64, f64)], tests: &trial::Tests) -> String {
-    let front = CardFront {
-        license: Some("apache-2.0".into()),
-        tags: vec!["wave".into()],
-        ..CardFront::default()
-    };
+    let front = model::card_front();
     let mut body = format!(
         "A distribution for each weight tensor ({}), learned with wave by back-propagating through \
          {} trainings of {} steps. `wave init learned --from DIR` draws models.\n\n| tensor | mean | \
@@ -354,13 +353,8 @@ pub(super) fn describe_draw(dir: &Path) -> Result<String> {
 
 /// Writes a model of drawn weights.
 pub(super) fn draw(dir: &Path, settings: &Init, out: &Path) -> Result<Value> {
-    let known = ["from", "seed", "dtype", "format"];
-    let table = crate::recipe::to_table(settings)?;
-    if let Some(key) = table.keys().find(|key| !known.contains(&key.as_str())) {
-        return Err(request(format!(
-            "{key} means nothing to method learned: its network is that of --from; leave it out"
-        )));
-    }
+    let what = "method learned, whose network is that of --from";
+    recipe::check_keys(settings, &["from", "seed", "dtype", "format"], what)?;
     let learned = Initialiser::read(dir)?;
     let seed = settings.seed.unwrap_or(0);
     let weights = learned.draw(seed)?;
@@ -372,12 +366,14 @@ pub(super) fn draw(dir: &Path, settings: &Init, out: &Path) -> Result<Value> {
         "initialiser": learned.config["wave"],
     });
     let summary = "Drawn with wave from learned distributions; not trained.";
-    let mut table = table;
-    table.insert("method".into(), toml::Value::String(super::LEARNED.into()));
-    let Opened::Run(mut run) = RunDir::open(out, &table, false)? else {
-        anyhow::bail!("a run that does not resume is not complete");
+    let cost = Cost {
+        stored: count(&learned.parameters),
+        ..Cost::default()
     };
-    let parameters: usize = match (&learned.network, &learned.about) {
+    let write_start = |parameters: usize, write: &dyn Fn() -> Result<()>| {
+        init::write_start(super::LEARNED, settings, out, parameters, cost, write)
+    };
+    match (&learned.network, &learned.about) {
         (Network::Small(small), _) => {
             if let Some(format) = &settings.output.format {
                 return Err(request(format!(
@@ -388,8 +384,10 @@ pub(super) fn draw(dir: &Path, settings: &Init, out: &Path) -> Result<Value> {
             let front = CardFront::default();
             let card = wave_hub::model_card(&front, "A small network", summary);
             let float = layout::float(settings.output.dtype.as_deref())?;
-            wave_hub::write_transformers(out, &config, None, &weights, &[], &card, float)?;
-            weights.values().map(|t| t.elem_count()).sum()
+            write_start(count(&weights), &|| {
+                wave_hub::write_transformers(out, &config, None, &weights, &[], &card, float)?;
+                Ok(())
+            })
         }
         (Network::Scalers(of), About::Scalers { templates, .. }) => {
             let templates = crate::elastic::read(Path::new(templates))?;
@@ -402,18 +400,15 @@ pub(super) fn draw(dir: &Path, settings: &Init, out: &Path) -> Result<Value> {
                 label_names: templates.config.label_names,
                 provenance,
             };
-            model.write(out, layout, Some(&weights), summary)?;
-            model.parameters()
+            write_start(model.parameters(), &|| {
+                model.write(out, layout, Some(&weights), summary)
+            })
         }
         (Network::Scalers(_), About::Small(_)) => anyhow::bail!("scalers of no transformer"),
-    };
-    let result = json!({
-        "out": out,
-        "parameters": parameters,
-        "top1": null,
-        "transferred_parameters": 0,
-        "stored_parameters": learned.parameters.values().map(|t| t.elem_count()).sum::<usize>(),
-    });
-    run.complete(&result)?;
-    Ok(result)
+    }
+}
+
+/// The number of values in tensors.
+fn count(tensors: &Weights) -> usize {
+    tensors.values().map(|t| t.elem_count()).sum()
 }

@@ -6,7 +6,7 @@ use crate::data::{Data, Input};
 use crate::device::place;
 use crate::error::request;
 use crate::finetune::{self, Options};
-use crate::ranks::ranks;
+use crate::ranks::{self, ranks};
 use crate::recipe::{check_keys, to_table};
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{BatchSize, Duration, Finetune, Training};
@@ -67,12 +67,7 @@ const KEYS: [&str; 24] = [
 /// If settings are wrong or do not fit the population, or the work fails.
 pub fn finetune(dir: &Path, settings: &Finetune, out: &Path, options: Options) -> Result<Value> {
     check_keys(settings, &KEYS, WHAT)?;
-    if ranks().size() > 1 {
-        return Err(request(format!(
-            "{WHAT} trains in one process, and {} were started; leave out mpirun",
-            ranks().size()
-        )));
-    }
+    ranks::only_one(&format!("{WHAT} trains"))?;
     let mut model = PopulationModel::read(dir)?;
     let float = float(&settings.output)?;
     let data = open(&model, &settings.training)?;

@@ -2,15 +2,13 @@
 
 use super::model::{PopulationModel, float};
 use super::{ARCHITECTURE, WHAT};
-use crate::init::{frame, mlp_mean, size};
-use crate::recipe::{check_keys, to_table};
-use crate::run_dir::{Opened, RunDir};
+use crate::init::{frame, mlp_mean, size, write_start};
+use crate::recipe::check_keys;
 use crate::settings::Init;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
-use toml::Value as Setting;
-use wave_init::population;
+use wave_init::{Cost, population};
 use wave_models::PopulationShape;
 
 /// The settings that a population knows.
@@ -56,22 +54,11 @@ pub fn is_architecture(settings: &Init) -> bool {
 pub fn init(method: &str, settings: &Init, out: &Path) -> Result<Value> {
     let model = new_model(method, settings)?;
     let float = float(&settings.output)?;
-    let mut table = to_table(settings)?;
-    table.insert("method".into(), Setting::String(method.into()));
-    let Opened::Run(mut run) = RunDir::open(out, &table, false)? else {
-        anyhow::bail!("a run that does not resume is not complete");
-    };
     let summary = format!("Initialised with wave, method {method}; not trained.");
-    model.write(out, float, &summary)?;
-    let result = json!({
-        "out": out,
-        "parameters": model.parameters(),
-        "top1": null,
-        "transferred_parameters": 0,
-        "stored_parameters": 0,
-    });
-    run.complete(&result)?;
-    Ok(result)
+    let (n, cost) = (model.parameters(), Cost::default());
+    write_start(method, settings, out, n, cost, || {
+        model.write(out, float, &summary)
+    })
 }
 
 /// What `--dry-run` prints.

@@ -4,13 +4,13 @@ use super::{ARCHITECTURE, WHAT};
 use crate::error::request;
 use crate::hub;
 use crate::layout;
-use crate::model::decimal;
+use crate::model::{card_front, decimal};
 use crate::settings::Output;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::Transform;
-use wave_hub::{CardFront, FloatType};
+use wave_hub::FloatType;
 use wave_models::{PopulationShape, Weights};
 
 /// `model_type` of the configuration.
@@ -29,15 +29,9 @@ pub struct PopulationModel {
     pub provenance: Value,
 }
 
-/// Whether `path` is the directory of a population.
-///
-/// # Errors
-/// If it is a hub's name that cannot be fetched.
-pub fn is_model(path: &Path) -> Result<bool> {
-    let config = hub::locate(path)?.join("config.json");
-    // What is wrong with other directories is told by those who read them.
-    let config = wave_hub::read_json::<Value>(&config);
-    Ok(config.is_ok_and(|config| config["model_type"] == json!(MODEL_TYPE)))
+/// Whether a directory with this `config.json` is that of a population.
+pub fn is_model(config: &Value) -> bool {
+    config["model_type"] == MODEL_TYPE
 }
 
 impl PopulationModel {
@@ -99,11 +93,7 @@ impl PopulationModel {
             "std": decimals(&self.transform.std),
             "wave": self.provenance,
         });
-        let front = CardFront {
-            license: Some("apache-2.0".into()),
-            tags: vec!["wave".into()],
-            ..CardFront::default()
-        };
+        let front = card_front();
         let PopulationShape {
             networks,
             depth,

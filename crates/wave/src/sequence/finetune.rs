@@ -5,7 +5,7 @@ use super::model::{SequenceModel, float};
 use crate::device::place;
 use crate::error::request;
 use crate::finetune::{self, Options};
-use crate::ranks::ranks;
+use crate::ranks;
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{BatchSize, Duration, Finetune, Training};
 use crate::train::{self, Defaults, Job, Resolved, TrainingData};
@@ -195,12 +195,7 @@ impl Length {
 /// If settings are wrong or do not fit the model, or the work fails.
 pub fn finetune(dir: &Path, settings: &Finetune, out: &Path, options: Options) -> Result<Value> {
     check_keys(settings, &KEYS)?;
-    if ranks().size() > 1 {
-        return Err(request(format!(
-            "sequence networks train in one process, and {} were started; leave out mpirun",
-            ranks().size()
-        )));
-    }
+    ranks::only_one("sequence networks train")?;
     let mut model = SequenceModel::read(dir)?;
     let float = float(&settings.output)?;
     let data = open(&model, &settings.training)?;

@@ -4,13 +4,12 @@ use super::check_keys;
 use super::model::{SequenceModel, float};
 use crate::error::request;
 use crate::init;
-use crate::run_dir::{Opened, RunDir};
 use crate::settings::Init;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
-use toml::Value as Setting;
 use wave_data::task::Task;
+use wave_init::Cost;
 use wave_init::state_space::{self, Choices};
 use wave_models::{Mixer, SequenceShape};
 
@@ -62,22 +61,11 @@ pub fn is_architecture(settings: &Init) -> bool {
 pub fn init(method: &str, settings: &Init, out: &Path) -> Result<Value> {
     let model = new_model(method, settings)?;
     let float = float(&settings.output)?;
-    let mut table = crate::recipe::to_table(settings)?;
-    table.insert("method".into(), Setting::String(method.into()));
-    let Opened::Run(mut run) = RunDir::open(out, &table, false)? else {
-        anyhow::bail!("a run that does not resume is not complete");
-    };
     let summary = format!("Initialised with wave, method {method}; not trained.");
-    model.write(out, float, &summary)?;
-    let result = json!({
-        "out": out,
-        "parameters": model.parameters(),
-        "top1": null,
-        "transferred_parameters": 0,
-        "stored_parameters": 0,
-    });
-    run.complete(&result)?;
-    Ok(result)
+    let (n, cost) = (model.parameters(), Cost::default());
+    init::write_start(method, settings, out, n, cost, || {
+        model.write(out, float, &summary)
+    })
 }
 
 /// What `--dry-run` prints.

@@ -3,6 +3,7 @@
 use crate::error::request;
 use crate::hub;
 use crate::layout;
+use crate::model::card_front;
 use crate::settings::Output;
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -20,17 +21,6 @@ pub struct SequenceModel {
     pub weights: Weights,
     /// How the model came about; `data` is its task.
     pub provenance: Value,
-}
-
-/// Whether `path` is the directory of a sequence model.
-///
-/// # Errors
-/// If it is a hub's name that cannot be fetched.
-pub fn is_model(path: &Path) -> Result<bool> {
-    let config = hub::locate(path)?.join("config.json");
-    // What is wrong with other directories is told by those who read them.
-    let config = wave_hub::read_json::<Value>(&config);
-    Ok(config.is_ok_and(|config| SequenceShape::describes(&config)))
 }
 
 impl SequenceModel {
@@ -112,10 +102,8 @@ impl SequenceModel {
     fn card(&self, summary: &str, config: &Value) -> String {
         let native = config["model_type"] != json!("wave_sequence");
         let mut front = CardFront {
-            license: Some("apache-2.0".into()),
-            tags: vec!["wave".into()],
             pipeline_tag: Some("text-generation".into()),
-            ..CardFront::default()
+            ..card_front()
         };
         let mut loading = "";
         if native {
