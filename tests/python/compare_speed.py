@@ -25,6 +25,10 @@ SHAPES = {
     "C": dict(image=224, channels=3, patch=16, width=384, depth=12, heads=6, batch=8),
     # Odd on purpose: nothing is a multiple of 16.
     "D": dict(image=60, channels=3, patch=6, width=120, depth=5, heads=5, batch=24),
+    # Small images, and the two odd sizes of the README's first sentence.
+    "E": dict(image=32, channels=3, patch=4, width=256, depth=8, heads=4, batch=64),
+    "F": dict(image=224, channels=3, patch=16, width=576, depth=6, heads=9, batch=4),
+    "G": dict(image=96, channels=3, patch=8, width=320, depth=10, heads=5, batch=8),
 }
 CLASSES = 10
 WARM_UP = 4

@@ -6,7 +6,7 @@
 
 use crate::cpu::Simd;
 use crate::gemm::{Start, gemm, rows, transposed};
-use crate::simd::{dispatch_on, dot, softmax};
+use crate::simd::{LANES, dispatch_on, dot, fill_up, softmax};
 
 /// Numbers of tokens, heads, and channels of a head.
 #[derive(Clone, Copy)]
@@ -21,6 +21,16 @@ impl AttentionShape {
         self.heads * self.head_width
     }
 
+    /// Tokens filled up to whole registers, so that no row of scores has a remainder.
+    fn row(&self) -> usize {
+        self.tokens.next_multiple_of(LANES)
+    }
+
+    /// Values in the scores of one head.
+    pub(crate) fn scores(&self) -> usize {
+        self.tokens * self.row()
+    }
+
     /// What scores are multiplied by: `1 / sqrt(h)`.
     fn scale(&self) -> f32 {
         1.0 / (self.head_width as f32).sqrt()
@@ -33,28 +43,30 @@ pub(crate) fn forward(
     shape: AttentionShape,
     qkv: &[f32],
     o: &mut [f32],
-    p: &mut [f32], // scratch, (n, n)
+    p: &mut [f32], // scratch for the scores of one head
 ) {
     let (n, h, d) = (shape.tokens, shape.head_width, shape.width());
     for head in 0..shape.heads {
         probabilities(simd, shape, qkv, head, p);
-        let (p, v) = (rows(p, n), rows(&qkv[2 * d + head * h..], 3 * d));
+        let (p, v) = (rows(p, shape.row()), rows(&qkv[2 * d + head * h..], 3 * d));
         gemm(simd, (n, h, n), p, v, Start::Zero, &mut o[head * h..], d);
     }
 }
 
-/// `p = softmax(q k^T / sqrt(h))` of one head, (n, n).
+/// `p = softmax(q k^T / sqrt(h))` of one head, (n, n), rows filled up with zeros.
 fn probabilities(simd: Simd, shape: AttentionShape, qkv: &[f32], head: usize, p: &mut [f32]) {
     let (n, h, d) = (shape.tokens, shape.head_width, shape.width());
     let part = |i: usize| &qkv[i * d + head * h..]; // q, k, v
     let (q, k_t) = (rows(part(0), 3 * d), transposed(part(1), 3 * d));
-    gemm(simd, (n, n, h), q, k_t, Start::Zero, p, n);
+    gemm(simd, (n, n, h), q, k_t, Start::Zero, p, shape.row());
     dispatch_on(
         simd,
         #[inline(always)]
         || {
-            for row in p.chunks_exact_mut(n) {
+            for row in p.chunks_exact_mut(shape.row()) {
+                fill_up(row, n, f32::NEG_INFINITY);
                 softmax(row, shape.scale());
+                fill_up(row, n, 0.0);
             }
         },
     );
@@ -72,25 +84,27 @@ pub(crate) fn backward(
     qkv: &[f32],
     d_o: &[f32],
     d_qkv: &mut [f32],
-    p: &mut [f32],  // scratch, (n, n)
-    ds: &mut [f32], // scratch, (n, n)
+    p: &mut [f32],  // scratch for the scores of one head
+    ds: &mut [f32], // the same
 ) {
     let (n, h, d) = (shape.tokens, shape.head_width, shape.width());
+    let row = shape.row();
     let scale = shape.scale();
     for head in 0..shape.heads {
         probabilities(simd, shape, qkv, head, p);
         let at = |i: usize| i * d + head * h; // q, k, v
         let part = |i: usize| &qkv[at(i)..];
         let d_o = rows(&d_o[head * h..], d);
-        let (p_t, d_v) = (transposed(p, n), &mut d_qkv[at(2)..]);
+        let (p_t, d_v) = (transposed(p, row), &mut d_qkv[at(2)..]);
         gemm(simd, (n, h, n), p_t, d_o, Start::Zero, d_v, 3 * d);
         let v_t = transposed(part(2), 3 * d);
-        gemm(simd, (n, n, h), d_o, v_t, Start::Zero, ds, n);
+        gemm(simd, (n, n, h), d_o, v_t, Start::Zero, ds, row);
         dispatch_on(
             simd,
             #[inline(always)]
             || {
-                for (ds, p) in ds.chunks_exact_mut(n).zip(p.chunks_exact(n)) {
+                for (ds, p) in ds.chunks_exact_mut(row).zip(p.chunks_exact(row)) {
+                    fill_up(ds, n, 0.0);
                     let mean = dot(ds, p);
                     for (ds, p) in ds.iter_mut().zip(p) {
                         *ds = p * (*ds - mean) * scale;
@@ -99,8 +113,8 @@ pub(crate) fn backward(
             },
         );
         let (k, d_q) = (rows(part(1), 3 * d), &mut d_qkv[at(0)..]);
-        gemm(simd, (n, h, n), rows(ds, n), k, Start::Zero, d_q, 3 * d);
-        let (ds_t, q) = (transposed(ds, n), rows(part(0), 3 * d));
+        gemm(simd, (n, h, n), rows(ds, row), k, Start::Zero, d_q, 3 * d);
+        let (ds_t, q) = (transposed(ds, row), rows(part(0), 3 * d));
         let d_k = &mut d_qkv[at(1)..];
         gemm(simd, (n, h, n), ds_t, q, Start::Zero, d_k, 3 * d);
     }

@@ -1,7 +1,7 @@
 //! Layer normalisation over the last dimension:
 //! `y = w x^ + b`, `x^ = (x - mean) / sqrt(var + eps)`.
 
-use crate::simd::{dispatch, dot, sum};
+use crate::simd::{LANES, dispatch, dot, reduce_sum, sum};
 use crate::stock;
 use crate::storage::{fused, slice, tensor, with_slice};
 use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
@@ -23,8 +23,8 @@ pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, eps: f64) -> Resul
 fn statistics(x: &[f32], eps: f32) -> (f32, f32) {
     let n = x.len() as f32;
     let mean = sum(x) / n;
-    let mut acc = [0.0; crate::simd::LANES];
-    let (chunks, tail) = x.as_chunks::<{ crate::simd::LANES }>();
+    let mut acc = [0.0; LANES];
+    let (chunks, tail) = x.as_chunks::<LANES>();
     for chunk in chunks {
         for (a, v) in acc.iter_mut().zip(chunk) {
             let c = v - mean;
@@ -32,7 +32,7 @@ fn statistics(x: &[f32], eps: f32) -> (f32, f32) {
         }
     }
     let tail: f32 = tail.iter().map(|v| (v - mean) * (v - mean)).sum();
-    let var = (acc.iter().sum::<f32>() + tail) / n;
+    let var = (reduce_sum(acc) + tail) / n;
     (mean, 1.0 / (var + eps).sqrt())
 }
 

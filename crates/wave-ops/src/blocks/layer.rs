@@ -46,7 +46,7 @@ impl Pass<'_> {
         let bias = Start::Row(w[QKV_B]);
         weights.qkv.multiply((t, 3 * d, d), &normed, bias, c.qkv);
         let shape = self.attention();
-        let mut p = Buffer::stale(self.n * self.n);
+        let mut p = Buffer::stale(shape.scores());
         let inputs = c.qkv.chunks_exact(self.n * 3 * d);
         for (qkv, o) in inputs.zip(c.o.chunks_exact_mut(self.n * d)) {
             attention::forward(self.with.simd, shape, qkv, o, &mut p);
@@ -151,10 +151,7 @@ impl Pass<'_> {
         // o = attention(qkv)
         let mut d_qkv = Buffer::stale(t * 3 * d);
         let shape = self.attention();
-        let (mut p, mut ds) = (
-            Buffer::stale(self.n * self.n),
-            Buffer::stale(self.n * self.n),
-        );
+        let (mut p, mut ds) = (Buffer::stale(shape.scores()), Buffer::stale(shape.scores()));
         let inputs = c.qkv.chunks_exact(self.n * 3 * d);
         let gradients = d_qkv.chunks_exact_mut(self.n * 3 * d);
         for ((qkv, d_o), d_qkv) in inputs.zip(d_o.chunks_exact(self.n * d)).zip(gradients) {

@@ -65,16 +65,34 @@ struct Tile<T> {
     last: usize, // columns in the last register
 }
 
+/// Asks for a cache line that will be read soon; any address will do.
+#[inline(always)]
+fn prefetch(_at: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 processor has the instruction, which faults nowhere.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(_at.cast());
+    }
+}
+
 /// One tile of `R` rows and `V` registers.
 #[inline(always)]
 unsafe fn tile<I: Isa, const R: usize, const V: usize>(isa: I, t: Tile<I::Element>) {
     let (rows, registers) = I::TILE;
-    if V > registers || R > rows || R != rows && !R.is_power_of_two() {
+    if V > registers || R > rows {
         unreachable!("no tile is cut to this size");
     }
     // SAFETY: the caller vouches for the operands' sizes.
     unsafe {
         let mut sums = [[isa.zero(); V]; R];
+        if t.kept {
+            for r in 0..R {
+                for v in 0..V {
+                    prefetch(t.c.wrapping_add(r * t.c_stride + v * I::LANES));
+                }
+            }
+        }
         let (mut a, mut b) = (t.a, t.b);
         for _ in 0..t.k {
             let mut right = [isa.operand(b); V];
@@ -134,8 +152,8 @@ macro_rules! by_size {
     };
 }
 
-/// Rows of `A` that stay in the second-level cache while the panels of `B` pass by.
-const BLOCK: usize = 96;
+/// Elements of `A` that stay in the second-level cache while the panels of `B` pass by.
+const BLOCK: usize = 1 << 17;
 
 impl<T: bytemuck::Pod> Product<'_, T> {
     #[inline(always)]
@@ -145,12 +163,14 @@ impl<T: bytemuck::Pod> Product<'_, T> {
         let width = panel_width((registers * I::LANES, I::LANES), n);
         // Columns of A that lie far apart are copied, if they are read more than twice.
         let copied = self.a.col_stride != 1 && n > 2 * width;
-        let mut panel = Buffer::stale(if copied { BLOCK.min(m) * k } else { 0 });
-        for i0 in (0..m).step_by(BLOCK) {
-            let block = BLOCK.min(m - i0);
+        let blocks = m.div_ceil((BLOCK / k.max(1)).max(tile_rows));
+        let highest = m.div_ceil(blocks).next_multiple_of(tile_rows);
+        let mut panel = Buffer::stale(if copied { highest.min(m) * k } else { 0 });
+        for i0 in (0..m).step_by(highest) {
+            let block = highest.min(m - i0);
             if copied {
                 let panel = bytemuck::cast_slice_mut::<f32, T>(&mut panel);
-                self.copy_left(i0, block, tile_rows, panel);
+                self.copy_left(i0, block, panel);
             }
             for j0 in (0..n).step_by(width) {
                 let columns = width.min(n - j0);
@@ -164,7 +184,7 @@ impl<T: bytemuck::Pod> Product<'_, T> {
                     // as `count` registers; C is borrowed mutably and overlaps neither A nor B.
                     unsafe {
                         let (a, a_strides) = if copied {
-                            (panel.as_ptr().cast::<T>().add(i * k), (1, rows))
+                            (panel.as_ptr().cast::<T>().add(i), (1, block))
                         } else {
                             let (row, col) = (self.a.row_stride, self.a.col_stride);
                             (self.a.data.as_ptr().add((i0 + i) * row), (row, col))
@@ -184,60 +204,36 @@ impl<T: bytemuck::Pod> Product<'_, T> {
                             c_stride: self.c_stride,
                             last: columns - (count - 1) * I::LANES,
                         };
-                        by_size!(isa, rows, count, t; 1 2 4 6 8);
+                        by_size!(isa, rows, count, t; 1 2 3 4 5 6 7 8);
                     }
                 }
             }
         }
     }
 
-    /// Rows `first..first + count` of `A`, each tile's elements in the order of use: (k, rows).
+    /// The transpose of rows `first..first + count` of `A`: (k, count).
     #[inline(always)]
-    fn copy_left(&self, first: usize, count: usize, tile_rows: usize, panel: &mut [T]) {
-        for (i, rows) in tiles(count, tile_rows) {
-            let to = &mut panel[i * self.size.2..][..rows * self.size.2];
-            match rows {
-                8 => self.copy_rows::<8>(first + i, to),
-                6 => self.copy_rows::<6>(first + i, to),
-                4 => self.copy_rows::<4>(first + i, to),
-                2 => self.copy_rows::<2>(first + i, to),
-                _ => self.copy_rows::<1>(first + i, to),
-            }
-        }
-    }
-
-    /// `R` rows of `A` from `first` on: (k, R).
-    #[inline(always)]
-    fn copy_rows<const R: usize>(&self, first: usize, to: &mut [T]) {
+    fn copy_left(&self, first: usize, count: usize, panel: &mut [T]) {
         let (row, col) = (self.a.row_stride, self.a.col_stride);
-        for (p, to) in to.as_chunks_mut::<R>().0.iter_mut().enumerate() {
-            let start = first * row + p * col;
+        for (p, to) in panel.chunks_exact_mut(count).take(self.size.2).enumerate() {
+            let from = &self.a.data[first * row + p * col..];
             if row == 1 {
-                to.copy_from_slice(&self.a.data[start..start + R]);
+                to.copy_from_slice(&from[..count]);
             } else {
-                for (r, to) in to.iter_mut().enumerate() {
-                    *to = self.a.data[start + r * row];
+                for (i, to) in to.iter_mut().enumerate() {
+                    *to = from[i * row];
                 }
             }
         }
     }
 }
 
-/// Start and height of the tiles that cover `count` rows: the highest, then powers of two.
+/// Start and height of the tiles that cover `count` rows.
 #[inline(always)]
 fn tiles(count: usize, highest: usize) -> impl Iterator<Item = (usize, usize)> {
-    let mut start = 0;
-    std::iter::from_fn(move || {
-        let left = count - start;
-        let rows = highest.min(left);
-        let rows = if rows == highest {
-            rows
-        } else {
-            1 << rows.checked_ilog2()?
-        };
-        start += rows;
-        Some((start - rows, rows))
-    })
+    (0..count)
+        .step_by(highest)
+        .map(move |start| (start, highest.min(count - start)))
 }
 
 /// `f32` by the registers of an instruction set.
