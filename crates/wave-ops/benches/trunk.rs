@@ -124,7 +124,14 @@ fn processor_time() -> Duration {
     Duration::from_nanos(nanoseconds.sum())
 }
 
+unsafe extern "C" {
+    fn mi_option_set(option: std::ffi::c_int, value: std::ffi::c_long);
+}
+
 fn main() {
+    // Free memory is kept, as `wave` itself does it.
+    // SAFETY: a plain store in a table of options; no other thread runs yet.
+    unsafe { mi_option_set(15, -1) };
     let filter: Vec<String> = std::env::args()
         .skip(1)
         .filter(|a| !a.starts_with('-'))

@@ -30,22 +30,44 @@ pub(crate) fn pairs(buffer: &Buffer) -> &[Pair] {
     bytemuck::cast_slice(buffer)
 }
 
+/// The single values of pairs.
+pub(crate) fn halves(pairs: &[f32]) -> &[u16] {
+    bytemuck::cast_slice(pairs)
+}
+
+/// The same, to be written.
+pub(crate) fn halves_mut(pairs: &mut [f32]) -> &mut [u16] {
+    bytemuck::cast_slice_mut(pairs)
+}
+
+/// The nearest bf16 value.
+#[inline(always)]
+pub(crate) fn narrowed(x: f32) -> u16 {
+    (rounded(x) >> 16) as u16
+}
+
+/// A bf16 value as `f32`.
+#[inline(always)]
+pub(crate) fn widened(half: u16) -> f32 {
+    f32::from_bits(u32::from(half) << 16)
+}
+
 /// `x` (rows, k) with neighbours of each row paired: (rows, ceil(k / 2)).
 pub(crate) fn pair_columns(x: &[f32], k: usize) -> Buffer {
     let width = k.div_ceil(2);
     let mut out = Buffer::stale(x.len() / k.max(1) * width);
-    let halves: &mut [u16] = bytemuck::cast_slice_mut(&mut out);
+    let halves = halves_mut(&mut out);
     crate::simd::dispatch(
         #[inline(always)]
         || {
             if k.is_multiple_of(2) {
                 for (h, x) in halves.iter_mut().zip(x) {
-                    *h = (rounded(*x) >> 16) as u16;
+                    *h = narrowed(*x);
                 }
             } else {
                 for (h, x) in halves.chunks_exact_mut(2 * width).zip(x.chunks_exact(k)) {
                     for (h, x) in h.iter_mut().zip(x) {
-                        *h = (rounded(*x) >> 16) as u16;
+                        *h = narrowed(*x);
                     }
                     h[k] = 0;
                 }

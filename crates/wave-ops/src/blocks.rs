@@ -11,7 +11,8 @@
 //! layer, or a group of small ones, so that what lies between two matrix products stays in its
 //! cache. The matrices of a group are copied once into the order that the products read, and the
 //! threads' gradients of a group are added up before the next. The forward pass keeps, per token
-//! and layer, x, qkv, attention outputs, u and the MLP's pre-activation; the backward pass computes
+//! and layer, x, qkv, attention outputs, u and the MLP's pre-activation, the last rounded to bf16 if
+//! products are; the backward pass computes
 //! attention scores, norms and GELU again, which costs less than to store and load them. Where memory
 //! is short it keeps only the input of each group, and the rest is computed again chunk by chunk.
 
@@ -59,16 +60,16 @@ impl BlocksShape {
     }
 }
 
-/// What the affine maps of the blocks are multiplied in. Sums, activations, parameters and
-/// gradients are `f32` in either case.
+/// What the affine maps of the blocks are multiplied in. Sums, parameters and gradients are `f32` in
+/// either case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
     /// Single precision.
     #[default]
     F32,
-    /// Factors rounded to bf16: on a processor that multiplies them faster
-    /// ([`Simd::has_bf16`](crate::Simd::has_bf16)), which otherwise computes as
-    /// [`Precision::F32`], and on every other device.
+    /// Factors, and what the backward pass keeps of the MLP, rounded to bf16: on a processor that
+    /// multiplies them faster ([`Simd::has_bf16`](crate::Simd::has_bf16)), which otherwise computes
+    /// as [`Precision::F32`], and on every other device.
     Bf16,
 }
 
@@ -265,7 +266,7 @@ impl Blocks {
             if self.keep == Keep::Activations {
                 let mut activations: Vec<LayerActivations> = layers
                     .iter()
-                    .map(|_| LayerActivations::new(&self.shape, b, n))
+                    .map(|_| LayerActivations::new(&self.shape, self.with.precision, b, n))
                     .collect();
                 let chunks = by_chunk(&mut activations, b, &ranges).into_iter();
                 let jobs = by_thread(&work, chunks.zip(outputs)).into_par_iter();
@@ -282,7 +283,12 @@ impl Blocks {
                 let jobs = by_thread(&work, outputs).into_par_iter();
                 jobs.zip(&work).for_each(|(jobs, ranges)| {
                     for (y, samples) in jobs.into_iter().zip(ranges) {
-                        let mut scratch = LayerActivations::new(&self.shape, samples.len(), n);
+                        let mut scratch = LayerActivations::new(
+                            &self.shape,
+                            self.with.precision,
+                            samples.len(),
+                            n,
+                        );
                         let mut c = scratch.whole();
                         for layer in &layers {
                             c.x.copy_from_slice(y);

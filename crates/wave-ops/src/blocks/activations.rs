@@ -1,6 +1,6 @@
 //! What the forward pass of the blocks keeps for the backward pass, and how work is cut up.
 
-use super::BlocksShape;
+use super::{BlocksShape, Precision};
 use crate::buffer::Buffer;
 use crate::threads::thread_ranges;
 use std::ops::Range;
@@ -11,7 +11,7 @@ pub(super) struct LayerActivations {
     qkv: Buffer, // (b, n, 3 d)
     o: Buffer,   // (b, n, d)
     u: Buffer,   // (b, n, d)
-    h: Buffer,   // (b, n, hidden)
+    h: Buffer,   // (b, n, hidden), or in bf16: (b, n, hidden / 2 rounded up)
 }
 
 /// The same for the samples of one chunk.
@@ -24,14 +24,23 @@ pub(super) struct Chunk<'a> {
 }
 
 impl LayerActivations {
-    pub(super) fn new(shape: &BlocksShape, b: usize, n: usize) -> LayerActivations {
+    pub(super) fn new(
+        shape: &BlocksShape,
+        precision: Precision,
+        b: usize,
+        n: usize,
+    ) -> LayerActivations {
         let (d, tokens) = (shape.width, b * n);
+        let hidden = match precision {
+            Precision::F32 => shape.hidden,
+            Precision::Bf16 => shape.hidden.div_ceil(2),
+        };
         LayerActivations {
             x: Buffer::stale(tokens * d),
             qkv: Buffer::stale(tokens * 3 * d),
             o: Buffer::stale(tokens * d),
             u: Buffer::stale(tokens * d),
-            h: Buffer::stale(tokens * shape.hidden),
+            h: Buffer::stale(tokens * hidden),
         }
     }
 

@@ -1,9 +1,10 @@
 //! One transformer layer forward and backward, for a few samples at a time.
 
-use super::BlocksShape;
 use super::activations::{Chunk, LayerActivations};
 use super::parameters::*;
+use super::{BlocksShape, Precision};
 use crate::attention::{self, AttentionShape};
+use crate::bf16::{halves, halves_mut, narrowed, widened};
 use crate::buffer::Buffer;
 use crate::gelu;
 use crate::gemm::Start;
@@ -57,17 +58,14 @@ impl Pass<'_> {
         // y = u + s2 (gelu(norm2(u) Wfc1^T + bfc1) Wfc2^T + bfc2)
         self.norm(c.u, w[NORM2_W], w[NORM2_B], &mut normed);
         let bias = Start::Row(w[FC1_B]);
-        weights.fc1.multiply((t, hidden, d), &normed, bias, c.h);
         let mut active = Buffer::stale(t * hidden);
-        dispatch_on(
-            self.with.simd,
-            #[inline(always)]
-            || {
-                for (a, h) in active.iter_mut().zip(c.h.iter()) {
-                    *a = gelu::value(*h);
-                }
-            },
-        );
+        match self.with.precision {
+            Precision::F32 => weights.fc1.multiply((t, hidden, d), &normed, bias, c.h),
+            Precision::Bf16 => weights
+                .fc1
+                .multiply((t, hidden, d), &normed, bias, &mut active),
+        }
+        self.activate(c.h, &mut active);
         weights
             .fc2
             .multiply((t, d, hidden), &active, Start::Zero, y);
@@ -82,7 +80,8 @@ impl Pass<'_> {
         x: &mut [f32],
     ) -> Vec<LayerActivations> {
         let one = |layer: &Layer| {
-            let mut kept = LayerActivations::new(&self.shape, samples.len(), self.n);
+            let precision = self.with.precision;
+            let mut kept = LayerActivations::new(&self.shape, precision, samples.len(), self.n);
             let mut c = kept.whole();
             c.x.copy_from_slice(x);
             self.forward(layer, samples, &mut c, x);
@@ -115,17 +114,7 @@ impl Pass<'_> {
         weights
             .fc2
             .multiply((t, hidden, d), branch, Start::Zero, &mut d_h);
-        dispatch_on(
-            self.with.simd,
-            #[inline(always)]
-            || {
-                for ((a, dh), h) in active.iter_mut().zip(d_h.iter_mut()).zip(c.h.iter()) {
-                    let (value, slope) = gelu::value_and_slope(*h);
-                    *a = value;
-                    *dh *= slope;
-                }
-            },
-        );
+        self.activate_backward(c.h, &mut active, &mut d_h);
         self.affine_gradients((t, d, hidden), branch, &active, FC2_W, grads);
 
         // h = norm2(u) Wfc1^T + bfc1:
@@ -214,6 +203,56 @@ impl Pass<'_> {
         );
     }
 
+    /// `a = gelu(h)`; in bf16 `a` holds `h` before, and `h` what is kept of it after.
+    fn activate(&self, h: &mut [f32], a: &mut [f32]) {
+        let hidden = self.shape.hidden.max(1);
+        dispatch_on(
+            self.with.simd,
+            #[inline(always)]
+            || match self.with.precision {
+                Precision::F32 => {
+                    for (a, h) in a.iter_mut().zip(h) {
+                        *a = gelu::value(*h);
+                    }
+                }
+                Precision::Bf16 => {
+                    let kept = halves_mut(h).chunks_exact_mut(hidden.next_multiple_of(2));
+                    for (a, h) in a.chunks_exact_mut(hidden).zip(kept) {
+                        for (a, h) in a.iter_mut().zip(h) {
+                            *h = narrowed(*a);
+                            *a = gelu::value(*a);
+                        }
+                    }
+                }
+            },
+        );
+    }
+
+    /// `a = gelu(h)` and `dh = da gelu'(h)`, where `dh` holds `da` before.
+    fn activate_backward(&self, h: &[f32], a: &mut [f32], dh: &mut [f32]) {
+        let hidden = self.shape.hidden.max(1);
+        dispatch_on(
+            self.with.simd,
+            #[inline(always)]
+            || match self.with.precision {
+                Precision::F32 => {
+                    for ((a, dh), h) in a.iter_mut().zip(dh).zip(h) {
+                        gelu_backward(*h, a, dh);
+                    }
+                }
+                Precision::Bf16 => {
+                    let kept = halves(h).chunks_exact(hidden.next_multiple_of(2));
+                    let rows = a.chunks_exact_mut(hidden).zip(dh.chunks_exact_mut(hidden));
+                    for ((a, dh), h) in rows.zip(kept) {
+                        for ((a, dh), h) in a.iter_mut().zip(dh).zip(h) {
+                            gelu_backward(widened(*h), a, dh);
+                        }
+                    }
+                }
+            },
+        );
+    }
+
     /// Adds the parameters' gradients of `y = x W^T + b`: `dW += dy^T x`, `db += sum(dy)`. The
     /// bias follows its weight.
     fn affine_gradients(
@@ -267,6 +306,14 @@ impl Pass<'_> {
         }
         Some(out)
     }
+}
+
+/// `a = gelu(h)`, `dh <- dh gelu'(h)`.
+#[inline(always)]
+fn gelu_backward(h: f32, a: &mut f32, dh: &mut f32) {
+    let (value, slope) = gelu::value_and_slope(h);
+    *a = value;
+    *dh *= slope;
 }
 
 /// The gradients of a norm's weight and bias.

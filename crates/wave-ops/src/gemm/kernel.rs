@@ -58,8 +58,8 @@ struct Tile<T> {
     a_strides: (usize, usize),
     b: *const T,
     b_stride: usize,
-    row: *const f32, // of the start, null if there is none
-    kept: bool,
+    start: *const f32, // null: nothing
+    start_stride: usize,
     c: *mut f32,
     c_stride: usize,
     last: usize, // columns in the last register
@@ -86,10 +86,10 @@ unsafe fn tile<I: Isa, const R: usize, const V: usize>(isa: I, t: Tile<I::Elemen
     // SAFETY: the caller vouches for the operands' sizes.
     unsafe {
         let mut sums = [[isa.zero(); V]; R];
-        if t.kept {
+        if !t.start.is_null() {
             for r in 0..R {
                 for v in 0..V {
-                    prefetch(t.c.wrapping_add(r * t.c_stride + v * I::LANES));
+                    prefetch(t.start.wrapping_add(r * t.start_stride + v * I::LANES));
                 }
             }
         }
@@ -108,31 +108,34 @@ unsafe fn tile<I: Isa, const R: usize, const V: usize>(isa: I, t: Tile<I::Elemen
             a = a.wrapping_add(t.a_strides.1);
             b = b.wrapping_add(t.b_stride);
         }
-        for r in 0..R {
-            for v in 0..V {
-                let c = t.c.add(r * t.c_stride + v * I::LANES);
-                let whole = v + 1 < V || t.last == I::LANES;
-                let mut sum = sums[r][v];
-                let start = if t.kept {
-                    c.cast_const()
-                } else if t.row.is_null() {
-                    std::ptr::null()
+        // Two short loops: only what the compiler unrolls stays in registers.
+        let whole = t.last == I::LANES;
+        if !t.start.is_null() {
+            for r in 0..R {
+                let start = t.start.add(r * t.start_stride);
+                for v in 0..V - 1 {
+                    let value = isa.load(start.add(v * I::LANES));
+                    sums[r][v] = isa.add(sums[r][v], value);
+                }
+                let start = start.add((V - 1) * I::LANES);
+                let value = if whole {
+                    isa.load(start)
                 } else {
-                    t.row.add(v * I::LANES)
+                    isa.load_part(start, t.last)
                 };
-                if !start.is_null() {
-                    let value = if whole {
-                        isa.load(start)
-                    } else {
-                        isa.load_part(start, t.last)
-                    };
-                    sum = isa.add(sum, value);
-                }
-                if whole {
-                    isa.store(c, sum);
-                } else {
-                    isa.store_part(c, t.last, sum);
-                }
+                sums[r][V - 1] = isa.add(sums[r][V - 1], value);
+            }
+        }
+        for r in 0..R {
+            let c = t.c.add(r * t.c_stride);
+            for v in 0..V - 1 {
+                isa.store(c.add(v * I::LANES), sums[r][v]);
+            }
+            let c = c.add((V - 1) * I::LANES);
+            if whole {
+                isa.store(c, sums[r][V - 1]);
+            } else {
+                isa.store_part(c, t.last, sums[r][V - 1]);
             }
         }
     }
@@ -189,18 +192,21 @@ impl<T: bytemuck::Pod> Product<'_, T> {
                             let (row, col) = (self.a.row_stride, self.a.col_stride);
                             (self.a.data.as_ptr().add((i0 + i) * row), (row, col))
                         };
+                        let c = self.c.as_mut_ptr().add((i0 + i) * self.c_stride + j0);
+                        let (start, start_stride) = match self.start {
+                            Start::Zero => (std::ptr::null(), 0),
+                            Start::Kept => (c.cast_const(), self.c_stride),
+                            Start::Row(row) => (row.as_ptr().add(j0), 0),
+                        };
                         let t = Tile {
                             k,
                             a,
                             a_strides,
                             b: self.b.data.as_ptr().add(b),
                             b_stride,
-                            row: match self.start {
-                                Start::Row(row) => row.as_ptr().add(j0),
-                                Start::Zero | Start::Kept => std::ptr::null(),
-                            },
-                            kept: matches!(self.start, Start::Kept),
-                            c: self.c.as_mut_ptr().add((i0 + i) * self.c_stride + j0),
+                            start,
+                            start_stride,
+                            c,
                             c_stride: self.c_stride,
                             last: columns - (count - 1) * I::LANES,
                         };
