@@ -4,8 +4,8 @@
 //! `qkv` holds one row per token: all queries, then all keys, then all values, heads side by side:
 //! (n, 3 heads h).
 
-use crate::cpu::Simd;
-use crate::gemm::{Start, gemm, rows, transposed};
+use crate::arithmetic::Arithmetic;
+use crate::gemm::{Start, rows, transposed};
 use crate::simd::{LANES, dispatch_on, dot, fill_up, softmax};
 
 /// Numbers of tokens, heads, and channels of a head.
@@ -39,7 +39,7 @@ impl AttentionShape {
 
 /// Writes the outputs to `o` (n, heads h).
 pub(crate) fn forward(
-    simd: Simd,
+    with: Arithmetic,
     shape: AttentionShape,
     qkv: &[f32],
     o: &mut [f32],
@@ -47,20 +47,20 @@ pub(crate) fn forward(
 ) {
     let (n, h, d) = (shape.tokens, shape.head_width, shape.width());
     for head in 0..shape.heads {
-        probabilities(simd, shape, qkv, head, p);
+        probabilities(with, shape, qkv, head, p);
         let (p, v) = (rows(p, shape.row()), rows(&qkv[2 * d + head * h..], 3 * d));
-        gemm(simd, (n, h, n), p, v, Start::Zero, &mut o[head * h..], d);
+        with.product((n, h, n), p, v, Start::Zero, &mut o[head * h..], d);
     }
 }
 
 /// `p = softmax(q k^T / sqrt(h))` of one head, (n, n), rows filled up with zeros.
-fn probabilities(simd: Simd, shape: AttentionShape, qkv: &[f32], head: usize, p: &mut [f32]) {
+fn probabilities(with: Arithmetic, shape: AttentionShape, qkv: &[f32], head: usize, p: &mut [f32]) {
     let (n, h, d) = (shape.tokens, shape.head_width, shape.width());
     let part = |i: usize| &qkv[i * d + head * h..]; // q, k, v
     let (q, k_t) = (rows(part(0), 3 * d), transposed(part(1), 3 * d));
-    gemm(simd, (n, n, h), q, k_t, Start::Zero, p, shape.row());
+    with.product((n, n, h), q, k_t, Start::Zero, p, shape.row());
     dispatch_on(
-        simd,
+        with.simd,
         #[inline(always)]
         || {
             for row in p.chunks_exact_mut(shape.row()) {
@@ -79,7 +79,7 @@ fn probabilities(simd: Simd, shape: AttentionShape, qkv: &[f32], head: usize, p:
 /// dv = p^T do    dp = do v^T    ds = p (dp - sum(dp p)) / sqrt(h)    dq = ds k    dk = ds^T q
 /// ```
 pub(crate) fn backward(
-    simd: Simd,
+    with: Arithmetic,
     shape: AttentionShape,
     qkv: &[f32],
     d_o: &[f32],
@@ -91,16 +91,16 @@ pub(crate) fn backward(
     let row = shape.row();
     let scale = shape.scale();
     for head in 0..shape.heads {
-        probabilities(simd, shape, qkv, head, p);
+        probabilities(with, shape, qkv, head, p);
         let at = |i: usize| i * d + head * h; // q, k, v
         let part = |i: usize| &qkv[at(i)..];
         let d_o = rows(&d_o[head * h..], d);
         let (p_t, d_v) = (transposed(p, row), &mut d_qkv[at(2)..]);
-        gemm(simd, (n, h, n), p_t, d_o, Start::Zero, d_v, 3 * d);
+        with.product((n, h, n), p_t, d_o, Start::Zero, d_v, 3 * d);
         let v_t = transposed(part(2), 3 * d);
-        gemm(simd, (n, n, h), d_o, v_t, Start::Zero, ds, row);
+        with.product((n, n, h), d_o, v_t, Start::Zero, ds, row);
         dispatch_on(
-            simd,
+            with.simd,
             #[inline(always)]
             || {
                 for (ds, p) in ds.chunks_exact_mut(row).zip(p.chunks_exact(row)) {
@@ -113,9 +113,9 @@ pub(crate) fn backward(
             },
         );
         let (k, d_q) = (rows(part(1), 3 * d), &mut d_qkv[at(0)..]);
-        gemm(simd, (n, h, n), rows(ds, row), k, Start::Zero, d_q, 3 * d);
+        with.product((n, h, n), rows(ds, row), k, Start::Zero, d_q, 3 * d);
         let (ds_t, q) = (transposed(ds, row), rows(part(0), 3 * d));
         let d_k = &mut d_qkv[at(1)..];
-        gemm(simd, (n, h, n), ds_t, q, Start::Zero, d_k, 3 * d);
+        with.product((n, h, n), ds_t, q, Start::Zero, d_k, 3 * d);
     }
 }

@@ -52,24 +52,25 @@ pub(crate) fn widened(half: u16) -> f32 {
     f32::from_bits(u32::from(half) << 16)
 }
 
-/// `x` (rows, k) with neighbours of each row paired: (rows, ceil(k / 2)).
-pub(crate) fn pair_columns(x: &[f32], k: usize) -> Buffer {
+/// A matrix (rows, k), whose rows are `stride` apart in `x`, with neighbours of each row paired:
+/// (rows, ceil(k / 2)).
+pub(crate) fn pair_columns(x: &[f32], (rows, k): (usize, usize), stride: usize) -> Buffer {
     let width = k.div_ceil(2);
-    let mut out = Buffer::stale(x.len() / k.max(1) * width);
+    let mut out = Buffer::stale(rows * width);
     let halves = halves_mut(&mut out);
     crate::simd::dispatch(
         #[inline(always)]
         || {
-            if k.is_multiple_of(2) {
+            if k.is_multiple_of(2) && stride == k {
                 for (h, x) in halves.iter_mut().zip(x) {
                     *h = narrowed(*x);
                 }
-            } else {
-                for (h, x) in halves.chunks_exact_mut(2 * width).zip(x.chunks_exact(k)) {
-                    for (h, x) in h.iter_mut().zip(x) {
+            } else if k > 0 {
+                for (h, x) in halves.chunks_exact_mut(2 * width).zip(x.chunks(stride)) {
+                    for (h, x) in h.iter_mut().zip(&x[..k]) {
                         *h = narrowed(*x);
                     }
-                    h[k] = 0;
+                    h[k..].fill(0);
                 }
             }
         },
@@ -77,22 +78,24 @@ pub(crate) fn pair_columns(x: &[f32], k: usize) -> Buffer {
     out
 }
 
-/// `x` (rows, n) with neighbours of each column paired: (ceil(rows / 2), n).
-pub(crate) fn pair_rows(x: &[f32], n: usize) -> Buffer {
-    let mut out = Buffer::stale((x.len() / n.max(1)).div_ceil(2) * n);
+/// A matrix (rows, n), whose rows are `stride` apart in `x`, with neighbours of each column paired:
+/// (ceil(rows / 2), n).
+pub(crate) fn pair_rows(x: &[f32], (rows, n): (usize, usize), stride: usize) -> Buffer {
+    let mut out = Buffer::stale(rows.div_ceil(2) * n);
     let pairs: &mut [u32] = bytemuck::cast_slice_mut(&mut out);
     crate::simd::dispatch(
         #[inline(always)]
         || {
-            for (pairs, x) in pairs.chunks_exact_mut(n).zip(x.chunks(2 * n)) {
-                let (first, second) = x.split_at(n);
-                if second.is_empty() {
-                    for (p, a) in pairs.iter_mut().zip(first) {
-                        *p = rounded(*a) >> 16;
-                    }
-                } else {
+            for (i, pairs) in pairs.chunks_exact_mut(n.max(1)).enumerate() {
+                let first = &x[2 * i * stride..][..n];
+                if 2 * i + 1 < rows {
+                    let second = &x[(2 * i + 1) * stride..][..n];
                     for ((p, a), b) in pairs.iter_mut().zip(first).zip(second) {
                         *p = rounded(*a) >> 16 | rounded(*b) & 0xffff_0000;
+                    }
+                } else {
+                    for (p, a) in pairs.iter_mut().zip(first) {
+                        *p = rounded(*a) >> 16;
                     }
                 }
             }

@@ -20,6 +20,7 @@ mod activations;
 mod layer;
 mod parameters;
 
+use crate::arithmetic::Arithmetic;
 use crate::buffer::Buffer;
 use crate::cpu::current;
 use crate::gradients::{Bundle, Gradients};
@@ -29,9 +30,7 @@ use crate::threads::add;
 use activations::{Chunk, LayerActivations, by_chunk, by_thread, chunks, split};
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
 use layer::{Layer, Pass};
-use parameters::{
-    Arithmetic, Direction, LayerWeights, Slabs, SlabsMut, layer, layer_mut, layers_mut,
-};
+use parameters::{Direction, LayerWeights, Slabs, SlabsMut, layer, layer_mut, layers_mut};
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -60,7 +59,7 @@ impl BlocksShape {
     }
 }
 
-/// What the affine maps of the blocks are multiplied in. Sums, parameters and gradients are `f32` in
+/// What the matrices of the blocks are multiplied in. Sums, parameters and gradients are `f32` in
 /// either case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {

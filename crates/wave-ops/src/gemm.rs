@@ -9,7 +9,8 @@
 mod kernel;
 mod pack;
 
-use crate::bf16::Pair;
+use crate::bf16::{Pair, pair_columns, pair_rows, pairs};
+use crate::buffer::Buffer;
 use crate::cpu::Simd;
 use kernel::{Product, Right};
 pub(crate) use pack::Packed;
@@ -64,6 +65,32 @@ impl<T> Mat<'_, T> {
     }
 }
 
+impl<'a, T> Mat<'a, T> {
+    fn transpose(self) -> Mat<'a, T> {
+        Mat {
+            data: self.data,
+            row_stride: self.col_stride,
+            col_stride: self.row_stride,
+        }
+    }
+}
+
+impl Mat<'_, f32> {
+    /// This matrix (rows, k) in bf16, neighbours of a row paired, as (rows, ceil(k / 2)), or, if its
+    /// columns are contiguous, as the transpose of that, and whether it is.
+    fn paired_columns(self, rows: usize, k: usize) -> (Buffer, bool) {
+        assert!(
+            self.holds(rows, k),
+            "a factor ({rows}, {k}) exceeds its slice"
+        );
+        if self.col_stride == 1 {
+            (pair_columns(self.data, (rows, k), self.row_stride), false)
+        } else {
+            (pair_rows(self.data, (k, rows), self.col_stride), true)
+        }
+    }
+}
+
 /// What the product is added to.
 #[derive(Clone, Copy)]
 pub enum Start<'a> {
@@ -98,6 +125,30 @@ pub(crate) fn gemm<T: Element>(
         let packed = Packed::new(simd, (k, n), b);
         gemm_packed(m, a, &packed, start, c, c_stride);
     }
+}
+
+/// [`gemm()`] with the factors rounded to bf16, by instructions that multiply it.
+pub(crate) fn gemm_rounded(
+    simd: Simd,
+    (m, n, k): (usize, usize, usize),
+    a: Mat<f32>,
+    b: Mat<f32>,
+    start: Start,
+    c: &mut [f32],
+    c_stride: usize,
+) {
+    let half = k.div_ceil(2);
+    let (a, a_turned) = a.paired_columns(m, k);
+    let (b, b_turned) = b.transpose().paired_columns(n, k);
+    let view = |x, turned, lines| {
+        if turned {
+            transposed(x, lines)
+        } else {
+            rows(x, half)
+        }
+    };
+    let (a, b) = (view(pairs(&a), a_turned, m), view(pairs(&b), b_turned, n));
+    gemm(simd, (m, n, half), a, b.transpose(), start, c, c_stride);
 }
 
 /// Rows of `A` from which on `B` is worth copying.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::bf16::{pair_columns, pair_rows, pairs};
+use crate::bf16::{pair_columns, pairs};
 use proptest::prelude::*;
 
 fn supported() -> Vec<Simd> {
@@ -67,35 +67,40 @@ proptest! {
     }
 
     #[test]
-    fn pairs_of_bf16_multiply_exactly_what_they_round_to(
-        m in 1usize..40, n in 1usize..70, k in 1usize..40, seed in any::<u64>(),
+    fn rounded_factors_multiply_exactly_what_they_round_to(
+        m in 1usize..40, n in 1usize..70, k in 1usize..40,
+        a_turned in any::<bool>(), b_turned in any::<bool>(), seed in any::<u64>(),
     ) {
         if !Simd::best().has_bf16() {
             return Ok(());
         }
         let simd = Simd::best();
         // Less than half of the last place of bf16 away from a whole number: rounding restores it.
-        let near = |v: Vec<f32>| -> Vec<f32> {
+        let near = |v: &[f32]| -> Vec<f32> {
             v.iter().enumerate().map(|(i, v)| v * (1.0 + (i % 7) as f32 * 2e-4)).collect()
         };
-        let (a, b) = (whole(seed, m * k), whole(seed / 2, k * n));
-        let want = plain((m, n, k), |i, p| a[i * k + p], |p, j| b[p * n + j], |_, _| 0.0);
-        let (near_a, near_b) = (near(a), near(b));
-        let half = k.div_ceil(2);
-        let (left, right) = (pair_columns(&near_a, k), pair_rows(&near_b, n));
+        // Views of some columns of larger matrices.
+        let (a_stride, b_stride) = (if a_turned { m + 3 } else { k + 1 }, n.max(k) + 5);
+        let a = whole(seed, (m + k) * a_stride);
+        let b = whole(seed / 2, (n + k) * b_stride);
+        let at = |i: usize, p: usize| if a_turned { a[p * a_stride + i] } else { a[i * a_stride + p] };
+        let bt = |p: usize, j: usize| if b_turned { b[j * b_stride + p] } else { b[p * b_stride + j] };
+        let want = plain((m, n, k), at, bt, |_, _| 0.0);
+        let (near_a, near_b) = (near(&a), near(&b));
+        let left = if a_turned { transposed(&near_a, a_stride) } else { rows(&near_a, a_stride) };
+        let right = if b_turned { transposed(&near_b, b_stride) } else { rows(&near_b, b_stride) };
         let mut got = vec![f32::NAN; m * n];
-        let (left, right) = (rows(pairs(&left), half), rows(pairs(&right), n));
-        gemm(simd, (m, n, half), left, right, Start::Zero, &mut got, n);
+        gemm_rounded(simd, (m, n, k), left, right, Start::Zero, &mut got, n);
         prop_assert_eq!(&got, &want);
 
-        // The same from the transposes: A paired along its rows, B along its columns.
-        let turn = |x: &[f32], r: usize, c: usize| -> Vec<f32> {
-            (0..r * c).map(|e| x[e % r * c + e / r]).collect()
-        };
-        let left = pair_rows(&turn(&near_a, m, k), m);
-        let right = pair_columns(&turn(&near_b, k, n), k);
+        // The right side packed before, as weights are.
+        let half = k.div_ceil(2);
+        let b_columns: Vec<f32> = (0..n * k).map(|e| bt(e % k, e / k)).collect();
+        let a_rows: Vec<f32> = (0..m * k).map(|e| at(e / k, e % k)).collect();
+        let right = pair_columns(&near(&b_columns), (n, k), k);
         let packed = Packed::new(simd, (half, n), transposed(pairs(&right), half));
-        gemm_packed(m, transposed(pairs(&left), m), &packed, Start::Zero, &mut got, n);
+        let left = pair_columns(&near(&a_rows), (m, k), k);
+        gemm_packed(m, rows(pairs(&left), half), &packed, Start::Zero, &mut got, n);
         prop_assert_eq!(got, want);
     }
 }
@@ -112,14 +117,14 @@ fn bf16_rounds_to_the_nearest_even() {
         (f32::INFINITY, 0x7f80),
     ];
     let x: Vec<f32> = cases.iter().map(|c| c.0).collect();
-    let columns = pair_columns(&x, x.len());
+    let columns = pair_columns(&x, (1, x.len()), x.len());
     let halves: Vec<u32> = pairs(&columns)
         .iter()
         .flat_map(|p| [p.0 & 0xffff, p.0 >> 16])
         .collect();
     let want: Vec<u32> = cases.iter().map(|c| c.1).collect();
     assert_eq!(halves, want);
-    let nan = pair_columns(&[f32::NAN, -f32::NAN], 2);
+    let nan = pair_columns(&[f32::NAN, -f32::NAN], (1, 2), 2);
     let halves = [pairs(&nan)[0].0 << 16, pairs(&nan)[0].0 & 0xffff_0000];
     assert!(halves.iter().all(|h| f32::from_bits(*h).is_nan()));
 }

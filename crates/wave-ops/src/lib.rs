@@ -8,6 +8,7 @@
 //!
 //! Results are bit-identical from run to run for a fixed number of threads.
 
+mod arithmetic;
 mod attention;
 mod batch_norm;
 mod bf16;

@@ -3,11 +3,12 @@
 use super::activations::{Chunk, LayerActivations};
 use super::parameters::*;
 use super::{BlocksShape, Precision};
+use crate::arithmetic::Arithmetic;
 use crate::attention::{self, AttentionShape};
 use crate::bf16::{halves, halves_mut, narrowed, widened};
 use crate::buffer::Buffer;
 use crate::gelu;
-use crate::gemm::Start;
+use crate::gemm::{Start, rows, transposed};
 use crate::layer_norm;
 use crate::simd::{add_column_sums, dispatch_on};
 use std::ops::Range;
@@ -50,7 +51,7 @@ impl Pass<'_> {
         let mut p = Buffer::stale(shape.scores());
         let inputs = c.qkv.chunks_exact(self.n * 3 * d);
         for (qkv, o) in inputs.zip(c.o.chunks_exact_mut(self.n * d)) {
-            attention::forward(self.with.simd, shape, qkv, o, &mut p);
+            attention::forward(self.with, shape, qkv, o, &mut p);
         }
         weights.proj.multiply((t, d, d), c.o, Start::Zero, c.u);
         self.add_residual(c.x, w[PROJ_B], self.scales(layer.index, 0, samples), c.u);
@@ -144,7 +145,7 @@ impl Pass<'_> {
         let inputs = c.qkv.chunks_exact(self.n * 3 * d);
         let gradients = d_qkv.chunks_exact_mut(self.n * 3 * d);
         for ((qkv, d_o), d_qkv) in inputs.zip(d_o.chunks_exact(self.n * d)).zip(gradients) {
-            attention::backward(self.with.simd, shape, qkv, d_o, d_qkv, &mut p, &mut ds);
+            attention::backward(self.with, shape, qkv, d_o, d_qkv, &mut p, &mut ds);
         }
 
         // qkv = norm1(x) Wqkv^T + bqkv:
@@ -263,7 +264,10 @@ impl Pass<'_> {
         weight: usize,
         grads: &mut SlabsMut,
     ) {
-        self.with.weight_gradient(size, dy, x, grads[weight]);
+        let (m, n, k) = size;
+        let (dy_t, rows_x) = (transposed(dy, n), rows(x, k));
+        self.with
+            .product((n, k, m), dy_t, rows_x, Start::Kept, grads[weight], k);
         let db = &mut *grads[weight + 1];
         dispatch_on(
             self.with.simd,

@@ -1,9 +1,9 @@
 //! Where the parameters of a layer lie, and the matrices ready for their products.
 
 use super::{BlocksShape, Precision};
+use crate::arithmetic::Arithmetic;
 use crate::bf16::{Pair, pair_columns, pair_rows, pairs};
-use crate::cpu::Simd;
-use crate::gemm::{Packed, Start, gemm, gemm_packed, rows, transposed};
+use crate::gemm::{Packed, Start, gemm_packed, rows, transposed};
 use std::ops::Range;
 
 pub(super) const NORM1_W: usize = 0;
@@ -57,47 +57,6 @@ pub(super) fn layers_mut<'a>(
     })
 }
 
-/// How the matrix products of a pass are computed.
-#[derive(Clone, Copy)]
-pub(super) struct Arithmetic {
-    pub(super) simd: Simd,
-    pub(super) precision: Precision,
-}
-
-impl Arithmetic {
-    /// With `f32` where the processor is not faster in bf16.
-    pub(super) fn new(simd: Simd, precision: Precision) -> Arithmetic {
-        let precision = if simd.has_bf16() {
-            precision
-        } else {
-            Precision::F32
-        };
-        Arithmetic { simd, precision }
-    }
-
-    /// `dW += dy^T x`; `dy` (m, n), `x` (m, k), `dW` (n, k).
-    pub(super) fn weight_gradient(
-        self,
-        (m, n, k): (usize, usize, usize),
-        dy: &[f32],
-        x: &[f32],
-        dw: &mut [f32],
-    ) {
-        match self.precision {
-            Precision::F32 => {
-                let (dy_t, x) = (transposed(dy, n), rows(x, k));
-                gemm(self.simd, (n, k, m), dy_t, x, Start::Kept, dw, k);
-            }
-            Precision::Bf16 => {
-                let (dy, x) = (pair_rows(dy, n), pair_rows(x, k));
-                let (dy_t, x) = (transposed(pairs(&dy), n), rows(pairs(&x), k));
-                let size = (n, k, m.div_ceil(2));
-                gemm(self.simd, size, dy_t, x, Start::Kept, dw, k);
-            }
-        }
-    }
-}
-
 /// A matrix that many rows are multiplied by.
 pub(super) enum Weight {
     F32(Packed<f32>),
@@ -111,7 +70,7 @@ impl Weight {
             Precision::F32 => Weight::F32(Packed::new(with.simd, (k, n), transposed(w, k))),
             Precision::Bf16 => {
                 let half = k.div_ceil(2);
-                let w = pair_columns(w, k);
+                let w = pair_columns(w, (n, k), k);
                 let w_t = transposed(pairs(&w), half);
                 Weight::Bf16(Packed::new(with.simd, (half, n), w_t))
             }
@@ -123,7 +82,7 @@ impl Weight {
         match with.precision {
             Precision::F32 => Weight::F32(Packed::new(with.simd, (n, k), rows(w, k))),
             Precision::Bf16 => {
-                let w = pair_rows(w, k);
+                let w = pair_rows(w, (n, k), k);
                 let w = rows(pairs(&w), k);
                 Weight::Bf16(Packed::new(with.simd, (n.div_ceil(2), k), w))
             }
@@ -141,7 +100,7 @@ impl Weight {
         match self {
             Weight::F32(w) => gemm_packed(m, rows(x, k), w, start, y, n),
             Weight::Bf16(w) => {
-                let x = pair_columns(x, k);
+                let x = pair_columns(x, (m, k), k);
                 gemm_packed(m, rows(pairs(&x), k.div_ceil(2)), w, start, y, n);
             }
         }

@@ -1,0 +1,45 @@
+//! What matrix products are computed in.
+
+use crate::blocks::Precision;
+use crate::cpu::Simd;
+use crate::gemm::{Mat, Start, gemm, gemm_rounded};
+
+/// Multiplications from which on a product in bf16 is faster, its factors' rounding included.
+const WORTH_ROUNDING: usize = 1 << 16;
+
+/// Instructions and precision of matrix products.
+#[derive(Clone, Copy)]
+pub(crate) struct Arithmetic {
+    pub(crate) simd: Simd,
+    pub(crate) precision: Precision,
+}
+
+impl Arithmetic {
+    /// With `f32` where the processor is not faster in bf16.
+    pub(crate) fn new(simd: Simd, precision: Precision) -> Arithmetic {
+        let precision = if simd.has_bf16() {
+            precision
+        } else {
+            Precision::F32
+        };
+        Arithmetic { simd, precision }
+    }
+
+    /// `C = start + A B`: `a` (m, k), `b` (k, n), `c` (m, n) with rows `c_stride` apart. Small
+    /// products are computed in `f32` whatever the precision.
+    pub(crate) fn product(
+        self,
+        (m, n, k): (usize, usize, usize),
+        a: Mat<f32>,
+        b: Mat<f32>,
+        start: Start,
+        c: &mut [f32],
+        c_stride: usize,
+    ) {
+        let multiply = match self.precision {
+            Precision::Bf16 if m * n * k >= WORTH_ROUNDING => gemm_rounded,
+            _ => gemm::<f32>,
+        };
+        multiply(self.simd, (m, n, k), a, b, start, c, c_stride);
+    }
+}
