@@ -40,6 +40,7 @@ fn statistics(x: &[f32], eps: f32) -> (f32, f32) {
 #[inline(always)]
 pub(crate) fn forward(x: &[f32], w: &[f32], b: &[f32], eps: f32, y: &mut [f32]) {
     let d = w.len();
+    let b = &b[..d];
     for (x, y) in x.chunks_exact(d).zip(y.chunks_exact_mut(d)) {
         let (mean, r) = statistics(x, eps);
         for i in 0..d {
@@ -63,7 +64,7 @@ pub(crate) fn backward(
     x_hat: &mut [f32], // scratch, (d)
 ) {
     let d = w.len();
-    let x_hat = &mut x_hat[..d];
+    let (dw, db, x_hat) = (&mut dw[..d], &mut db[..d], &mut x_hat[..d]);
     for ((x, g), dx) in x
         .chunks_exact(d)
         .zip(dy.chunks_exact_mut(d))

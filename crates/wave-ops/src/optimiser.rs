@@ -152,9 +152,14 @@ pub fn ema_update(average: &mut [f32], var: &Tensor, decay: f32) -> Result<()> {
             .par_chunks_mut(CHUNK)
             .zip(p.par_chunks(CHUNK))
             .for_each(|(a, p)| {
-                for (a, p) in a.iter_mut().zip(p) {
-                    *a += (1.0 - decay) * (p - *a);
-                }
+                crate::simd::dispatch(
+                    #[inline(always)]
+                    move || {
+                        for (a, p) in a.iter_mut().zip(p) {
+                            *a += (1.0 - decay) * (p - *a);
+                        }
+                    },
+                )
             })
     })
 }
@@ -203,7 +208,7 @@ impl InplaceOp2 for Update<'_> {
         let (c1, c2) = self.correction;
         let scale = self.gradient_scale;
         let row = p.len() / self.learning_rates.len();
-        for (r, lr) in self.learning_rates.iter().enumerate() {
+        for (r, &lr) in self.learning_rates.iter().enumerate() {
             let at = r * row..(r + 1) * row;
             let decay = 1.0 - lr * self.weight_decay;
             p[at.clone()]
@@ -213,13 +218,15 @@ impl InplaceOp2 for Update<'_> {
                 .zip(v[at].par_chunks_mut(CHUNK))
                 .for_each(|(((p, g), m), v)| {
                     crate::simd::dispatch(
+                        // By value: through references each store might change a constant.
                         #[inline(always)]
-                        || {
-                            for i in 0..p.len() {
-                                let g = g[i] * scale;
-                                m[i] = beta1 * m[i] + (1.0 - beta1) * g;
-                                v[i] = beta2 * v[i] + (1.0 - beta2) * g * g;
-                                p[i] = p[i] * decay - lr * (m[i] * c1) / ((v[i] * c2).sqrt() + eps);
+                        move || {
+                            let moments = m.iter_mut().zip(v.iter_mut());
+                            for ((p, g), (m, v)) in p.iter_mut().zip(g).zip(moments) {
+                                let g = g * scale;
+                                *m = beta1 * *m + (1.0 - beta1) * g;
+                                *v = beta2 * *v + (1.0 - beta2) * g * g;
+                                *p = *p * decay - lr * (*m * c1) / ((*v * c2).sqrt() + eps);
                             }
                         },
                     )
