@@ -7,9 +7,10 @@
 //! that stands for all parameters; and [`backward`] collects the gradients of variables as they
 //! are.
 
+use crate::kron::{self, Origin};
 use crate::storage::tensor;
 use candle_core::backprop::GradStore;
-use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
+use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor};
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 
@@ -57,7 +58,14 @@ impl Bundle {
         let mut token = tensor(vec![0.0], 1)?;
         for (i, member) in members.iter().enumerate() {
             let gradients = gradients.clone();
-            token = token.apply_op2(member, Member { i, gradients })?;
+            let link = Member { i, gradients };
+            token = match kron::origin(member) {
+                None => token.apply_op2(member, link)?,
+                Some(origin) => {
+                    let (templates, scalers) = (origin.templates.clone(), origin.scalers.clone());
+                    token.apply_op3(&templates, &scalers, Composed { link, origin })?
+                }
+            };
         }
         Ok(Bundle { token, gradients })
     }
@@ -96,21 +104,71 @@ impl CustomOp2 for Member {
         _: &Tensor,
         _: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
-        let gradient = {
-            let mut gradients = self.gradients.lock().expect("nothing panics with the lock");
-            gradients.get_mut(self.i).and_then(Option::take)
-        };
-        let gradient = match gradient {
-            Some(gradient) if member.is_variable() => COLLECTED.with_borrow_mut(|all| match all {
-                Some(all) => {
-                    all.push((member.clone(), gradient));
-                    None
-                }
-                None => Some(gradient),
-            }),
-            Some(gradient) if member.track_op() => Some(gradient),
-            _ => None,
-        };
+        let gradient = self.gradient().and_then(|g| passed_on(member, g));
         Ok((Some(Bundle::seed()?), gradient))
+    }
+}
+
+impl Member {
+    /// What the operator left.
+    fn gradient(&self) -> Option<Tensor> {
+        let mut gradients = self.gradients.lock().expect("nothing panics with the lock");
+        gradients.get_mut(self.i).and_then(Option::take)
+    }
+}
+
+/// Keeps the gradient of a variable for [`backward`], if that runs; returns what candle has to deal
+/// with.
+fn passed_on(of: &Tensor, gradient: Tensor) -> Option<Tensor> {
+    if !of.is_variable() {
+        return of.track_op().then_some(gradient);
+    }
+    COLLECTED.with_borrow_mut(|all| match all {
+        Some(all) => {
+            all.push((of.clone(), gradient));
+            None
+        }
+        None => Some(gradient),
+    })
+}
+
+/// The link of a member composed of templates, whose gradients are a fraction of its own.
+struct Composed {
+    link: Member,
+    origin: Origin,
+}
+
+impl CustomOp3 for Composed {
+    fn name(&self) -> &'static str {
+        "composed-member"
+    }
+
+    fn cpu_fwd(
+        &self,
+        _token: &CpuStorage,
+        layout: &Layout,
+        _templates: &CpuStorage,
+        _: &Layout,
+        _scalers: &CpuStorage,
+        _: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        Ok((CpuStorage::F32(vec![0.0]), layout.shape().clone()))
+    }
+
+    fn bwd(
+        &self,
+        _token: &Tensor,
+        templates: &Tensor,
+        scalers: &Tensor,
+        _: &Tensor,
+        _: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+        let seed = Some(Bundle::seed()?);
+        let Some(gradient) = self.link.gradient() else {
+            return Ok((seed, None, None));
+        };
+        let (d_templates, d_scalers) = self.origin.gradients(&gradient)?;
+        let d_templates = d_templates.and_then(|d| passed_on(templates, d));
+        Ok((seed, d_templates, passed_on(scalers, d_scalers)))
     }
 }

@@ -15,8 +15,10 @@ use crate::cpu::current;
 use crate::gemm::{Packed, Start, gemm, gemm_packed, rows, transposed};
 use crate::stock;
 use crate::storage::{fused, slice, tensor, with_slice};
-use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
+use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, TensorId};
 use rayon::prelude::*;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock};
 
 /// The order of the factors of a Kronecker product of scaler `S` and template `T`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,16 +43,72 @@ pub fn kronecker_sum(templates: &Tensor, scalers: &Tensor, order: Kronecker) -> 
         );
     }
     if fused(&[templates, scalers])? {
-        templates
-            .contiguous()?
-            .apply_op2(&scalers.contiguous()?, KroneckerSum { order })
+        let (templates, scalers) = (templates.contiguous()?, scalers.contiguous()?);
+        let entry = Arc::new(Entry::default());
+        let op = KroneckerSum {
+            order,
+            _entry: entry.clone(),
+        };
+        let w = templates.apply_op2(&scalers, op)?;
+        if w.track_op() {
+            let origin = Origin {
+                templates,
+                scalers,
+                order,
+            };
+            let id = *entry.0.get_or_init(|| w.id());
+            origins().insert(id, origin);
+        }
+        Ok(w)
     } else {
         stock::kronecker_sum(templates, scalers, order)
     }
 }
 
+/// What weights were composed of.
+#[derive(Clone)]
+pub(crate) struct Origin {
+    pub(crate) templates: Tensor,
+    pub(crate) scalers: Tensor,
+    order: Kronecker,
+}
+
+/// The origins of all composed weights whose graph is alive. An operator that takes such weights
+/// can hand their gradient on itself, where candle would first add it to zeros (see
+/// [`crate::gradients`]).
+static ORIGINS: LazyLock<Mutex<HashMap<TensorId, Origin>>> = LazyLock::new(Mutex::default);
+
+fn origins() -> MutexGuard<'static, HashMap<TensorId, Origin>> {
+    ORIGINS.lock().expect("nothing panics with the lock")
+}
+
+/// What `w` was composed of, if it is a [`kronecker_sum`] with a graph.
+pub(crate) fn origin(w: &Tensor) -> Option<Origin> {
+    origins().get(&w.id()).cloned()
+}
+
+impl Origin {
+    /// The gradients of templates, if they are wanted, and scalers from that of the weights.
+    pub(crate) fn gradients(&self, dw: &Tensor) -> Result<(Option<Tensor>, Tensor)> {
+        gradients(&self.templates, &self.scalers, dw, self.order)
+    }
+}
+
+/// Strikes an origin off when the operator that it belongs to is dropped.
+#[derive(Default)]
+struct Entry(OnceLock<TensorId>);
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        // What it holds is dropped after the lock: it may have been composed itself.
+        let origin = self.0.get().and_then(|id| origins().remove(id));
+        drop(origin);
+    }
+}
+
 struct KroneckerSum {
     order: Kronecker,
+    _entry: Arc<Entry>,
 }
 
 #[derive(Clone, Copy)]
@@ -122,27 +180,27 @@ fn for_each_run(z: Sizes, order: Kronecker, mut copy: impl FnMut(usize, usize, u
     }
 }
 
-impl KroneckerSum {
-    fn step(&self, z: Sizes) -> usize {
-        match self.order {
+impl Kronecker {
+    fn step(self, z: Sizes) -> usize {
+        match self {
             Kronecker::Tile => 1,
             Kronecker::Interleave => z.c,
         }
     }
 
     /// Whether the blocks, one after the other, are `W` as it stands: tiles in a single column.
-    fn in_place(&self, z: Sizes) -> bool {
-        self.order == Kronecker::Tile && z.c == 1
+    fn in_place(self, z: Sizes) -> bool {
+        self == Kronecker::Tile && z.c == 1
     }
 
     /// Blocks (L r c, t t) to `W` (L, r t, c t).
-    fn join(&self, blocks: &[f32], z: Sizes, w: &mut [f32]) {
+    fn join(self, blocks: &[f32], z: Sizes, w: &mut [f32]) {
         let step = self.step(z);
         let layer = z.r * z.c * z.t * z.t;
         w.par_chunks_mut(layer)
             .zip(blocks.par_chunks(layer))
             .for_each(|(w, blocks)| {
-                for_each_run(Sizes { l: 1, ..z }, self.order, |from, to, len| {
+                for_each_run(Sizes { l: 1, ..z }, self, |from, to, len| {
                     let run = &blocks[from..from + len];
                     if step == 1 {
                         w[to..to + len].copy_from_slice(run);
@@ -155,14 +213,14 @@ impl KroneckerSum {
             });
     }
 
-    /// The inverse of [`KroneckerSum::join`].
-    fn cut(&self, w: &[f32], z: Sizes, blocks: &mut [f32]) {
+    /// The inverse of [`Kronecker::join`].
+    fn cut(self, w: &[f32], z: Sizes, blocks: &mut [f32]) {
         let step = self.step(z);
         let layer = z.r * z.c * z.t * z.t;
         w.par_chunks(layer)
             .zip(blocks.par_chunks_mut(layer))
             .for_each(|(w, blocks)| {
-                for_each_run(Sizes { l: 1, ..z }, self.order, |to, from, len| {
+                for_each_run(Sizes { l: 1, ..z }, self, |to, from, len| {
                     let run = &mut blocks[to..to + len];
                     if step == 1 {
                         run.copy_from_slice(&w[from..from + len]);
@@ -174,47 +232,46 @@ impl KroneckerSum {
                 });
             });
     }
+}
 
-    /// `dT = S^T G` and `dS = G T^T`, the latter by block: `G` (L r c, t t) is the gradient cut into
-    /// blocks, `S` (L r c, N). Columns of the first and rows of the second are split over the
-    /// threads.
-    fn gradients(
-        &self,
-        g: &[f32],
-        templates: &[f32],
-        scalers: &[f32],
-        z: Sizes,
-        wants_templates: bool,
-    ) -> (Option<Vec<f32>>, Vec<f32>) {
-        let (tt, m, threads) = (z.t * z.t, z.blocks(), rayon::current_num_threads());
-        let d_templates = wants_templates.then(|| {
-            let width = tt.div_ceil(threads).next_multiple_of(WHOLE);
-            let columns = (0..tt).into_par_iter().step_by(width).map(|first| {
-                let n = width.min(tt - first);
-                let mut part = Buffer::stale(z.n * n);
-                let (a, b) = (transposed(scalers, z.n), rows(&g[first..], tt));
-                gemm(current(), (z.n, n, m), a, b, Start::Zero, &mut part, n);
-                part
-            });
-            let columns: Vec<Buffer> = columns.collect();
-            let mut d = Vec::with_capacity(z.n * tt);
-            for i in 0..z.n {
-                for part in &columns {
-                    let n = part.len() / z.n;
-                    d.extend_from_slice(&part[i * n..(i + 1) * n]);
-                }
-            }
-            d
+/// `dT = S^T G` and `dS = G T^T`, the latter by block: `G` (L r c, t t) is the gradient cut into
+/// blocks, `S` (L r c, N). Columns of the first and rows of the second are split over the
+/// threads.
+fn block_gradients(
+    g: &[f32],
+    templates: &[f32],
+    scalers: &[f32],
+    z: Sizes,
+    wants_templates: bool,
+) -> (Option<Vec<f32>>, Vec<f32>) {
+    let (tt, m, threads) = (z.t * z.t, z.blocks(), rayon::current_num_threads());
+    let d_templates = wants_templates.then(|| {
+        let width = tt.div_ceil(threads).next_multiple_of(WHOLE);
+        let columns = (0..tt).into_par_iter().step_by(width).map(|first| {
+            let n = width.min(tt - first);
+            let mut part = Buffer::stale(z.n * n);
+            let (a, b) = (transposed(scalers, z.n), rows(&g[first..], tt));
+            gemm(current(), (z.n, n, m), a, b, Start::Zero, &mut part, n);
+            part
         });
-        let t = Packed::new(current(), (tt, z.n), transposed(templates, tt));
-        let mut d_scalers = vec![0.0; m * z.n];
-        let chunk = m.div_ceil(threads).max(1);
-        d_scalers
-            .par_chunks_mut(chunk * z.n)
-            .zip(g.par_chunks(chunk * tt))
-            .for_each(|(d, g)| gemm_packed(g.len() / tt, rows(g, tt), &t, Start::Zero, d, z.n));
-        (d_templates, d_scalers)
-    }
+        let columns: Vec<Buffer> = columns.collect();
+        let mut d = Vec::with_capacity(z.n * tt);
+        for i in 0..z.n {
+            for part in &columns {
+                let n = part.len() / z.n;
+                d.extend_from_slice(&part[i * n..(i + 1) * n]);
+            }
+        }
+        d
+    });
+    let t = Packed::new(current(), (tt, z.n), transposed(templates, tt));
+    let mut d_scalers = vec![0.0; m * z.n];
+    let chunk = m.div_ceil(threads).max(1);
+    d_scalers
+        .par_chunks_mut(chunk * z.n)
+        .zip(g.par_chunks(chunk * tt))
+        .for_each(|(d, g)| gemm_packed(g.len() / tt, rows(g, tt), &t, Start::Zero, d, z.n));
+    (d_templates, d_scalers)
 }
 
 /// Columns are split at multiples of this: a cache line.
@@ -248,12 +305,12 @@ impl CustomOp2 for KroneckerSum {
                 });
         };
         let mut w = vec![0.0; z.blocks() * tt];
-        if self.in_place(z) {
+        if self.order.in_place(z) {
             compose(&mut w);
         } else {
             let mut blocks = Buffer::stale(w.len());
             compose(&mut blocks);
-            self.join(&blocks, z, &mut w);
+            self.order.join(&blocks, z, &mut w);
         }
         Ok((CpuStorage::F32(w), (z.l, z.r * z.t, z.c * z.t).into()))
     }
@@ -265,22 +322,33 @@ impl CustomOp2 for KroneckerSum {
         _w: &Tensor,
         dw: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
-        let z = Sizes::new(templates.shape(), scalers.shape())?;
-        let by_block = with_slice(scalers, |s| by_block(s, z))?;
-        let wants_templates = templates.track_op();
-        let (d_templates, d_scalers) = with_slice(dw, |dw| {
-            with_slice(templates, |templates| {
-                if self.in_place(z) {
-                    self.gradients(dw, templates, &by_block, z, wants_templates)
-                } else {
-                    let mut g = Buffer::stale(dw.len());
-                    self.cut(dw, z, &mut g);
-                    self.gradients(&g, templates, &by_block, z, wants_templates)
-                }
-            })
-        })??;
-        let d_templates = d_templates.map(|d| tensor(d, templates.shape()));
-        let d_scalers = tensor(by_template(&d_scalers, z), scalers.shape())?;
-        Ok((d_templates.transpose()?, Some(d_scalers)))
+        let (d_templates, d_scalers) = gradients(templates, scalers, dw, self.order)?;
+        Ok((d_templates, Some(d_scalers)))
     }
+}
+
+/// The gradients of templates, if they are wanted, and scalers from that of the weights.
+fn gradients(
+    templates: &Tensor,
+    scalers: &Tensor,
+    dw: &Tensor,
+    order: Kronecker,
+) -> Result<(Option<Tensor>, Tensor)> {
+    let z = Sizes::new(templates.shape(), scalers.shape())?;
+    let by_block = with_slice(scalers, |s| by_block(s, z))?;
+    let wants_templates = templates.track_op();
+    let (d_templates, d_scalers) = with_slice(dw, |dw| {
+        with_slice(templates, |templates| {
+            if order.in_place(z) {
+                block_gradients(dw, templates, &by_block, z, wants_templates)
+            } else {
+                let mut g = Buffer::stale(dw.len());
+                order.cut(dw, z, &mut g);
+                block_gradients(&g, templates, &by_block, z, wants_templates)
+            }
+        })
+    })??;
+    let d_templates = d_templates.map(|d| tensor(d, templates.shape()));
+    let d_scalers = tensor(by_template(&d_scalers, z), scalers.shape())?;
+    Ok((d_templates.transpose()?, d_scalers))
 }

@@ -48,7 +48,7 @@ fn output_and_gradients(
     let y = f(&tensors).unwrap();
     let projection = normal(99, y.dims()).to_dtype(dtype).unwrap();
     let projected = (&y * projection).unwrap().sum_all().unwrap();
-    let gradients = projected.backward().unwrap();
+    let gradients = wave_ops::backward(&projected).unwrap();
     let flat = |t: &Tensor| {
         let flat = t.flatten_all().unwrap().to_dtype(DType::F64).unwrap();
         flat.to_vec1::<f64>().unwrap()
@@ -123,6 +123,38 @@ proptest! {
         if !wave_ops::simd().unwrap().has_bf16() {
             prop_assert_eq!(single, half);
         }
+    }
+
+    /// Templates shared by two matrices and used beside the blocks: their gradients, which the blocks
+    /// hand on themselves, add up with candle's.
+    #[test]
+    fn blocks_of_composed_weights_equal_stock(
+        b in 1usize..4, n in 1usize..10, c in 1usize..4, layers in 1usize..4, count in 1usize..4,
+        interleave in any::<bool>(), seed in 0u64..1000,
+    ) {
+        let (t, depth) = (8, layers);
+        let order = if interleave { Kronecker::Interleave } else { Kronecker::Tile };
+        let shape = BlocksShape { depth, width: t * c, heads: 2, hidden: t * c, eps: 1e-6 };
+        let mut inputs = block_inputs(b, n, shape, seed);
+        inputs.push((normal(seed + 20, &[count, t, t]) * 0.3).unwrap());
+        for i in 0..2 {
+            inputs.push(normal(seed + 21 + i, &[depth, count, c, c]));
+        }
+        type Sum = fn(&Tensor, &Tensor, Kronecker) -> Result<Tensor>;
+        type Blocks<'a> = &'a dyn Fn(&Tensor, &[Tensor; 12]) -> Result<Tensor>;
+        let run = |t: &[Tensor], sum: Sum, blocks: Blocks| {
+            let mut slabs = slabs(&t[..13]);
+            let replaced = (slabs[8].sum_all()? + slabs[10].sum_all()?)?;
+            slabs[8] = sum(&t[13], &t[14], order)?;
+            slabs[10] = sum(&t[13], &t[15], order)?;
+            let beside = ((&slabs[8] * 0.1)?.sum_all()? + replaced)?;
+            blocks(&t[0], &slabs)?.broadcast_add(&beside)
+        };
+        check(
+            &inputs,
+            |t| run(t, wave_ops::kronecker_sum, &|x, w| wave_ops::blocks(x, w, shape, None)),
+            |t| run(t, stock::kronecker_sum, &|x, w| stock::blocks(x, w, shape, None)),
+        );
     }
 
     #[test]
