@@ -12,7 +12,7 @@
 //! What is complete does not run again. What fails is reported, and the rest goes on.
 
 use crate::ancestor::Ancestors;
-use crate::condense::CondensePlan;
+use crate::condense::{self, CondensePlan};
 use crate::elastic;
 use crate::error::request;
 use crate::finetune::{self, Options, Task};
@@ -151,17 +151,22 @@ pub fn bench(recipe: &Recipe, out: &Path, options: Options) -> Result<Value> {
     Ok(json!({ "out": out, "rows": rows, "report": report }))
 }
 
-/// What `--dry-run` prints.
+/// What `--dry-run` prints: of the condensation too, if templates are not given for all methods.
 pub fn describe(recipe: &Recipe) -> Result<String> {
     let grid = Grid::new(recipe)?;
+    let mut text = String::new();
+    if grid.methods.iter().any(|(_, method)| method.condenses()) {
+        text = condense::describe(&recipe.stage("condense", None, &Condense::default())?)?;
+    }
     let sizes = grid.bench.sizes.len();
     let runs = grid.methods.len() * sizes * grid.datasets.len() * grid.bench.seeds.len();
-    Ok(format!(
+    text += &format!(
         "at most {runs} runs: {} methods, {sizes} sizes, {} data sets, seeds {:?}\n",
         grid.methods.len(),
         grid.datasets.len(),
         grid.bench.seeds
-    ))
+    );
+    Ok(text)
 }
 
 /// The learning rates chosen, by method and data set.
@@ -396,7 +401,7 @@ impl Context<'_> {
                 // One that failed has no rows either.
                 work += self.artefacts.donor_work(&self.grid, donor).unwrap_or(0.0);
             }
-            if method.start == table::TEMPLATES && method.templates.is_none() {
+            if method.condenses() {
                 let settings: Condense =
                     self.recipe
                         .stage("condense", Some(&method.condense), &Condense::default())?;

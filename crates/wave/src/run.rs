@@ -144,12 +144,10 @@ fn check_layouts(recipe: &Recipe) -> Result<()> {
 /// What `--dry-run` prints.
 pub fn describe(recipe: &Recipe) -> Result<String> {
     check_layouts(recipe)?;
-    let settings: Condense = recipe.stage("condense", None, &Condense::default())?;
-    let mut text = condense::describe(&settings)?;
     if recipe.has("bench") {
-        text += &bench::describe(recipe)?;
+        return bench::describe(recipe);
     }
-    Ok(text)
+    condense::describe(&recipe.stage("condense", None, &Condense::default())?)
 }
 
 /// Initialises and trains the recipe's ancestor; returns its directory.

@@ -124,6 +124,11 @@ pub struct Method {
 }
 
 impl Method {
+    /// Whether it needs a condensation of the bench's own.
+    pub(super) fn condenses(&self) -> bool {
+        self.start == TEMPLATES && self.templates.is_none()
+    }
+
     /// Whether the condensation's ancestor teaches its models, in fine-tuning or before.
     pub(super) fn distils(&self) -> bool {
         let before = self.pretrain.as_ref().and_then(|table| table.get("distil"));
