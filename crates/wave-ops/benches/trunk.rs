@@ -124,6 +124,9 @@ fn processor_time() -> Duration {
     Duration::from_nanos(nanoseconds.sum())
 }
 
+/// mimalloc's `mi_option_purge_delay`.
+const PURGE_DELAY: std::ffi::c_int = 15;
+
 unsafe extern "C" {
     fn mi_option_set(option: std::ffi::c_int, value: std::ffi::c_long);
 }
@@ -131,7 +134,7 @@ unsafe extern "C" {
 fn main() {
     // Free memory is kept, as `wave` itself does it.
     // SAFETY: a plain store in a table of options; no other thread runs yet.
-    unsafe { mi_option_set(15, -1) };
+    unsafe { mi_option_set(PURGE_DELAY, -1) };
     let filter: Vec<String> = std::env::args()
         .skip(1)
         .filter(|a| !a.starts_with('-'))

@@ -66,8 +66,8 @@ pub(crate) fn pair_columns(x: &[f32], (rows, k): (usize, usize), stride: usize) 
                     *h = narrowed(*x);
                 }
             } else if k > 0 {
-                for (h, x) in halves.chunks_exact_mut(2 * width).zip(x.chunks(stride)) {
-                    for (h, x) in h.iter_mut().zip(&x[..k]) {
+                for (i, h) in halves.chunks_exact_mut(2 * width).enumerate() {
+                    for (h, x) in h.iter_mut().zip(&x[i * stride..][..k]) {
                         *h = narrowed(*x);
                     }
                     h[k..].fill(0);

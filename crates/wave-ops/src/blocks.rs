@@ -12,9 +12,9 @@
 //! cache. The matrices of a group are copied once into the order that the products read, and the
 //! threads' gradients of a group are added up before the next. The forward pass keeps, per token
 //! and layer, x, qkv, attention outputs, u and the MLP's pre-activation, the last rounded to bf16 if
-//! products are; the backward pass computes
-//! attention scores, norms and GELU again, which costs less than to store and load them. Where memory
-//! is short it keeps only the input of each group, and the rest is computed again chunk by chunk.
+//! products are; the backward pass computes attention scores, norms and GELU again, which costs less
+//! than to store and load them. Where memory is short it keeps only the input of each group, and the
+//! rest is computed again chunk by chunk.
 
 mod activations;
 mod layer;
@@ -263,10 +263,8 @@ impl Blocks {
             }
             let outputs = split(&mut y, b, &ranges);
             if self.keep == Keep::Activations {
-                let mut activations: Vec<LayerActivations> = layers
-                    .iter()
-                    .map(|_| LayerActivations::new(&self.shape, self.with.precision, b, n))
-                    .collect();
+                let mut activations: Vec<LayerActivations> =
+                    layers.iter().map(|_| pass.activations(b)).collect();
                 let chunks = by_chunk(&mut activations, b, &ranges).into_iter();
                 let jobs = by_thread(&work, chunks.zip(outputs)).into_par_iter();
                 jobs.zip(&work).for_each(|(jobs, ranges)| {
@@ -282,12 +280,7 @@ impl Blocks {
                 let jobs = by_thread(&work, outputs).into_par_iter();
                 jobs.zip(&work).for_each(|(jobs, ranges)| {
                     for (y, samples) in jobs.into_iter().zip(ranges) {
-                        let mut scratch = LayerActivations::new(
-                            &self.shape,
-                            self.with.precision,
-                            samples.len(),
-                            n,
-                        );
+                        let mut scratch = pass.activations(samples.len());
                         let mut c = scratch.whole();
                         for layer in &layers {
                             c.x.copy_from_slice(y);

@@ -75,18 +75,30 @@ impl<'a, T> Mat<'a, T> {
     }
 }
 
-impl Mat<'_, f32> {
-    /// This matrix (rows, k) in bf16, neighbours of a row paired, as (rows, ceil(k / 2)), or, if its
-    /// columns are contiguous, as the transpose of that, and whether it is.
-    fn paired_columns(self, rows: usize, k: usize) -> (Buffer, bool) {
-        assert!(
-            self.holds(rows, k),
-            "a factor ({rows}, {k}) exceeds its slice"
-        );
-        if self.col_stride == 1 {
-            (pair_columns(self.data, (rows, k), self.row_stride), false)
+/// A left factor (m, k) in bf16, neighbours of a row paired: (m, ceil(k / 2)), or the transpose of
+/// that if it is the columns that are contiguous.
+pub(crate) struct Rounded {
+    pairs: Buffer,
+    strides: (usize, usize),
+}
+
+impl Rounded {
+    pub(crate) fn new(a: Mat<f32>, m: usize, k: usize) -> Rounded {
+        assert!(a.holds(m, k), "a factor ({m}, {k}) exceeds its slice");
+        let (pairs, strides) = if a.col_stride == 1 {
+            let pairs = pair_columns(a.data, (m, k), a.row_stride);
+            (pairs, (k.div_ceil(2), 1))
         } else {
-            (pair_rows(self.data, (k, rows), self.col_stride), true)
+            (pair_rows(a.data, (k, m), a.col_stride), (1, m))
+        };
+        Rounded { pairs, strides }
+    }
+
+    pub(crate) fn view(&self) -> Mat<'_, Pair> {
+        Mat {
+            data: pairs(&self.pairs),
+            row_stride: self.strides.0,
+            col_stride: self.strides.1,
         }
     }
 }
@@ -137,18 +149,9 @@ pub(crate) fn gemm_rounded(
     c: &mut [f32],
     c_stride: usize,
 ) {
-    let half = k.div_ceil(2);
-    let (a, a_turned) = a.paired_columns(m, k);
-    let (b, b_turned) = b.transpose().paired_columns(n, k);
-    let view = |x, turned, lines| {
-        if turned {
-            transposed(x, lines)
-        } else {
-            rows(x, half)
-        }
-    };
-    let (a, b) = (view(pairs(&a), a_turned, m), view(pairs(&b), b_turned, n));
-    gemm(simd, (m, n, half), a, b.transpose(), start, c, c_stride);
+    let (a, b) = (Rounded::new(a, m, k), Rounded::new(b.transpose(), n, k));
+    let (a, b) = (a.view(), b.view().transpose());
+    gemm(simd, (m, n, k.div_ceil(2)), a, b, start, c, c_stride);
 }
 
 /// Rows of `A` from which on `B` is worth copying.

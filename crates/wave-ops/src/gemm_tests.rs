@@ -105,6 +105,28 @@ proptest! {
     }
 }
 
+/// A left side of several blocks, of which the last is smaller, read in place and copied.
+#[test]
+fn blocks_of_the_left_side_follow_each_other() {
+    let (m, n, k) = (29, 120, 6000);
+    let (a, b) = (whole(3, m * k), whole(5, k * n));
+    for a_turned in [false, true] {
+        let at = |i: usize, p: usize| if a_turned { a[p * m + i] } else { a[i * k + p] };
+        let want = plain((m, n, k), at, |p, j| b[p * n + j], |_, _| 0.0);
+        let left = if a_turned {
+            transposed(&a, m)
+        } else {
+            rows(&a, k)
+        };
+        for simd in supported() {
+            let mut got = vec![f32::NAN; m * n];
+            let size = (m, n, k);
+            gemm(simd, size, left, rows(&b, n), Start::Zero, &mut got, n);
+            assert_eq!(got, want, "{simd}");
+        }
+    }
+}
+
 #[test]
 fn bf16_rounds_to_the_nearest_even() {
     // torch.tensor([...]).bfloat16().view(torch.uint16)

@@ -7,7 +7,7 @@
 //! that stands for all parameters; and [`backward`] collects the gradients of variables as they
 //! are.
 
-use crate::kron::{self, Origin};
+use crate::kron::{self, Kronecker, Origin};
 use crate::storage::tensor;
 use candle_core::backprop::GradStore;
 use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor};
@@ -61,10 +61,11 @@ impl Bundle {
             let link = Member { i, gradients };
             token = match kron::origin(member) {
                 None => token.apply_op2(member, link)?,
-                Some(origin) => {
-                    let (templates, scalers) = (origin.templates.clone(), origin.scalers.clone());
-                    token.apply_op3(&templates, &scalers, Composed { link, origin })?
-                }
+                Some(Origin {
+                    templates,
+                    scalers,
+                    order,
+                }) => token.apply_op3(&templates, &scalers, Composed { link, order })?,
             };
         }
         Ok(Bundle { token, gradients })
@@ -135,7 +136,7 @@ fn passed_on(of: &Tensor, gradient: Tensor) -> Option<Tensor> {
 /// The link of a member composed of templates, whose gradients are a fraction of its own.
 struct Composed {
     link: Member,
-    origin: Origin,
+    order: Kronecker,
 }
 
 impl CustomOp3 for Composed {
@@ -167,7 +168,7 @@ impl CustomOp3 for Composed {
         let Some(gradient) = self.link.gradient() else {
             return Ok((seed, None, None));
         };
-        let (d_templates, d_scalers) = self.origin.gradients(&gradient)?;
+        let (d_templates, d_scalers) = kron::gradients(templates, scalers, &gradient, self.order)?;
         let d_templates = d_templates.and_then(|d| passed_on(templates, d));
         Ok((seed, d_templates, passed_on(scalers, d_scalers)))
     }

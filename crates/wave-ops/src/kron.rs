@@ -70,7 +70,7 @@ pub fn kronecker_sum(templates: &Tensor, scalers: &Tensor, order: Kronecker) -> 
 pub(crate) struct Origin {
     pub(crate) templates: Tensor,
     pub(crate) scalers: Tensor,
-    order: Kronecker,
+    pub(crate) order: Kronecker,
 }
 
 /// The origins of all composed weights whose graph is alive. An operator that takes such weights
@@ -85,13 +85,6 @@ fn origins() -> MutexGuard<'static, HashMap<TensorId, Origin>> {
 /// What `w` was composed of, if it is a [`kronecker_sum`] with a graph.
 pub(crate) fn origin(w: &Tensor) -> Option<Origin> {
     origins().get(&w.id()).cloned()
-}
-
-impl Origin {
-    /// The gradients of templates, if they are wanted, and scalers from that of the weights.
-    pub(crate) fn gradients(&self, dw: &Tensor) -> Result<(Option<Tensor>, Tensor)> {
-        gradients(&self.templates, &self.scalers, dw, self.order)
-    }
 }
 
 /// Strikes an origin off when the operator that it belongs to is dropped.
@@ -328,7 +321,7 @@ impl CustomOp2 for KroneckerSum {
 }
 
 /// The gradients of templates, if they are wanted, and scalers from that of the weights.
-fn gradients(
+pub(crate) fn gradients(
     templates: &Tensor,
     scalers: &Tensor,
     dw: &Tensor,

@@ -60,17 +60,21 @@ impl Pass<'_> {
         self.norm(c.u, w[NORM2_W], w[NORM2_B], &mut normed);
         let bias = Start::Row(w[FC1_B]);
         let mut active = Buffer::stale(t * hidden);
-        match self.with.precision {
-            Precision::F32 => weights.fc1.multiply((t, hidden, d), &normed, bias, c.h),
-            Precision::Bf16 => weights
-                .fc1
-                .multiply((t, hidden, d), &normed, bias, &mut active),
-        }
+        let h = match self.with.precision {
+            Precision::F32 => &mut *c.h,
+            Precision::Bf16 => &mut active[..],
+        };
+        weights.fc1.multiply((t, hidden, d), &normed, bias, h);
         self.activate(c.h, &mut active);
         weights
             .fc2
             .multiply((t, d, hidden), &active, Start::Zero, y);
         self.add_residual(c.u, w[FC2_B], self.scales(layer.index, 1, samples), y);
+    }
+
+    /// Room for what a layer keeps of so many samples.
+    pub(super) fn activations(&self, samples: usize) -> LayerActivations {
+        LayerActivations::new(&self.shape, self.with.precision, samples, self.n)
     }
 
     /// What layers keep on the way forward from `x` (tokens, d), which becomes their output.
@@ -81,8 +85,7 @@ impl Pass<'_> {
         x: &mut [f32],
     ) -> Vec<LayerActivations> {
         let one = |layer: &Layer| {
-            let precision = self.with.precision;
-            let mut kept = LayerActivations::new(&self.shape, precision, samples.len(), self.n);
+            let mut kept = self.activations(samples.len());
             let mut c = kept.whole();
             c.x.copy_from_slice(x);
             self.forward(layer, samples, &mut c, x);
@@ -258,16 +261,15 @@ impl Pass<'_> {
     /// bias follows its weight.
     fn affine_gradients(
         &self,
-        size: (usize, usize, usize),
+        (m, n, k): (usize, usize, usize),
         dy: &[f32],
         x: &[f32],
         weight: usize,
         grads: &mut SlabsMut,
     ) {
-        let (m, n, k) = size;
-        let (dy_t, rows_x) = (transposed(dy, n), rows(x, k));
+        let (dy_t, x) = (transposed(dy, n), rows(x, k));
         self.with
-            .product((n, k, m), dy_t, rows_x, Start::Kept, grads[weight], k);
+            .product((n, k, m), dy_t, x, Start::Kept, grads[weight], k);
         let db = &mut *grads[weight + 1];
         dispatch_on(
             self.with.simd,

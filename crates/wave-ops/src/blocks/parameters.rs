@@ -2,8 +2,8 @@
 
 use super::{BlocksShape, Precision};
 use crate::arithmetic::Arithmetic;
-use crate::bf16::{Pair, pair_columns, pair_rows, pairs};
-use crate::gemm::{Packed, Start, gemm_packed, rows, transposed};
+use crate::bf16::Pair;
+use crate::gemm::{Mat, Packed, Rounded, Start, gemm_packed, rows, transposed};
 use std::ops::Range;
 
 pub(super) const NORM1_W: usize = 0;
@@ -64,28 +64,11 @@ pub(super) enum Weight {
 }
 
 impl Weight {
-    /// `W^T` of a weight (n, k), for `y = x W^T`.
-    fn turned(with: Arithmetic, w: &[f32], (n, k): (usize, usize)) -> Weight {
+    /// A matrix (k, n).
+    fn new(with: Arithmetic, size: (usize, usize), w: Mat<f32>) -> Weight {
         match with.precision {
-            Precision::F32 => Weight::F32(Packed::new(with.simd, (k, n), transposed(w, k))),
-            Precision::Bf16 => {
-                let half = k.div_ceil(2);
-                let w = pair_columns(w, (n, k), k);
-                let w_t = transposed(pairs(&w), half);
-                Weight::Bf16(Packed::new(with.simd, (half, n), w_t))
-            }
-        }
-    }
-
-    /// A weight (n, k) itself, for `dx = dy W`.
-    fn straight(with: Arithmetic, w: &[f32], (n, k): (usize, usize)) -> Weight {
-        match with.precision {
-            Precision::F32 => Weight::F32(Packed::new(with.simd, (n, k), rows(w, k))),
-            Precision::Bf16 => {
-                let w = pair_rows(w, (n, k), k);
-                let w = rows(pairs(&w), k);
-                Weight::Bf16(Packed::new(with.simd, (n.div_ceil(2), k), w))
-            }
+            Precision::F32 => Weight::F32(Packed::new(with.simd, size, w)),
+            Precision::Bf16 => Weight::Bf16(Packed::rounded(with.simd, size, w)),
         }
     }
 
@@ -100,8 +83,8 @@ impl Weight {
         match self {
             Weight::F32(w) => gemm_packed(m, rows(x, k), w, start, y, n),
             Weight::Bf16(w) => {
-                let x = pair_columns(x, (m, k), k);
-                gemm_packed(m, rows(pairs(&x), k.div_ceil(2)), w, start, y, n);
+                let x = Rounded::new(rows(x, k), m, k);
+                gemm_packed(m, x.view(), w, start, y, n);
             }
         }
     }
@@ -132,9 +115,10 @@ impl LayerWeights {
         direction: Direction,
     ) -> LayerWeights {
         let (d, h) = (shape.width, shape.hidden);
-        let weight = |i: usize, size: (usize, usize)| match direction {
-            Direction::Forward => Weight::turned(with, parameters[i], size),
-            Direction::Backward => Weight::straight(with, parameters[i], size),
+        // Forward y = x W^T, backward dx = dy W, with a weight W (n, k).
+        let weight = |i: usize, (n, k): (usize, usize)| match direction {
+            Direction::Forward => Weight::new(with, (k, n), transposed(parameters[i], k)),
+            Direction::Backward => Weight::new(with, (n, k), rows(parameters[i], k)),
         };
         let ((qkv, proj), (fc1, fc2)) = rayon::join(
             || (weight(QKV_W, (3 * d, d)), weight(PROJ_W, (d, d))),

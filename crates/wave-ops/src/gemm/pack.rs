@@ -1,6 +1,7 @@
 //! Right sides in the order in which the kernel reads them.
 
-use super::{Element, Mat, panel_width};
+use super::{Element, Mat, Rounded, panel_width};
+use crate::bf16::Pair;
 use crate::buffer::Buffer;
 use crate::cpu::Simd;
 use pulp::bytemuck;
@@ -51,6 +52,14 @@ impl<T: Element> Packed<T> {
 
     pub(super) fn values(&self) -> &[T] {
         bytemuck::cast_slice(&self.data)
+    }
+}
+
+impl Packed<Pair> {
+    /// Copies `b` (k, n) rounded to bf16, neighbours of each column paired: (ceil(k / 2), n).
+    pub(crate) fn rounded(simd: Simd, (k, n): (usize, usize), b: Mat<f32>) -> Packed<Pair> {
+        let b = Rounded::new(b.transpose(), n, k);
+        Packed::new(simd, (k.div_ceil(2), n), b.view().transpose())
     }
 }
 
