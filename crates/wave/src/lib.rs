@@ -29,6 +29,7 @@ pub mod finetune;
 pub mod forecast;
 #[doc = include_str!("guide.md")]
 pub mod guide {}
+mod hint;
 pub mod hub;
 pub mod hypernetwork;
 pub mod init;

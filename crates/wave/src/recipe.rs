@@ -1,6 +1,7 @@
 //! Recipes: TOML files whose tables are the stages and whose keys are the stages' flags.
 
 use crate::error::request;
+use crate::hint::did_you_mean;
 use anyhow::Result;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -92,9 +93,14 @@ impl Recipe {
                 _ => COMMON.contains(&key.as_str()),
             };
             if !known {
+                let names = match value {
+                    Value::Table(_) => &TABLES[..],
+                    _ => &COMMON[..],
+                };
                 return Err(request(format!(
-                    "{}: unknown key {key}; the tables are {}, and the keys outside a table {}",
+                    "{}: unknown key {key}{}; the tables are {}, and the keys outside a table {}",
                     self.describe(),
+                    did_you_mean(key, names.iter().copied()),
                     TABLES.join(", "),
                     COMMON.join(", ")
                 )));
@@ -149,13 +155,26 @@ impl Recipe {
             // Common keys may mean nothing to a stage that does not train.
             if !COMMON.contains(&key.as_str()) {
                 return Err(request(format!(
-                    "{}, [{table}]: unknown key {key}; see `wave help {table}`",
-                    self.describe()
+                    "{}, [{table}]: unknown key {key}{}; see `wave help {table}`",
+                    self.describe(),
+                    suggestion::<T>(&key)
                 )));
             }
         }
         Ok(settings)
     }
+}
+
+/// What a key that settings lack may have meant, as the end of a sentence.
+fn suggestion<T: Serialize + Default>(key: &str) -> String {
+    // JSON has a null for each key that is not set, which TOML leaves out.
+    let known = serde_json::to_value(T::default()).unwrap_or_default();
+    let (table, name) = match key.rsplit_once('.') {
+        Some((table, name)) => (&known[table], name),
+        None => (&known, key),
+    };
+    let names = table.as_object().into_iter().flat_map(|t| t.keys());
+    did_you_mean(name, names.map(String::as_str))
 }
 
 /// Settings as a TOML table, without what is not set.
@@ -293,9 +312,12 @@ mod tests {
             assert!(error.to_string().contains(needle), "{error}");
             assert_eq!(crate::error::exit_code(&error), 2);
         };
-        check("[condense]\nepochz = 3", "epochz");
-        check("[condense.auxiliary]\nwidht = 3", "auxiliary.widht");
-        check("[condens]\nepochs = 3", "condens");
+        check("[condense]\nepochz = 3", "epochz; did you mean epochs?");
+        check("[condense]\ndepth = 3", "depth; did you mean depths?");
+        let misspelt = "auxiliary.widht; did you mean width?";
+        check("[condense.auxiliary]\nwidht = 3", misspelt);
+        check("[condens]\nepochs = 3", "condens; did you mean condense?");
+        check("sead = 3", "sead; did you mean seed?");
         check("lr = 3", "lr");
         check("[condense]\nepochs = 'many'", "epochs");
         check("[condense", "recipe");
