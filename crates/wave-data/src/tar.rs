@@ -34,20 +34,31 @@ impl From<io::Error> for Problem {
 
 /// Lists the regular files of an archive, reading headers only.
 ///
-/// An archive may end with or without its two empty blocks. Every member's content is within the
-/// archive.
+/// An archive ends with two empty blocks and whole blocks of padding: one without was cut off, perhaps
+/// between two members.
 pub(crate) fn list(archive: &mut (impl Read + Seek)) -> Result<Vec<Member>, Problem> {
     let end = archive.seek(SeekFrom::End(0))?;
     let mut members = Vec::new();
     let (mut at, mut long_name, mut long_size) = (0, None, None);
-    while at + BLOCK <= end {
-        let mut header = [0; BLOCK as usize];
-        archive.seek(SeekFrom::Start(at))?;
-        archive.read_exact(&mut header)?;
-        if header.iter().all(|&byte| byte == 0) {
+    loop {
+        let wrong = |what: &str| Problem::Content(format!("{what} at byte {at}"));
+        let mut block = |at: u64| -> Result<[u8; BLOCK as usize], Problem> {
+            let mut block = [0; BLOCK as usize];
+            if end < at + BLOCK {
+                return Err(wrong("is truncated: no end mark, two empty blocks,"));
+            }
+            archive.seek(SeekFrom::Start(at))?;
+            archive.read_exact(&mut block)?;
+            Ok(block)
+        };
+        let is_empty = |block: &[u8]| block.iter().all(|&byte| byte == 0);
+        let header = block(at)?;
+        if is_empty(&header) {
+            if !is_empty(&block(at + BLOCK)?) || !end.is_multiple_of(BLOCK) {
+                return Err(wrong("is damaged or truncated: half an end mark"));
+            }
             return Ok(members);
         }
-        let wrong = |what: &str| Problem::Content(format!("{what} at byte {at}"));
         if !is_header(&header) {
             return Err(wrong("is no tar archive or is damaged: no header"));
         }
@@ -92,13 +103,6 @@ pub(crate) fn list(archive: &mut (impl Read + Seek)) -> Result<Vec<Member>, Prob
         }
         at = next;
     }
-    if at < end {
-        return Err(Problem::Content(format!(
-            "is truncated: {} bytes after its last member",
-            end - at
-        )));
-    }
-    Ok(members)
 }
 
 /// Whether a block's checksum is right: the sum of its bytes, its own field counting as spaces.

@@ -44,7 +44,8 @@ fn long_names_of_either_kind_are_read() {
     append(&mut pax, "pax", record.as_bytes()).unwrap();
     set_kind(&mut pax, b'x');
     append(&mut pax, "short", b"x").unwrap();
-    for bytes in [gnu, pax] {
+    for mut bytes in [gnu, pax] {
+        finish(&mut bytes).unwrap();
         let members = list(&mut Cursor::new(bytes)).unwrap();
         assert_eq!(members.len(), 1);
         assert_eq!(members[0].name, name);
@@ -65,6 +66,17 @@ fn check_refused(bytes: &[u8], expected: &str) {
         Err(Problem::Content(problem)) => assert!(problem.contains(expected), "{problem}"),
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn an_archive_that_is_cut_anywhere_is_refused() {
+    let mut sound = archive(&[("a.jpg", &[1; 600]), ("a.cls", b"3"), ("b.jpg", &[0; 700])]);
+    for length in 0..sound.len() {
+        check_refused(&sound[..length], "truncated");
+    }
+    // Others fill the last record up.
+    sound.resize(10_240, 0);
+    assert_eq!(list(&mut Cursor::new(&sound)).unwrap().len(), 3);
 }
 
 #[test]
