@@ -29,7 +29,7 @@ pub use dilation::Dilations;
 pub use network::Network;
 pub use population::PopulationShape;
 pub use sequence::{Mixer, SequenceShape};
-pub use shape::{ShapeError, check_weights};
+pub use shape::{ShapeError, check_weights, default_patch};
 pub use transformers::import;
 
 use candle_core::{Result, Tensor};

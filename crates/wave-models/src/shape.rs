@@ -3,6 +3,18 @@
 use crate::Weights;
 use candle_core::DType;
 
+/// A side for the patches of square images, where none is asked for: the `usual` one if it divides the
+/// images into at least 4 x 4, or 7 or 4, or the largest up to 16 that does. If there is none, the `usual`
+/// one.
+pub fn default_patch(image_size: usize, usual: usize) -> usize {
+    let fits = |patch: &usize| image_size.is_multiple_of(*patch) && image_size / patch >= 4;
+    [usual, 7, 4]
+        .into_iter()
+        .chain((2..=16).rev())
+        .find(fits)
+        .unwrap_or(usual)
+}
+
 /// The largest size of anything: beyond, products of sizes could overflow.
 const LARGEST: usize = 1 << 20;
 
@@ -264,4 +276,24 @@ pub(crate) fn divides(
 pub(crate) fn batch_norm(name: &str, width: usize) -> [(String, Vec<usize>); 4] {
     ["weight", "bias", "running_mean", "running_var"]
         .map(|part| (format!("{name}.{part}"), vec![width]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_that_is_not_asked_for_divides_the_image() {
+        for (side, vit, convolution) in [
+            (224, 16, 7),
+            (64, 16, 4),
+            (32, 4, 4),
+            (28, 7, 7),
+            (30, 6, 6),
+            (227, 16, 7), // a prime: the usual one is refused by name
+        ] {
+            assert_eq!(default_patch(side, 16), vit, "{side}");
+            assert_eq!(default_patch(side, 7), convolution, "{side}");
+        }
+    }
 }
