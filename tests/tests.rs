@@ -6,6 +6,7 @@ mod budget;
 mod cache;
 mod commands;
 mod convolution;
+mod data;
 mod formats;
 mod hypernetwork;
 mod label_free;

@@ -1,4 +1,5 @@
-//! Images that cannot be decoded: noted, replaced, and too many of them refused.
+//! Images that cannot be decoded: noted, replaced in training and left out of evaluation, and too many
+//! of them refused.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -16,23 +17,35 @@ pub struct BrokenImage {
     pub problem: String,
 }
 
-/// Broken images are at most this part of all unless said otherwise.
-pub(crate) const DEFAULT_RATE: f64 = 0.001;
+/// Unless said otherwise, one image in so many may be broken; or as many as [`FEW`], but not more than
+/// one in [`SHARE`].
+const RATE: usize = 1000;
+const FEW: usize = 10;
+const SHARE: usize = 10;
 
 /// An error lists at most so many.
 const LISTED: usize = 20;
 
 /// The broken images found so far, and how many there may be.
-pub(crate) struct BrokenImages {
+pub struct BrokenImages {
     allowed: usize,
     total: usize,
     found: Mutex<BTreeMap<u32, BrokenImage>>,
 }
 
 impl BrokenImages {
-    pub(crate) fn new(rate: f64, total: usize) -> Self {
+    /// Of `total` images one in a thousand may be broken, or 10, but no more than a tenth; one always
+    /// may, unless there is no other.
+    pub fn new(total: usize) -> Self {
+        let few = FEW.min(total / SHARE).max(1);
+        let allowed = (total / RATE).max(few).min(total.saturating_sub(1));
+        Self::at_most(allowed, total)
+    }
+
+    /// Of `total` images so many may be broken.
+    pub(crate) fn at_most(allowed: usize, total: usize) -> Self {
         Self {
-            allowed: (rate * total as f64) as usize,
+            allowed,
             total,
             found: Mutex::new(BTreeMap::new()),
         }
@@ -64,7 +77,8 @@ impl BrokenImages {
         ))
     }
 
-    pub(crate) fn list(&self) -> Vec<BrokenImage> {
+    /// Those found so far, by index.
+    pub fn list(&self) -> Vec<BrokenImage> {
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         found.values().cloned().collect()
     }
@@ -84,5 +98,25 @@ fn too_many(broken: &[BrokenImage], total: usize, allowed: usize) -> DataError {
         total,
         allowed,
         list: list.join("\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_may_be_broken_and_of_few_images_one() {
+        for (total, allowed) in [
+            (0, 0),
+            (1, 0),
+            (2, 1),
+            (24, 2),
+            (100, 10),
+            (5000, 10),
+            (1_281_167, 1281),
+        ] {
+            assert_eq!(BrokenImages::new(total).allowed, allowed, "{total}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! A folder for each class: `train/CLASS/*.jpg` and `val/CLASS/*.jpg`.
+//! A folder for each class: `train/CLASS/*.jpg` and `val/CLASS/*.jpg`, or one of them.
 //!
 //! Opening reads names only, and those of large folders from a cache. Files are read and decoded when
 //! their image is asked for. A `val` without folders needs a file of labels (`labels.rs`).
@@ -6,14 +6,12 @@
 //! Images without folders, in the directory itself or in its `train/`, have no labels: a source
 //! without classes, for what is learnt from images alone.
 
-use std::ffi::OsString;
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::image::MAX_FILE_BYTES;
-use crate::source::{Empty, no_image};
+use crate::source::{Empty, no_image, open_file};
 use crate::{DataError, Dataset, Encoded, RawImage, Source, cache, labels, listing};
 
 /// The label of an image that has none: beyond all classes.
@@ -21,10 +19,53 @@ const UNLABELLED: u32 = u32::MAX;
 
 pub(crate) const EXTENSIONS: [&str; 5] = ["jpg", "jpeg", "png", "webp", "gif"];
 
-/// Opens `dir/train` and `dir/val`, or `dir/test` where there is no `val`. Classes are numbered in
-/// the order of their names.
+/// Where test images are: in the first of these that is there.
+const TEST: [&str; 3] = ["val", "validation", "test"];
+
+/// Whether `dir` has a folder `train`, or one of test images.
+pub(crate) fn is_folder(dir: &Path) -> bool {
+    dir.join("train").exists() || test_dir(dir).is_some()
+}
+
+fn test_dir(dir: &Path) -> Option<PathBuf> {
+    let mut candidates = TEST.iter().map(|part| dir.join(part));
+    candidates.find(|path| path.exists())
+}
+
+/// Opens `dir/train` and `dir/val`, `dir/validation` or `dir/test`. Classes are numbered in the order of
+/// their names.
 pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
     open_cached(dir, name, cache::directory().as_deref())
+}
+
+/// Opens `dir` if there is a folder for each class in it, each with images: images to test on, since
+/// nothing says that they are to be trained on.
+pub(crate) fn open_classes(dir: &Path, name: String) -> Result<Option<Dataset>, DataError> {
+    let classes = listing::folders(dir)?;
+    for class in &classes {
+        if listing::image_names(&dir.join(class))?.is_empty() {
+            return Ok(None);
+        }
+    }
+    // One folder is rather where the images are than a class.
+    if classes.len() < 2 {
+        return Ok(None);
+    }
+    test_only(dir, name, cache::directory().as_deref()).map(Some)
+}
+
+/// A folder for each class, and nothing to train on.
+fn test_only(dir: &Path, name: String, cache: Option<&Path>) -> Result<Dataset, DataError> {
+    let classes = listing::folders(dir)?;
+    if classes.is_empty() {
+        return Err(no_folder(dir));
+    }
+    let names: Arc<[String]> = classes.into();
+    Ok(Dataset {
+        name,
+        test: Arc::new(list_images(dir, names.clone(), cache)?),
+        train: Arc::new(Empty(names)),
+    })
 }
 
 /// Opens `dir` if there are images, and no folders, directly in it: images without labels.
@@ -57,33 +98,29 @@ fn open_cached(dir: &Path, name: String, cache: Option<&Path>) -> Result<Dataset
     {
         return Ok(data);
     }
-    let test_dir = ["val", "test"]
-        .map(|part| dir.join(part))
-        .into_iter()
-        .find(|path| path.exists())
-        .ok_or_else(|| {
-            layout(
-                dir,
-                "has a folder `train`, but neither `val` nor `test`; expected one of them with the \
-                 same classes"
-                    .to_owned(),
-            )
-        })?;
+    let test_dir = test_dir(dir).ok_or_else(|| {
+        layout(
+            dir,
+            "has a folder `train`, but neither `val` nor `test`; expected one of them with the \
+             same classes"
+                .to_owned(),
+        )
+    })?;
+    if !train_dir.exists() {
+        return test_only(&test_dir, name, cache);
+    }
     let classes = listing::folders(&train_dir)?;
     if classes.is_empty() {
         return Err(no_folder(&train_dir));
     }
-    let names: Arc<[String]> = classes
-        .iter()
-        .map(|class| class.to_string_lossy().into_owned())
-        .collect();
-    let train = list_images(&train_dir, &classes, names.clone(), cache)?;
+    let names: Arc<[String]> = classes.clone().into();
+    let train = list_images(&train_dir, names.clone(), cache)?;
     let test_classes = listing::folders(&test_dir)?;
     let test = match labels::find(&test_dir) {
         Some(file) if test_classes.is_empty() => flat(&test_dir, &file, names)?,
         _ => {
             same_classes((&classes, &train_dir), (&test_classes, &test_dir))?;
-            list_images(&test_dir, &classes, names, cache)?
+            list_images(&test_dir, names, cache)?
         }
     };
     Ok(Dataset {
@@ -93,16 +130,12 @@ fn open_cached(dir: &Path, name: String, cache: Option<&Path>) -> Result<Dataset
     })
 }
 
-type Part<'a> = (&'a [OsString], &'a Path);
+type Part<'a> = (&'a [String], &'a Path);
 
-fn same_classes(
-    train: (&Vec<OsString>, &Path),
-    test: (&Vec<OsString>, &Path),
-) -> Result<(), DataError> {
+fn same_classes(train: Part, test: Part) -> Result<(), DataError> {
     if test.0.is_empty() {
         return Err(no_folder(test.1));
     }
-    let (train, test): (Part, Part) = ((train.0, train.1), (test.0, test.1));
     for ((here, _), (other, there)) in [(train, test), (test, train)] {
         if let Some(missing) = here
             .iter()
@@ -111,8 +144,7 @@ fn same_classes(
             return Err(layout(
                 there,
                 format!(
-                    "has no folder `{}`; expected the same classes for training and testing",
-                    missing.to_string_lossy()
+                    "has no folder `{missing}`; expected the same classes for training and testing"
                 ),
             ));
         }
@@ -178,7 +210,7 @@ impl Folder {
     fn file(&self, i: usize) -> Result<Encoded, DataError> {
         let path = self.path(i).ok_or_else(|| no_image(i, self.len()))?;
         let read = || {
-            let file = File::open(&path)?;
+            let file = open_file(&path)?;
             let length = file.metadata()?.len().min(MAX_FILE_BYTES);
             let mut bytes = Vec::with_capacity(length as usize + 1);
             // One byte more than is allowed is enough to refuse it.
@@ -226,15 +258,15 @@ impl Source for Folder {
     }
 }
 
+/// The images in the folders of all classes.
 fn list_images(
     part: &Path,
-    classes: &[OsString],
-    class_names: Arc<[String]>,
+    classes: Arc<[String]>,
     cache: Option<&Path>,
 ) -> Result<Folder, DataError> {
-    let mut folder = Folder::new(class_names);
-    let listed = listing::images(part, classes, cache)?;
-    for ((label, class), names) in (0..).zip(classes).zip(listed) {
+    let mut folder = Folder::new(classes.clone());
+    let listed = listing::images(part, &classes, cache)?;
+    for ((label, class), names) in (0..).zip(&*classes).zip(listed) {
         let class_dir = part.join(class);
         if names.is_empty() {
             return Err(layout(

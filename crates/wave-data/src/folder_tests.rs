@@ -98,6 +98,79 @@ fn what_is_missing_is_named() {
 }
 
 #[test]
+fn test_images_alone_are_a_data_set() {
+    for (part, name) in [
+        ("val", "val"),
+        ("validation", "validation"),
+        ("test", "test"),
+    ] {
+        let dir = sound(part);
+        let whole = open_at(&dir).unwrap();
+        assert_eq!((whole.train.len(), whole.test.len()), (4, 2));
+        fs::remove_dir_all(dir.path().join("train")).unwrap();
+        // The directory above, and that of the classes itself, by any name.
+        let flat = dir.path().join(name);
+        let other = dir.path().join("other/photos");
+        fs::create_dir_all(dir.path().join("other")).unwrap();
+        for path in [dir.path(), &flat] {
+            let data = crate::open(path.to_str().unwrap()).unwrap();
+            assert_eq!((data.train.len(), data.test.len()), (0, 2));
+            assert_eq!(data.train.class_names(), ["cat", "dog"]);
+            assert_eq!(data.test.class_names(), ["cat", "dog"]);
+        }
+        fs::rename(&flat, &other).unwrap();
+        assert_eq!(crate::open(other.to_str().unwrap()).unwrap().test.len(), 2);
+        fs::create_dir(other.join("empty")).unwrap();
+        assert!(crate::open(other.to_str().unwrap()).is_err());
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn pipes_and_names_that_are_no_text_are_refused() {
+    use std::os::unix::ffi::OsStrExt;
+    let pipe = |dir: &Path| {
+        let made = std::process::Command::new("mkfifo")
+            .arg(dir.join("train/cat/p.png"))
+            .status();
+        assert!(made.unwrap().success());
+    };
+    check_refused(pipe, &["train/cat: ", "`p.png`", "a pipe"]);
+    // Two classes that would be one in UTF-8.
+    let twins = |dir: &Path| {
+        for byte in [0xFE, 0xFF] {
+            let name = std::ffi::OsStr::from_bytes(&[byte]).to_owned();
+            for part in ["train", "val"] {
+                let class = dir.join(part).join(&name);
+                fs::create_dir(&class).unwrap();
+                fs::copy(dir.join("val/cat/1.png"), class.join("1.png")).unwrap();
+            }
+        }
+    };
+    check_refused(twins, &["train: ", "not UTF-8"]);
+}
+
+#[test]
+fn images_of_one_size_are_known_by_their_headers() {
+    let dir = sound("val");
+    let size = || crate::common_size(&*open_at(&dir).unwrap().train);
+    assert_eq!(size(), None);
+    for file in ["cat/y.jpg", "dog/a.PNG"] {
+        colour().save(dir.path().join("train").join(file)).unwrap();
+    }
+    assert_eq!(size(), Some((10, 20)));
+    // Turned as they are shown; what is broken does not count.
+    let turned = include_bytes!("../tests/fixtures/turned.jpg");
+    for file in ["cat/y.jpg", "cat/z.jpeg", "dog/a.PNG"] {
+        fs::write(dir.path().join("train").join(file), turned).unwrap();
+    }
+    fs::write(dir.path().join("train/dog/b.webp"), "no image").unwrap();
+    let shown = crate::decode(turned, "x").unwrap();
+    assert_ne!(shown.height, shown.width);
+    assert_eq!(size(), Some((shown.height, shown.width)));
+}
+
+#[test]
 fn a_file_that_is_no_image_is_named() {
     let dir = sound("val");
     fs::write(dir.path().join("train/cat/y.jpg"), "plain text").unwrap();

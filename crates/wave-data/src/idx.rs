@@ -9,14 +9,13 @@
 //!
 //! Either may be compressed with gzip, which is recognised by its content.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use flate2::bufread::MultiGzDecoder;
 
-use crate::source::InMemory;
+use crate::source::{InMemory, open_file};
 use crate::{DataError, Dataset};
 
 const IMAGES: &str = "images-idx3-ubyte";
@@ -113,7 +112,7 @@ fn find(dir: &Path, part: &str, kind: &str) -> Result<PathBuf, DataError> {
 }
 
 fn read(path: &Path, dimensions: usize) -> Result<Idx, DataError> {
-    let file = File::open(path).map_err(|source| DataError::Open {
+    let file = open_file(path).map_err(|source| DataError::Open {
         path: path.to_owned(),
         source,
     })?;

@@ -81,7 +81,18 @@ fn decode_content(bytes: &[u8]) -> Result<RawImage, String> {
         let frame = jpeg::Frame::read(bytes)?;
         return jpeg::decode(bytes, &frame);
     }
-    let bad = |error: image::ImageError| format!("not a readable image: {error}");
+    let (decoder, orientation) = open(bytes)?;
+    let mut decoded = DynamicImage::from_decoder(decoder).map_err(bad)?;
+    decoded.apply_orientation(orientation);
+    Ok(from_dynamic(decoded))
+}
+
+fn bad(error: image::ImageError) -> String {
+    format!("not a readable image: {error}")
+}
+
+/// A decoder of a PNG, WebP or GIF file of a bearable size, and how the image is to be held.
+fn open(bytes: &[u8]) -> Result<(impl ImageDecoder, Orientation), String> {
     let mut limits = Limits::default();
     limits.max_alloc = Some(MAX_BYTES);
     let mut reader = ImageReader::new(Cursor::new(bytes));
@@ -102,9 +113,26 @@ fn decode_content(bytes: &[u8]) -> Result<RawImage, String> {
     check_size(width.into(), height.into(), decoder.total_bytes())?;
     // Damaged EXIF data are no reason to refuse the pixels.
     let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
-    let mut decoded = DynamicImage::from_decoder(decoder).map_err(bad)?;
-    decoded.apply_orientation(orientation);
-    Ok(from_dynamic(decoded))
+    Ok((decoder, orientation))
+}
+
+/// The (height, width) of an image file as [`decode`] turns it, by its header.
+pub(crate) fn size(bytes: &[u8]) -> Option<(usize, usize)> {
+    let (width, height, orientation) = if bytes.starts_with(&[0xFF, 0xD8, 0xFF]) {
+        let frame = jpeg::Frame::read(bytes).ok()?;
+        (frame.width, frame.height, frame.orientation)
+    } else {
+        let (decoder, orientation) = open(bytes).ok()?;
+        let (width, height) = decoder.dimensions();
+        (width as usize, height as usize, orientation)
+    };
+    Some(match orientation {
+        Orientation::Rotate90
+        | Orientation::Rotate270
+        | Orientation::Rotate90FlipH
+        | Orientation::Rotate270FlipH => (width, height),
+        _ => (height, width),
+    })
 }
 
 /// Refuses decompression bombs.

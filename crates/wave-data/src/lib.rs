@@ -61,7 +61,7 @@ pub use augment::crop::ResizedCrop;
 pub use augment::erase::{EraseFill, Erasing};
 pub use augment::mix::{Mix, Mixing};
 pub use augment::rand_augment::RandAugment;
-pub use broken::BrokenImage;
+pub use broken::{BrokenImage, BrokenImages};
 pub use check::{Report, check};
 pub use error::DataError;
 pub use image::{RawImage, decode};
@@ -69,7 +69,7 @@ pub use loader::{Batch, Loader};
 pub use pack::{Packed, pack};
 pub use pipeline::evaluation_batches;
 pub use resample::bicubic_matrix;
-pub use source::{Dataset, Encoded, Source, Split, hold_out, subset};
+pub use source::{Dataset, Encoded, Source, Split, common_size, hold_out, subset};
 pub use transform::{Transform, measure_normalisation};
 
 /// Names the directory of Fashion-MNIST's four IDX files, in place of [`FASHION_MNIST_DIR`].
@@ -81,7 +81,8 @@ const FASHION_MNIST_DIR: &str = "/usr/share/datasets/fashion-mnist";
 const ACCEPTED: &str = "expected `fashion-mnist`, `shapes` (procedural, built in), or a directory: \
     IDX files ({train,t10k}-{images-idx3,labels-idx1}-ubyte, with or without .gz), CIFAR's binary \
     files, tar shards (train-*.tar, val-*.tar), or an ImageFolder (train/CLASS/*.{jpg,jpeg,png,webp,\
-    gif} and the same classes in val/ or test/), or images alone, without labels, in it or in its \
+    gif} and the same classes in val/, validation/ or test/; to test only, val/CLASS/ or CLASS/ alone), \
+    or images alone, without labels, in it or in its \
     train/; or files: a/{00000..00099}.tar or a/*.parquet, also \
     as TRAIN,TEST; any of them after inverted:, rotated: or shuffled:";
 
@@ -94,14 +95,17 @@ const ACCEPTED: &str = "expected `fashion-mnist`, `shapes` (procedural, built in
 ///   without `.gz`
 /// - a directory with the binary files of CIFAR-10 or CIFAR-100
 /// - a directory with tar shards (WebDataset): those that its `_info.json` names, or `train*.tar` and
-///   `val*.tar` or `test*.tar`
-/// - a directory with `train/CLASS/*.{jpg,jpeg,png,webp,gif}` and the same classes in `val/` or
-///   `test/`, or a `val/` of images with their labels in `val.txt` beside it
+///   `val*.tar` or `test*.tar`; or one of both. Shards that are cut off are refused, as are those that
+///   hold other numbers of images than `_info.json` says
+/// - a directory with `train/CLASS/*.{jpg,jpeg,png,webp,gif}` and the same classes in `val/`,
+///   `validation/` or `test/`, or a `val/` of images with their labels in `val.txt` beside it
+/// - to test only: one of these without `train/`, or a directory of `CLASS/*.jpg`
 /// - a directory with images and no folders, or one whose `train/` is such: images without labels,
 ///   a source without classes, and nothing to test on
 /// - tar shards by pattern, `a/{00000..00099}.tar`; or `*.parquet` as Hugging Face keeps images, in
 ///   builds with the feature `parquet`. `TRAIN,TEST` names both parts. Of one pattern, the test
-///   images are those of the same name with `val`, `validation` or `test` for `train`, or none
+///   images are in the files whose names say so (`val`, `validation` or `test` is a word of them), or
+///   in those of the same name with such a word for `train`; or there are none
 ///
 /// - `inverted:SPEC`, `rotated:SPEC` or `shuffled:SPEC`: another data set with dark and light
 ///   exchanged, a quarter turn to the left, or the pixels of every image permuted alike
@@ -202,15 +206,17 @@ fn open_directory(spec: &str) -> Result<Dataset, DataError> {
         cifar::open(dir, name)
     } else if webdataset::is_shards(dir) {
         webdataset::open_directory(dir, name)
-    } else if dir.join("train").exists() {
+    } else if folder::is_folder(dir) {
         folder::open(dir, name)
-    } else if let Some(images) = folder::open_images(dir, name)? {
+    } else if let Some(images) = folder::open_images(dir, name.clone())? {
+        Ok(images)
+    } else if let Some(images) = folder::open_classes(dir, name)? {
         Ok(images)
     } else {
         Err(DataError::Layout {
             path: dir.to_owned(),
             problem: format!(
-                "holds neither IDX, CIFAR nor tar files, nor a folder `train`; {ACCEPTED}"
+                "holds neither IDX, CIFAR nor tar files, nor a folder `train` or `val`; {ACCEPTED}"
             ),
         })
     }

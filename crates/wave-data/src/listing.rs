@@ -4,47 +4,52 @@
 //! file was added, removed or renamed in it.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
 use rayon::prelude::*;
 
 use crate::folder::{EXTENSIONS, layout};
+use crate::source::NO_FILE;
 use crate::{DataError, cache};
 
 /// Fewer images are listed faster than the cache is worth.
 const CACHED_FROM: usize = 20_000;
 
 /// Names of the folders in `part`, sorted, without the hidden.
-pub(crate) fn folders(part: &Path) -> Result<Vec<OsString>, DataError> {
-    entries(part, |entry| match entry.file_type() {
-        Ok(kind) if !kind.is_symlink() => kind.is_dir(),
-        _ => entry.path().is_dir(),
+pub(crate) fn folders(part: &Path) -> Result<Vec<String>, DataError> {
+    entries(part, |entry| {
+        Ok(match entry.file_type() {
+            Ok(kind) if !kind.is_symlink() => kind.is_dir(),
+            _ => entry.path().is_dir(),
+        })
     })
 }
 
 /// Names of the image files in `dir`, sorted, without the hidden.
 pub(crate) fn image_names(dir: &Path) -> Result<Vec<String>, DataError> {
-    let names = entries(dir, |entry| {
-        is_image(&entry.file_name()) && entry.file_type().is_ok_and(|kind| !kind.is_dir())
-    })?;
-    let text = |name: OsString| {
-        name.into_string().map_err(|name| {
-            let problem = format!(
-                "holds `{}`, whose name is not UTF-8",
-                name.to_string_lossy()
-            );
-            layout(dir, problem)
-        })
-    };
-    names.into_iter().map(text).collect()
+    entries(dir, |entry| {
+        let name = entry.file_name();
+        match entry.file_type() {
+            Ok(kind) if is_image(&name) && !kind.is_dir() => {
+                // Where a link leads is seen when it is read.
+                if kind.is_file() || kind.is_symlink() {
+                    return Ok(true);
+                }
+                Err(layout(
+                    dir,
+                    format!("holds `{}`, {NO_FILE}", name.to_string_lossy()),
+                ))
+            }
+            _ => Ok(false),
+        }
+    })
 }
 
 /// Names of the image files of each class.
 pub(crate) fn images(
     part: &Path,
-    classes: &[OsString],
+    classes: &[String],
     cache: Option<&Path>,
 ) -> Result<Vec<Vec<String>>, DataError> {
     let file = cache.map(|dir| cache::file(dir, part, "folder-index"));
@@ -56,8 +61,7 @@ pub(crate) fn images(
         .map(|class| {
             let dir = part.join(class);
             let stamp = file.as_ref().and_then(|_| cache::stamp(&dir));
-            let name = class.to_string_lossy();
-            if let (Some(stamp), Some((of, names))) = (&stamp, known.get(&*name))
+            if let (Some(stamp), Some((of, names))) = (&stamp, known.get(class))
                 && stamp == of
             {
                 return Ok(Class {
@@ -85,10 +89,9 @@ pub(crate) fn images(
         // A cache that cannot be written costs time, nothing else.
         let _ = cache::write_atomically(&file, |out| {
             for (class, listed) in classes.iter().zip(&listed) {
-                let class = class.to_string_lossy();
                 let plain = |name: &str| !name.contains(['\n', '\t']);
                 if let Some(stamp) = &listed.stamp
-                    && plain(&class)
+                    && plain(class)
                     && listed.names.iter().all(|name| plain(name))
                 {
                     writeln!(out, "\t{stamp}\t{class}")?;
@@ -141,7 +144,10 @@ fn is_image(name: &std::ffi::OsStr) -> bool {
 }
 
 /// Names of what is in `dir` and `wanted`, sorted, without the hidden.
-fn entries(dir: &Path, wanted: impl Fn(&fs::DirEntry) -> bool) -> Result<Vec<OsString>, DataError> {
+fn entries(
+    dir: &Path,
+    wanted: impl Fn(&fs::DirEntry) -> Result<bool, DataError>,
+) -> Result<Vec<String>, DataError> {
     let fail = |source| DataError::Open {
         path: dir.to_owned(),
         source,
@@ -150,9 +156,17 @@ fn entries(dir: &Path, wanted: impl Fn(&fs::DirEntry) -> bool) -> Result<Vec<OsS
     for entry in fs::read_dir(dir).map_err(fail)? {
         let entry = entry.map_err(fail)?;
         let name = entry.file_name();
-        if !name.as_encoded_bytes().starts_with(b".") && wanted(&entry) {
-            names.push(name);
+        if name.as_encoded_bytes().starts_with(b".") || !wanted(&entry)? {
+            continue;
         }
+        // Replaced characters would make one name of several.
+        names.push(name.into_string().map_err(|name| {
+            let problem = format!(
+                "holds `{}`, whose name is not UTF-8; rename it",
+                name.to_string_lossy()
+            );
+            layout(dir, problem)
+        })?);
     }
     names.sort_unstable();
     Ok(names)

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::broken::{BrokenImage, BrokenImages, DEFAULT_RATE};
+use crate::broken::{BrokenImage, BrokenImages};
 use crate::pipeline::{Pipeline, Showing, Variation, check_batch, first_showings};
 use crate::prefetch::prefetch;
 use crate::source::permutation;
@@ -101,7 +101,7 @@ impl Loader {
                 augment.repeats
             )));
         }
-        let broken = Arc::new(BrokenImages::new(DEFAULT_RATE, indices.len()));
+        let broken = Arc::new(BrokenImages::new(indices.len()));
         let rows = Arc::new((0..batch).collect());
         let inner = Inner {
             pipeline,
@@ -178,10 +178,12 @@ impl Loader {
     /// The same batches, with at most `rate` (0 to 1) of the images broken.
     ///
     /// A broken image is replaced by another one of the training images, always the same. The batch
-    /// that finds one too many fails, with a list. Without this, one in a thousand may be broken.
+    /// that finds one too many fails, with a list. Without this, as many may be broken as
+    /// [`BrokenImages::new`] allows.
     pub fn tolerating(mut self, rate: f64) -> Loader {
         let total = self.inner.indices.len();
-        self.broken = Arc::new(BrokenImages::new(rate.clamp(0.0, 1.0), total));
+        let allowed = (rate.clamp(0.0, 1.0) * total as f64) as usize;
+        self.broken = Arc::new(BrokenImages::at_most(allowed, total));
         self
     }
 
@@ -274,10 +276,13 @@ impl Loader {
                 None => inner.seed,
             },
             view,
-            broken: &self.broken,
             substitutes: &inner.indices,
         };
-        let make = || inner.pipeline.batch(showings, Some(&variation));
+        let make = || {
+            inner
+                .pipeline
+                .batch(showings, Some(&variation), &self.broken)
+        };
         match &self.workers {
             Some(pool) => pool.install(make),
             None => make(),

@@ -163,9 +163,11 @@ fn colour_and_grey_augment_alike() {
 fn evaluation_is_in_order_and_complete() {
     let source: Arc<dyn Source> = ramps(30);
     let indices = [3, 1, 4, 15, 9, 2, 6];
-    let batches: Vec<Batch> = evaluation_batches(&source, &indices, &bytes(), 3)
-        .map(Result::unwrap)
-        .collect();
+    let evaluate = |indices: &[u32], batch| {
+        let broken = Arc::new(BrokenImages::new(indices.len()));
+        evaluation_batches(&source, indices, &bytes(), batch, &broken)
+    };
+    let batches: Vec<Batch> = evaluate(&indices, 3).map(Result::unwrap).collect();
     let sizes: Vec<usize> = batches.iter().map(|b| b.size).collect();
     assert_eq!(sizes, [3, 3, 1]);
     let seen: Vec<u32> = batches.iter().flat_map(|b| b.indices.clone()).collect();
@@ -173,9 +175,49 @@ fn evaluation_is_in_order_and_complete() {
     let expected: Vec<f32> = (0..16).map(|k| (7 + k) as f32).collect(); // image 6
     let found: Vec<f32> = batches[2].images.iter().map(|x| x.round()).collect();
     assert_eq!(found, expected);
-    assert_eq!(evaluation_batches(&source, &[], &bytes(), 3).count(), 0);
-    let vast = evaluation_batches(&source, &indices, &bytes(), usize::MAX);
-    assert_eq!(vast.count(), 1);
+    assert_eq!(evaluate(&[], 3).count(), 0);
+    assert_eq!(evaluate(&indices, usize::MAX).count(), 1);
+}
+
+#[test]
+fn evaluation_leaves_broken_images_out_and_notes_them() {
+    let (_dir, source) = files(24);
+    let evaluate = |indices: &[u32]| {
+        let broken = Arc::new(BrokenImages::new(indices.len()));
+        let batches = evaluation_batches(&source, indices, &colour_input(8), 2, &broken);
+        let batches: Result<Vec<Batch>, DataError> = batches.collect();
+        (batches, broken.list())
+    };
+    let indices: Vec<u32> = (0..20).rev().filter(|i| *i != 19).collect();
+    let (batches, broken) = evaluate(&indices);
+    let batches = batches.unwrap_err(); // 3 and 11 are two of 19
+    assert!(batches.to_string().contains("2 of 19"), "{batches}");
+    assert_eq!(broken.len(), 2);
+
+    let indices: Vec<u32> = (0..12).rev().filter(|i| *i != 11).chain([3, 3]).collect();
+    let (batches, broken) = evaluate(&indices);
+    let batches = batches.unwrap();
+    let seen: Vec<u32> = batches.iter().flat_map(|b| b.indices.clone()).collect();
+    assert_eq!(seen, [10, 9, 8, 7, 6, 5, 4, 2, 1, 0]);
+    let sizes: Vec<usize> = batches.iter().map(|b| b.size).collect();
+    assert_eq!(sizes, [2, 2, 2, 1, 2, 1]); // that of 3 alone is left out whole
+    let pixels: usize = batches.iter().map(|b| b.images.len()).sum();
+    assert_eq!(pixels, 10 * 3 * 8 * 8);
+    assert!(batches.iter().all(|b| b.labels.len() == b.size));
+    assert_eq!(broken.len(), 1);
+    assert!(broken[0].path.ends_with("003.jpg"), "{broken:?}");
+    // Of one image there is nothing left.
+    assert!(evaluate(&[3]).0.is_err());
+}
+
+#[test]
+fn the_normalisation_is_that_of_the_sound_images() {
+    let (_dir, source) = files(24);
+    let measure = |indices: &[u32]| crate::measure_normalisation(&*source, indices, 8, 3);
+    let sound: Vec<u32> = (0..20).filter(|i| i % 8 != 3).collect();
+    let one_broken: Vec<u32> = (0..20).filter(|i| ![11, 19].contains(i)).collect();
+    assert_eq!(measure(&one_broken).unwrap(), measure(&sound).unwrap());
+    assert!(measure(&[3, 11, 19]).unwrap_err().is_request());
 }
 
 #[track_caller]
@@ -209,7 +251,8 @@ fn impossible_requests_are_refused() {
 
     let source: Arc<dyn Source> = ramps(10);
     let evaluate = |indices: &[u32], batch| {
-        let mut batches = evaluation_batches(&source, indices, &bytes(), batch);
+        let broken = Arc::new(BrokenImages::new(indices.len()));
+        let mut batches = evaluation_batches(&source, indices, &bytes(), batch, &broken);
         let first = batches.next().unwrap();
         assert!(batches.next().is_none());
         first
@@ -227,7 +270,7 @@ fn a_broken_image_is_an_error_of_its_batch() {
             served: AtomicUsize::new(0),
             native,
         });
-        let loader = loader(source, 4, None, 3);
+        let loader = loader(source, 4, None, 3).tolerating(0.0);
         let results: Vec<_> = loader.prefetch(0, 2).collect();
         assert_eq!(results.iter().filter(|r| r.is_err()).count(), 1);
         let error = results.into_iter().find_map(Result::err);
@@ -343,7 +386,6 @@ fn broken_images_are_replaced_named_and_counted() {
     ] {
         assert!(message.contains(part), "no `{part}` in: {message}");
     }
-    // By default one in a thousand: here none.
     assert!(
         loader(0.0)
             .batch(0)

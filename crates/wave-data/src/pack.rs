@@ -1,5 +1,6 @@
 //! Writes a data set as tar shards, which are read faster than many small files.
 
+use std::fs;
 use std::io::{self, Cursor, Write};
 use std::path::{Path, PathBuf};
 
@@ -8,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cache::write_atomically;
 use crate::tar::{append, finish};
-use crate::webdataset::INFO;
+use crate::webdataset::{INCOMPLETE, INFO};
 use crate::{DataError, Dataset, RawImage, Source};
 
 /// What was written.
@@ -23,7 +24,9 @@ pub struct Packed {
 }
 
 /// Writes `out/train-00000.tar`, ..., `out/val-00000.tar`, ... of about `shard_bytes` each, and last
-/// `out/_info.json`. Image files are copied as they are; images in memory become PNG files.
+/// `out/_info.json`. Image files are copied as they are; images in memory become PNG files. Until all
+/// is written, `out/_incomplete` keeps the shards from being opened; after a failure it stays, and what
+/// is there may be packed again.
 ///
 /// Every file appears whole or not at all. `progress` is told of each image.
 ///
@@ -49,6 +52,12 @@ pub fn pack(
             problem: format!("already holds a packed data set ({INFO}); choose another directory"),
         });
     }
+    // A packing that ends before its time leaves this, and is not mistaken for a data set.
+    let incomplete = out.join(INCOMPLETE);
+    write_atomically(&incomplete, |file| {
+        writeln!(file, "not all shards are written")
+    })
+    .map_err(unwritten(&incomplete))?;
     let mut packed = Packed {
         shards: Vec::new(),
         images: 0,
@@ -76,13 +85,14 @@ pub fn pack(
     }
     let content =
         json!({ "splits": Value::Object(splits), "class_names": data.train.class_names() });
-    write_atomically(&info, |file| writeln!(file, "{content:#}")).map_err(|source| {
-        DataError::Write {
-            path: info.clone(),
-            source,
-        }
-    })?;
+    write_atomically(&info, |file| writeln!(file, "{content:#}")).map_err(unwritten(&info))?;
+    fs::remove_file(&incomplete).map_err(unwritten(&incomplete))?;
     Ok(packed)
+}
+
+fn unwritten(path: &Path) -> impl FnOnce(io::Error) -> DataError {
+    let path = path.to_owned();
+    |source| DataError::Write { path, source }
 }
 
 fn shard_name(prefix: &str, k: usize) -> String {
@@ -127,10 +137,7 @@ fn pack_source(
         if let Some(error) = failure {
             return Err(error);
         }
-        written.map_err(|source| DataError::Write {
-            path: path.clone(),
-            source,
-        })?;
+        written.map_err(unwritten(&path))?;
         lengths.push(next - first);
         packed.shards.push(path);
         packed.images += next - first;

@@ -1,6 +1,36 @@
 use super::*;
 
 #[test]
+fn shards_that_were_not_packed_to_the_end_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let spec = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let data = crate::open("shapes").unwrap();
+    let (killed, saved) = (dir.path().join("killed"), std::cell::Cell::new(0));
+    let save = || {
+        // What a kill leaves, in the middle of the work.
+        saved.set(saved.get() + 1);
+        if saved.get() == 4000 {
+            fs::create_dir(&killed).unwrap();
+            for entry in fs::read_dir(spec("whole")).unwrap() {
+                let file = entry.unwrap();
+                fs::copy(file.path(), killed.join(file.file_name())).unwrap();
+            }
+        }
+    };
+    pack(&data, Path::new(&spec("whole")), 1 << 20, save).unwrap();
+    assert!(crate::open(&spec("whole")).is_ok());
+    for left in ["killed", "killed/train-*.tar"] {
+        let error = crate::open(&spec(left)).err().unwrap();
+        assert!(
+            error.is_request() && error.to_string().contains("not packed to the end"),
+            "{error}"
+        );
+    }
+    pack(&data, &killed, 1 << 20, || ()).unwrap();
+    assert_eq!(crate::open(&spec("killed")).unwrap().train.len(), 6000);
+}
+
+#[test]
 fn what_is_packed_is_opened_again() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("packed");

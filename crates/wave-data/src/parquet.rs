@@ -21,7 +21,7 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use rayon::prelude::*;
 
 use crate::image::MAX_FILE_BYTES;
-use crate::source::{Empty, no_image};
+use crate::source::{no_image, open_file};
 use crate::webdataset::check_label;
 use crate::{DataError, Dataset, Encoded, RawImage, Source, pattern};
 
@@ -36,26 +36,18 @@ pub(crate) fn open_pattern(spec: &str) -> Result<Dataset, DataError> {
     // `*.parquet` takes in both parts.
     let (files, rest): (Vec<PathBuf>, Vec<PathBuf>) = match test {
         Some(_) => (files, Vec::new()),
-        None => files.into_iter().partition(|file| !is_test(file)),
+        None => files.into_iter().partition(|file| !pattern::is_test(file)),
     };
     let test = match test {
-        Some(test) => Some(pattern::expand(test)?),
-        None if !rest.is_empty() => Some(rest),
-        None => pattern::companion(train)
-            .map(|test| pattern::expand(&test))
-            .transpose()?,
+        Some(test) => pattern::expand(test)?,
+        None if !rest.is_empty() => rest,
+        None => pattern::companion(train).map_or(Ok(Vec::new()), |test| pattern::expand(&test))?,
     };
-    if files.is_empty() {
-        return Err(DataError::Spec(format!(
-            "`{spec}` names test files only; expected files to train on, or TRAIN,TEST"
-        )));
-    }
-    let mut train = Tables::open(files)?;
-    let mut test = test.map(Tables::open).transpose()?;
-    let highest = |tables: &Tables| tables.labels.iter().max().copied();
-    let classes = highest(&train).max(test.as_ref().and_then(highest));
+    let (mut train, mut test) = (Tables::open(files)?, Tables::open(test)?);
+    let classes = train.labels.iter().chain(&test.labels).max().copied();
     let names: Arc<[String]> = (0..=classes.unwrap_or(0)).map(|k| k.to_string()).collect();
     train.class_names = names.clone();
+    test.class_names = names;
     let name = dir.canonicalize().unwrap_or(dir);
     let name = name
         .file_name()
@@ -63,19 +55,8 @@ pub(crate) fn open_pattern(spec: &str) -> Result<Dataset, DataError> {
     Ok(Dataset {
         name: name.unwrap_or_else(|| "parquet".to_owned()),
         train: Arc::new(train),
-        test: match &mut test {
-            Some(tables) => {
-                tables.class_names = names;
-                Arc::new(std::mem::replace(tables, Tables::none()))
-            }
-            None => Arc::new(Empty(names)),
-        },
+        test: Arc::new(test),
     })
-}
-
-fn is_test(file: &Path) -> bool {
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    ["val", "test"].iter().any(|part| name.starts_with(part))
 }
 
 /// A row group: rows that lie together.
@@ -128,9 +109,9 @@ impl Tables {
             }
             all.tables.push(table);
         }
-        if all.labels.is_empty() {
+        if let (true, Some(first)) = (all.labels.is_empty(), all.tables.first()) {
             return Err(DataError::Layout {
-                path: all.tables[0].path.clone(),
+                path: first.path.clone(),
                 problem: "holds no rows; expected images".to_owned(),
             });
         }
@@ -223,7 +204,7 @@ struct Sound {
 impl Sound {
     fn open(path: &Path) -> Result<Self, DataError> {
         let open = || {
-            let file = File::open(path)?;
+            let file = open_file(path)?;
             let len = file.metadata()?.len();
             Ok(Self { file, len })
         };

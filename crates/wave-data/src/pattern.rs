@@ -125,6 +125,18 @@ fn matches_star(text: &str, pattern: &str) -> bool {
     rest.ends_with(last)
 }
 
+/// Whether a file's name says that it holds test images: one of its words is `val`, `valid`,
+/// `validation` or `test`, and none is `train`.
+pub(crate) fn is_test(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let mut words = name.split(|c: char| !c.is_ascii_alphabetic());
+    let is_word = |word: &str| words.clone().any(|w| w.eq_ignore_ascii_case(word));
+    let is_test = ["val", "valid", "validation", "test"]
+        .into_iter()
+        .any(is_word);
+    is_test && !words.any(|word| word.eq_ignore_ascii_case("train"))
+}
+
 /// The test set that goes with a training set by its name: `train` becomes `val`, `validation` or
 /// `test`, and every number a `*`.
 pub(crate) fn companion(pattern: &str) -> Option<String> {

@@ -26,8 +26,6 @@ pub(crate) struct Variation<'a> {
     pub(crate) augment: &'a Augment,
     pub(crate) seed: u64,
     pub(crate) view: u32,
-    /// Where broken images are noted.
-    pub(crate) broken: &'a BrokenImages,
     /// What may stand in for them.
     pub(crate) substitutes: &'a [u32],
 }
@@ -63,10 +61,12 @@ impl Pipeline {
         }
     }
 
+    /// Images in this order; broken ones are replaced by others if they are varied, else left out.
     pub(crate) fn batch(
         &self,
         showings: &[Showing],
         variation: Option<&Variation>,
+        broken: &BrokenImages,
     ) -> Result<Batch, DataError> {
         let one = |(&showing, out): (&Showing, &mut [f32])| self.input(showing, variation, out);
         let len = self.transform.len();
@@ -81,14 +81,24 @@ impl Pipeline {
             parts.map(one).collect()
         };
         let mut indices: Vec<u32> = showings.iter().map(|&(i, _)| i).collect();
+        let mut left_out = Vec::new();
         // In the batch's order, whichever thread was first.
         let parts = outcomes.into_iter().zip(images.chunks_exact_mut(len));
         for (k, (outcome, out)) in parts.enumerate() {
             match (outcome, variation) {
                 (Ok(()), _) => {}
-                (Err(error), None) => return Err(error),
-                (Err(error), Some(v)) => indices[k] = self.replace(showings[k], v, error, out)?,
+                (Err(error), None) => {
+                    broken.note(indices[k], error)?;
+                    left_out.push(k);
+                }
+                (Err(error), Some(v)) => {
+                    indices[k] = self.replace(showings[k], v, error, broken, out)?;
+                }
             }
+        }
+        for k in left_out.into_iter().rev() {
+            indices.remove(k);
+            images.drain(k * len..(k + 1) * len);
         }
         let label = |&i: &u32| self.source.label(i as usize);
         Ok(Batch {
@@ -109,17 +119,18 @@ impl Pipeline {
         (broken, repeat): Showing,
         variation: &Variation,
         error: DataError,
+        found: &BrokenImages,
         out: &mut [f32],
     ) -> Result<u32, DataError> {
         let last = format!("{error}");
-        variation.broken.note(broken, error)?;
+        found.note(broken, error)?;
         for attempt in 0..REPLACEMENTS {
             let drawn = crate::augment::mix(u64::from(broken) << 8 | attempt);
             let n = variation.substitutes.len() as u64;
             let i = variation.substitutes[(drawn % n) as usize];
             match self.input((i, repeat), Some(variation), out) {
                 Ok(()) => return Ok(i),
-                Err(error) => variation.broken.note(i, error)?,
+                Err(error) => found.note(i, error)?,
             }
         }
         Err(DataError::Settings(format!(
@@ -234,31 +245,36 @@ impl Pipeline {
 /// The images `indices` of `source` in this order, unvaried, `batch` at a time; the last batch may be
 /// smaller.
 ///
-/// A setting or index out of range gives one error and no batch; an image that cannot be had, an
-/// error in place of its batch.
+/// Broken images are noted in `broken` and left out: of their batch, which is smaller, only the sound
+/// images are evaluated. A setting or index out of range gives one error and no batch; an image that
+/// cannot be read, or a broken one too many, an error in place of its batch.
 pub fn evaluation_batches(
     source: &Arc<dyn Source>,
     indices: &[u32],
     transform: &Transform,
     batch: usize,
+    broken: &Arc<BrokenImages>,
 ) -> impl Iterator<Item = Result<Batch, DataError>> + use<> {
     let indices = indices.to_vec();
+    let broken = broken.clone();
     let mut pipeline = Pipeline::new(source.clone(), transform.clone()).and_then(|pipeline| {
         check_batch(batch)?;
         pipeline.check(&indices)?;
         Ok(Some(pipeline))
     });
     let mut done = 0;
-    std::iter::from_fn(move || match &pipeline {
+    let batches = std::iter::from_fn(move || match &pipeline {
         Ok(Some(pipeline)) if done < indices.len() => {
             let end = indices.len().min(done.saturating_add(batch));
             let part = &indices[done..end];
             done = end;
-            Some(pipeline.batch(&first_showings(part), None))
+            Some(pipeline.batch(&first_showings(part), None, &broken))
         }
         Ok(_) => None,
         Err(_) => std::mem::replace(&mut pipeline, Ok(None)).err().map(Err),
-    })
+    });
+    let is_empty = |batch: &Result<Batch, DataError>| batch.as_ref().is_ok_and(|b| b.size == 0);
+    batches.filter(move |batch| !is_empty(batch))
 }
 
 pub(crate) fn check_batch(batch: usize) -> Result<(), DataError> {

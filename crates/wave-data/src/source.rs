@@ -1,5 +1,7 @@
 //! What a source of images is, and which of its images to use.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -7,7 +9,10 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use crate::{DataError, RawImage, decode};
+use crate::{DataError, RawImage, decode, image};
+
+/// Headers that [`common_size`] looks at.
+const SAMPLED: usize = 16;
 
 /// One of the two parts of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,6 +84,12 @@ impl Encoded {
     pub fn decode(&self) -> Result<RawImage, DataError> {
         decode(&self.bytes, &self.name)
     }
+
+    /// The (height, width) that [`decode`](Self::decode) would find, by the file's header, if that is
+    /// sound.
+    fn size(&self) -> Option<(usize, usize)> {
+        image::size(&self.bytes)
+    }
 }
 
 /// A data set: what to train on and what to test on, with the same classes.
@@ -100,6 +111,29 @@ impl Dataset {
             Split::Test => &self.test,
         }
     }
+}
+
+/// The (height, width) in pixels of the images where all are of one size: as it is declared, or as the
+/// headers of a few images have it, evenly spread over the source.
+pub fn common_size(source: &dyn Source) -> Option<(usize, usize)> {
+    if let Some((_, height, width)) = source.native_size() {
+        return Some((height, width));
+    }
+    let (n, looked_at) = (source.len(), SAMPLED.min(source.len()));
+    let size = |k: usize| {
+        let i = k * n / looked_at;
+        // Broken images are the loader's concern.
+        match source.encoded(i).ok()? {
+            Some(file) => file.size(),
+            None => source
+                .image(i)
+                .ok()
+                .map(|image| (image.height, image.width)),
+        }
+    };
+    let mut sizes = (0..looked_at).filter_map(size);
+    let first = sizes.next()?;
+    sizes.all(|size| size == first).then_some(first)
 }
 
 /// The first `limit` of the indices `0..len` after a seeded shuffle, or all of them in that order.
@@ -210,18 +244,34 @@ pub(crate) fn no_image(i: usize, len: usize) -> DataError {
     DataError::Settings(format!("image {i} does not exist: the source has {len}"))
 }
 
+/// Opens a regular file. To open a pipe would wait until somebody writes to it, and a device may never
+/// end.
+pub(crate) fn open_file(path: &Path) -> io::Result<File> {
+    let about = std::fs::metadata(path)?;
+    if !about.is_file() && !about.is_dir() {
+        return Err(io::Error::other(NO_FILE));
+    }
+    File::open(path)
+}
+
+/// What is wrong with a file that cannot be read to its end.
+pub(crate) const NO_FILE: &str = "a pipe, a socket or a device; expected a regular file";
+
 /// All bytes of a file that is not longer than `at_most`.
-pub(crate) fn read_whole(file: &Path, at_most: u64) -> Result<Vec<u8>, DataError> {
+pub(crate) fn read_whole(path: &Path, at_most: u64) -> Result<Vec<u8>, DataError> {
     let open = |source| DataError::Open {
-        path: file.to_owned(),
+        path: path.to_owned(),
         source,
     };
-    let length = std::fs::metadata(file).map_err(open)?.len();
+    let mut file = open_file(path).map_err(open)?;
+    let length = file.metadata().map_err(open)?.len();
     if length > at_most {
         let problem = format!("is {length} bytes long; expected at most {at_most}");
-        return Err(DataError::content(file, problem));
+        return Err(DataError::content(path, problem));
     }
-    std::fs::read(file).map_err(open)
+    let mut bytes = Vec::with_capacity(length as usize);
+    file.read_to_end(&mut bytes).map_err(open)?;
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use crate::augment::Placement;
 use crate::augment::crop::Rectangle;
 use crate::resample::{Axis, View, resample};
-use crate::{DataError, RawImage, Source};
+use crate::{BrokenImages, DataError, RawImage, Source};
 
 /// How an image becomes network input.
 #[derive(Clone, Debug, PartialEq)]
@@ -293,13 +293,14 @@ fn look_up<const C: usize>(table: &[f32; 256], pixels: &[u8], channel: usize, ou
 }
 
 /// Mean and standard deviation of each channel on a scale of 0 to 1, as the images enter the
-/// network (resized and cropped with `crop_pct` 1), over at most 10,000 of `indices`, evenly spread.
+/// network (resized and cropped with `crop_pct` 1), over at most 10,000 of `indices`, evenly spread,
+/// without broken images.
 ///
 /// A standard deviation is at least 1/255, so that constant images can be normalised too.
 ///
 /// # Errors
 /// When `indices` is empty or reaches beyond the source, when the size or the number of channels is
-/// out of range, or when an image cannot be had.
+/// out of range, when an image cannot be read, or when too many are broken.
 pub fn measure_normalisation(
     source: &dyn Source,
     indices: &[u32],
@@ -320,11 +321,18 @@ pub fn measure_normalisation(
         ));
     }
     let measured = indices.len().min(MAX_MEASURED);
+    let broken = BrokenImages::new(measured);
     // Whole numbers add up to the same in any order.
     let mut sums = vec![(0u64, 0u64); channels];
     for k in 0..measured {
         let i = indices[k * indices.len() / measured];
-        let image = source.image(i as usize)?;
+        let image = match source.image(i as usize) {
+            Ok(image) => image,
+            Err(error) => {
+                broken.note(i, error)?;
+                continue;
+            }
+        };
         let pixels = transform.square(&image)?;
         let c = pixels.len() / (image_size * image_size);
         for (channel, (sum, squares)) in sums.iter_mut().enumerate() {
@@ -334,7 +342,8 @@ pub fn measure_normalisation(
             }
         }
     }
-    let n = (measured * image_size * image_size) as f64;
+    let sound = measured - broken.list().len();
+    let n = (sound * image_size * image_size) as f64;
     let moments = sums.iter().map(|&(sum, squares)| {
         let mean = sum as f64 / n;
         let variance = (squares as f64 / n - mean * mean).max(0.0);

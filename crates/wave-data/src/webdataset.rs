@@ -2,10 +2,10 @@
 //!
 //! Opening lists the members of every shard, in parallel, and remembers where they are; images are
 //! then read from any place of any shard. Of labels, `.cls` goes before `.json`. Beside the shards
-//! `_info.json` may say which shards make which split, and name the classes (`class_names`).
+//! `_info.json` may say which shards make which split and how many images each holds, and name the
+//! classes (`class_names`).
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,98 +14,105 @@ use rayon::prelude::*;
 use serde_json::Value;
 
 use crate::image::MAX_FILE_BYTES;
-use crate::source::{Empty, no_image};
+use crate::source::{no_image, open_file};
 use crate::tar::{self, Member, Problem};
 use crate::{DataError, Dataset, Encoded, RawImage, Source, cache, pattern};
+
+mod info;
+
+pub(crate) use info::{INCOMPLETE, INFO};
+use info::{Info, TEST, TRAIN};
 
 const IMAGES: [&str; 6] = ["jpg", "jpeg", "png", "webp", "gif", "img"];
 
 /// A label's file is not longer.
 const MAX_LABEL_BYTES: u64 = 1 << 20;
 
-pub(crate) const INFO: &str = "_info.json";
+/// What the cache keeps of a shard. Another name for every change of what is accepted.
+const CACHED: &str = "tar-index-2";
 
 /// Whether `dir` holds tar shards.
 pub(crate) fn is_shards(dir: &Path) -> bool {
-    dir.join(INFO).is_file() || splits(dir).is_some()
+    [INFO, INCOMPLETE]
+        .iter()
+        .any(|name| dir.join(name).is_file())
+        || splits(dir).is_some()
 }
 
 /// Opens a directory of shards: by its `_info.json`, or else `train*.tar` and `val*.tar`.
 pub(crate) fn open_directory(dir: &Path, name: String) -> Result<Dataset, DataError> {
     let info = Info::read(dir)?;
-    let fail = |problem: &str| DataError::Layout {
-        path: dir.to_owned(),
-        problem: problem.to_owned(),
+    let named = (info.files(&[TRAIN]), info.files(&TEST));
+    let (train, test) = match named {
+        (None, None) => splits(dir).ok_or_else(|| DataError::Layout {
+            path: dir.to_owned(),
+            problem: "holds no tar shards whose names begin with `train` or `val`; name them: \
+                      train-*.tar, val-*.tar"
+                .to_owned(),
+        })?,
+        (train, test) => (train.unwrap_or_default(), test.unwrap_or_default()),
     };
-    let named = |split: &str| info.files(dir, &[split]);
-    let (train, test) = match (
-        named("train"),
-        info.files(dir, &["validation", "val", "test"]),
-    ) {
-        (Some(train), test) => (train, test),
-        (None, Some(_)) => return Err(fail("_info.json names no split `train`")),
-        (None, None) => {
-            let (train, test) = splits(dir).ok_or_else(|| {
-                fail("holds no tar shards whose names begin with `train`; name them: train-*.tar")
-            })?;
-            (train, Some(test).filter(|test| !test.is_empty()))
-        }
-    };
-    open(train, test, name, info.class_names)
+    open(train, test, name, info)
 }
 
-/// Opens shards by pattern: `TRAIN,TEST` or `TRAIN`, where the test set is that of an `_info.json`
+/// Opens shards by pattern: `TRAIN,TEST`, or one pattern, whose test images are those that
+/// `_info.json` or their names say. Of training images alone the test set is that of an `_info.json`,
 /// or has the same name with `val`, `validation` or `test` for `train`, or is empty.
 pub(crate) fn open_pattern(spec: &str) -> Result<Dataset, DataError> {
-    let (train, test) = pattern::split(spec);
-    let files = pattern::expand(train)?;
+    let (pattern, test) = pattern::split(spec);
+    let files = pattern::expand(pattern)?;
     let dir = files[0].parent().unwrap_or(Path::new(".")).to_owned();
     let info = Info::read(&dir)?;
-    let companion = || info.companion(&dir, &files);
-    let test = match test {
-        Some(test) => Some(pattern::expand(test)?),
-        None => match companion() {
-            Some(test) => Some(test),
-            None => pattern::companion(train)
-                .map(|test| pattern::expand(&test))
-                .transpose()?,
-        },
+    let (train, test) = match test {
+        Some(test) => (files, pattern::expand(test)?),
+        None => {
+            let (test, train): (Vec<PathBuf>, Vec<PathBuf>) =
+                files.into_iter().partition(|file| info.is_test(file));
+            let test = match test.is_empty() {
+                true => match info.companion(&train) {
+                    Some(test) => test,
+                    None => pattern::companion(pattern)
+                        .map_or(Ok(Vec::new()), |test| pattern::expand(&test))?,
+                },
+                false => test,
+            };
+            (train, test)
+        }
     };
     let name = dir.canonicalize().unwrap_or(dir);
     let name = name
         .file_name()
         .map(|name| name.to_string_lossy().into_owned());
     open(
-        files,
+        train,
         test,
         name.unwrap_or_else(|| "shards".to_owned()),
-        info.class_names,
+        info,
     )
 }
 
-/// `train*.tar` of a directory, and its `val*.tar`, `validation*.tar` or `test*.tar`.
+/// `train*.tar` of a directory, and its `val*.tar`, `validation*.tar` or `test*.tar`; if there are any.
 fn splits(dir: &Path) -> Option<(Vec<PathBuf>, Vec<PathBuf>)> {
     let find = |part: &str| pattern::expand(dir.join(format!("{part}*.tar")).to_str()?).ok();
-    let test = ["val", "test"].into_iter().find_map(find);
-    Some((find("train")?, test.unwrap_or_default()))
+    let (train, test) = (find("train"), ["val", "test"].into_iter().find_map(find));
+    (train.is_some() || test.is_some())
+        .then(|| (train.unwrap_or_default(), test.unwrap_or_default()))
 }
 
 fn open(
     train: Vec<PathBuf>,
-    test: Option<Vec<PathBuf>>,
+    test: Vec<PathBuf>,
     name: String,
-    class_names: Option<Vec<String>>,
+    info: Info,
 ) -> Result<Dataset, DataError> {
     let cache = cache::directory();
-    let mut train = Shards::open(train, cache.as_deref())?;
-    let mut test = test
-        .map(|files| Shards::open(files, cache.as_deref()))
-        .transpose()?;
-    let labels = |shards: &Shards| shards.samples.iter().map(|s| s.label).max();
-    let highest = labels(&train)
-        .max(test.as_ref().and_then(labels))
-        .unwrap_or(0);
-    let names = class_names.unwrap_or_else(|| (0..=highest).map(|k| k.to_string()).collect());
+    let part = |files| Shards::open(files, &info, cache.as_deref());
+    let (mut train, mut test) = (part(train)?, part(test)?);
+    let all = train.samples.iter().chain(&test.samples);
+    let highest = all.map(|sample| sample.label).max().unwrap_or(0);
+    let names = info
+        .class_names
+        .unwrap_or_else(|| (0..=highest).map(|k| k.to_string()).collect());
     if names.len() <= highest as usize {
         return Err(DataError::Spec(format!(
             "{name}: a label {highest}, but {INFO} names {} classes; expected labels from 0",
@@ -114,71 +121,12 @@ fn open(
     }
     let names: Arc<[String]> = names.into();
     train.class_names = names.clone();
-    if let Some(test) = &mut test {
-        test.class_names = names.clone();
-    }
+    test.class_names = names;
     Ok(Dataset {
         name,
         train: Arc::new(train),
-        test: match test {
-            Some(test) => Arc::new(test),
-            None => Arc::new(Empty(names)),
-        },
+        test: Arc::new(test),
     })
-}
-
-/// What `_info.json` says, as timm reads it.
-#[derive(Default)]
-struct Info {
-    splits: BTreeMap<String, Vec<String>>,
-    class_names: Option<Vec<String>>,
-}
-
-impl Info {
-    fn read(dir: &Path) -> Result<Info, DataError> {
-        let path = dir.join(INFO);
-        if !path.is_file() {
-            return Ok(Info::default());
-        }
-        let text = std::fs::read_to_string(&path).map_err(|source| DataError::Open {
-            path: path.clone(),
-            source,
-        })?;
-        let info: Value = serde_json::from_str(&text)
-            .map_err(|error| DataError::content(&path, format!("is no JSON: {error}")))?;
-        let strings = |list: &Value| -> Vec<String> {
-            let items = list.as_array().into_iter().flatten();
-            items.filter_map(|s| Some(s.as_str()?.to_owned())).collect()
-        };
-        let splits = info["splits"].as_object().into_iter().flatten();
-        Ok(Info {
-            splits: splits
-                .map(|(name, split)| (name.clone(), strings(&split["filenames"])))
-                .filter(|(_, files)| !files.is_empty())
-                .collect(),
-            class_names: Some(strings(&info["class_names"])).filter(|names| !names.is_empty()),
-        })
-    }
-
-    /// The shards of the first of these splits that there is. Names stay within `dir`.
-    fn files(&self, dir: &Path, names: &[&str]) -> Option<Vec<PathBuf>> {
-        let files = names.iter().find_map(|&name| self.splits.get(name))?;
-        let within = |file: &String| {
-            let plain = |part| matches!(part, std::path::Component::Normal(_));
-            Path::new(file)
-                .components()
-                .all(plain)
-                .then(|| dir.join(file))
-        };
-        files.iter().map(within).collect()
-    }
-
-    /// The test split, if `files` are of the training split.
-    fn companion(&self, dir: &Path, files: &[PathBuf]) -> Option<Vec<PathBuf>> {
-        let train = self.files(dir, &["train"])?;
-        let belong = files.iter().all(|file| train.contains(file));
-        belong.then(|| self.files(dir, &["validation", "val", "test"]))?
-    }
 }
 
 /// Where an image is, and its class.
@@ -197,19 +145,23 @@ struct Shards {
 }
 
 impl Shards {
-    fn open(files: Vec<PathBuf>, cache: Option<&Path>) -> Result<Shards, DataError> {
+    fn open(files: Vec<PathBuf>, info: &Info, cache: Option<&Path>) -> Result<Shards, DataError> {
         let indexed: Vec<Result<Vec<Sample>, DataError>> = files
             .par_iter()
             .enumerate()
             .map(|(k, file)| index(file, k as u32, cache))
             .collect();
         let mut samples = Vec::new();
-        for shard in indexed {
-            samples.extend(shard?);
+        let mut found = BTreeMap::new();
+        for (file, shard) in files.iter().zip(indexed) {
+            let shard = shard?;
+            found.insert(file.as_path(), shard.len() as u64);
+            samples.extend(shard);
         }
-        if samples.is_empty() {
+        info.check(&found)?;
+        if let (true, Some(first)) = (samples.is_empty(), files.first()) {
             return Err(DataError::Layout {
-                path: files[0].clone(),
+                path: first.clone(),
                 problem: "no shard holds an image; expected members KEY.jpg and KEY.cls".to_owned(),
             });
         }
@@ -272,7 +224,7 @@ impl Shards {
         }
         let path = &self.files[sample.shard as usize];
         let read = || -> io::Result<Vec<u8>> {
-            let mut file = File::open(path)?;
+            let mut file = open_file(path)?;
             file.seek(SeekFrom::Start(sample.offset))?;
             let mut bytes = Vec::with_capacity(sample.size as usize);
             file.take(sample.size).read_to_end(&mut bytes)?;
@@ -292,7 +244,7 @@ impl Shards {
 fn index(file: &Path, shard: u32, cache: Option<&Path>) -> Result<Vec<Sample>, DataError> {
     let known = cache.and_then(|dir| {
         let stamp = cache::stamp(file)?;
-        Some((cache::file(dir, file, "tar-index"), stamp))
+        Some((cache::file(dir, file, CACHED), stamp))
     });
     if let Some((path, stamp)) = &known
         && let Ok(text) = std::fs::read_to_string(path)
@@ -331,7 +283,7 @@ fn recall(text: &str, stamp: &str, shard: u32) -> Option<Vec<Sample>> {
 }
 
 fn read_index(path: &Path, shard: u32) -> Result<Vec<Sample>, DataError> {
-    let file = File::open(path).map_err(|source| DataError::Open {
+    let file = open_file(path).map_err(|source| DataError::Open {
         path: path.to_owned(),
         source,
     })?;
@@ -348,15 +300,15 @@ fn read_index(path: &Path, shard: u32) -> Result<Vec<Sample>, DataError> {
 pub(crate) fn parse(archive: &mut (impl Read + Seek), shard: u32) -> Result<Vec<Sample>, Problem> {
     let members = tar::list(archive)?;
     let mut images: Vec<(&str, &Member)> = Vec::new();
-    let mut labels: BTreeMap<&str, &Member> = BTreeMap::new();
+    let (mut numbers, mut descriptions) = (BTreeMap::new(), BTreeMap::new());
     for member in &members {
         let (key, extension) = key_of(&member.name);
         if key.rsplit('/').next().unwrap_or(key).is_empty() {
             continue; // hidden
         }
         match extension {
-            "cls" => _ = labels.insert(key, member),
-            "json" => _ = labels.entry(key).or_insert(member),
+            "cls" => label(&mut numbers, key, member)?,
+            "json" => label(&mut descriptions, key, member)?,
             _ if IMAGES
                 .iter()
                 .any(|known| extension.eq_ignore_ascii_case(known)) =>
@@ -368,7 +320,8 @@ pub(crate) fn parse(archive: &mut (impl Read + Seek), shard: u32) -> Result<Vec<
     }
     let mut samples = Vec::with_capacity(images.len());
     for (key, image) in images {
-        let member = labels.get(key).ok_or_else(|| {
+        let label = numbers.get(key).or_else(|| descriptions.get(key));
+        let member = label.ok_or_else(|| {
             Problem::Content(format!("{} has no label; expected {key}.cls", image.name))
         })?;
         samples.push(Sample {
@@ -379,6 +332,21 @@ pub(crate) fn parse(archive: &mut (impl Read + Seek), shard: u32) -> Result<Vec<
         });
     }
     Ok(samples)
+}
+
+/// Notes the label of a key, which has only one.
+fn label<'a>(
+    labels: &mut BTreeMap<&'a str, &'a Member>,
+    key: &'a str,
+    member: &'a Member,
+) -> Result<(), Problem> {
+    match labels.insert(key, member) {
+        None => Ok(()),
+        Some(other) => Err(Problem::Content(format!(
+            "has two labels for {key}, {} at byte {} and {} at byte {}; expected one",
+            other.name, other.offset, member.name, member.offset
+        ))),
+    }
 }
 
 /// `dir/a.b.jpg` is `dir/a` and `b.jpg`, of which the last part counts.

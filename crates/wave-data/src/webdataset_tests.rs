@@ -1,3 +1,4 @@
+use std::fs::File;
 use std::io::Cursor;
 
 use super::*;
@@ -41,6 +42,123 @@ fn missing_and_malformed_labels_are_named() {
         let problem = indexed(&files).unwrap_err();
         assert!(problem.contains(expected), "{problem}");
     }
+}
+
+#[test]
+fn a_key_has_one_label() {
+    for (a, b) in [
+        ("1.cls", "1.cls"),
+        ("1.json", "1.json"),
+        ("1.cls", "1.a.cls"),
+    ] {
+        let files = [("1.jpg", &b"J"[..]), (a, b"{\"label\": 1}"), (b, b"2")];
+        let problem = indexed(&files).unwrap_err();
+        assert!(problem.contains("two labels for 1"), "{problem}");
+    }
+}
+
+/// A data set of shapes in shards with an `_info.json`: 40 to train on, 10 to test on.
+fn packed() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let shapes = crate::open("shapes").unwrap();
+    let part = |source: &Arc<dyn Source>, n| -> Arc<dyn Source> {
+        let image = |i| source.image(i).unwrap().pixels;
+        Arc::new(crate::source::InMemory {
+            width: 28,
+            height: 28,
+            channels: 1,
+            pixels: (0..n).flat_map(image).collect(),
+            labels: (0..n).map(|i| source.label(i) as u8).collect(),
+            class_names: source.class_names().to_vec().into(),
+        })
+    };
+    let data = Dataset {
+        train: part(&shapes.train, 40),
+        test: part(&shapes.test, 10),
+        ..shapes
+    };
+    crate::pack(&data, dir.path(), 1 << 16, || ()).unwrap();
+    dir
+}
+
+#[test]
+fn a_shard_that_is_cut_anywhere_is_refused() {
+    let dir = packed();
+    let spec = dir.path().to_str().unwrap().to_owned();
+    let shard = dir.path().join("val-00000.tar");
+    let sound = std::fs::read(&shard).unwrap();
+    let open = |content: &[u8]| {
+        std::fs::write(&shard, content).unwrap();
+        crate::open(&spec)
+    };
+    let ends = [512, 513, 1024, 3 * 512, sound.len() - 1024, sound.len() - 1];
+    for length in (0..sound.len()).step_by(97).chain(ends) {
+        let error = open(&sound[..length]).err().unwrap();
+        assert!(
+            error.is_request() && error.to_string().contains("val-00000.tar"),
+            "{length}: {error}"
+        );
+    }
+    assert_eq!(open(&sound).unwrap().test.len(), 10);
+}
+
+#[test]
+fn shards_hold_what_their_description_says() {
+    let dir = packed();
+    let path = |name: &str| dir.path().join(name);
+    let spec = dir.path().to_str().unwrap().to_owned();
+    // A whole archive of fewer images.
+    let (shard, other) = (path("train-00000.tar"), path("val-00000.tar"));
+    let sound = std::fs::read(&shard).unwrap();
+    std::fs::copy(&other, &shard).unwrap();
+    for spec in [&spec, shard.to_str().unwrap()] {
+        let error = crate::open(spec).err().unwrap().to_string();
+        for part in ["train-00000.tar: holds 10 images", "_info.json says "] {
+            assert!(error.contains(part), "no `{part}` in: {error}");
+        }
+    }
+    std::fs::write(&shard, sound).unwrap();
+    let info = std::fs::read_to_string(path(INFO)).unwrap();
+    for (from, to, expected) in [
+        (
+            "\"num_samples\": 10",
+            "\"num_samples\": 11",
+            "num_samples = 11",
+        ),
+        (
+            "\"shard_lengths\": [",
+            "\"shard_lengths\": [1, ",
+            "shard_lengths for",
+        ),
+    ] {
+        std::fs::write(path(INFO), info.replace(from, to)).unwrap();
+        let error = crate::open(&spec).err().unwrap().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn validation_shards_alone_are_to_test_on() {
+    let dir = packed();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let parts = |spec: &str| {
+        let data = crate::open(spec).unwrap();
+        (
+            data.train.len(),
+            data.test.len(),
+            data.test.class_names().len(),
+        )
+    };
+    assert_eq!(parts(&path("val-00000.tar")), (0, 10, 8));
+    assert_eq!(parts(&path("*.tar")), (40, 10, 8));
+    assert_eq!(parts(&path("train-*.tar")), (40, 10, 8));
+    std::fs::remove_file(path(INFO)).unwrap();
+    assert_eq!(parts(&path("*.tar")), (40, 10, 8));
+    assert_eq!(parts(&path("val-00000.tar")).1, 10);
+    for k in 0..10 {
+        let _ = std::fs::remove_file(path(&format!("train-{k:05}.tar")));
+    }
+    assert_eq!(parts(&path("")), (0, 10, 8));
 }
 
 fn write_shards(dir: &Path, prefix: &str, shards: usize) {

@@ -70,6 +70,16 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, HubError> {
     })
 }
 
+/// Reads a text file.
+///
+/// # Errors
+/// [`HubError::Missing`] when there is none, [`HubError::Malformed`] when it is no regular file or not
+/// UTF-8, [`HubError::Io`] when it cannot be read.
+pub fn read_text(path: &Path) -> Result<String, HubError> {
+    String::from_utf8(read_bytes(path)?)
+        .map_err(|_| HubError::malformed(path, "is not text in UTF-8", "write or copy it again"))
+}
+
 /// Writes `value` as indented JSON with a final newline, whole or not at all.
 ///
 /// # Errors
@@ -92,7 +102,11 @@ pub(crate) fn json_bytes<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>
 }
 
 /// The whole content of a regular file.
-pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, HubError> {
+///
+/// # Errors
+/// [`HubError::Missing`] when there is none, [`HubError::Malformed`] when it is a directory, a pipe or a
+/// device, which may never end, [`HubError::Io`] when it cannot be read.
+pub fn read_bytes(path: &Path) -> Result<Vec<u8>, HubError> {
     check_is_file(path)?;
     fs::read(path).map_err(HubError::io("read", path))
 }

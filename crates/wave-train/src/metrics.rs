@@ -22,6 +22,9 @@ pub struct Scores {
 /// ranks.
 ///
 /// Of equal scores the first counts, so that a constant classifier is not right every time.
+///
+/// # Errors
+/// If a batch cannot be had, if there are no images at all, or whatever `logits` returns.
 pub fn evaluate(
     ranks: &dyn Ranks,
     batches: impl Iterator<Item = Result<Batch, DataError>>,
@@ -37,7 +40,12 @@ pub fn evaluate(
             tally.add(z, label)?;
         }
     }
-    Ok(tally.scores(ranks))
+    let scores = tally.scores(ranks);
+    if scores.images == 0 {
+        let problem = "there are no images to test on; choose data with some".to_owned();
+        return Err(DataError::Settings(problem).into());
+    }
+    Ok(scores)
 }
 
 /// How well a network predicts the answers of sequences.
@@ -172,6 +180,12 @@ mod tests {
             s.ln() - f64::from(z[y])
         };
         assert!((scores.loss - (ce(rows[0], 0) + ce(rows[1], 2)) / 2.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn of_no_images_there_is_no_accuracy() {
+        let none = evaluate(&Alone, std::iter::empty(), |images| Ok(images.clone()));
+        assert!(none.unwrap_err().to_string().contains("no images"));
     }
 
     #[test]

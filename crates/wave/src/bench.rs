@@ -350,7 +350,7 @@ impl Context<'_> {
         let data = finetune::open_data(&mut model, &settings)?;
         let resolved = Resolved::new(&settings.training, finetune::DEFAULTS, &data)?;
         let weights = model.network.prepare(&model.weights)?;
-        let before = finetune::score(&model.network, &weights, &data)?;
+        let before = finetune::score(&model.network, &weights, &data.tests)?;
         let task = Task {
             label: cell.file_name(),
             settings: &settings,
@@ -361,6 +361,7 @@ impl Context<'_> {
             every_epoch: cell.trial.is_none(),
         };
         let outcome = finetune::tune(&mut model, &task, None)?;
+        data.tell_broken();
         let mut curve = vec![(0.0, before.top1)];
         curve.extend(&outcome.curve);
         Ok(Row {
@@ -527,7 +528,7 @@ fn cell_row(context: &Context, cell: &Cell, path: &Path, options: Options) -> Re
     let fingerprint = context.fingerprint(cell)?;
     let saved = options
         .resume
-        .then(|| std::fs::read_to_string(path).ok())
+        .then(|| wave_hub::read_text(path).ok())
         .flatten()
         .and_then(|text| serde_json::from_str(&text).ok())
         .filter(|row: &Row| row.fingerprint == fingerprint);

@@ -6,14 +6,14 @@ use crate::finetune::Options;
 use crate::layout::Layout;
 use crate::manual;
 use crate::model::Network;
-use crate::progress::Verbosity;
+use crate::progress::{self, Verbosity};
 use crate::ranks::{self, World, ranks};
 use crate::recipe::Recipe;
 use crate::settings::{Condense, Expand, Finetune, Init, Meta, Speed, Training};
 use crate::train::INTERRUPTED;
 use crate::{
-    condense, device, eval, expand, finetune, hub, init, inspect, meta, population, predict, run,
-    sequence, speed,
+    condense, data, device, eval, expand, finetune, hub, init, inspect, meta, population, predict,
+    run, sequence, speed,
 };
 use anyhow::{Context, Result};
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -260,6 +260,7 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
         (_, true) => Verbosity::Verbose,
         _ => Verbosity::Normal,
     };
+    progress::set_verbosity(verbosity);
     let options = Options {
         resume: common.resume,
         verbosity,
@@ -500,7 +501,7 @@ fn out_dir(common: &Common, name: &str) -> Result<PathBuf> {
 
 /// Decodes every image of both splits.
 fn check_data(spec: &str) -> Result<Value> {
-    let dataset = wave_data::open(spec)?;
+    let dataset = data::open_one(spec)?;
     let mut out = serde_json::Map::new();
     let mut broken = Vec::new();
     for (name, source) in [("train", &dataset.train), ("test", &dataset.test)] {
@@ -532,7 +533,7 @@ fn check_data(spec: &str) -> Result<Value> {
 
 /// Writes both splits as tar shards.
 fn pack_data(spec: &str, out: &Path, shard_mb: u64) -> Result<Value> {
-    let dataset = wave_data::open(spec)?;
+    let dataset = data::open_one(spec)?;
     if dataset.train.class_names().is_empty() {
         return Err(request(format!(
             "the images of {spec} have no labels, and shards keep one for each; sort them into \

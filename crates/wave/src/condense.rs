@@ -186,7 +186,7 @@ pub fn with_values(gene: &Learngene, values: &Weights) -> Learngene {
 /// Accuracy of the model of a shape, made from the learngene alone.
 pub fn score(gene: &Learngene, shape: &VitShape, data: &Data) -> Result<Scores> {
     let weights = place(&gene.weights(shape)?)?;
-    Ok(wave_train::evaluate(ranks(), data.test_batches(), |x| {
+    Ok(wave_train::evaluate(ranks(), data.tests.batches(), |x| {
         vit::logits(shape, &weights, x, None)
     })?)
 }
@@ -270,7 +270,7 @@ fn distil(task: &Task, gene: &Learngene, run: &mut RunDir) -> Result<(Learngene,
 /// If there is no such data; if its images have no labels, and the settings call for some.
 pub fn open_data(settings: &Condense, ancestor: Option<&Ancestor>) -> Result<Data> {
     let input = Input::Size {
-        image_size: settings.auxiliary.image_size.unwrap_or(224),
+        image_size: settings.auxiliary.image_size.unwrap_or(data::DEFAULT_SIDE),
         channels: Channels::Otherwise(ancestor.map_or(3, |a| a.transform.channels)),
     };
     let mut training = settings.training.clone();
@@ -409,6 +409,7 @@ pub fn condense(
     if let Some(cache) = &task.cache {
         result["cache"] = cache.summary();
     }
+    data::count_broken(&mut result, data.tell_broken());
     ranks::on_first(|| {
         write(out, &gene, plan.float, about)?;
         run.complete(&result)
@@ -423,7 +424,7 @@ fn write(out: &Path, gene: &Learngene, float: FloatType, about: About) -> Result
 }
 
 fn accuracies(gene: &Learngene, plan: &CondensePlan, data: &Data) -> Result<Vec<Accuracy>> {
-    if data.test_indices.is_empty() {
+    if data.tests.indices.is_empty() {
         return Ok(Vec::new());
     }
     let (least, most) = plan.depths;

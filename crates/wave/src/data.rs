@@ -3,12 +3,20 @@
 use crate::error::request;
 use crate::ranks::{self, ranks};
 use crate::settings::{self, BatchSize, Training};
+use crate::{hint, progress};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
+use std::path::Path;
 use std::sync::Arc;
 use wave_data::{
     Augment, ColourJitter, Dataset, Erasing, Loader, Mixing, ResizedCrop, Source, Transform,
 };
+
+mod test_images;
+
+pub use test_images::TestImages;
+pub(crate) use test_images::count_broken;
+use test_images::tell_broken;
 
 /// Images that a stage trains and tests on.
 #[derive(Clone)]
@@ -19,10 +27,8 @@ pub struct Data {
     pub loader: Loader,
     /// Where the training images are.
     pub train: Arc<dyn Source>,
-    /// Where the test images are.
-    pub test: Arc<dyn Source>,
-    /// Which of them.
-    pub test_indices: Vec<u32>,
+    /// What is tested on.
+    pub tests: TestImages,
     /// Which of the source's training images are trained on.
     pub train_indices: Vec<u32>,
     /// From image to input.
@@ -43,9 +49,6 @@ pub struct Data {
     pub views_id: String,
 }
 
-/// Images of a test batch.
-const TEST_BATCH: usize = 250;
-
 impl Data {
     /// Opens what `--data` names, as input for a model of this size.
     ///
@@ -56,12 +59,7 @@ impl Data {
     pub fn open(training: &Training, input: Input) -> Result<Data> {
         let data = Data::open_any(training, input)?;
         if data.class_names.is_empty() {
-            return Err(request(format!(
-                "the images of {} have no labels: there is no folder for each class. Sort them \
-                 into train/CLASS/ and val/CLASS/; or, to condense from an ancestor's outputs \
-                 alone, set ce_weight = 0",
-                data.spec
-            )));
+            return Err(unlabelled(&data.spec));
         }
         Ok(data)
     }
@@ -79,7 +77,7 @@ impl Data {
                 )));
             }
             data.class_names = names.to_vec();
-            data.test_indices.clear();
+            data.tests.indices.clear();
         }
         Ok(data)
     }
@@ -95,34 +93,20 @@ impl Data {
 
     fn open_any(training: &Training, input: Input) -> Result<Data> {
         let dataset = open(training)?;
+        if dataset.train.is_empty() {
+            return Err(request(format!(
+                "{} has no images to train on, only {} to test on: there is no folder train/ and no \
+                 train-*.tar; add them, or choose other data",
+                dataset.name,
+                dataset.test.len()
+            )));
+        }
         let seed = training.seed.unwrap_or(0);
-        let all = wave_data::subset(dataset.train.len(), None, seed);
-        let (train, held_out) = match training.hold_out {
-            None => (all, None),
-            Some(n) if n >= all.len() => {
-                return Err(request(format!(
-                    "hold_out = {n} of {} training images; leave some to train on",
-                    all.len()
-                )));
-            }
-            Some(n) => {
-                let (train, held_out) = wave_data::hold_out(all, n);
-                (train, Some(held_out))
-            }
-        };
-        let train: Vec<u32> = train
-            .into_iter()
-            .take(training.train_limit.unwrap_or(usize::MAX))
-            .collect();
-        let (test, test_indices) = match held_out {
-            Some(indices) => (dataset.train.clone(), indices),
-            None => {
-                let n = dataset.test.len();
-                let mut indices = wave_data::subset(n, training.test_limit, seed);
-                indices.sort_unstable();
-                (dataset.test.clone(), indices)
-            }
-        };
+        let Parts {
+            train,
+            test,
+            test_indices,
+        } = parts(training, &dataset)?;
         let transform = match input {
             Input::Like(transform) => transform,
             Input::Size {
@@ -145,6 +129,7 @@ impl Data {
                 }
             }
         };
+        tell_size(&*dataset.train, &transform);
         let augment = augment(training)?;
         let batch = match training.batch {
             None => settings::DEFAULT_BATCH,
@@ -177,8 +162,7 @@ impl Data {
             spec: dataset.name.clone(),
             loader: loader.with_view_seed(view_seed),
             train: dataset.train.clone(),
-            test,
-            test_indices,
+            tests: TestImages::new(&dataset.name, test, test_indices, &transform),
             source_images: sorted.last().map_or(0, |i| *i as usize + 1),
             train_indices: train,
             views: training.views,
@@ -191,26 +175,99 @@ impl Data {
         })
     }
 
-    /// The test images in batches; of several ranks each takes its turn.
-    pub fn test_batches(
-        &self,
-    ) -> impl Iterator<Item = Result<wave_data::Batch, wave_data::DataError>> {
-        let batches = self.test_indices.chunks(TEST_BATCH);
-        let own = batches.skip(ranks().rank()).step_by(ranks().size());
-        let indices: Vec<u32> = own.flatten().copied().collect();
-        wave_data::evaluation_batches(&self.test, &indices, &self.transform, TEST_BATCH)
-    }
-
     /// Checks that a model has a score for each class.
     pub fn check_classes(&self, classes: usize, remedy: &str) -> Result<()> {
-        if self.class_names.len() == classes {
-            return Ok(());
+        check_classes(&self.spec, &self.class_names, classes, remedy)
+    }
+
+    /// Tells on stderr of broken images that were met, since a run was last resumed, and returns how
+    /// many. To be called on all ranks.
+    pub fn tell_broken(&self) -> usize {
+        let what = ("training image", "replaced by others");
+        tell_broken(&*self.train, &self.loader.broken(), what) + self.tests.tell_broken()
+    }
+}
+
+fn check_classes(spec: &str, names: &[String], classes: usize, remedy: &str) -> Result<()> {
+    if names.len() == classes {
+        return Ok(());
+    }
+    Err(request(format!(
+        "the data {spec} has {} classes, the model {classes}; {remedy}",
+        names.len()
+    )))
+}
+
+fn unlabelled(spec: &str) -> anyhow::Error {
+    request(format!(
+        "the images of {spec} have no labels: there is no folder for each class. Sort them into \
+         train/CLASS/ and val/CLASS/; or, to condense from an ancestor's outputs alone, set \
+         ce_weight = 0"
+    ))
+}
+
+/// The images that settings choose of a data set.
+struct Parts {
+    /// Which of the training images to train on.
+    train: Vec<u32>,
+    /// Where those to test on are.
+    test: Arc<dyn Source>,
+    /// Which of them.
+    test_indices: Vec<u32>,
+}
+
+fn parts(training: &Training, dataset: &Dataset) -> Result<Parts> {
+    let seed = training.seed.unwrap_or(0);
+    let all = wave_data::subset(dataset.train.len(), None, seed);
+    let (train, held_out) = match training.hold_out {
+        None => (all, None),
+        Some(n) if n >= all.len() => {
+            return Err(request(format!(
+                "hold_out = {n} of {} training images; leave some to train on",
+                all.len()
+            )));
         }
-        Err(request(format!(
-            "the data {} has {} classes, the model {classes}; {remedy}",
-            self.spec,
-            self.class_names.len()
-        )))
+        Some(n) => {
+            let (train, held_out) = wave_data::hold_out(all, n);
+            (train, Some(held_out))
+        }
+    };
+    let train: Vec<u32> = train
+        .into_iter()
+        .take(training.train_limit.unwrap_or(usize::MAX))
+        .collect();
+    let (test, test_indices) = match held_out {
+        Some(indices) => (dataset.train.clone(), indices),
+        None => {
+            let n = dataset.test.len();
+            let mut indices = wave_data::subset(n, training.test_limit, seed);
+            indices.sort_unstable();
+            (dataset.test.clone(), indices)
+        }
+    };
+    Ok(Parts {
+        train,
+        test,
+        test_indices,
+    })
+}
+
+/// A line on stderr where images of one size are enlarged or reduced more than twice.
+fn tell_size(source: &dyn Source, transform: &Transform) {
+    let Some((height, width)) = wave_data::common_size(source) else {
+        return;
+    };
+    let (from, to) = (height.min(width) as f64, transform.image_size as f64);
+    let (how, times) = match from < to {
+        true => ("enlarged", to / from),
+        false => ("reduced", from / to),
+    };
+    if times > 2.0 {
+        let times = (10.0 * times).round() / 10.0;
+        let side = transform.image_size;
+        progress::note(&format!(
+            "images of {width} x {height} are {how} {times} times to {side} x {side}"
+        ));
     }
 }
 
@@ -297,13 +354,61 @@ fn open_here(training: &Training) -> Result<Dataset> {
     };
     let mut failure = None;
     for name in spec.split('|') {
-        match wave_data::open(name.trim()) {
+        match open_one(name.trim()) {
             Ok(dataset) => return Ok(dataset),
             Err(error) => failure.get_or_insert(error),
         };
     }
-    Err(failure.map_or_else(|| request("data is empty"), Into::into))
+    Err(failure.unwrap_or_else(|| request("data is empty")))
 }
+
+/// Opens one data set by its name.
+///
+/// # Errors
+/// If there is none; the message says which may have been meant.
+pub fn open_one(name: &str) -> Result<Dataset> {
+    wave_data::open(name).map_err(|error| match meant(name) {
+        Some(meant) => request(format!(
+            "`{name}` names no data set and no directory; did you mean `{meant}`?"
+        )),
+        None => error.into(),
+    })
+}
+
+/// What a name of data that is not there may have meant: a data set that is built in, or what stands in
+/// the directory where it should be.
+fn meant(name: &str) -> Option<String> {
+    let path = Path::new(name);
+    let file = path.file_name()?.to_str()?;
+    if path.exists() || name.contains([',', '*', '{']) {
+        return None;
+    }
+    let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    let siblings: Vec<String> = std::fs::read_dir(parent.unwrap_or(Path::new(".")))
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect();
+    let built_in = parent.is_none().then_some(["fashion-mnist", "shapes"]);
+    let known = built_in.iter().flatten().copied();
+    let near = hint::nearest(file, known.chain(siblings.iter().map(String::as_str)))?;
+    path.with_file_name(near).to_str().map(String::from)
+}
+
+/// The side of the images in pixels where all are of one size: as declared, else up to 224, which larger
+/// photographs are reduced to.
+pub fn image_side(dataset: &Dataset) -> Option<usize> {
+    match native(dataset) {
+        Some((_, height, _)) => Some(height),
+        None => {
+            let (height, width) = wave_data::common_size(&*dataset.train)?;
+            Some(height.min(width).min(DEFAULT_SIDE))
+        }
+    }
+}
+
+/// Side of the images in pixels where neither settings nor data say.
+pub const DEFAULT_SIDE: usize = 224;
 
 /// Channels, height and width, if all images have the same.
 pub fn native(dataset: &Dataset) -> Option<(usize, usize, usize)> {

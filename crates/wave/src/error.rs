@@ -35,10 +35,12 @@ pub fn exit_code(error: &anyhow::Error) -> u8 {
             || cause
                 .downcast_ref::<wave_data::DataError>()
                 .is_some_and(|e| e.is_request())
-            || matches!(
-                cause.downcast_ref(),
-                Some(wave_train::TrainError::Mismatch(_))
-            );
+            || match cause.downcast_ref() {
+                Some(wave_train::TrainError::Mismatch(_)) => true,
+                // It stands in the chain for the error of the data.
+                Some(wave_train::TrainError::Data(error)) => error.is_request(),
+                _ => false,
+            };
         if blamed {
             return 2;
         }

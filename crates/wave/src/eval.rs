@@ -1,9 +1,9 @@
 //! `wave eval`: how good a model is.
 
-use crate::data::{Data, Input};
+use crate::data::{TestImages, count_broken};
 use crate::finetune;
 use crate::model::Model;
-use crate::settings::{BatchSize, Training};
+use crate::settings::Training;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -12,22 +12,19 @@ use std::path::Path;
 pub fn eval(dir: &Path, training: &Training) -> Result<Value> {
     let model = Model::read(dir)?;
     training.validate()?;
-    // A single training image is a batch: nothing is trained here.
-    let training = Training {
-        batch: Some(BatchSize::Images(1)),
-        ..training.clone()
-    };
-    let data = Data::open(&training, Input::Like(model.transform.clone()))?;
-    data.check_classes(
+    let tests = TestImages::open(training, &model.transform)?;
+    tests.check_classes(
         model.network.classes(),
         "choose data with the model's classes",
     )?;
     let weights = model.network.prepare(&model.weights)?;
-    let scores = finetune::score(&model.network, &weights, &data)?;
-    Ok(json!({
+    let scores = finetune::score(&model.network, &weights, &tests)?;
+    let mut result = json!({
         "top1": scores.top1,
         "top5": scores.top5,
         "loss": scores.loss,
         "images": scores.images,
-    }))
+    });
+    count_broken(&mut result, tests.tell_broken());
+    Ok(result)
 }

@@ -6,7 +6,7 @@
 //! from then on the model is an ordinary one. Without steps no data is needed.
 
 use crate::budget::{self, Candidate};
-use crate::data::{Data, Input};
+use crate::data::{self, Data, Input};
 use crate::device::{device, place};
 use crate::elastic::{self, Learngene, TemplateDir};
 use crate::error::request;
@@ -133,6 +133,9 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Re
     });
     if let Some(candidates) = candidates {
         result["sizes"] = budget::json(candidates);
+    }
+    if let Some(data) = &data {
+        data::count_broken(&mut result, data.tell_broken());
     }
     ranks::on_first(|| {
         model.write(out, layout, Some(&scalers), &summary)?;
@@ -364,7 +367,7 @@ fn fit(
     let score = |values: &Weights| {
         let weights = assemble(values)?;
         let logits = |x: &Tensor| vit::logits(shape, &weights, x, None);
-        Ok(wave_train::evaluate(ranks(), data.test_batches(), logits)?)
+        Ok(wave_train::evaluate(ranks(), data.tests.batches(), logits)?)
     };
     let job = Job {
         label: label.to_string(),

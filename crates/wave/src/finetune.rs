@@ -1,7 +1,7 @@
 //! `wave finetune`: trains all weights of a model, as an ordinary network.
 
 use crate::ancestor::{Ancestor, Lesson};
-use crate::data::{Data, Input};
+use crate::data::{self, Data, Input, TestImages};
 use crate::device::place;
 use crate::error::request;
 use crate::forecast::{self, Memory};
@@ -85,7 +85,8 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options)
         resolved.steps,
         top1.map_or(String::new(), |t| format!(": top-1 {:.2} %", 100.0 * t)),
     );
-    let result = json!({ "out": out, "parameters": model.parameters(), "top1": top1 });
+    let mut result = json!({ "out": out, "parameters": model.parameters(), "top1": top1 });
+    data::count_broken(&mut result, data.tell_broken());
     ranks::on_first(|| {
         model.write(out, layout, None, &summary)?;
         run.complete(&result)
@@ -268,7 +269,7 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
             None => Ok(ce),
         }
     };
-    let score = |values: &Weights| score(&network, values, data);
+    let score = |values: &Weights| score(&network, values, &data.tests);
     let job = Job {
         label: task.label.clone(),
         settings: resolved,
@@ -358,13 +359,11 @@ pub fn drop_path(depth: usize, part: &Part, settings: &Resolved) -> Option<Vec<f
 }
 
 /// Accuracy of values (as trained) on the test images.
-pub fn score(network: &Network, values: &Weights, data: &Data) -> Result<Scores> {
+pub fn score(network: &Network, values: &Weights, tests: &TestImages) -> Result<Scores> {
     let values = place(values)?;
-    Ok(wave_train::evaluate(
-        ranks(),
-        data.test_batches(),
-        |images| network.logits(&values, images),
-    )?)
+    Ok(wave_train::evaluate(ranks(), tests.batches(), |images| {
+        network.logits(&values, images)
+    })?)
 }
 
 /// The scores of the model as it reads back: those of its f32 weights, or, if it is stored as a
@@ -379,5 +378,5 @@ pub fn stored_scores(
         return Ok(scores);
     }
     let weights = model.network.prepare(&float.rounded(&model.weights)?)?;
-    score(&model.network, &weights, data).map(Some)
+    score(&model.network, &weights, &data.tests).map(Some)
 }

@@ -36,6 +36,15 @@ pub(crate) struct Frame {
     donor: Option<(Network, Weights)>,
 }
 
+impl Frame {
+    /// The side of a patch: as the settings or the model of `--from` have it, or one that fits the images,
+    /// `usual` if that does.
+    fn patch(&self, settings: &Init, usual: usize) -> usize {
+        let given = settings.patch.or(self.patch);
+        given.unwrap_or_else(|| wave_models::default_patch(self.transform.image_size, usual))
+    }
+}
+
 /// What `wave init --help` says of the methods.
 pub fn help() -> String {
     let mut text = String::from("Methods, for a vit:\n");
@@ -185,7 +194,7 @@ fn vit(
     let shape = VitShape {
         image_size: frame.transform.image_size,
         channels: frame.transform.channels,
-        patch: settings.patch.or(frame.patch).unwrap_or(16),
+        patch: frame.patch(settings, 16),
         depth,
         width,
         heads: settings.heads.unwrap_or((width / head_width).max(1)),
@@ -348,11 +357,10 @@ pub(crate) fn frame(settings: &Init) -> Result<Frame> {
             ..Training::default()
         };
         let dataset = data::open(&training)?;
-        let native = data::native(&dataset);
         let image_size = settings
             .image_size
-            .or(native.map(|(_, h, _)| h))
-            .unwrap_or(224);
+            .or_else(|| data::image_side(&dataset))
+            .unwrap_or(data::DEFAULT_SIDE);
         let input = data::Input::Size {
             image_size,
             channels: match settings.channels {
@@ -378,7 +386,7 @@ pub(crate) fn frame(settings: &Init) -> Result<Frame> {
             3 => (vec![0.485, 0.456, 0.406], vec![0.229, 0.224, 0.225]),
             _ => (vec![0.5; channels], vec![0.5; channels]),
         };
-        let image_size = settings.image_size.unwrap_or(224);
+        let image_size = settings.image_size.unwrap_or(data::DEFAULT_SIDE);
         let transform = Transform {
             image_size,
             channels,

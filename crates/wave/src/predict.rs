@@ -15,8 +15,8 @@ pub fn predict(dir: &Path, images: &[PathBuf]) -> Result<Value> {
     let mut predictions = Vec::new();
     for path in images {
         let name = path.display().to_string();
-        let bytes = std::fs::read(path)
-            .map_err(|e| request(format!("cannot read the image {name}: {e}")))?;
+        let bytes = wave_hub::read_bytes(path)
+            .map_err(|e| request(format!("cannot read the image {e}")))?;
         let image = wave_data::decode(&bytes, &name)?;
         let t = &model.transform;
         let input = t.evaluate(&image)?;

@@ -1,7 +1,9 @@
 //! Progress on stderr: a bar on a terminal, plain lines otherwise, nothing with `--quiet`.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::IsTerminal;
+use std::collections::BTreeSet;
+use std::io::{IsTerminal, Write};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How much to say.
@@ -13,6 +15,30 @@ pub enum Verbosity {
     Normal,
     /// Also what was decided on the way.
     Verbose,
+}
+
+/// A line on stderr, but with `--quiet`. What cannot be written is not worth failing for.
+pub(crate) fn say(verbosity: Verbosity, text: &str) {
+    if verbosity > Verbosity::Quiet {
+        let _ = writeln!(std::io::stderr(), "{text}");
+    }
+}
+
+/// How much this process says; nothing where it is not the command.
+static VERBOSITY: OnceLock<Verbosity> = OnceLock::new();
+
+/// Sets how much [`note`] says, once for this process.
+pub(crate) fn set_verbosity(verbosity: Verbosity) {
+    let _ = VERBOSITY.set(verbosity);
+}
+
+/// Something worth knowing on stderr, however often it is noted.
+pub(crate) fn note(text: &str) {
+    static NOTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if noted.insert(text.into()) {
+        say(*VERBOSITY.get().unwrap_or(&Verbosity::Quiet), text);
+    }
 }
 
 /// A step-by-step report of a long task.

@@ -40,12 +40,8 @@ const COMMON: [&str; 9] = [
 impl Recipe {
     /// Reads a recipe and applies `--set table.key=value` overrides.
     pub fn read(path: &Path, overrides: &[String]) -> Result<Recipe> {
-        let text = std::fs::read_to_string(path).map_err(|e| {
-            request(format!(
-                "cannot read the recipe {}: {e}; give a TOML file",
-                path.display()
-            ))
-        })?;
+        let text = wave_hub::read_text(path)
+            .map_err(|e| request(format!("cannot read the recipe {e}; give a TOML file")))?;
         let table: Table = text
             .parse()
             .map_err(|e| request(format!("recipe {}: {e}", path.display())))?;

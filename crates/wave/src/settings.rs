@@ -377,10 +377,12 @@ pub struct Init {
     /// Hidden channels of the MLP over the width
     #[arg(long, value_name = "X")]
     pub mlp_ratio: Option<f64>,
-    /// Side of a patch in pixels
+    /// Side of a patch in pixels [default: 16, or 7 of a convmixer or a convnext, if that divides the image
+    /// into at least 4 x 4; else 7, 4 or the largest up to 16 that does]
     #[arg(long, value_name = "N")]
     pub patch: Option<usize>,
-    /// Side of the image in pixels
+    /// Side of the image in pixels [default: that of the images of --data, if all are of one size and
+    /// not larger; else 224]
     #[arg(long, value_name = "N")]
     pub image_size: Option<usize>,
     /// Colour channels

@@ -59,7 +59,7 @@ impl TrainingData for Data {
     }
 
     fn has_tests(&self) -> bool {
-        !self.test_indices.is_empty()
+        !self.tests.indices.is_empty()
     }
 
     fn in_pairs(&self) -> bool {

@@ -8,6 +8,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::TokenBatch;
 use crate::DataError;
+use crate::source::read_whole;
 
 /// The longest text, in bytes: a character takes four bytes in memory.
 const MOST_BYTES: u64 = 1 << 30;
@@ -41,7 +42,7 @@ impl Text {
             if bytes + text.len() as u64 > MOST_BYTES {
                 return Err(wrong(&file, "more than 1 GiB of text; take a part of it"));
             }
-            let read = String::from_utf8(fs::read(&file).map_err(unread)?);
+            let read = String::from_utf8(read_whole(&file, MOST_BYTES)?);
             text += &read.map_err(|_| wrong(&file, "no text in UTF-8; convert it"))?;
         }
         let mut characters: Vec<char> = text.chars().collect();

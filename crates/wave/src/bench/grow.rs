@@ -47,7 +47,7 @@ pub(super) fn grow(
         wave_ops::soft_cross_entropy(&logits, &targets)
     };
     let network = Network::Vit(target.clone());
-    let score = |operator: &Weights| score(&network, &grown(operator)?, data);
+    let score = |operator: &Weights| score(&network, &grown(operator)?, &data.tests);
     let job = Job {
         label: label.into(),
         settings,

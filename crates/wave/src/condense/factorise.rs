@@ -2,7 +2,7 @@
 
 use super::{CondensePlan, accuracies, write};
 use crate::ancestor::Ancestor;
-use crate::data::{Data, Input};
+use crate::data::{self, Data, Input};
 use crate::elastic::{About, Learngene, block_shape};
 use crate::error::request;
 use crate::finetune::Options;
@@ -71,7 +71,7 @@ pub(super) fn factorise(
         },
     };
     let top1 = about.accuracies.last().map(|a| a.top1);
-    let result = json!({
+    let mut result = json!({
         "out": out,
         "parameters": gene.ledger().iter().map(|(_, n)| n).sum::<usize>(),
         "top1": top1,
@@ -79,6 +79,9 @@ pub(super) fn factorise(
         "energy_kept_of_noise": noise,
         "seconds": began.elapsed().as_secs_f64().round(),
     });
+    if let Some(data) = &data {
+        data::count_broken(&mut result, data.tell_broken());
+    }
     ranks::on_first(|| {
         write(out, &gene, plan.float, about)?;
         run.complete(&result)

@@ -1,5 +1,6 @@
 //! What a condensation is to train: sizes, templates, first scalers, checked against each other.
 
+use crate::data::DEFAULT_SIDE;
 use crate::error::request;
 use crate::layout;
 use crate::settings::Condense;
@@ -9,6 +10,7 @@ use std::collections::BTreeMap;
 use wave_hub::FloatType;
 use wave_init::Method;
 use wave_learngene::{Kronecker, Part, Plan};
+use wave_models::default_patch;
 use wave_models::vit::VitShape;
 
 /// Share of the steps over which sizes grow, where the settings are silent.
@@ -90,10 +92,11 @@ impl CondensePlan {
                 "growth_power = {growth_power}; expected a number above 0"
             )));
         }
+        let image_size = a.image_size.unwrap_or(DEFAULT_SIDE);
         let auxiliary = VitShape {
-            image_size: a.image_size.unwrap_or(224),
+            image_size,
             channels,
-            patch: a.patch.unwrap_or(16),
+            patch: a.patch.unwrap_or_else(|| default_patch(image_size, 16)),
             depth: settings.anchors.unwrap_or(depth),
             width,
             heads: width / head_width,

@@ -5,7 +5,7 @@
 //! the norms of what was predicted: the paper's regularisation of predicted parameters.
 
 use super::{About, HyperModel, METHOD, decimals};
-use crate::data::{Channels, Data, Input, native, open};
+use crate::data::{self, Channels, DEFAULT_SIDE, Data, Input, image_side, open};
 use crate::device::place;
 use crate::error::request;
 use crate::finetune::Options;
@@ -22,7 +22,7 @@ use wave_data::Batch;
 use wave_init::graph::{self, HyperShape};
 use wave_init::random::generator;
 use wave_models::vit::{self, VitShape};
-use wave_models::{ShapeError, Weights};
+use wave_models::{ShapeError, Weights, default_patch};
 use wave_train::{Alone, Part, Scores};
 
 /// What training does where the settings are silent.
@@ -164,7 +164,7 @@ impl Plan {
     fn new(own: &Hypernetwork, training: &Training) -> Result<Plan> {
         check_keys(training, &KEYS, "the training of a hypernetwork")?;
         training.validate()?;
-        let image_size = native(&open(training)?).map_or(224, |(_, height, _)| height);
+        let image_size = image_side(&open(training)?).unwrap_or(DEFAULT_SIDE);
         let input = Input::Size {
             image_size,
             channels: Channels::Otherwise(3),
@@ -176,7 +176,7 @@ impl Plan {
             channels: transform.channels,
             mean: decimals(&transform.mean),
             std: decimals(&transform.std),
-            patch: own.patch.unwrap_or(7),
+            patch: own.patch.unwrap_or_else(|| default_patch(image_size, 7)),
             head_width: own.head_width.unwrap_or(16),
             label_names: data.class_names.clone(),
         };
@@ -282,7 +282,11 @@ pub fn train(
         every_epoch: true,
     };
     let outcome = train::train(job, loss, score)?;
-    let sizes: Vec<Value> = scores(shape, &outcome.values, space, data)?
+    let tested = match outcome.scores {
+        Some(_) => scores(shape, &outcome.values, space, data)?,
+        None => Vec::new(),
+    };
+    let sizes: Vec<Value> = tested
         .into_iter()
         .map(|(target, scores)| {
             json!({ "depth": target.depth, "width": target.width, "top1": scores.top1 })
@@ -317,7 +321,8 @@ pub fn train(
     );
     let parameters = model.hypernetwork.parameters();
     model.write(out, &summary)?;
-    let result = json!({ "out": out, "parameters": parameters, "top1": top1, "sizes": sizes });
+    let mut result = json!({ "out": out, "parameters": parameters, "top1": top1, "sizes": sizes });
+    data::count_broken(&mut result, data.tell_broken());
     run.complete(&result)?;
     Ok(result)
 }
@@ -342,7 +347,7 @@ fn scores(
         let predicted = graph::predict(shape, &values, &target, &mut generator(0, 0))?;
         let stacked = vit::stack(&predicted, target.depth)?;
         let logits = |images: &Tensor| vit::logits(&target, &stacked, images, None);
-        let scores = wave_train::evaluate(&Alone, data.test_batches(), logits)?;
+        let scores = wave_train::evaluate(&Alone, data.tests.batches(), logits)?;
         Ok((target, scores))
     };
     space.corners().into_iter().map(of).collect()

@@ -35,7 +35,7 @@ pub(super) fn start(
     };
     let (depth, width) = size(settings)?;
     let (image_size, channels) = (frame.transform.image_size, frame.transform.channels);
-    let patch = settings.patch.or(frame.patch).unwrap_or(7);
+    let patch = frame.patch(settings, 7);
     let classes = frame.label_names.len();
     let network = match arch {
         "convnext" => {

@@ -38,7 +38,7 @@ pub(super) fn network(
         vit: VitShape {
             image_size: frame.transform.image_size,
             channels: frame.transform.channels,
-            patch: settings.patch.or(frame.patch).unwrap_or(16),
+            patch: frame.patch(settings, 16),
             depth,
             width,
             heads: settings.heads.unwrap_or((width / head_width).max(1)),

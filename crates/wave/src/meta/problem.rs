@@ -1,7 +1,7 @@
 //! What a network is trained and judged on.
 
 use super::network::{About, Network};
-use crate::data::{Channels, Data, Input};
+use crate::data::{Channels, Data, Input, TestImages};
 use crate::error::request;
 use crate::settings::{BatchSize, Distribution, Training};
 use anyhow::Result;
@@ -105,7 +105,7 @@ impl Source {
                 };
                 Stream::Images(
                     loader(&data.train, &data.train_indices, seed)?,
-                    loader(&data.test, &data.test_indices, other)?,
+                    loader(&data.tests.source, &data.tests.indices, other)?,
                 )
             }
             Source::Tokens(task, batch) => Stream::Tokens(
@@ -121,9 +121,16 @@ impl Source {
         let limit = limit.unwrap_or(TESTS).max(1);
         match self {
             Source::Images(data) => {
-                let n = data.test_indices.len().min(limit);
-                let (of, transform) = (&data.test_indices[..n], &data.transform);
-                let batches = wave_data::evaluation_batches(&data.test, of, transform, data.batch);
+                let TestImages {
+                    source,
+                    indices,
+                    transform,
+                    broken,
+                    ..
+                } = &data.tests;
+                let of = &indices[..indices.len().min(limit)];
+                let batch = data.batch;
+                let batches = wave_data::evaluation_batches(source, of, transform, batch, broken);
                 batches.map(|batch| images(&batch?, dtype)).collect()
             }
             Source::Tokens(task, batch) => {

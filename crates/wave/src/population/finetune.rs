@@ -2,7 +2,7 @@
 
 use super::WHAT;
 use super::model::{PopulationModel, float};
-use crate::data::{Data, Input};
+use crate::data::{Data, Input, TestImages, count_broken};
 use crate::device::place;
 use crate::error::request;
 use crate::finetune::{self, Options};
@@ -87,7 +87,7 @@ pub fn finetune(dir: &Path, settings: &Finetune, out: &Path, options: Options) -
         let targets = wave_train::batch_targets(batch, shape.classes, smoothing)?;
         wave_ops::soft_cross_entropy(&logits, &targets)
     };
-    let score = |values: &Weights| scores(&shape, values, &data);
+    let score = |values: &Weights| scores(&shape, values, &data.tests);
     let job = Job {
         label: "finetune".into(),
         settings: &resolved,
@@ -110,21 +110,29 @@ pub fn finetune(dir: &Path, settings: &Finetune, out: &Path, options: Options) -
         "images_seen": of_each,
         "start": model.provenance,
     });
-    let scores = scores(&shape, &float.rounded(&model.weights)?, &data)?;
+    let stored = float.rounded(&model.weights)?;
+    let scores = outcome
+        .scores
+        .map(|_| scores(&shape, &stored, &data.tests))
+        .transpose()?;
+    let top1 = scores.map(|s| s.top1);
     let summary = format!(
-        "Each network trained on {} for {} steps of images of its own with wave: top-1 {:.2} % on \
-         average.",
+        "Each network trained on {} for {} steps of images of its own with wave{}.",
         data.spec,
         resolved.steps,
-        100.0 * scores.top1
+        top1.map_or(String::new(), |t| format!(
+            ": top-1 {:.2} % on average",
+            100.0 * t
+        )),
     );
     model.write(out, float, &summary)?;
-    let result = json!({
+    let mut result = json!({
         "out": out,
         "parameters": model.parameters(),
-        "top1": scores.top1,
+        "top1": top1,
         "images_seen": of_each,
     });
+    count_broken(&mut result, data.tell_broken());
     run.complete(&result)?;
     Ok(result)
 }
@@ -136,15 +144,33 @@ pub fn finetune(dir: &Path, settings: &Finetune, out: &Path, options: Options) -
 pub fn eval(dir: &Path, training: &Training) -> Result<Value> {
     check_keys(training, &KEYS, WHAT)?;
     let model = PopulationModel::read(dir)?;
-    let data = open(&model, training)?;
-    let scores = scores(&model.shape, &model.weights, &data)?;
-    Ok(json!({
+    training.validate()?;
+    let tests = TestImages::open(&with_data(&model, training), &model.transform)?;
+    tests.check_classes(model.shape.classes, REMEDY)?;
+    let scores = scores(&model.shape, &model.weights, &tests)?;
+    let mut result = json!({
         "top1": scores.top1,
         "top5": scores.top5,
         "loss": scores.loss,
-        "images": data.test_indices.len(),
+        "images": scores.images,
         "networks": model.shape.networks,
-    }))
+    });
+    count_broken(&mut result, tests.tell_broken());
+    Ok(result)
+}
+
+/// What to do about data of other classes.
+const REMEDY: &str = "choose data with the population's classes";
+
+/// The settings with the data that the population was made for, if they name none.
+fn with_data(model: &PopulationModel, training: &Training) -> Training {
+    let mut training = training.clone();
+    if training.data.is_none() {
+        let own = [&model.provenance, &model.provenance["start"]];
+        let own = own.iter().find_map(|p| p["data"].as_str());
+        training.data = own.map(String::from);
+    }
+    training
 }
 
 /// Images for all networks: a batch holds those of each.
@@ -160,21 +186,15 @@ fn open(model: &PopulationModel, training: &Training) -> Result<Data> {
             )));
         }
     };
-    let mut training = training.clone();
+    let mut training = with_data(model, training);
     training.batch = Some(BatchSize::Images(of_each * networks));
-    if training.data.is_none() {
-        let own = [&model.provenance, &model.provenance["start"]];
-        let own = own.iter().find_map(|p| p["data"].as_str());
-        training.data = own.map(String::from);
-    }
     let data = Data::open(&training, Input::Like(model.transform.clone()))?;
-    let remedy = "choose data with the population's classes";
-    data.check_classes(model.shape.classes, remedy)?;
+    data.check_classes(model.shape.classes, REMEDY)?;
     Ok(data)
 }
 
 /// Mean scores of all networks on the same test images.
-fn scores(shape: &PopulationShape, weights: &Weights, data: &Data) -> Result<Scores> {
+fn scores(shape: &PopulationShape, weights: &Weights, tests: &TestImages) -> Result<Scores> {
     let weights = place(weights)?;
     let n = shape.networks;
     let for_each = |batch: Result<Batch, DataError>| -> Vec<Result<Batch, DataError>> {
@@ -190,7 +210,7 @@ fn scores(shape: &PopulationShape, weights: &Weights, data: &Data) -> Result<Sco
                 .collect(),
         }
     };
-    let batches = data.test_batches().flat_map(for_each);
+    let batches = tests.batches().flat_map(for_each);
     let logits = |images: &Tensor| population::logits(shape, &weights, images);
     let mut scores = wave_train::evaluate(ranks(), batches, logits)?;
     scores.images /= n;

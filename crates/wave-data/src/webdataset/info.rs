@@ -1,0 +1,171 @@
+//! `_info.json` beside shards: which of them make which split, and how many images each holds.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::source::read_whole;
+use crate::{DataError, pattern};
+
+pub(crate) const INFO: &str = "_info.json";
+
+/// Stands beside shards for as long as not all of them are written.
+pub(crate) const INCOMPLETE: &str = "_incomplete";
+
+/// An `_info.json` is not longer.
+const MAX_INFO_BYTES: u64 = 1 << 28;
+
+/// The split of training images.
+pub(super) const TRAIN: &str = "train";
+/// Splits of test images.
+pub(super) const TEST: [&str; 3] = ["validation", "val", "test"];
+
+/// What `_info.json` says, as timm reads it.
+#[derive(Default)]
+pub(super) struct Info {
+    splits: BTreeMap<String, Part>,
+    /// Of each shard that is named, whether it is of a test split alone.
+    tests: BTreeMap<PathBuf, bool>,
+    pub(super) class_names: Option<Vec<String>>,
+}
+
+/// A split, as `_info.json` describes it.
+struct Part {
+    files: Vec<PathBuf>,
+    /// Images in each of them; empty where that is not said.
+    lengths: Vec<u64>,
+    /// Images in all of them, where that is said.
+    images: Option<u64>,
+}
+
+impl Info {
+    /// Reads the file of `dir`, if there is one.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or the shards beside it are not complete.
+    pub(super) fn read(dir: &Path) -> Result<Info, DataError> {
+        if dir.join(INCOMPLETE).exists() {
+            return Err(DataError::Layout {
+                path: dir.to_owned(),
+                problem: format!(
+                    "holds shards that were not packed to the end ({INCOMPLETE}); pack them again, \
+                     into this directory too"
+                ),
+            });
+        }
+        let path = dir.join(INFO);
+        if !path.exists() {
+            return Ok(Info::default());
+        }
+        let bytes = read_whole(&path, MAX_INFO_BYTES)?;
+        let info: Value = serde_json::from_slice(&bytes)
+            .map_err(|error| DataError::content(&path, format!("is no JSON: {error}")))?;
+        let (mut splits, mut tests) = (BTreeMap::new(), BTreeMap::new());
+        for (name, split) in info["splits"].as_object().into_iter().flatten() {
+            let part = Part::new(dir, split)
+                .map_err(|problem| DataError::content(&path, format!("{name}: {problem}")))?;
+            if let Some(part) = part {
+                for file in &part.files {
+                    *tests.entry(file.clone()).or_insert(true) &= TEST.contains(&name.as_str());
+                }
+                splits.insert(name.clone(), part);
+            }
+        }
+        Ok(Info {
+            splits,
+            tests,
+            class_names: Some(strings(&info["class_names"])).filter(|names| !names.is_empty()),
+        })
+    }
+
+    /// The shards of the first of these splits that there is.
+    pub(super) fn files(&self, names: &[&str]) -> Option<Vec<PathBuf>> {
+        let part = names.iter().find_map(|&name| self.splits.get(name))?;
+        Some(part.files.clone())
+    }
+
+    /// Whether a shard holds test images: by its split, or else by its name.
+    pub(super) fn is_test(&self, file: &Path) -> bool {
+        let named = self.tests.get(file).copied();
+        named.unwrap_or_else(|| pattern::is_test(file))
+    }
+
+    /// The test split, if `files` are of the training split.
+    pub(super) fn companion(&self, files: &[PathBuf]) -> Option<Vec<PathBuf>> {
+        let belong = files
+            .iter()
+            .all(|file| self.tests.get(file) == Some(&false));
+        belong.then(|| self.files(&TEST))?
+    }
+
+    /// Compares the images found in each shard with those that were written.
+    pub(super) fn check(&self, found: &BTreeMap<&Path, u64>) -> Result<(), DataError> {
+        for part in self.splits.values() {
+            let counts: Vec<Option<u64>> = part
+                .files
+                .iter()
+                .map(|file| found.get(file.as_path()).copied())
+                .collect();
+            for ((file, count), length) in part.files.iter().zip(&counts).zip(&part.lengths) {
+                if let Some(count) = count
+                    && count != length
+                {
+                    let problem = format!(
+                        "holds {count} images, and {INFO} says {length}: it was cut off or changed; \
+                         copy or pack it again"
+                    );
+                    return Err(DataError::content(file, problem));
+                }
+            }
+            let sum = counts.into_iter().sum::<Option<u64>>();
+            if let (Some(sum), Some(images)) = (sum, part.images)
+                && sum != images
+            {
+                let problem = format!(
+                    "says num_samples = {images}, and its shards hold {sum} images: some were cut \
+                     off or changed; copy or pack them again"
+                );
+                return Err(DataError::content(
+                    &part.files[0].with_file_name(INFO),
+                    problem,
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Part {
+    fn new(dir: &Path, split: &Value) -> Result<Option<Part>, String> {
+        let files = strings(&split["filenames"]);
+        let plain = |part| matches!(part, std::path::Component::Normal(_));
+        // Names stay within `dir`.
+        if files.is_empty() || !files.iter().all(|f| Path::new(f).components().all(plain)) {
+            return Ok(None);
+        }
+        let lengths = split["shard_lengths"].as_array();
+        let lengths: Option<Vec<u64>> =
+            lengths.map(|all| all.iter().filter_map(Value::as_u64).collect());
+        if let Some(lengths) = &lengths
+            && lengths.len() != files.len()
+        {
+            return Err(format!(
+                "{} shard_lengths for {} filenames; expected as many of either",
+                lengths.len(),
+                files.len()
+            ));
+        }
+        Ok(Some(Part {
+            files: files.iter().map(|file| dir.join(file)).collect(),
+            lengths: lengths.unwrap_or_default(),
+            images: split["num_samples"].as_u64(),
+        }))
+    }
+}
+
+/// The strings of a list; of anything else, none.
+fn strings(list: &Value) -> Vec<String> {
+    let items = list.as_array().into_iter().flatten();
+    items.filter_map(|s| Some(s.as_str()?.to_owned())).collect()
+}

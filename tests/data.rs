@@ -1,0 +1,235 @@
+//! What `--data` may name, and what becomes of images that cannot be used.
+
+use crate::support::Place;
+use serde_json::Value;
+use std::process::Command;
+
+/// Two classes of pictures in `two/`: 24 to train on and 12 to test on.
+fn place() -> Place {
+    let place = Place::new();
+    for (split, n) in [("train", 12), ("val", 6)] {
+        for (class, i) in ["a", "b"].iter().flat_map(|c| (0..n).map(move |i| (c, i))) {
+            place.write_png(&format!("two/{split}/{class}/{i}.png"));
+        }
+    }
+    place
+}
+
+/// The same with a model `m` of them, of which one in each part is then broken.
+fn with_broken() -> Place {
+    let place = place();
+    place.json("init timm --depth 1 --width 32 --heads 2 --data two --out m");
+    place.write("two/train/a/3.png", "no image");
+    place.write("two/val/b/2.png", "no image");
+    place
+}
+
+/// The (stdout, stderr) of a `wave` that is not quiet and succeeds.
+fn loud(place: &Place, args: &str) -> (String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_wave"))
+        .current_dir(place.path("."))
+        .args(args.split_whitespace())
+        .args(["--threads", "1"])
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+    assert!(output.status.success(), "wave {args}: {stderr}");
+    (stdout, stderr)
+}
+
+/// `wave args` must be refused with exit code 2 and say `needle`.
+#[track_caller]
+fn check_refused(place: &Place, args: &str, needle: &str) {
+    let output = place.run(args);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "wave {args}: {stderr}");
+    assert!(stderr.contains(needle), "wave {args}: {stderr}");
+    assert!(output.stdout.is_empty(), "wave {args} printed a result");
+}
+
+#[test]
+fn broken_images_are_named_and_counted() {
+    let place = with_broken();
+    let finetune = "finetune m --data two --batch 8 --epochs 2 --out f --json";
+    let (stdout, stderr) = loud(&place, finetune);
+    let result: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(result["broken_images"], 2);
+    for part in [
+        "1 training image is broken and is replaced by others: two/train/a/3.png",
+        "1 test image is broken and is left out of the accuracy: two/val/b/2.png",
+    ] {
+        assert_eq!(stderr.matches(part).count(), 1, "no `{part}` in: {stderr}");
+    }
+    let eval = place.json("eval f --data two");
+    assert_eq!(
+        (&eval["images"], &eval["broken_images"]),
+        (&11.into(), &1.into())
+    );
+    assert_eq!(eval["top1"], result["top1"]);
+    // Where all are sound there is nothing to tell.
+    let sound = place.json("eval f --data two/train --test-limit 3 --seed 2");
+    assert_eq!(sound["images"], 3);
+    assert!(sound.get("broken_images").is_none());
+    // Too many are refused.
+    for i in 3..6 {
+        place.write(&format!("two/val/b/{i}.png"), "no image");
+        place.write(&format!("two/train/b/{i}.png"), "no image");
+    }
+    check_refused(&place, "eval f --data two", "of 12 images are broken");
+    let again = "finetune m --data two --batch 8 --epochs 2 --out g";
+    check_refused(&place, again, "of 24 images are broken");
+    check_refused(&place, "data check two", "two/train/a/3.png");
+}
+
+#[test]
+fn test_images_alone_are_evaluated_and_not_trained_on() {
+    let place = place();
+    place.json("init timm --depth 1 --width 32 --heads 2 --data two --out m");
+    let whole = place.json("eval m --data two");
+    assert_eq!(whole["images"], 12);
+    place.json("data pack two shards");
+    place.write("tar/val-00000.tar", place.bytes("shards/val-00000.tar"));
+    for i in 0..6 {
+        place.write_png(&format!("named/validation/a/{i}.png"));
+        place.write_png(&format!("named/validation/b/{i}.png"));
+    }
+    for data in [
+        "shards/val-00000.tar",
+        "tar",
+        "tar/*.tar",
+        "two/val",
+        "named",
+    ] {
+        assert_eq!(
+            place.json(&format!("eval m --data {data}")),
+            whole,
+            "{data}"
+        );
+        for command in [
+            "finetune m --steps 1 --batch 2 --out o",
+            "init timm --depth 1 --width 32 --out o",
+        ] {
+            check_refused(
+                &place,
+                &format!("{command} --data {data}"),
+                "no images to train on",
+            );
+        }
+    }
+    // There is no accuracy without images.
+    place.write("tar/x.tar", place.bytes("shards/train-00000.tar"));
+    check_refused(&place, "eval m --data tar/x.tar", "no images to test on");
+    let held_out = place.json("eval m --data tar/x.tar --hold-out 5");
+    assert_eq!(held_out["images"], 5);
+}
+
+#[test]
+fn shards_that_are_cut_off_are_refused() {
+    let place = place();
+    place.json("data pack two shards");
+    let shard = place.bytes("shards/train-00000.tar");
+    // Between two images: three blocks each, of a header, a picture or a label.
+    let end = shard.len() - 1024;
+    for length in [end, end - 512, end / 2, shard.len() - 1] {
+        place.write("shards/train-00000.tar", &shard[..length]);
+        check_refused(&place, "data check shards", "train-00000.tar");
+    }
+    place.write(
+        "shards/train-00000.tar",
+        place.bytes("shards/val-00000.tar"),
+    );
+    check_refused(&place, "data check shards", "_info.json says 24");
+    place.write("shards/train-00000.tar", shard);
+    place.json("data check shards");
+    place.write("shards/_incomplete", "");
+    check_refused(&place, "data check shards", "not packed to the end");
+}
+
+#[test]
+fn models_start_at_the_size_of_the_images() {
+    let place = Place::new();
+    let picture = image::RgbImage::from_fn(32, 32, |x, y| image::Rgb([8 * x as u8, y as u8, 7]));
+    for split in ["train", "val"] {
+        for (class, i) in ["a", "b"].iter().flat_map(|c| (0..4).map(move |i| (c, i))) {
+            let path = place.path(&format!("small/{split}/{class}/{i}.jpg"));
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            picture.save(path).unwrap();
+        }
+    }
+    place.json("data pack small shards");
+    let config = |args: &str| -> Value {
+        place.json(&format!("init {args} --out o"));
+        let config: Value = serde_json::from_slice(&place.bytes("o/config.json")).unwrap();
+        std::fs::remove_dir_all(place.path("o")).unwrap();
+        config
+    };
+    for data in ["small", "shards"] {
+        for (args, patch) in [
+            ("timm --depth 1 --width 64", 4),
+            ("default --arch convmixer --depth 1 --width 8", 4),
+            ("default --arch gpsa --depth 1 --width 64", 4),
+            ("timm --depth 1 --width 64 --image-size 64", 16),
+        ] {
+            let config = config(&format!("{args} --data {data}"));
+            let side = if patch == 16 { 64 } else { 32 };
+            let input = &config["pretrained_cfg"]["input_size"];
+            assert_eq!(input, &serde_json::json!([3, side, side]), "{args}");
+            assert_eq!(config["model_args"]["patch_size"], patch, "{args}");
+        }
+    }
+    let shapes = config("timm --depth 1 --width 64 --data shapes");
+    assert_eq!(shapes["model_args"]["patch_size"], 7);
+
+    let large = "init timm --depth 1 --width 32 --heads 2 --data small --out large";
+    let (_, stderr) = loud(&place, &format!("{large} --image-size 96"));
+    assert_eq!(
+        stderr,
+        "images of 32 x 32 are enlarged 3 times to 96 x 96\n"
+    );
+    let (_, stderr) = loud(&place, &format!("{large} --image-size 64"));
+    assert_eq!(stderr, "");
+    assert!(place.run("eval large --data small").stderr.is_empty());
+}
+
+#[test]
+fn misspelt_data_is_answered_with_what_was_meant() {
+    let place = place();
+    for (given, meant) in [
+        ("shaps", "shapes"),
+        ("fashon-mnist", "fashion-mnist"),
+        ("tow", "two"),
+        ("two/vall", "two/val"),
+    ] {
+        let needle = format!("did you mean `{meant}`?");
+        check_refused(&place, &format!("data check {given}"), &needle);
+        let args = format!("init timm --depth 1 --width 32 --data {given} --out o");
+        check_refused(&place, &args, &needle);
+    }
+    check_refused(
+        &place,
+        "data check something-else",
+        "expected `fashion-mnist`",
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn pipes_are_refused() {
+    let place = place();
+    place.json("init timm --depth 1 --width 32 --heads 2 --data two --out m");
+    for pipe in ["r.pipe", "two/train/a/p.png", "p.png", "p.tar"] {
+        let made = Command::new("mkfifo").arg(place.path(pipe)).status();
+        assert!(made.unwrap().success());
+    }
+    for args in [
+        "condense r.pipe --out o",
+        "finetune m --recipe r.pipe --data shapes --out o",
+        "data check two",
+        "data check *.tar",
+        "predict m p.png",
+        "eval m --data two",
+    ] {
+        check_refused(&place, args, "a pipe");
+    }
+}
