@@ -305,6 +305,25 @@ fn open_here(training: &Training) -> Result<Dataset> {
     Err(failure.map_or_else(|| request("data is empty"), Into::into))
 }
 
+/// Images whose content tells data sets apart.
+const SAMPLES: usize = 64;
+
+/// The content of some of these images of a source, evenly spread.
+pub(crate) fn sampled(source: &dyn Source, images: &[u32]) -> Vec<u8> {
+    let n = images.len();
+    let mut content = Vec::new();
+    for k in 0..SAMPLES.min(n) {
+        let i = images[k * n / SAMPLES.min(n)] as usize;
+        // Broken images are the loader's concern.
+        match source.encoded(i) {
+            Ok(Some(file)) => content.extend(file.bytes),
+            Ok(None) => content.extend(source.image(i).map_or_else(|_| Vec::new(), |i| i.pixels)),
+            Err(_) => {}
+        }
+    }
+    content
+}
+
 /// Channels, height and width, if all images have the same.
 pub fn native(dataset: &Dataset) -> Option<(usize, usize, usize)> {
     dataset.train.native_size()

@@ -32,12 +32,15 @@ pub mod guide {}
 pub mod hub;
 pub mod hypernetwork;
 pub mod init;
+pub mod inputs;
 pub mod inspect;
 pub mod layout;
+pub mod lock;
 pub mod log;
 pub mod manual;
 pub mod meta;
 pub mod model;
+pub mod paths;
 pub mod plot;
 pub mod population;
 pub mod predict;

@@ -1,7 +1,7 @@
 //! Progress on stderr: a bar on a terminal, plain lines otherwise, nothing with `--quiet`.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 /// How much to say.
@@ -13,6 +13,13 @@ pub enum Verbosity {
     Normal,
     /// Also what was decided on the way.
     Verbose,
+}
+
+/// A line on stderr, but with `--quiet`. What cannot be written is not worth failing for.
+pub(crate) fn say(verbosity: Verbosity, text: &str) {
+    if verbosity > Verbosity::Quiet {
+        let _ = writeln!(std::io::stderr(), "{text}");
+    }
 }
 
 /// A step-by-step report of a long task.
