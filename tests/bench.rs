@@ -1,7 +1,9 @@
 //! `wave run` with all stages of a recipe, and `wave bench`: starts side by side.
 
-use crate::support::{Place, RECIPE};
+use crate::out::{write_image, write_images};
+use crate::support::{Place, RECIPE, files};
 use serde_json::Value;
+use std::path::Path;
 
 #[test]
 fn a_recipe_runs_all_its_stages() {
@@ -290,4 +292,101 @@ donor = "small"
         assert!(said.contains(needle), "{said}");
     }
     assert_eq!(place.run("bench r.toml --out w").status.code(), Some(2)); // no [bench]
+}
+
+#[test]
+fn a_recipe_goes_on_wherever_its_directory_is() {
+    let place = Place::new();
+    let table = r#"
+[ancestor]
+steps = 2
+
+[ancestor.init]
+arch = "convmixer"
+depth = 1
+width = 8
+kernel = 3
+patch = 4
+
+[finetune]
+steps = 2
+
+[bench]
+sizes = [[2, 16]]
+
+[bench.donors.small]
+depth = 1
+width = 16
+distil = true
+finetune = { steps = 1 }
+
+[bench.methods.wave]
+start = "templates"
+
+[bench.methods.distilled]
+start = "mimetic"
+distil = true
+
+[bench.methods.pretrained]
+start = "timm"
+pretrain = { steps = 1, distil = true }
+
+[bench.methods.grown]
+start = "ligo"
+donor = "small"
+"#;
+    place.write("b.toml", format!("{RECIPE}\n{table}"));
+    let first = place.json("bench b.toml --out deep/o");
+    let written = |dir: &Path| files(&dir.join("cells"));
+    let cells = written(&place.path("deep/o"));
+    assert_eq!(cells.len(), 4);
+    let absolute = place.path("deep/o").display().to_string();
+    std::fs::create_dir(place.path("other")).unwrap();
+    for out in ["other/../deep/o", &absolute, "other/moved"] {
+        if out == "other/moved" {
+            std::fs::rename(place.path("deep/o"), place.path(out)).unwrap();
+        }
+        let again = place.json(&format!("bench b.toml --out {out}"));
+        assert_eq!(again["rows"], first["rows"], "{out}");
+        assert_eq!(written(&place.path(out)), cells, "{out}");
+    }
+
+    // The same of the stages of a recipe.
+    let stages = table.split("[bench]").next().unwrap();
+    let expand = "[expand]\ndepth = 2\nwidth = 16\nsteps = 1\n";
+    place.write("s.toml", format!("{RECIPE}\n{expand}\n{stages}"));
+    place.json("run s.toml --out s");
+    let templates = place.bytes("s/condense/templates.safetensors");
+    std::fs::rename(place.path("s"), place.path("other/s")).unwrap();
+    std::fs::remove_dir_all(place.path("other/s/finetune")).unwrap();
+    for how in ["--resume", ""] {
+        let result = place.json(&format!("run s.toml --out other/s {how}"));
+        assert_eq!(result["rows"][0]["out"], "other/s/condense");
+    }
+    assert!(place.bytes("other/s/condense/templates.safetensors") == templates);
+    place.json("run s.toml --out other/s --overwrite");
+    assert!(place.bytes("other/s/condense/templates.safetensors") == templates);
+}
+
+#[test]
+fn a_cell_is_made_again_where_that_is_asked_for_or_its_data_changed() {
+    let place = Place::new();
+    write_images(&place, "d");
+    let recipe = RECIPE
+        .replace("\"shapes\"", "\"d\"")
+        .replace("batch = 32", "batch = 2");
+    let bench =
+        "[finetune]\nsteps = 1\n[bench]\nsizes = [[1, 16]]\n[bench.methods.he]\nstart = \"he\"\n";
+    place.write("b.toml", format!("{recipe}\n{bench}"));
+    let made = |how: &str| {
+        place.json(&format!("bench b.toml --out o {how}"));
+        let cell = place.path("o/cells/he-1x16-s0.json");
+        std::fs::metadata(cell).unwrap().modified().unwrap()
+    };
+    let first = made("");
+    assert_eq!(made("--resume"), first);
+    let second = made("--overwrite");
+    assert!(second > first);
+    write_image(&place, "d/val/a/0.png", 77);
+    assert!(made("") > second);
 }

@@ -133,7 +133,7 @@ fn another_format_leaves_nothing_of_the_last() {
     let place = Place::with_templates();
     place.json("expand t --depth 2 --width 32 --steps 0 --format onnx --out m");
     assert!(names(&place, "m").contains(&"model.onnx".to_string()));
-    place.json(&format!("{INIT} --format transformers --out m"));
+    place.json(&format!("{INIT} --format transformers --out m --overwrite"));
     let expected = [
         "README.md",
         "config.json",
@@ -141,7 +141,7 @@ fn another_format_leaves_nothing_of_the_last() {
         "preprocessor_config.json",
     ];
     assert_eq!(names(&place, "m"), expected);
-    place.json(&format!("{INIT} --out m"));
+    place.json(&format!("{INIT} --out m --overwrite"));
     assert_eq!(
         names(&place, "m"),
         ["README.md", "config.json", "model.safetensors"]

@@ -18,7 +18,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 speed() { # RANKS: images a second, by the log, without its first entry
     mpirun -n "$1" --map-by core --bind-to core "$wave" finetune "$place/model" --data shapes \
         --test-limit 1 --batch "$batch" --steps 80 --crop-padding 2 --flip true --threads 1 --quiet \
-        --out "$place/out" >"$place/result"
+        --out "$place/out" --overwrite >"$place/result"
     awk -F, 'NR > 2 && $6 { sum += $6; n++ } END { print sum / n }' "$place/out/run/log.csv"
 }
 

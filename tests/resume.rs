@@ -117,7 +117,7 @@ fn resume_needs_to_know_what() {
 }
 
 /// Starts `wave args` and waits until `file` is there.
-fn start(place: &Place, args: &str, file: &str) -> std::process::Child {
+pub(crate) fn start(place: &Place, args: &str, file: &str) -> std::process::Child {
     let mut child = place
         .command(args)
         .stdout(Stdio::null())
@@ -157,7 +157,7 @@ fn two_runs_do_not_share_a_directory() {
     first.wait().unwrap();
     // What a killed process leaves behind is no lock.
     assert!(place.path("o/run/lock").exists());
-    place.json(&format!("{command} --steps 40"));
+    place.json(&format!("{command} --steps 40 --overwrite"));
     place.json(&format!("{command} --steps 40 --resume"));
 }
 
@@ -175,7 +175,7 @@ fn whole_recipes_do_not_share_a_directory() {
     assert!(stderr.contains(&holder), "{stderr}");
     first.kill().unwrap();
     first.wait().unwrap();
-    place.json("run r.toml --out o");
+    place.json("run r.toml --out o --overwrite");
 }
 
 #[test]

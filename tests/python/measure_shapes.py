@@ -56,7 +56,7 @@ def main():
             for value in values:
                 out = pathlib.Path(room) / "model"
                 sizes = [word for pair in {**base, flag: value}.items() for word in pair]
-                wave(program, "expand", arguments.templates, *sizes, "--steps", 0, "--out", out)
+                wave(program, "expand", arguments.templates, *sizes, "--steps", 0, "--out", out, "--overwrite")
                 tested = wave(program, "eval", out, "--data", arguments.data)
                 mark = "trained" if value in trained else ""
                 print(f"| {value} | {100 * tested['top1']:.2f} | {mark} |", flush=True)

@@ -11,6 +11,9 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
 
+/// What the names of controls begin with, before a colon.
+pub const CONTROLS: [&str; 3] = ["inverted", "rotated", "shuffled"];
+
 /// Seed of the one permutation that all shuffled images share.
 const SEED: u64 = 0x5afe;
 
@@ -38,7 +41,7 @@ pub(crate) fn open(
     open: impl Fn(&str) -> Result<Dataset, DataError>,
 ) -> Option<Result<Dataset, DataError>> {
     let (kind, of) = spec.split_once(':')?;
-    if !["inverted", "rotated", "shuffled"].contains(&kind) {
+    if !CONTROLS.contains(&kind) {
         return None;
     }
     let changed = |dataset: Dataset| {
@@ -109,6 +112,10 @@ impl Source for Control {
 
     fn image(&self, i: usize) -> Result<RawImage, DataError> {
         Ok(self.change.apply(self.source.image(i)?))
+    }
+
+    fn file_size(&self, i: usize) -> Option<u64> {
+        self.source.file_size(i)
     }
 
     fn name(&self, i: usize) -> String {

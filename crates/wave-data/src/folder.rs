@@ -244,6 +244,10 @@ impl Source for Folder {
         self.file(i).map(Some)
     }
 
+    fn file_size(&self, i: usize) -> Option<u64> {
+        Some(self.path(i)?.metadata().ok()?.len())
+    }
+
     fn name(&self, i: usize) -> String {
         self.path(i)
             .map_or_else(|| format!("image {i}"), |path| path.display().to_string())

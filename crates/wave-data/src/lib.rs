@@ -63,6 +63,7 @@ pub use augment::mix::{Mix, Mixing};
 pub use augment::rand_augment::RandAugment;
 pub use broken::{BrokenImage, BrokenImages};
 pub use check::{Report, check};
+pub use control::CONTROLS;
 pub use error::DataError;
 pub use image::{RawImage, decode};
 pub use loader::{Batch, Loader};

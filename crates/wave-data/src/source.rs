@@ -55,6 +55,13 @@ pub trait Source: Send + Sync {
         Ok(None)
     }
 
+    /// The size in bytes of the file of image `i`, where images are files and it is known without
+    /// reading them.
+    fn file_size(&self, i: usize) -> Option<u64> {
+        let _ = i;
+        None
+    }
+
     /// What to call image `i` in a report: its file, or where in which file it is.
     fn name(&self, i: usize) -> String {
         format!("image {i}")

@@ -190,6 +190,10 @@ impl Source for Shards {
         self.file(i).map(Some)
     }
 
+    fn file_size(&self, i: usize) -> Option<u64> {
+        Some(self.samples.get(i)?.size)
+    }
+
     fn name(&self, i: usize) -> String {
         match self.samples.get(i) {
             Some(sample) => {

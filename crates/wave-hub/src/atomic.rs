@@ -12,6 +12,10 @@ use tempfile::NamedTempFile;
 
 use crate::HubError;
 
+/// How the names of temporary files begin and end.
+const PREFIX: &str = ".wave-";
+const SUFFIX: &str = ".tmp";
+
 /// Writes `bytes` to `path`, whole or not at all, creating the parent directories.
 /// An existing file is replaced; until then readers see the old content.
 ///
@@ -28,9 +32,35 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), HubError> {
 pub fn prepare_out(dir: &Path) -> Result<(), HubError> {
     create_dir(dir)?;
     let probe = temporary_in(dir).map_err(HubError::io("write to the directory", dir))?;
-    probe
-        .close()
-        .map_err(HubError::io("remove a file from the directory", dir))
+    match probe.close() {
+        // Whoever works there may have taken it for a dead process's.
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+            Err(HubError::io("remove a file from the directory", dir)(cause))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes the temporary files that killed processes left in `dir`, if it is there. For whoever alone writes there:
+/// those of a living process look the same.
+///
+/// # Errors
+/// [`HubError::Io`] when the directory cannot be read or a file not removed.
+pub fn remove_temporaries(dir: &Path) -> Result<(), HubError> {
+    let cannot = || HubError::io("clean up the directory", dir);
+    if !dir.is_dir() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(dir).map_err(cannot())? {
+        let entry = entry.map_err(cannot())?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let temporary = name.starts_with(PREFIX) && name.ends_with(SUFFIX);
+        if temporary && entry.path().is_file() {
+            fs::remove_file(entry.path()).map_err(cannot())?;
+        }
+    }
+    Ok(())
 }
 
 /// [`write_atomic`] for content that is produced piece by piece.
@@ -137,7 +167,7 @@ fn create_dir(dir: &Path) -> Result<(), HubError> {
 
 fn temporary_in(dir: &Path) -> io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
-    builder.prefix(".wave-").suffix(".tmp");
+    builder.prefix(PREFIX).suffix(SUFFIX);
     // Temporary files are private by default; these become ordinary files, so the umask decides.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
@@ -165,6 +195,18 @@ mod tests {
         write_atomic(&path, b"second").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"second");
         assert_eq!(names(&root.path().join("a/b")), ["file.txt"]);
+    }
+
+    #[test]
+    fn what_killed_writers_left_is_removed_and_nothing_else() {
+        let root = tempfile::tempdir().unwrap();
+        let others = [".wave-dir.tmp", ".waves.tmp", "wave-a.tmp"];
+        fs::create_dir(root.path().join(others[0])).unwrap();
+        for name in [".wave-a1B2.tmp", ".wave-.tmp", others[1], others[2]] {
+            fs::write(root.path().join(name), "x").unwrap();
+        }
+        remove_temporaries(root.path()).unwrap();
+        assert_eq!(names(root.path()), others);
     }
 
     #[test]

@@ -13,7 +13,8 @@ use crate::atomic::{Staged, sync_dir, write_atomic};
 use crate::preprocessing::PREPROCESSOR_FILE;
 
 pub(crate) const CONFIG_FILE: &str = "config.json";
-pub(crate) const CARD_FILE: &str = "README.md";
+/// The card of an artefact.
+pub const CARD_FILE: &str = "README.md";
 pub(crate) const MODEL_FILE: &str = "model.safetensors";
 pub(crate) const TEMPLATES_FILE: &str = "templates.safetensors";
 
@@ -24,6 +25,17 @@ const COMPANIONS: [&str; 3] = [SCALERS_FILE, ONNX_FILE, PREPROCESSOR_FILE];
 pub const SCALERS_FILE: &str = "scalers.safetensors";
 /// A model as an ONNX graph, beside its directory's other files.
 pub const ONNX_FILE: &str = "model.onnx";
+
+/// Every file that an artefact directory may consist of.
+pub const ARTEFACT_FILES: [&str; 7] = [
+    CONFIG_FILE,
+    CARD_FILE,
+    MODEL_FILE,
+    TEMPLATES_FILE,
+    SCALERS_FILE,
+    ONNX_FILE,
+    PREPROCESSOR_FILE,
+];
 
 /// What an artefact directory holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

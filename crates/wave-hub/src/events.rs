@@ -1,10 +1,14 @@
-//! Scalars for TensorBoard: an event file that its own reader reads.
+//! Scalars for TensorBoard: event files that its own reader reads.
 //!
-//! The file is a run of records: length (u64), masked CRC of the length, an `Event` message,
-//! masked CRC of the message. Each record is written in one piece when it is logged, so a killed
-//! run loses nothing but, at worst, a torn last record, which [`EventWriter::resume`] cuts off.
+//! A file is a run of records: length (u64), masked CRC of the length, an `Event` message, masked
+//! CRC of the message. Each record is written in one piece when it is logged, so a killed run loses
+//! nothing but, at worst, a torn last record.
+//!
+//! Every session of a run has a file of its own, which readers take in the order of their names. A
+//! resumed run cuts the files before it at its checkpoint, so that no step comes twice or backwards.
+//! It does not append to them: TensorBoard may have read beyond the cut, and goes on where it was.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,9 +17,10 @@ use crate::HubError;
 use crate::directory::read_bytes;
 use crate::proto::Message;
 
-/// The name that [`EventWriter`]'s callers give the file: TensorBoard reads files whose name
-/// holds `tfevents`.
+/// The file of a run's first session: TensorBoard reads files whose name holds `tfevents`.
 pub const EVENTS_FILE: &str = "events.out.tfevents.0.wave";
+/// What stands around the number of a session.
+const NAME: (&str, &str) = ("events.out.tfevents.", ".wave");
 
 /// Field numbers of event.proto and summary.proto.
 mod schema {
@@ -55,55 +60,51 @@ pub struct EventWriter {
 }
 
 impl EventWriter {
-    /// Starts the file anew, creating the parent directories; what it held is lost.
+    /// Starts the events of a run in `dir`, creating it with its parents; those of an earlier run
+    /// are lost.
     ///
     /// # Errors
-    /// [`HubError::Io`] when it cannot be written.
-    pub fn create(path: &Path) -> Result<Self, HubError> {
-        let version = now().text(schema::event::FILE_VERSION, VERSION);
-        crate::write_atomic(path, &record(version.as_bytes()))?;
-        Self::append(path)
+    /// [`HubError::Io`] when they cannot be written.
+    pub fn create(dir: &Path) -> Result<Self, HubError> {
+        for (_, path) in sessions(dir)? {
+            remove(&path)?;
+        }
+        Self::begin(&dir.join(EVENTS_FILE), &[version()])
     }
 
-    /// Continues the file after `step`, the last step that counts; starts one if there is none.
-    ///
-    /// A torn last record is cut off. What is otherwise there stays, since TensorBoard may have
-    /// the file open; a mark tells readers that everything after `step` was not meant.
+    /// Continues the events in `dir` after `step`, the last step that counts; starts them if there
+    /// are none. What was logged later is removed.
     ///
     /// # Errors
-    /// [`HubError::Malformed`] when the file is none that this writer made, [`HubError::Io`]
-    /// when it cannot be read or written.
-    pub fn resume(path: &Path, step: u64) -> Result<Self, HubError> {
-        if !path.exists() {
-            return Self::create(path);
-        }
-        let bytes = read_bytes(path)?;
-        let whole = whole_records(&bytes);
-        if whole == 0 {
-            // Nothing but the start of a first record: the run died at once.
-            let torn = bytes.len() < record(now().text(3, VERSION).as_bytes()).len();
-            if torn {
-                return Self::create(path);
+    /// [`HubError::Malformed`] when a file is none that this writer made, [`HubError::Io`]
+    /// when one cannot be read or written.
+    pub fn resume(dir: &Path, step: u64) -> Result<Self, HubError> {
+        let mut last = None;
+        for (number, path) in sessions(dir)? {
+            if cut(&path, step)? {
+                last = Some(number);
+            } else {
+                remove(&path)?;
             }
-            return Err(HubError::malformed(
-                path,
-                "is not an event file, or is damaged from the start",
-                "move it away; a new one is started",
-            ));
         }
-        let mut writer = Self::append(path)?;
-        if whole < bytes.len() {
-            writer
-                .file
-                .set_len(whole as u64)
-                .map_err(HubError::io("cut", path))?;
-        }
+        let Some(last) = last else {
+            return Self::create(dir);
+        };
+        // A reader that saw what was cut forgets it.
         let start = Message::new().int(schema::session::STATUS, schema::session::START);
-        let event = now()
+        let start = now()
             .int(schema::event::STEP, as_step(step.saturating_add(1)))
             .message(schema::event::SESSION_LOG, start);
-        writer.write(&event)?;
-        Ok(writer)
+        let (before, after) = NAME;
+        // After `0.` in the order of names, and so on to five digits.
+        let path = dir.join(format!("{before}{:05}{after}", last + 1));
+        Self::begin(&path, &[version(), start])
+    }
+
+    fn begin(path: &Path, events: &[Message]) -> Result<Self, HubError> {
+        let records: Vec<u8> = events.iter().flat_map(|e| record(e.as_bytes())).collect();
+        crate::write_atomic(path, &records)?;
+        Self::append(path)
     }
 
     /// Logs the value of each tag at `step`, such as `("train/loss", 2.3)`, with the time of day.
@@ -160,6 +161,84 @@ impl EventWriter {
     }
 }
 
+/// The files of the sessions in `dir`, by number.
+fn sessions(dir: &Path) -> Result<Vec<(u32, PathBuf)>, HubError> {
+    let entries = match fs::read_dir(dir) {
+        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(HubError::io("read the directory", dir))?,
+    };
+    let mut all = Vec::new();
+    for entry in entries {
+        let path = entry
+            .map_err(HubError::io("read the directory", dir))?
+            .path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let number = name
+            .strip_prefix(NAME.0)
+            .and_then(|rest| rest.strip_suffix(NAME.1))
+            .and_then(|number| number.parse().ok());
+        if let Some(number) = number {
+            all.push((number, path));
+        }
+    }
+    all.sort();
+    Ok(all)
+}
+
+/// Removes from an event file what is after `step`, and a torn last record. Says whether anything
+/// worth keeping is left.
+fn cut(path: &Path, step: u64) -> Result<bool, HubError> {
+    let bytes = read_bytes(path)?;
+    let (mut kept, mut scalars, mut at) = (Vec::new(), false, 0);
+    while let Some(n) = first_record(&bytes[at..]) {
+        let whole = &bytes[at..at + n];
+        let of = step_of(&whole[HEAD..n - TAIL]);
+        if of.is_none_or(|of| of <= as_step(step)) {
+            kept.extend(whole);
+            scalars |= of.is_some();
+        }
+        at += n;
+    }
+    // Nothing but the start of a first record: the run died at once.
+    let torn = bytes.len() < record(version().as_bytes()).len();
+    if at == 0 && !torn {
+        return Err(HubError::malformed(
+            path,
+            "is not an event file, or is damaged from the start",
+            "move it away; a new one is started",
+        ));
+    }
+    if scalars && kept.len() < bytes.len() {
+        crate::write_atomic(path, &kept)?;
+    }
+    Ok(scalars)
+}
+
+fn remove(path: &Path) -> Result<(), HubError> {
+    fs::remove_file(path).map_err(HubError::io("remove", path))
+}
+
+/// The first event of every file.
+fn version() -> Message {
+    now().text(schema::event::FILE_VERSION, VERSION)
+}
+
+/// The step of an event that this writer wrote, if it has one: the varint after the time.
+fn step_of(event: &[u8]) -> Option<i64> {
+    let (tag, varint) = event.get(9..)?.split_first()?;
+    if u32::from(*tag) != schema::event::STEP << 3 {
+        return None;
+    }
+    let mut step = 0;
+    for (i, byte) in varint.iter().take(10).enumerate() {
+        step |= u64::from(byte & 0x7f) << (7 * i);
+        if byte & 0x80 == 0 {
+            return Some(step as i64);
+        }
+    }
+    None
+}
+
 /// An event that so far has but its time.
 fn now() -> Message {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -179,15 +258,6 @@ fn record(message: &[u8]) -> Vec<u8> {
     bytes.extend(message);
     bytes.extend(masked_crc(message).to_le_bytes());
     bytes
-}
-
-/// How many bytes the unbroken records at the start take.
-fn whole_records(bytes: &[u8]) -> usize {
-    let mut at = 0;
-    while let Some(n) = first_record(&bytes[at..]) {
-        at += n;
-    }
-    at
 }
 
 /// The length of the record that `bytes` starts with, if it is whole and unbroken.

@@ -7,34 +7,45 @@ use crate::testing::check_request;
 /// The messages of an event file; anything broken is a failure.
 fn messages(path: &Path) -> Vec<Vec<u8>> {
     let bytes = fs::read(path).unwrap();
-    assert_eq!(whole_records(&bytes), bytes.len());
     let mut rest = &bytes[..];
     let mut all = Vec::new();
     while let Some(n) = first_record(rest) {
         all.push(rest[HEAD..n - TAIL].to_vec());
         rest = &rest[n..];
     }
+    assert!(rest.is_empty());
     all
 }
 
-/// Steps and values of the scalar `tag`, as a reader that honours session starts sees them.
-fn series(path: &Path, tag: &str) -> Vec<(i64, f32)> {
+/// Steps and values of the scalar `tag` in a run's directory, as a reader that takes file after file
+/// sees them. Nothing may come out of order: a session start never makes it forget anything.
+fn series(dir: &Path, tag: &str) -> Vec<(i64, f32)> {
     let mut seen: Vec<(i64, f32)> = Vec::new();
-    for event in messages(path).iter().skip(1) {
-        // Step 0 is written out too.
-        let step = one(event, 2).int();
-        if !all(event, 7).is_empty() {
-            seen.retain(|(s, _)| *s < step);
-            continue;
-        }
-        for value in all(one(event, 5).bytes(), 1) {
-            if one(value.bytes(), 1).text() == tag
-                && let Field::Float(v) = one(value.bytes(), 2)
-            {
-                seen.push((step, v));
+    let mut files: Vec<PathBuf> = sessions(dir).unwrap().into_iter().map(|(_, p)| p).collect();
+    let by_number = files.clone();
+    files.sort();
+    assert_eq!(files, by_number);
+    for path in files {
+        let messages = messages(&path);
+        assert_eq!(one(&messages[0], 3).text(), VERSION);
+        for event in &messages[1..] {
+            // Step 0 is written out too.
+            let step = one(event, 2).int();
+            assert_eq!(step_of(event), Some(step));
+            if !all(event, 7).is_empty() {
+                assert!(seen.iter().all(|(s, _)| *s < step), "purged at {step}");
+                continue;
+            }
+            for value in all(one(event, 5).bytes(), 1) {
+                if one(value.bytes(), 1).text() == tag
+                    && let Field::Float(v) = one(value.bytes(), 2)
+                {
+                    seen.push((step, v));
+                }
             }
         }
     }
+    assert!(seen.is_sorted_by_key(|(step, _)| *step), "{seen:?}");
     seen
 }
 
@@ -50,70 +61,83 @@ fn the_checksum_is_castagnolis() {
 #[test]
 fn scalars_read_back() {
     let root = tempfile::tempdir().unwrap();
-    let path = root.path().join("run").join(EVENTS_FILE);
-    let mut writer = EventWriter::create(&path).unwrap();
+    let dir = root.path().join("run");
+    let mut writer = EventWriter::create(&dir).unwrap();
     writer.scalar("loss", 0, 2.5).unwrap();
     writer.scalars(1, &[("loss", 2.25), ("top1", 0.5)]).unwrap();
     writer.scalar("loss", 2, f32::NAN).unwrap();
     writer.sync().unwrap();
-    assert_eq!(one(&messages(&path)[0], 3).text(), VERSION);
-    let loss = series(&path, "loss");
+    let loss = series(&dir, "loss");
     assert_eq!(loss[..2], [(0, 2.5), (1, 2.25)]);
     assert!(loss[2].1.is_nan());
-    assert_eq!(series(&path, "top1"), [(1, 0.5)]);
+    assert_eq!(series(&dir, "top1"), [(1, 0.5)]);
+    EventWriter::create(&dir).unwrap();
+    assert!(series(&dir, "loss").is_empty());
 }
 
 #[test]
 fn a_resumed_run_forgets_what_came_after_its_checkpoint() {
     let root = tempfile::tempdir().unwrap();
-    let path = root.path().join(EVENTS_FILE);
-    let mut writer = EventWriter::create(&path).unwrap();
+    let dir = root.path();
+    let mut writer = EventWriter::create(dir).unwrap();
     for step in 0..5 {
         writer.scalar("loss", step, step as f32).unwrap();
     }
-    drop(writer);
-    let mut writer = EventWriter::resume(&path, 2).unwrap();
-    writer.scalar("loss", 3, 30.0).unwrap();
-    assert_eq!(
-        series(&path, "loss"),
-        [(0, 0.0), (1, 1.0), (2, 2.0), (3, 30.0)]
-    );
+    let mut writer = EventWriter::resume(dir, 2).unwrap();
+    for step in 3..300 {
+        writer.scalar("loss", step, 30.0).unwrap();
+    }
+    // One that logs nothing before it is resumed leaves no file.
+    EventWriter::resume(dir, 200).unwrap();
+    let mut writer = EventWriter::resume(dir, 3).unwrap();
+    writer.scalar("loss", 4, 40.0).unwrap();
+    let expected = [(0, 0.0), (1, 1.0), (2, 2.0), (3, 30.0), (4, 40.0)];
+    assert_eq!(series(dir, "loss"), expected);
+    assert_eq!(sessions(dir).unwrap().len(), 3);
+    // From before its first session's end.
+    let mut writer = EventWriter::resume(dir, 1).unwrap();
+    writer.scalar("loss", 2, 20.0).unwrap();
+    assert_eq!(series(dir, "loss"), [(0, 0.0), (1, 1.0), (2, 20.0)]);
+    assert_eq!(sessions(dir).unwrap().len(), 2);
 }
 
 #[test]
 fn a_file_torn_at_any_byte_is_continued() {
     let root = tempfile::tempdir().unwrap();
-    let path = root.path().join(EVENTS_FILE);
-    let mut writer = EventWriter::create(&path).unwrap();
+    let dir = root.path();
+    let path = dir.join(EVENTS_FILE);
+    let mut writer = EventWriter::create(dir).unwrap();
     writer.scalar("loss", 1, 1.0).unwrap();
     let first = fs::read(&path).unwrap().len();
     writer.scalar("loss", 2, 2.0).unwrap();
     let bytes = fs::read(&path).unwrap();
     for n in 0..bytes.len() {
+        EventWriter::create(dir).unwrap();
         fs::write(&path, &bytes[..n]).unwrap();
-        let mut writer = EventWriter::resume(&path, 1).unwrap();
+        let mut writer = EventWriter::resume(dir, 1).unwrap();
         writer.scalar("loss", 2, 3.0).unwrap();
         let expected: &[(i64, f32)] = match n >= first {
             true => &[(1, 1.0), (2, 3.0)],
             false => &[(2, 3.0)],
         };
-        assert_eq!(series(&path, "loss"), expected, "cut at {n}");
+        assert_eq!(series(dir, "loss"), expected, "cut at {n}");
     }
 }
 
 #[test]
 fn damage_in_the_middle_costs_what_follows_it() {
     let root = tempfile::tempdir().unwrap();
-    let path = root.path().join(EVENTS_FILE);
-    let mut writer = EventWriter::create(&path).unwrap();
+    let dir = root.path();
+    let path = dir.join(EVENTS_FILE);
+    let mut writer = EventWriter::create(dir).unwrap();
     writer.scalar("loss", 1, 1.0).unwrap();
     let first = fs::read(&path).unwrap().len();
     writer.scalar("loss", 2, 2.0).unwrap();
     let mut bytes = fs::read(&path).unwrap();
     bytes[first + 14] ^= 1;
     fs::write(&path, &bytes).unwrap();
-    EventWriter::resume(&path, 2).unwrap();
-    assert_eq!(series(&path, "loss"), [(1, 1.0)]);
+    EventWriter::resume(dir, 2).unwrap();
+    assert_eq!(series(dir, "loss"), [(1, 1.0)]);
 }
 
 #[test]
@@ -123,7 +147,7 @@ fn a_file_of_something_else_is_left_alone() {
     let text = "a letter that somebody keeps under this name, of some length";
     fs::write(&path, text).unwrap();
     check_request(
-        EventWriter::resume(&path, 0).unwrap_err(),
+        EventWriter::resume(root.path(), 0).unwrap_err(),
         &["not an event file", "move it away"],
     );
     assert_eq!(fs::read_to_string(&path).unwrap(), text);

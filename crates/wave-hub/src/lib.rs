@@ -42,11 +42,12 @@ mod tensors;
 mod testing;
 mod transformers;
 
-pub use atomic::{prepare_out, write_atomic};
+pub use atomic::{prepare_out, remove_temporaries, write_atomic};
 pub use card::{CardFront, model_card};
 pub use digest::{sha256_file, sha256_hex};
 pub use directory::{
-    Kind, ONNX_FILE, SCALERS_FILE, directory_kind, read_bytes, read_json, read_text, write_json,
+    ARTEFACT_FILES, CARD_FILE, Kind, ONNX_FILE, SCALERS_FILE, directory_kind, read_bytes,
+    read_json, read_text, write_json,
 };
 pub use error::HubError;
 pub use events::{EVENTS_FILE, EventWriter};

@@ -48,6 +48,7 @@ fn make(templates: &Path, depth: usize, width: usize, out: &Path) -> Result<Mode
     };
     let options = Options {
         resume: false,
+        overwrite: false,
         verbosity: Verbosity::Quiet,
     };
     expand(templates, &settings, out, options)?;

@@ -16,12 +16,15 @@ use crate::condense::{self, CondensePlan};
 use crate::elastic;
 use crate::error::request;
 use crate::finetune::{self, Options, Task};
+use crate::lock::Lock;
 use crate::model::Model;
+use crate::paths;
 use crate::progress::Verbosity;
 use crate::recipe::{Recipe, merge, to_table};
 use crate::report::{self, Failure, Findings, Rates, Row};
-use crate::settings::{Condense, Finetune};
+use crate::settings::{Condense, Finetune, Training};
 use crate::train::{INTERRUPTED, Resolved};
+use crate::{data, inputs};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -92,16 +95,18 @@ pub struct Context<'a> {
     artefacts: Artefacts,
     ancestors: &'a Ancestors,
     out: &'a Path,
+    lock: Option<&'a Lock>,
     options: Options,
     pretraining: Mutex<BTreeMap<String, Arc<Mutex<()>>>>,
+    contents: Mutex<BTreeMap<Option<String>, String>>,
 }
 
-/// Runs the grid of a recipe. Returns what `--json` prints.
+/// Runs the grid of a recipe in a directory that is locked. Returns what `--json` prints.
 ///
 /// # Errors
 /// If the recipe is wrong, if it was interrupted, or, when all else is done and reported, if runs
 /// failed.
-pub fn bench(recipe: &Recipe, out: &Path, options: Options) -> Result<Value> {
+pub fn bench(recipe: &Recipe, out: &Path, lock: Option<&Lock>, options: Options) -> Result<Value> {
     let grid = Grid::new(recipe)?;
     // One ancestor for all, so that its outputs are computed once.
     let ancestors = Ancestors::default();
@@ -116,11 +121,13 @@ pub fn bench(recipe: &Recipe, out: &Path, options: Options) -> Result<Value> {
         artefacts,
         ancestors: &ancestors,
         out,
+        lock,
         options: Options {
             verbosity: Verbosity::Quiet,
             ..options
         },
         pretraining: Mutex::default(),
+        contents: Mutex::default(),
     };
     let mut failures = Vec::new();
     let mut run = |cells: &[Cell]| -> Result<Vec<Row>> {
@@ -137,6 +144,7 @@ pub fn bench(recipe: &Recipe, out: &Path, options: Options) -> Result<Value> {
     {
         return Err(request(format!("every run failed; {cell}: {error}")));
     }
+    context.check()?;
     let report = context.report(&rates, &rows, &failures)?;
     wave_hub::write_json(&out.join("rows.json"), &rows)?;
     if !failures.is_empty() {
@@ -148,7 +156,7 @@ pub fn bench(recipe: &Recipe, out: &Path, options: Options) -> Result<Value> {
             out.join("report.md").display()
         );
     }
-    Ok(json!({ "out": out, "rows": rows, "report": report }))
+    Ok(json!({ "out": paths::text(out), "rows": rows, "report": report }))
 }
 
 /// What `--dry-run` prints: of the condensation too, if templates are not given for all methods.
@@ -173,6 +181,11 @@ pub fn describe(recipe: &Recipe) -> Result<String> {
 type Chosen = BTreeMap<(String, String), Rates>;
 
 impl Context<'_> {
+    /// Checks that the output directory is still this run's.
+    fn check(&self) -> Result<()> {
+        self.lock.map_or(Ok(()), Lock::check)
+    }
+
     /// `[finetune]` with the differences of a cell's data set, and then those of `table`.
     fn finetune_table(&self, cell: &Cell, table: &Table) -> Result<Finetune> {
         let dataset = self.grid.datasets.iter().find(|(n, _)| *n == cell.dataset);
@@ -308,16 +321,31 @@ impl Context<'_> {
         Ok(cells)
     }
 
+    /// What is in the data that cells train on, found out once for each data set.
+    fn content(&self, training: &Training) -> Result<String> {
+        let mut all = self.contents.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(content) = all.get(&training.data) {
+            return Ok(content.clone());
+        }
+        let content = inputs::content(&data::open(training)?);
+        all.insert(training.data.clone(), content.clone());
+        Ok(content)
+    }
+
     /// A hash of everything that determines a cell's row.
     fn fingerprint(&self, cell: &Cell) -> Result<String> {
         let method = self.grid.method(&cell.method)?;
+        // Wherever the ancestor is: its digest is below.
+        let mut settings = self.finetune(cell)?;
+        settings.ancestor = None;
         let mut text = format!(
             "{} {cell:?} threads {} {}{}",
             env!("CARGO_PKG_VERSION"),
             rayon::current_num_threads(),
-            toml::to_string(&to_table(&self.finetune(cell)?)?)?,
+            toml::to_string(&to_table(&settings)?)?,
             toml::to_string(&to_table(method)?)?
         );
+        text += &self.content(&settings.training)?;
         let stage = if method.start == table::TEMPLATES {
             let dir = self.artefacts.templates(&cell.method, cell.seed)?;
             for file in ["templates.safetensors", "config.json"] {
@@ -491,8 +519,9 @@ fn run_cells(
     let results: Mutex<BTreeMap<usize, std::result::Result<Row, Failure>>> = Mutex::default();
     let numbered: Vec<(usize, &Cell)> = cells.iter().enumerate().collect();
     parallel(&numbered, context.grid.bench.jobs, |(i, cell)| {
+        context.check()?;
         let name = cell.file_name();
-        let result = match cell_row(context, cell, &dir.join(format!("{name}.json")), options) {
+        let result = match cell_row(context, cell, &dir.join(format!("{name}.json"))) {
             Err(error) if INTERRUPTED.load(Ordering::Relaxed) => return Err(error),
             Err(error) => {
                 say(format!("{name} failed: {error:#}"));
@@ -524,18 +553,17 @@ fn run_cells(
 }
 
 /// A cell's row, and whether it had to be run for it.
-fn cell_row(context: &Context, cell: &Cell, path: &Path, options: Options) -> Result<(Row, bool)> {
+fn cell_row(context: &Context, cell: &Cell, path: &Path) -> Result<(Row, bool)> {
     let fingerprint = context.fingerprint(cell)?;
-    let saved = options
-        .resume
-        .then(|| wave_hub::read_text(path).ok())
-        .flatten()
+    let saved = wave_hub::read_text(path)
+        .ok()
         .and_then(|text| serde_json::from_str(&text).ok())
         .filter(|row: &Row| row.fingerprint == fingerprint);
     if let Some(row) = saved {
         return Ok((row, false));
     }
     let row = context.run(cell, fingerprint)?;
+    context.check()?;
     wave_hub::write_json(path, &row)?;
     Ok((row, true))
 }

@@ -370,11 +370,8 @@ fn lock(dir: &Path, waits: &dyn Fn()) -> Result<File> {
     let views = entries(dir)
         .map(|entry| entry.path())
         .filter(|p| p.is_dir());
-    for entry in views.flat_map(|view| entries(&view).collect::<Vec<_>>()) {
-        if is_temporary(&entry.file_name().to_string_lossy()) {
-            // It only takes room.
-            let _ = fs::remove_file(entry.path());
-        }
+    for view in views {
+        let _ = wave_hub::remove_temporaries(&view); // they only take room
     }
     Ok(file)
 }

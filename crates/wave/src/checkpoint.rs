@@ -2,7 +2,8 @@
 //!
 //! They are written by a thread of their own, from a copy, so that no step waits for the disk. The
 //! latest state is replaced when the new one is safely there; the one before stands in for it if it
-//! cannot be read.
+//! is damaged, as a checksum over everything in the file tells. A state also says what the run reads,
+//! so that it does not go on with something else.
 
 use crate::error::request;
 use crate::ranks::ranks;
@@ -21,10 +22,19 @@ const LATEST: &str = "checkpoint.safetensors";
 const BEFORE: &str = "checkpoint-before.safetensors";
 const BEST: &str = "best.safetensors";
 
+/// The metadata's key of the tensors' names and shapes, which the file's checksum leaves out.
+const NAMES: &str = "names";
+
+type Metadata = BTreeMap<String, String>;
+
 /// The checkpoints in a run's directory.
 pub(crate) struct Checkpoints {
     dir: PathBuf,
+    /// What every state says of the run, beside itself.
+    about: Metadata,
     writing: Option<JoinHandle<Result<()>>>,
+    /// The state to go on from.
+    found: Option<(Weights, Metadata)>,
 }
 
 /// Values that tested better than those of other epochs.
@@ -71,11 +81,54 @@ impl Best {
 }
 
 impl Checkpoints {
-    /// Those in `dir`.
-    pub(crate) fn new(dir: &Path) -> Checkpoints {
+    /// Those in `dir`, of a run of which `about` is to be known.
+    pub(crate) fn new(dir: &Path, about: Metadata) -> Checkpoints {
         Checkpoints {
             dir: dir.to_path_buf(),
+            about,
             writing: None,
+            found: None,
+        }
+    }
+
+    /// Whether there is a state, or what is left of one.
+    pub(crate) fn exist(&self) -> bool {
+        [LATEST, BEFORE]
+            .iter()
+            .any(|name| self.dir.join(name).exists())
+    }
+
+    /// Reads the latest state that is whole, if there is one, to go on from it. Returns what it says of
+    /// its run, its step, and what is wrong with a later one.
+    ///
+    /// # Errors
+    /// If there are states and none is whole.
+    pub(crate) fn find(&mut self) -> Result<Option<Found>> {
+        let mut broken: Option<HubError> = None;
+        for path in [LATEST, BEFORE].map(|name| self.dir.join(name)) {
+            if !path.exists() {
+                continue;
+            }
+            match read_whole(&path) {
+                Ok((weights, metadata)) => {
+                    let found = Found {
+                        about: metadata.clone(),
+                        broken: broken.map(|error| error.to_string()),
+                    };
+                    self.found = Some((weights, metadata));
+                    return Ok(Some(found));
+                }
+                Err(error) => {
+                    broken.get_or_insert(error);
+                }
+            }
+        }
+        match broken {
+            None => Ok(None),
+            Some(error) => Err(request(format!(
+                "{error:#}. No other state is whole; start over with --overwrite (a state that an \
+                 earlier version of wave saved, without a checksum, goes on in that version alone)"
+            ))),
         }
     }
 
@@ -127,11 +180,12 @@ impl Checkpoints {
         }
         self.wait()?;
         let counts = state.counts().into_iter();
-        let metadata = counts.map(|(key, n)| (key.to_string(), n.to_string()));
-        let (metadata, weights) = (metadata.collect(), state.to_weights(variables)?);
+        let mut metadata = self.about.clone();
+        metadata.extend(counts.map(|(key, n)| (key.to_string(), n.to_string())));
+        let weights = state.to_weights(variables)?;
         let (dir, step) = (self.dir.clone(), state.step);
         self.writing = Some(std::thread::spawn(move || {
-            write_state(&dir, &weights, &metadata, step)
+            write_state(&dir, &weights, metadata, step)
         }));
         if last {
             self.wait()?;
@@ -139,31 +193,16 @@ impl Checkpoints {
         Ok(true)
     }
 
-    /// The saved state that is to be continued, if there is one: restores the variables.
+    /// The state that was found, if one was: restores the variables.
     ///
     /// # Errors
-    /// If there are states and none can be read, or it belongs to another run.
-    pub(crate) fn restore(&self, variables: &[Variable]) -> Result<Option<State>> {
-        let mut broken: Option<HubError> = None;
-        for path in [LATEST, BEFORE].map(|name| self.dir.join(name)) {
-            if !path.exists() {
-                continue;
-            }
-            match wave_hub::read_tensors(&path) {
-                Ok((weights, metadata)) => {
-                    let count = |key: &str| metadata.get(key).and_then(|v| v.parse().ok());
-                    let weights: Weights = weights;
-                    return Ok(Some(State::restore(variables, &weights, count)?));
-                }
-                Err(error) => {
-                    broken.get_or_insert(error);
-                }
-            }
-        }
-        match broken {
-            None => Ok(None),
-            Some(error) => Err(request(format!("{error:#}; remove it to start over"))),
-        }
+    /// If it belongs to another run.
+    pub(crate) fn restore(&mut self, variables: &[Variable]) -> Result<Option<State>> {
+        let Some((weights, metadata)) = self.found.take() else {
+            return Ok(None);
+        };
+        let count = |key: &str| metadata.get(key).and_then(|v| v.parse().ok());
+        Ok(Some(State::restore(variables, &weights, count)?))
     }
 
     /// Keeps values for [`Checkpoints::best`].
@@ -176,18 +215,33 @@ impl Checkpoints {
         let path = self.dir.join(BEST);
         let values = best.values.clone(); // nothing changes them
         self.writing = Some(std::thread::spawn(move || {
-            Ok(wave_hub::write_tensors(&path, &values, &metadata)?)
+            Ok(write_whole(&path, &values, metadata)?)
         }));
         Ok(())
     }
 
-    /// The best values kept so far, if there are any that can be read.
-    pub(crate) fn best(&self) -> Option<Best> {
-        let (values, metadata): (Weights, BTreeMap<String, String>) =
-            wave_hub::read_tensors(&self.dir.join(BEST)).ok()?;
-        let top1 = metadata.get("top1")?.parse().ok()?;
-        Some(Best { top1, values })
+    /// The best values kept so far, if there are any.
+    ///
+    /// # Errors
+    /// If they are damaged.
+    pub(crate) fn best(&self) -> Result<Option<Best>> {
+        let path = self.dir.join(BEST);
+        if !path.exists() {
+            return Ok(None);
+        }
+        let (values, metadata) = read_whole(&path)
+            .map_err(|error| request(format!("{error:#}. Start over with --overwrite")))?;
+        let top1 = metadata.get("top1").and_then(|v| v.parse().ok());
+        Ok(top1.map(|top1| Best { top1, values }))
     }
+}
+
+/// What [`Checkpoints::find`] found.
+pub(crate) struct Found {
+    /// What the state says of its run.
+    pub(crate) about: Metadata,
+    /// What is wrong with the state after it, if there is one.
+    pub(crate) broken: Option<String>,
 }
 
 impl Drop for Checkpoints {
@@ -197,20 +251,44 @@ impl Drop for Checkpoints {
     }
 }
 
-fn write_state(
-    dir: &Path,
-    weights: &Weights,
-    metadata: &BTreeMap<String, String>,
-    step: u64,
-) -> Result<()> {
+fn write_state(dir: &Path, weights: &Weights, metadata: Metadata, step: u64) -> Result<()> {
     let (latest, before) = (dir.join(LATEST), dir.join(BEFORE));
     if latest.exists() {
         let _ = fs::remove_file(&before);
         // A second name for it; a file system without those does without the state before.
         let _ = fs::hard_link(&latest, &before);
     }
-    wave_hub::write_tensors(&latest, weights, metadata).with_context(|| match latest.exists() {
+    write_whole(&latest, weights, metadata).with_context(|| match latest.exists() {
         true => "the state before is kept; continue from it with --resume".to_owned(),
         false => format!("step {step} is lost: no state was saved"),
     })
 }
+
+/// Writes tensors under a checksum of all that is in the file.
+fn write_whole(path: &Path, weights: &Weights, mut metadata: Metadata) -> Result<(), HubError> {
+    metadata.insert(NAMES.into(), names_digest(weights));
+    wave_hub::write_table(path, weights, &metadata)
+}
+
+/// Reads what [`write_whole`] wrote, if it is as it was written.
+fn read_whole(path: &Path) -> Result<(Weights, Metadata), HubError> {
+    let (weights, mut metadata) = wave_hub::read_table(path)?;
+    match metadata.remove(NAMES) {
+        Some(digest) if digest == names_digest(&weights) => Ok((weights, metadata)),
+        _ => Err(HubError::Malformed {
+            path: path.into(),
+            found: "its tensors are not those that were written".into(),
+            remedy: "the file is damaged".into(),
+        }),
+    }
+}
+
+fn names_digest(weights: &Weights) -> String {
+    let line = |(name, t): (&String, &Tensor)| format!("{name} {:?} {:?}\n", t.dtype(), t.dims());
+    let all = weights.iter().map(line);
+    wave_hub::sha256_hex(all.collect::<String>().as_bytes())
+}
+
+#[cfg(test)]
+#[path = "checkpoint_tests.rs"]
+mod tests;

@@ -3,21 +3,24 @@
 use crate::ancestor::Ancestors;
 use crate::error::{exit_code, request};
 use crate::finetune::Options;
+use crate::inputs::Inputs;
 use crate::layout::Layout;
 use crate::manual;
 use crate::model::Network;
+use crate::paths;
 use crate::progress::{self, Verbosity};
 use crate::ranks::{self, World, ranks};
 use crate::recipe::Recipe;
 use crate::settings::{Condense, Expand, Finetune, Init, Meta, Speed, Training};
 use crate::train::INTERRUPTED;
 use crate::{
-    condense, data, device, eval, expand, finetune, hub, init, inspect, meta, population, predict,
-    run, sequence, speed,
+    condense, data, device, eval, expand, finetune, hub, init, inspect, lock, meta, population,
+    predict, run, sequence, speed,
 };
 use anyhow::{Context, Result};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde_json::Value;
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -44,12 +47,15 @@ struct Common {
     /// Threads [default: one per core]
     #[arg(long, global = true, value_name = "N")]
     threads: Option<usize>,
-    /// Output directory [default: runs/NAME-TIMESTAMP]
+    /// Output directory [default: runs/NAME-DATE-TIME, in UTC]
     #[arg(long, global = true, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Continue the interrupted run in --out
+    /// Continue the interrupted run in --out. What is complete there is not repeated, with or without
     #[arg(long, global = true)]
     resume: bool,
+    /// Replace what is in --out: an unfinished or another run, or an artefact that no run there wrote
+    #[arg(long, global = true, conflicts_with = "resume")]
+    overwrite: bool,
     /// Override a recipe key: table.key=value
     #[arg(long, global = true, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -263,9 +269,11 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
     progress::set_verbosity(verbosity);
     let options = Options {
         resume: common.resume,
+        overwrite: common.overwrite,
         verbosity,
     };
-    let out = |name: &str| out_dir(common, name);
+    let unused = OnceCell::new();
+    let out = |name: &str| out_dir(common, name, &unused);
     let result = match command {
         Command::Run { recipe } => {
             let recipe = Recipe::read(&recipe, &common.set)?;
@@ -285,7 +293,7 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
                 return say(common, run::describe(&recipe)?);
             }
             let options = Options {
-                resume: true,
+                resume: !options.overwrite,
                 ..options
             };
             run::run(&recipe, &out(&recipe.name)?, options)?
@@ -327,24 +335,24 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
                 if common.dry_run {
                     return say(common, meta::describe_draw(&settings)?);
                 }
-                meta::draw(&settings, &out("init")?)?
+                meta::draw(&settings, &out("init")?, options)?
             } else if sequence::is_architecture(&settings) {
                 if common.dry_run {
                     return say(common, sequence::describe(&method, &settings)?);
                 }
-                sequence::init(&method, &settings, &out("init")?)?
+                sequence::init(&method, &settings, &out("init")?, options)?
             } else if population::is_architecture(&settings) {
                 if common.dry_run {
                     return say(common, population::describe(&method, &settings)?);
                 }
-                population::init(&method, &settings, &out("init")?)?
+                population::init(&method, &settings, &out("init")?, options)?
             } else if common.dry_run {
                 let model = init::new_model(&method, &settings)?;
                 Layout::of(&settings.output, &model.network)?;
                 let n = model.parameters();
                 return say(common, format!("{:#?}\n{n} parameters\n", model.network));
             } else {
-                init::init(&method, &settings, &out("init")?)?
+                init::init(&method, &settings, &out("init")?, options)?
             }
         }
         Command::Meta { recipe, settings } => {
@@ -384,6 +392,9 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
         },
         Command::Predict { model, images } => predict::predict(&model, &images)?,
         Command::Inspect { path, plots, html } => {
+            for written in plots.iter().chain(&html) {
+                lock::check_idle(written)?;
+            }
             let inspect = match Family::of(&path)? {
                 Family::Sequence => sequence::inspect,
                 Family::Population => population::inspect,
@@ -409,7 +420,10 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
             clap_complete::generate(shell, &mut Cli::command(), "wave", &mut std::io::stdout());
             return Ok(());
         }
-        Command::Man { dir } => manual::write(Cli::command(), &dir)?,
+        Command::Man { dir } => {
+            lock::check_idle(&dir)?;
+            manual::write(Cli::command(), &dir)?
+        }
     };
     say(
         common,
@@ -485,7 +499,17 @@ fn plain(value: &Value, indent: usize) -> String {
     }
 }
 
-fn out_dir(common: &Common, name: &str) -> Result<PathBuf> {
+/// A directory made for output, which goes again if nothing comes to be in it.
+struct Unused(PathBuf);
+
+impl Drop for Unused {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0); // only an empty one
+    }
+}
+
+/// The directory that is asked for, or a new one, which `unused` then is.
+fn out_dir(common: &Common, name: &str, unused: &OnceCell<Unused>) -> Result<PathBuf> {
     if let Some(out) = &common.out {
         return Ok(out.clone());
     }
@@ -495,8 +519,18 @@ fn out_dir(common: &Common, name: &str) -> Result<PathBuf> {
     let seconds = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |d| d.as_secs());
-    let seconds = ranks().of_first(seconds as f64);
-    Ok(Path::new("runs").join(format!("{name}-{seconds}")))
+    let parent = Path::new("runs");
+    let number = match ranks::is_first() {
+        true => paths::create_unused(parent, name, seconds)?,
+        false => 0,
+    };
+    // The first rank's on all of them.
+    let [seconds, number] = [seconds, number].map(|n| ranks().of_first(n as f64) as u64);
+    let out = paths::numbered(parent, name, seconds, number);
+    if ranks::is_first() {
+        let _ = unused.set(Unused(out.clone())); // a command asks once
+    }
+    Ok(out)
 }
 
 /// Decodes every image of both splits.
@@ -540,10 +574,12 @@ fn pack_data(spec: &str, out: &Path, shard_mb: u64) -> Result<Value> {
              train/CLASS/ and val/CLASS/"
         )));
     }
+    Inputs::default().place(Some(spec)).check_out(out)?;
+    lock::check_idle(out)?;
     wave_hub::prepare_out(out)?;
     let packed = wave_data::pack(&dataset, out, shard_mb.saturating_mul(1 << 20), || {})?;
     Ok(serde_json::json!({
-        "out": out,
+        "out": paths::text(out),
         "shards": packed.shards.len(),
         "images": packed.images,
         "bytes": packed.bytes,

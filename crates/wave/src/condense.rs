@@ -13,7 +13,9 @@ use crate::device::place;
 use crate::elastic::{self, About, Learngene, block_shape};
 use crate::error::request;
 use crate::finetune::{Options, drop_path};
+use crate::inputs::Inputs;
 use crate::model::card_front;
+use crate::paths;
 use crate::ranks::{self, ranks};
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{Condense, Duration, Top, Training};
@@ -353,12 +355,16 @@ pub fn condense(
         }
         return factorise::factorise(recipe, settings, ancestor, out, options);
     }
-    let settings = &describe::with_batch(settings, out, options.resume)?;
+    let settings = &describe::with_batch(settings, out, options.repeats(out))?;
     let data = open_data(settings, ancestor.as_deref())?;
     let plan = CondensePlan::new(settings, data.transform.channels, data.class_names.len())?;
     let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
     let cache = open_cache(settings, ancestor.as_deref(), &data)?;
-    let mut run = match RunDir::open(out, &crate::recipe::to_table(settings)?, options.resume)? {
+    let inputs = Inputs::default()
+        .artefact_if_any("ancestor", settings.ancestor.as_deref())?
+        .images(settings.training.data.as_deref(), &data);
+    let table = crate::recipe::to_table(settings)?;
+    let mut run = match RunDir::open(out, &table, &inputs, options)? {
         Opened::Complete(result) => return Ok(result),
         Opened::Run(run) => run,
     };
@@ -401,7 +407,7 @@ pub fn condense(
         accuracies: accuracies(&gene, &plan, &data)?,
     };
     let mut result = json!({
-        "out": out,
+        "out": paths::text(out),
         "parameters": gene.ledger().iter().map(|(_, n)| n).sum::<usize>(),
         "top1": outcome.scores.map(|s| s.top1),
         "seconds": began.elapsed().as_secs_f64().round(),
@@ -410,10 +416,7 @@ pub fn condense(
         result["cache"] = cache.summary();
     }
     data::count_broken(&mut result, data.tell_broken());
-    ranks::on_first(|| {
-        write(out, &gene, plan.float, about)?;
-        run.complete(&result)
-    })?;
+    ranks::on_first(|| run.complete(&result, || write(out, &gene, plan.float, about)))?;
     Ok(result)
 }
 

@@ -410,6 +410,25 @@ pub fn image_side(dataset: &Dataset) -> Option<usize> {
 /// Side of the images in pixels where neither settings nor data say.
 pub const DEFAULT_SIDE: usize = 224;
 
+/// Images whose content tells data sets apart.
+const SAMPLES: usize = 64;
+
+/// The content of some of these images of a source, evenly spread.
+pub(crate) fn sampled(source: &dyn Source, images: &[u32]) -> Vec<u8> {
+    let n = images.len();
+    let mut content = Vec::new();
+    for k in 0..SAMPLES.min(n) {
+        let i = images[k * n / SAMPLES.min(n)] as usize;
+        // Broken images are the loader's concern.
+        match source.encoded(i) {
+            Ok(Some(file)) => content.extend(file.bytes),
+            Ok(None) => content.extend(source.image(i).map_or_else(|_| Vec::new(), |i| i.pixels)),
+            Err(_) => {}
+        }
+    }
+    content
+}
+
 /// Channels, height and width, if all images have the same.
 pub fn native(dataset: &Dataset) -> Option<(usize, usize, usize)> {
     dataset.train.native_size()

@@ -12,8 +12,10 @@ use crate::elastic::{self, Learngene, TemplateDir};
 use crate::error::request;
 use crate::finetune::{self, Options, drop_path};
 use crate::forecast::{self, Memory};
+use crate::inputs::Inputs;
 use crate::layout::Layout;
 use crate::model::{Model, Network};
+use crate::paths;
 use crate::progress::Verbosity;
 use crate::ranks::{self, ranks};
 use crate::run_dir::{Opened, RunDir};
@@ -71,7 +73,7 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Re
     let shape = shape(&templates.learngene, settings)?;
     let layout = Layout::of(&settings.output, &Network::Vit(shape.clone()))?;
     let memory = |mode| Memory::of_composed(&shape, mode, templates.learngene.scalers_of(&shape));
-    let training = forecast::fit_batch(&settings.training, memory, out, options.resume)?;
+    let training = forecast::fit_batch(&settings.training, memory, out, options.repeats(out))?;
     let settings = &Expand {
         training,
         ..settings.clone()
@@ -88,7 +90,12 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Re
         }
         None => None,
     };
-    let mut run = match RunDir::open(out, &crate::recipe::to_table(settings)?, options.resume)? {
+    let mut inputs = Inputs::default().artefact("templates", dir)?;
+    if let Some(data) = &data {
+        inputs = inputs.images(settings.training.data.as_deref(), data);
+    }
+    let table = crate::recipe::to_table(settings)?;
+    let mut run = match RunDir::open(out, &table, &inputs, options)? {
         Opened::Complete(result) => return Ok(result),
         Opened::Run(run) => run,
     };
@@ -126,7 +133,7 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Re
         summary += &format!("| {name} | {n} |\n");
     }
     let mut result = json!({
-        "out": out,
+        "out": paths::text(out),
         "parameters": model.parameters(),
         "top1": scores.map(|s| s.top1),
         "ledger": ledger.into_iter().collect::<std::collections::BTreeMap<_, _>>(),
@@ -138,8 +145,9 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Re
         data::count_broken(&mut result, data.tell_broken());
     }
     ranks::on_first(|| {
-        model.write(out, layout, Some(&scalers), &summary)?;
-        run.complete(&result)
+        run.complete(&result, || {
+            model.write(out, layout, Some(&scalers), &summary)
+        })
     })?;
     Ok(result)
 }

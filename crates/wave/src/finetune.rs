@@ -5,10 +5,12 @@ use crate::data::{self, Data, Input, TestImages};
 use crate::device::place;
 use crate::error::request;
 use crate::forecast::{self, Memory};
+use crate::inputs::Inputs;
 use crate::layout::Layout;
 use crate::model::{Model, Network};
-use crate::progress::Verbosity;
+use crate::paths::text;
 use crate::ranks::{self, ranks};
+pub use crate::run_dir::Options;
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{BatchSize, Duration, Finetune};
 use crate::train::{self, Defaults, Job, Outcome, Resolved};
@@ -32,17 +34,11 @@ pub const DEFAULTS: Defaults = Defaults {
     weight_decay: 0.05,
 };
 
-/// Options that are not part of the recipe.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// Continue an interrupted run.
-    pub resume: bool,
-    /// How much to say.
-    pub verbosity: Verbosity,
-}
-
 /// Fine-tunes the model in `model` and writes the result to `out`. Returns what `--json` prints.
 pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options) -> Result<Value> {
+    let inputs = Inputs::default()
+        .artefact("model", model)?
+        .artefact_if_any("ancestor", settings.ancestor.as_deref())?;
     let mut model = Model::read(model)?;
     let ancestor = settings
         .ancestor
@@ -53,7 +49,9 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options)
     let settings = &with_batch(settings, &model.network, out, options)?;
     let data = open_data(&mut model, settings)?;
     let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
-    let mut run = match RunDir::open(out, &crate::recipe::to_table(settings)?, options.resume)? {
+    let inputs = inputs.images(settings.training.data.as_deref(), &data);
+    let table = crate::recipe::to_table(settings)?;
+    let mut run = match RunDir::open(out, &table, &inputs, options)? {
         Opened::Complete(result) => return Ok(result),
         Opened::Run(run) => run,
     };
@@ -85,12 +83,9 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options)
         resolved.steps,
         top1.map_or(String::new(), |t| format!(": top-1 {:.2} %", 100.0 * t)),
     );
-    let mut result = json!({ "out": out, "parameters": model.parameters(), "top1": top1 });
+    let mut result = json!({ "out": text(out), "parameters": model.parameters(), "top1": top1 });
     data::count_broken(&mut result, data.tell_broken());
-    ranks::on_first(|| {
-        model.write(out, layout, None, &summary)?;
-        run.complete(&result)
-    })?;
+    ranks::on_first(|| run.complete(&result, || model.write(out, layout, None, &summary)))?;
     Ok(result)
 }
 
@@ -110,7 +105,8 @@ fn with_batch(
             )));
         };
         let memory = |mode| Memory::of_training(shape, mode);
-        settings.training = forecast::fit_batch(&settings.training, memory, out, options.resume)?;
+        settings.training =
+            forecast::fit_batch(&settings.training, memory, out, options.repeats(out))?;
     }
     Ok(settings)
 }

@@ -103,8 +103,8 @@ pub fn available() -> Option<u64> {
     }
 }
 
-/// The settings with a number in the place of `batch = "auto"`: what the run in `out` has that is
-/// continued, or what fits in memory.
+/// The settings with a number in the place of `batch = "auto"`: what the run in `out` has, if its
+/// settings are repeated, or what fits in memory.
 ///
 /// # Errors
 /// If nothing fits, or how much memory there is is unknown.
@@ -112,18 +112,18 @@ pub fn fit_batch(
     training: &Training,
     memory: impl FnOnce(Mode) -> Memory,
     out: &Path,
-    resume: bool,
+    repeats: bool,
 ) -> Result<Training> {
     let mut training = training.clone();
     if training.batch != Some(BatchSize::Auto) {
         return Ok(training);
     }
     let before = || {
-        let text = fs::read_to_string(out.join("run/recipe.toml")).ok()?;
+        let text = wave_hub::read_text(&out.join("run/recipe.toml")).ok()?;
         let table: toml::Table = text.parse().ok()?;
         usize::try_from(table.get("batch")?.as_integer()?).ok()
     };
-    let images = match resume.then(before).flatten() {
+    let images = match repeats.then(before).flatten() {
         Some(images) => images,
         None => {
             let mode = settings::mode(training.precision.as_deref(), training.recompute)?;

@@ -93,13 +93,16 @@ mod connected {
         let pulled = hub::pull(&HubSettings::from_env()?, &name, &mut say)?;
         let dir = match out {
             Some(out) => {
+                crate::lock::check_idle(out)?;
                 wave_hub::prepare_out(out)?;
                 hub::checkout(&pulled.dir, out)?;
                 out
             }
             None => &pulled.dir,
         };
-        Ok(json!({ "out": dir, "commit": pulled.commit, "left_out": pulled.skipped }))
+        Ok(
+            json!({ "out": crate::paths::text(dir), "commit": pulled.commit, "left_out": pulled.skipped }),
+        )
     }
 
     /// A line for each file that has been transferred.

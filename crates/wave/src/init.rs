@@ -4,10 +4,12 @@ mod positional;
 
 use crate::error::request;
 use crate::hypernetwork::{self, HyperModel};
+use crate::inputs::Inputs;
 use crate::layout::Layout;
 use crate::model::{Model, Network};
+use crate::paths;
 use crate::ranks;
-use crate::run_dir::{Opened, RunDir};
+use crate::run_dir::{self, Opened, RunDir};
 use crate::settings::{BatchSize, Init, Training};
 use crate::{data, elastic, hub, meta, sequence};
 use anyhow::{Context, Result};
@@ -73,7 +75,7 @@ pub fn help() -> String {
 }
 
 /// Initialises a model by `method` and writes it to `out`. Returns what `--json` prints.
-pub fn init(method: &str, settings: &Init, out: &Path) -> Result<Value> {
+pub fn init(method: &str, settings: &Init, out: &Path, options: run_dir::Options) -> Result<Value> {
     let (model, cost) = new_model_and_cost(method, settings)?;
     let layout = Layout::of(&settings.output, &model.network)?;
     let taken = match cost.transferred {
@@ -81,12 +83,15 @@ pub fn init(method: &str, settings: &Init, out: &Path) -> Result<Value> {
         n => format!(" {n} values are those of a trained model."),
     };
     let summary = format!("Initialised with wave, method {method}; not trained.{taken}");
-    write_start(method, settings, out, model.parameters(), cost, || {
+    let n = model.parameters();
+    let inputs = Inputs::default().frame(&model.transform, &model.label_names);
+    write_start(method, settings, out, options, inputs, n, cost, || {
         model.write(out, layout, None, &summary)
     })
 }
 
-/// Lets `write` write a start of so many `parameters` to `out`, beside its run. Returns what `--json` prints.
+/// Lets `write` write a start of so many `parameters`, made of `inputs` and those that the settings name, to
+/// `out`, beside its run. Returns what `--json` prints.
 ///
 /// # Errors
 /// If `out` is not free, or the work fails.
@@ -94,26 +99,29 @@ pub(crate) fn write_start(
     method: &str,
     settings: &Init,
     out: &Path,
+    options: run_dir::Options,
+    inputs: Inputs,
     parameters: usize,
     cost: Cost,
     write: impl FnOnce() -> Result<()>,
 ) -> Result<Value> {
     let mut table = crate::recipe::to_table(settings)?;
     table.insert("method".into(), toml::Value::String(method.into()));
-    let Opened::Run(mut run) = RunDir::open(out, &table, false)? else {
-        anyhow::bail!("a run that does not resume is not complete");
+    let inputs = inputs
+        .artefact_if_any("start", settings.from.as_deref())?
+        .place(settings.data.as_deref());
+    let mut run = match RunDir::open(out, &table, &inputs, options)? {
+        Opened::Complete(result) => return Ok(result),
+        Opened::Run(run) => run,
     };
     let result = json!({
-        "out": out,
+        "out": paths::text(out),
         "parameters": parameters,
         "top1": null,
         "transferred_parameters": cost.transferred,
         "stored_parameters": cost.stored,
     });
-    ranks::on_first(|| {
-        write()?;
-        run.complete(&result)
-    })?;
+    ranks::on_first(|| run.complete(&result, write))?;
     Ok(result)
 }
 

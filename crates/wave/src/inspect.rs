@@ -4,6 +4,7 @@ use crate::budget::Surface;
 use crate::elastic::{self, TemplateDir};
 use crate::log;
 use crate::model::{Model, Network};
+use crate::paths::text;
 use crate::plot;
 use anyhow::Result;
 use candle_core::Tensor;
@@ -35,12 +36,12 @@ pub fn inspect(path: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result
             let path = dir.join(format!("{}.png", picture.name));
             let png = plot::heat_map_grid(&picture.panels, picture.columns)?;
             wave_hub::write_atomic(&path, &png)?;
-            written.push(path);
+            written.push(text(&path));
         }
         if let Some(svg) = &surface {
             let path = dir.join("accuracy.svg");
             wave_hub::write_atomic(&path, svg.as_bytes())?;
-            written.push(path);
+            written.push(text(&path));
         }
         out["plots"] = json!(written);
     }
@@ -53,7 +54,7 @@ pub fn inspect(path: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result
         let surface = surface.as_deref();
         let page = page::page(path, &found.summary, labels, surface, &pictures, &entries)?;
         wave_hub::write_atomic(file, page.as_bytes())?;
-        out["html"] = json!(file);
+        out["html"] = json!(text(file));
     }
     Ok(out)
 }

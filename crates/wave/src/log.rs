@@ -2,11 +2,10 @@
 //!
 //! - `log.jsonl`: an object for each entry, and what is read back;
 //! - `log.csv`: a row for each entry, for spreadsheets; empty where the entry says nothing;
-//! - `events.out.tfevents.0.wave`: scalars for TensorBoard, with the time of day.
+//! - `events.out.tfevents.0.wave`: scalars for TensorBoard, with the time of day; a run that goes on
+//!   adds another such file.
 //!
-//! A run that goes on forgets the entries after its checkpoint, since it makes them again. In the
-//! first two files they are gone; TensorBoard may have the third open, so there a mark tells
-//! readers to forget them. Speeds and times of day differ from run to run, and with them the
+//! A run that goes on forgets the entries after its checkpoint, since it makes them again. Speeds and times of day differ from run to run, and with them the
 //! files; everything else in them is the same for the same settings, interrupted or not.
 
 use anyhow::{Context, Result};
@@ -15,7 +14,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use wave_hub::{EVENTS_FILE, EventWriter};
+use wave_hub::EventWriter;
 
 /// The file that is read back.
 pub const LOG_FILE: &str = "log.jsonl";
@@ -49,7 +48,7 @@ impl Log {
     /// entries after that step.
     ///
     /// # Errors
-    /// If a file cannot be read or written, or the event file is none.
+    /// If a file cannot be read or written, or an event file is none.
     pub fn open(dir: &Path, keep: Option<u64>) -> Result<Log> {
         let entries: Vec<Value> = match keep {
             Some(last) => read(dir)?
@@ -62,12 +61,11 @@ impl Log {
         let names: Vec<&str> = COLUMNS.iter().map(|(key, _)| *key).collect();
         let rows: String = entries.iter().map(row).collect();
         let table = names.join(",") + "\n" + &rows;
-        let path = dir.join(EVENTS_FILE);
         let last = entries.iter().filter_map(step).max().unwrap_or(0);
         // The last step's entries are told again: a kill may have come between two files.
-        let (mut events, from) = match keep.is_some() && path.exists() {
-            true => (EventWriter::resume(&path, last.saturating_sub(1))?, last),
-            false => (EventWriter::create(&path)?, 0),
+        let (mut events, from) = match keep {
+            Some(_) => (EventWriter::resume(dir, last.saturating_sub(1))?, last),
+            None => (EventWriter::create(dir)?, 0),
         };
         for entry in entries.iter().filter(|e| step(e) >= Some(from)) {
             scalars(&mut events, entry)?;

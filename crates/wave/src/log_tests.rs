@@ -32,7 +32,7 @@ fn an_entry_is_a_line_and_a_row() {
          2,0.2,,,,,0.25,0.5,1.5\n"
     );
     assert_eq!(read(root.path()).unwrap()[2], tested(2));
-    assert!(root.path().join(EVENTS_FILE).exists());
+    assert!(root.path().join(wave_hub::EVENTS_FILE).exists());
     // A new run starts anew.
     Log::open(root.path(), None).unwrap();
     assert!(read(root.path()).unwrap().is_empty());

@@ -1,5 +1,6 @@
 //! `wave man`: the manual pages, made from the same declarations as `--help`.
 
+use crate::paths;
 use anyhow::{Context, Result};
 use clap::Command;
 use clap_mangen::Man;
@@ -18,7 +19,7 @@ pub fn write(command: Command, dir: &Path) -> Result<Value> {
     let mut pages = Vec::new();
     write_page(&command, dir, &mut pages)?;
     pages.sort();
-    Ok(json!({ "out": dir, "pages": pages }))
+    Ok(json!({ "out": paths::text(dir), "pages": pages }))
 }
 
 fn write_page(command: &Command, dir: &Path, pages: &mut Vec<String>) -> Result<()> {

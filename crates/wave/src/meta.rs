@@ -85,8 +85,8 @@ fn unknown(method: &str) -> anyhow::Error {
 ///
 /// # Errors
 /// If there is no such directory, or the work fails.
-pub fn draw(settings: &Init, out: &Path) -> Result<Value> {
-    distribution::draw(&learned(settings)?, settings, out)
+pub fn draw(settings: &Init, out: &Path, options: Options) -> Result<Value> {
+    distribution::draw(&learned(settings)?, settings, out, options)
 }
 
 /// What `--dry-run` prints of that.

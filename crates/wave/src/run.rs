@@ -10,13 +10,16 @@
 //! OUT/run/lock           locked while a process works there
 //! ```
 //!
-//! With `--resume` nothing that is complete runs again.
+//! What is complete does not run again. `--resume` goes on with what is not, `--overwrite` starts over.
 
 use crate::ancestor::Ancestors;
 use crate::error::request;
 use crate::finetune::{self, Options};
+use crate::inputs::Inputs;
 use crate::layout::{Format, Layout};
+use crate::lock::Lock;
 use crate::model::Network;
+use crate::paths;
 use crate::ranks::{self, ranks};
 use crate::recipe::{Recipe, merge};
 use crate::settings::{Condense, Expand, Finetune, Init};
@@ -25,6 +28,7 @@ use crate::{init, run_dir};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::fs;
 use std::path::{Path, PathBuf};
 use toml::Table;
 use wave_models::vit::VitShape;
@@ -52,7 +56,9 @@ pub fn run(recipe: &Recipe, out: &Path, options: Options) -> Result<Value> {
             ranks().size()
         )));
     }
-    let _lock = ranks::is_first().then(|| run_dir::lock(out)).transpose()?;
+    let lock = ranks::is_first()
+        .then(|| open(recipe, out, options))
+        .transpose()?;
     ranks::on_first(|| {
         let text = toml::to_string(&recipe.table)?;
         Ok(wave_hub::write_atomic(
@@ -73,7 +79,13 @@ pub fn run(recipe: &Recipe, out: &Path, options: Options) -> Result<Value> {
         recipe.table = table;
     }
     if recipe.has("bench") {
-        return bench::bench(&recipe, out, options);
+        // What was to be replaced is gone; what several cells share is made once.
+        let options = Options {
+            resume: true,
+            overwrite: false,
+            ..options
+        };
+        return bench::bench(&recipe, out, lock.as_ref(), options);
     }
     let mut rows = Vec::new();
     let mut last: Option<PathBuf> = None;
@@ -108,7 +120,92 @@ pub fn run(recipe: &Recipe, out: &Path, options: Options) -> Result<Value> {
             "the recipe names no stage; add [condense], [expand], [finetune] or [bench]",
         ));
     }
-    Ok(json!({ "out": out, "rows": rows }))
+    Ok(json!({ "out": paths::text(out), "rows": rows }))
+}
+
+/// Makes `out` ready for a recipe, and locks it.
+fn open(recipe: &Recipe, out: &Path, options: Options) -> Result<Lock> {
+    // Stages name each other's directories as recipes do.
+    if out.to_str().is_none() {
+        return Err(request(format!(
+            "--out {} is not UTF-8, which the paths of a recipe have to be; choose another --out",
+            out.display()
+        )));
+    }
+    let own = out.join("recipe.toml");
+    let read = recipe.path.as_deref().map(paths::resolve);
+    if read == Some(paths::resolve(&own)) {
+        return Err(request(format!(
+            "--out {}: its recipe.toml would be overwritten, and is the recipe; choose another --out",
+            out.display()
+        )));
+    }
+    if !options.overwrite && own.exists() && !out.join("run/lock").exists() {
+        return Err(request(format!(
+            "{} holds a recipe.toml that no run there wrote; choose another --out, or replace it with \
+             --overwrite",
+            out.display()
+        )));
+    }
+    let data = values("data", &recipe.table).into_iter();
+    let inputs = data.fold(Inputs::default(), |all, spec| all.place(Some(spec)));
+    inputs.check_out(out)?;
+    let lock = Lock::take(out)?;
+    for dir in [out.to_path_buf(), out.join("run"), out.join("cells")] {
+        wave_hub::remove_temporaries(&dir)?;
+    }
+    if options.overwrite {
+        start_over(out)?;
+    }
+    Ok(lock)
+}
+
+/// Where a recipe's stages write.
+const STAGES: [&str; 5] = [
+    "ancestor-start",
+    "ancestor",
+    "condense",
+    "expand",
+    "finetune",
+];
+
+/// Forgets what earlier runs of recipes in `out` came to: a part that is not reached before a kill must
+/// not seem complete.
+fn start_over(out: &Path) -> Result<()> {
+    let entries = |dir: &str| -> Result<Vec<PathBuf>> {
+        let dir = out.join(dir);
+        if !dir.is_dir() {
+            return Ok(Vec::new());
+        }
+        let entries = fs::read_dir(&dir).and_then(|all| all.map(|e| Ok(e?.path())).collect());
+        entries.with_context(|| format!("cannot read {}", dir.display()))
+    };
+    let mut parts: Vec<PathBuf> = STAGES.map(|stage| out.join(stage)).into();
+    for kind in ["donors", "templates", "pretrained"] {
+        parts.extend(entries(kind)?);
+    }
+    for part in parts {
+        run_dir::discard(&part)?;
+    }
+    for cell in entries("cells")? {
+        if cell.extension().is_some_and(|e| e == "json") {
+            fs::remove_file(&cell).with_context(|| format!("cannot remove {}", cell.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// The values of all keys of this name.
+fn values<'a>(name: &str, table: &'a Table) -> Vec<&'a String> {
+    let mut all = Vec::new();
+    for (key, value) in table {
+        match value {
+            toml::Value::Table(inner) => all.extend(values(name, inner)),
+            toml::Value::String(text) if key == name => all.push(text),
+            _ => {}
+        }
+    }
+    all
 }
 
 /// Refuses what could only be refused after hours of training otherwise: a format that has no place
@@ -159,6 +256,7 @@ fn train_ancestor(recipe: &Recipe, out: &Path, options: Options) -> Result<PathB
         settings.method.as_deref().unwrap_or("default"),
         &shape,
         &start,
+        options,
     )?;
     let dir = out.join("ancestor");
     finetune::finetune(&start, &settings.finetune, &dir, options)?;

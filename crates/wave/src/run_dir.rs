@@ -6,19 +6,53 @@
 //!   evaluation;
 //! - `loss.svg`, `accuracy.svg`;
 //! - checkpoints, while the run is not complete;
-//! - `result.json`, when it is.
+//! - `result.json`, when it is: the result, and under `run` what was read and what was written.
+//!
+//! What an earlier run left in OUT is not lost by a slip. A complete run with the same settings and
+//! inputs is not repeated: its result is told. Anything else that is there is refused, unless it is an
+//! unfinished run to go on with (`--resume`), or everything is to be replaced (`--overwrite`).
 
 use crate::checkpoint::{Best, Checkpoints};
 use crate::error::request;
+use crate::inputs::{Inputs, differences};
+use crate::lock::Lock;
 use crate::log::{self, Log};
+use crate::paths;
 use crate::plot;
+use crate::progress::{self, Verbosity};
 use crate::ranks;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use std::fs::{self, TryLockError};
-use std::io::{ErrorKind, Read, Write};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use toml::Table;
 use wave_train::{State, Variable};
+
+/// Settings that change nothing in a result.
+const FREE: [&str; 2] = ["checkpoint_steps", "checkpoint_minutes"];
+
+/// Settings that are paths of artefacts, which the inputs' digests tell apart wherever they are.
+const PATHS: [&str; 2] = ["ancestor", "from"];
+
+/// Options that are not part of the recipe.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Continue an interrupted run.
+    pub resume: bool,
+    /// Replace what is in the output directory.
+    pub overwrite: bool,
+    /// How much to say.
+    pub verbosity: Verbosity,
+}
+
+impl Options {
+    /// Whether the settings of the run in `out` are to be repeated: it goes on, or is complete.
+    pub(crate) fn repeats(&self, out: &Path) -> bool {
+        self.resume || (!self.overwrite && out.join("run/result.json").exists())
+    }
+}
 
 /// The open `run/` of an output directory. Of several ranks the first has it open; on the others
 /// nothing is written.
@@ -31,28 +65,28 @@ pub struct RunDir {
 struct Open {
     log: Log,
     checkpoints: Checkpoints,
-    /// Held for as long as this lives.
-    _lock: fs::File,
+    inputs: BTreeMap<String, String>,
+    lock: Lock,
 }
 
 /// What [`RunDir::open`] found.
 pub enum Opened {
     /// A run to begin or to continue.
     Run(RunDir),
-    /// With `--resume`: a complete run with these settings, and its result (null but on the first
-    /// rank).
+    /// A complete run with these settings and inputs, and its result (null but on the first rank).
     Complete(Value),
 }
 
 impl RunDir {
-    /// Opens `out/run/`. With `resume`, an earlier run with the same settings goes on, or is
-    /// found complete; without, its traces are removed.
+    /// Opens `out/run/` for a run with these settings that reads these inputs.
     ///
     /// # Errors
-    /// If `out` is not writable, another process works there, or `resume` meets other settings.
-    pub fn open(out: &Path, settings: &toml::Table, resume: bool) -> Result<Opened> {
+    /// If `out` is not writable, or another process works there; if a run there is unfinished and
+    /// `options` do not say what is to become of it, or has other settings or inputs; if `out` holds an
+    /// artefact of no run, or is an input itself.
+    pub fn open(out: &Path, settings: &Table, inputs: &Inputs, options: Options) -> Result<Opened> {
         let opened = match ranks::is_first() {
-            true => Self::open_here(out, settings, resume)?,
+            true => Self::open_here(out, settings, inputs, options)?,
             false => Opened::Run(RunDir {
                 dir: out.join("run"),
                 open: None,
@@ -65,47 +99,65 @@ impl RunDir {
         })
     }
 
-    fn open_here(out: &Path, settings: &toml::Table, resume: bool) -> Result<Opened> {
-        let lock = lock(out)?;
+    fn open_here(
+        out: &Path,
+        settings: &Table,
+        inputs: &Inputs,
+        options: Options,
+    ) -> Result<Opened> {
+        inputs.check_out(out)?;
+        if !options.overwrite {
+            refuse_strangers(out)?;
+        }
+        let lock = Lock::take(out)?;
         let dir = out.join("run");
-        let mut checkpoints = Checkpoints::new(&dir);
-        let recipe = toml::to_string(settings).context("settings as TOML")?;
-        let recipe_path = dir.join("recipe.toml");
-        if resume {
-            match fs::read_to_string(&recipe_path) {
-                Ok(found) if found == recipe => {
-                    if let Ok(text) = fs::read_to_string(dir.join("result.json"))
-                        && let Ok(result) = serde_json::from_str(&text)
-                    {
-                        return Ok(Opened::Complete(result));
-                    }
-                }
-                Ok(found) => {
-                    return Err(request(format!(
-                        "--resume: {} was started with other settings ({}); repeat those, or \
-                         choose another --out",
-                        out.display(),
-                        first_difference(&found, &recipe)
-                    )));
-                }
-                Err(_) => {}
+        for dir in [out, &dir] {
+            wave_hub::remove_temporaries(dir)?;
+        }
+        let threads = rayon::current_num_threads().to_string();
+        let about = [
+            ("inputs".into(), json!(inputs.identity()).to_string()),
+            ("threads".into(), threads.clone()),
+        ];
+        let mut checkpoints = Checkpoints::new(&dir, about.into());
+        let mut from = None;
+        if options.overwrite {
+            // Nothing of it is looked at.
+        } else if let Some(mut result) = completed(&dir)? {
+            let run = result.as_object_mut().and_then(|map| map.remove("run"));
+            let run = run.unwrap_or_default();
+            let read = serde_json::from_value(run["inputs"].clone()).ok();
+            same(out, "a complete", settings, (read.as_ref(), inputs))?;
+            check_artefact(out, &run["files"])?;
+            result["out"] = paths::text(out).into();
+            return Ok(Opened::Complete(result));
+        } else if checkpoints.exist() {
+            if !options.resume {
+                return Err(request(format!(
+                    "{} holds an unfinished run; continue it with --resume, start over with \
+                     --overwrite, or choose another --out",
+                    out.display()
+                )));
             }
-        } else {
-            checkpoints.remove()?;
-            match fs::remove_file(dir.join("result.json")) {
-                Err(e) if e.kind() != ErrorKind::NotFound => {
-                    return Err(e).with_context(|| format!("cannot remove result.json in {dir:?}"));
-                }
-                _ => {}
+            if let Some(found) = checkpoints.find()? {
+                let of = |key: &str| found.about.get(key).map_or("", String::as_str);
+                let read = serde_json::from_str(of("inputs")).ok();
+                same(out, "an unfinished", settings, (read.as_ref(), inputs))?;
+                from = Some(of("step").parse().unwrap_or(0));
+                warn(out, &found, &threads, options.verbosity);
             }
         }
-        wave_hub::write_atomic(&recipe_path, recipe.as_bytes())?;
-        // What is kept of an earlier log is known when its state is restored.
-        let log = Log::open(&dir, resume.then_some(u64::MAX))?;
+        if from.is_none() {
+            checkpoints.remove()?;
+            remove(&dir.join("result.json"))?;
+        }
+        let recipe = toml::to_string(settings).context("settings as TOML")?;
+        wave_hub::write_atomic(&dir.join("recipe.toml"), recipe.as_bytes())?;
         let open = Some(Open {
-            log,
+            log: Log::open(&dir, from)?,
             checkpoints,
-            _lock: lock,
+            inputs: inputs.identity().clone(),
+            lock,
         });
         Ok(Opened::Run(RunDir { dir, open }))
     }
@@ -118,7 +170,10 @@ impl RunDir {
     /// Adds an entry to the log.
     pub fn log(&mut self, entry: &Value) -> Result<()> {
         match &mut self.open {
-            Some(open) => open.log.write(entry),
+            Some(open) => {
+                open.lock.check()?;
+                open.log.write(entry)
+            }
             None => Ok(()),
         }
     }
@@ -131,6 +186,7 @@ impl RunDir {
     pub fn save(&mut self, state: &State, variables: &[Variable], last: bool) -> Result<bool> {
         match &mut self.open {
             Some(open) => {
+                open.lock.check()?;
                 open.log.sync()?;
                 open.checkpoints.save(state, variables, last)
             }
@@ -141,14 +197,16 @@ impl RunDir {
     /// Keeps the best values so far.
     pub(crate) fn keep_best(&mut self, best: &Best) -> Result<()> {
         match &mut self.open {
-            Some(open) => open.checkpoints.keep_best(best),
+            Some(open) => {
+                open.lock.check()?;
+                open.checkpoints.keep_best(best)
+            }
             None => Ok(()),
         }
     }
 
-    /// Continues from the saved state, if there is one: restores the variables, and drops the log
-    /// entries written after it. With the best values so far, if any were kept. On the first rank
-    /// only: the others have all this from it.
+    /// Continues from the state that was found, if one was: restores the variables. With the best
+    /// values so far, if any were kept. On the first rank only: the others have all this from it.
     pub(crate) fn restore(
         &mut self,
         variables: &[Variable],
@@ -156,17 +214,22 @@ impl RunDir {
         let Some(open) = &mut self.open else {
             return Ok(None);
         };
-        let state = open.checkpoints.restore(variables)?;
-        let last = state.as_ref().map_or(0, |state| state.step);
-        open.log = Log::open(&self.dir, Some(last))?;
-        Ok(state.map(|state| (state, open.checkpoints.best())))
+        match open.checkpoints.restore(variables)? {
+            Some(state) => Ok(Some((state, open.checkpoints.best()?))),
+            None => Ok(None),
+        }
     }
 
-    /// Draws the log, writes the result, and removes the checkpoints: the artefact is complete.
-    pub fn complete(&mut self, result: &Value) -> Result<()> {
+    /// Lets `write` write the artefact, draws the log, writes the result, and removes the checkpoints.
+    ///
+    /// # Errors
+    /// If any of that fails.
+    pub fn complete(&mut self, result: &Value, write: impl FnOnce() -> Result<()>) -> Result<()> {
         let Some(open) = &mut self.open else {
             return Ok(());
         };
+        open.lock.check()?;
+        write()?;
         let entries = log::read(&self.dir)?;
         let series = |key: &str| -> Vec<(f64, f64)> {
             entries
@@ -192,58 +255,192 @@ impl RunDir {
                 wave_hub::write_atomic(&self.dir.join(name), svg.as_bytes())?;
             }
         }
-        wave_hub::write_json(&self.dir.join("result.json"), result)?;
+        let mut result = result.clone();
+        let out = self.dir.parent().unwrap_or(&self.dir);
+        result["run"] = json!({ "inputs": open.inputs, "files": artefact(out)? });
+        wave_hub::write_json(&self.dir.join("result.json"), &result)?;
         open.checkpoints.remove()
     }
 }
 
-/// Makes `out` and locks it against other processes, for as long as the file lives. The system takes
-/// the lock away when the process ends, however it ends.
+/// Forgets that the run in `out` is complete or has states, so that it starts over.
 ///
 /// # Errors
-/// If `out` is not writable, or another process has the lock.
-pub fn lock(out: &Path) -> Result<fs::File> {
-    wave_hub::prepare_out(out)?;
-    wave_hub::prepare_out(&out.join("run"))?;
-    let path = out.join("run/lock");
-    let cannot = || format!("cannot lock {}", path.display());
-    let mut file = fs::File::options()
-        .create(true)
-        .read(true)
-        .write(true)
-        .truncate(false)
-        .open(&path)
-        .with_context(cannot)?;
-    match file.try_lock() {
-        Ok(()) => {}
-        // A file system without locks does without.
-        Err(TryLockError::Error(e)) if e.kind() == ErrorKind::Unsupported => return Ok(file),
-        Err(TryLockError::Error(e)) => return Err(e).with_context(cannot),
-        Err(TryLockError::WouldBlock) => {
-            let mut text = String::new();
-            // It may not have come to write its number yet.
-            let pid = match file.read_to_string(&mut text) {
-                Ok(_) => text.trim().parse::<u32>().ok(),
-                Err(_) => None,
-            };
-            let holder = pid.map_or("another process".into(), |pid| format!("process {pid}"));
-            return Err(request(format!(
-                "{} is being written by {holder}; wait until it ends, or choose another --out",
-                out.display()
-            )));
-        }
+/// If another process works there.
+pub fn discard(out: &Path) -> Result<()> {
+    let dir = out.join("run");
+    if !dir.is_dir() {
+        return Ok(());
     }
-    file.set_len(0).with_context(cannot)?;
-    writeln!(file, "{}", std::process::id()).with_context(cannot)?;
-    Ok(file)
+    let _lock = Lock::take(out)?;
+    Checkpoints::new(&dir, BTreeMap::new()).remove()?;
+    remove(&dir.join("result.json"))
 }
 
-fn first_difference(found: &str, wanted: &str) -> String {
-    let mut pairs = found.lines().zip(wanted.lines());
-    match pairs.find(|(a, b)| a != b) {
-        Some((a, b)) => format!("{a}; now {b}"),
-        None => "more or fewer keys".into(),
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != ErrorKind::NotFound => {
+            Err(e).with_context(|| format!("cannot remove {}", path.display()))
+        }
+        _ => Ok(()),
     }
+}
+
+/// Refuses a directory with an artefact that no run there wrote.
+fn refuse_strangers(out: &Path) -> Result<()> {
+    if out.join("run/recipe.toml").exists() {
+        return Ok(());
+    }
+    let stranger = |name: &&&str| fs::symlink_metadata(out.join(name)).is_ok();
+    match wave_hub::ARTEFACT_FILES.iter().find(stranger) {
+        None => Ok(()),
+        Some(name) => Err(request(format!(
+            "{} holds a {name} that no run there wrote; choose another --out, or replace it with \
+             --overwrite",
+            out.display()
+        ))),
+    }
+}
+
+/// The result of the run in `dir`, if it is complete.
+fn completed(dir: &Path) -> Result<Option<Value>> {
+    let path = dir.join("result.json");
+    if !path.exists() {
+        return Ok(None);
+    }
+    let result: Value = wave_hub::read_json(&path)?;
+    match result.is_object() {
+        true => Ok(Some(result)),
+        false => Err(request(format!(
+            "{} is no result of a run; remove it, and the run starts over",
+            path.display()
+        ))),
+    }
+}
+
+/// Checks that the run in `out` has these settings and read these inputs, as far as that is known.
+fn same(
+    out: &Path,
+    what: &str,
+    settings: &Table,
+    (read, inputs): (Option<&BTreeMap<String, String>>, &Inputs),
+) -> Result<()> {
+    let path = out.join("run/recipe.toml");
+    let text = wave_hub::read_text(&path)?;
+    let found: Table = text.parse().map_err(|e| {
+        request(format!(
+            "{}: {e}; start over with --overwrite",
+            path.display()
+        ))
+    })?;
+    let known = |table: &Table| {
+        let mut all = BTreeMap::new();
+        flatten("", table, &mut all);
+        all.retain(|key, _| {
+            let is_path = read.is_some() && PATHS.contains(&key.as_str());
+            !is_path && !FREE.contains(&key.as_str())
+        });
+        all
+    };
+    let mut other = Vec::new();
+    let settings = differences(&known(&found), &known(settings));
+    if !settings.is_empty() {
+        other.push(format!("other settings ({})", settings.join("; ")));
+    }
+    let inputs = read.map_or_else(Vec::new, |read| differences(read, inputs.identity()));
+    if !inputs.is_empty() {
+        other.push(format!("other inputs ({})", inputs.join("; ")));
+    }
+    match other.is_empty() {
+        true => Ok(()),
+        false => Err(request(format!(
+            "{} holds {what} run with {}; repeat those, choose another --out, or start over with \
+             --overwrite",
+            out.display(),
+            other.join(" and ")
+        ))),
+    }
+}
+
+/// The values of a table and those within, by dotted keys.
+fn flatten(prefix: &str, table: &Table, all: &mut BTreeMap<String, String>) {
+    for (key, value) in table {
+        match value {
+            toml::Value::Table(inner) => flatten(&format!("{prefix}{key}."), inner, all),
+            value => {
+                all.insert(format!("{prefix}{key}"), value.to_string());
+            }
+        }
+    }
+}
+
+/// Says what of a run that goes on is not as it was.
+fn warn(out: &Path, found: &crate::checkpoint::Found, threads: &str, verbosity: Verbosity) {
+    let out = out.display();
+    let of = |key: &str| found.about.get(key).map_or("?", String::as_str);
+    if let Some(broken) = &found.broken {
+        progress::say(
+            verbosity,
+            &format!(
+                "{broken}. {out} goes on from the state before, of step {}",
+                of("step")
+            ),
+        );
+    }
+    if of("threads") != threads {
+        progress::say(
+            verbosity,
+            &format!(
+                "{out} was started with {} threads and goes on with {threads}: the result may differ \
+                 from that of an uninterrupted run by rounding",
+                of("threads")
+            ),
+        );
+    }
+}
+
+/// Size and digest of each file of the artefact in `out`; of what people may edit, only that it is there.
+fn artefact(out: &Path) -> Result<Value> {
+    let mut files = serde_json::Map::new();
+    for name in wave_hub::ARTEFACT_FILES {
+        let path = out.join(name);
+        if name == wave_hub::CARD_FILE || !path.is_file() {
+            continue;
+        }
+        let known = match name.ends_with(".json") {
+            true => json!({}),
+            false => json!({
+                "bytes": fs::metadata(&path).with_context(|| format!("cannot read {path:?}"))?.len(),
+                "sha256": wave_hub::sha256_file(&path)?,
+            }),
+        };
+        files.insert(name.into(), known);
+    }
+    Ok(files.into())
+}
+
+/// Checks that the files of the artefact in `out` are those that its run wrote, as far as that is known.
+fn check_artefact(out: &Path, written: &Value) -> Result<()> {
+    let now = artefact(out)?;
+    for (name, was) in written.as_object().into_iter().flatten() {
+        let found = match now.get(name) {
+            Some(is) if is == was => continue,
+            None => "is missing".to_string(),
+            Some(is) if is["bytes"] != was["bytes"] => {
+                format!(
+                    "has {} bytes, and was written with {}",
+                    is["bytes"], was["bytes"]
+                )
+            }
+            Some(_) => "has another content than was written".to_string(),
+        };
+        return Err(request(format!(
+            "the run in {} is complete, but its {name} {found}; copy it back, or make it again with \
+             --overwrite",
+            out.display()
+        )));
+    }
+    Ok(())
 }
 
 /// A log line of a training step.

@@ -74,6 +74,11 @@ impl Text {
         &self.characters
     }
 
+    /// The text, a token for each character.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
     /// The nine tenths that are trained on, and the last tenth.
     fn parts(&self) -> (&[u32], &[u32]) {
         let last = self.tokens.len() / PARTS;

@@ -2,15 +2,13 @@
 
 use super::rows::Format;
 use crate::ancestor::Ancestor;
-use crate::data::Data;
+use crate::data::{self, Data};
 use anyhow::Result;
 use serde_json::{Value, json};
 use wave_data::{Augment, Source};
 
 /// Raised whenever the same settings come to mean other outputs, or other files.
 const FORMAT_VERSION: u32 = 1;
-/// Images whose content is part of the data's digest.
-const SAMPLES: usize = 64;
 /// Keys that are there for people, and what they explain.
 const NOTES: [(&str, &str); 2] = [("ancestor", "ancestor_sha256"), ("data", "data_sha256")];
 
@@ -132,14 +130,7 @@ fn data_digest(source: &dyn Source) -> String {
         text.extend(name.rsplit('/').next().unwrap_or(&name).as_bytes());
         text.push(b'\n');
     }
-    for k in 0..SAMPLES.min(n) {
-        let i = k * n / SAMPLES.min(n);
-        // Broken images are the loader's concern.
-        match source.encoded(i) {
-            Ok(Some(file)) => text.extend(file.bytes),
-            Ok(None) => text.extend(source.image(i).map_or_else(|_| Vec::new(), |i| i.pixels)),
-            Err(_) => {}
-        }
-    }
+    let all: Vec<u32> = (0..n as u32).collect();
+    text.extend(data::sampled(source, &all));
     wave_hub::sha256_hex(&text)
 }

@@ -174,7 +174,7 @@ fn first(plan: &CondensePlan) -> Result<Learngene> {
 }
 
 /// The settings with a batch that fits the auxiliary at its largest, if that is asked for.
-pub(super) fn with_batch(settings: &Condense, out: &Path, resume: bool) -> Result<Condense> {
+pub(super) fn with_batch(settings: &Condense, out: &Path, repeats: bool) -> Result<Condense> {
     let mut settings = settings.clone();
     if settings.training.batch == Some(BatchSize::Auto) {
         // Colours and classes hardly matter here.
@@ -184,7 +184,7 @@ pub(super) fn with_batch(settings: &Condense, out: &Path, resume: bool) -> Resul
             .auxiliary
             .with_size(plan.depths.1, plan.auxiliary.width);
         let memory = |mode| Memory::of_composed(&largest, mode, values);
-        settings.training = forecast::fit_batch(&settings.training, memory, out, resume)?;
+        settings.training = forecast::fit_batch(&settings.training, memory, out, repeats)?;
     }
     Ok(settings)
 }

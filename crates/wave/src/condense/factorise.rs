@@ -6,7 +6,9 @@ use crate::data::{self, Data, Input};
 use crate::elastic::{About, Learngene, block_shape};
 use crate::error::request;
 use crate::finetune::Options;
+use crate::inputs::Inputs;
 use crate::model::Network;
+use crate::paths;
 use crate::ranks;
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{Auxiliary, Condense};
@@ -37,7 +39,11 @@ pub(super) fn factorise(
         ..settings.clone()
     };
     let plan = CondensePlan::new(&settings, shape.channels, shape.classes)?;
-    let mut run = match RunDir::open(out, &crate::recipe::to_table(&settings)?, options.resume)? {
+    let inputs = Inputs::default()
+        .artefact_if_any("ancestor", settings.ancestor.as_deref())?
+        .place(settings.training.data.as_deref());
+    let table = crate::recipe::to_table(&settings)?;
+    let mut run = match RunDir::open(out, &table, &inputs, options)? {
         Opened::Complete(result) => return Ok(result),
         Opened::Run(run) => run,
     };
@@ -72,7 +78,7 @@ pub(super) fn factorise(
     };
     let top1 = about.accuracies.last().map(|a| a.top1);
     let mut result = json!({
-        "out": out,
+        "out": paths::text(out),
         "parameters": gene.ledger().iter().map(|(_, n)| n).sum::<usize>(),
         "top1": top1,
         "energy_kept": energy,
@@ -82,10 +88,7 @@ pub(super) fn factorise(
     if let Some(data) = &data {
         data::count_broken(&mut result, data.tell_broken());
     }
-    ranks::on_first(|| {
-        write(out, &gene, plan.float, about)?;
-        run.complete(&result)
-    })?;
+    ranks::on_first(|| run.complete(&result, || write(out, &gene, plan.float, about)))?;
     Ok(result)
 }
 

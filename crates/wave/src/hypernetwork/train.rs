@@ -9,6 +9,8 @@ use crate::data::{self, Channels, DEFAULT_SIDE, Data, Input, image_side, open};
 use crate::device::place;
 use crate::error::request;
 use crate::finetune::Options;
+use crate::inputs::Inputs;
+use crate::paths;
 use crate::recipe::check_keys;
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{Duration, Hypernetwork, Training};
@@ -242,7 +244,8 @@ pub fn train(
         .iter()
         .map(|(name, t)| train::variable(name, t, resolved, 0));
     let variables = variables.collect::<Result<Vec<_>>>()?;
-    let mut run = match RunDir::open(out, table, options.resume)? {
+    let inputs = Inputs::default().images(training.data.as_deref(), data);
+    let mut run = match RunDir::open(out, table, &inputs, options)? {
         Opened::Complete(result) => return Ok(result),
         Opened::Run(run) => run,
     };
@@ -320,10 +323,14 @@ pub fn train(
         data.spec, resolved.steps, space.depths.0, space.depths.1
     );
     let parameters = model.hypernetwork.parameters();
-    model.write(out, &summary)?;
-    let mut result = json!({ "out": out, "parameters": parameters, "top1": top1, "sizes": sizes });
+    let mut result = json!({
+        "out": paths::text(out),
+        "parameters": parameters,
+        "top1": top1,
+        "sizes": sizes,
+    });
     data::count_broken(&mut result, data.tell_broken());
-    run.complete(&result)?;
+    run.complete(&result, || model.write(out, &summary))?;
     Ok(result)
 }
 

@@ -10,8 +10,10 @@ use super::trial;
 use crate::error::request;
 use crate::finetune::Options;
 use crate::init;
+use crate::inputs::Inputs;
 use crate::layout::{self, Layout};
 use crate::model::{self, Model};
+use crate::paths;
 use crate::recipe;
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{Distribution, Init, Meta};
@@ -227,7 +229,12 @@ pub(super) fn meta(name: &str, settings: &Meta, out: &Path, options: Options) ->
     let plan = Plan::new(settings)?;
     trial::check(settings, &plan)?;
     let table = crate::recipe::to_table(settings)?;
-    let mut run = match RunDir::open(out, &table, options.resume)? {
+    let inputs = match &plan.source {
+        Source::Images(data) => Inputs::default().images(settings.training.data.as_deref(), data),
+        Source::Tokens(task, _) => Inputs::default().task(task),
+    };
+    let inputs = inputs.place(settings.distribution.test_data.as_deref());
+    let mut run = match RunDir::open(out, &table, &inputs, options)? {
         Opened::Complete(result) => return Ok(result),
         Opened::Run(run) => run,
     };
@@ -239,7 +246,7 @@ pub(super) fn meta(name: &str, settings: &Meta, out: &Path, options: Options) ->
     let (parameters, tests) = wave_train::second_order(work)??;
     let moments = learned::moments(plan.family, &parameters)?;
     let result = json!({
-        "out": out,
+        "out": paths::text(out),
         "method": plan.family.name(),
         "parameters": count(&parameters),
         "steps": plan.steps,
@@ -265,9 +272,11 @@ pub(super) fn meta(name: &str, settings: &Meta, out: &Path, options: Options) ->
         },
     });
     let card = card(&plan, &moments, &tests);
-    tests.write(out)?;
-    wave_hub::write_transformers(out, &config, None, &parameters, &[], &card, FloatType::F32)?;
-    run.complete(&result)?;
+    run.complete(&result, || {
+        tests.write(out)?;
+        wave_hub::write_transformers(out, &config, None, &parameters, &[], &card, FloatType::F32)?;
+        Ok(())
+    })?;
     Ok(result)
 }
 
@@ -352,7 +361,7 @@ pub(super) fn describe_draw(dir: &Path) -> Result<String> {
 }
 
 /// Writes a model of drawn weights.
-pub(super) fn draw(dir: &Path, settings: &Init, out: &Path) -> Result<Value> {
+pub(super) fn draw(dir: &Path, settings: &Init, out: &Path, options: Options) -> Result<Value> {
     let what = "method learned, whose network is that of --from";
     recipe::check_keys(settings, &["from", "seed", "dtype", "format"], what)?;
     let learned = Initialiser::read(dir)?;
@@ -371,7 +380,16 @@ pub(super) fn draw(dir: &Path, settings: &Init, out: &Path) -> Result<Value> {
         ..Cost::default()
     };
     let write_start = |parameters: usize, write: &dyn Fn() -> Result<()>| {
-        init::write_start(super::LEARNED, settings, out, parameters, cost, write)
+        init::write_start(
+            super::LEARNED,
+            settings,
+            out,
+            options,
+            Inputs::default(),
+            parameters,
+            cost,
+            write,
+        )
     };
     match (&learned.network, &learned.about) {
         (Network::Small(small), _) => {

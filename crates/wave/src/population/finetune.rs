@@ -6,6 +6,8 @@ use crate::data::{Data, Input, TestImages, count_broken};
 use crate::device::place;
 use crate::error::request;
 use crate::finetune::{self, Options};
+use crate::inputs::Inputs;
+use crate::paths;
 use crate::ranks::{self, ranks};
 use crate::recipe::{check_keys, to_table};
 use crate::run_dir::{Opened, RunDir};
@@ -73,7 +75,10 @@ pub fn finetune(dir: &Path, settings: &Finetune, out: &Path, options: Options) -
     let data = open(&model, &settings.training)?;
     let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
     let variables = finetune::variables(&model.weights, settings, &resolved, 0)?;
-    let mut run = match RunDir::open(out, &to_table(settings)?, options.resume)? {
+    let inputs = Inputs::default()
+        .artefact("model", dir)?
+        .images(settings.training.data.as_deref(), &data);
+    let mut run = match RunDir::open(out, &to_table(settings)?, &inputs, options)? {
         Opened::Complete(result) => return Ok(result),
         Opened::Run(run) => run,
     };
@@ -125,15 +130,14 @@ pub fn finetune(dir: &Path, settings: &Finetune, out: &Path, options: Options) -
             100.0 * t
         )),
     );
-    model.write(out, float, &summary)?;
     let mut result = json!({
-        "out": out,
+        "out": paths::text(out),
         "parameters": model.parameters(),
         "top1": top1,
         "images_seen": of_each,
     });
     count_broken(&mut result, data.tell_broken());
-    run.complete(&result)?;
+    run.complete(&result, || model.write(out, float, &summary))?;
     Ok(result)
 }
 

@@ -2,7 +2,9 @@
 
 use super::model::{PopulationModel, float};
 use super::{ARCHITECTURE, WHAT};
+use crate::finetune::Options;
 use crate::init::{frame, mlp_mean, size, write_start};
+use crate::inputs::Inputs;
 use crate::recipe::check_keys;
 use crate::settings::Init;
 use anyhow::Result;
@@ -51,12 +53,13 @@ pub fn is_architecture(settings: &Init) -> bool {
 ///
 /// # Errors
 /// If settings are missing or wrong, or the work fails.
-pub fn init(method: &str, settings: &Init, out: &Path) -> Result<Value> {
+pub fn init(method: &str, settings: &Init, out: &Path, options: Options) -> Result<Value> {
     let model = new_model(method, settings)?;
     let float = float(&settings.output)?;
     let summary = format!("Initialised with wave, method {method}; not trained.");
     let (n, cost) = (model.parameters(), Cost::default());
-    write_start(method, settings, out, n, cost, || {
+    let inputs = Inputs::default().frame(&model.transform, &[]);
+    write_start(method, settings, out, options, inputs, n, cost, || {
         model.write(out, float, &summary)
     })
 }

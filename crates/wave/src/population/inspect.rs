@@ -3,11 +3,12 @@
 
 use super::model::PopulationModel;
 use crate::error::request;
+use crate::paths::text;
 use crate::plot;
 use anyhow::Result;
 use candle_core::Tensor;
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use wave_init::population::statistics::{Layer, across_layers, centre, layers};
 
 /// Hidden channels that the picture of a covariance shows: more look the same.
@@ -62,12 +63,12 @@ pub fn inspect(dir: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<
                 vec![panel("W2".into(), &off_diagonal(&across)?)?],
             ),
         ];
-        let mut written: Vec<PathBuf> = Vec::new();
+        let mut written: Vec<String> = Vec::new();
         for (name, panels) in pictures {
             let path = plots.join(format!("{name}.png"));
             let png = plot::heat_map_grid(&panels, panels.len())?;
             wave_hub::write_atomic(&path, &png)?;
-            written.push(path);
+            written.push(text(&path));
         }
         out["plots"] = json!(written);
     }

@@ -5,6 +5,8 @@ use super::model::{SequenceModel, float};
 use crate::device::place;
 use crate::error::request;
 use crate::finetune::{self, Options};
+use crate::inputs::Inputs;
+use crate::paths;
 use crate::ranks;
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{BatchSize, Duration, Finetune, Training};
@@ -201,7 +203,9 @@ pub fn finetune(dir: &Path, settings: &Finetune, out: &Path, options: Options) -
     let data = open(&model, &settings.training)?;
     let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
     let variables = finetune::variables(&model.weights, settings, &resolved, 0)?;
-    let mut run = match RunDir::open(out, &crate::recipe::to_table(settings)?, options.resume)? {
+    let inputs = Inputs::default().artefact("model", dir)?.task(&data.task);
+    let table = crate::recipe::to_table(settings)?;
+    let mut run = match RunDir::open(out, &table, &inputs, options)? {
         Opened::Complete(result) => return Ok(result),
         Opened::Run(run) => run,
     };
@@ -248,14 +252,13 @@ pub fn finetune(dir: &Path, settings: &Finetune, out: &Path, options: Options) -
         resolved.steps,
         words.join("; ")
     );
-    model.write(out, float, &summary)?;
     let result = json!({
-        "out": out,
+        "out": paths::text(out),
         "parameters": model.parameters(),
         "top1": found[0]["top1"],
         "lengths": found,
     });
-    run.complete(&result)?;
+    run.complete(&result, || model.write(out, float, &summary))?;
     Ok(result)
 }
 

@@ -3,7 +3,9 @@
 use super::check_keys;
 use super::model::{SequenceModel, float};
 use crate::error::request;
+use crate::finetune::Options;
 use crate::init;
+use crate::inputs::Inputs;
 use crate::settings::Init;
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -58,12 +60,13 @@ pub fn is_architecture(settings: &Init) -> bool {
 ///
 /// # Errors
 /// If settings are missing or wrong, or the work fails.
-pub fn init(method: &str, settings: &Init, out: &Path) -> Result<Value> {
+pub fn init(method: &str, settings: &Init, out: &Path, options: Options) -> Result<Value> {
     let model = new_model(method, settings)?;
     let float = float(&settings.output)?;
     let summary = format!("Initialised with wave, method {method}; not trained.");
     let (n, cost) = (model.parameters(), Cost::default());
-    init::write_start(method, settings, out, n, cost, || {
+    let inputs = Inputs::default().known("shape", format!("{:?}", model.shape));
+    init::write_start(method, settings, out, options, inputs, n, cost, || {
         model.write(out, float, &summary)
     })
 }

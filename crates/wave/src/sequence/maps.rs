@@ -4,6 +4,7 @@
 use super::model::SequenceModel;
 use crate::device::place;
 use crate::error::request;
+use crate::paths::text;
 use crate::plot;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
@@ -40,7 +41,7 @@ pub fn inspect(dir: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<
         let path = plots.join("attention-maps.png");
         let png = plot::heat_map_grid(&maps, 4)?;
         wave_hub::write_atomic(&path, &png)?;
-        out["plots"] = json!([path]);
+        out["plots"] = json!([text(&path)]);
     }
     Ok(out)
 }

@@ -1,0 +1,93 @@
+use super::*;
+use crate::data::Input;
+use crate::settings::Training;
+use std::fs;
+
+/// Classes `a` and `b` of grey pictures: the folder, the file's number and its shade.
+fn write_images(root: &Path, images: &[(&str, u32, u8)]) {
+    for (folder, number, shade) in images {
+        let path = root.join(folder).join(format!("{number}.png"));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        image::GrayImage::from_pixel(8, 8, image::Luma([*shade]))
+            .save(path)
+            .unwrap();
+    }
+}
+
+const IMAGES: [(&str, u32, u8); 6] = [
+    ("train/a", 0, 10),
+    ("train/a", 1, 20),
+    ("train/b", 0, 30),
+    ("train/b", 1, 40),
+    ("val/a", 0, 50),
+    ("val/b", 0, 60),
+];
+
+/// What a run knows of the images in `root`.
+fn identity(root: &Path) -> BTreeMap<String, String> {
+    let training = Training {
+        data: Some(root.display().to_string()),
+        batch: Some(crate::settings::BatchSize::Images(1)),
+        ..Training::default()
+    };
+    let input = Input::Size {
+        image_size: 8,
+        channels: crate::data::Channels::Exactly(1),
+    };
+    let data = Data::open(&training, input).unwrap();
+    let inputs = Inputs::default().images(training.data.as_deref(), &data);
+    inputs.identity().clone()
+}
+
+/// The names of what differs from [`IMAGES`] after a change.
+fn changed(change: impl FnOnce(&Path)) -> Vec<String> {
+    let root = tempfile::tempdir().unwrap();
+    let (before, after) = (root.path().join("d"), root.path().join("moved"));
+    write_images(&before, &IMAGES);
+    let was = identity(&before);
+    fs::rename(&before, &after).unwrap();
+    change(&after);
+    let found = differences(&was, &identity(&after));
+    let name = |text: String| text.split(": was ").next().unwrap().to_string();
+    found.into_iter().map(name).collect()
+}
+
+#[test]
+fn changes_of_the_images_are_named() {
+    assert!(changed(|_| {}).is_empty());
+    let more = changed(|dir| write_images(dir, &[("train/a", 2, 10)]));
+    assert_eq!(more, ["normalisation", "training images"]);
+    assert_eq!(
+        changed(|dir| write_images(dir, &[("val/a", 0, 51)])),
+        ["test images"]
+    );
+    let swapped = changed(|dir| {
+        for (from, to) in [("a", "c"), ("b", "a"), ("c", "b")] {
+            fs::rename(dir.join("train").join(from), dir.join("train").join(to)).unwrap();
+        }
+    });
+    assert_eq!(swapped, ["training images"]);
+    let renamed = changed(|dir| {
+        for part in ["train", "val"] {
+            fs::rename(dir.join(part).join("b"), dir.join(part).join("z")).unwrap();
+        }
+    });
+    assert_eq!(renamed, ["classes"]);
+}
+
+#[test]
+fn artefacts_are_known_by_what_is_in_them() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("m");
+    fs::create_dir(&dir).unwrap();
+    let digest = |name: &str, text: &str| {
+        fs::write(dir.join(name), text).unwrap();
+        let inputs = Inputs::default().artefact("model", &dir).unwrap();
+        inputs.identity()["model"].clone()
+    };
+    let first = digest("model.safetensors", "x");
+    let with_config = digest("config.json", "{}");
+    assert_ne!(first, with_config);
+    assert_eq!(digest("README.md", "a card"), with_config);
+    assert_ne!(digest("model.safetensors", "y"), with_config);
+}

@@ -1,0 +1,114 @@
+//! The lock of an output directory, `OUT/run/lock`: one process at a time works there.
+
+use crate::error::request;
+use crate::paths;
+use anyhow::{Context, Result, bail};
+use std::fs::{self, TryLockError};
+use std::io::{ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// A directory locked against other processes, for as long as this lives. The system takes the lock away
+/// when the process ends, however it ends.
+pub struct Lock {
+    file: fs::File,
+    path: PathBuf,
+}
+
+impl Lock {
+    /// Makes `out` and locks it.
+    ///
+    /// # Errors
+    /// If `out` is not writable, or another process has the lock.
+    pub fn take(out: &Path) -> Result<Lock> {
+        wave_hub::prepare_out(out)?;
+        wave_hub::prepare_out(&out.join("run"))?;
+        let path = path_in(out);
+        let cannot = || format!("cannot lock {}", path.display());
+        let mut file = fs::File::options()
+            .create(true)
+            .read(true)
+            .write(true)
+            .truncate(false)
+            .open(&path)
+            .with_context(cannot)?;
+        match file.try_lock() {
+            Ok(()) => {
+                file.set_len(0).with_context(cannot)?;
+                writeln!(file, "{}", std::process::id()).with_context(cannot)?;
+            }
+            // A file system without locks does without.
+            Err(TryLockError::Error(e)) if e.kind() == ErrorKind::Unsupported => {}
+            Err(TryLockError::Error(e)) => return Err(e).with_context(cannot),
+            Err(TryLockError::WouldBlock) => return Err(busy(out, &mut file)),
+        }
+        Ok(Lock { file, path })
+    }
+
+    /// Checks that the directory is still the one that was locked: removed or replaced, it may be
+    /// another process's by now.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub fn check(&self) -> Result<()> {
+        let known = fs::metadata(&self.path).is_ok_and(|there| {
+            self.file
+                .metadata()
+                .is_ok_and(|own| identity(&own) == identity(&there))
+        });
+        if !known {
+            bail!(
+                "{} was removed or replaced while this run wrote beside it; the run stops, since \
+                 another may have begun there",
+                self.path.display()
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Refuses to write into `dir` while a run works there, or in a directory above.
+///
+/// # Errors
+/// If one does.
+pub fn check_idle(dir: &Path) -> Result<()> {
+    for place in paths::resolve(dir).ancestors() {
+        let lock = path_in(place);
+        // Opened only to look: nothing is written, and the lock is given back at once.
+        if lock.is_file()
+            && let Ok(mut file) = fs::File::open(lock)
+            && let Err(TryLockError::WouldBlock) = file.try_lock()
+        {
+            return Err(busy(place, &mut file));
+        }
+    }
+    Ok(())
+}
+
+fn path_in(out: &Path) -> PathBuf {
+    out.join("run/lock")
+}
+
+fn busy(out: &Path, lock: &mut fs::File) -> anyhow::Error {
+    let mut text = String::new();
+    // It may not have come to write its number yet.
+    let pid = match lock.read_to_string(&mut text) {
+        Ok(_) => text.trim().parse::<u32>().ok(),
+        Err(_) => None,
+    };
+    let holder = pid.map_or("another process".into(), |pid| format!("process {pid}"));
+    request(format!(
+        "{} is being written by {holder}; wait until it ends, or choose another --out",
+        out.display()
+    ))
+}
+
+/// Tells files apart.
+#[cfg(unix)]
+fn identity(file: &fs::Metadata) -> (u64, u64) {
+    use std::os::unix::fs::MetadataExt;
+    (file.dev(), file.ino())
+}
+
+/// Elsewhere an open file cannot be removed.
+#[cfg(not(unix))]
+fn identity(_: &fs::Metadata) {}

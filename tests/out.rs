@@ -1,0 +1,452 @@
+//! What is in `--out` stays as it is, unless it is the run to go on with or is to be replaced.
+
+use crate::resume::start;
+use crate::support::{Place, RECIPE, assert_same, files, shapes};
+use serde_json::Value;
+use std::process::Output;
+
+const MODEL: &str = "init timm --data shapes --depth 2 --width 32 --heads 2 --patch 7";
+
+/// A place with a model `m`, and the words that fine-tune it, but for how long.
+fn place() -> (Place, String) {
+    let place = Place::new();
+    place.json(&format!("{MODEL} --out m"));
+    let finetune = format!("finetune m {}", shapes());
+    (place, finetune)
+}
+
+/// Kills `wave args`, which writes to `out`, when its first state is saved.
+fn kill(place: &Place, args: &str, out: &str) {
+    let mut child = start(place, args, &format!("{out}/run/checkpoint.safetensors"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// Asserts that the request was wrong, and that each of `parts` is said.
+#[track_caller]
+fn refused(output: Output, parts: &[&str]) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    for part in parts {
+        assert!(stderr.contains(part), "no `{part}` in: {stderr}");
+    }
+}
+
+/// `wave` with the words of `args`, not quiet, and what it says on stderr.
+fn said(place: &Place, args: &str) -> String {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_wave"))
+        .current_dir(place.path("."))
+        .args(args.split_whitespace())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "wave {args}: {stderr}");
+    stderr
+}
+
+#[test]
+fn an_unfinished_run_is_not_started_over_by_a_slip() {
+    let (place, finetune) = place();
+    let finetune = format!("{finetune} --steps 40 --checkpoint-steps 1");
+    let command = format!("{finetune} --out o");
+    kill(&place, &command, "o");
+    let state = place.bytes("o/run/checkpoint.safetensors");
+    for args in [
+        &command,
+        &format!("{command} --lr 0.1"),
+        &format!("{MODEL} --out o"),
+    ] {
+        refused(place.run(args), &["unfinished", "--resume", "--overwrite"]);
+        assert!(place.bytes("o/run/checkpoint.safetensors") == state);
+    }
+    let both = place.run(&format!("{command} --resume --overwrite"));
+    assert_eq!(both.status.code(), Some(2));
+    place.json(&format!("{command} --overwrite"));
+    place.json(&format!("{finetune} --out whole"));
+    assert_same(&place.path("whole"), &place.path("o"));
+}
+
+#[test]
+fn a_complete_run_tells_its_result_and_gives_way_to_no_other() {
+    let (place, finetune) = place();
+    let command = format!("{finetune} --steps 4 --out o");
+    let result = place.json(&command);
+    let written = files(&place.path("o"));
+    for again in ["", "--resume", "--checkpoint-steps 3"] {
+        assert_eq!(place.json(&format!("{command} {again}")), result);
+    }
+    for again in ["", "--resume"] {
+        let other = place.run(&format!("{command} {again} --lr 0.123 --seed 3"));
+        let settings = ["lr: was not set, now 0.123", "seed: was not set, now 3"];
+        refused(other, &["other settings", settings[0], settings[1]]);
+    }
+    refused(place.run(&format!("{MODEL} --out o")), &["--overwrite"]);
+    assert_eq!(files(&place.path("o")), written);
+
+    // A copy is known by the name that it is given.
+    std::fs::rename(place.path("o"), place.path("p")).unwrap();
+    let moved = place.json(&command.replace("--out o", "--out p"));
+    assert_eq!(
+        (&moved["out"], &moved["top1"]),
+        (&"p".into(), &result["top1"])
+    );
+
+    place.json(&format!("{command} --lr 0.123 --overwrite"));
+    assert_ne!(files(&place.path("o")), written);
+}
+
+#[test]
+fn a_complete_run_without_its_artefact_is_not_done() {
+    let (place, finetune) = place();
+    let command = format!("{finetune} --steps 2 --out o");
+    place.json(&command);
+    let model = place.bytes("o/model.safetensors");
+    let mut changed = model.clone();
+    *changed.last_mut().unwrap() ^= 1;
+    for (content, expected) in [(&model[..100], "100 bytes"), (&changed, "another content")] {
+        place.write("o/model.safetensors", content);
+        for again in ["", "--resume"] {
+            let output = place.run(&format!("{command} {again}"));
+            refused(output, &["o", "model.safetensors", expected, "--overwrite"]);
+        }
+    }
+    for name in ["model.safetensors", "config.json"] {
+        place.write("o/model.safetensors", &model);
+        std::fs::remove_file(place.path("o").join(name)).unwrap();
+        refused(
+            place.run(&format!("{command} --resume")),
+            &[name, "is missing"],
+        );
+        place.json(&format!("{command} --overwrite"));
+    }
+    place.write("o/README.md", "a card of one's own");
+    place.json(&command);
+}
+
+#[test]
+fn what_wave_did_not_write_is_not_replaced() {
+    let place = Place::with_templates();
+    let expand = "expand t --depth 2 --width 16 --steps 0";
+    place.write("precious/config.json", "{\"mine\": 1}");
+    refused(
+        place.run(&format!("{expand} --out precious")),
+        &["precious", "config.json", "--overwrite"],
+    );
+    assert_eq!(place.bytes("precious/config.json"), b"{\"mine\": 1}");
+    assert!(!place.path("precious/run").exists());
+    place.json(&format!("{expand} --out precious --overwrite"));
+    place.json("eval precious --data shapes --test-limit 8");
+
+    // The recipe itself, and a file of its name.
+    place.write("recipe.toml", RECIPE);
+    refused(place.run("run recipe.toml --out ."), &["recipe.toml"]);
+    refused(
+        place.run("run r.toml --out ."),
+        &["recipe.toml", "--overwrite"],
+    );
+    assert_eq!(place.bytes("recipe.toml"), RECIPE.as_bytes());
+}
+
+#[test]
+fn no_run_writes_over_what_it_reads() {
+    let (place, _) = place();
+    place.json("condense r.toml --steps 2 --out t");
+    let kept = |dir: &str| files(&place.path(dir));
+    let before = [kept("m"), kept("t")];
+    std::fs::create_dir(place.path("else")).unwrap();
+    #[cfg(unix)]
+    for dir in ["m", "t"] {
+        let link = place.path(&format!("link-{dir}"));
+        std::os::unix::fs::symlink(place.path(dir), link).unwrap();
+    }
+    let tune = format!("{} --steps 1", shapes());
+    for (args, input) in [
+        ("expand t --depth 2 --width 16 --steps 0".to_string(), "t"),
+        (format!("finetune m {tune}"), "m"),
+        (
+            format!("finetune m/model.safetensors --recipe r.toml {tune}"),
+            "m",
+        ),
+        (
+            "init weight-selection --from m --depth 1 --width 32".into(),
+            "m",
+        ),
+        ("condense r.toml --steps 1 --ancestor ./m".into(), "m"),
+    ] {
+        let absolute = place.path(input).display().to_string();
+        for out in [
+            input,
+            &format!("./{input}/"),
+            &format!("else/../{input}"),
+            &format!("link-{input}"),
+            &absolute,
+        ] {
+            // However it is spelt, and whatever is to become of what is there.
+            let hows = ["", "--overwrite", "--resume"];
+            for how in &hows[..if out == input { 3 } else { 1 }] {
+                refused(
+                    place.run(&format!("{args} --out {out} {how}")),
+                    &["overwritten", "--out"],
+                );
+            }
+        }
+    }
+    assert_eq!([kept("m"), kept("t")], before);
+
+    write_images(&place, "d");
+    for out in ["d", "d/train", "d/train/a/o", "./else/../d/o"] {
+        let args = format!("finetune m --data d --batch 2 --steps 1 --new-head true --out {out}");
+        refused(place.run(&args), &["inside the data d"]);
+        let inverted = args.replace("--data d", "--data inverted:d");
+        refused(place.run(&inverted), &["inside the data d"]);
+    }
+    let recipe = RECIPE.replace("\"shapes\"", "\"inverted:d\"");
+    place.write("d.toml", recipe);
+    refused(
+        place.run("run d.toml --out d/train"),
+        &["inside the data d"],
+    );
+    refused(place.run("data pack d d/packed"), &["inside the data d"]);
+    let entries = |dir: &str| std::fs::read_dir(place.path(dir)).unwrap().count();
+    assert_eq!(
+        (entries("d"), entries("d/train"), entries("d/train/a")),
+        (2, 2, 4)
+    );
+}
+
+/// Two classes of pictures, as a directory.
+pub(crate) fn write_images(place: &Place, dir: &str) {
+    for part in ["train", "val"] {
+        for (class, shade) in [("a", 10), ("b", 200)] {
+            for i in 0..4 {
+                write_image(place, &format!("{dir}/{part}/{class}/{i}.png"), shade + i);
+            }
+        }
+    }
+}
+
+pub(crate) fn write_image(place: &Place, name: &str, shade: u8) {
+    let path = place.path(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let picture = image::GrayImage::from_fn(28, 28, |x, _| image::Luma([shade + x as u8]));
+    picture.save(path).unwrap();
+}
+
+#[test]
+fn a_run_goes_on_with_what_it_began_with() {
+    let (place, _) = place();
+    write_images(&place, "d");
+    let args = "finetune m --data d --batch 2 --new-head true --steps 60";
+    let resume = format!("{args} --checkpoint-steps 1 --out o --resume");
+    kill(&place, &resume, "o");
+    let state = place.bytes("o/run/checkpoint.safetensors");
+    let changed = |what: &str| {
+        refused(place.run(&resume), &["other inputs", what, "was", "now"]);
+        assert!(place.bytes("o/run/checkpoint.safetensors") == state);
+    };
+
+    write_image(&place, "d/train/a/9.png", 90);
+    changed("training images: was 8");
+    std::fs::remove_file(place.path("d/train/a/9.png")).unwrap();
+
+    let swap = || {
+        for (from, to) in [("a", "c"), ("b", "a"), ("c", "b")] {
+            let dir = place.path("d/val");
+            std::fs::rename(dir.join(from), dir.join(to)).unwrap();
+        }
+    };
+    swap();
+    changed("test images");
+    swap();
+
+    for name in ["config.json", "model.safetensors"] {
+        let path = format!("m/{name}");
+        let kept = place.bytes(&path);
+        match name {
+            "config.json" => {
+                let mut config: Value = serde_json::from_slice(&kept).unwrap();
+                config["pretrained_cfg"]["mean"] = serde_json::json!([0.9]);
+                place.write(&path, config.to_string());
+                changed("normalisation");
+            }
+            _ => {
+                let mut bytes = kept.clone();
+                *bytes.last_mut().unwrap() ^= 1;
+                place.write(&path, bytes);
+            }
+        }
+        changed("model");
+        place.write(&path, kept);
+    }
+
+    // What changes no result may be another; threads, by which it is rounded, are told.
+    let output = place.run(&format!("{resume} --lr 0.1"));
+    refused(output, &["unfinished", "lr: was not set, now 0.1"]);
+    let other = format!("{args} --checkpoint-minutes 5 --out o --resume");
+    let stderr = said(&place, &format!("{other} --threads 2"));
+    assert!(
+        stderr.contains("1 threads") && stderr.contains("with 2"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn a_state_with_a_wrong_bit_gives_way_and_that_is_told() {
+    let (place, finetune) = place();
+    let finetune = format!("{finetune} --steps 40 --checkpoint-steps 1");
+    place.json(&format!("{finetune} --out whole"));
+    let command = format!("{finetune} --out o");
+    let before = "o/run/checkpoint-before.safetensors";
+    let mut child = start(&place, &command, before);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let latest = place.path("o/run/checkpoint.safetensors");
+    let mut bytes = std::fs::read(&latest).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
+    // In its place, not over it: the two may be one file by two names.
+    std::fs::remove_file(&latest).unwrap();
+    std::fs::write(&latest, bytes).unwrap();
+    let stderr = said(&place, &format!("{command} --threads 1 --resume"));
+    assert!(stderr.contains("checkpoint.safetensors"), "{stderr}");
+    assert!(stderr.contains("state before"), "{stderr}");
+    assert_same(&place.path("whole"), &place.path("o"));
+}
+
+#[test]
+fn what_a_kill_left_half_written_is_cleaned_up() {
+    let (place, finetune) = place();
+    let finetune = format!("{finetune} --steps 40 --checkpoint-steps 1");
+    let command = format!("{finetune} --out o");
+    kill(&place, &command, "o");
+    let left = ["o/.wave-a1B2c3.tmp", "o/run/.wave-d4E5f6.tmp"];
+    for name in left {
+        place.write(name, "half");
+    }
+    place.json(&format!("{command} --resume"));
+    for name in left {
+        assert!(!place.path(name).exists(), "{name}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_run_whose_directory_is_taken_away_stops() {
+    let (place, finetune) = place();
+    let command = format!("{finetune} --steps 100000 --checkpoint-steps 1 --out o");
+    let first = start(&place, &command, "o/run/checkpoint.safetensors");
+    // Not `remove_dir_all`, between whose steps the run may write.
+    std::fs::rename(place.path("o"), place.path("gone")).unwrap();
+    let result = place.json(&format!("{finetune} --steps 2 --out o"));
+    let output = first.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let again = place.json(&format!("{finetune} --steps 2 --out o"));
+    assert_eq!(result, again);
+}
+
+#[test]
+fn nothing_else_is_written_where_a_run_works() {
+    let (place, finetune) = place();
+    let command = format!("{finetune} --steps 100000 --checkpoint-steps 1 --out o");
+    let mut first = start(&place, &command, "o/run/checkpoint.safetensors");
+    for args in [
+        "data pack shapes o",
+        "data pack shapes o/packed",
+        "man o",
+        "inspect m --plots o",
+        "inspect m --html o/page.html",
+        "inspect m --html o/run/page.html",
+    ] {
+        let holder = format!("process {}", first.id());
+        refused(place.run(args), &[&holder]);
+    }
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let names: Vec<_> = files(&place.path("o")).into_keys().collect();
+    assert!(names.is_empty(), "{names:?}");
+    place.json("inspect m --html o/page.html");
+}
+
+#[test]
+fn every_run_without_a_name_has_a_directory_of_its_own() {
+    let place = Place::with_templates();
+    let mut outs: Vec<String> = Vec::new();
+    for _ in 0..6 {
+        let made = place.json("expand t --depth 2 --width 16 --steps 0");
+        outs.push(made["out"].as_str().unwrap().into());
+    }
+    outs.sort();
+    outs.dedup();
+    assert_eq!(outs.len(), 6, "{outs:?}");
+    for out in &outs {
+        assert!(place.path(out).join("config.json").exists(), "{out}");
+        let date = out.strip_prefix("runs/expand-20").unwrap();
+        assert!(
+            date.chars().all(|c| c.is_ascii_digit() || c == '-'),
+            "{out}"
+        );
+    }
+    // What fails leaves no empty directory.
+    refused(
+        place.run("expand t --depth 2 --width 17 --steps 0"),
+        &["17"],
+    );
+    assert_eq!(std::fs::read_dir(place.path("runs")).unwrap().count(), 6);
+}
+
+/// A name that is not UTF-8.
+#[cfg(unix)]
+fn strange(prefix: &str) -> std::ffi::OsString {
+    use std::os::unix::ffi::OsStringExt;
+    let mut bytes = prefix.as_bytes().to_vec();
+    bytes.push(0xff);
+    std::ffi::OsString::from_vec(bytes)
+}
+
+#[cfg(unix)]
+#[test]
+fn paths_that_are_not_utf_8_are_written_and_told() {
+    let (place, _) = place();
+    let run = |args: &str, path: &std::ffi::OsStr| {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_wave"))
+            .current_dir(place.path("."))
+            .args(["--threads", "1", "-q", "--json"])
+            .args(args.split_whitespace())
+            .arg(path)
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), output.stdout, stderr)
+    };
+    for (i, args) in [
+        MODEL.to_string(),
+        format!("finetune m {} --steps 1", shapes()),
+        "condense r.toml --steps 1".into(),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let out = strange(&format!("a{i}"));
+        let (code, stdout, stderr) = run(&format!("{args} --out"), &out);
+        assert_eq!(code, Some(0), "{args}: {stderr}");
+        let result: Value = serde_json::from_slice(&stdout).unwrap();
+        assert_eq!(result["out"], format!("a{i}\u{fffd}"));
+        assert!(place.path(".").join(&out).join("config.json").exists());
+    }
+    let templates = place.path(".").join(strange("a2"));
+    std::fs::rename(templates, place.path("t")).unwrap();
+    for (args, path) in [
+        ("expand t --depth 1 --width 16 --steps 0 --out", "e"),
+        ("inspect t --plots", "p"),
+        ("inspect m --html", "h"),
+        ("man", "n"),
+        ("data pack shapes", "d"),
+    ] {
+        let (code, _, stderr) = run(args, &strange(path));
+        assert_eq!(code, Some(0), "{args}: {stderr}");
+    }
+    let (code, _, stderr) = run("run r.toml --out", &strange("r"));
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("UTF-8"), "{stderr}");
+    assert!(!place.path(".").join(strange("r")).exists());
+}
