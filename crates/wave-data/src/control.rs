@@ -17,6 +17,9 @@ pub const CONTROLS: [&str; 3] = ["inverted", "rotated", "shuffled"];
 /// Seed of the one permutation that all shuffled images share.
 const SEED: u64 = 0x5afe;
 
+/// The most controls of one another.
+const MOST_NESTED: usize = 8;
+
 /// What a control does to an image.
 #[derive(Clone, Debug, PartialEq)]
 enum Change {
@@ -40,9 +43,13 @@ pub(crate) fn open(
     spec: &str,
     open: impl Fn(&str) -> Result<Dataset, DataError>,
 ) -> Option<Result<Dataset, DataError>> {
-    let (kind, of) = spec.split_once(':')?;
-    if !CONTROLS.contains(&kind) {
-        return None;
+    let (kind, of) = split(spec)?;
+    let nested = std::iter::successors(Some(of), |of| Some(split(of)?.1)).count();
+    if nested > MOST_NESTED {
+        return Some(Err(DataError::Spec(format!(
+            "{nested} controls of one another ({}:...): expected at most {MOST_NESTED}",
+            CONTROLS.join(":, ")
+        ))));
     }
     let changed = |dataset: Dataset| {
         let part = |source: Arc<dyn Source>| -> Result<Arc<dyn Source>, DataError> {
@@ -60,6 +67,12 @@ pub(crate) fn open(
         })
     };
     Some(open(of).and_then(changed))
+}
+
+/// The kind of a control, and what it is of.
+fn split(spec: &str) -> Option<(&str, &str)> {
+    spec.split_once(':')
+        .filter(|(kind, _)| CONTROLS.contains(kind))
 }
 
 /// A permutation of the pixels of images that are all of one size.

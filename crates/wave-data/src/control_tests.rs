@@ -63,3 +63,16 @@ fn only_known_controls_are_opened() {
     let twice = open_spec("inverted:rotated:shapes").unwrap();
     assert_eq!(twice.name, "inverted rotated shapes");
 }
+
+#[test]
+fn controls_are_nested_a_few_times_only() {
+    let nested = |n: usize| open_spec(&("inverted:".repeat(n) + "shapes"));
+    assert!(nested(MOST_NESTED).is_ok());
+    for n in [MOST_NESTED + 1, 3000] {
+        let error = nested(n).err().unwrap();
+        assert!(
+            error.is_request() && error.to_string().len() < 200,
+            "{error}"
+        );
+    }
+}
