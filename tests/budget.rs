@@ -43,6 +43,88 @@ fn limits_are_kept_and_the_best_size_within_them_is_chosen() {
 }
 
 #[test]
+fn sizes_that_are_equal_within_noise_are_chosen_by_their_work() {
+    let place = Place::with_templates();
+    // All the same but for the last, which is within a tenth of a point too.
+    let mut config: serde_json::Value =
+        serde_json::from_slice(&place.bytes("t/config.json")).unwrap();
+    let accuracies = config["accuracies"].as_array_mut().unwrap();
+    let last = accuracies.len() - 1;
+    for (i, accuracy) in accuracies.iter_mut().enumerate() {
+        accuracy["top1"] = if i == last { 0.8005 } else { 0.8 }.into();
+    }
+    place.write("t/config.json", config.to_string());
+    let made = place.json("expand t --max-params 1M --out m");
+    let sizes = made["sizes"].as_array().unwrap();
+    assert!(sizes.iter().all(|size| size["equal_within_noise"] == true));
+    assert_eq!(
+        (&sizes[0]["depth"], &sizes[0]["width"]),
+        (&1.into(), &16.into())
+    );
+    // The old name of a limit, as a flag and as a key.
+    for limit in [
+        "--max-macs 1G",
+        "--max-flops 1G",
+        "--set expand.max_flops=1G",
+    ] {
+        let plan = place.stdout(&format!("expand t {limit} --dry-run"));
+        assert!(
+            plan.contains("equal within noise (0.1 points)"),
+            "{limit}: {plan}"
+        );
+    }
+    // Once: before the work.
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_wave"));
+    let command = command
+        .current_dir(place.path(""))
+        .args(["expand", "t", "--max-params", "1M"]);
+    let output = command.args(["--out", "n"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said.matches("expected top-1").count(), 1, "{said}");
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        !told.contains("multiply_adds") && told.contains("top1: not measured"),
+        "{told}"
+    );
+}
+
+#[test]
+fn what_is_expected_is_told_where_nothing_is_measured() {
+    let place = Place::with_templates();
+    let config: serde_json::Value = serde_json::from_slice(&place.bytes("t/config.json")).unwrap();
+    let recorded = |depth: u64, width: u64| -> f64 {
+        let all = config["accuracies"].as_array().unwrap().iter();
+        let mut at = all.filter(|a| a["depth"] == depth && a["width"] == width);
+        at.next().unwrap()["top1"].as_f64().unwrap()
+    };
+    let made = |flags: &str, out: &str| place.json(&format!("expand t {flags} --out {out}"));
+    let at = made("--depth 3 --width 32", "a");
+    assert!(at["top1"].is_null());
+    assert_eq!(at["expected_top1"], recorded(3, 32));
+    assert!(
+        at["expected_from"]
+            .as_str()
+            .unwrap()
+            .starts_with("measured")
+    );
+    let between = made("--depth 2 --width 32 --steps 0", "b");
+    let found = between["expected_top1"].as_f64().unwrap();
+    assert!((found - recorded(2, 32)).abs() < 1e-12);
+    // Beyond what was recorded, other than it, or measured: nothing to expect.
+    for (flags, out) in [
+        ("--depth 9 --width 32", "c"),
+        ("--depth 3 --width 32 --scalers random", "d"),
+        ("--depth 3 --width 32 --patch 4", "e"),
+        (
+            "--depth 3 --width 32 --data shapes --test-limit 8 --steps 0",
+            "f",
+        ),
+    ] {
+        assert!(made(flags, out).get("expected_top1").is_none(), "{flags}");
+    }
+}
+
+#[test]
 fn limits_that_make_no_sense_are_refused() {
     let place = Place::with_templates();
     for (flags, needle) in [

@@ -18,7 +18,7 @@ fn place() -> Place {
     place
 }
 
-const CONDENSE: &str = "condense r.toml --ancestor a";
+const CONDENSE: &str = "condense r.toml --ancestor a --kl-weight 1";
 
 /// Images that the ancestor ran on.
 fn computed(result: &Value) -> u64 {
@@ -67,7 +67,7 @@ fn outputs_are_computed_once_for_all_templates_sizes_and_seeds() {
     // Without a number of views every epoch is one; the first two are these.
     let recipe = String::from_utf8(place.bytes("r.toml")).unwrap();
     place.write("n.toml", recipe.replace("views = 2\n", ""));
-    let third = "condense n.toml --ancestor a --steps 20 --cache c --out z";
+    let third = "condense n.toml --ancestor a --kl-weight 1 --steps 20 --cache c --out z";
     assert_eq!(computed(&place.json(third)), 256);
 }
 
@@ -119,7 +119,7 @@ fn a_cache_of_other_outputs_is_refused() {
         }
         assert!(!place.path("o").exists(), "wave {args}");
     };
-    let b = "condense r.toml --ancestor b --cache c";
+    let b = "condense r.toml --ancestor b --kl-weight 1 --cache c";
     refused(b, &["ancestor_sha256", "now", "another --cache"]);
     let c = format!("{CONDENSE} --cache c");
     refused(
@@ -137,7 +137,10 @@ fn a_cache_of_other_outputs_is_refused() {
     refused(&format!("{c} --mixup 0.8"), &["mixes", "leave out"]);
     let recipe = String::from_utf8(place.bytes("r.toml")).unwrap();
     place.write("n.toml", recipe.replace("views = 2\n", "repeats = 2\n"));
-    refused("condense n.toml --ancestor a --cache c", &["repeats"]);
+    refused(
+        "condense n.toml --ancestor a --kl-weight 1 --cache c",
+        &["repeats"],
+    );
     refused("condense r.toml --cache c", &["--ancestor"]);
     refused(&format!("{CONDENSE} --cache-top 3"), &["--cache"]);
     refused(&format!("{c} --cache-top 0"), &["at least 1"]);

@@ -110,7 +110,7 @@ fn every_stage_writes_every_format_and_reads_what_the_others_wrote() {
         );
     }
     // As ancestors too.
-    place.json("condense r.toml --ancestor f-transformers --steps 2 --out t2");
+    place.json("condense r.toml --ancestor f-transformers --kl-weight 1 --steps 2 --out t2");
 }
 
 #[test]

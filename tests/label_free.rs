@@ -23,7 +23,7 @@ fn place() -> Place {
     place
 }
 
-const CONDENSE: &str = "condense r.toml --ancestor a --batch 8";
+const CONDENSE: &str = "condense r.toml --ancestor a --kl-weight 1 --batch 8";
 
 #[test]
 fn images_without_labels_condense_with_the_ancestors_classes() {
@@ -49,7 +49,9 @@ fn images_without_labels_condense_with_the_ancestors_classes() {
     // Without labels, with a cache, in parts.
     let more = "--ce-weight 0 --cache c --accumulate 4";
     place.json(&format!("{CONDENSE} --data flat {more} --out u"));
-    let plan = place.stdout(&format!("{CONDENSE} --data flat --cache c --dry-run"));
+    let plan = place.stdout(&format!(
+        "{CONDENSE} --data flat --ce-weight 0 --cache c --dry-run"
+    ));
     assert!(
         plan.contains("8 classes") && plan.contains("20 bytes an image"),
         "{plan}"
@@ -81,11 +83,11 @@ fn what_needs_labels_says_so() {
         (format!("{CONDENSE} --data flat --out o"), "ce_weight = 0"),
         (format!("{CONDENSE} --data split --out o"), "ce_weight = 0"),
         (
-            format!("{CONDENSE} --data flat --ce-weight 0 --kl-weight 0 --out o"),
+            "condense r.toml --ancestor a --batch 8 --data flat --ce-weight 0 --out o".into(),
             "nothing to learn",
         ),
         (
-            "condense r.toml --data flat --ce-weight 0 --out o".into(),
+            "condense r.toml --data flat --ce-weight 0 --kl-weight 1 --out o".into(),
             "--ancestor",
         ),
         (

@@ -136,7 +136,7 @@ fn wrong_requests_are_told_what_to_do() {
         ("meta meta.toml --arch lstm --out o", "tasks are copy"),
         ("meta meta.toml --arch scalers --out o", "--templates"),
         ("meta meta.toml --optimiser newton --out o", "nesterov"),
-        ("meta meta.toml --inner-steps 0 --out o", "inner steps"),
+        ("meta meta.toml --inner-steps 0 --out o", "inner_steps = 0"),
         ("meta meta.toml --keep-every 0 --out o", "keep_every"),
         ("meta meta.toml --method plif --pieces 0 --out o", "pieces"),
         (

@@ -239,6 +239,7 @@ fn factorising_finds_the_templates_that_made_a_model() {
         "template_size = 16",
         "template_size = 16\ntemplates = [6, 2, 8, 8]",
     );
+    let recipe = recipe.replace("kl_weight = 0\n", "");
     place.write("d.toml", &recipe);
     place.json("condense d.toml --out d");
     place.write("w.toml", recipe.replace("width = 32", "width = 48"));
@@ -295,6 +296,36 @@ fn a_step_in_parts_is_the_same_step() {
         assert_eq!(output.status.code(), Some(2), "{stderr}");
         assert!(stderr.contains(needle), "{stderr}");
         assert!(!place.path("o").exists());
+    }
+}
+
+#[test]
+fn mixed_images_have_mixed_targets_in_every_stage() {
+    let place = Place::with_templates();
+    place.json("expand t --depth 2 --width 32 --out m");
+    // Nothing moves, so both stages see the same model, images and mixture.
+    let flags = format!("{} --steps 20 --lr 0", shapes());
+    for (name, mixing) in [
+        ("mixup", "--mixup 1"),
+        ("cutmix", "--cutmix 1"),
+        ("none", ""),
+    ] {
+        let loss = |stage: &str, out: &str| -> f64 {
+            place.json(&format!("{stage} {flags} {mixing} --out {name}-{out}"));
+            let log =
+                String::from_utf8(place.bytes(&format!("{name}-{out}/run/log.jsonl"))).unwrap();
+            let entries = log
+                .lines()
+                .map(|line| serde_json::from_str::<Value>(line).unwrap());
+            let losses: Vec<f64> = entries.filter_map(|entry| entry["loss"].as_f64()).collect();
+            losses.iter().sum::<f64>() / losses.len() as f64
+        };
+        let expanded = loss("expand t --depth 2 --width 32", "e");
+        let tuned = loss("finetune m", "f");
+        assert!(
+            (expanded - tuned).abs() < 1e-4,
+            "{name}: {expanded}, {tuned}"
+        );
     }
 }
 

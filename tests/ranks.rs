@@ -134,7 +134,7 @@ fn condensing_with_an_ancestor_does_too() {
         ("views", "--views 2".to_owned()),
         ("cached", "--views 2 --cache CACHE".to_owned()),
     ] {
-        let args = format!("condense r.toml --ancestor m --steps 50 {flags}");
+        let args = format!("condense r.toml --ancestor m --kl-weight 1 --steps 50 {flags}");
         let out = |n: usize| (format!("{name}-{n}"), format!("cache-{n}"));
         let args = |n: usize| {
             let (out, cache) = out(n);
@@ -166,7 +166,7 @@ fn a_whole_recipe_runs_on_two_ranks() {
     let stages = "[ancestor]\nmethod = \"default\"\nsteps = 8\n[ancestor.init]\narch = \
                   \"convmixer\"\ndepth = 2\nwidth = 16\nkernel = 3\npatch = 7\n[expand]\ndepth = \
                   2\nwidth = 32\nsteps = 8\n[finetune]\nsteps = 8\n";
-    place.write("all.toml", recipe + stages);
+    place.write("all.toml", recipe.replace("kl_weight = 0\n", "") + stages);
     json(&place, 2, "run all.toml --out o");
     json(&place, 2, "run all.toml --out again");
     for stage in ["ancestor", "condense", "expand", "finetune"] {

@@ -160,7 +160,10 @@ fn wrong_requests_are_told_what_to_do() {
         (format!("{init} --data copy --heads 5"), "heads"),
         (format!("{init} --data copy --parts A"), "convolution"),
         (format!("{init} --data copy --state 0"), "state is 0"),
-        (format!("{init} --data copy --state-power 0"), "above 0"),
+        (
+            format!("{init} --data copy --state-power 0"),
+            "state_power = 0",
+        ),
         (
             format!("{init} --data copy --mimetic-layers 2"),
             "from 0 to 1",

@@ -23,6 +23,7 @@ checkpoint_steps = 2
 crop_padding = 2
 flip = true
 views = 2
+kl_weight = 0
 
 [condense.auxiliary]
 depth = 3

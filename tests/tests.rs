@@ -14,6 +14,7 @@ mod looks;
 mod meta;
 mod out;
 mod pipeline;
+mod plan;
 mod population;
 #[cfg(feature = "mpi")]
 mod ranks;

@@ -110,7 +110,7 @@ def main():
         subprocess.run([str(wave), *model.split()], check=True, capture_output=True)
         steps = f"--steps {args.steps} --checkpoint-steps 2"
         stages = {
-            "condense": f"condense {RECIPE} {steps}",
+            "condense": f"condense {RECIPE} --kl-weight 0 {steps}",
             "expand": f"expand {place}/condense --depth 4 --width 32 {steps} {SHAPES}",
             "finetune": f"finetune {place}/m {steps} --ema 0.9 --drop-path 0.1 {SHAPES}",
         }

@@ -205,10 +205,11 @@ impl VitShape {
 
     /// The number of values in all weights.
     pub fn parameter_count(&self) -> usize {
-        self.parameters()
+        let stacked = self.stacked_parameters();
+        let values = stacked
             .iter()
-            .map(|(_, shape)| shape.iter().product::<usize>())
-            .sum()
+            .map(|(_, shape)| shape.iter().product::<usize>());
+        values.sum()
     }
 
     /// Multiply-adds of one forward pass of one image.

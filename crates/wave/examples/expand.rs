@@ -4,8 +4,8 @@
 //! cargo run --release -p wave --example expand -- TEMPLATES DEPTH WIDTH OUT IMAGE
 //! ```
 //!
-//! OUT becomes a model directory, as `wave expand TEMPLATES --depth DEPTH --width WIDTH --steps 0
-//! --out OUT` writes it: timm and transformers load it too.
+//! OUT becomes a model directory, as `wave expand TEMPLATES --depth DEPTH --width WIDTH --out OUT` writes
+//! it: timm and transformers load it too.
 
 use anyhow::{Context, Result, bail};
 use candle_core::{Device, Tensor};
@@ -14,7 +14,7 @@ use wave::expand::expand;
 use wave::finetune::Options;
 use wave::model::Model;
 use wave::progress::Verbosity;
-use wave::settings::{Expand, Training};
+use wave::settings::Expand;
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -40,10 +40,6 @@ fn make(templates: &Path, depth: usize, width: usize, out: &Path) -> Result<Mode
     let settings = Expand {
         depth: Some(depth),
         width: Some(width),
-        training: Training {
-            steps: Some(0),
-            ..Training::default()
-        },
         ..Expand::default()
     };
     let options = Options {

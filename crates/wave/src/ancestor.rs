@@ -2,25 +2,31 @@
 
 use crate::cache::Cache;
 use crate::data::Data;
-use crate::device::place;
+use crate::device::{device, place};
 use crate::error::request;
+use crate::forecast;
+use crate::hub;
 use crate::model::{Model, Network};
 use crate::progress::{Report, Verbosity};
 use crate::ranks::ranks;
 use crate::train::INTERRUPTED;
 use anyhow::Result;
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 use wave_data::{Batch, Transform};
 use wave_models::Weights;
 
 /// Outputs kept at most: beyond, the ancestor runs again for every batch.
 const KEPT_BYTES: usize = 1 << 30;
 /// Images of a batch while outputs are computed ahead.
-pub(crate) const AHEAD: usize = 256;
+const AHEAD: usize = 256;
+
+/// Images that it is timed on.
+const TIMED: usize = 2;
 
 /// Logits (images of the source, classes) by data and view.
 type Views = BTreeMap<(String, u32), Arc<Vec<f32>>>;
@@ -45,6 +51,14 @@ impl Ancestors {
     }
 }
 
+/// The ancestor in `path`, if there is one, for a plan: nothing is downloaded.
+pub(crate) fn planned(path: Option<&str>) -> Result<Option<Arc<Ancestor>>> {
+    match path.map(|path| hub::at_hand(Path::new(path))).transpose()? {
+        Some(Some(path)) => Ok(Some(Arc::new(Ancestor::read(&path)?))),
+        Some(None) | None => Ok(None),
+    }
+}
+
 /// A frozen model.
 pub struct Ancestor {
     /// The network.
@@ -64,16 +78,56 @@ pub struct Ancestor {
 impl Ancestor {
     /// Reads a model directory or safetensors file.
     pub fn read(path: &Path) -> Result<Ancestor> {
-        let path = &crate::hub::locate(path)?;
-        let model = Model::read(path)?;
+        let path = &hub::locate(path)?;
+        Ancestor::new(Model::read(path)?, Model::digest(path)?)
+    }
+
+    /// A model as ancestor, whose weights file has this SHA-256.
+    pub(crate) fn new(model: Model, digest: String) -> Result<Ancestor> {
         Ok(Ancestor {
             weights: place(&model.network.prepare(&model.weights)?)?,
             network: model.network,
             transform: model.transform,
             label_names: model.label_names,
-            digest: Model::digest(path)?,
+            digest,
             views: Mutex::new(BTreeMap::new()),
         })
+    }
+
+    /// Images that it is shown at once while outputs are computed ahead.
+    pub(crate) fn at_once(&self) -> usize {
+        forecast::at_once(forecast::of_forward(&self.network), AHEAD)
+    }
+
+    /// Images that it is shown in a training of so many `steps`.
+    pub(crate) fn shown(&self, data: &Data, steps: u64) -> u64 {
+        let all = steps * data.batch as u64;
+        match data.views.filter(|_| data.augment.mixing.is_none()) {
+            Some(views) if self.keeps(data) => {
+                all.min(u64::from(views) * data.train_indices.len() as u64)
+            }
+            _ => all,
+        }
+    }
+
+    /// Whether its outputs on all views are kept in memory.
+    fn keeps(&self, data: &Data) -> bool {
+        let bytes = data.source_images * self.network.classes() * size_of::<f32>();
+        let bytes = data.views.map(|v| (v as usize).saturating_mul(bytes));
+        bytes.is_some_and(|bytes| bytes <= KEPT_BYTES)
+    }
+
+    /// Seconds that it takes for an image, measured on a few.
+    pub(crate) fn seconds(&self) -> Result<f64> {
+        let (channels, side) = self.network.input();
+        let images = Tensor::zeros((TIMED, channels, side, side), DType::F32, device())?;
+        let mut seconds = 0.0;
+        for _ in 0..2 {
+            let began = Instant::now(); // the second pass counts
+            self.network.logits(&self.weights, &images)?;
+            seconds = began.elapsed().as_secs_f64();
+        }
+        Ok(seconds / TIMED as f64)
     }
 
     /// Checks that it can teach on these images.
@@ -134,11 +188,8 @@ impl Ancestor {
         data: &Data,
         verbosity: Verbosity,
     ) -> candle_core::Result<Tensor> {
-        let (classes, source) = (self.network.classes(), data.source_images);
-        let bytes = data
-            .views
-            .map(|v| (v as usize).saturating_mul(source * classes * size_of::<f32>()));
-        if batch.mix.is_some() || bytes.is_none_or(|bytes| bytes > KEPT_BYTES) {
+        let classes = self.network.classes();
+        if batch.mix.is_some() || !self.keeps(data) {
             return self.logits(images, &data.transform);
         }
         let all = {
@@ -173,17 +224,18 @@ impl Ancestor {
     fn view(&self, view: u32, data: &Data, verbosity: Verbosity) -> candle_core::Result<Vec<f32>> {
         let classes = self.network.classes();
         let mut all = vec![0.0; data.source_images * classes];
-        let total = data.train_indices.len().div_ceil(AHEAD) as u64;
+        let at_once = self.at_once();
+        let total = data.train_indices.len().div_ceil(at_once) as u64;
         let mut report = Report::new(&format!("ancestor, view {view}"), 0, total, verbosity);
         // Each rank computes its share, and has the others' from them.
-        let batches = data.train_indices.chunks(AHEAD).enumerate();
+        let batches = data.train_indices.chunks(at_once).enumerate();
         for (done, indices) in batches.skip(ranks().rank()).step_by(ranks().size()) {
             check_interrupt()?;
             let logits = self.of_view(indices, view, data)?;
             for (i, row) in indices.iter().zip(logits.chunks_exact(classes)) {
                 all[*i as usize * classes..(*i as usize + 1) * classes].copy_from_slice(row);
             }
-            report.step(done as u64 + 1, AHEAD, "");
+            report.step(done as u64 + 1, at_once, "");
         }
         ranks().sum(&mut all); // elsewhere they are zero
         Ok(all)
@@ -223,6 +275,7 @@ impl<'a> Lesson<'a> {
         verbosity: Verbosity,
     ) -> Result<Lesson<'a>> {
         ancestor.check(data)?;
+        data.tell_classes(&ancestor.label_names);
         Ok(Lesson {
             ancestor,
             data,

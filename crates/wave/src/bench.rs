@@ -11,11 +11,12 @@
 //!
 //! What is complete does not run again. What fails is reported, and the rest goes on.
 
-use crate::ancestor::Ancestors;
+use crate::ancestor::{Ancestor, Ancestors};
 use crate::condense::{self, CondensePlan};
 use crate::elastic;
 use crate::error::request;
 use crate::finetune::{self, Options, Task};
+use crate::forecast::{Memory, Step};
 use crate::lock::Lock;
 use crate::model::Model;
 use crate::paths;
@@ -25,7 +26,7 @@ use crate::report::{self, Failure, Findings, Rates, Row};
 use crate::settings::{Condense, Finetune, Training};
 use crate::train::{INTERRUPTED, Resolved};
 use crate::{data, inputs};
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -159,12 +160,14 @@ pub fn bench(recipe: &Recipe, out: &Path, lock: Option<&Lock>, options: Options)
     Ok(json!({ "out": paths::text(out), "rows": rows, "report": report }))
 }
 
-/// What `--dry-run` prints: of the condensation too, if templates are not given for all methods.
-pub fn describe(recipe: &Recipe) -> Result<String> {
+/// What `--dry-run` prints: of the condensation too, if templates are not given for all methods. `ancestor` is
+/// the one that the recipe trains.
+pub fn describe(recipe: &Recipe, ancestor: Option<Arc<Ancestor>>) -> Result<String> {
     let grid = Grid::new(recipe)?;
     let mut text = String::new();
     if grid.methods.iter().any(|(_, method)| method.condenses()) {
-        text = condense::describe(&recipe.stage("condense", None, &Condense::default())?)?;
+        let settings = recipe.stage("condense", None, &Condense::default())?;
+        text = condense::describe(&settings, ancestor)?;
     }
     let sizes = grid.bench.sizes.len();
     let runs = grid.methods.len() * sizes * grid.datasets.len() * grid.bench.seeds.len();
@@ -175,6 +178,25 @@ pub fn describe(recipe: &Recipe) -> Result<String> {
         grid.bench.seeds
     );
     Ok(text)
+}
+
+/// Refuses a method that condenses from nothing, before anything is trained.
+///
+/// # Errors
+/// Naming the method.
+pub fn check(recipe: &Recipe) -> Result<()> {
+    let grid = Grid::new(recipe)?;
+    let trained = recipe.has("ancestor");
+    let condensing = grid.methods.iter().filter(|(_, m)| m.condenses());
+    for (name, method) in condensing {
+        let mut settings: Condense =
+            recipe.stage("condense", Some(&method.condense), &Condense::default())?;
+        if trained || method.donor.is_some() {
+            settings.ancestor.get_or_insert_default();
+        }
+        condense::check(&settings).with_context(|| format!("[bench.methods.{name}]"))?;
+    }
+    Ok(())
 }
 
 /// The learning rates chosen, by method and data set.
@@ -376,7 +398,10 @@ impl Context<'_> {
         let start = start::start(self, cell, &settings)?;
         let mut model = start.model;
         let data = finetune::open_data(&mut model, &settings)?;
+        data.tests.check()?;
         let resolved = Resolved::new(&settings.training, finetune::DEFAULTS, &data)?;
+        let memory = Memory::of_network(&model.network, resolved.mode);
+        Step::new(memory, &data, &resolved, 1)?.check()?;
         let weights = model.network.prepare(&model.weights)?;
         let before = finetune::score(&model.network, &weights, &data.tests)?;
         let task = Task {
@@ -399,7 +424,7 @@ impl Context<'_> {
             width: cell.width,
             seed: cell.seed,
             epochs: resolved.steps as f64 / data.loader.steps_per_epoch() as f64,
-            top1: outcome.scores.map_or(0.0, |s| s.top1),
+            top1: outcome.scores.unwrap_or(before).top1, // there are tests
             start_top1: before.top1,
             transferred_parameters: start.transferred,
             stored_parameters: start.stored,

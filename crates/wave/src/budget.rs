@@ -3,7 +3,8 @@
 //! People know their limits, not depths and widths. Candidates are the sizes within the range that the
 //! template directory recorded accuracies for; between recorded sizes the accuracy expected is
 //! interpolated, linearly over depth and then over width. Of those within the limits the one with the
-//! best expectation is chosen, of equals the smaller.
+//! best expectation is chosen; of those that are equal to it within noise, the one with the fewest
+//! multiply-adds.
 
 use crate::elastic::{Learngene, TemplateDir};
 use crate::error::request;
@@ -20,6 +21,8 @@ use std::time::Instant;
 use wave_hub::Accuracy;
 use wave_models::vit::{self, VitShape};
 
+/// Differences of expected accuracies that mean nothing: a tenth of a point.
+const NOISE: f64 = 1e-3;
 /// Sizes beside the chosen one that are shown.
 const RUNNERS_UP: usize = 4;
 /// Forward passes of which the median is a latency, and those before that do not count.
@@ -41,6 +44,8 @@ pub struct Candidate {
     pub latency_ms: Option<f64>,
     /// Top-1 accuracy expected without data, 0 to 1.
     pub expected: f64,
+    /// Whether that of the chosen size is the same within noise.
+    pub equal: bool,
 }
 
 /// Limits on a model. None is exceeded.
@@ -59,14 +64,11 @@ struct Limits {
 pub fn choose(templates: &TemplateDir, settings: &Expand) -> Result<Option<Vec<Candidate>>> {
     let limits = Limits {
         parameters: settings.max_params.as_deref().map(count).transpose()?,
-        multiply_adds: settings.max_flops.as_deref().map(count).transpose()?,
+        multiply_adds: settings.max_macs.as_deref().map(count).transpose()?,
         latency_ms: settings.max_latency_ms,
     };
     if limits == Limits::default() {
         return Ok(None);
-    }
-    if limits.latency_ms.is_some_and(|ms| ms.is_nan() || ms <= 0.0) {
-        return Err(request("max_latency_ms is not above 0; give milliseconds"));
     }
     if limits.latency_ms.is_some() && ranks().size() > 1 {
         return Err(request(format!(
@@ -82,19 +84,13 @@ pub fn choose(templates: &TemplateDir, settings: &Expand) -> Result<Option<Vec<C
     }
     let gene = &templates.learngene;
     let surface = Surface::new(&templates.config.accuracies);
-    let mut candidates = surface.candidates(gene, settings)?;
-    candidates.sort_by(|a, b| {
-        let best = b.expected.total_cmp(&a.expected);
-        best.then(a.parameters.cmp(&b.parameters))
-    });
+    let candidates = surface.candidates(gene, settings)?;
     let within = |value: usize, limit: Option<f64>| limit.is_none_or(|most| value as f64 <= most);
+    let small = candidates.iter().filter(|c| {
+        within(c.parameters, limits.parameters) && within(c.multiply_adds, limits.multiply_adds)
+    });
     let mut chosen: Vec<Candidate> = Vec::new();
-    for mut candidate in candidates.iter().cloned() {
-        if !within(candidate.parameters, limits.parameters)
-            || !within(candidate.multiply_adds, limits.multiply_adds)
-        {
-            continue;
-        }
+    for mut candidate in ranked(small.cloned().collect()) {
         if let Some(most) = limits.latency_ms {
             let (depth, width) = (candidate.depth, candidate.width);
             let shape = expand::shape_of(gene, settings, depth, width, None)?;
@@ -129,10 +125,29 @@ pub fn choose(templates: &TemplateDir, settings: &Expand) -> Result<Option<Vec<C
             ),
         }));
     }
+    let best = chosen[0].expected;
+    for candidate in &mut chosen {
+        candidate.equal = (candidate.expected - best).abs() <= NOISE;
+    }
     Ok(Some(chosen))
 }
 
-/// The candidates as a table for people.
+/// Candidates best first: those that are equal to the best within noise by their multiply-adds, then the
+/// next best and its equals.
+fn ranked(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
+    candidates.sort_by(|a, b| b.expected.total_cmp(&a.expected));
+    let mut rest = &mut candidates[..];
+    while let Some(best) = rest.first() {
+        let least = best.expected - NOISE;
+        let equals = rest.partition_point(|c| c.expected >= least);
+        let (tier, worse) = rest.split_at_mut(equals.max(1));
+        tier.sort_by_key(|c| (c.multiply_adds, c.parameters));
+        rest = worse;
+    }
+    candidates
+}
+
+/// The candidates as a table for people, and how the first was chosen.
 pub fn table(candidates: &[Candidate]) -> String {
     let mut text =
         "depth x width   parameters  multiply-adds  latency ms  expected top-1\n".to_string();
@@ -146,6 +161,15 @@ pub fn table(candidates: &[Candidate]) -> String {
             100.0 * c.expected
         );
     }
+    let equal = candidates.iter().filter(|c| c.equal).count();
+    text += &match equal {
+        0 | 1 => "chosen: the first, the best that was recorded\n".into(),
+        n => format!(
+            "chosen: the first; these {n} are equal within noise ({} points), and it has the fewest \
+             multiply-adds\n",
+            100.0 * NOISE
+        ),
+    };
     text
 }
 
@@ -159,6 +183,7 @@ pub fn json(candidates: &[Candidate]) -> Value {
             "multiply_adds": c.multiply_adds,
             "latency_ms": c.latency_ms,
             "expected_top1": c.expected,
+            "equal_within_noise": c.equal,
         })
     };
     candidates.iter().map(one).collect()
@@ -213,6 +238,24 @@ impl Surface {
         between(&by_width.collect(), width)
     }
 
+    /// The accuracy recorded of a size, or interpolated between those recorded, and which of these.
+    pub(crate) fn expected(&self, depth: usize, width: usize) -> Option<(f64, &'static str)> {
+        let recorded = self.0.get(&width).and_then(|points| points.get(&depth));
+        if let Some(top1) = recorded {
+            return Some((*top1, "measured at this size, without data"));
+        }
+        let (narrow, wide) = (self.0.keys().min()?, self.0.keys().max()?);
+        let depths = || self.0.values().flat_map(|points| points.keys());
+        let (shallow, deep) = (depths().min()?, depths().max()?);
+        let inside = (narrow..=wide).contains(&&width) && (shallow..=deep).contains(&&depth);
+        inside.then(|| {
+            (
+                self.at(depth, width),
+                "interpolated, not measured at this size",
+            )
+        })
+    }
+
     /// Every size in the range recorded, or of the depth or width that is given.
     fn candidates(&self, gene: &Learngene, settings: &Expand) -> Result<Vec<Candidate>> {
         let depths: BTreeSet<usize> = self.0.values().flat_map(|p| p.keys().copied()).collect();
@@ -237,6 +280,7 @@ impl Surface {
                     multiply_adds: shape.multiply_adds(),
                     latency_ms: None,
                     expected: self.at(depth, width),
+                    equal: false,
                 });
             }
         }

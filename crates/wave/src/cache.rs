@@ -40,7 +40,7 @@
 //! of 1000 classes 2004 bytes with all, 70 with the 16 of the default, which makes 90 MB for a view
 //! of ImageNet.
 
-use crate::ancestor::{AHEAD, Ancestor, check_interrupt};
+use crate::ancestor::{Ancestor, check_interrupt};
 use crate::data::Data;
 use crate::error::request;
 use crate::progress::{Report, Verbosity};
@@ -258,7 +258,7 @@ impl Cache {
 
     fn compute(&self, view: u32, images: &[u32], ancestor: &Ancestor, data: &Data) -> Result<Rows> {
         let mut logits = Vec::with_capacity(images.len() * self.format.classes);
-        for some in images.chunks(AHEAD) {
+        for some in images.chunks(ancestor.at_once()) {
             check_interrupt()?;
             logits.extend(ancestor.of_view(some, view, data)?);
         }

@@ -6,7 +6,6 @@ use crate::finetune::Options;
 use crate::inputs::Inputs;
 use crate::layout::Layout;
 use crate::manual;
-use crate::model::Network;
 use crate::paths;
 use crate::progress::{self, Verbosity};
 use crate::ranks::{self, World, ranks};
@@ -26,6 +25,9 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 use wave_models::SequenceShape;
+
+/// More threads than any machine has cores for; far more, and the system ends the process.
+const MOST_THREADS: usize = 1024;
 
 /// Start vision transformers of any size from one distillation.
 #[derive(Parser)]
@@ -234,8 +236,10 @@ fn execute(cli: Cli, world: &World) -> Result<()> {
     let chosen = device::choose(&common.device, world.local_rank());
     let connected = world.connect(device::device()); // also without it, so that one rank speaks for all
     chosen.and(connected)?;
-    if common.threads == Some(0) {
-        return Err(request("--threads 0; expected at least 1"));
+    if let Some(threads) = common.threads.filter(|n| !(1..=MOST_THREADS).contains(n)) {
+        return Err(request(format!(
+            "--threads {threads}; expected 1 to {MOST_THREADS}"
+        )));
     }
     let mut pool = rayon::ThreadPoolBuilder::new();
     if let Some(threads) = common.threads {
@@ -302,7 +306,7 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
             let recipe = Recipe::read(&recipe, &common.set)?;
             let settings = recipe.stage("condense", None, &*settings)?;
             if common.dry_run {
-                return say(common, condense::describe(&settings)?);
+                return say(common, condense::describe(&settings, None)?);
             }
             let ancestors = Ancestors::default();
             let out = out("condense")?;
@@ -315,16 +319,7 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
             let recipe = Recipe::empty("expand", &common.set)?;
             let settings = recipe.stage("expand", None, &*settings)?;
             if common.dry_run {
-                let templates = crate::elastic::read(&templates)?;
-                let (settings, candidates) = expand::sized(&templates, &settings)?;
-                let shape = expand::shape(&templates.learngene, &settings)?;
-                Layout::of(&settings.output, &Network::Vit(shape.clone()))?;
-                let sizes = candidates.map_or(String::new(), |all| crate::budget::table(&all));
-                let parameters = shape.parameter_count();
-                return say(
-                    common,
-                    format!("{sizes}{shape:#?}\n{parameters} parameters\n"),
-                );
+                return say(common, expand::describe(&templates, &settings)?);
             }
             expand::expand(&templates, &settings, &out("expand")?, options)?
         }
@@ -373,12 +368,16 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
                 None => Recipe::empty("finetune", &common.set)?,
             };
             let settings = recipe.stage("finetune", None, &*settings)?;
+            let family = Family::of(&model)?;
             if common.dry_run {
-                Layout::new(&settings.output)?;
-                let settings = crate::recipe::to_table(&settings)?;
-                return say(common, toml::to_string(&settings)?);
+                let describe = match family {
+                    Family::Sequence => sequence::describe_finetune,
+                    Family::Population => population::describe_finetune,
+                    Family::Images => finetune::describe,
+                };
+                return say(common, describe(&model, &settings)?);
             }
-            let finetune = match Family::of(&model)? {
+            let finetune = match family {
                 Family::Sequence => sequence::finetune,
                 Family::Population => population::finetune,
                 Family::Images => finetune::finetune,
@@ -484,8 +483,9 @@ fn plain(value: &Value, indent: usize) -> String {
         }
         Value::Object(map) => map
             .iter()
-            .filter(|(key, _)| *key != "logits")
+            .filter(|(key, _)| !["logits", "sizes"].contains(&key.as_str()))
             .map(|(key, value)| match value {
+                Value::Null if key == "top1" => format!("{pad}top1: not measured\n"),
                 Value::Object(_) => format!("{pad}{key}:\n{}", plain(value, indent + 1)),
                 Value::Array(items) if items.iter().any(Value::is_object) => {
                     let items: Vec<String> = items.iter().map(|v| plain(v, indent + 1)).collect();

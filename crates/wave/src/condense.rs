@@ -9,16 +9,16 @@
 use crate::ancestor::{Ancestor, Ancestors, Lesson};
 use crate::cache::Cache;
 use crate::data::{self, Channels, Data, Input};
-use crate::device::place;
 use crate::elastic::{self, About, Learngene, block_shape};
 use crate::error::request;
-use crate::finetune::{Options, drop_path};
+use crate::finetune::{self, Options, drop_path};
+use crate::forecast::Step;
 use crate::inputs::Inputs;
-use crate::model::card_front;
+use crate::model::{Network, card_front};
 use crate::paths;
-use crate::ranks::{self, ranks};
+use crate::ranks;
 use crate::run_dir::{Opened, RunDir};
-use crate::settings::{Condense, Duration, Top, Training};
+use crate::settings::{self, Condense, Duration, Top, Training};
 use crate::train::{self, Defaults, Job, Outcome, Resolved};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
@@ -187,10 +187,8 @@ pub fn with_values(gene: &Learngene, values: &Weights) -> Learngene {
 
 /// Accuracy of the model of a shape, made from the learngene alone.
 pub fn score(gene: &Learngene, shape: &VitShape, data: &Data) -> Result<Scores> {
-    let weights = place(&gene.weights(shape)?)?;
-    Ok(wave_train::evaluate(ranks(), data.tests.batches(), |x| {
-        vit::logits(shape, &weights, x, None)
-    })?)
+    let weights = gene.weights(shape)?;
+    finetune::score(&Network::Vit(shape.clone()), &weights, &data.tests)
 }
 
 /// A condensation, ready to run.
@@ -248,9 +246,7 @@ fn distil(task: &Task, gene: &Learngene, run: &mut RunDir) -> Result<(Learngene,
             None => Ok(ce),
         }
     };
-    let largest = plan
-        .auxiliary
-        .with_size(plan.depths.1, plan.auxiliary.width);
+    let largest = plan.largest();
     let score = |values: &Weights| score(&with_values(gene, values), &largest, data);
     let job = Job {
         label: task.label.clone(),
@@ -264,6 +260,26 @@ fn distil(task: &Task, gene: &Learngene, run: &mut RunDir) -> Result<(Learngene,
     };
     let outcome = train::train(job, loss, score)?;
     Ok((with_values(gene, &outcome.values), outcome))
+}
+
+/// Checks the settings by themselves: their numbers, and that there is something to learn from.
+///
+/// # Errors
+/// If a number is out of its range, or a term of the objective has nothing to come from.
+pub fn check(settings: &Condense) -> Result<()> {
+    settings::check(settings)?;
+    if settings.ancestor.is_none() && settings.kl_weight != Some(0.0) {
+        return Err(request(
+            "no ancestor to distil; give --ancestor A, or --kl-weight 0 to learn from the labels \
+             alone",
+        ));
+    }
+    if settings.ce_weight == Some(0.0) && settings.kl_weight == Some(0.0) {
+        return Err(request(
+            "ce_weight = 0 and kl_weight = 0 leave nothing to learn; raise one of them",
+        ));
+    }
+    Ok(())
 }
 
 /// Opens the data of a condensation from `ancestor`, if it has one.
@@ -280,16 +296,9 @@ pub fn open_data(settings: &Condense, ancestor: Option<&Ancestor>) -> Result<Dat
         training.views = Some(views_of_a_cache(&training)?);
     }
     match (settings.ce_weight, ancestor) {
-        (Some(0.0), Some(_)) if settings.kl_weight == Some(0.0) => Err(request(
-            "ce_weight = 0 and kl_weight = 0 leave nothing to learn; raise one of them",
-        )),
         (Some(0.0), Some(ancestor)) => {
             Data::open_unlabelled(&training, input, &ancestor.label_names)
         }
-        (Some(0.0), None) => Err(request(
-            "ce_weight = 0 leaves only an ancestor to learn from, and there is none; give \
-             --ancestor",
-        )),
         _ => Data::open(&training, input),
     }
 }
@@ -335,6 +344,7 @@ pub fn condense(
     out: &Path,
     options: Options,
 ) -> Result<Value> {
+    check(settings)?;
     let ancestor = ancestors.get(settings.ancestor.as_deref())?;
     let factorises = match settings.method.as_deref().unwrap_or("distil") {
         "distil" => false,
@@ -359,6 +369,8 @@ pub fn condense(
     let data = open_data(settings, ancestor.as_deref())?;
     let plan = CondensePlan::new(settings, data.transform.channels, data.class_names.len())?;
     let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
+    let memory = plan.memory(resolved.mode, ancestor.as_deref());
+    Step::new(memory, &data, &resolved, 1)?.check()?;
     let cache = open_cache(settings, ancestor.as_deref(), &data)?;
     let inputs = Inputs::default()
         .artefact_if_any("ancestor", settings.ancestor.as_deref())?
@@ -462,8 +474,8 @@ fn card(gene: &Learngene, accuracies: &[Accuracy], provenance: &Value) -> String
     let a = &gene.auxiliary;
     let mut body = format!(
         "Weight templates for vision transformers of any depth and of any width that is a \
-         multiple of {}. Make one with\n\n```sh\nwave expand DIR --depth 6 --width {} --steps \
-         0\n```\n\n| parameters | |\n|---|---|\n",
+         multiple of {}. Make one with\n\n```sh\nwave expand DIR --depth 6 --width \
+         {}\n```\n\n| parameters | |\n|---|---|\n",
         a.head_width(),
         a.width
     );

@@ -108,7 +108,10 @@ impl Data {
             test_indices,
         } = parts(training, &dataset)?;
         let transform = match input {
-            Input::Like(transform) => transform,
+            Input::Like(transform) => {
+                check_normalisation(training, &transform)?;
+                transform
+            }
             Input::Size {
                 image_size,
                 channels,
@@ -175,6 +178,22 @@ impl Data {
         })
     }
 
+    /// What it is, for a plan.
+    pub(crate) fn describe(&self) -> String {
+        format!(
+            "data: {}, {} images, {} to test on, {} classes\n",
+            self.spec,
+            self.train_indices.len(),
+            self.tests.indices.len(),
+            self.class_names.len()
+        )
+    }
+
+    /// Warns on stderr if `names`, those of a model's classes, are others than the data's.
+    pub(crate) fn tell_classes(&self, names: &[String]) {
+        tell_classes(&self.spec, &self.class_names, names);
+    }
+
     /// Checks that a model has a score for each class.
     pub fn check_classes(&self, classes: usize, remedy: &str) -> Result<()> {
         check_classes(&self.spec, &self.class_names, classes, remedy)
@@ -196,6 +215,24 @@ fn check_classes(spec: &str, names: &[String], classes: usize, remedy: &str) -> 
         "the data {spec} has {} classes, the model {classes}; {remedy}",
         names.len()
     )))
+}
+
+/// Warns on stderr if `names`, those of a model's classes, are others than the data's `own`: as many, so that
+/// nothing else tells.
+fn tell_classes(spec: &str, own: &[String], names: &[String]) {
+    let numbered = |names: &[String]| {
+        let mut numbers = names.iter().enumerate();
+        numbers.all(|(i, name)| *name == i.to_string())
+    };
+    if own.len() != names.len() || numbered(own) || numbered(names) {
+        return;
+    }
+    let mut pairs = names.iter().zip(own).enumerate();
+    if let Some((i, (theirs, ours))) = pairs.find(|(_, (a, b))| a != b) {
+        progress::note(&format!(
+            "warning: class {i} is {ours} in {spec}, {theirs} in the model: are these its classes?"
+        ));
+    }
 }
 
 fn unlabelled(spec: &str) -> anyhow::Error {
@@ -432,6 +469,27 @@ pub(crate) fn sampled(source: &dyn Source, images: &[u32]) -> Vec<u8> {
 /// Channels, height and width, if all images have the same.
 pub fn native(dataset: &Dataset) -> Option<(usize, usize, usize)> {
     dataset.train.native_size()
+}
+
+/// Refuses another normalisation than that which a model brings with it: its weights were trained with
+/// that one.
+fn check_normalisation(training: &Training, transform: &Transform) -> Result<()> {
+    for (name, given, own) in [
+        ("mean", &training.mean, &transform.mean),
+        ("std", &training.std, &transform.std),
+    ] {
+        let equal = |given: &Vec<f64>| {
+            let mut pairs = given.iter().zip(own);
+            given.len() == own.len() && pairs.all(|(a, b)| (*a as f32 - b).abs() <= 1e-6)
+        };
+        if let Some(given) = given.as_ref().filter(|given| !equal(given)) {
+            return Err(request(format!(
+                "{name} = {given:?}, and the model was made with {own:?}, which stays; leave out mean \
+                 and std"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn normalisation(

@@ -17,6 +17,7 @@ pub fn eval(dir: &Path, training: &Training) -> Result<Value> {
         model.network.classes(),
         "choose data with the model's classes",
     )?;
+    tests.tell_classes(&model.label_names);
     let weights = model.network.prepare(&model.weights)?;
     let scores = finetune::score(&model.network, &weights, &tests)?;
     let mut result = json!({

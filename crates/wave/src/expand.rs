@@ -5,18 +5,17 @@
 //! little data while the templates stay as they are. The weights are composed at the end, and
 //! from then on the model is an ordinary one. Without steps no data is needed.
 
-use crate::budget::{self, Candidate};
-use crate::data::{self, Data, Input};
+use crate::budget;
+use crate::data::{self, Data};
 use crate::device::{device, place};
 use crate::elastic::{self, Learngene, TemplateDir};
 use crate::error::request;
 use crate::finetune::{self, Options, drop_path};
-use crate::forecast::{self, Memory};
+use crate::forecast;
 use crate::inputs::Inputs;
-use crate::layout::Layout;
 use crate::model::{Model, Network};
 use crate::paths;
-use crate::progress::Verbosity;
+use crate::progress;
 use crate::ranks::{self, ranks};
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{Duration, Expand};
@@ -28,12 +27,17 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 use serde_json::{Value, json};
 use std::path::Path;
-use wave_data::Transform;
 use wave_init::Method;
 use wave_learngene::{Part, Scalers};
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_train::{Scores, Variable};
+
+mod plan;
+
+use plan::Plan;
+pub use plan::{describe, shape, sized};
+pub(crate) use plan::{shape_of, transform};
 
 /// What fitting scalers does where the settings are silent.
 pub const DEFAULTS: Defaults = Defaults {
@@ -60,39 +64,27 @@ pub struct Expanded {
 /// Expands a template directory and writes a model directory. Returns what `--json` prints.
 pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Result<Value> {
     let dir = &crate::hub::locate(dir)?;
-    let templates = elastic::read(dir)?;
-    settings.training.validate()?;
-    let duration = settings.training.duration(DEFAULTS.duration)?;
-    let trains = !matches!(duration, Duration::Steps(0) | Duration::Epochs(0.0));
-    let (settings, candidates) = &sized(&templates, settings)?;
-    if let Some(candidates) = candidates
-        && options.verbosity > Verbosity::Quiet
-    {
-        eprint!("{}", budget::table(candidates));
+    let plan = Plan::read(dir, settings, out, options.repeats(out))?;
+    plan.check()?;
+    let sizes = plan.sizes();
+    if !sizes.is_empty() {
+        progress::say(options.verbosity, sizes.trim_end());
     }
-    let shape = shape(&templates.learngene, settings)?;
-    let layout = Layout::of(&settings.output, &Network::Vit(shape.clone()))?;
-    let memory = |mode| Memory::of_composed(&shape, mode, templates.learngene.scalers_of(&shape));
-    let training = forecast::fit_batch(&settings.training, memory, out, options.repeats(out))?;
-    let settings = &Expand {
-        training,
-        ..settings.clone()
-    };
-    let data = match &settings.training.data {
-        Some(_) => Some(Data::open(
-            &settings.training,
-            Input::Like(transform(&templates, &shape)),
-        )?),
-        None if trains => {
-            return Err(request(format!(
-                "{duration:?} of scaler fitting need --data; give it, or --steps 0"
-            )));
-        }
-        None => None,
-    };
+    let expected = plan.expected();
+    let Plan {
+        templates,
+        settings,
+        candidates,
+        shape,
+        layout,
+        data,
+        ..
+    } = plan;
+    let settings = &settings;
     let mut inputs = Inputs::default().artefact("templates", dir)?;
     if let Some(data) = &data {
         inputs = inputs.images(settings.training.data.as_deref(), data);
+        data.tell_classes(&templates.config.label_names);
     }
     let table = crate::recipe::to_table(settings)?;
     let mut run = match RunDir::open(out, &table, &inputs, options)? {
@@ -138,7 +130,11 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Re
         "top1": scores.map(|s| s.top1),
         "ledger": ledger.into_iter().collect::<std::collections::BTreeMap<_, _>>(),
     });
-    if let Some(candidates) = candidates {
+    if let Some((top1, from)) = expected {
+        result["expected_top1"] = json!(top1);
+        result["expected_from"] = json!(from);
+    }
+    if let Some(candidates) = &candidates {
         result["sizes"] = budget::json(candidates);
     }
     if let Some(data) = &data {
@@ -150,56 +146,6 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Re
         })
     })?;
     Ok(result)
-}
-
-/// The settings with a size in the place of limits on one; and the sizes within these, best first.
-pub fn sized(
-    templates: &TemplateDir,
-    settings: &Expand,
-) -> Result<(Expand, Option<Vec<Candidate>>)> {
-    let mut settings = settings.clone();
-    let candidates = budget::choose(templates, &settings)?;
-    if let Some(best) = candidates.as_ref().and_then(|all| all.first()) {
-        (settings.depth, settings.width) = (Some(best.depth), Some(best.width));
-        (settings.max_params, settings.max_flops) = (None, None);
-        settings.max_latency_ms = None;
-    }
-    Ok((settings, candidates))
-}
-
-/// The target's shape.
-pub fn shape(gene: &Learngene, settings: &Expand) -> Result<VitShape> {
-    let depth = settings
-        .depth
-        .ok_or_else(|| request("no depth; give --depth N"))?;
-    let width = settings
-        .width
-        .ok_or_else(|| request("no width; give --width N"))?;
-    shape_of(gene, settings, depth, width, settings.heads)
-}
-
-/// The shape of another size, and all else as the settings say.
-pub(crate) fn shape_of(
-    gene: &Learngene,
-    settings: &Expand,
-    depth: usize,
-    width: usize,
-    heads: Option<usize>,
-) -> Result<VitShape> {
-    let mut shape = gene.shape(depth, width, heads)?;
-    shape.image_size = settings.image_size.unwrap_or(shape.image_size);
-    shape.patch = settings.patch.unwrap_or(shape.patch);
-    shape.mlp_ratio = settings.mlp_ratio.unwrap_or(shape.mlp_ratio);
-    shape.validate()?;
-    Ok(shape)
-}
-
-/// How images become the input of a model of this shape.
-pub(crate) fn transform(templates: &TemplateDir, shape: &VitShape) -> Transform {
-    Transform {
-        image_size: shape.image_size,
-        ..templates.transform.clone()
-    }
 }
 
 /// Makes a model: scalers from the bank or at random, fitted if `data` and the settings say so.
@@ -368,14 +314,15 @@ fn fit(
         let weights = assemble(&live)?;
         let scales = drop_path(shape.depth, part, resolved);
         let logits = vit::logits_in(resolved.mode, shape, &weights, images, scales)?;
-        let targets =
-            wave_train::smoothed_targets(&batch.labels, shape.classes, resolved.label_smoothing)?;
+        let targets = wave_train::batch_targets(batch, shape.classes, resolved.label_smoothing)?;
         wave_ops::soft_cross_entropy(&logits, &targets)
     };
     let score = |values: &Weights| {
         let weights = assemble(values)?;
         let logits = |x: &Tensor| vit::logits(shape, &weights, x, None);
-        Ok(wave_train::evaluate(ranks(), data.tests.batches(), logits)?)
+        let at_once = forecast::test_batch(forecast::of_forward(&Network::Vit(shape.clone())));
+        let tests = data.tests.batches(at_once);
+        Ok(wave_train::evaluate(ranks(), tests, logits)?)
     };
     let job = Job {
         label: label.to_string(),

@@ -4,15 +4,14 @@ use crate::ancestor::{Ancestor, Lesson};
 use crate::data::{self, Data, Input, TestImages};
 use crate::device::place;
 use crate::error::request;
-use crate::forecast::{self, Memory};
+use crate::forecast;
 use crate::inputs::Inputs;
-use crate::layout::Layout;
 use crate::model::{Model, Network};
 use crate::paths::text;
 use crate::ranks::{self, ranks};
 pub use crate::run_dir::Options;
 use crate::run_dir::{Opened, RunDir};
-use crate::settings::{BatchSize, Duration, Finetune};
+use crate::settings::{Duration, Finetune};
 use crate::train::{self, Defaults, Job, Outcome, Resolved};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
@@ -27,6 +26,11 @@ use wave_models::vit::VitShape;
 use wave_models::{Weights, convmixer, vit};
 use wave_train::{Part, Scores, Variable};
 
+mod plan;
+
+pub(crate) use plan::Plan;
+pub use plan::describe;
+
 /// What fine-tuning does where the settings are silent.
 pub const DEFAULTS: Defaults = Defaults {
     duration: Duration::Epochs(10.0),
@@ -39,16 +43,19 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options)
     let inputs = Inputs::default()
         .artefact("model", model)?
         .artefact_if_any("ancestor", settings.ancestor.as_deref())?;
-    let mut model = Model::read(model)?;
-    let ancestor = settings
-        .ancestor
-        .as_deref()
-        .map(|a| Ancestor::read(Path::new(a)).map(Arc::new))
-        .transpose()?;
-    let layout = Layout::of(&settings.output, &model.network)?;
-    let settings = &with_batch(settings, &model.network, out, options)?;
-    let data = open_data(&mut model, settings)?;
-    let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
+    let plan = Plan::read(model, settings, out, options.repeats(out))?;
+    plan.step.check()?;
+    let Plan {
+        mut model,
+        ancestor,
+        layout,
+        settings,
+        data,
+        resolved,
+        ..
+    } = plan;
+    let settings = &settings;
+    data.tell_classes(&model.label_names);
     let inputs = inputs.images(settings.training.data.as_deref(), &data);
     let table = crate::recipe::to_table(settings)?;
     let mut run = match RunDir::open(out, &table, &inputs, options)? {
@@ -89,28 +96,6 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options)
     Ok(result)
 }
 
-/// The settings with a batch that fits, if that is asked for.
-fn with_batch(
-    settings: &Finetune,
-    network: &Network,
-    out: &Path,
-    options: Options,
-) -> Result<Finetune> {
-    let mut settings = settings.clone();
-    if settings.training.batch == Some(BatchSize::Auto) {
-        let Network::Vit(shape) = network else {
-            return Err(request(format!(
-                "batch = auto is for transformers, and this is {}; give a number",
-                network.family()
-            )));
-        };
-        let memory = |mode| Memory::of_training(shape, mode);
-        settings.training =
-            forecast::fit_batch(&settings.training, memory, out, options.repeats(out))?;
-    }
-    Ok(settings)
-}
-
 /// All weights as variables, without a rate where `freeze` names them; `depth` as for
 /// [`train::variable`].
 ///
@@ -122,17 +107,8 @@ pub(crate) fn variables(
     resolved: &Resolved,
     depth: usize,
 ) -> Result<Vec<Variable>> {
+    check_frozen(weights, settings)?;
     let frozen = settings.freeze.as_deref().unwrap_or_default();
-    if let Some(text) = frozen
-        .iter()
-        .find(|text| !weights.keys().any(|name| name.contains(*text)))
-    {
-        let names: Vec<&str> = weights.keys().map(String::as_str).collect();
-        return Err(request(format!(
-            "freeze: no weight's name holds {text}; there are {}",
-            names.join(", ")
-        )));
-    }
     let variable = |(name, t): (&String, &Tensor)| {
         let mut v = train::variable(name, t, resolved, depth)?;
         if frozen.iter().any(|text| name.contains(text)) {
@@ -141,6 +117,21 @@ pub(crate) fn variables(
         Ok(v)
     };
     weights.iter().map(variable).collect()
+}
+
+/// Refuses a `freeze` that names nothing.
+pub(crate) fn check_frozen(weights: &Weights, settings: &Finetune) -> Result<()> {
+    let mut frozen = settings.freeze.iter().flatten();
+    match frozen.find(|text| !weights.keys().any(|name| name.contains(*text))) {
+        None => Ok(()),
+        Some(text) => {
+            let names: Vec<&str> = weights.keys().map(String::as_str).collect();
+            Err(request(format!(
+                "freeze: no weight's name holds {text}; there are {}",
+                names.join(", ")
+            )))
+        }
+    }
 }
 
 /// Opens the data for a model; gives the model a new head if the settings ask for one.
@@ -357,9 +348,12 @@ pub fn drop_path(depth: usize, part: &Part, settings: &Resolved) -> Option<Vec<f
 /// Accuracy of values (as trained) on the test images.
 pub fn score(network: &Network, values: &Weights, tests: &TestImages) -> Result<Scores> {
     let values = place(values)?;
-    Ok(wave_train::evaluate(ranks(), tests.batches(), |images| {
-        network.logits(&values, images)
-    })?)
+    let at_once = forecast::test_batch(forecast::of_forward(network));
+    Ok(wave_train::evaluate(
+        ranks(),
+        tests.batches(at_once),
+        |images| network.logits(&values, images),
+    )?)
 }
 
 /// The scores of the model as it reads back: those of its f32 weights, or, if it is stored as a

@@ -41,6 +41,7 @@ pub struct Publish {
 mod connected {
     use super::*;
     use serde_json::json;
+    use wave_hub::HubError;
     use wave_hub::hub::{self, HubName, HubSettings, Progress, PublishOptions, RepoName};
 
     /// A local path as it is; a name on a hub as the directory that holds it, downloaded if it is
@@ -52,6 +53,22 @@ mod connected {
             Some(name) => ranks::first_then_others(|| {
                 Ok(hub::resolve(&HubSettings::from_env()?, name, &mut say)?)
             }),
+        }
+    }
+
+    /// As [`locate`], without downloading: nothing of a name on a hub that is not cached.
+    pub fn at_hand(path: &Path) -> Result<Option<PathBuf>> {
+        let Some(name) = path.to_str().filter(|name| name.starts_with("hf:")) else {
+            return Ok(Some(path.to_path_buf()));
+        };
+        let settings = HubSettings {
+            offline: true,
+            ..HubSettings::from_env()?
+        };
+        match hub::resolve(&settings, name, &mut say) {
+            Ok(dir) => Ok(Some(dir)),
+            Err(HubError::Missing { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -130,6 +147,11 @@ mod connected {
         }
     }
 
+    /// A local path as it is.
+    pub fn at_hand(path: &Path) -> Result<Option<PathBuf>> {
+        locate(path).map(Some)
+    }
+
     /// Refuses.
     pub fn publish(_: &Path, _: &Publish, _: bool) -> Result<Value> {
         Err(absent())
@@ -141,4 +163,4 @@ mod connected {
     }
 }
 
-pub use connected::{locate, publish, pull};
+pub use connected::{at_hand, locate, publish, pull};

@@ -3,6 +3,7 @@
 mod positional;
 
 use crate::error::request;
+use crate::forecast;
 use crate::hypernetwork::{self, HyperModel};
 use crate::inputs::Inputs;
 use crate::layout::Layout;
@@ -213,6 +214,7 @@ fn vit(
         norm_eps: base.norm_eps,
     };
     shape.validate()?;
+    forecast::check_network(&Network::Vit(shape.clone()))?;
     let donors = match donor {
         Some((shape, weights)) => vec![Donor::new(shape.clone(), weights.clone())?],
         None => Vec::new(),

@@ -10,7 +10,7 @@ mod init;
 mod inspect;
 mod model;
 
-pub use finetune::{eval, finetune};
+pub use finetune::{describe as describe_finetune, eval, finetune};
 pub use init::{describe, init, is_architecture};
 pub use inspect::inspect;
 pub use model::{PopulationModel, is_model};

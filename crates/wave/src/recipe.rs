@@ -2,6 +2,7 @@
 
 use crate::error::request;
 use crate::hint::did_you_mean;
+use crate::settings;
 use anyhow::Result;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -36,6 +37,9 @@ const COMMON: [&str; 9] = [
     "mean",
     "std",
 ];
+
+/// Other names of keys.
+const ALIASES: [(&str, &str); 1] = [("max_flops", "max_macs")];
 
 impl Recipe {
     /// Reads a recipe and applies `--set table.key=value` overrides.
@@ -133,6 +137,11 @@ impl Recipe {
             merge(&mut merged, overlay);
         }
         merge(&mut merged, &to_table(flags)?);
+        for (old, key) in ALIASES {
+            if let Some(value) = merged.remove(old) {
+                merged.entry(key).or_insert(value);
+            }
+        }
         let settings: T = merged.clone().try_into().map_err(|e: toml::de::Error| {
             // Flattened tables lose the key on the way; find it by trying each alone.
             let wrong = merged.iter().find(|(key, value)| {
@@ -147,6 +156,7 @@ impl Recipe {
             ))
         })?;
         let known = to_table(&settings)?;
+        settings::check_table(&known)?;
         if let Some(key) = unknown_key(&merged, &known) {
             // Common keys may mean nothing to a stage that does not train.
             if !COMMON.contains(&key.as_str()) {

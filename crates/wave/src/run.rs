@@ -12,7 +12,7 @@
 //!
 //! What is complete does not run again. `--resume` goes on with what is not, `--overwrite` starts over.
 
-use crate::ancestor::Ancestors;
+use crate::ancestor::{Ancestor, Ancestors};
 use crate::error::request;
 use crate::finetune::{self, Options};
 use crate::inputs::Inputs;
@@ -30,6 +30,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use toml::Table;
 use wave_models::vit::VitShape;
 
@@ -48,7 +49,7 @@ struct AncestorTable {
 
 /// Runs a recipe. Returns what `--json` prints.
 pub fn run(recipe: &Recipe, out: &Path, options: Options) -> Result<Value> {
-    check_layouts(recipe)?;
+    check(recipe)?;
     if recipe.has("bench") && ranks().size() > 1 {
         return Err(request(format!(
             "[bench] trains its models side by side in one process, and {} were started; start it \
@@ -208,8 +209,23 @@ fn values<'a>(name: &str, table: &'a Table) -> Vec<&'a String> {
     all
 }
 
-/// Refuses what could only be refused after hours of training otherwise: a format that has no place
-/// for a stage's model.
+/// Refuses what could only be refused after hours of training otherwise.
+fn check(recipe: &Recipe) -> Result<()> {
+    check_layouts(recipe)?;
+    if recipe.has("bench") {
+        return bench::check(recipe);
+    }
+    if recipe.has("condense") {
+        let mut settings: Condense = recipe.stage("condense", None, &Condense::default())?;
+        if recipe.has("ancestor") {
+            settings.ancestor.get_or_insert_default();
+        }
+        condense::check(&settings).context("[condense]")?;
+    }
+    Ok(())
+}
+
+/// Refuses a format that has no place for a stage's model.
 fn check_layouts(recipe: &Recipe) -> Result<()> {
     if recipe.has("ancestor") {
         let AncestorTable {
@@ -240,16 +256,47 @@ fn check_layouts(recipe: &Recipe) -> Result<()> {
 
 /// What `--dry-run` prints.
 pub fn describe(recipe: &Recipe) -> Result<String> {
-    check_layouts(recipe)?;
-    if recipe.has("bench") {
-        return bench::describe(recipe);
+    check(recipe)?;
+    let (mut text, ancestor) = describe_ancestor(recipe)?;
+    text += &match recipe.has("bench") {
+        true => bench::describe(recipe, ancestor)?,
+        false => {
+            let settings = recipe.stage("condense", None, &Condense::default())?;
+            condense::describe(&settings, ancestor)?
+        }
+    };
+    Ok(text)
+}
+
+/// What is said of the ancestor that a recipe trains, and it, as it is before.
+fn describe_ancestor(recipe: &Recipe) -> Result<(String, Option<Arc<Ancestor>>)> {
+    if !recipe.has("ancestor") {
+        return Ok((String::new(), None));
     }
-    condense::describe(&recipe.stage("condense", None, &Condense::default())?)
+    let settings = ancestor_table(recipe)?;
+    let shape = ancestor_shape(settings.init, &settings.finetune);
+    let model = init::new_model(settings.method.as_deref().unwrap_or("default"), &shape)?;
+    let ancestor = Ancestor::new(model.clone(), String::new())?;
+    let plan = finetune::Plan::new(model, None, &settings.finetune, Path::new(""), false);
+    let text = plan
+        .and_then(|plan| plan.describe())
+        .context("[ancestor]")?;
+    Ok((format!("[ancestor]\n{text}\n"), Some(Arc::new(ancestor))))
+}
+
+/// `[ancestor]`. Keys outside a table that a model brings with it mean nothing to it.
+fn ancestor_table(recipe: &Recipe) -> Result<AncestorTable> {
+    let mut settings: AncestorTable = recipe.stage("ancestor", None, &AncestorTable::default())?;
+    let own = |key| recipe.table["ancestor"].get(key).is_some();
+    let training = &mut settings.finetune.training;
+    training.mean = training.mean.take().filter(|_| own("mean"));
+    training.std = training.std.take().filter(|_| own("std"));
+    Ok(settings)
 }
 
 /// Initialises and trains the recipe's ancestor; returns its directory.
 fn train_ancestor(recipe: &Recipe, out: &Path, options: Options) -> Result<PathBuf> {
-    let settings: AncestorTable = recipe.stage("ancestor", None, &AncestorTable::default())?;
+    let settings = ancestor_table(recipe)?;
     let shape = ancestor_shape(settings.init, &settings.finetune);
     let start = out.join("ancestor-start");
     init::init(

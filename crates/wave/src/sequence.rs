@@ -10,7 +10,7 @@ mod init;
 mod maps;
 mod model;
 
-pub use finetune::{eval, finetune};
+pub use finetune::{describe as describe_finetune, eval, finetune};
 pub use init::{architectures, describe, init, is_architecture};
 pub use maps::inspect;
 pub use model::SequenceModel;

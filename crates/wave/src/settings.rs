@@ -11,6 +11,7 @@ mod duration;
 mod hypernetwork;
 mod meta;
 mod precision;
+mod ranges;
 mod sequence;
 mod speed;
 mod top;
@@ -20,6 +21,8 @@ pub use duration::Duration;
 pub use hypernetwork::Hypernetwork;
 pub use meta::{Distribution, Meta};
 pub use precision::mode;
+pub use ranges::check;
+pub(crate) use ranges::check_table;
 pub use sequence::Sequence;
 pub use speed::Speed;
 pub use top::Top;
@@ -322,9 +325,9 @@ pub struct Expand {
     /// the templates recorded when they were condensed
     #[arg(long, value_name = "N")]
     pub max_params: Option<String>,
-    /// Instead of a size: the best within so many multiply-adds an image, such as 1.2G
-    #[arg(long, value_name = "N")]
-    pub max_flops: Option<String>,
+    /// Instead of a size: the best within so many multiply-adds (MACs) an image, such as 1.2G
+    #[arg(long, value_name = "N", alias = "max-flops")]
+    pub max_macs: Option<String>,
     /// Instead of a size: the best whose forward pass of one image takes at most so long on this
     /// machine
     #[arg(long, value_name = "MS")]
@@ -538,9 +541,6 @@ impl Training {
             (Some(epochs), Some(steps)) => Err(request(format!(
                 "both epochs = {epochs} and steps = {steps} are given; keep one"
             ))),
-            (Some(epochs), None) if !(0.0..=1e6).contains(&epochs) => Err(request(format!(
-                "epochs = {epochs}; expected 0 to 1,000,000"
-            ))),
             (Some(epochs), None) => Ok(Duration::Epochs(epochs)),
             (None, Some(steps)) => Ok(Duration::Steps(steps)),
             (None, None) => Ok(default),
@@ -549,38 +549,6 @@ impl Training {
 
     /// Checks every value that has a range.
     pub fn validate(&self) -> Result<()> {
-        let ranges = [
-            ("lr", self.lr, 0.0, 100.0),
-            ("min_lr_ratio", self.min_lr_ratio, 0.0, 1.0),
-            ("weight_decay", self.weight_decay, 0.0, 100.0),
-            ("warmup_epochs", self.warmup_epochs, 0.0, 1e6),
-            ("label_smoothing", self.label_smoothing, 0.0, 1.0),
-            ("drop_path", self.drop_path, 0.0, 0.99),
-            ("ema", self.ema, 0.0, 1.0),
-            ("clip", self.clip, 1e-9, 1e9),
-            ("layer_decay", self.layer_decay, 0.0, 1.0),
-        ];
-        for (name, value, least, most) in ranges {
-            if let Some(v) = value.filter(|v| !(least..=most).contains(v)) {
-                return Err(request(format!("{name} = {v}; expected {least} to {most}")));
-            }
-        }
-        let counts = [
-            ("batch", self.batch.and_then(BatchSize::images)),
-            ("train_limit", self.train_limit),
-            ("test_limit", self.test_limit),
-        ];
-        for (name, value) in counts {
-            if value == Some(0) {
-                return Err(request(format!("{name} = 0; expected at least 1")));
-            }
-        }
-        if self.accumulate == Some(0) {
-            return Err(request("accumulate = 0; expected at least 1"));
-        }
-        if self.views == Some(0) {
-            return Err(request("views = 0; expected at least 1"));
-        }
-        Ok(())
+        check(self)
     }
 }

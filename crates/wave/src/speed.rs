@@ -14,6 +14,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use std::time::Instant;
 use wave_models::vit::{self, VitShape};
+use wave_models::{Network, Weights, convmixer};
 use wave_ops::{Mode, Precision};
 use wave_train::{State, Variable};
 
@@ -22,6 +23,7 @@ const WARM_UP: usize = 3;
 
 /// Measures; returns what `--json` prints.
 pub fn speed(wanted: &Speed) -> Result<Value> {
+    settings::check(wanted)?;
     let mode = wanted.mode.as_deref().unwrap_or("train");
     let shape = shape(wanted)?;
     let (batch, steps) = (wanted.batch.unwrap_or(16), wanted.steps.unwrap_or(10));
@@ -67,12 +69,39 @@ pub(crate) fn condensing(shape: &VitShape, images: usize, how: Mode) -> Result<f
     Ok(6.0 * shape.multiply_adds() as f64 * images as f64 / seconds[0])
 }
 
+/// Seconds that a training step of a network takes for an image, measured on a few.
+pub(crate) fn training(
+    network: &Network,
+    weights: &Weights,
+    images: usize,
+    how: Mode,
+) -> Result<f64> {
+    let (channels, side) = network.input();
+    let input = random(&[images, channels, side, side])?;
+    let targets = targets(network.classes(), images)?;
+    let variables = variables(weights.clone())?;
+    let weights = tracked(&variables);
+    let seconds = descend(&variables, 1, 1, || {
+        let logits = match network {
+            Network::Vit(shape) => vit::logits_in(how, shape, &weights, &input, None)?,
+            Network::ConvMixer(shape) => convmixer::logits_train(shape, &weights, &input)?.0,
+            other => other.logits(&weights, &input)?,
+        };
+        wave_ops::soft_cross_entropy(&logits, &targets)
+    })?;
+    Ok(seconds[0] / images as f64)
+}
+
 /// Random images (n, c, h, w) and their targets (n, classes).
 fn examples(shape: &VitShape, n: usize) -> Result<(Tensor, Tensor)> {
     let images = random(&[n, shape.channels, shape.image_size, shape.image_size])?;
-    let labels: Vec<u32> = (0..n).map(|i| (i % shape.classes) as u32).collect();
-    let targets = wave_train::smoothed_targets(&labels, shape.classes, 0.0)?;
-    Ok((images, targets))
+    Ok((images, targets(shape.classes, n)?))
+}
+
+/// Targets (n, classes).
+fn targets(classes: usize, n: usize) -> Result<Tensor> {
+    let labels: Vec<u32> = (0..n).map(|i| (i % classes) as u32).collect();
+    Ok(wave_train::smoothed_targets(&labels, classes, 0.0)?)
 }
 
 fn shape(settings: &Speed) -> Result<VitShape> {
@@ -96,7 +125,7 @@ fn shape(settings: &Speed) -> Result<VitShape> {
 /// Seconds of each forward pass.
 fn forward(shape: &VitShape, images: &Tensor, how: Mode, steps: usize) -> Result<Vec<f64>> {
     let weights = place(&fresh(shape)?)?;
-    clock(steps, || {
+    clock(WARM_UP, steps, || {
         vit::logits_in(how, shape, &weights, images, None)?
             .sum_all()?
             .to_scalar::<f32>()?;
@@ -114,7 +143,7 @@ fn train(
 ) -> Result<Vec<f64>> {
     let variables = variables(fresh(shape)?)?;
     let weights = tracked(&variables);
-    descend(&variables, steps, || {
+    descend(&variables, WARM_UP, steps, || {
         let logits = vit::logits_in(how, shape, &weights, images, None)?;
         wave_ops::soft_cross_entropy(&logits, targets)
     })
@@ -144,28 +173,30 @@ fn distil(
         let kl = wave_train::distillation(&logits, &teacher, 1.0)?;
         wave_ops::soft_cross_entropy(&logits, targets)? + kl
     };
-    descend(&variables, steps, step)
+    descend(&variables, WARM_UP, steps, step)
 }
 
 /// Times whole steps of AdamW on a loss.
 fn descend(
     variables: &[Variable],
+    warm_up: usize,
     steps: usize,
     loss: impl Fn() -> candle_core::Result<Tensor>,
 ) -> Result<Vec<f64>> {
     let mut state = State::new(variables, false)?;
-    clock(steps, || {
+    clock(warm_up, steps, || {
         wave_train::step(&loss()?, variables, &mut state, 1e-4, Some(1.0), None)?;
         Ok(())
     })
 }
 
-fn clock(steps: usize, mut work: impl FnMut() -> Result<()>) -> Result<Vec<f64>> {
+/// Seconds of each of so many `steps`, after some of `warm_up`.
+fn clock(warm_up: usize, steps: usize, mut work: impl FnMut() -> Result<()>) -> Result<Vec<f64>> {
     let mut seconds = Vec::with_capacity(steps);
-    for step in 0..WARM_UP + steps {
+    for step in 0..warm_up + steps {
         let began = Instant::now();
         work()?;
-        if step >= WARM_UP {
+        if step >= warm_up {
             seconds.push(began.elapsed().as_secs_f64());
         }
     }
@@ -184,7 +215,7 @@ fn variables(values: impl IntoIterator<Item = (String, Tensor)>) -> Result<Vec<V
     values.into_iter().map(variable).collect()
 }
 
-fn fresh(shape: &VitShape) -> Result<wave_models::Weights> {
+fn fresh(shape: &VitShape) -> Result<Weights> {
     let options = wave_init::Options::new(wave_init::Method::Timm);
     let weights = crate::init::fill(shape, &options, 0)?;
     Ok(vit::stack(&weights, shape.depth)?)

@@ -149,6 +149,23 @@ impl Resolved {
     }
 }
 
+impl Resolved {
+    /// How long it trains, for a plan.
+    pub(crate) fn describe(&self, data: &impl TrainingData) -> String {
+        let batches = data.batches();
+        let epochs = self.steps as f64 / batches.steps_per_epoch() as f64;
+        let of = match self.accumulate {
+            1 => String::new(),
+            parts => format!(" in {parts} parts each"),
+        };
+        format!(
+            "{} steps with batch = {}{of} ({epochs:.1} epochs)\n",
+            self.steps,
+            batches.batch_size()
+        )
+    }
+}
+
 /// Time between two checkpoints, if they are to follow it; 10 minutes where nothing is said.
 pub(crate) fn checkpoint_every(minutes: Option<f64>) -> Result<Option<std::time::Duration>> {
     let minutes = minutes.unwrap_or(10.0);

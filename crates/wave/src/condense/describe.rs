@@ -1,16 +1,17 @@
 //! What `wave condense --dry-run` prints.
 
-use super::{CondensePlan, DEFAULT_TOP, DEFAULTS, start};
-use crate::ancestor::Ancestors;
+use super::{CondensePlan, DEFAULT_TOP, DEFAULTS, open_data};
+use crate::ancestor::{Ancestor, planned};
 use crate::cache;
-use crate::elastic::Learngene;
-use crate::forecast::{self, Memory};
+use crate::data::Data;
+use crate::forecast::{self, Step, bytes, duration};
 use crate::settings::{self, BatchSize, Condense, DEFAULT_BATCH};
 use crate::speed;
+use crate::train::Resolved;
 use anyhow::Result;
 use std::path::Path;
+use std::sync::Arc;
 use wave_data::Source;
-use wave_init::Method;
 
 /// Files whose size is looked at.
 const SAMPLED: usize = 256;
@@ -20,45 +21,54 @@ const TIMED_LAYERS: usize = 2;
 /// Numbers of devices that a time is told for.
 const DEVICES: [f64; 3] = [1.0, 8.0, 64.0];
 
-/// The data, as far as a plan needs it.
+/// The data and the training on it, as far as a plan needs them.
 struct Numbers {
+    name: String,
     images: usize,
     channels: usize,
     classes: usize,
-    name: String,
+    batch: usize,
+    parts: usize,
+    per_epoch: usize,
+    steps: u64,
     /// Bytes of a file on average, where images are files.
     file: Option<f64>,
 }
 
 impl Numbers {
-    /// Of the data that settings name; where it is not at hand, ImageNet's.
-    fn of(settings: &Condense) -> Result<Numbers> {
-        let dataset = match crate::data::open(&settings.training) {
-            Ok(dataset) => dataset,
-            Err(error) => {
-                return Ok(Numbers {
-                    images: 1_281_167,
-                    channels: 3,
-                    classes: 1000,
-                    name: format!("{error}; assuming ImageNet's numbers"),
-                    file: Some(110e3),
-                });
-            }
-        };
-        let (channels, classes) = match dataset.train.class_names().len() {
-            // No labels: the classes are the ancestor's.
-            0 => {
-                let ancestor = Ancestors::default().get(settings.ancestor.as_deref())?;
-                ancestor.map_or((3, 1000), |a| (a.transform.channels, a.network.classes()))
-            }
-            classes => (3, classes),
-        };
+    /// Of the data that the settings name.
+    fn of(data: &Data, settings: &Condense) -> Result<Numbers> {
+        let resolved = Resolved::new(&settings.training, DEFAULTS, data)?;
         Ok(Numbers {
-            images: dataset.train.len(),
-            channels: crate::data::native(&dataset).map_or(channels, |native| native.0),
-            classes,
-            file: mean_file(&*dataset.train),
-            name: dataset.name,
+            name: data.spec.clone(),
+            images: data.train_indices.len(),
+            channels: data.transform.channels,
+            classes: data.class_names.len(),
+            batch: data.batch,
+            parts: resolved.accumulate,
+            per_epoch: data.loader.steps_per_epoch(),
+            steps: resolved.steps,
+            file: mean_file(&*data.train),
+        })
+    }
+
+    /// Of ImageNet, where no data is named.
+    fn of_imagenet(settings: &Condense) -> Result<Numbers> {
+        let training = &settings.training;
+        let images = training.train_limit.unwrap_or(usize::MAX).min(1_281_167);
+        let batch = training.batch.and_then(BatchSize::images);
+        let batch = batch.unwrap_or(DEFAULT_BATCH);
+        let per_epoch = (images / batch.max(1)).max(1);
+        Ok(Numbers {
+            name: "none named; assuming ImageNet's numbers".into(),
+            images,
+            channels: 3,
+            classes: 1000,
+            batch,
+            parts: training.accumulate.unwrap_or(1),
+            per_epoch,
+            steps: training.duration(DEFAULTS.duration)?.steps(per_epoch),
+            file: Some(110e3),
         })
     }
 }
@@ -72,30 +82,52 @@ fn mean_file(source: &dyn Source) -> Option<f64> {
     (!sizes.is_empty()).then(|| sizes.iter().sum::<f64>() / sizes.len() as f64)
 }
 
-/// Sizes, parameters, work, memory, room on disk and time. Where the data is not at hand, its numbers
-/// are those of ImageNet. Takes the time of a few steps.
-pub fn describe(settings: &Condense) -> Result<String> {
-    let settings = &with_batch(settings, Path::new(""), false)?;
-    let numbers = Numbers::of(settings)?;
-    let classes = numbers.classes;
+/// Sizes, parameters, work, memory, room on disk and time, from a few steps. `ancestor` is one that is not
+/// yet trained; otherwise it is the one that the settings name, unless it is still to be downloaded. Where
+/// no data is named, its numbers are those of ImageNet.
+///
+/// # Errors
+/// As the condensation's own, before its first step; but a plan that takes more memory than there is may be
+/// for another machine.
+pub fn describe(settings: &Condense, ancestor: Option<Arc<Ancestor>>) -> Result<String> {
+    let mut settings = settings.clone();
+    let ancestor = match (ancestor, &settings.ancestor) {
+        (Some(trained), None) => {
+            settings.ancestor = Some(String::new()); // where it is to be
+            Some(trained)
+        }
+        (_, named) => planned(named.as_deref())?,
+    };
+    super::check(&settings)?;
+    let ancestor = ancestor.as_deref();
+    let settings = &with_batch(&settings, Path::new(""), false)?;
     let training = &settings.training;
-    let images = training
-        .train_limit
-        .unwrap_or(usize::MAX)
-        .min(numbers.images);
+    let data = match training.data {
+        Some(_) => Some(open_data(settings, ancestor)?),
+        None => None,
+    };
+    if let (Some(data), Some(ancestor)) = (&data, ancestor) {
+        ancestor.check(data)?;
+    }
+    let numbers = match &data {
+        Some(data) => Numbers::of(data, settings)?,
+        None => Numbers::of_imagenet(settings)?,
+    };
+    let Numbers {
+        images,
+        classes,
+        batch,
+        steps,
+        ..
+    } = numbers;
     let plan = CondensePlan::new(settings, numbers.channels, classes)?;
-    let gene = first(&plan)?;
     let a = &plan.auxiliary;
-    let largest = a.with_size(plan.depths.1, a.width);
+    let largest = plan.largest();
     let mode = settings::mode(training.precision.as_deref(), training.recompute)?;
-    let ledger = gene.ledger();
+    let ledger = plan.ledger();
     let values = ledger.iter().map(|(_, n)| n).sum::<usize>();
-    let memory = Memory::of_composed(&largest, mode, values);
-    let batch = training.batch.and_then(BatchSize::images);
-    let batch = batch.unwrap_or(DEFAULT_BATCH);
-    let per_epoch = (images / batch.max(1)).max(1);
-    let steps = training.duration(DEFAULTS.duration)?.steps(per_epoch);
-    let epochs = steps as f64 / per_epoch as f64;
+    let step = Step::of_images(plan.memory(mode, ancestor), batch, numbers.parts);
+    let epochs = steps as f64 / numbers.per_epoch as f64;
 
     let counts = &plan.templates.counts;
     let t = plan.templates.template_size;
@@ -117,17 +149,23 @@ pub fn describe(settings: &Condense) -> Result<String> {
     for (name, n) in ledger.iter().chain(&sums) {
         text += &format!("{name:12} {n:>12}\n");
     }
+    match (ancestor, &settings.ancestor) {
+        (Some(ancestor), _) => text += &format!("ancestor: {}\n", ancestor.describe()),
+        (None, Some(name)) => {
+            text += &format!("ancestor: {name}, not yet downloaded; its time is not told\n");
+        }
+        (None, None) => text += "ancestor: none; labels alone\n",
+    }
     // Forward and backward: three times the multiply-adds, two operations each.
     let operations = plan.mean_multiply_adds() * 6.0 * batch as f64 * steps as f64;
     text += &format!(
         "{steps} steps of {batch} images ({epochs:.1} epochs), {operations:.3e} floating-point \
          operations without the ancestor's\n"
     );
-    let at_once = batch / training.accumulate.unwrap_or(1).max(1);
+    text += &step.words();
     let state = forecast::checkpoint(values, training.ema.is_some());
     text += &format!(
-        "memory of a step about {}, without the ancestor's; a checkpoint {}, and its spare as much\n",
-        bytes(memory.of_batch(at_once) as f64),
+        "a checkpoint {}, and its spare as much\n",
         bytes(state as f64)
     );
     if let Some(file) = numbers.file {
@@ -147,15 +185,31 @@ pub fn describe(settings: &Condense) -> Result<String> {
         );
     }
     let few = largest.with_size(TIMED_LAYERS.min(largest.depth), largest.width);
+    if !step.can_time(TIMED) {
+        return Ok(text);
+    }
     let rate = speed::condensing(&few, TIMED, mode)?;
     text += &format!(
-        "{:.0} GFLOP/s here, measured at {} x {}; at that rate, without loading and the ancestor:\n",
+        "{:.0} GFLOP/s here, measured at {} x {}",
         rate / 1e9,
         few.depth,
         few.width
     );
+    let shown = match (ancestor, &data) {
+        (Some(ancestor), Some(data)) => {
+            let shown = ancestor.shown(data, steps);
+            let seconds = ancestor.seconds()?;
+            text += &format!(
+                "; the ancestor {:.1} images a second, of {shown} that it is shown",
+                1.0 / seconds
+            );
+            seconds * shown as f64
+        }
+        _ => 0.0,
+    };
+    text += "; at these rates, without loading:\n";
     for devices in DEVICES {
-        let time = duration(operations / rate / devices);
+        let time = duration((operations / rate + shown) / devices);
         text += &match devices == 1.0 {
             true => format!("    {time}\n"),
             false => format!("    {time} on {devices} of these, if they scale\n"),
@@ -164,42 +218,14 @@ pub fn describe(settings: &Condense) -> Result<String> {
     Ok(text)
 }
 
-/// The templates of a plan before training, of the sizes of mimetic ones, in no time.
-fn first(plan: &CondensePlan) -> Result<Learngene> {
-    let plan = CondensePlan {
-        template_start: Method::Xavier,
-        ..plan.clone()
-    };
-    start(&plan, 0)
-}
-
 /// The settings with a batch that fits the auxiliary at its largest, if that is asked for.
 pub(super) fn with_batch(settings: &Condense, out: &Path, repeats: bool) -> Result<Condense> {
     let mut settings = settings.clone();
     if settings.training.batch == Some(BatchSize::Auto) {
         // Colours and classes hardly matter here.
         let plan = CondensePlan::new(&settings, 3, 1000)?;
-        let values = first(&plan)?.ledger().iter().map(|(_, n)| n).sum();
-        let largest = plan
-            .auxiliary
-            .with_size(plan.depths.1, plan.auxiliary.width);
-        let memory = |mode| Memory::of_composed(&largest, mode, values);
+        let memory = |mode| plan.memory(mode, None);
         settings.training = forecast::fit_batch(&settings.training, memory, out, repeats)?;
     }
     Ok(settings)
-}
-
-fn bytes(n: f64) -> String {
-    let units = ["B", "kB", "MB", "GB", "TB"];
-    let power = ((n.max(1.0).log10() / 3.0) as usize).min(units.len() - 1);
-    format!("{:.3} {}", n / 1e3f64.powi(power as i32), units[power])
-}
-
-fn duration(seconds: f64) -> String {
-    match seconds {
-        s if s < 120.0 => format!("{s:.0} s"),
-        s if s < 7200.0 => format!("{:.0} minutes", s / 60.0),
-        s if s < 172_800.0 => format!("{:.1} hours", s / 3600.0),
-        s => format!("{:.1} days", s / 86_400.0),
-    }
 }

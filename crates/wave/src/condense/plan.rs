@@ -1,7 +1,10 @@
 //! What a condensation is to train: sizes, templates, first scalers, checked against each other.
 
+use crate::ancestor::Ancestor;
 use crate::data::DEFAULT_SIDE;
+use crate::elastic::block_shape;
 use crate::error::request;
+use crate::forecast::Memory;
 use crate::layout;
 use crate::settings::Condense;
 use crate::train;
@@ -12,6 +15,7 @@ use wave_init::Method;
 use wave_learngene::{Kronecker, Part, Plan};
 use wave_models::default_patch;
 use wave_models::vit::VitShape;
+use wave_ops::Mode;
 
 /// Share of the steps over which sizes grow, where the settings are silent.
 const DEFAULT_GROWTH: f64 = 0.9;
@@ -83,15 +87,7 @@ impl CondensePlan {
             return Err(request("depths start at 0; expected at least 1"));
         }
         let growth = settings.growth.unwrap_or(DEFAULT_GROWTH);
-        if !(0.0..=1.0).contains(&growth) {
-            return Err(request(format!("growth = {growth}; expected 0 to 1")));
-        }
         let growth_power = settings.growth_power.unwrap_or(DEFAULT_GROWTH_POWER);
-        if !(growth_power > 0.0 && growth_power.is_finite()) {
-            return Err(request(format!(
-                "growth_power = {growth_power}; expected a number above 0"
-            )));
-        }
         let image_size = a.image_size.unwrap_or(DEFAULT_SIDE);
         let auxiliary = VitShape {
             image_size,
@@ -154,6 +150,38 @@ impl CondensePlan {
         })
     }
 
+    /// The largest shape that is trained.
+    pub(crate) fn largest(&self) -> VitShape {
+        self.auxiliary
+            .with_size(self.depths.1, self.auxiliary.width)
+    }
+
+    /// What is trained, in numbers: templates, scaler bank, and the auxiliary's other weights, as
+    /// [`Learngene::ledger`](crate::elastic::Learngene::ledger) counts them.
+    pub(crate) fn ledger(&self) -> [(&'static str, usize); 3] {
+        let (a, blocks) = (&self.auxiliary, block_shape(&self.auxiliary));
+        let composed = Part::ALL.map(|part| {
+            let (rows, cols) = part.rows_cols(&blocks);
+            rows * cols
+        });
+        let composed = a.depth * composed.iter().sum::<usize>();
+        [
+            ("templates", self.templates.template_parameters()),
+            ("scaler bank", self.templates.scaler_count(&blocks, a.depth)),
+            ("inherited", a.parameter_count() - composed),
+        ]
+    }
+
+    /// What training takes, beside an ancestor.
+    pub(crate) fn memory(&self, mode: Mode, ancestor: Option<&Ancestor>) -> Memory {
+        let values = self.ledger().iter().map(|(_, n)| n).sum();
+        let memory = Memory::of_composed(&self.largest(), mode, values);
+        match ancestor {
+            Some(ancestor) => memory.beside(&ancestor.network),
+            None => memory,
+        }
+    }
+
     /// The shape that a step trains.
     pub(super) fn shape_of_step(&self, seed: u64, step: u64, steps: u64) -> VitShape {
         let (depths, widths) = self.sizes_of_step(step, steps);
@@ -185,9 +213,6 @@ impl CondensePlan {
 fn template_plan(settings: &Condense, widths: &[usize]) -> Result<Plan> {
     let reference = widths[0]; // the narrowest
     let t = settings.template_size.unwrap_or(reference);
-    if t == 0 {
-        return Err(request("template_size = 0; expected at least 1"));
-    }
     let kronecker: Kronecker = settings.kronecker.as_deref().unwrap_or("tile").parse()?;
     let default = Plan::default_budget(reference, t)?;
     let mut counts: BTreeMap<Part, usize> = Part::ALL
@@ -241,6 +266,13 @@ mod tests {
             ..Condense::default()
         };
         CondensePlan::new(&settings, 1, 10).unwrap()
+    }
+
+    #[test]
+    fn what_is_trained_is_counted_before_it_is_made() {
+        let plan = plan(None, None);
+        let gene = crate::condense::start(&plan, 0).unwrap();
+        assert_eq!(plan.ledger(), gene.ledger());
     }
 
     #[test]

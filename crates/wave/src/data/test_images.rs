@@ -1,6 +1,6 @@
 //! Images that are only measured on, and what is told of broken ones.
 
-use super::{check_classes, open, parts, tell_size, unlabelled};
+use super::{check_classes, check_normalisation, open, parts, tell_classes, tell_size, unlabelled};
 use crate::error::request;
 use crate::progress;
 use crate::ranks::ranks;
@@ -10,9 +10,6 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use wave_data::{BrokenImage, BrokenImages, Source, Transform};
-
-/// Images of a test batch.
-const TEST_BATCH: usize = 250;
 
 /// Broken images that are named on stderr.
 const NAMED: usize = 5;
@@ -41,6 +38,7 @@ impl TestImages {
     /// # Errors
     /// If there is no such data, if its images have no labels, or if none is to test on.
     pub fn open(training: &Training, transform: &Transform) -> Result<TestImages> {
+        check_normalisation(training, transform)?;
         let dataset = open(training)?;
         let chosen = parts(training, &dataset)?;
         let (source, indices) = (chosen.test, chosen.test_indices);
@@ -75,15 +73,33 @@ impl TestImages {
         }
     }
 
-    /// The images in batches; of several ranks each takes its turn.
+    /// The images in batches of `at_once`; of several ranks each takes its turn.
     pub fn batches(
         &self,
+        at_once: usize,
     ) -> impl Iterator<Item = Result<wave_data::Batch, wave_data::DataError>> + use<> {
-        let batches = self.indices.chunks(TEST_BATCH);
+        let batches = self.indices.chunks(at_once);
         let own = batches.skip(ranks().rank()).step_by(ranks().size());
         let indices: Vec<u32> = own.flatten().copied().collect();
         let (source, transform) = (&self.source, &self.transform);
-        wave_data::evaluation_batches(source, &indices, transform, TEST_BATCH, &self.broken)
+        wave_data::evaluation_batches(source, &indices, transform, at_once, &self.broken)
+    }
+
+    /// Refuses to go on without any, for what tells an accuracy.
+    pub fn check(&self) -> Result<()> {
+        match self.indices.is_empty() {
+            false => Ok(()),
+            true => Err(request(format!(
+                "{} has no images to test on, so there is no accuracy to tell: give --hold-out N to test \
+                 on training images, or other data",
+                self.spec
+            ))),
+        }
+    }
+
+    /// Warns on stderr if `names`, those of a model's classes, are others than the data's.
+    pub(crate) fn tell_classes(&self, names: &[String]) {
+        tell_classes(&self.spec, &self.class_names, names);
     }
 
     /// Checks that a model has a score for each class.

@@ -9,11 +9,12 @@ use crate::data::{self, Channels, DEFAULT_SIDE, Data, Input, image_side, open};
 use crate::device::place;
 use crate::error::request;
 use crate::finetune::Options;
+use crate::forecast::{self, Memory, Step};
 use crate::inputs::Inputs;
 use crate::paths;
 use crate::recipe::check_keys;
 use crate::run_dir::{Opened, RunDir};
-use crate::settings::{Duration, Hypernetwork, Training};
+use crate::settings::{self, Duration, Hypernetwork, Training};
 use crate::train::{self, Defaults, Job, Resolved};
 use anyhow::Result;
 use candle_core::Tensor;
@@ -24,7 +25,7 @@ use wave_data::Batch;
 use wave_init::graph::{self, HyperShape};
 use wave_init::random::generator;
 use wave_models::vit::{self, VitShape};
-use wave_models::{ShapeError, Weights, default_patch};
+use wave_models::{Network, ShapeError, Weights, default_patch};
 use wave_train::{Alone, Part, Scores};
 
 /// What training does where the settings are silent.
@@ -91,13 +92,10 @@ impl Space {
         let mut widths = own.widths.clone().unwrap_or(vec![32, 48, 64]);
         widths.sort_unstable();
         let architectures = own.architectures.unwrap_or(2);
-        if widths.is_empty() || architectures == 0 {
-            return Err(request("widths and architectures are at least one"));
+        if widths.is_empty() {
+            return Err(request("widths is empty; give at least one"));
         }
         let penalty = own.penalty.unwrap_or(PENALTY);
-        if !(0.0..=1.0).contains(&penalty) {
-            return Err(request(format!("penalty = {penalty}; expected 0 to 1")));
-        }
         let space = Space {
             about,
             depths,
@@ -165,7 +163,8 @@ struct Plan {
 impl Plan {
     fn new(own: &Hypernetwork, training: &Training) -> Result<Plan> {
         check_keys(training, &KEYS, "the training of a hypernetwork")?;
-        training.validate()?;
+        settings::check(own)?;
+        settings::check(training)?;
         let image_size = image_side(&open(training)?).unwrap_or(DEFAULT_SIDE);
         let input = Input::Size {
             image_size,
@@ -200,21 +199,49 @@ impl Plan {
     }
 }
 
+impl Plan {
+    fn parameters(&self) -> usize {
+        let parameters = self.shape.parameters();
+        let values = parameters
+            .iter()
+            .map(|(_, dims)| dims.iter().product::<usize>());
+        values.sum()
+    }
+
+    /// A step's memory: the transformers of a step are all there before the gradient is taken.
+    fn step(&self) -> Result<Step> {
+        let Space {
+            about,
+            depths,
+            widths,
+            architectures,
+            ..
+        } = &self.space;
+        let largest = about.shape(depths.1, widths.last().copied().unwrap_or(0));
+        let of_one = Memory::of_composed(&largest, self.resolved.mode, 0);
+        let n = *architectures as u64;
+        let memory = Memory {
+            fixed: n * of_one.fixed + Memory::of_values(self.parameters()),
+            image: n * of_one.image,
+            ..of_one
+        };
+        Step::new(memory, &self.data, &self.resolved, 1)
+    }
+}
+
 /// What `--dry-run` prints.
 ///
 /// # Errors
 /// As [`train()`].
 pub fn describe(own: &Hypernetwork, training: &Training) -> Result<String> {
     let plan = Plan::new(own, training)?;
-    let parameters = plan.shape.parameters();
-    let parameters = parameters
-        .iter()
-        .map(|(_, dims)| dims.iter().product::<usize>());
     Ok(format!(
-        "{:#?}\n{} parameters\n{} steps\n",
+        "{:#?}\n{} parameters\n{}{}{}",
         plan.shape,
-        parameters.sum::<usize>(),
-        plan.resolved.steps
+        plan.parameters(),
+        plan.data.describe(),
+        plan.resolved.describe(&plan.data),
+        plan.step()?.words()
     ))
 }
 
@@ -232,6 +259,7 @@ pub fn train(
     options: Options,
 ) -> Result<Value> {
     let plan = Plan::new(own, training)?;
+    plan.step()?.check()?;
     let Plan {
         data,
         space,
@@ -292,7 +320,8 @@ pub fn train(
     let sizes: Vec<Value> = tested
         .into_iter()
         .map(|(target, scores)| {
-            json!({ "depth": target.depth, "width": target.width, "top1": scores.top1 })
+            let top1 = (scores.images > 0).then_some(scores.top1);
+            json!({ "depth": target.depth, "width": target.width, "top1": top1 })
         })
         .collect();
     let epochs = resolved.steps as f64 / data.loader.steps_per_epoch() as f64;
@@ -351,10 +380,11 @@ fn scores(
 ) -> Result<Vec<(VitShape, Scores)>> {
     let values = place(values)?;
     let of = |target: VitShape| {
+        let at_once = forecast::test_batch(forecast::of_forward(&Network::Vit(target.clone())));
         let predicted = graph::predict(shape, &values, &target, &mut generator(0, 0))?;
         let stacked = vit::stack(&predicted, target.depth)?;
         let logits = |images: &Tensor| vit::logits(&target, &stacked, images, None);
-        let scores = wave_train::evaluate(&Alone, data.tests.batches(), logits)?;
+        let scores = wave_train::evaluate(&Alone, data.tests.batches(at_once), logits)?;
         Ok((target, scores))
     };
     space.corners().into_iter().map(of).collect()

@@ -2,6 +2,7 @@
 
 use super::{Frame, mlp_mean, size};
 use crate::error::request;
+use crate::forecast;
 use crate::model::Network;
 use crate::settings::Init;
 use anyhow::Result;
@@ -75,6 +76,7 @@ pub(super) fn start(
             Network::ConvMixer(shape)
         }
     };
+    forecast::check_network(&network)?;
     let (weights, cost) = filters::start(method, &network, donor, &choices(settings)?, seed)?;
     Ok((network, weights, cost))
 }

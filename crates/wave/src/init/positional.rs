@@ -1,6 +1,7 @@
 //! `wave init --arch gpsa` and its kin: transformers with positional attention.
 
 use super::{Frame, choices_of, size};
+use crate::forecast;
 use crate::model::Network;
 use crate::settings::Init;
 use anyhow::Result;
@@ -54,6 +55,9 @@ pub(super) fn network(
         },
     };
     let choices = choices_of(method, settings)?;
+    shape.vit.validate()?;
+    let network = Network::Positional(shape.clone());
+    forecast::check_network(&network)?;
     let weights = start(method, &shape, &choices, seed)?;
-    Ok((Network::Positional(shape), weights, Cost::default()))
+    Ok((network, weights, Cost::default()))
 }

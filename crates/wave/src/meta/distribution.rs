@@ -75,7 +75,7 @@ impl Plan {
     fn new(settings: &Meta) -> Result<Plan> {
         let own = &settings.distribution;
         check_keys(settings)?;
-        settings.training.validate()?;
+        crate::settings::check(settings)?;
         let mut family: Family = settings.method.as_deref().unwrap_or("normal").parse()?;
         if let (Family::Plif { pieces }, Some(given)) = (&mut family, own.pieces) {
             *pieces = given;
@@ -162,31 +162,14 @@ fn inner(own: &Distribution) -> Result<Unrolled> {
         "lstm" => 1e-3,
         _ => 1e-2,
     });
-    for (name, value, range) in [
-        ("momentum", momentum, 0.0..1.0),
-        ("inner_weight_decay", weight_decay, 0.0..100.0),
-        ("inner_lr", learning_rate, 0.0..1000.0),
-        ("trust", own.trust.unwrap_or(0.0), 0.0..1000.0),
-    ] {
-        if !range.contains(&value) {
-            return Err(request(format!(
-                "{name} = {value}; expected {} to {}",
-                range.start, range.end
-            )));
-        }
-    }
     let steps = own.inner_steps.unwrap_or(40);
-    let run = Unrolled {
+    Ok(Unrolled {
         optimiser,
         learning_rate,
         steps,
         validate: validated(steps, own.validate_every)?,
         checkpoint: own.keep_every.unwrap_or(5),
-    };
-    if run.checkpoint == 0 {
-        return Err(request("keep_every = 0; expected at least 1"));
-    }
-    Ok(run)
+    })
 }
 
 /// Every so many steps; the last always.

@@ -6,6 +6,7 @@ use crate::data::{Data, Input, TestImages, count_broken};
 use crate::device::place;
 use crate::error::request;
 use crate::finetune::{self, Options};
+use crate::forecast::{Memory, Step};
 use crate::inputs::Inputs;
 use crate::paths;
 use crate::ranks::{self, ranks};
@@ -18,6 +19,7 @@ use candle_core::Tensor;
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::{Batch, DataError};
+use wave_hub::FloatType;
 use wave_models::{PopulationShape, Weights, population};
 use wave_train::{Examples, Part, Scores};
 
@@ -30,6 +32,9 @@ const DEFAULTS: Defaults = Defaults {
 
 /// Images of each network in a step, where the settings are silent.
 const BATCH: usize = 16;
+
+/// Test images that are read at once.
+const TEST_BATCH: usize = 250;
 
 /// Test images of each network at once.
 const TESTED: usize = 16;
@@ -68,12 +73,15 @@ const KEYS: [&str; 24] = [
 /// # Errors
 /// If settings are wrong or do not fit the population, or the work fails.
 pub fn finetune(dir: &Path, settings: &Finetune, out: &Path, options: Options) -> Result<Value> {
-    check_keys(settings, &KEYS, WHAT)?;
-    ranks::only_one(&format!("{WHAT} trains"))?;
-    let mut model = PopulationModel::read(dir)?;
-    let float = float(&settings.output)?;
-    let data = open(&model, &settings.training)?;
-    let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
+    let plan = Plan::read(dir, settings)?;
+    plan.step.check()?;
+    let Plan {
+        mut model,
+        float,
+        data,
+        resolved,
+        ..
+    } = plan;
     let variables = finetune::variables(&model.weights, settings, &resolved, 0)?;
     let inputs = Inputs::default()
         .artefact("model", dir)?
@@ -177,6 +185,52 @@ fn with_data(model: &PopulationModel, training: &Training) -> Training {
     training
 }
 
+/// What is to be trained, checked.
+struct Plan {
+    model: PopulationModel,
+    float: FloatType,
+    data: Data,
+    resolved: Resolved,
+    step: Step,
+}
+
+impl Plan {
+    fn read(dir: &Path, settings: &Finetune) -> Result<Plan> {
+        check_keys(settings, &KEYS, WHAT)?;
+        ranks::only_one(&format!("{WHAT} trains"))?;
+        let model = PopulationModel::read(dir)?;
+        let float = float(&settings.output)?;
+        let data = open(&model, &settings.training)?;
+        let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
+        finetune::check_frozen(&model.weights, settings)?;
+        let memory = Memory::of_population(&model.shape);
+        let step = Step::new(memory, &data, &resolved, model.shape.networks)?;
+        Ok(Plan {
+            model,
+            float,
+            data,
+            resolved,
+            step,
+        })
+    }
+}
+
+/// What `wave finetune --dry-run` prints of a population.
+///
+/// # Errors
+/// As [`finetune`]'s own, before its first step.
+pub fn describe(dir: &Path, settings: &Finetune) -> Result<String> {
+    let plan = Plan::read(dir, settings)?;
+    Ok(format!(
+        "{:#?}\n{} parameters\n{}{}{}",
+        plan.model.shape,
+        plan.model.parameters(),
+        plan.data.describe(),
+        plan.resolved.describe(&plan.data),
+        plan.step.words()
+    ))
+}
+
 /// Images for all networks: a batch holds those of each.
 fn open(model: &PopulationModel, training: &Training) -> Result<Data> {
     training.validate()?;
@@ -214,7 +268,7 @@ fn scores(shape: &PopulationShape, weights: &Weights, tests: &TestImages) -> Res
                 .collect(),
         }
     };
-    let batches = tests.batches().flat_map(for_each);
+    let batches = tests.batches(TEST_BATCH).flat_map(for_each);
     let logits = |images: &Tensor| population::logits(shape, &weights, images);
     let mut scores = wave_train::evaluate(ranks(), batches, logits)?;
     scores.images /= n;

@@ -5,6 +5,7 @@ use super::model::{SequenceModel, float};
 use crate::device::place;
 use crate::error::request;
 use crate::finetune::{self, Options};
+use crate::forecast::{Memory, Step};
 use crate::inputs::Inputs;
 use crate::paths;
 use crate::ranks;
@@ -16,6 +17,7 @@ use candle_core::Tensor;
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::task::{Task, TaskLoader, TokenBatch};
+use wave_hub::FloatType;
 use wave_models::sequence::logits_at;
 use wave_models::{SequenceShape, Weights};
 use wave_train::{Part, TokenScores, evaluate_tokens};
@@ -196,12 +198,15 @@ impl Length {
 /// # Errors
 /// If settings are wrong or do not fit the model, or the work fails.
 pub fn finetune(dir: &Path, settings: &Finetune, out: &Path, options: Options) -> Result<Value> {
-    check_keys(settings, &KEYS)?;
-    ranks::only_one("sequence networks train")?;
-    let mut model = SequenceModel::read(dir)?;
-    let float = float(&settings.output)?;
-    let data = open(&model, &settings.training)?;
-    let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
+    let plan = Plan::read(dir, settings)?;
+    plan.step.check()?;
+    let Plan {
+        mut model,
+        float,
+        data,
+        resolved,
+        ..
+    } = plan;
     let variables = finetune::variables(&model.weights, settings, &resolved, 0)?;
     let inputs = Inputs::default().artefact("model", dir)?.task(&data.task);
     let table = crate::recipe::to_table(settings)?;
@@ -260,6 +265,53 @@ pub fn finetune(dir: &Path, settings: &Finetune, out: &Path, options: Options) -
     });
     run.complete(&result, || model.write(out, float, &summary))?;
     Ok(result)
+}
+
+/// What is to be trained, checked.
+struct Plan {
+    model: SequenceModel,
+    float: FloatType,
+    data: TaskData,
+    resolved: Resolved,
+    step: Step,
+}
+
+impl Plan {
+    fn read(dir: &Path, settings: &Finetune) -> Result<Plan> {
+        check_keys(settings, &KEYS)?;
+        ranks::only_one("sequence networks train")?;
+        let model = SequenceModel::read(dir)?;
+        let float = float(&settings.output)?;
+        let data = open(&model, &settings.training)?;
+        let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
+        finetune::check_frozen(&model.weights, settings)?;
+        let batch = data.loader.batch(0);
+        let tokens = batch.tokens.len() / batch.size.max(1);
+        let memory = Memory::of_sequences(&model.shape, tokens);
+        Ok(Plan {
+            step: Step::new(memory, &data, &resolved, 1)?,
+            model,
+            float,
+            data,
+            resolved,
+        })
+    }
+}
+
+/// What `wave finetune --dry-run` prints of a sequence network.
+///
+/// # Errors
+/// As [`finetune`]'s own, before its first step.
+pub fn describe(dir: &Path, settings: &Finetune) -> Result<String> {
+    let plan = Plan::read(dir, settings)?;
+    Ok(format!(
+        "{:#?}\n{} parameters\ntask: {}\n{}{}",
+        plan.model.shape,
+        plan.model.parameters(),
+        plan.data.task,
+        plan.resolved.describe(&plan.data),
+        plan.step.words()
+    ))
 }
 
 /// Scores of the sequence model in `dir` at multiples of a task's length. Returns what `--json` prints.

@@ -1,0 +1,316 @@
+//! What is checked and foreseen before any work: dry runs, memory, ranges.
+
+use crate::support::{Place, shapes};
+
+/// Runs `wave args`; it must be refused with every needle, and leave nothing in `o`. Returns what was said.
+fn refused(place: &Place, args: &str, needles: &[&str]) -> String {
+    let output = place.run(args);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "wave {args}: {said}");
+    for needle in needles {
+        assert!(said.contains(needle), "no {needle} in wave {args}: {said}");
+    }
+    assert!(!said.contains("panicked"), "wave {args}: {said}");
+    assert!(!place.path("o").exists(), "wave {args}");
+    said
+}
+
+const MODEL: &str = "init timm --data shapes --depth 2 --width 32 --heads 2 --patch 7 --out m";
+
+#[test]
+fn without_an_ancestor_the_labels_have_to_be_meant() {
+    let place = Place::new();
+    let recipe = String::from_utf8(place.bytes("r.toml")).unwrap();
+    place.write("a.toml", recipe.replace("kl_weight = 0\n", ""));
+    for more in ["--out o", "--out o --dry-run"] {
+        refused(
+            &place,
+            &format!("condense a.toml {more}"),
+            &["ancestor", "--kl-weight 0"],
+        );
+    }
+    refused(
+        &place,
+        "condense a.toml --kl-weight 0 --ce-weight 0 --out o",
+        &["nothing to learn"],
+    );
+    place.stdout("condense a.toml --kl-weight 0 --steps 1 --out t");
+    // A bench, before anything of it is trained.
+    let table = "[bench]\nsizes = [[2, 16]]\n[bench.methods]\nwave = { start = \"templates\" }\n";
+    place.write("b.toml", recipe.replace("kl_weight = 0\n", "") + table);
+    for more in ["", "--dry-run"] {
+        refused(
+            &place,
+            &format!("bench b.toml --out o {more}"),
+            &["bench.methods.wave", "--kl-weight 0"],
+        );
+    }
+}
+
+#[test]
+fn a_dry_run_refuses_what_the_stage_would() {
+    let place = Place::with_templates();
+    place.json(MODEL);
+    for (args, needles) in [
+        ("finetune t --data shapes", &["t"][..]),
+        ("finetune m", &["--data"]),
+        ("finetune m --data missing", &["missing"]),
+        ("finetune m --data shapes --epochs 1 --steps 5", &["both"]),
+        ("finetune m --data shapes --freeze stem", &["stem"]),
+        ("finetune m --data shapes --ancestor nowhere", &["nowhere"]),
+        ("finetune m --data shapes --depths 1,9", &["depths"]),
+        ("finetune m --data shapes --accumulate 5", &["accumulate"]),
+        ("finetune nowhere --data shapes", &["nowhere"]),
+        (
+            "condense r.toml --ancestor nowhere --kl-weight 1",
+            &["nowhere"],
+        ),
+        ("condense r.toml --data missing", &["missing"]),
+        ("condense r.toml --epochs 1 --steps 5", &["both"]),
+        ("condense r.toml --accumulate 5", &["accumulate"]),
+        ("expand t --depth 2 --width 32 --data missing", &["missing"]),
+        (
+            "expand t --depth 2 --width 32 --epochs 1 --steps 5",
+            &["both"],
+        ),
+        (
+            "expand t --depth 2 --width 32 --steps 5",
+            &["5 steps", "--data"],
+        ),
+        ("expand m --depth 2 --width 32", &["m"]),
+        (
+            "init timm --depth 2 --width 32 --data missing",
+            &["missing"],
+        ),
+    ] {
+        refused(&place, &format!("{args} --out o"), needles);
+        refused(&place, &format!("{args} --out o --dry-run"), needles);
+    }
+}
+
+#[test]
+fn a_plan_tells_memory_and_time_and_counts_the_ancestor() {
+    let place = Place::with_templates();
+    place.json(MODEL);
+    place.json(
+        "init default --arch convmixer --data shapes --depth 2 --width 16 --kernel 5 --patch 7 \
+         --out c",
+    );
+    let plan = |args: &str| {
+        let plan = place.stdout(&format!("{args} --dry-run"));
+        for part in ["memory of a step", "a checkpoint", "here"] {
+            assert!(plan.contains(part), "no {part} for {args}: {plan}");
+        }
+        plan
+    };
+    let steps = format!("{} --steps 5", shapes());
+    for model in ["m", "c"] {
+        let alone = plan(&format!("finetune {model} {steps}"));
+        assert!(alone.contains("5 steps with batch = 32"), "{alone}");
+        assert!(
+            alone.contains("256 images, 64 to test on, 8 classes"),
+            "{alone}"
+        );
+        let taught = plan(&format!("finetune {model} {steps} --ancestor c"));
+        assert!(taught.contains("the ancestor"), "{taught}");
+    }
+    let alone = plan("condense r.toml");
+    assert!(!alone.contains("images a second"), "{alone}");
+    // 12 steps of 32 images; of two views of 256 images each is shown once.
+    let taught = plan("condense r.toml --kl-weight 1 --ancestor c");
+    assert!(taught.contains("of 384 that it is shown"), "{taught}");
+    let taught = plan("condense r.toml --kl-weight 1 --ancestor c --steps 80");
+    assert!(taught.contains("of 512 that it is shown"), "{taught}");
+    let fitted = place.stdout(&format!("expand t --depth 2 --width 32 {steps} --dry-run"));
+    assert!(fitted.contains("memory of a step"), "{fitted}");
+    // Other families too.
+    place.json(
+        "init default --arch population --networks 3 --depth 1 --width 8 --data shapes --out p",
+    );
+    place.json(
+        "init default --arch mamba2 --depth 1 --width 16 --state 4 --data copy:length=3 --out s",
+    );
+    for args in ["finetune p --data shapes --steps 2", "finetune s --steps 2"] {
+        let plan = place.stdout(&format!("{args} --dry-run"));
+        assert!(
+            plan.contains("memory of a step") && plan.contains("2 steps"),
+            "{plan}"
+        );
+    }
+}
+
+#[test]
+fn what_takes_more_memory_than_there_is_does_not_begin() {
+    let place = Place::with_templates();
+    for (name, args) in [
+        ("conv", "default --arch convmixer --width 64 --patch 2"),
+        ("next", "default --arch convnext --width 64 --patch 2"),
+        ("gpsa", "default --arch gpsa --width 32 --heads 2 --patch 4"),
+        ("vit", "timm --width 512 --heads 2 --patch 4"),
+    ] {
+        let size = "--depth 1 --image-size 224 --channels 1 --classes 8";
+        place.json(&format!("init {args} {size} --out {name}"));
+        let command = format!("finetune {name} --data shapes --batch 5120 --out o");
+        let needles = ["batch = 5120", "are free", "--accumulate"];
+        refused(&place, &command, &needles);
+        if name == "conv" {
+            // A plan may be for another machine.
+            let plan = place.stdout(&format!("{command} --dry-run"));
+            assert!(plan.contains("TOO MUCH HERE"), "{plan}");
+        }
+    }
+    let large = "--batch 4096 --image-size 448 --patch 4 --out o";
+    let expand = format!("expand t --depth 8 --width 160 --data shapes --steps 1 {large}");
+    refused(&place, &expand, &["batch = 4096", "are free"]);
+    let large = "--batch 4096 --train-limit 5000 --set condense.auxiliary.width=1024";
+    let condense = format!("condense r.toml {large} --set condense.auxiliary.patch=1 --out o");
+    refused(&place, &condense, &["batch = 4096", "are free"]);
+    place.json(
+        "init default --arch population --networks 8 --depth 8 --width 256 --patch 1 --data shapes \
+         --out p",
+    );
+    let said = refused(
+        &place,
+        "finetune p --data shapes --batch 640 --out o",
+        &["batch = 640", "--batch "],
+    );
+    assert!(!said.contains("--accumulate"), "{said}");
+    place.json("init default --arch mamba2 --depth 4 --width 64 --data copy:length=200 --out s");
+    refused(
+        &place,
+        "finetune s --batch 12800 --out o",
+        &["batch = 12800", "--accumulate"],
+    );
+    place.write("g.toml", "[meta]\nmethod = \"ghn3\"\ndata = \"shapes\"\n");
+    refused(
+        &place,
+        "meta g.toml --batch 4096 --widths 4096 --depths 50,60 --patch 1 --out o",
+        &["batch = 4096", "are free"],
+    );
+}
+
+#[test]
+fn sizes_beyond_this_machine_are_refused() {
+    let place = Place::with_templates();
+    for args in [
+        "expand t --depth 12 --width 102400",
+        "expand t --depth 12 --width 102400 --dry-run",
+        "init timm --depth 12 --width 102400 --patch 7 --data shapes",
+        "init default --arch gpsa --depth 12 --width 102400 --patch 7 --data shapes",
+        "condense r.toml --template-size 40000",
+    ] {
+        refused(&place, &format!("{args} --out o"), &["are free"]);
+    }
+    for args in [
+        "expand t --depth 12 --width 100000",
+        "expand t --depth 2 --width 16 --threads 100000",
+        "init default --arch convmixer --depth 60 --width 30000 --data shapes",
+        "condense r.toml --template-size 400000",
+    ] {
+        refused(&place, &format!("{args} --out o"), &[]);
+    }
+    let many = "inverted:".repeat(3000);
+    refused(
+        &place,
+        &format!("expand t --depth 2 --width 16 --data {many}shapes --steps 1 --out o"),
+        &["at most 8"],
+    );
+}
+
+#[test]
+fn numbers_out_of_range_are_refused() {
+    let place = Place::with_templates();
+    place.json(MODEL);
+    for (args, needle) in [
+        (
+            "condense r.toml --set condense.template_lr_ratio=-5",
+            "template_lr_ratio = -5",
+        ),
+        (
+            "condense r.toml --set condense.scaler_lr_ratio=nan",
+            "scaler_lr_ratio = NaN",
+        ),
+        ("condense r.toml --kl-weight nan", "kl_weight = NaN"),
+        ("condense r.toml --ce-weight inf", "ce_weight = inf"),
+        ("condense r.toml --temperature=-4", "temperature = -4"),
+        ("condense r.toml --mixup nan", "mixup = NaN"),
+        ("condense r.toml --cutmix inf", "cutmix = inf"),
+        (
+            "condense r.toml --set condense.auxiliary.mlp_ratio=nan",
+            "mlp_ratio = NaN",
+        ),
+        ("condense r.toml --mean 0.5 --std 0", "std = 0"),
+        (
+            "finetune m --data shapes --temperature 0",
+            "temperature = 0",
+        ),
+        ("finetune m --data shapes --erasing 2", "erasing = 2"),
+        (
+            "finetune m --data shapes --checkpoint-minutes nan",
+            "checkpoint_minutes = NaN",
+        ),
+        (
+            "expand t --depth 2 --width 32 --mlp-ratio nan",
+            "mlp_ratio = NaN",
+        ),
+        ("expand t --max-latency-ms nan", "max_latency_ms = NaN"),
+        (
+            "init mimetic --qk nan,1 --depth 2 --width 32 --patch 7 --data shapes",
+            "qk = NaN",
+        ),
+        (
+            "init timm --position-scale inf --depth 2 --width 32 --patch 7 --data shapes",
+            "position_scale",
+        ),
+        ("speed --mlp-ratio nan", "mlp_ratio = NaN"),
+    ] {
+        refused(&place, &format!("{args} --out o"), &[needle]);
+    }
+}
+
+#[test]
+fn the_normalisation_of_a_model_stays() {
+    let place = Place::with_templates();
+    place.json(MODEL);
+    let config: serde_json::Value = serde_json::from_slice(&place.bytes("m/config.json")).unwrap();
+    let own = |key: &str| config["pretrained_cfg"][key][0].as_f64().unwrap();
+    for stage in ["finetune m", "expand t --depth 2 --width 16", "eval m"] {
+        let command = format!("{stage} --data shapes --test-limit 8");
+        refused(
+            &place,
+            &format!("{command} --mean 0.9 --std 0.01"),
+            &["mean = [0.9]", "leave out"],
+        );
+    }
+    let same = format!("--mean {} --std {}", own("mean"), own("std"));
+    place.json(&format!("finetune m {} --steps 1 {same} --out f", shapes()));
+}
+
+#[test]
+fn other_class_names_are_warned_of() {
+    let place = Place::new();
+    place.json(MODEL);
+    for split in ["train", "val"] {
+        for class in 0..8 {
+            place.write_png(&format!("d/{split}/{class}x/a.png"));
+        }
+    }
+    for args in [
+        "finetune m --data d --batch 2 --steps 1 --out f",
+        "eval m --data d",
+    ] {
+        let said = |data: &str| {
+            let words = args.replace(" d", &format!(" {data}"));
+            let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_wave"));
+            let command = command
+                .current_dir(place.path(""))
+                .args(words.split_whitespace());
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "{words}");
+            String::from_utf8(output.stderr).unwrap()
+        };
+        let warned = said("d");
+        assert!(warned.contains("class 0 is 0x"), "{args}: {warned}");
+        assert!(!said("shapes").contains("warning"), "{args}");
+    }
+}
