@@ -5,11 +5,13 @@ use crate::data::Data;
 use crate::device::place;
 use crate::error::request;
 use crate::model::{Model, Network};
+use crate::origin;
 use crate::progress::{Report, Verbosity};
 use crate::ranks::ranks;
 use crate::train::INTERRUPTED;
 use anyhow::Result;
 use candle_core::Tensor;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -57,6 +59,8 @@ pub struct Ancestor {
     pub label_names: Vec<String>,
     /// SHA-256 of its weights file.
     pub digest: String,
+    /// Whose model it is, for the provenance of what learns from it.
+    pub origin: Value,
     /// Logits of whole views of the training images.
     views: Mutex<Views>,
 }
@@ -64,14 +68,16 @@ pub struct Ancestor {
 impl Ancestor {
     /// Reads a model directory or safetensors file.
     pub fn read(path: &Path) -> Result<Ancestor> {
-        let path = &crate::hub::locate(path)?;
         let model = Model::read(path)?;
+        let origin = origin::of(path, &model.provenance);
+        let path = &crate::hub::locate(path)?;
         Ok(Ancestor {
             weights: place(&model.network.prepare(&model.weights)?)?,
             network: model.network,
             transform: model.transform,
             label_names: model.label_names,
             digest: Model::digest(path)?,
+            origin,
             views: Mutex::new(BTreeMap::new()),
         })
     }

@@ -15,6 +15,7 @@ use crate::forecast::{self, Memory};
 use crate::inputs::Inputs;
 use crate::layout::Layout;
 use crate::model::{Model, Network};
+use crate::origin;
 use crate::paths;
 use crate::progress::Verbosity;
 use crate::ranks::{self, ranks};
@@ -59,6 +60,7 @@ pub struct Expanded {
 
 /// Expands a template directory and writes a model directory. Returns what `--json` prints.
 pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Result<Value> {
+    let source = dir;
     let dir = &crate::hub::locate(dir)?;
     let templates = elastic::read(dir)?;
     settings.training.validate()?;
@@ -123,6 +125,7 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Re
         "stage": "expand",
         "version": env!("CARGO_PKG_VERSION"),
         "templates_sha256": digest,
+        "origin": origin::of(source, &templates.config.provenance),
         "data": settings.training.data,
         "seed": settings.training.seed.unwrap_or(0),
         "parameters": ledger.iter().map(|(k, n)| (k.to_string(), json!(n))).collect::<serde_json::Map<_, _>>(),

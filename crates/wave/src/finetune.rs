@@ -8,6 +8,7 @@ use crate::forecast::{self, Memory};
 use crate::inputs::Inputs;
 use crate::layout::Layout;
 use crate::model::{Model, Network};
+use crate::origin;
 use crate::paths::text;
 use crate::ranks::{self, ranks};
 pub use crate::run_dir::Options;
@@ -39,12 +40,17 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options)
     let inputs = Inputs::default()
         .artefact("model", model)?
         .artefact_if_any("ancestor", settings.ancestor.as_deref())?;
-    let mut model = Model::read(model)?;
+    let source = model;
+    let mut model = Model::read(source)?;
     let ancestor = settings
         .ancestor
         .as_deref()
         .map(|a| Ancestor::read(Path::new(a)).map(Arc::new))
         .transpose()?;
+    let origin = match &ancestor {
+        Some(ancestor) => origin::both(&origin::of(source, &model.provenance), &ancestor.origin),
+        None => origin::of(source, &model.provenance),
+    };
     let layout = Layout::of(&settings.output, &model.network)?;
     let settings = &with_batch(settings, &model.network, out, options)?;
     let data = open_data(&mut model, settings)?;
@@ -73,6 +79,7 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options)
         "steps": resolved.steps,
         "epochs": resolved.steps as f64 / data.loader.steps_per_epoch() as f64,
         "images_seen": resolved.steps * data.batch as u64,
+        "origin": origin,
         "start": model.provenance,
     });
     let scores = stored_scores(&model, layout.float, &data, outcome.scores)?;

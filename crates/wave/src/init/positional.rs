@@ -53,7 +53,7 @@ pub(super) fn network(
             _ => settings.kernel.unwrap_or(3),
         },
     };
-    let choices = choices_of(method, settings)?;
+    let choices = choices_of(method, settings, shape.vit.image_size)?;
     let weights = start(method, &shape, &choices, seed)?;
     Ok((Network::Positional(shape), weights, Cost::default()))
 }

@@ -7,6 +7,7 @@ use crate::device::place;
 use crate::error::request;
 use crate::finetune::{self, Options};
 use crate::inputs::Inputs;
+use crate::origin;
 use crate::paths;
 use crate::ranks::{self, ranks};
 use crate::recipe::{check_keys, to_table};
@@ -113,6 +114,7 @@ pub fn finetune(dir: &Path, settings: &Finetune, out: &Path, options: Options) -
         "seed": resolved.seed,
         "steps": resolved.steps,
         "images_seen": of_each,
+        "origin": origin::of(dir, &model.provenance),
         "start": model.provenance,
     });
     let stored = float.rounded(&model.weights)?;
