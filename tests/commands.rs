@@ -56,6 +56,27 @@ fn init_makes_models_that_train() {
 }
 
 #[test]
+fn zero_fills_the_attention_unless_all_of_a_block_is_asked_for() {
+    let place = Place::new();
+    let size = "--data shapes --depth 1 --width 32 --heads 2 --patch 7";
+    let fc2_is_zero = |more: &str, out: &str| {
+        place.json(&format!("init zero {more} {size} --out {out}"));
+        let path = place.path(out).join("model.safetensors");
+        let weights = wave_hub::read_tensors(&path).unwrap().0;
+        let is_zero = |name: &str| {
+            let values = weights[name].flatten_all().unwrap();
+            values.to_vec1::<f32>().unwrap().iter().all(|v| *v == 0.0)
+        };
+        assert!(is_zero("blocks.0.attn.proj.weight"));
+        is_zero("blocks.0.mlp.fc2.weight")
+    };
+    assert!(!fc2_is_zero("", "attention"));
+    assert!(fc2_is_zero("--zero blocks", "blocks"));
+    let output = place.run(&format!("init zero --zero mlp {size} --out o"));
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
 fn init_takes_its_frame_from_templates() {
     let place = Place::with_templates();
     place.json("init mimetic --from t --depth 2 --width 32 --out m");

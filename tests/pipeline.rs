@@ -73,6 +73,45 @@ fn stages_follow_one_another() {
     }
 }
 
+#[test]
+fn tleg_is_the_same_line_at_every_depth() {
+    let place = Place::new();
+    let telg = "--depths 3 --widths 32 --template-size 32 --templates 6,2,8,8 --anchors 2 \
+                --scaler-start telg --scaler-lr-ratio 0";
+    place.json(&format!("condense r.toml {telg} --out t"));
+    for depth in [1, 2, 4, 7] {
+        let out = format!("e{depth}");
+        place.json(&format!(
+            "expand t --depth {depth} --width 32 --steps 0 --out {out}"
+        ));
+        let read = |file: &str| {
+            wave_hub::read_tensors(&place.path(&out).join(file))
+                .unwrap()
+                .0
+        };
+        let (scalers, model) = (read("scalers.safetensors"), read("model.safetensors"));
+        let anchors = wave_hub::read_tensors(&place.path("t/templates.safetensors")).unwrap();
+        let of = |t: &candle_core::Tensor| t.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+        let bias = "norm1.bias";
+        let [b, sum] = [0, 1].map(|k| of(&anchors.0[&format!("auxiliary.blocks.{k}.{bias}")]));
+        for l in 0..depth {
+            let slope = l as f32 / depth as f32;
+            assert_eq!(of(&scalers[&format!("scalers.{l}.proj")]), [1.0, slope]);
+            // What travels with the templates lies on a line of its own.
+            for ((found, b), sum) in of(&model[&format!("blocks.{l}.{bias}")])
+                .iter()
+                .zip(&b)
+                .zip(&sum)
+            {
+                assert!((found - b - slope * (sum - b)).abs() < 1e-6);
+            }
+        }
+    }
+    let one = place.run("condense r.toml --anchors 1 --scaler-start telg --scaler-lr-ratio 0");
+    assert_eq!(one.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&one.stderr).contains("set anchors = 2"));
+}
+
 fn check_result(result: &Value, out: &str, scored: bool) {
     assert_eq!(result["out"], out);
     assert!(result["parameters"].as_u64().unwrap() > 0);

@@ -12,6 +12,7 @@ mod hypernetwork;
 mod label_free;
 mod looks;
 mod meta;
+mod models;
 mod out;
 mod pipeline;
 mod plan;

@@ -14,7 +14,9 @@
 use std::cell::RefCell;
 use std::time::Instant;
 
-use wave_data::{Augment, DataError, Loader, ResizedCrop, Source, Transform};
+use wave_data::{
+    Augment, CropMode, DataError, Interpolation, Loader, ResizedCrop, Source, Transform,
+};
 
 const BATCH: usize = 64;
 
@@ -93,6 +95,8 @@ fn imagenet(source: &std::sync::Arc<dyn Source>, threads: usize) -> Result<Loade
         mean: vec![0.485, 0.456, 0.406],
         std: vec![0.229, 0.224, 0.225],
         crop_pct: 1.0,
+        interpolation: Interpolation::default(),
+        crop_mode: CropMode::default(),
     };
     let augment = Augment {
         flip: true,

@@ -69,9 +69,9 @@ pub use image::{RawImage, decode};
 pub use loader::{Batch, Loader};
 pub use pack::{Packed, pack};
 pub use pipeline::evaluation_batches;
-pub use resample::bicubic_matrix;
+pub use resample::{Interpolation, bicubic_matrix};
 pub use source::{Dataset, Encoded, Source, Split, common_size, hold_out, subset};
-pub use transform::{Transform, measure_normalisation};
+pub use transform::{CropMode, Transform, measure_normalisation};
 
 /// Names the directory of Fashion-MNIST's four IDX files, in place of [`FASHION_MNIST_DIR`].
 const FASHION_MNIST_VARIABLE: &str = "WAVE_FASHION_MNIST";

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::*;
-use crate::RawImage;
 use crate::pipeline::evaluation_batches;
 use crate::prefetch::PREFETCHED;
+use crate::{CropMode, Interpolation, RawImage};
 
 /// Image i is a 4 x 4 ramp from i + 1 on (never black), of class i mod 3; image `broken` fails.
 struct Ramps {
@@ -63,6 +63,8 @@ fn bytes() -> Transform {
         mean: vec![0.0],
         std: vec![1.0 / 255.0],
         crop_pct: 1.0,
+        interpolation: Interpolation::default(),
+        crop_mode: CropMode::default(),
     }
 }
 
@@ -325,6 +327,8 @@ fn colour_input(image_size: usize) -> Transform {
         mean: vec![0.5; 3],
         std: vec![0.2; 3],
         crop_pct: 1.0,
+        interpolation: Interpolation::default(),
+        crop_mode: CropMode::default(),
     }
 }
 

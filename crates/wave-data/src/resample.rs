@@ -1,11 +1,102 @@
-//! Pillow's antialiased bicubic filter for 8-bit pixels, one axis at a time, by Pillow's arithmetic.
+//! Pillow's antialiased filters for 8-bit pixels, one axis at a time, by Pillow's arithmetic.
 //!
 //! A line of the result is a weighted sum of lines, whose neighbouring bytes are added up together;
 //! along the other axis it is the same, of the image on its side. (The library for this is fast too, but
 //! builds some thousand variants of itself in whoever calls it, which took every build of this crate a
 //! minute.)
 
+use std::fmt;
+use std::str::FromStr;
+
 use crate::DataError;
+
+/// What becomes of pixels between those of an image when it is resized, by timm's and Pillow's names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Interpolation {
+    /// The nearest pixel, without antialiasing.
+    Nearest,
+    /// The mean of all pixels beneath.
+    Box,
+    /// A triangle over two pixels.
+    Bilinear,
+    /// A Hamming window over two pixels.
+    Hamming,
+    /// Keys' cubic over four pixels, a = -1/2.
+    #[default]
+    Bicubic,
+    /// Lanczos' windowed sinc over six pixels.
+    Lanczos,
+}
+
+impl Interpolation {
+    /// Every interpolation.
+    pub const ALL: [Interpolation; 6] = [
+        Interpolation::Nearest,
+        Interpolation::Box,
+        Interpolation::Bilinear,
+        Interpolation::Hamming,
+        Interpolation::Bicubic,
+        Interpolation::Lanczos,
+    ];
+
+    /// How far the filter reaches to either side, in pixels of whichever grid is coarser.
+    pub(crate) fn reach(self) -> f64 {
+        match self {
+            Interpolation::Nearest | Interpolation::Box => 0.5,
+            Interpolation::Bilinear | Interpolation::Hamming => 1.0,
+            Interpolation::Bicubic => 2.0,
+            Interpolation::Lanczos => 3.0,
+        }
+    }
+
+    /// The filter's value `x` pixels from its centre.
+    fn at(self, x: f64) -> f64 {
+        use std::f64::consts::PI;
+        let sinc = |x: f64| {
+            if x == 0.0 {
+                1.0
+            } else {
+                (PI * x).sin() / (PI * x)
+            }
+        };
+        match self {
+            Interpolation::Nearest | Interpolation::Box => {
+                f64::from(u8::from(x > -0.5 && x <= 0.5))
+            }
+            Interpolation::Bilinear => (1.0 - x.abs()).max(0.0),
+            Interpolation::Hamming if x.abs() >= 1.0 => 0.0,
+            Interpolation::Hamming => sinc(x) * (0.54 + 0.46 * (PI * x).cos()),
+            Interpolation::Bicubic => bicubic(x),
+            Interpolation::Lanczos if (-3.0..3.0).contains(&x) => sinc(x) * sinc(x / 3.0),
+            Interpolation::Lanczos => 0.0,
+        }
+    }
+}
+
+impl fmt::Display for Interpolation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Interpolation::Nearest => "nearest",
+            Interpolation::Box => "box",
+            Interpolation::Bilinear => "bilinear",
+            Interpolation::Hamming => "hamming",
+            Interpolation::Bicubic => "bicubic",
+            Interpolation::Lanczos => "lanczos",
+        })
+    }
+}
+
+impl FromStr for Interpolation {
+    type Err = DataError;
+
+    fn from_str(name: &str) -> Result<Self, DataError> {
+        let named = Self::ALL.into_iter().find(|by| by.to_string() == name);
+        named.ok_or_else(|| {
+            let all = Self::ALL.map(|by| by.to_string()).join(", ");
+            DataError::Settings(format!("interpolation is `{name}`, expected one of {all}"))
+        })
+    }
+}
 
 /// Binary digits of a weight after the point, as in Pillow.
 const DIGITS: u32 = 22;
@@ -71,38 +162,63 @@ pub(crate) enum Axis {
     Rows,
 }
 
-/// Resamples the part `(start, length)` of one axis to `to` pixels; nothing outside the rectangle
-/// counts. (height, to, channels) or (to, width, channels)
-///
-/// # Errors
-/// If the part is empty, or not within the rectangle.
-pub(crate) fn resample(
-    view: View,
-    axis: Axis,
-    part: (f64, f64),
-    to: usize,
-) -> Result<Vec<u8>, DataError> {
+/// Makes one axis of the rectangle anew; nothing outside the rectangle counts.
+/// (height, windows, channels) or (windows, width, channels)
+pub(crate) fn resample(view: View, axis: Axis, windows: &[Window]) -> Vec<u8> {
     let ((w, h), c) = (view.size, view.channels);
     match axis {
-        Axis::Rows => Ok(sums(&windows(h, part, to)?, w * c, |y| view.row(y))),
+        Axis::Rows => sums(windows, w * c, |y| view.row(y)),
         Axis::Columns => {
             let turned = view.transposed(); // (w, h, c)
             let column = |x: usize| &turned[x * h * c..(x + 1) * h * c];
-            let sums = sums(&windows(w, part, to)?, h * c, column); // (to, h, c)
-            Ok(View::whole(&sums, (h, to), c).transposed())
+            let sums = sums(windows, h * c, column); // (windows, h, c)
+            View::whole(&sums, (h, windows.len()), c).transposed()
         }
     }
 }
 
 /// The pixels that one pixel of the result is made of.
-struct Window {
+pub(crate) struct Window {
     first: usize,
     /// In units of `2^-DIGITS`; they add up to about 1.
     weights: Vec<i32>,
 }
 
-/// What each of `to` pixels is made of, of `size` along an axis.
-fn windows(size: usize, (start, length): (f64, f64), to: usize) -> Result<Vec<Window>, DataError> {
+/// The nearest pixels of `size` from pixel `skipped` of the resized axis on, `to` of them, where
+/// `scale` pixels become one and the first `cut` are not there.
+pub(crate) fn nearest(
+    scale: f64,
+    skipped: usize,
+    to: usize,
+    cut: usize,
+    size: usize,
+) -> Vec<Window> {
+    let mut centre = scale * 0.5;
+    let mut all = Vec::with_capacity(to);
+    for i in 0..skipped + to {
+        if i >= skipped {
+            let nearest = (centre as usize).saturating_sub(cut);
+            all.push(Window {
+                first: nearest.min(size.saturating_sub(1)),
+                weights: vec![1 << DIGITS],
+            });
+        }
+        centre += scale; // as Pillow does: its errors decide ties
+    }
+    all
+}
+
+/// What each of `to` pixels is made of, if the part `(start, length)` of `size` pixels along an axis
+/// becomes them.
+///
+/// # Errors
+/// If the part is empty, or not within the axis.
+pub(crate) fn windows(
+    size: usize,
+    (start, length): (f64, f64),
+    to: usize,
+    by: Interpolation,
+) -> Result<Vec<Window>, DataError> {
     // Rounding may have moved the end by a hair.
     if !(start >= 0.0 && length > 0.0 && start + length <= size as f64 + 1e-6) {
         return Err(DataError::Settings(format!(
@@ -110,7 +226,7 @@ fn windows(size: usize, (start, length): (f64, f64), to: usize) -> Result<Vec<Wi
         )));
     }
     let window = |i: usize| {
-        let (first, weights) = filter(size, (start, length), to, i);
+        let (first, weights) = filter(size, (start, length), to, i, by);
         let sum: f64 = weights.iter().sum();
         let unit = f64::from(1 << DIGITS) / if sum == 0.0 { 1.0 } else { sum };
         Window {
@@ -122,15 +238,21 @@ fn windows(size: usize, (start, length): (f64, f64), to: usize) -> Result<Vec<Wi
 }
 
 /// The first value that value `i` of `to` is made of, and the filter there and after it.
-fn filter(size: usize, (start, length): (f64, f64), to: usize, i: usize) -> (usize, Vec<f64>) {
-    const SUPPORT: f64 = 2.0; // of the filter, on either side
+fn filter(
+    size: usize,
+    (start, length): (f64, f64),
+    to: usize,
+    i: usize,
+    by: Interpolation,
+) -> (usize, Vec<f64>) {
     let scale = length / to as f64;
     let widened = scale.max(1.0);
     let centre = start + (i as f64 + 0.5) * scale;
     // As Pillow rounds: towards zero.
-    let first = (centre - SUPPORT * widened + 0.5).max(0.0) as usize;
-    let end = ((centre + SUPPORT * widened + 0.5) as usize).min(size);
-    let weights = (first..end).map(|x| bicubic((x as f64 - centre + 0.5) / widened));
+    let reach = by.reach() * widened;
+    let first = (centre - reach + 0.5).max(0.0) as usize;
+    let end = ((centre + reach + 0.5) as usize).min(size);
+    let weights = (first..end).map(|x| by.at((x as f64 - centre + 0.5) / widened));
     (first, weights.collect())
 }
 
@@ -139,7 +261,7 @@ fn filter(size: usize, (start, length): (f64, f64), to: usize, i: usize) -> (usi
 pub fn bicubic_matrix(size: usize, to: usize) -> Vec<f64> {
     let mut matrix = vec![0.0; to * size];
     for (i, row) in matrix.chunks_exact_mut(size.max(1)).enumerate() {
-        let (first, weights) = filter(size, (0.0, size as f64), to, i);
+        let (first, weights) = filter(size, (0.0, size as f64), to, i, Interpolation::Bicubic);
         let sum: f64 = weights.iter().sum();
         for (x, weight) in row[first..].iter_mut().zip(weights) {
             *x = weight / sum;
@@ -207,7 +329,7 @@ mod tests {
     #[test]
     fn windows_are_pillows() {
         // Pillow's precompute_coeffs for 5 pixels to 2: support 5, whole image on either side.
-        let found = windows(5, (0.0, 5.0), 2).unwrap();
+        let found = windows(5, (0.0, 5.0), 2, Interpolation::Bicubic).unwrap();
         for (window, centre) in found.iter().zip([1.25, 3.75]) {
             assert_eq!((window.first, window.weights.len()), (0, 5));
             let weights = (0..5).map(|x| bicubic((f64::from(x) + 0.5 - centre) / 2.5));
@@ -223,23 +345,39 @@ mod tests {
     fn the_same_size_is_the_same_image_and_flat_stays_flat() {
         let pixels: Vec<u8> = (0..7 * 70 * 3).map(|i| (i * 31 % 251) as u8).collect();
         let view = View::whole(&pixels, (70, 7), 3);
-        assert_eq!(
-            resample(view, Axis::Columns, (0.0, 70.0), 70).unwrap(),
-            pixels
-        );
-        assert_eq!(resample(view, Axis::Rows, (0.0, 7.0), 7).unwrap(), pixels);
         let flat = vec![200; 70 * 7];
-        let view = View::whole(&flat, (70, 7), 1);
-        for (axis, part, to) in [
-            (Axis::Columns, (3.3, 40.2), 33),
-            (Axis::Columns, (0.0, 70.0), 129),
-            (Axis::Rows, (0.5, 6.5), 3),
-        ] {
-            let found = resample(view, axis, part, to).unwrap();
-            assert!(found.iter().all(|p| *p == 200));
+        let same = resample(view, Axis::Columns, &nearest(1.0, 0, 70, 0, 70));
+        assert_eq!(same, pixels);
+        for by in Interpolation::ALL {
+            let same = windows(70, (0.0, 70.0), 70, by).unwrap();
+            assert_eq!(resample(view, Axis::Columns, &same), pixels);
+            let same = windows(7, (0.0, 7.0), 7, by).unwrap();
+            assert_eq!(resample(view, Axis::Rows, &same), pixels);
+            let view = View::whole(&flat, (70, 7), 1);
+            for (axis, part, to) in [
+                (Axis::Columns, (3.3, 40.2), 33),
+                (Axis::Columns, (0.0, 70.0), 129),
+                (Axis::Rows, (0.5, 6.5), 3),
+            ] {
+                let size = if axis == Axis::Rows { 7 } else { 70 };
+                let found = resample(view, axis, &windows(size, part, to, by).unwrap());
+                assert!(found.iter().all(|p| *p == 200));
+            }
+            for part in [(-0.1, 5.0), (3.0, 0.0), (3.0, 4.1), (f64::NAN, 1.0)] {
+                assert!(windows(7, part, 3, by).is_err());
+            }
         }
-        for part in [(-0.1, 5.0), (3.0, 0.0), (3.0, 4.1), (f64::NAN, 1.0)] {
-            assert!(resample(view, Axis::Rows, part, 3).is_err());
+    }
+
+    #[test]
+    fn interpolations_read_back() {
+        for by in Interpolation::ALL {
+            assert_eq!(by.to_string().parse::<Interpolation>().unwrap(), by);
         }
+        let error = "random".parse::<Interpolation>().unwrap_err().to_string();
+        assert!(
+            error.contains("`random`, expected one of nearest"),
+            "{error}"
+        );
     }
 }

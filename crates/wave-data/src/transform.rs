@@ -2,13 +2,16 @@
 //!
 //! What timm does for evaluation, step by step: the shorter side to `floor(image_size / crop_pct)`
 //! with Pillow's antialiased bicubic filter, the central square of `image_size` pixels, and
-//! `(x / 255 - mean) / std`. Only the pixels that the crop keeps are ever computed.
+//! `(x / 255 - mean) / std`. Other filters, and other ways to a square, are [`Interpolation`] and
+//! [`CropMode`]. Only the pixels that the crop keeps are ever computed.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
 
 use crate::augment::Placement;
 use crate::augment::crop::Rectangle;
-use crate::resample::{Axis, View, resample};
+use crate::resample::{self, Axis, Interpolation, View, resample, windows};
 use crate::{BrokenImages, DataError, RawImage, Source};
 
 /// How an image becomes network input.
@@ -24,6 +27,66 @@ pub struct Transform {
     pub std: Vec<f32>,
     /// The part of the resized image's shorter side that the crop keeps: 0.01 to 1.
     pub crop_pct: f32,
+    /// How images are resized.
+    pub interpolation: Interpolation,
+    /// How images that are not square become so.
+    pub crop_mode: CropMode,
+}
+
+/// How an image that is not square becomes so, by timm's names. With `s = floor(image_size / crop_pct)`:
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CropMode {
+    /// The shorter side becomes s; the middle is kept.
+    #[default]
+    Center,
+    /// Both sides become s, whatever the proportions; the middle is kept.
+    Squash,
+    /// The longer side becomes s; the middle is kept, and borders of the mean colour added.
+    Border,
+}
+
+impl CropMode {
+    /// Every mode.
+    pub const ALL: [CropMode; 3] = [CropMode::Center, CropMode::Squash, CropMode::Border];
+
+    /// The sizes of the resized image, of one of `size`.
+    fn resized(self, size: [usize; 2], side: u64) -> [u64; 2] {
+        let [w, h] = size;
+        match self {
+            // torchvision: int(side * longer / shorter)
+            CropMode::Center => size.map(|x| {
+                let long = u128::from(side) * x as u128 / w.min(h) as u128;
+                u64::try_from(long).unwrap_or(u64::MAX)
+            }),
+            CropMode::Squash => [side; 2],
+            CropMode::Border => {
+                let ratio = w.max(h) as f64 / side as f64;
+                size.map(|x| (x as f64 / ratio).round_ties_even().max(1.0) as u64)
+            }
+        }
+    }
+}
+
+impl fmt::Display for CropMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            CropMode::Center => "center",
+            CropMode::Squash => "squash",
+            CropMode::Border => "border",
+        })
+    }
+}
+
+impl FromStr for CropMode {
+    type Err = DataError;
+
+    fn from_str(name: &str) -> Result<Self, DataError> {
+        let named = Self::ALL.into_iter().find(|mode| mode.to_string() == name);
+        named.ok_or_else(|| {
+            let all = Self::ALL.map(|mode| mode.to_string()).join(", ");
+            DataError::Settings(format!("crop_mode is `{name}`, expected one of {all}"))
+        })
+    }
 }
 
 const MAX_IMAGE_SIZE: usize = 8192;
@@ -32,6 +95,19 @@ const MAX_IMAGE_SIZE: usize = 8192;
 const MAX_MEASURED: usize = 10_000;
 
 impl Transform {
+    /// The whole of each image, as far as a square holds it: the shorter side to `image_size`.
+    pub fn new(image_size: usize, mean: Vec<f32>, std: Vec<f32>) -> Self {
+        Self {
+            image_size,
+            channels: mean.len(),
+            mean,
+            std,
+            crop_pct: 1.0,
+            interpolation: Interpolation::default(),
+            crop_mode: CropMode::default(),
+        }
+    }
+
     /// The network input of one image as it is evaluated: (channels, image_size, image_size).
     ///
     /// A grey image of the input's own size, with `crop_pct` 1 and one channel, passes through
@@ -114,15 +190,16 @@ impl Transform {
         };
         let c = image.channels.min(self.channels);
         let (w, h) = (image.width, image.height);
-        let side = self.resized_side();
-        let columns = Window::new(w, w.min(h), side, self.image_size);
-        let rows = Window::new(h, w.min(h), side, self.image_size);
+        let [across, down] = self.crop_mode.resized([w, h], self.resized_side());
+        let by = self.interpolation;
+        let columns = Window::new(w, across, self.image_size);
+        let rows = Window::new(h, down, self.image_size);
         if columns.keeps_all() && rows.keeps_all() {
             return Ok(pixels);
         }
         // Two calls, width before height, with a rounding to 8 bits between them: so does Pillow.
-        let (first, end) = rows.support();
-        let side = self.image_size;
+        let (first, end) = rows.support(by);
+        let (wide, high) = (columns.shown, rows.shown);
         let strip = View {
             pixels: &pixels,
             line: w,
@@ -130,10 +207,35 @@ impl Transform {
             corner: (0, first),
             size: (w, end - first),
         };
-        let strip = resample(strip, Axis::Columns, columns.part(), side)?; // (end - first, side, c)
-        let strip = View::whole(&strip, (side, end - first), c);
-        let part = (rows.start - first as f64, rows.length);
-        Ok(Cow::Owned(resample(strip, Axis::Rows, part, side)?)) // (side, side, c)
+        let strip = resample(strip, Axis::Columns, &columns.of(0, w, by)?); // (end - first, wide, c)
+        let strip = View::whole(&strip, (wide, end - first), c);
+        let shown = resample(strip, Axis::Rows, &rows.of(first, end - first, by)?); // (high, wide, c)
+        if (wide, high) == (self.image_size, self.image_size) {
+            return Ok(Cow::Owned(shown));
+        }
+        Ok(Cow::Owned(self.bordered(&shown, &columns, &rows, c)))
+    }
+
+    /// An image (high, wide, c) in the middle of a square of the mean colour (side, side, channels).
+    fn bordered(&self, shown: &[u8], columns: &Window, rows: &Window, c: usize) -> Vec<u8> {
+        let colour = |mean: &f32| {
+            (255.0 * f64::from(*mean))
+                .round_ties_even()
+                .clamp(0.0, 255.0) as u8
+        };
+        let colour: Vec<u8> = self.mean.iter().map(colour).collect();
+        let (side, channels) = (self.image_size, self.channels);
+        let mut square = colour.repeat(side * side);
+        for (y, row) in shown.chunks_exact(columns.shown * c).enumerate() {
+            let at = ((rows.before + y) * side + columns.before) * channels;
+            let to = &mut square[at..at + columns.shown * channels];
+            for (to, from) in to.chunks_exact_mut(channels).zip(row.chunks_exact(c)) {
+                for (k, to) in to.iter_mut().enumerate() {
+                    *to = from[k.min(c - 1)]; // grey is repeated
+                }
+            }
+        }
+        square
     }
 }
 
@@ -166,8 +268,10 @@ pub(crate) fn resize_rectangle(
         corner: (left, top),
         size: (w, h),
     };
-    let wide = resample(part, Axis::Columns, columns, side)?; // (h, side, c)
-    resample(View::whole(&wide, (side, h), c), Axis::Rows, rows, side) // (side, side, c)
+    let by = Interpolation::Bicubic;
+    let wide = resample(part, Axis::Columns, &windows(w, columns, side, by)?); // (h, side, c)
+    let wide = View::whole(&wide, (side, h), c);
+    Ok(resample(wide, Axis::Rows, &windows(h, rows, side, by)?)) // (side, side, c)
 }
 
 /// The part of one axis of an image that resizing and cropping keep, in pixels of the original.
@@ -178,35 +282,67 @@ struct Window {
     length: f64,
     /// Pixels of the original for one of the resized.
     scale: f64,
+    /// Pixels of the resized axis before the window.
+    skipped: usize,
+    /// Pixels that it becomes, and those of a border before and after them.
+    shown: usize,
+    before: usize,
+    after: usize,
 }
 
 impl Window {
-    /// Resizing takes `shorter` to `target`; then `crop` central pixels stay.
-    fn new(side: usize, shorter: usize, target: u64, crop: usize) -> Self {
-        // torchvision: int(target * longer / shorter)
-        let resized = (u128::from(target) * side as u128 / shorter as u128) as f64;
-        let offset = ((resized - crop as f64) / 2.0).round_ties_even(); // as Python rounds
+    /// Resizing takes `side` to `resized`; then `crop` central pixels stay, fewer if there are fewer.
+    fn new(side: usize, resized: u64, crop: usize) -> Self {
+        let shown = usize::try_from(resized).map_or(crop, |resized| crop.min(resized));
+        let resized = resized as f64;
+        let offset = ((resized - crop as f64) / 2.0).round_ties_even().max(0.0); // as Python rounds
         let scale = side as f64 / resized;
         Self {
             side,
             start: offset * side as f64 / resized,
-            length: crop as f64 * side as f64 / resized,
+            length: shown as f64 * side as f64 / resized,
             scale,
+            skipped: offset as usize,
+            shown,
+            before: (crop - shown) / 2,
+            after: (crop - shown).div_ceil(2),
         }
     }
 
-    fn part(&self) -> (f64, f64) {
-        (self.start, self.length)
+    /// What the window's pixels are made of, of `size` pixels of the original from `first` on.
+    fn of(
+        &self,
+        first: usize,
+        size: usize,
+        by: Interpolation,
+    ) -> Result<Vec<resample::Window>, DataError> {
+        if by == Interpolation::Nearest {
+            let Self {
+                scale,
+                skipped,
+                shown,
+                ..
+            } = *self;
+            return Ok(resample::nearest(scale, skipped, shown, first, size));
+        }
+        windows(
+            size,
+            (self.start - first as f64, self.length),
+            self.shown,
+            by,
+        )
     }
 
     fn keeps_all(&self) -> bool {
-        self.start == 0.0 && self.length == self.side as f64 && self.scale == 1.0
+        self.start == 0.0
+            && self.length == self.side as f64
+            && self.scale == 1.0
+            && self.before + self.after == 0
     }
 
     /// The first and one past the last pixel that the window's pixels depend on.
-    fn support(&self) -> (usize, usize) {
-        // The cubic filter reaches two pixels to either side, of whichever grid is coarser.
-        let reach = 2.0 * self.scale.max(1.0) + 2.0;
+    fn support(&self, by: Interpolation) -> (usize, usize) {
+        let reach = by.reach() * self.scale.max(1.0) + 2.0;
         let first = (self.start - reach).floor().max(0.0) as usize;
         let end = (self.start + self.length + reach).ceil() as usize;
         (first, end.min(self.side))
@@ -307,12 +443,10 @@ pub fn measure_normalisation(
     image_size: usize,
     channels: usize,
 ) -> Result<(Vec<f32>, Vec<f32>), DataError> {
+    let few = channels.min(3);
     let transform = Transform {
-        image_size,
         channels,
-        mean: vec![0.0; channels.min(3)],
-        std: vec![1.0; channels.min(3)],
-        crop_pct: 1.0,
+        ..Transform::new(image_size, vec![0.0; few], vec![1.0; few])
     };
     transform.check()?;
     if indices.is_empty() {

@@ -9,6 +9,8 @@ fn plain(image_size: usize, channels: usize, crop_pct: f32) -> Transform {
         mean: vec![0.0; channels],
         std: vec![1.0; channels],
         crop_pct,
+        interpolation: Interpolation::Bicubic,
+        crop_mode: CropMode::Center,
     }
 }
 
@@ -89,6 +91,59 @@ fn a_grey_image_is_resized_as_pillow_does() {
         137, 131, 123, 125, 136, 123, 127, 129, 118, 131, 121, 139, 132, 143, 138, 140, 128, 133,
         119, 129, 130, 134, 123, 116, 121, 135, 136, 132, 111, 140, 121, 128, 136, 119, 125, 132,
     ]);
+}
+
+#[test]
+fn interpolations_and_crop_modes_are_timms() {
+    let cases: Vec<serde_json::Value> =
+        serde_json::from_str(include_str!("../tests/fixtures/eval_steps.json")).unwrap();
+    assert_eq!(
+        cases.len(),
+        4 * Interpolation::ALL.len() * CropMode::ALL.len()
+    );
+    for case in cases {
+        let number = |value: &serde_json::Value| value.as_u64().unwrap() as usize;
+        let [w, h, c] = [0, 1, 2].map(|i| number(&case["image"][i]));
+        let transform = Transform {
+            mean: vec![0.485, 0.456, 0.406][..c].to_vec(),
+            interpolation: case["interpolation"].as_str().unwrap().parse().unwrap(),
+            crop_mode: case["crop_mode"].as_str().unwrap().parse().unwrap(),
+            ..plain(
+                number(&case["size"]),
+                c,
+                case["crop_pct"].as_f64().unwrap() as f32,
+            )
+        };
+        let image = pattern(w, h, c);
+        let found = transform.square(&image).unwrap();
+        let expected: Vec<u8> = serde_json::from_value(case["pixels"].clone()).unwrap();
+        // A pixel between two levels may fall to either side; nearest ones are copies.
+        let allowed = u8::from(transform.interpolation != Interpolation::Nearest);
+        let differs = |(f, e): (&u8, &u8)| f.abs_diff(*e) > allowed;
+        assert_eq!(found.len(), expected.len(), "{transform:?}");
+        let at = found.iter().zip(&expected).position(differs);
+        assert_eq!(at, None, "{transform:?}: {found:?} for {expected:?}");
+    }
+}
+
+#[test]
+fn the_border_of_a_grey_image_is_of_the_mean_colour_of_each_channel() {
+    let transform = Transform {
+        mean: vec![0.1, 0.5, 1.0],
+        crop_mode: CropMode::Border,
+        ..plain(4, 3, 1.0)
+    };
+    let image = RawImage {
+        width: 4,
+        height: 1,
+        channels: 1,
+        pixels: vec![7; 4],
+    };
+    let square = transform.square(&image).unwrap();
+    let (border, line) = ([26, 128, 255].repeat(4), vec![7; 12]);
+    assert_eq!(&square[..12], border);
+    assert_eq!(&square[12..24], line);
+    assert_eq!(&square[24..], border.repeat(2));
 }
 
 #[test]
@@ -288,9 +343,12 @@ proptest! {
         let shorter = width.min(height);
         let (w, h) = (side * width / shorter, side * height / shorter);
         let view = View::whole(&image.pixels, (width, height), 1);
-        let wide = resample(view, Axis::Columns, (0.0, width as f64), w).unwrap();
+        let by = Interpolation::Bicubic;
+        let across = windows(width, (0.0, width as f64), w, by).unwrap();
+        let wide = resample(view, Axis::Columns, &across);
         let view = View::whole(&wide, (w, height), 1);
-        let whole = resample(view, Axis::Rows, (0.0, height as f64), h).unwrap();
+        let down = windows(height, (0.0, height as f64), h, by).unwrap();
+        let whole = resample(view, Axis::Rows, &down);
         let offset = |n: usize| ((n - image_size) as f64 / 2.0).round_ties_even() as usize;
         let found = transform.square(&image).unwrap();
         for (i, &f) in found.iter().enumerate() {

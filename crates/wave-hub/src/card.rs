@@ -1,5 +1,13 @@
 //! Model cards: the `README.md` of an artefact, with the YAML head that hubs read.
 
+use std::io::Read;
+use std::path::Path;
+
+use crate::directory::CARD_FILE;
+
+/// Longer cards are not looked through.
+const MOST_READ: u64 = 1 << 20;
+
 /// The YAML head of a card. What is `None` or empty is left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CardFront {
@@ -37,6 +45,55 @@ pub fn model_card(front: &CardFront, title: &str, body_markdown: &str) -> String
         card.push_str(&format!("\n{body}\n"));
     }
     card
+}
+
+/// The licence that the card of a directory names in its YAML head; `None` where there is no card, or
+/// it names none or `unknown`.
+pub fn card_license(dir: &Path) -> Option<String> {
+    let file = std::fs::File::open(dir.join(CARD_FILE)).ok()?;
+    let mut text = String::new();
+    file.take(MOST_READ).read_to_string(&mut text).ok()?;
+    let (head, _) = split(&text)?;
+    let mut lines = head.lines();
+    let value = lines.find_map(|line| line.strip_prefix("license:"))?;
+    let value = match value.trim() {
+        "" => lines.next()?.trim().strip_prefix("- ")?, // a list of one
+        value => value,
+    };
+    let value = value.trim().trim_matches(['"', '\'']);
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.+".contains(c);
+    let named = !value.is_empty() && value.chars().all(plain) && value != "unknown";
+    named.then(|| value.to_owned())
+}
+
+/// A card with another licence in its YAML head; the card itself if it has no head.
+pub fn with_license(card: &str, license: &str) -> String {
+    let Some((head, body)) = split(card) else {
+        return card.to_owned();
+    };
+    let mut dropped = false;
+    let kept = head.lines().filter(|line| {
+        // The key, and a list below it.
+        dropped = line.starts_with("license:") || (dropped && line.starts_with(['-', ' ']));
+        !dropped
+    });
+    let kept: String = kept.map(|line| format!("{line}\n")).collect();
+    format!("---\nlicense: {}\n{kept}---\n{body}", scalar(license))
+}
+
+/// The YAML head, and what follows it.
+fn split(card: &str) -> Option<(&str, &str)> {
+    let rest = card
+        .strip_prefix("---\n")
+        .or(card.strip_prefix("---\r\n"))?;
+    let mut start = 0;
+    for line in rest.split_inclusive('\n') {
+        if line.trim_end() == "---" {
+            return Some((&rest[..start], &rest[start + line.len()..]));
+        }
+        start += line.len();
+    }
+    None
 }
 
 fn push_one(card: &mut String, key: &str, value: &Option<String>) {
@@ -119,6 +176,47 @@ A *body*.
 ";
         let body = "\nA *body*.\n\n    with code\n\n";
         assert_eq!(model_card(&front, "Six\nlayers ", body), expected);
+    }
+
+    #[test]
+    fn a_licence_is_read_and_replaced() {
+        let root = tempfile::tempdir().unwrap();
+        let read = |card: &str| {
+            std::fs::write(root.path().join(CARD_FILE), card).unwrap();
+            card_license(root.path())
+        };
+        for (card, expected) in [
+            ("---\nlicense: mit\n---\n", Some("mit")),
+            (
+                "---\r\ntags:\r\n- a\r\nlicense: \"cc-by-4.0\"\r\n---\r\n",
+                Some("cc-by-4.0"),
+            ),
+            (
+                "---\nlicense:\n- apache-2.0\ntags:\n- a\n---\n# A\n",
+                Some("apache-2.0"),
+            ),
+            ("---\ntags:\n- a\n---\nlicense: mit\n", None),
+            ("---\nlicense: unknown\n---\n", None),
+            ("---\nlicense: {a: b}\n---\n", None),
+            ("license: mit\n", None),
+            ("", None),
+        ] {
+            assert_eq!(read(card).as_deref(), expected, "{card}");
+            if split(card).is_some() {
+                assert_eq!(
+                    read(&with_license(card, "bsd-3-clause")).unwrap(),
+                    "bsd-3-clause"
+                );
+            }
+        }
+        assert_eq!(
+            with_license(
+                "---\ntags:\n- a\nlicense:\n- b\n- c\nx: y\n---\n# T\n",
+                "mit"
+            ),
+            "---\nlicense: mit\ntags:\n- a\nx: y\n---\n# T\n"
+        );
+        assert_eq!(card_license(&root.path().join("nowhere")), None);
     }
 
     #[test]

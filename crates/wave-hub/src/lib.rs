@@ -43,7 +43,7 @@ mod testing;
 mod transformers;
 
 pub use atomic::{prepare_out, remove_temporaries, write_atomic};
-pub use card::{CardFront, model_card};
+pub use card::{CardFront, card_license, model_card, with_license};
 pub use digest::{sha256_file, sha256_hex};
 pub use directory::{
     ARTEFACT_FILES, CARD_FILE, Kind, ONNX_FILE, SCALERS_FILE, directory_kind, read_bytes,
@@ -57,7 +57,7 @@ pub use preprocessing::{Preprocessing, read_preprocessing};
 pub use shapes::check_tensors;
 pub use table::{read_table, write_table};
 pub use templates::{Accuracy, FORMAT_VERSION, TemplateConfig, read_templates, write_templates};
-pub use tensors::{read_tensors, write_tensors};
+pub use tensors::{read_tensors, read_weights, write_tensors};
 pub use transformers::{read_transformers, write_transformers};
 
 /// Named tensors, in name order.

@@ -17,7 +17,7 @@ use crate::directory::{
 };
 use crate::float::cast;
 use crate::onnx::{self, VitSizes};
-use crate::tensors::{read_tensors, stage_tensors};
+use crate::tensors::{read_weights, stage_tensors};
 use crate::{FloatType, HubError, Weights};
 
 /// A model's `config.json`.
@@ -145,7 +145,7 @@ pub fn read_model(dir: &Path) -> Result<(ModelConfig, Weights), HubError> {
     let remedy = "copy it there; weights in another format (.bin, .pth) have to be saved with \
                   `safetensors.torch.save_file`";
     let path = promised_file(dir, MODEL_FILE, remedy)?;
-    let (weights, _) = read_tensors(&path)?;
+    let weights = read_weights(&path)?;
     if weights.is_empty() {
         let remedy = "write or copy the model again";
         return Err(HubError::malformed(&path, "holds no tensor", remedy));

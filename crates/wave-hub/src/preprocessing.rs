@@ -130,6 +130,9 @@ fn from_processor(steps: &Value, channels: Option<usize>) -> Result<Preprocessin
     if !on("do_rescale", true)? || !plain {
         return Err("pixels are not scaled to 0..=1 (`do_rescale`, `rescale_factor`)".to_owned());
     }
+    if !on("do_resize", true)? {
+        return Err("images are not resized (`do_resize` is false), expected a resize".to_owned());
+    }
     if on("do_pad", false)? {
         return Err("images are padded (`do_pad`), expected a resize and a crop".to_owned());
     }

@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use candle_core::Tensor;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -21,7 +22,7 @@ use crate::directory::{
 };
 use crate::float::cast;
 use crate::model::check_normalisation;
-use crate::tensors::{read_tensors, stage_tensors};
+use crate::tensors::{read_weights, stage_tensors};
 use crate::{FloatType, HubError, Weights};
 
 /// The version of the template format that is read and written here.
@@ -45,6 +46,9 @@ pub struct TemplateConfig {
     pub sets: BTreeMap<String, String>,
     /// How many anchors the scaler bank has, at relative depths 0..=1.
     pub anchors: usize,
+    /// The relative depth of layer l of L: `l/(L-1)`, which is meant where nothing is said, or `l/L`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth_rule: Option<String>,
     /// The shape of the auxiliary: depth, width, heads and the like.
     pub auxiliary: Map<String, Value>,
     /// The width of one attention head.
@@ -65,6 +69,12 @@ pub struct TemplateConfig {
     pub std: Vec<f64>,
     /// The side of the crop over the side of the resized image.
     pub crop_pct: f64,
+    /// How images are resized, in timm's words; `bicubic` is meant where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interpolation: Option<String>,
+    /// How they become square, in timm's words; `center` is meant where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crop_mode: Option<String>,
     /// How the templates came about: recipe, ancestor, data, seed, version, epochs.
     pub provenance: Value,
     /// Accuracies measured at the sizes tried.
@@ -112,11 +122,20 @@ pub fn read_templates(dir: &Path) -> Result<(TemplateConfig, Weights), HubError>
         .map_err(|found| HubError::malformed(&config_path, found, "correct the file"))?;
     let remedy = "copy it there, or condense again";
     let path = promised_file(dir, TEMPLATES_FILE, remedy)?;
-    let (weights, _) = read_tensors(&path)?;
+    let weights = read_weights(&path)?;
     check_weights(&config, &weights).map_err(|found| {
         let remedy = format!("it does not belong to the {CONFIG_FILE} beside it: copy both again");
         HubError::malformed(&path, found, remedy)
     })?;
+    for set in config.counts.keys() {
+        let name = format!("templates.{set}");
+        if let Some(templates) = weights.get(&name)
+            && is_zero(templates).map_err(HubError::tensor(&path, &name))?
+        {
+            let found = format!("tensor `{name}` is 0 everywhere, expected templates");
+            return Err(HubError::malformed(&path, found, "condense again"));
+        }
+    }
     Ok((config, weights))
 }
 
@@ -176,6 +195,13 @@ fn check_config(config: &TemplateConfig) -> Result<(), String> {
         let found = &config.kronecker;
         return Err(format!(
             "`kronecker` is `{found}`, expected `tile` or `interleave`"
+        ));
+    }
+    if let Some(found) = &config.depth_rule
+        && !["l/(L-1)", "l/L"].contains(&found.as_str())
+    {
+        return Err(format!(
+            "`depth_rule` is `{found}`, expected `l/(L-1)` or `l/L`"
         ));
     }
     for (name, value) in [
@@ -275,6 +301,11 @@ fn check_weights(config: &TemplateConfig, weights: &Weights) -> Result<(), Strin
         )),
         None => Ok(()),
     }
+}
+
+fn is_zero(tensor: &Tensor) -> candle_core::Result<bool> {
+    let largest = tensor.abs()?.max_all()?.to_scalar::<f32>()?;
+    Ok(largest == 0.0)
 }
 
 fn shape_of<'a>(weights: &'a Weights, name: &str) -> Result<&'a [usize], String> {

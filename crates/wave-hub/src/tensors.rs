@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Device, Storage, Tensor};
 use safetensors::tensor::{self, Dtype, TensorInfo, TensorView};
 
 use crate::atomic::{Staged, write_with};
@@ -38,6 +38,48 @@ pub fn read_tensors(path: &Path) -> Result<(Weights, BTreeMap<String, String>), 
         weights.insert(name, tensor);
     }
     Ok((weights, metadata))
+}
+
+/// [`read_tensors`] of a model or templates, in which every value is a finite number.
+///
+/// # Errors
+/// Those of [`read_tensors`]; [`HubError::Malformed`] naming the first tensor that holds a NaN or an
+/// infinity.
+pub fn read_weights(path: &Path) -> Result<Weights, HubError> {
+    let (weights, _) = read_tensors(path)?;
+    for (name, tensor) in &weights {
+        let odd = not_finite(tensor).map_err(HubError::tensor(path, name))?;
+        if odd > 0 {
+            let n = tensor.elem_count();
+            return Err(HubError::malformed(
+                path,
+                format!("tensor `{name}` holds {odd} values of {n} that are NaN or infinite"),
+                "take an earlier state of the weights, or train again with a smaller learning rate",
+            ));
+        }
+    }
+    Ok(weights)
+}
+
+/// How many values of an f32 tensor are NaN or infinite.
+fn not_finite(tensor: &Tensor) -> candle_core::Result<usize> {
+    /// All bits of the exponent: set in what is not finite.
+    const EXPONENT: u32 = 0x7f80_0000;
+    if tensor.dtype() != DType::F32 {
+        return Ok(0);
+    }
+    let tensor = tensor.contiguous()?;
+    let (storage, layout) = tensor.storage_and_layout();
+    let Storage::Cpu(storage) = &*storage else {
+        return Ok(0); // what is read from a file lies here
+    };
+    let values = &storage.as_slice::<f32>()?[layout.start_offset()..][..tensor.elem_count()];
+    // Counted without a branch, so that the compiler does it in vectors.
+    let odd = |value: &f32| u32::from(value.to_bits() & EXPONENT == EXPONENT);
+    let chunks = values.chunks(1 << 20);
+    Ok(chunks
+        .map(|c| c.iter().map(odd).sum::<u32>() as usize)
+        .sum())
 }
 
 /// Writes a safetensors file, whole or not at all. The same weights and metadata give the same

@@ -16,7 +16,7 @@ use crate::directory::{
 use crate::float::cast;
 use crate::model::check_names;
 use crate::preprocessing::PREPROCESSOR_FILE;
-use crate::tensors::{read_tensors, stage_tensors};
+use crate::tensors::{read_weights, stage_tensors};
 use crate::{FloatType, HubError, Weights};
 
 /// The file that lists the parts of weights too large for one.
@@ -40,7 +40,7 @@ pub fn read_transformers(dir: &Path) -> Result<(Value, Weights), HubError> {
         false => "copy it there; save other formats again with `safe_serialization`",
     };
     let path = promised_file(dir, MODEL_FILE, remedy)?;
-    let (weights, _) = read_tensors(&path)?;
+    let weights = read_weights(&path)?;
     if weights.is_empty() {
         let remedy = "write or copy the model again";
         return Err(HubError::malformed(&path, "holds no tensor", remedy));

@@ -76,7 +76,7 @@ impl Options {
     /// The usual choices for `method`.
     ///
     /// Positions are sinusoidal at scale 1 for [`Method::Mimetic`], which depends on them, and learned
-    /// otherwise. The mixing factors are the thesis' for ImageNet: 0.7, 0.7 for Q and K, 0.4, 0.4 for V
+    /// otherwise. What mimetic attention leaves alone is timm's default. The mixing factors are the thesis' for ImageNet: 0.7, 0.7 for Q and K, 0.4, 0.4 for V
     /// and the projection. There is no mean shift.
     pub fn new(method: Method) -> Self {
         Self {
@@ -89,7 +89,7 @@ impl Options {
             qk: (0.7, 0.7),
             vp: (0.4, 0.4),
             vp_layout: VpLayout::Paper,
-            base: Base::Xavier,
+            base: Base::Timm,
         }
     }
 }
@@ -167,15 +167,23 @@ pub enum Positions {
     Learned,
     /// [`sinusoidal_positions`](crate::sinusoidal_positions), with zeros for the class token.
     Sinusoidal {
-        /// Factor on the embedding: 1 suits ImageNet, about 2 suited CIFAR-10.
+        /// Factor on the embedding, the thesis' gamma; [`Positions::usual_scale`] where none is chosen.
         scale: f64,
     },
+}
+
+impl Positions {
+    /// The thesis' factor for images of a size: about 2 for CIFAR-10, 1 for ImageNet (section 3.2.4).
+    /// That up to 64 pixels are like CIFAR-10's is our reading.
+    pub fn usual_scale(image_size: usize) -> f64 {
+        if image_size <= 64 { 2.0 } else { 1.0 }
+    }
 }
 
 /// What fills the matrices that mimetic initialisation leaves alone: the MLP, chiefly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
-    /// As [`Method::Timm`].
+    /// As [`Method::Timm`], so that what mimetic attention changes stands alone.
     Timm,
     /// As [`Method::Xavier`], which trains better at narrow widths, where 0.02 is too small.
     Xavier,

@@ -46,7 +46,7 @@ pub const METHODS: [PositionalMethod; 3] = [
     },
     PositionalMethod {
         name: "mimetic",
-        description: "mimetic attention, in gpsa with local heads (thesis, table 3.4)",
+        description: "mimetic attention; in gpsa its V and projection, with local heads (thesis, table 3.4)",
     },
 ];
 
@@ -85,7 +85,10 @@ pub fn start(
         "mimetic" => Method::Mimetic,
         _ => Method::Timm,
     };
-    let options = choices.options(common);
+    let mut options = choices.options(common, shape.vit.image_size);
+    if gpsa && choices.qk.is_none() {
+        options.qk = (0.0, 0.0); // table 3.4 adds V and projection alone to GPSA
+    }
     let mut weights = initialise(&VitDims::of(&shape.vit)?, &options, seed)?;
     for layer in 0..shape.vit.depth {
         let at = |part: &str| format!("blocks.{layer}.attn.{part}");

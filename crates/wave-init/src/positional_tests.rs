@@ -107,10 +107,14 @@ fn what_is_common_starts_as_a_plain_transformer() {
     for (_, attention) in PositionalAttention::ALL {
         let shape = shape(attention, 4);
         for (method, common) in [("default", Method::Timm), ("mimetic", Method::Mimetic)] {
-            let choices = Choices::default();
+            let choices = Choices {
+                qk: Some((0.7, 0.7)),
+                ..Choices::default()
+            };
             let found = made(method, &shape, &choices);
             let dims = VitDims::of(&shape.vit).unwrap();
-            let plain = initialise(&dims, &choices.options(common), 3).unwrap();
+            let plain =
+                initialise(&dims, &choices.options(common, shape.vit.image_size), 3).unwrap();
             for name in [
                 "pos_embed",
                 "blocks.1.attn.proj.weight",
@@ -133,17 +137,12 @@ fn what_is_common_starts_as_a_plain_transformer() {
 
 /// The row of table 3.4 that adds mimetic V and projection to GPSA.
 #[test]
-fn gpsa_takes_mimetic_parts_one_by_one() {
+fn gpsa_takes_mimetic_values_and_projections_alone() {
     let shape = shape(PositionalAttention::Gpsa, 4);
-    let choices = Choices {
-        qk: Some((0.0, 0.0)),
-        rest: Method::Timm,
-        base: crate::Base::Timm,
-        ..Choices::default()
-    };
+    let choices = Choices::default();
     let (mixed, local) = (
         made("mimetic", &shape, &choices),
-        made("local", &shape, &Choices::default()),
+        made("local", &shape, &choices),
     );
     for same in ["qk.weight", "pos_proj.weight"] {
         let name = format!("blocks.1.attn.{same}");

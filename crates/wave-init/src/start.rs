@@ -72,7 +72,8 @@ pub struct Choices {
     /// Position embedding of what is not taken from a donor; by default sinusoidal for methods with
     /// mimetic attention and learned for the others.
     pub positions: Option<Positions>,
-    /// Scale of sinusoidal positions, where `positions` does not say.
+    /// Scale of sinusoidal positions, where `positions` does not say; by default
+    /// [`Positions::usual_scale`].
     pub position_scale: Option<f64>,
     /// Mean shift of the first MLP matrix; by default none, but for `mlp-mean`.
     pub mlp_mean: Option<MlpMean>,
@@ -121,7 +122,7 @@ impl Default for Choices {
             qk: None,
             vp: None,
             vp_layout: VpLayout::Paper,
-            base: Base::Xavier,
+            base: Base::Timm,
             rest: Method::Timm,
             layers: Layers::First,
             t_fixup: TFixup::default(),
@@ -139,18 +140,17 @@ impl Default for Choices {
 }
 
 impl Choices {
-    /// The options of a direct method under these choices.
-    pub fn options(&self, method: Method) -> Options {
+    /// The options of a direct method under these choices, for images of this size.
+    pub fn options(&self, method: Method, image_size: usize) -> Options {
         let mut options = Options {
             vp_layout: self.vp_layout,
             base: self.base,
             ..Options::new(method)
         };
         options.positions = self.positions.unwrap_or(options.positions);
-        if let (None, Positions::Sinusoidal { scale }, Some(other)) =
-            (self.positions, &mut options.positions, self.position_scale)
-        {
-            *scale = other;
+        if let (None, Positions::Sinusoidal { scale }) = (self.positions, &mut options.positions) {
+            let usual = || Positions::usual_scale(image_size);
+            *scale = self.position_scale.unwrap_or_else(usual);
         }
         options.qk = self.qk.unwrap_or(options.qk);
         options.vp = self.vp.unwrap_or(options.vp);
@@ -173,6 +173,11 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
+    /// Weights by a direct method under the choices.
+    pub(crate) fn closed_form(&self, method: Method) -> Result<Weights, InitError> {
+        self.direct(&self.choices.options(method, self.shape.image_size))
+    }
+
     /// Weights by a direct method.
     pub(crate) fn direct(&self, options: &Options) -> Result<Weights, InitError> {
         initialise(&VitDims::of(self.shape)?, options, self.seed)

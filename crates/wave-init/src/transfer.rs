@@ -101,12 +101,11 @@ impl<'a> Carry<'a> {
             expected: 1,
             found: 0,
         })?;
-        let options = request.choices.options(request.choices.rest);
         Ok(Self {
             method,
             donor,
             shape: request.shape,
-            weights: request.direct(&options)?,
+            weights: request.closed_form(request.choices.rest)?,
             taken: BTreeMap::new(),
         })
     }

@@ -1,7 +1,8 @@
 //! The scaler bank: scalers known at a few depths and one width, read at any depth and width.
 //!
-//! *Depth.* Layer `l` of an `L`-layer model sits at relative depth `l / (L - 1)`, anchor `k` of `K`
-//! at `k / (K - 1)`; a layer takes the linear interpolation of its two neighbouring anchors.
+//! *Depth.* Layer `l` of an `L`-layer model sits at relative depth `l / (L - 1)`, or in TLEG at `l / L`
+//! ([`DepthRule`]), anchor `k` of `K` at `k / (K - 1)`; a layer takes the linear interpolation of its
+//! two neighbouring anchors.
 //!
 //! *Width.* A width is a row of blocks. Block `j` of the target takes block `j mod n` of the
 //! source's `n`: a prefix when narrower, cyclic copies when wider. Where the axis is an input, a
@@ -13,22 +14,67 @@
 use crate::compose::check_scalers;
 use crate::{BlockShape, Kronecker, Part, Plan, PlanError};
 use candle_core::{Result, Tensor};
+use std::fmt;
+use std::str::FromStr;
 
 #[cfg(test)]
 mod tests;
 
+/// The relative depth of layer `l` of `L`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DepthRule {
+    /// `l / (L - 1)`: the last layer reads the last anchor.
+    #[default]
+    LastIsOne,
+    /// `l / L`, as TLEG has it: the last anchor lies one layer beyond the last.
+    Tleg,
+}
+
+impl DepthRule {
+    /// Every rule.
+    pub const ALL: [DepthRule; 2] = [DepthRule::LastIsOne, DepthRule::Tleg];
+
+    /// What relative depths are divided by, at least 1.
+    fn divisor(self, depth: usize) -> usize {
+        match self {
+            DepthRule::LastIsOne => depth.saturating_sub(1).max(1),
+            DepthRule::Tleg => depth.max(1),
+        }
+    }
+}
+
+/// The formula, as in a template file.
+impl fmt::Display for DepthRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            DepthRule::LastIsOne => "l/(L-1)",
+            DepthRule::Tleg => "l/L",
+        })
+    }
+}
+
+impl FromStr for DepthRule {
+    type Err = PlanError;
+
+    fn from_str(text: &str) -> std::result::Result<DepthRule, PlanError> {
+        let named = DepthRule::ALL.into_iter().find(|r| r.to_string() == text);
+        named.ok_or_else(|| PlanError::UnknownDepthRule(text.to_owned()))
+    }
+}
+
 /// The weights `(depth, anchors)` with which each layer reads the anchors: at most two neighbours
 /// in a row, summing to 1.
 ///
-/// The first layer reads the first anchor and the last the last; a single layer reads the first,
-/// a single anchor is read by all. As many layers as anchors give the identity, exactly.
-pub fn depth_matrix(depth: usize, anchors: usize) -> Vec<Vec<f32>> {
+/// The first layer reads the first anchor; a single anchor is read by all. By
+/// [`DepthRule::LastIsOne`] the last layer reads the last anchor, and as many layers as anchors give
+/// the identity, exactly.
+pub fn depth_matrix(depth: usize, anchors: usize, rule: DepthRule) -> Vec<Vec<f32>> {
     let mut rows = vec![vec![0.0; anchors]; depth];
     if anchors == 0 {
         return rows;
     }
-    // l (K - 1) / (L - 1) anchors down: whole and remainder in integers, hence exact ends.
-    let steps = depth.saturating_sub(1).max(1);
+    // l (K - 1) / steps anchors down: whole and remainder in integers, hence exact ends.
+    let steps = rule.divisor(depth);
     for (l, row) in rows.iter_mut().enumerate() {
         let position = l * (anchors - 1);
         let (k, rest) = (position / steps, position % steps);
@@ -43,14 +89,14 @@ pub fn depth_matrix(depth: usize, anchors: usize) -> Vec<Vec<f32>> {
 
 /// Reads a bank of anchors at a depth; serves scalers as well as per-layer biases and norms.
 ///
-/// Differentiable, one matrix product; the bank itself when it has as many anchors as layers.
+/// Differentiable, one matrix product; the bank itself when each layer reads its own anchor.
 ///
 /// # Shapes
 /// `bank`: `(K, ...)`; result: `(depth, ...)`.
 ///
 /// # Errors
 /// If the bank has no anchors or the depth is 0.
-pub fn interpolate_depth(bank: &Tensor, depth: usize) -> Result<Tensor> {
+pub fn interpolate_depth(bank: &Tensor, depth: usize, rule: DepthRule) -> Result<Tensor> {
     let (anchors, rest) = match bank.dims() {
         [anchors, rest @ ..] if *anchors > 0 && depth > 0 => (*anchors, rest),
         dims => {
@@ -58,10 +104,10 @@ pub fn interpolate_depth(bank: &Tensor, depth: usize) -> Result<Tensor> {
             return Err(PlanError::EmptyBank(anchors, depth).into());
         }
     };
-    if anchors == depth {
+    if anchors == depth && (rule == DepthRule::LastIsOne || depth == 1) {
         return Ok(bank.clone());
     }
-    let matrix = depth_matrix(depth, anchors).concat();
+    let matrix = depth_matrix(depth, anchors, rule).concat();
     let matrix = Tensor::from_vec(matrix, (depth, anchors), bank.device())?; // (L, K)
     let flat = bank.reshape((anchors, rest.iter().product::<usize>()))?; // (K, ...)
     let read = matrix.to_dtype(bank.dtype())?.matmul(&flat)?; // (L, ...)

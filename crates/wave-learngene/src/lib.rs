@@ -31,7 +31,9 @@ mod start;
 #[cfg(test)]
 mod testing;
 
-pub use bank::{depth_matrix, gather_blocks, gather_width, interpolate_depth, resize_scalers};
+pub use bank::{
+    DepthRule, depth_matrix, gather_blocks, gather_width, interpolate_depth, resize_scalers,
+};
 pub use compose::{Scalers, Templates, compose, kronecker_sum};
 pub use factorise::{Factorised, factorise};
 pub use part::{BlockShape, Part};

@@ -251,6 +251,9 @@ pub enum PlanError {
     /// Not the name of a Kronecker order.
     #[error("unknown Kronecker order {0:?}; expected tile or interleave")]
     UnknownKronecker(String),
+    /// Not the formula of a depth rule.
+    #[error("unknown depth rule {0:?}; expected l/(L-1) or l/L")]
+    UnknownDepthRule(String),
     /// The plan composes no such part.
     #[error("{0}: not covered by the plan; add a set of templates for it")]
     NotCovered(Part),

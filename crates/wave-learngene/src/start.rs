@@ -6,7 +6,7 @@
 //! templates of their own: each comes after the `2 B` of the parts before it.
 
 use crate::factorise::blocks;
-use crate::{BlockShape, Part, Plan, PlanError, Scalers};
+use crate::{BlockShape, DepthRule, Part, Plan, PlanError, Scalers};
 use candle_core::{Device, Result, Tensor};
 
 #[cfg(test)]
@@ -91,14 +91,26 @@ pub fn random_scalers(
     })
 }
 
-/// The linear learngene TELG, `W_l = B + (l / L) A`, as a special case: template `j` is block `j`
-/// of `B`, template `j + B` block `j` of `A`.
+/// The linear learngene TLEG (the WAVE paper's TELG), `W_l = B + (l / L) A`, as a special case:
+/// template `j` is block `j` of `B`, template `j + B` block `j` of `A`.
+///
+/// Read by [`DepthRule::Tleg`], two anchors or more are exact at every depth `L`; by the other rule
+/// they are exact where there is one for each layer.
 ///
 /// # Errors
-/// If the depth is 0.
-pub fn telg_scalers(plan: &Plan, shape: &BlockShape, depth: usize) -> Result<Scalers> {
-    let linear = |l: usize| (1.0, l as f32 / depth as f32);
-    blockwise(plan, shape, shape, depth, linear, &mut || 0.0)
+/// If there are no anchors.
+pub fn telg_scalers(
+    plan: &Plan,
+    shape: &BlockShape,
+    anchors: usize,
+    rule: DepthRule,
+) -> Result<Scalers> {
+    let last = match rule {
+        DepthRule::LastIsOne => anchors,
+        DepthRule::Tleg => anchors.saturating_sub(1).max(1),
+    };
+    let linear = |k: usize| (1.0, k as f32 / last as f32);
+    blockwise(plan, shape, shape, anchors, linear, &mut || 0.0)
 }
 
 /// Share Init, one block of weights for every layer, as a special case: template `j` is block `j`.

@@ -22,11 +22,12 @@ pub mod small;
 #[cfg(test)]
 mod testing;
 pub mod transformers;
+mod unsupported;
 pub mod vit;
 
 pub use activation::Activation;
 pub use dilation::Dilations;
-pub use network::Network;
+pub use network::{Network, known_heads};
 pub use population::PopulationShape;
 pub use sequence::{Mixer, SequenceShape};
 pub use shape::{ShapeError, check_weights, default_patch};

@@ -5,6 +5,7 @@ use crate::convnext::{self, ConvNextShape};
 use crate::efficientnet::{self, EfficientNetShape};
 use crate::levit::{self, LevitShape};
 use crate::positional::{self, PositionalAttention, PositionalShape};
+use crate::unsupported::{self, unsupported};
 use crate::vit::{self, VitShape};
 use crate::{Activation, Dilations, ShapeError, Weights};
 use candle_core::{Result, Tensor};
@@ -41,7 +42,7 @@ impl Network {
     /// take what their name implies.
     ///
     /// What the weights do not show either comes from the arguments or the name: a transformer's
-    /// heads (otherwise as many as have width 64), the epsilon of its layer norms, the activation,
+    /// heads ([`known_heads`]; otherwise as many as have width 64), the epsilon of its layer norms, the activation,
     /// a ConvMixer's `dilation` (a number, or a list of one for each layer), and whether an EfficientNet is TensorFlow's (a nameless one is).
     ///
     /// # Errors
@@ -54,7 +55,14 @@ impl Network {
         weights: &Weights,
     ) -> std::result::Result<Network, ShapeError> {
         let name = architecture.split('.').next().unwrap_or_default();
-        let family = Family::of_weights(weights)?;
+        unsupported::check(name, model_args, weights)?;
+        let family = match (Family::of_weights(weights), name) {
+            (Err(ShapeError::Unrecognised { first }), name) if !name.is_empty() => {
+                let found = format!("tensor {first}");
+                return Err(unsupported(name, "it is none of the networks here", &found));
+            }
+            (family, _) => family?,
+        };
         if Family::of_name(name).is_some_and(|said| said != family) {
             return Err(ShapeError::Architecture {
                 said: architecture.into(),
@@ -67,8 +75,16 @@ impl Network {
             Family::Vit => {
                 args.activation(Activation::Gelu)?
                     .among(&[Activation::Gelu], "gelu")?;
-                let heads = args.size("num_heads").or(args.size("num_attention_heads"));
-                let heads = heads.or(registered_heads(name));
+                let heads = known_heads(architecture, model_args);
+                if let Some(odd) = model_args.get("num_heads").filter(|n| !n.is_null())
+                    && (args.size("num_heads").unwrap_or(0) == 0)
+                {
+                    return Err(ShapeError::Choice {
+                        name: "num_heads",
+                        found: odd.to_string(),
+                        expected: "a whole number of at least 1",
+                    });
+                }
                 let mut shape = VitShape::infer(weights, heads)?;
                 if let Some(eps) = args.0.get("layer_norm_eps").and_then(Value::as_f64) {
                     shape.norm_eps = eps;
@@ -300,18 +316,34 @@ impl Family {
     }
 }
 
-/// Heads of the transformers that timm registers, by the size in their name.
-fn registered_heads(name: &str) -> Option<usize> {
-    [
+/// A transformer's heads, if its description tells them: `num_heads` of timm's arguments,
+/// `num_attention_heads` of transformers', or the size in the name of what timm registers. They leave
+/// no trace in the weights.
+pub fn known_heads(architecture: &str, model_args: &Map<String, Value>) -> Option<usize> {
+    let args = Arguments(model_args);
+    let said = args.size("num_heads").or(args.size("num_attention_heads"));
+    let registered = [
         ("_tiny_", 3),
+        ("_little_", 5),
         ("_small_", 6),
+        ("_medium_", 8),
         ("_base_", 12),
         ("_large_", 16),
         ("_huge_", 16),
-    ]
-    .into_iter()
-    .find(|(size, _)| name.contains(size))
-    .map(|(_, heads)| heads)
+        ("_giant_", 16),
+        ("_gigantic_", 16),
+    ];
+    let name = architecture.split('.').next().unwrap_or_default();
+    let vit = ["vit_", "deit_"]
+        .iter()
+        .any(|start| name.starts_with(start));
+    said.or_else(|| {
+        let registered = registered
+            .iter()
+            .find(|(size, _)| vit && name.contains(size));
+        let heads = registered.map(|(_, heads)| *heads);
+        heads.or((name == "test_vit").then_some(2))
+    })
 }
 
 /// The input of the EfficientNets that timm registers.

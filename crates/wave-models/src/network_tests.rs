@@ -139,8 +139,15 @@ fn another_architecture_than_said_is_an_error() {
     let error = Network::recognise("", &Map::new(), None, &weights).unwrap_err();
     assert!(error.to_string().contains("(none)"), "{error}");
     weights.insert("fc.weight".into(), testing::tensor("fc.weight", &[2, 2]));
-    let error = Network::recognise("resnet50", &Map::new(), None, &weights).unwrap_err();
-    assert!(error.to_string().contains("fc.weight"), "{error}");
+    for (name, expected) in [
+        ("", "fc.weight"),
+        ("vgg", "fc.weight"),
+        ("resnet50", "a ResNet"),
+    ] {
+        let error = Network::recognise(name, &Map::new(), None, &weights).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+        assert!(error.to_string().contains(name), "{error}");
+    }
 }
 
 #[test]
@@ -181,6 +188,16 @@ fn contradicting_arguments_are_an_error() {
             Network::Vit(vit()),
             json!({"num_heads": 7}),
             "not a multiple of heads 7",
+        ),
+        (
+            Network::Vit(vit()),
+            json!({"num_heads": 0}),
+            "num_heads is 0, expected a whole number",
+        ),
+        (
+            Network::Vit(vit()),
+            json!({"num_heads": 1.5}),
+            "num_heads is 1.5",
         ),
         (
             Network::ConvMixer(convmixer()),

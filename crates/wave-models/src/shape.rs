@@ -114,6 +114,20 @@ pub enum ShapeError {
         /// The first tensor's name, or `(none)`.
         first: String,
     },
+    /// A network, or a variant of one, that is not here.
+    #[error(
+        "{name} is not supported: {what} ({found}); supported are vision transformers as in DeiT \
+         (learned positions, exact GELU, a class token or the mean token classified), LeViT, \
+         ConvMixer, isotropic ConvNeXt and EfficientNet-Lite"
+    )]
+    Unsupported {
+        /// The architecture as its description names it.
+        name: String,
+        /// What it is or has, with a verb.
+        what: String,
+        /// How that is known.
+        found: String,
+    },
     /// Weights of another network than their description names.
     #[error(
         "the architecture is said to be {said}, but these are weights of {found}; correct \

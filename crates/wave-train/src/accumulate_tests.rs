@@ -18,6 +18,8 @@ fn loader(batch: usize, mixing: Option<Mixing>) -> Loader {
         mean: vec![0.5; channels],
         std: vec![0.25; channels],
         crop_pct: 1.0,
+        interpolation: wave_data::Interpolation::default(),
+        crop_mode: wave_data::CropMode::default(),
     };
     let augment = Augment {
         flip: true,

@@ -7,11 +7,13 @@ use crate::error::request;
 use crate::forecast;
 use crate::hub;
 use crate::model::{Model, Network};
+use crate::origin;
 use crate::progress::{Report, Verbosity};
 use crate::ranks::ranks;
 use crate::train::INTERRUPTED;
 use anyhow::Result;
 use candle_core::{DType, Tensor};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -71,6 +73,8 @@ pub struct Ancestor {
     pub label_names: Vec<String>,
     /// SHA-256 of its weights file.
     pub digest: String,
+    /// Whose model it is, for the provenance of what learns from it.
+    pub origin: Value,
     /// Logits of whole views of the training images.
     views: Mutex<Views>,
 }
@@ -78,18 +82,22 @@ pub struct Ancestor {
 impl Ancestor {
     /// Reads a model directory or safetensors file.
     pub fn read(path: &Path) -> Result<Ancestor> {
+        let model = Model::read(path)?;
+        let origin = origin::of(path, &model.provenance);
         let path = &hub::locate(path)?;
-        Ancestor::new(Model::read(path)?, Model::digest(path)?)
+        Ancestor::new(model, Model::digest(path)?, origin)
     }
 
-    /// A model as ancestor, whose weights file has this SHA-256.
-    pub(crate) fn new(model: Model, digest: String) -> Result<Ancestor> {
+    /// A model as ancestor, whose weights file has this SHA-256, and what it goes back to: see
+    /// [`origin`].
+    pub(crate) fn new(model: Model, digest: String, origin: Value) -> Result<Ancestor> {
         Ok(Ancestor {
             weights: place(&model.network.prepare(&model.weights)?)?,
             network: model.network,
             transform: model.transform,
             label_names: model.label_names,
             digest,
+            origin,
             views: Mutex::new(BTreeMap::new()),
         })
     }

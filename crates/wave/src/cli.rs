@@ -132,12 +132,16 @@ enum Command {
         /// A model directory, or a safetensors file
         model: PathBuf,
         #[command(flatten)]
+        shape: Shape,
+        #[command(flatten)]
         settings: Box<Training>,
     },
     /// Classify images
     Predict {
         /// A model directory, or a safetensors file
         model: PathBuf,
+        #[command(flatten)]
+        shape: Shape,
         /// JPEG, PNG or WebP files
         #[arg(required = true)]
         images: Vec<PathBuf>,
@@ -185,6 +189,14 @@ enum Command {
         /// The directory to write
         dir: PathBuf,
     },
+}
+
+/// What a model's weights do not show.
+#[derive(clap::Args)]
+struct Shape {
+    /// Attention heads of a transformer without a config.json that tells them
+    #[arg(long, value_name = "N")]
+    heads: Option<usize>,
 }
 
 #[derive(Subcommand)]
@@ -384,12 +396,25 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
             };
             finetune(&model, &settings, &out("finetune")?, options)?
         }
-        Command::Eval { model, settings } => match Family::of(&model)? {
-            Family::Sequence => sequence::eval(&model, &settings)?,
-            Family::Population => population::eval(&model, &settings)?,
-            Family::Images => eval::eval(&model, &settings)?,
+        Command::Eval {
+            model,
+            shape,
+            settings,
+        } => match (Family::of(&model)?, shape.heads) {
+            (Family::Images, heads) => eval::eval(&model, heads, &settings)?,
+            (_, Some(heads)) => {
+                return Err(request(format!(
+                    "--heads {heads}: the model's config.json tells all its sizes; leave it out"
+                )));
+            }
+            (Family::Sequence, None) => sequence::eval(&model, &settings)?,
+            (Family::Population, None) => population::eval(&model, &settings)?,
         },
-        Command::Predict { model, images } => predict::predict(&model, &images)?,
+        Command::Predict {
+            model,
+            shape,
+            images,
+        } => predict::predict(&model, shape.heads, &images)?,
         Command::Inspect { path, plots, html } => {
             for written in plots.iter().chain(&html) {
                 lock::check_idle(written)?;

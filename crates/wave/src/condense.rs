@@ -15,6 +15,7 @@ use crate::finetune::{self, Options, drop_path};
 use crate::forecast::Step;
 use crate::inputs::Inputs;
 use crate::model::{Network, card_front};
+use crate::origin;
 use crate::paths;
 use crate::ranks;
 use crate::run_dir::{Opened, RunDir};
@@ -110,7 +111,9 @@ pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
         ScalerStart::Random => {
             wave_learngene::random_scalers(&plan.templates, &shape, a.depth, &mut normal)?
         }
-        ScalerStart::Telg => wave_learngene::telg_scalers(&plan.templates, &shape, a.depth)?,
+        ScalerStart::Telg => {
+            wave_learngene::telg_scalers(&plan.templates, &shape, a.depth, plan.depth_rule)?
+        }
         ScalerStart::Share => wave_learngene::share_scalers(&plan.templates, &shape, a.depth)?,
     };
     // Outside the templates the methods agree but for positions; mimetic attention of every layer
@@ -128,6 +131,7 @@ pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
         bank,
         outer,
         auxiliary,
+        depth_rule: plan.depth_rule,
     })
 }
 
@@ -167,6 +171,7 @@ pub fn with_values(gene: &Learngene, values: &Weights) -> Learngene {
     Learngene {
         plan: gene.plan.clone(),
         auxiliary: gene.auxiliary.clone(),
+        depth_rule: gene.depth_rule,
         templates: gene
             .templates
             .iter()
@@ -404,6 +409,7 @@ pub fn condense(
         "version": env!("CARGO_PKG_VERSION"),
         "ancestor": ancestor.map(Ancestor::describe),
         "ancestor_sha256": ancestor.map(|a| &a.digest),
+        "origin": ancestor.map(|a| &a.origin),
         "data": data.spec,
         "training_images": data.train_indices.len(),
         "seed": resolved.seed,
@@ -496,5 +502,5 @@ fn card(gene: &Learngene, accuracies: &[Accuracy], provenance: &Value) -> String
         "Weight templates, {}",
         provenance["data"].as_str().unwrap_or("wave")
     );
-    wave_hub::model_card(&front, &title, &body)
+    origin::card(front, provenance, &title, &body)
 }

@@ -123,13 +123,7 @@ impl Data {
                     }
                 };
                 let (mean, std) = normalisation(training, &dataset, &train, image_size, channels)?;
-                Transform {
-                    image_size,
-                    channels,
-                    mean,
-                    std,
-                    crop_pct: 1.0,
-                }
+                Transform::new(image_size, mean, std)
             }
         };
         tell_size(&*dataset.train, &transform);

@@ -7,16 +7,16 @@
 //! elastic condensation trains the bank at whatever sizes it draws.
 
 use crate::error::request;
-use crate::model::decimal;
+use crate::model::{decimal, transform};
 use crate::resample;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
-use wave_data::Transform;
-use wave_hub::{Accuracy, FloatType, TemplateConfig};
-use wave_learngene::{BlockShape, Kronecker, Part, Plan, Scalers};
+use wave_data::{CropMode, Interpolation, Transform};
+use wave_hub::{Accuracy, FloatType, Preprocessing, TemplateConfig};
+use wave_learngene::{BlockShape, DepthRule, Kronecker, Part, Plan, Scalers};
 use wave_models::Weights;
 use wave_models::vit::{self, LAYER_NORM_EPS, VitShape};
 
@@ -33,6 +33,8 @@ pub struct Learngene {
     pub outer: Weights,
     /// The auxiliary's largest shape.
     pub auxiliary: VitShape,
+    /// Where layers read the anchors.
+    pub depth_rule: DepthRule,
 }
 
 /// The sizes of a block that composition needs.
@@ -91,7 +93,8 @@ impl Learngene {
         self.bank
             .iter()
             .map(|(part, bank)| {
-                let scalers = wave_learngene::interpolate_depth(bank, shape.depth)?;
+                let scalers =
+                    wave_learngene::interpolate_depth(bank, shape.depth, self.depth_rule)?;
                 let resized =
                     wave_learngene::resize_scalers(&self.plan, *part, &scalers, &from, &to)?;
                 Ok((*part, resized))
@@ -141,7 +144,7 @@ impl Learngene {
                     }
                     _ if !name.starts_with("blocks.") => gather(t, 0, 1, from, to, false)?,
                     _ => {
-                        let t = wave_learngene::interpolate_depth(t, shape.depth)?;
+                        let t = wave_learngene::interpolate_depth(t, shape.depth, self.depth_rule)?;
                         match name.as_str() {
                             "blocks.attn.qkv.bias" => gather(&t, 1, 3, from, to, false)?,
                             "blocks.mlp.fc1.bias" => {
@@ -283,19 +286,26 @@ pub fn read(dir: &Path) -> Result<TemplateDir> {
         .collect();
     vit::check_weights(&outer, &uncomposed_parameters(&auxiliary))?;
     outer = stack_uncomposed(&outer, config.anchors)?;
-    let transform = Transform {
-        image_size: config.image_size,
+    let steps = Preprocessing {
         channels: config.channels,
-        mean: config.mean.iter().map(|v| *v as f32).collect(),
-        std: config.std.iter().map(|v| *v as f32).collect(),
-        crop_pct: config.crop_pct as f32,
+        size: [config.image_size; 2],
+        interpolation: config.interpolation.clone().unwrap_or("bicubic".into()),
+        crop_pct: config.crop_pct,
+        crop_mode: config.crop_mode.clone().unwrap_or("center".into()),
+        mean: config.mean.clone(),
+        std: config.std.clone(),
     };
+    let transform = transform(&steps, &dir.join("config.json"), config.image_size)?;
     let learngene = Learngene {
         plan,
         templates,
         bank,
         outer,
         auxiliary,
+        depth_rule: match &config.depth_rule {
+            Some(rule) => rule.parse()?,
+            None => DepthRule::default(),
+        },
     };
     Ok(TemplateDir {
         learngene,
@@ -378,6 +388,7 @@ pub fn write(
             .map(|(p, s)| (p.name().to_string(), s.clone()))
             .collect(),
         anchors: a.depth,
+        depth_rule: (gene.depth_rule != DepthRule::default()).then(|| gene.depth_rule.to_string()),
         auxiliary: auxiliary.as_object().cloned().unwrap_or_default(),
         head_width: a.head_width(),
         patch: a.patch,
@@ -388,6 +399,10 @@ pub fn write(
         mean: about.transform.mean.iter().map(|v| decimal(*v)).collect(),
         std: about.transform.std.iter().map(|v| decimal(*v)).collect(),
         crop_pct: decimal(about.transform.crop_pct),
+        interpolation: (about.transform.interpolation != Interpolation::default())
+            .then(|| about.transform.interpolation.to_string()),
+        crop_mode: (about.transform.crop_mode != CropMode::default())
+            .then(|| about.transform.crop_mode.to_string()),
         provenance: about.provenance,
         accuracies: about.accuracies,
     };

@@ -14,6 +14,7 @@ use crate::finetune::{self, Options, drop_path};
 use crate::forecast;
 use crate::inputs::Inputs;
 use crate::model::{Model, Network};
+use crate::origin;
 use crate::paths;
 use crate::progress;
 use crate::ranks::{self, ranks};
@@ -63,6 +64,7 @@ pub struct Expanded {
 
 /// Expands a template directory and writes a model directory. Returns what `--json` prints.
 pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Result<Value> {
+    let source = dir;
     let dir = &crate::hub::locate(dir)?;
     let plan = Plan::read(dir, settings, out, options.repeats(out))?;
     plan.check()?;
@@ -115,6 +117,7 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Re
         "stage": "expand",
         "version": env!("CARGO_PKG_VERSION"),
         "templates_sha256": digest,
+        "origin": origin::of(source, &templates.config.provenance),
         "data": settings.training.data,
         "seed": settings.training.seed.unwrap_or(0),
         "parameters": ledger.iter().map(|(k, n)| (k.to_string(), json!(n))).collect::<serde_json::Map<_, _>>(),

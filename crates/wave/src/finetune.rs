@@ -7,6 +7,7 @@ use crate::error::request;
 use crate::forecast;
 use crate::inputs::Inputs;
 use crate::model::{Model, Network};
+use crate::origin;
 use crate::paths::text;
 use crate::ranks::{self, ranks};
 pub use crate::run_dir::Options;
@@ -43,7 +44,8 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options)
     let inputs = Inputs::default()
         .artefact("model", model)?
         .artefact_if_any("ancestor", settings.ancestor.as_deref())?;
-    let plan = Plan::read(model, settings, out, options.repeats(out))?;
+    let source = model;
+    let plan = Plan::read(source, settings, out, options.repeats(out))?;
     plan.step.check()?;
     let Plan {
         mut model,
@@ -56,6 +58,10 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options)
     } = plan;
     let settings = &settings;
     data.tell_classes(&model.label_names);
+    let origin = match &ancestor {
+        Some(ancestor) => origin::both(&origin::of(source, &model.provenance), &ancestor.origin),
+        None => origin::of(source, &model.provenance),
+    };
     let inputs = inputs.images(settings.training.data.as_deref(), &data);
     let table = crate::recipe::to_table(settings)?;
     let mut run = match RunDir::open(out, &table, &inputs, options)? {
@@ -80,6 +86,7 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options)
         "steps": resolved.steps,
         "epochs": resolved.steps as f64 / data.loader.steps_per_epoch() as f64,
         "images_seen": resolved.steps * data.batch as u64,
+        "origin": origin,
         "start": model.provenance,
     });
     let scores = stored_scores(&model, layout.float, &data, outcome.scores)?;

@@ -1,4 +1,4 @@
-//! Names on a hub (`hf:OWNER/NAME[@REV]`), `wave publish` and `wave pull`.
+//! Names on a hub (`hf:OWNER/NAME[@REV]`, in timm's spelling `hf-hub:`), `wave publish` and `wave pull`.
 
 #[cfg(feature = "hub")]
 use crate::ranks;
@@ -35,19 +35,41 @@ pub struct Publish {
     /// The commit's first line
     #[arg(long, value_name = "TEXT")]
     pub message: Option<String>,
+    /// The licence that the card names, as the hub spells it: apache-2.0, cc-by-4.0 [default: that of the
+    /// model that the weights go back to, if its card names one]
+    #[arg(long, value_name = "ID")]
+    pub license: Option<String>,
+}
+
+/// How names on a hub begin: here, and in timm.
+const PREFIXES: [&str; 2] = ["hf:", "hf-hub:"];
+
+/// The rest of a hub's name, `OWNER/NAME[@REV]`; `None` for a local path.
+fn on_hub(path: &Path) -> Option<&str> {
+    let text = path.to_str()?;
+    PREFIXES.iter().find_map(|prefix| text.strip_prefix(prefix))
+}
+
+/// The repository of a hub's name, `OWNER/NAME`; `None` for a local path.
+pub(crate) fn repository(path: &Path) -> Option<String> {
+    let name = on_hub(path)?;
+    Some(name.split('@').next().unwrap_or(name).to_owned())
 }
 
 #[cfg(feature = "hub")]
 mod connected {
     use super::*;
+    use crate::error::request;
+    use crate::model::Model;
+    use crate::{elastic, origin};
     use serde_json::json;
-    use wave_hub::HubError;
     use wave_hub::hub::{self, HubName, HubSettings, Progress, PublishOptions, RepoName};
+    use wave_hub::{HubError, Kind};
 
     /// A local path as it is; a name on a hub as the directory that holds it, downloaded if it is
     /// not cached.
     pub fn locate(path: &Path) -> Result<PathBuf> {
-        match path.to_str().filter(|name| name.starts_with("hf:")) {
+        match on_hub(path) {
             None => Ok(path.to_path_buf()),
             // Ranks that share a cache download once.
             Some(name) => ranks::first_then_others(|| {
@@ -58,7 +80,7 @@ mod connected {
 
     /// As [`locate`], without downloading: nothing of a name on a hub that is not cached.
     pub fn at_hand(path: &Path) -> Result<Option<PathBuf>> {
-        let Some(name) = path.to_str().filter(|name| name.starts_with("hf:")) else {
+        let Some(name) = on_hub(path) else {
             return Ok(Some(path.to_path_buf()));
         };
         let settings = HubSettings {
@@ -74,14 +96,27 @@ mod connected {
 
     /// Publishes a template or model directory as one commit. Returns what `--json` prints.
     pub fn publish(dir: &Path, settings: &Publish, dry_run: bool) -> Result<Value> {
-        let repo: RepoName = settings.repo.parse()?;
+        let repo = on_hub(Path::new(&settings.repo)).unwrap_or(&settings.repo);
+        let repo: RepoName = repo.parse()?;
+        check(dir)?;
+        let license = settings.license.as_deref();
+        let card = std::fs::read_to_string(dir.join("README.md")).ok();
+        if let (Some(license), None) = (license, &card) {
+            return Err(request(format!(
+                "--license {license}: {} has no README.md to name it in; write one that starts with a \
+                 line `---`, the line `license: {license}` and another `---`",
+                dir.display()
+            )));
+        }
+        // Without a card, the plan makes one.
+        let card = card.map(|card| origin::published(&card, &repo.to_string(), license));
         let options = PublishOptions {
             private: settings.private,
             revision: settings.revision.clone(),
             create_pr: settings.create_pr,
             dry_run,
             message: settings.message.clone(),
-            card: None,
+            card,
         };
         let done = hub::publish(&HubSettings::from_env()?, dir, &repo, &options, &mut say)?;
         let files: Vec<Value> = done
@@ -91,7 +126,7 @@ mod connected {
             .map(|f| json!({ "path": f.path, "bytes": f.bytes, "sha256": f.sha256 }))
             .collect();
         Ok(json!({
-            "repo": settings.repo,
+            "repo": repo.to_string(),
             "commit": done.commit,
             "url": done.url,
             "files": files,
@@ -99,14 +134,20 @@ mod connected {
         }))
     }
 
+    /// Reads an artefact as those will who use it: what they would refuse is not published.
+    fn check(dir: &Path) -> Result<()> {
+        match wave_hub::directory_kind(dir)? {
+            Kind::Templates => elastic::read(dir).map(drop),
+            Kind::Model => Model::read(dir).map(drop),
+            // Not all that has this layout is a network of images.
+            Kind::Transformers => Ok(()),
+        }
+    }
+
     /// Downloads an artefact, to `out` if given, else into the cache. Returns what `--json`
     /// prints.
     pub fn pull(name: &str, out: Option<&Path>) -> Result<Value> {
-        let full = match name.strip_prefix("hf:") {
-            Some(_) => name.to_string(),
-            None => format!("hf:{name}"),
-        };
-        let name: HubName = full.parse()?;
+        let name: HubName = name.parse()?;
         let pulled = hub::pull(&HubSettings::from_env()?, &name, &mut say)?;
         let dir = match out {
             Some(out) => {
@@ -141,7 +182,7 @@ mod connected {
 
     /// A local path as it is.
     pub fn locate(path: &Path) -> Result<PathBuf> {
-        match path.to_str().is_some_and(|name| name.starts_with("hf:")) {
+        match on_hub(path).is_some() {
             true => Err(absent()),
             false => Ok(path.to_path_buf()),
         }

@@ -11,6 +11,7 @@ pub use train::{describe, train};
 use crate::error::request;
 use crate::hub;
 use crate::model::{card_front, decimal};
+use crate::origin;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -111,13 +112,7 @@ impl HyperModel {
         let narrow = |values: &[f64]| values.iter().map(|v| *v as f32).collect();
         Ok(HyperModel {
             hypernetwork,
-            transform: Transform {
-                image_size: about.image_size,
-                channels: about.channels,
-                mean: narrow(&about.mean),
-                std: narrow(&about.std),
-                crop_pct: 1.0,
-            },
+            transform: Transform::new(about.image_size, narrow(&about.mean), narrow(&about.std)),
             about,
             provenance: config["wave"].clone(),
         })
@@ -131,7 +126,6 @@ impl HyperModel {
         let mut config = serde_json::to_value(&self.about)?;
         config["model_type"] = json!(MODEL_TYPE);
         config["wave"] = self.provenance.clone();
-        let front = card_front();
         let shape = self.hypernetwork.shape();
         let title = format!(
             "Graph hypernetwork, {} layers, width {}",
@@ -139,7 +133,7 @@ impl HyperModel {
         );
         let parameters = self.hypernetwork.parameters();
         let body = format!("{summary}\n\n{parameters} parameters.\n");
-        let card = wave_hub::model_card(&front, &title, &body);
+        let card = origin::card(card_front(), &self.provenance, &title, &body);
         let weights = self.hypernetwork.weights();
         wave_hub::write_transformers(dir, &config, None, weights, &[], &card, FloatType::F32)?;
         Ok(())

@@ -12,7 +12,7 @@ use crate::paths;
 use crate::ranks;
 use crate::run_dir::{self, Opened, RunDir};
 use crate::settings::{BatchSize, Init, Training};
-use crate::{data, elastic, hub, meta, sequence};
+use crate::{data, elastic, hub, meta, origin, sequence};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -151,10 +151,15 @@ fn new_model_and_cost(method: &str, settings: &Init) -> Result<(Model, Cost)> {
             }
         },
     };
+    let origin = match (cost.transferred, &settings.from) {
+        (1.., Some(from)) => origin_of(from)?,
+        _ => Value::Null,
+    };
     let provenance = json!({
         "stage": "init",
         "version": env!("CARGO_PKG_VERSION"),
         "method": method,
+        "origin": origin,
         "seed": seed,
         "transferred_parameters": cost.transferred,
     });
@@ -166,6 +171,13 @@ fn new_model_and_cost(method: &str, settings: &Init) -> Result<(Model, Cost)> {
         provenance,
     };
     Ok((model, cost))
+}
+
+/// Whose model weights are taken from.
+fn origin_of(from: &str) -> Result<Value> {
+    let from = Path::new(from);
+    let provenance = hub::config(from)?["wave"].clone();
+    Ok(origin::of(from, &provenance))
 }
 
 /// A vision transformer by one of the methods.
@@ -242,7 +254,7 @@ pub fn start(
     settings: &Init,
     seed: u64,
 ) -> Result<Start> {
-    let mut choices = choices_of(method, settings)?;
+    let mut choices = choices_of(method, settings, shape.image_size)?;
     if let (hypernetwork::METHOD, Some(from)) = (method, &settings.from) {
         choices.hypernetwork = Some(HyperModel::read(Path::new(from))?.hypernetwork);
     }
@@ -255,29 +267,25 @@ pub fn start(
     Ok(find(method)?.start(&request)?)
 }
 
-/// The options of a direct method, from the settings.
-pub fn options(method: &str, settings: &Init) -> Result<Options> {
-    Ok(choices(settings)?.options(method.parse()?))
-}
-
 /// What a method leaves open, from the settings.
 ///
 /// # Errors
 /// As [`choices`]; also if mimetic attention is to stand among what it does not know.
-fn choices_of(method: &str, settings: &Init) -> Result<Choices> {
+fn choices_of(method: &str, settings: &Init, image_size: usize) -> Result<Choices> {
     if let (Some(rest), "mimetic" | "layerscale") = (&settings.rest, method) {
         rest.parse::<Base>()?;
     }
-    choices(settings)
+    choices(settings, image_size)
 }
 
-/// What methods leave open, from the settings.
-pub fn choices(settings: &Init) -> Result<Choices> {
+/// What methods leave open, from the settings, for images of this size.
+pub fn choices(settings: &Init, image_size: usize) -> Result<Choices> {
     let mut choices = Choices {
         position_scale: settings.position_scale,
         ..Choices::default()
     };
-    let scale = settings.position_scale.unwrap_or(1.0);
+    let usual = || Positions::usual_scale(image_size);
+    let scale = settings.position_scale.unwrap_or_else(usual);
     choices.positions = match settings.positions.as_deref() {
         None => None,
         Some("learned") => Some(Positions::Learned),
@@ -296,6 +304,9 @@ pub fn choices(settings: &Init) -> Result<Choices> {
         choices.rest = rest.parse()?;
         // Mimetic attention knows two of them; `choices_of` refuses the others.
         choices.base = rest.parse().unwrap_or(choices.base);
+    }
+    if let Some(scope) = &settings.zero {
+        choices.zero.scope = scope.parse()?;
     }
     choices.qk = mixture("qk", settings.qk.as_deref())?;
     choices.vp = mixture("vp", settings.vp.as_deref())?;
@@ -397,13 +408,7 @@ pub(crate) fn frame(settings: &Init) -> Result<Frame> {
             _ => (vec![0.5; channels], vec![0.5; channels]),
         };
         let image_size = settings.image_size.unwrap_or(data::DEFAULT_SIDE);
-        let transform = Transform {
-            image_size,
-            channels,
-            mean,
-            std,
-            crop_pct: 1.0,
-        };
+        let transform = Transform::new(image_size, mean, std);
         let label_names = names(Vec::new(), settings.classes.unwrap_or(1000));
         Frame {
             transform,

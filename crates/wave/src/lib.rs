@@ -41,6 +41,7 @@ pub mod log;
 pub mod manual;
 pub mod meta;
 pub mod model;
+mod origin;
 pub mod paths;
 pub mod plot;
 pub mod population;

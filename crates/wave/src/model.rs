@@ -3,6 +3,7 @@
 use crate::error::request;
 use crate::hub;
 use crate::layout::{Format, Layout};
+use crate::{origin, ranks};
 use anyhow::Result;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -31,32 +32,43 @@ pub struct Model {
 
 impl Model {
     /// Reads a model directory (timm's or transformers' layout, local or `hf:OWNER/NAME[@REV]`), or
-    /// a safetensors file whose names tell the architecture.
+    /// a safetensors file whose names tell the architecture. A transformer's heads that nothing tells
+    /// are assumed, with a warning on stderr.
     pub fn read(path: &Path) -> Result<Model> {
+        Model::read_with_heads(path, None)
+    }
+
+    /// [`Model::read`] of a transformer with so many heads, where its description does not tell.
+    ///
+    /// # Errors
+    /// Also if the description tells another number, or the model is no transformer.
+    pub fn read_with_heads(path: &Path, heads: Option<usize>) -> Result<Model> {
         let path = &hub::locate(path)?;
         if path.is_file() {
-            let (weights, _) = wave_hub::read_tensors(path)?;
-            return Model::from_parts(None, weights);
+            let weights = wave_hub::read_weights(path)?;
+            return Model::from_parts(path, None, weights, heads);
         }
         if wave_hub::directory_kind(path)? == Kind::Transformers {
-            return Model::from_transformers(path);
+            return Model::from_transformers(path, heads);
         }
         let (config, weights) = wave_hub::read_model(path)?;
-        Model::from_parts(Some(config), weights)
+        Model::from_parts(path, Some(config), weights, heads)
     }
 
     /// Reads transformers' native layout.
-    fn from_transformers(dir: &Path) -> Result<Model> {
+    fn from_transformers(dir: &Path, heads: Option<usize>) -> Result<Model> {
         let (config, weights) = wave_hub::read_transformers(dir)?;
-        let args = config.as_object().cloned().unwrap_or_default();
+        let mut args = config.as_object().cloned().unwrap_or_default();
         let weights = wave_models::import(&weights)?;
-        let network = Network::recognise("", &args, None, &weights)?;
+        let kind = config["model_type"].as_str().unwrap_or_default();
+        say_heads(kind, &mut args, heads)?;
+        let network = Network::recognise(kind, &args, None, &weights)?;
+        warn_of_heads(dir, kind, &args, &network, heads)?;
         let (channels, image_size) = network.input();
-        let (mean, std, crop_pct) = match wave_hub::read_preprocessing(dir)? {
-            Some(p) => (p.mean, p.std, p.crop_pct),
-            None => (vec![0.5; channels], vec![0.5; channels], 1.0),
+        let transform = match wave_hub::read_preprocessing(dir)? {
+            Some(steps) => transform(&steps, &dir.join("preprocessor_config.json"), image_size)?,
+            None => Transform::new(image_size, vec![0.5; channels], vec![0.5; channels]),
         };
-        let narrow = |values: Vec<f64>| values.into_iter().map(|v| v as f32).collect();
         let label = |i: usize| {
             let named = config["id2label"][i.to_string()].as_str();
             named.map_or_else(|| i.to_string(), String::from)
@@ -65,21 +77,20 @@ impl Model {
             label_names: (0..network.classes()).map(label).collect(),
             network,
             weights,
-            transform: Transform {
-                image_size,
-                channels,
-                mean: narrow(mean),
-                std: narrow(std),
-                crop_pct: crop_pct as f32,
-            },
+            transform,
             provenance: config["wave"].clone(),
         })
     }
 
-    fn from_parts(config: Option<ModelConfig>, weights: Weights) -> Result<Model> {
+    fn from_parts(
+        path: &Path,
+        config: Option<ModelConfig>,
+        weights: Weights,
+        heads: Option<usize>,
+    ) -> Result<Model> {
         let weights = wave_models::import(&weights)?;
         let image_size = config.as_ref().map(|c| c.pretrained_cfg.input_size[1]);
-        let config = config.unwrap_or_else(|| ModelConfig {
+        let mut config = config.unwrap_or_else(|| ModelConfig {
             architecture: String::new(),
             num_classes: 0,
             num_features: 0,
@@ -89,12 +100,10 @@ impl Model {
             label_names: None,
             wave: None,
         });
-        let network = Network::recognise(
-            &config.architecture,
-            &config.model_args,
-            image_size,
-            &weights,
-        )?;
+        say_heads(&config.architecture, &mut config.model_args, heads)?;
+        let (name, args) = (&config.architecture, &config.model_args);
+        let network = Network::recognise(name, args, image_size, &weights)?;
+        warn_of_heads(path, name, args, &network, heads)?;
         if config.num_classes != 0 && config.num_classes != network.classes() {
             return Err(request(format!(
                 "config.json says {} classes, the weights have {}; correct the file that is wrong",
@@ -103,21 +112,17 @@ impl Model {
             )));
         }
         let (channels, image_size) = network.input();
-        let fit = |values: &[f64], default: f32| -> Vec<f32> {
-            if values.len() == channels {
-                values.iter().map(|v| *v as f32).collect()
-            } else {
-                vec![default; channels]
-            }
-        };
-        let cfg = &config.pretrained_cfg;
-        let transform = Transform {
-            image_size,
+        let mut steps = Preprocessing {
             channels,
-            mean: fit(&cfg.mean, 0.5),
-            std: fit(&cfg.std, 0.5),
-            crop_pct: cfg.crop_pct as f32,
+            size: [image_size; 2], // the weights know it
+            ..Preprocessing::from(&config.pretrained_cfg)
         };
+        for values in [&mut steps.mean, &mut steps.std] {
+            if values.len() != channels {
+                *values = vec![0.5; channels];
+            }
+        }
+        let transform = transform(&steps, &path.join("config.json"), image_size)?;
         let classes = network.classes();
         let label_names = config
             .label_names
@@ -139,7 +144,9 @@ impl Model {
             tag: "wave".into(),
             input_size: [t.channels, t.image_size, t.image_size],
             fixed_input_size: true,
+            interpolation: t.interpolation.to_string(),
             crop_pct: decimal(t.crop_pct),
+            crop_mode: t.crop_mode.to_string(),
             mean: t.mean.iter().map(|v| decimal(*v)).collect(),
             std: t.std.iter().map(|v| decimal(*v)).collect(),
             num_classes: self.network.classes(),
@@ -332,8 +339,88 @@ impl Model {
             t.channels,
             s = t.image_size,
         );
-        wave_hub::model_card(&front, &title, &body)
+        origin::card(front, &self.provenance, &title, &body)
     }
+}
+
+/// Gives a description the number of heads that a user tells.
+fn say_heads(name: &str, args: &mut Map<String, Value>, heads: Option<usize>) -> Result<()> {
+    let Some(heads) = heads else {
+        return Ok(());
+    };
+    match wave_models::known_heads(name, args) {
+        Some(known) if known != heads => Err(request(format!(
+            "--heads {heads}: the model's config.json says {known}; leave --heads out, or correct \
+             the file"
+        ))),
+        _ => {
+            args.insert("num_heads".into(), json!(heads));
+            Ok(())
+        }
+    }
+}
+
+/// Warns where the number of a transformer's heads is no more than likely.
+fn warn_of_heads(
+    path: &Path,
+    name: &str,
+    args: &Map<String, Value>,
+    network: &Network,
+    heads: Option<usize>,
+) -> Result<()> {
+    let Network::Vit(shape) = network else {
+        return match heads {
+            Some(heads) => Err(request(format!(
+                "--heads {heads}: {} is {}, whose heads its weights tell; leave --heads out",
+                path.display(),
+                network.family()
+            ))),
+            None => Ok(()),
+        };
+    };
+    if wave_models::known_heads(name, args).is_none() && ranks::is_first() {
+        eprintln!(
+            "wave: warning: {}: nothing tells how many heads this transformer has, and its weights \
+             do not show it; taking {}, each of width {}. With another number its outputs are \
+             wrong: tell it with --heads N (predict, eval), or by model_args.num_heads of \
+             a config.json beside model.safetensors",
+            path.display(),
+            shape.heads,
+            shape.head_width()
+        );
+    }
+    Ok(())
+}
+
+/// The steps that a file of a model describes, for its network.
+///
+/// # Errors
+/// Naming the file and the field, for steps that are not taken here.
+pub(crate) fn transform(
+    steps: &Preprocessing,
+    file: &Path,
+    image_size: usize,
+) -> Result<Transform> {
+    let wrong =
+        |found: String, remedy: &str| request(format!("{}: {found}; {remedy}", file.display()));
+    if steps.size != [image_size; 2] {
+        let [height, width] = steps.size;
+        return Err(wrong(
+            format!(
+                "images become {height} x {width} pixels (size, crop_size), the network takes \
+                 {image_size} x {image_size}"
+            ),
+            "correct the file",
+        ));
+    }
+    let named = |error: wave_data::DataError| wrong(error.to_string(), "correct the file");
+    let narrow = |values: &[f64]| values.iter().map(|v| *v as f32).collect();
+    Ok(Transform {
+        crop_pct: steps.crop_pct as f32,
+        interpolation: steps.interpolation.parse().map_err(named)?,
+        crop_mode: steps.crop_mode.parse().map_err(named)?,
+        ..Transform::new(image_size, narrow(&steps.mean), narrow(&steps.std))
+    })
 }
 
 const FROM_TIMM: &str = "
@@ -383,6 +470,7 @@ fn graph_metadata(config: &ModelConfig) -> BTreeMap<String, String> {
         ("std", json!(cfg.std)),
         ("crop_pct", json!(cfg.crop_pct)),
         ("interpolation", json!(cfg.interpolation)),
+        ("crop_mode", json!(cfg.crop_mode)),
         ("label_names", json!(config.label_names)),
     ]
     .into_iter()
@@ -393,7 +481,6 @@ fn graph_metadata(config: &ModelConfig) -> BTreeMap<String, String> {
 /// What the cards of all directories begin with.
 pub(crate) fn card_front() -> CardFront {
     CardFront {
-        license: Some("apache-2.0".into()),
         tags: vec!["wave".into()],
         ..CardFront::default()
     }

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 /// Classifies image files. Returns what `--json` prints.
-pub fn predict(dir: &Path, images: &[PathBuf]) -> Result<Value> {
-    let model = Model::read(dir)?;
+pub fn predict(dir: &Path, heads: Option<usize>, images: &[PathBuf]) -> Result<Value> {
+    let model = Model::read_with_heads(dir, heads)?;
     let weights = place(&model.network.prepare(&model.weights)?)?;
     let mut predictions = Vec::new();
     for path in images {
@@ -27,6 +27,13 @@ pub fn predict(dir: &Path, images: &[PathBuf]) -> Result<Value> {
             .logits(&weights, &input)?
             .squeeze(0)?
             .to_vec1::<f32>()?;
+        if let Some(class) = logits.iter().position(|z| !z.is_finite()) {
+            anyhow::bail!(
+                "{name}: the logit of class {class} is {}, though all weights are finite numbers. \
+                 They overflow on this image; train again with a smaller learning rate",
+                logits[class]
+            );
+        }
         let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let total: f32 = logits.iter().map(|z| (z - max).exp()).sum();
         let index = logits.iter().position(|z| *z == max).unwrap_or(0);

@@ -276,7 +276,7 @@ fn describe_ancestor(recipe: &Recipe) -> Result<(String, Option<Arc<Ancestor>>)>
     let settings = ancestor_table(recipe)?;
     let shape = ancestor_shape(settings.init, &settings.finetune);
     let model = init::new_model(settings.method.as_deref().unwrap_or("default"), &shape)?;
-    let ancestor = Ancestor::new(model.clone(), String::new())?;
+    let ancestor = Ancestor::new(model.clone(), String::new(), serde_json::Value::Null)?;
     let plan = finetune::Plan::new(model, None, &settings.finetune, Path::new(""), false);
     let text = plan
         .and_then(|plan| plan.describe())

@@ -222,8 +222,8 @@ pub struct Condense {
     #[arg(long, value_name = "START")]
     pub template_start: Option<String>,
     /// First scalers: ramp, telg (a base and a slope), share (one block for all layers) or random.
-    /// With --scaler-lr-ratio 0 they stay: telg with 2 anchors is then TLEG, share with 1 is Share
-    /// Init
+    /// With --scaler-lr-ratio 0 they stay: telg with 2 anchors is then TLEG, whose layer l of L is
+    /// B + (l/L) A at every depth, share with 1 is Share Init
     #[arg(long, value_name = "START")]
     pub scaler_start: Option<String>,
     /// Weight of the divergence from the ancestor
@@ -418,14 +418,16 @@ pub struct Init {
     /// Position embedding: learned or sinusoidal [default: sinusoidal for mimetic]
     #[arg(long, value_name = "KIND")]
     pub positions: Option<String>,
-    /// Scale of a sinusoidal position embedding
+    /// Scale of a sinusoidal position embedding [default: 2 for images of up to 64 pixels, else 1]
     #[arg(long, value_name = "X")]
     pub position_scale: Option<f64>,
-    /// Mean shift of the MLP's first layer: none, eq1=SIGMA or eq2=B
+    /// Mean shift of the MLP's first layer: none; eq1=SIGMA, a normal number for each input; or eq2=B,
+    /// one for all. SIGMA and B are in standard deviations of the layer's weights [default: none; of
+    /// mlp-mean eq2=0.5]
     #[arg(long, value_name = "SHIFT")]
     pub mlp_mean: Option<String>,
     /// Mimetic queries and keys: alpha,beta of W_Q W_K^T = alpha Z + beta I; 0,0 leaves them as --rest
-    /// fills them [default: 0.7,0.7; of token sequences 0,0.5]
+    /// fills them [default: 0.7,0.7; of gpsa 0,0; of token sequences 0,0.5]
     #[arg(
         long,
         value_name = "X",
@@ -448,11 +450,15 @@ pub struct Init {
     /// Scale of layerscale, 0 to 1 [default: 0.1]
     #[arg(long, value_name = "X")]
     pub gamma: Option<f64>,
+    /// What zero fills: query-key, attention (values and projection too), or blocks (all matrices of a
+    /// block) [default: attention]
+    #[arg(long, value_name = "WHAT")]
+    pub zero: Option<String>,
     /// What layerscale scales: branch or skip [default: branch]
     #[arg(long, value_name = "WHAT")]
     pub scaled: Option<String>,
     /// What fills the weights that a method leaves alone: he, timm, xavier or mimetic [default: timm];
-    /// of mimetic and layerscale timm or xavier [default: xavier]
+    /// of mimetic and layerscale timm or xavier
     #[arg(long, value_name = "METHOD")]
     pub rest: Option<String>,
     /// Which layers of a deeper --from are taken: first or uniform [default: first]

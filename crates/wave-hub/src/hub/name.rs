@@ -78,12 +78,14 @@ impl fmt::Display for HubName {
     }
 }
 
-/// From `hf:OWNER/NAME[@REV]`; the `hf:` may be left out.
+/// From `hf:OWNER/NAME[@REV]`; the `hf:` may be left out, or be timm's `hf-hub:`.
 impl FromStr for HubName {
     type Err = HubError;
 
     fn from_str(text: &str) -> Result<Self, HubError> {
-        let bare = text.strip_prefix("hf:").unwrap_or(text);
+        let prefixes = ["hf:", "hf-hub:"];
+        let bare = prefixes.iter().find_map(|prefix| text.strip_prefix(prefix));
+        let bare = bare.unwrap_or(text);
         let (repo, revision) = bare.split_once('@').unwrap_or((bare, "main"));
         let repo = repo.parse()?;
         check_revision(revision)?;
@@ -136,6 +138,7 @@ mod tests {
             ),
             ("o/n@refs/pr/1", "hf:o/n@refs/pr/1"),
             ("hf:o/n@v1.0", "hf:o/n@v1.0"),
+            ("hf-hub:o/n@v1.0", "hf:o/n@v1.0"),
         ] {
             assert_eq!(text.parse::<HubName>().unwrap().to_string(), shown);
         }

@@ -8,7 +8,7 @@ use super::{is_artefact_file, is_pickle_name};
 use crate::directory::{CARD_FILE, MODEL_FILE, TEMPLATES_FILE};
 use crate::{
     CardFront, HubError, Kind, directory_kind, model_card, read_model, read_templates,
-    read_tensors, read_transformers, sha256_file, sha256_hex,
+    read_transformers, read_weights, sha256_file, sha256_hex,
 };
 
 /// What stands beside an artefact without being part of it, and stays at home.
@@ -99,7 +99,7 @@ pub fn plan(dir: &Path, card: Option<&str>) -> Result<Plan, HubError> {
         }
         let weights = name.ends_with(".safetensors");
         if weights && name != MODEL_FILE && name != TEMPLATES_FILE {
-            read_tensors(&path)?;
+            read_weights(&path)?;
         }
         files.push(PlannedFile::on_disk(&name, &path)?);
     }

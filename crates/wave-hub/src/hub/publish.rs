@@ -223,13 +223,16 @@ impl Hub<'_> {
             .iter()
             .map(|file| json!({ "oid": file.sha256, "size": file.bytes }))
             .collect();
-        let request = json!({
+        let mut request = json!({
             "operation": "upload",
             "transfers": TRANSFERS,
             "hash_algo": "sha256",
-            "ref": { "name": self.branch },
             "objects": objects,
         });
+        // What a pull request proposes belongs to no branch yet.
+        if !self.create_pr {
+            request["ref"] = json!({ "name": self.branch });
+        }
         let url = self
             .client
             .url(&format!("{}.git/info/lfs/objects/batch", self.repo));
@@ -280,9 +283,12 @@ impl Hub<'_> {
         actions: &Value,
         progress: OnProgress<'_>,
     ) -> Result<(), HubError> {
-        let href = |action: &Value| Some(action.get("href")?.as_str()?.to_owned());
+        let href = |action: &Value| match action.get("href").and_then(Value::as_str) {
+            Some(url) => self.encrypted(url),
+            None => Err(self.unexpected("an upload to nowhere")),
+        };
         if let Some(upload) = actions.get("upload") {
-            let url = href(upload).ok_or_else(|| self.unexpected("an upload to nowhere"))?;
+            let url = href(upload)?;
             let none = serde_json::Map::new();
             let headers = upload.get("header").and_then(Value::as_object);
             let headers = headers.unwrap_or(&none);
@@ -325,7 +331,7 @@ impl Hub<'_> {
                         let Some(target) = target else {
                             return Err(self.unexpected("too few addresses for a file's parts"));
                         };
-                        let call = Call::new("PUT", target.to_owned(), &file.path)
+                        let call = Call::new("PUT", self.encrypted(target)?, &file.path)
                             .content(part(start, length));
                         let answer = self.client.send(&call, progress)?;
                         let Some(etag) = header(&answer, "etag") else {
@@ -339,7 +345,9 @@ impl Hub<'_> {
                 }
             }
         }
-        if let Some(url) = actions.get("verify").and_then(href) {
+        let verify = actions.get("verify").filter(|action| !action.is_null());
+        if let Some(action) = verify {
+            let url = href(action)?;
             let request = json!({ "oid": file.sha256, "size": file.bytes }).to_string();
             self.client
                 .send(&lfs(url, &file.path, &request), &mut |_| ())?;
@@ -401,6 +409,14 @@ impl Hub<'_> {
         let pr = if self.create_pr { "?create_pr=1" } else { "" };
         let branch = quoted(self.branch);
         format!("api/models/{}/{action}/{branch}{pr}", self.repo)
+    }
+
+    /// An address that the hub gives, unless files would leave an encrypted hub in the clear.
+    fn encrypted(&self, url: &str) -> Result<String, HubError> {
+        if self.client.settings.endpoint.starts_with("https:") && !url.starts_with("https:") {
+            return Err(self.unexpected("an unencrypted address to upload to"));
+        }
+        Ok(url.to_owned())
     }
 
     fn unexpected(&self, found: &str) -> HubError {

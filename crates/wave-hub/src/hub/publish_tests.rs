@@ -87,8 +87,23 @@ fn a_branch_is_created_and_a_pull_request_is_proposed() {
     send(&settings, &dir, &options).unwrap();
     assert_eq!(hub.state().branches, ["main", "v2"]);
     assert_eq!(hub.count("POST /api/models/o/n/commit/v2"), 1);
+    // A commit names the branch to the storage of large files, a pull request does not.
+    let batches = || {
+        let state = hub.state();
+        let batches = state
+            .seen
+            .iter()
+            .filter(|seen| seen.path.contains("objects/batch"));
+        let of = |seen: &crate::hub::server::Seen| {
+            let request: Value = serde_json::from_slice(&seen.body).unwrap();
+            request.get("ref").cloned()
+        };
+        batches.map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(batches().last().unwrap(), &Some(json!({ "name": "v2" })));
     options.create_pr = true;
     let published = send(&settings, &dir, &options).unwrap();
+    assert_eq!(batches().last().unwrap(), &None);
     assert_eq!(published.url, Some(format!("{}/pr/1", hub.url)));
     assert_eq!(hub.count("commit/v2?create_pr=1"), 1);
     options.revision = Some("v3".to_owned());
@@ -98,6 +113,38 @@ fn a_branch_is_created_and_a_pull_request_is_proposed() {
     );
     options.revision = Some("../x".to_owned());
     check_request(send(&settings, &dir, &options).unwrap_err(), &["revision"]);
+}
+
+#[test]
+fn nothing_is_uploaded_in_the_clear_from_an_encrypted_hub() {
+    let (_root, dir, _, mut settings) = setting();
+    settings.endpoint = "https://hub.invalid".to_owned();
+    let repo: RepoName = "o/n".parse().unwrap();
+    let hub = Hub {
+        client: Client::new(&settings),
+        repo: &repo,
+        branch: "main",
+        create_pr: false,
+        about: repo.to_string(),
+    };
+    let plan = plan(&dir, None).unwrap();
+    let clear = json!({ "href": "http://127.0.0.1:1/put" });
+    let sealed = json!({ "href": "https://127.0.0.1:1/put", "header": {
+        "chunk_size": "10", "1": "http://127.0.0.1:1/part"
+    } });
+    for actions in [
+        json!({ "upload": clear }),
+        json!({ "upload": sealed }),
+        json!({ "verify": clear }),
+    ] {
+        let error = hub
+            .store_one(&plan.files[0], &actions, &mut |_| ())
+            .unwrap_err();
+        assert!(
+            error.to_string().contains("an unencrypted address"),
+            "{error}"
+        );
+    }
 }
 
 #[test]

@@ -19,6 +19,8 @@ use crate::directory::{CONFIG_FILE, commit_directory};
 use crate::{HubError, prepare_out, sha256_file};
 
 const PIECE: usize = 256 << 10;
+/// The most of a file whose size the hub does not tell.
+const MOST_UNTOLD: u64 = 64 << 20;
 
 /// An artefact in the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -189,6 +191,7 @@ fn check_artefact(name: &HubName, wanted: &[String], skipped: &[String]) -> Resu
 
 /// What the hub says of a file's content.
 struct About {
+    /// SHA-256, or git's SHA-1, in lower-case digits.
     etag: String,
     size: Option<u64>,
 }
@@ -236,13 +239,14 @@ fn ask(client: &Client<'_>, url: &str, subject: &str) -> Result<About, HubError>
     })?;
     let etag = linked.or_else(|| header(&answer, "etag").map(str::to_owned));
     let etag = etag.map(|etag| {
-        let etag = etag.trim_start_matches("W/").trim_matches('"');
-        etag.to_owned()
+        let etag = etag.trim().trim_start_matches("W/").trim_matches('"');
+        etag.to_ascii_lowercase()
     });
-    let safe = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    let etag = etag.filter(|etag| !etag.is_empty() && etag.len() <= 128 && etag.chars().all(safe));
+    // Any other name of the content could not be compared with it.
+    let etag = etag.filter(|etag| matches!(etag.len(), 40 | 64) && is_hex(etag));
     let Some(etag) = etag else {
-        return Err(client.unexpected(subject, "a file without a checksum"));
+        let found = "a file without a checksum (an ETag of 40 or 64 hexadecimal digits)";
+        return Err(client.unexpected(subject, found));
     };
     let here = (answer.status().as_u16() == 200).then(|| number(&answer, "content-length"));
     Ok(About {
@@ -298,7 +302,7 @@ fn download(
                         done,
                         total: about.size.unwrap_or(done),
                     });
-                    if about.size.is_some_and(|size| done > size) {
+                    if done > about.size.unwrap_or(MOST_UNTOLD) {
                         break None;
                     }
                 }
@@ -306,6 +310,10 @@ fn download(
             }
         };
         match (cut, about.size) {
+            (None, None) if done > MOST_UNTOLD => {
+                let found = format!("more than {MOST_UNTOLD} bytes of a file of untold size");
+                return Err(wrong(subject, &found));
+            }
             (None, None) => return Ok(()),
             (_, Some(size)) if done == size => return Ok(()),
             (_, Some(size)) if done > size => {
@@ -343,13 +351,11 @@ fn continues(answer: &Response<Body>, done: u64) -> bool {
 /// Checks the content against the hub's checksum: SHA-256 for large files, git's for small ones.
 fn verify(path: &Path, subject: &str, etag: &str) -> Result<(), HubError> {
     let (kind, found) = match etag.len() {
-        64 if is_hex(etag) => ("SHA-256", sha256_file(path)?),
-        40 if is_hex(etag) => {
+        64 => ("SHA-256", sha256_file(path)?),
+        _ => {
             let bytes = fs::read(path).map_err(HubError::io("read", path))?;
             ("git hash", git_hash(&bytes))
         }
-        // A mirror's own way of naming content.
-        _ => return Ok(()),
     };
     match found == etag {
         true => Ok(()),

@@ -212,6 +212,53 @@ fn a_wrong_checksum_leaves_nothing() {
 }
 
 #[test]
+fn checksums_in_upper_case_are_checked_too() {
+    let (_root, _, hub, settings) = setting();
+    hub.state().upper = true;
+    hub.fault("GET /get/", Fault::Flip);
+    check_failed(&hub, &settings, &["model.safetensors", "SHA-256"]);
+    get(&settings, "o/n").unwrap();
+}
+
+#[test]
+fn a_file_that_nothing_verifies_is_refused() {
+    let (_root, _, hub, settings) = setting();
+    for etag in [
+        "\"sha256-of-it\"",
+        "\"5d41402abc4b2a76b9719d911017c592\"",
+        "\"\"",
+    ] {
+        let fault = Fault::Status(200, vec![("etag", etag)].leak(), String::new());
+        hub.fault("HEAD", fault);
+        check_failed(&hub, &settings, &["without a checksum"]);
+    }
+}
+
+#[test]
+fn a_body_without_end_is_cut_off() {
+    let (_root, _, hub, settings) = setting();
+    // The storage's size is told by the hub.
+    hub.fault("GET /get/", Fault::Endless);
+    check_failed(
+        &hub,
+        &settings,
+        &["model.safetensors", "bytes it should have"],
+    );
+    for at in [
+        "HEAD /o/n/resolve/0123456789abcdef0123456789abcdef01234567/config",
+        "GET /o/n/resolve/0123456789abcdef0123456789abcdef01234567/config",
+    ] {
+        hub.fault(at, Fault::Endless);
+    }
+    check_failed(
+        &hub,
+        &settings,
+        &["more than 67108864 bytes of a file of untold size"],
+    );
+    get(&settings, "o/n").unwrap();
+}
+
+#[test]
 fn refusals_are_explained_and_keep_the_secret() {
     let (_root, _, hub, mut settings) = setting();
     let cases: [(u16, bool, &[&str]); 5] = [

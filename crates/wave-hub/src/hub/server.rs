@@ -58,6 +58,8 @@ pub(crate) enum Fault {
     Cut(usize),
     /// One byte of the body is wrong.
     Flip,
+    /// The size is not told, and the body has no end.
+    Endless,
 }
 
 #[derive(Default)]
@@ -77,6 +79,8 @@ pub(crate) struct State {
     pub(crate) seen: Vec<Seen>,
     /// Whether the storage answers ranges.
     pub(crate) ranges: bool,
+    /// Whether checksums are in upper case.
+    pub(crate) upper: bool,
 }
 
 pub(crate) struct FakeHub {
@@ -184,6 +188,11 @@ fn serve(stream: TcpStream, state: &Mutex<State>, hub: &str, storage: &str, is_s
             reply.body[0] ^= 1;
             (reply, None)
         }
+        Some(Fault::Endless) => {
+            let reply = answer(&mut state, &seen, hub, storage);
+            drop(state);
+            return write_endless(stream, &reply, seen.method == "HEAD");
+        }
         None => (answer(&mut state, &seen, hub, storage), None),
     };
     drop(state);
@@ -241,6 +250,21 @@ fn write(mut stream: TcpStream, reply: &Reply, keep: Option<usize>, head: bool) 
     let _ = stream.write_all(b"\r\n");
     let _ = stream.write_all(body);
     let _ = stream.flush();
+}
+
+fn write_endless(mut stream: TcpStream, reply: &Reply, head: bool) {
+    let mut text = format!("HTTP/1.1 {} X\r\nconnection: close\r\n", reply.status);
+    for (name, value) in reply
+        .headers
+        .iter()
+        .filter(|(name, _)| name != "content-length")
+    {
+        text += &format!("{name}: {value}\r\n");
+    }
+    let mut sent = stream.write_all((text + "\r\n").as_bytes());
+    while sent.is_ok() && !head {
+        sent = stream.write_all(&[b'x'; 1 << 16]);
+    }
 }
 
 fn ok(body: Value) -> Reply {
@@ -382,11 +406,18 @@ fn answer_files(state: &mut State, seen: &Seen, path: &str, hub: &str, storage: 
     let Some(content) = state.files.get(name) else {
         return status(404);
     };
+    let case = |sum: String| match state.upper {
+        true => sum.to_ascii_uppercase(),
+        false => sum,
+    };
     if name.ends_with(".safetensors") {
         let headers = vec![
             header("location", format!("{storage}/get/{name}?signature=secret")),
             header("etag", "\"of-the-redirect\""),
-            header("x-linked-etag", format!("\"{}\"", sha256_hex(content))),
+            header(
+                "x-linked-etag",
+                format!("\"{}\"", case(sha256_hex(content))),
+            ),
             header("x-linked-size", content.len()),
             header("content-length", 0),
         ];
@@ -399,7 +430,7 @@ fn answer_files(state: &mut State, seen: &Seen, path: &str, hub: &str, storage: 
     Reply {
         status: 200,
         headers: vec![
-            header("etag", format!("W/\"{}\"", git_hash(content))),
+            header("etag", format!("W/\"{}\"", case(git_hash(content)))),
             header("content-length", content.len()),
         ],
         body: content.clone(),

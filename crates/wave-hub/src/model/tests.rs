@@ -5,6 +5,7 @@ use std::fs;
 use serde_json::json;
 
 use super::*;
+use crate::read_tensors;
 use crate::testing::{check_equal, check_request, names, weights};
 
 fn config() -> ModelConfig {

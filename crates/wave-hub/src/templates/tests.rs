@@ -236,3 +236,50 @@ fn a_write_below_a_regular_file_fails_by_name() {
     assert!(error.to_string().contains("file/templates"), "{error}");
     assert_eq!(names(root.path()), ["file"]);
 }
+
+#[test]
+fn templates_of_zeros_are_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let mut weights = some_weights();
+    let zeros = weights["templates.mlp"].zeros_like().unwrap();
+    weights.insert("templates.mlp".into(), zeros);
+    write_templates(root.path(), &config(), &weights, FloatType::F32, "# Card\n").unwrap();
+    let error = read_templates(root.path()).unwrap_err();
+    check_request(
+        error,
+        &["templates.safetensors", "`templates.mlp` is 0 everywhere"],
+    );
+}
+
+#[test]
+fn what_is_usual_is_left_out_and_what_is_not_reads_back() {
+    let root = tempfile::tempdir().unwrap();
+    let mut config = config();
+    let written = |config: &TemplateConfig| {
+        write_templates(
+            root.path(),
+            config,
+            &some_weights(),
+            FloatType::F32,
+            "# Card\n",
+        )
+        .unwrap();
+        fs::read_to_string(root.path().join(CONFIG_FILE)).unwrap()
+    };
+    let text = written(&config);
+    for key in ["depth_rule", "interpolation", "crop_mode"] {
+        assert!(!text.contains(key), "{text}");
+    }
+    config.depth_rule = Some("l/L".into());
+    config.interpolation = Some("bilinear".into());
+    config.crop_mode = Some("squash".into());
+    written(&config);
+    assert_eq!(read_templates(root.path()).unwrap().0, config);
+    config.depth_rule = Some("l".into());
+    let json = serde_json::to_string(&config).unwrap();
+    fs::write(root.path().join(CONFIG_FILE), json).unwrap();
+    check_request(
+        read_templates(root.path()).unwrap_err(),
+        &["`depth_rule` is `l`"],
+    );
+}

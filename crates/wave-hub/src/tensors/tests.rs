@@ -424,3 +424,37 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn weights_that_are_not_finite_are_refused_by_name() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("m.safetensors");
+    for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -f32::NAN] {
+        let mut values = vec![1e38; 70];
+        values[69] = odd;
+        values[3] = odd;
+        let tensor = Tensor::from_vec(values, (7, 10), &Device::Cpu).unwrap();
+        let weights = Weights::from([
+            ("a".to_owned(), crate::testing::counting(&[3])),
+            ("b.weight".to_owned(), tensor),
+        ]);
+        for float in [DType::F32, DType::BF16] {
+            let stored = weights
+                .iter()
+                .map(|(n, t)| (n.clone(), t.to_dtype(float).unwrap()));
+            write_tensors(&path, &stored.collect(), &BTreeMap::new()).unwrap();
+            let error = read_weights(&path).unwrap_err();
+            crate::testing::check_request(
+                error,
+                &["m.safetensors", "`b.weight`", "2 values of 70"],
+            );
+            assert!(read_tensors(&path).is_ok());
+        }
+    }
+    let sound = Weights::from([
+        ("a".to_owned(), crate::testing::counting(&[3, 0])),
+        ("b".to_owned(), Tensor::new(f32::MIN, &Device::Cpu).unwrap()),
+    ]);
+    write_tensors(&path, &sound, &BTreeMap::new()).unwrap();
+    assert_eq!(read_weights(&path).unwrap().len(), 2);
+}

@@ -22,6 +22,5 @@ const fn direct(method: Method, run: fn(&Request) -> Result<Start, InitError>) -
 }
 
 fn closed_form(request: &Request, method: Method) -> Result<Start, InitError> {
-    let options = request.choices.options(method);
-    Ok(Start::untrained(request.direct(&options)?))
+    Ok(Start::untrained(request.closed_form(method)?))
 }

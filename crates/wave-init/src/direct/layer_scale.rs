@@ -68,7 +68,7 @@ fn start(request: &Request) -> Result<Start, InitError> {
     let choices = request.choices;
     let options = Options {
         vp: (0.0, 0.0),
-        ..choices.options(Method::Mimetic)
+        ..choices.options(Method::Mimetic, request.shape.image_size)
     };
     let mut weights = request.direct(&options)?;
     for (layer, (attention, mlp)) in factors(&choices.layer_scale, request.shape.depth)?

@@ -2,9 +2,9 @@
 //!
 //! The papers add it to PyTorch's default: weights and biases of linear layers uniform between
 //! ±1/sqrt(inputs). Here that fills all four linear layers of a block (our reading; the papers speak
-//! of the MLP). They give no number for the shift either: equation 1, with half the standard
-//! deviation of the weights, is our choice from the middle of the useful range. Any other shift is
-//! [`Choices::mlp_mean`](crate::Choices::mlp_mean).
+//! of the MLP). Their results are of equation 2 (section 3.4.2). They give no number for its offset:
+//! half the standard deviation of the weights is our choice from the middle of the useful range. Any
+//! other shift is [`Choices::mlp_mean`](crate::Choices::mlp_mean).
 
 use crate::direct::{Part, inner};
 use crate::error::InitError;
@@ -15,12 +15,12 @@ use crate::random::uniform;
 use crate::start::{Request, Start, StartMethod};
 
 /// The shift where none is chosen.
-pub const DEFAULT_SHIFT: MlpMean = MlpMean::Eq1 { sigma: 0.5 };
+pub const DEFAULT_SHIFT: MlpMean = MlpMean::Eq2 { b: 0.5 };
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "mlp-mean",
     description: "PyTorch's default with a mean shift of the MLP's first matrix: equation 1 or 2 of \
-                  the thesis' section 3.4 (--mlp-mean)",
+                  the thesis' section 3.4 (--mlp-mean; 2 is the one of its results)",
     donors: 0,
     ledger: |_, _| Ledger::default(),
     run: start,
@@ -29,7 +29,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
 fn start(request: &Request) -> Result<Start, InitError> {
     let (d, m, seed) = (request.shape.width, request.shape.hidden(), request.seed);
     let shift = request.choices.mlp_mean.unwrap_or(DEFAULT_SHIFT);
-    let mut weights = request.direct(&request.choices.options(Method::Timm))?;
+    let mut weights = request.closed_form(Method::Timm)?;
     for layer in 0..request.shape.depth {
         for (name, weight, bias, (out, inp)) in [
             ("attn.qkv", Part::Qkv, Part::QkvBias, (3 * d, d)),

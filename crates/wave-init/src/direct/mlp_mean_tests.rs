@@ -34,7 +34,7 @@ fn linear_layers_are_uniform_with_their_biases() {
 
 #[test]
 fn only_the_first_mlp_matrix_is_shifted_by_identical_rows() {
-    let (plain, usual) = (shifted(MlpMean::None), shifted(DEFAULT_SHIFT));
+    let (plain, usual) = (shifted(MlpMean::None), shifted(MlpMean::Eq1 { sigma: 0.5 }));
     for (name, tensor) in &usual {
         if !name.ends_with("fc1.weight") {
             assert_same(name, tensor, &plain[name]);
@@ -47,6 +47,18 @@ fn only_the_first_mlp_matrix_is_shifted_by_identical_rows() {
             assert_close(&values(&change.get(row).unwrap()), &first, 1e-6);
         }
     }
+}
+
+/// Equation 2 is that of the paper's results, its offset in standard deviations of W1.
+#[test]
+fn by_default_one_number_is_added_everywhere() {
+    let unchosen = try_start("mlp-mean", &shape(2, 32), &[], &Choices::default()).unwrap();
+    let (plain, name) = (shifted(MlpMean::None), "blocks.1.mlp.fc1.weight");
+    let change = values(&(&unchosen.weights[name] - &plain[name]).unwrap());
+    // Uniform between ±1/sqrt(32): a standard deviation of 1/sqrt(96).
+    let expected = 0.5 / 96f32.sqrt();
+    assert!(change.iter().all(|c| (c / expected - 1.0).abs() < 0.05));
+    assert!(change.iter().all(|c| (c - change[0]).abs() < 1e-6));
 }
 
 #[test]

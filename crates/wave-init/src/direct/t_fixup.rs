@@ -48,7 +48,7 @@ fn start(request: &Request) -> std::result::Result<Start, InitError> {
     finite("t-fixup factor", factor)?;
     finite("t-fixup exponent", exponent)?;
     let scale = factor * (request.shape.depth as f64).powf(exponent);
-    let mut weights = request.direct(&request.choices.options(Method::Xavier))?;
+    let mut weights = request.closed_form(Method::Xavier)?;
     for (name, tensor) in &mut weights {
         if name.ends_with("attn.qkv.weight") {
             *tensor = scale_value(tensor, scale)?;

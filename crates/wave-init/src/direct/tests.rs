@@ -215,10 +215,7 @@ fn mimetic_attention_lands_in_the_rows_that_timm_reads() {
     }
     check_stds(
         Method::Mimetic,
-        &[
-            ("blocks.0.mlp.fc1.weight", (2.0f64 / 360.0).sqrt()),
-            ("head.weight", 0.02),
-        ],
+        &[("blocks.0.mlp.fc1.weight", 0.02), ("head.weight", 0.02)],
     );
 }
 
@@ -492,8 +489,19 @@ fn choices_reach_the_mixing_factors() {
         vp: Some((0.1, 0.3)),
         ..crate::Choices::default()
     };
-    let options = choices.options(Method::Mimetic);
+    let options = choices.options(Method::Mimetic, 224);
     assert_eq!((options.qk, options.vp), ((0.0, 0.0), (0.1, 0.3)));
-    let usual = crate::Choices::default().options(Method::Mimetic);
-    assert_eq!((usual.qk, usual.vp), ((0.7, 0.7), (0.4, 0.4)));
+    let usual = |size| crate::Choices::default().options(Method::Mimetic, size);
+    assert_eq!((usual(32).qk, usual(32).vp), ((0.7, 0.7), (0.4, 0.4)));
+    // What surrounds the attention is the default start, so that the gain is the attention's.
+    assert_eq!(usual(32).base, Base::Timm);
+    for (size, scale) in [(28, 2.0), (32, 2.0), (64, 2.0), (96, 1.0), (224, 1.0)] {
+        assert_eq!(usual(size).positions, Positions::Sinusoidal { scale });
+    }
+    let choices = crate::Choices {
+        position_scale: Some(1.0),
+        ..crate::Choices::default()
+    };
+    let chosen = choices.options(Method::Mimetic, 32).positions;
+    assert_eq!(chosen, Positions::Sinusoidal { scale: 1.0 });
 }

@@ -9,16 +9,19 @@
 //! (Zhao et al. 2022, algorithm 1). Copies of the algorithm disagree on c; this one makes the columns
 //! orthonormal where m is a power of two.
 //!
-//! Of attention, the thesis (section 3.2.5) says W_Q = 0 and W_K = I. Our reading of the rest: in
-//! [`Scope::Blocks`] algorithm 1 fills V and fc1, and the last matrix of each residual branch (proj
-//! and fc2) is 0, as for residual networks, so that every block starts as the identity. Patch
-//! embedding, positions and head stay what [`Choices::rest`](crate::Choices::rest) makes them: the
-//! identity would let a patch embedding see its first d inputs only.
+//! The thesis applies it to the attention only (section 3.2.5), with W_Q = 0 and W_K = I
+//! ([`Scope::Attention`]). Our reading of the rest: algorithm 1 fills V and, in [`Scope::Blocks`], fc1,
+//! and the last matrix of each residual branch (proj and fc2) is 0, as for residual networks, so that
+//! the branch starts as nothing. Patch embedding, positions and head stay what
+//! [`Choices::rest`](crate::Choices::rest) makes them: the identity would let a patch embedding see its
+//! first d inputs only.
 
 use crate::error::InitError;
 use crate::ledger::Ledger;
+use crate::options::by_name;
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{DType, Device, Result, Tensor};
+use std::str::FromStr;
 
 /// Choices of `zero`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,17 +33,32 @@ pub struct Zero {
 /// Which matrices ZerO fills.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
-    /// Q and K only, as in the thesis.
+    /// Q and K only, all that the thesis names.
     QueryKey,
-    /// Every matrix of the blocks: our reading.
+    /// Q, K, V and the projection: the self-attention layers, as in the thesis.
     #[default]
+    Attention,
+    /// Every matrix of the blocks, as the method's own authors fill the whole network.
     Blocks,
+}
+
+impl FromStr for Scope {
+    type Err = InitError;
+
+    fn from_str(text: &str) -> std::result::Result<Self, InitError> {
+        let named = [
+            ("query-key", Scope::QueryKey),
+            ("attention", Scope::Attention),
+            ("blocks", Scope::Blocks),
+        ];
+        by_name("part of the network for ZerO", text, &named)
+    }
 }
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "zero",
-    description: "ZerO: identity and Hadamard matrices, no random numbers in the blocks (Zhao et \
-                  al. 2022, algorithm 1)",
+    description: "ZerO: identity and Hadamard matrices instead of random numbers in the attention, or \
+                  in all of a block (--zero; Zhao et al. 2022, algorithm 1; thesis, section 3.2.5)",
     donors: 0,
     ledger: |_, _| Ledger::default(),
     run: start,
@@ -48,19 +66,22 @@ pub(crate) const METHOD: StartMethod = StartMethod {
 
 fn start(request: &Request) -> std::result::Result<Start, InitError> {
     let choices = request.choices;
-    let mut weights = request.direct(&choices.options(choices.rest))?;
+    let mut weights = request.closed_form(choices.rest)?;
     let (d, hidden) = (request.shape.width, request.shape.hidden());
     let zeros = |rows, cols| Tensor::zeros((rows, cols), DType::F32, &Device::Cpu);
     for layer in 0..request.shape.depth {
         let name = |matrix: &str| format!("blocks.{layer}.{matrix}.weight");
         let mut rows = vec![zeros(d, d)?, algorithm_1(d, d)?];
+        match choices.zero.scope {
+            Scope::QueryKey => rows.push(weights[&name("attn.qkv")].narrow(0, 2 * d, d)?),
+            Scope::Attention | Scope::Blocks => {
+                rows.push(algorithm_1(d, d)?);
+                weights.insert(name("attn.proj"), zeros(d, d)?);
+            }
+        }
         if choices.zero.scope == Scope::Blocks {
-            rows.push(algorithm_1(d, d)?);
-            weights.insert(name("attn.proj"), zeros(d, d)?);
             weights.insert(name("mlp.fc1"), algorithm_1(hidden, d)?);
             weights.insert(name("mlp.fc2"), zeros(d, hidden)?);
-        } else {
-            rows.push(weights[&name("attn.qkv")].narrow(0, 2 * d, d)?);
         }
         weights.insert(name("attn.qkv"), Tensor::cat(&rows, 0)?); // (3d, d)
     }

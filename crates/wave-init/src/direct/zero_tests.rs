@@ -1,7 +1,7 @@
 use super::*;
 use crate::Choices;
 use crate::testing::{
-    assert_close, assert_same, donor, fresh, logits, matrix, shape, start, try_start, values,
+    assert_close, assert_same, donor, fresh, logits, matrix, shape, try_start, values,
 };
 
 #[test]
@@ -51,7 +51,7 @@ fn columns_are_orthonormal_where_rows_are_a_power_of_two() {
 #[test]
 fn queries_are_zero_keys_the_identity_and_no_product_is_left() {
     let (target, d) = (shape(2, 16), 16);
-    for scope in [Scope::QueryKey, Scope::Blocks] {
+    for scope in [Scope::QueryKey, Scope::Attention, Scope::Blocks] {
         let choices = Choices {
             zero: Zero { scope },
             ..Choices::default()
@@ -64,18 +64,40 @@ fn queries_are_zero_keys_the_identity_and_no_product_is_left() {
         let product = part(0).t().unwrap().matmul(&part(1)).unwrap();
         assert!(values(&product).iter().all(|v| *v == 0.0));
         let others = fresh(&target);
-        let fc1 = "blocks.1.mlp.fc1.weight";
+        let (fc1, proj) = ("blocks.1.mlp.fc1.weight", "blocks.1.attn.proj.weight");
         match scope {
-            Scope::QueryKey => assert_same("fc1", &start[fc1], &others[fc1]),
             Scope::Blocks => assert_same("fc1", &start[fc1], &algorithm_1(64, d).unwrap()),
+            _ => assert_same("fc1", &start[fc1], &others[fc1]),
+        }
+        match scope {
+            Scope::QueryKey => assert_same("proj", &start[proj], &others[proj]),
+            _ => assert!(values(&start[proj]).iter().all(|v| *v == 0.0)),
         }
     }
 }
 
 #[test]
+fn the_attention_alone_is_filled_unless_more_is_asked_for() {
+    assert_eq!(Zero::default().scope, Scope::Attention);
+    assert_eq!("blocks".parse::<Scope>().unwrap(), Scope::Blocks);
+    let error = "mlp".parse::<Scope>().unwrap_err().to_string();
+    assert!(error.contains("query-key, attention, blocks"), "{error}");
+}
+
+#[test]
 fn every_block_starts_as_the_identity() {
-    let deep = start("zero", &shape(6, 16), &[]).weights;
-    let shallow = start("zero", &shape(1, 16), &[]).weights;
+    let choices = Choices {
+        zero: Zero {
+            scope: Scope::Blocks,
+        },
+        ..Choices::default()
+    };
+    let made = |depth| {
+        try_start("zero", &shape(depth, 16), &[], &choices)
+            .unwrap()
+            .weights
+    };
+    let (deep, shallow) = (made(6), made(1));
     let (deep, shallow) = (
         logits(&shape(6, 16), &deep),
         logits(&shape(1, 16), &shallow),

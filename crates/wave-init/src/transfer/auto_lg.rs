@@ -54,8 +54,8 @@ const NAME: &str = "auto-lg";
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: NAME,
-    description: "the donor's 4 layers of the largest --similarity, below fresh ones (Auto-LG: Wang \
-                  et al. 2023)",
+    description: "the donor's 4 layers of the largest --similarity, below fresh ones: our reading of \
+                  Auto-LG (Wang et al. 2023), whose gates are learned",
     donors: 1,
     ledger: |shape, choices| {
         let AutoLg {

@@ -26,7 +26,8 @@ const NAME: &str = "heru-lg";
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: NAME,
-    description: "the donor's last 3 blocks on top of fresh ones (Heru-LG: Wang et al. 2022)",
+    description: "the donor's last 3 blocks on top of fresh ones: our reading of Heru-LG (Wang et al. \
+                  2022), which looks at gradients",
     donors: 1,
     ledger: |shape, choices| Ledger::blocks(choices.heru_lg.blocks.min(shape.depth)),
     run: start,

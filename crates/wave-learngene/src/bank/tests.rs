@@ -8,7 +8,7 @@ use proptest::prelude::*;
 #[test]
 fn five_layers_read_three_anchors() {
     assert_eq!(
-        depth_matrix(5, 3),
+        depth_matrix(5, 3, DepthRule::LastIsOne),
         [
             [1., 0., 0.],
             [0.5, 0.5, 0.],
@@ -21,29 +21,73 @@ fn five_layers_read_three_anchors() {
 
 #[test]
 fn one_layer_reads_the_first_anchor_and_one_anchor_is_read_by_all() {
-    assert_eq!(depth_matrix(1, 3), [[1., 0., 0.]]);
-    assert_eq!(depth_matrix(3, 1), [[1.], [1.], [1.]]);
-    assert_eq!(depth_matrix(1, 1), [[1.]]);
+    assert_eq!(depth_matrix(1, 3, DepthRule::LastIsOne), [[1., 0., 0.]]);
+    assert_eq!(depth_matrix(3, 1, DepthRule::LastIsOne), [[1.], [1.], [1.]]);
+    assert_eq!(depth_matrix(1, 1, DepthRule::LastIsOne), [[1.]]);
+}
+
+#[test]
+fn tlegs_layers_are_even_steps_that_stop_before_the_last_anchor() {
+    for anchors in [2, 3, 5] {
+        let matrix = depth_matrix(4, anchors, DepthRule::Tleg);
+        let last = (anchors - 1) as f32;
+        let read = |row: &Vec<f32>| {
+            (0..)
+                .zip(row)
+                .map(|(k, w)| w * k as f32 / last)
+                .sum::<f32>()
+        };
+        let found: Vec<f32> = matrix.iter().map(read).collect();
+        assert_eq!(found, [0.0, 0.25, 0.5, 0.75]);
+    }
+    assert_eq!(depth_matrix(1, 2, DepthRule::Tleg), [[1.0, 0.0]]);
+    assert_eq!(depth_matrix(2, 2, DepthRule::Tleg)[1], [0.5, 0.5]);
+}
+
+#[test]
+fn depth_rules_read_back() {
+    for rule in DepthRule::ALL {
+        assert_eq!(rule.to_string().parse::<DepthRule>().unwrap(), rule);
+    }
+    let error = "l".parse::<DepthRule>().unwrap_err().to_string();
+    assert!(
+        error.contains("l/(L-1)") && error.contains("l/L"),
+        "{error}"
+    );
 }
 
 #[test]
 fn as_many_layers_as_anchors_is_the_bank_itself() {
     let bank = normal(&mut rng(1), (4, 2, 3));
-    assert_eq!(interpolate_depth(&bank, 4).unwrap().id(), bank.id());
+    assert_eq!(
+        interpolate_depth(&bank, 4, DepthRule::LastIsOne)
+            .unwrap()
+            .id(),
+        bank.id()
+    );
 }
 
 #[test]
 fn an_empty_bank_or_depth_is_an_error() {
     let bank = normal(&mut rng(1), (4, 2));
-    let error = interpolate_depth(&bank, 0).unwrap_err().to_string();
+    let error = interpolate_depth(&bank, 0, DepthRule::LastIsOne)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("4 anchors at depth 0"), "{error}");
-    assert!(interpolate_depth(&bank.get(0).unwrap().get(0).unwrap(), 3).is_err());
+    assert!(
+        interpolate_depth(
+            &bank.get(0).unwrap().get(0).unwrap(),
+            3,
+            DepthRule::LastIsOne
+        )
+        .is_err()
+    );
 }
 
 #[test]
 fn the_gradient_of_an_interpolation_is_its_weights() {
     let bank = Var::from_tensor(&normal(&mut rng(2), (3, 2))).unwrap();
-    let read = interpolate_depth(&bank, 5).unwrap();
+    let read = interpolate_depth(&bank, 5, DepthRule::LastIsOne).unwrap();
     let grads = read.sum_all().unwrap().backward().unwrap();
     // Columns of the matrix of five layers and three anchors sum to 1.5, 2 and 1.5.
     let gradient = flat(grads.get(&bank).unwrap());
@@ -55,7 +99,7 @@ proptest! {
 
     #[test]
     fn interpolation_keeps_ends_and_lines(depth in 1usize..30, anchors in 1usize..20) {
-        let matrix = depth_matrix(depth, anchors);
+        let matrix = depth_matrix(depth, anchors, DepthRule::LastIsOne);
         for row in &matrix {
             prop_assert!((row.iter().sum::<f32>() - 1.0).abs() < 1e-6);
             prop_assert!(row.iter().all(|&f| (0.0..=1.0).contains(&f)));
@@ -74,7 +118,7 @@ proptest! {
         if anchors > 1 {
             let bank: Vec<f32> = (0..anchors).flat_map(|k| [line(k, anchors), 7.0]).collect();
             let bank = Tensor::from_vec(bank, (anchors, 2), &Device::Cpu).unwrap();
-            let read = interpolate_depth(&bank, depth).unwrap();
+            let read = interpolate_depth(&bank, depth, DepthRule::LastIsOne).unwrap();
             let expected: Vec<f64> = (0..depth).flat_map(|l| [line(l, depth) as f64, 7.0]).collect();
             assert_close(&flat(&read), &expected, 1e-6);
         }

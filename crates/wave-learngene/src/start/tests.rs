@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing::*;
-use crate::{Kronecker, compose};
+use crate::{Kronecker, compose, interpolate_depth};
 
 fn no_noise() -> f32 {
     0.0
@@ -23,7 +23,7 @@ fn telg_is_a_special_case() {
         let plan = plan(4, order, [6, 2, 8, 8]);
         let (shape, depth) = (block(4, 16), 5);
         let templates = templates(&mut rng(1), &plan);
-        let scalers = telg_scalers(&plan, &shape, depth).unwrap();
+        let scalers = telg_scalers(&plan, &shape, depth, DepthRule::LastIsOne).unwrap();
         let weights = compose(&plan, &templates, &scalers, &shape).unwrap();
         for part in Part::ALL {
             let (_, r, c) = plan.blocks(part, &shape);
@@ -34,6 +34,22 @@ fn telg_is_a_special_case() {
                 let f = l as f64 / depth as f64;
                 let expected: Vec<f64> = b.iter().zip(&a).map(|(b, a)| b + f * a).collect();
                 assert_close(&flat(&weights[&part].get(l).unwrap()), &expected, 1e-6);
+            }
+        }
+    }
+}
+
+#[test]
+fn telg_from_two_anchors_is_exact_at_every_depth() {
+    let plan = plan(4, Kronecker::Tile, [6, 2, 8, 8]);
+    let shape = block(4, 16);
+    for anchors in [2, 3] {
+        let bank = telg_scalers(&plan, &shape, anchors, DepthRule::Tleg).unwrap();
+        for depth in [1, 2, 4, 6, 12] {
+            for (part, bank) in &bank {
+                let read = interpolate_depth(bank, depth, DepthRule::Tleg).unwrap();
+                let exact = telg_scalers(&plan, &shape, depth, DepthRule::LastIsOne).unwrap();
+                assert_close(&flat(&read), &flat(&exact[part]), 1e-6);
             }
         }
     }
@@ -63,7 +79,7 @@ fn telg_holds_where_two_parts_share_a_set() {
     let counts = [("qkv", 6), ("proj", 2), ("mlp", 16)].map(|(s, n)| (s.to_owned(), n));
     let plan = Plan::new(2, Kronecker::Tile, sets, counts.into()).unwrap();
     let shape = block(2, 8);
-    let scalers = telg_scalers(&plan, &shape, 4).unwrap();
+    let scalers = telg_scalers(&plan, &shape, 4, DepthRule::LastIsOne).unwrap();
     let used = |part: Part| -> Vec<usize> {
         let rows = scalers[&part].sum((0, 2, 3)).unwrap();
         let rows = flat(&rows).into_iter().enumerate();
@@ -217,7 +233,7 @@ fn starts_have_the_shape_to_compose() {
     let starts = [
         ramp_scalers(&plan, &shape, &shape, 3, 0.1, &mut no_noise),
         random_scalers(&plan, &shape, 3, &mut no_noise),
-        telg_scalers(&plan, &shape, 3),
+        telg_scalers(&plan, &shape, 3, DepthRule::Tleg),
         share_scalers(&plan, &shape, 3),
     ];
     for scalers in starts {

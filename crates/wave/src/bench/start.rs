@@ -94,7 +94,7 @@ fn by_initialisation(
         let mut training = context.finetune_table(cell, &table)?.training;
         training.seed = Some(cell.seed);
         training.hold_out = settings.training.hold_out;
-        let choice = init::choices(&choices)?.ligo;
+        let choice = init::choices(&choices, shape.image_size)?.ligo;
         let data = Data::open(&training, Input::Like(context.frame.transform.clone()))?;
         let resolved = Resolved::new(&training, finetune::DEFAULTS, &data)?;
         let label = format!("operator of {}", cell.file_name());

@@ -5,7 +5,7 @@ use crate::ancestor::Ancestor;
 use crate::data::{self, Data};
 use anyhow::Result;
 use serde_json::{Value, json};
-use wave_data::{Augment, Source};
+use wave_data::{Augment, CropMode, Interpolation, Source};
 
 /// Raised whenever the same settings come to mean other outputs, or other files.
 const FORMAT_VERSION: u32 = 1;
@@ -15,6 +15,18 @@ const NOTES: [(&str, &str); 2] = [("ancestor", "ancestor_sha256"), ("data", "dat
 /// The manifest of the outputs of this ancestor on these images.
 pub(super) fn manifest(format: Format, ancestor: &Ancestor, data: &Data) -> Result<Value> {
     let (own, input) = (&ancestor.transform, &data.transform);
+    let mut steps = format!(
+        "{} x {s} x {s}, crop_pct {}",
+        input.channels,
+        input.crop_pct,
+        s = input.image_size,
+    );
+    if input.interpolation != Interpolation::default() {
+        steps += &format!(", {}", input.interpolation);
+    }
+    if input.crop_mode != CropMode::default() {
+        steps += &format!(", {}", input.crop_mode);
+    }
     Ok(json!({
         "format_version": FORMAT_VERSION,
         "ancestor": ancestor.describe(),
@@ -24,12 +36,7 @@ pub(super) fn manifest(format: Format, ancestor: &Ancestor, data: &Data) -> Resu
         "data": data.spec,
         "data_sha256": data_digest(&*data.train),
         "images": data.train.len(),
-        "input": format!(
-            "{} x {s} x {s}, crop_pct {}",
-            input.channels,
-            input.crop_pct,
-            s = input.image_size,
-        ),
+        "input": steps,
         "augmentation": augmentation(data),
         "view_seed": data.view_seed,
         "cache_top": format.kept().map_or(json!("all"), Value::from),

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
-use wave_learngene::{Part, Plan};
+use wave_learngene::{DepthRule, Part, Plan};
 use wave_models::vit::VitShape;
 
 /// Factorises an ancestor and writes a template directory. Returns what `--json` prints.
@@ -64,6 +64,7 @@ pub(super) fn factorise(
         "method": "factorise",
         "ancestor": model.describe(),
         "ancestor_sha256": model.digest,
+        "origin": model.origin,
         "energy_kept": energy,
         "energy_kept_of_noise": noise,
     });
@@ -120,6 +121,7 @@ pub(super) fn start(
         bank: found.scalers,
         outer,
         auxiliary: shape.clone(),
+        depth_rule: DepthRule::LastIsOne,
     };
     Ok((gene, found.energy))
 }

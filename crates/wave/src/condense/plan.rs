@@ -12,7 +12,7 @@ use anyhow::Result;
 use std::collections::BTreeMap;
 use wave_hub::FloatType;
 use wave_init::Method;
-use wave_learngene::{Kronecker, Part, Plan};
+use wave_learngene::{DepthRule, Kronecker, Part, Plan};
 use wave_models::default_patch;
 use wave_models::vit::VitShape;
 use wave_ops::Mode;
@@ -44,6 +44,8 @@ pub struct CondensePlan {
     pub template_start: Method,
     /// First scalers.
     pub start: ScalerStart,
+    /// Where layers read the anchors.
+    pub depth_rule: DepthRule,
     /// What all values are stored as, and measured.
     pub float: FloatType,
 }
@@ -128,6 +130,19 @@ impl CondensePlan {
                 )));
             }
         };
+        // Scalers that stay what TELG's are make TELG's layers at every depth.
+        let fixed = settings.scaler_lr_ratio == Some(0.0);
+        let depth_rule = match start {
+            ScalerStart::Telg if fixed && auxiliary.depth < 2 => {
+                return Err(request(format!(
+                    "anchors = {}: telg scalers that stay need two, a base and a base with its \
+                     slope; set anchors = 2",
+                    auxiliary.depth
+                )));
+            }
+            ScalerStart::Telg if fixed => DepthRule::Tleg,
+            _ => DepthRule::LastIsOne,
+        };
         let template_start = match settings.template_start.as_deref().unwrap_or("mimetic") {
             "mimetic" => Method::Mimetic,
             "xavier" => Method::Xavier,
@@ -146,6 +161,7 @@ impl CondensePlan {
             templates,
             template_start,
             start,
+            depth_rule,
             float: layout::float(settings.dtype.as_deref())?,
         })
     }

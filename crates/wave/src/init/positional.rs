@@ -54,7 +54,7 @@ pub(super) fn network(
             _ => settings.kernel.unwrap_or(3),
         },
     };
-    let choices = choices_of(method, settings)?;
+    let choices = choices_of(method, settings, shape.vit.image_size)?;
     shape.vit.validate()?;
     let network = Network::Positional(shape.clone());
     forecast::check_network(&network)?;

@@ -13,6 +13,7 @@ use crate::init;
 use crate::inputs::Inputs;
 use crate::layout::{self, Layout};
 use crate::model::{self, Model};
+use crate::origin;
 use crate::paths;
 use crate::recipe;
 use crate::run_dir::{Opened, RunDir};
@@ -277,7 +278,7 @@ fn card(plan: &Plan, moments: &[(String, f64, f64)], tests: &trial::Tests) -> St
         body += &format!("| {name} | {mean:.5} | {std:.5} |\n");
     }
     body += &tests.table();
-    wave_hub::model_card(&front, "A learned initialiser", &body)
+    origin::card(front, &Value::Null, "A learned initialiser", &body)
 }
 
 /// An initialiser as it stands in a directory.
@@ -383,7 +384,7 @@ pub(super) fn draw(dir: &Path, settings: &Init, out: &Path, options: Options) ->
             }
             let config = json!({ "model_type": SMALL, "network": small, "wave": provenance });
             let front = CardFront::default();
-            let card = wave_hub::model_card(&front, "A small network", summary);
+            let card = origin::card(front, &provenance, "A small network", summary);
             let float = layout::float(settings.output.dtype.as_deref())?;
             write_start(count(&weights), &|| {
                 wave_hub::write_transformers(out, &config, None, &weights, &[], &card, float)?;

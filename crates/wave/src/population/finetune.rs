@@ -8,6 +8,7 @@ use crate::error::request;
 use crate::finetune::{self, Options};
 use crate::forecast::{Memory, Step};
 use crate::inputs::Inputs;
+use crate::origin;
 use crate::paths;
 use crate::ranks::{self, ranks};
 use crate::recipe::{check_keys, to_table};
@@ -121,6 +122,7 @@ pub fn finetune(dir: &Path, settings: &Finetune, out: &Path, options: Options) -
         "seed": resolved.seed,
         "steps": resolved.steps,
         "images_seen": of_each,
+        "origin": origin::of(dir, &model.provenance),
         "start": model.provenance,
     });
     let stored = float.rounded(&model.weights)?;

@@ -5,6 +5,7 @@ use crate::error::request;
 use crate::hub;
 use crate::layout;
 use crate::model::{card_front, decimal};
+use crate::origin;
 use crate::settings::Output;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -65,13 +66,8 @@ impl PopulationModel {
                 ))),
             }
         };
-        let transform = Transform {
-            image_size: shape.image_size,
-            channels: shape.channels,
-            mean: of_channels("mean")?,
-            std: of_channels("std")?,
-            crop_pct: 1.0,
-        };
+        let (mean, std) = (of_channels("mean")?, of_channels("std")?);
+        let transform = Transform::new(shape.image_size, mean, std);
         Ok(PopulationModel {
             shape,
             weights,
@@ -93,7 +89,6 @@ impl PopulationModel {
             "std": decimals(&self.transform.std),
             "wave": self.provenance,
         });
-        let front = card_front();
         let PopulationShape {
             networks,
             depth,
@@ -102,7 +97,7 @@ impl PopulationModel {
         } = self.shape;
         let title = format!("{networks} isotropic ConvNeXts, {depth} layers, width {width}");
         let body = format!("{summary}\n\n{} parameters in all.\n", self.parameters());
-        let card = wave_hub::model_card(&front, &title, &body);
+        let card = origin::card(card_front(), &self.provenance, &title, &body);
         wave_hub::write_transformers(dir, &config, None, &self.weights, &[], &card, float)?;
         Ok(())
     }

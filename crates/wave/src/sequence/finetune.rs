@@ -7,6 +7,7 @@ use crate::error::request;
 use crate::finetune::{self, Options};
 use crate::forecast::{Memory, Step};
 use crate::inputs::Inputs;
+use crate::origin;
 use crate::paths;
 use crate::ranks;
 use crate::run_dir::{Opened, RunDir};
@@ -247,6 +248,7 @@ pub fn finetune(dir: &Path, settings: &Finetune, out: &Path, options: Options) -
         "steps": resolved.steps,
         "sequences_seen": resolved.steps * data.loader.batch_size() as u64,
         "lengths": found,
+        "origin": origin::of(dir, &model.provenance),
         "start": model.provenance,
     });
     model.know(&data.task);

@@ -4,6 +4,7 @@ use crate::error::request;
 use crate::hub;
 use crate::layout;
 use crate::model::card_front;
+use crate::origin;
 use crate::settings::Output;
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -125,7 +126,7 @@ impl SequenceModel {
             self.shape.vocabulary,
             self.shape.state
         );
-        wave_hub::model_card(&front, &title, &body)
+        origin::card(front, &self.provenance, &title, &body)
     }
 }
 

@@ -1,0 +1,200 @@
+//! What other projects' transformers have and no network here does, by tensors and arguments: told
+//! before their shapes are looked at, which would only puzzle.
+
+use crate::{ShapeError, Weights};
+use serde_json::{Map, Value};
+
+/// Architectures by how their names in timm or `model_type` begin, in the words of their papers.
+const ARCHITECTURES: [(&str, &str); 28] = [
+    ("swinv2", "a Swin transformer V2"),
+    ("swin", "a Swin transformer"),
+    ("maxxvit", "a MaxxViT"),
+    ("maxvit", "a MaxViT"),
+    ("coatnet", "a CoAtNet"),
+    ("coat_", "a CoaT"),
+    ("beit", "a BEiT"),
+    ("eva", "an EVA"),
+    ("cait", "a CaiT"),
+    ("xcit", "an XCiT"),
+    ("pvt", "a pyramid vision transformer"),
+    ("hiera", "a Hiera"),
+    ("mvit", "a multiscale vision transformer"),
+    ("volo", "a VOLO"),
+    ("mixer_", "an MLP-Mixer"),
+    ("mobilevit", "a MobileViT"),
+    ("mobilenet", "a MobileNet"),
+    ("naflexvit", "a NaFlexViT"),
+    ("dinov2", "a DINOv2"),
+    ("dinov3", "a DINOv3"),
+    ("siglip", "a SigLIP"),
+    ("clip", "a CLIP"),
+    ("resnet", "a ResNet"),
+    ("resnext", "a ResNeXt"),
+    ("regnet", "a RegNet"),
+    ("convnextv2", "a ConvNeXt V2"),
+    ("convnext_", "a ConvNeXt of several stages"),
+    ("convnext", "a ConvNeXt of several stages"),
+];
+
+/// Tensors that give away a variant of the vision transformer: the end of a name, and what it is of.
+const TENSORS: [(&str, &str); 22] = [
+    ("reg_token", "register tokens"),
+    ("embeddings.register_tokens", "register tokens"),
+    ("ls1.gamma", "LayerScale"),
+    ("layer_scale1.lambda1", "LayerScale"),
+    (".gamma_1", "LayerScale"),
+    ("attn.q_norm.weight", "norms of queries and keys (QK-norm)"),
+    ("norm_pre.weight", "a norm before the blocks (pre_norm)"),
+    ("attn.norm.weight", "a norm inside attention"),
+    ("mlp.norm.weight", "a norm inside the MLP"),
+    ("mlp.w12.weight", "gated MLPs (SwiGLU)"),
+    ("mlp.fc1_g.weight", "gated MLPs (SwiGLU)"),
+    ("attn.q_bias", "biases of queries and values only (BEiT)"),
+    ("relative_position_bias_table", "relative position biases"),
+    (
+        "rel_pos.relative_position_bias_table",
+        "relative position biases",
+    ),
+    ("rel_pos_h", "relative position biases"),
+    ("attn_pool.q.weight", "attention pooling"),
+    ("attn_pool.latent", "attention pooling"),
+    (
+        "patch_embed.backbone.conv.weight",
+        "a convolutional backbone before its patches",
+    ),
+    (
+        "patch_embed.backbone.stem.conv.weight",
+        "a convolutional backbone before its patches",
+    ),
+    ("attns.0.qkv.weight", "parallel branches"),
+    (
+        "in_proj.weight",
+        "attention and MLP in one product (parallel scaling)",
+    ),
+    ("rope.periods", "rotary positions"),
+];
+
+/// Refuses networks that are told apart from all that there are here.
+///
+/// `name` is timm's architecture or transformers' `model_type`, or empty.
+///
+/// # Errors
+/// Naming the architecture, and what of it is not supported.
+pub(crate) fn check(
+    name: &str,
+    args: &Map<String, Value>,
+    weights: &Weights,
+) -> Result<(), ShapeError> {
+    let isotropic = name.starts_with("convnext_isotropic");
+    if !isotropic && let Some((_, kind)) = architecture(name) {
+        return Err(unsupported(name, &format!("it is {kind}"), "by its name"));
+    }
+    let has = |part: &str| weights.keys().any(|name| name.contains(part));
+    if has("layers.0.blocks.0.attn.relative_position_bias_table") {
+        let found = "by its relative_position_bias_table";
+        return Err(unsupported(name, "it is a Swin transformer", found));
+    }
+    if !has("patch_embed.proj.weight") && !has("patch_embed.backbone.") {
+        return Ok(());
+    }
+    match variant(args, weights) {
+        Some((what, found)) => Err(unsupported(name, &format!("it has {what}"), &found)),
+        None => Ok(()),
+    }
+}
+
+/// What a family of networks is called, where none of it is here.
+fn architecture(name: &str) -> Option<&'static (&'static str, &'static str)> {
+    ARCHITECTURES
+        .iter()
+        .find(|(start, _)| name.starts_with(start))
+}
+
+/// What a vision transformer has that is not here, and where that is found.
+fn variant(args: &Map<String, Value>, weights: &Weights) -> Option<(String, String)> {
+    let of_tensors = weights.keys().find_map(|name| {
+        let (_, what) = TENSORS.iter().find(|(end, _)| name.ends_with(end))?;
+        Some(((*what).to_owned(), format!("tensor {name}")))
+    });
+    if of_tensors.is_some() {
+        return of_tensors;
+    }
+    let flag = |key: &str| args.get(key).and_then(Value::as_bool).unwrap_or(false);
+    let number = |key: &str| args.get(key).and_then(Value::as_f64).unwrap_or(0.0);
+    let text = |key: &str| args.get(key).and_then(Value::as_str);
+    let said = |key: &str, what: &str| Some((what.to_owned(), format!("{key} in its config.json")));
+    let class_token = weights.contains_key("cls_token");
+    if number("reg_tokens") > 0.0 || number("num_register_tokens") > 0.0 {
+        return said("reg_tokens", "register tokens");
+    }
+    if number("init_values") > 0.0 {
+        return said("init_values", "LayerScale");
+    }
+    for (key, what) in [
+        ("qk_norm", "norms of queries and keys (QK-norm)"),
+        ("pre_norm", "a norm before the blocks (pre_norm)"),
+        (
+            "no_embed_class",
+            "a class token without a position (no_embed_class)",
+        ),
+        ("scale_attn_norm", "a norm inside attention"),
+        ("scale_mlp_norm", "a norm inside the MLP"),
+    ] {
+        if flag(key) {
+            return said(key, what);
+        }
+    }
+    for key in ["act_layer", "hidden_act"] {
+        if let Some(found @ ("gelu_tanh" | "gelu_pytorch_tanh" | "gelu_new" | "quick_gelu")) =
+            text(key)
+        {
+            let what = format!("the activation {found}, an approximation of GELU,");
+            return said(key, &what);
+        }
+    }
+    if let Some(found @ ("map" | "max" | "avgmax" | "")) = text("global_pool") {
+        return said("global_pool", &format!("the pooling {found:?}"));
+    }
+    let mean_pooled = weights.contains_key("fc_norm.weight") || text("global_pool") == Some("avg");
+    if class_token && mean_pooled {
+        let what = "a class token beside average pooling";
+        return Some((what.into(), "cls_token, and global_pool or fc_norm".into()));
+    }
+    if class_token
+        && let Some([_, positions, _]) = weights.get("pos_embed").map(|t| t.dims())
+        && positions.isqrt().pow(2) == *positions
+        && *positions > 1
+    {
+        let found = format!("pos_embed has {positions} positions, one for each patch");
+        return Some((
+            "a class token without a position (no_embed_class)".into(),
+            found,
+        ));
+    }
+    if !weights.contains_key("head.weight") {
+        return Some(("no classifier".into(), "head.weight is missing".into()));
+    }
+    if !weights.contains_key("patch_embed.proj.bias") {
+        return Some((
+            "patches without a bias".into(),
+            "patch_embed.proj.bias is missing".into(),
+        ));
+    }
+    None
+}
+
+/// An error for a network of this name, or of none.
+pub(crate) fn unsupported(name: &str, what: &str, found: &str) -> ShapeError {
+    ShapeError::Unsupported {
+        name: match name {
+            "" => "the network of these weights".to_owned(),
+            name => name.to_owned(),
+        },
+        what: what.to_owned(),
+        found: found.to_owned(),
+    }
+}
+
+#[cfg(test)]
+#[path = "unsupported_tests.rs"]
+mod tests;

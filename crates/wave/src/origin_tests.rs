@@ -1,0 +1,79 @@
+use super::*;
+
+fn card_of(provenance: &Value) -> String {
+    card(CardFront::default(), provenance, "T", "Text.")
+}
+
+#[test]
+fn a_card_says_the_licence_or_why_there_is_none() {
+    let origin = |licenses: Value| json!({ "data": "fashion-mnist", "origin": { "base_models": ["o/n"], "licenses": licenses } });
+    let known = card_of(&origin(json!(["mit"])));
+    assert!(known.contains("\nlicense: mit\n"), "{known}");
+    assert!(known.contains("\nbase_model: o/n\n"), "{known}");
+    assert!(
+        known.contains("- zalando-datasets/fashion_mnist\n"),
+        "{known}"
+    );
+    assert!(!known.contains("not stated"), "{known}");
+    for (provenance, why) in [
+        (Value::Null, "go back to no other trained model"),
+        (origin(json!([null])), "o/n, whose card names no licence"),
+        (
+            origin(json!(["mit", null])),
+            "o/n, whose card names no licence",
+        ),
+        (
+            origin(json!(["mit", "cc-by-4.0"])),
+            "models under mit and cc-by-4.0",
+        ),
+    ] {
+        let text = card_of(&provenance);
+        assert!(text.contains("The licence is not stated:"), "{text}");
+        assert!(text.contains(why) && !text.contains("\nlicense:"), "{text}");
+    }
+}
+
+#[test]
+fn an_origin_is_handed_on_and_the_cards_word_counts() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let foreign = json!({ "base_models": [], "licenses": [null] });
+    assert_eq!(of(dir, &Value::Null), foreign);
+    assert_eq!(of(dir, &json!({ "stage": "init" })), Value::Null);
+    let inherited = json!({ "base_models": ["a/b"], "licenses": ["mit"] });
+    let made = json!({ "origin": inherited });
+    assert_eq!(of(dir, &made), inherited);
+    std::fs::write(dir.join("README.md"), "---\nlicense: cc-by-4.0\n---\n").unwrap();
+    let stated = json!({ "base_models": ["a/b"], "licenses": ["cc-by-4.0"] });
+    assert_eq!(of(dir, &made), stated);
+    let own = json!({ "base_models": [], "licenses": ["cc-by-4.0"] });
+    assert_eq!(of(dir, &Value::Null), own);
+    assert_eq!(
+        both(&stated, &inherited),
+        json!({ "base_models": ["a/b"], "licenses": ["cc-by-4.0", "mit"] })
+    );
+    assert_eq!(both(&Value::Null, &own), own);
+    assert_eq!(both(&own, &Value::Null), own);
+}
+
+#[test]
+fn a_published_card_names_the_repository_and_the_licence() {
+    let local = card(
+        CardFront::default(),
+        &Value::Null,
+        "T",
+        "timm.create_model(\"local-dir:DIR\")\nwave expand DIR --depth 6\nx.from_pretrained(\"DIR\")",
+    );
+    let text = published(&local, "you/ft", None);
+    for part in [
+        "create_model(\"hf-hub:you/ft\")",
+        "wave expand hf:you/ft --depth",
+        "from_pretrained(\"you/ft\")",
+        "The licence is not stated:",
+    ] {
+        assert!(text.contains(part), "no `{part}` in {text}");
+    }
+    let text = published(&local, "you/ft", Some("mit"));
+    assert!(text.starts_with("---\nlicense: mit\n"), "{text}");
+    assert!(!text.contains("not stated"), "{text}");
+}
