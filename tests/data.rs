@@ -56,7 +56,7 @@ fn broken_images_are_named_and_counted() {
     let result: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!(result["broken_images"], 2);
     for part in [
-        "1 training image is broken and is replaced by others: two/train/a/3.png",
+        "1 training image is broken and is replaced: two/train/a/3.png",
         "1 test image is broken and is left out of the accuracy: two/val/b/2.png",
     ] {
         assert_eq!(stderr.matches(part).count(), 1, "no `{part}` in: {stderr}");
@@ -187,7 +187,7 @@ fn models_start_at_the_size_of_the_images() {
         stderr,
         "images of 32 x 32 are enlarged 3 times to 96 x 96\n"
     );
-    let (_, stderr) = loud(&place, &format!("{large} --image-size 64"));
+    let (_, stderr) = loud(&place, &format!("{large} --image-size 64 --overwrite"));
     assert_eq!(stderr, "");
     assert!(place.run("eval large --data small").stderr.is_empty());
 }
@@ -200,6 +200,7 @@ fn misspelt_data_is_answered_with_what_was_meant() {
         ("fashon-mnist", "fashion-mnist"),
         ("tow", "two"),
         ("two/vall", "two/val"),
+        ("inverted:shaps", "inverted:shapes"),
     ] {
         let needle = format!("did you mean `{meant}`?");
         check_refused(&place, &format!("data check {given}"), &needle);
@@ -218,10 +219,18 @@ fn misspelt_data_is_answered_with_what_was_meant() {
 fn pipes_are_refused() {
     let place = place();
     place.json("init timm --depth 1 --width 32 --heads 2 --data two --out m");
-    for pipe in ["r.pipe", "two/train/a/p.png", "p.png", "p.tar"] {
+    let make = |pipe| {
         let made = Command::new("mkfifo").arg(place.path(pipe)).status();
         assert!(made.unwrap().success());
-    }
+    };
+    let resumed = "finetune m --data two --batch 2 --steps 1 --resume --out f";
+    place.json(resumed);
+    std::fs::remove_file(place.path("f/run/recipe.toml")).unwrap();
+    make("f/run/recipe.toml");
+    check_refused(&place, resumed, "a pipe");
+    ["r.pipe", "two/train/a/p.png", "p.png", "p.tar"]
+        .into_iter()
+        .for_each(make);
     for args in [
         "condense r.pipe --out o",
         "finetune m --recipe r.pipe --data shapes --out o",

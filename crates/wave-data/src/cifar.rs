@@ -1,7 +1,6 @@
 //! CIFAR-10 and CIFAR-100 in their binary version: a label (CIFAR-100: a coarse one, then the fine
 //! one that counts), then 32 x 32 red, green and blue values.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,6 +12,9 @@ const VALUES: usize = 3 * SIDE * SIDE;
 
 /// Many times the data set; a longer file is something else.
 const MAX_BYTES: u64 = 4 << 30;
+
+/// Enough for a hundred names.
+const MAX_NAMES_BYTES: u64 = 1 << 20;
 
 /// What tells the two data sets apart.
 struct Kind {
@@ -116,7 +118,8 @@ fn parse(bytes: &[u8], labels: usize, classes: usize, to: &mut InMemory) -> Resu
 
 /// A name a line, or numbers if there is no such file.
 fn read_names(path: &Path, classes: usize) -> Arc<[String]> {
-    let text = fs::read_to_string(path).unwrap_or_default();
+    let text = read_whole(path, MAX_NAMES_BYTES).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
     let names: Vec<String> = text
         .lines()
         .map(str::trim)

@@ -9,7 +9,8 @@ use candle_core::{Device, Tensor};
 use std::path::Path;
 use std::sync::Arc;
 use wave_data::{
-    Augment, ColourJitter, Dataset, Erasing, Loader, Mixing, ResizedCrop, Source, Transform,
+    Augment, CONTROLS, ColourJitter, Dataset, Erasing, Loader, Mixing, ResizedCrop, Source,
+    Transform,
 };
 
 mod test_images;
@@ -196,7 +197,7 @@ impl Data {
     /// Tells on stderr of broken images that were met, since a run was last resumed, and returns how
     /// many. To be called on all ranks.
     pub fn tell_broken(&self) -> usize {
-        let what = ("training image", "replaced by others");
+        let what = ("training image", "replaced");
         tell_broken(&*self.train, &self.loader.broken(), what) + self.tests.tell_broken()
     }
 }
@@ -409,6 +410,11 @@ pub fn open_one(name: &str) -> Result<Dataset> {
 /// What a name of data that is not there may have meant: a data set that is built in, or what stands in
 /// the directory where it should be.
 fn meant(name: &str) -> Option<String> {
+    if let Some((control, of)) = name.split_once(':')
+        && CONTROLS.contains(&control)
+    {
+        return meant(of).map(|of| format!("{control}:{of}"));
+    }
     let path = Path::new(name);
     let file = path.file_name()?.to_str()?;
     if path.exists() || name.contains([',', '*', '{']) {

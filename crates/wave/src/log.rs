@@ -15,6 +15,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use wave_hub::EventWriter;
+use wave_hub::HubError;
 
 /// The file that is read back.
 pub const LOG_FILE: &str = "log.jsonl";
@@ -116,9 +117,9 @@ impl Log {
 /// If the log cannot be read.
 pub fn read(dir: &Path) -> Result<Vec<Value>> {
     let path = dir.join(LOG_FILE);
-    let bytes = match fs::read(&path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        read => read.with_context(|| format!("cannot read {}", path.display()))?,
+    let bytes = match wave_hub::read_bytes(&path) {
+        Err(HubError::Missing { .. }) => return Ok(Vec::new()),
+        read => read?,
     };
     Ok(String::from_utf8_lossy(&bytes)
         .lines()
