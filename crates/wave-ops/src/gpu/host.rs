@@ -25,7 +25,8 @@ pub(super) fn wanted() -> bool {
 }
 
 /// Runs `f`, in which `f32` tensors of the processor take the way of a GPU's on this thread: the operators
-/// are kernels, the threads of whose blocks run upwards (`order` 0), downwards (1), or shuffled.
+/// are kernels. The threads of a block run in turn between barriers, upwards (`order` 0) or downwards (1);
+/// or warp after warp, upwards (2) or downwards (3).
 pub fn on_host_kernels<R>(order: u32, f: impl FnOnce() -> R) -> R {
     let before = ORDER.replace(Some(order));
     let result = f();

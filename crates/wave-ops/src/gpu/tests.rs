@@ -1,5 +1,5 @@
 //! Every kernel and its gradient against the operators of the processor, at odd shapes. The threads of
-//! blocks run in three orders, with the same result to the bit: a barrier too few would show.
+//! blocks run in four orders, with the same result to the bit: a barrier too few would show.
 
 use super::host::on_host_kernels;
 use super::kernels::{Attention, Loss};
@@ -39,7 +39,7 @@ fn assert_close(what: &str, found: &[Vec<f32>], expected: &[Vec<f32>], tolerance
 #[track_caller]
 fn in_all_orders(f: impl Fn() -> Vec<Vec<f32>>) -> Vec<Vec<f32>> {
     let first = on_host_kernels(0, &f);
-    for order in 1..3 {
+    for order in 1..4 {
         let bits =
             |all: &[Vec<f32>]| -> Vec<u32> { all.iter().flatten().map(|x| x.to_bits()).collect() };
         let other = on_host_kernels(order, &f);

@@ -1,6 +1,6 @@
 // What CUDA gives a kernel, for a processor: the same sources, compiled as C++, are checked where there
 // is no GPU. The threads of a block are fibres that run in turn and switch only at barriers, so a kernel
-// whose barriers are too few gives different results in different orders (`wave_host_order`), and one
+// whose barriers are too few gives different results in different orders (`run_block`), and one
 // whose barriers are not reached by all threads ends the process. Shared memory starts out as NaN.
 #pragma once
 #undef _FORTIFY_SOURCE // fibres are switched by _longjmp, which it takes for a mistake
@@ -117,24 +117,30 @@ inline void resume(Fibre &fibre) {
     setcontext(&fibre.first);
 }
 
-// All threads of one block, in the order chosen: 0 upwards, 1 downwards, else shuffled every round.
+// Gives threads from, to a turn each, upwards or else downwards; returns whether any got ahead.
+inline bool turns(unsigned from, unsigned to, bool down, unsigned &left) {
+    block.moved = false;
+    for (unsigned i = from; i < to; ++i) {
+        Fibre &fibre = block.fibres[down ? to - 1 - (i - from) : i];
+        if (fibre.done) continue;
+        resume(fibre);
+        left -= fibre.done;
+    }
+    return block.moved;
+}
+
+// All threads of one block, in the order chosen: 0 in turn, each up to its next barrier; 1 the same
+// downwards; 2 warp after warp, each up to where it waits for another; 3 the same downwards.
 inline void run_block() {
-    std::vector<unsigned> turn(block.threads);
-    uint32_t seed = order * 2654435761u + 1;
+    bool down = order % 2, whole = order < 2;
+    unsigned size = whole ? block.threads : WARP, count = block.threads / size;
     for (unsigned left = block.threads; left;) {
-        for (unsigned i = 0; i < block.threads; ++i) turn[i] = order == 1 ? block.threads - 1 - i : i;
-        for (unsigned i = block.threads - 1; order > 1 && i > 0; --i) {
-            seed = seed * 1664525u + 1013904223u;
-            std::swap(turn[i], turn[(seed >> 8) % (i + 1)]);
+        bool ahead = false;
+        for (unsigned i = 0; i < count; ++i) {
+            unsigned from = (down ? count - 1 - i : i) * size;
+            while (turns(from, from + size, down, left)) ahead = true;
         }
-        block.moved = false;
-        for (unsigned i : turn) {
-            Fibre &fibre = block.fibres[i];
-            if (fibre.done) continue;
-            resume(fibre);
-            left -= fibre.done;
-        }
-        if (left && !block.moved) die("some threads wait at a barrier that others do not reach");
+        if (left && !ahead) die("some threads wait at a barrier that others do not reach");
     }
 }
 
