@@ -9,6 +9,8 @@
 use candle_core::{Device, Result, Tensor, Var};
 use rand::{Rng, SeedableRng};
 use std::process::ExitCode;
+#[cfg(feature = "host-kernels")]
+use wave_ops::on_host_kernels;
 use wave_ops::{AdamW, BlocksShape, Kronecker, Mode, Moments, Move, Precision};
 
 /// Relative to the norm of what the processor gives. Sums of f32 in another order; factors in bf16 through
@@ -64,6 +66,12 @@ fn error(found: &[Vec<f32>], expected: &[Vec<f32>]) -> f64 {
     found.iter().zip(expected).map(one).fold(0.0, f64::max)
 }
 
+/// In builds without them there is no `host`.
+#[cfg(not(feature = "host-kernels"))]
+fn on_host_kernels<R>(_order: u32, f: impl FnOnce() -> R) -> R {
+    f()
+}
+
 struct Parity {
     device: Device,
     host: bool,
@@ -72,11 +80,7 @@ struct Parity {
 
 impl Parity {
     fn there<R>(&self, f: impl FnOnce() -> R) -> R {
-        #[cfg(feature = "host-kernels")]
-        if self.host {
-            return wave_ops::on_host_kernels(2, f);
-        }
-        f()
+        if self.host { on_host_kernels(2, f) } else { f() }
     }
 
     fn report(

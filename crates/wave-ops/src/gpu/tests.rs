@@ -110,9 +110,9 @@ fn bf16_is_rounded_to_the_nearest() {
     // 1 + 2^-8 lies between 1 and 1 + 2^-7: to the even one, 1. 1 + 3 2^-8 goes to 1 + 2^-6.
     let numbers = [
         1.0,
-        1.003_906_25,
-        1.011_718_75,
-        -3.14,
+        1.0 + 2f32.powi(-8),
+        1.0 + 3.0 * 2f32.powi(-8),
+        -3.3,
         1e-40,
         f32::INFINITY,
         1e38,
