@@ -80,7 +80,11 @@ struct Parity {
 
 impl Parity {
     fn there<R>(&self, f: impl FnOnce() -> R) -> R {
-        if self.host { on_host_kernels(2, f) } else { f() }
+        if self.host {
+            on_host_kernels(2, f)
+        } else {
+            f()
+        }
     }
 
     fn report(

@@ -171,7 +171,8 @@ impl InplaceOp1 for Address<'_> {
         let base = match (self.place, storage) {
             #[cfg(feature = "cuda")]
             (Place::Cuda(gpu), storage) => Some(gpu.pointer(storage)?),
-            _ => None,
+            #[cfg(feature = "host-kernels")]
+            (Place::Host, _) => None,
         };
         self.found(base, layout)
     }
