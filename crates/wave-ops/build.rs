@@ -25,6 +25,7 @@ fn main() {
         .std("c++17")
         .opt_level(2)
         .flag("-xc++")
+        .flag("-fno-strict-aliasing")
         .flag("-Wno-unknown-pragmas")
         .flag("-Wno-unused-function")
         .file(SOURCE)

@@ -163,7 +163,7 @@ impl Place {
         let name = format!("gelu_{}", z.kind.name());
         let d = row(z, bias);
         let arguments = [z.into(), bias.into(), y.into(), long(n), int(d)];
-        self.launch(&name, [blocks(n), 1, 1], THREADS, &arguments)
+        self.launch(&name, [eights(n), 1, 1], THREADS, &arguments)
     }
 
     /// The gradient of [`Place::gelu`], and `y` again where it is wanted.
@@ -189,7 +189,7 @@ impl Place {
             long(n),
             int(row(z, bias)),
         ];
-        self.launch(&name, [blocks(n), 1, 1], THREADS, &arguments)
+        self.launch(&name, [eights(n), 1, 1], THREADS, &arguments)
     }
 
     /// `y = x + s (a + bias)` with the scales of samples, see `residual.cu`.
@@ -214,7 +214,7 @@ impl Place {
             int(row(a, Some(bias))),
             int(sample(n, scales)),
         ];
-        self.launch(&name, [blocks(n), 1, 1], THREADS, &arguments)
+        self.launch(&name, [eights(n), 1, 1], THREADS, &arguments)
     }
 
     /// `s g`, the gradient of the branch of [`Place::residual`], in the kind of `to`.
@@ -228,7 +228,7 @@ impl Place {
             long(n),
             int(sample(n, scales)),
         ];
-        self.launch(&name, [blocks(n), 1, 1], THREADS, &arguments)
+        self.launch(&name, [eights(n), 1, 1], THREADS, &arguments)
     }
 
     /// Outputs `o` and logarithms of sums `lse`, see `attention.cu`.
@@ -450,6 +450,11 @@ pub(super) struct Loss {
 /// Blocks for `n` values.
 fn blocks(n: usize) -> usize {
     n.div_ceil(THREADS as usize)
+}
+
+/// Blocks for `n` values, of which a thread has eight.
+fn eights(n: usize) -> usize {
+    blocks(n.div_ceil(8))
 }
 
 /// Rows of each part of a sum over rows, and parts.

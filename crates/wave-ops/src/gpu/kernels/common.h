@@ -56,3 +56,59 @@ __device__ __forceinline__ float warp_max(float x) {
     for (int offset = LANES / 2; offset > 0; offset /= 2) x = fmaxf(x, __shfl_xor_sync(ALL, x, offset));
     return x;
 }
+
+// Neighbours that are read and written at once, in 16 bytes each time.
+template <class T> struct alignas(16) Eight {
+    T of[8];
+};
+
+// Sixteen bytes at a time, which the compiler does not find in values of two.
+template <class T> __device__ __forceinline__ void copy(void *to, const void *from) {
+    for (int i = 0; i < int(sizeof(Eight<T>) / sizeof(uint4)); ++i)
+        static_cast<uint4 *>(to)[i] = static_cast<const uint4 *>(from)[i];
+}
+
+__device__ __forceinline__ bool aligned(const void *x) { return reinterpret_cast<uintptr_t>(x) % 16 == 0; }
+
+// Eight values of x (n) from `at` on, a multiple of eight; zeros beyond its end.
+template <class T> __device__ __forceinline__ void read(const T *x, int64 at, int64 n, float (&to)[8]) {
+    Eight<T> values;
+    if (at + 8 <= n && aligned(x)) copy<T>(&values, x + at);
+    else
+        for (int j = 0; j < 8; ++j) values.of[j] = at + j < n ? x[at + j] : narrow<T>(0);
+    for (int j = 0; j < 8; ++j) to[j] = widen(values.of[j]);
+}
+
+template <class T> __device__ __forceinline__ void write(T *x, int64 at, int64 n, const float (&from)[8]) {
+    Eight<T> values;
+    for (int j = 0; j < 8; ++j) values.of[j] = narrow<T>(from[j]);
+    if (at + 8 <= n && aligned(x)) copy<T>(x + at, &values);
+    else
+        for (int j = 0; j < 8 && at + j < n; ++j) x[at + j] = values.of[j];
+}
+
+// The first of the eight values of this thread.
+__device__ __forceinline__ int64 first_of_eight() {
+    return (int64(blockIdx.x) * blockDim.x + threadIdx.x) * 8;
+}
+
+// Adds a bias (d), which may be null, to eight values from `at` on of rows of d.
+__device__ __forceinline__ void add_bias(float (&x)[8], const float *bias, int64 at, int d) {
+    if (!bias) return;
+    int column = at % d;
+    for (int j = 0; j < 8; ++j) {
+        x[j] += bias[column];
+        if (++column == d) column = 0;
+    }
+}
+
+// Multiplies eight values from `at` on of n by the scales of samples of `size` values, if there are any.
+__device__ __forceinline__ void scale(float (&x)[8], const float *scales, int64 at, int64 n, int size) {
+    if (!scales) return;
+    int64 sample = at / size;
+    int inside = at % size;
+    for (int j = 0; j < 8 && at + j < n; ++j) {
+        x[j] *= scales[sample];
+        if (++inside == size) inside = 0, ++sample;
+    }
+}

@@ -7,20 +7,31 @@
 __device__ __forceinline__ float normal_share(float x) { return 0.5f * (1 + erff(x * 0.70710678f)); }
 
 template <class T> __device__ void gelu(const T *z, const float *bias, T *y, int64 n, int d) {
-    int64 i = int64(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (i >= n) return;
-    float x = widen(z[i]) + (bias ? bias[i % d] : 0);
-    y[i] = narrow<T>(x * normal_share(x));
+    int64 at = first_of_eight();
+    if (at >= n) return;
+    float x[8];
+    read(z, at, n, x);
+    add_bias(x, bias, at, d);
+    for (int j = 0; j < 8; ++j) x[j] *= normal_share(x[j]);
+    write(y, at, n, x);
 }
 
+// dx may be dy.
 template <class T>
 __device__ void gelu_backward(const T *z, const float *bias, const T *dy, T *dx, T *y, int64 n, int d) {
-    int64 i = int64(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (i >= n) return;
-    float x = widen(z[i]) + (bias ? bias[i % d] : 0), share = normal_share(x);
-    float slope = share + x * expf(-0.5f * x * x) * 0.39894228f;
-    dx[i] = narrow<T>(widen(dy[i]) * slope);
-    if (y) y[i] = narrow<T>(x * share);
+    int64 at = first_of_eight();
+    if (at >= n) return;
+    float x[8], g[8];
+    read(z, at, n, x);
+    read(dy, at, n, g);
+    add_bias(x, bias, at, d);
+    for (int j = 0; j < 8; ++j) {
+        float share = normal_share(x[j]);
+        g[j] *= share + x[j] * expf(-0.5f * x[j] * x[j]) * 0.39894228f;
+        x[j] *= share;
+    }
+    write(dx, at, n, g);
+    if (y) write(y, at, n, x);
 }
 
 #define GELU(T)                                                                                                   \

@@ -31,6 +31,9 @@ using std::min;
 struct dim3 {
     unsigned x, y, z;
 };
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
 
 namespace host {
 

@@ -8,15 +8,24 @@
 template <class T>
 __device__ void residual(const float *x, const T *a, const float *bias, const float *scales, float *y, int64 n,
                          int d, int size) {
-    int64 i = int64(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (i >= n) return;
-    y[i] = x[i] + (scales ? scales[i / size] : 1) * (widen(a[i]) + bias[i % d]);
+    int64 at = first_of_eight();
+    if (at >= n) return;
+    float sum[8], branch[8];
+    read(x, at, n, sum);
+    read(a, at, n, branch);
+    add_bias(branch, bias, at, d);
+    scale(branch, scales, at, n, size);
+    for (int j = 0; j < 8; ++j) sum[j] += branch[j];
+    write(y, at, n, sum);
 }
 
 template <class T> __device__ void branch(const float *g, const float *scales, T *d_a, int64 n, int size) {
-    int64 i = int64(blockIdx.x) * blockDim.x + threadIdx.x;
-    if (i >= n) return;
-    d_a[i] = narrow<T>((scales ? scales[i / size] : 1) * g[i]);
+    int64 at = first_of_eight();
+    if (at >= n) return;
+    float x[8];
+    read(g, at, n, x);
+    scale(x, scales, at, n, size);
+    write(d_a, at, n, x);
 }
 
 #define RESIDUAL(T)                                                                                               \

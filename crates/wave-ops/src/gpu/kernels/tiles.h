@@ -78,10 +78,6 @@ template <class T, int COUNT> __device__ __forceinline__ void put(const float (&
         for (int e = 0; e < 4; ++e) to[row_of(e) * ld + column_of(j, e)] = narrow<T>(c[j][e]);
 }
 
-template <class T> struct alignas(16) Eight {
-    T of[8];
-};
-
 // Fills a tile (ROWS, H), its rows H + PAD apart, with rows `first`.. of x (n, h), `stride` apart, and
 // `bias` (h) if any added; zeros where there are none. `wide`: h and all places are multiples of 8 values.
 template <class T, int ROWS, int H>
@@ -93,11 +89,11 @@ __device__ void fill(T *tile, const T *x, const float *bias, int first, int n, i
             Eight<T> values;
             for (int j = 0; j < 8; ++j) values.of[j] = narrow<T>(0);
             if (first + row < n && column < h) {
-                values = *reinterpret_cast<const Eight<T> *>(x + (first + row) * stride + column);
+                copy<T>(&values, x + (first + row) * stride + column);
                 if (bias)
                     for (int j = 0; j < 8; ++j) values.of[j] = narrow<T>(widen(values.of[j]) + bias[column + j]);
             }
-            *reinterpret_cast<Eight<T> *>(tile + row * LD + column) = values;
+            copy<T>(tile + row * LD + column, &values);
         }
     } else {
         for (int i = threadIdx.x; i < ROWS * H; i += blockDim.x) {
