@@ -68,7 +68,7 @@ pub enum Precision {
     F32,
     /// Factors, and what the backward pass keeps of the MLP, rounded to bf16: on a processor that
     /// multiplies them faster ([`Simd::has_bf16`](crate::Simd::has_bf16)), which otherwise computes
-    /// as [`Precision::F32`], and on every other device.
+    /// as [`Precision::F32`], and on every other device. On a GPU all values inside a branch are.
     Bf16,
 }
 
@@ -78,8 +78,7 @@ pub struct Mode {
     /// Of the matrix products.
     pub precision: Precision,
     /// Keeps nothing from inside a block for the backward pass, which computes it again: a third
-    /// more work in a fraction of the memory, and the same values. On other devices than the CPU
-    /// everything is kept.
+    /// more work in a fraction of the memory, and the same values. Stock operators keep everything.
     pub recompute: bool,
 }
 
@@ -146,6 +145,16 @@ pub fn blocks_in(
         return Ok(x.clone());
     }
     let arguments: Vec<&Tensor> = std::iter::once(x).chain(parameters).collect();
+    #[cfg(gpu)]
+    if let Some(place) = crate::gpu::place(&arguments)?
+        && crate::gpu::fits(shape)
+    {
+        let mode = Mode {
+            precision,
+            recompute,
+        };
+        return crate::gpu::blocks(place, mode, x, parameters, shape, drop_path.as_deref());
+    }
     if !fused(&arguments)? {
         return stock::blocks_in(precision, x, parameters, shape, drop_path.as_deref());
     }
@@ -409,6 +418,6 @@ impl CustomOp2 for Blocks {
             .zip(&self.parameters)
             .map(|(gradient, p)| tensor(gradient, p.shape()).map(Some))
             .collect::<Result<_>>()?;
-        Ok((Some(tensor(g, x.shape())?), Some(Bundle::seed()?)))
+        Ok((Some(tensor(g, x.shape())?), Some(Bundle::seed(x.device())?)))
     }
 }

@@ -8,6 +8,10 @@ use rayon::prelude::*;
 
 /// `x Phi(x)`, elementwise, any shape.
 pub fn gelu(x: &Tensor) -> Result<Tensor> {
+    #[cfg(gpu)]
+    if let Some(place) = crate::gpu::place(&[x])? {
+        return crate::gpu::gelu(place, x);
+    }
     if fused(&[x])? {
         x.contiguous()?.apply_op1(Gelu)
     } else {

@@ -8,9 +8,11 @@
 //! are.
 
 use crate::kron::{self, Kronecker, Origin};
-use crate::storage::tensor;
+use candle_core::backend::BackendStorage;
 use candle_core::backprop::GradStore;
-use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor};
+use candle_core::{
+    CpuStorage, CudaStorage, CustomOp2, CustomOp3, DType, Device, Layout, Result, Shape, Tensor,
+};
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 
@@ -55,7 +57,8 @@ impl Bundle {
     /// itself, fill `gradients` in its backward pass, and return [`Bundle::seed`] for the token.
     pub(crate) fn new(members: &[Tensor]) -> Result<Bundle> {
         let gradients = Gradients::default();
-        let mut token = tensor(vec![0.0], 1)?;
+        let device = members.first().map_or(&Device::Cpu, Tensor::device);
+        let mut token = Bundle::seed(device)?;
         for (i, member) in members.iter().enumerate() {
             let gradients = gradients.clone();
             let link = Member { i, gradients };
@@ -72,8 +75,8 @@ impl Bundle {
     }
 
     /// The gradient of a token, of no meaning: it makes candle visit the members.
-    pub(crate) fn seed() -> Result<Tensor> {
-        tensor(vec![0.0], 1)
+    pub(crate) fn seed(device: &Device) -> Result<Tensor> {
+        Tensor::zeros(1, DType::F32, device)
     }
 }
 
@@ -98,15 +101,25 @@ impl CustomOp2 for Member {
         Ok((CpuStorage::F32(vec![0.0]), layout.shape().clone()))
     }
 
+    fn cuda_fwd(
+        &self,
+        token: &CudaStorage,
+        layout: &Layout,
+        _member: &CudaStorage,
+        _: &Layout,
+    ) -> Result<(CudaStorage, Shape)> {
+        Ok((token.try_clone(layout)?, layout.shape().clone()))
+    }
+
     fn bwd(
         &self,
-        _token: &Tensor,
+        token: &Tensor,
         member: &Tensor,
         _: &Tensor,
         _: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let gradient = self.gradient().and_then(|g| passed_on(member, g));
-        Ok((Some(Bundle::seed()?), gradient))
+        Ok((Some(Bundle::seed(token.device())?), gradient))
     }
 }
 
@@ -158,13 +171,13 @@ impl CustomOp3 for Composed {
 
     fn bwd(
         &self,
-        _token: &Tensor,
+        token: &Tensor,
         templates: &Tensor,
         scalers: &Tensor,
         _: &Tensor,
         _: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let seed = Some(Bundle::seed()?);
+        let seed = Some(Bundle::seed(token.device())?);
         let Some(gradient) = self.link.gradient() else {
             return Ok((seed, None, None));
         };

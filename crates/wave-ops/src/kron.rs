@@ -42,6 +42,10 @@ pub fn kronecker_sum(templates: &Tensor, scalers: &Tensor, order: Kronecker) -> 
             scalers.shape()
         );
     }
+    #[cfg(gpu)]
+    if let Some(place) = crate::gpu::place(&[templates, scalers])? {
+        return crate::gpu::kronecker_sum(place, templates, scalers, order);
+    }
     if fused(&[templates, scalers])? {
         let (templates, scalers) = (templates.contiguous()?, scalers.contiguous()?);
         let entry = Arc::new(Entry::default());

@@ -9,6 +9,10 @@ use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
 /// Normalises the last dimension of `x` (.., d) to mean 0 and variance 1, then applies the
 /// elementwise `weight` (d) and `bias` (d).
 pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, eps: f64) -> Result<Tensor> {
+    #[cfg(gpu)]
+    if let Some(place) = crate::gpu::place(&[x, weight, bias])? {
+        return crate::gpu::layer_norm(place, x, weight, bias, eps);
+    }
     if fused(&[x, weight, bias])? {
         let op = LayerNorm { eps: eps as f32 };
         x.contiguous()?

@@ -2,8 +2,9 @@
 //!
 //! Every operator is a function over candle tensors. On the CPU in `f32` it runs fused: forward
 //! and hand-written backward over plain slices, by the instructions that the processor turns out
-//! to have ([`Simd`]), and split over the threads of the surrounding rayon pool. On other devices
-//! and types it falls back to stock candle operators with the same meaning (module [`stock`]),
+//! to have ([`Simd`]), and split over the threads of the surrounding rayon pool. On a GPU, in builds
+//! with the feature `cuda`, what a transformer trains with runs as kernels of our own (module `gpu`).
+//! On other devices and types an operator falls back to stock candle operators with the same meaning (module [`stock`]),
 //! which are also what the fused operators are tested against.
 //!
 //! Results are bit-identical from run to run for a fixed number of threads.
@@ -19,6 +20,8 @@ mod cpu;
 mod depthwise;
 mod gelu;
 mod gemm;
+#[cfg(gpu)]
+mod gpu;
 mod gradients;
 mod kron;
 mod layer_norm;
@@ -43,13 +46,17 @@ pub use causal_convolution::causal_convolution;
 pub use cpu::{Simd, SimdError, choose_simd, simd};
 pub use depthwise::{depthwise_conv, dilated_depthwise_conv};
 pub use gelu::gelu;
+#[cfg(feature = "host-kernels")]
+pub use gpu::host::on_host_kernels;
 pub use gradients::backward;
 pub use kron::{Kronecker, kronecker_sum};
 pub use layer_norm::layer_norm;
 pub use linear::{embed, linear};
 pub use linear_each::linear_each;
-pub use loss::{log_softmax, soft_cross_entropy};
-pub use optimiser::{AdamW, Moments, adamw_step, ema_update, squared_norm};
+pub use loss::{distillation, log_softmax, soft_cross_entropy};
+pub use optimiser::{
+    AdamW, Moments, Move, adamw_step, adamw_steps, ema_update, squared_norm, squared_norms,
+};
 pub use patches::patchify;
 pub use rms_norm::rms_norm;
 pub use selective_scan::selective_scan;

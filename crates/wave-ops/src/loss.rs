@@ -12,15 +12,12 @@ use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
 /// `softmax(z' / T)` and logits `z / T` it is the Kullback-Leibler divergence from the ancestor,
 /// summed over classes and averaged over the batch, up to the entropy of the targets.
 pub fn soft_cross_entropy(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
-    let (b, c) = logits.dims2()?;
-    if targets.dims2()? != (b, c) || b * c == 0 {
-        candle_core::bail!(
-            "logits {:?} and targets {:?}",
-            logits.shape(),
-            targets.shape()
-        );
-    }
+    check(logits, targets)?;
     let targets = &targets.to_device(logits.device())?;
+    #[cfg(gpu)]
+    if let Some(place) = crate::gpu::place(&[logits, targets])? {
+        return crate::gpu::soft_cross_entropy(place, logits, targets, 1.0, false);
+    }
     if fused(&[logits, targets])? {
         let targets = with_slice(targets, <[f32]>::to_vec)?;
         logits.contiguous()?.apply_op1(SoftCrossEntropy { targets })
@@ -29,9 +26,39 @@ pub fn soft_cross_entropy(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     }
 }
 
+/// `T^2` times the [`soft_cross_entropy`] of `logits / T` with the targets `softmax(ancestor / T)`: the
+/// Kullback-Leibler divergence from the ancestor, up to the entropy of its outputs. `ancestor` (b,
+/// classes) has no gradient.
+pub fn distillation(logits: &Tensor, ancestor: &Tensor, temperature: f64) -> Result<Tensor> {
+    let ancestor = &ancestor.to_device(logits.device())?;
+    let square = temperature * temperature;
+    #[cfg(gpu)]
+    if let Some(place) = crate::gpu::place(&[logits, ancestor])? {
+        check(logits, ancestor)?;
+        let loss =
+            crate::gpu::soft_cross_entropy(place, logits, ancestor, temperature as f32, true)?;
+        return loss * square;
+    }
+    let targets = log_softmax(&(ancestor / temperature)?)?.exp()?;
+    soft_cross_entropy(&(logits / temperature)?, &targets)? * square
+}
+
 /// `z - log sum exp z` over the last dimension.
 pub fn log_softmax(logits: &Tensor) -> Result<Tensor> {
     stock::log_softmax(logits)
+}
+
+/// Refuses logits and targets that are not both (b, classes).
+fn check(logits: &Tensor, targets: &Tensor) -> Result<()> {
+    let (b, c) = logits.dims2()?;
+    if targets.dims2()? != (b, c) || b * c == 0 {
+        candle_core::bail!(
+            "logits {:?} and targets {:?}",
+            logits.shape(),
+            targets.shape()
+        );
+    }
+    Ok(())
 }
 
 /// `(max z, sum exp(z - max z))` of one row.

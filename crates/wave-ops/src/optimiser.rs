@@ -33,31 +33,55 @@ impl Default for AdamW {
 #[derive(Clone, Debug)]
 pub struct Moments(Place);
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum Place {
     Host(Vec<f32>, Vec<f32>),
+    /// Of no other: kernels change them in place.
     Device(Tensor, Tensor),
+}
+
+impl Clone for Place {
+    /// # Panics
+    /// If the device has no room, as the host would end the process.
+    fn clone(&self) -> Place {
+        match self {
+            Place::Host(first, second) => Place::Host(first.clone(), second.clone()),
+            Place::Device(first, second) => {
+                let copy = |t: &Tensor| t.copy().expect("room for a copy of the moments");
+                Place::Device(copy(first), copy(second))
+            }
+        }
+    }
+}
+
+/// Whether moments are plain values: those of a variable of the processor, unless kernels move it.
+fn on_host(var: &Var) -> Result<bool> {
+    #[cfg(gpu)]
+    if crate::gpu::place(&[var])?.is_some() {
+        return Ok(false);
+    }
+    Ok(var.device().is_cpu())
 }
 
 impl Moments {
     /// Before the first step.
     pub fn new(var: &Var) -> Result<Moments> {
-        Ok(Moments(if var.device().is_cpu() {
+        Ok(Moments(if on_host(var)? {
             let n = var.elem_count();
             Place::Host(vec![0.0; n], vec![0.0; n])
         } else {
-            let zeros = var.as_detached_tensor().zeros_like()?;
-            Place::Device(zeros.clone(), zeros)
+            let zeros = || var.as_detached_tensor().zeros_like();
+            Place::Device(zeros()?, zeros()?)
         }))
     }
 
     /// From what [`Moments::to_tensors`] returned, for a variable of as many values.
     pub fn restore(var: &Var, [first, second]: [&Tensor; 2]) -> Result<Moments> {
-        Ok(Moments(if var.device().is_cpu() {
+        Ok(Moments(if on_host(var)? {
             let values = |t: &Tensor| t.flatten_all()?.to_vec1::<f32>();
             Place::Host(values(first)?, values(second)?)
         } else {
-            let place = |t: &Tensor| t.reshape(var.shape())?.to_device(var.device());
+            let place = |t: &Tensor| t.reshape(var.shape())?.to_device(var.device())?.copy();
             Place::Device(place(first)?, place(second)?)
         }))
     }
@@ -77,15 +101,23 @@ impl Moments {
     }
 }
 
-/// One step for one variable.
-///
-/// ```text
-/// m = b1 m + (1 - b1) g      v = b2 v + (1 - b2) g^2
-/// p = p (1 - lr wd) - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
-/// ```
-///
-/// `learning_rates` has one value, or one for each row of the leading dimension. The gradient is
-/// multiplied by `gradient_scale` first (clipping). `step` is t, counted from 1.
+/// What a step does with one variable.
+pub struct Move<'a> {
+    /// What is moved.
+    pub var: &'a Var,
+    /// Of its shape.
+    pub gradient: &'a Tensor,
+    /// Its running means.
+    pub moments: &'a mut Moments,
+    /// One value, or one for each row of the leading dimension.
+    pub learning_rates: &'a [f32],
+    /// Weight decay, times the learning rate.
+    pub weight_decay: f32,
+    /// An exponential moving average of the variable, of its shape and on its device, which follows.
+    pub average: Option<&'a Var>,
+}
+
+/// One step for one variable: [`adamw_steps`] of it alone, without an average.
 pub fn adamw_step(
     var: &Var,
     gradient: &Tensor,
@@ -96,51 +128,146 @@ pub fn adamw_step(
     gradient_scale: f32,
     step: u64,
 ) -> Result<()> {
-    let n = var.elem_count();
-    let held = match &moments.0 {
-        Place::Host(first, _) => first.len(),
-        Place::Device(first, _) => first.elem_count(),
+    let moved = Move {
+        var,
+        gradient,
+        moments,
+        learning_rates,
+        weight_decay,
+        average: None,
     };
-    if learning_rates.is_empty() || !n.is_multiple_of(learning_rates.len()) || held != n {
-        candle_core::bail!(
-            "AdamW: {n} values, {held} moments, {} learning rates",
-            learning_rates.len()
-        );
+    adamw_steps(&mut [moved], config, gradient_scale, 0.0, step)
+}
+
+/// One step for all variables; in one launch on a GPU.
+///
+/// ```text
+/// m = b1 m + (1 - b1) g      v = b2 v + (1 - b2) g^2
+/// p = p (1 - lr wd) - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
+/// average = decay average + (1 - decay) p
+/// ```
+///
+/// Gradients are multiplied by `gradient_scale` first (clipping). `step` is t, counted from 1.
+///
+/// # Errors
+/// If sizes contradict each other: then nothing is moved.
+pub fn adamw_steps(
+    moves: &mut [Move],
+    config: AdamW,
+    gradient_scale: f32,
+    decay: f32,
+    step: u64,
+) -> Result<()> {
+    for moved in moves.iter() {
+        moved.check()?;
     }
     let t = i32::try_from(step).unwrap_or(i32::MAX);
     let correction = (
         1.0 / (1.0 - config.beta1.powi(t)),
         1.0 / (1.0 - config.beta2.powi(t)),
     );
-    match &mut moments.0 {
-        Place::Host(first, second) => {
-            let update = Update {
-                config,
-                moments: Mutex::new((first, second)),
-                learning_rates,
-                weight_decay,
-                gradient_scale,
-                correction,
-            };
-            var.inplace_op2(&gradient.contiguous()?, &update)
+    #[cfg(gpu)]
+    if by_kernel(moves, config, correction, gradient_scale, decay)? {
+        return Ok(());
+    }
+    for moved in moves {
+        moved.step(config, correction, gradient_scale)?;
+        if let Some(average) = moved.average {
+            let (a, p) = (average.as_detached_tensor(), moved.var.as_detached_tensor());
+            average.set(&(&a + ((p - &a)? * f64::from(1.0 - decay))?)?)?;
         }
-        Place::Device(first, second) => {
-            let AdamW { beta1, beta2, eps } = config;
-            let mix = |old: &Tensor, new: Tensor, beta: f32| {
-                (old * f64::from(beta))? + (new * f64::from(1.0 - beta))?
-            };
-            let g = (gradient.detach() * f64::from(gradient_scale))?;
-            *first = mix(first, g.clone(), beta1)?;
-            *second = mix(second, g.sqr()?, beta2)?;
-            let root = ((&*second * f64::from(correction.1))?.sqrt()? + f64::from(eps))?;
-            let change = ((&*first * f64::from(correction.0))? / root)?;
-            let rows = (learning_rates.len(), n / learning_rates.len());
-            let rates = Tensor::new(learning_rates, var.device())?.reshape((rows.0, 1))?;
-            let kept = (1.0 - (&rates * f64::from(weight_decay))?)?;
-            let p = var.as_detached_tensor();
-            let moved = (p.reshape(rows)?.broadcast_mul(&kept)?
-                - change.reshape(rows)?.broadcast_mul(&rates)?)?;
-            var.set(&moved.reshape(var.shape())?)
+    }
+    Ok(())
+}
+
+/// Takes the step on a GPU that holds all of it; else returns false.
+#[cfg(gpu)]
+fn by_kernel(
+    moves: &[Move],
+    config: AdamW,
+    correction: (f32, f32),
+    gradient_scale: f32,
+    decay: f32,
+) -> Result<bool> {
+    let (mut tensors, mut all): (Vec<&Tensor>, Vec<crate::gpu::Moved>) = (Vec::new(), Vec::new());
+    for moved in moves {
+        let Place::Device(first, second) = &moved.moments.0 else {
+            return Ok(false);
+        };
+        tensors.extend([moved.var.as_tensor(), moved.gradient, first, second]);
+        tensors.extend(moved.average.map(Var::as_tensor));
+        all.push(crate::gpu::Moved {
+            values: moved.var,
+            gradient: moved.gradient,
+            moments: [first, second],
+            average: moved.average.map(Var::as_tensor),
+            learning_rates: moved.learning_rates,
+            weight_decay: moved.weight_decay,
+        });
+    }
+    let Some(place) = crate::gpu::place(&tensors)? else {
+        return Ok(false);
+    };
+    crate::gpu::adamw(&place, &all, config, correction, gradient_scale, decay)?;
+    Ok(true)
+}
+
+impl Move<'_> {
+    fn check(&self) -> Result<()> {
+        let n = self.var.elem_count();
+        let held = match &self.moments.0 {
+            Place::Host(first, _) => first.len(),
+            Place::Device(first, _) => first.elem_count(),
+        };
+        let rates = self.learning_rates.len();
+        let fits = |t: &Tensor| t.elem_count() == n;
+        if rates == 0
+            || !n.is_multiple_of(rates)
+            || held != n
+            || !fits(self.gradient)
+            || !self.average.is_none_or(|average| fits(average))
+        {
+            candle_core::bail!(
+                "AdamW: {n} values, a gradient of {}, {held} moments, {rates} learning rates",
+                self.gradient.elem_count()
+            );
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, config: AdamW, correction: (f32, f32), gradient_scale: f32) -> Result<()> {
+        let (var, gradient, learning_rates) = (self.var, self.gradient, self.learning_rates);
+        let (n, weight_decay) = (var.elem_count(), self.weight_decay);
+        match &mut self.moments.0 {
+            Place::Host(first, second) => {
+                let update = Update {
+                    config,
+                    moments: Mutex::new((first, second)),
+                    learning_rates,
+                    weight_decay,
+                    gradient_scale,
+                    correction,
+                };
+                var.inplace_op2(&gradient.contiguous()?, &update)
+            }
+            Place::Device(first, second) => {
+                let AdamW { beta1, beta2, eps } = config;
+                let mix = |old: &Tensor, new: Tensor, beta: f32| {
+                    (old * f64::from(beta))? + (new * f64::from(1.0 - beta))?
+                };
+                let g = (gradient.detach() * f64::from(gradient_scale))?;
+                *first = mix(first, g.clone(), beta1)?;
+                *second = mix(second, g.sqr()?, beta2)?;
+                let root = ((&*second * f64::from(correction.1))?.sqrt()? + f64::from(eps))?;
+                let change = ((&*first * f64::from(correction.0))? / root)?;
+                let rows = (learning_rates.len(), n / learning_rates.len());
+                let rates = Tensor::new(learning_rates, var.device())?.reshape((rows.0, 1))?;
+                let kept = (1.0 - (&rates * f64::from(weight_decay))?)?;
+                let p = var.as_detached_tensor();
+                let moved = (p.reshape(rows)?.broadcast_mul(&kept)?
+                    - change.reshape(rows)?.broadcast_mul(&rates)?)?;
+                var.set(&moved.reshape(var.shape())?)
+            }
         }
     }
 }
@@ -164,8 +291,26 @@ pub fn ema_update(average: &mut [f32], var: &Tensor, decay: f32) -> Result<()> {
     })
 }
 
+/// Sum of squares of all tensors, accumulated in `f64` in a fixed order; in one launch, and with one
+/// wait, on a GPU.
+pub fn squared_norms(tensors: &[&Tensor]) -> Result<f64> {
+    #[cfg(gpu)]
+    if let Some(place) = crate::gpu::place(tensors)? {
+        return crate::gpu::squared_norm(&place, tensors);
+    }
+    let mut sum = 0.0;
+    for tensor in tensors {
+        sum += squared_norm(tensor)?;
+    }
+    Ok(sum)
+}
+
 /// Sum of squares, accumulated in `f64` in a fixed order.
 pub fn squared_norm(t: &Tensor) -> Result<f64> {
+    #[cfg(gpu)]
+    if let Some(place) = crate::gpu::place(&[t])? {
+        return crate::gpu::squared_norm(&place, &[t]);
+    }
     if !t.device().is_cpu() {
         return Ok(f64::from(t.sqr()?.sum_all()?.to_scalar::<f32>()?));
     }

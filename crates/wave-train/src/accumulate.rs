@@ -2,7 +2,7 @@
 
 use candle_core::Tensor;
 use wave_data::{Batch, Mix};
-use wave_ops::squared_norm;
+use wave_ops::squared_norms;
 
 use crate::{Ranks, Variable};
 
@@ -139,11 +139,8 @@ impl Gradients {
 
     /// The norm of all of them.
     pub(crate) fn norm(&self) -> candle_core::Result<f64> {
-        let mut squares = 0.0;
-        for gradient in self.of.iter().flatten() {
-            squares += squared_norm(gradient)?;
-        }
-        Ok(squares.sqrt())
+        let all: Vec<&Tensor> = self.of.iter().flatten().collect();
+        Ok(squared_norms(&all)?.sqrt())
     }
 }
 

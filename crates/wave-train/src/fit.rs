@@ -4,7 +4,7 @@ use crate::accumulate::{Gradients, Part};
 use crate::batches::{Batches, Examples};
 use crate::{Ranks, Schedule, State, TrainError, Variable};
 use candle_core::{Device, Tensor};
-use wave_ops::{AdamW, adamw_step, ema_update};
+use wave_ops::{AdamW, Move, adamw_steps, ema_update};
 
 /// Steps without a finite loss after which training gives up.
 const PATIENCE: u32 = 20;
@@ -181,27 +181,27 @@ fn update(
     }
     let scale = clip.map_or(1.0, |clip| (clip / norm.max(1e-12)).min(1.0));
     let t = state.step - state.skipped;
+    let rates: Vec<Vec<f32>> = variables
+        .iter()
+        .map(|v| v.rate.iter().map(|r| (f64::from(*r) * rate) as f32))
+        .map(Iterator::collect)
+        .collect();
+    let mut moves = Vec::with_capacity(variables.len());
     let moments = state.moments.iter_mut();
-    for ((v, g), moments) in variables.iter().zip(&gradients.of).zip(moments) {
-        let (Some(g), Some(moments)) = (g, moments) else {
+    for (((v, g), moments), rates) in variables.iter().zip(&gradients.of).zip(moments).zip(&rates) {
+        let (Some(gradient), Some(moments)) = (g, moments) else {
             continue;
         };
-        let rates: Vec<f32> = v
-            .rate
-            .iter()
-            .map(|r| (f64::from(*r) * rate) as f32)
-            .collect();
-        adamw_step(
-            &v.var,
-            g,
+        moves.push(Move {
+            var: &v.var,
+            gradient,
             moments,
-            AdamW::default(),
-            &rates,
-            v.weight_decay,
-            scale as f32,
-            t,
-        )?;
+            learning_rates: rates,
+            weight_decay: v.weight_decay,
+            average: None,
+        });
     }
+    adamw_steps(&mut moves, AdamW::default(), scale as f32, 0.0, t)?;
     if let (Some(averages), Some(decay)) = (&mut state.average, decay) {
         // Early on the average would mostly be the start; follow faster at first.
         let decay = decay.min((1.0 + t as f64) / (10.0 + t as f64));

@@ -2,7 +2,7 @@
 
 use candle_core::{D, Device, Result, Tensor};
 use wave_data::Batch;
-use wave_ops::{log_softmax, soft_cross_entropy};
+use wave_ops::log_softmax;
 
 /// One-hot targets (b, classes) with a share `smoothing` spread over all classes.
 ///
@@ -38,8 +38,7 @@ pub fn batch_targets(batch: &Batch, classes: usize, smoothing: f32) -> Result<Te
 /// The mean is over the batch alone. Dividing by the number of classes as well, as the code of
 /// DeiT does, would make the term vanish beside a cross-entropy.
 pub fn distillation(logits: &Tensor, ancestor: &Tensor, temperature: f64) -> Result<Tensor> {
-    let targets = log_softmax(&(ancestor / temperature)?)?.exp()?;
-    soft_cross_entropy(&(logits / temperature)?, &targets)? * (temperature * temperature)
+    wave_ops::distillation(logits, ancestor, temperature)
 }
 
 /// `T^2` times the mean entropy of `softmax(a / T)`: what [`distillation`] exceeds the divergence

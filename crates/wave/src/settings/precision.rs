@@ -7,15 +7,9 @@ use wave_ops::{Mode, Precision};
 
 /// How blocks are computed, by settings.
 pub fn mode(precision: Option<&str>, recompute: Option<bool>) -> Result<Mode> {
-    let recompute = recompute.unwrap_or(false);
-    if recompute && !device().is_cpu() {
-        return Err(request(
-            "recompute = true works on the CPU alone; leave it out, or give --accumulate",
-        ));
-    }
     Ok(Mode {
         precision: self::precision(precision)?,
-        recompute,
+        recompute: recompute.unwrap_or(false),
     })
 }
 

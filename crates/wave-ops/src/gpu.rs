@@ -1,0 +1,374 @@
+//! The operators as kernels for GPUs of NVIDIA's, compute capability 8.0 or later: `kernels/` holds them
+//! in CUDA C, a file for each operator, with formula and shapes.
+//!
+//! What is in these modules is the same wherever the kernels run: a [`Place`] has memory ([`Values`]),
+//! starts kernels and multiplies matrices. One place is a GPU, in builds with the feature `cuda`. Another
+//! is this processor, in builds with the feature `host-kernels`: the same sources compiled as C++, so that
+//! every kernel, and every step that leads to it, is checked where there is no GPU. Only what
+//! [`device`](self) does itself needs one: memory, launches and products by cuBLAS.
+//!
+//! Work on a GPU is in one stream, in the order of the calls. No call waits for it.
+
+#[cfg(feature = "cuda")]
+mod device;
+#[cfg(feature = "host-kernels")]
+pub(crate) mod host;
+mod kernels;
+mod operators;
+mod optimiser;
+#[cfg(all(test, feature = "host-kernels"))]
+mod tests;
+mod trunk;
+
+pub(crate) use operators::{blocks, fits, gelu, kronecker_sum, layer_norm, soft_cross_entropy};
+pub(crate) use optimiser::{Moved, adamw, squared_norm};
+
+use candle_core::{DType, Device, Result, Shape, Storage, Tensor, op::BackpropOp};
+use std::marker::PhantomData;
+
+/// How values are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    F32,
+    Bf16,
+    /// Sums of squares, and tables.
+    Bytes,
+}
+
+impl Kind {
+    fn bytes(self) -> usize {
+        match self {
+            Kind::F32 => 4,
+            Kind::Bf16 => 2,
+            Kind::Bytes => 1,
+        }
+    }
+
+    /// The end of the names of kernels.
+    fn name(self) -> &'static str {
+        match self {
+            Kind::F32 => "f32",
+            Kind::Bf16 => "bf16",
+            Kind::Bytes => "bytes",
+        }
+    }
+}
+
+/// Where kernels run.
+#[derive(Clone)]
+pub(crate) enum Place {
+    #[cfg(feature = "cuda")]
+    Cuda(device::Gpu),
+    #[cfg(feature = "host-kernels")]
+    Host,
+}
+
+/// Where kernels run for tensors: the GPU that holds them all, in `f32`.
+pub(crate) fn place(tensors: &[&Tensor]) -> Result<Option<Place>> {
+    let Some(first) = tensors.first() else {
+        return Ok(None);
+    };
+    let fits = |t: &&Tensor| t.dtype() == DType::F32 && t.device().same_device(first.device());
+    if !tensors.iter().all(fits) {
+        return Ok(None);
+    }
+    match first.device() {
+        #[cfg(feature = "cuda")]
+        Device::Cuda(gpu) => Ok(Some(Place::Cuda(device::Gpu::new(gpu)?))),
+        #[cfg(feature = "host-kernels")]
+        Device::Cpu if host::wanted() => Ok(Some(Place::Host)),
+        _ => Ok(None),
+    }
+}
+
+/// Values on a place. Kernels alone read and write them, in the order in which they are started.
+pub(crate) struct Values {
+    kind: Kind,
+    len: usize,
+    memory: Memory,
+}
+
+enum Memory {
+    #[cfg(feature = "cuda")]
+    Cuda(device::Memory),
+    #[cfg(feature = "host-kernels")]
+    Host(host::Memory),
+}
+
+impl Values {
+    /// All of them, to be read or written.
+    pub(crate) fn view(&self) -> View<'_> {
+        let pointer = match &self.memory {
+            #[cfg(feature = "cuda")]
+            Memory::Cuda(memory) => memory.pointer(),
+            #[cfg(feature = "host-kernels")]
+            Memory::Host(memory) => memory.pointer(),
+        };
+        View {
+            pointer,
+            kind: self.kind,
+            len: self.len,
+            of: PhantomData,
+        }
+    }
+
+    /// What a tensor of these `f32` values has in memory.
+    fn into_storage(self, shape: &Shape) -> Result<Storage> {
+        if self.kind != Kind::F32 || shape.elem_count() != self.len {
+            candle_core::bail!("{} values of {:?} as {shape:?}", self.len, self.kind);
+        }
+        match self.memory {
+            #[cfg(feature = "cuda")]
+            Memory::Cuda(memory) => Ok(Storage::Cuda(memory.into_storage()?)),
+            #[cfg(feature = "host-kernels")]
+            Memory::Host(memory) => {
+                let values = memory.values::<f32>(self.len);
+                Ok(Storage::Cpu(candle_core::CpuStorage::F32(values)))
+            }
+        }
+    }
+
+    /// A tensor of `f32` values, without a graph.
+    pub(crate) fn into_tensor(self, shape: &Shape) -> Result<Tensor> {
+        let storage = self.into_storage(shape)?;
+        Ok(Tensor::from_storage(
+            storage,
+            shape,
+            BackpropOp::none(),
+            false,
+        ))
+    }
+}
+
+/// Values that a kernel reads or writes.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    pointer: u64,
+    kind: Kind,
+    len: usize,
+    of: PhantomData<&'a ()>,
+}
+
+impl<'a> View<'a> {
+    /// `len` values from `start` on.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub(crate) fn part(self, start: usize, len: usize) -> View<'a> {
+        assert!(start + len <= self.len, "{start} + {len} of {}", self.len);
+        View {
+            pointer: self.pointer + (start * self.kind.bytes()) as u64,
+            len,
+            ..self
+        }
+    }
+
+    /// Layer `l` of a slab of `depth` layers.
+    fn layer(self, l: usize, depth: usize) -> View<'a> {
+        let size = self.len / depth;
+        self.part(l * size, size)
+    }
+
+    /// Refuses another number or kind of values than a kernel expects.
+    fn expect(self, kind: Kind, len: usize) -> View<'a> {
+        assert!(
+            self.kind == kind && self.len == len,
+            "a kernel expects {len} values of {kind:?}; found {} of {:?}",
+            self.len,
+            self.kind
+        );
+        self
+    }
+}
+
+/// Calls `f` with the values of tensors of a place, `f32`, contiguous or made so.
+pub(crate) fn with_views<R, const N: usize>(
+    place: &Place,
+    tensors: [&Tensor; N],
+    f: impl FnOnce([View<'_>; N]) -> Result<R>,
+) -> Result<R> {
+    let mut contiguous = Vec::with_capacity(N);
+    for t in tensors {
+        contiguous.push(t.contiguous()?);
+    }
+    let guards: Vec<_> = contiguous.iter().map(Tensor::storage_and_layout).collect();
+    let mut views = [View {
+        pointer: 0,
+        kind: Kind::F32,
+        len: 0,
+        of: PhantomData,
+    }; N];
+    for (view, (storage, layout)) in views.iter_mut().zip(&guards) {
+        view.len = layout.shape().elem_count();
+        view.pointer = match (place, &**storage) {
+            #[cfg(feature = "cuda")]
+            (Place::Cuda(gpu), Storage::Cuda(storage)) => gpu.pointer(storage)?,
+            #[cfg(feature = "host-kernels")]
+            (Place::Host, Storage::Cpu(storage)) => storage.as_slice::<f32>()?.as_ptr() as u64,
+            _ => candle_core::bail!("a kernel was given a tensor of another device"),
+        };
+        view.pointer += (layout.start_offset() * Kind::F32.bytes()) as u64;
+    }
+    f(views)
+}
+
+/// What a kernel is told.
+#[derive(Clone, Copy)]
+enum Argument {
+    Pointer(u64),
+    I32(i32),
+    I64(i64),
+    F32(f32),
+}
+
+impl From<View<'_>> for Argument {
+    fn from(view: View<'_>) -> Argument {
+        Argument::Pointer(view.pointer)
+    }
+}
+
+/// No values: a null pointer.
+impl From<Option<View<'_>>> for Argument {
+    fn from(view: Option<View<'_>>) -> Argument {
+        Argument::Pointer(view.map_or(0, |view| view.pointer))
+    }
+}
+
+impl From<f32> for Argument {
+    fn from(x: f32) -> Argument {
+        Argument::F32(x)
+    }
+}
+
+impl From<bool> for Argument {
+    fn from(x: bool) -> Argument {
+        Argument::I32(x.into())
+    }
+}
+
+/// A size that a kernel takes as an `int`.
+///
+/// # Panics
+/// If it is too large for one.
+fn int(x: usize) -> Argument {
+    Argument::I32(i32::try_from(x).expect("sizes on a GPU fit into 31 bits"))
+}
+
+/// A number of values.
+fn long(x: usize) -> Argument {
+    Argument::I64(x as i64)
+}
+
+/// A factor of a product, row-major.
+#[derive(Clone, Copy)]
+pub(crate) struct Factor<'a> {
+    view: View<'a>,
+    transposed: bool,
+}
+
+/// As it is stored.
+pub(crate) fn plain(view: View<'_>) -> Factor<'_> {
+    Factor {
+        view,
+        transposed: false,
+    }
+}
+
+/// The transpose of what is stored.
+pub(crate) fn transposed(view: View<'_>) -> Factor<'_> {
+    Factor {
+        view,
+        transposed: true,
+    }
+}
+
+impl Place {
+    /// Memory whose contents are arbitrary.
+    pub(crate) fn values(&self, kind: Kind, len: usize) -> Result<Values> {
+        let bytes = len * kind.bytes();
+        let memory = match self {
+            #[cfg(feature = "cuda")]
+            Place::Cuda(gpu) => Memory::Cuda(gpu.memory(kind, bytes)?),
+            #[cfg(feature = "host-kernels")]
+            Place::Host => Memory::Host(host::Memory::new(bytes)),
+        };
+        Ok(Values { kind, len, memory })
+    }
+
+    /// A copy of what is on the host.
+    pub(crate) fn upload(&self, kind: Kind, bytes: &[u8]) -> Result<Values> {
+        let memory = match self {
+            #[cfg(feature = "cuda")]
+            Place::Cuda(gpu) => Memory::Cuda(gpu.upload(kind, bytes)?),
+            #[cfg(feature = "host-kernels")]
+            Place::Host => Memory::Host(host::Memory::of(bytes)),
+        };
+        Ok(Values {
+            kind,
+            len: bytes.len() / kind.bytes(),
+            memory,
+        })
+    }
+
+    /// The same of `f32`.
+    pub(crate) fn upload_f32(&self, values: &[f32]) -> Result<Values> {
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_ne_bytes()).collect();
+        self.upload(Kind::F32, &bytes)
+    }
+
+    /// A copy on the host. Waits for all that was started before.
+    pub(crate) fn download(&self, values: &Values) -> Result<Vec<u8>> {
+        match &values.memory {
+            #[cfg(feature = "cuda")]
+            Memory::Cuda(memory) => memory.download(),
+            #[cfg(feature = "host-kernels")]
+            Memory::Host(memory) => Ok(memory.values::<u8>(values.len * values.kind.bytes())),
+        }
+    }
+
+    /// Starts a kernel on blocks of `threads` threads.
+    fn launch(
+        &self,
+        name: &str,
+        grid: [usize; 3],
+        threads: u32,
+        arguments: &[Argument],
+    ) -> Result<()> {
+        if grid.contains(&0) {
+            return Ok(());
+        }
+        let grid = grid.map(|n| u32::try_from(n).expect("a grid fits into 32 bits"));
+        assert!(grid[1] < 1 << 16 && grid[2] < 1 << 16, "a grid of {grid:?}");
+        match self {
+            #[cfg(feature = "cuda")]
+            Place::Cuda(gpu) => gpu.launch(name, grid, threads, arguments),
+            #[cfg(feature = "host-kernels")]
+            Place::Host => host::launch(name, grid, threads, arguments),
+        }
+    }
+
+    /// `C = A B`, row-major, of factors of one kind; sums are in `f32`.
+    ///
+    /// # Panics
+    /// If the sizes are not `(m, n, k)`: `A` (m, k), `B` (k, n), `C` (m, n).
+    pub(crate) fn product(
+        &self,
+        (m, n, k): (usize, usize, usize),
+        a: Factor,
+        b: Factor,
+        c: View,
+    ) -> Result<()> {
+        a.view.expect(b.view.kind, m * k);
+        b.view.expect(a.view.kind, k * n);
+        c.expect(c.kind, m * n);
+        match self {
+            #[cfg(feature = "cuda")]
+            Place::Cuda(gpu) => gpu.product((m, n, k), a, b, c),
+            #[cfg(feature = "host-kernels")]
+            Place::Host => {
+                host::product((m, n, k), a, b, c);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Kernels on a GPU, in candle's stream.
+//!
+//! Pointers are taken from candle's slices without waiting for events: all work is in the one stream of a
+//! device, so that whatever is started later finds what was started before.
+
+use super::{Argument, Factor, Kind, View};
+use candle_core::cuda_backend::cudarc::cublas::{result, sys as blas};
+use candle_core::cuda_backend::cudarc::driver::{
+    CudaSlice, DevicePtr, DeviceRepr, LaunchConfig, PushKernelArg, sys,
+};
+use candle_core::cuda_backend::{CudaStorage, WrapErr};
+use candle_core::{CudaDevice, Result};
+use std::ffi::c_void;
+use std::sync::Mutex;
+
+const PTX: &str = include_str!(concat!(env!("OUT_DIR"), "/kernels.ptx"));
+
+/// Compute capability, major and minor: products of tiles in bf16 take that of the first that has them.
+const NEEDED: (i32, i32) = (8, 0);
+
+/// The numbers of devices that [`prepare`] is done with.
+static PREPARED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+#[derive(Clone)]
+pub(crate) struct Gpu(CudaDevice);
+
+/// Memory of a GPU, by what it holds.
+pub(super) struct Memory {
+    gpu: Gpu,
+    slice: Slice,
+}
+
+enum Slice {
+    F32(CudaSlice<f32>),
+    Bf16(CudaSlice<u16>),
+    Bytes(CudaSlice<u8>),
+}
+
+/// Refuses a GPU that the kernels are not for, and has its allocator keep what is given back: a step takes
+/// as much as the one before, and every wait for the device would return it to the driver.
+fn prepare(device: &CudaDevice) -> Result<()> {
+    let stream = device.cuda_stream();
+    let context = stream.context();
+    let mut prepared = PREPARED
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    if prepared.contains(&context.ordinal()) {
+        return Ok(());
+    }
+    let found = context.compute_capability().w()?;
+    if found < NEEDED {
+        candle_core::bail!(
+            "cuda:{}: the GPU has compute capability {}.{}; expected {}.{} or later; compute on the processor \
+             with --device cpu",
+            context.ordinal(),
+            found.0,
+            found.1,
+            NEEDED.0,
+            NEEDED.1
+        );
+    }
+    let mut pool = std::ptr::null_mut();
+    let mut threshold = u64::MAX;
+    // SAFETY: the pool is written before it is read, and the attribute is a u64. Devices without pools
+    // return an error, and are used without.
+    unsafe {
+        if sys::cuDeviceGetDefaultMemPool(&mut pool, context.cu_device())
+            .result()
+            .is_ok()
+        {
+            let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+            let value = std::ptr::from_mut(&mut threshold).cast::<c_void>();
+            sys::cuMemPoolSetAttribute(pool, attribute, value)
+                .result()
+                .w()?;
+        }
+    }
+    prepared.push(context.ordinal());
+    Ok(())
+}
+
+impl Memory {
+    pub(super) fn pointer(&self) -> u64 {
+        match &self.slice {
+            Slice::F32(slice) => self.gpu.address(slice),
+            Slice::Bf16(slice) => self.gpu.address(slice),
+            Slice::Bytes(slice) => self.gpu.address(slice),
+        }
+    }
+
+    pub(super) fn into_storage(self) -> Result<CudaStorage> {
+        match self.slice {
+            Slice::F32(slice) => Ok(CudaStorage::wrap_cuda_slice(slice, self.gpu.0)),
+            _ => candle_core::bail!("only f32 values of kernels are candle's"),
+        }
+    }
+
+    /// A copy on the host; waits.
+    pub(super) fn download(&self) -> Result<Vec<u8>> {
+        let device = &self.gpu.0;
+        match &self.slice {
+            Slice::F32(slice) => {
+                let values = device.clone_dtoh(slice)?;
+                Ok(values.iter().flat_map(|v| v.to_ne_bytes()).collect())
+            }
+            Slice::Bf16(slice) => {
+                let values = device.clone_dtoh(slice)?;
+                Ok(values.iter().flat_map(|v| v.to_ne_bytes()).collect())
+            }
+            Slice::Bytes(slice) => device.clone_dtoh(slice),
+        }
+    }
+}
+
+impl Gpu {
+    pub(super) fn new(device: &CudaDevice) -> Result<Gpu> {
+        prepare(device)?;
+        Ok(Gpu(device.clone()))
+    }
+
+    fn address<T>(&self, slice: &CudaSlice<T>) -> u64 {
+        slice.device_ptr(&self.0.cuda_stream()).0
+    }
+
+    /// Where the `f32` values of a tensor begin.
+    pub(super) fn pointer(&self, storage: &CudaStorage) -> Result<u64> {
+        Ok(self.address(storage.as_cuda_slice::<f32>()?))
+    }
+
+    pub(super) fn memory(&self, kind: Kind, bytes: usize) -> Result<Memory> {
+        let slice = match kind {
+            Kind::F32 => Slice::F32(self.alloc(bytes / 4)?),
+            Kind::Bf16 => Slice::Bf16(self.alloc(bytes / 2)?),
+            Kind::Bytes => Slice::Bytes(self.alloc(bytes)?),
+        };
+        let gpu = self.clone();
+        Ok(Memory { gpu, slice })
+    }
+
+    /// No less than one value: an allocation of nothing is an error of CUDA's.
+    fn alloc<T: DeviceRepr>(&self, len: usize) -> Result<CudaSlice<T>> {
+        // SAFETY: kernels and products write memory before anything reads it.
+        unsafe { self.0.alloc(len.max(1)) }
+    }
+
+    pub(super) fn upload(&self, kind: Kind, bytes: &[u8]) -> Result<Memory> {
+        let slice = match kind {
+            Kind::F32 => {
+                let (words, _) = bytes.as_chunks::<4>();
+                let values: Vec<f32> = words.iter().map(|w| f32::from_ne_bytes(*w)).collect();
+                Slice::F32(self.0.clone_htod(&values)?)
+            }
+            Kind::Bf16 => {
+                let (words, _) = bytes.as_chunks::<2>();
+                let values: Vec<u16> = words.iter().map(|w| u16::from_ne_bytes(*w)).collect();
+                Slice::Bf16(self.0.clone_htod(&values)?)
+            }
+            Kind::Bytes => Slice::Bytes(self.0.clone_htod(bytes)?),
+        };
+        let gpu = self.clone();
+        Ok(Memory { gpu, slice })
+    }
+
+    pub(super) fn launch(
+        &self,
+        name: &str,
+        grid: [u32; 3],
+        threads: u32,
+        arguments: &[Argument],
+    ) -> Result<()> {
+        let kernel = self.0.get_or_load_custom_func(name, "wave-kernels", PTX)?;
+        let mut builder = kernel.builder();
+        for argument in arguments {
+            match argument {
+                Argument::Pointer(x) => builder.arg(x),
+                Argument::I32(x) => builder.arg(x),
+                Argument::I64(x) => builder.arg(x),
+                Argument::F32(x) => builder.arg(x),
+            };
+        }
+        let size = LaunchConfig {
+            grid_dim: grid.into(),
+            block_dim: (threads, 1, 1),
+            shared_mem_bytes: 0,
+        };
+        // SAFETY: the callers, in `kernels.rs`, name a kernel with as many arguments of these types, and
+        // memory of the sizes that it expects, which is freed in the same stream.
+        unsafe { builder.launch(size) }.w()?;
+        Ok(())
+    }
+
+    /// See [`super::Place::product`]. cuBLAS is column-major: it computes `C^T = B^T A^T`, for which
+    /// row-major matrices are as they should be.
+    pub(super) fn product(
+        &self,
+        (m, n, k): (usize, usize, usize),
+        a: Factor,
+        b: Factor,
+        c: View,
+    ) -> Result<()> {
+        if m * n == 0 {
+            return Ok(());
+        }
+        let operation = |factor: &Factor| match factor.transposed {
+            false => blas::cublasOperation_t::CUBLAS_OP_N,
+            true => blas::cublasOperation_t::CUBLAS_OP_T,
+        };
+        let kind = |view: View| match view.kind {
+            Kind::Bf16 => blas::cudaDataType::CUDA_R_16BF,
+            _ => blas::cudaDataType::CUDA_R_32F,
+        };
+        let size = |n: usize| i32::try_from(n).map_err(candle_core::Error::wrap);
+        let (one, zero) = (1f32, 0f32);
+        let blas = self.0.cublas_handle();
+        // SAFETY: the views are of the sizes (`Place::product`), of memory that is freed in the same stream;
+        // the constants are f32, as the sums are.
+        unsafe {
+            result::gemm_ex(
+                *blas.handle(),
+                operation(&b),
+                operation(&a),
+                size(n)?,
+                size(m)?,
+                size(k)?,
+                std::ptr::from_ref(&one).cast(),
+                b.view.pointer as *const c_void,
+                kind(b.view),
+                size(if b.transposed { k } else { n })?,
+                a.view.pointer as *const c_void,
+                kind(a.view),
+                size(if a.transposed { m } else { k })?,
+                std::ptr::from_ref(&zero).cast(),
+                c.pointer as *mut c_void,
+                kind(c),
+                size(n)?,
+                blas::cublasComputeType_t::CUBLAS_COMPUTE_32F,
+                blas::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
+            )
+        }
+        .w()
+    }
+}

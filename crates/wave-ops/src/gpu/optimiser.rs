@@ -1,0 +1,179 @@
+//! AdamW and norms over all tensors in one launch.
+
+use super::{Kind, Place, Values, with_views};
+use crate::optimiser::AdamW;
+use candle_core::{CpuStorage, CudaStorage, InplaceOp1, Layout, Result, Tensor};
+use std::sync::Mutex;
+
+/// Values of a block; see `adamw.cu`.
+const CHUNK: usize = 4096;
+
+/// Tensors that AdamW moves, all of one place.
+pub(crate) struct Moved<'a> {
+    pub(crate) values: &'a Tensor,
+    pub(crate) gradient: &'a Tensor,
+    pub(crate) moments: [&'a Tensor; 2],
+    pub(crate) average: Option<&'a Tensor>,
+    pub(crate) learning_rates: &'a [f32],
+    pub(crate) weight_decay: f32,
+}
+
+/// A line of the table, `Moved` of `adamw.cu`.
+#[derive(Default)]
+struct Line {
+    /// Values, gradient, two moments, average, learning rates.
+    pointers: [u64; 6],
+    len: usize,
+    /// Values of a row, which has a learning rate.
+    row: usize,
+    weight_decay: f32,
+}
+
+/// The table, and how many blocks it takes.
+fn table(place: &Place, lines: &[Line]) -> Result<(Values, usize)> {
+    let (mut bytes, mut blocks) = (Vec::new(), 0);
+    for line in lines {
+        for pointer in line.pointers {
+            bytes.extend(pointer.to_ne_bytes());
+        }
+        for size in [line.len, line.row, blocks] {
+            bytes.extend((size as i64).to_ne_bytes());
+        }
+        bytes.extend(line.weight_decay.to_ne_bytes());
+        bytes.extend([0; 4]);
+        blocks += line.len.div_ceil(CHUNK);
+    }
+    Ok((place.upload(Kind::Bytes, &bytes)?, blocks))
+}
+
+/// One step, see [`crate::adamw_steps`]: `scale` is that of gradients, `decay` of averages, `correction` of
+/// the two moments.
+pub(crate) fn adamw(
+    place: &Place,
+    all: &[Moved],
+    config: AdamW,
+    correction: (f32, f32),
+    scale: f32,
+    decay: f32,
+) -> Result<()> {
+    let rates: Vec<f32> = all
+        .iter()
+        .flat_map(|moved| moved.learning_rates)
+        .copied()
+        .collect();
+    let rates = place.upload_f32(&rates)?;
+    // Kept to the end: copies of gradients that are not contiguous are among them.
+    let (mut lines, mut gradients, mut rate) = (Vec::new(), Vec::new(), 0);
+    for moved in all {
+        let (len, count) = (moved.values.elem_count(), moved.learning_rates.len());
+        let gradient = moved.gradient.contiguous()?;
+        let average = moved
+            .average
+            .map(|average| address(place, average))
+            .transpose()?;
+        let line = Line {
+            pointers: [
+                address(place, moved.values)?,
+                with_views(place, [&gradient], |[g]| {
+                    Ok(g.expect(Kind::F32, len).pointer)
+                })?,
+                address(place, moved.moments[0])?,
+                address(place, moved.moments[1])?,
+                average.unwrap_or(0),
+                rates.view().part(rate, count).pointer,
+            ],
+            len,
+            row: len / count,
+            weight_decay: moved.weight_decay,
+        };
+        rate += count;
+        gradients.push(gradient);
+        if len > 0 {
+            lines.push(line);
+        }
+    }
+    let (table, blocks) = table(place, &lines)?;
+    let AdamW { beta1, beta2, eps } = config;
+    let numbers = [beta1, beta2, eps, correction.0, correction.1, scale, decay];
+    place.adamw(table.view(), lines.len(), blocks, numbers)
+}
+
+/// The sum of the squares of all values of tensors of one place. Waits for it.
+pub(crate) fn squared_norm(place: &Place, tensors: &[&Tensor]) -> Result<f64> {
+    let (mut lines, mut contiguous) = (Vec::new(), Vec::new());
+    for tensor in tensors.iter().filter(|t| t.elem_count() > 0) {
+        let tensor = tensor.contiguous()?;
+        let mut line = Line {
+            len: tensor.elem_count(),
+            ..Line::default()
+        };
+        line.pointers[1] = with_views(place, [&tensor], |[x]| Ok(x.pointer))?;
+        lines.push(line);
+        contiguous.push(tensor);
+    }
+    if lines.is_empty() {
+        return Ok(0.0);
+    }
+    let (table, blocks) = table(place, &lines)?;
+    let sum = place.squares(table.view(), lines.len(), blocks)?;
+    let bytes = place.download(&sum)?;
+    let (words, _) = bytes.as_chunks::<8>();
+    Ok(words.iter().map(|word| f64::from_ne_bytes(*word)).sum())
+}
+
+/// Where the values of a contiguous tensor begin, to be written.
+fn address(place: &Place, tensor: &Tensor) -> Result<u64> {
+    let found = Address {
+        place,
+        pointer: Mutex::new(0),
+    };
+    tensor.inplace_op1(&found)?;
+    Ok(found
+        .pointer
+        .into_inner()
+        .unwrap_or_else(|poisoned| poisoned.into_inner()))
+}
+
+struct Address<'a> {
+    place: &'a Place,
+    pointer: Mutex<u64>,
+}
+
+impl Address<'_> {
+    fn found(&self, base: Option<u64>, layout: &Layout) -> Result<()> {
+        let Some(base) = base else {
+            candle_core::bail!("AdamW's kernel was given values of another device");
+        };
+        if !layout.is_contiguous() {
+            candle_core::bail!("AdamW needs contiguous variables");
+        }
+        let start = (layout.start_offset() * Kind::F32.bytes()) as u64;
+        *self.pointer.lock().expect("nothing panics with the lock") = base + start;
+        Ok(())
+    }
+}
+
+impl InplaceOp1 for Address<'_> {
+    fn name(&self) -> &'static str {
+        "address"
+    }
+
+    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> Result<()> {
+        let base = match (self.place, storage) {
+            #[cfg(feature = "host-kernels")]
+            (Place::Host, CpuStorage::F32(values)) => Some(values.as_mut_ptr() as u64),
+            _ => None,
+        };
+        self.found(base, layout)
+    }
+
+    fn cuda_fwd(&self, storage: &mut CudaStorage, layout: &Layout) -> Result<()> {
+        let base = match (self.place, storage) {
+            #[cfg(feature = "cuda")]
+            (Place::Cuda(gpu), storage) => Some(gpu.pointer(storage)?),
+            #[cfg(feature = "host-kernels")]
+            (Place::Host, _) => None,
+        };
+        self.found(base, layout)
+    }
+}

@@ -1,0 +1,512 @@
+//! Every kernel and its gradient against the operators of the processor, at odd shapes. The threads of
+//! blocks run in four orders, with the same result to the bit: a barrier too few would show.
+
+use super::host::on_host_kernels;
+use super::kernels::{Attention, Loss};
+use super::{Kind, Place, Values};
+use crate::testing::{random, values};
+use crate::{AdamW, BlocksShape, Kronecker, Mode, Moments, Move, Precision, stock};
+use candle_core::{DType, Device, Result, Tensor, Var};
+
+const TOKENS: [usize; 4] = [1, 17, 50, 197];
+/// Errors of f32 and of bf16 storage, relative to the norm of what is expected: roundings of 2^-24 and
+/// 2^-9, added up.
+const CLOSE: f64 = 1e-5;
+const NEAR: f64 = 1e-2;
+
+/// The norm of the difference over that of what is expected, or over 0.01 per value.
+fn error(found: &[f32], expected: &[f32]) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    let norm = |v: &mut dyn Iterator<Item = f64>| v.map(|x| x * x).sum::<f64>().sqrt();
+    let size = norm(&mut expected.iter().map(|x| f64::from(*x)));
+    let differences = found
+        .iter()
+        .zip(expected)
+        .map(|(f, e)| f64::from(*f) - f64::from(*e));
+    norm(&mut differences.into_iter()) / size.max(0.01 * (expected.len() as f64).sqrt())
+}
+
+#[track_caller]
+fn assert_close(what: &str, found: &[Vec<f32>], expected: &[Vec<f32>], tolerance: f64) {
+    assert_eq!(found.len(), expected.len());
+    for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let error = error(found, expected);
+        assert!(error < tolerance, "{what}, result {i}: off by {error}");
+    }
+}
+
+/// What `f` gives in every order of threads, which is the same.
+#[track_caller]
+fn in_all_orders(f: impl Fn() -> Vec<Vec<f32>>) -> Vec<Vec<f32>> {
+    let first = on_host_kernels(0, &f);
+    for order in 1..4 {
+        let bits =
+            |all: &[Vec<f32>]| -> Vec<u32> { all.iter().flatten().map(|x| x.to_bits()).collect() };
+        let other = on_host_kernels(order, &f);
+        assert!(
+            bits(&first) == bits(&other),
+            "the order {order} of threads changes the result"
+        );
+    }
+    first
+}
+
+/// The result of `f` and the gradients of a projection of it.
+fn with_gradients(inputs: &[Var], f: impl Fn(&[Tensor]) -> Result<Tensor>) -> Vec<Vec<f32>> {
+    let tensors: Vec<Tensor> = inputs.iter().map(|v| v.as_tensor().clone()).collect();
+    let y = f(&tensors).unwrap();
+    let projection = random(99, y.shape().clone());
+    let loss = (&y * projection.as_tensor()).unwrap().sum_all().unwrap();
+    let gradients = crate::backward(&loss).unwrap();
+    let gradients = inputs
+        .iter()
+        .map(|v| values(gradients.get(v).expect("a gradient")));
+    std::iter::once(values(&y)).chain(gradients).collect()
+}
+
+/// The same through kernels and not.
+#[track_caller]
+fn check(what: &str, inputs: &[Var], f: impl Fn(&[Tensor]) -> Result<Tensor>) {
+    let expected = with_gradients(inputs, &f);
+    let found = in_all_orders(|| with_gradients(inputs, &f));
+    assert_close(what, &found, &expected, CLOSE);
+}
+
+/// Values for kernels, in a kind; and what they are then.
+fn stored(kind: Kind, t: &Tensor) -> (Values, Tensor) {
+    let place = Place::Host;
+    let single = place.upload_f32(&values(t)).unwrap();
+    if kind == Kind::F32 {
+        return (single, t.clone());
+    }
+    let half = place.values(kind, t.elem_count()).unwrap();
+    place.branch(single.view(), None, half.view()).unwrap();
+    let rounded = Tensor::from_vec(read(&half), t.shape(), &Device::Cpu).unwrap();
+    (half, rounded)
+}
+
+fn read(values: &Values) -> Vec<f32> {
+    let bytes = Place::Host.download(values).unwrap();
+    match values.kind {
+        Kind::F32 => bytes
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .map(|w| f32::from_ne_bytes(*w))
+            .collect(),
+        _ => {
+            let half = |w: &[u8; 2]| f32::from_bits(u32::from(u16::from_ne_bytes(*w)) << 16);
+            bytes.as_chunks::<2>().0.iter().map(half).collect()
+        }
+    }
+}
+
+fn tolerance(kind: Kind) -> f64 {
+    if kind == Kind::F32 { CLOSE } else { NEAR }
+}
+
+#[test]
+fn bf16_is_rounded_to_the_nearest() {
+    // 1 + 2^-8 lies between 1 and 1 + 2^-7: to the even one, 1. 1 + 3 2^-8 goes to 1 + 2^-6.
+    let numbers = [
+        1.0,
+        1.0 + 2f32.powi(-8),
+        1.0 + 3.0 * 2f32.powi(-8),
+        -3.3,
+        1e-40,
+        f32::INFINITY,
+        1e38,
+    ];
+    let (_, rounded) = stored(Kind::Bf16, &Tensor::new(&numbers, &Device::Cpu).unwrap());
+    let exact = Tensor::new(&numbers, &Device::Cpu)
+        .unwrap()
+        .to_dtype(DType::BF16)
+        .unwrap();
+    assert_eq!(values(&rounded), values(&exact));
+}
+
+#[test]
+fn layer_norm_and_its_gradient() {
+    for (rows, d) in [(1, 4), (17, 33), (50, 100), (197, 192), (9, 1000)] {
+        let inputs = [random(1, (rows, d)), random(2, d), random(3, d)];
+        check(&format!("layer norm of ({rows}, {d})"), &inputs, |t| {
+            crate::layer_norm(&t[0], &t[1], &t[2], 1e-6)
+        });
+    }
+}
+
+#[test]
+fn gelu_and_its_gradient() {
+    for n in [1, 7, 8, 17, 1000] {
+        let x = Var::from_tensor(&(random(1, n).as_tensor() * 5.0).unwrap()).unwrap();
+        check(&format!("GELU of {n}"), &[x], |t| crate::gelu(&t[0]));
+    }
+}
+
+#[test]
+fn losses_and_their_gradients() {
+    for (rows, classes) in [(1, 1), (3, 10), (17, 257), (5, 1000)] {
+        let what = format!("({rows}, {classes})");
+        let logits =
+            Var::from_tensor(&(random(1, (rows, classes)).as_tensor() * 8.0).unwrap()).unwrap();
+        let other = (random(2, (rows, classes)).as_tensor() * 8.0).unwrap();
+        let targets = stock::softmax(&other).unwrap();
+        // The loss of one class is 0, and so is its gradient: nothing to be relative to.
+        check(
+            &format!("cross-entropy of {what}"),
+            std::slice::from_ref(&logits),
+            |t| crate::soft_cross_entropy(&t[0], &targets),
+        );
+        check(&format!("distillation of {what}"), &[logits], |t| {
+            crate::distillation(&t[0], &other, 2.5)
+        });
+    }
+}
+
+#[test]
+fn kronecker_sums_and_their_gradients() {
+    for (n, t, l, r, c) in [
+        (1, 1, 1, 1, 1),
+        (3, 5, 2, 2, 3),
+        (7, 16, 3, 1, 4),
+        (4, 33, 2, 3, 1),
+    ] {
+        for order in [Kronecker::Tile, Kronecker::Interleave] {
+            let inputs = [random(1, (n, t, t)), random(2, (l, n, r, c))];
+            check(
+                &format!("{order:?} of {n} templates of {t}"),
+                &inputs,
+                |x| crate::kronecker_sum(&x[0], &x[1], order),
+            );
+        }
+    }
+}
+
+/// qkv with a bias, and the gradient of the outputs, to outputs, d qkv.
+fn attention(
+    kind: Kind,
+    z: Attention,
+    [qkv, bias, d_o]: [&Tensor; 3],
+) -> (Vec<Vec<f32>>, [Tensor; 3]) {
+    let place = Place::Host;
+    let ((qkv, qkv_is), (d_o, d_o_is)) = (stored(kind, qkv), stored(kind, d_o));
+    let (shift, _) = stored(Kind::F32, bias);
+    let o = place.values(kind, d_o.len).unwrap();
+    let lse = place.values(Kind::F32, z.rows()).unwrap();
+    let bias_view = Some(shift.view());
+    place
+        .attention(z, qkv.view(), bias_view, o.view(), lse.view())
+        .unwrap();
+    let d_qkv = place.values(kind, qkv.len).unwrap();
+    let from = (qkv.view(), bias_view);
+    let to = d_qkv.view();
+    place
+        .attention_backward(z, from, (o.view(), lse.view()), d_o.view(), to)
+        .unwrap();
+    (vec![read(&o), read(&d_qkv)], [qkv_is, bias.clone(), d_o_is])
+}
+
+/// The same by candle's operators, in double precision.
+fn attention_expected(z: Attention, [qkv, bias, d_o]: &[Tensor; 3]) -> Vec<Vec<f32>> {
+    let double = |t: &Tensor| t.to_dtype(DType::F64).unwrap();
+    let qkv = Var::from_tensor(&double(qkv)).unwrap();
+    let o = stock::attention(&qkv.broadcast_add(&double(bias)).unwrap(), z.heads).unwrap();
+    let loss = (&o * double(d_o)).unwrap().sum_all().unwrap();
+    let gradients = loss.backward().unwrap();
+    vec![values(&o), values(gradients.get(&qkv).unwrap())]
+}
+
+fn check_attention(kind: Kind, samples: usize, tokens: usize, heads: usize, head_width: usize) {
+    let z = Attention {
+        samples,
+        tokens,
+        heads,
+        head_width,
+    };
+    let d = heads * head_width;
+    // Scores of a few units.
+    let qkv = (random(1, (samples, tokens, 3 * d)).as_tensor() * 2.0).unwrap();
+    let (bias, d_o) = (random(2, 3 * d), random(3, (samples, tokens, d)));
+    let inputs = [&qkv, bias.as_tensor(), d_o.as_tensor()];
+    let found = in_all_orders(|| attention(kind, z, inputs).0);
+    let expected = attention_expected(z, &attention(kind, z, inputs).1);
+    assert_close(
+        &format!("{z:?} in {kind:?}"),
+        &found,
+        &expected,
+        tolerance(kind),
+    );
+}
+
+#[test]
+fn attention_and_its_gradient() {
+    for tokens in TOKENS {
+        for head_width in [16, 32, 64] {
+            check_attention(Kind::F32, 1, tokens, 1, head_width);
+        }
+    }
+    // Several heads and samples; widths that are filled up, and read one by one.
+    for (samples, tokens, heads, head_width) in
+        [(2, 17, 3, 24), (3, 5, 2, 7), (2, 33, 1, 100), (1, 20, 2, 1)]
+    {
+        check_attention(Kind::F32, samples, tokens, heads, head_width);
+    }
+}
+
+#[test]
+fn attention_in_bf16_and_its_gradient() {
+    for tokens in TOKENS {
+        for head_width in [16, 32, 64] {
+            check_attention(Kind::Bf16, 1, tokens, 1, head_width);
+        }
+    }
+    for (samples, tokens, heads, head_width) in [(2, 17, 3, 24), (3, 5, 2, 7), (2, 33, 1, 100)] {
+        check_attention(Kind::Bf16, samples, tokens, heads, head_width);
+    }
+}
+
+/// Kernels with bf16 storage against themselves with f32 storage of the same numbers.
+#[test]
+fn bf16_storage_is_near_f32() {
+    let (rows, d) = (50, 100);
+    let place = Place::Host;
+    let x = (random(1, (rows, d)).as_tensor() * 3.0).unwrap();
+    let (w, b, g) = (random(2, d), random(3, d), random(4, (rows, d)));
+    let run = |kind: Kind| {
+        let room = |kind, n| place.values(kind, n).unwrap();
+        let single = |t: &Tensor| stored(Kind::F32, t).0;
+        // The numbers are those of bf16 in either case.
+        let half = |t: &Tensor| stored(kind, &stored(Kind::Bf16, t).1).0;
+        let (x, w, b) = (single(&x), single(&w), single(&b));
+        let (g, z) = (
+            half(&g),
+            half(&(random(5, (rows, d)).as_tensor() * 3.0).unwrap()),
+        );
+        let (n, view) = (rows * d, |v: &Values| read(v));
+        let scales = place.upload_f32(&[0.0, 1.25, 2.0, 1.0, 0.5]).unwrap();
+
+        let y = room(kind, n);
+        place
+            .layer_norm(x.view(), w.view(), b.view(), 1e-6, y.view())
+            .unwrap();
+        let (dx, dw, db) = (
+            single(&random(6, n)),
+            room(Kind::F32, d),
+            room(Kind::F32, d),
+        );
+        let from = (x.view(), w.view(), 1e-6);
+        let to = (dx.view(), true);
+        place
+            .layer_norm_backward(from, g.view(), to, dw.view(), db.view())
+            .unwrap();
+
+        let (active, dz) = (room(kind, n), room(kind, n));
+        place
+            .gelu_backward(
+                z.view(),
+                Some(b.view()),
+                g.view(),
+                dz.view(),
+                Some(active.view()),
+            )
+            .unwrap();
+        let again = room(kind, n);
+        place.gelu(z.view(), Some(b.view()), again.view()).unwrap();
+        assert_eq!(read(&again), read(&active));
+
+        let (sum, branch, total) = (room(Kind::F32, n), room(kind, n), room(Kind::F32, d));
+        place
+            .residual(
+                x.view(),
+                z.view(),
+                b.view(),
+                Some(scales.view()),
+                sum.view(),
+            )
+            .unwrap();
+        place
+            .branch(x.view(), Some(scales.view()), branch.view())
+            .unwrap();
+        place.column_sums(z.view(), total.view()).unwrap();
+
+        let loss = Loss {
+            rows,
+            classes: d,
+            temperature: 2.0,
+            of_logits: true,
+        };
+        let (mean, d_logits) = (
+            place.soft_cross_entropy(loss, z.view(), g.view()).unwrap(),
+            room(kind, n),
+        );
+        let d_loss = place.upload_f32(&[3.0]).unwrap();
+        place
+            .soft_cross_entropy_backward(loss, (z.view(), g.view()), d_loss.view(), d_logits.view())
+            .unwrap();
+        [
+            y, dx, dw, db, active, dz, sum, branch, total, mean, d_logits,
+        ]
+        .each_ref()
+        .map(view)
+        .to_vec()
+    };
+    assert_close(
+        "bf16",
+        &in_all_orders(|| run(Kind::Bf16)),
+        &run(Kind::F32),
+        NEAR,
+    );
+}
+
+/// x and the twelve slabs.
+fn block_inputs(b: usize, n: usize, shape: BlocksShape) -> Vec<Var> {
+    let mut inputs = vec![random(1, (b, n, shape.width))];
+    for (i, size) in shape.sizes().into_iter().enumerate() {
+        let t = random(2 + i as u64, (shape.depth, size));
+        inputs.push(Var::from_tensor(&(t.as_tensor() * 0.3).unwrap()).unwrap());
+    }
+    inputs
+}
+
+fn run_blocks(
+    mode: Mode,
+    shape: BlocksShape,
+    scales: Option<Vec<f32>>,
+    t: &[Tensor],
+) -> Result<Tensor> {
+    let slabs: [Tensor; 12] = t[1..].to_vec().try_into().unwrap();
+    crate::blocks_in(mode, &t[0], &slabs, shape, scales)
+}
+
+#[test]
+fn blocks_and_their_gradients() {
+    for (b, n, heads, head, hidden, depth, recompute) in [
+        (2, 17, 3, 16, 100, 2, false),
+        (1, 1, 1, 32, 7, 1, false),
+        (3, 5, 2, 9, 33, 3, true),
+    ] {
+        let shape = BlocksShape {
+            depth,
+            width: heads * head,
+            heads,
+            hidden,
+            eps: 1e-6,
+        };
+        let mode = |precision| Mode {
+            precision,
+            recompute,
+        };
+        let inputs = block_inputs(b, n, shape);
+        for scales in [
+            None,
+            Some(
+                (0..depth * 2 * b)
+                    .map(|i| [0.0, 1.25, 2.0][i % 3])
+                    .collect(),
+            ),
+        ] {
+            let run = |t: &[Tensor]| run_blocks(mode(Precision::F32), shape, scales.clone(), t);
+            check(&format!("{shape:?}"), &inputs, run);
+            let single = with_gradients(&inputs, run);
+            let half = in_all_orders(|| {
+                with_gradients(&inputs, |t| {
+                    run_blocks(mode(Precision::Bf16), shape, scales.clone(), t)
+                })
+            });
+            // Roundings pass through a few layers.
+            assert_close(&format!("{shape:?} in bf16"), &half, &single, 5.0 * NEAR);
+        }
+    }
+}
+
+/// Templates shared by two slabs and used beside the blocks.
+#[test]
+fn blocks_of_composed_weights() {
+    let (b, n, t, c, depth) = (2, 5, 8, 2, 2);
+    let shape = BlocksShape {
+        depth,
+        width: t * c,
+        heads: 2,
+        hidden: t * c,
+        eps: 1e-6,
+    };
+    let mut inputs = block_inputs(b, n, shape);
+    inputs.truncate(13);
+    inputs.push(random(20, (3, t, t)));
+    inputs.push(random(21, (depth, 3, c, c)));
+    check("composed blocks", &inputs, |x| {
+        let w = crate::kronecker_sum(&x[13], &x[14], Kronecker::Tile)?;
+        let mut all = x[..13].to_vec();
+        all[9] = (x[9].reshape(w.shape())? + &w)?;
+        all[11] = w.clone();
+        let y = run_blocks(Mode::default(), shape, None, &all)?;
+        let beside = (w.sum_all()? + x[11].sum_all()?)?;
+        y.broadcast_add(&beside)
+    });
+}
+
+#[test]
+fn adamw_of_all_tensors_takes_the_steps_of_each() {
+    let sizes = [1, 2, 17, 31, 4095, 4096, 4097, 10_000];
+    let config = AdamW::default();
+    let gradient = |i: usize, t: u64| {
+        let g = random(100 * t + i as u64, sizes[i]);
+        g.as_tensor().clone()
+    };
+    let run = |together: bool| {
+        let start = |i: usize| random(i as u64, sizes[i]);
+        let vars: Vec<Var> = (0..sizes.len()).map(start).collect();
+        let averages: Vec<Var> = (0..sizes.len()).map(start).collect();
+        let mut moments: Vec<Moments> = vars.iter().map(|v| Moments::new(v).unwrap()).collect();
+        for t in 1..=3 {
+            let gradients: Vec<Tensor> = (0..sizes.len()).map(|i| gradient(i, t)).collect();
+            let copies = moments.clone();
+            let mut moves: Vec<Move> = Vec::new();
+            for (i, moments) in moments.iter_mut().enumerate() {
+                moves.push(Move {
+                    var: &vars[i],
+                    gradient: &gradients[i],
+                    moments,
+                    // By row, where there are two.
+                    learning_rates: if sizes[i] % 2 == 0 {
+                        &[0.1, 0.02]
+                    } else {
+                        &[0.03]
+                    },
+                    weight_decay: 0.1 * i as f32,
+                    average: (i % 3 > 0).then_some(&averages[i]),
+                });
+            }
+            if together {
+                crate::adamw_steps(&mut moves, config, 0.5, 0.9, t).unwrap();
+            } else {
+                for moved in moves {
+                    crate::adamw_steps(&mut [moved], config, 0.5, 0.9, t).unwrap();
+                }
+            }
+            // A copy stays behind.
+            let first = |m: &Moments| m.to_tensors().unwrap()[0].to_vec1::<f32>().unwrap();
+            assert_ne!(first(&copies[3]), first(&moments[3]));
+        }
+        let mut all: Vec<Vec<f32>> = vars.iter().chain(&averages).map(|v| values(v)).collect();
+        for m in &moments {
+            all.extend(m.to_tensors().unwrap().iter().map(values));
+        }
+        all
+    };
+    let expected = run(false);
+    let found = in_all_orders(|| run(true));
+    assert_close("AdamW", &found, &expected, 1e-6);
+}
+
+#[test]
+fn norms_of_all_tensors() {
+    let tensors: Vec<Var> = [1, 17, 4096, 10_000]
+        .into_iter()
+        .map(|n| random(n as u64, n))
+        .collect();
+    let tensors: Vec<&Tensor> = tensors.iter().map(Var::as_tensor).collect();
+    let expected = crate::squared_norms(&tensors).unwrap();
+    let found = on_host_kernels(0, || crate::squared_norms(&tensors).unwrap());
+    assert!((found / expected - 1.0).abs() < 1e-6, "{found} {expected}");
+}

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Packs what measures wave on a machine with a GPU: the command and the parity check, built with CUDA, and
+# the scripts. Needs CUDA's toolkit (nvcc, headers, libraries to link), but no GPU; with libnccl.so beside
+# CUDA's libraries, two ranks too. Neither the package nor what is in it ever ran on a GPU.
+#
+#   tests/gpu/package.sh OUT.tar.gz
+#   (there)  tar xzf OUT.tar.gz && gpu/measure.sh
+set -euo pipefail
+out=$(realpath -m "${1:?usage: tests/gpu/package.sh OUT.tar.gz}")
+cd "$(dirname "$0")/../.."
+nvcc=${NVCC:-${CUDA_HOME:+$CUDA_HOME/bin/}nvcc}
+if ! command -v "$nvcc" >/dev/null; then
+    echo "package.sh: no $nvcc; install CUDA's toolkit, or set CUDA_HOME to its folder" >&2
+    exit 2
+fi
+export CUDA_COMPUTE_CAP=${CUDA_COMPUTE_CAP:-80}
+features=cuda
+if echo 'int main() {}' | cc -x c - -o /dev/null -lnccl 2>/dev/null; then
+    features+=,nccl
+fi
+cargo build --release --locked -p wave --features "$features"
+cargo build --release --locked -p wave-ops --features cuda --example gpu_parity
+target=${CARGO_TARGET_DIR:-target}/release
+place=$(mktemp -d)
+trap 'rm -r "$place"' EXIT
+mkdir "$place/gpu"
+cp "$target/wave" "$target/examples/gpu_parity" tests/gpu/measure.sh tests/gpu/pytorch_step.py "$place/gpu"
+strip "$place/gpu/wave" "$place/gpu/gpu_parity"
+tar czf "$out" -C "$place" gpu
+echo "$out: $features, $(du -h "$out" | cut -f1)"
