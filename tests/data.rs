@@ -187,7 +187,7 @@ fn models_start_at_the_size_of_the_images() {
         stderr,
         "images of 32 x 32 are enlarged 3 times to 96 x 96\n"
     );
-    let (_, stderr) = loud(&place, &format!("{large} --image-size 64"));
+    let (_, stderr) = loud(&place, &format!("{large} --image-size 64 --overwrite"));
     assert_eq!(stderr, "");
     assert!(place.run("eval large --data small").stderr.is_empty());
 }

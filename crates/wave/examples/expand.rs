@@ -82,7 +82,7 @@ mod tests {
         let model = make(&templates, 2, 64, &out).unwrap();
         assert_eq!(model.network.size(), (2, 64));
         let scores = classify(&model, &picture).unwrap();
-        let predicted = wave::predict::predict(&out, &[picture]).unwrap();
+        let predicted = wave::predict::predict(&out, &[picture], None, Verbosity::Quiet).unwrap();
         let logits = predicted["predictions"][0]["logits"].as_array().unwrap();
         assert_eq!(scores.len(), 10);
         for (score, logit) in scores.iter().zip(logits) {

@@ -20,6 +20,7 @@ use crate::progress::Verbosity;
 use crate::ranks::{self, ranks};
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{Duration, Expand};
+use crate::terminal::tell;
 use crate::train::{self, Defaults, Job, Resolved};
 use anyhow::Result;
 use candle_core::Tensor;
@@ -68,7 +69,7 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Re
     if let Some(candidates) = candidates
         && options.verbosity > Verbosity::Quiet
     {
-        eprint!("{}", budget::table(candidates));
+        tell(budget::table(candidates).trim_end());
     }
     let shape = shape(&templates.learngene, settings)?;
     let layout = Layout::of(&settings.output, &Network::Vit(shape.clone()))?;

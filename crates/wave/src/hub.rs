@@ -40,6 +40,7 @@ pub struct Publish {
 #[cfg(feature = "hub")]
 mod connected {
     use super::*;
+    use crate::terminal::tell;
     use serde_json::json;
     use wave_hub::hub::{self, HubName, HubSettings, Progress, PublishOptions, RepoName};
 
@@ -108,7 +109,7 @@ mod connected {
     /// A line for each file that has been transferred.
     fn say(progress: Progress) {
         if progress.done >= progress.total {
-            eprintln!("{}: {} bytes", progress.file, progress.total);
+            tell(&format!("{}: {} bytes", progress.file, progress.total));
         }
     }
 }
