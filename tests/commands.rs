@@ -47,7 +47,7 @@ fn init_makes_models_that_train() {
             "finetune {name} {} --steps 4 --out {name}-f",
             shapes()
         ));
-        let eval = place.json(&format!("eval {name}-f {}", shapes()));
+        let eval = place.json(&format!("eval {name}-f --data shapes --test-limit 64"));
         assert_eq!(eval["top1"], tuned["top1"], "{name}");
     }
     // A trained ConvMixer is an ancestor.
@@ -290,7 +290,7 @@ fn completions_and_help_name_every_command() {
     let (script, help) = (place.stdout("completions bash"), place.stdout("--help"));
     for command in [
         "run", "condense", "expand", "init", "finetune", "eval", "predict", "inspect", "data",
-        "speed", "publish", "pull", "meta",
+        "speed", "publish", "pull", "meta", "convert",
     ] {
         assert!(
             script.contains(command) && help.contains(command),
@@ -479,4 +479,5 @@ fn ranks_are_refused_by_a_build_without_mpi() {
     assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert!(stderr.contains("2 processes were started"), "{stderr}");
     assert!(stderr.contains("--features mpi"), "{stderr}");
+    assert!(!place.path("runs").exists());
 }

@@ -256,3 +256,61 @@ fn narrow_templates_take_half_the_room_and_are_what_was_measured() {
     assert_eq!(refused.status.code(), Some(2), "{error}");
     assert!(error.contains("f8") && error.contains("bf16"), "{error}");
 }
+
+#[test]
+fn a_converted_model_is_the_same_model() {
+    let place = Place::with_templates();
+    place.write_png("a.png");
+    place.json(&format!("{INIT} --out timm"));
+    for (format, dtype, tolerance) in [
+        ("timm", "f16", 1e-2),
+        ("transformers", "f32", 0.0),
+        ("transformers", "bf16", 1e-1),
+        ("onnx", "f32", 0.0),
+    ] {
+        let flags = format!("--format {format} --dtype {dtype}");
+        // What init writes so is what a conversion makes of it.
+        place.json(&format!("{INIT} {flags} --out made"));
+        let done = place.json(&format!("convert timm {flags} --out there"));
+        assert_eq!(done["out"], "there");
+        let (mut made, mut there) = (files(&place.path("made")), files(&place.path("there")));
+        made.remove("README.md");
+        assert!(there.remove("README.md").is_some());
+        assert!(made == there, "{flags}");
+        let differs = largest_difference(&logits(&place, "there"), &logits(&place, "timm"));
+        assert!(differs <= tolerance, "{flags}: {differs}");
+        // And back.
+        place.json("convert there --out back");
+        let differs = largest_difference(&logits(&place, "back"), &logits(&place, "there"));
+        assert_eq!(differs, 0.0, "{flags}");
+        for dir in ["made", "there", "back"] {
+            std::fs::remove_dir_all(place.path(dir)).unwrap();
+        }
+    }
+    // Scalers go along.
+    place.json("expand t --depth 2 --width 32 --steps 0 --out e");
+    place.json("convert e --dtype bf16 --out e16");
+    let scalers = |dir: &str| place.bytes(&format!("{dir}/scalers.safetensors"));
+    assert_eq!(scalers("e"), scalers("e16"));
+    // What has no place is refused, and so is what is no model.
+    place
+        .json("init default --arch convmixer --data shapes --depth 1 --width 8 --kernel 3 --out c");
+    place.json("init default --arch mamba2 --data copy --depth 1 --width 32 --state 16 --out s");
+    for (args, needle) in [
+        ("convert c --format onnx --out o", "ConvMixer"),
+        ("convert e --format transformers --out o", "class token"),
+        ("convert s --dtype f16 --out o", "nothing to convert"),
+        ("convert t --dtype f16 --out o", "t"),
+        ("convert e --dtype f8 --out o", "f8"),
+        ("convert e --dtype f16 --out e", "--out"),
+        ("convert e --set a.b=1 --out o", "--set"),
+    ] {
+        let output = place.run(args);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "wave {args}: {stderr}");
+        assert!(stderr.contains(needle), "wave {args}: {stderr}");
+        assert!(!place.path("o").exists(), "wave {args}");
+    }
+    place.json("convert e --dtype f16 --out o --dry-run");
+    assert!(!place.path("o").exists());
+}

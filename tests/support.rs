@@ -88,13 +88,20 @@ impl Place {
         std::fs::read(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
     }
 
-    /// `wave` with the words of `args`, on one thread and quiet, ready to start.
-    pub(crate) fn command(&self, args: &str) -> Command {
+    /// `wave` with the words of `args`, on one thread, ready to start.
+    pub(crate) fn loud(&self, args: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_wave"));
         command
             .current_dir(self.0.path())
             .args(args.split_whitespace())
-            .args(["--threads", "1", "-q"]);
+            .args(["--threads", "1"]);
+        command
+    }
+
+    /// The same, quiet.
+    pub(crate) fn command(&self, args: &str) -> Command {
+        let mut command = self.loud(args);
+        command.arg("-q");
         command
     }
 
@@ -105,7 +112,7 @@ impl Place {
 
     /// Runs `wave` to its success; returns its stdout.
     pub(crate) fn stdout(&self, args: &str) -> String {
-        let output = self.run(args);
+        let output = self.loud(args).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "wave {args}: {stderr}");
         String::from_utf8(output.stdout).unwrap()

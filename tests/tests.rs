@@ -22,4 +22,5 @@ mod ranks;
 mod resume;
 mod sequence;
 mod support;
+mod terminal;
 mod tidy;

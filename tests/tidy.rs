@@ -68,3 +68,29 @@ fn no_crate_uses_candles_layers() {
         }
     }
 }
+
+/// `println!` and its like panic where nothing can be written, and pass on what steers a terminal.
+#[test]
+fn only_one_file_writes_to_the_terminal() {
+    fn check(dir: &Path) {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                check(&path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                for word in ["println!(", "print!(", "dbg!("] {
+                    let path = path.display();
+                    assert!(!text.contains(word), "{path}: {word}; use wave::terminal");
+                }
+            }
+        }
+    }
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for entry in std::fs::read_dir(crates).unwrap() {
+        let sources = entry.unwrap().path().join("src");
+        if sources.is_dir() {
+            check(&sources);
+        }
+    }
+}

@@ -66,6 +66,7 @@ pub use check::{Report, check};
 pub use control::CONTROLS;
 pub use error::DataError;
 pub use image::{RawImage, decode};
+pub use listing::image_files;
 pub use loader::{Batch, Loader};
 pub use pack::{Packed, pack};
 pub use pipeline::evaluation_batches;

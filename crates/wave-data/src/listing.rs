@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
@@ -44,6 +44,25 @@ pub(crate) fn image_names(dir: &Path) -> Result<Vec<String>, DataError> {
             _ => Ok(false),
         }
     })
+}
+
+/// The image files in `dir` and the folders below it, sorted, without the hidden. Links to folders are
+/// not followed.
+///
+/// # Errors
+/// When a folder cannot be read.
+pub fn image_files(dir: &Path) -> Result<Vec<PathBuf>, DataError> {
+    let is_file = |entry: &fs::DirEntry| entry.path().is_file() && is_image(&entry.file_name());
+    let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    let names = entries(dir, |entry| Ok(is_folder(entry) || is_file(entry)))?;
+    let mut files = Vec::new();
+    for path in names.into_iter().map(|name| dir.join(name)) {
+        match path.is_dir() {
+            true => files.extend(image_files(&path)?),
+            false => files.push(path),
+        }
+    }
+    Ok(files)
 }
 
 /// Names of the image files of each class.

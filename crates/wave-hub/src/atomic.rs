@@ -4,16 +4,18 @@
 //! crosses a file system; synced, so that the rename never publishes unwritten blocks; renamed;
 //! and the directory is synced, so that the new name survives a power cut.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tempfile::NamedTempFile;
 
 use crate::HubError;
 
 /// How the names of temporary files begin and end.
-const PREFIX: &str = ".wave-";
+pub(crate) const PREFIX: &str = ".wave-";
 const SUFFIX: &str = ".tmp";
 
 /// Writes `bytes` to `path`, whole or not at all, creating the parent directories.
@@ -32,7 +34,7 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), HubError> {
 pub fn prepare_out(dir: &Path) -> Result<(), HubError> {
     create_dir(dir)?;
     let probe = temporary_in(dir).map_err(HubError::io("write to the directory", dir))?;
-    match probe.close() {
+    match probe.file.close() {
         // Whoever works there may have taken it for a dead process's.
         Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
             Err(HubError::io("remove a file from the directory", dir)(cause))
@@ -47,6 +49,11 @@ pub fn prepare_out(dir: &Path) -> Result<(), HubError> {
 /// # Errors
 /// [`HubError::Io`] when the directory cannot be read or a file not removed.
 pub fn remove_temporaries(dir: &Path) -> Result<(), HubError> {
+    remove_left(dir, PREFIX)
+}
+
+/// [`remove_temporaries`], of those alone whose names begin with `prefix`.
+pub(crate) fn remove_left(dir: &Path, prefix: &str) -> Result<(), HubError> {
     let cannot = || HubError::io("clean up the directory", dir);
     if !dir.is_dir() {
         return Ok(());
@@ -55,12 +62,70 @@ pub fn remove_temporaries(dir: &Path) -> Result<(), HubError> {
         let entry = entry.map_err(cannot())?;
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        let temporary = name.starts_with(PREFIX) && name.ends_with(SUFFIX);
+        let temporary = name.starts_with(prefix) && name.ends_with(SUFFIX);
         if temporary && entry.path().is_file() {
             fs::remove_file(entry.path()).map_err(cannot())?;
         }
     }
     Ok(())
+}
+
+/// Temporary files that have no name yet.
+static TEMPORARY: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+/// Removes the temporary files of this process, for one that is about to end in the middle of its
+/// work. Whoever begins a new one waits from then on for as long as the result lives.
+pub fn remove_own_temporaries() -> impl Drop {
+    let files = temporary_files();
+    for path in &*files {
+        let _ = fs::remove_file(path); // whatever it is, the process ends
+    }
+    files
+}
+
+fn temporary_files() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A file that [`remove_own_temporaries`] knows, until it has its name or is dropped.
+pub(crate) struct Temporary {
+    pub(crate) file: NamedTempFile,
+    _known: Known,
+}
+
+struct Known(PathBuf);
+
+impl Drop for Known {
+    fn drop(&mut self) {
+        temporary_files().remove(&self.0);
+    }
+}
+
+impl Temporary {
+    /// A file in `dir` by a name of its own, which begins with `prefix`.
+    pub(crate) fn new(dir: &Path, prefix: &str) -> io::Result<Self> {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(prefix).suffix(SUFFIX);
+        // Temporary files are private by default; these become ordinary files, so the umask decides.
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        let mut all = temporary_files();
+        let file = builder.tempfile_in(dir)?;
+        all.insert(file.path().to_owned());
+        let known = Known(file.path().to_owned());
+        Ok(Self {
+            file,
+            _known: known,
+        })
+    }
+
+    /// Gives the file its name.
+    pub(crate) fn persist(self, target: &Path) -> Result<(), HubError> {
+        let named = self.file.persist(target);
+        named
+            .map(drop)
+            .map_err(|refused| HubError::io("write", target)(refused.error))
+    }
 }
 
 /// [`write_atomic`] for content that is produced piece by piece.
@@ -73,7 +138,7 @@ pub(crate) fn write_with(
 
 /// A complete, synced file that does not have its name yet. Dropping it removes it.
 pub(crate) struct Staged {
-    temporary: NamedTempFile,
+    temporary: Temporary,
     target: PathBuf,
 }
 
@@ -90,11 +155,12 @@ impl Staged {
         let dir = parent_of(path);
         create_dir(dir)?;
         let temporary = temporary_in(dir).map_err(HubError::io("write", path))?;
-        let mut buffer = BufWriter::with_capacity(1 << 20, temporary.as_file());
+        let mut buffer = BufWriter::with_capacity(1 << 20, temporary.file.as_file());
         fill(&mut buffer)?;
         buffer.flush().map_err(HubError::io("write", path))?;
         drop(buffer);
         temporary
+            .file
             .as_file()
             .sync_all()
             .map_err(HubError::io("sync", path))?;
@@ -125,11 +191,7 @@ impl Staged {
 
     /// Gives the file its name. The directory still has to be synced.
     pub(crate) fn commit(self) -> Result<(), HubError> {
-        let Self { temporary, target } = self;
-        temporary
-            .persist(&target)
-            .map(drop)
-            .map_err(|refused| HubError::io("write", &target)(refused.error))
+        self.temporary.persist(&self.target)
     }
 }
 
@@ -165,13 +227,8 @@ fn create_dir(dir: &Path) -> Result<(), HubError> {
     Ok(())
 }
 
-fn temporary_in(dir: &Path) -> io::Result<NamedTempFile> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(PREFIX).suffix(SUFFIX);
-    // Temporary files are private by default; these become ordinary files, so the umask decides.
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    builder.tempfile_in(dir)
+fn temporary_in(dir: &Path) -> io::Result<Temporary> {
+    Temporary::new(dir, PREFIX)
 }
 
 /// The directory that holds `path`; `.` for a bare file name.
@@ -221,6 +278,23 @@ mod tests {
         });
         assert!(!failed.unwrap_err().is_request());
         assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(names(root.path()), ["file.txt"]);
+    }
+
+    #[test]
+    fn a_process_that_ends_leaves_no_temporary_file() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("file.txt");
+        let staged = Staged::from_bytes(&path, b"half").unwrap();
+        let named = Staged::from_bytes(&path, b"whole").unwrap();
+        named.commit().unwrap();
+        assert_eq!(names(root.path()).len(), 2);
+        // What other tests write meanwhile is not to be removed here.
+        let known = staged.temporary.file.path().to_owned();
+        assert!(temporary_files().contains(&known));
+        assert!(!temporary_files().contains(&path));
+        drop(staged);
+        assert!(!temporary_files().contains(&known));
         assert_eq!(names(root.path()), ["file.txt"]);
     }
 

@@ -42,7 +42,7 @@ mod tensors;
 mod testing;
 mod transformers;
 
-pub use atomic::{prepare_out, remove_temporaries, write_atomic};
+pub use atomic::{prepare_out, remove_own_temporaries, remove_temporaries, write_atomic};
 pub use card::{CardFront, card_license, model_card, with_license};
 pub use digest::{sha256_file, sha256_hex};
 pub use directory::{

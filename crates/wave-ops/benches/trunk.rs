@@ -127,6 +127,7 @@ fn processor_time() -> Duration {
 /// mimalloc's `mi_option_purge_delay`.
 const PURGE_DELAY: std::ffi::c_int = 15;
 
+// SAFETY: the declaration is that of mimalloc's header, and the allocator above links it.
 unsafe extern "C" {
     fn mi_option_set(option: std::ffi::c_int, value: std::ffi::c_long);
 }

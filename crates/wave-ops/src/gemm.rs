@@ -59,9 +59,12 @@ pub fn transposed<T>(data: &[T], stride: usize) -> Mat<'_, T> {
 
 impl<T> Mat<'_, T> {
     fn holds(&self, rows: usize, cols: usize) -> bool {
-        rows == 0
-            || cols == 0
-            || (rows - 1) * self.row_stride + (cols - 1) * self.col_stride < self.data.len()
+        let last = |n: usize, stride: usize| (n - 1).checked_mul(stride);
+        let inside = || {
+            let (row, col) = (last(rows, self.row_stride)?, last(cols, self.col_stride)?);
+            Some(row.checked_add(col)? < self.data.len())
+        };
+        rows == 0 || cols == 0 || inside() == Some(true)
     }
 }
 
@@ -190,7 +193,7 @@ fn multiply<T: Element>(
         Start::Zero | Start::Kept => true,
     };
     assert!(
-        a.holds(m, k) && starts && c_stride >= n && (m - 1) * c_stride + n <= c.len(),
+        a.holds(m, k) && starts && c_stride >= n && rows(&*c, c_stride).holds(m, n),
         "matrix product ({m}, {k}) x ({k}, {n}) exceeds its operands"
     );
     T::multiply(

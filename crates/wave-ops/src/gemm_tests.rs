@@ -150,3 +150,13 @@ fn bf16_rounds_to_the_nearest_even() {
     let halves = [pairs(&nan)[0].0 << 16, pairs(&nan)[0].0 & 0xffff_0000];
     assert!(halves.iter().all(|h| f32::from_bits(*h).is_nan()));
 }
+
+#[test]
+fn a_stride_beyond_all_memory_is_outside_of_any_slice() {
+    let data = [0f32; 8];
+    assert!(rows(&data, 4).holds(2, 4) && !rows(&data, 4).holds(2, 5));
+    assert!(rows(&data, usize::MAX).holds(1, 8) && rows(&data, usize::MAX).holds(0, 9));
+    // Multiplied out, these come back to 0 and 1.
+    assert!(!rows(&data, 1 << (usize::BITS - 1)).holds(3, 1));
+    assert!(!transposed(&data, usize::MAX).holds(2, 3));
+}

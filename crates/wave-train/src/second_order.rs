@@ -2,10 +2,8 @@
 //!
 //! candle cuts the graph of a gradient off, unless the environment says `CANDLE_GRAD_DO_NOT_DETACH=1`
 //! when a thread takes its first gradient; the thread never looks again. This file is the one place
-//! that says so, to threads of its own: every other thread of the program goes on without the graphs,
-//! which cost memory.
-
-use std::sync::{Mutex, PoisonError};
+//! that says so, to a thread of its own, before the program starts others: they go on without the
+//! graphs, which cost memory.
 
 use candle_core::{Device, Result, Tensor, Var};
 
@@ -16,11 +14,7 @@ const VARIABLE: &str = "CANDLE_GRAD_DO_NOT_DETACH";
 /// thousands of operators deep; of the stack only what is used takes memory.
 const STACK: usize = 1 << 30;
 
-/// Held while the variable is set.
-static SETTING: Mutex<()> = Mutex::new(());
-
-/// Runs `work` on a thread on which gradients have gradients, with as many threads to share work
-/// with as the caller's.
+/// Runs `work` on a thread on which gradients have gradients.
 ///
 /// The operators of the loss have to be candle's own, or [`wave_ops::stock`]: the fused ones (`f32` on
 /// the CPU) have one derivative, and gradients of that are errors or zero.
@@ -30,44 +24,43 @@ static SETTING: Mutex<()> = Mutex::new(());
 ///
 /// # Panics
 /// If `work` does.
-pub fn second_order<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
-    let threads = rayon::current_num_threads();
-    let on_thread = move || -> Result<T> {
-        first_gradient()?;
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(threads)
-            .use_current_thread()
-            .build();
-        let _pool = pool.map_err(candle_core::Error::wrap)?;
-        Ok(work())
-    };
+///
+/// # Safety
+/// Until `work` begins, no other thread of the process reads or writes the environment, unless by
+/// [`std::env`]. A program meets that by calling this first, before it starts a thread of its own.
+pub unsafe fn second_order<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
+    let (first, taken) = std::sync::mpsc::sync_channel(1);
+    let before = std::env::var_os(VARIABLE);
     std::thread::scope(|scope| {
+        let (begin, may_begin) = std::sync::mpsc::sync_channel(1);
+        let on_thread = move || -> Result<T> {
+            let checked = check();
+            let _ = first.send(());
+            // The environment is as it was from here on.
+            let _ = may_begin.recv();
+            checked?;
+            Ok(work())
+        };
+        // SAFETY: by this function's own condition.
+        unsafe { std::env::set_var(VARIABLE, "1") };
         let thread = std::thread::Builder::new()
             .name("second-order".into())
             .stack_size(STACK)
-            .spawn_scoped(scope, on_thread)
-            .map_err(candle_core::Error::wrap)?;
-        match thread.join() {
+            .spawn_scoped(scope, on_thread);
+        // If there is no thread, or it panics, its end of the channel is gone.
+        let _ = taken.recv();
+        match before {
+            // SAFETY: as above; the new thread waits.
+            Some(value) => unsafe { std::env::set_var(VARIABLE, value) },
+            // SAFETY: as above.
+            None => unsafe { std::env::remove_var(VARIABLE) },
+        }
+        let _ = begin.send(());
+        match thread.map_err(candle_core::Error::wrap)?.join() {
             Ok(done) => done,
             Err(panic) => std::panic::resume_unwind(panic),
         }
     })
-}
-
-/// Lets this thread, which has taken no gradient yet, read the variable.
-fn first_gradient() -> Result<()> {
-    let _alone = SETTING.lock().unwrap_or_else(PoisonError::into_inner);
-    let before = std::env::var_os(VARIABLE);
-    // SAFETY: Rust's own readers take turns with this, and the C libraries here read the environment
-    // when they are loaded. A thread whose first gradient falls into the moment only keeps graphs.
-    unsafe { std::env::set_var(VARIABLE, "1") };
-    let checked = check();
-    // SAFETY: as above.
-    match before {
-        Some(value) => unsafe { std::env::set_var(VARIABLE, value) },
-        None => unsafe { std::env::remove_var(VARIABLE) },
-    }
-    checked
 }
 
 /// Checks that gradients have gradients on this thread: the second derivative of x³ at 2 is 12.
@@ -91,30 +84,32 @@ pub(crate) fn check() -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use std::sync::{Mutex, PoisonError};
 
-    #[test]
-    fn gradients_have_gradients_on_its_thread_alone() {
-        let other = || std::thread::spawn(check).join().unwrap();
-        assert!(other().is_err());
-        assert!(second_order(check).unwrap().is_ok());
-        assert!(
-            second_order(|| second_order(check))
-                .unwrap()
-                .unwrap()
-                .is_ok()
-        );
-        assert!(other().is_err());
+    /// For tests, which are threads of one process.
+    pub(crate) fn second_order<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: no test here reads the environment but by `std::env`, nor does the C library for it.
+        unsafe { super::second_order(work) }
     }
 
     #[test]
-    fn work_is_shared_as_it_was_before() {
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(3)
-            .build()
-            .unwrap();
-        let found = pool.install(|| second_order(rayon::current_num_threads).unwrap());
-        assert_eq!(found, 3);
+    fn gradients_have_gradients_on_its_thread_alone() {
+        let before = std::env::var_os(VARIABLE);
+        let outside = second_order(|| {
+            check().unwrap();
+            std::thread::spawn(check).join().unwrap()
+        });
+        assert!(outside.unwrap().is_err());
+        assert_eq!(std::env::var_os(VARIABLE), before);
+    }
+
+    #[test]
+    fn a_panic_of_the_work_is_the_callers() {
+        let panicked = std::panic::catch_unwind(|| second_order(|| panic!("of the work")));
+        assert!(panicked.is_err());
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::second_order as with_second_order;
+use crate::second_order::tests::second_order as with_second_order;
 
 const MOMENTUM: Optimiser = Optimiser::Sgd {
     momentum: 0.9,

@@ -78,7 +78,8 @@ mod tests {
         let model = make(&templates, 2, 64, &out).unwrap();
         assert_eq!(model.network.size(), (2, 64));
         let scores = classify(&model, &picture).unwrap();
-        let predicted = wave::predict::predict(&out, None, &[picture]).unwrap();
+        let quiet = Verbosity::Quiet;
+        let predicted = wave::predict::predict(&out, None, &[picture], None, quiet).unwrap();
         let logits = predicted["predictions"][0]["logits"].as_array().unwrap();
         assert_eq!(scores.len(), 10);
         for (score, logit) in scores.iter().zip(logits) {

@@ -24,6 +24,7 @@ use crate::progress::Verbosity;
 use crate::recipe::{Recipe, merge, to_table};
 use crate::report::{self, Failure, Findings, Rates, Row};
 use crate::settings::{Condense, Finetune, Training};
+use crate::terminal::tell;
 use crate::train::{INTERRUPTED, Resolved};
 use crate::{data, inputs};
 use anyhow::{Context as _, Result};
@@ -538,7 +539,7 @@ fn run_cells(
     let say = |text: String| {
         if options.verbosity > Verbosity::Quiet {
             let n = done.fetch_add(1, Ordering::Relaxed) + 1;
-            eprintln!("[{n}/{}] {text}", cells.len());
+            tell(&format!("[{n}/{}] {text}", cells.len()));
         }
     };
     let results: Mutex<BTreeMap<usize, std::result::Result<Row, Failure>>> = Mutex::default();

@@ -3,6 +3,7 @@
 use crate::error::request;
 use crate::ranks::{self, ranks};
 use crate::settings::{self, BatchSize, Training};
+use crate::terminal::detail;
 use crate::{hint, progress};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
@@ -128,6 +129,15 @@ impl Data {
             }
         };
         tell_size(&*dataset.train, &transform);
+        detail(|| {
+            format!(
+                "{}: {} training images, {} to test on, {} classes; {transform:?}",
+                dataset.name,
+                train.len(),
+                test_indices.len(),
+                dataset.train.class_names().len()
+            )
+        });
         let augment = augment(training)?;
         let batch = match training.batch {
             None => settings::DEFAULT_BATCH,

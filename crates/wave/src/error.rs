@@ -1,5 +1,6 @@
 //! Which failures are the request's fault.
 
+use crate::hint::did_you_mean;
 use std::fmt;
 
 /// The request was wrong: a flag, a recipe, an input file. Exit code 2.
@@ -17,6 +18,17 @@ impl std::error::Error for Request {}
 /// An error that blames the request.
 pub fn request(message: impl Into<String>) -> anyhow::Error {
     Request(message.into()).into()
+}
+
+/// What a failure says: its causes, and which name was meant where one is misspelt.
+pub fn describe(error: &anyhow::Error) -> String {
+    let hint = error.chain().find_map(|cause| match cause.downcast_ref() {
+        Some(wave_init::InitError::UnknownName {
+            found, expected, ..
+        }) => Some(did_you_mean(found, expected.split(", "))),
+        _ => None,
+    });
+    format!("{error:#}{}", hint.unwrap_or_default())
 }
 
 /// The exit code of a failure: 2 if the request was wrong, 130 if it was interrupted, else 1.

@@ -61,6 +61,7 @@ mod connected {
     use super::*;
     use crate::error::request;
     use crate::model::Model;
+    use crate::terminal::tell;
     use crate::{elastic, origin};
     use serde_json::json;
     use wave_hub::hub::{self, HubName, HubSettings, Progress, PublishOptions, RepoName};
@@ -166,7 +167,7 @@ mod connected {
     /// A line for each file that has been transferred.
     fn say(progress: Progress) {
         if progress.done >= progress.total {
-            eprintln!("{}: {} bytes", progress.file, progress.total);
+            tell(&format!("{}: {} bytes", progress.file, progress.total));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `wave init`: a model in closed form, from its size alone or from a trained one. (Not `git init`.)
 
+pub(crate) mod flags;
 mod positional;
 
 use crate::error::request;

@@ -3,7 +3,7 @@
 use crate::budget::Surface;
 use crate::elastic::{self, TemplateDir};
 use crate::log;
-use crate::model::{Model, Network};
+use crate::model::{Model, Network, decimal};
 use crate::paths::text;
 use crate::plot;
 use anyhow::Result;
@@ -73,14 +73,17 @@ impl Found {
     fn read(path: &Path) -> Result<Found> {
         if path.is_file() {
             let (weights, metadata) = wave_hub::read_tensors(path)?;
+            let model = Model::read(path).ok();
+            let mut summary = match &model {
+                Some(model) => describe_model(model, 0, &weights),
+                None => json!({ "kind": "", "parameters": 0, "tensors": shapes(&weights) }),
+            };
+            summary["kind"] = json!("tensors");
+            summary["parameters"] = json!(count(&weights));
+            summary["metadata"] = json!(metadata);
             return Ok(Found {
-                summary: json!({
-                    "kind": "tensors",
-                    "parameters": count(&weights),
-                    "metadata": metadata,
-                    "tensors": shapes(&weights),
-                }),
-                model: Model::read(path).ok(),
+                summary,
+                model,
                 templates: None,
                 scalers: scalers_among(weights),
             });
@@ -102,8 +105,10 @@ impl Found {
                     true => wave_hub::read_tensors(&file)?.0,
                     false => Weights::new(),
                 };
+                let weights = path.join("model.safetensors");
+                let (tensors, _) = wave_hub::read_tensors(&weights)?;
                 Ok(Found {
-                    summary: describe_model(&model, count(&scalers)),
+                    summary: describe_model(&model, count(&scalers), &tensors),
                     model: Some(model),
                     templates: None,
                     scalers: scalers_among(scalers),
@@ -158,26 +163,58 @@ fn describe_templates(templates: &TemplateDir) -> Value {
     })
 }
 
-fn describe_model(model: &Model, scalers: usize) -> Value {
+/// A model, and the tensors as its file has them: in memory some have another name, or are filled in.
+fn describe_model(model: &Model, scalers: usize, tensors: &Weights) -> Value {
     let (depth, width) = model.network.size();
-    json!({
+    let transform = &model.transform;
+    let numbers = |values: &[f32]| -> Vec<f64> { values.iter().map(|v| decimal(*v)).collect() };
+    let mut all = json!({
         "kind": "model",
-        "parameters": model.parameters(),
-        "ledger": ledger(model, scalers),
+        "architecture": model.network.family().trim_start_matches("a "),
         "depth": depth,
         "width": width,
+    });
+    let shape = match &model.network {
+        Network::Vit(shape) => Some(shape),
+        Network::Positional(shape) => Some(&shape.vit),
+        _ => None,
+    };
+    if let Some(shape) = shape {
+        let pooling = match (shape.distilled, shape.class_token) {
+            (true, _) => "class and distillation tokens",
+            (false, true) => "class token",
+            (false, false) => "average",
+        };
+        all["heads"] = json!(shape.heads);
+        all["mlp_ratio"] = json!(shape.mlp_ratio);
+        all["patch"] = json!(shape.patch);
+        all["pooling"] = json!(pooling);
+    }
+    let rest = json!({
+        "image_size": transform.image_size,
+        "channels": transform.channels,
         "classes": model.network.classes(),
+        "mean": numbers(&transform.mean),
+        "std": numbers(&transform.std),
+        "crop_pct": decimal(transform.crop_pct),
+        "parameters": model.parameters(),
+        "ledger": ledger(model, scalers),
         "provenance": model.provenance,
-        "tensors": shapes(&model.weights),
-    })
+        "tensors": shapes(tensors),
+    });
+    if let (Value::Object(all), Value::Object(rest)) = (&mut all, rest) {
+        all.extend(rest);
+        all.retain(|_, value| !value.is_null());
+    }
+    all
 }
 
-/// Parameters by where they came from.
+/// Parameters by where they came from, as far as that is known.
 fn ledger(model: &Model, scalers: usize) -> Value {
     match model.provenance.get("parameters") {
         Some(from_templates) => from_templates.clone(),
         None if scalers > 0 => json!({ "scalers": scalers }),
-        None => json!({ "fresh": model.parameters() }),
+        None => Value::Null,
     }
 }
 

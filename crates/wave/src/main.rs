@@ -11,6 +11,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// mimalloc's `mi_option_purge_delay`: milliseconds after which free memory goes back to the kernel.
 const PURGE_DELAY: c_int = 15;
 
+// SAFETY: the declaration is that of mimalloc's header, and the allocator above links it.
 unsafe extern "C" {
     fn mi_option_set(option: c_int, value: c_long);
 }
@@ -25,5 +26,6 @@ fn main() -> ExitCode {
         // SAFETY: no other thread runs yet.
         unsafe { std::env::set_var("CANDLE_NUM_THREADS", "1") };
     }
-    wave::cli::main()
+    // SAFETY: no other thread runs yet.
+    unsafe { wave::cli::main() }
 }

@@ -35,7 +35,8 @@ pub const DESCRIPTION: &str =
 /// The methods there are.
 const METHODS: &str = "normal, plif or ghn3";
 
-/// Learns an initialiser and writes it to `out`. Returns what `--json` prints.
+/// Learns an initialiser and writes it to `out`. Returns what `--json` prints. To learn distributions
+/// it has to run inside [`wave_train::second_order`].
 ///
 /// # Errors
 /// If settings are wrong, or the work fails.

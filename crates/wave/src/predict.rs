@@ -3,17 +3,35 @@
 use crate::device::place;
 use crate::error::request;
 use crate::model::Model;
+use crate::progress::{Report, Verbosity};
+use crate::terminal::printable;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// Classifies image files. Returns what `--json` prints.
-pub fn predict(dir: &Path, heads: Option<usize>, images: &[PathBuf]) -> Result<Value> {
+/// Classes that are told of an image.
+const TOP: usize = 5;
+
+/// Classifies image files, and all images in directories, by a model whose attention heads are `heads`
+/// where its config.json does not tell; writes a line of each to the file `csv`, if given. Returns what
+/// `--json` prints.
+///
+/// # Errors
+/// If there is no such model or image, it cannot be read, or logits are not finite.
+pub fn predict(
+    dir: &Path,
+    heads: Option<usize>,
+    images: &[PathBuf],
+    csv: Option<&Path>,
+    verbosity: Verbosity,
+) -> Result<Value> {
     let model = Model::read_with_heads(dir, heads)?;
     let weights = place(&model.network.prepare(&model.weights)?)?;
+    let files = files(images)?;
+    let mut report = Report::new("predict", 0, files.len() as u64, verbosity);
     let mut predictions = Vec::new();
-    for path in images {
+    for (path, done) in files.iter().zip(1..) {
         let name = path.display().to_string();
         let bytes = wave_hub::read_bytes(path)
             .map_err(|e| request(format!("cannot read the image {e}")))?;
@@ -34,16 +52,139 @@ pub fn predict(dir: &Path, heads: Option<usize>, images: &[PathBuf]) -> Result<V
                 logits[class]
             );
         }
-        let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let total: f32 = logits.iter().map(|z| (z - max).exp()).sum();
-        let index = logits.iter().position(|z| *z == max).unwrap_or(0);
-        predictions.push(json!({
-            "image": name,
-            "index": index,
-            "label": model.label_names.get(index),
-            "probability": 1.0 / total,
-            "logits": logits,
-        }));
+        predictions.push(prediction(&name, &logits, &model.label_names));
+        report.step(done, 1, "");
+    }
+    drop(report);
+    if let Some(file) = csv {
+        wave_hub::write_atomic(file, table(&predictions).as_bytes())?;
     }
     Ok(json!({ "predictions": predictions }))
+}
+
+/// The files that are named, and of directories all images inside, sorted.
+fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in named {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let inside = wave_data::image_files(path)?;
+        if inside.is_empty() {
+            return Err(request(format!(
+                "the directory {} holds no image; expected JPEG, PNG, WebP or GIF files",
+                path.display()
+            )));
+        }
+        files.extend(inside);
+    }
+    Ok(files)
+}
+
+fn prediction(image: &str, logits: &[f32], labels: &[String]) -> Value {
+    let mut order: Vec<usize> = (0..logits.len()).collect();
+    order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a])); // stable: of equals the first
+    let max = order.first().map_or(0.0, |i| logits[*i]);
+    let total: f32 = logits.iter().map(|z| (z - max).exp()).sum();
+    let class = |index: usize| {
+        json!({
+            "index": index,
+            "label": labels.get(index),
+            "probability": (logits[index] - max).exp() / total,
+        })
+    };
+    let top: Vec<Value> = order.iter().take(TOP).map(|i| class(*i)).collect();
+    let first = top.first().unwrap_or(&Value::Null);
+    json!({
+        "image": image,
+        "index": first["index"],
+        "label": first["label"],
+        "probability": first["probability"],
+        "logits": logits,
+        "top": top,
+    })
+}
+
+/// Predictions for people: of each image the most probable classes.
+pub(crate) fn text(predictions: &[Value]) -> String {
+    let mut text = String::new();
+    for prediction in predictions {
+        let top = prediction["top"].as_array().into_iter().flatten();
+        let classes: Vec<(String, f64)> = top
+            .map(|class| {
+                (
+                    label(class),
+                    class["probability"].as_f64().unwrap_or(f64::NAN),
+                )
+            })
+            .collect();
+        let widest = |(name, _): &(String, f64)| printable(name).chars().count();
+        let width = classes.iter().map(widest).max().unwrap_or(0);
+        text += prediction["image"].as_str().unwrap_or_default();
+        text.push('\n');
+        for (name, probability) in &classes {
+            let name = printable(name);
+            text += &format!("  {name:width$}  {:5.1} %\n", 100.0 * probability);
+        }
+    }
+    text
+}
+
+/// A class by its name, or its number where it has none.
+fn label(class: &Value) -> String {
+    match class["label"].as_str() {
+        Some(name) => name.to_string(),
+        None => class["index"].to_string(),
+    }
+}
+
+/// Predictions as CSV.
+fn table(predictions: &[Value]) -> String {
+    let mut text = String::from("image,index,label,probability\n");
+    for p in predictions {
+        let (image, label) = (quoted(p["image"].as_str()), quoted(p["label"].as_str()));
+        text += &format!("{image},{},{label},{}\n", p["index"], p["probability"]);
+    }
+    text
+}
+
+/// A field of CSV.
+fn quoted(text: Option<&str>) -> String {
+    let text = text.unwrap_or_default();
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_probable_classes_come_first() {
+        let labels = ["a", "b, c", "d"].map(String::from);
+        let found = prediction("x.png", &[0.0, 2f32.ln(), 0.0], &labels);
+        assert_eq!(
+            (&found["index"], &found["label"]),
+            (&1.into(), &"b, c".into())
+        );
+        let order: Vec<u64> = found["top"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|class| class["index"].as_u64().unwrap())
+            .collect();
+        assert_eq!(order, [1, 0, 2]);
+        let found = [found];
+        assert_eq!(
+            text(&found),
+            "x.png\n  b, c   50.0 %\n  a      25.0 %\n  d      25.0 %\n"
+        );
+        assert_eq!(
+            table(&found),
+            "image,index,label,probability\nx.png,1,\"b, c\",0.5\n"
+        );
+    }
 }

@@ -1,8 +1,9 @@
 //! Progress on stderr: a bar on a terminal, plain lines otherwise, nothing with `--quiet`.
 
+use crate::terminal::{printable, tell};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeSet;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ pub enum Verbosity {
 /// A line on stderr, but with `--quiet`. What cannot be written is not worth failing for.
 pub(crate) fn say(verbosity: Verbosity, text: &str) {
     if verbosity > Verbosity::Quiet {
-        let _ = writeln!(std::io::stderr(), "{text}");
+        tell(text);
     }
 }
 
@@ -62,7 +63,7 @@ impl Report {
         let bar = terminal.then(|| {
             let bar = ProgressBar::new(total)
                 .with_position(first)
-                .with_prefix(label.to_string());
+                .with_prefix(printable(label).into_owned());
             let style = "{prefix} {bar:24} {pos}/{len} {msg}, {eta} left";
             bar.set_style(
                 ProgressStyle::with_template(style)
@@ -91,15 +92,15 @@ impl Report {
         match &self.bar {
             Some(bar) => {
                 bar.set_position(done);
-                bar.set_message(text);
+                bar.set_message(printable(&text).into_owned());
             }
             None if self.verbosity > Verbosity::Quiet && self.last_line.elapsed() > LINE_EVERY => {
                 self.last_line = Instant::now();
                 let left = (self.total.saturating_sub(done)) as f64 / rate.max(1e-9);
-                eprintln!(
+                tell(&format!(
                     "{} {done}/{} {text}, {left:.0} s left",
                     self.label, self.total
-                );
+                ));
             }
             None => {}
         }
@@ -108,8 +109,8 @@ impl Report {
     /// A line that stays.
     pub fn line(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.println(format!("{} {text}", self.label)),
-            None if self.verbosity > Verbosity::Quiet => eprintln!("{} {text}", self.label),
+            Some(bar) => bar.println(printable(&format!("{} {text}", self.label))),
+            None if self.verbosity > Verbosity::Quiet => tell(&format!("{} {text}", self.label)),
             None => {}
         }
     }

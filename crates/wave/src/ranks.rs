@@ -6,7 +6,8 @@
 //! images (`wave_train::Ranks`). What must happen once, such as writing, happens on the first rank
 //! while the others wait: [`on_first`]. A rank that fails says so and ends all of them: [`World::fail`].
 
-use crate::error::request;
+use crate::error::{describe, exit_code, request};
+use crate::terminal::tell;
 use crate::train::INTERRUPTED;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
@@ -226,12 +227,12 @@ impl World {
 
     /// Prints why this process failed, and ends it and all others.
     pub fn fail(&self, error: &anyhow::Error) -> ExitCode {
-        let code = crate::error::exit_code(error);
+        let (code, text) = (exit_code(error), describe(error));
         let ranks = ranks();
         match ranks.size() {
-            1 => eprintln!("wave: {error:#}"),
+            1 => tell(&format!("wave: {text}")),
             _ if !is_first() && told_by_the_first() => return ExitCode::from(code),
-            size => eprintln!("wave: rank {} of {size}: {error:#}", ranks.rank()),
+            size => tell(&format!("wave: rank {} of {size}: {text}", ranks.rank())),
         }
         #[cfg(feature = "mpi")]
         if let Some(mpi) = &self.mpi {
@@ -279,9 +280,11 @@ fn launcher(variable: impl Fn(&str) -> Option<String>) -> Launcher {
     let number = |name| variable(name)?.parse::<usize>().ok();
     let largest = |names: &[&'static str]| names.iter().filter_map(|n| number(n)).max();
     // Open MPI's mpirun; srun --mpi=pmix; srun --mpi=pmi2 and MPICH's mpirun.
-    let by_mpi = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"];
-    let sizes = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"];
-    if largest(&by_mpi).is_some() {
+    let ranks = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"];
+    // Only those who start ranks set these; a step of Slurm's may also be so many separate tasks.
+    let of_ranks = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
+    let sizes = [of_ranks[0], of_ranks[1], "SLURM_STEP_NUM_TASKS"];
+    if largest(&ranks).is_some() || largest(&of_ranks).is_some_and(|size| size > 1) {
         return Launcher::Mpi {
             size: largest(&sizes).unwrap_or(1),
         };
@@ -313,6 +316,12 @@ mod tests {
         check(&mpich, Launcher::Mpi { size: 2 });
         let srun = [("PMIX_RANK", "0"), ("SLURM_STEP_NUM_TASKS", "8")];
         check(&srun, Launcher::Mpi { size: 8 });
+        check(&[("OMPI_COMM_WORLD_SIZE", "2")], Launcher::Mpi { size: 2 });
+        check(&[("PMI_SIZE", "3")], Launcher::Mpi { size: 3 });
+        check(&[("OMPI_COMM_WORLD_SIZE", "1")], Launcher::None);
+        check(&[("PMI_SIZE", "many")], Launcher::None);
+        // Eight tasks of a step need not be ranks.
+        check(&[("SLURM_STEP_NUM_TASKS", "8")], Launcher::None);
         // A script of Slurm's is no step.
         check(
             &[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")],
@@ -323,5 +332,7 @@ mod tests {
         let place = Torchrun { rank, size, local };
         check(&torchrun("8"), Launcher::Torchrun(place));
         check(&torchrun("1"), Launcher::None);
+        // Many set it for other reasons.
+        check(&[("WORLD_SIZE", "8")], Launcher::None);
     }
 }

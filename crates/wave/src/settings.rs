@@ -8,6 +8,7 @@ use wave_models::vit::VitShape;
 
 mod batch;
 mod duration;
+mod eval;
 mod hypernetwork;
 mod meta;
 mod precision;
@@ -18,6 +19,7 @@ mod top;
 
 pub use batch::{BatchSize, DEFAULT_BATCH};
 pub use duration::Duration;
+pub use eval::Eval;
 pub use hypernetwork::Hypernetwork;
 pub use meta::{Distribution, Meta};
 pub use precision::mode;
@@ -36,10 +38,10 @@ pub struct Training {
     /// copy:length=16,symbols=16
     #[arg(long, value_name = "D")]
     pub data: Option<String>,
-    /// Train on the first N images of a seeded shuffle
+    /// Train on the first N images of a seeded shuffle [default: all]
     #[arg(long, value_name = "N")]
     pub train_limit: Option<usize>,
-    /// Test on the first N images of a seeded shuffle
+    /// Test on the first N images of a seeded shuffle [default: all]
     #[arg(long, value_name = "N")]
     pub test_limit: Option<usize>,
     /// Keep N training images apart and test on them instead of the test images
@@ -52,69 +54,73 @@ pub struct Training {
     #[arg(long, value_name = "N")]
     pub steps: Option<u64>,
     /// Images in a step, of all ranks together: a number, or auto, the largest power of two, up to
-    /// 1024, that fits in memory. The learning rate goes with it
+    /// 1024, that fits in memory. The learning rate goes with it [default: 128; of token sequences
+    /// 32]
     #[arg(long, value_name = "N")]
     pub batch: Option<BatchSize>,
-    /// Compute a step in N equal parts and add up their gradients: the same step in less memory.
-    /// N divides the batch, or a rank's share of it. A ConvMixer's norms then see a part at a time,
-    /// so its steps differ
+    /// Compute a step in N equal parts and add up their gradients: the same step in less memory. N
+    /// divides the batch, or a rank's share of it. A ConvMixer's norms then see a part at a time,
+    /// so its steps differ [default: 1]
     #[arg(long, value_name = "N")]
     pub accumulate: Option<usize>,
-    /// Peak learning rate of AdamW
+    /// Peak learning rate of AdamW [default: 0.0005; of expand 0.01, of token sequences 0.005]
     #[arg(long, value_name = "X")]
     pub lr: Option<f64>,
-    /// Last learning rate as a fraction of the peak (cosine)
+    /// Last learning rate as a fraction of the peak (cosine) [default: 0.01]
     #[arg(long, value_name = "X")]
     pub min_lr_ratio: Option<f64>,
-    /// Weight decay of matrices (never of biases, norms and positions)
+    /// Weight decay of matrices (never of biases, norms and positions) [default: 0.05; of expand 0,
+    /// of token sequences 0.1]
     #[arg(long, value_name = "X")]
     pub weight_decay: Option<f64>,
     /// Epochs over which the learning rate rises [default: a twentieth of the training]
     #[arg(long, value_name = "X")]
     pub warmup_epochs: Option<f64>,
-    /// Share of each target spread over all classes, 0 to 1
+    /// Share of each target spread over all classes, 0 to 1 [default: 0]
     #[arg(long, value_name = "X")]
     pub label_smoothing: Option<f64>,
     /// Probability of dropping the last layer's branches, rising linearly from 0 at the first
+    /// [default: 0]
     #[arg(long, value_name = "X")]
     pub drop_path: Option<f64>,
-    /// Decay of a moving average of the weights, which is then what is written
+    /// Decay of a moving average of the weights, which is then what is written [default: none]
     #[arg(long, value_name = "X")]
     pub ema: Option<f64>,
-    /// Largest norm of the gradient
+    /// Largest norm of the gradient [default: 1]
     #[arg(long, value_name = "X")]
     pub clip: Option<f64>,
-    /// Factor on the learning rate from each layer to the one below it
+    /// Factor on the learning rate from each layer to the one below it [default: 1]
     #[arg(long, value_name = "X")]
     pub layer_decay: Option<f64>,
-    /// Pixels of padding for random crops
+    /// Pixels of padding for random crops [default: 0]
     #[arg(long, value_name = "N")]
     pub crop_padding: Option<usize>,
-    /// Mirror images at random
+    /// Mirror images at random [default: false]
     #[arg(long, value_name = "BOOL")]
     pub flip: Option<bool>,
     /// Random crops of at least this part of the image's area, resized; 0 to 1 (0.08 is usual)
+    /// [default: none]
     #[arg(long, value_name = "X")]
     pub resized_crop: Option<f64>,
-    /// RandAugment in timm's notation, such as rand-m9-mstd0.5-inc1
+    /// RandAugment in timm's notation, such as rand-m9-mstd0.5-inc1 [default: none]
     #[arg(long, value_name = "POLICY")]
     pub rand_augment: Option<String>,
-    /// One of grey, solarised and blurred (DeiT III)
+    /// One of grey, solarised and blurred (DeiT III) [default: false]
     #[arg(long, value_name = "BOOL")]
     pub three_augment: Option<bool>,
-    /// Random brightness, contrast and saturation by up to this part
+    /// Random brightness, contrast and saturation by up to this part [default: 0]
     #[arg(long, value_name = "X")]
     pub colour_jitter: Option<f32>,
-    /// Probability of covering a random rectangle with noise
+    /// Probability of covering a random rectangle with noise [default: 0]
     #[arg(long, value_name = "X")]
     pub erasing: Option<f64>,
-    /// Mixup: parameter of the Beta distribution of its weight (0.8 is usual)
+    /// Mixup: parameter of the Beta distribution of its weight (0.8 is usual) [default: 0]
     #[arg(long, value_name = "X")]
     pub mixup: Option<f64>,
-    /// CutMix: parameter of the Beta distribution of its weight (1 is usual)
+    /// CutMix: parameter of the Beta distribution of its weight (1 is usual) [default: 0]
     #[arg(long, value_name = "X")]
     pub cutmix: Option<f64>,
-    /// Show each image of an epoch so many times in a row, differently varied
+    /// Show each image of an epoch so many times in a row, differently varied [default: 1]
     #[arg(long, value_name = "N")]
     pub repeats: Option<usize>,
     /// Number of augmented versions of each image, taken in turn [default: a new one each epoch]
@@ -135,7 +141,7 @@ pub struct Training {
     #[arg(long, value_name = "P")]
     pub precision: Option<String>,
     /// Keep nothing from inside a transformer's blocks for the backward pass, and compute it again
-    /// there: the same values, in less memory and a third more time
+    /// there: the same values, in less memory and a third more time [default: false]
     #[arg(long, value_name = "BOOL")]
     pub recompute: Option<bool>,
     /// Save the state every N steps as well as after every epoch
@@ -148,7 +154,7 @@ pub struct Training {
     /// (on --hold-out, if the test is to stay one) [default: last]
     #[arg(long, value_name = "WHICH")]
     pub keep: Option<String>,
-    /// Seed of everything random
+    /// Seed of everything random [default: 0]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 }
@@ -197,21 +203,21 @@ pub struct Condense {
     /// Widths of the auxiliary, one drawn at each step
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub widths: Option<Vec<usize>>,
-    /// Side of a template
+    /// Side of a template [default: the auxiliary's narrowest width]
     #[arg(long, value_name = "T")]
     pub template_size: Option<usize>,
     /// Templates of qkv, proj, fc1 and fc2 [default: 24 of the auxiliary's narrowest width, or
     /// their equal in smaller ones]
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub templates: Option<Vec<usize>>,
-    /// Let fc1 and fc2 share one set of templates
+    /// Let fc1 and fc2 share one set of templates [default: false]
     #[arg(long, value_name = "BOOL")]
     pub share_mlp: Option<bool>,
     /// Numbers that the templates, and all that travels with them, are stored as: f32, f16 or bf16
     /// [default: f32]
     #[arg(long, value_name = "TYPE")]
     pub dtype: Option<String>,
-    /// Order of the Kronecker product: tile or interleave
+    /// Order of the Kronecker product: tile or interleave [default: tile]
     #[arg(long, value_name = "ORDER")]
     pub kronecker: Option<String>,
     /// Scaler anchors over the depth [default: the auxiliary's depth]
@@ -223,18 +229,18 @@ pub struct Condense {
     pub template_start: Option<String>,
     /// First scalers: ramp, telg (a base and a slope), share (one block for all layers) or random.
     /// With --scaler-lr-ratio 0 they stay: telg with 2 anchors is then TLEG, whose layer l of L is
-    /// B + (l/L) A at every depth, share with 1 is Share Init
+    /// B + (l/L) A at every depth, share with 1 is Share Init [default: ramp]
     #[arg(long, value_name = "START")]
     pub scaler_start: Option<String>,
-    /// Weight of the divergence from the ancestor
+    /// Weight of the divergence from the ancestor [default: 1]
     #[arg(long, value_name = "X")]
     pub kl_weight: Option<f64>,
     /// Weight of the cross-entropy with the labels. With 0 there need be none: --data may be a
-    /// directory of images, or have one in its train/, the classes are the ancestor's, and
-    /// nothing is tested
+    /// directory of images, or have one in its train/, the classes are the ancestor's, and nothing
+    /// is tested [default: 1]
     #[arg(long, value_name = "X")]
     pub ce_weight: Option<f64>,
-    /// Temperature of the distillation
+    /// Temperature of the distillation [default: 1]
     #[arg(long, value_name = "X")]
     pub temperature: Option<f64>,
     /// Keep the ancestor's outputs in this directory, by view (see --views; without, each epoch is
@@ -246,10 +252,10 @@ pub struct Condense {
     /// others share what probability is left [default: 16]
     #[arg(long, value_name = "K")]
     pub cache_top: Option<Top>,
-    /// Learning rate of the scalers over that of the rest
+    /// Learning rate of the scalers over that of the rest [default: 1]
     #[arg(long, value_name = "X")]
     pub scaler_lr_ratio: Option<f64>,
-    /// Learning rate of the templates over that of the rest
+    /// Learning rate of the templates over that of the rest [default: 1]
     #[arg(long, value_name = "X")]
     pub template_lr_ratio: Option<f64>,
     /// The auxiliary's largest shape
@@ -332,11 +338,11 @@ pub struct Expand {
     /// machine
     #[arg(long, value_name = "MS")]
     pub max_latency_ms: Option<f64>,
-    /// First scalers: bank (interpolated) or random (the WAVE paper's wording)
+    /// First scalers: bank (interpolated) or random (the WAVE paper's wording) [default: bank]
     #[arg(long, value_name = "START")]
     pub scalers: Option<String>,
     /// Norms and biases of the blocks, which templates do not cover: inherit (interpolated),
-    /// mimetic or timm
+    /// mimetic or timm [default: inherit]
     #[arg(long, value_name = "FROM")]
     pub fill: Option<String>,
     #[command(flatten)]
@@ -361,7 +367,7 @@ pub struct Expand {
 pub struct Init {
     /// Architecture: vit, convmixer, convnext, gpsa, convolution-inside, convolution-outside or
     /// convolution-positive; of token sequences, mamba2, mamba, linear-attention or transformer;
-    /// population: many small networks
+    /// population: many small networks [default: vit]
     #[arg(long, value_name = "A")]
     pub arch: Option<String>,
     /// Networks of a population [default: 500]
@@ -377,7 +383,7 @@ pub struct Init {
     /// width / 32]
     #[arg(long, value_name = "N")]
     pub heads: Option<usize>,
-    /// Hidden channels of the MLP over the width
+    /// Hidden channels of the MLP over the width [default: 4, or that of --from]
     #[arg(long, value_name = "X")]
     pub mlp_ratio: Option<f64>,
     /// Side of a patch in pixels [default: 16, or 7 of a convmixer or a convnext, if that divides the image
@@ -409,7 +415,7 @@ pub struct Init {
     /// What becomes of a covariance's negative eigenvalues: clip or absolute [default: clip]
     #[arg(long, value_name = "HOW")]
     pub negative: Option<String>,
-    /// Replace covariances of filters by the nearest Kronecker squares
+    /// Replace covariances of filters by the nearest Kronecker squares [default: false]
     #[arg(long, value_name = "BOOL")]
     pub factored: Option<bool>,
     /// Classify a class token instead of the mean token
@@ -478,7 +484,7 @@ pub struct Init {
     /// the vocabulary from this task
     #[arg(long, value_name = "D")]
     pub data: Option<String>,
-    /// Seed of everything random
+    /// Seed of everything random [default: 0]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     #[command(flatten)]
@@ -504,13 +510,13 @@ pub struct Finetune {
     /// Also distil from this frozen model directory
     #[arg(long, value_name = "A")]
     pub ancestor: Option<String>,
-    /// Weight of the divergence from the ancestor
+    /// Weight of the divergence from the ancestor [default: 1]
     #[arg(long, value_name = "X")]
     pub kl_weight: Option<f64>,
-    /// Temperature of the distillation
+    /// Temperature of the distillation [default: 1]
     #[arg(long, value_name = "X")]
     pub temperature: Option<f64>,
-    /// Start a new head, for other classes than the model's
+    /// Start a new head, for other classes than the model's [default: false]
     #[arg(long, value_name = "BOOL")]
     pub new_head: Option<bool>,
     /// Leave the weights alone whose names hold one of these, such as .fn.0.weight or .conv_dw.weight,

@@ -230,7 +230,7 @@ fn random(dims: &[usize]) -> Result<Tensor> {
 }
 
 /// The most memory that this process has held, in bytes, where the system says so.
-fn peak_memory() -> Option<u64> {
+pub(crate) fn peak_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
     let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

@@ -8,19 +8,44 @@ use crate::progress::{Report, Verbosity};
 use crate::ranks::{self, ranks};
 use crate::run_dir::{self, RunDir};
 use crate::settings::{self, Duration, Training};
+use crate::terminal::detail;
 use anyhow::Result;
 use candle_core::{Device, Tensor, Var};
 use rand::Rng;
 use serde_json::json;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 use wave_models::Weights;
 use wave_models::vit::VitShape;
 use wave_ops::Mode;
 use wave_train::{Batches, Flow, Part, Progress, Schedule, Scores, State, TrainError, Variable};
 
-/// Set by Ctrl-C: every loop saves and stops.
+/// Set by Ctrl-C: every training saves and stops.
 pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Trainings under way whose state is saved when they are interrupted.
+static SAVING: AtomicUsize = AtomicUsize::new(0);
+
+/// As long as one lives, a first Ctrl-C saves; else there is nothing to save, and it ends the process.
+pub(crate) struct Saving;
+
+impl Saving {
+    pub(crate) fn begin() -> Saving {
+        SAVING.fetch_add(1, Ordering::SeqCst);
+        Saving
+    }
+
+    /// Whether one lives.
+    pub(crate) fn now() -> bool {
+        SAVING.load(Ordering::SeqCst) > 0
+    }
+}
+
+impl Drop for Saving {
+    fn drop(&mut self) {
+        SAVING.fetch_sub(1, Ordering::SeqCst);
+    }
+}
 
 /// Steps between two lines of the log.
 const LOG_EVERY: u64 = 20;
@@ -310,6 +335,16 @@ pub fn train<D: TrainingData>(
     let tests = job.data.has_tests();
     let mut curve = Vec::new();
     if state.step < steps {
+        let saving = job.run.is_some().then(Saving::begin);
+        detail(|| {
+            let values: usize = variables.iter().map(|v| v.var.elem_count()).sum();
+            let batch = job.data.batches().batch_size();
+            let from = state.step;
+            format!(
+                "{}: steps {from} to {steps} of batch {batch}, {values} values",
+                job.label
+            )
+        });
         let mut report = Report::new(&job.label, state.step, steps, job.verbosity);
         let batch = job.data.batches().batch_size();
         let mut since = (Instant::now(), state.step);
@@ -401,6 +436,11 @@ pub fn train<D: TrainingData>(
             }
             done => done?,
         }
+        drop(saving);
+        if ranks::interrupted() {
+            return Err(TrainError::Interrupted(state.step).into()); // in the last step
+        }
+        detail(|| format!("{}: trained", job.label));
     }
     let mut values = values(&state)?;
     let mut scores = tests.then(|| score(&values)).transpose()?;

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use sha1::{Digest, Sha1};
-use tempfile::NamedTempFile;
 use ureq::Body;
 use ureq::http::Response;
 
@@ -14,7 +13,7 @@ use super::cache::Cache;
 use super::client::{Call, Client, header, quoted};
 use super::name::{HubName, is_commit, is_hex};
 use super::{HubSettings, OnProgress, Progress, is_artefact_file, is_pickle_name};
-use crate::atomic::{Staged, sync_dir};
+use crate::atomic::{PREFIX, Staged, Temporary, remove_left, sync_dir};
 use crate::directory::{CONFIG_FILE, commit_directory};
 use crate::{HubError, prepare_out, sha256_file};
 
@@ -209,19 +208,23 @@ fn fetch(
     let url = client.url(&format!("{}/resolve/{commit}/{}", name.repo, quoted(file)));
     let about = ask(client, &url, &subject)?;
     let blob = cache.blob(&about.etag);
-    let _lock = cache.lock(&about.etag)?;
+    let lock = cache.lock(&about.etag)?;
     let held = fs::metadata(&blob).map(|held| held.len());
     // A blob of another size was cut short by some other program.
     if !held.is_ok_and(|held| about.size.is_none_or(|size| size == held)) {
         let dir = blob.parent().unwrap_or(&blob);
         prepare_out(dir)?;
-        let mut part = NamedTempFile::new_in(dir).map_err(HubError::io("write", &blob))?;
-        download(client, &url, &subject, file, &about, &mut part, progress)?;
-        verify(part.path(), &subject, &about.etag)?;
-        let synced = part.as_file().sync_all();
+        let prefix = format!("{PREFIX}{}-", about.etag);
+        if lock.is_some() {
+            remove_left(dir, &prefix)?; // by downloads that were killed: who has the lock is alone
+        }
+        let mut part = Temporary::new(dir, &prefix).map_err(HubError::io("write", &blob))?;
+        let content = &mut part.file;
+        download(client, &url, &subject, file, &about, content, progress)?;
+        verify(content.path(), &subject, &about.etag)?;
+        let synced = content.as_file().sync_all();
         synced.map_err(HubError::io("sync", &blob))?;
-        part.persist(&blob)
-            .map_err(|refused| HubError::io("write", &blob)(refused.error))?;
+        part.persist(&blob)?;
         sync_dir(dir)?;
     }
     cache.link(commit, file, &about.etag)
@@ -262,7 +265,7 @@ fn download(
     subject: &str,
     file: &str,
     about: &About,
-    part: &mut NamedTempFile,
+    part: &mut tempfile::NamedTempFile,
     progress: OnProgress<'_>,
 ) -> Result<(), HubError> {
     let path = part.path().to_owned();

@@ -75,6 +75,19 @@ fn a_model_is_pulled_into_the_shared_layout_once() {
 }
 
 #[test]
+fn what_a_killed_download_left_is_removed() {
+    let (_root, dir, _hub, settings) = setting();
+    let blobs = settings.cache.join("models--o--n/blobs");
+    fs::create_dir_all(&blobs).unwrap();
+    let weights = sha256_file(&dir.join("model.safetensors")).unwrap();
+    fs::write(blobs.join(format!(".wave-{weights}-x1y2z3.tmp")), "half").unwrap();
+    get(&settings, "o/n").unwrap();
+    let left = names(&blobs);
+    assert!(left.contains(&weights), "{left:?}");
+    assert!(!left.iter().any(|name| name.ends_with(".tmp")), "{left:?}");
+}
+
+#[test]
 fn offline_works_from_the_cache_alone() {
     let (_root, _, hub, mut settings) = setting();
     settings.offline = true;

@@ -5,6 +5,7 @@ use crate::error::request;
 use crate::progress;
 use crate::ranks::ranks;
 use crate::settings::Training;
+use crate::terminal::detail;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -54,6 +55,13 @@ impl TestImages {
             )));
         }
         tell_size(&*source, transform);
+        detail(|| {
+            format!(
+                "{}: {} images to test on; {transform:?}",
+                dataset.name,
+                indices.len()
+            )
+        });
         Ok(TestImages::new(&dataset.name, source, indices, transform))
     }
 

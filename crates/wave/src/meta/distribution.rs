@@ -222,12 +222,8 @@ pub(super) fn meta(name: &str, settings: &Meta, out: &Path, options: Options) ->
         Opened::Complete(result) => return Ok(result),
         Opened::Run(run) => run,
     };
-    let work = || -> Result<(Weights, trial::Tests)> {
-        let parameters = learn::learn(&plan, &mut run, options)?;
-        let tests = trial::tests(settings, &plan, &parameters, options)?;
-        Ok((parameters, tests))
-    };
-    let (parameters, tests) = wave_train::second_order(work)??;
+    let parameters = learn::learn(&plan, &mut run, options)?;
+    let tests = trial::tests(settings, &plan, &parameters, options)?;
     let moments = learned::moments(plan.family, &parameters)?;
     let result = json!({
         "out": paths::text(out),

@@ -6,7 +6,7 @@ use crate::finetune::Options;
 use crate::progress::Report;
 use crate::ranks;
 use crate::run_dir::RunDir;
-use crate::train::step_generator;
+use crate::train::{Saving, step_generator};
 use anyhow::{Result, bail};
 use candle_core::{Tensor, Var};
 use rand::Rng;
@@ -90,6 +90,7 @@ pub(super) fn learn(plan: &Plan, run: &mut RunDir, options: Options) -> Result<W
     let mut report = Report::new("meta", state.step, plan.steps, options.verbosity);
     let examples = plan.source.batch() * plan.inner.steps as usize;
     let (mut saved, mut failures) = (Instant::now(), 0);
+    let saving = Saving::begin();
     while state.step < plan.steps {
         let k = state.step;
         let seed = step_generator(plan.seed, k).random();
@@ -173,5 +174,6 @@ pub(super) fn learn(plan: &Plan, run: &mut RunDir, options: Options) -> Result<W
     if plan.steps > 0 {
         run.save(&state, &variables, true)?; // the tests may be interrupted too
     }
+    drop(saving);
     Ok(learned.parameters(&first, false))
 }

@@ -9,6 +9,7 @@ use crate::plot;
 use crate::progress::Verbosity;
 use crate::ranks;
 use crate::settings::{Meta, Training};
+use crate::terminal::tell;
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
 use rand::Rng;
@@ -169,7 +170,10 @@ pub(super) fn tests(
             let loss = |of, weights: &Weights| episode.loss(&plan.network, of, weights);
             let curve = run.curve(&start?, loss)?;
             if options.verbosity > Verbosity::Quiet {
-                eprintln!("test {name}, seed {seed}: area {:.4}", curve.area());
+                tell(&format!(
+                    "test {name}, seed {seed}: area {:.4}",
+                    curve.area()
+                ));
             }
             curves.push(curve);
         }

@@ -1,6 +1,7 @@
 //! Ranks that compute on GPUs of NVIDIA's, and talk over NCCL: gradients stay on the devices.
 
 use crate::error::request;
+use crate::terminal::tell;
 use anyhow::{Result, anyhow};
 use candle_core::cuda_backend::cudarc::driver::CudaSlice;
 use candle_core::cuda_backend::cudarc::nccl::result::NcclError;
@@ -111,7 +112,10 @@ impl Nccl {
     /// launcher the rest.
     fn or_end<T>(&self, result: candle_core::Result<T>) -> T {
         result.unwrap_or_else(|error| {
-            eprintln!("wave: rank {} of {}: {error}", self.rank, self.size);
+            tell(&format!(
+                "wave: rank {} of {}: {error}",
+                self.rank, self.size
+            ));
             std::process::exit(1)
         })
     }

@@ -47,6 +47,7 @@ pub struct Speed {
     #[arg(long, value_name = "P")]
     pub precision: Option<String>,
     /// Compute what lies inside blocks again in the backward pass, in the place of keeping it
+    /// [default: false]
     #[arg(long, value_name = "BOOL")]
     pub recompute: Option<bool>,
 }

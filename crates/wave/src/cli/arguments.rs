@@ -1,0 +1,260 @@
+//! What can be typed.
+
+use crate::settings::{Condense, Eval, Expand, Finetune, Init, Meta, Output, Speed};
+use crate::{hub, init};
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Start vision transformers of any size from one distillation.
+#[derive(Parser)]
+#[command(name = "wave", version, about, max_term_width = 100)]
+#[command(after_help = "Example: wave run recipes/quickstart.toml")]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub(super) command: Command,
+    #[command(flatten)]
+    pub(super) common: Common,
+}
+
+/// Flags of every command.
+#[derive(Args, Clone)]
+#[command(next_help_heading = "Common")]
+pub(super) struct Common {
+    /// Where to compute: cpu; in builds with the feature cuda also cuda, or cuda:N [of several
+    /// processes on a machine each takes its own with cuda]
+    #[arg(long, global = true, default_value = "cpu", value_name = "D")]
+    pub(super) device: String,
+    /// Threads [default: one per core]
+    #[arg(long, global = true, value_name = "N")]
+    pub(super) threads: Option<usize>,
+    /// Print one JSON object on stdout
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+    /// Print errors only; with --json also the result
+    #[arg(short, long, global = true)]
+    pub(super) quiet: bool,
+    /// Also print the settings, the data found, and the time and memory taken
+    #[arg(short, long, global = true, conflicts_with = "quiet")]
+    pub(super) verbose: bool,
+}
+
+/// Flags of commands that make a directory.
+#[derive(Args, Clone)]
+#[command(next_help_heading = "Run")]
+#[group(skip)]
+pub(super) struct Makes {
+    /// Output directory [default: runs/NAME-DATE-TIME, in UTC]
+    #[arg(long, value_name = "DIR")]
+    pub(super) out: Option<PathBuf>,
+    /// Continue the interrupted run in --out. What is complete there is not repeated, with or without
+    #[arg(long)]
+    pub(super) resume: bool,
+    /// Replace what is in --out: an unfinished or another run, or an artefact that no run there wrote
+    #[arg(long, conflicts_with = "resume")]
+    pub(super) overwrite: bool,
+    /// Override a recipe key: table.key=value
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(super) set: Vec<String>,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
+}
+
+#[derive(Subcommand)]
+pub(super) enum Command {
+    /// Run all stages that a recipe names, in order
+    #[command(after_help = "Example: wave run recipes/quickstart.toml --out quickstart")]
+    Run {
+        /// The recipe
+        recipe: PathBuf,
+        #[command(flatten)]
+        run: Makes,
+    },
+    /// Compare ways to start models: the methods, sizes, data sets and seeds of the recipe's [bench]
+    /// table. What is complete in --out does not run again
+    #[command(after_help = "Example: wave bench recipes/bench/shapes.toml --out bench")]
+    Bench {
+        /// The recipe
+        recipe: PathBuf,
+        #[command(flatten)]
+        run: Makes,
+    },
+    /// Distil an ancestor into weight templates
+    #[command(
+        after_help = "Example: wave condense mine.toml --ancestor ancestors/deit --data photos \
+                            --out mine"
+    )]
+    Condense {
+        /// The recipe
+        recipe: PathBuf,
+        #[command(flatten)]
+        settings: Box<Condense>,
+        #[command(flatten)]
+        run: Makes,
+    },
+    /// Make a model of any depth and width from weight templates
+    #[command(
+        after_help = "Example: wave expand templates/fashion-mnist --depth 6 --width 192 \
+                            --steps 0 --out model"
+    )]
+    Expand {
+        /// A template directory
+        templates: PathBuf,
+        #[command(flatten)]
+        settings: Box<Expand>,
+        #[command(flatten)]
+        run: Makes,
+    },
+    /// Make a model in closed form, from a size alone or a trained model (not `git init`)
+    #[command(after_help = init::help() + "\nExample: wave init mimetic --depth 6 --width 192 --patch 7 \
+                            --data fashion-mnist --out start")]
+    Init {
+        /// One of the methods below
+        method: String,
+        #[command(flatten)]
+        settings: Box<Init>,
+        #[command(flatten)]
+        run: Makes,
+    },
+    /// Learn how to start a network, from its training; `wave init learned` draws from what is learned
+    #[command(after_help = "Example: wave meta recipes/papers/dimaml.toml --out initialiser")]
+    Meta {
+        /// The recipe
+        recipe: PathBuf,
+        #[command(flatten)]
+        settings: Box<Meta>,
+        #[command(flatten)]
+        run: Makes,
+    },
+    /// Train all weights of a model
+    #[command(
+        after_help = "Example: wave finetune model --data fashion-mnist --epochs 1 --out tuned"
+    )]
+    Finetune {
+        /// A model directory, or a safetensors file
+        model: PathBuf,
+        /// Take settings from the [finetune] table of this recipe
+        #[arg(long, value_name = "R")]
+        recipe: Option<PathBuf>,
+        #[command(flatten)]
+        settings: Box<Finetune>,
+        #[command(flatten)]
+        run: Makes,
+    },
+    /// Measure a model's accuracy
+    #[command(after_help = "Example: wave eval tuned --data fashion-mnist")]
+    Eval {
+        /// A model directory, or a safetensors file
+        model: PathBuf,
+        #[command(flatten)]
+        settings: Eval,
+    },
+    /// Classify images
+    #[command(after_help = "Example: wave predict tuned shirt.png photos/ --csv labels.csv")]
+    Predict {
+        /// A model directory, or a safetensors file
+        model: PathBuf,
+        /// Attention heads of a transformer without a config.json that tells them
+        #[arg(long, value_name = "N")]
+        heads: Option<usize>,
+        /// JPEG, PNG, WebP or GIF files, or directories: of those all images inside, sorted
+        #[arg(required = true)]
+        images: Vec<PathBuf>,
+        /// Also write a table, a line for each image: image, index, label, probability
+        #[arg(long, value_name = "FILE")]
+        csv: Option<PathBuf>,
+    },
+    /// Write a model in another layout or precision: the same weights, without data
+    #[command(
+        after_help = "Example: wave convert tuned --format transformers --dtype bf16 --out tuned-bf16"
+    )]
+    Convert {
+        /// A model directory, or a safetensors file
+        model: PathBuf,
+        #[command(flatten)]
+        output: Output,
+        #[command(flatten)]
+        run: Makes,
+    },
+    /// Show what is inside a directory or file
+    #[command(after_help = "Example: wave inspect tuned --html tuned.html")]
+    Inspect {
+        /// A template directory, a model directory or a safetensors file
+        path: PathBuf,
+        /// Draw heat maps into this directory
+        #[arg(long, value_name = "DIR")]
+        plots: Option<PathBuf>,
+        /// Write all of it as one HTML page: pictures, parameters and the training's curves
+        #[arg(long, value_name = "FILE")]
+        html: Option<PathBuf>,
+    },
+    /// Send a template or model directory to a hub, as one commit
+    #[command(after_help = "Example: wave publish model --repo you/model --dry-run")]
+    Publish {
+        /// The directory
+        dir: PathBuf,
+        #[command(flatten)]
+        settings: hub::Publish,
+        /// List what would be sent, and send nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Download templates or a model, to --out or the cache that Python shares
+    #[command(after_help = "Example: wave pull you/model --out model")]
+    Pull {
+        /// The repository: OWNER/NAME, or OWNER/NAME@REV
+        name: String,
+        /// Output directory [default: the cache]
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
+    /// Check data, or write it as tar shards
+    #[command(after_help = "Example: wave data check photos")]
+    Data {
+        #[command(subcommand)]
+        command: DataCommand,
+    },
+    /// Measure how fast this machine trains, runs and condenses a transformer
+    #[command(
+        after_help = "Example: wave speed --mode train --depth 12 --width 192 --precision bf16"
+    )]
+    Speed {
+        #[command(flatten)]
+        settings: Box<Speed>,
+    },
+    /// Print a completion script for a shell
+    #[command(
+        after_help = "Example: wave completions bash > ~/.local/share/bash-completion/completions/wave"
+    )]
+    Completions {
+        /// bash, zsh, fish, elvish or powershell
+        shell: clap_complete::Shell,
+    },
+    /// Write a manual page for every command: wave.1, wave-expand.1, ...
+    #[command(after_help = "Example: wave man ~/.local/share/man/man1")]
+    Man {
+        /// The directory to write
+        dir: PathBuf,
+    },
+}
+
+#[derive(Subcommand)]
+pub(super) enum DataCommand {
+    /// Decode every image and count the classes
+    #[command(after_help = "Example: wave data check photos")]
+    Check {
+        /// Images, as for --data
+        data: String,
+    },
+    /// Write tar shards (WebDataset)
+    #[command(after_help = "Example: wave data pack photos shards --shard-mb 512")]
+    Pack {
+        /// Images, as for --data
+        data: String,
+        /// The directory to write
+        into: PathBuf,
+        /// Size of a shard in MiB
+        #[arg(long, value_name = "N", default_value_t = 256)]
+        shard_mb: u64,
+    },
+}

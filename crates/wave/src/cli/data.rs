@@ -1,0 +1,75 @@
+//! `wave data`: data checked, and written as tar shards.
+
+use super::arguments::DataCommand;
+use crate::data::open_one;
+use crate::error::request;
+use crate::inputs::Inputs;
+use crate::{lock, paths};
+use anyhow::Result;
+use serde_json::Value;
+use std::path::Path;
+
+/// Does it. Returns what `--json` prints.
+pub(super) fn data(command: DataCommand) -> Result<Value> {
+    match command {
+        DataCommand::Check { data } => check(&data),
+        DataCommand::Pack {
+            data,
+            into,
+            shard_mb,
+        } => pack(&data, &into, shard_mb),
+    }
+}
+
+/// Decodes every image of both splits.
+fn check(spec: &str) -> Result<Value> {
+    let dataset = open_one(spec)?;
+    let mut out = serde_json::Map::new();
+    let mut broken = Vec::new();
+    for (name, source) in [("train", &dataset.train), ("test", &dataset.test)] {
+        let report = wave_data::check(&**source, |_| {});
+        let classes: serde_json::Map<String, Value> = report
+            .classes
+            .into_iter()
+            .map(|(class, n)| (class, n.into()))
+            .collect();
+        out.insert(name.into(), classes.into());
+        if report.unlabelled > 0 {
+            let key = format!("{name}_unlabelled");
+            out.insert(key, report.unlabelled.into());
+        }
+        let describe =
+            |image: &wave_data::BrokenImage| format!("{}: {}", image.path, image.problem);
+        broken.extend(report.broken.iter().map(describe));
+    }
+    if broken.is_empty() {
+        out.insert("broken".into(), Value::Array(Vec::new()));
+        return Ok(out.into());
+    }
+    Err(request(format!(
+        "{} of the images of {spec} are broken: {}",
+        broken.len(),
+        broken.join("; ")
+    )))
+}
+
+/// Writes both splits as tar shards.
+fn pack(spec: &str, out: &Path, shard_mb: u64) -> Result<Value> {
+    let dataset = open_one(spec)?;
+    if dataset.train.class_names().is_empty() {
+        return Err(request(format!(
+            "the images of {spec} have no labels, and shards keep one for each; sort them into \
+             train/CLASS/ and val/CLASS/"
+        )));
+    }
+    Inputs::default().place(Some(spec)).check_out(out)?;
+    lock::check_idle(out)?;
+    wave_hub::prepare_out(out)?;
+    let packed = wave_data::pack(&dataset, out, shard_mb.saturating_mul(1 << 20), || {})?;
+    Ok(serde_json::json!({
+        "out": paths::text(out),
+        "shards": packed.shards.len(),
+        "images": packed.images,
+        "bytes": packed.bytes,
+    }))
+}

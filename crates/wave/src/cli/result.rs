@@ -1,0 +1,268 @@
+//! Results for people: rows of a name and a value, aligned; nothing for what has no value.
+
+use crate::predict;
+use serde_json::{Map, Value};
+
+/// What is kept from people: it is for programs.
+const HIDDEN: [&str; 1] = ["logits"];
+
+/// A result as text, or the report that a stage made.
+pub(super) fn text(result: &Value) -> String {
+    if let Some(report) = result["report"].as_str() {
+        return report.to_string();
+    }
+    if let Some(predictions) = result["predictions"].as_array() {
+        return predict::text(predictions);
+    }
+    match result {
+        Value::Object(map) => rows(map, ""),
+        other => value("", other) + "\n",
+    }
+}
+
+/// The entries of a map, a line each; those that are maps themselves, or tables, below their name.
+fn rows(map: &Map<String, Value>, indent: &str) -> String {
+    let shown = map
+        .iter()
+        .filter(|(key, value)| !HIDDEN.contains(&key.as_str()) && !is_empty(value));
+    let shown: Vec<(String, &String, &Value)> = shown.map(|(k, v)| (name(k), k, v)).collect();
+    let short = shown.iter().filter(|(_, _, value)| !is_block(value));
+    let width = short.map(|(name, ..)| name.chars().count()).max();
+    let width = width.unwrap_or(0);
+    let deeper = format!("{indent}  ");
+    let line = |(name, key, v): &(String, &String, &Value)| match v {
+        Value::Object(map) if *key == "tensors" => {
+            format!("{indent}{name}\n{}", tensors(map, &deeper))
+        }
+        Value::Object(map) => format!("{indent}{name}\n{}", rows(map, &deeper)),
+        Value::Array(items) if is_block(v) => format!("{indent}{name}\n{}", table(items, &deeper)),
+        v => format!("{indent}{name:width$}  {}\n", value(key, v)),
+    };
+    shown.iter().map(line).collect()
+}
+
+/// Names of tensors as they are, and shapes.
+fn tensors(map: &Map<String, Value>, indent: &str) -> String {
+    let width = map.keys().map(|name| name.chars().count()).max();
+    let width = width.unwrap_or(0);
+    let line = |(name, shape): (&String, &Value)| {
+        let sides = shape.as_array().into_iter().flatten();
+        let sides: Vec<String> = sides.map(Value::to_string).collect();
+        let line = format!("{indent}{name:width$}  {}", sides.join(" x "));
+        line.trim_end().to_string() + "\n"
+    };
+    map.iter().map(line).collect()
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.values().all(is_empty),
+        _ => false,
+    }
+}
+
+/// Whether a value takes lines of its own.
+fn is_block(value: &Value) -> bool {
+    match value {
+        Value::Object(_) => true,
+        Value::Array(items) => items
+            .iter()
+            .any(|item| item.is_object() || item.is_string()),
+        _ => false,
+    }
+}
+
+/// Maps as a table with a column for each key of any of them; other items a line each.
+fn table(items: &[Value], indent: &str) -> String {
+    let mut keys: Vec<&String> = Vec::new();
+    for map in items.iter().filter_map(Value::as_object) {
+        for (key, value) in map {
+            let hidden = HIDDEN.contains(&key.as_str()) || value.is_null() || is_block(value);
+            if !hidden && !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+    }
+    if keys.is_empty() {
+        let line = |item: &Value| format!("{indent}{}\n", value("", item));
+        return items.iter().map(line).collect();
+    }
+    let head = keys.iter().map(|key| name(key)).collect();
+    let cell = |item: &Value, key: &str| match &item[key] {
+        Value::Null => String::new(),
+        v => value(key, v),
+    };
+    let mut lines: Vec<Vec<String>> = vec![head];
+    lines.extend(
+        items
+            .iter()
+            .map(|item| keys.iter().map(|key| cell(item, key)).collect()),
+    );
+    let widths: Vec<usize> = (0..keys.len())
+        .map(|i| {
+            lines
+                .iter()
+                .map(|l| l[i].chars().count())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
+    let numeric = |key: &str| items.iter().any(|item| item[key].is_number());
+    let line = |cells: Vec<String>| {
+        let cells = cells.iter().zip(&widths).zip(&keys);
+        let cells: Vec<String> = cells
+            .map(|((cell, width), key)| match numeric(key) {
+                true => format!("{cell:>width$}"),
+                false => format!("{cell:width$}"),
+            })
+            .collect();
+        format!("{indent}{}\n", cells.join("  ").trim_end())
+    };
+    lines.into_iter().map(line).collect()
+}
+
+/// A key as words.
+fn name(key: &str) -> String {
+    match key {
+        "top1" => "top-1".into(),
+        "top5" => "top-5".into(),
+        "start_top1" => "top-1 at the start".into(),
+        _ => key.replace('_', " "),
+    }
+}
+
+/// A value in its unit, by its key.
+fn value(key: &str, value: &Value) -> String {
+    let fraction = key.ends_with("top1") || ["top5", "exact", "probability"].contains(&key);
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(items) => {
+            let parts: Vec<String> = items.iter().map(|item| self::value(key, item)).collect();
+            parts.join(", ")
+        }
+        Value::Number(n) => match (n.as_u64(), n.as_f64()) {
+            (_, Some(x)) if fraction => format!("{:.1} %", 100.0 * x),
+            (Some(n), _) if key.ends_with("bytes") => bytes(n),
+            (Some(n), _) if key.ends_with("parameters") => count(n),
+            (Some(n), _) if key.ends_with("seed") => n.to_string(),
+            (Some(n), _) => thousands(n),
+            (None, Some(x)) if key.ends_with("seconds") => format!("{x:.1} s"),
+            (None, Some(x)) => number(x),
+            (None, None) => n.to_string(),
+        },
+        other => other.to_string(),
+    }
+}
+
+/// `1.2 M (1,234,567)`.
+fn count(n: u64) -> String {
+    match n < 10_000 {
+        true => thousands(n),
+        false => format!("{} ({})", scaled(n, 1e3, &["k", "M", "G"]), thousands(n)),
+    }
+}
+
+fn bytes(n: u64) -> String {
+    match n < 1024 {
+        true => format!("{n} bytes"),
+        false => scaled(n, 1024.0, &["KiB", "MiB", "GiB"]),
+    }
+}
+
+/// In the largest unit that there is one of; each is `step` of the one before.
+fn scaled(n: u64, step: f64, units: &[&str]) -> String {
+    let mut value = n as f64 / step;
+    let mut unit = 0;
+    while unit + 1 < units.len() && value >= step {
+        value /= step;
+        unit += 1;
+    }
+    format!("{value:.1} {}", units[unit])
+}
+
+/// `1,234,567`.
+fn thousands(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Four digits that count, without zeros that say nothing.
+fn number(x: f64) -> String {
+    if x == 0.0 || !x.is_finite() || !(1e-4..1e6).contains(&x.abs()) {
+        return format!("{x:?}");
+    }
+    let decimals = (3 - x.abs().log10().floor() as i32).max(0) as usize;
+    let text = format!("{x:.decimals$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_string(),
+        false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_result_is_aligned_rows() {
+        let result = json!({
+            "out": "runs/a",
+            "parameters": 1_234_567,
+            "top1": 0.9008,
+            "loss": 0.34567,
+            "top5": null,
+            "ledger": { "templates": 9_216, "fresh": null },
+            "lengths": [
+                { "length": 8, "top1": 1.0, "logits": [1] },
+                { "length": 16, "top1": 0.5, "exact": null },
+            ],
+            "broken": [],
+            "tensors": { "pos_embed": [1, 16, 32], "scale": [] },
+        });
+        let expected = "\
+out         runs/a
+parameters  1.2 M (1,234,567)
+top-1       90.1 %
+loss        0.3457
+ledger
+  templates  9,216
+lengths
+  length    top-1
+       8  100.0 %
+      16   50.0 %
+tensors
+  pos_embed  1 x 16 x 32
+  scale
+";
+        assert_eq!(text(&result), expected);
+        assert_eq!(text(&json!({ "report": "# All" })), "# All");
+    }
+
+    #[test]
+    fn numbers_are_short_and_have_units() {
+        for (key, given, expected) in [
+            ("parameters", json!(12_345), "12.3 k (12,345)"),
+            ("peak_rss_bytes", json!(3_000_000), "2.9 MiB"),
+            ("seconds", json!(12.0), "12.0 s"),
+            ("step_ms_median", json!(1234.56), "1235"),
+            ("lr", json!(0.00025), "0.00025"),
+            ("lr", json!(1e-7), "1e-7"),
+            ("mean", json!([0.5, 0.4375]), "0.5, 0.4375"),
+            ("seed", json!(12345), "12345"),
+            ("loss", json!(-2.0), "-2"),
+            ("class_token", json!(true), "true"),
+        ] {
+            assert_eq!(value(key, &given), expected, "{key}");
+        }
+    }
+}

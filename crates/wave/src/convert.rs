@@ -1,0 +1,73 @@
+//! `wave convert`: a model in another layout or precision, its weights otherwise as they are.
+
+use crate::error::request;
+use crate::inputs::Inputs;
+use crate::layout::Layout;
+use crate::model::Model;
+use crate::recipe::to_table;
+use crate::run_dir::{Opened, Options, RunDir};
+use crate::settings::Output;
+use crate::{hub, paths, population};
+use anyhow::Result;
+use serde_json::{Value, json};
+use std::path::Path;
+use wave_models::{SequenceShape, Weights};
+
+/// Writes the model of `from` to `out`, in the layout and precision of `output`. Returns what `--json`
+/// prints.
+///
+/// # Errors
+/// If the layout has no place for the model, `out` is not free, or the work fails.
+pub fn convert(from: &Path, output: &Output, out: &Path, options: Options) -> Result<Value> {
+    let (model, layout) = read(from, output)?;
+    let scalers = scalers(from)?;
+    let inputs = Inputs::default().artefact("model", from)?;
+    let mut run = match RunDir::open(out, &to_table(output)?, &inputs, options)? {
+        Opened::Complete(result) => return Ok(result),
+        Opened::Run(run) => run,
+    };
+    let parameters = model.parameters();
+    let result = json!({ "out": paths::text(out), "parameters": parameters, "top1": null });
+    let summary = format!("Converted with wave from {}.", from.display());
+    run.complete(&result, || {
+        model.write(out, layout, scalers.as_ref(), &summary)
+    })?;
+    Ok(result)
+}
+
+/// What `--dry-run` prints.
+///
+/// # Errors
+/// If the layout has no place for the model.
+pub fn describe(from: &Path, output: &Output) -> Result<String> {
+    let (model, Layout { format, float }) = read(from, output)?;
+    let (depth, width) = model.network.size();
+    Ok(format!(
+        "{}, {depth} layers, width {width}: {} parameters as {float:?} in the layout {format:?}\n",
+        model.network.family(),
+        model.parameters(),
+    ))
+}
+
+/// The model, and the layout that has a place for it.
+fn read(from: &Path, output: &Output) -> Result<(Model, Layout)> {
+    let config = hub::config(from)?;
+    if SequenceShape::describes(&config) || population::is_model(&config) {
+        return Err(request(format!(
+            "{} is no network of single images, and has one layout alone; nothing to convert",
+            from.display()
+        )));
+    }
+    let model = Model::read(from)?;
+    let layout = Layout::of(output, &model.network)?;
+    Ok((model, layout))
+}
+
+/// The scalers that an expanded model keeps beside its weights.
+fn scalers(from: &Path) -> Result<Option<Weights>> {
+    let file = hub::locate(from)?.join(wave_hub::SCALERS_FILE);
+    match file.is_file() {
+        true => Ok(Some(wave_hub::read_tensors(&file)?.0)),
+        false => Ok(None),
+    }
+}

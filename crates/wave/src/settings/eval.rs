@@ -1,0 +1,38 @@
+//! Keys of `wave eval`.
+
+use super::Training;
+use clap::Args;
+
+/// Keys of `wave eval`: which examples a model is measured on.
+#[derive(Args, Clone, Debug, Default, PartialEq)]
+#[group(skip)] // its subcommand already has a group of this name
+pub struct Eval {
+    /// Attention heads of a transformer without a config.json that tells them
+    #[arg(long, value_name = "N")]
+    pub heads: Option<usize>,
+    /// Images, or a task of a sequence network, as for `wave finetune` [default: for sequence networks
+    /// and populations, what they were trained on]
+    #[arg(long, value_name = "D")]
+    pub data: Option<String>,
+    /// Test on the first N images of a seeded shuffle [default: all]
+    #[arg(long, value_name = "N")]
+    pub test_limit: Option<usize>,
+    /// Test on the N training images that `wave finetune --hold-out N` keeps apart
+    #[arg(long, value_name = "N")]
+    pub hold_out: Option<usize>,
+    /// Seed of the shuffle [default: 0]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+impl From<Eval> for Training {
+    fn from(eval: Eval) -> Training {
+        Training {
+            data: eval.data,
+            test_limit: eval.test_limit,
+            hold_out: eval.hold_out,
+            seed: eval.seed,
+            ..Training::default()
+        }
+    }
+}

@@ -1,0 +1,505 @@
+//! What is printed where: streams that cannot be written, names that steer terminals, how much is said,
+//! and Ctrl-C.
+
+use crate::support::{Place, shapes};
+use serde_json::Value;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const INIT: &str = "init timm --data shapes --depth 2 --width 32 --heads 2 --patch 7 --out m";
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn progress_that_cannot_be_written_stops_nothing() {
+    let place = Place::new();
+    place.json(INIT);
+    let full = || File::options().write(true).open("/dev/full").unwrap();
+    let train = format!("finetune m {} --epochs 2", shapes());
+    let mut command = place.loud(&format!("{train} --out a"));
+    let command = command.stdout(Stdio::null()).stderr(full());
+    assert!(command.status().unwrap().success());
+    // To a process that has ended.
+    let mut command = place.loud(&format!("{train} --out b"));
+    let command = command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stderr.take());
+    assert!(child.wait().unwrap().success());
+
+    for args in [
+        "--help",
+        "completions bash",
+        "inspect m",
+        "inspect m --json",
+    ] {
+        let mut command = place.loud(args);
+        let failed = command.stdout(full()).output().unwrap();
+        assert_eq!(failed.status.code(), Some(1), "wave {args}");
+        let said = stderr(&failed);
+        assert!(said.contains("cannot print"), "wave {args}: {said}");
+        // Somebody who reads one line, or none.
+        let mut command = place.loud(args);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "wave {args}: {}", stderr(&output));
+        assert_eq!(stderr(&output), "", "wave {args}");
+    }
+}
+
+#[test]
+fn names_that_steer_a_terminal_are_escaped() {
+    let place = Place::new();
+    place.json(INIT);
+    let evil = "\u{1b}[2J\u{9b}1m";
+    let mut config: Value = serde_json::from_slice(&place.bytes("m/config.json")).unwrap();
+    for name in config["label_names"].as_array_mut().unwrap() {
+        *name = evil.into();
+    }
+    place.write("m/config.json", config.to_string());
+    let (weights, _) = wave_hub::read_tensors(&place.path("m/model.safetensors")).unwrap();
+    let renamed = weights.into_iter().map(|(name, t)| (name + evil, t));
+    let file = place.path("evil.safetensors");
+    wave_hub::write_tensors(&file, &renamed.collect(), &Default::default()).unwrap();
+    place.write_png(&format!("p/{evil}.png"));
+    place.write(&format!("d/train/{evil}/1.png"), "no picture");
+    place.write("d/val/a/1.png", "no picture");
+    for args in [
+        "inspect evil.safetensors",
+        "inspect m",
+        "eval evil.safetensors --data shapes",
+        "predict m p",
+        "predict m p --json",
+        "predict m d",
+        "data check d",
+        "eval m --data d",
+        "finetune m --data d --steps 1",
+        "-v predict m p",
+    ] {
+        let output = place.loud(args).output().unwrap();
+        for stream in [&output.stdout, &output.stderr] {
+            let text = String::from_utf8_lossy(stream);
+            assert!(
+                !text.contains(['\u{1b}', '\u{9b}']),
+                "wave {args}: {text:?}"
+            );
+        }
+    }
+    let found = place.json("predict m p");
+    assert_eq!(found["predictions"][0]["label"], evil);
+    assert!(place.stdout("predict m p").contains(r"\u001b[2J\u009b1m"));
+}
+
+#[test]
+fn quiet_prints_errors_alone_and_verbose_says_more() {
+    let place = Place::new();
+    place.json(INIT);
+    let train = format!("finetune m {} --epochs 1", shapes());
+    for args in [
+        format!("{train} --out a"),
+        format!("{train} --dry-run"),
+        "inspect m".into(),
+    ] {
+        let output = place.run(&args);
+        let printed = (output.stdout.len(), output.stderr.len());
+        assert!(output.status.success() && printed == (0, 0), "{args}");
+    }
+    assert_eq!(place.json("inspect m -q")["kind"], "model");
+    assert!(stderr(&place.run("inspect nothing")).contains("nothing"));
+
+    let normal = place.loud(&format!("{train} --out b")).output().unwrap();
+    let verbose = place.loud(&format!("{train} --out c -v")).output().unwrap();
+    for said in [
+        "[finetune] of finetune",
+        "train_limit = 256",
+        "shapes: 256 training images, 64 to test on, 8 classes",
+        "steps 0 to 8 of batch 32",
+        " s] ",
+        "done on 1 threads",
+        "MiB of memory",
+    ] {
+        assert!(!stderr(&normal).contains(said), "{said}");
+        assert!(
+            stderr(&verbose).contains(said),
+            "{said}: {}",
+            stderr(&verbose)
+        );
+    }
+    assert_eq!(
+        String::from_utf8_lossy(&normal.stdout).replace("out         b", ""),
+        String::from_utf8_lossy(&verbose.stdout).replace("out         c", "")
+    );
+}
+
+#[test]
+fn results_are_aligned_and_have_units() {
+    let place = Place::new();
+    let made = place.stdout(INIT);
+    assert_eq!(made.lines().next(), Some("out                     m"));
+    assert!(
+        made.contains("parameters              27.8 k (27,848)"),
+        "{made}"
+    );
+    assert!(!made.contains("null") && !made.contains("top-1"), "{made}");
+    let tested = place.stdout("eval m --data shapes --test-limit 1000");
+    let line = tested.lines().next().unwrap();
+    assert!(
+        line.starts_with("top-1   ") && line.ends_with(" %"),
+        "{tested}"
+    );
+    assert!(tested.contains("images  1,000"), "{tested}");
+
+    let shown = place.stdout("inspect m");
+    let first: Vec<&str> = shown
+        .lines()
+        .map_while(|line| line.split_once("  "))
+        .map(|(name, _)| name)
+        .collect();
+    assert_eq!(
+        first,
+        [
+            "kind",
+            "architecture",
+            "depth",
+            "width",
+            "heads",
+            "mlp ratio",
+            "patch",
+            "pooling",
+            "image size",
+            "channels",
+            "classes",
+            "mean",
+            "std",
+            "crop pct",
+            "parameters",
+        ]
+    );
+    assert!(!shown.contains("fresh"), "{shown}");
+    let found = place.json("inspect m");
+    assert_eq!((&found["heads"], &found["patch"]), (&2.into(), &7.into()));
+    assert_eq!(found["pooling"], "average");
+}
+
+#[test]
+fn inspect_lists_the_tensors_of_the_file() {
+    let place = Place::new();
+    place.json(INIT);
+    let file = place.path("m/model.safetensors");
+    let (mut weights, metadata) = wave_hub::read_tensors(&file).unwrap();
+    weights.retain(|name, _| !name.ends_with("qkv.bias"));
+    wave_hub::write_tensors(&file, &weights, &metadata).unwrap();
+    for path in ["m", "m/model.safetensors"] {
+        let found = place.json(&format!("inspect {path}"));
+        let listed: Vec<&String> = found["tensors"].as_object().unwrap().keys().collect();
+        assert!(listed.iter().copied().eq(weights.keys()), "{listed:?}");
+    }
+}
+
+#[test]
+fn predictions_are_five_classes_a_table_and_directories() {
+    let place = Place::new();
+    place.json(INIT);
+    for name in ["p/b/2.png", "p/a.png", "1.png"] {
+        place.write_png(name);
+    }
+    place.write("p/notes.txt", "no picture");
+    let found = place.json("predict m 1.png p --csv out/labels.csv");
+    let found = found["predictions"].as_array().unwrap();
+    let images: Vec<&str> = found.iter().map(|p| p["image"].as_str().unwrap()).collect();
+    assert_eq!(images, ["1.png", "p/a.png", "p/b/2.png"]);
+    for prediction in found {
+        let top = prediction["top"].as_array().unwrap();
+        assert_eq!(top.len(), 5);
+        for key in ["index", "label", "probability"] {
+            assert_eq!(prediction[key], top[0][key]);
+        }
+        assert_eq!(prediction["logits"].as_array().unwrap().len(), 8);
+    }
+    let table = String::from_utf8(place.bytes("out/labels.csv")).unwrap();
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines[0], "image,index,label,probability");
+    assert_eq!(lines.len(), 4);
+    assert!(lines[3].starts_with("p/b/2.png,"), "{table}");
+    let text = place.stdout("predict m 1.png");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!((lines.len(), lines[0]), (6, "1.png"));
+    assert!(lines[1..].iter().all(|line| line.ends_with(" %")), "{text}");
+    assert!(
+        lines[1..].iter().all(|line| line.len() == lines[1].len()),
+        "{text}"
+    );
+    place.write("empty/notes.txt", "no picture");
+    let refused = place.run("predict m empty");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("empty holds no image"));
+}
+
+#[test]
+fn flags_that_mean_nothing_to_a_command_are_refused() {
+    let place = Place::with_templates();
+    place.json(INIT);
+    for (args, flag) in [
+        ("eval m --data shapes --lr 3", "--lr"),
+        ("eval m --data shapes --epochs 4", "--epochs"),
+        ("eval m --data shapes --batch 4", "--batch"),
+        ("eval m --data shapes --resume", "--resume"),
+        ("eval m --data shapes --out o", "--out"),
+        ("predict m a.png --set a.b=1", "--set"),
+        ("inspect m --dry-run", "--dry-run"),
+        ("speed --out o", "--out"),
+        (&format!("{INIT} --gamma 0.1"), "--gamma"),
+        (&format!("{INIT} --kernel 3"), "--kernel"),
+        (
+            &format!("{INIT} --filter-variance 1,1,1"),
+            "--filter-variance",
+        ),
+        (&format!("{INIT} --similarity 0.1"), "--similarity"),
+        (&format!("{INIT} --state 4"), "--state"),
+    ] {
+        let output = place.run(args);
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "wave {args}: {}",
+            stderr(&output)
+        );
+        assert!(
+            stderr(&output).contains(flag),
+            "wave {args}: {}",
+            stderr(&output)
+        );
+    }
+    let wave = || {
+        let mut wave = Command::new(env!("CARGO_BIN_EXE_wave"));
+        wave.arg("inspect").arg(place.path("m"));
+        wave
+    };
+    for refused in [
+        wave().args(["--threads", "100000"]).output(),
+        wave().env("RAYON_NUM_THREADS", "100000").output(),
+    ] {
+        let refused = refused.unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+        assert!(stderr(&refused).contains("expected 1 to 4096"));
+    }
+    let help = place.stdout("eval --help");
+    for flag in ["--data", "--test-limit", "--hold-out", "--seed"] {
+        assert!(help.contains(flag), "{help}");
+    }
+    assert!(!help.contains("--lr") && !help.contains("--out "), "{help}");
+    // A seed shuffles what a limit takes, and what is held out is not the test.
+    let top1 = |flags: &str| place.json(&format!("eval m --data shapes {flags}"))["loss"].clone();
+    assert_ne!(top1("--test-limit 50"), top1("--test-limit 50 --seed 1"));
+    assert_ne!(top1("--test-limit 50"), top1("--hold-out 50"));
+}
+
+#[test]
+fn misspelt_names_are_answered_with_what_was_meant() {
+    let place = Place::new();
+    place.json(INIT);
+    place.write("photos/notes.txt", "no picture");
+    for (args, meant) in [
+        ("init mimetc --depth 2 --width 64", "mimetic"),
+        (
+            "init covarance --arch convmixer --depth 2 --width 64",
+            "covariance",
+        ),
+        (
+            "condense r.toml --set condense.temprature=2 --dry-run",
+            "temperature",
+        ),
+        ("condense r.toml --set condens.lr=2 --dry-run", "condense"),
+        ("eval m --data shaps", "shapes"),
+        ("data check fashion-mnst", "fashion-mnist"),
+        ("data check photo", "photos"),
+    ] {
+        let output = place.run(args);
+        let said = stderr(&output).replace('`', "");
+        assert_eq!(output.status.code(), Some(2), "wave {args}: {said}");
+        assert!(
+            said.contains(&format!("did you mean {meant}?")),
+            "wave {args}: {said}"
+        );
+    }
+}
+
+#[test]
+fn help_ends_with_an_example_and_tells_defaults() {
+    let place = Place::new();
+    let names = [
+        "run",
+        "bench",
+        "condense",
+        "expand",
+        "init",
+        "meta",
+        "finetune",
+        "eval",
+        "predict",
+        "convert",
+        "inspect",
+        "publish",
+        "pull",
+        "data",
+        "data check",
+        "data pack",
+        "speed",
+        "completions",
+        "man",
+    ];
+    for name in names {
+        let help = place.stdout(&format!("{name} --help"));
+        let last = help.trim_end().rsplit("\n\n").next().unwrap();
+        let start = format!("Example: wave {name} ");
+        assert!(last.starts_with(&start), "{name}: {last}");
+    }
+    let help = place.stdout("finetune --help");
+    for default in [
+        "[default: none]",
+        "[default: 0]",
+        "[default: all]",
+        "[default: cpu]",
+    ] {
+        assert!(help.contains(default), "{default}");
+    }
+}
+
+fn signal(child: &Child, name: &str) {
+    let status = Command::new("kill")
+        .args([name, &child.id().to_string()])
+        .status();
+    assert!(status.unwrap().success());
+}
+
+/// Waits for the end; it has to come soon.
+fn ended(mut child: Child) -> Output {
+    let began = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if began.elapsed() > Duration::from_secs(5) {
+            child.kill().unwrap();
+            panic!("it went on: {}", stderr(&child.wait_with_output().unwrap()));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+#[cfg(unix)]
+fn the_first_ctrl_c_ends_what_has_nothing_to_save() {
+    let place = Place::new();
+    place.json("init timm --data shapes --depth 12 --width 192 --heads 3 --patch 2 --out m");
+    for (args, pause) in [
+        ("speed --mode forward --depth 2 --steps 1000000", 500),
+        ("eval m --data shapes", 500),
+    ] {
+        let mut command = place.command(args);
+        let child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn();
+        let mut child = child.unwrap();
+        std::thread::sleep(Duration::from_millis(pause));
+        assert!(child.try_wait().unwrap().is_none(), "{args}");
+        signal(&child, "-INT");
+        let output = ended(child);
+        assert_eq!(
+            output.status.code(),
+            Some(130),
+            "{args}: {}",
+            stderr(&output)
+        );
+        assert_eq!(stderr(&output), "wave: interrupted\n", "{args}");
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn the_first_ctrl_c_saves_a_training() {
+    let place = Place::new();
+    place.json(INIT);
+    let args = format!("finetune m {} --checkpoint-steps 1 --out o", shapes());
+    let mut command = place.command(&format!("{args} --steps 100000"));
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let began = Instant::now();
+    while !place.path("o/run/checkpoint.safetensors").exists() {
+        assert!(began.elapsed() < Duration::from_secs(60), "no checkpoint");
+        assert!(child.try_wait().unwrap().is_none());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    signal(&child, "-INT");
+    let output = ended(child);
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    assert!(stderr(&output).contains("step"), "{}", stderr(&output));
+}
+
+/// Answers requests for a model as a hub does, but stops in the middle of its weights.
+#[cfg(unix)]
+fn stalling_hub() -> String {
+    let commit = "0123456789abcdef0123456789abcdef01234567";
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            std::thread::spawn(move || {
+                let mut stream = stream.unwrap();
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                let request = lines.next().unwrap().unwrap();
+                while !lines.next().unwrap().unwrap().is_empty() {}
+                let list = format!(
+                    r#"{{"sha":"{commit}","siblings":[{{"rfilename":"config.json"}},{{"rfilename":"model.safetensors"}}]}}"#
+                );
+                let (length, body) = match request.starts_with("GET /api/") {
+                    true => (list.len(), list),
+                    false if request.starts_with("HEAD ") => (1_000_000, String::new()),
+                    false => (1_000_000, "half of it".repeat(50_000)),
+                };
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\netag: \"abc\"\r\ncontent-length: {length}\r\n\
+                     connection: close\r\n\r\n"
+                );
+                stream.write_all((head + &body).as_bytes()).unwrap();
+                if body.len() < length && !body.is_empty() {
+                    let _ = stream.read(&mut [0]); // until the other end is closed
+                }
+            });
+        }
+    });
+    format!("http://{address}")
+}
+
+#[test]
+#[cfg(unix)]
+fn ctrl_c_in_a_download_leaves_nothing_in_the_cache() {
+    let place = Place::new();
+    let mut command = place.command("pull someone/model");
+    command
+        .env("HF_ENDPOINT", stalling_hub())
+        .env("HF_HOME", place.path("home"))
+        .env_remove("HF_HUB_CACHE");
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let blobs = place.path("home/hub/models--someone--model/blobs");
+    let parts = || -> Vec<std::fs::DirEntry> {
+        let entries = std::fs::read_dir(&blobs).into_iter().flatten().flatten();
+        entries.collect()
+    };
+    let began = Instant::now();
+    while !parts()
+        .iter()
+        .any(|e| e.metadata().is_ok_and(|m| m.len() >= 400_000))
+    {
+        assert!(began.elapsed() < Duration::from_secs(20), "no part");
+        if child.try_wait().unwrap().is_some() {
+            panic!("it ended: {}", stderr(&child.wait_with_output().unwrap()));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    signal(&child, "-INT");
+    let output = ended(child);
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    assert!(parts().is_empty(), "{:?}", parts());
+}
