@@ -3,7 +3,7 @@
 use crate::error::request;
 use crate::hub;
 use crate::layout::{Format, Layout};
-use crate::{origin, ranks};
+use crate::{origin, progress, ranks};
 use anyhow::Result;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -379,7 +379,7 @@ fn warn_of_heads(
         };
     };
     if wave_models::known_heads(name, args).is_none() && ranks::is_first() {
-        eprintln!(
+        progress::note(&format!(
             "wave: warning: {}: nothing tells how many heads this transformer has, and its weights \
              do not show it; taking {}, each of width {}. With another number its outputs are \
              wrong: tell it with --heads N (predict, eval), or by model_args.num_heads of \
@@ -387,7 +387,7 @@ fn warn_of_heads(
             path.display(),
             shape.heads,
             shape.head_width()
-        );
+        ));
     }
     Ok(())
 }
