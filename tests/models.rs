@@ -53,7 +53,10 @@ fn heads_that_nothing_tells_are_assumed_aloud_or_told() {
         place.path("bare.safetensors"),
     )
     .unwrap();
-    let output = place.run("predict bare.safetensors a.png");
+    let output = place
+        .loud("predict bare.safetensors a.png")
+        .output()
+        .unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
     for part in [
@@ -90,7 +93,7 @@ fn heads_that_nothing_tells_are_assumed_aloud_or_told() {
     configure(&place, "m", |config| {
         config["architecture"] = json!("vit_of_mine")
     });
-    let output = place.run("predict m a.png");
+    let output = place.loud("predict m a.png").output().unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains("how many heads"));
     let output = place.run("predict m --heads 4 a.png --json");
     assert!(output.stderr.is_empty());

@@ -287,7 +287,7 @@ fn flags_that_mean_nothing_to_a_command_are_refused() {
     ] {
         let refused = refused.unwrap();
         assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
-        assert!(stderr(&refused).contains("expected 1 to 4096"));
+        assert!(stderr(&refused).contains("expected 1 to 1024"));
     }
     let help = place.stdout("eval --help");
     for flag in ["--data", "--test-limit", "--hold-out", "--seed"] {
@@ -459,7 +459,7 @@ fn stalling_hub() -> String {
                     false => (1_000_000, "half of it".repeat(50_000)),
                 };
                 let head = format!(
-                    "HTTP/1.1 200 OK\r\netag: \"abc\"\r\ncontent-length: {length}\r\n\
+                    "HTTP/1.1 200 OK\r\netag: \"{commit}\"\r\ncontent-length: {length}\r\n\
                      connection: close\r\n\r\n"
                 );
                 stream.write_all((head + &body).as_bytes()).unwrap();

@@ -420,14 +420,16 @@ pub fn open_one(name: &str) -> Result<Dataset> {
 /// What a name of data that is not there may have meant: a data set that is built in, or what stands in
 /// the directory where it should be.
 fn meant(name: &str) -> Option<String> {
-    if let Some((control, of)) = name.split_once(':')
-        && CONTROLS.contains(&control)
+    let (controls, of) = name.split_at(name.rfind(':').map_or(0, |colon| colon + 1));
+    if !controls
+        .split_terminator(':')
+        .all(|kind| CONTROLS.contains(&kind))
     {
-        return meant(of).map(|of| format!("{control}:{of}"));
+        return None;
     }
-    let path = Path::new(name);
+    let path = Path::new(of);
     let file = path.file_name()?.to_str()?;
-    if path.exists() || name.contains([',', '*', '{']) {
+    if path.exists() || of.contains([',', '*', '{']) {
         return None;
     }
     let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
@@ -439,7 +441,11 @@ fn meant(name: &str) -> Option<String> {
     let built_in = parent.is_none().then_some(["fashion-mnist", "shapes"]);
     let known = built_in.iter().flatten().copied();
     let near = hint::nearest(file, known.chain(siblings.iter().map(String::as_str)))?;
-    path.with_file_name(near).to_str().map(String::from)
+    if near == file {
+        return None; // something else is wrong with it
+    }
+    let near = path.with_file_name(near);
+    Some(format!("{controls}{}", near.to_str()?))
 }
 
 /// The side of the images in pixels where all are of one size: as declared, else up to 224, which larger

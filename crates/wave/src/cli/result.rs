@@ -3,8 +3,8 @@
 use crate::predict;
 use serde_json::{Map, Value};
 
-/// What is kept from people: it is for programs.
-const HIDDEN: [&str; 1] = ["logits"];
+/// What is for programs alone; candidate sizes stand on stderr already.
+const HIDDEN: [&str; 2] = ["logits", "sizes"];
 
 /// A result as text, or the report that a stage made.
 pub(super) fn text(result: &Value) -> String {
@@ -128,6 +128,7 @@ fn name(key: &str) -> String {
     match key {
         "top1" => "top-1".into(),
         "top5" => "top-5".into(),
+        "expected_top1" => "expected top-1".into(),
         "start_top1" => "top-1 at the start".into(),
         _ => key.replace('_', " "),
     }
