@@ -194,7 +194,7 @@ fn wrong_requests_are_told_what_to_do() {
         ("finetune torn --out o".into(), "torn"),
         ("finetune other --out o".into(), "has shape"),
         ("eval m --data sort".into(), "different tokens"),
-        ("predict m x.png".into(), "no known architecture"),
+        ("predict m x.png".into(), "mamba2 is not supported"),
         ("inspect m --html o/p.html".into(), "--plots"),
     ] {
         let output = place.run(&args);
