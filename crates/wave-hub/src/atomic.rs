@@ -136,6 +136,14 @@ pub(crate) fn write_with(
     Staged::new(path, fill)?.commit_synced()
 }
 
+/// [`write_with`] in a directory that exists: what was removed or renamed meanwhile does not come back.
+pub(crate) fn write_into(
+    path: &Path,
+    fill: impl FnOnce(&mut dyn Write) -> Result<(), HubError>,
+) -> Result<(), HubError> {
+    Staged::beside(path, fill)?.commit_synced()
+}
+
 /// A complete, synced file that does not have its name yet. Dropping it removes it.
 pub(crate) struct Staged {
     temporary: Temporary,
@@ -143,8 +151,19 @@ pub(crate) struct Staged {
 }
 
 impl Staged {
-    /// Writes the future content of `path` under a temporary name beside it.
+    /// Writes the future content of `path` under a temporary name beside it, in a directory that is
+    /// made if need be.
     pub(crate) fn new(
+        path: &Path,
+        fill: impl FnOnce(&mut dyn Write) -> Result<(), HubError>,
+    ) -> Result<Self, HubError> {
+        if !path.is_dir() {
+            create_dir(parent_of(path))?;
+        }
+        Self::beside(path, fill)
+    }
+
+    fn beside(
         path: &Path,
         fill: impl FnOnce(&mut dyn Write) -> Result<(), HubError>,
     ) -> Result<Self, HubError> {
@@ -152,9 +171,7 @@ impl Staged {
             let cause = io::Error::from(io::ErrorKind::IsADirectory);
             return Err(HubError::io("write", path)(cause));
         }
-        let dir = parent_of(path);
-        create_dir(dir)?;
-        let temporary = temporary_in(dir).map_err(HubError::io("write", path))?;
+        let temporary = temporary_in(parent_of(path)).map_err(HubError::io("write", path))?;
         let mut buffer = BufWriter::with_capacity(1 << 20, temporary.file.as_file());
         fill(&mut buffer)?;
         buffer.flush().map_err(HubError::io("write", path))?;

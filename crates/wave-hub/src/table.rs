@@ -11,7 +11,7 @@ use candle_core::{DType, Device, Tensor};
 use safetensors::tensor;
 use sha2::{Digest, Sha256};
 
-use crate::atomic::write_with;
+use crate::atomic::write_into;
 use crate::digest::hex;
 use crate::directory::read_bytes;
 use crate::tensors::{fill, lay_out};
@@ -20,7 +20,8 @@ use crate::{HubError, Weights, header};
 /// The metadata's key of the checksum.
 const CHECKSUM: &str = "sha256";
 
-/// Writes a table, whole or not at all. The same content gives the same bytes.
+/// Writes a table into a directory that exists, whole or not at all. The same content gives the same
+/// bytes.
 ///
 /// # Errors
 /// [`HubError::Io`] and [`HubError::Tensor`] when the work fails. No temporary file stays behind.
@@ -39,7 +40,7 @@ pub fn write_table(
     let mut metadata = metadata.clone();
     metadata.insert(CHECKSUM.into(), hex(&hasher.finalize()));
     let (header, order) = lay_out(path, table, &metadata)?;
-    write_with(path, |file| fill(path, &header, &order, file))
+    write_into(path, |file| fill(path, &header, &order, file))
 }
 
 /// Reads what [`write_table`] wrote: each tensor in its own type, and the metadata without the

@@ -252,6 +252,9 @@ impl Cache {
         let rows = rows.merge(&new)?;
         let first = part[0] / SHARD * SHARD;
         let path = self.shard(view, first);
+        if let Some(dir) = path.parent() {
+            wave_hub::prepare_out(dir)?;
+        }
         wave_hub::write_table(&path, &rows.to_table()?, &self.metadata(view, first))?;
         Ok(rows)
     }
