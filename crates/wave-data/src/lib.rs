@@ -70,7 +70,7 @@ pub use listing::image_files;
 pub use loader::{Batch, Loader};
 pub use pack::{Packed, pack};
 pub use pipeline::evaluation_batches;
-pub use resample::{Interpolation, bicubic_matrix};
+pub use resample::Interpolation;
 pub use source::{Dataset, Encoded, Source, Split, common_size, hold_out, subset};
 pub use transform::{CropMode, Transform, measure_normalisation};
 

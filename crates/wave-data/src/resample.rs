@@ -256,20 +256,6 @@ fn filter(
     (first, weights.collect())
 }
 
-/// Antialiased bicubic resizing of a line as a matrix (to, size), row by row: what Pillow does to pixels,
-/// and PyTorch's `interpolate` with `antialias=True` to numbers. Rows add up to 1.
-pub fn bicubic_matrix(size: usize, to: usize) -> Vec<f64> {
-    let mut matrix = vec![0.0; to * size];
-    for (i, row) in matrix.chunks_exact_mut(size.max(1)).enumerate() {
-        let (first, weights) = filter(size, (0.0, size as f64), to, i, Interpolation::Bicubic);
-        let sum: f64 = weights.iter().sum();
-        for (x, weight) in row[first..].iter_mut().zip(weights) {
-            *x = weight / sum;
-        }
-    }
-    matrix
-}
-
 /// Keys' cubic convolution with a = -1/2.
 fn bicubic(x: f64) -> f64 {
     const A: f64 = -0.5;

@@ -12,10 +12,12 @@
 //! read: that part could not make up for what is cropped.
 
 use crate::compose::check_scalers;
-use crate::{BlockShape, Kronecker, Part, Plan, PlanError};
+use crate::{Part, Plan, PlanError};
 use candle_core::{Result, Tensor};
 use std::fmt;
 use std::str::FromStr;
+use wave_models::vit::VitShape;
+use wave_ops::Kronecker;
 
 #[cfg(test)]
 mod tests;
@@ -158,8 +160,8 @@ pub fn resize_scalers(
     plan: &Plan,
     part: Part,
     scalers: &Tensor,
-    from: &BlockShape,
-    to: &BlockShape,
+    from: &VitShape,
+    to: &VitShape,
 ) -> Result<Tensor> {
     check_scalers(plan, part, scalers, from)?;
     let (q, r_from, c_from) = plan.blocks(part, from);

@@ -1,37 +1,16 @@
 //! From templates and scalers to weights: the sum of Kronecker products (equation 3).
 
-use crate::{BlockShape, Kronecker, Part, Plan, PlanError};
+use crate::{Part, Plan, PlanError};
 use candle_core::{Result, Tensor};
 use std::collections::BTreeMap;
-use std::ops::Deref;
+use wave_models::vit::VitShape;
+use wave_ops::kronecker_sum;
 
 #[cfg(test)]
 mod tests;
 
 /// The templates of every set: `(n_templates, t, t)` by the set's name.
-#[derive(Clone, Debug, Default)]
-pub struct Templates(pub BTreeMap<String, Tensor>);
-
-impl Templates {
-    /// Checks that every set of the plan is here and has the plan's shape.
-    ///
-    /// # Errors
-    /// Names the first set that is missing or has another shape.
-    pub fn check(&self, plan: &Plan) -> std::result::Result<(), PlanError> {
-        for &part in plan.sets.keys() {
-            templates_of(plan, &self.0, part)?;
-        }
-        Ok(())
-    }
-}
-
-impl Deref for Templates {
-    type Target = BTreeMap<String, Tensor>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
+pub type Templates = BTreeMap<String, Tensor>;
 
 /// The scalers of every part: `(layers, n_templates, r, c)`.
 pub type Scalers = BTreeMap<Part, Tensor>;
@@ -51,12 +30,12 @@ pub type Scalers = BTreeMap<Part, Tensor>;
 /// parts differ in depth.
 pub fn compose(
     plan: &Plan,
-    templates: &BTreeMap<String, Tensor>,
+    templates: &Templates,
     scalers: &Scalers,
-    shape: &BlockShape,
+    shape: &VitShape,
 ) -> Result<BTreeMap<Part, Tensor>> {
-    if shape.width == 0 || shape.hidden == 0 {
-        return Err(PlanError::EmptyBlock(*shape).into());
+    if shape.width == 0 || shape.hidden() == 0 {
+        return Err(PlanError::EmptyBlock(shape.width, shape.hidden()).into());
     }
     let mut depth = None;
     let mut weights = BTreeMap::new();
@@ -80,29 +59,8 @@ pub fn compose(
     Ok(weights)
 }
 
-/// `W_l = sum_i S_{l,i} (x) T_i` for all layers as one matrix product, or `T_i (x) S_{l,i}` when
-/// the order is [`Kronecker::Interleave`].
-///
-/// Every scaler weighs a whole template, so before they are laid out, the blocks of all layers are
-/// the rows of `(L r c, N) . (N, t t)`. The two orders differ only in where an entry `(i, j)` of
-/// block `(a, b)` goes: to row `a t + i` and column `b t + j` when tiled, to row `i r + a` and
-/// column `j c + b` when interleaved.
-///
-/// # Shapes
-/// `templates`: `(N, t, t)`; `scalers`: `(L, N, r, c)`; result: `(L, r t, c t)`, contiguous.
-///
-/// # Errors
-/// If the ranks are others, the templates are not square, or the two differ in `N`, type or device.
-pub fn kronecker_sum(templates: &Tensor, scalers: &Tensor, order: Kronecker) -> Result<Tensor> {
-    let order = match order {
-        Kronecker::Tile => wave_ops::Kronecker::Tile,
-        Kronecker::Interleave => wave_ops::Kronecker::Interleave,
-    };
-    wave_ops::kronecker_sum(templates, scalers, order)
-}
-
 /// Cuts the composed multiple of the template size down to the weight, segment by segment.
-fn crop(whole: &Tensor, part: Part, shape: &BlockShape) -> Result<Tensor> {
+fn crop(whole: &Tensor, part: Part, shape: &VitShape) -> Result<Tensor> {
     let (rows, cols) = part.rows_cols(shape);
     let (l, tall, wide) = whole.dims3()?;
     if (tall, wide) == (rows, cols) {
@@ -116,10 +74,10 @@ fn crop(whole: &Tensor, part: Part, shape: &BlockShape) -> Result<Tensor> {
 
 fn templates_of<'a>(
     plan: &Plan,
-    templates: &'a BTreeMap<String, Tensor>,
+    templates: &'a Templates,
     part: Part,
 ) -> std::result::Result<&'a Tensor, PlanError> {
-    let set = plan.set(part)?;
+    let set = plan.set(part);
     let Some(found) = templates.get(set) else {
         return Err(PlanError::MissingTemplates(part, set.to_owned()));
     };
@@ -142,7 +100,7 @@ fn scalers_of<'a>(
     plan: &Plan,
     scalers: &'a Scalers,
     part: Part,
-    shape: &BlockShape,
+    shape: &VitShape,
 ) -> std::result::Result<&'a Tensor, PlanError> {
     let found = scalers.get(&part).ok_or(PlanError::MissingScalers(part))?;
     check_scalers(plan, part, found, shape)?;
@@ -154,9 +112,8 @@ pub(crate) fn check_scalers(
     plan: &Plan,
     part: Part,
     scalers: &Tensor,
-    shape: &BlockShape,
+    shape: &VitShape,
 ) -> std::result::Result<(), PlanError> {
-    plan.set(part)?;
     let expected = plan.scaler_shape(part, shape);
     match scalers.dims() {
         [layers, rest @ ..] if *layers > 0 && rest == expected => Ok(()),
@@ -164,7 +121,8 @@ pub(crate) fn check_scalers(
             part,
             found: found.to_vec(),
             expected,
-            shape: *shape,
+            width: shape.width,
+            hidden: shape.hidden(),
         }),
     }
 }

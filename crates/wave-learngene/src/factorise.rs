@@ -7,10 +7,12 @@
 //! ones, each times the square root of its singular value.
 
 use crate::compose::{Scalers, Templates};
-use crate::{BlockShape, Kronecker, Part, Plan, PlanError};
+use crate::{Part, Plan, PlanError};
 use candle_core::{DType, Device, Result, Tensor};
 use faer::{Mat, Side};
 use std::collections::BTreeMap;
+use wave_models::vit::VitShape;
+use wave_ops::Kronecker;
 
 #[cfg(test)]
 mod tests;
@@ -42,7 +44,7 @@ pub struct Factorised {
 pub fn factorise(
     plan: &Plan,
     weights: &BTreeMap<Part, Tensor>,
-    shape: &BlockShape,
+    shape: &VitShape,
 ) -> Result<Factorised> {
     let t = plan.template_size;
     let mut templates = BTreeMap::new();
@@ -74,14 +76,14 @@ pub fn factorise(
         }
     }
     Ok(Factorised {
-        templates: Templates(templates),
+        templates,
         scalers,
         energy,
     })
 }
 
 /// Weights of all layers, `(L, rows, columns)`, cut into blocks of template size: `(L r c, t t)`.
-pub(crate) fn blocks(plan: &Plan, part: Part, w: &Tensor, shape: &BlockShape) -> Result<Tensor> {
+pub(crate) fn blocks(plan: &Plan, part: Part, w: &Tensor, shape: &VitShape) -> Result<Tensor> {
     let (rows, cols) = part.rows_cols(shape);
     let layers = match w.dims() {
         [layers, r, c] if (*r, *c) == (rows, cols) && *layers > 0 => *layers,

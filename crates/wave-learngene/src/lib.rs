@@ -1,4 +1,4 @@
-//! Weight templates, scalers and their composition.
+//! The method: weight templates, scalers, and the weights of any vision transformer from them.
 //!
 //! # Overview
 //!
@@ -9,22 +9,26 @@
 //!                                     S_{l,i}: (r, c), the scalers of layer l
 //! ```
 //!
-//! - [`Part`] names the four covered weights of a transformer block, [`BlockShape`] their sizes;
-//! - [`Plan`] says which set of templates composes which part and how many templates it holds;
+//! - [`Part`] names the four composed weights of a transformer block; a [`Plan`] says which set of
+//!   templates composes which, and how many templates it holds;
 //! - [`compose()`] turns templates and scalers into the weights of all layers, differentiably;
-//! - the *scaler bank* holds scalers at a few anchors of depth and at one width.
-//!   [`interpolate_depth`] reads it at any depth, [`resize_scalers`] at any width, and
-//!   [`gather_width`] does the same for the weights that templates do not cover;
-//! - [`factorise()`] goes back: from weights to the nearest templates and scalers, in closed form;
-//! - [`ramp_scalers`], [`random_scalers`], [`telg_scalers`] and [`share_scalers`] are places to
-//!   start from.
+//! - a [`Learngene`] is templates, *scaler bank* and inherited weights together: the bank holds
+//!   scalers at a few anchors of depth and at one width, which [`interpolate_depth`] reads at any
+//!   depth and [`resize_scalers`] at any width ([`gather_width`] does so for inherited weights);
+//! - [`Sizes`] says which depth and width each step of a condensation draws, [`Objective`] what it
+//!   minimises;
+//! - [`ramp_scalers`], [`random_scalers`], [`telg_scalers`] and [`share_scalers`] are first scalers;
+//! - [`factorise()`] goes back: from weights to the nearest templates and scalers, in closed form.
 //!
-//! No data, no loop, no files, and no random generator: where noise is wanted, the caller passes a
-//! function that draws it.
+//! No data, no loop, no files, and no random generator of its own: where something is drawn, the
+//! caller passes what draws it.
 
 mod bank;
 mod compose;
+mod draw;
 mod factorise;
+mod learngene;
+mod objective;
 mod part;
 mod plan;
 mod start;
@@ -34,8 +38,12 @@ mod testing;
 pub use bank::{
     DepthRule, depth_matrix, gather_blocks, gather_width, interpolate_depth, resize_scalers,
 };
-pub use compose::{Scalers, Templates, compose, kronecker_sum};
+pub use compose::{Scalers, Templates, compose};
+pub use draw::Sizes;
 pub use factorise::{Factorised, factorise};
-pub use part::{BlockShape, Part};
-pub use plan::{Kronecker, Plan, PlanError};
+pub use learngene::Learngene;
+pub use objective::{Objective, divergence};
+pub use part::Part;
+pub use plan::{Plan, PlanError};
 pub use start::{ramp_scalers, random_scalers, seed_templates, share_scalers, telg_scalers};
+pub use wave_ops::Kronecker;

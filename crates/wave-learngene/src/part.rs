@@ -1,16 +1,13 @@
 //! The four weights of a transformer block that templates cover, and their sizes.
 
-use crate::PlanError;
-use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::str::FromStr;
+use wave_models::vit::VitShape;
 
 /// A covered weight of a transformer block.
 ///
 /// Norms, biases and everything outside the blocks are not covered (the paper's Table 4 finds that
 /// covering norms changes little).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
     /// Query, key and value of the attention, stacked by rows: `(3 width, width)`.
     Qkv,
@@ -48,8 +45,8 @@ impl Part {
     }
 
     /// Rows and columns of this weight in one layer.
-    pub fn rows_cols(self, shape: &BlockShape) -> (usize, usize) {
-        let (w, h) = (shape.width, shape.hidden);
+    pub fn rows_cols(self, shape: &VitShape) -> (usize, usize) {
+        let (w, h) = (shape.width, shape.hidden());
         match self {
             Part::Qkv => (3 * w, w),
             Part::Proj => (w, w),
@@ -66,6 +63,11 @@ impl Part {
         }
     }
 
+    /// The name of this weight within a block, such as `attn.qkv.weight`.
+    pub(crate) fn tensor(self) -> String {
+        format!("{}.weight", self.module())
+    }
+
     fn module(self) -> &'static str {
         match self {
             Part::Qkv => "attn.qkv",
@@ -80,26 +82,6 @@ impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
-}
-
-impl FromStr for Part {
-    type Err = PlanError;
-
-    fn from_str(name: &str) -> Result<Self, PlanError> {
-        Part::ALL
-            .into_iter()
-            .find(|part| part.name() == name)
-            .ok_or_else(|| PlanError::UnknownPart(name.to_owned()))
-    }
-}
-
-/// The two sizes that decide the shapes of a block's weights.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BlockShape {
-    /// Width of the residual stream.
-    pub width: usize,
-    /// Width of the perceptron's hidden layer, usually four times the width.
-    pub hidden: usize,
 }
 
 #[cfg(test)]
@@ -119,18 +101,5 @@ mod tests {
             ]
         );
         assert_eq!(Part::Fc1.stacked_name(), "blocks.mlp.fc1.weight");
-    }
-
-    #[test]
-    fn a_part_reads_back_from_its_name() {
-        for part in Part::ALL {
-            assert_eq!(part.name().parse::<Part>().unwrap(), part);
-            assert_eq!(
-                serde_json::to_string(&part).unwrap(),
-                format!("\"{}\"", part.name())
-            );
-        }
-        let error = "mlp".parse::<Part>().unwrap_err().to_string();
-        assert!(error.contains("mlp") && error.contains("fc1"), "{error}");
     }
 }

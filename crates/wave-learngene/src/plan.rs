@@ -1,60 +1,17 @@
 //! Which set of templates composes which part, how many templates it holds, and every size that
 //! follows. A [`Plan`] is checked once, where it is made.
 
-use crate::{BlockShape, Part};
-use serde::{Deserialize, Serialize};
+use crate::Part;
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 use thiserror::Error;
-
-/// The order of the Kronecker product of scalers `S` and templates `T`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kronecker {
-    /// `S (x) T`: whole templates laid side by side, each weighted by one scaler, as in the paper's
-    /// "concatenating and weighting". Keeps q, k, v and the heads in contiguous rows.
-    #[default]
-    Tile,
-    /// `T (x) S`, as the paper prints equation 3. Block rows interleave, and with them the rows of
-    /// q, k and v.
-    Interleave,
-}
-
-impl Kronecker {
-    /// The name in recipes and files: `"tile"` or `"interleave"`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kronecker::Tile => "tile",
-            Kronecker::Interleave => "interleave",
-        }
-    }
-}
-
-impl fmt::Display for Kronecker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Kronecker {
-    type Err = PlanError;
-
-    fn from_str(name: &str) -> Result<Self, PlanError> {
-        match name {
-            "tile" => Ok(Kronecker::Tile),
-            "interleave" => Ok(Kronecker::Interleave),
-            _ => Err(PlanError::UnknownKronecker(name.to_owned())),
-        }
-    }
-}
+use wave_models::ShapeError;
+use wave_models::vit::VitShape;
+use wave_ops::Kronecker;
 
 /// How the parts of a block are composed from sets of templates.
 ///
-/// [`Plan::new`], [`Plan::default_budget`] and deserialisation check it. A part without a set is
-/// not composed: its weights stay ordinary ones.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "UncheckedPlan")]
+/// [`Plan::new`] and [`Plan::default_budget`] check it.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Rows, and columns, of a template.
     pub template_size: usize,
@@ -70,7 +27,7 @@ impl Plan {
     /// A plan from its fields, checked.
     ///
     /// # Errors
-    /// If the template size is 0, no part has a set, a set has no name fit for a tensor, no count
+    /// If the template size is 0, a part has no set, a set has no name fit for a tensor, no count
     /// or a count of 0, if there is a count for a set that no part uses, or if the templates have
     /// more parameters than a machine can count.
     pub fn new(
@@ -82,10 +39,8 @@ impl Plan {
         if template_size == 0 {
             return Err(PlanError::TemplateSize);
         }
-        if sets.is_empty() {
-            return Err(PlanError::NoParts);
-        }
-        for (&part, set) in &sets {
+        for part in Part::ALL {
+            let set = sets.get(&part).ok_or(PlanError::MissingSet(part))?;
             let fit = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
             if set.is_empty() || !set.chars().all(fit) {
                 return Err(PlanError::SetName(set.clone()));
@@ -145,12 +100,9 @@ impl Plan {
         Self::new(template_size, Kronecker::Tile, Self::own_sets(), counts)
     }
 
-    /// How many templates compose this part; 0 if the plan does not cover it.
+    /// How many templates compose this part.
     pub fn n_templates(&self, part: Part) -> usize {
-        let set = self.sets.get(&part);
-        set.and_then(|set| self.counts.get(set))
-            .copied()
-            .unwrap_or(0)
+        self.counts[self.set(part)]
     }
 
     /// The grid of template-sized blocks that covers a part: `(segments, r, c)`.
@@ -158,7 +110,7 @@ impl Plan {
     /// `r` counts the rows of all segments together. Where the template size does not divide a
     /// side, the grid covers the next multiple and [`compose`](crate::compose()) crops, each of q, k
     /// and v on its own, so that heads stay aligned.
-    pub fn blocks(&self, part: Part, shape: &BlockShape) -> (usize, usize, usize) {
+    pub fn blocks(&self, part: Part, shape: &VitShape) -> (usize, usize, usize) {
         let t = self.template_size;
         let segments = part.segments();
         let (rows, cols) = part.rows_cols(shape);
@@ -167,13 +119,13 @@ impl Plan {
     }
 
     /// The shape `(n_templates, r, c)` of one layer's scalers for a part.
-    pub fn scaler_shape(&self, part: Part, shape: &BlockShape) -> [usize; 3] {
+    pub fn scaler_shape(&self, part: Part, shape: &VitShape) -> [usize; 3] {
         let (_, r, c) = self.blocks(part, shape);
         [self.n_templates(part), r, c]
     }
 
     /// How many scalers a model of this shape and depth has.
-    pub fn scaler_count(&self, shape: &BlockShape, depth: usize) -> usize {
+    pub fn scaler_count(&self, shape: &VitShape, depth: usize) -> usize {
         let parts = self.sets.keys();
         let per_layer: usize = parts
             .map(|&part| self.scaler_shape(part, shape).iter().product::<usize>())
@@ -187,32 +139,28 @@ impl Plan {
         n * self.template_size * self.template_size
     }
 
-    /// The set that composes a part.
-    pub(crate) fn set(&self, part: Part) -> Result<&str, PlanError> {
-        match self.sets.get(&part) {
-            Some(set) => Ok(set),
-            None => Err(PlanError::NotCovered(part)),
-        }
+    /// Names and shapes of the weights of a transformer that templates do not compose, layer by
+    /// layer under timm's names.
+    pub fn inherited_parameters(&self, shape: &VitShape) -> Vec<(String, Vec<usize>)> {
+        let all = shape.parameters().into_iter();
+        all.filter(|(name, _)| !self.composes(name)).collect()
     }
-}
 
-/// A [`Plan`] as written in a file, before its check; without `sets`, every part has its own.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct UncheckedPlan {
-    template_size: usize,
-    #[serde(default)]
-    kronecker: Kronecker,
-    #[serde(default = "Plan::own_sets")]
-    sets: BTreeMap<Part, String>,
-    counts: BTreeMap<String, usize>,
-}
+    /// The set that composes a part.
+    pub fn set(&self, part: Part) -> &str {
+        &self.sets[&part]
+    }
 
-impl TryFrom<UncheckedPlan> for Plan {
-    type Error = PlanError;
-
-    fn try_from(plan: UncheckedPlan) -> Result<Self, PlanError> {
-        Self::new(plan.template_size, plan.kronecker, plan.sets, plan.counts)
+    /// Whether templates compose the weight of this name, timm's (`blocks.0.attn.qkv.weight`) or
+    /// that of all layers stacked (`blocks.attn.qkv.weight`).
+    pub fn composes(&self, name: &str) -> bool {
+        let module = name.strip_prefix("blocks.").map(|rest| {
+            let layer = rest.split_once('.');
+            layer
+                .filter(|(layer, _)| layer.bytes().all(|b| b.is_ascii_digit()))
+                .map_or(rest, |(_, module)| module)
+        });
+        module.is_some_and(|module| self.sets.keys().any(|part| part.tensor() == module))
     }
 }
 
@@ -222,9 +170,9 @@ pub enum PlanError {
     /// The template size is 0.
     #[error("template size is 0; use a divisor of the widths to compose, such as 64 or 192")]
     TemplateSize,
-    /// No part has a set.
-    #[error("no part has a set of templates; give at least one of qkv, proj, fc1, fc2 a set")]
-    NoParts,
+    /// A part has no set.
+    #[error("{0} has no set of templates; give each of qkv, proj, fc1, fc2 a set")]
+    MissingSet(Part),
     /// A set's name cannot be part of a tensor's name.
     #[error("set name {0:?}: use letters, digits, `_` and `-` only, and at least one of them")]
     SetName(String),
@@ -232,7 +180,7 @@ pub enum PlanError {
     #[error("{0}: its set {1:?} has no template count; add one, or name a set that has")]
     MissingCount(Part, String),
     /// A set has no templates.
-    #[error("set {0:?} has 0 templates; use 1 or more, or leave its parts out of the plan")]
+    #[error("set {0:?} has 0 templates; use 1 or more")]
     ZeroCount(String),
     /// A set is counted but unused.
     #[error(
@@ -245,21 +193,12 @@ pub enum PlanError {
     /// The default budget cannot be met.
     #[error("no budget for reference width {0} in templates of size {1}; use sizes of 1 to 65536")]
     Budget(usize, usize),
-    /// Not the name of a part.
-    #[error("unknown part {0:?}; expected qkv, proj, fc1 or fc2")]
-    UnknownPart(String),
-    /// Not the name of a Kronecker order.
-    #[error("unknown Kronecker order {0:?}; expected tile or interleave")]
-    UnknownKronecker(String),
     /// Not the formula of a depth rule.
     #[error("unknown depth rule {0:?}; expected l/(L-1) or l/L")]
     UnknownDepthRule(String),
-    /// The plan composes no such part.
-    #[error("{0}: not covered by the plan; add a set of templates for it")]
-    NotCovered(Part),
     /// A side of the block shape is 0.
-    #[error("block of width {} and hidden width {}: both must be 1 or more", .0.width, .0.hidden)]
-    EmptyBlock(BlockShape),
+    #[error("block of width {0} and hidden width {1}: both must be 1 or more")]
+    EmptyBlock(usize, usize),
     /// A set of templates is absent.
     #[error("{0}: the templates of set {1:?} are missing; load the file the plan belongs to")]
     MissingTemplates(Part, String),
@@ -281,9 +220,9 @@ pub enum PlanError {
     MissingScalers(Part),
     /// The scalers of a part have the wrong shape.
     #[error(
-        "{part}: scalers of shape {found:?}, but width {} and hidden width {} need \
+        "{part}: scalers of shape {found:?}, but width {width} and hidden width {hidden} need \
          [layers, {}, {}, {}] with 1 layer or more; resize the scalers to this shape first",
-        shape.width, shape.hidden, expected[0], expected[1], expected[2]
+        expected[0], expected[1], expected[2]
     )]
     ScalerShape {
         /// The part.
@@ -292,8 +231,10 @@ pub enum PlanError {
         found: Vec<usize>,
         /// The shape of one layer's scalers.
         expected: [usize; 3],
-        /// The block to compose.
-        shape: BlockShape,
+        /// Width of the block to compose.
+        width: usize,
+        /// Hidden channels of its MLP.
+        hidden: usize,
     },
     /// Two parts disagree about the number of layers.
     #[error("{part}: scalers of {found} layers, but other parts have {expected}; use one depth")]
@@ -305,6 +246,27 @@ pub enum PlanError {
         /// The number of layers of the parts before it.
         expected: usize,
     },
+    /// A model without layers.
+    #[error("depth 0; expected at least 1")]
+    NoDepth,
+    /// A width that is no multiple of the head width.
+    #[error(
+        "width {width} is not a multiple of the templates' head width {head_width}; use {below} or \
+         {above}"
+    )]
+    HeadWidth {
+        /// The width asked for.
+        width: usize,
+        /// The templates' head width.
+        head_width: usize,
+        /// The nearest width that fits and is not above.
+        below: usize,
+        /// The next width that fits.
+        above: usize,
+    },
+    /// Sizes that do not fit a transformer.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
     /// A bank without anchors, or a model without layers.
     #[error("cannot read {0} anchors at depth {1}; both must be 1 or more")]
     EmptyBank(usize, usize),
@@ -336,13 +298,11 @@ impl From<PlanError> for candle_core::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::block;
     use proptest::prelude::*;
 
-    fn vit(width: usize) -> BlockShape {
-        BlockShape {
-            width,
-            hidden: 4 * width,
-        }
+    fn vit(width: usize) -> VitShape {
+        block(width, 4 * width)
     }
 
     #[test]
@@ -384,10 +344,7 @@ mod tests {
     #[test]
     fn uneven_widths_take_the_next_multiple_per_segment() {
         let plan = Plan::default_budget(64, 64).unwrap();
-        let shape = BlockShape {
-            width: 96,
-            hidden: 200,
-        };
+        let shape = block(96, 200);
         assert_eq!(plan.blocks(Part::Qkv, &shape), (3, 6, 2));
         assert_eq!(plan.blocks(Part::Proj, &shape), (1, 2, 2));
         assert_eq!(plan.blocks(Part::Fc1, &shape), (1, 4, 2));
@@ -395,29 +352,24 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_survives_json_and_is_checked_on_the_way() {
-        let plan = Plan::default_budget(192, 96).unwrap();
-        let json = serde_json::to_string(&plan).unwrap();
-        assert!(json.contains(r#""kronecker":"tile""#), "{json}");
-        assert!(json.contains(r#""sets":{"qkv":"qkv","#), "{json}");
-        assert_eq!(serde_json::from_str::<Plan>(&json).unwrap(), plan);
-
-        let bare = r#"{"template_size": 8, "counts": {"qkv": 6, "proj": 2, "fc1": 8, "fc2": 8}}"#;
-        let expected = Plan::default_budget(8, 8).unwrap();
-        assert_eq!(serde_json::from_str::<Plan>(bare).unwrap(), expected);
-
-        let missing = r#"{"template_size": 8, "counts": {"qkv": 6, "proj": 2, "fc1": 8}}"#;
-        let error = serde_json::from_str::<Plan>(missing).unwrap_err();
-        assert!(error.to_string().contains("fc2"), "{error}");
-    }
-
-    #[test]
-    fn a_plan_may_leave_parts_out() {
-        let sets = BTreeMap::from([(Part::Fc1, "fc1".to_owned())]);
-        let counts = BTreeMap::from([("fc1".to_owned(), 8)]);
-        let plan = Plan::new(8, Kronecker::Tile, sets, counts).unwrap();
-        assert_eq!(plan.n_templates(Part::Qkv), 0);
-        assert_eq!(plan.scaler_count(&vit(8), 1), 32);
+    fn composed_weights_are_known_by_name() {
+        let plan = Plan::default_budget(8, 8).unwrap();
+        for name in [
+            "blocks.0.attn.qkv.weight",
+            "blocks.11.mlp.fc2.weight",
+            "blocks.attn.proj.weight",
+        ] {
+            assert!(plan.composes(name), "{name}");
+        }
+        for name in [
+            "blocks.0.attn.qkv.bias",
+            "blocks.0.attn.q_norm.weight",
+            "blocks.0.norm1.weight",
+            "head.weight",
+            "attn.qkv.weight",
+        ] {
+            assert!(!plan.composes(name), "{name}");
+        }
     }
 
     #[test]
@@ -439,7 +391,7 @@ mod tests {
         let mut slash = own();
         slash.insert(Part::Qkv, "a/b".to_owned());
         check(0, own(), counts(1, None), &["template size is 0"]);
-        check(8, BTreeMap::new(), counts(1, None), &["no part", "qkv"]);
+        check(8, BTreeMap::new(), counts(1, None), &["qkv has no set"]);
         check(8, slash, counts(1, Some("a/b")), &["a/b", "letters"]);
         check(8, own(), counts(0, None), &["0 templates", "1 or more"]);
         check(8, own(), counts(1, Some("x")), &["\"x\"", "remove"]);
@@ -448,11 +400,6 @@ mod tests {
         assert!(Plan::default_budget(8, 0).is_err());
         assert!(Plan::default_budget(0, 8).is_err());
         assert!(Plan::default_budget(usize::MAX, 1).is_err());
-        assert_eq!(
-            "Interleave".parse::<Kronecker>().unwrap_err().to_string(),
-            "unknown Kronecker order \"Interleave\"; expected tile or interleave"
-        );
-        assert_eq!("tile".parse::<Kronecker>().unwrap(), Kronecker::Tile);
     }
 
     proptest! {
@@ -463,7 +410,7 @@ mod tests {
             t in 1usize..9, width in 1usize..40, hidden in 1usize..80,
         ) {
             let plan = Plan::default_budget(8, t).unwrap();
-            let shape = BlockShape { width, hidden };
+            let shape = block(width, hidden);
             for part in Part::ALL {
                 let (segments, r, c) = plan.blocks(part, &shape);
                 let (rows, cols) = part.rows_cols(&shape);

@@ -6,8 +6,9 @@
 //! templates of their own: each comes after the `2 B` of the parts before it.
 
 use crate::factorise::blocks;
-use crate::{BlockShape, DepthRule, Part, Plan, PlanError, Scalers};
+use crate::{DepthRule, Part, Plan, PlanError, Scalers};
 use candle_core::{Device, Result, Tensor};
+use wave_models::vit::VitShape;
 
 #[cfg(test)]
 mod tests;
@@ -27,8 +28,8 @@ mod tests;
 /// If there are no anchors.
 pub fn ramp_scalers(
     plan: &Plan,
-    shape: &BlockShape,
-    unit: &BlockShape,
+    shape: &VitShape,
+    unit: &VitShape,
     anchors: usize,
     noise: f32,
     normal: &mut dyn FnMut() -> f32,
@@ -56,7 +57,7 @@ pub fn seed_templates(
     part: Part,
     templates: &Tensor,
     weights: &Tensor,
-    shape: &BlockShape,
+    shape: &VitShape,
 ) -> Result<Tensor> {
     let t = plan.template_size;
     let blocks = blocks(plan, part, weights, shape)?.reshape(((), t, t))?; // (L r c, t, t)
@@ -79,7 +80,7 @@ pub fn seed_templates(
 /// If the depth is 0.
 pub fn random_scalers(
     plan: &Plan,
-    shape: &BlockShape,
+    shape: &VitShape,
     depth: usize,
     normal: &mut dyn FnMut() -> f32,
 ) -> Result<Scalers> {
@@ -101,7 +102,7 @@ pub fn random_scalers(
 /// If there are no anchors.
 pub fn telg_scalers(
     plan: &Plan,
-    shape: &BlockShape,
+    shape: &VitShape,
     anchors: usize,
     rule: DepthRule,
 ) -> Result<Scalers> {
@@ -117,7 +118,7 @@ pub fn telg_scalers(
 ///
 /// # Errors
 /// If the depth is 0.
-pub fn share_scalers(plan: &Plan, shape: &BlockShape, depth: usize) -> Result<Scalers> {
+pub fn share_scalers(plan: &Plan, shape: &VitShape, depth: usize) -> Result<Scalers> {
     blockwise(plan, shape, shape, depth, |_| (1.0, 0.0), &mut || 0.0)
 }
 
@@ -125,8 +126,8 @@ pub fn share_scalers(plan: &Plan, shape: &BlockShape, depth: usize) -> Result<Sc
 /// `weights(l)`, on top of `draw` in every scaler; and repeat the unit along the diagonal.
 fn blockwise(
     plan: &Plan,
-    shape: &BlockShape,
-    unit: &BlockShape,
+    shape: &VitShape,
+    unit: &VitShape,
     depth: usize,
     weights: impl Fn(usize) -> (f32, f32),
     draw: &mut dyn FnMut() -> f32,
@@ -154,7 +155,7 @@ fn blockwise(
 /// The scalers of every part from a function of part and layer that returns `(N, r, c)` entries.
 fn fill(
     plan: &Plan,
-    shape: &BlockShape,
+    shape: &VitShape,
     depth: usize,
     layer: &mut dyn FnMut(Part, usize) -> Vec<f32>,
 ) -> Result<Scalers> {
@@ -175,7 +176,7 @@ fn fill(
 }
 
 /// The first template of a part within its set: after those of earlier parts that share the set.
-fn first_template(plan: &Plan, part: Part, shape: &BlockShape) -> usize {
+fn first_template(plan: &Plan, part: Part, shape: &VitShape) -> usize {
     let set = plan.sets.get(&part);
     let earlier = plan.sets.iter().take_while(|&(&other, _)| other < part);
     earlier

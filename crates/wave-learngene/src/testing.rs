@@ -1,10 +1,12 @@
 //! Helpers of the tests: seeded tensors and plain loops to compare with.
 
-use crate::{BlockShape, Kronecker, Part, Plan, Scalers, Templates};
+use crate::{Part, Plan, Scalers, Templates};
 use candle_core::{DType, Device, Shape, Tensor};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
+pub(crate) use wave_models::vit::VitShape;
+pub(crate) use wave_ops::Kronecker;
 
 pub(crate) fn rng(seed: u64) -> ChaCha8Rng {
     ChaCha8Rng::seed_from_u64(seed)
@@ -21,16 +23,14 @@ pub(crate) fn normal(rng: &mut ChaCha8Rng, shape: impl Into<Shape>) -> Tensor {
 pub(crate) fn templates(rng: &mut ChaCha8Rng, plan: &Plan) -> Templates {
     let t = plan.template_size;
     let sets = plan.counts.iter();
-    Templates(
-        sets.map(|(set, &n)| (set.clone(), normal(rng, (n, t, t))))
-            .collect(),
-    )
+    sets.map(|(set, &n)| (set.clone(), normal(rng, (n, t, t))))
+        .collect()
 }
 
 pub(crate) fn scalers(
     rng: &mut ChaCha8Rng,
     plan: &Plan,
-    shape: &BlockShape,
+    shape: &VitShape,
     depth: usize,
 ) -> Scalers {
     let parts = plan.sets.keys();
@@ -49,8 +49,14 @@ pub(crate) fn plan(t: usize, kronecker: Kronecker, counts: [usize; 4]) -> Plan {
     Plan::new(t, kronecker, Plan::own_sets(), counts.collect()).unwrap()
 }
 
-pub(crate) fn block(width: usize, hidden: usize) -> BlockShape {
-    BlockShape { width, hidden }
+/// A transformer with blocks of these sizes.
+pub(crate) fn block(width: usize, hidden: usize) -> VitShape {
+    VitShape {
+        width,
+        mlp_ratio: (hidden as f64 + 0.5) / width as f64, // rounded down
+        heads: 1,
+        ..VitShape::default()
+    }
 }
 
 pub(crate) fn flat(x: &Tensor) -> Vec<f64> {

@@ -16,6 +16,7 @@ pub mod levit;
 mod network;
 pub mod population;
 pub mod positional;
+pub mod resample;
 pub mod sequence;
 mod shape;
 pub mod small;

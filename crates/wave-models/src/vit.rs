@@ -305,7 +305,7 @@ impl VitShape {
 }
 
 /// Joins the layers of each kind: `blocks.{l}.NAME` (..) become `blocks.NAME` (depth, ..).
-/// Everything else is kept.
+/// Everything else is kept. A kind that the first layer lacks is left out.
 ///
 /// # Errors
 /// If a layer's tensor is missing or of another shape than its siblings.
@@ -316,6 +316,9 @@ pub fn stack(weights: &Weights, depth: usize) -> Result<Weights> {
         .map(|(name, t)| (name.clone(), t.clone()))
         .collect();
     for tensor in BLOCK_TENSORS {
+        if !weights.contains_key(&format!("blocks.0.{tensor}")) {
+            continue;
+        }
         let layers: Vec<&Tensor> = (0..depth)
             .map(|l| {
                 let name = format!("blocks.{l}.{tensor}");

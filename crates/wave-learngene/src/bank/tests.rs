@@ -212,7 +212,7 @@ fn gathered_gradients_sum_over_copies() {
 }
 
 /// `y = W x` at one width, and with widened scalers on the input repeated cyclically.
-fn check_widening(part: Part, to: BlockShape) {
+fn check_widening(part: Part, to: VitShape) {
     let rng = &mut rng(8);
     let t = 3;
     let plan = plan(t, Kronecker::Tile, [3, 2, 4, 2]);
@@ -271,7 +271,7 @@ fn a_widened_perceptron_and_head_compute_the_same_function() {
     let (b1, b2) = (normal(rng, 20), normal(rng, 8));
     let (x, head) = (normal(rng, 8), normal(rng, (5, 8)));
 
-    let logits = |scalers, shape: &BlockShape, x: &Tensor, b1: &Tensor, b2: &Tensor, head| {
+    let logits = |scalers, shape: &VitShape, x: &Tensor, b1: &Tensor, b2: &Tensor, head| {
         let weights = compose(&plan, &templates, scalers, shape).unwrap();
         let x = flat(x);
         let n = x.len() as f64;

@@ -1,6 +1,7 @@
 use super::*;
+use crate::compose;
 use crate::testing::*;
-use crate::{Kronecker, compose, interpolate_depth};
+use crate::{DepthRule, interpolate_depth};
 
 fn no_noise() -> f32 {
     0.0
@@ -111,7 +112,7 @@ fn a_ramp_runs_from_one_block_to_the_next() {
 
 #[test]
 fn seeded_templates_make_the_layers_that_they_were_cut_from() {
-    let weights_of = |part: Part, shape: &BlockShape| {
+    let weights_of = |part: Part, shape: &VitShape| {
         let (rows, columns) = part.rows_cols(shape);
         let values = (0..2 * rows * columns).map(|i| (i as f32 * 0.7).sin());
         Tensor::from_iter(values, &Device::Cpu)
@@ -130,7 +131,7 @@ fn seeded_templates_make_the_layers_that_they_were_cut_from() {
         for part in [Part::Qkv, Part::Proj] {
             let weights = weights_of(part, &shape);
             let seeded = seed_templates(&plan, part, &all["shared"], &weights, &shape).unwrap();
-            all.0.insert("shared".into(), seeded);
+            all.insert("shared".into(), seeded);
         }
         let scalers = ramp_scalers(&plan, &shape, &shape, 3, 0.0, &mut no_noise).unwrap();
         let made = compose(&plan, &all, &scalers, &shape).unwrap();

@@ -2,11 +2,10 @@
 
 use candle_core::{Device, Error, Result, Tensor};
 use faer::{Mat, MatRef};
-use wave_data::bicubic_matrix;
 
 /// Position embeddings (1, prefix + grid^2, width) on a grid of `to` x `to` patches: those of the
 /// patches resized as timm does it (bicubic, antialiased), those before them as they are.
-pub(crate) fn positions(embedding: &Tensor, prefix: usize, to: usize) -> Result<Tensor> {
+pub fn positions(embedding: &Tensor, prefix: usize, to: usize) -> Result<Tensor> {
     let (_, tokens, width) = embedding.dims3()?;
     let from = (tokens - prefix).isqrt();
     let resize = matrix(&bicubic_matrix(from, to), (to, from), embedding)?;
@@ -22,7 +21,7 @@ pub(crate) fn positions(embedding: &Tensor, prefix: usize, to: usize) -> Result<
 /// Patch embeddings (width, channels, p, p) for patches of `to` x `to` pixels: the kernels whose
 /// products with resized patches come closest to the products with the patches themselves (FlexiViT,
 /// section 3.4: the pseudo-inverse of the transposed resizing).
-pub(crate) fn patches(kernels: &Tensor, to: usize) -> Result<Tensor> {
+pub fn patches(kernels: &Tensor, to: usize) -> Result<Tensor> {
     let (width, channels, from, _) = kernels.dims4()?;
     let resize = bicubic_matrix(from, to);
     let inverse = pseudo_inverse(MatRef::from_row_major_slice(&resize, to, from).transpose())?;
@@ -35,6 +34,37 @@ pub(crate) fn patches(kernels: &Tensor, to: usize) -> Result<Tensor> {
         .reshape((width * channels, from, to))?;
     let both = inverse.broadcast_matmul(&columns)?;
     both.reshape((width, channels, to, to))
+}
+
+/// Antialiased bicubic resizing of a line as a matrix (to, size), row by row: what PyTorch's
+/// `interpolate` does with `antialias=True`. Rows add up to 1.
+fn bicubic_matrix(size: usize, to: usize) -> Vec<f64> {
+    let scale = size as f64 / to as f64;
+    let widened = scale.max(1.0);
+    let mut matrix = Vec::with_capacity(to * size);
+    for i in 0..to {
+        let centre = (i as f64 + 0.5) * scale;
+        let end = (centre + 2.0 * widened + 0.5) as usize;
+        let start = (centre - 2.0 * widened + 0.5).max(0.0) as usize;
+        let weight = |x: usize| match (start..end).contains(&x) {
+            true => bicubic((x as f64 - centre + 0.5) / widened),
+            false => 0.0,
+        };
+        let weights: Vec<f64> = (0..size).map(weight).collect();
+        let sum: f64 = weights.iter().sum();
+        matrix.extend(weights.iter().map(|weight| weight / sum));
+    }
+    matrix
+}
+
+/// Keys' cubic convolution with a = -1/2.
+fn bicubic(x: f64) -> f64 {
+    const A: f64 = -0.5;
+    match x.abs() {
+        x if x < 1.0 => ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0,
+        x if x < 2.0 => (((x - 5.0) * x + 8.0) * x - 4.0) * A,
+        _ => 0.0,
+    }
 }
 
 /// Moore and Penrose's inverse.

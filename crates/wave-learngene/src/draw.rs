@@ -1,0 +1,135 @@
+//! The size that each step of an elastic training trains: drawn from depths and widths, whose most
+//! grows from the least over the first steps. Small models cost less a step and teach the templates
+//! as much, so they come first.
+
+use rand::Rng;
+use wave_models::vit::VitShape;
+
+/// Sizes to draw from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sizes {
+    /// The least and the most depth.
+    pub depths: (usize, usize),
+    /// Widths, ascending; at least one.
+    pub widths: Vec<usize>,
+    /// Share of the steps over which the most depth grows from the least, and the widest width from
+    /// the narrowest, 0 to 1.
+    pub growth: f64,
+    /// Power of that share's elapsed part with which they grow, above 0: 1 is linear, more stays
+    /// small for longer.
+    pub growth_power: f64,
+}
+
+impl Sizes {
+    /// Sizes that every step draws from alike.
+    pub fn constant(depths: (usize, usize), widths: Vec<usize>) -> Sizes {
+        Sizes {
+            depths,
+            widths,
+            growth: 0.0,
+            growth_power: 1.0,
+        }
+    }
+
+    /// The depth and width that step `step` of `steps` trains. `rng` should depend on the step
+    /// alone, so that a resumed training draws the same.
+    pub fn draw(&self, step: u64, steps: u64, rng: &mut impl Rng) -> (usize, usize) {
+        let ((least, most), widths) = self.at(step, steps);
+        let depth = rng.random_range(least..=most);
+        (depth, widths[rng.random_range(0..widths.len())])
+    }
+
+    /// The least and the most depth, and the widths, that a step draws from.
+    fn at(&self, step: u64, steps: u64) -> ((usize, usize), &[usize]) {
+        let (least, most) = self.depths;
+        let grown = step as f64 / (self.growth * steps as f64); // infinite or NaN without growth
+        let grown = grown.min(1.0).powf(self.growth_power);
+        let part_of = |n: usize| (n as f64 * grown).round() as usize;
+        let widths = &self.widths[..=part_of(self.widths.len() - 1)];
+        ((least, least + part_of(most - least)), widths)
+    }
+
+    /// Multiply-adds of an average forward pass of one image, over the sizes drawn of `whole`.
+    pub fn mean_multiply_adds(&self, whole: &VitShape) -> f64 {
+        let steps = 1000; // enough for the growth of any depth
+        let of_step = |step| {
+            let ((least, most), widths) = self.at(step, steps);
+            let work = widths.iter().flat_map(|width| {
+                // Linear in the depth, so its mean is that of the ends.
+                [least, most].map(|depth| whole.with_size(depth, *width).multiply_adds() as f64)
+            });
+            work.sum::<f64>() / (2 * widths.len()) as f64
+        };
+        (0..steps).map(of_step).sum::<f64>() / steps as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+
+    fn sizes(growth: f64, growth_power: f64) -> Sizes {
+        Sizes {
+            depths: (2, 12),
+            widths: vec![64, 128, 192],
+            growth,
+            growth_power,
+        }
+    }
+
+    #[test]
+    fn sizes_grow_and_then_stay() {
+        let steps = 1000;
+        let sizes = sizes(0.5, 1.0);
+        let most = |step| sizes.at(step, steps).0.1;
+        assert_eq!([0, 250, 500, 999].map(most), [2, 7, 12, 12]);
+        let widths = |step| sizes.at(step, steps).1;
+        assert_eq!([0, 124].map(widths), [[64], [64]]);
+        assert_eq!([125, 374].map(widths), [[64, 128], [64, 128]]);
+        assert_eq!([375, 999].map(widths), [[64, 128, 192], [64, 128, 192]]);
+        let rng = &mut ChaCha8Rng::seed_from_u64(3);
+        let mut drawn = Vec::new();
+        for step in 0..steps {
+            let (depth, width) = sizes.draw(step, steps, rng);
+            assert!((2..=most(step)).contains(&depth), "{step}");
+            assert!(widths(step).contains(&width), "{step}");
+            drawn.push(depth);
+        }
+        assert!((2..=12).all(|depth| drawn[500..].contains(&depth)));
+    }
+
+    #[test]
+    fn a_higher_power_stays_small_for_longer() {
+        let most = |power, step| sizes(0.5, power).at(step, 1000).0.1;
+        assert_eq!([0, 250, 500].map(|step| most(3.0, step)), [2, 3, 12]); // 10 / 2^3
+        assert_eq!([0, 250, 500].map(|step| most(0.5, step)), [2, 9, 12]); // 10 / 2^(1/2)
+    }
+
+    #[test]
+    fn without_growth_every_step_draws_from_all_sizes() {
+        let sizes = Sizes::constant((2, 12), vec![64, 128, 192]);
+        let all = ((2, 12), &[64, 128, 192][..]);
+        assert_eq!(sizes.at(0, 10), all);
+        assert_eq!(sizes.at(0, 0), all);
+    }
+
+    #[test]
+    fn growth_saves_the_work_of_large_steps() {
+        let whole = VitShape::default();
+        let work = |growth, power| {
+            let mut sizes = sizes(growth, power);
+            sizes.widths = vec![64];
+            sizes.mean_multiply_adds(&whole)
+        };
+        let of = |depth| whole.with_size(depth, 64).multiply_adds() as f64;
+        let layer = (of(12) - of(2)) / 10.0;
+        // Drawn from all: 7 layers on average. While they grow: as many as their power's mean.
+        for (growth, power) in [(0.8, 1.0), (0.9, 3.0)] {
+            let saved = (work(0.0, power) - work(growth, power)) / layer;
+            let expected = growth * (5.0 - 5.0 / (power + 1.0));
+            assert!((saved - expected).abs() < 0.05, "{saved}, not {expected}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! One set of templates, every size: from a scaler bank to the weights of any depth and width.
+//!
+//! The bank holds scalers at K anchors over relative depth, for the auxiliary's largest width. A
+//! model's layer takes the interpolation of its two neighbouring anchors; a narrower model takes
+//! the first blocks, a wider one repeats them. The weights that templates do not compose (patches,
+//! positions, norms, biases, head) are *inherited* the same way. Everything is differentiable, so
+//! that an elastic condensation trains the bank at whatever sizes it draws.
+
+use crate::{DepthRule, Part, Plan, PlanError, Scalers, Templates};
+use crate::{compose, factorise, gather_width, interpolate_depth, resize_scalers};
+use candle_core::{Device, Result, Tensor};
+use std::collections::BTreeMap;
+use wave_models::vit::{self, VitShape};
+use wave_models::{Weights, resample};
+
+/// Templates and everything that travels with them: what makes a transformer of any shape.
+#[derive(Clone, Debug)]
+pub struct Learngene {
+    /// Which template set composes which part.
+    pub plan: Plan,
+    /// Templates by set: (N, t, t).
+    pub templates: Templates,
+    /// The scaler bank: (K, N, r, c) for each part, at the auxiliary's width.
+    pub bank: Scalers,
+    /// The auxiliary's weights that templates do not compose, those of its blocks stacked over the
+    /// K anchors.
+    pub inherited: Weights,
+    /// The auxiliary's largest shape; its depth is K.
+    pub auxiliary: VitShape,
+    /// Where layers read the anchors.
+    pub depth_rule: DepthRule,
+}
+
+impl Learngene {
+    /// The shape of a model of another depth and width: everything else is the auxiliary's.
+    ///
+    /// # Errors
+    /// If `width` is no multiple of the head width, or `heads` do not divide it.
+    pub fn shape(
+        &self,
+        depth: usize,
+        width: usize,
+        heads: Option<usize>,
+    ) -> std::result::Result<VitShape, PlanError> {
+        let head_width = self.auxiliary.head_width();
+        if depth == 0 {
+            return Err(PlanError::NoDepth);
+        }
+        if width == 0 || (heads.is_none() && !width.is_multiple_of(head_width)) {
+            let below = (width / head_width).max(1) * head_width;
+            return Err(PlanError::HeadWidth {
+                width,
+                head_width,
+                below,
+                above: below + head_width,
+            });
+        }
+        let mut shape = self.auxiliary.with_size(depth, width);
+        shape.heads = heads.unwrap_or(shape.heads);
+        shape.validate()?;
+        Ok(shape)
+    }
+
+    /// All weights of a model of this shape under timm's names, from the bank alone.
+    ///
+    /// # Errors
+    /// If the tensors here do not fit the plan.
+    pub fn weights(&self, shape: &VitShape) -> Result<Weights> {
+        vit::unstack(&self.stacked_weights(shape)?)
+    }
+
+    /// The same with the layers of each kind stacked: see [`vit::stack`].
+    ///
+    /// # Errors
+    /// As [`Learngene::weights`].
+    pub fn stacked_weights(&self, shape: &VitShape) -> Result<Weights> {
+        self.assemble(&self.scalers(shape)?, &self.inherited(shape)?, shape)
+    }
+
+    /// All weights of a model, layers stacked: `scalers` composed with the templates, beside
+    /// `inherited`.
+    ///
+    /// # Errors
+    /// If the scalers are not those of this shape.
+    pub fn assemble(
+        &self,
+        scalers: &Scalers,
+        inherited: &Weights,
+        shape: &VitShape,
+    ) -> Result<Weights> {
+        let mut weights = inherited.clone();
+        for (part, w) in compose(&self.plan, &self.templates, scalers, shape)? {
+            weights.insert(part.stacked_name(), w);
+        }
+        Ok(weights)
+    }
+
+    /// The bank's scalers for a model of this shape: (depth, N, r, c) for each part.
+    ///
+    /// # Errors
+    /// If the bank does not fit the plan.
+    pub fn scalers(&self, shape: &VitShape) -> Result<Scalers> {
+        let of_part = |(part, bank): (&Part, &Tensor)| {
+            let scalers = interpolate_depth(bank, shape.depth, self.depth_rule)?;
+            let resized = resize_scalers(&self.plan, *part, &scalers, &self.auxiliary, shape)?;
+            Ok((*part, resized))
+        };
+        self.bank.iter().map(of_part).collect()
+    }
+
+    /// The inherited weights for a model of this shape, layers stacked; positions and patches
+    /// resampled where its images or patches have another size.
+    ///
+    /// # Errors
+    /// If a weight does not fit the auxiliary.
+    pub fn inherited(&self, shape: &VitShape) -> Result<Weights> {
+        let unit = self.plan.template_size;
+        let (from, to) = (self.auxiliary.width, shape.width);
+        let (hidden_from, hidden_to) = (self.auxiliary.hidden(), shape.hidden());
+        let gather = |t: &Tensor, axis, segments, from, to, divide| {
+            gather_width(t, axis, segments, unit, from, to, divide)
+        };
+        self.inherited
+            .iter()
+            .map(|(name, t)| {
+                let t = match name.as_str() {
+                    "head.bias" | "head_dist.bias" => t.clone(),
+                    "head.weight" | "head_dist.weight" => gather(t, 1, 1, from, to, true)?,
+                    "cls_token" | "dist_token" => gather(t, 2, 1, from, to, false)?,
+                    "pos_embed" => {
+                        let t = gather(t, 2, 1, from, to, false)?;
+                        match shape.grid() == self.auxiliary.grid() {
+                            true => t,
+                            false => resample::positions(&t, shape.prefix(), shape.grid())?,
+                        }
+                    }
+                    "patch_embed.proj.weight" => {
+                        let t = gather(t, 0, 1, from, to, false)?;
+                        match shape.patch == self.auxiliary.patch {
+                            true => t,
+                            false => resample::patches(&t, shape.patch)?,
+                        }
+                    }
+                    _ if !name.starts_with("blocks.") => gather(t, 0, 1, from, to, false)?,
+                    _ => {
+                        let t = interpolate_depth(t, shape.depth, self.depth_rule)?;
+                        match name.as_str() {
+                            "blocks.attn.qkv.bias" => gather(&t, 1, 3, from, to, false)?,
+                            "blocks.mlp.fc1.bias" => {
+                                gather(&t, 1, 1, hidden_from, hidden_to, false)?
+                            }
+                            _ => gather(&t, 1, 1, from, to, false)?,
+                        }
+                    }
+                };
+                Ok((name.clone(), t))
+            })
+            .collect()
+    }
+
+    /// All tensors by name, as a condensation trains them: `templates.{set}`, `bank.{part}` and the
+    /// inherited weights.
+    pub fn tensors(&self) -> Vec<(String, Tensor)> {
+        let templates = self.templates.iter();
+        let bank = self.bank.iter();
+        templates
+            .map(|(set, t)| (format!("templates.{set}"), t.clone()))
+            .chain(bank.map(|(part, t)| (format!("bank.{part}"), t.clone())))
+            .chain(self.inherited.iter().map(|(n, t)| (n.clone(), t.clone())))
+            .collect()
+    }
+
+    /// The learngene with other values, by the names of [`Learngene::tensors`]; those that are not
+    /// there stay.
+    pub fn with_tensors(&self, tensors: &Weights) -> Learngene {
+        let get = |name: &str, old: &Tensor| tensors.get(name).unwrap_or(old).clone();
+        let templates = self.templates.iter();
+        let bank = self.bank.iter();
+        let inherited = self.inherited.iter();
+        Learngene {
+            plan: self.plan.clone(),
+            auxiliary: self.auxiliary.clone(),
+            depth_rule: self.depth_rule,
+            templates: templates
+                .map(|(set, t)| (set.clone(), get(&format!("templates.{set}"), t)))
+                .collect(),
+            bank: bank
+                .map(|(part, t)| (*part, get(&format!("bank.{part}"), t)))
+                .collect(),
+            inherited: inherited
+                .map(|(name, t)| (name.clone(), get(name, t)))
+                .collect(),
+        }
+    }
+
+    /// The same on a device.
+    ///
+    /// # Errors
+    /// If the device has no room.
+    pub fn to_device(&self, device: &Device) -> Result<Learngene> {
+        let moved = |(name, t): (String, Tensor)| Ok((name, t.to_device(device)?));
+        let tensors = self.tensors().into_iter().map(moved);
+        Ok(self.with_tensors(&tensors.collect::<Result<_>>()?))
+    }
+
+    /// The templates and the bank nearest to a transformer's own weights, one anchor for each of
+    /// its layers, beside its other weights; and the share of the energy that each set keeps: see
+    /// [`factorise`].
+    ///
+    /// `weights` are those of `auxiliary`, layers stacked.
+    ///
+    /// # Errors
+    /// As [`factorise`].
+    pub fn factorise(
+        plan: &Plan,
+        weights: &Weights,
+        auxiliary: &VitShape,
+    ) -> Result<(Learngene, BTreeMap<String, f64>)> {
+        let mut inherited = weights.clone();
+        let composed = Part::ALL
+            .into_iter()
+            .filter_map(|part| Some((part, inherited.remove(&part.stacked_name())?)))
+            .collect();
+        let found = factorise(plan, &composed, auxiliary)?;
+        let learngene = Learngene {
+            plan: plan.clone(),
+            templates: found.templates,
+            bank: found.scalers,
+            inherited,
+            auxiliary: auxiliary.clone(),
+            depth_rule: DepthRule::LastIsOne,
+        };
+        Ok((learngene, found.energy))
+    }
+
+    /// How many values templates, scaler bank and inherited weights have.
+    pub fn ledger(&self) -> [(&'static str, usize); 3] {
+        let sum = |values: &mut dyn Iterator<Item = &Tensor>| values.map(Tensor::elem_count).sum();
+        [
+            ("templates", sum(&mut self.templates.values())),
+            ("scaler bank", sum(&mut self.bank.values())),
+            ("inherited", sum(&mut self.inherited.values())),
+        ]
+    }
+}

@@ -1,0 +1,115 @@
+//! What a condensation minimises (WAVE, equation 4): `KL(ancestor || auxiliary)`, and the
+//! cross-entropy with the labels beside it.
+
+use candle_core::{D, Result, Tensor};
+use wave_ops::{log_softmax, soft_cross_entropy};
+
+/// The weights of both terms.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Objective {
+    /// Weight of the cross-entropy with the labels; at 0, no labels are needed.
+    pub ce_weight: f64,
+    /// Weight of the divergence from the ancestor.
+    pub kl_weight: f64,
+    /// Temperature of the divergence.
+    pub temperature: f64,
+}
+
+impl Objective {
+    /// The loss of logits (b, classes), given the ancestor's (b, classes), if there is one. The
+    /// targets (b, classes) are asked for only where the cross-entropy counts.
+    ///
+    /// # Errors
+    /// If the shapes differ.
+    pub fn loss(
+        &self,
+        logits: &Tensor,
+        ancestor: Option<&Tensor>,
+        targets: impl FnOnce() -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let kl = match ancestor {
+            Some(ancestor) => {
+                Some((divergence(logits, ancestor, self.temperature)? * self.kl_weight)?)
+            }
+            None => None,
+        };
+        match kl {
+            Some(kl) if self.ce_weight == 0.0 => Ok(kl),
+            kl => {
+                let ce = (soft_cross_entropy(logits, &targets()?)? * self.ce_weight)?;
+                kl.map_or(Ok(ce.clone()), |kl| ce + kl)
+            }
+        }
+    }
+}
+
+/// `T^2 KL(softmax(a / T) || softmax(z / T))` of logits `z` and the ancestor's `a`, summed over
+/// classes, mean over the batch. No gradient flows to `a`.
+///
+/// The mean is over the batch alone. Dividing by the number of classes as well, as the code of
+/// DeiT does, would make the term vanish beside a cross-entropy.
+///
+/// # Errors
+/// If the shapes differ.
+pub fn divergence(logits: &Tensor, ancestor: &Tensor, temperature: f64) -> Result<Tensor> {
+    let log_q = log_softmax(&(ancestor / temperature)?)?; // (b, classes)
+    let q = log_q.exp()?;
+    let squared = temperature * temperature;
+    let entropy = (&q * log_q)?
+        .sum(D::Minus1)?
+        .mean(0)?
+        .neg()?
+        .to_scalar::<f32>()?;
+    let cross = (soft_cross_entropy(&(logits / temperature)?, &q)? * squared)?;
+    cross - f64::from(entropy) * squared
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use candle_core::Device;
+
+    #[test]
+    fn the_divergence_is_the_batch_mean() {
+        // torch: z = [[1., 2., 3.], [0., 0., 1.]]; a = [[2., 1., 0.], [1., 0., 0.]]
+        // F.kl_div(F.log_softmax(z / 2, 1), F.log_softmax(a / 2, 1), log_target=True,
+        //          reduction="batchmean") * 4  ->  1.0486
+        let z = Tensor::new(&[[1f32, 2.0, 3.0], [0.0, 0.0, 1.0]], &Device::Cpu).unwrap();
+        let a = Tensor::new(&[[2f32, 1.0, 0.0], [1.0, 0.0, 0.0]], &Device::Cpu).unwrap();
+        let kl = divergence(&z, &a, 2.0).unwrap().to_scalar::<f32>().unwrap();
+        let softmax = |v: [f64; 3]| {
+            let e = v.map(|x| (x / 2.0).exp());
+            e.map(|x| x / e.iter().sum::<f64>())
+        };
+        let pairs = [([1., 2., 3.], [2., 1., 0.]), ([0., 0., 1.], [1., 0., 0.])];
+        let want: f64 = pairs
+            .map(|(z, a)| {
+                let (p, q) = (softmax(z), softmax(a));
+                (0..3).map(|i| q[i] * (q[i] / p[i]).ln()).sum::<f64>()
+            })
+            .iter()
+            .sum::<f64>()
+            / 2.0
+            * 4.0;
+        assert!((f64::from(kl) - want).abs() < 1e-5, "{kl} {want}");
+        let same = divergence(&a, &a, 2.0).unwrap().to_scalar::<f32>().unwrap();
+        assert!(same.abs() < 1e-5);
+    }
+
+    #[test]
+    fn without_cross_entropy_no_targets_are_asked_for() {
+        let z = Tensor::new(&[[1f32, 2.0]], &Device::Cpu).unwrap();
+        let objective = Objective {
+            ce_weight: 0.0,
+            kl_weight: 2.0,
+            temperature: 1.0,
+        };
+        let a = Tensor::new(&[[0f32, 0.0]], &Device::Cpu).unwrap();
+        let loss = objective.loss(&z, Some(&a), || unreachable!()).unwrap();
+        let twice = (divergence(&z, &a, 1.0).unwrap() * 2.0).unwrap();
+        assert_eq!(
+            loss.to_scalar::<f32>().unwrap(),
+            twice.to_scalar::<f32>().unwrap()
+        );
+    }
+}
