@@ -7,7 +7,7 @@ use std::path::Path;
 const ALLOWED: [(&str, &[&str]); 7] = [
     ("wave-ops", &[]),
     ("wave-models", &["wave-ops"]),
-    ("wave-learngene", &["wave-ops"]),
+    ("wave-learngene", &["wave-ops", "wave-models"]),
     ("wave-init", &["wave-ops", "wave-models"]),
     ("wave-data", &[]),
     ("wave-train", &["wave-ops", "wave-data"]),

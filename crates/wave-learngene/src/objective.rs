@@ -61,7 +61,7 @@ pub fn divergence(logits: &Tensor, ancestor: &Tensor, temperature: f64) -> Resul
         .neg()?
         .to_scalar::<f32>()?;
     let cross = (soft_cross_entropy(&(logits / temperature)?, &q)? * squared)?;
-    cross - f64::from(entropy) * squared
+    cross - f64::from(entropy) * temperature * temperature
 }
 
 #[cfg(test)]

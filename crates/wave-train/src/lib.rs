@@ -21,7 +21,7 @@ pub mod unrolled;
 pub use accumulate::Part;
 pub use batches::{Batches, Examples};
 pub use fit::{Flow, Progress, fit, step};
-pub use loss::{batch_targets, distillation, entropy, smoothed_targets};
+pub use loss::{batch_targets, smoothed_targets};
 pub use metrics::{Scores, TokenScores, evaluate, evaluate_tokens};
 pub use ranks::{Alone, Ranks, sum_over};
 pub use schedule::Schedule;

@@ -1,8 +1,7 @@
-//! Objectives over logits.
+//! Targets of a classification.
 
-use candle_core::{D, Device, Result, Tensor};
+use candle_core::{Device, Result, Tensor};
 use wave_data::Batch;
-use wave_ops::log_softmax;
 
 /// One-hot targets (b, classes) with a share `smoothing` spread over all classes.
 ///
@@ -32,27 +31,6 @@ pub fn batch_targets(batch: &Batch, classes: usize, smoothing: f32) -> Result<Te
     Tensor::from_vec(targets, (batch.labels.len(), classes), &Device::Cpu)
 }
 
-/// `T^2 KL(softmax(a / T) || softmax(z / T))`, summed over classes, mean over the batch, up to the
-/// entropy of the ancestor, which has no gradient: see [`entropy`].
-///
-/// The mean is over the batch alone. Dividing by the number of classes as well, as the code of
-/// DeiT does, would make the term vanish beside a cross-entropy.
-pub fn distillation(logits: &Tensor, ancestor: &Tensor, temperature: f64) -> Result<Tensor> {
-    wave_ops::distillation(logits, ancestor, temperature)
-}
-
-/// `T^2` times the mean entropy of `softmax(a / T)`: what [`distillation`] exceeds the divergence
-/// by.
-pub fn entropy(ancestor: &Tensor, temperature: f64) -> Result<f64> {
-    let log_q = log_softmax(&(ancestor / temperature)?)?;
-    let h = (log_q.exp()? * log_q)?
-        .sum(D::Minus1)?
-        .mean(0)?
-        .neg()?
-        .to_scalar::<f32>()?;
-    Ok(f64::from(h) * temperature * temperature)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,40 +53,6 @@ mod tests {
         let targets = batch_targets(&batch, 3, 0.0).unwrap();
         let expected = [[0.75f32, 0.0, 0.25], [0.25, 0.0, 0.75]];
         assert_eq!(targets.to_vec2::<f32>().unwrap(), expected);
-    }
-
-    #[test]
-    fn distillation_is_the_batch_mean_divergence() {
-        // torch: z = [[1., 2., 3.], [0., 0., 1.]]; a = [[2., 1., 0.], [1., 0., 0.]]
-        // F.kl_div(F.log_softmax(z / 2, 1), F.log_softmax(a / 2, 1), log_target=True,
-        //          reduction="batchmean") * 4  ->  1.0486
-        let z = Tensor::new(&[[1f32, 2.0, 3.0], [0.0, 0.0, 1.0]], &Device::Cpu).unwrap();
-        let a = Tensor::new(&[[2f32, 1.0, 0.0], [1.0, 0.0, 0.0]], &Device::Cpu).unwrap();
-        let loss = distillation(&z, &a, 2.0)
-            .unwrap()
-            .to_scalar::<f32>()
-            .unwrap();
-        let kl = f64::from(loss) - entropy(&a, 2.0).unwrap();
-        let softmax = |v: [f64; 3]| {
-            let e = v.map(|x| (x / 2.0).exp());
-            e.map(|x| x / e.iter().sum::<f64>())
-        };
-        let pairs = [([1., 2., 3.], [2., 1., 0.]), ([0., 0., 1.], [1., 0., 0.])];
-        let want: f64 = pairs
-            .map(|(z, a)| {
-                let (p, q) = (softmax(z), softmax(a));
-                (0..3).map(|i| q[i] * (q[i] / p[i]).ln()).sum::<f64>()
-            })
-            .iter()
-            .sum::<f64>()
-            / 2.0
-            * 4.0;
-        assert!((kl - want).abs() < 1e-5, "{kl} {want}");
-        let same = distillation(&a, &a, 2.0)
-            .unwrap()
-            .to_scalar::<f32>()
-            .unwrap();
-        assert!((f64::from(same) - entropy(&a, 2.0).unwrap()).abs() < 1e-5);
     }
 
     #[test]

@@ -258,19 +258,17 @@ impl Ancestor {
     }
 }
 
-/// What a model is to learn from an ancestor.
+/// An ancestor's logits on the images that a model is trained on.
 pub struct Lesson<'a> {
     ancestor: &'a Ancestor,
     data: &'a Data,
     cache: Option<&'a Cache>,
-    weight: f64,
-    temperature: f64,
     verbosity: Verbosity,
 }
 
 impl<'a> Lesson<'a> {
-    /// A lesson on the training images of `data`, weighing 1 at temperature 1 where the settings
-    /// are silent. With a `cache`, the ancestor's outputs are those that it keeps.
+    /// A lesson on the training images of `data`. With a `cache`, the ancestor's outputs are those that
+    /// it keeps.
     ///
     /// # Errors
     /// If the ancestor has other classes than the data, or takes other images.
@@ -278,8 +276,6 @@ impl<'a> Lesson<'a> {
         ancestor: &'a Ancestor,
         data: &'a Data,
         cache: Option<&'a Cache>,
-        weight: Option<f64>,
-        temperature: Option<f64>,
         verbosity: Verbosity,
     ) -> Result<Lesson<'a>> {
         ancestor.check(data)?;
@@ -288,26 +284,17 @@ impl<'a> Lesson<'a> {
             ancestor,
             data,
             cache,
-            weight: weight.unwrap_or(1.0),
-            temperature: temperature.unwrap_or(1.0),
             verbosity,
         })
     }
 
-    /// `weight KL(ancestor || model)` on a training batch, given the model's logits (b, classes).
-    pub fn divergence(
-        &self,
-        logits: &Tensor,
-        batch: &Batch,
-        images: &Tensor,
-    ) -> candle_core::Result<Tensor> {
+    /// The ancestor's logits (b, classes) on a training batch.
+    pub fn logits(&self, batch: &Batch, images: &Tensor) -> candle_core::Result<Tensor> {
         let Lesson { ancestor, data, .. } = *self;
-        let teacher = match self.cache {
-            Some(cache) => cache.of_batch(batch, ancestor, data, self.verbosity)?,
-            None => ancestor.of_batch(batch, images, data, self.verbosity)?,
-        };
-        let entropy = wave_train::entropy(&teacher, self.temperature)?;
-        (wave_train::distillation(logits, &teacher, self.temperature)? - entropy)? * self.weight
+        match self.cache {
+            Some(cache) => cache.of_batch(batch, ancestor, data, self.verbosity),
+            None => ancestor.of_batch(batch, images, data, self.verbosity),
+        }
     }
 }
 

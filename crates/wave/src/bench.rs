@@ -13,7 +13,6 @@
 
 use crate::ancestor::{Ancestor, Ancestors};
 use crate::condense::{self, CondensePlan};
-use crate::elastic;
 use crate::error::request;
 use crate::finetune::{self, Options, Task};
 use crate::forecast::{Memory, Step};
@@ -24,6 +23,7 @@ use crate::progress::Verbosity;
 use crate::recipe::{Recipe, merge, to_table};
 use crate::report::{self, Failure, Findings, Rates, Row};
 use crate::settings::{Condense, Finetune, Training};
+use crate::templates;
 use crate::terminal::tell;
 use crate::train::{INTERRUPTED, Resolved};
 use crate::{data, inputs};
@@ -463,7 +463,7 @@ impl Context<'_> {
                 let (channels, classes) =
                     (self.frame.transform.channels, self.frame.label_names.len());
                 let plan = CondensePlan::new(&settings, channels, classes)?;
-                let epochs = |dir| Ok(elastic::read(dir)?.config.provenance["epochs"].as_f64());
+                let epochs = |dir| Ok(templates::read(dir)?.config.provenance["epochs"].as_f64());
                 let dir = self.artefacts.templates(name, 0);
                 let epochs: Result<Option<f64>> = dir.and_then(epochs);
                 let images = epochs.unwrap_or(None).unwrap_or(0.0) * self.frame.images as f64;
@@ -490,7 +490,7 @@ impl Context<'_> {
             .collect();
         let mut templates = Vec::new();
         for dir in self.artefacts.template_dirs() {
-            let config = elastic::read(dir)?.config;
+            let config = templates::read(dir)?.config;
             let name = dir.file_name().map(|n| n.to_string_lossy().into_owned());
             let accuracies = config.accuracies.iter();
             let accuracies = accuracies.map(|a| (a.depth, a.width, a.top1)).collect();

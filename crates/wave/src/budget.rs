@@ -6,19 +6,20 @@
 //! best expectation is chosen; of those that are equal to it within noise, the one with the fewest
 //! multiply-adds.
 
-use crate::elastic::{Learngene, TemplateDir};
 use crate::error::request;
 use crate::expand;
 use crate::model::Network;
 use crate::plot;
 use crate::ranks::ranks;
 use crate::settings::Expand;
+use crate::templates::TemplateDir;
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 use wave_hub::Accuracy;
+use wave_learngene::Learngene;
 use wave_models::vit::{self, VitShape};
 
 /// Differences of expected accuracies that mean nothing: a tenth of a point.

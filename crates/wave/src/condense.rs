@@ -9,7 +9,6 @@
 use crate::ancestor::{Ancestor, Ancestors, Lesson};
 use crate::cache::Cache;
 use crate::data::{self, Channels, Data, Input};
-use crate::elastic::{self, About, Learngene, block_shape};
 use crate::error::request;
 use crate::finetune::{self, Options, drop_path};
 use crate::forecast::Step;
@@ -20,6 +19,7 @@ use crate::paths;
 use crate::ranks;
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{self, Condense, Duration, Top, Training};
+use crate::templates::{self, Description};
 use crate::train::{self, Defaults, Job, Outcome, Resolved};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
@@ -34,7 +34,7 @@ use std::time::Instant;
 use wave_data::Augment;
 use wave_hub::{Accuracy, CardFront, FloatType};
 use wave_init::{Method, Positions};
-use wave_learngene::{Part, Scalers};
+use wave_learngene::{Learngene, Part};
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_train::{Scores, Variable};
@@ -63,7 +63,8 @@ const SCALER_NOISE: f32 = 0.03;
 pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
     let a = &plan.auxiliary;
     let t = plan.templates.template_size;
-    let mean_width = plan.widths.iter().sum::<usize>() as f64 / plan.widths.len() as f64;
+    let mean_width =
+        plan.sizes.widths.iter().sum::<usize>() as f64 / plan.sizes.widths.len() as f64;
     // Xavier for a square matrix of the mean width: too small a start (0.02) costs dearly in
     // narrow networks.
     let bound = (3.0 / mean_width).sqrt() as f32;
@@ -82,7 +83,7 @@ pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
         })
         .collect::<Result<_>>()?;
     // The default budget of templates holds two layers of the narrowest width.
-    let two = a.with_size(2, plan.widths[0]);
+    let two = a.with_size(2, plan.sizes.widths[0]);
     let mut options = wave_init::Options::new(plan.template_start);
     if [a, &two].iter().any(|shape| !shape.width.is_multiple_of(4)) {
         options.positions = Positions::Learned; // sines come in fours
@@ -92,58 +93,44 @@ pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
         for part in [Part::Qkv, Part::Proj] {
             let set = &plan.templates.sets[&part];
             let weights = &layers[&part.stacked_name()];
-            let (plan, shape) = (&plan.templates, block_shape(&two));
-            let t = wave_learngene::seed_templates(plan, part, &templates[set], weights, &shape)?;
+            let plan = &plan.templates;
+            let t = wave_learngene::seed_templates(plan, part, &templates[set], weights, &two)?;
             templates.insert(set.clone(), t);
         }
     }
     let mut normal = || StandardNormal.sample(&mut rng);
-    let shape = block_shape(a);
     let bank = match plan.start {
         ScalerStart::Ramp => wave_learngene::ramp_scalers(
             &plan.templates,
-            &shape,
-            &block_shape(&two),
+            a,
+            &two,
             a.depth,
             SCALER_NOISE,
             &mut normal,
         )?,
         ScalerStart::Random => {
-            wave_learngene::random_scalers(&plan.templates, &shape, a.depth, &mut normal)?
+            wave_learngene::random_scalers(&plan.templates, a, a.depth, &mut normal)?
         }
         ScalerStart::Telg => {
-            wave_learngene::telg_scalers(&plan.templates, &shape, a.depth, plan.depth_rule)?
+            wave_learngene::telg_scalers(&plan.templates, a, a.depth, plan.depth_rule)?
         }
-        ScalerStart::Share => wave_learngene::share_scalers(&plan.templates, &shape, a.depth)?,
+        ScalerStart::Share => wave_learngene::share_scalers(&plan.templates, a, a.depth)?,
     };
     // Outside the templates the methods agree but for positions; mimetic attention of every layer
     // would be decomposed for nothing.
     options.method = Method::Xavier;
-    let mut outer = crate::init::fill(a, &options, seed)?;
-    outer = vit::stack(&outer, a.depth)?;
-    for part in Part::ALL {
-        outer.remove(&part.stacked_name());
-    }
+    let fresh = crate::init::fill(a, &options, seed)?;
+    let mut inherited = vit::stack(&fresh, a.depth)?;
+    inherited.retain(|name, _| !plan.templates.composes(name));
     let (templates, auxiliary) = (templates, a.clone());
     Ok(Learngene {
         plan: plan.templates.clone(),
         templates,
         bank,
-        outer,
+        inherited,
         auxiliary,
         depth_rule: plan.depth_rule,
     })
-}
-
-/// All that a condensation trains, by name: `templates.SET`, `bank.PART` and the other weights.
-pub fn values(gene: &Learngene) -> Vec<(String, Tensor)> {
-    let templates = gene.templates.iter();
-    let bank = gene.bank.iter();
-    templates
-        .map(|(set, t)| (format!("templates.{set}"), t.clone()))
-        .chain(bank.map(|(part, t)| (format!("bank.{}", part.name()), t.clone())))
-        .chain(gene.outer.iter().map(|(name, t)| (name.clone(), t.clone())))
-        .collect()
 }
 
 /// The learngene as variables, with their learning rates.
@@ -162,37 +149,12 @@ fn variables(gene: &Learngene, settings: &Condense, resolved: &Resolved) -> Resu
         }
         Ok(v)
     };
-    values(gene).iter().map(variable).collect()
-}
-
-/// The learngene that values by the names of [`values`] stand for.
-pub fn with_values(gene: &Learngene, values: &Weights) -> Learngene {
-    let get = |name: &str, old: &Tensor| values.get(name).unwrap_or(old).clone();
-    Learngene {
-        plan: gene.plan.clone(),
-        auxiliary: gene.auxiliary.clone(),
-        depth_rule: gene.depth_rule,
-        templates: gene
-            .templates
-            .iter()
-            .map(|(set, t)| (set.clone(), get(&format!("templates.{set}"), t)))
-            .collect(),
-        bank: gene
-            .bank
-            .iter()
-            .map(|(part, t)| (*part, get(&format!("bank.{}", part.name()), t)))
-            .collect::<Scalers>(),
-        outer: gene
-            .outer
-            .iter()
-            .map(|(name, t)| (name.clone(), get(name, t)))
-            .collect(),
-    }
+    gene.tensors().iter().map(variable).collect()
 }
 
 /// Accuracy of the model of a shape, made from the learngene alone.
 pub fn score(gene: &Learngene, shape: &VitShape, data: &Data) -> Result<Scores> {
-    let weights = gene.weights(shape)?;
+    let weights = gene.stacked_weights(shape)?;
     finetune::score(&Network::Vit(shape.clone()), &weights, &data.tests)
 }
 
@@ -221,38 +183,26 @@ fn distil(task: &Task, gene: &Learngene, run: &mut RunDir) -> Result<(Learngene,
         ..
     } = task;
     let verbosity = options.verbosity;
-    let (weight, temperature) = (settings.kl_weight, settings.temperature);
     let lesson = ancestor
         .as_deref()
-        .map(|a| Lesson::new(a, data, cache.as_ref(), weight, temperature, verbosity))
+        .map(|a| Lesson::new(a, data, cache.as_ref(), verbosity))
         .transpose()?;
     let variables = variables(gene, settings, resolved)?;
-    let live = with_values(gene, &train::tracked(&variables));
-    let ce_weight = settings.ce_weight.unwrap_or(1.0);
+    let live = gene.with_tensors(&train::tracked(&variables));
     let loss = |batch: &wave_data::Batch, images: &Tensor, part: &wave_train::Part| {
         let shape = plan.shape_of_step(resolved.seed, part.step, resolved.steps);
         // Composed anew each step: yesterday's weights belong to yesterday's templates.
-        let weights = live.weights(&shape)?;
+        let weights = live.stacked_weights(&shape)?;
         let scales = drop_path(shape.depth, part, resolved);
         let logits = vit::logits_in(resolved.mode, &shape, &weights, images, scales)?;
-        let divergence = match &lesson {
-            Some(lesson) => Some(lesson.divergence(&logits, batch, images)?),
-            None => None,
-        };
-        if let Some(divergence) = &divergence
-            && ce_weight == 0.0
-        {
-            return Ok(divergence.clone()); // there may be no labels
-        }
-        let targets = wave_train::batch_targets(batch, shape.classes, resolved.label_smoothing)?;
-        let ce = (wave_ops::soft_cross_entropy(&logits, &targets)? * ce_weight)?;
-        match divergence {
-            Some(divergence) => ce + divergence,
-            None => Ok(ce),
-        }
+        let ancestor = lesson.as_ref().map(|l| l.logits(batch, images));
+        plan.objective
+            .loss(&logits, ancestor.transpose()?.as_ref(), || {
+                wave_train::batch_targets(batch, shape.classes, resolved.label_smoothing)
+            })
     };
     let largest = plan.largest();
-    let score = |values: &Weights| score(&with_values(gene, values), &largest, data);
+    let score = |values: &Weights| score(&gene.with_tensors(values), &largest, data);
     let job = Job {
         label: task.label.clone(),
         settings: resolved,
@@ -264,7 +214,7 @@ fn distil(task: &Task, gene: &Learngene, run: &mut RunDir) -> Result<(Learngene,
         every_epoch: true,
     };
     let outcome = train::train(job, loss, score)?;
-    Ok((with_values(gene, &outcome.values), outcome))
+    Ok((gene.with_tensors(&outcome.values), outcome))
 }
 
 /// Checks the settings by themselves: their numbers, and that there is something to learn from.
@@ -402,7 +352,7 @@ pub fn condense(
         options,
     };
     let (gene, outcome) = distil(&task, &start, &mut run)?;
-    let gene = gene.rounded(plan.float)?;
+    let gene = templates::rounded(&gene, plan.float)?;
     let ancestor = task.ancestor.as_deref();
     let provenance = json!({
         "recipe": recipe,
@@ -415,10 +365,10 @@ pub fn condense(
         "seed": resolved.seed,
         "steps": resolved.steps,
         "epochs": resolved.steps as f64 / data.loader.steps_per_epoch() as f64,
-        "depths": [plan.depths.0, plan.depths.1],
-        "widths": plan.widths,
+        "depths": [plan.sizes.depths.0, plan.sizes.depths.1],
+        "widths": plan.sizes.widths,
     });
-    let about = About {
+    let about = Description {
         transform: &data.transform,
         label_names: data.class_names.clone(),
         provenance,
@@ -439,20 +389,20 @@ pub fn condense(
 }
 
 /// Writes the template directory, with its card.
-fn write(out: &Path, gene: &Learngene, float: FloatType, about: About) -> Result<()> {
+fn write(out: &Path, gene: &Learngene, float: FloatType, about: Description) -> Result<()> {
     let card = card(gene, &about.accuracies, &about.provenance);
-    elastic::write(out, gene, float, about, &card)
+    templates::write(out, gene, float, about, &card)
 }
 
 fn accuracies(gene: &Learngene, plan: &CondensePlan, data: &Data) -> Result<Vec<Accuracy>> {
     if data.tests.indices.is_empty() {
         return Ok(Vec::new());
     }
-    let (least, most) = plan.depths;
+    let (least, most) = plan.sizes.depths;
     let mut depths: Vec<usize> = (0..5).map(|i| least + i * (most - least) / 4).collect();
     depths.dedup();
     let mut all = Vec::new();
-    for &width in &plan.widths {
+    for &width in &plan.sizes.widths {
         for &depth in &depths {
             let scores = score(gene, &plan.auxiliary.with_size(depth, width), data)?;
             all.push(Accuracy {

@@ -8,7 +8,6 @@
 use crate::budget;
 use crate::data::{self, Data};
 use crate::device::{device, place};
-use crate::elastic::{self, Learngene, TemplateDir};
 use crate::error::request;
 use crate::finetune::{self, Options, drop_path};
 use crate::forecast;
@@ -20,6 +19,7 @@ use crate::progress;
 use crate::ranks::{self, ranks};
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{Duration, Expand};
+use crate::templates::TemplateDir;
 use crate::train::{self, Defaults, Job, Resolved};
 use anyhow::Result;
 use candle_core::Tensor;
@@ -29,7 +29,7 @@ use rand_distr::{Distribution, StandardNormal};
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_init::Method;
-use wave_learngene::{Part, Scalers};
+use wave_learngene::{Learngene, Part, Scalers};
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_train::{Scores, Variable};
@@ -166,8 +166,8 @@ pub fn make(
     let mut shape = shape.clone();
     let mut label_names = templates.config.label_names.clone();
     let mut scalers = first_scalers(gene, settings, &shape, seed)?;
-    let mut uncomposed = gene.uncomposed(&shape)?;
-    fill_blocks(&mut uncomposed, settings, &shape, seed)?;
+    let mut inherited = gene.inherited(&shape)?;
+    fill_blocks(&mut inherited, settings, &shape, seed)?;
     if let Some(data) = data
         && data.class_names.len() != shape.classes
     {
@@ -176,21 +176,21 @@ pub fn make(
         label_names = data.class_names.clone();
         let (dtype, device) = (candle_core::DType::F32, candle_core::Device::Cpu);
         let (classes, width) = (shape.classes, shape.width);
-        uncomposed.insert(
+        inherited.insert(
             "head.weight".into(),
             Tensor::zeros((classes, width), dtype, &device)?,
         );
-        uncomposed.insert("head.bias".into(), Tensor::zeros(classes, dtype, &device)?);
+        inherited.insert("head.bias".into(), Tensor::zeros(classes, dtype, &device)?);
     }
     let mut scores = None;
     if let Some(data) = data {
         let resolved = Resolved::new(&settings.training, DEFAULTS, data)?;
         let fitted = fit(
-            gene, &shape, scalers, uncomposed, data, &resolved, run, options, label,
+            gene, &shape, scalers, inherited, data, &resolved, run, options, label,
         )?;
-        (scalers, uncomposed, scores) = fitted;
+        (scalers, inherited, scores) = fitted;
     }
-    let weights = vit::unstack(&gene.assemble(&scalers, &uncomposed, &shape)?)?;
+    let weights = vit::unstack(&gene.assemble(&scalers, &inherited, &shape)?)?;
     let mut saved = Weights::new();
     for (part, s) in &scalers {
         for l in 0..s.dim(0)? {
@@ -204,8 +204,8 @@ pub fn make(
     let ledger = vec![
         ("templates", gene.plan.template_parameters()),
         ("scalers", sum(&saved)),
-        ("uncomposed", sum(&uncomposed)),
-        ("composed", sum(&weights) - sum(&uncomposed)),
+        ("inherited", sum(&inherited)),
+        ("composed", sum(&weights) - sum(&inherited)),
     ];
     let model = Model {
         transform: transform(templates, &shape),
@@ -233,10 +233,9 @@ fn first_scalers(
         "random" => {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let mut normal = || StandardNormal.sample(&mut rng);
-            let blocks = elastic::block_shape(shape);
             Ok(wave_learngene::random_scalers(
                 &gene.plan,
-                &blocks,
+                shape,
                 shape.depth,
                 &mut normal,
             )?)
@@ -249,7 +248,7 @@ fn first_scalers(
 
 /// Replaces the norms and biases of the blocks, if they are not to be inherited.
 fn fill_blocks(
-    uncomposed: &mut Weights,
+    inherited: &mut Weights,
     settings: &Expand,
     shape: &VitShape,
     seed: u64,
@@ -266,8 +265,8 @@ fn fill_blocks(
     };
     let fresh = crate::init::fill(shape, &wave_init::Options::new(method), seed)?;
     for (name, t) in vit::stack(&fresh, shape.depth)? {
-        if name.starts_with("blocks.") && uncomposed.contains_key(&name) {
-            uncomposed.insert(name, t);
+        if name.starts_with("blocks.") && inherited.contains_key(&name) {
+            inherited.insert(name, t);
         }
     }
     Ok(())
@@ -278,7 +277,7 @@ fn fit(
     gene: &Learngene,
     shape: &VitShape,
     scalers: Scalers,
-    uncomposed: Weights,
+    inherited: Weights,
     data: &Data,
     resolved: &Resolved,
     run: Option<&mut RunDir>,
@@ -292,22 +291,22 @@ fn fit(
         variables.push(v);
     }
     for name in ["head.weight", "head.bias"] {
-        let mut v = train::variable(name, &uncomposed[name], resolved, 0)?;
+        let mut v = train::variable(name, &inherited[name], resolved, 0)?;
         v.rate = vec![HEAD_RATIO];
         variables.push(v);
     }
-    let parts = |values: &Weights, uncomposed: &Weights| -> (Scalers, Weights) {
+    let parts = |values: &Weights, inherited: &Weights| -> (Scalers, Weights) {
         let scalers = Part::ALL
             .iter()
             .map(|part| (*part, values[&format!("scalers.{}", part.name())].clone()))
             .collect();
-        let mut rest = uncomposed.clone();
+        let mut rest = inherited.clone();
         for name in ["head.weight", "head.bias"] {
             rest.insert(name.into(), values[name].clone());
         }
         (scalers, rest)
     };
-    let (gene, placed) = (gene.to_device(device())?, place(&uncomposed)?);
+    let (gene, placed) = (gene.to_device(device())?, place(&inherited)?);
     let assemble = |values: &Weights| {
         let (scalers, rest) = parts(values, &placed);
         gene.assemble(&scalers, &rest, shape)
@@ -338,6 +337,6 @@ fn fit(
         every_epoch: false,
     };
     let outcome = train::train(job, loss, score)?;
-    let (scalers, rest) = parts(&outcome.values, &uncomposed);
+    let (scalers, rest) = parts(&outcome.values, &inherited);
     Ok((scalers, rest, outcome.scores))
 }

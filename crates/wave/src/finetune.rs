@@ -23,6 +23,7 @@ use std::sync::Arc;
 use wave_hub::FloatType;
 use wave_init::transfer::indices::Layers;
 use wave_init::transfer::nested;
+use wave_learngene::{Objective, Sizes};
 use wave_models::vit::VitShape;
 use wave_models::{Weights, convmixer, vit};
 use wave_train::{Part, Scores, Variable};
@@ -211,10 +212,14 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
         ..
     } = task;
     let verbosity = options.verbosity;
-    let (weight, temperature) = (settings.kl_weight, settings.temperature);
+    let objective = Objective {
+        ce_weight: 1.0,
+        kl_weight: settings.kl_weight.unwrap_or(1.0),
+        temperature: settings.temperature.unwrap_or(1.0),
+    };
     let lesson = ancestor
         .as_deref()
-        .map(|a| Lesson::new(a, data, None, weight, temperature, verbosity))
+        .map(|a| Lesson::new(a, data, None, verbosity))
         .transpose()?;
     let depth = match &model.network {
         Network::Vit(shape) => shape.depth,
@@ -230,7 +235,7 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
     }
     let network = model.network.clone();
     let weights = train::tracked(&variables);
-    let sizes = Sizes::new(settings, &network)?;
+    let sizes = sizes_of_slices(settings, &network)?;
     let classes = network.classes();
 
     let loss = |batch: &wave_data::Batch, images: &Tensor, part: &Part| {
@@ -238,7 +243,7 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
             Network::Vit(whole) => {
                 let (shape, weights) = match &sizes {
                     None => (whole.clone(), weights.clone()),
-                    Some(sizes) => sizes.slice(whole, &weights, resolved.seed, part.step)?,
+                    Some(sizes) => slice(sizes, whole, &weights, (resolved.seed, part.step))?,
                 };
                 let scales = drop_path(shape.depth, part, resolved);
                 vit::logits_in(resolved.mode, &shape, &weights, images, scales)?
@@ -256,12 +261,10 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
             // Nothing else about these differs between training and evaluation.
             other => other.logits(&weights, images)?,
         };
-        let targets = wave_train::batch_targets(batch, classes, resolved.label_smoothing)?;
-        let ce = wave_ops::soft_cross_entropy(&logits, &targets)?;
-        match &lesson {
-            Some(lesson) => ce + lesson.divergence(&logits, batch, images)?,
-            None => Ok(ce),
-        }
+        let ancestor = lesson.as_ref().map(|l| l.logits(batch, images));
+        objective.loss(&logits, ancestor.transpose()?.as_ref(), || {
+            wave_train::batch_targets(batch, classes, resolved.label_smoothing)
+        })
     };
     let score = |values: &Weights| score(&network, values, &data.tests);
     let job = Job {
@@ -282,63 +285,54 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
     Ok(outcome)
 }
 
-/// Sizes to draw from, at each step, when the slices of a network are trained.
-struct Sizes {
-    depths: (usize, usize),
-    widths: Vec<usize>,
+/// The sizes whose slices of a network are trained, if the settings name some.
+fn sizes_of_slices(settings: &Finetune, network: &Network) -> Result<Option<Sizes>> {
+    if settings.depths.is_none() && settings.widths.is_none() {
+        return Ok(None);
+    }
+    let Network::Vit(whole) = network else {
+        return Err(request(format!(
+            "depths and widths are of slices of a vision transformer, and this is {}; leave \
+                 them out",
+            network.family()
+        )));
+    };
+    let depths = match settings.depths.as_deref() {
+        None => (whole.depth, whole.depth),
+        Some([least, most]) if (1..=*most).contains(least) && *most <= whole.depth => {
+            (*least, *most)
+        }
+        Some(other) => {
+            return Err(request(format!(
+                "depths = {other:?}; give the least and the most, of {} layers",
+                whole.depth
+            )));
+        }
+    };
+    let widths = settings.widths.clone().unwrap_or(vec![whole.width]);
+    let head = whole.head_width();
+    let fits = |w: &usize| *w > 0 && *w <= whole.width && w.is_multiple_of(head);
+    match widths.iter().find(|w| !fits(w)) {
+        None if widths.is_empty() => Err(request("widths is empty; give at least one")),
+        None => Ok(Some(Sizes::constant(depths, widths))),
+        Some(wrong) => Err(request(format!(
+            "widths: {wrong} is not a multiple of the head width {head} up to the model's {}",
+            whole.width
+        ))),
+    }
 }
 
-impl Sizes {
-    /// The sizes that the settings name, if they do.
-    fn new(settings: &Finetune, network: &Network) -> Result<Option<Sizes>> {
-        if settings.depths.is_none() && settings.widths.is_none() {
-            return Ok(None);
-        }
-        let Network::Vit(whole) = network else {
-            return Err(request(format!(
-                "depths and widths are of slices of a vision transformer, and this is {}; leave \
-                 them out",
-                network.family()
-            )));
-        };
-        let depths = match settings.depths.as_deref() {
-            None => (whole.depth, whole.depth),
-            Some([least, most]) if (1..=*most).contains(least) && *most <= whole.depth => {
-                (*least, *most)
-            }
-            Some(other) => {
-                return Err(request(format!(
-                    "depths = {other:?}; give the least and the most, of {} layers",
-                    whole.depth
-                )));
-            }
-        };
-        let widths = settings.widths.clone().unwrap_or(vec![whole.width]);
-        let head = whole.head_width();
-        let fits = |w: &usize| *w > 0 && *w <= whole.width && w.is_multiple_of(head);
-        match widths.iter().find(|w| !fits(w)) {
-            None if widths.is_empty() => Err(request("widths is empty; give at least one")),
-            None => Ok(Some(Sizes { depths, widths })),
-            Some(wrong) => Err(request(format!(
-                "widths: {wrong} is not a multiple of the head width {head} up to the model's {}",
-                whole.width
-            ))),
-        }
-    }
-
-    /// The slice that a step trains.
-    fn slice(
-        &self,
-        whole: &VitShape,
-        weights: &Weights,
-        seed: u64,
-        step: u64,
-    ) -> candle_core::Result<(VitShape, Weights)> {
-        let (depth, width) = train::size_of_step(seed, step, self.depths, &self.widths);
-        let target = whole.with_size(depth, width);
-        let slice = nested::slice(weights, whole, &target, Layers::Uniform);
-        Ok((target, slice.map_err(candle_core::Error::wrap)?))
-    }
+/// The slice of a network that a step trains.
+fn slice(
+    sizes: &Sizes,
+    whole: &VitShape,
+    weights: &Weights,
+    (seed, step): (u64, u64),
+) -> candle_core::Result<(VitShape, Weights)> {
+    let (depth, width) = sizes.draw(step, 0, &mut train::size_generator(seed, step));
+    let target = whole.with_size(depth, width);
+    let slice = nested::slice(weights, whole, &target, Layers::Uniform);
+    Ok((target, slice.map_err(candle_core::Error::wrap)?))
 }
 
 /// Drop-path scales (depth, 2, b) of a part of a step, if any branch may be dropped.

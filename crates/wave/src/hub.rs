@@ -62,7 +62,7 @@ mod connected {
     use crate::error::request;
     use crate::model::Model;
     use crate::terminal::tell;
-    use crate::{elastic, origin};
+    use crate::{origin, templates};
     use serde_json::json;
     use wave_hub::hub::{self, HubName, HubSettings, Progress, PublishOptions, RepoName};
     use wave_hub::{HubError, Kind};
@@ -138,7 +138,7 @@ mod connected {
     /// Reads an artefact as those will who use it: what they would refuse is not published.
     fn check(dir: &Path) -> Result<()> {
         match wave_hub::directory_kind(dir)? {
-            Kind::Templates => elastic::read(dir).map(drop),
+            Kind::Templates => templates::read(dir).map(drop),
             Kind::Model => Model::read(dir).map(drop),
             // Not all that has this layout is a network of images.
             Kind::Transformers => Ok(()),

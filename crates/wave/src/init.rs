@@ -13,7 +13,7 @@ use crate::paths;
 use crate::ranks;
 use crate::run_dir::{self, Opened, RunDir};
 use crate::settings::{BatchSize, Init, Training};
-use crate::{data, elastic, hub, meta, origin, sequence};
+use crate::{data, hub, meta, origin, sequence, templates};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -435,7 +435,7 @@ fn frame_of(from: &str) -> Result<Frame> {
     let path = hub::locate(Path::new(from))?;
     let templates = path.is_dir() && wave_hub::directory_kind(&path)? == wave_hub::Kind::Templates;
     if templates {
-        let templates = elastic::read(&path)?;
+        let templates = templates::read(&path)?;
         let shape = &templates.learngene.auxiliary;
         return Ok(Frame {
             label_names: names(templates.config.label_names.clone(), shape.classes),

@@ -1,11 +1,11 @@
 //! `wave inspect`: what is inside a directory or file, in numbers and pictures.
 
 use crate::budget::Surface;
-use crate::elastic::{self, TemplateDir};
 use crate::log;
 use crate::model::{Model, Network, decimal};
 use crate::paths::text;
 use crate::plot;
+use crate::templates::{self, TemplateDir};
 use anyhow::Result;
 use candle_core::Tensor;
 use pictures::Picture;
@@ -90,7 +90,7 @@ impl Found {
         }
         match wave_hub::directory_kind(path)? {
             wave_hub::Kind::Templates => {
-                let templates = elastic::read(path)?;
+                let templates = templates::read(path)?;
                 Ok(Found {
                     summary: describe_templates(&templates),
                     model: None,

@@ -164,14 +164,14 @@ fn distil(
     };
     let plan = CondensePlan::new(&settings, shape.channels, shape.classes)?;
     let gene = condense::start(&plan, 0)?;
-    let variables = variables(condense::values(&gene))?;
-    let live = condense::with_values(&gene, &tracked(&variables));
+    let variables = variables(gene.tensors())?;
+    let live = gene.with_tensors(&tracked(&variables));
     let teacher = random(&[targets.dim(0)?, shape.classes])?;
     let step = || -> candle_core::Result<Tensor> {
-        let weights = live.weights(shape).map_err(candle_core::Error::wrap)?;
+        let weights = live.stacked_weights(shape)?;
         let logits = vit::logits_in(how, shape, &weights, images, None)?;
-        let kl = wave_train::distillation(&logits, &teacher, 1.0)?;
-        wave_ops::soft_cross_entropy(&logits, targets)? + kl
+        plan.objective
+            .loss(&logits, Some(&teacher), || Ok(targets.clone()))
     };
     descend(&variables, WARM_UP, steps, step)
 }

@@ -11,12 +11,10 @@ use crate::settings::{self, Duration, Training};
 use crate::terminal::detail;
 use anyhow::Result;
 use candle_core::{Device, Tensor, Var};
-use rand::Rng;
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 use wave_models::Weights;
-use wave_models::vit::VitShape;
 use wave_ops::Mode;
 use wave_train::{Batches, Flow, Part, Progress, Schedule, Scores, State, TrainError, Variable};
 
@@ -478,30 +476,9 @@ fn score_entry(step: u64, epoch: f64, scores: &Scores) -> serde_json::Value {
     })
 }
 
-/// The depth and width that a step of an elastic training draws: between the least and the most, and
-/// from a list.
-pub fn size_of_step(
-    seed: u64,
-    step: u64,
-    depths: (usize, usize),
-    widths: &[usize],
-) -> (usize, usize) {
-    let mut rng = step_generator(seed ^ 0xe1a5, step);
-    let depth = rng.random_range(depths.0..=depths.1);
-    (depth, widths[rng.random_range(0..widths.len())])
-}
-
-/// Multiply-adds of a forward pass of one image, on average over the sizes that [`size_of_step`] draws.
-pub(crate) fn mean_multiply_adds(
-    shape: &VitShape,
-    (least, most): (usize, usize),
-    widths: &[usize],
-) -> f64 {
-    let work = widths.iter().flat_map(|width| {
-        // Linear in the depth, so its mean is that of the ends.
-        [least, most].map(|depth| shape.with_size(depth, *width).multiply_adds() as f64)
-    });
-    work.sum::<f64>() / (2 * widths.len()) as f64
+/// The generator of the size that a step of an elastic training draws.
+pub(crate) fn size_generator(seed: u64, step: u64) -> rand_chacha::ChaCha8Rng {
+    step_generator(seed ^ 0xe1a5, step)
 }
 
 /// A generator for everything random in one step: the same when the step is repeated.

@@ -10,7 +10,7 @@ use crate::model::{Model, Network};
 use crate::recipe::Recipe;
 use crate::settings::{Auxiliary, Condense, Finetune, Init, Output};
 use crate::train::INTERRUPTED;
-use crate::{condense, hub, init, train};
+use crate::{condense, hub, init};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -19,6 +19,7 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use toml::Table;
 use wave_init::{Donor, Spent};
+use wave_learngene::Sizes;
 use wave_models::vit::VitShape;
 
 /// A directory for each condensation, or why there is none.
@@ -174,7 +175,7 @@ fn mean_multiply_adds(shape: &VitShape, finetune: &Table) -> f64 {
     let depths = numbers("depths").unwrap_or(vec![shape.depth]);
     let widths = numbers("widths").unwrap_or(vec![shape.width]);
     let ends = (depths[0], depths[depths.len() - 1]);
-    train::mean_multiply_adds(shape, ends, &widths)
+    Sizes::constant(ends, widths).mean_multiply_adds(shape)
 }
 
 /// Does the work of artefacts by name; the first failure of one takes its place in `made`.

@@ -4,11 +4,11 @@ use super::artefacts::train;
 use super::table::{Component, Method, TEMPLATES};
 use super::{Cell, Context, grow, similarity};
 use crate::data::{Data, Input};
-use crate::elastic::{self, Learngene, TemplateDir, block_shape};
 use crate::finetune;
 use crate::model::Model;
 use crate::recipe::merge;
 use crate::settings::{Expand, Finetune, Init};
+use crate::templates::{self, TemplateDir};
 use crate::train::Resolved;
 use crate::{expand, init};
 use anyhow::{Context as _, Result};
@@ -16,6 +16,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use toml::Table;
 use wave_init::Donor;
+use wave_learngene::Learngene;
 use wave_models::vit::VitShape;
 
 /// Steps for which LiGO's authors train the operator.
@@ -119,7 +120,7 @@ fn from_templates(
     settings: &Finetune,
 ) -> Result<Start> {
     let dir = context.artefacts.templates(&cell.method, cell.seed)?;
-    let templates = elastic::read(dir)?;
+    let templates = templates::read(dir)?;
     let mut table = method.expand.clone();
     table.entry("steps").or_insert(toml::Value::Integer(0));
     let mut expand: Expand = context
@@ -207,20 +208,15 @@ fn taken(gene: &Learngene, shape: &VitShape, inherited: Option<&[Component]>) ->
     for (part, set) in &gene.plan.sets {
         if is_taken(&part.weight_name(0)) {
             sets.insert(set);
-            let scalers = gene.plan.scaler_shape(*part, &block_shape(shape));
+            let scalers = gene.plan.scaler_shape(*part, shape);
             sum += shape.depth * scalers.iter().product::<usize>();
         }
     }
     let templates = sets.into_iter().filter_map(|set| gene.templates.get(set));
     sum += templates.map(|t| t.elem_count()).sum::<usize>();
-    let composed = |name: &str| {
-        name.ends_with(".weight") && (name.contains(".attn.") || name.contains(".mlp."))
-    };
-    let uncomposed = shape
-        .parameters()
-        .into_iter()
-        .filter(|(name, _)| is_taken(name) && !composed(name));
-    sum + uncomposed
+    let inherited = gene.plan.inherited_parameters(shape).into_iter();
+    sum + inherited
+        .filter(|(name, _)| is_taken(name))
         .map(|(_, dims)| dims.iter().product::<usize>())
         .sum::<usize>()
 }

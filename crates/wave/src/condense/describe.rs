@@ -138,7 +138,7 @@ pub fn describe(settings: &Condense, ancestor: Option<Arc<Ancestor>>) -> Result<
     );
     text += &format!(
         "depths {:?}, widths {:?}\ntemplates of {t} x {t}:",
-        plan.depths, plan.widths
+        plan.sizes.depths, plan.sizes.widths
     );
     for (set, n) in counts {
         text += &format!(" {n} {set}");

@@ -3,7 +3,6 @@
 use super::{CondensePlan, accuracies, write};
 use crate::ancestor::Ancestor;
 use crate::data::{self, Data, Input};
-use crate::elastic::{About, Learngene, block_shape};
 use crate::error::request;
 use crate::finetune::Options;
 use crate::inputs::Inputs;
@@ -12,13 +11,14 @@ use crate::paths;
 use crate::ranks;
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{Auxiliary, Condense};
+use crate::templates::{self, Description};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
-use wave_learngene::{DepthRule, Part, Plan};
+use wave_learngene::{Learngene, Part, Plan};
 use wave_models::vit::VitShape;
 
 /// Factorises an ancestor and writes a template directory. Returns what `--json` prints.
@@ -49,7 +49,7 @@ pub(super) fn factorise(
     };
     let began = Instant::now();
     let (gene, energy) = start(&plan, ancestor)?;
-    let gene = gene.rounded(plan.float)?;
+    let gene = templates::rounded(&gene, plan.float)?;
     let noise = noise(&plan, settings.training.seed.unwrap_or(0))?;
     let data = match settings.training.data {
         Some(_) => Some(Data::open(
@@ -68,7 +68,7 @@ pub(super) fn factorise(
         "energy_kept": energy,
         "energy_kept_of_noise": noise,
     });
-    let about = About {
+    let about = Description {
         transform: &model.transform,
         label_names: model.label_names.clone(),
         provenance,
@@ -107,37 +107,25 @@ pub(super) fn start(
             plan.auxiliary
         )));
     }
-    let mut outer = model.weights.clone();
-    let mut covered = BTreeMap::new();
-    for part in Part::ALL {
-        if let Some(w) = outer.remove(&part.stacked_name()) {
-            covered.insert(part, w);
-        }
-    }
-    let found = wave_learngene::factorise(&plan.templates, &covered, &block_shape(shape))?;
-    let gene = Learngene {
-        plan: plan.templates.clone(),
-        templates: found.templates.0,
-        bank: found.scalers,
-        outer,
-        auxiliary: shape.clone(),
-        depth_rule: DepthRule::LastIsOne,
-    };
-    Ok((gene, found.energy))
+    Ok(Learngene::factorise(
+        &plan.templates,
+        &model.weights,
+        shape,
+    )?)
 }
 
 /// The energy that each set keeps of random weights of the same shape.
 fn noise(plan: &CondensePlan, seed: u64) -> Result<BTreeMap<String, f64>> {
-    let shape = block_shape(&plan.auxiliary);
-    let templates: &Plan = &plan.templates;
+    let shape = &plan.auxiliary;
+    let set_plan: &Plan = &plan.templates;
     let mut weights = BTreeMap::new();
     for (stream, part) in Part::ALL.into_iter().enumerate() {
-        let (rows, cols) = part.rows_cols(&shape);
+        let (rows, cols) = part.rows_cols(shape);
         let mut generator = wave_init::random::generator(seed, stream as u64);
         let dims = (plan.auxiliary.depth, rows, cols);
         weights.insert(part, wave_init::random::normal(dims, 1.0, &mut generator)?);
     }
-    Ok(wave_learngene::factorise(templates, &weights, &shape)?.energy)
+    Ok(wave_learngene::factorise(set_plan, &weights, shape)?.energy)
 }
 
 fn transformer(ancestor: Option<&Ancestor>) -> Result<(&VitShape, &Ancestor)> {

@@ -2,7 +2,6 @@
 
 use crate::ancestor::Ancestor;
 use crate::data::DEFAULT_SIDE;
-use crate::elastic::block_shape;
 use crate::error::request;
 use crate::forecast::Memory;
 use crate::layout;
@@ -12,7 +11,7 @@ use anyhow::Result;
 use std::collections::BTreeMap;
 use wave_hub::FloatType;
 use wave_init::Method;
-use wave_learngene::{DepthRule, Kronecker, Part, Plan};
+use wave_learngene::{DepthRule, Kronecker, Objective, Part, Plan, Sizes};
 use wave_models::default_patch;
 use wave_models::vit::VitShape;
 use wave_ops::Mode;
@@ -28,16 +27,10 @@ const DEFAULT_GROWTH_POWER: f64 = 3.0;
 pub struct CondensePlan {
     /// The auxiliary's largest shape; its depth is the number of anchors.
     pub auxiliary: VitShape,
-    /// The depths drawn from, least and most.
-    pub depths: (usize, usize),
-    /// The share of the steps over which the most depth grows from the least, and the widest width
-    /// from the narrowest, 0 to 1.
-    pub growth: f64,
-    /// The power of that share's elapsed part with which they grow, above 0: 1 is linear, more
-    /// stays small for longer.
-    pub growth_power: f64,
-    /// The widths drawn from, ascending; at least one.
-    pub widths: Vec<usize>,
+    /// The depths and widths drawn from.
+    pub sizes: Sizes,
+    /// What is minimised.
+    pub objective: Objective,
     /// Templates and parts.
     pub templates: Plan,
     /// First templates, and first values of the auxiliary's other weights.
@@ -154,10 +147,17 @@ impl CondensePlan {
         };
         Ok(CondensePlan {
             auxiliary,
-            depths,
-            growth,
-            growth_power,
-            widths,
+            sizes: Sizes {
+                depths,
+                widths,
+                growth,
+                growth_power,
+            },
+            objective: Objective {
+                ce_weight: settings.ce_weight.unwrap_or(1.0),
+                kl_weight: settings.kl_weight.unwrap_or(1.0),
+                temperature: settings.temperature.unwrap_or(1.0),
+            },
             templates,
             template_start,
             start,
@@ -169,21 +169,21 @@ impl CondensePlan {
     /// The largest shape that is trained.
     pub(crate) fn largest(&self) -> VitShape {
         self.auxiliary
-            .with_size(self.depths.1, self.auxiliary.width)
+            .with_size(self.sizes.depths.1, self.auxiliary.width)
     }
 
     /// What is trained, in numbers: templates, scaler bank, and the auxiliary's other weights, as
-    /// [`Learngene::ledger`](crate::elastic::Learngene::ledger) counts them.
+    /// [`wave_learngene::Learngene::ledger`] counts them.
     pub(crate) fn ledger(&self) -> [(&'static str, usize); 3] {
-        let (a, blocks) = (&self.auxiliary, block_shape(&self.auxiliary));
+        let a = &self.auxiliary;
         let composed = Part::ALL.map(|part| {
-            let (rows, cols) = part.rows_cols(&blocks);
+            let (rows, cols) = part.rows_cols(a);
             rows * cols
         });
         let composed = a.depth * composed.iter().sum::<usize>();
         [
             ("templates", self.templates.template_parameters()),
-            ("scaler bank", self.templates.scaler_count(&blocks, a.depth)),
+            ("scaler bank", self.templates.scaler_count(a, a.depth)),
             ("inherited", a.parameter_count() - composed),
         ]
     }
@@ -200,36 +200,27 @@ impl CondensePlan {
 
     /// The shape that a step trains.
     pub(super) fn shape_of_step(&self, seed: u64, step: u64, steps: u64) -> VitShape {
-        let (depths, widths) = self.sizes_of_step(step, steps);
-        let (depth, width) = train::size_of_step(seed, step, depths, widths);
+        let (depth, width) = self
+            .sizes
+            .draw(step, steps, &mut train::size_generator(seed, step));
         self.auxiliary.with_size(depth, width)
-    }
-
-    /// The least and the most depth, and the widths, that a step draws from.
-    fn sizes_of_step(&self, step: u64, steps: u64) -> ((usize, usize), &[usize]) {
-        let (least, most) = self.depths;
-        let grown = step as f64 / (self.growth * steps as f64); // infinite or NaN without growth
-        let grown = grown.min(1.0).powf(self.growth_power);
-        let part_of = |n: usize| (n as f64 * grown).round() as usize;
-        let widths = &self.widths[..=part_of(self.widths.len() - 1)];
-        ((least, least + part_of(most - least)), widths)
     }
 
     /// Multiply-adds of an average forward pass of one image, over the sizes drawn.
     pub(crate) fn mean_multiply_adds(&self) -> f64 {
-        let steps = 1000; // enough for the growth of any depth
-        let of_step = |step| {
-            let (depths, widths) = self.sizes_of_step(step, steps);
-            train::mean_multiply_adds(&self.auxiliary, depths, widths)
-        };
-        (0..steps).map(of_step).sum::<f64>() / steps as f64
+        self.sizes.mean_multiply_adds(&self.auxiliary)
     }
 }
 
 fn template_plan(settings: &Condense, widths: &[usize]) -> Result<Plan> {
     let reference = widths[0]; // the narrowest
     let t = settings.template_size.unwrap_or(reference);
-    let kronecker: Kronecker = settings.kronecker.as_deref().unwrap_or("tile").parse()?;
+    let order = settings.kronecker.as_deref().unwrap_or("tile");
+    let kronecker = Kronecker::from_name(order).ok_or_else(|| {
+        request(format!(
+            "unknown Kronecker order {order:?}; expected tile or interleave"
+        ))
+    })?;
     let default = Plan::default_budget(reference, t)?;
     let mut counts: BTreeMap<Part, usize> = Part::ALL
         .iter()
@@ -265,13 +256,12 @@ mod tests {
     use super::*;
     use crate::settings::Auxiliary;
 
-    fn plan(growth: impl Into<Option<f64>>, growth_power: impl Into<Option<f64>>) -> CondensePlan {
+    #[test]
+    fn what_is_trained_is_counted_before_it_is_made() {
         let settings = Condense {
             depths: Some(vec![2, 12]),
             widths: Some(vec![128, 64, 192]),
             template_size: Some(64),
-            growth: growth.into(),
-            growth_power: growth_power.into(),
             auxiliary: Auxiliary {
                 depth: Some(12),
                 width: Some(192),
@@ -281,71 +271,8 @@ mod tests {
             },
             ..Condense::default()
         };
-        CondensePlan::new(&settings, 1, 10).unwrap()
-    }
-
-    #[test]
-    fn what_is_trained_is_counted_before_it_is_made() {
-        let plan = plan(None, None);
+        let plan = CondensePlan::new(&settings, 1, 10).unwrap();
         let gene = crate::condense::start(&plan, 0).unwrap();
         assert_eq!(plan.ledger(), gene.ledger());
-    }
-
-    #[test]
-    fn sizes_grow_and_then_stay() {
-        let steps = 1000;
-        let plan = plan(0.5, 1.0);
-        let most = |step| plan.sizes_of_step(step, steps).0.1;
-        assert_eq!([0, 250, 500, 999].map(most), [2, 7, 12, 12]);
-        let widths = |step| plan.sizes_of_step(step, steps).1;
-        assert_eq!([0, 124].map(widths), [[64], [64]]);
-        assert_eq!([125, 374].map(widths), [[64, 128], [64, 128]]);
-        assert_eq!([375, 999].map(widths), [[64, 128, 192], [64, 128, 192]]);
-        let drawn = |step| plan.shape_of_step(3, step, steps);
-        for step in 0..steps {
-            let shape = drawn(step);
-            assert!((2..=most(step)).contains(&shape.depth), "{step}");
-            assert!(widths(step).contains(&shape.width), "{step}");
-        }
-        let late: Vec<VitShape> = (500..steps).map(drawn).collect();
-        assert!((2..=12).all(|depth| late.iter().any(|shape| shape.depth == depth)));
-    }
-
-    #[test]
-    fn a_higher_power_stays_small_for_longer() {
-        let most = |power, step| plan(0.5, power).sizes_of_step(step, 1000).0.1;
-        assert_eq!([0, 250, 500].map(|step| most(3.0, step)), [2, 3, 12]); // 10 / 2^3
-        assert_eq!([0, 250, 500].map(|step| most(0.5, step)), [2, 9, 12]); // 10 / 2^(1/2)
-    }
-
-    #[test]
-    fn without_growth_every_step_draws_from_all_sizes() {
-        let plan = plan(0.0, None);
-        let all = ((2, 12), &[64, 128, 192][..]);
-        assert_eq!(plan.sizes_of_step(0, 10), all);
-        assert_eq!(plan.sizes_of_step(0, 0), all);
-    }
-
-    #[test]
-    fn growth_saves_the_work_of_large_steps() {
-        let work = |growth: f64, power: f64| {
-            let mut plan = plan(growth, power);
-            plan.widths = vec![64];
-            plan.mean_multiply_adds()
-        };
-        let of = |depth| {
-            plan(None, None)
-                .auxiliary
-                .with_size(depth, 64)
-                .multiply_adds() as f64
-        };
-        let layer = (of(12) - of(2)) / 10.0;
-        // Drawn from all: 7 layers on average. While they grow: as many as their power's mean.
-        for (growth, power) in [(0.8, 1.0), (0.9, 3.0)] {
-            let saved = (work(0.0, power) - work(growth, power)) / layer;
-            let expected = growth * (5.0 - 5.0 / (power + 1.0));
-            assert!((saved - expected).abs() < 0.05, "{saved}, not {expected}");
-        }
-        assert!(plan(None, None).mean_multiply_adds() < plan(0.0, None).mean_multiply_adds());
     }
 }

@@ -3,16 +3,17 @@
 use super::DEFAULTS;
 use crate::budget::{self, Candidate, Surface};
 use crate::data::{Data, Input};
-use crate::elastic::{self, Learngene, TemplateDir};
 use crate::error::request;
 use crate::forecast::{self, Memory, Step};
 use crate::layout::Layout;
 use crate::model::Network;
 use crate::settings::{self, Duration, Expand};
+use crate::templates::{self, TemplateDir};
 use crate::train::Resolved;
 use anyhow::Result;
 use std::path::Path;
 use wave_data::Transform;
+use wave_learngene::Learngene;
 use wave_models::vit::VitShape;
 
 /// What is to be made, of what.
@@ -36,14 +37,19 @@ impl Plan {
     /// If something is missing, or does not fit together.
     pub(super) fn read(dir: &Path, settings: &Expand, out: &Path, repeats: bool) -> Result<Plan> {
         settings::check(settings)?;
-        let templates = elastic::read(dir)?;
+        let templates = templates::read(dir)?;
         let (mut settings, candidates) = sized(&templates, settings)?;
         let shape = shape(&templates.learngene, &settings)?;
         let network = Network::Vit(shape.clone());
         let layout = Layout::of(&settings.output, &network)?;
         forecast::check_network(&network)?;
-        let memory =
-            |mode| Memory::of_composed(&shape, mode, templates.learngene.scalers_of(&shape));
+        let memory = |mode| {
+            Memory::of_composed(
+                &shape,
+                mode,
+                templates.learngene.plan.scaler_count(&shape, shape.depth),
+            )
+        };
         settings.training = forecast::fit_batch(&settings.training, memory, out, repeats)?;
         let data = open_data(&templates, &settings, &shape)?;
         let fitting = match &data {

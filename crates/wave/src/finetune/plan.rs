@@ -1,6 +1,6 @@
 //! A fine-tuning before it begins: checked, and told by `--dry-run`.
 
-use super::{DEFAULTS, Sizes, check_frozen, only_runs, open_data};
+use super::{DEFAULTS, check_frozen, only_runs, open_data, sizes_of_slices};
 use crate::ancestor::Ancestor;
 use crate::data::Data;
 use crate::forecast::{self, Memory, Step};
@@ -69,7 +69,7 @@ impl Plan {
         let settings = with_batch(settings, &model.network, out, repeats)?;
         let data = open_data(&mut model, &settings)?;
         let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
-        Sizes::new(&settings, &model.network)?;
+        sizes_of_slices(&settings, &model.network)?;
         check_frozen(&model.network.prepare(&model.weights)?, &settings)?;
         let mut memory = Memory::of_network(&model.network, resolved.mode);
         if let Some(ancestor) = &ancestor {

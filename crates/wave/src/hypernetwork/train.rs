@@ -24,6 +24,7 @@ use toml::Table;
 use wave_data::Batch;
 use wave_init::graph::{self, HyperShape};
 use wave_init::random::generator;
+use wave_learngene::Sizes;
 use wave_models::vit::{self, VitShape};
 use wave_models::{Network, ShapeError, Weights, default_patch};
 use wave_train::{Alone, Part, Scores};
@@ -112,8 +113,9 @@ impl Space {
     /// The transformers of a step.
     fn of_step(&self, seed: u64, step: u64) -> impl Iterator<Item = VitShape> {
         let first = step * self.architectures as u64;
+        let sizes = Sizes::constant(self.depths, self.widths.clone());
         (first..first + self.architectures as u64).map(move |draw| {
-            let (depth, width) = train::size_of_step(seed, draw, self.depths, &self.widths);
+            let (depth, width) = sizes.draw(draw, 0, &mut train::size_generator(seed, draw));
             self.about.shape(depth, width)
         })
     }

@@ -1,9 +1,9 @@
 //! The matrices worth looking at.
 
-use crate::elastic::Learngene;
 use anyhow::Result;
 use candle_core::Tensor;
 use std::collections::BTreeMap;
+use wave_learngene::Learngene;
 use wave_models::vit::VitShape;
 use wave_models::{Network, Weights};
 

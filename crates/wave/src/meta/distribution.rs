@@ -388,7 +388,7 @@ pub(super) fn draw(dir: &Path, settings: &Init, out: &Path, options: Options) ->
             })
         }
         (Network::Scalers(of), About::Scalers { templates, .. }) => {
-            let templates = crate::elastic::read(Path::new(templates))?;
+            let templates = crate::templates::read(Path::new(templates))?;
             let network = model::Network::Vit(of.shape().clone());
             let layout = Layout::of(&settings.output, &network)?;
             let model = Model {

@@ -1,8 +1,8 @@
 //! The networks whose starts are learned: small ones, and a transformer's scalers.
 
-use crate::elastic::{self, Learngene};
 use crate::error::request;
 use crate::settings::Distribution;
+use crate::templates;
 use anyhow::Result;
 use candle_core::{DType, Tensor};
 use rand::SeedableRng;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use wave_data::Transform;
 use wave_init::learned;
-use wave_learngene::{Part, Scalers};
+use wave_learngene::{Learngene, Part, Scalers};
 use wave_models::Weights;
 use wave_models::small::{AutoencoderShape, Examples, FixupShape, LstmShape, Small};
 use wave_models::vit::{self, VitShape};
@@ -51,7 +51,7 @@ pub(super) struct Composed {
     /// Templates in double precision.
     precise: Learngene,
     /// All weights but the composed ones, stacked, in double precision.
-    uncomposed: Weights,
+    inherited: Weights,
 }
 
 impl Network {
@@ -123,9 +123,9 @@ impl Network {
                 depth,
                 width,
             } => {
-                let gene = elastic::read(Path::new(templates))?.learngene;
+                let gene = templates::read(Path::new(templates))?.learngene;
                 let shape = gene.shape(*depth, *width, None)?;
-                let uncomposed = precise(&gene.uncomposed(&shape)?)?;
+                let inherited = precise(&gene.inherited(&shape)?)?;
                 let mut precise = gene.clone();
                 for t in precise.templates.values_mut() {
                     *t = t.to_dtype(DType::F64)?;
@@ -134,7 +134,7 @@ impl Network {
                     gene,
                     shape,
                     precise,
-                    uncomposed,
+                    inherited,
                 })))
             }
         }
@@ -145,7 +145,7 @@ impl Network {
         match about {
             About::Small(_) => Ok(None),
             About::Scalers { templates, .. } => {
-                Ok(Some(elastic::read(Path::new(templates))?.transform))
+                Ok(Some(templates::read(Path::new(templates))?.transform))
             }
         }
     }
@@ -180,9 +180,9 @@ impl Network {
             Network::Scalers(of) => {
                 let mut rng = ChaCha8Rng::seed_from_u64(seed);
                 let mut normal = || StandardNormal.sample(&mut rng);
-                let blocks = elastic::block_shape(&of.shape);
+                let blocks = &of.shape;
                 let (plan, depth) = (&of.gene.plan, of.shape.depth);
-                let random = wave_learngene::random_scalers(plan, &blocks, depth, &mut normal)?;
+                let random = wave_learngene::random_scalers(plan, blocks, depth, &mut normal)?;
                 split(&random)
             }
         }
@@ -199,7 +199,7 @@ impl Network {
             Network::Scalers(of) => {
                 let all = of.precise.assemble(
                     &joined(weights, of.shape.depth)?,
-                    &of.uncomposed,
+                    &of.inherited,
                     &of.shape,
                 )?;
                 let logits = vit::logits(&of.shape, &all, &examples.input, None)?;
@@ -226,7 +226,7 @@ impl Composed {
     pub(super) fn weights(&self, scalers: &Weights) -> Result<Weights> {
         let (gene, shape) = (&self.gene, &self.shape);
         let scalers = joined(scalers, shape.depth)?;
-        let all = gene.assemble(&scalers, &gene.uncomposed(shape)?, shape)?;
+        let all = gene.assemble(&scalers, &gene.inherited(shape)?, shape)?;
         Ok(vit::unstack(&all)?)
     }
 }
