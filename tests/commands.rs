@@ -320,7 +320,7 @@ fn inspect_counts_and_draws() {
     let ledger = &model["ledger"];
     assert_eq!(ledger["templates"], templates["ledger"]["templates"]);
     let part = |name: &str| ledger[name].as_u64().unwrap();
-    assert_eq!(model["parameters"], part("composed") + part("uncomposed"));
+    assert_eq!(model["parameters"], part("composed") + part("inherited"));
     assert_eq!((&model["depth"], &model["width"]), (&2.into(), &32.into()));
     let file = place.json("inspect e/scalers.safetensors");
     assert_eq!(file["parameters"], ledger["scalers"]);

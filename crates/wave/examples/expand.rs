@@ -1,28 +1,20 @@
 //! wave as a library: makes a transformer from weight templates and classifies an image.
 //!
 //! ```text
-//! cargo run --release -p wave --example expand -- TEMPLATES DEPTH WIDTH OUT IMAGE
+//! cargo run --release -p wave --example expand -- TEMPLATES DEPTH WIDTH IMAGE
 //! ```
-//!
-//! OUT becomes a model directory, as `wave expand TEMPLATES --depth DEPTH --width WIDTH --out OUT` writes
-//! it: timm and transformers load it too.
 
 use anyhow::{Context, Result, bail};
 use candle_core::{Device, Tensor};
 use std::path::Path;
-use wave::expand::expand;
-use wave::finetune::Options;
 use wave::model::Model;
-use wave::progress::Verbosity;
-use wave::settings::Expand;
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [templates, depth, width, out, image] = &arguments[..] else {
-        bail!("usage: expand TEMPLATES DEPTH WIDTH OUT IMAGE");
+    let [templates, depth, width, image] = &arguments[..] else {
+        bail!("usage: expand TEMPLATES DEPTH WIDTH IMAGE");
     };
-    let (depth, width) = (depth.parse()?, width.parse()?);
-    let model = make(Path::new(templates), depth, width, Path::new(out))?;
+    let model = make(Path::new(templates), depth.parse()?, width.parse()?)?;
     let scores = classify(&model, Path::new(image))?;
     let best = (0..scores.len()).max_by(|i, j| scores[*i].total_cmp(&scores[*j]));
     let best = best.context("a model without classes")?;
@@ -34,21 +26,11 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Expands templates to a model of `depth` blocks and `width` channels, without data.
-fn make(templates: &Path, depth: usize, width: usize, out: &Path) -> Result<Model> {
-    // What is left out is as on the command line: from the bank, timm's format, f32.
-    let settings = Expand {
-        depth: Some(depth),
-        width: Some(width),
-        ..Expand::default()
-    };
-    let options = Options {
-        resume: false,
-        overwrite: false,
-        verbosity: Verbosity::Quiet,
-    };
-    expand(templates, &settings, out, options)?;
-    Model::read(out)
+/// A model of `depth` blocks and `width` channels, without data and without a directory.
+fn make(templates: &Path, depth: usize, width: usize) -> Result<Model> {
+    let templates = wave::templates::read(templates)?;
+    let shape = templates.learngene.shape(depth, width, None)?;
+    templates.model(&shape)
 }
 
 /// Class scores of an image file, prepared as the model's directory says.
@@ -66,6 +48,10 @@ fn classify(model: &Model, image: &Path) -> Result<Vec<f32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wave::expand::expand;
+    use wave::finetune::Options;
+    use wave::progress::Verbosity;
+    use wave::settings::Expand;
 
     #[test]
     fn the_library_gives_what_the_command_gives() {
@@ -75,10 +61,21 @@ mod tests {
             .save(&picture)
             .unwrap();
         let templates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../templates/fashion-mnist");
-        let model = make(&templates, 2, 64, &out).unwrap();
+        let model = make(&templates, 2, 64).unwrap();
         assert_eq!(model.network.size(), (2, 64));
         let scores = classify(&model, &picture).unwrap();
         let quiet = Verbosity::Quiet;
+        let settings = Expand {
+            depth: Some(2),
+            width: Some(64),
+            ..Expand::default()
+        };
+        let options = Options {
+            resume: false,
+            overwrite: false,
+            verbosity: quiet,
+        };
+        expand(&templates, &settings, &out, options).unwrap();
         let predicted = wave::predict::predict(&out, None, &[picture], None, quiet).unwrap();
         let logits = predicted["predictions"][0]["logits"].as_array().unwrap();
         assert_eq!(scores.len(), 10);

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Each stage is a function, a subcommand and a table of a recipe of the same name, and hands the
-//! next one nothing but a directory. [`guide`] has commands and programs for each task.
+//! next one nothing but a directory. [`guide`] has commands and programs for each task,
+//! [`methods`] everything that a model can be started from.
 
 pub mod ancestor;
 pub mod bench;
@@ -29,6 +30,8 @@ pub mod finetune;
 pub mod forecast;
 #[doc = include_str!("guide.md")]
 pub mod guide {}
+#[doc = include_str!("methods.md")]
+pub mod methods {}
 mod hint;
 pub mod hub;
 pub mod hypernetwork;

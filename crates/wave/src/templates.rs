@@ -1,7 +1,7 @@
 //! Template directories at rest: reading and writing what [`Learngene`] holds in memory.
 
 use crate::error::request;
-use crate::model::{decimal, transform};
+use crate::model::{Model, Network, decimal, transform};
 use anyhow::Result;
 use candle_core::Tensor;
 use serde_json::{Value, json};
@@ -20,6 +20,25 @@ pub struct TemplateDir {
     pub config: TemplateConfig,
     /// How images become input.
     pub transform: Transform,
+}
+
+impl TemplateDir {
+    /// The model of a shape, made without data.
+    ///
+    /// # Errors
+    /// If the templates do not fit the shape.
+    pub fn model(&self, shape: &VitShape) -> Result<Model> {
+        Ok(Model {
+            network: Network::Vit(shape.clone()),
+            weights: self.learngene.weights(shape)?,
+            transform: Transform {
+                image_size: shape.image_size,
+                ..self.transform.clone()
+            },
+            label_names: self.config.label_names.clone(),
+            provenance: Value::Null,
+        })
+    }
 }
 
 /// What a directory that stores all values as `float` reads back as.
