@@ -1,22 +1,20 @@
 //! A frozen model to distil from, and its outputs on the training images.
 
-use crate::cache::Cache;
 use crate::data::Data;
 use crate::device::{device, place};
 use crate::error::request;
 use crate::forecast;
-use crate::hub;
+use crate::interrupt::check_interrupt;
+use crate::locate;
 use crate::model::{Model, Network};
 use crate::origin;
 use crate::progress::{Report, Verbosity};
 use crate::ranks::ranks;
-use crate::train::INTERRUPTED;
 use anyhow::Result;
 use candle_core::{DType, Tensor};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use wave_data::{Batch, Transform};
@@ -55,7 +53,10 @@ impl Ancestors {
 
 /// The ancestor in `path`, if there is one, for a plan: nothing is downloaded.
 pub(crate) fn planned(path: Option<&str>) -> Result<Option<Arc<Ancestor>>> {
-    match path.map(|path| hub::at_hand(Path::new(path))).transpose()? {
+    match path
+        .map(|path| locate::at_hand(Path::new(path)))
+        .transpose()?
+    {
         Some(Some(path)) => Ok(Some(Arc::new(Ancestor::read(&path)?))),
         Some(None) | None => Ok(None),
     }
@@ -84,7 +85,7 @@ impl Ancestor {
     pub fn read(path: &Path) -> Result<Ancestor> {
         let model = Model::read(path)?;
         let origin = origin::of(path, &model.provenance);
-        let path = &hub::locate(path)?;
+        let path = &locate::locate(path)?;
         Ancestor::new(model, Model::digest(path)?, origin)
     }
 
@@ -189,7 +190,7 @@ impl Ancestor {
 
     /// Logits of a training batch: looked up where the views repeat and memory allows, computed
     /// otherwise. A view is computed whole when first needed.
-    fn of_batch(
+    pub(crate) fn of_batch(
         &self,
         batch: &Batch,
         images: &Tensor,
@@ -256,52 +257,4 @@ impl Ancestor {
         let kind = self.network.family();
         format!("{kind}, {depth} layers, width {width}, {n} parameters")
     }
-}
-
-/// An ancestor's logits on the images that a model is trained on.
-pub struct Lesson<'a> {
-    ancestor: &'a Ancestor,
-    data: &'a Data,
-    cache: Option<&'a Cache>,
-    verbosity: Verbosity,
-}
-
-impl<'a> Lesson<'a> {
-    /// A lesson on the training images of `data`. With a `cache`, the ancestor's outputs are those that
-    /// it keeps.
-    ///
-    /// # Errors
-    /// If the ancestor has other classes than the data, or takes other images.
-    pub fn new(
-        ancestor: &'a Ancestor,
-        data: &'a Data,
-        cache: Option<&'a Cache>,
-        verbosity: Verbosity,
-    ) -> Result<Lesson<'a>> {
-        ancestor.check(data)?;
-        data.tell_classes(&ancestor.label_names);
-        Ok(Lesson {
-            ancestor,
-            data,
-            cache,
-            verbosity,
-        })
-    }
-
-    /// The ancestor's logits (b, classes) on a training batch.
-    pub fn logits(&self, batch: &Batch, images: &Tensor) -> candle_core::Result<Tensor> {
-        let Lesson { ancestor, data, .. } = *self;
-        match self.cache {
-            Some(cache) => cache.of_batch(batch, ancestor, data, self.verbosity),
-            None => ancestor.of_batch(batch, images, data, self.verbosity),
-        }
-    }
-}
-
-/// Fails after Ctrl-C: computing outputs ahead takes a while.
-pub(crate) fn check_interrupt() -> candle_core::Result<()> {
-    if INTERRUPTED.load(Ordering::Relaxed) {
-        candle_core::bail!("interrupted");
-    }
-    Ok(())
 }

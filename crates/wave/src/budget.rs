@@ -7,7 +7,6 @@
 //! multiply-adds.
 
 use crate::error::request;
-use crate::expand;
 use crate::model::Network;
 use crate::plot;
 use crate::ranks::ranks;
@@ -94,7 +93,7 @@ pub fn choose(templates: &TemplateDir, settings: &Expand) -> Result<Option<Vec<C
     for mut candidate in ranked(small.cloned().collect()) {
         if let Some(most) = limits.latency_ms {
             let (depth, width) = (candidate.depth, candidate.width);
-            let shape = expand::shape_of(gene, settings, depth, width, None)?;
+            let shape = shape_of(gene, settings, depth, width, None)?;
             let latency = latency_ms(gene, &shape)?;
             candidate.latency_ms = Some(latency);
             if latency > most {
@@ -273,7 +272,7 @@ impl Surface {
         let mut all = Vec::new();
         for depth in range(settings.depth, shallow, deep, 1) {
             for width in range(settings.width, narrow, wide, step) {
-                let shape = expand::shape_of(gene, settings, depth, width, None)?;
+                let shape = shape_of(gene, settings, depth, width, None)?;
                 all.push(Candidate {
                     depth,
                     width,
@@ -303,7 +302,7 @@ fn between(points: &BTreeMap<usize, f64>, at: usize) -> f64 {
 /// Median time of a forward pass of one image, in milliseconds.
 fn latency_ms(gene: &Learngene, shape: &VitShape) -> Result<f64> {
     let network = Network::Vit(shape.clone());
-    let weights = network.prepare(&vit::unstack(&gene.weights(shape)?)?)?;
+    let weights = network.prepare(&vit::unstack(&gene.stacked_weights(shape)?)?)?;
     let side = shape.image_size;
     let image = Tensor::zeros((1, shape.channels, side, side), DType::F32, &Device::Cpu)?;
     let mut times = Vec::with_capacity(PASSES);
@@ -316,6 +315,22 @@ fn latency_ms(gene: &Learngene, shape: &VitShape) -> Result<f64> {
     }
     times.sort_by(f64::total_cmp);
     Ok(times[PASSES / 2])
+}
+
+/// The shape of another size, and all else as the settings say.
+pub(crate) fn shape_of(
+    gene: &Learngene,
+    settings: &Expand,
+    depth: usize,
+    width: usize,
+    heads: Option<usize>,
+) -> Result<VitShape> {
+    let mut shape = gene.shape(depth, width, heads)?;
+    shape.image_size = settings.image_size.unwrap_or(shape.image_size);
+    shape.patch = settings.patch.unwrap_or(shape.patch);
+    shape.mlp_ratio = settings.mlp_ratio.unwrap_or(shape.mlp_ratio);
+    shape.validate()?;
+    Ok(shape)
 }
 
 #[cfg(test)]

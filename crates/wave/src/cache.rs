@@ -40,9 +40,10 @@
 //! of 1000 classes 2004 bytes with all, 70 with the 16 of the default, which makes 90 MB for a view
 //! of ImageNet.
 
-use crate::ancestor::{Ancestor, check_interrupt};
+use crate::ancestor::Ancestor;
 use crate::data::Data;
 use crate::error::request;
+use crate::interrupt::check_interrupt;
 use crate::progress::{Report, Verbosity};
 use crate::ranks::{self, ranks};
 use crate::settings::Top;

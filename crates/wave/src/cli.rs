@@ -7,15 +7,15 @@ mod result;
 use crate::ancestor::Ancestors;
 use crate::error::{describe, exit_code, request};
 use crate::finetune::Options;
+use crate::interrupt::{INTERRUPTED, Saving};
 use crate::layout::Layout;
 use crate::progress::{self, Verbosity};
 use crate::ranks::{self, World, ranks};
 use crate::recipe::{Recipe, to_table};
 use crate::terminal::{self, detail, tell};
-use crate::train::{INTERRUPTED, Saving};
 use crate::{
-    condense, convert, device, eval, expand, finetune, hub, hypernetwork, init, inspect, lock,
-    manual, meta, paths, population, predict, run, sequence, speed,
+    condense, convert, device, eval, expand, finetune, hub, hypernetwork, init, inspect, locate,
+    lock, manual, meta, paths, population, predict, run, sequence, speed,
 };
 use anyhow::{Context, Result};
 use arguments::{Cli, Command, Common, Makes};
@@ -423,7 +423,7 @@ enum Family {
 
 impl Family {
     fn of(path: &Path) -> Result<Family> {
-        let config = hub::config(path)?;
+        let config = locate::config(path)?;
         Ok(if SequenceShape::describes(&config) {
             Family::Sequence
         } else if population::is_model(&config) {

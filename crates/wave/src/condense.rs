@@ -6,13 +6,14 @@
 //! step. With one depth and one width this is plain WAVE; with ranges, each step draws the
 //! auxiliary's depth and width, and the same bank learns to make models of all of them.
 
-use crate::ancestor::{Ancestor, Ancestors, Lesson};
+use crate::ancestor::{Ancestor, Ancestors};
 use crate::cache::Cache;
 use crate::data::{self, Channels, Data, Input};
 use crate::error::request;
 use crate::finetune::{self, Options, drop_path};
 use crate::forecast::Step;
 use crate::inputs::Inputs;
+use crate::lesson::Lesson;
 use crate::model::{Network, card_front};
 use crate::origin;
 use crate::paths;

@@ -7,7 +7,7 @@ use crate::model::Model;
 use crate::recipe::to_table;
 use crate::run_dir::{Opened, Options, RunDir};
 use crate::settings::Output;
-use crate::{hub, paths, population};
+use crate::{locate, paths, population};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -51,7 +51,7 @@ pub fn describe(from: &Path, output: &Output) -> Result<String> {
 
 /// The model, and the layout that has a place for it.
 fn read(from: &Path, output: &Output) -> Result<(Model, Layout)> {
-    let config = hub::config(from)?;
+    let config = locate::config(from)?;
     if SequenceShape::describes(&config) || population::is_model(&config) {
         return Err(request(format!(
             "{} is no network of single images, and has one layout alone; nothing to convert",
@@ -65,7 +65,7 @@ fn read(from: &Path, output: &Output) -> Result<(Model, Layout)> {
 
 /// The scalers that an expanded model keeps beside its weights.
 fn scalers(from: &Path) -> Result<Option<Weights>> {
-    let file = hub::locate(from)?.join(wave_hub::SCALERS_FILE);
+    let file = locate::locate(from)?.join(wave_hub::SCALERS_FILE);
     match file.is_file() {
         true => Ok(Some(wave_hub::read_tensors(&file)?.0)),
         false => Ok(None),

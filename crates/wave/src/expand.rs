@@ -38,7 +38,6 @@ mod plan;
 
 use plan::Plan;
 pub use plan::{describe, shape, sized};
-pub(crate) use plan::{shape_of, transform};
 
 /// What fitting scalers does where the settings are silent.
 pub const DEFAULTS: Defaults = Defaults {
@@ -65,7 +64,7 @@ pub struct Expanded {
 /// Expands a template directory and writes a model directory. Returns what `--json` prints.
 pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Result<Value> {
     let source = dir;
-    let dir = &crate::hub::locate(dir)?;
+    let dir = &crate::locate::locate(dir)?;
     let plan = Plan::read(dir, settings, out, options.repeats(out))?;
     plan.check()?;
     let sizes = plan.sizes();
@@ -208,7 +207,7 @@ pub fn make(
         ("composed", sum(&weights) - sum(&inherited)),
     ];
     let model = Model {
-        transform: transform(templates, &shape),
+        transform: templates.transform_of(&shape),
         network: Network::Vit(shape),
         weights,
         label_names,

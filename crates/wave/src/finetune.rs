@@ -1,11 +1,12 @@
 //! `wave finetune`: trains all weights of a model, as an ordinary network.
 
-use crate::ancestor::{Ancestor, Lesson};
+use crate::ancestor::Ancestor;
 use crate::data::{self, Data, Input, TestImages};
 use crate::device::place;
 use crate::error::request;
 use crate::forecast;
 use crate::inputs::Inputs;
+use crate::lesson::Lesson;
 use crate::model::{Model, Network};
 use crate::origin;
 use crate::paths::text;

@@ -1,20 +1,8 @@
-//! Names on a hub (`hf:OWNER/NAME[@REV]`, in timm's spelling `hf-hub:`), `wave publish` and `wave pull`.
+//! `wave publish` and `wave pull`.
 
-#[cfg(feature = "hub")]
-use crate::ranks;
 use anyhow::Result;
 use serde_json::Value;
-use std::path::{Path, PathBuf};
-
-/// The `config.json` of a directory or a hub's name; null where none can be read: what is wrong with a
-/// directory is told by those who read it.
-///
-/// # Errors
-/// If it is a hub's name that cannot be fetched.
-pub fn config(path: &Path) -> Result<Value> {
-    let file = locate(path)?.join("config.json");
-    Ok(wave_hub::read_json(&file).unwrap_or(Value::Null))
-}
+use std::path::Path;
 
 /// How to publish.
 #[derive(clap::Args, Clone, Debug)]
@@ -41,59 +29,16 @@ pub struct Publish {
     pub license: Option<String>,
 }
 
-/// How names on a hub begin: here, and in timm.
-const PREFIXES: [&str; 2] = ["hf:", "hf-hub:"];
-
-/// The rest of a hub's name, `OWNER/NAME[@REV]`; `None` for a local path.
-fn on_hub(path: &Path) -> Option<&str> {
-    let text = path.to_str()?;
-    PREFIXES.iter().find_map(|prefix| text.strip_prefix(prefix))
-}
-
-/// The repository of a hub's name, `OWNER/NAME`; `None` for a local path.
-pub(crate) fn repository(path: &Path) -> Option<String> {
-    let name = on_hub(path)?;
-    Some(name.split('@').next().unwrap_or(name).to_owned())
-}
-
 #[cfg(feature = "hub")]
 mod connected {
     use super::*;
     use crate::error::request;
+    use crate::locate::{on_hub, say};
     use crate::model::Model;
-    use crate::terminal::tell;
     use crate::{origin, templates};
     use serde_json::json;
-    use wave_hub::hub::{self, HubName, HubSettings, Progress, PublishOptions, RepoName};
-    use wave_hub::{HubError, Kind};
-
-    /// A local path as it is; a name on a hub as the directory that holds it, downloaded if it is
-    /// not cached.
-    pub fn locate(path: &Path) -> Result<PathBuf> {
-        match on_hub(path) {
-            None => Ok(path.to_path_buf()),
-            // Ranks that share a cache download once.
-            Some(name) => ranks::first_then_others(|| {
-                Ok(hub::resolve(&HubSettings::from_env()?, name, &mut say)?)
-            }),
-        }
-    }
-
-    /// As [`locate`], without downloading: nothing of a name on a hub that is not cached.
-    pub fn at_hand(path: &Path) -> Result<Option<PathBuf>> {
-        let Some(name) = on_hub(path) else {
-            return Ok(Some(path.to_path_buf()));
-        };
-        let settings = HubSettings {
-            offline: true,
-            ..HubSettings::from_env()?
-        };
-        match hub::resolve(&settings, name, &mut say) {
-            Ok(dir) => Ok(Some(dir)),
-            Err(HubError::Missing { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
+    use wave_hub::Kind;
+    use wave_hub::hub::{self, HubName, HubSettings, PublishOptions, RepoName};
 
     /// Publishes a template or model directory as one commit. Returns what `--json` prints.
     pub fn publish(dir: &Path, settings: &Publish, dry_run: bool) -> Result<Value> {
@@ -163,36 +108,12 @@ mod connected {
             json!({ "out": crate::paths::text(dir), "commit": pulled.commit, "left_out": pulled.skipped }),
         )
     }
-
-    /// A line for each file that has been transferred.
-    fn say(progress: Progress) {
-        if progress.done >= progress.total {
-            tell(&format!("{}: {} bytes", progress.file, progress.total));
-        }
-    }
 }
 
 #[cfg(not(feature = "hub"))]
 mod connected {
     use super::*;
-    use crate::error::request;
-
-    fn absent() -> anyhow::Error {
-        request("this build has no hub: build it with the feature `hub`")
-    }
-
-    /// A local path as it is.
-    pub fn locate(path: &Path) -> Result<PathBuf> {
-        match on_hub(path).is_some() {
-            true => Err(absent()),
-            false => Ok(path.to_path_buf()),
-        }
-    }
-
-    /// A local path as it is.
-    pub fn at_hand(path: &Path) -> Result<Option<PathBuf>> {
-        locate(path).map(Some)
-    }
+    use crate::locate::absent;
 
     /// Refuses.
     pub fn publish(_: &Path, _: &Publish, _: bool) -> Result<Value> {
@@ -205,4 +126,4 @@ mod connected {
     }
 }
 
-pub use connected::{at_hand, locate, publish, pull};
+pub use connected::{publish, pull};

@@ -9,7 +9,7 @@ mod train;
 pub use train::{describe, train};
 
 use crate::error::request;
-use crate::hub;
+use crate::locate;
 use crate::model::{card_front, decimal};
 use crate::origin;
 use anyhow::{Context, Result};
@@ -87,8 +87,8 @@ impl HyperModel {
     /// # Errors
     /// If it is not that of a hypernetwork, or a file is missing or broken.
     pub fn read(path: &Path) -> Result<HyperModel> {
-        let place = hub::locate(path)?;
-        if !is_model(&hub::config(&place)?) {
+        let place = locate::locate(path)?;
+        if !is_model(&locate::config(&place)?) {
             return Err(request(format!(
                 "{} is no hypernetwork; name a directory that `wave meta` wrote with method {METHOD}, or \
                  recipes/ghn3.py",

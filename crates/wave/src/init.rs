@@ -13,7 +13,7 @@ use crate::paths;
 use crate::ranks;
 use crate::run_dir::{self, Opened, RunDir};
 use crate::settings::{BatchSize, Init, Training};
-use crate::{data, hub, meta, origin, sequence, templates};
+use crate::{data, locate, meta, origin, sequence, templates};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -177,7 +177,7 @@ fn new_model_and_cost(method: &str, settings: &Init) -> Result<(Model, Cost)> {
 /// Whose model weights are taken from.
 fn origin_of(from: &str) -> Result<Value> {
     let from = Path::new(from);
-    let provenance = hub::config(from)?["wave"].clone();
+    let provenance = locate::config(from)?["wave"].clone();
     Ok(origin::of(from, &provenance))
 }
 
@@ -432,7 +432,7 @@ pub(crate) fn frame(settings: &Init) -> Result<Frame> {
 
 /// Input and classes of a template directory or a model.
 fn frame_of(from: &str) -> Result<Frame> {
-    let path = hub::locate(Path::new(from))?;
+    let path = locate::locate(Path::new(from))?;
     let templates = path.is_dir() && wave_hub::directory_kind(&path)? == wave_hub::Kind::Templates;
     if templates {
         let templates = templates::read(&path)?;
@@ -445,7 +445,7 @@ fn frame_of(from: &str) -> Result<Frame> {
             donor: None,
         });
     }
-    if hypernetwork::is_model(&hub::config(&path)?) {
+    if hypernetwork::is_model(&locate::config(&path)?) {
         let HyperModel {
             transform, about, ..
         } = HyperModel::read(&path)?;

@@ -2,7 +2,7 @@
 
 use crate::data::{self, Data};
 use crate::error::request;
-use crate::hub;
+use crate::locate;
 use crate::paths::resolve;
 use anyhow::Result;
 use rayon::prelude::*;
@@ -31,7 +31,7 @@ impl Inputs {
     /// # Errors
     /// If it cannot be read.
     pub fn artefact(mut self, name: &'static str, path: &Path) -> Result<Inputs> {
-        let path = hub::locate(path)?;
+        let path = locate::locate(path)?;
         let digest = match path.is_file() {
             true => wave_hub::sha256_file(&path)?,
             false => {

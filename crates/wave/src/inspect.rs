@@ -21,7 +21,7 @@ mod pictures;
 /// recorded accuracies into the directory `plots`, and writes all of it as one page to the file `html`, if given. Returns
 /// what `--json` prints.
 pub fn inspect(path: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<Value> {
-    let place = &crate::hub::locate(path)?;
+    let place = &crate::locate::locate(path)?;
     let found = Found::read(place)?;
     let mut out = found.summary.clone();
     let pictures = match plots.or(html) {

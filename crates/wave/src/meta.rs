@@ -12,13 +12,14 @@
 mod distribution;
 mod learn;
 mod network;
+mod plan;
 mod problem;
 mod trial;
 
 use crate::error::request;
 use crate::finetune::Options;
-use crate::hub;
 use crate::hypernetwork;
+use crate::locate;
 use crate::recipe::to_table;
 use crate::settings::{Init, Meta};
 use anyhow::Result;
@@ -101,7 +102,7 @@ pub fn describe_draw(settings: &Init) -> Result<String> {
 /// The directory of what was learned.
 fn learned(settings: &Init) -> Result<std::path::PathBuf> {
     match &settings.from {
-        Some(from) => hub::locate(Path::new(from)),
+        Some(from) => locate::locate(Path::new(from)),
         None => Err(request(format!(
             "method {LEARNED} draws from what `wave meta` learned; give --from DIR with its directory"
         ))),

@@ -1,8 +1,8 @@
 //! Models between disk and memory.
 
 use crate::error::request;
-use crate::hub;
 use crate::layout::{Format, Layout};
+use crate::locate;
 use crate::{origin, progress, ranks};
 use anyhow::Result;
 use serde_json::{Map, Value, json};
@@ -43,7 +43,7 @@ impl Model {
     /// # Errors
     /// Also if the description tells another number, or the model is no transformer.
     pub fn read_with_heads(path: &Path, heads: Option<usize>) -> Result<Model> {
-        let path = &hub::locate(path)?;
+        let path = &locate::locate(path)?;
         if path.is_file() {
             let weights = wave_hub::read_weights(path)?;
             return Model::from_parts(path, None, weights, heads);

@@ -7,7 +7,7 @@
 //!
 //! A licence that is not known is `null`. Without a trained model behind it, the whole is `null`.
 
-use crate::hub;
+use crate::locate;
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_hub::CardFront;
@@ -20,8 +20,8 @@ const DATASETS: [(&str, &str); 1] = [("fashion-mnist", "zalando-datasets/fashion
 ///
 /// Its licence is what its card states; where that is silent, what it goes back to itself.
 pub(crate) fn of(source: &Path, provenance: &Value) -> Value {
-    let name = hub::repository(source);
-    let stated = hub::locate(source)
+    let name = locate::repository(source);
+    let stated = locate::locate(source)
         .ok()
         .and_then(|dir| wave_hub::card_license(&dir));
     let inherited = &provenance["origin"];
@@ -121,7 +121,7 @@ fn datasets(provenance: &Value) -> Vec<String> {
         let spec = stage["data"].as_str().unwrap_or_default();
         let known = DATASETS.iter().find(|(name, _)| *name == spec);
         let name = known.map(|(_, name)| (*name).to_owned());
-        if let Some(name) = name.or_else(|| hub::repository(Path::new(spec)))
+        if let Some(name) = name.or_else(|| locate::repository(Path::new(spec)))
             && !all.contains(&name)
         {
             all.push(name);

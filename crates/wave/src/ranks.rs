@@ -7,8 +7,8 @@
 //! while the others wait: [`on_first`]. A rank that fails says so and ends all of them: [`World::fail`].
 
 use crate::error::{describe, exit_code, request};
+use crate::interrupt::INTERRUPTED;
 use crate::terminal::tell;
-use crate::train::INTERRUPTED;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use std::process::ExitCode;

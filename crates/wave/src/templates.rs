@@ -23,6 +23,14 @@ pub struct TemplateDir {
 }
 
 impl TemplateDir {
+    /// How images become the input of a model of this shape.
+    pub fn transform_of(&self, shape: &VitShape) -> Transform {
+        Transform {
+            image_size: shape.image_size,
+            ..self.transform.clone()
+        }
+    }
+
     /// The model of a shape, made without data.
     ///
     /// # Errors
@@ -31,10 +39,7 @@ impl TemplateDir {
         Ok(Model {
             network: Network::Vit(shape.clone()),
             weights: self.learngene.weights(shape)?,
-            transform: Transform {
-                image_size: shape.image_size,
-                ..self.transform.clone()
-            },
+            transform: self.transform_of(shape),
             label_names: self.config.label_names.clone(),
             provenance: Value::Null,
         })
@@ -55,7 +60,7 @@ pub fn rounded(learngene: &Learngene, float: FloatType) -> Result<Learngene> {
 /// # Errors
 /// If there is none, or its files do not belong together.
 pub fn read(dir: &Path) -> Result<TemplateDir> {
-    let dir = &crate::hub::locate(dir)?;
+    let dir = &crate::locate::locate(dir)?;
     let (config, weights) = wave_hub::read_templates(dir)?;
     let number = |key: &str| config.auxiliary.get(key).and_then(Value::as_f64);
     let flag = |key: &str| config.auxiliary.get(key).and_then(Value::as_bool);

@@ -4,6 +4,7 @@ use crate::checkpoint::Best;
 use crate::data::Data;
 use crate::device::{device, place};
 use crate::error::request;
+use crate::interrupt::{INTERRUPTED, Saving};
 use crate::progress::{Report, Verbosity};
 use crate::ranks::{self, ranks};
 use crate::run_dir::{self, RunDir};
@@ -12,38 +13,11 @@ use crate::terminal::detail;
 use anyhow::Result;
 use candle_core::{Device, Tensor, Var};
 use serde_json::json;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 use wave_models::Weights;
 use wave_ops::Mode;
 use wave_train::{Batches, Flow, Part, Progress, Schedule, Scores, State, TrainError, Variable};
-
-/// Set by Ctrl-C: every training saves and stops.
-pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-
-/// Trainings under way whose state is saved when they are interrupted.
-static SAVING: AtomicUsize = AtomicUsize::new(0);
-
-/// As long as one lives, a first Ctrl-C saves; else there is nothing to save, and it ends the process.
-pub(crate) struct Saving;
-
-impl Saving {
-    pub(crate) fn begin() -> Saving {
-        SAVING.fetch_add(1, Ordering::SeqCst);
-        Saving
-    }
-
-    /// Whether one lives.
-    pub(crate) fn now() -> bool {
-        SAVING.load(Ordering::SeqCst) > 0
-    }
-}
-
-impl Drop for Saving {
-    fn drop(&mut self) {
-        SAVING.fetch_sub(1, Ordering::SeqCst);
-    }
-}
 
 /// Steps between two lines of the log.
 const LOG_EVERY: u64 = 20;

@@ -5,12 +5,12 @@ use super::{Frame, parallel};
 use crate::ancestor::Ancestors;
 use crate::error::request;
 use crate::finetune::{self, Options};
+use crate::interrupt::INTERRUPTED;
 use crate::layout::Layout;
 use crate::model::{Model, Network};
 use crate::recipe::Recipe;
 use crate::settings::{Auxiliary, Condense, Finetune, Init, Output};
-use crate::train::INTERRUPTED;
-use crate::{condense, hub, init};
+use crate::{condense, init, locate};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -212,7 +212,7 @@ fn made<'a>(made: Option<&'a Made>, name: &str, seed: u64) -> Result<&'a Path> {
 
 /// What exists already: a directory, or a name on a hub.
 fn given(name: &str) -> Made {
-    let path = hub::locate(Path::new(name));
+    let path = locate::locate(Path::new(name));
     path.map(|path| vec![path])
         .map_err(|error| format!("{error:#}"))
 }

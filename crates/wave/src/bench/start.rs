@@ -138,7 +138,7 @@ fn from_templates(
     }
     let shape = expand::shape(&templates.learngene, &expand)?;
     let fits = expand.training.steps != Some(0);
-    let input = Input::Like(expand::transform(&templates, &shape));
+    let input = Input::Like(templates.transform_of(&shape));
     let data = fits
         .then(|| Data::open(&expand.training, input))
         .transpose()?;

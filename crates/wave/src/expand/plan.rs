@@ -12,7 +12,6 @@ use crate::templates::{self, TemplateDir};
 use crate::train::Resolved;
 use anyhow::Result;
 use std::path::Path;
-use wave_data::Transform;
 use wave_learngene::Learngene;
 use wave_models::vit::VitShape;
 
@@ -134,7 +133,7 @@ pub fn describe(dir: &Path, settings: &Expand) -> Result<String> {
 fn open_data(templates: &TemplateDir, settings: &Expand, shape: &VitShape) -> Result<Option<Data>> {
     let training = &settings.training;
     if training.data.is_some() {
-        let input = Input::Like(transform(templates, shape));
+        let input = Input::Like(templates.transform_of(shape));
         return Data::open(training, input).map(Some);
     }
     // Without data nothing is fitted, unless that is asked for.
@@ -175,29 +174,5 @@ pub fn shape(gene: &Learngene, settings: &Expand) -> Result<VitShape> {
     let width = settings
         .width
         .ok_or_else(|| request("no width; give --width N"))?;
-    shape_of(gene, settings, depth, width, settings.heads)
-}
-
-/// The shape of another size, and all else as the settings say.
-pub(crate) fn shape_of(
-    gene: &Learngene,
-    settings: &Expand,
-    depth: usize,
-    width: usize,
-    heads: Option<usize>,
-) -> Result<VitShape> {
-    let mut shape = gene.shape(depth, width, heads)?;
-    shape.image_size = settings.image_size.unwrap_or(shape.image_size);
-    shape.patch = settings.patch.unwrap_or(shape.patch);
-    shape.mlp_ratio = settings.mlp_ratio.unwrap_or(shape.mlp_ratio);
-    shape.validate()?;
-    Ok(shape)
-}
-
-/// How images become the input of a model of this shape.
-pub(crate) fn transform(templates: &TemplateDir, shape: &VitShape) -> Transform {
-    Transform {
-        image_size: shape.image_size,
-        ..templates.transform.clone()
-    }
+    budget::shape_of(gene, settings, depth, width, settings.heads)
 }

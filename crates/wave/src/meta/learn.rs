@@ -1,12 +1,13 @@
 //! The outer loop: Adam on the parameters of distributions, by gradients through whole trainings.
 
-use super::distribution::Plan;
+use super::plan::Plan;
 use super::problem::Episode;
 use crate::finetune::Options;
+use crate::interrupt::Saving;
 use crate::progress::Report;
 use crate::ranks;
 use crate::run_dir::RunDir;
-use crate::train::{Saving, step_generator};
+use crate::train::step_generator;
 use anyhow::{Result, bail};
 use candle_core::{Tensor, Var};
 use rand::Rng;

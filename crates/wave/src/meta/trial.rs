@@ -1,7 +1,7 @@
 //! The learned start beside others, on another task.
 
-use super::distribution::{Plan, draw_weights, validated};
 use super::network::Network;
+use super::plan::{Plan, draw_weights, validated};
 use super::problem::{Episode, Source};
 use crate::error::request;
 use crate::finetune::Options;

@@ -2,8 +2,8 @@
 
 use super::{ARCHITECTURE, WHAT};
 use crate::error::request;
-use crate::hub;
 use crate::layout;
+use crate::locate;
 use crate::model::{card_front, decimal};
 use crate::origin;
 use crate::settings::Output;
@@ -41,7 +41,7 @@ impl PopulationModel {
     /// # Errors
     /// If a file is missing or broken, or the weights are not those that `config.json` describes.
     pub fn read(path: &Path) -> Result<PopulationModel> {
-        let (config, weights) = wave_hub::read_transformers(&hub::locate(path)?)?;
+        let (config, weights) = wave_hub::read_transformers(&locate::locate(path)?)?;
         let part = |key: &str| -> Result<Value> {
             match config.get(key) {
                 Some(value) => Ok(value.clone()),

@@ -1,8 +1,8 @@
 //! Sequence models between disk and memory.
 
 use crate::error::request;
-use crate::hub;
 use crate::layout;
+use crate::locate;
 use crate::model::card_front;
 use crate::origin;
 use crate::settings::Output;
@@ -30,7 +30,7 @@ impl SequenceModel {
     /// # Errors
     /// If a file is missing or broken, or the weights are not those that `config.json` describes.
     pub fn read(path: &Path) -> Result<SequenceModel> {
-        let (config, weights) = wave_hub::read_transformers(&hub::locate(path)?)?;
+        let (config, weights) = wave_hub::read_transformers(&locate::locate(path)?)?;
         let shape = SequenceShape::from_config(&config)?;
         shape.check_weights(&weights)?;
         Ok(SequenceModel {
