@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 use wave_hub::Accuracy;
 use wave_learngene::Learngene;
-use wave_models::vit::{self, VitShape};
+use wave_models::vit::VitShape;
 
 /// Differences of expected accuracies that mean nothing: a tenth of a point.
 const NOISE: f64 = 1e-3;
@@ -302,7 +302,7 @@ fn between(points: &BTreeMap<usize, f64>, at: usize) -> f64 {
 /// Median time of a forward pass of one image, in milliseconds.
 fn latency_ms(gene: &Learngene, shape: &VitShape) -> Result<f64> {
     let network = Network::Vit(shape.clone());
-    let weights = network.prepare(&vit::unstack(&gene.stacked_weights(shape)?)?)?;
+    let weights = network.prepare(&gene.weights(shape)?)?;
     let side = shape.image_size;
     let image = Tensor::zeros((1, shape.channels, side, side), DType::F32, &Device::Cpu)?;
     let mut times = Vec::with_capacity(PASSES);

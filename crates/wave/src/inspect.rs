@@ -131,7 +131,7 @@ impl Found {
             let gene = &templates.learngene;
             all.extend(pictures::templates(gene)?);
             all.extend(pictures::bank(gene)?);
-            let weights = wave_models::vit::unstack(&gene.weights(&gene.auxiliary)?)?;
+            let weights = gene.weights(&gene.auxiliary)?;
             all.extend(pictures::attention(&gene.auxiliary, &weights)?);
         }
         all.extend(pictures::scalers(&self.scalers)?);
