@@ -1,6 +1,6 @@
 //! What the manifests may say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The workspace's crates, and those of them that each may depend on.
@@ -93,4 +93,157 @@ fn only_one_file_writes_to_the_terminal() {
             check(&sources);
         }
     }
+}
+
+/// Crates whose files import each other in circles still.
+const CIRCLES: [&str; 4] = ["wave-data", "wave-hub", "wave-init", "wave-ops"];
+
+/// The paths that a `use` tree names: `a::{b, c::d}` is `a::b` and `a::c::d`.
+fn used(tree: &str) -> Vec<String> {
+    let Some((head, rest)) = tree.split_once('{') else {
+        return vec![tree.trim().to_owned()];
+    };
+    let inner = rest.rsplit_once('}').map_or(rest, |(inner, _)| inner);
+    let (mut depth, mut items) = (0, vec![String::new()]);
+    for c in inner.chars() {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        match c {
+            ',' if depth == 0 => items.push(String::new()),
+            c => items.last_mut().unwrap().push(c),
+        }
+    }
+    let items = items.iter().flat_map(|item| used(item));
+    items.map(|item| format!("{}{item}", head.trim())).collect()
+}
+
+/// The modules of a crate, `a::b` for `src/a/b.rs`, with the modules that each imports.
+fn imports(src: &Path) -> BTreeMap<String, BTreeSet<String>> {
+    let mut texts = BTreeMap::new();
+    let mut dirs = vec![src.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
+            let path = entry.path();
+            if path.is_dir() {
+                dirs.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(src).unwrap().to_str().unwrap();
+            let Some(name) = name.strip_suffix(".rs").filter(|n| !n.ends_with("tests")) else {
+                continue;
+            };
+            let text = std::fs::read_to_string(&path).unwrap();
+            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+            let lines = code.lines().map(|l| l.split("//").next().unwrap());
+            texts.insert(name.replace('/', "::"), lines.collect::<Vec<_>>().join(" "));
+        }
+    }
+    let file = |path: &str| {
+        let mut path = path;
+        loop {
+            if texts.contains_key(path) && path != "lib" {
+                return Some(path.to_owned());
+            }
+            path = path.rsplit_once("::")?.0;
+        }
+    };
+    let imported = |(module, text): (&String, &String)| {
+        let uses = text.split("use ").skip(1);
+        let mut paths: Vec<String> = uses
+            .flat_map(|u| used(u.split(';').next().unwrap()))
+            .collect();
+        let word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+        let written = text.split("crate::").skip(1);
+        paths.extend(written.map(|p| format!("crate::{}", p.split(|c| !word(c)).next().unwrap())));
+        let absolute = |path: &String| {
+            let mut above = module.as_str();
+            let mut path = path.as_str();
+            if let Some(path) = path.strip_prefix("crate::") {
+                return Some(path.to_owned());
+            }
+            while let Some(rest) = path.strip_prefix("super::") {
+                above = above.rsplit_once("::").map_or("", |(above, _)| above);
+                path = rest;
+            }
+            (above != module).then(|| {
+                format!("{above}::{path}")
+                    .trim_start_matches(':')
+                    .to_owned()
+            })
+        };
+        let found = paths
+            .iter()
+            .filter_map(absolute)
+            .filter_map(|path| file(&path));
+        (
+            module.clone(),
+            found.filter(|other| other != module).collect(),
+        )
+    };
+    texts.iter().map(imported).collect()
+}
+
+/// Modules that import each other in a circle; a module and its children are one house.
+fn circle(imports: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
+    let related =
+        |a: &str, b: &str| a.starts_with(&format!("{b}::")) || b.starts_with(&format!("{a}::"));
+    let mut done = BTreeSet::new();
+    for start in imports.keys() {
+        let mut trail: Vec<(&str, Vec<&str>)> = vec![(start, Vec::new())];
+        let next = |module: &str| -> Vec<&str> {
+            let all = imports[module].iter().map(String::as_str);
+            all.filter(|other| !related(module, other)).collect()
+        };
+        trail[0].1 = next(start);
+        while let Some((module, left)) = trail.last_mut() {
+            match left.pop() {
+                None => {
+                    done.insert(*module);
+                    trail.pop();
+                }
+                Some(other) => {
+                    if let Some(at) = trail.iter().position(|(m, _)| *m == other) {
+                        return Some(trail[at..].iter().map(|(m, _)| (*m).to_owned()).collect());
+                    }
+                    if !done.contains(other) {
+                        trail.push((other, next(other)));
+                    }
+                }
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn files_do_not_import_each_other_in_circles() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    for name in manifests().keys() {
+        let found = circle(&imports(&crates.join(name).join("src")));
+        assert_eq!(
+            found.is_some(),
+            CIRCLES.contains(&name.as_str()),
+            "{name}: {found:?}; take what they share into a file of its own"
+        );
+    }
+    let of = |edges: &[(&str, &str)]| {
+        let mut all = BTreeMap::new();
+        for (from, to) in edges {
+            all.entry((*to).to_owned()).or_insert_with(BTreeSet::new);
+            all.entry((*from).to_owned())
+                .or_insert_with(BTreeSet::new)
+                .insert((*to).to_owned());
+        }
+        circle(&all)
+    };
+    assert!(of(&[("a", "b"), ("b", "c"), ("c", "a")]).is_some());
+    assert!(
+        of(&[
+            ("a", "b"),
+            ("a", "c"),
+            ("b", "c"),
+            ("a", "a::d"),
+            ("a::d", "a")
+        ])
+        .is_none()
+    );
 }
