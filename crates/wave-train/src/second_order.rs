@@ -86,12 +86,18 @@ pub(crate) fn check() -> Result<()> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use std::sync::{Mutex, PoisonError};
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    /// While it lives, no other test changes what candle asks the environment for: for tests that take
+    /// a first gradient on their thread and expect none of it.
+    pub(crate) fn alone() -> MutexGuard<'static, ()> {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     /// For tests, which are threads of one process.
     pub(crate) fn second_order<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
-        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-        let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = alone();
         // SAFETY: no test here reads the environment but by `std::env`, nor does the C library for it.
         unsafe { super::second_order(work) }
     }

@@ -185,6 +185,7 @@ fn lars_steps_by_a_share_of_the_weight() {
 
 #[test]
 fn what_makes_no_sense_is_refused() {
+    let _alone = crate::second_order::tests::alone();
     let wrong = |change: fn(&mut Unrolled), needle: &str| {
         let mut run = run(MOMENTUM, 5);
         change(&mut run);
