@@ -119,7 +119,7 @@ fn finetuning_ends_in_the_same_weights_on_any_number_of_ranks() {
     );
     // Scores are those of all test images.
     let eval = "eval 2 --data shapes --test-limit 64";
-    let (whole, shared) = (place.json(&eval), json(&place, 3, &eval));
+    let (whole, shared) = (place.json(eval), json(&place, 3, eval));
     assert_eq!(whole["top1"], shared["top1"]);
     assert_eq!(whole["images"], shared["images"]);
 }
