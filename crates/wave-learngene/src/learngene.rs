@@ -205,12 +205,12 @@ impl Learngene {
 
     /// The templates and the bank nearest to a transformer's own weights, one anchor for each of
     /// its layers, beside its other weights; and the share of the energy that each set keeps: see
-    /// [`factorise`].
+    /// [`factorise()`].
     ///
     /// `weights` are those of `auxiliary`, layers stacked.
     ///
     /// # Errors
-    /// As [`factorise`].
+    /// As [`factorise()`].
     pub fn factorise(
         plan: &Plan,
         weights: &Weights,

@@ -27,7 +27,7 @@ const STACK: usize = 1 << 30;
 ///
 /// # Safety
 /// Until `work` begins, no other thread of the process reads or writes the environment, unless by
-/// [`std::env`]. A program meets that by calling this first, before it starts a thread of its own.
+/// [`mod@std::env`]. A program meets that by calling this first, before it starts a thread of its own.
 pub unsafe fn second_order<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
     let (first, taken) = std::sync::mpsc::sync_channel(1);
     let before = std::env::var_os(VARIABLE);

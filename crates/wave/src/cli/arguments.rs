@@ -133,7 +133,7 @@ pub(super) enum Command {
     Finetune {
         /// A model directory, or a safetensors file
         model: PathBuf,
-        /// Take settings from the [finetune] table of this recipe
+        /// Take settings from the `[finetune]` table of this recipe
         #[arg(long, value_name = "R")]
         recipe: Option<PathBuf>,
         #[command(flatten)]

@@ -303,7 +303,7 @@ impl Plan {
 /// What `wave finetune --dry-run` prints of a sequence network.
 ///
 /// # Errors
-/// As [`finetune`]'s own, before its first step.
+/// As [`finetune()`]'s own, before its first step.
 pub fn describe(dir: &Path, settings: &Finetune) -> Result<String> {
     let plan = Plan::read(dir, settings)?;
     Ok(format!(
