@@ -272,9 +272,11 @@ fn what_fails_on_one_rank_ends_all() {
         place.write_png(&format!("d/val/{class}/0.png"));
     }
     place.json("init timm --data d --depth 2 --width 32 --heads 2 --patch 7 --out m");
-    place.write("d/train/b/07.png", "no picture");
+    for i in 0..8 {
+        place.write(&format!("d/train/b/{i:02}.png"), "no picture");
+    }
     let args = "finetune m --data d --batch 8 --steps 20 --out o";
-    check_refused(&run(&place, 2, args), 1, &["of 2: ", "07.png"]);
+    check_refused(&run(&place, 2, args), 2, &["of 2: ", "are broken"]);
     assert!(!place.path("o/config.json").exists());
 }
 

@@ -49,7 +49,6 @@ struct AncestorTable {
 
 /// Runs a recipe. Returns what `--json` prints.
 pub fn run(recipe: &Recipe, out: &Path, options: Options) -> Result<Value> {
-    check(recipe)?;
     if recipe.has("bench") && ranks().size() > 1 {
         return Err(request(format!(
             "[bench] trains its models side by side in one process, and {} were started; start it \
@@ -57,6 +56,7 @@ pub fn run(recipe: &Recipe, out: &Path, options: Options) -> Result<Value> {
             ranks().size()
         )));
     }
+    check(recipe)?;
     let lock = ranks::is_first()
         .then(|| open(recipe, out, options))
         .transpose()?;
