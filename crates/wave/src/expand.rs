@@ -10,13 +10,12 @@ use crate::data::{self, Data};
 use crate::device::{device, place};
 use crate::error::request;
 use crate::finetune::{self, Options, drop_path};
-use crate::forecast;
 use crate::inputs::Inputs;
 use crate::model::{Model, Network};
 use crate::origin;
 use crate::paths;
 use crate::progress;
-use crate::ranks::{self, ranks};
+use crate::ranks;
 use crate::run_dir::{Opened, RunDir};
 use crate::settings::{Duration, Expand};
 use crate::templates::TemplateDir;
@@ -319,11 +318,11 @@ fn fit(
         wave_ops::soft_cross_entropy(&logits, &targets)
     };
     let score = |values: &Weights| {
-        let weights = assemble(values)?;
-        let logits = |x: &Tensor| vit::logits(shape, &weights, x, None);
-        let at_once = forecast::test_batch(forecast::of_forward(&Network::Vit(shape.clone())));
-        let tests = data.tests.batches(at_once);
-        Ok(wave_train::evaluate(ranks(), tests, logits)?)
+        finetune::score(
+            &Network::Vit(shape.clone()),
+            &assemble(values)?,
+            &data.tests,
+        )
     };
     let job = Job {
         label: label.to_string(),
