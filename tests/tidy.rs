@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The workspace's crates, and those of them that each may depend on.
-const ALLOWED: [(&str, &[&str]); 7] = [
+/// Crates that work on tensors, images and files, and those of them that each may depend on.
+const LOWER: [(&str, &[&str]); 7] = [
     ("wave-ops", &[]),
     ("wave-models", &["wave-ops"]),
     ("wave-learngene", &["wave-ops", "wave-models"]),
@@ -12,6 +12,15 @@ const ALLOWED: [(&str, &[&str]); 7] = [
     ("wave-data", &[]),
     ("wave-train", &["wave-ops", "wave-data"]),
     ("wave-hub", &[]),
+];
+
+/// Crates that know runs, and what each may depend on beside all of the lower ones. Only `wave` stands
+/// above them.
+const UPPER: [(&str, &[&str]); 4] = [
+    ("wave-run", &[]),
+    ("wave-stages", &["wave-run"]),
+    ("wave-bench", &["wave-run", "wave-stages"]),
+    ("wave-lab", &["wave-run", "wave-stages"]),
 ];
 
 fn manifests() -> BTreeMap<String, toml::Table> {
@@ -41,7 +50,8 @@ fn dependencies(manifest: &toml::Table) -> Vec<String> {
 #[test]
 fn crates_depend_in_one_direction() {
     let manifests = manifests();
-    for (name, allowed) in ALLOWED {
+    let lower = LOWER.map(|(name, _)| name);
+    let check = |name: &str, allowed: &[&str]| {
         for dependency in dependencies(&manifests[name]) {
             let ours = dependency == "wave" || dependency.starts_with("wave-");
             assert!(
@@ -49,10 +59,16 @@ fn crates_depend_in_one_direction() {
                 "{name} depends on {dependency}; it may only on {allowed:?}"
             );
         }
+    };
+    for (name, allowed) in LOWER {
+        check(name, allowed);
+    }
+    for (name, allowed) in UPPER {
+        check(name, &[&lower, allowed].concat());
     }
     assert_eq!(
         manifests.len(),
-        ALLOWED.len() + 1,
+        LOWER.len() + UPPER.len() + 1,
         "list the new crate here"
     );
 }

@@ -2,32 +2,27 @@
 
 mod arguments;
 mod data;
+mod make;
 mod result;
 
-use crate::ancestor::Ancestors;
-use crate::error::{describe, exit_code, request};
-use crate::finetune::Options;
-use crate::interrupt::{INTERRUPTED, Saving};
-use crate::layout::Layout;
-use crate::progress::{self, Verbosity};
-use crate::ranks::{self, World, ranks};
-use crate::recipe::{Recipe, to_table};
-use crate::terminal::{self, detail, tell};
-use crate::{
-    condense, convert, device, eval, expand, finetune, hub, hypernetwork, init, inspect, locate,
-    lock, manual, meta, paths, population, predict, run, sequence, speed,
-};
+use crate::{families, hub, manual, predict};
 use anyhow::{Context, Result};
-use arguments::{Cli, Command, Common, Makes};
+use arguments::{Cli, Command, Common};
 use clap::{CommandFactory, Parser};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use std::cell::OnceCell;
-use std::path::{Path, PathBuf};
+use make::Make;
+use serde_json::Value;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
-use std::time::{SystemTime, UNIX_EPOCH};
-use wave_models::SequenceShape;
+use wave_lab::meta;
+use wave_run::error::{describe, exit_code, request};
+use wave_run::interrupt::{INTERRUPTED, Saving};
+use wave_run::progress::{self, Verbosity};
+use wave_run::ranks::{self, World, ranks};
+use wave_run::recipe::Recipe;
+use wave_run::terminal::{self, detail, tell};
+use wave_run::{device, lock};
+use wave_stages::speed;
 
 /// More threads than this are a slip: no machine has so many cores.
 const MOST_THREADS: usize = 1024;
@@ -78,7 +73,7 @@ fn learns_from_gradients(cli: &Cli) -> bool {
     // What is wrong with a recipe is told by those who do the work.
     let settings =
         Recipe::read(recipe, &run.set).and_then(|recipe| recipe.stage("meta", None, &**settings));
-    settings.is_ok_and(|settings| settings.method.as_deref() != Some(hypernetwork::METHOD))
+    settings.is_ok_and(|settings| meta::differentiates_training(&settings))
 }
 
 /// Does the work, on `this_thread` where that matters, else among the threads that share it.
@@ -165,18 +160,92 @@ fn threads(common: &Common) -> Result<Option<usize>> {
     }
 }
 
-/// The settings of a stage, told with `-v`.
-fn settings<T>(recipe: &Recipe, table: &str, flags: &T) -> Result<T>
-where
-    T: Serialize + DeserializeOwned + Default,
-{
-    let settings = recipe.stage(table, None, flags)?;
-    let text = toml::to_string(&to_table(&settings)?)?;
-    detail(|| format!("[{table}] of {}:\n{}", recipe.name, text.trim_end()));
-    Ok(settings)
+/// What a command comes to.
+enum Done {
+    /// What `--json` prints.
+    Result(Value),
+    /// What would be done.
+    Plan(String),
+    /// Text for another program.
+    Text(String),
 }
 
 fn dispatch(command: Command, common: &Common) -> Result<()> {
+    only_shared_on_ranks(&command)?;
+    let verbosity = match (common.quiet || !ranks::is_first(), common.verbose) {
+        (true, _) => Verbosity::Quiet,
+        (_, true) => Verbosity::Verbose,
+        _ => Verbosity::Normal,
+    };
+    progress::set_verbosity(verbosity);
+    let with = |flags| Make::new(flags, verbosity);
+    let done = match command {
+        Command::Run { recipe, run } => with(run).run(&recipe)?,
+        Command::Bench { recipe, run } => with(run).bench(&recipe)?,
+        Command::Condense {
+            recipe,
+            settings,
+            run,
+        } => with(run).condense(&recipe, &settings)?,
+        Command::Expand {
+            templates,
+            settings,
+            run,
+        } => with(run).expand(&templates, &settings)?,
+        Command::Init {
+            method,
+            settings,
+            run,
+        } => with(run).init(&method, &settings)?,
+        Command::Meta {
+            recipe,
+            settings,
+            run,
+        } => with(run).meta(&recipe, &settings)?,
+        Command::Finetune {
+            model,
+            recipe,
+            settings,
+            run,
+        } => with(run).finetune(&model, recipe.as_deref(), &settings)?,
+        Command::Convert { model, output, run } => with(run).convert(&model, &output)?,
+        Command::Eval { model, settings } => {
+            Done::Result(families::of(&model)?.eval(&model, &settings)?)
+        }
+        Command::Predict {
+            model,
+            heads,
+            images,
+            csv,
+        } => Done::Result(predict::predict(
+            &model,
+            heads,
+            &images,
+            csv.as_deref(),
+            verbosity,
+        )?),
+        Command::Inspect { path, plots, html } => {
+            inspect(&path, plots.as_deref(), html.as_deref())?
+        }
+        Command::Data { command } => Done::Result(data::data(command)?),
+        Command::Publish {
+            dir,
+            settings,
+            dry_run,
+        } => Done::Result(hub::publish(&dir, &settings, dry_run)?),
+        Command::Pull { name, out } => Done::Result(hub::pull(&name, out.as_deref())?),
+        Command::Speed { settings } => Done::Result(speed::speed(&settings)?),
+        Command::Completions { shell } => completions(shell),
+        Command::Man { dir } => {
+            lock::check_idle(&dir)?;
+            Done::Result(manual::write(Cli::command(), &dir)?)
+        }
+    };
+    print(common, done)
+}
+
+/// Refuses commands that work in one process alone, if several were started.
+fn only_shared_on_ranks(command: &Command) -> Result<()> {
     let shared = matches!(
         command,
         Command::Run { .. }
@@ -185,285 +254,40 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
             | Command::Finetune { .. }
             | Command::Eval { .. }
     );
-    if ranks().size() > 1 && !shared {
-        return Err(request(format!(
-            "{} ranks were started; run, condense, expand, finetune and eval work on several, other \
-             commands in one process: start wave without mpirun",
-            ranks().size()
-        )));
+    match ranks().size() {
+        size @ 2.. if !shared => Err(request(format!(
+            "{size} ranks were started; run, condense, expand, finetune and eval work on several, other \
+             commands in one process: start wave without mpirun"
+        ))),
+        _ => Ok(()),
     }
-    let verbosity = match (common.quiet || !ranks::is_first(), common.verbose) {
-        (true, _) => Verbosity::Quiet,
-        (_, true) => Verbosity::Verbose,
-        _ => Verbosity::Normal,
-    };
-    progress::set_verbosity(verbosity);
-    let options = |run: &Makes| Options {
-        resume: run.resume,
-        overwrite: run.overwrite,
-        verbosity,
-    };
-    let unused = OnceCell::new();
-    let out_dir = |run: &Makes, name: &str| out_dir(run, name, &unused);
-    let result = match command {
-        Command::Run { recipe, run: flags } => {
-            let recipe = Recipe::read(&recipe, &flags.set)?;
-            if flags.dry_run {
-                return plan(common, run::describe(&recipe)?);
-            }
-            let out = out_dir(&flags, &recipe.name)?;
-            run::run(&recipe, &out, options(&flags))?
-        }
-        Command::Bench { recipe, run: flags } => {
-            let recipe = Recipe::read(&recipe, &flags.set)?;
-            if !recipe.has("bench") {
-                return Err(request(
-                    "the recipe has no [bench] table; add one, or use `wave run`",
-                ));
-            }
-            if flags.dry_run {
-                return plan(common, run::describe(&recipe)?);
-            }
-            let out = out_dir(&flags, &recipe.name)?;
-            let options = Options {
-                resume: !flags.overwrite,
-                ..options(&flags)
-            };
-            run::run(&recipe, &out, options)?
-        }
-        Command::Condense {
-            recipe,
-            settings: flags,
-            run,
-        } => {
-            let recipe = Recipe::read(&recipe, &run.set)?;
-            let settings = settings(&recipe, "condense", &*flags)?;
-            if run.dry_run {
-                return plan(common, condense::describe(&settings, None)?);
-            }
-            let ancestors = Ancestors::default();
-            let out = out_dir(&run, "condense")?;
-            condense::condense(&recipe.name, &settings, &ancestors, &out, options(&run))?
-        }
-        Command::Expand {
-            templates,
-            settings: flags,
-            run,
-        } => {
-            let recipe = Recipe::empty("expand", &run.set)?;
-            let settings = settings(&recipe, "expand", &*flags)?;
-            if run.dry_run {
-                return plan(common, expand::describe(&templates, &settings)?);
-            }
-            let out = out_dir(&run, "expand")?;
-            expand::expand(&templates, &settings, &out, options(&run))?
-        }
-        Command::Init {
-            method,
-            settings: flags,
-            run,
-        } => {
-            let recipe = Recipe::empty("init", &run.set)?;
-            let settings = settings(&recipe, "init", &*flags)?;
-            let out = || out_dir(&run, "init");
-            if method == meta::LEARNED {
-                if run.dry_run {
-                    return plan(common, meta::describe_draw(&settings)?);
-                }
-                meta::draw(&settings, &out()?, options(&run))?
-            } else if sequence::is_architecture(&settings) {
-                if run.dry_run {
-                    return plan(common, sequence::describe(&method, &settings)?);
-                }
-                sequence::init(&method, &settings, &out()?, options(&run))?
-            } else if population::is_architecture(&settings) {
-                if run.dry_run {
-                    return plan(common, population::describe(&method, &settings)?);
-                }
-                population::init(&method, &settings, &out()?, options(&run))?
-            } else if run.dry_run {
-                init::flags::check(&method, &settings)?;
-                let model = init::new_model(&method, &settings)?;
-                Layout::of(&settings.output, &model.network)?;
-                let n = model.parameters();
-                return plan(common, format!("{:#?}\n{n} parameters\n", model.network));
-            } else {
-                init::flags::check(&method, &settings)?;
-                init::init(&method, &settings, &out()?, options(&run))?
-            }
-        }
-        Command::Meta {
-            recipe,
-            settings: flags,
-            run,
-        } => {
-            let recipe = Recipe::read(&recipe, &run.set)?;
-            let settings = settings(&recipe, "meta", &*flags)?;
-            if run.dry_run {
-                return plan(common, meta::describe(&settings)?);
-            }
-            let out = out_dir(&run, "meta")?;
-            meta::meta(&recipe.name, &settings, &out, options(&run))?
-        }
-        Command::Finetune {
-            model,
-            recipe,
-            settings: flags,
-            run,
-        } => {
-            let recipe = match recipe {
-                Some(path) => Recipe::read(&path, &run.set)?,
-                None => Recipe::empty("finetune", &run.set)?,
-            };
-            let settings = settings(&recipe, "finetune", &*flags)?;
-            let family = Family::of(&model)?;
-            if run.dry_run {
-                let describe = match family {
-                    Family::Sequence => sequence::describe_finetune,
-                    Family::Population => population::describe_finetune,
-                    Family::Images => finetune::describe,
-                };
-                return plan(common, describe(&model, &settings)?);
-            }
-            let finetune = match family {
-                Family::Sequence => sequence::finetune,
-                Family::Population => population::finetune,
-                Family::Images => finetune::finetune,
-            };
-            let out = out_dir(&run, "finetune")?;
-            finetune(&model, &settings, &out, options(&run))?
-        }
-        Command::Eval { model, settings } => match (Family::of(&model)?, settings.heads) {
-            (Family::Images, heads) => eval::eval(&model, heads, &settings.into())?,
-            (_, Some(heads)) => {
-                return Err(request(format!(
-                    "--heads {heads}: the model's config.json has all its sizes; leave it out"
-                )));
-            }
-            (Family::Sequence, None) => sequence::eval(&model, &settings.into())?,
-            (Family::Population, None) => population::eval(&model, &settings.into())?,
-        },
-        Command::Predict {
-            model,
-            heads,
-            images,
-            csv,
-        } => predict::predict(&model, heads, &images, csv.as_deref(), verbosity)?,
-        Command::Convert { model, output, run } => {
-            if !run.set.is_empty() {
-                return Err(request(
-                    "--set: convert has no recipe; give --format and --dtype",
-                ));
-            }
-            if run.dry_run {
-                return plan(common, convert::describe(&model, &output)?);
-            }
-            convert::convert(&model, &output, &out_dir(&run, "convert")?, options(&run))?
-        }
-        Command::Inspect { path, plots, html } => {
-            for written in plots.iter().chain(&html) {
-                lock::check_idle(written)?;
-            }
-            let inspect = match Family::of(&path)? {
-                Family::Sequence => sequence::inspect,
-                Family::Population => population::inspect,
-                Family::Images => inspect::inspect,
-            };
-            inspect(&path, plots.as_deref(), html.as_deref())?
-        }
-        Command::Data { command } => data::data(command)?,
-        Command::Publish {
-            dir,
-            settings,
-            dry_run,
-        } => hub::publish(&dir, &settings, dry_run)?,
-        Command::Pull { name, out } => hub::pull(&name, out.as_deref())?,
-        Command::Speed { settings } => speed::speed(&settings)?,
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "wave", &mut script);
-            return terminal::print(&String::from_utf8_lossy(&script));
-        }
-        Command::Man { dir } => {
-            lock::check_idle(&dir)?;
-            manual::write(Cli::command(), &dir)?
-        }
-    };
-    say(common, || match common.json {
-        true => format!("{result}\n"),
-        false => result::text(&result),
-    })
 }
 
-/// Prints what would be done.
-fn plan(common: &Common, text: String) -> Result<()> {
-    say(common, || match common.json {
-        true => format!("{}\n", serde_json::json!({ "plan": text })),
-        false => text,
-    })
+fn inspect(path: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<Done> {
+    for written in plots.iter().chain(&html) {
+        lock::check_idle(written)?;
+    }
+    let found = families::of(path)?.inspect(path, plots, html)?;
+    Ok(Done::Result(found))
+}
+
+fn completions(shell: clap_complete::Shell) -> Done {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "wave", &mut script);
+    Done::Text(String::from_utf8_lossy(&script).into_owned())
 }
 
 /// Prints on the first rank, unless errors alone are wanted.
-fn say(common: &Common, text: impl FnOnce() -> String) -> Result<()> {
+fn print(common: &Common, done: Done) -> Result<()> {
+    let text = match (done, common.json) {
+        (Done::Text(text), _) => return terminal::print(&text),
+        (Done::Plan(plan), true) => format!("{}\n", serde_json::json!({ "plan": plan })),
+        (Done::Plan(plan), false) => plan,
+        (Done::Result(result), true) => format!("{result}\n"),
+        (Done::Result(result), false) => result::text(&result),
+    };
     match ranks::is_first() && (common.json || !common.quiet) {
-        true => terminal::print(&text()),
+        true => terminal::print(&text),
         false => Ok(()),
     }
-}
-
-/// Whose work a directory is.
-enum Family {
-    /// A network of token sequences.
-    Sequence,
-    /// Many small networks.
-    Population,
-    /// A network of images, templates, or what is to be refused.
-    Images,
-}
-
-impl Family {
-    fn of(path: &Path) -> Result<Family> {
-        let config = locate::config(path)?;
-        Ok(if SequenceShape::describes(&config) {
-            Family::Sequence
-        } else if population::is_model(&config) {
-            Family::Population
-        } else {
-            Family::Images
-        })
-    }
-}
-
-/// A directory made for output, which goes again if nothing comes to be in it.
-struct Unused(PathBuf);
-
-impl Drop for Unused {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.0); // only an empty one
-    }
-}
-
-/// The directory that is asked for, or a new one, which `unused` then is.
-fn out_dir(flags: &Makes, name: &str, unused: &OnceCell<Unused>) -> Result<PathBuf> {
-    if let Some(out) = &flags.out {
-        return Ok(out.clone());
-    }
-    if flags.resume {
-        return Err(request("--resume needs the --out of the run to continue"));
-    }
-    let seconds = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| d.as_secs());
-    let parent = Path::new("runs");
-    let number = match ranks::is_first() {
-        true => paths::create_unused(parent, name, seconds)?,
-        false => 0,
-    };
-    // The first rank's on all of them.
-    let [seconds, number] = [seconds, number].map(|n| ranks().of_first(n as f64) as u64);
-    let out = paths::numbered(parent, name, seconds, number);
-    if ranks::is_first() {
-        let _ = unused.set(Unused(out.clone())); // a command asks once
-    }
-    Ok(out)
 }

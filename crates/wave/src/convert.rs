@@ -1,17 +1,18 @@
 //! `wave convert`: a model in another layout or precision, its weights otherwise as they are.
 
-use crate::error::request;
-use crate::inputs::Inputs;
-use crate::layout::Layout;
-use crate::model::Model;
-use crate::recipe::to_table;
-use crate::run_dir::{Opened, Options, RunDir};
-use crate::settings::Output;
-use crate::{locate, paths, population};
+use crate::families;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
-use wave_models::{SequenceShape, Weights};
+use wave_models::Weights;
+use wave_run::error::request;
+use wave_run::inputs::Inputs;
+use wave_run::recipe::to_table;
+use wave_run::run_dir::{Opened, Options, RunDir};
+use wave_run::settings::Output;
+use wave_run::{locate, paths};
+use wave_stages::layout::Layout;
+use wave_stages::model::Model;
 
 /// Writes the model of `from` to `out`, in the layout and precision of `output`. Returns what `--json`
 /// prints.
@@ -51,8 +52,7 @@ pub fn describe(from: &Path, output: &Output) -> Result<String> {
 
 /// The model, and the layout that has a place for it.
 fn read(from: &Path, output: &Output) -> Result<(Model, Layout)> {
-    let config = locate::config(from)?;
-    if SequenceShape::describes(&config) || population::is_model(&config) {
+    if !families::of(from)?.has_layouts() {
         return Err(request(format!(
             "{} is no network of single images, and has one layout alone; nothing to convert",
             from.display()

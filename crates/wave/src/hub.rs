@@ -32,13 +32,13 @@ pub struct Publish {
 #[cfg(feature = "hub")]
 mod connected {
     use super::*;
-    use crate::error::request;
-    use crate::locate::{on_hub, say};
-    use crate::model::Model;
-    use crate::{origin, templates};
     use serde_json::json;
     use wave_hub::Kind;
     use wave_hub::hub::{self, HubName, HubSettings, PublishOptions, RepoName};
+    use wave_run::error::request;
+    use wave_run::locate::{on_hub, say};
+    use wave_stages::model::Model;
+    use wave_stages::{origin, templates};
 
     /// Publishes a template or model directory as one commit. Returns what `--json` prints.
     pub fn publish(dir: &Path, settings: &Publish, dry_run: bool) -> Result<Value> {
@@ -97,7 +97,7 @@ mod connected {
         let pulled = hub::pull(&HubSettings::from_env()?, &name, &mut say)?;
         let dir = match out {
             Some(out) => {
-                crate::lock::check_idle(out)?;
+                wave_run::lock::check_idle(out)?;
                 wave_hub::prepare_out(out)?;
                 hub::checkout(&pulled.dir, out)?;
                 out
@@ -105,7 +105,7 @@ mod connected {
             None => &pulled.dir,
         };
         Ok(
-            json!({ "out": crate::paths::text(dir), "commit": pulled.commit, "left_out": pulled.skipped }),
+            json!({ "out": wave_run::paths::text(dir), "commit": pulled.commit, "left_out": pulled.skipped }),
         )
     }
 }
@@ -113,7 +113,7 @@ mod connected {
 #[cfg(not(feature = "hub"))]
 mod connected {
     use super::*;
-    use crate::locate::absent;
+    use wave_run::locate::absent;
 
     /// Refuses.
     pub fn publish(_: &Path, _: &Publish, _: bool) -> Result<Value> {

@@ -1,19 +1,18 @@
 //! `wave inspect`: what is inside a directory or file, in numbers and pictures.
 
-use crate::budget::Surface;
-use crate::log;
-use crate::model::{Model, Network, decimal};
-use crate::paths::text;
-use crate::plot;
-use crate::templates::{self, TemplateDir};
 use anyhow::Result;
 use candle_core::Tensor;
 use pictures::Picture;
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_models::Weights;
+use wave_run::log;
+use wave_run::paths::text;
+use wave_run::plot;
+use wave_stages::budget::Surface;
+use wave_stages::model::{Model, Network, decimal};
+use wave_stages::templates::{self, TemplateDir};
 
-pub(crate) mod html;
 mod page;
 mod pictures;
 
@@ -21,7 +20,7 @@ mod pictures;
 /// recorded accuracies into the directory `plots`, and writes all of it as one page to the file `html`, if given. Returns
 /// what `--json` prints.
 pub fn inspect(path: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<Value> {
-    let place = &crate::locate::locate(path)?;
+    let place = &wave_run::locate::locate(path)?;
     let found = Found::read(place)?;
     let mut out = found.summary.clone();
     let pictures = match plots.or(html) {

@@ -13,54 +13,20 @@
 //! next one nothing but a directory. [`guide`] has commands and programs for each task,
 //! [`methods`] everything that a model can be started from.
 
-pub mod ancestor;
-pub mod bench;
-pub mod budget;
-pub mod cache;
-mod checkpoint;
 pub mod cli;
-pub mod condense;
 pub mod convert;
-pub mod data;
-pub mod device;
-pub mod error;
-pub mod eval;
-pub mod expand;
-pub mod finetune;
-pub mod forecast;
+mod families;
 #[doc = include_str!("guide.md")]
 pub mod guide {}
 #[doc = include_str!("methods.md")]
 pub mod methods {}
-mod hint;
 pub mod hub;
-pub mod hypernetwork;
-pub mod init;
-pub mod inputs;
 pub mod inspect;
-pub mod interrupt;
-pub mod layout;
-pub mod lesson;
-pub mod locate;
-pub mod lock;
-pub mod log;
 pub mod manual;
-pub mod meta;
-pub mod model;
-mod origin;
-pub mod paths;
-pub mod plot;
-pub mod population;
 pub mod predict;
-pub mod progress;
-pub mod ranks;
-pub mod recipe;
-pub mod report;
 pub mod run;
-pub mod run_dir;
-pub mod sequence;
-pub mod settings;
-pub mod speed;
-pub mod templates;
-pub mod terminal;
-pub mod train;
+
+pub use wave_bench::{bench, report};
+pub use wave_lab::{meta, population, sequence};
+pub use wave_run::{forecast, progress, recipe, settings, terminal};
+pub use wave_stages::{condense, eval, expand, finetune, init, model, templates};

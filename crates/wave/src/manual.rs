@@ -1,11 +1,11 @@
 //! `wave man`: the manual pages, made from the same declarations as `--help`.
 
-use crate::paths;
 use anyhow::{Context, Result};
 use clap::Command;
 use clap_mangen::Man;
 use serde_json::{Value, json};
 use std::path::Path;
+use wave_run::paths;
 
 /// Writes a page for the program and one for each of its commands into `dir`, by the names that
 /// `man` looks for: `wave.1`, `wave-expand.1`, `wave-data-check.1`. Returns what `--json` prints.

@@ -1,14 +1,14 @@
 //! `wave predict`: what a model sees in images.
 
-use crate::device::place;
-use crate::error::request;
-use crate::model::Model;
-use crate::progress::{Report, Verbosity};
-use crate::terminal::printable;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+use wave_run::device::place;
+use wave_run::error::request;
+use wave_run::progress::{Report, Verbosity};
+use wave_run::terminal::printable;
+use wave_stages::model::Model;
 
 /// Classes that are told of an image.
 const TOP: usize = 5;

@@ -12,19 +12,6 @@
 //!
 //! What is complete does not run again. `--resume` goes on with what is not, `--overwrite` starts over.
 
-use crate::ancestor::{Ancestor, Ancestors};
-use crate::error::request;
-use crate::finetune::{self, Options};
-use crate::inputs::Inputs;
-use crate::layout::{Format, Layout};
-use crate::lock::Lock;
-use crate::model::Network;
-use crate::paths;
-use crate::ranks::{self, ranks};
-use crate::recipe::{Recipe, merge};
-use crate::settings::{Condense, Expand, Finetune, Init};
-use crate::{bench, condense};
-use crate::{init, run_dir};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -32,7 +19,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toml::Table;
+use wave_bench::bench;
 use wave_models::vit::VitShape;
+use wave_run::error::request;
+use wave_run::inputs::Inputs;
+use wave_run::lock::Lock;
+use wave_run::paths;
+use wave_run::ranks::{self, ranks};
+use wave_run::recipe::{Recipe, merge};
+use wave_run::run_dir;
+use wave_run::settings::{Condense, Expand, Finetune, Init};
+use wave_stages::ancestor::{Ancestor, Ancestors};
+use wave_stages::condense;
+use wave_stages::finetune::{self, Options};
+use wave_stages::init;
+use wave_stages::layout::{Format, Layout};
+use wave_stages::model::Network;
 
 /// `[ancestor]`: a model to initialise and train before it is distilled.
 #[derive(Serialize, Deserialize, Clone, Debug, Default)]
@@ -107,7 +109,9 @@ pub fn run(recipe: &Recipe, out: &Path, options: Options) -> Result<Value> {
         let settings = recipe.stage("expand", None, &Expand::default())?;
         let templates =
             last.ok_or_else(|| request("[expand] needs [condense] in the same recipe"))?;
-        rows.push(crate::expand::expand(&templates, &settings, &dir, options)?);
+        rows.push(wave_stages::expand::expand(
+            &templates, &settings, &dir, options,
+        )?);
         last = Some(dir);
     }
     if recipe.has("finetune") {

@@ -1,9 +1,9 @@
 //! What can be typed.
 
-use crate::settings::{Condense, Eval, Expand, Finetune, Init, Meta, Output, Speed};
-use crate::{hub, init};
+use crate::{families, hub};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
+use wave_run::settings::{Condense, Eval, Expand, Finetune, Init, Meta, Output, Speed};
 
 /// Start vision transformers of any size from one distillation.
 #[derive(Parser)]
@@ -106,7 +106,7 @@ pub(super) enum Command {
         run: Makes,
     },
     /// Make a model in closed form, from a size alone or a trained model (not `git init`)
-    #[command(after_help = init::help() + "\nExample: wave init mimetic --depth 6 --width 192 --patch 7 \
+    #[command(after_help = families::help() + "\nExample: wave init mimetic --depth 6 --width 192 --patch 7 \
                             --data fashion-mnist --out start")]
     Init {
         /// One of the methods below

@@ -1,13 +1,13 @@
 //! `wave data`: data checked, and written as tar shards.
 
 use super::arguments::DataCommand;
-use crate::data::open_one;
-use crate::error::request;
-use crate::inputs::Inputs;
-use crate::{lock, paths};
 use anyhow::Result;
 use serde_json::Value;
 use std::path::Path;
+use wave_run::data::open_one;
+use wave_run::error::request;
+use wave_run::inputs::Inputs;
+use wave_run::{lock, paths};
 
 /// Does it. Returns what `--json` prints.
 pub(super) fn data(command: DataCommand) -> Result<Value> {

@@ -1,11 +1,11 @@
 //! What was found, as one page.
 
-use super::html::{details, document, paragraph, picture, section, table, verbatim};
 use super::pictures::{Picture, thin};
-use crate::plot;
 use anyhow::Result;
 use serde_json::{Map, Value};
 use std::path::Path;
+use wave_run::html::{details, document, paragraph, picture, section, table, verbatim};
+use wave_run::plot;
 
 /// Of a matrix no more rows and columns are drawn, ...
 const LARGEST_SIDE: usize = 192;

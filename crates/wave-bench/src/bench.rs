@@ -1,0 +1,646 @@
+//! `wave bench`: ways to start a model, side by side: methods x sizes x data sets x seeds, at equal
+//! data, epochs and order of batches.
+//!
+//! ```text
+//! OUT/donors/NAME-C/      models that methods take weights from
+//! OUT/templates/NAME-C/   one for each condensation C of each method that has its own
+//! OUT/pretrained/         models trained by themselves first
+//! OUT/cells/*.json        one for each run of the grid, with a hash of all that determines it
+//! OUT/report.{md,json,html}, rows.json, *.svg
+//! ```
+//!
+//! What is complete does not run again. What fails is reported, and the rest goes on.
+
+use crate::report::{self, Failure, Findings, Rates, Row};
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use toml::Table;
+use wave_run::error::request;
+use wave_run::forecast::{Memory, Step};
+use wave_run::interrupt::INTERRUPTED;
+use wave_run::lock::Lock;
+use wave_run::paths;
+use wave_run::progress::Verbosity;
+use wave_run::recipe::{Recipe, merge, to_table};
+use wave_run::settings::{Condense, Finetune, Training};
+use wave_run::terminal::tell;
+use wave_run::train::Resolved;
+use wave_run::{data, inputs};
+use wave_stages::ancestor::{Ancestor, Ancestors};
+use wave_stages::condense::{self, CondensePlan};
+use wave_stages::finetune::{self, Options, Task};
+use wave_stages::model::Model;
+use wave_stages::templates;
+
+mod artefacts;
+mod frame;
+mod grow;
+mod similarity;
+mod start;
+mod table;
+
+use artefacts::Artefacts;
+pub use frame::Frame;
+pub use table::{Component, Grid};
+
+/// One training.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    /// The method's name.
+    pub method: String,
+    /// The data set's name; empty where there is one only.
+    pub dataset: String,
+    /// Blocks.
+    pub depth: usize,
+    /// Channels of a token.
+    pub width: usize,
+    /// Seed.
+    pub seed: u64,
+    /// Peak learning rate.
+    pub lr: f64,
+    /// Images kept apart, if this is a trial of the learning rate, and its epochs.
+    pub trial: Option<(usize, f64)>,
+}
+
+impl Cell {
+    /// Names the cell's file, without extension.
+    pub fn file_name(&self) -> String {
+        match (self.trial, self.dataset.as_str()) {
+            (Some(_), "") => format!("tune-{}-lr{:e}", self.of_size(), self.lr),
+            (Some(_), data) => format!("tune-{}-{data}-lr{:e}", self.of_size(), self.lr),
+            (None, "") => self.of_size(),
+            (None, data) => format!("{}-{data}", self.of_size()),
+        }
+    }
+
+    /// Method, size and seed.
+    fn of_size(&self) -> String {
+        let Cell {
+            method,
+            depth,
+            width,
+            seed,
+            ..
+        } = self;
+        format!("{method}-{depth}x{width}-s{seed}")
+    }
+}
+
+/// Everything that a run of the grid needs.
+pub struct Context<'a> {
+    recipe: &'a Recipe,
+    grid: Grid,
+    frame: Frame,
+    artefacts: Artefacts,
+    ancestors: &'a Ancestors,
+    out: &'a Path,
+    lock: Option<&'a Lock>,
+    options: Options,
+    pretraining: Mutex<BTreeMap<String, Arc<Mutex<()>>>>,
+    contents: Mutex<BTreeMap<Option<String>, String>>,
+}
+
+/// Runs the grid of a recipe in a directory that is locked. Returns what `--json` prints.
+///
+/// # Errors
+/// If the recipe is wrong, if it was interrupted, or, when all else is done and reported, if runs
+/// failed.
+pub fn bench(recipe: &Recipe, out: &Path, lock: Option<&Lock>, options: Options) -> Result<Value> {
+    let grid = Grid::new(recipe)?;
+    // One ancestor for all, so that its outputs are computed once.
+    let ancestors = Ancestors::default();
+    let frame = Frame::new(recipe, &ancestors)?;
+    let artefacts = Artefacts::make(recipe, &grid, &frame, &ancestors, out, options)?;
+    let cells_dir = out.join("cells");
+    wave_hub::prepare_out(&cells_dir)?;
+    let context = Context {
+        recipe,
+        grid,
+        frame,
+        artefacts,
+        ancestors: &ancestors,
+        out,
+        lock,
+        options: Options {
+            verbosity: Verbosity::Quiet,
+            ..options
+        },
+        pretraining: Mutex::default(),
+        contents: Mutex::default(),
+    };
+    let mut failures = Vec::new();
+    let mut run = |cells: &[Cell]| -> Result<Vec<Row>> {
+        let (rows, failed) = run_cells(&context, cells, &cells_dir, options)?;
+        failures.extend(failed);
+        Ok(rows)
+    };
+    // Learning rates, each method on held-out images at one size.
+    let trials = run(&context.trials()?)?;
+    let rates = context.choose_rates(&trials)?;
+    let rows = run(&context.cells(&rates)?)?;
+    if rows.is_empty()
+        && let Some(Failure { cell, error }) = failures.first()
+    {
+        return Err(request(format!("every run failed; {cell}: {error}")));
+    }
+    context.check()?;
+    let report = context.report(&rates, &rows, &failures)?;
+    wave_hub::write_json(&out.join("rows.json"), &rows)?;
+    if !failures.is_empty() {
+        let names: Vec<&str> = failures.iter().map(|f| f.cell.as_str()).collect();
+        anyhow::bail!(
+            "{} of the runs failed: {}; {} has the others, and why",
+            failures.len(),
+            names.join(", "),
+            out.join("report.md").display()
+        );
+    }
+    Ok(json!({ "out": paths::text(out), "rows": rows, "report": report }))
+}
+
+/// What `--dry-run` prints: of the condensation too, if templates are not given for all methods. `ancestor` is
+/// the one that the recipe trains.
+pub fn describe(recipe: &Recipe, ancestor: Option<Arc<Ancestor>>) -> Result<String> {
+    let grid = Grid::new(recipe)?;
+    let mut text = String::new();
+    if grid.methods.iter().any(|(_, method)| method.condenses()) {
+        let settings = recipe.stage("condense", None, &Condense::default())?;
+        text = condense::describe(&settings, ancestor)?;
+    }
+    let sizes = grid.bench.sizes.len();
+    let runs = grid.methods.len() * sizes * grid.datasets.len() * grid.bench.seeds.len();
+    text += &format!(
+        "at most {runs} runs: {} methods, {sizes} sizes, {} data sets, seeds {:?}\n",
+        grid.methods.len(),
+        grid.datasets.len(),
+        grid.bench.seeds
+    );
+    Ok(text)
+}
+
+/// Refuses a method that condenses from nothing, before anything is trained.
+///
+/// # Errors
+/// Naming the method.
+pub fn check(recipe: &Recipe) -> Result<()> {
+    let grid = Grid::new(recipe)?;
+    let trained = recipe.has("ancestor");
+    let condensing = grid.methods.iter().filter(|(_, m)| m.condenses());
+    for (name, method) in condensing {
+        let mut settings: Condense =
+            recipe.stage("condense", Some(&method.condense), &Condense::default())?;
+        if trained || method.donor.is_some() {
+            settings.ancestor.get_or_insert_default();
+        }
+        condense::check(&settings).with_context(|| format!("[bench.methods.{name}]"))?;
+    }
+    Ok(())
+}
+
+/// The learning rates chosen, by method and data set.
+type Chosen = BTreeMap<(String, String), Rates>;
+
+impl Context<'_> {
+    /// Checks that the output directory is still this run's.
+    fn check(&self) -> Result<()> {
+        self.lock.map_or(Ok(()), Lock::check)
+    }
+
+    /// `[finetune]` with the differences of a cell's data set, and then those of `table`.
+    fn finetune_table(&self, cell: &Cell, table: &Table) -> Result<Finetune> {
+        let dataset = self.grid.datasets.iter().find(|(n, _)| *n == cell.dataset);
+        let mut merged = dataset.map(|(_, t)| t.clone()).unwrap_or_default();
+        merge(&mut merged, table);
+        self.recipe
+            .stage("finetune", Some(&merged), &Finetune::default())
+    }
+
+    /// How a cell is fine-tuned.
+    fn finetune(&self, cell: &Cell) -> Result<Finetune> {
+        let method = self.grid.method(&cell.method)?;
+        let mut settings = self.finetune_table(cell, &method.finetune)?;
+        if method.distil {
+            settings.ancestor = Some(self.frame.ancestor()?);
+        }
+        let training = &mut settings.training;
+        training.seed = Some(cell.seed);
+        training.lr = Some(cell.lr);
+        if let Some((held_out, epochs)) = cell.trial {
+            training.hold_out = Some(held_out);
+            training.epochs = Some(epochs);
+            training.steps = None;
+        }
+        Ok(settings)
+    }
+
+    /// Methods on data sets, as the recipe has them.
+    fn pairs(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.grid.datasets.iter().flat_map(|(dataset, _)| {
+            let methods = self.grid.methods.iter();
+            methods
+                .filter(move |(_, m)| m.datasets.as_ref().is_none_or(|d| d.contains(dataset)))
+                .map(move |(method, _)| (method, dataset))
+        })
+    }
+
+    /// A cell at the size where learning rates are tried.
+    fn tried(&self, method: &str, dataset: &str) -> Cell {
+        let bench = &self.grid.bench;
+        let (depth, width) = bench.tune_at.unwrap_or(bench.sizes[0]);
+        Cell {
+            method: method.into(),
+            dataset: dataset.into(),
+            depth,
+            width,
+            seed: 0,
+            lr: finetune::DEFAULTS.lr,
+            trial: Some((bench.tune_hold_out, bench.tune_epochs.unwrap_or(1.0))),
+        }
+    }
+
+    /// The learning rate that the recipe sets, if it does.
+    fn given_rate(&self, method: &str, dataset: &str) -> Result<Option<f64>> {
+        let cell = self.tried(method, dataset);
+        let settings = self.finetune_table(&cell, &self.grid.method(method)?.finetune)?;
+        if settings.training.lr.is_none() && self.grid.bench.learning_rates.is_empty() {
+            return Ok(Some(finetune::DEFAULTS.lr));
+        }
+        Ok(settings.training.lr)
+    }
+
+    /// The trials of learning rates.
+    fn trials(&self) -> Result<Vec<Cell>> {
+        let mut cells = Vec::new();
+        for (method, dataset) in self.pairs() {
+            let borrows = self.grid.method(method)?.lr_of.is_some();
+            if borrows || self.given_rate(method, dataset)?.is_some() {
+                continue;
+            }
+            for &lr in &self.grid.bench.learning_rates {
+                let cell = self.tried(method, dataset);
+                cells.push(Cell { lr, ..cell });
+            }
+        }
+        Ok(cells)
+    }
+
+    /// The best learning rate of each method on each data set.
+    fn choose_rates(&self, trials: &[Row]) -> Result<Chosen> {
+        let mut chosen = Chosen::new();
+        for (method, dataset) in self.pairs() {
+            let own = &self.grid.method(method)?.lr_of;
+            let tried = own.as_ref().unwrap_or(method);
+            let (lr, grid) = match self.given_rate(tried, dataset)? {
+                Some(lr) => (lr, Vec::new()),
+                None => {
+                    let grid: Vec<(f64, f64)> = trials
+                        .iter()
+                        .filter(|row| (&row.method, &row.dataset) == (tried, dataset))
+                        .map(|row| (row.lr, row.top1))
+                        .collect();
+                    let best = grid.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
+                    (best.map_or(finetune::DEFAULTS.lr, |(lr, _)| lr), grid)
+                }
+            };
+            let name = match dataset.as_str() {
+                "" => method.clone(),
+                dataset => format!("{method} on {dataset}"),
+            };
+            let rates = Rates {
+                method: name,
+                lr,
+                grid,
+            };
+            chosen.insert((method.clone(), dataset.clone()), rates);
+        }
+        Ok(chosen)
+    }
+
+    /// The cells of the grid.
+    fn cells(&self, rates: &Chosen) -> Result<Vec<Cell>> {
+        let mut cells = Vec::new();
+        for &(depth, width) in &self.grid.bench.sizes {
+            for (method, dataset) in self.pairs() {
+                let sizes = &self.grid.method(method)?.sizes;
+                if sizes.as_ref().is_some_and(|s| !s.contains(&(depth, width))) {
+                    continue;
+                }
+                for &seed in &self.grid.bench.seeds {
+                    cells.push(Cell {
+                        method: method.clone(),
+                        dataset: dataset.clone(),
+                        depth,
+                        width,
+                        seed,
+                        lr: rates[&(method.clone(), dataset.clone())].lr,
+                        trial: None,
+                    });
+                }
+            }
+        }
+        Ok(cells)
+    }
+
+    /// What is in the data that cells train on, found out once for each data set.
+    fn content(&self, training: &Training) -> Result<String> {
+        let mut all = self.contents.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(content) = all.get(&training.data) {
+            return Ok(content.clone());
+        }
+        let content = inputs::content(&data::open(training)?);
+        all.insert(training.data.clone(), content.clone());
+        Ok(content)
+    }
+
+    /// A hash of everything that determines a cell's row.
+    fn fingerprint(&self, cell: &Cell) -> Result<String> {
+        let method = self.grid.method(&cell.method)?;
+        // Wherever the ancestor is: its digest is below.
+        let mut settings = self.finetune(cell)?;
+        settings.ancestor = None;
+        let mut text = format!(
+            "{} {cell:?} threads {} {}{}",
+            env!("CARGO_PKG_VERSION"),
+            rayon::current_num_threads(),
+            toml::to_string(&to_table(&settings)?)?,
+            toml::to_string(&to_table(method)?)?
+        );
+        text += &self.content(&settings.training)?;
+        let stage = if method.start == table::TEMPLATES {
+            let dir = self.artefacts.templates(&cell.method, cell.seed)?;
+            for file in ["templates.safetensors", "config.json"] {
+                text += &wave_hub::sha256_file(&dir.join(file))?;
+            }
+            "expand"
+        } else {
+            text += &self.frame.describe(cell);
+            "init"
+        };
+        if let Some(table) = self.recipe.table.get(stage) {
+            text += &table.to_string();
+        }
+        for donor in method.donor.iter().chain(&method.resembles) {
+            text += &Model::digest(self.artefacts.donor_dir(donor, cell.seed)?)?;
+        }
+        if method.distils() {
+            let ancestor = self.ancestors.get(self.frame.ancestor.as_deref())?;
+            text += ancestor.as_ref().map_or("", |ancestor| &ancestor.digest);
+        }
+        Ok(wave_hub::sha256_hex(text.as_bytes()))
+    }
+
+    /// Starts a model and fine-tunes it.
+    fn run(&self, cell: &Cell, fingerprint: String) -> Result<Row> {
+        let began = std::time::Instant::now();
+        let settings = self.finetune(cell)?;
+        let start = start::start(self, cell, &settings)?;
+        let mut model = start.model;
+        let data = finetune::open_data(&mut model, &settings)?;
+        data.tests.check()?;
+        let resolved = Resolved::new(&settings.training, finetune::DEFAULTS, &data)?;
+        let memory = Memory::of_network(&model.network, resolved.mode);
+        Step::new(memory, &data, &resolved, 1)?.check()?;
+        let weights = model.network.prepare(&model.weights)?;
+        let before = finetune::score(&model.network, &weights, &data.tests)?;
+        let task = Task {
+            label: cell.file_name(),
+            settings: &settings,
+            resolved: &resolved,
+            data: &data,
+            ancestor: self.ancestors.get(settings.ancestor.as_deref())?,
+            options: self.options,
+            every_epoch: cell.trial.is_none(),
+        };
+        let outcome = finetune::tune(&mut model, &task, None)?;
+        data.tell_broken();
+        let mut curve = vec![(0.0, before.top1)];
+        curve.extend(&outcome.curve);
+        Ok(Row {
+            method: cell.method.clone(),
+            dataset: cell.dataset.clone(),
+            depth: cell.depth,
+            width: cell.width,
+            seed: cell.seed,
+            epochs: resolved.steps as f64 / data.loader.steps_per_epoch() as f64,
+            top1: outcome.scores.unwrap_or(before).top1, // there are tests
+            start_top1: before.top1,
+            transferred_parameters: start.transferred,
+            stored_parameters: start.stored,
+            scalers_fitted: start.fitted,
+            shared_epochs: start.shared_epochs,
+            own_epochs: start.own_epochs,
+            lr: cell.lr,
+            curve,
+            seconds: (began.elapsed().as_secs_f64() * 10.0).round() / 10.0,
+            fingerprint,
+        })
+    }
+
+    /// Held while a model of this name is pretrained, which trials of several rates share.
+    fn pretraining(&self, name: &str) -> Arc<Mutex<()>> {
+        let mut all = self.pretraining.lock().unwrap_or_else(|e| e.into_inner());
+        all.entry(name.into()).or_default().clone()
+    }
+
+    /// Images times multiply-adds of what each method trains once for all sizes, and, without a name, of
+    /// the ancestor's training.
+    fn shared_work(&self) -> Result<BTreeMap<Option<String>, f64>> {
+        let mut all = BTreeMap::new();
+        for (name, method) in &self.grid.methods {
+            let donors = method.donor.iter().chain(&method.resembles);
+            let mut work = 0.0;
+            for donor in donors {
+                // One that failed has no rows either.
+                work += self.artefacts.donor_work(&self.grid, donor).unwrap_or(0.0);
+            }
+            if method.condenses() {
+                let settings: Condense =
+                    self.recipe
+                        .stage("condense", Some(&method.condense), &Condense::default())?;
+                let (channels, classes) =
+                    (self.frame.transform.channels, self.frame.label_names.len());
+                let plan = CondensePlan::new(&settings, channels, classes)?;
+                let epochs = |dir| Ok(templates::read(dir)?.config.provenance["epochs"].as_f64());
+                let dir = self.artefacts.templates(name, 0);
+                let epochs: Result<Option<f64>> = dir.and_then(epochs);
+                let images = epochs.unwrap_or(None).unwrap_or(0.0) * self.frame.images as f64;
+                work += images * plan.mean_multiply_adds();
+            }
+            all.insert(Some(name.clone()), work);
+        }
+        let ancestor = self.frame.ancestor.as_deref().map(Path::new);
+        let work = ancestor.and_then(|dir| {
+            let model = Model::read(dir).ok()?;
+            let images = model.provenance["images_seen"].as_f64()?;
+            Some(images * model.network.multiply_adds()? as f64)
+        });
+        all.insert(None, work.unwrap_or(0.0));
+        Ok(all)
+    }
+
+    fn report(&self, rates: &Chosen, rows: &[Row], failures: &[Failure]) -> Result<String> {
+        let methods: Vec<String> = self.grid.methods.iter().map(|(n, _)| n.clone()).collect();
+        let datasets: Vec<String> = self.grid.datasets.iter().map(|(n, _)| n.clone()).collect();
+        let rates: Vec<Rates> = self
+            .pairs()
+            .filter_map(|(m, d)| rates.get(&(m.clone(), d.clone())).cloned())
+            .collect();
+        let mut templates = Vec::new();
+        for dir in self.artefacts.template_dirs() {
+            let config = templates::read(dir)?.config;
+            let name = dir.file_name().map(|n| n.to_string_lossy().into_owned());
+            let accuracies = config.accuracies.iter();
+            let accuracies = accuracies.map(|a| (a.depth, a.width, a.top1)).collect();
+            templates.push((name.unwrap_or_default(), accuracies));
+        }
+        let ancestor = self.frame.ancestor.as_deref().map(Path::new);
+        let ancestor_epochs = ancestor
+            .and_then(|dir| Model::read(dir).ok())
+            .and_then(|model| model.provenance["epochs"].as_f64());
+        let auxiliary = &self.frame.auxiliary;
+        let bench = &self.grid.bench;
+        let work = self.shared_work()?;
+        let of_epoch = |(depth, width)| {
+            self.frame.images as f64 * auxiliary.with_size(depth, width).multiply_adds() as f64
+        };
+        let findings = Findings {
+            name: &self.recipe.name,
+            methods: &methods,
+            subject: Some(self.grid.subject()),
+            sizes: &bench.sizes,
+            datasets: &datasets,
+            parameters: &|depth, width| auxiliary.with_size(depth, width).parameter_count(),
+            seeds: &bench.seeds,
+            condensations: bench.condensations,
+            rates: &rates,
+            rows,
+            failures,
+            ablations: &bench.ablations,
+            break_even: &bench.break_even,
+            templates: &templates,
+            ancestor_epochs: ancestor_epochs.unwrap_or(0.0),
+            shared_work: &|method, size| work[&method.map(str::to_owned)] / of_epoch(size),
+        };
+        report::write(&findings, self.out)
+    }
+}
+
+/// Runs cells that are not yet on disk; returns all that there are, in order, and what failed.
+fn run_cells(
+    context: &Context,
+    cells: &[Cell],
+    dir: &Path,
+    options: Options,
+) -> Result<(Vec<Row>, Vec<Failure>)> {
+    let done = AtomicUsize::new(0);
+    let say = |text: String| {
+        if options.verbosity > Verbosity::Quiet {
+            let n = done.fetch_add(1, Ordering::Relaxed) + 1;
+            tell(&format!("[{n}/{}] {text}", cells.len()));
+        }
+    };
+    let results: Mutex<BTreeMap<usize, std::result::Result<Row, Failure>>> = Mutex::default();
+    let numbered: Vec<(usize, &Cell)> = cells.iter().enumerate().collect();
+    parallel(&numbered, context.grid.bench.jobs, |(i, cell)| {
+        context.check()?;
+        let name = cell.file_name();
+        let result = match cell_row(context, cell, &dir.join(format!("{name}.json"))) {
+            Err(error) if INTERRUPTED.load(Ordering::Relaxed) => return Err(error),
+            Err(error) => {
+                say(format!("{name} failed: {error:#}"));
+                let error = format!("{error:#}");
+                Err(Failure { cell: name, error })
+            }
+            Ok((row, fresh)) => {
+                let kept = if fresh { "" } else { ", kept" };
+                say(format!("{name}: top-1 {:.2} %{kept}", 100.0 * row.top1));
+                Ok(row)
+            }
+        };
+        let mut results = results.lock().unwrap_or_else(|e| e.into_inner());
+        results.insert(*i, result);
+        Ok(())
+    })?;
+    let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    for result in results
+        .into_inner()
+        .unwrap_or_else(|e| e.into_inner())
+        .into_values()
+    {
+        match result {
+            Ok(row) => rows.push(row),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    Ok((rows, failures))
+}
+
+/// A cell's row, and whether it had to be run for it.
+fn cell_row(context: &Context, cell: &Cell, path: &Path) -> Result<(Row, bool)> {
+    let fingerprint = context.fingerprint(cell)?;
+    let saved = wave_hub::read_text(path)
+        .ok()
+        .and_then(|text| serde_json::from_str(&text).ok())
+        .filter(|row: &Row| row.fingerprint == fingerprint);
+    if let Some(row) = saved {
+        return Ok((row, false));
+    }
+    let row = context.run(cell, fingerprint)?;
+    context.check()?;
+    wave_hub::write_json(path, &row)?;
+    Ok((row, true))
+}
+
+/// Calls `work` on every item, on `jobs` threads that share the cores; the first failure stops
+/// the rest from starting.
+fn parallel<T: Sync>(
+    items: &[T],
+    jobs: usize,
+    work: impl Fn(&T) -> Result<()> + Sync,
+) -> Result<()> {
+    let jobs = jobs.min(items.len()).max(1);
+    if jobs == 1 {
+        return items.iter().try_for_each(work);
+    }
+    let threads = (rayon::current_num_threads() / jobs).max(1);
+    let next = AtomicUsize::new(0);
+    let failure: Mutex<Option<anyhow::Error>> = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+                let fail = |error| {
+                    failure
+                        .lock()
+                        .unwrap_or_else(|e| e.into_inner())
+                        .get_or_insert(error);
+                };
+                let pool = match pool {
+                    Ok(pool) => pool,
+                    Err(error) => return fail(error.into()),
+                };
+                while failure.lock().unwrap_or_else(|e| e.into_inner()).is_none()
+                    && !INTERRUPTED.load(Ordering::Relaxed)
+                {
+                    let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                        return;
+                    };
+                    if let Err(error) = pool.install(|| work(item)) {
+                        fail(error);
+                    }
+                }
+            });
+        }
+    });
+    match failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
+        Some(error) => Err(error),
+        None if INTERRUPTED.load(Ordering::Relaxed) => {
+            Err(wave_train::TrainError::Interrupted(0).into())
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,277 @@
+//! What methods start from, made once for all sizes: donors and templates.
+
+use super::table::{DonorTable, Grid, TEMPLATES};
+use super::{Frame, parallel};
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use toml::Table;
+use wave_init::{Donor, Spent};
+use wave_learngene::Sizes;
+use wave_models::vit::VitShape;
+use wave_run::error::request;
+use wave_run::interrupt::INTERRUPTED;
+use wave_run::locate;
+use wave_run::recipe::Recipe;
+use wave_run::settings::{Auxiliary, Condense, Finetune, Init, Output};
+use wave_stages::ancestor::Ancestors;
+use wave_stages::finetune::{self, Options};
+use wave_stages::layout::Layout;
+use wave_stages::model::{Model, Network};
+use wave_stages::{condense, init};
+
+/// A directory for each condensation, or why there is none.
+type Made = std::result::Result<Vec<PathBuf>, String>;
+
+/// Directories of donors and templates.
+pub(super) struct Artefacts {
+    donors: BTreeMap<String, Made>,
+    /// By method.
+    templates: BTreeMap<String, Made>,
+}
+
+impl Artefacts {
+    /// Trains donors and condenses, whatever is not yet complete in `out`. What fails is remembered,
+    /// and fails the runs that need it.
+    ///
+    /// # Errors
+    /// If it was interrupted, or a recipe's table is wrong.
+    pub(super) fn make(
+        recipe: &Recipe,
+        grid: &Grid,
+        frame: &Frame,
+        ancestors: &Ancestors,
+        out: &Path,
+        options: Options,
+    ) -> Result<Artefacts> {
+        let (count, jobs) = (grid.bench.condensations, grid.bench.jobs);
+        let mut donors = BTreeMap::new();
+        let mut work = Vec::new();
+        for (name, donor) in &grid.bench.donors {
+            if let Some(dir) = &donor.model {
+                donors.insert(name.clone(), given(dir));
+                continue;
+            }
+            let dirs = numbered(out, "donors", name, count);
+            for (c, dir) in dirs.iter().enumerate() {
+                let settings = donor_settings(recipe, donor, frame, c)?;
+                work.push((name.clone(), (donor, settings, dir.clone())));
+            }
+            donors.insert(name.clone(), Ok(dirs));
+        }
+        all(&work, jobs, &mut donors, |(donor, settings, dir)| {
+            train_donor(donor, settings, frame, dir, options)
+        })?;
+
+        let mut templates: BTreeMap<String, Made> = BTreeMap::new();
+        let mut work: Vec<(String, (Condense, PathBuf))> = Vec::new();
+        let mut owners: Vec<(String, Condense)> = Vec::new();
+        let mut twins: Vec<(String, String)> = Vec::new();
+        for (name, method) in &grid.methods {
+            if method.start != TEMPLATES {
+                continue;
+            }
+            if let Some(dir) = &method.templates {
+                templates.insert(name.clone(), given(dir));
+                continue;
+            }
+            let mut settings: Condense =
+                recipe.stage("condense", Some(&method.condense), &Condense::default())?;
+            let seed = settings.training.seed.unwrap_or(0);
+            settings.training.seed = Some(seed);
+            let own = |key| method.condense.contains_key(key);
+            if settings.method.as_deref() == Some("factorise") && !own("epochs") && !own("steps") {
+                (settings.training.epochs, settings.training.steps) = (None, None);
+                settings.auxiliary = Auxiliary::default(); // the donor's
+            }
+            if let Some(donor) = &method.donor {
+                settings.ancestor = Some(donor.clone()); // its directories below
+            }
+            // Equal settings are condensed once.
+            if let Some((owner, _)) = owners.iter().find(|(_, other)| other == &settings) {
+                twins.push((name.clone(), owner.clone()));
+                continue;
+            }
+            owners.push((name.clone(), settings.clone()));
+            let dirs = numbered(out, "templates", name, count);
+            for (c, dir) in dirs.iter().enumerate() {
+                let mut settings = settings.clone();
+                settings.training.seed = Some(seed + c as u64);
+                if let Some(donor) = &method.donor {
+                    // Without one, the path in its place fails with a clear message.
+                    if let Ok(dirs) = &donors[donor] {
+                        settings.ancestor = Some(pick(dirs, c as u64).display().to_string());
+                    }
+                }
+                work.push((name.clone(), (settings, dir.clone())));
+            }
+            templates.insert(name.clone(), Ok(dirs));
+        }
+        all(&work, jobs, &mut templates, |(settings, dir)| {
+            condense::condense(&recipe.name, settings, ancestors, dir, options)?;
+            Ok(())
+        })?;
+        for (twin, owner) in twins {
+            let made = templates[&owner].clone();
+            templates.insert(twin, made);
+        }
+        Ok(Artefacts { donors, templates })
+    }
+
+    /// The template directory of a method for a seed.
+    pub(super) fn templates(&self, method: &str, seed: u64) -> Result<&Path> {
+        made(self.templates.get(method), method, seed)
+    }
+
+    /// All template directories, each once.
+    pub(super) fn template_dirs(&self) -> std::collections::BTreeSet<&PathBuf> {
+        self.templates.values().flatten().flatten().collect()
+    }
+
+    /// The directory of a donor for a seed.
+    pub(super) fn donor_dir(&self, name: &str, seed: u64) -> Result<&Path> {
+        made(self.donors.get(name), name, seed)
+    }
+
+    /// Images times multiply-adds of a donor's training; nothing of one that exists anyway.
+    pub(super) fn donor_work(&self, grid: &Grid, name: &str) -> Result<f64> {
+        let donor = self.donor(grid, name, 0)?;
+        let finetune = &grid.bench.donors[name].finetune;
+        Ok(donor.spent.images as f64 * mean_multiply_adds(donor.shape(), finetune))
+    }
+
+    /// A donor for a seed, with what was spent on it.
+    pub(super) fn donor(&self, grid: &Grid, name: &str, seed: u64) -> Result<Donor> {
+        let dir = self.donor_dir(name, seed)?;
+        let model = Model::read(dir)?;
+        let Network::Vit(shape) = &model.network else {
+            return Err(request(format!(
+                "the donor {} is {}; expected a vision transformer",
+                dir.display(),
+                model.network.family()
+            )));
+        };
+        let mut donor = Donor::new(shape.clone(), model.weights.clone())?;
+        let table = &grid.bench.donors[name];
+        if !table.given && table.model.is_none() {
+            let number = |key: &str| model.provenance[key].as_f64().unwrap_or(0.0);
+            donor.spent = Spent {
+                epochs: number("epochs"),
+                images: number("images_seen") as u64,
+            };
+        }
+        Ok(donor)
+    }
+}
+
+/// Multiply-adds of a forward pass of an image, of the sizes that a donor's training draws.
+fn mean_multiply_adds(shape: &VitShape, finetune: &Table) -> f64 {
+    let numbers = |key: &str| -> Option<Vec<usize>> {
+        let array = finetune.get(key)?.as_array()?.iter();
+        array.map(|v| v.as_integer()?.try_into().ok()).collect()
+    };
+    let depths = numbers("depths").unwrap_or(vec![shape.depth]);
+    let widths = numbers("widths").unwrap_or(vec![shape.width]);
+    let ends = (depths[0], depths[depths.len() - 1]);
+    Sizes::constant(ends, widths).mean_multiply_adds(shape)
+}
+
+/// Does the work of artefacts by name; the first failure of one takes its place in `made`.
+fn all<T: Sync>(
+    work: &[(String, T)],
+    jobs: usize,
+    made: &mut BTreeMap<String, Made>,
+    run: impl Fn(&T) -> Result<()> + Sync,
+) -> Result<()> {
+    let failures: Mutex<BTreeMap<String, String>> = Mutex::default();
+    parallel(work, jobs, |(name, item)| {
+        if let Err(error) = run(item) {
+            if INTERRUPTED.load(Ordering::Relaxed) {
+                return Err(error);
+            }
+            let mut failures = failures.lock().unwrap_or_else(|e| e.into_inner());
+            failures.entry(name.clone()).or_insert(format!("{error:#}"));
+        }
+        Ok(())
+    })?;
+    for (name, error) in failures.into_inner().unwrap_or_else(|e| e.into_inner()) {
+        made.insert(name, Err(error));
+    }
+    Ok(())
+}
+
+fn made<'a>(made: Option<&'a Made>, name: &str, seed: u64) -> Result<&'a Path> {
+    match made {
+        Some(Ok(dirs)) => Ok(pick(dirs, seed)),
+        Some(Err(error)) => Err(request(format!("{name}: {error}"))),
+        None => Err(request(format!("{name} has no templates"))),
+    }
+}
+
+/// What exists already: a directory, or a name on a hub.
+fn given(name: &str) -> Made {
+    let path = locate::locate(Path::new(name));
+    path.map(|path| vec![path])
+        .map_err(|error| format!("{error:#}"))
+}
+
+fn pick(dirs: &[PathBuf], seed: u64) -> &Path {
+    &dirs[seed as usize % dirs.len()]
+}
+
+fn numbered(out: &Path, kind: &str, name: &str, count: usize) -> Vec<PathBuf> {
+    (0..count)
+        .map(|c| out.join(kind).join(format!("{name}-{c}")))
+        .collect()
+}
+
+fn donor_settings(
+    recipe: &Recipe,
+    donor: &DonorTable,
+    frame: &Frame,
+    c: usize,
+) -> Result<Finetune> {
+    let mut settings: Finetune =
+        recipe.stage("finetune", Some(&donor.finetune), &Finetune::default())?;
+    let seed = settings.training.seed.unwrap_or(0);
+    settings.training.seed = Some(seed + c as u64);
+    if donor.distil {
+        settings.ancestor = Some(frame.ancestor()?);
+    }
+    Ok(settings)
+}
+
+fn train_donor(
+    donor: &DonorTable,
+    settings: &Finetune,
+    frame: &Frame,
+    dir: &Path,
+    options: Options,
+) -> Result<()> {
+    let (depth, width) = (donor.depth.unwrap_or(0), donor.width.unwrap_or(0));
+    let shape = frame.shape(depth, width)?;
+    let method = donor.start.as_deref().unwrap_or("mimetic");
+    let seed = settings.training.seed.unwrap_or(0);
+    let start = init::start(method, &shape, &[], &Init::default(), seed)
+        .with_context(|| format!("start = {method}"))?;
+    let note = format!("Initialised with wave, method {method}; not trained.");
+    let model = frame.model(shape, start.weights, Value::Null);
+    train(&model, &note, settings, dir, options)
+}
+
+/// Writes a model beside `dir`, and fine-tunes it into `dir`.
+pub(super) fn train(
+    model: &Model,
+    note: &str,
+    settings: &Finetune,
+    dir: &Path,
+    options: Options,
+) -> Result<()> {
+    let begun = dir.with_extension("start");
+    model.write(&begun, Layout::new(&Output::default())?, None, note)?;
+    finetune::finetune(&begun, settings, dir, options)?;
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! What all models of a grid have in common.
+
+use super::Cell;
+use anyhow::Result;
+use serde_json::Value;
+use wave_data::Transform;
+use wave_models::Weights;
+use wave_models::vit::VitShape;
+use wave_run::error::request;
+use wave_run::recipe::Recipe;
+use wave_run::settings::Condense;
+use wave_stages::ancestor::Ancestors;
+use wave_stages::condense::{self, CondensePlan};
+use wave_stages::model::{Model, Network};
+
+/// What all models of a grid have in common: the auxiliary's shape but for depth and width, its
+/// input, its classes.
+pub struct Frame {
+    pub(super) auxiliary: VitShape,
+    pub(super) transform: Transform,
+    pub(super) label_names: Vec<String>,
+    /// The directory of the model that condensing distils.
+    pub(super) ancestor: Option<String>,
+    /// Training images.
+    pub(super) images: usize,
+}
+
+impl Frame {
+    pub(super) fn new(recipe: &Recipe, ancestors: &Ancestors) -> Result<Frame> {
+        let condense: Condense = recipe.stage("condense", None, &Condense::default())?;
+        let ancestor = ancestors.get(condense.ancestor.as_deref())?;
+        let data = condense::open_data(&condense, ancestor.as_deref())?;
+        let plan = CondensePlan::new(&condense, data.transform.channels, data.class_names.len())?;
+        Ok(Frame {
+            auxiliary: plan.auxiliary,
+            transform: data.transform,
+            label_names: data.class_names,
+            ancestor: condense.ancestor,
+            images: data.train_indices.len(),
+        })
+    }
+
+    /// The model to distil from.
+    pub(super) fn ancestor(&self) -> Result<String> {
+        self.ancestor.clone().ok_or_else(|| {
+            request(
+                "distil = true, and there is no ancestor; add [ancestor], or `ancestor` to \
+                 [condense]",
+            )
+        })
+    }
+
+    pub(super) fn shape(&self, depth: usize, width: usize) -> Result<VitShape> {
+        let shape = self.auxiliary.with_size(depth, width);
+        shape.validate()?;
+        Ok(shape)
+    }
+
+    /// What of it the model of a cell takes.
+    pub(super) fn describe(&self, cell: &Cell) -> String {
+        let shape = self.auxiliary.with_size(cell.depth, cell.width);
+        format!("{shape:?} {:?} {:?}", self.transform, self.label_names)
+    }
+
+    pub(super) fn model(&self, shape: VitShape, weights: Weights, provenance: Value) -> Model {
+        Model {
+            network: Network::Vit(shape),
+            weights,
+            // The normalisation that the templates were condensed with, for all methods alike.
+            transform: self.transform.clone(),
+            label_names: self.label_names.clone(),
+            provenance,
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! How similar a large network's layers are to a small one's, for Auto-LG.
+//!
+//! Its authors learn gates between the layers of an ancestor and those of a pseudo-descendant that
+//! is trained along. Our reading: the small network is trained by itself, and layers are compared by
+//! linear centred kernel alignment (Kornblith et al. 2019) of their pooled, normalised tokens. A
+//! layer of the large network is as similar as to the layer of the small one that it resembles most.
+
+use anyhow::Result;
+use candle_core::{D, DType, Device, Tensor};
+use wave_init::Donor;
+use wave_models::Weights;
+use wave_models::vit::{self, VitShape};
+use wave_run::data::Data;
+
+/// Images that layers are compared on, at most.
+const IMAGES: usize = 1024;
+/// Of them at a time.
+const BATCH: usize = 256;
+
+/// The similarity of each layer of `large`, 0 to 1, on training images.
+pub(super) fn of_layers(large: &Donor, small: &Donor, data: &Data) -> Result<Vec<f64>> {
+    let (large, small) = (features(large, data)?, features(small, data)?);
+    large
+        .iter()
+        .map(|x| {
+            let all: Result<Vec<f64>> = small.iter().map(|y| alignment(x, y)).collect();
+            Ok(all?.into_iter().fold(0.0, f64::max))
+        })
+        .collect()
+}
+
+/// For each layer, what the classifier would see if it were the last: (images, width), centred.
+fn features(donor: &Donor, data: &Data) -> Result<Vec<Tensor>> {
+    let shape = donor.shape();
+    let indices = &data.train_indices[..data.train_indices.len().min(IMAGES)];
+    let batches = indices.chunks(BATCH).map(|some| data.view_images(some, 0));
+    let batches: Vec<Tensor> = batches.collect::<candle_core::Result<_>>()?;
+    let mut weights = donor.weights().clone();
+    weights.insert(
+        "head.weight".into(),
+        Tensor::eye(shape.width, DType::F32, &Device::Cpu)?,
+    );
+    weights.insert(
+        "head.bias".into(),
+        Tensor::zeros(shape.width, DType::F32, &Device::Cpu)?,
+    );
+    (1..=shape.depth)
+        .map(|depth| {
+            let shape = VitShape {
+                depth,
+                classes: shape.width,
+                ..shape.clone()
+            };
+            layer(&shape, &weights, &batches)
+        })
+        .collect()
+}
+
+fn layer(shape: &VitShape, weights: &Weights, batches: &[Tensor]) -> Result<Tensor> {
+    let weights = vit::stack(weights, shape.depth)?;
+    let logits = |images: &Tensor| vit::logits(shape, &weights, images, None);
+    let rows: Vec<Tensor> = batches
+        .iter()
+        .map(logits)
+        .collect::<candle_core::Result<_>>()?;
+    let x = Tensor::cat(&rows, 0)?.to_dtype(DType::F64)?; // (images, width)
+    Ok(x.broadcast_sub(&x.mean_keepdim(0)?)?)
+}
+
+/// `|X^T Y|^2 / (|X^T X| |Y^T Y|)` of centred X and Y, 0 to 1; 0 where one is constant.
+fn alignment(x: &Tensor, y: &Tensor) -> Result<f64> {
+    let norm = |a: &Tensor, b: &Tensor| -> Result<f64> {
+        let product = a.t()?.matmul(b)?;
+        Ok(product
+            .sqr()?
+            .sum(D::Minus1)?
+            .sum(D::Minus1)?
+            .to_scalar::<f64>()?
+            .sqrt())
+    };
+    let scale = norm(x, x)? * norm(y, y)?;
+    Ok(match scale > 0.0 {
+        true => norm(x, y)?.powi(2) / scale,
+        false => 0.0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matrix(f: impl Fn(usize, usize) -> f64) -> Tensor {
+        let values: Vec<f64> = (0..60).map(|i| f(i / 3, i % 3)).collect();
+        let x = Tensor::from_vec(values, (20, 3), &Device::Cpu).unwrap();
+        x.broadcast_sub(&x.mean_keepdim(0).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn alignment_knows_scale_and_rotation_from_difference() {
+        let x = matrix(|i, j| ((i * 7 + j * 5) % 11) as f64);
+        let other = matrix(|i, j| ((i * i * 3 + j * j * i) % 13) as f64);
+        let scaled = (&x * -2.5).unwrap();
+        let turned =
+            Tensor::cat(&[x.narrow(1, 2, 1).unwrap(), x.narrow(1, 0, 2).unwrap()], 1).unwrap();
+        for same in [&x, &scaled, &turned] {
+            assert!((alignment(&x, same).unwrap() - 1.0).abs() < 1e-12);
+        }
+        let different = alignment(&x, &other).unwrap();
+        assert!((0.0..0.9).contains(&different), "{different}");
+        assert_eq!(alignment(&x, &(&x * 0.0).unwrap()).unwrap(), 0.0);
+    }
+}

@@ -1,0 +1,255 @@
+//! One model of the grid before it is fine-tuned, and what it cost.
+
+use super::artefacts::train;
+use super::table::{Component, Method, TEMPLATES};
+use super::{Cell, Context, grow, similarity};
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use toml::Table;
+use wave_init::Donor;
+use wave_learngene::Learngene;
+use wave_models::vit::VitShape;
+use wave_run::data::{Data, Input};
+use wave_run::recipe::merge;
+use wave_run::settings::{Expand, Finetune, Init};
+use wave_run::train::Resolved;
+use wave_stages::finetune;
+use wave_stages::model::Model;
+use wave_stages::templates::{self, TemplateDir};
+use wave_stages::{expand, init};
+
+/// Steps for which LiGO's authors train the operator.
+const OPERATOR_STEPS: i64 = 100;
+
+/// A model before it is fine-tuned.
+pub(super) struct Start {
+    /// The model.
+    pub(super) model: Model,
+    /// Trained values taken over, each counted once.
+    pub(super) transferred: usize,
+    /// Values to keep so that models of every size can be started like this.
+    pub(super) stored: usize,
+    /// Scalers fitted to data.
+    pub(super) fitted: usize,
+    /// Epochs spent once, for all models.
+    pub(super) shared_epochs: f64,
+    /// Epochs spent on this model alone.
+    pub(super) own_epochs: f64,
+}
+
+/// Starts the model of a cell; `settings` are those of its fine-tuning.
+pub(super) fn start(context: &Context, cell: &Cell, settings: &Finetune) -> Result<Start> {
+    let method = context.grid.method(&cell.method)?;
+    let mut start = match method.start.as_str() {
+        TEMPLATES => from_templates(context, cell, method, settings)?,
+        _ => by_initialisation(context, cell, method, settings)?,
+    };
+    if let Some(table) = &method.pretrain {
+        pretrain(context, cell, table, &mut start)?;
+    }
+    Ok(start)
+}
+
+fn by_initialisation(
+    context: &Context,
+    cell: &Cell,
+    method: &Method,
+    settings: &Finetune,
+) -> Result<Start> {
+    let shape = context.frame.shape(cell.depth, cell.width)?;
+    let mut choices: Init = context
+        .recipe
+        .stage("init", Some(&method.init), &Init::default())?;
+    let donor = |name: &Option<String>| -> Result<Option<Donor>> {
+        let name = name.as_ref();
+        name.map(|name| context.artefacts.donor(&context.grid, name, cell.seed))
+            .transpose()
+    };
+    let donors: Vec<Donor> = donor(&method.donor)?.into_iter().collect();
+    let mut shared_epochs = 0.0;
+    if let (Some(small), Some(large)) = (donor(&method.resembles)?, donors.first()) {
+        let data = Data::open(
+            &settings.training,
+            Input::Like(context.frame.transform.clone()),
+        )?;
+        choices.similarity = Some(similarity::of_layers(large, &small, &data)?);
+        shared_epochs += small.spent.epochs;
+    }
+    let begun = init::start(&method.start, &shape, &donors, &choices, cell.seed)?;
+    let mut start = Start {
+        model: context
+            .frame
+            .model(shape.clone(), begun.weights, Value::Null),
+        transferred: begun.cost.transferred,
+        stored: begun.cost.stored,
+        fitted: 0,
+        shared_epochs: shared_epochs + begun.cost.extra_epochs,
+        own_epochs: 0.0,
+    };
+    if let (Some(operator), Some(small)) = (&method.operator, donors.first()) {
+        let mut table = method.finetune.clone();
+        table.remove("epochs");
+        table.insert("steps".into(), toml::Value::Integer(OPERATOR_STEPS));
+        merge(&mut table, operator);
+        let mut training = context.finetune_table(cell, &table)?.training;
+        training.seed = Some(cell.seed);
+        training.hold_out = settings.training.hold_out;
+        let choice = init::choices(&choices, shape.image_size)?.ligo;
+        let data = Data::open(&training, Input::Like(context.frame.transform.clone()))?;
+        let resolved = Resolved::new(&training, finetune::DEFAULTS, &data)?;
+        let label = format!("operator of {}", cell.file_name());
+        let options = context.options;
+        let grown = grow::grow(small, &shape, &choice, &data, &resolved, options, &label)?;
+        // A classifier of other classes stays fresh.
+        let kept = small.shape().classes == shape.classes;
+        start.model.weights.extend(
+            grown
+                .into_iter()
+                .filter(|(name, _)| kept || !name.starts_with("head")),
+        );
+        start.own_epochs += resolved.steps as f64 / data.loader.steps_per_epoch() as f64;
+    }
+    Ok(start)
+}
+
+fn from_templates(
+    context: &Context,
+    cell: &Cell,
+    method: &Method,
+    settings: &Finetune,
+) -> Result<Start> {
+    let dir = context.artefacts.templates(&cell.method, cell.seed)?;
+    let templates = templates::read(dir)?;
+    let mut table = method.expand.clone();
+    table.entry("steps").or_insert(toml::Value::Integer(0));
+    let mut expand: Expand = context
+        .recipe
+        .stage("expand", Some(&table), &Expand::default())?;
+    expand.depth = Some(cell.depth);
+    expand.width = Some(cell.width);
+    let training = &mut expand.training;
+    training.seed = Some(cell.seed);
+    training.hold_out = settings.training.hold_out;
+    // The images that the model is fine-tuned on, or as many of them as the method says.
+    training.data.clone_from(&settings.training.data);
+    if !method.expand.contains_key("train_limit") {
+        training.train_limit = settings.training.train_limit;
+    }
+    let shape = expand::shape(&templates.learngene, &expand)?;
+    let fits = expand.training.steps != Some(0);
+    let input = Input::Like(templates.transform_of(&shape));
+    let data = fits
+        .then(|| Data::open(&expand.training, input))
+        .transpose()?;
+    let label = cell.file_name();
+    let options = context.options;
+    let made = expand::make(
+        &templates,
+        &expand,
+        &shape,
+        data.as_ref(),
+        None,
+        options,
+        &label,
+    )?;
+    let gene = &templates.learngene;
+    let mut start = Start {
+        model: made.model,
+        transferred: taken(gene, &shape, method.inherit.as_deref()),
+        stored: gene.ledger().iter().map(|(_, n)| n).sum(),
+        fitted: 0,
+        shared_epochs: shared_epochs(context, &templates, method, cell.seed)?,
+        own_epochs: 0.0,
+    };
+    if let Some(data) = &data {
+        let resolved = Resolved::new(&expand.training, expand::DEFAULTS, data)?;
+        start.own_epochs = resolved.steps as f64 / data.loader.steps_per_epoch() as f64;
+        let fitted = made.ledger.iter().find(|(key, _)| *key == "scalers");
+        start.fitted = fitted.map_or(0, |(_, n)| *n);
+    }
+    if let Some(inherited) = &method.inherit {
+        let rest = method.rest.as_deref().unwrap_or("timm");
+        let fresh = init::start(rest, &shape, &[], &Init::default(), cell.seed)?.weights;
+        for (name, tensor) in fresh {
+            if !inherited.iter().any(|component| component.holds(&name))
+                && start.model.weights.get(&name).map(|t| t.dims()) == Some(tensor.dims())
+            {
+                start.model.weights.insert(name, tensor);
+            }
+        }
+    }
+    Ok(start)
+}
+
+/// Epochs of the condensation, and of the donor it factorised.
+fn shared_epochs(
+    context: &Context,
+    templates: &TemplateDir,
+    method: &Method,
+    seed: u64,
+) -> Result<f64> {
+    let own = templates.config.provenance["epochs"].as_f64();
+    let donor = match &method.donor {
+        Some(name) => {
+            let donor = context.artefacts.donor(&context.grid, name, seed)?;
+            donor.spent.epochs
+        }
+        None => 0.0,
+    };
+    Ok(own.unwrap_or(0.0) + donor)
+}
+
+/// Values that a model of this shape takes over: of some components, or of all.
+fn taken(gene: &Learngene, shape: &VitShape, inherited: Option<&[Component]>) -> usize {
+    let is_taken = |name: &str| inherited.is_none_or(|all| all.iter().any(|c| c.holds(name)));
+    let mut sets = BTreeSet::new();
+    let mut sum = 0;
+    for (part, set) in &gene.plan.sets {
+        if is_taken(&part.weight_name(0)) {
+            sets.insert(set);
+            let scalers = gene.plan.scaler_shape(*part, shape);
+            sum += shape.depth * scalers.iter().product::<usize>();
+        }
+    }
+    let templates = sets.into_iter().filter_map(|set| gene.templates.get(set));
+    sum += templates.map(|t| t.elem_count()).sum::<usize>();
+    let inherited = gene.plan.inherited_parameters(shape).into_iter();
+    sum + inherited
+        .filter(|(name, _)| is_taken(name))
+        .map(|(_, dims)| dims.iter().product::<usize>())
+        .sum::<usize>()
+}
+
+/// Trains a started model by itself, before it is fine-tuned: direct pretraining.
+fn pretrain(context: &Context, cell: &Cell, table: &Table, start: &mut Start) -> Result<()> {
+    let mut table = table.clone();
+    let distil = table.remove("distil").and_then(|v| v.as_bool());
+    let mut settings: Finetune =
+        context
+            .recipe
+            .stage("finetune", Some(&table), &Finetune::default())?;
+    settings.training.seed = Some(cell.seed);
+    if distil.unwrap_or(false) {
+        settings.ancestor = Some(context.frame.ancestor()?);
+    }
+    // Trials of learning rates share it with the run of their seed.
+    let name = cell.of_size();
+    let lock = context.pretraining(&name);
+    let _alone = lock.lock().unwrap_or_else(|e| e.into_inner());
+    let dir = context.out.join("pretrained").join(&name);
+    train(
+        &start.model,
+        "Not yet trained.",
+        &settings,
+        &dir,
+        context.options,
+    )
+    .with_context(|| format!("pretraining {name}"))?;
+    let trained = Model::read(&dir)?;
+    start.own_epochs += trained.provenance["epochs"].as_f64().unwrap_or(0.0);
+    start.transferred = trained.parameters();
+    start.stored = trained.parameters();
+    start.model.weights = trained.weights;
+    Ok(())
+}

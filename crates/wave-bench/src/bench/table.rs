@@ -1,0 +1,320 @@
+//! `[bench]`: what is compared.
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use toml::Table;
+use wave_run::error::request;
+use wave_run::recipe::Recipe;
+
+/// The name of the method that starts from templates; the others are those of `wave init`.
+pub(super) const TEMPLATES: &str = "templates";
+
+/// `[bench]`.
+#[derive(Serialize, Deserialize, Clone, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Bench {
+    /// Depths and widths.
+    pub sizes: Vec<(usize, usize)>,
+    /// Seeds of shuffling, augmentation and initialisation.
+    #[serde(default = "one_seed")]
+    pub seeds: Vec<u64>,
+    /// Condensations of each method, and trainings of each donor, with seeds of their own; cell
+    /// seeds take them in turn.
+    #[serde(default = "one")]
+    pub condensations: usize,
+    /// Trainings at once; they share the threads.
+    #[serde(default = "one")]
+    pub jobs: usize,
+    /// Learning rates tried for methods that do not set one.
+    #[serde(default)]
+    pub learning_rates: Vec<f64>,
+    /// The size at which they are tried.
+    pub tune_at: Option<(usize, usize)>,
+    /// Training images kept apart to judge them.
+    #[serde(default = "held_out")]
+    pub tune_hold_out: usize,
+    /// Epochs of a trial [default: 1].
+    pub tune_epochs: Option<f64>,
+    /// The method whose lead the report measures [default: the first].
+    pub subject: Option<String>,
+    /// Methods to list side by side again, under a title.
+    #[serde(default)]
+    pub ablations: BTreeMap<String, Vec<String>>,
+    /// Pairs of a method and its rival: how many models have to be wanted before the first is the
+    /// cheaper way to the same accuracy.
+    #[serde(default)]
+    pub break_even: Vec<(String, String)>,
+    /// Data sets to fine-tune on, each with what differs from `[finetune]`; without any, its own.
+    #[serde(default)]
+    pub datasets: Table,
+    /// Trained transformers that methods take weights from.
+    #[serde(default)]
+    pub donors: BTreeMap<String, DonorTable>,
+    /// The methods by name, in the order of the report.
+    pub methods: Table,
+}
+
+/// A transformer that methods take weights from: given, or initialised and trained.
+#[derive(Serialize, Deserialize, Clone, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct DonorTable {
+    /// The directory of a model that exists anyway; it costs nothing.
+    pub model: Option<String>,
+    /// Blocks.
+    pub depth: Option<usize>,
+    /// Channels of a token.
+    pub width: Option<usize>,
+    /// How it begins [default: mimetic].
+    pub start: Option<String>,
+    /// Train it towards the condensation's ancestor as well.
+    #[serde(default)]
+    pub distil: bool,
+    /// Whether it exists anyway, so that its training is nobody's cost.
+    #[serde(default)]
+    pub given: bool,
+    /// What differs from `[finetune]`.
+    #[serde(default)]
+    pub finetune: Table,
+}
+
+/// A way to start.
+#[derive(Serialize, Deserialize, Clone, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Method {
+    /// `templates`, or a method of `wave init`.
+    pub start: String,
+    /// An existing template directory instead of a condensation.
+    pub templates: Option<String>,
+    /// The donor to take weights from, by name; for templates, the ancestor to factorise.
+    pub donor: Option<String>,
+    /// For `auto-lg`: the small network whose layers the donor's are compared with, a donor too.
+    pub resembles: Option<String>,
+    /// Sizes, if not all.
+    pub sizes: Option<Vec<(usize, usize)>>,
+    /// Data sets, if not all.
+    pub datasets: Option<Vec<String>>,
+    /// Fine-tune towards the condensation's ancestor as well.
+    #[serde(default)]
+    pub distil: bool,
+    /// The learning rate chosen for this other method, instead of a choice of its own.
+    pub lr_of: Option<String>,
+    /// Of what templates make, take only these: `attention`, `projection`, `mlp`, `norm` (WAVE,
+    /// Table 4), `outer` (patches, positions, final norm and head); the rest begins as `rest` says.
+    pub inherit: Option<Vec<Component>>,
+    /// The method of `wave init` that fills what is not inherited [default: timm].
+    pub rest: Option<String>,
+    /// Train the operator of `ligo` first: what differs from `[finetune]` [default: 100 steps].
+    pub operator: Option<Table>,
+    /// Train every model of its own first (direct pretraining): what differs from `[finetune]`.
+    pub pretrain: Option<Table>,
+    /// What differs from `[condense]`. The duration there is not that of a factorisation, which is a
+    /// closed form unless it has one of its own.
+    #[serde(default)]
+    pub condense: Table,
+    /// What differs from `[expand]`.
+    #[serde(default)]
+    pub expand: Table,
+    /// What differs from `[init]`.
+    #[serde(default)]
+    pub init: Table,
+    /// What differs from `[finetune]`.
+    #[serde(default)]
+    pub finetune: Table,
+}
+
+impl Method {
+    /// Whether it needs a condensation of the bench's own.
+    pub(super) fn condenses(&self) -> bool {
+        self.start == TEMPLATES && self.templates.is_none()
+    }
+
+    /// Whether the condensation's ancestor teaches its models, in fine-tuning or before.
+    pub(super) fn distils(&self) -> bool {
+        let before = self.pretrain.as_ref().and_then(|table| table.get("distil"));
+        self.distil || before.and_then(|value| value.as_bool()) == Some(true)
+    }
+}
+
+/// A part of a transformer that may be inherited by itself.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Component {
+    /// Queries, keys and values.
+    Attention,
+    /// The projection after attention.
+    Projection,
+    /// Both layers of the MLP.
+    Mlp,
+    /// The norms of the blocks.
+    Norm,
+    /// Patches, positions, tokens before them, final norm and head.
+    Outer,
+}
+
+impl Component {
+    /// Whether a weight, by timm's name, is of this component.
+    pub fn holds(self, name: &str) -> bool {
+        match self {
+            Component::Attention => name.contains(".attn.qkv."),
+            Component::Projection => name.contains(".attn.proj."),
+            Component::Mlp => name.contains(".mlp."),
+            Component::Norm => name.contains(".norm1.") || name.contains(".norm2."),
+            Component::Outer => !name.starts_with("blocks."),
+        }
+    }
+}
+
+fn one() -> usize {
+    1
+}
+
+fn one_seed() -> Vec<u64> {
+    vec![0]
+}
+
+fn held_out() -> usize {
+    5000
+}
+
+/// `[bench]` with its methods read.
+#[derive(Clone, Debug)]
+pub struct Grid {
+    /// The table.
+    pub bench: Bench,
+    /// The methods, in the recipe's order.
+    pub methods: Vec<(String, Method)>,
+    /// The data sets and what differs from `[finetune]`: one without a name if the recipe has none.
+    pub datasets: Vec<(String, Table)>,
+}
+
+impl Grid {
+    /// Reads the table, and checks that its names name something.
+    pub fn new(recipe: &Recipe) -> Result<Grid> {
+        let table = recipe.table.get("bench").cloned();
+        let bench: Bench = table
+            .unwrap_or(Table::new().into())
+            .try_into()
+            .map_err(|e| request(format!("[bench]: {e}")))?;
+        if bench.sizes.is_empty() || bench.seeds.is_empty() || bench.methods.is_empty() {
+            return Err(request(
+                "[bench] needs at least one size, one seed and one method",
+            ));
+        }
+        if bench.condensations == 0 || bench.jobs == 0 {
+            return Err(request("[bench]: condensations and jobs are at least 1"));
+        }
+        let methods: Vec<(String, Method)> = bench
+            .methods
+            .iter()
+            .map(|(name, table)| {
+                let method = table.clone().try_into();
+                let method = method.map_err(|e| request(format!("[bench.methods.{name}]: {e}")))?;
+                Ok((name.clone(), method))
+            })
+            .collect::<Result<_>>()?;
+        let mut datasets: Vec<(String, Table)> = Vec::new();
+        for (name, table) in &bench.datasets {
+            let toml::Value::Table(table) = table else {
+                return Err(request(format!(
+                    "[bench.datasets]: {name} = {table}; give a table, such as {{ data = \"shapes\" }}"
+                )));
+            };
+            datasets.push((name.clone(), table.clone()));
+        }
+        if datasets.is_empty() {
+            datasets.push((String::new(), Table::new()));
+        }
+        let grid = Grid {
+            bench,
+            methods,
+            datasets,
+        };
+        grid.check()?;
+        Ok(grid)
+    }
+
+    /// A method by name.
+    pub fn method(&self, name: &str) -> Result<&Method> {
+        let found = self.methods.iter().find(|(n, _)| n == name);
+        found.map(|(_, m)| m).ok_or_else(|| {
+            let all: Vec<&str> = self.methods.iter().map(|(n, _)| n.as_str()).collect();
+            request(format!(
+                "[bench] names a method {name}; those of the recipe are {}",
+                all.join(", ")
+            ))
+        })
+    }
+
+    /// The method whose lead the report measures.
+    pub fn subject(&self) -> &str {
+        let first = || self.methods[0].0.as_str();
+        self.bench.subject.as_deref().unwrap_or_else(first)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.method(self.subject())?;
+        let listed = self.bench.ablations.values().flatten();
+        let pairs = self.bench.break_even.iter();
+        let pairs = pairs.flat_map(|(method, rival)| [method, rival]);
+        for name in listed.chain(pairs) {
+            self.method(name)?;
+        }
+        for (name, method) in &self.methods {
+            let wrong = |what: String| request(format!("[bench.methods.{name}]: {what}"));
+            if let Some(other) = &method.lr_of {
+                self.method(other)?;
+            }
+            for donor in method.donor.iter().chain(&method.resembles) {
+                if !self.bench.donors.contains_key(donor) {
+                    return Err(wrong(format!(
+                        "donor {donor} is not in [bench.donors]; add it there"
+                    )));
+                }
+            }
+            for data in method.datasets.iter().flatten() {
+                if !self.datasets.iter().any(|(n, _)| n == data) {
+                    return Err(wrong(format!("data set {data} is not in [bench.datasets]")));
+                }
+            }
+            if method.start == TEMPLATES {
+                continue;
+            }
+            let needs = wave_init::find(&method.start)?.donors > 0;
+            if needs != method.donor.is_some() {
+                return Err(wrong(format!(
+                    "{} takes {} donor; {}",
+                    method.start,
+                    if needs { "one" } else { "no" },
+                    if needs {
+                        "name one with donor = \"...\""
+                    } else {
+                        "leave out `donor`"
+                    }
+                )));
+            }
+            if method.inherit.is_some() || method.templates.is_some() {
+                return Err(wrong(format!(
+                    "`inherit` and `templates` are for start = \"templates\", not {}",
+                    method.start
+                )));
+            }
+            if method.operator.is_some() && method.start != "ligo" {
+                return Err(wrong("`operator` is for start = \"ligo\"".into()));
+            }
+            if method.resembles.is_some() && method.start != "auto-lg" {
+                return Err(wrong("`resembles` is for start = \"auto-lg\"".into()));
+            }
+        }
+        for (name, donor) in &self.bench.donors {
+            let sized = donor.depth.is_some() && donor.width.is_some();
+            if donor.model.is_some() == sized {
+                return Err(request(format!(
+                    "[bench.donors.{name}]: give the directory of a `model`, or `depth` and `width` \
+                     of one to train"
+                )));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,172 @@
+//! The curves of a report.
+
+use super::Findings;
+use super::break_even::Totals;
+use super::document::Plot;
+use super::summary::{Summaries, Summary};
+use super::tables::number;
+use anyhow::Result;
+use wave_run::plot::{Band, band_plot, line_plot};
+
+/// The most models of which total epochs are drawn.
+const MOST_MODELS: usize = 20;
+
+/// Accuracy against epoch, for each size at which a method was watched on its way.
+pub(super) fn curves(findings: &Findings, summaries: &Summaries) -> Result<Vec<Plot>> {
+    let mut plots = Vec::new();
+    for dataset in findings.datasets {
+        for &(depth, width) in findings.sizes {
+            let series: Vec<Band> = summaries
+                .at(dataset, (depth, width))
+                .filter(|s| s.is_long())
+                .map(|s| (s.method.clone(), s.curve.clone()))
+                .collect();
+            let series = without_low_starts(series);
+            if series.is_empty() {
+                continue;
+            }
+            let title = title(dataset, &format!("depth {depth}, width {width}"));
+            plots.push(Plot {
+                file: file_name(&["curve", dataset, &format!("{depth}x{width}")]),
+                svg: band_plot(&title, "epoch", "top-1", &series)?,
+                title: format!("Top-1 by epoch, {title}"),
+            });
+        }
+    }
+    Ok(plots)
+}
+
+/// Accuracy at the end against parameters, for each data set: the methods that have several sizes.
+pub(super) fn sizes(findings: &Findings, summaries: &Summaries) -> Result<Vec<Plot>> {
+    let mut plots = Vec::new();
+    for dataset in findings.datasets {
+        let points = |method: &String| -> Vec<(f64, f64, f64)> {
+            let of = summaries.of(method).filter(|s| s.dataset == *dataset);
+            let point = |s: &Summary| {
+                let parameters = (findings.parameters)(s.depth, s.width) as f64;
+                (parameters / 1e3, s.top1, s.deviation.unwrap_or(0.0))
+            };
+            let mut points: Vec<_> = of.map(point).collect();
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            points
+        };
+        let methods = findings.methods.iter();
+        let mut series: Vec<Band> = methods.map(|m| (m.clone(), points(m))).collect();
+        series.retain(|(_, points)| points.len() > 1);
+        if series.is_empty() {
+            continue;
+        }
+        let title = title(dataset, "models of several sizes");
+        plots.push(Plot {
+            file: file_name(&["sizes", dataset]),
+            svg: band_plot(&title, "thousand parameters", "top-1", &series)?,
+            title: format!("Top-1 by parameters, {title}"),
+        });
+    }
+    Ok(plots)
+}
+
+/// Accuracy against what has to be kept to start models of any size, for each data set: at the size
+/// that most methods have, those that keep anything, fine-tuned for the fewest epochs.
+pub(super) fn kept(findings: &Findings, summaries: &Summaries) -> Result<Vec<Plot>> {
+    let mut plots = Vec::new();
+    for dataset in findings.datasets {
+        let keeping = |size| -> Vec<&Summary> {
+            let all = summaries.at(dataset, size);
+            let mut all: Vec<&Summary> = all.filter(|s| s.stored_parameters > 0).collect();
+            let fewest = all.iter().map(|s| s.epochs).fold(f64::INFINITY, f64::min);
+            all.retain(|s| s.epochs <= fewest);
+            all
+        };
+        let sizes = findings.sizes.iter().rev(); // of equals, the last one counts: the first
+        let Some(&size) = sizes.max_by_key(|size| keeping(**size).len()) else {
+            continue;
+        };
+        let point = |s: &Summary| {
+            let x = s.stored_parameters as f64 / 1e3;
+            (x, s.top1, s.deviation.unwrap_or(0.0))
+        };
+        let series: Vec<Band> = keeping(size)
+            .into_iter()
+            .map(|s| (s.method.clone(), vec![point(s)]))
+            .collect();
+        if series.len() < 2 {
+            continue;
+        }
+        let title = title(dataset, &format!("depth {}, width {}", size.0, size.1));
+        plots.push(Plot {
+            file: file_name(&["kept", dataset]),
+            svg: band_plot(&title, "thousand values kept", "top-1", &series)?,
+            title: format!("Top-1 by the values kept, {title}"),
+        });
+    }
+    Ok(plots)
+}
+
+/// Leaves out the starts that are below half of all that comes after them on any curve: of an
+/// untrained model, they would press the rest together.
+fn without_low_starts(mut series: Vec<Band>) -> Vec<Band> {
+    let later = series.iter().flat_map(|(_, curve)| curve.iter().skip(1));
+    let lowest = later.map(|point| point.1).fold(f64::INFINITY, f64::min);
+    for (_, curve) in &mut series {
+        if curve.first().is_some_and(|start| start.1 < 0.5 * lowest) {
+            curve.remove(0);
+        }
+    }
+    series
+}
+
+/// Total epochs against the number of models.
+pub(super) fn totals(totals: &[Totals]) -> Result<Vec<Plot>> {
+    let draw = |t: &Totals| -> Result<Plot> {
+        let series: Vec<(String, Vec<(f64, f64)>)> = t
+            .lines
+            .iter()
+            .map(|(name, line)| {
+                let points = (1..=MOST_MODELS).map(|n| (n as f64, line.at(n)));
+                (name.clone(), points.collect())
+            })
+            .collect();
+        let size = format!("{} x {}", t.depth, t.width);
+        let title = title(&t.dataset, &format!("{:.2} % at {size}", 100.0 * t.target));
+        Ok(Plot {
+            file: file_name(&[
+                "break-even",
+                &t.method,
+                &t.dataset,
+                &format!("{}x{}", t.depth, t.width),
+                &format!("epoch-{}", number(t.target_epoch)),
+            ]),
+            svg: line_plot(&title, "models", "epochs in all", &series)?,
+            title: format!("Epochs to {title}, by the number of models"),
+        })
+    };
+    totals.iter().map(draw).collect()
+}
+
+fn title(dataset: &str, text: &str) -> String {
+    match dataset {
+        "" => text.to_owned(),
+        dataset => format!("{dataset}, {text}"),
+    }
+}
+
+/// `a-b.svg` of parts that are not empty, without characters that mean something in a path or link.
+fn file_name(parts: &[&str]) -> String {
+    let safe = |part: &str| -> String {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        part.chars()
+            .map(|c| if plain(c) { c } else { '-' })
+            .collect()
+    };
+    let parts: Vec<String> = parts
+        .iter()
+        .filter(|p| !p.is_empty())
+        .map(|p| safe(p))
+        .collect();
+    format!("{}.svg", parts.join("-"))
+}
+
+#[cfg(test)]
+#[path = "plots_tests.rs"]
+mod tests;

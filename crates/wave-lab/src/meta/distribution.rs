@@ -1,0 +1,246 @@
+//! Learned distributions: the stage, and the directory that it writes.
+//!
+//! `model.safetensors` holds the parameters (`mean.NAME`, `std.NAME`; or `start.NAME`, `slopes.NAME`,
+//! `scale.NAME`; `constant.NAME` of what is one number), `config.json` says of which network they are.
+
+use super::learn;
+use super::network::{About, Network};
+use super::plan::{Plan, draw_weights};
+use super::problem::Source;
+use super::trial;
+use anyhow::Result;
+use serde_json::{Value, json};
+use std::path::Path;
+use wave_hub::{CardFront, FloatType};
+use wave_init::Cost;
+use wave_init::learned::{self, Family};
+use wave_models::Weights;
+use wave_run::error::request;
+use wave_run::inputs::Inputs;
+use wave_run::paths;
+use wave_run::recipe;
+use wave_run::run_dir::{Opened, RunDir};
+use wave_run::settings::{Init, Meta};
+use wave_stages::finetune::Options;
+use wave_stages::init;
+use wave_stages::layout::{self, Layout};
+use wave_stages::model::{self, Model};
+use wave_stages::origin;
+
+/// `model_type` of an initialiser.
+const INITIALISER: &str = "wave_initialiser";
+
+/// `model_type` of a small network drawn from one.
+const SMALL: &str = "wave_small";
+
+/// What `--dry-run` prints.
+pub(super) fn describe(settings: &Meta) -> Result<String> {
+    let plan = Plan::new(settings)?;
+    trial::check(settings, &plan)?;
+    let shapes = plan.network.shapes()?;
+    let values: usize = shapes
+        .iter()
+        .map(|(_, dims)| dims.iter().product::<usize>())
+        .sum();
+    Ok(format!(
+        "{:#?}\n{} weights in {} tensors, {} trainings of {} steps of {}\n",
+        plan.about,
+        values,
+        shapes.len(),
+        plan.steps,
+        plan.inner.steps,
+        plan.source.batch()
+    ))
+}
+
+/// Learns, tests, and writes an initialiser. Returns what `--json` prints.
+pub(super) fn meta(name: &str, settings: &Meta, out: &Path, options: Options) -> Result<Value> {
+    let plan = Plan::new(settings)?;
+    trial::check(settings, &plan)?;
+    let table = wave_run::recipe::to_table(settings)?;
+    let inputs = match &plan.source {
+        Source::Images(data) => Inputs::default().images(settings.training.data.as_deref(), data),
+        Source::Tokens(task, _) => Inputs::default().task(task),
+    };
+    let inputs = inputs.place(settings.distribution.test_data.as_deref());
+    let mut run = match RunDir::open(out, &table, &inputs, options)? {
+        Opened::Complete(result) => return Ok(result),
+        Opened::Run(run) => run,
+    };
+    let parameters = learn::learn(&plan, &mut run, options)?;
+    let tests = trial::tests(settings, &plan, &parameters, options)?;
+    let moments = learned::moments(plan.family, &parameters)?;
+    let result = json!({
+        "out": paths::text(out),
+        "method": plan.family.name(),
+        "parameters": count(&parameters),
+        "steps": plan.steps,
+        "tests": tests.summary(),
+    });
+    let config = json!({
+        "model_type": INITIALISER,
+        "family": plan.family.name(),
+        "pieces": match plan.family {
+            Family::Plif { pieces } => json!(pieces),
+            Family::Normal => Value::Null,
+        },
+        "network": plan.about,
+        "wave": {
+            "stage": "meta",
+            "version": env!("CARGO_PKG_VERSION"),
+            "recipe": name,
+            "data": settings.training.data,
+            "seed": plan.seed,
+            "steps": plan.steps,
+            "inner_steps": plan.inner.steps,
+            "tests": tests.summary(),
+        },
+    });
+    let card = card(&plan, &moments, &tests);
+    run.complete(&result, || {
+        tests.write(out)?;
+        wave_hub::write_transformers(out, &config, None, &parameters, &[], &card, FloatType::F32)?;
+        Ok(())
+    })?;
+    Ok(result)
+}
+
+fn card(plan: &Plan, moments: &[(String, f64, f64)], tests: &trial::Tests) -> String {
+    let front = model::card_front();
+    let mut body = format!(
+        "A distribution for each weight tensor ({}), learned with wave by back-propagating through \
+         {} trainings of {} steps. `wave init learned --from DIR` draws models.\n\n| tensor | mean | \
+         standard deviation |\n|---|---|---|\n",
+        plan.family.name(),
+        plan.steps,
+        plan.inner.steps
+    );
+    for (name, mean, std) in moments {
+        body += &format!("| {name} | {mean:.5} | {std:.5} |\n");
+    }
+    body += &tests.table();
+    origin::card(front, &Value::Null, "A learned initialiser", &body)
+}
+
+/// An initialiser as it stands in a directory.
+struct Initialiser {
+    family: Family,
+    about: About,
+    network: Network,
+    parameters: Weights,
+    config: Value,
+}
+
+impl Initialiser {
+    fn read(dir: &Path) -> Result<Initialiser> {
+        let wrong = |what: String| {
+            request(format!(
+                "{}: {what}; give the directory that `wave meta` wrote",
+                dir.display()
+            ))
+        };
+        let config: Value = wave_hub::read_json(&dir.join("config.json"))?;
+        if config["model_type"] != INITIALISER {
+            return Err(wrong("holds no initialiser".into()));
+        }
+        let (config, parameters) = wave_hub::read_transformers(dir)?;
+        let mut family: Family = config["family"].as_str().unwrap_or_default().parse()?;
+        if let (Family::Plif { pieces }, Some(n)) = (&mut family, config["pieces"].as_u64()) {
+            *pieces = usize::try_from(n).unwrap_or(0);
+        }
+        family.validate()?;
+        let about: About = serde_json::from_value(config["network"].clone())
+            .map_err(|e| wrong(format!("config.json does not say of which network ({e})")))?;
+        let network = Network::new(&about)?;
+        learned::check(family, &network.shapes()?, &parameters)?;
+        Ok(Initialiser {
+            family,
+            about,
+            network,
+            parameters,
+            config,
+        })
+    }
+
+    fn draw(&self, seed: u64) -> Result<Weights> {
+        draw_weights(self.family, &self.network, &self.parameters, seed)
+    }
+}
+
+/// What `wave init learned --dry-run` prints.
+pub(super) fn describe_draw(dir: &Path) -> Result<String> {
+    let learned = Initialiser::read(dir)?;
+    learned.draw(0)?;
+    Ok(format!("{:#?}\n", learned.about))
+}
+
+/// Writes a model of drawn weights.
+pub(super) fn draw(dir: &Path, settings: &Init, out: &Path, options: Options) -> Result<Value> {
+    let what = "method learned, whose network is that of --from";
+    recipe::check_keys(settings, &["from", "seed", "dtype", "format"], what)?;
+    let learned = Initialiser::read(dir)?;
+    let seed = settings.seed.unwrap_or(0);
+    let weights = learned.draw(seed)?;
+    let provenance = json!({
+        "stage": "init",
+        "version": env!("CARGO_PKG_VERSION"),
+        "method": super::LEARNED,
+        "seed": seed,
+        "initialiser": learned.config["wave"],
+    });
+    let summary = "Drawn with wave from learned distributions; not trained.";
+    let cost = Cost {
+        stored: count(&learned.parameters),
+        ..Cost::default()
+    };
+    let write_start = |parameters: usize, write: &dyn Fn() -> Result<()>| {
+        init::write_start(
+            super::LEARNED,
+            settings,
+            out,
+            options,
+            Inputs::default(),
+            parameters,
+            cost,
+            write,
+        )
+    };
+    match (&learned.network, &learned.about) {
+        (Network::Small(small), _) => {
+            if let Some(format) = &settings.output.format {
+                return Err(request(format!(
+                    "format = {format}: a small network has no place there; leave it out"
+                )));
+            }
+            let config = json!({ "model_type": SMALL, "network": small, "wave": provenance });
+            let front = CardFront::default();
+            let card = origin::card(front, &provenance, "A small network", summary);
+            let float = layout::float(settings.output.dtype.as_deref())?;
+            write_start(count(&weights), &|| {
+                wave_hub::write_transformers(out, &config, None, &weights, &[], &card, float)?;
+                Ok(())
+            })
+        }
+        (Network::Scalers(of), About::Scalers { templates, .. }) => {
+            let templates = wave_stages::templates::read(Path::new(templates))?;
+            let network = model::Network::Vit(of.shape().clone());
+            let layout = Layout::of(&settings.output, &network)?;
+            let model = Model {
+                network,
+                weights: of.weights(&weights)?,
+                transform: templates.transform,
+                label_names: templates.config.label_names,
+                provenance,
+            };
+            write_start(model.parameters(), &|| {
+                model.write(out, layout, Some(&weights), summary)
+            })
+        }
+        (Network::Scalers(_), About::Small(_)) => anyhow::bail!("scalers of no transformer"),
+    }
+}
+
+/// The number of values in tensors.
+fn count(tensors: &Weights) -> usize {
+    tensors.values().map(|t| t.elem_count()).sum()
+}

@@ -1,0 +1,393 @@
+//! `wave meta` with method ghn3: trains a hypernetwork on a space of transformers.
+//!
+//! A step draws some depths and widths, predicts the weights of each transformer, and takes the mean of
+//! their losses on one batch of images (the paper's meta-batch). To each is added a share of the sum of
+//! the norms of what was predicted: the paper's regularisation of predicted parameters.
+
+use anyhow::Result;
+use candle_core::Tensor;
+use serde_json::{Value, json};
+use std::path::Path;
+use toml::Table;
+use wave_data::Batch;
+use wave_init::graph::{self, HyperShape};
+use wave_init::random::generator;
+use wave_learngene::Sizes;
+use wave_models::vit::{self, VitShape};
+use wave_models::{Network, ShapeError, Weights, default_patch};
+use wave_run::data::{self, Channels, DEFAULT_SIDE, Data, Input, image_side, open};
+use wave_run::device::place;
+use wave_run::error::request;
+use wave_run::forecast::{self, Memory, Step};
+use wave_run::inputs::Inputs;
+use wave_run::paths;
+use wave_run::recipe::check_keys;
+use wave_run::run_dir::{Opened, RunDir};
+use wave_run::settings::{self, Duration, Hypernetwork, Training};
+use wave_run::train::{self, Defaults, Job, Resolved};
+use wave_stages::finetune::Options;
+use wave_stages::hypernetwork::{About, HyperModel, METHOD, decimals};
+use wave_train::{Alone, Part, Scores};
+
+/// What training does where the settings are silent.
+const DEFAULTS: Defaults = Defaults {
+    duration: Duration::Steps(500),
+    lr: 1e-3,
+    weight_decay: 0.01,
+};
+
+/// Share of the norms of predicted tensors in the loss, where the settings are silent: the paper's.
+const PENALTY: f64 = 3e-5;
+
+/// Keys of the training that mean something here.
+const KEYS: [&str; 25] = [
+    "data",
+    "train_limit",
+    "test_limit",
+    "hold_out",
+    "epochs",
+    "steps",
+    "batch",
+    "accumulate",
+    "lr",
+    "min_lr_ratio",
+    "weight_decay",
+    "warmup_epochs",
+    "label_smoothing",
+    "ema",
+    "clip",
+    "crop_padding",
+    "flip",
+    "mixup",
+    "cutmix",
+    "mean",
+    "std",
+    "checkpoint_steps",
+    "checkpoint_minutes",
+    "keep",
+    "seed",
+];
+
+/// The transformers that are drawn.
+struct Space {
+    about: About,
+    depths: (usize, usize),
+    widths: Vec<usize>,
+    /// Of a step.
+    architectures: usize,
+    /// Share of the norms of what is predicted in the loss.
+    penalty: f64,
+}
+
+impl Space {
+    fn new(own: &Hypernetwork, about: About) -> Result<Space> {
+        let depths = match own.depths.as_deref() {
+            None => (2, 6),
+            Some([least, most]) if (1..=*most).contains(least) => (*least, *most),
+            Some(other) => {
+                return Err(request(format!(
+                    "depths = {other:?}; give the least and the most, such as 2,6"
+                )));
+            }
+        };
+        let mut widths = own.widths.clone().unwrap_or(vec![32, 48, 64]);
+        widths.sort_unstable();
+        let architectures = own.architectures.unwrap_or(2);
+        if widths.is_empty() {
+            return Err(request("widths is empty; give at least one"));
+        }
+        let penalty = own.penalty.unwrap_or(PENALTY);
+        let space = Space {
+            about,
+            depths,
+            widths,
+            architectures,
+            penalty,
+        };
+        for width in &space.widths {
+            space.about.shape(space.depths.1, *width).validate()?;
+        }
+        Ok(space)
+    }
+
+    /// The transformers of a step.
+    fn of_step(&self, seed: u64, step: u64) -> impl Iterator<Item = VitShape> {
+        let first = step * self.architectures as u64;
+        let sizes = Sizes::constant(self.depths, self.widths.clone());
+        (first..first + self.architectures as u64).map(move |draw| {
+            let (depth, width) = sizes.draw(draw, 0, &mut train::size_generator(seed, draw));
+            self.about.shape(depth, width)
+        })
+    }
+
+    /// Those that are tested: of the least and the most depth and width.
+    fn corners(&self) -> Vec<VitShape> {
+        let mut all = Vec::new();
+        for depth in [self.depths.0, self.depths.1] {
+            for width in [self.widths.first(), self.widths.last()]
+                .into_iter()
+                .flatten()
+            {
+                let shape = self.about.shape(depth, *width);
+                if !all.contains(&shape) {
+                    all.push(shape);
+                }
+            }
+        }
+        all
+    }
+}
+
+/// The sizes of the hypernetwork that the settings ask for.
+fn hyper_shape(own: &Hypernetwork, about: &About) -> Result<HyperShape> {
+    let shape = HyperShape {
+        hidden: own.hidden.unwrap_or(64),
+        layers: own.layers.unwrap_or(3),
+        heads: own.graph_heads.unwrap_or(8),
+        channels: own.decoded.unwrap_or(64),
+        // As large as patches and positions need.
+        spatial: about.patch.max(about.image_size / about.patch.max(1)),
+        classes: about.label_names.len(),
+        final_norm: true,
+    };
+    shape.validate()?;
+    Ok(shape)
+}
+
+/// What is to be done, checked.
+struct Plan {
+    data: Data,
+    space: Space,
+    shape: HyperShape,
+    resolved: Resolved,
+}
+
+impl Plan {
+    fn new(own: &Hypernetwork, training: &Training) -> Result<Plan> {
+        check_keys(training, &KEYS, "the training of a hypernetwork")?;
+        settings::check(own)?;
+        settings::check(training)?;
+        let image_size = image_side(&open(training)?).unwrap_or(DEFAULT_SIDE);
+        let input = Input::Size {
+            image_size,
+            channels: Channels::Otherwise(3),
+        };
+        let data = Data::open(training, input)?;
+        let transform = &data.transform;
+        let about = About {
+            image_size,
+            channels: transform.channels,
+            mean: decimals(&transform.mean),
+            std: decimals(&transform.std),
+            patch: own.patch.unwrap_or_else(|| default_patch(image_size, 7)),
+            head_width: own.head_width.unwrap_or(16),
+            label_names: data.class_names.clone(),
+        };
+        if about.patch == 0 || about.head_width == 0 {
+            let zero = ShapeError::Zero {
+                name: "patch or head_width",
+            };
+            return Err(zero.into());
+        }
+        let shape = hyper_shape(own, &about)?;
+        let space = Space::new(own, about)?;
+        let resolved = Resolved::new(training, DEFAULTS, &data)?;
+        Ok(Plan {
+            data,
+            space,
+            shape,
+            resolved,
+        })
+    }
+}
+
+impl Plan {
+    fn parameters(&self) -> usize {
+        let parameters = self.shape.parameters();
+        let values = parameters
+            .iter()
+            .map(|(_, dims)| dims.iter().product::<usize>());
+        values.sum()
+    }
+
+    /// A step's memory: the transformers of a step are all there before the gradient is taken.
+    fn step(&self) -> Result<Step> {
+        let Space {
+            about,
+            depths,
+            widths,
+            architectures,
+            ..
+        } = &self.space;
+        let largest = about.shape(depths.1, widths.last().copied().unwrap_or(0));
+        let of_one = Memory::of_composed(&largest, self.resolved.mode, 0);
+        let n = *architectures as u64;
+        let memory = Memory {
+            fixed: n * of_one.fixed + Memory::of_values(self.parameters()),
+            image: n * of_one.image,
+            ..of_one
+        };
+        Step::new(memory, &self.data, &self.resolved, 1)
+    }
+}
+
+/// What `--dry-run` prints.
+///
+/// # Errors
+/// As [`train()`].
+pub(super) fn describe(own: &Hypernetwork, training: &Training) -> Result<String> {
+    let plan = Plan::new(own, training)?;
+    Ok(format!(
+        "{:#?}\n{} parameters\n{}{}{}",
+        plan.shape,
+        plan.parameters(),
+        plan.data.describe(),
+        plan.resolved.describe(&plan.data),
+        plan.step()?.words()
+    ))
+}
+
+/// Trains a hypernetwork and writes it to `out`; `table` are all settings, which a resumed run has to
+/// share. Returns what `--json` prints: `top1` is the mean over the least and the largest transformers,
+/// as they are predicted.
+///
+/// # Errors
+/// If settings are wrong, or the work fails.
+pub(super) fn train(
+    table: &Table,
+    own: &Hypernetwork,
+    training: &Training,
+    out: &Path,
+    options: Options,
+) -> Result<Value> {
+    let plan = Plan::new(own, training)?;
+    plan.step()?.check()?;
+    let Plan {
+        data,
+        space,
+        shape,
+        resolved,
+    } = &plan;
+    let seed = resolved.seed;
+    let start = graph::initialise(shape, seed)?;
+    let variables = start
+        .iter()
+        .map(|(name, t)| train::variable(name, t, resolved, 0));
+    let variables = variables.collect::<Result<Vec<_>>>()?;
+    let inputs = Inputs::default().images(training.data.as_deref(), data);
+    let mut run = match RunDir::open(out, table, &inputs, options)? {
+        Opened::Complete(result) => return Ok(result),
+        Opened::Run(run) => run,
+    };
+    let weights = train::tracked(&variables);
+    let loss = |batch: &Batch, images: &Tensor, part: &Part| {
+        let smoothing = resolved.label_smoothing;
+        let targets = wave_train::batch_targets(batch, shape.classes, smoothing)?;
+        let losses = space.of_step(seed, part.step).map(|target| {
+            // Nothing is drawn for a transformer without a class token.
+            let predicted = graph::predict(shape, &weights, &target, &mut generator(0, 0))?;
+            let stacked = vit::stack(&predicted, target.depth)?;
+            let logits = vit::logits(&target, &stacked, images, None)?;
+            wave_ops::soft_cross_entropy(&logits, &targets)? + (norms(&predicted)? * space.penalty)?
+        });
+        let losses = losses.collect::<candle_core::Result<Vec<_>>>()?;
+        Tensor::stack(&losses, 0)?.mean(0)
+    };
+    let score = |values: &Weights| -> Result<Scores> {
+        let all = scores(shape, values, space, data)?;
+        let n = all.len() as f64;
+        let mean = |of: fn(&Scores) -> f64| all.iter().map(|(_, s)| of(s)).sum::<f64>() / n;
+        Ok(Scores {
+            top1: mean(|s| s.top1),
+            top5: mean(|s| s.top5),
+            loss: mean(|s| s.loss),
+            images: all[0].1.images,
+        })
+    };
+    let job = Job {
+        label: "meta".into(),
+        settings: resolved,
+        data,
+        variables: &variables,
+        run: Some(&mut run),
+        resume: options.resume,
+        verbosity: options.verbosity,
+        every_epoch: true,
+    };
+    let outcome = train::train(job, loss, score)?;
+    let tested = match outcome.scores {
+        Some(_) => scores(shape, &outcome.values, space, data)?,
+        None => Vec::new(),
+    };
+    let sizes: Vec<Value> = tested
+        .into_iter()
+        .map(|(target, scores)| {
+            let top1 = (scores.images > 0).then_some(scores.top1);
+            json!({ "depth": target.depth, "width": target.width, "top1": top1 })
+        })
+        .collect();
+    let epochs = resolved.steps as f64 / data.loader.steps_per_epoch() as f64;
+    let mut hypernetwork = graph::Hypernetwork::new(outcome.values)?;
+    hypernetwork.epochs = epochs;
+    let top1 = outcome.scores.map(|s| s.top1);
+    let model = HyperModel {
+        hypernetwork,
+        transform: data.transform.clone(),
+        about: space.about.clone(),
+        provenance: json!({
+            "stage": "meta",
+            "method": METHOD,
+            "version": env!("CARGO_PKG_VERSION"),
+            "data": data.spec,
+            "seed": seed,
+            "steps": resolved.steps,
+            "epochs": epochs,
+            "images_seen": resolved.steps * data.batch as u64,
+            "architectures": space.architectures,
+            "depths": space.depths,
+            "widths": space.widths,
+            "sizes": sizes,
+        }),
+    };
+    let summary = format!(
+        "Trained on {} for {} steps with wave, to predict transformers of {} to {} layers.",
+        data.spec, resolved.steps, space.depths.0, space.depths.1
+    );
+    let parameters = model.hypernetwork.parameters();
+    let mut result = json!({
+        "out": paths::text(out),
+        "parameters": parameters,
+        "top1": top1,
+        "sizes": sizes,
+    });
+    data::count_broken(&mut result, data.tell_broken());
+    run.complete(&result, || model.write(out, &summary))?;
+    Ok(result)
+}
+
+/// The sum of the norms of all tensors.
+fn norms(weights: &Weights) -> candle_core::Result<Tensor> {
+    // The root of 0 would have no gradient.
+    let norm = |t: &Tensor| (t.sqr()?.sum_all()? + 1e-12)?.sqrt();
+    let norms = weights.values().map(norm);
+    Tensor::stack(&norms.collect::<candle_core::Result<Vec<_>>>()?, 0)?.sum_all()
+}
+
+/// Accuracy of the smallest and largest transformers, as predicted.
+fn scores(
+    shape: &HyperShape,
+    values: &Weights,
+    space: &Space,
+    data: &Data,
+) -> Result<Vec<(VitShape, Scores)>> {
+    let values = place(values)?;
+    let of = |target: VitShape| {
+        let at_once = forecast::test_batch(forecast::of_forward(&Network::Vit(target.clone())));
+        let predicted = graph::predict(shape, &values, &target, &mut generator(0, 0))?;
+        let stacked = vit::stack(&predicted, target.depth)?;
+        let logits = |images: &Tensor| vit::logits(&target, &stacked, images, None);
+        let scores = wave_train::evaluate(&Alone, data.tests.batches(at_once), logits)?;
+        Ok((target, scores))
+    };
+    space.corners().into_iter().map(of).collect()
+}

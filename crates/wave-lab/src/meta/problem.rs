@@ -1,0 +1,241 @@
+//! What a network is trained and judged on.
+
+use super::network::{About, Network};
+use anyhow::Result;
+use candle_core::{DType, Device, Tensor};
+use std::collections::BTreeMap;
+use wave_data::task::{Task, TaskLoader, TokenBatch};
+use wave_data::{Augment, Loader};
+use wave_models::small::Examples;
+use wave_run::data::{Channels, Data, Input, TestImages};
+use wave_run::error::request;
+use wave_run::settings::{BatchSize, Distribution, Training};
+use wave_train::Examples as _;
+use wave_train::unrolled::{self, Unrolled};
+
+/// Examples of a batch where the settings are silent.
+const BATCH: usize = 64;
+
+/// Examples that a test's curve is measured on where the settings are silent.
+const TESTS: usize = 512;
+
+/// Sets the draws of validation examples apart from those of training.
+const VALIDATION: u64 = 0x7661_6c69;
+
+/// Images, or sequences of a task.
+pub(super) enum Source {
+    /// Images; what is held out, or else the test images, is validated on.
+    Images(Box<Data>),
+    /// A task, and sequences in a batch.
+    Tokens(Task, usize),
+}
+
+impl Source {
+    /// Opens `spec`: a task for a network of sequences, else images, like `transform` if that is given.
+    pub(super) fn open(
+        spec: &str,
+        settings: &Distribution,
+        training: &Training,
+        like: Option<wave_data::Transform>,
+    ) -> Result<Source> {
+        let batch = match training.batch {
+            None => BATCH,
+            Some(BatchSize::Images(n)) => n,
+            Some(BatchSize::Auto) => {
+                return Err(request("batch = auto is for images; give a number"));
+            }
+        };
+        if super::network::arch(settings) == "lstm" {
+            return Ok(Source::Tokens(spec.parse()?, batch));
+        }
+        let training = Training {
+            data: Some(spec.into()),
+            batch: Some(BatchSize::Images(batch)),
+            ..training.clone()
+        };
+        let dataset = wave_run::data::open(&training)?;
+        let image_size = wave_run::data::native(&dataset).map_or(28, |(_, height, _)| height);
+        let input = match like {
+            Some(transform) => Input::Like(transform),
+            None => Input::Size {
+                image_size,
+                channels: Channels::Otherwise(3),
+            },
+        };
+        Ok(Source::Images(Box::new(Data::open(&training, input)?)))
+    }
+
+    /// Side, channels and classes of images.
+    pub(super) fn frame(&self) -> Option<(usize, usize, usize)> {
+        match self {
+            Source::Images(data) => {
+                let transform = &data.transform;
+                let classes = data.class_names.len();
+                Some((transform.image_size, transform.channels, classes))
+            }
+            Source::Tokens(..) => None,
+        }
+    }
+
+    /// Number of different tokens.
+    pub(super) fn vocabulary(&self) -> Option<usize> {
+        match self {
+            Source::Images(_) => None,
+            Source::Tokens(task, _) => Some(task.vocabulary()),
+        }
+    }
+
+    /// Examples of a batch.
+    pub(super) fn batch(&self) -> usize {
+        match self {
+            Source::Images(data) => data.batch,
+            Source::Tokens(_, batch) => *batch,
+        }
+    }
+
+    /// Batches to train on in an order of a seed, and batches to be judged by.
+    pub(super) fn stream(&self, seed: u64) -> Result<Stream> {
+        let other = seed ^ VALIDATION;
+        Ok(match self {
+            Source::Images(data) => {
+                let loader = |source: &std::sync::Arc<dyn wave_data::Source>, of: &[u32], seed| {
+                    let (transform, augment) = (data.transform.clone(), Augment::default());
+                    let (source, of) = (source.clone(), of.to_vec());
+                    Loader::train(source, of, transform, augment, data.batch, None, seed)
+                };
+                Stream::Images(
+                    loader(&data.train, &data.train_indices, seed)?,
+                    loader(&data.tests.source, &data.tests.indices, other)?,
+                )
+            }
+            Source::Tokens(task, batch) => Stream::Tokens(
+                TaskLoader::new(task.clone(), *batch, seed)?,
+                TaskLoader::new(task.clone(), *batch, other)?,
+            ),
+        })
+    }
+
+    /// The examples of a test's curve, the same for all starts and seeds: the first of the test images,
+    /// or test sequences of the longest length.
+    pub(super) fn tests(&self, limit: Option<usize>, dtype: DType) -> Result<Vec<Examples>> {
+        let limit = limit.unwrap_or(TESTS).max(1);
+        match self {
+            Source::Images(data) => {
+                let TestImages {
+                    source,
+                    indices,
+                    transform,
+                    broken,
+                    ..
+                } = &data.tests;
+                let of = &indices[..indices.len().min(limit)];
+                let batch = data.batch;
+                let batches = wave_data::evaluation_batches(source, of, transform, batch, broken);
+                batches.map(|batch| images(&batch?, dtype)).collect()
+            }
+            Source::Tokens(task, batch) => {
+                let batches = task.test_batches(task.lengths.1, limit, *batch);
+                batches.iter().map(tokens).collect()
+            }
+        }
+    }
+}
+
+/// Batches, each a pure function of its number.
+pub(super) enum Stream {
+    Images(Loader, Loader),
+    Tokens(TaskLoader, TaskLoader),
+}
+
+impl Stream {
+    fn training(&self, number: u64, dtype: DType) -> Result<Examples> {
+        match self {
+            Stream::Images(loader, _) => images(&loader.batch(number)?, dtype),
+            Stream::Tokens(loader, _) => tokens(&loader.batch(number)),
+        }
+    }
+
+    fn validation(&self, number: u64, dtype: DType) -> Result<Examples> {
+        match self {
+            Stream::Images(_, loader) => images(&loader.batch(number)?, dtype),
+            Stream::Tokens(_, loader) => tokens(&loader.batch(number)),
+        }
+    }
+}
+
+fn images(batch: &wave_data::Batch, dtype: DType) -> Result<Examples> {
+    Ok(Examples {
+        input: batch.input()?.to_dtype(dtype)?,
+        targets: batch.labels.clone(),
+        positions: Vec::new(),
+    })
+}
+
+fn tokens(batch: &TokenBatch) -> Result<Examples> {
+    Ok(Examples {
+        input: Tensor::from_slice(&batch.tokens, (batch.size, ()), &Device::Cpu)?,
+        targets: batch.targets.clone(),
+        positions: batch.positions.clone(),
+    })
+}
+
+/// The examples of one training, read once: its steps are gone through forwards, and backwards again.
+pub(super) struct Episode {
+    training: Vec<Examples>,
+    validation: BTreeMap<u64, Vec<Examples>>,
+}
+
+impl Episode {
+    /// The training of number `k`, each validation on a batch of its own.
+    pub(super) fn new(stream: &Stream, run: &Unrolled, k: u64, dtype: DType) -> Result<Episode> {
+        let first = k * run.steps;
+        let training = (first..first + run.steps).map(|number| stream.training(number, dtype));
+        let first = k * run.validate.len() as u64;
+        let validation = (first..)
+            .zip(&run.validate)
+            .map(|(number, t)| Ok((*t, vec![stream.validation(number, dtype)?])));
+        Ok(Episode {
+            training: training.collect::<Result<_>>()?,
+            validation: validation.collect::<Result<_>>()?,
+        })
+    }
+
+    /// A training that is judged by the same examples again and again.
+    pub(super) fn judged_by(
+        stream: &Stream,
+        run: &Unrolled,
+        tests: &[Examples],
+        dtype: DType,
+    ) -> Result<Episode> {
+        let training = (0..run.steps).map(|number| stream.training(number, dtype));
+        Ok(Episode {
+            training: training.collect::<Result<_>>()?,
+            validation: run.validate.iter().map(|t| (*t, tests.to_vec())).collect(),
+        })
+    }
+
+    /// The loss that [`Unrolled`] asks for.
+    pub(super) fn loss(
+        &self,
+        network: &Network,
+        examples: unrolled::Examples,
+        weights: &wave_models::Weights,
+    ) -> candle_core::Result<Tensor> {
+        match examples {
+            unrolled::Examples::Training(t) => {
+                network.loss(weights, &self.training[t as usize - 1])
+            }
+            unrolled::Examples::Validation(t) => {
+                let batches = self.validation.get(&t).map_or(&[][..], Vec::as_slice);
+                let losses = batches.iter().map(|batch| network.loss(weights, batch));
+                let losses: Vec<Tensor> = losses.collect::<candle_core::Result<_>>()?;
+                Tensor::stack(&losses, 0)?.mean_all()
+            }
+        }
+    }
+}
+
+/// The frame that the network is made for is that of the data.
+pub(super) fn about(settings: &Distribution, source: &Source) -> Result<About> {
+    Network::about(settings, source.frame(), source.vocabulary())
+}

@@ -1,0 +1,363 @@
+//! The learned start beside others, on another task.
+
+use super::network::Network;
+use super::plan::{Plan, draw_weights, validated};
+use super::problem::{Episode, Source};
+use anyhow::Result;
+use candle_core::{DType, Device, Tensor};
+use rand::Rng;
+use serde_json::{Value, json};
+use std::path::Path;
+use wave_init::learned::baselines::{MetaInit, delta_orthogonal, metainit};
+use wave_init::random;
+use wave_models::Weights;
+use wave_models::small::{Examples, Small, Usual};
+use wave_run::error::request;
+use wave_run::plot;
+use wave_run::progress::Verbosity;
+use wave_run::ranks;
+use wave_run::settings::{Meta, Training};
+use wave_run::terminal::tell;
+use wave_stages::finetune::Options;
+use wave_train::TrainError;
+use wave_train::unrolled::{Curve, Optimiser, Unrolled, gradient_quotient};
+
+/// Of the learned start.
+const LEARNED: &str = "learned";
+
+/// Sets the examples of MetaInit apart from everything else.
+const NOISE: u64 = 0x6d65_7461;
+
+/// All curves.
+pub(super) struct Tests {
+    data: String,
+    names: Vec<String>,
+    seeds: Vec<u64>,
+    /// By start, by seed.
+    curves: Vec<Vec<Curve>>,
+    /// Names in the order of the curves' update rates, and whether they are matrices or kernels.
+    tensors: Vec<(String, bool)>,
+}
+
+/// What the learned start is tested against.
+fn against(settings: &Meta, plan: &Plan) -> Vec<String> {
+    let usual = match plan.network {
+        Network::Small(_) => vec!["usual".to_string()],
+        Network::Scalers(_) => vec!["bank".into(), "random".into()],
+    };
+    let own = &settings.distribution.against;
+    own.clone().unwrap_or(usual)
+}
+
+fn seeds(settings: &Meta) -> Vec<u64> {
+    let own = &settings.distribution.test_seeds;
+    own.clone().unwrap_or_else(|| vec![0, 1, 2])
+}
+
+/// Refuses names of no start before any work.
+pub(super) fn check(settings: &Meta, plan: &Plan) -> Result<()> {
+    for name in against(settings, plan) {
+        let (start, _) = optimised(&name, plan.inner.optimiser)?;
+        let known: &[&str] = match plan.network {
+            Network::Small(Small::Fixup(_)) => &["usual", "metainit"], // usual is Fixup
+            Network::Small(_) => &["usual", "kaiming", "metainit", "delta-orthogonal"],
+            Network::Scalers(_) => &["bank", "random"],
+        };
+        if !known.contains(&start) {
+            return Err(request(format!(
+                "against = {name}; expected {}, alone or with @lars=TRUST",
+                known.join(", ")
+            )));
+        }
+    }
+    let own = &settings.distribution;
+    validated(
+        own.test_steps.unwrap_or(plan.inner.steps),
+        own.validate_every,
+    )?;
+    Ok(())
+}
+
+/// A start's name and its optimiser: `NAME` or `NAME@lars=TRUST`.
+fn optimised(name: &str, usual: Optimiser) -> Result<(&str, Optimiser)> {
+    let Some((start, other)) = name.split_once('@') else {
+        return Ok((name, usual));
+    };
+    let trust = other
+        .strip_prefix("lars=")
+        .and_then(|t| t.parse::<f64>().ok());
+    match trust.filter(|t| *t > 0.0 && t.is_finite()) {
+        Some(trust) => Ok((
+            start,
+            Optimiser::Lars {
+                momentum: 0.9,
+                weight_decay: 0.0,
+                trust,
+            },
+        )),
+        None => Err(request(format!(
+            "against = {name}; expected NAME@lars=TRUST with a positive number"
+        ))),
+    }
+}
+
+/// Trains every start with every seed.
+pub(super) fn tests(
+    settings: &Meta,
+    plan: &Plan,
+    parameters: &Weights,
+    options: Options,
+) -> Result<Tests> {
+    let own = &settings.distribution;
+    let data = own.test_data.clone().or(settings.training.data.clone());
+    let data = data.unwrap_or_default();
+    let seeds = seeds(settings);
+    let mut names = vec![LEARNED.to_string()];
+    names.extend(against(settings, plan));
+    let tensors = plan.network.shapes()?.into_iter();
+    let tensors = tensors.map(|(name, dims)| (name, dims.len() > 1));
+    let mut tests = Tests {
+        data,
+        curves: vec![Vec::new(); names.len()],
+        names,
+        seeds,
+        tensors: tensors.collect(),
+    };
+    tests.tensors.sort(); // as the curves have them
+    if tests.seeds.is_empty() {
+        return Ok(tests);
+    }
+    let like = match plan.network {
+        Network::Small(_) => None,
+        Network::Scalers(_) => Network::transform(&plan.about)?,
+    };
+    let training = Training {
+        hold_out: None,
+        ..settings.training.clone()
+    };
+    let source = Source::open(&tests.data, own, &training, like)?;
+    if (source.frame(), source.vocabulary()) != (plan.source.frame(), plan.source.vocabulary()) {
+        return Err(request(format!(
+            "test_data = {}: its examples or classes are of another size than those of the data",
+            tests.data
+        )));
+    }
+    let dtype = plan.network.dtype();
+    let judged = source.tests(training.test_limit, dtype)?;
+    let steps = own.test_steps.unwrap_or(plan.inner.steps);
+    for seed in &tests.seeds {
+        let run = Unrolled {
+            steps,
+            validate: validated(steps, own.validate_every)?,
+            ..plan.inner.clone()
+        };
+        let stream = source.stream(*seed)?;
+        let episode = Episode::judged_by(&stream, &run, &judged, dtype)?;
+        for (name, curves) in tests.names.iter().zip(&mut tests.curves) {
+            if ranks::interrupted() {
+                return Err(TrainError::Interrupted(plan.steps).into());
+            }
+            let (kind, optimiser) = optimised(name, run.optimiser)?;
+            let start = start(kind, plan, parameters, *seed)?;
+            let start: candle_core::Result<Weights> = start
+                .into_iter()
+                .map(|(name, t)| Ok((name, t.to_dtype(dtype)?)))
+                .collect();
+            let run = Unrolled {
+                optimiser,
+                ..run.clone()
+            };
+            let loss = |of, weights: &Weights| episode.loss(&plan.network, of, weights);
+            let curve = run.curve(&start?, loss)?;
+            if options.verbosity > Verbosity::Quiet {
+                tell(&format!(
+                    "test {name}, seed {seed}: area {:.4}",
+                    curve.area()
+                ));
+            }
+            curves.push(curve);
+        }
+    }
+    Ok(tests)
+}
+
+/// The start of a name.
+fn start(kind: &str, plan: &Plan, parameters: &Weights, seed: u64) -> Result<Weights> {
+    let usual = || plan.network.usual(seed);
+    match (kind, &plan.network) {
+        (LEARNED, _) => draw_weights(plan.family, &plan.network, parameters, seed),
+        ("bank", Network::Scalers(of)) => of.bank(),
+        ("metainit", _) => with_metainit(plan, usual()?, seed),
+        ("kaiming" | "delta-orthogonal", Network::Small(small)) => {
+            let mut all = usual()?;
+            for (i, p) in small.parameters().iter().enumerate() {
+                let Usual::Uniform(bound) = p.usual else {
+                    continue; // norms, embeddings, and what Fixup says
+                };
+                let rng = &mut random::generator(seed, (1 << 32) + i as u64);
+                // The usual bound is 1 / sqrt(inputs); both are made for rectifiers, hence sqrt(2).
+                let gain = 2f64.sqrt();
+                let t = match (p.dims.len(), kind) {
+                    (1, _) => Tensor::zeros(p.dims.as_slice(), DType::F32, &Device::Cpu)?,
+                    (_, "kaiming") => random::normal(p.dims.as_slice(), gain * bound, rng)?,
+                    (_, _) => delta_orthogonal(&p.dims, gain, seed, (1 << 32) + i as u64)?,
+                };
+                all.insert(p.name.clone(), t);
+            }
+            Ok(all)
+        }
+        _ => usual(),
+    }
+}
+
+/// The usual start with the norms that MetaInit gives it, by normal inputs and random targets.
+fn with_metainit(plan: &Plan, usual: Weights, seed: u64) -> Result<Weights> {
+    let dtype = plan.network.dtype();
+    let like = plan.source.tests(Some(plan.source.batch()), dtype)?;
+    let Some(like) = like.first() else {
+        return Err(request("no test examples to take MetaInit's shapes from"));
+    };
+    let slope = |step: u64, weights: &Weights| {
+        let rng = &mut random::generator(seed ^ NOISE, step);
+        let input = match plan.source.vocabulary() {
+            None => random::normal(like.input.dims(), 1.0, rng)?.to_dtype(dtype)?,
+            Some(n) => {
+                let tokens = (0..like.input.elem_count()).map(|_| rng.random_range(0..n as u32));
+                Tensor::from_vec(tokens.collect(), like.input.shape(), &Device::Cpu)?
+            }
+        };
+        let most = like.targets.iter().max().map_or(1, |most| most + 1);
+        let targets = like.targets.iter().map(|_| rng.random_range(0..most));
+        let examples = Examples {
+            targets: targets.collect(),
+            positions: like.positions.clone(),
+            input,
+        };
+        Ok(gradient_quotient(weights, |w| plan.network.loss(w, &examples))?.1)
+    };
+    Ok(metainit(&usual, MetaInit::default(), slope)?)
+}
+
+/// Mean and standard deviation (of a sample; 0 of one value).
+fn mean_and_std(values: &[f64]) -> (f64, f64) {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
+    (mean, (squares / (n - 1.0).max(1.0)).sqrt())
+}
+
+impl Tests {
+    fn areas(&self, start: usize) -> Vec<f64> {
+        self.curves[start].iter().map(Curve::area).collect()
+    }
+
+    /// Area under the curve, and last loss, of each start.
+    pub(super) fn summary(&self) -> Value {
+        let row = |(i, name): (usize, &String)| {
+            let areas = self.areas(i);
+            let last = |curve: &Curve| curve.losses.last().map_or(f64::NAN, |(_, loss)| *loss);
+            let last: Vec<f64> = self.curves[i].iter().map(last).collect();
+            let ((area, area_std), (end, end_std)) = (mean_and_std(&areas), mean_and_std(&last));
+            json!({
+                "start": name,
+                "data": self.data,
+                "area": area,
+                "area_std": area_std,
+                "last": end,
+                "last_std": end_std,
+                "areas": areas,
+            })
+        };
+        let rows = self
+            .names
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| !self.curves[*i].is_empty());
+        rows.map(row).collect()
+    }
+
+    /// The same as a table for people.
+    pub(super) fn table(&self) -> String {
+        if self.seeds.is_empty() {
+            return String::new();
+        }
+        let mut text = format!(
+            "\nOn {}, seeds {:?}: mean validation loss over the training, and the last one.\n\n\
+             | start | area | last |\n|---|---|---|\n",
+            self.data, self.seeds
+        );
+        for row in self.summary().as_array().into_iter().flatten() {
+            let number = |key: &str| row[key].as_f64().unwrap_or(f64::NAN);
+            text += &format!(
+                "| {} | {:.4} ± {:.4} | {:.4} ± {:.4} |\n",
+                row["start"].as_str().unwrap_or_default(),
+                number("area"),
+                number("area_std"),
+                number("last"),
+                number("last_std")
+            );
+        }
+        text
+    }
+
+    /// Writes `tests.json`, with all curves and the update rates of the first seed, `curves.svg` and
+    /// `update-rates.svg`.
+    pub(super) fn write(&self, out: &Path) -> Result<()> {
+        if self.seeds.is_empty() {
+            return Ok(());
+        }
+        let mut rows = Vec::new();
+        let mut lines = Vec::new();
+        for (name, curves) in self.names.iter().zip(&self.curves) {
+            let mut mean: Vec<(f64, f64)> = Vec::new();
+            for (i, (seed, curve)) in self.seeds.iter().zip(curves).enumerate() {
+                let mut row = json!({
+                    "start": name,
+                    "seed": seed,
+                    "area": curve.area(),
+                    "losses": curve.losses,
+                });
+                if i == 0 {
+                    let names: Vec<&String> = self.tensors.iter().map(|(name, _)| name).collect();
+                    row["tensors"] = json!(names);
+                    row["update_rates"] = json!(curve.update_rates);
+                    mean = curve.losses.iter().map(|(t, _)| (*t as f64, 0.0)).collect();
+                }
+                for (point, (_, loss)) in mean.iter_mut().zip(&curve.losses) {
+                    point.1 += loss / curves.len() as f64;
+                }
+                rows.push(row);
+            }
+            mean.retain(|(_, loss)| loss.is_finite());
+            lines.push((name.clone(), mean));
+        }
+        wave_hub::write_json(&out.join("tests.json"), &rows)?;
+        let title = format!("Training on {}", self.data);
+        let svg = plot::line_plot(&title, "step", "validation loss", &lines)?;
+        wave_hub::write_atomic(&out.join("curves.svg"), svg.as_bytes())?;
+        let label = "log10 of |gradient| / |weight|";
+        let svg = plot::line_plot(&title, "step", label, &self.update_rates())?;
+        Ok(wave_hub::write_atomic(
+            &out.join("update-rates.svg"),
+            svg.as_bytes(),
+        )?)
+    }
+
+    /// How fast each matrix trains, of the learned start and the first beside it, first seed (DIMAML,
+    /// figure 4).
+    fn update_rates(&self) -> Vec<(String, Vec<(f64, f64)>)> {
+        let mut lines = Vec::new();
+        for (start, curves) in self.names.iter().zip(&self.curves).take(2) {
+            let Some(curve) = curves.first() else {
+                continue;
+            };
+            for (i, (tensor, _)) in self.tensors.iter().enumerate().filter(|(_, t)| t.1) {
+                let steps = curve.update_rates.iter().zip(1_u32..);
+                let points = steps.map(|(rates, t)| (f64::from(t), rates[i].log10()));
+                let points = points.filter(|(_, rate)| rate.is_finite()).collect();
+                lines.push((format!("{start} {tensor}"), points));
+            }
+        }
+        lines
+    }
+}

@@ -1,0 +1,79 @@
+//! Populations from start to statistics: `wave init --arch population`, and `finetune`, `eval` and
+//! `inspect` of what it makes.
+//!
+//! They share the stages' commands, settings, data, training loop and run directories with single
+//! networks; what differs is that every network has images of its own in a step, and that what is looked
+//! at is what the networks' weights have in common.
+
+mod finetune;
+mod init;
+mod inspect;
+mod model;
+
+pub use model::PopulationModel;
+
+use anyhow::Result;
+use serde_json::Value;
+use std::path::Path;
+use wave_run::settings::{Eval, Finetune, Init};
+use wave_stages::family::{Family, refuse_heads};
+use wave_stages::finetune::Options;
+
+/// The name of the architecture.
+pub const ARCHITECTURE: &str = "population";
+
+/// What messages call it.
+const WHAT: &str = "a population";
+
+/// Many small networks side by side.
+pub struct Populations;
+
+impl Family for Populations {
+    fn architectures(&self) -> Vec<&'static str> {
+        vec![ARCHITECTURE]
+    }
+
+    fn holds(&self, config: &Value) -> bool {
+        model::is_model(config)
+    }
+
+    fn help(&self) -> String {
+        let mut text =
+            "For a population, many small isotropic ConvNeXts side by side:\n".to_string();
+        for method in wave_init::population::METHODS {
+            text += &format!("  {:20} {}\n", method.name, method.description);
+        }
+        text
+    }
+
+    fn init(&self, method: &str, settings: &Init, out: &Path, options: Options) -> Result<Value> {
+        init::init(method, settings, out, options)
+    }
+
+    fn describe_init(&self, method: &str, settings: &Init) -> Result<String> {
+        init::describe(method, settings)
+    }
+
+    fn finetune(
+        &self,
+        model: &Path,
+        settings: &Finetune,
+        out: &Path,
+        options: Options,
+    ) -> Result<Value> {
+        finetune::finetune(model, settings, out, options)
+    }
+
+    fn describe_finetune(&self, model: &Path, settings: &Finetune) -> Result<String> {
+        finetune::describe(model, settings)
+    }
+
+    fn eval(&self, model: &Path, settings: &Eval) -> Result<Value> {
+        refuse_heads(settings.heads)?;
+        finetune::eval(model, &settings.clone().into())
+    }
+
+    fn inspect(&self, model: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<Value> {
+        inspect::inspect(model, plots, html)
+    }
+}

@@ -1,0 +1,104 @@
+//! `wave init --arch population`: many small networks in closed form.
+
+use super::WHAT;
+use super::model::{PopulationModel, float};
+use anyhow::Result;
+use serde_json::{Value, json};
+use std::path::Path;
+use wave_init::{Cost, population};
+use wave_models::PopulationShape;
+use wave_run::inputs::Inputs;
+use wave_run::recipe::check_keys;
+use wave_run::settings::Init;
+use wave_stages::finetune::Options;
+use wave_stages::init::{frame, mlp_mean, size, write_start};
+
+/// The settings that a population knows.
+const KEYS: [&str; 15] = [
+    "arch",
+    "networks",
+    "depth",
+    "width",
+    "mlp_ratio",
+    "patch",
+    "image_size",
+    "channels",
+    "classes",
+    "kernel",
+    "mlp_mean",
+    "data",
+    "seed",
+    "format",
+    "dtype",
+];
+
+/// Networks, where the settings are silent.
+const NETWORKS: usize = 500;
+
+/// Side of a patch, where the settings are silent.
+const PATCH: usize = 7;
+
+/// Side of a kernel, where the settings are silent.
+const KERNEL: usize = 3;
+
+/// Hidden channels over the width, where the settings are silent: the thesis'.
+const EXPANSION: f64 = 2.0;
+
+/// Initialises a population by `method` and writes it to `out`. Returns what `--json` prints.
+///
+/// # Errors
+/// If settings are missing or wrong, or the work fails.
+pub(super) fn init(method: &str, settings: &Init, out: &Path, options: Options) -> Result<Value> {
+    let model = new_model(method, settings)?;
+    let float = float(&settings.output)?;
+    let summary = format!("Initialised with wave, method {method}; not trained.");
+    let (n, cost) = (model.parameters(), Cost::default());
+    let inputs = Inputs::default().frame(&model.transform, &[]);
+    write_start(method, settings, out, options, inputs, n, cost, || {
+        model.write(out, float, &summary)
+    })
+}
+
+/// What `--dry-run` prints.
+///
+/// # Errors
+/// As [`init`].
+pub(super) fn describe(method: &str, settings: &Init) -> Result<String> {
+    let model = new_model(method, settings)?;
+    float(&settings.output)?;
+    let n = model.parameters();
+    Ok(format!("{:#?}\n{n} parameters\n", model.shape))
+}
+
+fn new_model(method: &str, settings: &Init) -> Result<PopulationModel> {
+    check_keys(settings, &KEYS, WHAT)?;
+    let (depth, width) = size(settings)?;
+    let frame = frame(settings)?;
+    let shape = PopulationShape {
+        networks: settings.networks.unwrap_or(NETWORKS),
+        image_size: frame.transform.image_size,
+        channels: frame.transform.channels,
+        patch: settings.patch.unwrap_or(PATCH),
+        depth,
+        width,
+        kernel: settings.kernel.unwrap_or(KERNEL),
+        hidden: (width as f64 * settings.mlp_ratio.unwrap_or(EXPANSION)) as usize,
+        classes: frame.label_names.len(),
+    };
+    let shift = settings.mlp_mean.as_deref().map(mlp_mean).transpose()?;
+    let seed = settings.seed.unwrap_or(0);
+    let weights = population::start(method, &shape, shift, seed)?;
+    Ok(PopulationModel {
+        shape,
+        weights,
+        transform: frame.transform,
+        provenance: json!({
+            "stage": "init",
+            "version": env!("CARGO_PKG_VERSION"),
+            "method": method,
+            "mlp_mean": settings.mlp_mean,
+            "data": settings.data,
+            "seed": seed,
+        }),
+    })
+}

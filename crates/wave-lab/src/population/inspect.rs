@@ -1,0 +1,118 @@
+//! `wave inspect` of a population: what its weights have in common, in numbers and pictures (thesis,
+//! sections 3.4.1 and 3.4.3).
+
+use super::model::PopulationModel;
+use anyhow::Result;
+use candle_core::Tensor;
+use serde_json::{Value, json};
+use std::path::Path;
+use wave_init::population::statistics::{Layer, across_layers, centre, layers};
+use wave_run::error::request;
+use wave_run::paths::text;
+use wave_run::plot;
+
+/// Hidden channels that the picture of a covariance shows: more look the same.
+const SHOWN: usize = 4;
+
+/// A name, rows, columns and values.
+type Panel = (String, usize, usize, Vec<f32>);
+
+/// Describes the population in `dir`; draws correlations over its networks into the directory `plots`.
+/// Returns what `--json` prints.
+///
+/// # Errors
+/// If the population cannot be read or has a single network, or a page is asked for; or the work fails.
+pub(super) fn inspect(dir: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<Value> {
+    if html.is_some() {
+        return Err(request(
+            "--html: there is no page of a population; draw its correlations with --plots DIR",
+        ));
+    }
+    let model = PopulationModel::read(dir)?;
+    let found = layers(&model.shape, &model.weights)?;
+    let across = across_layers(&model.shape, &model.weights)?;
+    let of_layers = found.iter().map(|layer| {
+        Ok(json!({
+            "stripes_fc1": layer.stripes_fc1,
+            "stripes_fc2": layer.stripes_fc2,
+            "fc1_fc2": layer.fc1_fc2,
+            "centre_product": centre(&layer.filter_product)?,
+        }))
+    });
+    let mut out = json!({
+        "kind": "population",
+        "parameters": model.parameters(),
+        "networks": model.shape.networks,
+        "depth": model.shape.depth,
+        "width": model.shape.width,
+        "layers": of_layers.collect::<Result<Vec<_>>>()?,
+        "fc2_across_layers": across.to_vec2::<f64>()?,
+        "provenance": model.provenance,
+    });
+    if let Some(plots) = plots {
+        wave_hub::prepare_out(plots)?;
+        let panels = |of: &dyn Fn(&Layer) -> Result<Tensor>| -> Result<Vec<Panel>> {
+            let panel = |(l, layer): (usize, &Layer)| panel(format!("layer {l}"), &of(layer)?);
+            found.iter().enumerate().map(panel).collect()
+        };
+        let pictures = [
+            ("covariance", panels(&|layer| covariance(layer))?),
+            ("filter-product", panels(&|l| Ok(l.filter_product.clone()))?),
+            (
+                "fc2-across-layers",
+                vec![panel("W2".into(), &off_diagonal(&across)?)?],
+            ),
+        ];
+        let mut written: Vec<String> = Vec::new();
+        for (name, panels) in pictures {
+            let path = plots.join(format!("{name}.png"));
+            let png = plot::heat_map_grid(&panels, panels.len())?;
+            wave_hub::write_atomic(&path, &png)?;
+            written.push(text(&path));
+        }
+        out["plots"] = json!(written);
+    }
+    Ok(out)
+}
+
+/// Correlations of the weights of a few hidden channels, first all of W1 and then all of W2 as the thesis'
+/// figure 3.35 has them; those of a weight with itself are left out.
+fn covariance(layer: &Layer) -> Result<Tensor> {
+    let both = layer.within.dim(0)?;
+    let h = both / 2;
+    let quarter = |rows: usize, columns: usize| -> Result<Tensor> {
+        let part = |t: &Tensor| t.narrow(0, rows * h, h)?.narrow(1, columns * h, h);
+        let (mut within, between) = (part(&layer.within)?, part(&layer.between)?);
+        if rows == columns {
+            within = off_diagonal(&within)?;
+        }
+        let line = |i: usize| {
+            let blocks: Vec<&Tensor> = (0..SHOWN)
+                .map(|j| if i == j { &within } else { &between })
+                .collect();
+            Tensor::cat(&blocks, 1)
+        };
+        let lines = (0..SHOWN)
+            .map(line)
+            .collect::<candle_core::Result<Vec<_>>>()?;
+        Ok(Tensor::cat(&lines, 0)?)
+    };
+    let upper = Tensor::cat(&[quarter(0, 0)?, quarter(0, 1)?], 1)?;
+    let lower = Tensor::cat(&[quarter(1, 0)?, quarter(1, 1)?], 1)?;
+    Ok(Tensor::cat(&[upper, lower], 0)?)
+}
+
+/// A square matrix with nothing on its diagonal.
+fn off_diagonal(t: &Tensor) -> candle_core::Result<Tensor> {
+    let eye = Tensor::eye(t.dim(0)?, t.dtype(), t.device())?;
+    t * (1.0 - eye)?
+}
+
+fn panel(name: String, t: &Tensor) -> Result<Panel> {
+    let (rows, columns) = t.dims2()?;
+    let values = t
+        .to_dtype(candle_core::DType::F32)?
+        .flatten_all()?
+        .to_vec1()?;
+    Ok((name, rows, columns, values))
+}

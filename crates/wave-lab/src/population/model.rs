@@ -1,0 +1,123 @@
+//! Populations between disk and memory.
+
+use super::{ARCHITECTURE, WHAT};
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use std::path::Path;
+use wave_data::Transform;
+use wave_hub::FloatType;
+use wave_models::{PopulationShape, Weights};
+use wave_run::error::request;
+use wave_run::locate;
+use wave_run::settings::Output;
+use wave_stages::layout;
+use wave_stages::model::{card_front, decimal};
+use wave_stages::origin;
+
+/// `model_type` of the configuration.
+const MODEL_TYPE: &str = "wave_population";
+
+/// A population as it stands in a directory.
+#[derive(Clone, Debug)]
+pub struct PopulationModel {
+    /// Sizes.
+    pub shape: PopulationShape,
+    /// Weights, stacked over the networks.
+    pub weights: Weights,
+    /// How images become input.
+    pub transform: Transform,
+    /// How the population came about.
+    pub provenance: Value,
+}
+
+/// Whether a directory with this `config.json` is that of a population.
+pub(super) fn is_model(config: &Value) -> bool {
+    config["model_type"] == MODEL_TYPE
+}
+
+impl PopulationModel {
+    /// Reads a model directory.
+    ///
+    /// # Errors
+    /// If a file is missing or broken, or the weights are not those that `config.json` describes.
+    pub fn read(path: &Path) -> Result<PopulationModel> {
+        let (config, weights) = wave_hub::read_transformers(&locate::locate(path)?)?;
+        let part = |key: &str| -> Result<Value> {
+            match config.get(key) {
+                Some(value) => Ok(value.clone()),
+                None => Err(request(format!(
+                    "the population's config.json has no {key}"
+                ))),
+            }
+        };
+        let shape = serde_json::from_value::<PopulationShape>(part("shape")?)
+            .context("the sizes in the population's config.json")?;
+        shape.validate()?;
+        shape.check_weights(&weights)?;
+        let of_channels = |key: &str| -> Result<Vec<f32>> {
+            let values = serde_json::from_value::<Vec<f32>>(part(key)?)
+                .with_context(|| format!("{key} in the population's config.json"))?;
+            match values.len() == shape.channels {
+                true => Ok(values),
+                false => Err(request(format!(
+                    "{key} in the population's config.json has {} values for {} channels",
+                    values.len(),
+                    shape.channels
+                ))),
+            }
+        };
+        let (mean, std) = (of_channels("mean")?, of_channels("std")?);
+        let transform = Transform::new(shape.image_size, mean, std);
+        Ok(PopulationModel {
+            shape,
+            weights,
+            transform,
+            provenance: config["wave"].clone(),
+        })
+    }
+
+    /// Writes a model directory.
+    ///
+    /// # Errors
+    /// When the work fails.
+    pub fn write(&self, dir: &Path, float: FloatType, summary: &str) -> Result<()> {
+        let decimals = |values: &[f32]| values.iter().map(|v| decimal(*v)).collect::<Vec<_>>();
+        let config = json!({
+            "model_type": MODEL_TYPE,
+            "shape": self.shape,
+            "mean": decimals(&self.transform.mean),
+            "std": decimals(&self.transform.std),
+            "wave": self.provenance,
+        });
+        let PopulationShape {
+            networks,
+            depth,
+            width,
+            ..
+        } = self.shape;
+        let title = format!("{networks} isotropic ConvNeXts, {depth} layers, width {width}");
+        let body = format!("{summary}\n\n{} parameters in all.\n", self.parameters());
+        let card = origin::card(card_front(), &self.provenance, &title, &body);
+        wave_hub::write_transformers(dir, &config, None, &self.weights, &[], &card, float)?;
+        Ok(())
+    }
+
+    /// The number of values in all weights of all networks.
+    pub fn parameters(&self) -> usize {
+        self.weights.values().map(|t| t.elem_count()).sum()
+    }
+}
+
+/// How the weights are stored: of `format` and `dtype`, the latter.
+///
+/// # Errors
+/// If a layout is asked for.
+pub(super) fn float(output: &Output) -> Result<FloatType> {
+    match &output.format {
+        None => layout::float(output.dtype.as_deref()),
+        Some(format) => Err(request(format!(
+            "format = {format}: {WHAT} has no place there; leave it out (only `wave` reads the \
+             networks of --arch {ARCHITECTURE})"
+        ))),
+    }
+}

@@ -1,0 +1,81 @@
+//! Sequence networks from start to test: `wave init --arch mamba2`, and `finetune`, `eval` and `inspect`
+//! of what it makes.
+//!
+//! They share the stages' commands, settings, training loop and run directories with networks of images;
+//! what differs is what is read (tokens of a task instead of images) and how the model is kept: as
+//! transformers' own Mamba and Mamba-2.
+
+mod finetune;
+mod init;
+mod maps;
+mod model;
+
+pub use model::SequenceModel;
+
+use anyhow::Result;
+use serde::Serialize;
+use serde_json::Value;
+use std::path::Path;
+use wave_models::SequenceShape;
+use wave_run::recipe;
+use wave_run::settings::{Eval, Finetune, Init};
+use wave_stages::family::{Family, refuse_heads};
+use wave_stages::finetune::Options;
+
+/// Networks of token sequences.
+pub struct Sequences;
+
+impl Family for Sequences {
+    fn architectures(&self) -> Vec<&'static str> {
+        init::architectures()
+    }
+
+    fn holds(&self, config: &Value) -> bool {
+        SequenceShape::describes(config)
+    }
+
+    fn help(&self) -> String {
+        let names = self.architectures().join(", ");
+        let mut text = format!("For the sequence networks {names}:\n");
+        for method in wave_init::state_space::METHODS {
+            text += &format!("  {:20} {}\n", method.name, method.description);
+        }
+        text
+    }
+
+    fn init(&self, method: &str, settings: &Init, out: &Path, options: Options) -> Result<Value> {
+        init::init(method, settings, out, options)
+    }
+
+    fn describe_init(&self, method: &str, settings: &Init) -> Result<String> {
+        init::describe(method, settings)
+    }
+
+    fn finetune(
+        &self,
+        model: &Path,
+        settings: &Finetune,
+        out: &Path,
+        options: Options,
+    ) -> Result<Value> {
+        finetune::finetune(model, settings, out, options)
+    }
+
+    fn describe_finetune(&self, model: &Path, settings: &Finetune) -> Result<String> {
+        finetune::describe(model, settings)
+    }
+
+    fn eval(&self, model: &Path, settings: &Eval) -> Result<Value> {
+        refuse_heads(settings.heads)?;
+        finetune::eval(model, &settings.clone().into())
+    }
+
+    fn inspect(&self, model: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<Value> {
+        maps::inspect(model, plots, html)
+    }
+}
+
+/// Refuses settings that mean nothing to a sequence network.
+fn check_keys<T: Serialize>(settings: &T, known: &[&str]) -> Result<()> {
+    recipe::check_keys(settings, known, "a sequence network")
+}

@@ -1,0 +1,385 @@
+//! `wave finetune` and `wave eval` of a sequence model.
+
+use super::check_keys;
+use super::model::{SequenceModel, float};
+use anyhow::Result;
+use candle_core::Tensor;
+use serde_json::{Value, json};
+use std::path::Path;
+use wave_data::task::{Task, TaskLoader, TokenBatch};
+use wave_hub::FloatType;
+use wave_models::sequence::logits_at;
+use wave_models::{SequenceShape, Weights};
+use wave_run::device::place;
+use wave_run::error::request;
+use wave_run::forecast::{Memory, Step};
+use wave_run::inputs::Inputs;
+use wave_run::paths;
+use wave_run::ranks;
+use wave_run::run_dir::{Opened, RunDir};
+use wave_run::settings::{BatchSize, Duration, Finetune, Training};
+use wave_run::train::{self, Defaults, Job, Resolved, TrainingData};
+use wave_stages::finetune::{self, Options};
+use wave_stages::origin;
+use wave_train::{Part, TokenScores, evaluate_tokens};
+
+/// What training does where the settings are silent.
+const DEFAULTS: Defaults = Defaults {
+    duration: Duration::Steps(1000),
+    lr: 5e-3,
+    weight_decay: 0.1,
+};
+
+/// Sequences of a step where the settings are silent.
+const BATCH: usize = 32;
+
+/// Test sequences of each length where the settings are silent.
+const TESTS: usize = 512;
+
+/// Sequences of a test batch.
+const TEST_BATCH: usize = 32;
+
+/// Lengths that a model is tested at, over the longest that it was trained at.
+const FACTORS: [usize; 3] = [1, 2, 4];
+
+/// The settings that a sequence network knows.
+const KEYS: [&str; 20] = [
+    "data",
+    "test_limit",
+    "epochs",
+    "steps",
+    "batch",
+    "accumulate",
+    "lr",
+    "min_lr_ratio",
+    "weight_decay",
+    "warmup_epochs",
+    "label_smoothing",
+    "ema",
+    "clip",
+    "checkpoint_steps",
+    "checkpoint_minutes",
+    "keep",
+    "seed",
+    "freeze",
+    "format",
+    "dtype",
+];
+
+/// A task, as training sees it.
+struct TaskData {
+    task: Task,
+    loader: TaskLoader,
+    /// Test sequences of each length.
+    tests: usize,
+}
+
+impl TaskData {
+    fn new(task: Task, training: &Training) -> Result<TaskData> {
+        let batch = match training.batch {
+            None => BATCH,
+            Some(BatchSize::Images(sequences)) => sequences,
+            Some(BatchSize::Auto) => {
+                return Err(request(
+                    "batch = auto is for images; give a number for a sequence network",
+                ));
+            }
+        };
+        let seed = training.seed.unwrap_or(0);
+        Ok(TaskData {
+            loader: TaskLoader::new(task.clone(), batch, seed)?,
+            task,
+            tests: training.test_limit.unwrap_or(TESTS),
+        })
+    }
+
+    fn scores(
+        &self,
+        shape: &SequenceShape,
+        weights: &Weights,
+        length: usize,
+    ) -> Result<TokenScores> {
+        let batches = self.task.test_batches(length, self.tests, TEST_BATCH);
+        let weights = place(weights)?;
+        let logits = |tokens: &Tensor, at: &Tensor| logits_at(shape, &weights, tokens, at);
+        Ok(evaluate_tokens(&batches, logits)?)
+    }
+
+    /// Scores at multiples of the longest training length, as long as there are such strings.
+    fn lengths(&self, shape: &SequenceShape, weights: &Weights) -> Result<Vec<Length>> {
+        FACTORS
+            .into_iter()
+            .map(|factor| (factor, factor * self.task.lengths.1))
+            .filter(|(_, length)| self.task.has(*length))
+            .map(|(factor, length)| {
+                Ok(Length {
+                    factor,
+                    length,
+                    scores: self.scores(shape, weights, length)?,
+                    text: self.task.characters().is_some(),
+                })
+            })
+            .collect()
+    }
+}
+
+impl TrainingData for TaskData {
+    type Batches = TaskLoader;
+
+    fn batches(&self) -> &TaskLoader {
+        &self.loader
+    }
+
+    fn has_tests(&self) -> bool {
+        true
+    }
+
+    fn in_pairs(&self) -> bool {
+        false
+    }
+}
+
+/// Scores at one length.
+struct Length {
+    factor: usize,
+    length: usize,
+    scores: TokenScores,
+    /// Whether the tokens are a text's characters.
+    text: bool,
+}
+
+impl Length {
+    /// Bits that a character takes, given those before it: log2 of the perplexity.
+    fn bits(&self) -> f64 {
+        self.scores.tokens.loss / std::f64::consts::LN_2
+    }
+
+    fn json(&self) -> Value {
+        let TokenScores {
+            tokens,
+            exact,
+            sequences,
+        } = self.scores;
+        let mut found = json!({
+            "factor": self.factor,
+            "length": self.length,
+            "top1": tokens.top1,
+            "exact": exact,
+            "loss": tokens.loss,
+            "sequences": sequences,
+        });
+        if self.text {
+            found["bits_per_character"] = json!(self.bits());
+        }
+        found
+    }
+
+    fn words(&self) -> String {
+        if self.text {
+            return format!(
+                "{}x ({}): {:.3} bits per character",
+                self.factor,
+                self.length,
+                self.bits()
+            );
+        }
+        format!(
+            "{}x ({}): {:.2} % of tokens, {:.2} % of sequences",
+            self.factor,
+            self.length,
+            100.0 * self.scores.tokens.top1,
+            100.0 * self.scores.exact
+        )
+    }
+}
+
+/// Trains the sequence model in `dir` on a task, tests it at multiples of the training length, and writes
+/// the result to `out`. Returns what `--json` prints.
+///
+/// # Errors
+/// If settings are wrong or do not fit the model, or the work fails.
+pub(super) fn finetune(
+    dir: &Path,
+    settings: &Finetune,
+    out: &Path,
+    options: Options,
+) -> Result<Value> {
+    let plan = Plan::read(dir, settings)?;
+    plan.step.check()?;
+    let Plan {
+        mut model,
+        float,
+        data,
+        resolved,
+        ..
+    } = plan;
+    let variables = finetune::variables(&model.weights, settings, &resolved, 0)?;
+    let inputs = Inputs::default().artefact("model", dir)?.task(&data.task);
+    let table = wave_run::recipe::to_table(settings)?;
+    let mut run = match RunDir::open(out, &table, &inputs, options)? {
+        Opened::Complete(result) => return Ok(result),
+        Opened::Run(run) => run,
+    };
+    let weights = train::tracked(&variables);
+    let shape = model.shape.clone();
+    let loss = |batch: &TokenBatch, tokens: &Tensor, _: &Part| {
+        let m = batch.positions.len();
+        let positions = Tensor::from_slice(&batch.positions, m, tokens.device())?;
+        let logits = logits_at(&shape, &weights, tokens, &positions)?.flatten_to(1)?;
+        let smoothing = resolved.label_smoothing;
+        let targets = wave_train::smoothed_targets(&batch.targets, shape.vocabulary, smoothing)?;
+        wave_ops::soft_cross_entropy(&logits, &targets)
+    };
+    let longest = data.task.lengths.1;
+    let score = |values: &Weights| Ok(data.scores(&shape, values, longest)?.tokens);
+    let job = Job {
+        label: "finetune".into(),
+        settings: &resolved,
+        data: &data,
+        variables: &variables,
+        run: Some(&mut run),
+        resume: options.resume,
+        verbosity: options.verbosity,
+        every_epoch: true,
+    };
+    model.weights = train::train(job, loss, score)?.values;
+    let lengths = data.lengths(&shape, &float.rounded(&model.weights)?)?;
+    let found: Vec<Value> = lengths.iter().map(Length::json).collect();
+    model.provenance = json!({
+        "stage": "finetune",
+        "version": env!("CARGO_PKG_VERSION"),
+        "data": data.task.to_string(),
+        "seed": resolved.seed,
+        "steps": resolved.steps,
+        "sequences_seen": resolved.steps * data.loader.batch_size() as u64,
+        "lengths": found,
+        "origin": origin::of(dir, &model.provenance),
+        "start": model.provenance,
+    });
+    model.know(&data.task);
+    let words: Vec<String> = lengths.iter().map(Length::words).collect();
+    let summary = format!(
+        "Trained on {} for {} steps with wave. At multiples of the training length: {}.",
+        data.task,
+        resolved.steps,
+        words.join("; ")
+    );
+    let result = json!({
+        "out": paths::text(out),
+        "parameters": model.parameters(),
+        "top1": found[0]["top1"],
+        "lengths": found,
+    });
+    run.complete(&result, || model.write(out, float, &summary))?;
+    Ok(result)
+}
+
+/// What is to be trained, checked.
+struct Plan {
+    model: SequenceModel,
+    float: FloatType,
+    data: TaskData,
+    resolved: Resolved,
+    step: Step,
+}
+
+impl Plan {
+    fn read(dir: &Path, settings: &Finetune) -> Result<Plan> {
+        check_keys(settings, &KEYS)?;
+        ranks::only_one("sequence networks train")?;
+        let model = SequenceModel::read(dir)?;
+        let float = float(&settings.output)?;
+        let data = open(&model, &settings.training)?;
+        let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
+        finetune::check_frozen(&model.weights, settings)?;
+        let batch = data.loader.batch(0);
+        let tokens = batch.tokens.len() / batch.size.max(1);
+        let memory = Memory::of_sequences(&model.shape, tokens);
+        Ok(Plan {
+            step: Step::new(memory, &data, &resolved, 1)?,
+            model,
+            float,
+            data,
+            resolved,
+        })
+    }
+}
+
+/// What `wave finetune --dry-run` prints of a sequence network.
+///
+/// # Errors
+/// As [`finetune()`]'s own, before its first step.
+pub(super) fn describe(dir: &Path, settings: &Finetune) -> Result<String> {
+    let plan = Plan::read(dir, settings)?;
+    Ok(format!(
+        "{:#?}\n{} parameters\ntask: {}\n{}{}",
+        plan.model.shape,
+        plan.model.parameters(),
+        plan.data.task,
+        plan.resolved.describe(&plan.data),
+        plan.step.words()
+    ))
+}
+
+/// Scores of the sequence model in `dir` at multiples of a task's length. Returns what `--json` prints.
+///
+/// # Errors
+/// If settings are wrong or do not fit the model, or the work fails.
+pub(super) fn eval(dir: &Path, training: &Training) -> Result<Value> {
+    check_keys(training, &KEYS)?;
+    let model = SequenceModel::read(dir)?;
+    let data = open(&model, training)?;
+    let lengths = data.lengths(&model.shape, &model.weights)?;
+    let first = lengths[0].scores;
+    let found: Vec<Value> = lengths.iter().map(Length::json).collect();
+    Ok(json!({
+        "top1": first.tokens.top1,
+        "top5": first.tokens.top5,
+        "loss": first.tokens.loss,
+        "images": first.sequences, // the examples, whatever they are
+        "lengths": found,
+    }))
+}
+
+/// The task of the settings, or the model's own.
+fn open(model: &SequenceModel, training: &Training) -> Result<TaskData> {
+    training.validate()?;
+    let task = match &training.data {
+        Some(spec) => spec.parse()?,
+        None => model.task()?,
+    };
+    model.check_task(&task)?;
+    TaskData::new(task, training)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wave_data::task::EPOCH;
+
+    #[test]
+    fn a_model_is_tested_as_often_as_there_are_lengths() {
+        let training = Training {
+            test_limit: Some(3),
+            ..Training::default()
+        };
+        for (spec, expected) in [
+            ("copy:length=3", &[3, 6, 12][..]),
+            ("sort:length=5,symbols=16", &[5, 10]),
+        ] {
+            let task: Task = spec.parse().unwrap();
+            let shape = SequenceShape {
+                state: 4,
+                ..SequenceShape::new(task.vocabulary(), 1, 8, wave_models::Mixer::Mamba2)
+            };
+            let choices = wave_init::state_space::Choices::default();
+            let weights = wave_init::state_space::start("mimetic", &shape, &choices, 0).unwrap();
+            let data = TaskData::new(task, &training).unwrap();
+            assert_eq!(data.batches().steps_per_epoch(), EPOCH / BATCH);
+            let lengths = data.lengths(&shape, &weights).unwrap();
+            let found: Vec<usize> = lengths.iter().map(|l| l.length).collect();
+            assert_eq!(found, expected);
+            assert!(lengths.iter().all(|l| l.scores.sequences == 3));
+        }
+    }
+}

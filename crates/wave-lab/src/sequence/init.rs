@@ -1,0 +1,169 @@
+//! `wave init --arch mamba2`: a sequence model in closed form.
+
+use super::check_keys;
+use super::model::{SequenceModel, float};
+use anyhow::Result;
+use serde_json::{Value, json};
+use std::path::Path;
+use wave_data::task::Task;
+use wave_init::Cost;
+use wave_init::state_space::{self, Choices};
+use wave_models::{Mixer, SequenceShape};
+use wave_run::error::request;
+use wave_run::inputs::Inputs;
+use wave_run::settings::Init;
+use wave_stages::finetune::Options;
+use wave_stages::init;
+
+/// The settings that a sequence network knows.
+const KEYS: [&str; 18] = [
+    "arch",
+    "depth",
+    "width",
+    "heads",
+    "kernel",
+    "mlp_ratio",
+    "qk",
+    "vp",
+    "data",
+    "seed",
+    "format",
+    "dtype",
+    "state",
+    "attention_layers",
+    "linear_attention_layers",
+    "parts",
+    "state_power",
+    "mimetic_layers",
+];
+
+/// The architecture whose layers are of two kinds.
+const TRANSFORMER: &str = "transformer";
+
+/// The names of all architectures of sequence networks: a mixer in every layer, or a transformer.
+pub(super) fn architectures() -> Vec<&'static str> {
+    let alone = Mixer::ALL.iter().filter(|(_, mixer)| *mixer != Mixer::Mlp);
+    alone.map(|(name, _)| *name).chain([TRANSFORMER]).collect()
+}
+
+/// Initialises a sequence model by `method` and writes it to `out`. Returns what `--json` prints.
+///
+/// # Errors
+/// If settings are missing or wrong, or the work fails.
+pub(super) fn init(method: &str, settings: &Init, out: &Path, options: Options) -> Result<Value> {
+    let model = new_model(method, settings)?;
+    let float = float(&settings.output)?;
+    let summary = format!("Initialised with wave, method {method}; not trained.");
+    let (n, cost) = (model.parameters(), Cost::default());
+    let inputs = Inputs::default().known("shape", format!("{:?}", model.shape));
+    init::write_start(method, settings, out, options, inputs, n, cost, || {
+        model.write(out, float, &summary)
+    })
+}
+
+/// What `--dry-run` prints.
+///
+/// # Errors
+/// As [`init()`].
+pub(super) fn describe(method: &str, settings: &Init) -> Result<String> {
+    let model = new_model(method, settings)?;
+    float(&settings.output)?;
+    let n = model.parameters();
+    Ok(format!("{:#?}\n{n} parameters\n", model.shape))
+}
+
+fn new_model(method: &str, settings: &Init) -> Result<SequenceModel> {
+    check_keys(settings, &KEYS)?;
+    let Some(spec) = &settings.data else {
+        return Err(request(
+            "no task; give --data copy, stack, recall or sort, with sizes: copy:length=16,symbols=16, or \
+             text:FILE",
+        ));
+    };
+    let task: Task = spec.parse()?;
+    let shape = shape(settings, &task)?;
+    let choices = choices(settings)?;
+    let seed = settings.seed.unwrap_or(0);
+    let weights = state_space::start(method, &shape, &choices, seed)?;
+    let mut model = SequenceModel {
+        shape,
+        weights,
+        provenance: json!({
+            "stage": "init",
+            "version": env!("CARGO_PKG_VERSION"),
+            "method": method,
+            "data": task.to_string(),
+            "seed": seed,
+        }),
+    };
+    model.know(&task);
+    Ok(model)
+}
+
+fn shape(settings: &Init, task: &Task) -> Result<SequenceShape> {
+    let given = |name: &str, value: Option<usize>| match value {
+        Some(n @ 1..=65536) => Ok(n),
+        Some(n) => Err(request(format!("{name} = {n}; expected 1 to 65536"))),
+        None => Err(request(format!("no {name}; give --{name} N"))),
+    };
+    let depth = given("depth", settings.depth)?;
+    let width = given("width", settings.width)?;
+    let arch = settings.arch.as_deref().unwrap_or_default();
+    let mut shape = match Mixer::find(arch) {
+        _ if arch == TRANSFORMER => SequenceShape::transformer(task.vocabulary(), depth, width),
+        mixer => {
+            let mixer = mixer.unwrap_or(Mixer::Mamba2);
+            SequenceShape::new(task.vocabulary(), depth, width, mixer)
+        }
+    };
+    let own = &settings.sequence;
+    shape.state = own.state.unwrap_or(shape.state);
+    let heads = match shape.mixers.first() {
+        Some(Mixer::Attention) => &mut shape.attention_heads,
+        _ => &mut shape.heads,
+    };
+    *heads = settings.heads.unwrap_or(*heads);
+    if let Some(ratio) = settings.mlp_ratio {
+        shape.hidden = (width as f64 * ratio) as usize; // 0, which is refused, if it is no number
+    }
+    shape.kernel = settings.kernel.unwrap_or(shape.kernel);
+    let replaced = [
+        ("attention_layers", &own.attention_layers, Mixer::Attention),
+        (
+            "linear_attention_layers",
+            &own.linear_attention_layers,
+            Mixer::LinearAttention,
+        ),
+    ];
+    let last = shape.depth() - 1;
+    for (key, layers, mixer) in replaced {
+        for layer in layers.iter().flatten() {
+            match shape.mixers.get_mut(*layer) {
+                Some(place) => *place = mixer,
+                None => {
+                    return Err(request(format!(
+                        "{key}: there is no layer {layer}; layers count from 0 to {last}"
+                    )));
+                }
+            }
+        }
+    }
+    shape.validate()?;
+    Ok(shape)
+}
+
+fn choices(settings: &Init) -> Result<Choices> {
+    let own = &settings.sequence;
+    let mut choices = Choices {
+        layers: own.mimetic_layers.clone(),
+        ..Choices::default()
+    };
+    if let Some(parts) = &own.parts {
+        let parts = parts.iter().map(|part| part.parse());
+        choices.parts = Some(parts.collect::<Result<_, _>>()?);
+    }
+    choices.qk = init::mixture("qk", settings.qk.as_deref())?.unwrap_or(choices.qk);
+    choices.vp = init::mixture("vp", settings.vp.as_deref())?.unwrap_or(choices.vp);
+    choices.power = own.state_power.unwrap_or(choices.power);
+    Ok(choices)
+}

@@ -1,0 +1,71 @@
+//! `wave inspect` of a sequence model: its sizes, and the attention map of every layer as a picture
+//! (thesis, section 3.3.1).
+
+use super::model::SequenceModel;
+use anyhow::Result;
+use candle_core::{Device, Tensor};
+use serde_json::{Value, json};
+use std::path::Path;
+use wave_models::sequence::attention_maps;
+use wave_run::device::place;
+use wave_run::error::request;
+use wave_run::paths::text;
+use wave_run::plot;
+
+/// Describes the sequence model in `dir`; draws into the directory `plots` what each position of one test
+/// sequence takes from each earlier one, layer by layer. Returns what `--json` prints.
+///
+/// # Errors
+/// If the model cannot be read, does not say its task, or a page is asked for; or the work fails.
+pub(super) fn inspect(dir: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<Value> {
+    if html.is_some() {
+        return Err(request(
+            "--html: there is no page of a sequence network; draw its maps with --plots DIR",
+        ));
+    }
+    let model = SequenceModel::read(dir)?;
+    let names: Vec<&str> = model.shape.mixers.iter().map(|m| m.name()).collect();
+    let mut out = json!({
+        "kind": "model",
+        "parameters": model.parameters(),
+        "depth": model.shape.depth(),
+        "width": model.shape.width,
+        "vocabulary": model.shape.vocabulary,
+        "state": model.shape.state,
+        "mixers": names,
+        "provenance": model.provenance,
+    });
+    if let Some(plots) = plots {
+        let maps = maps(&model)?;
+        wave_hub::prepare_out(plots)?;
+        let path = plots.join("attention-maps.png");
+        let png = plot::heat_map_grid(&maps, 4)?;
+        wave_hub::write_atomic(&path, &png)?;
+        out["plots"] = json!([text(&path)]);
+    }
+    Ok(out)
+}
+
+/// A name, rows, columns and values.
+type Panel = (String, usize, usize, Vec<f32>);
+
+/// The map of each layer that has one.
+fn maps(model: &SequenceModel) -> Result<Vec<Panel>> {
+    let task = model.task()?;
+    model.check_task(&task)?;
+    let batches = task.test_batches(task.lengths.1, 1, 1);
+    let tokens = &batches[0].tokens;
+    let tokens = Tensor::from_slice(tokens, tokens.len(), &Device::Cpu)?;
+    let maps = attention_maps(&model.shape, &place(&model.weights)?, &tokens)?;
+    let panel = |(layer, map): &(usize, Tensor)| {
+        let (rows, columns) = map.dims2()?;
+        let values = map.to_device(&Device::Cpu)?.flatten_all()?.to_vec1()?;
+        Ok((
+            format!("layer {layer}: {}", model.shape.mixers[*layer].name()),
+            rows,
+            columns,
+            values,
+        ))
+    };
+    maps.iter().map(panel).collect()
+}

@@ -1,0 +1,152 @@
+//! Sequence models between disk and memory.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use std::path::Path;
+use wave_data::task::Task;
+use wave_hub::{CardFront, FloatType};
+use wave_models::{SequenceShape, Weights};
+use wave_run::error::request;
+use wave_run::locate;
+use wave_run::settings::Output;
+use wave_stages::layout;
+use wave_stages::model::card_front;
+use wave_stages::origin;
+
+/// A sequence model as it stands in a directory.
+#[derive(Clone, Debug)]
+pub struct SequenceModel {
+    /// Sizes and mixers.
+    pub shape: SequenceShape,
+    /// Weights under transformers' names.
+    pub weights: Weights,
+    /// How the model came about; `data` is its task.
+    pub provenance: Value,
+}
+
+impl SequenceModel {
+    /// Reads a model directory.
+    ///
+    /// # Errors
+    /// If a file is missing or broken, or the weights are not those that `config.json` describes.
+    pub fn read(path: &Path) -> Result<SequenceModel> {
+        let (config, weights) = wave_hub::read_transformers(&locate::locate(path)?)?;
+        let shape = SequenceShape::from_config(&config)?;
+        shape.check_weights(&weights)?;
+        Ok(SequenceModel {
+            shape,
+            weights,
+            provenance: config["wave"].clone(),
+        })
+    }
+
+    /// Writes a model directory.
+    ///
+    /// # Errors
+    /// When the work fails.
+    pub fn write(&self, dir: &Path, float: FloatType, summary: &str) -> Result<()> {
+        let mut config = self.shape.config();
+        config["wave"] = self.provenance.clone();
+        let card = self.card(summary, &config);
+        wave_hub::write_transformers(dir, &config, None, &self.weights, &[], &card, float)?;
+        Ok(())
+    }
+
+    /// The number of values in all weights.
+    pub fn parameters(&self) -> usize {
+        self.weights.values().map(|t| t.elem_count()).sum()
+    }
+
+    /// The task that the model was made or trained for.
+    ///
+    /// # Errors
+    /// If its directory does not say.
+    pub fn task(&self) -> Result<Task> {
+        let Some(spec) = self.provenance["data"].as_str() else {
+            return Err(request(
+                "the model does not say which task it is for; give --data, such as copy:length=16",
+            ));
+        };
+        Ok(spec.parse()?)
+    }
+
+    /// Writes down which characters the tokens of a text stand for.
+    pub fn know(&mut self, task: &Task) {
+        if let Some(characters) = task.characters() {
+            self.provenance["characters"] = json!(characters);
+        }
+    }
+
+    /// Checks that a task has the model's vocabulary.
+    ///
+    /// # Errors
+    /// If it has another.
+    pub fn check_task(&self, task: &Task) -> Result<()> {
+        let characters = task.characters();
+        let known = self.provenance["characters"].as_str();
+        if characters.is_some() && known.is_some() && characters.as_deref() != known {
+            return Err(request(format!(
+                "{task} has other characters than the text that the model was made for; start a model for \
+                 this text with `wave init METHOD --arch A --data {task}`"
+            )));
+        }
+        let (found, own) = (task.vocabulary(), self.shape.vocabulary);
+        if found == own {
+            return Ok(());
+        }
+        Err(request(format!(
+            "{task} has {found} different tokens, the model {own}; choose symbols= accordingly, or \
+             start a model for this task with `wave init METHOD --arch A --data {task}`"
+        )))
+    }
+
+    fn card(&self, summary: &str, config: &Value) -> String {
+        let native = config["model_type"] != json!("wave_sequence");
+        let mut front = CardFront {
+            pipeline_tag: Some("text-generation".into()),
+            ..card_front()
+        };
+        let mut loading = "";
+        if native {
+            front.library_name = Some("transformers".into());
+            front.tags.push("transformers".into());
+            loading = FROM_TRANSFORMERS;
+        }
+        let mut names: Vec<&str> = self.shape.mixers.iter().map(|m| m.name()).collect();
+        names.dedup();
+        let title = format!(
+            "{}, {} layers, width {}",
+            names.join(", "),
+            self.shape.depth(),
+            self.shape.width
+        );
+        let body = format!(
+            "{summary}\n\n{} parameters, {} tokens, state {}.\n{loading}",
+            self.parameters(),
+            self.shape.vocabulary,
+            self.shape.state
+        );
+        origin::card(front, &self.provenance, &title, &body)
+    }
+}
+
+const FROM_TRANSFORMERS: &str = "
+```python
+from transformers import AutoModelForCausalLM
+model = AutoModelForCausalLM.from_pretrained(\"DIR\")
+```
+";
+
+/// How the weights are stored: of `format` and `dtype`, the latter.
+///
+/// # Errors
+/// If another layout than transformers' is asked for.
+pub(super) fn float(output: &Output) -> Result<FloatType> {
+    if let Some(format) = output.format.as_deref().filter(|f| *f != "transformers") {
+        return Err(request(format!(
+            "format = {format}: a sequence network has no place there; leave it out (its directory is \
+             transformers')"
+        )));
+    }
+    layout::float(output.dtype.as_deref())
+}

@@ -1,0 +1,543 @@
+//! From settings to training batches and test images.
+
+use crate::error::request;
+use crate::ranks::{self, ranks};
+use crate::settings::{self, BatchSize, Training};
+use crate::terminal::detail;
+use crate::{hint, progress};
+use anyhow::Result;
+use candle_core::{Device, Tensor};
+use std::path::Path;
+use std::sync::Arc;
+use wave_data::{
+    Augment, CONTROLS, ColourJitter, Dataset, Erasing, Loader, Mixing, ResizedCrop, Source,
+    Transform,
+};
+
+mod test_images;
+
+pub use test_images::TestImages;
+pub use test_images::count_broken;
+use test_images::tell_broken;
+
+/// Images that a stage trains and tests on.
+#[derive(Clone)]
+pub struct Data {
+    /// The specification they were opened by.
+    pub spec: String,
+    /// Training batches.
+    pub loader: Loader,
+    /// Where the training images are.
+    pub train: Arc<dyn Source>,
+    /// What is tested on.
+    pub tests: TestImages,
+    /// Which of the source's training images are trained on.
+    pub train_indices: Vec<u32>,
+    /// From image to input.
+    pub transform: Transform,
+    /// How training images are varied.
+    pub augment: Augment,
+    /// Seed of the variations, where they repeat.
+    pub view_seed: u64,
+    /// Class names; empty where the images have no labels.
+    pub class_names: Vec<String>,
+    /// Images of a training step.
+    pub batch: usize,
+    /// One more than the largest of the training indices, 0 if there are none.
+    pub source_images: usize,
+    /// Variations of each image before they repeat, if they do.
+    pub views: Option<u32>,
+    /// Tells apart data whose repeated views differ.
+    pub views_id: String,
+}
+
+impl Data {
+    /// Opens what `--data` names, as input for a model of this size.
+    ///
+    /// Without a transform in `input`, the normalisation is that of the settings, or measured.
+    ///
+    /// # Errors
+    /// If there is no such data, if its images have no labels, or if settings do not fit it.
+    pub fn open(training: &Training, input: Input) -> Result<Data> {
+        let data = Data::open_any(training, input)?;
+        if data.class_names.is_empty() {
+            return Err(unlabelled(&data.spec));
+        }
+        Ok(data)
+    }
+
+    /// As [`Data::open`], for a stage that uses no labels. If those of the data, where it has any,
+    /// are not of as many classes as `names`, the classes are `names` and there is nothing to test
+    /// on.
+    pub fn open_unlabelled(training: &Training, input: Input, names: &[String]) -> Result<Data> {
+        let mut data = Data::open_any(training, input)?;
+        if data.class_names.len() != names.len() {
+            if let Some(n) = training.hold_out {
+                return Err(request(format!(
+                    "hold_out = {n}: the images of {} have no labels to test with; leave it out",
+                    data.spec
+                )));
+            }
+            data.class_names = names.to_vec();
+            data.tests.indices.clear();
+        }
+        Ok(data)
+    }
+
+    /// Training images of one view, by their index: (images, channels, side, side).
+    pub fn view_images(&self, images: &[u32], view: u32) -> candle_core::Result<Tensor> {
+        let batch = self.loader.view_images(images, view);
+        let batch = batch.map_err(candle_core::Error::wrap)?;
+        let (channels, side) = (batch.channels, batch.image_size);
+        let shape = (images.len(), channels, side, side);
+        Tensor::from_vec(batch.images, shape, &Device::Cpu)
+    }
+
+    fn open_any(training: &Training, input: Input) -> Result<Data> {
+        let dataset = open(training)?;
+        if dataset.train.is_empty() {
+            return Err(request(format!(
+                "{} has no images to train on, only {} to test on: there is no folder train/ and no \
+                 train-*.tar; add them, or choose other data",
+                dataset.name,
+                dataset.test.len()
+            )));
+        }
+        let seed = training.seed.unwrap_or(0);
+        let Parts {
+            train,
+            test,
+            test_indices,
+        } = parts(training, &dataset)?;
+        let transform = match input {
+            Input::Like(transform) => {
+                check_normalisation(training, &transform)?;
+                transform
+            }
+            Input::Size {
+                image_size,
+                channels,
+            } => {
+                let channels = match channels {
+                    Channels::Exactly(channels) => channels,
+                    Channels::Otherwise(channels) => {
+                        native(&dataset).map_or(channels, |native| native.0)
+                    }
+                };
+                let (mean, std) = normalisation(training, &dataset, &train, image_size, channels)?;
+                Transform::new(image_size, mean, std)
+            }
+        };
+        tell_size(&*dataset.train, &transform);
+        detail(|| {
+            format!(
+                "{}: {} training images, {} to test on, {} classes; {transform:?}",
+                dataset.name,
+                train.len(),
+                test_indices.len(),
+                dataset.train.class_names().len()
+            )
+        });
+        let augment = augment(training)?;
+        let batch = match training.batch {
+            None => settings::DEFAULT_BATCH,
+            Some(BatchSize::Images(images)) => images,
+            Some(BatchSize::Auto) => {
+                return Err(request(
+                    "batch = auto is for condense, expand and finetune; give a number here",
+                ));
+            }
+        };
+        let mut sorted = train.clone();
+        sorted.sort_unstable();
+        let chosen: Vec<u8> = sorted.iter().flat_map(|i| i.to_le_bytes()).collect();
+        let view_seed = training.view_seed.unwrap_or(0);
+        let views_id = format!(
+            "{} {augment:?} {view_seed} {transform:?} {}",
+            dataset.name,
+            wave_hub::sha256_hex(&chosen)
+        );
+        let loader = Loader::train(
+            dataset.train.clone(),
+            train.clone(),
+            transform.clone(),
+            augment.clone(),
+            batch,
+            training.views,
+            seed,
+        )?;
+        Ok(Data {
+            spec: dataset.name.clone(),
+            loader: loader.with_view_seed(view_seed),
+            train: dataset.train.clone(),
+            tests: TestImages::new(&dataset.name, test, test_indices, &transform),
+            source_images: sorted.last().map_or(0, |i| *i as usize + 1),
+            train_indices: train,
+            views: training.views,
+            transform,
+            augment,
+            view_seed,
+            class_names: dataset.train.class_names().to_vec(),
+            batch,
+            views_id,
+        })
+    }
+
+    /// What it is, for a plan.
+    pub fn describe(&self) -> String {
+        format!(
+            "data: {}, {} images, {} to test on, {} classes\n",
+            self.spec,
+            self.train_indices.len(),
+            self.tests.indices.len(),
+            self.class_names.len()
+        )
+    }
+
+    /// Warns on stderr if `names`, those of a model's classes, are others than the data's.
+    pub fn tell_classes(&self, names: &[String]) {
+        tell_classes(&self.spec, &self.class_names, names);
+    }
+
+    /// Checks that a model has a score for each class.
+    pub fn check_classes(&self, classes: usize, remedy: &str) -> Result<()> {
+        check_classes(&self.spec, &self.class_names, classes, remedy)
+    }
+
+    /// Tells on stderr of broken images that were met, since a run was last resumed, and returns how
+    /// many. To be called on all ranks.
+    pub fn tell_broken(&self) -> usize {
+        let what = ("training image", "replaced");
+        tell_broken(&*self.train, &self.loader.broken(), what) + self.tests.tell_broken()
+    }
+}
+
+fn check_classes(spec: &str, names: &[String], classes: usize, remedy: &str) -> Result<()> {
+    if names.len() == classes {
+        return Ok(());
+    }
+    Err(request(format!(
+        "the data {spec} has {} classes, the model {classes}; {remedy}",
+        names.len()
+    )))
+}
+
+/// Warns on stderr if `names`, those of a model's classes, are others than the data's `own`: as many, so that
+/// nothing else tells.
+fn tell_classes(spec: &str, own: &[String], names: &[String]) {
+    let numbered = |names: &[String]| {
+        let mut numbers = names.iter().enumerate();
+        numbers.all(|(i, name)| *name == i.to_string())
+    };
+    if own.len() != names.len() || numbered(own) || numbered(names) {
+        return;
+    }
+    let mut pairs = names.iter().zip(own).enumerate();
+    if let Some((i, (theirs, ours))) = pairs.find(|(_, (a, b))| a != b) {
+        progress::note(&format!(
+            "warning: class {i} is {ours} in {spec}, {theirs} in the model: are these its classes?"
+        ));
+    }
+}
+
+fn unlabelled(spec: &str) -> anyhow::Error {
+    request(format!(
+        "the images of {spec} have no labels: there is no folder for each class. Sort them into \
+         train/CLASS/ and val/CLASS/; or, to condense from an ancestor's outputs alone, set \
+         ce_weight = 0"
+    ))
+}
+
+/// The images that settings choose of a data set.
+struct Parts {
+    /// Which of the training images to train on.
+    train: Vec<u32>,
+    /// Where those to test on are.
+    test: Arc<dyn Source>,
+    /// Which of them.
+    test_indices: Vec<u32>,
+}
+
+fn parts(training: &Training, dataset: &Dataset) -> Result<Parts> {
+    let seed = training.seed.unwrap_or(0);
+    let all = wave_data::subset(dataset.train.len(), None, seed);
+    let (train, held_out) = match training.hold_out {
+        None => (all, None),
+        Some(n) if n >= all.len() => {
+            return Err(request(format!(
+                "hold_out = {n} of {} training images; leave some to train on",
+                all.len()
+            )));
+        }
+        Some(n) => {
+            let (train, held_out) = wave_data::hold_out(all, n);
+            (train, Some(held_out))
+        }
+    };
+    let train: Vec<u32> = train
+        .into_iter()
+        .take(training.train_limit.unwrap_or(usize::MAX))
+        .collect();
+    let (test, test_indices) = match held_out {
+        Some(indices) => (dataset.train.clone(), indices),
+        None => {
+            let n = dataset.test.len();
+            let mut indices = wave_data::subset(n, training.test_limit, seed);
+            indices.sort_unstable();
+            (dataset.test.clone(), indices)
+        }
+    };
+    Ok(Parts {
+        train,
+        test,
+        test_indices,
+    })
+}
+
+/// A line on stderr where images of one size are enlarged or reduced more than twice.
+fn tell_size(source: &dyn Source, transform: &Transform) {
+    let Some((height, width)) = wave_data::common_size(source) else {
+        return;
+    };
+    let (from, to) = (height.min(width) as f64, transform.image_size as f64);
+    let (how, times) = match from < to {
+        true => ("enlarged", to / from),
+        false => ("reduced", from / to),
+    };
+    if times > 2.0 {
+        let times = (10.0 * times).round() / 10.0;
+        let side = transform.image_size;
+        progress::note(&format!(
+            "images of {width} x {height} are {how} {times} times to {side} x {side}"
+        ));
+    }
+}
+
+/// How training images are varied, by the settings.
+pub fn augment(training: &Training) -> Result<Augment> {
+    let mixing = Mixing {
+        mixup: training.mixup.unwrap_or(0.0),
+        cutmix: training.cutmix.unwrap_or(0.0),
+        ..Mixing::default()
+    };
+    Ok(Augment {
+        crop_padding: training.crop_padding.unwrap_or(0),
+        flip: training.flip.unwrap_or(false),
+        resized_crop: training.resized_crop.map(|least| ResizedCrop {
+            scale: (least, 1.0),
+            ..ResizedCrop::default()
+        }),
+        rand_augment: training
+            .rand_augment
+            .as_deref()
+            .map(str::parse)
+            .transpose()?,
+        three: training.three_augment.unwrap_or(false),
+        colour_jitter: training.colour_jitter.map(|part| ColourJitter {
+            brightness: part,
+            contrast: part,
+            saturation: part,
+            hue: 0.0,
+        }),
+        erasing: training.erasing.map(|probability| Erasing {
+            probability,
+            ..Erasing::default()
+        }),
+        mixing: (mixing.mixup > 0.0 || mixing.cutmix > 0.0).then_some(mixing),
+        repeats: training.repeats.unwrap_or(1),
+    })
+}
+
+/// What a model takes in.
+pub enum Input {
+    /// Exactly this.
+    Like(Transform),
+    /// This size; channels and normalisation follow the data.
+    Size {
+        /// Side of the image in pixels.
+        image_size: usize,
+        /// Colour channels.
+        channels: Channels,
+    },
+}
+
+/// How many colour channels a model takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channels {
+    /// So many.
+    Exactly(usize),
+    /// As many as every image has, or so many where images may differ.
+    Otherwise(usize),
+}
+
+/// Opens what `--data` names: of several, parted by `|`, the first that is there.
+///
+/// # Errors
+/// If there is none, or it is not the same on all ranks.
+pub fn open(training: &Training) -> Result<Dataset> {
+    // What the first rank finds out about a large data set, the others read from its cache.
+    let dataset = ranks::first_then_others(|| open_here(training))?;
+    let images = dataset.train.len() + dataset.test.len();
+    let first = ranks().of_first(images as f64);
+    if ranks().any(first != images as f64) {
+        return Err(request(format!(
+            "{} has {images} images here and {first} on rank 0: give all ranks the same data",
+            dataset.name
+        )));
+    }
+    Ok(dataset)
+}
+
+fn open_here(training: &Training) -> Result<Dataset> {
+    let Some(spec) = &training.data else {
+        return Err(request(
+            "no data; give --data fashion-mnist, --data shapes, or a directory of images",
+        ));
+    };
+    let mut failure = None;
+    for name in spec.split('|') {
+        match open_one(name.trim()) {
+            Ok(dataset) => return Ok(dataset),
+            Err(error) => failure.get_or_insert(error),
+        };
+    }
+    Err(failure.unwrap_or_else(|| request("data is empty")))
+}
+
+/// Opens one data set by its name.
+///
+/// # Errors
+/// If there is none; the message says which may have been meant.
+pub fn open_one(name: &str) -> Result<Dataset> {
+    wave_data::open(name).map_err(|error| match meant(name) {
+        Some(meant) => request(format!(
+            "`{name}` names no data set and no directory; did you mean `{meant}`?"
+        )),
+        None => error.into(),
+    })
+}
+
+/// What a name of data that is not there may have meant: a data set that is built in, or what stands in
+/// the directory where it should be.
+fn meant(name: &str) -> Option<String> {
+    let (controls, of) = name.split_at(name.rfind(':').map_or(0, |colon| colon + 1));
+    if !controls
+        .split_terminator(':')
+        .all(|kind| CONTROLS.contains(&kind))
+    {
+        return None;
+    }
+    let path = Path::new(of);
+    let file = path.file_name()?.to_str()?;
+    if path.exists() || of.contains([',', '*', '{']) {
+        return None;
+    }
+    let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    let siblings: Vec<String> = std::fs::read_dir(parent.unwrap_or(Path::new(".")))
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect();
+    let built_in = parent.is_none().then_some(["fashion-mnist", "shapes"]);
+    let known = built_in.iter().flatten().copied();
+    let near = hint::nearest(file, known.chain(siblings.iter().map(String::as_str)))?;
+    if near == file {
+        return None; // something else is wrong with it
+    }
+    let near = path.with_file_name(near);
+    Some(format!("{controls}{}", near.to_str()?))
+}
+
+/// The side of the images in pixels where all are of one size: as declared, else up to 224, which larger
+/// photographs are reduced to.
+pub fn image_side(dataset: &Dataset) -> Option<usize> {
+    match native(dataset) {
+        Some((_, height, _)) => Some(height),
+        None => {
+            let (height, width) = wave_data::common_size(&*dataset.train)?;
+            Some(height.min(width).min(DEFAULT_SIDE))
+        }
+    }
+}
+
+/// Side of the images in pixels where neither settings nor data say.
+pub const DEFAULT_SIDE: usize = 224;
+
+/// Images whose content tells data sets apart.
+const SAMPLES: usize = 64;
+
+/// The content of some of these images of a source, evenly spread.
+pub fn sampled(source: &dyn Source, images: &[u32]) -> Vec<u8> {
+    let n = images.len();
+    let mut content = Vec::new();
+    for k in 0..SAMPLES.min(n) {
+        let i = images[k * n / SAMPLES.min(n)] as usize;
+        // Broken images are the loader's concern.
+        match source.encoded(i) {
+            Ok(Some(file)) => content.extend(file.bytes),
+            Ok(None) => content.extend(source.image(i).map_or_else(|_| Vec::new(), |i| i.pixels)),
+            Err(_) => {}
+        }
+    }
+    content
+}
+
+/// Channels, height and width, if all images have the same.
+pub fn native(dataset: &Dataset) -> Option<(usize, usize, usize)> {
+    dataset.train.native_size()
+}
+
+/// Refuses another normalisation than that which a model brings with it: its weights were trained with
+/// that one.
+fn check_normalisation(training: &Training, transform: &Transform) -> Result<()> {
+    for (name, given, own) in [
+        ("mean", &training.mean, &transform.mean),
+        ("std", &training.std, &transform.std),
+    ] {
+        let equal = |given: &Vec<f64>| {
+            let mut pairs = given.iter().zip(own);
+            given.len() == own.len() && pairs.all(|(a, b)| (*a as f32 - b).abs() <= 1e-6)
+        };
+        if let Some(given) = given.as_ref().filter(|given| !equal(given)) {
+            return Err(request(format!(
+                "{name} = {given:?}, and the model was made with {own:?}, which stays; leave out mean \
+                 and std"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn normalisation(
+    training: &Training,
+    dataset: &Dataset,
+    train: &[u32],
+    image_size: usize,
+    channels: usize,
+) -> Result<(Vec<f32>, Vec<f32>)> {
+    let given = |values: &Option<Vec<f64>>, name: &str| -> Result<Option<Vec<f32>>> {
+        match values {
+            Some(v) if v.len() != channels => Err(request(format!(
+                "{name} has {} values for {channels} channels",
+                v.len()
+            ))),
+            Some(v) => Ok(Some(v.iter().map(|v| *v as f32).collect())),
+            None => Ok(None),
+        }
+    };
+    match (given(&training.mean, "mean")?, given(&training.std, "std")?) {
+        (Some(mean), Some(std)) if std.iter().all(|s| *s > 0.0) => Ok((mean, std)),
+        (Some(_), Some(std)) => Err(request(format!("std = {std:?}; expected positive values"))),
+        (None, None) => {
+            let (mean, std) =
+                wave_data::measure_normalisation(&*dataset.train, train, image_size, channels)?;
+            // Three digits are plenty, and print the same everywhere.
+            let round = |v: f32| (v * 1e4).round() / 1e4;
+            Ok((
+                mean.into_iter().map(round).collect(),
+                std.into_iter().map(|v| round(v).max(1e-4)).collect(),
+            ))
+        }
+        _ => Err(request("mean and std go together; give both or neither")),
+    }
+}

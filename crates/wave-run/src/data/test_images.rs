@@ -1,0 +1,160 @@
+//! Images that are only measured on, and what is told of broken ones.
+
+use super::{check_classes, check_normalisation, open, parts, tell_classes, tell_size, unlabelled};
+use crate::error::request;
+use crate::progress;
+use crate::ranks::ranks;
+use crate::settings::Training;
+use crate::terminal::detail;
+use anyhow::Result;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use wave_data::{BrokenImage, BrokenImages, Source, Transform};
+
+/// Broken images that are named on stderr.
+const NAMED: usize = 5;
+
+/// Images that a stage only measures on.
+#[derive(Clone)]
+pub struct TestImages {
+    /// The specification they were opened by.
+    pub spec: String,
+    /// Where they are.
+    pub source: Arc<dyn Source>,
+    /// Which of them.
+    pub indices: Vec<u32>,
+    /// From image to input.
+    pub transform: Transform,
+    /// Class names.
+    pub class_names: Vec<String>,
+    /// Broken ones among them, which are left out.
+    pub broken: Arc<BrokenImages>,
+}
+
+impl TestImages {
+    /// Opens the test images of what `--data` names, as input for a model; there need be none to train
+    /// on.
+    ///
+    /// # Errors
+    /// If there is no such data, if its images have no labels, or if none is to test on.
+    pub fn open(training: &Training, transform: &Transform) -> Result<TestImages> {
+        check_normalisation(training, transform)?;
+        let dataset = open(training)?;
+        let chosen = parts(training, &dataset)?;
+        let (source, indices) = (chosen.test, chosen.test_indices);
+        if source.class_names().is_empty() {
+            return Err(unlabelled(&dataset.name));
+        }
+        if indices.is_empty() {
+            return Err(request(format!(
+                "{} has no images to test on, only {} to train on: give --hold-out N to test on the \
+                 last N of them, or data with val/CLASS/ or val-*.tar, or TRAIN,TEST",
+                dataset.name,
+                dataset.train.len()
+            )));
+        }
+        tell_size(&*source, transform);
+        detail(|| {
+            format!(
+                "{}: {} images to test on; {transform:?}",
+                dataset.name,
+                indices.len()
+            )
+        });
+        Ok(TestImages::new(&dataset.name, source, indices, transform))
+    }
+
+    pub(super) fn new(
+        spec: &str,
+        source: Arc<dyn Source>,
+        indices: Vec<u32>,
+        transform: &Transform,
+    ) -> TestImages {
+        TestImages {
+            spec: spec.into(),
+            class_names: source.class_names().to_vec(),
+            broken: Arc::new(BrokenImages::new(indices.len())),
+            source,
+            indices,
+            transform: transform.clone(),
+        }
+    }
+
+    /// The images in batches of `at_once`; of several ranks each takes its turn.
+    pub fn batches(
+        &self,
+        at_once: usize,
+    ) -> impl Iterator<Item = Result<wave_data::Batch, wave_data::DataError>> + use<> {
+        let batches = self.indices.chunks(at_once);
+        let own = batches.skip(ranks().rank()).step_by(ranks().size());
+        let indices: Vec<u32> = own.flatten().copied().collect();
+        let (source, transform) = (&self.source, &self.transform);
+        wave_data::evaluation_batches(source, &indices, transform, at_once, &self.broken)
+    }
+
+    /// Refuses to go on without any, for what tells an accuracy.
+    pub fn check(&self) -> Result<()> {
+        match self.indices.is_empty() {
+            false => Ok(()),
+            true => Err(request(format!(
+                "{} has no images to test on, so there is no accuracy to tell: give --hold-out N to test \
+                 on training images, or other data",
+                self.spec
+            ))),
+        }
+    }
+
+    /// Warns on stderr if `names`, those of a model's classes, are others than the data's.
+    pub fn tell_classes(&self, names: &[String]) {
+        tell_classes(&self.spec, &self.class_names, names);
+    }
+
+    /// Checks that a model has a score for each class.
+    pub fn check_classes(&self, classes: usize, remedy: &str) -> Result<()> {
+        check_classes(&self.spec, &self.class_names, classes, remedy)
+    }
+
+    /// Tells on stderr of broken images that were left out, and returns how many. To be called on all
+    /// ranks.
+    pub fn tell_broken(&self) -> usize {
+        let what = ("test image", "left out of the accuracy");
+        tell_broken(&*self.source, &self.broken.list(), what)
+    }
+}
+
+/// Puts a number of broken images into a result, if there are any.
+pub fn count_broken(result: &mut Value, broken: usize) {
+    if broken > 0 {
+        result["broken_images"] = json!(broken);
+    }
+}
+
+/// Tells on stderr of the broken images of a source that any rank has found, and returns how many.
+pub(super) fn tell_broken(
+    source: &dyn Source,
+    found: &[BrokenImage],
+    (what, fate): (&str, &str),
+) -> usize {
+    let mut all: BTreeSet<usize> = found.iter().map(|image| image.index as usize).collect();
+    if ranks().size() > 1 {
+        let mut found = vec![0.0; source.len()];
+        all.iter().for_each(|i| found[*i] = 1.0);
+        ranks().sum(&mut found);
+        all = (0..found.len()).filter(|i| found[*i] > 0.0).collect();
+    }
+    let n = all.len();
+    if n > 0 {
+        let mut names: Vec<String> = all.iter().take(NAMED).map(|i| source.name(*i)).collect();
+        if n > NAMED {
+            names.push(format!("{} more", n - NAMED));
+        }
+        let (plural, verb) = if n == 1 { ("", "is") } else { ("s", "are") };
+        progress::note(&format!(
+            "{n} {what}{plural} {verb} broken and {verb} {fate}: {}; `wave data check` says what is \
+             wrong",
+            names.join(", ")
+        ));
+    }
+    n
+}

@@ -1,0 +1,412 @@
+//! What work will take before it begins: memory of a step, a batch that fits, sizes on disk, time.
+
+use crate::device::device;
+use crate::error::request;
+use crate::ranks::ranks;
+use crate::settings::{self, BatchSize, Training};
+use crate::train::{Resolved, TrainingData};
+use anyhow::Result;
+use std::path::Path;
+use wave_models::vit::VitShape;
+use wave_models::{Network, PopulationShape, SequenceShape};
+use wave_ops::Mode;
+use wave_train::Batches;
+
+mod free;
+mod network;
+
+pub use free::available;
+pub use network::of_forward;
+
+/// Bytes of a number in f32.
+const FLOAT: u64 = 4;
+/// What the program takes beside its tensors.
+const PROGRAM: u64 = 64 << 20;
+/// Copies of what is trained: as read, prepared, the variables, gradients, two moments, a checkpoint that is
+/// being written, and what the optimiser is about to replace. Measured: 9.2 to 9.8.
+const COPIES: u64 = 10;
+/// Copies of weights that are composed in each step, with their gradients. Measured: 2.5 to 3.6.
+const COMPOSED: u64 = 4;
+/// Copies of weights that are made and written, and not trained. Measured: 1.7 to 2.
+const MADE: u64 = 2;
+/// Batches of images that the loader holds.
+const BATCHES_AHEAD: u64 = 6;
+/// The share of the memory at hand that a batch chosen for it may fill.
+const FILL: f64 = 0.7;
+/// The largest batch that is chosen.
+const LARGEST: usize = 1024;
+/// Images of a test batch.
+const TEST_BATCH: usize = 250;
+/// Memory that images may take which a network runs on without training.
+const RUN_BYTES: u64 = 2 << 30;
+
+/// Bytes that training holds at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Whatever the batch: values, gradients, moments, the program.
+    pub fixed: u64,
+    /// For each image of a batch, which the loader makes ahead.
+    pub loaded: u64,
+    /// For each image that a step, or a part of it, computes at once.
+    pub image: u64,
+    /// For each image that is tested, or shown to an ancestor, at once.
+    pub tested: u64,
+}
+
+impl Memory {
+    /// Of training a transformer's own weights.
+    pub fn of_training(shape: &VitShape, mode: Mode) -> Memory {
+        Memory::of_network(&Network::Vit(shape.clone()), mode)
+    }
+
+    /// Of training a network's own weights.
+    pub fn of_network(network: &Network, mode: Mode) -> Memory {
+        let values = values(network);
+        let (channels, side) = network.input();
+        Memory {
+            fixed: PROGRAM + Memory::of_values(values),
+            loaded: loaded(channels, side),
+            image: network::of_step(network, mode),
+            tested: of_forward(network),
+        }
+    }
+
+    /// Of training `values` numbers that compose a transformer's weights.
+    pub fn of_composed(shape: &VitShape, mode: Mode, values: usize) -> Memory {
+        let composed = shape.parameter_count() as u64;
+        Memory {
+            fixed: PROGRAM + Memory::of_values(values) + COMPOSED * FLOAT * composed,
+            ..Memory::of_training(shape, mode)
+        }
+    }
+
+    /// Of so many trained values, whatever they are of.
+    pub fn of_values(values: usize) -> u64 {
+        COPIES * FLOAT * values as u64
+    }
+
+    /// Of training the networks of a population; an image is one of one network.
+    pub fn of_population(shape: &PopulationShape) -> Memory {
+        Memory {
+            fixed: PROGRAM + Memory::of_values(count(&shape.parameters())),
+            loaded: loaded(shape.channels, shape.image_size),
+            image: network::of_population(shape),
+            tested: 0, // few at once
+        }
+    }
+
+    /// Of training a sequence network; an image is a sequence of so many tokens.
+    pub fn of_sequences(shape: &SequenceShape, tokens: usize) -> Memory {
+        Memory {
+            fixed: PROGRAM + Memory::of_values(count(&shape.parameters())),
+            loaded: 0, // made as they are needed
+            image: network::of_sequence(shape, tokens),
+            tested: 0, // as many at once as are trained on, and less of each
+        }
+    }
+
+    /// With a frozen network that is shown the images of each step.
+    pub fn beside(self, ancestor: &Network) -> Memory {
+        let shown = of_forward(ancestor);
+        Memory {
+            image: self.image + shown,
+            tested: self.tested.max(shown),
+            ..self
+        }
+    }
+
+    /// For a step of so many images, so many of them at once.
+    pub fn of_step(self, images: usize, at_once: usize) -> u64 {
+        let step = self.image.saturating_mul(at_once as u64);
+        let tests = self.tested.saturating_mul(test_batch(self.tested) as u64);
+        let loaded = self.loaded.saturating_mul(images as u64);
+        self.fixed
+            .saturating_add(loaded)
+            .saturating_add(step.max(tests))
+    }
+
+    /// The most images, a power of two, that `available` bytes have room for, computed in `parts`.
+    fn fit(self, available: u64, parts: usize) -> usize {
+        let room = (FILL * available as f64) as u64;
+        let powers = (0..=LARGEST.ilog2()).rev().map(|power| 1 << power);
+        let mut fitting = powers.filter(|at_once| self.of_step(at_once * parts, *at_once) <= room);
+        fitting.next().unwrap_or(0) * parts
+    }
+}
+
+fn values(network: &Network) -> usize {
+    match network {
+        Network::Vit(shape) => shape.parameter_count(),
+        other => count(&other.parameters()),
+    }
+}
+
+fn count(parameters: &[(String, Vec<usize>)]) -> usize {
+    let values = parameters
+        .iter()
+        .map(|(_, dims)| dims.iter().product::<usize>());
+    values.sum()
+}
+
+fn loaded(channels: usize, side: usize) -> u64 {
+    BATCHES_AHEAD * FLOAT * (channels * side * side) as u64
+}
+
+/// Images to test at once, each of which takes so many bytes.
+pub fn test_batch(bytes: u64) -> usize {
+    at_once(bytes, TEST_BATCH)
+}
+
+/// Images to run a network on at once, each of which takes so many bytes: as many as are usual, or fewer
+/// of large ones.
+pub fn at_once(bytes: u64, usual: usize) -> usize {
+    (RUN_BYTES / bytes.max(1)).clamp(1, usual as u64) as usize
+}
+
+/// A training step, as far as its memory goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    memory: Memory,
+    /// Examples that this process has of a batch.
+    examples: usize,
+    /// What the settings' batch is, of all processes and networks together.
+    batch: usize,
+    /// Parts that the examples are computed in.
+    parts: usize,
+    /// Whether a part holds an even number.
+    in_pairs: bool,
+    /// Whether there is a setting for parts.
+    can_part: bool,
+}
+
+impl Step {
+    /// A step of `data`, where the settings' batch counts so many examples for each of its own
+    /// (`for_each`: a population's networks).
+    pub fn new(
+        memory: Memory,
+        data: &impl TrainingData,
+        resolved: &Resolved,
+        for_each: usize,
+    ) -> Result<Step> {
+        let share = data.batches().share(ranks().rank(), ranks().size())?;
+        Ok(Step {
+            memory,
+            // Without steps nothing is kept for a gradient.
+            examples: match resolved.steps {
+                0 => 0,
+                _ => share.rows().len(),
+            },
+            batch: data.batches().batch_size() / for_each.max(1),
+            parts: resolved.accumulate,
+            in_pairs: data.in_pairs(),
+            can_part: for_each == 1,
+        })
+    }
+
+    /// A step of so many images in parts.
+    pub fn of_images(memory: Memory, images: usize, parts: usize) -> Step {
+        Step {
+            memory,
+            examples: images,
+            batch: images,
+            parts,
+            in_pairs: false,
+            can_part: true,
+        }
+    }
+
+    /// Bytes that it takes.
+    pub fn bytes(&self) -> u64 {
+        self.of(self.batch, self.parts)
+    }
+
+    /// Bytes of a step of another batch in other parts.
+    fn of(&self, batch: usize, parts: usize) -> u64 {
+        let examples = (self.examples * batch).div_ceil(self.batch.max(1));
+        self.memory
+            .of_step(examples, examples.div_ceil(parts.max(1)))
+    }
+
+    /// What is wrong with it, and what would fit, if it takes more than `free` bytes.
+    pub fn beyond(&self, free: u64) -> Option<String> {
+        let fits = |batch, parts| self.of(batch, parts) <= free;
+        if fits(self.batch, self.parts) {
+            return None;
+        }
+        let found = format!(
+            "a step with batch = {} takes about {}, and {} are free",
+            self.batch,
+            bytes(self.bytes() as f64),
+            bytes(free as f64)
+        );
+        // What a part holds, in powers of two.
+        let least = self.parts * (1 + usize::from(self.in_pairs));
+        let smaller = (0..self.batch.ilog2() + 1)
+            .rev()
+            .map(|power| least << power);
+        let smaller = smaller
+            .filter(|batch| *batch < self.batch)
+            .find(|batch| fits(*batch, self.parts));
+        let parted = |parts: &usize| {
+            self.examples.is_multiple_of(*parts)
+                && !(self.in_pairs && (self.examples / parts) % 2 == 1)
+        };
+        let parts = (self.parts + 1..=self.examples).filter(|_| self.can_part);
+        let parts = parts.filter(parted).find(|parts| fits(self.batch, *parts));
+        let smaller = smaller.map(|batch| format!("--batch {batch}"));
+        let parts = parts.map(|parts| format!("--accumulate {parts}, the same step in parts"));
+        let remedies: Vec<String> = smaller.into_iter().chain(parts).collect();
+        Some(match remedies.is_empty() {
+            true => format!(
+                "{found}: not even one image at a time fits. Train a smaller model, on smaller images, \
+                 or a transformer with --recompute true"
+            ),
+            false => format!("{found}; give {}", remedies.join(", or ")),
+        })
+    }
+
+    /// Refuses it if it takes more memory than is free.
+    ///
+    /// # Errors
+    /// Naming what would fit.
+    pub fn check(&self) -> Result<()> {
+        let wrong = free_here().and_then(|free| self.beyond(free));
+        match (ranks().any(wrong.is_some()), wrong) {
+            (false, _) => Ok(()),
+            (true, Some(wrong)) => Err(request(wrong)),
+            (true, None) => Err(request("another rank has too little memory for a step")),
+        }
+    }
+
+    /// It in a plan, which may be for another machine.
+    pub fn words(&self) -> String {
+        let beyond = free_here().and_then(|free| self.beyond(free));
+        let beyond = beyond.map_or(String::new(), |wrong| format!("TOO MUCH HERE: {wrong}\n"));
+        format!(
+            "memory of a step about {}\n{beyond}",
+            bytes(self.bytes() as f64)
+        )
+    }
+
+    /// Whether so many images at once fit, to time them.
+    pub fn can_time(&self, images: usize) -> bool {
+        free_here().is_none_or(|free| self.memory.of_step(images, images) <= free)
+    }
+}
+
+/// Memory that is free where steps are computed, if that is known.
+fn free_here() -> Option<u64> {
+    available().filter(|_| device().is_cpu())
+}
+
+/// Refuses to make a network's weights if they take more memory than is free.
+///
+/// # Errors
+/// Naming both sizes.
+pub fn check_network(network: &Network) -> Result<()> {
+    let values = values(network);
+    let needed = PROGRAM + (MADE * FLOAT).saturating_mul(values as u64);
+    let (depth, width) = network.size();
+    match available() {
+        Some(free) if needed > free => Err(request(format!(
+            "{depth} layers of width {width} have {values} weights, which take about {}, and {} are \
+             free; choose smaller sizes",
+            bytes(needed as f64),
+            bytes(free as f64)
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// A number of bytes, to three digits.
+pub fn bytes(n: f64) -> String {
+    let units = ["B", "kB", "MB", "GB", "TB", "PB"];
+    let power = ((n.max(1.0).log10() / 3.0) as usize).min(units.len() - 1);
+    let value = n / 1e3f64.powi(power as i32);
+    let digits = 2usize.saturating_sub(value.max(1.0).log10() as usize);
+    format!("{value:.digits$} {}", units[power])
+}
+
+/// A time, in the unit that suits it.
+pub fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 7200.0 => format!("{:.0} minutes", s / 60.0),
+        s if s < 172_800.0 => format!("{:.1} hours", s / 3600.0),
+        s => format!("{:.1} days", s / 86_400.0),
+    }
+}
+
+/// Bytes of a saved state: values and two moments, and averages if they are kept.
+pub fn checkpoint(values: usize, averaged: bool) -> u64 {
+    (if averaged { 4 } else { 3 }) * FLOAT * values as u64
+}
+
+/// The settings with a number in the place of `batch = "auto"`: what the run in `out` has, if its
+/// settings are repeated, or what fits in memory.
+///
+/// # Errors
+/// If nothing fits, or how much memory there is is unknown.
+pub fn fit_batch(
+    training: &Training,
+    memory: impl FnOnce(Mode) -> Memory,
+    out: &Path,
+    repeats: bool,
+) -> Result<Training> {
+    let mut training = training.clone();
+    if training.batch != Some(BatchSize::Auto) {
+        return Ok(training);
+    }
+    let before = || {
+        let text = wave_hub::read_text(&out.join("run/recipe.toml")).ok()?;
+        let table: toml::Table = text.parse().ok()?;
+        usize::try_from(table.get("batch")?.as_integer()?).ok()
+    };
+    let images = match repeats.then(before).flatten() {
+        Some(images) => images,
+        None => {
+            let mode = settings::mode(training.precision.as_deref(), training.recompute)?;
+            let at_hand = available().filter(|_| device().is_cpu()).ok_or_else(|| {
+                request("batch = auto: how much memory is free is not known here; give a number")
+            })?;
+            let memory = memory(mode);
+            let parts = training.accumulate.unwrap_or(1);
+            match memory.fit(at_hand, parts).min(largest(&training)) {
+                0 => {
+                    return Err(request(format!(
+                        "batch = auto: an image takes {} beside {} for the weights, and {} are free; \
+                         train a smaller model, or a transformer with --recompute true",
+                        bytes(memory.image as f64),
+                        bytes(memory.fixed as f64),
+                        bytes(at_hand as f64)
+                    )));
+                }
+                images => images,
+            }
+        }
+    };
+    let images = ranks().of_first(images as f64) as usize; // for all ranks
+    training.batch = Some(BatchSize::Images(images));
+    Ok(training)
+}
+
+/// The largest batch that is chosen: not more than there are images.
+fn largest(training: &Training) -> usize {
+    // Data that cannot be opened is refused where it is needed.
+    let Ok(data) = crate::data::open(training) else {
+        return LARGEST;
+    };
+    let images = data
+        .train
+        .len()
+        .saturating_sub(training.hold_out.unwrap_or(0));
+    let images = images.min(training.train_limit.unwrap_or(images));
+    images
+        .checked_ilog2()
+        .map_or(0, |power| 1 << power)
+        .min(LARGEST)
+}
+
+#[cfg(test)]
+#[path = "forecast/tests.rs"]
+mod tests;

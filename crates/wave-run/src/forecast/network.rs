@@ -1,0 +1,123 @@
+//! What networks keep of each example while they train and run, in bytes.
+//!
+//! The leading terms are counted from the forward passes: what each operator keeps for its gradient. The
+//! rest, gradients on their way and scratch memory, is fitted to peaks of resident memory that were measured
+//! (the test has some).
+
+use super::FLOAT;
+use wave_models::positional::PositionalAttention;
+use wave_models::vit::VitShape;
+use wave_models::{Mixer, Network, PopulationShape, SequenceShape};
+use wave_ops::Mode;
+
+/// Of an image that a step trains on.
+pub(super) fn of_step(network: &Network, mode: Mode) -> u64 {
+    let kept = match network {
+        Network::Vit(shape) => transformer(shape, mode),
+        Network::ConvMixer(shape) => {
+            let places = places(shape.image_size, shape.patch);
+            places * shape.width as f64 * (6 * shape.depth + 8) as f64
+        }
+        Network::ConvNext(shape) => {
+            let places = places(shape.image_size, shape.patch);
+            places * isotropic(shape.depth, shape.width, shape.hidden())
+        }
+        Network::Positional(shape) => {
+            let vit = &shape.vit;
+            let [n, d, hidden, heads] =
+                [vit.tokens(), vit.width, vit.hidden(), vit.heads].map(|v| v as f64);
+            let maps = match shape.attention {
+                PositionalAttention::Gpsa => 10,
+                _ => 7,
+            };
+            let layers = vit.depth as f64 * n * (17.0 * d + 2.0 * hidden);
+            layers + heads * n * n * (maps * vit.depth + 12) as f64
+        }
+        // They do not train.
+        Network::Levit(_) | Network::EfficientNet(_) => 0.0,
+    };
+    bytes(kept + pixels(network))
+}
+
+/// Of an image in a forward pass alone.
+pub fn of_forward(network: &Network) -> u64 {
+    let kept = match network {
+        Network::Vit(shape) => (shape.tokens() * (8 * shape.width + shape.hidden())) as f64,
+        Network::ConvMixer(shape) => {
+            places(shape.image_size, shape.patch) * 6.0 * shape.width as f64
+        }
+        Network::ConvNext(shape) => {
+            places(shape.image_size, shape.patch) * (4 * shape.width + 2 * shape.hidden()) as f64
+        }
+        Network::Positional(shape) => {
+            let vit = &shape.vit;
+            let n = vit.tokens() as f64;
+            n * (8 * vit.width + 2 * vit.hidden()) as f64 + 6.0 * n * n * vit.heads as f64
+        }
+        Network::Levit(_) | Network::EfficientNet(_) => 8.0 * pixels(network),
+    };
+    bytes(kept + 2.0 * pixels(network))
+}
+
+/// Of an image of one of a population's networks.
+pub(super) fn of_population(shape: &PopulationShape) -> u64 {
+    let pixels = shape.channels * shape.image_size * shape.image_size;
+    let layers = isotropic(shape.depth, shape.width, shape.hidden);
+    bytes(places(shape.image_size, shape.patch) * layers + pixels as f64)
+}
+
+/// Of a sequence of so many tokens.
+pub(super) fn of_sequence(shape: &SequenceShape, tokens: usize) -> u64 {
+    let SequenceShape {
+        width,
+        inner,
+        state,
+        heads,
+        attention_heads,
+        hidden,
+        vocabulary,
+        ..
+    } = *shape;
+    let [t, d, e, n, h, hidden, v] =
+        [tokens, width, inner, state, heads, hidden, vocabulary].map(|v| v as f64);
+    let layer = |mixer: &Mixer| match mixer {
+        Mixer::Mamba2 => 26.0 * h * t * t + 4.3 * t * (2.0 * e + 2.0 * n + h),
+        Mixer::Mamba => t * e * (n + 18.0),
+        Mixer::Attention => 15.0 * attention_heads as f64 * t * t + 8.0 * t * d,
+        Mixer::LinearAttention => 15.0 * t * t + t * (8.0 * d + 6.0 * n),
+        Mixer::Mlp => t * (2.0 * hidden + d),
+    };
+    bytes(shape.mixers.iter().map(layer).sum::<f64>() + t * (4.0 * d + 3.0 * v))
+}
+
+/// Inputs of a transformer's blocks (d), q, k and v (3 d), attention's output (d), its sum with the input
+/// (d) and the MLP's hidden values, for every token; and gradients on their way.
+fn transformer(shape: &VitShape, mode: Mode) -> f64 {
+    let (d, hidden) = (shape.width, shape.hidden());
+    let kept = match mode.recompute {
+        true => shape.depth * d, // their inputs
+        false => shape.depth * (6 * d + hidden),
+    };
+    shape.tokens() as f64 * (kept + 10 * d) as f64
+}
+
+/// Blocks of an isotropic ConvNeXt, for each place.
+fn isotropic(depth: usize, width: usize, hidden: usize) -> f64 {
+    let (h, m) = (width as f64, hidden as f64);
+    1.15 * depth as f64 * (4.0 * h + 2.0 * m) + 12.0 * h + 2.0 * m
+}
+
+/// Patches of an image.
+fn places(side: usize, patch: usize) -> f64 {
+    let grid = side / patch.max(1);
+    (grid * grid) as f64
+}
+
+fn pixels(network: &Network) -> f64 {
+    let (channels, side) = network.input();
+    (channels * side * side) as f64
+}
+
+fn bytes(floats: f64) -> u64 {
+    (FLOAT as f64 * floats) as u64
+}

@@ -1,0 +1,170 @@
+//! The little HTML that a page needs. Every text given is escaped; markup is only made here.
+
+/// Looks: one column on a telephone, as many pictures side by side as fit elsewhere.
+const STYLE: &str = "
+:root { color-scheme: light dark; }
+body { font: 1rem/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 70rem; padding: 1rem; }
+h1, h2, td, th, dd, figcaption { overflow-wrap: anywhere; }
+h1 { font-size: 1.6rem; }
+h2 { border-top: 1px solid #8888; font-size: 1.2rem; margin-top: 2rem; padding-top: 1rem; }
+table { border-collapse: collapse; }
+td, th { padding: 0.1rem 1rem 0.1rem 0; text-align: left; vertical-align: top; }
+th { min-width: 6.5rem; }
+td.n { font-variant-numeric: tabular-nums; text-align: right; }
+pre { overflow-x: auto; }
+figure { margin: 0; }
+figcaption { font-size: 0.8rem; }
+.small, .large { display: grid; gap: 0.7rem; }
+.small { grid-template-columns: repeat(auto-fill, minmax(6rem, 1fr)); }
+.large { grid-template-columns: repeat(auto-fill, minmax(min(100%, 20rem), 1fr)); }
+img { display: block; height: auto; image-rendering: pixelated; width: 100%; }
+svg { background: #fff; display: block; height: auto; max-width: 100%; }
+";
+
+/// A page of its own: no script, and nothing that is not in it.
+pub fn document(title: &str, body: &str) -> String {
+    let title = escape(title);
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
+         <h1>{title}</h1>\n{body}</body>\n</html>\n"
+    )
+}
+
+/// A headed part of the page, around markup.
+pub fn section(title: &str, body: &str) -> String {
+    format!("<section>\n<h2>{}</h2>\n{body}</section>\n", escape(title))
+}
+
+/// A paragraph of text.
+pub fn paragraph(text: &str) -> String {
+    format!("<p>{}</p>\n", escape(text))
+}
+
+/// Text as it stands, such as JSON.
+pub fn verbatim(text: &str) -> String {
+    format!("<pre>{}</pre>\n", escape(text))
+}
+
+/// Markup that shows itself on request.
+pub fn details(summary: &str, body: &str) -> String {
+    format!(
+        "<details>\n<summary>{}</summary>\n{body}</details>\n",
+        escape(summary)
+    )
+}
+
+/// A table: the names of the columns, and rows whose first cell names them.
+pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
+    let head: String = columns
+        .iter()
+        .map(|name| format!("<th scope=\"col\">{}</th>", escape(name)))
+        .collect();
+    let row = |cells: &Vec<String>| -> String {
+        let cells: String = cells
+            .iter()
+            .enumerate()
+            .map(|(i, cell)| match i {
+                0 => format!("<th scope=\"row\">{}</th>", escape(cell)),
+                _ if cell.starts_with(|c: char| c.is_ascii_digit()) => {
+                    format!("<td class=\"n\">{}</td>", escape(cell))
+                }
+                _ => format!("<td>{}</td>", escape(cell)),
+            })
+            .collect();
+        format!("<tr>{cells}</tr>\n")
+    };
+    let rows: String = rows.iter().map(row).collect();
+    format!("<table>\n<thead>\n<tr>{head}</tr>\n</thead>\n<tbody>\n{rows}</tbody>\n</table>\n")
+}
+
+/// A PNG within the page, under its caption.
+pub fn picture(png: &[u8], caption: &str) -> String {
+    let caption = escape(caption);
+    format!(
+        "<figure><img src=\"data:image/png;base64,{}\" alt=\"{caption}\">\
+         <figcaption>{caption}</figcaption></figure>\n",
+        base64(png)
+    )
+}
+
+/// Text without a meaning in markup, within elements and within quoted attributes.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\n' | '\t' => out.push(c),
+            // HTML has no place for other control characters, however written.
+            c if c.is_control() => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// RFC 4648, with padding.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let [a, b, c] = [0, 1, 2].map(|i| u32::from(chunk.get(i).copied().unwrap_or(0)));
+        let bits = a << 16 | b << 8 | c;
+        for i in 0..4 {
+            match i <= chunk.len() {
+                true => out.push(DIGITS[(bits >> (18 - 6 * i) & 63) as usize] as char),
+                false => out.push('='),
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_the_rfc() {
+        for (text, expected) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(base64(text.as_bytes()), expected);
+        }
+        assert_eq!(base64(&[0xff, 0xfe, 0xfd]), "//79");
+    }
+
+    #[test]
+    fn no_text_becomes_markup() {
+        let evil = "</pre><img src=x onerror='a(\"b\")'>&amp;\u{0}";
+        let safe =
+            "&lt;/pre&gt;&lt;img src=x onerror=&#39;a(&quot;b&quot;)&#39;&gt;&amp;amp;\u{fffd}";
+        assert_eq!(escape(evil), safe);
+        let rows = vec![vec![evil.to_owned(), evil.to_owned()]];
+        for markup in [
+            document(evil, ""),
+            section(evil, ""),
+            paragraph(evil),
+            verbatim(evil),
+            details(evil, ""),
+            table(&[evil], &rows),
+            picture(b"", evil),
+        ] {
+            assert!(
+                markup.contains(safe) && !markup.contains("<img src=x"),
+                "{markup}"
+            );
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! What a run reads. A run that goes on has to read the same, and none may write over it.
+
+use crate::data::{self, Data};
+use crate::error::request;
+use crate::locate;
+use crate::paths::resolve;
+use anyhow::Result;
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use wave_data::task::{Task, TaskKind};
+use wave_data::{Dataset, Source, Transform};
+
+/// Digits of a digest that are kept: enough to tell inputs apart, few enough to read.
+const DIGITS: usize = 16;
+
+/// What a run reads.
+#[derive(Clone, Debug, Default)]
+pub struct Inputs {
+    /// What each of them is, in a few words and a digest.
+    identity: BTreeMap<String, String>,
+    /// Where artefacts are: directories or files, and what they are to the run.
+    artefacts: Vec<(&'static str, PathBuf)>,
+    /// Directories of data.
+    data: Vec<PathBuf>,
+}
+
+impl Inputs {
+    /// With an artefact: a directory, a weight file, or a name on a hub.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn artefact(mut self, name: &'static str, path: &Path) -> Result<Inputs> {
+        let path = locate::locate(path)?;
+        let digest = match path.is_file() {
+            true => wave_hub::sha256_file(&path)?,
+            false => {
+                let mut text = String::new();
+                for file in wave_hub::ARTEFACT_FILES {
+                    // The card is for people.
+                    if file != wave_hub::CARD_FILE && path.join(file).exists() {
+                        text += &format!("{file} {}\n", wave_hub::sha256_file(&path.join(file))?);
+                    }
+                }
+                wave_hub::sha256_hex(text.as_bytes())
+            }
+        };
+        let known = format!("digest {}", &digest[..DIGITS]);
+        self.identity.insert(name.into(), known);
+        self.artefacts.push((name, path));
+        Ok(self)
+    }
+
+    /// With an artefact that settings may name.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn artefact_if_any(self, name: &'static str, path: Option<&str>) -> Result<Inputs> {
+        match path {
+            Some(path) => self.artefact(name, Path::new(path)),
+            None => Ok(self),
+        }
+    }
+
+    /// With images, and what `--data` says of them.
+    pub fn images(mut self, spec: Option<&str>, data: &Data) -> Inputs {
+        for (name, source, images) in [
+            ("training images", &data.train, &data.train_indices),
+            ("test images", &data.tests.source, &data.tests.indices),
+        ] {
+            self.identity
+                .insert(name.into(), described(&**source, images));
+        }
+        self.frame(&data.transform, &data.class_names).place(spec)
+    }
+
+    /// With what of images decides a model's input and classes.
+    pub fn frame(self, transform: &Transform, class_names: &[String]) -> Inputs {
+        let (mean, std) = (&transform.mean, &transform.std);
+        let classes = match class_names.join(", ") {
+            names if names.len() <= 200 => names,
+            names => format!("{} ({})", class_names.len(), digest(names.as_bytes())),
+        };
+        let normalisation = format!("mean {mean:?}, standard deviation {std:?}");
+        self.known("classes", classes)
+            .known("normalisation", normalisation)
+    }
+
+    /// With something that is known by what it is.
+    pub fn known(mut self, name: &str, what: String) -> Inputs {
+        self.identity.insert(name.into(), what);
+        self
+    }
+
+    /// With a task.
+    pub fn task(mut self, task: &Task) -> Inputs {
+        if let TaskKind::Text(text) = &task.kind {
+            let tokens = text.tokens().iter().flat_map(|token| token.to_le_bytes());
+            let mut bytes: Vec<u8> = tokens.collect();
+            bytes.extend(text.characters().iter().collect::<String>().bytes());
+            let known = format!("{} characters ({})", text.tokens().len(), digest(&bytes));
+            self.identity.insert("text".into(), known);
+            self.data.push(text.path().into());
+        }
+        self
+    }
+
+    /// With the places that a `--data` names.
+    pub fn place(mut self, spec: Option<&str>) -> Inputs {
+        for mut name in spec.unwrap_or_default().split('|').map(str::trim) {
+            while let Some((kind, of)) = name.split_once(':')
+                && wave_data::CONTROLS.contains(&kind)
+            {
+                name = of;
+            }
+            self.data.push(name.into());
+        }
+        self
+    }
+
+    /// What the inputs are, by name.
+    pub fn identity(&self) -> &BTreeMap<String, String> {
+        &self.identity
+    }
+
+    /// Checks that a run which writes to `out` leaves its inputs as they are.
+    ///
+    /// # Errors
+    /// If `out` is one of them, or among the data, however it is spelt.
+    pub fn check_out(&self, out: &Path) -> Result<()> {
+        let place = resolve(out);
+        for (name, path) in &self.artefacts {
+            let input = resolve(path);
+            if input == place || (input.is_file() && input.parent() == Some(&*place)) {
+                return Err(request(format!(
+                    "the output {} is where the {name} {} is, which would be overwritten; choose \
+                     another --out",
+                    out.display(),
+                    path.display()
+                )));
+            }
+        }
+        for path in self.data.iter().filter(|path| path.is_dir()) {
+            if place.starts_with(resolve(path)) {
+                return Err(request(format!(
+                    "the output {} is inside the data {}, which would no longer be read as it was; \
+                     choose another place",
+                    out.display(),
+                    path.display()
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is in a data set.
+pub fn content(dataset: &Dataset) -> String {
+    let all = |source: &dyn Source| {
+        let images: Vec<u32> = (0..source.len() as u32).collect();
+        described(source, &images)
+    };
+    let classes = dataset.train.class_names().join(", ");
+    format!("{} {} {classes}", all(&*dataset.train), all(&*dataset.test))
+}
+
+/// How many images these are, and a digest of their names, labels and sizes, and of what is in some.
+fn described(source: &dyn Source, images: &[u32]) -> String {
+    let line = |i: &u32| {
+        let i = *i as usize;
+        let name = source.name(i);
+        // Not where the data is, nor the class's folder: that is the label.
+        let name = name.rsplit(std::path::MAIN_SEPARATOR).next();
+        let size = source.file_size(i);
+        format!(
+            "{} {} {size:?}\n",
+            name.unwrap_or_default(),
+            source.label(i)
+        )
+    };
+    let lines: Vec<String> = images.par_iter().map(line).collect();
+    let mut text = lines.concat().into_bytes();
+    text.extend(data::sampled(source, images));
+    format!("{} ({})", images.len(), digest(&text))
+}
+
+fn digest(bytes: &[u8]) -> String {
+    format!("digest {}", &wave_hub::sha256_hex(bytes)[..DIGITS])
+}
+
+/// How what was differs from what is, by key.
+pub fn differences(was: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> Vec<String> {
+    let keys: std::collections::BTreeSet<&String> = was.keys().chain(now.keys()).collect();
+    let said = |map: &BTreeMap<String, String>, key: &String| {
+        map.get(key).map_or("not set".into(), String::clone)
+    };
+    keys.into_iter()
+        .filter(|key| was.get(*key) != now.get(*key))
+        .map(|key| format!("{key}: was {}, now {}", said(was, key), said(now, key)))
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "inputs_tests.rs"]
+mod tests;

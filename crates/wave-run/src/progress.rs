@@ -1,0 +1,125 @@
+//! Progress on stderr: a bar on a terminal, plain lines otherwise, nothing with `--quiet`.
+
+use crate::terminal::{printable, tell};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeSet;
+use std::io::IsTerminal;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How much to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verbosity {
+    /// Errors only.
+    Quiet,
+    /// Progress and results.
+    Normal,
+    /// Also what was decided on the way.
+    Verbose,
+}
+
+/// A line on stderr, but with `--quiet`. What cannot be written is not worth failing for.
+pub fn say(verbosity: Verbosity, text: &str) {
+    if verbosity > Verbosity::Quiet {
+        tell(text);
+    }
+}
+
+/// How much this process says; nothing where it is not the command.
+static VERBOSITY: OnceLock<Verbosity> = OnceLock::new();
+
+/// Sets how much [`note`] says, once for this process.
+pub fn set_verbosity(verbosity: Verbosity) {
+    let _ = VERBOSITY.set(verbosity);
+}
+
+/// Something worth knowing on stderr, however often it is noted.
+pub fn note(text: &str) {
+    static NOTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if noted.insert(text.into()) {
+        say(*VERBOSITY.get().unwrap_or(&Verbosity::Quiet), text);
+    }
+}
+
+/// A step-by-step report of a long task.
+pub struct Report {
+    bar: Option<ProgressBar>,
+    label: String,
+    verbosity: Verbosity,
+    last_line: Instant,
+    started: Instant,
+    first: u64,
+    total: u64,
+}
+
+/// Between plain lines.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+impl Report {
+    /// A report of `total` steps of which `first` are done.
+    pub fn new(label: &str, first: u64, total: u64, verbosity: Verbosity) -> Report {
+        let terminal = std::io::stderr().is_terminal() && verbosity > Verbosity::Quiet;
+        let bar = terminal.then(|| {
+            let bar = ProgressBar::new(total)
+                .with_position(first)
+                .with_prefix(printable(label).into_owned());
+            let style = "{prefix} {bar:24} {pos}/{len} {msg}, {eta} left";
+            bar.set_style(
+                ProgressStyle::with_template(style)
+                    .unwrap_or_else(|_| ProgressStyle::default_bar()),
+            );
+            bar
+        });
+        let now = Instant::now();
+        let label = label.to_string();
+        Report {
+            bar,
+            label,
+            verbosity,
+            last_line: now,
+            started: now,
+            first,
+            total,
+        }
+    }
+
+    /// Steps done, and what to say about them.
+    pub fn step(&mut self, done: u64, images_per_step: usize, message: &str) {
+        let elapsed = self.started.elapsed().as_secs_f64();
+        let rate = (done - self.first) as f64 / elapsed.max(1e-9);
+        let text = format!("{message}{:.0} images/s", rate * images_per_step as f64);
+        match &self.bar {
+            Some(bar) => {
+                bar.set_position(done);
+                bar.set_message(printable(&text).into_owned());
+            }
+            None if self.verbosity > Verbosity::Quiet && self.last_line.elapsed() > LINE_EVERY => {
+                self.last_line = Instant::now();
+                let left = (self.total.saturating_sub(done)) as f64 / rate.max(1e-9);
+                tell(&format!(
+                    "{} {done}/{} {text}, {left:.0} s left",
+                    self.label, self.total
+                ));
+            }
+            None => {}
+        }
+    }
+
+    /// A line that stays.
+    pub fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(printable(&format!("{} {text}", self.label))),
+            None if self.verbosity > Verbosity::Quiet => tell(&format!("{} {text}", self.label)),
+            None => {}
+        }
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

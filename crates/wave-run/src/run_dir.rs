@@ -1,0 +1,453 @@
+//! `OUT/run/`: what belongs to a run beside its artefact.
+//!
+//! - `lock`, locked while a process works there;
+//! - `recipe.toml`, the resolved settings;
+//! - `log.jsonl`, `log.csv` and TensorBoard's events, with an entry for each logged step and each
+//!   evaluation;
+//! - `loss.svg`, `accuracy.svg`;
+//! - checkpoints, while the run is not complete;
+//! - `result.json`, when it is: the result, and under `run` what was read and what was written.
+//!
+//! What an earlier run left in OUT is not lost by a slip. A complete run with the same settings and
+//! inputs is not repeated: its result is told. Anything else that is there is refused, unless it is an
+//! unfinished run to go on with (`--resume`), or everything is to be replaced (`--overwrite`).
+
+use crate::checkpoint::{Best, Checkpoints};
+use crate::error::request;
+use crate::inputs::{Inputs, differences};
+use crate::lock::Lock;
+use crate::log::{self, Log};
+use crate::paths;
+use crate::plot;
+use crate::progress::{self, Verbosity};
+use crate::ranks;
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use toml::Table;
+use wave_train::{State, Variable};
+
+/// Settings that change nothing in a result.
+const FREE: [&str; 2] = ["checkpoint_steps", "checkpoint_minutes"];
+
+/// Settings that are paths of artefacts, which the inputs' digests tell apart wherever they are.
+const PATHS: [&str; 2] = ["ancestor", "from"];
+
+/// Options that are not part of the recipe.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Continue an interrupted run.
+    pub resume: bool,
+    /// Replace what is in the output directory.
+    pub overwrite: bool,
+    /// How much to say.
+    pub verbosity: Verbosity,
+}
+
+impl Options {
+    /// Whether the settings of the run in `out` are to be repeated: it goes on, or is complete.
+    pub fn repeats(&self, out: &Path) -> bool {
+        self.resume || (!self.overwrite && out.join("run/result.json").exists())
+    }
+}
+
+/// The open `run/` of an output directory. Of several ranks the first has it open; on the others
+/// nothing is written.
+pub struct RunDir {
+    dir: PathBuf,
+    open: Option<Open>,
+}
+
+/// What the first rank holds.
+struct Open {
+    log: Log,
+    checkpoints: Checkpoints,
+    inputs: BTreeMap<String, String>,
+    lock: Lock,
+}
+
+/// What [`RunDir::open`] found.
+pub enum Opened {
+    /// A run to begin or to continue.
+    Run(RunDir),
+    /// A complete run with these settings and inputs, and its result (null but on the first rank).
+    Complete(Value),
+}
+
+impl RunDir {
+    /// Opens `out/run/` for a run with these settings that reads these inputs.
+    ///
+    /// # Errors
+    /// If `out` is not writable, or another process works there; if a run there is unfinished and
+    /// `options` do not say what is to become of it, or has other settings or inputs; if `out` holds an
+    /// artefact of no run, or is an input itself.
+    pub fn open(out: &Path, settings: &Table, inputs: &Inputs, options: Options) -> Result<Opened> {
+        let opened = match ranks::is_first() {
+            true => Self::open_here(out, settings, inputs, options)?,
+            false => Opened::Run(RunDir {
+                dir: out.join("run"),
+                open: None,
+            }),
+        };
+        let complete = ranks::ranks().any(matches!(opened, Opened::Complete(_)));
+        Ok(match (opened, complete) {
+            (Opened::Run(_), true) => Opened::Complete(Value::Null),
+            (opened, _) => opened,
+        })
+    }
+
+    fn open_here(
+        out: &Path,
+        settings: &Table,
+        inputs: &Inputs,
+        options: Options,
+    ) -> Result<Opened> {
+        inputs.check_out(out)?;
+        if !options.overwrite {
+            refuse_strangers(out)?;
+        }
+        let lock = Lock::take(out)?;
+        let dir = out.join("run");
+        for dir in [out, &dir] {
+            wave_hub::remove_temporaries(dir)?;
+        }
+        let threads = rayon::current_num_threads().to_string();
+        let about = [
+            ("inputs".into(), json!(inputs.identity()).to_string()),
+            ("threads".into(), threads.clone()),
+        ];
+        let mut checkpoints = Checkpoints::new(&dir, about.into());
+        let mut from = None;
+        if options.overwrite {
+            // Nothing of it is looked at.
+        } else if let Some(mut result) = completed(&dir)? {
+            let run = result.as_object_mut().and_then(|map| map.remove("run"));
+            let run = run.unwrap_or_default();
+            let read = serde_json::from_value(run["inputs"].clone()).ok();
+            same(out, "a complete", settings, (read.as_ref(), inputs))?;
+            check_artefact(out, &run["files"])?;
+            result["out"] = paths::text(out).into();
+            return Ok(Opened::Complete(result));
+        } else if checkpoints.exist() {
+            if !options.resume {
+                return Err(request(format!(
+                    "{} holds an unfinished run; continue it with --resume, start over with \
+                     --overwrite, or choose another --out",
+                    out.display()
+                )));
+            }
+            if let Some(found) = checkpoints.find()? {
+                let of = |key: &str| found.about.get(key).map_or("", String::as_str);
+                let read = serde_json::from_str(of("inputs")).ok();
+                same(out, "an unfinished", settings, (read.as_ref(), inputs))?;
+                from = Some(of("step").parse().unwrap_or(0));
+                warn(out, &found, &threads, options.verbosity);
+            }
+        }
+        if from.is_none() {
+            checkpoints.remove()?;
+            remove(&dir.join("result.json"))?;
+        }
+        let recipe = toml::to_string(settings).context("settings as TOML")?;
+        wave_hub::write_atomic(&dir.join("recipe.toml"), recipe.as_bytes())?;
+        let open = Some(Open {
+            log: Log::open(&dir, from)?,
+            checkpoints,
+            inputs: inputs.identity().clone(),
+            lock,
+        });
+        Ok(Opened::Run(RunDir { dir, open }))
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Adds an entry to the log.
+    pub fn log(&mut self, entry: &Value) -> Result<()> {
+        match &mut self.open {
+            Some(open) => {
+                open.lock.check()?;
+                open.log.write(entry)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Begins to save the state, and says whether it did: not while another is being written, unless
+    /// this is to be the `last`, and on the first rank alone.
+    ///
+    /// # Errors
+    /// If this state, with `last`, or an earlier one could not be written.
+    pub fn save(&mut self, state: &State, variables: &[Variable], last: bool) -> Result<bool> {
+        match &mut self.open {
+            Some(open) => {
+                open.lock.check()?;
+                open.log.sync()?;
+                open.checkpoints.save(state, variables, last)
+            }
+            None => Ok(true),
+        }
+    }
+
+    /// Keeps the best values so far.
+    pub fn keep_best(&mut self, best: &Best) -> Result<()> {
+        match &mut self.open {
+            Some(open) => {
+                open.lock.check()?;
+                open.checkpoints.keep_best(best)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Continues from the state that was found, if one was: restores the variables. With the best
+    /// values so far, if any were kept. On the first rank only: the others have all this from it.
+    pub fn restore(&mut self, variables: &[Variable]) -> Result<Option<(State, Option<Best>)>> {
+        let Some(open) = &mut self.open else {
+            return Ok(None);
+        };
+        match open.checkpoints.restore(variables)? {
+            Some(state) => Ok(Some((state, open.checkpoints.best()?))),
+            None => Ok(None),
+        }
+    }
+
+    /// Lets `write` write the artefact, draws the log, writes the result, and removes the checkpoints.
+    ///
+    /// # Errors
+    /// If any of that fails.
+    pub fn complete(&mut self, result: &Value, write: impl FnOnce() -> Result<()>) -> Result<()> {
+        let Some(open) = &mut self.open else {
+            return Ok(());
+        };
+        open.lock.check()?;
+        write()?;
+        let entries = log::read(&self.dir)?;
+        let series = |key: &str| -> Vec<(f64, f64)> {
+            entries
+                .iter()
+                .filter_map(|e| Some((e["epoch"].as_f64()?, e[key].as_f64()?)))
+                .collect()
+        };
+        let plots = [
+            (
+                "loss.svg",
+                "Loss",
+                vec![("training".to_string(), series("loss"))],
+            ),
+            (
+                "accuracy.svg",
+                "Accuracy",
+                vec![("test".to_string(), series("top1"))],
+            ),
+        ];
+        for (name, label, lines) in plots {
+            if lines.iter().any(|(_, points)| !points.is_empty()) {
+                let svg = plot::line_plot(label, "epoch", &label.to_lowercase(), &lines)?;
+                wave_hub::write_atomic(&self.dir.join(name), svg.as_bytes())?;
+            }
+        }
+        let mut result = result.clone();
+        let out = self.dir.parent().unwrap_or(&self.dir);
+        result["run"] = json!({ "inputs": open.inputs, "files": artefact(out)? });
+        wave_hub::write_json(&self.dir.join("result.json"), &result)?;
+        open.checkpoints.remove()
+    }
+}
+
+/// Forgets that the run in `out` is complete or has states, so that it starts over.
+///
+/// # Errors
+/// If another process works there.
+pub fn discard(out: &Path) -> Result<()> {
+    let dir = out.join("run");
+    if !dir.is_dir() {
+        return Ok(());
+    }
+    let _lock = Lock::take(out)?;
+    Checkpoints::new(&dir, BTreeMap::new()).remove()?;
+    remove(&dir.join("result.json"))
+}
+
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != ErrorKind::NotFound => {
+            Err(e).with_context(|| format!("cannot remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a directory with an artefact that no run there wrote.
+fn refuse_strangers(out: &Path) -> Result<()> {
+    if out.join("run/recipe.toml").exists() {
+        return Ok(());
+    }
+    let stranger = |name: &&&str| fs::symlink_metadata(out.join(name)).is_ok();
+    match wave_hub::ARTEFACT_FILES.iter().find(stranger) {
+        None => Ok(()),
+        Some(name) => Err(request(format!(
+            "{} holds a {name} that no run there wrote; choose another --out, or replace it with \
+             --overwrite",
+            out.display()
+        ))),
+    }
+}
+
+/// The result of the run in `dir`, if it is complete.
+fn completed(dir: &Path) -> Result<Option<Value>> {
+    let path = dir.join("result.json");
+    if !path.exists() {
+        return Ok(None);
+    }
+    let result: Value = wave_hub::read_json(&path)?;
+    match result.is_object() {
+        true => Ok(Some(result)),
+        false => Err(request(format!(
+            "{} is no result of a run; remove it, and the run starts over",
+            path.display()
+        ))),
+    }
+}
+
+/// Checks that the run in `out` has these settings and read these inputs, as far as that is known.
+fn same(
+    out: &Path,
+    what: &str,
+    settings: &Table,
+    (read, inputs): (Option<&BTreeMap<String, String>>, &Inputs),
+) -> Result<()> {
+    let path = out.join("run/recipe.toml");
+    let text = wave_hub::read_text(&path)?;
+    let found: Table = text.parse().map_err(|e| {
+        request(format!(
+            "{}: {e}; start over with --overwrite",
+            path.display()
+        ))
+    })?;
+    let known = |table: &Table| {
+        let mut all = BTreeMap::new();
+        flatten("", table, &mut all);
+        all.retain(|key, _| {
+            let is_path = read.is_some() && PATHS.contains(&key.as_str());
+            !is_path && !FREE.contains(&key.as_str())
+        });
+        all
+    };
+    let mut other = Vec::new();
+    let settings = differences(&known(&found), &known(settings));
+    if !settings.is_empty() {
+        other.push(format!("other settings ({})", settings.join("; ")));
+    }
+    let inputs = read.map_or_else(Vec::new, |read| differences(read, inputs.identity()));
+    if !inputs.is_empty() {
+        other.push(format!("other inputs ({})", inputs.join("; ")));
+    }
+    match other.is_empty() {
+        true => Ok(()),
+        false => Err(request(format!(
+            "{} holds {what} run with {}; repeat those, choose another --out, or start over with \
+             --overwrite",
+            out.display(),
+            other.join(" and ")
+        ))),
+    }
+}
+
+/// The values of a table and those within, by dotted keys.
+fn flatten(prefix: &str, table: &Table, all: &mut BTreeMap<String, String>) {
+    for (key, value) in table {
+        match value {
+            toml::Value::Table(inner) => flatten(&format!("{prefix}{key}."), inner, all),
+            value => {
+                all.insert(format!("{prefix}{key}"), value.to_string());
+            }
+        }
+    }
+}
+
+/// Says what of a run that goes on is not as it was.
+fn warn(out: &Path, found: &crate::checkpoint::Found, threads: &str, verbosity: Verbosity) {
+    let out = out.display();
+    let of = |key: &str| found.about.get(key).map_or("?", String::as_str);
+    if let Some(broken) = &found.broken {
+        progress::say(
+            verbosity,
+            &format!(
+                "{broken}. {out} goes on from the state before, of step {}",
+                of("step")
+            ),
+        );
+    }
+    if of("threads") != threads {
+        progress::say(
+            verbosity,
+            &format!(
+                "{out} was started with {} threads and goes on with {threads}: the result may differ \
+                 from that of an uninterrupted run by rounding",
+                of("threads")
+            ),
+        );
+    }
+}
+
+/// Size and digest of each file of the artefact in `out`; of what people may edit, only that it is there.
+fn artefact(out: &Path) -> Result<Value> {
+    let mut files = serde_json::Map::new();
+    for name in wave_hub::ARTEFACT_FILES {
+        let path = out.join(name);
+        if name == wave_hub::CARD_FILE || !path.is_file() {
+            continue;
+        }
+        let known = match name.ends_with(".json") {
+            true => json!({}),
+            false => json!({
+                "bytes": fs::metadata(&path).with_context(|| format!("cannot read {path:?}"))?.len(),
+                "sha256": wave_hub::sha256_file(&path)?,
+            }),
+        };
+        files.insert(name.into(), known);
+    }
+    Ok(files.into())
+}
+
+/// Checks that the files of the artefact in `out` are those that its run wrote, as far as that is known.
+fn check_artefact(out: &Path, written: &Value) -> Result<()> {
+    let now = artefact(out)?;
+    for (name, was) in written.as_object().into_iter().flatten() {
+        let found = match now.get(name) {
+            Some(is) if is == was => continue,
+            None => "is missing".to_string(),
+            Some(is) if is["bytes"] != was["bytes"] => {
+                format!(
+                    "has {} bytes, and was written with {}",
+                    is["bytes"], was["bytes"]
+                )
+            }
+            Some(_) => "has another content than was written".to_string(),
+        };
+        return Err(request(format!(
+            "the run in {} is complete, but its {name} {found}; copy it back, or make it again with \
+             --overwrite",
+            out.display()
+        )));
+    }
+    Ok(())
+}
+
+/// A log line of a training step.
+pub fn step_entry(progress: &wave_train::Progress, images_per_second: f64) -> Value {
+    json!({
+        "step": progress.step,
+        "epoch": progress.epoch,
+        "loss": progress.loss,
+        "learning_rate": progress.learning_rate,
+        "gradient_norm": progress.gradient_norm,
+        "images_per_second": images_per_second.round(),
+    })
+}

@@ -1,0 +1,255 @@
+//! A frozen model to distil from, and its outputs on the training images.
+
+use crate::model::{Model, Network};
+use crate::origin;
+use anyhow::Result;
+use candle_core::{DType, Tensor};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use wave_data::{Batch, Transform};
+use wave_models::Weights;
+use wave_run::data::Data;
+use wave_run::device::{device, place};
+use wave_run::error::request;
+use wave_run::forecast;
+use wave_run::interrupt::check_interrupt;
+use wave_run::locate;
+use wave_run::progress::{Report, Verbosity};
+use wave_run::ranks::ranks;
+
+/// Outputs kept at most: beyond, the ancestor runs again for every batch.
+const KEPT_BYTES: usize = 1 << 30;
+/// Images of a batch while outputs are computed ahead.
+const AHEAD: usize = 256;
+
+/// Images that it is timed on.
+const TIMED: usize = 2;
+
+/// Logits (images of the source, classes) by data and view.
+type Views = BTreeMap<(String, u32), Arc<Vec<f32>>>;
+
+/// Ancestors by path, each read once.
+#[derive(Default)]
+pub struct Ancestors(Mutex<BTreeMap<String, Arc<Ancestor>>>);
+
+impl Ancestors {
+    /// The ancestor in `path`, if there is one.
+    pub fn get(&self, path: Option<&str>) -> Result<Option<Arc<Ancestor>>> {
+        let Some(path) = path else {
+            return Ok(None);
+        };
+        let mut all = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(ancestor) = all.get(path) {
+            return Ok(Some(ancestor.clone()));
+        }
+        let ancestor = Arc::new(Ancestor::read(Path::new(path))?);
+        all.insert(path.into(), ancestor.clone());
+        Ok(Some(ancestor))
+    }
+}
+
+/// The ancestor in `path`, if there is one, for a plan: nothing is downloaded.
+pub fn planned(path: Option<&str>) -> Result<Option<Arc<Ancestor>>> {
+    match path
+        .map(|path| locate::at_hand(Path::new(path)))
+        .transpose()?
+    {
+        Some(Some(path)) => Ok(Some(Arc::new(Ancestor::read(&path)?))),
+        Some(None) | None => Ok(None),
+    }
+}
+
+/// A frozen model.
+pub struct Ancestor {
+    /// The network.
+    pub network: Network,
+    /// Its weights, as its forward pass takes them.
+    pub weights: Weights,
+    /// How it takes its images.
+    pub transform: Transform,
+    /// A name for each class.
+    pub label_names: Vec<String>,
+    /// SHA-256 of its weights file.
+    pub digest: String,
+    /// Whose model it is, for the provenance of what learns from it.
+    pub origin: Value,
+    /// Logits of whole views of the training images.
+    views: Mutex<Views>,
+}
+
+impl Ancestor {
+    /// Reads a model directory or safetensors file.
+    pub fn read(path: &Path) -> Result<Ancestor> {
+        let model = Model::read(path)?;
+        let origin = origin::of(path, &model.provenance);
+        let path = &locate::locate(path)?;
+        Ancestor::new(model, Model::digest(path)?, origin)
+    }
+
+    /// A model as ancestor, whose weights file has this SHA-256, and what it goes back to: see
+    /// [`origin`].
+    pub fn new(model: Model, digest: String, origin: Value) -> Result<Ancestor> {
+        Ok(Ancestor {
+            weights: place(&model.network.prepare(&model.weights)?)?,
+            network: model.network,
+            transform: model.transform,
+            label_names: model.label_names,
+            digest,
+            origin,
+            views: Mutex::new(BTreeMap::new()),
+        })
+    }
+
+    /// Images that it is shown at once while outputs are computed ahead.
+    pub fn at_once(&self) -> usize {
+        forecast::at_once(forecast::of_forward(&self.network), AHEAD)
+    }
+
+    /// Images that it is shown in a training of so many `steps`.
+    pub fn shown(&self, data: &Data, steps: u64) -> u64 {
+        let all = steps * data.batch as u64;
+        match data.views.filter(|_| data.augment.mixing.is_none()) {
+            Some(views) if self.keeps(data) => {
+                all.min(u64::from(views) * data.train_indices.len() as u64)
+            }
+            _ => all,
+        }
+    }
+
+    /// Whether its outputs on all views are kept in memory.
+    fn keeps(&self, data: &Data) -> bool {
+        let bytes = data.source_images * self.network.classes() * size_of::<f32>();
+        let bytes = data.views.map(|v| (v as usize).saturating_mul(bytes));
+        bytes.is_some_and(|bytes| bytes <= KEPT_BYTES)
+    }
+
+    /// Seconds that it takes for an image, measured on a few.
+    pub fn seconds(&self) -> Result<f64> {
+        let (channels, side) = self.network.input();
+        let images = Tensor::zeros((TIMED, channels, side, side), DType::F32, device())?;
+        let mut seconds = 0.0;
+        for _ in 0..2 {
+            let began = Instant::now(); // the second pass counts
+            self.network.logits(&self.weights, &images)?;
+            seconds = began.elapsed().as_secs_f64();
+        }
+        Ok(seconds / TIMED as f64)
+    }
+
+    /// Checks that it can teach on these images.
+    pub fn check(&self, data: &Data) -> Result<()> {
+        data.check_classes(
+            self.network.classes(),
+            "distil from an ancestor trained on the same classes",
+        )?;
+        let (own, theirs) = (&self.transform, &data.transform);
+        if (own.channels, own.image_size) != (theirs.channels, theirs.image_size) {
+            return Err(request(format!(
+                "the ancestor takes {} x {a} x {a} images, the auxiliary {} x {b} x {b}; set \
+                 auxiliary.image_size = {a}",
+                own.channels,
+                theirs.channels,
+                a = own.image_size,
+                b = theirs.image_size,
+            )));
+        }
+        Ok(())
+    }
+
+    /// Logits (b, classes) of images normalised for `transform`.
+    fn logits(&self, images: &Tensor, transform: &Transform) -> candle_core::Result<Tensor> {
+        if (&self.transform.mean, &self.transform.std) == (&transform.mean, &transform.std) {
+            return self.network.logits(&self.weights, images);
+        }
+        // x' = (x std + mean - mean') / std', channel by channel.
+        let per_channel = |f: &dyn Fn(usize) -> f32| {
+            let values: Vec<f32> = (0..transform.channels).map(f).collect();
+            Tensor::from_vec(values, (1, transform.channels, 1, 1), images.device())
+        };
+        let (own, t) = (&self.transform, transform);
+        let scale = per_channel(&|c| t.std[c] / own.std[c])?;
+        let shift = per_channel(&|c| (t.mean[c] - own.mean[c]) / own.std[c])?;
+        let images = images.broadcast_mul(&scale)?.broadcast_add(&shift)?;
+        self.network.logits(&self.weights, &images)
+    }
+
+    /// Logits of training images of one view, by their index: (images, classes), row by row.
+    pub fn of_view(&self, images: &[u32], view: u32, data: &Data) -> candle_core::Result<Vec<f32>> {
+        let images = data.view_images(images, view)?;
+        let logits = self.logits(&images, &data.transform)?; // (b, classes)
+        logits.flatten_all()?.to_vec1()
+    }
+
+    /// Logits of a training batch: looked up where the views repeat and memory allows, computed
+    /// otherwise. A view is computed whole when first needed.
+    pub fn of_batch(
+        &self,
+        batch: &Batch,
+        images: &Tensor,
+        data: &Data,
+        verbosity: Verbosity,
+    ) -> candle_core::Result<Tensor> {
+        let classes = self.network.classes();
+        if batch.mix.is_some() || !self.keeps(data) {
+            return self.logits(images, &data.transform);
+        }
+        let all = {
+            let key = (data.views_id.clone(), batch.view);
+            // Held while computing, so that two runs at once do not both compute a view.
+            let mut views = self.views.lock().unwrap_or_else(|e| e.into_inner());
+            match views.get(&key) {
+                Some(all) => all.clone(),
+                None => {
+                    // On a thread of its own: on all cores, as others that train at the same time
+                    // wait for this view too.
+                    let all = std::thread::scope(|scope| {
+                        let view = || self.view(batch.view, data, verbosity);
+                        scope.spawn(view).join()
+                    });
+                    let all = all.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                    let all = Arc::new(all?);
+                    views.insert(key, all.clone());
+                    all
+                }
+            }
+        };
+        let rows: Vec<f32> = batch
+            .indices
+            .iter()
+            .flat_map(|i| &all[*i as usize * classes..(*i as usize + 1) * classes])
+            .copied()
+            .collect();
+        Tensor::from_vec(rows, (batch.indices.len(), classes), images.device())
+    }
+
+    fn view(&self, view: u32, data: &Data, verbosity: Verbosity) -> candle_core::Result<Vec<f32>> {
+        let classes = self.network.classes();
+        let mut all = vec![0.0; data.source_images * classes];
+        let at_once = self.at_once();
+        let total = data.train_indices.len().div_ceil(at_once) as u64;
+        let mut report = Report::new(&format!("ancestor, view {view}"), 0, total, verbosity);
+        // Each rank computes its share, and has the others' from them.
+        let batches = data.train_indices.chunks(at_once).enumerate();
+        for (done, indices) in batches.skip(ranks().rank()).step_by(ranks().size()) {
+            check_interrupt()?;
+            let logits = self.of_view(indices, view, data)?;
+            for (i, row) in indices.iter().zip(logits.chunks_exact(classes)) {
+                all[*i as usize * classes..(*i as usize + 1) * classes].copy_from_slice(row);
+            }
+            report.step(done as u64 + 1, at_once, "");
+        }
+        ranks().sum(&mut all); // elsewhere they are zero
+        Ok(all)
+    }
+
+    /// The network's blocks, width and number of weights, for the ledger.
+    pub fn describe(&self) -> String {
+        let (depth, width) = self.network.size();
+        let n: usize = self.weights.values().map(Tensor::elem_count).sum();
+        let kind = self.network.family();
+        format!("{kind}, {depth} layers, width {width}, {n} parameters")
+    }
+}

@@ -1,0 +1,339 @@
+//! Sizes by what they may cost: `wave expand --max-params 8M`.
+//!
+//! People know their limits, not depths and widths. Candidates are the sizes within the range that the
+//! template directory recorded accuracies for; between recorded sizes the accuracy expected is
+//! interpolated, linearly over depth and then over width. Of those within the limits the one with the
+//! best expectation is chosen; of those that are equal to it within noise, the one with the fewest
+//! multiply-adds.
+
+use crate::model::Network;
+use crate::templates::TemplateDir;
+use anyhow::Result;
+use candle_core::{DType, Device, Tensor};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+use wave_hub::Accuracy;
+use wave_learngene::Learngene;
+use wave_models::vit::VitShape;
+use wave_run::error::request;
+use wave_run::plot;
+use wave_run::ranks::ranks;
+use wave_run::settings::Expand;
+
+/// Differences of expected accuracies that mean nothing: a tenth of a point.
+const NOISE: f64 = 1e-3;
+/// Sizes beside the chosen one that are shown.
+const RUNNERS_UP: usize = 4;
+/// Forward passes of which the median is a latency, and those before that do not count.
+const PASSES: usize = 21;
+const WARM_UP: usize = 3;
+
+/// A size, what it costs and what is expected of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// Blocks.
+    pub depth: usize,
+    /// Channels of a token.
+    pub width: usize,
+    /// Values in all weights.
+    pub parameters: usize,
+    /// Multiply-adds of a forward pass of one image: what papers call its FLOPs.
+    pub multiply_adds: usize,
+    /// Milliseconds of a forward pass of one image on this machine, where there is a limit on it.
+    pub latency_ms: Option<f64>,
+    /// Top-1 accuracy expected without data, 0 to 1.
+    pub expected: f64,
+    /// Whether that of the chosen size is the same within noise.
+    pub equal: bool,
+}
+
+/// Limits on a model. None is exceeded.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Limits {
+    parameters: Option<f64>,
+    multiply_adds: Option<f64>,
+    latency_ms: Option<f64>,
+}
+
+/// The best size within the limits that the settings name, and runners-up, best first; `None` if they
+/// name no limit. A depth or width that is given too stays.
+///
+/// # Errors
+/// If a limit is no number, nothing is within the limits, or the templates record no accuracies.
+pub fn choose(templates: &TemplateDir, settings: &Expand) -> Result<Option<Vec<Candidate>>> {
+    let limits = Limits {
+        parameters: settings.max_params.as_deref().map(count).transpose()?,
+        multiply_adds: settings.max_macs.as_deref().map(count).transpose()?,
+        latency_ms: settings.max_latency_ms,
+    };
+    if limits == Limits::default() {
+        return Ok(None);
+    }
+    if limits.latency_ms.is_some() && ranks().size() > 1 {
+        return Err(request(format!(
+            "max_latency_ms measures in one process, and {} ranks were started; choose the size \
+             first, without mpirun",
+            ranks().size()
+        )));
+    }
+    if let (Some(_), Some(_)) = (settings.depth, settings.width) {
+        return Err(request(
+            "depth and width leave nothing to choose; leave out one of them, or the limits",
+        ));
+    }
+    let gene = &templates.learngene;
+    let surface = Surface::new(&templates.config.accuracies);
+    let candidates = surface.candidates(gene, settings)?;
+    let within = |value: usize, limit: Option<f64>| limit.is_none_or(|most| value as f64 <= most);
+    let small = candidates.iter().filter(|c| {
+        within(c.parameters, limits.parameters) && within(c.multiply_adds, limits.multiply_adds)
+    });
+    let mut chosen: Vec<Candidate> = Vec::new();
+    for mut candidate in ranked(small.cloned().collect()) {
+        if let Some(most) = limits.latency_ms {
+            let (depth, width) = (candidate.depth, candidate.width);
+            let shape = shape_of(gene, settings, depth, width, None)?;
+            let latency = latency_ms(gene, &shape)?;
+            candidate.latency_ms = Some(latency);
+            if latency > most {
+                continue;
+            }
+        }
+        chosen.push(candidate);
+        if chosen.len() > RUNNERS_UP {
+            break;
+        }
+    }
+    if chosen.is_empty() {
+        let least = candidates.iter().min_by_key(|c| c.multiply_adds);
+        return Err(request(match least {
+            None => "the templates record no accuracies to choose a size by; give --depth and \
+                     --width"
+                .into(),
+            Some(c) => format!(
+                "no size within the limits: the smallest that the templates were measured at, {} x \
+                 {}, has {} parameters and {} multiply-adds{}; raise the limits, or give --depth \
+                 and --width",
+                c.depth,
+                c.width,
+                c.parameters,
+                c.multiply_adds,
+                limits
+                    .latency_ms
+                    .map_or(String::new(), |_| " (see wave speed for its time)".into()),
+            ),
+        }));
+    }
+    let best = chosen[0].expected;
+    for candidate in &mut chosen {
+        candidate.equal = (candidate.expected - best).abs() <= NOISE;
+    }
+    Ok(Some(chosen))
+}
+
+/// Candidates best first: those that are equal to the best within noise by their multiply-adds, then the
+/// next best and its equals.
+fn ranked(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
+    candidates.sort_by(|a, b| b.expected.total_cmp(&a.expected));
+    let mut rest = &mut candidates[..];
+    while let Some(best) = rest.first() {
+        let least = best.expected - NOISE;
+        let equals = rest.partition_point(|c| c.expected >= least);
+        let (tier, worse) = rest.split_at_mut(equals.max(1));
+        tier.sort_by_key(|c| (c.multiply_adds, c.parameters));
+        rest = worse;
+    }
+    candidates
+}
+
+/// The candidates as a table for people, and how the first was chosen.
+pub fn table(candidates: &[Candidate]) -> String {
+    let mut text =
+        "depth x width   parameters  multiply-adds  latency ms  expected top-1\n".to_string();
+    for c in candidates {
+        let size = format!("{} x {}", c.depth, c.width);
+        let latency = c.latency_ms.map_or("-".into(), |ms| format!("{ms:.2}"));
+        text += &format!(
+            "{size:13}  {:>11}  {:>13}  {latency:>10}  {:>11.2} %\n",
+            c.parameters,
+            c.multiply_adds,
+            100.0 * c.expected
+        );
+    }
+    let equal = candidates.iter().filter(|c| c.equal).count();
+    text += &match equal {
+        0 | 1 => "chosen: the first, the best that was recorded\n".into(),
+        n => format!(
+            "chosen: the first; these {n} are equal within noise ({} points), and it has the fewest \
+             multiply-adds\n",
+            100.0 * NOISE
+        ),
+    };
+    text
+}
+
+/// The candidates for `--json`.
+pub fn json(candidates: &[Candidate]) -> Value {
+    let one = |c: &Candidate| {
+        json!({
+            "depth": c.depth,
+            "width": c.width,
+            "parameters": c.parameters,
+            "multiply_adds": c.multiply_adds,
+            "latency_ms": c.latency_ms,
+            "expected_top1": c.expected,
+            "equal_within_noise": c.equal,
+        })
+    };
+    candidates.iter().map(one).collect()
+}
+
+/// Reads `8M`, `1.2G`, `300k` or a plain number.
+fn count(text: &str) -> Result<f64> {
+    let text = text.trim();
+    let (digits, scale) = match text.char_indices().last() {
+        Some((i, 'k' | 'K')) => (&text[..i], 1e3),
+        Some((i, 'm' | 'M')) => (&text[..i], 1e6),
+        Some((i, 'g' | 'G')) => (&text[..i], 1e9),
+        _ => (text, 1.0),
+    };
+    match digits.trim().parse::<f64>() {
+        Ok(value) if value > 0.0 && value.is_finite() => Ok(value * scale),
+        _ => Err(request(format!(
+            "limit {text}; expected a number above 0 such as 8M, 1.2G or 300k"
+        ))),
+    }
+}
+
+/// Recorded accuracies: by width, and there by depth.
+pub struct Surface(BTreeMap<usize, BTreeMap<usize, f64>>);
+
+impl Surface {
+    /// The recorded accuracies, by size.
+    pub fn new(accuracies: &[Accuracy]) -> Surface {
+        let mut points: BTreeMap<usize, BTreeMap<usize, f64>> = BTreeMap::new();
+        for a in accuracies {
+            points.entry(a.width).or_default().insert(a.depth, a.top1);
+        }
+        Surface(points)
+    }
+
+    /// A curve over depth for each width, as SVG; none of no accuracies.
+    pub fn plot(&self) -> Result<Option<String>> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let curve = |(width, points): (&usize, &BTreeMap<usize, f64>)| {
+            let points = points.iter().map(|(depth, top1)| (*depth as f64, *top1));
+            (format!("width {width}"), points.collect())
+        };
+        let curves: Vec<(String, Vec<(f64, f64)>)> = self.0.iter().map(curve).collect();
+        plot::line_plot("Accuracy without data", "depth", "top-1", &curves).map(Some)
+    }
+
+    /// The accuracy expected of a size within the range recorded.
+    fn at(&self, depth: usize, width: usize) -> f64 {
+        let of_width = |points: &BTreeMap<usize, f64>| between(points, depth);
+        let by_width = self.0.iter().map(|(w, points)| (*w, of_width(points)));
+        between(&by_width.collect(), width)
+    }
+
+    /// The accuracy recorded of a size, or interpolated between those recorded, and which of these.
+    pub fn expected(&self, depth: usize, width: usize) -> Option<(f64, &'static str)> {
+        let recorded = self.0.get(&width).and_then(|points| points.get(&depth));
+        if let Some(top1) = recorded {
+            return Some((*top1, "measured at this size, without data"));
+        }
+        let (narrow, wide) = (self.0.keys().min()?, self.0.keys().max()?);
+        let depths = || self.0.values().flat_map(|points| points.keys());
+        let (shallow, deep) = (depths().min()?, depths().max()?);
+        let inside = (narrow..=wide).contains(&&width) && (shallow..=deep).contains(&&depth);
+        inside.then(|| {
+            (
+                self.at(depth, width),
+                "interpolated, not measured at this size",
+            )
+        })
+    }
+
+    /// Every size in the range recorded, or of the depth or width that is given.
+    fn candidates(&self, gene: &Learngene, settings: &Expand) -> Result<Vec<Candidate>> {
+        let depths: BTreeSet<usize> = self.0.values().flat_map(|p| p.keys().copied()).collect();
+        let (Some(&shallow), Some(&deep)) = (depths.first(), depths.last()) else {
+            return Ok(Vec::new());
+        };
+        let (narrow, wide) = (self.0.keys().min(), self.0.keys().max());
+        let (narrow, wide) = (narrow.copied().unwrap_or(0), wide.copied().unwrap_or(0));
+        let step = gene.auxiliary.head_width();
+        let range = |given: Option<usize>, least: usize, most: usize, step: usize| match given {
+            Some(one) => vec![one],
+            None => (least..=most).step_by(step).collect(),
+        };
+        let mut all = Vec::new();
+        for depth in range(settings.depth, shallow, deep, 1) {
+            for width in range(settings.width, narrow, wide, step) {
+                let shape = shape_of(gene, settings, depth, width, None)?;
+                all.push(Candidate {
+                    depth,
+                    width,
+                    parameters: shape.parameter_count(),
+                    multiply_adds: shape.multiply_adds(),
+                    latency_ms: None,
+                    expected: self.at(depth, width),
+                    equal: false,
+                });
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Linear interpolation between the points; beyond them, the outermost.
+fn between(points: &BTreeMap<usize, f64>, at: usize) -> f64 {
+    let below = points.range(..=at).next_back();
+    let above = points.range(at..).next();
+    match (below, above) {
+        (Some((a, x)), Some((b, y))) if b > a => x + (y - x) * (at - a) as f64 / (b - a) as f64,
+        (Some((_, x)), _) | (None, Some((_, x))) => *x,
+        (None, None) => f64::NEG_INFINITY,
+    }
+}
+
+/// Median time of a forward pass of one image, in milliseconds.
+fn latency_ms(gene: &Learngene, shape: &VitShape) -> Result<f64> {
+    let network = Network::Vit(shape.clone());
+    let weights = network.prepare(&gene.weights(shape)?)?;
+    let side = shape.image_size;
+    let image = Tensor::zeros((1, shape.channels, side, side), DType::F32, &Device::Cpu)?;
+    let mut times = Vec::with_capacity(PASSES);
+    for pass in 0..WARM_UP + PASSES {
+        let began = Instant::now();
+        network.logits(&weights, &image)?;
+        if pass >= WARM_UP {
+            times.push(began.elapsed().as_secs_f64() * 1e3);
+        }
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times[PASSES / 2])
+}
+
+/// The shape of another size, and all else as the settings say.
+pub fn shape_of(
+    gene: &Learngene,
+    settings: &Expand,
+    depth: usize,
+    width: usize,
+    heads: Option<usize>,
+) -> Result<VitShape> {
+    let mut shape = gene.shape(depth, width, heads)?;
+    shape.image_size = settings.image_size.unwrap_or(shape.image_size);
+    shape.patch = settings.patch.unwrap_or(shape.patch);
+    shape.mlp_ratio = settings.mlp_ratio.unwrap_or(shape.mlp_ratio);
+    shape.validate()?;
+    Ok(shape)
+}
+
+#[cfg(test)]
+#[path = "budget_tests.rs"]
+mod tests;

@@ -1,0 +1,143 @@
+//! What the outputs in a cache are of, as its manifest says.
+
+use super::rows::Format;
+use crate::ancestor::Ancestor;
+use anyhow::Result;
+use serde_json::{Value, json};
+use wave_data::{Augment, CropMode, Interpolation, Source};
+use wave_run::data::{self, Data};
+
+/// Raised whenever the same settings come to mean other outputs, or other files.
+const FORMAT_VERSION: u32 = 1;
+/// Keys that are there for people, and what they explain.
+const NOTES: [(&str, &str); 2] = [("ancestor", "ancestor_sha256"), ("data", "data_sha256")];
+
+/// The manifest of the outputs of this ancestor on these images.
+pub(super) fn manifest(format: Format, ancestor: &Ancestor, data: &Data) -> Result<Value> {
+    let (own, input) = (&ancestor.transform, &data.transform);
+    let mut steps = format!(
+        "{} x {s} x {s}, crop_pct {}",
+        input.channels,
+        input.crop_pct,
+        s = input.image_size,
+    );
+    if input.interpolation != Interpolation::default() {
+        steps += &format!(", {}", input.interpolation);
+    }
+    if input.crop_mode != CropMode::default() {
+        steps += &format!(", {}", input.crop_mode);
+    }
+    Ok(json!({
+        "format_version": FORMAT_VERSION,
+        "ancestor": ancestor.describe(),
+        "ancestor_sha256": ancestor.digest,
+        "ancestor_input": format!("mean {:?}, std {:?}", own.mean, own.std),
+        "classes": format.classes,
+        "data": data.spec,
+        "data_sha256": data_digest(&*data.train),
+        "images": data.train.len(),
+        "input": steps,
+        "augmentation": augmentation(data),
+        "view_seed": data.view_seed,
+        "cache_top": format.kept().map_or(json!("all"), Value::from),
+    }))
+}
+
+/// The digest of all in a manifest that matters.
+pub(super) fn digest(manifest: &Value) -> String {
+    let mut manifest = manifest.clone();
+    if let Some(map) = manifest.as_object_mut() {
+        map.retain(|key, _| NOTES.iter().all(|(note, _)| key != note));
+    }
+    wave_hub::sha256_hex(manifest.to_string().as_bytes())
+}
+
+/// How a manifest differs from the one that a run needs, if it does.
+pub(super) fn difference(found: &Value, wanted: &Value) -> Option<String> {
+    let keys = wanted.as_object().into_iter().flatten();
+    let differing: Vec<String> = keys
+        .filter(|(key, value)| {
+            NOTES.iter().all(|(note, _)| key != note) && found[key.as_str()] != **value
+        })
+        .map(|(key, value)| {
+            let note = NOTES.iter().find(|(_, explained)| explained == key);
+            let text = |manifest: &Value, value: &Value| match note {
+                Some((note, _)) => format!("{value} ({})", plain(&manifest[*note])),
+                None => plain(value),
+            };
+            format!(
+                "{key} = {}, now {}",
+                text(found, &found[key]),
+                text(wanted, value)
+            )
+        })
+        .collect();
+    (!differing.is_empty()).then(|| differing.join("; "))
+}
+
+fn plain(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), String::from)
+}
+
+/// How images vary, in the recipe's words. The normalisation belongs to it only where it decides
+/// what is painted: the ancestor takes images by its own.
+fn augmentation(data: &Data) -> String {
+    let Augment {
+        crop_padding,
+        flip,
+        resized_crop,
+        rand_augment,
+        three,
+        colour_jitter,
+        erasing,
+        mixing: _,  // refused
+        repeats: _, // refused
+    } = &data.augment;
+    let mut parts = Vec::new();
+    if *crop_padding > 0 {
+        parts.push(format!("crop_padding {crop_padding}"));
+    }
+    if *flip {
+        parts.push("flip".into());
+    }
+    if let Some(crop) = resized_crop {
+        parts.push(format!("{crop:?}"));
+    }
+    if let Some(policy) = rand_augment {
+        parts.push(format!("{policy:?}"));
+    }
+    if *three {
+        parts.push("three_augment".into());
+    }
+    if let Some(jitter) = colour_jitter {
+        parts.push(format!("{jitter:?}"));
+    }
+    if let Some(erasing) = erasing {
+        parts.push(format!("{erasing:?}"));
+    }
+    if rand_augment.is_some() || erasing.is_some() {
+        let t = &data.transform;
+        parts.push(format!("mean {:?}, std {:?}", t.mean, t.std));
+    }
+    match parts.is_empty() {
+        true => "none".into(),
+        false => parts.join(", "),
+    }
+}
+
+/// Tells data sets apart: the names of the images' files, without their directories, and the content
+/// of a few images, evenly spread.
+fn data_digest(source: &dyn Source) -> String {
+    let n = source.len();
+    let mut text = Vec::new();
+    for i in 0..n {
+        let name = source.name(i);
+        text.extend(name.rsplit('/').next().unwrap_or(&name).as_bytes());
+        text.push(b'\n');
+    }
+    let all: Vec<u32> = (0..n as u32).collect();
+    text.extend(data::sampled(source, &all));
+    wave_hub::sha256_hex(&text)
+}

@@ -1,0 +1,317 @@
+//! Outputs of images as a cache keeps them: encoded, merged, looked up.
+
+use candle_core::{DType, Device, Result, Tensor};
+use std::ops::Range;
+use wave_hub::Weights;
+use wave_run::settings::Top;
+
+/// Logarithms of probabilities are kept above this, which f16 still holds.
+const LEAST: f64 = -60_000.0;
+/// Not in a view.
+const ABSENT: u32 = u32::MAX;
+
+/// How the outputs of an image are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Format {
+    /// The ancestor's classes.
+    pub(super) classes: usize,
+    /// Of them kept, where not all are.
+    kept: Option<usize>,
+}
+
+impl Format {
+    /// The most probable classes; all of them where that takes no more room.
+    pub(super) fn new(top: Top, classes: usize) -> Format {
+        let all = Format {
+            classes,
+            kept: None,
+        };
+        match top {
+            Top::All => all,
+            Top::Most(k) => {
+                let some = Format {
+                    classes,
+                    kept: Some(k.min(classes)),
+                };
+                if some.bytes_per_image() < all.bytes_per_image() {
+                    some
+                } else {
+                    all
+                }
+            }
+        }
+    }
+
+    /// Classes kept, where not all are.
+    pub(super) fn kept(self) -> Option<usize> {
+        self.kept
+    }
+
+    /// Of an image in a view.
+    pub(super) fn bytes_per_image(self) -> usize {
+        match self.kept {
+            None => 4 + 2 * self.classes,
+            Some(k) => 4 + (2 + self.class_bytes()) * k + 2,
+        }
+    }
+
+    /// Bytes of the number of a class.
+    fn class_bytes(self) -> usize {
+        let largest = self.classes.saturating_sub(1) as u64;
+        (8 - largest.leading_zeros() as usize / 8).max(1)
+    }
+
+    /// Logarithms of probabilities of an image.
+    fn columns(self) -> usize {
+        self.kept.unwrap_or(self.classes)
+    }
+}
+
+/// The outputs of some images.
+#[derive(Clone, Debug)]
+pub(super) struct Rows {
+    /// Ascending, (n).
+    images: Vec<u32>,
+    /// (n, k) f16
+    log_p: Tensor,
+    /// Where not all are kept: classes (n, k, w) u8, and the rest (n) f16.
+    partial: Option<(Tensor, Tensor)>,
+}
+
+impl Rows {
+    /// No images.
+    pub(super) fn none(format: Format) -> Result<Rows> {
+        Rows::new(&[], &[], format)
+    }
+
+    /// Encodes logits (n, classes), row by row, of ascending images.
+    pub(super) fn new(images: &[u32], logits: &[f32], format: Format) -> Result<Rows> {
+        let (n, k, w) = (images.len(), format.columns(), format.class_bytes());
+        let mut log_p = Vec::with_capacity(n * k);
+        let mut classes: Vec<u8> = Vec::new();
+        let mut rest: Vec<f32> = Vec::new();
+        for z in logits.chunks_exact(format.classes.max(1)) {
+            let z: Vec<f64> = z.iter().map(|z| f64::from(*z)).collect();
+            let total = log_sum_exp(z.iter().copied());
+            let keep = |z: f64| (z - total).clamp(LEAST, 0.0) as f32;
+            if format.kept.is_none() {
+                log_p.extend(z.iter().map(|z| keep(*z)));
+                continue;
+            }
+            let mut order: Vec<usize> = (0..z.len()).collect();
+            // Of equal ones the first: a sort by value keeps their order.
+            order.sort_by(|a, b| z[*b].total_cmp(&z[*a]));
+            for &class in &order[..k] {
+                log_p.push(keep(z[class]));
+                classes.extend(&class.to_le_bytes()[..w]);
+            }
+            rest.push(keep(log_sum_exp(order[k..].iter().map(|c| z[*c]))));
+        }
+        let half = |values: Vec<f32>, shape: &[usize]| -> Result<Tensor> {
+            Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(DType::F16)
+        };
+        Ok(Rows {
+            images: images.to_vec(),
+            log_p: half(log_p, &[n, k])?,
+            partial: match format.kept {
+                None => None,
+                Some(_) => {
+                    let classes = Tensor::from_vec(classes, (n, k, w), &Device::Cpu)?;
+                    Some((classes, half(rest, &[n])?))
+                }
+            },
+        })
+    }
+
+    /// Those of `wanted` that are not here; both ascending.
+    pub(super) fn missing(&self, wanted: &[u32]) -> Vec<u32> {
+        let absent = |i: &&u32| self.images.binary_search(i).is_err();
+        wanted.iter().filter(absent).copied().collect()
+    }
+
+    /// These and other images, none of them in both.
+    pub(super) fn merge(&self, other: &Rows) -> Result<Rows> {
+        if self.images.is_empty() {
+            return Ok(other.clone());
+        }
+        let both: Vec<u32> = [&self.images[..], &other.images].concat();
+        let mut order: Vec<u32> = (0..both.len() as u32).collect();
+        order.sort_by_key(|at| both[*at as usize]);
+        let images = order.iter().map(|at| both[*at as usize]).collect();
+        let order = Tensor::new(&order[..], &Device::Cpu)?;
+        let join = |a: &Tensor, b: &Tensor| Tensor::cat(&[a, b], 0)?.index_select(&order, 0);
+        Ok(Rows {
+            images,
+            log_p: join(&self.log_p, &other.log_p)?,
+            partial: match (&self.partial, &other.partial) {
+                (Some((c, r)), Some((d, s))) => Some((join(c, d)?, join(r, s)?)),
+                _ => None,
+            },
+        })
+    }
+
+    /// As a shard holds them.
+    pub(super) fn to_table(&self) -> Result<Weights> {
+        let images = Tensor::from_slice(&self.images, self.images.len(), &Device::Cpu)?;
+        let mut table = Weights::new();
+        table.insert("images".into(), images);
+        table.insert("log_p".into(), self.log_p.clone());
+        if let Some((classes, rest)) = &self.partial {
+            table.insert("classes".into(), classes.clone());
+            table.insert("rest".into(), rest.clone());
+        }
+        Ok(table)
+    }
+
+    /// What a shard of images in `range` holds, or what is wrong with it.
+    pub(super) fn from_table(
+        table: &Weights,
+        format: Format,
+        range: Range<u32>,
+    ) -> std::result::Result<Rows, String> {
+        let take = |name: &str, dtype: DType, shape: &[usize]| match table.get(name) {
+            Some(t) if t.dtype() == dtype && t.dims() == shape => Ok(t.clone()),
+            Some(t) => Err(format!(
+                "{name} is {:?} {:?}, expected {dtype:?} {shape:?}",
+                t.dtype(),
+                t.dims()
+            )),
+            None => Err(format!("has no tensor {name}")),
+        };
+        let n = table.get("images").map_or(0, Tensor::elem_count);
+        let images = take("images", DType::U32, &[n])?
+            .to_vec1::<u32>()
+            .map_err(|e| e.to_string())?;
+        if !images.is_sorted_by(|a, b| a < b) || images.iter().any(|i| !range.contains(i)) {
+            return Err(format!("its images are not ascending in {range:?}"));
+        }
+        let (k, w) = (format.columns(), format.class_bytes());
+        Ok(Rows {
+            images,
+            log_p: take("log_p", DType::F16, &[n, k])?,
+            partial: match format.kept {
+                None => None,
+                Some(_) => Some((
+                    take("classes", DType::U8, &[n, k, w])?,
+                    take("rest", DType::F16, &[n])?,
+                )),
+            },
+        })
+    }
+}
+
+/// The outputs of all images of a view that a run trains on.
+pub(super) struct View {
+    format: Format,
+    /// The row of each image of the source, or [`ABSENT`].
+    places: Vec<u32>,
+    rows: Rows,
+}
+
+impl View {
+    /// A view of a source of so many images.
+    pub(super) fn new(shards: &[Rows], format: Format, source_images: usize) -> Result<View> {
+        let all = |part: &dyn Fn(&Rows) -> Option<Tensor>| -> Result<Option<Tensor>> {
+            let parts: Vec<Tensor> = shards.iter().filter_map(part).collect();
+            match parts.is_empty() {
+                true => Ok(None),
+                false => Tensor::cat(&parts, 0).map(Some),
+            }
+        };
+        let none = Rows::none(format)?;
+        let log_p = all(&|rows| Some(rows.log_p.clone()))?;
+        let classes = all(&|rows| rows.partial.as_ref().map(|p| p.0.clone()))?;
+        let rest = all(&|rows| rows.partial.as_ref().map(|p| p.1.clone()))?;
+        let images: Vec<u32> = shards.iter().flat_map(|s| &s.images).copied().collect();
+        let mut places = vec![ABSENT; source_images];
+        for (row, image) in images.iter().enumerate() {
+            // Others than this run trains on may be there.
+            if let Some(place) = places.get_mut(*image as usize) {
+                *place = row as u32;
+            }
+        }
+        let rows = Rows {
+            images,
+            log_p: log_p.unwrap_or(none.log_p),
+            partial: classes.zip(rest),
+        };
+        Ok(View {
+            format,
+            places,
+            rows,
+        })
+    }
+
+    /// Logits (b, classes) of images, up to a number for each image.
+    pub(super) fn logits(&self, images: &[u32]) -> Result<Tensor> {
+        let place = |i: &u32| match self.places.get(*i as usize) {
+            Some(&row) if row != ABSENT => Ok(row),
+            _ => candle_core::bail!("the cache holds no outputs of image {i}"),
+        };
+        let places: Vec<u32> = images.iter().map(place).collect::<Result<_>>()?;
+        let (b, n) = (places.len(), self.format.classes);
+        let places = Tensor::from_vec(places, b, &Device::Cpu)?;
+        let log_p = self.rows.log_p.index_select(&places, 0)?;
+        let log_p = log_p.to_dtype(DType::F32)?; // (b, k)
+        let Some((classes, rest)) = &self.rows.partial else {
+            return Ok(log_p);
+        };
+        let (k, w) = (self.format.columns(), self.format.class_bytes());
+        let spread = ((n - k) as f32).ln();
+        let rest = rest.index_select(&places, 0)?.to_dtype(DType::F32)?;
+        let rest = rest.to_vec1::<f32>()?;
+        let log_p = log_p.flatten_all()?.to_vec1::<f32>()?;
+        let classes = classes.index_select(&places, 0)?.flatten_all()?;
+        let classes = classes.to_vec1::<u8>()?;
+        let mut logits = Vec::with_capacity(b * n);
+        for row in 0..b {
+            logits.resize((row + 1) * n, rest[row] - spread);
+            for at in row * k..(row + 1) * k {
+                let number = &classes[at * w..(at + 1) * w];
+                let class = number
+                    .iter()
+                    .rev()
+                    .fold(0, |c, byte| c << 8 | *byte as usize);
+                match logits.get_mut(row * n + class) {
+                    Some(logit) if class < n => *logit = log_p[at],
+                    _ => candle_core::bail!("the cache names class {class} of {n}"),
+                }
+            }
+        }
+        Tensor::from_vec(logits, (b, n), &Device::Cpu)
+    }
+
+    /// The probabilities that are not kept, added up over the images.
+    pub(super) fn rest(&self) -> Result<f64> {
+        match &self.rows.partial {
+            None => Ok(0.0),
+            Some((_, rest)) => {
+                let rest = rest.to_dtype(DType::F64)?.exp()?;
+                rest.sum_all()?.to_scalar::<f64>()
+            }
+        }
+    }
+
+    /// Images in it.
+    pub(super) fn images(&self) -> usize {
+        self.rows.images.len()
+    }
+
+    /// What it takes in memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.images() * self.format.bytes_per_image() + 4 * self.places.len()
+    }
+}
+
+/// `ln sum exp z`
+fn log_sum_exp(z: impl Iterator<Item = f64> + Clone) -> f64 {
+    let max = z.clone().fold(f64::NEG_INFINITY, f64::max);
+    if !max.is_finite() {
+        return max;
+    }
+    max + z.map(|z| (z - max).exp()).sum::<f64>().ln()
+}
+
+#[cfg(test)]
+#[path = "rows_tests.rs"]
+mod tests;

@@ -1,0 +1,457 @@
+//! `wave condense`: distils an ancestor, through an auxiliary transformer whose large matrices are
+//! composed from shared templates, into those templates (WAVE, section 3.2).
+//!
+//! Trained are the templates, the bank of scalers, and the auxiliary's other weights, together,
+//! towards `KL(ancestor || auxiliary) + CE(labels, auxiliary)`. Weights are composed anew in every
+//! step. With one depth and one width this is plain WAVE; with ranges, each step draws the
+//! auxiliary's depth and width, and the same bank learns to make models of all of them.
+
+use crate::ancestor::{Ancestor, Ancestors};
+use crate::cache::Cache;
+use crate::finetune::{self, Options, drop_path};
+use crate::lesson::Lesson;
+use crate::model::{Network, card_front};
+use crate::origin;
+use crate::templates::{self, Description};
+use anyhow::Result;
+use candle_core::{Device, Tensor};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, StandardNormal};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+use wave_data::Augment;
+use wave_hub::{Accuracy, CardFront, FloatType};
+use wave_init::{Method, Positions};
+use wave_learngene::{Learngene, Part};
+use wave_models::Weights;
+use wave_models::vit::{self, VitShape};
+use wave_run::data::{self, Channels, Data, Input};
+use wave_run::error::request;
+use wave_run::forecast::Step;
+use wave_run::inputs::Inputs;
+use wave_run::paths;
+use wave_run::ranks;
+use wave_run::run_dir::{Opened, RunDir};
+use wave_run::settings::{self, Condense, Duration, Top, Training};
+use wave_run::train::{self, Defaults, Job, Outcome, Resolved};
+use wave_train::{Scores, Variable};
+
+mod describe;
+mod factorise;
+mod plan;
+
+pub use describe::describe;
+pub use plan::{CondensePlan, ScalerStart};
+
+/// What condensing does where the settings are silent.
+pub const DEFAULTS: Defaults = Defaults {
+    duration: Duration::Epochs(150.0),
+    lr: 5e-4,
+    weight_decay: 0.05,
+};
+
+/// Classes of the ancestor's outputs that a cache keeps, where the settings are silent.
+pub const DEFAULT_TOP: Top = Top::Most(16);
+
+/// Noise on structured first scalers, so that equal blocks can part.
+const SCALER_NOISE: f32 = 0.03;
+
+/// The templates, bank and other weights before the first step.
+pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
+    let a = &plan.auxiliary;
+    let t = plan.templates.template_size;
+    let mean_width =
+        plan.sizes.widths.iter().sum::<usize>() as f64 / plan.sizes.widths.len() as f64;
+    // Xavier for a square matrix of the mean width: too small a start (0.02) costs dearly in
+    // narrow networks.
+    let bound = (3.0 / mean_width).sqrt() as f32;
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let uniform = rand_distr::Uniform::new_inclusive(-bound, bound)?;
+    let mut templates: BTreeMap<String, Tensor> = plan
+        .templates
+        .counts
+        .iter()
+        .map(|(set, n)| {
+            let values: Vec<f32> = (0..n * t * t).map(|_| uniform.sample(&mut rng)).collect();
+            Ok((
+                set.clone(),
+                Tensor::from_vec(values, (*n, t, t), &Device::Cpu)?,
+            ))
+        })
+        .collect::<Result<_>>()?;
+    // The default budget of templates holds two layers of the narrowest width.
+    let two = a.with_size(2, plan.sizes.widths[0]);
+    let mut options = wave_init::Options::new(plan.template_start);
+    if [a, &two].iter().any(|shape| !shape.width.is_multiple_of(4)) {
+        options.positions = Positions::Learned; // sines come in fours
+    }
+    if plan.template_start == Method::Mimetic {
+        let layers = vit::stack(&crate::init::fill(&two, &options, seed)?, 2)?;
+        for part in [Part::Qkv, Part::Proj] {
+            let set = &plan.templates.sets[&part];
+            let weights = &layers[&part.stacked_name()];
+            let plan = &plan.templates;
+            let t = wave_learngene::seed_templates(plan, part, &templates[set], weights, &two)?;
+            templates.insert(set.clone(), t);
+        }
+    }
+    let mut normal = || StandardNormal.sample(&mut rng);
+    let bank = match plan.start {
+        ScalerStart::Ramp => wave_learngene::ramp_scalers(
+            &plan.templates,
+            a,
+            &two,
+            a.depth,
+            SCALER_NOISE,
+            &mut normal,
+        )?,
+        ScalerStart::Random => {
+            wave_learngene::random_scalers(&plan.templates, a, a.depth, &mut normal)?
+        }
+        ScalerStart::Telg => {
+            wave_learngene::telg_scalers(&plan.templates, a, a.depth, plan.depth_rule)?
+        }
+        ScalerStart::Share => wave_learngene::share_scalers(&plan.templates, a, a.depth)?,
+    };
+    // Outside the templates the methods agree but for positions; mimetic attention of every layer
+    // would be decomposed for nothing.
+    options.method = Method::Xavier;
+    let fresh = crate::init::fill(a, &options, seed)?;
+    let mut inherited = vit::stack(&fresh, a.depth)?;
+    inherited.retain(|name, _| !plan.templates.composes(name));
+    let (templates, auxiliary) = (templates, a.clone());
+    Ok(Learngene {
+        plan: plan.templates.clone(),
+        templates,
+        bank,
+        inherited,
+        auxiliary,
+        depth_rule: plan.depth_rule,
+    })
+}
+
+/// The learngene as variables, with their learning rates.
+fn variables(gene: &Learngene, settings: &Condense, resolved: &Resolved) -> Result<Vec<Variable>> {
+    let template_ratio = settings.template_lr_ratio.unwrap_or(1.0) as f32;
+    let scaler_ratio = settings.scaler_lr_ratio.unwrap_or(1.0) as f32;
+    let variable = |(name, t): &(String, Tensor)| {
+        let mut v = train::variable(name, t, resolved, gene.auxiliary.depth)?;
+        v.rate = vec![1.0];
+        if name.starts_with("templates.") {
+            v.rate = vec![template_ratio];
+            v.weight_decay = resolved.weight_decay;
+        } else if name.starts_with("bank.") {
+            v.rate = vec![scaler_ratio];
+            v.weight_decay = 0.0;
+        }
+        Ok(v)
+    };
+    gene.tensors().iter().map(variable).collect()
+}
+
+/// Accuracy of the model of a shape, made from the learngene alone.
+pub fn score(gene: &Learngene, shape: &VitShape, data: &Data) -> Result<Scores> {
+    let weights = gene.stacked_weights(shape)?;
+    finetune::score(&Network::Vit(shape.clone()), &weights, &data.tests)
+}
+
+/// A condensation, ready to run.
+struct Task<'a> {
+    label: String,
+    settings: &'a Condense,
+    resolved: &'a Resolved,
+    plan: &'a CondensePlan,
+    data: &'a Data,
+    ancestor: Option<Arc<Ancestor>>,
+    cache: Option<Cache>,
+    options: Options,
+}
+
+/// Trains the templates, from `gene` on.
+fn distil(task: &Task, gene: &Learngene, run: &mut RunDir) -> Result<(Learngene, Outcome)> {
+    let Task {
+        settings,
+        resolved,
+        plan,
+        data,
+        ancestor,
+        cache,
+        options,
+        ..
+    } = task;
+    let verbosity = options.verbosity;
+    let lesson = ancestor
+        .as_deref()
+        .map(|a| Lesson::new(a, data, cache.as_ref(), verbosity))
+        .transpose()?;
+    let variables = variables(gene, settings, resolved)?;
+    let live = gene.with_tensors(&train::tracked(&variables));
+    let loss = |batch: &wave_data::Batch, images: &Tensor, part: &wave_train::Part| {
+        let shape = plan.shape_of_step(resolved.seed, part.step, resolved.steps);
+        // Composed anew each step: yesterday's weights belong to yesterday's templates.
+        let weights = live.stacked_weights(&shape)?;
+        let scales = drop_path(shape.depth, part, resolved);
+        let logits = vit::logits_in(resolved.mode, &shape, &weights, images, scales)?;
+        let ancestor = lesson.as_ref().map(|l| l.logits(batch, images));
+        plan.objective
+            .loss(&logits, ancestor.transpose()?.as_ref(), || {
+                wave_train::batch_targets(batch, shape.classes, resolved.label_smoothing)
+            })
+    };
+    let largest = plan.largest();
+    let score = |values: &Weights| score(&gene.with_tensors(values), &largest, data);
+    let job = Job {
+        label: task.label.clone(),
+        settings: resolved,
+        data: *data,
+        variables: &variables,
+        run: Some(run),
+        resume: options.resume,
+        verbosity,
+        every_epoch: true,
+    };
+    let outcome = train::train(job, loss, score)?;
+    Ok((gene.with_tensors(&outcome.values), outcome))
+}
+
+/// Checks the settings by themselves: their numbers, and that there is something to learn from.
+///
+/// # Errors
+/// If a number is out of its range, or a term of the objective has nothing to come from.
+pub fn check(settings: &Condense) -> Result<()> {
+    settings::check(settings)?;
+    if settings.ancestor.is_none() && settings.kl_weight != Some(0.0) {
+        return Err(request(
+            "no ancestor to distil; give --ancestor A, or --kl-weight 0 to learn from the labels \
+             alone",
+        ));
+    }
+    if settings.ce_weight == Some(0.0) && settings.kl_weight == Some(0.0) {
+        return Err(request(
+            "ce_weight = 0 and kl_weight = 0 leave nothing to learn; raise one of them",
+        ));
+    }
+    Ok(())
+}
+
+/// Opens the data of a condensation from `ancestor`, if it has one.
+///
+/// # Errors
+/// If there is no such data; if its images have no labels, and the settings call for some.
+pub fn open_data(settings: &Condense, ancestor: Option<&Ancestor>) -> Result<Data> {
+    let input = Input::Size {
+        image_size: settings.auxiliary.image_size.unwrap_or(data::DEFAULT_SIDE),
+        channels: Channels::Otherwise(ancestor.map_or(3, |a| a.transform.channels)),
+    };
+    let mut training = settings.training.clone();
+    if settings.cache.is_some() && training.views.is_none() {
+        training.views = Some(views_of_a_cache(&training)?);
+    }
+    match (settings.ce_weight, ancestor) {
+        (Some(0.0), Some(ancestor)) => {
+            Data::open_unlabelled(&training, input, &ancestor.label_names)
+        }
+        _ => Data::open(&training, input),
+    }
+}
+
+/// Without a number of views, every epoch is one; but if nothing varies, they are all the same.
+fn views_of_a_cache(training: &Training) -> Result<u32> {
+    Ok(match data::augment(training)? == Augment::NONE {
+        true => 1,
+        false => u32::MAX,
+    })
+}
+
+/// Opens the cache of the ancestor's outputs, if the settings name one.
+fn open_cache(
+    settings: &Condense,
+    ancestor: Option<&Ancestor>,
+    data: &Data,
+) -> Result<Option<Cache>> {
+    let Some(dir) = &settings.cache else {
+        return match settings.cache_top {
+            Some(_) => Err(request("cache_top without a cache; give --cache DIR")),
+            None => Ok(None),
+        };
+    };
+    let Some(ancestor) = ancestor else {
+        return Err(request(
+            "a cache keeps an ancestor's outputs, and there is no ancestor; give --ancestor, or \
+             leave out --cache",
+        ));
+    };
+    ancestor.check(data)?;
+    let top = settings.cache_top.unwrap_or(DEFAULT_TOP);
+    Cache::open(Path::new(dir), top, ancestor, data).map(Some)
+}
+
+/// Condenses and writes a template directory. Returns what `--json` prints.
+///
+/// `recipe` is the recipe's name, for the card.
+pub fn condense(
+    recipe: &str,
+    settings: &Condense,
+    ancestors: &Ancestors,
+    out: &Path,
+    options: Options,
+) -> Result<Value> {
+    check(settings)?;
+    let ancestor = ancestors.get(settings.ancestor.as_deref())?;
+    let factorises = match settings.method.as_deref().unwrap_or("distil") {
+        "distil" => false,
+        "factorise" => true,
+        other => {
+            return Err(request(format!(
+                "method = {other}; expected distil or factorise"
+            )));
+        }
+    };
+    let training = &settings.training;
+    if factorises && training.epochs.is_none() && training.steps.is_none() {
+        if settings.cache.is_some() {
+            return Err(request(
+                "method = factorise runs no ancestor, so there is nothing to cache; leave out \
+                 --cache, or give --epochs",
+            ));
+        }
+        return factorise::factorise(recipe, settings, ancestor, out, options);
+    }
+    let settings = &describe::with_batch(settings, out, options.repeats(out))?;
+    let data = open_data(settings, ancestor.as_deref())?;
+    let plan = CondensePlan::new(settings, data.transform.channels, data.class_names.len())?;
+    let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
+    let memory = plan.memory(resolved.mode, ancestor.as_deref());
+    Step::new(memory, &data, &resolved, 1)?.check()?;
+    let cache = open_cache(settings, ancestor.as_deref(), &data)?;
+    let inputs = Inputs::default()
+        .artefact_if_any("ancestor", settings.ancestor.as_deref())?
+        .images(settings.training.data.as_deref(), &data);
+    let table = wave_run::recipe::to_table(settings)?;
+    let mut run = match RunDir::open(out, &table, &inputs, options)? {
+        Opened::Complete(result) => return Ok(result),
+        Opened::Run(run) => run,
+    };
+    let began = Instant::now();
+    let start = match factorises {
+        true => factorise::start(&plan, ancestor.as_deref())?.0,
+        false => start(&plan, resolved.seed)?,
+    };
+    let name = out.file_name().map(|n| n.to_string_lossy());
+    let task = Task {
+        label: format!("condense {}", name.unwrap_or_default()),
+        settings,
+        resolved: &resolved,
+        plan: &plan,
+        data: &data,
+        ancestor,
+        cache,
+        options,
+    };
+    let (gene, outcome) = distil(&task, &start, &mut run)?;
+    let gene = templates::rounded(&gene, plan.float)?;
+    let ancestor = task.ancestor.as_deref();
+    let provenance = json!({
+        "recipe": recipe,
+        "version": env!("CARGO_PKG_VERSION"),
+        "ancestor": ancestor.map(Ancestor::describe),
+        "ancestor_sha256": ancestor.map(|a| &a.digest),
+        "origin": ancestor.map(|a| &a.origin),
+        "data": data.spec,
+        "training_images": data.train_indices.len(),
+        "seed": resolved.seed,
+        "steps": resolved.steps,
+        "epochs": resolved.steps as f64 / data.loader.steps_per_epoch() as f64,
+        "depths": [plan.sizes.depths.0, plan.sizes.depths.1],
+        "widths": plan.sizes.widths,
+    });
+    let about = Description {
+        transform: &data.transform,
+        label_names: data.class_names.clone(),
+        provenance,
+        accuracies: accuracies(&gene, &plan, &data)?,
+    };
+    let mut result = json!({
+        "out": paths::text(out),
+        "parameters": gene.ledger().iter().map(|(_, n)| n).sum::<usize>(),
+        "top1": outcome.scores.map(|s| s.top1),
+        "seconds": began.elapsed().as_secs_f64().round(),
+    });
+    if let Some(cache) = &task.cache {
+        result["cache"] = cache.summary();
+    }
+    data::count_broken(&mut result, data.tell_broken());
+    ranks::on_first(|| run.complete(&result, || write(out, &gene, plan.float, about)))?;
+    Ok(result)
+}
+
+/// Writes the template directory, with its card.
+fn write(out: &Path, gene: &Learngene, float: FloatType, about: Description) -> Result<()> {
+    let card = card(gene, &about.accuracies, &about.provenance);
+    templates::write(out, gene, float, about, &card)
+}
+
+fn accuracies(gene: &Learngene, plan: &CondensePlan, data: &Data) -> Result<Vec<Accuracy>> {
+    if data.tests.indices.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (least, most) = plan.sizes.depths;
+    let mut depths: Vec<usize> = (0..5).map(|i| least + i * (most - least) / 4).collect();
+    depths.dedup();
+    let mut all = Vec::new();
+    for &width in &plan.sizes.widths {
+        for &depth in &depths {
+            let scores = score(gene, &plan.auxiliary.with_size(depth, width), data)?;
+            all.push(Accuracy {
+                depth,
+                width,
+                top1: scores.top1,
+                condition: "expanded without data".into(),
+            });
+        }
+    }
+    Ok(all)
+}
+
+fn card(gene: &Learngene, accuracies: &[Accuracy], provenance: &Value) -> String {
+    let front = CardFront {
+        tags: vec![
+            "image-classification".into(),
+            "wave".into(),
+            "learngene".into(),
+        ],
+        library_name: Some("wave".into()),
+        pipeline_tag: Some("image-classification".into()),
+        ..card_front()
+    };
+    let a = &gene.auxiliary;
+    let mut body = format!(
+        "Weight templates for vision transformers of any depth and of any width that is a \
+         multiple of {}. Make one with\n\n```sh\nwave expand DIR --depth 6 --width \
+         {}\n```\n\n| parameters | |\n|---|---|\n",
+        a.head_width(),
+        a.width
+    );
+    for (name, n) in gene.ledger() {
+        body += &format!("| {name} | {n} |\n");
+    }
+    if !accuracies.is_empty() {
+        body += "\n| depth | width | top-1, expanded without data |\n|---|---|---|\n";
+    }
+    for accuracy in accuracies {
+        let Accuracy {
+            depth, width, top1, ..
+        } = accuracy;
+        body += &format!("| {depth} | {width} | {:.2} % |\n", 100.0 * top1);
+    }
+    body += &format!("\n```json\n{provenance:#}\n```\n");
+    let title = format!(
+        "Weight templates, {}",
+        provenance["data"].as_str().unwrap_or("wave")
+    );
+    origin::card(front, provenance, &title, &body)
+}

@@ -1,0 +1,231 @@
+//! What `wave condense --dry-run` prints.
+
+use super::{CondensePlan, DEFAULT_TOP, DEFAULTS, open_data};
+use crate::ancestor::{Ancestor, planned};
+use crate::cache;
+use crate::speed;
+use anyhow::Result;
+use std::path::Path;
+use std::sync::Arc;
+use wave_data::Source;
+use wave_run::data::Data;
+use wave_run::forecast::{self, Step, bytes, duration};
+use wave_run::settings::{self, BatchSize, Condense, DEFAULT_BATCH};
+use wave_run::train::Resolved;
+
+/// Files whose size is looked at.
+const SAMPLED: usize = 256;
+/// Images and layers of the steps whose time is taken.
+const TIMED: usize = 2;
+const TIMED_LAYERS: usize = 2;
+/// Numbers of devices that a time is told for.
+const DEVICES: [f64; 3] = [1.0, 8.0, 64.0];
+
+/// The data and the training on it, as far as a plan needs them.
+struct Numbers {
+    name: String,
+    images: usize,
+    channels: usize,
+    classes: usize,
+    batch: usize,
+    parts: usize,
+    per_epoch: usize,
+    steps: u64,
+    /// Bytes of a file on average, where images are files.
+    file: Option<f64>,
+}
+
+impl Numbers {
+    /// Of the data that the settings name.
+    fn of(data: &Data, settings: &Condense) -> Result<Numbers> {
+        let resolved = Resolved::new(&settings.training, DEFAULTS, data)?;
+        Ok(Numbers {
+            name: data.spec.clone(),
+            images: data.train_indices.len(),
+            channels: data.transform.channels,
+            classes: data.class_names.len(),
+            batch: data.batch,
+            parts: resolved.accumulate,
+            per_epoch: data.loader.steps_per_epoch(),
+            steps: resolved.steps,
+            file: mean_file(&*data.train),
+        })
+    }
+
+    /// Of ImageNet, where no data is named.
+    fn of_imagenet(settings: &Condense) -> Result<Numbers> {
+        let training = &settings.training;
+        let images = training.train_limit.unwrap_or(usize::MAX).min(1_281_167);
+        let batch = training.batch.and_then(BatchSize::images);
+        let batch = batch.unwrap_or(DEFAULT_BATCH);
+        let per_epoch = (images / batch.max(1)).max(1);
+        Ok(Numbers {
+            name: "none named; assuming ImageNet's numbers".into(),
+            images,
+            channels: 3,
+            classes: 1000,
+            batch,
+            parts: training.accumulate.unwrap_or(1),
+            per_epoch,
+            steps: training.duration(DEFAULTS.duration)?.steps(per_epoch),
+            file: Some(110e3),
+        })
+    }
+}
+
+fn mean_file(source: &dyn Source) -> Option<f64> {
+    let every = (source.len() / SAMPLED).max(1);
+    let sizes: Vec<f64> = (0..source.len())
+        .step_by(every)
+        .filter_map(|i| Some(source.encoded(i).ok()??.bytes.len() as f64))
+        .collect();
+    (!sizes.is_empty()).then(|| sizes.iter().sum::<f64>() / sizes.len() as f64)
+}
+
+/// Sizes, parameters, work, memory, room on disk and time, from a few steps. `ancestor` is one that is not
+/// yet trained; otherwise it is the one that the settings name, unless it is still to be downloaded. Where
+/// no data is named, its numbers are those of ImageNet.
+///
+/// # Errors
+/// As the condensation's own, before its first step; but a plan that takes more memory than there is may be
+/// for another machine.
+pub fn describe(settings: &Condense, ancestor: Option<Arc<Ancestor>>) -> Result<String> {
+    let mut settings = settings.clone();
+    let ancestor = match (ancestor, &settings.ancestor) {
+        (Some(trained), None) => {
+            settings.ancestor = Some(String::new()); // where it is to be
+            Some(trained)
+        }
+        (_, named) => planned(named.as_deref())?,
+    };
+    super::check(&settings)?;
+    let ancestor = ancestor.as_deref();
+    let settings = &with_batch(&settings, Path::new(""), false)?;
+    let training = &settings.training;
+    let data = match training.data {
+        Some(_) => Some(open_data(settings, ancestor)?),
+        None => None,
+    };
+    if let (Some(data), Some(ancestor)) = (&data, ancestor) {
+        ancestor.check(data)?;
+    }
+    let numbers = match &data {
+        Some(data) => Numbers::of(data, settings)?,
+        None => Numbers::of_imagenet(settings)?,
+    };
+    let Numbers {
+        images,
+        classes,
+        batch,
+        steps,
+        ..
+    } = numbers;
+    let plan = CondensePlan::new(settings, numbers.channels, classes)?;
+    let a = &plan.auxiliary;
+    let largest = plan.largest();
+    let mode = settings::mode(training.precision.as_deref(), training.recompute)?;
+    let ledger = plan.ledger();
+    let values = ledger.iter().map(|(_, n)| n).sum::<usize>();
+    let step = Step::of_images(plan.memory(mode, ancestor), batch, numbers.parts);
+    let epochs = steps as f64 / numbers.per_epoch as f64;
+
+    let counts = &plan.templates.counts;
+    let t = plan.templates.template_size;
+    let mut text = format!(
+        "data: {}\n{images} images, {classes} classes\nauxiliary: {} anchors, width {}, {} heads, \
+         {} x {} pixels in patches of {}\n",
+        numbers.name, a.depth, a.width, a.heads, a.image_size, a.image_size, a.patch
+    );
+    text += &format!(
+        "depths {:?}, widths {:?}\ntemplates of {t} x {t}:",
+        plan.sizes.depths, plan.sizes.widths
+    );
+    for (set, n) in counts {
+        text += &format!(" {n} {set}");
+    }
+    text += &format!(" ({} in all)\n", counts.values().sum::<usize>());
+    let twin = largest.parameter_count();
+    let sums = [("transferred", values), ("free twin", twin)];
+    for (name, n) in ledger.iter().chain(&sums) {
+        text += &format!("{name:12} {n:>12}\n");
+    }
+    match (ancestor, &settings.ancestor) {
+        (Some(ancestor), _) => text += &format!("ancestor: {}\n", ancestor.describe()),
+        (None, Some(name)) => {
+            text += &format!("ancestor: {name}, not yet downloaded; its time is not told\n");
+        }
+        (None, None) => text += "ancestor: none; labels alone\n",
+    }
+    // Forward and backward: three times the multiply-adds, two operations each.
+    let operations = plan.mean_multiply_adds() * 6.0 * batch as f64 * steps as f64;
+    text += &format!(
+        "{steps} steps of {batch} images ({epochs:.1} epochs), {operations:.3e} floating-point \
+         operations without the ancestor's\n"
+    );
+    text += &step.words();
+    let state = forecast::checkpoint(values, training.ema.is_some());
+    text += &format!(
+        "a checkpoint {}, and its spare as much\n",
+        bytes(state as f64)
+    );
+    if let Some(file) = numbers.file {
+        let epoch = file * images as f64;
+        text += &format!(
+            "reads {} an epoch in files of {}, {} in all\n",
+            bytes(epoch),
+            bytes(file),
+            bytes(epoch * epochs)
+        );
+    }
+    if settings.cache.is_some() {
+        let room = cache::bytes_per_image(settings.cache_top.unwrap_or(DEFAULT_TOP), classes);
+        text += &format!(
+            "the cache takes {room} bytes an image and view, {} a view\n",
+            bytes((room * images) as f64)
+        );
+    }
+    let few = largest.with_size(TIMED_LAYERS.min(largest.depth), largest.width);
+    if !step.can_time(TIMED) {
+        return Ok(text);
+    }
+    let rate = speed::condensing(&few, TIMED, mode)?;
+    text += &format!(
+        "{:.0} GFLOP/s here, measured at {} x {}",
+        rate / 1e9,
+        few.depth,
+        few.width
+    );
+    let shown = match (ancestor, &data) {
+        (Some(ancestor), Some(data)) => {
+            let shown = ancestor.shown(data, steps);
+            let seconds = ancestor.seconds()?;
+            text += &format!(
+                "; the ancestor {:.1} images a second, of {shown} that it is shown",
+                1.0 / seconds
+            );
+            seconds * shown as f64
+        }
+        _ => 0.0,
+    };
+    text += "; at these rates, without loading:\n";
+    for devices in DEVICES {
+        let time = duration((operations / rate + shown) / devices);
+        text += &match devices == 1.0 {
+            true => format!("    {time}\n"),
+            false => format!("    {time} on {devices} of these, if they scale\n"),
+        };
+    }
+    Ok(text)
+}
+
+/// The settings with a batch that fits the auxiliary at its largest, if that is asked for.
+pub(super) fn with_batch(settings: &Condense, out: &Path, repeats: bool) -> Result<Condense> {
+    let mut settings = settings.clone();
+    if settings.training.batch == Some(BatchSize::Auto) {
+        // Colours and classes hardly matter here.
+        let plan = CondensePlan::new(&settings, 3, 1000)?;
+        let memory = |mode| plan.memory(mode, None);
+        settings.training = forecast::fit_batch(&settings.training, memory, out, repeats)?;
+    }
+    Ok(settings)
+}

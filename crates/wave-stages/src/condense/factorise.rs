@@ -1,0 +1,164 @@
+//! `wave condense --method factorise`: the templates nearest to a transformer's own weights.
+
+use super::{CondensePlan, accuracies, write};
+use crate::ancestor::Ancestor;
+use crate::finetune::Options;
+use crate::model::Network;
+use crate::templates::{self, Description};
+use anyhow::Result;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+use wave_learngene::{Learngene, Part, Plan};
+use wave_models::vit::VitShape;
+use wave_run::data::{self, Data, Input};
+use wave_run::error::request;
+use wave_run::inputs::Inputs;
+use wave_run::paths;
+use wave_run::ranks;
+use wave_run::run_dir::{Opened, RunDir};
+use wave_run::settings::{Auxiliary, Condense};
+
+/// Factorises an ancestor and writes a template directory. Returns what `--json` prints.
+pub(super) fn factorise(
+    recipe: &str,
+    settings: &Condense,
+    ancestor: Option<Arc<Ancestor>>,
+    out: &Path,
+    options: Options,
+) -> Result<Value> {
+    let ancestor = ancestor.as_deref();
+    let (shape, model) = transformer(ancestor)?;
+    let settings = Condense {
+        auxiliary: auxiliary(&settings.auxiliary, shape)?,
+        depths: None,
+        widths: None,
+        anchors: None,
+        ..settings.clone()
+    };
+    let plan = CondensePlan::new(&settings, shape.channels, shape.classes)?;
+    let inputs = Inputs::default()
+        .artefact_if_any("ancestor", settings.ancestor.as_deref())?
+        .place(settings.training.data.as_deref());
+    let table = wave_run::recipe::to_table(&settings)?;
+    let mut run = match RunDir::open(out, &table, &inputs, options)? {
+        Opened::Complete(result) => return Ok(result),
+        Opened::Run(run) => run,
+    };
+    let began = Instant::now();
+    let (gene, energy) = start(&plan, ancestor)?;
+    let gene = templates::rounded(&gene, plan.float)?;
+    let noise = noise(&plan, settings.training.seed.unwrap_or(0))?;
+    let data = match settings.training.data {
+        Some(_) => Some(Data::open(
+            &settings.training,
+            Input::Like(model.transform.clone()),
+        )?),
+        None => None,
+    };
+    let provenance = json!({
+        "recipe": recipe,
+        "version": env!("CARGO_PKG_VERSION"),
+        "method": "factorise",
+        "ancestor": model.describe(),
+        "ancestor_sha256": model.digest,
+        "origin": model.origin,
+        "energy_kept": energy,
+        "energy_kept_of_noise": noise,
+    });
+    let about = Description {
+        transform: &model.transform,
+        label_names: model.label_names.clone(),
+        provenance,
+        accuracies: match &data {
+            Some(data) => accuracies(&gene, &plan, data)?,
+            None => Vec::new(),
+        },
+    };
+    let top1 = about.accuracies.last().map(|a| a.top1);
+    let mut result = json!({
+        "out": paths::text(out),
+        "parameters": gene.ledger().iter().map(|(_, n)| n).sum::<usize>(),
+        "top1": top1,
+        "energy_kept": energy,
+        "energy_kept_of_noise": noise,
+        "seconds": began.elapsed().as_secs_f64().round(),
+    });
+    if let Some(data) = &data {
+        data::count_broken(&mut result, data.tell_broken());
+    }
+    ranks::on_first(|| run.complete(&result, || write(out, &gene, plan.float, about)))?;
+    Ok(result)
+}
+
+/// The templates and the bank nearest to an ancestor's weights, one anchor for each of its layers,
+/// beside its other weights; and the energy that each set keeps.
+pub(super) fn start(
+    plan: &CondensePlan,
+    ancestor: Option<&Ancestor>,
+) -> Result<(Learngene, BTreeMap<String, f64>)> {
+    let (shape, model) = transformer(ancestor)?;
+    if shape != &plan.auxiliary {
+        return Err(request(format!(
+            "to start from its factors the auxiliary must be like the ancestor, {shape:?}; found \
+             {:?}",
+            plan.auxiliary
+        )));
+    }
+    Ok(Learngene::factorise(
+        &plan.templates,
+        &model.weights,
+        shape,
+    )?)
+}
+
+/// The energy that each set keeps of random weights of the same shape.
+fn noise(plan: &CondensePlan, seed: u64) -> Result<BTreeMap<String, f64>> {
+    let shape = &plan.auxiliary;
+    let set_plan: &Plan = &plan.templates;
+    let mut weights = BTreeMap::new();
+    for (stream, part) in Part::ALL.into_iter().enumerate() {
+        let (rows, cols) = part.rows_cols(shape);
+        let mut generator = wave_init::random::generator(seed, stream as u64);
+        let dims = (plan.auxiliary.depth, rows, cols);
+        weights.insert(part, wave_init::random::normal(dims, 1.0, &mut generator)?);
+    }
+    Ok(wave_learngene::factorise(set_plan, &weights, shape)?.energy)
+}
+
+fn transformer(ancestor: Option<&Ancestor>) -> Result<(&VitShape, &Ancestor)> {
+    let Some(ancestor) = ancestor else {
+        return Err(request(
+            "method = factorise needs an ancestor; give --ancestor DIR",
+        ));
+    };
+    match &ancestor.network {
+        Network::Vit(shape) => Ok((shape, ancestor)),
+        _ => Err(request(format!(
+            "method = factorise needs a vision transformer, and the ancestor is a {}; distil it",
+            ancestor.describe()
+        ))),
+    }
+}
+
+/// The ancestor's shape as settings; what the settings say must agree.
+fn auxiliary(given: &Auxiliary, shape: &VitShape) -> Result<Auxiliary> {
+    let own = Auxiliary::from(shape);
+    let merged = Auxiliary {
+        depth: given.depth.or(own.depth),
+        width: given.width.or(own.width),
+        head_width: given.head_width.or(own.head_width),
+        patch: given.patch.or(own.patch),
+        image_size: given.image_size.or(own.image_size),
+        mlp_ratio: given.mlp_ratio.or(own.mlp_ratio),
+        class_token: given.class_token.or(own.class_token),
+    };
+    if merged != own {
+        return Err(request(format!(
+            "[condense.auxiliary] differs from the ancestor to factorise, {shape:?}; leave it out"
+        )));
+    }
+    Ok(own)
+}

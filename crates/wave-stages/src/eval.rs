@@ -1,0 +1,38 @@
+//! `wave eval`: how good a model is.
+
+use crate::finetune;
+use crate::model::Model;
+use anyhow::Result;
+use serde_json::{Value, json};
+use std::path::Path;
+use wave_run::data::{TestImages, count_broken};
+use wave_run::settings::Training;
+
+/// Accuracy of a model directory on the test images of `--data`. Returns what `--json` prints.
+pub fn eval(dir: &Path, heads: Option<usize>, training: &Training) -> Result<Value> {
+    let model = Model::read_with_heads(dir, heads)?;
+    training.validate()?;
+    let tests = TestImages::open(training, &model.transform)?;
+    tests.check_classes(
+        model.network.classes(),
+        "choose data with the model's classes",
+    )?;
+    tests.tell_classes(&model.label_names);
+    let weights = model.network.prepare(&model.weights)?;
+    let scores = finetune::score(&model.network, &weights, &tests)?;
+    if !scores.loss.is_finite() {
+        anyhow::bail!(
+            "the loss is {}: some logits are not finite numbers, though all weights are. The weights \
+             overflow on this data; train again with a smaller learning rate",
+            scores.loss
+        );
+    }
+    let mut result = json!({
+        "top1": scores.top1,
+        "top5": scores.top5,
+        "loss": scores.loss,
+        "images": scores.images,
+    });
+    count_broken(&mut result, tests.tell_broken());
+    Ok(result)
+}

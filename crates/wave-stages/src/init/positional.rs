@@ -1,0 +1,63 @@
+//! `wave init --arch gpsa` and its kin: transformers with positional attention.
+
+use super::{Frame, choices_of, size};
+use crate::model::Network;
+use anyhow::Result;
+use wave_init::Cost;
+use wave_init::positional::{METHODS, start};
+use wave_models::Weights;
+use wave_models::positional::{PositionalAttention, PositionalShape};
+use wave_models::vit::VitShape;
+use wave_run::forecast;
+use wave_run::settings::Init;
+
+/// The names of all such architectures, for a sentence.
+pub(super) fn architectures() -> String {
+    PositionalAttention::ALL.map(|(name, _)| name).join(", ")
+}
+
+/// What `wave init --help` says of their methods.
+pub(super) fn help() -> String {
+    let mut text = format!("For the transformers {}:\n", architectures());
+    for method in METHODS {
+        text += &format!("  {:20} {}\n", method.name, method.description);
+    }
+    text + "\n"
+}
+
+/// A transformer with positional attention by one of the methods.
+pub(super) fn network(
+    method: &str,
+    attention: PositionalAttention,
+    settings: &Init,
+    frame: &Frame,
+    seed: u64,
+) -> Result<(Network, Weights, Cost)> {
+    let (depth, width) = size(settings)?;
+    let head_width = frame.head_width.unwrap_or(64);
+    let shape = PositionalShape {
+        vit: VitShape {
+            image_size: frame.transform.image_size,
+            channels: frame.transform.channels,
+            patch: frame.patch(settings, 16),
+            depth,
+            width,
+            heads: settings.heads.unwrap_or((width / head_width).max(1)),
+            mlp_ratio: settings.mlp_ratio.unwrap_or(4.0),
+            classes: frame.label_names.len(),
+            class_token: settings.class_token.unwrap_or(false),
+            ..VitShape::default()
+        },
+        attention,
+        kernel: match attention {
+            PositionalAttention::Gpsa => 0,
+            _ => settings.kernel.unwrap_or(3),
+        },
+    };
+    let choices = choices_of(method, settings, shape.vit.image_size)?;
+    shape.vit.validate()?;
+    let network = Network::Positional(shape.clone());
+    forecast::check_network(&network)?;
+    let weights = start(method, &shape, &choices, seed)?;
+    Ok((network, weights, Cost::default()))
+}

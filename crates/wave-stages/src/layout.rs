@@ -1,0 +1,103 @@
+//! How a model goes to disk: the `format` and `dtype` of every stage that writes one.
+
+use anyhow::Result;
+use wave_hub::FloatType;
+use wave_models::{Network, transformers};
+use wave_run::error::request;
+use wave_run::settings::Output;
+
+/// The numbers that `dtype` names.
+pub fn float(dtype: Option<&str>) -> Result<FloatType> {
+    match dtype {
+        None => Ok(FloatType::F32),
+        Some(name) => name
+            .parse()
+            .map_err(|_| request(format!("dtype = {name}; expected f32, f16 or bf16"))),
+    }
+}
+
+/// The files of a model directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// timm's: `model.safetensors` and `config.json`.
+    #[default]
+    Timm,
+    /// transformers' native ViT: the same files in its words, and `preprocessor_config.json`.
+    Transformers,
+    /// timm's, and the same model as a graph in `model.onnx`: the directory stays one that wave
+    /// and timm read.
+    Onnx,
+}
+
+/// Format and element type of a model directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// Which files, and in whose words.
+    pub format: Format,
+    /// What the weights are stored as. Scalers are always f32.
+    pub float: FloatType,
+}
+
+/// ONNX files end at 2 GiB; some of it is the graph.
+const MOST_ONNX_BYTES: usize = 2_140_000_000;
+
+impl Layout {
+    /// What the settings name.
+    ///
+    /// # Errors
+    /// Naming the key with an unknown value.
+    pub fn new(output: &Output) -> Result<Layout> {
+        let format = match output.format.as_deref().unwrap_or("timm") {
+            "timm" => Format::Timm,
+            "transformers" => Format::Transformers,
+            "onnx" => Format::Onnx,
+            other => {
+                return Err(request(format!(
+                    "format = {other}; expected timm, transformers or onnx"
+                )));
+            }
+        };
+        let float = float(output.dtype.as_deref())?;
+        Ok(Layout { format, float })
+    }
+
+    /// [`Layout::new`], for a network that has to have a place in the format. Asked before any
+    /// work is done, so that none is lost.
+    ///
+    /// # Errors
+    /// If the format has no place for the network.
+    pub fn of(output: &Output, network: &Network) -> Result<Layout> {
+        let layout = Layout::new(output)?;
+        let refuse = |format: &str, why: &str| {
+            Err(request(format!(
+                "format = {format}: {why}; write timm's layout (--format timm)"
+            )))
+        };
+        match (layout.format, network) {
+            (Format::Timm, _) => {}
+            (Format::Transformers, Network::Vit(shape)) => transformers::expressible(shape)?,
+            (Format::Onnx, Network::Vit(shape)) if shape.distilled => {
+                return refuse("onnx", "the graph has no distillation token");
+            }
+            (Format::Onnx, Network::Vit(shape)) => {
+                let bytes = shape.parameter_count() * layout.float.bytes();
+                if bytes > MOST_ONNX_BYTES {
+                    let why = format!("{bytes} bytes of weights do not fit its 2 GiB");
+                    return refuse("onnx", &why);
+                }
+            }
+            (Format::Transformers, other) => {
+                let why = format!("its native ViT is not {}", other.family());
+                return refuse("transformers", &why);
+            }
+            (Format::Onnx, other) => {
+                let why = format!(
+                    "only vision transformers are exported, not {}",
+                    other.family()
+                );
+                return refuse("onnx", &why);
+            }
+        }
+        Ok(layout)
+    }
+}

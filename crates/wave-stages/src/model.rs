@@ -1,0 +1,489 @@
+//! Models between disk and memory.
+
+use crate::layout::{Format, Layout};
+use crate::origin;
+use anyhow::Result;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use wave_data::Transform;
+use wave_hub::onnx::VitSizes;
+use wave_hub::{CardFront, Kind, ModelConfig, Preprocessing, PretrainedCfg};
+pub use wave_models::Network;
+use wave_models::vit::VitShape;
+use wave_models::{Weights, convmixer, transformers};
+use wave_run::error::request;
+use wave_run::locate;
+use wave_run::{progress, ranks};
+
+/// A model as it stands in a directory.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// Network and sizes.
+    pub network: Network,
+    /// Weights under timm's names.
+    pub weights: Weights,
+    /// How images become input.
+    pub transform: Transform,
+    /// A name for each class.
+    pub label_names: Vec<String>,
+    /// How the model came about.
+    pub provenance: Value,
+}
+
+impl Model {
+    /// Reads a model directory (timm's or transformers' layout, local or `hf:OWNER/NAME[@REV]`), or
+    /// a safetensors file whose names tell the architecture. A transformer's heads that nothing tells
+    /// are assumed, with a warning on stderr.
+    pub fn read(path: &Path) -> Result<Model> {
+        Model::read_with_heads(path, None)
+    }
+
+    /// [`Model::read`] of a transformer with so many heads, where its description does not tell.
+    ///
+    /// # Errors
+    /// Also if the description tells another number, or the model is no transformer.
+    pub fn read_with_heads(path: &Path, heads: Option<usize>) -> Result<Model> {
+        let path = &locate::locate(path)?;
+        if path.is_file() {
+            let weights = wave_hub::read_weights(path)?;
+            return Model::from_parts(path, None, weights, heads);
+        }
+        if wave_hub::directory_kind(path)? == Kind::Transformers {
+            return Model::from_transformers(path, heads);
+        }
+        let (config, weights) = wave_hub::read_model(path)?;
+        Model::from_parts(path, Some(config), weights, heads)
+    }
+
+    /// Reads transformers' native layout.
+    fn from_transformers(dir: &Path, heads: Option<usize>) -> Result<Model> {
+        let (config, weights) = wave_hub::read_transformers(dir)?;
+        let mut args = config.as_object().cloned().unwrap_or_default();
+        let weights = wave_models::import(&weights)?;
+        let kind = config["model_type"].as_str().unwrap_or_default();
+        say_heads(kind, &mut args, heads)?;
+        let network = Network::recognise(kind, &args, None, &weights)?;
+        warn_of_heads(dir, kind, &args, &network, heads)?;
+        let (channels, image_size) = network.input();
+        let transform = match wave_hub::read_preprocessing(dir)? {
+            Some(steps) => transform(&steps, &dir.join("preprocessor_config.json"), image_size)?,
+            None => Transform::new(image_size, vec![0.5; channels], vec![0.5; channels]),
+        };
+        let label = |i: usize| {
+            let named = config["id2label"][i.to_string()].as_str();
+            named.map_or_else(|| i.to_string(), String::from)
+        };
+        Ok(Model {
+            label_names: (0..network.classes()).map(label).collect(),
+            network,
+            weights,
+            transform,
+            provenance: config["wave"].clone(),
+        })
+    }
+
+    fn from_parts(
+        path: &Path,
+        config: Option<ModelConfig>,
+        weights: Weights,
+        heads: Option<usize>,
+    ) -> Result<Model> {
+        let weights = wave_models::import(&weights)?;
+        let image_size = config.as_ref().map(|c| c.pretrained_cfg.input_size[1]);
+        let mut config = config.unwrap_or_else(|| ModelConfig {
+            architecture: String::new(),
+            num_classes: 0,
+            num_features: 0,
+            global_pool: String::new(),
+            model_args: Map::new(),
+            pretrained_cfg: PretrainedCfg::default(),
+            label_names: None,
+            wave: None,
+        });
+        say_heads(&config.architecture, &mut config.model_args, heads)?;
+        let (name, args) = (&config.architecture, &config.model_args);
+        let network = Network::recognise(name, args, image_size, &weights)?;
+        warn_of_heads(path, name, args, &network, heads)?;
+        if config.num_classes != 0 && config.num_classes != network.classes() {
+            return Err(request(format!(
+                "config.json says {} classes, the weights have {}; correct the file that is wrong",
+                config.num_classes,
+                network.classes()
+            )));
+        }
+        let (channels, image_size) = network.input();
+        let mut steps = Preprocessing {
+            channels,
+            size: [image_size; 2], // the weights know it
+            ..Preprocessing::from(&config.pretrained_cfg)
+        };
+        for values in [&mut steps.mean, &mut steps.std] {
+            if values.len() != channels {
+                *values = vec![0.5; channels];
+            }
+        }
+        let transform = transform(&steps, &path.join("config.json"), image_size)?;
+        let classes = network.classes();
+        let label_names = config
+            .label_names
+            .unwrap_or_else(|| (0..classes).map(|i| i.to_string()).collect());
+        let provenance = config.wave.unwrap_or(Value::Null);
+        Ok(Model {
+            network,
+            weights,
+            transform,
+            label_names,
+            provenance,
+        })
+    }
+
+    /// The model's `config.json`, in timm's terms.
+    fn config(&self) -> Result<ModelConfig> {
+        let t = &self.transform;
+        let cfg = |first_conv: &str, classifier: &str| PretrainedCfg {
+            tag: "wave".into(),
+            input_size: [t.channels, t.image_size, t.image_size],
+            fixed_input_size: true,
+            interpolation: t.interpolation.to_string(),
+            crop_pct: decimal(t.crop_pct),
+            crop_mode: t.crop_mode.to_string(),
+            mean: t.mean.iter().map(|v| decimal(*v)).collect(),
+            std: t.std.iter().map(|v| decimal(*v)).collect(),
+            num_classes: self.network.classes(),
+            first_conv: Some(first_conv.into()),
+            classifier: Some(classifier.into()),
+            ..PretrainedCfg::default()
+        };
+        let (architecture, global_pool, args, pretrained_cfg) = match &self.network {
+            Network::Vit(s) => {
+                let pool = if s.class_token { "token" } else { "avg" };
+                let args = json!({
+                    "img_size": s.image_size,
+                    "patch_size": s.patch,
+                    "in_chans": s.channels,
+                    "embed_dim": s.width,
+                    "depth": s.depth,
+                    "num_heads": s.heads,
+                    "mlp_ratio": s.mlp_ratio,
+                    "class_token": s.class_token,
+                    "global_pool": pool,
+                });
+                let architecture = match s.distilled {
+                    true => "deit_tiny_distilled_patch16_224",
+                    false => "vit_tiny_patch16_224",
+                };
+                (architecture, pool, args, cfg("patch_embed.proj", "head"))
+            }
+            Network::ConvMixer(s) => {
+                let mut args = json!({
+                    "dim": s.width,
+                    "depth": s.depth,
+                    "kernel_size": s.kernel,
+                    "patch_size": s.patch,
+                    "in_chans": s.channels,
+                });
+                if let Some(dilation) = s.dilations.to_json() {
+                    args["dilation"] = dilation;
+                }
+                ("convmixer_1536_20", "avg", args, cfg("stem.0", "head"))
+            }
+            Network::ConvNext(s) => {
+                let args = json!({
+                    "dim": s.width,
+                    "depth": s.depth,
+                    "kernel_size": s.kernel,
+                    "mlp_ratio": s.mlp_ratio,
+                    "patch_size": s.patch,
+                    "in_chans": s.channels,
+                });
+                ("convnext_isotropic", "avg", args, cfg("stem", "head"))
+            }
+            Network::Positional(s) => {
+                let args = json!({
+                    "attention": s.attention,
+                    "kernel_size": s.kernel,
+                    "img_size": s.vit.image_size,
+                    "patch_size": s.vit.patch,
+                    "in_chans": s.vit.channels,
+                    "embed_dim": s.vit.width,
+                    "depth": s.vit.depth,
+                    "num_heads": s.vit.heads,
+                    "mlp_ratio": s.vit.mlp_ratio,
+                });
+                let architecture = s.attention.name(); // timm has none such
+                (architecture, "avg", args, cfg("patch_embed.proj", "head"))
+            }
+            only_runs => {
+                return Err(request(format!(
+                    "{} only runs here, and is not written",
+                    only_runs.family()
+                )));
+            }
+        };
+        Ok(ModelConfig {
+            architecture: architecture.into(),
+            num_classes: self.network.classes(),
+            num_features: self.network.size().1,
+            global_pool: global_pool.into(),
+            model_args: args.as_object().cloned().unwrap_or_default(),
+            pretrained_cfg,
+            label_names: Some(self.label_names.clone()),
+            wave: (!self.provenance.is_null()).then(|| self.provenance.clone()),
+        })
+    }
+
+    /// SHA-256 of the weights of a model directory or safetensors file.
+    pub fn digest(path: &Path) -> Result<String> {
+        let file = match path.is_file() {
+            true => path.to_path_buf(),
+            false => path.join("model.safetensors"),
+        };
+        Ok(wave_hub::sha256_file(&file)?)
+    }
+
+    /// Writes the model directory in a layout that has a place for the network
+    /// ([`Layout::of`]); `scalers` are those an expanded model was composed from.
+    pub fn write(
+        &self,
+        dir: &Path,
+        layout: Layout,
+        scalers: Option<&Weights>,
+        summary: &str,
+    ) -> Result<()> {
+        let extra: Vec<(&str, &Weights)> = scalers
+            .iter()
+            .map(|s| (wave_hub::SCALERS_FILE, *s))
+            .collect();
+        let card = self.card(layout.format, summary);
+        let float = layout.float;
+        match layout.format {
+            Format::Timm => {
+                let config = self.config()?;
+                wave_hub::write_model_as(dir, &config, &self.weights, &extra, &card, float, None)?;
+            }
+            Format::Onnx => {
+                let config = self.config()?;
+                let sizes = graph_sizes(self.vit()?);
+                let metadata = graph_metadata(&config);
+                let graph = Some((&sizes, &metadata));
+                wave_hub::write_model_as(dir, &config, &self.weights, &extra, &card, float, graph)?;
+            }
+            Format::Transformers => {
+                let labels = Some(&self.label_names[..]);
+                let (weights, mut config) =
+                    transformers::export(self.vit()?, &self.weights, labels)?;
+                if !self.provenance.is_null() {
+                    config["wave"] = self.provenance.clone();
+                }
+                let steps = Preprocessing::from(&self.config()?.pretrained_cfg).processor();
+                let steps = steps.as_ref();
+                wave_hub::write_transformers(dir, &config, steps, &weights, &extra, &card, float)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The shape, for formats that are a transformer's.
+    fn vit(&self) -> Result<&VitShape> {
+        match &self.network {
+            Network::Vit(shape) => Ok(shape),
+            other => Err(request(format!(
+                "only vision transformers are written so, not {}",
+                other.family()
+            ))),
+        }
+    }
+
+    /// The number of values in all weights.
+    pub fn parameters(&self) -> usize {
+        self.weights
+            .iter()
+            .filter(|(name, _)| !convmixer::is_running_statistic(name))
+            .map(|(_, t)| t.elem_count())
+            .sum()
+    }
+
+    fn card(&self, format: Format, summary: &str) -> String {
+        let library = match format {
+            Format::Timm | Format::Onnx => "timm",
+            Format::Transformers => "transformers",
+        };
+        let mut tags = vec!["image-classification".into(), library.into(), "wave".into()];
+        if format == Format::Onnx {
+            tags.push("onnx".into());
+        }
+        let front = CardFront {
+            tags,
+            library_name: Some(library.into()),
+            pipeline_tag: Some("image-classification".into()),
+            ..card_front()
+        };
+        let (depth, width) = self.network.size();
+        let mut loading = match (format, &self.network) {
+            (Format::Transformers, _) => FROM_TRANSFORMERS.to_string(),
+            (_, Network::Vit(_)) => FROM_TIMM.to_string(),
+            // timm registers ConvMixers of fixed sizes only, no isotropic ConvNeXt and no such
+            // transformer: these load from their weights by hand.
+            _ => String::new(),
+        };
+        if format == Format::Onnx {
+            loading += FROM_ONNX;
+        }
+        let kind = self.network.family();
+        let title = format!("{kind}, {depth} layers, width {width}");
+        let t = &self.transform;
+        let body = format!(
+            "{summary}\n\n{} parameters, {} classes, input {} x {s} x {s}.\n{loading}",
+            self.parameters(),
+            self.network.classes(),
+            t.channels,
+            s = t.image_size,
+        );
+        origin::card(front, &self.provenance, &title, &body)
+    }
+}
+
+/// Gives a description the number of heads that a user tells.
+fn say_heads(name: &str, args: &mut Map<String, Value>, heads: Option<usize>) -> Result<()> {
+    let Some(heads) = heads else {
+        return Ok(());
+    };
+    match wave_models::known_heads(name, args) {
+        Some(known) if known != heads => Err(request(format!(
+            "--heads {heads}: the model's config.json says {known}; leave --heads out, or correct \
+             the file"
+        ))),
+        _ => {
+            args.insert("num_heads".into(), json!(heads));
+            Ok(())
+        }
+    }
+}
+
+/// Warns where the number of a transformer's heads is no more than likely.
+fn warn_of_heads(
+    path: &Path,
+    name: &str,
+    args: &Map<String, Value>,
+    network: &Network,
+    heads: Option<usize>,
+) -> Result<()> {
+    let Network::Vit(shape) = network else {
+        return match heads {
+            Some(heads) => Err(request(format!(
+                "--heads {heads}: {} is {}, whose heads its weights tell; leave --heads out",
+                path.display(),
+                network.family()
+            ))),
+            None => Ok(()),
+        };
+    };
+    if wave_models::known_heads(name, args).is_none() && ranks::is_first() {
+        progress::note(&format!(
+            "wave: warning: {}: nothing tells how many heads this transformer has, and its weights \
+             do not show it; taking {}, each of width {}. With another number its outputs are \
+             wrong: tell it with --heads N (predict, eval), or by model_args.num_heads of \
+             a config.json beside model.safetensors",
+            path.display(),
+            shape.heads,
+            shape.head_width()
+        ));
+    }
+    Ok(())
+}
+
+/// The steps that a file of a model describes, for its network.
+///
+/// # Errors
+/// Naming the file and the field, for steps that are not taken here.
+pub fn transform(steps: &Preprocessing, file: &Path, image_size: usize) -> Result<Transform> {
+    let wrong =
+        |found: String, remedy: &str| request(format!("{}: {found}; {remedy}", file.display()));
+    if steps.size != [image_size; 2] {
+        let [height, width] = steps.size;
+        return Err(wrong(
+            format!(
+                "images become {height} x {width} pixels (size, crop_size), the network takes \
+                 {image_size} x {image_size}"
+            ),
+            "correct the file",
+        ));
+    }
+    let named = |error: wave_data::DataError| wrong(error.to_string(), "correct the file");
+    let narrow = |values: &[f64]| values.iter().map(|v| *v as f32).collect();
+    Ok(Transform {
+        crop_pct: steps.crop_pct as f32,
+        interpolation: steps.interpolation.parse().map_err(named)?,
+        crop_mode: steps.crop_mode.parse().map_err(named)?,
+        ..Transform::new(image_size, narrow(&steps.mean), narrow(&steps.std))
+    })
+}
+
+const FROM_TIMM: &str = "
+```python
+import timm
+model = timm.create_model(\"local-dir:DIR\", pretrained=True)
+```
+";
+
+const FROM_TRANSFORMERS: &str = "
+```python
+from transformers import AutoImageProcessor, AutoModelForImageClassification
+processor = AutoImageProcessor.from_pretrained(\"DIR\")
+model = AutoModelForImageClassification.from_pretrained(\"DIR\")
+```
+";
+
+const FROM_ONNX: &str = "
+```python
+import onnxruntime
+session = onnxruntime.InferenceSession(\"DIR/model.onnx\")
+(logits,) = session.run(None, {\"images\": images})  # normalised, any number of them
+```
+";
+
+/// The sizes of the graph of a transformer.
+fn graph_sizes(shape: &VitShape) -> VitSizes {
+    VitSizes {
+        image_size: shape.image_size,
+        channels: shape.channels,
+        patch: shape.patch,
+        depth: shape.depth,
+        width: shape.width,
+        heads: shape.heads,
+        hidden: shape.hidden(),
+        classes: shape.classes,
+        class_token: shape.class_token,
+        norm_eps: shape.norm_eps as f32,
+    }
+}
+
+/// What a graph's user has to know besides: how images are prepared, and what the classes mean.
+fn graph_metadata(config: &ModelConfig) -> BTreeMap<String, String> {
+    let cfg = &config.pretrained_cfg;
+    [
+        ("mean", json!(cfg.mean)),
+        ("std", json!(cfg.std)),
+        ("crop_pct", json!(cfg.crop_pct)),
+        ("interpolation", json!(cfg.interpolation)),
+        ("crop_mode", json!(cfg.crop_mode)),
+        ("label_names", json!(config.label_names)),
+    ]
+    .into_iter()
+    .map(|(key, value)| (key.to_string(), value.to_string()))
+    .collect()
+}
+
+/// What the cards of all directories begin with.
+pub fn card_front() -> CardFront {
+    CardFront {
+        tags: vec!["wave".into()],
+        ..CardFront::default()
+    }
+}
+
+/// The shortest decimal that is this `f32`, so that 0.286 is not written 0.2860000133514404.
+pub fn decimal(v: f32) -> f64 {
+    v.to_string().parse().unwrap_or(f64::from(v))
+}

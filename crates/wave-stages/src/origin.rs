@@ -1,0 +1,153 @@
+//! Whose trained models an artefact goes back to, and what its card says of that: `origin` in the
+//! provenance of each artefact, handed on from stage to stage.
+//!
+//! ```json
+//! "origin": { "base_models": ["OWNER/NAME"], "licenses": ["apache-2.0", null] }
+//! ```
+//!
+//! A licence that is not known is `null`. Without a trained model behind it, the whole is `null`.
+
+use serde_json::{Value, json};
+use std::path::Path;
+use wave_hub::CardFront;
+use wave_run::locate;
+
+/// Names of data sets here, and on the hub.
+const DATASETS: [(&str, &str); 1] = [("fashion-mnist", "zalando-datasets/fashion_mnist")];
+
+/// The origin of what is made from the artefact that a user names `source`, whose own provenance is
+/// given (null for one of another project's).
+///
+/// Its licence is what its card states; where that is silent, what it goes back to itself.
+pub fn of(source: &Path, provenance: &Value) -> Value {
+    let name = locate::repository(source);
+    let stated = locate::locate(source)
+        .ok()
+        .and_then(|dir| wave_hub::card_license(&dir));
+    let inherited = &provenance["origin"];
+    if !provenance.is_null() && name.is_none() && stated.is_none() {
+        return inherited.clone();
+    }
+    let or = |own: Option<String>, key: &str, unknown: Value| match own {
+        Some(own) => json!([own]),
+        None if inherited[key].is_array() => inherited[key].clone(),
+        None => unknown,
+    };
+    json!({
+        "base_models": or(name, "base_models", json!([])),
+        "licenses": or(stated, "licenses", json!([null])),
+    })
+}
+
+/// The origin of what is made from two.
+pub fn both(a: &Value, b: &Value) -> Value {
+    if a.is_null() || b.is_null() {
+        return if a.is_null() { b } else { a }.clone();
+    }
+    let joined = |key: &str| {
+        let mut all: Vec<&Value> = [a, b]
+            .iter()
+            .filter_map(|o| o[key].as_array())
+            .flatten()
+            .collect();
+        let mut seen = Vec::new();
+        all.retain(|value| {
+            let new = !seen.contains(value);
+            seen.push(value);
+            new
+        });
+        json!(all)
+    };
+    json!({ "base_models": joined("base_models"), "licenses": joined("licenses") })
+}
+
+/// A card whose head says what the provenance tells of licence, base model and data sets; where the
+/// licence is not known, the text says why.
+pub fn card(front: CardFront, provenance: &Value, title: &str, body: &str) -> String {
+    let origin = &provenance["origin"];
+    let license = license(origin);
+    let body = match &license {
+        Ok(_) => body.to_owned(),
+        Err(why) => format!("{}\n\n{NO_LICENCE} {why}\n", body.trim_end()),
+    };
+    let front = CardFront {
+        license: license.ok(),
+        base_model: origin["base_models"][0].as_str().map(str::to_owned),
+        datasets: datasets(provenance),
+        ..front
+    };
+    wave_hub::model_card(&front, title, &body)
+}
+
+/// How the line on an unknown licence begins.
+const NO_LICENCE: &str = "The licence is not stated:";
+
+/// The licence, or why there is none.
+fn license(origin: &Value) -> Result<String, String> {
+    let Some(licenses) = origin["licenses"].as_array() else {
+        return Err(
+            "these weights go back to no other trained model, so whoever publishes them chooses one \
+             (`wave publish --license`)."
+                .into(),
+        );
+    };
+    let known: Vec<&str> = licenses.iter().filter_map(Value::as_str).collect();
+    match known[..] {
+        [one] if licenses.len() == 1 => Ok(one.into()),
+        _ if known.len() < licenses.len() => {
+            let bases = origin["base_models"].as_array().into_iter().flatten();
+            let names: Vec<&str> = bases.filter_map(Value::as_str).collect();
+            let of = match names[..] {
+                [] => "a model".into(),
+                _ => names.join(", "),
+            };
+            Err(format!(
+                "these weights go back to {of}, whose card names no licence. Ask its makers before \
+                 passing them on."
+            ))
+        }
+        _ => Err(format!(
+            "these weights go back to models under {}.",
+            known.join(" and ")
+        )),
+    }
+}
+
+/// What a model and those that it started from were trained on, where the hub has it.
+fn datasets(provenance: &Value) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    let mut stage = provenance;
+    while stage.is_object() {
+        let spec = stage["data"].as_str().unwrap_or_default();
+        let known = DATASETS.iter().find(|(name, _)| *name == spec);
+        let name = known.map(|(_, name)| (*name).to_owned());
+        if let Some(name) = name.or_else(|| locate::repository(Path::new(spec)))
+            && !all.contains(&name)
+        {
+            all.push(name);
+        }
+        stage = &stage["start"];
+    }
+    all
+}
+
+/// A card as the hub shows it: loading it by the repository's name, with a licence if one is given.
+pub fn published(card: &str, repo: &str, license: Option<&str>) -> String {
+    let card = card
+        .replace("local-dir:DIR", &format!("hf-hub:{repo}"))
+        .replace("wave expand DIR", &format!("wave expand hf:{repo}"))
+        .replace(
+            "from_pretrained(\"DIR\")",
+            &format!("from_pretrained(\"{repo}\")"),
+        );
+    let Some(license) = license else {
+        return card;
+    };
+    let kept = card.lines().filter(|line| !line.starts_with(NO_LICENCE));
+    let card: String = kept.map(|line| format!("{line}\n")).collect();
+    wave_hub::with_license(&card, license)
+}
+
+#[cfg(test)]
+#[path = "origin_tests.rs"]
+mod tests;

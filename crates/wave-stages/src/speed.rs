@@ -1,0 +1,233 @@
+//! `wave speed`: how fast this machine trains, runs and condenses a transformer of a given shape.
+//!
+//! The steps are those of the stages, on random images held in memory: no loading is measured.
+
+use crate::condense::{self, CondensePlan};
+use anyhow::Result;
+use candle_core::{Device, Tensor, Var};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
+use std::time::Instant;
+use wave_models::vit::{self, VitShape};
+use wave_models::{Network, Weights, convmixer};
+use wave_ops::{Mode, Precision};
+use wave_run::device::{device, place};
+use wave_run::error::request;
+use wave_run::settings::{self, Auxiliary, Condense, Speed};
+use wave_run::train::tracked;
+use wave_train::{State, Variable};
+
+/// Steps before the clock starts: caches fill, buffers are taken.
+const WARM_UP: usize = 3;
+
+/// Measures; returns what `--json` prints.
+pub fn speed(wanted: &Speed) -> Result<Value> {
+    settings::check(wanted)?;
+    let mode = wanted.mode.as_deref().unwrap_or("train");
+    let shape = shape(wanted)?;
+    let (batch, steps) = (wanted.batch.unwrap_or(16), wanted.steps.unwrap_or(10));
+    if batch == 0 || steps == 0 {
+        return Err(request("--batch and --steps are at least 1"));
+    }
+    let (images, targets) = examples(&shape, batch)?;
+    let how = settings::mode(wanted.precision.as_deref(), wanted.recompute)?;
+    let (passes, seconds) = match mode {
+        "forward" => (1.0, forward(&shape, &images, how, steps)?),
+        "train" => (3.0, train(&shape, &images, &targets, how, steps)?),
+        "condense" => (3.0, distil(&shape, &images, &targets, how, steps)?),
+        other => {
+            return Err(request(format!(
+                "--mode {other}; expected train, forward or condense"
+            )));
+        }
+    };
+    let mut sorted = seconds;
+    sorted.sort_by(f64::total_cmp);
+    let median = sorted[sorted.len() / 2];
+    let operations = 2.0 * passes * shape.multiply_adds() as f64 * batch as f64;
+    Ok(json!({
+        "images_per_second": batch as f64 / median,
+        "step_ms_median": 1e3 * median,
+        "step_ms_min": 1e3 * sorted[0],
+        "peak_rss_bytes": peak_memory(),
+        "gflops": operations / median / 1e9,
+        "simd": wave_ops::simd()?.name(),
+        "precision": match how.precision {
+            Precision::F32 => "f32",
+            Precision::Bf16 => "bf16",
+        },
+        "threads": rayon::current_num_threads(),
+        "parameters": shape.parameter_count(),
+    }))
+}
+
+/// Floating-point operations a second of steps that condense a transformer, on few images.
+pub fn condensing(shape: &VitShape, images: usize, how: Mode) -> Result<f64> {
+    let (input, targets) = examples(shape, images)?;
+    let seconds = distil(shape, &input, &targets, how, 1)?;
+    Ok(6.0 * shape.multiply_adds() as f64 * images as f64 / seconds[0])
+}
+
+/// Seconds that a training step of a network takes for an image, measured on a few.
+pub fn training(network: &Network, weights: &Weights, images: usize, how: Mode) -> Result<f64> {
+    let (channels, side) = network.input();
+    let input = random(&[images, channels, side, side])?;
+    let targets = targets(network.classes(), images)?;
+    let variables = variables(weights.clone())?;
+    let weights = tracked(&variables);
+    let seconds = descend(&variables, 1, 1, || {
+        let logits = match network {
+            Network::Vit(shape) => vit::logits_in(how, shape, &weights, &input, None)?,
+            Network::ConvMixer(shape) => convmixer::logits_train(shape, &weights, &input)?.0,
+            other => other.logits(&weights, &input)?,
+        };
+        wave_ops::soft_cross_entropy(&logits, &targets)
+    })?;
+    Ok(seconds[0] / images as f64)
+}
+
+/// Random images (n, c, h, w) and their targets (n, classes).
+fn examples(shape: &VitShape, n: usize) -> Result<(Tensor, Tensor)> {
+    let images = random(&[n, shape.channels, shape.image_size, shape.image_size])?;
+    Ok((images, targets(shape.classes, n)?))
+}
+
+/// Targets (n, classes).
+fn targets(classes: usize, n: usize) -> Result<Tensor> {
+    let labels: Vec<u32> = (0..n).map(|i| (i % classes) as u32).collect();
+    Ok(wave_train::smoothed_targets(&labels, classes, 0.0)?)
+}
+
+fn shape(settings: &Speed) -> Result<VitShape> {
+    let width = settings.width.unwrap_or(192);
+    let shape = VitShape {
+        image_size: settings.image.unwrap_or(224),
+        channels: settings.channels.unwrap_or(3),
+        patch: settings.patch.unwrap_or(16),
+        depth: settings.depth.unwrap_or(12),
+        width,
+        heads: settings.heads.unwrap_or((width / 64).max(1)),
+        mlp_ratio: settings.mlp_ratio.unwrap_or(4.0),
+        classes: settings.classes.unwrap_or(1000),
+        class_token: settings.class_token.unwrap_or(true),
+        ..VitShape::default()
+    };
+    shape.validate()?;
+    Ok(shape)
+}
+
+/// Seconds of each forward pass.
+fn forward(shape: &VitShape, images: &Tensor, how: Mode, steps: usize) -> Result<Vec<f64>> {
+    let weights = place(&fresh(shape)?)?;
+    clock(WARM_UP, steps, || {
+        vit::logits_in(how, shape, &weights, images, None)?
+            .sum_all()?
+            .to_scalar::<f32>()?;
+        Ok(())
+    })
+}
+
+/// Seconds of each training step: forward, backward, AdamW.
+fn train(
+    shape: &VitShape,
+    images: &Tensor,
+    targets: &Tensor,
+    how: Mode,
+    steps: usize,
+) -> Result<Vec<f64>> {
+    let variables = variables(fresh(shape)?)?;
+    let weights = tracked(&variables);
+    descend(&variables, WARM_UP, steps, || {
+        let logits = vit::logits_in(how, shape, &weights, images, None)?;
+        wave_ops::soft_cross_entropy(&logits, targets)
+    })
+}
+
+/// Seconds of each step of a condensation whose ancestor's outputs are at hand.
+fn distil(
+    shape: &VitShape,
+    images: &Tensor,
+    targets: &Tensor,
+    how: Mode,
+    steps: usize,
+) -> Result<Vec<f64>> {
+    let settings = Condense {
+        auxiliary: Auxiliary::from(shape),
+        template_start: Some("xavier".into()), // sooner there
+        ..Condense::default()
+    };
+    let plan = CondensePlan::new(&settings, shape.channels, shape.classes)?;
+    let gene = condense::start(&plan, 0)?;
+    let variables = variables(gene.tensors())?;
+    let live = gene.with_tensors(&tracked(&variables));
+    let teacher = random(&[targets.dim(0)?, shape.classes])?;
+    let step = || -> candle_core::Result<Tensor> {
+        let weights = live.stacked_weights(shape)?;
+        let logits = vit::logits_in(how, shape, &weights, images, None)?;
+        plan.objective
+            .loss(&logits, Some(&teacher), || Ok(targets.clone()))
+    };
+    descend(&variables, WARM_UP, steps, step)
+}
+
+/// Times whole steps of AdamW on a loss.
+fn descend(
+    variables: &[Variable],
+    warm_up: usize,
+    steps: usize,
+    loss: impl Fn() -> candle_core::Result<Tensor>,
+) -> Result<Vec<f64>> {
+    let mut state = State::new(variables, false)?;
+    clock(warm_up, steps, || {
+        wave_train::step(&loss()?, variables, &mut state, 1e-4, Some(1.0), None)?;
+        Ok(())
+    })
+}
+
+/// Seconds of each of so many `steps`, after some of `warm_up`.
+fn clock(warm_up: usize, steps: usize, mut work: impl FnMut() -> Result<()>) -> Result<Vec<f64>> {
+    let mut seconds = Vec::with_capacity(steps);
+    for step in 0..warm_up + steps {
+        let began = Instant::now();
+        work()?;
+        if step >= warm_up {
+            seconds.push(began.elapsed().as_secs_f64());
+        }
+    }
+    Ok(seconds)
+}
+
+fn variables(values: impl IntoIterator<Item = (String, Tensor)>) -> Result<Vec<Variable>> {
+    let variable = |(name, t): (String, Tensor)| {
+        Ok(Variable {
+            name,
+            var: Var::from_tensor(&t.to_device(device())?)?,
+            rate: vec![1.0],
+            weight_decay: 0.05,
+        })
+    };
+    values.into_iter().map(variable).collect()
+}
+
+fn fresh(shape: &VitShape) -> Result<Weights> {
+    let options = wave_init::Options::new(wave_init::Method::Timm);
+    let weights = crate::init::fill(shape, &options, 0)?;
+    Ok(vit::stack(&weights, shape.depth)?)
+}
+
+/// Uniform in -1..1, always the same.
+fn random(dims: &[usize]) -> Result<Tensor> {
+    let mut rng = ChaCha8Rng::seed_from_u64(0);
+    let n: usize = dims.iter().product();
+    let values: Vec<f32> = (0..n).map(|_| rng.random_range(-1.0..1.0)).collect();
+    Ok(Tensor::from_vec(values, dims, &Device::Cpu)?.to_device(device())?)
+}
+
+/// The most memory that this process has held, in bytes, where the system says so.
+pub fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1024)
+}

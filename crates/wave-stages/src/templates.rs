@@ -1,0 +1,243 @@
+//! Template directories at rest: reading and writing what [`Learngene`] holds in memory.
+
+use crate::model::{Model, Network, decimal, transform};
+use anyhow::Result;
+use candle_core::Tensor;
+use serde_json::{Value, json};
+use std::path::Path;
+use wave_data::{CropMode, Interpolation, Transform};
+use wave_hub::{Accuracy, FloatType, Preprocessing, TemplateConfig};
+use wave_learngene::{DepthRule, Kronecker, Learngene, Part, Plan, Scalers};
+use wave_models::Weights;
+use wave_models::vit::{self, LAYER_NORM_EPS, VitShape};
+use wave_run::error::request;
+
+/// A template directory.
+pub struct TemplateDir {
+    /// The templates.
+    pub learngene: Learngene,
+    /// Its configuration.
+    pub config: TemplateConfig,
+    /// How images become input.
+    pub transform: Transform,
+}
+
+impl TemplateDir {
+    /// How images become the input of a model of this shape.
+    pub fn transform_of(&self, shape: &VitShape) -> Transform {
+        Transform {
+            image_size: shape.image_size,
+            ..self.transform.clone()
+        }
+    }
+
+    /// The model of a shape, made without data.
+    ///
+    /// # Errors
+    /// If the templates do not fit the shape.
+    pub fn model(&self, shape: &VitShape) -> Result<Model> {
+        Ok(Model {
+            network: Network::Vit(shape.clone()),
+            weights: self.learngene.weights(shape)?,
+            transform: self.transform_of(shape),
+            label_names: self.config.label_names.clone(),
+            provenance: Value::Null,
+        })
+    }
+}
+
+/// What a directory that stores all values as `float` reads back as.
+///
+/// # Errors
+/// Naming a value that is beyond `float`.
+pub fn rounded(learngene: &Learngene, float: FloatType) -> Result<Learngene> {
+    let tensors = learngene.tensors().into_iter().collect();
+    Ok(learngene.with_tensors(&float.rounded(&tensors)?))
+}
+
+/// Reads a template directory, or `hf:OWNER/NAME`.
+///
+/// # Errors
+/// If there is none, or its files do not belong together.
+pub fn read(dir: &Path) -> Result<TemplateDir> {
+    let dir = &wave_run::locate::locate(dir)?;
+    let (config, weights) = wave_hub::read_templates(dir)?;
+    let number = |key: &str| config.auxiliary.get(key).and_then(Value::as_f64);
+    let flag = |key: &str| config.auxiliary.get(key).and_then(Value::as_bool);
+    let needed = |key: &str| -> Result<f64> {
+        number(key).ok_or_else(|| {
+            request(format!(
+                "{}: config.json has no number auxiliary.{key}",
+                dir.display()
+            ))
+        })
+    };
+    let auxiliary = VitShape {
+        image_size: config.image_size,
+        channels: config.channels,
+        patch: config.patch,
+        depth: config.anchors,
+        width: needed("width")? as usize,
+        heads: needed("heads")? as usize,
+        mlp_ratio: needed("mlp_ratio")?,
+        classes: config.classes,
+        class_token: flag("class_token").unwrap_or(false),
+        distilled: flag("distilled").unwrap_or(false),
+        norm_eps: number("norm_eps").unwrap_or(LAYER_NORM_EPS),
+    };
+    auxiliary.validate()?;
+    let kronecker = Kronecker::from_name(&config.kronecker).ok_or_else(|| {
+        request(format!(
+            "{}: config.json has kronecker {:?}; expected tile or interleave",
+            dir.display(),
+            config.kronecker
+        ))
+    })?;
+    let sets = Part::ALL
+        .iter()
+        .filter_map(|part| Some((*part, config.sets.get(part.name())?.clone())))
+        .collect();
+    let plan = Plan::new(config.template_size, kronecker, sets, config.counts.clone())?;
+    let templates = config
+        .counts
+        .keys()
+        .filter_map(|set| {
+            Some((
+                set.clone(),
+                weights.get(&format!("templates.{set}"))?.clone(),
+            ))
+        })
+        .collect();
+    let mut bank = Scalers::new();
+    for part in Part::ALL {
+        let anchors: Vec<&Tensor> = (0..config.anchors)
+            .map(|k| {
+                let name = format!("bank.{k}.{}", part.name());
+                weights
+                    .get(&name)
+                    .ok_or_else(|| request(format!("tensor {name} is missing")))
+            })
+            .collect::<Result<_>>()?;
+        let scalers = Tensor::stack(&anchors, 0)?;
+        let expected = plan.scaler_shape(part, &auxiliary);
+        if scalers.dims()[1..] != expected {
+            return Err(request(format!(
+                "the bank of {} has scalers {:?}, expected {expected:?} for width {}; the files \
+                 of {} do not belong together",
+                part.name(),
+                &scalers.dims()[1..],
+                auxiliary.width,
+                dir.display()
+            )));
+        }
+        bank.insert(part, scalers);
+    }
+    let inherited: Weights = weights
+        .iter()
+        .filter_map(|(name, t)| Some((name.strip_prefix("auxiliary.")?.to_string(), t.clone())))
+        .collect();
+    vit::check_weights(&inherited, &plan.inherited_parameters(&auxiliary))?;
+    let steps = Preprocessing {
+        channels: config.channels,
+        size: [config.image_size; 2],
+        interpolation: config.interpolation.clone().unwrap_or("bicubic".into()),
+        crop_pct: config.crop_pct,
+        crop_mode: config.crop_mode.clone().unwrap_or("center".into()),
+        mean: config.mean.clone(),
+        std: config.std.clone(),
+    };
+    let transform = transform(&steps, &dir.join("config.json"), config.image_size)?;
+    let learngene = Learngene {
+        plan,
+        templates,
+        bank,
+        inherited: vit::stack(&inherited, config.anchors)?,
+        auxiliary,
+        depth_rule: match &config.depth_rule {
+            Some(rule) => rule.parse()?,
+            None => DepthRule::default(),
+        },
+    };
+    Ok(TemplateDir {
+        learngene,
+        config,
+        transform,
+    })
+}
+
+/// What a template directory says beside its tensors.
+pub struct Description<'a> {
+    /// How images become input.
+    pub transform: &'a Transform,
+    /// A name for each class.
+    pub label_names: Vec<String>,
+    /// Recipe, ancestor, data, seed.
+    pub provenance: Value,
+    /// Accuracies measured.
+    pub accuracies: Vec<Accuracy>,
+}
+
+/// Writes a template directory, all values as `float`.
+pub fn write(
+    dir: &Path,
+    learngene: &Learngene,
+    float: FloatType,
+    about: Description,
+    card: &str,
+) -> Result<()> {
+    let (a, plan) = (&learngene.auxiliary, &learngene.plan);
+    let auxiliary = json!({
+        "depth": a.depth,
+        "width": a.width,
+        "heads": a.heads,
+        "mlp_ratio": a.mlp_ratio,
+        "class_token": a.class_token,
+        "distilled": a.distilled,
+        "norm_eps": a.norm_eps,
+    });
+    let config = TemplateConfig {
+        format_version: wave_hub::FORMAT_VERSION,
+        kronecker: plan.kronecker.name().to_string(),
+        template_size: plan.template_size,
+        counts: plan.counts.clone(),
+        sets: plan
+            .sets
+            .iter()
+            .map(|(p, s)| (p.name().to_string(), s.clone()))
+            .collect(),
+        anchors: a.depth,
+        depth_rule: (learngene.depth_rule != DepthRule::default())
+            .then(|| learngene.depth_rule.to_string()),
+        auxiliary: auxiliary.as_object().cloned().unwrap_or_default(),
+        head_width: a.head_width(),
+        patch: a.patch,
+        image_size: a.image_size,
+        channels: a.channels,
+        classes: a.classes,
+        label_names: about.label_names,
+        mean: about.transform.mean.iter().map(|v| decimal(*v)).collect(),
+        std: about.transform.std.iter().map(|v| decimal(*v)).collect(),
+        crop_pct: decimal(about.transform.crop_pct),
+        interpolation: (about.transform.interpolation != Interpolation::default())
+            .then(|| about.transform.interpolation.to_string()),
+        crop_mode: (about.transform.crop_mode != CropMode::default())
+            .then(|| about.transform.crop_mode.to_string()),
+        provenance: about.provenance,
+        accuracies: about.accuracies,
+    };
+    let mut weights = Weights::new();
+    for (set, t) in &learngene.templates {
+        weights.insert(format!("templates.{set}"), t.clone());
+    }
+    for (part, bank) in &learngene.bank {
+        for k in 0..bank.dim(0)? {
+            weights.insert(format!("bank.{k}.{}", part.name()), bank.get(k)?);
+        }
+    }
+    for (name, t) in vit::unstack(&learngene.inherited)? {
+        weights.insert(format!("auxiliary.{name}"), t);
+    }
+    Ok(wave_hub::write_templates(
+        dir, &config, &weights, float, card,
+    )?)
+}

@@ -1,0 +1,211 @@
+//! Commands that make a directory: settings read, then a plan told or the work done.
+
+use super::Done;
+use super::arguments::Makes;
+use crate::{convert, families, run};
+use anyhow::Result;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::cell::OnceCell;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use wave_lab::meta;
+use wave_run::error::request;
+use wave_run::paths;
+use wave_run::progress::Verbosity;
+use wave_run::ranks::{self, ranks};
+use wave_run::recipe::{Recipe, to_table};
+use wave_run::run_dir::Options;
+use wave_run::settings::{Condense, Expand, Finetune, Init, Meta, Output};
+use wave_run::terminal::detail;
+use wave_stages::ancestor::Ancestors;
+use wave_stages::{condense, expand};
+
+/// How a directory is made.
+pub(super) struct Make {
+    flags: Makes,
+    verbosity: Verbosity,
+}
+
+impl Make {
+    pub(super) fn new(flags: Makes, verbosity: Verbosity) -> Make {
+        Make { flags, verbosity }
+    }
+
+    pub(super) fn run(&self, recipe: &Path) -> Result<Done> {
+        let recipe = self.recipe(recipe)?;
+        self.make(
+            &recipe.name,
+            || run::describe(&recipe),
+            |out, options| run::run(&recipe, out, options),
+        )
+    }
+
+    /// As [`Make::run`]; what is complete does not run again.
+    pub(super) fn bench(&self, recipe: &Path) -> Result<Done> {
+        let recipe = self.recipe(recipe)?;
+        if !recipe.has("bench") {
+            return Err(request(
+                "the recipe has no [bench] table; add one, or use `wave run`",
+            ));
+        }
+        self.make(
+            &recipe.name,
+            || run::describe(&recipe),
+            |out, options| {
+                let resume = !options.overwrite;
+                run::run(&recipe, out, Options { resume, ..options })
+            },
+        )
+    }
+
+    pub(super) fn condense(&self, recipe: &Path, flags: &Condense) -> Result<Done> {
+        let recipe = self.recipe(recipe)?;
+        let settings = settings(&recipe, "condense", flags)?;
+        self.make(
+            "condense",
+            || condense::describe(&settings, None),
+            |out, options| {
+                let ancestors = Ancestors::default();
+                condense::condense(&recipe.name, &settings, &ancestors, out, options)
+            },
+        )
+    }
+
+    pub(super) fn expand(&self, templates: &Path, flags: &Expand) -> Result<Done> {
+        let settings = self.without_recipe("expand", flags)?;
+        self.make(
+            "expand",
+            || expand::describe(templates, &settings),
+            |out, options| expand::expand(templates, &settings, out, options),
+        )
+    }
+
+    pub(super) fn init(&self, method: &str, flags: &Init) -> Result<Done> {
+        let settings = self.without_recipe("init", flags)?;
+        let family = families::started(method, settings.arch.as_deref())?;
+        self.make(
+            "init",
+            || family.describe_init(method, &settings),
+            |out, options| family.init(method, &settings, out, options),
+        )
+    }
+
+    pub(super) fn meta(&self, recipe: &Path, flags: &Meta) -> Result<Done> {
+        let recipe = self.recipe(recipe)?;
+        let settings = settings(&recipe, "meta", flags)?;
+        self.make(
+            "meta",
+            || meta::describe(&settings),
+            |out, options| meta::meta(&recipe.name, &settings, out, options),
+        )
+    }
+
+    pub(super) fn finetune(
+        &self,
+        model: &Path,
+        recipe: Option<&Path>,
+        flags: &Finetune,
+    ) -> Result<Done> {
+        let settings = match recipe {
+            Some(recipe) => settings(&self.recipe(recipe)?, "finetune", flags)?,
+            None => self.without_recipe("finetune", flags)?,
+        };
+        let family = families::of(model)?;
+        self.make(
+            "finetune",
+            || family.describe_finetune(model, &settings),
+            |out, options| family.finetune(model, &settings, out, options),
+        )
+    }
+
+    pub(super) fn convert(&self, model: &Path, output: &Output) -> Result<Done> {
+        if !self.flags.set.is_empty() {
+            return Err(request(
+                "--set: convert has no recipe; give --format and --dtype",
+            ));
+        }
+        self.make(
+            "convert",
+            || convert::describe(model, output),
+            |out, options| convert::convert(model, output, out, options),
+        )
+    }
+
+    fn recipe(&self, path: &Path) -> Result<Recipe> {
+        Recipe::read(path, &self.flags.set)
+    }
+
+    fn without_recipe<T>(&self, table: &str, flags: &T) -> Result<T>
+    where
+        T: Serialize + DeserializeOwned + Default,
+    {
+        settings(&Recipe::empty(table, &self.flags.set)?, table, flags)
+    }
+
+    /// Tells the plan or does the work, in a directory that is called `name` if none is asked for.
+    fn make(
+        &self,
+        name: &str,
+        describe: impl FnOnce() -> Result<String>,
+        work: impl FnOnce(&Path, Options) -> Result<Value>,
+    ) -> Result<Done> {
+        if self.flags.dry_run {
+            return Ok(Done::Plan(describe()?));
+        }
+        let options = Options {
+            resume: self.flags.resume,
+            overwrite: self.flags.overwrite,
+            verbosity: self.verbosity,
+        };
+        let unused = OnceCell::new();
+        let out = out_dir(&self.flags, name, &unused)?;
+        Ok(Done::Result(work(&out, options)?))
+    }
+}
+
+/// The settings of a stage, told with `-v`.
+fn settings<T>(recipe: &Recipe, table: &str, flags: &T) -> Result<T>
+where
+    T: Serialize + DeserializeOwned + Default,
+{
+    let settings = recipe.stage(table, None, flags)?;
+    let text = toml::to_string(&to_table(&settings)?)?;
+    detail(|| format!("[{table}] of {}:\n{}", recipe.name, text.trim_end()));
+    Ok(settings)
+}
+
+/// A directory made for output, which goes again if nothing comes to be in it.
+struct Unused(PathBuf);
+
+impl Drop for Unused {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0); // only an empty one
+    }
+}
+
+/// The directory that is asked for, or a new one, which `unused` then is.
+fn out_dir(flags: &Makes, name: &str, unused: &OnceCell<Unused>) -> Result<PathBuf> {
+    if let Some(out) = &flags.out {
+        return Ok(out.clone());
+    }
+    if flags.resume {
+        return Err(request("--resume needs the --out of the run to continue"));
+    }
+    let seconds = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_secs());
+    let parent = Path::new("runs");
+    let number = match ranks::is_first() {
+        true => paths::create_unused(parent, name, seconds)?,
+        false => 0,
+    };
+    // The first rank's on all of them.
+    let [seconds, number] = [seconds, number].map(|n| ranks().of_first(n as f64) as u64);
+    let out = paths::numbered(parent, name, seconds, number);
+    if ranks::is_first() {
+        let _ = unused.set(Unused(out.clone())); // a command asks once
+    }
+    Ok(out)
+}
