@@ -128,10 +128,7 @@ fn wrong_requests_are_told_what_to_do() {
     place.json("meta meta.toml --steps 0 --test-seeds 0 --out i");
     place.json("init timm --data shapes --depth 1 --width 32 --heads 2 --patch 14 --out v");
     for (args, needle) in [
-        (
-            "meta meta.toml --method levy --out o",
-            "normal, plif or ghn3",
-        ),
+        ("meta meta.toml --method levy --out o", "normal, plif, ghn3"),
         ("meta meta.toml --arch perceptron --out o", "autoencoder"),
         ("meta meta.toml --arch lstm --out o", "tasks are copy"),
         ("meta meta.toml --arch scalers --out o", "--templates"),
@@ -150,7 +147,7 @@ fn wrong_requests_are_told_what_to_do() {
         ),
         (
             "meta meta.toml --drop-path 0.1 --out o",
-            "drop_path means nothing",
+            "drop-path means nothing",
         ),
         ("meta meta.toml --momentum 2 --out o", "momentum"),
         ("meta meta.toml --set meta.data=copy --out o", "images"),

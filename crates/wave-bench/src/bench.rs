@@ -26,13 +26,12 @@ use wave_run::lock::Lock;
 use wave_run::paths;
 use wave_run::progress::Verbosity;
 use wave_run::recipe::{Recipe, merge, to_table};
-use wave_run::settings::{Condense, Finetune, Training};
+use wave_run::settings::{Condense, Finetune};
 use wave_run::terminal::tell;
-use wave_run::train::Resolved;
 use wave_run::{data, inputs};
 use wave_stages::ancestor::{Ancestor, Ancestors};
 use wave_stages::condense::{self, CondensePlan};
-use wave_stages::finetune::{self, Options, Task};
+use wave_stages::finetune::{self, FinetunePlan, Options, Tuning};
 use wave_stages::model::Model;
 use wave_stages::templates;
 
@@ -226,11 +225,11 @@ impl Context<'_> {
         if method.distil {
             settings.ancestor = Some(self.frame.ancestor()?);
         }
-        let training = &mut settings.training;
+        let training = &mut settings.training.optimisation;
         training.seed = Some(cell.seed);
         training.lr = Some(cell.lr);
         if let Some((held_out, epochs)) = cell.trial {
-            training.hold_out = Some(held_out);
+            settings.training.images.hold_out = Some(held_out);
             training.epochs = Some(epochs);
             training.steps = None;
         }
@@ -266,10 +265,11 @@ impl Context<'_> {
     fn given_rate(&self, method: &str, dataset: &str) -> Result<Option<f64>> {
         let cell = self.tried(method, dataset);
         let settings = self.finetune_table(&cell, &self.grid.method(method)?.finetune)?;
-        if settings.training.lr.is_none() && self.grid.bench.learning_rates.is_empty() {
+        let given = settings.training.optimisation.lr;
+        if given.is_none() && self.grid.bench.learning_rates.is_empty() {
             return Ok(Some(finetune::DEFAULTS.lr));
         }
-        Ok(settings.training.lr)
+        Ok(given)
     }
 
     /// The trials of learning rates.
@@ -346,13 +346,13 @@ impl Context<'_> {
     }
 
     /// What is in the data that cells train on, found out once for each data set.
-    fn content(&self, training: &Training) -> Result<String> {
+    fn content(&self, spec: &Option<String>) -> Result<String> {
         let mut all = self.contents.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(content) = all.get(&training.data) {
+        if let Some(content) = all.get(spec) {
             return Ok(content.clone());
         }
-        let content = inputs::content(&data::open(training)?);
-        all.insert(training.data.clone(), content.clone());
+        let content = inputs::content(&data::open(spec.as_deref())?);
+        all.insert(spec.clone(), content.clone());
         Ok(content)
     }
 
@@ -369,7 +369,7 @@ impl Context<'_> {
             toml::to_string(&to_table(&settings)?)?,
             toml::to_string(&to_table(method)?)?
         );
-        text += &self.content(&settings.training)?;
+        text += &self.content(&settings.training.images.data)?;
         let stage = if method.start == table::TEMPLATES {
             let dir = self.artefacts.templates(&cell.method, cell.seed)?;
             for file in ["templates.safetensors", "config.json"] {
@@ -399,23 +399,23 @@ impl Context<'_> {
         let settings = self.finetune(cell)?;
         let start = start::start(self, cell, &settings)?;
         let mut model = start.model;
-        let data = finetune::open_data(&mut model, &settings)?;
+        let plan = FinetunePlan::new(&settings)?;
+        let data = finetune::open_data(&mut model, &plan)?;
         data.tests.check()?;
-        let resolved = Resolved::new(&settings.training, finetune::DEFAULTS, &data)?;
+        let resolved = plan.training.resolve(&data)?;
         let memory = Memory::of_network(&model.network, resolved.mode);
         Step::new(memory, &data, &resolved, 1)?.check()?;
         let weights = model.network.prepare(&model.weights)?;
         let before = finetune::score(&model.network, &weights, &data.tests)?;
-        let task = Task {
-            label: cell.file_name(),
-            settings: &settings,
+        let ancestor = self.ancestors.get(plan.ancestor.as_deref())?;
+        let tuning = Tuning {
+            plan: &plan,
             resolved: &resolved,
             data: &data,
-            ancestor: self.ancestors.get(settings.ancestor.as_deref())?,
-            options: self.options,
+            ancestor: ancestor.as_deref(),
             every_epoch: cell.trial.is_none(),
         };
-        let outcome = finetune::tune(&mut model, &task, None)?;
+        let outcome = tuning.tune(&mut model, &cell.file_name(), None, self.options)?;
         data.tell_broken();
         let mut curve = vec![(0.0, before.top1)];
         curve.extend(&outcome.curve);
@@ -425,7 +425,7 @@ impl Context<'_> {
             depth: cell.depth,
             width: cell.width,
             seed: cell.seed,
-            epochs: resolved.steps as f64 / data.loader.steps_per_epoch() as f64,
+            epochs: resolved.epochs(&data),
             top1: outcome.scores.unwrap_or(before).top1, // there are tests
             start_top1: before.top1,
             transferred_parameters: start.transferred,
@@ -463,7 +463,7 @@ impl Context<'_> {
                         .stage("condense", Some(&method.condense), &Condense::default())?;
                 let (channels, classes) =
                     (self.frame.transform.channels, self.frame.label_names.len());
-                let plan = CondensePlan::new(&settings, channels, classes)?;
+                let plan = CondensePlan::new(&settings)?.on(channels, classes);
                 let epochs = |dir| Ok(templates::read(dir)?.config.provenance["epochs"].as_f64());
                 let dir = self.artefacts.templates(name, 0);
                 let epochs: Result<Option<f64>> = dir.and_then(epochs);

@@ -15,24 +15,24 @@ mod learn;
 mod network;
 mod plan;
 mod problem;
+mod settings;
 mod trial;
 
 use anyhow::Result;
 use serde_json::Value;
 use std::path::Path;
-use wave_run::error::request;
-use wave_run::locate;
-use wave_run::recipe::to_table;
-use wave_run::settings::{Init, Meta};
+use toml::Table;
+use wave_run::recipe::{means_nothing, narrow, to_table};
 use wave_stages::family::Family;
 use wave_stages::finetune::Options;
-use wave_stages::hypernetwork;
+
+pub use settings::{Meta, MetaMethod};
 
 /// The method of `wave init` that makes models from what was learned.
 const LEARNED: &str = "learned";
 
-/// The methods there are.
-const METHODS: &str = "normal, plif or ghn3";
+/// What messages call it.
+const WHAT: &str = "method learned, whose network is that of --from";
 
 /// Learns an initialiser and writes it to `out`. Returns what `--json` prints. To learn distributions
 /// it has to run inside [`wave_train::second_order`].
@@ -40,20 +40,19 @@ const METHODS: &str = "normal, plif or ghn3";
 /// # Errors
 /// If settings are wrong, or the work fails.
 pub fn meta(name: &str, settings: &Meta, out: &Path, options: Options) -> Result<Value> {
-    match settings.method.as_deref().unwrap_or("normal") {
-        "normal" | "plif" => distribution::meta(name, settings, out, options),
-        hypernetwork::METHOD => {
+    match settings.method.unwrap_or_default() {
+        MetaMethod::Normal | MetaMethod::Plif => distribution::meta(name, settings, out, options),
+        MetaMethod::Ghn3 => {
             of_distributions(settings)?;
             let (own, training) = (&settings.hypernetwork, &settings.training);
             ghn3::train(&to_table(settings)?, own, training, out, options)
         }
-        other => Err(unknown(other)),
     }
 }
 
 /// Whether gradients need gradients: for all methods but hypernetworks.
 pub fn differentiates_training(settings: &Meta) -> bool {
-    settings.method.as_deref() != Some(hypernetwork::METHOD)
+    settings.method != Some(MetaMethod::Ghn3)
 }
 
 /// What `--dry-run` prints.
@@ -61,13 +60,12 @@ pub fn differentiates_training(settings: &Meta) -> bool {
 /// # Errors
 /// As [`meta`].
 pub fn describe(settings: &Meta) -> Result<String> {
-    match settings.method.as_deref().unwrap_or("normal") {
-        "normal" | "plif" => distribution::describe(settings),
-        hypernetwork::METHOD => {
+    match settings.method.unwrap_or_default() {
+        MetaMethod::Normal | MetaMethod::Plif => distribution::describe(settings),
+        MetaMethod::Ghn3 => {
             of_distributions(settings)?;
             ghn3::describe(&settings.hypernetwork, &settings.training)
         }
-        other => Err(unknown(other)),
     }
 }
 
@@ -75,14 +73,8 @@ pub fn describe(settings: &Meta) -> Result<String> {
 fn of_distributions(settings: &Meta) -> Result<()> {
     match to_table(&settings.distribution)?.keys().next() {
         None => Ok(()),
-        Some(key) => Err(request(format!(
-            "{key} means nothing to a hypernetwork; leave it out"
-        ))),
+        Some(key) => Err(means_nothing(key, "a hypernetwork")),
     }
-}
-
-fn unknown(method: &str) -> anyhow::Error {
-    request(format!("method = {method}; expected {METHODS}"))
 }
 
 /// Models drawn from what `wave meta` learned.
@@ -107,22 +99,14 @@ impl Family for Learned {
         format!("For what `wave meta` wrote to --from:\n  {LEARNED:20} {description}\n")
     }
 
-    fn init(&self, _: &str, settings: &Init, out: &Path, options: Options) -> Result<Value> {
-        distribution::draw(&learned(settings)?, settings, out, options)
+    fn init(&self, _: &str, settings: &Table, out: &Path, options: Options) -> Result<Value> {
+        let settings: settings::Draw = narrow(settings, WHAT)?;
+        distribution::draw(&settings.dir()?, &settings, out, options)
     }
 
-    fn describe_init(&self, _: &str, settings: &Init) -> Result<String> {
-        distribution::describe_draw(&learned(settings)?)
-    }
-}
-
-/// The directory of what was learned.
-fn learned(settings: &Init) -> Result<std::path::PathBuf> {
-    match &settings.from {
-        Some(from) => locate::locate(Path::new(from)),
-        None => Err(request(format!(
-            "method {LEARNED} draws from what `wave meta` learned; give --from DIR with its directory"
-        ))),
+    fn describe_init(&self, _: &str, settings: &Table) -> Result<String> {
+        let settings: settings::Draw = narrow(settings, WHAT)?;
+        distribution::describe_draw(&settings.dir()?)
     }
 }
 

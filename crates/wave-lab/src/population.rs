@@ -10,12 +10,16 @@ mod init;
 mod inspect;
 mod model;
 
+mod settings;
+
 pub use model::PopulationModel;
+pub use settings::Flags;
 
 use anyhow::Result;
 use serde_json::Value;
 use std::path::Path;
-use wave_run::settings::{Eval, Finetune, Init};
+use toml::Table;
+use wave_run::settings::{Eval, Finetune};
 use wave_stages::family::{Family, refuse_heads};
 use wave_stages::finetune::Options;
 
@@ -46,11 +50,11 @@ impl Family for Populations {
         text
     }
 
-    fn init(&self, method: &str, settings: &Init, out: &Path, options: Options) -> Result<Value> {
+    fn init(&self, method: &str, settings: &Table, out: &Path, options: Options) -> Result<Value> {
         init::init(method, settings, out, options)
     }
 
-    fn describe_init(&self, method: &str, settings: &Init) -> Result<String> {
+    fn describe_init(&self, method: &str, settings: &Table) -> Result<String> {
         init::describe(method, settings)
     }
 
@@ -70,7 +74,7 @@ impl Family for Populations {
 
     fn eval(&self, model: &Path, settings: &Eval) -> Result<Value> {
         refuse_heads(settings.heads)?;
-        finetune::eval(model, &settings.clone().into())
+        finetune::eval(model, settings)
     }
 
     fn inspect(&self, model: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<Value> {

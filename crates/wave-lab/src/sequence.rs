@@ -10,17 +10,22 @@ mod init;
 mod maps;
 mod model;
 
+mod settings;
+
 pub use model::SequenceModel;
+pub use settings::Flags;
 
 use anyhow::Result;
-use serde::Serialize;
 use serde_json::Value;
 use std::path::Path;
+use toml::Table;
 use wave_models::SequenceShape;
-use wave_run::recipe;
-use wave_run::settings::{Eval, Finetune, Init};
+use wave_run::settings::{Eval, Finetune};
 use wave_stages::family::{Family, refuse_heads};
 use wave_stages::finetune::Options;
+
+/// What messages call one.
+const WHAT: &str = "a sequence network";
 
 /// Networks of token sequences.
 pub struct Sequences;
@@ -43,11 +48,11 @@ impl Family for Sequences {
         text
     }
 
-    fn init(&self, method: &str, settings: &Init, out: &Path, options: Options) -> Result<Value> {
+    fn init(&self, method: &str, settings: &Table, out: &Path, options: Options) -> Result<Value> {
         init::init(method, settings, out, options)
     }
 
-    fn describe_init(&self, method: &str, settings: &Init) -> Result<String> {
+    fn describe_init(&self, method: &str, settings: &Table) -> Result<String> {
         init::describe(method, settings)
     }
 
@@ -67,15 +72,10 @@ impl Family for Sequences {
 
     fn eval(&self, model: &Path, settings: &Eval) -> Result<Value> {
         refuse_heads(settings.heads)?;
-        finetune::eval(model, &settings.clone().into())
+        finetune::eval(model, settings)
     }
 
     fn inspect(&self, model: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<Value> {
         maps::inspect(model, plots, html)
     }
-}
-
-/// Refuses settings that mean nothing to a sequence network.
-fn check_keys<T: Serialize>(settings: &T, known: &[&str]) -> Result<()> {
-    recipe::check_keys(settings, known, "a sequence network")
 }

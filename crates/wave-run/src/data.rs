@@ -2,7 +2,7 @@
 
 use crate::error::request;
 use crate::ranks::{self, ranks};
-use crate::settings::{self, BatchSize, Training};
+use crate::settings::{self, Augmentation, BatchSize, DEFAULT_BATCH, Images, Training};
 use crate::terminal::detail;
 use crate::{hint, progress};
 use anyhow::Result;
@@ -19,6 +19,78 @@ mod test_images;
 pub use test_images::TestImages;
 pub use test_images::count_broken;
 use test_images::tell_broken;
+
+/// Which images, how many at once and how varied: settings with every gap filled that the images
+/// themselves do not fill.
+#[derive(Clone, Debug)]
+pub struct DataPlan {
+    /// What `--data` names, if anything.
+    pub spec: Option<String>,
+    /// Training images at most.
+    pub train_limit: Option<usize>,
+    /// Test images at most.
+    pub test_limit: Option<usize>,
+    /// Training images that are tested on instead.
+    pub hold_out: Option<usize>,
+    /// Mean and standard deviation of each channel, each if given.
+    pub normalisation: [Option<Vec<f64>>; 2],
+    /// Images of a training step.
+    pub batch: BatchSize,
+    /// How training images are varied.
+    pub augment: Augment,
+    /// Variations of each image before they repeat, if they do.
+    pub views: Option<u32>,
+    /// Seed of the variations, where they repeat.
+    pub view_seed: u64,
+    /// Seed of everything else.
+    pub seed: u64,
+}
+
+impl DataPlan {
+    /// Of the settings of a training.
+    ///
+    /// # Errors
+    /// If a value is out of its range.
+    pub fn new(training: &Training) -> Result<DataPlan> {
+        let Training {
+            images,
+            augmentation,
+            optimisation,
+            ..
+        } = training;
+        settings::check(augmentation)?;
+        Ok(DataPlan {
+            batch: optimisation
+                .batch
+                .unwrap_or(BatchSize::Images(DEFAULT_BATCH)),
+            augment: augment(augmentation)?,
+            views: augmentation.views,
+            view_seed: augmentation.view_seed.unwrap_or(0),
+            ..DataPlan::of_images(images, optimisation.seed)?
+        })
+    }
+
+    /// Of images that are not varied.
+    ///
+    /// # Errors
+    /// As [`DataPlan::new`].
+    pub fn of_images(images: &Images, seed: Option<u64>) -> Result<DataPlan> {
+        settings::check(images)?;
+        let images = images.clone();
+        Ok(DataPlan {
+            spec: images.data,
+            train_limit: images.train_limit,
+            test_limit: images.test_limit,
+            hold_out: images.hold_out,
+            normalisation: [images.mean, images.std],
+            batch: BatchSize::Images(DEFAULT_BATCH),
+            augment: Augment::NONE,
+            views: None,
+            view_seed: 0,
+            seed: seed.unwrap_or(0),
+        })
+    }
+}
 
 /// Images that a stage trains and tests on.
 #[derive(Clone)]
@@ -58,8 +130,8 @@ impl Data {
     ///
     /// # Errors
     /// If there is no such data, if its images have no labels, or if settings do not fit it.
-    pub fn open(training: &Training, input: Input) -> Result<Data> {
-        let data = Data::open_any(training, input)?;
+    pub fn open(plan: &DataPlan, input: Input) -> Result<Data> {
+        let data = Data::open_any(plan, input)?;
         if data.class_names.is_empty() {
             return Err(unlabelled(&data.spec));
         }
@@ -69,10 +141,10 @@ impl Data {
     /// As [`Data::open`], for a stage that uses no labels. If those of the data, where it has any,
     /// are not of as many classes as `names`, the classes are `names` and there is nothing to test
     /// on.
-    pub fn open_unlabelled(training: &Training, input: Input, names: &[String]) -> Result<Data> {
-        let mut data = Data::open_any(training, input)?;
+    pub fn open_unlabelled(plan: &DataPlan, input: Input, names: &[String]) -> Result<Data> {
+        let mut data = Data::open_any(plan, input)?;
         if data.class_names.len() != names.len() {
-            if let Some(n) = training.hold_out {
+            if let Some(n) = plan.hold_out {
                 return Err(request(format!(
                     "hold_out = {n}: the images of {} have no labels to test with; leave it out",
                     data.spec
@@ -93,8 +165,8 @@ impl Data {
         Tensor::from_vec(batch.images, shape, &Device::Cpu)
     }
 
-    fn open_any(training: &Training, input: Input) -> Result<Data> {
-        let dataset = open(training)?;
+    fn open_any(plan: &DataPlan, input: Input) -> Result<Data> {
+        let dataset = open(plan.spec.as_deref())?;
         if dataset.train.is_empty() {
             return Err(request(format!(
                 "{} has no images to train on, only {} to test on: there is no folder train/ and no \
@@ -103,15 +175,14 @@ impl Data {
                 dataset.test.len()
             )));
         }
-        let seed = training.seed.unwrap_or(0);
         let Parts {
             train,
             test,
             test_indices,
-        } = parts(training, &dataset)?;
+        } = parts(plan, &dataset)?;
         let transform = match input {
             Input::Like(transform) => {
-                check_normalisation(training, &transform)?;
+                check_normalisation(plan, &transform)?;
                 transform
             }
             Input::Size {
@@ -124,7 +195,7 @@ impl Data {
                         native(&dataset).map_or(channels, |native| native.0)
                     }
                 };
-                let (mean, std) = normalisation(training, &dataset, &train, image_size, channels)?;
+                let (mean, std) = normalisation(plan, &dataset, &train, image_size, channels)?;
                 Transform::new(image_size, mean, std)
             }
         };
@@ -138,20 +209,15 @@ impl Data {
                 dataset.train.class_names().len()
             )
         });
-        let augment = augment(training)?;
-        let batch = match training.batch {
-            None => settings::DEFAULT_BATCH,
-            Some(BatchSize::Images(images)) => images,
-            Some(BatchSize::Auto) => {
-                return Err(request(
-                    "batch = auto is for condense, expand and finetune; give a number here",
-                ));
-            }
+        let BatchSize::Images(batch) = plan.batch else {
+            return Err(request(
+                "batch = auto is for condense, expand and finetune; give a number here",
+            ));
         };
+        let (augment, view_seed) = (&plan.augment, plan.view_seed);
         let mut sorted = train.clone();
         sorted.sort_unstable();
         let chosen: Vec<u8> = sorted.iter().flat_map(|i| i.to_le_bytes()).collect();
-        let view_seed = training.view_seed.unwrap_or(0);
         let views_id = format!(
             "{} {augment:?} {view_seed} {transform:?} {}",
             dataset.name,
@@ -163,8 +229,8 @@ impl Data {
             transform.clone(),
             augment.clone(),
             batch,
-            training.views,
-            seed,
+            plan.views,
+            plan.seed,
         )?;
         Ok(Data {
             spec: dataset.name.clone(),
@@ -173,9 +239,9 @@ impl Data {
             tests: TestImages::new(&dataset.name, test, test_indices, &transform),
             source_images: sorted.last().map_or(0, |i| *i as usize + 1),
             train_indices: train,
-            views: training.views,
+            views: plan.views,
             transform,
-            augment,
+            augment: augment.clone(),
             view_seed,
             class_names: dataset.train.class_names().to_vec(),
             batch,
@@ -258,10 +324,9 @@ struct Parts {
     test_indices: Vec<u32>,
 }
 
-fn parts(training: &Training, dataset: &Dataset) -> Result<Parts> {
-    let seed = training.seed.unwrap_or(0);
-    let all = wave_data::subset(dataset.train.len(), None, seed);
-    let (train, held_out) = match training.hold_out {
+fn parts(plan: &DataPlan, dataset: &Dataset) -> Result<Parts> {
+    let all = wave_data::subset(dataset.train.len(), None, plan.seed);
+    let (train, held_out) = match plan.hold_out {
         None => (all, None),
         Some(n) if n >= all.len() => {
             return Err(request(format!(
@@ -276,13 +341,13 @@ fn parts(training: &Training, dataset: &Dataset) -> Result<Parts> {
     };
     let train: Vec<u32> = train
         .into_iter()
-        .take(training.train_limit.unwrap_or(usize::MAX))
+        .take(plan.train_limit.unwrap_or(usize::MAX))
         .collect();
     let (test, test_indices) = match held_out {
         Some(indices) => (dataset.train.clone(), indices),
         None => {
             let n = dataset.test.len();
-            let mut indices = wave_data::subset(n, training.test_limit, seed);
+            let mut indices = wave_data::subset(n, plan.test_limit, plan.seed);
             indices.sort_unstable();
             (dataset.test.clone(), indices)
         }
@@ -314,37 +379,37 @@ fn tell_size(source: &dyn Source, transform: &Transform) {
 }
 
 /// How training images are varied, by the settings.
-pub fn augment(training: &Training) -> Result<Augment> {
+pub fn augment(settings: &Augmentation) -> Result<Augment> {
     let mixing = Mixing {
-        mixup: training.mixup.unwrap_or(0.0),
-        cutmix: training.cutmix.unwrap_or(0.0),
+        mixup: settings.mixup.unwrap_or(0.0),
+        cutmix: settings.cutmix.unwrap_or(0.0),
         ..Mixing::default()
     };
     Ok(Augment {
-        crop_padding: training.crop_padding.unwrap_or(0),
-        flip: training.flip.unwrap_or(false),
-        resized_crop: training.resized_crop.map(|least| ResizedCrop {
+        crop_padding: settings.crop_padding.unwrap_or(0),
+        flip: settings.flip.unwrap_or(false),
+        resized_crop: settings.resized_crop.map(|least| ResizedCrop {
             scale: (least, 1.0),
             ..ResizedCrop::default()
         }),
-        rand_augment: training
+        rand_augment: settings
             .rand_augment
             .as_deref()
             .map(str::parse)
             .transpose()?,
-        three: training.three_augment.unwrap_or(false),
-        colour_jitter: training.colour_jitter.map(|part| ColourJitter {
+        three: settings.three_augment.unwrap_or(false),
+        colour_jitter: settings.colour_jitter.map(|part| ColourJitter {
             brightness: part,
             contrast: part,
             saturation: part,
             hue: 0.0,
         }),
-        erasing: training.erasing.map(|probability| Erasing {
+        erasing: settings.erasing.map(|probability| Erasing {
             probability,
             ..Erasing::default()
         }),
         mixing: (mixing.mixup > 0.0 || mixing.cutmix > 0.0).then_some(mixing),
-        repeats: training.repeats.unwrap_or(1),
+        repeats: settings.repeats.unwrap_or(1),
     })
 }
 
@@ -374,9 +439,9 @@ pub enum Channels {
 ///
 /// # Errors
 /// If there is none, or it is not the same on all ranks.
-pub fn open(training: &Training) -> Result<Dataset> {
+pub fn open(spec: Option<&str>) -> Result<Dataset> {
     // What the first rank finds out about a large data set, the others read from its cache.
-    let dataset = ranks::first_then_others(|| open_here(training))?;
+    let dataset = ranks::first_then_others(|| open_here(spec))?;
     let images = dataset.train.len() + dataset.test.len();
     let first = ranks().of_first(images as f64);
     if ranks().any(first != images as f64) {
@@ -388,8 +453,8 @@ pub fn open(training: &Training) -> Result<Dataset> {
     Ok(dataset)
 }
 
-fn open_here(training: &Training) -> Result<Dataset> {
-    let Some(spec) = &training.data else {
+fn open_here(spec: Option<&str>) -> Result<Dataset> {
+    let Some(spec) = spec else {
         return Err(request(
             "no data; give --data fashion-mnist, --data shapes, or a directory of images",
         ));
@@ -489,10 +554,10 @@ pub fn native(dataset: &Dataset) -> Option<(usize, usize, usize)> {
 
 /// Refuses another normalisation than that which a model brings with it: its weights were trained with
 /// that one.
-fn check_normalisation(training: &Training, transform: &Transform) -> Result<()> {
+fn check_normalisation(plan: &DataPlan, transform: &Transform) -> Result<()> {
     for (name, given, own) in [
-        ("mean", &training.mean, &transform.mean),
-        ("std", &training.std, &transform.std),
+        ("mean", &plan.normalisation[0], &transform.mean),
+        ("std", &plan.normalisation[1], &transform.std),
     ] {
         let equal = |given: &Vec<f64>| {
             let mut pairs = given.iter().zip(own);
@@ -509,7 +574,7 @@ fn check_normalisation(training: &Training, transform: &Transform) -> Result<()>
 }
 
 fn normalisation(
-    training: &Training,
+    plan: &DataPlan,
     dataset: &Dataset,
     train: &[u32],
     image_size: usize,
@@ -525,7 +590,8 @@ fn normalisation(
             None => Ok(None),
         }
     };
-    match (given(&training.mean, "mean")?, given(&training.std, "std")?) {
+    let [mean, std] = &plan.normalisation;
+    match (given(mean, "mean")?, given(std, "std")?) {
         (Some(mean), Some(std)) if std.iter().all(|s| *s > 0.0) => Ok((mean, std)),
         (Some(_), Some(std)) => Err(request(format!("std = {std:?}; expected positive values"))),
         (None, None) => {

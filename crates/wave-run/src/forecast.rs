@@ -1,10 +1,11 @@
 //! What work will take before it begins: memory of a step, a batch that fits, sizes on disk, time.
 
+use crate::data::DataPlan;
 use crate::device::device;
 use crate::error::request;
 use crate::ranks::ranks;
-use crate::settings::{self, BatchSize, Training};
-use crate::train::{Resolved, TrainingData};
+use crate::settings::BatchSize;
+use crate::train::{Resolved, TrainingData, TrainingPlan};
 use anyhow::Result;
 use std::path::Path;
 use wave_models::vit::VitShape;
@@ -342,20 +343,20 @@ pub fn checkpoint(values: usize, averaged: bool) -> u64 {
     (if averaged { 4 } else { 3 }) * FLOAT * values as u64
 }
 
-/// The settings with a number in the place of `batch = "auto"`: what the run in `out` has, if its
-/// settings are repeated, or what fits in memory.
+/// Puts a number in the place of `batch = "auto"`: what the run in `out` has, if its settings are
+/// repeated, or what fits in memory. Returns it as a setting, if it was to be found.
 ///
 /// # Errors
 /// If nothing fits, or how much memory there is is unknown.
 pub fn fit_batch(
-    training: &Training,
+    data: &mut DataPlan,
+    training: &TrainingPlan,
     memory: impl FnOnce(Mode) -> Memory,
     out: &Path,
     repeats: bool,
-) -> Result<Training> {
-    let mut training = training.clone();
-    if training.batch != Some(BatchSize::Auto) {
-        return Ok(training);
+) -> Result<Option<(String, toml::Value)>> {
+    if data.batch != BatchSize::Auto {
+        return Ok(None);
     }
     let before = || {
         let text = wave_hub::read_text(&out.join("run/recipe.toml")).ok()?;
@@ -365,13 +366,11 @@ pub fn fit_batch(
     let images = match repeats.then(before).flatten() {
         Some(images) => images,
         None => {
-            let mode = settings::mode(training.precision.as_deref(), training.recompute)?;
             let at_hand = available().filter(|_| device().is_cpu()).ok_or_else(|| {
                 request("batch = auto: how much memory is free is not known here; give a number")
             })?;
-            let memory = memory(mode);
-            let parts = training.accumulate.unwrap_or(1);
-            match memory.fit(at_hand, parts).min(largest(&training)) {
+            let memory = memory(training.mode);
+            match memory.fit(at_hand, training.accumulate).min(largest(data)) {
                 0 => {
                     return Err(request(format!(
                         "batch = auto: an image takes {} beside {} for the weights, and {} are free; \
@@ -386,21 +385,21 @@ pub fn fit_batch(
         }
     };
     let images = ranks().of_first(images as f64) as usize; // for all ranks
-    training.batch = Some(BatchSize::Images(images));
-    Ok(training)
+    data.batch = BatchSize::Images(images);
+    Ok(Some((
+        String::from("batch"),
+        toml::Value::Integer(images as i64),
+    )))
 }
 
 /// The largest batch that is chosen: not more than there are images.
-fn largest(training: &Training) -> usize {
+fn largest(plan: &DataPlan) -> usize {
     // Data that cannot be opened is refused where it is needed.
-    let Ok(data) = crate::data::open(training) else {
+    let Ok(data) = crate::data::open(plan.spec.as_deref()) else {
         return LARGEST;
     };
-    let images = data
-        .train
-        .len()
-        .saturating_sub(training.hold_out.unwrap_or(0));
-    let images = images.min(training.train_limit.unwrap_or(images));
+    let images = data.train.len().saturating_sub(plan.hold_out.unwrap_or(0));
+    let images = images.min(plan.train_limit.unwrap_or(images));
     images
         .checked_ilog2()
         .map_or(0, |power| 1 << power)

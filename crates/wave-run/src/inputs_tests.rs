@@ -1,6 +1,7 @@
 use super::*;
+use crate::data::DataPlan;
 use crate::data::Input;
-use crate::settings::Training;
+use crate::settings::{BatchSize, Images};
 use std::fs;
 
 /// Classes `a` and `b` of grey pictures: the folder, the file's number and its shade.
@@ -25,17 +26,20 @@ const IMAGES: [(&str, u32, u8); 6] = [
 
 /// What a run knows of the images in `root`.
 fn identity(root: &Path) -> BTreeMap<String, String> {
-    let training = Training {
+    let images = Images {
         data: Some(root.display().to_string()),
-        batch: Some(crate::settings::BatchSize::Images(1)),
-        ..Training::default()
+        ..Images::default()
+    };
+    let plan = DataPlan {
+        batch: BatchSize::Images(1),
+        ..DataPlan::of_images(&images, None).unwrap()
     };
     let input = Input::Size {
         image_size: 8,
         channels: crate::data::Channels::Exactly(1),
     };
-    let data = Data::open(&training, input).unwrap();
-    let inputs = Inputs::default().images(training.data.as_deref(), &data);
+    let data = Data::open(&plan, input).unwrap();
+    let inputs = Inputs::default().images(plan.spec.as_deref(), &data);
     inputs.identity().clone()
 }
 

@@ -189,16 +189,29 @@ pub fn to_table<T: Serialize>(settings: &T) -> Result<Table> {
     Table::try_from(settings).map_err(|e| request(format!("settings as TOML: {e}")))
 }
 
-/// Refuses settings that mean nothing to `what`, which knows those in `known`.
-pub fn check_keys<T: Serialize>(settings: &T, known: &[&str], what: &str) -> Result<()> {
-    let table = to_table(settings)?;
-    match table.keys().find(|key| !known.contains(&key.as_str())) {
-        None => Ok(()),
-        Some(key) => Err(request(format!(
-            "{key} means nothing to {what}; leave it out (what it knows: {})",
-            known.join(", ")
-        ))),
+/// Settings as a type that has only those which mean something to `what`.
+///
+/// # Errors
+/// If another is given.
+pub fn narrow<T>(settings: &impl Serialize, what: &str) -> Result<T>
+where
+    T: Serialize + DeserializeOwned + Default,
+{
+    let given = to_table(settings)?;
+    let own: T = given
+        .clone()
+        .try_into()
+        .map_err(|e: toml::de::Error| request(format!("settings of {what}: {}", e.message())))?;
+    match unknown_key(&given, &to_table(&own)?) {
+        None => Ok(own),
+        Some(key) => Err(means_nothing(&key, what)),
     }
+}
+
+/// The refusal of a setting that means nothing to `what`.
+pub fn means_nothing(key: &str, what: &str) -> anyhow::Error {
+    let flag = key.replace('_', "-");
+    request(format!("--{flag} means nothing to {what}; leave it out"))
 }
 
 /// Keys that say how long to train.
@@ -286,12 +299,21 @@ mod tests {
         )
         .unwrap();
         let mut flags = Finetune::default();
-        flags.training.lr = Some(0.5);
-        flags.training.steps = Some(7);
+        flags.training.optimisation.lr = Some(0.5);
+        flags.training.optimisation.steps = Some(7);
         let got = r.stage("finetune", None, &flags).unwrap().training;
-        assert_eq!((got.seed, got.data.as_deref()), (Some(1), Some("b c")));
-        assert_eq!((got.lr, got.batch), (Some(0.5), Some(BatchSize::Images(8))));
-        assert_eq!((got.epochs, got.steps), (None, Some(7)));
+        assert_eq!(
+            (got.optimisation.seed, got.images.data.as_deref()),
+            (Some(1), Some("b c"))
+        );
+        assert_eq!(
+            (got.optimisation.lr, got.optimisation.batch),
+            (Some(0.5), Some(BatchSize::Images(8)))
+        );
+        assert_eq!(
+            (got.optimisation.epochs, got.optimisation.steps),
+            (None, Some(7))
+        );
     }
 
     #[test]
@@ -300,12 +322,12 @@ mod tests {
         let own: Table = "steps = 5".parse().unwrap();
         let with = |overlay, flags: &Finetune| {
             let got = r.stage("finetune", overlay, flags).unwrap().training;
-            (got.epochs, got.steps)
+            (got.optimisation.epochs, got.optimisation.steps)
         };
         let mut flags = Finetune::default();
         assert_eq!(with(None, &flags), (Some(2.0), None));
         assert_eq!(with(Some(&own), &flags), (None, Some(5)));
-        flags.training.epochs = Some(3.0);
+        flags.training.optimisation.epochs = Some(3.0);
         assert_eq!(with(Some(&own), &flags), (Some(3.0), None));
     }
 

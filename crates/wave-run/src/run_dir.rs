@@ -260,6 +260,40 @@ impl RunDir {
     }
 }
 
+/// What a run made: what `--json` prints of it, and how it goes to disk.
+pub struct Made<'a> {
+    /// What `--json` prints.
+    pub result: Value,
+    /// Writes the artefact.
+    pub write: Box<dyn FnOnce() -> Result<()> + 'a>,
+}
+
+/// Lets `work` make the artefact of `out` in a run with these settings that reads these inputs, and writes it; or, if it
+/// is complete there, does nothing. Returns what `--json` prints.
+///
+/// # Errors
+/// As [`RunDir::open`], or if the work fails.
+pub fn fill<'a>(
+    out: &Path,
+    settings: &Table,
+    inputs: &Inputs,
+    options: Options,
+    work: impl FnOnce(&mut RunDir) -> Result<Made<'a>>,
+) -> Result<Value> {
+    let mut run = match RunDir::open(out, settings, inputs, options)? {
+        Opened::Complete(result) => return Ok(result),
+        Opened::Run(run) => run,
+    };
+    let made = work(&mut run)?;
+    let mut result = json!({ "out": paths::text(out) });
+    if let (Value::Object(all), Value::Object(made)) = (&mut result, made.result) {
+        all.extend(made);
+    }
+    let write = made.write;
+    ranks::on_first(|| run.complete(&result, write))?;
+    Ok(result)
+}
+
 /// Forgets that the run in `out` is complete or has states, so that it starts over.
 ///
 /// # Errors

@@ -1,163 +1,33 @@
 //! The keys of each stage, declared once: they are its flags and its recipe table.
+#![allow(
+    missing_docs,
+    reason = "clap would print it as the description of a command"
+)]
 
-use crate::error::request;
-use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use wave_models::vit::VitShape;
 
 mod batch;
+mod choices;
 mod duration;
 mod eval;
-mod hypernetwork;
-mod meta;
 mod precision;
 mod ranges;
-mod sequence;
 mod speed;
 mod top;
+mod training;
 
 pub use batch::{BatchSize, DEFAULT_BATCH};
+pub use choices::*;
 pub use duration::Duration;
 pub use eval::Eval;
-pub use hypernetwork::Hypernetwork;
-pub use meta::{Distribution, Meta};
 pub use precision::mode;
-pub use ranges::check;
 pub use ranges::check_table;
-pub use sequence::Sequence;
+pub use ranges::{RANGES, check};
 pub use speed::Speed;
 pub use top::Top;
-
-/// Keys of every stage that trains.
-#[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
-#[command(next_help_heading = "Training")]
-pub struct Training {
-    /// Images: fashion-mnist, shapes, a directory (ImageFolder, tar shards, IDX or CIFAR), or
-    /// a/{00000..00099}.tar; for a sequence network, a task: copy, stack, recall or sort, with sizes:
-    /// copy:length=16,symbols=16
-    #[arg(long, value_name = "D")]
-    pub data: Option<String>,
-    /// Train on the first N images of a seeded shuffle [default: all]
-    #[arg(long, value_name = "N")]
-    pub train_limit: Option<usize>,
-    /// Test on the first N images of a seeded shuffle [default: all]
-    #[arg(long, value_name = "N")]
-    pub test_limit: Option<usize>,
-    /// Keep N training images apart and test on them instead of the test images
-    #[arg(long, value_name = "N")]
-    pub hold_out: Option<usize>,
-    /// Passes over the training images (or give --steps)
-    #[arg(long, value_name = "N")]
-    pub epochs: Option<f64>,
-    /// Optimiser steps (or give --epochs)
-    #[arg(long, value_name = "N")]
-    pub steps: Option<u64>,
-    /// Images in a step, of all ranks together: a number, or auto, the largest power of two, up to
-    /// 1024, that fits in memory. The learning rate goes with it [default: 128; of token sequences
-    /// 32]
-    #[arg(long, value_name = "N")]
-    pub batch: Option<BatchSize>,
-    /// Compute a step in N equal parts and add up their gradients: the same step in less memory. N
-    /// divides the batch, or a rank's share of it. A ConvMixer's norms then see a part at a time,
-    /// so its steps differ [default: 1]
-    #[arg(long, value_name = "N")]
-    pub accumulate: Option<usize>,
-    /// Peak learning rate of AdamW [default: 0.0005; of expand 0.01, of token sequences 0.005]
-    #[arg(long, value_name = "X")]
-    pub lr: Option<f64>,
-    /// Last learning rate as a fraction of the peak (cosine) [default: 0.01]
-    #[arg(long, value_name = "X")]
-    pub min_lr_ratio: Option<f64>,
-    /// Weight decay of matrices (never of biases, norms and positions) [default: 0.05; of expand 0,
-    /// of token sequences 0.1]
-    #[arg(long, value_name = "X")]
-    pub weight_decay: Option<f64>,
-    /// Epochs over which the learning rate rises [default: a twentieth of the training]
-    #[arg(long, value_name = "X")]
-    pub warmup_epochs: Option<f64>,
-    /// Share of each target spread over all classes, 0 to 1 [default: 0]
-    #[arg(long, value_name = "X")]
-    pub label_smoothing: Option<f64>,
-    /// Probability of dropping the last layer's branches, rising linearly from 0 at the first
-    /// [default: 0]
-    #[arg(long, value_name = "X")]
-    pub drop_path: Option<f64>,
-    /// Decay of a moving average of the weights, which is then what is written [default: none]
-    #[arg(long, value_name = "X")]
-    pub ema: Option<f64>,
-    /// Largest norm of the gradient [default: 1]
-    #[arg(long, value_name = "X")]
-    pub clip: Option<f64>,
-    /// Factor on the learning rate from each layer to the one below it [default: 1]
-    #[arg(long, value_name = "X")]
-    pub layer_decay: Option<f64>,
-    /// Pixels of padding for random crops [default: 0]
-    #[arg(long, value_name = "N")]
-    pub crop_padding: Option<usize>,
-    /// Mirror images at random [default: false]
-    #[arg(long, value_name = "BOOL")]
-    pub flip: Option<bool>,
-    /// Random crops of at least this part of the image's area, resized; 0 to 1 (0.08 is usual)
-    /// [default: none]
-    #[arg(long, value_name = "X")]
-    pub resized_crop: Option<f64>,
-    /// RandAugment in timm's notation, such as rand-m9-mstd0.5-inc1 [default: none]
-    #[arg(long, value_name = "POLICY")]
-    pub rand_augment: Option<String>,
-    /// One of grey, solarised and blurred (DeiT III) [default: false]
-    #[arg(long, value_name = "BOOL")]
-    pub three_augment: Option<bool>,
-    /// Random brightness, contrast and saturation by up to this part [default: 0]
-    #[arg(long, value_name = "X")]
-    pub colour_jitter: Option<f32>,
-    /// Probability of covering a random rectangle with noise [default: 0]
-    #[arg(long, value_name = "X")]
-    pub erasing: Option<f64>,
-    /// Mixup: parameter of the Beta distribution of its weight (0.8 is usual) [default: 0]
-    #[arg(long, value_name = "X")]
-    pub mixup: Option<f64>,
-    /// CutMix: parameter of the Beta distribution of its weight (1 is usual) [default: 0]
-    #[arg(long, value_name = "X")]
-    pub cutmix: Option<f64>,
-    /// Show each image of an epoch so many times in a row, differently varied [default: 1]
-    #[arg(long, value_name = "N")]
-    pub repeats: Option<usize>,
-    /// Number of augmented versions of each image, taken in turn [default: a new one each epoch]
-    #[arg(long, value_name = "N")]
-    pub views: Option<u32>,
-    /// Seed of the versions that --views repeat and --cache keeps, which other seeds share
-    /// [default: 0]
-    #[arg(long, value_name = "N")]
-    pub view_seed: Option<u64>,
-    /// Mean of each channel, 0 to 1 [default: measured]
-    #[arg(long, value_name = "X", value_delimiter = ',')]
-    pub mean: Option<Vec<f64>>,
-    /// Standard deviation of each channel, 0 to 1 [default: measured]
-    #[arg(long, value_name = "X", value_delimiter = ',')]
-    pub std: Option<Vec<f64>>,
-    /// Matrix products of a transformer's blocks while it trains: f32, bf16, or auto (bf16 where
-    /// the processor multiplies it faster) [default: f32]
-    #[arg(long, value_name = "P")]
-    pub precision: Option<String>,
-    /// Keep nothing from inside a transformer's blocks for the backward pass, and compute it again
-    /// there: the same values, in less memory and a third more time [default: false]
-    #[arg(long, value_name = "BOOL")]
-    pub recompute: Option<bool>,
-    /// Save the state every N steps as well as after every epoch
-    #[arg(long, value_name = "N")]
-    pub checkpoint_steps: Option<u64>,
-    /// Save the state every so many minutes as well; 0 never [default: 10]
-    #[arg(long, value_name = "X")]
-    pub checkpoint_minutes: Option<f64>,
-    /// What is written at the end: the last values, or the best, those of the epoch that tested best
-    /// (on --hold-out, if the test is to stay one) [default: last]
-    #[arg(long, value_name = "WHICH")]
-    pub keep: Option<String>,
-    /// Seed of everything random [default: 0]
-    #[arg(long, value_name = "N")]
-    pub seed: Option<u64>,
-}
+pub use training::{Augmentation, Checkpointing, Images, OfTransformers, Optimisation, Training};
 
 /// Keys of every stage that writes a model.
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -167,9 +37,9 @@ pub struct Output {
     /// Layout of the model directory: timm; transformers (its native ViT, for models with a class
     /// token); or onnx (timm's, and the same model as a graph in model.onnx) [default: timm]
     #[arg(long, value_name = "LAYOUT")]
-    pub format: Option<String>,
+    pub format: Option<Format>,
     /// Numbers that the weights are stored as: f32, f16 or bf16 [default: f32]
-    #[arg(long, value_name = "TYPE")]
+    #[arg(long, value_name = "TYPE", value_parser = ["f32", "f16", "bf16"])]
     pub dtype: Option<String>,
 }
 
@@ -186,7 +56,7 @@ pub struct Condense {
     /// template-like a model is. With epochs or steps it is where distilling starts
     /// [default: distil]
     #[arg(long, value_name = "METHOD")]
-    pub method: Option<String>,
+    pub method: Option<CondenseMethod>,
     /// Depths of the auxiliary: one number is plain WAVE, two are the least and the most of an
     /// elastic condensation, which draws one at each step
     #[arg(long, value_name = "N", value_delimiter = ',')]
@@ -215,10 +85,10 @@ pub struct Condense {
     pub share_mlp: Option<bool>,
     /// Numbers that the templates, and all that travels with them, are stored as: f32, f16 or bf16
     /// [default: f32]
-    #[arg(long, value_name = "TYPE")]
+    #[arg(long, value_name = "TYPE", value_parser = ["f32", "f16", "bf16"])]
     pub dtype: Option<String>,
     /// Order of the Kronecker product: tile or interleave [default: tile]
-    #[arg(long, value_name = "ORDER")]
+    #[arg(long, value_name = "ORDER", value_parser = ["tile", "interleave"])]
     pub kronecker: Option<String>,
     /// Scaler anchors over the depth [default: the auxiliary's depth]
     #[arg(long, value_name = "K")]
@@ -226,12 +96,12 @@ pub struct Condense {
     /// First templates: mimetic, the attention of two layers whose products look like a trained
     /// network's, with sinusoidal positions; or xavier, independent numbers [default: mimetic]
     #[arg(long, value_name = "START")]
-    pub template_start: Option<String>,
+    pub template_start: Option<TemplateStart>,
     /// First scalers: ramp, telg (a base and a slope), share (one block for all layers) or random.
     /// With --scaler-lr-ratio 0 they stay: telg with 2 anchors is then TLEG, whose layer l of L is
     /// B + (l/L) A at every depth, share with 1 is Share Init [default: ramp]
     #[arg(long, value_name = "START")]
-    pub scaler_start: Option<String>,
+    pub scaler_start: Option<ScalerStart>,
     /// Weight of the divergence from the ancestor [default: 1]
     #[arg(long, value_name = "X")]
     pub kl_weight: Option<f64>,
@@ -264,10 +134,6 @@ pub struct Condense {
     pub auxiliary: Auxiliary,
     #[command(flatten)]
     #[serde(flatten)]
-    #[allow(
-        missing_docs,
-        reason = "clap would print it as the command's description"
-    )]
     pub training: Training,
 }
 
@@ -340,24 +206,16 @@ pub struct Expand {
     pub max_latency_ms: Option<f64>,
     /// First scalers: bank (interpolated) or random (the WAVE paper's wording) [default: bank]
     #[arg(long, value_name = "START")]
-    pub scalers: Option<String>,
+    pub scalers: Option<FirstScalers>,
     /// Norms and biases of the blocks, which templates do not cover: inherit (interpolated),
     /// mimetic or timm [default: inherit]
     #[arg(long, value_name = "FROM")]
-    pub fill: Option<String>,
+    pub fill: Option<Fill>,
     #[command(flatten)]
     #[serde(flatten)]
-    #[allow(
-        missing_docs,
-        reason = "clap would print it as the command's description"
-    )]
     pub output: Output,
     #[command(flatten)]
     #[serde(flatten)]
-    #[allow(
-        missing_docs,
-        reason = "clap would print it as the command's description"
-    )]
     pub training: Training,
 }
 
@@ -370,9 +228,6 @@ pub struct Init {
     /// population: many small networks [default: vit]
     #[arg(long, value_name = "A")]
     pub arch: Option<String>,
-    /// Networks of a population [default: 500]
-    #[arg(long, value_name = "N")]
-    pub networks: Option<usize>,
     /// Blocks
     #[arg(long, value_name = "N")]
     pub depth: Option<usize>,
@@ -423,7 +278,7 @@ pub struct Init {
     pub class_token: Option<bool>,
     /// Position embedding: learned or sinusoidal [default: sinusoidal for mimetic]
     #[arg(long, value_name = "KIND")]
-    pub positions: Option<String>,
+    pub positions: Option<PositionKind>,
     /// Scale of a sinusoidal position embedding [default: 2 for images of up to 64 pixels, else 1]
     #[arg(long, value_name = "X")]
     pub position_scale: Option<f64>,
@@ -462,7 +317,7 @@ pub struct Init {
     pub zero: Option<String>,
     /// What layerscale scales: branch or skip [default: branch]
     #[arg(long, value_name = "WHAT")]
-    pub scaled: Option<String>,
+    pub scaled: Option<Scaled>,
     /// What fills the weights that a method leaves alone: he, timm, xavier or mimetic [default: timm];
     /// of mimetic and layerscale timm or xavier
     #[arg(long, value_name = "METHOD")]
@@ -489,17 +344,6 @@ pub struct Init {
     pub seed: Option<u64>,
     #[command(flatten)]
     #[serde(flatten)]
-    #[allow(
-        missing_docs,
-        reason = "clap would print it as the command's description"
-    )]
-    pub sequence: Sequence,
-    #[command(flatten)]
-    #[serde(flatten)]
-    #[allow(
-        missing_docs,
-        reason = "clap would print it as the command's description"
-    )]
     pub output: Output,
 }
 
@@ -532,35 +376,8 @@ pub struct Finetune {
     pub widths: Option<Vec<usize>>,
     #[command(flatten)]
     #[serde(flatten)]
-    #[allow(
-        missing_docs,
-        reason = "clap would print it as the command's description"
-    )]
     pub output: Output,
     #[command(flatten)]
     #[serde(flatten)]
-    #[allow(
-        missing_docs,
-        reason = "clap would print it as the command's description"
-    )]
     pub training: Training,
-}
-
-impl Training {
-    /// How long to train; `default` if neither epochs nor steps are given.
-    pub fn duration(&self, default: Duration) -> Result<Duration> {
-        match (self.epochs, self.steps) {
-            (Some(epochs), Some(steps)) => Err(request(format!(
-                "both epochs = {epochs} and steps = {steps} are given; keep one"
-            ))),
-            (Some(epochs), None) => Ok(Duration::Epochs(epochs)),
-            (None, Some(steps)) => Ok(Duration::Steps(steps)),
-            (None, None) => Ok(default),
-        }
-    }
-
-    /// Checks every value that has a range.
-    pub fn validate(&self) -> Result<()> {
-        check(self)
-    }
 }

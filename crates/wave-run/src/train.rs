@@ -5,14 +5,17 @@ use crate::data::Data;
 use crate::device::{device, place};
 use crate::error::request;
 use crate::interrupt::{INTERRUPTED, Saving};
-use crate::progress::{Report, Verbosity};
+use crate::progress::Report;
 use crate::ranks::{self, ranks};
-use crate::run_dir::{self, RunDir};
-use crate::settings::{self, Duration, Training};
+use crate::run_dir::{self, Options, RunDir};
+use crate::settings::{
+    self, Checkpointing, Duration, Keep, OfTransformers, Optimisation, Training,
+};
 use crate::terminal::detail;
 use anyhow::Result;
 use candle_core::{Device, Tensor, Var};
 use serde_json::json;
+use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use wave_models::Weights;
@@ -64,13 +67,17 @@ impl TrainingData for Data {
     }
 }
 
-/// Training settings with every gap filled.
+/// How weights are trained: the settings, with every gap filled that data does not fill.
 #[derive(Clone, Debug)]
-pub struct Resolved {
-    /// Steps in all.
-    pub steps: u64,
-    /// The learning rate over them.
-    pub schedule: Schedule,
+pub struct TrainingPlan {
+    /// How long.
+    pub duration: Duration,
+    /// Epochs over which the learning rate rises; a twentieth of the training if `None`.
+    pub warmup_epochs: Option<f64>,
+    /// Peak learning rate.
+    pub lr: f64,
+    /// Last learning rate as a fraction of the peak.
+    pub min_lr_ratio: f64,
     /// Weight decay of matrices.
     pub weight_decay: f32,
     /// Largest norm of the gradient.
@@ -97,17 +104,62 @@ pub struct Resolved {
     pub mode: Mode,
 }
 
-impl Resolved {
-    /// Fills the gaps.
+impl TrainingPlan {
+    /// Of settings; `transformer` are those of a network that is one.
+    ///
+    /// # Errors
+    /// If a value is out of its range, or this machine cannot compute so.
     pub fn new(
-        training: &Training,
+        optimisation: &Optimisation,
+        transformer: &OfTransformers,
+        saving: &Checkpointing,
         defaults: Defaults,
-        data: &impl TrainingData,
-    ) -> Result<Resolved> {
-        training.validate()?;
+    ) -> Result<TrainingPlan> {
+        settings::check(optimisation)?;
+        settings::check(transformer)?;
+        settings::check(saving)?;
+        Ok(TrainingPlan {
+            duration: optimisation.duration(defaults.duration)?,
+            warmup_epochs: optimisation.warmup_epochs,
+            lr: optimisation.lr.unwrap_or(defaults.lr),
+            min_lr_ratio: optimisation.min_lr_ratio.unwrap_or(0.01),
+            weight_decay: optimisation.weight_decay.unwrap_or(defaults.weight_decay) as f32,
+            clip: optimisation.clip.unwrap_or(1.0),
+            ema: optimisation.ema.filter(|decay| *decay > 0.0),
+            label_smoothing: optimisation.label_smoothing.unwrap_or(0.0) as f32,
+            drop_path: transformer.drop_path.unwrap_or(0.0),
+            layer_decay: transformer.layer_decay.unwrap_or(1.0),
+            checkpoint_steps: saving.checkpoint_steps.filter(|n| *n > 0),
+            checkpoint_every: saving.every()?,
+            keep_best: saving.keep == Some(Keep::Best),
+            accumulate: optimisation.accumulate.unwrap_or(1),
+            seed: optimisation.seed.unwrap_or(0),
+            mode: settings::mode(transformer.precision, transformer.recompute)?,
+        })
+    }
+
+    /// Of the settings of a training on images.
+    ///
+    /// # Errors
+    /// As [`TrainingPlan::new`].
+    pub fn of_images(training: &Training, defaults: Defaults) -> Result<TrainingPlan> {
+        let Training {
+            optimisation,
+            transformer,
+            saving,
+            ..
+        } = training;
+        TrainingPlan::new(optimisation, transformer, saving, defaults)
+    }
+
+    /// With the steps and the schedule that this data makes of it.
+    ///
+    /// # Errors
+    /// If the warm-up is longer than the training, or a step is not so many equal parts.
+    pub fn resolve(&self, data: &impl TrainingData) -> Result<Resolved> {
         let per_epoch = data.batches().steps_per_epoch();
-        let steps = training.duration(defaults.duration)?.steps(per_epoch);
-        let warmup = match training.warmup_epochs {
+        let steps = self.duration.steps(per_epoch);
+        let warmup = match self.warmup_epochs {
             Some(epochs) => (epochs * per_epoch as f64).round() as u64,
             None => (steps / 20).max(1),
         };
@@ -117,66 +169,61 @@ impl Resolved {
                  warmup_epochs"
             )));
         }
-        let schedule = Schedule {
-            peak: training.lr.unwrap_or(defaults.lr),
-            steps,
-            warmup,
-            floor: training.min_lr_ratio.unwrap_or(0.01),
-        };
+        check_parts(self.accumulate, data)?;
         Ok(Resolved {
+            plan: self.clone(),
             steps,
-            schedule,
-            weight_decay: training.weight_decay.unwrap_or(defaults.weight_decay) as f32,
-            clip: training.clip.unwrap_or(1.0),
-            ema: training.ema.filter(|decay| *decay > 0.0),
-            label_smoothing: training.label_smoothing.unwrap_or(0.0) as f32,
-            drop_path: training.drop_path.unwrap_or(0.0),
-            layer_decay: training.layer_decay.unwrap_or(1.0),
-            checkpoint_steps: training.checkpoint_steps.filter(|n| *n > 0),
-            checkpoint_every: checkpoint_every(training.checkpoint_minutes)?,
-            keep_best: match training.keep.as_deref().unwrap_or("last") {
-                "last" => false,
-                "best" => true,
-                other => return Err(request(format!("keep = {other}; expected last or best"))),
+            schedule: Schedule {
+                peak: self.lr,
+                steps,
+                warmup,
+                floor: self.min_lr_ratio,
             },
-            accumulate: parts(training, data)?,
-            seed: training.seed.unwrap_or(0),
-            mode: settings::mode(training.precision.as_deref(), training.recompute)?,
         })
     }
 }
 
+/// A [`TrainingPlan`] on its data.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    plan: TrainingPlan,
+    /// Steps in all.
+    pub steps: u64,
+    /// The learning rate over them.
+    pub schedule: Schedule,
+}
+
+impl Deref for Resolved {
+    type Target = TrainingPlan;
+
+    fn deref(&self) -> &TrainingPlan {
+        &self.plan
+    }
+}
+
 impl Resolved {
+    /// Passes over the training images.
+    pub fn epochs(&self, data: &impl TrainingData) -> f64 {
+        self.steps as f64 / data.batches().steps_per_epoch() as f64
+    }
+
     /// How long it trains, for a plan.
     pub fn describe(&self, data: &impl TrainingData) -> String {
-        let batches = data.batches();
-        let epochs = self.steps as f64 / batches.steps_per_epoch() as f64;
         let of = match self.accumulate {
             1 => String::new(),
             parts => format!(" in {parts} parts each"),
         };
         format!(
-            "{} steps with batch = {}{of} ({epochs:.1} epochs)\n",
+            "{} steps with batch = {}{of} ({:.1} epochs)\n",
             self.steps,
-            batches.batch_size()
+            data.batches().batch_size(),
+            self.epochs(data)
         )
     }
 }
 
-/// Time between two checkpoints, if they are to follow it; 10 minutes where nothing is said.
-pub fn checkpoint_every(minutes: Option<f64>) -> Result<Option<std::time::Duration>> {
-    let minutes = minutes.unwrap_or(10.0);
-    let every = std::time::Duration::try_from_secs_f64(60.0 * minutes).map_err(|_| {
-        request(format!(
-            "checkpoint_minutes = {minutes}; expected a number from 0 on"
-        ))
-    })?;
-    Ok((!every.is_zero()).then_some(every))
-}
-
-/// Parts that a step is computed in, on each rank.
-fn parts(training: &Training, data: &impl TrainingData) -> Result<usize> {
-    let parts = training.accumulate.unwrap_or(1);
+/// Checks that the examples of a step, on each rank, are so many equal parts.
+fn check_parts(parts: usize, data: &impl TrainingData) -> Result<()> {
     let share = data.batches().share(ranks().rank(), ranks().size())?;
     let examples = share.rows().len();
     if !examples.is_multiple_of(parts) {
@@ -195,7 +242,7 @@ fn parts(training: &Training, data: &impl TrainingData) -> Result<usize> {
             examples / parts
         )));
     }
-    Ok(parts)
+    Ok(())
 }
 
 /// A variable of a network, on the chosen device, with the learning rate and weight decay that its
@@ -240,6 +287,64 @@ pub fn tracked(variables: &[Variable]) -> Weights {
         .collect()
 }
 
+/// What is trained: which values, towards what, and how that is measured.
+pub trait Trainee {
+    /// What it is trained on.
+    type Data: TrainingData;
+
+    /// The data.
+    fn data(&self) -> &Self::Data;
+
+    /// How it is trained.
+    fn resolved(&self) -> &Resolved;
+
+    /// The values before the first step, on the chosen device.
+    ///
+    /// # Errors
+    /// If there is no place for them.
+    fn variables(&self) -> Result<Vec<Variable>>;
+
+    /// The objective, on a part of a step's batch.
+    ///
+    /// # Errors
+    /// Those of its operators.
+    fn loss(
+        &self,
+        live: &Live,
+        batch: &<<Self::Data as TrainingData>::Batches as Batches>::Batch,
+        input: &Tensor,
+        part: &Part,
+    ) -> candle_core::Result<Tensor>;
+
+    /// How good given values are.
+    ///
+    /// # Errors
+    /// If a test example cannot be read.
+    fn score(&self, values: &Weights) -> Result<Scores>;
+
+    /// Whether it is tested after every epoch, not only at the end.
+    fn tests_every_epoch(&self) -> bool {
+        true
+    }
+}
+
+/// The values under training.
+pub struct Live {
+    /// As the optimiser has them.
+    pub variables: Vec<Variable>,
+    /// As a weight map that gradients flow to, except to frozen ones.
+    pub weights: Weights,
+}
+
+impl Live {
+    fn new(variables: Vec<Variable>) -> Live {
+        Live {
+            weights: tracked(&variables),
+            variables,
+        }
+    }
+}
+
 /// What training produced.
 pub struct Outcome {
     /// The trained values: the moving averages if they were kept, else the variables.
@@ -250,156 +355,48 @@ pub struct Outcome {
     pub curve: Vec<(f64, f64)>,
 }
 
-/// One training, with its surroundings.
-pub struct Job<'a, D = Data> {
-    /// Shown beside the progress.
-    pub label: String,
-    /// Settings.
-    pub settings: &'a Resolved,
-    /// What to train on.
-    pub data: &'a D,
-    /// What to train.
-    pub variables: &'a [Variable],
-    /// Where to log and save, if anywhere.
-    pub run: Option<&'a mut RunDir>,
-    /// Continue from the saved state.
-    pub resume: bool,
-    /// How much to say.
-    pub verbosity: Verbosity,
-    /// Whether to test after every epoch, not only at the end.
-    pub every_epoch: bool,
-}
-
-/// Trains: `loss` is the objective, `score` measures given values on what there is to test on.
-pub fn train<D: TrainingData>(
-    mut job: Job<D>,
-    loss: impl FnMut(&<D::Batches as Batches>::Batch, &Tensor, &Part) -> candle_core::Result<Tensor>,
-    score: impl Fn(&Weights) -> Result<Scores>,
+/// Trains, and logs and saves in `run`, if there is one; `label` is shown beside the progress.
+///
+/// # Errors
+/// If it is interrupted, having saved its state, or the work fails.
+pub fn train<T: Trainee>(
+    trainee: &T,
+    label: &str,
+    run: Option<&mut RunDir>,
+    options: Options,
 ) -> Result<Outcome> {
-    let Resolved {
-        steps,
-        schedule,
-        clip,
-        ema,
-        accumulate,
-        ..
-    } = *job.settings;
-    let variables = job.variables;
-    let restored = match (&mut job.run, job.resume) {
-        (Some(run), true) => run.restore(variables)?,
-        _ => None,
-    };
-    let (mut state, mut best) = match restored {
-        Some(restored) => restored,
-        None => (State::new(variables, ema.is_some())?, None),
-    };
-    state = state.of_first(variables, ranks())?;
-    best = Best::of_first(best, variables)?;
-    let values = |state: &State| -> Result<Weights> {
-        Ok(match state.averages(variables)? {
-            Some(averages) => averages,
-            None => variables
-                .iter()
-                .map(|v| Ok((v.name.clone(), v.var.as_detached_tensor())))
-                .collect::<Result<_>>()?,
-        })
-    };
-    let tests = job.data.has_tests();
-    let mut curve = Vec::new();
-    if state.step < steps {
-        let saving = job.run.is_some().then(Saving::begin);
+    let resolved = trainee.resolved();
+    let batches = trainee.data().batches();
+    let live = Live::new(trainee.variables()?);
+    let mut observer = Observer::new(trainee, &live, run);
+    let mut state = observer.begin(options.resume)?;
+    if state.step < resolved.steps {
+        let saving = observer.run.is_some().then(Saving::begin);
         detail(|| {
-            let values: usize = variables.iter().map(|v| v.var.elem_count()).sum();
-            let batch = job.data.batches().batch_size();
-            let from = state.step;
+            let values: usize = live.variables.iter().map(|v| v.var.elem_count()).sum();
             format!(
-                "{}: steps {from} to {steps} of batch {batch}, {values} values",
-                job.label
+                "{label}: steps {} to {} of batch {}, {values} values",
+                state.step,
+                resolved.steps,
+                batches.batch_size()
             )
         });
-        let mut report = Report::new(&job.label, state.step, steps, job.verbosity);
-        let batch = job.data.batches().batch_size();
-        let mut since = (Instant::now(), state.step);
-        let mut saved = Instant::now();
-        let mut last_score = String::new();
-        let run = &mut job.run;
-        let observe = |p: &Progress, state: &State| -> Result<Flow> {
-            let message = format!("loss {:.4}, {last_score}", p.loss);
-            report.step(p.step, batch, &message);
-            if !p.loss.is_finite() || !p.gradient_norm.is_finite() {
-                report.line(&format!(
-                    "step {}: loss {}, gradient norm {}; skipped, and the learning rate halved",
-                    p.step, p.loss, p.gradient_norm
-                ));
-            }
-            if let Some(run) = run.as_deref_mut()
-                && (p.step.is_multiple_of(LOG_EVERY) || p.epoch_ends)
-            {
-                let seconds = since.0.elapsed().as_secs_f64().max(1e-9);
-                let images = (p.step - since.1) as f64 * batch as f64;
-                run.log(&run_dir::step_entry(p, images / seconds))?;
-                since = (Instant::now(), p.step);
-            }
-            if p.epoch_ends && job.every_epoch && tests && p.step < steps {
-                let now = values(state)?;
-                let scores = score(&now)?;
-                let better = best.as_ref().is_none_or(|b| scores.top1 > b.top1);
-                if job.settings.keep_best && better {
-                    let kept = Best::copy(&now, scores.top1)?;
-                    if let Some(run) = run.as_deref_mut() {
-                        run.keep_best(&kept)?;
-                    }
-                    best = Some(kept);
-                }
-                last_score = format!("top-1 {:.2} %, ", 100.0 * scores.top1);
-                curve.push((p.epoch, scores.top1));
-                report.line(&format!(
-                    "epoch {:.2}: top-1 {:.2} %, test loss {:.4}",
-                    p.epoch,
-                    100.0 * scores.top1,
-                    scores.loss
-                ));
-                if let Some(run) = run.as_deref_mut() {
-                    run.log(&score_entry(p.step, p.epoch, &scores))?;
-                }
-            }
-            let stop = ranks::interrupted();
-            let Resolved {
-                checkpoint_steps,
-                checkpoint_every,
-                ..
-            } = *job.settings;
-            let due =
-                stop || p.epoch_ends || checkpoint_steps.is_some_and(|n| p.step.is_multiple_of(n));
-            if run.is_some() && due {
-                state.check(variables, ranks())?; // here all ranks come at the same step
-            }
-            let late = checkpoint_every.is_some_and(|time| saved.elapsed() >= time);
-            if let Some(run) = run.as_deref_mut()
-                && (due || late)
-                && run.save(state, variables, stop)?
-            {
-                saved = Instant::now();
-            }
-            if stop {
-                ranks().wait(); // the first one to end ends all, and has to save before
-            }
-            Ok(if stop { Flow::Stop } else { Flow::Continue })
-        };
-        let mut observe = observe;
-        let batches = job.data.batches();
-        let observe = |p: &Progress, s: &State| observe(p, s).map_err(|e| e.into_boxed_dyn_error());
+        let mut report = Report::new(label, state.step, resolved.steps, options.verbosity);
+        observer.since = (Instant::now(), state.step);
         let done = wave_train::fit(
             batches,
             ranks(),
-            schedule,
-            Some(clip),
-            ema,
-            accumulate,
-            variables,
+            resolved.schedule,
+            Some(resolved.clip),
+            resolved.ema,
+            resolved.accumulate,
+            &live.variables,
             &mut state,
-            loss,
-            observe,
+            |batch, input, part| trainee.loss(&live, batch, input, part),
+            |progress, state| {
+                let flow = observer.observe(progress, state, &mut report);
+                flow.map_err(|e| e.into_boxed_dyn_error())
+            },
         );
         match done {
             // While outputs of an ancestor were computed ahead, at the start of an epoch.
@@ -412,32 +409,186 @@ pub fn train<D: TrainingData>(
         if ranks::interrupted() {
             return Err(TrainError::Interrupted(state.step).into()); // in the last step
         }
-        detail(|| format!("{}: trained", job.label));
+        detail(|| format!("{label}: trained"));
     }
-    let mut values = values(&state)?;
-    let mut scores = tests.then(|| score(&values)).transpose()?;
-    if let Some(scores) = &scores {
-        let epoch = steps as f64 / job.data.batches().steps_per_epoch() as f64;
-        curve.push((epoch, scores.top1));
-        if let Some(run) = &mut job.run {
-            run.log(&score_entry(steps, epoch, scores))?;
+    observer.finish(&state)
+}
+
+/// What goes on beside a training: its log, tests and checkpoints.
+struct Observer<'a, T: Trainee> {
+    trainee: &'a T,
+    live: &'a Live,
+    run: Option<&'a mut RunDir>,
+    best: Option<Best>,
+    curve: Vec<(f64, f64)>,
+    last_score: String,
+    /// When the log last had a line, and the step there.
+    since: (Instant, u64),
+    /// When the state was last saved.
+    saved: Instant,
+}
+
+impl<'a, T: Trainee> Observer<'a, T> {
+    fn new(trainee: &'a T, live: &'a Live, run: Option<&'a mut RunDir>) -> Observer<'a, T> {
+        Observer {
+            trainee,
+            live,
+            run,
+            best: None,
+            curve: Vec::new(),
+            last_score: String::new(),
+            since: (Instant::now(), 0),
+            saved: Instant::now(),
         }
     }
-    if let (Some(best), Some(last)) = (best, scores)
-        && best.top1 > last.top1
-    {
-        values = place(&best.values)?;
-        scores = Some(score(&values)?);
+
+    /// The state to begin with: the one that was saved, if it is to be continued.
+    fn begin(&mut self, resume: bool) -> Result<State> {
+        let variables = &self.live.variables;
+        let restored = match (&mut self.run, resume) {
+            (Some(run), true) => run.restore(variables)?,
+            _ => None,
+        };
+        let (state, best) = match restored {
+            Some(restored) => restored,
+            None => {
+                let averaged = self.trainee.resolved().ema.is_some();
+                (State::new(variables, averaged)?, None)
+            }
+        };
+        let state = state.of_first(variables, ranks())?;
+        self.best = Best::of_first(best, variables)?;
+        Ok(state)
     }
-    let values = values
-        .into_iter()
-        .map(|(name, t)| Ok((name, t.to_device(&Device::Cpu)?)))
-        .collect::<Result<_>>()?;
-    Ok(Outcome {
-        values,
-        scores,
-        curve,
-    })
+
+    fn observe(&mut self, progress: &Progress, state: &State, report: &mut Report) -> Result<Flow> {
+        let p = progress;
+        let batch = self.trainee.data().batches().batch_size();
+        report.step(
+            p.step,
+            batch,
+            &format!("loss {:.4}, {}", p.loss, self.last_score),
+        );
+        if !p.loss.is_finite() || !p.gradient_norm.is_finite() {
+            report.line(&format!(
+                "step {}: loss {}, gradient norm {}; skipped, and the learning rate halved",
+                p.step, p.loss, p.gradient_norm
+            ));
+        }
+        self.log(p, batch)?;
+        let tests = self.trainee.tests_every_epoch() && self.trainee.data().has_tests();
+        if tests && p.epoch_ends && p.step < self.trainee.resolved().steps {
+            self.test(p, state, report)?;
+        }
+        let stop = ranks::interrupted();
+        self.save(p, state, stop)?;
+        if stop {
+            ranks().wait(); // the first one to end ends all, and has to save before
+        }
+        Ok(if stop { Flow::Stop } else { Flow::Continue })
+    }
+
+    fn log(&mut self, p: &Progress, batch: usize) -> Result<()> {
+        let Some(run) = self.run.as_deref_mut() else {
+            return Ok(());
+        };
+        if p.step.is_multiple_of(LOG_EVERY) || p.epoch_ends {
+            let seconds = self.since.0.elapsed().as_secs_f64().max(1e-9);
+            let images = (p.step - self.since.1) as f64 * batch as f64;
+            run.log(&run_dir::step_entry(p, images / seconds))?;
+            self.since = (Instant::now(), p.step);
+        }
+        Ok(())
+    }
+
+    /// Tests the values as they are, and keeps them if they are the best so far.
+    fn test(&mut self, p: &Progress, state: &State, report: &Report) -> Result<()> {
+        let now = self.values(state)?;
+        let scores = self.trainee.score(&now)?;
+        let better = self.best.as_ref().is_none_or(|b| scores.top1 > b.top1);
+        if self.trainee.resolved().keep_best && better {
+            let kept = Best::copy(&now, scores.top1)?;
+            if let Some(run) = self.run.as_deref_mut() {
+                run.keep_best(&kept)?;
+            }
+            self.best = Some(kept);
+        }
+        self.last_score = format!("top-1 {:.2} %, ", 100.0 * scores.top1);
+        report.line(&format!(
+            "epoch {:.2}: top-1 {:.2} %, test loss {:.4}",
+            p.epoch,
+            100.0 * scores.top1,
+            scores.loss
+        ));
+        self.record(p.step, p.epoch, &scores)
+    }
+
+    fn record(&mut self, step: u64, epoch: f64, scores: &Scores) -> Result<()> {
+        self.curve.push((epoch, scores.top1));
+        match self.run.as_deref_mut() {
+            Some(run) => run.log(&score_entry(step, epoch, scores)),
+            None => Ok(()),
+        }
+    }
+
+    /// Saves the state where it is due, and in any case where training is to `stop`.
+    fn save(&mut self, p: &Progress, state: &State, stop: bool) -> Result<()> {
+        let Some(run) = self.run.as_deref_mut() else {
+            return Ok(());
+        };
+        let resolved = self.trainee.resolved();
+        let every = |n: u64| p.step.is_multiple_of(n);
+        let due = stop || p.epoch_ends || resolved.checkpoint_steps.is_some_and(every);
+        if due {
+            state.check(&self.live.variables, ranks())?; // here all ranks come at the same step
+        }
+        let passed = |time| self.saved.elapsed() >= time;
+        let late = resolved.checkpoint_every.is_some_and(passed);
+        if (due || late) && run.save(state, &self.live.variables, stop)? {
+            self.saved = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// The values, or their moving averages where these are kept.
+    fn values(&self, state: &State) -> Result<Weights> {
+        let variables = &self.live.variables;
+        Ok(match state.averages(variables)? {
+            Some(averages) => averages,
+            None => variables
+                .iter()
+                .map(|v| (v.name.clone(), v.var.as_detached_tensor()))
+                .collect(),
+        })
+    }
+
+    /// Tests the last values, and takes the best in their place if these were better.
+    fn finish(mut self, state: &State) -> Result<Outcome> {
+        let trainee = self.trainee;
+        let mut values = self.values(state)?;
+        let mut scores = None;
+        if trainee.data().has_tests() {
+            let last = trainee.score(&values)?;
+            let resolved = trainee.resolved();
+            self.record(resolved.steps, resolved.epochs(trainee.data()), &last)?;
+            scores = Some(last);
+        }
+        if let (Some(best), Some(last)) = (&self.best, scores)
+            && best.top1 > last.top1
+        {
+            values = place(&best.values)?;
+            scores = Some(trainee.score(&values)?);
+        }
+        let values = values
+            .into_iter()
+            .map(|(name, t)| Ok((name, t.to_device(&Device::Cpu)?)))
+            .collect::<Result<_>>()?;
+        Ok(Outcome {
+            values,
+            scores,
+            curve: self.curve,
+        })
+    }
 }
 
 fn score_entry(step: u64, epoch: f64, scores: &Scores) -> serde_json::Value {

@@ -50,23 +50,83 @@ pub struct Candidate {
 
 /// Limits on a model. None is exceeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Limits {
+pub struct Limits {
     parameters: Option<f64>,
     multiply_adds: Option<f64>,
     latency_ms: Option<f64>,
 }
 
-/// The best size within the limits that the settings name, and runners-up, best first; `None` if they
-/// name no limit. A depth or width that is given too stays.
+/// The size that is asked for, or limits on it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Size {
+    /// Blocks.
+    pub depth: Option<usize>,
+    /// Channels of a token.
+    pub width: Option<usize>,
+    /// Attention heads.
+    pub heads: Option<usize>,
+    mlp_ratio: Option<f64>,
+    image_size: Option<usize>,
+    patch: Option<usize>,
+    limits: Limits,
+}
+
+impl Size {
+    /// Of settings.
+    ///
+    /// # Errors
+    /// If a limit is no number.
+    pub fn new(settings: &Expand) -> Result<Size> {
+        Ok(Size {
+            depth: settings.depth,
+            width: settings.width,
+            heads: settings.heads,
+            mlp_ratio: settings.mlp_ratio,
+            image_size: settings.image_size,
+            patch: settings.patch,
+            limits: Limits {
+                parameters: settings.max_params.as_deref().map(count).transpose()?,
+                multiply_adds: settings.max_macs.as_deref().map(count).transpose()?,
+                latency_ms: settings.max_latency_ms,
+            },
+        })
+    }
+
+    /// The shape of this size.
+    ///
+    /// # Errors
+    /// If depth or width is missing, or templates do not make such a shape.
+    pub fn shape(&self, gene: &Learngene) -> Result<VitShape> {
+        let given = |name: &str, value: Option<usize>| {
+            value.ok_or_else(|| request(format!("no {name}; give --{name} N")))
+        };
+        let (depth, width) = (given("depth", self.depth)?, given("width", self.width)?);
+        self.shape_at(gene, depth, width, self.heads)
+    }
+
+    fn shape_at(
+        &self,
+        gene: &Learngene,
+        depth: usize,
+        width: usize,
+        heads: Option<usize>,
+    ) -> Result<VitShape> {
+        let mut shape = gene.shape(depth, width, heads)?;
+        shape.image_size = self.image_size.unwrap_or(shape.image_size);
+        shape.patch = self.patch.unwrap_or(shape.patch);
+        shape.mlp_ratio = self.mlp_ratio.unwrap_or(shape.mlp_ratio);
+        shape.validate()?;
+        Ok(shape)
+    }
+}
+
+/// The best size within the limits, and runners-up, best first; `None` if there is no limit. A depth or
+/// width that is given too stays.
 ///
 /// # Errors
-/// If a limit is no number, nothing is within the limits, or the templates record no accuracies.
-pub fn choose(templates: &TemplateDir, settings: &Expand) -> Result<Option<Vec<Candidate>>> {
-    let limits = Limits {
-        parameters: settings.max_params.as_deref().map(count).transpose()?,
-        multiply_adds: settings.max_macs.as_deref().map(count).transpose()?,
-        latency_ms: settings.max_latency_ms,
-    };
+/// If nothing is within the limits, or the templates record no accuracies.
+pub fn choose(templates: &TemplateDir, size: &Size) -> Result<Option<Vec<Candidate>>> {
+    let limits = size.limits;
     if limits == Limits::default() {
         return Ok(None);
     }
@@ -77,14 +137,14 @@ pub fn choose(templates: &TemplateDir, settings: &Expand) -> Result<Option<Vec<C
             ranks().size()
         )));
     }
-    if let (Some(_), Some(_)) = (settings.depth, settings.width) {
+    if let (Some(_), Some(_)) = (size.depth, size.width) {
         return Err(request(
             "depth and width leave nothing to choose; leave out one of them, or the limits",
         ));
     }
     let gene = &templates.learngene;
     let surface = Surface::new(&templates.config.accuracies);
-    let candidates = surface.candidates(gene, settings)?;
+    let candidates = surface.candidates(gene, size)?;
     let within = |value: usize, limit: Option<f64>| limit.is_none_or(|most| value as f64 <= most);
     let small = candidates.iter().filter(|c| {
         within(c.parameters, limits.parameters) && within(c.multiply_adds, limits.multiply_adds)
@@ -93,7 +153,7 @@ pub fn choose(templates: &TemplateDir, settings: &Expand) -> Result<Option<Vec<C
     for mut candidate in ranked(small.cloned().collect()) {
         if let Some(most) = limits.latency_ms {
             let (depth, width) = (candidate.depth, candidate.width);
-            let shape = shape_of(gene, settings, depth, width, None)?;
+            let shape = size.shape_at(gene, depth, width, None)?;
             let latency = latency_ms(gene, &shape)?;
             candidate.latency_ms = Some(latency);
             if latency > most {
@@ -258,7 +318,7 @@ impl Surface {
     }
 
     /// Every size in the range recorded, or of the depth or width that is given.
-    fn candidates(&self, gene: &Learngene, settings: &Expand) -> Result<Vec<Candidate>> {
+    fn candidates(&self, gene: &Learngene, size: &Size) -> Result<Vec<Candidate>> {
         let depths: BTreeSet<usize> = self.0.values().flat_map(|p| p.keys().copied()).collect();
         let (Some(&shallow), Some(&deep)) = (depths.first(), depths.last()) else {
             return Ok(Vec::new());
@@ -271,9 +331,9 @@ impl Surface {
             None => (least..=most).step_by(step).collect(),
         };
         let mut all = Vec::new();
-        for depth in range(settings.depth, shallow, deep, 1) {
-            for width in range(settings.width, narrow, wide, step) {
-                let shape = shape_of(gene, settings, depth, width, None)?;
+        for depth in range(size.depth, shallow, deep, 1) {
+            for width in range(size.width, narrow, wide, step) {
+                let shape = size.shape_at(gene, depth, width, None)?;
                 all.push(Candidate {
                     depth,
                     width,
@@ -316,22 +376,6 @@ fn latency_ms(gene: &Learngene, shape: &VitShape) -> Result<f64> {
     }
     times.sort_by(f64::total_cmp);
     Ok(times[PASSES / 2])
-}
-
-/// The shape of another size, and all else as the settings say.
-pub fn shape_of(
-    gene: &Learngene,
-    settings: &Expand,
-    depth: usize,
-    width: usize,
-    heads: Option<usize>,
-) -> Result<VitShape> {
-    let mut shape = gene.shape(depth, width, heads)?;
-    shape.image_size = settings.image_size.unwrap_or(shape.image_size);
-    shape.patch = settings.patch.unwrap_or(shape.patch);
-    shape.mlp_ratio = settings.mlp_ratio.unwrap_or(shape.mlp_ratio);
-    shape.validate()?;
-    Ok(shape)
 }
 
 #[cfg(test)]

@@ -21,23 +21,20 @@ use rand_distr::{Distribution, StandardNormal};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
-use wave_data::Augment;
+use wave_data::Batch;
 use wave_hub::{Accuracy, CardFront, FloatType};
 use wave_init::{Method, Positions};
 use wave_learngene::{Learngene, Part};
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
-use wave_run::data::{self, Channels, Data, Input};
+use wave_run::data::{self, Data};
 use wave_run::error::request;
 use wave_run::forecast::Step;
 use wave_run::inputs::Inputs;
-use wave_run::paths;
-use wave_run::ranks;
-use wave_run::run_dir::{Opened, RunDir};
-use wave_run::settings::{self, Condense, Duration, Top, Training};
-use wave_run::train::{self, Defaults, Job, Outcome, Resolved};
+use wave_run::run_dir::{self, Made};
+use wave_run::settings::{Condense, CondenseMethod, Duration, ScalerStart, Top};
+use wave_run::train::{self, Defaults, Live, Resolved, Trainee};
 use wave_train::{Scores, Variable};
 
 mod describe;
@@ -45,7 +42,8 @@ mod factorise;
 mod plan;
 
 pub use describe::describe;
-pub use plan::{CondensePlan, ScalerStart};
+use plan::is_closed_form;
+pub use plan::{CondensePlan, check};
 
 /// What condensing does where the settings are silent.
 pub const DEFAULTS: Defaults = Defaults {
@@ -134,150 +132,89 @@ pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
     })
 }
 
-/// The learngene as variables, with their learning rates.
-fn variables(gene: &Learngene, settings: &Condense, resolved: &Resolved) -> Result<Vec<Variable>> {
-    let template_ratio = settings.template_lr_ratio.unwrap_or(1.0) as f32;
-    let scaler_ratio = settings.scaler_lr_ratio.unwrap_or(1.0) as f32;
-    let variable = |(name, t): &(String, Tensor)| {
-        let mut v = train::variable(name, t, resolved, gene.auxiliary.depth)?;
-        v.rate = vec![1.0];
-        if name.starts_with("templates.") {
-            v.rate = vec![template_ratio];
-            v.weight_decay = resolved.weight_decay;
-        } else if name.starts_with("bank.") {
-            v.rate = vec![scaler_ratio];
-            v.weight_decay = 0.0;
-        }
-        Ok(v)
-    };
-    gene.tensors().iter().map(variable).collect()
-}
-
 /// Accuracy of the model of a shape, made from the learngene alone.
 pub fn score(gene: &Learngene, shape: &VitShape, data: &Data) -> Result<Scores> {
     let weights = gene.stacked_weights(shape)?;
     finetune::score(&Network::Vit(shape.clone()), &weights, &data.tests)
 }
 
-/// A condensation, ready to run.
-struct Task<'a> {
-    label: String,
-    settings: &'a Condense,
-    resolved: &'a Resolved,
+/// A learngene under condensation, from `gene` on.
+struct Distillation<'a> {
     plan: &'a CondensePlan,
+    gene: &'a Learngene,
+    resolved: &'a Resolved,
     data: &'a Data,
-    ancestor: Option<Arc<Ancestor>>,
-    cache: Option<Cache>,
-    options: Options,
+    lesson: Option<Lesson<'a>>,
 }
 
-/// Trains the templates, from `gene` on.
-fn distil(task: &Task, gene: &Learngene, run: &mut RunDir) -> Result<(Learngene, Outcome)> {
-    let Task {
-        settings,
-        resolved,
-        plan,
-        data,
-        ancestor,
-        cache,
-        options,
-        ..
-    } = task;
-    let verbosity = options.verbosity;
-    let lesson = ancestor
-        .as_deref()
-        .map(|a| Lesson::new(a, data, cache.as_ref(), verbosity))
-        .transpose()?;
-    let variables = variables(gene, settings, resolved)?;
-    let live = gene.with_tensors(&train::tracked(&variables));
-    let loss = |batch: &wave_data::Batch, images: &Tensor, part: &wave_train::Part| {
+impl Trainee for Distillation<'_> {
+    type Data = Data;
+
+    fn data(&self) -> &Data {
+        self.data
+    }
+
+    fn resolved(&self) -> &Resolved {
+        self.resolved
+    }
+
+    fn variables(&self) -> Result<Vec<Variable>> {
+        let variable = |(name, t): &(String, Tensor)| {
+            let depth = self.gene.auxiliary.depth;
+            let mut v = train::variable(name, t, self.resolved, depth)?;
+            v.rate = vec![1.0];
+            if name.starts_with("templates.") {
+                v.rate = vec![self.plan.template_lr_ratio];
+                v.weight_decay = self.resolved.weight_decay;
+            } else if name.starts_with("bank.") {
+                v.rate = vec![self.plan.scaler_lr_ratio];
+                v.weight_decay = 0.0;
+            }
+            Ok(v)
+        };
+        self.gene.tensors().iter().map(variable).collect()
+    }
+
+    fn loss(
+        &self,
+        live: &Live,
+        batch: &Batch,
+        images: &Tensor,
+        part: &wave_train::Part,
+    ) -> candle_core::Result<Tensor> {
+        let Distillation { plan, resolved, .. } = self;
         let shape = plan.shape_of_step(resolved.seed, part.step, resolved.steps);
         // Composed anew each step: yesterday's weights belong to yesterday's templates.
-        let weights = live.stacked_weights(&shape)?;
+        let weights = self
+            .gene
+            .with_tensors(&live.weights)
+            .stacked_weights(&shape)?;
         let scales = drop_path(shape.depth, part, resolved);
         let logits = vit::logits_in(resolved.mode, &shape, &weights, images, scales)?;
-        let ancestor = lesson.as_ref().map(|l| l.logits(batch, images));
+        let ancestor = self.lesson.as_ref().map(|l| l.logits(batch, images));
         plan.objective
             .loss(&logits, ancestor.transpose()?.as_ref(), || {
                 wave_train::batch_targets(batch, shape.classes, resolved.label_smoothing)
             })
-    };
-    let largest = plan.largest();
-    let score = |values: &Weights| score(&gene.with_tensors(values), &largest, data);
-    let job = Job {
-        label: task.label.clone(),
-        settings: resolved,
-        data: *data,
-        variables: &variables,
-        run: Some(run),
-        resume: options.resume,
-        verbosity,
-        every_epoch: true,
-    };
-    let outcome = train::train(job, loss, score)?;
-    Ok((gene.with_tensors(&outcome.values), outcome))
-}
+    }
 
-/// Checks the settings by themselves: their numbers, and that there is something to learn from.
-///
-/// # Errors
-/// If a number is out of its range, or a term of the objective has nothing to come from.
-pub fn check(settings: &Condense) -> Result<()> {
-    settings::check(settings)?;
-    if settings.ancestor.is_none() && settings.kl_weight != Some(0.0) {
-        return Err(request(
-            "no ancestor to distil; give --ancestor A, or --kl-weight 0 to learn from the labels \
-             alone",
-        ));
-    }
-    if settings.ce_weight == Some(0.0) && settings.kl_weight == Some(0.0) {
-        return Err(request(
-            "ce_weight = 0 and kl_weight = 0 leave nothing to learn; raise one of them",
-        ));
-    }
-    Ok(())
-}
-
-/// Opens the data of a condensation from `ancestor`, if it has one.
-///
-/// # Errors
-/// If there is no such data; if its images have no labels, and the settings call for some.
-pub fn open_data(settings: &Condense, ancestor: Option<&Ancestor>) -> Result<Data> {
-    let input = Input::Size {
-        image_size: settings.auxiliary.image_size.unwrap_or(data::DEFAULT_SIDE),
-        channels: Channels::Otherwise(ancestor.map_or(3, |a| a.transform.channels)),
-    };
-    let mut training = settings.training.clone();
-    if settings.cache.is_some() && training.views.is_none() {
-        training.views = Some(views_of_a_cache(&training)?);
-    }
-    match (settings.ce_weight, ancestor) {
-        (Some(0.0), Some(ancestor)) => {
-            Data::open_unlabelled(&training, input, &ancestor.label_names)
-        }
-        _ => Data::open(&training, input),
+    fn score(&self, values: &Weights) -> Result<Scores> {
+        score(
+            &self.gene.with_tensors(values),
+            &self.plan.largest(),
+            self.data,
+        )
     }
 }
 
-/// Without a number of views, every epoch is one; but if nothing varies, they are all the same.
-fn views_of_a_cache(training: &Training) -> Result<u32> {
-    Ok(match data::augment(training)? == Augment::NONE {
-        true => 1,
-        false => u32::MAX,
-    })
-}
-
-/// Opens the cache of the ancestor's outputs, if the settings name one.
+/// Opens the cache of the ancestor's outputs, if the plan names one.
 fn open_cache(
-    settings: &Condense,
+    plan: &CondensePlan,
     ancestor: Option<&Ancestor>,
     data: &Data,
 ) -> Result<Option<Cache>> {
-    let Some(dir) = &settings.cache else {
-        return match settings.cache_top {
-            Some(_) => Err(request("cache_top without a cache; give --cache DIR")),
-            None => Ok(None),
-        };
+    let Some((dir, top)) = &plan.cache else {
+        return Ok(None);
     };
     let Some(ancestor) = ancestor else {
         return Err(request(
@@ -286,13 +223,15 @@ fn open_cache(
         ));
     };
     ancestor.check(data)?;
-    let top = settings.cache_top.unwrap_or(DEFAULT_TOP);
-    Cache::open(Path::new(dir), top, ancestor, data).map(Some)
+    Cache::open(dir, *top, ancestor, data).map(Some)
 }
 
 /// Condenses and writes a template directory. Returns what `--json` prints.
 ///
 /// `recipe` is the recipe's name, for the card.
+///
+/// # Errors
+/// If settings are wrong, or the work fails.
 pub fn condense(
     recipe: &str,
     settings: &Condense,
@@ -302,91 +241,74 @@ pub fn condense(
 ) -> Result<Value> {
     check(settings)?;
     let ancestor = ancestors.get(settings.ancestor.as_deref())?;
-    let factorises = match settings.method.as_deref().unwrap_or("distil") {
-        "distil" => false,
-        "factorise" => true,
-        other => {
-            return Err(request(format!(
-                "method = {other}; expected distil or factorise"
-            )));
-        }
-    };
-    let training = &settings.training;
-    if factorises && training.epochs.is_none() && training.steps.is_none() {
-        if settings.cache.is_some() {
-            return Err(request(
-                "method = factorise runs no ancestor, so there is nothing to cache; leave out \
-                 --cache, or give --epochs",
-            ));
-        }
+    let ancestor = ancestor.as_deref();
+    if is_closed_form(settings) {
         return factorise::factorise(recipe, settings, ancestor, out, options);
     }
-    let settings = &describe::with_batch(settings, out, options.repeats(out))?;
-    let data = open_data(settings, ancestor.as_deref())?;
-    let plan = CondensePlan::new(settings, data.transform.channels, data.class_names.len())?;
-    let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
-    let memory = plan.memory(resolved.mode, ancestor.as_deref());
+    let mut plan = CondensePlan::new(settings)?;
+    plan.fit_batch(out, options.repeats(out))?;
+    let data = plan.open_data(ancestor)?;
+    let plan = plan.on(data.transform.channels, data.class_names.len());
+    let resolved = plan.training.resolve(&data)?;
+    let memory = plan.memory(ancestor);
     Step::new(memory, &data, &resolved, 1)?.check()?;
-    let cache = open_cache(settings, ancestor.as_deref(), &data)?;
+    let cache = open_cache(&plan, ancestor, &data)?;
     let inputs = Inputs::default()
-        .artefact_if_any("ancestor", settings.ancestor.as_deref())?
-        .images(settings.training.data.as_deref(), &data);
-    let table = wave_run::recipe::to_table(settings)?;
-    let mut run = match RunDir::open(out, &table, &inputs, options)? {
-        Opened::Complete(result) => return Ok(result),
-        Opened::Run(run) => run,
-    };
-    let began = Instant::now();
-    let start = match factorises {
-        true => factorise::start(&plan, ancestor.as_deref())?.0,
-        false => start(&plan, resolved.seed)?,
-    };
-    let name = out.file_name().map(|n| n.to_string_lossy());
-    let task = Task {
-        label: format!("condense {}", name.unwrap_or_default()),
-        settings,
-        resolved: &resolved,
-        plan: &plan,
-        data: &data,
-        ancestor,
-        cache,
-        options,
-    };
-    let (gene, outcome) = distil(&task, &start, &mut run)?;
-    let gene = templates::rounded(&gene, plan.float)?;
-    let ancestor = task.ancestor.as_deref();
-    let provenance = json!({
-        "recipe": recipe,
-        "version": env!("CARGO_PKG_VERSION"),
-        "ancestor": ancestor.map(Ancestor::describe),
-        "ancestor_sha256": ancestor.map(|a| &a.digest),
-        "origin": ancestor.map(|a| &a.origin),
-        "data": data.spec,
-        "training_images": data.train_indices.len(),
-        "seed": resolved.seed,
-        "steps": resolved.steps,
-        "epochs": resolved.steps as f64 / data.loader.steps_per_epoch() as f64,
-        "depths": [plan.sizes.depths.0, plan.sizes.depths.1],
-        "widths": plan.sizes.widths,
-    });
-    let about = Description {
-        transform: &data.transform,
-        label_names: data.class_names.clone(),
-        provenance,
-        accuracies: accuracies(&gene, &plan, &data)?,
-    };
-    let mut result = json!({
-        "out": paths::text(out),
-        "parameters": gene.ledger().iter().map(|(_, n)| n).sum::<usize>(),
-        "top1": outcome.scores.map(|s| s.top1),
-        "seconds": began.elapsed().as_secs_f64().round(),
-    });
-    if let Some(cache) = &task.cache {
-        result["cache"] = cache.summary();
-    }
-    data::count_broken(&mut result, data.tell_broken());
-    ranks::on_first(|| run.complete(&result, || write(out, &gene, plan.float, about)))?;
-    Ok(result)
+        .artefact_if_any("ancestor", plan.ancestor.as_deref())?
+        .images(plan.data.spec.as_deref(), &data);
+    run_dir::fill(out, &plan.table, &inputs, options, |run| {
+        let began = Instant::now();
+        let gene = match plan.method {
+            CondenseMethod::Factorise => factorise::start(&plan, ancestor)?.0,
+            CondenseMethod::Distil => start(&plan, resolved.seed)?,
+        };
+        let lesson = |ancestor| Lesson::new(ancestor, &data, cache.as_ref(), options.verbosity);
+        let distillation = Distillation {
+            plan: &plan,
+            gene: &gene,
+            resolved: &resolved,
+            data: &data,
+            lesson: ancestor.map(lesson).transpose()?,
+        };
+        let name = out.file_name().map(|n| n.to_string_lossy());
+        let label = format!("condense {}", name.unwrap_or_default());
+        let outcome = train::train(&distillation, &label, Some(run), options)?;
+        let gene = templates::rounded(&gene.with_tensors(&outcome.values), plan.float)?;
+        let provenance = json!({
+            "recipe": recipe,
+            "version": env!("CARGO_PKG_VERSION"),
+            "ancestor": ancestor.map(Ancestor::describe),
+            "ancestor_sha256": ancestor.map(|a| &a.digest),
+            "origin": ancestor.map(|a| &a.origin),
+            "data": data.spec,
+            "training_images": data.train_indices.len(),
+            "seed": resolved.seed,
+            "steps": resolved.steps,
+            "epochs": resolved.epochs(&data),
+            "depths": [plan.sizes.depths.0, plan.sizes.depths.1],
+            "widths": plan.sizes.widths,
+        });
+        let about = Description {
+            transform: &data.transform,
+            label_names: data.class_names.clone(),
+            provenance,
+            accuracies: accuracies(&gene, &plan, &data)?,
+        };
+        let mut result = json!({
+            "parameters": gene.ledger().iter().map(|(_, n)| n).sum::<usize>(),
+            "top1": outcome.scores.map(|s| s.top1),
+            "seconds": began.elapsed().as_secs_f64().round(),
+        });
+        if let Some(cache) = &cache {
+            result["cache"] = cache.summary();
+        }
+        data::count_broken(&mut result, data.tell_broken());
+        let float = plan.float;
+        Ok(Made {
+            result,
+            write: Box::new(move || write(out, &gene, float, about)),
+        })
+    })
 }
 
 /// Writes the template directory, with its card.

@@ -5,14 +5,14 @@ use crate::model::Model;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
-use wave_run::data::{TestImages, count_broken};
-use wave_run::settings::Training;
+use wave_run::data::{DataPlan, TestImages, count_broken};
+use wave_run::settings::Eval;
 
 /// Accuracy of a model directory on the test images of `--data`. Returns what `--json` prints.
-pub fn eval(dir: &Path, heads: Option<usize>, training: &Training) -> Result<Value> {
-    let model = Model::read_with_heads(dir, heads)?;
-    training.validate()?;
-    let tests = TestImages::open(training, &model.transform)?;
+pub fn eval(dir: &Path, settings: &Eval) -> Result<Value> {
+    let model = Model::read_with_heads(dir, settings.heads)?;
+    let plan = DataPlan::of_images(&settings.images(), settings.seed)?;
+    let tests = TestImages::open(&plan, &model.transform)?;
     tests.check_classes(
         model.network.classes(),
         "choose data with the model's classes",

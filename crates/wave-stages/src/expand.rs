@@ -6,7 +6,7 @@
 //! from then on the model is an ordinary one. Without steps no data is needed.
 
 use crate::budget;
-use crate::finetune::{self, Options, drop_path};
+use crate::finetune::{self, Options, drop_path, zero_head};
 use crate::model::{Model, Network};
 use crate::origin;
 use crate::templates::TemplateDir;
@@ -15,28 +15,27 @@ use candle_core::Tensor;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::path::Path;
+use wave_data::Batch;
 use wave_init::Method;
 use wave_learngene::{Learngene, Part, Scalers};
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_run::data::{self, Data};
 use wave_run::device::{device, place};
-use wave_run::error::request;
 use wave_run::inputs::Inputs;
-use wave_run::paths;
 use wave_run::progress;
-use wave_run::ranks;
-use wave_run::run_dir::{Opened, RunDir};
-use wave_run::settings::{Duration, Expand};
-use wave_run::train::{self, Defaults, Job, Resolved};
+use wave_run::run_dir::{self, Made, RunDir};
+use wave_run::settings::{Duration, Expand, Fill, FirstScalers};
+use wave_run::train::{self, Defaults, Live, Resolved, Trainee};
 use wave_train::{Scores, Variable};
 
 mod plan;
 
-use plan::Plan;
-pub use plan::{describe, shape, sized};
+use plan::Ready;
+pub use plan::{ExpandPlan, describe};
 
 /// What fitting scalers does where the settings are silent.
 pub const DEFAULTS: Defaults = Defaults {
@@ -61,98 +60,103 @@ pub struct Expanded {
 }
 
 /// Expands a template directory and writes a model directory. Returns what `--json` prints.
+///
+/// # Errors
+/// If settings are wrong or do not fit the templates, or the work fails.
 pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Result<Value> {
     let source = dir;
+    let plan = ExpandPlan::new(settings)?;
     let dir = &wave_run::locate::locate(dir)?;
-    let plan = Plan::read(dir, settings, out, options.repeats(out))?;
-    plan.check()?;
-    let sizes = plan.sizes();
+    let ready = Ready::read(dir, plan, out, options.repeats(out))?;
+    ready.check()?;
+    let sizes = ready.sizes();
     if !sizes.is_empty() {
         progress::say(options.verbosity, sizes.trim_end());
     }
-    let expected = plan.expected();
-    let Plan {
+    let expected = ready.expected();
+    let Ready {
         templates,
-        settings,
+        plan,
         candidates,
         shape,
         layout,
         data,
         ..
-    } = plan;
-    let settings = &settings;
+    } = ready;
     let mut inputs = Inputs::default().artefact("templates", dir)?;
     if let Some(data) = &data {
-        inputs = inputs.images(settings.training.data.as_deref(), data);
+        inputs = inputs.images(plan.data.spec.as_deref(), data);
         data.tell_classes(&templates.config.label_names);
     }
-    let table = wave_run::recipe::to_table(settings)?;
-    let mut run = match RunDir::open(out, &table, &inputs, options)? {
-        Opened::Complete(result) => return Ok(result),
-        Opened::Run(run) => run,
-    };
-    let expanded = make(
-        &templates,
-        settings,
-        &shape,
-        data.as_ref(),
-        Some(&mut run),
-        options,
-        "expand",
-    )?;
-    let Expanded {
-        mut model,
-        scalers,
-        ledger,
-        scores,
-    } = expanded;
-    let scores = match &data {
-        Some(data) => finetune::stored_scores(&model, layout.float, data, scores)?,
-        None => scores,
-    };
-    let digest = wave_hub::sha256_file(&dir.join("templates.safetensors"))?;
-    model.provenance = json!({
-        "stage": "expand",
-        "version": env!("CARGO_PKG_VERSION"),
-        "templates_sha256": digest,
-        "origin": origin::of(source, &templates.config.provenance),
-        "data": settings.training.data,
-        "seed": settings.training.seed.unwrap_or(0),
-        "parameters": ledger.iter().map(|(k, n)| (k.to_string(), json!(n))).collect::<serde_json::Map<_, _>>(),
-    });
-    let mut summary =
-        "Expanded from weight templates with wave.\n\n| parameters | |\n|---|---|\n".to_string();
-    for (name, n) in &ledger {
-        summary += &format!("| {name} | {n} |\n");
-    }
-    let mut result = json!({
-        "out": paths::text(out),
-        "parameters": model.parameters(),
-        "top1": scores.map(|s| s.top1),
-        "ledger": ledger.into_iter().collect::<std::collections::BTreeMap<_, _>>(),
-    });
-    if let Some((top1, from)) = expected {
-        result["expected_top1"] = json!(top1);
-        result["expected_from"] = json!(from);
-    }
-    if let Some(candidates) = &candidates {
-        result["sizes"] = budget::json(candidates);
-    }
-    if let Some(data) = &data {
-        data::count_broken(&mut result, data.tell_broken());
-    }
-    ranks::on_first(|| {
-        run.complete(&result, || {
-            model.write(out, layout, Some(&scalers), &summary)
+    run_dir::fill(out, &plan.table, &inputs, options, |run| {
+        let expanded = make(
+            &templates,
+            &plan,
+            &shape,
+            data.as_ref(),
+            Some(run),
+            options,
+            "expand",
+        )?;
+        let Expanded {
+            mut model,
+            scalers,
+            ledger,
+            scores,
+        } = expanded;
+        let scores = match &data {
+            Some(data) => finetune::stored_scores(&model, layout.float, data, scores)?,
+            None => scores,
+        };
+        let digest = wave_hub::sha256_file(&dir.join("templates.safetensors"))?;
+        let parameters: Map<_, _> = ledger
+            .iter()
+            .map(|(k, n)| (k.to_string(), json!(n)))
+            .collect();
+        model.provenance = json!({
+            "stage": "expand",
+            "version": env!("CARGO_PKG_VERSION"),
+            "templates_sha256": digest,
+            "origin": origin::of(source, &templates.config.provenance),
+            "data": plan.data.spec,
+            "seed": plan.training.seed,
+            "parameters": parameters,
+        });
+        let mut summary =
+            "Expanded from weight templates with wave.\n\n| parameters | |\n|---|---|\n"
+                .to_string();
+        for (name, n) in &ledger {
+            summary += &format!("| {name} | {n} |\n");
+        }
+        let mut result = json!({
+            "parameters": model.parameters(),
+            "top1": scores.map(|s| s.top1),
+            "ledger": ledger.into_iter().collect::<BTreeMap<_, _>>(),
+        });
+        if let Some((top1, from)) = expected {
+            result["expected_top1"] = json!(top1);
+            result["expected_from"] = json!(from);
+        }
+        if let Some(candidates) = &candidates {
+            result["sizes"] = budget::json(candidates);
+        }
+        if let Some(data) = &data {
+            data::count_broken(&mut result, data.tell_broken());
+        }
+        Ok(Made {
+            result,
+            write: Box::new(move || model.write(out, layout, Some(&scalers), &summary)),
         })
-    })?;
-    Ok(result)
+    })
 }
 
-/// Makes a model: scalers from the bank or at random, fitted if `data` and the settings say so.
+/// Makes a model: scalers from the bank or at random, fitted if there is `data` and the plan says so.
+///
+/// # Errors
+/// If the work fails.
 pub fn make(
     templates: &TemplateDir,
-    settings: &Expand,
+    plan: &ExpandPlan,
     shape: &VitShape,
     data: Option<&Data>,
     run: Option<&mut RunDir>,
@@ -160,33 +164,33 @@ pub fn make(
     label: &str,
 ) -> Result<Expanded> {
     let gene = &templates.learngene;
-    let seed = settings.training.seed.unwrap_or(0);
     let mut shape = shape.clone();
     let mut label_names = templates.config.label_names.clone();
-    let mut scalers = first_scalers(gene, settings, &shape, seed)?;
+    let mut scalers = first_scalers(gene, plan, &shape)?;
     let mut inherited = gene.inherited(&shape)?;
-    fill_blocks(&mut inherited, settings, &shape, seed)?;
+    fill_blocks(&mut inherited, plan, &shape)?;
     if let Some(data) = data
         && data.class_names.len() != shape.classes
     {
         // Other classes: a new head, at zero, to be fitted with the scalers.
         shape.classes = data.class_names.len();
         label_names = data.class_names.clone();
-        let (dtype, device) = (candle_core::DType::F32, candle_core::Device::Cpu);
-        let (classes, width) = (shape.classes, shape.width);
-        inherited.insert(
-            "head.weight".into(),
-            Tensor::zeros((classes, width), dtype, &device)?,
-        );
-        inherited.insert("head.bias".into(), Tensor::zeros(classes, dtype, &device)?);
+        inherited.extend(zero_head(shape.classes, shape.width)?);
     }
     let mut scores = None;
     if let Some(data) = data {
-        let resolved = Resolved::new(&settings.training, DEFAULTS, data)?;
-        let fitted = fit(
-            gene, &shape, scalers, inherited, data, &resolved, run, options, label,
-        )?;
-        (scalers, inherited, scores) = fitted;
+        let fitting = Fitting {
+            gene: gene.to_device(device())?,
+            shape: &shape,
+            placed: place(&inherited)?,
+            scalers,
+            inherited,
+            data,
+            resolved: plan.training.resolve(data)?,
+        };
+        let outcome = train::train(&fitting, label, run, options)?;
+        (scalers, inherited) = parts(&outcome.values, &fitting.inherited);
+        scores = outcome.scores;
     }
     let weights = vit::unstack(&gene.assemble(&scalers, &inherited, &shape)?)?;
     let mut saved = Weights::new();
@@ -220,48 +224,28 @@ pub fn make(
     })
 }
 
-fn first_scalers(
-    gene: &Learngene,
-    settings: &Expand,
-    shape: &VitShape,
-    seed: u64,
-) -> Result<Scalers> {
-    match settings.scalers.as_deref().unwrap_or("bank") {
-        "bank" => Ok(gene.scalers(shape)?),
-        "random" => {
-            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+fn first_scalers(gene: &Learngene, plan: &ExpandPlan, shape: &VitShape) -> Result<Scalers> {
+    match plan.scalers {
+        FirstScalers::Bank => Ok(gene.scalers(shape)?),
+        FirstScalers::Random => {
+            let mut rng = ChaCha8Rng::seed_from_u64(plan.training.seed);
             let mut normal = || StandardNormal.sample(&mut rng);
-            Ok(wave_learngene::random_scalers(
-                &gene.plan,
-                shape,
-                shape.depth,
-                &mut normal,
-            )?)
+            let scalers =
+                wave_learngene::random_scalers(&gene.plan, shape, shape.depth, &mut normal);
+            Ok(scalers?)
         }
-        other => Err(request(format!(
-            "scalers = {other}; expected bank or random"
-        ))),
     }
 }
 
 /// Replaces the norms and biases of the blocks, if they are not to be inherited.
-fn fill_blocks(
-    inherited: &mut Weights,
-    settings: &Expand,
-    shape: &VitShape,
-    seed: u64,
-) -> Result<()> {
-    let method = match settings.fill.as_deref().unwrap_or("inherit") {
-        "inherit" => return Ok(()),
-        "mimetic" => Method::Mimetic,
-        "timm" => Method::Timm,
-        other => {
-            return Err(request(format!(
-                "fill = {other}; expected inherit, mimetic or timm"
-            )));
-        }
+fn fill_blocks(inherited: &mut Weights, plan: &ExpandPlan, shape: &VitShape) -> Result<()> {
+    let method = match plan.fill {
+        Fill::Inherit => return Ok(()),
+        Fill::Mimetic => Method::Mimetic,
+        Fill::Timm => Method::Timm,
     };
-    let fresh = crate::init::fill(shape, &wave_init::Options::new(method), seed)?;
+    let options = wave_init::Options::new(method);
+    let fresh = crate::init::fill(shape, &options, plan.training.seed)?;
     for (name, t) in vit::stack(&fresh, shape.depth)? {
         if name.starts_with("blocks.") && inherited.contains_key(&name) {
             inherited.insert(name, t);
@@ -270,71 +254,89 @@ fn fill_blocks(
     Ok(())
 }
 
-/// Fits scalers and head; the templates have no part in it but to be read.
-fn fit(
-    gene: &Learngene,
-    shape: &VitShape,
+/// Scalers and head that are fitted; the templates have no part in it but to be read.
+struct Fitting<'a> {
+    /// On the device.
+    gene: Learngene,
+    shape: &'a VitShape,
     scalers: Scalers,
     inherited: Weights,
-    data: &Data,
-    resolved: &Resolved,
-    run: Option<&mut RunDir>,
-    options: Options,
-    label: &str,
-) -> Result<(Scalers, Weights, Option<Scores>)> {
-    let mut variables: Vec<Variable> = Vec::new();
-    for (part, s) in &scalers {
-        let mut v = train::variable(&format!("scalers.{}", part.name()), s, resolved, 0)?;
-        v.weight_decay = 0.0;
-        variables.push(v);
+    /// [`Fitting::inherited`] on the device.
+    placed: Weights,
+    data: &'a Data,
+    resolved: Resolved,
+}
+
+const HEAD: [&str; 2] = ["head.weight", "head.bias"];
+
+impl Fitting<'_> {
+    fn assemble(&self, values: &Weights) -> candle_core::Result<Weights> {
+        let (scalers, inherited) = parts(values, &self.placed);
+        self.gene.assemble(&scalers, &inherited, self.shape)
     }
-    for name in ["head.weight", "head.bias"] {
-        let mut v = train::variable(name, &inherited[name], resolved, 0)?;
-        v.rate = vec![HEAD_RATIO];
-        variables.push(v);
+}
+
+/// Fitted values as scalers and inherited weights.
+fn parts(values: &Weights, inherited: &Weights) -> (Scalers, Weights) {
+    let scalers = Part::ALL
+        .iter()
+        .map(|part| (*part, values[&format!("scalers.{}", part.name())].clone()))
+        .collect();
+    let mut rest = inherited.clone();
+    rest.extend(HEAD.map(|name| (name.to_string(), values[name].clone())));
+    (scalers, rest)
+}
+
+impl Trainee for Fitting<'_> {
+    type Data = Data;
+
+    fn data(&self) -> &Data {
+        self.data
     }
-    let parts = |values: &Weights, inherited: &Weights| -> (Scalers, Weights) {
-        let scalers = Part::ALL
-            .iter()
-            .map(|part| (*part, values[&format!("scalers.{}", part.name())].clone()))
-            .collect();
-        let mut rest = inherited.clone();
-        for name in ["head.weight", "head.bias"] {
-            rest.insert(name.into(), values[name].clone());
+
+    fn resolved(&self) -> &Resolved {
+        &self.resolved
+    }
+
+    fn tests_every_epoch(&self) -> bool {
+        false
+    }
+
+    fn variables(&self) -> Result<Vec<Variable>> {
+        let mut variables: Vec<Variable> = Vec::new();
+        for (part, s) in &self.scalers {
+            let name = format!("scalers.{}", part.name());
+            let mut v = train::variable(&name, s, &self.resolved, 0)?;
+            v.weight_decay = 0.0;
+            variables.push(v);
         }
-        (scalers, rest)
-    };
-    let (gene, placed) = (gene.to_device(device())?, place(&inherited)?);
-    let assemble = |values: &Weights| {
-        let (scalers, rest) = parts(values, &placed);
-        gene.assemble(&scalers, &rest, shape)
-    };
-    let live = train::tracked(&variables);
-    let loss = |batch: &wave_data::Batch, images: &Tensor, part: &wave_train::Part| {
-        let weights = assemble(&live)?;
+        for name in HEAD {
+            let mut v = train::variable(name, &self.inherited[name], &self.resolved, 0)?;
+            v.rate = vec![HEAD_RATIO];
+            variables.push(v);
+        }
+        Ok(variables)
+    }
+
+    fn loss(
+        &self,
+        live: &Live,
+        batch: &Batch,
+        images: &Tensor,
+        part: &wave_train::Part,
+    ) -> candle_core::Result<Tensor> {
+        let Fitting {
+            shape, resolved, ..
+        } = self;
+        let weights = self.assemble(&live.weights)?;
         let scales = drop_path(shape.depth, part, resolved);
         let logits = vit::logits_in(resolved.mode, shape, &weights, images, scales)?;
         let targets = wave_train::batch_targets(batch, shape.classes, resolved.label_smoothing)?;
         wave_ops::soft_cross_entropy(&logits, &targets)
-    };
-    let score = |values: &Weights| {
-        finetune::score(
-            &Network::Vit(shape.clone()),
-            &assemble(values)?,
-            &data.tests,
-        )
-    };
-    let job = Job {
-        label: label.to_string(),
-        settings: resolved,
-        data,
-        variables: &variables,
-        run,
-        resume: options.resume,
-        verbosity: options.verbosity,
-        every_epoch: false,
-    };
-    let outcome = train::train(job, loss, score)?;
-    let (scalers, rest) = parts(&outcome.values, &inherited);
-    Ok((scalers, rest, outcome.scores))
+    }
+
+    fn score(&self, values: &Weights) -> Result<Scores> {
+        let network = Network::Vit(self.shape.clone());
+        finetune::score(&network, &self.assemble(values)?, &self.data.tests)
+    }
 }

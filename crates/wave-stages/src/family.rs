@@ -4,8 +4,9 @@ use crate::finetune::Options;
 use anyhow::Result;
 use serde_json::Value;
 use std::path::Path;
+use toml::Table;
 use wave_run::error::request;
-use wave_run::settings::{Eval, Finetune, Init};
+use wave_run::settings::{Eval, Finetune};
 
 /// A family of networks. A new one is an implementation, and a line in the command's table.
 ///
@@ -31,17 +32,18 @@ pub trait Family: Sync {
     /// What `wave init --help` says of its methods.
     fn help(&self) -> String;
 
-    /// Starts a network and writes it to `out`.
+    /// Starts a network and writes it to `out`. The family itself takes from the settings what means
+    /// something to it.
     ///
     /// # Errors
     /// If settings are missing or wrong, or the work fails.
-    fn init(&self, method: &str, settings: &Init, out: &Path, options: Options) -> Result<Value>;
+    fn init(&self, method: &str, settings: &Table, out: &Path, options: Options) -> Result<Value>;
 
     /// The plan of [`Family::init`].
     ///
     /// # Errors
     /// As the work's own, before it begins.
-    fn describe_init(&self, method: &str, settings: &Init) -> Result<String>;
+    fn describe_init(&self, method: &str, settings: &Table) -> Result<String>;
 
     /// Trains the network in `model` and writes it to `out`.
     ///

@@ -5,15 +5,15 @@ use crate::lesson::Lesson;
 use crate::model::{Model, Network};
 use crate::origin;
 use anyhow::Result;
-use candle_core::{Device, Tensor};
+use candle_core::{DType, Device, Tensor};
 use rand::Rng;
 use serde_json::{Value, json};
 use std::path::Path;
-use std::sync::Arc;
+use wave_data::Batch;
 use wave_hub::FloatType;
 use wave_init::transfer::indices::Layers;
 use wave_init::transfer::nested;
-use wave_learngene::{Objective, Sizes};
+use wave_learngene::Sizes;
 use wave_models::vit::VitShape;
 use wave_models::{Weights, convmixer, vit};
 use wave_run::data::{self, Data, Input, TestImages};
@@ -21,18 +21,16 @@ use wave_run::device::place;
 use wave_run::error::request;
 use wave_run::forecast;
 use wave_run::inputs::Inputs;
-use wave_run::paths::text;
 use wave_run::ranks::{self, ranks};
 pub use wave_run::run_dir::Options;
-use wave_run::run_dir::{Opened, RunDir};
+use wave_run::run_dir::{self, Made, RunDir};
 use wave_run::settings::{Duration, Finetune};
-use wave_run::train::{self, Defaults, Job, Outcome, Resolved};
+use wave_run::train::{self, Defaults, Live, Outcome, Resolved, Trainee};
 use wave_train::{Part, Scores, Variable};
 
 mod plan;
 
-pub use plan::Plan;
-pub use plan::describe;
+pub use plan::{FinetunePlan, Ready, describe};
 
 /// What fine-tuning does where the settings are silent.
 pub const DEFAULTS: Defaults = Defaults {
@@ -42,82 +40,81 @@ pub const DEFAULTS: Defaults = Defaults {
 };
 
 /// Fine-tunes the model in `model` and writes the result to `out`. Returns what `--json` prints.
+///
+/// # Errors
+/// If settings are wrong or do not fit the model, or the work fails.
 pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options) -> Result<Value> {
-    let inputs = Inputs::default()
-        .artefact("model", model)?
-        .artefact_if_any("ancestor", settings.ancestor.as_deref())?;
     let source = model;
-    let plan = Plan::read(source, settings, out, options.repeats(out))?;
-    plan.step.check()?;
-    let Plan {
+    let plan = FinetunePlan::new(settings)?;
+    let inputs = Inputs::default()
+        .artefact("model", source)?
+        .artefact_if_any("ancestor", plan.ancestor.as_deref())?;
+    let ready = Ready::read(source, plan, out, options.repeats(out))?;
+    ready.step.check()?;
+    let Ready {
         mut model,
         ancestor,
         layout,
-        settings,
+        plan,
         data,
         resolved,
         ..
-    } = plan;
-    let settings = &settings;
+    } = ready;
     data.tell_classes(&model.label_names);
     let origin = match &ancestor {
         Some(ancestor) => origin::both(&origin::of(source, &model.provenance), &ancestor.origin),
         None => origin::of(source, &model.provenance),
     };
-    let inputs = inputs.images(settings.training.data.as_deref(), &data);
-    let table = wave_run::recipe::to_table(settings)?;
-    let mut run = match RunDir::open(out, &table, &inputs, options)? {
-        Opened::Complete(result) => return Ok(result),
-        Opened::Run(run) => run,
-    };
-    let task = Task {
-        label: "finetune".into(),
-        settings,
-        resolved: &resolved,
-        data: &data,
-        ancestor,
-        options,
-        every_epoch: true,
-    };
-    let outcome = tune(&mut model, &task, Some(&mut run))?;
-    model.provenance = json!({
-        "stage": "finetune",
-        "version": env!("CARGO_PKG_VERSION"),
-        "data": data.spec,
-        "seed": resolved.seed,
-        "steps": resolved.steps,
-        "epochs": resolved.steps as f64 / data.loader.steps_per_epoch() as f64,
-        "images_seen": resolved.steps * data.batch as u64,
-        "origin": origin,
-        "start": model.provenance,
-    });
-    let scores = stored_scores(&model, layout.float, &data, outcome.scores)?;
-    let top1 = scores.map(|s| s.top1);
-    let summary = format!(
-        "Fine-tuned on {} for {} steps with wave{}.",
-        data.spec,
-        resolved.steps,
-        top1.map_or(String::new(), |t| format!(": top-1 {:.2} %", 100.0 * t)),
-    );
-    let mut result = json!({ "out": text(out), "parameters": model.parameters(), "top1": top1 });
-    data::count_broken(&mut result, data.tell_broken());
-    ranks::on_first(|| run.complete(&result, || model.write(out, layout, None, &summary)))?;
-    Ok(result)
+    let inputs = inputs.images(plan.data.spec.as_deref(), &data);
+    run_dir::fill(out, &plan.table, &inputs, options, |run| {
+        let tuning = Tuning {
+            plan: &plan,
+            resolved: &resolved,
+            data: &data,
+            ancestor: ancestor.as_deref(),
+            every_epoch: true,
+        };
+        let outcome = tuning.tune(&mut model, "finetune", Some(run), options)?;
+        model.provenance = json!({
+            "stage": "finetune",
+            "version": env!("CARGO_PKG_VERSION"),
+            "data": data.spec,
+            "seed": resolved.seed,
+            "steps": resolved.steps,
+            "epochs": resolved.epochs(&data),
+            "images_seen": resolved.steps * data.batch as u64,
+            "origin": origin,
+            "start": model.provenance,
+        });
+        let scores = stored_scores(&model, layout.float, &data, outcome.scores)?;
+        let top1 = scores.map(|s| s.top1);
+        let summary = format!(
+            "Fine-tuned on {} for {} steps with wave{}.",
+            data.spec,
+            resolved.steps,
+            top1.map_or(String::new(), |t| format!(": top-1 {:.2} %", 100.0 * t)),
+        );
+        let mut result = json!({ "parameters": model.parameters(), "top1": top1 });
+        data::count_broken(&mut result, data.tell_broken());
+        Ok(Made {
+            result,
+            write: Box::new(move || model.write(out, layout, None, &summary)),
+        })
+    })
 }
 
-/// All weights as variables, without a rate where `freeze` names them; `depth` as for
+/// All weights as variables, without a rate where their names hold one of `frozen`; `depth` as for
 /// [`train::variable`].
 ///
 /// # Errors
-/// If `freeze` names nothing.
+/// If `frozen` has what no name holds.
 pub fn variables(
     weights: &Weights,
-    settings: &Finetune,
+    frozen: &[String],
     resolved: &Resolved,
     depth: usize,
 ) -> Result<Vec<Variable>> {
-    check_frozen(weights, settings)?;
-    let frozen = settings.freeze.as_deref().unwrap_or_default();
+    check_frozen(weights, frozen)?;
     let variable = |(name, t): (&String, &Tensor)| {
         let mut v = train::variable(name, t, resolved, depth)?;
         if frozen.iter().any(|text| name.contains(text)) {
@@ -129,9 +126,14 @@ pub fn variables(
 }
 
 /// Refuses a `freeze` that names nothing.
-pub fn check_frozen(weights: &Weights, settings: &Finetune) -> Result<()> {
-    let mut frozen = settings.freeze.iter().flatten();
-    match frozen.find(|text| !weights.keys().any(|name| name.contains(*text))) {
+///
+/// # Errors
+/// Naming it.
+pub fn check_frozen(weights: &Weights, frozen: &[String]) -> Result<()> {
+    match frozen
+        .iter()
+        .find(|text| !weights.keys().any(|name| name.contains(*text)))
+    {
         None => Ok(()),
         Some(text) => {
             let names: Vec<&str> = weights.keys().map(String::as_str).collect();
@@ -143,10 +145,13 @@ pub fn check_frozen(weights: &Weights, settings: &Finetune) -> Result<()> {
     }
 }
 
-/// Opens the data for a model; gives the model a new head if the settings ask for one.
-pub fn open_data(model: &mut Model, settings: &Finetune) -> Result<Data> {
-    let data = Data::open(&settings.training, Input::Like(model.transform.clone()))?;
-    if settings.new_head.unwrap_or(false) {
+/// Opens the data for a model; gives the model a new head if the plan says so.
+///
+/// # Errors
+/// If there is no such data, or it has other classes than the model.
+pub fn open_data(model: &mut Model, plan: &FinetunePlan) -> Result<Data> {
+    let data = Data::open(&plan.data, Input::Like(model.transform.clone()))?;
+    if plan.new_head {
         reset_head(model, &data)?;
     }
     data.check_classes(
@@ -156,16 +161,19 @@ pub fn open_data(model: &mut Model, settings: &Finetune) -> Result<Data> {
     Ok(data)
 }
 
+/// The weights of a classifier that has learnt nothing.
+pub(crate) fn zero_head(classes: usize, width: usize) -> Result<Weights> {
+    let zeros = |dims: &[usize]| Tensor::zeros(dims, DType::F32, &Device::Cpu);
+    Ok([
+        ("head.weight".to_string(), zeros(&[classes, width])?),
+        ("head.bias".to_string(), zeros(&[classes])?),
+    ]
+    .into())
+}
+
 fn reset_head(model: &mut Model, data: &Data) -> Result<()> {
     let (classes, width) = (data.class_names.len(), model.network.size().1);
-    model.weights.insert(
-        "head.weight".into(),
-        Tensor::zeros((classes, width), candle_core::DType::F32, &Device::Cpu)?,
-    );
-    model.weights.insert(
-        "head.bias".into(),
-        Tensor::zeros(classes, candle_core::DType::F32, &Device::Cpu)?,
-    );
+    model.weights.extend(zero_head(classes, width)?);
     match &mut model.network {
         Network::Vit(shape) => shape.classes = classes,
         Network::ConvMixer(shape) => shape.classes = classes,
@@ -184,75 +192,113 @@ fn only_runs(network: &Network) -> anyhow::Error {
     ))
 }
 
-/// What to fine-tune on, and how.
-pub struct Task<'a> {
-    /// Shown beside the progress.
-    pub label: String,
-    /// As given.
-    pub settings: &'a Finetune,
-    /// With the gaps filled.
+/// How a model is fine-tuned, on what.
+pub struct Tuning<'a> {
+    /// What the settings say.
+    pub plan: &'a FinetunePlan,
+    /// The training, on this data.
     pub resolved: &'a Resolved,
     /// Images.
     pub data: &'a Data,
     /// A frozen model to distil from as well.
-    pub ancestor: Option<Arc<Ancestor>>,
-    /// Resuming and talking.
-    pub options: Options,
+    pub ancestor: Option<&'a Ancestor>,
     /// Whether to test after every epoch.
     pub every_epoch: bool,
 }
 
-/// Trains all weights of `model` in place.
-pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<Outcome> {
-    let Task {
-        settings,
-        resolved,
-        data,
-        ancestor,
-        options,
-        ..
-    } = task;
-    let verbosity = options.verbosity;
-    let objective = Objective {
-        ce_weight: 1.0,
-        kl_weight: settings.kl_weight.unwrap_or(1.0),
-        temperature: settings.temperature.unwrap_or(1.0),
-    };
-    let lesson = ancestor
-        .as_deref()
-        .map(|a| Lesson::new(a, data, None, verbosity))
-        .transpose()?;
-    let depth = match &model.network {
-        Network::Vit(shape) => shape.depth,
-        other if other.trainable() => 0,
-        other => return Err(only_runs(other)),
-    };
-    let start = model.network.prepare(&model.weights)?;
-    let mut variables = variables(&start, settings, resolved, depth)?;
-    for v in &mut variables {
-        if convmixer::is_running_statistic(&v.name) {
-            v.rate.clear(); // the forward pass maintains it
+impl Tuning<'_> {
+    /// Trains all weights of `model` in place, in `run` if there is one.
+    ///
+    /// # Errors
+    /// If the plan does not fit the model, or as [`train::train`].
+    pub fn tune(
+        &self,
+        model: &mut Model,
+        label: &str,
+        run: Option<&mut RunDir>,
+        options: Options,
+    ) -> Result<Outcome> {
+        if !model.network.trainable() {
+            return Err(only_runs(&model.network));
         }
+        let lesson = |ancestor| Lesson::new(ancestor, self.data, None, options.verbosity);
+        let tuned = Tuned {
+            of: self,
+            network: &model.network,
+            start: model.network.prepare(&model.weights)?,
+            lesson: self.ancestor.map(lesson).transpose()?,
+            sizes: self.plan.slices.sizes(&model.network)?,
+        };
+        let outcome = train::train(&tuned, label, run, options)?;
+        model.weights = match &model.network {
+            Network::Vit(_) => vit::unstack(&outcome.values)?,
+            _ => outcome.values.clone(),
+        };
+        Ok(outcome)
     }
-    let network = model.network.clone();
-    let weights = train::tracked(&variables);
-    let sizes = sizes_of_slices(settings, &network)?;
-    let classes = network.classes();
+}
 
-    let loss = |batch: &wave_data::Batch, images: &Tensor, part: &Part| {
-        let logits = match &network {
+/// A network under fine-tuning.
+struct Tuned<'a> {
+    of: &'a Tuning<'a>,
+    network: &'a Network,
+    start: Weights,
+    lesson: Option<Lesson<'a>>,
+    /// Sizes of slices, if steps train these.
+    sizes: Option<Sizes>,
+}
+
+impl Trainee for Tuned<'_> {
+    type Data = Data;
+
+    fn data(&self) -> &Data {
+        self.of.data
+    }
+
+    fn resolved(&self) -> &Resolved {
+        self.of.resolved
+    }
+
+    fn tests_every_epoch(&self) -> bool {
+        self.of.every_epoch
+    }
+
+    fn variables(&self) -> Result<Vec<Variable>> {
+        let depth = match self.network {
+            Network::Vit(shape) => shape.depth,
+            _ => 0,
+        };
+        let frozen = &self.of.plan.frozen;
+        let mut variables = variables(&self.start, frozen, self.of.resolved, depth)?;
+        for v in &mut variables {
+            if convmixer::is_running_statistic(&v.name) {
+                v.rate.clear(); // the forward pass maintains it
+            }
+        }
+        Ok(variables)
+    }
+
+    fn loss(
+        &self,
+        live: &Live,
+        batch: &Batch,
+        images: &Tensor,
+        part: &Part,
+    ) -> candle_core::Result<Tensor> {
+        let resolved = self.of.resolved;
+        let logits = match self.network {
             Network::Vit(whole) => {
-                let (shape, weights) = match &sizes {
-                    None => (whole.clone(), weights.clone()),
-                    Some(sizes) => slice(sizes, whole, &weights, (resolved.seed, part.step))?,
+                let (shape, weights) = match &self.sizes {
+                    None => (whole.clone(), live.weights.clone()),
+                    Some(sizes) => slice(sizes, whole, &live.weights, (resolved.seed, part.step))?,
                 };
                 let scales = drop_path(shape.depth, part, resolved);
                 vit::logits_in(resolved.mode, &shape, &weights, images, scales)?
             }
             Network::ConvMixer(shape) => {
-                let (logits, statistics) = convmixer::logits_train(shape, &weights, images)?;
+                let (logits, statistics) = convmixer::logits_train(shape, &live.weights, images)?;
                 let statistics = ranks::mean(statistics)?;
-                for v in &variables {
+                for v in &live.variables {
                     if let Some(value) = statistics.get(&v.name) {
                         v.var.set(value)?;
                     }
@@ -260,66 +306,18 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
                 logits
             }
             // Nothing else about these differs between training and evaluation.
-            other => other.logits(&weights, images)?,
+            other => other.logits(&live.weights, images)?,
         };
-        let ancestor = lesson.as_ref().map(|l| l.logits(batch, images));
+        let ancestor = self.lesson.as_ref().map(|l| l.logits(batch, images));
+        let classes = self.network.classes();
+        let objective = &self.of.plan.objective;
         objective.loss(&logits, ancestor.transpose()?.as_ref(), || {
             wave_train::batch_targets(batch, classes, resolved.label_smoothing)
         })
-    };
-    let score = |values: &Weights| score(&network, values, &data.tests);
-    let job = Job {
-        label: task.label.clone(),
-        settings: resolved,
-        data: *data,
-        variables: &variables,
-        run,
-        resume: options.resume,
-        verbosity,
-        every_epoch: task.every_epoch,
-    };
-    let outcome = train::train(job, loss, score)?;
-    model.weights = match &model.network {
-        Network::Vit(_) => vit::unstack(&outcome.values)?,
-        _ => outcome.values.clone(),
-    };
-    Ok(outcome)
-}
-
-/// The sizes whose slices of a network are trained, if the settings name some.
-fn sizes_of_slices(settings: &Finetune, network: &Network) -> Result<Option<Sizes>> {
-    if settings.depths.is_none() && settings.widths.is_none() {
-        return Ok(None);
     }
-    let Network::Vit(whole) = network else {
-        return Err(request(format!(
-            "depths and widths are of slices of a vision transformer, and this is {}; leave \
-                 them out",
-            network.family()
-        )));
-    };
-    let depths = match settings.depths.as_deref() {
-        None => (whole.depth, whole.depth),
-        Some([least, most]) if (1..=*most).contains(least) && *most <= whole.depth => {
-            (*least, *most)
-        }
-        Some(other) => {
-            return Err(request(format!(
-                "depths = {other:?}; give the least and the most, of {} layers",
-                whole.depth
-            )));
-        }
-    };
-    let widths = settings.widths.clone().unwrap_or(vec![whole.width]);
-    let head = whole.head_width();
-    let fits = |w: &usize| *w > 0 && *w <= whole.width && w.is_multiple_of(head);
-    match widths.iter().find(|w| !fits(w)) {
-        None if widths.is_empty() => Err(request("widths is empty; give at least one")),
-        None => Ok(Some(Sizes::constant(depths, widths))),
-        Some(wrong) => Err(request(format!(
-            "widths: {wrong} is not a multiple of the head width {head} up to the model's {}",
-            whole.width
-        ))),
+
+    fn score(&self, values: &Weights) -> Result<Scores> {
+        score(self.network, values, &self.of.data.tests)
     }
 }
 

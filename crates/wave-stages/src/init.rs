@@ -8,6 +8,7 @@ use crate::layout::Layout;
 use crate::model::{Model, Network};
 use crate::{origin, templates};
 use anyhow::{Context, Result};
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::Transform;
@@ -20,13 +21,12 @@ use wave_init::{
 use wave_models::Weights;
 use wave_models::positional::PositionalAttention;
 use wave_models::vit::VitShape;
+use wave_run::data::DataPlan;
 use wave_run::error::request;
 use wave_run::forecast;
 use wave_run::inputs::Inputs;
-use wave_run::paths;
-use wave_run::ranks;
-use wave_run::run_dir::{self, Opened, RunDir};
-use wave_run::settings::{BatchSize, Init, Training};
+use wave_run::run_dir::{self, Made};
+use wave_run::settings::{BatchSize, Images, Init, PositionKind, Scaled};
 use wave_run::{data, locate};
 
 mod convolution;
@@ -98,7 +98,7 @@ pub fn init(method: &str, settings: &Init, out: &Path, options: run_dir::Options
 /// If `out` is not free, or the work fails.
 pub fn write_start(
     method: &str,
-    settings: &Init,
+    settings: &impl Serialize,
     out: &Path,
     options: run_dir::Options,
     inputs: Inputs,
@@ -108,22 +108,22 @@ pub fn write_start(
 ) -> Result<Value> {
     let mut table = wave_run::recipe::to_table(settings)?;
     table.insert("method".into(), toml::Value::String(method.into()));
+    let given = |key: &str| table.get(key).and_then(toml::Value::as_str);
     let inputs = inputs
-        .artefact_if_any("start", settings.from.as_deref())?
-        .place(settings.data.as_deref());
-    let mut run = match RunDir::open(out, &table, &inputs, options)? {
-        Opened::Complete(result) => return Ok(result),
-        Opened::Run(run) => run,
-    };
-    let result = json!({
-        "out": paths::text(out),
-        "parameters": parameters,
-        "top1": null,
-        "transferred_parameters": cost.transferred,
-        "stored_parameters": cost.stored,
-    });
-    ranks::on_first(|| run.complete(&result, write))?;
-    Ok(result)
+        .artefact_if_any("start", given("from"))?
+        .place(given("data"));
+    run_dir::fill(out, &table, &inputs, options, |_| {
+        let result = json!({
+            "parameters": parameters,
+            "top1": null,
+            "transferred_parameters": cost.transferred,
+            "stored_parameters": cost.stored,
+        });
+        Ok(Made {
+            result,
+            write: Box::new(write),
+        })
+    })
 }
 
 /// A model as the settings describe it.
@@ -132,7 +132,7 @@ pub fn new_model(method: &str, settings: &Init) -> Result<Model> {
 }
 
 fn new_model_and_cost(method: &str, settings: &Init) -> Result<(Model, Cost)> {
-    let frame = frame(settings)?;
+    let frame = frame(&settings.into())?;
     let seed = settings.seed.unwrap_or(0);
     let (network, weights, cost) = match settings.arch.as_deref().unwrap_or("vit") {
         "vit" => vit(method, settings, &frame, seed)?,
@@ -186,7 +186,7 @@ fn vit(
     seed: u64,
 ) -> Result<(Network, Weights, Cost)> {
     let needs_donor = find(method)?.donors > 0;
-    let (depth, width) = size(settings)?;
+    let (depth, width) = size(settings.depth, settings.width)?;
     // Only methods that take weights over take the donor's other sizes too.
     let donor = match &frame.donor {
         Some((Network::Vit(shape), weights)) if needs_donor => Some((shape, weights)),
@@ -234,14 +234,14 @@ fn vit(
 }
 
 /// Depth and width, which every method needs.
-pub fn size(settings: &Init) -> Result<(usize, usize)> {
+///
+/// # Errors
+/// Naming the one that is missing.
+pub fn size(depth: Option<usize>, width: Option<usize>) -> Result<(usize, usize)> {
     let given = |name: &str, value: Option<usize>| {
         value.ok_or_else(|| request(format!("no {name}; give --{name} N")))
     };
-    Ok((
-        given("depth", settings.depth)?,
-        given("width", settings.width)?,
-    ))
+    Ok((given("depth", depth)?, given("width", width)?))
 }
 
 /// Weights of a shape by a method of this name, from as many donors as it takes.
@@ -284,16 +284,10 @@ pub fn choices(settings: &Init, image_size: usize) -> Result<Choices> {
     };
     let usual = || Positions::usual_scale(image_size);
     let scale = settings.position_scale.unwrap_or_else(usual);
-    choices.positions = match settings.positions.as_deref() {
-        None => None,
-        Some("learned") => Some(Positions::Learned),
-        Some("sinusoidal") => Some(Positions::Sinusoidal { scale }),
-        Some(other) => {
-            return Err(request(format!(
-                "positions = {other}; expected learned or sinusoidal"
-            )));
-        }
-    };
+    choices.positions = settings.positions.map(|kind| match kind {
+        PositionKind::Learned => Positions::Learned,
+        PositionKind::Sinusoidal => Positions::Sinusoidal { scale },
+    });
     choices.mlp_mean = settings.mlp_mean.as_deref().map(mlp_mean).transpose()?;
     if let Some(layout) = &settings.vp_layout {
         choices.vp_layout = layout.parse()?;
@@ -321,14 +315,9 @@ pub fn choices(settings: &Init, image_size: usize) -> Result<Choices> {
     if let Some(gamma) = settings.gamma {
         choices.layer_scale.gamma = gamma;
     }
-    choices.layer_scale.form = match settings.scaled.as_deref() {
-        None | Some("branch") => Form::Branch,
-        Some("skip") => Form::Skip,
-        Some(other) => {
-            return Err(request(format!(
-                "scaled = {other}; expected branch or skip"
-            )));
-        }
+    choices.layer_scale.form = match settings.scaled {
+        None | Some(Scaled::Branch) => Form::Branch,
+        Some(Scaled::Skip) => Form::Skip,
     };
     Ok(choices)
 }
@@ -366,16 +355,46 @@ pub fn fill(shape: &VitShape, options: &Options, seed: u64) -> Result<Weights> {
     wave_init::initialise(&dims, options, seed).context("initialisation")
 }
 
+/// The settings that a [`Frame`] comes from.
+#[derive(Clone, Debug, Default)]
+pub struct FrameSettings {
+    /// A model or template directory.
+    pub from: Option<String>,
+    /// Images.
+    pub data: Option<String>,
+    /// Side of the image in pixels.
+    pub image_size: Option<usize>,
+    /// Colour channels.
+    pub channels: Option<usize>,
+    /// Classes.
+    pub classes: Option<usize>,
+}
+
+impl From<&Init> for FrameSettings {
+    fn from(settings: &Init) -> FrameSettings {
+        FrameSettings {
+            from: settings.from.clone(),
+            data: settings.data.clone(),
+            image_size: settings.image_size,
+            channels: settings.channels,
+            classes: settings.classes,
+        }
+    }
+}
+
 /// Input and classes: from another directory, from data, or from the settings.
-pub fn frame(settings: &Init) -> Result<Frame> {
+///
+/// # Errors
+/// If the directory or data cannot be read.
+pub fn frame(settings: &FrameSettings) -> Result<Frame> {
     let mut frame = if let Some(from) = &settings.from {
         frame_of(from)?
     } else if settings.data.is_some() {
-        let training = Training {
+        let images = Images {
             data: settings.data.clone(),
-            ..Training::default()
+            ..Images::default()
         };
-        let dataset = data::open(&training)?;
+        let dataset = data::open(settings.data.as_deref())?;
         let image_size = settings
             .image_size
             .or_else(|| data::image_side(&dataset))
@@ -387,11 +406,11 @@ pub fn frame(settings: &Init) -> Result<Frame> {
                 None => data::Channels::Otherwise(3),
             },
         };
-        let training = Training {
-            batch: Some(BatchSize::Images(1)),
-            ..training
+        let plan = DataPlan {
+            batch: BatchSize::Images(1),
+            ..DataPlan::of_images(&images, None)?
         };
-        let data = data::Data::open(&training, input)?;
+        let data = data::Data::open(&plan, input)?;
         Frame {
             transform: data.transform,
             label_names: data.class_names,

@@ -4,6 +4,7 @@ use anyhow::Result;
 use wave_hub::FloatType;
 use wave_models::{Network, transformers};
 use wave_run::error::request;
+pub use wave_run::settings::Format;
 use wave_run::settings::Output;
 
 /// The numbers that `dtype` names.
@@ -16,21 +17,8 @@ pub fn float(dtype: Option<&str>) -> Result<FloatType> {
     }
 }
 
-/// The files of a model directory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
-    /// timm's: `model.safetensors` and `config.json`.
-    #[default]
-    Timm,
-    /// transformers' native ViT: the same files in its words, and `preprocessor_config.json`.
-    Transformers,
-    /// timm's, and the same model as a graph in `model.onnx`: the directory stays one that wave
-    /// and timm read.
-    Onnx,
-}
-
 /// Format and element type of a model directory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Which files, and in whose words.
     pub format: Format,
@@ -47,16 +35,7 @@ impl Layout {
     /// # Errors
     /// Naming the key with an unknown value.
     pub fn new(output: &Output) -> Result<Layout> {
-        let format = match output.format.as_deref().unwrap_or("timm") {
-            "timm" => Format::Timm,
-            "transformers" => Format::Transformers,
-            "onnx" => Format::Onnx,
-            other => {
-                return Err(request(format!(
-                    "format = {other}; expected timm, transformers or onnx"
-                )));
-            }
-        };
+        let format = output.format.unwrap_or(Format::Timm);
         let float = float(output.dtype.as_deref())?;
         Ok(Layout { format, float })
     }

@@ -14,7 +14,7 @@ use wave_models::{Network, Weights, convmixer};
 use wave_ops::{Mode, Precision};
 use wave_run::device::{device, place};
 use wave_run::error::request;
-use wave_run::settings::{self, Auxiliary, Condense, Speed};
+use wave_run::settings::{self, Auxiliary, Condense, Speed, SpeedMode, TemplateStart};
 use wave_run::train::tracked;
 use wave_train::{State, Variable};
 
@@ -24,23 +24,17 @@ const WARM_UP: usize = 3;
 /// Measures; returns what `--json` prints.
 pub fn speed(wanted: &Speed) -> Result<Value> {
     settings::check(wanted)?;
-    let mode = wanted.mode.as_deref().unwrap_or("train");
     let shape = shape(wanted)?;
     let (batch, steps) = (wanted.batch.unwrap_or(16), wanted.steps.unwrap_or(10));
     if batch == 0 || steps == 0 {
         return Err(request("--batch and --steps are at least 1"));
     }
     let (images, targets) = examples(&shape, batch)?;
-    let how = settings::mode(wanted.precision.as_deref(), wanted.recompute)?;
-    let (passes, seconds) = match mode {
-        "forward" => (1.0, forward(&shape, &images, how, steps)?),
-        "train" => (3.0, train(&shape, &images, &targets, how, steps)?),
-        "condense" => (3.0, distil(&shape, &images, &targets, how, steps)?),
-        other => {
-            return Err(request(format!(
-                "--mode {other}; expected train, forward or condense"
-            )));
-        }
+    let how = settings::mode(wanted.precision, wanted.recompute)?;
+    let (passes, seconds) = match wanted.mode.unwrap_or(SpeedMode::Train) {
+        SpeedMode::Forward => (1.0, forward(&shape, &images, how, steps)?),
+        SpeedMode::Train => (3.0, train(&shape, &images, &targets, how, steps)?),
+        SpeedMode::Condense => (3.0, distil(&shape, &images, &targets, how, steps)?),
     };
     let mut sorted = seconds;
     sorted.sort_by(f64::total_cmp);
@@ -154,10 +148,10 @@ fn distil(
 ) -> Result<Vec<f64>> {
     let settings = Condense {
         auxiliary: Auxiliary::from(shape),
-        template_start: Some("xavier".into()), // sooner there
+        template_start: Some(TemplateStart::Xavier), // sooner there
         ..Condense::default()
     };
-    let plan = CondensePlan::new(&settings, shape.channels, shape.classes)?;
+    let plan = CondensePlan::new(&settings)?.on(shape.channels, shape.classes);
     let gene = condense::start(&plan, 0)?;
     let variables = variables(gene.tensors())?;
     let live = gene.with_tensors(&tracked(&variables));

@@ -291,3 +291,21 @@ fn print(common: &Common, done: Done) -> Result<()> {
         false => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_range_is_that_of_a_flag() {
+        let cli = Cli::command();
+        let flags: Vec<_> = cli
+            .get_subcommands()
+            .flat_map(|command| command.get_arguments())
+            .map(|flag| flag.get_id().as_str())
+            .collect();
+        for (key, ..) in wave_run::settings::RANGES {
+            assert!(flags.contains(key), "{key}");
+        }
+    }
+}

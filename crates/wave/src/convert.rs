@@ -7,10 +7,10 @@ use std::path::Path;
 use wave_models::Weights;
 use wave_run::error::request;
 use wave_run::inputs::Inputs;
+use wave_run::locate;
 use wave_run::recipe::to_table;
-use wave_run::run_dir::{Opened, Options, RunDir};
+use wave_run::run_dir::{self, Made, Options};
 use wave_run::settings::Output;
-use wave_run::{locate, paths};
 use wave_stages::layout::Layout;
 use wave_stages::model::Model;
 
@@ -23,17 +23,14 @@ pub fn convert(from: &Path, output: &Output, out: &Path, options: Options) -> Re
     let (model, layout) = read(from, output)?;
     let scalers = scalers(from)?;
     let inputs = Inputs::default().artefact("model", from)?;
-    let mut run = match RunDir::open(out, &to_table(output)?, &inputs, options)? {
-        Opened::Complete(result) => return Ok(result),
-        Opened::Run(run) => run,
-    };
-    let parameters = model.parameters();
-    let result = json!({ "out": paths::text(out), "parameters": parameters, "top1": null });
-    let summary = format!("Converted with wave from {}.", from.display());
-    run.complete(&result, || {
-        model.write(out, layout, scalers.as_ref(), &summary)
-    })?;
-    Ok(result)
+    run_dir::fill(out, &to_table(output)?, &inputs, options, |_| {
+        let result = json!({ "parameters": model.parameters(), "top1": null });
+        let summary = format!("Converted with wave from {}.", from.display());
+        Ok(Made {
+            result,
+            write: Box::new(move || model.write(out, layout, scalers.as_ref(), &summary)),
+        })
+    })
 }
 
 /// What `--dry-run` prints.

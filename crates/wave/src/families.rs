@@ -4,13 +4,14 @@ use crate::inspect;
 use anyhow::Result;
 use serde_json::Value;
 use std::path::Path;
+use toml::Table;
 use wave_lab::meta::Learned;
 use wave_lab::population::Populations;
 use wave_lab::sequence::Sequences;
 use wave_run::error::request;
 use wave_run::hint::did_you_mean;
 use wave_run::locate;
-use wave_run::settings::{Eval, Finetune, Init};
+use wave_run::settings::{Eval, Finetune};
 use wave_stages::family::Family;
 use wave_stages::finetune::Options;
 use wave_stages::layout::Layout;
@@ -23,12 +24,12 @@ const FAMILIES: [&dyn Family; 4] = [&Learned, &Sequences, &Populations, &Images]
 ///
 /// # Errors
 /// If there is no such architecture.
-pub(crate) fn started(method: &str, arch: Option<&str>) -> Result<&'static dyn Family> {
+pub(crate) fn started(method: &str, settings: &Table) -> Result<&'static dyn Family> {
     let mut all = FAMILIES.into_iter();
     if let Some(family) = all.find(|family| family.method() == Some(method)) {
         return Ok(family);
     }
-    let Some(arch) = arch else {
+    let Some(arch) = settings.get("arch").and_then(toml::Value::as_str) else {
         return Ok(&Images);
     };
     let mut all = FAMILIES.into_iter();
@@ -80,14 +81,14 @@ impl Family for Images {
         init::help()
     }
 
-    fn init(&self, method: &str, settings: &Init, out: &Path, options: Options) -> Result<Value> {
-        init::flags::check(method, settings)?;
-        init::init(method, settings, out, options)
+    fn init(&self, method: &str, settings: &Table, out: &Path, options: Options) -> Result<Value> {
+        let settings = init::flags::own(method, settings)?;
+        init::init(method, &settings, out, options)
     }
 
-    fn describe_init(&self, method: &str, settings: &Init) -> Result<String> {
-        init::flags::check(method, settings)?;
-        let model = init::new_model(method, settings)?;
+    fn describe_init(&self, method: &str, settings: &Table) -> Result<String> {
+        let settings = init::flags::own(method, settings)?;
+        let model = init::new_model(method, &settings)?;
         Layout::of(&settings.output, &model.network)?;
         let n = model.parameters();
         Ok(format!("{:#?}\n{n} parameters\n", model.network))
@@ -108,7 +109,7 @@ impl Family for Images {
     }
 
     fn eval(&self, model: &Path, settings: &Eval) -> Result<Value> {
-        eval::eval(model, settings.heads, &settings.clone().into())
+        eval::eval(model, settings)
     }
 
     fn inspect(&self, model: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<Value> {

@@ -31,7 +31,7 @@ use wave_run::run_dir;
 use wave_run::settings::{Condense, Expand, Finetune, Init};
 use wave_stages::ancestor::{Ancestor, Ancestors};
 use wave_stages::condense;
-use wave_stages::finetune::{self, Options};
+use wave_stages::finetune::{self, FinetunePlan, Options, Ready};
 use wave_stages::init;
 use wave_stages::layout::{Format, Layout};
 use wave_stages::model::Network;
@@ -281,7 +281,8 @@ fn describe_ancestor(recipe: &Recipe) -> Result<(String, Option<Arc<Ancestor>>)>
     let shape = ancestor_shape(settings.init, &settings.finetune);
     let model = init::new_model(settings.method.as_deref().unwrap_or("default"), &shape)?;
     let ancestor = Ancestor::new(model.clone(), String::new(), serde_json::Value::Null)?;
-    let plan = finetune::Plan::new(model, None, &settings.finetune, Path::new(""), false);
+    let plan = FinetunePlan::new(&settings.finetune)
+        .and_then(|plan| Ready::new(model, None, plan, Path::new(""), false));
     let text = plan
         .and_then(|plan| plan.describe())
         .context("[ancestor]")?;
@@ -292,9 +293,9 @@ fn describe_ancestor(recipe: &Recipe) -> Result<(String, Option<Arc<Ancestor>>)>
 fn ancestor_table(recipe: &Recipe) -> Result<AncestorTable> {
     let mut settings: AncestorTable = recipe.stage("ancestor", None, &AncestorTable::default())?;
     let own = |key| recipe.table["ancestor"].get(key).is_some();
-    let training = &mut settings.finetune.training;
-    training.mean = training.mean.take().filter(|_| own("mean"));
-    training.std = training.std.take().filter(|_| own("std"));
+    let images = &mut settings.finetune.training.images;
+    images.mean = images.mean.take().filter(|_| own("mean"));
+    images.std = images.std.take().filter(|_| own("std"));
     Ok(settings)
 }
 
@@ -317,7 +318,7 @@ fn train_ancestor(recipe: &Recipe, out: &Path, options: Options) -> Result<PathB
 /// The ancestor's shape takes its frame from the data it is trained on, if from nothing else.
 fn ancestor_shape(mut shape: Init, finetune: &Finetune) -> Init {
     if shape.data.is_none() && shape.from.is_none() {
-        shape.data = finetune.training.data.clone();
+        shape.data = finetune.training.images.data.clone();
     }
     shape
 }

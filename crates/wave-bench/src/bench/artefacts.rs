@@ -16,7 +16,7 @@ use wave_run::error::request;
 use wave_run::interrupt::INTERRUPTED;
 use wave_run::locate;
 use wave_run::recipe::Recipe;
-use wave_run::settings::{Auxiliary, Condense, Finetune, Init, Output};
+use wave_run::settings::{Auxiliary, Condense, CondenseMethod, Finetune, Init, Output};
 use wave_stages::ancestor::Ancestors;
 use wave_stages::finetune::{self, Options};
 use wave_stages::layout::Layout;
@@ -80,11 +80,13 @@ impl Artefacts {
             }
             let mut settings: Condense =
                 recipe.stage("condense", Some(&method.condense), &Condense::default())?;
-            let seed = settings.training.seed.unwrap_or(0);
-            settings.training.seed = Some(seed);
+            let training = &mut settings.training.optimisation;
+            let seed = training.seed.unwrap_or(0);
+            training.seed = Some(seed);
             let own = |key| method.condense.contains_key(key);
-            if settings.method.as_deref() == Some("factorise") && !own("epochs") && !own("steps") {
-                (settings.training.epochs, settings.training.steps) = (None, None);
+            let factorises = settings.method == Some(CondenseMethod::Factorise);
+            if factorises && !own("epochs") && !own("steps") {
+                (training.epochs, training.steps) = (None, None);
                 settings.auxiliary = Auxiliary::default(); // the donor's
             }
             if let Some(donor) = &method.donor {
@@ -99,7 +101,7 @@ impl Artefacts {
             let dirs = numbered(out, "templates", name, count);
             for (c, dir) in dirs.iter().enumerate() {
                 let mut settings = settings.clone();
-                settings.training.seed = Some(seed + c as u64);
+                settings.training.optimisation.seed = Some(seed + c as u64);
                 if let Some(donor) = &method.donor {
                     // Without one, the path in its place fails with a clear message.
                     if let Ok(dirs) = &donors[donor] {
@@ -236,8 +238,8 @@ fn donor_settings(
 ) -> Result<Finetune> {
     let mut settings: Finetune =
         recipe.stage("finetune", Some(&donor.finetune), &Finetune::default())?;
-    let seed = settings.training.seed.unwrap_or(0);
-    settings.training.seed = Some(seed + c as u64);
+    let seed = settings.training.optimisation.seed.unwrap_or(0);
+    settings.training.optimisation.seed = Some(seed + c as u64);
     if donor.distil {
         settings.ancestor = Some(frame.ancestor()?);
     }
@@ -254,7 +256,7 @@ fn train_donor(
     let (depth, width) = (donor.depth.unwrap_or(0), donor.width.unwrap_or(0));
     let shape = frame.shape(depth, width)?;
     let method = donor.start.as_deref().unwrap_or("mimetic");
-    let seed = settings.training.seed.unwrap_or(0);
+    let seed = settings.training.optimisation.seed.unwrap_or(0);
     let start = init::start(method, &shape, &[], &Init::default(), seed)
         .with_context(|| format!("start = {method}"))?;
     let note = format!("Initialised with wave, method {method}; not trained.");

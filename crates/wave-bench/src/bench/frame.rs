@@ -10,7 +10,7 @@ use wave_run::error::request;
 use wave_run::recipe::Recipe;
 use wave_run::settings::Condense;
 use wave_stages::ancestor::Ancestors;
-use wave_stages::condense::{self, CondensePlan};
+use wave_stages::condense::CondensePlan;
 use wave_stages::model::{Model, Network};
 
 /// What all models of a grid have in common: the auxiliary's shape but for depth and width, its
@@ -28,14 +28,15 @@ pub struct Frame {
 impl Frame {
     pub(super) fn new(recipe: &Recipe, ancestors: &Ancestors) -> Result<Frame> {
         let condense: Condense = recipe.stage("condense", None, &Condense::default())?;
-        let ancestor = ancestors.get(condense.ancestor.as_deref())?;
-        let data = condense::open_data(&condense, ancestor.as_deref())?;
-        let plan = CondensePlan::new(&condense, data.transform.channels, data.class_names.len())?;
+        let plan = CondensePlan::new(&condense)?;
+        let ancestor = ancestors.get(plan.ancestor.as_deref())?;
+        let data = plan.open_data(ancestor.as_deref())?;
+        let plan = plan.on(data.transform.channels, data.class_names.len());
         Ok(Frame {
             auxiliary: plan.auxiliary,
             transform: data.transform,
             label_names: data.class_names,
-            ancestor: condense.ancestor,
+            ancestor: plan.ancestor,
             images: data.train_indices.len(),
         })
     }

@@ -2,62 +2,109 @@
 
 use anyhow::Result;
 use candle_core::{Tensor, Var};
-use wave_init::Donor;
+use wave_data::Batch;
 use wave_init::transfer::ligo::{self, Ligo};
+use wave_init::{Donor, InitError};
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_run::data::Data;
 use wave_run::device::{device, place};
-use wave_run::train::{self, Job, Resolved};
+use wave_run::train::{self, Live, Resolved, Trainee};
 use wave_stages::finetune::{Options, score};
 use wave_stages::model::Network;
-use wave_train::{Part, Variable};
+use wave_train::{Part, Scores, Variable};
 
-/// Trains the operator that grows `small` to `target`; returns the grown weights, a tensor for each
-/// layer. A classifier of other classes than the data's is an error of the loss.
-pub(super) fn grow(
-    small: &Donor,
-    target: &VitShape,
-    choice: &Ligo,
-    data: &Data,
-    settings: &Resolved,
-    options: Options,
-    label: &str,
-) -> Result<Weights> {
-    let frozen = place(&vit::stack(small.weights(), small.shape().depth)?)?;
-    let variables: Vec<Variable> =
-        ligo::operator_start(small.shape(), target, choice, settings.seed)?
-            .iter()
-            .map(|(name, t)| {
-                Ok(Variable {
-                    name: name.clone(),
-                    var: Var::from_tensor(&t.to_device(device())?)?,
-                    rate: vec![1.0],
-                    weight_decay: 0.0, // towards zero is not towards the small network
-                })
+/// The growth of a small network, whose operator is trained on data of the target's classes.
+pub(super) struct Growth<'a> {
+    pub(super) small: &'a Donor,
+    pub(super) target: &'a VitShape,
+    pub(super) choice: &'a Ligo,
+    pub(super) data: &'a Data,
+    pub(super) resolved: &'a Resolved,
+}
+
+impl Growth<'_> {
+    /// Trains the operator; returns the grown weights, a tensor for each layer.
+    pub(super) fn grow(&self, label: &str, options: Options) -> Result<Weights> {
+        let small = self.small;
+        let growing = Growing {
+            of: self,
+            frozen: place(&vit::stack(small.weights(), small.shape().depth)?)?,
+        };
+        let outcome = train::train(&growing, label, None, options)?;
+        Ok(vit::unstack(&growing.grown(&outcome.values)?)?)
+    }
+}
+
+struct Growing<'a> {
+    of: &'a Growth<'a>,
+    /// The small network's weights, on the device.
+    frozen: Weights,
+}
+
+impl Growing<'_> {
+    fn grown(&self, operator: &Weights) -> Result<Weights, InitError> {
+        let Growth { small, target, .. } = self.of;
+        ligo::grow(&self.frozen, small.shape(), operator, target)
+    }
+}
+
+impl Trainee for Growing<'_> {
+    type Data = Data;
+
+    fn data(&self) -> &Data {
+        self.of.data
+    }
+
+    fn resolved(&self) -> &Resolved {
+        self.of.resolved
+    }
+
+    fn tests_every_epoch(&self) -> bool {
+        false
+    }
+
+    fn variables(&self) -> Result<Vec<Variable>> {
+        let Growth {
+            small,
+            target,
+            choice,
+            resolved,
+            ..
+        } = self.of;
+        let variable = |(name, t): (&String, &Tensor)| {
+            Ok(Variable {
+                name: name.clone(),
+                var: Var::from_tensor(&t.to_device(device())?)?,
+                rate: vec![1.0],
+                weight_decay: 0.0, // towards zero is not towards the small network
             })
-            .collect::<Result<_>>()?;
-    let grown = |operator: &Weights| ligo::grow(&frozen, small.shape(), operator, target);
-    let live = train::tracked(&variables);
-    let loss = |batch: &wave_data::Batch, images: &Tensor, _: &Part| {
-        let weights = grown(&live).map_err(candle_core::Error::wrap)?;
-        let logits = vit::logits_in(settings.mode, target, &weights, images, None)?;
-        let smoothing = settings.label_smoothing;
+        };
+        let start = ligo::operator_start(small.shape(), target, choice, resolved.seed)?;
+        start.iter().map(variable).collect()
+    }
+
+    fn loss(
+        &self,
+        live: &Live,
+        batch: &Batch,
+        images: &Tensor,
+        _: &Part,
+    ) -> candle_core::Result<Tensor> {
+        let Growth {
+            target, resolved, ..
+        } = self.of;
+        let weights = self
+            .grown(&live.weights)
+            .map_err(candle_core::Error::wrap)?;
+        let logits = vit::logits_in(resolved.mode, target, &weights, images, None)?;
+        let smoothing = resolved.label_smoothing;
         let targets = wave_train::batch_targets(batch, target.classes, smoothing)?;
         wave_ops::soft_cross_entropy(&logits, &targets)
-    };
-    let network = Network::Vit(target.clone());
-    let score = |operator: &Weights| score(&network, &grown(operator)?, &data.tests);
-    let job = Job {
-        label: label.into(),
-        settings,
-        data,
-        variables: &variables,
-        run: None,
-        resume: false,
-        verbosity: options.verbosity,
-        every_epoch: false,
-    };
-    let outcome = train::train(job, loss, score)?;
-    Ok(vit::unstack(&grown(&outcome.values)?)?)
+    }
+
+    fn score(&self, operator: &Weights) -> Result<Scores> {
+        let network = Network::Vit(self.of.target.clone());
+        score(&network, &self.grown(operator)?, &self.of.data.tests)
+    }
 }

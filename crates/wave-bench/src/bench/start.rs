@@ -1,8 +1,9 @@
 //! One model of the grid before it is fine-tuned, and what it cost.
 
 use super::artefacts::train;
+use super::grow::Growth;
 use super::table::{Component, Method, TEMPLATES};
-use super::{Cell, Context, grow, similarity};
+use super::{Cell, Context, similarity};
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -10,14 +11,15 @@ use toml::Table;
 use wave_init::Donor;
 use wave_learngene::Learngene;
 use wave_models::vit::VitShape;
-use wave_run::data::{Data, Input};
+use wave_run::data::{Data, DataPlan, Input};
 use wave_run::recipe::merge;
 use wave_run::settings::{Expand, Finetune, Init};
-use wave_run::train::Resolved;
+use wave_run::train::TrainingPlan;
+use wave_stages::expand::{self, ExpandPlan};
 use wave_stages::finetune;
+use wave_stages::init;
 use wave_stages::model::Model;
 use wave_stages::templates::{self, TemplateDir};
-use wave_stages::{expand, init};
 
 /// Steps for which LiGO's authors train the operator.
 const OPERATOR_STEPS: i64 = 100;
@@ -69,10 +71,8 @@ fn by_initialisation(
     let donors: Vec<Donor> = donor(&method.donor)?.into_iter().collect();
     let mut shared_epochs = 0.0;
     if let (Some(small), Some(large)) = (donor(&method.resembles)?, donors.first()) {
-        let data = Data::open(
-            &settings.training,
-            Input::Like(context.frame.transform.clone()),
-        )?;
+        let input = Input::Like(context.frame.transform.clone());
+        let data = Data::open(&DataPlan::new(&settings.training)?, input)?;
         choices.similarity = Some(similarity::of_layers(large, &small, &data)?);
         shared_epochs += small.spent.epochs;
     }
@@ -93,14 +93,21 @@ fn by_initialisation(
         table.insert("steps".into(), toml::Value::Integer(OPERATOR_STEPS));
         merge(&mut table, operator);
         let mut training = context.finetune_table(cell, &table)?.training;
-        training.seed = Some(cell.seed);
-        training.hold_out = settings.training.hold_out;
-        let choice = init::choices(&choices, shape.image_size)?.ligo;
-        let data = Data::open(&training, Input::Like(context.frame.transform.clone()))?;
-        let resolved = Resolved::new(&training, finetune::DEFAULTS, &data)?;
+        training.optimisation.seed = Some(cell.seed);
+        training.images.hold_out = settings.training.images.hold_out;
+        let input = Input::Like(context.frame.transform.clone());
+        let data = Data::open(&DataPlan::new(&training)?, input)?;
+        let plan = TrainingPlan::of_images(&training, finetune::DEFAULTS)?;
+        let resolved = plan.resolve(&data)?;
+        let growth = Growth {
+            small,
+            target: &shape,
+            choice: &init::choices(&choices, shape.image_size)?.ligo,
+            data: &data,
+            resolved: &resolved,
+        };
         let label = format!("operator of {}", cell.file_name());
-        let options = context.options;
-        let grown = grow::grow(small, &shape, &choice, &data, &resolved, options, &label)?;
+        let grown = growth.grow(&label, context.options)?;
         // A classifier of other classes stays fresh.
         let kept = small.shape().classes == shape.classes;
         start.model.weights.extend(
@@ -108,7 +115,7 @@ fn by_initialisation(
                 .into_iter()
                 .filter(|(name, _)| kept || !name.starts_with("head")),
         );
-        start.own_epochs += resolved.steps as f64 / data.loader.steps_per_epoch() as f64;
+        start.own_epochs += resolved.epochs(&data);
     }
     Ok(start)
 }
@@ -129,29 +136,27 @@ fn from_templates(
     expand.depth = Some(cell.depth);
     expand.width = Some(cell.width);
     let training = &mut expand.training;
-    training.seed = Some(cell.seed);
-    training.hold_out = settings.training.hold_out;
+    let of_cell = &settings.training;
+    training.optimisation.seed = Some(cell.seed);
+    training.images.hold_out = of_cell.images.hold_out;
     // The images that the model is fine-tuned on, or as many of them as the method says.
-    training.data.clone_from(&settings.training.data);
+    training.images.data.clone_from(&of_cell.images.data);
     if !method.expand.contains_key("train_limit") {
-        training.train_limit = settings.training.train_limit;
+        training.images.train_limit = of_cell.images.train_limit;
     }
-    let shape = expand::shape(&templates.learngene, &expand)?;
-    let fits = expand.training.steps != Some(0);
+    let fits = training.optimisation.steps != Some(0);
+    let plan = ExpandPlan::new(&expand)?;
+    let shape = plan.size.shape(&templates.learngene)?;
     let input = Input::Like(templates.transform_of(&shape));
-    let data = fits
-        .then(|| Data::open(&expand.training, input))
-        .transpose()?;
-    let label = cell.file_name();
-    let options = context.options;
+    let data = fits.then(|| Data::open(&plan.data, input)).transpose()?;
     let made = expand::make(
         &templates,
-        &expand,
+        &plan,
         &shape,
         data.as_ref(),
         None,
-        options,
-        &label,
+        context.options,
+        &cell.file_name(),
     )?;
     let gene = &templates.learngene;
     let mut start = Start {
@@ -163,8 +168,7 @@ fn from_templates(
         own_epochs: 0.0,
     };
     if let Some(data) = &data {
-        let resolved = Resolved::new(&expand.training, expand::DEFAULTS, data)?;
-        start.own_epochs = resolved.steps as f64 / data.loader.steps_per_epoch() as f64;
+        start.own_epochs = plan.training.resolve(data)?.epochs(data);
         let fitted = made.ledger.iter().find(|(key, _)| *key == "scalers");
         start.fitted = fitted.map_or(0, |(_, n)| *n);
     }
@@ -229,7 +233,7 @@ fn pretrain(context: &Context, cell: &Cell, table: &Table, start: &mut Start) ->
         context
             .recipe
             .stage("finetune", Some(&table), &Finetune::default())?;
-    settings.training.seed = Some(cell.seed);
+    settings.training.optimisation.seed = Some(cell.seed);
     if distil.unwrap_or(false) {
         settings.ancestor = Some(context.frame.ancestor()?);
     }

@@ -7,6 +7,7 @@ use super::learn;
 use super::network::{About, Network};
 use super::plan::{Plan, draw_weights};
 use super::problem::Source;
+use super::settings::{Draw, Meta};
 use super::trial;
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -17,10 +18,7 @@ use wave_init::learned::{self, Family};
 use wave_models::Weights;
 use wave_run::error::request;
 use wave_run::inputs::Inputs;
-use wave_run::paths;
-use wave_run::recipe;
-use wave_run::run_dir::{Opened, RunDir};
-use wave_run::settings::{Init, Meta};
+use wave_run::run_dir::{self, Made};
 use wave_stages::finetune::Options;
 use wave_stages::init;
 use wave_stages::layout::{self, Layout};
@@ -59,50 +57,60 @@ pub(super) fn meta(name: &str, settings: &Meta, out: &Path, options: Options) ->
     trial::check(settings, &plan)?;
     let table = wave_run::recipe::to_table(settings)?;
     let inputs = match &plan.source {
-        Source::Images(data) => Inputs::default().images(settings.training.data.as_deref(), data),
+        Source::Images(data) => {
+            Inputs::default().images(settings.training.images.data.as_deref(), data)
+        }
         Source::Tokens(task, _) => Inputs::default().task(task),
     };
     let inputs = inputs.place(settings.distribution.test_data.as_deref());
-    let mut run = match RunDir::open(out, &table, &inputs, options)? {
-        Opened::Complete(result) => return Ok(result),
-        Opened::Run(run) => run,
-    };
-    let parameters = learn::learn(&plan, &mut run, options)?;
-    let tests = trial::tests(settings, &plan, &parameters, options)?;
-    let moments = learned::moments(plan.family, &parameters)?;
-    let result = json!({
-        "out": paths::text(out),
-        "method": plan.family.name(),
-        "parameters": count(&parameters),
-        "steps": plan.steps,
-        "tests": tests.summary(),
-    });
-    let config = json!({
-        "model_type": INITIALISER,
-        "family": plan.family.name(),
-        "pieces": match plan.family {
-            Family::Plif { pieces } => json!(pieces),
-            Family::Normal => Value::Null,
-        },
-        "network": plan.about,
-        "wave": {
-            "stage": "meta",
-            "version": env!("CARGO_PKG_VERSION"),
-            "recipe": name,
-            "data": settings.training.data,
-            "seed": plan.seed,
+    run_dir::fill(out, &table, &inputs, options, |run| {
+        let parameters = learn::learn(&plan, run, options)?;
+        let tests = trial::tests(settings, &plan, &parameters, options)?;
+        let moments = learned::moments(plan.family, &parameters)?;
+        let result = json!({
+            "method": plan.family.name(),
+            "parameters": count(&parameters),
             "steps": plan.steps,
-            "inner_steps": plan.inner.steps,
             "tests": tests.summary(),
-        },
-    });
-    let card = card(&plan, &moments, &tests);
-    run.complete(&result, || {
-        tests.write(out)?;
-        wave_hub::write_transformers(out, &config, None, &parameters, &[], &card, FloatType::F32)?;
-        Ok(())
-    })?;
-    Ok(result)
+        });
+        let config = json!({
+            "model_type": INITIALISER,
+            "family": plan.family.name(),
+            "pieces": match plan.family {
+                Family::Plif { pieces } => json!(pieces),
+                Family::Normal => Value::Null,
+            },
+            "network": plan.about,
+            "wave": {
+                "stage": "meta",
+                "version": env!("CARGO_PKG_VERSION"),
+                "recipe": name,
+                "data": settings.training.images.data,
+                "seed": plan.seed,
+                "steps": plan.steps,
+                "inner_steps": plan.inner.steps,
+                "tests": tests.summary(),
+            },
+        });
+        let card = card(&plan, &moments, &tests);
+        let write = move || {
+            tests.write(out)?;
+            wave_hub::write_transformers(
+                out,
+                &config,
+                None,
+                &parameters,
+                &[],
+                &card,
+                FloatType::F32,
+            )?;
+            Ok(())
+        };
+        Ok(Made {
+            result,
+            write: Box::new(write),
+        })
+    })
 }
 
 fn card(plan: &Plan, moments: &[(String, f64, f64)], tests: &trial::Tests) -> String {
@@ -175,9 +183,7 @@ pub(super) fn describe_draw(dir: &Path) -> Result<String> {
 }
 
 /// Writes a model of drawn weights.
-pub(super) fn draw(dir: &Path, settings: &Init, out: &Path, options: Options) -> Result<Value> {
-    let what = "method learned, whose network is that of --from";
-    recipe::check_keys(settings, &["from", "seed", "dtype", "format"], what)?;
+pub(super) fn draw(dir: &Path, settings: &Draw, out: &Path, options: Options) -> Result<Value> {
     let learned = Initialiser::read(dir)?;
     let seed = settings.seed.unwrap_or(0);
     let weights = learned.draw(seed)?;

@@ -4,6 +4,7 @@
 //! their losses on one batch of images (the paper's meta-batch). To each is added a share of the sum of
 //! the norms of what was predicted: the paper's regularisation of predicted parameters.
 
+use super::settings::{Hypernetwork, HypernetworkTraining};
 use anyhow::Result;
 use candle_core::Tensor;
 use serde_json::{Value, json};
@@ -15,19 +16,18 @@ use wave_init::random::generator;
 use wave_learngene::Sizes;
 use wave_models::vit::{self, VitShape};
 use wave_models::{Network, ShapeError, Weights, default_patch};
-use wave_run::data::{self, Channels, DEFAULT_SIDE, Data, Input, image_side, open};
+use wave_run::data::{self, Channels, DEFAULT_SIDE, Data, DataPlan, Input, image_side, open};
 use wave_run::device::place;
 use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
 use wave_run::inputs::Inputs;
-use wave_run::paths;
-use wave_run::recipe::check_keys;
-use wave_run::run_dir::{Opened, RunDir};
-use wave_run::settings::{self, Duration, Hypernetwork, Training};
-use wave_run::train::{self, Defaults, Job, Resolved};
+use wave_run::recipe::narrow;
+use wave_run::run_dir::{self, Made};
+use wave_run::settings::{self, Duration, Training};
+use wave_run::train::{self, Defaults, Live, Resolved, Trainee, TrainingPlan};
 use wave_stages::finetune::Options;
 use wave_stages::hypernetwork::{About, HyperModel, METHOD, decimals};
-use wave_train::{Alone, Part, Scores};
+use wave_train::{Alone, Part, Scores, Variable};
 
 /// What training does where the settings are silent.
 const DEFAULTS: Defaults = Defaults {
@@ -38,35 +38,6 @@ const DEFAULTS: Defaults = Defaults {
 
 /// Share of the norms of predicted tensors in the loss, where the settings are silent: the paper's.
 const PENALTY: f64 = 3e-5;
-
-/// Keys of the training that mean something here.
-const KEYS: [&str; 25] = [
-    "data",
-    "train_limit",
-    "test_limit",
-    "hold_out",
-    "epochs",
-    "steps",
-    "batch",
-    "accumulate",
-    "lr",
-    "min_lr_ratio",
-    "weight_decay",
-    "warmup_epochs",
-    "label_smoothing",
-    "ema",
-    "clip",
-    "crop_padding",
-    "flip",
-    "mixup",
-    "cutmix",
-    "mean",
-    "std",
-    "checkpoint_steps",
-    "checkpoint_minutes",
-    "keep",
-    "seed",
-];
 
 /// The transformers that are drawn.
 struct Space {
@@ -154,25 +125,26 @@ fn hyper_shape(own: &Hypernetwork, about: &About) -> Result<HyperShape> {
     Ok(shape)
 }
 
-/// What is to be done, checked.
-struct Plan {
+/// A hypernetwork with all that its training needs, checked.
+struct Ready {
     data: Data,
     space: Space,
     shape: HyperShape,
     resolved: Resolved,
 }
 
-impl Plan {
-    fn new(own: &Hypernetwork, training: &Training) -> Result<Plan> {
-        check_keys(training, &KEYS, "the training of a hypernetwork")?;
+impl Ready {
+    fn new(own: &Hypernetwork, training: &Training) -> Result<Ready> {
         settings::check(own)?;
-        settings::check(training)?;
-        let image_size = image_side(&open(training)?).unwrap_or(DEFAULT_SIDE);
+        let training: HypernetworkTraining = narrow(training, "the training of a hypernetwork")?;
+        let training = Training::from(training);
+        let plan = DataPlan::new(&training)?;
+        let image_size = image_side(&open(plan.spec.as_deref())?).unwrap_or(DEFAULT_SIDE);
         let input = Input::Size {
             image_size,
             channels: Channels::Otherwise(3),
         };
-        let data = Data::open(training, input)?;
+        let data = Data::open(&plan, input)?;
         let transform = &data.transform;
         let about = About {
             image_size,
@@ -191,8 +163,8 @@ impl Plan {
         }
         let shape = hyper_shape(own, &about)?;
         let space = Space::new(own, about)?;
-        let resolved = Resolved::new(training, DEFAULTS, &data)?;
-        Ok(Plan {
+        let resolved = TrainingPlan::of_images(&training, DEFAULTS)?.resolve(&data)?;
+        Ok(Ready {
             data,
             space,
             shape,
@@ -201,7 +173,7 @@ impl Plan {
     }
 }
 
-impl Plan {
+impl Ready {
     fn parameters(&self) -> usize {
         let parameters = self.shape.parameters();
         let values = parameters
@@ -236,14 +208,14 @@ impl Plan {
 /// # Errors
 /// As [`train()`].
 pub(super) fn describe(own: &Hypernetwork, training: &Training) -> Result<String> {
-    let plan = Plan::new(own, training)?;
+    let ready = Ready::new(own, training)?;
     Ok(format!(
         "{:#?}\n{} parameters\n{}{}{}",
-        plan.shape,
-        plan.parameters(),
-        plan.data.describe(),
-        plan.resolved.describe(&plan.data),
-        plan.step()?.words()
+        ready.shape,
+        ready.parameters(),
+        ready.data.describe(),
+        ready.resolved.describe(&ready.data),
+        ready.step()?.words()
     ))
 }
 
@@ -260,41 +232,113 @@ pub(super) fn train(
     out: &Path,
     options: Options,
 ) -> Result<Value> {
-    let plan = Plan::new(own, training)?;
-    plan.step()?.check()?;
-    let Plan {
-        data,
-        space,
-        shape,
-        resolved,
-    } = &plan;
-    let seed = resolved.seed;
-    let start = graph::initialise(shape, seed)?;
-    let variables = start
-        .iter()
-        .map(|(name, t)| train::variable(name, t, resolved, 0));
-    let variables = variables.collect::<Result<Vec<_>>>()?;
-    let inputs = Inputs::default().images(training.data.as_deref(), data);
-    let mut run = match RunDir::open(out, table, &inputs, options)? {
-        Opened::Complete(result) => return Ok(result),
-        Opened::Run(run) => run,
-    };
-    let weights = train::tracked(&variables);
-    let loss = |batch: &Batch, images: &Tensor, part: &Part| {
-        let smoothing = resolved.label_smoothing;
+    let ready = Ready::new(own, training)?;
+    ready.step()?.check()?;
+    let spec = training.images.data.as_deref();
+    let inputs = Inputs::default().images(spec, &ready.data);
+    run_dir::fill(out, table, &inputs, options, |run| {
+        let outcome = train::train(&ready, "meta", Some(run), options)?;
+        let Ready {
+            data,
+            space,
+            shape,
+            resolved,
+        } = ready;
+        let tested = match outcome.scores {
+            Some(_) => scores(&shape, &outcome.values, &space, &data)?,
+            None => Vec::new(),
+        };
+        let sizes: Vec<Value> = tested
+            .into_iter()
+            .map(|(target, scores)| {
+                let top1 = (scores.images > 0).then_some(scores.top1);
+                json!({ "depth": target.depth, "width": target.width, "top1": top1 })
+            })
+            .collect();
+        let epochs = resolved.epochs(&data);
+        let mut hypernetwork = graph::Hypernetwork::new(outcome.values)?;
+        hypernetwork.epochs = epochs;
+        let top1 = outcome.scores.map(|s| s.top1);
+        let summary = format!(
+            "Trained on {} for {} steps with wave, to predict transformers of {} to {} layers.",
+            data.spec, resolved.steps, space.depths.0, space.depths.1
+        );
+        let model = HyperModel {
+            hypernetwork,
+            transform: data.transform.clone(),
+            provenance: json!({
+                "stage": "meta",
+                "method": METHOD,
+                "version": env!("CARGO_PKG_VERSION"),
+                "data": data.spec,
+                "seed": resolved.seed,
+                "steps": resolved.steps,
+                "epochs": epochs,
+                "images_seen": resolved.steps * data.batch as u64,
+                "architectures": space.architectures,
+                "depths": space.depths,
+                "widths": space.widths,
+                "sizes": sizes,
+            }),
+            about: space.about,
+        };
+        let mut result = json!({
+            "parameters": model.hypernetwork.parameters(),
+            "top1": top1,
+            "sizes": sizes,
+        });
+        data::count_broken(&mut result, data.tell_broken());
+        Ok(Made {
+            result,
+            write: Box::new(move || model.write(out, &summary)),
+        })
+    })
+}
+
+impl Trainee for Ready {
+    type Data = Data;
+
+    fn data(&self) -> &Data {
+        &self.data
+    }
+
+    fn resolved(&self) -> &Resolved {
+        &self.resolved
+    }
+
+    fn variables(&self) -> Result<Vec<Variable>> {
+        let start = graph::initialise(&self.shape, self.resolved.seed)?;
+        let variables = start
+            .iter()
+            .map(|(name, t)| train::variable(name, t, &self.resolved, 0));
+        variables.collect()
+    }
+
+    fn loss(
+        &self,
+        live: &Live,
+        batch: &Batch,
+        images: &Tensor,
+        part: &Part,
+    ) -> candle_core::Result<Tensor> {
+        let (shape, space) = (&self.shape, &self.space);
+        let smoothing = self.resolved.label_smoothing;
         let targets = wave_train::batch_targets(batch, shape.classes, smoothing)?;
-        let losses = space.of_step(seed, part.step).map(|target| {
+        let losses = space.of_step(self.resolved.seed, part.step).map(|target| {
             // Nothing is drawn for a transformer without a class token.
-            let predicted = graph::predict(shape, &weights, &target, &mut generator(0, 0))?;
+            let none = &mut generator(0, 0);
+            let predicted = graph::predict(shape, &live.weights, &target, none)?;
             let stacked = vit::stack(&predicted, target.depth)?;
             let logits = vit::logits(&target, &stacked, images, None)?;
             wave_ops::soft_cross_entropy(&logits, &targets)? + (norms(&predicted)? * space.penalty)?
         });
         let losses = losses.collect::<candle_core::Result<Vec<_>>>()?;
         Tensor::stack(&losses, 0)?.mean(0)
-    };
-    let score = |values: &Weights| -> Result<Scores> {
-        let all = scores(shape, values, space, data)?;
+    }
+
+    /// The mean over the smallest and largest transformers, as predicted.
+    fn score(&self, values: &Weights) -> Result<Scores> {
+        let all = scores(&self.shape, values, &self.space, &self.data)?;
         let n = all.len() as f64;
         let mean = |of: fn(&Scores) -> f64| all.iter().map(|(_, s)| of(s)).sum::<f64>() / n;
         Ok(Scores {
@@ -303,66 +347,7 @@ pub(super) fn train(
             loss: mean(|s| s.loss),
             images: all[0].1.images,
         })
-    };
-    let job = Job {
-        label: "meta".into(),
-        settings: resolved,
-        data,
-        variables: &variables,
-        run: Some(&mut run),
-        resume: options.resume,
-        verbosity: options.verbosity,
-        every_epoch: true,
-    };
-    let outcome = train::train(job, loss, score)?;
-    let tested = match outcome.scores {
-        Some(_) => scores(shape, &outcome.values, space, data)?,
-        None => Vec::new(),
-    };
-    let sizes: Vec<Value> = tested
-        .into_iter()
-        .map(|(target, scores)| {
-            let top1 = (scores.images > 0).then_some(scores.top1);
-            json!({ "depth": target.depth, "width": target.width, "top1": top1 })
-        })
-        .collect();
-    let epochs = resolved.steps as f64 / data.loader.steps_per_epoch() as f64;
-    let mut hypernetwork = graph::Hypernetwork::new(outcome.values)?;
-    hypernetwork.epochs = epochs;
-    let top1 = outcome.scores.map(|s| s.top1);
-    let model = HyperModel {
-        hypernetwork,
-        transform: data.transform.clone(),
-        about: space.about.clone(),
-        provenance: json!({
-            "stage": "meta",
-            "method": METHOD,
-            "version": env!("CARGO_PKG_VERSION"),
-            "data": data.spec,
-            "seed": seed,
-            "steps": resolved.steps,
-            "epochs": epochs,
-            "images_seen": resolved.steps * data.batch as u64,
-            "architectures": space.architectures,
-            "depths": space.depths,
-            "widths": space.widths,
-            "sizes": sizes,
-        }),
-    };
-    let summary = format!(
-        "Trained on {} for {} steps with wave, to predict transformers of {} to {} layers.",
-        data.spec, resolved.steps, space.depths.0, space.depths.1
-    );
-    let parameters = model.hypernetwork.parameters();
-    let mut result = json!({
-        "out": paths::text(out),
-        "parameters": parameters,
-        "top1": top1,
-        "sizes": sizes,
-    });
-    data::count_broken(&mut result, data.tell_broken());
-    run.complete(&result, || model.write(out, &summary))?;
-    Ok(result)
+    }
 }
 
 /// The sum of the norms of all tensors.

@@ -1,5 +1,6 @@
 //! The networks whose starts are learned: small ones, and a transformer's scalers.
 
+use super::settings::{Distribution, MetaArch};
 use anyhow::Result;
 use candle_core::{DType, Tensor};
 use rand::SeedableRng;
@@ -14,7 +15,6 @@ use wave_models::Weights;
 use wave_models::small::{AutoencoderShape, Examples, FixupShape, LstmShape, Small};
 use wave_models::vit::{self, VitShape};
 use wave_run::error::request;
-use wave_run::settings::Distribution;
 use wave_stages::templates;
 
 /// Which network, with its sizes: what an initialiser's `config.json` says.
@@ -65,7 +65,7 @@ impl Network {
         let image =
             || frame.ok_or_else(|| request("this network sees images; give --data with images"));
         Ok(match arch(settings) {
-            "autoencoder" => {
+            MetaArch::Autoencoder => {
                 let (image_size, channels, _) = image()?;
                 About::Small(Small::Autoencoder(AutoencoderShape {
                     image_size,
@@ -74,7 +74,7 @@ impl Network {
                     latent: settings.latent.unwrap_or(16),
                 }))
             }
-            "fixup" => {
+            MetaArch::Fixup => {
                 let (image_size, channels, classes) = image()?;
                 About::Small(Small::Fixup(FixupShape {
                     image_size,
@@ -84,7 +84,7 @@ impl Network {
                     classes,
                 }))
             }
-            "lstm" => {
+            MetaArch::Lstm => {
                 let task = "lstm reads sequences; give --data with a task, such as copy:length=8";
                 let width = settings.width.unwrap_or(32);
                 About::Small(Small::Lstm(LstmShape {
@@ -94,7 +94,7 @@ impl Network {
                     layers: settings.depth.unwrap_or(2),
                 }))
             }
-            "scalers" => {
+            MetaArch::Scalers => {
                 let missing = |what: &str| request(format!("no {what} of scalers; give --{what}"));
                 let templates = settings.templates.clone();
                 About::Scalers {
@@ -102,11 +102,6 @@ impl Network {
                     depth: settings.depth.ok_or_else(|| missing("depth"))?,
                     width: settings.width.ok_or_else(|| missing("width"))?,
                 }
-            }
-            other => {
-                return Err(request(format!(
-                    "arch = {other}; expected autoencoder, fixup, lstm or scalers"
-                )));
             }
         })
     }
@@ -232,8 +227,8 @@ impl Composed {
 }
 
 /// The architecture's name.
-pub(super) fn arch(settings: &Distribution) -> &str {
-    settings.arch.as_deref().unwrap_or("autoencoder")
+pub(super) fn arch(settings: &Distribution) -> MetaArch {
+    settings.arch.unwrap_or_default()
 }
 
 fn precise(weights: &Weights) -> candle_core::Result<Weights> {

@@ -2,30 +2,17 @@
 
 use super::network::{About, Network, arch};
 use super::problem::{self, Source};
+use super::settings::{Distribution, InnerOptimiser, Meta, MetaArch, MetaMethod, OuterTraining};
 use anyhow::Result;
 use wave_init::learned::{self, Family};
 use wave_models::Weights;
 use wave_run::error::request;
-use wave_run::settings::{Distribution, Meta};
+use wave_run::recipe::{means_nothing, narrow, to_table};
+use wave_run::settings::Checkpointing;
 use wave_train::unrolled::{Optimiser, Unrolled};
 
-/// Keys of the training that mean something here.
-const KEYS: [&str; 14] = [
-    "data",
-    "train_limit",
-    "test_limit",
-    "hold_out",
-    "steps",
-    "batch",
-    "lr",
-    "clip",
-    "mean",
-    "std",
-    "checkpoint_steps",
-    "checkpoint_minutes",
-    "seed",
-    "method",
-];
+/// What messages call it.
+const WHAT: &str = "a learned distribution";
 
 /// Everything that is to be done, checked.
 pub(super) struct Plan {
@@ -33,6 +20,7 @@ pub(super) struct Plan {
     pub(super) about: About,
     pub(super) network: Network,
     pub(super) source: Source,
+    pub(super) training: OuterTraining,
     /// What is differentiated.
     pub(super) inner: Unrolled,
     /// How often.
@@ -51,21 +39,25 @@ pub(super) struct Plan {
 impl Plan {
     pub(super) fn new(settings: &Meta) -> Result<Plan> {
         let own = &settings.distribution;
-        check_keys(settings)?;
         wave_run::settings::check(settings)?;
-        let mut family: Family = settings.method.as_deref().unwrap_or("normal").parse()?;
-        if let (Family::Plif { pieces }, Some(given)) = (&mut family, own.pieces) {
-            *pieces = given;
+        if let Some(key) = to_table(&settings.hypernetwork)?.keys().next() {
+            return Err(means_nothing(key, WHAT));
         }
+        let training: OuterTraining = narrow(&settings.training, WHAT)?;
+        let family = match settings.method {
+            Some(MetaMethod::Plif) => Family::Plif {
+                pieces: own.pieces.unwrap_or(learned::PIECES),
+            },
+            _ => Family::Normal,
+        };
         family.validate()?;
-        let training = &settings.training;
-        let spec = training.data.as_deref();
+        let spec = training.images.data.as_deref();
         let spec = spec.ok_or_else(|| request("no data; give --data, such as fashion-mnist"))?;
         let like = match arch(own) {
-            "scalers" => Network::transform(&Network::about(own, None, None)?)?,
+            MetaArch::Scalers => Network::transform(&Network::about(own, None, None)?)?,
             _ => None,
         };
-        let source = Source::open(spec, own, training, like)?;
+        let source = Source::open(spec, own, &training, like)?;
         let about = problem::about(own, &source)?;
         let inner = inner(own)?;
         let network = Network::new(&about)?;
@@ -83,23 +75,14 @@ impl Plan {
             learning_rate: training.lr.unwrap_or(1e-3),
             clip: training.clip.unwrap_or(10.0),
             checkpoint_steps: training.checkpoint_steps.filter(|n| *n > 0),
-            checkpoint_every: wave_run::train::checkpoint_every(training.checkpoint_minutes)?,
+            checkpoint_every: Checkpointing {
+                checkpoint_minutes: training.checkpoint_minutes,
+                ..Checkpointing::default()
+            }
+            .every()?,
             seed: training.seed.unwrap_or(0),
+            training,
         })
-    }
-}
-
-/// Refuses keys of the training that mean nothing here.
-fn check_keys(settings: &Meta) -> Result<()> {
-    let table = wave_run::recipe::to_table(settings)?;
-    let own = wave_run::recipe::to_table(&settings.distribution)?;
-    let strange = |key: &&String| !KEYS.contains(&key.as_str()) && !own.contains_key(*key);
-    match table.keys().find(strange) {
-        None => Ok(()),
-        Some(key) => Err(request(format!(
-            "{key} means nothing to a learned distribution; leave it out (of the training it knows: {})",
-            KEYS[..KEYS.len() - 1].join(", ")
-        ))),
     }
 }
 
@@ -107,8 +90,8 @@ fn check_keys(settings: &Meta) -> Result<()> {
 fn inner(own: &Distribution) -> Result<Unrolled> {
     let arch = arch(own);
     let usual = match arch {
-        "lstm" | "scalers" => "adam",
-        _ => "sgd",
+        MetaArch::Lstm | MetaArch::Scalers => InnerOptimiser::Adam,
+        _ => InnerOptimiser::Sgd,
     };
     let (momentum, weight_decay) = (
         own.momentum.unwrap_or(0.9),
@@ -119,24 +102,19 @@ fn inner(own: &Distribution) -> Result<Unrolled> {
         nesterov,
         weight_decay,
     };
-    let optimiser = match own.optimiser.as_deref().unwrap_or(usual) {
-        "sgd" => sgd(false),
-        "nesterov" => sgd(true),
-        "adam" => Optimiser::ADAM,
-        "lars" => Optimiser::Lars {
+    let optimiser = match own.optimiser.unwrap_or(usual) {
+        InnerOptimiser::Sgd => sgd(false),
+        InnerOptimiser::Nesterov => sgd(true),
+        InnerOptimiser::Adam => Optimiser::ADAM,
+        InnerOptimiser::Lars => Optimiser::Lars {
             momentum,
             weight_decay,
             trust: own.trust.unwrap_or(1e-3),
         },
-        other => {
-            return Err(request(format!(
-                "optimiser = {other}; expected sgd, nesterov, adam or lars"
-            )));
-        }
     };
     let learning_rate = own.inner_lr.unwrap_or(match arch {
-        "fixup" => 0.1,
-        "lstm" => 1e-3,
+        MetaArch::Fixup => 0.1,
+        MetaArch::Lstm => 1e-3,
         _ => 1e-2,
     });
     let steps = own.inner_steps.unwrap_or(40);

@@ -1,15 +1,15 @@
 //! What a network is trained and judged on.
 
 use super::network::{About, Network};
+use super::settings::{Distribution, MetaArch, OuterTraining};
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
 use std::collections::BTreeMap;
 use wave_data::task::{Task, TaskLoader, TokenBatch};
 use wave_data::{Augment, Loader};
 use wave_models::small::Examples;
-use wave_run::data::{Channels, Data, Input, TestImages};
-use wave_run::error::request;
-use wave_run::settings::{BatchSize, Distribution, Training};
+use wave_run::data::{Channels, Data, DataPlan, Input, TestImages};
+use wave_run::settings::BatchSize;
 use wave_train::Examples as _;
 use wave_train::unrolled::{self, Unrolled};
 
@@ -35,25 +35,19 @@ impl Source {
     pub(super) fn open(
         spec: &str,
         settings: &Distribution,
-        training: &Training,
+        training: &OuterTraining,
         like: Option<wave_data::Transform>,
     ) -> Result<Source> {
-        let batch = match training.batch {
-            None => BATCH,
-            Some(BatchSize::Images(n)) => n,
-            Some(BatchSize::Auto) => {
-                return Err(request("batch = auto is for images; give a number"));
-            }
-        };
-        if super::network::arch(settings) == "lstm" {
+        let batch = training.batch.unwrap_or(BATCH);
+        if super::network::arch(settings) == MetaArch::Lstm {
             return Ok(Source::Tokens(spec.parse()?, batch));
         }
-        let training = Training {
-            data: Some(spec.into()),
-            batch: Some(BatchSize::Images(batch)),
-            ..training.clone()
+        let plan = DataPlan {
+            spec: Some(spec.into()),
+            batch: BatchSize::Images(batch),
+            ..DataPlan::of_images(&training.images, training.seed)?
         };
-        let dataset = wave_run::data::open(&training)?;
+        let dataset = wave_run::data::open(plan.spec.as_deref())?;
         let image_size = wave_run::data::native(&dataset).map_or(28, |(_, height, _)| height);
         let input = match like {
             Some(transform) => Input::Like(transform),
@@ -62,7 +56,7 @@ impl Source {
                 channels: Channels::Otherwise(3),
             },
         };
-        Ok(Source::Images(Box::new(Data::open(&training, input)?)))
+        Ok(Source::Images(Box::new(Data::open(&plan, input)?)))
     }
 
     /// Side, channels and classes of images.

@@ -3,6 +3,7 @@
 use super::network::Network;
 use super::plan::{Plan, draw_weights, validated};
 use super::problem::{Episode, Source};
+use super::settings::Meta;
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
 use rand::Rng;
@@ -16,7 +17,6 @@ use wave_run::error::request;
 use wave_run::plot;
 use wave_run::progress::Verbosity;
 use wave_run::ranks;
-use wave_run::settings::{Meta, Training};
 use wave_run::terminal::tell;
 use wave_stages::finetune::Options;
 use wave_train::TrainError;
@@ -109,7 +109,10 @@ pub(super) fn tests(
     options: Options,
 ) -> Result<Tests> {
     let own = &settings.distribution;
-    let data = own.test_data.clone().or(settings.training.data.clone());
+    let data = own
+        .test_data
+        .clone()
+        .or(settings.training.images.data.clone());
     let data = data.unwrap_or_default();
     let seeds = seeds(settings);
     let mut names = vec![LEARNED.to_string()];
@@ -131,10 +134,8 @@ pub(super) fn tests(
         Network::Small(_) => None,
         Network::Scalers(_) => Network::transform(&plan.about)?,
     };
-    let training = Training {
-        hold_out: None,
-        ..settings.training.clone()
-    };
+    let mut training = plan.training.clone();
+    training.images.hold_out = None;
     let source = Source::open(&tests.data, own, &training, like)?;
     if (source.frame(), source.vocabulary()) != (plan.source.frame(), plan.source.vocabulary()) {
         return Err(request(format!(
@@ -143,7 +144,7 @@ pub(super) fn tests(
         )));
     }
     let dtype = plan.network.dtype();
-    let judged = source.tests(training.test_limit, dtype)?;
+    let judged = source.tests(training.images.test_limit, dtype)?;
     let steps = own.test_steps.unwrap_or(plan.inner.steps);
     for seed in &tests.seeds {
         let run = Unrolled {

@@ -2,6 +2,7 @@
 
 use super::WHAT;
 use super::model::{PopulationModel, float};
+use super::settings::Finetune;
 use anyhow::Result;
 use candle_core::Tensor;
 use serde_json::{Value, json};
@@ -9,20 +10,19 @@ use std::path::Path;
 use wave_data::{Batch, DataError};
 use wave_hub::FloatType;
 use wave_models::{PopulationShape, Weights, population};
-use wave_run::data::{Data, Input, TestImages, count_broken};
+use wave_run::data::{Data, DataPlan, Input, TestImages, count_broken};
 use wave_run::device::place;
 use wave_run::error::request;
 use wave_run::forecast::{Memory, Step};
 use wave_run::inputs::Inputs;
-use wave_run::paths;
 use wave_run::ranks::{self, ranks};
-use wave_run::recipe::{check_keys, to_table};
-use wave_run::run_dir::{Opened, RunDir};
-use wave_run::settings::{BatchSize, Duration, Finetune, Training};
-use wave_run::train::{self, Defaults, Job, Resolved};
+use wave_run::recipe::{means_nothing, narrow, to_table};
+use wave_run::run_dir::{self, Made};
+use wave_run::settings::{self, BatchSize, Duration, Eval};
+use wave_run::train::{self, Defaults, Live, Resolved, Trainee, TrainingPlan};
 use wave_stages::finetune::{self, Options};
 use wave_stages::origin;
-use wave_train::{Examples, Part, Scores};
+use wave_train::{Examples, Part, Scores, Variable};
 
 /// What training does where the settings are silent.
 const DEFAULTS: Defaults = Defaults {
@@ -40,34 +40,6 @@ const TEST_BATCH: usize = 250;
 /// Test images of each network at once.
 const TESTED: usize = 16;
 
-/// The settings that a population knows.
-const KEYS: [&str; 24] = [
-    "data",
-    "train_limit",
-    "test_limit",
-    "hold_out",
-    "epochs",
-    "steps",
-    "batch",
-    "lr",
-    "min_lr_ratio",
-    "weight_decay",
-    "warmup_epochs",
-    "label_smoothing",
-    "ema",
-    "clip",
-    "crop_padding",
-    "flip",
-    "checkpoint_steps",
-    "checkpoint_minutes",
-    "keep",
-    "seed",
-    "freeze",
-    "format",
-    "dtype",
-    "views",
-];
-
 /// Trains the networks of the population in `dir`, each on images of its own, and writes them to `out`.
 /// Returns what `--json` prints: `top1` is the mean over the networks.
 ///
@@ -75,96 +47,73 @@ const KEYS: [&str; 24] = [
 /// If settings are wrong or do not fit the population, or the work fails.
 pub(super) fn finetune(
     dir: &Path,
-    settings: &Finetune,
+    settings: &settings::Finetune,
     out: &Path,
     options: Options,
 ) -> Result<Value> {
-    let plan = Plan::read(dir, settings)?;
-    plan.step.check()?;
-    let Plan {
-        mut model,
-        float,
-        data,
-        resolved,
-        ..
-    } = plan;
-    let variables = finetune::variables(&model.weights, settings, &resolved, 0)?;
+    let ready = Ready::read(dir, settings)?;
+    ready.step.check()?;
     let inputs = Inputs::default()
         .artefact("model", dir)?
-        .images(settings.training.data.as_deref(), &data);
-    let mut run = match RunDir::open(out, &to_table(settings)?, &inputs, options)? {
-        Opened::Complete(result) => return Ok(result),
-        Opened::Run(run) => run,
-    };
-    let weights = train::tracked(&variables);
-    let shape = model.shape.clone();
-    // The mean over all networks: each has the gradient of its own loss over their number, which
-    // Adam takes out again.
-    let loss = |batch: &Batch, images: &Tensor, _: &Part| {
-        let logits = population::logits(&shape, &weights, images)?;
-        let smoothing = resolved.label_smoothing;
-        let targets = wave_train::batch_targets(batch, shape.classes, smoothing)?;
-        wave_ops::soft_cross_entropy(&logits, &targets)
-    };
-    let score = |values: &Weights| scores(&shape, values, &data.tests);
-    let job = Job {
-        label: "finetune".into(),
-        settings: &resolved,
-        data: &data,
-        variables: &variables,
-        run: Some(&mut run),
-        resume: options.resume,
-        verbosity: options.verbosity,
-        every_epoch: false,
-    };
-    let outcome = train::train(job, loss, score)?;
-    model.weights = outcome.values;
-    let of_each = resolved.steps * (data.batch / shape.networks) as u64;
-    model.provenance = json!({
-        "stage": "finetune",
-        "version": env!("CARGO_PKG_VERSION"),
-        "data": data.spec,
-        "seed": resolved.seed,
-        "steps": resolved.steps,
-        "images_seen": of_each,
-        "origin": origin::of(dir, &model.provenance),
-        "start": model.provenance,
-    });
-    let stored = float.rounded(&model.weights)?;
-    let scores = outcome
-        .scores
-        .map(|_| scores(&shape, &stored, &data.tests))
-        .transpose()?;
-    let top1 = scores.map(|s| s.top1);
-    let summary = format!(
-        "Each network trained on {} for {} steps of images of its own with wave{}.",
-        data.spec,
-        resolved.steps,
-        top1.map_or(String::new(), |t| format!(
-            ": top-1 {:.2} % on average",
-            100.0 * t
-        )),
-    );
-    let mut result = json!({
-        "out": paths::text(out),
-        "parameters": model.parameters(),
-        "top1": top1,
-        "images_seen": of_each,
-    });
-    count_broken(&mut result, data.tell_broken());
-    run.complete(&result, || model.write(out, float, &summary))?;
-    Ok(result)
+        .images(settings.training.images.data.as_deref(), &ready.data);
+    run_dir::fill(out, &to_table(settings)?, &inputs, options, |run| {
+        let outcome = train::train(&ready, "finetune", Some(run), options)?;
+        let Ready {
+            mut model,
+            float,
+            data,
+            resolved,
+            ..
+        } = ready;
+        model.weights = outcome.values;
+        let of_each = resolved.steps * (data.batch / model.shape.networks) as u64;
+        model.provenance = json!({
+            "stage": "finetune",
+            "version": env!("CARGO_PKG_VERSION"),
+            "data": data.spec,
+            "seed": resolved.seed,
+            "steps": resolved.steps,
+            "images_seen": of_each,
+            "origin": origin::of(dir, &model.provenance),
+            "start": model.provenance,
+        });
+        let stored = float.rounded(&model.weights)?;
+        let scores = outcome
+            .scores
+            .map(|_| scores(&model.shape, &stored, &data.tests))
+            .transpose()?;
+        let top1 = scores.map(|s| s.top1);
+        let summary = format!(
+            "Each network trained on {} for {} steps of images of its own with wave{}.",
+            data.spec,
+            resolved.steps,
+            top1.map_or(String::new(), |t| format!(
+                ": top-1 {:.2} % on average",
+                100.0 * t
+            )),
+        );
+        let mut result = json!({
+            "parameters": model.parameters(),
+            "top1": top1,
+            "images_seen": of_each,
+        });
+        count_broken(&mut result, data.tell_broken());
+        Ok(Made {
+            result,
+            write: Box::new(move || model.write(out, float, &summary)),
+        })
+    })
 }
 
 /// Mean accuracy of the networks of the population in `dir`. Returns what `--json` prints.
 ///
 /// # Errors
 /// If settings are wrong or do not fit the population, or the work fails.
-pub(super) fn eval(dir: &Path, training: &Training) -> Result<Value> {
-    check_keys(training, &KEYS, WHAT)?;
+pub(super) fn eval(dir: &Path, settings: &Eval) -> Result<Value> {
     let model = PopulationModel::read(dir)?;
-    training.validate()?;
-    let tests = TestImages::open(&with_data(&model, training), &model.transform)?;
+    let mut plan = DataPlan::of_images(&settings.images(), settings.seed)?;
+    plan.spec = plan.spec.or_else(|| own_data(&model));
+    let tests = TestImages::open(&plan, &model.transform)?;
     tests.check_classes(model.shape.classes, REMEDY)?;
     let scores = scores(&model.shape, &model.weights, &tests)?;
     let mut result = json!({
@@ -181,40 +130,43 @@ pub(super) fn eval(dir: &Path, training: &Training) -> Result<Value> {
 /// What to do about data of other classes.
 const REMEDY: &str = "choose data with the population's classes";
 
-/// The settings with the data that the population was made for, if they name none.
-fn with_data(model: &PopulationModel, training: &Training) -> Training {
-    let mut training = training.clone();
-    if training.data.is_none() {
-        let own = [&model.provenance, &model.provenance["start"]];
-        let own = own.iter().find_map(|p| p["data"].as_str());
-        training.data = own.map(String::from);
-    }
-    training
+/// The data that a population was made for, if it says so.
+fn own_data(model: &PopulationModel) -> Option<String> {
+    let own = [&model.provenance, &model.provenance["start"]];
+    let own = own.iter().find_map(|p| p["data"].as_str());
+    own.map(String::from)
 }
 
-/// What is to be trained, checked.
-struct Plan {
+/// A population with all that its training needs, checked.
+struct Ready {
     model: PopulationModel,
     float: FloatType,
+    frozen: Vec<String>,
     data: Data,
     resolved: Resolved,
     step: Step,
 }
 
-impl Plan {
-    fn read(dir: &Path, settings: &Finetune) -> Result<Plan> {
-        check_keys(settings, &KEYS, WHAT)?;
+impl Ready {
+    fn read(dir: &Path, settings: &settings::Finetune) -> Result<Ready> {
+        let own: Finetune = narrow(settings, WHAT)?;
+        if own.optimisation.accumulate.is_some() {
+            return Err(means_nothing("accumulate", WHAT));
+        }
         ranks::only_one(&format!("{WHAT} trains"))?;
         let model = PopulationModel::read(dir)?;
-        let float = float(&settings.output)?;
-        let data = open(&model, &settings.training)?;
-        let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
-        finetune::check_frozen(&model.weights, settings)?;
+        let float = float(&own.output)?;
+        let training = own.training();
+        let data = open(&model, DataPlan::new(&training)?, own.optimisation.batch)?;
+        let resolved = TrainingPlan::of_images(&training, DEFAULTS)?.resolve(&data)?;
+        let frozen = own.freeze.unwrap_or_default();
+        finetune::check_frozen(&model.weights, &frozen)?;
         let memory = Memory::of_population(&model.shape);
         let step = Step::new(memory, &data, &resolved, model.shape.networks)?;
-        Ok(Plan {
+        Ok(Ready {
             model,
             float,
+            frozen,
             data,
             resolved,
             step,
@@ -222,27 +174,65 @@ impl Plan {
     }
 }
 
+impl Trainee for Ready {
+    type Data = Data;
+
+    fn data(&self) -> &Data {
+        &self.data
+    }
+
+    fn resolved(&self) -> &Resolved {
+        &self.resolved
+    }
+
+    fn tests_every_epoch(&self) -> bool {
+        false
+    }
+
+    fn variables(&self) -> Result<Vec<Variable>> {
+        finetune::variables(&self.model.weights, &self.frozen, &self.resolved, 0)
+    }
+
+    /// The mean over all networks: each has the gradient of its own loss over their number, which Adam
+    /// takes out again.
+    fn loss(
+        &self,
+        live: &Live,
+        batch: &Batch,
+        images: &Tensor,
+        _: &Part,
+    ) -> candle_core::Result<Tensor> {
+        let shape = &self.model.shape;
+        let logits = population::logits(shape, &live.weights, images)?;
+        let smoothing = self.resolved.label_smoothing;
+        let targets = wave_train::batch_targets(batch, shape.classes, smoothing)?;
+        wave_ops::soft_cross_entropy(&logits, &targets)
+    }
+
+    fn score(&self, values: &Weights) -> Result<Scores> {
+        scores(&self.model.shape, values, &self.data.tests)
+    }
+}
+
 /// What `wave finetune --dry-run` prints of a population.
 ///
 /// # Errors
 /// As [`finetune()`]'s own, before its first step.
-pub(super) fn describe(dir: &Path, settings: &Finetune) -> Result<String> {
-    let plan = Plan::read(dir, settings)?;
+pub(super) fn describe(dir: &Path, settings: &settings::Finetune) -> Result<String> {
+    let ready = Ready::read(dir, settings)?;
     Ok(format!(
         "{:#?}\n{} parameters\n{}{}{}",
-        plan.model.shape,
-        plan.model.parameters(),
-        plan.data.describe(),
-        plan.resolved.describe(&plan.data),
-        plan.step.words()
+        ready.model.shape,
+        ready.model.parameters(),
+        ready.data.describe(),
+        ready.resolved.describe(&ready.data),
+        ready.step.words()
     ))
 }
 
 /// Images for all networks: a batch holds those of each.
-fn open(model: &PopulationModel, training: &Training) -> Result<Data> {
-    training.validate()?;
-    let networks = model.shape.networks;
-    let of_each = match training.batch {
+fn open(model: &PopulationModel, plan: DataPlan, batch: Option<BatchSize>) -> Result<Data> {
+    let of_each = match batch {
         None => BATCH,
         Some(BatchSize::Images(images)) => images,
         Some(BatchSize::Auto) => {
@@ -251,9 +241,12 @@ fn open(model: &PopulationModel, training: &Training) -> Result<Data> {
             )));
         }
     };
-    let mut training = with_data(model, training);
-    training.batch = Some(BatchSize::Images(of_each * networks));
-    let data = Data::open(&training, Input::Like(model.transform.clone()))?;
+    let plan = DataPlan {
+        batch: BatchSize::Images(of_each * model.shape.networks),
+        spec: plan.spec.or_else(|| own_data(model)),
+        ..plan
+    };
+    let data = Data::open(&plan, Input::Like(model.transform.clone()))?;
     data.check_classes(model.shape.classes, REMEDY)?;
     Ok(data)
 }

@@ -2,35 +2,17 @@
 
 use super::WHAT;
 use super::model::{PopulationModel, float};
+use super::settings::Init;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
+use toml::Table;
 use wave_init::{Cost, population};
 use wave_models::PopulationShape;
 use wave_run::inputs::Inputs;
-use wave_run::recipe::check_keys;
-use wave_run::settings::Init;
+use wave_run::recipe::narrow;
 use wave_stages::finetune::Options;
-use wave_stages::init::{frame, mlp_mean, size, write_start};
-
-/// The settings that a population knows.
-const KEYS: [&str; 15] = [
-    "arch",
-    "networks",
-    "depth",
-    "width",
-    "mlp_ratio",
-    "patch",
-    "image_size",
-    "channels",
-    "classes",
-    "kernel",
-    "mlp_mean",
-    "data",
-    "seed",
-    "format",
-    "dtype",
-];
+use wave_stages::init::{FrameSettings, frame, mlp_mean, size, write_start};
 
 /// Networks, where the settings are silent.
 const NETWORKS: usize = 500;
@@ -48,7 +30,8 @@ const EXPANSION: f64 = 2.0;
 ///
 /// # Errors
 /// If settings are missing or wrong, or the work fails.
-pub(super) fn init(method: &str, settings: &Init, out: &Path, options: Options) -> Result<Value> {
+pub(super) fn init(method: &str, settings: &Table, out: &Path, options: Options) -> Result<Value> {
+    let settings = &narrow::<Init>(settings, WHAT)?;
     let model = new_model(method, settings)?;
     let float = float(&settings.output)?;
     let summary = format!("Initialised with wave, method {method}; not trained.");
@@ -63,7 +46,8 @@ pub(super) fn init(method: &str, settings: &Init, out: &Path, options: Options) 
 ///
 /// # Errors
 /// As [`init`].
-pub(super) fn describe(method: &str, settings: &Init) -> Result<String> {
+pub(super) fn describe(method: &str, settings: &Table) -> Result<String> {
+    let settings = &narrow::<Init>(settings, WHAT)?;
     let model = new_model(method, settings)?;
     float(&settings.output)?;
     let n = model.parameters();
@@ -71,9 +55,14 @@ pub(super) fn describe(method: &str, settings: &Init) -> Result<String> {
 }
 
 fn new_model(method: &str, settings: &Init) -> Result<PopulationModel> {
-    check_keys(settings, &KEYS, WHAT)?;
-    let (depth, width) = size(settings)?;
-    let frame = frame(settings)?;
+    let (depth, width) = size(settings.depth, settings.width)?;
+    let frame = frame(&FrameSettings {
+        data: settings.data.clone(),
+        image_size: settings.image_size,
+        channels: settings.channels,
+        classes: settings.classes,
+        ..Default::default()
+    })?;
     let shape = PopulationShape {
         networks: settings.networks.unwrap_or(NETWORKS),
         image_size: frame.transform.image_size,

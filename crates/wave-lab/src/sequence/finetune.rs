@@ -1,7 +1,8 @@
 //! `wave finetune` and `wave eval` of a sequence model.
 
-use super::check_keys;
+use super::WHAT;
 use super::model::{SequenceModel, float};
+use super::settings::Finetune;
 use anyhow::Result;
 use candle_core::Tensor;
 use serde_json::{Value, json};
@@ -14,14 +15,14 @@ use wave_run::device::place;
 use wave_run::error::request;
 use wave_run::forecast::{Memory, Step};
 use wave_run::inputs::Inputs;
-use wave_run::paths;
 use wave_run::ranks;
-use wave_run::run_dir::{Opened, RunDir};
-use wave_run::settings::{BatchSize, Duration, Finetune, Training};
-use wave_run::train::{self, Defaults, Job, Resolved, TrainingData};
+use wave_run::recipe::{means_nothing, narrow, to_table};
+use wave_run::run_dir::{self, Made};
+use wave_run::settings::{self, BatchSize, Duration, Eval, OfTransformers};
+use wave_run::train::{self, Defaults, Live, Resolved, Trainee, TrainingData, TrainingPlan};
 use wave_stages::finetune::{self, Options};
 use wave_stages::origin;
-use wave_train::{Part, TokenScores, evaluate_tokens};
+use wave_train::{Part, Scores, TokenScores, Variable, evaluate_tokens};
 
 /// What training does where the settings are silent.
 const DEFAULTS: Defaults = Defaults {
@@ -42,30 +43,6 @@ const TEST_BATCH: usize = 32;
 /// Lengths that a model is tested at, over the longest that it was trained at.
 const FACTORS: [usize; 3] = [1, 2, 4];
 
-/// The settings that a sequence network knows.
-const KEYS: [&str; 20] = [
-    "data",
-    "test_limit",
-    "epochs",
-    "steps",
-    "batch",
-    "accumulate",
-    "lr",
-    "min_lr_ratio",
-    "weight_decay",
-    "warmup_epochs",
-    "label_smoothing",
-    "ema",
-    "clip",
-    "checkpoint_steps",
-    "checkpoint_minutes",
-    "keep",
-    "seed",
-    "freeze",
-    "format",
-    "dtype",
-];
-
 /// A task, as training sees it.
 struct TaskData {
     task: Task,
@@ -75,8 +52,13 @@ struct TaskData {
 }
 
 impl TaskData {
-    fn new(task: Task, training: &Training) -> Result<TaskData> {
-        let batch = match training.batch {
+    fn new(
+        task: Task,
+        batch: Option<BatchSize>,
+        tests: Option<usize>,
+        seed: u64,
+    ) -> Result<TaskData> {
+        let batch = match batch {
             None => BATCH,
             Some(BatchSize::Images(sequences)) => sequences,
             Some(BatchSize::Auto) => {
@@ -85,11 +67,10 @@ impl TaskData {
                 ));
             }
         };
-        let seed = training.seed.unwrap_or(0);
         Ok(TaskData {
             loader: TaskLoader::new(task.clone(), batch, seed)?,
             task,
-            tests: training.test_limit.unwrap_or(TESTS),
+            tests: tests.unwrap_or(TESTS),
         })
     }
 
@@ -200,108 +181,129 @@ impl Length {
 /// If settings are wrong or do not fit the model, or the work fails.
 pub(super) fn finetune(
     dir: &Path,
-    settings: &Finetune,
+    settings: &settings::Finetune,
     out: &Path,
     options: Options,
 ) -> Result<Value> {
-    let plan = Plan::read(dir, settings)?;
-    plan.step.check()?;
-    let Plan {
-        mut model,
-        float,
-        data,
-        resolved,
-        ..
-    } = plan;
-    let variables = finetune::variables(&model.weights, settings, &resolved, 0)?;
-    let inputs = Inputs::default().artefact("model", dir)?.task(&data.task);
-    let table = wave_run::recipe::to_table(settings)?;
-    let mut run = match RunDir::open(out, &table, &inputs, options)? {
-        Opened::Complete(result) => return Ok(result),
-        Opened::Run(run) => run,
-    };
-    let weights = train::tracked(&variables);
-    let shape = model.shape.clone();
-    let loss = |batch: &TokenBatch, tokens: &Tensor, _: &Part| {
-        let m = batch.positions.len();
-        let positions = Tensor::from_slice(&batch.positions, m, tokens.device())?;
-        let logits = logits_at(&shape, &weights, tokens, &positions)?.flatten_to(1)?;
-        let smoothing = resolved.label_smoothing;
-        let targets = wave_train::smoothed_targets(&batch.targets, shape.vocabulary, smoothing)?;
-        wave_ops::soft_cross_entropy(&logits, &targets)
-    };
-    let longest = data.task.lengths.1;
-    let score = |values: &Weights| Ok(data.scores(&shape, values, longest)?.tokens);
-    let job = Job {
-        label: "finetune".into(),
-        settings: &resolved,
-        data: &data,
-        variables: &variables,
-        run: Some(&mut run),
-        resume: options.resume,
-        verbosity: options.verbosity,
-        every_epoch: true,
-    };
-    model.weights = train::train(job, loss, score)?.values;
-    let lengths = data.lengths(&shape, &float.rounded(&model.weights)?)?;
-    let found: Vec<Value> = lengths.iter().map(Length::json).collect();
-    model.provenance = json!({
-        "stage": "finetune",
-        "version": env!("CARGO_PKG_VERSION"),
-        "data": data.task.to_string(),
-        "seed": resolved.seed,
-        "steps": resolved.steps,
-        "sequences_seen": resolved.steps * data.loader.batch_size() as u64,
-        "lengths": found,
-        "origin": origin::of(dir, &model.provenance),
-        "start": model.provenance,
-    });
-    model.know(&data.task);
-    let words: Vec<String> = lengths.iter().map(Length::words).collect();
-    let summary = format!(
-        "Trained on {} for {} steps with wave. At multiples of the training length: {}.",
-        data.task,
-        resolved.steps,
-        words.join("; ")
-    );
-    let result = json!({
-        "out": paths::text(out),
-        "parameters": model.parameters(),
-        "top1": found[0]["top1"],
-        "lengths": found,
-    });
-    run.complete(&result, || model.write(out, float, &summary))?;
-    Ok(result)
+    let ready = Ready::read(dir, settings)?;
+    ready.step.check()?;
+    let inputs = Inputs::default()
+        .artefact("model", dir)?
+        .task(&ready.data.task);
+    run_dir::fill(out, &to_table(settings)?, &inputs, options, |run| {
+        let values = train::train(&ready, "finetune", Some(run), options)?.values;
+        let Ready {
+            mut model,
+            float,
+            data,
+            resolved,
+            ..
+        } = ready;
+        model.weights = values;
+        let lengths = data.lengths(&model.shape, &float.rounded(&model.weights)?)?;
+        let found: Vec<Value> = lengths.iter().map(Length::json).collect();
+        model.provenance = json!({
+            "stage": "finetune",
+            "version": env!("CARGO_PKG_VERSION"),
+            "data": data.task.to_string(),
+            "seed": resolved.seed,
+            "steps": resolved.steps,
+            "sequences_seen": resolved.steps * data.loader.batch_size() as u64,
+            "lengths": found,
+            "origin": origin::of(dir, &model.provenance),
+            "start": model.provenance,
+        });
+        model.know(&data.task);
+        let words: Vec<String> = lengths.iter().map(Length::words).collect();
+        let summary = format!(
+            "Trained on {} for {} steps with wave. At multiples of the training length: {}.",
+            data.task,
+            resolved.steps,
+            words.join("; ")
+        );
+        let result = json!({
+            "parameters": model.parameters(),
+            "top1": found[0]["top1"],
+            "lengths": found,
+        });
+        Ok(Made {
+            result,
+            write: Box::new(move || model.write(out, float, &summary)),
+        })
+    })
 }
 
-/// What is to be trained, checked.
-struct Plan {
+/// A sequence network with all that its training needs, checked.
+struct Ready {
     model: SequenceModel,
     float: FloatType,
+    frozen: Vec<String>,
     data: TaskData,
     resolved: Resolved,
     step: Step,
 }
 
-impl Plan {
-    fn read(dir: &Path, settings: &Finetune) -> Result<Plan> {
-        check_keys(settings, &KEYS)?;
+impl Ready {
+    fn read(dir: &Path, settings: &settings::Finetune) -> Result<Ready> {
+        let own: Finetune = narrow(settings, WHAT)?;
         ranks::only_one("sequence networks train")?;
         let model = SequenceModel::read(dir)?;
-        let float = float(&settings.output)?;
-        let data = open(&model, &settings.training)?;
-        let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
-        finetune::check_frozen(&model.weights, settings)?;
+        let float = float(&own.output)?;
+        let none = OfTransformers::default();
+        let plan = TrainingPlan::new(&own.optimisation, &none, &own.saving, DEFAULTS)?;
+        let task = task(&model, own.data.as_deref())?;
+        let data = TaskData::new(task, own.optimisation.batch, own.test_limit, plan.seed)?;
+        let resolved = plan.resolve(&data)?;
+        let frozen = own.freeze.unwrap_or_default();
+        finetune::check_frozen(&model.weights, &frozen)?;
         let batch = data.loader.batch(0);
         let tokens = batch.tokens.len() / batch.size.max(1);
         let memory = Memory::of_sequences(&model.shape, tokens);
-        Ok(Plan {
+        Ok(Ready {
             step: Step::new(memory, &data, &resolved, 1)?,
             model,
             float,
+            frozen,
             data,
             resolved,
         })
+    }
+}
+
+impl Trainee for Ready {
+    type Data = TaskData;
+
+    fn data(&self) -> &TaskData {
+        &self.data
+    }
+
+    fn resolved(&self) -> &Resolved {
+        &self.resolved
+    }
+
+    fn variables(&self) -> Result<Vec<Variable>> {
+        finetune::variables(&self.model.weights, &self.frozen, &self.resolved, 0)
+    }
+
+    fn loss(
+        &self,
+        live: &Live,
+        batch: &TokenBatch,
+        tokens: &Tensor,
+        _: &Part,
+    ) -> candle_core::Result<Tensor> {
+        let shape = &self.model.shape;
+        let m = batch.positions.len();
+        let positions = Tensor::from_slice(&batch.positions, m, tokens.device())?;
+        let logits = logits_at(shape, &live.weights, tokens, &positions)?.flatten_to(1)?;
+        let smoothing = self.resolved.label_smoothing;
+        let targets = wave_train::smoothed_targets(&batch.targets, shape.vocabulary, smoothing)?;
+        wave_ops::soft_cross_entropy(&logits, &targets)
+    }
+
+    fn score(&self, values: &Weights) -> Result<Scores> {
+        let longest = self.data.task.lengths.1;
+        Ok(self.data.scores(&self.model.shape, values, longest)?.tokens)
     }
 }
 
@@ -309,15 +311,15 @@ impl Plan {
 ///
 /// # Errors
 /// As [`finetune()`]'s own, before its first step.
-pub(super) fn describe(dir: &Path, settings: &Finetune) -> Result<String> {
-    let plan = Plan::read(dir, settings)?;
+pub(super) fn describe(dir: &Path, settings: &settings::Finetune) -> Result<String> {
+    let ready = Ready::read(dir, settings)?;
     Ok(format!(
         "{:#?}\n{} parameters\ntask: {}\n{}{}",
-        plan.model.shape,
-        plan.model.parameters(),
-        plan.data.task,
-        plan.resolved.describe(&plan.data),
-        plan.step.words()
+        ready.model.shape,
+        ready.model.parameters(),
+        ready.data.task,
+        ready.resolved.describe(&ready.data),
+        ready.step.words()
     ))
 }
 
@@ -325,10 +327,13 @@ pub(super) fn describe(dir: &Path, settings: &Finetune) -> Result<String> {
 ///
 /// # Errors
 /// If settings are wrong or do not fit the model, or the work fails.
-pub(super) fn eval(dir: &Path, training: &Training) -> Result<Value> {
-    check_keys(training, &KEYS)?;
+pub(super) fn eval(dir: &Path, settings: &Eval) -> Result<Value> {
+    if settings.hold_out.is_some() {
+        return Err(means_nothing("hold_out", WHAT));
+    }
     let model = SequenceModel::read(dir)?;
-    let data = open(&model, training)?;
+    let task = task(&model, settings.data.as_deref())?;
+    let data = TaskData::new(task, None, settings.test_limit, settings.seed.unwrap_or(0))?;
     let lengths = data.lengths(&model.shape, &model.weights)?;
     let first = lengths[0].scores;
     let found: Vec<Value> = lengths.iter().map(Length::json).collect();
@@ -341,15 +346,14 @@ pub(super) fn eval(dir: &Path, training: &Training) -> Result<Value> {
     }))
 }
 
-/// The task of the settings, or the model's own.
-fn open(model: &SequenceModel, training: &Training) -> Result<TaskData> {
-    training.validate()?;
-    let task = match &training.data {
+/// The task that is named, or the model's own.
+fn task(model: &SequenceModel, spec: Option<&str>) -> Result<Task> {
+    let task = match spec {
         Some(spec) => spec.parse()?,
         None => model.task()?,
     };
     model.check_task(&task)?;
-    TaskData::new(task, training)
+    Ok(task)
 }
 
 #[cfg(test)]
@@ -359,10 +363,6 @@ mod tests {
 
     #[test]
     fn a_model_is_tested_as_often_as_there_are_lengths() {
-        let training = Training {
-            test_limit: Some(3),
-            ..Training::default()
-        };
         for (spec, expected) in [
             ("copy:length=3", &[3, 6, 12][..]),
             ("sort:length=5,symbols=16", &[5, 10]),
@@ -374,7 +374,7 @@ mod tests {
             };
             let choices = wave_init::state_space::Choices::default();
             let weights = wave_init::state_space::start("mimetic", &shape, &choices, 0).unwrap();
-            let data = TaskData::new(task, &training).unwrap();
+            let data = TaskData::new(task, None, Some(3), 0).unwrap();
             assert_eq!(data.batches().steps_per_epoch(), EPOCH / BATCH);
             let lengths = data.lengths(&shape, &weights).unwrap();
             let found: Vec<usize> = lengths.iter().map(|l| l.length).collect();

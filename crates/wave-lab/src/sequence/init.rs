@@ -1,41 +1,21 @@
 //! `wave init --arch mamba2`: a sequence model in closed form.
 
-use super::check_keys;
+use super::WHAT;
 use super::model::{SequenceModel, float};
+use super::settings::Init;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
+use toml::Table;
 use wave_data::task::Task;
 use wave_init::Cost;
 use wave_init::state_space::{self, Choices};
 use wave_models::{Mixer, SequenceShape};
 use wave_run::error::request;
 use wave_run::inputs::Inputs;
-use wave_run::settings::Init;
+use wave_run::recipe::narrow;
 use wave_stages::finetune::Options;
 use wave_stages::init;
-
-/// The settings that a sequence network knows.
-const KEYS: [&str; 18] = [
-    "arch",
-    "depth",
-    "width",
-    "heads",
-    "kernel",
-    "mlp_ratio",
-    "qk",
-    "vp",
-    "data",
-    "seed",
-    "format",
-    "dtype",
-    "state",
-    "attention_layers",
-    "linear_attention_layers",
-    "parts",
-    "state_power",
-    "mimetic_layers",
-];
 
 /// The architecture whose layers are of two kinds.
 const TRANSFORMER: &str = "transformer";
@@ -50,7 +30,8 @@ pub(super) fn architectures() -> Vec<&'static str> {
 ///
 /// # Errors
 /// If settings are missing or wrong, or the work fails.
-pub(super) fn init(method: &str, settings: &Init, out: &Path, options: Options) -> Result<Value> {
+pub(super) fn init(method: &str, settings: &Table, out: &Path, options: Options) -> Result<Value> {
+    let settings = &narrow::<Init>(settings, WHAT)?;
     let model = new_model(method, settings)?;
     let float = float(&settings.output)?;
     let summary = format!("Initialised with wave, method {method}; not trained.");
@@ -65,7 +46,8 @@ pub(super) fn init(method: &str, settings: &Init, out: &Path, options: Options) 
 ///
 /// # Errors
 /// As [`init()`].
-pub(super) fn describe(method: &str, settings: &Init) -> Result<String> {
+pub(super) fn describe(method: &str, settings: &Table) -> Result<String> {
+    let settings = &narrow::<Init>(settings, WHAT)?;
     let model = new_model(method, settings)?;
     float(&settings.output)?;
     let n = model.parameters();
@@ -73,7 +55,6 @@ pub(super) fn describe(method: &str, settings: &Init) -> Result<String> {
 }
 
 fn new_model(method: &str, settings: &Init) -> Result<SequenceModel> {
-    check_keys(settings, &KEYS)?;
     let Some(spec) = &settings.data else {
         return Err(request(
             "no task; give --data copy, stack, recall or sort, with sizes: copy:length=16,symbols=16, or \
@@ -116,7 +97,7 @@ fn shape(settings: &Init, task: &Task) -> Result<SequenceShape> {
             SequenceShape::new(task.vocabulary(), depth, width, mixer)
         }
     };
-    let own = &settings.sequence;
+    let own = &settings.own;
     shape.state = own.state.unwrap_or(shape.state);
     let heads = match shape.mixers.first() {
         Some(Mixer::Attention) => &mut shape.attention_heads,
@@ -153,7 +134,7 @@ fn shape(settings: &Init, task: &Task) -> Result<SequenceShape> {
 }
 
 fn choices(settings: &Init) -> Result<Choices> {
-    let own = &settings.sequence;
+    let own = &settings.own;
     let mut choices = Choices {
         layers: own.mimetic_layers.clone(),
         ..Choices::default()

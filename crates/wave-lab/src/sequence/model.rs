@@ -8,7 +8,7 @@ use wave_hub::{CardFront, FloatType};
 use wave_models::{SequenceShape, Weights};
 use wave_run::error::request;
 use wave_run::locate;
-use wave_run::settings::Output;
+use wave_run::settings::{Format, Output};
 use wave_stages::layout;
 use wave_stages::model::card_front;
 use wave_stages::origin;
@@ -142,7 +142,7 @@ model = AutoModelForCausalLM.from_pretrained(\"DIR\")
 /// # Errors
 /// If another layout than transformers' is asked for.
 pub(super) fn float(output: &Output) -> Result<FloatType> {
-    if let Some(format) = output.format.as_deref().filter(|f| *f != "transformers") {
+    if let Some(format) = output.format.filter(|f| *f != Format::Transformers) {
         return Err(request(format!(
             "format = {format}: a sequence network has no place there; leave it out (its directory is \
              transformers')"

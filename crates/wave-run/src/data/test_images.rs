@@ -1,10 +1,11 @@
 //! Images that are only measured on, and what is told of broken ones.
 
-use super::{check_classes, check_normalisation, open, parts, tell_classes, tell_size, unlabelled};
+use super::{
+    DataPlan, check_classes, check_normalisation, open, parts, tell_classes, tell_size, unlabelled,
+};
 use crate::error::request;
 use crate::progress;
 use crate::ranks::ranks;
-use crate::settings::Training;
 use crate::terminal::detail;
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -38,10 +39,10 @@ impl TestImages {
     ///
     /// # Errors
     /// If there is no such data, if its images have no labels, or if none is to test on.
-    pub fn open(training: &Training, transform: &Transform) -> Result<TestImages> {
-        check_normalisation(training, transform)?;
-        let dataset = open(training)?;
-        let chosen = parts(training, &dataset)?;
+    pub fn open(plan: &DataPlan, transform: &Transform) -> Result<TestImages> {
+        check_normalisation(plan, transform)?;
+        let dataset = open(plan.spec.as_deref())?;
+        let chosen = parts(plan, &dataset)?;
         let (source, indices) = (chosen.test, chosen.test_indices);
         if source.class_names().is_empty() {
             return Err(unlabelled(&dataset.name));

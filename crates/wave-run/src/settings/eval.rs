@@ -1,6 +1,6 @@
 //! Keys of `wave eval`.
 
-use super::Training;
+use super::Images;
 use clap::Args;
 
 /// Keys of `wave eval`: which examples a model is measured on.
@@ -25,14 +25,14 @@ pub struct Eval {
     pub seed: Option<u64>,
 }
 
-impl From<Eval> for Training {
-    fn from(eval: Eval) -> Training {
-        Training {
-            data: eval.data,
-            test_limit: eval.test_limit,
-            hold_out: eval.hold_out,
-            seed: eval.seed,
-            ..Training::default()
+impl Eval {
+    /// The images that are tested on.
+    pub fn images(&self) -> Images {
+        Images {
+            data: self.data.clone(),
+            test_limit: self.test_limit,
+            hold_out: self.hold_out,
+            ..Images::default()
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Keys of `wave speed`.
 
+use super::{PrecisionChoice, SpeedMode};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Speed {
     /// train, forward or condense [default: train]
     #[arg(long, value_name = "MODE")]
-    pub mode: Option<String>,
+    pub mode: Option<SpeedMode>,
     /// Side of the image in pixels [default: 224]
     #[arg(long, value_name = "N")]
     pub image: Option<usize>,
@@ -45,7 +46,7 @@ pub struct Speed {
     pub steps: Option<usize>,
     /// Matrix products of the blocks: f32, bf16 or auto [default: f32]
     #[arg(long, value_name = "P")]
-    pub precision: Option<String>,
+    pub precision: Option<PrecisionChoice>,
     /// Compute what lies inside blocks again in the backward pass, in the place of keeping it
     /// [default: false]
     #[arg(long, value_name = "BOOL")]

@@ -1,6 +1,6 @@
 //! What `wave condense --dry-run` prints.
 
-use super::{CondensePlan, DEFAULT_TOP, DEFAULTS, open_data};
+use super::CondensePlan;
 use crate::ancestor::{Ancestor, planned};
 use crate::cache;
 use crate::speed;
@@ -10,8 +10,7 @@ use std::sync::Arc;
 use wave_data::Source;
 use wave_run::data::Data;
 use wave_run::forecast::{self, Step, bytes, duration};
-use wave_run::settings::{self, BatchSize, Condense, DEFAULT_BATCH};
-use wave_run::train::Resolved;
+use wave_run::settings::{Condense, DEFAULT_BATCH};
 
 /// Files whose size is looked at.
 const SAMPLED: usize = 256;
@@ -36,9 +35,9 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// Of the data that the settings name.
-    fn of(data: &Data, settings: &Condense) -> Result<Numbers> {
-        let resolved = Resolved::new(&settings.training, DEFAULTS, data)?;
+    /// Of the data that the plan names.
+    fn of(data: &Data, plan: &CondensePlan) -> Result<Numbers> {
+        let resolved = plan.training.resolve(data)?;
         Ok(Numbers {
             name: data.spec.clone(),
             images: data.train_indices.len(),
@@ -53,23 +52,21 @@ impl Numbers {
     }
 
     /// Of ImageNet, where no data is named.
-    fn of_imagenet(settings: &Condense) -> Result<Numbers> {
-        let training = &settings.training;
-        let images = training.train_limit.unwrap_or(usize::MAX).min(1_281_167);
-        let batch = training.batch.and_then(BatchSize::images);
-        let batch = batch.unwrap_or(DEFAULT_BATCH);
+    fn of_imagenet(plan: &CondensePlan) -> Numbers {
+        let images = plan.data.train_limit.unwrap_or(usize::MAX).min(1_281_167);
+        let batch = plan.data.batch.images().unwrap_or(DEFAULT_BATCH);
         let per_epoch = (images / batch.max(1)).max(1);
-        Ok(Numbers {
+        Numbers {
             name: "none named; assuming ImageNet's numbers".into(),
             images,
             channels: 3,
             classes: 1000,
             batch,
-            parts: training.accumulate.unwrap_or(1),
+            parts: plan.training.accumulate,
             per_epoch,
-            steps: training.duration(DEFAULTS.duration)?.steps(per_epoch),
+            steps: plan.training.duration.steps(per_epoch),
             file: Some(110e3),
-        })
+        }
     }
 }
 
@@ -100,18 +97,18 @@ pub fn describe(settings: &Condense, ancestor: Option<Arc<Ancestor>>) -> Result<
     };
     super::check(&settings)?;
     let ancestor = ancestor.as_deref();
-    let settings = &with_batch(&settings, Path::new(""), false)?;
-    let training = &settings.training;
-    let data = match training.data {
-        Some(_) => Some(open_data(settings, ancestor)?),
+    let mut plan = CondensePlan::new(&settings)?;
+    plan.fit_batch(Path::new(""), false)?;
+    let data = match plan.data.spec {
+        Some(_) => Some(plan.open_data(ancestor)?),
         None => None,
     };
     if let (Some(data), Some(ancestor)) = (&data, ancestor) {
         ancestor.check(data)?;
     }
     let numbers = match &data {
-        Some(data) => Numbers::of(data, settings)?,
-        None => Numbers::of_imagenet(settings)?,
+        Some(data) => Numbers::of(data, &plan)?,
+        None => Numbers::of_imagenet(&plan),
     };
     let Numbers {
         images,
@@ -120,13 +117,12 @@ pub fn describe(settings: &Condense, ancestor: Option<Arc<Ancestor>>) -> Result<
         steps,
         ..
     } = numbers;
-    let plan = CondensePlan::new(settings, numbers.channels, classes)?;
+    let plan = plan.on(numbers.channels, classes);
     let a = &plan.auxiliary;
     let largest = plan.largest();
-    let mode = settings::mode(training.precision.as_deref(), training.recompute)?;
     let ledger = plan.ledger();
     let values = ledger.iter().map(|(_, n)| n).sum::<usize>();
-    let step = Step::of_images(plan.memory(mode, ancestor), batch, numbers.parts);
+    let step = Step::of_images(plan.memory(ancestor), batch, numbers.parts);
     let epochs = steps as f64 / numbers.per_epoch as f64;
 
     let counts = &plan.templates.counts;
@@ -149,7 +145,7 @@ pub fn describe(settings: &Condense, ancestor: Option<Arc<Ancestor>>) -> Result<
     for (name, n) in ledger.iter().chain(&sums) {
         text += &format!("{name:12} {n:>12}\n");
     }
-    match (ancestor, &settings.ancestor) {
+    match (ancestor, &plan.ancestor) {
         (Some(ancestor), _) => text += &format!("ancestor: {}\n", ancestor.describe()),
         (None, Some(name)) => {
             text += &format!("ancestor: {name}, not yet downloaded; its time is not told\n");
@@ -163,7 +159,7 @@ pub fn describe(settings: &Condense, ancestor: Option<Arc<Ancestor>>) -> Result<
          operations without the ancestor's\n"
     );
     text += &step.words();
-    let state = forecast::checkpoint(values, training.ema.is_some());
+    let state = forecast::checkpoint(values, plan.training.ema.is_some());
     text += &format!(
         "a checkpoint {}, and its spare as much\n",
         bytes(state as f64)
@@ -177,8 +173,8 @@ pub fn describe(settings: &Condense, ancestor: Option<Arc<Ancestor>>) -> Result<
             bytes(epoch * epochs)
         );
     }
-    if settings.cache.is_some() {
-        let room = cache::bytes_per_image(settings.cache_top.unwrap_or(DEFAULT_TOP), classes);
+    if let Some((_, top)) = plan.cache {
+        let room = cache::bytes_per_image(top, classes);
         text += &format!(
             "the cache takes {room} bytes an image and view, {} a view\n",
             bytes((room * images) as f64)
@@ -188,7 +184,7 @@ pub fn describe(settings: &Condense, ancestor: Option<Arc<Ancestor>>) -> Result<
     if !step.can_time(TIMED) {
         return Ok(text);
     }
-    let rate = speed::condensing(&few, TIMED, mode)?;
+    let rate = speed::condensing(&few, TIMED, plan.training.mode)?;
     text += &format!(
         "{:.0} GFLOP/s here, measured at {} x {}",
         rate / 1e9,
@@ -216,16 +212,4 @@ pub fn describe(settings: &Condense, ancestor: Option<Arc<Ancestor>>) -> Result<
         };
     }
     Ok(text)
-}
-
-/// The settings with a batch that fits the auxiliary at its largest, if that is asked for.
-pub(super) fn with_batch(settings: &Condense, out: &Path, repeats: bool) -> Result<Condense> {
-    let mut settings = settings.clone();
-    if settings.training.batch == Some(BatchSize::Auto) {
-        // Colours and classes hardly matter here.
-        let plan = CondensePlan::new(&settings, 3, 1000)?;
-        let memory = |mode| plan.memory(mode, None);
-        settings.training = forecast::fit_batch(&settings.training, memory, out, repeats)?;
-    }
-    Ok(settings)
 }

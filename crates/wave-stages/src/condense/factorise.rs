@@ -9,88 +9,83 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
 use wave_learngene::{Learngene, Part, Plan};
 use wave_models::vit::VitShape;
 use wave_run::data::{self, Data, Input};
 use wave_run::error::request;
 use wave_run::inputs::Inputs;
-use wave_run::paths;
-use wave_run::ranks;
-use wave_run::run_dir::{Opened, RunDir};
+use wave_run::run_dir::{self, Made};
 use wave_run::settings::{Auxiliary, Condense};
 
 /// Factorises an ancestor and writes a template directory. Returns what `--json` prints.
 pub(super) fn factorise(
     recipe: &str,
     settings: &Condense,
-    ancestor: Option<Arc<Ancestor>>,
+    ancestor: Option<&Ancestor>,
     out: &Path,
     options: Options,
 ) -> Result<Value> {
-    let ancestor = ancestor.as_deref();
     let (shape, model) = transformer(ancestor)?;
-    let settings = Condense {
+    let plan = CondensePlan::new(&Condense {
         auxiliary: auxiliary(&settings.auxiliary, shape)?,
         depths: None,
         widths: None,
         anchors: None,
         ..settings.clone()
-    };
-    let plan = CondensePlan::new(&settings, shape.channels, shape.classes)?;
+    })?;
+    let plan = plan.on(shape.channels, shape.classes);
     let inputs = Inputs::default()
-        .artefact_if_any("ancestor", settings.ancestor.as_deref())?
-        .place(settings.training.data.as_deref());
-    let table = wave_run::recipe::to_table(&settings)?;
-    let mut run = match RunDir::open(out, &table, &inputs, options)? {
-        Opened::Complete(result) => return Ok(result),
-        Opened::Run(run) => run,
-    };
-    let began = Instant::now();
-    let (gene, energy) = start(&plan, ancestor)?;
-    let gene = templates::rounded(&gene, plan.float)?;
-    let noise = noise(&plan, settings.training.seed.unwrap_or(0))?;
-    let data = match settings.training.data {
-        Some(_) => Some(Data::open(
-            &settings.training,
-            Input::Like(model.transform.clone()),
-        )?),
-        None => None,
-    };
-    let provenance = json!({
-        "recipe": recipe,
-        "version": env!("CARGO_PKG_VERSION"),
-        "method": "factorise",
-        "ancestor": model.describe(),
-        "ancestor_sha256": model.digest,
-        "origin": model.origin,
-        "energy_kept": energy,
-        "energy_kept_of_noise": noise,
-    });
-    let about = Description {
-        transform: &model.transform,
-        label_names: model.label_names.clone(),
-        provenance,
-        accuracies: match &data {
-            Some(data) => accuracies(&gene, &plan, data)?,
-            None => Vec::new(),
-        },
-    };
-    let top1 = about.accuracies.last().map(|a| a.top1);
-    let mut result = json!({
-        "out": paths::text(out),
-        "parameters": gene.ledger().iter().map(|(_, n)| n).sum::<usize>(),
-        "top1": top1,
-        "energy_kept": energy,
-        "energy_kept_of_noise": noise,
-        "seconds": began.elapsed().as_secs_f64().round(),
-    });
-    if let Some(data) = &data {
-        data::count_broken(&mut result, data.tell_broken());
-    }
-    ranks::on_first(|| run.complete(&result, || write(out, &gene, plan.float, about)))?;
-    Ok(result)
+        .artefact_if_any("ancestor", plan.ancestor.as_deref())?
+        .place(plan.data.spec.as_deref());
+    run_dir::fill(out, &plan.table, &inputs, options, |_| {
+        let began = Instant::now();
+        let (gene, energy) = start(&plan, ancestor)?;
+        let gene = templates::rounded(&gene, plan.float)?;
+        let noise = noise(&plan, plan.training.seed)?;
+        let data = match plan.data.spec {
+            Some(_) => Some(Data::open(
+                &plan.data,
+                Input::Like(model.transform.clone()),
+            )?),
+            None => None,
+        };
+        let provenance = json!({
+            "recipe": recipe,
+            "version": env!("CARGO_PKG_VERSION"),
+            "method": "factorise",
+            "ancestor": model.describe(),
+            "ancestor_sha256": model.digest,
+            "origin": model.origin,
+            "energy_kept": energy,
+            "energy_kept_of_noise": noise,
+        });
+        let about = Description {
+            transform: &model.transform,
+            label_names: model.label_names.clone(),
+            provenance,
+            accuracies: match &data {
+                Some(data) => accuracies(&gene, &plan, data)?,
+                None => Vec::new(),
+            },
+        };
+        let top1 = about.accuracies.last().map(|a| a.top1);
+        let mut result = json!({
+            "parameters": gene.ledger().iter().map(|(_, n)| n).sum::<usize>(),
+            "top1": top1,
+            "energy_kept": energy,
+            "energy_kept_of_noise": noise,
+            "seconds": began.elapsed().as_secs_f64().round(),
+        });
+        if let Some(data) = &data {
+            data::count_broken(&mut result, data.tell_broken());
+        }
+        let float = plan.float;
+        Ok(Made {
+            result,
+            write: Box::new(move || write(out, &gene, float, about)),
+        })
+    })
 }
 
 /// The templates and the bank nearest to an ancestor's weights, one anchor for each of its layers,

@@ -1,20 +1,26 @@
 //! What a condensation is to train: sizes, templates, first scalers, checked against each other.
 
+use super::{DEFAULT_TOP, DEFAULTS};
 use crate::ancestor::Ancestor;
 use crate::layout;
 use anyhow::Result;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use toml::Table;
+use wave_data::Augment;
 use wave_hub::FloatType;
 use wave_init::Method;
 use wave_learngene::{DepthRule, Kronecker, Objective, Part, Plan, Sizes};
 use wave_models::default_patch;
 use wave_models::vit::VitShape;
-use wave_ops::Mode;
-use wave_run::data::DEFAULT_SIDE;
+use wave_run::data::{Channels, DEFAULT_SIDE, Data, DataPlan, Input};
 use wave_run::error::request;
-use wave_run::forecast::Memory;
-use wave_run::settings::Condense;
-use wave_run::train;
+use wave_run::forecast::{self, Memory};
+use wave_run::recipe::to_table;
+use wave_run::settings::{
+    self, Condense, CondenseMethod, Optimisation, ScalerStart, TemplateStart, Top,
+};
+use wave_run::train::{self, TrainingPlan};
 
 /// Share of the steps over which sizes grow, where the settings are silent.
 const DEFAULT_GROWTH: f64 = 0.9;
@@ -22,10 +28,17 @@ const DEFAULT_GROWTH: f64 = 0.9;
 /// How late in that share they do.
 const DEFAULT_GROWTH_POWER: f64 = 3.0;
 
-/// Condensation settings that make sense together.
+/// What the settings of a condensation mean, where they make sense together.
 #[derive(Clone, Debug)]
 pub struct CondensePlan {
-    /// The auxiliary's largest shape; its depth is the number of anchors.
+    /// The settings, as a run that goes on has to repeat them.
+    pub table: Table,
+    /// The frozen model to distil.
+    pub ancestor: Option<String>,
+    /// How templates come from it.
+    pub method: CondenseMethod,
+    /// The auxiliary's largest shape; its depth is the number of anchors. Its channels and classes are
+    /// ImageNet's until [`CondensePlan::on`] says those of the data.
     pub auxiliary: VitShape,
     /// The depths and widths drawn from.
     pub sizes: Sizes,
@@ -39,131 +52,145 @@ pub struct CondensePlan {
     pub start: ScalerStart,
     /// Where layers read the anchors.
     pub depth_rule: DepthRule,
+    /// Learning rate of the scalers over that of the rest.
+    pub scaler_lr_ratio: f32,
+    /// Learning rate of the templates over that of the rest.
+    pub template_lr_ratio: f32,
+    /// Where the ancestor's outputs are kept, and of how many classes.
+    pub cache: Option<(PathBuf, Top)>,
     /// What all values are stored as, and measured.
     pub float: FloatType,
+    /// On what images.
+    pub data: DataPlan,
+    /// How.
+    pub training: TrainingPlan,
 }
 
-/// How the scalers of a condensation begin.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum ScalerStart {
-    /// From one half of the templates at the first layer to the other half at the last.
-    Ramp,
-    /// Linear expansion, as TELG: a base and a slope.
-    Telg,
-    /// One block for every layer, as Share Init.
-    Share,
-    /// Normal, variance 1 / N.
-    Random,
+/// Checks the settings by themselves: their numbers, and that there is something to learn from.
+///
+/// # Errors
+/// If a number is out of its range, or a term of the objective has nothing to come from.
+pub fn check(settings: &Condense) -> Result<()> {
+    settings::check(settings)?;
+    if settings.ancestor.is_none() && settings.kl_weight != Some(0.0) {
+        return Err(request(
+            "no ancestor to distil; give --ancestor A, or --kl-weight 0 to learn from the labels \
+             alone",
+        ));
+    }
+    if settings.ce_weight == Some(0.0) && settings.kl_weight == Some(0.0) {
+        return Err(request(
+            "ce_weight = 0 and kl_weight = 0 leave nothing to learn; raise one of them",
+        ));
+    }
+    if settings.cache.is_none() && settings.cache_top.is_some() {
+        return Err(request("cache_top without a cache; give --cache DIR"));
+    }
+    if is_closed_form(settings) && settings.cache.is_some() {
+        return Err(request(
+            "method = factorise runs no ancestor, so there is nothing to cache; leave out \
+             --cache, or give --epochs",
+        ));
+    }
+    Ok(())
+}
+
+/// Whether nothing is trained: templates in closed form, and no duration.
+pub(super) fn is_closed_form(settings: &Condense) -> bool {
+    let Optimisation { epochs, steps, .. } = &settings.training.optimisation;
+    let factorises = settings.method == Some(CondenseMethod::Factorise);
+    factorises && epochs.is_none() && steps.is_none()
 }
 
 impl CondensePlan {
-    /// Checks the settings against each other, and against the data.
-    pub fn new(settings: &Condense, channels: usize, classes: usize) -> Result<CondensePlan> {
-        let a = &settings.auxiliary;
-        let head_width = a.head_width.unwrap_or(64);
-        let width = a.width.unwrap_or(384);
-        if head_width == 0 || !width.is_multiple_of(head_width) || width == 0 {
-            return Err(request(format!(
-                "auxiliary.width {width} is not a multiple of auxiliary.head_width {head_width}"
-            )));
-        }
-        let depth = a.depth.unwrap_or(12);
-        let depths = match settings.depths.as_deref() {
-            None => (depth, depth),
-            Some([one]) => (*one, *one),
-            Some([least, most]) if least <= most => (*least, *most),
-            Some(other) => {
-                return Err(request(format!(
-                    "depths = {other:?}; give one depth, or the least and the most"
-                )));
-            }
-        };
-        if depths.0 == 0 {
-            return Err(request("depths start at 0; expected at least 1"));
-        }
-        let growth = settings.growth.unwrap_or(DEFAULT_GROWTH);
-        let growth_power = settings.growth_power.unwrap_or(DEFAULT_GROWTH_POWER);
-        let image_size = a.image_size.unwrap_or(DEFAULT_SIDE);
-        let auxiliary = VitShape {
-            image_size,
-            channels,
-            patch: a.patch.unwrap_or_else(|| default_patch(image_size, 16)),
-            depth: settings.anchors.unwrap_or(depth),
-            width,
-            heads: width / head_width,
-            mlp_ratio: a.mlp_ratio.unwrap_or(4.0),
-            classes,
-            class_token: a.class_token.unwrap_or(false),
-            ..VitShape::default()
-        };
-        auxiliary.validate()?;
-        let mut widths = settings.widths.clone().unwrap_or_else(|| vec![width]);
-        widths.sort_unstable();
-        widths.dedup();
-        if widths.is_empty() {
-            return Err(request("widths is empty; give at least one"));
-        }
-        for w in &widths {
-            if *w == 0 || *w > width || !w.is_multiple_of(head_width) {
-                return Err(request(format!(
-                    "widths: {w} is not a multiple of the head width {head_width} up to the \
-                     auxiliary's width {width}"
-                )));
-            }
-        }
-        let templates = template_plan(settings, &widths)?;
-        let start = match settings.scaler_start.as_deref().unwrap_or("ramp") {
-            "ramp" => ScalerStart::Ramp,
-            "telg" => ScalerStart::Telg,
-            "share" => ScalerStart::Share,
-            "random" => ScalerStart::Random,
-            other => {
-                return Err(request(format!(
-                    "scaler_start = {other}; expected ramp, telg, share or random"
-                )));
-            }
-        };
-        // Scalers that stay what TELG's are make TELG's layers at every depth.
-        let fixed = settings.scaler_lr_ratio == Some(0.0);
-        let depth_rule = match start {
-            ScalerStart::Telg if fixed && auxiliary.depth < 2 => {
-                return Err(request(format!(
-                    "anchors = {}: telg scalers that stay need two, a base and a base with its \
-                     slope; set anchors = 2",
-                    auxiliary.depth
-                )));
-            }
-            ScalerStart::Telg if fixed => DepthRule::Tleg,
-            _ => DepthRule::LastIsOne,
-        };
-        let template_start = match settings.template_start.as_deref().unwrap_or("mimetic") {
-            "mimetic" => Method::Mimetic,
-            "xavier" => Method::Xavier,
-            other => {
-                return Err(request(format!(
-                    "template_start = {other}; expected mimetic or xavier"
-                )));
-            }
-        };
-        Ok(CondensePlan {
+    /// Of settings.
+    ///
+    /// # Errors
+    /// If a value is out of its range, or they do not fit each other.
+    pub fn new(settings: &Condense) -> Result<CondensePlan> {
+        settings::check(settings)?;
+        let auxiliary = auxiliary(settings)?;
+        let sizes = sizes(settings, &auxiliary)?;
+        let start = settings.scaler_start.unwrap_or(ScalerStart::Ramp);
+        let data = DataPlan::new(&settings.training)?;
+        let mut plan = CondensePlan {
+            table: to_table(settings)?,
+            ancestor: settings.ancestor.clone(),
+            method: settings.method.unwrap_or(CondenseMethod::Distil),
+            templates: template_plan(settings, sizes.widths[0])?,
+            depth_rule: depth_rule(settings, start, &auxiliary)?,
             auxiliary,
-            sizes: Sizes {
-                depths,
-                widths,
-                growth,
-                growth_power,
-            },
+            sizes,
             objective: Objective {
                 ce_weight: settings.ce_weight.unwrap_or(1.0),
                 kl_weight: settings.kl_weight.unwrap_or(1.0),
                 temperature: settings.temperature.unwrap_or(1.0),
             },
-            templates,
-            template_start,
+            template_start: match settings.template_start.unwrap_or(TemplateStart::Mimetic) {
+                TemplateStart::Mimetic => Method::Mimetic,
+                TemplateStart::Xavier => Method::Xavier,
+            },
             start,
-            depth_rule,
+            scaler_lr_ratio: settings.scaler_lr_ratio.unwrap_or(1.0) as f32,
+            template_lr_ratio: settings.template_lr_ratio.unwrap_or(1.0) as f32,
+            cache: settings
+                .cache
+                .as_ref()
+                .map(|dir| (dir.into(), settings.cache_top.unwrap_or(DEFAULT_TOP))),
             float: layout::float(settings.dtype.as_deref())?,
-        })
+            data,
+            training: TrainingPlan::of_images(&settings.training, DEFAULTS)?,
+        };
+        if plan.cache.is_some() && plan.data.views.is_none() {
+            // Every epoch is a view; but if nothing varies, they are all the same.
+            plan.data.views = Some(match plan.data.augment == Augment::NONE {
+                true => 1,
+                false => u32::MAX,
+            });
+        }
+        Ok(plan)
+    }
+
+    /// On images of so many channels and classes.
+    pub fn on(self, channels: usize, classes: usize) -> CondensePlan {
+        CondensePlan {
+            auxiliary: VitShape {
+                channels,
+                classes,
+                ..self.auxiliary
+            },
+            ..self
+        }
+    }
+
+    /// With a batch that fits the auxiliary at its largest, if that is asked for.
+    ///
+    /// # Errors
+    /// If none does.
+    pub fn fit_batch(&mut self, out: &Path, repeats: bool) -> Result<()> {
+        // Colours and classes hardly matter here.
+        let memory = self.memory(None);
+        let memory = |_| memory;
+        let batch = forecast::fit_batch(&mut self.data, &self.training, memory, out, repeats)?;
+        self.table.extend(batch);
+        Ok(())
+    }
+
+    /// Opens the data of a condensation from `ancestor`, if it has one.
+    ///
+    /// # Errors
+    /// If there is no such data; if its images have no labels, and some are called for.
+    pub fn open_data(&self, ancestor: Option<&Ancestor>) -> Result<Data> {
+        let input = Input::Size {
+            image_size: self.auxiliary.image_size,
+            channels: Channels::Otherwise(ancestor.map_or(3, |a| a.transform.channels)),
+        };
+        match ancestor {
+            Some(ancestor) if self.objective.ce_weight == 0.0 => {
+                Data::open_unlabelled(&self.data, input, &ancestor.label_names)
+            }
+            _ => Data::open(&self.data, input),
+        }
     }
 
     /// The largest shape that is trained.
@@ -189,9 +216,9 @@ impl CondensePlan {
     }
 
     /// What training takes, beside an ancestor.
-    pub fn memory(&self, mode: Mode, ancestor: Option<&Ancestor>) -> Memory {
+    pub fn memory(&self, ancestor: Option<&Ancestor>) -> Memory {
         let values = self.ledger().iter().map(|(_, n)| n).sum();
-        let memory = Memory::of_composed(&self.largest(), mode, values);
+        let memory = Memory::of_composed(&self.largest(), self.training.mode, values);
         match ancestor {
             Some(ancestor) => memory.beside(&ancestor.network),
             None => memory,
@@ -212,8 +239,91 @@ impl CondensePlan {
     }
 }
 
-fn template_plan(settings: &Condense, widths: &[usize]) -> Result<Plan> {
-    let reference = widths[0]; // the narrowest
+/// The auxiliary's largest shape, on images like ImageNet's.
+fn auxiliary(settings: &Condense) -> Result<VitShape> {
+    let a = &settings.auxiliary;
+    let head_width = a.head_width.unwrap_or(64);
+    let width = a.width.unwrap_or(384);
+    if head_width == 0 || !width.is_multiple_of(head_width) || width == 0 {
+        return Err(request(format!(
+            "auxiliary.width {width} is not a multiple of auxiliary.head_width {head_width}"
+        )));
+    }
+    let image_size = a.image_size.unwrap_or(DEFAULT_SIDE);
+    let auxiliary = VitShape {
+        image_size,
+        channels: 3,
+        patch: a.patch.unwrap_or_else(|| default_patch(image_size, 16)),
+        depth: settings.anchors.unwrap_or(depth(settings)),
+        width,
+        heads: width / head_width,
+        mlp_ratio: a.mlp_ratio.unwrap_or(4.0),
+        classes: 1000,
+        class_token: a.class_token.unwrap_or(false),
+        ..VitShape::default()
+    };
+    auxiliary.validate()?;
+    Ok(auxiliary)
+}
+
+fn depth(settings: &Condense) -> usize {
+    settings.auxiliary.depth.unwrap_or(12)
+}
+
+/// The sizes that steps train, within the auxiliary's.
+fn sizes(settings: &Condense, auxiliary: &VitShape) -> Result<Sizes> {
+    let depth = depth(settings);
+    let depths = match settings.depths.as_deref() {
+        None => (depth, depth),
+        Some([one]) => (*one, *one),
+        Some([least, most]) if least <= most => (*least, *most),
+        Some(other) => {
+            return Err(request(format!(
+                "depths = {other:?}; give one depth, or the least and the most"
+            )));
+        }
+    };
+    if depths.0 == 0 {
+        return Err(request("depths start at 0; expected at least 1"));
+    }
+    let (width, head_width) = (auxiliary.width, auxiliary.head_width());
+    let mut widths = settings.widths.clone().unwrap_or_else(|| vec![width]);
+    widths.sort_unstable();
+    widths.dedup();
+    if widths.is_empty() {
+        return Err(request("widths is empty; give at least one"));
+    }
+    for w in &widths {
+        if *w == 0 || *w > width || !w.is_multiple_of(head_width) {
+            return Err(request(format!(
+                "widths: {w} is not a multiple of the head width {head_width} up to the \
+                 auxiliary's width {width}"
+            )));
+        }
+    }
+    Ok(Sizes {
+        depths,
+        widths,
+        growth: settings.growth.unwrap_or(DEFAULT_GROWTH),
+        growth_power: settings.growth_power.unwrap_or(DEFAULT_GROWTH_POWER),
+    })
+}
+
+/// Where layers read the anchors: scalers that stay what TELG's are make TELG's layers at every depth.
+fn depth_rule(settings: &Condense, start: ScalerStart, auxiliary: &VitShape) -> Result<DepthRule> {
+    match (start, settings.scaler_lr_ratio) {
+        (ScalerStart::Telg, Some(0.0)) if auxiliary.depth < 2 => Err(request(format!(
+            "anchors = {}: telg scalers that stay need two, a base and a base with its slope; set \
+             anchors = 2",
+            auxiliary.depth
+        ))),
+        (ScalerStart::Telg, Some(0.0)) => Ok(DepthRule::Tleg),
+        _ => Ok(DepthRule::LastIsOne),
+    }
+}
+
+/// Which templates compose what; those by default are of the narrowest width, `reference`.
+fn template_plan(settings: &Condense, reference: usize) -> Result<Plan> {
     let t = settings.template_size.unwrap_or(reference);
     let order = settings.kronecker.as_deref().unwrap_or("tile");
     let kronecker = Kronecker::from_name(order).ok_or_else(|| {
@@ -271,7 +381,7 @@ mod tests {
             },
             ..Condense::default()
         };
-        let plan = CondensePlan::new(&settings, 1, 10).unwrap();
+        let plan = CondensePlan::new(&settings).unwrap().on(1, 10);
         let gene = crate::condense::start(&plan, 0).unwrap();
         assert_eq!(plan.ledger(), gene.ledger());
     }

@@ -1,25 +1,111 @@
 //! An expansion before it begins: its size chosen, checked, and told by `--dry-run`.
 
 use super::DEFAULTS;
-use crate::budget::{self, Candidate, Surface};
+use crate::budget::{self, Candidate, Size, Surface};
 use crate::layout::Layout;
 use crate::model::Network;
 use crate::templates::{self, TemplateDir};
 use anyhow::Result;
 use std::path::Path;
-use wave_learngene::Learngene;
+use toml::Table;
+use wave_data::Transform;
 use wave_models::vit::VitShape;
-use wave_run::data::{Data, Input};
+use wave_run::data::{Data, DataPlan, Input};
 use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
-use wave_run::settings::{self, Duration, Expand};
-use wave_run::train::Resolved;
+use wave_run::recipe::to_table;
+use wave_run::settings::{self, Duration, Expand, Fill, FirstScalers, Optimisation, Output};
+use wave_run::train::{Resolved, TrainingPlan};
 
-/// What is to be made, of what.
-pub(super) struct Plan {
+/// What the settings of an expansion mean.
+#[derive(Clone, Debug)]
+pub struct ExpandPlan {
+    /// The settings, as a run that goes on has to repeat them.
+    pub table: Table,
+    /// The size of the model.
+    pub size: Size,
+    /// First scalers.
+    pub scalers: FirstScalers,
+    /// Where norms and biases of the blocks come from.
+    pub fill: Fill,
+    /// How the model goes to disk.
+    pub output: Output,
+    /// On what images scalers are fitted, if on any.
+    pub data: DataPlan,
+    /// How.
+    pub training: TrainingPlan,
+    /// How long, where a duration is given.
+    duration: Option<Duration>,
+}
+
+impl ExpandPlan {
+    /// Of settings.
+    ///
+    /// # Errors
+    /// If a value is out of its range.
+    pub fn new(settings: &Expand) -> Result<ExpandPlan> {
+        settings::check(settings)?;
+        let Optimisation { epochs, steps, .. } = settings.training.optimisation;
+        let training = TrainingPlan::of_images(&settings.training, DEFAULTS)?;
+        Ok(ExpandPlan {
+            table: to_table(settings)?,
+            size: Size::new(settings)?,
+            scalers: settings.scalers.unwrap_or(FirstScalers::Bank),
+            fill: settings.fill.unwrap_or(Fill::Inherit),
+            output: settings.output.clone(),
+            data: DataPlan::new(&settings.training)?,
+            duration: epochs
+                .is_some()
+                .then_some(training.duration)
+                .or(steps.map(Duration::Steps)),
+            training,
+        })
+    }
+
+    /// With a size in the place of limits on one; and the sizes within these, best first.
+    ///
+    /// # Errors
+    /// As [`budget::choose`].
+    pub fn sized(
+        mut self,
+        templates: &TemplateDir,
+    ) -> Result<(ExpandPlan, Option<Vec<Candidate>>)> {
+        let candidates = budget::choose(templates, &self.size)?;
+        if let Some(best) = candidates.as_ref().and_then(|all| all.first()) {
+            (self.size.depth, self.size.width) = (Some(best.depth), Some(best.width));
+            for limit in ["max_params", "max_macs", "max_latency_ms"] {
+                self.table.remove(limit);
+            }
+            for (key, value) in [("depth", best.depth), ("width", best.width)] {
+                self.table
+                    .insert(key.into(), toml::Value::Integer(value as i64));
+            }
+        }
+        Ok((self, candidates))
+    }
+
+    /// The data to fit scalers to, or to test on, if any is named.
+    ///
+    /// # Errors
+    /// If none is, and steps are asked for.
+    fn open_data(&self, transform: Transform) -> Result<Option<Data>> {
+        if self.data.spec.is_some() {
+            return Data::open(&self.data, Input::Like(transform)).map(Some);
+        }
+        // Without data nothing is fitted, unless that is asked for.
+        match self.duration {
+            None | Some(Duration::Steps(0) | Duration::Epochs(0.0)) => Ok(None),
+            Some(Duration::Steps(n)) => Err(need_data(&format!("{n} steps"))),
+            Some(Duration::Epochs(n)) => Err(need_data(&format!("{n} epochs"))),
+        }
+    }
+}
+
+/// An expansion with all that it needs at hand, checked.
+pub(super) struct Ready {
     pub(super) templates: TemplateDir,
     /// With a size, and a number for the batch.
-    pub(super) settings: Expand,
+    pub(super) plan: ExpandPlan,
     /// The sizes within the limits, if limits were given, best first.
     pub(super) candidates: Option<Vec<Candidate>>,
     pub(super) shape: VitShape,
@@ -29,39 +115,35 @@ pub(super) struct Plan {
     fitting: Option<(Resolved, Step)>,
 }
 
-impl Plan {
+impl Ready {
     /// Of the templates in a directory, into `out`.
     ///
     /// # Errors
     /// If something is missing, or does not fit together.
-    pub(super) fn read(dir: &Path, settings: &Expand, out: &Path, repeats: bool) -> Result<Plan> {
-        settings::check(settings)?;
+    pub(super) fn read(dir: &Path, plan: ExpandPlan, out: &Path, repeats: bool) -> Result<Ready> {
         let templates = templates::read(dir)?;
-        let (mut settings, candidates) = sized(&templates, settings)?;
-        let shape = shape(&templates.learngene, &settings)?;
+        let (mut plan, candidates) = plan.sized(&templates)?;
+        let gene = &templates.learngene;
+        let shape = plan.size.shape(gene)?;
         let network = Network::Vit(shape.clone());
-        let layout = Layout::of(&settings.output, &network)?;
+        let layout = Layout::of(&plan.output, &network)?;
         forecast::check_network(&network)?;
-        let memory = |mode| {
-            Memory::of_composed(
-                &shape,
-                mode,
-                templates.learngene.plan.scaler_count(&shape, shape.depth),
-            )
-        };
-        settings.training = forecast::fit_batch(&settings.training, memory, out, repeats)?;
-        let data = open_data(&templates, &settings, &shape)?;
+        let scalers = gene.plan.scaler_count(&shape, shape.depth);
+        let memory = |mode| Memory::of_composed(&shape, mode, scalers);
+        let batch = forecast::fit_batch(&mut plan.data, &plan.training, memory, out, repeats)?;
+        plan.table.extend(batch);
+        let data = plan.open_data(templates.transform_of(&shape))?;
         let fitting = match &data {
             Some(data) => {
-                let resolved = Resolved::new(&settings.training, DEFAULTS, data)?;
+                let resolved = plan.training.resolve(data)?;
                 let step = Step::new(memory(resolved.mode), data, &resolved, 1)?;
                 Some((resolved, step))
             }
             None => None,
         };
-        Ok(Plan {
+        Ok(Ready {
             templates,
-            settings,
+            plan,
             candidates,
             shape,
             layout,
@@ -91,12 +173,11 @@ impl Plan {
     /// The accuracy that the templates recorded for such a model, made without data, and how: where they
     /// say something of it.
     pub(super) fn expected(&self) -> Option<(f64, &'static str)> {
-        let Expand { scalers, fill, .. } = &self.settings;
         let gene = &self.templates.learngene;
         let VitShape { depth, width, .. } = self.shape;
         let as_recorded = gene.shape(depth, width, None).ok().as_ref() == Some(&self.shape)
-            && scalers.as_deref().unwrap_or("bank") == "bank"
-            && fill.as_deref().unwrap_or("inherit") == "inherit";
+            && self.plan.scalers == FirstScalers::Bank
+            && self.plan.fill == Fill::Inherit;
         let surface = Surface::new(&self.templates.config.accuracies);
         let untouched = as_recorded && self.data.is_none();
         untouched.then(|| surface.expected(depth, width))?
@@ -123,25 +204,8 @@ impl Plan {
 /// # Errors
 /// As the expansion's own, before its first step.
 pub fn describe(dir: &Path, settings: &Expand) -> Result<String> {
-    Plan::read(dir, settings, Path::new(""), false)?.describe()
-}
-
-/// The data to fit scalers to, or to test on, if any is named.
-///
-/// # Errors
-/// If none is, and the settings ask for steps.
-fn open_data(templates: &TemplateDir, settings: &Expand, shape: &VitShape) -> Result<Option<Data>> {
-    let training = &settings.training;
-    if training.data.is_some() {
-        let input = Input::Like(templates.transform_of(shape));
-        return Data::open(training, input).map(Some);
-    }
-    // Without data nothing is fitted, unless that is asked for.
-    match training.duration(Duration::Steps(0))? {
-        Duration::Steps(0) | Duration::Epochs(0.0) => Ok(None),
-        Duration::Steps(n) => Err(need_data(&format!("{n} steps"))),
-        Duration::Epochs(n) => Err(need_data(&format!("{n} epochs"))),
-    }
+    let plan = ExpandPlan::new(settings)?;
+    Ready::read(dir, plan, Path::new(""), false)?.describe()
 }
 
 fn need_data(of: &str) -> anyhow::Error {
@@ -149,30 +213,4 @@ fn need_data(of: &str) -> anyhow::Error {
         "fitting scalers for {of} needs images; give --data D, or leave the duration out: without data \
          nothing is fitted"
     ))
-}
-
-/// The settings with a size in the place of limits on one; and the sizes within these, best first.
-pub fn sized(
-    templates: &TemplateDir,
-    settings: &Expand,
-) -> Result<(Expand, Option<Vec<Candidate>>)> {
-    let mut settings = settings.clone();
-    let candidates = budget::choose(templates, &settings)?;
-    if let Some(best) = candidates.as_ref().and_then(|all| all.first()) {
-        (settings.depth, settings.width) = (Some(best.depth), Some(best.width));
-        (settings.max_params, settings.max_macs) = (None, None);
-        settings.max_latency_ms = None;
-    }
-    Ok((settings, candidates))
-}
-
-/// The target's shape.
-pub fn shape(gene: &Learngene, settings: &Expand) -> Result<VitShape> {
-    let depth = settings
-        .depth
-        .ok_or_else(|| request("no depth; give --depth N"))?;
-    let width = settings
-        .width
-        .ok_or_else(|| request("no width; give --width N"))?;
-    budget::shape_of(gene, settings, depth, width, settings.heads)
 }

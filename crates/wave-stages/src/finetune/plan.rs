@@ -1,6 +1,6 @@
-//! A fine-tuning before it begins: checked, and told by `--dry-run`.
+//! A fine-tuning before it begins: settings given their meaning, then what they name at hand.
 
-use super::{DEFAULTS, check_frozen, only_runs, open_data, sizes_of_slices};
+use super::{DEFAULTS, check_frozen, only_runs, open_data};
 use crate::ancestor::Ancestor;
 use crate::layout::Layout;
 use crate::model::{Model, Network};
@@ -8,80 +8,183 @@ use crate::speed;
 use anyhow::Result;
 use std::path::Path;
 use std::sync::Arc;
-use wave_run::data::Data;
+use toml::Table;
+use wave_learngene::{Objective, Sizes};
+use wave_run::data::{Data, DataPlan};
+use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
-use wave_run::settings::{self, BatchSize, Finetune};
-use wave_run::train::Resolved;
+use wave_run::recipe::to_table;
+use wave_run::settings::{self, Finetune, Output};
+use wave_run::train::{Resolved, TrainingPlan};
 
 /// Images of the step whose time is taken.
 const TIMED: usize = 2;
 
-/// What is to be fine-tuned, and how.
-pub struct Plan {
-    /// With a new head, if the settings ask for one.
+/// What the settings of a fine-tuning mean.
+#[derive(Clone, Debug)]
+pub struct FinetunePlan {
+    /// The settings, as a run that goes on has to repeat them.
+    pub table: Table,
+    /// A frozen model to distil from as well.
+    pub ancestor: Option<String>,
+    /// What is minimised.
+    pub objective: Objective,
+    /// Whether the model gets a new head.
+    pub new_head: bool,
+    /// Weights stay whose names hold one of these.
+    pub frozen: Vec<String>,
+    /// The slices that steps train.
+    pub slices: Slices,
+    /// How the model goes to disk.
+    pub output: Output,
+    /// On what images.
+    pub data: DataPlan,
+    /// How.
+    pub training: TrainingPlan,
+}
+
+impl FinetunePlan {
+    /// Of settings.
+    ///
+    /// # Errors
+    /// If a value is out of its range.
+    pub fn new(settings: &Finetune) -> Result<FinetunePlan> {
+        settings::check(settings)?;
+        let own = settings.clone();
+        Ok(FinetunePlan {
+            table: to_table(settings)?,
+            ancestor: own.ancestor,
+            objective: Objective {
+                ce_weight: 1.0,
+                kl_weight: own.kl_weight.unwrap_or(1.0),
+                temperature: own.temperature.unwrap_or(1.0),
+            },
+            new_head: own.new_head.unwrap_or(false),
+            frozen: own.freeze.unwrap_or_default(),
+            slices: Slices {
+                depths: own.depths,
+                widths: own.widths,
+            },
+            output: own.output,
+            data: DataPlan::new(&settings.training)?,
+            training: TrainingPlan::of_images(&settings.training, DEFAULTS)?,
+        })
+    }
+}
+
+/// Slices of a transformer, one of which each step trains.
+#[derive(Clone, Debug)]
+pub struct Slices {
+    depths: Option<Vec<usize>>,
+    widths: Option<Vec<usize>>,
+}
+
+impl Slices {
+    /// Their sizes in a network; none, if steps train the whole.
+    ///
+    /// # Errors
+    /// If the network has no such slices.
+    pub(super) fn sizes(&self, network: &Network) -> Result<Option<Sizes>> {
+        if self.depths.is_none() && self.widths.is_none() {
+            return Ok(None);
+        }
+        let Network::Vit(whole) = network else {
+            return Err(request(format!(
+                "depths and widths are of slices of a vision transformer, and this is {}; leave \
+                 them out",
+                network.family()
+            )));
+        };
+        let depths = match self.depths.as_deref() {
+            None => (whole.depth, whole.depth),
+            Some([least, most]) if (1..=*most).contains(least) && *most <= whole.depth => {
+                (*least, *most)
+            }
+            Some(other) => {
+                return Err(request(format!(
+                    "depths = {other:?}; give the least and the most, of {} layers",
+                    whole.depth
+                )));
+            }
+        };
+        let widths = self.widths.clone().unwrap_or(vec![whole.width]);
+        let head = whole.head_width();
+        let fits = |w: &usize| *w > 0 && *w <= whole.width && w.is_multiple_of(head);
+        match widths.iter().find(|w| !fits(w)) {
+            None if widths.is_empty() => Err(request("widths is empty; give at least one")),
+            None => Ok(Some(Sizes::constant(depths, widths))),
+            Some(wrong) => Err(request(format!(
+                "widths: {wrong} is not a multiple of the head width {head} up to the model's {}",
+                whole.width
+            ))),
+        }
+    }
+}
+
+/// A fine-tuning with all that it needs at hand, checked.
+pub struct Ready {
+    /// With a new head, if the plan asks for one.
     pub(super) model: Model,
     pub(super) ancestor: Option<Arc<Ancestor>>,
     pub(super) layout: Layout,
     /// With a number for the batch.
-    pub(super) settings: Finetune,
+    pub(super) plan: FinetunePlan,
     pub(super) data: Data,
     pub(super) resolved: Resolved,
     /// A step's memory.
     pub(super) step: Step,
 }
 
-impl Plan {
+impl Ready {
     /// Of the model in a directory, into `out`.
     ///
     /// # Errors
     /// If something is missing, or does not fit together.
     pub(super) fn read(
         model: &Path,
-        settings: &Finetune,
+        plan: FinetunePlan,
         out: &Path,
         repeats: bool,
-    ) -> Result<Plan> {
-        settings::check(settings)?;
+    ) -> Result<Ready> {
         let model = Model::read(model)?;
-        let ancestor = settings
-            .ancestor
-            .as_deref()
-            .map(|a| Ancestor::read(Path::new(a)).map(Arc::new))
-            .transpose()?;
-        Plan::new(model, ancestor, settings, out, repeats)
+        let ancestor = plan.ancestor.as_deref();
+        let ancestor = ancestor.map(|a| Ancestor::read(Path::new(a)).map(Arc::new));
+        Ready::new(model, ancestor.transpose()?, plan, out, repeats)
     }
 
     /// Of a model, into `out`.
     ///
     /// # Errors
-    /// As [`Plan::read`].
+    /// As [`Ready::read`].
     pub fn new(
         mut model: Model,
         ancestor: Option<Arc<Ancestor>>,
-        settings: &Finetune,
+        mut plan: FinetunePlan,
         out: &Path,
         repeats: bool,
-    ) -> Result<Plan> {
+    ) -> Result<Ready> {
         if !model.network.trainable() {
             return Err(only_runs(&model.network));
         }
-        let layout = Layout::of(&settings.output, &model.network)?;
-        let settings = with_batch(settings, &model.network, out, repeats)?;
-        let data = open_data(&mut model, &settings)?;
-        let resolved = Resolved::new(&settings.training, DEFAULTS, &data)?;
-        sizes_of_slices(&settings, &model.network)?;
-        check_frozen(&model.network.prepare(&model.weights)?, &settings)?;
+        let layout = Layout::of(&plan.output, &model.network)?;
+        let memory = |mode| Memory::of_network(&model.network, mode);
+        let batch = forecast::fit_batch(&mut plan.data, &plan.training, memory, out, repeats)?;
+        plan.table.extend(batch);
+        let data = open_data(&mut model, &plan)?;
+        let resolved = plan.training.resolve(&data)?;
+        plan.slices.sizes(&model.network)?;
+        check_frozen(&model.network.prepare(&model.weights)?, &plan.frozen)?;
         let mut memory = Memory::of_network(&model.network, resolved.mode);
         if let Some(ancestor) = &ancestor {
             ancestor.check(&data)?;
             memory = memory.beside(&ancestor.network);
         }
-        Ok(Plan {
+        Ok(Ready {
             step: Step::new(memory, &data, &resolved, 1)?,
             model,
             ancestor,
             layout,
-            settings,
+            plan,
             data,
             resolved,
         })
@@ -92,7 +195,7 @@ impl Plan {
     /// # Errors
     /// If these fail.
     pub fn describe(&self) -> Result<String> {
-        let Plan {
+        let Ready {
             model,
             data,
             resolved,
@@ -142,20 +245,6 @@ impl Plan {
 /// # Errors
 /// As the fine-tuning's own, before its first step.
 pub fn describe(model: &Path, settings: &Finetune) -> Result<String> {
-    Plan::read(model, settings, Path::new(""), false)?.describe()
-}
-
-/// The settings with a batch that fits, if that is asked for.
-fn with_batch(
-    settings: &Finetune,
-    network: &Network,
-    out: &Path,
-    repeats: bool,
-) -> Result<Finetune> {
-    let mut settings = settings.clone();
-    if settings.training.batch == Some(BatchSize::Auto) {
-        let memory = |mode| Memory::of_network(network, mode);
-        settings.training = forecast::fit_batch(&settings.training, memory, out, repeats)?;
-    }
-    Ok(settings)
+    let plan = FinetunePlan::new(settings)?;
+    Ready::read(model, plan, Path::new(""), false)?.describe()
 }

@@ -34,7 +34,7 @@ pub(super) fn start(
         Some((Network::ConvNext(shape), _)) => (Some(shape.kernel), Some(shape.mlp_ratio)),
         _ => (None, None),
     };
-    let (depth, width) = size(settings)?;
+    let (depth, width) = size(settings.depth, settings.width)?;
     let (image_size, channels) = (frame.transform.image_size, frame.transform.channels);
     let patch = frame.patch(settings, 7);
     let classes = frame.label_names.len();

@@ -1,8 +1,8 @@
 //! Flags of `wave init` that only some architectures or methods know.
 
 use anyhow::Result;
-use wave_run::error::request;
-use wave_run::recipe::to_table;
+use toml::{Table, Value};
+use wave_run::recipe::{means_nothing, narrow};
 use wave_run::settings::Init;
 
 const FILTERS: &[&str] = &["convmixer", "convnext"];
@@ -23,7 +23,7 @@ const KERNELS: &[&str] = &[
 ];
 
 /// Keys, and the architectures of images that know them.
-const OF_ARCHITECTURES: [(&[&str], &[&str]); 4] = [
+const OF_ARCHITECTURES: [(&[&str], &[&str]); 3] = [
     (&["kernel"], KERNELS),
     (
         &["dilation", "filter_variance", "negative", "factored"],
@@ -32,18 +32,6 @@ const OF_ARCHITECTURES: [(&[&str], &[&str]); 4] = [
     (
         &["heads", "positions", "position_scale", "qk", "vp"],
         ATTENTION,
-    ),
-    (
-        &[
-            "networks",
-            "state",
-            "attention_layers",
-            "linear_attention_layers",
-            "parts",
-            "state_power",
-            "mimetic_layers",
-        ],
-        &[],
     ),
 ];
 
@@ -54,10 +42,12 @@ const OF_METHODS: [(&[&str], &[&str]); 3] = [
     (&["similarity"], &["auto-lg"]),
 ];
 
-/// Refuses flags that mean nothing to the architecture, one of images, or to the method.
-pub fn check(method: &str, settings: &Init) -> Result<()> {
-    let arch = settings.arch.as_deref().unwrap_or("vit");
-    let given = to_table(settings)?;
+/// The settings of a network of images; refuses what means nothing to its architecture, or to the method.
+///
+/// # Errors
+/// Naming the first that does not.
+pub fn own(method: &str, given: &Table) -> Result<Init> {
+    let arch = given.get("arch").and_then(Value::as_str).unwrap_or("vit");
     let unknown = |table: &[(&[&'static str], &[&str])], name: &str| {
         let foreign = table.iter().filter(|(_, of)| !of.contains(&name));
         let mut keys = foreign.flat_map(|(keys, _)| keys.iter().copied());
@@ -69,11 +59,8 @@ pub fn check(method: &str, settings: &Init) -> Result<()> {
     ];
     for (key, what, name) in wrong {
         if let Some(key) = key {
-            return Err(request(format!(
-                "--{} means nothing to {what} {name}; leave it out",
-                key.replace('_', "-")
-            )));
+            return Err(means_nothing(key, &format!("{what} {name}")));
         }
     }
-    Ok(())
+    narrow(given, &format!("--arch {arch}"))
 }

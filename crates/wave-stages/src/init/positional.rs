@@ -33,7 +33,7 @@ pub(super) fn network(
     frame: &Frame,
     seed: u64,
 ) -> Result<(Network, Weights, Cost)> {
-    let (depth, width) = size(settings)?;
+    let (depth, width) = size(settings.depth, settings.width)?;
     let head_width = frame.head_width.unwrap_or(64);
     let shape = PositionalShape {
         vit: VitShape {

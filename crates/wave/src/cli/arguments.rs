@@ -2,8 +2,10 @@
 
 use crate::{families, hub};
 use clap::{Args, Parser, Subcommand};
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use wave_run::settings::{Condense, Eval, Expand, Finetune, Init, Meta, Output, Speed};
+use wave_lab::meta::Meta;
+use wave_run::settings::{Condense, Eval, Expand, Finetune, Init, Output, Speed};
 
 /// Start vision transformers of any size from one distillation.
 #[derive(Parser)]
@@ -60,6 +62,21 @@ pub(super) struct Makes {
     pub(super) dry_run: bool,
 }
 
+/// Flags of `wave init`: those of images, and what other families add to them.
+#[derive(Args, Serialize, Deserialize, Clone, Default)]
+#[group(skip)]
+pub(super) struct InitFlags {
+    #[command(flatten)]
+    #[serde(flatten)]
+    images: Init,
+    #[command(flatten)]
+    #[serde(flatten)]
+    sequences: wave_lab::sequence::Flags,
+    #[command(flatten)]
+    #[serde(flatten)]
+    populations: wave_lab::population::Flags,
+}
+
 #[derive(Subcommand)]
 pub(super) enum Command {
     /// Run all stages that a recipe names, in order
@@ -112,7 +129,7 @@ pub(super) enum Command {
         /// One of the methods below
         method: String,
         #[command(flatten)]
-        settings: Box<Init>,
+        settings: Box<InitFlags>,
         #[command(flatten)]
         run: Makes,
     },

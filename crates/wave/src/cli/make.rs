@@ -1,7 +1,7 @@
 //! Commands that make a directory: settings read, then a plan told or the work done.
 
 use super::Done;
-use super::arguments::Makes;
+use super::arguments::{InitFlags, Makes};
 use crate::{convert, families, run};
 use anyhow::Result;
 use serde::Serialize;
@@ -10,14 +10,14 @@ use serde_json::Value;
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
-use wave_lab::meta;
+use wave_lab::meta::{self, Meta};
 use wave_run::error::request;
 use wave_run::paths;
 use wave_run::progress::Verbosity;
 use wave_run::ranks::{self, ranks};
 use wave_run::recipe::{Recipe, to_table};
 use wave_run::run_dir::Options;
-use wave_run::settings::{Condense, Expand, Finetune, Init, Meta, Output};
+use wave_run::settings::{Condense, Expand, Finetune, Output};
 use wave_run::terminal::detail;
 use wave_stages::ancestor::Ancestors;
 use wave_stages::{condense, expand};
@@ -82,9 +82,9 @@ impl Make {
         )
     }
 
-    pub(super) fn init(&self, method: &str, flags: &Init) -> Result<Done> {
-        let settings = self.without_recipe("init", flags)?;
-        let family = families::started(method, settings.arch.as_deref())?;
+    pub(super) fn init(&self, method: &str, flags: &InitFlags) -> Result<Done> {
+        let settings = to_table(&self.without_recipe("init", flags)?)?;
+        let family = families::started(method, &settings)?;
         self.make(
             "init",
             || family.describe_init(method, &settings),

@@ -1,13 +1,14 @@
-//! Keys of `wave init` for sequence networks alone.
+//! The settings of sequence networks.
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
+use wave_run::settings::{Checkpointing, Optimisation, Output};
 
-/// Sizes and choices of a sequence network.
+/// Flags of `wave init` for sequence networks alone: sizes and choices.
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Sequence networks")]
 #[group(skip)]
-pub struct Sequence {
+pub struct Flags {
     /// Size of the state of each channel [default: 128 for mamba2, 16 for mamba], and of the queries
     /// and keys of linear attention
     #[arg(long, value_name = "N")]
@@ -28,4 +29,37 @@ pub struct Sequence {
     /// Layers, counted from 0, with a mimetic start [default: all]
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub mimetic_layers: Option<Vec<usize>>,
+}
+
+/// What `wave init` can be told of a sequence network.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+pub(super) struct Init {
+    pub(super) arch: Option<String>,
+    pub(super) depth: Option<usize>,
+    pub(super) width: Option<usize>,
+    pub(super) heads: Option<usize>,
+    pub(super) kernel: Option<usize>,
+    pub(super) mlp_ratio: Option<f64>,
+    pub(super) qk: Option<Vec<f64>>,
+    pub(super) vp: Option<Vec<f64>>,
+    pub(super) data: Option<String>,
+    pub(super) seed: Option<u64>,
+    #[serde(flatten)]
+    pub(super) own: Flags,
+    #[serde(flatten)]
+    pub(super) output: Output,
+}
+
+/// What `wave finetune` can be told of one.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+pub(super) struct Finetune {
+    pub(super) data: Option<String>,
+    pub(super) test_limit: Option<usize>,
+    pub(super) freeze: Option<Vec<String>>,
+    #[serde(flatten)]
+    pub(super) optimisation: Optimisation,
+    #[serde(flatten)]
+    pub(super) saving: Checkpointing,
+    #[serde(flatten)]
+    pub(super) output: Output,
 }

@@ -1,0 +1,52 @@
+//! Settings that are one of a few words. Variants have no documentation of their own: clap would print
+//! it, and part the whole help by empty lines.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Declares choices: their words are the variants' names in kebab case, on the command line and in
+/// recipes.
+macro_rules! choices {
+    ($($(#[doc = $doc:literal])* $name:ident { $($variant:ident),+ })+) => {$(
+        $(#[doc = $doc])*
+        #[derive(ValueEnum, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum $name { $($variant),+ }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                let value = self.to_possible_value();
+                f.write_str(value.as_ref().map_or("", |value| value.get_name()))
+            }
+        }
+    )+};
+}
+
+choices! {
+    /// What of a training is written: the last values, or those that tested best.
+    Keep { Last, Best }
+    /// Numbers that matrix products of blocks are computed in.
+    PrecisionChoice { F32, Bf16, Auto }
+    /// The files of a model directory: timm's; transformers' native ViT; or timm's, and the same model as
+    /// a graph.
+    Format { Timm, Transformers, Onnx }
+    /// How templates come from an ancestor: by training, or in closed form.
+    CondenseMethod { Distil, Factorise }
+    /// First templates: the attention of two mimetic layers, or independent numbers.
+    TemplateStart { Mimetic, Xavier }
+    /// First scalers of a condensation: from one half of the templates at the first layer to the other
+    /// half at the last; a base and a slope, as TELG; one block for all layers, as Share Init; or normal
+    /// numbers of variance 1 / N.
+    ScalerStart { Ramp, Telg, Share, Random }
+    /// First scalers of an expansion: interpolated from the bank, or random.
+    FirstScalers { Bank, Random }
+    /// Where an expansion takes the norms and biases of the blocks from.
+    Fill { Inherit, Mimetic, Timm }
+    /// What `wave speed` measures.
+    SpeedMode { Train, Forward, Condense }
+    /// Position embeddings of a new model.
+    PositionKind { Learned, Sinusoidal }
+    /// What LayerScale scales.
+    Scaled { Branch, Skip }
+}
