@@ -17,7 +17,9 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 use wave_models::Weights;
 use wave_ops::Mode;
-use wave_train::{Batches, Flow, Part, Progress, Schedule, Scores, State, TrainError, Variable};
+use wave_train::{
+    Batches, Flow, MicroBatch, Progress, Rate, Schedule, Scores, State, TrainError, Variable,
+};
 
 /// Steps between two lines of the log.
 const LOG_EVERY: u64 = 20;
@@ -210,15 +212,14 @@ pub fn variable(name: &str, t: &Tensor, settings: &Resolved, depth: usize) -> Re
         rank >= 2
     };
     let rate = if settings.layer_decay == 1.0 || depth == 0 {
-        vec![1.0]
+        Rate::Uniform(1.0)
     } else if name.starts_with("blocks.") {
-        (0..depth)
-            .map(|l| settings.layer_decay.powi((depth - l) as i32) as f32)
-            .collect()
+        let factor = |l| settings.layer_decay.powi((depth - l) as i32) as f32;
+        Rate::ByLayer((0..depth).map(factor).collect())
     } else if name.starts_with("head") || name.contains("norm.") {
-        vec![1.0]
+        Rate::Uniform(1.0)
     } else {
-        vec![settings.layer_decay.powi(depth as i32 + 1) as f32]
+        Rate::Uniform(settings.layer_decay.powi(depth as i32 + 1) as f32)
     };
     Ok(Variable {
         name: name.to_string(),
@@ -228,9 +229,9 @@ pub fn variable(name: &str, t: &Tensor, settings: &Resolved, depth: usize) -> Re
     })
 }
 
-/// The variables as a weight map that gradients flow to, except to those without a rate.
+/// The variables as a weight map that gradients flow to, except to frozen ones.
 pub fn tracked(variables: &[Variable]) -> Weights {
-    let tensor = |v: &Variable| match v.rate.is_empty() {
+    let tensor = |v: &Variable| match v.rate.is_frozen() {
         true => v.var.as_detached_tensor(), // of the same values, whatever becomes of them
         false => v.var.as_tensor().clone(),
     };
@@ -273,7 +274,11 @@ pub struct Job<'a, D = Data> {
 /// Trains: `loss` is the objective, `score` measures given values on what there is to test on.
 pub fn train<D: TrainingData>(
     mut job: Job<D>,
-    loss: impl FnMut(&<D::Batches as Batches>::Batch, &Tensor, &Part) -> candle_core::Result<Tensor>,
+    loss: impl FnMut(
+        &<D::Batches as Batches>::Batch,
+        &Tensor,
+        &MicroBatch,
+    ) -> candle_core::Result<Tensor>,
     score: impl Fn(&Weights) -> Result<Scores>,
 ) -> Result<Outcome> {
     let Resolved {

@@ -38,7 +38,7 @@ use wave_run::ranks;
 use wave_run::run_dir::{Opened, RunDir};
 use wave_run::settings::{self, Condense, Duration, Top, Training};
 use wave_run::train::{self, Defaults, Job, Outcome, Resolved};
-use wave_train::{Scores, Variable};
+use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 mod describe;
 mod factorise;
@@ -140,12 +140,12 @@ fn variables(gene: &Learngene, settings: &Condense, resolved: &Resolved) -> Resu
     let scaler_ratio = settings.scaler_lr_ratio.unwrap_or(1.0) as f32;
     let variable = |(name, t): &(String, Tensor)| {
         let mut v = train::variable(name, t, resolved, gene.auxiliary.depth)?;
-        v.rate = vec![1.0];
+        v.rate = Rate::Uniform(1.0);
         if name.starts_with("templates.") {
-            v.rate = vec![template_ratio];
+            v.rate = Rate::Uniform(template_ratio);
             v.weight_decay = resolved.weight_decay;
         } else if name.starts_with("bank.") {
-            v.rate = vec![scaler_ratio];
+            v.rate = Rate::Uniform(scaler_ratio);
             v.weight_decay = 0.0;
         }
         Ok(v)
@@ -190,7 +190,7 @@ fn distil(task: &Task, gene: &Learngene, run: &mut RunDir) -> Result<(Learngene,
         .transpose()?;
     let variables = variables(gene, settings, resolved)?;
     let live = gene.with_tensors(&train::tracked(&variables));
-    let loss = |batch: &wave_data::Batch, images: &Tensor, part: &wave_train::Part| {
+    let loss = |batch: &wave_data::Batch, images: &Tensor, part: &MicroBatch| {
         let shape = plan.shape_of_step(resolved.seed, part.step, resolved.steps);
         // Composed anew each step: yesterday's weights belong to yesterday's templates.
         let weights = live.stacked_weights(&shape)?;

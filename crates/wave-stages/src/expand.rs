@@ -31,7 +31,7 @@ use wave_run::ranks;
 use wave_run::run_dir::{Opened, RunDir};
 use wave_run::settings::{Duration, Expand};
 use wave_run::train::{self, Defaults, Job, Resolved};
-use wave_train::{Scores, Variable};
+use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 mod plan;
 
@@ -290,7 +290,7 @@ fn fit(
     }
     for name in ["head.weight", "head.bias"] {
         let mut v = train::variable(name, &inherited[name], resolved, 0)?;
-        v.rate = vec![HEAD_RATIO];
+        v.rate = Rate::Uniform(HEAD_RATIO);
         variables.push(v);
     }
     let parts = |values: &Weights, inherited: &Weights| -> (Scalers, Weights) {
@@ -310,7 +310,7 @@ fn fit(
         gene.assemble(&scalers, &rest, shape)
     };
     let live = train::tracked(&variables);
-    let loss = |batch: &wave_data::Batch, images: &Tensor, part: &wave_train::Part| {
+    let loss = |batch: &wave_data::Batch, images: &Tensor, part: &MicroBatch| {
         let weights = assemble(&live)?;
         let scales = drop_path(shape.depth, part, resolved);
         let logits = vit::logits_in(resolved.mode, shape, &weights, images, scales)?;

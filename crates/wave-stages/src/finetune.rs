@@ -27,7 +27,7 @@ pub use wave_run::run_dir::Options;
 use wave_run::run_dir::{Opened, RunDir};
 use wave_run::settings::{Duration, Finetune};
 use wave_run::train::{self, Defaults, Job, Outcome, Resolved};
-use wave_train::{Part, Scores, Variable};
+use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 mod plan;
 
@@ -105,7 +105,7 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options)
     Ok(result)
 }
 
-/// All weights as variables, without a rate where `freeze` names them; `depth` as for
+/// All weights as variables, frozen where `freeze` names them; `depth` as for
 /// [`train::variable`].
 ///
 /// # Errors
@@ -121,7 +121,7 @@ pub fn variables(
     let variable = |(name, t): (&String, &Tensor)| {
         let mut v = train::variable(name, t, resolved, depth)?;
         if frozen.iter().any(|text| name.contains(text)) {
-            v.rate.clear();
+            v.rate = Rate::Frozen;
         }
         Ok(v)
     };
@@ -231,7 +231,7 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
     let mut variables = variables(&start, settings, resolved, depth)?;
     for v in &mut variables {
         if convmixer::is_running_statistic(&v.name) {
-            v.rate.clear(); // the forward pass maintains it
+            v.rate = Rate::Frozen; // the forward pass maintains it
         }
     }
     let network = model.network.clone();
@@ -239,7 +239,7 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
     let sizes = sizes_of_slices(settings, &network)?;
     let classes = network.classes();
 
-    let loss = |batch: &wave_data::Batch, images: &Tensor, part: &Part| {
+    let loss = |batch: &wave_data::Batch, images: &Tensor, part: &MicroBatch| {
         let logits = match &network {
             Network::Vit(whole) => {
                 let (shape, weights) = match &sizes {
@@ -337,7 +337,7 @@ fn slice(
 }
 
 /// Drop-path scales (depth, 2, b) of a part of a step, if any branch may be dropped.
-pub fn drop_path(depth: usize, part: &Part, settings: &Resolved) -> Option<Vec<f32>> {
+pub fn drop_path(depth: usize, part: &MicroBatch, settings: &Resolved) -> Option<Vec<f32>> {
     (settings.drop_path > 0.0).then(|| {
         let mut rng = train::step_generator(settings.seed ^ 0xd809, part.step);
         let rate = settings.drop_path;

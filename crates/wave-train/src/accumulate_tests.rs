@@ -4,7 +4,7 @@ use wave_ops::soft_cross_entropy;
 
 use super::*;
 use crate::ranks::tests::Thread;
-use crate::{Alone, Flow, Schedule, State, TrainError, batch_targets, fit};
+use crate::{Alone, Flow, Rate, Schedule, State, TrainError, batch_targets, fit};
 
 const SIDE: usize = 8;
 const CLASSES: usize = 8;
@@ -39,7 +39,7 @@ fn train(ranks: &dyn Ranks, loader: &Loader, parts: usize) -> Result<Vec<f64>, T
     let variables = [Variable {
         name: "head.weight".into(),
         var: Var::from_tensor(&zeros)?,
-        rate: vec![1.0],
+        rate: Rate::Uniform(1.0),
         weight_decay: 0.1,
     }];
     let mut state = State::new(&variables, true)?;
@@ -51,7 +51,7 @@ fn train(ranks: &dyn Ranks, loader: &Loader, parts: usize) -> Result<Vec<f64>, T
     };
     let mut found = Vec::new();
     let mut seen = 0;
-    let loss = |batch: &Batch, images: &Tensor, part: &Part| {
+    let loss = |batch: &Batch, images: &Tensor, part: &MicroBatch| {
         assert_eq!((part.rows.len(), images.dim(0)?), (batch.size, batch.size));
         seen += batch.size;
         let drawn = (0..part.batch).map(|i| 1.0 + (i as f32 + part.step as f32).sin());

@@ -1,6 +1,6 @@
 //! The loop.
 
-use crate::accumulate::{Gradients, Part};
+use crate::accumulate::{Gradients, MicroBatch};
 use crate::batches::{Batches, Examples};
 use crate::{Ranks, Schedule, State, TrainError, Variable};
 use candle_core::{Device, Tensor};
@@ -37,8 +37,8 @@ pub struct Progress {
 
 /// Trains `variables` until `schedule.steps`, from wherever `state` is.
 ///
-/// `loss` turns a batch, its input (of images: (b, c, h, w)) on the variables' device, and which [`Part`]
-/// of a step they are into a scalar, a mean over the examples. Whatever it draws at random it must
+/// `loss` turns a batch, its input (of images: (b, c, h, w)) on the variables' device, and which
+/// [`MicroBatch`] of a step they are into a scalar, a mean over the examples. Whatever it draws at random it must
 /// derive from the step's number, so that a resumed run repeats it. Gradients are scaled to a norm of at most `clip`; `decay` is that
 /// of the moving average, if the state keeps one. A step whose loss or gradient is not finite is
 /// skipped, and halves the learning rate for a while ([`State::halvings`]).
@@ -64,7 +64,7 @@ pub fn fit<B: Batches>(
     parts: usize,
     variables: &[Variable],
     state: &mut State,
-    mut loss: impl FnMut(&B::Batch, &Tensor, &Part) -> candle_core::Result<Tensor>,
+    mut loss: impl FnMut(&B::Batch, &Tensor, &MicroBatch) -> candle_core::Result<Tensor>,
     mut observe: impl FnMut(&Progress, &State) -> Result<Flow, Box<dyn std::error::Error + Send + Sync>>,
 ) -> Result<(), TrainError> {
     let batches = batches.share(ranks.rank(), ranks.size())?;
@@ -113,9 +113,9 @@ fn gradients<B: Batches>(
     parts: usize,
     step: u64,
     variables: &[Variable],
-    loss: &mut impl FnMut(&B::Batch, &Tensor, &Part) -> candle_core::Result<Tensor>,
+    loss: &mut impl FnMut(&B::Batch, &Tensor, &MicroBatch) -> candle_core::Result<Tensor>,
 ) -> candle_core::Result<Gradients> {
-    let part = |rows: Vec<usize>| Part {
+    let part = |rows: Vec<usize>| MicroBatch {
         step,
         batch: batches.batch_size(),
         rows: rows.into_iter().map(|row| batches.rows()[row]).collect(),
@@ -183,7 +183,12 @@ fn update(
     let t = state.step - state.skipped;
     let rates: Vec<Vec<f32>> = variables
         .iter()
-        .map(|v| v.rate.iter().map(|r| (f64::from(*r) * rate) as f32))
+        .map(|v| {
+            v.rate
+                .factors()
+                .iter()
+                .map(|r| (f64::from(*r) * rate) as f32)
+        })
         .map(Iterator::collect)
         .collect();
     let mut moves = Vec::with_capacity(variables.len());

@@ -18,7 +18,7 @@ mod second_order;
 mod state;
 pub mod unrolled;
 
-pub use accumulate::Part;
+pub use accumulate::MicroBatch;
 pub use batches::{Batches, Examples};
 pub use fit::{Flow, Progress, fit, step};
 pub use loss::{batch_targets, smoothed_targets};
@@ -26,7 +26,7 @@ pub use metrics::{Scores, TokenScores, evaluate, evaluate_tokens};
 pub use ranks::{Alone, Ranks, sum_over};
 pub use schedule::Schedule;
 pub use second_order::second_order;
-pub use state::{State, Variable};
+pub use state::{Rate, State, Variable};
 
 /// Why training stopped short.
 #[derive(Debug, thiserror::Error)]

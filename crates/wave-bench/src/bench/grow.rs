@@ -11,7 +11,7 @@ use wave_run::device::{device, place};
 use wave_run::train::{self, Job, Resolved};
 use wave_stages::finetune::{Options, score};
 use wave_stages::model::Network;
-use wave_train::{Part, Variable};
+use wave_train::{MicroBatch, Rate, Variable};
 
 /// Trains the operator that grows `small` to `target`; returns the grown weights, a tensor for each
 /// layer. A classifier of other classes than the data's is an error of the loss.
@@ -32,14 +32,14 @@ pub(super) fn grow(
                 Ok(Variable {
                     name: name.clone(),
                     var: Var::from_tensor(&t.to_device(device())?)?,
-                    rate: vec![1.0],
+                    rate: Rate::Uniform(1.0),
                     weight_decay: 0.0, // towards zero is not towards the small network
                 })
             })
             .collect::<Result<_>>()?;
     let grown = |operator: &Weights| ligo::grow(&frozen, small.shape(), operator, target);
     let live = train::tracked(&variables);
-    let loss = |batch: &wave_data::Batch, images: &Tensor, _: &Part| {
+    let loss = |batch: &wave_data::Batch, images: &Tensor, _: &MicroBatch| {
         let weights = grown(&live).map_err(candle_core::Error::wrap)?;
         let logits = vit::logits_in(settings.mode, target, &weights, images, None)?;
         let smoothing = settings.label_smoothing;

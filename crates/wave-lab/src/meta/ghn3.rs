@@ -27,7 +27,7 @@ use wave_run::settings::{self, Duration, Hypernetwork, Training};
 use wave_run::train::{self, Defaults, Job, Resolved};
 use wave_stages::finetune::Options;
 use wave_stages::hypernetwork::{About, HyperModel, METHOD, decimals};
-use wave_train::{Alone, Part, Scores};
+use wave_train::{Alone, MicroBatch, Scores};
 
 /// What training does where the settings are silent.
 const DEFAULTS: Defaults = Defaults {
@@ -280,7 +280,7 @@ pub(super) fn train(
         Opened::Run(run) => run,
     };
     let weights = train::tracked(&variables);
-    let loss = |batch: &Batch, images: &Tensor, part: &Part| {
+    let loss = |batch: &Batch, images: &Tensor, part: &MicroBatch| {
         let smoothing = resolved.label_smoothing;
         let targets = wave_train::batch_targets(batch, shape.classes, smoothing)?;
         let losses = space.of_step(seed, part.step).map(|target| {

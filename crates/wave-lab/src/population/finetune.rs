@@ -22,7 +22,7 @@ use wave_run::settings::{BatchSize, Duration, Finetune, Training};
 use wave_run::train::{self, Defaults, Job, Resolved};
 use wave_stages::finetune::{self, Options};
 use wave_stages::origin;
-use wave_train::{Examples, Part, Scores};
+use wave_train::{Examples, MicroBatch, Scores};
 
 /// What training does where the settings are silent.
 const DEFAULTS: Defaults = Defaults {
@@ -100,7 +100,7 @@ pub(super) fn finetune(
     let shape = model.shape.clone();
     // The mean over all networks: each has the gradient of its own loss over their number, which
     // Adam takes out again.
-    let loss = |batch: &Batch, images: &Tensor, _: &Part| {
+    let loss = |batch: &Batch, images: &Tensor, _: &MicroBatch| {
         let logits = population::logits(&shape, &weights, images)?;
         let smoothing = resolved.label_smoothing;
         let targets = wave_train::batch_targets(batch, shape.classes, smoothing)?;

@@ -21,7 +21,7 @@ use wave_run::settings::{BatchSize, Duration, Finetune, Training};
 use wave_run::train::{self, Defaults, Job, Resolved, TrainingData};
 use wave_stages::finetune::{self, Options};
 use wave_stages::origin;
-use wave_train::{Part, TokenScores, evaluate_tokens};
+use wave_train::{MicroBatch, TokenScores, evaluate_tokens};
 
 /// What training does where the settings are silent.
 const DEFAULTS: Defaults = Defaults {
@@ -222,7 +222,7 @@ pub(super) fn finetune(
     };
     let weights = train::tracked(&variables);
     let shape = model.shape.clone();
-    let loss = |batch: &TokenBatch, tokens: &Tensor, _: &Part| {
+    let loss = |batch: &TokenBatch, tokens: &Tensor, _: &MicroBatch| {
         let m = batch.positions.len();
         let positions = Tensor::from_slice(&batch.positions, m, tokens.device())?;
         let logits = logits_at(&shape, &weights, tokens, &positions)?.flatten_to(1)?;
