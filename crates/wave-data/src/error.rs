@@ -73,6 +73,14 @@ pub enum DataError {
 }
 
 impl DataError {
+    /// The directory `path` is not laid out as a data set.
+    pub(crate) fn layout(path: &Path, problem: impl Into<String>) -> Self {
+        Self::Layout {
+            path: path.to_owned(),
+            problem: problem.into(),
+        }
+    }
+
     /// The content of `path` is malformed.
     pub(crate) fn content(path: &Path, problem: impl Into<String>) -> Self {
         Self::Content {

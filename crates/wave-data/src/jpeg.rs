@@ -8,7 +8,7 @@ use zune_core::colorspace::ColorSpace;
 use zune_core::options::DecoderOptions;
 
 use crate::RawImage;
-use crate::image::check_size;
+use crate::raw_image::check_size;
 
 /// What a JPEG file says of itself before its pixels begin.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -26,15 +26,16 @@
 //! saved to go on after an interruption.
 
 mod augment;
+mod batch;
 mod broken;
 mod cache;
 mod check;
 mod cifar;
 mod control;
+mod decode;
 mod error;
 mod folder;
 mod idx;
-mod image;
 mod jpeg;
 mod labels;
 mod listing;
@@ -45,6 +46,7 @@ mod parquet;
 mod pattern;
 mod pipeline;
 mod prefetch;
+mod raw_image;
 mod resample;
 mod shapes;
 mod source;
@@ -59,17 +61,19 @@ pub use augment::Augment;
 pub use augment::colour::ColourJitter;
 pub use augment::crop::ResizedCrop;
 pub use augment::erase::{EraseFill, Erasing};
-pub use augment::mix::{Mix, Mixing};
+pub use augment::mix::Mixing;
 pub use augment::rand_augment::RandAugment;
+pub use batch::{Batch, Mix};
 pub use broken::{BrokenImage, BrokenImages};
 pub use check::{Report, check};
 pub use control::CONTROLS;
+pub use decode::decode;
 pub use error::DataError;
-pub use image::{RawImage, decode};
 pub use listing::image_files;
-pub use loader::{Batch, Loader};
+pub use loader::Loader;
 pub use pack::{Packed, pack};
 pub use pipeline::evaluation_batches;
+pub use raw_image::RawImage;
 pub use resample::Interpolation;
 pub use source::{Dataset, Encoded, Source, Split, common_size, hold_out, subset};
 pub use transform::{CropMode, Transform, measure_normalisation};
@@ -215,12 +219,12 @@ fn open_directory(spec: &str) -> Result<Dataset, DataError> {
     } else if let Some(images) = folder::open_classes(dir, name)? {
         Ok(images)
     } else {
-        Err(DataError::Layout {
-            path: dir.to_owned(),
-            problem: format!(
+        Err(DataError::layout(
+            dir,
+            format!(
                 "holds neither IDX, CIFAR nor tar files, nor a folder `train` or `val`; {ACCEPTED}"
             ),
-        })
+        ))
     }
 }
 

@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use crate::folder::{EXTENSIONS, layout};
 use crate::source::NO_FILE;
 use crate::{DataError, cache};
+
+/// The names of image files end so.
+pub(crate) const EXTENSIONS: [&str; 5] = ["jpg", "jpeg", "png", "webp", "gif"];
 
 /// Fewer images are listed faster than the cache is worth.
 const CACHED_FROM: usize = 20_000;
@@ -36,7 +38,7 @@ pub(crate) fn image_names(dir: &Path) -> Result<Vec<String>, DataError> {
                 if kind.is_file() || kind.is_symlink() {
                     return Ok(true);
                 }
-                Err(layout(
+                Err(DataError::layout(
                     dir,
                     format!("holds `{}`, {NO_FILE}", name.to_string_lossy()),
                 ))
@@ -184,7 +186,7 @@ fn entries(
                 "holds `{}`, whose name is not UTF-8; rename it",
                 name.to_string_lossy()
             );
-            layout(dir, problem)
+            DataError::layout(dir, problem)
         })?);
     }
     names.sort_unstable();

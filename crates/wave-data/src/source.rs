@@ -9,7 +9,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use crate::{DataError, RawImage, decode, image};
+use crate::{DataError, RawImage, decode};
 
 /// Headers that [`common_size`] looks at.
 const SAMPLED: usize = 16;
@@ -95,7 +95,7 @@ impl Encoded {
     /// The (height, width) that [`decode`](Self::decode) would find, by the file's header, if that is
     /// sound.
     fn size(&self) -> Option<(usize, usize)> {
-        image::size(&self.bytes)
+        decode::size(&self.bytes)
     }
 }
 

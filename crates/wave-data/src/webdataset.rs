@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use serde_json::Value;
 
-use crate::image::MAX_FILE_BYTES;
+use crate::decode::MAX_FILE_BYTES;
 use crate::source::{no_image, open_file};
 use crate::tar::{self, Member, Problem};
 use crate::{DataError, Dataset, Encoded, RawImage, Source, cache, pattern};
@@ -44,11 +44,12 @@ pub(crate) fn open_directory(dir: &Path, name: String) -> Result<Dataset, DataEr
     let info = Info::read(dir)?;
     let named = (info.files(&[TRAIN]), info.files(&TEST));
     let (train, test) = match named {
-        (None, None) => splits(dir).ok_or_else(|| DataError::Layout {
-            path: dir.to_owned(),
-            problem: "holds no tar shards whose names begin with `train` or `val`; name them: \
-                      train-*.tar, val-*.tar"
-                .to_owned(),
+        (None, None) => splits(dir).ok_or_else(|| {
+            DataError::layout(
+                dir,
+                "holds no tar shards whose names begin with `train` or `val`; name them: \
+                 train-*.tar, val-*.tar",
+            )
         })?,
         (train, test) => (train.unwrap_or_default(), test.unwrap_or_default()),
     };
@@ -160,10 +161,10 @@ impl Shards {
         }
         info.check(&found)?;
         if let (true, Some(first)) = (samples.is_empty(), files.first()) {
-            return Err(DataError::Layout {
-                path: first.clone(),
-                problem: "no shard holds an image; expected members KEY.jpg and KEY.cls".to_owned(),
-            });
+            return Err(DataError::layout(
+                first,
+                "no shard holds an image; expected members KEY.jpg and KEY.cls",
+            ));
         }
         Ok(Shards {
             files,

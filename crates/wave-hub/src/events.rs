@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::HubError;
-use crate::directory::read_bytes;
+use crate::files::read_bytes;
 use crate::proto::Message;
 
 /// The file of a run's first session: TensorBoard reads files whose name holds `tfevents`.

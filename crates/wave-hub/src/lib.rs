@@ -26,6 +26,7 @@ mod digest;
 mod directory;
 mod error;
 mod events;
+mod files;
 mod float;
 mod header;
 #[cfg(feature = "hub")]
@@ -45,12 +46,10 @@ mod transformers;
 pub use atomic::{prepare_out, remove_own_temporaries, remove_temporaries, write_atomic};
 pub use card::{CardFront, card_license, model_card, with_license};
 pub use digest::{sha256_file, sha256_hex};
-pub use directory::{
-    ARTEFACT_FILES, CARD_FILE, Kind, ONNX_FILE, SCALERS_FILE, directory_kind, read_bytes,
-    read_json, read_text, write_json,
-};
+pub use directory::{ARTEFACT_FILES, CARD_FILE, Kind, ONNX_FILE, SCALERS_FILE, directory_kind};
 pub use error::HubError;
 pub use events::{EVENTS_FILE, EventWriter};
+pub use files::{read_bytes, read_json, read_text, write_json};
 pub use float::FloatType;
 pub use model::{ModelConfig, ModuleNames, PretrainedCfg, read_model, write_model, write_model_as};
 pub use preprocessing::{Preprocessing, read_preprocessing};

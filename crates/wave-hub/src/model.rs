@@ -12,9 +12,10 @@ use serde_json::{Map, Value};
 
 use crate::atomic::Staged;
 use crate::directory::{
-    CARD_FILE, CONFIG_FILE, Kind, MODEL_FILE, ONNX_FILE, commit_directory, json_bytes,
-    promised_file, read_config,
+    CARD_FILE, CONFIG_FILE, Kind, MODEL_FILE, ONNX_FILE, commit_directory, promised_file,
+    read_config,
 };
+use crate::files::json_bytes;
 use crate::float::cast;
 use crate::onnx::{self, VitSizes};
 use crate::tensors::{read_weights, stage_tensors};

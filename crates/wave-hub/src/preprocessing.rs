@@ -7,11 +7,10 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::directory::read_json;
+use crate::directory::{CONFIG_FILE, PREPROCESSOR_FILE};
+use crate::files::read_json;
 use crate::model::check_normalisation;
 use crate::{HubError, ModelConfig, PretrainedCfg};
-
-pub(crate) const PREPROCESSOR_FILE: &str = "preprocessor_config.json";
 
 /// The steps from an image to a network's input.
 #[derive(Debug, Clone, PartialEq)]
@@ -100,7 +99,7 @@ const RESAMPLE: [&str; 6] = [
 /// or asks for steps that no plain transform takes (no rescaling, padding); [`HubError::Io`]
 /// when it cannot be read.
 pub fn read_preprocessing(dir: &Path) -> Result<Option<Preprocessing>, HubError> {
-    let path = dir.join(crate::directory::CONFIG_FILE);
+    let path = dir.join(CONFIG_FILE);
     let config: Value = read_json(&path)?;
     if config.get("pretrained_cfg").is_some() {
         let config: ModelConfig = crate::model::parse(&path, config)?;

@@ -13,7 +13,7 @@ use candle_core::{DType, Device, Storage, Tensor};
 use safetensors::tensor::{self, Dtype, TensorInfo, TensorView};
 
 use crate::atomic::{Staged, write_with};
-use crate::directory::read_bytes;
+use crate::files::read_bytes;
 use crate::header::{self, METADATA};
 use crate::{HubError, Weights};
 

@@ -11,11 +11,11 @@ use serde_json::Value;
 
 use crate::atomic::Staged;
 use crate::directory::{
-    CARD_FILE, CONFIG_FILE, MODEL_FILE, commit_directory, json_bytes, promised_file, read_json,
+    CARD_FILE, CONFIG_FILE, MODEL_FILE, PREPROCESSOR_FILE, commit_directory, promised_file,
 };
+use crate::files::{json_bytes, read_json};
 use crate::float::cast;
 use crate::model::check_names;
-use crate::preprocessing::PREPROCESSOR_FILE;
 use crate::tensors::{read_weights, stage_tensors};
 use crate::{FloatType, HubError, Weights};
 

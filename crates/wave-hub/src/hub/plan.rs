@@ -94,7 +94,7 @@ pub fn plan(dir: &Path, card: Option<&str>) -> Result<Plan, HubError> {
             continue;
         }
         if name == CARD_FILE {
-            let bytes = crate::directory::read_bytes(&path)?;
+            let bytes = crate::files::read_bytes(&path)?;
             check_card(&path, &String::from_utf8_lossy(&bytes))?;
         }
         let weights = name.ends_with(".safetensors");

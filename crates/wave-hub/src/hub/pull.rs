@@ -98,7 +98,7 @@ pub fn pull(
 /// # Errors
 /// [`HubError::Missing`] when `from` holds no artefact, [`HubError::Io`] when the work fails.
 pub fn checkout(from: &Path, out: &Path) -> Result<(), HubError> {
-    crate::directory::check_is_file(&from.join(CONFIG_FILE))?;
+    crate::files::check_is_file(&from.join(CONFIG_FILE))?;
     let mut files = Vec::new();
     let mut config = None;
     let entries = fs::read_dir(from).map_err(HubError::io("read", from))?;
