@@ -18,7 +18,8 @@ use std::time::Instant;
 use wave_models::Weights;
 use wave_ops::Mode;
 use wave_train::{
-    Batches, Flow, MicroBatch, Progress, Rate, Schedule, Scores, State, TrainError, Variable,
+    Batches, Flow, Hyperparameters, MicroBatch, Progress, Rate, Schedule, Scores, State,
+    TrainError, Variable,
 };
 
 /// Steps between two lines of the log.
@@ -394,13 +395,16 @@ pub fn train<D: TrainingData>(
         let mut observe = observe;
         let batches = job.data.batches();
         let observe = |p: &Progress, s: &State| observe(p, s).map_err(|e| e.into_boxed_dyn_error());
+        let hyperparameters = Hyperparameters {
+            schedule,
+            clip: Some(clip),
+            ema_decay: ema,
+            micro_batches: accumulate,
+        };
         let done = wave_train::fit(
             batches,
             ranks(),
-            schedule,
-            Some(clip),
-            ema,
-            accumulate,
+            hyperparameters,
             variables,
             &mut state,
             loss,

@@ -20,7 +20,7 @@ pub mod unrolled;
 
 pub use accumulate::MicroBatch;
 pub use batches::{Batches, Examples};
-pub use fit::{Flow, Progress, fit, step};
+pub use fit::{Flow, Hyperparameters, Progress, fit, step};
 pub use loss::{batch_targets, smoothed_targets};
 pub use metrics::{Scores, TokenScores, evaluate, evaluate_tokens};
 pub use ranks::{Alone, Ranks, sum_over};
