@@ -81,6 +81,14 @@ impl DataError {
         }
     }
 
+    /// `path` could not be read while opening the data set.
+    pub(crate) fn open(path: &Path) -> impl Fn(io::Error) -> Self + Copy {
+        |source| Self::Open {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
     /// The content of `path` is malformed.
     pub(crate) fn content(path: &Path, problem: impl Into<String>) -> Self {
         Self::Content {
@@ -100,6 +108,23 @@ impl DataError {
             | Self::Broken { .. }
             | Self::Open { .. } => true,
             Self::Read { .. } | Self::Write { .. } | Self::Worker(_) => false,
+        }
+    }
+}
+
+/// Why a file could not be parsed, for a parser that does not know its path.
+#[derive(Debug)]
+pub(crate) enum Problem {
+    Content(String),
+    Reading(io::Error),
+}
+
+impl Problem {
+    /// The same of the file `path`.
+    pub(crate) fn of(self, path: &Path) -> DataError {
+        match self {
+            Self::Content(problem) => DataError::content(path, problem),
+            Self::Reading(source) => DataError::open(path)(source),
         }
     }
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use flate2::bufread::MultiGzDecoder;
 
+use crate::error::Problem;
 use crate::source::{InMemory, open_file};
 use crate::{DataError, Dataset};
 
@@ -112,17 +113,8 @@ fn find(dir: &Path, part: &str, kind: &str) -> Result<PathBuf, DataError> {
 }
 
 fn read(path: &Path, dimensions: usize) -> Result<Idx, DataError> {
-    let file = open_file(path).map_err(|source| DataError::Open {
-        path: path.to_owned(),
-        source,
-    })?;
-    parse(BufReader::new(file), dimensions).map_err(|problem| match problem {
-        Problem::Content(problem) => DataError::content(path, problem),
-        Problem::Reading(source) => DataError::Open {
-            path: path.to_owned(),
-            source,
-        },
-    })
+    let file = open_file(path).map_err(DataError::open(path))?;
+    parse(BufReader::new(file), dimensions).map_err(|problem| problem.of(path))
 }
 
 /// What an IDX file of bytes holds.
@@ -132,12 +124,6 @@ struct Idx {
     shape: Vec<usize>,
     /// As many as the sizes multiply to.
     values: Vec<u8>,
-}
-
-#[derive(Debug)]
-enum Problem {
-    Content(String),
-    Reading(io::Error),
 }
 
 /// Reads an IDX file of bytes with this number of dimensions, compressed or not. Memory grows with

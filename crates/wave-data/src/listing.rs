@@ -169,10 +169,7 @@ fn entries(
     dir: &Path,
     wanted: impl Fn(&fs::DirEntry) -> Result<bool, DataError>,
 ) -> Result<Vec<String>, DataError> {
-    let fail = |source| DataError::Open {
-        path: dir.to_owned(),
-        source,
-    };
+    let fail = DataError::open(dir);
     let mut names = Vec::new();
     for entry in fs::read_dir(dir).map_err(fail)? {
         let entry = entry.map_err(fail)?;

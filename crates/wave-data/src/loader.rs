@@ -286,5 +286,4 @@ impl Inner {
 }
 
 #[cfg(test)]
-#[path = "loader_tests.rs"]
 mod tests;

@@ -208,10 +208,7 @@ impl Sound {
             let len = file.metadata()?.len();
             Ok(Self { file, len })
         };
-        open().map_err(|source| DataError::Open {
-            path: path.to_owned(),
-            source,
-        })
+        open().map_err(DataError::open(path))
     }
 }
 

@@ -125,7 +125,7 @@ impl Pipeline {
         let last = format!("{error}");
         found.note(broken, error)?;
         for attempt in 0..REPLACEMENTS {
-            let drawn = crate::augment::mix(u64::from(broken) << 8 | attempt);
+            let drawn = crate::augment::hash(u64::from(broken) << 8 | attempt);
             let n = variation.substitutes.len() as u64;
             let i = variation.substitutes[(drawn % n) as usize];
             match self.input((i, repeat), Some(variation), out) {

@@ -266,10 +266,7 @@ pub(crate) const NO_FILE: &str = "a pipe, a socket or a device; expected a regul
 
 /// All bytes of a file that is not longer than `at_most`.
 pub(crate) fn read_whole(path: &Path, at_most: u64) -> Result<Vec<u8>, DataError> {
-    let open = |source| DataError::Open {
-        path: path.to_owned(),
-        source,
-    };
+    let open = DataError::open(path);
     let mut file = open_file(path).map_err(open)?;
     let length = file.metadata().map_err(open)?.len();
     if length > at_most {

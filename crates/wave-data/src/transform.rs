@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use crate::augment::Placement;
 use crate::augment::crop::Rectangle;
-use crate::resample::{self, Axis, Interpolation, View, resample, windows};
+use crate::resample::{self, Axis, Interpolation, View, resample, taps};
 use crate::{BrokenImages, DataError, RawImage, Source};
 
 /// How an image becomes network input.
@@ -269,9 +269,9 @@ pub(crate) fn resize_rectangle(
         size: (w, h),
     };
     let by = Interpolation::Bicubic;
-    let wide = resample(part, Axis::Columns, &windows(w, columns, side, by)?); // (h, side, c)
+    let wide = resample(part, Axis::Columns, &taps(w, columns, side, by)?); // (h, side, c)
     let wide = View::whole(&wide, (side, h), c);
-    Ok(resample(wide, Axis::Rows, &windows(h, rows, side, by)?)) // (side, side, c)
+    Ok(resample(wide, Axis::Rows, &taps(h, rows, side, by)?)) // (side, side, c)
 }
 
 /// The part of one axis of an image that resizing and cropping keep, in pixels of the original.
@@ -315,7 +315,7 @@ impl Window {
         first: usize,
         size: usize,
         by: Interpolation,
-    ) -> Result<Vec<resample::Window>, DataError> {
+    ) -> Result<Vec<resample::Taps>, DataError> {
         if by == Interpolation::Nearest {
             let Self {
                 scale,
@@ -325,7 +325,7 @@ impl Window {
             } = *self;
             return Ok(resample::nearest(scale, skipped, shown, first, size));
         }
-        windows(
+        taps(
             size,
             (self.start - first as f64, self.length),
             self.shown,

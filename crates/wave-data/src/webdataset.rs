@@ -14,8 +14,9 @@ use rayon::prelude::*;
 use serde_json::Value;
 
 use crate::decode::MAX_FILE_BYTES;
+use crate::error::Problem;
 use crate::source::{no_image, open_file};
-use crate::tar::{self, Member, Problem};
+use crate::tar::{self, Member};
 use crate::{DataError, Dataset, Encoded, RawImage, Source, cache, pattern};
 
 mod info;
@@ -288,17 +289,8 @@ fn recall(text: &str, stamp: &str, shard: u32) -> Option<Vec<Sample>> {
 }
 
 fn read_index(path: &Path, shard: u32) -> Result<Vec<Sample>, DataError> {
-    let file = open_file(path).map_err(|source| DataError::Open {
-        path: path.to_owned(),
-        source,
-    })?;
-    parse(&mut BufReader::with_capacity(4096, file), shard).map_err(|problem| match problem {
-        Problem::Content(problem) => DataError::content(path, problem),
-        Problem::Reading(source) => DataError::Open {
-            path: path.to_owned(),
-            source,
-        },
-    })
+    let file = open_file(path).map_err(DataError::open(path))?;
+    parse(&mut BufReader::with_capacity(4096, file), shard).map_err(|problem| problem.of(path))
 }
 
 /// The samples of an archive, in the order of their images.

@@ -19,7 +19,7 @@ pub(crate) const PREPROCESSOR_FILE: &str = "preprocessor_config.json";
 /// The scalers that an expanded model was composed from.
 pub const SCALERS_FILE: &str = "scalers.safetensors";
 /// A model as an ONNX graph, beside its directory's other files.
-pub const ONNX_FILE: &str = "model.onnx";
+pub(crate) const ONNX_FILE: &str = "model.onnx";
 
 /// What stands beside a model's weights in one layout or another. Left by an earlier model, it
 /// would contradict the new one.

@@ -145,13 +145,18 @@ pub fn read_model(dir: &Path) -> Result<(ModelConfig, Weights), HubError> {
     let config = parse(&config_path, config)?;
     let remedy = "copy it there; weights in another format (.bin, .pth) have to be saved with \
                   `safetensors.torch.save_file`";
+    Ok((config, read_model_weights(dir, remedy)?))
+}
+
+/// The weights of a model directory, at least one; `remedy` is for when they are missing.
+pub(crate) fn read_model_weights(dir: &Path, remedy: &str) -> Result<Weights, HubError> {
     let path = promised_file(dir, MODEL_FILE, remedy)?;
     let weights = read_weights(&path)?;
     if weights.is_empty() {
         let remedy = "write or copy the model again";
         return Err(HubError::malformed(&path, "holds no tensor", remedy));
     }
-    Ok((config, weights))
+    Ok(weights)
 }
 
 /// Writes a model directory: the weights, further weight files `extra` (file name and content,

@@ -17,9 +17,9 @@ use candle_core::{Device, Tensor};
 use safetensors::tensor::View;
 
 use crate::atomic::Staged;
+use crate::differences::check_tensors;
 use crate::float::cast;
 use crate::proto::Message;
-use crate::shapes::differences;
 use crate::{FloatType, HubError, Weights};
 use graph::Graph;
 
@@ -168,7 +168,7 @@ pub(crate) fn stage(
     sizes
         .check()
         .map_err(|found| refuse(found, "correct the sizes"))?;
-    differences(weights, &sizes.parameters()).map_err(|found| {
+    check_tensors(weights, &sizes.parameters()).map_err(|found| {
         refuse(
             found,
             "give the weights of a vision transformer of these sizes",

@@ -303,7 +303,7 @@ impl Hub<'_> {
                     held.insert(file).path().to_owned()
                 }
             };
-            let part = |start, length| client::Content::Part {
+            let part = |start, length| client::RequestBody::Part {
                 file: &path,
                 start,
                 length,
@@ -392,7 +392,7 @@ impl Hub<'_> {
         let url = self.client.url(&self.at_branch("commit"));
         let call = Call::new("POST", url, &self.about)
             .header("content-type", "application/x-ndjson")
-            .content(client::Content::Bytes(lines.as_bytes()));
+            .content(client::RequestBody::Bytes(lines.as_bytes()));
         self.client.json(&call).map(|(_, answer)| answer)
     }
 
@@ -400,7 +400,7 @@ impl Hub<'_> {
         let body = request.to_string();
         let call = Call::new("POST", self.client.url(path), &self.about)
             .header("content-type", "application/json")
-            .content(client::Content::Bytes(body.as_bytes()))
+            .content(client::RequestBody::Bytes(body.as_bytes()))
             .accept(accepted);
         self.client.json(&call).map(|(_, answer)| answer)
     }
@@ -429,7 +429,7 @@ fn lfs<'a>(url: String, about: &'a str, request: &'a str) -> Call<'a> {
     Call::new("POST", url, about)
         .header("accept", LFS)
         .header("content-type", LFS)
-        .content(client::Content::Bytes(request.as_bytes()))
+        .content(client::RequestBody::Bytes(request.as_bytes()))
 }
 
 fn bytes_of(file: &PlannedFile) -> Result<Vec<u8>, HubError> {
