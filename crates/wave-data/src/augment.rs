@@ -13,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::{ColourJitter, DataError, Erasing, Mixing, RandAugment, RawImage, ResizedCrop};
 
-/// What varies from one view of an image to the next. The default varies nothing.
+/// Augmentation: the random differences between views of an image. The default has none.
 ///
 /// In this order: `resized_crop`; `rand_augment`; `three`; `colour_jitter`; the border of
 /// `crop_padding`; `flip`; normalisation; `erasing`; and of the whole batch `mixing`.
@@ -80,7 +80,7 @@ impl Augment {
         outcome.map_err(DataError::Settings)
     }
 
-    /// Whether the pixels of a square change, beyond where they lie.
+    /// Whether pixels change, not only their places.
     pub(crate) fn paints(&self) -> bool {
         self.three || self.rand_augment.is_some() || self.colour_jitter.is_some()
     }
@@ -114,7 +114,7 @@ impl Default for Augment {
     }
 }
 
-/// Where a square of pixels comes to lie on a black canvas of the same size.
+/// The place of a square of pixels on a black canvas of the same size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Placement {
     /// The canvas shows the square from this column on; columns outside it are black.

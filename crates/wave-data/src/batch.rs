@@ -17,11 +17,11 @@ pub struct Batch {
     pub channels: usize,
     /// Height and width in pixels.
     pub image_size: usize,
-    /// How the images were mixed with each other, if they were.
+    /// The mixing of the images, if there was any.
     pub mix: Option<Mix>,
 }
 
-/// How the inputs of a batch were mixed.
+/// The mixing of a batch.
 ///
 /// Input i is `weight` of itself and `1 - weight` of input `partners[i]`, whether pixel by pixel
 /// (Mixup) or by area (CutMix), and so is its target.

@@ -1,9 +1,9 @@
-//! What can go wrong, and whose fault it is.
+//! Errors, and whose fault they are.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why images could not be had. Every message names what was found and what was expected.
+/// Why there are no images. Every message names what was found and what was expected.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     /// The data spec (`--data`) names nothing that there is.
@@ -14,7 +14,7 @@ pub enum DataError {
     Layout {
         /// The directory at fault.
         path: PathBuf,
-        /// What is wrong with it and what was expected.
+        /// Found and expected.
         problem: String,
     },
     /// A file's content is malformed: truncated, of another format, contradicting its header.
@@ -22,7 +22,7 @@ pub enum DataError {
     Content {
         /// The file at fault.
         path: String,
-        /// What is wrong with it and what was expected.
+        /// Found and expected.
         problem: String,
     },
     /// Too many images cannot be decoded.
@@ -31,11 +31,11 @@ pub enum DataError {
          them:\n{list}"
     )]
     Broken {
-        /// How many were found.
+        /// Broken images found.
         broken: usize,
         /// Of how many.
         total: usize,
-        /// How many there may be.
+        /// Broken images allowed.
         allowed: usize,
         /// The first of them, a line each.
         list: String,
@@ -45,7 +45,7 @@ pub enum DataError {
     Write {
         /// The file at fault.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// A setting is out of range or does not fit the data.
@@ -56,7 +56,7 @@ pub enum DataError {
     Open {
         /// The file or directory at fault.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// A file could not be read in the middle of the work.
@@ -64,7 +64,7 @@ pub enum DataError {
     Read {
         /// The file at fault.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The background thread that makes batches could not start, or ended before its time.

@@ -17,7 +17,7 @@ use crate::{DataError, Dataset, Encoded, RawImage, Source, cache, labels, listin
 /// The label of an image that has none: beyond all classes.
 const UNLABELLED: u32 = u32::MAX;
 
-/// Where test images are: in the first of these that is there.
+/// Folders of test images; the first that exists is taken.
 const TEST: [&str; 3] = ["val", "validation", "test"];
 
 /// Whether `dir` has a folder `train`, or one of test images.
@@ -163,7 +163,7 @@ pub(crate) struct Folder {
     dirs: Vec<PathBuf>,
     /// File names, one after the other.
     names: String,
-    /// Where each name ends.
+    /// The end of each name.
     ends: Vec<u32>,
     /// Which directory each image is in.
     places: Vec<u32>,

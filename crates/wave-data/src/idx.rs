@@ -117,7 +117,7 @@ fn read(path: &Path, dimensions: usize) -> Result<Idx, DataError> {
     parse(BufReader::new(file), dimensions).map_err(|problem| problem.of(path))
 }
 
-/// What an IDX file of bytes holds.
+/// The content of an IDX file of bytes.
 #[derive(Debug)]
 struct Idx {
     /// Sizes, outermost first; none is 0.

@@ -1,4 +1,4 @@
-//! What is in the folders of an ImageFolder, listed in parallel; of large ones, kept in a cache.
+//! The files of an ImageFolder, listed in parallel; for large ones, the list is cached.
 //!
 //! The cache knows of each class folder when it last changed, so that a folder is listed again once a
 //! file was added, removed or renamed in it.
@@ -34,7 +34,7 @@ pub(crate) fn image_names(dir: &Path) -> Result<Vec<String>, DataError> {
         let name = entry.file_name();
         match entry.file_type() {
             Ok(kind) if is_image(&name) && !kind.is_dir() => {
-                // Where a link leads is seen when it is read.
+                // A link is followed when it is read.
                 if kind.is_file() || kind.is_symlink() {
                     return Ok(true);
                 }

@@ -1,4 +1,4 @@
-//! Batches: for training, a pure function of the step's number; for evaluation, in order.
+//! Training batches, each a pure function of the step's number.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,7 +24,7 @@ pub struct Loader {
     workers: Option<Arc<rayon::ThreadPool>>,
     /// Of the variations, where views repeat.
     view_seed: u64,
-    /// Where in the whole batch the images are that are made, ascending.
+    /// The rows of the whole batch that are made, ascending.
     rows: Arc<Vec<usize>>,
 }
 
@@ -136,7 +136,7 @@ impl Loader {
         })
     }
 
-    /// Where in the whole batch the images are that [`batch`](Self::batch) makes: all of it, or a
+    /// The rows of the whole batch that [`batch`](Self::batch) makes: all, or those of a
     /// [`share`](Self::share).
     pub fn rows(&self) -> &[usize] {
         &self.rows

@@ -12,7 +12,7 @@ use crate::tar::{append, finish};
 use crate::webdataset::{INCOMPLETE, INFO};
 use crate::{DataError, Dataset, RawImage, Source};
 
-/// What was written.
+/// The files written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packed {
     /// The shards, in order.

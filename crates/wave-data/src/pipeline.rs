@@ -21,12 +21,12 @@ pub(crate) fn first_showings(indices: &[u32]) -> Vec<Showing> {
     indices.iter().map(|&i| (i, 0)).collect()
 }
 
-/// What a training batch adds to its images.
+/// The augmentation of a training batch.
 pub(crate) struct Variation<'a> {
     pub(crate) augment: &'a Augment,
     pub(crate) seed: u64,
     pub(crate) view: u32,
-    /// What may stand in for them.
+    /// The images that may replace broken ones.
     pub(crate) substitutes: &'a [u32],
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Pipeline {
     source: Arc<dyn Source>,
     pub(crate) transform: Transform,
     normaliser: Normaliser,
-    /// Whether an image takes long enough to prepare for several threads to share a batch.
+    /// Whether several threads share a batch, since an image takes long enough to prepare.
     heavy: bool,
 }
 

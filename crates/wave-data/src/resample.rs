@@ -1,16 +1,15 @@
 //! Pillow's antialiased filters for 8-bit pixels, one axis at a time, by Pillow's arithmetic.
 //!
 //! A line of the result is a weighted sum of lines, whose neighbouring bytes are added up together;
-//! along the other axis it is the same, of the image on its side. (The library for this is fast too, but
-//! builds some thousand variants of itself in whoever calls it, which took every build of this crate a
-//! minute.)
+//! along the other axis the image is transposed first. (The usual library for this is as fast, but
+//! instantiates some thousand generic variants, which added a minute to every build of this crate.)
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::DataError;
 
-/// What becomes of pixels between those of an image when it is resized, by timm's and Pillow's names.
+/// The filter of a resize, by timm's and Pillow's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Interpolation {
     /// The nearest pixel, without antialiasing.
@@ -39,7 +38,7 @@ impl Interpolation {
         Interpolation::Lanczos,
     ];
 
-    /// How far the filter reaches to either side, in pixels of whichever grid is coarser.
+    /// The reach of the filter to either side, in pixels of the coarser grid.
     pub(crate) fn reach(self) -> f64 {
         match self {
             Interpolation::Nearest | Interpolation::Box => 0.5,

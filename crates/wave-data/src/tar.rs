@@ -183,7 +183,7 @@ pub(crate) fn append(archive: &mut dyn Write, name: &str, content: &[u8]) -> io:
     archive.write_all(&[0; BLOCK as usize][..padding])
 }
 
-/// What ends an archive.
+/// The end of an archive.
 pub(crate) fn finish(archive: &mut dyn Write) -> io::Result<()> {
     archive.write_all(&[0; 2 * BLOCK as usize])
 }

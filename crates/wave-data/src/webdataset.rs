@@ -29,7 +29,7 @@ const IMAGES: [&str; 6] = ["jpg", "jpeg", "png", "webp", "gif", "img"];
 /// A label's file is not longer.
 const MAX_LABEL_BYTES: u64 = 1 << 20;
 
-/// What the cache keeps of a shard. Another name for every change of what is accepted.
+/// The kind of cache file of a shard. Another name for every change of what is accepted.
 const CACHED: &str = "tar-index-2";
 
 /// Whether `dir` holds tar shards.
@@ -131,7 +131,7 @@ fn open(
     })
 }
 
-/// Where an image is, and its class.
+/// The place and class of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sample {
     pub(crate) shard: u32,

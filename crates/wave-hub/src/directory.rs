@@ -21,8 +21,8 @@ pub const SCALERS_FILE: &str = "scalers.safetensors";
 /// A model as an ONNX graph, beside its directory's other files.
 pub(crate) const ONNX_FILE: &str = "model.onnx";
 
-/// What stands beside a model's weights in one layout or another. Left by an earlier model, it
-/// would contradict the new one.
+/// Files beside a model's weights in one layout or another. Left by an earlier model, they would
+/// contradict the new one.
 const COMPANIONS: [&str; 3] = [SCALERS_FILE, ONNX_FILE, PREPROCESSOR_FILE];
 
 /// Every file that an artefact directory may consist of.
@@ -36,7 +36,7 @@ pub const ARTEFACT_FILES: [&str; 7] = [
     PREPROCESSOR_FILE,
 ];
 
-/// What an artefact directory holds.
+/// The kind of an artefact directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A model that timm can load: `model.safetensors` and its `config.json`.

@@ -19,7 +19,7 @@ use crate::proto::Message;
 
 /// The file of a run's first session: TensorBoard reads files whose name holds `tfevents`.
 pub const EVENTS_FILE: &str = "events.out.tfevents.0.wave";
-/// What stands around the number of a session.
+/// The prefix and suffix of the number of a session.
 const NAME: (&str, &str) = ("events.out.tfevents.", ".wave");
 
 /// Field numbers of event.proto and summary.proto.

@@ -54,7 +54,7 @@ pub struct VitSizes {
     /// Whether a class token is classified (and the last norm is `norm`); otherwise the mean
     /// over the tokens is (and it is `fc_norm`).
     pub class_token: bool,
-    /// What every layer norm adds to the variance; timm's is 1e-6.
+    /// The epsilon of every layer norm; timm's is 1e-6.
     pub norm_eps: f32,
 }
 

@@ -1,8 +1,8 @@
 //! The layout that transformers reads natively: `model.safetensors`, `config.json` with a
 //! `model_type`, `preprocessor_config.json`, and a card.
 //!
-//! What the files say is the caller's: which names a network's weights have there is knowledge
-//! about networks, not about files.
+//! The content of the files is the caller's: the names of a network's weights are knowledge about
+//! networks, not about files.
 
 use std::collections::BTreeMap;
 use std::path::Path;

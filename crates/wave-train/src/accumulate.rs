@@ -16,7 +16,7 @@ pub struct MicroBatch {
     pub step: u64,
     /// Images of the whole batch.
     pub batch: usize,
-    /// Where in it each of the images at hand is.
+    /// The row in it of each image at hand.
     pub rows: Vec<usize>,
 }
 

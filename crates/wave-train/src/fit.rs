@@ -1,4 +1,4 @@
-//! The loop.
+//! The training loop.
 
 use crate::accumulate::{Gradients, MicroBatch};
 use crate::batches::{Batches, Examples};
@@ -18,7 +18,7 @@ pub enum Flow {
     Stop,
 }
 
-/// What a step did.
+/// The outcome of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// Steps done, this one included.
@@ -35,7 +35,7 @@ pub struct Progress {
     pub gradient_norm: f64,
 }
 
-/// How variables are trained, whatever the loss.
+/// The numbers of a training, whatever the loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hyperparameters {
     /// The learning rate over the steps, and how many there are.

@@ -1,4 +1,4 @@
-//! How good a classifier is.
+//! Accuracy and loss of a classifier.
 
 use crate::{Alone, Examples, Ranks, TrainError};
 use candle_core::{Device, Tensor};
@@ -48,7 +48,7 @@ pub fn evaluate(
     Ok(scores)
 }
 
-/// How well a network predicts the answers of sequences.
+/// Scores of the predicted answers of sequences.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TokenScores {
     /// Of the tokens that count, each predicted from the true ones before it.

@@ -1,4 +1,4 @@
-//! What training changes, and what it needs to go on.
+//! The variables and the state of a training.
 
 use crate::{Ranks, TrainError};
 use candle_core::{Device, Result, Tensor, Var};
@@ -18,13 +18,13 @@ pub struct Variable {
     pub name: String,
     /// The tensor.
     pub var: Var,
-    /// How fast it moves.
+    /// Factors on the learning rate.
     pub rate: Rate,
     /// Weight decay, times the learning rate.
     pub weight_decay: f32,
 }
 
-/// Factors on the learning rate.
+/// Factors on the learning rate of a variable.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rate {
     /// Saved with the state but not stepped: a frozen weight, or a buffer that the loss closure maintains
@@ -63,7 +63,7 @@ pub struct State {
     halved: (u64, u64),
     /// First and second moments of each variable that is stepped.
     pub(crate) moments: Vec<Option<Moments>>,
-    /// Moving averages of the variables, if kept.
+    /// EMA of the variables, if kept.
     pub(crate) average: Option<Vec<Vec<f32>>>,
 }
 
@@ -90,8 +90,8 @@ impl State {
         })
     }
 
-    /// How often the learning rate is halved at this step: once for each step that was left out, and
-    /// for every 100 steps since then once less.
+    /// The number of halvings of the learning rate at this step: one for each step that was left out, less
+    /// one for every 100 steps since then.
     pub fn halvings(&self) -> u64 {
         let (at, times) = self.halved;
         times.saturating_sub((self.step - at.min(self.step)) / RECOVERY)
@@ -113,7 +113,7 @@ impl State {
         ]
     }
 
-    /// The moving averages by name, if kept.
+    /// The EMA of the variables by name, if kept.
     pub fn averages(&self, variables: &[Variable]) -> Result<Option<BTreeMap<String, Tensor>>> {
         let Some(average) = &self.average else {
             return Ok(None);

@@ -1,5 +1,5 @@
-//! Training as a differentiable function of its start: how a start would have to change for the
-//! training to go better (DIMAML, section 2.1).
+//! Training as a differentiable function of its initial weights: the gradient says how they would have to
+//! change for the training to go better (DIMAML, section 2.1).
 //!
 //! The objective is the area under the validation curve, `L = 1/|V| sum_{t in V} L_val(w_t)`, where
 //! `w_t` are the weights after t steps from `w_0`. A step maps weights and what the optimiser
@@ -28,19 +28,19 @@ pub use optimiser::Optimiser;
 use optimiser::norm;
 pub use quotient::gradient_quotient;
 
-/// What a loss is taken on.
+/// The examples that a loss is taken on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// The training batch of a step, counted from 1.
     Training(u64),
-    /// What the weights are judged by after so many steps.
+    /// The validation examples after so many steps.
     Validation(u64),
 }
 
 /// A training whose start can be differentiated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unrolled {
-    /// How the weights follow the gradient.
+    /// The rule of a step.
     pub optimiser: Optimiser,
     /// The learning rate, the same in every step.
     pub learning_rate: f64,
@@ -52,7 +52,7 @@ pub struct Unrolled {
     pub checkpoint: u64,
 }
 
-/// How a training went.
+/// The course of a training.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     /// Steps done and validation loss there.

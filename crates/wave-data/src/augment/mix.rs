@@ -7,7 +7,7 @@ use rand_distr::{Beta, Distribution};
 
 use crate::{Batch, Mix};
 
-/// When and how the inputs of a batch are mixed.
+/// Mixup and CutMix, and their odds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mixing {
     /// Both parameters of the Beta distribution of Mixup's weight; 0 turns Mixup off.
@@ -65,7 +65,7 @@ impl Mixing {
             let rectangle = rectangle(drawn, s, rng);
             cut(batch, rectangle);
             let (top, bottom, left, right) = rectangle;
-            // What was really cut out, for the border may have cut it short.
+            // The border may have cut the rectangle short.
             1.0 - ((bottom - top) * (right - left)) as f64 / (s * s) as f64
         } else {
             blend(batch, drawn as f32);

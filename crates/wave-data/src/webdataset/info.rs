@@ -21,7 +21,7 @@ pub(super) const TRAIN: &str = "train";
 /// Splits of test images.
 pub(super) const TEST: [&str; 3] = ["validation", "val", "test"];
 
-/// What `_info.json` says, as timm reads it.
+/// The content of `_info.json`, as timm reads it.
 #[derive(Default)]
 pub(super) struct Info {
     splits: BTreeMap<String, SplitInfo>,

@@ -395,7 +395,7 @@ pub(super) fn origin(url: &str) -> &str {
     &url[..end.map_or(url.len(), |end| after + end)]
 }
 
-/// Where a redirect from `base` to `target` leads.
+/// The target of a redirect from `base`, as a whole URL.
 pub(super) fn join(base: &str, target: &str) -> Option<String> {
     if target.starts_with("https://") || target.starts_with("http://") {
         Some(target.to_owned())

@@ -188,7 +188,7 @@ fn check_artefact(name: &HubName, wanted: &[String], skipped: &[String]) -> Resu
     Ok(())
 }
 
-/// What the hub says of a file's content.
+/// The hub's size and checksum of a file.
 struct About {
     /// SHA-256, or git's SHA-1, in lower-case digits.
     etag: String,
