@@ -1,4 +1,4 @@
-//! How fast a data set becomes training input, and how much memory that takes.
+//! The time and memory that it takes to make training input of a data set.
 //!
 //!     cargo run --release -p wave-data --example load_speed -- DATA [IMAGES [THREADS [decode|train]]]
 //!
@@ -20,7 +20,7 @@ use wave_data::{
 
 const BATCH: usize = 64;
 
-/// What the command `wave` uses too.
+/// As in the command `wave`.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -13,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::{ColourJitter, DataError, Erasing, Mixing, RandAugment, RawImage, ResizedCrop};
 
-/// What varies from one view of an image to the next. The default varies nothing.
+/// Augmentation: the random differences between views of an image. The default has none.
 ///
 /// In this order: `resized_crop`; `rand_augment`; `three`; `colour_jitter`; the border of
 /// `crop_padding`; `flip`; normalisation; `erasing`; and of the whole batch `mixing`.
@@ -80,7 +80,7 @@ impl Augment {
         outcome.map_err(DataError::Settings)
     }
 
-    /// Whether the pixels of a square change, beyond where they lie.
+    /// Whether pixels change, not only their places.
     pub(crate) fn paints(&self) -> bool {
         self.three || self.rand_augment.is_some() || self.colour_jitter.is_some()
     }
@@ -100,7 +100,7 @@ impl Augment {
 
     /// The generator of all that [`place`](Self::place) does not draw.
     pub(crate) fn generator(seed: u64, view: u32, index: u32, repeat: u32) -> ChaCha8Rng {
-        let mut rng = ChaCha8Rng::seed_from_u64(mix(seed));
+        let mut rng = ChaCha8Rng::seed_from_u64(hash(seed));
         rng.set_stream(u64::from(view) << 32 | u64::from(index));
         // A block of 2^20 words for each repeat; no image needs as many.
         rng.set_word_pos(u128::from(repeat) << 20);
@@ -114,7 +114,7 @@ impl Default for Augment {
     }
 }
 
-/// Where a square of pixels comes to lie on a black canvas of the same size.
+/// The place of a square of pixels on a black canvas of the same size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Placement {
     /// The canvas shows the square from this column on; columns outside it are black.
@@ -129,9 +129,9 @@ impl Augment {
     /// The placement of the first repeat of image `index` in view `view`, and of later ones: a
     /// function of these and the seed alone.
     pub(crate) fn place(&self, seed: u64, view: u32, index: u32, repeat: u32) -> Placement {
-        let mut state = mix(seed ^ mix(u64::from(view) << 32 | u64::from(index)));
+        let mut state = hash(seed ^ hash(u64::from(view) << 32 | u64::from(index)));
         if repeat > 0 {
-            state = mix(state ^ u64::from(repeat));
+            state = hash(state ^ u64::from(repeat));
         }
         let right = self.shift(&mut state);
         let down = self.shift(&mut state);
@@ -152,11 +152,11 @@ impl Augment {
 /// image are too few to pay for the set-up of a larger generator.
 fn draw(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    mix(*state)
+    hash(*state)
 }
 
 /// SplitMix64's finaliser, a bijection that spreads every bit over all 64.
-pub(crate) fn mix(mut z: u64) -> u64 {
+pub(crate) fn hash(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)

@@ -1,5 +1,5 @@
-//! Images that cannot be decoded: noted, replaced in training and left out of evaluation, and too many
-//! of them refused.
+//! Images that cannot be decoded. Training replaces them, evaluation leaves them out; too many are an
+//! error.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +13,7 @@ pub struct BrokenImage {
     pub index: u32,
     /// Its file, or where in which file it is.
     pub path: String,
-    /// What is wrong with it.
+    /// The error.
     pub problem: String,
 }
 

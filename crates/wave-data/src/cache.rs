@@ -68,7 +68,7 @@ pub(crate) fn write_atomically(
         fs::rename(&temporary, path)
     })();
     if outcome.is_err() {
-        // What could not be written is no use; that it may not even exist is no matter.
+        // A part of a file is no use; it may not even exist.
         let _ = fs::remove_file(&temporary);
     }
     outcome

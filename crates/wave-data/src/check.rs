@@ -1,10 +1,10 @@
-//! Looks at every image of a source.
+//! Decodes every image of a source, and counts.
 
 use rayon::prelude::*;
 
 use crate::{BrokenImage, DataError, Source};
 
-/// What a source holds.
+/// The content of a source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// Number of images, the broken ones included.

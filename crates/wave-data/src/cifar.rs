@@ -16,7 +16,7 @@ const MAX_BYTES: u64 = 4 << 30;
 /// Enough for a hundred names.
 const MAX_NAMES_BYTES: u64 = 1 << 20;
 
-/// What tells the two data sets apart.
+/// The differences between the two data sets.
 struct Kind {
     train: &'static [&'static str],
     test: &'static str,

@@ -1,9 +1,8 @@
-//! Controls: the images of another data set, altered in a way that keeps their classes apart but not
-//! what natural images have in common.
+//! Controls: the images of another data set, altered so that their classes can still be told apart while
+//! the statistics of natural images are gone.
 //!
-//! A start that carries something over from images of one kind is tested on images of another: upside
-//! down or sideways, with dark and light exchanged, or with every pixel somewhere else, so that no
-//! neighbourhood is left.
+//! They test whether an initialisation carries over from one kind of images to another: turned sideways,
+//! with dark and light exchanged, or with all pixels permuted, so that no neighbourhood is left.
 
 use crate::{DataError, Dataset, RawImage, Source};
 use rand::SeedableRng;
@@ -11,7 +10,7 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
 
-/// What the names of controls begin with, before a colon.
+/// The prefixes of controls, before a colon.
 pub const CONTROLS: [&str; 3] = ["inverted", "rotated", "shuffled"];
 
 /// Seed of the one permutation that all shuffled images share.
@@ -20,7 +19,7 @@ const SEED: u64 = 0x5afe;
 /// The most controls of one another.
 const MOST_NESTED: usize = 8;
 
-/// What a control does to an image.
+/// The change of an image.
 #[derive(Clone, Debug, PartialEq)]
 enum Change {
     /// Dark for light.

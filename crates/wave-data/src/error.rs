@@ -1,9 +1,9 @@
-//! What can go wrong, and whose fault it is.
+//! Errors, and whose fault they are.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why images could not be had. Every message names what was found and what was expected.
+/// Why there are no images. Every message names what was found and what was expected.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     /// The data spec (`--data`) names nothing that there is.
@@ -14,7 +14,7 @@ pub enum DataError {
     Layout {
         /// The directory at fault.
         path: PathBuf,
-        /// What is wrong with it and what was expected.
+        /// Found and expected.
         problem: String,
     },
     /// A file's content is malformed: truncated, of another format, contradicting its header.
@@ -22,7 +22,7 @@ pub enum DataError {
     Content {
         /// The file at fault.
         path: String,
-        /// What is wrong with it and what was expected.
+        /// Found and expected.
         problem: String,
     },
     /// Too many images cannot be decoded.
@@ -31,11 +31,11 @@ pub enum DataError {
          them:\n{list}"
     )]
     Broken {
-        /// How many were found.
+        /// Broken images found.
         broken: usize,
         /// Of how many.
         total: usize,
-        /// How many there may be.
+        /// Broken images allowed.
         allowed: usize,
         /// The first of them, a line each.
         list: String,
@@ -45,7 +45,7 @@ pub enum DataError {
     Write {
         /// The file at fault.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// A setting is out of range or does not fit the data.
@@ -56,7 +56,7 @@ pub enum DataError {
     Open {
         /// The file or directory at fault.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// A file could not be read in the middle of the work.
@@ -64,7 +64,7 @@ pub enum DataError {
     Read {
         /// The file at fault.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The background thread that makes batches could not start, or ended before its time.
@@ -73,6 +73,22 @@ pub enum DataError {
 }
 
 impl DataError {
+    /// The directory `path` is not laid out as a data set.
+    pub(crate) fn layout(path: &Path, problem: impl Into<String>) -> Self {
+        Self::Layout {
+            path: path.to_owned(),
+            problem: problem.into(),
+        }
+    }
+
+    /// `path` could not be read while opening the data set.
+    pub(crate) fn open(path: &Path) -> impl Fn(io::Error) -> Self + Copy {
+        |source| Self::Open {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
     /// The content of `path` is malformed.
     pub(crate) fn content(path: &Path, problem: impl Into<String>) -> Self {
         Self::Content {
@@ -92,6 +108,23 @@ impl DataError {
             | Self::Broken { .. }
             | Self::Open { .. } => true,
             Self::Read { .. } | Self::Write { .. } | Self::Worker(_) => false,
+        }
+    }
+}
+
+/// Why a file could not be parsed, for a parser that does not know its path.
+#[derive(Debug)]
+pub(crate) enum Problem {
+    Content(String),
+    Reading(io::Error),
+}
+
+impl Problem {
+    /// The same of the file `path`.
+    pub(crate) fn of(self, path: &Path) -> DataError {
+        match self {
+            Self::Content(problem) => DataError::content(path, problem),
+            Self::Reading(source) => DataError::open(path)(source),
         }
     }
 }

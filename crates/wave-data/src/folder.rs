@@ -10,16 +10,14 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::image::MAX_FILE_BYTES;
+use crate::decode::MAX_FILE_BYTES;
 use crate::source::{Empty, no_image, open_file};
 use crate::{DataError, Dataset, Encoded, RawImage, Source, cache, labels, listing};
 
 /// The label of an image that has none: beyond all classes.
 const UNLABELLED: u32 = u32::MAX;
 
-pub(crate) const EXTENSIONS: [&str; 5] = ["jpg", "jpeg", "png", "webp", "gif"];
-
-/// Where test images are: in the first of these that is there.
+/// Folders of test images; the first that exists is taken.
 const TEST: [&str; 3] = ["val", "validation", "test"];
 
 /// Whether `dir` has a folder `train`, or one of test images.
@@ -99,11 +97,10 @@ fn open_cached(dir: &Path, name: String, cache: Option<&Path>) -> Result<Dataset
         return Ok(data);
     }
     let test_dir = test_dir(dir).ok_or_else(|| {
-        layout(
+        DataError::layout(
             dir,
             "has a folder `train`, but neither `val` nor `test`; expected one of them with the \
-             same classes"
-                .to_owned(),
+             same classes",
         )
     })?;
     if !train_dir.exists() {
@@ -130,9 +127,9 @@ fn open_cached(dir: &Path, name: String, cache: Option<&Path>) -> Result<Dataset
     })
 }
 
-type Part<'a> = (&'a [String], &'a Path);
+type Classes<'a> = (&'a [String], &'a Path);
 
-fn same_classes(train: Part, test: Part) -> Result<(), DataError> {
+fn same_classes(train: Classes, test: Classes) -> Result<(), DataError> {
     if test.0.is_empty() {
         return Err(no_folder(test.1));
     }
@@ -141,7 +138,7 @@ fn same_classes(train: Part, test: Part) -> Result<(), DataError> {
             .iter()
             .find(|class| other.binary_search(class).is_err())
         {
-            return Err(layout(
+            return Err(DataError::layout(
                 there,
                 format!(
                     "has no folder `{missing}`; expected the same classes for training and testing"
@@ -153,11 +150,10 @@ fn same_classes(train: Part, test: Part) -> Result<(), DataError> {
 }
 
 fn no_folder(part: &Path) -> DataError {
-    layout(
+    DataError::layout(
         part,
         "has no folder in it; expected one for each class (or, of `val`, images and a file of \
-         labels beside it: val.txt, val_labels.txt or val.csv, with a name and a class a line)"
-            .to_owned(),
+         labels beside it: val.txt, val_labels.txt or val.csv, with a name and a class a line)",
     )
 }
 
@@ -167,7 +163,7 @@ pub(crate) struct Folder {
     dirs: Vec<PathBuf>,
     /// File names, one after the other.
     names: String,
-    /// Where each name ends.
+    /// The end of each name.
     ends: Vec<u32>,
     /// Which directory each image is in.
     places: Vec<u32>,
@@ -191,8 +187,8 @@ impl Folder {
         self.names.push_str(name);
         let end = u32::try_from(self.names.len());
         self.ends.push(end.map_err(|_| {
-            let problem = "holds images whose names take more than 4 GB".to_owned();
-            layout(&self.dirs[0], problem)
+            let problem = "holds images whose names take more than 4 GB";
+            DataError::layout(&self.dirs[0], problem)
         })?);
         self.places.push(self.dirs.len() as u32 - 1);
         self.labels.push(label);
@@ -273,11 +269,11 @@ fn list_images(
     for ((label, class), names) in (0..).zip(&*classes).zip(listed) {
         let class_dir = part.join(class);
         if names.is_empty() {
-            return Err(layout(
+            return Err(DataError::layout(
                 &class_dir,
                 format!(
                     "holds no image; expected at least one .{}",
-                    EXTENSIONS.join(", .")
+                    listing::EXTENSIONS.join(", .")
                 ),
             ));
         }
@@ -297,16 +293,9 @@ fn flat(part: &Path, labels_file: &Path, class_names: Arc<[String]>) -> Result<F
         folder.push(name, label)?;
     }
     if folder.is_empty() {
-        return Err(layout(part, "holds no image".to_owned()));
+        return Err(DataError::layout(part, "holds no image"));
     }
     Ok(folder)
-}
-
-pub(crate) fn layout(path: &Path, problem: String) -> DataError {
-    DataError::Layout {
-        path: path.to_owned(),
-        problem,
-    }
 }
 
 #[cfg(test)]

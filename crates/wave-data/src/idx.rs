@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use flate2::bufread::MultiGzDecoder;
 
+use crate::error::Problem;
 use crate::source::{InMemory, open_file};
 use crate::{DataError, Dataset};
 
@@ -39,7 +40,7 @@ pub(crate) fn open(
     let mut train = open_part(dir, "train")?;
     let mut test = open_part(dir, "t10k")?;
     if (train.height, train.width) != (test.height, test.width) {
-        return Err(layout(
+        return Err(DataError::layout(
             dir,
             format!(
                 "training images of {} x {} pixels, but test images of {} x {}; expected one size",
@@ -51,7 +52,7 @@ pub(crate) fn open(
     let highest = usize::from(highest.unwrap_or(0));
     let names = class_names.unwrap_or_else(|| (0..=highest).map(|k| k.to_string()).collect());
     if highest >= names.len() {
-        return Err(layout(
+        return Err(DataError::layout(
             dir,
             format!(
                 "a label {highest}, but {name} has {} classes; expected labels from 0",
@@ -74,7 +75,7 @@ fn open_part(dir: &Path, part: &str) -> Result<InMemory, DataError> {
     let images = read(&images_path, 3)?;
     let labels = read(&labels_path, 1)?;
     if images.shape[0] != labels.shape[0] {
-        return Err(layout(
+        return Err(DataError::layout(
             dir,
             format!(
                 "{} images in {} but {} labels in {}; expected as many of either",
@@ -104,7 +105,7 @@ fn find(dir: &Path, part: &str, kind: &str) -> Result<PathBuf, DataError> {
         .map(|name| dir.join(name))
         .find(|path| path.is_file())
         .ok_or_else(|| {
-            layout(
+            DataError::layout(
                 dir,
                 format!("neither {plain} nor {compressed} is there; expected one of them"),
             )
@@ -112,32 +113,17 @@ fn find(dir: &Path, part: &str, kind: &str) -> Result<PathBuf, DataError> {
 }
 
 fn read(path: &Path, dimensions: usize) -> Result<Idx, DataError> {
-    let file = open_file(path).map_err(|source| DataError::Open {
-        path: path.to_owned(),
-        source,
-    })?;
-    parse(BufReader::new(file), dimensions).map_err(|problem| match problem {
-        Problem::Content(problem) => DataError::content(path, problem),
-        Problem::Reading(source) => DataError::Open {
-            path: path.to_owned(),
-            source,
-        },
-    })
+    let file = open_file(path).map_err(DataError::open(path))?;
+    parse(BufReader::new(file), dimensions).map_err(|problem| problem.of(path))
 }
 
-/// What an IDX file of bytes holds.
+/// The content of an IDX file of bytes.
 #[derive(Debug)]
 struct Idx {
     /// Sizes, outermost first; none is 0.
     shape: Vec<usize>,
     /// As many as the sizes multiply to.
     values: Vec<u8>,
-}
-
-#[derive(Debug)]
-enum Problem {
-    Content(String),
-    Reading(io::Error),
 }
 
 /// Reads an IDX file of bytes with this number of dimensions, compressed or not. Memory grows with
@@ -214,13 +200,6 @@ fn describe(error: io::Error) -> Problem {
             Problem::Content(format!("is damaged: its gzip compression ends in: {error}"))
         }
         _ => Problem::Reading(error),
-    }
-}
-
-fn layout(dir: &Path, problem: String) -> DataError {
-    DataError::Layout {
-        path: dir.to_owned(),
-        problem,
     }
 }
 

@@ -1,4 +1,4 @@
-//! JPEG files: looked at before they are decoded, and decoded no larger than is needed.
+//! JPEG files: their headers, and decoding no larger than is needed.
 
 use std::io::Cursor;
 
@@ -8,9 +8,9 @@ use zune_core::colorspace::ColorSpace;
 use zune_core::options::DecoderOptions;
 
 use crate::RawImage;
-use crate::image::check_size;
+use crate::raw_image::check_size;
 
-/// What a JPEG file says of itself before its pixels begin.
+/// The header of a JPEG file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Frame {
     /// As stored, before it is turned.
@@ -19,13 +19,13 @@ pub(crate) struct Frame {
     pub(crate) height: usize,
     /// 1 (grey), 3 (colour) or 4 (CMYK).
     pub(crate) components: u8,
-    /// How the image is to be held, by its EXIF data.
+    /// The orientation in its EXIF data.
     pub(crate) orientation: Orientation,
-    /// Whether its coding is one that [`decode_reduced`] knows.
+    /// Whether [`decode_reduced`] knows its coding.
     reducible: bool,
     /// Whether all of it is in one scan, line after line.
     in_order: bool,
-    /// Where in the file its height is written.
+    /// The offset of the height in the file.
     height_at: usize,
     /// Of the blocks that are stored together, in pixels.
     block_height: usize,
@@ -153,7 +153,7 @@ pub(crate) fn decode_top(bytes: &mut [u8], frame: &Frame, rows: usize) -> Result
     // One row more, for the colour of a row may depend on that of the next.
     let height = (rows + 1).next_multiple_of(frame.block_height);
     if frame.in_order && height < frame.height {
-        // What comes first in such a file does not depend on what follows.
+        // The rows of such a file do not depend on later ones.
         bytes[frame.height_at..frame.height_at + 2].copy_from_slice(&(height as u16).to_be_bytes());
         top.height = height;
     }

@@ -1,40 +1,61 @@
 //! Images to batches: sources, decoding, augmentation, loading.
 //!
-//! [`open`] turns what `--data` says into a [`Dataset`]: two [`Source`]s of 8-bit images with
-//! labels. A [`Transform`] turns an image into network input, an [`Augment`] varies it from view to
-//! view, and a [`Loader`] makes training batches of both. [`evaluation_batches`] goes through a
-//! source once, in order and unvaried.
+//! 1. [`open`] turns a specification, the value of `--data`, into a [`Dataset`]: a [`Source`] of training
+//!    images and one of test images, 8-bit pixels with labels.
+//! 2. [`subset`] and [`hold_out`] choose the images to use.
+//! 3. An [`Augment`] varies an image from view to view; a [`Transform`] resizes, crops and normalises it.
+//! 4. A [`Loader`] makes the training [`Batch`] of any step, a few of them ahead on other threads.
+//! 5. [`evaluation_batches`] goes through a source once, in order and without augmentation.
 //!
-//! Every batch is a pure function of the data, the settings, a seed and the step's number. Threads
-//! only decide when a batch is ready, never what is in it, so a run can stop at any step and go on
-//! from there bit by bit.
+//! A training batch is a pure function of the data, the settings, a seed and the step's number. Threads
+//! decide when it is ready, never what is in it, so a run can stop at any step and resume bit by bit.
+//! Tasks on token sequences make their batches in the same way ([`task`]).
 //!
-//! | file | what it knows |
+//! ```
+//! use wave_data::{Augment, Loader, Transform};
+//!
+//! # fn main() -> Result<(), wave_data::DataError> {
+//! let data = wave_data::open("shapes")?;
+//! let images = wave_data::subset(data.train.len(), Some(256), 0);
+//! let transform = Transform::new(28, vec![0.5], vec![0.25]);
+//! let augment = Augment { flip: true, ..Augment::NONE };
+//! let loader = Loader::train(data.train, images, transform, augment, 64, None, 0)?;
+//! assert_eq!(loader.steps_per_epoch(), 4);
+//!
+//! let batch = loader.batch(0)?;
+//! assert_eq!(batch.images.len(), 64 * 28 * 28); // (b, 1, h, w)
+//! assert!(batch.labels.iter().all(|label| *label < 8));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | file | subject |
 //! |---|---|
-//! | `source.rs` | what a source is; which of its images to use |
-//! | `idx.rs`, `cifar.rs`, `folder.rs`, `webdataset.rs`, `parquet.rs`, `shapes.rs` | the sources there are |
+//! | `source.rs` | sources, and the choice of their images |
+//! | `idx.rs`, `cifar.rs`, `folder.rs`, `webdataset.rs`, `parquet.rs`, `shapes.rs` | the kinds of source |
 //! | `control.rs` | sources made of others, altered |
-//! | `pattern.rs`, `tar.rs`, `listing.rs`, `labels.rs`, `cache.rs` | what they share |
-//! | `image.rs`, `jpeg.rs` | JPEG, PNG, WebP and GIF files |
-//! | `transform.rs`, `resample.rs` | from 8-bit pixels to network input, as evaluated |
-//! | `augment.rs`, `augment/` | what varies in training, a file for each family |
-//! | `pipeline.rs`, `loader.rs`, `prefetch.rs`, `broken.rs` | batches |
+//! | `pattern.rs`, `tar.rs`, `listing.rs`, `labels.rs`, `cache.rs` | their common ground |
+//! | `raw_image.rs`, `decode.rs`, `jpeg.rs` | JPEG, PNG, WebP and GIF files, and their pixels |
+//! | `transform.rs`, `resample.rs` | from 8-bit pixels to network input |
+//! | `augment.rs`, `augment/` | augmentation, a file for each family |
+//! | `batch.rs`, `pipeline.rs`, `loader.rs`, `prefetch.rs`, `broken.rs` | batches |
 //! | `check.rs`, `pack.rs` | a whole data set at once |
-//! | `task.rs`, `task/` | tasks on token sequences: no images, but batches of the same kind |
+//! | `task.rs`, `task/` | tasks on token sequences |
 //!
-//! Deliberately absent: tensors (a batch is plain memory), the network, and any state that must be
-//! saved to go on after an interruption.
+//! Deliberately absent: tensors (a batch is plain memory), downloads, and any state that a resumed run
+//! would need.
 
 mod augment;
+mod batch;
 mod broken;
 mod cache;
 mod check;
 mod cifar;
 mod control;
+mod decode;
 mod error;
 mod folder;
 mod idx;
-mod image;
 mod jpeg;
 mod labels;
 mod listing;
@@ -45,6 +66,7 @@ mod parquet;
 mod pattern;
 mod pipeline;
 mod prefetch;
+mod raw_image;
 mod resample;
 mod shapes;
 mod source;
@@ -59,17 +81,19 @@ pub use augment::Augment;
 pub use augment::colour::ColourJitter;
 pub use augment::crop::ResizedCrop;
 pub use augment::erase::{EraseFill, Erasing};
-pub use augment::mix::{Mix, Mixing};
+pub use augment::mix::Mixing;
 pub use augment::rand_augment::RandAugment;
+pub use batch::{Batch, Mix};
 pub use broken::{BrokenImage, BrokenImages};
 pub use check::{Report, check};
 pub use control::CONTROLS;
+pub use decode::decode;
 pub use error::DataError;
-pub use image::{RawImage, decode};
 pub use listing::image_files;
-pub use loader::{Batch, Loader};
+pub use loader::Loader;
 pub use pack::{Packed, pack};
 pub use pipeline::evaluation_batches;
+pub use raw_image::RawImage;
 pub use resample::Interpolation;
 pub use source::{Dataset, Encoded, Source, Split, common_size, hold_out, subset};
 pub use transform::{CropMode, Transform, measure_normalisation};
@@ -77,7 +101,7 @@ pub use transform::{CropMode, Transform, measure_normalisation};
 /// Names the directory of Fashion-MNIST's four IDX files, in place of [`FASHION_MNIST_DIR`].
 const FASHION_MNIST_VARIABLE: &str = "WAVE_FASHION_MNIST";
 
-/// Where Debian's package `dataset-fashion-mnist` puts the four files.
+/// The directory of Debian's package `dataset-fashion-mnist`.
 const FASHION_MNIST_DIR: &str = "/usr/share/datasets/fashion-mnist";
 
 const ACCEPTED: &str = "expected `fashion-mnist`, `shapes` (procedural, built in), or a directory: \
@@ -215,12 +239,12 @@ fn open_directory(spec: &str) -> Result<Dataset, DataError> {
     } else if let Some(images) = folder::open_classes(dir, name)? {
         Ok(images)
     } else {
-        Err(DataError::Layout {
-            path: dir.to_owned(),
-            problem: format!(
+        Err(DataError::layout(
+            dir,
+            format!(
                 "holds neither IDX, CIFAR nor tar files, nor a folder `train` or `val`; {ACCEPTED}"
             ),
-        })
+        ))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is in the folders of an ImageFolder, listed in parallel; of large ones, kept in a cache.
+//! The files of an ImageFolder, listed in parallel; for large ones, the list is cached.
 //!
 //! The cache knows of each class folder when it last changed, so that a folder is listed again once a
 //! file was added, removed or renamed in it.
@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use crate::folder::{EXTENSIONS, layout};
 use crate::source::NO_FILE;
 use crate::{DataError, cache};
+
+/// The names of image files end so.
+pub(crate) const EXTENSIONS: [&str; 5] = ["jpg", "jpeg", "png", "webp", "gif"];
 
 /// Fewer images are listed faster than the cache is worth.
 const CACHED_FROM: usize = 20_000;
@@ -32,11 +34,11 @@ pub(crate) fn image_names(dir: &Path) -> Result<Vec<String>, DataError> {
         let name = entry.file_name();
         match entry.file_type() {
             Ok(kind) if is_image(&name) && !kind.is_dir() => {
-                // Where a link leads is seen when it is read.
+                // A link is followed when it is read.
                 if kind.is_file() || kind.is_symlink() {
                     return Ok(true);
                 }
-                Err(layout(
+                Err(DataError::layout(
                     dir,
                     format!("holds `{}`, {NO_FILE}", name.to_string_lossy()),
                 ))
@@ -167,10 +169,7 @@ fn entries(
     dir: &Path,
     wanted: impl Fn(&fs::DirEntry) -> Result<bool, DataError>,
 ) -> Result<Vec<String>, DataError> {
-    let fail = |source| DataError::Open {
-        path: dir.to_owned(),
-        source,
-    };
+    let fail = DataError::open(dir);
     let mut names = Vec::new();
     for entry in fs::read_dir(dir).map_err(fail)? {
         let entry = entry.map_err(fail)?;
@@ -184,7 +183,7 @@ fn entries(
                 "holds `{}`, whose name is not UTF-8; rename it",
                 name.to_string_lossy()
             );
-            layout(dir, problem)
+            DataError::layout(dir, problem)
         })?);
     }
     names.sort_unstable();

@@ -1,4 +1,4 @@
-//! Batches: for training, a pure function of the step's number; for evaluation, in order.
+//! Training batches, each a pure function of the step's number.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,31 +9,10 @@ use crate::broken::{BrokenImage, BrokenImages};
 use crate::pipeline::{Pipeline, Showing, Variation, check_batch, first_showings};
 use crate::prefetch::prefetch;
 use crate::source::permutation;
-use crate::{Augment, DataError, Mix, Source, Transform};
+use crate::{Augment, Batch, DataError, Source, Transform};
 
 /// Sets the draws of a batch's mixing apart from those of its images.
 const MIXING: u64 = 0x6D69_7869_6E67;
-
-/// Images as network input, with their labels.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Batch {
-    /// (size, channels, image_size, image_size)
-    pub images: Vec<f32>,
-    /// The class of each image.
-    pub labels: Vec<u32>,
-    /// The index of each image in its source.
-    pub indices: Vec<u32>,
-    /// Which variation of the images this is; 0 when nothing varies.
-    pub view: u32,
-    /// Number of images.
-    pub size: usize,
-    /// 1 or 3.
-    pub channels: usize,
-    /// Height and width in pixels.
-    pub image_size: usize,
-    /// How the images were mixed with each other, if they were.
-    pub mix: Option<Mix>,
-}
 
 /// Training batches, each a pure function of its step. Cloning is cheap.
 #[derive(Clone)]
@@ -45,7 +24,7 @@ pub struct Loader {
     workers: Option<Arc<rayon::ThreadPool>>,
     /// Of the variations, where views repeat.
     view_seed: u64,
-    /// Where in the whole batch the images are that are made, ascending.
+    /// The rows of the whole batch that are made, ascending.
     rows: Arc<Vec<usize>>,
 }
 
@@ -157,7 +136,7 @@ impl Loader {
         })
     }
 
-    /// Where in the whole batch the images are that [`batch`](Self::batch) makes: all of it, or a
+    /// The rows of the whole batch that [`batch`](Self::batch) makes: all, or those of a
     /// [`share`](Self::share).
     pub fn rows(&self) -> &[usize] {
         &self.rows
@@ -307,5 +286,4 @@ impl Inner {
 }
 
 #[cfg(test)]
-#[path = "loader_tests.rs"]
 mod tests;

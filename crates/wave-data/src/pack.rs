@@ -12,7 +12,7 @@ use crate::tar::{append, finish};
 use crate::webdataset::{INCOMPLETE, INFO};
 use crate::{DataError, Dataset, RawImage, Source};
 
-/// What was written.
+/// The files written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packed {
     /// The shards, in order.
@@ -47,10 +47,10 @@ pub fn pack(
     }
     let info = out.join(INFO);
     if info.exists() {
-        return Err(DataError::Layout {
-            path: out.to_owned(),
-            problem: format!("already holds a packed data set ({INFO}); choose another directory"),
-        });
+        return Err(DataError::layout(
+            out,
+            format!("already holds a packed data set ({INFO}); choose another directory"),
+        ));
     }
     // A packing that ends before its time leaves this, and is not mistaken for a data set.
     let incomplete = out.join(INCOMPLETE);

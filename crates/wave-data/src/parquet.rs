@@ -20,7 +20,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 use rayon::prelude::*;
 
-use crate::image::MAX_FILE_BYTES;
+use crate::decode::MAX_FILE_BYTES;
 use crate::source::{no_image, open_file};
 use crate::webdataset::check_label;
 use crate::{DataError, Dataset, Encoded, RawImage, Source, pattern};
@@ -110,10 +110,10 @@ impl Tables {
             all.tables.push(table);
         }
         if let (true, Some(first)) = (all.labels.is_empty(), all.tables.first()) {
-            return Err(DataError::Layout {
-                path: first.path.clone(),
-                problem: "holds no rows; expected images".to_owned(),
-            });
+            return Err(DataError::layout(
+                &first.path,
+                "holds no rows; expected images",
+            ));
         }
         Ok(all)
     }
@@ -208,10 +208,7 @@ impl Sound {
             let len = file.metadata()?.len();
             Ok(Self { file, len })
         };
-        open().map_err(|source| DataError::Open {
-            path: path.to_owned(),
-            source,
-        })
+        open().map_err(DataError::open(path))
     }
 }
 

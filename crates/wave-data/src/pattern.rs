@@ -90,10 +90,7 @@ fn starred(name: &str) -> Result<Vec<PathBuf>, DataError> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     let dir = dir.unwrap_or(Path::new("."));
     let wanted = path.file_name().unwrap_or_default().to_string_lossy();
-    let fail = |source| DataError::Open {
-        path: dir.to_owned(),
-        source,
-    };
+    let fail = DataError::open(dir);
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(fail)? {
         let file = entry.map_err(fail)?.file_name();

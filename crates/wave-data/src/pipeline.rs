@@ -21,12 +21,12 @@ pub(crate) fn first_showings(indices: &[u32]) -> Vec<Showing> {
     indices.iter().map(|&i| (i, 0)).collect()
 }
 
-/// What a training batch adds to its images.
+/// The augmentation of a training batch.
 pub(crate) struct Variation<'a> {
     pub(crate) augment: &'a Augment,
     pub(crate) seed: u64,
     pub(crate) view: u32,
-    /// What may stand in for them.
+    /// The images that may replace broken ones.
     pub(crate) substitutes: &'a [u32],
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Pipeline {
     source: Arc<dyn Source>,
     pub(crate) transform: Transform,
     normaliser: Normaliser,
-    /// Whether an image takes long enough to prepare for several threads to share a batch.
+    /// Whether several threads share a batch, since an image takes long enough to prepare.
     heavy: bool,
 }
 
@@ -125,7 +125,7 @@ impl Pipeline {
         let last = format!("{error}");
         found.note(broken, error)?;
         for attempt in 0..REPLACEMENTS {
-            let drawn = crate::augment::mix(u64::from(broken) << 8 | attempt);
+            let drawn = crate::augment::hash(u64::from(broken) << 8 | attempt);
             let n = variation.substitutes.len() as u64;
             let i = variation.substitutes[(drawn % n) as usize];
             match self.input((i, repeat), Some(variation), out) {

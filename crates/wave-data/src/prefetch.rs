@@ -8,7 +8,7 @@ use crate::{Batch, DataError};
 /// Batches that are ready and waiting, at most.
 pub(crate) const PREFETCHED: usize = 4;
 
-/// What `make` gives for the steps from `from` up to, not including, `to`, made ahead.
+/// The batches that `make` gives for the steps `from..to`, made ahead.
 pub(crate) fn prefetch(
     from: u64,
     to: u64,
@@ -41,7 +41,7 @@ pub(crate) fn prefetch(
 pub(crate) struct Prefetch {
     receiver: Option<Receiver<Result<Batch, DataError>>>,
     worker: Option<JoinHandle<()>>,
-    /// Why there is no thread, until it has been told.
+    /// The error of a missing thread, until it is returned.
     failure: Option<DataError>,
 }
 

@@ -1,16 +1,15 @@
 //! Pillow's antialiased filters for 8-bit pixels, one axis at a time, by Pillow's arithmetic.
 //!
 //! A line of the result is a weighted sum of lines, whose neighbouring bytes are added up together;
-//! along the other axis it is the same, of the image on its side. (The library for this is fast too, but
-//! builds some thousand variants of itself in whoever calls it, which took every build of this crate a
-//! minute.)
+//! along the other axis the image is transposed first. (The usual library for this is as fast, but
+//! instantiates some thousand generic variants, which added a minute to every build of this crate.)
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::DataError;
 
-/// What becomes of pixels between those of an image when it is resized, by timm's and Pillow's names.
+/// The filter of a resize, by timm's and Pillow's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Interpolation {
     /// The nearest pixel, without antialiasing.
@@ -39,7 +38,7 @@ impl Interpolation {
         Interpolation::Lanczos,
     ];
 
-    /// How far the filter reaches to either side, in pixels of whichever grid is coarser.
+    /// The reach of the filter to either side, in pixels of the coarser grid.
     pub(crate) fn reach(self) -> f64 {
         match self {
             Interpolation::Nearest | Interpolation::Box => 0.5,
@@ -163,22 +162,22 @@ pub(crate) enum Axis {
 }
 
 /// Makes one axis of the rectangle anew; nothing outside the rectangle counts.
-/// (height, windows, channels) or (windows, width, channels)
-pub(crate) fn resample(view: View, axis: Axis, windows: &[Window]) -> Vec<u8> {
+/// (height, taps, channels) or (taps, width, channels)
+pub(crate) fn resample(view: View, axis: Axis, taps: &[Taps]) -> Vec<u8> {
     let ((w, h), c) = (view.size, view.channels);
     match axis {
-        Axis::Rows => sums(windows, w * c, |y| view.row(y)),
+        Axis::Rows => sums(taps, w * c, |y| view.row(y)),
         Axis::Columns => {
             let turned = view.transposed(); // (w, h, c)
             let column = |x: usize| &turned[x * h * c..(x + 1) * h * c];
-            let sums = sums(windows, h * c, column); // (windows, h, c)
-            View::whole(&sums, (h, windows.len()), c).transposed()
+            let sums = sums(taps, h * c, column); // (taps, h, c)
+            View::whole(&sums, (h, taps.len()), c).transposed()
         }
     }
 }
 
 /// The pixels that one pixel of the result is made of.
-pub(crate) struct Window {
+pub(crate) struct Taps {
     first: usize,
     /// In units of `2^-DIGITS`; they add up to about 1.
     weights: Vec<i32>,
@@ -186,19 +185,13 @@ pub(crate) struct Window {
 
 /// The nearest pixels of `size` from pixel `skipped` of the resized axis on, `to` of them, where
 /// `scale` pixels become one and the first `cut` are not there.
-pub(crate) fn nearest(
-    scale: f64,
-    skipped: usize,
-    to: usize,
-    cut: usize,
-    size: usize,
-) -> Vec<Window> {
+pub(crate) fn nearest(scale: f64, skipped: usize, to: usize, cut: usize, size: usize) -> Vec<Taps> {
     let mut centre = scale * 0.5;
     let mut all = Vec::with_capacity(to);
     for i in 0..skipped + to {
         if i >= skipped {
             let nearest = (centre as usize).saturating_sub(cut);
-            all.push(Window {
+            all.push(Taps {
                 first: nearest.min(size.saturating_sub(1)),
                 weights: vec![1 << DIGITS],
             });
@@ -213,28 +206,28 @@ pub(crate) fn nearest(
 ///
 /// # Errors
 /// If the part is empty, or not within the axis.
-pub(crate) fn windows(
+pub(crate) fn taps(
     size: usize,
     (start, length): (f64, f64),
     to: usize,
     by: Interpolation,
-) -> Result<Vec<Window>, DataError> {
+) -> Result<Vec<Taps>, DataError> {
     // Rounding may have moved the end by a hair.
     if !(start >= 0.0 && length > 0.0 && start + length <= size as f64 + 1e-6) {
         return Err(DataError::Settings(format!(
             "cannot resize {length} pixels from {start} on, of {size}, to {to}: they are not there"
         )));
     }
-    let window = |i: usize| {
+    let tap = |i: usize| {
         let (first, weights) = filter(size, (start, length), to, i, by);
         let sum: f64 = weights.iter().sum();
         let unit = f64::from(1 << DIGITS) / if sum == 0.0 { 1.0 } else { sum };
-        Window {
+        Taps {
             first,
             weights: weights.iter().map(|w| (w * unit).round() as i32).collect(),
         }
     };
-    Ok((0..to).map(window).collect())
+    Ok((0..to).map(tap).collect())
 }
 
 /// The first value that value `i` of `to` is made of, and the filter there and after it.
@@ -266,20 +259,20 @@ fn bicubic(x: f64) -> f64 {
     }
 }
 
-/// Weighted sums of lines of `n` bytes: (windows, n)
-fn sums<'a>(windows: &[Window], n: usize, line: impl Fn(usize) -> &'a [u8]) -> Vec<u8> {
-    let mut out = vec![0; windows.len() * n];
+/// Weighted sums of lines of `n` bytes: (taps, n)
+fn sums<'a>(taps: &[Taps], n: usize, line: impl Fn(usize) -> &'a [u8]) -> Vec<u8> {
+    let mut out = vec![0; taps.len() * n];
     // On the widest registers that this processor has.
     pulp::Arch::new().dispatch(|| {
-        for (window, out) in windows.iter().zip(out.chunks_exact_mut(n.max(1))) {
-            let lines: Vec<&[u8]> = (window.first..window.first + window.weights.len())
+        for (tap, out) in taps.iter().zip(out.chunks_exact_mut(n.max(1))) {
+            let lines: Vec<&[u8]> = (tap.first..tap.first + tap.weights.len())
                 .map(&line)
                 .collect();
             let mut blocks = out.chunks_exact_mut(LANES);
             let mut at = 0;
             for block in &mut blocks {
                 let mut sums = [1 << (DIGITS - 1); LANES];
-                for (weight, line) in window.weights.iter().zip(&lines) {
+                for (weight, line) in tap.weights.iter().zip(&lines) {
                     let Some((bytes, _)) = line[at..].split_first_chunk::<LANES>() else {
                         continue;
                     };
@@ -293,7 +286,7 @@ fn sums<'a>(windows: &[Window], n: usize, line: impl Fn(usize) -> &'a [u8]) -> V
                 at += LANES;
             }
             for (i, to) in blocks.into_remainder().iter_mut().enumerate() {
-                let terms = window.weights.iter().zip(&lines);
+                let terms = tap.weights.iter().zip(&lines);
                 let sum: i32 = terms.map(|(w, line)| w * i32::from(line[at + i])).sum();
                 *to = level(sum + (1 << (DIGITS - 1)));
             }
@@ -315,13 +308,13 @@ mod tests {
     #[test]
     fn windows_are_pillows() {
         // Pillow's precompute_coeffs for 5 pixels to 2: support 5, whole image on either side.
-        let found = windows(5, (0.0, 5.0), 2, Interpolation::Bicubic).unwrap();
-        for (window, centre) in found.iter().zip([1.25, 3.75]) {
-            assert_eq!((window.first, window.weights.len()), (0, 5));
+        let found = taps(5, (0.0, 5.0), 2, Interpolation::Bicubic).unwrap();
+        for (tap, centre) in found.iter().zip([1.25, 3.75]) {
+            assert_eq!((tap.first, tap.weights.len()), (0, 5));
             let weights = (0..5).map(|x| bicubic((f64::from(x) + 0.5 - centre) / 2.5));
             let weights: Vec<f64> = weights.collect();
             let sum: f64 = weights.iter().sum();
-            for (found, expected) in window.weights.iter().zip(weights) {
+            for (found, expected) in tap.weights.iter().zip(weights) {
                 assert!((f64::from(*found) / 4_194_304.0 - expected / sum).abs() < 1.2e-7);
             }
         }
@@ -335,9 +328,9 @@ mod tests {
         let same = resample(view, Axis::Columns, &nearest(1.0, 0, 70, 0, 70));
         assert_eq!(same, pixels);
         for by in Interpolation::ALL {
-            let same = windows(70, (0.0, 70.0), 70, by).unwrap();
+            let same = taps(70, (0.0, 70.0), 70, by).unwrap();
             assert_eq!(resample(view, Axis::Columns, &same), pixels);
-            let same = windows(7, (0.0, 7.0), 7, by).unwrap();
+            let same = taps(7, (0.0, 7.0), 7, by).unwrap();
             assert_eq!(resample(view, Axis::Rows, &same), pixels);
             let view = View::whole(&flat, (70, 7), 1);
             for (axis, part, to) in [
@@ -346,11 +339,11 @@ mod tests {
                 (Axis::Rows, (0.5, 6.5), 3),
             ] {
                 let size = if axis == Axis::Rows { 7 } else { 70 };
-                let found = resample(view, axis, &windows(size, part, to, by).unwrap());
+                let found = resample(view, axis, &taps(size, part, to, by).unwrap());
                 assert!(found.iter().all(|p| *p == 200));
             }
             for part in [(-0.1, 5.0), (3.0, 0.0), (3.0, 4.1), (f64::NAN, 1.0)] {
-                assert!(windows(7, part, 3, by).is_err());
+                assert!(taps(7, part, 3, by).is_err());
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What a source of images is, and which of its images to use.
+//! Sources of images, and the choice of the images to use.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,7 +9,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use crate::{DataError, RawImage, decode, image};
+use crate::{DataError, RawImage, decode};
 
 /// Headers that [`common_size`] looks at.
 const SAMPLED: usize = 16;
@@ -17,9 +17,9 @@ const SAMPLED: usize = 16;
 /// One of the two parts of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Split {
-    /// What is learnt from.
+    /// To learn from.
     Train,
-    /// What is only measured on.
+    /// To measure on only.
     Test,
 }
 
@@ -62,7 +62,7 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// What to call image `i` in a report: its file, or where in which file it is.
+    /// The name of image `i` in reports: its file, or its place in a file.
     fn name(&self, i: usize) -> String {
         format!("image {i}")
     }
@@ -79,7 +79,7 @@ pub trait Source: Send + Sync {
 pub struct Encoded {
     /// The file's content.
     pub bytes: Vec<u8>,
-    /// What to call it in an error.
+    /// Its name in errors.
     pub name: String,
 }
 
@@ -87,7 +87,7 @@ impl Encoded {
     /// The image.
     ///
     /// # Errors
-    /// As [`decode`].
+    /// As [`decode()`].
     pub fn decode(&self) -> Result<RawImage, DataError> {
         decode(&self.bytes, &self.name)
     }
@@ -95,7 +95,7 @@ impl Encoded {
     /// The (height, width) that [`decode`](Self::decode) would find, by the file's header, if that is
     /// sound.
     fn size(&self) -> Option<(usize, usize)> {
-        image::size(&self.bytes)
+        decode::size(&self.bytes)
     }
 }
 
@@ -261,15 +261,12 @@ pub(crate) fn open_file(path: &Path) -> io::Result<File> {
     File::open(path)
 }
 
-/// What is wrong with a file that cannot be read to its end.
+/// The error of a file that has no end.
 pub(crate) const NO_FILE: &str = "a pipe, a socket or a device; expected a regular file";
 
 /// All bytes of a file that is not longer than `at_most`.
 pub(crate) fn read_whole(path: &Path, at_most: u64) -> Result<Vec<u8>, DataError> {
-    let open = |source| DataError::Open {
-        path: path.to_owned(),
-        source,
-    };
+    let open = DataError::open(path);
     let mut file = open_file(path).map_err(open)?;
     let length = file.metadata().map_err(open)?.len();
     if length > at_most {

@@ -2,6 +2,8 @@
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
+use crate::error::Problem;
+
 pub(crate) const BLOCK: u64 = 512;
 
 /// No name is longer.
@@ -14,13 +16,6 @@ pub(crate) struct Member {
     /// Of its content, from the archive's start.
     pub(crate) offset: u64,
     pub(crate) size: u64,
-}
-
-/// What keeps an archive from being read.
-#[derive(Debug)]
-pub(crate) enum Problem {
-    Content(String),
-    Reading(io::Error),
 }
 
 impl From<io::Error> for Problem {
@@ -188,7 +183,7 @@ pub(crate) fn append(archive: &mut dyn Write, name: &str, content: &[u8]) -> io:
     archive.write_all(&[0; BLOCK as usize][..padding])
 }
 
-/// What ends an archive.
+/// The end of an archive.
 pub(crate) fn finish(archive: &mut dyn Write) -> io::Result<()> {
     archive.write_all(&[0; 2 * BLOCK as usize])
 }

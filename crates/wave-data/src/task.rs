@@ -1,4 +1,4 @@
-//! Tasks on sequences of tokens, drawn anew for every batch: what state space models are tested with
+//! Tasks on sequences of tokens, drawn anew for every batch, on which state space models are tested
 //! (thesis, section 3.3.1).
 //!
 //! A network reads the beginning of a sequence and predicts the rest, token by token; only the answer's
@@ -41,10 +41,10 @@ const BAR: u32 = 1;
 const END: u32 = 2;
 const FIRST_SYMBOL: u32 = 3;
 
-/// What the specification of a text begins with.
+/// The prefix of the specification of a text.
 const TEXT: &str = "text:";
 
-/// Sequences in an epoch: as often are networks tested.
+/// Sequences in an epoch, after each of which networks are tested.
 pub const EPOCH: usize = 12_800;
 
 /// The longest string and the largest number of symbols.
@@ -53,7 +53,7 @@ const MOST: usize = 1 << 16;
 /// Seed of the test sequences.
 const TEST_SEED: u64 = 0x7e57;
 
-/// Which tokens come after which.
+/// The rule that makes a sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TaskKind {
     /// The string again.
@@ -71,7 +71,7 @@ pub enum TaskKind {
 /// A task of a length and a number of symbols.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
-    /// Which.
+    /// The rule.
     pub kind: TaskKind,
     /// Least and most symbols (for recall: pairs) of a training string; each batch draws one.
     pub lengths: (usize, usize),
@@ -240,7 +240,7 @@ impl Task {
                 TaskKind::Recall => recall::draw(length, self.symbols, rng),
                 TaskKind::Sort => sort::draw(length, self.symbols, rng),
             };
-            // What predicts a token stands before it; nothing follows the last.
+            // The position before a token predicts it; nothing follows the last.
             let inputs = &tokens[..tokens.len() - 1];
             batch.tokens.extend(inputs);
             batch.targets.extend(answers.iter().map(|at| tokens[*at]));
@@ -303,9 +303,9 @@ fn different(n: usize, symbols: usize, rng: &mut ChaCha8Rng) -> Vec<u32> {
 pub struct TokenBatch {
     /// (size, length of a sequence)
     pub tokens: Vec<u32>,
-    /// Where predictions count, the same in every sequence.
+    /// The positions whose predictions count, the same in every sequence.
     pub positions: Vec<u32>,
-    /// What comes after them: (size, positions)
+    /// The tokens after them: (size, positions)
     pub targets: Vec<u32>,
     /// Number of sequences.
     pub size: usize,
@@ -364,7 +364,7 @@ impl TaskLoader {
         self.batch
     }
 
-    /// Where in a batch those of this share are.
+    /// The rows of a whole batch that are in this share.
     pub fn rows(&self) -> &[usize] {
         &self.rows
     }

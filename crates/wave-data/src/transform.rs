@@ -1,6 +1,6 @@
 //! From an image to network input: resize, crop, normalise.
 //!
-//! What timm does for evaluation, step by step: the shorter side to `floor(image_size / crop_pct)`
+//! The steps are those of timm's evaluation: the shorter side to `floor(image_size / crop_pct)`
 //! with Pillow's antialiased bicubic filter, the central square of `image_size` pixels, and
 //! `(x / 255 - mean) / std`. Other filters, and other ways to a square, are [`Interpolation`] and
 //! [`CropMode`]. Only the pixels that the crop keeps are ever computed.
@@ -11,10 +11,10 @@ use std::str::FromStr;
 
 use crate::augment::Placement;
 use crate::augment::crop::Rectangle;
-use crate::resample::{self, Axis, Interpolation, View, resample, windows};
+use crate::resample::{self, Axis, Interpolation, View, resample, taps};
 use crate::{BrokenImages, DataError, RawImage, Source};
 
-/// How an image becomes network input.
+/// The steps from an image to network input.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Transform {
     /// Height and width of the input, in pixels: 1 to 8,192.
@@ -23,17 +23,17 @@ pub struct Transform {
     pub channels: usize,
     /// Subtracted from each channel, on a scale where black is 0 and white is 1.
     pub mean: Vec<f32>,
-    /// What each channel is then divided by; above 0.
+    /// Each channel is then divided by it; above 0.
     pub std: Vec<f32>,
     /// The part of the resized image's shorter side that the crop keeps: 0.01 to 1.
     pub crop_pct: f32,
-    /// How images are resized.
+    /// The filter that images are resized with.
     pub interpolation: Interpolation,
-    /// How images that are not square become so.
+    /// The way to a square image.
     pub crop_mode: CropMode,
 }
 
-/// How an image that is not square becomes so, by timm's names. With `s = floor(image_size / crop_pct)`:
+/// The way to a square image, by timm's names. With `s = floor(image_size / crop_pct)`:
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CropMode {
     /// The shorter side becomes s; the middle is kept.
@@ -269,9 +269,9 @@ pub(crate) fn resize_rectangle(
         size: (w, h),
     };
     let by = Interpolation::Bicubic;
-    let wide = resample(part, Axis::Columns, &windows(w, columns, side, by)?); // (h, side, c)
+    let wide = resample(part, Axis::Columns, &taps(w, columns, side, by)?); // (h, side, c)
     let wide = View::whole(&wide, (side, h), c);
-    Ok(resample(wide, Axis::Rows, &windows(h, rows, side, by)?)) // (side, side, c)
+    Ok(resample(wide, Axis::Rows, &taps(h, rows, side, by)?)) // (side, side, c)
 }
 
 /// The part of one axis of an image that resizing and cropping keep, in pixels of the original.
@@ -309,13 +309,13 @@ impl Window {
         }
     }
 
-    /// What the window's pixels are made of, of `size` pixels of the original from `first` on.
+    /// The taps of the window's pixels, of `size` pixels of the original from `first` on.
     fn of(
         &self,
         first: usize,
         size: usize,
         by: Interpolation,
-    ) -> Result<Vec<resample::Window>, DataError> {
+    ) -> Result<Vec<resample::Taps>, DataError> {
         if by == Interpolation::Nearest {
             let Self {
                 scale,
@@ -325,7 +325,7 @@ impl Window {
             } = *self;
             return Ok(resample::nearest(scale, skipped, shown, first, size));
         }
-        windows(
+        taps(
             size,
             (self.start - first as f64, self.length),
             self.shown,

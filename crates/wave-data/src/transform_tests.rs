@@ -344,10 +344,10 @@ proptest! {
         let (w, h) = (side * width / shorter, side * height / shorter);
         let view = View::whole(&image.pixels, (width, height), 1);
         let by = Interpolation::Bicubic;
-        let across = windows(width, (0.0, width as f64), w, by).unwrap();
+        let across = taps(width, (0.0, width as f64), w, by).unwrap();
         let wide = resample(view, Axis::Columns, &across);
         let view = View::whole(&wide, (w, height), 1);
-        let down = windows(height, (0.0, height as f64), h, by).unwrap();
+        let down = taps(height, (0.0, height as f64), h, by).unwrap();
         let whole = resample(view, Axis::Rows, &down);
         let offset = |n: usize| ((n - image_size) as f64 / 2.0).round_ties_even() as usize;
         let found = transform.square(&image).unwrap();

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use serde_json::Value;
 
-use crate::image::MAX_FILE_BYTES;
+use crate::decode::MAX_FILE_BYTES;
+use crate::error::Problem;
 use crate::source::{no_image, open_file};
-use crate::tar::{self, Member, Problem};
+use crate::tar::{self, Member};
 use crate::{DataError, Dataset, Encoded, RawImage, Source, cache, pattern};
 
 mod info;
@@ -28,7 +29,7 @@ const IMAGES: [&str; 6] = ["jpg", "jpeg", "png", "webp", "gif", "img"];
 /// A label's file is not longer.
 const MAX_LABEL_BYTES: u64 = 1 << 20;
 
-/// What the cache keeps of a shard. Another name for every change of what is accepted.
+/// The kind of cache file of a shard. Another name for every change of what is accepted.
 const CACHED: &str = "tar-index-2";
 
 /// Whether `dir` holds tar shards.
@@ -44,11 +45,12 @@ pub(crate) fn open_directory(dir: &Path, name: String) -> Result<Dataset, DataEr
     let info = Info::read(dir)?;
     let named = (info.files(&[TRAIN]), info.files(&TEST));
     let (train, test) = match named {
-        (None, None) => splits(dir).ok_or_else(|| DataError::Layout {
-            path: dir.to_owned(),
-            problem: "holds no tar shards whose names begin with `train` or `val`; name them: \
-                      train-*.tar, val-*.tar"
-                .to_owned(),
+        (None, None) => splits(dir).ok_or_else(|| {
+            DataError::layout(
+                dir,
+                "holds no tar shards whose names begin with `train` or `val`; name them: \
+                 train-*.tar, val-*.tar",
+            )
         })?,
         (train, test) => (train.unwrap_or_default(), test.unwrap_or_default()),
     };
@@ -129,7 +131,7 @@ fn open(
     })
 }
 
-/// Where an image is, and its class.
+/// The place and class of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sample {
     pub(crate) shard: u32,
@@ -160,10 +162,10 @@ impl Shards {
         }
         info.check(&found)?;
         if let (true, Some(first)) = (samples.is_empty(), files.first()) {
-            return Err(DataError::Layout {
-                path: first.clone(),
-                problem: "no shard holds an image; expected members KEY.jpg and KEY.cls".to_owned(),
-            });
+            return Err(DataError::layout(
+                first,
+                "no shard holds an image; expected members KEY.jpg and KEY.cls",
+            ));
         }
         Ok(Shards {
             files,
@@ -287,17 +289,8 @@ fn recall(text: &str, stamp: &str, shard: u32) -> Option<Vec<Sample>> {
 }
 
 fn read_index(path: &Path, shard: u32) -> Result<Vec<Sample>, DataError> {
-    let file = open_file(path).map_err(|source| DataError::Open {
-        path: path.to_owned(),
-        source,
-    })?;
-    parse(&mut BufReader::with_capacity(4096, file), shard).map_err(|problem| match problem {
-        Problem::Content(problem) => DataError::content(path, problem),
-        Problem::Reading(source) => DataError::Open {
-            path: path.to_owned(),
-            source,
-        },
-    })
+    let file = open_file(path).map_err(DataError::open(path))?;
+    parse(&mut BufReader::with_capacity(4096, file), shard).map_err(|problem| problem.of(path))
 }
 
 /// The samples of an archive, in the order of their images.

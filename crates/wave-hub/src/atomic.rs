@@ -14,7 +14,7 @@ use tempfile::NamedTempFile;
 
 use crate::HubError;
 
-/// How the names of temporary files begin and end.
+/// The prefix and suffix of temporary files.
 pub(crate) const PREFIX: &str = ".wave-";
 const SUFFIX: &str = ".tmp";
 
@@ -201,7 +201,7 @@ impl Staged {
         sync_dir(&dir)
     }
 
-    /// Whether this is the future content of `path`.
+    /// Whether it will become `path`.
     pub(crate) fn is_for(&self, path: &Path) -> bool {
         self.target == path
     }

@@ -17,9 +17,9 @@ pub struct CardFront {
     pub tags: Vec<String>,
     /// Data sets trained on.
     pub datasets: Vec<String>,
-    /// How it was measured: `accuracy`.
+    /// The measure: `accuracy`.
     pub metrics: Vec<String>,
-    /// What this one was made from: a hub name or a path.
+    /// The model that this one was made from: a hub name or a path.
     pub base_model: Option<String>,
     /// The library that loads it: `timm`.
     pub library_name: Option<String>,

@@ -7,7 +7,7 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use crate::HubError;
-use crate::directory::check_is_file;
+use crate::files::check_is_file;
 
 /// The SHA-256 of a file's content, as 64 lower-case hexadecimal digits. Reads the file in
 /// pieces, so its size does not matter.

@@ -1,4 +1,4 @@
-//! What can go wrong between memory and disk.
+//! Errors between memory and disk.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,37 +10,37 @@ pub enum HubError {
     /// A file or directory that was asked for is not there.
     #[error("{}: {found}; {remedy}", .path.display())]
     Missing {
-        /// What was looked for.
+        /// The path looked for.
         path: PathBuf,
-        /// What was found in its place.
+        /// Found in its place.
         found: String,
-        /// What to do about it.
+        /// The remedy.
         remedy: String,
     },
-    /// What was read is not what it should be.
+    /// The content of a file is not what it should be.
     #[error("{}: {found}; {remedy}", .path.display())]
     Malformed {
         /// The file or directory read.
         path: PathBuf,
-        /// What was found, and what was expected.
+        /// Found and expected.
         found: String,
-        /// What to do about it.
+        /// The remedy.
         remedy: String,
     },
     /// The content handed over for writing could not be read back, so it was not written.
     #[error("{} was not written: {found}; {remedy}", .path.display())]
     Unwritable {
-        /// Where it should have gone.
+        /// Its destination.
         path: PathBuf,
-        /// What is wrong with the content.
+        /// The fault of the content.
         found: String,
-        /// What to do about it.
+        /// The remedy.
         remedy: String,
     },
     /// The operating system refused.
     #[error("cannot {action} {}: {cause}", .path.display())]
     Io {
-        /// What was attempted, as a verb.
+        /// The attempt, as a verb.
         action: &'static str,
         /// On what.
         path: PathBuf,
@@ -52,9 +52,9 @@ pub enum HubError {
     Remote {
         /// The repository, or the file in it.
         about: String,
-        /// What happened.
+        /// The event.
         found: String,
-        /// What to do about it.
+        /// The remedy.
         remedy: String,
         /// Whether the request was wrong, rather than the hub or the network out of order.
         request: bool,

@@ -14,12 +14,12 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::HubError;
-use crate::directory::read_bytes;
+use crate::files::read_bytes;
 use crate::proto::Message;
 
 /// The file of a run's first session: TensorBoard reads files whose name holds `tfevents`.
 pub const EVENTS_FILE: &str = "events.out.tfevents.0.wave";
-/// What stands around the number of a session.
+/// The prefix and suffix of the number of a session.
 const NAME: (&str, &str) = ("events.out.tfevents.", ".wave");
 
 /// Field numbers of event.proto and summary.proto.

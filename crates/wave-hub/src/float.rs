@@ -8,7 +8,7 @@ use candle_core::{DType, Tensor};
 
 use crate::{HubError, Weights};
 
-/// How exactly floating-point weights are stored. In memory they are f32.
+/// The precision of floating-point weights on disk. In memory they are f32.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FloatType {
     /// 32 bits: nothing is lost.

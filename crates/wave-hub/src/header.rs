@@ -128,7 +128,7 @@ fn check_entry(name: &str, entry: Value, held: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// What the crate finds after [`check`] passed: how the tensors lie together.
+/// The errors that remain after [`check`]: of how the tensors lie together.
 fn explain(cause: SafeTensorError) -> String {
     match cause {
         SafeTensorError::InvalidOffset(name) => format!(

@@ -29,7 +29,7 @@ pub use publish::{PublishOptions, Published, publish};
 pub use pull::{Pulled, checkout, pull, resolve};
 pub use settings::{HubSettings, Token};
 
-/// How far the transfer of one file is.
+/// The progress of the transfer of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress<'a> {
     /// The file's name within the artefact.

@@ -1,31 +1,60 @@
 //! Artefacts at rest: safetensors, JSON, atomic writes, model cards.
 //!
-//! Three kinds of directory pass between the stages, and this crate reads and writes them:
+//! Stages hand each other directories, and this crate reads and writes them:
 //!
-//! - a **model directory** ([`read_model`], [`write_model`]): `model.safetensors`, `config.json`
-//!   and `README.md` in the layout timm's `local-dir:` and `hf-hub:` loaders read, with
-//!   `model.onnx` beside them if asked for ([`write_model_as`]);
-//! - the same in transformers' native layout ([`read_transformers`], [`write_transformers`]);
+//! - a **model directory** in timm's layout ([`read_model`], [`write_model_as`]): `model.safetensors`,
+//!   `config.json` and a card, with `model.onnx` beside them if asked for;
+//! - the same in transformers' layout ([`read_transformers`], [`write_transformers`]);
 //! - a **template directory** ([`read_templates`], [`write_templates`]): `templates.safetensors`,
-//!   `config.json` and `README.md`.
+//!   `config.json` and a card.
 //!
-//! Three promises hold for everything written here. A file is complete or absent: it is written
-//! under a temporary name, synced and renamed. A directory that has a `config.json` is complete:
-//! that file is removed before the first of its neighbours changes and renamed into place last.
-//! The same content gives the same bytes, whatever the run or the machine.
+//! To write one, its files are staged under temporary names and synced, the old `config.json` is
+//! removed, the files are renamed, and the new `config.json` comes last. So a file is complete or absent,
+//! and a directory with a `config.json` is complete. The same content gives the same bytes, whatever the
+//! run or the machine. To read one, `config.json` tells its kind; every reader answers any bytes with a
+//! value or a [`HubError`], never a panic.
 //!
-//! Nothing that is read is trusted: every reader answers any bytes at all with a value or a
-//! [`HubError`], never a panic. The crate knows names, shapes and element types; the network only
-//! with its feature `hub`, and only when asked for a name on a hub.
+//! Besides there are tables with a checksum ([`write_table`]), TensorBoard's event files
+//! ([`EventWriter`]) and, with the feature `hub`, downloads from a hub and publishing to it. The crate
+//! knows names, shapes and element types, but no network.
+//!
+//! ```
+//! use candle_core::{Device, Tensor};
+//! use wave_hub::{ModelConfig, PretrainedCfg, Weights, read_model, write_model};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = ModelConfig {
+//!     architecture: "vit_tiny_patch16_224".into(),
+//!     num_classes: 2,
+//!     num_features: 3,
+//!     global_pool: "token".into(),
+//!     model_args: serde_json::Map::new(),
+//!     pretrained_cfg: PretrainedCfg::default(),
+//!     label_names: Some(vec!["cat".into(), "dog".into()]),
+//!     wave: None,
+//! };
+//! let head = Tensor::new(&[[1f32, 2.0, 3.0], [4.0, 5.0, 6.0]], &Device::Cpu)?;
+//! let weights = Weights::from([("head.weight".to_owned(), head)]);
+//!
+//! let dir = tempfile::tempdir()?;
+//! write_model(dir.path(), &config, &weights, &[], "# Cats and dogs\n")?;
+//! let (read, weights) = read_model(dir.path())?;
+//! assert_eq!(read, config);
+//! assert_eq!(weights["head.weight"].dims(), [2, 3]);
+//! # Ok(())
+//! # }
+//! ```
 
 use std::collections::BTreeMap;
 
 mod atomic;
 mod card;
+mod differences;
 mod digest;
 mod directory;
 mod error;
 mod events;
+mod files;
 mod float;
 mod header;
 #[cfg(feature = "hub")]
@@ -34,7 +63,6 @@ mod model;
 pub mod onnx;
 mod preprocessing;
 mod proto;
-mod shapes;
 mod table;
 mod templates;
 mod tensors;
@@ -45,16 +73,13 @@ mod transformers;
 pub use atomic::{prepare_out, remove_own_temporaries, remove_temporaries, write_atomic};
 pub use card::{CardFront, card_license, model_card, with_license};
 pub use digest::{sha256_file, sha256_hex};
-pub use directory::{
-    ARTEFACT_FILES, CARD_FILE, Kind, ONNX_FILE, SCALERS_FILE, directory_kind, read_bytes,
-    read_json, read_text, write_json,
-};
+pub use directory::{ARTEFACT_FILES, CARD_FILE, Kind, SCALERS_FILE, directory_kind};
 pub use error::HubError;
 pub use events::{EVENTS_FILE, EventWriter};
+pub use files::{read_bytes, read_json, read_text, write_json};
 pub use float::FloatType;
 pub use model::{ModelConfig, ModuleNames, PretrainedCfg, read_model, write_model, write_model_as};
 pub use preprocessing::{Preprocessing, read_preprocessing};
-pub use shapes::check_tensors;
 pub use table::{read_table, write_table};
 pub use templates::{Accuracy, FORMAT_VERSION, TemplateConfig, read_templates, write_templates};
 pub use tensors::{read_tensors, read_weights, write_tensors};

@@ -12,9 +12,10 @@ use serde_json::{Map, Value};
 
 use crate::atomic::Staged;
 use crate::directory::{
-    CARD_FILE, CONFIG_FILE, Kind, MODEL_FILE, ONNX_FILE, commit_directory, json_bytes,
-    promised_file, read_config,
+    CARD_FILE, CONFIG_FILE, Kind, MODEL_FILE, ONNX_FILE, commit_directory, promised_file,
+    read_config,
 };
+use crate::files::json_bytes;
 use crate::float::cast;
 use crate::onnx::{self, VitSizes};
 use crate::tensors::{read_weights, stage_tensors};
@@ -25,24 +26,24 @@ use crate::{FloatType, HubError, Weights};
 pub struct ModelConfig {
     /// The name of the network in timm's registry.
     pub architecture: String,
-    /// How many classes the head tells apart; 0 for a network without a head.
+    /// Classes of the head; 0 for a network without a head.
     pub num_classes: usize,
     /// The length of the vector before the head. 0 when the file does not say.
     #[serde(default)]
     pub num_features: usize,
-    /// How tokens become that vector. Empty when the file does not say.
+    /// The pooling of tokens into that vector. Empty when the file does not say.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub global_pool: String,
-    /// What differs from the registry's defaults.
+    /// Differences from the registry's defaults.
     #[serde(default)]
     pub model_args: Map<String, Value>,
-    /// How to prepare an image, and which layers are first and last.
+    /// The preprocessing of images, and the names of the first and the last layer.
     #[serde(default)]
     pub pretrained_cfg: PretrainedCfg,
     /// One name per class, in the order of the logits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_names: Option<Vec<String>>,
-    /// How the model came about: recipe, ancestor, data, seed. timm passes over it.
+    /// Provenance: recipe, ancestor, data, seed. timm ignores it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wave: Option<Value>,
 }
@@ -62,15 +63,15 @@ pub struct PretrainedCfg {
     pub input_size: [usize; 3],
     /// Whether no other height and width will do.
     pub fixed_input_size: bool,
-    /// How images are resized: `bicubic`, `bilinear`.
+    /// The filter that images are resized with: `bicubic`, `bilinear`.
     pub interpolation: String,
     /// The side of the crop over the side of the resized image, in 0..=1.
     pub crop_pct: f64,
-    /// Where the crop is taken: `center`.
+    /// The place of the crop: `center`.
     pub crop_mode: String,
-    /// What is subtracted from each channel, in units of 0..=1.
+    /// Subtracted from each channel, in units of 0..=1.
     pub mean: Vec<f64>,
-    /// What each channel is then divided by.
+    /// Each channel is then divided by it.
     pub std: Vec<f64>,
     /// As in [`ModelConfig`].
     pub num_classes: usize,
@@ -144,13 +145,18 @@ pub fn read_model(dir: &Path) -> Result<(ModelConfig, Weights), HubError> {
     let config = parse(&config_path, config)?;
     let remedy = "copy it there; weights in another format (.bin, .pth) have to be saved with \
                   `safetensors.torch.save_file`";
+    Ok((config, read_model_weights(dir, remedy)?))
+}
+
+/// The weights of a model directory, at least one; `remedy` is for when they are missing.
+pub(crate) fn read_model_weights(dir: &Path, remedy: &str) -> Result<Weights, HubError> {
     let path = promised_file(dir, MODEL_FILE, remedy)?;
     let weights = read_weights(&path)?;
     if weights.is_empty() {
         let remedy = "write or copy the model again";
         return Err(HubError::malformed(&path, "holds no tensor", remedy));
     }
-    Ok((config, weights))
+    Ok(weights)
 }
 
 /// Writes a model directory: the weights, further weight files `extra` (file name and content,

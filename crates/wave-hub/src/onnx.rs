@@ -17,9 +17,9 @@ use candle_core::{Device, Tensor};
 use safetensors::tensor::View;
 
 use crate::atomic::Staged;
+use crate::differences::check_tensors;
 use crate::float::cast;
 use crate::proto::Message;
-use crate::shapes::differences;
 use crate::{FloatType, HubError, Weights};
 use graph::Graph;
 
@@ -54,7 +54,7 @@ pub struct VitSizes {
     /// Whether a class token is classified (and the last norm is `norm`); otherwise the mean
     /// over the tokens is (and it is `fc_norm`).
     pub class_token: bool,
-    /// What every layer norm adds to the variance; timm's is 1e-6.
+    /// The epsilon of every layer norm; timm's is 1e-6.
     pub norm_eps: f32,
 }
 
@@ -168,7 +168,7 @@ pub(crate) fn stage(
     sizes
         .check()
         .map_err(|found| refuse(found, "correct the sizes"))?;
-    differences(weights, &sizes.parameters()).map_err(|found| {
+    check_tensors(weights, &sizes.parameters()).map_err(|found| {
         refuse(
             found,
             "give the weights of a vision transformer of these sizes",

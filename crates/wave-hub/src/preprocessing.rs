@@ -1,4 +1,4 @@
-//! How an image becomes input, as model directories say it.
+//! The preprocessing of images, as model directories describe it.
 //!
 //! timm's `pretrained_cfg` and transformers' `preprocessor_config.json` describe the same steps
 //! in different words: resize, crop, scale to 0..=1, subtract a mean, divide by a deviation.
@@ -7,11 +7,10 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::directory::read_json;
+use crate::directory::{CONFIG_FILE, PREPROCESSOR_FILE};
+use crate::files::read_json;
 use crate::model::check_normalisation;
 use crate::{HubError, ModelConfig, PretrainedCfg};
-
-pub(crate) const PREPROCESSOR_FILE: &str = "preprocessor_config.json";
 
 /// The steps from an image to a network's input.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,7 +19,7 @@ pub struct Preprocessing {
     pub channels: usize,
     /// Height and width of the input, in pixels.
     pub size: [usize; 2],
-    /// How images are resized, in timm's words: `bicubic`, `bilinear`, `nearest`, `lanczos`,
+    /// The filter that images are resized with, in timm's words: `bicubic`, `bilinear`, `nearest`, `lanczos`,
     /// `box`, `hamming`.
     pub interpolation: String,
     /// The side of the crop over the shorter side of the resized image; 1 when nothing is cut.
@@ -28,9 +27,9 @@ pub struct Preprocessing {
     /// `center`: the shorter side is resized to size/`crop_pct` and the middle taken; `squash`:
     /// the image is resized to the size whatever its proportions.
     pub crop_mode: String,
-    /// What is subtracted from each channel, in units of 0..=1; one value a channel.
+    /// Subtracted from each channel, in units of 0..=1; one value a channel.
     pub mean: Vec<f64>,
-    /// What each channel is then divided by; one value a channel.
+    /// Each channel is then divided by it; one value a channel.
     pub std: Vec<f64>,
 }
 
@@ -100,7 +99,7 @@ const RESAMPLE: [&str; 6] = [
 /// or asks for steps that no plain transform takes (no rescaling, padding); [`HubError::Io`]
 /// when it cannot be read.
 pub fn read_preprocessing(dir: &Path) -> Result<Option<Preprocessing>, HubError> {
-    let path = dir.join(crate::directory::CONFIG_FILE);
+    let path = dir.join(CONFIG_FILE);
     let config: Value = read_json(&path)?;
     if config.get("pretrained_cfg").is_some() {
         let config: ModelConfig = crate::model::parse(&path, config)?;

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::atomic::write_into;
 use crate::digest::hex;
-use crate::directory::read_bytes;
+use crate::files::read_bytes;
 use crate::tensors::{fill, lay_out};
 use crate::{HubError, Weights, header};
 

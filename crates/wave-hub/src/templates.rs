@@ -17,9 +17,9 @@ use serde_json::{Map, Value};
 
 use crate::atomic::Staged;
 use crate::directory::{
-    CARD_FILE, CONFIG_FILE, Kind, TEMPLATES_FILE, commit_directory, json_bytes, promised_file,
-    read_config,
+    CARD_FILE, CONFIG_FILE, Kind, TEMPLATES_FILE, commit_directory, promised_file, read_config,
 };
+use crate::files::json_bytes;
 use crate::float::cast;
 use crate::model::check_normalisation;
 use crate::tensors::{read_weights, stage_tensors};
@@ -36,15 +36,15 @@ const PARTS: [&str; 4] = ["qkv", "proj", "fc1", "fc2"];
 pub struct TemplateConfig {
     /// [`FORMAT_VERSION`].
     pub format_version: u32,
-    /// How a scaler and a template make a matrix: `tile` for S (x) T, `interleave` for T (x) S.
+    /// The product of a scaler and a template: `tile` for S (x) T, `interleave` for T (x) S.
     pub kronecker: String,
     /// The side t of every template.
     pub template_size: usize,
-    /// How many templates each set holds.
+    /// Templates in each set.
     pub counts: BTreeMap<String, usize>,
     /// Which set each part takes its templates from.
     pub sets: BTreeMap<String, String>,
-    /// How many anchors the scaler bank has, at relative depths 0..=1.
+    /// Anchors of the scaler bank, at relative depths 0..=1.
     pub anchors: usize,
     /// The relative depth of layer l of L: `l/(L-1)`, which is meant where nothing is said, or `l/L`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,23 +59,23 @@ pub struct TemplateConfig {
     pub image_size: usize,
     /// Channels of an image.
     pub channels: usize,
-    /// How many classes the auxiliary tells apart.
+    /// Classes of the auxiliary.
     pub classes: usize,
     /// One name per class, in the order of the logits; empty when they have none.
     pub label_names: Vec<String>,
-    /// What is subtracted from each channel, in units of 0..=1.
+    /// Subtracted from each channel, in units of 0..=1.
     pub mean: Vec<f64>,
-    /// What each channel is then divided by.
+    /// Each channel is then divided by it.
     pub std: Vec<f64>,
     /// The side of the crop over the side of the resized image.
     pub crop_pct: f64,
-    /// How images are resized, in timm's words; `bicubic` is meant where nothing is said.
+    /// The filter that images are resized with, in timm's words; `bicubic` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interpolation: Option<String>,
-    /// How they become square, in timm's words; `center` is meant where nothing is said.
+    /// The way to a square image, in timm's words; `center` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crop_mode: Option<String>,
-    /// How the templates came about: recipe, ancestor, data, seed, version, epochs.
+    /// Provenance: recipe, ancestor, data, seed, version, epochs.
     pub provenance: Value,
     /// Accuracies measured at the sizes tried.
     pub accuracies: Vec<Accuracy>,

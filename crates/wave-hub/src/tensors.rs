@@ -13,7 +13,7 @@ use candle_core::{DType, Device, Storage, Tensor};
 use safetensors::tensor::{self, Dtype, TensorInfo, TensorView};
 
 use crate::atomic::{Staged, write_with};
-use crate::directory::read_bytes;
+use crate::files::read_bytes;
 use crate::header::{self, METADATA};
 use crate::{HubError, Weights};
 
@@ -61,7 +61,7 @@ pub fn read_weights(path: &Path) -> Result<Weights, HubError> {
     Ok(weights)
 }
 
-/// How many values of an f32 tensor are NaN or infinite.
+/// The number of values of an f32 tensor that are NaN or infinite.
 fn not_finite(tensor: &Tensor) -> candle_core::Result<usize> {
     /// All bits of the exponent: set in what is not finite.
     const EXPONENT: u32 = 0x7f80_0000;

@@ -1,8 +1,8 @@
 //! The layout that transformers reads natively: `model.safetensors`, `config.json` with a
 //! `model_type`, `preprocessor_config.json`, and a card.
 //!
-//! What the files say is the caller's: which names a network's weights have there is knowledge
-//! about networks, not about files.
+//! The content of the files is the caller's: the names of a network's weights are knowledge about
+//! networks, not about files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,13 +10,11 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::atomic::Staged;
-use crate::directory::{
-    CARD_FILE, CONFIG_FILE, MODEL_FILE, commit_directory, json_bytes, promised_file, read_json,
-};
+use crate::directory::{CARD_FILE, CONFIG_FILE, MODEL_FILE, PREPROCESSOR_FILE, commit_directory};
+use crate::files::{json_bytes, read_json};
 use crate::float::cast;
-use crate::model::check_names;
-use crate::preprocessing::PREPROCESSOR_FILE;
-use crate::tensors::{read_weights, stage_tensors};
+use crate::model::{check_names, read_model_weights};
+use crate::tensors::stage_tensors;
 use crate::{FloatType, HubError, Weights};
 
 /// The file that lists the parts of weights too large for one.
@@ -39,13 +37,7 @@ pub fn read_transformers(dir: &Path) -> Result<(Value, Weights), HubError> {
         true => "its weights are in parts: save it with a larger `max_shard_size`",
         false => "copy it there; save other formats again with `safe_serialization`",
     };
-    let path = promised_file(dir, MODEL_FILE, remedy)?;
-    let weights = read_weights(&path)?;
-    if weights.is_empty() {
-        let remedy = "write or copy the model again";
-        return Err(HubError::malformed(&path, "holds no tensor", remedy));
-    }
-    Ok((config, weights))
+    Ok((config, read_model_weights(dir, remedy)?))
 }
 
 /// Writes a model in transformers' native layout: weights under the names they have there, as

@@ -20,7 +20,10 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 use wave_models::Weights;
 use wave_ops::Mode;
-use wave_train::{Batches, Flow, Part, Progress, Schedule, Scores, State, TrainError, Variable};
+use wave_train::{
+    Batches, Flow, Hyperparameters, MicroBatch, Progress, Rate, Schedule, Scores, State,
+    TrainError, Variable,
+};
 
 /// Steps between two lines of the log.
 const LOG_EVERY: u64 = 20;
@@ -257,15 +260,14 @@ pub fn variable(name: &str, t: &Tensor, settings: &Resolved, depth: usize) -> Re
         rank >= 2
     };
     let rate = if settings.layer_decay == 1.0 || depth == 0 {
-        vec![1.0]
+        Rate::Uniform(1.0)
     } else if name.starts_with("blocks.") {
-        (0..depth)
-            .map(|l| settings.layer_decay.powi((depth - l) as i32) as f32)
-            .collect()
+        let factor = |l| settings.layer_decay.powi((depth - l) as i32) as f32;
+        Rate::ByLayer((0..depth).map(factor).collect())
     } else if name.starts_with("head") || name.contains("norm.") {
-        vec![1.0]
+        Rate::Uniform(1.0)
     } else {
-        vec![settings.layer_decay.powi(depth as i32 + 1) as f32]
+        Rate::Uniform(settings.layer_decay.powi(depth as i32 + 1) as f32)
     };
     Ok(Variable {
         name: name.to_string(),
@@ -275,9 +277,9 @@ pub fn variable(name: &str, t: &Tensor, settings: &Resolved, depth: usize) -> Re
     })
 }
 
-/// The variables as a weight map that gradients flow to, except to those without a rate.
+/// The variables as a weight map that gradients flow to, except to frozen ones.
 pub fn tracked(variables: &[Variable]) -> Weights {
-    let tensor = |v: &Variable| match v.rate.is_empty() {
+    let tensor = |v: &Variable| match v.rate.is_frozen() {
         true => v.var.as_detached_tensor(), // of the same values, whatever becomes of them
         false => v.var.as_tensor().clone(),
     };
@@ -313,7 +315,7 @@ pub trait Trainee {
         live: &Live,
         batch: &<<Self::Data as TrainingData>::Batches as Batches>::Batch,
         input: &Tensor,
-        part: &Part,
+        part: &MicroBatch,
     ) -> candle_core::Result<Tensor>;
 
     /// How good given values are.
@@ -386,10 +388,12 @@ pub fn train<T: Trainee>(
         let done = wave_train::fit(
             batches,
             ranks(),
-            resolved.schedule,
-            Some(resolved.clip),
-            resolved.ema,
-            resolved.accumulate,
+            Hyperparameters {
+                schedule: resolved.schedule,
+                clip: Some(resolved.clip),
+                ema_decay: resolved.ema,
+                micro_batches: resolved.accumulate,
+            },
             &live.variables,
             &mut state,
             |batch, input, part| trainee.loss(&live, batch, input, part),

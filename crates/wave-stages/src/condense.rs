@@ -35,7 +35,7 @@ use wave_run::inputs::Inputs;
 use wave_run::run_dir::{self, Made};
 use wave_run::settings::{Condense, CondenseMethod, Duration, ScalerStart, Top};
 use wave_run::train::{self, Defaults, Live, Resolved, Trainee};
-use wave_train::{Scores, Variable};
+use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 mod describe;
 mod factorise;
@@ -162,12 +162,12 @@ impl Trainee for Distillation<'_> {
         let variable = |(name, t): &(String, Tensor)| {
             let depth = self.gene.auxiliary.depth;
             let mut v = train::variable(name, t, self.resolved, depth)?;
-            v.rate = vec![1.0];
+            v.rate = Rate::Uniform(1.0);
             if name.starts_with("templates.") {
-                v.rate = vec![self.plan.template_lr_ratio];
+                v.rate = Rate::Uniform(self.plan.template_lr_ratio);
                 v.weight_decay = self.resolved.weight_decay;
             } else if name.starts_with("bank.") {
-                v.rate = vec![self.plan.scaler_lr_ratio];
+                v.rate = Rate::Uniform(self.plan.scaler_lr_ratio);
                 v.weight_decay = 0.0;
             }
             Ok(v)
@@ -180,7 +180,7 @@ impl Trainee for Distillation<'_> {
         live: &Live,
         batch: &Batch,
         images: &Tensor,
-        part: &wave_train::Part,
+        part: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
         let Distillation { plan, resolved, .. } = self;
         let shape = plan.shape_of_step(resolved.seed, part.step, resolved.steps);

@@ -30,7 +30,7 @@ use wave_run::progress;
 use wave_run::run_dir::{self, Made, RunDir};
 use wave_run::settings::{Duration, Expand, Fill, FirstScalers};
 use wave_run::train::{self, Defaults, Live, Resolved, Trainee};
-use wave_train::{Scores, Variable};
+use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 mod plan;
 
@@ -312,7 +312,7 @@ impl Trainee for Fitting<'_> {
         }
         for name in HEAD {
             let mut v = train::variable(name, &self.inherited[name], &self.resolved, 0)?;
-            v.rate = vec![HEAD_RATIO];
+            v.rate = Rate::Uniform(HEAD_RATIO);
             variables.push(v);
         }
         Ok(variables)
@@ -323,7 +323,7 @@ impl Trainee for Fitting<'_> {
         live: &Live,
         batch: &Batch,
         images: &Tensor,
-        part: &wave_train::Part,
+        part: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
         let Fitting {
             shape, resolved, ..

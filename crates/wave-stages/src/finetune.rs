@@ -26,7 +26,7 @@ pub use wave_run::run_dir::Options;
 use wave_run::run_dir::{self, Made, RunDir};
 use wave_run::settings::{Duration, Finetune};
 use wave_run::train::{self, Defaults, Live, Outcome, Resolved, Trainee};
-use wave_train::{Part, Scores, Variable};
+use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 mod plan;
 
@@ -118,7 +118,7 @@ pub fn variables(
     let variable = |(name, t): (&String, &Tensor)| {
         let mut v = train::variable(name, t, resolved, depth)?;
         if frozen.iter().any(|text| name.contains(text)) {
-            v.rate.clear();
+            v.rate = Rate::Frozen;
         }
         Ok(v)
     };
@@ -272,7 +272,7 @@ impl Trainee for Tuned<'_> {
         let mut variables = variables(&self.start, frozen, self.of.resolved, depth)?;
         for v in &mut variables {
             if convmixer::is_running_statistic(&v.name) {
-                v.rate.clear(); // the forward pass maintains it
+                v.rate = Rate::Frozen; // the forward pass maintains it
             }
         }
         Ok(variables)
@@ -283,7 +283,7 @@ impl Trainee for Tuned<'_> {
         live: &Live,
         batch: &Batch,
         images: &Tensor,
-        part: &Part,
+        part: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
         let resolved = self.of.resolved;
         let logits = match self.network {
@@ -335,7 +335,7 @@ fn slice(
 }
 
 /// Drop-path scales (depth, 2, b) of a part of a step, if any branch may be dropped.
-pub fn drop_path(depth: usize, part: &Part, settings: &Resolved) -> Option<Vec<f32>> {
+pub fn drop_path(depth: usize, part: &MicroBatch, settings: &Resolved) -> Option<Vec<f32>> {
     (settings.drop_path > 0.0).then(|| {
         let mut rng = train::step_generator(settings.seed ^ 0xd809, part.step);
         let rate = settings.drop_path;

@@ -16,7 +16,7 @@ use wave_run::device::{device, place};
 use wave_run::error::request;
 use wave_run::settings::{self, Auxiliary, Condense, Speed, SpeedMode, TemplateStart};
 use wave_run::train::tracked;
-use wave_train::{State, Variable};
+use wave_train::{Rate, State, Variable};
 
 /// Steps before the clock starts: caches fill, buffers are taken.
 const WARM_UP: usize = 3;
@@ -197,7 +197,7 @@ fn variables(values: impl IntoIterator<Item = (String, Tensor)>) -> Result<Vec<V
         Ok(Variable {
             name,
             var: Var::from_tensor(&t.to_device(device())?)?,
-            rate: vec![1.0],
+            rate: Rate::Uniform(1.0),
             weight_decay: 0.05,
         })
     };

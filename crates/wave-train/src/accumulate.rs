@@ -1,4 +1,4 @@
-//! A step's batch in parts, whose gradients are added up.
+//! Gradient accumulation: a step's batch in micro-batches, whose gradients are added up.
 
 use candle_core::Tensor;
 use wave_data::{Batch, Mix};
@@ -6,21 +6,21 @@ use wave_ops::squared_norms;
 
 use crate::{Ranks, Variable};
 
-/// Which images of a step's batch a loss is asked for.
+/// A share of a step's batch: the images that a loss is asked for.
 ///
 /// Whatever a loss draws at random for each image it draws for the whole batch, and takes what is
-/// its [`rows`](Part::rows)': then a step is the same in however many parts.
+/// its [`rows`](MicroBatch::rows)': then a step is the same in however many micro-batches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct MicroBatch {
     /// The step's number, counted from 0.
     pub step: u64,
     /// Images of the whole batch.
     pub batch: usize,
-    /// Where in it each of the images at hand is.
+    /// The row in it of each image at hand.
     pub rows: Vec<usize>,
 }
 
-impl Part {
+impl MicroBatch {
     /// Of values (n, batch), those of the images at hand: (n, rows).
     pub fn of(&self, values: Vec<f32>) -> Vec<f32> {
         if self.rows.len() == self.batch {

@@ -4,7 +4,7 @@ use wave_ops::soft_cross_entropy;
 
 use super::*;
 use crate::ranks::tests::Thread;
-use crate::{Alone, Flow, Schedule, State, TrainError, batch_targets, fit};
+use crate::{Alone, Flow, Hyperparameters, Rate, Schedule, State, TrainError, batch_targets, fit};
 
 const SIDE: usize = 8;
 const CLASSES: usize = 8;
@@ -32,14 +32,14 @@ fn loader(batch: usize, mixing: Option<Mixing>) -> Loader {
 
 /// Losses of a few steps of a linear classifier, each image weighed by a number drawn for it, and
 /// the weights that they end in.
-fn train(ranks: &dyn Ranks, loader: &Loader, parts: usize) -> Result<Vec<f64>, TrainError> {
+fn train(ranks: &dyn Ranks, loader: &Loader, micro_batches: usize) -> Result<Vec<f64>, TrainError> {
     let batch = loader.batch_size();
     let inputs = loader.batch(0)?.images.len() / batch;
     let zeros = Tensor::zeros((inputs, CLASSES), DType::F32, &Device::Cpu)?;
     let variables = [Variable {
         name: "head.weight".into(),
         var: Var::from_tensor(&zeros)?,
-        rate: vec![1.0],
+        rate: Rate::Uniform(1.0),
         weight_decay: 0.1,
     }];
     let mut state = State::new(&variables, true)?;
@@ -51,7 +51,7 @@ fn train(ranks: &dyn Ranks, loader: &Loader, parts: usize) -> Result<Vec<f64>, T
     };
     let mut found = Vec::new();
     let mut seen = 0;
-    let loss = |batch: &Batch, images: &Tensor, part: &Part| {
+    let loss = |batch: &Batch, images: &Tensor, part: &MicroBatch| {
         assert_eq!((part.rows.len(), images.dim(0)?), (batch.size, batch.size));
         seen += batch.size;
         let drawn = (0..part.batch).map(|i| 1.0 + (i as f32 + part.step as f32).sin());
@@ -63,14 +63,16 @@ fn train(ranks: &dyn Ranks, loader: &Loader, parts: usize) -> Result<Vec<f64>, T
         let logits = logits.broadcast_mul(&weights)?;
         soft_cross_entropy(&logits, &batch_targets(batch, CLASSES, 0.1)?)
     };
-    let (clip, decay) = (Some(0.5), Some(0.9));
+    let hyperparameters = Hyperparameters {
+        schedule,
+        clip: Some(0.5),
+        ema_decay: Some(0.9),
+        micro_batches,
+    };
     fit(
         loader,
         ranks,
-        schedule,
-        clip,
-        decay,
-        parts,
+        hyperparameters,
         &variables,
         &mut state,
         loss,
@@ -87,7 +89,7 @@ fn train(ranks: &dyn Ranks, loader: &Loader, parts: usize) -> Result<Vec<f64>, T
 }
 
 #[test]
-fn a_step_is_the_same_in_however_many_parts_and_on_however_many_ranks() {
+fn a_step_is_the_same_in_however_many_micro_batches_and_on_however_many_ranks() {
     for mixing in [None, Some(Mixing::default())] {
         let loader = loader(12, mixing);
         let whole = train(&Alone, &loader, 1).unwrap();
@@ -117,7 +119,7 @@ fn a_step_is_the_same_in_however_many_parts_and_on_however_many_ranks() {
 }
 
 #[test]
-fn unequal_parts_and_parted_pairs_are_refused() {
+fn unequal_micro_batches_and_parted_pairs_are_refused() {
     let mixed = loader(12, Some(Mixing::default()));
     let plain = loader(12, None);
     for (size, parts, loader, needle) in [
@@ -139,7 +141,7 @@ fn unequal_parts_and_parted_pairs_are_refused() {
 }
 
 #[test]
-fn parts_of_a_mixed_batch_have_the_targets_of_the_whole() {
+fn micro_batches_of_a_mixed_batch_have_the_targets_of_the_whole() {
     let batch = loader(12, Some(Mixing::default())).batch(1).unwrap();
     let whole = batch.soft_targets(CLASSES, 0.1);
     let mut seen = Vec::new();

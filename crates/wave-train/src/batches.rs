@@ -1,12 +1,11 @@
-//! What the loop asks of data: batches by step, and examples that can be parted. Images and sequences of
-//! tokens are the two kinds there are.
+//! The data of the loop: batches by step, which can be cut into micro-batches. There are two kinds,
+//! images and sequences of tokens.
 
 use candle_core::{Device, Result, Tensor};
 use wave_data::task::{TaskLoader, TokenBatch};
 use wave_data::{Batch, DataError, Loader};
 
 use crate::accumulate::{select, split};
-use crate::metrics::batch_images;
 
 /// Training batches, each a pure function of its step.
 pub trait Batches: Sized {
@@ -25,7 +24,7 @@ pub trait Batches: Sized {
     /// Examples in a whole batch.
     fn batch_size(&self) -> usize;
 
-    /// Where in a whole batch those of this share are.
+    /// The rows of a whole batch that are in this share.
     fn rows(&self) -> &[usize];
 
     /// The batches, or shares of them, of the steps from `from` up to, not including, `to`.
@@ -36,18 +35,18 @@ pub trait Batches: Sized {
     ) -> impl Iterator<Item = std::result::Result<Self::Batch, DataError>>;
 }
 
-/// The examples of a step, or of a part of it.
+/// The examples of a step, or of a micro-batch.
 pub trait Examples: Sized {
-    /// What the network takes in, an example for each entry of the leading dimension.
+    /// The network's input, an example for each entry of the leading dimension.
     ///
     /// # Errors
     /// Those of making a tensor.
     fn input(&self) -> Result<Tensor>;
 
-    /// The rows of each of `n` equal parts.
+    /// The rows of each of `n` equal micro-batches.
     ///
     /// # Errors
-    /// If there are no such parts.
+    /// If there are none.
     fn split(&self, n: usize) -> Result<Vec<Vec<usize>>>;
 
     /// The examples in some rows.
@@ -84,7 +83,8 @@ impl Batches for Loader {
 
 impl Examples for Batch {
     fn input(&self) -> Result<Tensor> {
-        batch_images(self)
+        let (b, s) = (self.labels.len(), self.image_size);
+        Tensor::from_slice(&self.images, (b, self.channels, s, s), &Device::Cpu) // (b, channels, h, w)
     }
 
     fn split(&self, n: usize) -> Result<Vec<Vec<usize>>> {

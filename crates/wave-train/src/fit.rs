@@ -1,6 +1,6 @@
-//! The loop.
+//! The training loop.
 
-use crate::accumulate::{Gradients, Part};
+use crate::accumulate::{Gradients, MicroBatch};
 use crate::batches::{Batches, Examples};
 use crate::{Ranks, Schedule, State, TrainError, Variable};
 use candle_core::{Device, Tensor};
@@ -18,7 +18,7 @@ pub enum Flow {
     Stop,
 }
 
-/// What a step did.
+/// The outcome of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// Steps done, this one included.
@@ -35,38 +35,53 @@ pub struct Progress {
     pub gradient_norm: f64,
 }
 
-/// Trains `variables` until `schedule.steps`, from wherever `state` is.
+/// The numbers of a training, whatever the loss.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Hyperparameters {
+    /// The learning rate over the steps, and how many there are.
+    pub schedule: Schedule,
+    /// Gradient-norm clipping: the most that the norm of the whole gradient may be.
+    pub clip: Option<f64>,
+    /// Decay of the EMA of the weights, if the state keeps one.
+    pub ema_decay: Option<f64>,
+    /// Gradient accumulation: micro-batches of equal size that make up a step, 1 for all at once. The
+    /// result is the same up to rounding, the memory that of one micro-batch. Only where images of a
+    /// batch depend on each other, as in batch normalisation, the results differ.
+    pub micro_batches: usize,
+}
+
+/// Trains `variables` until `hyperparameters.schedule.steps`, from wherever `state` is.
 ///
-/// `loss` turns a batch, its input (of images: (b, c, h, w)) on the variables' device, and which [`Part`]
-/// of a step they are into a scalar, a mean over the examples. Whatever it draws at random it must
-/// derive from the step's number, so that a resumed run repeats it. Gradients are scaled to a norm of at most `clip`; `decay` is that
-/// of the moving average, if the state keeps one. A step whose loss or gradient is not finite is
-/// skipped, and halves the learning rate for a while ([`State::halvings`]).
+/// `loss` is given a batch, its input (of images: (b, c, h, w)) on the variables' device, and the
+/// [`MicroBatch`] that they are; it returns a scalar, the mean over the examples. It must derive all
+/// random numbers from the step's number, so that a resumed run repeats them.
 ///
-/// A step is computed in `parts` equal parts one after the other, whose gradients are added up: the
-/// same as in one, up to rounding, in memory for a part alone. Only where images of a batch depend
-/// on each other, as in batch normalisation, the parts differ from the whole.
+/// A step whose loss or gradient is not finite is skipped, and halves the learning rate for a while
+/// ([`State::halvings`]).
 ///
-/// Of several `ranks` each computes its share of every batch, in `parts` of that. They start from the
-/// same variables and state, and end with the same.
+/// Each of several `ranks` computes its share of every batch, in as many micro-batches. They start from
+/// the same variables and state, and end with the same.
 ///
 /// # Errors
 /// [`TrainError::NonFinite`] after too many skipped steps in a row; [`TrainError::Interrupted`]
-/// when `observe` returns [`Flow::Stop`]; [`TrainError::Tensor`] when `parts` do not divide the
-/// share of the batch, or the images of a part were mixed with those of another;
+/// when `observe` returns [`Flow::Stop`]; [`TrainError::Tensor`] when a share of the batch cannot be cut
+/// into as many micro-batches, or images of one were mixed with those of another;
 /// [`TrainError::Data`] when there are no equal shares; whatever the closures and the loader return.
 pub fn fit<B: Batches>(
     batches: &B,
     ranks: &dyn Ranks,
-    schedule: Schedule,
-    clip: Option<f64>,
-    decay: Option<f64>,
-    parts: usize,
+    hyperparameters: Hyperparameters,
     variables: &[Variable],
     state: &mut State,
-    mut loss: impl FnMut(&B::Batch, &Tensor, &Part) -> candle_core::Result<Tensor>,
+    mut loss: impl FnMut(&B::Batch, &Tensor, &MicroBatch) -> candle_core::Result<Tensor>,
     mut observe: impl FnMut(&Progress, &State) -> Result<Flow, Box<dyn std::error::Error + Send + Sync>>,
 ) -> Result<(), TrainError> {
+    let Hyperparameters {
+        schedule,
+        clip,
+        ema_decay,
+        micro_batches,
+    } = hyperparameters;
     let batches = batches.share(ranks.rank(), ranks.size())?;
     let per_epoch = batches.steps_per_epoch() as u64;
     let mut failures = 0;
@@ -74,9 +89,15 @@ pub fn fit<B: Batches>(
         let batch = batch?;
         let rate = schedule.at(state.step) * 0.5f64.powi(state.halvings() as i32);
         let gradients = gradients(
-            &batch, &batches, ranks, parts, state.step, variables, &mut loss,
+            &batch,
+            &batches,
+            ranks,
+            micro_batches,
+            state.step,
+            variables,
+            &mut loss,
         )?;
-        let (value, norm) = update(gradients, variables, state, rate, clip, decay)?;
+        let (value, norm) = update(gradients, variables, state, rate, clip, ema_decay)?;
         failures = if value.is_finite() && norm.is_finite() {
             0
         } else {
@@ -105,31 +126,31 @@ pub fn fit<B: Batches>(
     Ok(())
 }
 
-/// The gradients of a step, part by part: `batch` is this rank's share of it.
+/// The gradients of a step, one micro-batch at a time: `batch` is this rank's share of it.
 fn gradients<B: Batches>(
     batch: &B::Batch,
     batches: &B,
     ranks: &dyn Ranks,
-    parts: usize,
+    micro_batches: usize,
     step: u64,
     variables: &[Variable],
-    loss: &mut impl FnMut(&B::Batch, &Tensor, &Part) -> candle_core::Result<Tensor>,
+    loss: &mut impl FnMut(&B::Batch, &Tensor, &MicroBatch) -> candle_core::Result<Tensor>,
 ) -> candle_core::Result<Gradients> {
-    let part = |rows: Vec<usize>| Part {
+    let micro_batch = |rows: Vec<usize>| MicroBatch {
         step,
         batch: batches.batch_size(),
         rows: rows.into_iter().map(|row| batches.rows()[row]).collect(),
     };
-    let portion = 1.0 / (parts * ranks.size()) as f64;
+    let portion = 1.0 / (micro_batches * ranks.size()) as f64;
     let device = variables.first().map_or(&Device::Cpu, |v| v.var.device());
     let input = |batch: &B::Batch| batch.input()?.to_device(device);
     let mut sum: Option<Gradients> = None;
-    for rows in batch.split(parts)? {
-        let value = if parts == 1 {
-            loss(batch, &input(batch)?, &part(rows))?
+    for rows in batch.split(micro_batches)? {
+        let value = if micro_batches == 1 {
+            loss(batch, &input(batch)?, &micro_batch(rows))?
         } else {
             let some = batch.select(&rows);
-            loss(&some, &input(&some)?, &part(rows))?
+            loss(&some, &input(&some)?, &micro_batch(rows))?
         };
         let value = if portion == 1.0 {
             value
@@ -142,14 +163,14 @@ fn gradients<B: Batches>(
             Some(sum) => sum.add(gradients)?,
         });
     }
-    let sum = sum.ok_or_else(|| candle_core::Error::Msg("a batch of no parts".into()))?;
+    let sum = sum.ok_or_else(|| candle_core::Error::Msg("a batch of no micro-batches".into()))?;
     sum.over(ranks)
 }
 
 /// One step of AdamW down the gradient of `loss`, a scalar, at learning rate `rate`; returns the
 /// loss and the norm of the whole gradient before clipping.
 ///
-/// `clip` and `decay` as for [`fit`]. Where loss or norm is not finite, only the step is counted.
+/// `clip` and `ema_decay` as in [`Hyperparameters`]. Where loss or norm is not finite, only the step is counted.
 ///
 /// # Errors
 /// Whatever the backward pass and the update return.
@@ -159,10 +180,10 @@ pub fn step(
     state: &mut State,
     rate: f64,
     clip: Option<f64>,
-    decay: Option<f64>,
+    ema_decay: Option<f64>,
 ) -> Result<(f64, f64), TrainError> {
     let gradients = Gradients::new(loss, variables)?;
-    update(gradients, variables, state, rate, clip, decay)
+    update(gradients, variables, state, rate, clip, ema_decay)
 }
 
 fn update(
@@ -171,7 +192,7 @@ fn update(
     state: &mut State,
     rate: f64,
     clip: Option<f64>,
-    decay: Option<f64>,
+    ema_decay: Option<f64>,
 ) -> Result<(f64, f64), TrainError> {
     let (loss, norm) = (gradients.loss, gradients.norm()?);
     state.step += 1;
@@ -183,7 +204,12 @@ fn update(
     let t = state.step - state.skipped;
     let rates: Vec<Vec<f32>> = variables
         .iter()
-        .map(|v| v.rate.iter().map(|r| (f64::from(*r) * rate) as f32))
+        .map(|v| {
+            v.rate
+                .factors()
+                .iter()
+                .map(|r| (f64::from(*r) * rate) as f32)
+        })
         .map(Iterator::collect)
         .collect();
     let mut moves = Vec::with_capacity(variables.len());
@@ -202,8 +228,8 @@ fn update(
         });
     }
     adamw_steps(&mut moves, AdamW::default(), scale as f32, 0.0, t)?;
-    if let (Some(averages), Some(decay)) = (&mut state.average, decay) {
-        // Early on the average would mostly be the start; follow faster at first.
+    if let (Some(averages), Some(decay)) = (&mut state.average, ema_decay) {
+        // At first the average would mostly be the initial weights.
         let decay = decay.min((1.0 + t as f64) / (10.0 + t as f64));
         for (average, v) in averages.iter_mut().zip(variables) {
             ema_update(average, &v.var, decay as f32)?;

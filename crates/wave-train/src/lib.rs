@@ -1,11 +1,58 @@
 //! The one training loop.
 //!
-//! [`fit()`] trains named variables on batches. What a stage trains, and towards what, is the
-//! closure it passes: a batch goes in, a loss comes out. The loop knows neither networks nor
-//! files: it hands its [`State`] to an observer, which logs, evaluates and saves. Several processes
-//! train as one, each on its share of every batch: [`Ranks`].
+//! [`fit()`] takes these steps:
 //!
-//! [`unrolled`] is no second loop to train models with, but a training small enough to be differentiated.
+//! 1. [`Batches`] give the batch of a step: images, or sequences of tokens.
+//! 2. The caller's closure turns it, or one [`MicroBatch`] of it after another, into a loss. This is all
+//!    that a stage adds: the loop knows neither networks nor files.
+//! 3. The gradients are summed over micro-batches and over [`Ranks`], the processes that train one model
+//!    together, and clipped.
+//! 4. AdamW moves each [`Variable`] at the learning rate of the [`Schedule`]; an EMA of the weights
+//!    follows.
+//! 5. The caller's observer is given the [`Progress`] and the [`State`], to log, [`evaluate`] and save.
+//!
+//! A linear classifier, trained for a few steps:
+//!
+//! ```
+//! use candle_core::{DType, Device, Tensor, Var};
+//! use wave_data::{Augment, Batch, Loader, Transform};
+//! use wave_train::{Alone, Flow, Hyperparameters, MicroBatch, Rate, Schedule, State, Variable};
+//!
+//! # fn main() -> Result<(), wave_train::TrainError> {
+//! let data = wave_data::open("shapes")?;
+//! let transform = Transform::new(8, vec![0.5], vec![0.25]);
+//! let loader = Loader::train(data.train, (0..64).collect(), transform, Augment::NONE, 16, None, 0)?;
+//!
+//! let zeros = Tensor::zeros((64, 8), DType::F32, &Device::Cpu)?; // (pixels, classes)
+//! let head = Var::from_tensor(&zeros)?;
+//! let variables = [Variable {
+//!     name: "head.weight".into(),
+//!     var: head.clone(),
+//!     rate: Rate::Uniform(1.0),
+//!     weight_decay: 0.0,
+//! }];
+//! let loss = |batch: &Batch, images: &Tensor, _: &MicroBatch| {
+//!     let logits = images.flatten_from(1)?.matmul(head.as_tensor())?; // (b, classes)
+//!     wave_ops::soft_cross_entropy(&logits, &wave_train::batch_targets(batch, 8, 0.0)?)
+//! };
+//! let hyperparameters = Hyperparameters {
+//!     schedule: Schedule { peak: 0.01, steps: 20, warmup: 2, floor: 0.01 },
+//!     clip: Some(1.0),
+//!     ema_decay: None,
+//!     micro_batches: 2,
+//! };
+//! let mut state = State::new(&variables, false)?;
+//! let mut losses = Vec::new();
+//! wave_train::fit(&loader, &Alone, hyperparameters, &variables, &mut state, loss, |progress, _| {
+//!     losses.push(progress.loss);
+//!     Ok(Flow::Continue)
+//! })?;
+//! assert!(losses[19] < losses[0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`unrolled`] is no second loop for models, but a training small enough to be differentiated.
 
 mod accumulate;
 mod batches;
@@ -18,15 +65,15 @@ mod second_order;
 mod state;
 pub mod unrolled;
 
-pub use accumulate::Part;
+pub use accumulate::MicroBatch;
 pub use batches::{Batches, Examples};
-pub use fit::{Flow, Progress, fit, step};
+pub use fit::{Flow, Hyperparameters, Progress, fit, step};
 pub use loss::{batch_targets, smoothed_targets};
 pub use metrics::{Scores, TokenScores, evaluate, evaluate_tokens};
 pub use ranks::{Alone, Ranks, sum_over};
 pub use schedule::Schedule;
 pub use second_order::second_order;
-pub use state::{State, Variable};
+pub use state::{Rate, State, Variable};
 
 /// Why training stopped short.
 #[derive(Debug, thiserror::Error)]

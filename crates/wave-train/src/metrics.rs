@@ -1,4 +1,4 @@
-//! How good a classifier is.
+//! Accuracy and loss of a classifier.
 
 use crate::{Alone, Examples, Ranks, TrainError};
 use candle_core::{Device, Tensor};
@@ -33,7 +33,7 @@ pub fn evaluate(
     let mut tally = Tally::default();
     for batch in batches {
         let batch = batch?;
-        let z = logits(&batch_images(&batch)?)?
+        let z = logits(&batch.input()?)?
             .to_device(&Device::Cpu)?
             .to_vec2::<f32>()?;
         for (z, &label) in z.iter().zip(&batch.labels) {
@@ -48,7 +48,7 @@ pub fn evaluate(
     Ok(scores)
 }
 
-/// How well a network predicts the answers of sequences.
+/// Scores of the predicted answers of sequences.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TokenScores {
     /// Of the tokens that count, each predicted from the true ones before it.
@@ -141,12 +141,6 @@ impl Tally {
             images,
         }
     }
-}
-
-/// The images of a batch as a tensor (b, channels, h, w).
-pub(crate) fn batch_images(batch: &Batch) -> candle_core::Result<Tensor> {
-    let (b, s) = (batch.labels.len(), batch.image_size);
-    Tensor::from_slice(&batch.images, (b, batch.channels, s, s), &Device::Cpu)
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //!
 //! Each rank makes its share of every batch and computes the gradients of its images. Their sum over
 //! the ranks is the gradient of the whole batch, the same bits on every rank; what follows from it
-//! (clipping, the update, moving averages) each rank repeats for itself, so that all hold the same
-//! weights without another word. How ranks talk is not known here.
+//! (clipping, the update, the EMA) each rank repeats for itself, so that all hold the same weights
+//! without further communication. The transport is the implementation's.
 
 use candle_core::{Result, Tensor};
 
@@ -15,7 +15,7 @@ pub trait Ranks: Sync {
     /// Which of them this is: 0 up to, not including, [`size`](Ranks::size). The first writes.
     fn rank(&self) -> usize;
 
-    /// How many there are, at least 1.
+    /// The number of ranks, at least 1.
     fn size(&self) -> usize;
 
     /// Replaces `values`, as many on every rank, by their sums over the ranks: the same bits on all of

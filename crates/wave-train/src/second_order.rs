@@ -7,7 +7,7 @@
 
 use candle_core::{Device, Result, Tensor, Var};
 
-/// What candle asks the environment for.
+/// The variable that candle reads.
 const VARIABLE: &str = "CANDLE_GRAD_DO_NOT_DETACH";
 
 /// Stack of the thread. candle walks graphs by recursion, and the graph of a gradient's gradient is

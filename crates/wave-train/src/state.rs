@@ -1,4 +1,4 @@
-//! What training changes, and what it needs to go on.
+//! The variables and the state of a training.
 
 use crate::{Ranks, TrainError};
 use candle_core::{Device, Result, Tensor, Var};
@@ -18,12 +18,38 @@ pub struct Variable {
     pub name: String,
     /// The tensor.
     pub var: Var,
-    /// Factors on the learning rate: one, or one for each row of the leading dimension. Empty for
-    /// a buffer that the loss closure maintains itself (running statistics), and for what stays as it
-    /// is: it is saved with the state but not stepped.
-    pub rate: Vec<f32>,
+    /// Factors on the learning rate.
+    pub rate: Rate,
     /// Weight decay, times the learning rate.
     pub weight_decay: f32,
+}
+
+/// Factors on the learning rate of a variable.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Rate {
+    /// Saved with the state but not stepped: a frozen weight, or a buffer that the loss closure maintains
+    /// itself (running statistics).
+    Frozen,
+    /// One factor.
+    Uniform(f32),
+    /// One for each row of the leading dimension, as layers are stacked.
+    ByLayer(Vec<f32>),
+}
+
+impl Rate {
+    /// Whether no gradient flows to the variable.
+    pub fn is_frozen(&self) -> bool {
+        matches!(self, Rate::Frozen)
+    }
+
+    /// None, one, or one for each layer.
+    pub(crate) fn factors(&self) -> &[f32] {
+        match self {
+            Rate::Frozen => &[],
+            Rate::Uniform(factor) => std::slice::from_ref(factor),
+            Rate::ByLayer(factors) => factors,
+        }
+    }
 }
 
 /// Everything the loop remembers between two steps.
@@ -37,7 +63,7 @@ pub struct State {
     halved: (u64, u64),
     /// First and second moments of each variable that is stepped.
     pub(crate) moments: Vec<Option<Moments>>,
-    /// Moving averages of the variables, if kept.
+    /// EMA of the variables, if kept.
     pub(crate) average: Option<Vec<Vec<f32>>>,
 }
 
@@ -50,7 +76,7 @@ impl State {
         } else {
             None
         };
-        let moments = |v: &Variable| match v.rate.is_empty() {
+        let moments = |v: &Variable| match v.rate.is_frozen() {
             true => Ok(None),
             false => Moments::new(&v.var).map(Some),
         };
@@ -64,8 +90,8 @@ impl State {
         })
     }
 
-    /// How often the learning rate is halved at this step: once for each step that was left out, and
-    /// for every 100 steps since then once less.
+    /// The number of halvings of the learning rate at this step: one for each step that was left out, less
+    /// one for every 100 steps since then.
     pub fn halvings(&self) -> u64 {
         let (at, times) = self.halved;
         times.saturating_sub((self.step - at.min(self.step)) / RECOVERY)
@@ -87,7 +113,7 @@ impl State {
         ]
     }
 
-    /// The moving averages by name, if kept.
+    /// The EMA of the variables by name, if kept.
     pub fn averages(&self, variables: &[Variable]) -> Result<Option<BTreeMap<String, Tensor>>> {
         let Some(average) = &self.average else {
             return Ok(None);
@@ -219,7 +245,7 @@ impl State {
         for v in variables {
             let value = take("variable", v)?.reshape(v.var.shape())?;
             v.var.set(&value.to_device(v.var.device())?)?;
-            state.moments.push(match v.rate.is_empty() {
+            state.moments.push(match v.rate.is_frozen() {
                 true => None,
                 false => {
                     let saved = [&take("first_moment", v)?, &take("second_moment", v)?];

@@ -1,5 +1,5 @@
-//! Training as a differentiable function of its start: how a start would have to change for the
-//! training to go better (DIMAML, section 2.1).
+//! Training as a differentiable function of its initial weights: the gradient says how they would have to
+//! change for the training to go better (DIMAML, section 2.1).
 //!
 //! The objective is the area under the validation curve, `L = 1/|V| sum_{t in V} L_val(w_t)`, where
 //! `w_t` are the weights after t steps from `w_0`. A step maps weights and what the optimiser
@@ -28,19 +28,19 @@ pub use optimiser::Optimiser;
 use optimiser::norm;
 pub use quotient::gradient_quotient;
 
-/// What a loss is taken on.
+/// The examples that a loss is taken on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Examples {
+pub enum Phase {
     /// The training batch of a step, counted from 1.
     Training(u64),
-    /// What the weights are judged by after so many steps.
+    /// The validation examples after so many steps.
     Validation(u64),
 }
 
 /// A training whose start can be differentiated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unrolled {
-    /// How the weights follow the gradient.
+    /// The rule of a step.
     pub optimiser: Optimiser,
     /// The learning rate, the same in every step.
     pub learning_rate: f64,
@@ -52,7 +52,7 @@ pub struct Unrolled {
     pub checkpoint: u64,
 }
 
-/// How a training went.
+/// The course of a training.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     /// Steps done and validation loss there.
@@ -101,7 +101,7 @@ impl Unrolled {
     pub fn curve(
         &self,
         start: &BTreeMap<String, Tensor>,
-        mut loss: impl FnMut(Examples, &BTreeMap<String, Tensor>) -> Result<Tensor>,
+        mut loss: impl FnMut(Phase, &BTreeMap<String, Tensor>) -> Result<Tensor>,
     ) -> Result<Curve> {
         self.check()?;
         let names: Vec<&String> = start.keys().collect();
@@ -113,7 +113,7 @@ impl Unrolled {
         for t in 1..=self.steps {
             let weights = variables(&point[0])?;
             let (_, gradients) = gradients(
-                &loss(Examples::Training(t), &named(&names, &weights))?,
+                &loss(Phase::Training(t), &named(&names, &weights))?,
                 &weights,
             )?;
             let rate = |(w, g): (&Tensor, &Tensor)| Ok(scalar(&norm(g)?)? / scalar(&norm(w)?)?);
@@ -127,7 +127,7 @@ impl Unrolled {
                 let weights = weights
                     .map(|(name, w)| ((*name).clone(), w.clone()))
                     .collect();
-                let value = scalar(&loss(Examples::Validation(t), &weights)?)?;
+                let value = scalar(&loss(Phase::Validation(t), &weights)?)?;
                 curve.losses.push((t, value));
             }
         }
@@ -142,14 +142,14 @@ impl Unrolled {
     pub fn meta_gradient(
         &self,
         start: &BTreeMap<String, Tensor>,
-        mut loss: impl FnMut(Examples, &BTreeMap<String, Tensor>) -> Result<Tensor>,
+        mut loss: impl FnMut(Phase, &BTreeMap<String, Tensor>) -> Result<Tensor>,
     ) -> Result<MetaGradient> {
         self.check()?;
         second_order::check()?;
         let names: Vec<&String> = start.keys().collect();
         let mut forward = |t: u64, point: &Point| {
             let weights = variables(&point[0])?;
-            let value = loss(Examples::Training(t), &named(&names, &weights))?;
+            let value = loss(Phase::Training(t), &named(&names, &weights))?;
             self.step(t, point, &gradients(&value, &weights)?.1)
         };
         // State t is in kept[t / m] if m divides t.
@@ -172,7 +172,7 @@ impl Unrolled {
             let mut states = vec![first]; // from, from + 1, .., to
             for t in from + 1..=to {
                 let weights = variables(&states[states.len() - 1][0])?;
-                let value = loss(Examples::Training(t), &named(&names, &weights))?;
+                let value = loss(Phase::Training(t), &named(&names, &weights))?;
                 let gradients = gradients(&value, &weights)?.1;
                 states.push(self.step(t, &states[states.len() - 1], &gradients)?);
             }
@@ -180,7 +180,7 @@ impl Unrolled {
                 let after = states.pop().unwrap_or_default();
                 if self.validate.contains(&t) {
                     let weights = variables(&after[0])?;
-                    let value = loss(Examples::Validation(t), &named(&names, &weights))?;
+                    let value = loss(Phase::Validation(t), &named(&names, &weights))?;
                     let (value, gradients) = gradients(&value, &weights)?;
                     losses.push((t, value));
                     for (a, g) in adjoint[0].iter_mut().zip(gradients) {
@@ -189,7 +189,7 @@ impl Unrolled {
                 }
                 let before = &states[states.len() - 1];
                 adjoint = self.pull_back(t, before, &adjoint, |weights| {
-                    loss(Examples::Training(t), &named(&names, weights))
+                    loss(Phase::Training(t), &named(&names, weights))
                 })?;
             }
         }

@@ -39,10 +39,10 @@ fn noise(shape: &[usize], seed: u64) -> Tensor {
 }
 
 /// An autoencoder with a layer norm, of other examples at every step; GELU and ReLU are in it.
-fn loss(examples: Examples, w: &Weights) -> Result<Tensor> {
-    let x = match examples {
-        Examples::Training(t) => noise(&[6, 5], t),
-        Examples::Validation(t) => noise(&[9, 5], 1000 + t),
+fn loss(phase: Phase, w: &Weights) -> Result<Tensor> {
+    let x = match phase {
+        Phase::Training(t) => noise(&[6, 5], t),
+        Phase::Validation(t) => noise(&[9, 5], 1000 + t),
     };
     let h = wave_ops::stock::linear(&x, &w["encoder.weight"], &w["encoder.bias"])?;
     let (one, zero) = (noise(&[4], 1).ones_like()?, w["encoder.bias"].zeros_like()?);
@@ -138,11 +138,11 @@ fn checkpoints_change_nothing() {
 
 #[test]
 fn adam_from_a_dead_weight_has_a_finite_gradient() {
-    let dead = |examples: Examples, w: &Weights| {
+    let dead = |phase: Phase, w: &Weights| {
         let mut w = w.clone();
         let kept = (&w["encoder.bias"] * noise(&[4], 1).zeros_like()?)?; // a gradient of exactly 0
         w.insert("encoder.bias".into(), kept);
-        loss(examples, &w)
+        loss(phase, &w)
     };
     let run = run(Optimiser::ADAM, 4);
     let found = with_second_order(|| run.meta_gradient(&start(), dead).unwrap()).unwrap();

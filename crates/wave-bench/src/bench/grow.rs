@@ -12,7 +12,7 @@ use wave_run::device::{device, place};
 use wave_run::train::{self, Live, Resolved, Trainee};
 use wave_stages::finetune::{Options, score};
 use wave_stages::model::Network;
-use wave_train::{Part, Scores, Variable};
+use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 /// The growth of a small network, whose operator is trained on data of the target's classes.
 pub(super) struct Growth<'a> {
@@ -76,7 +76,7 @@ impl Trainee for Growing<'_> {
             Ok(Variable {
                 name: name.clone(),
                 var: Var::from_tensor(&t.to_device(device())?)?,
-                rate: vec![1.0],
+                rate: Rate::Uniform(1.0),
                 weight_decay: 0.0, // towards zero is not towards the small network
             })
         };
@@ -89,7 +89,7 @@ impl Trainee for Growing<'_> {
         live: &Live,
         batch: &Batch,
         images: &Tensor,
-        _: &Part,
+        _: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
         let Growth {
             target, resolved, ..

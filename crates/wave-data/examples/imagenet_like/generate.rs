@@ -6,7 +6,7 @@ use std::path::Path;
 
 use image::{DynamicImage, GrayImage, ImageFormat, Luma, Rgb, RgbImage};
 
-/// How much of what there is to be.
+/// Sizes of the data set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     /// Classes, at most 100,000.
@@ -17,7 +17,7 @@ pub(crate) struct Shape {
     pub(crate) val: usize,
     /// About how many pixels wide an image is, at least 8.
     pub(crate) side: u32,
-    /// How many different images there are.
+    /// Different images.
     pub(crate) distinct: usize,
 }
 

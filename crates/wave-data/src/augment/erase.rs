@@ -13,11 +13,11 @@ pub struct Erasing {
     pub area: (f64, f64),
     /// The least ratio of height to width; the greatest is its inverse. Above 0, at most 1.
     pub aspect: f64,
-    /// What covers it.
+    /// Its filling.
     pub fill: EraseFill,
 }
 
-/// What a random rectangle is filled with, in units of the normalised input.
+/// The filling of a random rectangle, in units of the normalised input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EraseFill {
     /// 0, the mean colour (timm's `const`).

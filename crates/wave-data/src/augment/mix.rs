@@ -5,9 +5,9 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Beta, Distribution};
 
-use crate::Batch;
+use crate::{Batch, Mix};
 
-/// When and how the inputs of a batch are mixed.
+/// Mixup and CutMix, and their odds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mixing {
     /// Both parameters of the Beta distribution of Mixup's weight; 0 turns Mixup off.
@@ -30,18 +30,6 @@ impl Default for Mixing {
             switch: 0.5,
         }
     }
-}
-
-/// How the inputs of a batch were mixed.
-///
-/// Input i is `weight` of itself and `1 - weight` of input `partners[i]`, whether pixel by pixel
-/// (Mixup) or by area (CutMix), and so is its target.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Mix {
-    /// Positions in the batch.
-    pub partners: Vec<u32>,
-    /// The part of an input that is its own, 0 to 1.
-    pub weight: f32,
 }
 
 impl Mixing {
@@ -77,7 +65,7 @@ impl Mixing {
             let rectangle = rectangle(drawn, s, rng);
             cut(batch, rectangle);
             let (top, bottom, left, right) = rectangle;
-            // What was really cut out, for the border may have cut it short.
+            // The border may have cut the rectangle short.
             1.0 - ((bottom - top) * (right - left)) as f64 / (s * s) as f64
         } else {
             blend(batch, drawn as f32);
@@ -135,34 +123,6 @@ fn cut(batch: &mut Batch, (top, bottom, left, right): (usize, usize, usize, usiz
                 x[window.clone()].swap_with_slice(&mut y[window]);
             }
         }
-    }
-}
-
-impl Batch {
-    /// Targets (size, classes): label-smoothed one-hot rows, mixed as the inputs were.
-    ///
-    /// `smoothing` of each target is spread evenly over all classes, 0 to 1. Labels beyond `classes`
-    /// count for nothing.
-    pub fn soft_targets(&self, classes: usize, smoothing: f32) -> Vec<f32> {
-        let off = smoothing / classes.max(1) as f32;
-        let mut targets = vec![off; self.size * classes];
-        let on = 1.0 - smoothing;
-        let mut add = |row: usize, label: u32, part: f32| {
-            if (label as usize) < classes {
-                targets[row * classes + label as usize] += part * on;
-            }
-        };
-        for (row, &label) in self.labels.iter().enumerate() {
-            match &self.mix {
-                None => add(row, label, 1.0),
-                Some(Mix { partners, weight }) => {
-                    add(row, label, *weight);
-                    let partner = self.labels[partners[row] as usize];
-                    add(row, partner, 1.0 - weight);
-                }
-            }
-        }
-        targets
     }
 }
 

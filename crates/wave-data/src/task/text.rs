@@ -34,10 +34,7 @@ impl Text {
     pub fn read(path: &str) -> Result<Text, DataError> {
         let mut text = String::new();
         for file in files(Path::new(path))? {
-            let unread = |source| DataError::Open {
-                path: file.clone(),
-                source,
-            };
+            let unread = DataError::open(&file);
             let bytes = fs::metadata(&file).map_err(unread)?.len();
             if bytes + text.len() as u64 > MOST_BYTES {
                 return Err(wrong(&file, "more than 1 GiB of text; take a part of it"));
@@ -124,10 +121,7 @@ fn windows(part: &[u32], begins: &[usize], length: usize) -> TokenBatch {
 
 /// The file itself, or those of a directory.
 fn files(path: &Path) -> Result<Vec<PathBuf>, DataError> {
-    let unread = |source| DataError::Open {
-        path: path.to_owned(),
-        source,
-    };
+    let unread = DataError::open(path);
     if !fs::metadata(path).map_err(unread)?.is_dir() {
         return Ok(vec![path.to_owned()]);
     }

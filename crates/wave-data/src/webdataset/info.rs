@@ -21,17 +21,17 @@ pub(super) const TRAIN: &str = "train";
 /// Splits of test images.
 pub(super) const TEST: [&str; 3] = ["validation", "val", "test"];
 
-/// What `_info.json` says, as timm reads it.
+/// The content of `_info.json`, as timm reads it.
 #[derive(Default)]
 pub(super) struct Info {
-    splits: BTreeMap<String, Part>,
+    splits: BTreeMap<String, SplitInfo>,
     /// Of each shard that is named, whether it is of a test split alone.
     tests: BTreeMap<PathBuf, bool>,
     pub(super) class_names: Option<Vec<String>>,
 }
 
 /// A split, as `_info.json` describes it.
-struct Part {
+struct SplitInfo {
     files: Vec<PathBuf>,
     /// Images in each of them; empty where that is not said.
     lengths: Vec<u64>,
@@ -46,13 +46,13 @@ impl Info {
     /// If the file cannot be read, or the shards beside it are not complete.
     pub(super) fn read(dir: &Path) -> Result<Info, DataError> {
         if dir.join(INCOMPLETE).exists() {
-            return Err(DataError::Layout {
-                path: dir.to_owned(),
-                problem: format!(
+            return Err(DataError::layout(
+                dir,
+                format!(
                     "holds shards that were not packed to the end ({INCOMPLETE}); pack them again, \
                      into this directory too"
                 ),
-            });
+            ));
         }
         let path = dir.join(INFO);
         if !path.exists() {
@@ -63,7 +63,7 @@ impl Info {
             .map_err(|error| DataError::content(&path, format!("is no JSON: {error}")))?;
         let (mut splits, mut tests) = (BTreeMap::new(), BTreeMap::new());
         for (name, split) in info["splits"].as_object().into_iter().flatten() {
-            let part = Part::new(dir, split)
+            let part = SplitInfo::new(dir, split)
                 .map_err(|problem| DataError::content(&path, format!("{name}: {problem}")))?;
             if let Some(part) = part {
                 for file in &part.files {
@@ -136,8 +136,8 @@ impl Info {
     }
 }
 
-impl Part {
-    fn new(dir: &Path, split: &Value) -> Result<Option<Part>, String> {
+impl SplitInfo {
+    fn new(dir: &Path, split: &Value) -> Result<Option<SplitInfo>, String> {
         let files = strings(&split["filenames"]);
         let plain = |part| matches!(part, std::path::Component::Normal(_));
         // Names stay within `dir`.
@@ -156,7 +156,7 @@ impl Part {
                 files.len()
             ));
         }
-        Ok(Some(Part {
+        Ok(Some(SplitInfo {
             files: files.iter().map(|file| dir.join(file)).collect(),
             lengths: lengths.unwrap_or_default(),
             images: split["num_samples"].as_u64(),

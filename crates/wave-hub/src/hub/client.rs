@@ -33,14 +33,14 @@ pub(super) struct Call<'a> {
     pub(super) url: String,
     pub(super) about: &'a str,
     pub(super) headers: Vec<(String, String)>,
-    pub(super) content: Content<'a>,
+    pub(super) content: RequestBody<'a>,
     /// Statuses that are answers rather than errors.
     pub(super) accepted: &'a [u16],
 }
 
-/// What a request carries.
+/// The body of a request.
 #[derive(Clone, Copy)]
-pub(super) enum Content<'a> {
+pub(super) enum RequestBody<'a> {
     Nothing,
     Bytes(&'a [u8]),
     Part {
@@ -57,7 +57,7 @@ impl<'a> Call<'a> {
             url,
             about,
             headers: Vec::new(),
-            content: Content::Nothing,
+            content: RequestBody::Nothing,
             accepted: &[],
         }
     }
@@ -67,7 +67,7 @@ impl<'a> Call<'a> {
         self
     }
 
-    pub(super) fn content(mut self, content: Content<'a>) -> Self {
+    pub(super) fn content(mut self, content: RequestBody<'a>) -> Self {
         self.content = content;
         self
     }
@@ -211,9 +211,9 @@ impl<'a> Client<'a> {
         }
         let wire = |cause: ureq::http::Error| Trouble::Wire(cause.into());
         let answer = match call.content {
-            Content::Nothing => self.agent.run(request.body(()).map_err(wire)?),
-            Content::Bytes(bytes) => self.agent.run(request.body(bytes).map_err(wire)?),
-            Content::Part {
+            RequestBody::Nothing => self.agent.run(request.body(()).map_err(wire)?),
+            RequestBody::Bytes(bytes) => self.agent.run(request.body(bytes).map_err(wire)?),
+            RequestBody::Part {
                 file,
                 start,
                 length,
@@ -395,7 +395,7 @@ pub(super) fn origin(url: &str) -> &str {
     &url[..end.map_or(url.len(), |end| after + end)]
 }
 
-/// Where a redirect from `base` to `target` leads.
+/// The target of a redirect from `base`, as a whole URL.
 pub(super) fn join(base: &str, target: &str) -> Option<String> {
     if target.starts_with("https://") || target.starts_with("http://") {
         Some(target.to_owned())

@@ -1,4 +1,4 @@
-//! What publishing a directory would send.
+//! The plan of publishing a directory: the files to send.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -11,15 +11,15 @@ use crate::{
     read_transformers, read_weights, sha256_file, sha256_hex,
 };
 
-/// What stands beside an artefact without being part of it, and stays at home.
+/// Names beside an artefact that are no part of it, and are not sent.
 const LEFT_OUT: [&str; 4] = ["run", ".cache", ".git", ".gitattributes"];
 
-/// What publishing a directory would send, and what it would not.
+/// The files that publishing a directory would send, and those it would not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// The files to send, in name order.
     pub files: Vec<PlannedFile>,
-    /// Names in the directory that stay at home: the run's own records, a repository's.
+    /// Names in the directory that are not sent: the run's own records, a repository's.
     pub left_out: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ pub struct PlannedFile {
     pub(super) content: Content,
 }
 
-/// Where a file's bytes are.
+/// The place of a file's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Content {
     Disk(PathBuf),
@@ -94,7 +94,7 @@ pub fn plan(dir: &Path, card: Option<&str>) -> Result<Plan, HubError> {
             continue;
         }
         if name == CARD_FILE {
-            let bytes = crate::directory::read_bytes(&path)?;
+            let bytes = crate::files::read_bytes(&path)?;
             check_card(&path, &String::from_utf8_lossy(&bytes))?;
         }
         let weights = name.ends_with(".safetensors");

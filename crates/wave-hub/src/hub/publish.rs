@@ -22,10 +22,10 @@ use crate::HubError;
 const LFS: &str = "application/vnd.git-lfs+json";
 /// The ways of Git LFS in which large files are sent.
 const TRANSFERS: [&str; 2] = ["basic", "multipart"];
-/// How much of a file the hub sees to tell text from large binaries.
+/// Bytes of a file that the hub is shown, to tell text from large binaries.
 const SAMPLE: usize = 512;
 
-/// How to publish. The default is a public repository's `main`.
+/// Options of publishing. The default is a public repository's `main`.
 #[derive(Debug, Clone, Default)]
 pub struct PublishOptions {
     /// Whether the repository, if it has to be created, is hidden from others.
@@ -42,14 +42,14 @@ pub struct PublishOptions {
     pub card: Option<String>,
 }
 
-/// What was published.
+/// The result of publishing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Published {
-    /// What was sent; after a dry run, what would have been.
+    /// The files sent; after a dry run, those that would have been.
     pub plan: Plan,
     /// The commit; `None` after a dry run.
     pub commit: Option<String>,
-    /// Where to look at it, if the hub says: the pull request or the commit.
+    /// The address of the pull request or the commit, if the hub says.
     pub url: Option<String>,
 }
 
@@ -229,7 +229,7 @@ impl Hub<'_> {
             "hash_algo": "sha256",
             "objects": objects,
         });
-        // What a pull request proposes belongs to no branch yet.
+        // A pull request belongs to no branch yet.
         if !self.create_pr {
             request["ref"] = json!({ "name": self.branch });
         }
@@ -292,7 +292,7 @@ impl Hub<'_> {
             let none = serde_json::Map::new();
             let headers = upload.get("header").and_then(Value::as_object);
             let headers = headers.unwrap_or(&none);
-            // What is only in memory needs a file to be sent from.
+            // Bytes in memory need a file to be sent from.
             let mut held = None;
             let path = match &file.content {
                 Content::Disk(path) => path.clone(),
@@ -303,7 +303,7 @@ impl Hub<'_> {
                     held.insert(file).path().to_owned()
                 }
             };
-            let part = |start, length| client::Content::Part {
+            let part = |start, length| client::RequestBody::Part {
                 file: &path,
                 start,
                 length,
@@ -392,7 +392,7 @@ impl Hub<'_> {
         let url = self.client.url(&self.at_branch("commit"));
         let call = Call::new("POST", url, &self.about)
             .header("content-type", "application/x-ndjson")
-            .content(client::Content::Bytes(lines.as_bytes()));
+            .content(client::RequestBody::Bytes(lines.as_bytes()));
         self.client.json(&call).map(|(_, answer)| answer)
     }
 
@@ -400,7 +400,7 @@ impl Hub<'_> {
         let body = request.to_string();
         let call = Call::new("POST", self.client.url(path), &self.about)
             .header("content-type", "application/json")
-            .content(client::Content::Bytes(body.as_bytes()))
+            .content(client::RequestBody::Bytes(body.as_bytes()))
             .accept(accepted);
         self.client.json(&call).map(|(_, answer)| answer)
     }
@@ -429,7 +429,7 @@ fn lfs<'a>(url: String, about: &'a str, request: &'a str) -> Call<'a> {
     Call::new("POST", url, about)
         .header("accept", LFS)
         .header("content-type", LFS)
-        .content(client::Content::Bytes(request.as_bytes()))
+        .content(client::RequestBody::Bytes(request.as_bytes()))
 }
 
 fn bytes_of(file: &PlannedFile) -> Result<Vec<u8>, HubError> {

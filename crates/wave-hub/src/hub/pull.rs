@@ -98,7 +98,7 @@ pub fn pull(
 /// # Errors
 /// [`HubError::Missing`] when `from` holds no artefact, [`HubError::Io`] when the work fails.
 pub fn checkout(from: &Path, out: &Path) -> Result<(), HubError> {
-    crate::directory::check_is_file(&from.join(CONFIG_FILE))?;
+    crate::files::check_is_file(&from.join(CONFIG_FILE))?;
     let mut files = Vec::new();
     let mut config = None;
     let entries = fs::read_dir(from).map_err(HubError::io("read", from))?;
@@ -188,7 +188,7 @@ fn check_artefact(name: &HubName, wanted: &[String], skipped: &[String]) -> Resu
     Ok(())
 }
 
-/// What the hub says of a file's content.
+/// The hub's size and checksum of a file.
 struct About {
     /// SHA-256, or git's SHA-1, in lower-case digits.
     etag: String,

@@ -140,7 +140,7 @@ impl FakeHub {
         self.state().faults.push((at, fault));
     }
 
-    /// How many requests had this in their method and path.
+    /// Requests with this in their method and path.
     pub(crate) fn count(&self, at: &str) -> usize {
         let seen = &self.state().seen;
         let matches = |seen: &&Seen| format!("{} {}", seen.method, seen.path).contains(at);

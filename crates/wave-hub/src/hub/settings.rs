@@ -1,4 +1,4 @@
-//! Where the hub and its cache are: the environment variables of Python's `huggingface_hub`.
+//! The hub's settings, from the environment variables of Python's `huggingface_hub`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,25 +6,25 @@ use std::time::Duration;
 
 use crate::HubError;
 
-/// Where the hub and its cache are, and how patient to be.
+/// The addresses of the hub and its cache, and the patience with them.
 #[derive(Debug, Clone)]
 pub struct HubSettings {
     /// The hub's address, without a final slash: `https://huggingface.co`.
     pub endpoint: String,
-    /// Who is asking. Sent to `endpoint` and nowhere else.
+    /// The access token, sent to `endpoint` and nowhere else.
     pub token: Option<Token>,
     /// The cache, which Python's `huggingface_hub` shares.
     pub cache: PathBuf,
     /// Whether to work from the cache alone.
     pub offline: bool,
-    /// How often to try before giving up, at least once.
+    /// Attempts before giving up, at least 1.
     pub attempts: u32,
-    /// How long to wait before the second attempt; the wait doubles from then on.
+    /// The wait before the second attempt; it doubles from then on.
     pub retry_delay: Duration,
 }
 
 impl HubSettings {
-    /// What the environment says:
+    /// The settings in the environment:
     ///
     /// - `HF_ENDPOINT`, by default `https://huggingface.co`;
     /// - `HF_TOKEN`, else the file `HF_TOKEN_PATH`, by default `$HF_HOME/token`;

@@ -1,4 +1,4 @@
-//! What timm reads, what is read of timm's, and directories that are incomplete.
+//! timm's files in both directions, and directories that are incomplete.
 
 use std::fs;
 

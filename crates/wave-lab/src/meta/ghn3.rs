@@ -27,7 +27,7 @@ use wave_run::settings::{self, Duration, Training};
 use wave_run::train::{self, Defaults, Live, Resolved, Trainee, TrainingPlan};
 use wave_stages::finetune::Options;
 use wave_stages::hypernetwork::{About, HyperModel, METHOD, decimals};
-use wave_train::{Alone, Part, Scores, Variable};
+use wave_train::{Alone, MicroBatch, Scores, Variable};
 
 /// What training does where the settings are silent.
 const DEFAULTS: Defaults = Defaults {
@@ -319,7 +319,7 @@ impl Trainee for Ready {
         live: &Live,
         batch: &Batch,
         images: &Tensor,
-        part: &Part,
+        part: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
         let (shape, space) = (&self.shape, &self.space);
         let smoothing = self.resolved.label_smoothing;

@@ -16,7 +16,7 @@ use wave_run::run_dir::RunDir;
 use wave_run::train::step_generator;
 use wave_stages::finetune::Options;
 use wave_train::unrolled::Optimiser;
-use wave_train::{State, TrainError, Variable};
+use wave_train::{Rate, State, TrainError, Variable};
 
 /// The paper's decay rates (appendix B.1).
 const ADAM: Optimiser = Optimiser::Adam {
@@ -41,7 +41,7 @@ impl Learned {
             Ok(Variable {
                 name: format!("{kind}{name}"),
                 var: Var::from_tensor(t)?,
-                rate: Vec::new(), // saved with the state, and stepped here
+                rate: Rate::Frozen, // saved with the state, and stepped here
                 weight_decay: 0.0,
             })
         };

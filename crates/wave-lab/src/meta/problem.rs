@@ -212,14 +212,12 @@ impl Episode {
     pub(super) fn loss(
         &self,
         network: &Network,
-        examples: unrolled::Examples,
+        phase: unrolled::Phase,
         weights: &wave_models::Weights,
     ) -> candle_core::Result<Tensor> {
-        match examples {
-            unrolled::Examples::Training(t) => {
-                network.loss(weights, &self.training[t as usize - 1])
-            }
-            unrolled::Examples::Validation(t) => {
+        match phase {
+            unrolled::Phase::Training(t) => network.loss(weights, &self.training[t as usize - 1]),
+            unrolled::Phase::Validation(t) => {
                 let batches = self.validation.get(&t).map_or(&[][..], Vec::as_slice);
                 let losses = batches.iter().map(|batch| network.loss(weights, batch));
                 let losses: Vec<Tensor> = losses.collect::<candle_core::Result<_>>()?;

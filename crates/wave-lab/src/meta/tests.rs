@@ -76,10 +76,10 @@ fn distributions_follow_the_slope_of_the_area_under_the_curve() {
                 .map(|p| (p.name, p.dims))
                 .collect();
             let noise = Noise::new(family, &shapes, &first, 1).unwrap();
-            let loss = |of: unrolled::Examples, w: &Weights| {
+            let loss = |of: unrolled::Phase, w: &Weights| {
                 // Validation sees the examples upside down: others, but of the same kind.
                 let mut examples = examples.clone();
-                if matches!(of, unrolled::Examples::Validation(_)) {
+                if matches!(of, unrolled::Phase::Validation(_)) {
                     examples.targets.reverse();
                     if examples.input.rank() == 4 {
                         examples.input = examples.input.flip(&[2])?;

@@ -22,7 +22,7 @@ use wave_run::settings::{self, BatchSize, Duration, Eval};
 use wave_run::train::{self, Defaults, Live, Resolved, Trainee, TrainingPlan};
 use wave_stages::finetune::{self, Options};
 use wave_stages::origin;
-use wave_train::{Examples, Part, Scores, Variable};
+use wave_train::{Examples, MicroBatch, Scores, Variable};
 
 /// What training does where the settings are silent.
 const DEFAULTS: Defaults = Defaults {
@@ -200,7 +200,7 @@ impl Trainee for Ready {
         live: &Live,
         batch: &Batch,
         images: &Tensor,
-        _: &Part,
+        _: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
         let shape = &self.model.shape;
         let logits = population::logits(shape, &live.weights, images)?;

@@ -22,7 +22,7 @@ use wave_run::settings::{self, BatchSize, Duration, Eval, OfTransformers};
 use wave_run::train::{self, Defaults, Live, Resolved, Trainee, TrainingData, TrainingPlan};
 use wave_stages::finetune::{self, Options};
 use wave_stages::origin;
-use wave_train::{Part, Scores, TokenScores, Variable, evaluate_tokens};
+use wave_train::{MicroBatch, Scores, TokenScores, Variable, evaluate_tokens};
 
 /// What training does where the settings are silent.
 const DEFAULTS: Defaults = Defaults {
@@ -290,7 +290,7 @@ impl Trainee for Ready {
         live: &Live,
         batch: &TokenBatch,
         tokens: &Tensor,
-        _: &Part,
+        _: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
         let shape = &self.model.shape;
         let m = batch.positions.len();

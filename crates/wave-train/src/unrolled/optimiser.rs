@@ -2,7 +2,7 @@
 
 use candle_core::{Result, Tensor};
 
-/// How the weights follow the gradient. All words are those of the papers:
+/// The rule of a step, in the words of the papers:
 ///
 /// ```text
 /// Sgd    v = rho v + g + wd w          w = w - lr v            (Nesterov: w - lr (g + wd w + rho v))
@@ -50,7 +50,7 @@ impl Optimiser {
         eps: 1e-8,
     };
 
-    /// How many tensors it remembers of each weight, all zero at first.
+    /// Tensors that it keeps for each weight, all zero at first.
     pub fn slots(&self) -> usize {
         match self {
             Optimiser::Sgd { .. } | Optimiser::Lars { .. } => 1,

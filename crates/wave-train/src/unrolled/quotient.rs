@@ -1,4 +1,4 @@
-//! How much a step of gradient descent turns the gradient: what MetaInit makes small.
+//! The gradient quotient, which MetaInit makes small: how much a step turns the gradient.
 
 use std::collections::BTreeMap;
 

@@ -1,3 +1,6 @@
+mod broken;
+mod shares;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -181,47 +184,6 @@ fn evaluation_is_in_order_and_complete() {
     assert_eq!(evaluate(&indices, usize::MAX).count(), 1);
 }
 
-#[test]
-fn evaluation_leaves_broken_images_out_and_notes_them() {
-    let (_dir, source) = files(24);
-    let evaluate = |indices: &[u32]| {
-        let broken = Arc::new(BrokenImages::new(indices.len()));
-        let batches = evaluation_batches(&source, indices, &colour_input(8), 2, &broken);
-        let batches: Result<Vec<Batch>, DataError> = batches.collect();
-        (batches, broken.list())
-    };
-    let indices: Vec<u32> = (0..20).rev().filter(|i| *i != 19).collect();
-    let (batches, broken) = evaluate(&indices);
-    let batches = batches.unwrap_err(); // 3 and 11 are two of 19
-    assert!(batches.to_string().contains("2 of 19"), "{batches}");
-    assert_eq!(broken.len(), 2);
-
-    let indices: Vec<u32> = (0..12).rev().filter(|i| *i != 11).chain([3, 3]).collect();
-    let (batches, broken) = evaluate(&indices);
-    let batches = batches.unwrap();
-    let seen: Vec<u32> = batches.iter().flat_map(|b| b.indices.clone()).collect();
-    assert_eq!(seen, [10, 9, 8, 7, 6, 5, 4, 2, 1, 0]);
-    let sizes: Vec<usize> = batches.iter().map(|b| b.size).collect();
-    assert_eq!(sizes, [2, 2, 2, 1, 2, 1]); // that of 3 alone is left out whole
-    let pixels: usize = batches.iter().map(|b| b.images.len()).sum();
-    assert_eq!(pixels, 10 * 3 * 8 * 8);
-    assert!(batches.iter().all(|b| b.labels.len() == b.size));
-    assert_eq!(broken.len(), 1);
-    assert!(broken[0].path.ends_with("003.jpg"), "{broken:?}");
-    // Of one image there is nothing left.
-    assert!(evaluate(&[3]).0.is_err());
-}
-
-#[test]
-fn the_normalisation_is_that_of_the_sound_images() {
-    let (_dir, source) = files(24);
-    let measure = |indices: &[u32]| crate::measure_normalisation(&*source, indices, 8, 3);
-    let sound: Vec<u32> = (0..20).filter(|i| i % 8 != 3).collect();
-    let one_broken: Vec<u32> = (0..20).filter(|i| ![11, 19].contains(i)).collect();
-    assert_eq!(measure(&one_broken).unwrap(), measure(&sound).unwrap());
-    assert!(measure(&[3, 11, 19]).unwrap_err().is_request());
-}
-
 #[track_caller]
 fn check_refused<T>(result: Result<T, DataError>, expected: &[&str]) {
     let error = result.err().expect("must be refused");
@@ -261,23 +223,6 @@ fn impossible_requests_are_refused() {
     };
     check_refused(evaluate(&[1], 0), &["batch of 0"]);
     check_refused(evaluate(&[1, 10], 1), &["image 10"]);
-}
-
-#[test]
-fn a_broken_image_is_an_error_of_its_batch() {
-    for native in [true, false] {
-        let source = Arc::new(Ramps {
-            len: 8,
-            broken: Some(5),
-            served: AtomicUsize::new(0),
-            native,
-        });
-        let loader = loader(source, 4, None, 3).tolerating(0.0);
-        let results: Vec<_> = loader.prefetch(0, 2).collect();
-        assert_eq!(results.iter().filter(|r| r.is_err()).count(), 1);
-        let error = results.into_iter().find_map(Result::err);
-        assert_eq!(error.unwrap().to_string(), "5.jpg: broken");
-    }
 }
 
 /// Files of 40 x 30 pixels; every eighth is broken.
@@ -330,131 +275,6 @@ fn colour_input(image_size: usize) -> Transform {
         interpolation: Interpolation::default(),
         crop_mode: CropMode::default(),
     }
-}
-
-#[test]
-fn the_number_of_workers_changes_nothing() {
-    let (_dir, source) = files(24);
-    let batches = |workers: Option<usize>| -> (Vec<Batch>, Vec<BrokenImage>) {
-        let indices = (0..24).collect();
-        let all = everything();
-        let loader = Loader::train(source.clone(), indices, colour_input(8), all, 6, None, 5);
-        let loader = loader.unwrap().tolerating(0.5);
-        let loader = match workers {
-            Some(n) => loader.with_workers(n).unwrap(),
-            None => loader,
-        };
-        let batches = loader.prefetch(0, 12).map(Result::unwrap).collect();
-        (batches, loader.broken())
-    };
-    let alone = batches(Some(1));
-    assert!(!alone.1.is_empty());
-    assert_eq!(
-        alone.0[0].mix.as_ref().unwrap().partners,
-        [5, 4, 3, 2, 1, 0]
-    );
-    for workers in [None, Some(2), Some(5)] {
-        assert_eq!(batches(workers), alone);
-    }
-}
-
-#[test]
-fn broken_images_are_replaced_named_and_counted() {
-    let (_dir, source) = files(24);
-    let loader = |rate| {
-        let indices = (0..24).collect();
-        let none = Augment::NONE;
-        let loader = Loader::train(source.clone(), indices, colour_input(8), none, 24, None, 5);
-        loader.unwrap().tolerating(rate)
-    };
-    let tolerant = loader(0.125);
-    let batch = tolerant.batch(0).unwrap();
-    assert!(
-        batch.indices.iter().all(|i| i % 8 != 3),
-        "{:?}",
-        batch.indices
-    );
-    let broken: Vec<u32> = tolerant.broken().iter().map(|image| image.index).collect();
-    assert_eq!(broken, [3, 11, 19]);
-    assert!(tolerant.broken()[0].path.ends_with("003.jpg"));
-    assert_eq!(tolerant.batch(0).unwrap(), batch);
-
-    let error = loader(0.1).batch(0).unwrap_err();
-    assert!(error.is_request());
-    let message = error.to_string();
-    for part in [
-        "3 of 24 images are broken",
-        "the 2 allowed",
-        "003.jpg: not an image",
-        "019.jpg",
-    ] {
-        assert!(message.contains(part), "no `{part}` in: {message}");
-    }
-    assert!(
-        loader(0.0)
-            .batch(0)
-            .unwrap_err()
-            .to_string()
-            .contains("not an image")
-    );
-}
-
-#[test]
-fn shares_put_together_are_the_batch() {
-    let (_dir, source) = files(24);
-    for augment in [VARIED, everything()] {
-        let mixed = augment.mixing.is_some();
-        let transform = colour_input(8);
-        let whole = Loader::train(
-            source.clone(),
-            (0..24).collect(),
-            transform,
-            augment,
-            12,
-            None,
-            5,
-        );
-        let whole = whole.unwrap().tolerating(0.5);
-        let len = 3 * 8 * 8;
-        for (size, step) in [(1, 0), (2, 1), (3, 2), (6, 3)] {
-            let batch = whole.batch(step).unwrap();
-            let mut seen = Vec::new();
-            for rank in 0..size {
-                let share = whole.share(rank, size).unwrap();
-                assert_eq!(share.steps_per_epoch(), whole.steps_per_epoch());
-                assert_eq!(share.batch_size(), 12);
-                let part = share.batch(step).unwrap();
-                assert_eq!((part.size, part.view), (12 / size, batch.view));
-                for (k, &row) in share.rows().iter().enumerate() {
-                    let pixels = |b: &Batch, at: usize| b.images[at * len..(at + 1) * len].to_vec();
-                    assert_eq!(pixels(&part, k), pixels(&batch, row), "{rank} of {size}");
-                    assert_eq!(part.labels[k], batch.labels[row]);
-                    assert_eq!(part.indices[k], batch.indices[row]);
-                    assert_eq!(part.mix.is_some(), mixed);
-                    if let (Some(own), Some(all)) = (&part.mix, &batch.mix) {
-                        assert_eq!(own.weight, all.weight);
-                        let partner = share.rows()[own.partners[k] as usize];
-                        assert_eq!(partner, all.partners[row] as usize);
-                    }
-                }
-                seen.extend_from_slice(share.rows());
-            }
-            seen.sort_unstable();
-            assert_eq!(seen, (0..12).collect::<Vec<_>>());
-        }
-    }
-}
-
-#[test]
-fn a_share_reads_its_own_images_alone() {
-    let source = ramps(23);
-    let loader = loader(source.clone(), 6, None, 1);
-    loader.share(1, 3).unwrap().batch(0).unwrap();
-    assert_eq!(source.served.load(Ordering::SeqCst), 2);
-    check_refused(
-        loader.share(0, 4),
-        &["6 images", "4 ranks", "multiple of 4"],
-    );
 }
 
 #[test]

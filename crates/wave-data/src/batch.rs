@@ -1,0 +1,62 @@
+//! A batch: images as network input, their labels, and how they were mixed.
+
+/// Images as network input, with their labels.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    /// (size, channels, image_size, image_size)
+    pub images: Vec<f32>,
+    /// The class of each image.
+    pub labels: Vec<u32>,
+    /// The index of each image in its source.
+    pub indices: Vec<u32>,
+    /// Which variation of the images this is; 0 when nothing varies.
+    pub view: u32,
+    /// Number of images.
+    pub size: usize,
+    /// 1 or 3.
+    pub channels: usize,
+    /// Height and width in pixels.
+    pub image_size: usize,
+    /// The mixing of the images, if there was any.
+    pub mix: Option<Mix>,
+}
+
+/// The mixing of a batch.
+///
+/// Input i is `weight` of itself and `1 - weight` of input `partners[i]`, whether pixel by pixel
+/// (Mixup) or by area (CutMix), and so is its target.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mix {
+    /// Positions in the batch.
+    pub partners: Vec<u32>,
+    /// The part of an input that is its own, 0 to 1.
+    pub weight: f32,
+}
+
+impl Batch {
+    /// Targets (size, classes): label-smoothed one-hot rows, mixed as the inputs were.
+    ///
+    /// `smoothing` of each target is spread evenly over all classes, 0 to 1. Labels beyond `classes`
+    /// count for nothing.
+    pub fn soft_targets(&self, classes: usize, smoothing: f32) -> Vec<f32> {
+        let off = smoothing / classes.max(1) as f32;
+        let mut targets = vec![off; self.size * classes];
+        let on = 1.0 - smoothing;
+        let mut add = |row: usize, label: u32, part: f32| {
+            if (label as usize) < classes {
+                targets[row * classes + label as usize] += part * on;
+            }
+        };
+        for (row, &label) in self.labels.iter().enumerate() {
+            match &self.mix {
+                None => add(row, label, 1.0),
+                Some(Mix { partners, weight }) => {
+                    add(row, label, *weight);
+                    let partner = self.labels[partners[row] as usize];
+                    add(row, partner, 1.0 - weight);
+                }
+            }
+        }
+        targets
+    }
+}

@@ -1,0 +1,101 @@
+//! From an image file's bytes to 8-bit pixels.
+
+use std::io::Cursor;
+
+use image::metadata::Orientation;
+use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
+
+use crate::raw_image::{MAX_BYTES, check_size};
+use crate::{DataError, RawImage, jpeg};
+
+/// A file is not read beyond this size.
+pub(crate) const MAX_FILE_BYTES: u64 = 256 << 20;
+
+/// Decodes a JPEG, PNG, WebP or GIF file, recognised by its content; of an animation, the first
+/// frame.
+///
+/// Grey stays grey; everything else becomes RGB: palettes are looked up, CMYK is converted as Pillow
+/// does, transparency is dropped (as `convert("RGB")` drops it), and 16-bit samples keep their high
+/// byte. An image whose EXIF data say how to hold it is turned that way. Colour profiles are not
+/// applied.
+///
+/// # Errors
+/// When the bytes are not such an image, are damaged or cut off, or declare more than 178,956,970
+/// pixels or one gigabyte of samples (found out before any is decoded). The message begins with
+/// `path_for_errors`.
+pub fn decode(bytes: &[u8], path_for_errors: &str) -> Result<RawImage, DataError> {
+    decode_content(bytes).map_err(|problem| DataError::Content {
+        path: path_for_errors.to_owned(),
+        problem,
+    })
+}
+
+/// As [`decode`]; the error says what is wrong.
+fn decode_content(bytes: &[u8]) -> Result<RawImage, String> {
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(format!(
+            "is {} bytes long; expected at most {MAX_FILE_BYTES}",
+            bytes.len()
+        ));
+    }
+    if bytes.starts_with(&[0xFF, 0xD8, 0xFF]) {
+        let frame = jpeg::Frame::read(bytes)?;
+        return jpeg::decode(bytes, &frame);
+    }
+    let (decoder, orientation) = open(bytes)?;
+    let mut decoded = DynamicImage::from_decoder(decoder).map_err(bad)?;
+    decoded.apply_orientation(orientation);
+    Ok(RawImage::from_dynamic(decoded))
+}
+
+fn bad(error: image::ImageError) -> String {
+    format!("not a readable image: {error}")
+}
+
+/// A decoder of a PNG, WebP or GIF file of a bearable size, and how the image is to be held.
+fn open(bytes: &[u8]) -> Result<(impl ImageDecoder, Orientation), String> {
+    let mut limits = Limits::default();
+    limits.max_alloc = Some(MAX_BYTES);
+    let mut reader = ImageReader::new(Cursor::new(bytes));
+    reader.limits(limits);
+    let reader = reader
+        .with_guessed_format()
+        .map_err(|error| bad(error.into()))?;
+    if !matches!(
+        reader.format(),
+        Some(ImageFormat::Png | ImageFormat::WebP | ImageFormat::Gif)
+    ) {
+        return Err(
+            "not an image: expected the content of a JPEG, PNG, WebP or GIF file".to_owned(),
+        );
+    }
+    let mut decoder = reader.into_decoder().map_err(bad)?;
+    let (width, height) = decoder.dimensions();
+    check_size(width.into(), height.into(), decoder.total_bytes())?;
+    // Damaged EXIF data are no reason to refuse the pixels.
+    let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
+    Ok((decoder, orientation))
+}
+
+/// The (height, width) of an image file as [`decode`] turns it, by its header.
+pub(crate) fn size(bytes: &[u8]) -> Option<(usize, usize)> {
+    let (width, height, orientation) = if bytes.starts_with(&[0xFF, 0xD8, 0xFF]) {
+        let frame = jpeg::Frame::read(bytes).ok()?;
+        (frame.width, frame.height, frame.orientation)
+    } else {
+        let (decoder, orientation) = open(bytes).ok()?;
+        let (width, height) = decoder.dimensions();
+        (width as usize, height as usize, orientation)
+    };
+    Some(match orientation {
+        Orientation::Rotate90
+        | Orientation::Rotate270
+        | Orientation::Rotate90FlipH
+        | Orientation::Rotate270FlipH => (width, height),
+        _ => (height, width),
+    })
+}
+
+#[cfg(test)]
+#[path = "decode_tests.rs"]
+mod tests;

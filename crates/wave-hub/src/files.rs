@@ -1,0 +1,168 @@
+//! Plain files and JSON, and why one cannot be read.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::HubError;
+use crate::atomic::write_atomic;
+
+/// Reads a JSON file.
+///
+/// # Errors
+/// [`HubError::Missing`] when there is none, [`HubError::Malformed`] when it is not JSON or does
+/// not describe a `T`, [`HubError::Io`] when it cannot be read.
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, HubError> {
+    let bytes = read_bytes(path)?;
+    if bytes.is_empty() {
+        return Err(HubError::malformed(
+            path,
+            "is empty (0 bytes), expected JSON",
+            "write or copy it again",
+        ));
+    }
+    serde_json::from_slice(&bytes).map_err(|cause| {
+        let found = match cause.classify() {
+            serde_json::error::Category::Data => {
+                format!("the JSON is not what was expected: {cause}")
+            }
+            _ => format!("is not valid JSON: {cause}"),
+        };
+        HubError::malformed(path, found, "correct the file or write it again")
+    })
+}
+
+/// Reads a text file.
+///
+/// # Errors
+/// [`HubError::Missing`] when there is none, [`HubError::Malformed`] when it is no regular file or not
+/// UTF-8, [`HubError::Io`] when it cannot be read.
+pub fn read_text(path: &Path) -> Result<String, HubError> {
+    String::from_utf8(read_bytes(path)?)
+        .map_err(|_| HubError::malformed(path, "is not text in UTF-8", "write or copy it again"))
+}
+
+/// Writes `value` as indented JSON with a final newline, whole or not at all.
+///
+/// # Errors
+/// [`HubError::Unwritable`] when `value` has no JSON form (a map whose keys are not strings),
+/// [`HubError::Io`] when the write fails.
+pub fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), HubError> {
+    write_atomic(path, json_bytes(path, value)?.as_slice())
+}
+
+pub(crate) fn json_bytes<T: Serialize>(path: &Path, value: &T) -> Result<Vec<u8>, HubError> {
+    let mut bytes = serde_json::to_vec_pretty(value).map_err(|cause| {
+        HubError::unwritable(
+            path,
+            format!("the value has no JSON form: {cause}"),
+            "use string keys and finite numbers",
+        )
+    })?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+/// The whole content of a regular file.
+///
+/// # Errors
+/// [`HubError::Missing`] when there is none, [`HubError::Malformed`] when it is a directory, a pipe or a
+/// device, which may never end, [`HubError::Io`] when it cannot be read.
+pub fn read_bytes(path: &Path) -> Result<Vec<u8>, HubError> {
+    check_is_file(path)?;
+    fs::read(path).map_err(HubError::io("read", path))
+}
+
+/// Refuses what cannot be read to its end: nothing, a directory, a pipe, a device.
+pub(crate) fn check_is_file(path: &Path) -> Result<(), HubError> {
+    let about = match fs::metadata(path) {
+        Ok(about) => about,
+        Err(cause) if is_absent(&cause) => {
+            return Err(HubError::missing(path, "no such file", "check the path"));
+        }
+        Err(cause) => return Err(HubError::io("read", path)(cause)),
+    };
+    if about.is_dir() {
+        return Err(HubError::malformed(
+            path,
+            "is a directory, expected a file",
+            "name the file inside it",
+        ));
+    }
+    if !about.is_file() {
+        return Err(HubError::malformed(
+            path,
+            "is a pipe or a device, expected a regular file",
+            "copy its content to a file and name that",
+        ));
+    }
+    Ok(())
+}
+
+/// Whether there is no such file.
+pub(crate) fn is_absent(cause: &io::Error) -> bool {
+    // The second: a path below a regular file.
+    matches!(
+        cause.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::testing::check_request;
+
+    #[test]
+    fn json_is_indented_ends_in_a_newline_and_reads_back() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("deep/numbers.json");
+        let numbers = BTreeMap::from([("one".to_owned(), 1), ("two".to_owned(), 2)]);
+        write_json(&path, &numbers).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text, "{\n  \"one\": 1,\n  \"two\": 2\n}\n");
+        assert_eq!(read_json::<BTreeMap<String, i32>>(&path).unwrap(), numbers);
+    }
+
+    #[test]
+    fn json_that_cannot_be_read_is_a_wrong_request() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("numbers.json");
+        let read = |path: &Path| read_json::<BTreeMap<String, i32>>(path).unwrap_err();
+        check_request(read(&path), &["numbers.json", "no such file"]);
+        check_request(read(root.path()), &["is a directory"]);
+        check_request(read(&path.join("below")), &["no such file"]);
+        for (content, expected) in [
+            (&b""[..], "is empty"),
+            (b"{\"one\": ", "not valid JSON"),
+            (b"{\"one\": 1} trailing", "not valid JSON"),
+            (b"\xff\xfe", "not valid JSON"),
+            (b"{\"one\": \"uno\"}", "line 1"),
+            (b"[]", "not what was expected"),
+        ] {
+            fs::write(&path, content).unwrap();
+            check_request(read(&path), &["numbers.json", expected]);
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_device_without_end_is_refused() {
+        check_request(read_bytes(Path::new("/dev/zero")).unwrap_err(), &["device"]);
+    }
+
+    #[test]
+    fn a_value_without_json_form_is_not_written() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("pairs.json");
+        let error = write_json(&path, &BTreeMap::from([((1, 2), 3)])).unwrap_err();
+        assert!(!error.is_request());
+        assert!(error.to_string().contains("string keys"), "{error}");
+        assert!(!path.exists());
+    }
+}
