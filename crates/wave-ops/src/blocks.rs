@@ -19,8 +19,9 @@
 mod activations;
 mod layer;
 mod parameters;
+pub(crate) mod shape;
 
-use crate::arithmetic::Arithmetic;
+use crate::arithmetic::{Arithmetic, Precision};
 use crate::buffer::Buffer;
 use crate::cpu::current;
 use crate::gradients::{Bundle, Gradients};
@@ -32,64 +33,9 @@ use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
 use layer::{Layer, Pass};
 use parameters::{Direction, LayerWeights, Slabs, SlabsMut, layer, layer_mut, layers_mut};
 use rayon::prelude::*;
+use shape::{BlocksShape, Mode};
 use std::ops::Range;
 use std::sync::Mutex;
-
-/// Sizes of a stack of transformer blocks.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct BlocksShape {
-    /// Number of blocks.
-    pub depth: usize,
-    /// Channels of a token.
-    pub width: usize,
-    /// Attention heads; divides `width`.
-    pub heads: usize,
-    /// Channels between the two layers of the MLP.
-    pub hidden: usize,
-    /// Epsilon of the layer norms.
-    pub eps: f64,
-}
-
-impl BlocksShape {
-    /// Sizes of the twelve tensors of one block, in the order in which [`blocks`] takes them:
-    /// norm1 weight and bias, qkv, proj, norm2, fc1, fc2.
-    pub fn sizes(&self) -> [usize; 12] {
-        let (d, h) = (self.width, self.hidden);
-        [d, d, 3 * d * d, 3 * d, d * d, d, d, d, h * d, h, d * h, d]
-    }
-}
-
-/// What the matrices of the blocks are multiplied in. Sums, parameters and gradients are `f32` in
-/// either case.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Precision {
-    /// Single precision.
-    #[default]
-    F32,
-    /// Factors, and what the backward pass keeps of the MLP, rounded to bf16: on a processor that
-    /// multiplies them faster ([`Simd::has_bf16`](crate::Simd::has_bf16)), which otherwise computes
-    /// as [`Precision::F32`], and on every other device. On a GPU all values inside a branch are.
-    Bf16,
-}
-
-/// How the blocks are computed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mode {
-    /// Of the matrix products.
-    pub precision: Precision,
-    /// Keeps nothing from inside a block for the backward pass, which computes it again: a third
-    /// more work in a fraction of the memory, and the same values. Stock operators keep everything.
-    pub recompute: bool,
-}
-
-impl From<Precision> for Mode {
-    fn from(precision: Precision) -> Mode {
-        Mode {
-            precision,
-            recompute: false,
-        }
-    }
-}
 
 /// Runs `x` (b, n, width) through all blocks, in `f32`.
 ///

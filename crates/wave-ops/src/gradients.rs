@@ -7,7 +7,8 @@
 //! that stands for all parameters; and [`backward`] collects the gradients of variables as they
 //! are.
 
-use crate::kron::{self, Kronecker, Origin};
+use crate::kron::order::Kronecker;
+use crate::kron::{self, Origin};
 use candle_core::backend::BackendStorage;
 use candle_core::backprop::GradStore;
 use candle_core::{

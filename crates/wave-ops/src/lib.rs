@@ -40,8 +40,10 @@ mod storage;
 mod testing;
 mod threads;
 
+pub use arithmetic::Precision;
 pub use batch_norm::{batch_norm_eval, batch_norm_train, gelu_batch_norm_train};
-pub use blocks::{BlocksShape, Mode, Precision, blocks, blocks_in};
+pub use blocks::shape::{BlocksShape, Mode};
+pub use blocks::{blocks, blocks_in};
 pub use causal_convolution::causal_convolution;
 pub use cpu::{Simd, SimdError, choose_simd, simd};
 pub use depthwise::{depthwise_conv, dilated_depthwise_conv};
@@ -49,7 +51,8 @@ pub use gelu::gelu;
 #[cfg(feature = "host-kernels")]
 pub use gpu::host::on_host_kernels;
 pub use gradients::backward;
-pub use kron::{Kronecker, kronecker_sum};
+pub use kron::kronecker_sum;
+pub use kron::order::Kronecker;
 pub use layer_norm::layer_norm;
 pub use linear::{embed, linear};
 pub use linear_each::linear_each;

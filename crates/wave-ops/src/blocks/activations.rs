@@ -1,6 +1,7 @@
 //! What the forward pass of the blocks keeps for the backward pass, and how work is cut up.
 
-use super::{BlocksShape, Precision};
+use super::shape::BlocksShape;
+use crate::arithmetic::Precision;
 use crate::buffer::Buffer;
 use crate::threads::thread_ranges;
 use std::ops::Range;

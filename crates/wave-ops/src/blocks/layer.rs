@@ -2,8 +2,8 @@
 
 use super::activations::{Chunk, LayerActivations};
 use super::parameters::*;
-use super::{BlocksShape, Precision};
-use crate::arithmetic::Arithmetic;
+use super::shape::BlocksShape;
+use crate::arithmetic::{Arithmetic, Precision};
 use crate::attention::{self, AttentionShape};
 use crate::bf16::{halves, halves_mut, narrowed, widened};
 use crate::buffer::Buffer;

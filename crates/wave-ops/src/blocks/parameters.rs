@@ -1,7 +1,7 @@
 //! Where the parameters of a layer lie, and the matrices ready for their products.
 
-use super::{BlocksShape, Precision};
-use crate::arithmetic::Arithmetic;
+use super::shape::BlocksShape;
+use crate::arithmetic::{Arithmetic, Precision};
 use crate::bf16::Pair;
 use crate::gemm::{Mat, Packed, Rounded, Start, gemm_packed, rows, transposed};
 use std::ops::Range;

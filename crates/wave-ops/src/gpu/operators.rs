@@ -4,9 +4,10 @@
 use super::kernels::{Loss, WIDEST_HEAD};
 use super::trunk::{Kept, Trunk};
 use super::{Kind, Place, Values, plain, transposed, with_views};
-use crate::blocks::{BlocksShape, Mode, Precision};
+use crate::arithmetic::Precision;
+use crate::blocks::shape::{BlocksShape, Mode};
 use crate::gradients::Bundle;
-use crate::kron::Kronecker;
+use crate::kron::order::Kronecker;
 use candle_core::{
     CpuStorage, CudaStorage, CustomOp1, CustomOp2, CustomOp3, Layout, Result, Shape, Storage,
     Tensor,
