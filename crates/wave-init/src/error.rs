@@ -254,3 +254,23 @@ pub(crate) fn finite(name: &'static str, value: f64) -> Result<f64, InitError> {
         Err(InitError::NotFinite { name, value })
     }
 }
+
+/// Looks a name up among the choices.
+pub(crate) fn by_name<T: Copy>(
+    what: &'static str,
+    text: &str,
+    choices: &[(&str, T)],
+) -> Result<T, InitError> {
+    let found = choices.iter().find(|(name, _)| *name == text);
+    found
+        .map(|(_, choice)| *choice)
+        .ok_or_else(|| InitError::UnknownName {
+            what,
+            found: text.to_owned(),
+            expected: choices
+                .iter()
+                .map(|(name, _)| *name)
+                .collect::<Vec<_>>()
+                .join(", "),
+        })
+}

@@ -23,8 +23,7 @@ use candle_core::{Device, Tensor};
 use faer::{Mat, Side};
 use rand_chacha::ChaCha8Rng;
 
-use crate::error::{InitError, finite};
-use crate::options::by_name;
+use crate::error::{InitError, by_name, finite};
 use crate::random::standard_normal;
 
 mod start;

@@ -44,6 +44,7 @@
 //! # Ok::<(), wave_init::InitError>(())
 //! ```
 
+pub mod choices;
 pub mod direct;
 mod error;
 pub mod filters;
@@ -64,6 +65,7 @@ pub mod state_space;
 mod testing;
 pub mod transfer;
 
+pub use choices::Choices;
 pub use direct::initialise;
 pub use error::InitError;
 pub use ledger::{Cost, Ledger};
@@ -72,4 +74,4 @@ pub use mlp::MlpMean;
 pub use options::{Base, Method, Options, Positions, VitDims};
 pub use positions::sinusoidal_positions;
 pub use registry::{METHODS, find};
-pub use start::{Choices, Donor, Request, Spent, Start, StartMethod};
+pub use start::{Donor, Request, Spent, Start, StartMethod};

@@ -19,8 +19,7 @@ use candle_core::{Device, Tensor};
 use faer::Mat;
 use rand_chacha::ChaCha8Rng;
 
-use crate::error::{InitError, finite};
-use crate::options::by_name;
+use crate::error::{InitError, by_name, finite};
 use crate::random::standard_normal;
 
 /// How V and the projection are stored.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::InitError;
+use crate::error::{InitError, by_name};
 use crate::mimetic::VpLayout;
 use crate::mlp::MlpMean;
 use wave_models::vit::VitShape;
@@ -214,26 +214,6 @@ impl FromStr for Base {
     fn from_str(text: &str) -> Result<Self, InitError> {
         by_name("base", text, &Base::ALL.map(|base| (base.name(), base)))
     }
-}
-
-/// Looks a name up among the choices.
-pub(crate) fn by_name<T: Copy>(
-    what: &'static str,
-    text: &str,
-    choices: &[(&str, T)],
-) -> Result<T, InitError> {
-    let found = choices.iter().find(|(name, _)| *name == text);
-    found
-        .map(|(_, choice)| *choice)
-        .ok_or_else(|| InitError::UnknownName {
-            what,
-            found: text.to_owned(),
-            expected: choices
-                .iter()
-                .map(|(name, _)| *name)
-                .collect::<Vec<_>>()
-                .join(", "),
-        })
 }
 
 #[cfg(test)]

@@ -9,9 +9,8 @@ use candle_core::{DType, Device, Tensor};
 use wave_models::{PopulationShape, Weights};
 
 use crate::direct::mlp_mean::DEFAULT_SHIFT;
-use crate::error::InitError;
+use crate::error::{InitError, by_name};
 use crate::mlp::{MlpMean, shift_mean};
-use crate::options::by_name;
 use crate::random::{generator, uniform};
 
 /// A way to start a population.

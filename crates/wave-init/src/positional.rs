@@ -18,11 +18,11 @@ use candle_core::{DType, Device, Tensor};
 use wave_models::Weights;
 use wave_models::positional::{PositionalAttention, PositionalShape};
 
+use crate::choices::Choices;
 use crate::direct::{Part, TIMM_STD, initialise, inner, ones};
-use crate::error::InitError;
-use crate::options::{Method, VitDims, by_name};
+use crate::error::{InitError, by_name};
+use crate::options::{Method, VitDims};
 use crate::random::{truncated_normal, uniform};
-use crate::start::Choices;
 
 /// A way to start a transformer with positional attention.
 #[derive(Clone, Copy, Debug)]

@@ -26,9 +26,8 @@ use std::collections::BTreeSet;
 use wave_models::{Mixer, SequenceShape, Weights};
 
 use crate::direct::{Part as Stream, inner};
-use crate::error::{InitError, finite};
+use crate::error::{InitError, by_name, finite};
 use crate::mimetic::{VpLayout, query_key, value_projection};
-use crate::options::by_name;
 use crate::random::{generator, normal, uniform};
 
 /// Standard deviation of the embedding, as in the authors' code of Mamba.

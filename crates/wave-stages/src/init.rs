@@ -11,8 +11,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::Transform;
-use wave_init::direct::layer_scale::Form;
-use wave_init::transfer::auto_lg::Rule;
+use wave_init::choices::{AutoLgRule, LayerScaleForm};
 use wave_init::{
     Base, Choices, Cost, Donor, METHODS, MlpMean, Options, Positions, Request, Start, VitDims,
     filters, find,
@@ -313,7 +312,7 @@ pub fn choices(settings: &Init, image_size: usize) -> Result<Choices> {
     }
     if let Some(blocks) = settings.blocks {
         choices.heru_lg.blocks = blocks;
-        choices.auto_lg.rule = Rule::Most(blocks);
+        choices.auto_lg.rule = AutoLgRule::Most(blocks);
     }
     if let Some(similarity) = &settings.similarity {
         choices.auto_lg.similarity.clone_from(similarity);
@@ -322,8 +321,8 @@ pub fn choices(settings: &Init, image_size: usize) -> Result<Choices> {
         choices.layer_scale.gamma = gamma;
     }
     choices.layer_scale.form = match settings.scaled.as_deref() {
-        None | Some("branch") => Form::Branch,
-        Some("skip") => Form::Skip,
+        None | Some("branch") => LayerScaleForm::Branch,
+        Some("skip") => LayerScaleForm::Skip,
         Some(other) => {
             return Err(request(format!(
                 "scaled = {other}; expected branch or skip"

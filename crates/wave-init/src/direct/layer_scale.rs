@@ -16,6 +16,7 @@
 //! replaced by x over all the gammas so far: the network with unscaled skips and each branch divided
 //! by the product of the gammas up to and including its own computes the same logits.
 
+use crate::choices::{LayerScale, LayerScaleForm};
 use crate::error::InitError;
 use crate::ledger::Ledger;
 use crate::options::{Method, Options};
@@ -23,37 +24,6 @@ use crate::start::{Request, Start, StartMethod};
 
 /// The largest factor on a branch: beyond, `f32` loses the skip.
 const LARGEST: f64 = 1e6;
-
-/// Choices of `layerscale`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LayerScale {
-    /// The scale, 0 to 1.
-    pub gamma: f64,
-    /// What is scaled.
-    pub form: Form,
-    /// Whether the MLP's branch (or skip) is scaled as well as the attention's.
-    pub mlp: bool,
-}
-
-impl Default for LayerScale {
-    /// Attention only, as in the thesis; gamma 0.1 and the branch's form are our choices.
-    fn default() -> Self {
-        Self {
-            gamma: 0.1,
-            form: Form::Branch,
-            mlp: false,
-        }
-    }
-}
-
-/// What LayerScale scales.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// The residual branch.
-    Branch,
-    /// The skip connection.
-    Skip,
-}
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "layerscale",
@@ -98,7 +68,7 @@ fn factors(choice: &LayerScale, depth: usize) -> Result<Vec<(f64, f64)>, InitErr
     if !(0.0..=1.0).contains(&gamma) {
         return Err(refused("a number from 0 to 1".into()));
     }
-    if form == Form::Branch {
+    if form == LayerScaleForm::Branch {
         return Ok(vec![(gamma, if mlp { gamma } else { 1.0 }); depth]);
     }
     let skips = (depth * (1 + usize::from(mlp))) as f64;

@@ -9,30 +9,12 @@
 //! norms stay. Our reading: only the start changes, so norms stay, at 1 and 0, and the embeddings are
 //! not scaled.
 
+use crate::choices::TFixup;
 use crate::error::{InitError, finite};
 use crate::ledger::Ledger;
 use crate::options::Method;
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{Result, Tensor};
-
-/// Choices of `t-fixup`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TFixup {
-    /// The factor before the power of the depth.
-    pub factor: f64,
-    /// The power of the depth.
-    pub exponent: f64,
-}
-
-impl Default for TFixup {
-    /// The paper's for encoders.
-    fn default() -> Self {
-        Self {
-            factor: 0.67,
-            exponent: -0.25,
-        }
-    }
-}
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "t-fixup",

@@ -6,10 +6,9 @@ use wave_models::{Network, Weights};
 
 use super::statistics::{Statistics, interpolate};
 use super::{Negative, Sampler, Schedule, covariance, kronecker_factor, kronecker_square};
-use crate::error::InitError;
+use crate::error::{InitError, by_name};
 use crate::ledger::Cost;
 use crate::mlp::{MlpMean, shift_mean};
-use crate::options::by_name;
 use crate::random::generator;
 
 /// What the methods leave open.

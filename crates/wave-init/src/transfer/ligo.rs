@@ -20,6 +20,7 @@
 //! depth weights of its own, is our reading.
 
 use super::{Carry, Stored, same};
+use crate::choices::Ligo;
 use crate::error::{InitError, finite};
 use crate::ledger::Ledger;
 use crate::random::{generator, uniform};
@@ -40,19 +41,6 @@ const MODULES: [&str; 6] = [
     "mlp.fc1",
     "mlp.fc2",
 ];
-
-/// Choices of `ligo`: the operator's start.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ligo {
-    /// Largest weight, before normalisation, of the layers that a layer does not repeat.
-    pub noise: f64,
-}
-
-impl Default for Ligo {
-    fn default() -> Self {
-        Self { noise: 0.03 }
-    }
-}
 
 const NAME: &str = "ligo";
 

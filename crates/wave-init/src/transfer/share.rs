@@ -8,13 +8,6 @@ use crate::error::InitError;
 use crate::ledger::Ledger;
 use crate::start::{Request, Start, StartMethod};
 
-/// Choices of `share`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Share {
-    /// Which of the donor's blocks is copied. All are the same in a donor that shares.
-    pub layer: usize,
-}
-
 const NAME: &str = "share";
 
 pub(crate) const METHOD: StartMethod = StartMethod {
