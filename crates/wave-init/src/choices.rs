@@ -1,4 +1,4 @@
-//! What the methods' papers leave open: one value of [`Choices`] for all methods.
+//! The choices that the methods' papers leave open, those of all methods in one value.
 
 use crate::error::{InitError, by_name};
 use crate::graph::hypernetwork::Hypernetwork;
@@ -8,8 +8,8 @@ use crate::options::{Base, Method, Options, Positions};
 use crate::transfer::indices::Layers;
 use std::str::FromStr;
 
-/// What methods leave open. The defaults are those of the papers where they name one; where they do
-/// not, the field says whose reading it is.
+/// The choices of all methods. Defaults are the papers'. Where a paper names none, the field says whose
+/// reading it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choices {
     /// Position embedding of what is not taken from a donor; by default sinusoidal for methods with
@@ -25,11 +25,11 @@ pub struct Choices {
     pub qk: Option<(f64, f64)>,
     /// (alpha, beta) of mimetic V and projection, in the same way.
     pub vp: Option<(f64, f64)>,
-    /// How mimetic V and projection are stored.
+    /// The layout of mimetic V and projection.
     pub vp_layout: VpLayout,
-    /// What fills what mimetic attention leaves alone.
+    /// The start of all that mimetic attention leaves alone.
     pub base: Base,
-    /// What fills the weights that a transfer, or a method for some matrices only, leaves alone.
+    /// The start of all that a transfer, or a method for some matrices only, leaves alone.
     /// Our reading: timm's default, which is DeiT's.
     pub rest: Method,
     /// Which of a deeper donor's layers are taken.
@@ -52,7 +52,7 @@ pub struct Choices {
     pub tleg: TlegLine,
     /// Choices of `ligo`.
     pub ligo: Ligo,
-    /// What predicts the weights of `ghn3`, which there is no default of.
+    /// The network that predicts the weights of `ghn3`; there is no default.
     pub hypernetwork: Option<Hypernetwork>,
 }
 
@@ -158,9 +158,9 @@ impl FromStr for ZeroScope {
 pub struct LayerScale {
     /// The scale, 0 to 1.
     pub gamma: f64,
-    /// What is scaled.
+    /// The branch or the skip.
     pub form: LayerScaleForm,
-    /// Whether the MLP's branch (or skip) is scaled as well as the attention's.
+    /// The MLP's branch (or skip) is scaled as well as the attention's.
     pub mlp: bool,
 }
 
@@ -175,7 +175,7 @@ impl Default for LayerScale {
     }
 }
 
-/// What LayerScale scales.
+/// The two forms of LayerScale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayerScaleForm {
     /// The residual branch.
@@ -189,12 +189,12 @@ pub enum LayerScaleForm {
 pub struct WeightSelection {
     /// Which rows of the stacked Q, K and V are taken where the widths do not divide.
     pub qkv: QkvRows,
-    /// Whether the classifier is selected too. The method's authors start it afresh; the parameter
-    /// counts that WAVE reports for it include it.
+    /// The classifier is selected too. The method's authors start it afresh; WAVE's parameter counts
+    /// of the method include it.
     pub head: bool,
 }
 
-/// How rows of stacked Q, K and V are selected. The two are the same where the target's width
+/// The selection of rows of stacked Q, K and V. The two are the same where the target's width
 /// divides the donor's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QkvRows {
@@ -216,7 +216,7 @@ pub struct Share {
 /// Choices of `heru-lg`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeruLg {
-    /// How many of the donor's last blocks are copied.
+    /// The number of the donor's last blocks that are copied.
     pub blocks: usize,
 }
 
@@ -233,7 +233,7 @@ pub struct AutoLg {
     pub similarity: Vec<f64>,
     /// Which layers are chosen.
     pub rule: AutoLgRule,
-    /// Where they go.
+    /// Their place.
     pub place: AutoLgPlace,
 }
 
@@ -247,7 +247,7 @@ impl Default for AutoLg {
     }
 }
 
-/// How layers are chosen by their similarity. Never more than the target has layers; among equals
+/// The choice of layers by their similarity. Never more than the target has layers; among equals
 /// the lower ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AutoLgRule {
@@ -257,7 +257,7 @@ pub enum AutoLgRule {
     AtLeast(f64),
 }
 
-/// Where chosen layers go; their order stays.
+/// The place of chosen layers; their order stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AutoLgPlace {
     /// Below the fresh layers, as the paper's abstract has it.

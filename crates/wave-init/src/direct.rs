@@ -1,4 +1,4 @@
-//! Complete weight maps in closed form; the files beside this one are the starts made of them.
+//! Complete weight maps in closed form, and the methods built on them.
 
 pub(crate) mod basic;
 pub mod layer_scale;
@@ -75,7 +75,7 @@ pub fn initialise(dims: &VitDims, options: &Options, seed: u64) -> Result<Weight
     Ok(weights)
 }
 
-/// What fills a matrix that is drawn entry by entry.
+/// The distribution of a matrix that is drawn entry by entry.
 #[derive(Clone, Copy)]
 enum Fill {
     He,
@@ -302,7 +302,7 @@ fn check(dims: &VitDims, options: &Options) -> Result<(), InitError> {
     Ok(())
 }
 
-/// How many parameters the network has, saturating.
+/// The number of parameters of the network, saturating.
 fn count_parameters(dims: &VitDims) -> u128 {
     let product = |sizes: &[usize]| {
         sizes

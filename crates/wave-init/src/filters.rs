@@ -16,7 +16,7 @@
 //!
 //! - [`covariance`] is Σ, [`Sampler`] draws filters of any covariance;
 //! - [`kronecker_factor`] is the nearest A ⊗ A;
-//! - [`statistics`] are mean and covariance of trained filters, of other depths and kernels too;
+//! - [`statistics`] are mean and covariance of trained filters, for other depths and kernels too;
 //! - [`METHODS`] and [`start()`] fill a ConvMixer or an isotropic ConvNeXt.
 
 use candle_core::{Device, Tensor};
@@ -62,7 +62,7 @@ impl Schedule {
     }
 }
 
-/// What becomes of negative eigenvalues, which no covariance has.
+/// The treatment of negative eigenvalues, which no covariance has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Negative {
     /// They become 0: the nearest covariance, as the papers say.

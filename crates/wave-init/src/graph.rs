@@ -2,8 +2,8 @@
 //! Transformers to Predict Parameters of Diverse ImageNet Models?").
 //!
 //! A network is a graph whose nodes are its operations ([`VitGraph`]). A hypernetwork embeds every node,
-//! lets the nodes attend to each other along the graph's paths ([`graphormer`]), and decodes from each
-//! node the weights it stands for ([`decoder`]):
+//! lets the nodes attend to each other along the graph's paths ([`graphormer`]), and decodes each node's
+//! weights ([`decoder`]):
 //!
 //! ```text
 //! x   = embed(operation) + embed(shape of its weights)
@@ -11,12 +11,12 @@
 //! W   = normalise(tile(decode(x)))
 //! ```
 //!
-//! The hypernetwork is a function of its own weights, [`Hypernetwork::predict`], and differentiable: what
-//! a predicted network loses on images is a loss of the hypernetwork, which is how it is trained. Weights
-//! have the names of the published ones ([`HyperShape`]).
+//! The hypernetwork is a differentiable function of its own weights, [`Hypernetwork::predict`]. So the
+//! loss of a predicted network trains the hypernetwork. Weights have the names of the published ones
+//! ([`HyperShape`]).
 //!
-//! As a way to start a network it is what no other method here is: a network that was trained to make
-//! networks. That training is counted as a cost of all of them.
+//! No other method here is a network trained to make networks. The cost of each of its starts includes
+//! that training.
 
 pub mod decoder;
 pub mod graphormer;

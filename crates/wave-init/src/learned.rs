@@ -12,8 +12,8 @@
 //! authors' code: the distribution is symmetric.
 //!
 //! Parameters start from the moments, or the range, of the usual start's tensors. A tensor that starts
-//! as one number everywhere (norms, zeros of Fixup, a lone bias) stays that number: a distribution without
-//! width would have nothing to learn but the number.
+//! as one number everywhere (norms, zeros of Fixup, a lone bias) stays that number: its distribution has
+//! no width to learn.
 
 pub mod baselines;
 
@@ -286,7 +286,7 @@ pub fn softplus(x: &Tensor) -> Result<Tensor> {
     x.relu()? + (x.abs()?.neg()?.exp()? + 1.0)?.log()?
 }
 
-/// What [`softplus`] maps to a positive number.
+/// The inverse of [`softplus`], of a positive number.
 fn inverse_softplus(y: f64) -> f64 {
     y + (-(-y).exp_m1()).ln()
 }

@@ -1,4 +1,4 @@
-//! What to initialise, and how: sizes and choices.
+//! Sizes and options of [`initialise`](crate::initialise).
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,7 +25,7 @@ pub struct VitDims {
     pub grid: usize,
     /// Number of classes.
     pub classes: usize,
-    /// Whether a class token leads the patches. Without one the tokens are averaged, and the final
+    /// A class token leads the patches. Without one the tokens are averaged, and the final
     /// norm is named `fc_norm` instead of `norm`, as in timm.
     pub class_token: bool,
 }
@@ -55,9 +55,9 @@ impl VitDims {
 /// The choices [`initialise`](crate::initialise) makes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// How the weight matrices are filled.
+    /// The distribution of the weight matrices.
     pub method: Method,
-    /// How the position embedding is filled.
+    /// The position embedding.
     pub positions: Positions,
     /// Mean shift added to the first MLP matrix of every block, after `method` has filled it.
     pub mlp_mean: MlpMean,
@@ -94,7 +94,7 @@ impl Options {
     }
 }
 
-/// How the weight matrices are filled. The formulas stand at [`initialise`](crate::initialise).
+/// The distribution of the weight matrices. The formulas stand at [`initialise`](crate::initialise).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Method {
     /// Kaiming normal.
@@ -160,7 +160,7 @@ impl FromStr for Method {
     }
 }
 
-/// How the position embedding is filled.
+/// The position embedding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Positions {
     /// Truncated normal numbers with standard deviation 0.02.
@@ -174,13 +174,13 @@ pub enum Positions {
 
 impl Positions {
     /// The thesis' factor for images of a size: about 2 for CIFAR-10, 1 for ImageNet (section 3.2.4).
-    /// That up to 64 pixels are like CIFAR-10's is our reading.
+    /// Our reading: images of up to 64 pixels count as CIFAR-10's.
     pub fn usual_scale(image_size: usize) -> f64 {
         if image_size <= 64 { 2.0 } else { 1.0 }
     }
 }
 
-/// What fills the matrices that mimetic initialisation leaves alone: the MLP, chiefly.
+/// The distribution of matrices that mimetic initialisation leaves alone, chiefly the MLP's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
     /// As [`Method::Timm`], so that what mimetic attention changes stands alone.

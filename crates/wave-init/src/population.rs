@@ -1,4 +1,4 @@
-//! Starts of a population of small networks, and what its weights have in common.
+//! Starts of a population of small networks, and statistics of its weights.
 //!
 //! The start of the thesis' section 3.4: PyTorch's default, weights and biases uniform between
 //! ±1/sqrt(inputs), norms the identity; with or without a mean shift of every W1 ([`crate::mlp`]).

@@ -1,7 +1,7 @@
-//! Starts of transformers whose attention depends on positions: GPSA and convolutional biases, what
-//! mimetic attention is compared with (the thesis' section 3.2.5).
+//! Starts of transformers with positional attention: GPSA and convolutional biases, which the thesis
+//! compares with mimetic attention (section 3.2.5).
 //!
-//! What they have in common with a plain transformer starts as one does ([`initialise`]). Their own:
+//! The weights of a plain transformer start as there ([`initialise`]). The others:
 //!
 //! ```text
 //! default    pos_proj as all matrices, gates 1; taps uniform within ±1/k, γ = 1
@@ -9,10 +9,10 @@
 //!            W_V = I
 //! ```
 //!
-//! The local map of head p is softmax(−‖Δ − (i − c, j − c)‖²) but for what a softmax does not see: each
-//! head looks at a patch of its own nearby, as the taps of a convolution of K x K do (d'Ascoli et al. 2021,
-//! section 3.2, whose strength of locality is 1 here). Heads beyond K² have no such patch and stay as they
-//! are by default; of 8 heads these are 4.
+//! The local map of head p is softmax(−‖Δ − (i − c, j − c)‖²), up to terms that a softmax does not see.
+//! Each head attends to one patch nearby, as the taps of a convolution of K x K do (d'Ascoli et al. 2021,
+//! section 3.2, with locality strength 1). Heads beyond K² have no such patch and keep the default; of 8
+//! heads these are 4.
 
 use candle_core::{DType, Device, Tensor};
 use wave_models::Weights;

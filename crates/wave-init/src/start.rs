@@ -1,5 +1,5 @@
-//! The one seam of all starting points: a shape, donors, choices and a seed go in; a complete
-//! weight map and what it cost come out.
+//! The interface of all methods: a shape, donors, choices and a seed go in, a complete weight map and
+//! its cost come out.
 
 use crate::choices::Choices;
 use crate::direct::initialise;
@@ -14,7 +14,7 @@ use wave_models::vit::{VitShape, check_weights};
 pub struct Donor {
     shape: VitShape,
     weights: Weights,
-    /// What was spent on it for the sake of the starts made from it.
+    /// Training spent on it for the sake of the starts made from it.
     pub spent: Spent,
 }
 
@@ -53,14 +53,14 @@ impl Donor {
     }
 }
 
-/// What is to be started.
+/// A network to be started.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// The network to fill.
     pub shape: &'a VitShape,
     /// Trained models to take from, as many as the method asks for.
     pub donors: &'a [Donor],
-    /// What the method leaves open.
+    /// The choices that the method leaves open.
     pub choices: &'a Choices,
     /// Seed of everything random.
     pub seed: u64,
@@ -83,7 +83,7 @@ impl Request<'_> {
 pub struct Start {
     /// The weights under timm's names, a tensor for each layer, `f32` on the CPU.
     pub weights: Weights,
-    /// What was taken from training.
+    /// The values taken from training, and their cost.
     pub cost: Cost,
 }
 
@@ -104,10 +104,10 @@ pub struct StartMethod {
     pub name: &'static str,
     /// One line on what the method does, and whose it is.
     pub description: &'static str,
-    /// How many trained models it takes weights from: 0 or 1.
+    /// The number of trained models it takes weights from: 0 or 1.
     pub donors: usize,
-    /// What it carries over to a target of this shape from a donor that agrees with it on patches,
-    /// tokens and classes.
+    /// The values it carries over to a target of this shape, from a donor that agrees with it on
+    /// patches, tokens and classes.
     pub ledger: fn(&VitShape, &Choices) -> Ledger,
     pub(crate) run: fn(&Request) -> Result<Start, InitError>,
 }

@@ -13,9 +13,9 @@
 //! convolution  last tap 1, all else 0, no bias            so that the layer sees its tokens unmixed
 //! ```
 //!
-//! With the first two the layer is linear attention with queries C and keys B (equation 3.38). What
-//! begins at `A_log = 0`, as the first entry of each of Mamba's states does, stays at A = -1, whatever
-//! c is; the thesis passes over it, and so does this.
+//! With the first two the layer is linear attention with queries C and keys B (equation 3.38). The first
+//! entry of each of Mamba's states begins at `A_log = 0` and stays at A = -1 for every c. The thesis
+//! passes over it, and so does this.
 //!
 //! Attention layers are mimetic where no layer is a state space; in the thesis' hybrids they are not.
 
@@ -36,7 +36,7 @@ const EMBEDDING: f64 = 0.02;
 /// Least and most of the first step sizes, which are log-uniform between them.
 const STEPS: (f64, f64) = (1e-3, 1e-1);
 
-/// What `step` leaves of the map to step sizes. The thesis says "about 0"; at 0 itself neither of
+/// The share of the map to step sizes that `step` leaves. The thesis says "about 0"; at 0 itself neither of
 /// Mamba's two factors would have a gradient.
 const STEP_SHARE: f64 = 0.01;
 
@@ -87,7 +87,7 @@ impl std::str::FromStr for Part {
     }
 }
 
-/// What the mimetic start leaves open.
+/// The choices that the mimetic start leaves open.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choices {
     /// Which parts; by default those of [`Part::usual`].
@@ -305,7 +305,7 @@ fn apply(
     power: f64,
 ) -> Result<(), InitError> {
     let (e, n) = (shape.inner, shape.state);
-    // Where B, C and the map to steps are, among the rows of which weight.
+    // The weight, and its rows, that hold B, C and the map to steps.
     let (maps, input, bias) = match mixer {
         Mixer::Mamba2 => ("in_proj.weight", 2 * e, "dt_bias"),
         _ => ("x_proj.weight", shape.step_rank, "dt_proj.bias"),

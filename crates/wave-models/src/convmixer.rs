@@ -187,14 +187,14 @@ impl ConvMixerShape {
     }
 }
 
-/// Whether `name` is a running statistic of a batch norm: kept by [`logits_train`], not trained.
+/// `name` is a running statistic of a batch norm: kept by [`logits_train`], not trained.
 pub fn is_running_statistic(name: &str) -> bool {
     [".running_mean", ".running_var", ".num_batches_tracked"]
         .iter()
         .any(|e| name.ends_with(e))
 }
 
-/// Whether `name` belongs to a batch norm: `stem.2`, `blocks.{i}.0.fn.2` or `blocks.{i}.3`.
+/// `name` belongs to a batch norm: `stem.2`, `blocks.{i}.0.fn.2` or `blocks.{i}.3`.
 fn is_norm(name: &str) -> bool {
     let layer = name.rsplit_once('.').map_or(name, |(layer, _)| layer);
     layer == "stem.2" || layer.ends_with(".fn.2") || layer.ends_with(".3")

@@ -53,7 +53,7 @@ pub struct EfficientNetShape {
     pub features: usize,
     /// Outputs of the classifier.
     pub classes: usize,
-    /// Whether the weights come from TensorFlow (timm's `tf_efficientnet_lite*`), whose padding
+    /// The weights come from TensorFlow (timm's `tf_efficientnet_lite*`), whose padding
     /// puts the odd zero behind and whose batch norms add 1e-3 to variances instead of 1e-5.
     pub tensorflow: bool,
 }
@@ -189,7 +189,7 @@ impl EfficientNetShape {
         all
     }
 
-    /// What is added to variances.
+    /// Added to variances.
     fn eps(&self) -> f64 {
         if self.tensorflow { 1e-3 } else { 1e-5 }
     }

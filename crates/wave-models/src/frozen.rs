@@ -1,10 +1,9 @@
 //! Operators of networks that only run: no gradient flows through them.
 //!
-//! On the CPU in `f32` they are fused, each with bias, residual and activation, over plain slices
-//! split between the threads of the surrounding rayon pool, by the products and loops of
-//! [`wave_ops::slices`]; elsewhere they are stock candle (module [`stock`]). Images are
-//! channels-last, (b, rows, columns, channels), so that the inputs of one row of a convolution's
-//! window lie side by side.
+//! On the CPU in `f32` they are fused, each with bias, residual and activation. They run over plain
+//! slices ([`wave_ops::slices`]), split between the threads of the surrounding rayon pool. Elsewhere
+//! they are stock candle (module [`stock`]). Images are channels-last, (b, rows, columns, channels):
+//! the inputs of one row of a convolution's window lie side by side.
 //!
 //! Letters: `b` images, `n` rows of a matrix or tokens, `c` channels, `k` kernel, `s` side.
 
@@ -40,7 +39,7 @@ fn rows_of_task(rows: usize) -> usize {
         .max(1)
 }
 
-/// How the window of a convolution moves along a side.
+/// The window of a convolution along a side.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Window {
     /// Side of the window.
@@ -94,7 +93,7 @@ impl Window {
 pub(crate) struct Columns<'a> {
     /// Tokens (b, n, heads x per_head).
     pub(crate) tokens: &'a Tensor,
-    /// Where a head's part starts within its columns.
+    /// First column of the part within a head.
     pub(crate) offset: usize,
     /// Columns of a head.
     pub(crate) per_head: usize,
@@ -366,7 +365,7 @@ pub(crate) fn mean_rows(x: &Tensor) -> Result<Tensor> {
     Tensor::from_vec(y, (b, c), x.device())
 }
 
-/// Whether the fused operators apply to `x`.
+/// The fused operators apply to `x`.
 fn fused(x: &Tensor) -> Result<bool> {
     if x.track_op() {
         candle_core::bail!("this network only runs, it gives no gradient; detach its input");

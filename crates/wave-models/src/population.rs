@@ -1,5 +1,5 @@
-//! A population: many small networks of one shape, each with weights of its own, that run and train as
-//! one (thesis, section 3.4.1: "covariances calculated over populations of networks").
+//! A population: many small networks of one shape that run and train as one (thesis, section 3.4.1:
+//! "covariances calculated over populations of networks").
 //!
 //! Every network is an isotropic ConvNeXt of a few thousand weights:
 //!
@@ -9,9 +9,9 @@
 //! out = head(LN(mean over pixels of x))
 //! ```
 //!
-//! Weights are stacked over the networks, their leading dimension. The channels of all networks lie
-//! side by side in an activation: to a depthwise convolution they are those of one wide image, and
-//! the other maps are [`wave_ops::linear_each`]. No network sees another's weights or images.
+//! Weights are stacked over the networks, their leading dimension. In an activation the channels of all
+//! networks lie side by side. A depthwise convolution takes them for one wide image. The other maps are
+//! [`wave_ops::linear_each`]. No network sees another's weights or images.
 //!
 //! Letters in shape comments: `b` images of each network, `n` networks, `g` patches along a side,
 //! `h` width, `m` hidden channels, `k` kernel.

@@ -1,5 +1,5 @@
-//! Vision transformers whose attention has a part that depends on positions alone: what mimetic
-//! attention is compared with in the thesis' section 3.2.5.
+//! Vision transformers with positional attention, which the thesis compares with mimetic attention
+//! (section 3.2.5).
 //!
 //! ```text
 //! gpsa                    A = (1 - s(g)) softmax(q kᵀ / sqrt(d/h)) + s(g) softmax(w · (Δx, Δy, Δx² + Δy²) + b)
@@ -9,13 +9,11 @@
 //! ```
 //!
 //! GPSA is the gated attention of d'Ascoli et al. 2021 (ConViT): a gate g for each head, s the logistic
-//! function, and rows that are made to add up to 1 again. Δ is where the key's patch lies, seen from the
-//! query's.
+//! function, and rows normalised to add up to 1. Δ is the offset from the query's patch to the key's.
 //!
 //! C (n, n) is doubly block circulant: `C[a, b]` depends on the offset from patch a to patch b alone,
 //! which wraps around the grid's edges. It is the matrix of a circular convolution with k x k taps. Our
-//! reading, where the thesis is silent: the taps are trained, each head has its own, and a layer has
-//! one γ.
+//! reading: the taps are trained, each head has its own, and a layer has one γ.
 //!
 //! All else is the transformer of [`vit`](crate::vit) without a class token, in stock operators. GPSA's
 //! names are those of timm's ConViT. Letters in shape comments: `b` images, `n` patches, `g` patches along
@@ -28,7 +26,7 @@ use candle_core::{DType, Device, Result, Tensor};
 use serde::{Deserialize, Serialize};
 use wave_ops::{gelu, layer_norm, linear, patchify, stock};
 
-/// How positions enter the attention.
+/// A way for positions to enter the attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PositionalAttention {
@@ -89,7 +87,7 @@ impl PositionalAttention {
 pub struct PositionalShape {
     /// The transformer; without a class token.
     pub vit: VitShape,
-    /// How positions enter its attention.
+    /// Its way of attention.
     pub attention: PositionalAttention,
     /// Taps of a convolution along a side, at most as many as patches; 0 for GPSA.
     pub kernel: usize,
@@ -209,7 +207,7 @@ impl PositionalShape {
     }
 }
 
-/// How positions enter the attention of the network whose weights these are.
+/// The way of attention of the network whose weights these are.
 pub(crate) fn attention_of(weights: &Weights) -> Option<PositionalAttention> {
     let all = PositionalAttention::ALL.into_iter();
     all.map(|(_, attention)| attention).find(|attention| {
@@ -302,7 +300,7 @@ pub fn logits(shape: &PositionalShape, weights: &Weights, images: &Tensor) -> Re
     layers.linear(&pooled, "head", (vit.classes, d))
 }
 
-/// What the attention makes of (b, n, d), before the projection.
+/// The attention of (b, n, d), before the projection.
 fn attention(layers: Layers, u: &Tensor, at: &str) -> Result<Tensor> {
     let shape = layers.shape;
     let (d, h) = (shape.vit.width, shape.vit.heads);
@@ -329,7 +327,7 @@ fn attention(layers: Layers, u: &Tensor, at: &str) -> Result<Tensor> {
     mixed.transpose(1, 2)?.reshape((b, n, d))
 }
 
-/// What positions are weighed by, (b, h, n, n), from the scores of queries and keys.
+/// The attention matrix (b, h, n, n), from the scores of queries and keys.
 fn with_positions(layers: Layers, scores: &Tensor, at: &str) -> Result<Tensor> {
     let shape = layers.shape;
     let (grid, h, k) = (shape.vit.grid(), shape.vit.heads, shape.kernel);

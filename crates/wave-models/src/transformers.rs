@@ -17,10 +17,9 @@
 //! | `head`               | `classifier` (with teacher: `cls_classifier`)             |
 //! | `head_dist`          | `distillation_classifier`                                 |
 //!
-//! Layer norms: timm adds 1e-6 to variances, and so were the published models trained;
-//! transformers adds its configuration's `layer_norm_eps`, 1e-12 by default. What is exported says
-//! 1e-6. What is imported keeps the value that its configuration states (see
-//! [`crate::Network::recognise`]), so that either side computes what it computed before.
+//! Layer norms: timm adds 1e-6 to variances, as in the training of the published models. transformers
+//! adds its configuration's `layer_norm_eps`, 1e-12 by default. An export says 1e-6. An import keeps
+//! the value of its configuration ([`crate::Network::recognise`]). So both sides compute the same.
 
 use crate::shape::{ShapeError, ignored};
 use crate::vit::{VitShape, check_weights};
@@ -158,7 +157,7 @@ pub fn export(
     Ok((out, config(shape, &labels)))
 }
 
-/// Whether [`export`] has a place for a network of this shape.
+/// Checks that [`export`] has a place for a network of this shape.
 ///
 /// # Errors
 /// For networks without a class token or with a distillation token.

@@ -31,7 +31,7 @@ impl AttentionShape {
         self.tokens * self.row()
     }
 
-    /// What scores are multiplied by: `1 / sqrt(h)`.
+    /// The factor on scores: `1 / sqrt(h)`.
     fn scale(&self) -> f32 {
         1.0 / (self.head_width as f32).sqrt()
     }

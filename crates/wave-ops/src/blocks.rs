@@ -7,14 +7,14 @@
 //!
 //! `s1` and `s2` are the drop-path scales of a sample: 1, or 0 and `1 / keep` in training.
 //!
-//! Samples are split over the threads, and each thread carries a few samples at a time through a
-//! layer, or a group of small ones, so that what lies between two matrix products stays in its
-//! cache. The matrices of a group are copied once into the order that the products read, and the
-//! threads' gradients of a group are added up before the next. The forward pass keeps, per token
-//! and layer, x, qkv, attention outputs, u and the MLP's pre-activation, the last rounded to bf16 if
-//! products are; the backward pass computes attention scores, norms and GELU again, which costs less
-//! than to store and load them. Where memory is short it keeps only the input of each group, and the
-//! rest is computed again chunk by chunk.
+//! Samples are split over the threads. Each thread carries a few samples at a time through a group of
+//! layers, so that values between two matrix products stay in its cache. The matrices of a group are
+//! packed once, and the threads' gradients of a group are added up before the next.
+//!
+//! The forward pass keeps, per token and layer, x, qkv, attention outputs, u and the MLP's
+//! pre-activation, the last rounded to bf16 if products are. The backward pass computes attention
+//! scores, norms and GELU again, which costs less than to store and load them. With activation
+//! checkpointing only the input of each group is kept, and the rest is computed again chunk by chunk.
 
 mod activations;
 mod layer;
@@ -132,13 +132,13 @@ struct Blocks {
     drop_path: Option<Vec<f32>>,
     /// Contiguous.
     parameters: [Tensor; 12],
-    /// Where the backward pass leaves theirs.
+    /// Filled by the backward pass.
     gradients: Gradients,
     keep: Keep,
     saved: Mutex<Option<Vec<Kept>>>,
 }
 
-/// What the forward pass keeps.
+/// The values that the forward pass keeps.
 #[derive(Clone, Copy, PartialEq)]
 enum Keep {
     /// The backward pass will not run.
@@ -149,7 +149,7 @@ enum Keep {
     Activations,
 }
 
-/// What a group of layers keeps for the backward pass.
+/// The values that a group of layers keeps for the backward pass.
 enum Kept {
     /// (b, n, d), to compute the rest again.
     Input(Buffer),

@@ -15,7 +15,7 @@ use crate::cpu::Simd;
 use kernel::{Product, Right};
 pub(crate) use pack::Packed;
 
-/// What a matrix consists of, four bytes.
+/// An entry of a matrix, four bytes.
 pub(crate) trait Element: pulp::bytemuck::Pod + Send + Sync {
     /// Computes the product by the instructions of `simd`.
     fn multiply(simd: Simd, product: Product<Self>);
@@ -106,12 +106,12 @@ impl Rounded {
     }
 }
 
-/// What the product is added to.
+/// The values that a product is added to.
 #[derive(Clone, Copy)]
 pub enum Start<'a> {
     /// Nothing: the destination is overwritten.
     Zero,
-    /// What is in the destination.
+    /// Those in the destination.
     Kept,
     /// The same values (n) in every row: a bias.
     Row(&'a [f32]),

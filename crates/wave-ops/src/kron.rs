@@ -63,7 +63,7 @@ pub fn kronecker_sum(templates: &Tensor, scalers: &Tensor, order: Kronecker) -> 
     }
 }
 
-/// What weights were composed of.
+/// The factors of composed weights.
 #[derive(Clone)]
 pub(crate) struct Origin {
     pub(crate) templates: Tensor,
@@ -80,7 +80,7 @@ fn origins() -> MutexGuard<'static, HashMap<TensorId, Origin>> {
     ORIGINS.lock().expect("nothing panics with the lock")
 }
 
-/// What `w` was composed of, if it is a [`kronecker_sum`] with a graph.
+/// The factors of `w`, if it is a [`kronecker_sum`] with a graph.
 pub(crate) fn origin(w: &Tensor) -> Option<Origin> {
     origins().get(&w.id()).cloned()
 }
@@ -91,7 +91,7 @@ struct Entry(OnceLock<TensorId>);
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        // What it holds is dropped after the lock: it may have been composed itself.
+        // Dropped after the lock: its tensors may have been composed themselves.
         let origin = self.0.get().and_then(|id| origins().remove(id));
         drop(origin);
     }
@@ -179,7 +179,7 @@ impl Kronecker {
         }
     }
 
-    /// Whether the blocks, one after the other, are `W` as it stands: tiles in a single column.
+    /// The blocks in a row are `W` as it stands: tiles in a single column.
     fn in_place(self, z: Sizes) -> bool {
         self == Kronecker::Tile && z.c == 1
     }

@@ -1,5 +1,4 @@
-//! As many affine maps as there are networks, side by side: what a population of networks of one shape
-//! is made of.
+//! Affine maps side by side, one for each network of a population.
 
 use crate::cpu::current;
 use crate::gemm::{Start, gemm, rows, transposed};

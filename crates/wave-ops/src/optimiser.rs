@@ -54,7 +54,7 @@ impl Clone for Place {
     }
 }
 
-/// Whether moments are plain values: those of a variable of the processor, unless kernels move it.
+/// Moments are plain values: the variable is on the processor and no kernel moves it.
 fn on_host(var: &Var) -> Result<bool> {
     #[cfg(gpu)]
     if crate::gpu::place(&[var])?.is_some() {
@@ -101,9 +101,9 @@ impl Moments {
     }
 }
 
-/// What a step does with one variable.
+/// One variable's part of a step.
 pub struct Move<'a> {
-    /// What is moved.
+    /// The variable.
     pub var: &'a Var,
     /// Of its shape.
     pub gradient: &'a Tensor,

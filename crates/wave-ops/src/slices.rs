@@ -1,5 +1,5 @@
-//! What the operators are made of, over plain slices and on the calling thread: for networks that
-//! only run, and fuse and split their work in other ways than the operators here.
+//! Pieces of the operators over plain slices, on the calling thread. Networks that only run fuse and
+//! split them in ways of their own.
 //!
 //! All of it takes the instructions that [`crate::simd()`] names.
 

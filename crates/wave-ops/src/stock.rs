@@ -1,5 +1,5 @@
 //! The same operators from stock candle: for other devices and types, for second-order gradients,
-//! and as what the fused ones are tested against.
+//! and as the reference in tests of the fused ones.
 
 use crate::arithmetic::Precision;
 use crate::blocks::shape::BlocksShape;

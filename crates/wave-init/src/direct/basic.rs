@@ -1,4 +1,4 @@
-//! The starts that [`initialise`](crate::initialise) makes by itself.
+//! [`initialise`](crate::initialise) as four methods.
 
 use crate::error::InitError;
 use crate::ledger::Ledger;

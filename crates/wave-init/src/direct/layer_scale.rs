@@ -10,11 +10,11 @@
 //! attention only.
 //!
 //! The networks here have no parameters for gamma, so it is folded into the last matrix of the
-//! branch. That is the same function at the start, not the same training: gamma is no variable of
-//! its own (our reading). The branch's form is exact: the projection becomes gamma times as large. For
-//! the skip's, layer norms do not see the scale of their input (up to their epsilon), so x may be
-//! replaced by x over all the gammas so far: the network with unscaled skips and each branch divided
-//! by the product of the gammas up to and including its own computes the same logits.
+//! branch (our reading). The function is the same at the start. The training is not: gamma is no
+//! variable of its own. The branch's form is exact: the projection becomes gamma times as large. For
+//! the skip's form, layer norms do not see the scale of their input (up to their epsilon). So x may be
+//! divided by all the gammas so far. Then skips are unscaled, and each branch is divided by the
+//! product of the gammas up to and including its own. The logits are the same.
 
 use crate::choices::{LayerScale, LayerScaleForm};
 use crate::error::InitError;

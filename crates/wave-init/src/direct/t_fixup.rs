@@ -4,10 +4,9 @@
 //! V, proj, fc1, fc2  *=  0.67 L^(-1/4)        L: number of blocks
 //! ```
 //!
-//! (Huang et al. 2020, section 3.2, for an encoder.) T-Fixup trains without layer norm and warm-up;
-//! the comparison in the thesis (section 3.2.4) speaks of attention and MLP and does not say whether
-//! norms stay. Our reading: only the start changes, so norms stay, at 1 and 0, and the embeddings are
-//! not scaled.
+//! (Huang et al. 2020, section 3.2, for an encoder.) T-Fixup trains without layer norm and warm-up. The
+//! comparison in the thesis (section 3.2.4) speaks of attention and MLP alone. Our reading: only the
+//! start changes, so norms stay, at 1 and 0, and the embeddings are not scaled.
 
 use crate::choices::TFixup;
 use crate::error::{InitError, finite};

@@ -493,7 +493,7 @@ fn choices_reach_the_mixing_factors() {
     assert_eq!((options.qk, options.vp), ((0.0, 0.0), (0.1, 0.3)));
     let usual = |size| crate::Choices::default().options(Method::Mimetic, size);
     assert_eq!((usual(32).qk, usual(32).vp), ((0.7, 0.7), (0.4, 0.4)));
-    // What surrounds the attention is the default start, so that the gain is the attention's.
+    // All but the attention starts by default, so that the gain is the attention's.
     assert_eq!(usual(32).base, Base::Timm);
     for (size, scale) in [(28, 2.0), (32, 2.0), (64, 2.0), (96, 1.0), (224, 1.0)] {
         assert_eq!(usual(size).positions, Positions::Sinusoidal { scale });

@@ -10,11 +10,11 @@
 //! orthonormal where m is a power of two.
 //!
 //! The thesis applies it to the attention only (section 3.2.5), with W_Q = 0 and W_K = I
-//! ([`ZeroScope::Attention`]). Our reading of the rest: algorithm 1 fills V and, in [`ZeroScope::Blocks`], fc1,
-//! and the last matrix of each residual branch (proj and fc2) is 0, as for residual networks, so that
-//! the branch starts as nothing. Patch embedding, positions and head stay what
-//! [`Choices::rest`](crate::Choices::rest) makes them: the identity would let a patch embedding see its
-//! first d inputs only.
+//! ([`ZeroScope::Attention`]). Our reading of the rest: algorithm 1 fills V and, in
+//! [`ZeroScope::Blocks`], fc1. The last matrix of each residual branch (proj and fc2) is 0, as for
+//! residual networks, so that the branch starts as 0. Patch embedding, positions and head start as
+//! [`Choices::rest`](crate::Choices::rest): as an identity a patch embedding would see its first d
+//! inputs only.
 
 use crate::choices::ZeroScope;
 use crate::error::InitError;

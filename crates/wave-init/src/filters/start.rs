@@ -1,5 +1,5 @@
-//! Starts of a ConvMixer or an isotropic ConvNeXt: depthwise filters by covariance, all else as PyTorch
-//! draws it, with a mean shift of the MLPs if that is asked for.
+//! Starts of a ConvMixer or an isotropic ConvNeXt: depthwise filters by covariance, all else PyTorch's
+//! default, with a mean shift of the MLPs on request.
 
 use candle_core::Tensor;
 use wave_models::{Network, Weights};
@@ -11,14 +11,14 @@ use crate::ledger::Cost;
 use crate::mlp::{MlpMean, shift_mean};
 use crate::random::generator;
 
-/// What the methods leave open.
+/// The choices that the methods leave open.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choices {
     /// The variance over depth, of methods without a donor.
     pub schedule: Schedule,
-    /// What becomes of negative eigenvalues.
+    /// The treatment of negative eigenvalues.
     pub negative: Negative,
-    /// Whether covariances are replaced by the nearest Kronecker squares (section 3.1.1).
+    /// Covariances are replaced by the nearest Kronecker squares (section 3.1.1).
     pub factored: bool,
     /// Mean shift of the first matrix of every MLP, for a network that has MLPs (section 3.4).
     pub mlp_mean: MlpMean,
@@ -38,7 +38,7 @@ impl Default for Choices {
 /// The first stream of the MLPs' mean shifts, after those of the filters.
 const MEAN_SHIFT: u64 = 1 << 32;
 
-/// Where a network keeps its depthwise filters: `blocks.{layer}.{tensor}`, (width, 1, kernel, kernel).
+/// The depthwise filters of a network: `blocks.{layer}.{tensor}`, (width, 1, kernel, kernel).
 #[derive(Clone, Copy)]
 struct Place {
     depth: usize,
@@ -88,7 +88,7 @@ pub struct FilterMethod {
     pub name: &'static str,
     /// One line on what it does and where it is defined.
     pub description: &'static str,
-    /// Whether it starts from a trained network of these.
+    /// It starts from a trained network of these.
     pub donor: bool,
 }
 
@@ -237,7 +237,7 @@ fn sample(
     }))
 }
 
-/// What it costs to take over, and to keep, so many values.
+/// The cost of taking over, and keeping, so many values.
 fn cost(taken: usize) -> Cost {
     Cost {
         transferred: taken,

@@ -197,7 +197,7 @@ fn a_resized_covariance_keeps_its_centre_and_its_symmetry() {
         let centre = to * to / 2;
         assert!((resized[(centre, centre)] - 0.5).abs() < 1e-12, "{to}");
     }
-    // What all pixels share, all pixels of another kernel share.
+    // A value of all pixels is that of all pixels of another kernel.
     let all = Mat::from_fn(25, 25, |_, _| 2.0);
     let expected = Mat::from_fn(81, 81, |_, _| 2.0);
     assert!(distance(&resize(&all, 5, 9).unwrap(), &expected) < 1e-12);

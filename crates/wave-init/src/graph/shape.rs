@@ -52,7 +52,7 @@ pub struct HyperShape {
     pub spatial: usize,
     /// Classes of the head that is decoded.
     pub classes: usize,
-    /// Whether a norm stands between the last layer and the decoders.
+    /// A norm stands between the last layer and the decoders.
     pub final_norm: bool,
 }
 

@@ -1,11 +1,10 @@
-//! What the weights of many networks have in common: covariances over a population (thesis, sections
-//! 3.4.1 and 3.4.3).
+//! Covariances of weights over a population of networks (thesis, sections 3.4.1 and 3.4.3).
 //!
-//! W1 (m, h) and W2 (h, m) of a layer meet in its m hidden channels, to each of which belong a row of W1
-//! and a column of W2: 2 h values. Networks that differ by the order of their hidden channels are the
-//! same, so the covariance of all 2 h m values consists of two matrices (2 h, 2 h): that within a hidden
-//! channel and that between two of them. Both are averaged over channels, which shows in hundreds of
-//! networks what needs thousands without.
+//! W1 (m, h) and W2 (h, m) of a layer meet in its m hidden channels. A hidden channel has a row of W1 and
+//! a column of W2: 2 h values. Networks that differ by the order of their hidden channels are the same.
+//! So the covariance of all 2 h m values consists of two matrices (2 h, 2 h): that within a hidden
+//! channel and that between two of them. Both are averaged over channels, so that hundreds of networks
+//! show as much as thousands without.
 //!
 //! ```text
 //! stripe score     s = m Var(mean over rows of W1) / Var(entry)       1 for independent entries,
@@ -46,7 +45,7 @@ pub fn centre(of_pixels: &Tensor) -> Result<f64> {
     of_pixels.get((k - 1) / 2)?.get((wide - 1) / 2)?.to_scalar()
 }
 
-/// What the layers of a population have in common, layer by layer.
+/// The statistics of a population, layer by layer.
 ///
 /// # Errors
 /// If there are fewer than 2 networks or hidden channels, or a weight is missing.

@@ -1,7 +1,7 @@
 //! Share: one block for every layer, after ALBERT (Lan et al. 2020).
 //!
 //! The donor is an auxiliary that was distilled with a single block shared by all of its layers
-//! (WAVE, Table 1); any model whose block serves will do.
+//! (WAVE, Table 1). Any other model serves too.
 
 use super::{Carry, Stored};
 use crate::error::InitError;

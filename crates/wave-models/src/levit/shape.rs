@@ -40,9 +40,9 @@ pub struct LevitShape {
     pub stages: Vec<LevitStage>,
     /// Outputs of a classifier.
     pub classes: usize,
-    /// Whether there are two classifiers, whose outputs are averaged.
+    /// There are two classifiers, whose outputs are averaged.
     pub distilled: bool,
-    /// Whether linear maps are stored as convolutions of 1 x 1 (timm's `levit_conv_*`).
+    /// Linear maps are stored as convolutions of 1 x 1 (timm's `levit_conv_*`).
     pub convolutional: bool,
     /// The activation everywhere: hard swish, or SiLU in timm's untrained variants.
     pub activation: Activation,

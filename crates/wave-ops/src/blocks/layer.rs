@@ -77,7 +77,7 @@ impl Pass<'_> {
         LayerActivations::new(&self.shape, self.with.precision, samples, self.n)
     }
 
-    /// What layers keep on the way forward from `x` (tokens, d), which becomes their output.
+    /// The layers' activations on the way forward from `x` (tokens, d), which becomes their output.
     pub(super) fn again(
         &self,
         layers: &[Layer],

@@ -1,4 +1,4 @@
-//! Where the parameters of a layer lie, and the matrices ready for their products.
+//! The parameters of a layer within their slabs, and its matrices packed for products.
 
 use super::shape::BlocksShape;
 use crate::arithmetic::{Arithmetic, Precision};

@@ -26,13 +26,13 @@ impl BlocksShape {
     }
 }
 
-/// How the blocks are computed.
+/// A way to compute the blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mode {
     /// Of the matrix products.
     pub precision: Precision,
-    /// Keeps nothing from inside a block for the backward pass, which computes it again: a third
-    /// more work in a fraction of the memory, and the same values. Stock operators keep everything.
+    /// Activation checkpointing: the backward pass computes the inside of a block again. A third more
+    /// work in a fraction of the memory, and the same values. Stock operators keep everything.
     pub recompute: bool,
 }
 

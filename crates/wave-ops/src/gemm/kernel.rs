@@ -23,7 +23,7 @@ pub(crate) struct Product<'a, T> {
     pub(super) c_stride: usize,
 }
 
-/// What a kernel needs of an instruction set.
+/// An instruction set, as the kernels use it.
 ///
 /// Pointers may be unaligned, and point to at least as many values as are read or written.
 trait Isa: Copy {
@@ -50,7 +50,7 @@ trait Isa: Copy {
     unsafe fn store_part(self, to: *mut f32, count: usize, sum: Self::Sum);
 }
 
-/// Where a tile lies.
+/// The place of a tile.
 #[derive(Clone, Copy)]
 struct Tile<T> {
     k: usize,

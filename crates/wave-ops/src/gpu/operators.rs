@@ -1,5 +1,5 @@
-//! Kernels as candle's operators. A result is computed first; then candle is told how its gradient is,
-//! which is computed on the same place.
+//! Kernels as candle's operators. The result is computed first. Then candle learns of it and of its
+//! gradient, which is computed on the same place.
 
 use super::kernels::{Loss, WIDEST_HEAD};
 use super::trunk::{Kept, Trunk};
@@ -294,7 +294,7 @@ pub(crate) fn kronecker_sum(
     templates.apply_op2(scalers, op)
 }
 
-/// Whether the kernels take heads as wide as these.
+/// The kernels take heads as wide as these.
 pub(crate) fn fits(shape: BlocksShape) -> bool {
     shape.width / shape.heads <= WIDEST_HEAD
 }
