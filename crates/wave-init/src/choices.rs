@@ -2,9 +2,9 @@
 
 use crate::error::{InitError, by_name};
 use crate::graph::hypernetwork::Hypernetwork;
+use crate::mean_shift::MlpMean;
 use crate::mimetic::VpLayout;
-use crate::mlp::MlpMean;
-use crate::options::{Base, Method, Options, Positions};
+use crate::options::{Base, DirectMethod, DirectOptions, Positions};
 use crate::transfer::indices::Layers;
 use std::str::FromStr;
 
@@ -20,7 +20,7 @@ pub struct Choices {
     pub position_scale: Option<f64>,
     /// Mean shift of the first MLP matrix; by default none, but for `mlp-mean`.
     pub mlp_mean: Option<MlpMean>,
-    /// (alpha, beta) of mimetic Q and K; by default those of [`Options::new`], and (0, 0) leaves the two
+    /// (alpha, beta) of mimetic Q and K; by default those of [`DirectOptions::new`], and (0, 0) leaves the two
     /// to `base`.
     pub qk: Option<(f64, f64)>,
     /// (alpha, beta) of mimetic V and projection, in the same way.
@@ -31,7 +31,7 @@ pub struct Choices {
     pub base: Base,
     /// The start of all that a transfer, or a method for some matrices only, leaves alone.
     /// Our reading: timm's default, which is DeiT's.
-    pub rest: Method,
+    pub rest: DirectMethod,
     /// Which of a deeper donor's layers are taken.
     pub layers: Layers,
     /// Choices of `t-fixup`.
@@ -66,7 +66,7 @@ impl Default for Choices {
             vp: None,
             vp_layout: VpLayout::Paper,
             base: Base::Timm,
-            rest: Method::Timm,
+            rest: DirectMethod::Timm,
             layers: Layers::First,
             t_fixup: TFixup::default(),
             zero: Zero::default(),
@@ -84,11 +84,11 @@ impl Default for Choices {
 
 impl Choices {
     /// The options of a direct method under these choices, for images of this size.
-    pub fn options(&self, method: Method, image_size: usize) -> Options {
-        let mut options = Options {
+    pub fn options(&self, method: DirectMethod, image_size: usize) -> DirectOptions {
+        let mut options = DirectOptions {
             vp_layout: self.vp_layout,
             base: self.base,
-            ..Options::new(method)
+            ..DirectOptions::new(method)
         };
         options.positions = self.positions.unwrap_or(options.positions);
         if let (None, Positions::Sinusoidal { scale }) = (self.positions, &mut options.positions) {

@@ -26,10 +26,10 @@ use rand_chacha::ChaCha8Rng;
 use crate::error::{InitError, by_name, finite};
 use crate::random::standard_normal;
 
-mod start;
+mod methods;
 pub mod statistics;
 
-pub use start::{Choices, FilterMethod, METHODS, find, start};
+pub use methods::{FilterChoices, FilterMethod, METHODS, find, start};
 
 /// The variance σ over depth: `start + velocity t + acceleration t² / 2`, where t runs from 0 at the
 /// first layer to 1 at the last, and is 0 for a single layer.

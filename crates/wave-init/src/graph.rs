@@ -21,12 +21,12 @@
 pub mod decoder;
 pub mod graphormer;
 pub(crate) mod hypernetwork;
-mod network;
 mod shape;
+mod vit_graph;
 
 pub use hypernetwork::{Hypernetwork, predict};
-pub use network::{Node, Operation, VitGraph};
 pub use shape::{HyperShape, initialise};
+pub use vit_graph::{Node, Operation, VitGraph};
 
 use candle_core::{Result, Tensor};
 use wave_models::Weights;

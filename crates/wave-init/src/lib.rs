@@ -5,7 +5,7 @@
 //! 3. [`StartMethod::start`] answers with a [`Start`]: a complete weight map under timm's names, and its
 //!    [`Cost`].
 //! 4. [`direct`] starts know the shape alone. [`initialise`] makes them of [`random`], [`mimetic`],
-//!    [`sinusoidal_positions`] and [`mlp`].
+//!    [`sinusoidal_positions`] and [`mean_shift`].
 //! 5. [`transfer`] starts take weights from a donor. [`transfer::ligo`] is also a differentiable function
 //!    of its operator.
 //! 6. [`graph`] is a trained hypernetwork that predicts weights. [`learned`] are distributions whose
@@ -42,14 +42,14 @@ pub mod filters;
 pub mod graph;
 pub mod learned;
 pub mod ledger;
+pub mod mean_shift;
 pub mod mimetic;
-pub mod mlp;
 mod options;
 pub mod population;
 pub mod positional;
-mod positions;
 pub mod random;
 mod registry;
+mod sinusoidal;
 mod start;
 pub mod state_space;
 #[cfg(test)]
@@ -60,9 +60,9 @@ pub use choices::Choices;
 pub use direct::initialise;
 pub use error::InitError;
 pub use ledger::{Cost, Ledger};
+pub use mean_shift::MlpMean;
 pub use mimetic::VpLayout;
-pub use mlp::MlpMean;
-pub use options::{Base, Method, Options, Positions, VitDims};
-pub use positions::sinusoidal_positions;
+pub use options::{Base, DirectMethod, DirectOptions, Positions, VitDims};
 pub use registry::{METHODS, find};
+pub use sinusoidal::sinusoidal_positions;
 pub use start::{Donor, Request, Spent, Start, StartMethod};

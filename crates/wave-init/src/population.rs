@@ -1,7 +1,7 @@
 //! Starts of a population of small networks, and statistics of its weights.
 //!
 //! The start of the thesis' section 3.4: PyTorch's default, weights and biases uniform between
-//! ±1/sqrt(inputs), norms the identity; with or without a mean shift of every W1 ([`crate::mlp`]).
+//! ±1/sqrt(inputs), norms the identity; with or without a mean shift of every W1 ([`crate::mean_shift`]).
 
 pub mod statistics;
 
@@ -10,7 +10,7 @@ use wave_models::{PopulationShape, Weights};
 
 use crate::direct::mlp_mean::DEFAULT_SHIFT;
 use crate::error::{InitError, by_name};
-use crate::mlp::{MlpMean, shift_mean};
+use crate::mean_shift::{MlpMean, shift_mean};
 use crate::random::{generator, uniform};
 
 /// A way to start a population.

@@ -19,9 +19,9 @@ use wave_models::Weights;
 use wave_models::positional::{PositionalAttention, PositionalShape};
 
 use crate::choices::Choices;
-use crate::direct::{Part, TIMM_STD, initialise, inner, ones};
+use crate::direct::{Stream, TIMM_STD, initialise, inner, ones};
 use crate::error::{InitError, by_name};
-use crate::options::{Method, VitDims};
+use crate::options::{DirectMethod, VitDims};
 use crate::random::{truncated_normal, uniform};
 
 /// A way to start a transformer with positional attention.
@@ -82,8 +82,8 @@ pub fn start(
     }
     let (d, h) = (shape.vit.width, shape.vit.heads);
     let common = match method {
-        "mimetic" => Method::Mimetic,
-        _ => Method::Timm,
+        "mimetic" => DirectMethod::Mimetic,
+        _ => DirectMethod::Timm,
     };
     let mut options = choices.options(common, shape.vit.image_size);
     if gpsa && choices.qk.is_none() {
@@ -92,7 +92,7 @@ pub fn start(
     let mut weights = initialise(&VitDims::of(&shape.vit)?, &options, seed)?;
     for layer in 0..shape.vit.depth {
         let at = |part: &str| format!("blocks.{layer}.attn.{part}");
-        let rng = &mut inner(seed, layer, Part::PositionalAttention, 0);
+        let rng = &mut inner(seed, layer, Stream::PositionalAttention, 0);
         let own = shape.attention.own_name();
         if !gpsa {
             let k = shape.kernel;

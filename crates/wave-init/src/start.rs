@@ -5,7 +5,7 @@ use crate::choices::Choices;
 use crate::direct::initialise;
 use crate::error::InitError;
 use crate::ledger::{Cost, Ledger};
-use crate::options::{Method, Options, VitDims};
+use crate::options::{DirectMethod, DirectOptions, VitDims};
 use wave_models::Weights;
 use wave_models::vit::{VitShape, check_weights};
 
@@ -68,12 +68,12 @@ pub struct Request<'a> {
 
 impl Request<'_> {
     /// Weights by a direct method under the choices.
-    pub(crate) fn closed_form(&self, method: Method) -> Result<Weights, InitError> {
+    pub(crate) fn closed_form(&self, method: DirectMethod) -> Result<Weights, InitError> {
         self.direct(&self.choices.options(method, self.shape.image_size))
     }
 
     /// Weights by a direct method.
-    pub(crate) fn direct(&self, options: &Options) -> Result<Weights, InitError> {
+    pub(crate) fn direct(&self, options: &DirectOptions) -> Result<Weights, InitError> {
         initialise(&VitDims::of(self.shape)?, options, self.seed)
     }
 }

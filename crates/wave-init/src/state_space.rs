@@ -4,7 +4,7 @@
 //! models (its section 3.2.6).
 //!
 //! The start of every layer is that of its authors: linear maps as PyTorch draws them, A from -16 to
-//! -1, step sizes from 0.001 to 0.1. Four changes, each a [`Part`], make it mimetic:
+//! -1, step sizes from 0.001 to 0.1. Four changes, each a [`Change`], make it mimetic:
 //!
 //! ```text
 //! state        A = -exp(-c A_log)                         so that exp(A step) is close to 1
@@ -25,7 +25,7 @@ use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeSet;
 use wave_models::{Mixer, SequenceShape, Weights};
 
-use crate::direct::{Part as Stream, inner};
+use crate::direct::{Stream, inner};
 use crate::error::{InitError, by_name, finite};
 use crate::mimetic::{VpLayout, query_key, value_projection};
 use crate::random::{generator, normal, uniform};
@@ -42,7 +42,7 @@ const STEP_SHARE: f64 = 0.01;
 
 /// One of the four parts of a mimetic start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum Change {
     /// States that keep what they hold.
     State,
     /// Steps of 1.
@@ -53,23 +53,23 @@ pub enum Part {
     Convolution,
 }
 
-impl Part {
+impl Change {
     /// Every part with its name on the command line and in recipes.
-    pub const ALL: [(&str, Part); 4] = [
-        ("state", Part::State),
-        ("step", Part::Step),
-        ("correlation", Part::Correlation),
-        ("convolution", Part::Convolution),
+    pub const ALL: [(&str, Change); 4] = [
+        ("state", Change::State),
+        ("step", Change::Step),
+        ("correlation", Change::Correlation),
+        ("convolution", Change::Convolution),
     ];
 
     /// The parts that the thesis uses for a layer: all for Mamba-2, all but the convolution for Mamba,
     /// to which it does harm; none where there is no state space.
-    pub fn usual(mixer: Mixer) -> &'static [Part] {
-        const PARTS: [Part; 4] = [
-            Part::State,
-            Part::Step,
-            Part::Correlation,
-            Part::Convolution,
+    pub fn usual(mixer: Mixer) -> &'static [Change] {
+        const PARTS: [Change; 4] = [
+            Change::State,
+            Change::Step,
+            Change::Correlation,
+            Change::Convolution,
         ];
         match mixer {
             Mixer::Mamba2 => &PARTS,
@@ -79,19 +79,19 @@ impl Part {
     }
 }
 
-impl std::str::FromStr for Part {
+impl std::str::FromStr for Change {
     type Err = InitError;
 
     fn from_str(text: &str) -> Result<Self, InitError> {
-        by_name("part of a mimetic state space", text, &Part::ALL)
+        by_name("part of a mimetic state space", text, &Change::ALL)
     }
 }
 
 /// The choices that the mimetic start leaves open.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Choices {
-    /// Which parts; by default those of [`Part::usual`].
-    pub parts: Option<Vec<Part>>,
+pub struct SequenceChoices {
+    /// Which parts; by default those of [`Change::usual`].
+    pub parts: Option<Vec<Change>>,
     /// The factor c of part `state`; the thesis takes 2, 4 or 8.
     pub power: f64,
     /// Which layers, counted from 0; by default all.
@@ -103,7 +103,7 @@ pub struct Choices {
     pub vp: (f64, f64),
 }
 
-impl Default for Choices {
+impl Default for SequenceChoices {
     fn default() -> Self {
         Self {
             parts: None,
@@ -155,7 +155,7 @@ pub fn find(name: &str) -> Result<SequenceMethod, InitError> {
 pub fn start(
     method: &str,
     shape: &SequenceShape,
-    choices: &Choices,
+    choices: &SequenceChoices,
     seed: u64,
 ) -> Result<Weights, InitError> {
     let method = find(method)?;
@@ -224,7 +224,7 @@ fn inverse_softplus(y: f64) -> f64 {
 fn mimetic(
     shape: &SequenceShape,
     weights: &mut Weights,
-    choices: &Choices,
+    choices: &SequenceChoices,
     seed: u64,
 ) -> Result<(), InitError> {
     if finite("the power of A", choices.power)? <= 0.0 {
@@ -246,18 +246,18 @@ fn mimetic(
             expected: format!("layers from 0 to {}", depth - 1),
         });
     }
-    let hybrid = shape.mixers.iter().any(|m| !Part::usual(*m).is_empty());
+    let hybrid = shape.mixers.iter().any(|m| !Change::usual(*m).is_empty());
     for layer in layers {
         let mixer = shape.mixers[layer];
         if mixer == Mixer::Attention && !hybrid {
             attention(shape, weights, layer, choices, seed)?;
         }
-        let usual = Part::usual(mixer);
+        let usual = Change::usual(mixer);
         if usual.is_empty() {
             continue;
         }
         let wanted = choices.parts.as_deref().unwrap_or(usual);
-        for (_, part) in Part::ALL.iter().filter(|(_, part)| wanted.contains(part)) {
+        for (_, part) in Change::ALL.iter().filter(|(_, part)| wanted.contains(part)) {
             apply(*part, shape, mixer, weights, layer, choices.power)?;
         }
     }
@@ -270,7 +270,7 @@ fn attention(
     shape: &SequenceShape,
     weights: &mut Weights,
     layer: usize,
-    choices: &Choices,
+    choices: &SequenceChoices,
     seed: u64,
 ) -> Result<(), InitError> {
     let (d, h) = (shape.width, shape.attention_heads);
@@ -297,7 +297,7 @@ fn attention(
 
 /// Changes a layer by one part.
 fn apply(
-    part: Part,
+    part: Change,
     shape: &SequenceShape,
     mixer: Mixer,
     weights: &mut Weights,
@@ -318,8 +318,8 @@ fn apply(
         }
     };
     match part {
-        Part::State => change("A_log", &|a| a * -power)?,
-        Part::Step => {
+        Change::State => change("A_log", &|a| a * -power)?,
+        Change::Step => {
             let one = inverse_softplus(1.0);
             change(bias, &|b| b.zeros_like()? + one)?;
             match mixer {
@@ -331,14 +331,14 @@ fn apply(
                 _ => change("dt_proj.weight", &|w| w * STEP_SHARE)?,
             }
         }
-        Part::Correlation => change(maps, &|w| {
+        Change::Correlation => change(maps, &|w| {
             let rest = w.dim(0)? - input - 2 * n;
             let (b, c) = (w.narrow(0, input, n)?, w.narrow(0, input + n, n)?);
             let mean = ((&b + c)? * 0.5)?;
             let (before, after) = (w.narrow(0, 0, input)?, w.narrow(0, input + 2 * n, rest)?);
             Tensor::cat(&[before, b, mean, after], 0)
         })?,
-        Part::Convolution => {
+        Change::Convolution => {
             change("conv1d.bias", &|b| b.zeros_like())?;
             change("conv1d.weight", &|w| {
                 let past = w.narrow(D::Minus1, 0, shape.kernel - 1)?.zeros_like()?;

@@ -60,11 +60,11 @@ mod bank;
 mod compose;
 mod draw;
 mod factorise;
+mod first_scalers;
 mod learngene;
 mod objective;
 mod part;
 mod plan;
-mod start;
 #[cfg(test)]
 mod testing;
 
@@ -74,9 +74,11 @@ pub use bank::{
 pub use compose::{Scalers, Templates, compose};
 pub use draw::Sizes;
 pub use factorise::{Factorised, factorise};
+pub use first_scalers::{
+    ramp_scalers, random_scalers, seed_templates, share_scalers, telg_scalers,
+};
 pub use learngene::Learngene;
 pub use objective::{Objective, divergence};
 pub use part::Part;
 pub use plan::{Plan, PlanError};
-pub use start::{ramp_scalers, random_scalers, seed_templates, share_scalers, telg_scalers};
 pub use wave_ops::Kronecker;

@@ -10,9 +10,9 @@
 //!
 //! [`fuse`] folds the batch norms away. Activations are channels-last.
 
+use crate::check::{self, batch_norm, count, dims, sizes};
 use crate::fold::{self, get};
 use crate::frozen::{self, Window};
-use crate::shape::{self, batch_norm, count, dims, sizes};
 use crate::{Activation, ShapeError, Weights};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
@@ -172,7 +172,7 @@ impl EfficientNetShape {
     /// # Errors
     /// The first that is missing, misshapen, not `f32`, or too many.
     pub fn check_weights(&self, weights: &Weights) -> std::result::Result<(), ShapeError> {
-        shape::check_weights(weights, &self.parameters())
+        check::check_weights(weights, &self.parameters())
     }
 
     /// Names and shapes of all weights, as timm has them, running statistics included.

@@ -15,7 +15,7 @@ use crate::Activation;
 use candle_core::{DType, Device, Result, Storage, Tensor};
 use rayon::prelude::*;
 use wave_ops::slices::{
-    Right, Start, multiply, multiply_copied, rows, softmax, transposed, vectorised,
+    Right, StartValue, multiply, multiply_copied, rows, softmax, transposed, vectorised,
 };
 
 /// Images that pass through a network together, per thread: enough rows for efficient matrix
@@ -159,9 +159,9 @@ pub(crate) fn linear(
                             for row in y.chunks_exact_mut(n) {
                                 row.iter_mut().zip(bias).for_each(|(y, b)| *y += b);
                             }
-                            Start::Kept
+                            StartValue::Kept
                         } else {
-                            Start::Row(bias)
+                            StartValue::Row(bias)
                         };
                         right.multiply(x, start, y);
                         activate(activation, y);
@@ -220,7 +220,7 @@ pub(crate) fn convolve(
                             first..first + y.len() / (out * n),
                             gathered,
                         );
-                        right.multiply(gathered, Start::Row(bias), y);
+                        right.multiply(gathered, StartValue::Row(bias), y);
                         activate(activation, y);
                     });
             })
@@ -320,11 +320,11 @@ pub(crate) fn attention(
                                 let v = &v[i * m * vl + h * value.per_head + value.offset..];
                                 scores.copy_from_slice(&bias[h * n * m..(h + 1) * n * m]);
                                 let (q, k_t) = (rows(q, ql), transposed(k, kl));
-                                multiply((n, m, width), q, k_t, Start::Kept, scores, m);
+                                multiply((n, m, width), q, k_t, StartValue::Kept, scores, m);
                                 softmax(scores, m);
                                 let (p, v) = (rows(scores, m), rows(v, vl));
                                 let out = &mut out[h * value_width..];
-                                multiply((n, value_width, m), p, v, Start::Zero, out, ol);
+                                multiply((n, value_width, m), p, v, StartValue::Zero, out, ol);
                             }
                             activate(activation, out);
                         },
@@ -392,7 +392,7 @@ impl<'a> Weight<'a> {
     }
 
     /// `y = start + x W`: `x` (m, k), `y` (m, n).
-    fn multiply(&self, x: &[f32], start: Start, y: &mut [f32]) {
+    fn multiply(&self, x: &[f32], start: StartValue, y: &mut [f32]) {
         match *self {
             Weight::Copied(ref right, (k, n)) => {
                 multiply_copied(y.len() / n, rows(x, k), right, start, y, n);

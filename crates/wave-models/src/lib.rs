@@ -37,6 +37,7 @@
 //! ```
 
 mod activation;
+mod check;
 pub mod convmixer;
 pub mod convnext;
 mod dilation;
@@ -50,7 +51,6 @@ pub mod population;
 pub mod positional;
 pub mod resample;
 pub mod sequence;
-mod shape;
 pub mod small;
 #[cfg(test)]
 mod testing;
@@ -59,11 +59,11 @@ mod unsupported;
 pub mod vit;
 
 pub use activation::Activation;
+pub use check::{ShapeError, check_weights, default_patch};
 pub use dilation::Dilations;
 pub use network::{Network, known_heads};
 pub use population::PopulationShape;
 pub use sequence::{Mixer, SequenceShape};
-pub use shape::{ShapeError, check_weights, default_patch};
 pub use transformers::import;
 
 use candle_core::{Result, Tensor};

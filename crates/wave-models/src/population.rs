@@ -16,7 +16,7 @@
 //! Letters in shape comments: `b` images of each network, `n` networks, `g` patches along a side,
 //! `h` width, `m` hidden channels, `k` kernel.
 
-use crate::shape::{check_weights, sizes};
+use crate::check::{check_weights, sizes};
 use crate::{ShapeError, Weights, mean_over_pixels};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
@@ -156,7 +156,7 @@ impl PopulationShape {
 /// When a weight is missing or of another shape, or the images are not as many for each network.
 pub fn logits(shape: &PopulationShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
     let (n, h, g, k) = (shape.networks, shape.width, shape.grid(), shape.kernel);
-    let of = Checked { shape, weights };
+    let of = WeightsOf { shape, weights };
     let stem = of.get("stem.weight")?;
     let images = crate::checked_images(images, shape.channels, shape.image_size, stem)?;
     let b = images.dim(0)? / n;
@@ -193,12 +193,12 @@ pub fn logits(shape: &PopulationShape, weights: &Weights, images: &Tensor) -> Re
     scores.flatten_to(1) // (b n, classes)
 }
 
-struct Checked<'a> {
+struct WeightsOf<'a> {
     shape: &'a PopulationShape,
     weights: &'a Weights,
 }
 
-impl<'a> Checked<'a> {
+impl<'a> WeightsOf<'a> {
     fn get(&self, name: &str) -> Result<&'a Tensor> {
         match self.weights.get(name) {
             Some(t) if t.dim(0)? == self.shape.networks => Ok(t),

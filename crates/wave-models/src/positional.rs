@@ -19,9 +19,9 @@
 //! names are those of timm's ConViT. Letters in shape comments: `b` images, `n` patches, `g` patches along
 //! a side, `d` width, `h` heads, `k` taps along a side.
 
-use crate::shape::{check_weights, count, dims, sizes};
+use crate::check::{check_weights, count, dims, sizes};
 use crate::vit::{LAYER_NORM_EPS, VitShape};
-use crate::{ShapeError, Weights};
+use crate::{Checked, ShapeError, Weights};
 use candle_core::{DType, Device, Result, Tensor};
 use serde::{Deserialize, Serialize};
 use wave_ops::{gelu, layer_norm, linear, patchify, stock};
@@ -275,7 +275,7 @@ pub fn circulant(taps: &Tensor, grid: usize) -> Result<Tensor> {
 /// # Errors
 /// When a weight is missing or of another shape, or the images are of another size.
 pub fn logits(shape: &PositionalShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
-    let (vit, layers) = (&shape.vit, Layers { shape, weights });
+    let (vit, layers) = (&shape.vit, PositionalLayers::new(shape, weights));
     let (d, hidden) = (vit.width, vit.hidden());
     let positions = layers.get("pos_embed", &[1, vit.tokens(), d])?;
     let images = crate::checked_images(images, vit.channels, vit.image_size, positions)?;
@@ -301,7 +301,7 @@ pub fn logits(shape: &PositionalShape, weights: &Weights, images: &Tensor) -> Re
 }
 
 /// The attention of (b, n, d), before the projection.
-fn attention(layers: Layers, u: &Tensor, at: &str) -> Result<Tensor> {
+fn attention(layers: PositionalLayers, u: &Tensor, at: &str) -> Result<Tensor> {
     let shape = layers.shape;
     let (d, h) = (shape.vit.width, shape.vit.heads);
     let (b, n, _) = u.dims3()?;
@@ -328,7 +328,7 @@ fn attention(layers: Layers, u: &Tensor, at: &str) -> Result<Tensor> {
 }
 
 /// The attention matrix (b, h, n, n), from the scores of queries and keys.
-fn with_positions(layers: Layers, scores: &Tensor, at: &str) -> Result<Tensor> {
+fn with_positions(layers: PositionalLayers, scores: &Tensor, at: &str) -> Result<Tensor> {
     let shape = layers.shape;
     let (grid, h, k) = (shape.vit.grid(), shape.vit.heads, shape.kernel);
     let own = |part: &str, dims: &[usize]| {
@@ -363,24 +363,21 @@ fn with_positions(layers: Layers, scores: &Tensor, at: &str) -> Result<Tensor> {
     }
 }
 
-/// Checked access to the weights.
+/// The weights under their shape.
 #[derive(Clone, Copy)]
-struct Layers<'a> {
+struct PositionalLayers<'a> {
     shape: &'a PositionalShape,
-    weights: &'a Weights,
+    weights: Checked<'a>,
 }
 
-impl<'a> Layers<'a> {
+impl<'a> PositionalLayers<'a> {
+    fn new(shape: &'a PositionalShape, weights: &'a Weights) -> PositionalLayers<'a> {
+        let weights = Checked::new("positional", weights);
+        PositionalLayers { shape, weights }
+    }
+
     fn get(self, name: &str, dims: &[usize]) -> Result<&'a Tensor> {
-        match self.weights.get(name) {
-            Some(t) if t.dims() == dims => Ok(t),
-            Some(t) => candle_core::bail!(
-                "weight {name} has shape {:?}, expected {dims:?}; check that the sizes are those of \
-                 these weights",
-                t.dims()
-            ),
-            None => candle_core::bail!("weight {name} of shape {dims:?} is missing"),
-        }
+        self.weights.get(name, dims)
     }
 
     fn linear(self, x: &Tensor, name: &str, (out, inputs): (usize, usize)) -> Result<Tensor> {

@@ -13,13 +13,13 @@
 //! kind are stacked (`blocks.attn.qkv.weight`, leading dimension the depth): the trunk reads them all
 //! at once. [`stack`] and [`unstack`] convert.
 
-use crate::shape::{count, dims, divides, sizes};
+use crate::check::{count, dims, divides, sizes};
 use crate::{ShapeError, Weights};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
 use wave_ops::{BlocksShape, Mode, Precision};
 
-pub use crate::shape::check_weights;
+pub use crate::check::check_weights;
 
 /// Epsilon of layer norms in timm, and with it of the weights of all published ViTs and DeiTs.
 pub const LAYER_NORM_EPS: f64 = 1e-6;

@@ -1,7 +1,7 @@
 //! The precision of matrix products.
 
 use crate::cpu::Simd;
-use crate::gemm::{Mat, Start, gemm, gemm_rounded};
+use crate::gemm::{Mat, StartValue, gemm, gemm_rounded};
 
 /// Multiplications from which on a product in bf16 is faster, its factors' rounding included.
 const WORTH_ROUNDING: usize = 1 << 16;
@@ -44,7 +44,7 @@ impl Arithmetic {
         (m, n, k): (usize, usize, usize),
         a: Mat<f32>,
         b: Mat<f32>,
-        start: Start,
+        start: StartValue,
         c: &mut [f32],
         c_stride: usize,
     ) {

@@ -14,7 +14,7 @@ pub(crate) mod order;
 
 use crate::buffer::Buffer;
 use crate::cpu::current;
-use crate::gemm::{Packed, Start, gemm, gemm_packed, rows, transposed};
+use crate::gemm::{Packed, StartValue, gemm, gemm_packed, rows, transposed};
 use crate::stock;
 use crate::storage::{fused, slice, tensor, with_slice};
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, TensorId};
@@ -242,7 +242,7 @@ fn block_gradients(
             let n = width.min(tt - first);
             let mut part = Buffer::stale(z.n * n);
             let (a, b) = (transposed(scalers, z.n), rows(&g[first..], tt));
-            gemm(current(), (z.n, n, m), a, b, Start::Zero, &mut part, n);
+            gemm(current(), (z.n, n, m), a, b, StartValue::Zero, &mut part, n);
             part
         });
         let columns: Vec<Buffer> = columns.collect();
@@ -261,7 +261,7 @@ fn block_gradients(
     d_scalers
         .par_chunks_mut(chunk * z.n)
         .zip(g.par_chunks(chunk * tt))
-        .for_each(|(d, g)| gemm_packed(g.len() / tt, rows(g, tt), &t, Start::Zero, d, z.n));
+        .for_each(|(d, g)| gemm_packed(g.len() / tt, rows(g, tt), &t, StartValue::Zero, d, z.n));
     (d_templates, d_scalers)
 }
 
@@ -292,7 +292,7 @@ impl CustomOp2 for KroneckerSum {
                 .for_each(|(blocks, scalers)| {
                     let m = scalers.len() / z.n;
                     let (a, b) = (rows(scalers, z.n), rows(templates, tt));
-                    gemm(current(), (m, tt, z.n), a, b, Start::Zero, blocks, tt);
+                    gemm(current(), (m, tt, z.n), a, b, StartValue::Zero, blocks, tt);
                 });
         };
         let mut w = vec![0.0; z.blocks() * tt];

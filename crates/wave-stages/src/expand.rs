@@ -17,7 +17,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 use serde_json::{Value, json};
 use std::path::Path;
-use wave_init::Method;
+use wave_init::DirectMethod;
 use wave_learngene::{Learngene, Part, Scalers};
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
@@ -253,15 +253,15 @@ fn fill_blocks(
 ) -> Result<()> {
     let method = match settings.fill.as_deref().unwrap_or("inherit") {
         "inherit" => return Ok(()),
-        "mimetic" => Method::Mimetic,
-        "timm" => Method::Timm,
+        "mimetic" => DirectMethod::Mimetic,
+        "timm" => DirectMethod::Timm,
         other => {
             return Err(request(format!(
                 "fill = {other}; expected inherit, mimetic or timm"
             )));
         }
     };
-    let fresh = crate::init::fill(shape, &wave_init::Options::new(method), seed)?;
+    let fresh = crate::init::fill(shape, &wave_init::DirectOptions::new(method), seed)?;
     for (name, t) in vit::stack(&fresh, shape.depth)? {
         if name.starts_with("blocks.") && inherited.contains_key(&name) {
             inherited.insert(name, t);

@@ -13,8 +13,8 @@ use std::path::Path;
 use wave_data::Transform;
 use wave_init::choices::{AutoLgRule, LayerScaleForm};
 use wave_init::{
-    Base, Choices, Cost, Donor, METHODS, MlpMean, Options, Positions, Request, Start, VitDims,
-    filters, find,
+    Base, Choices, Cost, DirectOptions, Donor, METHODS, MlpMean, Positions, Request, Start,
+    VitDims, filters, find,
 };
 use wave_models::Weights;
 use wave_models::positional::PositionalAttention;
@@ -360,7 +360,7 @@ pub fn mlp_mean(text: &str) -> Result<MlpMean> {
 }
 
 /// Fresh weights, timm-named, for a transformer.
-pub fn fill(shape: &VitShape, options: &Options, seed: u64) -> Result<Weights> {
+pub fn fill(shape: &VitShape, options: &DirectOptions, seed: u64) -> Result<Weights> {
     let dims = VitDims::of(shape)?;
     wave_init::initialise(&dims, options, seed).context("initialisation")
 }

@@ -19,7 +19,7 @@
 use crate::choices::{LayerScale, LayerScaleForm};
 use crate::error::InitError;
 use crate::ledger::Ledger;
-use crate::options::{Method, Options};
+use crate::options::{DirectMethod, DirectOptions};
 use crate::start::{Request, Start, StartMethod};
 
 /// The largest factor on a branch: beyond, `f32` loses the skip.
@@ -36,9 +36,9 @@ pub(crate) const METHOD: StartMethod = StartMethod {
 
 fn start(request: &Request) -> Result<Start, InitError> {
     let choices = request.choices;
-    let options = Options {
+    let options = DirectOptions {
         vp: (0.0, 0.0),
-        ..choices.options(Method::Mimetic, request.shape.image_size)
+        ..choices.options(DirectMethod::Mimetic, request.shape.image_size)
     };
     let mut weights = request.direct(&options)?;
     for (layer, (attention, mlp)) in factors(&choices.layer_scale, request.shape.depth)?

@@ -11,7 +11,7 @@
 use crate::choices::TFixup;
 use crate::error::{InitError, finite};
 use crate::ledger::Ledger;
-use crate::options::Method;
+use crate::options::DirectMethod;
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{Result, Tensor};
 
@@ -29,7 +29,7 @@ fn start(request: &Request) -> std::result::Result<Start, InitError> {
     finite("t-fixup factor", factor)?;
     finite("t-fixup exponent", exponent)?;
     let scale = factor * (request.shape.depth as f64).powf(exponent);
-    let mut weights = request.closed_form(Method::Xavier)?;
+    let mut weights = request.closed_form(DirectMethod::Xavier)?;
     for (name, tensor) in &mut weights {
         if name.ends_with("attn.qkv.weight") {
             *tensor = scale_value(tensor, scale)?;

@@ -15,7 +15,7 @@ use candle_core::{D, Device, Result, Tensor};
 use std::collections::BTreeMap;
 use wave_models::Weights;
 
-use super::network::{Node, Operation};
+use super::vit_graph::{Node, Operation};
 use super::{HyperShape, VitGraph, get, linear};
 
 /// Weights by their names, from embeddings (nodes, hidden).

@@ -21,7 +21,7 @@ use candle_core::{DType, Device, Tensor};
 use wave_models::vit::check_weights;
 use wave_models::{ShapeError, Weights};
 
-use super::network::OPERATIONS;
+use super::vit_graph::OPERATIONS;
 use crate::error::InitError;
 use crate::random::{generator, truncated_normal, uniform};
 

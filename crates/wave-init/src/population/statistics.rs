@@ -18,7 +18,7 @@ use wave_models::{PopulationShape, Weights};
 
 /// Of one layer. Variances and correlations are over the networks.
 #[derive(Clone, Debug)]
-pub struct Layer {
+pub struct LayerStatistics {
     /// Stripe score of W1: of the entries in a column, which multiply the same input.
     pub stripes_fc1: f64,
     /// Stripe score of W2: of the entries in a row, which sum to the same output.
@@ -49,7 +49,7 @@ pub fn centre(of_pixels: &Tensor) -> Result<f64> {
 ///
 /// # Errors
 /// If there are fewer than 2 networks or hidden channels, or a weight is missing.
-pub fn layers(shape: &PopulationShape, weights: &Weights) -> Result<Vec<Layer>> {
+pub fn layers(shape: &PopulationShape, weights: &Weights) -> Result<Vec<LayerStatistics>> {
     (0..shape.depth)
         .map(|layer| of_layer(shape, weights, layer))
         .collect()
@@ -69,7 +69,7 @@ pub fn across_layers(shape: &PopulationShape, weights: &Weights) -> Result<Tenso
     correlation(&means.matmul(&means.t()?)?)
 }
 
-fn of_layer(shape: &PopulationShape, weights: &Weights, layer: usize) -> Result<Layer> {
+fn of_layer(shape: &PopulationShape, weights: &Weights, layer: usize) -> Result<LayerStatistics> {
     let (n, h, m) = (shape.networks, shape.width, shape.hidden);
     if m < 2 {
         candle_core::bail!("stripes need at least 2 hidden channels, found {m}");
@@ -93,7 +93,7 @@ fn of_layer(shape: &PopulationShape, weights: &Weights, layer: usize) -> Result<
     };
     let product = trace(&within.narrow(0, 0, h)?.narrow(1, h, h)?)?;
     let scale = (diagonal(&within, 0)? * diagonal(&within, h)?).sqrt();
-    Ok(Layer {
+    Ok(LayerStatistics {
         stripes_fc1: stripes(0)?,
         stripes_fc2: stripes(h)?,
         fc1_fc2: product / scale,

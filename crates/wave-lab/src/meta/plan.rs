@@ -3,7 +3,7 @@
 use super::network::{About, Network, arch};
 use super::problem::{self, Source};
 use anyhow::Result;
-use wave_init::learned::{self, Family};
+use wave_init::learned::{self, DistributionFamily};
 use wave_models::Weights;
 use wave_run::error::request;
 use wave_run::settings::{Distribution, Meta};
@@ -29,7 +29,7 @@ const KEYS: [&str; 14] = [
 
 /// Everything that is to be done, checked.
 pub(super) struct Plan {
-    pub(super) family: Family,
+    pub(super) family: DistributionFamily,
     pub(super) about: About,
     pub(super) network: Network,
     pub(super) source: Source,
@@ -53,8 +53,9 @@ impl Plan {
         let own = &settings.distribution;
         check_keys(settings)?;
         wave_run::settings::check(settings)?;
-        let mut family: Family = settings.method.as_deref().unwrap_or("normal").parse()?;
-        if let (Family::Plif { pieces }, Some(given)) = (&mut family, own.pieces) {
+        let mut family: DistributionFamily =
+            settings.method.as_deref().unwrap_or("normal").parse()?;
+        if let (DistributionFamily::Plif { pieces }, Some(given)) = (&mut family, own.pieces) {
             *pieces = given;
         }
         family.validate()?;
@@ -166,7 +167,7 @@ pub(super) fn validated(steps: u64, every: Option<u64>) -> Result<Vec<u64>> {
 
 /// Weights drawn from learned distributions.
 pub(super) fn draw_weights(
-    family: Family,
+    family: DistributionFamily,
     network: &Network,
     parameters: &Weights,
     seed: u64,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::task::Task;
 use wave_init::Cost;
-use wave_init::state_space::{self, Choices};
+use wave_init::state_space::{self, SequenceChoices};
 use wave_models::{Mixer, SequenceShape};
 use wave_run::error::request;
 use wave_run::inputs::Inputs;
@@ -152,11 +152,11 @@ fn shape(settings: &Init, task: &Task) -> Result<SequenceShape> {
     Ok(shape)
 }
 
-fn choices(settings: &Init) -> Result<Choices> {
+fn choices(settings: &Init) -> Result<SequenceChoices> {
     let own = &settings.sequence;
-    let mut choices = Choices {
+    let mut choices = SequenceChoices {
         layers: own.mimetic_layers.clone(),
-        ..Choices::default()
+        ..SequenceChoices::default()
     };
     if let Some(parts) = &own.parts {
         let parts = parts.iter().map(|part| part.parse());

@@ -1,6 +1,6 @@
 //! Sizes of a sequence network, the names of its weights, and its configuration file.
 
-use crate::shape::{check_weights, divides, sizes};
+use crate::check::{check_weights, divides, sizes};
 use crate::{ShapeError, Weights};
 use serde_json::{Map, Value, json};
 

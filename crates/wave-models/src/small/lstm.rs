@@ -9,7 +9,7 @@
 //! Every gate has its own tensors, and so its own distributions.
 
 use super::{Parameter, Usual, weight};
-use crate::shape::sizes;
+use crate::check::sizes;
 use crate::{ShapeError, Weights};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};

@@ -63,9 +63,9 @@ impl<F> Computed<F> {
 }
 
 /// The gradients of `N` arguments.
-type Gradients<const N: usize> = Result<[Option<Tensor>; N]>;
+type GradientsOf<const N: usize> = Result<[Option<Tensor>; N]>;
 
-impl<F: Fn([&Tensor; 1], &Tensor) -> Gradients<1>> CustomOp1 for Computed<F> {
+impl<F: Fn([&Tensor; 1], &Tensor) -> GradientsOf<1>> CustomOp1 for Computed<F> {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -84,7 +84,7 @@ impl<F: Fn([&Tensor; 1], &Tensor) -> Gradients<1>> CustomOp1 for Computed<F> {
     }
 }
 
-impl<F: Fn([&Tensor; 2], &Tensor) -> Gradients<2>> CustomOp2 for Computed<F> {
+impl<F: Fn([&Tensor; 2], &Tensor) -> GradientsOf<2>> CustomOp2 for Computed<F> {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -120,7 +120,7 @@ impl<F: Fn([&Tensor; 2], &Tensor) -> Gradients<2>> CustomOp2 for Computed<F> {
     }
 }
 
-impl<F: Fn([&Tensor; 3], &Tensor) -> Gradients<3>> CustomOp3 for Computed<F> {
+impl<F: Fn([&Tensor; 3], &Tensor) -> GradientsOf<3>> CustomOp3 for Computed<F> {
     fn name(&self) -> &'static str {
         self.name
     }

@@ -5,7 +5,7 @@ use crate::layout;
 use anyhow::Result;
 use std::collections::BTreeMap;
 use wave_hub::FloatType;
-use wave_init::Method;
+use wave_init::DirectMethod;
 use wave_learngene::{DepthRule, Kronecker, Objective, Part, Plan, Sizes};
 use wave_models::default_patch;
 use wave_models::vit::VitShape;
@@ -34,7 +34,7 @@ pub struct CondensePlan {
     /// Templates and parts.
     pub templates: Plan,
     /// First templates, and first values of the auxiliary's other weights.
-    pub template_start: Method,
+    pub template_start: DirectMethod,
     /// First scalers.
     pub start: ScalerStart,
     /// Where layers read the anchors.
@@ -137,8 +137,8 @@ impl CondensePlan {
             _ => DepthRule::LastIsOne,
         };
         let template_start = match settings.template_start.as_deref().unwrap_or("mimetic") {
-            "mimetic" => Method::Mimetic,
-            "xavier" => Method::Xavier,
+            "mimetic" => DirectMethod::Mimetic,
+            "xavier" => DirectMethod::Xavier,
             other => {
                 return Err(request(format!(
                     "template_start = {other}; expected mimetic or xavier"

@@ -8,12 +8,12 @@ use super::statistics::{Statistics, interpolate};
 use super::{Negative, Sampler, Schedule, covariance, kronecker_factor, kronecker_square};
 use crate::error::{InitError, by_name};
 use crate::ledger::Cost;
-use crate::mlp::{MlpMean, shift_mean};
+use crate::mean_shift::{MlpMean, shift_mean};
 use crate::random::generator;
 
 /// The choices that the methods leave open.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Choices {
+pub struct FilterChoices {
     /// The variance over depth, of methods without a donor.
     pub schedule: Schedule,
     /// The treatment of negative eigenvalues.
@@ -24,7 +24,7 @@ pub struct Choices {
     pub mlp_mean: MlpMean,
 }
 
-impl Default for Choices {
+impl Default for FilterChoices {
     fn default() -> Self {
         Self {
             schedule: Schedule::default(),
@@ -40,15 +40,15 @@ const MEAN_SHIFT: u64 = 1 << 32;
 
 /// The depthwise filters of a network: `blocks.{layer}.{tensor}`, (width, 1, kernel, kernel).
 #[derive(Clone, Copy)]
-struct Place {
+struct FilterTensor {
     depth: usize,
     width: usize,
     kernel: usize,
     tensor: &'static str,
 }
 
-impl Place {
-    fn of(network: &Network) -> Result<Place, InitError> {
+impl FilterTensor {
+    fn of(network: &Network) -> Result<FilterTensor, InitError> {
         let (depth, width) = network.size();
         let (kernel, tensor) = match network {
             Network::ConvMixer(shape) => (shape.kernel, "0.fn.0.weight"),
@@ -61,7 +61,7 @@ impl Place {
                 });
             }
         };
-        Ok(Place {
+        Ok(FilterTensor {
             depth,
             width,
             kernel,
@@ -142,7 +142,7 @@ pub fn start(
     method: &str,
     network: &Network,
     donor: Option<(&Network, &Weights)>,
-    choices: &Choices,
+    choices: &FilterChoices,
     seed: u64,
 ) -> Result<(Weights, Cost), InitError> {
     let method = find(method)?;
@@ -153,7 +153,7 @@ pub fn start(
             found: usize::from(donor.is_some()),
         });
     }
-    let place = Place::of(network)?;
+    let place = FilterTensor::of(network)?;
     let mut weights = match network {
         Network::ConvMixer(shape) => shape.initialise(seed)?,
         Network::ConvNext(shape) => shape.initialise(seed)?,
@@ -162,7 +162,7 @@ pub fn start(
     shift_mlps(&mut weights, network, choices.mlp_mean, seed)?;
     let taken = match (method.name, donor) {
         ("default", _) => 0,
-        ("filters", Some((donor, of))) => copy(&mut weights, place, Place::of(donor)?, of)?,
+        ("filters", Some((donor, of))) => copy(&mut weights, place, FilterTensor::of(donor)?, of)?,
         (_, donor) => sample(&mut weights, place, donor, choices, seed)?,
     };
     Ok((weights, cost(taken)))
@@ -198,13 +198,13 @@ fn shift_mlps(
 /// Draws the filters of every layer; returns how many values of the donor they stand on.
 fn sample(
     weights: &mut Weights,
-    place: Place,
+    place: FilterTensor,
     donor: Option<(&Network, &Weights)>,
-    choices: &Choices,
+    choices: &FilterChoices,
     seed: u64,
 ) -> Result<usize, InitError> {
     let donor = donor
-        .map(|(network, weights)| Ok::<_, InitError>((Place::of(network)?, weights)))
+        .map(|(network, weights)| Ok::<_, InitError>((FilterTensor::of(network)?, weights)))
         .transpose()?;
     let trained: Option<Vec<Statistics>> = donor
         .map(|(donor, of)| {
@@ -249,8 +249,8 @@ fn cost(taken: usize) -> Cost {
 /// Copies the first filters of every layer; returns how many values they are.
 fn copy(
     weights: &mut Weights,
-    place: Place,
-    donor: Place,
+    place: FilterTensor,
+    donor: FilterTensor,
     of: &Weights,
 ) -> Result<usize, InitError> {
     for (size, donor, target) in [
