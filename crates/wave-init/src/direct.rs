@@ -1,4 +1,4 @@
-//! Complete weight maps in closed form; the files beside this one are the starts made of them.
+//! Complete weight maps in closed form, and the methods built on them.
 
 pub(crate) mod basic;
 pub mod layer_scale;
@@ -13,11 +13,11 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
 use crate::error::{InitError, finite};
+use crate::mean_shift::shift_mean;
 use crate::mimetic::{query_key, value_projection};
-use crate::mlp::shift_mean;
-use crate::options::{Base, Method, Options, Positions, VitDims};
-use crate::positions::sinusoidal_positions;
+use crate::options::{Base, DirectMethod, DirectOptions, Positions, VitDims};
 use crate::random::{generator, normal, truncated_normal, uniform, xavier_uniform};
+use crate::sinusoidal::sinusoidal_positions;
 
 /// timm's standard deviation for linear layers and position embeddings.
 pub(crate) const TIMM_STD: f64 = 0.02;
@@ -64,7 +64,11 @@ type Weights = BTreeMap<String, Tensor>;
 /// If a size is 0 or the network has more than 2^33 parameters; if the heads do not divide the width,
 /// or 4 does not and positions are sinusoidal; if an option that is in use is not a finite number, or
 /// `sigma` is negative; or if a singular value decomposition does not converge.
-pub fn initialise(dims: &VitDims, options: &Options, seed: u64) -> Result<Weights, InitError> {
+pub fn initialise(
+    dims: &VitDims,
+    options: &DirectOptions,
+    seed: u64,
+) -> Result<Weights, InitError> {
     check(dims, options)?;
     let mut weights = around_blocks(dims, options, seed)?;
     let blocks: Vec<Weights> = (0..dims.depth)
@@ -75,7 +79,7 @@ pub fn initialise(dims: &VitDims, options: &Options, seed: u64) -> Result<Weight
     Ok(weights)
 }
 
-/// What fills a matrix that is drawn entry by entry.
+/// The distribution of a matrix that is drawn entry by entry.
 #[derive(Clone, Copy)]
 enum Fill {
     He,
@@ -84,11 +88,11 @@ enum Fill {
 }
 
 impl Fill {
-    fn of(options: &Options) -> Self {
+    fn of(options: &DirectOptions) -> Self {
         match (options.method, options.base) {
-            (Method::He, _) => Fill::He,
-            (Method::Timm, _) | (Method::Mimetic, Base::Timm) => Fill::Timm,
-            (Method::Xavier, _) | (Method::Mimetic, Base::Xavier) => Fill::Xavier,
+            (DirectMethod::He, _) => Fill::He,
+            (DirectMethod::Timm, _) | (DirectMethod::Mimetic, Base::Timm) => Fill::Timm,
+            (DirectMethod::Xavier, _) | (DirectMethod::Mimetic, Base::Xavier) => Fill::Xavier,
         }
     }
 
@@ -106,7 +110,7 @@ impl Fill {
 ///
 /// These numbers are part of what a seed means: changing one changes every seeded result.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum Stream {
     ClassToken = 0,
     Positions = 1,
     PatchWeight = 2,
@@ -127,28 +131,28 @@ pub(crate) enum Part {
 }
 
 /// The generator of a part outside the blocks.
-fn outer(seed: u64, part: Part) -> ChaCha8Rng {
+fn outer(seed: u64, part: Stream) -> ChaCha8Rng {
     generator(seed, part as u64)
 }
 
-/// The generator of a part of a layer; `head` is 0 but for [`Part::FirstHead`].
-pub(crate) fn inner(seed: u64, layer: usize, part: Part, head: usize) -> ChaCha8Rng {
+/// The generator of a part of a layer; `head` is 0 but for [`Stream::FirstHead`].
+pub(crate) fn inner(seed: u64, layer: usize, part: Stream, head: usize) -> ChaCha8Rng {
     generator(seed, ((layer as u64 + 1) << 32) + part as u64 + head as u64)
 }
 
 /// Everything before the first block and after the last.
-fn around_blocks(dims: &VitDims, options: &Options, seed: u64) -> Result<Weights, InitError> {
+fn around_blocks(dims: &VitDims, options: &DirectOptions, seed: u64) -> Result<Weights, InitError> {
     let (d, (c, p)) = (dims.width, dims.patch_dim);
     let n = dims.grid * dims.grid + usize::from(dims.class_token);
     let mut weights = Weights::new();
 
     if dims.class_token {
-        let rng = &mut outer(seed, Part::ClassToken);
+        let rng = &mut outer(seed, Stream::ClassToken);
         weights.insert("cls_token".into(), normal((1, 1, d), CLASS_TOKEN_STD, rng)?);
     }
     let positions = match options.positions {
         Positions::Learned => {
-            truncated_normal((1, n, d), TIMM_STD, &mut outer(seed, Part::Positions))?
+            truncated_normal((1, n, d), TIMM_STD, &mut outer(seed, Stream::Positions))?
         }
         Positions::Sinusoidal { scale } => {
             let p = sinusoidal_positions(dims.grid, d, scale)?; // (1, grid², d)
@@ -159,7 +163,7 @@ fn around_blocks(dims: &VitDims, options: &Options, seed: u64) -> Result<Weights
     weights.insert("pos_embed".into(), positions); // (1, n, d)
 
     let inputs = (c * p * p) as f64;
-    let rng = &mut outer(seed, Part::PatchWeight);
+    let rng = &mut outer(seed, Stream::PatchWeight);
     let (weight, bias) = match Fill::of(options) {
         Fill::He => (normal((d, c, p, p), (2.0 / inputs).sqrt(), rng)?, zeros(d)?),
         Fill::Timm | Fill::Xavier => {
@@ -167,7 +171,7 @@ fn around_blocks(dims: &VitDims, options: &Options, seed: u64) -> Result<Weights
             let weight = uniform((d, c, p, p), bound, rng)?;
             (
                 weight,
-                uniform(d, bound, &mut outer(seed, Part::PatchBias))?,
+                uniform(d, bound, &mut outer(seed, Stream::PatchBias))?,
             )
         }
     };
@@ -175,29 +179,34 @@ fn around_blocks(dims: &VitDims, options: &Options, seed: u64) -> Result<Weights
 
     let norm = if dims.class_token { "norm" } else { "fc_norm" };
     insert_layer(&mut weights, norm, ones(d)?, zeros(d)?);
-    let rng = &mut outer(seed, Part::HeadWeight);
+    let rng = &mut outer(seed, Stream::HeadWeight);
     let head = truncated_normal((dims.classes, d), TIMM_STD, rng)?;
     insert_layer(&mut weights, "head", head, zeros(dims.classes)?);
     Ok(weights)
 }
 
 /// The weights of one block.
-fn block(dims: &VitDims, options: &Options, seed: u64, layer: usize) -> Result<Weights, InitError> {
+fn block(
+    dims: &VitDims,
+    options: &DirectOptions,
+    seed: u64,
+    layer: usize,
+) -> Result<Weights, InitError> {
     let (d, m, fill) = (dims.width, dims.hidden, Fill::of(options));
     let matrix = |part, out, inp| fill.matrix(out, inp, &mut inner(seed, layer, part, 0));
 
-    let mut qkv = matrix(Part::Qkv, 3 * d, d)?;
-    let mut proj = matrix(Part::Proj, d, d)?;
-    if options.method == Method::Mimetic {
+    let mut qkv = matrix(Stream::Qkv, 3 * d, d)?;
+    let mut proj = matrix(Stream::Proj, d, d)?;
+    if options.method == DirectMethod::Mimetic {
         (qkv, proj) = mimetic_attention(dims, options, seed, layer, qkv, proj)?;
     }
-    let fc1 = matrix(Part::Fc1, m, d)?;
+    let fc1 = matrix(Stream::Fc1, m, d)?;
     let fc1 = shift_mean(
         &fc1,
         options.mlp_mean,
-        &mut inner(seed, layer, Part::MeanShift, 0),
+        &mut inner(seed, layer, Stream::MeanShift, 0),
     )?;
-    let fc2 = matrix(Part::Fc2, d, m)?;
+    let fc2 = matrix(Stream::Fc2, d, m)?;
 
     let mut weights = Weights::new();
     for (name, weight, bias) in [
@@ -221,7 +230,7 @@ fn block(dims: &VitDims, options: &Options, seed: u64, layer: usize) -> Result<W
 /// Replaces the given qkv (3d, d) and proj (d, d) by mimetic ones, where the options ask for it.
 fn mimetic_attention(
     dims: &VitDims,
-    options: &Options,
+    options: &DirectOptions,
     seed: u64,
     layer: usize,
     qkv: Tensor,
@@ -235,7 +244,7 @@ fn mimetic_attention(
         let pairs: Vec<(Tensor, Tensor)> = (0..heads)
             .into_par_iter()
             .map(|head| {
-                let rng = &mut inner(seed, layer, Part::FirstHead, head);
+                let rng = &mut inner(seed, layer, Stream::FirstHead, head);
                 query_key(d, d / heads, options.qk, rng)
             })
             .collect::<Result<_, _>>()?;
@@ -247,14 +256,14 @@ fn mimetic_attention(
         rows.push(qkv.narrow(0, 2 * d, d)?); // (d, d)
         return Ok((Tensor::cat(&rows, 0)?, proj));
     }
-    let rng = &mut inner(seed, layer, Part::ValueProjection, 0);
+    let rng = &mut inner(seed, layer, Stream::ValueProjection, 0);
     let (v, proj) = value_projection(d, options.vp, options.vp_layout, rng)?; // (d, d), (d, d)
     rows.push(v);
     Ok((Tensor::cat(&rows, 0)?, proj)) // (3d, d), (d, d)
 }
 
 /// Refuses what would fail later, before any work is done.
-fn check(dims: &VitDims, options: &Options) -> Result<(), InitError> {
+fn check(dims: &VitDims, options: &DirectOptions) -> Result<(), InitError> {
     let VitDims {
         depth,
         width,
@@ -289,7 +298,7 @@ fn check(dims: &VitDims, options: &Options) -> Result<(), InitError> {
             limit: MAX_PARAMETERS,
         });
     }
-    if options.method == Method::Mimetic {
+    if options.method == DirectMethod::Mimetic {
         for (name, value) in [
             ("qk alpha", options.qk.0),
             ("qk beta", options.qk.1),
@@ -302,7 +311,7 @@ fn check(dims: &VitDims, options: &Options) -> Result<(), InitError> {
     Ok(())
 }
 
-/// How many parameters the network has, saturating.
+/// The number of parameters of the network, saturating.
 fn count_parameters(dims: &VitDims) -> u128 {
     let product = |sizes: &[usize]| {
         sizes

@@ -1,4 +1,4 @@
-//! What can be wrong with a request to initialise.
+//! Errors of a request to initialise.
 
 /// Why a weight map could not be filled.
 #[derive(Debug, thiserror::Error)]
@@ -95,7 +95,7 @@ pub enum InitError {
     /// A name that does not belong to the list of choices.
     #[error("unknown {what} `{found}`: use one of {expected}")]
     UnknownName {
-        /// What was to be named, such as `method`.
+        /// The kind of name, such as `method`.
         what: &'static str,
         /// The name given.
         found: String,
@@ -121,9 +121,9 @@ pub enum InitError {
     Donors {
         /// The method's name.
         method: &'static str,
-        /// How many models the method starts from.
+        /// The number of models that the method starts from.
         expected: usize,
-        /// How many were given.
+        /// The number given.
         found: usize,
     },
 
@@ -181,9 +181,9 @@ pub enum InitError {
          give one number for each (--similarity X,X,..)"
     )]
     Similarities {
-        /// How many were given.
+        /// The number given.
         found: usize,
-        /// How many layers the donor has.
+        /// The number of the donor's layers.
         expected: usize,
     },
 
@@ -194,7 +194,7 @@ pub enum InitError {
         name: &'static str,
         /// Its value.
         value: f64,
-        /// What would do.
+        /// The range that would do.
         expected: String,
     },
 
@@ -222,11 +222,11 @@ pub enum InitError {
     /// A method was asked for something that a network does not have.
     #[error("{network} has no {part}: {remedy}")]
     Lacks {
-        /// What kind of network it is, such as `a ConvMixer`.
+        /// The kind of network, such as `a ConvMixer`.
         network: &'static str,
-        /// What it would need.
+        /// The missing part.
         part: &'static str,
-        /// What would do.
+        /// The remedy.
         remedy: &'static str,
     },
 
@@ -253,4 +253,24 @@ pub(crate) fn finite(name: &'static str, value: f64) -> Result<f64, InitError> {
     } else {
         Err(InitError::NotFinite { name, value })
     }
+}
+
+/// Looks a name up among the choices.
+pub(crate) fn by_name<T: Copy>(
+    what: &'static str,
+    text: &str,
+    choices: &[(&str, T)],
+) -> Result<T, InitError> {
+    let found = choices.iter().find(|(name, _)| *name == text);
+    found
+        .map(|(_, choice)| *choice)
+        .ok_or_else(|| InitError::UnknownName {
+            what,
+            found: text.to_owned(),
+            expected: choices
+                .iter()
+                .map(|(name, _)| *name)
+                .collect::<Vec<_>>()
+                .join(", "),
+        })
 }

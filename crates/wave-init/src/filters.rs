@@ -16,21 +16,20 @@
 //!
 //! - [`covariance`] is Σ, [`Sampler`] draws filters of any covariance;
 //! - [`kronecker_factor`] is the nearest A ⊗ A;
-//! - [`statistics`] are mean and covariance of trained filters, of other depths and kernels too;
+//! - [`statistics`] are mean and covariance of trained filters, for other depths and kernels too;
 //! - [`METHODS`] and [`start()`] fill a ConvMixer or an isotropic ConvNeXt.
 
 use candle_core::{Device, Tensor};
 use faer::{Mat, Side};
 use rand_chacha::ChaCha8Rng;
 
-use crate::error::{InitError, finite};
-use crate::options::by_name;
+use crate::error::{InitError, by_name, finite};
 use crate::random::standard_normal;
 
-mod start;
+mod methods;
 pub mod statistics;
 
-pub use start::{Choices, FilterMethod, METHODS, find, start};
+pub use methods::{FilterChoices, FilterMethod, METHODS, find, start};
 
 /// The variance σ over depth: `start + velocity t + acceleration t² / 2`, where t runs from 0 at the
 /// first layer to 1 at the last, and is 0 for a single layer.
@@ -63,7 +62,7 @@ impl Schedule {
     }
 }
 
-/// What becomes of negative eigenvalues, which no covariance has.
+/// The treatment of negative eigenvalues, which no covariance has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Negative {
     /// They become 0: the nearest covariance, as the papers say.

@@ -12,8 +12,8 @@
 //! authors' code: the distribution is symmetric.
 //!
 //! Parameters start from the moments, or the range, of the usual start's tensors. A tensor that starts
-//! as one number everywhere (norms, zeros of Fixup, a lone bias) stays that number: a distribution without
-//! width would have nothing to learn but the number.
+//! as one number everywhere (norms, zeros of Fixup, a lone bias) stays that number: its distribution has
+//! no width to learn.
 
 pub mod baselines;
 
@@ -37,7 +37,7 @@ const MOST_PIECES: usize = 1 << 12;
 
 /// A family of distributions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub enum DistributionFamily {
     /// Normal: two numbers for each tensor, `mean` and `std`.
     Normal,
     /// Piecewise linear increasing quantiles of so many pieces: `start`, `slopes` (pieces) and `scale`.
@@ -47,12 +47,12 @@ pub enum Family {
     },
 }
 
-impl Family {
+impl DistributionFamily {
     /// The name in recipes.
     pub const fn name(self) -> &'static str {
         match self {
-            Family::Normal => "normal",
-            Family::Plif { .. } => "plif",
+            DistributionFamily::Normal => "normal",
+            DistributionFamily::Plif { .. } => "plif",
         }
     }
 
@@ -62,7 +62,7 @@ impl Family {
     /// If there are no pieces, or too many.
     pub fn validate(self) -> std::result::Result<(), InitError> {
         match self {
-            Family::Plif { pieces } if !(1..=MOST_PIECES).contains(&pieces) => {
+            DistributionFamily::Plif { pieces } if !(1..=MOST_PIECES).contains(&pieces) => {
                 Err(InitError::OutOfRange {
                     name: "pieces",
                     value: pieces as f64,
@@ -74,13 +74,13 @@ impl Family {
     }
 }
 
-impl FromStr for Family {
+impl FromStr for DistributionFamily {
     type Err = InitError;
 
-    fn from_str(name: &str) -> std::result::Result<Family, InitError> {
+    fn from_str(name: &str) -> std::result::Result<DistributionFamily, InitError> {
         match name {
-            "normal" => Ok(Family::Normal),
-            "plif" => Ok(Family::Plif { pieces: PIECES }),
+            "normal" => Ok(DistributionFamily::Normal),
+            "plif" => Ok(DistributionFamily::Plif { pieces: PIECES }),
             _ => Err(InitError::UnknownName {
                 what: "family of distributions",
                 found: name.into(),
@@ -117,7 +117,7 @@ pub fn usual(parameters: &[Parameter], seed: u64) -> Result<Weights> {
 ///
 /// # Errors
 /// If a tensor is empty.
-pub fn first_parameters(family: Family, start: &Weights) -> Result<Weights> {
+pub fn first_parameters(family: DistributionFamily, start: &Weights) -> Result<Weights> {
     let mut all = Weights::new();
     for (name, t) in start {
         let values: Vec<f64> = t.flatten_all()?.to_dtype(DType::F64)?.to_vec1()?;
@@ -138,13 +138,13 @@ pub fn first_parameters(family: Family, start: &Weights) -> Result<Weights> {
             continue;
         }
         match family {
-            Family::Normal => {
+            DistributionFamily::Normal => {
                 let mean = values.iter().sum::<f64>() / n;
                 let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n;
                 put("mean", vec![mean])?;
                 put("std", vec![variance.sqrt()])?;
             }
-            Family::Plif { pieces } => {
+            DistributionFamily::Plif { pieces } => {
                 let rise = inverse_softplus(1.0 / pieces as f64);
                 put("start", vec![-0.5])?;
                 put("slopes", vec![rise; pieces])?;
@@ -160,15 +160,17 @@ pub fn first_parameters(family: Family, start: &Weights) -> Result<Weights> {
 /// # Errors
 /// [`InitError::Shape`] if a parameter is missing, or of another size.
 pub fn check(
-    family: Family,
+    family: DistributionFamily,
     shapes: &[(String, Vec<usize>)],
     parameters: &Weights,
 ) -> std::result::Result<(), InitError> {
     for (name, _) in shapes {
         let kinds = match family {
             _ if parameters.contains_key(&format!("constant.{name}")) => vec![("constant", 1)],
-            Family::Normal => vec![("mean", 1), ("std", 1)],
-            Family::Plif { pieces } => vec![("start", 1), ("slopes", pieces), ("scale", 1)],
+            DistributionFamily::Normal => vec![("mean", 1), ("std", 1)],
+            DistributionFamily::Plif { pieces } => {
+                vec![("start", 1), ("slopes", pieces), ("scale", 1)]
+            }
         };
         for (kind, size) in kinds {
             let name = format!("{kind}.{name}");
@@ -202,7 +204,7 @@ impl Noise {
     /// # Errors
     /// Those of making a tensor.
     pub fn new(
-        family: Family,
+        family: DistributionFamily,
         shapes: &[(String, Vec<usize>)],
         parameters: &Weights,
         seed: u64,
@@ -220,11 +222,11 @@ impl Noise {
     }
 }
 
-fn draw(family: Family, dims: &[usize], rng: &mut ChaCha8Rng) -> Result<Tensor> {
+fn draw(family: DistributionFamily, dims: &[usize], rng: &mut ChaCha8Rng) -> Result<Tensor> {
     let n = dims.iter().product();
     let values: Vec<f64> = match family {
-        Family::Normal => (0..n).map(|_| standard_normal(rng)).collect(),
-        Family::Plif { .. } => (0..n).map(|_| rng.random()).collect(),
+        DistributionFamily::Normal => (0..n).map(|_| standard_normal(rng)).collect(),
+        DistributionFamily::Plif { .. } => (0..n).map(|_| rng.random()).collect(),
     };
     Tensor::from_vec(values, n, &Device::Cpu)
 }
@@ -233,7 +235,7 @@ fn draw(family: Family, dims: &[usize], rng: &mut ChaCha8Rng) -> Result<Tensor> 
 ///
 /// # Errors
 /// If a parameter is missing or misshapen.
-pub fn weights(family: Family, parameters: &Weights, noise: &Noise) -> Result<Weights> {
+pub fn weights(family: DistributionFamily, parameters: &Weights, noise: &Noise) -> Result<Weights> {
     let mut all = Weights::new();
     for (name, dims, z) in &noise.tensors {
         let p = |kind: &str| {
@@ -243,11 +245,11 @@ pub fn weights(family: Family, parameters: &Weights, noise: &Noise) -> Result<We
         };
         let t = match (z, family) {
             (None, _) => p("constant")?.broadcast_as(dims.as_slice())?.contiguous()?,
-            (Some(z), Family::Normal) => {
+            (Some(z), DistributionFamily::Normal) => {
                 let z = z.to_dtype(p("mean")?.dtype())?;
                 z.broadcast_mul(p("std")?)?.broadcast_add(p("mean")?)?
             }
-            (Some(z), Family::Plif { .. }) => {
+            (Some(z), DistributionFamily::Plif { .. }) => {
                 let q = quantile(p("start")?, p("slopes")?, z)?;
                 q.broadcast_mul(&softplus(p("scale")?)?)?
             }
@@ -286,7 +288,7 @@ pub fn softplus(x: &Tensor) -> Result<Tensor> {
     x.relu()? + (x.abs()?.neg()?.exp()? + 1.0)?.log()?
 }
 
-/// What [`softplus`] maps to a positive number.
+/// The inverse of [`softplus`], of a positive number.
 fn inverse_softplus(y: f64) -> f64 {
     y + (-(-y).exp_m1()).ln()
 }
@@ -295,7 +297,10 @@ fn inverse_softplus(y: f64) -> f64 {
 ///
 /// # Errors
 /// If a parameter is missing or misshapen.
-pub fn moments(family: Family, parameters: &Weights) -> Result<Vec<(String, f64, f64)>> {
+pub fn moments(
+    family: DistributionFamily,
+    parameters: &Weights,
+) -> Result<Vec<(String, f64, f64)>> {
     let mut all = Vec::new();
     let scalar = |t: &Tensor| -> Result<f64> {
         let t = t.flatten_all()?.to_dtype(DType::F64)?;

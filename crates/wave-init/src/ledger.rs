@@ -1,13 +1,13 @@
-//! What a start takes from training, and what that costs.
+//! The values that a start takes from training, and their cost.
 //!
 //! Papers on learngenes compare starts by the values they carry over ("Para. (M)" in WAVE's Tables
-//! 1 to 3) and the epochs spent to get them. A [`Ledger`] counts from sizes alone what a method
-//! carries; the [`Cost`] of a start is what was actually carried, which is the same where donor and
-//! target agree on patches, tokens and classes.
+//! 1 to 3) and the epochs spent to get them. A [`Ledger`] counts the values that a method carries, from
+//! sizes alone. The [`Cost`] of a start counts those that it carried. The two are the same where donor
+//! and target agree on patches, tokens and classes.
 
 use wave_models::vit::VitShape;
 
-/// What one start cost beyond the training of models that exist anyway.
+/// The cost of one start beyond the training of models that exist anyway.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     /// Trained values that the start takes over, each counted once however often it is used.
@@ -40,7 +40,7 @@ pub enum Item {
 }
 
 impl Item {
-    /// How many values this is in a network of this shape.
+    /// The number of values in a network of this shape.
     pub fn values(self, shape: &VitShape) -> usize {
         let (d, m) = (shape.width, shape.hidden());
         let patch = d * (shape.channels * shape.patch * shape.patch + 1);
@@ -56,7 +56,7 @@ impl Item {
     }
 }
 
-/// How much of what a method carries over.
+/// The pieces that a method carries over, with their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     /// Numbers of items.
@@ -94,7 +94,7 @@ impl Ledger {
         self
     }
 
-    /// How many values this is in a network of this shape.
+    /// The number of values in a network of this shape.
     pub fn values(&self, shape: &VitShape) -> usize {
         let items = self.items.iter();
         items.map(|(n, item)| n * item.values(shape)).sum()

@@ -19,11 +19,10 @@ use candle_core::{Device, Tensor};
 use faer::Mat;
 use rand_chacha::ChaCha8Rng;
 
-use crate::error::{InitError, finite};
-use crate::options::by_name;
+use crate::error::{InitError, by_name, finite};
 use crate::random::standard_normal;
 
-/// How V and the projection are stored.
+/// The layout of V and the projection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VpLayout {
     /// W_Vᵀ and W_projᵀ, so that the network computes x W_V W_proj = x A: the papers' formula.

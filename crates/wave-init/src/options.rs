@@ -1,11 +1,11 @@
-//! What to initialise, and how: sizes and choices.
+//! Sizes and options of [`initialise`](crate::initialise).
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::InitError;
+use crate::error::{InitError, by_name};
+use crate::mean_shift::MlpMean;
 use crate::mimetic::VpLayout;
-use crate::mlp::MlpMean;
 use wave_models::vit::VitShape;
 
 /// The sizes of a vision transformer.
@@ -25,7 +25,7 @@ pub struct VitDims {
     pub grid: usize,
     /// Number of classes.
     pub classes: usize,
-    /// Whether a class token leads the patches. Without one the tokens are averaged, and the final
+    /// A class token leads the patches. Without one the tokens are averaged, and the final
     /// norm is named `fc_norm` instead of `norm`, as in timm.
     pub class_token: bool,
 }
@@ -54,10 +54,10 @@ impl VitDims {
 
 /// The choices [`initialise`](crate::initialise) makes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Options {
-    /// How the weight matrices are filled.
-    pub method: Method,
-    /// How the position embedding is filled.
+pub struct DirectOptions {
+    /// The distribution of the weight matrices.
+    pub method: DirectMethod,
+    /// The position embedding.
     pub positions: Positions,
     /// Mean shift added to the first MLP matrix of every block, after `method` has filled it.
     pub mlp_mean: MlpMean,
@@ -72,18 +72,18 @@ pub struct Options {
     pub base: Base,
 }
 
-impl Options {
+impl DirectOptions {
     /// The usual choices for `method`.
     ///
-    /// Positions are sinusoidal at scale 1 for [`Method::Mimetic`], which depends on them, and learned
+    /// Positions are sinusoidal at scale 1 for [`DirectMethod::Mimetic`], which depends on them, and learned
     /// otherwise. What mimetic attention leaves alone is timm's default. The mixing factors are the thesis' for ImageNet: 0.7, 0.7 for Q and K, 0.4, 0.4 for V
     /// and the projection. There is no mean shift.
-    pub fn new(method: Method) -> Self {
+    pub fn new(method: DirectMethod) -> Self {
         Self {
             method,
             positions: match method {
-                Method::Mimetic => Positions::Sinusoidal { scale: 1.0 },
-                Method::He | Method::Timm | Method::Xavier => Positions::Learned,
+                DirectMethod::Mimetic => Positions::Sinusoidal { scale: 1.0 },
+                DirectMethod::He | DirectMethod::Timm | DirectMethod::Xavier => Positions::Learned,
             },
             mlp_mean: MlpMean::None,
             qk: (0.7, 0.7),
@@ -94,9 +94,9 @@ impl Options {
     }
 }
 
-/// How the weight matrices are filled. The formulas stand at [`initialise`](crate::initialise).
+/// The distribution of the weight matrices. The formulas stand at [`initialise`](crate::initialise).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Method {
+pub enum DirectMethod {
     /// Kaiming normal.
     He,
     /// timm's default for vision transformers.
@@ -107,34 +107,39 @@ pub enum Method {
     Mimetic,
 }
 
-impl Method {
+impl DirectMethod {
     /// Every method, in the order of its names in messages and tables.
-    pub const ALL: [Method; 4] = [Method::He, Method::Timm, Method::Xavier, Method::Mimetic];
+    pub const ALL: [DirectMethod; 4] = [
+        DirectMethod::He,
+        DirectMethod::Timm,
+        DirectMethod::Xavier,
+        DirectMethod::Mimetic,
+    ];
 
     /// The name on the command line and in recipes.
     pub const fn name(self) -> &'static str {
         match self {
-            Method::He => "he",
-            Method::Timm => "timm",
-            Method::Xavier => "xavier",
-            Method::Mimetic => "mimetic",
+            DirectMethod::He => "he",
+            DirectMethod::Timm => "timm",
+            DirectMethod::Xavier => "xavier",
+            DirectMethod::Mimetic => "mimetic",
         }
     }
 
     /// One line on what the method does and which section of which paper defines it.
     pub const fn description(self) -> &'static str {
         match self {
-            Method::He => {
+            DirectMethod::He => {
                 "Kaiming normal: standard deviation sqrt(2 / inputs) (He et al. 2015, section 2.2)"
             }
-            Method::Timm => {
+            DirectMethod::Timm => {
                 "truncated normal, standard deviation 0.02, the default of DeiT and timm \
                  (Touvron et al. 2021, section 6)"
             }
-            Method::Xavier => {
+            DirectMethod::Xavier => {
                 "uniform between ±sqrt(6 / (inputs + outputs)) (Glorot and Bengio 2010, equation 16)"
             }
-            Method::Mimetic => {
+            DirectMethod::Mimetic => {
                 "attention that mimics a trained network: Q.K near the identity, V.proj near its \
                  negative (Trockman and Kolter 2023, section 4)"
             }
@@ -142,25 +147,25 @@ impl Method {
     }
 }
 
-impl fmt::Display for Method {
+impl fmt::Display for DirectMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-impl FromStr for Method {
+impl FromStr for DirectMethod {
     type Err = InitError;
 
     fn from_str(text: &str) -> Result<Self, InitError> {
         by_name(
             "method",
             text,
-            &Method::ALL.map(|method| (method.name(), method)),
+            &DirectMethod::ALL.map(|method| (method.name(), method)),
         )
     }
 }
 
-/// How the position embedding is filled.
+/// The position embedding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Positions {
     /// Truncated normal numbers with standard deviation 0.02.
@@ -174,18 +179,18 @@ pub enum Positions {
 
 impl Positions {
     /// The thesis' factor for images of a size: about 2 for CIFAR-10, 1 for ImageNet (section 3.2.4).
-    /// That up to 64 pixels are like CIFAR-10's is our reading.
+    /// Our reading: images of up to 64 pixels count as CIFAR-10's.
     pub fn usual_scale(image_size: usize) -> f64 {
         if image_size <= 64 { 2.0 } else { 1.0 }
     }
 }
 
-/// What fills the matrices that mimetic initialisation leaves alone: the MLP, chiefly.
+/// The distribution of matrices that mimetic initialisation leaves alone, chiefly the MLP's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
-    /// As [`Method::Timm`], so that what mimetic attention changes stands alone.
+    /// As [`DirectMethod::Timm`], so that what mimetic attention changes stands alone.
     Timm,
-    /// As [`Method::Xavier`], which trains better at narrow widths, where 0.02 is too small.
+    /// As [`DirectMethod::Xavier`], which trains better at narrow widths, where 0.02 is too small.
     Xavier,
 }
 
@@ -216,34 +221,14 @@ impl FromStr for Base {
     }
 }
 
-/// Looks a name up among the choices.
-pub(crate) fn by_name<T: Copy>(
-    what: &'static str,
-    text: &str,
-    choices: &[(&str, T)],
-) -> Result<T, InitError> {
-    let found = choices.iter().find(|(name, _)| *name == text);
-    found
-        .map(|(_, choice)| *choice)
-        .ok_or_else(|| InitError::UnknownName {
-            what,
-            found: text.to_owned(),
-            expected: choices
-                .iter()
-                .map(|(name, _)| *name)
-                .collect::<Vec<_>>()
-                .join(", "),
-        })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn names_are_read_back() {
-        for method in Method::ALL {
-            assert_eq!(method.to_string().parse::<Method>().unwrap(), method);
+        for method in DirectMethod::ALL {
+            assert_eq!(method.to_string().parse::<DirectMethod>().unwrap(), method);
             assert!(!method.description().contains('\n'));
         }
         for base in Base::ALL {
@@ -252,12 +237,12 @@ mod tests {
         for layout in VpLayout::ALL {
             assert_eq!(layout.to_string().parse::<VpLayout>().unwrap(), layout);
         }
-        assert_eq!(format!("{:>8}|", Method::He), "      he|");
+        assert_eq!(format!("{:>8}|", DirectMethod::He), "      he|");
     }
 
     #[test]
     fn an_unknown_name_is_answered_with_those_that_exist() {
-        let message = "Kaiming".parse::<Method>().unwrap_err().to_string();
+        let message = "Kaiming".parse::<DirectMethod>().unwrap_err().to_string();
         assert_eq!(
             message,
             "unknown method `Kaiming`: use one of he, timm, xavier, mimetic"

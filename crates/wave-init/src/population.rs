@@ -1,7 +1,7 @@
-//! Starts of a population of small networks, and what its weights have in common.
+//! Starts of a population of small networks, and statistics of its weights.
 //!
 //! The start of the thesis' section 3.4: PyTorch's default, weights and biases uniform between
-//! ±1/sqrt(inputs), norms the identity; with or without a mean shift of every W1 ([`crate::mlp`]).
+//! ±1/sqrt(inputs), norms the identity; with or without a mean shift of every W1 ([`crate::mean_shift`]).
 
 pub mod statistics;
 
@@ -9,9 +9,8 @@ use candle_core::{DType, Device, Tensor};
 use wave_models::{PopulationShape, Weights};
 
 use crate::direct::mlp_mean::DEFAULT_SHIFT;
-use crate::error::InitError;
-use crate::mlp::{MlpMean, shift_mean};
-use crate::options::by_name;
+use crate::error::{InitError, by_name};
+use crate::mean_shift::{MlpMean, shift_mean};
 use crate::random::{generator, uniform};
 
 /// A way to start a population.

@@ -1,7 +1,7 @@
-//! Starts of transformers whose attention depends on positions: GPSA and convolutional biases, what
-//! mimetic attention is compared with (the thesis' section 3.2.5).
+//! Starts of transformers with positional attention: GPSA and convolutional biases, which the thesis
+//! compares with mimetic attention (section 3.2.5).
 //!
-//! What they have in common with a plain transformer starts as one does ([`initialise`]). Their own:
+//! The weights of a plain transformer start as there ([`initialise`]). The others:
 //!
 //! ```text
 //! default    pos_proj as all matrices, gates 1; taps uniform within ±1/k, γ = 1
@@ -9,20 +9,20 @@
 //!            W_V = I
 //! ```
 //!
-//! The local map of head p is softmax(−‖Δ − (i − c, j − c)‖²) but for what a softmax does not see: each
-//! head looks at a patch of its own nearby, as the taps of a convolution of K x K do (d'Ascoli et al. 2021,
-//! section 3.2, whose strength of locality is 1 here). Heads beyond K² have no such patch and stay as they
-//! are by default; of 8 heads these are 4.
+//! The local map of head p is softmax(−‖Δ − (i − c, j − c)‖²), up to terms that a softmax does not see.
+//! Each head attends to one patch nearby, as the taps of a convolution of K x K do (d'Ascoli et al. 2021,
+//! section 3.2, with locality strength 1). Heads beyond K² have no such patch and keep the default; of 8
+//! heads these are 4.
 
 use candle_core::{DType, Device, Tensor};
 use wave_models::Weights;
 use wave_models::positional::{PositionalAttention, PositionalShape};
 
-use crate::direct::{Part, TIMM_STD, initialise, inner, ones};
-use crate::error::InitError;
-use crate::options::{Method, VitDims, by_name};
+use crate::choices::Choices;
+use crate::direct::{Stream, TIMM_STD, initialise, inner, ones};
+use crate::error::{InitError, by_name};
+use crate::options::{DirectMethod, VitDims};
 use crate::random::{truncated_normal, uniform};
-use crate::start::Choices;
 
 /// A way to start a transformer with positional attention.
 #[derive(Clone, Copy, Debug)]
@@ -82,8 +82,8 @@ pub fn start(
     }
     let (d, h) = (shape.vit.width, shape.vit.heads);
     let common = match method {
-        "mimetic" => Method::Mimetic,
-        _ => Method::Timm,
+        "mimetic" => DirectMethod::Mimetic,
+        _ => DirectMethod::Timm,
     };
     let mut options = choices.options(common, shape.vit.image_size);
     if gpsa && choices.qk.is_none() {
@@ -92,7 +92,7 @@ pub fn start(
     let mut weights = initialise(&VitDims::of(&shape.vit)?, &options, seed)?;
     for layer in 0..shape.vit.depth {
         let at = |part: &str| format!("blocks.{layer}.attn.{part}");
-        let rng = &mut inner(seed, layer, Part::PositionalAttention, 0);
+        let rng = &mut inner(seed, layer, Stream::PositionalAttention, 0);
         let own = shape.attention.own_name();
         if !gpsa {
             let k = shape.kernel;

@@ -106,7 +106,10 @@ fn a_local_head_looks_at_its_tap() {
 fn what_is_common_starts_as_a_plain_transformer() {
     for (_, attention) in PositionalAttention::ALL {
         let shape = shape(attention, 4);
-        for (method, common) in [("default", Method::Timm), ("mimetic", Method::Mimetic)] {
+        for (method, common) in [
+            ("default", DirectMethod::Timm),
+            ("mimetic", DirectMethod::Mimetic),
+        ] {
             let choices = Choices {
                 qk: Some((0.7, 0.7)),
                 ..Choices::default()

@@ -1,14 +1,14 @@
 //! Seeded tensors with the usual distributions: `f32`, on the CPU.
 //!
-//! candle's own CPU generator cannot be seeded, so every random number comes from a ChaCha generator
-//! that the caller holds.
+//! candle's own CPU generator cannot be seeded. So every random number comes from the caller's ChaCha
+//! generator.
 
 use candle_core::{Device, Result, Shape, Tensor, bail};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::StandardNormal;
 
-/// Where [`truncated_normal`] cuts: the default bounds of timm's `trunc_normal_`, which are absolute
+/// The bound of [`truncated_normal`]: the default bounds of timm's `trunc_normal_`, which are absolute
 /// and not in units of the standard deviation.
 pub const TRUNCATION: f64 = 2.0;
 

@@ -1,4 +1,4 @@
-//! All starting points by name. A new one is a file with a `METHOD`, and a line here.
+//! All methods by name. A new one is a file with a `METHOD`, and a line here.
 
 use crate::direct::{basic, layer_scale, mlp_mean, t_fixup, zero};
 use crate::error::InitError;

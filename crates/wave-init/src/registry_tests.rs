@@ -1,4 +1,4 @@
-//! What all starting points have in common.
+//! Properties of all methods.
 
 use super::*;
 use crate::testing::{self, assert_same, donor, shape, try_start, values};

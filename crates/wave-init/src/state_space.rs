@@ -4,7 +4,7 @@
 //! models (its section 3.2.6).
 //!
 //! The start of every layer is that of its authors: linear maps as PyTorch draws them, A from -16 to
-//! -1, step sizes from 0.001 to 0.1. Four changes, each a [`Part`], make it mimetic:
+//! -1, step sizes from 0.001 to 0.1. Four changes, each a [`Change`], make it mimetic:
 //!
 //! ```text
 //! state        A = -exp(-c A_log)                         so that exp(A step) is close to 1
@@ -13,9 +13,9 @@
 //! convolution  last tap 1, all else 0, no bias            so that the layer sees its tokens unmixed
 //! ```
 //!
-//! With the first two the layer is linear attention with queries C and keys B (equation 3.38). What
-//! begins at `A_log = 0`, as the first entry of each of Mamba's states does, stays at A = -1, whatever
-//! c is; the thesis passes over it, and so does this.
+//! With the first two the layer is linear attention with queries C and keys B (equation 3.38). The first
+//! entry of each of Mamba's states begins at `A_log = 0` and stays at A = -1 for every c. The thesis
+//! passes over it, and so does this.
 //!
 //! Attention layers are mimetic where no layer is a state space; in the thesis' hybrids they are not.
 
@@ -25,10 +25,9 @@ use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeSet;
 use wave_models::{Mixer, SequenceShape, Weights};
 
-use crate::direct::{Part as Stream, inner};
-use crate::error::{InitError, finite};
+use crate::direct::{Stream, inner};
+use crate::error::{InitError, by_name, finite};
 use crate::mimetic::{VpLayout, query_key, value_projection};
-use crate::options::by_name;
 use crate::random::{generator, normal, uniform};
 
 /// Standard deviation of the embedding, as in the authors' code of Mamba.
@@ -37,13 +36,13 @@ const EMBEDDING: f64 = 0.02;
 /// Least and most of the first step sizes, which are log-uniform between them.
 const STEPS: (f64, f64) = (1e-3, 1e-1);
 
-/// What `step` leaves of the map to step sizes. The thesis says "about 0"; at 0 itself neither of
+/// The share of the map to step sizes that `step` leaves. The thesis says "about 0"; at 0 itself neither of
 /// Mamba's two factors would have a gradient.
 const STEP_SHARE: f64 = 0.01;
 
 /// One of the four parts of a mimetic start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum Change {
     /// States that keep what they hold.
     State,
     /// Steps of 1.
@@ -54,23 +53,23 @@ pub enum Part {
     Convolution,
 }
 
-impl Part {
+impl Change {
     /// Every part with its name on the command line and in recipes.
-    pub const ALL: [(&str, Part); 4] = [
-        ("state", Part::State),
-        ("step", Part::Step),
-        ("correlation", Part::Correlation),
-        ("convolution", Part::Convolution),
+    pub const ALL: [(&str, Change); 4] = [
+        ("state", Change::State),
+        ("step", Change::Step),
+        ("correlation", Change::Correlation),
+        ("convolution", Change::Convolution),
     ];
 
     /// The parts that the thesis uses for a layer: all for Mamba-2, all but the convolution for Mamba,
     /// to which it does harm; none where there is no state space.
-    pub fn usual(mixer: Mixer) -> &'static [Part] {
-        const PARTS: [Part; 4] = [
-            Part::State,
-            Part::Step,
-            Part::Correlation,
-            Part::Convolution,
+    pub fn usual(mixer: Mixer) -> &'static [Change] {
+        const PARTS: [Change; 4] = [
+            Change::State,
+            Change::Step,
+            Change::Correlation,
+            Change::Convolution,
         ];
         match mixer {
             Mixer::Mamba2 => &PARTS,
@@ -80,19 +79,19 @@ impl Part {
     }
 }
 
-impl std::str::FromStr for Part {
+impl std::str::FromStr for Change {
     type Err = InitError;
 
     fn from_str(text: &str) -> Result<Self, InitError> {
-        by_name("part of a mimetic state space", text, &Part::ALL)
+        by_name("part of a mimetic state space", text, &Change::ALL)
     }
 }
 
-/// What the mimetic start leaves open.
+/// The choices that the mimetic start leaves open.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Choices {
-    /// Which parts; by default those of [`Part::usual`].
-    pub parts: Option<Vec<Part>>,
+pub struct SequenceChoices {
+    /// Which parts; by default those of [`Change::usual`].
+    pub parts: Option<Vec<Change>>,
     /// The factor c of part `state`; the thesis takes 2, 4 or 8.
     pub power: f64,
     /// Which layers, counted from 0; by default all.
@@ -104,7 +103,7 @@ pub struct Choices {
     pub vp: (f64, f64),
 }
 
-impl Default for Choices {
+impl Default for SequenceChoices {
     fn default() -> Self {
         Self {
             parts: None,
@@ -156,7 +155,7 @@ pub fn find(name: &str) -> Result<SequenceMethod, InitError> {
 pub fn start(
     method: &str,
     shape: &SequenceShape,
-    choices: &Choices,
+    choices: &SequenceChoices,
     seed: u64,
 ) -> Result<Weights, InitError> {
     let method = find(method)?;
@@ -225,7 +224,7 @@ fn inverse_softplus(y: f64) -> f64 {
 fn mimetic(
     shape: &SequenceShape,
     weights: &mut Weights,
-    choices: &Choices,
+    choices: &SequenceChoices,
     seed: u64,
 ) -> Result<(), InitError> {
     if finite("the power of A", choices.power)? <= 0.0 {
@@ -247,18 +246,18 @@ fn mimetic(
             expected: format!("layers from 0 to {}", depth - 1),
         });
     }
-    let hybrid = shape.mixers.iter().any(|m| !Part::usual(*m).is_empty());
+    let hybrid = shape.mixers.iter().any(|m| !Change::usual(*m).is_empty());
     for layer in layers {
         let mixer = shape.mixers[layer];
         if mixer == Mixer::Attention && !hybrid {
             attention(shape, weights, layer, choices, seed)?;
         }
-        let usual = Part::usual(mixer);
+        let usual = Change::usual(mixer);
         if usual.is_empty() {
             continue;
         }
         let wanted = choices.parts.as_deref().unwrap_or(usual);
-        for (_, part) in Part::ALL.iter().filter(|(_, part)| wanted.contains(part)) {
+        for (_, part) in Change::ALL.iter().filter(|(_, part)| wanted.contains(part)) {
             apply(*part, shape, mixer, weights, layer, choices.power)?;
         }
     }
@@ -271,7 +270,7 @@ fn attention(
     shape: &SequenceShape,
     weights: &mut Weights,
     layer: usize,
-    choices: &Choices,
+    choices: &SequenceChoices,
     seed: u64,
 ) -> Result<(), InitError> {
     let (d, h) = (shape.width, shape.attention_heads);
@@ -298,7 +297,7 @@ fn attention(
 
 /// Changes a layer by one part.
 fn apply(
-    part: Part,
+    part: Change,
     shape: &SequenceShape,
     mixer: Mixer,
     weights: &mut Weights,
@@ -306,7 +305,7 @@ fn apply(
     power: f64,
 ) -> Result<(), InitError> {
     let (e, n) = (shape.inner, shape.state);
-    // Where B, C and the map to steps are, among the rows of which weight.
+    // The weight, and its rows, that hold B, C and the map to steps.
     let (maps, input, bias) = match mixer {
         Mixer::Mamba2 => ("in_proj.weight", 2 * e, "dt_bias"),
         _ => ("x_proj.weight", shape.step_rank, "dt_proj.bias"),
@@ -319,8 +318,8 @@ fn apply(
         }
     };
     match part {
-        Part::State => change("A_log", &|a| a * -power)?,
-        Part::Step => {
+        Change::State => change("A_log", &|a| a * -power)?,
+        Change::Step => {
             let one = inverse_softplus(1.0);
             change(bias, &|b| b.zeros_like()? + one)?;
             match mixer {
@@ -332,14 +331,14 @@ fn apply(
                 _ => change("dt_proj.weight", &|w| w * STEP_SHARE)?,
             }
         }
-        Part::Correlation => change(maps, &|w| {
+        Change::Correlation => change(maps, &|w| {
             let rest = w.dim(0)? - input - 2 * n;
             let (b, c) = (w.narrow(0, input, n)?, w.narrow(0, input + n, n)?);
             let mean = ((&b + c)? * 0.5)?;
             let (before, after) = (w.narrow(0, 0, input)?, w.narrow(0, input + 2 * n, rest)?);
             Tensor::cat(&[before, b, mean, after], 0)
         })?,
-        Part::Convolution => {
+        Change::Convolution => {
             change("conv1d.bias", &|b| b.zeros_like())?;
             change("conv1d.weight", &|w| {
                 let past = w.narrow(D::Minus1, 0, shape.kernel - 1)?.zeros_like()?;

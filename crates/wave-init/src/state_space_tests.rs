@@ -10,16 +10,16 @@ fn shape(mixer: Mixer) -> SequenceShape {
     }
 }
 
-fn weights(method: &str, mixer: Mixer, choices: &Choices) -> Weights {
+fn weights(method: &str, mixer: Mixer, choices: &SequenceChoices) -> Weights {
     let weights = start(method, &shape(mixer), choices, 5).unwrap();
     shape(mixer).check_weights(&weights).unwrap();
     weights
 }
 
-fn only(part: Part) -> Choices {
-    Choices {
+fn only(part: Change) -> SequenceChoices {
+    SequenceChoices {
         parts: Some(vec![part]),
-        ..Choices::default()
+        ..SequenceChoices::default()
     }
 }
 
@@ -52,9 +52,9 @@ fn correlation(a: &[f64], b: &[f64]) -> f64 {
 fn part_state_raises_the_rates_to_a_negative_power() {
     // Mamba: A_n = -n^-c, and the first entry stays at -1, where exp(A) = exp(-1).
     for power in [2.0, 4.0, 8.0] {
-        let choices = Choices {
+        let choices = SequenceChoices {
             power,
-            ..only(Part::State)
+            ..only(Change::State)
         };
         let a = values(of(&weights("mimetic", Mixer::Mamba, &choices), "A_log"));
         for (i, log) in a.iter().enumerate() {
@@ -74,8 +74,8 @@ fn part_state_raises_the_rates_to_a_negative_power() {
         heads: 4096,
         ..shape(Mixer::Mamba2)
     };
-    let before = start("default", &wide, &Choices::default(), 1).unwrap();
-    let after = start("mimetic", &wide, &only(Part::State), 1).unwrap();
+    let before = start("default", &wide, &SequenceChoices::default(), 1).unwrap();
+    let after = start("mimetic", &wide, &only(Change::State), 1).unwrap();
     let (before, after) = (values(of(&before, "A_log")), values(of(&after, "A_log")));
     assert!(before.iter().all(|log| (0.0..16f64.ln()).contains(log)));
     let ratio = |(b, a): (&f64, &f64)| (a + 8.0 * b).abs() < 1e-4;
@@ -87,7 +87,7 @@ fn part_state_raises_the_rates_to_a_negative_power() {
 #[test]
 fn part_step_makes_steps_of_one_that_can_learn() {
     for (mixer, bias) in [(Mixer::Mamba2, "dt_bias"), (Mixer::Mamba, "dt_proj.bias")] {
-        let found = weights("mimetic", mixer, &only(Part::Step));
+        let found = weights("mimetic", mixer, &only(Change::Step));
         let steps = softplus(of(&found, bias)).unwrap();
         assert!(
             values(of(&found, bias))
@@ -95,7 +95,7 @@ fn part_step_makes_steps_of_one_that_can_learn() {
                 .all(|b| (b - 0.541_325).abs() < 1e-6)
         );
         assert!(values(&steps).iter().all(|step| (step - 1.0).abs() < 1e-6));
-        let default = weights("default", mixer, &Choices::default());
+        let default = weights("default", mixer, &SequenceChoices::default());
         let steps = values(&softplus(of(&default, bias)).unwrap());
         assert!(steps.iter().all(|step| (0.9e-3..0.11).contains(step)));
         let map = |weights: &Weights| match mixer {
@@ -116,8 +116,8 @@ fn part_step_makes_steps_of_one_that_can_learn() {
 #[test]
 fn part_correlation_ties_outputs_to_inputs() {
     for mixer in [Mixer::Mamba2, Mixer::Mamba] {
-        let default = weights("default", mixer, &Choices::default());
-        let found = weights("mimetic", mixer, &only(Part::Correlation));
+        let default = weights("default", mixer, &SequenceChoices::default());
+        let found = weights("mimetic", mixer, &only(Change::Correlation));
         let ((b_before, c_before), (b, c)) = (maps(&default, mixer), maps(&found, mixer));
         assert_eq!(values(&b), values(&b_before));
         let [b, c, c_before] = [&b, &c, &c_before].map(values);
@@ -139,7 +139,7 @@ fn part_correlation_ties_outputs_to_inputs() {
 #[test]
 fn part_convolution_passes_tokens_on() {
     for mixer in [Mixer::Mamba2, Mixer::Mamba] {
-        let found = weights("mimetic", mixer, &only(Part::Convolution));
+        let found = weights("mimetic", mixer, &only(Change::Convolution));
         let (w, b) = (of(&found, "conv1d.weight"), of(&found, "conv1d.bias"));
         let x = normal((2, 6, w.dim(0).unwrap()), 1.0, &mut generator(0, 0)).unwrap();
         let y = causal_convolution(&x, w, b).unwrap();
@@ -150,12 +150,12 @@ fn part_convolution_passes_tokens_on() {
 #[test]
 fn parts_change_nothing_else() {
     for mixer in [Mixer::Mamba2, Mixer::Mamba] {
-        let default = weights("default", mixer, &Choices::default());
+        let default = weights("default", mixer, &SequenceChoices::default());
         for (part, expected) in [
-            (Part::State, &["A_log"][..]),
-            (Part::Step, &["dt_bias", "dt_proj.bias", "dt_proj.weight"]),
-            (Part::Correlation, &["x_proj.weight"]),
-            (Part::Convolution, &["conv1d.weight", "conv1d.bias"]),
+            (Change::State, &["A_log"][..]),
+            (Change::Step, &["dt_bias", "dt_proj.bias", "dt_proj.weight"]),
+            (Change::Correlation, &["x_proj.weight"]),
+            (Change::Convolution, &["conv1d.weight", "conv1d.bias"]),
         ] {
             let found = weights("mimetic", mixer, &only(part));
             for (name, t) in &found {
@@ -163,7 +163,7 @@ fn parts_change_nothing_else() {
                 // Mamba-2 keeps B, C and the map to steps in one matrix.
                 let shared = name.ends_with("in_proj.weight")
                     && mixer == Mixer::Mamba2
-                    && matches!(part, Part::Step | Part::Correlation);
+                    && matches!(part, Change::Step | Change::Correlation);
                 let touched = shared || expected.iter().any(|end| name.ends_with(end));
                 assert_eq!(same, !touched, "{part:?}: {name}");
             }
@@ -177,9 +177,9 @@ fn only_the_layers_that_are_named_change_and_attention_never() {
         mixers: vec![Mixer::Mamba2, Mixer::Attention, Mixer::Mamba2],
         ..shape(Mixer::Mamba2)
     };
-    let choices = Choices {
+    let choices = SequenceChoices {
         layers: Some(vec![1, 2]),
-        ..Choices::default()
+        ..SequenceChoices::default()
     };
     let default = start("default", &shape, &choices, 3).unwrap();
     let found = start("mimetic", &shape, &choices, 3).unwrap();
@@ -193,7 +193,7 @@ fn only_the_layers_that_are_named_change_and_attention_never() {
 
 #[test]
 fn starts_are_those_of_pytorch_and_seeded() {
-    let found = weights("default", Mixer::Mamba2, &Choices::default());
+    let found = weights("default", Mixer::Mamba2, &SequenceChoices::default());
     let spread = |t: &Tensor| values(t).iter().fold(0f64, |most, v| most.max(v.abs()));
     let in_proj = spread(of(&found, "in_proj.weight"));
     assert!((0.99 / 16.0..=1.0 / 16.0).contains(&in_proj), "{in_proj}");
@@ -201,8 +201,14 @@ fn starts_are_those_of_pytorch_and_seeded() {
     let bound = 1.0 / (2.0f64 * 512.0).sqrt(); // of 2 layers
     assert!((0.99 * bound..=bound).contains(&out), "{out}");
     assert!(values(of(&found, "D")).iter().all(|d| *d == 1.0));
-    let again = weights("default", Mixer::Mamba2, &Choices::default());
-    let other = start("default", &shape(Mixer::Mamba2), &Choices::default(), 6).unwrap();
+    let again = weights("default", Mixer::Mamba2, &SequenceChoices::default());
+    let other = start(
+        "default",
+        &shape(Mixer::Mamba2),
+        &SequenceChoices::default(),
+        6,
+    )
+    .unwrap();
     let name = "lm_head.weight";
     assert_eq!(values(&found[name]), values(&again[name]));
     assert_ne!(values(&found[name]), values(&other[name]));
@@ -215,25 +221,25 @@ fn starts_are_those_of_pytorch_and_seeded() {
 #[test]
 fn what_cannot_be_is_refused() {
     let shape = shape(Mixer::Mamba2);
-    let refused = |method: &str, choices: &Choices| {
+    let refused = |method: &str, choices: &SequenceChoices| {
         start(method, &shape, choices, 0).unwrap_err().to_string()
     };
-    let usual = Choices::default();
+    let usual = SequenceChoices::default();
     assert!(refused("he", &usual).contains("default, mimetic"));
     for power in [0.0, -8.0, f64::NAN] {
-        let choices = Choices {
+        let choices = SequenceChoices {
             power,
             ..usual.clone()
         };
         assert!(refused("mimetic", &choices).contains("power"));
     }
-    let choices = Choices {
+    let choices = SequenceChoices {
         layers: Some(vec![2]),
         ..usual
     };
     assert!(refused("mimetic", &choices).contains("from 0 to 1"));
     assert!(
-        "A".parse::<Part>()
+        "A".parse::<Change>()
             .unwrap_err()
             .to_string()
             .contains("convolution")
@@ -264,7 +270,7 @@ fn distance(a: &Tensor, b: &Tensor) -> f64 {
 #[test]
 fn attention_of_a_transformer_is_mimetic_head_by_head() {
     let shape = transformer();
-    let choices = Choices::default();
+    let choices = SequenceChoices::default();
     assert_eq!((choices.qk, choices.vp), ((0.0, 0.5), (0.2, 0.2)));
     let weights = start("mimetic", &shape, &choices, 5).unwrap();
     shape.check_weights(&weights).unwrap();
@@ -291,9 +297,9 @@ fn attention_of_a_transformer_is_mimetic_head_by_head() {
         let (v, o) = (matrix(weights, layer, "v"), matrix(weights, layer, "o"));
         v.matmul(&o).unwrap()
     };
-    let other = Choices {
+    let other = SequenceChoices {
         vp: (0.0, 0.2),
-        ..Choices::default()
+        ..SequenceChoices::default()
     };
     let plain = start("mimetic", &shape, &other, 5).unwrap();
     let eye = Tensor::eye(64, DType::F32, &Device::Cpu).unwrap();
@@ -308,16 +314,16 @@ fn attention_of_a_transformer_is_mimetic_head_by_head() {
 #[test]
 fn parts_of_mimetic_attention_are_left_out_by_zeros() {
     let shape = transformer();
-    let default = start("default", &shape, &Choices::default(), 5).unwrap();
+    let default = start("default", &shape, &SequenceChoices::default(), 5).unwrap();
     for (qk, vp, changed) in [
         ((0.0, 0.0), (0.2, 0.2), ["v", "o"]),
         ((0.0, 0.5), (0.0, 0.0), ["q", "k"]),
     ] {
-        let choices = Choices {
+        let choices = SequenceChoices {
             qk,
             vp,
             layers: Some(vec![2]),
-            ..Choices::default()
+            ..SequenceChoices::default()
         };
         let found = start("mimetic", &shape, &choices, 5).unwrap();
         for (name, t) in &found {
@@ -333,7 +339,7 @@ fn parts_of_mimetic_attention_are_left_out_by_zeros() {
 fn attention_of_a_hybrid_stays_as_it_is() {
     let mut shape = shape(Mixer::Mamba2);
     shape.mixers[1] = Mixer::Attention;
-    let made = |method| start(method, &shape, &Choices::default(), 5).unwrap();
+    let made = |method| start(method, &shape, &SequenceChoices::default(), 5).unwrap();
     let (default, mimetic) = (made("default"), made("mimetic"));
     for map in ["q", "k", "v", "o"] {
         let of = |weights: &Weights| values(of(weights, &format!("{map}_proj.weight")));

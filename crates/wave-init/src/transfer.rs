@@ -1,11 +1,11 @@
 //! Starts that take weights from a trained model.
 //!
-//! Each begins as a fresh network ([`Choices::rest`](crate::Choices::rest)) of which some tensors
-//! are replaced. Outside the blocks a tensor is taken only where it fits: the patch embedding if
-//! patches and channels agree, positions if the grids do, the classifier if the number of classes
-//! does, a class token if both networks have one. The final norm is the same whether it is called
-//! `norm` or, after mean pooling, `fc_norm`. (Papers start from a donor that agrees in all of it;
-//! for others this is our reading.)
+//! Each begins as a fresh network ([`Choices::rest`](crate::Choices::rest)), of which some tensors are
+//! replaced. Outside the blocks a tensor is taken only where it fits: the patch embedding if patches and
+//! channels agree, positions if the grids do, the classifier if the number of classes does, a class
+//! token if both networks have one.
+//! The final norm is taken under either of its names, `norm` or, after mean pooling, `fc_norm`. (Papers
+//! start from a donor that agrees in all of it; for others this is our reading.)
 
 pub mod auto_lg;
 pub mod heru_lg;
@@ -75,9 +75,9 @@ fn at_least(
     })
 }
 
-/// What has to be kept to make a start again.
+/// The values to keep in order to make a start again.
 enum Stored {
-    /// What was taken.
+    /// Those taken.
     Taken,
     /// All of the donor.
     Donor,

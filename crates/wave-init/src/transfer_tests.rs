@@ -1,4 +1,4 @@
-//! What is taken outside the blocks, whatever the method.
+//! Tensors taken outside the blocks, by every method.
 
 use crate::testing::{assert_outside, assert_same, donor, fresh, shape, start};
 use wave_models::vit::VitShape;

@@ -6,10 +6,10 @@
 //!
 //! *Width.* A width is a row of blocks. Block `j` of the target takes block `j mod n` of the
 //! source's `n`: a prefix when narrower, cyclic copies when wider. Where the axis is an input, a
-//! copied block is divided by the number of its copies, so that a model widened by a whole factor
-//! computes the same function (the duplication of Net2Net; layer norm keeps mean and variance
-//! when every entry is repeated equally often). Copies of which the target keeps only a part are not
-//! read: that part could not make up for what is cropped.
+//! copied block is divided by the number of its copies. So a model widened by a whole factor computes
+//! the same function (the duplication of Net2Net; layer norm keeps mean and variance when every entry
+//! is repeated equally often). A copy that would be cropped is not read: its rest could not make up
+//! for the lost part.
 
 use crate::compose::check_scalers;
 use crate::{Part, Plan, PlanError};
@@ -36,7 +36,7 @@ impl DepthRule {
     /// Every rule.
     pub const ALL: [DepthRule; 2] = [DepthRule::LastIsOne, DepthRule::Tleg];
 
-    /// What relative depths are divided by, at least 1.
+    /// The divisor of relative depths, at least 1.
     fn divisor(self, depth: usize) -> usize {
         match self {
             DepthRule::LastIsOne => depth.saturating_sub(1).max(1),

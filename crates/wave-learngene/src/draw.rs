@@ -1,6 +1,6 @@
-//! The size that each step of an elastic training trains: drawn from depths and widths, whose most
-//! grows from the least over the first steps. Small models cost less a step and teach the templates
-//! as much, so they come first.
+//! The size of each step of an elastic training, drawn from ranges of depth and width. Over the first
+//! steps the upper ends grow from the lower. Small models cost less a step and teach the templates as
+//! much, so they come first.
 
 use rand::Rng;
 use wave_models::vit::VitShape;

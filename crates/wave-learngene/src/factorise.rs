@@ -1,10 +1,10 @@
 //! The templates nearest to given weights, in closed form.
 //!
-//! Cut into blocks of template size, all layers of all parts that share a set are the rows of one
-//! matrix `B (m, t t)`, and composition is a product of two factors, `S (m, N) . T (N, t t)`. The
-//! nearest such product in the Frobenius norm is the singular value decomposition of `B` truncated
-//! to `N` terms (Eckart and Young): `T` holds the first right singular vectors, `S` the first left
-//! ones, each times the square root of its singular value.
+//! Take the weights of all layers of all parts that share a set, cut into blocks of template size. They
+//! are the rows of one matrix `B (m, t t)`, and composition is a product of two factors,
+//! `S (m, N) . T (N, t t)`. The nearest such product in the Frobenius norm is the singular value
+//! decomposition of `B` truncated to `N` terms (Eckart and Young). `T` holds the first right singular
+//! vectors, `S` the first left ones, each times the square root of its singular value.
 
 use crate::compose::{Scalers, Templates};
 use crate::{Part, Plan, PlanError};

@@ -1,10 +1,10 @@
-//! One set of templates, every size: from a scaler bank to the weights of any depth and width.
+//! One set of templates for every size: from a scaler bank to the weights of any depth and width.
 //!
-//! The bank holds scalers at K anchors over relative depth, for the auxiliary's largest width. A
-//! model's layer takes the interpolation of its two neighbouring anchors; a narrower model takes
-//! the first blocks, a wider one repeats them. The weights that templates do not compose (patches,
-//! positions, norms, biases, head) are *inherited* the same way. Everything is differentiable, so
-//! that an elastic condensation trains the bank at whatever sizes it draws.
+//! The bank holds scalers at K anchors over relative depth, for the auxiliary's largest width. A layer
+//! interpolates between its two neighbouring anchors. A narrower model takes the first blocks, a wider
+//! one repeats them. The weights that templates do not compose (patches, positions, norms, biases,
+//! head) are *inherited* the same way. All of it is differentiable, so that an elastic condensation
+//! trains the bank at any size it draws.
 
 use crate::{DepthRule, Part, Plan, PlanError, Scalers, Templates};
 use crate::{compose, factorise, gather_width, interpolate_depth, resize_scalers};
@@ -27,7 +27,7 @@ pub struct Learngene {
     pub inherited: Weights,
     /// The auxiliary's largest shape; its depth is K.
     pub auxiliary: VitShape,
-    /// Where layers read the anchors.
+    /// The rule by which layers read the anchors.
     pub depth_rule: DepthRule,
 }
 
@@ -233,7 +233,7 @@ impl Learngene {
         Ok((learngene, found.energy))
     }
 
-    /// How many values templates, scaler bank and inherited weights have.
+    /// The numbers of values in templates, scaler bank and inherited weights.
     pub fn ledger(&self) -> [(&'static str, usize); 3] {
         let sum = |values: &mut dyn Iterator<Item = &Tensor>| values.map(Tensor::elem_count).sum();
         [

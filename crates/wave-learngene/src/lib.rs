@@ -1,7 +1,5 @@
 //! The method: weight templates, scalers, and the weights of any vision transformer from them.
 //!
-//! # Overview
-//!
 //! WAVE writes the weights of one part of layer `l` as a sum of Kronecker products (equation 3):
 //!
 //! ```text
@@ -9,29 +7,64 @@
 //!                                     S_{l,i}: (r, c), the scalers of layer l
 //! ```
 //!
-//! - [`Part`] names the four composed weights of a transformer block; a [`Plan`] says which set of
-//!   templates composes which, and how many templates it holds;
-//! - [`compose()`] turns templates and scalers into the weights of all layers, differentiably;
-//! - a [`Learngene`] is templates, *scaler bank* and inherited weights together: the bank holds
-//!   scalers at a few anchors of depth and at one width, which [`interpolate_depth`] reads at any
-//!   depth and [`resize_scalers`] at any width ([`gather_width`] does so for inherited weights);
-//! - [`Sizes`] says which depth and width each step of a condensation draws, [`Objective`] what it
-//!   minimises;
-//! - [`ramp_scalers`], [`random_scalers`], [`telg_scalers`] and [`share_scalers`] are first scalers;
-//! - [`factorise()`] goes back: from weights to the nearest templates and scalers, in closed form.
+//! 1. A [`Part`] is one of the four composed weights of a transformer block. A [`Plan`] says which set
+//!    of templates composes which part, and how many templates a set holds.
+//! 2. Scalers start as [`ramp_scalers`], [`random_scalers`], [`telg_scalers`] or [`share_scalers`].
+//! 3. A [`Learngene`] is templates, *scaler bank* and inherited weights. The bank holds scalers at a few
+//!    anchors of depth and at one width.
+//! 4. [`Sizes`] draws the depth and width of each step of a condensation. [`Objective`] is what the step
+//!    minimises.
+//! 5. [`interpolate_depth`] reads the bank at any depth, [`resize_scalers`] at any width, and
+//!    [`gather_width`] reads inherited weights.
+//! 6. [`compose()`] turns templates and scalers into the weights of all layers, differentiably.
+//! 7. [`factorise()`] goes back: from weights to the nearest templates and scalers, in closed form.
 //!
-//! No data, no loop, no files, and no random generator of its own: where something is drawn, the
-//! caller passes what draws it.
+//! There is no data, no loop and no file here, and no random generator: the caller passes what draws.
+//!
+//! From two anchors of width 64, a transformer of five layers of width 128:
+//!
+//! ```
+//! use candle_core::{DType, Device, Tensor};
+//! use wave_learngene::{DepthRule, Learngene, Plan, random_scalers};
+//! use wave_models::vit::VitShape;
+//!
+//! let auxiliary = VitShape {
+//!     image_size: 28,
+//!     channels: 1,
+//!     patch: 7,
+//!     classes: 10,
+//!     ..VitShape::default().with_size(2, 64)
+//! };
+//! let plan = Plan::default_budget(64, 32)?;
+//! let zeros = |dims: &[usize]| Tensor::zeros(dims, DType::F32, &Device::Cpu);
+//! let mut drawn = (0..).map(|i| (i as f32).sin()); // in place of a random generator
+//!
+//! let bank = random_scalers(&plan, &auxiliary, 2, &mut || drawn.next().unwrap_or(0.0))?;
+//! let templates = plan.counts.iter().map(|(set, n)| Ok((set.clone(), zeros(&[*n, 32, 32])?)));
+//! let templates = templates.collect::<candle_core::Result<_>>()?;
+//! let inherited = auxiliary.stacked_parameters().into_iter();
+//! let inherited = inherited
+//!     .filter(|(name, _)| !plan.composes(name))
+//!     .map(|(name, dims)| Ok((name, zeros(&dims)?)))
+//!     .collect::<candle_core::Result<_>>()?;
+//! let depth_rule = DepthRule::LastIsOne;
+//! let learngene = Learngene { plan, templates, bank, inherited, auxiliary, depth_rule };
+//!
+//! let descendant = learngene.shape(5, 128, None)?;
+//! let weights = learngene.weights(&descendant)?;
+//! assert_eq!(weights["blocks.4.attn.qkv.weight"].dims(), [384, 128]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod bank;
 mod compose;
 mod draw;
 mod factorise;
+mod first_scalers;
 mod learngene;
 mod objective;
 mod part;
 mod plan;
-mod start;
 #[cfg(test)]
 mod testing;
 
@@ -41,9 +74,11 @@ pub use bank::{
 pub use compose::{Scalers, Templates, compose};
 pub use draw::Sizes;
 pub use factorise::{Factorised, factorise};
+pub use first_scalers::{
+    ramp_scalers, random_scalers, seed_templates, share_scalers, telg_scalers,
+};
 pub use learngene::Learngene;
 pub use objective::{Objective, divergence};
 pub use part::Part;
 pub use plan::{Plan, PlanError};
-pub use start::{ramp_scalers, random_scalers, seed_templates, share_scalers, telg_scalers};
 pub use wave_ops::Kronecker;

@@ -1,5 +1,5 @@
-//! What a condensation minimises (WAVE, equation 4): `KL(ancestor || auxiliary)`, and the
-//! cross-entropy with the labels beside it.
+//! The loss of a condensation (WAVE, equation 4): `KL(ancestor || auxiliary)`, and the
+//! cross-entropy with the labels.
 
 use candle_core::{D, Result, Tensor};
 use wave_ops::{log_softmax, soft_cross_entropy};

@@ -55,7 +55,7 @@ impl Part {
         }
     }
 
-    /// How many equal matrices are stacked by rows: 3 for [`Part::Qkv`], otherwise 1.
+    /// The number of equal matrices stacked by rows: 3 for [`Part::Qkv`], otherwise 1.
     pub fn segments(self) -> usize {
         match self {
             Part::Qkv => 3,

@@ -1,5 +1,5 @@
-//! Which set of templates composes which part, how many templates it holds, and every size that
-//! follows. A [`Plan`] is checked once, where it is made.
+//! The sets of templates, the parts that each composes, and every size that follows. A [`Plan`] is
+//! checked once, where it is made.
 
 use crate::Part;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use wave_models::ShapeError;
 use wave_models::vit::VitShape;
 use wave_ops::Kronecker;
 
-/// How the parts of a block are composed from sets of templates.
+/// The composition of a block's parts from sets of templates.
 ///
 /// [`Plan::new`] and [`Plan::default_budget`] check it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct Plan {
     pub kronecker: Kronecker,
     /// The set that composes each part; two parts may share one, such as `"mlp"`.
     pub sets: BTreeMap<Part, String>,
-    /// How many templates each set holds.
+    /// The number of templates in each set.
     pub counts: BTreeMap<String, usize>,
 }
 
@@ -100,7 +100,7 @@ impl Plan {
         Self::new(template_size, Kronecker::Tile, Self::own_sets(), counts)
     }
 
-    /// How many templates compose this part.
+    /// The number of templates that compose this part.
     pub fn n_templates(&self, part: Part) -> usize {
         self.counts[self.set(part)]
     }
@@ -124,7 +124,7 @@ impl Plan {
         [self.n_templates(part), r, c]
     }
 
-    /// How many scalers a model of this shape and depth has.
+    /// The number of scalers in a model of this shape and depth.
     pub fn scaler_count(&self, shape: &VitShape, depth: usize) -> usize {
         let parts = self.sets.keys();
         let per_layer: usize = parts
@@ -133,7 +133,7 @@ impl Plan {
         depth * per_layer
     }
 
-    /// How many parameters all templates have together.
+    /// The number of parameters in all templates.
     pub fn template_parameters(&self) -> usize {
         let n: usize = self.counts.values().sum();
         n * self.template_size * self.template_size
@@ -151,7 +151,7 @@ impl Plan {
         &self.sets[&part]
     }
 
-    /// Whether templates compose the weight of this name, timm's (`blocks.0.attn.qkv.weight`) or
+    /// Templates compose the weight of this name, timm's (`blocks.0.attn.qkv.weight`) or
     /// that of all layers stacked (`blocks.attn.qkv.weight`).
     pub fn composes(&self, name: &str) -> bool {
         let module = name.strip_prefix("blocks.").map(|rest| {
@@ -164,7 +164,7 @@ impl Plan {
     }
 }
 
-/// What is wrong with a plan, or with tensors that should fit one.
+/// An error in a plan, or in tensors that should fit one.
 #[derive(Debug, Error)]
 pub enum PlanError {
     /// The template size is 0.

@@ -1,4 +1,4 @@
-//! How fast a frozen network runs: milliseconds a batch, as one JSON object.
+//! The speed of a frozen network: milliseconds a batch, as one JSON object.
 //!
 //! ```text
 //! cargo build --release -p wave-models --example ancestor_speed

@@ -11,8 +11,8 @@
 //! Activations are channels-last, (b, rows, columns, width). Letters in shape comments: `b` images,
 //! `c` channels, `p` patch, `g` patches along a side, `h` width, `k` kernel.
 
+use crate::check::{self, batch_norm, count, dims, sizes};
 use crate::initial::pytorch_default;
-use crate::shape::{self, batch_norm, count, dims, sizes};
 use crate::{Activation, Checked, Dilations, ShapeError, Weights, mean_over_pixels};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
@@ -76,7 +76,7 @@ impl ConvMixerShape {
             });
         }
         let (h, k) = (self.width, self.kernel);
-        shape::products(&[
+        check::products(&[
             (
                 "width x channels x patch^2",
                 &[h, self.channels, self.patch, self.patch],
@@ -145,7 +145,7 @@ impl ConvMixerShape {
     /// # Errors
     /// The first that is missing, misshapen, not `f32`, or too many.
     pub fn check_weights(&self, weights: &Weights) -> std::result::Result<(), ShapeError> {
-        shape::check_weights(weights, &self.parameters())
+        check::check_weights(weights, &self.parameters())
     }
 
     /// Name and shape of every weight, in timm's order. Those that [`is_running_statistic`] names
@@ -187,14 +187,14 @@ impl ConvMixerShape {
     }
 }
 
-/// Whether `name` is a running statistic of a batch norm: kept by [`logits_train`], not trained.
+/// `name` is a running statistic of a batch norm: kept by [`logits_train`], not trained.
 pub fn is_running_statistic(name: &str) -> bool {
     [".running_mean", ".running_var", ".num_batches_tracked"]
         .iter()
         .any(|e| name.ends_with(e))
 }
 
-/// Whether `name` belongs to a batch norm: `stem.2`, `blocks.{i}.0.fn.2` or `blocks.{i}.3`.
+/// `name` belongs to a batch norm: `stem.2`, `blocks.{i}.0.fn.2` or `blocks.{i}.3`.
 fn is_norm(name: &str) -> bool {
     let layer = name.rsplit_once('.').map_or(name, |(layer, _)| layer);
     layer == "stem.2" || layer.ends_with(".fn.2") || layer.ends_with(".3")

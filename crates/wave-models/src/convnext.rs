@@ -11,8 +11,8 @@
 //! `c` channels, `p` patch, `g` patches along a side, `h` width, `k` kernel. Within a block, weights
 //! have the names of timm's `ConvNeXtBlock`; timm itself has no isotropic ConvNeXt.
 
+use crate::check::{self, count, dims, sizes};
 use crate::initial::pytorch_default;
-use crate::shape::{self, count, dims, sizes};
 use crate::{Checked, ShapeError, Weights, mean_over_pixels};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
@@ -79,7 +79,7 @@ impl ConvNextShape {
             });
         }
         let (h, k, side) = (self.width, self.kernel, self.image_size);
-        shape::products(&[
+        check::products(&[
             (
                 "width x channels x patch^2",
                 &[h, self.channels, self.patch, self.patch],
@@ -136,7 +136,7 @@ impl ConvNextShape {
     /// # Errors
     /// The first that is missing, misshapen, not `f32`, or too many.
     pub fn check_weights(&self, weights: &Weights) -> std::result::Result<(), ShapeError> {
-        shape::check_weights(weights, &self.parameters())
+        check::check_weights(weights, &self.parameters())
     }
 
     /// Name and shape of every weight, in the order of the forward pass; all are trained.

@@ -17,7 +17,7 @@ const SCHEDULES: [(&str, [usize; 8]); 8] = [
     ("H", [1, 1, 1, 1, 1, 1, 2, 2]),
 ];
 
-/// What `dilation` may say.
+/// The forms of `dilation`.
 const EXPECTED: &str = "a digit for all layers, as many digits as layers, such as 11223333 of eight, \
                         or one of the schedules A to H";
 
@@ -35,7 +35,7 @@ impl Dilations {
         }
     }
 
-    /// What a text says of `depth` layers: a digit for all of them, a digit for each, or a letter
+    /// The dilations of `depth` layers from a text: a digit for all of them, a digit for each, or a letter
     /// of the thesis' table 3.2, whose quarters stretch over any depth.
     ///
     /// # Errors
@@ -61,7 +61,7 @@ impl Dilations {
         }
     }
 
-    /// What a configuration says of `depth` layers: a number for all of them, or a list.
+    /// The dilations of `depth` layers from a configuration: a number for all of them, or a list.
     ///
     /// # Errors
     /// If it says neither.

@@ -10,9 +10,9 @@
 //!
 //! [`fuse`] folds the batch norms away. Activations are channels-last.
 
+use crate::check::{self, batch_norm, count, dims, sizes};
 use crate::fold::{self, get};
 use crate::frozen::{self, Window};
-use crate::shape::{self, batch_norm, count, dims, sizes};
 use crate::{Activation, ShapeError, Weights};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
@@ -53,7 +53,7 @@ pub struct EfficientNetShape {
     pub features: usize,
     /// Outputs of the classifier.
     pub classes: usize,
-    /// Whether the weights come from TensorFlow (timm's `tf_efficientnet_lite*`), whose padding
+    /// The weights come from TensorFlow (timm's `tf_efficientnet_lite*`), whose padding
     /// puts the odd zero behind and whose batch norms add 1e-3 to variances instead of 1e-5.
     pub tensorflow: bool,
 }
@@ -172,7 +172,7 @@ impl EfficientNetShape {
     /// # Errors
     /// The first that is missing, misshapen, not `f32`, or too many.
     pub fn check_weights(&self, weights: &Weights) -> std::result::Result<(), ShapeError> {
-        shape::check_weights(weights, &self.parameters())
+        check::check_weights(weights, &self.parameters())
     }
 
     /// Names and shapes of all weights, as timm has them, running statistics included.
@@ -189,7 +189,7 @@ impl EfficientNetShape {
         all
     }
 
-    /// What is added to variances.
+    /// Added to variances.
     fn eps(&self) -> f64 {
         if self.tensorflow { 1e-3 } else { 1e-5 }
     }

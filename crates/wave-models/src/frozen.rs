@@ -1,10 +1,9 @@
 //! Operators of networks that only run: no gradient flows through them.
 //!
-//! On the CPU in `f32` they are fused, each with bias, residual and activation, over plain slices
-//! split between the threads of the surrounding rayon pool, by the products and loops of
-//! [`wave_ops::slices`]; elsewhere they are stock candle (module [`stock`]). Images are
-//! channels-last, (b, rows, columns, channels), so that the inputs of one row of a convolution's
-//! window lie side by side.
+//! On the CPU in `f32` they are fused, each with bias, residual and activation. They run over plain
+//! slices ([`wave_ops::slices`]), split between the threads of the surrounding rayon pool. Elsewhere
+//! they are stock candle (module [`stock`]). Images are channels-last, (b, rows, columns, channels):
+//! the inputs of one row of a convolution's window lie side by side.
 //!
 //! Letters: `b` images, `n` rows of a matrix or tokens, `c` channels, `k` kernel, `s` side.
 
@@ -16,7 +15,7 @@ use crate::Activation;
 use candle_core::{DType, Device, Result, Storage, Tensor};
 use rayon::prelude::*;
 use wave_ops::slices::{
-    Right, Start, multiply, multiply_copied, rows, softmax, transposed, vectorised,
+    Right, StartValue, multiply, multiply_copied, rows, softmax, transposed, vectorised,
 };
 
 /// Images that pass through a network together, per thread: enough rows for efficient matrix
@@ -40,7 +39,7 @@ fn rows_of_task(rows: usize) -> usize {
         .max(1)
 }
 
-/// How the window of a convolution moves along a side.
+/// The window of a convolution along a side.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Window {
     /// Side of the window.
@@ -94,7 +93,7 @@ impl Window {
 pub(crate) struct Columns<'a> {
     /// Tokens (b, n, heads x per_head).
     pub(crate) tokens: &'a Tensor,
-    /// Where a head's part starts within its columns.
+    /// First column of the part within a head.
     pub(crate) offset: usize,
     /// Columns of a head.
     pub(crate) per_head: usize,
@@ -160,9 +159,9 @@ pub(crate) fn linear(
                             for row in y.chunks_exact_mut(n) {
                                 row.iter_mut().zip(bias).for_each(|(y, b)| *y += b);
                             }
-                            Start::Kept
+                            StartValue::Kept
                         } else {
-                            Start::Row(bias)
+                            StartValue::Row(bias)
                         };
                         right.multiply(x, start, y);
                         activate(activation, y);
@@ -221,7 +220,7 @@ pub(crate) fn convolve(
                             first..first + y.len() / (out * n),
                             gathered,
                         );
-                        right.multiply(gathered, Start::Row(bias), y);
+                        right.multiply(gathered, StartValue::Row(bias), y);
                         activate(activation, y);
                     });
             })
@@ -321,11 +320,11 @@ pub(crate) fn attention(
                                 let v = &v[i * m * vl + h * value.per_head + value.offset..];
                                 scores.copy_from_slice(&bias[h * n * m..(h + 1) * n * m]);
                                 let (q, k_t) = (rows(q, ql), transposed(k, kl));
-                                multiply((n, m, width), q, k_t, Start::Kept, scores, m);
+                                multiply((n, m, width), q, k_t, StartValue::Kept, scores, m);
                                 softmax(scores, m);
                                 let (p, v) = (rows(scores, m), rows(v, vl));
                                 let out = &mut out[h * value_width..];
-                                multiply((n, value_width, m), p, v, Start::Zero, out, ol);
+                                multiply((n, value_width, m), p, v, StartValue::Zero, out, ol);
                             }
                             activate(activation, out);
                         },
@@ -366,7 +365,7 @@ pub(crate) fn mean_rows(x: &Tensor) -> Result<Tensor> {
     Tensor::from_vec(y, (b, c), x.device())
 }
 
-/// Whether the fused operators apply to `x`.
+/// The fused operators apply to `x`.
 fn fused(x: &Tensor) -> Result<bool> {
     if x.track_op() {
         candle_core::bail!("this network only runs, it gives no gradient; detach its input");
@@ -393,7 +392,7 @@ impl<'a> Weight<'a> {
     }
 
     /// `y = start + x W`: `x` (m, k), `y` (m, n).
-    fn multiply(&self, x: &[f32], start: Start, y: &mut [f32]) {
+    fn multiply(&self, x: &[f32], start: StartValue, y: &mut [f32]) {
         match *self {
             Weight::Copied(ref right, (k, n)) => {
                 multiply_copied(y.len() / n, rows(x, k), right, start, y, n);

@@ -1,4 +1,4 @@
-//! PyTorch's default weights, which several networks start from.
+//! PyTorch's default weights.
 
 use crate::Weights;
 use candle_core::{Device, Result, Tensor};

@@ -198,7 +198,7 @@ fn names_what_is_wrong_with_weights() {
     let error = LevitShape::infer(&weights, Activation::Relu).unwrap_err();
     assert!(error.to_string().contains("hard_swish or silu"), "{error}");
 
-    // What other projects store besides is passed over.
+    // Other projects' counters are passed over.
     let mut more = weights.clone();
     let counter = Tensor::zeros((), DType::I64, &Device::Cpu).unwrap();
     more.insert("stem.conv1.bn.num_batches_tracked".into(), counter.clone());

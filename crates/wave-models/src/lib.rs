@@ -1,10 +1,43 @@
 //! Networks as pure functions of a weight map, with the names and shapes of every weight.
 //!
-//! Names are timm's, so that what is written loads there without a map; [`import`] brings other
-//! projects' names to them. [`Network`] is all networks of images in one; those of token sequences are
-//! in [`sequence`], and many small networks side by side in [`population`].
+//! 1. A file's tensors come under any project's names. [`import`] brings them to timm's.
+//! 2. [`Network::recognise`] finds the network whose weights they are, and its sizes.
+//! 3. A shape, such as [`vit::VitShape`], lists the name and dimensions of every weight.
+//!    [`check_weights`] compares a map with that list.
+//! 4. [`vit::stack`] joins the layers of a transformer in memory, and [`vit::unstack`] separates them.
+//! 5. [`vit::logits`], and its like in the other modules, computes class scores from images.
+//!    Gradients flow to the weights, except in networks that only run.
+//!
+//! [`Network`] is all networks of images in one. [`sequence`] holds those of token sequences,
+//! [`population`] many small networks side by side.
+//!
+//! A transformer of zeros answers with the bias of its classifier:
+//!
+//! ```
+//! use candle_core::{DType, Device, Tensor};
+//! use wave_models::{Weights, vit};
+//!
+//! let shape = vit::VitShape {
+//!     image_size: 28,
+//!     channels: 1,
+//!     patch: 7,
+//!     classes: 2,
+//!     ..vit::VitShape::default().with_size(3, 64)
+//! };
+//! let mut weights = Weights::new();
+//! for (name, dims) in shape.stacked_parameters() {
+//!     weights.insert(name, Tensor::zeros(dims, DType::F32, &Device::Cpu)?);
+//! }
+//! weights.insert("head.bias".into(), Tensor::new(&[1f32, -1.], &Device::Cpu)?);
+//!
+//! let images = Tensor::ones((5, 1, 28, 28), DType::F32, &Device::Cpu)?;
+//! let logits = vit::logits(&shape, &weights, &images, None)?;
+//! assert_eq!(logits.to_vec2::<f32>()?, [[1., -1.]; 5]);
+//! # Ok::<(), candle_core::Error>(())
+//! ```
 
 mod activation;
+mod check;
 pub mod convmixer;
 pub mod convnext;
 mod dilation;
@@ -18,7 +51,6 @@ pub mod population;
 pub mod positional;
 pub mod resample;
 pub mod sequence;
-mod shape;
 pub mod small;
 #[cfg(test)]
 mod testing;
@@ -27,11 +59,11 @@ mod unsupported;
 pub mod vit;
 
 pub use activation::Activation;
+pub use check::{ShapeError, check_weights, default_patch};
 pub use dilation::Dilations;
 pub use network::{Network, known_heads};
 pub use population::PopulationShape;
 pub use sequence::{Mixer, SequenceShape};
-pub use shape::{ShapeError, check_weights, default_patch};
 pub use transformers::import;
 
 use candle_core::{Result, Tensor};

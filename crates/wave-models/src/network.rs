@@ -41,9 +41,10 @@ impl Network {
     /// where the weights do not show it: for ConvMixer, ConvNeXt and EfficientNet, which without one
     /// take what their name implies.
     ///
-    /// What the weights do not show either comes from the arguments or the name: a transformer's
-    /// heads ([`known_heads`]; otherwise as many as have width 64), the epsilon of its layer norms, the activation,
-    /// a ConvMixer's `dilation` (a number, or a list of one for each layer), and whether an EfficientNet is TensorFlow's (a nameless one is).
+    /// Weights do not show everything. From the arguments or the name come a transformer's heads
+    /// ([`known_heads`]; otherwise as many as have width 64), the epsilon of its layer norms, the
+    /// activation, a ConvMixer's `dilation` (a number, or a list of one for each layer), and the origin
+    /// of an EfficientNet (a nameless one is TensorFlow's).
     ///
     /// # Errors
     /// If the weights are of no known network, of another than `architecture`, incomplete, of
@@ -138,7 +139,7 @@ impl Network {
         Ok(network)
     }
 
-    /// What kind of network this is, in words.
+    /// The kind of network, in words.
     pub fn family(&self) -> &'static str {
         match self {
             Network::Vit(_) => Family::Vit.describe(),
@@ -161,7 +162,7 @@ impl Network {
         }
     }
 
-    /// Whether gradients flow through [`Network::logits`]; otherwise the network only runs, and
+    /// Gradients flow through [`Network::logits`]; otherwise the network only runs, and
     /// tracked weights or images are an error.
     pub fn trainable(&self) -> bool {
         use Network::{ConvMixer, ConvNext, Positional, Vit};

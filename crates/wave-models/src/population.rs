@@ -1,5 +1,5 @@
-//! A population: many small networks of one shape, each with weights of its own, that run and train as
-//! one (thesis, section 3.4.1: "covariances calculated over populations of networks").
+//! A population: many small networks of one shape that run and train as one (thesis, section 3.4.1:
+//! "covariances calculated over populations of networks").
 //!
 //! Every network is an isotropic ConvNeXt of a few thousand weights:
 //!
@@ -9,14 +9,14 @@
 //! out = head(LN(mean over pixels of x))
 //! ```
 //!
-//! Weights are stacked over the networks, their leading dimension. The channels of all networks lie
-//! side by side in an activation: to a depthwise convolution they are those of one wide image, and
-//! the other maps are [`wave_ops::linear_each`]. No network sees another's weights or images.
+//! Weights are stacked over the networks, their leading dimension. In an activation the channels of all
+//! networks lie side by side. A depthwise convolution takes them for one wide image. The other maps are
+//! [`wave_ops::linear_each`]. No network sees another's weights or images.
 //!
 //! Letters in shape comments: `b` images of each network, `n` networks, `g` patches along a side,
 //! `h` width, `m` hidden channels, `k` kernel.
 
-use crate::shape::{check_weights, sizes};
+use crate::check::{check_weights, sizes};
 use crate::{ShapeError, Weights, mean_over_pixels};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
@@ -156,7 +156,7 @@ impl PopulationShape {
 /// When a weight is missing or of another shape, or the images are not as many for each network.
 pub fn logits(shape: &PopulationShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
     let (n, h, g, k) = (shape.networks, shape.width, shape.grid(), shape.kernel);
-    let of = Checked { shape, weights };
+    let of = WeightsOf { shape, weights };
     let stem = of.get("stem.weight")?;
     let images = crate::checked_images(images, shape.channels, shape.image_size, stem)?;
     let b = images.dim(0)? / n;
@@ -193,12 +193,12 @@ pub fn logits(shape: &PopulationShape, weights: &Weights, images: &Tensor) -> Re
     scores.flatten_to(1) // (b n, classes)
 }
 
-struct Checked<'a> {
+struct WeightsOf<'a> {
     shape: &'a PopulationShape,
     weights: &'a Weights,
 }
 
-impl<'a> Checked<'a> {
+impl<'a> WeightsOf<'a> {
     fn get(&self, name: &str) -> Result<&'a Tensor> {
         match self.weights.get(name) {
             Some(t) if t.dim(0)? == self.shape.networks => Ok(t),

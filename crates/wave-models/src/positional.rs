@@ -1,5 +1,5 @@
-//! Vision transformers whose attention has a part that depends on positions alone: what mimetic
-//! attention is compared with in the thesis' section 3.2.5.
+//! Vision transformers with positional attention, which the thesis compares with mimetic attention
+//! (section 3.2.5).
 //!
 //! ```text
 //! gpsa                    A = (1 - s(g)) softmax(q kᵀ / sqrt(d/h)) + s(g) softmax(w · (Δx, Δy, Δx² + Δy²) + b)
@@ -9,26 +9,24 @@
 //! ```
 //!
 //! GPSA is the gated attention of d'Ascoli et al. 2021 (ConViT): a gate g for each head, s the logistic
-//! function, and rows that are made to add up to 1 again. Δ is where the key's patch lies, seen from the
-//! query's.
+//! function, and rows normalised to add up to 1. Δ is the offset from the query's patch to the key's.
 //!
 //! C (n, n) is doubly block circulant: `C[a, b]` depends on the offset from patch a to patch b alone,
 //! which wraps around the grid's edges. It is the matrix of a circular convolution with k x k taps. Our
-//! reading, where the thesis is silent: the taps are trained, each head has its own, and a layer has
-//! one γ.
+//! reading: the taps are trained, each head has its own, and a layer has one γ.
 //!
 //! All else is the transformer of [`vit`](crate::vit) without a class token, in stock operators. GPSA's
 //! names are those of timm's ConViT. Letters in shape comments: `b` images, `n` patches, `g` patches along
 //! a side, `d` width, `h` heads, `k` taps along a side.
 
-use crate::shape::{check_weights, count, dims, sizes};
+use crate::check::{check_weights, count, dims, sizes};
 use crate::vit::{LAYER_NORM_EPS, VitShape};
-use crate::{ShapeError, Weights};
+use crate::{Checked, ShapeError, Weights};
 use candle_core::{DType, Device, Result, Tensor};
 use serde::{Deserialize, Serialize};
 use wave_ops::{gelu, layer_norm, linear, patchify, stock};
 
-/// How positions enter the attention.
+/// A way for positions to enter the attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PositionalAttention {
@@ -89,7 +87,7 @@ impl PositionalAttention {
 pub struct PositionalShape {
     /// The transformer; without a class token.
     pub vit: VitShape,
-    /// How positions enter its attention.
+    /// Its way of attention.
     pub attention: PositionalAttention,
     /// Taps of a convolution along a side, at most as many as patches; 0 for GPSA.
     pub kernel: usize,
@@ -209,7 +207,7 @@ impl PositionalShape {
     }
 }
 
-/// How positions enter the attention of the network whose weights these are.
+/// The way of attention of the network whose weights these are.
 pub(crate) fn attention_of(weights: &Weights) -> Option<PositionalAttention> {
     let all = PositionalAttention::ALL.into_iter();
     all.map(|(_, attention)| attention).find(|attention| {
@@ -277,7 +275,7 @@ pub fn circulant(taps: &Tensor, grid: usize) -> Result<Tensor> {
 /// # Errors
 /// When a weight is missing or of another shape, or the images are of another size.
 pub fn logits(shape: &PositionalShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
-    let (vit, layers) = (&shape.vit, Layers { shape, weights });
+    let (vit, layers) = (&shape.vit, PositionalLayers::new(shape, weights));
     let (d, hidden) = (vit.width, vit.hidden());
     let positions = layers.get("pos_embed", &[1, vit.tokens(), d])?;
     let images = crate::checked_images(images, vit.channels, vit.image_size, positions)?;
@@ -302,8 +300,8 @@ pub fn logits(shape: &PositionalShape, weights: &Weights, images: &Tensor) -> Re
     layers.linear(&pooled, "head", (vit.classes, d))
 }
 
-/// What the attention makes of (b, n, d), before the projection.
-fn attention(layers: Layers, u: &Tensor, at: &str) -> Result<Tensor> {
+/// The attention of (b, n, d), before the projection.
+fn attention(layers: PositionalLayers, u: &Tensor, at: &str) -> Result<Tensor> {
     let shape = layers.shape;
     let (d, h) = (shape.vit.width, shape.vit.heads);
     let (b, n, _) = u.dims3()?;
@@ -329,8 +327,8 @@ fn attention(layers: Layers, u: &Tensor, at: &str) -> Result<Tensor> {
     mixed.transpose(1, 2)?.reshape((b, n, d))
 }
 
-/// What positions are weighed by, (b, h, n, n), from the scores of queries and keys.
-fn with_positions(layers: Layers, scores: &Tensor, at: &str) -> Result<Tensor> {
+/// The attention matrix (b, h, n, n), from the scores of queries and keys.
+fn with_positions(layers: PositionalLayers, scores: &Tensor, at: &str) -> Result<Tensor> {
     let shape = layers.shape;
     let (grid, h, k) = (shape.vit.grid(), shape.vit.heads, shape.kernel);
     let own = |part: &str, dims: &[usize]| {
@@ -365,24 +363,21 @@ fn with_positions(layers: Layers, scores: &Tensor, at: &str) -> Result<Tensor> {
     }
 }
 
-/// Checked access to the weights.
+/// The weights under their shape.
 #[derive(Clone, Copy)]
-struct Layers<'a> {
+struct PositionalLayers<'a> {
     shape: &'a PositionalShape,
-    weights: &'a Weights,
+    weights: Checked<'a>,
 }
 
-impl<'a> Layers<'a> {
+impl<'a> PositionalLayers<'a> {
+    fn new(shape: &'a PositionalShape, weights: &'a Weights) -> PositionalLayers<'a> {
+        let weights = Checked::new("positional", weights);
+        PositionalLayers { shape, weights }
+    }
+
     fn get(self, name: &str, dims: &[usize]) -> Result<&'a Tensor> {
-        match self.weights.get(name) {
-            Some(t) if t.dims() == dims => Ok(t),
-            Some(t) => candle_core::bail!(
-                "weight {name} has shape {:?}, expected {dims:?}; check that the sizes are those of \
-                 these weights",
-                t.dims()
-            ),
-            None => candle_core::bail!("weight {name} of shape {dims:?} is missing"),
-        }
+        self.weights.get(name, dims)
     }
 
     fn linear(self, x: &Tensor, name: &str, (out, inputs): (usize, usize)) -> Result<Tensor> {

@@ -124,10 +124,7 @@ fn gated_rows_add_up_to_one() {
     let mut weights = weights(&shape.parameters());
     let scores = tensor("scores", &[2, 3, 16, 16]);
     let rows = |weights: &Weights| {
-        let layers = Layers {
-            shape: &shape,
-            weights,
-        };
+        let layers = PositionalLayers::new(&shape, weights);
         with_positions(layers, &scores, "blocks.1.attn").unwrap()
     };
     let found = rows(&weights);

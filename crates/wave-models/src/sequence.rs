@@ -84,7 +84,7 @@ pub fn attention_maps(
     Ok(maps)
 }
 
-/// What the layers make of tokens, (b, t, d). `seen` is shown what goes into each mixer.
+/// The output of the layers, (b, t, d). `seen` is shown the input of each mixer.
 fn hidden(
     shape: &SequenceShape,
     weights: &Weights,

@@ -1,8 +1,8 @@
-//! Networks small enough that their training can be differentiated: what initialisers are learned on.
+//! Networks small enough to differentiate their training. Initialisers are learned on them.
 //!
 //! Each is one file: its sizes, the names, shapes and usual starts of its weights, and its loss. They
-//! are written in candle's own operators, because the gradients of fused ones have no gradients, and in
-//! whatever type of number the weights have.
+//! are written in candle's own operators, since the gradients of fused ones have no gradients. They
+//! compute in the type of their weights.
 
 pub mod autoencoder;
 pub mod fixup;
@@ -19,8 +19,8 @@ pub use lstm::LstmShape;
 /// The most values that all weights may have.
 const MOST_VALUES: usize = 1 << 26;
 
-/// How a weight starts where nothing else is said: PyTorch's defaults, which the papers call Kaiming's
-/// where they are uniform.
+/// The usual start of a weight: PyTorch's defaults, which the papers call Kaiming's where they are
+/// uniform.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Usual {
     /// Uniform between ± this.
@@ -45,11 +45,11 @@ pub struct Parameter {
     pub name: String,
     /// Its shape.
     pub dims: Vec<usize>,
-    /// How it starts.
+    /// Its start.
     pub usual: Usual,
 }
 
-/// What a small network is trained on.
+/// A batch for a small network.
 #[derive(Clone, Debug)]
 pub struct Examples {
     /// Images (b, c, h, w), or tokens (b, n).
@@ -57,7 +57,7 @@ pub struct Examples {
     /// A class for each image; of tokens, what comes after each of the positions: (b, positions). An
     /// autoencoder needs none.
     pub targets: Vec<u32>,
-    /// Where in sequences predictions count, the same in each.
+    /// The positions whose predictions count, the same in each sequence.
     pub positions: Vec<u32>,
 }
 
@@ -110,7 +110,7 @@ impl Small {
         }
     }
 
-    /// What training makes smaller: a scalar, the mean over the examples.
+    /// The loss: a scalar, the mean over the examples.
     ///
     /// # Errors
     /// If a weight is missing, or sizes contradict the network.

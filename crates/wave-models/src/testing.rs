@@ -1,5 +1,5 @@
-//! Weights and images that follow from a rule, shared with `tests/fixtures/make_ancestors.py`, so
-//! that only expected logits need a file.
+//! Weights and images by a rule shared with `tests/fixtures/make_ancestors.py`. Only expected logits
+//! need a file.
 
 use crate::Weights;
 use candle_core::{Device, Tensor};

@@ -17,14 +17,13 @@
 //! | `head`               | `classifier` (with teacher: `cls_classifier`)             |
 //! | `head_dist`          | `distillation_classifier`                                 |
 //!
-//! Layer norms: timm adds 1e-6 to variances, and so were the published models trained;
-//! transformers adds its configuration's `layer_norm_eps`, 1e-12 by default. What is exported says
-//! 1e-6. What is imported keeps the value that its configuration states (see
-//! [`crate::Network::recognise`]), so that either side computes what it computed before.
+//! Layer norms: timm adds 1e-6 to variances, as in the training of the published models. transformers
+//! adds its configuration's `layer_norm_eps`, 1e-12 by default. An export says 1e-6. An import keeps
+//! the value of its configuration ([`crate::Network::recognise`]). So both sides compute the same.
 
-use crate::shape::{ShapeError, ignored};
+use crate::check::{ShapeError, ignored};
 use crate::vit::{VitShape, check_weights};
-use crate::{Weights, shape};
+use crate::{Weights, check};
 use candle_core::{DType, Device, Tensor};
 use serde_json::{Map, Value, json};
 
@@ -79,7 +78,7 @@ pub fn import(weights: &Weights) -> Result<Weights, ShapeError> {
     }
     for prefix in ["vit", "deit"] {
         let layer = |l: usize| format!("{prefix}.encoder.layer.{l}.attention.attention");
-        let depth = shape::count(weights, |l| format!("{}.query.weight", layer(l)));
+        let depth = check::count(weights, |l| format!("{}.query.weight", layer(l)));
         for l in 0..depth {
             for part in ["weight", "bias"] {
                 let names = QKV.map(|q| format!("{}.{q}.{part}", layer(l)));
@@ -158,7 +157,7 @@ pub fn export(
     Ok((out, config(shape, &labels)))
 }
 
-/// Whether [`export`] has a place for a network of this shape.
+/// Checks that [`export`] has a place for a network of this shape.
 ///
 /// # Errors
 /// For networks without a class token or with a distillation token.
@@ -294,13 +293,13 @@ fn join(weights: &Weights, names: &[String; 3]) -> Result<Tensor, ShapeError> {
 
 /// Zeros where no layer has a bias of queries, keys and values (`qkv_bias = False`).
 fn fill_biases(weights: &mut Weights) -> Result<(), ShapeError> {
-    let depth = shape::count(weights, |l| format!("blocks.{l}.attn.qkv.weight"));
+    let depth = check::count(weights, |l| format!("blocks.{l}.attn.qkv.weight"));
     let name = |l: usize| format!("blocks.{l}.attn.qkv.bias");
     if (0..depth).any(|l| weights.contains_key(&name(l))) {
         return Ok(());
     }
     for l in 0..depth {
-        let [rows, _] = shape::dims(weights, &format!("blocks.{l}.attn.qkv.weight"))?;
+        let [rows, _] = check::dims(weights, &format!("blocks.{l}.attn.qkv.weight"))?;
         let zeros = Tensor::zeros(rows, DType::F32, &Device::Cpu);
         let zeros = zeros.map_err(|_| ShapeError::Missing { name: name(l) })?;
         weights.insert(name(l), zeros);

@@ -1,5 +1,5 @@
-//! What other projects' transformers have and no network here does, by tensors and arguments: told
-//! before their shapes are looked at, which would only puzzle.
+//! Features of other projects' networks that no network here has, by tensors and arguments. They are
+//! named before any shape is checked, so that the message is about the cause.
 
 use crate::{ShapeError, Weights};
 use serde_json::{Map, Value};
@@ -103,14 +103,14 @@ pub(crate) fn check(
     }
 }
 
-/// What a family of networks is called, where none of it is here.
+/// The name of a family of networks that is not here.
 fn architecture(name: &str) -> Option<&'static (&'static str, &'static str)> {
     ARCHITECTURES
         .iter()
         .find(|(start, _)| name.starts_with(start))
 }
 
-/// What a vision transformer has that is not here, and where that is found.
+/// A feature of a vision transformer that is not here, and its evidence.
 fn variant(args: &Map<String, Value>, weights: &Weights) -> Option<(String, String)> {
     let of_tensors = weights.keys().find_map(|name| {
         let (_, what) = TENSORS.iter().find(|(end, _)| name.ends_with(end))?;

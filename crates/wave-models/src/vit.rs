@@ -7,20 +7,19 @@
 //! ```
 //!
 //! A distilled DeiT (Touvron et al. 2021) has a second token after the class token with a
-//! classifier of its own, `head_dist`; outside its own training the two classifiers' mean counts.
+//! classifier of its own, `head_dist`. Outside its own training the mean of both classifiers counts.
 //!
-//! On disk every layer has tensors of its own (`blocks.3.attn.qkv.weight`); in memory the layers
-//! of a kind are stacked (`blocks.attn.qkv.weight`, leading dimension the depth), because
-//! templates compose them, and the trunk consumes them, all at once. [`stack`] and [`unstack`]
-//! convert.
+//! On disk every layer has its own tensors (`blocks.3.attn.qkv.weight`). In memory the layers of a
+//! kind are stacked (`blocks.attn.qkv.weight`, leading dimension the depth): the trunk reads them all
+//! at once. [`stack`] and [`unstack`] convert.
 
-use crate::shape::{count, dims, divides, sizes};
+use crate::check::{count, dims, divides, sizes};
 use crate::{ShapeError, Weights};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
 use wave_ops::{BlocksShape, Mode, Precision};
 
-pub use crate::shape::check_weights;
+pub use crate::check::check_weights;
 
 /// Epsilon of layer norms in timm, and with it of the weights of all published ViTs and DeiTs.
 pub const LAYER_NORM_EPS: f64 = 1e-6;
@@ -60,9 +59,9 @@ pub struct VitShape {
     pub mlp_ratio: f64,
     /// Outputs of the classifier.
     pub classes: usize,
-    /// Whether a class token is classified; otherwise the mean over the tokens is.
+    /// The class token is classified; otherwise the mean over the tokens is.
     pub class_token: bool,
-    /// Whether there is a distillation token with its own classifier too; needs `class_token`.
+    /// There is a distillation token with its own classifier too; needs `class_token`.
     #[serde(default)]
     pub distilled: bool,
     /// Added to variances in layer norms: [`LAYER_NORM_EPS`], unless weights were trained with

@@ -1,11 +1,23 @@
-//! What matrix products are computed in.
+//! The precision of matrix products.
 
-use crate::blocks::Precision;
 use crate::cpu::Simd;
-use crate::gemm::{Mat, Start, gemm, gemm_rounded};
+use crate::gemm::{Mat, StartValue, gemm, gemm_rounded};
 
 /// Multiplications from which on a product in bf16 is faster, its factors' rounding included.
 const WORTH_ROUNDING: usize = 1 << 16;
+
+/// The type in which matrices of the blocks are multiplied. Sums, parameters and gradients are
+/// `f32` in either case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// Single precision.
+    #[default]
+    F32,
+    /// Factors, and what the backward pass keeps of the MLP, rounded to bf16: on a processor that
+    /// multiplies them faster ([`Simd::has_bf16`](crate::Simd::has_bf16)), which otherwise computes
+    /// as [`Precision::F32`], and on every other device. On a GPU all values inside a branch are.
+    Bf16,
+}
 
 /// Instructions and precision of matrix products.
 #[derive(Clone, Copy)]
@@ -32,7 +44,7 @@ impl Arithmetic {
         (m, n, k): (usize, usize, usize),
         a: Mat<f32>,
         b: Mat<f32>,
-        start: Start,
+        start: StartValue,
         c: &mut [f32],
         c_stride: usize,
     ) {

@@ -5,7 +5,7 @@
 //! (n, 3 heads h).
 
 use crate::arithmetic::Arithmetic;
-use crate::gemm::{Start, rows, transposed};
+use crate::gemm::{StartValue, rows, transposed};
 use crate::simd::{LANES, dispatch_on, dot, fill_up, softmax};
 
 /// Numbers of tokens, heads, and channels of a head.
@@ -31,7 +31,7 @@ impl AttentionShape {
         self.tokens * self.row()
     }
 
-    /// What scores are multiplied by: `1 / sqrt(h)`.
+    /// The factor on scores: `1 / sqrt(h)`.
     fn scale(&self) -> f32 {
         1.0 / (self.head_width as f32).sqrt()
     }
@@ -49,7 +49,7 @@ pub(crate) fn forward(
     for head in 0..shape.heads {
         probabilities(with, shape, qkv, head, p);
         let (p, v) = (rows(p, shape.row()), rows(&qkv[2 * d + head * h..], 3 * d));
-        with.product((n, h, n), p, v, Start::Zero, &mut o[head * h..], d);
+        with.product((n, h, n), p, v, StartValue::Zero, &mut o[head * h..], d);
     }
 }
 
@@ -58,7 +58,7 @@ fn probabilities(with: Arithmetic, shape: AttentionShape, qkv: &[f32], head: usi
     let (n, h, d) = (shape.tokens, shape.head_width, shape.width());
     let part = |i: usize| &qkv[i * d + head * h..]; // q, k, v
     let (q, k_t) = (rows(part(0), 3 * d), transposed(part(1), 3 * d));
-    with.product((n, n, h), q, k_t, Start::Zero, p, shape.row());
+    with.product((n, n, h), q, k_t, StartValue::Zero, p, shape.row());
     dispatch_on(
         with.simd,
         #[inline(always)]
@@ -96,9 +96,9 @@ pub(crate) fn backward(
         let part = |i: usize| &qkv[at(i)..];
         let d_o = rows(&d_o[head * h..], d);
         let (p_t, d_v) = (transposed(p, row), &mut d_qkv[at(2)..]);
-        with.product((n, h, n), p_t, d_o, Start::Zero, d_v, 3 * d);
+        with.product((n, h, n), p_t, d_o, StartValue::Zero, d_v, 3 * d);
         let v_t = transposed(part(2), 3 * d);
-        with.product((n, n, h), d_o, v_t, Start::Zero, ds, row);
+        with.product((n, n, h), d_o, v_t, StartValue::Zero, ds, row);
         dispatch_on(
             with.simd,
             #[inline(always)]
@@ -113,9 +113,9 @@ pub(crate) fn backward(
             },
         );
         let (k, d_q) = (rows(part(1), 3 * d), &mut d_qkv[at(0)..]);
-        with.product((n, h, n), rows(ds, row), k, Start::Zero, d_q, 3 * d);
+        with.product((n, h, n), rows(ds, row), k, StartValue::Zero, d_q, 3 * d);
         let (ds_t, q) = (transposed(ds, row), rows(part(0), 3 * d));
         let d_k = &mut d_qkv[at(1)..];
-        with.product((n, h, n), ds_t, q, Start::Zero, d_k, 3 * d);
+        with.product((n, h, n), ds_t, q, StartValue::Zero, d_k, 3 * d);
     }
 }

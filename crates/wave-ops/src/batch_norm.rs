@@ -2,8 +2,8 @@
 //! `y = weight x^ + bias`, `x^ = (u - mean) / sqrt(var + eps)`, where `u` is `x` or `gelu(x)`.
 //!
 //! Statistics are taken in chunks that fit the first-level cache, each in two passes around its
-//! own mean, and merged in `f64` (Chan, Golub and LeVeque 1979): one read of `x`, no
-//! cancellation, and a result that does not depend on the number of threads.
+//! own mean, and merged in `f64` (Chan, Golub and LeVeque 1979). So `x` is read once, nothing
+//! cancels, and the number of threads does not change the result.
 
 use crate::gelu::{value as gelu, value_and_slope as gelu_and_slope};
 use crate::simd::dispatch;

@@ -1,4 +1,4 @@
-//! Rounding to bf16, the upper half of an `f32`, in the orders that matrix products want.
+//! Rounding to bf16, the upper half of an `f32`, in the orders that matrix products read.
 //!
 //! Products of bf16 take two neighbours along the summed dimension at once, so both operands are
 //! stored as [`Pair`]s: the left side pairs neighbours of a row, the right side neighbours of a

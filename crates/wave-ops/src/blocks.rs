@@ -7,20 +7,21 @@
 //!
 //! `s1` and `s2` are the drop-path scales of a sample: 1, or 0 and `1 / keep` in training.
 //!
-//! Samples are split over the threads, and each thread carries a few samples at a time through a
-//! layer, or a group of small ones, so that what lies between two matrix products stays in its
-//! cache. The matrices of a group are copied once into the order that the products read, and the
-//! threads' gradients of a group are added up before the next. The forward pass keeps, per token
-//! and layer, x, qkv, attention outputs, u and the MLP's pre-activation, the last rounded to bf16 if
-//! products are; the backward pass computes attention scores, norms and GELU again, which costs less
-//! than to store and load them. Where memory is short it keeps only the input of each group, and the
-//! rest is computed again chunk by chunk.
+//! Samples are split over the threads. Each thread carries a few samples at a time through a group of
+//! layers, so that values between two matrix products stay in its cache. The matrices of a group are
+//! packed once, and the threads' gradients of a group are added up before the next.
+//!
+//! The forward pass keeps, per token and layer, x, qkv, attention outputs, u and the MLP's
+//! pre-activation, the last rounded to bf16 if products are. The backward pass computes attention
+//! scores, norms and GELU again, which costs less than to store and load them. With activation
+//! checkpointing only the input of each group is kept, and the rest is computed again chunk by chunk.
 
 mod activations;
 mod layer;
 mod parameters;
+pub(crate) mod shape;
 
-use crate::arithmetic::Arithmetic;
+use crate::arithmetic::{Arithmetic, Precision};
 use crate::buffer::Buffer;
 use crate::cpu::current;
 use crate::gradients::{Bundle, Gradients};
@@ -32,64 +33,9 @@ use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
 use layer::{Layer, Pass};
 use parameters::{Direction, LayerWeights, Slabs, SlabsMut, layer, layer_mut, layers_mut};
 use rayon::prelude::*;
+use shape::{BlocksShape, Mode};
 use std::ops::Range;
 use std::sync::Mutex;
-
-/// Sizes of a stack of transformer blocks.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct BlocksShape {
-    /// Number of blocks.
-    pub depth: usize,
-    /// Channels of a token.
-    pub width: usize,
-    /// Attention heads; divides `width`.
-    pub heads: usize,
-    /// Channels between the two layers of the MLP.
-    pub hidden: usize,
-    /// Epsilon of the layer norms.
-    pub eps: f64,
-}
-
-impl BlocksShape {
-    /// Sizes of the twelve tensors of one block, in the order in which [`blocks`] takes them:
-    /// norm1 weight and bias, qkv, proj, norm2, fc1, fc2.
-    pub fn sizes(&self) -> [usize; 12] {
-        let (d, h) = (self.width, self.hidden);
-        [d, d, 3 * d * d, 3 * d, d * d, d, d, d, h * d, h, d * h, d]
-    }
-}
-
-/// What the matrices of the blocks are multiplied in. Sums, parameters and gradients are `f32` in
-/// either case.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Precision {
-    /// Single precision.
-    #[default]
-    F32,
-    /// Factors, and what the backward pass keeps of the MLP, rounded to bf16: on a processor that
-    /// multiplies them faster ([`Simd::has_bf16`](crate::Simd::has_bf16)), which otherwise computes
-    /// as [`Precision::F32`], and on every other device. On a GPU all values inside a branch are.
-    Bf16,
-}
-
-/// How the blocks are computed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Mode {
-    /// Of the matrix products.
-    pub precision: Precision,
-    /// Keeps nothing from inside a block for the backward pass, which computes it again: a third
-    /// more work in a fraction of the memory, and the same values. Stock operators keep everything.
-    pub recompute: bool,
-}
-
-impl From<Precision> for Mode {
-    fn from(precision: Precision) -> Mode {
-        Mode {
-            precision,
-            recompute: false,
-        }
-    }
-}
 
 /// Runs `x` (b, n, width) through all blocks, in `f32`.
 ///
@@ -186,13 +132,13 @@ struct Blocks {
     drop_path: Option<Vec<f32>>,
     /// Contiguous.
     parameters: [Tensor; 12],
-    /// Where the backward pass leaves theirs.
+    /// Filled by the backward pass.
     gradients: Gradients,
     keep: Keep,
     saved: Mutex<Option<Vec<Kept>>>,
 }
 
-/// What the forward pass keeps.
+/// The values that the forward pass keeps.
 #[derive(Clone, Copy, PartialEq)]
 enum Keep {
     /// The backward pass will not run.
@@ -203,7 +149,7 @@ enum Keep {
     Activations,
 }
 
-/// What a group of layers keeps for the backward pass.
+/// The values that a group of layers keeps for the backward pass.
 enum Kept {
     /// (b, n, d), to compute the rest again.
     Input(Buffer),

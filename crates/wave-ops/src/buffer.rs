@@ -1,8 +1,7 @@
 //! Reusable scratch memory.
 //!
-//! A training step needs the same large buffers every time. Handing them back to the allocator
-//! makes the kernel zero their pages again on each step, which costs as much as the arithmetic;
-//! so they are kept.
+//! A training step needs the same large buffers every time. The operating system would zero fresh
+//! pages on each step, which costs as much as the arithmetic. So buffers are kept.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Mutex;

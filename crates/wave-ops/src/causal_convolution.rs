@@ -1,4 +1,4 @@
-//! Depthwise convolution over the positions of sequences, that sees only the past:
+//! Causal depthwise convolution over the positions of sequences:
 //! `y[t, c] = bias[c] + sum over k of weight[c, k] x[t - (taps - 1) + k, c]`, with x zero before the
 //! first position. The last tap is the position's own.
 

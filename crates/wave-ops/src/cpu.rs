@@ -1,4 +1,4 @@
-//! Instruction sets: which this processor has, and which the operators use.
+//! Instruction sets: those of this processor, and the one that the operators use.
 //!
 //! One binary holds all paths. The fastest that the processor has is taken, unless the
 //! environment variable `WAVE_SIMD` or [`choose_simd`] names another.
@@ -23,7 +23,7 @@ pub enum Simd {
     Avx2,
     /// 128 bits on 64-bit ARM.
     Neon,
-    /// What the compiler makes of plain Rust for the oldest processor of the architecture.
+    /// Plain Rust, compiled for the oldest processor of the architecture.
     Portable,
 }
 
@@ -48,7 +48,7 @@ impl Simd {
         }
     }
 
-    /// Whether this processor can run it.
+    /// This processor can run it.
     pub fn supported(self) -> bool {
         self == Simd::Portable || self.detect()
     }
@@ -82,7 +82,7 @@ impl Simd {
             .unwrap_or(Simd::Portable)
     }
 
-    /// Whether it multiplies bf16 faster than `f32`.
+    /// It multiplies bf16 faster than `f32`.
     pub fn has_bf16(self) -> bool {
         self == Simd::Avx512Bf16
     }
@@ -147,9 +147,9 @@ pub enum SimdError {
          fastest)"
     )]
     Unsupported {
-        /// What was asked for.
+        /// The path asked for.
         wanted: Simd,
-        /// What there is.
+        /// The best there is.
         best: Simd,
     },
 }

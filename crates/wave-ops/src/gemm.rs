@@ -15,7 +15,7 @@ use crate::cpu::Simd;
 use kernel::{Product, Right};
 pub(crate) use pack::Packed;
 
-/// What a matrix consists of, four bytes.
+/// An entry of a matrix, four bytes.
 pub(crate) trait Element: pulp::bytemuck::Pod + Send + Sync {
     /// Computes the product by the instructions of `simd`.
     fn multiply(simd: Simd, product: Product<Self>);
@@ -106,12 +106,12 @@ impl Rounded {
     }
 }
 
-/// What the product is added to.
+/// The values that a product is added to.
 #[derive(Clone, Copy)]
-pub enum Start<'a> {
+pub enum StartValue<'a> {
     /// Nothing: the destination is overwritten.
     Zero,
-    /// What is in the destination.
+    /// Those in the destination.
     Kept,
     /// The same values (n) in every row: a bias.
     Row(&'a [f32]),
@@ -123,7 +123,7 @@ pub(crate) fn gemm<T: Element>(
     (m, n, k): (usize, usize, usize),
     a: Mat<T>,
     b: Mat<T>,
-    start: Start,
+    start: StartValue,
     c: &mut [f32],
     c_stride: usize,
 ) {
@@ -148,7 +148,7 @@ pub(crate) fn gemm_rounded(
     (m, n, k): (usize, usize, usize),
     a: Mat<f32>,
     b: Mat<f32>,
-    start: Start,
+    start: StartValue,
     c: &mut [f32],
     c_stride: usize,
 ) {
@@ -165,7 +165,7 @@ pub(crate) fn gemm_packed<T: Element>(
     m: usize,
     a: Mat<T>,
     b: &Packed<T>,
-    start: Start,
+    start: StartValue,
     c: &mut [f32],
     c_stride: usize,
 ) {
@@ -181,7 +181,7 @@ fn multiply<T: Element>(
     (m, n, k): (usize, usize, usize),
     a: Mat<T>,
     b: Right<T>,
-    start: Start,
+    start: StartValue,
     c: &mut [f32],
     c_stride: usize,
 ) {
@@ -189,8 +189,8 @@ fn multiply<T: Element>(
         return;
     }
     let starts = match start {
-        Start::Row(row) => row.len() == n,
-        Start::Zero | Start::Kept => true,
+        StartValue::Row(row) => row.len() == n,
+        StartValue::Zero | StartValue::Kept => true,
     };
     assert!(
         a.holds(m, k) && starts && c_stride >= n && rows(&*c, c_stride).holds(m, n),

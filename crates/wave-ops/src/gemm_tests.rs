@@ -49,7 +49,7 @@ proptest! {
         let want = plain((m, n, k), at, bt, |i, j| [0.0, c[i * c_stride + j], bias[j]][kind]);
         for simd in supported() {
             for packed in [false, true] {
-                let start = [Start::Zero, Start::Kept, Start::Row(&bias)][kind];
+                let start = [StartValue::Zero, StartValue::Kept, StartValue::Row(&bias)][kind];
                 let mut got = c.clone();
                 if packed {
                     let right = Packed::new(simd, (k, n), right);
@@ -90,7 +90,7 @@ proptest! {
         let left = if a_turned { transposed(&near_a, a_stride) } else { rows(&near_a, a_stride) };
         let right = if b_turned { transposed(&near_b, b_stride) } else { rows(&near_b, b_stride) };
         let mut got = vec![f32::NAN; m * n];
-        gemm_rounded(simd, (m, n, k), left, right, Start::Zero, &mut got, n);
+        gemm_rounded(simd, (m, n, k), left, right, StartValue::Zero, &mut got, n);
         prop_assert_eq!(&got, &want);
 
         // The right side packed before, as weights are.
@@ -100,7 +100,7 @@ proptest! {
         let right = pair_columns(&near(&b_columns), (n, k), k);
         let packed = Packed::new(simd, (half, n), transposed(pairs(&right), half));
         let left = pair_columns(&near(&a_rows), (m, k), k);
-        gemm_packed(m, rows(pairs(&left), half), &packed, Start::Zero, &mut got, n);
+        gemm_packed(m, rows(pairs(&left), half), &packed, StartValue::Zero, &mut got, n);
         prop_assert_eq!(got, want);
     }
 }
@@ -121,7 +121,7 @@ fn blocks_of_the_left_side_follow_each_other() {
         for simd in supported() {
             let mut got = vec![f32::NAN; m * n];
             let size = (m, n, k);
-            gemm(simd, size, left, rows(&b, n), Start::Zero, &mut got, n);
+            gemm(simd, size, left, rows(&b, n), StartValue::Zero, &mut got, n);
             assert_eq!(got, want, "{simd}");
         }
     }

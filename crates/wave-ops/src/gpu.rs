@@ -1,11 +1,9 @@
-//! The operators as kernels for GPUs of NVIDIA's, compute capability 8.0 or later: `kernels/` holds them
-//! in CUDA C, a file for each operator, with formula and shapes.
+//! The operators as kernels for NVIDIA GPUs, compute capability 8.0 or later. `kernels/` holds them in
+//! CUDA C, a file for each operator, with formula and shapes.
 //!
-//! What is in these modules is the same wherever the kernels run: a [`Place`] has memory ([`Values`]),
-//! starts kernels and multiplies matrices. One place is a GPU, in builds with the feature `cuda`. Another
-//! is this processor, in builds with the feature `host-kernels`: the same sources compiled as C++, so that
-//! every kernel, and every step that leads to it, is checked where there is no GPU. Only what
-//! [`device`](self) does itself needs one: memory, launches and products by cuBLAS.
+//! A [`Place`] has memory ([`Values`]), starts kernels and multiplies matrices. With the feature `cuda`
+//! it is a GPU. With the feature `host-kernels` it is this processor: the same sources compiled as C++
+//! check every kernel without a GPU. Only [`device`](self) needs one, for memory, launches and cuBLAS.
 //!
 //! Work on a GPU is in one stream, in the order of the calls. No call waits for it.
 
@@ -26,7 +24,7 @@ pub(crate) use optimiser::{Moved, adamw, squared_norm};
 use candle_core::{DType, Device, Result, Shape, Storage, Tensor, op::BackpropOp};
 use std::marker::PhantomData;
 
-/// How values are stored.
+/// The type of stored values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     F32,
@@ -54,7 +52,7 @@ impl Kind {
     }
 }
 
-/// Where kernels run.
+/// A GPU, or the processor in its place.
 #[derive(Clone)]
 pub(crate) enum Place {
     #[cfg(feature = "cuda")]
@@ -63,7 +61,7 @@ pub(crate) enum Place {
     Host,
 }
 
-/// Where kernels run for tensors: the GPU that holds them all, in `f32`.
+/// The place of tensors: the GPU that holds them all, in `f32`.
 pub(crate) fn place(tensors: &[&Tensor]) -> Result<Option<Place>> {
     let Some(first) = tensors.first() else {
         return Ok(None);
@@ -112,7 +110,7 @@ impl Values {
         }
     }
 
-    /// What a tensor of these `f32` values has in memory.
+    /// The storage of a tensor of these `f32` values.
     fn into_storage(self, shape: &Shape) -> Result<Storage> {
         if self.kind != Kind::F32 || shape.elem_count() != self.len {
             candle_core::bail!("{} values of {:?} as {shape:?}", self.len, self.kind);
@@ -212,7 +210,7 @@ pub(crate) fn with_views<R, const N: usize>(
     f(views)
 }
 
-/// What a kernel is told.
+/// An argument of a kernel.
 #[derive(Clone, Copy)]
 enum Argument {
     Pointer(u64),

@@ -1,13 +1,12 @@
 //! Gradients of many large tensors from one operator.
 //!
-//! candle's operators take three arguments at most, and whatever gradient they return is added to
-//! fresh zeros. The blocks have thirteen arguments whose gradients are as large as the model:
-//! joining the arguments, cutting up the gradient and those additions would move several times the
-//! memory of the whole optimiser step. So the operator takes a [`Bundle`] instead, a single value
-//! that stands for all parameters; and [`backward`] collects the gradients of variables as they
-//! are.
+//! candle's operators take three arguments at most, and every gradient is added to fresh zeros. The
+//! blocks have thirteen arguments, as large as the model. To join them, cut up their gradient and add
+//! zeros would move several times the memory of an optimiser step. So the operator takes a [`Bundle`],
+//! one value that stands for all parameters, and [`backward`] collects gradients without a copy.
 
-use crate::kron::{self, Kronecker, Origin};
+use crate::kron::order::Kronecker;
+use crate::kron::{self, Origin};
 use candle_core::backend::BackendStorage;
 use candle_core::backprop::GradStore;
 use candle_core::{
@@ -45,7 +44,7 @@ pub fn backward(loss: &Tensor) -> Result<GradStore> {
 pub(crate) struct Bundle {
     /// One value, an argument through which gradients flow to all members.
     pub(crate) token: Tensor,
-    /// Where the operator leaves the members' gradients, in their order.
+    /// The members' gradients, in their order, left by the operator.
     pub(crate) gradients: Gradients,
 }
 
@@ -124,7 +123,7 @@ impl CustomOp2 for Member {
 }
 
 impl Member {
-    /// What the operator left.
+    /// The gradient that the operator left.
     fn gradient(&self) -> Option<Tensor> {
         let mut gradients = self.gradients.lock().expect("nothing panics with the lock");
         gradients.get_mut(self.i).and_then(Option::take)

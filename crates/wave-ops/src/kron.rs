@@ -10,44 +10,18 @@
 //! `W[a t + i, b t + j]`. In both orders all layers are one matrix product,
 //! `(L r c, N) x (N, t t)`.
 
+pub(crate) mod order;
+
 use crate::buffer::Buffer;
 use crate::cpu::current;
-use crate::gemm::{Packed, Start, gemm, gemm_packed, rows, transposed};
+use crate::gemm::{Packed, StartValue, gemm, gemm_packed, rows, transposed};
 use crate::stock;
 use crate::storage::{fused, slice, tensor, with_slice};
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, TensorId};
+use order::Kronecker;
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock};
-
-/// The order of the factors of a Kronecker product of scaler `S` and template `T`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kronecker {
-    /// `S (x) T`: whole templates laid side by side, each weighted by one scaler, as in the paper's
-    /// "concatenating and weighting". Keeps q, k, v and the heads in contiguous rows.
-    #[default]
-    Tile,
-    /// `T (x) S`, as the paper prints equation 3. Block rows interleave, and with them the rows of
-    /// q, k and v.
-    Interleave,
-}
-
-impl Kronecker {
-    /// The name in recipes and files: `"tile"` or `"interleave"`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kronecker::Tile => "tile",
-            Kronecker::Interleave => "interleave",
-        }
-    }
-
-    /// The order of this name, if there is one.
-    pub fn from_name(name: &str) -> Option<Kronecker> {
-        [Kronecker::Tile, Kronecker::Interleave]
-            .into_iter()
-            .find(|order| order.name() == name)
-    }
-}
 
 /// `W_l = sum_i S_{l,i} (x) T_i` for all layers at once (WAVE, Eq. 3).
 ///
@@ -89,7 +63,7 @@ pub fn kronecker_sum(templates: &Tensor, scalers: &Tensor, order: Kronecker) -> 
     }
 }
 
-/// What weights were composed of.
+/// The factors of composed weights.
 #[derive(Clone)]
 pub(crate) struct Origin {
     pub(crate) templates: Tensor,
@@ -106,7 +80,7 @@ fn origins() -> MutexGuard<'static, HashMap<TensorId, Origin>> {
     ORIGINS.lock().expect("nothing panics with the lock")
 }
 
-/// What `w` was composed of, if it is a [`kronecker_sum`] with a graph.
+/// The factors of `w`, if it is a [`kronecker_sum`] with a graph.
 pub(crate) fn origin(w: &Tensor) -> Option<Origin> {
     origins().get(&w.id()).cloned()
 }
@@ -117,7 +91,7 @@ struct Entry(OnceLock<TensorId>);
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        // What it holds is dropped after the lock: it may have been composed itself.
+        // Dropped after the lock: its tensors may have been composed themselves.
         let origin = self.0.get().and_then(|id| origins().remove(id));
         drop(origin);
     }
@@ -205,7 +179,7 @@ impl Kronecker {
         }
     }
 
-    /// Whether the blocks, one after the other, are `W` as it stands: tiles in a single column.
+    /// The blocks in a row are `W` as it stands: tiles in a single column.
     fn in_place(self, z: Sizes) -> bool {
         self == Kronecker::Tile && z.c == 1
     }
@@ -268,7 +242,7 @@ fn block_gradients(
             let n = width.min(tt - first);
             let mut part = Buffer::stale(z.n * n);
             let (a, b) = (transposed(scalers, z.n), rows(&g[first..], tt));
-            gemm(current(), (z.n, n, m), a, b, Start::Zero, &mut part, n);
+            gemm(current(), (z.n, n, m), a, b, StartValue::Zero, &mut part, n);
             part
         });
         let columns: Vec<Buffer> = columns.collect();
@@ -287,7 +261,7 @@ fn block_gradients(
     d_scalers
         .par_chunks_mut(chunk * z.n)
         .zip(g.par_chunks(chunk * tt))
-        .for_each(|(d, g)| gemm_packed(g.len() / tt, rows(g, tt), &t, Start::Zero, d, z.n));
+        .for_each(|(d, g)| gemm_packed(g.len() / tt, rows(g, tt), &t, StartValue::Zero, d, z.n));
     (d_templates, d_scalers)
 }
 
@@ -318,7 +292,7 @@ impl CustomOp2 for KroneckerSum {
                 .for_each(|(blocks, scalers)| {
                     let m = scalers.len() / z.n;
                     let (a, b) = (rows(scalers, z.n), rows(templates, tt));
-                    gemm(current(), (m, tt, z.n), a, b, Start::Zero, blocks, tt);
+                    gemm(current(), (m, tt, z.n), a, b, StartValue::Zero, blocks, tt);
                 });
         };
         let mut w = vec![0.0; z.blocks() * tt];

@@ -1,13 +1,27 @@
 //! Differentiable operators that candle lacks or is slow at.
 //!
-//! Every operator is a function over candle tensors. On the CPU in `f32` it runs fused: forward
-//! and hand-written backward over plain slices, by the instructions that the processor turns out
-//! to have ([`Simd`]), and split over the threads of the surrounding rayon pool. On a GPU, in builds
-//! with the feature `cuda`, what a transformer trains with runs as kernels of our own (module `gpu`).
-//! On other devices and types an operator falls back to stock candle operators with the same meaning (module [`stock`]),
-//! which are also what the fused operators are tested against.
+//! 1. An operator is a function of candle tensors, such as [`blocks()`], [`kronecker_sum`] or [`linear()`].
+//! 2. It checks sizes, then chooses a path by device and type.
+//! 3. On the CPU in `f32` it runs fused: forward and hand-written backward over plain slices, split over
+//!    the threads of the surrounding rayon pool. [`Simd`] names the processor's instructions.
+//! 4. On a GPU, in builds with the feature `cuda`, the operators of a transformer are CUDA kernels.
+//! 5. Everywhere else it runs as stock candle ([`stock`]), the reference of the other two.
+//! 6. [`backward`] collects gradients, [`adamw_steps`] moves the variables by them.
 //!
 //! Results are bit-identical from run to run for a fixed number of threads.
+//!
+//! Two templates of 2 x 2, weighted and laid side by side, are the weights of one layer:
+//!
+//! ```
+//! use candle_core::{Device, Tensor};
+//! use wave_ops::{Kronecker, kronecker_sum};
+//!
+//! let templates = Tensor::new(&[[[1f32, 0.], [0., 1.]], [[0., 1.], [0., 0.]]], &Device::Cpu)?;
+//! let scalers = Tensor::new(&[[[[2f32, 3.]], [[10., 0.]]]], &Device::Cpu)?; // (layers, N, 1, 2)
+//! let weights = kronecker_sum(&templates, &scalers, Kronecker::Tile)?;
+//! assert_eq!(weights.get(0)?.to_vec2::<f32>()?, [[2., 10., 3., 0.], [0., 2., 0., 3.]]);
+//! # Ok::<(), candle_core::Error>(())
+//! ```
 
 mod arithmetic;
 mod attention;
@@ -40,8 +54,10 @@ mod storage;
 mod testing;
 mod threads;
 
+pub use arithmetic::Precision;
 pub use batch_norm::{batch_norm_eval, batch_norm_train, gelu_batch_norm_train};
-pub use blocks::{BlocksShape, Mode, Precision, blocks, blocks_in};
+pub use blocks::shape::{BlocksShape, Mode};
+pub use blocks::{blocks, blocks_in};
 pub use causal_convolution::causal_convolution;
 pub use cpu::{Simd, SimdError, choose_simd, simd};
 pub use depthwise::{depthwise_conv, dilated_depthwise_conv};
@@ -49,7 +65,8 @@ pub use gelu::gelu;
 #[cfg(feature = "host-kernels")]
 pub use gpu::host::on_host_kernels;
 pub use gradients::backward;
-pub use kron::{Kronecker, kronecker_sum};
+pub use kron::kronecker_sum;
+pub use kron::order::Kronecker;
 pub use layer_norm::layer_norm;
 pub use linear::{embed, linear};
 pub use linear_each::linear_each;

@@ -1,7 +1,7 @@
 //! Affine maps over the last dimension, and the patch embedding.
 
 use crate::cpu::current;
-use crate::gemm::{Packed, Start, gemm, gemm_packed, rows, transposed};
+use crate::gemm::{Packed, StartValue, gemm, gemm_packed, rows, transposed};
 use crate::simd::{add_column_sums, dispatch};
 use crate::stock;
 use crate::storage::{fused, slice, tensor, with_slice};
@@ -70,7 +70,7 @@ impl CustomOp3 for Linear {
             .for_each(|(y, x)| {
                 let size = (y.len() / n, n, k);
                 let (x, w) = (rows(x, k), transposed(w, k));
-                gemm(current(), size, x, w, Start::Row(b), y, n);
+                gemm(current(), size, x, w, StartValue::Row(b), y, n);
             });
         Ok((CpuStorage::F32(y), shape.into()))
     }
@@ -121,7 +121,7 @@ fn linear_backward(
             .for_each(|(dx, dy)| {
                 let size = (dy.len() / n, k, n);
                 let (dy, w) = (rows(dy, n), rows(w, k));
-                gemm(current(), size, dy, w, Start::Zero, dx, k);
+                gemm(current(), size, dy, w, StartValue::Zero, dx, k);
             });
     }
     let shares = x.chunks(chunk * k).zip(dy.chunks(chunk * n)).collect();
@@ -129,7 +129,7 @@ fn linear_backward(
         let (dw, db) = grads.split_at_mut(n * k);
         let size = (n, k, dy.len() / n);
         let (dy_t, x) = (transposed(dy, n), rows(x, k));
-        gemm(current(), size, dy_t, x, Start::Zero, dw, k);
+        gemm(current(), size, dy_t, x, StartValue::Zero, dw, k);
         dispatch(
             #[inline(always)]
             || add_column_sums(dy, db),
@@ -178,7 +178,7 @@ impl CustomOp3 for Embed {
                 for (y, x) in y.chunks_exact_mut(tokens * d).zip(x.chunks_exact(n * k)) {
                     y.copy_from_slice(table);
                     let y = &mut y[first..];
-                    gemm_packed(n, rows(x, k), &w_t, Start::Kept, y, d);
+                    gemm_packed(n, rows(x, k), &w_t, StartValue::Kept, y, d);
                 }
             });
         Ok((CpuStorage::F32(y), (b, tokens, d).into()))
@@ -205,7 +205,7 @@ impl CustomOp3 for Embed {
                         let x = &x[i * n * k..(i + 1) * n * k];
                         let dy = &dy[i * tokens * d..(i + 1) * tokens * d];
                         let a = transposed(&dy[(tokens - n) * d..], d);
-                        gemm(current(), (d, k, n), a, rows(x, k), Start::Kept, dw, k);
+                        gemm(current(), (d, k, n), a, rows(x, k), StartValue::Kept, dw, k);
                         dispatch(
                             #[inline(always)]
                             || add_column_sums(dy, dt),

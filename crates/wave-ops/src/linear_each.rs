@@ -1,8 +1,7 @@
-//! As many affine maps as there are networks, side by side: what a population of networks of one shape
-//! is made of.
+//! Affine maps side by side, one for each network of a population.
 
 use crate::cpu::current;
-use crate::gemm::{Start, gemm, rows, transposed};
+use crate::gemm::{StartValue, gemm, rows, transposed};
 use crate::simd::{add_column_sums, dispatch};
 use crate::storage::{fused, slice, tensor, with_slice};
 use crate::threads::sum_over;
@@ -77,7 +76,7 @@ impl Sizes {
                 for i in 0..n {
                     let x = rows(&x[i * k..], n * k);
                     let w = transposed(&w[i * o * k..(i + 1) * o * k], k);
-                    let start = Start::Row(&b[i * o..(i + 1) * o]);
+                    let start = StartValue::Row(&b[i * o..(i + 1) * o]);
                     gemm(current(), size, x, w, start, &mut y[i * o..], n * o);
                 }
             });
@@ -97,7 +96,15 @@ impl Sizes {
                 for i in 0..n {
                     let dy = rows(&dy[i * o..], n * o);
                     let w = rows(&w[i * o * k..(i + 1) * o * k], k);
-                    gemm(current(), size, dy, w, Start::Zero, &mut dx[i * k..], n * k);
+                    gemm(
+                        current(),
+                        size,
+                        dy,
+                        w,
+                        StartValue::Zero,
+                        &mut dx[i * k..],
+                        n * k,
+                    );
                 }
             });
         dx
@@ -119,7 +126,7 @@ impl Sizes {
                     for i in 0..n {
                         let (dy_t, x) = (transposed(&dy[i * o..], n * o), rows(&x[i * k..], n * k));
                         let dw = &mut dw[i * o * k..(i + 1) * o * k];
-                        gemm(current(), size, dy_t, x, Start::Kept, dw, k);
+                        gemm(current(), size, dy_t, x, StartValue::Kept, dw, k);
                     }
                 }
                 dispatch(

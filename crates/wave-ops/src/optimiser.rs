@@ -31,30 +31,32 @@ impl Default for AdamW {
 /// Running means of a variable's gradient and of its square: on the host for a variable there, else
 /// on its device.
 #[derive(Clone, Debug)]
-pub struct Moments(Place);
+pub struct Moments(MomentStorage);
 
 #[derive(Debug)]
-enum Place {
+enum MomentStorage {
     Host(Vec<f32>, Vec<f32>),
     /// Of no other: kernels change them in place.
     Device(Tensor, Tensor),
 }
 
-impl Clone for Place {
+impl Clone for MomentStorage {
     /// # Panics
     /// If the device has no room, as the host would end the process.
-    fn clone(&self) -> Place {
+    fn clone(&self) -> MomentStorage {
         match self {
-            Place::Host(first, second) => Place::Host(first.clone(), second.clone()),
-            Place::Device(first, second) => {
+            MomentStorage::Host(first, second) => {
+                MomentStorage::Host(first.clone(), second.clone())
+            }
+            MomentStorage::Device(first, second) => {
                 let copy = |t: &Tensor| t.copy().expect("room for a copy of the moments");
-                Place::Device(copy(first), copy(second))
+                MomentStorage::Device(copy(first), copy(second))
             }
         }
     }
 }
 
-/// Whether moments are plain values: those of a variable of the processor, unless kernels move it.
+/// Moments are plain values: the variable is on the processor and no kernel moves it.
 fn on_host(var: &Var) -> Result<bool> {
     #[cfg(gpu)]
     if crate::gpu::place(&[var])?.is_some() {
@@ -68,10 +70,10 @@ impl Moments {
     pub fn new(var: &Var) -> Result<Moments> {
         Ok(Moments(if on_host(var)? {
             let n = var.elem_count();
-            Place::Host(vec![0.0; n], vec![0.0; n])
+            MomentStorage::Host(vec![0.0; n], vec![0.0; n])
         } else {
             let zeros = || var.as_detached_tensor().zeros_like();
-            Place::Device(zeros()?, zeros()?)
+            MomentStorage::Device(zeros()?, zeros()?)
         }))
     }
 
@@ -79,21 +81,21 @@ impl Moments {
     pub fn restore(var: &Var, [first, second]: [&Tensor; 2]) -> Result<Moments> {
         Ok(Moments(if on_host(var)? {
             let values = |t: &Tensor| t.flatten_all()?.to_vec1::<f32>();
-            Place::Host(values(first)?, values(second)?)
+            MomentStorage::Host(values(first)?, values(second)?)
         } else {
             let place = |t: &Tensor| t.reshape(var.shape())?.to_device(var.device())?.copy();
-            Place::Device(place(first)?, place(second)?)
+            MomentStorage::Device(place(first)?, place(second)?)
         }))
     }
 
     /// First and second moment, flat, on the host.
     pub fn to_tensors(&self) -> Result<[Tensor; 2]> {
         match &self.0 {
-            Place::Host(first, second) => {
+            MomentStorage::Host(first, second) => {
                 let tensor = |v: &[f32]| Tensor::from_slice(v, v.len(), &Device::Cpu);
                 Ok([tensor(first)?, tensor(second)?])
             }
-            Place::Device(first, second) => {
+            MomentStorage::Device(first, second) => {
                 let tensor = |t: &Tensor| t.flatten_all()?.to_device(&Device::Cpu);
                 Ok([tensor(first)?, tensor(second)?])
             }
@@ -101,9 +103,9 @@ impl Moments {
     }
 }
 
-/// What a step does with one variable.
+/// One variable's part of a step.
 pub struct Move<'a> {
-    /// What is moved.
+    /// The variable.
     pub var: &'a Var,
     /// Of its shape.
     pub gradient: &'a Tensor,
@@ -191,7 +193,7 @@ fn by_kernel(
 ) -> Result<bool> {
     let (mut tensors, mut all): (Vec<&Tensor>, Vec<crate::gpu::Moved>) = (Vec::new(), Vec::new());
     for moved in moves {
-        let Place::Device(first, second) = &moved.moments.0 else {
+        let MomentStorage::Device(first, second) = &moved.moments.0 else {
             return Ok(false);
         };
         tensors.extend([moved.var.as_tensor(), moved.gradient, first, second]);
@@ -216,8 +218,8 @@ impl Move<'_> {
     fn check(&self) -> Result<()> {
         let n = self.var.elem_count();
         let held = match &self.moments.0 {
-            Place::Host(first, _) => first.len(),
-            Place::Device(first, _) => first.elem_count(),
+            MomentStorage::Host(first, _) => first.len(),
+            MomentStorage::Device(first, _) => first.elem_count(),
         };
         let rates = self.learning_rates.len();
         let fits = |t: &Tensor| t.elem_count() == n;
@@ -239,7 +241,7 @@ impl Move<'_> {
         let (var, gradient, learning_rates) = (self.var, self.gradient, self.learning_rates);
         let (n, weight_decay) = (var.elem_count(), self.weight_decay);
         match &mut self.moments.0 {
-            Place::Host(first, second) => {
+            MomentStorage::Host(first, second) => {
                 let update = Update {
                     config,
                     moments: Mutex::new((first, second)),
@@ -250,7 +252,7 @@ impl Move<'_> {
                 };
                 var.inplace_op2(&gradient.contiguous()?, &update)
             }
-            Place::Device(first, second) => {
+            MomentStorage::Device(first, second) => {
                 let AdamW { beta1, beta2, eps } = config;
                 let mix = |old: &Tensor, new: Tensor, beta: f32| {
                     (old * f64::from(beta))? + (new * f64::from(1.0 - beta))?
@@ -421,14 +423,14 @@ mod tests {
         let zeros = gradient.zeros_like().unwrap();
         let places = [
             Moments::new(&start()).unwrap(),
-            Moments(Place::Device(zeros.clone(), zeros)),
+            Moments(MomentStorage::Device(zeros.clone(), zeros)),
         ];
         for mut moments in places {
             let var = start();
             for t in 1..=4_u64 {
                 // Saved and restored on the way.
                 let [first, second] = moments.to_tensors().unwrap();
-                if matches!(moments.0, Place::Host(..)) {
+                if matches!(moments.0, MomentStorage::Host(..)) {
                     moments = Moments::restore(&var, [&first, &second]).unwrap();
                 }
                 let g = (&gradient / t as f64).unwrap();

@@ -1,12 +1,12 @@
-//! What the operators are made of, over plain slices and on the calling thread: for networks that
-//! only run, and fuse and split their work in other ways than the operators here.
+//! Pieces of the operators over plain slices, on the calling thread. Networks that only run fuse and
+//! split them in ways of their own.
 //!
 //! All of it takes the instructions that [`crate::simd()`] names.
 
 use crate::cpu::current;
 use crate::gemm;
 
-pub use crate::gemm::{Mat, Start, rows, transposed};
+pub use crate::gemm::{Mat, StartValue, rows, transposed};
 
 /// The right side of several products, in the order in which they read it.
 pub struct Right(gemm::Packed<f32>);
@@ -29,7 +29,7 @@ pub fn multiply(
     size: (usize, usize, usize),
     a: Mat,
     b: Mat,
-    start: Start,
+    start: StartValue,
     c: &mut [f32],
     c_stride: usize,
 ) {
@@ -40,7 +40,14 @@ pub fn multiply(
 ///
 /// # Panics
 /// If an operand is smaller than `m` and the right side's size say.
-pub fn multiply_copied(m: usize, a: Mat, b: &Right, start: Start, c: &mut [f32], c_stride: usize) {
+pub fn multiply_copied(
+    m: usize,
+    a: Mat,
+    b: &Right,
+    start: StartValue,
+    c: &mut [f32],
+    c_stride: usize,
+) {
     gemm::gemm_packed(m, a, &b.0, start, c, c_stride);
 }
 

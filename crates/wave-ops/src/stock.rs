@@ -1,8 +1,9 @@
 //! The same operators from stock candle: for other devices and types, for second-order gradients,
-//! and as what the fused ones are tested against.
+//! and as the reference in tests of the fused ones.
 
-use crate::blocks::{BlocksShape, Precision};
-use crate::kron::Kronecker;
+use crate::arithmetic::Precision;
+use crate::blocks::shape::BlocksShape;
+use crate::kron::order::Kronecker;
 use candle_core::{D, DType, Result, Tensor};
 
 /// See [`crate::linear()`].

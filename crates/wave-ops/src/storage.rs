@@ -2,7 +2,7 @@
 
 use candle_core::{CpuStorage, DType, Device, Error, Layout, Result, Shape, Storage, Tensor};
 
-/// Whether the fused operators apply; an error if they should take a path that does not exist.
+/// The fused operators apply. An error if `WAVE_SIMD` names a path that does not exist.
 pub(crate) fn fused(tensors: &[&Tensor]) -> Result<bool> {
     crate::cpu::simd().map_err(Error::wrap)?;
     let fits = |t: &&Tensor| t.device().is_cpu() && t.dtype() == DType::F32;

@@ -1,4 +1,4 @@
-//! What the unit tests share.
+//! Helpers of the unit tests.
 
 use candle_core::{DType, Device, Shape, Tensor, Var};
 use rand::{Rng, SeedableRng};

@@ -1,4 +1,4 @@
-//! Work split over the threads of the current rayon pool, in the same way every time.
+//! Work split over the threads of the current rayon pool, the same way every time.
 
 use crate::buffer::Buffer;
 use rayon::prelude::*;

@@ -24,7 +24,7 @@ use std::path::Path;
 use std::time::Instant;
 use wave_data::Batch;
 use wave_hub::{Accuracy, CardFront, FloatType};
-use wave_init::{Method, Positions};
+use wave_init::{DirectMethod, Positions};
 use wave_learngene::{Learngene, Part};
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
@@ -83,11 +83,11 @@ pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
         .collect::<Result<_>>()?;
     // The default budget of templates holds two layers of the narrowest width.
     let two = a.with_size(2, plan.sizes.widths[0]);
-    let mut options = wave_init::Options::new(plan.template_start);
+    let mut options = wave_init::DirectOptions::new(plan.template_start);
     if [a, &two].iter().any(|shape| !shape.width.is_multiple_of(4)) {
         options.positions = Positions::Learned; // sines come in fours
     }
-    if plan.template_start == Method::Mimetic {
+    if plan.template_start == DirectMethod::Mimetic {
         let layers = vit::stack(&crate::init::fill(&two, &options, seed)?, 2)?;
         for part in [Part::Qkv, Part::Proj] {
             let set = &plan.templates.sets[&part];
@@ -117,7 +117,7 @@ pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
     };
     // Outside the templates the methods agree but for positions; mimetic attention of every layer
     // would be decomposed for nothing.
-    options.method = Method::Xavier;
+    options.method = DirectMethod::Xavier;
     let fresh = crate::init::fill(a, &options, seed)?;
     let mut inherited = vit::stack(&fresh, a.depth)?;
     inherited.retain(|name, _| !plan.templates.composes(name));

@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 use wave_data::Batch;
-use wave_init::Method;
+use wave_init::DirectMethod;
 use wave_learngene::{Learngene, Part, Scalers};
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
@@ -241,10 +241,10 @@ fn first_scalers(gene: &Learngene, plan: &ExpandPlan, shape: &VitShape) -> Resul
 fn fill_blocks(inherited: &mut Weights, plan: &ExpandPlan, shape: &VitShape) -> Result<()> {
     let method = match plan.fill {
         Fill::Inherit => return Ok(()),
-        Fill::Mimetic => Method::Mimetic,
-        Fill::Timm => Method::Timm,
+        Fill::Mimetic => DirectMethod::Mimetic,
+        Fill::Timm => DirectMethod::Timm,
     };
-    let options = wave_init::Options::new(method);
+    let options = wave_init::DirectOptions::new(method);
     let fresh = crate::init::fill(shape, &options, plan.training.seed)?;
     for (name, t) in vit::stack(&fresh, shape.depth)? {
         if name.starts_with("blocks.") && inherited.contains_key(&name) {

@@ -12,11 +12,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::Transform;
-use wave_init::direct::layer_scale::Form;
-use wave_init::transfer::auto_lg::Rule;
+use wave_init::choices::{AutoLgRule, LayerScaleForm};
 use wave_init::{
-    Base, Choices, Cost, Donor, METHODS, MlpMean, Options, Positions, Request, Start, VitDims,
-    filters, find,
+    Base, Choices, Cost, DirectOptions, Donor, METHODS, MlpMean, Positions, Request, Start,
+    VitDims, filters, find,
 };
 use wave_models::Weights;
 use wave_models::positional::PositionalAttention;
@@ -307,7 +306,7 @@ pub fn choices(settings: &Init, image_size: usize) -> Result<Choices> {
     }
     if let Some(blocks) = settings.blocks {
         choices.heru_lg.blocks = blocks;
-        choices.auto_lg.rule = Rule::Most(blocks);
+        choices.auto_lg.rule = AutoLgRule::Most(blocks);
     }
     if let Some(similarity) = &settings.similarity {
         choices.auto_lg.similarity.clone_from(similarity);
@@ -316,8 +315,8 @@ pub fn choices(settings: &Init, image_size: usize) -> Result<Choices> {
         choices.layer_scale.gamma = gamma;
     }
     choices.layer_scale.form = match settings.scaled {
-        None | Some(Scaled::Branch) => Form::Branch,
-        Some(Scaled::Skip) => Form::Skip,
+        None | Some(Scaled::Branch) => LayerScaleForm::Branch,
+        Some(Scaled::Skip) => LayerScaleForm::Skip,
     };
     Ok(choices)
 }
@@ -350,7 +349,7 @@ pub fn mlp_mean(text: &str) -> Result<MlpMean> {
 }
 
 /// Fresh weights, timm-named, for a transformer.
-pub fn fill(shape: &VitShape, options: &Options, seed: u64) -> Result<Weights> {
+pub fn fill(shape: &VitShape, options: &DirectOptions, seed: u64) -> Result<Weights> {
     let dims = VitDims::of(shape)?;
     wave_init::initialise(&dims, options, seed).context("initialisation")
 }

@@ -205,7 +205,7 @@ fn variables(values: impl IntoIterator<Item = (String, Tensor)>) -> Result<Vec<V
 }
 
 fn fresh(shape: &VitShape) -> Result<Weights> {
-    let options = wave_init::Options::new(wave_init::Method::Timm);
+    let options = wave_init::DirectOptions::new(wave_init::DirectMethod::Timm);
     let weights = crate::init::fill(shape, &options, 0)?;
     Ok(vit::stack(&weights, shape.depth)?)
 }

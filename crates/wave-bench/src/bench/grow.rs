@@ -3,7 +3,8 @@
 use anyhow::Result;
 use candle_core::{Tensor, Var};
 use wave_data::Batch;
-use wave_init::transfer::ligo::{self, Ligo};
+use wave_init::choices::Ligo;
+use wave_init::transfer::ligo;
 use wave_init::{Donor, InitError};
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};

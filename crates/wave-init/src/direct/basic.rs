@@ -1,17 +1,24 @@
-//! The starts that [`initialise`](crate::initialise) makes by itself.
+//! [`initialise`](crate::initialise) as four methods.
 
 use crate::error::InitError;
 use crate::ledger::Ledger;
-use crate::options::Method;
+use crate::options::DirectMethod;
 use crate::start::{Request, Start, StartMethod};
 
-pub(crate) const HE: StartMethod = direct(Method::He, |r| closed_form(r, Method::He));
-pub(crate) const TIMM: StartMethod = direct(Method::Timm, |r| closed_form(r, Method::Timm));
-pub(crate) const XAVIER: StartMethod = direct(Method::Xavier, |r| closed_form(r, Method::Xavier));
-pub(crate) const MIMETIC: StartMethod =
-    direct(Method::Mimetic, |r| closed_form(r, Method::Mimetic));
+pub(crate) const HE: StartMethod = direct(DirectMethod::He, |r| closed_form(r, DirectMethod::He));
+pub(crate) const TIMM: StartMethod =
+    direct(DirectMethod::Timm, |r| closed_form(r, DirectMethod::Timm));
+pub(crate) const XAVIER: StartMethod = direct(DirectMethod::Xavier, |r| {
+    closed_form(r, DirectMethod::Xavier)
+});
+pub(crate) const MIMETIC: StartMethod = direct(DirectMethod::Mimetic, |r| {
+    closed_form(r, DirectMethod::Mimetic)
+});
 
-const fn direct(method: Method, run: fn(&Request) -> Result<Start, InitError>) -> StartMethod {
+const fn direct(
+    method: DirectMethod,
+    run: fn(&Request) -> Result<Start, InitError>,
+) -> StartMethod {
     StartMethod {
         name: method.name(),
         description: method.description(),
@@ -21,6 +28,6 @@ const fn direct(method: Method, run: fn(&Request) -> Result<Start, InitError>) -
     }
 }
 
-fn closed_form(request: &Request, method: Method) -> Result<Start, InitError> {
+fn closed_form(request: &Request, method: DirectMethod) -> Result<Start, InitError> {
     Ok(Start::untrained(request.closed_form(method)?))
 }

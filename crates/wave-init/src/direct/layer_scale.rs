@@ -10,50 +10,20 @@
 //! attention only.
 //!
 //! The networks here have no parameters for gamma, so it is folded into the last matrix of the
-//! branch. That is the same function at the start, not the same training: gamma is no variable of
-//! its own (our reading). The branch's form is exact: the projection becomes gamma times as large. For
-//! the skip's, layer norms do not see the scale of their input (up to their epsilon), so x may be
-//! replaced by x over all the gammas so far: the network with unscaled skips and each branch divided
-//! by the product of the gammas up to and including its own computes the same logits.
+//! branch (our reading). The function is the same at the start. The training is not: gamma is no
+//! variable of its own. The branch's form is exact: the projection becomes gamma times as large. For
+//! the skip's form, layer norms do not see the scale of their input (up to their epsilon). So x may be
+//! divided by all the gammas so far. Then skips are unscaled, and each branch is divided by the
+//! product of the gammas up to and including its own. The logits are the same.
 
+use crate::choices::{LayerScale, LayerScaleForm};
 use crate::error::InitError;
 use crate::ledger::Ledger;
-use crate::options::{Method, Options};
+use crate::options::{DirectMethod, DirectOptions};
 use crate::start::{Request, Start, StartMethod};
 
 /// The largest factor on a branch: beyond, `f32` loses the skip.
 const LARGEST: f64 = 1e6;
-
-/// Choices of `layerscale`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LayerScale {
-    /// The scale, 0 to 1.
-    pub gamma: f64,
-    /// What is scaled.
-    pub form: Form,
-    /// Whether the MLP's branch (or skip) is scaled as well as the attention's.
-    pub mlp: bool,
-}
-
-impl Default for LayerScale {
-    /// Attention only, as in the thesis; gamma 0.1 and the branch's form are our choices.
-    fn default() -> Self {
-        Self {
-            gamma: 0.1,
-            form: Form::Branch,
-            mlp: false,
-        }
-    }
-}
-
-/// What LayerScale scales.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// The residual branch.
-    Branch,
-    /// The skip connection.
-    Skip,
-}
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "layerscale",
@@ -66,9 +36,9 @@ pub(crate) const METHOD: StartMethod = StartMethod {
 
 fn start(request: &Request) -> Result<Start, InitError> {
     let choices = request.choices;
-    let options = Options {
+    let options = DirectOptions {
         vp: (0.0, 0.0),
-        ..choices.options(Method::Mimetic, request.shape.image_size)
+        ..choices.options(DirectMethod::Mimetic, request.shape.image_size)
     };
     let mut weights = request.direct(&options)?;
     for (layer, (attention, mlp)) in factors(&choices.layer_scale, request.shape.depth)?
@@ -98,7 +68,7 @@ fn factors(choice: &LayerScale, depth: usize) -> Result<Vec<(f64, f64)>, InitErr
     if !(0.0..=1.0).contains(&gamma) {
         return Err(refused("a number from 0 to 1".into()));
     }
-    if form == Form::Branch {
+    if form == LayerScaleForm::Branch {
         return Ok(vec![(gamma, if mlp { gamma } else { 1.0 }); depth]);
     }
     let skips = (depth * (1 + usize::from(mlp))) as f64;

@@ -5,7 +5,7 @@ use candle_core::{D, Tensor};
 use wave_models::Weights;
 use wave_models::vit::VitShape;
 
-fn with(gamma: f64, form: Form, mlp: bool) -> Choices {
+fn with(gamma: f64, form: LayerScaleForm, mlp: bool) -> Choices {
     Choices {
         layer_scale: LayerScale { gamma, form, mlp },
         base: crate::Base::Xavier, // so large that norms hardly see their epsilon
@@ -17,7 +17,7 @@ fn with(gamma: f64, form: Form, mlp: bool) -> Choices {
 fn the_branch_is_scaled_and_queries_and_keys_are_mimetic() {
     let (target, d) = (shape(2, 16), 16);
     let scaled = |gamma, mlp| {
-        let choices = with(gamma, Form::Branch, mlp);
+        let choices = with(gamma, LayerScaleForm::Branch, mlp);
         try_start("layerscale", &target, &[], &choices)
             .unwrap()
             .weights
@@ -44,8 +44,18 @@ fn the_branch_is_scaled_and_queries_and_keys_are_mimetic() {
 fn folded_skips_are_the_function_of_scaled_skips() {
     let target = shape(3, 16);
     for (gamma, mlp) in [(0.5, false), (0.5, true), (1.0, true)] {
-        let unfolded = try_start("layerscale", &target, &[], &with(1.0, Form::Branch, mlp));
-        let folded = try_start("layerscale", &target, &[], &with(gamma, Form::Skip, mlp));
+        let unfolded = try_start(
+            "layerscale",
+            &target,
+            &[],
+            &with(1.0, LayerScaleForm::Branch, mlp),
+        );
+        let folded = try_start(
+            "layerscale",
+            &target,
+            &[],
+            &with(gamma, LayerScaleForm::Skip, mlp),
+        );
         let expected = scaled_skips(&target, &unfolded.unwrap().weights, gamma, mlp);
         let found = logits(&target, &folded.unwrap().weights);
         assert_close(&found, &expected, 2e-4);
@@ -55,10 +65,10 @@ fn folded_skips_are_the_function_of_scaled_skips() {
 #[test]
 fn scales_outside_the_range_are_refused() {
     for (gamma, form, depth, needle) in [
-        (1.5, Form::Branch, 2, "from 0 to 1"),
-        (f64::NAN, Form::Branch, 2, "from 0 to 1"),
-        (0.0, Form::Skip, 2, "from 0.001 to 1"),
-        (0.3, Form::Skip, 12, "from 0.317 to 1"), // >>> 1e6 ** (-1 / 12)
+        (1.5, LayerScaleForm::Branch, 2, "from 0 to 1"),
+        (f64::NAN, LayerScaleForm::Branch, 2, "from 0 to 1"),
+        (0.0, LayerScaleForm::Skip, 2, "from 0.001 to 1"),
+        (0.3, LayerScaleForm::Skip, 12, "from 0.317 to 1"), // >>> 1e6 ** (-1 / 12)
     ] {
         let choices = with(gamma, form, false);
         let error = try_start("layerscale", &shape(depth, 16), &[], &choices).unwrap_err();

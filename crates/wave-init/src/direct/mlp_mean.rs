@@ -6,11 +6,11 @@
 //! half the standard deviation of the weights is our choice from the middle of the useful range. Any
 //! other shift is [`Choices::mlp_mean`](crate::Choices::mlp_mean).
 
-use crate::direct::{Part, inner};
+use crate::direct::{Stream, inner};
 use crate::error::InitError;
 use crate::ledger::Ledger;
-use crate::mlp::{MlpMean, shift_mean};
-use crate::options::Method;
+use crate::mean_shift::{MlpMean, shift_mean};
+use crate::options::DirectMethod;
 use crate::random::uniform;
 use crate::start::{Request, Start, StartMethod};
 
@@ -29,18 +29,18 @@ pub(crate) const METHOD: StartMethod = StartMethod {
 fn start(request: &Request) -> Result<Start, InitError> {
     let (d, m, seed) = (request.shape.width, request.shape.hidden(), request.seed);
     let shift = request.choices.mlp_mean.unwrap_or(DEFAULT_SHIFT);
-    let mut weights = request.closed_form(Method::Timm)?;
+    let mut weights = request.closed_form(DirectMethod::Timm)?;
     for layer in 0..request.shape.depth {
         for (name, weight, bias, (out, inp)) in [
-            ("attn.qkv", Part::Qkv, Part::QkvBias, (3 * d, d)),
-            ("attn.proj", Part::Proj, Part::ProjBias, (d, d)),
-            ("mlp.fc1", Part::Fc1, Part::Fc1Bias, (m, d)),
-            ("mlp.fc2", Part::Fc2, Part::Fc2Bias, (d, m)),
+            ("attn.qkv", Stream::Qkv, Stream::QkvBias, (3 * d, d)),
+            ("attn.proj", Stream::Proj, Stream::ProjBias, (d, d)),
+            ("mlp.fc1", Stream::Fc1, Stream::Fc1Bias, (m, d)),
+            ("mlp.fc2", Stream::Fc2, Stream::Fc2Bias, (d, m)),
         ] {
             let bound = 1.0 / (inp as f64).sqrt();
             let mut matrix = uniform((out, inp), bound, &mut inner(seed, layer, weight, 0))?;
-            if weight == Part::Fc1 {
-                let rng = &mut inner(seed, layer, Part::MeanShift, 0);
+            if weight == Stream::Fc1 {
+                let rng = &mut inner(seed, layer, Stream::MeanShift, 0);
                 matrix = shift_mean(&matrix, shift, rng)?;
             }
             let vector = uniform(out, bound, &mut inner(seed, layer, bias, 0))?;

@@ -4,35 +4,16 @@
 //! V, proj, fc1, fc2  *=  0.67 L^(-1/4)        L: number of blocks
 //! ```
 //!
-//! (Huang et al. 2020, section 3.2, for an encoder.) T-Fixup trains without layer norm and warm-up;
-//! the comparison in the thesis (section 3.2.4) speaks of attention and MLP and does not say whether
-//! norms stay. Our reading: only the start changes, so norms stay, at 1 and 0, and the embeddings are
-//! not scaled.
+//! (Huang et al. 2020, section 3.2, for an encoder.) T-Fixup trains without layer norm and warm-up. The
+//! comparison in the thesis (section 3.2.4) speaks of attention and MLP alone. Our reading: only the
+//! start changes, so norms stay, at 1 and 0, and the embeddings are not scaled.
 
+use crate::choices::TFixup;
 use crate::error::{InitError, finite};
 use crate::ledger::Ledger;
-use crate::options::Method;
+use crate::options::DirectMethod;
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{Result, Tensor};
-
-/// Choices of `t-fixup`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TFixup {
-    /// The factor before the power of the depth.
-    pub factor: f64,
-    /// The power of the depth.
-    pub exponent: f64,
-}
-
-impl Default for TFixup {
-    /// The paper's for encoders.
-    fn default() -> Self {
-        Self {
-            factor: 0.67,
-            exponent: -0.25,
-        }
-    }
-}
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "t-fixup",
@@ -48,7 +29,7 @@ fn start(request: &Request) -> std::result::Result<Start, InitError> {
     finite("t-fixup factor", factor)?;
     finite("t-fixup exponent", exponent)?;
     let scale = factor * (request.shape.depth as f64).powf(exponent);
-    let mut weights = request.closed_form(Method::Xavier)?;
+    let mut weights = request.closed_form(DirectMethod::Xavier)?;
     for (name, tensor) in &mut weights {
         if name.ends_with("attn.qkv.weight") {
             *tensor = scale_value(tensor, scale)?;

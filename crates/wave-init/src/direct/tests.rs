@@ -1,8 +1,8 @@
 //! Names, shapes, distributions and seeds of whole networks.
 
 use super::*;
+use crate::mean_shift::MlpMean;
 use crate::mimetic::VpLayout;
-use crate::mlp::MlpMean;
 use proptest::prelude::*;
 
 const ODD: VitDims = VitDims {
@@ -47,8 +47,8 @@ fn largest(tensor: &Tensor) -> f64 {
 }
 
 /// Fills `dims` by `method` and asserts the standard deviations of the named tensors within 5%.
-fn check_stds(method: Method, expected: &[(&str, f64)]) {
-    let weights = initialise(&ODD, &Options::new(method), 0).unwrap();
+fn check_stds(method: DirectMethod, expected: &[(&str, f64)]) {
+    let weights = initialise(&ODD, &DirectOptions::new(method), 0).unwrap();
     for (name, expected) in expected {
         let found = std(&weights[*name]);
         assert!(
@@ -59,7 +59,7 @@ fn check_stds(method: Method, expected: &[(&str, f64)]) {
     for (name, tensor) in &weights {
         let constant = match name {
             n if n.contains("norm") && n.ends_with("weight") => 1.0,
-            n if n == "patch_embed.proj.bias" && method != Method::He => continue,
+            n if n == "patch_embed.proj.bias" && method != DirectMethod::He => continue,
             n if n.ends_with("bias") => 0.0,
             _ => continue,
         };
@@ -98,8 +98,8 @@ fn every_weight_is_there_in_its_shape() {
             expected.insert("cls_token".into(), vec![1, 1, d]);
         }
         let dims = VitDims { class_token, ..ODD };
-        for method in Method::ALL {
-            let weights = initialise(&dims, &Options::new(method), 0).unwrap();
+        for method in DirectMethod::ALL {
+            let weights = initialise(&dims, &DirectOptions::new(method), 0).unwrap();
             let found: BTreeMap<String, Vec<usize>> = weights
                 .iter()
                 .map(|(name, t)| (name.clone(), t.dims().to_vec()))
@@ -125,7 +125,7 @@ fn every_weight_is_there_in_its_shape() {
 fn he_follows_the_inputs() {
     let narrow = (2.0f64 / 160.0).sqrt();
     check_stds(
-        Method::He,
+        DirectMethod::He,
         &[
             ("patch_embed.proj.weight", (2.0f64 / 147.0).sqrt()),
             ("blocks.0.attn.qkv.weight", narrow),
@@ -141,7 +141,7 @@ fn he_follows_the_inputs() {
 #[test]
 fn timm_uses_two_hundredths_and_leaves_the_patch_embedding_to_pytorch() {
     check_stds(
-        Method::Timm,
+        DirectMethod::Timm,
         &[
             ("patch_embed.proj.weight", 1.0 / (3.0f64 * 147.0).sqrt()),
             ("blocks.0.attn.qkv.weight", 0.02),
@@ -157,7 +157,7 @@ fn timm_uses_two_hundredths_and_leaves_the_patch_embedding_to_pytorch() {
             class_token: true,
             ..ODD
         },
-        &Options::new(Method::Timm),
+        &DirectOptions::new(DirectMethod::Timm),
         0,
     )
     .unwrap();
@@ -173,7 +173,7 @@ fn timm_uses_two_hundredths_and_leaves_the_patch_embedding_to_pytorch() {
 fn xavier_counts_qkv_as_one_matrix() {
     let std = |out: f64, inp: f64| (2.0 / (out + inp)).sqrt();
     check_stds(
-        Method::Xavier,
+        DirectMethod::Xavier,
         &[
             ("patch_embed.proj.weight", 1.0 / (3.0f64 * 147.0).sqrt()),
             ("blocks.0.attn.qkv.weight", std(480.0, 160.0)),
@@ -182,7 +182,7 @@ fn xavier_counts_qkv_as_one_matrix() {
             ("blocks.2.mlp.fc2.weight", std(160.0, 200.0)),
         ],
     );
-    let weights = initialise(&ODD, &Options::new(Method::Xavier), 0).unwrap();
+    let weights = initialise(&ODD, &DirectOptions::new(DirectMethod::Xavier), 0).unwrap();
     let (found, bound) = (
         largest(&weights["blocks.0.attn.qkv.weight"]),
         (6.0f64 / 640.0).sqrt(),
@@ -196,12 +196,12 @@ fn xavier_counts_qkv_as_one_matrix() {
 #[test]
 fn mimetic_attention_lands_in_the_rows_that_timm_reads() {
     let (d, k) = (ODD.width, ODD.width / ODD.heads);
-    let options = Options::new(Method::Mimetic);
+    let options = DirectOptions::new(DirectMethod::Mimetic);
     let weights = initialise(&ODD, &options, 3).unwrap();
     for layer in [0, 4] {
         let qkv = &weights[&format!("blocks.{layer}.attn.qkv.weight")];
         for head in 0..ODD.heads {
-            let rng = &mut inner(3, layer, Part::FirstHead, head);
+            let rng = &mut inner(3, layer, Stream::FirstHead, head);
             let (q, w) = query_key(d, k, options.qk, rng).unwrap();
             assert_eq!(values(&qkv.narrow(0, head * k, k).unwrap()), values(&q));
             assert_eq!(values(&qkv.narrow(0, d + head * k, k).unwrap()), values(&w));
@@ -214,7 +214,7 @@ fn mimetic_attention_lands_in_the_rows_that_timm_reads() {
         assert!((mean + 0.4).abs() < 0.01, "{mean}");
     }
     check_stds(
-        Method::Mimetic,
+        DirectMethod::Mimetic,
         &[("blocks.0.mlp.fc1.weight", 0.02), ("head.weight", 0.02)],
     );
 }
@@ -222,16 +222,19 @@ fn mimetic_attention_lands_in_the_rows_that_timm_reads() {
 #[test]
 fn mimetic_leaves_the_rest_to_its_base() {
     let (d, zero) = (SMALL.width, (0.0, 0.0));
-    for (base, method) in [(Base::Timm, Method::Timm), (Base::Xavier, Method::Xavier)] {
-        let plain = initialise(&SMALL, &Options::new(method), 1).unwrap();
+    for (base, method) in [
+        (Base::Timm, DirectMethod::Timm),
+        (Base::Xavier, DirectMethod::Xavier),
+    ] {
+        let plain = initialise(&SMALL, &DirectOptions::new(method), 1).unwrap();
         let with = |qk, vp| {
             let positions = Positions::Learned;
-            let options = Options {
+            let options = DirectOptions {
                 base,
                 qk,
                 vp,
                 positions,
-                ..Options::new(Method::Mimetic)
+                ..DirectOptions::new(DirectMethod::Mimetic)
             };
             initialise(&SMALL, &options, 1).unwrap()
         };
@@ -254,9 +257,9 @@ fn mimetic_leaves_the_rest_to_its_base() {
 fn the_layout_of_v_and_the_projection_is_a_choice() {
     let d = SMALL.width;
     let with = |vp_layout| {
-        let options = Options {
+        let options = DirectOptions {
             vp_layout,
-            ..Options::new(Method::Mimetic)
+            ..DirectOptions::new(DirectMethod::Mimetic)
         };
         let weights = initialise(&SMALL, &options, 1).unwrap();
         let v = weights["blocks.0.attn.qkv.weight"]
@@ -271,9 +274,9 @@ fn the_layout_of_v_and_the_projection_is_a_choice() {
 
 #[test]
 fn sinusoidal_positions_leave_the_class_token_at_zero() {
-    let options = Options {
+    let options = DirectOptions {
         positions: Positions::Sinusoidal { scale: 2.0 },
-        ..Options::new(Method::Xavier)
+        ..DirectOptions::new(DirectMethod::Xavier)
     };
     let weights = initialise(
         &VitDims {
@@ -300,9 +303,9 @@ fn sinusoidal_positions_leave_the_class_token_at_zero() {
 #[test]
 fn a_mean_shift_touches_the_first_mlp_matrix_alone() {
     let with = |mlp_mean| {
-        let options = Options {
+        let options = DirectOptions {
             mlp_mean,
-            ..Options::new(Method::Xavier)
+            ..DirectOptions::new(DirectMethod::Xavier)
         };
         initialise(&SMALL, &options, 0).unwrap()
     };
@@ -323,10 +326,10 @@ fn a_mean_shift_touches_the_first_mlp_matrix_alone() {
 
 #[test]
 fn a_seed_means_the_same_bytes_at_any_thread_count_and_depth() {
-    for method in Method::ALL {
-        let options = Options {
+    for method in DirectMethod::ALL {
+        let options = DirectOptions {
             mlp_mean: MlpMean::Eq1 { sigma: 0.5 },
-            ..Options::new(method)
+            ..DirectOptions::new(method)
         };
         let all = initialise(&ODD, &options, 7).unwrap();
         let pool = rayon::ThreadPoolBuilder::new()
@@ -352,8 +355,8 @@ fn a_seed_means_the_same_bytes_at_any_thread_count_and_depth() {
 
 #[test]
 fn layers_and_heads_differ() {
-    for method in Method::ALL {
-        let weights = initialise(&SMALL, &Options::new(method), 0).unwrap();
+    for method in DirectMethod::ALL {
+        let weights = initialise(&SMALL, &DirectOptions::new(method), 0).unwrap();
         for name in ["attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"] {
             let layer = |n: usize| values(&weights[&format!("blocks.{n}.{name}.weight")]);
             assert_ne!(layer(0), layer(1), "{method} {name}");
@@ -365,7 +368,7 @@ fn layers_and_heads_differ() {
 }
 
 /// Asserts that the request is refused with a message that holds every one of `words`.
-fn check_refused(dims: VitDims, options: Options, words: &[&str]) {
+fn check_refused(dims: VitDims, options: DirectOptions, words: &[&str]) {
     let message = initialise(&dims, &options, 0).unwrap_err().to_string();
     for word in words {
         assert!(message.contains(word), "`{message}` lacks `{word}`");
@@ -374,7 +377,7 @@ fn check_refused(dims: VitDims, options: Options, words: &[&str]) {
 
 #[test]
 fn impossible_sizes_are_refused_with_a_remedy() {
-    let options = Options::new(Method::Mimetic);
+    let options = DirectOptions::new(DirectMethod::Mimetic);
     let heads = VitDims { heads: 7, ..ODD };
     check_refused(heads, options, &["7 heads", "width 160", "such as 161"]);
     check_refused(
@@ -425,10 +428,10 @@ fn impossible_sizes_are_refused_with_a_remedy() {
 
 #[test]
 fn numbers_that_make_no_sense_are_refused() {
-    let options = Options::new(Method::Mimetic);
+    let options = DirectOptions::new(DirectMethod::Mimetic);
     check_refused(
         SMALL,
-        Options {
+        DirectOptions {
             qk: (f64::NAN, 0.7),
             ..options
         },
@@ -436,7 +439,7 @@ fn numbers_that_make_no_sense_are_refused() {
     );
     check_refused(
         SMALL,
-        Options {
+        DirectOptions {
             vp: (0.4, f64::INFINITY),
             ..options
         },
@@ -445,7 +448,7 @@ fn numbers_that_make_no_sense_are_refused() {
     let positions = Positions::Sinusoidal { scale: f64::NAN };
     check_refused(
         SMALL,
-        Options {
+        DirectOptions {
             positions,
             ..options
         },
@@ -454,7 +457,7 @@ fn numbers_that_make_no_sense_are_refused() {
     let mlp_mean = MlpMean::Eq1 { sigma: -1.0 };
     check_refused(
         SMALL,
-        Options {
+        DirectOptions {
             mlp_mean,
             ..options
         },
@@ -469,13 +472,13 @@ proptest! {
     fn any_possible_size_can_be_filled(
         depth in 1usize..4, heads in 1usize..4, head_width in 1usize..9, hidden in 1usize..20,
         channels in 1usize..4, patch in 1usize..4, grid in 1usize..4, classes in 1usize..4,
-        class_token: bool, method in prop::sample::select(&Method::ALL[..]), seed: u64,
+        class_token: bool, method in prop::sample::select(&DirectMethod::ALL[..]), seed: u64,
     ) {
         let dims = VitDims {
             depth, width: heads * head_width, heads, hidden, patch_dim: (channels, patch), grid,
             classes, class_token,
         };
-        let options = Options { positions: Positions::Learned, ..Options::new(method) };
+        let options = DirectOptions { positions: Positions::Learned, ..DirectOptions::new(method) };
         let weights = initialise(&dims, &options, seed).unwrap();
         prop_assert_eq!(weights.len(), 6 + 12 * depth + 1 + usize::from(class_token));
         prop_assert!(weights.values().all(|t| values(t).iter().all(|x| x.is_finite())));
@@ -489,11 +492,11 @@ fn choices_reach_the_mixing_factors() {
         vp: Some((0.1, 0.3)),
         ..crate::Choices::default()
     };
-    let options = choices.options(Method::Mimetic, 224);
+    let options = choices.options(DirectMethod::Mimetic, 224);
     assert_eq!((options.qk, options.vp), ((0.0, 0.0), (0.1, 0.3)));
-    let usual = |size| crate::Choices::default().options(Method::Mimetic, size);
+    let usual = |size| crate::Choices::default().options(DirectMethod::Mimetic, size);
     assert_eq!((usual(32).qk, usual(32).vp), ((0.7, 0.7), (0.4, 0.4)));
-    // What surrounds the attention is the default start, so that the gain is the attention's.
+    // All but the attention starts by default, so that the gain is the attention's.
     assert_eq!(usual(32).base, Base::Timm);
     for (size, scale) in [(28, 2.0), (32, 2.0), (64, 2.0), (96, 1.0), (224, 1.0)] {
         assert_eq!(usual(size).positions, Positions::Sinusoidal { scale });
@@ -502,6 +505,6 @@ fn choices_reach_the_mixing_factors() {
         position_scale: Some(1.0),
         ..crate::Choices::default()
     };
-    let chosen = choices.options(Method::Mimetic, 32).positions;
+    let chosen = choices.options(DirectMethod::Mimetic, 32).positions;
     assert_eq!(chosen, Positions::Sinusoidal { scale: 1.0 });
 }

@@ -10,50 +10,17 @@
 //! orthonormal where m is a power of two.
 //!
 //! The thesis applies it to the attention only (section 3.2.5), with W_Q = 0 and W_K = I
-//! ([`Scope::Attention`]). Our reading of the rest: algorithm 1 fills V and, in [`Scope::Blocks`], fc1,
-//! and the last matrix of each residual branch (proj and fc2) is 0, as for residual networks, so that
-//! the branch starts as nothing. Patch embedding, positions and head stay what
-//! [`Choices::rest`](crate::Choices::rest) makes them: the identity would let a patch embedding see its
-//! first d inputs only.
+//! ([`ZeroScope::Attention`]). Our reading of the rest: algorithm 1 fills V and, in
+//! [`ZeroScope::Blocks`], fc1. The last matrix of each residual branch (proj and fc2) is 0, as for
+//! residual networks, so that the branch starts as 0. Patch embedding, positions and head start as
+//! [`Choices::rest`](crate::Choices::rest): as an identity a patch embedding would see its first d
+//! inputs only.
 
+use crate::choices::ZeroScope;
 use crate::error::InitError;
 use crate::ledger::Ledger;
-use crate::options::by_name;
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{DType, Device, Result, Tensor};
-use std::str::FromStr;
-
-/// Choices of `zero`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Zero {
-    /// Which matrices are filled.
-    pub scope: Scope,
-}
-
-/// Which matrices ZerO fills.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scope {
-    /// Q and K only, all that the thesis names.
-    QueryKey,
-    /// Q, K, V and the projection: the self-attention layers, as in the thesis.
-    #[default]
-    Attention,
-    /// Every matrix of the blocks, as the method's own authors fill the whole network.
-    Blocks,
-}
-
-impl FromStr for Scope {
-    type Err = InitError;
-
-    fn from_str(text: &str) -> std::result::Result<Self, InitError> {
-        let named = [
-            ("query-key", Scope::QueryKey),
-            ("attention", Scope::Attention),
-            ("blocks", Scope::Blocks),
-        ];
-        by_name("part of the network for ZerO", text, &named)
-    }
-}
 
 pub(crate) const METHOD: StartMethod = StartMethod {
     name: "zero",
@@ -73,13 +40,13 @@ fn start(request: &Request) -> std::result::Result<Start, InitError> {
         let name = |matrix: &str| format!("blocks.{layer}.{matrix}.weight");
         let mut rows = vec![zeros(d, d)?, algorithm_1(d, d)?];
         match choices.zero.scope {
-            Scope::QueryKey => rows.push(weights[&name("attn.qkv")].narrow(0, 2 * d, d)?),
-            Scope::Attention | Scope::Blocks => {
+            ZeroScope::QueryKey => rows.push(weights[&name("attn.qkv")].narrow(0, 2 * d, d)?),
+            ZeroScope::Attention | ZeroScope::Blocks => {
                 rows.push(algorithm_1(d, d)?);
                 weights.insert(name("attn.proj"), zeros(d, d)?);
             }
         }
-        if choices.zero.scope == Scope::Blocks {
+        if choices.zero.scope == ZeroScope::Blocks {
             weights.insert(name("mlp.fc1"), algorithm_1(hidden, d)?);
             weights.insert(name("mlp.fc2"), zeros(d, hidden)?);
         }

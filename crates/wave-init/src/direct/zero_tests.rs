@@ -1,5 +1,6 @@
 use super::*;
 use crate::Choices;
+use crate::choices::Zero;
 use crate::testing::{
     assert_close, assert_same, donor, fresh, logits, matrix, shape, try_start, values,
 };
@@ -51,7 +52,7 @@ fn columns_are_orthonormal_where_rows_are_a_power_of_two() {
 #[test]
 fn queries_are_zero_keys_the_identity_and_no_product_is_left() {
     let (target, d) = (shape(2, 16), 16);
-    for scope in [Scope::QueryKey, Scope::Attention, Scope::Blocks] {
+    for scope in [ZeroScope::QueryKey, ZeroScope::Attention, ZeroScope::Blocks] {
         let choices = Choices {
             zero: Zero { scope },
             ..Choices::default()
@@ -66,11 +67,11 @@ fn queries_are_zero_keys_the_identity_and_no_product_is_left() {
         let others = fresh(&target);
         let (fc1, proj) = ("blocks.1.mlp.fc1.weight", "blocks.1.attn.proj.weight");
         match scope {
-            Scope::Blocks => assert_same("fc1", &start[fc1], &algorithm_1(64, d).unwrap()),
+            ZeroScope::Blocks => assert_same("fc1", &start[fc1], &algorithm_1(64, d).unwrap()),
             _ => assert_same("fc1", &start[fc1], &others[fc1]),
         }
         match scope {
-            Scope::QueryKey => assert_same("proj", &start[proj], &others[proj]),
+            ZeroScope::QueryKey => assert_same("proj", &start[proj], &others[proj]),
             _ => assert!(values(&start[proj]).iter().all(|v| *v == 0.0)),
         }
     }
@@ -78,9 +79,9 @@ fn queries_are_zero_keys_the_identity_and_no_product_is_left() {
 
 #[test]
 fn the_attention_alone_is_filled_unless_more_is_asked_for() {
-    assert_eq!(Zero::default().scope, Scope::Attention);
-    assert_eq!("blocks".parse::<Scope>().unwrap(), Scope::Blocks);
-    let error = "mlp".parse::<Scope>().unwrap_err().to_string();
+    assert_eq!(Zero::default().scope, ZeroScope::Attention);
+    assert_eq!("blocks".parse::<ZeroScope>().unwrap(), ZeroScope::Blocks);
+    let error = "mlp".parse::<ZeroScope>().unwrap_err().to_string();
     assert!(error.contains("query-key, attention, blocks"), "{error}");
 }
 
@@ -88,7 +89,7 @@ fn the_attention_alone_is_filled_unless_more_is_asked_for() {
 fn every_block_starts_as_the_identity() {
     let choices = Choices {
         zero: Zero {
-            scope: Scope::Blocks,
+            scope: ZeroScope::Blocks,
         },
         ..Choices::default()
     };

@@ -1,4 +1,4 @@
-//! Mean and covariance of trained filters, and what they say of other depths and kernels.
+//! Mean and covariance of trained filters, carried over to other depths and kernels.
 
 use candle_core::{DType, Tensor};
 use faer::Mat;
@@ -6,7 +6,7 @@ use faer::Mat;
 use super::check_kernel;
 use crate::error::InitError;
 
-/// What the filters of a layer are draws of.
+/// The distribution of a layer's filters.
 #[derive(Clone, Debug)]
 pub struct Statistics {
     /// Of every pixel, k² of them.

@@ -1,6 +1,6 @@
 use super::statistics::{Statistics, interpolate, resize};
 use super::*;
-use crate::mlp::MlpMean;
+use crate::mean_shift::MlpMean;
 use std::f64::consts::FRAC_PI_2;
 use wave_models::convmixer::ConvMixerShape;
 use wave_models::convnext::ConvNextShape;
@@ -197,7 +197,7 @@ fn a_resized_covariance_keeps_its_centre_and_its_symmetry() {
         let centre = to * to / 2;
         assert!((resized[(centre, centre)] - 0.5).abs() < 1e-12, "{to}");
     }
-    // What all pixels share, all pixels of another kernel share.
+    // A value of all pixels is that of all pixels of another kernel.
     let all = Mat::from_fn(25, 25, |_, _| 2.0);
     let expected = Mat::from_fn(81, 81, |_, _| 2.0);
     assert!(distance(&resize(&all, 5, 9).unwrap(), &expected) < 1e-12);
@@ -247,8 +247,8 @@ fn values(t: &Tensor) -> Vec<f32> {
 #[test]
 fn only_the_filters_differ_from_the_default() {
     let shape = mixer(3, 16, 5);
-    let (default, _) = start("default", &shape, None, &Choices::default(), 4).unwrap();
-    let (own, cost) = start("covariance", &shape, None, &Choices::default(), 4).unwrap();
+    let (default, _) = start("default", &shape, None, &FilterChoices::default(), 4).unwrap();
+    let (own, cost) = start("covariance", &shape, None, &FilterChoices::default(), 4).unwrap();
     check_weights(&shape, &own);
     assert_eq!(cost.transferred, 0);
     for (name, t) in &own {
@@ -262,19 +262,26 @@ fn only_the_filters_differ_from_the_default() {
             .sum::<f32>()
     };
     assert!(power(0) < power(1) && power(1) < power(2)); // more diffuse with depth
-    let (narrow, _) = start("covariance", &mixer(3, 4, 5), None, &Choices::default(), 4).unwrap();
+    let (narrow, _) = start(
+        "covariance",
+        &mixer(3, 4, 5),
+        None,
+        &FilterChoices::default(),
+        4,
+    )
+    .unwrap();
     let first = filters_of(&own, 1).narrow(0, 0, 4).unwrap();
     assert_eq!(values(&filters_of(&narrow, 1)), values(&first));
 }
 
 #[test]
 fn transfer_fits_any_shape_and_copies_fit_one() {
-    let (donor, choices) = (mixer(4, 64, 7), Choices::default());
+    let (donor, choices) = (mixer(4, 64, 7), FilterChoices::default());
     let (trained, _) = start("covariance", &donor, None, &choices, 1).unwrap();
     let from = Some((&donor, &trained));
     for target in [mixer(2, 200, 7), mixer(6, 8, 5), mixer(1, 8, 9)] {
         for factored in [false, true] {
-            let choices = Choices {
+            let choices = FilterChoices {
                 factored,
                 ..choices
             };
@@ -306,14 +313,14 @@ fn transfer_fits_any_shape_and_copies_fit_one() {
 #[test]
 fn wrong_requests_say_what_would_do() {
     let good = mixer(2, 8, 5);
-    let (weights, _) = start("default", &good, None, &Choices::default(), 0).unwrap();
+    let (weights, _) = start("default", &good, None, &FilterChoices::default(), 0).unwrap();
     let donor = Some((&good, &weights));
-    let choices = |start: f64| Choices {
+    let choices = |start: f64| FilterChoices {
         schedule: Schedule {
             start,
             ..Schedule::default()
         },
-        ..Choices::default()
+        ..FilterChoices::default()
     };
     let cases = [
         ("he", &good, None, 0.1, "covariance-transfer"),
@@ -334,8 +341,8 @@ fn wrong_requests_say_what_would_do() {
 #[test]
 fn a_convnext_starts_in_the_same_ways() {
     let shape = convnext(3, 16, 5);
-    let choices = Choices::default();
-    let begin = |method, donor, choices: &Choices| start(method, &shape, donor, choices, 4);
+    let choices = FilterChoices::default();
+    let begin = |method, donor, choices: &FilterChoices| start(method, &shape, donor, choices, 4);
     let (default, _) = begin("default", None, &choices).unwrap();
     let (own, _) = begin("covariance", None, &choices).unwrap();
     check_weights(&shape, &own);
@@ -373,9 +380,9 @@ fn a_convnext_starts_in_the_same_ways() {
 #[test]
 fn the_mean_of_a_convnexts_mlps_is_shifted_beside_its_filters() {
     let shape = convnext(3, 16, 5);
-    let with = |mlp_mean| Choices {
+    let with = |mlp_mean| FilterChoices {
         mlp_mean,
-        ..Choices::default()
+        ..FilterChoices::default()
     };
     let begin = |method, shift| start(method, &shape, None, &with(shift), 4).map(|s| s.0);
     let plain = begin("covariance", MlpMean::None).unwrap();

@@ -1,5 +1,4 @@
-//! From a node's embedding to the weights it stands for (GHN-2's decoder with
-//! the changes of GHN-3).
+//! From a node's embedding to its weights (GHN-2's decoder with the changes of GHN-3).
 //!
 //! ```text
 //! D    = conv2(relu(conv1(relu(fc(x)))))         (C, C, k, k): outputs, inputs, the middle of an (s, s) kernel
@@ -9,15 +8,14 @@
 //! biases          tanh(v' / 5)
 //! ```
 //!
-//! The head goes through a linear map from C to the classes more, and so does its bias. Positions are
-//! the first output channel, on a grid that is interpolated where it is larger than s, and not
-//! normalised.
+//! The head and its bias go through one more linear map, from C to the classes. Positions are the first
+//! output channel, not normalised. Their grid is interpolated where it is larger than s.
 
 use candle_core::{D, Device, Result, Tensor};
 use std::collections::BTreeMap;
 use wave_models::Weights;
 
-use super::network::{Node, Operation};
+use super::vit_graph::{Node, Operation};
 use super::{HyperShape, VitGraph, get, linear};
 
 /// Weights by their names, from embeddings (nodes, hidden).
@@ -32,7 +30,7 @@ pub fn decode(
 ) -> Result<Weights> {
     let of = Decoder { shape, weights };
     let mut out = Weights::new();
-    // What is decoded alike is decoded at once.
+    // Nodes that are decoded alike are decoded at once.
     let mut alike: BTreeMap<[usize; 4], Vec<usize>> = BTreeMap::new();
     for (i, node) in graph.nodes.iter().enumerate() {
         let Some(dims) = node.dims else {
@@ -133,7 +131,7 @@ impl Decoder<'_> {
         interpolate(x, 4, width)
     }
 
-    /// What `fc` makes of embeddings at the pixels in the middle: (n, rows, columns, 4 hidden).
+    /// The output of `fc` at the pixels in the middle: (n, rows, columns, 4 hidden).
     fn pixels(&self, x: &Tensor, height: usize, width: usize) -> Result<Tensor> {
         let (s, wide) = (self.shape.spatial, 4 * self.shape.hidden);
         let middle =

@@ -17,7 +17,7 @@ use super::{VitGraph, get, linear};
 /// Added to variances, as PyTorch does by default.
 const EPS: f64 = 1e-5;
 
-/// What is added to a path's length to be its row of the embedding; the first two rows are unused.
+/// A path's row of the embedding is its length plus this; the first two rows are unused.
 const FIRST_PATH: u32 = 2;
 
 /// Embeddings of all nodes, (nodes, hidden).
@@ -55,7 +55,7 @@ pub fn embed(shape: &HyperShape, weights: &Weights, graph: &VitGraph) -> Result<
     }
 }
 
-/// What a node does, and the shape of its weights.
+/// The embedding of each node's operation and of the shape of its weights.
 fn operations(shape: &HyperShape, weights: &Weights, graph: &VitGraph) -> Result<Tensor> {
     let types = graph.nodes.iter().map(|node| node.operation as u32);
     let x = lookup(weights, "embed", types.collect())?;
@@ -79,7 +79,7 @@ fn operations(shape: &HyperShape, weights: &Weights, graph: &VitGraph) -> Result
     x + Tensor::cat(&parts, D::Minus1)?
 }
 
-/// What paths between nodes add to their attention, (heads, nodes, nodes).
+/// The bias of the attention by the paths between nodes, (heads, nodes, nodes).
 fn paths(shape: &HyperShape, weights: &Weights, graph: &VitGraph) -> Result<Tensor> {
     let n = graph.len();
     let forth = graph.paths.iter().map(|p| p + FIRST_PATH).collect();

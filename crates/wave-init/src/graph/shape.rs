@@ -21,7 +21,7 @@ use candle_core::{DType, Device, Tensor};
 use wave_models::vit::check_weights;
 use wave_models::{ShapeError, Weights};
 
-use super::network::OPERATIONS;
+use super::vit_graph::OPERATIONS;
 use crate::error::InitError;
 use crate::random::{generator, truncated_normal, uniform};
 
@@ -52,7 +52,7 @@ pub struct HyperShape {
     pub spatial: usize,
     /// Classes of the head that is decoded.
     pub classes: usize,
-    /// Whether a norm stands between the last layer and the decoders.
+    /// A norm stands between the last layer and the decoders.
     pub final_norm: bool,
 }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::Choices;
 use crate::testing::{hypernetwork, try_start};
 use candle_core::{DType, Device, Var};
+use wave_models::vit::VitShape;
 use wave_models::vit::check_weights;
 
 /// The network of `make_ghn3.py`.

@@ -1,5 +1,5 @@
-//! What learned initialisers are compared with (DIMAML, section 3): MetaInit and delta-orthogonal
-//! filters. (Fixup is the usual start of [`wave_models::small::fixup`].)
+//! The baselines of learned initialisers (DIMAML, section 3): MetaInit and delta-orthogonal filters.
+//! (Fixup is the usual start of [`wave_models::small::fixup`].)
 
 use candle_core::{DType, Device, Result, Tensor};
 use faer::Mat;
@@ -10,7 +10,7 @@ use crate::random::{generator, standard_normal};
 /// Hyper-parameters of MetaInit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MetaInit {
-    /// How often the norms are changed.
+    /// The number of changes of the norms.
     pub steps: u64,
     /// Change of a norm in a step.
     pub learning_rate: f64,

@@ -74,7 +74,10 @@ fn the_first_distributions_are_those_of_the_start() {
             v.iter().fold(0.0, |a: f64, x| a.max(x.abs())),
         )
     };
-    for family in [Family::Normal, Family::Plif { pieces: PIECES }] {
+    for family in [
+        DistributionFamily::Normal,
+        DistributionFamily::Plif { pieces: PIECES },
+    ] {
         let parameters = first_parameters(family, &start).unwrap();
         let noise = Noise::new(family, &shapes(&start), &parameters, 5).unwrap();
         let drawn = weights(family, &parameters, &noise).unwrap();
@@ -93,7 +96,7 @@ fn the_first_distributions_are_those_of_the_start() {
             mean.abs() < 0.01 && (std - 0.2 / 3f64.sqrt()).abs() < 0.005,
             "{mean} {std}"
         );
-        if family != Family::Normal {
+        if family != DistributionFamily::Normal {
             assert!(most <= 0.2 && most > 0.198, "{most}");
         } else {
             assert!((spread(&drawn["b.weight"]).1 - 0.7).abs() < 0.03);
@@ -119,7 +122,10 @@ fn the_first_distributions_are_those_of_the_start() {
 #[test]
 fn weights_are_differentiable_in_their_parameters() {
     let start = start();
-    for family in [Family::Normal, Family::Plif { pieces: 4 }] {
+    for family in [
+        DistributionFamily::Normal,
+        DistributionFamily::Plif { pieces: 4 },
+    ] {
         let first: Weights = first_parameters(family, &start)
             .unwrap()
             .into_iter()
@@ -167,18 +173,18 @@ fn weights_are_differentiable_in_their_parameters() {
 fn what_makes_no_sense_is_refused() {
     assert!(
         "levy"
-            .parse::<Family>()
+            .parse::<DistributionFamily>()
             .unwrap_err()
             .to_string()
             .contains("plif")
     );
-    assert!(Family::Plif { pieces: 0 }.validate().is_err());
+    assert!(DistributionFamily::Plif { pieces: 0 }.validate().is_err());
     let one = tensor(&[0.5]);
     assert!(quantile(&one, &one, &tensor(&[1.5])).is_err());
     assert!(quantile(&one, &one, &tensor(&[f64::NAN])).is_err());
     assert!(
         weights(
-            Family::Normal,
+            DistributionFamily::Normal,
             &Weights::new(),
             &Noise {
                 tensors: vec![("a".into(), vec![1], Some(one))],

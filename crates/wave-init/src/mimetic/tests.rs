@@ -1,8 +1,8 @@
 //! The algebra is asserted on products, since the factors' signs are free together.
 
 use super::*;
-use crate::positions::sinusoidal_positions;
 use crate::random::generator;
+use crate::sinusoidal::sinusoidal_positions;
 use proptest::prelude::*;
 
 const QK: (f64, f64) = (0.7, 0.7);

@@ -1,11 +1,10 @@
-//! What the weights of many networks have in common: covariances over a population (thesis, sections
-//! 3.4.1 and 3.4.3).
+//! Covariances of weights over a population of networks (thesis, sections 3.4.1 and 3.4.3).
 //!
-//! W1 (m, h) and W2 (h, m) of a layer meet in its m hidden channels, to each of which belong a row of W1
-//! and a column of W2: 2 h values. Networks that differ by the order of their hidden channels are the
-//! same, so the covariance of all 2 h m values consists of two matrices (2 h, 2 h): that within a hidden
-//! channel and that between two of them. Both are averaged over channels, which shows in hundreds of
-//! networks what needs thousands without.
+//! W1 (m, h) and W2 (h, m) of a layer meet in its m hidden channels. A hidden channel has a row of W1 and
+//! a column of W2: 2 h values. Networks that differ by the order of their hidden channels are the same.
+//! So the covariance of all 2 h m values consists of two matrices (2 h, 2 h): that within a hidden
+//! channel and that between two of them. Both are averaged over channels, so that hundreds of networks
+//! show as much as thousands without.
 //!
 //! ```text
 //! stripe score     s = m Var(mean over rows of W1) / Var(entry)       1 for independent entries,
@@ -19,7 +18,7 @@ use wave_models::{PopulationShape, Weights};
 
 /// Of one layer. Variances and correlations are over the networks.
 #[derive(Clone, Debug)]
-pub struct Layer {
+pub struct LayerStatistics {
     /// Stripe score of W1: of the entries in a column, which multiply the same input.
     pub stripes_fc1: f64,
     /// Stripe score of W2: of the entries in a row, which sum to the same output.
@@ -46,11 +45,11 @@ pub fn centre(of_pixels: &Tensor) -> Result<f64> {
     of_pixels.get((k - 1) / 2)?.get((wide - 1) / 2)?.to_scalar()
 }
 
-/// What the layers of a population have in common, layer by layer.
+/// The statistics of a population, layer by layer.
 ///
 /// # Errors
 /// If there are fewer than 2 networks or hidden channels, or a weight is missing.
-pub fn layers(shape: &PopulationShape, weights: &Weights) -> Result<Vec<Layer>> {
+pub fn layers(shape: &PopulationShape, weights: &Weights) -> Result<Vec<LayerStatistics>> {
     (0..shape.depth)
         .map(|layer| of_layer(shape, weights, layer))
         .collect()
@@ -70,7 +69,7 @@ pub fn across_layers(shape: &PopulationShape, weights: &Weights) -> Result<Tenso
     correlation(&means.matmul(&means.t()?)?)
 }
 
-fn of_layer(shape: &PopulationShape, weights: &Weights, layer: usize) -> Result<Layer> {
+fn of_layer(shape: &PopulationShape, weights: &Weights, layer: usize) -> Result<LayerStatistics> {
     let (n, h, m) = (shape.networks, shape.width, shape.hidden);
     if m < 2 {
         candle_core::bail!("stripes need at least 2 hidden channels, found {m}");
@@ -94,7 +93,7 @@ fn of_layer(shape: &PopulationShape, weights: &Weights, layer: usize) -> Result<
     };
     let product = trace(&within.narrow(0, 0, h)?.narrow(1, h, h)?)?;
     let scale = (diagonal(&within, 0)? * diagonal(&within, h)?).sqrt();
-    Ok(Layer {
+    Ok(LayerStatistics {
         stripes_fc1: stripes(0)?,
         stripes_fc2: stripes(h)?,
         fc1_fc2: product / scale,

@@ -13,7 +13,7 @@ const SHAPE: PopulationShape = PopulationShape {
     classes: 10,
 };
 
-/// What a score over so many networks may be off.
+/// The error of a score over so many networks, at most.
 fn tolerance() -> f64 {
     3.0 / (SHAPE.networks as f64).sqrt()
 }

@@ -1,54 +1,15 @@
 //! Auto-LG: the ancestor's layers that resemble a small network's most, and fresh ones.
 //!
 //! Wang et al. 2023 train a pseudo-descendant, measure by learned gates how similar each of the
-//! ancestor's layers is to its own, and stack fresh layers on those chosen. That the number is 4
-//! follows from WAVE's parameter counts. The similarities are given here; that the largest are
-//! chosen, and keep their order, is our reading.
+//! ancestor's layers is to its own, and stack fresh layers on those chosen. The number, 4, follows from
+//! WAVE's parameter counts. Here the similarities are given. The layers with the largest are chosen,
+//! in their order, which is our reading.
 
 use super::{Carry, Stored};
+use crate::choices::{AutoLg, AutoLgPlace, AutoLgRule};
 use crate::error::{InitError, finite};
 use crate::ledger::Ledger;
 use crate::start::{Request, Start, StartMethod};
-
-/// Choices of `auto-lg`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AutoLg {
-    /// A similarity (or gate) for each layer of the donor: larger is more similar.
-    pub similarity: Vec<f64>,
-    /// Which layers are chosen.
-    pub rule: Rule,
-    /// Where they go.
-    pub place: Place,
-}
-
-impl Default for AutoLg {
-    fn default() -> Self {
-        Self {
-            similarity: Vec::new(),
-            rule: Rule::Most(4),
-            place: Place::Bottom,
-        }
-    }
-}
-
-/// How layers are chosen by their similarity. Never more than the target has layers; among equals
-/// the lower ones.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Rule {
-    /// So many of the most similar.
-    Most(usize),
-    /// Those that are at least so similar.
-    AtLeast(f64),
-}
-
-/// Where chosen layers go; their order stays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Below the fresh layers, as the paper's abstract has it.
-    Bottom,
-    /// Above them.
-    Top,
-}
 
 const NAME: &str = "auto-lg";
 
@@ -62,8 +23,8 @@ pub(crate) const METHOD: StartMethod = StartMethod {
             similarity, rule, ..
         } = &choices.auto_lg;
         let blocks = match *rule {
-            Rule::Most(blocks) => blocks.min(shape.depth),
-            Rule::AtLeast(_) => chosen(similarity, *rule, shape.depth).len(),
+            AutoLgRule::Most(blocks) => blocks.min(shape.depth),
+            AutoLgRule::AtLeast(_) => chosen(similarity, *rule, shape.depth).len(),
         };
         Ledger::blocks(blocks)
     },
@@ -88,13 +49,13 @@ fn start(request: &Request) -> Result<Start, InitError> {
     for value in similarity {
         finite("a similarity", *value)?;
     }
-    if let Rule::Most(blocks) = rule {
+    if let AutoLgRule::Most(blocks) = rule {
         carry.at_least("depth", donor_depth, *blocks)?;
     }
     let layers = chosen(similarity, *rule, depth);
     let lowest = match place {
-        Place::Bottom => 0,
-        Place::Top => depth - layers.len(),
+        AutoLgPlace::Bottom => 0,
+        AutoLgPlace::Top => depth - layers.len(),
     };
     for (i, layer) in layers.into_iter().enumerate() {
         carry.copy_block(lowest + i, layer)?;
@@ -104,12 +65,12 @@ fn start(request: &Request) -> Result<Start, InitError> {
 }
 
 /// The chosen layers, at most `at_most`, in ascending order.
-pub fn chosen(similarity: &[f64], rule: Rule, at_most: usize) -> Vec<usize> {
+pub fn chosen(similarity: &[f64], rule: AutoLgRule, at_most: usize) -> Vec<usize> {
     let mut layers: Vec<usize> = (0..similarity.len()).collect();
     layers.sort_by(|a, b| similarity[*b].total_cmp(&similarity[*a])); // stable: lower first
     let count = match rule {
-        Rule::Most(count) => count,
-        Rule::AtLeast(least) => similarity.iter().filter(|s| **s >= least).count(),
+        AutoLgRule::Most(count) => count,
+        AutoLgRule::AtLeast(least) => similarity.iter().filter(|s| **s >= least).count(),
     };
     layers.truncate(count.min(at_most));
     layers.sort_unstable();

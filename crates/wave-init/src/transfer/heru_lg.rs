@@ -9,19 +9,6 @@ use crate::error::InitError;
 use crate::ledger::Ledger;
 use crate::start::{Request, Start, StartMethod};
 
-/// Choices of `heru-lg`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeruLg {
-    /// How many of the donor's last blocks are copied.
-    pub blocks: usize,
-}
-
-impl Default for HeruLg {
-    fn default() -> Self {
-        Self { blocks: 3 }
-    }
-}
-
 const NAME: &str = "heru-lg";
 
 pub(crate) const METHOD: StartMethod = StartMethod {

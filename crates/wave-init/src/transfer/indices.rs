@@ -1,7 +1,6 @@
-//! Which of many are taken: channels of a wider network, layers of a deeper one.
+//! Indices of the channels taken from a wider network, or of the layers from a deeper one.
 
-use crate::error::InitError;
-use crate::options::by_name;
+use crate::error::{InitError, by_name};
 use std::fmt;
 use std::str::FromStr;
 

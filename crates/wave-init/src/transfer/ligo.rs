@@ -15,11 +15,12 @@
 //! small weights frozen. [`identity`] grows a network into itself. The start named `ligo` is grown by
 //! the untrained operator.
 //!
-//! The paper's networks are language models. That the patch embedding, positions, class token, final
-//! norm and classifier widen with the residual stream, and that each of a block's six modules has
-//! depth weights of its own, is our reading.
+//! The paper's networks are language models. Our reading for others: the patch embedding, positions,
+//! class token, final norm and classifier widen with the residual stream, and each of a block's six
+//! modules has its own depth weights.
 
 use super::{Carry, Stored, same};
+use crate::choices::Ligo;
 use crate::error::{InitError, finite};
 use crate::ledger::Ledger;
 use crate::random::{generator, uniform};
@@ -40,19 +41,6 @@ const MODULES: [&str; 6] = [
     "mlp.fc1",
     "mlp.fc2",
 ];
-
-/// Choices of `ligo`: the operator's start.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ligo {
-    /// Largest weight, before normalisation, of the layers that a layer does not repeat.
-    pub noise: f64,
-}
-
-impl Default for Ligo {
-    fn default() -> Self {
-        Self { noise: 0.03 }
-    }
-}
 
 const NAME: &str = "ligo";
 
@@ -84,7 +72,7 @@ fn start(request: &Request) -> std::result::Result<Start, InitError> {
             carry.put(&name, &name, tensor)?;
         }
     }
-    // What is taken are the donor's values, however many they have grown into.
+    // The values taken are the donor's, not those that they have grown into.
     carry.taken = donor
         .weights()
         .iter()

@@ -3,8 +3,8 @@
 //!
 //! The target is the donor's first channels of the residual stream, first heads and first hidden
 //! channels of the MLP; of the layers, the first or evenly spaced ones
-//! ([`Choices::layers`](crate::Choices::layers)). Nothing is rescaled. Any transformer can be
-//! sliced, but only one that was trained to be is any good.
+//! ([`Choices::layers`](crate::Choices::layers)). Nothing is rescaled. Any transformer can be sliced.
+//! The slice is useful only if the whole was trained for it.
 
 use super::indices::Layers;
 use super::{Carry, Stored, at_least, same};

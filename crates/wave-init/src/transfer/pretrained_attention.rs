@@ -1,7 +1,7 @@
 //! Only the attention and the position embedding of a trained model; everything else starts afresh.
 //!
-//! The upper reference of mimetic attention (thesis, section 3.2.5). Which layers of a deeper donor
-//! are taken is not said: [`Choices::layers`](crate::Choices::layers).
+//! The upper reference of mimetic attention (thesis, section 3.2.5). The layers of a deeper donor are
+//! a choice: [`Choices::layers`](crate::Choices::layers).
 
 use super::{ATTENTION, Carry, Stored};
 use crate::error::InitError;

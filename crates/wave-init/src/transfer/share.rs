@@ -1,19 +1,12 @@
 //! Share: one block for every layer, after ALBERT (Lan et al. 2020).
 //!
 //! The donor is an auxiliary that was distilled with a single block shared by all of its layers
-//! (WAVE, Table 1); any model whose block serves will do.
+//! (WAVE, Table 1). Any other model serves too.
 
 use super::{Carry, Stored};
 use crate::error::InitError;
 use crate::ledger::Ledger;
 use crate::start::{Request, Start, StartMethod};
-
-/// Choices of `share`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Share {
-    /// Which of the donor's blocks is copied. All are the same in a donor that shares.
-    pub layer: usize,
-}
 
 const NAME: &str = "share";
 

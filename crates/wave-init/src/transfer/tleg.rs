@@ -6,26 +6,17 @@
 //!
 //! for every tensor of a block, norms and biases too (Xia et al. 2024, section 3). Its authors train
 //! A and B; [`line()`] makes blocks of them. From a donor of K layers that was trained otherwise, A
-//! and B are those of a [`Line`] through its layers (our reading), which gives back a donor that is
+//! and B are those of a [`TlegLine`] through its layers (our reading), which gives back a donor that is
 //! linear in depth.
 
 use super::{Carry, Stored};
+use crate::choices::TlegLine;
 use crate::error::InitError;
 use crate::ledger::Ledger;
 use crate::start::{Donor, Request, Start, StartMethod};
 use candle_core::{Result, Tensor};
 use wave_models::Weights;
 use wave_models::vit::BLOCK_TENSORS;
-
-/// The line through a donor's layers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Line {
-    /// Through its first and its last layer.
-    #[default]
-    EndPoints,
-    /// The nearest to all of its layers.
-    LeastSquares,
-}
 
 const NAME: &str = "tleg";
 
@@ -77,14 +68,14 @@ pub fn line(b: &Weights, a: &Weights, depth: usize) -> Result<Weights> {
 ///
 /// # Errors
 /// None for a sound donor.
-pub fn fit(donor: &Donor, through: Line) -> Result<(Weights, Weights)> {
+pub fn fit(donor: &Donor, through: TlegLine) -> Result<(Weights, Weights)> {
     let depth = donor.shape().depth;
     let k = depth as f64;
     // Each is a weighted sum of the layers theta_l at x_l = l / K.
     let weights: Vec<(f64, f64)> = (0..depth)
         .map(|l| match through {
             _ if depth == 1 => (1.0, 0.0),
-            Line::EndPoints => {
+            TlegLine::EndPoints => {
                 let slope = k / (k - 1.0);
                 match l {
                     0 => (1.0, -slope),
@@ -92,7 +83,7 @@ pub fn fit(donor: &Donor, through: Line) -> Result<(Weights, Weights)> {
                     _ => (0.0, 0.0),
                 }
             }
-            Line::LeastSquares => {
+            TlegLine::LeastSquares => {
                 let mean = (k - 1.0) / (2.0 * k);
                 let spread = (k * k - 1.0) / (12.0 * k); // sum of (x_l - mean)^2
                 let slope = (l as f64 / k - mean) / spread;

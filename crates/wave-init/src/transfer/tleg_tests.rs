@@ -3,7 +3,7 @@ use crate::Choices;
 use crate::testing::{assert_close, assert_outside, assert_same, donor, shape, try_start, values};
 use proptest::prelude::*;
 
-fn tleg(target: usize, donor: &Donor, line: Line) -> Weights {
+fn tleg(target: usize, donor: &Donor, line: TlegLine) -> Weights {
     let choices = Choices {
         tleg: line,
         ..Choices::default()
@@ -25,7 +25,7 @@ proptest! {
 
     #[test]
     fn layers_lie_on_a_line(depth in 3usize..9, of in 1usize..5, least_squares: bool) {
-        let line = if least_squares { Line::LeastSquares } else { Line::EndPoints };
+        let line = if least_squares { TlegLine::LeastSquares } else { TlegLine::EndPoints };
         let donor = donor(shape(of, 16), 1);
         let start = tleg(depth, &donor, line);
         for tensor in BLOCK_TENSORS {
@@ -69,10 +69,10 @@ fn theta_is_b_plus_l_over_l_times_a() {
 fn a_linear_donor_is_given_back() {
     let two = donor(shape(2, 16), 1);
     let mut weights = two.weights().clone();
-    let (b, a) = fit(&two, Line::EndPoints).unwrap();
+    let (b, a) = fit(&two, TlegLine::EndPoints).unwrap();
     weights.extend(line(&b, &a, 5).unwrap());
     let linear = Donor::new(shape(5, 16), weights).unwrap();
-    for through in [Line::EndPoints, Line::LeastSquares] {
+    for through in [TlegLine::EndPoints, TlegLine::LeastSquares] {
         let start = tleg(5, &linear, through);
         for (name, tensor) in &start {
             assert_close(&values(tensor), &values(&linear.weights()[name]), 1e-5);
@@ -84,8 +84,8 @@ fn a_linear_donor_is_given_back() {
 fn end_points_are_the_donors_and_least_squares_are_nearer_to_all() {
     let donor = donor(shape(4, 16), 1);
     let (ends, squares) = (
-        tleg(4, &donor, Line::EndPoints),
-        tleg(4, &donor, Line::LeastSquares),
+        tleg(4, &donor, TlegLine::EndPoints),
+        tleg(4, &donor, TlegLine::LeastSquares),
     );
     let distance = |weights: &Weights| -> f32 {
         let of = |l: usize| {
@@ -109,7 +109,7 @@ fn end_points_are_the_donors_and_least_squares_are_nearer_to_all() {
 #[test]
 fn a_single_layer_is_repeated() {
     let donor = donor(shape(1, 16), 1);
-    for through in [Line::EndPoints, Line::LeastSquares] {
+    for through in [TlegLine::EndPoints, TlegLine::LeastSquares] {
         let start = tleg(3, &donor, through);
         for l in 0..3 {
             crate::testing::assert_block(&start, l, donor.weights(), 0);

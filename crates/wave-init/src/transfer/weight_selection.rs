@@ -6,32 +6,11 @@
 
 use super::indices::uniform;
 use super::{Carry, Stored};
+use crate::choices::QkvRows;
 use crate::error::InitError;
 use crate::ledger::Ledger;
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{Result, Tensor};
-
-/// Choices of `weight-selection`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Selection {
-    /// Which rows of the stacked Q, K and V are taken where the widths do not divide.
-    pub qkv: QkvRows,
-    /// Whether the classifier is selected too. The method's authors start it afresh; the parameter
-    /// counts that WAVE reports for it include it.
-    pub head: bool,
-}
-
-/// How rows of stacked Q, K and V are selected. The two are the same where the target's width
-/// divides the donor's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum QkvRows {
-    /// As of one tensor of 3 d rows, as the authors do.
-    #[default]
-    Together,
-    /// Of each of the three alone, so that the channels of V are those that the projection reads:
-    /// our reading of what is meant.
-    Apart,
-}
 
 const NAME: &str = "weight-selection";
 

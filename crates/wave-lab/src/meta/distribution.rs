@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use wave_hub::{CardFront, FloatType};
 use wave_init::Cost;
-use wave_init::learned::{self, Family};
+use wave_init::learned::{self, DistributionFamily};
 use wave_models::Weights;
 use wave_run::error::request;
 use wave_run::inputs::Inputs;
@@ -77,8 +77,8 @@ pub(super) fn meta(name: &str, settings: &Meta, out: &Path, options: Options) ->
             "model_type": INITIALISER,
             "family": plan.family.name(),
             "pieces": match plan.family {
-                Family::Plif { pieces } => json!(pieces),
-                Family::Normal => Value::Null,
+                DistributionFamily::Plif { pieces } => json!(pieces),
+                DistributionFamily::Normal => Value::Null,
             },
             "network": plan.about,
             "wave": {
@@ -132,7 +132,7 @@ fn card(plan: &Plan, moments: &[(String, f64, f64)], tests: &trial::Tests) -> St
 
 /// An initialiser as it stands in a directory.
 struct Initialiser {
-    family: Family,
+    family: DistributionFamily,
     about: About,
     network: Network,
     parameters: Weights,
@@ -152,8 +152,11 @@ impl Initialiser {
             return Err(wrong("holds no initialiser".into()));
         }
         let (config, parameters) = wave_hub::read_transformers(dir)?;
-        let mut family: Family = config["family"].as_str().unwrap_or_default().parse()?;
-        if let (Family::Plif { pieces }, Some(n)) = (&mut family, config["pieces"].as_u64()) {
+        let mut family: DistributionFamily =
+            config["family"].as_str().unwrap_or_default().parse()?;
+        if let (DistributionFamily::Plif { pieces }, Some(n)) =
+            (&mut family, config["pieces"].as_u64())
+        {
             *pieces = usize::try_from(n).unwrap_or(0);
         }
         family.validate()?;

@@ -4,7 +4,7 @@ use super::network::{About, Network, arch};
 use super::problem::{self, Source};
 use super::settings::{Distribution, InnerOptimiser, Meta, MetaArch, MetaMethod, OuterTraining};
 use anyhow::Result;
-use wave_init::learned::{self, Family};
+use wave_init::learned::{self, DistributionFamily};
 use wave_models::Weights;
 use wave_run::error::request;
 use wave_run::recipe::{means_nothing, narrow, to_table};
@@ -16,7 +16,7 @@ const WHAT: &str = "a learned distribution";
 
 /// Everything that is to be done, checked.
 pub(super) struct Plan {
-    pub(super) family: Family,
+    pub(super) family: DistributionFamily,
     pub(super) about: About,
     pub(super) network: Network,
     pub(super) source: Source,
@@ -45,10 +45,10 @@ impl Plan {
         }
         let training: OuterTraining = narrow(&settings.training, WHAT)?;
         let family = match settings.method {
-            Some(MetaMethod::Plif) => Family::Plif {
+            Some(MetaMethod::Plif) => DistributionFamily::Plif {
                 pieces: own.pieces.unwrap_or(learned::PIECES),
             },
-            _ => Family::Normal,
+            _ => DistributionFamily::Normal,
         };
         family.validate()?;
         let spec = training.images.data.as_deref();
@@ -144,7 +144,7 @@ pub(super) fn validated(steps: u64, every: Option<u64>) -> Result<Vec<u64>> {
 
 /// Weights drawn from learned distributions.
 pub(super) fn draw_weights(
-    family: Family,
+    family: DistributionFamily,
     network: &Network,
     parameters: &Weights,
     seed: u64,

@@ -1,5 +1,5 @@
 use candle_core::{DType, Device, Tensor, Var};
-use wave_init::learned::{self, Family, Noise};
+use wave_init::learned::{self, DistributionFamily, Noise};
 use wave_models::Weights;
 use wave_models::small::{AutoencoderShape, Examples, FixupShape, LstmShape, Small};
 use wave_train::unrolled::{self, Optimiser, Unrolled};
@@ -63,7 +63,10 @@ fn networks() -> [(Small, Examples, Optimiser); 3] {
 #[test]
 fn distributions_follow_the_slope_of_the_area_under_the_curve() {
     for (network, examples, optimiser) in networks() {
-        for family in [Family::Normal, Family::Plif { pieces: 3 }] {
+        for family in [
+            DistributionFamily::Normal,
+            DistributionFamily::Plif { pieces: 3 },
+        ] {
             let start = learned::usual(&network.parameters(), 0).unwrap();
             let first: Weights = learned::first_parameters(family, &start)
                 .unwrap()

@@ -6,7 +6,7 @@ use anyhow::Result;
 use candle_core::Tensor;
 use serde_json::{Value, json};
 use std::path::Path;
-use wave_init::population::statistics::{Layer, across_layers, centre, layers};
+use wave_init::population::statistics::{LayerStatistics, across_layers, centre, layers};
 use wave_run::error::request;
 use wave_run::paths::text;
 use wave_run::plot;
@@ -51,8 +51,9 @@ pub(super) fn inspect(dir: &Path, plots: Option<&Path>, html: Option<&Path>) -> 
     });
     if let Some(plots) = plots {
         wave_hub::prepare_out(plots)?;
-        let panels = |of: &dyn Fn(&Layer) -> Result<Tensor>| -> Result<Vec<Panel>> {
-            let panel = |(l, layer): (usize, &Layer)| panel(format!("layer {l}"), &of(layer)?);
+        let panels = |of: &dyn Fn(&LayerStatistics) -> Result<Tensor>| -> Result<Vec<Panel>> {
+            let panel =
+                |(l, layer): (usize, &LayerStatistics)| panel(format!("layer {l}"), &of(layer)?);
             found.iter().enumerate().map(panel).collect()
         };
         let pictures = [
@@ -77,7 +78,7 @@ pub(super) fn inspect(dir: &Path, plots: Option<&Path>, html: Option<&Path>) -> 
 
 /// Correlations of the weights of a few hidden channels, first all of W1 and then all of W2 as the thesis'
 /// figure 3.35 has them; those of a weight with itself are left out.
-fn covariance(layer: &Layer) -> Result<Tensor> {
+fn covariance(layer: &LayerStatistics) -> Result<Tensor> {
     let both = layer.within.dim(0)?;
     let h = both / 2;
     let quarter = |rows: usize, columns: usize| -> Result<Tensor> {

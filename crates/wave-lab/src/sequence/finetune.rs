@@ -372,7 +372,7 @@ mod tests {
                 state: 4,
                 ..SequenceShape::new(task.vocabulary(), 1, 8, wave_models::Mixer::Mamba2)
             };
-            let choices = wave_init::state_space::Choices::default();
+            let choices = wave_init::state_space::SequenceChoices::default();
             let weights = wave_init::state_space::start("mimetic", &shape, &choices, 0).unwrap();
             let data = TaskData::new(task, None, Some(3), 0).unwrap();
             assert_eq!(data.batches().steps_per_epoch(), EPOCH / BATCH);

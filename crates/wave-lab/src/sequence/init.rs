@@ -9,7 +9,7 @@ use std::path::Path;
 use toml::Table;
 use wave_data::task::Task;
 use wave_init::Cost;
-use wave_init::state_space::{self, Choices};
+use wave_init::state_space::{self, SequenceChoices};
 use wave_models::{Mixer, SequenceShape};
 use wave_run::error::request;
 use wave_run::inputs::Inputs;
@@ -133,11 +133,11 @@ fn shape(settings: &Init, task: &Task) -> Result<SequenceShape> {
     Ok(shape)
 }
 
-fn choices(settings: &Init) -> Result<Choices> {
+fn choices(settings: &Init) -> Result<SequenceChoices> {
     let own = &settings.own;
-    let mut choices = Choices {
+    let mut choices = SequenceChoices {
         layers: own.mimetic_layers.clone(),
-        ..Choices::default()
+        ..SequenceChoices::default()
     };
     if let Some(parts) = &own.parts {
         let parts = parts.iter().map(|part| part.parse());

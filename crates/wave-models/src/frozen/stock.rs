@@ -1,5 +1,4 @@
-//! The frozen operators from stock candle, with the same meaning: for other devices and types, and
-//! to test the fused ones against.
+//! The frozen operators from stock candle: for other devices and types, and as the reference in tests.
 
 use super::{Columns, Window};
 use crate::Activation;

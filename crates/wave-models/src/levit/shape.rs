@@ -1,6 +1,6 @@
 //! Sizes, names and shapes of a LeViT.
 
-use crate::shape::{self, batch_norm, count, dims, divides, sizes};
+use crate::check::{self, batch_norm, count, dims, divides, sizes};
 use crate::{Activation, ShapeError, Weights};
 use serde::{Deserialize, Serialize};
 
@@ -40,9 +40,9 @@ pub struct LevitShape {
     pub stages: Vec<LevitStage>,
     /// Outputs of a classifier.
     pub classes: usize,
-    /// Whether there are two classifiers, whose outputs are averaged.
+    /// There are two classifiers, whose outputs are averaged.
     pub distilled: bool,
-    /// Whether linear maps are stored as convolutions of 1 x 1 (timm's `levit_conv_*`).
+    /// Linear maps are stored as convolutions of 1 x 1 (timm's `levit_conv_*`).
     pub convolutional: bool,
     /// The activation everywhere: hard swish, or SiLU in timm's untrained variants.
     pub activation: Activation,
@@ -164,7 +164,7 @@ impl LevitShape {
     /// # Errors
     /// The first that is missing, misshapen, not `f32`, or too many.
     pub fn check_weights(&self, weights: &Weights) -> std::result::Result<(), ShapeError> {
-        shape::check_weights(weights, &self.parameters())
+        check::check_weights(weights, &self.parameters())
     }
 
     /// Names and shapes of all weights, as timm has them, running statistics included.

@@ -1,6 +1,6 @@
-//! Causal attention: softmax attention, the layer that makes a hybrid (section 3.3.2) and, with an MLP
-//! after it, a transformer (section 3.2.6), and linear attention, which state space layers are compared
-//! with (section 3.3.3).
+//! Causal attention. Softmax attention is the second layer of hybrids (section 3.3.2) and, with an MLP
+//! after it, of transformers (section 3.2.6). Linear attention is compared with state space layers
+//! (section 3.3.3).
 //!
 //! ```text
 //! q = W_q u,  k = W_k u,  v = W_v u
@@ -8,8 +8,8 @@
 //! linear:   out = W_o rms_norm((q k^T, past only) v)                     in one head
 //! ```
 //!
-//! The thesis leaves open what follows linear attention. Its sums grow with the position, as those of
-//! Mamba-2 do, which has a norm there; so this has one too.
+//! The norm after linear attention is our reading. Its sums grow with the position, as those of
+//! Mamba-2 do, which has a norm there.
 
 use super::Layer;
 use super::parts::{causal_mask, project};
@@ -25,7 +25,7 @@ pub(super) fn softmax(layer: Layer, u: &Tensor) -> Result<Tensor> {
     project(&mixed, layer.of_mixer("o_proj.weight", &[d, d])?)
 }
 
-/// What it weighs positions by, (b, h, t, t); every row adds up to 1.
+/// The attention matrix (b, h, t, t); every row adds up to 1.
 pub(super) fn softmax_matrix(layer: Layer, u: &Tensor) -> Result<Tensor> {
     let q = heads(layer, u, "q_proj.weight")?;
     let k = heads(layer, u, "k_proj.weight")?;
@@ -35,7 +35,7 @@ pub(super) fn softmax_matrix(layer: Layer, u: &Tensor) -> Result<Tensor> {
     stock::softmax(&scores.broadcast_add(&mask)?)
 }
 
-/// What a map (d, d) makes of (b, t, d), the channels of each head apart: (b, h, t, d / h).
+/// A map (d, d) of (b, t, d), the channels of each head apart: (b, h, t, d / h).
 fn heads(layer: Layer, u: &Tensor, weight: &str) -> Result<Tensor> {
     let (d, h) = (layer.shape.width, layer.shape.attention_heads);
     let (b, t, _) = u.dims3()?;
@@ -53,7 +53,7 @@ pub(super) fn linear(layer: Layer, u: &Tensor) -> Result<Tensor> {
     project(&mixed, layer.of_mixer("o_proj.weight", &[d, d])?)
 }
 
-/// What it weighs positions by, (b, t, t).
+/// The attention matrix (b, t, t).
 pub(super) fn linear_matrix(layer: Layer, u: &Tensor) -> Result<Tensor> {
     let mask = causal_mask(u.dim(1)?, u.dtype(), u.device())?.exp()?; // 1 and 0
     scores(layer, u, layer.shape.state)?.broadcast_mul(&mask)

@@ -16,7 +16,7 @@ use super::parts::{causal_convolution, causal_mask, project, softplus};
 use candle_core::{Result, Tensor};
 use wave_ops::selective_scan;
 
-/// What the layer computes before it mixes.
+/// The layer's projections, before it mixes.
 struct Pieces {
     gate: Tensor,   // (b, t, e)
     x: Tensor,      // (b, t, e)
@@ -87,7 +87,7 @@ pub(super) fn mean_matrix(layer: Layer, u: &Tensor) -> Result<Tensor> {
     sum.ok_or_else(|| candle_core::Error::Msg("a state of size 0".into()))
 }
 
-/// What the state space layer gives for an input of ones in every channel, averaged over channels:
+/// The state space layer's output for ones in every channel, averaged over channels:
 /// (b, t).
 #[cfg(test)]
 pub(super) fn mean_response(layer: Layer, u: &Tensor) -> Result<Tensor> {

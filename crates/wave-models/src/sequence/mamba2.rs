@@ -43,7 +43,7 @@ pub fn matrix(step: &Tensor, a: &Tensor, input: &Tensor, output: &Tensor) -> Res
         .broadcast_mul(&step.unsqueeze(2)?)
 }
 
-/// What the layer computes before it mixes.
+/// The layer's projections, before it mixes.
 struct Pieces {
     gate: Tensor,   // (b, t, e)
     x: Tensor,      // (b, h, t, e / h)

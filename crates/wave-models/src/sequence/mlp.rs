@@ -1,5 +1,5 @@
-//! A transformer's MLP: `out = W_2 gelu(W_1 u)`, position by position, without biases as all maps of
-//! sequence networks.
+//! A transformer's MLP: `out = W_2 gelu(W_1 u)`, position by position. As all maps of sequence networks
+//! it has no biases.
 
 use super::Layer;
 use super::parts::project;

@@ -1,4 +1,4 @@
-//! What the mixers share.
+//! Pieces of several mixers.
 
 use candle_core::{DType, Device, Result, Tensor};
 use wave_ops::linear;

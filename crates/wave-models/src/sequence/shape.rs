@@ -1,18 +1,18 @@
 //! Sizes of a sequence network, the names of its weights, and its configuration file.
 
-use crate::shape::{check_weights, divides, sizes};
+use crate::check::{check_weights, divides, sizes};
 use crate::{ShapeError, Weights};
 use serde_json::{Map, Value, json};
 
 /// The most values that all weights may have.
 const MOST_VALUES: usize = u32::MAX as usize;
 
-/// What a layer does, between its norm and its skip.
+/// A layer, between its norm and its skip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mixer {
     /// The selective state space layer of Mamba (Gu and Dao 2023).
     Mamba,
-    /// That of Mamba-2 (Dao and Gu 2024).
+    /// The mixer of Mamba-2 (Dao and Gu 2024).
     Mamba2,
     /// Causal softmax attention: the layer that makes a hybrid, and every second one of a transformer.
     Attention,
@@ -57,7 +57,7 @@ pub struct SequenceShape {
     pub vocabulary: usize,
     /// Channels of a token.
     pub width: usize,
-    /// What the layers do, one by one.
+    /// The layers, one by one.
     pub mixers: Vec<Mixer>,
     /// Channels inside a state space layer: twice the width, as a rule.
     pub inner: usize,
@@ -69,7 +69,7 @@ pub struct SequenceShape {
     pub attention_heads: usize,
     /// Hidden channels of an MLP.
     pub hidden: usize,
-    /// Whether sinusoidal positions are added to the embedded tokens: see
+    /// Sinusoidal positions are added to the embedded tokens: see
     /// [`sinusoidal_positions`](super::sinusoidal_positions).
     pub positions: bool,
     /// Taps of the convolution before a state space layer.
@@ -279,7 +279,7 @@ impl SequenceShape {
         config
     }
 
-    /// Whether a `config.json` is that of a sequence network.
+    /// The `config.json` is that of a sequence network.
     pub fn describes(config: &Value) -> bool {
         ["mamba", "mamba2", "wave_sequence"]
             .iter()

@@ -7,11 +7,11 @@
 //! loss      mean (x - image)²
 //! ```
 //!
-//! Norms are batch norms with the statistics of the batch at hand, in training and in validation alike:
-//! there are no running ones to be learned or reset.
+//! Norms are batch norms with the statistics of the batch at hand, in training and in validation. There
+//! are no running statistics.
 
 use super::{Parameter, Usual, weight};
-use crate::shape::sizes;
+use crate::check::sizes;
 use crate::{ShapeError, Weights};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
@@ -148,7 +148,7 @@ pub fn loss(shape: &AutoencoderShape, weights: &Weights, images: &Tensor) -> Res
         .mean_all()
 }
 
-/// What comes out for `images`, of the same shape.
+/// The reconstruction of `images`, of the same shape.
 ///
 /// # Errors
 /// If a weight is missing, or sizes contradict `shape`.

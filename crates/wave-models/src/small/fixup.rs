@@ -11,7 +11,7 @@
 //! the head), so that every residual branch is 0.
 
 use super::{Parameter, Usual, weight};
-use crate::shape::sizes;
+use crate::check::sizes;
 use crate::{ShapeError, Weights};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};

@@ -6,10 +6,10 @@
 //! c = f c + i g                        h = o tanh(c)
 //! ```
 //!
-//! Every gate has tensors of its own, so that each gets a distribution of its own.
+//! Every gate has its own tensors, and so its own distributions.
 
 use super::{Parameter, Usual, weight};
-use crate::shape::sizes;
+use crate::check::sizes;
 use crate::{ShapeError, Weights};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
@@ -75,7 +75,7 @@ impl LstmShape {
     }
 }
 
-/// What comes after each of `positions` in `tokens` (b, n): logits (b · positions, vocabulary).
+/// Logits (b · positions, vocabulary) of the token after each of `positions` in `tokens` (b, n).
 ///
 /// # Errors
 /// If a weight is missing, or sizes contradict `shape`.

@@ -1,11 +1,12 @@
-//! What the forward pass of the blocks keeps for the backward pass, and how work is cut up.
+//! Activations kept for the backward pass, and the chunks that work is cut into.
 
-use super::{BlocksShape, Precision};
+use super::shape::BlocksShape;
+use crate::arithmetic::Precision;
 use crate::buffer::Buffer;
 use crate::threads::thread_ranges;
 use std::ops::Range;
 
-/// What one layer keeps of the whole batch.
+/// One layer's activations of the whole batch.
 pub(super) struct LayerActivations {
     x: Buffer,   // (b, n, d)
     qkv: Buffer, // (b, n, 3 d)

@@ -2,13 +2,13 @@
 
 use super::activations::{Chunk, LayerActivations};
 use super::parameters::*;
-use super::{BlocksShape, Precision};
-use crate::arithmetic::Arithmetic;
+use super::shape::BlocksShape;
+use crate::arithmetic::{Arithmetic, Precision};
 use crate::attention::{self, AttentionShape};
 use crate::bf16::{halves, halves_mut, narrowed, widened};
 use crate::buffer::Buffer;
 use crate::gelu;
-use crate::gemm::{Start, rows, transposed};
+use crate::gemm::{StartValue, rows, transposed};
 use crate::layer_norm;
 use crate::simd::{add_column_sums, dispatch_on};
 use std::ops::Range;
@@ -45,7 +45,7 @@ impl Pass<'_> {
 
         // u = x + s1 (attention(norm1(x) Wqkv^T + bqkv) Wproj^T + bproj)
         self.norm(c.x, w[NORM1_W], w[NORM1_B], &mut normed);
-        let bias = Start::Row(w[QKV_B]);
+        let bias = StartValue::Row(w[QKV_B]);
         weights.qkv.multiply((t, 3 * d, d), &normed, bias, c.qkv);
         let shape = self.attention();
         let mut p = Buffer::stale(shape.scores());
@@ -53,12 +53,12 @@ impl Pass<'_> {
         for (qkv, o) in inputs.zip(c.o.chunks_exact_mut(self.n * d)) {
             attention::forward(self.with, shape, qkv, o, &mut p);
         }
-        weights.proj.multiply((t, d, d), c.o, Start::Zero, c.u);
+        weights.proj.multiply((t, d, d), c.o, StartValue::Zero, c.u);
         self.add_residual(c.x, w[PROJ_B], self.scales(layer.index, 0, samples), c.u);
 
         // y = u + s2 (gelu(norm2(u) Wfc1^T + bfc1) Wfc2^T + bfc2)
         self.norm(c.u, w[NORM2_W], w[NORM2_B], &mut normed);
-        let bias = Start::Row(w[FC1_B]);
+        let bias = StartValue::Row(w[FC1_B]);
         let mut active = Buffer::stale(t * hidden);
         let h = match self.with.precision {
             Precision::F32 => &mut *c.h,
@@ -68,7 +68,7 @@ impl Pass<'_> {
         self.activate(c.h, &mut active);
         weights
             .fc2
-            .multiply((t, d, hidden), &active, Start::Zero, y);
+            .multiply((t, d, hidden), &active, StartValue::Zero, y);
         self.add_residual(c.u, w[FC2_B], self.scales(layer.index, 1, samples), y);
     }
 
@@ -77,7 +77,7 @@ impl Pass<'_> {
         LayerActivations::new(&self.shape, self.with.precision, samples, self.n)
     }
 
-    /// What layers keep on the way forward from `x` (tokens, d), which becomes their output.
+    /// The layers' activations on the way forward from `x` (tokens, d), which becomes their output.
     pub(super) fn again(
         &self,
         layers: &[Layer],
@@ -117,7 +117,7 @@ impl Pass<'_> {
         let (mut active, mut d_h) = (Buffer::stale(t * hidden), Buffer::stale(t * hidden));
         weights
             .fc2
-            .multiply((t, hidden, d), branch, Start::Zero, &mut d_h);
+            .multiply((t, hidden, d), branch, StartValue::Zero, &mut d_h);
         self.activate_backward(c.h, &mut active, &mut d_h);
         self.affine_gradients((t, d, hidden), branch, &active, FC2_W, grads);
 
@@ -127,7 +127,7 @@ impl Pass<'_> {
         self.affine_gradients((t, hidden, d), &d_h, &normed, FC1_W, grads);
         weights
             .fc1
-            .multiply((t, d, hidden), &d_h, Start::Zero, &mut d_normed);
+            .multiply((t, d, hidden), &d_h, StartValue::Zero, &mut d_normed);
         let (dw, db) = norm_mut(NORM2_W, grads);
         self.norm_backward(c.u, w[NORM2_W], &mut d_normed, g, dw, db);
 
@@ -138,7 +138,7 @@ impl Pass<'_> {
         let mut d_o = Buffer::stale(t * d);
         weights
             .proj
-            .multiply((t, d, d), branch, Start::Zero, &mut d_o);
+            .multiply((t, d, d), branch, StartValue::Zero, &mut d_o);
         self.affine_gradients((t, d, d), branch, c.o, PROJ_W, grads);
 
         // o = attention(qkv)
@@ -158,7 +158,7 @@ impl Pass<'_> {
         self.affine_gradients((t, 3 * d, d), &d_qkv, &normed, QKV_W, grads);
         weights
             .qkv
-            .multiply((t, d, 3 * d), &d_qkv, Start::Zero, &mut d_normed);
+            .multiply((t, d, 3 * d), &d_qkv, StartValue::Zero, &mut d_normed);
         let (dw, db) = norm_mut(NORM1_W, grads);
         self.norm_backward(c.x, w[NORM1_W], &mut d_normed, g, dw, db);
     }
@@ -269,7 +269,7 @@ impl Pass<'_> {
     ) {
         let (dy_t, x) = (transposed(dy, n), rows(x, k));
         self.with
-            .product((n, k, m), dy_t, x, Start::Kept, grads[weight], k);
+            .product((n, k, m), dy_t, x, StartValue::Kept, grads[weight], k);
         let db = &mut *grads[weight + 1];
         dispatch_on(
             self.with.simd,

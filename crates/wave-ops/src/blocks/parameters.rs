@@ -1,9 +1,9 @@
-//! Where the parameters of a layer lie, and the matrices ready for their products.
+//! The parameters of a layer within their slabs, and its matrices packed for products.
 
-use super::{BlocksShape, Precision};
-use crate::arithmetic::Arithmetic;
+use super::shape::BlocksShape;
+use crate::arithmetic::{Arithmetic, Precision};
 use crate::bf16::Pair;
-use crate::gemm::{Mat, Packed, Rounded, Start, gemm_packed, rows, transposed};
+use crate::gemm::{Mat, Packed, Rounded, StartValue, gemm_packed, rows, transposed};
 use std::ops::Range;
 
 pub(super) const NORM1_W: usize = 0;
@@ -77,7 +77,7 @@ impl Weight {
         &self,
         (m, n, k): (usize, usize, usize),
         x: &[f32],
-        start: Start,
+        start: StartValue,
         y: &mut [f32],
     ) {
         match self {

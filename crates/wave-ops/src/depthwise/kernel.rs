@@ -49,7 +49,7 @@ impl Geometry {
     }
 }
 
-/// How many of `n` neighbours to accumulate at once: the fewest steps, each costing its width and
+/// The neighbours, of `n`, to accumulate at once: the fewest steps, each costing its width and
 /// one more load; the wider of equals.
 fn tile(n: usize) -> usize {
     [8, 7, 5, 3]

@@ -1,6 +1,6 @@
 //! The inner loops: one tile of the product in registers, and the loops over all tiles.
 
-use super::{Mat, Start, panel_width};
+use super::{Mat, StartValue, panel_width};
 use crate::bf16::Pair;
 use crate::buffer::Buffer;
 use crate::cpu::Simd;
@@ -18,12 +18,12 @@ pub(crate) struct Product<'a, T> {
     pub(super) size: (usize, usize, usize), // m, n, k
     pub(super) a: Mat<'a, T>,
     pub(super) b: Right<'a, T>,
-    pub(super) start: Start<'a>,
+    pub(super) start: StartValue<'a>,
     pub(super) c: &'a mut [f32],
     pub(super) c_stride: usize,
 }
 
-/// What a kernel needs of an instruction set.
+/// An instruction set, as the kernels use it.
 ///
 /// Pointers may be unaligned, and point to at least as many values as are read or written.
 trait Isa: Copy {
@@ -50,7 +50,7 @@ trait Isa: Copy {
     unsafe fn store_part(self, to: *mut f32, count: usize, sum: Self::Sum);
 }
 
-/// Where a tile lies.
+/// The place of a tile.
 #[derive(Clone, Copy)]
 struct Tile<T> {
     k: usize,
@@ -194,9 +194,9 @@ impl<T: bytemuck::Pod> Product<'_, T> {
                         };
                         let c = self.c.as_mut_ptr().add((i0 + i) * self.c_stride + j0);
                         let (start, start_stride) = match self.start {
-                            Start::Zero => (std::ptr::null(), 0),
-                            Start::Kept => (c.cast_const(), self.c_stride),
-                            Start::Row(row) => (row.as_ptr().add(j0), 0),
+                            StartValue::Zero => (std::ptr::null(), 0),
+                            StartValue::Kept => (c.cast_const(), self.c_stride),
+                            StartValue::Row(row) => (row.as_ptr().add(j0), 0),
                         };
                         let t = Tile {
                             k,

@@ -1,7 +1,7 @@
 //! Kernels on a GPU, in candle's stream.
 //!
-//! Pointers are taken from candle's slices without waiting for events: all work is in the one stream of a
-//! device, so that whatever is started later finds what was started before.
+//! Pointers are taken from candle's slices without waiting for events. All work is in the one stream of
+//! a device, in the order of its start.
 
 use super::{Argument, Factor, Kind, View};
 use candle_core::cuda_backend::cudarc::cublas::{result, sys as blas};
@@ -122,7 +122,7 @@ impl Gpu {
         slice.device_ptr(&self.0.cuda_stream()).0
     }
 
-    /// Where the `f32` values of a tensor begin.
+    /// The address of a tensor's `f32` values.
     pub(super) fn pointer(&self, storage: &CudaStorage) -> Result<u64> {
         Ok(self.address(storage.as_cuda_slice::<f32>()?))
     }

@@ -19,7 +19,7 @@ thread_local! {
     static ORDER: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// Whether tensors of the processor go through kernels, on this thread.
+/// Tensors of the processor go through kernels, on this thread.
 pub(super) fn wanted() -> bool {
     ORDER.get().is_some()
 }

@@ -1,12 +1,13 @@
-//! Kernels as candle's operators. A result is computed first; then candle is told how its gradient is,
-//! which is computed on the same place.
+//! Kernels as candle's operators. The result is computed first. Then candle learns of it and of its
+//! gradient, which is computed on the same place.
 
 use super::kernels::{Loss, WIDEST_HEAD};
 use super::trunk::{Kept, Trunk};
 use super::{Kind, Place, Values, plain, transposed, with_views};
-use crate::blocks::{BlocksShape, Mode, Precision};
+use crate::arithmetic::Precision;
+use crate::blocks::shape::{BlocksShape, Mode};
 use crate::gradients::Bundle;
-use crate::kron::Kronecker;
+use crate::kron::order::Kronecker;
 use candle_core::{
     CpuStorage, CudaStorage, CustomOp1, CustomOp2, CustomOp3, Layout, Result, Shape, Storage,
     Tensor,
@@ -62,9 +63,9 @@ impl<F> Computed<F> {
 }
 
 /// The gradients of `N` arguments.
-type Gradients<const N: usize> = Result<[Option<Tensor>; N]>;
+type GradientsOf<const N: usize> = Result<[Option<Tensor>; N]>;
 
-impl<F: Fn([&Tensor; 1], &Tensor) -> Gradients<1>> CustomOp1 for Computed<F> {
+impl<F: Fn([&Tensor; 1], &Tensor) -> GradientsOf<1>> CustomOp1 for Computed<F> {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -83,7 +84,7 @@ impl<F: Fn([&Tensor; 1], &Tensor) -> Gradients<1>> CustomOp1 for Computed<F> {
     }
 }
 
-impl<F: Fn([&Tensor; 2], &Tensor) -> Gradients<2>> CustomOp2 for Computed<F> {
+impl<F: Fn([&Tensor; 2], &Tensor) -> GradientsOf<2>> CustomOp2 for Computed<F> {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -119,7 +120,7 @@ impl<F: Fn([&Tensor; 2], &Tensor) -> Gradients<2>> CustomOp2 for Computed<F> {
     }
 }
 
-impl<F: Fn([&Tensor; 3], &Tensor) -> Gradients<3>> CustomOp3 for Computed<F> {
+impl<F: Fn([&Tensor; 3], &Tensor) -> GradientsOf<3>> CustomOp3 for Computed<F> {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -293,7 +294,7 @@ pub(crate) fn kronecker_sum(
     templates.apply_op2(scalers, op)
 }
 
-/// Whether the kernels take heads as wide as these.
+/// The kernels take heads as wide as these.
 pub(crate) fn fits(shape: BlocksShape) -> bool {
     shape.width / shape.heads <= WIDEST_HEAD
 }

@@ -121,7 +121,7 @@ pub(crate) fn squared_norm(place: &Place, tensors: &[&Tensor]) -> Result<f64> {
     Ok(words.iter().map(|word| f64::from_ne_bytes(*word)).sum())
 }
 
-/// Where the values of a contiguous tensor begin, to be written.
+/// The address of a contiguous tensor's values, to be written.
 fn address(place: &Place, tensor: &Tensor) -> Result<u64> {
     let found = Address {
         place,

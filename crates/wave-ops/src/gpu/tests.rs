@@ -35,7 +35,7 @@ fn assert_close(what: &str, found: &[Vec<f32>], expected: &[Vec<f32>], tolerance
     }
 }
 
-/// What `f` gives in every order of threads, which is the same.
+/// The result of `f`, the same in every order of threads.
 #[track_caller]
 fn in_all_orders(f: impl Fn() -> Vec<Vec<f32>>) -> Vec<Vec<f32>> {
     let first = on_host_kernels(0, &f);

@@ -1,14 +1,14 @@
 //! The blocks of a vision transformer, see [`crate::blocks()`], as kernels and products.
 //!
 //! Between blocks values are `f32`. Inside a branch they are of the [`Kind`] of the products; sums,
-//! parameters and gradients of parameters are `f32` in either case. A layer keeps its input, qkv, what
-//! attention gives and the logarithms of its sums, u, and the MLP's pre-activation; norms, GELU and
-//! attention's scores are computed again on the way back. Biases of qkv and of the MLP's first layer are
-//! added where the products' results are read, in attention and GELU.
+//! parameters and gradients of parameters are `f32` in either case. A layer keeps its input, qkv, the
+//! attention's output and the logarithms of its sums, u, and the MLP's pre-activation. The backward pass
+//! computes norms, GELU and attention scores again. Attention and GELU add the biases of the products
+//! before them.
 
 use super::kernels::Attention;
 use super::{Kind, Place, Values, View, plain, transposed};
-use crate::blocks::BlocksShape;
+use crate::blocks::shape::BlocksShape;
 use candle_core::Result;
 
 /// Everything that stays the same from layer to layer.
@@ -21,14 +21,14 @@ pub(super) struct Trunk {
     pub(super) tokens: usize,
 }
 
-/// What the forward pass keeps of a layer.
+/// The values of a layer that the backward pass reads.
 pub(super) struct Kept {
     x: Values,
     /// Nothing, if it is to be computed again.
     inside: Option<Inside>,
 }
 
-/// What a layer computes on the way from its input to its output.
+/// The values between a layer's input and output.
 struct Inside {
     qkv: Values,
     lse: Values,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use toml::Table;
 use wave_data::Augment;
 use wave_hub::FloatType;
-use wave_init::Method;
+use wave_init::DirectMethod;
 use wave_learngene::{DepthRule, Kronecker, Objective, Part, Plan, Sizes};
 use wave_models::default_patch;
 use wave_models::vit::VitShape;
@@ -47,7 +47,7 @@ pub struct CondensePlan {
     /// Templates and parts.
     pub templates: Plan,
     /// First templates, and first values of the auxiliary's other weights.
-    pub template_start: Method,
+    pub template_start: DirectMethod,
     /// First scalers.
     pub start: ScalerStart,
     /// Where layers read the anchors.
@@ -127,8 +127,8 @@ impl CondensePlan {
                 temperature: settings.temperature.unwrap_or(1.0),
             },
             template_start: match settings.template_start.unwrap_or(TemplateStart::Mimetic) {
-                TemplateStart::Mimetic => Method::Mimetic,
-                TemplateStart::Xavier => Method::Xavier,
+                TemplateStart::Mimetic => DirectMethod::Mimetic,
+                TemplateStart::Xavier => DirectMethod::Xavier,
             },
             start,
             scaler_lr_ratio: settings.scaler_lr_ratio.unwrap_or(1.0) as f32,

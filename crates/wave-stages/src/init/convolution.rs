@@ -82,12 +82,12 @@ pub(super) fn start(
 }
 
 /// What methods for filters leave open, from the settings.
-fn choices(settings: &Init) -> Result<filters::Choices> {
+fn choices(settings: &Init) -> Result<filters::FilterChoices> {
     let shift = settings.mlp_mean.as_deref().map(mlp_mean).transpose()?;
-    let mut choices = filters::Choices {
+    let mut choices = filters::FilterChoices {
         factored: settings.factored.unwrap_or(false),
         mlp_mean: shift.unwrap_or(MlpMean::None),
-        ..filters::Choices::default()
+        ..filters::FilterChoices::default()
     };
     if let Some(negative) = &settings.negative {
         choices.negative = negative.parse()?;

@@ -1,4 +1,4 @@
-// What the kernels share: the two types of storage, sums over warps and blocks. Arithmetic is in f32.
+// Shared by the kernels: the two types of storage, sums over warps and blocks. Arithmetic is in f32.
 #pragma once
 #ifdef __CUDACC__
 #include <cstdint>

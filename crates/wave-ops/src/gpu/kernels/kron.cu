@@ -6,7 +6,7 @@
 #pragma once
 #include "common.h"
 
-// Where value `at` of W lies in the blocks.
+// The index in the blocks of value `at` of W.
 __device__ __forceinline__ int64 place(int64 at, int r, int c, int t, int interleave) {
     int width = c * t, height = r * t;
     int x = at % width, y = at / width % height;

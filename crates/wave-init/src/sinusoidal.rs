@@ -4,9 +4,9 @@
 //! P = scale * [sin(x w), cos(x w), sin(y w), cos(y w)]        w_i = 10000^(-i / (d/4 - 1)),  i < d/4
 //! ```
 //!
-//! The product of two rows depends only on how far apart the tokens are, which is what gives mimetic
-//! attention its locality (Trockman and Kolter 2023; the thesis' section 3.2.4 scales the embedding,
-//! not the coordinates).
+//! The product of two rows depends only on the distance between the tokens. It gives mimetic attention
+//! its locality (Trockman and Kolter 2023; the thesis' section 3.2.4 scales the embedding, not the
+//! coordinates).
 
 use candle_core::{Device, Tensor};
 

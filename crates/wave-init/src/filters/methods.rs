@@ -1,31 +1,30 @@
-//! Starts of a ConvMixer or an isotropic ConvNeXt: depthwise filters by covariance, all else as PyTorch
-//! draws it, with a mean shift of the MLPs if that is asked for.
+//! Starts of a ConvMixer or an isotropic ConvNeXt: depthwise filters by covariance, all else PyTorch's
+//! default, with a mean shift of the MLPs on request.
 
 use candle_core::Tensor;
 use wave_models::{Network, Weights};
 
 use super::statistics::{Statistics, interpolate};
 use super::{Negative, Sampler, Schedule, covariance, kronecker_factor, kronecker_square};
-use crate::error::InitError;
+use crate::error::{InitError, by_name};
 use crate::ledger::Cost;
-use crate::mlp::{MlpMean, shift_mean};
-use crate::options::by_name;
+use crate::mean_shift::{MlpMean, shift_mean};
 use crate::random::generator;
 
-/// What the methods leave open.
+/// The choices that the methods leave open.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Choices {
+pub struct FilterChoices {
     /// The variance over depth, of methods without a donor.
     pub schedule: Schedule,
-    /// What becomes of negative eigenvalues.
+    /// The treatment of negative eigenvalues.
     pub negative: Negative,
-    /// Whether covariances are replaced by the nearest Kronecker squares (section 3.1.1).
+    /// Covariances are replaced by the nearest Kronecker squares (section 3.1.1).
     pub factored: bool,
     /// Mean shift of the first matrix of every MLP, for a network that has MLPs (section 3.4).
     pub mlp_mean: MlpMean,
 }
 
-impl Default for Choices {
+impl Default for FilterChoices {
     fn default() -> Self {
         Self {
             schedule: Schedule::default(),
@@ -39,17 +38,17 @@ impl Default for Choices {
 /// The first stream of the MLPs' mean shifts, after those of the filters.
 const MEAN_SHIFT: u64 = 1 << 32;
 
-/// Where a network keeps its depthwise filters: `blocks.{layer}.{tensor}`, (width, 1, kernel, kernel).
+/// The depthwise filters of a network: `blocks.{layer}.{tensor}`, (width, 1, kernel, kernel).
 #[derive(Clone, Copy)]
-struct Place {
+struct FilterTensor {
     depth: usize,
     width: usize,
     kernel: usize,
     tensor: &'static str,
 }
 
-impl Place {
-    fn of(network: &Network) -> Result<Place, InitError> {
+impl FilterTensor {
+    fn of(network: &Network) -> Result<FilterTensor, InitError> {
         let (depth, width) = network.size();
         let (kernel, tensor) = match network {
             Network::ConvMixer(shape) => (shape.kernel, "0.fn.0.weight"),
@@ -62,7 +61,7 @@ impl Place {
                 });
             }
         };
-        Ok(Place {
+        Ok(FilterTensor {
             depth,
             width,
             kernel,
@@ -89,7 +88,7 @@ pub struct FilterMethod {
     pub name: &'static str,
     /// One line on what it does and where it is defined.
     pub description: &'static str,
-    /// Whether it starts from a trained network of these.
+    /// It starts from a trained network of these.
     pub donor: bool,
 }
 
@@ -143,7 +142,7 @@ pub fn start(
     method: &str,
     network: &Network,
     donor: Option<(&Network, &Weights)>,
-    choices: &Choices,
+    choices: &FilterChoices,
     seed: u64,
 ) -> Result<(Weights, Cost), InitError> {
     let method = find(method)?;
@@ -154,7 +153,7 @@ pub fn start(
             found: usize::from(donor.is_some()),
         });
     }
-    let place = Place::of(network)?;
+    let place = FilterTensor::of(network)?;
     let mut weights = match network {
         Network::ConvMixer(shape) => shape.initialise(seed)?,
         Network::ConvNext(shape) => shape.initialise(seed)?,
@@ -163,7 +162,7 @@ pub fn start(
     shift_mlps(&mut weights, network, choices.mlp_mean, seed)?;
     let taken = match (method.name, donor) {
         ("default", _) => 0,
-        ("filters", Some((donor, of))) => copy(&mut weights, place, Place::of(donor)?, of)?,
+        ("filters", Some((donor, of))) => copy(&mut weights, place, FilterTensor::of(donor)?, of)?,
         (_, donor) => sample(&mut weights, place, donor, choices, seed)?,
     };
     Ok((weights, cost(taken)))
@@ -199,13 +198,13 @@ fn shift_mlps(
 /// Draws the filters of every layer; returns how many values of the donor they stand on.
 fn sample(
     weights: &mut Weights,
-    place: Place,
+    place: FilterTensor,
     donor: Option<(&Network, &Weights)>,
-    choices: &Choices,
+    choices: &FilterChoices,
     seed: u64,
 ) -> Result<usize, InitError> {
     let donor = donor
-        .map(|(network, weights)| Ok::<_, InitError>((Place::of(network)?, weights)))
+        .map(|(network, weights)| Ok::<_, InitError>((FilterTensor::of(network)?, weights)))
         .transpose()?;
     let trained: Option<Vec<Statistics>> = donor
         .map(|(donor, of)| {
@@ -238,7 +237,7 @@ fn sample(
     }))
 }
 
-/// What it costs to take over, and to keep, so many values.
+/// The cost of taking over, and keeping, so many values.
 fn cost(taken: usize) -> Cost {
     Cost {
         transferred: taken,
@@ -250,8 +249,8 @@ fn cost(taken: usize) -> Cost {
 /// Copies the first filters of every layer; returns how many values they are.
 fn copy(
     weights: &mut Weights,
-    place: Place,
-    donor: Place,
+    place: FilterTensor,
+    donor: FilterTensor,
     of: &Weights,
 ) -> Result<usize, InitError> {
     for (size, donor, target) in [

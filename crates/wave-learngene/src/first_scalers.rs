@@ -1,9 +1,9 @@
-//! Where scalers may start from: two layers' worth of templates ramped over depth, noise, and the
-//! two earlier learngenes that are special cases of templates with scalers.
+//! First scalers: a ramp over depth between two layers' worth of templates, noise, and the two earlier
+//! learngenes that are special cases of templates with scalers.
 //!
-//! Below, a part of `B = r c` blocks numbers them by rows, block `j` at row `j / c` and column
-//! `j mod c`, and indices of templates wrap at the size of the set. Parts that share a set start at
-//! templates of their own: each comes after the `2 B` of the parts before it.
+//! A part has `B = r c` blocks, numbered by rows: block `j` is at row `j / c` and column `j mod c`.
+//! Indices of templates wrap at the size of the set. Parts that share a set start at templates of
+//! their own, each after the `2 B` of the parts before it.
 
 use crate::factorise::blocks;
 use crate::{DepthRule, Part, Plan, PlanError, Scalers};

@@ -136,7 +136,7 @@ mod tests {
             .unwrap()
     }
 
-    /// What a shift does to the outputs of W1 behind a layer norm, at most.
+    /// The largest change of W1's outputs behind a layer norm by a shift.
     fn change_of_function(shift: MlpMean) -> f64 {
         let w = default_weight(96, 64, 3);
         let shifted = shift_mean(&w, shift, &mut generator(4, 0)).unwrap();

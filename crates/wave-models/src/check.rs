@@ -1,4 +1,4 @@
-//! What is wrong with sizes or weights, and the checks that every network shares.
+//! The checks of sizes and weights that every network shares, and their errors.
 
 use crate::Weights;
 use candle_core::DType;
@@ -50,11 +50,11 @@ pub enum ShapeError {
          {name} that divides {value}"
     )]
     NotDivisible {
-        /// What should divide.
+        /// The size that should divide.
         name: &'static str,
         /// Its value.
         divisor: usize,
-        /// What should be divided.
+        /// The size that should be divided.
         of: &'static str,
         /// Its value.
         value: usize,
@@ -66,11 +66,11 @@ pub enum ShapeError {
     /// A choice that a network does not offer.
     #[error("{name} is {found}, expected {expected}")]
     Choice {
-        /// What is chosen.
+        /// The setting.
         name: &'static str,
-        /// What was chosen.
+        /// Its value.
         found: String,
-        /// What there is to choose from.
+        /// The values that exist.
         expected: &'static str,
     },
     /// A tensor is not there.
@@ -123,9 +123,9 @@ pub enum ShapeError {
     Unsupported {
         /// The architecture as its description names it.
         name: String,
-        /// What it is or has, with a verb.
+        /// Its kind or part, with a verb.
         what: String,
-        /// How that is known.
+        /// The evidence.
         found: String,
     },
     /// Weights of another network than their description names.
@@ -147,9 +147,9 @@ pub enum ShapeError {
     Contradiction {
         /// The configuration's key.
         key: String,
-        /// What it says.
+        /// Its value.
         said: String,
-        /// What the weights say.
+        /// The value of the weights.
         found: String,
     },
     /// A network that another project's layout has no place for.
@@ -157,9 +157,9 @@ pub enum ShapeError {
     Inexpressible {
         /// The layout.
         layout: &'static str,
-        /// What it lacks.
+        /// The part that it lacks.
         what: &'static str,
-        /// What to do instead.
+        /// The remedy.
         remedy: &'static str,
     },
 }
@@ -203,7 +203,7 @@ pub fn check_weights(
     }
 }
 
-/// Whether a tensor of this name is stored by other projects but needed by no network.
+/// Other projects store a tensor of this name, and no network needs it.
 pub(crate) fn ignored(name: &str) -> bool {
     let part = name.rsplit_once('.').map_or(name, |(_, part)| part);
     IGNORED.contains(&part)

@@ -8,7 +8,7 @@ use wave_models::vit::VitShape;
 /// Paths longer than this are none: the cut-off of virtual edges.
 const LONGEST: u32 = 50;
 
-/// What a node does, in the published order: a node's number is its row of the embedding. A vision
+/// A node's operation, in the published order: its number is its row of the embedding. A vision
 /// transformer needs some of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -36,7 +36,7 @@ pub(super) const OPERATIONS: usize = 15;
 /// A node of the graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// What it does.
+    /// Its operation.
     pub operation: Operation,
     /// Timm's name of its weight, or of its layer where a norm has two; empty if it has none.
     pub name: String,
@@ -99,7 +99,7 @@ impl VitGraph {
         self.nodes.len()
     }
 
-    /// Whether there are none, which no transformer's graph is.
+    /// There are no nodes, as in no transformer's graph.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }

@@ -1,0 +1,46 @@
+//! The sizes of a trunk, and the ways to compute it.
+
+use crate::arithmetic::Precision;
+
+/// Sizes of a stack of transformer blocks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BlocksShape {
+    /// Number of blocks.
+    pub depth: usize,
+    /// Channels of a token.
+    pub width: usize,
+    /// Attention heads; divides `width`.
+    pub heads: usize,
+    /// Channels between the two layers of the MLP.
+    pub hidden: usize,
+    /// Epsilon of the layer norms.
+    pub eps: f64,
+}
+
+impl BlocksShape {
+    /// Sizes of the twelve tensors of one block, in the order in which [`blocks`](crate::blocks()) takes them:
+    /// norm1 weight and bias, qkv, proj, norm2, fc1, fc2.
+    pub fn sizes(&self) -> [usize; 12] {
+        let (d, h) = (self.width, self.hidden);
+        [d, d, 3 * d * d, 3 * d, d * d, d, d, d, h * d, h, d * h, d]
+    }
+}
+
+/// A way to compute the blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mode {
+    /// Of the matrix products.
+    pub precision: Precision,
+    /// Activation checkpointing: the backward pass computes the inside of a block again. A third more
+    /// work in a fraction of the memory, and the same values. Stock operators keep everything.
+    pub recompute: bool,
+}
+
+impl From<Precision> for Mode {
+    fn from(precision: Precision) -> Mode {
+        Mode {
+            precision,
+            recompute: false,
+        }
+    }
+}
