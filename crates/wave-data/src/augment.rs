@@ -1,4 +1,4 @@
-//! Random variation of training images.
+//! Augmentation of training images.
 
 pub(crate) mod affine;
 pub(crate) mod colour;
@@ -35,8 +35,8 @@ pub struct Augment {
     pub erasing: Option<Erasing>,
     /// Mixup and CutMix; the batches then carry a [`Mix`](crate::Mix).
     pub mixing: Option<Mixing>,
-    /// Each image of an epoch is shown so many times in a row, differently varied, and so many times
-    /// fewer images are shown (repeated augmentation, Hoffer et al. 2019). At least 1.
+    /// Repeated augmentation (Hoffer et al. 2019): an epoch shows each image so many times in a row, and so
+    /// many times fewer images. At least 1, which is none.
     pub repeats: usize,
 }
 

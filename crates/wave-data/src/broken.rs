@@ -11,14 +11,14 @@ use crate::DataError;
 pub struct BrokenImage {
     /// Its index in the source.
     pub index: u32,
-    /// Its file, or where in which file it is.
+    /// Its file, or its place in a file.
     pub path: String,
     /// The error.
     pub problem: String,
 }
 
-/// Unless said otherwise, one image in so many may be broken; or as many as [`FEW`], but not more than
-/// one in [`SHARE`].
+/// By default one image in so many may be broken; or as many as [`FEW`], but not more than one in
+/// [`SHARE`].
 const RATE: usize = 1000;
 const FEW: usize = 10;
 const SHARE: usize = 10;

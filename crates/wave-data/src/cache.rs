@@ -24,7 +24,7 @@ pub(crate) fn directory() -> Option<PathBuf> {
     }
 }
 
-/// The file of the cache `dir` that keeps what is known of `path`.
+/// The file of the cache `dir` for `path`.
 pub(crate) fn file(dir: &Path, path: &Path, kind: &str) -> PathBuf {
     let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mut hasher = DefaultHasher::new();
@@ -32,7 +32,7 @@ pub(crate) fn file(dir: &Path, path: &Path, kind: &str) -> PathBuf {
     dir.join(format!("{:016x}.{kind}", hasher.finish()))
 }
 
-/// When `path` last changed and how long it is, as a word that differs once it has changed; nothing
+/// A word that differs once `path` has changed, made of its length and the time of its last change; none
 /// if it changed just now.
 pub(crate) fn stamp(path: &Path) -> Option<String> {
     let metadata = fs::metadata(path).ok()?;

@@ -20,8 +20,8 @@ pub struct Report {
 }
 
 /// Counts the images of each class and decodes every image, in parallel. Memory is bounded by an
-/// image a thread. `progress` is told now and then how many images have been looked at since it was
-/// last told, from any thread.
+/// image a thread. `progress` is called now and then, from any thread, with the number of images since its
+/// last call.
 pub fn check(source: &dyn Source, progress: impl Fn(usize) + Sync) -> Report {
     const CHUNK: usize = 64;
     let n = source.len();
@@ -33,7 +33,7 @@ pub fn check(source: &dyn Source, progress: impl Fn(usize) + Sync) -> Report {
             None => unlabelled += 1,
         }
     }
-    type Found = (Vec<BrokenImage>, Option<[(usize, usize); 2]>);
+    type Found = (Vec<BrokenImage>, Sizes);
     let look = |chunk: usize| -> Found {
         let (mut broken, mut sizes) = (Vec::new(), None);
         let images = chunk * CHUNK..((chunk + 1) * CHUNK).min(n);
@@ -75,6 +75,7 @@ fn describe(source: &dyn Source, i: usize, error: DataError) -> BrokenImage {
     }
 }
 
+/// The least and the greatest (width, height).
 type Sizes = Option<[(usize, usize); 2]>;
 
 fn span(a: Sizes, b: Sizes) -> Sizes {
