@@ -14,6 +14,7 @@
 mod shape;
 
 use self::shape::SHRINKING_VALUES;
+use crate::check_weights;
 use crate::fold::{self, get};
 use crate::frozen::{self, Columns, Window};
 use crate::{Activation, Weights};
@@ -32,9 +33,7 @@ const EPS: f64 = 1e-5;
 /// If the weights do not fit the shape.
 pub fn fuse(shape: &LevitShape, weights: &Weights) -> Result<Weights> {
     shape.validate().map_err(candle_core::Error::wrap)?;
-    shape
-        .check_weights(weights)
-        .map_err(candle_core::Error::wrap)?;
+    check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
     let mut out = Weights::new();
     for i in 1..=shape.stem {
         let name = format!("stem.conv{i}");
