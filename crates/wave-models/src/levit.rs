@@ -14,10 +14,9 @@
 mod shape;
 
 use self::shape::SHRINKING_VALUES;
-use crate::check_weights;
 use crate::fold::{self, get};
 use crate::frozen::{self, Columns, Window};
-use crate::{Activation, Weights};
+use crate::{Activation, Weights, check_weights};
 use candle_core::{D, DType, Result, Tensor};
 
 pub use self::shape::{LevitShape, LevitStage};
