@@ -68,9 +68,7 @@ mod plan;
 #[cfg(test)]
 mod testing;
 
-pub use bank::{
-    DepthRule, depth_matrix, gather_blocks, gather_width, interpolate_depth, resize_scalers,
-};
+pub use bank::{DepthRule, gather_blocks, gather_width, interpolate_depth, resize_scalers};
 pub use compose::{Scalers, Templates, compose};
 pub use draw::Sizes;
 pub use factorise::{Factorised, factorise};

@@ -264,6 +264,18 @@ pub(crate) fn products(products: &[(&'static str, &[usize])]) -> Result<(), Shap
     Ok(())
 }
 
+/// Checks that a patch is not larger than the image.
+pub(crate) fn patch_fits(patch: usize, image_size: usize) -> Result<(), ShapeError> {
+    if patch > image_size {
+        return Err(ShapeError::TooLarge {
+            name: "patch",
+            value: patch,
+            at_most: image_size,
+        });
+    }
+    Ok(())
+}
+
 /// Checks that `divisor` divides `value`.
 pub(crate) fn divides(
     name: &'static str,

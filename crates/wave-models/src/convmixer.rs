@@ -11,7 +11,7 @@
 //! Activations are channels-last, (b, rows, columns, width). Letters in shape comments: `b` images,
 //! `c` channels, `p` patch, `g` patches along a side, `h` width, `k` kernel.
 
-use crate::check::{self, batch_norm, count, dims, sizes};
+use crate::check::{self, batch_norm, check_weights, count, dims, sizes};
 use crate::initial::pytorch_default;
 use crate::{Activation, Checked, Dilations, ShapeError, Weights, mean_over_pixels};
 use candle_core::{Result, Tensor};
@@ -68,13 +68,7 @@ impl ConvMixerShape {
             ("kernel", self.kernel),
             ("classes", self.classes),
         ])?;
-        if self.patch > self.image_size {
-            return Err(ShapeError::TooLarge {
-                name: "patch",
-                value: self.patch,
-                at_most: self.image_size,
-            });
-        }
+        check::patch_fits(self.patch, self.image_size)?;
         let (h, k) = (self.width, self.kernel);
         check::products(&[
             (
@@ -93,13 +87,6 @@ impl ConvMixerShape {
         self.dilations.validate(self.depth, k, grid)?;
         let activations = [Activation::Gelu, Activation::Relu];
         self.activation.among(&activations, "gelu or relu")
-    }
-
-    /// Side of the area that the depthwise kernel of a layer, counted from 0, reaches, in patches:
-    /// `k + (k - 1) (dilation - 1)`.
-    pub fn effective_kernel(&self, layer: usize) -> usize {
-        let k = self.kernel;
-        k + k.saturating_sub(1) * self.dilations.at(layer).saturating_sub(1)
     }
 
     /// Multiply-adds of a forward pass of one image: patches, kernels and products of channels, head.
@@ -136,16 +123,8 @@ impl ConvMixerShape {
             dilations: Dilations::default(),
         };
         shape.validate()?;
-        shape.check_weights(weights)?;
+        check_weights(weights, &shape.parameters())?;
         Ok(shape)
-    }
-
-    /// Checks that `weights` are all of this shape's, and no others.
-    ///
-    /// # Errors
-    /// The first that is missing, misshapen, not `f32`, or too many.
-    pub fn check_weights(&self, weights: &Weights) -> std::result::Result<(), ShapeError> {
-        check::check_weights(weights, &self.parameters())
     }
 
     /// Name and shape of every weight, in timm's order. Those that [`is_running_statistic`] names

@@ -11,7 +11,7 @@
 //! `c` channels, `p` patch, `g` patches along a side, `h` width, `k` kernel. Within a block, weights
 //! have the names of timm's `ConvNeXtBlock`; timm itself has no isotropic ConvNeXt.
 
-use crate::check::{self, count, dims, sizes};
+use crate::check::{self, check_weights, count, dims, sizes};
 use crate::initial::pytorch_default;
 use crate::{Checked, ShapeError, Weights, mean_over_pixels};
 use candle_core::{Result, Tensor};
@@ -64,13 +64,7 @@ impl ConvNextShape {
             ("mlp_ratio x width", self.hidden()),
             ("classes", self.classes),
         ])?;
-        if self.patch > self.image_size {
-            return Err(ShapeError::TooLarge {
-                name: "patch",
-                value: self.patch,
-                at_most: self.image_size,
-            });
-        }
+        check::patch_fits(self.patch, self.image_size)?;
         if self.kernel.is_multiple_of(2) {
             return Err(ShapeError::Choice {
                 name: "kernel",
@@ -127,16 +121,8 @@ impl ConvNextShape {
             classes,
         };
         shape.validate()?;
-        shape.check_weights(weights)?;
+        check_weights(weights, &shape.parameters())?;
         Ok(shape)
-    }
-
-    /// Checks that `weights` are all of this shape's, and no others.
-    ///
-    /// # Errors
-    /// The first that is missing, misshapen, not `f32`, or too many.
-    pub fn check_weights(&self, weights: &Weights) -> std::result::Result<(), ShapeError> {
-        check::check_weights(weights, &self.parameters())
     }
 
     /// Name and shape of every weight, in the order of the forward pass; all are trained.

@@ -82,7 +82,7 @@ fn agrees_with_timms_blocks() {
 fn initialises_as_pytorch_does() {
     let shape = small();
     let weights = shape.initialise(3).unwrap();
-    shape.check_weights(&weights).unwrap();
+    check_weights(&weights, &shape.parameters()).unwrap();
     let extent = |name: &str| {
         values(&weights[name])
             .iter()

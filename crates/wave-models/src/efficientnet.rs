@@ -10,7 +10,7 @@
 //!
 //! [`fuse`] folds the batch norms away. Activations are channels-last.
 
-use crate::check::{self, batch_norm, count, dims, sizes};
+use crate::check::{batch_norm, check_weights, count, dims, sizes};
 use crate::fold::{self, get};
 use crate::frozen::{self, Window};
 use crate::{Activation, ShapeError, Weights};
@@ -163,16 +163,8 @@ impl EfficientNetShape {
             tensorflow,
         };
         shape.validate()?;
-        shape.check_weights(weights)?;
+        check_weights(weights, &shape.parameters())?;
         Ok(shape)
-    }
-
-    /// Checks that `weights` are all of this shape's, and no others.
-    ///
-    /// # Errors
-    /// The first that is missing, misshapen, not `f32`, or too many.
-    pub fn check_weights(&self, weights: &Weights) -> std::result::Result<(), ShapeError> {
-        check::check_weights(weights, &self.parameters())
     }
 
     /// Names and shapes of all weights, as timm has them, running statistics included.
@@ -273,9 +265,7 @@ impl EfficientNetShape {
 /// If the weights do not fit the shape.
 pub fn fuse(shape: &EfficientNetShape, weights: &Weights) -> Result<Weights> {
     shape.validate().map_err(candle_core::Error::wrap)?;
-    shape
-        .check_weights(weights)
-        .map_err(candle_core::Error::wrap)?;
+    check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
     let mut out = Weights::new();
     for convolution in shape.convolutions() {
         let name = format!("{}.weight", convolution.name);

@@ -16,7 +16,7 @@ mod shape;
 use self::shape::SHRINKING_VALUES;
 use crate::fold::{self, get};
 use crate::frozen::{self, Columns, Window};
-use crate::{Activation, Weights};
+use crate::{Activation, Weights, check_weights};
 use candle_core::{D, DType, Result, Tensor};
 
 pub use self::shape::{LevitShape, LevitStage};
@@ -32,9 +32,7 @@ const EPS: f64 = 1e-5;
 /// If the weights do not fit the shape.
 pub fn fuse(shape: &LevitShape, weights: &Weights) -> Result<Weights> {
     shape.validate().map_err(candle_core::Error::wrap)?;
-    shape
-        .check_weights(weights)
-        .map_err(candle_core::Error::wrap)?;
+    check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
     let mut out = Weights::new();
     for i in 1..=shape.stem {
         let name = format!("stem.conv{i}");

@@ -16,7 +16,7 @@
 //! Letters in shape comments: `b` images of each network, `n` networks, `g` patches along a side,
 //! `h` width, `m` hidden channels, `k` kernel.
 
-use crate::check::{check_weights, sizes};
+use crate::check::{self, check_weights, sizes};
 use crate::{ShapeError, Weights, mean_over_pixels};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
@@ -69,13 +69,7 @@ impl PopulationShape {
             ("mlp_ratio x width", self.hidden),
             ("classes", self.classes),
         ])?;
-        if self.patch > self.image_size {
-            return Err(ShapeError::TooLarge {
-                name: "patch",
-                value: self.patch,
-                at_most: self.image_size,
-            });
-        }
+        check::patch_fits(self.patch, self.image_size)?;
         let count = |dims: &Vec<usize>| dims.iter().fold(1_usize, |n, s| n.saturating_mul(*s));
         let layer: Vec<_> = self
             .of_layer()

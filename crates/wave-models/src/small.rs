@@ -49,6 +49,13 @@ pub struct Parameter {
     pub usual: Usual,
 }
 
+impl Parameter {
+    fn new(name: String, dims: &[usize], usual: Usual) -> Parameter {
+        let dims = dims.to_vec();
+        Parameter { name, dims, usual }
+    }
+}
+
 /// A batch for a small network.
 #[derive(Clone, Debug)]
 pub struct Examples {

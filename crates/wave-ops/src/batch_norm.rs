@@ -5,10 +5,11 @@
 //! own mean, and merged in `f64` (Chan, Golub and LeVeque 1979). So `x` is read once, nothing
 //! cancels, and the number of threads does not change the result.
 
+use crate::fused::{Fused, Operator, Output};
 use crate::gelu::{value as gelu, value_and_slope as gelu_and_slope};
 use crate::simd::dispatch;
-use crate::storage::{fused, slice, tensor, with_slice};
-use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
+use crate::storage::{fused, tensor, with_slice};
+use candle_core::{Layout, Result, Tensor};
 use rayon::prelude::*;
 
 /// Normalises each channel of `x` by the statistics of this batch. Gradients flow through the
@@ -62,7 +63,7 @@ pub fn batch_norm_eval(
     let shift = (bias - (mean * &scale)?)?;
     if fused(&[x, &scale, &shift])? {
         x.contiguous()?
-            .apply_op3(&scale.contiguous()?, &shift.contiguous()?, Affine)
+            .apply_op3(&scale.contiguous()?, &shift.contiguous()?, Fused(Affine))
     } else {
         x.broadcast_mul(&scale)?.broadcast_add(&shift)
     }
@@ -105,7 +106,7 @@ fn train<const GELU: bool>(
         mean: mean.clone(),
         inverse_std,
     };
-    let y = x.apply_op3(&weight.contiguous()?, &bias.contiguous()?, op)?;
+    let y = x.apply_op3(&weight.contiguous()?, &bias.contiguous()?, Fused(op))?;
     Ok((y, tensor(mean, c)?, tensor(var, c)?))
 }
 
@@ -266,7 +267,7 @@ impl<const GELU: bool> BatchNorm<GELU> {
     }
 }
 
-impl<const GELU: bool> CustomOp3 for BatchNorm<GELU> {
+impl<const GELU: bool> Operator for BatchNorm<GELU> {
     fn name(&self) -> &'static str {
         if GELU {
             "gelu-batch-norm"
@@ -275,33 +276,17 @@ impl<const GELU: bool> CustomOp3 for BatchNorm<GELU> {
         }
     }
 
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        lx: &Layout,
-        w: &CpuStorage,
-        lw: &Layout,
-        b: &CpuStorage,
-        lb: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let (x, w, b) = (slice(x, lx)?, slice(w, lw)?, slice(b, lb)?);
+    fn forward(&self, [x, w, b]: [&[f32]; 3], [lx, ..]: [&Layout; 3]) -> Result<Output> {
         let scale: Vec<f32> = w
             .iter()
             .zip(&self.inverse_std)
             .map(|(w, r)| w * r)
             .collect();
         let y = affine::<GELU>(x, &scale, &self.mean, b);
-        Ok((CpuStorage::F32(y), lx.shape().clone()))
+        Ok((y, lx.shape().clone()))
     }
 
-    fn bwd(
-        &self,
-        x: &Tensor,
-        w: &Tensor,
-        b: &Tensor,
-        _y: &Tensor,
-        dy: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+    fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let c = self.mean.len();
         let chunk = chunk(c);
         let n = (x.elem_count() / c) as f64;
@@ -344,11 +329,11 @@ impl<const GELU: bool> CustomOp3 for BatchNorm<GELU> {
             })
         })??;
         let sums: Vec<f32> = sums.iter().map(|s| *s as f32).collect();
-        Ok((
+        Ok([
             Some(tensor(dx, x.shape())?),
             Some(tensor(sums[c..].to_vec(), w.shape())?),
             Some(tensor(sums[..c].to_vec(), b.shape())?),
-        ))
+        ])
     }
 }
 
@@ -378,38 +363,22 @@ fn affine<const GELU: bool>(x: &[f32], scale: &[f32], centre: &[f32], shift: &[f
 /// `y = scale x + shift`, a scale and a shift per channel.
 struct Affine;
 
-impl CustomOp3 for Affine {
+impl Operator for Affine {
     fn name(&self) -> &'static str {
         "channel-affine"
     }
 
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        lx: &Layout,
-        scale: &CpuStorage,
-        l_scale: &Layout,
-        shift: &CpuStorage,
-        l_shift: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let (x, scale, shift) = (
-            slice(x, lx)?,
-            slice(scale, l_scale)?,
-            slice(shift, l_shift)?,
-        );
+    fn forward(&self, [x, scale, shift]: [&[f32]; 3], [lx, ..]: [&Layout; 3]) -> Result<Output> {
         let y = affine::<false>(x, scale, &vec![0.0; scale.len()], shift);
-        Ok((CpuStorage::F32(y), lx.shape().clone()))
+        Ok((y, lx.shape().clone()))
     }
 
     /// `dx = dy scale; d_scale = sum dy x; d_shift = sum dy`.
-    fn bwd(
+    fn backward(
         &self,
-        x: &Tensor,
-        scale: &Tensor,
-        shift: &Tensor,
-        _y: &Tensor,
+        [x, scale, shift]: [&Tensor; 3],
         dy: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+    ) -> Result<[Option<Tensor>; 3]> {
         let c = scale.elem_count();
         // Statistics of zero mean and unit variance turn the sums of batch norm into ours.
         let plain = BatchNorm::<false> {
@@ -438,11 +407,11 @@ impl CustomOp3 for Affine {
             })
         })???;
         let sums: Vec<f32> = sums.iter().map(|s| *s as f32).collect();
-        Ok((
+        Ok([
             Some(tensor(dx, x.shape())?),
             Some(tensor(sums[c..].to_vec(), scale.shape())?),
             Some(tensor(sums[..c].to_vec(), shift.shape())?),
-        ))
+        ])
     }
 }
 

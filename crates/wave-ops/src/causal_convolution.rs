@@ -2,11 +2,12 @@
 //! `y[t, c] = bias[c] + sum over k of weight[c, k] x[t - (taps - 1) + k, c]`, with x zero before the
 //! first position. The last tap is the position's own.
 
+use crate::fused::{Fused, Operator, Output};
 use crate::simd::{add_column_sums, dispatch};
 use crate::stock;
-use crate::storage::{fused, slice, tensor, with_slices};
-use crate::threads::{sum_over, thread_ranges};
-use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
+use crate::storage::{fused, tensor, with_slices};
+use crate::threads::{split, sum_over, thread_ranges};
+use candle_core::{Layout, Result, Tensor};
 use rayon::prelude::*;
 
 /// Convolves every channel with its own taps.
@@ -31,7 +32,7 @@ pub fn causal_convolution(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<
         // (taps, c), so that neighbours in memory are computed side by side.
         let weight = weight.t()?.contiguous()?;
         x.contiguous()?
-            .apply_op3(&weight, &bias.contiguous()?, CausalConvolution)
+            .apply_op3(&weight, &bias.contiguous()?, Fused(CausalConvolution))
     } else {
         stock::causal_convolution(x, weight, bias)
     }
@@ -77,22 +78,13 @@ fn backward(x: &[f32], weight: &[f32], dy: &[f32], dx: &mut [f32], dw: &mut [f32
 
 struct CausalConvolution;
 
-impl CustomOp3 for CausalConvolution {
+impl Operator for CausalConvolution {
     fn name(&self) -> &'static str {
         "causal-convolution"
     }
 
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        lx: &Layout,
-        w: &CpuStorage,
-        lw: &Layout,
-        b: &CpuStorage,
-        lb: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
+    fn forward(&self, [x, w, b]: [&[f32]; 3], [lx, ..]: [&Layout; 3]) -> Result<Output> {
         let (_, t, c) = lx.shape().dims3()?;
-        let (x, w, b) = (slice(x, lx)?, slice(w, lw)?, slice(b, lb)?);
         let mut y = vec![0.0; x.len()];
         let len = (t * c).max(1);
         let pairs = y.par_chunks_mut(len).zip(x.par_chunks(len));
@@ -102,29 +94,18 @@ impl CustomOp3 for CausalConvolution {
                 || forward(x, w, b, y),
             );
         });
-        Ok((CpuStorage::F32(y), lx.shape().clone()))
+        Ok((y, lx.shape().clone()))
     }
 
-    fn bwd(
-        &self,
-        x: &Tensor,
-        w: &Tensor,
-        b: &Tensor,
-        _y: &Tensor,
-        dy: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+    fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let ((n, t, c), (taps, _)) = (x.dims3()?, w.dims2()?);
         let inputs = [x.clone(), w.clone(), dy.contiguous()?];
         let len = t * c;
         let (dx, grads) = with_slices(&inputs, |[x, w, dy]| {
             let mut dx = vec![0.0; x.len()];
-            let mut jobs = Vec::new();
-            let mut rest = &mut dx[..];
-            for range in thread_ranges(n) {
-                let (mine, others) = rest.split_at_mut(range.len() * len);
-                rest = others;
-                jobs.push((range, mine));
-            }
+            let ranges = thread_ranges(n);
+            let parts = split(&mut dx, n, &ranges);
+            let jobs = ranges.iter().cloned().zip(parts).collect();
             let grads = sum_over(taps * c + c, jobs, |(range, dx), grads| {
                 let (dw, db) = grads.split_at_mut(taps * c);
                 for (i, dx) in range.zip(dx.chunks_mut(len.max(1))) {
@@ -139,11 +120,11 @@ impl CustomOp3 for CausalConvolution {
             (dx, grads)
         })?;
         let (dw, db) = grads.split_at(taps * c);
-        Ok((
+        Ok([
             Some(tensor(dx, x.shape())?),
             Some(tensor(dw.to_vec(), w.shape())?),
             Some(tensor(db.to_vec(), b.shape())?),
-        ))
+        ])
     }
 }
 

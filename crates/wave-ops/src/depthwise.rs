@@ -5,8 +5,9 @@
 mod kernel;
 
 use crate::cpu::current;
-use crate::storage::{fused, slice, tensor, with_slice};
-use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
+use crate::fused::{Fused, Operator, Output};
+use crate::storage::{fused, tensor, with_slice};
+use candle_core::{Layout, Result, Tensor};
 use kernel::{Backward, Convolve, Geometry, Lanes, from_blocks, to_blocks};
 use pulp::Arch;
 use rayon::prelude::*;
@@ -34,8 +35,11 @@ pub fn depthwise_conv(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tens
         );
     }
     if fused(&[x, weight, bias])? {
-        x.contiguous()?
-            .apply_op3(&weight.contiguous()?, &bias.contiguous()?, DepthwiseConv)
+        x.contiguous()?.apply_op3(
+            &weight.contiguous()?,
+            &bias.contiguous()?,
+            Fused(DepthwiseConv),
+        )
     } else {
         stock_depthwise_conv(x, weight, bias)
     }
@@ -193,35 +197,19 @@ fn backward(
 
 struct DepthwiseConv;
 
-impl CustomOp3 for DepthwiseConv {
+impl Operator for DepthwiseConv {
     fn name(&self) -> &'static str {
         "depthwise-conv"
     }
 
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        lx: &Layout,
-        w: &CpuStorage,
-        lw: &Layout,
-        b: &CpuStorage,
-        lb: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
+    fn forward(&self, [x, w, b]: [&[f32]; 3], [lx, lw, _]: [&Layout; 3]) -> Result<Output> {
         let (_, height, width, c) = lx.shape().dims4()?;
         let g = Geometry::new(height, width, c, lw.shape().dims3()?.1);
-        let (x, w, b) = (slice(x, lx)?, slice(w, lw)?, slice(b, lb)?);
         let y = forward(current().arch(), g, x, w, b);
-        Ok((CpuStorage::F32(y), lx.shape().clone()))
+        Ok((y, lx.shape().clone()))
     }
 
-    fn bwd(
-        &self,
-        x: &Tensor,
-        w: &Tensor,
-        b: &Tensor,
-        _y: &Tensor,
-        dy: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+    fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let (_, height, width, c) = x.dims4()?;
         let g = Geometry::new(height, width, c, w.dim(1)?);
         let learn = w.track_op(); // frozen filters spare themselves a third of the work
@@ -231,11 +219,11 @@ impl CustomOp3 for DepthwiseConv {
             })
         })???;
         let dw = learn.then(|| tensor(dw, w.shape())).transpose()?;
-        Ok((
+        Ok([
             Some(tensor(dx, x.shape())?),
             dw,
             Some(tensor(db, b.shape())?),
-        ))
+        ])
     }
 }
 

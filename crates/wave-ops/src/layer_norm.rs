@@ -1,10 +1,11 @@
 //! Layer normalisation over the last dimension:
 //! `y = w x^ + b`, `x^ = (x - mean) / sqrt(var + eps)`.
 
+use crate::fused::{Fused, Operator, Output};
 use crate::simd::{LANES, dispatch, dot, reduce_sum, sum};
 use crate::stock;
-use crate::storage::{fused, slice, tensor, with_slice};
-use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
+use crate::storage::{fused, tensor, with_slice};
+use candle_core::{Layout, Result, Tensor};
 
 /// Normalises the last dimension of `x` (.., d) to mean 0 and variance 1, then applies the
 /// elementwise `weight` (d) and `bias` (d).
@@ -16,7 +17,7 @@ pub fn layer_norm(x: &Tensor, weight: &Tensor, bias: &Tensor, eps: f64) -> Resul
     if fused(&[x, weight, bias])? {
         let op = LayerNorm { eps: eps as f32 };
         x.contiguous()?
-            .apply_op3(&weight.contiguous()?, &bias.contiguous()?, op)
+            .apply_op3(&weight.contiguous()?, &bias.contiguous()?, Fused(op))
     } else {
         stock::layer_norm(x, weight, bias, eps)
     }
@@ -94,21 +95,12 @@ struct LayerNorm {
     eps: f32,
 }
 
-impl CustomOp3 for LayerNorm {
+impl Operator for LayerNorm {
     fn name(&self) -> &'static str {
         "layer-norm"
     }
 
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        lx: &Layout,
-        w: &CpuStorage,
-        lw: &Layout,
-        b: &CpuStorage,
-        lb: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let (x, w, b) = (slice(x, lx)?, slice(w, lw)?, slice(b, lb)?);
+    fn forward(&self, [x, w, b]: [&[f32]; 3], [lx, lw, lb]: [&Layout; 3]) -> Result<Output> {
         if w.is_empty() || !x.len().is_multiple_of(w.len()) || b.len() != w.len() {
             candle_core::bail!(
                 "layer norm of {:?} with weight {:?} and bias {:?}",
@@ -122,17 +114,10 @@ impl CustomOp3 for LayerNorm {
             #[inline(always)]
             || forward(x, w, b, self.eps, &mut y),
         );
-        Ok((CpuStorage::F32(y), lx.shape().clone()))
+        Ok((y, lx.shape().clone()))
     }
 
-    fn bwd(
-        &self,
-        x: &Tensor,
-        w: &Tensor,
-        b: &Tensor,
-        _y: &Tensor,
-        dy: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+    fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let d = w.elem_count();
         let mut dy = with_slice(dy, <[f32]>::to_vec)?;
         let (mut dx, mut dw, mut db) = (vec![0.0; dy.len()], vec![0.0; d], vec![0.0; d]);
@@ -156,10 +141,10 @@ impl CustomOp3 for LayerNorm {
                 )
             })
         })??;
-        Ok((
+        Ok([
             Some(tensor(dx, x.shape())?),
             Some(tensor(dw, w.shape())?),
             Some(tensor(db, b.shape())?),
-        ))
+        ])
     }
 }

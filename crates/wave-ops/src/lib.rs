@@ -32,6 +32,7 @@ mod buffer;
 mod causal_convolution;
 mod cpu;
 mod depthwise;
+mod fused;
 mod gelu;
 mod gemm;
 #[cfg(gpu)]

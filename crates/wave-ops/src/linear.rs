@@ -1,19 +1,20 @@
 //! Affine maps over the last dimension, and the patch embedding.
 
 use crate::cpu::current;
+use crate::fused::{Fused, Operator, Output};
 use crate::gemm::{Packed, StartValue, gemm, gemm_packed, rows, transposed};
 use crate::simd::{add_column_sums, dispatch};
 use crate::stock;
-use crate::storage::{fused, slice, tensor, with_slice};
+use crate::storage::{fused, tensor, with_slice};
 use crate::threads::{sum_over, thread_ranges};
-use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
+use candle_core::{Layout, Result, Tensor};
 use rayon::prelude::*;
 
 /// `x W^T + b`: `x` (.., in), `weight` (out, in), `bias` (out) give (.., out).
 pub fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
     if fused(&[x, weight, bias])? {
         x.contiguous()?
-            .apply_op3(&weight.contiguous()?, &bias.contiguous()?, Linear)
+            .apply_op3(&weight.contiguous()?, &bias.contiguous()?, Fused(Linear))
     } else {
         stock::linear(x, weight, bias)
     }
@@ -28,7 +29,7 @@ pub fn embed(patches: &Tensor, weight: &Tensor, table: &Tensor) -> Result<Tensor
     if fused(&[patches, weight, table])? {
         patches
             .contiguous()?
-            .apply_op3(&weight.contiguous()?, &table.contiguous()?, Embed)
+            .apply_op3(&weight.contiguous()?, &table.contiguous()?, Fused(Embed))
     } else {
         stock::embed(patches, weight, table)
     }
@@ -36,21 +37,12 @@ pub fn embed(patches: &Tensor, weight: &Tensor, table: &Tensor) -> Result<Tensor
 
 struct Linear;
 
-impl CustomOp3 for Linear {
+impl Operator for Linear {
     fn name(&self) -> &'static str {
         "linear"
     }
 
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        lx: &Layout,
-        w: &CpuStorage,
-        lw: &Layout,
-        b: &CpuStorage,
-        lb: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let (x, w, b) = (slice(x, lx)?, slice(w, lw)?, slice(b, lb)?);
+    fn forward(&self, [x, w, b]: [&[f32]; 3], [lx, lw, lb]: [&Layout; 3]) -> Result<Output> {
         let (n, k) = lw.shape().dims2()?;
         let mut shape = lx.dims().to_vec();
         match shape.last_mut() {
@@ -72,18 +64,11 @@ impl CustomOp3 for Linear {
                 let (x, w) = (rows(x, k), transposed(w, k));
                 gemm(current(), size, x, w, StartValue::Row(b), y, n);
             });
-        Ok((CpuStorage::F32(y), shape.into()))
+        Ok((y, shape.into()))
     }
 
     /// `dx = dy W`, `dW = dy^T x`, `db = sum of the rows of dy`.
-    fn bwd(
-        &self,
-        x: &Tensor,
-        w: &Tensor,
-        b: &Tensor,
-        _y: &Tensor,
-        dy: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+    fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let (n, k) = w.dims2()?;
         let wants_dx = x.track_op();
         let (dx, grads) = with_slice(dy, |dy| {
@@ -92,15 +77,11 @@ impl CustomOp3 for Linear {
             })
         })???;
         let (dw, db) = grads.split_at(n * k);
-        Ok((
-            if wants_dx {
-                Some(tensor(dx, x.shape())?)
-            } else {
-                None
-            },
+        Ok([
+            wants_dx.then(|| tensor(dx, x.shape())).transpose()?,
             Some(tensor(dw.to_vec(), w.shape())?),
             Some(tensor(db.to_vec(), b.shape())?),
-        ))
+        ])
     }
 }
 
@@ -140,21 +121,12 @@ fn linear_backward(
 
 struct Embed;
 
-impl CustomOp3 for Embed {
+impl Operator for Embed {
     fn name(&self) -> &'static str {
         "embed"
     }
 
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        lx: &Layout,
-        w: &CpuStorage,
-        lw: &Layout,
-        table: &CpuStorage,
-        lt: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        let (x, w, table) = (slice(x, lx)?, slice(w, lw)?, slice(table, lt)?);
+    fn forward(&self, [x, w, table]: [&[f32]; 3], [lx, lw, lt]: [&Layout; 3]) -> Result<Output> {
         let ((b, n, k), (d, k_w), (tokens, d_t)) = (
             lx.shape().dims3()?,
             lw.shape().dims2()?,
@@ -181,18 +153,11 @@ impl CustomOp3 for Embed {
                     gemm_packed(n, rows(x, k), &w_t, StartValue::Kept, y, d);
                 }
             });
-        Ok((CpuStorage::F32(y), (b, tokens, d).into()))
+        Ok((y, (b, tokens, d).into()))
     }
 
     /// `dW = sum over samples dy^T x`, `d table = sum over samples dy`; images need no gradient.
-    fn bwd(
-        &self,
-        x: &Tensor,
-        w: &Tensor,
-        table: &Tensor,
-        _y: &Tensor,
-        dy: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+    fn backward(&self, [x, w, table]: [&Tensor; 3], dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let ((b, n, k), (tokens, d)) = (x.dims3()?, table.dims2()?);
         if x.track_op() {
             candle_core::bail!("the patch embedding has no gradient for its images");
@@ -215,10 +180,10 @@ impl CustomOp3 for Embed {
             })
         })??;
         let (dw, dt) = grads.split_at(d * k);
-        Ok((
+        Ok([
             None,
             Some(tensor(dw.to_vec(), w.shape())?),
             Some(tensor(dt.to_vec(), table.shape())?),
-        ))
+        ])
     }
 }

@@ -1,11 +1,12 @@
 //! Affine maps side by side, one for each network of a population.
 
 use crate::cpu::current;
+use crate::fused::{Fused, Operator, Output};
 use crate::gemm::{StartValue, gemm, rows, transposed};
 use crate::simd::{add_column_sums, dispatch};
-use crate::storage::{fused, slice, tensor, with_slice};
+use crate::storage::{fused, tensor, with_slice};
 use crate::threads::sum_over;
-use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
+use candle_core::{Layout, Result, Tensor};
 use rayon::prelude::*;
 
 /// Rows that are worked on for all networks before the next: they stay in the cache, and each is in a
@@ -35,8 +36,11 @@ pub fn linear_each(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor>
         );
     }
     if fused(&[x, weight, bias])? {
-        x.contiguous()?
-            .apply_op3(&weight.contiguous()?, &bias.contiguous()?, LinearEach)
+        x.contiguous()?.apply_op3(
+            &weight.contiguous()?,
+            &bias.contiguous()?,
+            Fused(LinearEach),
+        )
     } else {
         stock(x, weight, bias)
     }
@@ -138,41 +142,25 @@ impl Sizes {
     }
 }
 
-impl CustomOp3 for LinearEach {
+impl Operator for LinearEach {
     fn name(&self) -> &'static str {
         "linear-each"
     }
 
-    fn cpu_fwd(
-        &self,
-        x: &CpuStorage,
-        lx: &Layout,
-        w: &CpuStorage,
-        lw: &Layout,
-        b: &CpuStorage,
-        lb: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
+    fn forward(&self, [x, w, b]: [&[f32]; 3], [lx, lw, _]: [&Layout; 3]) -> Result<Output> {
         let ((m, n, k), (_, o, _)) = (lx.shape().dims3()?, lw.shape().dims3()?);
-        let (x, w, b) = (slice(x, lx)?, slice(w, lw)?, slice(b, lb)?);
         let y = match x.is_empty() {
             true => vec![0.0; m * n * o],
             false => Sizes { n, k, o }.forward(x, w, b),
         };
-        Ok((CpuStorage::F32(y), (m, n, o).into()))
+        Ok((y, (m, n, o).into()))
     }
 
-    fn bwd(
-        &self,
-        x: &Tensor,
-        w: &Tensor,
-        b: &Tensor,
-        _y: &Tensor,
-        dy: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+    fn backward(&self, [x, w, b]: [&Tensor; 3], dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let (n, o, k) = w.dims3()?;
         let sizes = Sizes { n, k, o };
         if x.elem_count() == 0 {
-            return Ok((Some(x.zeros_like()?), None, None));
+            return Ok([Some(x.zeros_like()?), None, None]);
         }
         let wants_dx = x.track_op();
         let (dx, grads) = with_slice(dy, |dy| {
@@ -181,11 +169,11 @@ impl CustomOp3 for LinearEach {
             })
         })???;
         let (dw, db) = grads.split_at(n * o * k);
-        Ok((
+        Ok([
             dx.map(|dx| tensor(dx, x.shape())).transpose()?,
             Some(tensor(dw.to_vec(), w.shape())?),
             Some(tensor(db.to_vec(), b.shape())?),
-        ))
+        ])
     }
 }
 

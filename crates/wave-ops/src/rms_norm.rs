@@ -4,7 +4,7 @@
 use crate::simd::{dispatch, dot};
 use crate::stock;
 use crate::storage::{fused, slice, tensor, with_slices};
-use crate::threads::{sum_over, thread_ranges};
+use crate::threads::{split, sum_over, thread_ranges};
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
 
@@ -101,14 +101,12 @@ impl CustomOp2 for RmsNorm {
         let inputs = [x.clone(), w.clone(), dy.contiguous()?];
         let (dx, dw) = with_slices(&inputs, |[x, w, dy]| {
             let mut dx = vec![0.0; x.len()];
-            let mut jobs = Vec::new();
-            let mut rest = &mut dx[..];
-            for range in thread_ranges(x.len() / d) {
-                let (mine, others) = rest.split_at_mut(range.len() * d);
-                rest = others;
-                jobs.push((range.start * d..range.end * d, mine));
-            }
+            let rows = x.len() / d;
+            let ranges = thread_ranges(rows);
+            let parts = split(&mut dx, rows, &ranges);
+            let jobs = ranges.iter().zip(parts).collect();
             let dw = sum_over(d, jobs, |(range, dx), dw| {
+                let range = range.start * d..range.end * d;
                 let (x, dy) = (&x[range.clone()], &dy[range]);
                 dispatch(
                     #[inline(always)]

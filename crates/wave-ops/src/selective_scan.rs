@@ -7,11 +7,12 @@
 //!
 //! Letters in shape comments: `b` sequences, `t` positions, `e` channels, `n` state.
 
+use crate::fused::{Fused, Operator, Output};
 use crate::simd::{dispatch, dot, exp, sum};
 use crate::stock;
-use crate::storage::{fused, slice, tensor, with_slices};
-use crate::threads::{sum_over, thread_ranges};
-use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
+use crate::storage::{fused, tensor, with_slices};
+use crate::threads::{split, sum_over, thread_ranges};
+use candle_core::{Layout, Result, Tensor};
 use rayon::prelude::*;
 
 /// The outputs y of the recurrence, from a state of zero.
@@ -47,7 +48,7 @@ pub fn selective_scan(
         // An operator takes three arguments at most.
         let steps = Tensor::cat(&[x, step], 2)?.contiguous()?;
         let maps = Tensor::cat(&[input, output], 2)?.contiguous()?;
-        steps.apply_op3(&a.contiguous()?, &maps, SelectiveScan)
+        steps.apply_op3(&a.contiguous()?, &maps, Fused(SelectiveScan))
     } else {
         stock::selective_scan(x, step, a, input, output)
     }
@@ -155,22 +156,13 @@ fn backward(s: Sequence, dy: &[f32], d_steps: &mut [f32], d_maps: &mut [f32], da
 
 struct SelectiveScan;
 
-impl CustomOp3 for SelectiveScan {
+impl Operator for SelectiveScan {
     fn name(&self) -> &'static str {
         "selective-scan"
     }
 
-    fn cpu_fwd(
-        &self,
-        steps: &CpuStorage,
-        ls: &Layout,
-        a: &CpuStorage,
-        la: &Layout,
-        maps: &CpuStorage,
-        lm: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
+    fn forward(&self, [steps, a, maps]: [&[f32]; 3], [ls, la, _]: [&Layout; 3]) -> Result<Output> {
         let ((b, t, _), (e, n)) = (ls.shape().dims3()?, la.shape().dims2()?);
-        let (steps, a, maps) = (slice(steps, ls)?, slice(a, la)?, slice(maps, lm)?);
         let mut y = vec![0.0; b * t * e];
         if !y.is_empty() {
             y.par_chunks_mut(t * e).enumerate().for_each(|(i, y)| {
@@ -181,17 +173,10 @@ impl CustomOp3 for SelectiveScan {
                 );
             });
         }
-        Ok((CpuStorage::F32(y), (b, t, e).into()))
+        Ok((y, (b, t, e).into()))
     }
 
-    fn bwd(
-        &self,
-        steps: &Tensor,
-        a: &Tensor,
-        maps: &Tensor,
-        _y: &Tensor,
-        dy: &Tensor,
-    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+    fn backward(&self, [steps, a, maps]: [&Tensor; 3], dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let ((b, t, _), (e, n)) = (steps.dims3()?, a.dims2()?);
         let inputs = [steps.clone(), a.clone(), maps.clone(), dy.contiguous()?];
         let (per, last) = (t * 2 * e, t * 2 * n);
@@ -199,15 +184,11 @@ impl CustomOp3 for SelectiveScan {
             // The gradients of `steps` and `maps` are those of sequences, that of `a` is a sum.
             let mut d_steps = vec![0.0; b * per];
             let mut d_maps = vec![0.0; b * last];
-            let mut jobs = Vec::new();
-            let (mut rest_steps, mut rest_maps) = (&mut d_steps[..], &mut d_maps[..]);
-            for range in thread_ranges(b) {
-                let (mine, others) = rest_steps.split_at_mut(range.len() * per);
-                let (maps, other_maps) = rest_maps.split_at_mut(range.len() * last);
-                (rest_steps, rest_maps) = (others, other_maps);
-                jobs.push((range, mine, maps));
-            }
-            let da = sum_over(e * n, jobs, |(range, d_steps, d_maps), da| {
+            let ranges = thread_ranges(b);
+            let steps_of = split(&mut d_steps, b, &ranges);
+            let maps_of = split(&mut d_maps, b, &ranges);
+            let jobs = ranges.iter().cloned().zip(steps_of.zip(maps_of)).collect();
+            let da = sum_over(e * n, jobs, |(range, (d_steps, d_maps)), da| {
                 let parts = d_steps.chunks_mut(per).zip(d_maps.chunks_mut(last));
                 for (i, (d_steps, d_maps)) in range.zip(parts) {
                     let s = sequence(steps, a, maps, (t, e, n), i);
@@ -221,11 +202,11 @@ impl CustomOp3 for SelectiveScan {
             (d_steps, da, d_maps)
         })?;
         let (d_steps, da, d_maps) = all;
-        Ok((
+        Ok([
             Some(tensor(d_steps, steps.shape())?),
             Some(tensor(da, a.shape())?),
             Some(tensor(d_maps, maps.shape())?),
-        ))
+        ])
     }
 }
 

@@ -12,6 +12,21 @@ pub(crate) fn thread_ranges(n: usize) -> Vec<Range<usize>> {
         .collect()
 }
 
+/// Cuts `values` of `b` samples into neighbouring ranges of samples.
+pub(crate) fn split<'a>(
+    values: &'a mut [f32],
+    b: usize,
+    ranges: &[Range<usize>],
+) -> impl Iterator<Item = &'a mut [f32]> {
+    let per_sample = values.len() / b.max(1);
+    let mut rest = values;
+    ranges.iter().map(move |range| {
+        let (head, tail) = std::mem::take(&mut rest).split_at_mut(per_sample * range.len());
+        rest = tail;
+        head
+    })
+}
+
 /// The sum of `len` values that every job adds its part to: each in memory of its own, then in
 /// the order of the jobs.
 pub(crate) fn sum_over<J: Send>(

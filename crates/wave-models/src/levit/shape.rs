@@ -1,6 +1,6 @@
 //! Sizes, names and shapes of a LeViT.
 
-use crate::check::{self, batch_norm, count, dims, divides, sizes};
+use crate::check::{batch_norm, check_weights, count, dims, divides, sizes};
 use crate::{Activation, ShapeError, Weights};
 use serde::{Deserialize, Serialize};
 
@@ -155,16 +155,8 @@ impl LevitShape {
             activation,
         };
         shape.validate()?;
-        shape.check_weights(weights)?;
+        check_weights(weights, &shape.parameters())?;
         Ok(shape)
-    }
-
-    /// Checks that `weights` are all of this shape's, and no others.
-    ///
-    /// # Errors
-    /// The first that is missing, misshapen, not `f32`, or too many.
-    pub fn check_weights(&self, weights: &Weights) -> std::result::Result<(), ShapeError> {
-        check::check_weights(weights, &self.parameters())
     }
 
     /// Names and shapes of all weights, as timm has them, running statistics included.

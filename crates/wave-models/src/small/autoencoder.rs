@@ -82,11 +82,7 @@ impl AutoencoderShape {
     pub fn parameters(&self) -> Vec<Parameter> {
         let mut all = Vec::new();
         let mut add = |name: String, dims: &[usize], usual: Usual| {
-            all.push(Parameter {
-                name,
-                dims: dims.to_vec(),
-                usual,
-            });
+            all.push(Parameter::new(name, dims, usual));
         };
         let (sides, channels) = (self.sides(), self.channels());
         let (layers, taps) = (self.widths.len(), KERNEL * KERNEL);

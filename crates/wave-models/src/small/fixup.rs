@@ -51,11 +51,7 @@ impl FixupShape {
     pub fn parameters(&self) -> Vec<Parameter> {
         let mut all = Vec::new();
         let mut add = |name: String, dims: &[usize], usual: Usual| {
-            all.push(Parameter {
-                name,
-                dims: dims.to_vec(),
-                usual,
-            });
+            all.push(Parameter::new(name, dims, usual));
         };
         let (w, b) = (self.width, self.blocks as f64);
         // Kaiming's by the outputs, which is what the paper takes.

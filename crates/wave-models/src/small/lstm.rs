@@ -49,11 +49,7 @@ impl LstmShape {
     pub fn parameters(&self) -> Vec<Parameter> {
         let mut all = Vec::new();
         let mut add = |name: String, dims: &[usize], usual: Usual| {
-            all.push(Parameter {
-                name,
-                dims: dims.to_vec(),
-                usual,
-            });
+            all.push(Parameter::new(name, dims, usual));
         };
         let w = self.width;
         let embedding = [self.vocabulary, self.embedding];

@@ -3,7 +3,7 @@
 use super::shape::BlocksShape;
 use crate::arithmetic::Precision;
 use crate::buffer::Buffer;
-use crate::threads::thread_ranges;
+use crate::threads::{split, thread_ranges};
 use std::ops::Range;
 
 /// One layer's activations of the whole batch.
@@ -91,21 +91,6 @@ pub(super) fn by_chunk<'a>(
         }
     }
     chunks
-}
-
-/// Cuts `values` of `b` samples into neighbouring ranges of samples.
-pub(super) fn split<'a>(
-    values: &'a mut [f32],
-    b: usize,
-    ranges: &[Range<usize>],
-) -> impl Iterator<Item = &'a mut [f32]> {
-    let per_sample = values.len() / b.max(1);
-    let mut rest = values;
-    ranges.iter().map(move |range| {
-        let (head, tail) = std::mem::take(&mut rest).split_at_mut(per_sample * range.len());
-        rest = tail;
-        head
-    })
 }
 
 /// Tokens that a thread carries through the layers at once, at least: enough for the matrix
