@@ -71,7 +71,9 @@ pub trait Source: Send + Sync {
     fn class_names(&self) -> &[String];
 
     /// The size `(channels, height, width)` of every image, if they are known to be equal.
-    fn native_size(&self) -> Option<(usize, usize, usize)>;
+    fn native_size(&self) -> Option<(usize, usize, usize)> {
+        None
+    }
 }
 
 /// An image file in memory.

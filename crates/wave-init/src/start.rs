@@ -89,7 +89,7 @@ pub struct Start {
 
 impl Start {
     /// A start that takes nothing from training.
-    pub(crate) fn untrained(weights: Weights) -> Self {
+    pub fn untrained(weights: Weights) -> Self {
         Self {
             weights,
             cost: Cost::default(),
@@ -109,7 +109,8 @@ pub struct StartMethod {
     /// The values it carries over to a target of this shape, from a donor that agrees with it on
     /// patches, tokens and classes.
     pub ledger: fn(&VitShape, &Choices) -> Ledger,
-    pub(crate) run: fn(&Request) -> Result<Start, InitError>,
+    /// Makes the start; [`StartMethod::start`] checks the request before.
+    pub run: fn(&Request) -> Result<Start, InitError>,
 }
 
 impl StartMethod {

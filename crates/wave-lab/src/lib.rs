@@ -1,4 +1,27 @@
-//! The papers beside WAVE, each whole in one folder.
+//! The papers beside WAVE, each in one folder; `wave` registers each by a line in its table of families.
+//!
+//! 1. [`sequence`]: networks of token sequences (thesis, section 3.3): Mamba, Mamba-2, linear attention,
+//!    transformers and hybrids, on synthetic tasks and on text.
+//! 2. [`population`]: many small networks that are trained side by side, and what their weights have in
+//!    common (thesis, section 3.4).
+//! 3. [`meta`]: starts that are learned from training: distributions of weights (DIMAML), and graph
+//!    hypernetworks (GHN-3).
+//!
+//! A folder has the settings that mean something to its paper, the stages and the artefacts. The networks
+//! are in wave-models, their closed-form starts in wave-init, their kernels in wave-ops.
+//!
+//! ```
+//! use wave_lab::sequence::Sequences;
+//! use wave_stages::family::Family;
+//!
+//! let settings = "arch = 'mamba2'\ndepth = 2\nwidth = 32\ndata = 'copy:length=8'".parse()?;
+//! let plan = Sequences.describe_init("mimetic", &settings)?;
+//! assert!(plan.ends_with("parameters\n"), "{plan}");
+//!
+//! let patch = "arch = 'mamba2'\ndepth = 2\nwidth = 32\ndata = 'copy'\npatch = 4".parse()?;
+//! assert!(Sequences.describe_init("mimetic", &patch).is_err()); // a sequence has no patches
+//! # Ok::<(), anyhow::Error>(())
+//! ```
 
 pub mod meta;
 pub mod population;

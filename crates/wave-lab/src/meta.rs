@@ -1,7 +1,7 @@
 //! `wave meta`: learns how to start a network, from its training.
 //!
 //! What is learned is a directory, from which `wave init learned` makes models. A method is a file under
-//! `meta/`, and a line in [`meta`] and [`draw`]:
+//! `meta/`, and a line in [`meta`]:
 //!
 //! - `normal` and `plif` (`distribution.rs`): a distribution for each weight tensor, by back-propagating
 //!   through the training run (DIMAML). `problem.rs` is what is trained on what, `network.rs` the

@@ -1,4 +1,29 @@
-//! What any stage has around it.
+//! What any stage has around it: settings before, a run directory beside, one training loop within.
+//!
+//! 1. [`settings`] declares every key once, as flag and as recipe key. [`recipe`] merges a file, overrides
+//!    and flags into the settings of a stage.
+//! 2. [`data::DataPlan`] and [`train::TrainingPlan`] say what settings mean. [`data`] opens images,
+//!    [`forecast`] says what a step takes of memory.
+//! 3. [`inputs`] knows artefacts by their content, [`locate`] finds them here or on a hub.
+//! 4. [`run_dir::fill`] lets work fill a directory once: [`lock`], [`log`], [`checkpoint`]s, result.
+//! 5. [`train::train`] trains a [`train::Trainee`] there; it tests, logs and saves on the way.
+//! 6. [`ranks`] are the processes that train together, [`device`] is where, [`interrupt`] is Ctrl-C.
+//! 7. [`terminal`] is the one way to stderr and stdout, [`progress`] what is said there, [`error`] whose
+//!    fault a failure is; [`plot`] and [`html`] draw.
+//!
+//! ```
+//! use wave_run::recipe::Recipe;
+//! use wave_run::settings::{Duration, Finetune};
+//! use wave_run::train::{Defaults, TrainingPlan};
+//!
+//! let overrides = ["finetune.epochs=3".to_string(), "seed=7".to_string()];
+//! let settings: Finetune =
+//!     Recipe::empty("mine", &overrides)?.stage("finetune", None, &Finetune::default())?;
+//! let defaults = Defaults { duration: Duration::Steps(100), lr: 1e-3, weight_decay: 0.05 };
+//! let plan = TrainingPlan::of_images(&settings.training, defaults)?;
+//! assert_eq!((plan.duration, plan.lr, plan.seed), (Duration::Epochs(3.0), 1e-3, 7));
+//! # Ok::<(), anyhow::Error>(())
+//! ```
 
 pub mod checkpoint;
 pub mod data;

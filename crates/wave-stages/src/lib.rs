@@ -1,4 +1,26 @@
-//! The stages, and what they hand each other.
+//! The stages, and reading and writing of what they hand each other.
+//!
+//! 1. [`condense`] distils an [`ancestor`] into weight templates; [`cache`] keeps the ancestor's outputs,
+//!    [`lesson`] hands them to the model that learns.
+//! 2. [`templates`] reads and writes a template directory.
+//! 3. [`expand`] makes a model of any size from one; [`budget`] chooses a size within limits.
+//! 4. [`init`] makes a model in closed form instead; [`hypernetwork`] reads one that predicts weights.
+//! 5. [`finetune`] trains a model, [`eval`] measures it, [`speed`] times it.
+//! 6. [`model`] reads and writes a model directory, in a [`layout`], with its [`origin`] on the card.
+//! 7. [`family`] is the seam to networks that do not classify images.
+//!
+//! Each stage turns its settings into a plan at its door. Below the door nobody sees settings.
+//!
+//! ```
+//! use std::path::Path;
+//!
+//! let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../templates/fashion-mnist");
+//! let templates = wave_stages::templates::read(Path::new(dir))?;
+//! let shape = templates.learngene.shape(3, 96, None)?; // 3 layers, width 96
+//! let weights = templates.learngene.weights(&shape)?; // under timm's names
+//! assert_eq!(weights["blocks.2.attn.qkv.weight"].dims(), [288, 96]);
+//! # Ok::<(), anyhow::Error>(())
+//! ```
 
 pub mod ancestor;
 pub mod budget;

@@ -11,7 +11,21 @@
 //!
 //! Each stage is a function, a subcommand and a table of a recipe of the same name, and hands the
 //! next one nothing but a directory. [`guide`] has commands and programs for each task,
-//! [`methods`] everything that a model can be started from.
+//! [`methods`] everything that a model can be started from. [`cli`] is the command line, [`run`] are
+//! the stages of a recipe in order, [`inspect`] and [`predict`] look at what came out, [`hub`] moves it.
+//!
+//! ```
+//! use std::path::Path;
+//!
+//! let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../templates/fashion-mnist");
+//! let templates = wave::templates::read(Path::new(dir))?;
+//! for (depth, width) in [(2, 64), (6, 192)] {
+//!     let shape = templates.learngene.shape(depth, width, None)?;
+//!     let model = templates.model(&shape)?; // no data, and no directory written
+//!     assert_eq!(model.parameters(), shape.parameter_count());
+//! }
+//! # Ok::<(), anyhow::Error>(())
+//! ```
 
 pub mod cli;
 pub mod convert;

@@ -1,6 +1,7 @@
 //! `wave condense --method factorise`: the templates nearest to a transformer's own weights.
 
-use super::{CondensePlan, accuracies, write};
+use super::CondensePlan;
+use super::artefact::{accuracies, write};
 use crate::ancestor::Ancestor;
 use crate::finetune::Options;
 use crate::model::Network;

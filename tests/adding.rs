@@ -1,0 +1,90 @@
+//! What `crates/ARCHITECTURE.md` says of adding a method, a data source or templates, done from outside.
+
+use crate::support::Place;
+use candle_core::{Device, Tensor};
+use std::sync::Arc;
+use wave_data::{Augment, DataError, Loader, RawImage, Source, Transform};
+use wave_init::{Choices, InitError, Ledger, Request, Start, StartMethod};
+use wave_models::vit::VitShape;
+
+/// An initialiser: all matrices alike, all vectors zero.
+const FLAT: StartMethod = StartMethod {
+    name: "flat",
+    description: "every matrix 0.01",
+    donors: 0,
+    ledger: |_, _| Ledger::default(),
+    run: flat,
+};
+
+fn flat(request: &Request) -> Result<Start, InitError> {
+    let fill = |(name, dims): (String, Vec<usize>)| {
+        let value = if dims.len() > 1 { 0.01f32 } else { 0.0 };
+        let tensor = Tensor::full(value, dims, &Device::Cpu)?;
+        Ok((name, tensor))
+    };
+    let weights = request.shape.parameters().into_iter().map(fill);
+    Ok(Start::untrained(weights.collect::<Result<_, InitError>>()?))
+}
+
+#[test]
+fn an_initialiser_is_a_value() {
+    let shape = VitShape::default().with_size(2, 64);
+    let request = Request {
+        shape: &shape,
+        donors: &[],
+        choices: &Choices::default(),
+        seed: 0,
+    };
+    let weights = FLAT.start(&request).unwrap().weights;
+    wave_models::vit::check_weights(&weights, &shape.parameters()).unwrap();
+}
+
+/// A data source: grey squares, as bright as their number.
+struct Squares(Vec<String>);
+
+impl Source for Squares {
+    fn len(&self) -> usize {
+        12
+    }
+
+    fn label(&self, i: usize) -> u32 {
+        (i % 3) as u32
+    }
+
+    fn image(&self, i: usize) -> Result<RawImage, DataError> {
+        Ok(RawImage {
+            height: 8,
+            width: 8,
+            channels: 1,
+            pixels: vec![20 * i as u8; 64],
+        })
+    }
+
+    fn class_names(&self) -> &[String] {
+        &self.0
+    }
+}
+
+#[test]
+fn a_data_source_is_a_trait() {
+    let names = ["a", "b", "c"].map(String::from).to_vec();
+    let source: Arc<dyn Source> = Arc::new(Squares(names));
+    let transform = Transform::new(8, vec![0.5], vec![0.5]);
+    let indices = (0..12).collect();
+    let loader = Loader::train(source, indices, transform, Augment::NONE, 4, None, 0).unwrap();
+    assert_eq!(loader.steps_per_epoch(), 3);
+    let batch = loader.batch(0).unwrap();
+    assert_eq!(batch.images.len(), 4 * 64);
+}
+
+#[test]
+fn a_template_set_is_a_directory() {
+    let place = Place::new();
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../templates/fashion-mnist");
+    for file in std::fs::read_dir(shipped).unwrap().map(Result::unwrap) {
+        let bytes = std::fs::read(file.path()).unwrap();
+        place.write(&format!("mine/{}", file.file_name().display()), bytes);
+    }
+    let made = place.json("expand mine --depth 3 --width 128 --out model");
+    assert!(made["parameters"].as_u64().unwrap() > 0, "{made}");
+}
