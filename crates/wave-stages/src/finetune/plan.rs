@@ -155,7 +155,7 @@ impl Ready {
     /// Of a model, into `out`.
     ///
     /// # Errors
-    /// As [`Ready::read`].
+    /// If something is missing, or does not fit together.
     pub fn new(
         mut model: Model,
         ancestor: Option<Arc<Ancestor>>,
