@@ -32,7 +32,7 @@ pub struct Choices {
     /// The start of all that a transfer, or a method for some matrices only, leaves alone.
     /// Our reading: timm's default, which is DeiT's.
     pub rest: DirectMethod,
-    /// Which of a deeper donor's layers are taken.
+    /// The layers taken from a deeper donor.
     pub layers: Layers,
     /// Choices of `t-fixup`.
     pub t_fixup: TFixup,
@@ -124,11 +124,11 @@ impl Default for TFixup {
 /// Choices of `zero`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Zero {
-    /// Which matrices are filled.
+    /// The matrices that are filled.
     pub scope: ZeroScope,
 }
 
-/// Which matrices ZerO fills.
+/// The matrices that ZerO fills.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZeroScope {
     /// Q and K only, all that the thesis names.
@@ -187,7 +187,7 @@ pub enum LayerScaleForm {
 /// Choices of `weight-selection`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WeightSelection {
-    /// Which rows of the stacked Q, K and V are taken where the widths do not divide.
+    /// The rows taken from the stacked Q, K and V where the widths do not divide.
     pub qkv: QkvRows,
     /// The classifier is selected too. The method's authors start it afresh; WAVE's parameter counts
     /// of the method include it.
@@ -198,18 +198,18 @@ pub struct WeightSelection {
 /// divides the donor's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QkvRows {
-    /// As of one tensor of 3 d rows, as the authors do.
+    /// From one tensor of 3 d rows, as the authors do.
     #[default]
     Together,
-    /// Of each of the three alone, so that the channels of V are those that the projection reads:
-    /// our reading of what is meant.
+    /// From each of the three alone, so that the channels of V are those that the projection reads
+    /// (our reading).
     Apart,
 }
 
 /// Choices of `share`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// Which of the donor's blocks is copied. All are the same in a donor that shares.
+    /// The block that is copied. In a donor that shares, all are the same.
     pub layer: usize,
 }
 
@@ -231,7 +231,7 @@ impl Default for HeruLg {
 pub struct AutoLg {
     /// A similarity (or gate) for each layer of the donor: larger is more similar.
     pub similarity: Vec<f64>,
-    /// Which layers are chosen.
+    /// The rule that chooses the layers.
     pub rule: AutoLgRule,
     /// Their place.
     pub place: AutoLgPlace,
@@ -251,9 +251,9 @@ impl Default for AutoLg {
 /// the lower ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AutoLgRule {
-    /// So many of the most similar.
+    /// This number of the most similar.
     Most(usize),
-    /// Those that are at least so similar.
+    /// All of at least this similarity.
     AtLeast(f64),
 }
 

@@ -6,11 +6,10 @@ pub mod mlp_mean;
 pub mod t_fixup;
 pub mod zero;
 
-use std::collections::BTreeMap;
-
 use candle_core::{DType, Device, Tensor};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
+use wave_models::Weights;
 
 use crate::error::{InitError, finite};
 use crate::mean_shift::shift_mean;
@@ -25,8 +24,6 @@ pub(crate) const TIMM_STD: f64 = 0.02;
 const CLASS_TOKEN_STD: f64 = 1e-6;
 /// Most parameters a network may have: 32 GiB of `f32`.
 const MAX_PARAMETERS: u128 = 1 << 33;
-
-type Weights = BTreeMap<String, Tensor>;
 
 /// Fills every weight of a vision transformer.
 ///

@@ -40,7 +40,7 @@ const MOST_PIECES: usize = 1 << 12;
 pub enum DistributionFamily {
     /// Normal: two numbers for each tensor, `mean` and `std`.
     Normal,
-    /// Piecewise linear increasing quantiles of so many pieces: `start`, `slopes` (pieces) and `scale`.
+    /// Piecewise linear increasing quantiles of this number of pieces: `start`, `slopes` (pieces) and `scale`.
     Plif {
         /// K
         pieces: usize,

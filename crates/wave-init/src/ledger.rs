@@ -14,7 +14,7 @@ pub struct Cost {
     pub transferred: usize,
     /// Values to keep at rest so that this start can be made again.
     pub stored: usize,
-    /// Epochs spent on the donor for the sake of starts like this.
+    /// Epochs spent on the donor only for starts like this.
     pub extra_epochs: f64,
     /// Images seen in those epochs.
     pub images_seen: u64,

@@ -75,9 +75,10 @@ pub struct DirectOptions {
 impl DirectOptions {
     /// The usual choices for `method`.
     ///
-    /// Positions are sinusoidal at scale 1 for [`DirectMethod::Mimetic`], which depends on them, and learned
-    /// otherwise. What mimetic attention leaves alone is timm's default. The mixing factors are the thesis' for ImageNet: 0.7, 0.7 for Q and K, 0.4, 0.4 for V
-    /// and the projection. There is no mean shift.
+    /// Positions are sinusoidal at scale 1 for [`DirectMethod::Mimetic`], which depends on them, and
+    /// learned otherwise. Weights that mimetic attention leaves alone are timm's default. The mixing
+    /// factors are the thesis' for ImageNet: 0.7, 0.7 for Q and K, 0.4, 0.4 for V and the projection.
+    /// There is no mean shift.
     pub fn new(method: DirectMethod) -> Self {
         Self {
             method,

@@ -14,11 +14,11 @@ use wave_models::vit::{VitShape, check_weights};
 pub struct Donor {
     shape: VitShape,
     weights: Weights,
-    /// Training spent on it for the sake of the starts made from it.
+    /// Training spent on it only for the starts made from it.
     pub spent: Spent,
 }
 
-/// Training of a donor for the sake of the starts made from it: none of a model that exists anyway.
+/// Training of a donor only for the starts made from it: none for a model that exists anyway.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spent {
     /// Passes over the training images.
@@ -53,7 +53,7 @@ impl Donor {
     }
 }
 
-/// A network to be started.
+/// A network to start.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// The network to fill.
@@ -62,7 +62,7 @@ pub struct Request<'a> {
     pub donors: &'a [Donor],
     /// The choices that the method leaves open.
     pub choices: &'a Choices,
-    /// Seed of everything random.
+    /// The random seed.
     pub seed: u64,
 }
 
@@ -78,7 +78,7 @@ impl Request<'_> {
     }
 }
 
-/// A complete weight map, and what it cost.
+/// A complete weight map and its cost.
 #[derive(Clone, Debug)]
 pub struct Start {
     /// The weights under timm's names, a tensor for each layer, `f32` on the CPU.

@@ -184,9 +184,9 @@ pub fn resize_scalers(
 ///
 /// `unit` is the size of a block, the template size or the head width; entry `i` of the target
 /// takes entry `i mod from_width`, which is whole blocks where `unit` divides `from_width`. A
-/// `to_width` that is not a multiple of `unit` crops the last block. A `unit` of 0 is read as 1. With `divide`, entries are
-/// divided by the copies that remain, so that the head's logits stay the same at any width, not
-/// only at multiples.
+/// `to_width` that is not a multiple of `unit` crops the last block. A `unit` of 0 is read as 1. With
+/// `divide`, entries are divided by the copies that remain, so that the head's logits stay the same at
+/// any width, not only at multiples.
 ///
 /// The order is that of tiled weights; where weights are interleaved, [`gather_blocks`] with `t`
 /// times the segments reads the blocks.

@@ -74,7 +74,7 @@ const TENSORS: [(&str, &str); 22] = [
     ("rope.periods", "rotary positions"),
 ];
 
-/// Refuses networks that are told apart from all that there are here.
+/// Refuses networks that are none of those here.
 ///
 /// `name` is timm's architecture or transformers' `model_type`, or empty.
 ///

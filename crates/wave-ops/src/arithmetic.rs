@@ -38,7 +38,7 @@ impl Arithmetic {
     }
 
     /// `C = start + A B`: `a` (m, k), `b` (k, n), `c` (m, n) with rows `c_stride` apart. Small
-    /// products are computed in `f32` whatever the precision.
+    /// products are computed in `f32` at any precision.
     pub(crate) fn product(
         self,
         (m, n, k): (usize, usize, usize),

@@ -18,7 +18,7 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// `n` values, whatever was in them before.
+    /// `n` values, not cleared.
     pub(crate) fn stale(n: usize) -> Buffer {
         let reused = {
             let mut pool = POOL.lock().expect("no panic while the pool is locked");

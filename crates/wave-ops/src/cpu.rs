@@ -157,7 +157,7 @@ pub enum SimdError {
 /// One more than the index in [`Simd::ALL`] of the program's choice; 0 before there is one.
 static CHOSEN: AtomicU8 = AtomicU8::new(0);
 
-/// Makes all operators take the path from now on, whatever `WAVE_SIMD` says.
+/// Makes all operators take the path from now on, in spite of `WAVE_SIMD`.
 ///
 /// # Errors
 /// If the processor lacks it.

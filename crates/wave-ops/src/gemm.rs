@@ -31,7 +31,7 @@ fn panel_width((widest, lanes): (usize, usize), n: usize) -> usize {
     n.div_ceil(lanes).div_ceil(panels) * lanes
 }
 
-/// A strided view of a matrix inside a slice; its size is told where it is used.
+/// A strided view of a matrix inside a slice. The size comes with each use.
 #[derive(Clone, Copy)]
 pub struct Mat<'a, T = f32> {
     data: &'a [T],

@@ -151,7 +151,7 @@ impl<'a> View<'a> {
     /// `len` values from `start` on.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there are fewer.
     pub(crate) fn part(self, start: usize, len: usize) -> View<'a> {
         assert!(start + len <= self.len, "{start} + {len} of {}", self.len);
         View {

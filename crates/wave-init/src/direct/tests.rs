@@ -4,6 +4,7 @@ use super::*;
 use crate::mean_shift::MlpMean;
 use crate::mimetic::VpLayout;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 const ODD: VitDims = VitDims {
     depth: 5,

@@ -237,7 +237,7 @@ fn sample(
     }))
 }
 
-/// The cost of taking over, and keeping, so many values.
+/// The cost of taking over, and keeping, this number of values.
 fn cost(taken: usize) -> Cost {
     Cost {
         transferred: taken,

@@ -25,10 +25,10 @@ use super::vit_graph::OPERATIONS;
 use crate::error::InitError;
 use crate::random::{generator, truncated_normal, uniform};
 
-/// The largest degree of a node that is told apart from larger ones.
+/// The largest degree of a node with an embedding; larger ones share it.
 pub(super) const MOST_DEGREE: usize = 100;
 
-/// The longest path from the input that is told apart from longer ones.
+/// The longest path from the input with an embedding; longer ones share it.
 pub(super) const LONGEST_FROM_INPUT: usize = 1000;
 
 /// Rows of the embedding of paths.

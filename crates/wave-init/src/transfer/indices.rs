@@ -4,7 +4,7 @@ use crate::error::{InitError, by_name};
 use std::fmt;
 use std::str::FromStr;
 
-/// Which of a deeper donor's layers are taken.
+/// The layers taken from a deeper donor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layers {
     /// The first ones.

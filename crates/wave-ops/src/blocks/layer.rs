@@ -72,7 +72,7 @@ impl Pass<'_> {
         self.add_residual(c.u, w[FC2_B], self.scales(layer.index, 1, samples), y);
     }
 
-    /// Room for what a layer keeps of so many samples.
+    /// Memory for a layer's activations of this number of samples.
     pub(super) fn activations(&self, samples: usize) -> LayerActivations {
         LayerActivations::new(&self.shape, self.with.precision, samples, self.n)
     }

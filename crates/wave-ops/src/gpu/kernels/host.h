@@ -1,5 +1,5 @@
-// What CUDA gives a kernel, for a processor: the same sources, compiled as C++, are checked where there
-// is no GPU. The threads of a block are fibres that run in turn and switch only at barriers, so a kernel
+// CUDA's kernel environment for a processor: the same sources, compiled as C++, are checked without a
+// GPU. The threads of a block are fibres that run in turn and switch only at barriers, so a kernel
 // whose barriers are too few gives different results in different orders (`run_block`), and one
 // whose barriers are not reached by all threads ends the process. Shared memory starts out as NaN.
 #pragma once
