@@ -22,6 +22,7 @@ mod population;
 mod ranks;
 mod resume;
 mod sequence;
+mod shipped;
 mod support;
 mod terminal;
 mod tidy;
