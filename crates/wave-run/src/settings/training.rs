@@ -114,8 +114,8 @@ pub struct OfTransformers {
     /// Factor on the learning rate from each layer to the one below it [default: 1]
     #[arg(long, value_name = "X")]
     pub layer_decay: Option<f64>,
-    /// Matrix products of a transformer's blocks while it trains: f32, bf16, or auto (bf16 where
-    /// the processor multiplies it faster) [default: f32]
+    /// Matrix products of a transformer's blocks while it trains; auto is bf16 where the processor
+    /// multiplies it faster [default: f32]
     #[arg(long, value_name = "P")]
     pub precision: Option<PrecisionChoice>,
     /// Keep nothing from inside a transformer's blocks for the backward pass, and compute it again
