@@ -23,6 +23,7 @@ mod ranks;
 mod resume;
 mod sequence;
 mod shipped;
+mod stop;
 mod support;
 mod terminal;
 mod tidy;

@@ -97,6 +97,13 @@ pub struct Optimisation {
     /// Largest norm of the gradient [default: 1]
     #[arg(long, value_name = "X")]
     pub clip: Option<f64>,
+    /// Stop after N epochs in a row that test no better than an earlier one; best with --keep best and
+    /// --hold-out [default: never]
+    #[arg(long, value_name = "N")]
+    pub patience: Option<usize>,
+    /// Stop after so many minutes, and write what is there [default: never]
+    #[arg(long, value_name = "MINUTES")]
+    pub time_limit: Option<f64>,
     /// Seed of everything random [default: 0]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
