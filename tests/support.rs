@@ -94,7 +94,8 @@ impl Place {
         command
             .current_dir(self.0.path())
             .args(args.split_whitespace())
-            .args(["--threads", "1"]);
+            .args(["--threads", "1"])
+            .env("XDG_CACHE_HOME", self.path("cache"));
         command
     }
 

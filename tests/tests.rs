@@ -22,6 +22,8 @@ mod population;
 mod ranks;
 mod resume;
 mod sequence;
+mod shipped;
+mod stop;
 mod support;
 mod terminal;
 mod tidy;

@@ -2,6 +2,7 @@
 //!
 //! - [`resolve()`] turns `hf:OWNER/NAME[@REV]` into a directory, downloading what is not cached;
 //! - [`pull()`] does the same for a parsed name and tells what it left out;
+//! - [`cached()`] lists what was downloaded before;
 //! - [`checkout()`] copies a cached artefact to a directory of one's own;
 //! - [`plan()`] lists what publishing a directory would send, and [`publish()`] sends it as one
 //!   commit.
@@ -23,6 +24,7 @@ mod pull;
 mod server;
 mod settings;
 
+pub use cache::cached;
 pub use name::{HubName, RepoName};
 pub use plan::{Plan, PlannedFile, plan};
 pub use publish::{PublishOptions, Published, publish};

@@ -178,6 +178,16 @@ impl RunDir {
         }
     }
 
+    /// The tests in the log so far: epochs and accuracies.
+    pub(crate) fn scores(&self) -> Result<Vec<(f64, f64)>> {
+        let entries = match &self.open {
+            Some(_) => log::read(&self.dir)?,
+            None => Vec::new(),
+        };
+        let score = |e: &Value| Some((e["epoch"].as_f64()?, e["top1"].as_f64()?));
+        Ok(entries.iter().filter_map(score).collect())
+    }
+
     /// Begins to save the state, and says whether it did: not while another is being written, unless
     /// this is to be the `last`, and on the first rank alone.
     ///

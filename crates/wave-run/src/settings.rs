@@ -38,7 +38,7 @@ pub struct Output {
     /// token); or onnx (timm's, and the same model as a graph in model.onnx) [default: timm]
     #[arg(long, value_name = "LAYOUT")]
     pub format: Option<Format>,
-    /// Numbers that the weights are stored as: f32, f16 or bf16 [default: f32]
+    /// Numbers that the weights are stored as [default: f32]
     #[arg(long, value_name = "TYPE", value_parser = ["f32", "f16", "bf16"])]
     pub dtype: Option<String>,
 }
@@ -83,11 +83,10 @@ pub struct Condense {
     /// Let fc1 and fc2 share one set of templates [default: false]
     #[arg(long, value_name = "BOOL")]
     pub share_mlp: Option<bool>,
-    /// Numbers that the templates, and all that travels with them, are stored as: f32, f16 or bf16
-    /// [default: f32]
+    /// Numbers that the templates, and all that travels with them, are stored as [default: f32]
     #[arg(long, value_name = "TYPE", value_parser = ["f32", "f16", "bf16"])]
     pub dtype: Option<String>,
-    /// Order of the Kronecker product: tile or interleave [default: tile]
+    /// Order of the Kronecker product [default: tile]
     #[arg(long, value_name = "ORDER", value_parser = ["tile", "interleave"])]
     pub kronecker: Option<String>,
     /// Scaler anchors over the depth [default: the auxiliary's depth]
@@ -276,7 +275,7 @@ pub struct Init {
     /// Classify a class token instead of the mean token
     #[arg(long, value_name = "BOOL")]
     pub class_token: Option<bool>,
-    /// Position embedding: learned or sinusoidal [default: sinusoidal for mimetic]
+    /// Position embedding [default: sinusoidal for mimetic]
     #[arg(long, value_name = "KIND")]
     pub positions: Option<PositionKind>,
     /// Scale of a sinusoidal position embedding [default: 2 for images of up to 64 pixels, else 1]
@@ -315,7 +314,7 @@ pub struct Init {
     /// block) [default: attention]
     #[arg(long, value_name = "WHAT")]
     pub zero: Option<String>,
-    /// What layerscale scales: branch or skip [default: branch]
+    /// What layerscale scales [default: branch]
     #[arg(long, value_name = "WHAT")]
     pub scaled: Option<Scaled>,
     /// What fills the weights that a method leaves alone: he, timm, xavier or mimetic [default: timm];

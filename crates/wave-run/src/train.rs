@@ -99,6 +99,10 @@ pub struct TrainingPlan {
     pub checkpoint_every: Option<std::time::Duration>,
     /// Whether the values that tested best are kept, in the place of the last.
     pub keep_best: bool,
+    /// Epochs in a row without a better test after which training stops.
+    pub patience: Option<usize>,
+    /// Time after which training stops.
+    pub time_limit: Option<std::time::Duration>,
     /// Parts that a step is computed in.
     pub accumulate: usize,
     /// Seed of everything random.
@@ -135,6 +139,10 @@ impl TrainingPlan {
             checkpoint_steps: saving.checkpoint_steps.filter(|n| *n > 0),
             checkpoint_every: saving.every()?,
             keep_best: saving.keep == Some(Keep::Best),
+            patience: optimisation.patience,
+            time_limit: optimisation
+                .time_limit
+                .map(|minutes| std::time::Duration::from_secs_f64(60.0 * minutes)),
             accumulate: optimisation.accumulate.unwrap_or(1),
             seed: optimisation.seed.unwrap_or(0),
             mode: settings::mode(transformer.precision, transformer.recompute)?,
@@ -173,6 +181,11 @@ impl TrainingPlan {
             )));
         }
         check_parts(self.accumulate, data)?;
+        if let (Some(n), false) = (self.patience, data.has_tests()) {
+            return Err(request(format!(
+                "patience = {n}: there is nothing to test on; give --hold-out N, or leave it out"
+            )));
+        }
         Ok(Resolved {
             plan: self.clone(),
             steps,
@@ -355,6 +368,21 @@ pub struct Outcome {
     pub scores: Option<Scores>,
     /// Accuracy after each epoch.
     pub curve: Vec<(f64, f64)>,
+    /// Steps taken: all, unless patience or time ran out.
+    pub steps: u64,
+    /// Passes over the training examples in them.
+    pub epochs: f64,
+    /// Why training stopped before its last step, if it did.
+    pub stopped: Option<String>,
+}
+
+impl Outcome {
+    /// Says in a result why training stopped, if it did before its last step.
+    pub fn tell_stop(&self, result: &mut serde_json::Value) {
+        if let Some(why) = &self.stopped {
+            result["stopped"] = json!(why);
+        }
+    }
 }
 
 /// Trains, and logs and saves in `run`, if there is one; `label` is shown beside the progress.
@@ -372,7 +400,8 @@ pub fn train<T: Trainee>(
     let live = Live::new(trainee.variables()?);
     let mut observer = Observer::new(trainee, &live, run);
     let mut state = observer.begin(options.resume)?;
-    if state.step < resolved.steps {
+    observer.stop_early(state.step);
+    if state.step < resolved.steps && observer.stopped.is_none() {
         let saving = observer.run.is_some().then(Saving::begin);
         detail(|| {
             let values: usize = live.variables.iter().map(|v| v.var.elem_count()).sum();
@@ -426,6 +455,11 @@ struct Observer<'a, T: Trainee> {
     best: Option<Best>,
     curve: Vec<(f64, f64)>,
     last_score: String,
+    /// The last test: its step and scores.
+    tested: Option<(u64, Scores)>,
+    began: Instant,
+    /// Why training ends here, if it does.
+    stopped: Option<String>,
     /// When the log last had a line, and the step there.
     since: (Instant, u64),
     /// When the state was last saved.
@@ -441,6 +475,9 @@ impl<'a, T: Trainee> Observer<'a, T> {
             best: None,
             curve: Vec::new(),
             last_score: String::new(),
+            tested: None,
+            began: Instant::now(),
+            stopped: None,
             since: (Instant::now(), 0),
             saved: Instant::now(),
         }
@@ -460,6 +497,11 @@ impl<'a, T: Trainee> Observer<'a, T> {
                 (State::new(variables, averaged)?, None)
             }
         };
+        if state.step > 0
+            && let Some(run) = &self.run
+        {
+            self.curve = run.scores()?;
+        }
         let state = state.of_first(variables, ranks())?;
         self.best = Best::of_first(best, variables)?;
         Ok(state)
@@ -480,16 +522,53 @@ impl<'a, T: Trainee> Observer<'a, T> {
             ));
         }
         self.log(p, batch)?;
-        let tests = self.trainee.tests_every_epoch() && self.trainee.data().has_tests();
+        let often = self.trainee.tests_every_epoch() || self.trainee.resolved().patience.is_some();
+        let tests = often && self.trainee.data().has_tests();
         if tests && p.epoch_ends && p.step < self.trainee.resolved().steps {
             self.test(p, state, report)?;
         }
         let stop = ranks::interrupted();
         self.save(p, state, stop)?;
+        if !stop && p.step < self.trainee.resolved().steps {
+            self.stop_early(p.step);
+        }
+        if let Some(why) = &self.stopped {
+            report.line(&format!("stopped: {why}"));
+            return Ok(Flow::Finish);
+        }
         if stop {
             ranks().wait(); // the first one to end ends all, and has to save before
         }
         Ok(if stop { Flow::Stop } else { Flow::Continue })
+    }
+
+    /// Says in [`Observer::stopped`] whether patience or time has run out; on all ranks alike.
+    fn stop_early(&mut self, step: u64) {
+        let TrainingPlan {
+            patience,
+            time_limit,
+            ..
+        } = **self.trainee.resolved();
+        if patience.is_none() && time_limit.is_none() {
+            return;
+        }
+        let best = self
+            .curve
+            .iter()
+            .enumerate()
+            .max_by(|(i, a), (j, b)| a.1.total_cmp(&b.1).then(j.cmp(i))); // the first of equals
+        let idle = best.map_or(0, |(i, _)| self.curve.len() - 1 - i);
+        let impatient = patience.is_some_and(|n| idle >= n);
+        let late = time_limit.is_some_and(|limit| self.began.elapsed() >= limit);
+        let steps = self.trainee.resolved().steps;
+        if ranks().any(impatient) {
+            self.stopped = Some(format!(
+                "no better test in {} epochs, at step {step} of {steps}",
+                patience.unwrap_or(0)
+            ));
+        } else if ranks().any(late) {
+            self.stopped = Some(format!("time limit, at step {step} of {steps}"));
+        }
     }
 
     fn log(&mut self, p: &Progress, batch: usize) -> Result<()> {
@@ -528,6 +607,7 @@ impl<'a, T: Trainee> Observer<'a, T> {
     }
 
     fn record(&mut self, step: u64, epoch: f64, scores: &Scores) -> Result<()> {
+        self.tested = Some((step, *scores));
         self.curve.push((epoch, scores.top1));
         match self.run.as_deref_mut() {
             Some(run) => run.log(&score_entry(step, epoch, scores)),
@@ -571,11 +651,17 @@ impl<'a, T: Trainee> Observer<'a, T> {
         let trainee = self.trainee;
         let mut values = self.values(state)?;
         let mut scores = None;
+        let steps = state.step;
+        let epochs = steps as f64 / trainee.data().batches().steps_per_epoch() as f64;
         if trainee.data().has_tests() {
-            let last = trainee.score(&values)?;
-            let resolved = trainee.resolved();
-            self.record(resolved.steps, resolved.epochs(trainee.data()), &last)?;
-            scores = Some(last);
+            scores = match self.tested {
+                Some((step, scores)) if step == steps => Some(scores),
+                _ => {
+                    let last = trainee.score(&values)?;
+                    self.record(steps, epochs, &last)?;
+                    Some(last)
+                }
+            };
         }
         if let (Some(best), Some(last)) = (&self.best, scores)
             && best.top1 > last.top1
@@ -591,6 +677,9 @@ impl<'a, T: Trainee> Observer<'a, T> {
             values,
             scores,
             curve: self.curve,
+            steps,
+            epochs,
+            stopped: self.stopped,
         })
     }
 }

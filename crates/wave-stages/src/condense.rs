@@ -283,8 +283,8 @@ pub fn condense(
             "data": data.spec,
             "training_images": data.train_indices.len(),
             "seed": resolved.seed,
-            "steps": resolved.steps,
-            "epochs": resolved.epochs(&data),
+            "steps": outcome.steps,
+            "epochs": outcome.epochs,
             "depths": [plan.sizes.depths.0, plan.sizes.depths.1],
             "widths": plan.sizes.widths,
         });
@@ -302,6 +302,7 @@ pub fn condense(
         if let Some(cache) = &cache {
             result["cache"] = cache.summary();
         }
+        outcome.tell_stop(&mut result);
         data::count_broken(&mut result, data.tell_broken());
         let float = plan.float;
         Ok(Made {

@@ -80,9 +80,9 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options)
             "version": env!("CARGO_PKG_VERSION"),
             "data": data.spec,
             "seed": resolved.seed,
-            "steps": resolved.steps,
-            "epochs": resolved.epochs(&data),
-            "images_seen": resolved.steps * data.batch as u64,
+            "steps": outcome.steps,
+            "epochs": outcome.epochs,
+            "images_seen": outcome.steps * data.batch as u64,
             "origin": origin,
             "start": model.provenance,
         });
@@ -91,10 +91,11 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options)
         let summary = format!(
             "Fine-tuned on {} for {} steps with wave{}.",
             data.spec,
-            resolved.steps,
+            outcome.steps,
             top1.map_or(String::new(), |t| format!(": top-1 {:.2} %", 100.0 * t)),
         );
         let mut result = json!({ "parameters": model.parameters(), "top1": top1 });
+        outcome.tell_stop(&mut result);
         data::count_broken(&mut result, data.tell_broken());
         Ok(Made {
             result,

@@ -16,6 +16,8 @@ pub enum Flow {
     Continue,
     /// Return [`TrainError::Interrupted`].
     Stop,
+    /// Return as after the last step.
+    Finish,
 }
 
 /// The outcome of a step.
@@ -119,8 +121,12 @@ pub fn fit<B: Batches>(
                 learning_rate: rate,
             });
         }
-        if flow == Flow::Stop && state.step < schedule.steps {
-            return Err(TrainError::Interrupted(state.step));
+        match flow {
+            Flow::Stop if state.step < schedule.steps => {
+                return Err(TrainError::Interrupted(state.step));
+            }
+            Flow::Finish => return Ok(()),
+            Flow::Continue | Flow::Stop => {}
         }
     }
     Ok(())

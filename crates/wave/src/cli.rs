@@ -5,7 +5,7 @@ mod data;
 mod make;
 mod result;
 
-use crate::{families, hub, manual, predict};
+use crate::{families, hub, manual, predict, shipped};
 use anyhow::{Context, Result};
 use arguments::{Cli, Command, Common};
 use clap::{CommandFactory, Parser};
@@ -191,7 +191,7 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
             templates,
             settings,
             run,
-        } => with(run).expand(&templates, &settings)?,
+        } => with(run).expand(templates.as_deref(), &settings)?,
         Command::Init {
             method,
             settings,
@@ -227,6 +227,7 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
         Command::Inspect { path, plots, html } => {
             inspect(&path, plots.as_deref(), html.as_deref())?
         }
+        Command::Templates { dirs } => Done::Result(shipped::list(&dirs)?),
         Command::Data { command } => Done::Result(data::data(command)?),
         Command::Publish {
             dir,

@@ -39,6 +39,7 @@ pub mod inspect;
 pub mod manual;
 pub mod predict;
 pub mod run;
+pub mod shipped;
 
 pub use wave_bench::{bench, report};
 pub use wave_lab::{meta, population, sequence};

@@ -11,9 +11,29 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use super::name::{HubName, RepoName, is_commit};
+use super::settings::HubSettings;
 use crate::atomic::write_atomic;
 use crate::directory::CONFIG_FILE;
 use crate::{HubError, prepare_out};
+
+/// The repositories in the cache that hold an artefact, `OWNER/NAME`, each with the directory of its newest
+/// revision `main`, sorted.
+pub fn cached(settings: &HubSettings) -> Vec<(String, PathBuf)> {
+    let entries = fs::read_dir(&settings.cache)
+        .into_iter()
+        .flatten()
+        .flatten();
+    let found = entries.filter_map(|entry| {
+        let folder = entry.file_name().into_string().ok()?;
+        let name = folder.strip_prefix("models--")?.replacen("--", "/", 1);
+        let repo: RepoName = name.parse().ok()?;
+        let (_, dir) = Cache::new(&settings.cache, &repo).complete("main")?;
+        Some((name, dir))
+    });
+    let mut all: Vec<_> = found.collect();
+    all.sort();
+    all
+}
 
 /// The part of the cache that belongs to one repository.
 pub(super) struct Cache<'a> {

@@ -255,13 +255,13 @@ pub(super) fn train(
                 json!({ "depth": target.depth, "width": target.width, "top1": top1 })
             })
             .collect();
-        let epochs = resolved.epochs(&data);
-        let mut hypernetwork = graph::Hypernetwork::new(outcome.values)?;
+        let epochs = outcome.epochs;
+        let mut hypernetwork = graph::Hypernetwork::new(outcome.values.clone())?;
         hypernetwork.epochs = epochs;
         let top1 = outcome.scores.map(|s| s.top1);
         let summary = format!(
             "Trained on {} for {} steps with wave, to predict transformers of {} to {} layers.",
-            data.spec, resolved.steps, space.depths.0, space.depths.1
+            data.spec, outcome.steps, space.depths.0, space.depths.1
         );
         let model = HyperModel {
             hypernetwork,
@@ -272,9 +272,9 @@ pub(super) fn train(
                 "version": env!("CARGO_PKG_VERSION"),
                 "data": data.spec,
                 "seed": resolved.seed,
-                "steps": resolved.steps,
+                "steps": outcome.steps,
                 "epochs": epochs,
-                "images_seen": resolved.steps * data.batch as u64,
+                "images_seen": outcome.steps * data.batch as u64,
                 "architectures": space.architectures,
                 "depths": space.depths,
                 "widths": space.widths,
@@ -287,6 +287,7 @@ pub(super) fn train(
             "top1": top1,
             "sizes": sizes,
         });
+        outcome.tell_stop(&mut result);
         data::count_broken(&mut result, data.tell_broken());
         Ok(Made {
             result,

@@ -65,14 +65,14 @@ pub(super) fn finetune(
             resolved,
             ..
         } = ready;
-        model.weights = outcome.values;
-        let of_each = resolved.steps * (data.batch / model.shape.networks) as u64;
+        model.weights = outcome.values.clone();
+        let of_each = outcome.steps * (data.batch / model.shape.networks) as u64;
         model.provenance = json!({
             "stage": "finetune",
             "version": env!("CARGO_PKG_VERSION"),
             "data": data.spec,
             "seed": resolved.seed,
-            "steps": resolved.steps,
+            "steps": outcome.steps,
             "images_seen": of_each,
             "origin": origin::of(dir, &model.provenance),
             "start": model.provenance,
@@ -86,7 +86,7 @@ pub(super) fn finetune(
         let summary = format!(
             "Each network trained on {} for {} steps of images of its own with wave{}.",
             data.spec,
-            resolved.steps,
+            outcome.steps,
             top1.map_or(String::new(), |t| format!(
                 ": top-1 {:.2} % on average",
                 100.0 * t
@@ -97,6 +97,7 @@ pub(super) fn finetune(
             "top1": top1,
             "images_seen": of_each,
         });
+        outcome.tell_stop(&mut result);
         count_broken(&mut result, data.tell_broken());
         Ok(Made {
             result,

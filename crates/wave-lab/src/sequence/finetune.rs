@@ -191,7 +191,7 @@ pub(super) fn finetune(
         .artefact("model", dir)?
         .task(&ready.data.task);
     run_dir::fill(out, &to_table(settings)?, &inputs, options, |run| {
-        let values = train::train(&ready, "finetune", Some(run), options)?.values;
+        let outcome = train::train(&ready, "finetune", Some(run), options)?;
         let Ready {
             mut model,
             float,
@@ -199,7 +199,7 @@ pub(super) fn finetune(
             resolved,
             ..
         } = ready;
-        model.weights = values;
+        model.weights = outcome.values.clone();
         let lengths = data.lengths(&model.shape, &float.rounded(&model.weights)?)?;
         let found: Vec<Value> = lengths.iter().map(Length::json).collect();
         model.provenance = json!({
@@ -207,8 +207,8 @@ pub(super) fn finetune(
             "version": env!("CARGO_PKG_VERSION"),
             "data": data.task.to_string(),
             "seed": resolved.seed,
-            "steps": resolved.steps,
-            "sequences_seen": resolved.steps * data.loader.batch_size() as u64,
+            "steps": outcome.steps,
+            "sequences_seen": outcome.steps * data.loader.batch_size() as u64,
             "lengths": found,
             "origin": origin::of(dir, &model.provenance),
             "start": model.provenance,
@@ -218,14 +218,15 @@ pub(super) fn finetune(
         let summary = format!(
             "Trained on {} for {} steps with wave. At multiples of the training length: {}.",
             data.task,
-            resolved.steps,
+            outcome.steps,
             words.join("; ")
         );
-        let result = json!({
+        let mut result = json!({
             "parameters": model.parameters(),
             "top1": found[0]["top1"],
             "lengths": found,
         });
+        outcome.tell_stop(&mut result);
         Ok(Made {
             result,
             write: Box::new(move || model.write(out, float, &summary)),

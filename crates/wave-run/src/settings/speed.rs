@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[group(skip)] // its subcommand already has a group of this name
 pub struct Speed {
-    /// train, forward or condense [default: train]
+    /// What is measured [default: train]
     #[arg(long, value_name = "MODE")]
     pub mode: Option<SpeedMode>,
     /// Side of the image in pixels [default: 224]
@@ -44,7 +44,7 @@ pub struct Speed {
     /// Steps to measure [default: 10]
     #[arg(long, value_name = "N")]
     pub steps: Option<usize>,
-    /// Matrix products of the blocks: f32, bf16 or auto [default: f32]
+    /// Matrix products of the blocks [default: f32]
     #[arg(long, value_name = "P")]
     pub precision: Option<PrecisionChoice>,
     /// Compute what lies inside blocks again in the backward pass, in the place of keeping it

@@ -97,6 +97,13 @@ pub struct Optimisation {
     /// Largest norm of the gradient [default: 1]
     #[arg(long, value_name = "X")]
     pub clip: Option<f64>,
+    /// Stop after N epochs in a row that test no better than an earlier one; best with --keep best and
+    /// --hold-out [default: never]
+    #[arg(long, value_name = "N")]
+    pub patience: Option<usize>,
+    /// Stop after so many minutes, and write what is there [default: never]
+    #[arg(long, value_name = "MINUTES")]
+    pub time_limit: Option<f64>,
     /// Seed of everything random [default: 0]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
@@ -114,8 +121,8 @@ pub struct OfTransformers {
     /// Factor on the learning rate from each layer to the one below it [default: 1]
     #[arg(long, value_name = "X")]
     pub layer_decay: Option<f64>,
-    /// Matrix products of a transformer's blocks while it trains: f32, bf16, or auto (bf16 where
-    /// the processor multiplies it faster) [default: f32]
+    /// Matrix products of a transformer's blocks while it trains; auto is bf16 where the processor
+    /// multiplies it faster [default: f32]
     #[arg(long, value_name = "P")]
     pub precision: Option<PrecisionChoice>,
     /// Keep nothing from inside a transformer's blocks for the backward pass, and compute it again

@@ -110,13 +110,11 @@ pub(super) enum Command {
         run: Makes,
     },
     /// Make a model of any depth and width from weight templates
-    #[command(
-        after_help = "Example: wave expand templates/fashion-mnist --depth 6 --width 192 \
-                            --steps 0 --out model"
-    )]
+    #[command(after_help = "Example: wave expand --depth 6 --width 576 --out model")]
     Expand {
-        /// A template directory
-        templates: PathBuf,
+        /// A template directory, hf:OWNER/NAME, or the name of a set that `wave templates` lists
+        /// [default: fashion-mnist, which comes with wave]
+        templates: Option<PathBuf>,
         #[command(flatten)]
         settings: Box<Expand>,
         #[command(flatten)]
@@ -204,6 +202,12 @@ pub(super) enum Command {
         /// Write all of it as one HTML page: pictures, parameters and the training's curves
         #[arg(long, value_name = "FILE")]
         html: Option<PathBuf>,
+    },
+    /// List the templates at hand: those that come with wave, those in ./templates, and downloads
+    #[command(after_help = "Example: wave templates")]
+    Templates {
+        /// Directories that are template directories, or hold some
+        dirs: Vec<PathBuf>,
     },
     /// Send a template or model directory to a hub, as one commit
     #[command(after_help = "Example: wave publish model --repo you/model --dry-run")]

@@ -2,7 +2,7 @@
 
 use super::Done;
 use super::arguments::{InitFlags, Makes};
-use crate::{convert, families, run};
+use crate::{convert, families, run, shipped};
 use anyhow::Result;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -73,8 +73,9 @@ impl Make {
         )
     }
 
-    pub(super) fn expand(&self, templates: &Path, flags: &Expand) -> Result<Done> {
+    pub(super) fn expand(&self, templates: Option<&Path>, flags: &Expand) -> Result<Done> {
         let settings = self.without_recipe("expand", flags)?;
+        let templates = &shipped::resolve(templates)?;
         self.make(
             "expand",
             || expand::describe(templates, &settings),

@@ -1,0 +1,90 @@
+//! Templates that come with the command, and the list of those at hand.
+
+use crate::support::{Place, files};
+use std::path::Path;
+
+const SIZE: &str = "--depth 3 --width 96";
+
+#[test]
+fn a_model_needs_no_more_than_its_size() {
+    let place = Place::new();
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../templates/fashion-mnist");
+    place.json(&format!("expand {SIZE} --out bare"));
+    place.json(&format!("expand fashion-mnist {SIZE} --out named"));
+    place.json(&format!("expand {dir} {SIZE} --out given"));
+    let weights = |out: &str| place.bytes(&format!("{out}/model.safetensors"));
+    assert_eq!(weights("bare"), weights("given"));
+    assert_eq!(weights("named"), weights("given"));
+
+    // What stands in the cache is compared, not trusted.
+    let unpacked = "cache/wave/templates/fashion-mnist";
+    place.write(&format!("{unpacked}/templates.safetensors"), "torn");
+    place.write(&format!("{unpacked}/config.json"), "{}");
+    place.json(&format!("expand {SIZE} --out again"));
+    assert_eq!(weights("again"), weights("given"));
+    let shipped = files(Path::new(dir));
+    for (name, bytes) in files(&place.path(unpacked)) {
+        assert_eq!(Some(&bytes), shipped.get(&name), "{name}");
+    }
+}
+
+#[test]
+fn a_directory_goes_before_a_set_of_its_name() {
+    let place = Place::with_templates();
+    std::fs::rename(place.path("t"), place.path("fashion-mnist")).unwrap();
+    let made = place.json("expand fashion-mnist --depth 2 --width 32 --out m");
+    assert!(made["parameters"].as_u64().unwrap() < 100_000, "{made}");
+}
+
+#[test]
+fn templates_at_hand_are_listed() {
+    let place = Place::with_templates();
+    let names = |args: &str| -> Vec<String> {
+        let found = place.json(args);
+        let rows = found["templates"].as_array().unwrap().iter();
+        rows.map(|row| row["name"].as_str().unwrap().to_string())
+            .collect()
+    };
+    assert_eq!(names("templates"), ["fashion-mnist"]);
+    assert_eq!(names("templates t"), ["fashion-mnist", "t"]);
+    assert_eq!(names("templates ."), ["fashion-mnist", "./t"]);
+    std::fs::create_dir(place.path("templates")).unwrap();
+    std::fs::rename(place.path("t"), place.path("templates/mine")).unwrap();
+    assert_eq!(names("templates"), ["fashion-mnist", "templates/mine"]);
+    let table = place.stdout("templates");
+    assert!(
+        table.contains("fashion-mnist") && table.contains(" %"),
+        "{table}"
+    );
+}
+
+#[test]
+fn wrong_names_are_told_what_to_do() {
+    let place = Place::new();
+    place.write("empty/a.txt", "");
+    for (args, needle) in [
+        (
+            "expand fashion-mnits --depth 2 --width 64 --out o",
+            "did you mean fashion-mnist?",
+        ),
+        (
+            "expand nowhere/templates --depth 2 --width 64 --out o",
+            "wave templates",
+        ),
+        ("templates empty", "neither"),
+        ("templates nowhere", "nowhere"),
+    ] {
+        let output = place.run(args);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_ne!(output.status.code(), Some(0), "wave {args}: {stderr}");
+        assert!(stderr.contains(needle), "wave {args}: {stderr}");
+    }
+    let mut homeless = place.command("expand --depth 2 --width 64 --out o");
+    for name in ["XDG_CACHE_HOME", "HOME", "USERPROFILE"] {
+        homeless.env_remove(name);
+    }
+    let output = homeless.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("XDG_CACHE_HOME"), "{stderr}");
+}

@@ -1,0 +1,75 @@
+//! Training that stops before its last step: `--patience`, `--time-limit`.
+
+use crate::support::{Place, shapes};
+use serde_json::Value;
+
+fn place() -> Place {
+    let place = Place::new();
+    place.json("init timm --data shapes --depth 1 --width 32 --heads 2 --patch 14 --out m");
+    place
+}
+
+/// The steps that a model's `config.json` says it was trained for.
+fn steps(place: &Place, dir: &str) -> u64 {
+    let config: Value =
+        serde_json::from_slice(&place.bytes(&format!("{dir}/config.json"))).unwrap();
+    config["wave"]["steps"].as_u64().unwrap()
+}
+
+#[test]
+fn impatient_training_stops_where_tests_get_no_better() {
+    let place = place();
+    let shapes = shapes(); // 8 steps an epoch
+    let flags = format!("finetune m {shapes} --epochs 6 --lr 0 --patience 2");
+    let made = place.json(&format!("{flags} --out tuned"));
+    // Nothing changes, so the first test stays the best, and two more end it.
+    assert_eq!(steps(&place, "tuned"), 24);
+    assert_eq!(
+        made["stopped"],
+        "no better test in 2 epochs, at step 24 of 48"
+    );
+    let log = String::from_utf8(place.bytes("tuned/run/log.jsonl")).unwrap();
+    assert_eq!(log.matches("\"top1\"").count(), 3, "{log}");
+    // It is complete: repeated, it tells the same.
+    assert_eq!(place.json(&format!("{flags} --out tuned")), made);
+    let patient = place.json(&format!(
+        "finetune m {shapes} --epochs 3 --lr 0 --patience 3 --out patient"
+    ));
+    assert_eq!(steps(&place, "patient"), 24);
+    assert!(patient.get("stopped").is_none(), "{patient}");
+}
+
+#[test]
+fn a_time_limit_leaves_what_is_there() {
+    let place = place();
+    let shapes = shapes();
+    let made = place.json(&format!(
+        "finetune m {shapes} --epochs 50 --time-limit 0.0001 --out tuned"
+    ));
+    let taken = steps(&place, "tuned");
+    assert!((1..400).contains(&taken), "{taken}");
+    let stopped = format!("time limit, at step {taken} of 400");
+    assert_eq!(made["stopped"], stopped.as_str());
+    assert!(made["top1"].is_number());
+    place.json("eval tuned --data shapes --test-limit 16");
+    // Fitted scalers and sequences stop as well.
+    place.json("init mimetic --arch mamba2 --depth 1 --width 16 --data copy:length=4 --out s");
+    place.json("finetune s --steps 4000 --time-limit 0.0001 --out st");
+    assert!(steps(&place, "st") < 4000);
+}
+
+#[test]
+fn wrong_limits_are_refused() {
+    let place = place();
+    let shapes = shapes();
+    for (flags, needle) in [
+        ("--patience 0", "patience = 0"),
+        ("--time-limit=-1", "time_limit = -1"),
+        ("--time-limit nan", "time_limit"),
+    ] {
+        let output = place.run(&format!("finetune m {shapes} {flags} --out o"));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{flags}: {stderr}");
+        assert!(stderr.contains(needle), "{flags}: {stderr}");
+    }
+}
