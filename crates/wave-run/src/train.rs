@@ -304,14 +304,8 @@ pub fn tracked(variables: &[Variable]) -> Weights {
 
 /// What is trained: which values, towards what, and how that is measured.
 pub trait Trainee {
-    /// What it is trained on.
-    type Data: TrainingData;
-
-    /// The data.
-    fn data(&self) -> &Self::Data;
-
-    /// How it is trained.
-    fn resolved(&self) -> &Resolved;
+    /// The batches that it is trained on.
+    type Batch;
 
     /// The values before the first step, on the chosen device.
     ///
@@ -326,7 +320,7 @@ pub trait Trainee {
     fn loss(
         &self,
         live: &Live,
-        batch: &<<Self::Data as TrainingData>::Batches as Batches>::Batch,
+        batch: &Self::Batch,
         input: &Tensor,
         part: &MicroBatch,
     ) -> candle_core::Result<Tensor>;
@@ -336,11 +330,18 @@ pub trait Trainee {
     /// # Errors
     /// If a test example cannot be read.
     fn score(&self, values: &Weights) -> Result<Scores>;
+}
 
+/// A training: on which data, for how long, and when it is tested.
+pub struct Course<'a, D> {
+    /// Shown beside the progress.
+    pub label: &'a str,
+    /// What it trains on.
+    pub data: &'a D,
+    /// How.
+    pub resolved: &'a Resolved,
     /// Whether it is tested after every epoch, not only at the end.
-    fn tests_every_epoch(&self) -> bool {
-        true
-    }
+    pub every_epoch: bool,
 }
 
 /// The values under training.
@@ -385,20 +386,26 @@ impl Outcome {
     }
 }
 
-/// Trains, and logs and saves in `run`, if there is one; `label` is shown beside the progress.
+/// Trains, and logs and saves in `run`, if there is one.
 ///
 /// # Errors
 /// If it is interrupted, having saved its state, or the work fails.
-pub fn train<T: Trainee>(
+pub fn train<T, D>(
     trainee: &T,
-    label: &str,
+    course: &Course<D>,
     run: Option<&mut RunDir>,
     options: Options,
-) -> Result<Outcome> {
-    let resolved = trainee.resolved();
-    let batches = trainee.data().batches();
+) -> Result<Outcome>
+where
+    T: Trainee,
+    D: TrainingData<Batches: Batches<Batch = T::Batch>>,
+{
+    let Course {
+        label, resolved, ..
+    } = *course;
+    let batches = course.data.batches();
     let live = Live::new(trainee.variables()?);
-    let mut observer = Observer::new(trainee, &live, run);
+    let mut observer = Observer::new(trainee, course, &live, run);
     let mut state = observer.begin(options.resume)?;
     observer.stop_early(state.step);
     if state.step < resolved.steps && observer.stopped.is_none() {
@@ -448,8 +455,9 @@ pub fn train<T: Trainee>(
 }
 
 /// What goes on beside a training: its log, tests and checkpoints.
-struct Observer<'a, T: Trainee> {
+struct Observer<'a, T, D> {
     trainee: &'a T,
+    course: &'a Course<'a, D>,
     live: &'a Live,
     run: Option<&'a mut RunDir>,
     best: Option<Best>,
@@ -466,10 +474,16 @@ struct Observer<'a, T: Trainee> {
     saved: Instant,
 }
 
-impl<'a, T: Trainee> Observer<'a, T> {
-    fn new(trainee: &'a T, live: &'a Live, run: Option<&'a mut RunDir>) -> Observer<'a, T> {
+impl<'a, T: Trainee, D: TrainingData> Observer<'a, T, D> {
+    fn new(
+        trainee: &'a T,
+        course: &'a Course<'a, D>,
+        live: &'a Live,
+        run: Option<&'a mut RunDir>,
+    ) -> Observer<'a, T, D> {
         Observer {
             trainee,
+            course,
             live,
             run,
             best: None,
@@ -493,7 +507,7 @@ impl<'a, T: Trainee> Observer<'a, T> {
         let (state, best) = match restored {
             Some(restored) => restored,
             None => {
-                let averaged = self.trainee.resolved().ema.is_some();
+                let averaged = self.course.resolved.ema.is_some();
                 (State::new(variables, averaged)?, None)
             }
         };
@@ -509,7 +523,7 @@ impl<'a, T: Trainee> Observer<'a, T> {
 
     fn observe(&mut self, progress: &Progress, state: &State, report: &mut Report) -> Result<Flow> {
         let p = progress;
-        let batch = self.trainee.data().batches().batch_size();
+        let batch = self.course.data.batches().batch_size();
         report.step(
             p.step,
             batch,
@@ -522,14 +536,14 @@ impl<'a, T: Trainee> Observer<'a, T> {
             ));
         }
         self.log(p, batch)?;
-        let often = self.trainee.tests_every_epoch() || self.trainee.resolved().patience.is_some();
-        let tests = often && self.trainee.data().has_tests();
-        if tests && p.epoch_ends && p.step < self.trainee.resolved().steps {
+        let often = self.course.every_epoch || self.course.resolved.patience.is_some();
+        let tests = often && self.course.data.has_tests();
+        if tests && p.epoch_ends && p.step < self.course.resolved.steps {
             self.test(p, state, report)?;
         }
         let stop = ranks::interrupted();
         self.save(p, state, stop)?;
-        if !stop && p.step < self.trainee.resolved().steps {
+        if !stop && p.step < self.course.resolved.steps {
             self.stop_early(p.step);
         }
         if let Some(why) = &self.stopped {
@@ -548,7 +562,7 @@ impl<'a, T: Trainee> Observer<'a, T> {
             patience,
             time_limit,
             ..
-        } = **self.trainee.resolved();
+        } = **self.course.resolved;
         if patience.is_none() && time_limit.is_none() {
             return;
         }
@@ -560,7 +574,7 @@ impl<'a, T: Trainee> Observer<'a, T> {
         let idle = best.map_or(0, |(i, _)| self.curve.len() - 1 - i);
         let impatient = patience.is_some_and(|n| idle >= n);
         let late = time_limit.is_some_and(|limit| self.began.elapsed() >= limit);
-        let steps = self.trainee.resolved().steps;
+        let steps = self.course.resolved.steps;
         if ranks().any(impatient) {
             self.stopped = Some(format!(
                 "no better test in {} epochs, at step {step} of {steps}",
@@ -589,7 +603,7 @@ impl<'a, T: Trainee> Observer<'a, T> {
         let now = self.values(state)?;
         let scores = self.trainee.score(&now)?;
         let better = self.best.as_ref().is_none_or(|b| scores.top1 > b.top1);
-        if self.trainee.resolved().keep_best && better {
+        if self.course.resolved.keep_best && better {
             let kept = Best::copy(&now, scores.top1)?;
             if let Some(run) = self.run.as_deref_mut() {
                 run.keep_best(&kept)?;
@@ -620,7 +634,7 @@ impl<'a, T: Trainee> Observer<'a, T> {
         let Some(run) = self.run.as_deref_mut() else {
             return Ok(());
         };
-        let resolved = self.trainee.resolved();
+        let resolved = self.course.resolved;
         let every = |n: u64| p.step.is_multiple_of(n);
         let due = stop || p.epoch_ends || resolved.checkpoint_steps.is_some_and(every);
         if due {
@@ -652,8 +666,8 @@ impl<'a, T: Trainee> Observer<'a, T> {
         let mut values = self.values(state)?;
         let mut scores = None;
         let steps = state.step;
-        let epochs = steps as f64 / trainee.data().batches().steps_per_epoch() as f64;
-        if trainee.data().has_tests() {
+        let epochs = steps as f64 / self.course.data.batches().steps_per_epoch() as f64;
+        if self.course.data.has_tests() {
             scores = match self.tested {
                 Some((step, scores)) if step == steps => Some(scores),
                 _ => {

@@ -32,7 +32,7 @@ use wave_run::forecast::Step;
 use wave_run::inputs::Inputs;
 use wave_run::run_dir::{self, Made};
 use wave_run::settings::{Condense, CondenseMethod, Duration, ScalerStart, Top};
-use wave_run::train::{self, Defaults, Live, Resolved, Trainee};
+use wave_run::train::{self, Course, Defaults, Live, Resolved, Trainee};
 use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 mod artefact;
@@ -148,15 +148,7 @@ struct Distillation<'a> {
 }
 
 impl Trainee for Distillation<'_> {
-    type Data = Data;
-
-    fn data(&self) -> &Data {
-        self.data
-    }
-
-    fn resolved(&self) -> &Resolved {
-        self.resolved
-    }
+    type Batch = Batch;
 
     fn variables(&self) -> Result<Vec<Variable>> {
         let variable = |(name, t): &(String, Tensor)| {
@@ -272,7 +264,13 @@ pub fn condense(
         };
         let name = out.file_name().map(|n| n.to_string_lossy());
         let label = format!("condense {}", name.unwrap_or_default());
-        let outcome = train::train(&distillation, &label, Some(run), options)?;
+        let course = Course {
+            label: &label,
+            data: &data,
+            resolved: &resolved,
+            every_epoch: true,
+        };
+        let outcome = train::train(&distillation, &course, Some(run), options)?;
         let gene = templates::rounded(&gene.with_tensors(&outcome.values), plan.float)?;
         let provenance = json!({
             "recipe": recipe,

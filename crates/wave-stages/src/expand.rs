@@ -29,7 +29,7 @@ use wave_run::inputs::Inputs;
 use wave_run::progress;
 use wave_run::run_dir::{self, Made, RunDir};
 use wave_run::settings::{Duration, Expand, Fill, FirstScalers};
-use wave_run::train::{self, Defaults, Live, Resolved, Trainee};
+use wave_run::train::{self, Course, Defaults, Live, Resolved, Trainee};
 use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 mod plan;
@@ -188,7 +188,13 @@ pub fn make(
             data,
             resolved: plan.training.resolve(data)?,
         };
-        let outcome = train::train(&fitting, label, run, options)?;
+        let course = Course {
+            label,
+            data,
+            resolved: &fitting.resolved,
+            every_epoch: false,
+        };
+        let outcome = train::train(&fitting, &course, run, options)?;
         (scalers, inherited) = parts(&outcome.values, &fitting.inherited);
         scores = outcome.scores;
     }
@@ -288,19 +294,7 @@ fn parts(values: &Weights, inherited: &Weights) -> (Scalers, Weights) {
 }
 
 impl Trainee for Fitting<'_> {
-    type Data = Data;
-
-    fn data(&self) -> &Data {
-        self.data
-    }
-
-    fn resolved(&self) -> &Resolved {
-        &self.resolved
-    }
-
-    fn tests_every_epoch(&self) -> bool {
-        false
-    }
+    type Batch = Batch;
 
     fn variables(&self) -> Result<Vec<Variable>> {
         let mut variables: Vec<Variable> = Vec::new();

@@ -25,7 +25,7 @@ use wave_run::ranks::{self, ranks};
 pub use wave_run::run_dir::Options;
 use wave_run::run_dir::{self, Made, RunDir};
 use wave_run::settings::{Duration, Finetune};
-use wave_run::train::{self, Defaults, Live, Outcome, Resolved, Trainee};
+use wave_run::train::{self, Course, Defaults, Live, Outcome, Resolved, Trainee};
 use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 mod plan;
@@ -230,7 +230,13 @@ impl Tuning<'_> {
             lesson: self.ancestor.map(lesson).transpose()?,
             sizes: self.plan.slices.sizes(&model.network)?,
         };
-        let outcome = train::train(&tuned, label, run, options)?;
+        let course = Course {
+            label,
+            data: self.data,
+            resolved: self.resolved,
+            every_epoch: self.every_epoch,
+        };
+        let outcome = train::train(&tuned, &course, run, options)?;
         model.weights = match &model.network {
             Network::Vit(_) => vit::unstack(&outcome.values)?,
             _ => outcome.values.clone(),
@@ -250,19 +256,7 @@ struct Tuned<'a> {
 }
 
 impl Trainee for Tuned<'_> {
-    type Data = Data;
-
-    fn data(&self) -> &Data {
-        self.of.data
-    }
-
-    fn resolved(&self) -> &Resolved {
-        self.of.resolved
-    }
-
-    fn tests_every_epoch(&self) -> bool {
-        self.of.every_epoch
-    }
+    type Batch = Batch;
 
     fn variables(&self) -> Result<Vec<Variable>> {
         let depth = match self.network {

@@ -10,7 +10,7 @@ use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_run::data::Data;
 use wave_run::device::{device, place};
-use wave_run::train::{self, Live, Resolved, Trainee};
+use wave_run::train::{self, Course, Live, Resolved, Trainee};
 use wave_stages::finetune::{Options, score};
 use wave_stages::model::Network;
 use wave_train::{MicroBatch, Rate, Scores, Variable};
@@ -32,7 +32,13 @@ impl Growth<'_> {
             of: self,
             frozen: place(&vit::stack(small.weights(), small.shape().depth)?)?,
         };
-        let outcome = train::train(&growing, label, None, options)?;
+        let course = Course {
+            label,
+            data: self.data,
+            resolved: self.resolved,
+            every_epoch: false,
+        };
+        let outcome = train::train(&growing, &course, None, options)?;
         Ok(vit::unstack(&growing.grown(&outcome.values)?)?)
     }
 }
@@ -51,19 +57,7 @@ impl Growing<'_> {
 }
 
 impl Trainee for Growing<'_> {
-    type Data = Data;
-
-    fn data(&self) -> &Data {
-        self.of.data
-    }
-
-    fn resolved(&self) -> &Resolved {
-        self.of.resolved
-    }
-
-    fn tests_every_epoch(&self) -> bool {
-        false
-    }
+    type Batch = Batch;
 
     fn variables(&self) -> Result<Vec<Variable>> {
         let Growth {

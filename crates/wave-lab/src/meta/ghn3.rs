@@ -24,7 +24,7 @@ use wave_run::inputs::Inputs;
 use wave_run::recipe::narrow;
 use wave_run::run_dir::{self, Made};
 use wave_run::settings::{self, Duration, Training};
-use wave_run::train::{self, Defaults, Live, Resolved, Trainee, TrainingPlan};
+use wave_run::train::{self, Course, Defaults, Live, Resolved, Trainee, TrainingPlan};
 use wave_stages::finetune::Options;
 use wave_stages::hypernetwork::{About, HyperModel, METHOD, decimals};
 use wave_train::{Alone, MicroBatch, Scores, Variable};
@@ -237,7 +237,13 @@ pub(super) fn train(
     let spec = training.images.data.as_deref();
     let inputs = Inputs::default().images(spec, &ready.data);
     run_dir::fill(out, table, &inputs, options, |run| {
-        let outcome = train::train(&ready, "meta", Some(run), options)?;
+        let course = Course {
+            label: "meta",
+            data: &ready.data,
+            resolved: &ready.resolved,
+            every_epoch: true,
+        };
+        let outcome = train::train(&ready, &course, Some(run), options)?;
         let Ready {
             data,
             space,
@@ -297,15 +303,7 @@ pub(super) fn train(
 }
 
 impl Trainee for Ready {
-    type Data = Data;
-
-    fn data(&self) -> &Data {
-        &self.data
-    }
-
-    fn resolved(&self) -> &Resolved {
-        &self.resolved
-    }
+    type Batch = Batch;
 
     fn variables(&self) -> Result<Vec<Variable>> {
         let start = graph::initialise(&self.shape, self.resolved.seed)?;

@@ -19,7 +19,7 @@ use wave_run::ranks::{self, ranks};
 use wave_run::recipe::{means_nothing, narrow, to_table};
 use wave_run::run_dir::{self, Made};
 use wave_run::settings::{self, BatchSize, Duration, Eval};
-use wave_run::train::{self, Defaults, Live, Resolved, Trainee, TrainingPlan};
+use wave_run::train::{self, Course, Defaults, Live, Resolved, Trainee, TrainingPlan};
 use wave_stages::finetune::{self, Options};
 use wave_stages::origin;
 use wave_train::{Examples, MicroBatch, Scores, Variable};
@@ -57,7 +57,13 @@ pub(super) fn finetune(
         .artefact("model", dir)?
         .images(settings.training.images.data.as_deref(), &ready.data);
     run_dir::fill(out, &to_table(settings)?, &inputs, options, |run| {
-        let outcome = train::train(&ready, "finetune", Some(run), options)?;
+        let course = Course {
+            label: "finetune",
+            data: &ready.data,
+            resolved: &ready.resolved,
+            every_epoch: false,
+        };
+        let outcome = train::train(&ready, &course, Some(run), options)?;
         let Ready {
             mut model,
             float,
@@ -176,19 +182,7 @@ impl Ready {
 }
 
 impl Trainee for Ready {
-    type Data = Data;
-
-    fn data(&self) -> &Data {
-        &self.data
-    }
-
-    fn resolved(&self) -> &Resolved {
-        &self.resolved
-    }
-
-    fn tests_every_epoch(&self) -> bool {
-        false
-    }
+    type Batch = Batch;
 
     fn variables(&self) -> Result<Vec<Variable>> {
         finetune::variables(&self.model.weights, &self.frozen, &self.resolved, 0)

@@ -19,7 +19,9 @@ use wave_run::ranks;
 use wave_run::recipe::{means_nothing, narrow, to_table};
 use wave_run::run_dir::{self, Made};
 use wave_run::settings::{self, BatchSize, Duration, Eval, OfTransformers};
-use wave_run::train::{self, Defaults, Live, Resolved, Trainee, TrainingData, TrainingPlan};
+use wave_run::train::{
+    self, Course, Defaults, Live, Resolved, Trainee, TrainingData, TrainingPlan,
+};
 use wave_stages::finetune::{self, Options};
 use wave_stages::origin;
 use wave_train::{MicroBatch, Scores, TokenScores, Variable, evaluate_tokens};
@@ -191,7 +193,13 @@ pub(super) fn finetune(
         .artefact("model", dir)?
         .task(&ready.data.task);
     run_dir::fill(out, &to_table(settings)?, &inputs, options, |run| {
-        let outcome = train::train(&ready, "finetune", Some(run), options)?;
+        let course = Course {
+            label: "finetune",
+            data: &ready.data,
+            resolved: &ready.resolved,
+            every_epoch: true,
+        };
+        let outcome = train::train(&ready, &course, Some(run), options)?;
         let Ready {
             mut model,
             float,
@@ -272,15 +280,7 @@ impl Ready {
 }
 
 impl Trainee for Ready {
-    type Data = TaskData;
-
-    fn data(&self) -> &TaskData {
-        &self.data
-    }
-
-    fn resolved(&self) -> &Resolved {
-        &self.resolved
-    }
+    type Batch = TokenBatch;
 
     fn variables(&self) -> Result<Vec<Variable>> {
         finetune::variables(&self.model.weights, &self.frozen, &self.resolved, 0)
