@@ -11,15 +11,14 @@
 //! are in wave-models, their closed-form starts in wave-init, their kernels in wave-ops.
 //!
 //! ```
-//! use wave_lab::sequence::Sequences;
-//! use wave_stages::family::Family;
+//! use wave_lab::sequence::SEQUENCES;
 //!
 //! let settings = "arch = 'mamba2'\ndepth = 2\nwidth = 32\ndata = 'copy:length=8'".parse()?;
-//! let plan = Sequences.describe_init("mimetic", &settings)?;
+//! let plan = (SEQUENCES.describe_init)("mimetic", &settings)?;
 //! assert!(plan.ends_with("parameters\n"), "{plan}");
 //!
 //! let patch = "arch = 'mamba2'\ndepth = 2\nwidth = 32\ndata = 'copy'\npatch = 4".parse()?;
-//! assert!(Sequences.describe_init("mimetic", &patch).is_err()); // a sequence has no patches
+//! assert!((SEQUENCES.describe_init)("mimetic", &patch).is_err()); // a sequence has no patches
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 

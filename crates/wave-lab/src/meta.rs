@@ -21,15 +21,16 @@ mod trial;
 use anyhow::Result;
 use serde_json::Value;
 use std::path::Path;
-use toml::Table;
 use wave_run::recipe::{means_nothing, narrow, to_table};
 use wave_stages::family::Family;
 use wave_stages::finetune::Options;
+use wave_stages::init::method_line;
 
+use settings::Draw;
 pub use settings::{Meta, MetaMethod};
 
 /// The method of `wave init` that makes models from what was learned.
-const LEARNED: &str = "learned";
+const METHOD: &str = "learned";
 
 /// What messages call it.
 const WHAT: &str = "method learned, whose network is that of --from";
@@ -78,37 +79,24 @@ fn of_distributions(settings: &Meta) -> Result<()> {
 }
 
 /// Models drawn from what `wave meta` learned.
-pub struct Learned;
-
-impl Family for Learned {
-    fn architectures(&self) -> Vec<&'static str> {
-        Vec::new()
-    }
-
-    fn method(&self) -> Option<&'static str> {
-        Some(LEARNED)
-    }
-
-    fn holds(&self, _: &Value) -> bool {
-        false
-    }
-
-    fn help(&self) -> String {
-        let description =
-            "drawn from the distributions in --from (Baranchuk and Babenko 2020, section 2)";
-        format!("For what `wave meta` wrote to --from:\n  {LEARNED:20} {description}\n")
-    }
-
-    fn init(&self, _: &str, settings: &Table, out: &Path, options: Options) -> Result<Value> {
-        let settings: settings::Draw = narrow(settings, WHAT)?;
+pub const LEARNED: Family = Family {
+    architectures: Vec::new,
+    method: Some(METHOD),
+    help: || {
+        let of = "drawn from the distributions in --from (Baranchuk and Babenko 2020, section 2)";
+        let line = method_line(METHOD, of);
+        format!("For what `wave meta` wrote to --from:\n{line}")
+    },
+    init: |_, settings, out, options| {
+        let settings: Draw = narrow(settings, WHAT)?;
         distribution::draw(&settings.dir()?, &settings, out, options)
-    }
-
-    fn describe_init(&self, _: &str, settings: &Table) -> Result<String> {
-        let settings: settings::Draw = narrow(settings, WHAT)?;
+    },
+    describe_init: |_, settings| {
+        let settings: Draw = narrow(settings, WHAT)?;
         distribution::describe_draw(&settings.dir()?)
-    }
-}
+    },
+    commands: None,
+};
 
 #[cfg(test)]
 mod tests;

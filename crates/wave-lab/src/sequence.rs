@@ -15,67 +15,31 @@ mod settings;
 pub use model::SequenceModel;
 pub use settings::Flags;
 
-use anyhow::Result;
-use serde_json::Value;
-use std::path::Path;
-use toml::Table;
+use wave_init::state_space::METHODS;
 use wave_models::SequenceShape;
-use wave_run::settings::{Eval, Finetune};
-use wave_stages::family::{Family, refuse_heads};
-use wave_stages::finetune::Options;
+use wave_stages::family::{Commands, Family};
+use wave_stages::init::method_line;
 
 /// What messages call one.
 const WHAT: &str = "a sequence network";
 
 /// Networks of token sequences.
-pub struct Sequences;
-
-impl Family for Sequences {
-    fn architectures(&self) -> Vec<&'static str> {
-        init::architectures()
-    }
-
-    fn holds(&self, config: &Value) -> bool {
-        SequenceShape::describes(config)
-    }
-
-    fn help(&self) -> String {
-        let names = self.architectures().join(", ");
-        let mut text = format!("For the sequence networks {names}:\n");
-        for method in wave_init::state_space::METHODS {
-            text += &format!("  {:20} {}\n", method.name, method.description);
-        }
-        text
-    }
-
-    fn init(&self, method: &str, settings: &Table, out: &Path, options: Options) -> Result<Value> {
-        init::init(method, settings, out, options)
-    }
-
-    fn describe_init(&self, method: &str, settings: &Table) -> Result<String> {
-        init::describe(method, settings)
-    }
-
-    fn finetune(
-        &self,
-        model: &Path,
-        settings: &Finetune,
-        out: &Path,
-        options: Options,
-    ) -> Result<Value> {
-        finetune::finetune(model, settings, out, options)
-    }
-
-    fn describe_finetune(&self, model: &Path, settings: &Finetune) -> Result<String> {
-        finetune::describe(model, settings)
-    }
-
-    fn eval(&self, model: &Path, settings: &Eval) -> Result<Value> {
-        refuse_heads(settings.heads)?;
-        finetune::eval(model, settings)
-    }
-
-    fn inspect(&self, model: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<Value> {
-        maps::inspect(model, plots, html)
-    }
-}
+pub const SEQUENCES: Family = Family {
+    architectures: init::architectures,
+    method: None,
+    help: || {
+        let names = init::architectures().join(", ");
+        let lines = METHODS.map(|method| method_line(method.name, method.description));
+        format!("For the sequence networks {names}:\n{}", lines.concat())
+    },
+    init: init::init,
+    describe_init: init::describe,
+    commands: Some(Commands {
+        holds: SequenceShape::describes,
+        has_layouts: false,
+        finetune: finetune::finetune,
+        describe_finetune: finetune::describe,
+        eval: finetune::eval,
+        inspect: maps::inspect,
+    }),
+};

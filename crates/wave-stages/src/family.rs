@@ -1,4 +1,4 @@
-//! Families of networks: what `init`, `finetune`, `eval` and `inspect` do depends on which one it is.
+//! Families of networks: the work of `init`, `finetune`, `eval` and `inspect` depends on which one it is.
 
 use crate::finetune::Options;
 use anyhow::Result;
@@ -8,91 +8,40 @@ use toml::Table;
 use wave_run::error::request;
 use wave_run::settings::{Eval, Finetune};
 
-/// A family of networks. A new one is an implementation, and a line in the command's table.
+/// A family of networks. A new one is a value of this type, and a line in the command's table.
 ///
-/// What returns a `Value` does the work and returns what `--json` prints; what begins with `describe`
-/// checks all that can be checked before, and returns what `--dry-run` prints.
-pub trait Family: Sync {
-    /// What `--arch` calls its networks.
-    fn architectures(&self) -> Vec<&'static str>;
-
+/// A function that returns a `Value` does the work and returns what `--json` prints. One whose name begins
+/// with `describe` checks all that can be checked before, and returns what `--dry-run` prints.
+pub struct Family {
+    /// The names of its networks for `--arch`.
+    pub architectures: fn() -> Vec<&'static str>,
     /// The method of `wave init` that starts its networks, if that tells it and not `--arch`.
-    fn method(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// Whether a directory with this `config.json` holds one.
-    fn holds(&self, config: &Value) -> bool;
-
-    /// Whether `wave convert` has several layouts for its networks.
-    fn has_layouts(&self) -> bool {
-        false
-    }
-
-    /// What `wave init --help` says of its methods.
-    fn help(&self) -> String;
-
-    /// Starts a network and writes it to `out`. The family itself takes from the settings what means
+    pub method: Option<&'static str>,
+    /// Text of `wave init --help` on its methods.
+    pub help: fn() -> String,
+    /// Starts a network by a method and writes it. The family itself takes from the settings what means
     /// something to it.
-    ///
-    /// # Errors
-    /// If settings are missing or wrong, or the work fails.
-    fn init(&self, method: &str, settings: &Table, out: &Path, options: Options) -> Result<Value>;
-
-    /// The plan of [`Family::init`].
-    ///
-    /// # Errors
-    /// As the work's own, before it begins.
-    fn describe_init(&self, method: &str, settings: &Table) -> Result<String>;
-
-    /// Trains the network in `model` and writes it to `out`.
-    ///
-    /// # Errors
-    /// If settings are wrong or do not fit the network, or the work fails.
-    fn finetune(
-        &self,
-        model: &Path,
-        settings: &Finetune,
-        out: &Path,
-        options: Options,
-    ) -> Result<Value> {
-        let _ = (settings, out, options);
-        Err(only_drawn(model))
-    }
-
-    /// The plan of [`Family::finetune`].
-    ///
-    /// # Errors
-    /// As the work's own, before its first step.
-    fn describe_finetune(&self, model: &Path, settings: &Finetune) -> Result<String> {
-        let _ = settings;
-        Err(only_drawn(model))
-    }
-
-    /// How good the network in `model` is.
-    ///
-    /// # Errors
-    /// If settings are wrong or do not fit the network, or the work fails.
-    fn eval(&self, model: &Path, settings: &Eval) -> Result<Value> {
-        let _ = settings;
-        Err(only_drawn(model))
-    }
-
-    /// What is in `model`; pictures go to the directory `plots`, a page to the file `html`.
-    ///
-    /// # Errors
-    /// If it cannot be read, or there is no such picture or page.
-    fn inspect(&self, model: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<Value> {
-        let _ = (plots, html);
-        Err(only_drawn(model))
-    }
+    pub init: fn(&str, &Table, &Path, Options) -> Result<Value>,
+    /// The plan of `init`.
+    pub describe_init: fn(&str, &Table) -> Result<String>,
+    /// The commands that read its networks; none, if they are for `wave init` alone.
+    pub commands: Option<Commands>,
 }
 
-fn only_drawn(model: &Path) -> anyhow::Error {
-    request(format!(
-        "{} is of a kind that `wave init` draws, and no other command reads",
-        model.display()
-    ))
+/// The commands that read a network of a family.
+pub struct Commands {
+    /// Whether a directory with this `config.json` holds one.
+    pub holds: fn(&Value) -> bool,
+    /// Whether `wave convert` has several layouts for it.
+    pub has_layouts: bool,
+    /// Trains the network in a directory and writes it to another.
+    pub finetune: fn(&Path, &Finetune, &Path, Options) -> Result<Value>,
+    /// The plan of `finetune`.
+    pub describe_finetune: fn(&Path, &Finetune) -> Result<String>,
+    /// Measures its accuracy.
+    pub eval: fn(&Path, &Eval) -> Result<Value>,
+    /// Tells its contents; pictures go to the second path, a directory, a page to the third, a file.
+    pub inspect: fn(&Path, Option<&Path>, Option<&Path>) -> Result<Value>,
 }
 
 /// Refuses `--heads` for a network whose `config.json` has all its sizes.

@@ -51,6 +51,11 @@ impl Frame {
     }
 }
 
+/// A line of the help on methods.
+pub fn method_line(name: &str, description: &str) -> String {
+    format!("  {name:20} {description}\n")
+}
+
 /// The architectures of networks that classify images.
 pub fn architectures() -> Vec<&'static str> {
     let positional = PositionalAttention::ALL.map(|(name, _)| name);
@@ -61,13 +66,13 @@ pub fn architectures() -> Vec<&'static str> {
 pub fn help() -> String {
     let mut text = String::from("Methods, for a vit:\n");
     for method in METHODS {
-        text += &format!("  {:20} {}\n", method.name, method.description);
+        text += &method_line(method.name, method.description);
     }
     text += "Those from weight-selection to nested take weights from the model of --from; ghn3 predicts \
              them by the hypernetwork there.\n\n";
     text += "For a convmixer or a convnext:\n";
     for method in filters::METHODS {
-        text += &format!("  {:20} {}\n", method.name, method.description);
+        text += &method_line(method.name, method.description);
     }
     text += "The last two take them from the model of --from.\n\n";
     text += &positional::help();

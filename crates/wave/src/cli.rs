@@ -210,7 +210,7 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
         } => with(run).finetune(&model, recipe.as_deref(), &settings)?,
         Command::Convert { model, output, run } => with(run).convert(&model, &output)?,
         Command::Eval { model, settings } => {
-            Done::Result(families::of(&model)?.eval(&model, &settings)?)
+            Done::Result((families::of(&model)?.eval)(&model, &settings)?)
         }
         Command::Predict {
             model,
@@ -268,7 +268,7 @@ fn inspect(path: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<Don
     for written in plots.iter().chain(&html) {
         lock::check_idle(written)?;
     }
-    let found = families::of(path)?.inspect(path, plots, html)?;
+    let found = (families::of(path)?.inspect)(path, plots, html)?;
     Ok(Done::Result(found))
 }
 

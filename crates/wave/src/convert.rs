@@ -49,7 +49,7 @@ pub fn describe(from: &Path, output: &Output) -> Result<String> {
 
 /// The model, and the layout that has a place for it.
 fn read(from: &Path, output: &Output) -> Result<(Model, Layout)> {
-    if !families::of(from)?.has_layouts() {
+    if !families::of(from)?.has_layouts {
         return Err(request(format!(
             "{} is no network of single images, and has one layout alone; nothing to convert",
             from.display()

@@ -1,42 +1,67 @@
-//! The table of families, and that of images.
+//! The table of families, and the family of images.
 
 use crate::inspect;
 use anyhow::Result;
-use serde_json::Value;
 use std::path::Path;
 use toml::Table;
-use wave_lab::meta::Learned;
-use wave_lab::population::Populations;
-use wave_lab::sequence::Sequences;
+use wave_lab::meta::LEARNED;
+use wave_lab::population::POPULATIONS;
+use wave_lab::sequence::SEQUENCES;
 use wave_run::error::request;
 use wave_run::hint::did_you_mean;
 use wave_run::locate;
-use wave_run::settings::{Eval, Finetune};
-use wave_stages::family::Family;
-use wave_stages::finetune::Options;
+use wave_stages::family::{Commands, Family};
+use wave_stages::init::flags::own;
 use wave_stages::layout::Layout;
 use wave_stages::{eval, finetune, init};
 
 /// Every family, in the order in which they are asked: images take what no other does.
-const FAMILIES: [&dyn Family; 4] = [&Learned, &Sequences, &Populations, &Images];
+const FAMILIES: [&Family; 4] = [&LEARNED, &SEQUENCES, &POPULATIONS, &IMAGES];
+
+/// Networks that classify images; also what is to be refused, which they do best.
+const IMAGES: Family = Family {
+    architectures: init::architectures,
+    method: None,
+    help: init::help,
+    init: |method, settings, out, options| {
+        init::init(method, &own(method, settings)?, out, options)
+    },
+    describe_init: |method, settings| {
+        let settings = own(method, settings)?;
+        let model = init::new_model(method, &settings)?;
+        Layout::of(&settings.output, &model.network)?;
+        let n = model.parameters();
+        Ok(format!("{:#?}\n{n} parameters\n", model.network))
+    },
+    commands: Some(IMAGE_COMMANDS),
+};
+
+const IMAGE_COMMANDS: Commands = Commands {
+    holds: |_| true,
+    has_layouts: true,
+    finetune: finetune::finetune,
+    describe_finetune: finetune::describe,
+    eval: eval::eval,
+    inspect: inspect::inspect,
+};
 
 /// The family that `wave init METHOD` starts a network of.
 ///
 /// # Errors
 /// If there is no such architecture.
-pub(crate) fn started(method: &str, settings: &Table) -> Result<&'static dyn Family> {
+pub(crate) fn started(method: &str, settings: &Table) -> Result<&'static Family> {
     let mut all = FAMILIES.into_iter();
-    if let Some(family) = all.find(|family| family.method() == Some(method)) {
+    if let Some(family) = all.find(|family| family.method == Some(method)) {
         return Ok(family);
     }
     let Some(arch) = settings.get("arch").and_then(toml::Value::as_str) else {
-        return Ok(&Images);
+        return Ok(&IMAGES);
     };
     let mut all = FAMILIES.into_iter();
-    all.find(|family| family.architectures().contains(&arch))
+    all.find(|family| (family.architectures)().contains(&arch))
         .ok_or_else(|| {
             let all = FAMILIES.iter().rev();
-            let known: Vec<&str> = all.flat_map(|family| family.architectures()).collect();
+            let known: Vec<&str> = all.flat_map(|family| (family.architectures)()).collect();
             request(format!(
                 "arch = {arch}; expected {}{}",
                 known.join(", "),
@@ -45,74 +70,24 @@ pub(crate) fn started(method: &str, settings: &Table) -> Result<&'static dyn Fam
         })
 }
 
-/// The family of the network in a directory or file.
+/// The commands for the network in a directory or file.
 ///
 /// # Errors
-/// If there is none.
-pub(crate) fn of(path: &Path) -> Result<&'static dyn Family> {
+/// If it is a name on a hub that cannot be fetched.
+pub(crate) fn of(path: &Path) -> Result<&'static Commands> {
     let config = locate::config(path)?;
-    let mut all = FAMILIES.into_iter();
-    Ok(all.find(|family| family.holds(&config)).unwrap_or(&Images))
+    let mut all = FAMILIES
+        .into_iter()
+        .filter_map(|family| family.commands.as_ref());
+    Ok(all
+        .find(|commands| (commands.holds)(&config))
+        .unwrap_or(&IMAGE_COMMANDS))
 }
 
-/// What `wave init --help` says of the methods, of images first.
+/// Text of `wave init --help` on the methods, of images first.
 pub(crate) fn help() -> String {
-    let all: Vec<String> = FAMILIES.iter().rev().map(|family| family.help()).collect();
-    all.join("\n")
-}
-
-/// Networks that classify images; also what is to be refused, which they do best.
-struct Images;
-
-impl Family for Images {
-    fn architectures(&self) -> Vec<&'static str> {
-        init::architectures()
-    }
-
-    fn holds(&self, _: &Value) -> bool {
-        true
-    }
-
-    fn has_layouts(&self) -> bool {
-        true
-    }
-
-    fn help(&self) -> String {
-        init::help()
-    }
-
-    fn init(&self, method: &str, settings: &Table, out: &Path, options: Options) -> Result<Value> {
-        let settings = init::flags::own(method, settings)?;
-        init::init(method, &settings, out, options)
-    }
-
-    fn describe_init(&self, method: &str, settings: &Table) -> Result<String> {
-        let settings = init::flags::own(method, settings)?;
-        let model = init::new_model(method, &settings)?;
-        Layout::of(&settings.output, &model.network)?;
-        let n = model.parameters();
-        Ok(format!("{:#?}\n{n} parameters\n", model.network))
-    }
-
-    fn finetune(
-        &self,
-        model: &Path,
-        settings: &Finetune,
-        out: &Path,
-        options: Options,
-    ) -> Result<Value> {
-        finetune::finetune(model, settings, out, options)
-    }
-
-    fn describe_finetune(&self, model: &Path, settings: &Finetune) -> Result<String> {
-        finetune::describe(model, settings)
-    }
-
-    fn eval(&self, model: &Path, settings: &Eval) -> Result<Value> {
-        eval::eval(model, settings)
-    }
-
-    fn inspect(&self, model: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<Value> {
-        inspect::inspect(model, plots, html)
-    }
+    let all = FAMILIES.iter().rev();
+    all.map(|family| (family.help)())
+        .collect::<Vec<_>>()
+        .join("\n")
 }

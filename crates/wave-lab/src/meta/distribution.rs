@@ -193,7 +193,7 @@ pub(super) fn draw(dir: &Path, settings: &Draw, out: &Path, options: Options) ->
     let provenance = json!({
         "stage": "init",
         "version": env!("CARGO_PKG_VERSION"),
-        "method": super::LEARNED,
+        "method": super::METHOD,
         "seed": seed,
         "initialiser": learned.config["wave"],
     });
@@ -204,7 +204,7 @@ pub(super) fn draw(dir: &Path, settings: &Draw, out: &Path, options: Options) ->
     };
     let write_start = |parameters: usize, write: &dyn Fn() -> Result<()>| {
         init::write_start(
-            super::LEARNED,
+            super::METHOD,
             settings,
             out,
             options,

@@ -1,6 +1,6 @@
 //! `wave init --arch gpsa` and its kin: transformers with positional attention.
 
-use super::{Frame, choices_of, size};
+use super::{Frame, choices_of, method_line, size};
 use crate::model::Network;
 use anyhow::Result;
 use wave_init::Cost;
@@ -20,7 +20,7 @@ pub(super) fn architectures() -> String {
 pub(super) fn help() -> String {
     let mut text = format!("For the transformers {}:\n", architectures());
     for method in METHODS {
-        text += &format!("  {:20} {}\n", method.name, method.description);
+        text += &method_line(method.name, method.description);
     }
     text + "\n"
 }

@@ -88,8 +88,8 @@ impl Make {
         let family = families::started(method, &settings)?;
         self.make(
             "init",
-            || family.describe_init(method, &settings),
-            |out, options| family.init(method, &settings, out, options),
+            || (family.describe_init)(method, &settings),
+            |out, options| (family.init)(method, &settings, out, options),
         )
     }
 
@@ -116,8 +116,8 @@ impl Make {
         let family = families::of(model)?;
         self.make(
             "finetune",
-            || family.describe_finetune(model, &settings),
-            |out, options| family.finetune(model, &settings, out, options),
+            || (family.describe_finetune)(model, &settings),
+            |out, options| (family.finetune)(model, &settings, out, options),
         )
     }
 
