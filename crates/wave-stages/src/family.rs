@@ -1,4 +1,4 @@
-//! Families of networks: what `init`, `finetune`, `eval` and `inspect` do depends on which one it is.
+//! Families of networks, each with its own `init`, `finetune`, `eval` and `inspect`.
 
 use crate::finetune::Options;
 use anyhow::Result;
@@ -8,20 +8,20 @@ use toml::Table;
 use wave_run::error::request;
 use wave_run::settings::{Eval, Finetune};
 
-/// A family of networks. A new one is an implementation, and a line in the command's table.
+/// A family of networks. A new one is an implementation, and an entry in the command's table.
 ///
-/// What returns a `Value` does the work and returns what `--json` prints; what begins with `describe`
-/// checks all that can be checked before, and returns what `--dry-run` prints.
+/// Methods that return a `Value` do the work and return the output of `--json`. Those that begin with
+/// `describe` check everything in advance and return the output of `--dry-run`.
 pub trait Family: Sync {
-    /// What `--arch` calls its networks.
+    /// Values of `--arch` for its networks.
     fn architectures(&self) -> Vec<&'static str>;
 
-    /// The method of `wave init` that starts its networks, if that tells it and not `--arch`.
+    /// The method of `wave init` for its networks, where that selects the family instead of `--arch`.
     fn method(&self) -> Option<&'static str> {
         None
     }
 
-    /// Whether a directory with this `config.json` holds one.
+    /// Whether a directory with this `config.json` holds a network of the family.
     fn holds(&self, config: &Value) -> bool;
 
     /// Whether `wave convert` has several layouts for its networks.
@@ -29,11 +29,10 @@ pub trait Family: Sync {
         false
     }
 
-    /// What `wave init --help` says of its methods.
+    /// Text on its methods in `wave init --help`.
     fn help(&self) -> String;
 
-    /// Starts a network and writes it to `out`. The family itself takes from the settings what means
-    /// something to it.
+    /// Initialises a network and writes it to `out`. The family selects the settings that apply to it.
     ///
     /// # Errors
     /// If settings are missing or wrong, or the work fails.
@@ -69,7 +68,7 @@ pub trait Family: Sync {
         Err(only_drawn(model))
     }
 
-    /// How good the network in `model` is.
+    /// Accuracy of the network in `model`.
     ///
     /// # Errors
     /// If settings are wrong or do not fit the network, or the work fails.
@@ -78,7 +77,7 @@ pub trait Family: Sync {
         Err(only_drawn(model))
     }
 
-    /// What is in `model`; pictures go to the directory `plots`, a page to the file `html`.
+    /// Contents of `model`; pictures go to the directory `plots`, a page to the file `html`.
     ///
     /// # Errors
     /// If it cannot be read, or there is no such picture or page.
@@ -95,7 +94,7 @@ fn only_drawn(model: &Path) -> anyhow::Error {
     ))
 }
 
-/// Refuses `--heads` for a network whose `config.json` has all its sizes.
+/// Refuses `--heads` for a network whose `config.json` has all sizes.
 ///
 /// # Errors
 /// If it was given.
