@@ -1,9 +1,8 @@
-//! Sequence networks from start to test: `wave init --arch mamba2`, and `finetune`, `eval` and `inspect`
-//! of what it makes.
+//! Sequence networks: `wave init --arch mamba2`, and `finetune`, `eval` and `inspect` of its output.
 //!
-//! They share the stages' commands, settings, training loop and run directories with networks of images;
-//! what differs is what is read (tokens of a task instead of images) and how the model is kept: as
-//! transformers' own Mamba and Mamba-2.
+//! They share commands, settings, training loop and run directories with networks of images. The
+//! differences: the data are tokens of a task, and the model is stored as transformers' own Mamba or
+//! Mamba-2.
 
 mod finetune;
 mod init;
@@ -24,10 +23,10 @@ use wave_run::settings::{Eval, Finetune};
 use wave_stages::family::{Family, refuse_heads};
 use wave_stages::finetune::Options;
 
-/// What messages call one.
+/// Name in messages.
 const WHAT: &str = "a sequence network";
 
-/// Networks of token sequences.
+/// The family of sequence networks.
 pub struct Sequences;
 
 impl Family for Sequences {
