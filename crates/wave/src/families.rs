@@ -1,4 +1,4 @@
-//! The table of families, and that of images.
+//! The table of families, and the family of images.
 
 use crate::inspect;
 use anyhow::Result;
@@ -17,10 +17,10 @@ use wave_stages::finetune::Options;
 use wave_stages::layout::Layout;
 use wave_stages::{eval, finetune, init};
 
-/// Every family, in the order in which they are asked: images take what no other does.
+/// All families, in order of precedence: images take what no other family does.
 const FAMILIES: [&dyn Family; 4] = [&Learned, &Sequences, &Populations, &Images];
 
-/// The family that `wave init METHOD` starts a network of.
+/// The family of the networks that `wave init METHOD` makes.
 ///
 /// # Errors
 /// If there is no such architecture.
@@ -55,13 +55,13 @@ pub(crate) fn of(path: &Path) -> Result<&'static dyn Family> {
     Ok(all.find(|family| family.holds(&config)).unwrap_or(&Images))
 }
 
-/// What `wave init --help` says of the methods, of images first.
+/// Text on the methods in `wave init --help`, with those of images first.
 pub(crate) fn help() -> String {
     let all: Vec<String> = FAMILIES.iter().rev().map(|family| family.help()).collect();
     all.join("\n")
 }
 
-/// Networks that classify images; also what is to be refused, which they do best.
+/// Networks that classify images. It also refuses all invalid input, with the best messages.
 struct Images;
 
 impl Family for Images {
