@@ -31,7 +31,7 @@ const LOG_EVERY: u64 = 20;
 /// Values of a stage for settings that are not given.
 #[derive(Clone, Copy, Debug)]
 pub struct Defaults {
-    /// How long to train.
+    /// Duration of training.
     pub duration: Duration,
     /// Peak learning rate.
     pub lr: f64,

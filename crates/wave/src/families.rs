@@ -61,7 +61,7 @@ pub(crate) fn help() -> String {
     all.join("\n")
 }
 
-/// Networks that classify images. It also refuses all invalid input, with the best messages.
+/// Networks that classify images. Whatever no family knows ends here too, for the clearest message.
 struct Images;
 
 impl Family for Images {

@@ -22,7 +22,7 @@ use wave_run::terminal::detail;
 use wave_stages::ancestor::Ancestors;
 use wave_stages::{condense, expand};
 
-/// Where and how a directory is made.
+/// Options and overrides for an output directory.
 pub(super) struct Make {
     flags: Makes,
     verbosity: Verbosity,
