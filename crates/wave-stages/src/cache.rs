@@ -15,7 +15,7 @@
 //!
 //! **A shard** is a table (`wave_hub::write_table`) with a checksum. It is written atomically once its
 //! images are computed, so a killed run loses at most one shard. A damaged shard is computed again. Its
-//! metadata are `view`, `first` (the first image it may hold) and `cache`, the digest of `cache.json`.
+//! metadata are `view`, `first` (the first image it may hold) and `cache`, the digest of the manifest.
 //! With n images and k kept classes:
 //!
 //! | tensor | shape, type | |

@@ -22,7 +22,7 @@ use wave_run::terminal::detail;
 use wave_stages::ancestor::Ancestors;
 use wave_stages::{condense, expand};
 
-/// Options and overrides for an output directory.
+/// Flags of a command that makes a directory.
 pub(super) struct Make {
     flags: Makes,
     verbosity: Verbosity,
