@@ -1,4 +1,4 @@
-//! What `crates/ARCHITECTURE.md` says of adding a method, a data source or templates, done from outside.
+//! Adding a method, a data source or templates from outside, as `crates/ARCHITECTURE.md` describes.
 
 use crate::support::Place;
 use candle_core::{Device, Tensor};
@@ -7,7 +7,7 @@ use wave_data::{Augment, DataError, Loader, RawImage, Source, Transform};
 use wave_init::{Choices, InitError, Ledger, Request, Start, StartMethod};
 use wave_models::vit::VitShape;
 
-/// An initialiser: all matrices alike, all vectors zero.
+/// An initialiser: equal values in all matrices, zero in all vectors.
 const FLAT: StartMethod = StartMethod {
     name: "flat",
     description: "every matrix 0.01",

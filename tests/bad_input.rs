@@ -1,9 +1,9 @@
-//! What is wrong with the request is said, with exit code 2, without a panic or half an artefact.
+//! Wrong requests end with a clear message and exit code 2, without a panic or a partial artefact.
 
 use crate::support::{Place, RECIPE, shapes};
 
-/// Runs `wave args`; it must fail with one of the exit codes and say `needle`, and leave no
-/// artefact in `o`.
+/// Runs `wave args`, which must fail with one of the exit codes, say `needle`, and leave no artefact in
+/// `o`.
 fn check(place: &Place, args: &str, codes: &[i32], needle: &str) {
     let output = place.run(args);
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -209,7 +209,7 @@ fn broken_files() {
     long[..8].copy_from_slice(&(1_u64 << 60).to_le_bytes());
     let mut moved = good.clone();
     let text = String::from_utf8(good[8..8 + header].to_vec()).unwrap();
-    // The head is no longer where the header says.
+    // The header no longer matches the size of the tensor.
     let lie = text.replacen("\"F32\"", "\"F64\"", 1);
     moved[8..8 + header].copy_from_slice(lie.as_bytes());
     for broken in [
@@ -288,7 +288,7 @@ fn wrong_images() {
         &[2],
         "b",
     );
-    // Two classes of images, eight of the model.
+    // The data has two classes, the model eight.
     check(
         &place,
         &format!("finetune m --data two {finetune}"),

@@ -1,4 +1,4 @@
-//! `wave run` with all stages of a recipe, and `wave bench`: starts side by side.
+//! `wave run` with all stages of a recipe, and `wave bench`.
 
 use crate::out::{write_image, write_images};
 use crate::support::{Place, RECIPE, files};
@@ -55,7 +55,7 @@ start = "mimetic"
     let report = String::from_utf8(place.bytes("o/report.md")).unwrap();
     assert!(report.contains("wave") && report.contains("mimetic"));
 
-    // Half of the cells are lost: the others are kept, those come out the same.
+    // Half of the cells are lost: the others are kept, and the lost ones come out the same.
     let lost = place.path("o/cells/mimetic-2x16-s0.json");
     std::fs::remove_file(lost).unwrap();
     let second = place.json("run c.toml --out o --resume");
@@ -69,7 +69,7 @@ start = "mimetic"
     assert_eq!(without_time(&first), without_time(&second));
     assert_eq!(place.json("run c.toml --out o --resume"), second);
 
-    // Other templates: what does not start from them is kept.
+    // With other templates, cells of other methods are kept.
     let written = |cell: &str| {
         let file = place.path(&format!("o/cells/{cell}-2x16-s0.json"));
         std::fs::metadata(file).unwrap().modified().unwrap()
@@ -82,7 +82,7 @@ start = "mimetic"
     assert_eq!(after[1], before[1]);
 }
 
-/// Every way to start, on tiny models.
+/// Every way to start a model, on tiny models.
 const METHODS: &str = r#"
 [ancestor]
 steps = 2
@@ -176,7 +176,7 @@ fn every_method_runs_once_and_says_what_it_cost() {
     assert_eq!(rows.len(), 9 + 15 - 1 + 1); // 9 methods at both sizes, 6 at the larger one
     let number = |row: &Value, key: &str| row[key].as_f64().unwrap();
 
-    // Nothing is taken over by what needs no training, and something by everything else.
+    // Closed-form methods inherit nothing, all others something.
     for row in rows {
         let direct = ["mimetic", "layerscale"].contains(&row["method"].as_str().unwrap());
         assert_eq!(
@@ -198,7 +198,7 @@ fn every_method_runs_once_and_says_what_it_cost() {
     let auto = number(of("auto-lg", 3), "transferred_parameters");
     assert_eq!(auto, layers(2.0, 32.0) + outer);
 
-    // Epochs: shared by all models, or a model's own.
+    // Epochs: shared by all models, or of each model alone.
     let costs = |method: &str| {
         let row = of(method, 3);
         (
@@ -234,7 +234,7 @@ fn every_method_runs_once_and_says_what_it_cost() {
         assert!(report.contains(needle), "{needle}");
     }
 
-    // Again: nothing repeats, not even what a lost report was made of.
+    // Nothing is repeated, even where the report is lost.
     let cell = place.bytes("o/cells/ligo-3x32-s0.json");
     std::fs::remove_file(place.path("o/report.md")).unwrap();
     assert_eq!(place.json("bench b.toml --out o"), first);
@@ -352,7 +352,7 @@ donor = "small"
         assert_eq!(written(&place.path(out)), cells, "{out}");
     }
 
-    // The same of the stages of a recipe.
+    // The same for the stages of a recipe.
     let stages = table.split("[bench]").next().unwrap();
     let expand = "[expand]\ndepth = 2\nwidth = 16\nsteps = 1\n";
     place.write("s.toml", format!("{RECIPE}\n{expand}\n{stages}"));

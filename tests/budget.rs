@@ -1,4 +1,4 @@
-//! `wave expand` with limits in the place of a size.
+//! `wave expand` with limits on the size.
 
 use crate::support::Place;
 
@@ -10,7 +10,7 @@ fn limits_are_kept_and_the_best_size_within_them_is_chosen() {
     let best = recorded.iter().map(|a| a["top1"].as_f64().unwrap());
     let best = best.fold(0.0, f64::max);
 
-    // Wide limits leave the best of all.
+    // Wide limits give the best recorded size.
     let free = place.json("expand t --max-params 1G --steps 0 --out free");
     let sizes = free["sizes"].as_array().unwrap();
     assert_eq!(sizes[0]["expected_top1"].as_f64().unwrap(), best);
@@ -45,7 +45,7 @@ fn limits_are_kept_and_the_best_size_within_them_is_chosen() {
 #[test]
 fn sizes_that_are_equal_within_noise_are_chosen_by_their_work() {
     let place = Place::with_templates();
-    // All the same but for the last, which is within a tenth of a point too.
+    // All accuracies equal, except for the last, which differs by less than a tenth of a point.
     let mut config: serde_json::Value =
         serde_json::from_slice(&place.bytes("t/config.json")).unwrap();
     let accuracies = config["accuracies"].as_array_mut().unwrap();
@@ -61,7 +61,7 @@ fn sizes_that_are_equal_within_noise_are_chosen_by_their_work() {
         (&sizes[0]["depth"], &sizes[0]["width"]),
         (&1.into(), &16.into())
     );
-    // The old name of a limit, as a flag and as a key.
+    // The alias of a limit, as a flag and as a key.
     for limit in [
         "--max-macs 1G",
         "--max-flops 1G",
@@ -73,7 +73,7 @@ fn sizes_that_are_equal_within_noise_are_chosen_by_their_work() {
             "{limit}: {plan}"
         );
     }
-    // Once: before the work.
+    // Printed once, before the work.
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_wave"));
     let command = command
         .current_dir(place.path(""))
@@ -110,7 +110,7 @@ fn what_is_expected_is_told_where_nothing_is_measured() {
     let between = made("--depth 2 --width 32 --steps 0", "b");
     let found = between["expected_top1"].as_f64().unwrap();
     assert!((found - recorded(2, 32)).abs() < 1e-12);
-    // Beyond what was recorded, other than it, or measured: nothing to expect.
+    // Outside the recorded range, of another kind, or measured: no expected accuracy.
     for (flags, out) in [
         ("--depth 9 --width 32", "c"),
         ("--depth 3 --width 32 --scalers random", "d"),

@@ -1,4 +1,4 @@
-//! An ancestor's outputs on disk: used again, never mistaken, safe from kills.
+//! Caches of an ancestor's outputs: reused, checked against their inputs, and safe from kills.
 
 use crate::support::{Place, assert_same, values};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// A place with two small ancestors of the classes of `shapes`, `a` and `b`.
+/// A place with two small ancestors `a` and `b`, with the classes of `shapes`.
 fn place() -> Place {
     let place = Place::new();
     for (seed, name) in ["a", "b"].iter().enumerate() {
@@ -20,7 +20,7 @@ fn place() -> Place {
 
 const CONDENSE: &str = "condense r.toml --ancestor a --kl-weight 1";
 
-/// Images that the ancestor ran on.
+/// Number of images that the ancestor ran on.
 fn computed(result: &Value) -> u64 {
     result["cache"]["ancestor_images"].as_u64().unwrap()
 }
@@ -42,10 +42,10 @@ fn outputs_are_computed_once_for_all_templates_sizes_and_seeds() {
     // 256 images in 8 steps an epoch; 12 steps take 2 views.
     let first = place.json(&format!("{CONDENSE} --cache c --out t"));
     assert_eq!(computed(&first), 512);
-    // 8 classes: all of them take less room than the 16 of the default.
+    // With 8 classes, all take less room than the default of 16.
     assert_eq!(first["cache"]["bytes_per_image"], 20);
     assert_eq!(first["cache"]["rest"], 0.0);
-    // The 6000 training images make two shards a view.
+    // The 6000 training images fill two shards for each view.
     assert_eq!(shards(&place, "c").len(), 4);
 
     let again = place.json(&format!("{CONDENSE} --cache c --out u"));
@@ -54,17 +54,17 @@ fn outputs_are_computed_once_for_all_templates_sizes_and_seeds() {
     let other = "--template-size 8 --depths 2 --widths 32 --kronecker interleave --steps 3";
     let other = place.json(&format!("{CONDENSE} {other} --cache c --out v"));
     assert_eq!(computed(&other), 0);
-    // Another seed trains on another 256 of the 6000 images, and adds those.
+    // Another seed trains on another 256 of the 6000 images, which are added.
     let seed = format!("{CONDENSE} --seed 1 --cache c");
     let more = computed(&place.json(&format!("{seed} --out w")));
     assert!(0 < more && more < 512, "{more}");
     assert_eq!(computed(&place.json(&format!("{seed} --out x"))), 0);
     assert_same(&place.path("w"), &place.path("x"));
-    // What was there is still there.
+    // The earlier outputs are kept.
     let again = place.json(&format!("{CONDENSE} --cache c --out y"));
     assert_eq!(computed(&again), 0);
     assert_same(&place.path("t"), &place.path("y"));
-    // Without a number of views every epoch is one; the first two are these.
+    // Without a number of views, each epoch is one; the first two are these.
     let recipe = String::from_utf8(place.bytes("r.toml")).unwrap();
     place.write("n.toml", recipe.replace("views = 2\n", ""));
     let third = "condense n.toml --ancestor a --kl-weight 1 --steps 20 --cache c --out z";
@@ -81,7 +81,7 @@ fn with_all_classes_the_templates_are_those_of_running_the_ancestor() {
         let path = place.path(dir).join("templates.safetensors");
         wave_hub::read_tensors(&path).unwrap().0
     };
-    // On average: where a gradient all but vanishes, AdamW turns a rounding into a whole step.
+    // On average, since AdamW turns rounding errors of vanishing gradients into full steps.
     let difference = |a: &str, b: &str| {
         let (a, b) = (read(a), read(b));
         let pairs = a.iter().flat_map(|(name, t)| {
@@ -176,7 +176,7 @@ fn a_damaged_shard_is_computed_again() {
     let good: Vec<Vec<u8>> = shards.iter().map(|p| std::fs::read(p).unwrap()).collect();
     let mut bad = good[0].clone();
     *bad.last_mut().unwrap() ^= 1;
-    // Of the first view one with a wrong bit, and one in the other one's place.
+    // A flipped bit in one shard of the first view, and a shard in the place of another.
     std::fs::write(&shards[0], &bad).unwrap();
     std::fs::write(&shards[1], &good[0]).unwrap();
     let left = shards[0].with_file_name(".wave-left.tmp");

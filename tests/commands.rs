@@ -1,4 +1,4 @@
-//! The commands beside the pipeline: init, inspect, data, completions, dry runs.
+//! Commands outside the pipeline: init, inspect, data, completions, dry runs.
 
 use crate::support::{Place, files, shapes, values};
 
@@ -32,7 +32,7 @@ fn init_makes_models_that_train() {
         ));
         assert!(tuned["top1"].is_f64());
     }
-    // Attention that depends on positions, and what is mimetic in attention part by part.
+    // Positional attention, and the parts of mimetic attention.
     let size = "--data shapes --depth 2 --width 32 --heads 4 --patch 7";
     for (name, args) in [
         ("gpsa", "local --arch gpsa"),
@@ -105,9 +105,9 @@ fn a_batch_is_chosen_by_memory() {
     {
         place.json(&format!("{command} {flags} --out o{i}"));
         let recipe = String::from_utf8(place.bytes(&format!("o{i}/run/recipe.toml"))).unwrap();
-        // So small a model fits with all images; 256 is the power of two among 300.
+        // A model this small fits with all images; 256 is the largest power of two up to 300.
         assert!(recipe.contains("batch = 256\n"), "{command}: {recipe}");
-        // What was chosen stays.
+        // The choice is kept.
         place.json(&format!("{command} {flags} --out o{i} --resume"));
     }
     let refused = place.run("finetune m --data shapes --batch many --out o");
@@ -212,7 +212,7 @@ fn every_recipe_can_be_planned() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|e| e == "toml") {
             let text = std::fs::read_to_string(&path).unwrap();
-            // What is not in the repository is stood in for.
+            // Files outside the repository are replaced.
             let mut more = String::new();
             if text.contains("fashion-mnist\"") {
                 more += " --set data=shapes";
@@ -221,7 +221,7 @@ fn every_recipe_can_be_planned() {
                 more += " --set condense.ancestor=a";
             }
             let plan = place.stdout(&format!("run {} --dry-run{more}", path.display()));
-            // What is told of templates, unless they are given.
+            // The plan describes templates, unless they are given.
             let given = text.contains("templates = \"");
             assert_eq!(plan.contains("free twin"), !given, "{plan}");
             assert!(
@@ -381,7 +381,7 @@ fn init_starts_from_a_trained_model() {
     ));
     assert!(tuned["top1"].is_f64());
 
-    // The last three layers on top of fresh ones; then those most similar, below them.
+    // The last three layers above new ones; then the most similar ones, below them.
     place.json("init heru-lg --from donor --depth 5 --width 32 --out heru");
     place.json(
         "init auto-lg --from donor --depth 5 --width 32 --blocks 2 --similarity 0.1,0.9,0.2,0.8 \

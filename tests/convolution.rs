@@ -105,7 +105,7 @@ fn dilation_outlives_training() {
         config(&place, "f")["model_args"]["dilation"],
         json!([1, 1, 2, 3])
     );
-    // What was written before there was dilation has none.
+    // Files written before dilation existed have none.
     place.json(&format!("init default --arch convmixer {size} --out plain"));
     assert!(
         config(&place, "plain")["model_args"]

@@ -1,10 +1,10 @@
-//! What `--data` may name, and what becomes of images that cannot be used.
+//! Sources of `--data`, and images that cannot be read.
 
 use crate::support::Place;
 use serde_json::Value;
 use std::process::Command;
 
-/// Two classes of pictures in `two/`: 24 to train on and 12 to test on.
+/// Two classes of images in `two/`: 24 for training and 12 for testing.
 fn place() -> Place {
     let place = Place::new();
     for (split, n) in [("train", 12), ("val", 6)] {
@@ -15,7 +15,7 @@ fn place() -> Place {
     place
 }
 
-/// The same with a model `m` of them, of which one in each part is then broken.
+/// The same, with a model `m` for them, and one broken image in each part.
 fn with_broken() -> Place {
     let place = place();
     place.json("init timm --depth 1 --width 32 --heads 2 --data two --out m");
@@ -24,7 +24,7 @@ fn with_broken() -> Place {
     place
 }
 
-/// The (stdout, stderr) of a `wave` that is not quiet and succeeds.
+/// The (stdout, stderr) of `wave args` without `--quiet`, which must succeed.
 fn loud(place: &Place, args: &str) -> (String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_wave"))
         .current_dir(place.path("."))
@@ -38,7 +38,7 @@ fn loud(place: &Place, args: &str) -> (String, String) {
     (stdout, stderr)
 }
 
-/// `wave args` must be refused with exit code 2 and say `needle`.
+/// Asserts that `wave args` is refused with exit code 2 and says `needle`.
 #[track_caller]
 fn check_refused(place: &Place, args: &str, needle: &str) {
     let output = place.run(args);
@@ -67,7 +67,7 @@ fn broken_images_are_named_and_counted() {
         (&11.into(), &1.into())
     );
     assert_eq!(eval["top1"], result["top1"]);
-    // Where all are sound there is nothing to tell.
+    // Without broken images, none are reported.
     let sound = place.json("eval f --data two/train --test-limit 3 --seed 2");
     assert_eq!(sound["images"], 3);
     assert!(sound.get("broken_images").is_none());
@@ -117,7 +117,7 @@ fn test_images_alone_are_evaluated_and_not_trained_on() {
             );
         }
     }
-    // There is no accuracy without images.
+    // Without images there is no accuracy.
     place.write("tar/x.tar", place.bytes("shards/train-00000.tar"));
     check_refused(&place, "eval m --data tar/x.tar", "no images to test on");
     let held_out = place.json("eval m --data tar/x.tar --hold-out 5");
@@ -129,7 +129,7 @@ fn shards_that_are_cut_off_are_refused() {
     let place = place();
     place.json("data pack two shards");
     let shard = place.bytes("shards/train-00000.tar");
-    // Between two images: three blocks each, of a header, a picture or a label.
+    // Between two images, each with three blocks: a header, then a picture or a label.
     let end = shard.len() - 1024;
     for length in [end, end - 512, end / 2, shard.len() - 1] {
         place.write("shards/train-00000.tar", &shard[..length]);

@@ -1,9 +1,9 @@
-//! Every layout and element type that a model is written in, read back; and what has none.
+//! Models in every layout and element type, written and read back, and the refusal of invalid ones.
 
 use crate::support::{Place, assert_same, files, shapes};
 use serde_json::Value;
 
-/// Logits of one picture.
+/// Logits of one image.
 fn logits(place: &Place, model: &str) -> Vec<f64> {
     let predicted = place.json(&format!("predict {model} a.png"));
     let logits = predicted["predictions"][0]["logits"].as_array().unwrap();
@@ -50,7 +50,7 @@ fn every_format_is_the_same_model() {
             assert!(difference <= tolerance, "{out}: {difference}");
             let predicted = place.json(&format!("predict {out} a.png"));
             assert_eq!(predicted["predictions"][0]["label"], class, "{out}");
-            // Weights and little else.
+            // The file holds little but the weights.
             let inspected = place.json(&format!("inspect {out}"));
             let weights = bytes * inspected["parameters"].as_u64().unwrap();
             for file in ["model.safetensors", "model.onnx"] {
@@ -59,7 +59,7 @@ fn every_format_is_the_same_model() {
                     assert!((weights..weights + 20_000).contains(&size), "{out}/{file}");
                 }
             }
-            // The stages read it.
+            // All stages read it.
             let eval = place.json(&format!("eval {out} --data shapes --test-limit 32"));
             assert_eq!(eval["images"], 32);
         }
@@ -95,7 +95,7 @@ fn every_stage_writes_every_format_and_reads_what_the_others_wrote() {
         let size = place.bytes(&format!("{e}/scalers.safetensors")).len();
         assert!(size > bytes && size < bytes + 2_000);
         let tuned = place.json(&format!("finetune {e} {s} --steps 2 {flags} --out {f}"));
-        // The accuracy that is told is that of the weights that are stored.
+        // The reported accuracy is that of the stored weights.
         for (dir, result) in [(&e, &expanded), (&f, &tuned)] {
             let eval = place.json(&format!("eval {dir} --data shapes --test-limit 64"));
             assert_eq!(eval["top1"], result["top1"], "{dir}");
@@ -160,7 +160,7 @@ fn what_a_format_has_no_place_for_is_refused_before_any_work() {
     let conv = "init default --arch convmixer --data shapes --depth 1 --width 16 --kernel 3";
     let expand = "expand t --depth 2 --width 32 --steps 0";
     for (args, needle) in [
-        // The templates are of a transformer without a class token.
+        // These templates are for a transformer without a class token.
         (format!("{expand} --format transformers"), "class token"),
         (format!("{expand} --format pickle"), "pickle"),
         (format!("{expand} --dtype f64"), "f64"),
@@ -187,7 +187,7 @@ fn what_a_format_has_no_place_for_is_refused_before_any_work() {
             assert!(!place.path("o").exists(), "wave {args}");
         }
     }
-    // A recipe's last stage is refused before its first runs.
+    // The last stage of a recipe is refused before the first one runs.
     for (table, needle) in [
         (
             "[finetune]\nsteps = 1\nformat = \"transformers\"\n",
@@ -269,7 +269,7 @@ fn a_converted_model_is_the_same_model() {
         ("onnx", "f32", 0.0),
     ] {
         let flags = format!("--format {format} --dtype {dtype}");
-        // What init writes so is what a conversion makes of it.
+        // Init and convert write the same.
         place.json(&format!("{INIT} {flags} --out made"));
         let done = place.json(&format!("convert timm {flags} --out there"));
         assert_eq!(done["out"], "there");
@@ -287,12 +287,12 @@ fn a_converted_model_is_the_same_model() {
             std::fs::remove_dir_all(place.path(dir)).unwrap();
         }
     }
-    // Scalers go along.
+    // Scalers are copied.
     place.json("expand t --depth 2 --width 32 --steps 0 --out e");
     place.json("convert e --dtype bf16 --out e16");
     let scalers = |dir: &str| place.bytes(&format!("{dir}/scalers.safetensors"));
     assert_eq!(scalers("e"), scalers("e16"));
-    // What has no place is refused, and so is what is no model.
+    // Invalid layouts, and files that are not models, are refused.
     place
         .json("init default --arch convmixer --data shapes --depth 1 --width 8 --kernel 3 --out c");
     place.json("init default --arch mamba2 --data copy --depth 1 --width 32 --state 16 --out s");

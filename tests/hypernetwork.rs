@@ -41,14 +41,14 @@ fn a_hypernetwork_predicts_transformers_of_any_size() {
         let model = place.json(&args);
         assert_eq!(model["stored_parameters"], told["parameters"]);
         assert_eq!(model["transferred_parameters"], 0);
-        // What was tested in training is what the command makes.
+        // The accuracy in training is that of `wave eval`.
         let eval = place.json(&format!("eval {out} --data shapes --test-limit 40"));
         assert_eq!(eval["top1"], size["top1"], "{out}");
     }
-    // Sizes that it was not trained for, with a class token too.
+    // Sizes outside its training, with a class token too.
     place.json("init ghn3 --from h --depth 3 --width 32 --class-token true --out other");
     place.json("finetune other --data shapes --steps 1 --batch 8 --test-limit 8 --out tuned");
-    // Another method takes its images and classes alone.
+    // Another method takes only its images and classes.
     let plain = place.json("init timm --from h --depth 1 --width 16 --out plain");
     assert_eq!(plain["stored_parameters"], 0);
 }
@@ -70,7 +70,7 @@ fn training_helps_and_is_the_same_every_time() {
         place.json(&format!("meta meta.toml --out {out}"));
     }
     assert_same(&place.path("a"), &place.path("b"));
-    // A complete run does not begin again.
+    // A complete run is not repeated.
     let file = place.path("a/model.safetensors");
     let written = || std::fs::metadata(&file).unwrap().modified().unwrap();
     let before = written();

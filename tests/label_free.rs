@@ -1,9 +1,9 @@
-//! Condensing from images alone.
+//! Condensation without labels.
 
 use crate::support::Place;
 use serde_json::Value;
 
-/// An ancestor `a` of eight classes, and pictures without labels in `flat/` and `split/train/`.
+/// An ancestor `a` of eight classes, and images without labels in `flat/` and `split/train/`.
 fn place() -> Place {
     let place = Place::new();
     place.json(
@@ -41,7 +41,7 @@ fn images_without_labels_condense_with_the_ancestors_classes() {
         written.push(place.bytes(&format!("t{data}/templates.safetensors")));
     }
     assert!(written[0] == written[1]);
-    // The models that come of it are ordinary ones.
+    // Its models are ordinary ones.
     place.json("expand tflat --depth 2 --width 16 --steps 0 --out m");
     let eval = place.json("eval m --data shapes --test-limit 64");
     assert_eq!(eval["images"], 64);
@@ -70,7 +70,7 @@ fn labels_of_other_classes_are_left_alone() {
     let output = place.run(&two);
     assert_eq!(output.status.code(), Some(2));
     assert!(place.json(&format!("{two} --ce-weight 0"))["top1"].is_null());
-    // Those of its own classes are good to test with.
+    // Data with the ancestor's classes can be tested on.
     let own = place.json(&format!("{CONDENSE} --ce-weight 0 --out u"));
     assert!(own["top1"].is_f64());
 }

@@ -1,4 +1,4 @@
-//! What people look at: logs, and the page that `wave inspect --html` makes.
+//! Output for people: logs, and the page of `wave inspect --html`.
 
 use crate::support::{Place, shapes};
 use serde_json::Value;
@@ -7,7 +7,7 @@ fn text(place: &Place, name: &str) -> String {
     String::from_utf8(place.bytes(name)).unwrap()
 }
 
-/// The log's table without the column of speeds, which no two runs share.
+/// The table of the log without the column of speeds, which differ between runs.
 fn table(place: &Place, dir: &str) -> Vec<Vec<String>> {
     let text = text(place, &format!("{dir}/run/log.csv"));
     let mut rows = text.lines().map(|line| {
@@ -76,7 +76,7 @@ fn a_run_that_goes_on_has_the_log_of_one_that_was_not_killed() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    // Whatever the kill tore.
+    // An entry cut short by a kill.
     let path = place.path("killed/run/log.jsonl");
     let mut log = std::fs::OpenOptions::new().append(true).open(path).unwrap();
     std::io::Write::write_all(&mut log, b"{\"step\": 9").unwrap();
@@ -86,7 +86,7 @@ fn a_run_that_goes_on_has_the_log_of_one_that_was_not_killed() {
     assert_eq!(plot("whole"), plot("killed"));
 }
 
-/// Checks that elements close in the order they opened, and that no attribute is unquoted.
+/// Checks that elements close in the reverse order of opening, and that all attributes are quoted.
 fn check_markup(page: &str) {
     const VOID: [&str; 2] = ["meta", "img"];
     let mut open: Vec<String> = Vec::new();
@@ -149,7 +149,7 @@ fn inspect_writes_one_page() {
         }
         assert!(page.contains("src=\"data:image/png;base64,"));
         assert!(page.contains("name=\"viewport\""));
-        // Nothing from elsewhere, and nothing that runs.
+        // No external resources and no scripts.
         for foreign in ["<script", "<link", "src=\"http", "url(", "@import"] {
             assert!(!page.contains(foreign), "{dir}: {foreign}");
         }

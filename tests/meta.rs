@@ -81,7 +81,7 @@ fn learning_moves_every_distribution_and_is_the_same_every_time() {
         place.json(&format!("meta meta.toml --steps {steps} --out {out}"));
     }
     assert_same(&place.path("a"), &place.path("b"));
-    // Every m-th state kept or all: the same bytes, but for what the run says of itself.
+    // Keeping every m-th state or all gives the same bytes, apart from the record of the run.
     place.json("meta meta.toml --keep-every 1 --out c");
     let weights = |dir: &str| files(&place.path(dir)).remove("model.safetensors").unwrap();
     assert!(weights("a") == weights("c"));
@@ -115,7 +115,7 @@ fn other_networks_are_learned_too() {
         place.json(&format!("meta meta.toml --arch {arch} {own} {args} --out {arch}"));
         place.json(&format!("init learned --from {arch} --out {arch}-m"));
     }
-    // A transformer of drawn scalers is a model like any other.
+    // A transformer with drawn scalers is an ordinary model.
     let eval = place.json("eval scalers-m --data shapes --test-limit 16");
     assert!((0.0..=1.0).contains(&eval["top1"].as_f64().unwrap()));
     let config: Value = serde_json::from_slice(&place.bytes("scalers/config.json")).unwrap();

@@ -1,4 +1,4 @@
-//! Which models are read, and what is said of those that are not.
+//! Reading of models, and messages on those that cannot be read.
 
 use crate::support::Place;
 use candle_core::{Device, Tensor};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 const INIT: &str = "init timm --data shapes --depth 2 --width 32 --patch 7";
 
-/// Runs `wave args`; it must fail with `code` and say all of `parts`.
+/// Runs `wave args`, which must fail with `code` and say all of `parts`.
 #[track_caller]
 fn check(place: &Place, args: &str, code: i32, parts: &[&str]) {
     let output = place.run(args);
@@ -74,7 +74,7 @@ fn heads_that_nothing_tells_are_assumed_aloud_or_told() {
             .len(),
         8
     );
-    // A directory whose name tells, one that does not, and what is told beside it.
+    // A directory whose name gives the heads, one whose name does not, and `--heads` beside it.
     configure(&place, "m", |config| {
         config["model_args"]
             .as_object_mut()
@@ -235,7 +235,7 @@ fn images_are_prepared_as_the_model_asks_or_not_at_all() {
         assert!(!seen.contains(&logits), "{key} = {value}");
         seen.push(logits);
     }
-    // What is asked for outlives training.
+    // Training keeps the preprocessing.
     place.json(
         "finetune m --data shapes --train-limit 64 --test-limit 32 --batch 32 --steps 1 --out f",
     );

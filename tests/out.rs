@@ -1,4 +1,4 @@
-//! What is in `--out` stays as it is, unless it is the run to go on with or is to be replaced.
+//! The content of `--out` is kept, unless it is the run to resume or is to be replaced.
 
 use crate::resume::start;
 use crate::support::{Place, RECIPE, assert_same, files, shapes};
@@ -7,7 +7,7 @@ use std::process::Output;
 
 const MODEL: &str = "init timm --data shapes --depth 2 --width 32 --heads 2 --patch 7";
 
-/// A place with a model `m`, and the words that fine-tune it, but for how long.
+/// A place with a model `m`, and the command that fine-tunes it, without a duration.
 fn place() -> (Place, String) {
     let place = Place::new();
     place.json(&format!("{MODEL} --out m"));
@@ -15,14 +15,14 @@ fn place() -> (Place, String) {
     (place, finetune)
 }
 
-/// Kills `wave args`, which writes to `out`, when its first state is saved.
+/// Kills `wave args`, which writes to `out`, once its first state is saved.
 fn kill(place: &Place, args: &str, out: &str) {
     let mut child = start(place, args, &format!("{out}/run/checkpoint.safetensors"));
     child.kill().unwrap();
     child.wait().unwrap();
 }
 
-/// Asserts that the request was wrong, and that each of `parts` is said.
+/// Asserts that the request was wrong, and that the message has each of `parts`.
 #[track_caller]
 fn refused(output: Output, parts: &[&str]) {
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -32,7 +32,7 @@ fn refused(output: Output, parts: &[&str]) {
     }
 }
 
-/// `wave` with the words of `args`, not quiet, and what it says on stderr.
+/// Stderr of `wave args` without `--quiet`.
 fn said(place: &Place, args: &str) -> String {
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_wave"))
         .current_dir(place.path("."))
@@ -83,7 +83,7 @@ fn a_complete_run_tells_its_result_and_gives_way_to_no_other() {
     refused(place.run(&format!("{MODEL} --out o")), &["--overwrite"]);
     assert_eq!(files(&place.path("o")), written);
 
-    // A copy is known by the name that it is given.
+    // A copy is recognised under its new name.
     std::fs::rename(place.path("o"), place.path("p")).unwrap();
     let moved = place.json(&command.replace("--out o", "--out p"));
     assert_eq!(
@@ -137,7 +137,7 @@ fn what_wave_did_not_write_is_not_replaced() {
     place.json(&format!("{expand} --out precious --overwrite"));
     place.json("eval precious --data shapes --test-limit 8");
 
-    // The recipe itself, and a file of its name.
+    // The recipe itself, and another file with its name.
     place.write("recipe.toml", RECIPE);
     refused(place.run("run recipe.toml --out ."), &["recipe.toml"]);
     refused(
@@ -181,7 +181,7 @@ fn no_run_writes_over_what_it_reads() {
             &format!("link-{input}"),
             &absolute,
         ] {
-            // However it is spelt, and whatever is to become of what is there.
+            // Under any spelling and with any option.
             let hows = ["", "--overwrite", "--resume"];
             for how in &hows[..if out == input { 3 } else { 1 }] {
                 refused(
@@ -214,7 +214,7 @@ fn no_run_writes_over_what_it_reads() {
     );
 }
 
-/// Two classes of pictures, as a directory.
+/// Two classes of images, as a directory.
 pub(crate) fn write_images(place: &Place, dir: &str) {
     for part in ["train", "val"] {
         for (class, shade) in [("a", 10), ("b", 200)] {
@@ -279,7 +279,7 @@ fn a_run_goes_on_with_what_it_began_with() {
         place.write(&path, kept);
     }
 
-    // What changes no result may be another; threads, by which it is rounded, are told.
+    // Settings that do not change the result may differ; a different number of threads is reported.
     let output = place.run(&format!("{resume} --lr 0.1"));
     refused(output, &["unfinished", "lr: was not set, now 0.1"]);
     let other = format!("{args} --checkpoint-minutes 5 --out o --resume");
@@ -304,7 +304,7 @@ fn a_state_with_a_wrong_bit_gives_way_and_that_is_told() {
     let mut bytes = std::fs::read(&latest).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 4;
-    // In its place, not over it: the two may be one file by two names.
+    // Replaced, not overwritten: both names may belong to one file.
     std::fs::remove_file(&latest).unwrap();
     std::fs::write(&latest, bytes).unwrap();
     let stderr = said(&place, &format!("{command} --threads 1 --resume"));
@@ -335,7 +335,7 @@ fn a_run_whose_directory_is_taken_away_stops() {
     let (place, finetune) = place();
     let command = format!("{finetune} --steps 100000 --checkpoint-steps 1 --out o");
     let first = start(&place, &command, "o/run/checkpoint.safetensors");
-    // Not `remove_dir_all`, between whose steps the run may write.
+    // Not `remove_dir_all`, during which the run may write.
     std::fs::rename(place.path("o"), place.path("gone")).unwrap();
     let result = place.json(&format!("{finetune} --steps 2 --out o"));
     let output = first.wait_with_output().unwrap();
@@ -386,7 +386,7 @@ fn every_run_without_a_name_has_a_directory_of_its_own() {
             "{out}"
         );
     }
-    // What fails leaves no empty directory.
+    // A failure leaves no empty directory.
     refused(
         place.run("expand t --depth 2 --width 17 --steps 0"),
         &["17"],

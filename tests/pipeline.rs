@@ -1,4 +1,4 @@
-//! From condensation to prediction.
+//! The pipeline from condensation to prediction.
 
 use crate::support::{Place, RECIPE, assert_same, shapes, values};
 use serde_json::Value;
@@ -9,7 +9,8 @@ fn stages_follow_one_another() {
     let place = Place::new();
     let condensed = place.json("condense r.toml --out t");
     check_result(&condensed, "t", true);
-    // As condensed, shallower, deeper than the anchors, wider than the auxiliary, odd.
+    // The condensed size, a shallower one, one deeper than the anchors, one wider than the auxiliary,
+    // and an odd one.
     for (depth, width, more) in [
         (3, 32, ""),
         (1, 16, ""),
@@ -97,7 +98,7 @@ fn tleg_is_the_same_line_at_every_depth() {
         for l in 0..depth {
             let slope = l as f32 / depth as f32;
             assert_eq!(of(&scalers[&format!("scalers.{l}.proj")]), [1.0, slope]);
-            // What travels with the templates lies on a line of its own.
+            // The other weights are linear in depth.
             for ((found, b), sum) in of(&model[&format!("blocks.{l}.{bias}")])
                 .iter()
                 .zip(&b)
@@ -137,7 +138,7 @@ fn expanded_weights_are_kronecker_sums_of_scalers_and_templates() {
     for (out, args) in [
         ("deep", "--depth 5 --width 32 --steps 0".to_string()),
         ("wide", "--depth 2 --width 48 --steps 0".to_string()),
-        // 40 is no multiple of the template size: composed at 48, and cropped.
+        // 40 is not a multiple of the template size: composed at 48, then cropped.
         ("odd", "--depth 2 --width 40 --heads 5 --steps 0".into()),
         ("fitted", format!("--depth 4 --width 32 {train}")),
     ] {
@@ -156,7 +157,7 @@ fn expanded_weights_are_kronecker_sums_of_scalers_and_templates() {
     }
 }
 
-/// `W = sum_i S_i (x) T_i`, tiled, entry by entry.
+/// `W = sum_i S_i (x) T_i`, tiled, value by value.
 fn check_composition(templates: &Path, model: &Path) {
     let (templates, _) = wave_hub::read_tensors(&templates.join("templates.safetensors")).unwrap();
     let (scalers, _) = wave_hub::read_tensors(&model.join("scalers.safetensors")).unwrap();
@@ -183,7 +184,7 @@ fn check_composition(templates: &Path, model: &Path) {
         let template = values(&templates[&format!("templates.{part}")]);
         let scaler = values(&scalers[&format!("scalers.{layer}.{part}")]);
         let blocks = scaler.len() / n / c;
-        // q, k and v are cropped one by one.
+        // q, k and v are cropped separately.
         let segments = if part == "qkv" { 3 } else { 1 };
         let segment = rows / segments;
         let w = values(w);
@@ -269,7 +270,7 @@ fn factorising_finds_the_templates_that_made_a_model() {
         }
     }
 
-    // As the place where distilling starts; only a transformer's twin can start there.
+    // As the start of distillation, which needs a transformer of the same shape.
     let recipe = RECIPE.replace(
         "[condense]",
         "[condense]\nancestor = \"m\"\nmethod = \"factorise\"",
@@ -317,7 +318,7 @@ fn a_step_in_parts_is_the_same_step() {
             }
         }
     }
-    // Norms of a ConvMixer see a part at a time: another training, but a sound one.
+    // Norms of a ConvMixer see one part at a time: the training differs, but succeeds.
     place.json(
         "init default --arch convmixer --data shapes --depth 2 --width 16 --kernel 5 --patch 7 \
          --out conv",
@@ -342,7 +343,7 @@ fn a_step_in_parts_is_the_same_step() {
 fn mixed_images_have_mixed_targets_in_every_stage() {
     let place = Place::with_templates();
     place.json("expand t --depth 2 --width 32 --out m");
-    // Nothing moves, so both stages see the same model, images and mixture.
+    // With learning rate 0, both stages see the same model, images and mixture.
     let flags = format!("{} --steps 20 --lr 0", shapes());
     for (name, mixing) in [
         ("mixup", "--mixup 1"),
@@ -372,7 +373,7 @@ fn mixed_images_have_mixed_targets_in_every_stage() {
 fn the_best_epoch_is_kept_where_that_is_asked_for() {
     let place = Place::new();
     place.json("init timm --data shapes --depth 1 --width 32 --heads 2 --patch 7 --out m");
-    // A rate that rises until nothing is left of what was learnt.
+    // The learning rate rises until training diverges.
     let flags = "--epochs 6 --warmup-epochs 6 --lr 3 --clip 1e9";
     let command = format!("finetune m {} {flags}", shapes());
     let last = place.json(&format!("{command} --out last"));

@@ -1,8 +1,8 @@
-//! What is checked and foreseen before any work: dry runs, memory, ranges.
+//! Checks and forecasts before any work: dry runs, memory, ranges.
 
 use crate::support::{Place, shapes};
 
-/// Runs `wave args`; it must be refused with every needle, and leave nothing in `o`. Returns what was said.
+/// Runs `wave args`, which must be refused with every needle and leave nothing in `o`. Returns stderr.
 fn refused(place: &Place, args: &str, needles: &[&str]) -> String {
     let output = place.run(args);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -35,7 +35,7 @@ fn without_an_ancestor_the_labels_have_to_be_meant() {
         &["nothing to learn"],
     );
     place.stdout("condense a.toml --kl-weight 0 --steps 1 --out t");
-    // A bench, before anything of it is trained.
+    // A bench, before any of its training.
     let table = "[bench]\nsizes = [[2, 16]]\n[bench.methods]\nwave = { start = \"templates\" }\n";
     place.write("b.toml", recipe.replace("kl_weight = 0\n", "") + table);
     for more in ["", "--dry-run"] {
@@ -116,7 +116,7 @@ fn a_plan_tells_memory_and_time_and_counts_the_ancestor() {
     }
     let alone = plan("condense r.toml");
     assert!(!alone.contains("images a second"), "{alone}");
-    // 12 steps of 32 images; of two views of 256 images each is shown once.
+    // 12 steps of 32 images; in 80 steps, 256 images in two views, each once.
     let taught = plan("condense r.toml --kl-weight 1 --ancestor c");
     assert!(taught.contains("of 384 that it is shown"), "{taught}");
     let taught = plan("condense r.toml --kl-weight 1 --ancestor c --steps 80");

@@ -1,4 +1,4 @@
-//! Populations of small networks: start, train, and what their weights have in common.
+//! Populations of small networks: initialisation, training, and statistics of their weights.
 
 use crate::support::{Place, files, values};
 

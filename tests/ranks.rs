@@ -1,4 +1,4 @@
-//! Several ranks, started by `mpirun`, do what one does.
+//! Several ranks, started by `mpirun`, give the result of one.
 
 use crate::support::{Place, assert_same, files, shapes, values};
 use std::collections::BTreeMap;
@@ -6,14 +6,14 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Weights after 50 steps differ by no more, whatever the number of ranks.
+/// Largest difference of weights after 50 steps, for any number of ranks.
 const TOLERANCE: f32 = 1e-5;
 
-/// A run with all that is drawn for each image, and all that is kept from step to step.
+/// A run with every kind of random number, and every kind of state between steps.
 const FINETUNE: &str = "finetune m --steps 50 --mixup 0.8 --cutmix 1 --drop-path 0.1 --ema 0.9 \
                         --crop-padding 2 --flip true --checkpoint-steps 1";
 
-/// `wave` with the words of `args` on `n` ranks, ready to start.
+/// `wave args` on `n` ranks, ready to start.
 fn command(place: &Place, n: usize, args: &str) -> Command {
     let wave = place.command(args);
     let mut command = Command::new("mpirun");
@@ -24,7 +24,7 @@ fn command(place: &Place, n: usize, args: &str) -> Command {
         .current_dir(place.path(""))
         .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
         .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
-        // Tests run side by side, on few cores.
+        // Tests run in parallel on few cores.
         .env("OMPI_MCA_rmaps_base_oversubscribe", "1")
         .env("OMPI_MCA_mpi_yield_when_idle", "1")
         .env("OMPI_MCA_hwloc_base_binding_policy", "none");
@@ -35,7 +35,7 @@ fn run(place: &Place, n: usize, args: &str) -> Output {
     command(place, n, args).output().unwrap()
 }
 
-/// Runs on `n` ranks to success; stdout is one JSON object, whatever `n` is.
+/// Runs on `n` ranks, which must succeed; stdout is one JSON object for any `n`.
 fn json(place: &Place, n: usize, args: &str) -> serde_json::Value {
     let output = run(place, n, &format!("{args} --json"));
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -59,8 +59,8 @@ fn with_model() -> Place {
     place
 }
 
-/// Weights, but for the biases of keys: added to every score of a query alike they change nothing, so
-/// that their gradients are rounding errors, which AdamW makes as large as any other gradient.
+/// Weights without the biases of keys. These add the same to every score of a query, so their gradients
+/// are rounding errors, which AdamW makes as large as any other gradient.
 fn weights(path: &Path) -> BTreeMap<String, Vec<f32>> {
     let all = candle_core::safetensors::load(path, &candle_core::Device::Cpu).unwrap();
     let some = |(name, t): (&String, &candle_core::Tensor)| {
@@ -74,8 +74,8 @@ fn weights(path: &Path) -> BTreeMap<String, Vec<f32>> {
     all.iter().map(some).collect()
 }
 
-/// Asserts that two weight files agree, and that training moved the weights of the first at all from
-/// those of `start`.
+/// Asserts that two weight files agree, and that training changed the weights of the first from those
+/// of `start`.
 #[track_caller]
 fn check_close(start: Option<&Path>, a: &Path, b: &Path) {
     let distance = |a: &Path, b: &Path| {
@@ -106,7 +106,7 @@ fn finetuning_ends_in_the_same_weights_on_any_number_of_ranks() {
         );
         check_close(Some(&start), &one, &many);
     }
-    // The same ranks again: the same bytes, logs but for speeds and times too.
+    // The same number of ranks gives the same bytes, and the same logs apart from speeds and times.
     json(&place, 2, &format!("{FINETUNE} {} --out again", shapes()));
     assert_same(&place.path("2"), &place.path("again"));
     // In parts as well.
@@ -117,7 +117,7 @@ fn finetuning_ends_in_the_same_weights_on_any_number_of_ranks() {
         &place.path("one").join(file),
         &place.path("parts").join(file),
     );
-    // Scores are those of all test images.
+    // Scores are over all test images.
     let eval = "eval 2 --data shapes --test-limit 64";
     let (whole, shared) = (place.json(eval), json(&place, 3, eval));
     assert_eq!(whole["top1"], shared["top1"]);
@@ -129,7 +129,7 @@ fn condensing_with_an_ancestor_does_too() {
     let place = with_model();
     let file = "templates.safetensors";
     for (name, flags) in [
-        // Outputs of the ancestor on mixed images; looked up by view; and kept on disk.
+        // Outputs of the ancestor on mixed images; looked up by view; and from a cache on disk.
         ("mixed", "--mixup 0.8 --views 2".to_owned()),
         ("views", "--views 2".to_owned()),
         ("cached", "--views 2 --cache CACHE".to_owned()),
@@ -177,8 +177,8 @@ fn a_whole_recipe_runs_on_two_ranks() {
     }
 }
 
-/// Starts a fine-tuning on two ranks, and waits for its first checkpoint; also the processes of rank 0
-/// and of rank 1.
+/// Starts a fine-tuning on two ranks, and waits for its first checkpoint; returns the job and the
+/// process ids of both ranks.
 fn start(place: &Place, out: &str) -> (Child, u32, u32) {
     let args = format!("{FINETUNE} {} --out {out}", shapes());
     let job = command(place, 2, &args)
@@ -207,7 +207,7 @@ fn kill(signal: &str, pid: u32) {
     assert!(status.unwrap().success());
 }
 
-/// Waits for the end of a job, no longer than `limit`.
+/// Waits for the end of a job, at most for `limit`.
 fn end(mut job: Child, limit: Duration) -> Output {
     let began = Instant::now();
     while job.try_wait().unwrap().is_none() {
@@ -309,7 +309,7 @@ fn requests_that_need_one_process_are_refused() {
     ] {
         let output = run(&place, 2, &args);
         check_refused(&output, 2, needles);
-        // Once, though it is so on both.
+        // Printed once, though both ranks fail.
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(stderr.matches("wave: rank").count(), 1, "{stderr}");
         assert!(!place.path("o/config.json").exists());

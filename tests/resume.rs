@@ -1,11 +1,11 @@
-//! Killed at any moment and resumed, a run ends with the bytes of the uninterrupted one.
+//! A run killed at any moment and resumed ends with the bytes of the uninterrupted one.
 
 use crate::support::{Place, assert_same, shapes};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// Runs `wave args --out whole`; then again with `--out killed`, killed when its first checkpoint
-/// is on disk, and resumed.
+/// Runs `wave args --out whole`; then again with `--out killed`, killed once its first checkpoint is on
+/// disk, and resumed.
 fn check(place: &Place, args: &str) {
     place.json(&format!("{args} --out whole"));
     let command = format!("{args} --out killed");
@@ -31,9 +31,9 @@ fn check(place: &Place, args: &str) {
     let resumed = place.json(&format!("{command} --resume"));
     assert_same(&place.path("whole"), &place.path("killed"));
     assert!(!checkpoint.exists());
-    // A complete run only tells its result again.
+    // A complete run returns its result again.
     assert_eq!(place.json(&format!("{command} --resume")), resumed);
-    // Other settings are another run.
+    // Other settings make another run.
     let output = place.run(&format!("{command} --resume --lr 0.123"));
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{stderr}");
@@ -81,7 +81,7 @@ fn a_damaged_state_gives_way_to_the_one_before() {
     child.wait().unwrap();
     let latest = place.path("o/run/checkpoint.safetensors");
     let bytes = std::fs::read(&latest).unwrap();
-    // In its place, not over it: the two may be one file by two names.
+    // Replaced, not overwritten: both names may belong to one file.
     std::fs::remove_file(&latest).unwrap();
     std::fs::write(&latest, &bytes[..bytes.len() / 2]).unwrap();
     place.json(&format!("{command} --resume"));
@@ -116,7 +116,7 @@ fn resume_needs_to_know_what() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("--out"));
 }
 
-/// Starts `wave args` and waits until `file` is there.
+/// Starts `wave args` and waits for `file`.
 pub(crate) fn start(place: &Place, args: &str, file: &str) -> std::process::Child {
     let mut child = place
         .command(args)
@@ -155,7 +155,7 @@ fn two_runs_do_not_share_a_directory() {
     assert!(first.try_wait().unwrap().is_none(), "it went on");
     first.kill().unwrap();
     first.wait().unwrap();
-    // What a killed process leaves behind is no lock.
+    // The lock file of a killed process locks nothing.
     assert!(place.path("o/run/lock").exists());
     place.json(&format!("{command} --steps 40 --overwrite"));
     place.json(&format!("{command} --steps 40 --resume"));

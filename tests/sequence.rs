@@ -1,4 +1,4 @@
-//! Sequence networks: start, train, test at multiples of the length, look inside.
+//! Sequence networks: initialisation, training, tests at multiples of the length, inspection.
 
 use crate::support::{Place, files, values};
 use serde_json::Value;
@@ -40,7 +40,7 @@ fn every_architecture_trains_and_is_tested_at_multiples_of_the_length() {
         let picture = place.bytes(&format!("{name}-p/attention-maps.png"));
         assert!(picture.starts_with(b"\x89PNG"), "{name}");
     }
-    // What transformers reads as its own is told apart from what it does not know.
+    // Mixers that transformers can read have its `model_type`, others our own.
     let config = |name: &str| read(&place, &format!("{name}/config.json"));
     assert_eq!(config("mamba-f")["model_type"], "mamba");
     assert_eq!(config("mamba2-f")["architectures"][0], "Mamba2ForCausalLM");
@@ -63,7 +63,7 @@ fn a_transformer_learns_a_text_and_is_measured_in_bits() {
         let args = format!("finetune {method} --steps 60 --lr 1e-2 --batch 8 --out {method}-f");
         let tuned = place.json(&args);
         let bits = |result: &Value| result["lengths"][0]["bits_per_character"].as_f64().unwrap();
-        // Among 28 characters chance is 4.8 bits, and one character by itself takes 4.1.
+        // With 28 characters, chance is 4.8 bits, and character frequencies alone give 4.1.
         assert!(bits(&tuned) < 2.0, "{method}: {}", bits(&tuned));
         let eval = place.json(&format!("eval {method}-f"));
         assert_eq!(eval["lengths"], tuned["lengths"]);
@@ -92,8 +92,8 @@ fn a_transformer_learns_a_text_and_is_measured_in_bits() {
     }
 }
 
-/// The claim of the paper, at the smallest size. (A single short length is no test of it: convolutions
-/// alone see far enough back, and the default start learns that sooner.)
+/// The claim of the paper, at the smallest size. (A single short length would not test it: convolutions
+/// alone reach far enough back, and the default start learns that sooner.)
 #[test]
 fn a_mimetic_start_learns_to_copy_sooner() {
     let place = Place::new();
@@ -105,7 +105,7 @@ fn a_mimetic_start_learns_to_copy_sooner() {
         ));
         [0, 1].map(|i| tuned["lengths"][i]["top1"].as_f64().unwrap())
     });
-    // At the training length, and at twice that. Chance is 0.125.
+    // At the training length and at twice that. Chance is 0.125.
     for (default, mimetic) in default.into_iter().zip(mimetic) {
         assert!(mimetic > 1.5 * default, "{mimetic} {default}");
     }
@@ -130,7 +130,7 @@ fn training_is_the_same_every_time_and_moves_every_weight_that_is_not_frozen() {
         let frozen = name.contains("A_log") || name.contains(".conv1d.");
         assert_eq!(values(t) == values(&after[name]), frozen, "{name}");
     }
-    // Narrow weights are measured as they are stored.
+    // Narrow weights are measured as stored.
     let told = place.json("finetune m --steps 3 --batch 4 --test-limit 4 --dtype bf16 --out n");
     assert_eq!(
         place.json("eval n --test-limit 4")["lengths"],

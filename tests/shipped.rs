@@ -1,4 +1,4 @@
-//! Templates that come with the command, and the list of those at hand.
+//! Templates that come with the command, and the list of available ones.
 
 use crate::support::{Place, files};
 use std::path::Path;
@@ -16,7 +16,7 @@ fn a_model_needs_no_more_than_its_size() {
     assert_eq!(weights("bare"), weights("given"));
     assert_eq!(weights("named"), weights("given"));
 
-    // What stands in the cache is compared, not trusted.
+    // Files in the cache are compared with the command's own.
     let unpacked = "cache/wave/templates/fashion-mnist";
     place.write(&format!("{unpacked}/templates.safetensors"), "torn");
     place.write(&format!("{unpacked}/config.json"), "{}");

@@ -1,4 +1,4 @@
-//! Running `wave`, and reading what it wrote.
+//! Runs of `wave`, and the files that it writes.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ pub(crate) const SHAPES: [&str; 8] = [
 pub(crate) struct Place(TempDir);
 
 impl Place {
-    /// A directory holding only `r.toml`, the tiny recipe.
+    /// A directory with only `r.toml`, the tiny recipe.
     pub(crate) fn new() -> Place {
         let place = Place(tempfile::tempdir().unwrap());
         place.write("r.toml", RECIPE);
@@ -63,19 +63,19 @@ impl Place {
         place
     }
 
-    /// A path in it.
+    /// A path in the directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    /// Writes a file in it, and the directories above.
+    /// Writes a file in the directory, and creates its parents.
     pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, bytes).unwrap();
     }
 
-    /// Writes a grey picture of 28 x 28 pixels.
+    /// Writes a grey image of 28 x 28 pixels.
     pub(crate) fn write_png(&self, name: &str) {
         let path = self.path(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -83,12 +83,12 @@ impl Place {
         picture.save(path).unwrap();
     }
 
-    /// The bytes of a file in it.
+    /// The bytes of a file in the directory.
     pub(crate) fn bytes(&self, name: &str) -> Vec<u8> {
         std::fs::read(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
     }
 
-    /// `wave` with the words of `args`, on one thread, ready to start.
+    /// `wave args` on one thread, ready to start.
     pub(crate) fn loud(&self, args: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_wave"));
         command
@@ -99,7 +99,7 @@ impl Place {
         command
     }
 
-    /// The same, quiet.
+    /// The same with `--quiet`.
     pub(crate) fn command(&self, args: &str) -> Command {
         let mut command = self.loud(args);
         command.arg("-q");
@@ -111,7 +111,7 @@ impl Place {
         self.command(args).output().unwrap()
     }
 
-    /// Runs `wave` to its success; returns its stdout.
+    /// Runs `wave`, which must succeed; returns its stdout.
     pub(crate) fn stdout(&self, args: &str) -> String {
         let output = self.loud(args).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -119,7 +119,7 @@ impl Place {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Runs `wave --json` to its success; stdout must be one JSON object and nothing else.
+    /// Runs `wave --json`, which must succeed and print one JSON object and nothing else.
     pub(crate) fn json(&self, args: &str) -> Value {
         let text = self.stdout(&format!("{args} --json"));
         let value: Value = serde_json::from_str(&text)
@@ -134,7 +134,7 @@ pub(crate) fn shapes() -> String {
     SHAPES.join(" ")
 }
 
-/// The files directly in a directory, by name: the artefact without its `run/`.
+/// The files of an artefact by name: those directly in the directory, without `run/`.
 pub(crate) fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     std::fs::read_dir(dir)
         .unwrap()

@@ -1,5 +1,5 @@
-//! What is printed where: streams that cannot be written, names that steer terminals, how much is said,
-//! and Ctrl-C.
+//! Output on terminals: streams that cannot be written, control characters in names, verbosity, and
+//! Ctrl-C.
 
 use crate::support::{Place, shapes};
 use serde_json::Value;
@@ -42,7 +42,7 @@ fn progress_that_cannot_be_written_stops_nothing() {
         assert_eq!(failed.status.code(), Some(1), "wave {args}");
         let said = stderr(&failed);
         assert!(said.contains("cannot print"), "wave {args}: {said}");
-        // Somebody who reads one line, or none.
+        // A reader that closes after one line, or at once.
         let mut command = place.loud(args);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -294,7 +294,7 @@ fn flags_that_mean_nothing_to_a_command_are_refused() {
         assert!(help.contains(flag), "{help}");
     }
     assert!(!help.contains("--lr") && !help.contains("--out "), "{help}");
-    // A seed shuffles what a limit takes, and what is held out is not the test.
+    // A seed shuffles the images that a limit takes, and held-out images differ from the test images.
     let top1 = |flags: &str| place.json(&format!("eval m --data shapes {flags}"))["loss"].clone();
     assert_ne!(top1("--test-limit 50"), top1("--test-limit 50 --seed 1"));
     assert_ne!(top1("--test-limit 50"), top1("--hold-out 50"));
@@ -378,7 +378,7 @@ fn signal(child: &Child, name: &str) {
     assert!(status.unwrap().success());
 }
 
-/// Waits for the end; it has to come soon.
+/// Waits for the end of a process, which must come soon.
 fn ended(mut child: Child) -> Output {
     let began = Instant::now();
     while child.try_wait().unwrap().is_none() {
@@ -437,7 +437,7 @@ fn the_first_ctrl_c_saves_a_training() {
     assert!(stderr(&output).contains("step"), "{}", stderr(&output));
 }
 
-/// Answers requests for a model as a hub does, but stops in the middle of its weights.
+/// A hub that answers requests for a model, but stalls in the middle of its weights.
 #[cfg(unix)]
 fn stalling_hub() -> String {
     let commit = "0123456789abcdef0123456789abcdef01234567";

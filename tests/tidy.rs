@@ -1,9 +1,9 @@
-//! What the manifests may say.
+//! Rules for manifests and imports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Crates that work on tensors, images and files, and those of them that each may depend on.
+/// Crates for tensors, images and files, each with the crates it may depend on.
 const LOWER: [(&str, &[&str]); 7] = [
     ("wave-ops", &[]),
     ("wave-models", &["wave-ops"]),
@@ -14,8 +14,8 @@ const LOWER: [(&str, &[&str]); 7] = [
     ("wave-hub", &[]),
 ];
 
-/// Crates that know runs, and what each may depend on beside all of the lower ones. Only `wave` stands
-/// above them.
+/// Crates for runs, each with the crates it may depend on beside all lower ones. Only `wave` is above
+/// them.
 const UPPER: [(&str, &[&str]); 4] = [
     ("wave-run", &[]),
     ("wave-stages", &["wave-run"]),
@@ -85,7 +85,7 @@ fn no_crate_uses_candles_layers() {
     }
 }
 
-/// `println!` and its like panic where nothing can be written, and pass on what steers a terminal.
+/// `println!` and the like panic where they cannot write, and pass on terminal control characters.
 #[test]
 fn only_one_file_writes_to_the_terminal() {
     fn check(dir: &Path) {
@@ -111,7 +111,7 @@ fn only_one_file_writes_to_the_terminal() {
     }
 }
 
-/// The paths that a `use` tree names: `a::{b, c::d}` is `a::b` and `a::c::d`.
+/// The paths in a `use` tree: `a::{b, c::d}` is `a::b` and `a::c::d`.
 fn used(tree: &str) -> Vec<String> {
     let Some((head, rest)) = tree.split_once('{') else {
         return vec![tree.trim().to_owned()];
@@ -195,7 +195,7 @@ fn imports(src: &Path) -> BTreeMap<String, BTreeSet<String>> {
     texts.iter().map(imported).collect()
 }
 
-/// Modules that import each other in a circle; a module and its children are one house.
+/// A cycle of modules that import each other; a module and its children count as one.
 fn circle(imports: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
     let related =
         |a: &str, b: &str| a.starts_with(&format!("{b}::")) || b.starts_with(&format!("{a}::"));

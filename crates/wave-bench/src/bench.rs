@@ -1,5 +1,5 @@
-//! `wave bench`: ways to start a model, side by side: methods x sizes x data sets x seeds, at equal
-//! data, epochs and order of batches.
+//! `wave bench`: a comparison of ways to start a model, over methods, sizes, data sets and seeds, with
+//! equal data, epochs and order of batches.
 //!
 //! ```text
 //! OUT/donors/NAME-C/      models that methods take weights from
@@ -9,7 +9,7 @@
 //! OUT/report.{md,json,html}, rows.json, *.svg
 //! ```
 //!
-//! What is complete does not run again. What fails is reported, and the rest goes on.
+//! Complete runs are not repeated. Failures are reported, and the rest goes on.
 
 use crate::report::{self, Failure, Findings, Rates, Row};
 use anyhow::{Context as _, Result};
@@ -51,7 +51,7 @@ pub use table::{Component, Grid};
 pub struct Cell {
     /// The method's name.
     pub method: String,
-    /// The data set's name; empty where there is one only.
+    /// The data set's name; empty where there is only one.
     pub dataset: String,
     /// Blocks.
     pub depth: usize,
@@ -61,12 +61,12 @@ pub struct Cell {
     pub seed: u64,
     /// Peak learning rate.
     pub lr: f64,
-    /// Images kept apart, if this is a trial of the learning rate, and its epochs.
+    /// In a trial of the learning rate: images held out, and epochs.
     pub trial: Option<(usize, f64)>,
 }
 
 impl Cell {
-    /// Names the cell's file, without extension.
+    /// File name of the cell, without extension.
     pub fn file_name(&self) -> String {
         match (self.trial, self.dataset.as_str()) {
             (Some(_), "") => format!("tune-{}-lr{:e}", self.of_size(), self.lr),
@@ -89,7 +89,7 @@ impl Cell {
     }
 }
 
-/// Everything that a run of the grid needs.
+/// Inputs of all runs of the grid.
 pub struct Context<'a> {
     recipe: &'a Recipe,
     grid: Grid,
@@ -103,14 +103,14 @@ pub struct Context<'a> {
     contents: Mutex<BTreeMap<Option<String>, String>>,
 }
 
-/// Runs the grid of a recipe in a directory that is locked. Returns what `--json` prints.
+/// Runs the grid of a recipe in a locked directory. Returns the output of `--json`.
 ///
 /// # Errors
-/// If the recipe is wrong, if it was interrupted, or, when all else is done and reported, if runs
-/// failed.
+/// If the recipe is wrong, the bench is interrupted, or runs failed (after all others are done and
+/// reported).
 pub fn bench(recipe: &Recipe, out: &Path, lock: Option<&Lock>, options: Options) -> Result<Value> {
     let grid = Grid::new(recipe)?;
-    // One ancestor for all, so that its outputs are computed once.
+    // One ancestor for all runs, so that its outputs are computed once.
     let ancestors = Ancestors::default();
     let frame = Frame::new(recipe, &ancestors)?;
     let artefacts = Artefacts::make(recipe, &grid, &frame, &ancestors, out, options)?;
@@ -137,7 +137,7 @@ pub fn bench(recipe: &Recipe, out: &Path, lock: Option<&Lock>, options: Options)
         failures.extend(failed);
         Ok(rows)
     };
-    // Learning rates, each method on held-out images at one size.
+    // Learning rates: each method on held-out images, at one size.
     let trials = run(&context.trials()?)?;
     let rates = context.choose_rates(&trials)?;
     let rows = run(&context.cells(&rates)?)?;
@@ -161,8 +161,8 @@ pub fn bench(recipe: &Recipe, out: &Path, lock: Option<&Lock>, options: Options)
     Ok(json!({ "out": paths::text(out), "rows": rows, "report": report }))
 }
 
-/// What `--dry-run` prints: of the condensation too, if templates are not given for all methods. `ancestor` is
-/// the one that the recipe trains.
+/// The output of `--dry-run`, with the condensation unless all methods have given templates. `ancestor`
+/// is the one that the recipe trains.
 pub fn describe(recipe: &Recipe, ancestor: Option<Arc<Ancestor>>) -> Result<String> {
     let grid = Grid::new(recipe)?;
     let mut text = String::new();
@@ -181,7 +181,7 @@ pub fn describe(recipe: &Recipe, ancestor: Option<Arc<Ancestor>>) -> Result<Stri
     Ok(text)
 }
 
-/// Refuses a method that condenses from nothing, before anything is trained.
+/// Refuses a method that lacks an ancestor to condense, before any training.
 ///
 /// # Errors
 /// Naming the method.
@@ -200,16 +200,16 @@ pub fn check(recipe: &Recipe) -> Result<()> {
     Ok(())
 }
 
-/// The learning rates chosen, by method and data set.
+/// The chosen learning rates, by method and data set.
 type Chosen = BTreeMap<(String, String), Rates>;
 
 impl Context<'_> {
-    /// Checks that the output directory is still this run's.
+    /// Checks that the output directory still belongs to this run.
     fn check(&self) -> Result<()> {
         self.lock.map_or(Ok(()), Lock::check)
     }
 
-    /// `[finetune]` with the differences of a cell's data set, and then those of `table`.
+    /// `[finetune]` with the settings of a cell's data set, and then those of `table`.
     fn finetune_table(&self, cell: &Cell, table: &Table) -> Result<Finetune> {
         let dataset = self.grid.datasets.iter().find(|(n, _)| *n == cell.dataset);
         let mut merged = dataset.map(|(_, t)| t.clone()).unwrap_or_default();
@@ -218,7 +218,7 @@ impl Context<'_> {
             .stage("finetune", Some(&merged), &Finetune::default())
     }
 
-    /// How a cell is fine-tuned.
+    /// Settings of a cell's fine-tuning.
     fn finetune(&self, cell: &Cell) -> Result<Finetune> {
         let method = self.grid.method(&cell.method)?;
         let mut settings = self.finetune_table(cell, &method.finetune)?;
@@ -236,7 +236,7 @@ impl Context<'_> {
         Ok(settings)
     }
 
-    /// Methods on data sets, as the recipe has them.
+    /// Pairs of method and data set in the recipe.
     fn pairs(&self) -> impl Iterator<Item = (&String, &String)> {
         self.grid.datasets.iter().flat_map(|(dataset, _)| {
             let methods = self.grid.methods.iter();
@@ -246,7 +246,7 @@ impl Context<'_> {
         })
     }
 
-    /// A cell at the size where learning rates are tried.
+    /// A cell at the size of the trials.
     fn tried(&self, method: &str, dataset: &str) -> Cell {
         let bench = &self.grid.bench;
         let (depth, width) = bench.tune_at.unwrap_or(bench.sizes[0]);
@@ -261,7 +261,7 @@ impl Context<'_> {
         }
     }
 
-    /// The learning rate that the recipe sets, if it does.
+    /// The learning rate in the recipe, if given.
     fn given_rate(&self, method: &str, dataset: &str) -> Result<Option<f64>> {
         let cell = self.tried(method, dataset);
         let settings = self.finetune_table(&cell, &self.grid.method(method)?.finetune)?;
@@ -345,7 +345,7 @@ impl Context<'_> {
         Ok(cells)
     }
 
-    /// What is in the data that cells train on, found out once for each data set.
+    /// Digest of the data that cells train on, computed once for each data set.
     fn content(&self, spec: &Option<String>) -> Result<String> {
         let mut all = self.contents.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(content) = all.get(spec) {
@@ -356,10 +356,10 @@ impl Context<'_> {
         Ok(content)
     }
 
-    /// A hash of everything that determines a cell's row.
+    /// Hash of everything that determines a cell's row.
     fn fingerprint(&self, cell: &Cell) -> Result<String> {
         let method = self.grid.method(&cell.method)?;
-        // Wherever the ancestor is: its digest is below.
+        // Without the ancestor's path: its digest is below.
         let mut settings = self.finetune(cell)?;
         settings.ancestor = None;
         let mut text = format!(
@@ -440,21 +440,21 @@ impl Context<'_> {
         })
     }
 
-    /// Held while a model of this name is pretrained, which trials of several rates share.
+    /// Lock of a pretrained model, which trials of several rates share.
     fn pretraining(&self, name: &str) -> Arc<Mutex<()>> {
         let mut all = self.pretraining.lock().unwrap_or_else(|e| e.into_inner());
         all.entry(name.into()).or_default().clone()
     }
 
-    /// Images times multiply-adds of what each method trains once for all sizes, and, without a name, of
-    /// the ancestor's training.
+    /// Work in images times multiply-adds: of each method's artefacts for all sizes, and, without a
+    /// name, of the ancestor's training.
     fn shared_work(&self) -> Result<BTreeMap<Option<String>, f64>> {
         let mut all = BTreeMap::new();
         for (name, method) in &self.grid.methods {
             let donors = method.donor.iter().chain(&method.resembles);
             let mut work = 0.0;
             for donor in donors {
-                // One that failed has no rows either.
+                // A failed donor has no rows either.
                 work += self.artefacts.donor_work(&self.grid, donor).unwrap_or(0.0);
             }
             if method.condenses() {
@@ -529,7 +529,7 @@ impl Context<'_> {
     }
 }
 
-/// Runs cells that are not yet on disk; returns all that there are, in order, and what failed.
+/// Runs the cells that are not on disk yet; returns all rows, in order, and the failures.
 fn run_cells(
     context: &Context,
     cells: &[Cell],
@@ -579,7 +579,7 @@ fn run_cells(
     Ok((rows, failures))
 }
 
-/// A cell's row, and whether it had to be run for it.
+/// A cell's row, and whether it was run for it.
 fn cell_row(context: &Context, cell: &Cell, path: &Path) -> Result<(Row, bool)> {
     let fingerprint = context.fingerprint(cell)?;
     let saved = wave_hub::read_text(path)
@@ -595,8 +595,8 @@ fn cell_row(context: &Context, cell: &Cell, path: &Path) -> Result<(Row, bool)> 
     Ok((row, true))
 }
 
-/// Calls `work` on every item, on `jobs` threads that share the cores; the first failure stops
-/// the rest from starting.
+/// Calls `work` on every item, on `jobs` threads that share the cores; after a failure no more items
+/// start.
 fn parallel<T: Sync>(
     items: &[T],
     jobs: usize,

@@ -1,4 +1,4 @@
-//! Ways to start models, side by side: `wave bench`.
+//! `wave bench`: a comparison of ways to start models.
 //!
 //! 1. [`bench::Grid`] reads the `[bench]` table: methods, sizes, data sets, seeds.
 //! 2. Donors and templates are made once for all sizes.

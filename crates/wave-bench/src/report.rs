@@ -1,8 +1,7 @@
-//! What a bench found, as tables and plots: `report.md`, `report.html`, `report.json` and the plots
-//! as SVG.
+//! The report of a bench: `report.md`, `report.html`, `report.json`, and plots as SVG.
 //!
-//! Rows of single trainings become numbers (`summary.rs`, `gains.rs`, `targets.rs`,
-//! `break_even.rs`), numbers a document (`tables.rs`, `sections.rs`, `plots.rs`), and the document
+//! Rows of single trainings become statistics (`summary.rs`, `gains.rs`, `targets.rs`,
+//! `break_even.rs`), statistics a document (`tables.rs`, `sections.rs`, `plots.rs`), and the document
 //! Markdown and HTML.
 
 use anyhow::Result;
@@ -30,7 +29,7 @@ mod targets;
 pub struct Row {
     /// The method's name.
     pub method: String,
-    /// The data set that it was fine-tuned on; empty where there is one only.
+    /// The data set of its fine-tuning; empty where there is only one.
     pub dataset: String,
     /// Blocks.
     pub depth: usize,
@@ -40,36 +39,36 @@ pub struct Row {
     pub seed: u64,
     /// Epochs of fine-tuning.
     pub epochs: f64,
-    /// Accuracy at the end, 0..=1.
+    /// Final accuracy, 0..=1.
     pub top1: f64,
     /// Accuracy before fine-tuning.
     pub start_top1: f64,
-    /// Values taken over before fine-tuning.
+    /// Values inherited before fine-tuning.
     pub transferred_parameters: usize,
-    /// Values that have to be kept to start a model of any size by this method.
+    /// Values stored to start a model of any size by this method.
     pub stored_parameters: usize,
     /// Scalers fitted before fine-tuning.
     pub scalers_fitted: usize,
-    /// Epochs spent once for all sizes (condensing, training a donor), the ancestor's not counted.
+    /// Epochs spent once for all sizes (condensing, training a donor), without the ancestor's.
     pub shared_epochs: f64,
-    /// Epochs spent again for each model before fine-tuning (pretraining, fitting scalers).
+    /// Epochs spent for each model before fine-tuning (pretraining, fitting scalers).
     pub own_epochs: f64,
     /// Peak learning rate.
     pub lr: f64,
-    /// Epoch and accuracy along the way, from `(0, start_top1)`.
+    /// Epoch and accuracy during training, from `(0, start_top1)`.
     pub curve: Vec<(f64, f64)>,
     /// Wall time in seconds.
     pub seconds: f64,
-    /// Everything that determines the row, hashed.
+    /// Hash of everything that determines the row.
     pub fingerprint: String,
 }
 
-/// A training that did not come to its end.
+/// A training that failed.
 #[derive(Serialize, Deserialize, Clone, Debug)]
 pub struct Failure {
-    /// Which one.
+    /// Name of its cell.
     pub cell: String,
-    /// Why.
+    /// The error.
     pub error: String,
 }
 
@@ -78,19 +77,19 @@ pub struct Failure {
 pub struct Rates {
     /// The method's name.
     pub method: String,
-    /// What was chosen.
+    /// The chosen learning rate.
     pub lr: f64,
-    /// Learning rate and held-out accuracy; empty where the recipe gives the rate.
+    /// Learning rates with held-out accuracies; empty where the recipe gives the rate.
     pub grid: Vec<(f64, f64)>,
 }
 
-/// A template directory's name, and depth, width and accuracy of models made from it without data.
+/// Name of a template directory, and depth, width and accuracy of models composed from it without data.
 pub type WithoutData = (String, Vec<(usize, usize, f64)>);
 
 /// See [`Findings::shared_work`].
 pub type Work<'a> = dyn Fn(Option<&str>, (usize, usize)) -> f64 + 'a;
 
-/// Everything that a report is made of.
+/// Contents of a report.
 pub struct Findings<'a> {
     /// The recipe's name.
     pub name: &'a str,
@@ -100,9 +99,9 @@ pub struct Findings<'a> {
     pub subject: Option<&'a str>,
     /// Depths and widths.
     pub sizes: &'a [(usize, usize)],
-    /// The data sets fine-tuned on; one empty name where there is one only.
+    /// The data sets; one empty name where there is only one.
     pub datasets: &'a [String],
-    /// Parameters of a model of a depth and width.
+    /// Parameters of a model, given depth and width.
     pub parameters: &'a dyn Fn(usize, usize) -> usize,
     /// Seeds of each method at each size.
     pub seeds: &'a [u64],
@@ -110,24 +109,24 @@ pub struct Findings<'a> {
     pub condensations: usize,
     /// The learning rate of each method.
     pub rates: &'a [Rates],
-    /// What came to its end.
+    /// Complete trainings.
     pub rows: &'a [Row],
-    /// What did not.
+    /// Failed trainings.
     pub failures: &'a [Failure],
-    /// Titles, and the methods that are listed side by side below each.
+    /// Methods to list side by side, by title.
     pub ablations: &'a BTreeMap<String, Vec<String>>,
-    /// Methods and rivals whose curves are compared.
+    /// Pairs of a method and its rival, whose curves are compared.
     pub break_even: &'a [(String, String)],
-    /// The templates that models were started from.
+    /// The templates of the models.
     pub templates: &'a [WithoutData],
-    /// Epochs for which the ancestor was trained.
+    /// Epochs of the ancestor's training.
     pub ancestor_epochs: f64,
-    /// Epochs of a model of a depth and width with as many multiply-adds as what a method spends once
-    /// for all sizes, or, without a method, as the ancestor's training.
+    /// Epochs of a model of this depth and width that have as many multiply-adds as a method spends
+    /// once for all sizes, or, without a method, as the ancestor's training.
     pub shared_work: &'a Work<'a>,
 }
 
-/// What `report.json` holds. Accuracies are fractions.
+/// Contents of `report.json`. Accuracies are fractions.
 #[derive(Serialize)]
 struct Data<'a> {
     name: &'a str,
@@ -158,13 +157,13 @@ struct Size {
     parameters: usize,
 }
 
-/// Writes `report.md`, `report.json`, `report.html` and the plots into the directory `out`; returns
-/// the Markdown.
+/// Writes `report.md`, `report.json`, `report.html` and the plots into the directory `out`; returns the
+/// Markdown.
 ///
-/// Rows of a method, size or data set that `findings` does not name are left out.
+/// Rows whose method, size or data set is not in `findings` are left out.
 ///
 /// # Errors
-/// If a file cannot be written, or a plot not be drawn.
+/// If a file cannot be written, or a plot cannot be drawn.
 pub fn write(findings: &Findings, out: &Path) -> Result<String> {
     let summaries = summary::Summaries::new(findings);
     let costs = summary::costs(findings, &summaries);

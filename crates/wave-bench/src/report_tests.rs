@@ -2,7 +2,7 @@ use super::fixture::Fixture;
 use super::*;
 use serde_json::Value;
 
-/// The Markdown, and the files that were written.
+/// The Markdown and the written files.
 fn written(fixture: &Fixture) -> (String, BTreeMap<String, String>) {
     let dir = tempfile::tempdir().unwrap();
     let text = write(&fixture.findings(), dir.path()).unwrap();

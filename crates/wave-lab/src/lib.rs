@@ -1,4 +1,4 @@
-//! The papers beside WAVE, each in one folder; `wave` registers each by a line in its table of families.
+//! Papers other than WAVE, a folder for each; `wave` lists each in its table of families.
 //!
 //! 1. [`sequence`]: networks of token sequences (thesis, section 3.3): Mamba, Mamba-2, linear attention,
 //!    transformers and hybrids, on synthetic tasks and on text.
@@ -7,8 +7,8 @@
 //! 3. [`meta`]: starts that are learned from training: distributions of weights (DIMAML), and graph
 //!    hypernetworks (GHN-3).
 //!
-//! A folder has the settings that mean something to its paper, the stages and the artefacts. The networks
-//! are in wave-models, their closed-form starts in wave-init, their kernels in wave-ops.
+//! A folder holds the settings, stages and artefacts of its paper. The networks are in wave-models,
+//! their closed-form initialisations in wave-init, their kernels in wave-ops.
 //!
 //! ```
 //! use wave_lab::sequence::SEQUENCES;

@@ -1,13 +1,14 @@
-//! `wave meta`: learns how to start a network, from its training.
+//! `wave meta`: learns an initialisation from training.
 //!
-//! What is learned is a directory, from which `wave init learned` makes models. A method is a file under
-//! `meta/`, and a line in [`meta`]:
+//! The output is a directory from which `wave init learned` makes models. A method is a file under
+//! `meta/`, and an entry in [`meta`]:
 //!
-//! - `normal` and `plif` (`distribution.rs`): a distribution for each weight tensor, by back-propagating
-//!   through the training run (DIMAML). `problem.rs` is what is trained on what, `network.rs` the
-//!   networks, `learn.rs` the outer loop, `trial.rs` the learned start beside others on another task;
-//! - `ghn3` ([`wave_stages::hypernetwork`]): a graph hypernetwork that predicts weights; `wave init ghn3` makes
-//!   models by it.
+//! - `normal` and `plif` (`distribution.rs`): a distribution for each weight tensor, learned by
+//!   back-propagation through the training run (DIMAML). `problem.rs` has the tasks, `network.rs` the
+//!   networks, `learn.rs` the outer loop, `trial.rs` the comparison with other initialisations on
+//!   another task;
+//! - `ghn3` ([`wave_stages::hypernetwork`]): a graph hypernetwork that predicts weights; `wave init
+//!   ghn3` makes models with it.
 
 mod distribution;
 mod ghn3;
@@ -32,11 +33,11 @@ pub use settings::{Meta, MetaMethod};
 /// The method of `wave init` that makes models from what was learned.
 const METHOD: &str = "learned";
 
-/// What messages call it.
+/// Its name in messages.
 const WHAT: &str = "method learned, whose network is that of --from";
 
-/// Learns an initialiser and writes it to `out`. Returns what `--json` prints. To learn distributions
-/// it has to run inside [`wave_train::second_order`].
+/// Learns an initialiser and writes it to `out`. Returns the output of `--json`. Distributions must be
+/// learned inside [`wave_train::second_order`].
 ///
 /// # Errors
 /// If settings are wrong, or the work fails.
@@ -51,12 +52,12 @@ pub fn meta(name: &str, settings: &Meta, out: &Path, options: Options) -> Result
     }
 }
 
-/// Whether gradients need gradients: for all methods but hypernetworks.
+/// Whether training needs second derivatives: for all methods except hypernetworks.
 pub fn differentiates_training(settings: &Meta) -> bool {
     settings.method != Some(MetaMethod::Ghn3)
 }
 
-/// What `--dry-run` prints.
+/// The output of `--dry-run`.
 ///
 /// # Errors
 /// As [`meta`].
@@ -70,7 +71,7 @@ pub fn describe(settings: &Meta) -> Result<String> {
     }
 }
 
-/// Refuses what means nothing to a hypernetwork.
+/// Refuses settings that do not apply to a hypernetwork.
 fn of_distributions(settings: &Meta) -> Result<()> {
     match to_table(&settings.distribution)?.keys().next() {
         None => Ok(()),

@@ -1,9 +1,8 @@
-//! Populations from start to statistics: `wave init --arch population`, and `finetune`, `eval` and
-//! `inspect` of what it makes.
+//! Populations: `wave init --arch population`, and `finetune`, `eval` and `inspect` of its output.
 //!
-//! They share the stages' commands, settings, data, training loop and run directories with single
-//! networks; what differs is that every network has images of its own in a step, and that what is looked
-//! at is what the networks' weights have in common.
+//! They share commands, settings, data, training loop and run directories with single networks. The
+//! differences: each network has its own images in a step, and `inspect` shows statistics over the
+//! networks' weights.
 
 mod finetune;
 mod init;
@@ -22,7 +21,7 @@ use wave_stages::init::method_line;
 /// The name of the architecture.
 pub const ARCHITECTURE: &str = "population";
 
-/// What messages call it.
+/// Name in messages.
 const WHAT: &str = "a population";
 
 /// Many small networks side by side.

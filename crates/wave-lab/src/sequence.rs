@@ -1,9 +1,8 @@
-//! Sequence networks from start to test: `wave init --arch mamba2`, and `finetune`, `eval` and `inspect`
-//! of what it makes.
+//! Sequence networks: `wave init --arch mamba2`, and `finetune`, `eval` and `inspect` of its output.
 //!
-//! They share the stages' commands, settings, training loop and run directories with networks of images;
-//! what differs is what is read (tokens of a task instead of images) and how the model is kept: as
-//! transformers' own Mamba and Mamba-2.
+//! They share commands, settings, training loop and run directories with networks of images. The
+//! differences: the data are tokens of a task, and the model is stored as transformers' own Mamba or
+//! Mamba-2.
 
 mod finetune;
 mod init;
@@ -20,7 +19,7 @@ use wave_models::SequenceShape;
 use wave_stages::family::{Commands, Family};
 use wave_stages::init::method_line;
 
-/// What messages call one.
+/// Name in messages.
 const WHAT: &str = "a sequence network";
 
 /// Networks of token sequences.

@@ -1,9 +1,8 @@
-//! What of a training is on disk while it runs: its latest state, the one before, the best values.
+//! Checkpoints of a training: its latest state, the one before, and the best values.
 //!
-//! They are written by a thread of their own, from a copy, so that no step waits for the disk. The
-//! latest state is replaced when the new one is safely there; the one before stands in for it if it
-//! is damaged, as a checksum over everything in the file tells. A state also says what the run reads,
-//! so that it does not go on with something else.
+//! A thread writes them from a copy, so that no step waits for the disk. The state before is kept until
+//! the latest is safely on disk, and replaces it where its checksum is wrong. A state also names the
+//! inputs of its run, which cannot go on with others.
 
 use crate::error::request;
 use crate::ranks::ranks;
@@ -27,21 +26,21 @@ const NAMES: &str = "names";
 
 type Metadata = BTreeMap<String, String>;
 
-/// The checkpoints in a run's directory.
+/// The checkpoints in the directory of a run.
 pub struct Checkpoints {
     dir: PathBuf,
-    /// What every state says of the run, beside itself.
+    /// Metadata of the run, saved with every state.
     about: Metadata,
     writing: Option<JoinHandle<Result<()>>>,
     /// The state to go on from.
     found: Option<(Weights, Metadata)>,
 }
 
-/// Values that tested better than those of other epochs.
+/// The values of the epoch that tested best.
 pub struct Best {
     /// Their accuracy, 0 to 1.
     pub top1: f64,
-    /// By the variables' names.
+    /// By name of variable.
     pub values: Weights,
 }
 
@@ -54,13 +53,13 @@ impl Best {
         Ok(Best { top1, values })
     }
 
-    /// The first rank's on every rank.
+    /// Gives every rank the values of the first.
     pub fn of_first(best: Option<Best>, variables: &[Variable]) -> Result<Option<Best>> {
         let ranks = ranks();
         if ranks.size() == 1 {
             return Ok(best);
         }
-        // No accuracy is below 0.
+        // No accuracy is negative: -1 stands for none.
         let top1 = ranks.of_first(best.as_ref().map_or(-1.0, |best| best.top1));
         if top1 < 0.0 {
             return Ok(None);
@@ -81,7 +80,7 @@ impl Best {
 }
 
 impl Checkpoints {
-    /// Those in `dir`, of a run of which `about` is to be known.
+    /// The checkpoints in `dir`, which save `about` with every state.
     pub fn new(dir: &Path, about: Metadata) -> Checkpoints {
         Checkpoints {
             dir: dir.to_path_buf(),
@@ -91,18 +90,17 @@ impl Checkpoints {
         }
     }
 
-    /// Whether there is a state, or what is left of one.
+    /// Whether any state is on disk, even a damaged one.
     pub fn exist(&self) -> bool {
         [LATEST, BEFORE]
             .iter()
             .any(|name| self.dir.join(name).exists())
     }
 
-    /// Reads the latest state that is whole, if there is one, to go on from it. Returns what it says of
-    /// its run, its step, and what is wrong with a later one.
+    /// Reads the latest intact state, if there is any, to continue from it.
     ///
     /// # Errors
-    /// If there are states and none is whole.
+    /// If there are states and all are damaged.
     pub fn find(&mut self) -> Result<Option<Found>> {
         let mut broken: Option<HubError> = None;
         for path in [LATEST, BEFORE].map(|name| self.dir.join(name)) {
@@ -132,10 +130,10 @@ impl Checkpoints {
         }
     }
 
-    /// Removes them all.
+    /// Removes all checkpoints.
     ///
     /// # Errors
-    /// If the system does not let it.
+    /// If the system refuses.
     pub fn remove(&mut self) -> Result<()> {
         if let Some(writing) = self.writing.take() {
             let _ = writing.join(); // whatever became of it
@@ -152,10 +150,10 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Waits for what is being written.
+    /// Waits for the write in progress.
     ///
     /// # Errors
-    /// If that failed.
+    /// If it failed.
     fn wait(&mut self) -> Result<()> {
         match self.writing.take().map(JoinHandle::join) {
             None => Ok(()),
@@ -164,8 +162,8 @@ impl Checkpoints {
         }
     }
 
-    /// Begins to save a state, and says whether it did: not while another is being written. With
-    /// `last` it is saved when this returns, in any case.
+    /// Begins to save a state, unless another is being written, and returns whether it did. With `last`
+    /// it waits, and the state is always saved.
     ///
     /// # Errors
     /// If this state, with `last`, or an earlier one could not be written.
@@ -188,7 +186,7 @@ impl Checkpoints {
         Ok(true)
     }
 
-    /// The state that was found, if one was: restores the variables.
+    /// Restores the variables from the state that was found, if any.
     ///
     /// # Errors
     /// If it belongs to another run.
@@ -203,7 +201,7 @@ impl Checkpoints {
     /// Keeps values for [`Checkpoints::best`].
     ///
     /// # Errors
-    /// If they, or what was written before, could not be written.
+    /// If this write, or an earlier one, failed.
     pub fn keep_best(&mut self, best: &Best) -> Result<()> {
         self.wait()?;
         let metadata = BTreeMap::from([("top1".to_string(), best.top1.to_string())]);
@@ -215,7 +213,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// The best values kept so far, if there are any.
+    /// The best values kept so far, if any.
     ///
     /// # Errors
     /// If they are damaged.
@@ -231,17 +229,17 @@ impl Checkpoints {
     }
 }
 
-/// What [`Checkpoints::find`] found.
+/// The result of [`Checkpoints::find`].
 pub struct Found {
-    /// What the state says of its run.
+    /// Metadata of the run that saved the state.
     pub about: Metadata,
-    /// What is wrong with the state after it, if there is one.
+    /// The error in the later state, if that one is damaged.
     pub broken: Option<String>,
 }
 
 impl Drop for Checkpoints {
     fn drop(&mut self) {
-        // Where training broke off, the last state is to be complete.
+        // The last state is complete even where training failed.
         let _ = self.wait();
     }
 }
@@ -250,7 +248,7 @@ fn write_state(dir: &Path, weights: &Weights, metadata: Metadata, step: u64) -> 
     let (latest, before) = (dir.join(LATEST), dir.join(BEFORE));
     if latest.exists() {
         let _ = fs::remove_file(&before);
-        // A second name for it; a file system without those does without the state before.
+        // A hard link; a file system without links goes without the earlier state.
         let _ = fs::hard_link(&latest, &before);
     }
     write_whole(&latest, weights, metadata).with_context(|| match latest.exists() {
@@ -259,13 +257,13 @@ fn write_state(dir: &Path, weights: &Weights, metadata: Metadata, step: u64) -> 
     })
 }
 
-/// Writes tensors under a checksum of all that is in the file.
+/// Writes tensors with a checksum of the whole file.
 fn write_whole(path: &Path, weights: &Weights, mut metadata: Metadata) -> Result<(), HubError> {
     metadata.insert(NAMES.into(), names_digest(weights));
     wave_hub::write_table(path, weights, &metadata)
 }
 
-/// Reads what [`write_whole`] wrote, if it is as it was written.
+/// Reads the output of [`write_whole`] and checks it.
 fn read_whole(path: &Path) -> Result<(Weights, Metadata), HubError> {
     let (weights, mut metadata) = wave_hub::read_table(path)?;
     match metadata.remove(NAMES) {

@@ -28,7 +28,7 @@ fn saved() -> tempfile::TempDir {
     dir
 }
 
-/// The step that a run in `dir` goes on from, and what it is told of a later one.
+/// The step from which a run in `dir` continues, and the error in a later state.
 fn step(dir: &Path) -> Result<(u64, Option<String>)> {
     let mut checkpoints = Checkpoints::new(dir, about());
     let found = checkpoints.find()?.unwrap();
@@ -50,7 +50,7 @@ fn any_wrong_bit_makes_the_state_before_stand_in() {
     for at in 0..whole.len() {
         let mut bytes = whole.clone();
         bytes[at] ^= 1 << (at % 8);
-        // Not over it: the two states may be one file by two names.
+        // Not overwritten in place: both names may belong to one file.
         fs::remove_file(&latest).unwrap();
         fs::write(&latest, bytes).unwrap();
         let (step, broken) = step(dir.path()).unwrap();
@@ -67,7 +67,7 @@ fn without_a_whole_state_nothing_goes_on() {
         variables(1.0)[0].var.as_tensor().clone(),
     )]);
     for name in [LATEST, BEFORE] {
-        // As states were saved before they had checksums.
+        // States of earlier versions had no checksums.
         let path = dir.path().join(name);
         wave_hub::write_tensors(&path, &plain, &about()).unwrap();
     }

@@ -1,4 +1,4 @@
-//! From settings to training batches and test images.
+//! Training batches and test images, from the settings.
 
 use crate::error::request;
 use crate::ranks::{self, ranks};
@@ -20,34 +20,33 @@ pub use test_images::TestImages;
 pub use test_images::count_broken;
 use test_images::tell_broken;
 
-/// Which images, how many at once and how varied: settings with every gap filled that the images
-/// themselves do not fill.
+/// The settings of the data, with every gap filled that the images themselves do not fill.
 #[derive(Clone, Debug)]
 pub struct DataPlan {
-    /// What `--data` names, if anything.
+    /// Value of `--data`, if given.
     pub spec: Option<String>,
     /// Training images at most.
     pub train_limit: Option<usize>,
     /// Test images at most.
     pub test_limit: Option<usize>,
-    /// Training images that are tested on instead.
+    /// Training images held out to test on.
     pub hold_out: Option<usize>,
-    /// Mean and standard deviation of each channel, each if given.
+    /// Mean and standard deviation of each channel, if given.
     pub normalisation: [Option<Vec<f64>>; 2],
     /// Images of a training step.
     pub batch: BatchSize,
-    /// How training images are varied.
+    /// Augmentation of training images.
     pub augment: Augment,
-    /// Variations of each image before they repeat, if they do.
+    /// Number of augmented versions of each image, if they repeat.
     pub views: Option<u32>,
-    /// Seed of the variations, where they repeat.
+    /// Seed of repeated augmentations.
     pub view_seed: u64,
     /// Seed of everything else.
     pub seed: u64,
 }
 
 impl DataPlan {
-    /// Of the settings of a training.
+    /// The data of a training.
     ///
     /// # Errors
     /// If a value is out of its range.
@@ -70,7 +69,7 @@ impl DataPlan {
         })
     }
 
-    /// Of images that are not varied.
+    /// Images without augmentation.
     ///
     /// # Errors
     /// As [`DataPlan::new`].
@@ -92,44 +91,44 @@ impl DataPlan {
     }
 }
 
-/// Images that a stage trains and tests on.
+/// The images of a stage.
 #[derive(Clone)]
 pub struct Data {
-    /// The specification they were opened by.
+    /// The specification that opened them.
     pub spec: String,
     /// Training batches.
     pub loader: Loader,
-    /// Where the training images are.
+    /// Source of the training images.
     pub train: Arc<dyn Source>,
-    /// What is tested on.
+    /// The test images.
     pub tests: TestImages,
-    /// Which of the source's training images are trained on.
+    /// Indices of the training images in their source.
     pub train_indices: Vec<u32>,
-    /// From image to input.
+    /// Preprocessing of an image into input.
     pub transform: Transform,
-    /// How training images are varied.
+    /// Augmentation of training images.
     pub augment: Augment,
-    /// Seed of the variations, where they repeat.
+    /// Seed of repeated augmentations.
     pub view_seed: u64,
     /// Class names; empty where the images have no labels.
     pub class_names: Vec<String>,
     /// Images of a training step.
     pub batch: usize,
-    /// One more than the largest of the training indices, 0 if there are none.
+    /// One more than the largest training index; 0 without training images.
     pub source_images: usize,
-    /// Variations of each image before they repeat, if they do.
+    /// Number of augmented versions of each image, if they repeat.
     pub views: Option<u32>,
-    /// Tells apart data whose repeated views differ.
+    /// Identity of the repeated augmentations.
     pub views_id: String,
 }
 
 impl Data {
-    /// Opens what `--data` names, as input for a model of this size.
+    /// Opens the data of `--data` as input for a model.
     ///
-    /// Without a transform in `input`, the normalisation is that of the settings, or measured.
+    /// Without a transform in `input`, the normalisation comes from the settings or is measured.
     ///
     /// # Errors
-    /// If there is no such data, if its images have no labels, or if settings do not fit it.
+    /// If there is no such data, its images have no labels, or settings do not fit it.
     pub fn open(plan: &DataPlan, input: Input) -> Result<Data> {
         let data = Data::open_any(plan, input)?;
         if data.class_names.is_empty() {
@@ -138,9 +137,8 @@ impl Data {
         Ok(data)
     }
 
-    /// As [`Data::open`], for a stage that uses no labels. If those of the data, where it has any,
-    /// are not of as many classes as `names`, the classes are `names` and there is nothing to test
-    /// on.
+    /// As [`Data::open`], for a stage that uses no labels. Where the data does not have as many classes
+    /// as `names`, its classes are `names` and it has no test images.
     pub fn open_unlabelled(plan: &DataPlan, input: Input, names: &[String]) -> Result<Data> {
         let mut data = Data::open_any(plan, input)?;
         if data.class_names.len() != names.len() {
@@ -156,7 +154,7 @@ impl Data {
         Ok(data)
     }
 
-    /// Training images of one view, by their index: (images, channels, side, side).
+    /// Training images of one view, by index: (images, channels, side, side).
     pub fn view_images(&self, images: &[u32], view: u32) -> candle_core::Result<Tensor> {
         let batch = self.loader.view_images(images, view);
         let batch = batch.map_err(candle_core::Error::wrap)?;
@@ -249,7 +247,7 @@ impl Data {
         })
     }
 
-    /// What it is, for a plan.
+    /// Description in a plan.
     pub fn describe(&self) -> String {
         format!(
             "data: {}, {} images, {} to test on, {} classes\n",
@@ -260,18 +258,18 @@ impl Data {
         )
     }
 
-    /// Warns on stderr if `names`, those of a model's classes, are others than the data's.
+    /// Warns on stderr if the class names of a model differ from those of the data.
     pub fn tell_classes(&self, names: &[String]) {
         tell_classes(&self.spec, &self.class_names, names);
     }
 
-    /// Checks that a model has a score for each class.
+    /// Checks that a model has one output for each class.
     pub fn check_classes(&self, classes: usize, remedy: &str) -> Result<()> {
         check_classes(&self.spec, &self.class_names, classes, remedy)
     }
 
-    /// Tells on stderr of broken images that were met, since a run was last resumed, and returns how
-    /// many. To be called on all ranks.
+    /// Reports on stderr the broken images since the run started or resumed, and returns their number.
+    /// Every rank must call it.
     pub fn tell_broken(&self) -> usize {
         let what = ("training image", "replaced");
         tell_broken(&*self.train, &self.loader.broken(), what) + self.tests.tell_broken()
@@ -288,8 +286,8 @@ fn check_classes(spec: &str, names: &[String], classes: usize, remedy: &str) -> 
     )))
 }
 
-/// Warns on stderr if `names`, those of a model's classes, are others than the data's `own`: as many, so that
-/// nothing else tells.
+/// Warns on stderr if the class names of a model differ from the data's `own`. Both have the same
+/// number of classes, so that nothing else shows it.
 fn tell_classes(spec: &str, own: &[String], names: &[String]) {
     let numbered = |names: &[String]| {
         let mut numbers = names.iter().enumerate();
@@ -314,13 +312,13 @@ fn unlabelled(spec: &str) -> anyhow::Error {
     ))
 }
 
-/// The images that settings choose of a data set.
+/// The images of a data set that settings choose.
 struct Parts {
-    /// Which of the training images to train on.
+    /// Indices of the training images.
     train: Vec<u32>,
-    /// Where those to test on are.
+    /// Source of the test images.
     test: Arc<dyn Source>,
-    /// Which of them.
+    /// Their indices in it.
     test_indices: Vec<u32>,
 }
 
@@ -359,7 +357,7 @@ fn parts(plan: &DataPlan, dataset: &Dataset) -> Result<Parts> {
     })
 }
 
-/// A line on stderr where images of one size are enlarged or reduced more than twice.
+/// Notes on stderr that images of one size are resized by more than a factor of two.
 fn tell_size(source: &dyn Source, transform: &Transform) {
     let Some((height, width)) = wave_data::common_size(source) else {
         return;
@@ -378,7 +376,7 @@ fn tell_size(source: &dyn Source, transform: &Transform) {
     }
 }
 
-/// How training images are varied, by the settings.
+/// Augmentation by the settings.
 pub fn augment(settings: &Augmentation) -> Result<Augment> {
     let mixing = Mixing {
         mixup: settings.mixup.unwrap_or(0.0),
@@ -413,9 +411,9 @@ pub fn augment(settings: &Augmentation) -> Result<Augment> {
     })
 }
 
-/// What a model takes in.
+/// Input of a model.
 pub enum Input {
-    /// Exactly this.
+    /// Exactly this preprocessing.
     Like(Transform),
     /// This size; channels and normalisation follow the data.
     Size {
@@ -426,21 +424,21 @@ pub enum Input {
     },
 }
 
-/// How many colour channels a model takes.
+/// Colour channels of a model's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channels {
-    /// So many.
+    /// A fixed number.
     Exactly(usize),
-    /// As many as every image has, or so many where images may differ.
+    /// Those of the images, or this number where images may differ.
     Otherwise(usize),
 }
 
-/// Opens what `--data` names: of several, parted by `|`, the first that is there.
+/// Opens the data of `--data`: of several names, separated by `|`, the first that exists.
 ///
 /// # Errors
-/// If there is none, or it is not the same on all ranks.
+/// If none exists, or ranks find different data.
 pub fn open(spec: Option<&str>) -> Result<Dataset> {
-    // What the first rank finds out about a large data set, the others read from its cache.
+    // The other ranks read the cache that the first one writes for a large data set.
     let dataset = ranks::first_then_others(|| open_here(spec))?;
     let images = dataset.train.len() + dataset.test.len();
     let first = ranks().of_first(images as f64);
@@ -469,10 +467,10 @@ fn open_here(spec: Option<&str>) -> Result<Dataset> {
     Err(failure.unwrap_or_else(|| request("data is empty")))
 }
 
-/// Opens one data set by its name.
+/// Opens one data set by name.
 ///
 /// # Errors
-/// If there is none; the message says which may have been meant.
+/// If there is none; the message suggests similar names.
 pub fn open_one(name: &str) -> Result<Dataset> {
     wave_data::open(name).map_err(|error| match meant(name) {
         Some(meant) => request(format!(
@@ -482,8 +480,8 @@ pub fn open_one(name: &str) -> Result<Dataset> {
     })
 }
 
-/// What a name of data that is not there may have meant: a data set that is built in, or what stands in
-/// the directory where it should be.
+/// A suggestion in the place of a missing data set: one that is built in, or the content of the
+/// directory.
 fn meant(name: &str) -> Option<String> {
     let (controls, of) = name.split_at(name.rfind(':').map_or(0, |colon| colon + 1));
     if !controls
@@ -513,8 +511,8 @@ fn meant(name: &str) -> Option<String> {
     Some(format!("{controls}{}", near.to_str()?))
 }
 
-/// The side of the images in pixels where all are of one size: as declared, else up to 224, which larger
-/// photographs are reduced to.
+/// Side of the images in pixels where all have one size: as declared, else at most 224, to which larger
+/// photographs are reduced.
 pub fn image_side(dataset: &Dataset) -> Option<usize> {
     match native(dataset) {
         Some((_, height, _)) => Some(height),
@@ -525,13 +523,13 @@ pub fn image_side(dataset: &Dataset) -> Option<usize> {
     }
 }
 
-/// Side of the images in pixels where neither settings nor data say.
+/// Side of the images in pixels where neither settings nor data give one.
 pub const DEFAULT_SIDE: usize = 224;
 
-/// Images whose content tells data sets apart.
+/// Number of images whose content enters the digest of a data set.
 const SAMPLES: usize = 64;
 
-/// The content of some of these images of a source, evenly spread.
+/// Encoded bytes of evenly spread images of a source.
 pub fn sampled(source: &dyn Source, images: &[u32]) -> Vec<u8> {
     let n = images.len();
     let mut content = Vec::new();
@@ -552,8 +550,7 @@ pub fn native(dataset: &Dataset) -> Option<(usize, usize, usize)> {
     dataset.train.native_size()
 }
 
-/// Refuses another normalisation than that which a model brings with it: its weights were trained with
-/// that one.
+/// Refuses a normalisation other than the model's own, with which its weights were trained.
 fn check_normalisation(plan: &DataPlan, transform: &Transform) -> Result<()> {
     for (name, given, own) in [
         ("mean", &plan.normalisation[0], &transform.mean),
@@ -597,7 +594,7 @@ fn normalisation(
         (None, None) => {
             let (mean, std) =
                 wave_data::measure_normalisation(&*dataset.train, train, image_size, channels)?;
-            // Three digits are plenty, and print the same everywhere.
+            // Three digits are enough, and print the same everywhere.
             let round = |v: f32| (v * 1e4).round() / 1e4;
             Ok((
                 mean.into_iter().map(round).collect(),

@@ -1,7 +1,7 @@
 //! The device that trains and runs networks: the processor, or a GPU in builds with the feature `cuda`.
 //!
-//! Artefacts are read and written on the host. Weights go to the device where a network is about to
-//! run (`place`) or to train (`train::variable`); images follow the weights, targets the logits.
+//! Artefacts are read and written on the host. Weights move to the device before a network runs
+//! (`place`) or trains (`train::variable`); images follow the weights, targets the logits.
 
 use crate::error::request;
 use anyhow::Result;
@@ -11,8 +11,8 @@ use wave_models::Weights;
 
 static DEVICE: OnceLock<Device> = OnceLock::new();
 
-/// Chooses the device by its name on the command line, once: `cpu`, `cuda:N`, or `cuda` for the GPU of
-/// the number `own`.
+/// Chooses the device once, by its name on the command line: `cpu`, `cuda:N`, or `cuda` for GPU number
+/// `own`.
 ///
 /// # Errors
 /// If there is no such device, or this build cannot use it.

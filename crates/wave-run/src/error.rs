@@ -1,9 +1,9 @@
-//! Which failures are the request's fault.
+//! Errors, and the exit code of each.
 
 use crate::hint::did_you_mean;
 use std::fmt;
 
-/// The request was wrong: a flag, a recipe, an input file. Exit code 2.
+/// A wrong request: a flag, a recipe or an input file. Exit code 2.
 #[derive(Debug)]
 pub struct Request(pub String);
 
@@ -20,7 +20,7 @@ pub fn request(message: impl Into<String>) -> anyhow::Error {
     Request(message.into()).into()
 }
 
-/// What a failure says: its causes, and which name was meant where one is misspelt.
+/// The message of an error: its causes, with a suggestion for a misspelt name.
 pub fn describe(error: &anyhow::Error) -> String {
     let hint = error.chain().find_map(|cause| match cause.downcast_ref() {
         Some(wave_init::InitError::UnknownName {
@@ -31,7 +31,7 @@ pub fn describe(error: &anyhow::Error) -> String {
     format!("{error:#}{}", hint.unwrap_or_default())
 }
 
-/// The exit code of a failure: 2 if the request was wrong, 130 if it was interrupted, else 1.
+/// Exit code of an error: 2 for a wrong request, 130 after an interrupt, else 1.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
     for cause in error.chain() {
         if let Some(wave_train::TrainError::Interrupted(_)) = cause.downcast_ref() {
@@ -49,7 +49,7 @@ pub fn exit_code(error: &anyhow::Error) -> u8 {
                 .is_some_and(|e| e.is_request())
             || match cause.downcast_ref() {
                 Some(wave_train::TrainError::Mismatch(_)) => true,
-                // It stands in the chain for the error of the data.
+                // In the chain it hides the error of the data.
                 Some(wave_train::TrainError::Data(error)) => error.is_request(),
                 _ => false,
             };

@@ -1,4 +1,4 @@
-//! What work will take before it begins: memory of a step, a batch that fits, sizes on disk, time.
+//! Forecasts before work begins: memory of a step, a batch that fits, sizes on disk, time.
 
 use crate::data::DataPlan;
 use crate::device::device;
@@ -21,46 +21,46 @@ pub use network::of_forward;
 
 /// Bytes of a number in f32.
 const FLOAT: u64 = 4;
-/// What the program takes beside its tensors.
+/// Memory of the program beside its tensors.
 const PROGRAM: u64 = 64 << 20;
-/// Copies of what is trained: as read, prepared, the variables, gradients, two moments, a checkpoint that is
-/// being written, and what the optimiser is about to replace. Measured: 9.2 to 9.8.
+/// Copies of trained values: as read, prepared, the variables, gradients, two moments, a checkpoint in
+/// progress, and what the optimiser is about to replace. Measured: 9.2 to 9.8.
 const COPIES: u64 = 10;
-/// Copies of weights that are composed in each step, with their gradients. Measured: 2.5 to 3.6.
+/// Copies of weights composed in each step, with their gradients. Measured: 2.5 to 3.6.
 const COMPOSED: u64 = 4;
-/// Copies of weights that are made and written, and not trained. Measured: 1.7 to 2.
+/// Copies of weights that are made and written without training. Measured: 1.7 to 2.
 const MADE: u64 = 2;
-/// Batches of images that the loader holds.
+/// Batches in the loader.
 const BATCHES_AHEAD: u64 = 6;
-/// The share of the memory at hand that a batch chosen for it may fill.
+/// Share of the available memory that an automatic batch may fill.
 const FILL: f64 = 0.7;
-/// The largest batch that is chosen.
+/// The largest automatic batch.
 const LARGEST: usize = 1024;
 /// Images of a test batch.
 const TEST_BATCH: usize = 250;
-/// Memory that images may take which a network runs on without training.
+/// Memory of the images of a forward pass.
 const RUN_BYTES: u64 = 2 << 30;
 
-/// Bytes that training holds at most.
+/// Peak memory of training, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Whatever the batch: values, gradients, moments, the program.
+    /// Independent of the batch: values, gradients, moments, the program.
     pub fixed: u64,
-    /// For each image of a batch, which the loader makes ahead.
+    /// For each image of a batch in the loader.
     pub loaded: u64,
-    /// For each image that a step, or a part of it, computes at once.
+    /// For each image computed at once in a step or a part of it.
     pub image: u64,
-    /// For each image that is tested, or shown to an ancestor, at once.
+    /// For each image that is tested, or that an ancestor sees, at once.
     pub tested: u64,
 }
 
 impl Memory {
-    /// Of training a transformer's own weights.
+    /// Memory to train a transformer's own weights.
     pub fn of_training(shape: &VitShape, mode: Mode) -> Memory {
         Memory::of_network(&Network::Vit(shape.clone()), mode)
     }
 
-    /// Of training a network's own weights.
+    /// Memory to train a network's own weights.
     pub fn of_network(network: &Network, mode: Mode) -> Memory {
         let values = values(network);
         let (channels, side) = network.input();
@@ -72,7 +72,7 @@ impl Memory {
         }
     }
 
-    /// Of training `values` numbers that compose a transformer's weights.
+    /// Memory to train `values` numbers that compose a transformer's weights.
     pub fn of_composed(shape: &VitShape, mode: Mode, values: usize) -> Memory {
         let composed = shape.parameter_count() as u64;
         Memory {
@@ -81,12 +81,12 @@ impl Memory {
         }
     }
 
-    /// Of so many trained values, whatever they are of.
+    /// Bytes of so many trained values of any kind.
     pub fn of_values(values: usize) -> u64 {
         COPIES * FLOAT * values as u64
     }
 
-    /// Of training the networks of a population; an image is one of one network.
+    /// Memory to train a population; an image belongs to one network.
     pub fn of_population(shape: &PopulationShape) -> Memory {
         Memory {
             fixed: PROGRAM + Memory::of_values(count(&shape.parameters())),
@@ -96,7 +96,7 @@ impl Memory {
         }
     }
 
-    /// Of training a sequence network; an image is a sequence of so many tokens.
+    /// Memory to train a sequence network; an image is a sequence of so many tokens.
     pub fn of_sequences(shape: &SequenceShape, tokens: usize) -> Memory {
         Memory {
             fixed: PROGRAM + Memory::of_values(count(&shape.parameters())),
@@ -106,7 +106,7 @@ impl Memory {
         }
     }
 
-    /// With a frozen network that is shown the images of each step.
+    /// With a frozen network that sees the images of each step.
     pub fn beside(self, ancestor: &Network) -> Memory {
         let shown = of_forward(ancestor);
         Memory {
@@ -116,7 +116,7 @@ impl Memory {
         }
     }
 
-    /// For a step of so many images, so many of them at once.
+    /// Bytes of a step of `images`, with `at_once` of them at a time.
     pub fn of_step(self, images: usize, at_once: usize) -> u64 {
         let step = self.image.saturating_mul(at_once as u64);
         let tests = self.tested.saturating_mul(test_batch(self.tested) as u64);
@@ -126,7 +126,7 @@ impl Memory {
             .saturating_add(step.max(tests))
     }
 
-    /// The most images, a power of two, that `available` bytes have room for, computed in `parts`.
+    /// The largest batch, a power of two, that fits in `available` bytes when computed in `parts`.
     fn fit(self, available: u64, parts: usize) -> usize {
         let room = (FILL * available as f64) as u64;
         let powers = (0..=LARGEST.ilog2()).rev().map(|power| 1 << power);
@@ -153,36 +153,34 @@ fn loaded(channels: usize, side: usize) -> u64 {
     BATCHES_AHEAD * FLOAT * (channels * side * side) as u64
 }
 
-/// Images to test at once, each of which takes so many bytes.
+/// Images of a test batch, given the bytes of each.
 pub fn test_batch(bytes: u64) -> usize {
     at_once(bytes, TEST_BATCH)
 }
 
-/// Images to run a network on at once, each of which takes so many bytes: as many as are usual, or fewer
-/// of large ones.
+/// Images of a forward pass, given the bytes of each: the usual number, or fewer where they are large.
 pub fn at_once(bytes: u64, usual: usize) -> usize {
     (RUN_BYTES / bytes.max(1)).clamp(1, usual as u64) as usize
 }
 
-/// A training step, as far as its memory goes.
+/// The sizes of a training step that decide its memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     memory: Memory,
-    /// Examples that this process has of a batch.
+    /// Examples of a batch on this process.
     examples: usize,
-    /// What the settings' batch is, of all processes and networks together.
+    /// The batch of the settings, over all processes and networks.
     batch: usize,
-    /// Parts that the examples are computed in.
+    /// Parts of a step.
     parts: usize,
-    /// Whether a part holds an even number.
+    /// Whether each part holds an even number of examples.
     in_pairs: bool,
-    /// Whether there is a setting for parts.
+    /// Whether the settings can divide a step into parts.
     can_part: bool,
 }
 
 impl Step {
-    /// A step of `data`, where the settings' batch counts so many examples for each of its own
-    /// (`for_each`: a population's networks).
+    /// A step of `data`, whose batch counts `for_each` examples as one (the networks of a population).
     pub fn new(
         memory: Memory,
         data: &impl TrainingData,
@@ -192,7 +190,7 @@ impl Step {
         let share = data.batches().share(ranks().rank(), ranks().size())?;
         Ok(Step {
             memory,
-            // Without steps nothing is kept for a gradient.
+            // Without steps, nothing is kept for gradients.
             examples: match resolved.steps {
                 0 => 0,
                 _ => share.rows().len(),
@@ -216,19 +214,19 @@ impl Step {
         }
     }
 
-    /// Bytes that it takes.
+    /// Bytes of the step.
     pub fn bytes(&self) -> u64 {
         self.of(self.batch, self.parts)
     }
 
-    /// Bytes of a step of another batch in other parts.
+    /// Bytes of a step with another batch and other parts.
     fn of(&self, batch: usize, parts: usize) -> u64 {
         let examples = (self.examples * batch).div_ceil(self.batch.max(1));
         self.memory
             .of_step(examples, examples.div_ceil(parts.max(1)))
     }
 
-    /// What is wrong with it, and what would fit, if it takes more than `free` bytes.
+    /// If the step takes more than `free` bytes: the problem, and the sizes that would fit.
     pub fn beyond(&self, free: u64) -> Option<String> {
         let fits = |batch, parts| self.of(batch, parts) <= free;
         if fits(self.batch, self.parts) {
@@ -240,7 +238,7 @@ impl Step {
             bytes(self.bytes() as f64),
             bytes(free as f64)
         );
-        // What a part holds, in powers of two.
+        // Examples of a part, in powers of two.
         let least = self.parts * (1 + usize::from(self.in_pairs));
         let smaller = (0..self.batch.ilog2() + 1)
             .rev()
@@ -266,10 +264,10 @@ impl Step {
         })
     }
 
-    /// Refuses it if it takes more memory than is free.
+    /// Refuses a step that takes more memory than is free.
     ///
     /// # Errors
-    /// Naming what would fit.
+    /// Naming the sizes that would fit.
     pub fn check(&self) -> Result<()> {
         let wrong = free_here().and_then(|free| self.beyond(free));
         match (ranks().any(wrong.is_some()), wrong) {
@@ -279,7 +277,7 @@ impl Step {
         }
     }
 
-    /// It in a plan, which may be for another machine.
+    /// Memory in a plan, which may be for another machine.
     pub fn words(&self) -> String {
         let beyond = free_here().and_then(|free| self.beyond(free));
         let beyond = beyond.map_or(String::new(), |wrong| format!("TOO MUCH HERE: {wrong}\n"));
@@ -289,18 +287,18 @@ impl Step {
         )
     }
 
-    /// Whether so many images at once fit, to time them.
+    /// Whether so many images fit at once, to time them.
     pub fn can_time(&self, images: usize) -> bool {
         free_here().is_none_or(|free| self.memory.of_step(images, images) <= free)
     }
 }
 
-/// Memory that is free where steps are computed, if that is known.
+/// Memory free on the device that computes, if known.
 fn free_here() -> Option<u64> {
     available().filter(|_| device().is_cpu())
 }
 
-/// Refuses to make a network's weights if they take more memory than is free.
+/// Refuses to make a network whose weights take more memory than is free.
 ///
 /// # Errors
 /// Naming both sizes.
@@ -328,7 +326,7 @@ pub fn bytes(n: f64) -> String {
     format!("{value:.digits$} {}", units[power])
 }
 
-/// A time, in the unit that suits it.
+/// A time, in a suitable unit.
 pub fn duration(seconds: f64) -> String {
     match seconds {
         s if s < 120.0 => format!("{s:.0} s"),
@@ -338,16 +336,16 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// Bytes of a saved state: values and two moments, and averages if they are kept.
+/// Bytes of a saved state: values and two moments, and averages if kept.
 pub fn checkpoint(values: usize, averaged: bool) -> u64 {
     (if averaged { 4 } else { 3 }) * FLOAT * values as u64
 }
 
-/// Puts a number in the place of `batch = "auto"`: what the run in `out` has, if its settings are
-/// repeated, or what fits in memory. Returns it as a setting, if it was to be found.
+/// Replaces `batch = "auto"` by a number: that of the run in `out`, if its settings are repeated, or
+/// the largest that fits in memory. Returns it as a setting if it was automatic.
 ///
 /// # Errors
-/// If nothing fits, or how much memory there is is unknown.
+/// If nothing fits, or the free memory is unknown.
 pub fn fit_batch(
     data: &mut DataPlan,
     training: &TrainingPlan,
@@ -392,9 +390,9 @@ pub fn fit_batch(
     )))
 }
 
-/// The largest batch that is chosen: not more than there are images.
+/// The largest automatic batch, at most the number of images.
 fn largest(plan: &DataPlan) -> usize {
-    // Data that cannot be opened is refused where it is needed.
+    // Data that cannot be opened is refused later, with its own message.
     let Ok(data) = crate::data::open(plan.spec.as_deref()) else {
         return LARGEST;
     };

@@ -1,9 +1,9 @@
-//! What a misspelt name may have meant.
+//! Suggestions for misspelt names.
 
-/// The name of `known` that `given` most likely misspells, if one is near enough.
+/// The name of `known` nearest to `given`, if any is near enough.
 ///
-/// Near are names within one wrong, missing, superfluous or exchanged character for every three of
-/// `given`, whatever their case.
+/// Near means at most one wrong, missing, extra or exchanged character for every three of `given`,
+/// regardless of case.
 pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let given = given.to_lowercase();
     let most = given.chars().count().div_ceil(3);
@@ -16,7 +16,7 @@ pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
         .map(|(_, name)| name)
 }
 
-/// [`nearest`] as the end of a sentence that says what is wrong; empty where nothing is near.
+/// [`nearest`] as the end of an error message; empty where nothing is near.
 pub fn did_you_mean<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     match nearest(given, known) {
         Some(name) => format!("; did you mean {name}?"),

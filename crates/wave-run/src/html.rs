@@ -1,6 +1,6 @@
-//! The little HTML that a page needs. Every text given is escaped; markup is only made here.
+//! A small set of HTML elements. All text is escaped; only these functions make markup.
 
-/// Looks: one column on a telephone, as many pictures side by side as fit elsewhere.
+/// One column on a telephone, as many pictures side by side as fit elsewhere.
 const STYLE: &str = "
 :root { color-scheme: light dark; }
 body { font: 1rem/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 70rem; padding: 1rem; }
@@ -21,7 +21,7 @@ img { display: block; height: auto; image-rendering: pixelated; width: 100%; }
 svg { background: #fff; display: block; height: auto; max-width: 100%; }
 ";
 
-/// A page of its own: no script, and nothing that is not in it.
+/// A self-contained page without scripts.
 pub fn document(title: &str, body: &str) -> String {
     let title = escape(title);
     format!(
@@ -32,7 +32,7 @@ pub fn document(title: &str, body: &str) -> String {
     )
 }
 
-/// A headed part of the page, around markup.
+/// A section with a heading, around markup.
 pub fn section(title: &str, body: &str) -> String {
     format!("<section>\n<h2>{}</h2>\n{body}</section>\n", escape(title))
 }
@@ -42,12 +42,12 @@ pub fn paragraph(text: &str) -> String {
     format!("<p>{}</p>\n", escape(text))
 }
 
-/// Text as it stands, such as JSON.
+/// Preformatted text, such as JSON.
 pub fn verbatim(text: &str) -> String {
     format!("<pre>{}</pre>\n", escape(text))
 }
 
-/// Markup that shows itself on request.
+/// Markup that the reader unfolds.
 pub fn details(summary: &str, body: &str) -> String {
     format!(
         "<details>\n<summary>{}</summary>\n{body}</details>\n",
@@ -55,7 +55,7 @@ pub fn details(summary: &str, body: &str) -> String {
     )
 }
 
-/// A table: the names of the columns, and rows whose first cell names them.
+/// A table with the names of its columns; the first cell names a row.
 pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
     let head: String = columns
         .iter()
@@ -79,7 +79,7 @@ pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
     format!("<table>\n<thead>\n<tr>{head}</tr>\n</thead>\n<tbody>\n{rows}</tbody>\n</table>\n")
 }
 
-/// A PNG within the page, under its caption.
+/// An embedded PNG with a caption.
 pub fn picture(png: &[u8], caption: &str) -> String {
     let caption = escape(caption);
     format!(
@@ -89,7 +89,7 @@ pub fn picture(png: &[u8], caption: &str) -> String {
     )
 }
 
-/// Text without a meaning in markup, within elements and within quoted attributes.
+/// Escapes text for elements and quoted attributes.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -100,7 +100,7 @@ pub fn escape(text: &str) -> String {
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
             '\n' | '\t' => out.push(c),
-            // HTML has no place for other control characters, however written.
+            // HTML has no escape for other control characters.
             c if c.is_control() => out.push('\u{fffd}'),
             c => out.push(c),
         }
@@ -108,7 +108,7 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// RFC 4648, with padding.
+/// Base64 of RFC 4648, with padding.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);

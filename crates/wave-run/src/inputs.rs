@@ -1,4 +1,4 @@
-//! What a run reads. A run that goes on has to read the same, and none may write over it.
+//! The inputs of a run. They must be the same when it resumes, and no output may overwrite them.
 
 use crate::data::{self, Data};
 use crate::error::request;
@@ -11,22 +11,22 @@ use std::path::{Path, PathBuf};
 use wave_data::task::{Task, TaskKind};
 use wave_data::{Dataset, Source, Transform};
 
-/// Digits of a digest that are kept: enough to tell inputs apart, few enough to read.
+/// Digits kept of a digest: enough to tell inputs apart, few enough to read.
 const DIGITS: usize = 16;
 
-/// What a run reads.
+/// The inputs of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Inputs {
-    /// What each of them is, in a few words and a digest.
+    /// Description and digest of each.
     identity: BTreeMap<String, String>,
-    /// Where artefacts are: directories or files, and what they are to the run.
+    /// Paths of artefacts, directories or files, each with its role in the run.
     artefacts: Vec<(&'static str, PathBuf)>,
     /// Directories of data.
     data: Vec<PathBuf>,
 }
 
 impl Inputs {
-    /// With an artefact: a directory, a weight file, or a name on a hub.
+    /// Adds an artefact: a directory, a weight file, or a name on a hub.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -51,7 +51,7 @@ impl Inputs {
         Ok(self)
     }
 
-    /// With an artefact that settings may name.
+    /// Adds an artefact that settings may name.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -62,7 +62,7 @@ impl Inputs {
         }
     }
 
-    /// With images, and what `--data` says of them.
+    /// Adds images and the value of `--data` that names them.
     pub fn images(mut self, spec: Option<&str>, data: &Data) -> Inputs {
         for (name, source, images) in [
             ("training images", &data.train, &data.train_indices),
@@ -74,7 +74,7 @@ impl Inputs {
         self.frame(&data.transform, &data.class_names).place(spec)
     }
 
-    /// With what of images decides a model's input and classes.
+    /// Adds the properties of images that decide a model's input and classes.
     pub fn frame(self, transform: &Transform, class_names: &[String]) -> Inputs {
         let (mean, std) = (&transform.mean, &transform.std);
         let classes = match class_names.join(", ") {
@@ -86,13 +86,13 @@ impl Inputs {
             .known("normalisation", normalisation)
     }
 
-    /// With something that is known by what it is.
+    /// Adds an input described by `what`.
     pub fn known(mut self, name: &str, what: String) -> Inputs {
         self.identity.insert(name.into(), what);
         self
     }
 
-    /// With a task.
+    /// Adds a task.
     pub fn task(mut self, task: &Task) -> Inputs {
         if let TaskKind::Text(text) = &task.kind {
             let tokens = text.tokens().iter().flat_map(|token| token.to_le_bytes());
@@ -105,7 +105,7 @@ impl Inputs {
         self
     }
 
-    /// With the places that a `--data` names.
+    /// Adds the paths in a value of `--data`.
     pub fn place(mut self, spec: Option<&str>) -> Inputs {
         for mut name in spec.unwrap_or_default().split('|').map(str::trim) {
             while let Some((kind, of)) = name.split_once(':')
@@ -118,15 +118,15 @@ impl Inputs {
         self
     }
 
-    /// What the inputs are, by name.
+    /// Description of each input, by name.
     pub fn identity(&self) -> &BTreeMap<String, String> {
         &self.identity
     }
 
-    /// Checks that a run which writes to `out` leaves its inputs as they are.
+    /// Checks that output in `out` leaves the inputs as they are.
     ///
     /// # Errors
-    /// If `out` is one of them, or among the data, however it is spelt.
+    /// If `out` is one of them or lies within the data, under any spelling.
     pub fn check_out(&self, out: &Path) -> Result<()> {
         let place = resolve(out);
         for (name, path) in &self.artefacts {
@@ -154,7 +154,7 @@ impl Inputs {
     }
 }
 
-/// What is in a data set.
+/// Description and digest of a data set.
 pub fn content(dataset: &Dataset) -> String {
     let all = |source: &dyn Source| {
         let images: Vec<u32> = (0..source.len() as u32).collect();
@@ -164,12 +164,12 @@ pub fn content(dataset: &Dataset) -> String {
     format!("{} {} {classes}", all(&*dataset.train), all(&*dataset.test))
 }
 
-/// How many images these are, and a digest of their names, labels and sizes, and of what is in some.
+/// The number of images, and a digest of their names, labels and sizes, and of the content of some.
 fn described(source: &dyn Source, images: &[u32]) -> String {
     let line = |i: &u32| {
         let i = *i as usize;
         let name = source.name(i);
-        // Not where the data is, nor the class's folder: that is the label.
+        // Without the path of the data and the folder of the class, which is the label.
         let name = name.rsplit(std::path::MAIN_SEPARATOR).next();
         let size = source.file_size(i);
         format!(
@@ -188,7 +188,7 @@ fn digest(bytes: &[u8]) -> String {
     format!("digest {}", &wave_hub::sha256_hex(bytes)[..DIGITS])
 }
 
-/// How what was differs from what is, by key.
+/// Differences between two descriptions, by key.
 pub fn differences(was: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> Vec<String> {
     let keys: std::collections::BTreeSet<&String> = was.keys().chain(now.keys()).collect();
     let said = |map: &BTreeMap<String, String>, key: &String| {

@@ -4,7 +4,7 @@ use crate::data::Input;
 use crate::settings::{BatchSize, Images};
 use std::fs;
 
-/// Classes `a` and `b` of grey pictures: the folder, the file's number and its shade.
+/// Writes grey images of the classes `a` and `b`, each with its folder, file number and shade.
 fn write_images(root: &Path, images: &[(&str, u32, u8)]) {
     for (folder, number, shade) in images {
         let path = root.join(folder).join(format!("{number}.png"));
@@ -24,7 +24,7 @@ const IMAGES: [(&str, u32, u8); 6] = [
     ("val/b", 0, 60),
 ];
 
-/// What a run knows of the images in `root`.
+/// The identity of the images in `root`.
 fn identity(root: &Path) -> BTreeMap<String, String> {
     let images = Images {
         data: Some(root.display().to_string()),
@@ -43,7 +43,7 @@ fn identity(root: &Path) -> BTreeMap<String, String> {
     inputs.identity().clone()
 }
 
-/// The names of what differs from [`IMAGES`] after a change.
+/// The keys that differ from [`IMAGES`] after a change.
 fn changed(change: impl FnOnce(&Path)) -> Vec<String> {
     let root = tempfile::tempdir().unwrap();
     let (before, after) = (root.path().join("d"), root.path().join("moved"));

@@ -1,24 +1,24 @@
-//! Ctrl-C: what it sets, and whether a training has something to save.
+//! Handling of Ctrl-C, and of trainings that save their state first.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Set by Ctrl-C: every training saves and stops.
 pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Trainings under way whose state is saved when they are interrupted.
+/// Number of trainings in progress that save their state when interrupted.
 static SAVING: AtomicUsize = AtomicUsize::new(0);
 
-/// As long as one lives, a first Ctrl-C saves; else there is nothing to save, and it ends the process.
+/// While one is alive, a first Ctrl-C saves; otherwise it ends the process.
 pub struct Saving;
 
 impl Saving {
-    /// From now on, until the value is dropped.
+    /// Begins, until the value is dropped.
     pub fn begin() -> Saving {
         SAVING.fetch_add(1, Ordering::SeqCst);
         Saving
     }
 
-    /// Whether one lives.
+    /// Whether one is alive.
     pub fn now() -> bool {
         SAVING.load(Ordering::SeqCst) > 0
     }
@@ -30,7 +30,7 @@ impl Drop for Saving {
     }
 }
 
-/// Fails after Ctrl-C: for work of a while that saves nothing.
+/// Fails after Ctrl-C, for long work that saves no state.
 pub fn check_interrupt() -> candle_core::Result<()> {
     if INTERRUPTED.load(Ordering::Relaxed) {
         candle_core::bail!("interrupted");

@@ -1,4 +1,4 @@
-//! What any stage has around it: settings before, a run directory beside, one training loop within.
+//! The frame of every stage: settings, a run directory and one training loop.
 //!
 //! 1. [`settings`] declares every key once, as flag and as recipe key. [`recipe`] merges a file, overrides
 //!    and flags into the settings of a stage.

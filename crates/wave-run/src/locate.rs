@@ -6,26 +6,26 @@ use anyhow::Result;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// The `config.json` of a directory or a hub's name; null where none can be read: what is wrong with a
-/// directory is told by those who read it.
+/// The `config.json` of a directory or of a name on a hub; null where it cannot be read, since those
+/// who read the directory report the error.
 ///
 /// # Errors
-/// If it is a hub's name that cannot be fetched.
+/// If a name on a hub cannot be fetched.
 pub fn config(path: &Path) -> Result<Value> {
     let file = locate(path)?.join("config.json");
     Ok(wave_hub::read_json(&file).unwrap_or(Value::Null))
 }
 
-/// How names on a hub begin: here, and in timm.
+/// Prefixes of names on a hub: ours, and timm's.
 const PREFIXES: [&str; 2] = ["hf:", "hf-hub:"];
 
-/// The rest of a hub's name, `OWNER/NAME[@REV]`; `None` for a local path.
+/// The rest of a name on a hub, `OWNER/NAME[@REV]`; `None` for a local path.
 pub fn on_hub(path: &Path) -> Option<&str> {
     let text = path.to_str()?;
     PREFIXES.iter().find_map(|prefix| text.strip_prefix(prefix))
 }
 
-/// The repository of a hub's name, `OWNER/NAME`; `None` for a local path.
+/// The repository of a name on a hub, `OWNER/NAME`; `None` for a local path.
 pub fn repository(path: &Path) -> Option<String> {
     let name = on_hub(path)?;
     Some(name.split('@').next().unwrap_or(name).to_owned())
@@ -38,8 +38,7 @@ mod connected {
     use wave_hub::HubError;
     use wave_hub::hub::{self, HubSettings, Progress};
 
-    /// A local path as it is; a name on a hub as the directory that holds it, downloaded if it is
-    /// not cached.
+    /// A local path unchanged; for a name on a hub its directory, downloaded unless cached.
     pub fn locate(path: &Path) -> Result<PathBuf> {
         match on_hub(path) {
             None => Ok(path.to_path_buf()),
@@ -50,7 +49,7 @@ mod connected {
         }
     }
 
-    /// As [`locate`], without downloading: nothing of a name on a hub that is not cached.
+    /// As [`locate`], without downloading: `None` for a name on a hub that is not cached.
     pub fn at_hand(path: &Path) -> Result<Option<PathBuf>> {
         let Some(name) = on_hub(path) else {
             return Ok(Some(path.to_path_buf()));
@@ -66,7 +65,7 @@ mod connected {
         }
     }
 
-    /// A line for each file that has been transferred.
+    /// Reports each transferred file.
     pub fn say(progress: Progress) {
         if progress.done >= progress.total {
             tell(&format!("{}: {} bytes", progress.file, progress.total));
@@ -83,7 +82,7 @@ mod connected {
         request("this build has no hub: build it with the feature `hub`")
     }
 
-    /// A local path as it is.
+    /// A local path unchanged.
     pub fn locate(path: &Path) -> Result<PathBuf> {
         match on_hub(path).is_some() {
             true => Err(absent()),
@@ -91,7 +90,7 @@ mod connected {
         }
     }
 
-    /// A local path as it is.
+    /// A local path unchanged.
     pub fn at_hand(path: &Path) -> Result<Option<PathBuf>> {
         locate(path).map(Some)
     }

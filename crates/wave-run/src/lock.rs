@@ -1,4 +1,4 @@
-//! The lock of an output directory, `OUT/run/lock`: one process at a time works there.
+//! The lock of an output directory, `OUT/run/lock`, which admits one process at a time.
 
 use crate::error::request;
 use crate::paths;
@@ -7,18 +7,18 @@ use std::fs::{self, TryLockError};
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// A directory locked against other processes, for as long as this lives. The system takes the lock away
-/// when the process ends, however it ends.
+/// A directory locked against other processes until this value is dropped. The system releases the lock
+/// whenever the process ends.
 pub struct Lock {
     file: fs::File,
     path: PathBuf,
 }
 
 impl Lock {
-    /// Makes `out` and locks it.
+    /// Creates `out` and locks it.
     ///
     /// # Errors
-    /// If `out` is not writable, or another process has the lock.
+    /// If `out` is not writable, or another process holds the lock.
     pub fn take(out: &Path) -> Result<Lock> {
         wave_hub::prepare_out(out)?;
         wave_hub::prepare_out(&out.join("run"))?;
@@ -36,7 +36,7 @@ impl Lock {
                 file.set_len(0).with_context(cannot)?;
                 writeln!(file, "{}", std::process::id()).with_context(cannot)?;
             }
-            // A file system without locks does without.
+            // A file system without locks goes without.
             Err(TryLockError::Error(e)) if e.kind() == ErrorKind::Unsupported => {}
             Err(TryLockError::Error(e)) => return Err(e).with_context(cannot),
             Err(TryLockError::WouldBlock) => return Err(busy(out, &mut file)),
@@ -44,8 +44,8 @@ impl Lock {
         Ok(Lock { file, path })
     }
 
-    /// Checks that the directory is still the one that was locked: removed or replaced, it may be
-    /// another process's by now.
+    /// Checks that the directory is still the locked one: once removed or replaced, it may be another
+    /// process's.
     ///
     /// # Errors
     /// If it is not.
@@ -66,14 +66,14 @@ impl Lock {
     }
 }
 
-/// Refuses to write into `dir` while a run works there, or in a directory above.
+/// Refuses to write into `dir` while a run works there or in a directory above.
 ///
 /// # Errors
 /// If one does.
 pub fn check_idle(dir: &Path) -> Result<()> {
     for place in paths::resolve(dir).ancestors() {
         let lock = path_in(place);
-        // Opened only to look: nothing is written, and the lock is given back at once.
+        // Locked only as a test: nothing is written, and the lock is released at once.
         if lock.is_file()
             && let Ok(mut file) = fs::File::open(lock)
             && let Err(TryLockError::WouldBlock) = file.try_lock()
@@ -90,7 +90,7 @@ fn path_in(out: &Path) -> PathBuf {
 
 fn busy(out: &Path, lock: &mut fs::File) -> anyhow::Error {
     let mut text = String::new();
-    // It may not have come to write its number yet.
+    // The other process may not have written its number yet.
     let pid = match lock.read_to_string(&mut text) {
         Ok(_) => text.trim().parse::<u32>().ok(),
         Err(_) => None,
@@ -102,13 +102,13 @@ fn busy(out: &Path, lock: &mut fs::File) -> anyhow::Error {
     ))
 }
 
-/// Tells files apart.
+/// Identity of a file.
 #[cfg(unix)]
 fn identity(file: &fs::Metadata) -> (u64, u64) {
     use std::os::unix::fs::MetadataExt;
     (file.dev(), file.ino())
 }
 
-/// Elsewhere an open file cannot be removed.
+/// On other systems an open file cannot be removed.
 #[cfg(not(unix))]
 fn identity(_: &fs::Metadata) {}

@@ -1,12 +1,12 @@
-//! The log of a run, in three files that say the same.
+//! The log of a run, in three files with the same content.
 //!
-//! - `log.jsonl`: an object for each entry, and what is read back;
-//! - `log.csv`: a row for each entry, for spreadsheets; empty where the entry says nothing;
-//! - `events.out.tfevents.0.wave`: scalars for TensorBoard, with the time of day; a run that goes on
-//!   adds another such file.
+//! - `log.jsonl`: one object for each entry; the only one that is read back;
+//! - `log.csv`: one row for each entry, for spreadsheets, with empty cells for missing values;
+//! - `events.out.tfevents.0.wave`: scalars for TensorBoard, with the time of day; a resumed run adds
+//!   another such file.
 //!
-//! A run that goes on forgets the entries after its checkpoint, since it makes them again. Speeds and times of day differ from run to run, and with them the
-//! files; everything else in them is the same for the same settings, interrupted or not.
+//! A resumed run drops the entries after its checkpoint, since it makes them again. Speeds and times of
+//! day differ from run to run; all else is the same for the same settings, interrupted or not.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -22,7 +22,7 @@ pub const LOG_FILE: &str = "log.jsonl";
 /// The same as a table.
 pub const CSV_FILE: &str = "log.csv";
 
-/// What entries say: key, which is also the table's column, and TensorBoard's tag, if any.
+/// Keys of entries, which are also the table's columns, with TensorBoard's tags.
 const COLUMNS: [(&str, Option<&str>); 9] = [
     ("step", None),
     ("epoch", Some("epoch")),
@@ -45,11 +45,11 @@ pub struct Log {
 }
 
 impl Log {
-    /// Opens the log in `dir`: a new one, or, with `keep`, the one that is there without its
-    /// entries after that step.
+    /// Opens the log in `dir`: a new one, or, with `keep`, the existing one without its entries after
+    /// that step.
     ///
     /// # Errors
-    /// If a file cannot be read or written, or an event file is none.
+    /// If a file cannot be read or written, or an event file is not one.
     pub fn open(dir: &Path, keep: Option<u64>) -> Result<Log> {
         let entries: Vec<Value> = match keep {
             Some(last) => read(dir)?
@@ -63,7 +63,8 @@ impl Log {
         let rows: String = entries.iter().map(row).collect();
         let table = names.join(",") + "\n" + &rows;
         let last = entries.iter().filter_map(step).max().unwrap_or(0);
-        // The last step's entries are told again: a kill may have come between two files.
+        // The entries of the last step are written again: the process may have been killed between two
+        // files.
         let (mut events, from) = match keep {
             Some(_) => (EventWriter::resume(dir, last.saturating_sub(1))?, last),
             None => (EventWriter::create(dir)?, 0),
@@ -79,8 +80,7 @@ impl Log {
         })
     }
 
-    /// Writes an entry, an object of numbers with a `step`, unless the log that was continued has it
-    /// already.
+    /// Writes an entry, an object of numbers with a `step`, unless the resumed log already has it.
     ///
     /// # Errors
     /// If a file cannot be written.
@@ -88,7 +88,7 @@ impl Log {
         if identity(entry).is_some_and(|id| self.kept.contains(&id)) {
             return Ok(());
         }
-        // Each in one piece: a kill leaves no half lines but in the middle of a write.
+        // One write for each line, so that a kill rarely leaves half of it.
         let line = format!("{entry}\n");
         let written = self.jsonl.write_all(line.as_bytes());
         written.with_context(|| format!("cannot write {LOG_FILE}"))?;
@@ -97,7 +97,7 @@ impl Log {
         scalars(&mut self.events, entry)
     }
 
-    /// Puts everything written safely on disk, so that no checkpoint is ahead of its log.
+    /// Flushes everything to disk, so that no checkpoint is ahead of its log.
     ///
     /// # Errors
     /// If the disk refuses.
@@ -110,8 +110,8 @@ impl Log {
     }
 }
 
-/// The entries in a run's directory, oldest first; none if there is no log. A half line is no
-/// entry.
+/// The entries in the directory of a run, oldest first; none without a log. An incomplete line is
+/// skipped.
 ///
 /// # Errors
 /// If the log cannot be read.
@@ -127,7 +127,7 @@ pub fn read(dir: &Path) -> Result<Vec<Value>> {
         .collect())
 }
 
-/// A file that holds `content` and grows.
+/// Replaces the content of a file and leaves it open for appending.
 fn append_to(path: &Path, content: &str) -> Result<fs::File> {
     wave_hub::write_atomic(path, content.as_bytes())?;
     fs::OpenOptions::new()
@@ -140,12 +140,12 @@ fn step(entry: &Value) -> Option<u64> {
     entry["step"].as_u64()
 }
 
-/// Which entry it is: its step, and whether it is of a test.
+/// Identity of an entry: its step, and whether it is a test.
 fn identity(entry: &Value) -> Option<(u64, bool)> {
     Some((step(entry)?, !entry["top1"].is_null()))
 }
 
-/// An entry as a row of the table. All columns are numbers.
+/// An entry as a row of the table, whose columns are all numbers.
 fn row(entry: &Value) -> String {
     let cells = COLUMNS.map(|(key, _)| match &entry[key] {
         Value::Number(n) => n.to_string(),

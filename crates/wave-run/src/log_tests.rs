@@ -33,12 +33,12 @@ fn an_entry_is_a_line_and_a_row() {
     );
     assert_eq!(read(root.path()).unwrap()[2], tested(2));
     assert!(root.path().join(wave_hub::EVENTS_FILE).exists());
-    // A new run starts anew.
+    // A new run replaces the log.
     Log::open(root.path(), None).unwrap();
     assert!(read(root.path()).unwrap().is_empty());
 }
 
-/// What training does, in order: an entry, or saving the state.
+/// An event of training: an entry, or a saved state.
 enum Act {
     Log(Value),
     Save(u64),

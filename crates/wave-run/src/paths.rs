@@ -1,17 +1,17 @@
-//! Paths: as text, without detours, and new ones for output.
+//! Paths: as text, resolved, and new ones for output.
 
 use anyhow::{Context, Result};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
-/// A path for people and for JSON. What of it is not UTF-8 shows as U+FFFD.
+/// A path for people and for JSON, with U+FFFD for what is not UTF-8.
 pub fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// Where a path leads, without links, `.` and `..`: one spelling for each place. What does not exist
-/// yet is taken as it is written.
+/// A path without links, `.` and `..`, so that each place has one spelling. The part that does not
+/// exist yet stays as written.
 pub fn resolve(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let mut resolved = PathBuf::new();
@@ -29,8 +29,8 @@ pub fn resolve(path: &Path) -> PathBuf {
     resolved
 }
 
-/// Makes a directory in `parent` that was not there, `NAME-DATE-TIME`, or with a number behind that:
-/// the number. `seconds` are those since 1970.
+/// Creates a new directory in `parent`, `NAME-DATE-TIME`, with a number appended if needed, and returns
+/// the number. `seconds` count from 1970.
 ///
 /// # Errors
 /// If `parent` is not writable.
@@ -47,7 +47,7 @@ pub fn create_unused(parent: &Path, name: &str, seconds: u64) -> Result<u64> {
     anyhow::bail!("no name is left in {}", parent.display())
 }
 
-/// The path of that number, counted from 1.
+/// The path with that number, counted from 1.
 pub fn numbered(parent: &Path, name: &str, seconds: u64, number: u64) -> PathBuf {
     let behind = match number {
         1 => String::new(),
@@ -56,11 +56,11 @@ pub fn numbered(parent: &Path, name: &str, seconds: u64, number: u64) -> PathBuf
     parent.join(format!("{name}-{}{behind}", date_and_time(seconds)))
 }
 
-/// Such as 20261122-0731, in UTC.
+/// Date and time, such as 20261122-0731, in UTC.
 fn date_and_time(seconds: u64) -> String {
     let (days, minutes) = (seconds / 86_400, seconds % 86_400 / 60);
-    // Years begin in March, so that the day of a leap year is the last; counted from the year 0, in
-    // eras of 400 years, which are equally long.
+    // Years begin in March, so that the leap day comes last. They count from the year 0 in eras of 400
+    // years, which are equally long.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

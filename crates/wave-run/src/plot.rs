@@ -1,7 +1,7 @@
 //! Pictures of a run: heat maps of matrices as PNG, curves as SVG.
 //!
-//! Every function returns the finished file's content, so that the caller decides where and how it is
-//! written. Equal input gives equal bytes: no time stamp, no font file and no hash order is involved.
+//! Every function returns the content of a file. Equal input gives equal bytes: no time stamp, font
+//! file or hash order is involved.
 
 use std::io::Cursor;
 
@@ -10,18 +10,18 @@ use image::codecs::png::{CompressionType, FilterType, PngEncoder};
 use image::{ExtendedColorType, ImageEncoder, Rgb, RgbImage};
 use plotters::prelude::*;
 
-/// A lone heat map is enlarged so that its larger side lies in (256, 512] pixels.
+/// A single heat map is enlarged until its larger side lies in (256, 512] pixels.
 const LARGEST_SIDE: usize = 512;
-/// A panel of a grid is enlarged so that its larger side lies in (96, 192] pixels.
+/// A panel of a grid is enlarged until its larger side lies in (96, 192] pixels.
 const LARGEST_PANEL_SIDE: usize = 192;
 /// Width of the lines between panels and around the grid, in pixels.
 const SEPARATOR: usize = 4;
-/// The most pixels a PNG may have; more is a mistake in the request, not a picture.
+/// Largest number of pixels of a PNG; a larger picture would be a mistake.
 const MOST_PIXELS: usize = 1 << 28;
 
 const SEPARATOR_COLOUR: Rgb<u8> = Rgb([64, 64, 64]);
 const NAN_COLOUR: Rgb<u8> = Rgb([160, 160, 160]);
-// The ends of ColorBrewer's RdBu map, readable with every common colour blindness.
+// The ends of ColorBrewer's RdBu map, legible with every common colour blindness.
 const NEGATIVE: [f32; 3] = [33.0, 102.0, 172.0];
 const POSITIVE: [f32; 3] = [178.0, 24.0, 43.0];
 
@@ -38,7 +38,7 @@ pub fn heat_map(rows: usize, cols: usize, values: &[f32]) -> Result<Vec<u8>> {
     lone_heat_map(rows, cols, values, LARGEST_SIDE)
 }
 
-/// [`heat_map`] with one pixel a value, for where it is enlarged as it is shown.
+/// [`heat_map`] with one pixel for each value, to be enlarged by the viewer.
 ///
 /// # Errors
 /// Those of [`heat_map`].
@@ -119,7 +119,7 @@ pub fn line_plot(
     plot(title, x_label, y_label, &curves)
 }
 
-/// A curve's name and its `(x, y, spread)`.
+/// Name and `(x, y, spread)` of a curve.
 pub type Band = (String, Vec<(f64, f64, f64)>);
 
 /// [`line_plot`] of `(x, y, spread)`, with y - spread..y + spread shaded around each curve.
@@ -177,10 +177,10 @@ pub fn narrow_line_plot(title: &str, x_label: &str, points: &[(f64, f64)]) -> Re
     Ok(svg)
 }
 
-/// What is drawn of a series.
+/// The drawing of a series.
 struct Curve {
     line: Vec<(f64, f64)>,
-    /// Around the area that is shaded; empty where there is none.
+    /// Outline of the shaded area; empty where there is none.
     outline: Vec<(f64, f64)>,
 }
 
@@ -206,7 +206,7 @@ impl Curve {
     }
 }
 
-/// Axes around all points, and the curves over them.
+/// Draws axes around all points, and the curves.
 fn draw_curves(
     area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
     title: &str,
@@ -219,7 +219,7 @@ fn draw_curves(
     let points = || curves.iter().flat_map(|c| c.line.iter().chain(&c.outline));
     let (x_min, x_max) = span(points().map(|p| p.0), 0.02);
     let (y_min, y_max) = span(points().map(|p| p.1), 0.05);
-    // Without a name for the axis, only its numbers need room.
+    // Without a label, the axis needs room only for its numbers.
     let left = if y_label.is_empty() { 60 } else { 68 };
     let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 18))
@@ -298,7 +298,7 @@ impl<'a> Tile<'a> {
         self.rows * self.factor
     }
 
-    /// Fills the tile's pixels; the picture is at least as large as `left + width`, `top + height`.
+    /// Fills the tile's pixels; the picture is at least `left + width` by `top + height`.
     fn draw(&self, picture: &mut RgbImage, left: usize, top: usize) {
         for y in 0..self.height() {
             for x in 0..self.width() {
@@ -310,8 +310,8 @@ impl<'a> Tile<'a> {
     }
 }
 
-/// The 99th percentile of the finite absolute values; their maximum where that is zero (mostly
-/// zeros), and 1 where everything is zero, so that it always divides.
+/// The 99th percentile of the finite absolute values, or their maximum where that is zero. All zeros
+/// give 1, so that division is always defined.
 fn robust_scale(values: &[f32]) -> f32 {
     let mut sizes: Vec<f32> = values
         .iter()
@@ -328,7 +328,7 @@ fn robust_scale(values: &[f32]) -> f32 {
         .unwrap_or(1.0)
 }
 
-/// The colour of `t` in [-1, 1]: blue over white to red. Beyond, the end colours; NaN is grey.
+/// The colour of `t` in [-1, 1], blue over white to red, clamped outside; NaN is grey.
 fn diverging(t: f32) -> Rgb<u8> {
     if t.is_nan() {
         return NAN_COLOUR;
@@ -338,7 +338,7 @@ fn diverging(t: f32) -> Rgb<u8> {
     Rgb(end.map(|c| (255.0 + (c - 255.0) * t).round() as u8))
 }
 
-/// Where each cell of a line starts, with separators between and around, and the total length.
+/// Start of each cell in a line, with separators between and around, and the total length.
 fn offsets(sizes: &[usize]) -> (Vec<usize>, usize) {
     let mut at = SEPARATOR;
     let starts = sizes.iter().map(|size| {
@@ -375,7 +375,7 @@ fn encode_png(picture: &RgbImage) -> Result<Vec<u8>> {
     Ok(bytes.into_inner())
 }
 
-/// The points that can be drawn. Beyond f32's range, differences could overflow f64.
+/// The points that can be drawn. Beyond the range of f32, differences could overflow f64.
 fn finite(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let drawable = |v: f64| (v as f32).is_finite();
     points
@@ -393,7 +393,7 @@ fn span(values: impl Iterator<Item = f64> + Clone, margin: f64) -> (f64, f64) {
         return (0.0, 1.0);
     }
     let size = low.abs().max(high.abs());
-    // Ticks of a range near the rounding error of its ends would coincide.
+    // Ticks closer than the rounding error of the ends would coincide.
     let margin = if high - low > 1e-9 * size {
         margin * (high - low)
     } else if size > 0.0 {
@@ -404,10 +404,10 @@ fn span(values: impl Iterator<Item = f64> + Clone, margin: f64) -> (f64, f64) {
     (low - margin, high + margin)
 }
 
-/// A tick's label: the decimals that tell neighbouring ticks apart, or powers of ten where those
+/// Label of a tick: enough decimals to tell neighbouring ticks apart, or a power of ten where those
 /// would be long.
 fn tick(value: f64, range: f64) -> String {
-    // Zero, as the sum of steps reaches it.
+    // Zero, up to the rounding error of summed steps.
     let value = if value.abs() < 1e-9 * range {
         0.0
     } else {
@@ -429,7 +429,7 @@ fn tick(value: f64, range: f64) -> String {
     }
 }
 
-/// The colour of the i-th series: ten that are easy to tell apart, then hues a golden angle apart.
+/// The colour of the i-th series: ten distinct ones, then hues a golden angle apart.
 fn colour(i: usize) -> RGBColor {
     const FIRST: [(u8, u8, u8); 10] = [
         (31, 119, 180),

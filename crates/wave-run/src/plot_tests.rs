@@ -52,7 +52,7 @@ fn one_outlier_does_not_whiten_the_rest() {
     let mut values = vec![1.0; 400];
     values[0] = 1e6;
     assert_eq!(robust_scale(&values), 1.0);
-    // A matrix of mostly zeros has no percentile to go by.
+    // With mostly zeros, the percentile is zero.
     let mut values = vec![0.0; 400];
     values[0] = -3.0;
     assert_eq!(robust_scale(&values), 3.0);
@@ -185,7 +185,7 @@ fn a_spread_is_shaded_and_within_the_axes() {
     };
     assert_eq!(plot(0.1).matches("<polygon").count(), 1);
     assert_eq!(plot(0.0).matches("<polygon").count(), 0);
-    // Without a spread, it is a line plot.
+    // Without a spread, it equals the line plot.
     let line: Vec<(f64, f64)> = curve(0.0).iter().map(|&(x, y, _)| (x, y)).collect();
     assert_eq!(
         plot(0.0),

@@ -7,33 +7,33 @@ use std::io::IsTerminal;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How much to say.
+/// Amount of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verbosity {
     /// Errors only.
     Quiet,
     /// Progress and results.
     Normal,
-    /// Also what was decided on the way.
+    /// Also the decisions made on the way.
     Verbose,
 }
 
-/// A line on stderr, but with `--quiet`. What cannot be written is not worth failing for.
+/// Prints a line on stderr, unless `--quiet`. Failures to write are ignored.
 pub fn say(verbosity: Verbosity, text: &str) {
     if verbosity > Verbosity::Quiet {
         tell(text);
     }
 }
 
-/// How much this process says; nothing where it is not the command.
+/// Verbosity of this process; unset outside the command.
 static VERBOSITY: OnceLock<Verbosity> = OnceLock::new();
 
-/// Sets how much [`note`] says, once for this process.
+/// Sets the verbosity of [`note`], once for this process.
 pub fn set_verbosity(verbosity: Verbosity) {
     let _ = VERBOSITY.set(verbosity);
 }
 
-/// Something worth knowing on stderr, however often it is noted.
+/// Prints a note on stderr.
 pub fn note(text: &str) {
     static NOTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -42,7 +42,7 @@ pub fn note(text: &str) {
     }
 }
 
-/// A step-by-step report of a long task.
+/// Progress of a long task.
 pub struct Report {
     bar: Option<ProgressBar>,
     label: String,
@@ -53,11 +53,11 @@ pub struct Report {
     total: u64,
 }
 
-/// Between plain lines.
+/// Time between plain lines.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
 impl Report {
-    /// A report of `total` steps of which `first` are done.
+    /// Progress of `total` steps, of which `first` are done.
     pub fn new(label: &str, first: u64, total: u64, verbosity: Verbosity) -> Report {
         let terminal = std::io::stderr().is_terminal() && verbosity > Verbosity::Quiet;
         let bar = terminal.then(|| {
@@ -84,7 +84,7 @@ impl Report {
         }
     }
 
-    /// Steps done, and what to say about them.
+    /// Reports `done` steps, with a message.
     pub fn step(&mut self, done: u64, images_per_step: usize, message: &str) {
         let elapsed = self.started.elapsed().as_secs_f64();
         let rate = (done - self.first) as f64 / elapsed.max(1e-9);
@@ -106,7 +106,7 @@ impl Report {
         }
     }
 
-    /// A line that stays.
+    /// Prints a line that stays.
     pub fn line(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(printable(&format!("{} {text}", self.label))),

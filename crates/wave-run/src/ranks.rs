@@ -1,10 +1,10 @@
-//! The processes of a run: one, or as many as `mpirun` or `srun` started, in builds with the feature
-//! `mpi`. In builds with `nccl`, those that compute on GPUs talk over NCCL, and torchrun may start them.
+//! The processes of a run: one, or several that `mpirun` or `srun` started, in builds with the feature
+//! `mpi`. With the feature `nccl`, GPUs communicate over NCCL, and torchrun may start the processes.
 //!
-//! Every rank reads the same settings and files and goes through the same stages. In training each
-//! makes its share of every batch, and of the ancestor's outputs, and tests its share of the test
-//! images (`wave_train::Ranks`). What must happen once, such as writing, happens on the first rank
-//! while the others wait: [`on_first`]. A rank that fails says so and ends all of them: [`World::fail`].
+//! Every rank reads the same settings and files and runs the same stages. Each computes its share of
+//! every batch, of the ancestor's outputs and of the test images (`wave_train::Ranks`). Work that
+//! happens once, such as writing, is for the first rank while the others wait: [`on_first`]. A rank
+//! that fails reports it and ends all others: [`World::fail`].
 
 use crate::error::{describe, exit_code, request};
 use crate::interrupt::INTERRUPTED;
@@ -25,12 +25,12 @@ mod nccl;
 
 static RANKS: OnceLock<Box<dyn Ranks + Send>> = OnceLock::new();
 
-/// What a rank other than the first waits before it tells why it failed. Most failures are those of
-/// all ranks; the first one has then ended the others, and the user reads the reason once. mpirun kills
-/// a second after it said so.
+/// Time that other ranks wait before they report an error. Most errors occur on all ranks; the first
+/// then ends the others, and the user reads the reason once. mpirun kills the others a second after
+/// that.
 const AFTER_THE_FIRST: Duration = Duration::from_secs(3);
 
-/// This run's processes, as this one sees them.
+/// The ranks of this run.
 pub fn ranks() -> &'static dyn Ranks {
     match RANKS.get() {
         Some(ranks) => &**ranks,
@@ -38,12 +38,12 @@ pub fn ranks() -> &'static dyn Ranks {
     }
 }
 
-/// Whether this process is the one that writes and prints.
+/// Whether this process writes and prints.
 pub fn is_first() -> bool {
     ranks().rank() == 0
 }
 
-/// Refuses several ranks for `what`, such as `a population trains`, in one process.
+/// Refuses several ranks for `what`, such as `a population trains`.
 ///
 /// # Errors
 /// If several were started.
@@ -56,10 +56,10 @@ pub fn only_one(what: &str) -> Result<()> {
     }
 }
 
-/// Does what happens once, on the first rank; the others wait until it is done.
+/// Does work once, on the first rank, while the others wait.
 ///
 /// # Errors
-/// On the first rank, those of the work: its failure ends the others.
+/// Those of the work, on the first rank: its failure ends the others.
 pub fn on_first(work: impl FnOnce() -> Result<()>) -> Result<()> {
     if is_first() {
         work()?;
@@ -68,8 +68,7 @@ pub fn on_first(work: impl FnOnce() -> Result<()>) -> Result<()> {
     Ok(())
 }
 
-/// Does the work on the first rank, and then on the others: for what the first one leaves behind for
-/// them, such as a download.
+/// Does work on the first rank, then on the others, which find its results, such as a download.
 ///
 /// # Errors
 /// Those of the work.
@@ -79,7 +78,7 @@ pub fn first_then_others<T>(work: impl Fn() -> Result<T>) -> Result<T> {
     done.map_or_else(work, Ok)
 }
 
-/// The means of weights over the ranks.
+/// Means of weights over the ranks.
 ///
 /// # Errors
 /// Those of copying.
@@ -96,14 +95,14 @@ pub fn mean(weights: Weights) -> candle_core::Result<Weights> {
         .collect()
 }
 
-/// Whether any rank was interrupted, which all then are.
+/// Whether any rank was interrupted, which then holds for all.
 pub fn interrupted() -> bool {
     let stop = ranks().any(INTERRUPTED.load(Ordering::Relaxed));
     INTERRUPTED.fetch_or(stop, Ordering::Relaxed);
     stop
 }
 
-/// What started this process together with others, for as long as it lives.
+/// The connection to the other processes, for the life of this one.
 #[derive(Default)]
 pub struct World {
     #[cfg(feature = "mpi")]
@@ -115,7 +114,7 @@ impl World {
     /// Joins the other processes, if a launcher started several.
     ///
     /// # Errors
-    /// If it did, and this build cannot join them.
+    /// If there are several, and this build cannot join them.
     pub fn join() -> Result<World> {
         match launcher(|name| std::env::var(name).ok()) {
             Launcher::None => Ok(World::default()),
@@ -161,7 +160,7 @@ impl World {
         }
     }
 
-    /// The number of this process among those of its machine, counted from 0: that of its GPU.
+    /// Number of this process on its machine, counted from 0, and of its GPU.
     pub fn local_rank(&self) -> usize {
         #[cfg(feature = "mpi")]
         if let Some(mpi) = &self.mpi {
@@ -170,7 +169,7 @@ impl World {
         self.torchrun.as_ref().map_or(0, |torchrun| torchrun.local)
     }
 
-    /// Lets the ranks, each with its device, talk.
+    /// Connects the ranks, each with its device.
     ///
     /// # Errors
     /// If NCCL cannot start, or torchrun started ranks without GPUs.
@@ -216,7 +215,7 @@ impl World {
         None
     }
 
-    /// Ends this process when all others have ended as well.
+    /// Ends this process once all others have ended.
     pub fn leave(self) -> ExitCode {
         #[cfg(feature = "mpi")]
         if let Some(mpi) = self.mpi {
@@ -225,7 +224,7 @@ impl World {
         ExitCode::SUCCESS
     }
 
-    /// Prints why this process failed, and ends it and all others.
+    /// Reports why this process failed, and ends it and all others.
     pub fn fail(&self, error: &anyhow::Error) -> ExitCode {
         let (code, text) = (exit_code(error), describe(error));
         let ranks = ranks();
@@ -242,12 +241,12 @@ impl World {
     }
 }
 
-/// Waits whether the first rank ends this one, having failed too: then there is nothing to add.
+/// Waits for the first rank, which may fail for the same reason and end this one.
 fn told_by_the_first() -> bool {
     let stopping = INTERRUPTED.load(Ordering::Relaxed);
     let began = Instant::now();
     while began.elapsed() < AFTER_THE_FIRST {
-        // It comes as SIGTERM; to a rank that is stopping anyway, as what nobody survives.
+        // SIGTERM from the first rank; a second one ends a rank that is already stopping.
         if !stopping && INTERRUPTED.load(Ordering::Relaxed) {
             return true;
         }
@@ -256,23 +255,23 @@ fn told_by_the_first() -> bool {
     false
 }
 
-/// What started this process.
+/// The launcher of this process.
 #[derive(Debug, PartialEq)]
 enum Launcher {
-    /// Nothing that starts several.
+    /// None, or one that starts a single process.
     None,
-    /// mpirun or srun, and how many it started as far as its variables say.
+    /// mpirun or srun, and the number of ranks in its environment variables.
     Mpi { size: usize },
-    /// torchrun, several.
+    /// torchrun, with several ranks.
     Torchrun(Torchrun),
 }
 
-/// The place of a process among those that torchrun started.
+/// Place of a process among those of torchrun.
 #[derive(Debug, PartialEq)]
 struct Torchrun {
     rank: usize,
     size: usize,
-    /// Among those of the machine.
+    /// Number on the machine.
     local: usize,
 }
 
@@ -281,7 +280,7 @@ fn launcher(variable: impl Fn(&str) -> Option<String>) -> Launcher {
     let largest = |names: &[&'static str]| names.iter().filter_map(|n| number(n)).max();
     // Open MPI's mpirun; srun --mpi=pmix; srun --mpi=pmi2 and MPICH's mpirun.
     let ranks = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"];
-    // Only those who start ranks set these; a step of Slurm's may also be so many separate tasks.
+    // Only launchers of ranks set these; a step of Slurm may also be separate tasks.
     let of_ranks = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
     let sizes = [of_ranks[0], of_ranks[1], "SLURM_STEP_NUM_TASKS"];
     if largest(&ranks).is_some() || largest(&of_ranks).is_some_and(|size| size > 1) {
@@ -322,7 +321,7 @@ mod tests {
         check(&[("PMI_SIZE", "many")], Launcher::None);
         // Eight tasks of a step need not be ranks.
         check(&[("SLURM_STEP_NUM_TASKS", "8")], Launcher::None);
-        // A script of Slurm's is no step.
+        // A batch script of Slurm is not a step.
         check(
             &[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")],
             Launcher::None,
@@ -332,7 +331,7 @@ mod tests {
         let place = Torchrun { rank, size, local };
         check(&torchrun("8"), Launcher::Torchrun(place));
         check(&torchrun("1"), Launcher::None);
-        // Many set it for other reasons.
+        // Other programs set it too.
         check(&[("WORLD_SIZE", "8")], Launcher::None);
     }
 }

@@ -14,13 +14,13 @@ use toml::{Table, Value};
 pub struct Recipe {
     /// The file's name without its extension, or `name` in it.
     pub name: String,
-    /// Where it was read.
+    /// Path of the file.
     pub path: Option<PathBuf>,
     /// Everything in it.
     pub table: Table,
 }
 
-/// Tables that a recipe may have.
+/// Tables of a recipe.
 const TABLES: [&str; 7] = [
     "ancestor", "condense", "expand", "init", "finetune", "bench", "meta",
 ];
@@ -38,7 +38,7 @@ const COMMON: [&str; 9] = [
     "std",
 ];
 
-/// Other names of keys.
+/// Aliases of keys.
 const ALIASES: [(&str, &str); 1] = [("max_flops", "max_macs")];
 
 impl Recipe {
@@ -64,7 +64,7 @@ impl Recipe {
         Ok(recipe)
     }
 
-    /// No file, only overrides.
+    /// A recipe without a file, of overrides only.
     pub fn empty(name: &str, overrides: &[String]) -> Result<Recipe> {
         let mut recipe = Recipe {
             name: name.into(),
@@ -115,11 +115,11 @@ impl Recipe {
             .map_or("--set".into(), |p| format!("recipe {}", p.display()))
     }
 
-    /// The settings of a stage: the common keys, then its table, then `overlay` (another table,
-    /// such as a method's own settings), then the flags that were given.
+    /// The settings of a stage: the common keys, then its table, then `overlay` (another table, such as
+    /// a method's own settings), then the given flags.
     ///
     /// # Errors
-    /// An unknown key, or a value of the wrong type.
+    /// If a key is unknown, or a value has the wrong type.
     pub fn stage<T>(&self, table: &str, overlay: Option<&Table>, flags: &T) -> Result<T>
     where
         T: Serialize + DeserializeOwned + Default,
@@ -143,7 +143,7 @@ impl Recipe {
             }
         }
         let settings: T = merged.clone().try_into().map_err(|e: toml::de::Error| {
-            // Flattened tables lose the key on the way; find it by trying each alone.
+            // Flattened tables lose the key of an error, so each key is tried alone.
             let wrong = merged.iter().find(|(key, value)| {
                 let alone: Table = [((*key).clone(), (*value).clone())].into_iter().collect();
                 alone.try_into::<T>().is_err()
@@ -158,7 +158,7 @@ impl Recipe {
         let known = to_table(&settings)?;
         settings::check_table(&known)?;
         if let Some(key) = unknown_key(&merged, &known) {
-            // Common keys may mean nothing to a stage that does not train.
+            // Stages that do not train ignore common keys that they lack.
             if !COMMON.contains(&key.as_str()) {
                 return Err(request(format!(
                     "{}, [{table}]: unknown key {key}{}; see `wave help {table}`",
@@ -171,9 +171,9 @@ impl Recipe {
     }
 }
 
-/// What a key that settings lack may have meant, as the end of a sentence.
+/// A suggestion for an unknown key, as the end of an error message.
 fn suggestion<T: Serialize + Default>(key: &str) -> String {
-    // JSON has a null for each key that is not set, which TOML leaves out.
+    // JSON writes unset keys as null, which TOML leaves out.
     let known = serde_json::to_value(T::default()).unwrap_or_default();
     let (table, name) = match key.rsplit_once('.') {
         Some((table, name)) => (&known[table], name),
@@ -183,16 +183,16 @@ fn suggestion<T: Serialize + Default>(key: &str) -> String {
     did_you_mean(name, names.map(String::as_str))
 }
 
-/// Settings as a TOML table, without what is not set.
+/// Settings as a TOML table, without unset keys.
 pub fn to_table<T: Serialize>(settings: &T) -> Result<Table> {
-    // Not by way of JSON, which would turn NaN into a value that was not given.
+    // JSON would turn NaN into an unset value.
     Table::try_from(settings).map_err(|e| request(format!("settings as TOML: {e}")))
 }
 
-/// Settings as a type that has only those which mean something to `what`.
+/// Settings as a type with only those that apply to `what`.
 ///
 /// # Errors
-/// If another is given.
+/// If any other is set.
 pub fn narrow<T>(settings: &impl Serialize, what: &str) -> Result<T>
 where
     T: Serialize + DeserializeOwned + Default,
@@ -208,16 +208,16 @@ where
     }
 }
 
-/// The refusal of a setting that means nothing to `what`.
+/// The error for a setting that does not apply to `what`.
 pub fn means_nothing(key: &str, what: &str) -> anyhow::Error {
     let flag = key.replace('_', "-");
     request(format!("--{flag} means nothing to {what}; leave it out"))
 }
 
-/// Keys that say how long to train.
+/// Keys of the duration of training.
 const DURATIONS: [&str; 2] = ["epochs", "steps"];
 
-/// Lays `over` over `base`, table by table. A duration replaces one of either kind.
+/// Merges `over` into `base`, table by table. A duration replaces one of either kind.
 pub fn merge(base: &mut Table, over: &Table) {
     if DURATIONS.iter().any(|key| over.contains_key(*key)) {
         for key in DURATIONS {
@@ -267,7 +267,7 @@ fn set(table: &mut Table, key: &str, value: Value) -> Result<()> {
     }
 }
 
-/// A TOML value, or the text itself where it is none.
+/// A TOML value, or the text itself if it is not one.
 fn parse_value(text: &str) -> Value {
     format!("v = {text}")
         .parse::<Table>()

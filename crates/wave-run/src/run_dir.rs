@@ -1,16 +1,16 @@
-//! `OUT/run/`: what belongs to a run beside its artefact.
+//! `OUT/run/`: files of a run beside its artefact.
 //!
 //! - `lock`, locked while a process works there;
 //! - `recipe.toml`, the resolved settings;
-//! - `log.jsonl`, `log.csv` and TensorBoard's events, with an entry for each logged step and each
+//! - `log.jsonl`, `log.csv` and TensorBoard's events, with an entry for each logged step and
 //!   evaluation;
 //! - `loss.svg`, `accuracy.svg`;
-//! - checkpoints, while the run is not complete;
-//! - `result.json`, when it is: the result, and under `run` what was read and what was written.
+//! - checkpoints, until the run is complete;
+//! - `result.json`, of a complete run: the result, and under `run` its inputs and outputs.
 //!
-//! What an earlier run left in OUT is not lost by a slip. A complete run with the same settings and
-//! inputs is not repeated: its result is told. Anything else that is there is refused, unless it is an
-//! unfinished run to go on with (`--resume`), or everything is to be replaced (`--overwrite`).
+//! An earlier run in OUT is never overwritten by mistake. A complete run with the same settings and inputs is
+//! not repeated: its result is returned. Any other content is refused, unless an unfinished run
+//! continues (`--resume`) or everything is replaced (`--overwrite`).
 
 use crate::checkpoint::{Best, Checkpoints};
 use crate::error::request;
@@ -30,38 +30,37 @@ use std::path::{Path, PathBuf};
 use toml::Table;
 use wave_train::{State, Variable};
 
-/// Settings that change nothing in a result.
+/// Settings that do not change the result.
 const FREE: [&str; 2] = ["checkpoint_steps", "checkpoint_minutes"];
 
-/// Settings that are paths of artefacts, which the inputs' digests tell apart wherever they are.
+/// Settings that are paths of artefacts, whose identity is their digest.
 const PATHS: [&str; 2] = ["ancestor", "from"];
 
-/// Options that are not part of the recipe.
+/// Options outside the recipe.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Continue an interrupted run.
     pub resume: bool,
-    /// Replace what is in the output directory.
+    /// Replace the content of the output directory.
     pub overwrite: bool,
-    /// How much to say.
+    /// Amount of output.
     pub verbosity: Verbosity,
 }
 
 impl Options {
-    /// Whether the settings of the run in `out` are to be repeated: it goes on, or is complete.
+    /// Whether the settings of the run in `out` are repeated: it continues, or is complete.
     pub fn repeats(&self, out: &Path) -> bool {
         self.resume || (!self.overwrite && out.join("run/result.json").exists())
     }
 }
 
-/// The open `run/` of an output directory. Of several ranks the first has it open; on the others
-/// nothing is written.
+/// The open `run/` of an output directory. Only the first rank opens it; the others write nothing.
 pub struct RunDir {
     dir: PathBuf,
     open: Option<Open>,
 }
 
-/// What the first rank holds.
+/// State of the first rank.
 struct Open {
     log: Log,
     checkpoints: Checkpoints,
@@ -69,21 +68,21 @@ struct Open {
     lock: Lock,
 }
 
-/// What [`RunDir::open`] found.
+/// Result of [`RunDir::open`].
 pub enum Opened {
     /// A run to begin or to continue.
     Run(RunDir),
-    /// A complete run with these settings and inputs, and its result (null but on the first rank).
+    /// A complete run with these settings and inputs, and its result (null except on the first rank).
     Complete(Value),
 }
 
 impl RunDir {
-    /// Opens `out/run/` for a run with these settings that reads these inputs.
+    /// Opens `out/run/` for a run with these settings and inputs.
     ///
     /// # Errors
     /// If `out` is not writable, or another process works there; if a run there is unfinished and
-    /// `options` do not say what is to become of it, or has other settings or inputs; if `out` holds an
-    /// artefact of no run, or is an input itself.
+    /// `options` do not decide about it, or it has other settings or inputs; if `out` holds an artefact
+    /// without a run, or is an input itself.
     pub fn open(out: &Path, settings: &Table, inputs: &Inputs, options: Options) -> Result<Opened> {
         let opened = match ranks::is_first() {
             true => Self::open_here(out, settings, inputs, options)?,
@@ -122,7 +121,7 @@ impl RunDir {
         let mut checkpoints = Checkpoints::new(&dir, about.into());
         let mut from = None;
         if options.overwrite {
-            // Nothing of it is looked at.
+            // Nothing of the old run is read.
         } else if let Some(mut result) = completed(&dir)? {
             let run = result.as_object_mut().and_then(|map| map.remove("run"));
             let run = run.unwrap_or_default();
@@ -215,8 +214,8 @@ impl RunDir {
         }
     }
 
-    /// Continues from the state that was found, if one was: restores the variables. With the best
-    /// values so far, if any were kept. On the first rank only: the others have all this from it.
+    /// Restores the variables from the state that was found, if any, and returns it with the best
+    /// values so far, if kept. On the first rank only, which sends them to the others.
     pub fn restore(&mut self, variables: &[Variable]) -> Result<Option<(State, Option<Best>)>> {
         let Some(open) = &mut self.open else {
             return Ok(None);
@@ -227,10 +226,10 @@ impl RunDir {
         }
     }
 
-    /// Lets `write` write the artefact, draws the log, writes the result, and removes the checkpoints.
+    /// Writes the artefact with `write`, draws the log, writes the result, and removes the checkpoints.
     ///
     /// # Errors
-    /// If any of that fails.
+    /// If any of these fails.
     pub fn complete(&mut self, result: &Value, write: impl FnOnce() -> Result<()>) -> Result<()> {
         let Some(open) = &mut self.open else {
             return Ok(());
@@ -270,16 +269,16 @@ impl RunDir {
     }
 }
 
-/// What a run made: what `--json` prints of it, and how it goes to disk.
+/// The product of a run.
 pub struct Made<'a> {
-    /// What `--json` prints.
+    /// The result as `--json` prints it.
     pub result: Value,
     /// Writes the artefact.
     pub write: Box<dyn FnOnce() -> Result<()> + 'a>,
 }
 
-/// Lets `work` make the artefact of `out` in a run with these settings that reads these inputs, and writes it; or, if it
-/// is complete there, does nothing. Returns what `--json` prints.
+/// Makes the artefact of `out` with `work`, in a run with these settings and inputs, unless it is
+/// already complete. Returns the result as `--json` prints it.
 ///
 /// # Errors
 /// As [`RunDir::open`], or if the work fails.
@@ -304,7 +303,7 @@ pub fn fill<'a>(
     Ok(result)
 }
 
-/// Forgets that the run in `out` is complete or has states, so that it starts over.
+/// Removes the result and the checkpoints of the run in `out`, so that it starts over.
 ///
 /// # Errors
 /// If another process works there.
@@ -327,7 +326,7 @@ fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Refuses a directory with an artefact that no run there wrote.
+/// Refuses a directory whose artefact has no run.
 fn refuse_strangers(out: &Path) -> Result<()> {
     if out.join("run/recipe.toml").exists() {
         return Ok(());
@@ -359,7 +358,7 @@ fn completed(dir: &Path) -> Result<Option<Value>> {
     }
 }
 
-/// Checks that the run in `out` has these settings and read these inputs, as far as that is known.
+/// Checks that the run in `out` has these settings and inputs, as far as they are known.
 fn same(
     out: &Path,
     what: &str,
@@ -403,7 +402,7 @@ fn same(
     }
 }
 
-/// The values of a table and those within, by dotted keys.
+/// The values of nested tables by dotted keys.
 fn flatten(prefix: &str, table: &Table, all: &mut BTreeMap<String, String>) {
     for (key, value) in table {
         match value {
@@ -415,7 +414,7 @@ fn flatten(prefix: &str, table: &Table, all: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Says what of a run that goes on is not as it was.
+/// Warns of differences that do not prevent a run from resuming.
 fn warn(out: &Path, found: &crate::checkpoint::Found, threads: &str, verbosity: Verbosity) {
     let out = out.display();
     let of = |key: &str| found.about.get(key).map_or("?", String::as_str);
@@ -440,7 +439,8 @@ fn warn(out: &Path, found: &crate::checkpoint::Found, threads: &str, verbosity: 
     }
 }
 
-/// Size and digest of each file of the artefact in `out`; of what people may edit, only that it is there.
+/// Size and digest of each file of the artefact in `out`; of those that people may edit, only their
+/// presence.
 fn artefact(out: &Path) -> Result<Value> {
     let mut files = serde_json::Map::new();
     for name in wave_hub::ARTEFACT_FILES {
@@ -460,7 +460,7 @@ fn artefact(out: &Path) -> Result<Value> {
     Ok(files.into())
 }
 
-/// Checks that the files of the artefact in `out` are those that its run wrote, as far as that is known.
+/// Checks that the files of the artefact in `out` are as its run wrote them, as far as that is known.
 fn check_artefact(out: &Path, written: &Value) -> Result<()> {
     let now = artefact(out)?;
     for (name, was) in written.as_object().into_iter().flatten() {

@@ -7,15 +7,14 @@ use std::io::{ErrorKind, Write};
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// When details were asked for (`-v`), if they were.
+/// Start of the process, if details were asked for (`-v`).
 static DETAILED: OnceLock<Instant> = OnceLock::new();
 
-/// Text from files, safe to show: characters that would steer a terminal are escaped as in JSON, so
-/// that JSON stays what it is.
+/// Text from files, safe to show: control characters are escaped as in JSON, so that JSON stays valid.
 pub fn printable(text: &str) -> Cow<'_, str> {
     let steers = |c: char| match c {
         '\n' | '\t' => false,
-        // Turns the direction of writing around.
+        // These change the direction of text.
         '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
         c => c.is_control(),
     };
@@ -32,17 +31,17 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// A line on stderr. Where it cannot be written, work goes on without.
+/// Prints a line on stderr; failures to write are ignored.
 pub fn tell(text: &str) {
     let _ = writeln!(std::io::stderr(), "{}", printable(text));
 }
 
-/// Lets [`detail`] speak.
+/// Turns [`detail`] on.
 pub fn show_details() {
     let _ = DETAILED.set(Instant::now());
 }
 
-/// With `-v`, a line on stderr and the time since the start.
+/// With `-v`, prints a line on stderr with the time since the start.
 pub fn detail(text: impl FnOnce() -> String) {
     if let Some(began) = DETAILED.get() {
         tell(&format!(
@@ -53,7 +52,7 @@ pub fn detail(text: impl FnOnce() -> String) {
     }
 }
 
-/// Prints a result on stdout. A reader that has seen enough is no error.
+/// Prints a result on stdout. A reader that closes early is no error.
 ///
 /// # Errors
 /// If stdout cannot be written for another reason.

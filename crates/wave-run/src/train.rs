@@ -1,4 +1,4 @@
-//! What the trained stages share: settings resolved, a loop that logs, evaluates and saves.
+//! The training loop of all stages, which logs, evaluates and saves, and its resolved settings.
 
 use crate::checkpoint::Best;
 use crate::data::Data;
@@ -28,10 +28,10 @@ use wave_train::{
 /// Steps between two lines of the log.
 const LOG_EVERY: u64 = 20;
 
-/// What a stage does where the settings are silent.
+/// Values of a stage for settings that are not given.
 #[derive(Clone, Copy, Debug)]
 pub struct Defaults {
-    /// How long to train.
+    /// Duration of training.
     pub duration: Duration,
     /// Peak learning rate.
     pub lr: f64,
@@ -39,9 +39,9 @@ pub struct Defaults {
     pub weight_decay: f64,
 }
 
-/// What a stage trains on, as the loop sees it.
+/// The data of a stage, as the loop sees it.
 pub trait TrainingData {
-    /// What makes its batches.
+    /// Source of its batches.
     type Batches: Batches;
 
     /// Training batches.
@@ -50,7 +50,7 @@ pub trait TrainingData {
     /// Whether there is anything to test on.
     fn has_tests(&self) -> bool;
 
-    /// Whether examples are mixed in pairs, which stay together when a step is computed in parts.
+    /// Whether examples are mixed in pairs, which stay together when a step is divided into parts.
     fn in_pairs(&self) -> bool;
 }
 
@@ -70,12 +70,12 @@ impl TrainingData for Data {
     }
 }
 
-/// How weights are trained: the settings, with every gap filled that data does not fill.
+/// The settings of training, with every gap filled that the data does not fill.
 #[derive(Clone, Debug)]
 pub struct TrainingPlan {
-    /// How long.
+    /// Duration of training.
     pub duration: Duration,
-    /// Epochs over which the learning rate rises; a twentieth of the training if `None`.
+    /// Epochs of the rising learning rate; a twentieth of the training if `None`.
     pub warmup_epochs: Option<f64>,
     /// Peak learning rate.
     pub lr: f64,
@@ -85,7 +85,7 @@ pub struct TrainingPlan {
     pub weight_decay: f32,
     /// Largest norm of the gradient.
     pub clip: f64,
-    /// Decay of the moving average, if one is kept.
+    /// Decay of the moving average, if kept.
     pub ema: Option<f64>,
     /// Label smoothing.
     pub label_smoothing: f32,
@@ -95,9 +95,9 @@ pub struct TrainingPlan {
     pub layer_decay: f64,
     /// Steps between two checkpoints within an epoch.
     pub checkpoint_steps: Option<u64>,
-    /// Time between two checkpoints, if they are to follow it.
+    /// Time between two checkpoints, if any.
     pub checkpoint_every: Option<std::time::Duration>,
-    /// Whether the values that tested best are kept, in the place of the last.
+    /// Whether the values that tested best are kept instead of the last.
     pub keep_best: bool,
     /// Epochs in a row without a better test after which training stops.
     pub patience: Option<usize>,
@@ -107,15 +107,15 @@ pub struct TrainingPlan {
     pub accumulate: usize,
     /// Seed of everything random.
     pub seed: u64,
-    /// How a transformer's blocks are computed.
+    /// Precision and recomputation of a transformer's blocks.
     pub mode: Mode,
 }
 
 impl TrainingPlan {
-    /// Of settings; `transformer` are those of a network that is one.
+    /// The plan of these settings; `transformer` are those of a transformer.
     ///
     /// # Errors
-    /// If a value is out of its range, or this machine cannot compute so.
+    /// If a value is out of its range, or this machine cannot compute that way.
     pub fn new(
         optimisation: &Optimisation,
         transformer: &OfTransformers,
@@ -149,7 +149,7 @@ impl TrainingPlan {
         })
     }
 
-    /// Of the settings of a training on images.
+    /// The plan of a training on images.
     ///
     /// # Errors
     /// As [`TrainingPlan::new`].
@@ -163,10 +163,10 @@ impl TrainingPlan {
         TrainingPlan::new(optimisation, transformer, saving, defaults)
     }
 
-    /// With the steps and the schedule that this data makes of it.
+    /// Steps and schedule on this data.
     ///
     /// # Errors
-    /// If the warm-up is longer than the training, or a step is not so many equal parts.
+    /// If the warm-up is longer than the training, or a step cannot be divided into equal parts.
     pub fn resolve(&self, data: &impl TrainingData) -> Result<Resolved> {
         let per_epoch = data.batches().steps_per_epoch();
         let steps = self.duration.steps(per_epoch);
@@ -203,9 +203,9 @@ impl TrainingPlan {
 #[derive(Clone, Debug)]
 pub struct Resolved {
     plan: TrainingPlan,
-    /// Steps in all.
+    /// Total number of steps.
     pub steps: u64,
-    /// The learning rate over them.
+    /// Learning rate over the steps.
     pub schedule: Schedule,
 }
 
@@ -223,7 +223,7 @@ impl Resolved {
         self.steps as f64 / data.batches().steps_per_epoch() as f64
     }
 
-    /// How long it trains, for a plan.
+    /// Duration, for a plan.
     pub fn describe(&self, data: &impl TrainingData) -> String {
         let of = match self.accumulate {
             1 => String::new(),
@@ -238,7 +238,7 @@ impl Resolved {
     }
 }
 
-/// Checks that the examples of a step, on each rank, are so many equal parts.
+/// Checks that the examples of a step divide into equal parts on each rank.
 fn check_parts(parts: usize, data: &impl TrainingData) -> Result<()> {
     let share = data.batches().share(ranks().rank(), ranks().size())?;
     let examples = share.rows().len();
@@ -261,11 +261,10 @@ fn check_parts(parts: usize, data: &impl TrainingData) -> Result<()> {
     Ok(())
 }
 
-/// A variable of a network, on the chosen device, with the learning rate and weight decay that its
-/// name calls for.
+/// A variable of a network on the chosen device, with the learning rate and weight decay of its name.
 ///
-/// Decayed are matrices and kernels: not biases, norms, positions or tokens. `depth` is that of a
-/// stacked weight whose rows are layers, for the layer-wise decay of the rate.
+/// Weight decay applies to matrices and kernels, not to biases, norms, positions or tokens. `depth` is
+/// that of a stacked weight whose rows are layers, for the layer-wise decay of the rate.
 pub fn variable(name: &str, t: &Tensor, settings: &Resolved, depth: usize) -> Result<Variable> {
     let decayed = name.ends_with(".weight") && !name.contains("norm") && {
         let rank =
@@ -290,7 +289,7 @@ pub fn variable(name: &str, t: &Tensor, settings: &Resolved, depth: usize) -> Re
     })
 }
 
-/// The variables as a weight map that gradients flow to, except to frozen ones.
+/// The variables as a weight map that tracks gradients, except of frozen ones.
 pub fn tracked(variables: &[Variable]) -> Weights {
     let tensor = |v: &Variable| match v.rate.is_frozen() {
         true => v.var.as_detached_tensor(), // of the same values, whatever becomes of them
@@ -302,18 +301,18 @@ pub fn tracked(variables: &[Variable]) -> Weights {
         .collect()
 }
 
-/// What is trained: which values, towards what, and how that is measured.
+/// A thing to train: its values, its objective and its measure.
 pub trait Trainee {
     /// The batches that it is trained on.
     type Batch;
 
-    /// The values before the first step, on the chosen device.
+    /// The initial values, on the chosen device.
     ///
     /// # Errors
-    /// If there is no place for them.
+    /// If they do not fit on the device.
     fn variables(&self) -> Result<Vec<Variable>>;
 
-    /// The objective, on a part of a step's batch.
+    /// The objective on a part of a step's batch.
     ///
     /// # Errors
     /// Those of its operators.
@@ -325,7 +324,7 @@ pub trait Trainee {
         part: &MicroBatch,
     ) -> candle_core::Result<Tensor>;
 
-    /// How good given values are.
+    /// Measures given values.
     ///
     /// # Errors
     /// If a test example cannot be read.
@@ -344,11 +343,11 @@ pub struct Course<'a, D> {
     pub every_epoch: bool,
 }
 
-/// The values under training.
+/// The values during training.
 pub struct Live {
-    /// As the optimiser has them.
+    /// The variables of the optimiser.
     pub variables: Vec<Variable>,
-    /// As a weight map that gradients flow to, except to frozen ones.
+    /// The same as a weight map that tracks gradients, except of frozen ones.
     pub weights: Weights,
 }
 
@@ -361,11 +360,11 @@ impl Live {
     }
 }
 
-/// What training produced.
+/// The result of training.
 pub struct Outcome {
-    /// The trained values: the moving averages if they were kept, else the variables.
+    /// The trained values: the moving averages if kept, else the variables.
     pub values: Weights,
-    /// Accuracy at the end, if there was anything to measure it on.
+    /// Final accuracy, if there was anything to test on.
     pub scores: Option<Scores>,
     /// Accuracy after each epoch.
     pub curve: Vec<(f64, f64)>,
@@ -439,7 +438,7 @@ where
             },
         );
         match done {
-            // While outputs of an ancestor were computed ahead, at the start of an epoch.
+            // Interrupted while outputs of an ancestor were computed at the start of an epoch.
             Err(TrainError::Tensor(_)) if INTERRUPTED.load(Ordering::Relaxed) => {
                 return Err(TrainError::Interrupted(state.step).into());
             }
@@ -470,7 +469,7 @@ struct Observer<'a, T, D> {
     stopped: Option<String>,
     /// When the log last had a line, and the step there.
     since: (Instant, u64),
-    /// When the state was last saved.
+    /// Time of the last checkpoint.
     saved: Instant,
 }
 
@@ -497,7 +496,7 @@ impl<'a, T: Trainee, D: TrainingData> Observer<'a, T, D> {
         }
     }
 
-    /// The state to begin with: the one that was saved, if it is to be continued.
+    /// The initial state, or the saved one to resume from.
     fn begin(&mut self, resume: bool) -> Result<State> {
         let variables = &self.live.variables;
         let restored = match (&mut self.run, resume) {
@@ -598,7 +597,7 @@ impl<'a, T: Trainee, D: TrainingData> Observer<'a, T, D> {
         Ok(())
     }
 
-    /// Tests the values as they are, and keeps them if they are the best so far.
+    /// Tests the current values, and keeps them if they are the best so far.
     fn test(&mut self, p: &Progress, state: &State, report: &Report) -> Result<()> {
         let now = self.values(state)?;
         let scores = self.trainee.score(&now)?;
@@ -629,7 +628,7 @@ impl<'a, T: Trainee, D: TrainingData> Observer<'a, T, D> {
         }
     }
 
-    /// Saves the state where it is due, and in any case where training is to `stop`.
+    /// Saves the state when it is due, and always where training is to `stop`.
     fn save(&mut self, p: &Progress, state: &State, stop: bool) -> Result<()> {
         let Some(run) = self.run.as_deref_mut() else {
             return Ok(());
@@ -648,7 +647,7 @@ impl<'a, T: Trainee, D: TrainingData> Observer<'a, T, D> {
         Ok(())
     }
 
-    /// The values, or their moving averages where these are kept.
+    /// The values, or their moving averages if kept.
     fn values(&self, state: &State) -> Result<Weights> {
         let variables = &self.live.variables;
         Ok(match state.averages(variables)? {
@@ -660,7 +659,7 @@ impl<'a, T: Trainee, D: TrainingData> Observer<'a, T, D> {
         })
     }
 
-    /// Tests the last values, and takes the best in their place if these were better.
+    /// Tests the last values, and returns the best instead if those were better.
     fn finish(mut self, state: &State) -> Result<Outcome> {
         let trainee = self.trainee;
         let mut values = self.values(state)?;
@@ -708,12 +707,12 @@ fn score_entry(step: u64, epoch: f64, scores: &Scores) -> serde_json::Value {
     })
 }
 
-/// The generator of the size that a step of an elastic training draws.
+/// The random generator of the size that a step of an elastic training draws.
 pub fn size_generator(seed: u64, step: u64) -> rand_chacha::ChaCha8Rng {
     step_generator(seed ^ 0xe1a5, step)
 }
 
-/// A generator for everything random in one step: the same when the step is repeated.
+/// The random generator of one step, the same when the step is repeated.
 pub fn step_generator(seed: u64, step: u64) -> rand_chacha::ChaCha8Rng {
     use rand::SeedableRng;
     let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(seed);

@@ -20,12 +20,12 @@ use wave_run::locate;
 use wave_run::progress::{Report, Verbosity};
 use wave_run::ranks::ranks;
 
-/// Outputs kept at most: beyond, the ancestor runs again for every batch.
+/// Largest size of the outputs kept in memory; beyond it, the ancestor runs again for every batch.
 const KEPT_BYTES: usize = 1 << 30;
-/// Images of a batch while outputs are computed ahead.
+/// Batch size of outputs computed ahead.
 const AHEAD: usize = 256;
 
-/// Images that it is timed on.
+/// Images of a timing.
 const TIMED: usize = 2;
 
 /// Logits (images of the source, classes) by data and view.
@@ -36,7 +36,7 @@ type Views = BTreeMap<(String, u32), Arc<Vec<f32>>>;
 pub struct Ancestors(Mutex<BTreeMap<String, Arc<Ancestor>>>);
 
 impl Ancestors {
-    /// The ancestor in `path`, if there is one.
+    /// The ancestor in `path`, if given.
     pub fn get(&self, path: Option<&str>) -> Result<Option<Arc<Ancestor>>> {
         let Some(path) = path else {
             return Ok(None);
@@ -51,7 +51,7 @@ impl Ancestors {
     }
 }
 
-/// The ancestor in `path`, if there is one, for a plan: nothing is downloaded.
+/// The ancestor in `path`, if given, for a plan: without a download.
 pub fn planned(path: Option<&str>) -> Result<Option<Arc<Ancestor>>> {
     match path
         .map(|path| locate::at_hand(Path::new(path)))
@@ -66,15 +66,15 @@ pub fn planned(path: Option<&str>) -> Result<Option<Arc<Ancestor>>> {
 pub struct Ancestor {
     /// The network.
     pub network: Network,
-    /// Its weights, as its forward pass takes them.
+    /// Its weights in the form of its forward pass.
     pub weights: Weights,
-    /// How it takes its images.
+    /// Preprocessing of its images.
     pub transform: Transform,
-    /// A name for each class.
+    /// Names of the classes.
     pub label_names: Vec<String>,
     /// SHA-256 of its weights file.
     pub digest: String,
-    /// Whose model it is, for the provenance of what learns from it.
+    /// Its origin, for the provenance of models that learn from it.
     pub origin: Value,
     /// Logits of whole views of the training images.
     views: Mutex<Views>,
@@ -89,8 +89,7 @@ impl Ancestor {
         Ancestor::new(model, Model::digest(path)?, origin)
     }
 
-    /// A model as ancestor, whose weights file has this SHA-256, and what it goes back to: see
-    /// [`origin`].
+    /// A model as ancestor, with the SHA-256 of its weights file and its [`origin`].
     pub fn new(model: Model, digest: String, origin: Value) -> Result<Ancestor> {
         Ok(Ancestor {
             weights: place(&model.network.prepare(&model.weights)?)?,
@@ -103,12 +102,12 @@ impl Ancestor {
         })
     }
 
-    /// Images that it is shown at once while outputs are computed ahead.
+    /// Batch size of outputs computed ahead.
     pub fn at_once(&self) -> usize {
         forecast::at_once(forecast::of_forward(&self.network), AHEAD)
     }
 
-    /// Images that it is shown in a training of so many `steps`.
+    /// Images that it sees in a training of so many `steps`.
     pub fn shown(&self, data: &Data, steps: u64) -> u64 {
         let all = steps * data.batch as u64;
         match data.views.filter(|_| data.augment.mixing.is_none()) {
@@ -126,7 +125,7 @@ impl Ancestor {
         bytes.is_some_and(|bytes| bytes <= KEPT_BYTES)
     }
 
-    /// Seconds that it takes for an image, measured on a few.
+    /// Seconds for an image, measured on a few.
     pub fn seconds(&self) -> Result<f64> {
         let (channels, side) = self.network.input();
         let images = Tensor::zeros((TIMED, channels, side, side), DType::F32, device())?;
@@ -139,7 +138,7 @@ impl Ancestor {
         Ok(seconds / TIMED as f64)
     }
 
-    /// Checks that it can teach on these images.
+    /// Checks that its input and classes fit the data.
     pub fn check(&self, data: &Data) -> Result<()> {
         data.check_classes(
             self.network.classes(),
@@ -176,15 +175,15 @@ impl Ancestor {
         self.network.logits(&self.weights, &images)
     }
 
-    /// Logits of training images of one view, by their index: (images, classes), row by row.
+    /// Logits of training images of one view, by index: (images, classes), row by row.
     pub fn of_view(&self, images: &[u32], view: u32, data: &Data) -> candle_core::Result<Vec<f32>> {
         let images = data.view_images(images, view)?;
         let logits = self.logits(&images, &data.transform)?; // (b, classes)
         logits.flatten_all()?.to_vec1()
     }
 
-    /// Logits of a training batch: looked up where the views repeat and memory allows, computed
-    /// otherwise. A view is computed whole when first needed.
+    /// Logits of a training batch: looked up where views repeat and memory allows, else computed. A
+    /// view is computed as a whole when first needed.
     pub fn of_batch(
         &self,
         batch: &Batch,
@@ -198,13 +197,12 @@ impl Ancestor {
         }
         let all = {
             let key = (data.views_id.clone(), batch.view);
-            // Held while computing, so that two runs at once do not both compute a view.
+            // Held while computing, so that no two runs compute the same view.
             let mut views = self.views.lock().unwrap_or_else(|e| e.into_inner());
             match views.get(&key) {
                 Some(all) => all.clone(),
                 None => {
-                    // On a thread of its own: on all cores, as others that train at the same time
-                    // wait for this view too.
+                    // A separate thread uses all cores, since other trainings wait for this view too.
                     let all = std::thread::scope(|scope| {
                         let view = || self.view(batch.view, data, verbosity);
                         scope.spawn(view).join()
@@ -231,7 +229,7 @@ impl Ancestor {
         let at_once = self.at_once();
         let total = data.train_indices.len().div_ceil(at_once) as u64;
         let mut report = Report::new(&format!("ancestor, view {view}"), 0, total, verbosity);
-        // Each rank computes its share, and has the others' from them.
+        // Each rank computes its share and receives the others'.
         let batches = data.train_indices.chunks(at_once).enumerate();
         for (done, indices) in batches.skip(ranks().rank()).step_by(ranks().size()) {
             check_interrupt()?;
@@ -245,7 +243,7 @@ impl Ancestor {
         Ok(all)
     }
 
-    /// The network's blocks, width and number of weights, for the ledger.
+    /// The network's blocks, width and number of weights.
     pub fn describe(&self) -> String {
         let (depth, width) = self.network.size();
         let n: usize = self.weights.values().map(Tensor::elem_count).sum();

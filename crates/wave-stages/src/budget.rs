@@ -1,10 +1,9 @@
-//! Sizes by what they may cost: `wave expand --max-params 8M`.
+//! Model sizes by cost: `wave expand --max-params 8M`.
 //!
-//! People know their limits, not depths and widths. Candidates are the sizes within the range that the
-//! template directory recorded accuracies for; between recorded sizes the accuracy expected is
-//! interpolated, linearly over depth and then over width. Of those within the limits the one with the
-//! best expectation is chosen; of those that are equal to it within noise, the one with the fewest
-//! multiply-adds.
+//! People know their limits better than depths and widths. Candidates are the sizes within the range of
+//! recorded accuracies; between recorded sizes, expected accuracy is interpolated linearly over depth,
+//! then over width. The choice is the candidate within the limits with the highest expected accuracy;
+//! of those equal within noise, the one with the fewest multiply-adds.
 
 use crate::model::Network;
 use crate::templates::TemplateDir;
@@ -21,15 +20,15 @@ use wave_run::plot;
 use wave_run::ranks::ranks;
 use wave_run::settings::Expand;
 
-/// Differences of expected accuracies that mean nothing: a tenth of a point.
+/// Differences of accuracy that are noise: a tenth of a point.
 const NOISE: f64 = 1e-3;
-/// Sizes beside the chosen one that are shown.
+/// Number of sizes shown beside the chosen one.
 const RUNNERS_UP: usize = 4;
-/// Forward passes of which the median is a latency, and those before that do not count.
+/// Forward passes whose median is the latency, and warm-up passes before them.
 const PASSES: usize = 21;
 const WARM_UP: usize = 3;
 
-/// A size, what it costs and what is expected of it.
+/// A size with its cost and its expected accuracy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
     /// Blocks.
@@ -38,17 +37,17 @@ pub struct Candidate {
     pub width: usize,
     /// Values in all weights.
     pub parameters: usize,
-    /// Multiply-adds of a forward pass of one image: what papers call its FLOPs.
+    /// Multiply-adds of a forward pass of one image, called FLOPs in papers.
     pub multiply_adds: usize,
-    /// Milliseconds of a forward pass of one image on this machine, where there is a limit on it.
+    /// Milliseconds of a forward pass of one image on this machine, if limited.
     pub latency_ms: Option<f64>,
     /// Top-1 accuracy expected without data, 0 to 1.
     pub expected: f64,
-    /// Whether that of the chosen size is the same within noise.
+    /// Whether its accuracy equals that of the chosen size within noise.
     pub equal: bool,
 }
 
-/// Limits on a model. None is exceeded.
+/// Limits on a model, all of which must hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
     parameters: Option<f64>,
@@ -56,7 +55,7 @@ pub struct Limits {
     latency_ms: Option<f64>,
 }
 
-/// The size that is asked for, or limits on it.
+/// The requested size, or limits on it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Size {
     /// Blocks.
@@ -72,10 +71,10 @@ pub struct Size {
 }
 
 impl Size {
-    /// Of settings.
+    /// The size in the settings.
     ///
     /// # Errors
-    /// If a limit is no number.
+    /// If a limit is not a number.
     pub fn new(settings: &Expand) -> Result<Size> {
         Ok(Size {
             depth: settings.depth,
@@ -95,7 +94,7 @@ impl Size {
     /// The shape of this size.
     ///
     /// # Errors
-    /// If depth or width is missing, or templates do not make such a shape.
+    /// If depth or width is missing, or templates cannot make such a shape.
     pub fn shape(&self, gene: &Learngene) -> Result<VitShape> {
         let given = |name: &str, value: Option<usize>| {
             value.ok_or_else(|| request(format!("no {name}; give --{name} N")))
@@ -120,11 +119,11 @@ impl Size {
     }
 }
 
-/// The best size within the limits, and runners-up, best first; `None` if there is no limit. A depth or
-/// width that is given too stays.
+/// The best size within the limits, then the runners-up, best first; `None` without limits. A given
+/// depth or width is kept.
 ///
 /// # Errors
-/// If nothing is within the limits, or the templates record no accuracies.
+/// If no size is within the limits, or the templates record no accuracies.
 pub fn choose(templates: &TemplateDir, size: &Size) -> Result<Option<Vec<Candidate>>> {
     let limits = size.limits;
     if limits == Limits::default() {
@@ -192,8 +191,8 @@ pub fn choose(templates: &TemplateDir, size: &Size) -> Result<Option<Vec<Candida
     Ok(Some(chosen))
 }
 
-/// Candidates best first: those that are equal to the best within noise by their multiply-adds, then the
-/// next best and its equals.
+/// Candidates best first: those equal to the best within noise, by multiply-adds, then the next best
+/// with its equals, and so on.
 fn ranked(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     candidates.sort_by(|a, b| b.expected.total_cmp(&a.expected));
     let mut rest = &mut candidates[..];
@@ -207,7 +206,7 @@ fn ranked(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     candidates
 }
 
-/// The candidates as a table for people, and how the first was chosen.
+/// The candidates as a table for people, with the reason for the choice.
 pub fn table(candidates: &[Candidate]) -> String {
     let mut text =
         "depth x width   parameters  multiply-adds  latency ms  expected top-1\n".to_string();
@@ -279,7 +278,7 @@ impl Surface {
         Surface(points)
     }
 
-    /// A curve over depth for each width, as SVG; none of no accuracies.
+    /// Accuracy over depth, a curve for each width, as SVG; none without accuracies.
     pub fn plot(&self) -> Result<Option<String>> {
         if self.0.is_empty() {
             return Ok(None);
@@ -292,14 +291,14 @@ impl Surface {
         plot::line_plot("Accuracy without data", "depth", "top-1", &curves).map(Some)
     }
 
-    /// The accuracy expected of a size within the range recorded.
+    /// Expected accuracy of a size within the recorded range.
     fn at(&self, depth: usize, width: usize) -> f64 {
         let of_width = |points: &BTreeMap<usize, f64>| between(points, depth);
         let by_width = self.0.iter().map(|(w, points)| (*w, of_width(points)));
         between(&by_width.collect(), width)
     }
 
-    /// The accuracy recorded of a size, or interpolated between those recorded, and which of these.
+    /// Accuracy of a size and how it is known: recorded, or interpolated.
     pub fn expected(&self, depth: usize, width: usize) -> Option<(f64, &'static str)> {
         let recorded = self.0.get(&width).and_then(|points| points.get(&depth));
         if let Some(top1) = recorded {
@@ -317,7 +316,7 @@ impl Surface {
         })
     }
 
-    /// Every size in the range recorded, or of the depth or width that is given.
+    /// Every size in the recorded range, or of the given depth or width.
     fn candidates(&self, gene: &Learngene, size: &Size) -> Result<Vec<Candidate>> {
         let depths: BTreeSet<usize> = self.0.values().flat_map(|p| p.keys().copied()).collect();
         let (Some(&shallow), Some(&deep)) = (depths.first(), depths.last()) else {
@@ -349,7 +348,7 @@ impl Surface {
     }
 }
 
-/// Linear interpolation between the points; beyond them, the outermost.
+/// Linear interpolation between the points; the nearest one beyond them.
 fn between(points: &BTreeMap<usize, f64>, at: usize) -> f64 {
     let below = points.range(..=at).next_back();
     let above = points.range(at..).next();

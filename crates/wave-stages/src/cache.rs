@@ -1,5 +1,5 @@
-//! `wave condense --cache DIR`: an ancestor's outputs on disk, so that it runs once for each image
-//! and view, and never again for other templates, sizes and seeds of a condensation.
+//! `wave condense --cache DIR`: an ancestor's outputs on disk. It runs once for each image and view,
+//! and not again for other templates, sizes or seeds.
 //!
 //! ```text
 //! DIR/cache.json                       what the outputs are of
@@ -7,16 +7,16 @@
 //! DIR/lock                             locked while outputs are added
 //! ```
 //!
-//! **Views.** A view is a variation of every image, drawn from `view_seed`, the view's number and
-//! the image's. `views = N` takes N of them in turn; without, a run with a cache takes a new one
-//! each epoch (or one for all, if nothing varies). The run's own `seed` has no part in it, so that
-//! runs of other seeds show the ancestor nothing new. Mixup and CutMix pair images differently at
-//! every step, so their outputs come but once and are not kept.
+//! **Views.** A view is an augmentation of every image, drawn from `view_seed` and the numbers of view
+//! and image. `views = N` takes N of them in turn; without it, each epoch takes a new one (or all the
+//! same one, if nothing is augmented). The `seed` of a run has no part in it, so that runs with other
+//! seeds show the ancestor nothing new. Mixup and CutMix pair images anew in every step, so their
+//! outputs never repeat and are not kept.
 //!
-//! **A shard** is a table (`wave_hub::write_table`) with a checksum. It appears whole or not at all,
-//! as soon as its images are computed, so a run that is killed loses one shard's work at most. A
-//! damaged one is computed again. In its metadata are `view`, `first` (the first image that it may
-//! hold) and `cache`, the digest of what `cache.json` says. With n images and k classes kept:
+//! **A shard** is a table (`wave_hub::write_table`) with a checksum. It is written atomically once its
+//! images are computed, so a killed run loses at most one shard. A damaged shard is computed again. Its
+//! metadata are `view`, `first` (the first image it may hold) and `cache`, the digest of the manifest.
+//! With n images and k kept classes:
 //!
 //! | tensor | shape, type | |
 //! |---|---|---|
@@ -25,20 +25,20 @@
 //! | `classes` | (n, k, w) u8 | their classes: numbers of w bytes, little-endian, w as small as can be |
 //! | `rest` | (n) f16 | logarithm of the probability of all other classes together |
 //!
-//! Where that takes no less room than all classes, or `cache_top = "all"`, there are only `images`
-//! and `log_p` (n, classes), in the order of the classes. Logarithms of probabilities are logits
-//! less a number that is the same for all classes of an image: their softmax is the same at every
-//! temperature, and f16 is finest near 0, where the mass is.
+//! Where all classes take no more room, or with `cache_top = "all"`, there are only `images` and
+//! `log_p` (n, classes), in the order of the classes. Log-probabilities are logits minus a constant for
+//! each image: their softmax is the same at every temperature, and f16 is finest near 0, where the mass
+//! is.
 //!
-//! **What k costs.** Of a class that is not kept, the logit is `rest - ln(classes - k)`: the rest is
-//! spread evenly. At temperature 1 the kept probabilities are exact, and the distribution learnt
-//! from differs from the ancestor's by a divergence of `r (ln(classes - k) - H)`, with r the rest
-//! and H its entropy: never more than `r ln(classes - k)`. The mean of r is in the run's result.
-//! At higher temperatures the rest weighs more.
+//! **The error of k classes.** A class that is not kept has the logit `rest - ln(classes - k)`: the
+//! rest is spread evenly. At temperature 1 the kept probabilities are exact, and the target differs
+//! from the ancestor's distribution by a divergence of `r (ln(classes - k) - H)`, with r the rest and H
+//! its entropy: at most `r ln(classes - k)`. The mean of r is in the run's result. At higher
+//! temperatures the rest weighs more.
 //!
-//! **Room.** An image takes `4 + 2 classes` bytes a view with all classes, `6 + (2 + w) k` with k:
-//! of 1000 classes 2004 bytes with all, 70 with the 16 of the default, which makes 90 MB for a view
-//! of ImageNet.
+//! **Size.** An image takes `4 + 2 classes` bytes for each view with all classes, `6 + (2 + w) k` with
+//! k. Of 1000 classes, that is 2004 bytes with all, or 70 with the default of 16: 90 MB for a view of
+//! ImageNet.
 
 use crate::ancestor::Ancestor;
 use anyhow::{Context, Result};
@@ -66,11 +66,11 @@ use rows::{Format, Rows, View};
 
 /// Images of a shard.
 const SHARD: u32 = 4096;
-/// Bytes of views held in memory: beyond, those of other epochs are let go.
+/// Largest size of views in memory; beyond it, those of other epochs are dropped.
 const KEPT_BYTES: usize = 1 << 30;
-/// The manifest.
+/// File name of the manifest.
 const MANIFEST: &str = "cache.json";
-/// Between two looks at a lock that another process holds.
+/// Time between two attempts to take a lock.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The open cache of one run.
@@ -81,16 +81,16 @@ pub struct Cache {
     digest: String,
     views: Mutex<BTreeMap<u32, Arc<View>>>,
     computed: AtomicU64,
-    /// Sum of the probabilities not kept, and of how many images.
+    /// Sum of the probabilities not kept, and the number of images.
     rest: Mutex<(f64, usize)>,
 }
 
 impl Cache {
-    /// Opens the cache in `dir`, or begins it.
+    /// Opens the cache in `dir`, or creates it.
     ///
     /// # Errors
-    /// If its outputs are not those of this ancestor on these images so varied, or not as many;
-    /// if images are mixed or repeated; if `dir` holds something else, or is not writable.
+    /// If its outputs belong to another ancestor, other images or augmentations, or fewer classes; if
+    /// images are mixed or repeated; if `dir` holds something else, or is not writable.
     pub fn open(dir: &Path, top: Top, ancestor: &Ancestor, data: &Data) -> Result<Cache> {
         refuse_mixing(data)?;
         let format = Format::new(top, ancestor.network.classes());
@@ -125,8 +125,8 @@ impl Cache {
         })
     }
 
-    /// For the result: how often the ancestor ran, on all ranks; the room that an image takes in a view;
-    /// and the mean probability of the classes not kept.
+    /// For the result: the number of ancestor runs on all ranks, the bytes of an image in a view, and
+    /// the mean probability of the classes not kept.
     pub fn summary(&self) -> Value {
         let (sum, images) = *self.rest.lock().unwrap_or_else(|e| e.into_inner());
         let mut computed = [self.computed.load(Ordering::Relaxed) as f64];
@@ -148,12 +148,12 @@ impl Cache {
         verbosity: Verbosity,
     ) -> candle_core::Result<Tensor> {
         let view = {
-            // Held while computing: what waits for it needs it too.
+            // Held while computing: whoever waits needs this view too.
             let mut views = self.views.lock().unwrap_or_else(|e| e.into_inner());
             match views.get(&batch.view) {
                 Some(view) => view.clone(),
                 None => {
-                    // On a thread of its own: on all cores, whoever waits.
+                    // A separate thread uses all cores while others wait.
                     let view = std::thread::scope(|scope| {
                         let view = || self.view(batch.view, ancestor, data, verbosity);
                         scope.spawn(view).join()
@@ -173,8 +173,8 @@ impl Cache {
         view.logits(&batch.indices)
     }
 
-    /// A whole view: read, and what is missing computed and added. Of several ranks each does so with
-    /// its share of the shards, and reads the others' when they are there.
+    /// A whole view: reads it, and computes and adds what is missing. Each rank does so for its share
+    /// of the shards, and reads those of the others.
     fn view(
         &self,
         number: u32,
@@ -204,7 +204,7 @@ impl Cache {
         }
         if ranks().any(own().any(|k| shards[k].is_none())) {
             let waits = || report.line("waits for another run that fills the cache");
-            // The first rank has the lock for all of them.
+            // The first rank holds the lock for all of them.
             let locked = ranks::is_first().then(|| lock(&self.dir, &waits));
             let _lock = locked.transpose()?;
             ranks().wait();
@@ -236,7 +236,7 @@ impl Cache {
         Ok(view)
     }
 
-    /// Adds to a shard what it lacks of `part`, if anything.
+    /// Adds the missing images of `part` to a shard, if any.
     fn add(
         &self,
         view: u32,
@@ -285,7 +285,7 @@ impl Cache {
         ])
     }
 
-    /// The rows of a shard; none if it is not there, or damaged.
+    /// The rows of a shard; none if it is missing or damaged.
     fn read(&self, view: u32, first: u32, report: &Report) -> Result<Rows> {
         let path = self.shard(view, first);
         if !path.exists() {
@@ -306,7 +306,7 @@ impl Cache {
     }
 }
 
-/// Bytes that an image takes in a view.
+/// Bytes of an image in a view.
 pub fn bytes_per_image(top: Top, classes: usize) -> usize {
     Format::new(top, classes).bytes_per_image()
 }
@@ -323,7 +323,7 @@ fn refuse_mixing(data: &Data) -> Result<()> {
     )))
 }
 
-/// A directory of other things is no place for a cache.
+/// Refuses a directory with other content.
 fn refuse_strangers(dir: &Path) -> Result<()> {
     let cannot = || format!("cannot read {}", dir.display());
     for entry in fs::read_dir(dir).with_context(cannot)? {
@@ -340,8 +340,8 @@ fn refuse_strangers(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Locks the cache against other processes for as long as the file lives; `waits` is called once if
-/// another one has it. What a killed process left half written is then removed.
+/// Locks the cache against other processes until the file is closed; `waits` is called once if another
+/// process holds it. Then removes incomplete files of killed processes.
 fn lock(dir: &Path, waits: &dyn Fn()) -> Result<File> {
     let path = dir.join("lock");
     let open = || {
@@ -363,7 +363,7 @@ fn lock(dir: &Path, waits: &dyn Fn()) -> Result<File> {
                 check_interrupt()?;
                 std::thread::sleep(PATIENCE);
             }
-            // A file system without locks: shards are whole all the same.
+            // A file system without locks goes without: shards are written atomically anyway.
             Err(TryLockError::Error(e)) if e.kind() == ErrorKind::Unsupported => return Ok(file),
             Err(TryLockError::Error(e)) => {
                 return Err(e).with_context(|| format!("cannot lock {}", path.display()));

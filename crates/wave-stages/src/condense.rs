@@ -1,10 +1,10 @@
 //! `wave condense`: distils an ancestor, through an auxiliary transformer whose large matrices are
 //! composed from shared templates, into those templates (WAVE, section 3.2).
 //!
-//! Trained are the templates, the bank of scalers, and the auxiliary's other weights, together,
-//! towards `KL(ancestor || auxiliary) + CE(labels, auxiliary)`. Weights are composed anew in every
-//! step. With one depth and one width this is plain WAVE; with ranges, each step draws the
-//! auxiliary's depth and width, and the same bank learns to make models of all of them.
+//! The templates, the bank of scalers and the auxiliary's other weights train together towards
+//! `KL(ancestor || auxiliary) + CE(labels, auxiliary)`, composed anew in every step. One depth and one
+//! width are plain WAVE; with ranges, each step draws a depth and a width, and the same bank learns to
+//! make models of all of them.
 
 use crate::ancestor::{Ancestor, Ancestors};
 use crate::cache::Cache;
@@ -45,17 +45,17 @@ pub use describe::describe;
 use plan::is_closed_form;
 pub use plan::{CondensePlan, check};
 
-/// What condensing does where the settings are silent.
+/// Values for settings that are not given.
 pub const DEFAULTS: Defaults = Defaults {
     duration: Duration::Epochs(150.0),
     lr: 5e-4,
     weight_decay: 0.05,
 };
 
-/// Classes of the ancestor's outputs that a cache keeps, where the settings are silent.
+/// Default number of classes that a cache keeps of the ancestor's outputs.
 pub const DEFAULT_TOP: Top = Top::Most(16);
 
-/// Noise on structured first scalers, so that equal blocks can part.
+/// Noise on structured first scalers, so that equal blocks can diverge.
 const SCALER_NOISE: f32 = 0.03;
 
 /// The templates, bank and other weights before the first step.
@@ -64,7 +64,7 @@ pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
     let t = plan.templates.template_size;
     let mean_width =
         plan.sizes.widths.iter().sum::<usize>() as f64 / plan.sizes.widths.len() as f64;
-    // Xavier for a square matrix of the mean width: too small a start (0.02) costs dearly in
+    // Xavier for a square matrix of the mean width: a start as small as 0.02 trains much worse in
     // narrow networks.
     let bound = (3.0 / mean_width).sqrt() as f32;
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -115,8 +115,8 @@ pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
         }
         ScalerStart::Share => wave_learngene::share_scalers(&plan.templates, a, a.depth)?,
     };
-    // Outside the templates the methods agree but for positions; mimetic attention of every layer
-    // would be decomposed for nothing.
+    // The methods agree outside the templates, except for positions; Xavier avoids decomposing mimetic
+    // attention in every layer.
     options.method = DirectMethod::Xavier;
     let fresh = crate::init::fill(a, &options, seed)?;
     let mut inherited = vit::stack(&fresh, a.depth)?;
@@ -132,13 +132,13 @@ pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
     })
 }
 
-/// Accuracy of the model of a shape, made from the learngene alone.
+/// Accuracy of a model composed from the learngene alone.
 pub fn score(gene: &Learngene, shape: &VitShape, data: &Data) -> Result<Scores> {
     let weights = gene.stacked_weights(shape)?;
     finetune::score(&Network::Vit(shape.clone()), &weights, &data.tests)
 }
 
-/// A learngene under condensation, from `gene` on.
+/// A learngene in training, from `gene` on.
 struct Distillation<'a> {
     plan: &'a CondensePlan,
     gene: &'a Learngene,
@@ -176,7 +176,7 @@ impl Trainee for Distillation<'_> {
     ) -> candle_core::Result<Tensor> {
         let Distillation { plan, resolved, .. } = self;
         let shape = plan.shape_of_step(resolved.seed, part.step, resolved.steps);
-        // Composed anew each step: yesterday's weights belong to yesterday's templates.
+        // Composed in every step, since the templates change.
         let weights = self
             .gene
             .with_tensors(&live.weights)
@@ -218,7 +218,7 @@ fn open_cache(
     Cache::open(dir, *top, ancestor, data).map(Some)
 }
 
-/// Condenses and writes a template directory. Returns what `--json` prints.
+/// Condenses and writes a template directory. Returns the output of `--json`.
 ///
 /// `recipe` is the recipe's name, for the card.
 ///

@@ -1,4 +1,4 @@
-//! `wave eval`: how good a model is.
+//! `wave eval`: accuracy of a model.
 
 use crate::finetune;
 use crate::model::Model;
@@ -8,7 +8,7 @@ use std::path::Path;
 use wave_run::data::{DataPlan, TestImages, count_broken};
 use wave_run::settings::Eval;
 
-/// Accuracy of a model directory on the test images of `--data`. Returns what `--json` prints.
+/// Accuracy of a model directory on the test images of `--data`. Returns the output of `--json`.
 pub fn eval(dir: &Path, settings: &Eval) -> Result<Value> {
     let model = Model::read_with_heads(dir, settings.heads)?;
     let plan = DataPlan::of_images(&settings.images(), settings.seed)?;

@@ -1,9 +1,9 @@
 //! `wave expand`: a transformer of any depth and width from a template directory
 //! (WAVE, section 3.3).
 //!
-//! Scalers start from the bank, or at random; a few hundred steps may fit them, and the head, on a
-//! little data while the templates stay as they are. The weights are composed at the end, and
-//! from then on the model is an ordinary one. Without steps no data is needed.
+//! Scalers start from the bank or at random. A few hundred steps may fit them and the head to a little
+//! data, with the templates frozen. The weights are then composed once, into an ordinary model. Without
+//! steps no data is needed.
 
 use crate::budget;
 use crate::finetune::{self, Options, drop_path, zero_head};
@@ -37,7 +37,7 @@ mod plan;
 use plan::Ready;
 pub use plan::{ExpandPlan, describe};
 
-/// What fitting scalers does where the settings are silent.
+/// Values for settings that are not given.
 pub const DEFAULTS: Defaults = Defaults {
     duration: Duration::Steps(300),
     lr: 1e-2,
@@ -47,19 +47,19 @@ pub const DEFAULTS: Defaults = Defaults {
 /// Learning rate of the head over that of the scalers.
 const HEAD_RATIO: f32 = 0.1;
 
-/// An expanded model and what it was made of.
+/// An expanded model and its parts.
 pub struct Expanded {
     /// The model.
     pub model: Model,
-    /// Its scalers, as they go to disk.
+    /// Its scalers, as stored.
     pub scalers: Weights,
     /// Parameters by origin.
     pub ledger: Vec<(&'static str, usize)>,
-    /// Accuracy, where there was data.
+    /// Accuracy, if there was data.
     pub scores: Option<Scores>,
 }
 
-/// Expands a template directory and writes a model directory. Returns what `--json` prints.
+/// Expands a template directory and writes a model directory. Returns the output of `--json`.
 ///
 /// # Errors
 /// If settings are wrong or do not fit the templates, or the work fails.
@@ -150,7 +150,8 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Re
     })
 }
 
-/// Makes a model: scalers from the bank or at random, fitted if there is `data` and the plan says so.
+/// Makes a model: scalers from the bank or at random, fitted if there is `data` and the plan asks for
+/// it.
 ///
 /// # Errors
 /// If the work fails.
@@ -172,7 +173,7 @@ pub fn make(
     if let Some(data) = data
         && data.class_names.len() != shape.classes
     {
-        // Other classes: a new head, at zero, to be fitted with the scalers.
+        // Other classes get a new head, at zero, which is fitted with the scalers.
         shape.classes = data.class_names.len();
         label_names = data.class_names.clone();
         inherited.extend(zero_head(shape.classes, shape.width)?);
@@ -243,7 +244,7 @@ fn first_scalers(gene: &Learngene, plan: &ExpandPlan, shape: &VitShape) -> Resul
     }
 }
 
-/// Replaces the norms and biases of the blocks, if they are not to be inherited.
+/// Replaces the norms and biases of the blocks, unless they are inherited.
 fn fill_blocks(inherited: &mut Weights, plan: &ExpandPlan, shape: &VitShape) -> Result<()> {
     let method = match plan.fill {
         Fill::Inherit => return Ok(()),
@@ -260,7 +261,7 @@ fn fill_blocks(inherited: &mut Weights, plan: &ExpandPlan, shape: &VitShape) -> 
     Ok(())
 }
 
-/// Scalers and head that are fitted; the templates have no part in it but to be read.
+/// The training of scalers and head, with frozen templates.
 struct Fitting<'a> {
     /// On the device.
     gene: Learngene,
@@ -282,7 +283,7 @@ impl Fitting<'_> {
     }
 }
 
-/// Fitted values as scalers and inherited weights.
+/// Splits fitted values into scalers and inherited weights.
 fn parts(values: &Weights, inherited: &Weights) -> (Scalers, Weights) {
     let scalers = Part::ALL
         .iter()

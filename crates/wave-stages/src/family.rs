@@ -44,7 +44,7 @@ pub struct Commands {
     pub inspect: fn(&Path, Option<&Path>, Option<&Path>) -> Result<Value>,
 }
 
-/// Refuses `--heads` for a network whose `config.json` has all its sizes.
+/// Refuses `--heads` for a network whose `config.json` has all sizes.
 ///
 /// # Errors
 /// If it was given.

@@ -32,14 +32,14 @@ mod plan;
 
 pub use plan::{FinetunePlan, Ready, describe};
 
-/// What fine-tuning does where the settings are silent.
+/// Values for settings that are not given.
 pub const DEFAULTS: Defaults = Defaults {
     duration: Duration::Epochs(10.0),
     lr: 5e-4,
     weight_decay: 0.05,
 };
 
-/// Fine-tunes the model in `model` and writes the result to `out`. Returns what `--json` prints.
+/// Fine-tunes the model in `model` and writes the result to `out`. Returns the output of `--json`.
 ///
 /// # Errors
 /// If settings are wrong or do not fit the model, or the work fails.
@@ -104,11 +104,11 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options)
     })
 }
 
-/// All weights as variables, without a rate where their names hold one of `frozen`; `depth` as for
+/// All weights as variables, frozen where their names contain an element of `frozen`; `depth` as for
 /// [`train::variable`].
 ///
 /// # Errors
-/// If `frozen` has what no name holds.
+/// If an element of `frozen` is in no name.
 pub fn variables(
     weights: &Weights,
     frozen: &[String],
@@ -126,7 +126,7 @@ pub fn variables(
     weights.iter().map(variable).collect()
 }
 
-/// Refuses a `freeze` that names nothing.
+/// Refuses an element of `freeze` that no name contains.
 ///
 /// # Errors
 /// Naming it.
@@ -146,7 +146,7 @@ pub fn check_frozen(weights: &Weights, frozen: &[String]) -> Result<()> {
     }
 }
 
-/// Opens the data for a model; gives the model a new head if the plan says so.
+/// Opens the data for a model, and gives the model a new head if the plan asks for one.
 ///
 /// # Errors
 /// If there is no such data, or it has other classes than the model.
@@ -162,7 +162,7 @@ pub fn open_data(model: &mut Model, plan: &FinetunePlan) -> Result<Data> {
     Ok(data)
 }
 
-/// The weights of a classifier that has learnt nothing.
+/// The weights of an untrained classifier.
 pub(crate) fn zero_head(classes: usize, width: usize) -> Result<Weights> {
     let zeros = |dims: &[usize]| Tensor::zeros(dims, DType::F32, &Device::Cpu);
     Ok([
@@ -193,11 +193,11 @@ fn only_runs(network: &Network) -> anyhow::Error {
     ))
 }
 
-/// How a model is fine-tuned, on what.
+/// Settings and data of a fine-tuning.
 pub struct Tuning<'a> {
-    /// What the settings say.
+    /// The settings.
     pub plan: &'a FinetunePlan,
-    /// The training, on this data.
+    /// The training on this data.
     pub resolved: &'a Resolved,
     /// Images.
     pub data: &'a Data,
@@ -208,7 +208,7 @@ pub struct Tuning<'a> {
 }
 
 impl Tuning<'_> {
-    /// Trains all weights of `model` in place, in `run` if there is one.
+    /// Trains all weights of `model` in place, with a log in `run` if given.
     ///
     /// # Errors
     /// If the plan does not fit the model, or as [`train::train`].
@@ -245,13 +245,13 @@ impl Tuning<'_> {
     }
 }
 
-/// A network under fine-tuning.
+/// A network in training.
 struct Tuned<'a> {
     of: &'a Tuning<'a>,
     network: &'a Network,
     start: Weights,
     lesson: Option<Lesson<'a>>,
-    /// Sizes of slices, if steps train these.
+    /// Sizes of slices, if steps train slices.
     sizes: Option<Sizes>,
 }
 
@@ -300,7 +300,7 @@ impl Trainee for Tuned<'_> {
                 }
                 logits
             }
-            // Nothing else about these differs between training and evaluation.
+            // These networks compute the same in training and evaluation.
             other => other.logits(&live.weights, images)?,
         };
         let ancestor = self.lesson.as_ref().map(|l| l.logits(batch, images));
@@ -351,8 +351,7 @@ pub fn score(network: &Network, values: &Weights, tests: &TestImages) -> Result<
     )?)
 }
 
-/// The scores of the model as it reads back: those of its f32 weights, or, if it is stored as a
-/// narrower type, measured again.
+/// Accuracy of the stored model: that of its f32 weights, or measured again for a narrower type.
 pub fn stored_scores(
     model: &Model,
     float: FloatType,

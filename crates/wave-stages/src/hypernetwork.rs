@@ -1,7 +1,7 @@
-//! Graph hypernetworks (GHN-3): between disk and memory, and their training, a method of `wave meta`.
+//! Graph hypernetworks (GHN-3): reading, writing, and training as a method of `wave meta`.
 //!
-//! A directory holds the weights under their published names (`wave_init::graph`) and, in `config.json`,
-//! the images and classes that predicted networks are for. `recipes/ghn3.py` makes one of a published
+//! A directory holds the weights under their published names (`wave_init::graph`), and in `config.json`
+//! the images and classes of the predicted networks. `recipes/ghn3.py` makes one from a published
 //! hypernetwork.
 
 use crate::model::{card_front, decimal};
@@ -23,20 +23,20 @@ const MODEL_TYPE: &str = "wave_hypernetwork";
 /// The method of `wave init` that predicts weights.
 pub const METHOD: &str = "ghn3";
 
-/// A hypernetwork as it stands in a directory.
+/// A hypernetwork as stored in a directory.
 #[derive(Clone, Debug)]
 pub struct HyperModel {
     /// The hypernetwork.
     pub hypernetwork: graph::Hypernetwork,
-    /// How images become the input of what it predicts.
+    /// Preprocessing of the images of predicted networks.
     pub transform: Transform,
-    /// What its networks are for.
+    /// Input and classes of predicted networks.
     pub about: About,
-    /// How it came about.
+    /// Provenance.
     pub provenance: Value,
 }
 
-/// What predicted networks have in common, as `config.json` has it.
+/// Common properties of predicted networks, as in `config.json`.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
 pub struct About {
     /// Side of the image in pixels.
@@ -51,12 +51,12 @@ pub struct About {
     pub patch: usize,
     /// Channels of a head.
     pub head_width: usize,
-    /// A name for each class.
+    /// Names of the classes.
     pub label_names: Vec<String>,
 }
 
 impl About {
-    /// A transformer of these images and this size.
+    /// A transformer of this size for these images.
     pub fn shape(&self, depth: usize, width: usize) -> VitShape {
         VitShape {
             image_size: self.image_size,
@@ -72,7 +72,7 @@ impl About {
     }
 }
 
-/// Whether a directory with this `config.json` is that of a hypernetwork.
+/// Whether a directory with this `config.json` holds a hypernetwork.
 pub fn is_model(config: &Value) -> bool {
     config["model_type"] == MODEL_TYPE
 }
@@ -81,7 +81,7 @@ impl HyperModel {
     /// Reads a directory.
     ///
     /// # Errors
-    /// If it is not that of a hypernetwork, or a file is missing or broken.
+    /// If it does not hold a hypernetwork, or a file is missing or broken.
     pub fn read(path: &Path) -> Result<HyperModel> {
         let place = locate::locate(path)?;
         if !is_model(&locate::config(&place)?) {
@@ -117,7 +117,7 @@ impl HyperModel {
     /// Writes a directory.
     ///
     /// # Errors
-    /// When the work fails.
+    /// If the work fails.
     pub fn write(&self, dir: &Path, summary: &str) -> Result<()> {
         let mut config = serde_json::to_value(&self.about)?;
         config["model_type"] = json!(MODEL_TYPE);
@@ -136,7 +136,7 @@ impl HyperModel {
     }
 }
 
-/// Means and deviations as they are printed.
+/// Means and deviations as printed.
 pub fn decimals(values: &[f32]) -> Vec<f64> {
     values.iter().map(|v| decimal(*v)).collect()
 }

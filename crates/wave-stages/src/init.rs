@@ -30,11 +30,11 @@ use wave_run::{data, locate};
 
 mod convolution;
 
-/// What a new model has to fit: its input and its classes.
+/// Input and classes of a new model.
 pub struct Frame {
-    /// How images become input.
+    /// Preprocessing of images.
     pub transform: Transform,
-    /// A name for each class.
+    /// Names of the classes.
     pub label_names: Vec<String>,
     patch: Option<usize>,
     head_width: Option<usize>,
@@ -43,8 +43,8 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The side of a patch: as the settings or the model of `--from` have it, or one that fits the images,
-    /// `usual` if that does.
+    /// Side of a patch: from the settings or the model of `--from`, else `usual` or another one that
+    /// divides the images.
     fn patch(&self, settings: &Init, usual: usize) -> usize {
         let given = settings.patch.or(self.patch);
         given.unwrap_or_else(|| wave_models::default_patch(self.transform.image_size, usual))
@@ -62,7 +62,7 @@ pub fn architectures() -> Vec<&'static str> {
     [&["vit", "convmixer", "convnext"][..], &positional].concat()
 }
 
-/// What `wave init --help` says of the methods.
+/// Text on the methods in `wave init --help`.
 pub fn help() -> String {
     let mut text = String::from("Methods, for a vit:\n");
     for method in METHODS {
@@ -79,7 +79,7 @@ pub fn help() -> String {
     text
 }
 
-/// Initialises a model by `method` and writes it to `out`. Returns what `--json` prints.
+/// Initialises a model by `method` and writes it to `out`. Returns the output of `--json`.
 pub fn init(method: &str, settings: &Init, out: &Path, options: run_dir::Options) -> Result<Value> {
     let (model, cost) = new_model_and_cost(method, settings)?;
     let layout = Layout::of(&settings.output, &model.network)?;
@@ -95,8 +95,8 @@ pub fn init(method: &str, settings: &Init, out: &Path, options: run_dir::Options
     })
 }
 
-/// Lets `write` write a start of so many `parameters`, made of `inputs` and those that the settings name, to
-/// `out`, beside its run. Returns what `--json` prints.
+/// Writes a new model of so many `parameters` with `write`, in a run in `out` with these `inputs` and
+/// those that the settings name. Returns the output of `--json`.
 ///
 /// # Errors
 /// If `out` is not free, or the work fails.
@@ -130,7 +130,7 @@ pub fn write_start(
     })
 }
 
-/// A model as the settings describe it.
+/// The model of these settings.
 pub fn new_model(method: &str, settings: &Init) -> Result<Model> {
     Ok(new_model_and_cost(method, settings)?.0)
 }
@@ -175,7 +175,7 @@ fn new_model_and_cost(method: &str, settings: &Init) -> Result<(Model, Cost)> {
     Ok((model, cost))
 }
 
-/// Whose model weights are taken from.
+/// The origin of the model that weights are taken from.
 fn origin_of(from: &str) -> Result<Value> {
     let from = Path::new(from);
     let provenance = locate::config(from)?["wave"].clone();
@@ -191,7 +191,7 @@ fn vit(
 ) -> Result<(Network, Weights, Cost)> {
     let needs_donor = find(method)?.donors > 0;
     let (depth, width) = size(settings.depth, settings.width)?;
-    // Only methods that take weights over take the donor's other sizes too.
+    // Only methods that copy weights also take the donor's other sizes.
     let donor = match &frame.donor {
         Some((Network::Vit(shape), weights)) if needs_donor => Some((shape, weights)),
         _ => None,
@@ -248,7 +248,7 @@ pub fn size(depth: Option<usize>, width: Option<usize>) -> Result<(usize, usize)
     Ok((given("depth", depth)?, given("width", width)?))
 }
 
-/// Weights of a shape by a method of this name, from as many donors as it takes.
+/// Weights of a shape by the method of this name, from as many donors as it needs.
 pub fn start(
     method: &str,
     shape: &VitShape,
@@ -269,10 +269,10 @@ pub fn start(
     Ok(find(method)?.start(&request)?)
 }
 
-/// What a method leaves open, from the settings.
+/// Options of a method, from the settings.
 ///
 /// # Errors
-/// As [`choices`]; also if mimetic attention is to stand among what it does not know.
+/// As [`choices`]; also if mimetic attention is asked for where the method cannot use it.
 fn choices_of(method: &str, settings: &Init, image_size: usize) -> Result<Choices> {
     if let (Some(rest), "mimetic" | "layerscale") = (&settings.rest, method) {
         rest.parse::<Base>()?;
@@ -280,7 +280,7 @@ fn choices_of(method: &str, settings: &Init, image_size: usize) -> Result<Choice
     choices(settings, image_size)
 }
 
-/// What methods leave open, from the settings, for images of this size.
+/// Options of all methods, from the settings, for images of this size.
 pub fn choices(settings: &Init, image_size: usize) -> Result<Choices> {
     let mut choices = Choices {
         position_scale: settings.position_scale,
@@ -298,7 +298,7 @@ pub fn choices(settings: &Init, image_size: usize) -> Result<Choices> {
     }
     if let Some(rest) = &settings.rest {
         choices.rest = rest.parse()?;
-        // Mimetic attention knows two of them; `choices_of` refuses the others.
+        // Mimetic attention takes two of them; `choices_of` refuses the others.
         choices.base = rest.parse().unwrap_or(choices.base);
     }
     if let Some(scope) = &settings.zero {
@@ -326,7 +326,7 @@ pub fn choices(settings: &Init, image_size: usize) -> Result<Choices> {
     Ok(choices)
 }
 
-/// Reads alpha and beta.
+/// Parses alpha and beta.
 pub fn mixture(name: &str, values: Option<&[f64]>) -> Result<Option<(f64, f64)>> {
     match values {
         None => Ok(None),
@@ -337,7 +337,7 @@ pub fn mixture(name: &str, values: Option<&[f64]>) -> Result<Option<(f64, f64)>>
     }
 }
 
-/// Reads `none`, `eq1=SIGMA` or `eq2=B`.
+/// Parses `none`, `eq1=SIGMA` or `eq2=B`.
 pub fn mlp_mean(text: &str) -> Result<MlpMean> {
     let wrong = || {
         request(format!(
@@ -353,13 +353,13 @@ pub fn mlp_mean(text: &str) -> Result<MlpMean> {
     }
 }
 
-/// Fresh weights, timm-named, for a transformer.
+/// New weights of a transformer, under timm's names.
 pub fn fill(shape: &VitShape, options: &DirectOptions, seed: u64) -> Result<Weights> {
     let dims = VitDims::of(shape)?;
     wave_init::initialise(&dims, options, seed).context("initialisation")
 }
 
-/// The settings that a [`Frame`] comes from.
+/// The settings of a [`Frame`].
 #[derive(Clone, Debug, Default)]
 pub struct FrameSettings {
     /// A model or template directory.
@@ -386,7 +386,7 @@ impl From<&Init> for FrameSettings {
     }
 }
 
-/// Input and classes: from another directory, from data, or from the settings.
+/// Input and classes: of another directory, of data, or of the settings.
 ///
 /// # Errors
 /// If the directory or data cannot be read.

@@ -1,4 +1,4 @@
-//! How a model goes to disk: the `format` and `dtype` of every stage that writes one.
+//! Layouts of model directories: the `format` and `dtype` of every stage that writes one.
 
 use anyhow::Result;
 use wave_hub::FloatType;
@@ -7,7 +7,7 @@ use wave_run::error::request;
 pub use wave_run::settings::Format;
 use wave_run::settings::Output;
 
-/// The numbers that `dtype` names.
+/// The element type that `dtype` names.
 pub fn float(dtype: Option<&str>) -> Result<FloatType> {
     match dtype {
         None => Ok(FloatType::F32),
@@ -20,17 +20,17 @@ pub fn float(dtype: Option<&str>) -> Result<FloatType> {
 /// Format and element type of a model directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Which files, and in whose words.
+    /// Files and their names for weights.
     pub format: Format,
-    /// What the weights are stored as. Scalers are always f32.
+    /// Element type of the weights. Scalers are always f32.
     pub float: FloatType,
 }
 
-/// ONNX files end at 2 GiB; some of it is the graph.
+/// ONNX files are limited to 2 GiB, which includes the graph.
 const MOST_ONNX_BYTES: usize = 2_140_000_000;
 
 impl Layout {
-    /// What the settings name.
+    /// The layout in the settings.
     ///
     /// # Errors
     /// Naming the key with an unknown value.
@@ -40,11 +40,10 @@ impl Layout {
         Ok(Layout { format, float })
     }
 
-    /// [`Layout::new`], for a network that has to have a place in the format. Asked before any
-    /// work is done, so that none is lost.
+    /// [`Layout::new`], checked against the network. Called before any work, so that none is lost.
     ///
     /// # Errors
-    /// If the format has no place for the network.
+    /// If the format cannot hold the network.
     pub fn of(output: &Output, network: &Network) -> Result<Layout> {
         let layout = Layout::new(output)?;
         let refuse = |format: &str, why: &str| {

@@ -1,4 +1,4 @@
-//! What a model learns from an ancestor: its logits on the training images, computed or from a cache.
+//! Targets of distillation: an ancestor's logits on the training images, computed or from a cache.
 
 use crate::ancestor::Ancestor;
 use crate::cache::Cache;
@@ -8,7 +8,7 @@ use wave_data::Batch;
 use wave_run::data::Data;
 use wave_run::progress::Verbosity;
 
-/// An ancestor's logits on the images that a model is trained on.
+/// An ancestor's logits on the training images of a model.
 pub struct Lesson<'a> {
     ancestor: &'a Ancestor,
     data: &'a Data,
@@ -17,11 +17,10 @@ pub struct Lesson<'a> {
 }
 
 impl<'a> Lesson<'a> {
-    /// A lesson on the training images of `data`. With a `cache`, the ancestor's outputs are those that
-    /// it keeps.
+    /// Targets on the training images of `data`, with the ancestor's outputs from `cache` if given.
     ///
     /// # Errors
-    /// If the ancestor has other classes than the data, or takes other images.
+    /// If the ancestor has other classes than the data, or another input.
     pub fn new(
         ancestor: &'a Ancestor,
         data: &'a Data,

@@ -1,4 +1,4 @@
-//! The stages, and reading and writing of what they hand each other.
+//! The stages, and the artefacts that they read and write.
 //!
 //! 1. [`condense`] distils an [`ancestor`] into weight templates; [`cache`] keeps the ancestor's outputs,
 //!    [`lesson`] hands them to the model that learns.
@@ -9,7 +9,7 @@
 //! 6. [`model`] reads and writes a model directory, in a [`layout`], with its [`origin`] on the card.
 //! 7. [`family`] is the seam to networks that do not classify images.
 //!
-//! Each stage turns its settings into a plan at its door. Below the door nobody sees settings.
+//! Each stage first turns its settings into a plan; the code below never sees settings.
 //!
 //! ```
 //! use std::path::Path;

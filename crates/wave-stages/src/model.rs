@@ -1,4 +1,4 @@
-//! Models between disk and memory.
+//! Reading and writing of model directories.
 
 use crate::layout::{Format, Layout};
 use crate::origin;
@@ -16,33 +16,33 @@ use wave_run::error::request;
 use wave_run::locate;
 use wave_run::{progress, ranks};
 
-/// A model as it stands in a directory.
+/// A model as stored in a directory.
 #[derive(Clone, Debug)]
 pub struct Model {
     /// Network and sizes.
     pub network: Network,
     /// Weights under timm's names.
     pub weights: Weights,
-    /// How images become input.
+    /// Preprocessing of images.
     pub transform: Transform,
-    /// A name for each class.
+    /// Names of the classes.
     pub label_names: Vec<String>,
-    /// How the model came about.
+    /// Provenance.
     pub provenance: Value,
 }
 
 impl Model {
-    /// Reads a model directory (timm's or transformers' layout, local or `hf:OWNER/NAME[@REV]`), or
-    /// a safetensors file whose names tell the architecture. A transformer's heads that nothing tells
-    /// are assumed, with a warning on stderr.
+    /// Reads a model directory (timm's or transformers' layout, local or `hf:OWNER/NAME[@REV]`), or a
+    /// safetensors file, whose architecture follows from its names. Where nothing gives a transformer's
+    /// heads, their number is assumed, with a warning on stderr.
     pub fn read(path: &Path) -> Result<Model> {
         Model::read_with_heads(path, None)
     }
 
-    /// [`Model::read`] of a transformer with so many heads, where its description does not tell.
+    /// [`Model::read`] of a transformer with so many heads, where its description gives none.
     ///
     /// # Errors
-    /// Also if the description tells another number, or the model is no transformer.
+    /// Also if the description gives another number, or the model is no transformer.
     pub fn read_with_heads(path: &Path, heads: Option<usize>) -> Result<Model> {
         let path = &locate::locate(path)?;
         if path.is_file() {
@@ -233,7 +233,7 @@ impl Model {
         })
     }
 
-    /// SHA-256 of the weights of a model directory or safetensors file.
+    /// SHA-256 of the weights file of a model directory, or of a safetensors file.
     pub fn digest(path: &Path) -> Result<String> {
         let file = match path.is_file() {
             true => path.to_path_buf(),
@@ -242,8 +242,8 @@ impl Model {
         Ok(wave_hub::sha256_file(&file)?)
     }
 
-    /// Writes the model directory in a layout that has a place for the network
-    /// ([`Layout::of`]); `scalers` are those an expanded model was composed from.
+    /// Writes the model directory in a layout that fits the network ([`Layout::of`]); `scalers` are
+    /// those of an expanded model.
     pub fn write(
         &self,
         dir: &Path,
@@ -284,7 +284,7 @@ impl Model {
         Ok(())
     }
 
-    /// The shape, for formats that are a transformer's.
+    /// The shape, for formats that hold transformers only.
     fn vit(&self) -> Result<&VitShape> {
         match &self.network {
             Network::Vit(shape) => Ok(shape),
@@ -323,8 +323,8 @@ impl Model {
         let mut loading = match (format, &self.network) {
             (Format::Transformers, _) => FROM_TRANSFORMERS.to_string(),
             (_, Network::Vit(_)) => FROM_TIMM.to_string(),
-            // timm registers ConvMixers of fixed sizes only, no isotropic ConvNeXt and no such
-            // transformer: these load from their weights by hand.
+            // timm registers ConvMixers of fixed sizes only, and neither isotropic ConvNeXts nor
+            // positional attention: users load these weights by hand.
             _ => String::new(),
         };
         if format == Format::Onnx {
@@ -344,7 +344,7 @@ impl Model {
     }
 }
 
-/// Gives a description the number of heads that a user tells.
+/// Adds the user's number of heads to a description.
 fn say_heads(name: &str, args: &mut Map<String, Value>, heads: Option<usize>) -> Result<()> {
     let Some(heads) = heads else {
         return Ok(());
@@ -361,7 +361,7 @@ fn say_heads(name: &str, args: &mut Map<String, Value>, heads: Option<usize>) ->
     }
 }
 
-/// Warns where the number of a transformer's heads is no more than likely.
+/// Warns where the number of a transformer's heads is a guess.
 fn warn_of_heads(
     path: &Path,
     name: &str,
@@ -393,10 +393,10 @@ fn warn_of_heads(
     Ok(())
 }
 
-/// The steps that a file of a model describes, for its network.
+/// The preprocessing that a model's file describes, for its network.
 ///
 /// # Errors
-/// Naming the file and the field, for steps that are not taken here.
+/// Naming the file and the field, for a preprocessing that is not supported.
 pub fn transform(steps: &Preprocessing, file: &Path, image_size: usize) -> Result<Transform> {
     let wrong =
         |found: String, remedy: &str| request(format!("{}: {found}; {remedy}", file.display()));
@@ -459,7 +459,7 @@ fn graph_sizes(shape: &VitShape) -> VitSizes {
     }
 }
 
-/// What a graph's user has to know besides: how images are prepared, and what the classes mean.
+/// Metadata of a graph for its users: preprocessing, and names of the classes.
 fn graph_metadata(config: &ModelConfig) -> BTreeMap<String, String> {
     let cfg = &config.pretrained_cfg;
     [
@@ -475,7 +475,7 @@ fn graph_metadata(config: &ModelConfig) -> BTreeMap<String, String> {
     .collect()
 }
 
-/// What the cards of all directories begin with.
+/// Common front matter of all cards.
 pub fn card_front() -> CardFront {
     CardFront {
         tags: vec!["wave".into()],
@@ -483,7 +483,7 @@ pub fn card_front() -> CardFront {
     }
 }
 
-/// The shortest decimal that is this `f32`, so that 0.286 is not written 0.2860000133514404.
+/// The shortest decimal of this `f32`, so that 0.286 is not written 0.2860000133514404.
 pub fn decimal(v: f32) -> f64 {
     v.to_string().parse().unwrap_or(f64::from(v))
 }

@@ -1,24 +1,24 @@
-//! Whose trained models an artefact goes back to, and what its card says of that: `origin` in the
-//! provenance of each artefact, handed on from stage to stage.
+//! Pretrained models and licences behind an artefact, for its card: `origin` in the provenance of each
+//! artefact, which every stage passes on.
 //!
 //! ```json
 //! "origin": { "base_models": ["OWNER/NAME"], "licenses": ["apache-2.0", null] }
 //! ```
 //!
-//! A licence that is not known is `null`. Without a trained model behind it, the whole is `null`.
+//! An unknown licence is `null`. Without a pretrained model, `origin` itself is `null`.
 
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_hub::CardFront;
 use wave_run::locate;
 
-/// Names of data sets here, and on the hub.
+/// Names of data sets here and on the hub.
 const DATASETS: [(&str, &str); 1] = [("fashion-mnist", "zalando-datasets/fashion_mnist")];
 
-/// The origin of what is made from the artefact that a user names `source`, whose own provenance is
-/// given (null for one of another project's).
+/// The origin of an artefact made from `source`, whose provenance is given (null for one of another
+/// project).
 ///
-/// Its licence is what its card states; where that is silent, what it goes back to itself.
+/// Its licence is the one on its card, or else its own origin's.
 pub fn of(source: &Path, provenance: &Value) -> Value {
     let name = locate::repository(source);
     let stated = locate::locate(source)
@@ -39,7 +39,7 @@ pub fn of(source: &Path, provenance: &Value) -> Value {
     })
 }
 
-/// The origin of what is made from two.
+/// The origin of an artefact made from two.
 pub fn both(a: &Value, b: &Value) -> Value {
     if a.is_null() || b.is_null() {
         return if a.is_null() { b } else { a }.clone();
@@ -61,8 +61,8 @@ pub fn both(a: &Value, b: &Value) -> Value {
     json!({ "base_models": joined("base_models"), "licenses": joined("licenses") })
 }
 
-/// A card whose head says what the provenance tells of licence, base model and data sets; where the
-/// licence is not known, the text says why.
+/// A card whose front matter gives the licence, base model and data sets of the provenance. Where the
+/// licence is unknown, the text says why.
 pub fn card(front: CardFront, provenance: &Value, title: &str, body: &str) -> String {
     let origin = &provenance["origin"];
     let license = license(origin);
@@ -79,10 +79,10 @@ pub fn card(front: CardFront, provenance: &Value, title: &str, body: &str) -> St
     wave_hub::model_card(&front, title, &body)
 }
 
-/// How the line on an unknown licence begins.
+/// First words of the line on an unknown licence.
 const NO_LICENCE: &str = "The licence is not stated:";
 
-/// The licence, or why there is none.
+/// The licence, or the reason why none is known.
 fn license(origin: &Value) -> Result<String, String> {
     let Some(licenses) = origin["licenses"].as_array() else {
         return Err(
@@ -113,7 +113,7 @@ fn license(origin: &Value) -> Result<String, String> {
     }
 }
 
-/// What a model and those that it started from were trained on, where the hub has it.
+/// Training data of a model and of those it started from, where the hub has it.
 fn datasets(provenance: &Value) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let mut stage = provenance;
@@ -131,7 +131,7 @@ fn datasets(provenance: &Value) -> Vec<String> {
     all
 }
 
-/// A card as the hub shows it: loading it by the repository's name, with a licence if one is given.
+/// A card as published on the hub: loaded by the name of the repository, with a licence if given.
 pub fn published(card: &str, repo: &str, license: Option<&str>) -> String {
     let card = card
         .replace("local-dir:DIR", &format!("hf-hub:{repo}"))

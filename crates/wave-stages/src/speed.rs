@@ -1,6 +1,6 @@
-//! `wave speed`: how fast this machine trains, runs and condenses a transformer of a given shape.
+//! `wave speed`: speed of training, inference and condensation of a transformer on this machine.
 //!
-//! The steps are those of the stages, on random images held in memory: no loading is measured.
+//! The steps are those of the stages, on random images in memory: loading is not measured.
 
 use crate::condense::{self, CondensePlan};
 use anyhow::Result;
@@ -18,10 +18,10 @@ use wave_run::settings::{self, Auxiliary, Condense, Speed, SpeedMode, TemplateSt
 use wave_run::train::tracked;
 use wave_train::{Rate, State, Variable};
 
-/// Steps before the clock starts: caches fill, buffers are taken.
+/// Steps before the measurement, which fill caches and buffers.
 const WARM_UP: usize = 3;
 
-/// Measures; returns what `--json` prints.
+/// Measures, and returns the output of `--json`.
 pub fn speed(wanted: &Speed) -> Result<Value> {
     settings::check(wanted)?;
     let shape = shape(wanted)?;
@@ -56,14 +56,14 @@ pub fn speed(wanted: &Speed) -> Result<Value> {
     }))
 }
 
-/// Floating-point operations a second of steps that condense a transformer, on few images.
+/// Floating-point operations per second of a condensation, on few images.
 pub fn condensing(shape: &VitShape, images: usize, how: Mode) -> Result<f64> {
     let (input, targets) = examples(shape, images)?;
     let seconds = distil(shape, &input, &targets, how, 1)?;
     Ok(6.0 * shape.multiply_adds() as f64 * images as f64 / seconds[0])
 }
 
-/// Seconds that a training step of a network takes for an image, measured on a few.
+/// Seconds per image of a training step, measured on a few.
 pub fn training(network: &Network, weights: &Weights, images: usize, how: Mode) -> Result<f64> {
     let (channels, side) = network.input();
     let input = random(&[images, channels, side, side])?;
@@ -138,7 +138,7 @@ fn train(
     })
 }
 
-/// Seconds of each step of a condensation whose ancestor's outputs are at hand.
+/// Seconds of each step of a condensation whose ancestor outputs are already computed.
 fn distil(
     shape: &VitShape,
     images: &Tensor,
@@ -165,7 +165,7 @@ fn distil(
     descend(&variables, WARM_UP, steps, step)
 }
 
-/// Times whole steps of AdamW on a loss.
+/// Times steps of a loss and AdamW.
 fn descend(
     variables: &[Variable],
     warm_up: usize,
@@ -179,7 +179,7 @@ fn descend(
     })
 }
 
-/// Seconds of each of so many `steps`, after some of `warm_up`.
+/// Seconds of each of so many `steps`, after `warm_up` steps.
 fn clock(warm_up: usize, steps: usize, mut work: impl FnMut() -> Result<()>) -> Result<Vec<f64>> {
     let mut seconds = Vec::with_capacity(steps);
     for step in 0..warm_up + steps {
@@ -210,7 +210,7 @@ fn fresh(shape: &VitShape) -> Result<Weights> {
     Ok(vit::stack(&weights, shape.depth)?)
 }
 
-/// Uniform in -1..1, always the same.
+/// Uniform in -1..1, always the same values.
 fn random(dims: &[usize]) -> Result<Tensor> {
     let mut rng = ChaCha8Rng::seed_from_u64(0);
     let n: usize = dims.iter().product();
@@ -218,7 +218,7 @@ fn random(dims: &[usize]) -> Result<Tensor> {
     Ok(Tensor::from_vec(values, dims, &Device::Cpu)?.to_device(device())?)
 }
 
-/// The most memory that this process has held, in bytes, where the system says so.
+/// Peak memory of this process in bytes, where the system reports it.
 pub fn peak_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;

@@ -1,4 +1,4 @@
-//! Template directories at rest: reading and writing what [`Learngene`] holds in memory.
+//! Reading and writing of template directories.
 
 use crate::model::{Model, Network, decimal, transform};
 use anyhow::Result;
@@ -18,12 +18,12 @@ pub struct TemplateDir {
     pub learngene: Learngene,
     /// Its configuration.
     pub config: TemplateConfig,
-    /// How images become input.
+    /// Preprocessing of images.
     pub transform: Transform,
 }
 
 impl TemplateDir {
-    /// How images become the input of a model of this shape.
+    /// Preprocessing for a model of this shape.
     pub fn transform_of(&self, shape: &VitShape) -> Transform {
         Transform {
             image_size: shape.image_size,
@@ -31,7 +31,7 @@ impl TemplateDir {
         }
     }
 
-    /// The model of a shape, made without data.
+    /// The model of a shape, composed without data.
     ///
     /// # Errors
     /// If the templates do not fit the shape.
@@ -46,10 +46,10 @@ impl TemplateDir {
     }
 }
 
-/// What a directory that stores all values as `float` reads back as.
+/// The learngene as it reads back from a directory that stores values as `float`.
 ///
 /// # Errors
-/// Naming a value that is beyond `float`.
+/// Naming a value out of the range of `float`.
 pub fn rounded(learngene: &Learngene, float: FloatType) -> Result<Learngene> {
     let tensors = learngene.tensors().into_iter().collect();
     Ok(learngene.with_tensors(&float.rounded(&tensors)?))
@@ -58,7 +58,7 @@ pub fn rounded(learngene: &Learngene, float: FloatType) -> Result<Learngene> {
 /// Reads a template directory, or `hf:OWNER/NAME`.
 ///
 /// # Errors
-/// If there is none, or its files do not belong together.
+/// If there is none, or its files do not fit together.
 pub fn read(dir: &Path) -> Result<TemplateDir> {
     let dir = &wave_run::locate::locate(dir)?;
     let (config, weights) = wave_hub::read_templates(dir)?;
@@ -165,15 +165,15 @@ pub fn read(dir: &Path) -> Result<TemplateDir> {
     })
 }
 
-/// What a template directory says beside its tensors.
+/// Contents of a template directory beside its tensors.
 pub struct Description<'a> {
-    /// How images become input.
+    /// Preprocessing of images.
     pub transform: &'a Transform,
-    /// A name for each class.
+    /// Names of the classes.
     pub label_names: Vec<String>,
     /// Recipe, ancestor, data, seed.
     pub provenance: Value,
-    /// Accuracies measured.
+    /// Measured accuracies.
     pub accuracies: Vec<Accuracy>,
 }
 

@@ -26,14 +26,14 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// A model of `depth` blocks and `width` channels, without data and without a directory.
+/// A model of `depth` blocks and `width` channels, without data or an output directory.
 fn make(templates: &Path, depth: usize, width: usize) -> Result<Model> {
     let templates = wave::templates::read(templates)?;
     let shape = templates.learngene.shape(depth, width, None)?;
     templates.model(&shape)
 }
 
-/// Class scores of an image file, prepared as the model's directory says.
+/// Class scores of an image file, with the preprocessing of the model.
 fn classify(model: &Model, image: &Path) -> Result<Vec<f32>> {
     let bytes = std::fs::read(image).with_context(|| format!("cannot read {}", image.display()))?;
     let image = wave_data::decode(&bytes, &image.display().to_string())?;

@@ -24,13 +24,13 @@ use wave_run::terminal::{self, detail, tell};
 use wave_run::{device, lock};
 use wave_stages::speed;
 
-/// More threads than this are a slip: no machine has so many cores.
+/// Largest accepted number of threads; more would be a mistake.
 const MOST_THREADS: usize = 1024;
 
 /// Runs the command line of this process.
 ///
 /// # Safety
-/// No other thread of the process runs yet.
+/// No other thread of the process may run yet.
 pub unsafe fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -39,7 +39,7 @@ pub unsafe fn main() -> ExitCode {
     if !learns_from_gradients(&cli) {
         return work(cli, false);
     }
-    // SAFETY: no other thread runs: that is this function's own condition, and parsing starts none.
+    // SAFETY: no other thread runs, as this function requires, and parsing starts none.
     match unsafe { wave_train::second_order(|| work(cli, true)) } {
         Ok(code) => code,
         Err(error) => {
@@ -49,7 +49,7 @@ pub unsafe fn main() -> ExitCode {
     }
 }
 
-/// Prints help, or why the arguments are none.
+/// Prints help, or the error in the arguments.
 fn usage(error: &clap::Error) -> ExitCode {
     match error.print() {
         Err(e) if !error.use_stderr() && e.kind() != std::io::ErrorKind::BrokenPipe => {
@@ -60,7 +60,7 @@ fn usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Whether gradients need gradients: to learn distributions.
+/// Whether the command needs second derivatives, to learn distributions.
 fn learns_from_gradients(cli: &Cli) -> bool {
     let Command::Meta {
         recipe,
@@ -70,13 +70,13 @@ fn learns_from_gradients(cli: &Cli) -> bool {
     else {
         return false;
     };
-    // What is wrong with a recipe is told by those who do the work.
+    // Errors in the recipe are reported by the work itself.
     let settings =
         Recipe::read(recipe, &run.set).and_then(|recipe| recipe.stage("meta", None, &**settings));
     settings.is_ok_and(|settings| meta::differentiates_training(&settings))
 }
 
-/// Does the work, on `this_thread` where that matters, else among the threads that share it.
+/// Does the work, on `this_thread` if required, else on the thread pool.
 fn work(cli: Cli, this_thread: bool) -> ExitCode {
     if cli.common.verbose {
         terminal::show_details();
@@ -97,7 +97,8 @@ fn work(cli: Cli, this_thread: bool) -> ExitCode {
     }
 }
 
-/// On Ctrl-C: lets a training save its state. Without one, and the second time, ends the process.
+/// On Ctrl-C: lets a training save its state. Without a training, and the second time, ends the
+/// process.
 fn interrupt() {
     let again = INTERRUPTED.swap(true, Ordering::SeqCst);
     if again || !Saving::now() {
@@ -112,7 +113,7 @@ fn execute(cli: Cli, world: &World, this_thread: bool) -> Result<()> {
     let chosen = device::choose(&common.device, world.local_rank());
     let connected = world.connect(device::device()); // also without it, so that one rank speaks for all
     chosen.and(connected)?;
-    // Ranks stop together: at the next step of a training.
+    // Ranks stop together, at the next step of a training.
     let _together = (ranks().size() > 1).then(Saving::begin);
     let mut pool = rayon::ThreadPoolBuilder::new();
     if let Some(threads) = threads(&common)? {
@@ -136,13 +137,13 @@ fn execute(cli: Cli, world: &World, this_thread: bool) -> Result<()> {
     pool.build().context(cannot)?.install(work)
 }
 
-/// Threads that are asked for, by the flag or by rayon's variable.
+/// Number of threads from the flag or rayon's variable.
 fn threads(common: &Common) -> Result<Option<usize>> {
     const VARIABLE: &str = "RAYON_NUM_THREADS";
     let (name, threads) = match common.threads {
         Some(0) => return Err(request("--threads 0; expected at least 1")),
         Some(threads) => ("--threads", Some(threads)),
-        // There 0 is one per core.
+        // In rayon's variable, 0 means one per core.
         None => {
             let text = std::env::var(VARIABLE).ok();
             let number = text.and_then(|text| text.parse().ok());
@@ -160,11 +161,11 @@ fn threads(common: &Common) -> Result<Option<usize>> {
     }
 }
 
-/// What a command comes to.
+/// Output of a command.
 enum Done {
-    /// What `--json` prints.
+    /// The output of `--json`.
     Result(Value),
-    /// What would be done.
+    /// The output of `--dry-run`.
     Plan(String),
     /// Text for another program.
     Text(String),
@@ -245,7 +246,7 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
     print(common, done)
 }
 
-/// Refuses commands that work in one process alone, if several were started.
+/// Refuses several ranks for commands that run in one process only.
 fn only_shared_on_ranks(command: &Command) -> Result<()> {
     let shared = matches!(
         command,
@@ -278,7 +279,7 @@ fn completions(shell: clap_complete::Shell) -> Done {
     Done::Text(String::from_utf8_lossy(&script).into_owned())
 }
 
-/// Prints on the first rank, unless errors alone are wanted.
+/// Prints on the first rank, unless only errors are wanted.
 fn print(common: &Common, done: Done) -> Result<()> {
     let text = match (done, common.json) {
         (Done::Text(text), _) => return terminal::print(&text),

@@ -1,4 +1,4 @@
-//! `wave convert`: a model in another layout or precision, its weights otherwise as they are.
+//! `wave convert`: the same weights in another layout or precision.
 
 use crate::families;
 use anyhow::Result;
@@ -14,11 +14,11 @@ use wave_run::settings::Output;
 use wave_stages::layout::Layout;
 use wave_stages::model::Model;
 
-/// Writes the model of `from` to `out`, in the layout and precision of `output`. Returns what `--json`
-/// prints.
+/// Writes the model of `from` to `out`, in the layout and precision of `output`. Returns the output of
+/// `--json`.
 ///
 /// # Errors
-/// If the layout has no place for the model, `out` is not free, or the work fails.
+/// If the layout cannot hold the model, `out` is not free, or the work fails.
 pub fn convert(from: &Path, output: &Output, out: &Path, options: Options) -> Result<Value> {
     let (model, layout) = read(from, output)?;
     let scalers = scalers(from)?;
@@ -33,10 +33,10 @@ pub fn convert(from: &Path, output: &Output, out: &Path, options: Options) -> Re
     })
 }
 
-/// What `--dry-run` prints.
+/// The output of `--dry-run`.
 ///
 /// # Errors
-/// If the layout has no place for the model.
+/// If the layout cannot hold the model.
 pub fn describe(from: &Path, output: &Output) -> Result<String> {
     let (model, Layout { format, float }) = read(from, output)?;
     let (depth, width) = model.network.size();
@@ -47,7 +47,7 @@ pub fn describe(from: &Path, output: &Output) -> Result<String> {
     ))
 }
 
-/// The model, and the layout that has a place for it.
+/// The model and its layout.
 fn read(from: &Path, output: &Output) -> Result<(Model, Layout)> {
     if !families::of(from)?.has_layouts {
         return Err(request(format!(
@@ -60,7 +60,7 @@ fn read(from: &Path, output: &Output) -> Result<(Model, Layout)> {
     Ok((model, layout))
 }
 
-/// The scalers that an expanded model keeps beside its weights.
+/// The scalers of an expanded model, beside its weights.
 fn scalers(from: &Path) -> Result<Option<Weights>> {
     let file = locate::locate(from)?.join(wave_hub::SCALERS_FILE);
     match file.is_file() {

@@ -45,7 +45,7 @@ const IMAGE_COMMANDS: Commands = Commands {
     inspect: inspect::inspect,
 };
 
-/// The family that `wave init METHOD` starts a network of.
+/// The family of the networks that `wave init METHOD` makes.
 ///
 /// # Errors
 /// If there is no such architecture.

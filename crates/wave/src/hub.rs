@@ -40,7 +40,7 @@ mod connected {
     use wave_stages::model::Model;
     use wave_stages::{origin, templates};
 
-    /// Publishes a template or model directory as one commit. Returns what `--json` prints.
+    /// Publishes a template or model directory as one commit. Returns the output of `--json`.
     pub fn publish(dir: &Path, settings: &Publish, dry_run: bool) -> Result<Value> {
         let repo = on_hub(Path::new(&settings.repo)).unwrap_or(&settings.repo);
         let repo: RepoName = repo.parse()?;
@@ -80,18 +80,17 @@ mod connected {
         }))
     }
 
-    /// Reads an artefact as those will who use it: what they would refuse is not published.
+    /// Reads an artefact as its users will, so that only valid ones are published.
     fn check(dir: &Path) -> Result<()> {
         match wave_hub::directory_kind(dir)? {
             Kind::Templates => templates::read(dir).map(drop),
             Kind::Model => Model::read(dir).map(drop),
-            // Not all that has this layout is a network of images.
+            // This layout also holds other networks than those of images.
             Kind::Transformers => Ok(()),
         }
     }
 
-    /// Downloads an artefact, to `out` if given, else into the cache. Returns what `--json`
-    /// prints.
+    /// Downloads an artefact, to `out` if given, else into the cache. Returns the output of `--json`.
     pub fn pull(name: &str, out: Option<&Path>) -> Result<Value> {
         let name: HubName = name.parse()?;
         let pulled = hub::pull(&HubSettings::from_env()?, &name, &mut say)?;
@@ -115,12 +114,12 @@ mod connected {
     use super::*;
     use wave_run::locate::absent;
 
-    /// Refuses.
+    /// Refuses: this build has no hub.
     pub fn publish(_: &Path, _: &Publish, _: bool) -> Result<Value> {
         Err(absent())
     }
 
-    /// Refuses.
+    /// Refuses: this build has no hub.
     pub fn pull(_: &str, _: Option<&Path>) -> Result<Value> {
         Err(absent())
     }

@@ -1,4 +1,4 @@
-//! `wave inspect`: what is inside a directory or file, in numbers and pictures.
+//! `wave inspect`: contents of a directory or file, in numbers and pictures.
 
 use anyhow::Result;
 use candle_core::Tensor;
@@ -17,8 +17,8 @@ mod page;
 mod pictures;
 
 /// Describes a template directory, a model directory or a safetensors file; draws heat maps and
-/// recorded accuracies into the directory `plots`, and writes all of it as one page to the file `html`, if given. Returns
-/// what `--json` prints.
+/// recorded accuracies into the directory `plots`, and writes all of it as one page to the file `html`,
+/// if given. Returns the output of `--json`.
 pub fn inspect(path: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<Value> {
     let place = &wave_run::locate::locate(path)?;
     let found = Found::read(place)?;
@@ -58,13 +58,13 @@ pub fn inspect(path: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result
     Ok(out)
 }
 
-/// What was found.
+/// Contents of a directory or file.
 struct Found {
-    /// In numbers.
+    /// The output of `--json`.
     summary: Value,
     model: Option<Model>,
     templates: Option<TemplateDir>,
-    /// `scalers.{layer}.{part}`, of an expanded model.
+    /// `scalers.{layer}.{part}` of an expanded model.
     scalers: Weights,
 }
 
@@ -116,7 +116,7 @@ impl Found {
         }
     }
 
-    /// The accuracies that a template directory recorded, drawn.
+    /// A plot of the accuracies that a template directory recorded.
     fn surface(&self) -> Result<Option<String>> {
         match &self.templates {
             Some(templates) => Surface::new(&templates.config.accuracies).plot(),
@@ -162,7 +162,7 @@ fn describe_templates(templates: &TemplateDir) -> Value {
     })
 }
 
-/// A model, and the tensors as its file has them: in memory some have another name, or are filled in.
+/// A model, with its tensors as in the file, since some are renamed or filled in on reading.
 fn describe_model(model: &Model, scalers: usize, tensors: &Weights) -> Value {
     let (depth, width) = model.network.size();
     let transform = &model.transform;
@@ -208,7 +208,7 @@ fn describe_model(model: &Model, scalers: usize, tensors: &Weights) -> Value {
     all
 }
 
-/// Parameters by where they came from, as far as that is known.
+/// Parameters by origin, as far as known.
 fn ledger(model: &Model, scalers: usize) -> Value {
     match model.provenance.get("parameters") {
         Some(from_templates) => from_templates.clone(),

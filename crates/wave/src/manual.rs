@@ -1,4 +1,4 @@
-//! `wave man`: the manual pages, made from the same declarations as `--help`.
+//! `wave man`: manual pages from the same declarations as `--help`.
 
 use anyhow::{Context, Result};
 use clap::Command;
@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use std::path::Path;
 use wave_run::paths;
 
-/// Writes a page for the program and one for each of its commands into `dir`, by the names that
-/// `man` looks for: `wave.1`, `wave-expand.1`, `wave-data-check.1`. Returns what `--json` prints.
+/// Writes a page for the program and one for each of its commands into `dir`, under the names that
+/// `man` looks for: `wave.1`, `wave-expand.1`, `wave-data-check.1`. Returns the output of `--json`.
 ///
 /// # Errors
 /// If the directory cannot be written.

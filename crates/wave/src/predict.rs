@@ -1,4 +1,4 @@
-//! `wave predict`: what a model sees in images.
+//! `wave predict`: classification of images.
 
 use anyhow::Result;
 use candle_core::{Device, Tensor};
@@ -10,12 +10,12 @@ use wave_run::progress::{Report, Verbosity};
 use wave_run::terminal::printable;
 use wave_stages::model::Model;
 
-/// Classes that are told of an image.
+/// Classes listed for an image.
 const TOP: usize = 5;
 
-/// Classifies image files, and all images in directories, by a model whose attention heads are `heads`
-/// where its config.json does not tell; writes a line of each to the file `csv`, if given. Returns what
-/// `--json` prints.
+/// Classifies image files, and all images in directories. `heads` are the model's attention heads,
+/// where its config.json does not give them. Writes a table with a line for each image to the file
+/// `csv`, if given. Returns the output of `--json`.
 ///
 /// # Errors
 /// If there is no such model or image, it cannot be read, or logits are not finite.
@@ -62,7 +62,7 @@ pub fn predict(
     Ok(json!({ "predictions": predictions }))
 }
 
-/// The files that are named, and of directories all images inside, sorted.
+/// The named files, and all images in the named directories, sorted.
 fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in named {
@@ -106,7 +106,7 @@ fn prediction(image: &str, logits: &[f32], labels: &[String]) -> Value {
     })
 }
 
-/// Predictions for people: of each image the most probable classes.
+/// Predictions for people: the most probable classes of each image.
 pub(crate) fn text(predictions: &[Value]) -> String {
     let mut text = String::new();
     for prediction in predictions {
@@ -131,7 +131,7 @@ pub(crate) fn text(predictions: &[Value]) -> String {
     text
 }
 
-/// A class by its name, or its number where it has none.
+/// The name of a class, or its number.
 fn label(class: &Value) -> String {
     match class["label"].as_str() {
         Some(name) => name.to_string(),

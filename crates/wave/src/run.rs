@@ -1,5 +1,5 @@
-//! `wave run`: every stage that a recipe names, in order; and, with a `[bench]` table, ways to start
-//! models of several sizes, side by side (`wave bench`).
+//! `wave run`: the stages of a recipe in order, and with a `[bench]` table the comparison of `wave
+//! bench`.
 //!
 //! The output directory holds one directory per stage and a report:
 //!
@@ -10,7 +10,7 @@
 //! OUT/run/lock           locked while a process works there
 //! ```
 //!
-//! What is complete does not run again. `--resume` goes on with what is not, `--overwrite` starts over.
+//! Complete stages are not repeated. `--resume` continues the others, `--overwrite` starts over.
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -36,20 +36,20 @@ use wave_stages::init;
 use wave_stages::layout::{Format, Layout};
 use wave_stages::model::Network;
 
-/// `[ancestor]`: a model to initialise and train before it is distilled.
+/// The `[ancestor]` table: a model to initialise and train before it is distilled.
 #[derive(Serialize, Deserialize, Clone, Debug, Default)]
 struct AncestorTable {
-    /// How it begins: a method of `wave init`.
+    /// Method of `wave init`.
     method: Option<String>,
     /// Its shape, as for `wave init`.
     #[serde(default)]
     init: Init,
-    /// How it is trained, as for `wave finetune`.
+    /// Its training, as for `wave finetune`.
     #[serde(flatten)]
     finetune: Finetune,
 }
 
-/// Runs a recipe. Returns what `--json` prints.
+/// Runs a recipe. Returns the output of `--json`.
 pub fn run(recipe: &Recipe, out: &Path, options: Options) -> Result<Value> {
     if recipe.has("bench") && ranks().size() > 1 {
         return Err(request(format!(
@@ -77,12 +77,12 @@ pub fn run(recipe: &Recipe, out: &Path, options: Options) -> Result<Value> {
         condense.insert("ancestor".into(), ancestor);
         let mut table = Table::new();
         table.insert("condense".into(), condense.into());
-        // A recipe that names another ancestor for a table keeps it.
+        // A table of the recipe may name another ancestor, which it keeps.
         merge(&mut table, &recipe.table);
         recipe.table = table;
     }
     if recipe.has("bench") {
-        // What was to be replaced is gone; what several cells share is made once.
+        // The old output is already removed; artefacts that cells share are made once.
         let options = Options {
             resume: true,
             overwrite: false,
@@ -128,9 +128,9 @@ pub fn run(recipe: &Recipe, out: &Path, options: Options) -> Result<Value> {
     Ok(json!({ "out": paths::text(out), "rows": rows }))
 }
 
-/// Makes `out` ready for a recipe, and locks it.
+/// Prepares `out` for a recipe, and locks it.
 fn open(recipe: &Recipe, out: &Path, options: Options) -> Result<Lock> {
-    // Stages name each other's directories as recipes do.
+    // Stages name each other's directories as text in recipes.
     if out.to_str().is_none() {
         return Err(request(format!(
             "--out {} is not UTF-8, which the paths of a recipe have to be; choose another --out",
@@ -165,7 +165,7 @@ fn open(recipe: &Recipe, out: &Path, options: Options) -> Result<Lock> {
     Ok(lock)
 }
 
-/// Where a recipe's stages write.
+/// Directories of a recipe's stages.
 const STAGES: [&str; 5] = [
     "ancestor-start",
     "ancestor",
@@ -174,8 +174,8 @@ const STAGES: [&str; 5] = [
     "finetune",
 ];
 
-/// Forgets what earlier runs of recipes in `out` came to: a part that is not reached before a kill must
-/// not seem complete.
+/// Removes the results of earlier runs in `out`, so that a stage not yet reached before a kill does not
+/// look complete.
 fn start_over(out: &Path) -> Result<()> {
     let entries = |dir: &str| -> Result<Vec<PathBuf>> {
         let dir = out.join(dir);
@@ -200,7 +200,7 @@ fn start_over(out: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The values of all keys of this name.
+/// The values of all keys with this name.
 fn values<'a>(name: &str, table: &'a Table) -> Vec<&'a String> {
     let mut all = Vec::new();
     for (key, value) in table {
@@ -213,7 +213,7 @@ fn values<'a>(name: &str, table: &'a Table) -> Vec<&'a String> {
     all
 }
 
-/// Refuses what could only be refused after hours of training otherwise.
+/// Refuses errors that would otherwise appear after hours of training.
 fn check(recipe: &Recipe) -> Result<()> {
     check_layouts(recipe)?;
     if recipe.has("bench") {
@@ -229,7 +229,7 @@ fn check(recipe: &Recipe) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a format that has no place for a stage's model.
+/// Refuses a format that cannot hold a stage's model.
 fn check_layouts(recipe: &Recipe) -> Result<()> {
     if recipe.has("ancestor") {
         let AncestorTable {
@@ -258,7 +258,7 @@ fn check_layouts(recipe: &Recipe) -> Result<()> {
     Ok(())
 }
 
-/// What `--dry-run` prints.
+/// The output of `--dry-run`.
 pub fn describe(recipe: &Recipe) -> Result<String> {
     check(recipe)?;
     let (mut text, ancestor) = describe_ancestor(recipe)?;
@@ -272,7 +272,7 @@ pub fn describe(recipe: &Recipe) -> Result<String> {
     Ok(text)
 }
 
-/// What is said of the ancestor that a recipe trains, and it, as it is before.
+/// The plan of the ancestor that a recipe trains, and the untrained ancestor.
 fn describe_ancestor(recipe: &Recipe) -> Result<(String, Option<Arc<Ancestor>>)> {
     if !recipe.has("ancestor") {
         return Ok((String::new(), None));
@@ -289,7 +289,7 @@ fn describe_ancestor(recipe: &Recipe) -> Result<(String, Option<Arc<Ancestor>>)>
     Ok((format!("[ancestor]\n{text}\n"), Some(Arc::new(ancestor))))
 }
 
-/// `[ancestor]`. Keys outside a table that a model brings with it mean nothing to it.
+/// The `[ancestor]` table. A normalisation outside it does not apply, since a model may bring its own.
 fn ancestor_table(recipe: &Recipe) -> Result<AncestorTable> {
     let mut settings: AncestorTable = recipe.stage("ancestor", None, &AncestorTable::default())?;
     let own = |key| recipe.table["ancestor"].get(key).is_some();
@@ -315,7 +315,7 @@ fn train_ancestor(recipe: &Recipe, out: &Path, options: Options) -> Result<PathB
     Ok(dir)
 }
 
-/// The ancestor's shape takes its frame from the data it is trained on, if from nothing else.
+/// The ancestor's shape, with the input of its training data unless given otherwise.
 fn ancestor_shape(mut shape: Init, finetune: &Finetune) -> Init {
     if shape.data.is_none() && shape.from.is_none() {
         shape.data = finetune.training.images.data.clone();

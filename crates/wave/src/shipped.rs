@@ -1,4 +1,4 @@
-//! Template sets: those that come with the command, and which are at hand (`wave templates`).
+//! Template sets: those that come with the command, and the list of `wave templates`.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -10,14 +10,14 @@ use wave_run::hint::did_you_mean;
 use wave_run::{locate, paths, ranks};
 use wave_stages::templates::{self, TemplateDir};
 
-/// A template directory within the command.
+/// A template directory embedded in the command.
 struct Shipped {
     name: &'static str,
-    /// `config.json` last: a directory with one is complete.
+    /// `config.json` comes last: a directory that has it is complete.
     files: [(&'static str, &'static [u8]); 2],
 }
 
-/// The first is taken where none is named.
+/// The first set is the default.
 const SETS: [Shipped; 1] = [Shipped {
     name: "fashion-mnist",
     files: [
@@ -32,11 +32,11 @@ const SETS: [Shipped; 1] = [Shipped {
     ],
 }];
 
-/// The template directory that a user names: a path, a name on a hub, or that of a set which comes with
-/// the command; without a name, the first of these.
+/// The template directory of a user's argument: a path, a name on a hub, or the name of a set that
+/// comes with the command; without an argument, the first of these.
 ///
 /// # Errors
-/// If there is none of this name, or a shipped set cannot be unpacked.
+/// If there is none with this name, or an embedded set cannot be unpacked.
 pub fn resolve(name: Option<&Path>) -> Result<PathBuf> {
     let Some(path) = name else {
         return unpacked(&SETS[0]);
@@ -55,7 +55,7 @@ pub fn resolve(name: Option<&Path>) -> Result<PathBuf> {
     }
 }
 
-/// A shipped set as a directory in the user's cache. What is there is compared, not trusted.
+/// An embedded set as a directory in the user's cache, whose files are compared with the set.
 fn unpacked(set: &Shipped) -> Result<PathBuf> {
     let dir = cache()?.join("templates").join(set.name);
     ranks::first_then_others(|| {
@@ -73,7 +73,7 @@ fn unpacked(set: &Shipped) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// The user's cache.
+/// The user's cache directory.
 fn cache() -> Result<PathBuf> {
     let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let own = var("XDG_CACHE_HOME").map(PathBuf::from);
@@ -87,8 +87,8 @@ fn cache() -> Result<PathBuf> {
     }
 }
 
-/// The templates at hand: those that come with the command, those in the directory `templates` and in the
-/// cache of downloads, and those in `dirs`, which hold some or are some. Returns what `--json` prints.
+/// The available templates: those that come with the command, those in the directory `templates` and in
+/// the cache of downloads, and those that `dirs` are or hold. Returns the output of `--json`.
 ///
 /// # Errors
 /// If one of `dirs` cannot be read.
@@ -126,12 +126,12 @@ pub fn list(dirs: &[PathBuf]) -> Result<Value> {
     Ok(json!({ "templates": rows }))
 }
 
-/// Names on the hub, and where they are cached.
+/// Names on the hub with their cache directories.
 #[cfg(feature = "hub")]
 fn downloaded() -> Result<Vec<(String, PathBuf)>> {
     use wave_hub::hub::{HubSettings, cached};
     let names = |(name, dir)| (format!("hf:{name}"), dir);
-    // Without a place for a cache nothing is cached.
+    // Without a cache directory there are no downloads.
     let all = HubSettings::from_env().map_or_else(|_| Vec::new(), |settings| cached(&settings));
     Ok(all.into_iter().map(names).collect())
 }
@@ -141,7 +141,7 @@ fn downloaded() -> Result<Vec<(String, PathBuf)>> {
     Ok(Vec::new())
 }
 
-/// The template directories that a directory holds, sorted.
+/// The template directories in a directory, sorted.
 fn within(dir: &Path) -> Result<Vec<PathBuf>> {
     let cannot = || format!("cannot read {}", dir.display());
     let entries = fs::read_dir(dir).with_context(cannot)?;
@@ -157,7 +157,7 @@ fn is_set(dir: &Path) -> bool {
     dir.is_dir() && wave_hub::directory_kind(dir).is_ok_and(|kind| kind == Kind::Templates)
 }
 
-/// A line of the list: sizes at which accuracies were recorded, and these.
+/// A row of the list: sizes with recorded accuracies, and these.
 fn row(name: &str, found: &TemplateDir) -> Value {
     let config = &found.config;
     let recorded = &config.accuracies;

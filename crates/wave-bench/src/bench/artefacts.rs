@@ -1,4 +1,4 @@
-//! What methods start from, made once for all sizes: donors and templates.
+//! Artefacts that methods start from, made once for all sizes: donors and templates.
 
 use super::table::{DonorTable, Grid, TEMPLATES};
 use super::{Frame, parallel};
@@ -23,7 +23,7 @@ use wave_stages::layout::Layout;
 use wave_stages::model::{Model, Network};
 use wave_stages::{condense, init};
 
-/// A directory for each condensation, or why there is none.
+/// A directory for each condensation, or the error.
 type Made = std::result::Result<Vec<PathBuf>, String>;
 
 /// Directories of donors and templates.
@@ -34,11 +34,11 @@ pub(super) struct Artefacts {
 }
 
 impl Artefacts {
-    /// Trains donors and condenses, whatever is not yet complete in `out`. What fails is remembered,
-    /// and fails the runs that need it.
+    /// Trains the donors and condensations that are not complete in `out`. A failure is remembered, and
+    /// fails the runs that depend on it.
     ///
     /// # Errors
-    /// If it was interrupted, or a recipe's table is wrong.
+    /// If it is interrupted, or a table of the recipe is wrong.
     pub(super) fn make(
         recipe: &Recipe,
         grid: &Grid,
@@ -92,7 +92,7 @@ impl Artefacts {
             if let Some(donor) = &method.donor {
                 settings.ancestor = Some(donor.clone()); // its directories below
             }
-            // Equal settings are condensed once.
+            // Equal settings share one condensation.
             if let Some((owner, _)) = owners.iter().find(|(_, other)| other == &settings) {
                 twins.push((name.clone(), owner.clone()));
                 continue;
@@ -103,7 +103,7 @@ impl Artefacts {
                 let mut settings = settings.clone();
                 settings.training.optimisation.seed = Some(seed + c as u64);
                 if let Some(donor) = &method.donor {
-                    // Without one, the path in its place fails with a clear message.
+                    // Otherwise the missing path fails with a clear message.
                     if let Ok(dirs) = &donors[donor] {
                         settings.ancestor = Some(pick(dirs, c as u64).display().to_string());
                     }
@@ -138,14 +138,14 @@ impl Artefacts {
         made(self.donors.get(name), name, seed)
     }
 
-    /// Images times multiply-adds of a donor's training; nothing of one that exists anyway.
+    /// Images times multiply-adds of a donor's training; zero for a given one.
     pub(super) fn donor_work(&self, grid: &Grid, name: &str) -> Result<f64> {
         let donor = self.donor(grid, name, 0)?;
         let finetune = &grid.bench.donors[name].finetune;
         Ok(donor.spent.images as f64 * mean_multiply_adds(donor.shape(), finetune))
     }
 
-    /// A donor for a seed, with what was spent on it.
+    /// A donor for a seed, with the cost of its training.
     pub(super) fn donor(&self, grid: &Grid, name: &str, seed: u64) -> Result<Donor> {
         let dir = self.donor_dir(name, seed)?;
         let model = Model::read(dir)?;
@@ -169,7 +169,7 @@ impl Artefacts {
     }
 }
 
-/// Multiply-adds of a forward pass of an image, of the sizes that a donor's training draws.
+/// Mean multiply-adds of a forward pass of an image, over the sizes that a donor's training draws.
 fn mean_multiply_adds(shape: &VitShape, finetune: &Table) -> f64 {
     let numbers = |key: &str| -> Option<Vec<usize>> {
         let array = finetune.get(key)?.as_array()?.iter();
@@ -181,7 +181,7 @@ fn mean_multiply_adds(shape: &VitShape, finetune: &Table) -> f64 {
     Sizes::constant(ends, widths).mean_multiply_adds(shape)
 }
 
-/// Does the work of artefacts by name; the first failure of one takes its place in `made`.
+/// Makes artefacts by name; the first error of one takes its place in `made`.
 fn all<T: Sync>(
     work: &[(String, T)],
     jobs: usize,
@@ -213,7 +213,7 @@ fn made<'a>(made: Option<&'a Made>, name: &str, seed: u64) -> Result<&'a Path> {
     }
 }
 
-/// What exists already: a directory, or a name on a hub.
+/// A given artefact: a directory, or a name on a hub.
 fn given(name: &str) -> Made {
     let path = locate::locate(Path::new(name));
     path.map(|path| vec![path])

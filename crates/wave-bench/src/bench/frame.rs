@@ -1,4 +1,4 @@
-//! What all models of a grid have in common.
+//! Common properties of all models of a grid.
 
 use super::Cell;
 use anyhow::Result;
@@ -13,13 +13,13 @@ use wave_stages::ancestor::Ancestors;
 use wave_stages::condense::CondensePlan;
 use wave_stages::model::{Model, Network};
 
-/// What all models of a grid have in common: the auxiliary's shape but for depth and width, its
-/// input, its classes.
+/// Common properties of all models of a grid: the auxiliary's shape apart from depth and width, input,
+/// classes.
 pub struct Frame {
     pub(super) auxiliary: VitShape,
     pub(super) transform: Transform,
     pub(super) label_names: Vec<String>,
-    /// The directory of the model that condensing distils.
+    /// Directory of the ancestor for condensation.
     pub(super) ancestor: Option<String>,
     /// Training images.
     pub(super) images: usize,
@@ -41,7 +41,7 @@ impl Frame {
         })
     }
 
-    /// The model to distil from.
+    /// Directory of the ancestor for distillation.
     pub(super) fn ancestor(&self) -> Result<String> {
         self.ancestor.clone().ok_or_else(|| {
             request(
@@ -57,7 +57,7 @@ impl Frame {
         Ok(shape)
     }
 
-    /// What of it the model of a cell takes.
+    /// Description for the hash of a cell.
     pub(super) fn describe(&self, cell: &Cell) -> String {
         let shape = self.auxiliary.with_size(cell.depth, cell.width);
         format!("{shape:?} {:?} {:?}", self.transform, self.label_names)
@@ -67,7 +67,7 @@ impl Frame {
         Model {
             network: Network::Vit(shape),
             weights,
-            // The normalisation that the templates were condensed with, for all methods alike.
+            // All methods use the normalisation of the condensation.
             transform: self.transform.clone(),
             label_names: self.label_names.clone(),
             provenance,

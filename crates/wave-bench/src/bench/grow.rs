@@ -1,4 +1,4 @@
-//! LiGO's learned growth: the operator is trained, the small network stays (Wang et al. 2023).
+//! Learned growth of LiGO (Wang et al. 2023): trains the operator, with the small network frozen.
 
 use anyhow::Result;
 use candle_core::{Tensor, Var};
@@ -15,7 +15,7 @@ use wave_stages::finetune::{Options, score};
 use wave_stages::model::Network;
 use wave_train::{MicroBatch, Rate, Scores, Variable};
 
-/// The growth of a small network, whose operator is trained on data of the target's classes.
+/// The growth of a small network, with training data of the target's classes.
 pub(super) struct Growth<'a> {
     pub(super) small: &'a Donor,
     pub(super) target: &'a VitShape,
@@ -25,7 +25,7 @@ pub(super) struct Growth<'a> {
 }
 
 impl Growth<'_> {
-    /// Trains the operator; returns the grown weights, a tensor for each layer.
+    /// Trains the operator, and returns the grown weights, a tensor for each layer.
     pub(super) fn grow(&self, label: &str, options: Options) -> Result<Weights> {
         let small = self.small;
         let growing = Growing {

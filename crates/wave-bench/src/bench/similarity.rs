@@ -1,9 +1,9 @@
-//! How similar a large network's layers are to a small one's, for Auto-LG.
+//! Similarity of a large network's layers to a small one's, for Auto-LG.
 //!
-//! Its authors learn gates between the layers of an ancestor and those of a pseudo-descendant that
-//! is trained along. Our reading: the small network is trained by itself, and layers are compared by
-//! linear centred kernel alignment (Kornblith et al. 2019) of their pooled, normalised tokens. A
-//! layer of the large network is as similar as to the layer of the small one that it resembles most.
+//! Its authors learn gates between the layers of an ancestor and those of a pseudo-descendant trained
+//! with it. We train the small network alone, and compare layers by linear centred kernel alignment
+//! (Kornblith et al. 2019) of their pooled, normalised tokens. The similarity of a layer of the large
+//! network is its highest to any layer of the small one.
 
 use anyhow::Result;
 use candle_core::{D, DType, Device, Tensor};
@@ -12,9 +12,9 @@ use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_run::data::Data;
 
-/// Images that layers are compared on, at most.
+/// Largest number of images for the comparison.
 const IMAGES: usize = 1024;
-/// Of them at a time.
+/// Images of a forward pass.
 const BATCH: usize = 256;
 
 /// The similarity of each layer of `large`, 0 to 1, on training images.
@@ -29,7 +29,7 @@ pub(super) fn of_layers(large: &Donor, small: &Donor, data: &Data) -> Result<Vec
         .collect()
 }
 
-/// For each layer, what the classifier would see if it were the last: (images, width), centred.
+/// Input of the classifier after each layer, as if it were the last: (images, width), centred.
 fn features(donor: &Donor, data: &Data) -> Result<Vec<Tensor>> {
     let shape = donor.shape();
     let indices = &data.train_indices[..data.train_indices.len().min(IMAGES)];

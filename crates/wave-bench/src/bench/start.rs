@@ -1,4 +1,4 @@
-//! One model of the grid before it is fine-tuned, and what it cost.
+//! A model of the grid before fine-tuning, and its cost.
 
 use super::artefacts::train;
 use super::grow::Growth;
@@ -21,22 +21,22 @@ use wave_stages::init;
 use wave_stages::model::Model;
 use wave_stages::templates::{self, TemplateDir};
 
-/// Steps for which LiGO's authors train the operator.
+/// Steps of the operator's training in the LiGO paper.
 const OPERATOR_STEPS: i64 = 100;
 
-/// A model before it is fine-tuned.
+/// A model before fine-tuning.
 pub(super) struct Start {
     /// The model.
     pub(super) model: Model,
-    /// Trained values taken over, each counted once.
+    /// Trained values inherited, each counted once.
     pub(super) transferred: usize,
-    /// Values to keep so that models of every size can be started like this.
+    /// Values stored to start models of every size by this method.
     pub(super) stored: usize,
     /// Scalers fitted to data.
     pub(super) fitted: usize,
     /// Epochs spent once, for all models.
     pub(super) shared_epochs: f64,
-    /// Epochs spent on this model alone.
+    /// Epochs spent for this model alone.
     pub(super) own_epochs: f64,
 }
 
@@ -108,7 +108,7 @@ fn by_initialisation(
         };
         let label = format!("operator of {}", cell.file_name());
         let grown = growth.grow(&label, context.options)?;
-        // A classifier of other classes stays fresh.
+        // A classifier of other classes is initialised anew.
         let kept = small.shape().classes == shape.classes;
         start.model.weights.extend(
             grown
@@ -139,7 +139,7 @@ fn from_templates(
     let of_cell = &settings.training;
     training.optimisation.seed = Some(cell.seed);
     training.images.hold_out = of_cell.images.hold_out;
-    // The images that the model is fine-tuned on, or as many of them as the method says.
+    // The images of the fine-tuning, or as many of them as the method asks for.
     training.images.data.clone_from(&of_cell.images.data);
     if !method.expand.contains_key("train_limit") {
         training.images.train_limit = of_cell.images.train_limit;
@@ -186,7 +186,7 @@ fn from_templates(
     Ok(start)
 }
 
-/// Epochs of the condensation, and of the donor it factorised.
+/// Epochs of the condensation, and of the donor that it factorised.
 fn shared_epochs(
     context: &Context,
     templates: &TemplateDir,
@@ -204,7 +204,7 @@ fn shared_epochs(
     Ok(own.unwrap_or(0.0) + donor)
 }
 
-/// Values that a model of this shape takes over: of some components, or of all.
+/// Number of values that a model of this shape inherits: of some components, or of all.
 fn taken(gene: &Learngene, shape: &VitShape, inherited: Option<&[Component]>) -> usize {
     let is_taken = |name: &str| inherited.is_none_or(|all| all.iter().any(|c| c.holds(name)));
     let mut sets = BTreeSet::new();
@@ -225,7 +225,7 @@ fn taken(gene: &Learngene, shape: &VitShape, inherited: Option<&[Component]>) ->
         .sum::<usize>()
 }
 
-/// Trains a started model by itself, before it is fine-tuned: direct pretraining.
+/// Direct pretraining: trains the model alone, before its fine-tuning.
 fn pretrain(context: &Context, cell: &Cell, table: &Table, start: &mut Start) -> Result<()> {
     let mut table = table.clone();
     let distil = table.remove("distil").and_then(|v| v.as_bool());
@@ -237,7 +237,7 @@ fn pretrain(context: &Context, cell: &Cell, table: &Table, start: &mut Start) ->
     if distil.unwrap_or(false) {
         settings.ancestor = Some(context.frame.ancestor()?);
     }
-    // Trials of learning rates share it with the run of their seed.
+    // Shared between trials of learning rates and the run of the same seed.
     let name = cell.of_size();
     let lock = context.pretraining(&name);
     let _alone = lock.lock().unwrap_or_else(|e| e.into_inner());

@@ -1,4 +1,4 @@
-//! `[bench]`: what is compared.
+//! The `[bench]` table of a recipe: methods, sizes, data sets and seeds.
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -7,10 +7,10 @@ use toml::Table;
 use wave_run::error::request;
 use wave_run::recipe::Recipe;
 
-/// The name of the method that starts from templates; the others are those of `wave init`.
+/// Name of the method that starts from templates; the others are those of `wave init`.
 pub(super) const TEMPLATES: &str = "templates";
 
-/// `[bench]`.
+/// The `[bench]` table.
 #[derive(Serialize, Deserialize, Clone, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Bench {
@@ -19,124 +19,124 @@ pub struct Bench {
     /// Seeds of shuffling, augmentation and initialisation.
     #[serde(default = "one_seed")]
     pub seeds: Vec<u64>,
-    /// Condensations of each method, and trainings of each donor, with seeds of their own; cell
-    /// seeds take them in turn.
+    /// Condensations of each method, and trainings of each donor, with seeds of their own; the seeds of
+    /// cells take them in turn.
     #[serde(default = "one")]
     pub condensations: usize,
-    /// Trainings at once; they share the threads.
+    /// Trainings in parallel, which share the threads.
     #[serde(default = "one")]
     pub jobs: usize,
-    /// Learning rates tried for methods that do not set one.
+    /// Learning rates to try for methods that set none.
     #[serde(default)]
     pub learning_rates: Vec<f64>,
-    /// The size at which they are tried.
+    /// The size of these trials.
     pub tune_at: Option<(usize, usize)>,
-    /// Training images kept apart to judge them.
+    /// Training images held out for these trials.
     #[serde(default = "held_out")]
     pub tune_hold_out: usize,
     /// Epochs of a trial [default: 1].
     pub tune_epochs: Option<f64>,
     /// The method whose lead the report measures [default: the first].
     pub subject: Option<String>,
-    /// Methods to list side by side again, under a title.
+    /// Methods to list side by side in further tables, by title.
     #[serde(default)]
     pub ablations: BTreeMap<String, Vec<String>>,
-    /// Pairs of a method and its rival: how many models have to be wanted before the first is the
-    /// cheaper way to the same accuracy.
+    /// Pairs of a method and its rival, to compare from how many models on the first reaches an
+    /// accuracy at lower cost.
     #[serde(default)]
     pub break_even: Vec<(String, String)>,
-    /// Data sets to fine-tune on, each with what differs from `[finetune]`; without any, its own.
+    /// Data sets to fine-tune on, each with changes to `[finetune]`; without any, the data of
+    /// `[finetune]`.
     #[serde(default)]
     pub datasets: Table,
-    /// Trained transformers that methods take weights from.
+    /// Trained transformers from which methods take weights.
     #[serde(default)]
     pub donors: BTreeMap<String, DonorTable>,
     /// The methods by name, in the order of the report.
     pub methods: Table,
 }
 
-/// A transformer that methods take weights from: given, or initialised and trained.
+/// A transformer from which methods take weights: given, or initialised and trained.
 #[derive(Serialize, Deserialize, Clone, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct DonorTable {
-    /// The directory of a model that exists anyway; it costs nothing.
+    /// Directory of a given model, which costs nothing.
     pub model: Option<String>,
     /// Blocks.
     pub depth: Option<usize>,
     /// Channels of a token.
     pub width: Option<usize>,
-    /// How it begins [default: mimetic].
+    /// Method of its initialisation [default: mimetic].
     pub start: Option<String>,
-    /// Train it towards the condensation's ancestor as well.
+    /// Also distil from the condensation's ancestor.
     #[serde(default)]
     pub distil: bool,
-    /// Whether it exists anyway, so that its training is nobody's cost.
+    /// Whether it counts as given, so that no method pays for its training.
     #[serde(default)]
     pub given: bool,
-    /// What differs from `[finetune]`.
+    /// Changes to `[finetune]`.
     #[serde(default)]
     pub finetune: Table,
 }
 
-/// A way to start.
+/// A way to start a model.
 #[derive(Serialize, Deserialize, Clone, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Method {
     /// `templates`, or a method of `wave init`.
     pub start: String,
-    /// An existing template directory instead of a condensation.
+    /// A given template directory instead of a condensation.
     pub templates: Option<String>,
     /// The donor to take weights from, by name; for templates, the ancestor to factorise.
     pub donor: Option<String>,
-    /// For `auto-lg`: the small network whose layers the donor's are compared with, a donor too.
+    /// For `auto-lg`: another donor, a small network, whose layers the donor's are compared with.
     pub resembles: Option<String>,
-    /// Sizes, if not all.
+    /// Sizes; all by default.
     pub sizes: Option<Vec<(usize, usize)>>,
-    /// Data sets, if not all.
+    /// Data sets; all by default.
     pub datasets: Option<Vec<String>>,
-    /// Fine-tune towards the condensation's ancestor as well.
+    /// Also distil from the condensation's ancestor in fine-tuning.
     #[serde(default)]
     pub distil: bool,
-    /// The learning rate chosen for this other method, instead of a choice of its own.
+    /// Use the learning rate chosen for this other method.
     pub lr_of: Option<String>,
-    /// Of what templates make, take only these: `attention`, `projection`, `mlp`, `norm` (WAVE,
-    /// Table 4), `outer` (patches, positions, final norm and head); the rest begins as `rest` says.
+    /// Parts to inherit from templates: `attention`, `projection`, `mlp`, `norm` (WAVE, Table 4),
+    /// `outer` (patches, positions, final norm and head); `rest` initialises the others.
     pub inherit: Option<Vec<Component>>,
-    /// The method of `wave init` that fills what is not inherited [default: timm].
+    /// The method of `wave init` for the parts not inherited [default: timm].
     pub rest: Option<String>,
-    /// Train the operator of `ligo` first: what differs from `[finetune]` [default: 100 steps].
+    /// Train the operator of `ligo` first: changes to `[finetune]` [default: 100 steps].
     pub operator: Option<Table>,
-    /// Train every model of its own first (direct pretraining): what differs from `[finetune]`.
+    /// Train each model alone first (direct pretraining): changes to `[finetune]`.
     pub pretrain: Option<Table>,
-    /// What differs from `[condense]`. The duration there is not that of a factorisation, which is a
-    /// closed form unless it has one of its own.
+    /// Changes to `[condense]`. A factorisation is in closed form unless a duration is given here.
     #[serde(default)]
     pub condense: Table,
-    /// What differs from `[expand]`.
+    /// Changes to `[expand]`.
     #[serde(default)]
     pub expand: Table,
-    /// What differs from `[init]`.
+    /// Changes to `[init]`.
     #[serde(default)]
     pub init: Table,
-    /// What differs from `[finetune]`.
+    /// Changes to `[finetune]`.
     #[serde(default)]
     pub finetune: Table,
 }
 
 impl Method {
-    /// Whether it needs a condensation of the bench's own.
+    /// Whether it needs a condensation of the bench.
     pub(super) fn condenses(&self) -> bool {
         self.start == TEMPLATES && self.templates.is_none()
     }
 
-    /// Whether the condensation's ancestor teaches its models, in fine-tuning or before.
+    /// Whether its models learn from the condensation's ancestor, in fine-tuning or before.
     pub(super) fn distils(&self) -> bool {
         let before = self.pretrain.as_ref().and_then(|table| table.get("distil"));
         self.distil || before.and_then(|value| value.as_bool()) == Some(true)
     }
 }
 
-/// A part of a transformer that may be inherited by itself.
+/// A part of a transformer that can be inherited separately.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Component {
@@ -148,12 +148,12 @@ pub enum Component {
     Mlp,
     /// The norms of the blocks.
     Norm,
-    /// Patches, positions, tokens before them, final norm and head.
+    /// Patch embedding, positions, tokens before the patches, final norm and head.
     Outer,
 }
 
 impl Component {
-    /// Whether a weight, by timm's name, is of this component.
+    /// Whether a weight with this name of timm's belongs to this component.
     pub fn holds(self, name: &str) -> bool {
         match self {
             Component::Attention => name.contains(".attn.qkv."),
@@ -177,19 +177,19 @@ fn held_out() -> usize {
     5000
 }
 
-/// `[bench]` with its methods read.
+/// The `[bench]` table with its methods parsed.
 #[derive(Clone, Debug)]
 pub struct Grid {
     /// The table.
     pub bench: Bench,
     /// The methods, in the recipe's order.
     pub methods: Vec<(String, Method)>,
-    /// The data sets and what differs from `[finetune]`: one without a name if the recipe has none.
+    /// The data sets with their changes to `[finetune]`: one without a name if the recipe has none.
     pub datasets: Vec<(String, Table)>,
 }
 
 impl Grid {
-    /// Reads the table, and checks that its names name something.
+    /// Parses the table, and checks the names in it.
     pub fn new(recipe: &Recipe) -> Result<Grid> {
         let table = recipe.table.get("bench").cloned();
         let bench: Bench = table

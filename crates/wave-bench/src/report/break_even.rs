@@ -1,8 +1,8 @@
-//! From how many models on one method is cheaper than another.
+//! Break-even points: the number of models from which one method is cheaper than another.
 //!
-//! n models cost `shared + n (own + tuned)` epochs of a model of that size: what is spent once for all,
-//! before the fine-tuning of each, and until that has reached an accuracy. What is spent once trains
-//! something smaller or larger, and is told as the epochs that have as many multiply-adds.
+//! n models cost `shared + n (own + tuned)` epochs of a model of that size: spent once for all models,
+//! before the fine-tuning of each, and in fine-tuning up to an accuracy. What is spent once trains
+//! networks of other sizes, and counts as the epochs with as many multiply-adds.
 
 use super::Findings;
 use super::summary::{Cost, Size, Summaries, Summary};
@@ -17,17 +17,16 @@ pub(super) struct BreakEven {
     pub(super) width: usize,
     pub(super) method: String,
     pub(super) rival: String,
-    /// The accuracy that both are to reach: the method's ...
+    /// The target of both: the method's accuracy ...
     pub(super) target: f64,
     /// ... after this many epochs.
     pub(super) target_epoch: f64,
-    /// When the method reaches it.
+    /// Epochs of the method to the target.
     pub(super) method_reach: Reach,
-    /// When the rival reaches it.
+    /// Epochs of the rival to the target.
     pub(super) rival_reach: Reach,
     pub(super) crossing: Crossing,
-    /// With the ancestor's epochs among those that the method spends once (the rival's are as they
-    /// were).
+    /// As `crossing`, with the ancestor's epochs added to what the method (not the rival) spends once.
     pub(super) crossing_with_ancestor: Crossing,
 }
 
@@ -62,24 +61,24 @@ impl Line {
     }
 }
 
-/// For how many models a method is no dearer than its rival.
+/// The numbers of models for which a method costs no more than its rival.
 #[derive(Serialize, Clone, Copy, PartialEq, Debug)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Crossing {
-    /// For this many and more.
+    /// This number and more.
     From(f64),
-    /// For this many and more, perhaps for fewer: the rival did not reach the target.
+    /// This number and more, perhaps fewer: the rival did not reach the target.
     FromAtMost(f64),
-    /// For this many and fewer.
+    /// This number and fewer.
     UpTo(f64),
-    /// Each model costs as much or more, and what is spent once does too.
+    /// No number: the method costs at least as much, both once and for each model.
     Never,
-    /// The rival did not reach the target within epochs that cost less.
+    /// Unknown: the rival did not reach the target within epochs that cost less.
     Unknown,
 }
 
 impl Crossing {
-    /// Of the method and the rival; `reached` says whether the rival's line is not too low.
+    /// Of the method and the rival; `reached` is false where the rival's line is only a lower bound.
     pub(super) fn new(method: Line, rival: Line, reached: bool) -> Crossing {
         let ahead = method.shared - rival.shared;
         let saved = rival.each - method.each;
@@ -96,7 +95,7 @@ impl Crossing {
 
     /// In words.
     pub(super) fn describe(self) -> String {
-        // Not one more for an error of rounding.
+        // Rounding errors must not add a model.
         let whole = |n: f64| (n - 1e-9).ceil().max(1.0);
         let from = |n: f64| match whole(n) {
             1.0 => "from the first model".to_owned(),
@@ -113,8 +112,8 @@ impl Crossing {
     }
 }
 
-/// Each pair at each size where both have curves, to the method's accuracy after its first epoch
-/// and at the end of the shorter curve.
+/// Each pair at each size where both have curves, at two targets: the method's accuracy after its first
+/// epoch, and at the end of the shorter curve.
 pub(super) fn break_even(findings: &Findings, summaries: &Summaries) -> Vec<BreakEven> {
     let mut all = Vec::new();
     for dataset in findings.datasets {
@@ -161,8 +160,8 @@ fn compare(
     })
 }
 
-/// The first epoch, and the end of the shortest curve; nothing if a curve is empty. What is not
-/// fine-tuned at all has no say in it.
+/// The first epoch, and the end of the shortest curve; nothing if a curve is empty. Methods without
+/// fine-tuning do not count.
 fn target_epochs(summaries: &[&Summary]) -> Vec<f64> {
     let ends = summaries
         .iter()
@@ -174,23 +173,23 @@ fn target_epochs(summaries: &[&Summary]) -> Vec<f64> {
     first.into_iter().chain(end).collect()
 }
 
-/// Total epochs against the number of models, for one method of the pairs and all its rivals.
+/// Total epochs against the number of models, for a method of the pairs and all its rivals.
 #[derive(Serialize, Clone, PartialEq, Debug)]
 pub(super) struct Totals {
     pub(super) dataset: String,
     pub(super) depth: usize,
     pub(super) width: usize,
     pub(super) method: String,
-    /// The accuracy that all are to reach: the method's ...
+    /// The target of all: the method's accuracy ...
     pub(super) target: f64,
     /// ... after this many epochs.
     pub(super) target_epoch: f64,
-    /// What each line is of, and the line.
+    /// The lines with their names.
     pub(super) lines: Vec<(String, Line)>,
 }
 
 /// The lines of each method of the pairs at each size: its own, with and without the ancestor, its
-/// rivals', and that of a method that trains each model and is named "Direct PT" or the like.
+/// rivals', and that of direct pretraining, known by a name such as "Direct PT".
 pub(super) fn totals(findings: &Findings, summaries: &Summaries, costs: &[Cost]) -> Vec<Totals> {
     let mut methods: Vec<&String> = Vec::new();
     for (method, _) in findings.break_even {
@@ -220,7 +219,7 @@ pub(super) fn totals(findings: &Findings, summaries: &Summaries, costs: &[Cost])
     all
 }
 
-/// Those at one size, for each target.
+/// The totals at one size, for each target.
 fn totals_at(
     findings: &Findings,
     summaries: &Summaries,

@@ -1,14 +1,14 @@
-//! A report as headed paragraphs, lists, tables and plots, and as Markdown.
+//! A report as sections of paragraphs, lists, tables and plots, and as Markdown.
 //!
-//! Text is plain everywhere: each rendering escapes what it would read as markup.
+//! Text is plain: each output format escapes its own markup.
 
-/// A whole report.
+/// A report.
 pub(super) struct Document {
     pub(super) title: String,
     pub(super) sections: Vec<Section>,
 }
 
-/// A headed part of it.
+/// A section with a heading.
 pub(super) struct Section {
     pub(super) title: String,
     pub(super) blocks: Vec<Block>,
@@ -21,7 +21,7 @@ pub(super) enum Block {
     Plot(Plot),
 }
 
-/// Each row has as many cells as there are columns; the first names it.
+/// A table; each row has a cell for each column, and the first cell names the row.
 pub(super) struct Table {
     pub(super) columns: Vec<String>,
     pub(super) rows: Vec<Vec<Cell>>,
@@ -106,7 +106,7 @@ fn markdown_table(table: &Table) -> String {
     text
 }
 
-/// Text on one line, without what Markdown would take for markup.
+/// Text on one line, with Markdown's markup escaped.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars().map(|c| if c.is_control() { ' ' } else { c }) {

@@ -1,9 +1,9 @@
-//! Findings made by hand.
+//! Findings for tests.
 
 use super::{Failure, Findings, Rates, Row, WithoutData, Work};
 use std::collections::BTreeMap;
 
-/// What [`Findings`] borrows.
+/// Owner of what [`Findings`] borrows.
 pub(super) struct Fixture {
     pub(super) methods: Vec<String>,
     pub(super) subject: Option<&'static str>,
@@ -17,12 +17,12 @@ pub(super) struct Fixture {
     pub(super) break_even: Vec<(String, String)>,
     pub(super) templates: Vec<WithoutData>,
     pub(super) ancestor_epochs: f64,
-    /// [`Findings::shared_work`], alike for all sizes.
+    /// [`Findings::shared_work`], equal for all sizes.
     pub(super) work: Box<Work<'static>>,
 }
 
 impl Fixture {
-    /// Methods at (3, 64) and (6, 64), seeds 0..3, about `wave`; no rows.
+    /// Methods at (3, 64) and (6, 64), with seeds 0..3 and the subject `wave`, without rows.
     pub(super) fn new(methods: &[&str]) -> Fixture {
         Fixture {
             methods: methods.iter().map(|m| m.to_string()).collect(),
@@ -41,7 +41,7 @@ impl Fixture {
         }
     }
 
-    /// A row for each accuracy, with seeds from 0: at one depth, width 64, one epoch from 0.1.
+    /// Adds a row for each accuracy, with seeds from 0: at this depth, width 64, one epoch from 0.1.
     pub(super) fn rows(&mut self, method: &str, depth: usize, top1: &[f64]) -> &mut [Row] {
         let first = self.rows.len();
         for (seed, &top1) in (0..).zip(top1) {
@@ -68,7 +68,7 @@ impl Fixture {
         &mut self.rows[first..]
     }
 
-    /// One row with a curve, at (6, 64).
+    /// Adds a row with a curve, at (6, 64).
     pub(super) fn curve(&mut self, method: &str, curve: &[(f64, f64)]) -> &mut Row {
         let last = curve.last().copied().unwrap_or_default();
         let row = &mut self.rows(method, 6, &[last.1])[0];

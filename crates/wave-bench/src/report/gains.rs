@@ -1,4 +1,4 @@
-//! How far the subject is ahead of the others, or behind.
+//! The lead of the subject over the other methods.
 
 use super::Findings;
 use super::statistics::{Paired, paired};
@@ -13,9 +13,9 @@ pub(super) struct Gain {
     pub(super) depth: usize,
     pub(super) width: usize,
     pub(super) rival: String,
-    /// Which of the others the rival is the best of.
+    /// The methods of which the rival is the best.
     pub(super) among: Among,
-    /// Mean accuracy of the subject less the rival's, over all seeds of each.
+    /// Mean accuracy of the subject minus the rival's, over all seeds of each.
     pub(super) difference: f64,
     /// The rival's standard deviation.
     pub(super) rival_deviation: Option<f64>,
@@ -30,18 +30,18 @@ impl Gain {
     }
 }
 
-/// The methods that a rival is the best of.
+/// Methods of which a rival is the best.
 #[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Among {
-    /// All others that were fine-tuned for as long.
+    /// All others with as many epochs of fine-tuning.
     All,
-    /// Those of them that neither train each model beforehand nor are the subject's variants.
+    /// Those of them that are neither trained beforehand nor variants of the subject.
     Baselines,
 }
 
-/// The subject against the best others at each size: of all, and, where that one trained each
-/// model beforehand or is a variant of the subject from an ablation, of the remaining ones too.
+/// The subject against the best other method at each size. Where that one trains each model beforehand
+/// or is a variant of the subject, also against the best of the remaining ones.
 pub(super) fn gains(
     findings: &Findings,
     summaries: &Summaries,
@@ -102,7 +102,7 @@ fn gain(own: &Summary, rival: &Summary, among: Among) -> Gain {
     }
 }
 
-/// What stands beside the subject in an ablation.
+/// Methods beside the subject in an ablation.
 fn variants<'a>(findings: &'a Findings, subject: &str) -> BTreeSet<&'a str> {
     findings
         .ablations
@@ -113,7 +113,7 @@ fn variants<'a>(findings: &'a Findings, subject: &str) -> BTreeSet<&'a str> {
         .collect()
 }
 
-/// Sentences: at which sizes the subject is first, and by how much it is behind elsewhere.
+/// Sentences on the sizes where the subject is first, and its distance elsewhere.
 pub(super) fn standing(subject: &str, dataset: &str, gains: &[Gain]) -> Vec<String> {
     let size = |g: &Gain| format!("{} x {}", g.depth, g.width);
     let all: Vec<&Gain> = gains
@@ -163,7 +163,7 @@ pub(super) fn standing(subject: &str, dataset: &str, gains: &[Gain]) -> Vec<Stri
     lines
 }
 
-/// The sizes of a data set that some method of a list has rows at, in the bench's order.
+/// The sizes of a data set at which any of these methods has rows, in the bench's order.
 pub(super) fn sizes_of(
     findings: &Findings,
     summaries: &Summaries,

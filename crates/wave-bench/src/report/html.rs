@@ -1,9 +1,9 @@
-//! The report as one page, with its plots in it.
+//! The report as one HTML page, with its plots embedded.
 
 use super::document::{Block, Cell, Document, Table};
 use wave_run::html::{document, escape, paragraph, section};
 
-/// A page of its own: no script, and nothing that is not in it.
+/// A self-contained page without scripts.
 pub(super) fn page(report: &Document) -> String {
     let body: String = report
         .sections
@@ -35,7 +35,7 @@ fn block(block: &Block) -> String {
     }
 }
 
-/// Wider than the page, it scrolls by itself.
+/// Scrolls by itself where it is wider than the page.
 fn table(table: &Table) -> String {
     let head: String = table
         .columns

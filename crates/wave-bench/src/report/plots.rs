@@ -8,10 +8,10 @@ use super::tables::number;
 use anyhow::Result;
 use wave_run::plot::{Band, band_plot, line_plot};
 
-/// The most models of which total epochs are drawn.
+/// Largest number of models in the plot of total epochs.
 const MOST_MODELS: usize = 20;
 
-/// Accuracy against epoch, for each size at which a method was watched on its way.
+/// Accuracy against epoch, for each size at which a method was tested during training.
 pub(super) fn curves(findings: &Findings, summaries: &Summaries) -> Result<Vec<Plot>> {
     let mut plots = Vec::new();
     for dataset in findings.datasets {
@@ -36,7 +36,7 @@ pub(super) fn curves(findings: &Findings, summaries: &Summaries) -> Result<Vec<P
     Ok(plots)
 }
 
-/// Accuracy at the end against parameters, for each data set: the methods that have several sizes.
+/// Final accuracy against parameters, for each data set and the methods with several sizes.
 pub(super) fn sizes(findings: &Findings, summaries: &Summaries) -> Result<Vec<Plot>> {
     let mut plots = Vec::new();
     for dataset in findings.datasets {
@@ -66,8 +66,8 @@ pub(super) fn sizes(findings: &Findings, summaries: &Summaries) -> Result<Vec<Pl
     Ok(plots)
 }
 
-/// Accuracy against what has to be kept to start models of any size, for each data set: at the size
-/// that most methods have, those that keep anything, fine-tuned for the fewest epochs.
+/// Accuracy against stored values, for each data set: at the size that most methods have, those that
+/// store anything, with the fewest epochs of fine-tuning.
 pub(super) fn kept(findings: &Findings, summaries: &Summaries) -> Result<Vec<Plot>> {
     let mut plots = Vec::new();
     for dataset in findings.datasets {
@@ -103,8 +103,8 @@ pub(super) fn kept(findings: &Findings, summaries: &Summaries) -> Result<Vec<Plo
     Ok(plots)
 }
 
-/// Leaves out the starts that are below half of all that comes after them on any curve: of an
-/// untrained model, they would press the rest together.
+/// Leaves out starts below half of everything after them on any curve: those of untrained models would
+/// compress the rest of the plot.
 fn without_low_starts(mut series: Vec<Band>) -> Vec<Band> {
     let later = series.iter().flat_map(|(_, curve)| curve.iter().skip(1));
     let lowest = later.map(|point| point.1).fold(f64::INFINITY, f64::min);
@@ -151,7 +151,8 @@ fn title(dataset: &str, text: &str) -> String {
     }
 }
 
-/// `a-b.svg` of parts that are not empty, without characters that mean something in a path or link.
+/// A file name `a-b.svg` from the parts that are not empty, without special characters of paths and
+/// links.
 fn file_name(parts: &[&str]) -> String {
     let safe = |part: &str| -> String {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);

@@ -1,4 +1,4 @@
-//! What stands below the tables of accuracy: time, break-even, and where the numbers come from.
+//! The sections below the tables of accuracy: time, break-even, and the origin of the numbers.
 
 use super::break_even::BreakEven;
 use super::document::{Block, Cell, Plot, Section, Table};
@@ -7,10 +7,10 @@ use super::tables::{number, plural, seeds};
 use super::targets::{Reach, Targets};
 use super::{Findings, Rates, WithoutData};
 
-/// Curves of no more points are written out.
+/// Most points of a curve that is also given in numbers.
 const MOST_POINTS: usize = 21;
 
-/// A text, and the plots below it; nothing without plots.
+/// A text with the plots below it; nothing without plots.
 fn drawn(text: &str, plots: Vec<Plot>) -> Option<Vec<Block>> {
     let text = std::iter::once(Block::Text(text.to_owned()));
     (!plots.is_empty()).then(|| text.chain(plots.into_iter().map(Block::Plot)).collect())
@@ -22,7 +22,7 @@ pub(super) fn sizes(plots: Vec<Plot>) -> Option<Section> {
     Some(Section::new("Accuracy by size", drawn(text, plots)?))
 }
 
-/// Accuracy over what is kept, as plots.
+/// Accuracy over stored values, as plots.
 pub(super) fn kept(plots: Vec<Plot>) -> Option<Section> {
     let text = "Values that have to be kept so that a model of any size can be started: templates, \
                 scalers and what travels with them, or donors. Four bytes each as f32.";
@@ -32,7 +32,7 @@ pub(super) fn kept(plots: Vec<Plot>) -> Option<Section> {
     ))
 }
 
-/// The plots, and the curves in numbers.
+/// The plots and numbers of the curves.
 pub(super) fn curves(summaries: &Summaries, plots: Vec<Plot>) -> Option<Section> {
     let text = "Mean over seeds; shaded, the standard deviation. A start below half of all that follows \
                 is not drawn.";
@@ -60,7 +60,7 @@ pub(super) fn curves(summaries: &Summaries, plots: Vec<Plot>) -> Option<Section>
     Some(Section::new("Accuracy by epoch", blocks))
 }
 
-/// A table for each size: when each method is as good as the subject is at its end, and before.
+/// A table for each size: epochs of each method to the subject's final accuracy, and to parts of it.
 pub(super) fn targets(all: &[Targets]) -> Option<Section> {
     if all.is_empty() {
         return None;
@@ -107,7 +107,7 @@ fn epoch(reach: Reach) -> String {
     }
 }
 
-/// From how many models on each method is cheaper than its rival.
+/// Break-even of each method with its rival.
 pub(super) fn break_even(
     findings: &Findings,
     all: &[BreakEven],
@@ -165,7 +165,7 @@ pub(super) fn break_even(
     Some(Section::new("Break-even", blocks))
 }
 
-/// What did not come to its end.
+/// The failed trainings.
 pub(super) fn failures(findings: &Findings) -> Option<Section> {
     if findings.failures.is_empty() {
         return None;
@@ -177,7 +177,7 @@ pub(super) fn failures(findings: &Findings) -> Option<Section> {
     Some(Section::new("Failures", vec![Block::List(items.collect())]))
 }
 
-/// The learning rate of each method, and what it was chosen from.
+/// The learning rate of each method, with its trials.
 pub(super) fn rates(findings: &Findings) -> Option<Section> {
     if findings.rates.is_empty() {
         return None;
@@ -209,7 +209,7 @@ fn rate(rates: &Rates) -> String {
     format!("{method}: {lr:e} of {}{edge}", tried.join(", "))
 }
 
-/// What models made from the templates are like before any training.
+/// Accuracies of models composed from the templates without training.
 pub(super) fn templates(findings: &Findings) -> Option<Section> {
     if findings.templates.is_empty() {
         return None;
@@ -227,7 +227,7 @@ pub(super) fn templates(findings: &Findings) -> Option<Section> {
     Some(Section::new("Templates", blocks))
 }
 
-/// How the numbers are made.
+/// Notes on how the numbers are made.
 pub(super) fn notes(findings: &Findings) -> Section {
     let mut items = vec![
         "Accuracy is that on all test images after the last step of fine-tuning: no epoch is chosen \

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The arithmetic mean, or nothing of nothing.
+/// The arithmetic mean, or nothing without values.
 pub(super) fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
@@ -16,27 +16,27 @@ pub(super) fn deviation(values: &[f64]) -> Option<f64> {
     Some((squares / (n - 1) as f64).sqrt())
 }
 
-/// The differences between two methods that were run with the same seeds.
+/// The differences between two methods with the same seeds.
 #[derive(Serialize, Clone, Copy, PartialEq, Debug)]
 pub(super) struct Paired {
-    /// Seeds that both were run with.
+    /// Seeds that both have.
     pub(super) pairs: usize,
-    /// Mean of the first less the second.
+    /// Mean of the first minus the second.
     pub(super) difference: f64,
-    /// Student's t, unless there is one pair, or all differences are equal.
+    /// Student's t; none of a single pair, or where all differences are equal.
     pub(super) t: Option<f64>,
-    /// Two-sided.
+    /// Two-sided p-value.
     pub(super) p: Option<f64>,
 }
 
-/// Compares the values of the seeds that both have; nothing if there is none.
+/// Compares values of the same seeds; nothing if there is none.
 pub(super) fn paired(first: &BTreeMap<u64, f64>, second: &BTreeMap<u64, f64>) -> Option<Paired> {
     let differences: Vec<f64> = first
         .iter()
         .filter_map(|(seed, value)| Some(value - second.get(seed)?))
         .collect();
     let (pairs, difference) = (differences.len(), mean(&differences)?);
-    // Accuracies are fractions of images: differences that are closer than this are equal.
+    // Accuracies are fractions of images: smaller spreads are rounding errors.
     let spread = deviation(&differences).filter(|&sd| sd > 1e-12);
     let t = spread.map(|sd| difference / (sd / (pairs as f64).sqrt()));
     Some(Paired {
@@ -58,7 +58,7 @@ fn incomplete_beta(a: f64, b: f64, x: f64) -> f64 {
     if x <= 0.0 || x >= 1.0 {
         return x.clamp(0.0, 1.0);
     }
-    // The fraction converges fast below the mean; above, by symmetry.
+    // The continued fraction converges fast below the mean; symmetry covers the rest.
     if x > (a + 1.0) / (a + b + 2.0) {
         return 1.0 - incomplete_beta(b, a, 1.0 - x);
     }
@@ -66,7 +66,8 @@ fn incomplete_beta(a: f64, b: f64, x: f64) -> f64 {
     log.exp() / (a * beta_fraction(a, b, x))
 }
 
-/// 1 + d_1 / (1 + d_2 / (1 + ...)), of DLMF 8.17.22, from the front by Lentz's method.
+/// The continued fraction 1 + d_1 / (1 + d_2 / (1 + ...)) of DLMF 8.17.22, from the front by Lentz's
+/// method.
 fn beta_fraction(a: f64, b: f64, x: f64) -> f64 {
     const TINY: f64 = 1e-300;
     const MOST_TERMS: usize = 10_000;
@@ -90,8 +91,8 @@ fn beta_fraction(a: f64, b: f64, x: f64) -> f64 {
     value
 }
 
-/// The logarithm of the gamma function at x > 0: Stirling's series, after the recurrence has
-/// carried x to where seven of its terms are exact.
+/// The logarithm of the gamma function at x > 0: the recurrence raises x until seven terms of
+/// Stirling's series are exact.
 fn ln_gamma(x: f64) -> f64 {
     // B_2k / (2k (2k - 1))
     const SERIES: [f64; 7] = [

@@ -56,7 +56,7 @@ fn the_incomplete_beta_function_is_scipys() {
     ] {
         close(incomplete_beta(a, b, x), expected);
     }
-    // Far in the tail, still to eleven digits of itself.
+    // Far in the tail, still eleven correct digits.
     let tail = incomplete_beta(4.5, 0.5, 0.01) / 2.597549811426686e-10;
     close(tail, 1.0);
     assert_eq!(incomplete_beta(2.0, 3.0, 0.0), 0.0);

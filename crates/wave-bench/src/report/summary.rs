@@ -1,4 +1,4 @@
-//! Rows of single trainings, gathered over seeds.
+//! Statistics of single trainings over seeds.
 
 use super::statistics::{deviation, mean};
 use super::{Findings, Row};
@@ -8,20 +8,20 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Depth and width.
 pub(super) type Size = (usize, usize);
 
-/// What the seeds of a method came to at one size, on one data set.
+/// Results of a method at one size on one data set, over seeds.
 #[derive(Serialize, Clone, Debug)]
 pub(super) struct Summary {
     pub(super) dataset: String,
     pub(super) method: String,
     pub(super) depth: usize,
     pub(super) width: usize,
-    /// Trainings.
+    /// Number of trainings.
     pub(super) runs: usize,
     /// Epochs of fine-tuning.
     pub(super) epochs: f64,
-    /// Mean accuracy at the end, 0..=1.
+    /// Mean final accuracy, 0..=1.
     pub(super) top1: f64,
-    /// Sample standard deviation of it; none of one run.
+    /// Its sample standard deviation; none of a single run.
     pub(super) deviation: Option<f64>,
     /// Mean accuracy before fine-tuning.
     pub(super) start_top1: f64,
@@ -33,9 +33,9 @@ pub(super) struct Summary {
     pub(super) lr: f64,
     /// Mean wall time of a run.
     pub(super) seconds: f64,
-    /// Epoch, mean accuracy, standard deviation (0 of one run).
+    /// Epoch, mean accuracy, standard deviation (0 of a single run).
     pub(super) curve: Vec<(f64, f64, f64)>,
-    /// Accuracy at the end by seed.
+    /// Final accuracy by seed.
     pub(super) top1_by_seed: BTreeMap<u64, f64>,
 }
 
@@ -45,7 +45,7 @@ impl Summary {
         self.curve.iter().map(|&(x, y, _)| (x, y)).collect()
     }
 
-    /// Whether there is more to see along the way than a start and an end.
+    /// Whether the curve has more points than start and end.
     pub(super) fn is_long(&self) -> bool {
         self.curve.len() > 2
     }
@@ -55,8 +55,7 @@ impl Summary {
 pub(super) struct Summaries(pub(super) Vec<Summary>);
 
 impl Summaries {
-    /// Gathers the rows, in the order of data sets, sizes and methods; rows of other ones are left
-    /// out.
+    /// Gathers the rows in the order of data sets, sizes and methods, and leaves out all others.
     pub(super) fn new(findings: &Findings) -> Summaries {
         let mut groups: BTreeMap<(&str, Size, &str), Vec<&Row>> = BTreeMap::new();
         for row in findings.rows {
@@ -95,7 +94,7 @@ impl Summaries {
         self.0.iter().filter(move |s| s.method == method)
     }
 
-    /// The best accuracy among some, if any of it is a number.
+    /// The best accuracy among some, without NaN.
     pub(super) fn best<'a>(candidates: impl Iterator<Item = &'a Summary>) -> Option<&'a Summary> {
         candidates
             .filter(|s| s.top1.is_finite())
@@ -106,7 +105,7 @@ impl Summaries {
     }
 }
 
-/// `rows` is not empty.
+/// Statistics of `rows`, which is not empty.
 fn summarise(rows: &[&Row]) -> Summary {
     let values = |f: fn(&Row) -> f64| -> Vec<f64> { rows.iter().map(|r| f(r)).collect() };
     let average = |f: fn(&Row) -> f64| mean(&values(f)).unwrap_or(f64::NAN);
@@ -143,7 +142,7 @@ fn summarise(rows: &[&Row]) -> Summary {
     }
 }
 
-/// What a method costs, whatever the size.
+/// Cost of a method, over all sizes.
 #[derive(Serialize, Clone, PartialEq, Debug)]
 pub(super) struct Cost {
     pub(super) method: String,
@@ -153,20 +152,20 @@ pub(super) struct Cost {
     pub(super) shared_epochs: f64,
     /// Epochs spent for each model before fine-tuning, mean over sizes.
     pub(super) own_epochs: f64,
-    /// Sizes of the bench, ...
+    /// Number of sizes of the bench, ...
     pub(super) sizes: usize,
     /// ... and the epochs before fine-tuning for all of them.
     pub(super) extra_epochs: f64,
-    /// Mean over sizes.
+    /// Values inherited, mean over sizes.
     pub(super) transferred_parameters: f64,
-    /// Values on disk from which a model is started, mean over sizes.
+    /// Values stored to start a model, mean over sizes.
     pub(super) stored_parameters: f64,
-    /// Whether they are other values for each size.
+    /// Whether each size stores values of its own.
     pub(super) stored_for_each_size: bool,
 }
 
 impl Cost {
-    /// Values to be kept for models of so many sizes.
+    /// Values stored for models of so many sizes.
     pub(super) fn stored_for(&self, sizes: usize) -> f64 {
         match self.stored_for_each_size {
             true => self.stored_parameters * sizes as f64,
@@ -175,10 +174,10 @@ impl Cost {
     }
 }
 
-/// The cost of each method that has rows, in the recipe's order.
+/// The cost of each method with rows, in the recipe's order.
 ///
-/// A method whose stored values differ between sizes keeps them for each size; so does one that
-/// trains each model and stores as many values as it has, or says nothing of them.
+/// A method whose stored values differ between sizes stores them for each size; so does one that trains
+/// each model and stores as many values as it has, or records none.
 pub(super) fn costs(findings: &Findings, summaries: &Summaries) -> Vec<Cost> {
     let cost = |method: &String| {
         let of: Vec<&Summary> = summaries.of(method).collect();
@@ -213,7 +212,7 @@ pub(super) fn costs(findings: &Findings, summaries: &Summaries) -> Vec<Cost> {
     findings.methods.iter().filter_map(cost).collect()
 }
 
-/// Methods that are judged together: fine-tuned for as many epochs.
+/// Methods that are compared: those with as many epochs of fine-tuning.
 #[derive(Serialize, Clone, PartialEq, Debug)]
 pub(super) struct Length {
     /// Epochs of fine-tuning.
@@ -222,13 +221,13 @@ pub(super) struct Length {
     pub(super) methods: Vec<String>,
 }
 
-/// Whether two numbers of epochs differ only by part of one, such as an incomplete batch.
+/// Whether two numbers of epochs differ only by part of an epoch, such as an incomplete batch.
 pub(super) fn is_same_length(a: f64, b: f64) -> bool {
     (a - b).abs() <= 0.005 * a.max(b)
 }
 
-/// The lengths of fine-tuning, the subject's first, then by the recipe's order. A method that
-/// trains each model beforehand, and fine-tunes it for less than the subject, stands beside the
+/// The lengths of fine-tuning, the subject's first, then in the recipe's order. A method that trains
+/// each model beforehand, and fine-tunes it for fewer epochs than the subject, is listed with the
 /// subject.
 pub(super) fn lengths(findings: &Findings, costs: &[Cost]) -> Vec<Length> {
     let subject = findings

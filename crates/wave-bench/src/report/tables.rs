@@ -1,14 +1,14 @@
-//! The tables of accuracy and cost, as they stand in papers.
+//! The tables of accuracy and cost, in the form of papers.
 
 use super::Findings;
 use super::document::{Block, Cell, Section, Table};
 use super::gains::{Among, Gain, sizes_of, standing};
 use super::summary::{Cost, Length, Size, Summaries, Summary, is_same_length};
 
-/// Of so many methods, each is a column, and each size a row; of more, it is the other way round.
+/// Up to this number, methods are columns and sizes rows; beyond, the reverse.
 const MOST_COLUMNS: usize = 6;
 
-/// Everything that tables are made of.
+/// Contents of the tables.
 pub(super) struct Found<'a> {
     pub(super) findings: &'a Findings<'a>,
     pub(super) summaries: &'a Summaries,
@@ -17,7 +17,7 @@ pub(super) struct Found<'a> {
     pub(super) gains: &'a [Gain],
 }
 
-/// For each data set: the accuracies, and how the subject stands.
+/// For each data set: the accuracies, and the lead of the subject.
 pub(super) fn accuracy(found: &Found) -> Vec<Section> {
     let findings = found.findings;
     let section = |dataset: &String| {
@@ -103,7 +103,7 @@ fn by_size(found: &Found, dataset: &str) -> Table {
     }
 }
 
-/// The table of methods that were fine-tuned for as long, below that length.
+/// A table with a row for each method of one length, under that length.
 fn by_method(found: &Found, dataset: &str, length: &Length) -> Vec<Block> {
     let findings = found.findings;
     let sizes = sizes_of(findings, found.summaries, dataset, &length.methods);
@@ -144,7 +144,7 @@ fn by_method(found: &Found, dataset: &str, length: &Length) -> Vec<Block> {
     vec![Block::Text(intro), Block::Table(Table { columns, rows })]
 }
 
-/// Adds a column for each size to rows that are a method each.
+/// Adds a column for each size to rows of methods.
 fn add_accuracies(
     rows: &mut [Vec<Cell>],
     found: &Found,
@@ -160,7 +160,7 @@ fn add_accuracies(
     }
 }
 
-/// A cell for each method at a size, the best in bold; empty where nothing was found.
+/// A cell for each method at a size, the best in bold; empty without rows.
 pub(super) fn accuracies(
     found: &Found,
     dataset: &str,
@@ -195,7 +195,7 @@ fn accuracy_cell(s: &Summary, best: Option<f64>, seeds: usize) -> Cell {
     }
 }
 
-/// Where the subject is first, and its distance to the best other method.
+/// The sizes where the subject is first, and its distance to the best other method.
 fn lead(found: &Found, dataset: &str) -> Vec<Block> {
     let findings = found.findings;
     let Some(subject) = findings.subject else {
@@ -290,7 +290,7 @@ pub(super) fn costs(found: &Found) -> Section {
     )
 }
 
-/// Each ablation: its methods by size.
+/// The methods of each ablation by size.
 pub(super) fn ablations(found: &Found) -> Vec<Section> {
     let findings = found.findings;
     let mut sections = Vec::new();
@@ -335,7 +335,7 @@ pub(super) fn ablations(found: &Found) -> Vec<Section> {
     sections
 }
 
-/// `12 + 5 × 0.3 = 13.5`: once, and for each size.
+/// `12 + 5 × 0.3 = 13.5`: once, plus for each size.
 fn extra_epochs(cost: &Cost) -> String {
     let (shared, own) = (number(cost.shared_epochs), number(cost.own_epochs));
     let all = number(cost.extra_epochs);
@@ -367,7 +367,7 @@ pub(super) fn number(value: f64) -> String {
     format!("{}", (1e3 * value).round() / 1e3)
 }
 
-/// Thousands from ten thousand on, and millions.
+/// A number of values in thousands (from ten thousand) or millions.
 fn count(values: f64) -> String {
     match values {
         v if v < 1e4 => format!("{v:.0}"),

@@ -1,18 +1,18 @@
-//! How long each method takes to an accuracy.
+//! Epochs of each method to given accuracies.
 
 use super::Findings;
 use super::summary::{Summaries, Summary};
 use serde::Serialize;
 
-/// The first epoch at which a curve of `(epoch, accuracy)` has reached the target, between two
-/// points on the line that joins them; nothing if it never does.
+/// The first epoch at which a curve of `(epoch, accuracy)` reaches the target, interpolated linearly;
+/// nothing if it never does.
 pub(super) fn first_reach(curve: &[(f64, f64)], target: f64) -> Option<f64> {
     let i = curve.iter().position(|&(_, y)| y >= target)?;
     let (x, y) = curve[i];
     let Some(&(x0, y0)) = i.checked_sub(1).and_then(|before| curve.get(before)) else {
         return Some(x);
     };
-    // y0 < target <= y, unless y0 is not a number.
+    // y0 < target <= y, unless y0 is NaN.
     let share = (target - y0) / (y - y0);
     Some(if share.is_finite() {
         x0 + share * (x - x0)
@@ -21,7 +21,7 @@ pub(super) fn first_reach(curve: &[(f64, f64)], target: f64) -> Option<f64> {
     })
 }
 
-/// The accuracy of a curve at an epoch, on the line between its points; nothing outside.
+/// The accuracy of a curve at an epoch, interpolated linearly; nothing outside.
 pub(super) fn value_at(curve: &[(f64, f64)], epoch: f64) -> Option<f64> {
     let i = curve.iter().position(|&(x, _)| x >= epoch)?;
     let (x, y) = curve[i];
@@ -32,10 +32,10 @@ pub(super) fn value_at(curve: &[(f64, f64)], epoch: f64) -> Option<f64> {
     Some(y0 + (y - y0) * (epoch - x0) / (x - x0))
 }
 
-/// An epoch, or the last of a curve that does not get there.
+/// An epoch, or the last of a curve that does not reach the target.
 #[derive(Serialize, Clone, Copy, PartialEq, Debug)]
 pub(super) struct Reach {
-    /// Where the target is reached; where not, the length of the curve.
+    /// Epoch where the target is reached; otherwise the length of the curve.
     pub(super) epochs: f64,
     pub(super) reached: bool,
 }
@@ -58,16 +58,16 @@ pub(super) struct Targets {
     pub(super) dataset: String,
     pub(super) depth: usize,
     pub(super) width: usize,
-    /// Whose accuracy at the end is the first target.
+    /// The method whose final accuracy is the first target.
     pub(super) leader: String,
-    /// Accuracies, 0..=1, falling.
+    /// Accuracies, 0..=1, in descending order.
     pub(super) targets: Vec<f64>,
-    /// A method, and when it reaches each of the targets.
+    /// Epochs of each method to each target.
     pub(super) methods: Vec<(String, Vec<Reach>)>,
 }
 
-/// For each size at which a method was watched on its way: the targets are the accuracy of the subject (without one, of the best method) at
-/// its end, and the round percentages below it.
+/// Targets for each size at which a method was tested during training: the final accuracy of the subject
+/// (without one, of the best method), and the round percentages below it.
 pub(super) fn targets(findings: &Findings, summaries: &Summaries) -> Vec<Targets> {
     let mut all = Vec::new();
     for dataset in findings.datasets {
@@ -103,11 +103,11 @@ pub(super) fn targets(findings: &Findings, summaries: &Summaries) -> Vec<Targets
     all
 }
 
-/// An accuracy, and the three next multiples of 5 % that are a point or more below it.
+/// An accuracy, and the next three multiples of 5 % at least a point below it.
 fn accuracies(end: f64) -> Vec<f64> {
     const STEP: f64 = 5.0;
 
-    // A point less, but for an error of rounding.
+    // A point less, up to rounding errors.
     let below = ((100.0 * end - 1.0 + 1e-9) / STEP).floor();
     let round = (0..3)
         .map(|i| (below - f64::from(i)) * STEP / 100.0)

@@ -1,7 +1,7 @@
-//! Learned distributions: the stage, and the directory that it writes.
+//! Learned distributions: the stage and its directory.
 //!
 //! `model.safetensors` holds the parameters (`mean.NAME`, `std.NAME`; or `start.NAME`, `slopes.NAME`,
-//! `scale.NAME`; `constant.NAME` of what is one number), `config.json` says of which network they are.
+//! `scale.NAME`; or `constant.NAME`, a single number), `config.json` describes the network.
 
 use super::learn;
 use super::network::{About, Network};
@@ -28,10 +28,10 @@ use wave_stages::origin;
 /// `model_type` of an initialiser.
 const INITIALISER: &str = "wave_initialiser";
 
-/// `model_type` of a small network drawn from one.
+/// `model_type` of a small network drawn from an initialiser.
 const SMALL: &str = "wave_small";
 
-/// What `--dry-run` prints.
+/// The output of `--dry-run`.
 pub(super) fn describe(settings: &Meta) -> Result<String> {
     let plan = Plan::new(settings)?;
     trial::check(settings, &plan)?;
@@ -51,7 +51,7 @@ pub(super) fn describe(settings: &Meta) -> Result<String> {
     ))
 }
 
-/// Learns, tests, and writes an initialiser. Returns what `--json` prints.
+/// Learns, tests, and writes an initialiser. Returns the output of `--json`.
 pub(super) fn meta(name: &str, settings: &Meta, out: &Path, options: Options) -> Result<Value> {
     let plan = Plan::new(settings)?;
     trial::check(settings, &plan)?;
@@ -130,7 +130,7 @@ fn card(plan: &Plan, moments: &[(String, f64, f64)], tests: &trial::Tests) -> St
     origin::card(front, &Value::Null, "A learned initialiser", &body)
 }
 
-/// An initialiser as it stands in a directory.
+/// An initialiser as stored in a directory.
 struct Initialiser {
     family: DistributionFamily,
     about: About,
@@ -178,7 +178,7 @@ impl Initialiser {
     }
 }
 
-/// What `wave init learned --dry-run` prints.
+/// The output of `wave init learned --dry-run`.
 pub(super) fn describe_draw(dir: &Path) -> Result<String> {
     let learned = Initialiser::read(dir)?;
     learned.draw(0)?;

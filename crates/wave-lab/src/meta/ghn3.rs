@@ -1,8 +1,8 @@
-//! `wave meta` with method ghn3: trains a hypernetwork on a space of transformers.
+//! `wave meta` with method ghn3: trains a hypernetwork on a family of transformers.
 //!
-//! A step draws some depths and widths, predicts the weights of each transformer, and takes the mean of
-//! their losses on one batch of images (the paper's meta-batch). To each is added a share of the sum of
-//! the norms of what was predicted: the paper's regularisation of predicted parameters.
+//! A step draws depths and widths, predicts the weights of each transformer, and takes the mean of
+//! their losses on one batch of images (the meta-batch of the paper). Each loss includes a share of the
+//! sum of the norms of the predicted tensors, the paper's regularisation.
 
 use super::settings::{Hypernetwork, HypernetworkTraining};
 use anyhow::Result;
@@ -29,24 +29,24 @@ use wave_stages::finetune::Options;
 use wave_stages::hypernetwork::{About, HyperModel, METHOD, decimals};
 use wave_train::{Alone, MicroBatch, Scores, Variable};
 
-/// What training does where the settings are silent.
+/// Values for settings that are not given.
 const DEFAULTS: Defaults = Defaults {
     duration: Duration::Steps(500),
     lr: 1e-3,
     weight_decay: 0.01,
 };
 
-/// Share of the norms of predicted tensors in the loss, where the settings are silent: the paper's.
+/// Default share of the norms of predicted tensors in the loss, as in the paper.
 const PENALTY: f64 = 3e-5;
 
-/// The transformers that are drawn.
+/// The transformers to draw from.
 struct Space {
     about: About,
     depths: (usize, usize),
     widths: Vec<usize>,
-    /// Of a step.
+    /// Number of transformers in a step.
     architectures: usize,
-    /// Share of the norms of what is predicted in the loss.
+    /// Share of the norms of predicted tensors in the loss.
     penalty: f64,
 }
 
@@ -91,7 +91,7 @@ impl Space {
         })
     }
 
-    /// Those that are tested: of the least and the most depth and width.
+    /// The transformers to test: with the least and the most depth and width.
     fn corners(&self) -> Vec<VitShape> {
         let mut all = Vec::new();
         for depth in [self.depths.0, self.depths.1] {
@@ -109,7 +109,7 @@ impl Space {
     }
 }
 
-/// The sizes of the hypernetwork that the settings ask for.
+/// The sizes of the hypernetwork in the settings.
 fn hyper_shape(own: &Hypernetwork, about: &About) -> Result<HyperShape> {
     let shape = HyperShape {
         hidden: own.hidden.unwrap_or(64),
@@ -125,7 +125,7 @@ fn hyper_shape(own: &Hypernetwork, about: &About) -> Result<HyperShape> {
     Ok(shape)
 }
 
-/// A hypernetwork with all that its training needs, checked.
+/// A hypernetwork with all inputs of its training, checked.
 struct Ready {
     data: Data,
     space: Space,
@@ -182,7 +182,7 @@ impl Ready {
         values.sum()
     }
 
-    /// A step's memory: the transformers of a step are all there before the gradient is taken.
+    /// Memory of a step: all its transformers are in memory before the backward pass.
     fn step(&self) -> Result<Step> {
         let Space {
             about,
@@ -203,7 +203,7 @@ impl Ready {
     }
 }
 
-/// What `--dry-run` prints.
+/// The output of `--dry-run`.
 ///
 /// # Errors
 /// As [`train()`].
@@ -219,9 +219,9 @@ pub(super) fn describe(own: &Hypernetwork, training: &Training) -> Result<String
     ))
 }
 
-/// Trains a hypernetwork and writes it to `out`; `table` are all settings, which a resumed run has to
-/// share. Returns what `--json` prints: `top1` is the mean over the least and the largest transformers,
-/// as they are predicted.
+/// Trains a hypernetwork and writes it to `out`; `table` holds all settings, which a resumed run must
+/// repeat. Returns the output of `--json`: `top1` is the mean over the smallest and largest
+/// transformers with predicted weights.
 ///
 /// # Errors
 /// If settings are wrong, or the work fails.
@@ -324,7 +324,7 @@ impl Trainee for Ready {
         let smoothing = self.resolved.label_smoothing;
         let targets = wave_train::batch_targets(batch, shape.classes, smoothing)?;
         let losses = space.of_step(self.resolved.seed, part.step).map(|target| {
-            // Nothing is drawn for a transformer without a class token.
+            // A transformer without a class token draws nothing.
             let none = &mut generator(0, 0);
             let predicted = graph::predict(shape, &live.weights, &target, none)?;
             let stacked = vit::stack(&predicted, target.depth)?;
@@ -335,7 +335,7 @@ impl Trainee for Ready {
         Tensor::stack(&losses, 0)?.mean(0)
     }
 
-    /// The mean over the smallest and largest transformers, as predicted.
+    /// The mean over the smallest and largest transformers with predicted weights.
     fn score(&self, values: &Weights) -> Result<Scores> {
         let all = scores(&self.shape, values, &self.space, &self.data)?;
         let n = all.len() as f64;
@@ -351,13 +351,13 @@ impl Trainee for Ready {
 
 /// The sum of the norms of all tensors.
 fn norms(weights: &Weights) -> candle_core::Result<Tensor> {
-    // The root of 0 would have no gradient.
+    // The square root has no gradient at 0.
     let norm = |t: &Tensor| (t.sqr()?.sum_all()? + 1e-12)?.sqrt();
     let norms = weights.values().map(norm);
     Tensor::stack(&norms.collect::<candle_core::Result<Vec<_>>>()?, 0)?.sum_all()
 }
 
-/// Accuracy of the smallest and largest transformers, as predicted.
+/// Accuracy of the smallest and largest transformers with predicted weights.
 fn scores(
     shape: &HyperShape,
     values: &Weights,

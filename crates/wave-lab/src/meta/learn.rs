@@ -1,4 +1,4 @@
-//! The outer loop: Adam on the parameters of distributions, by gradients through whole trainings.
+//! The outer loop: Adam on the parameters of distributions, with gradients through whole training runs.
 
 use super::plan::Plan;
 use super::problem::Episode;
@@ -25,11 +25,11 @@ const ADAM: Optimiser = Optimiser::Adam {
     eps: 1e-8,
 };
 
-/// Trainings in a row without a finite gradient after which learning gives up.
+/// Number of training runs in a row without a finite gradient after which learning fails.
 const PATIENCE: u32 = 10;
 
-/// What is learned, and what Adam remembers of it: name, value, first and second moment. What is
-/// constant has no moments.
+/// The learned parameters with the state of Adam: name, value, first and second moment. Constants have
+/// no moments.
 struct Learned(Vec<(String, [Variable; 3])>);
 
 impl Learned {
@@ -61,7 +61,7 @@ impl Learned {
         self.0.iter().flat_map(|(_, of)| of.clone()).collect()
     }
 
-    /// The parameters with what is learned as it is now, tracked or not.
+    /// All parameters, with the learned ones at their current values, tracked or not.
     fn parameters(&self, first: &Weights, tracked: bool) -> Weights {
         let mut all = first.clone();
         for (name, [value, ..]) in &self.0 {
@@ -75,7 +75,7 @@ impl Learned {
     }
 }
 
-/// Learns the parameters of distributions. Has to run inside `wave_train::second_order`.
+/// Learns the parameters of distributions. Must run inside `wave_train::second_order`.
 pub(super) fn learn(plan: &Plan, run: &mut RunDir, options: Options) -> Result<Weights> {
     let dtype = plan.network.dtype();
     let shapes = plan.network.shapes()?;
@@ -106,7 +106,7 @@ pub(super) fn learn(plan: &Plan, run: &mut RunDir, options: Options) -> Result<W
         let found = plan.inner.meta_gradient(&start?, |examples, weights| {
             episode.loss(&plan.network, examples, weights)
         })?;
-        // The derivative of <a, w(parameters)>, with a that of the objective.
+        // The gradient of <a, w(parameters)>, where a is the gradient of the objective.
         let mut product = Tensor::new(0f32, &candle_core::Device::Cpu)?;
         for (name, t) in &drawn {
             let a = found.of[name].to_dtype(t.dtype())?;

@@ -1,4 +1,4 @@
-//! The networks whose starts are learned: small ones, and a transformer's scalers.
+//! Networks whose initialisation is learned: small ones, and the scalers of a transformer.
 
 use super::settings::{Distribution, MetaArch};
 use anyhow::Result;
@@ -17,46 +17,46 @@ use wave_models::vit::{self, VitShape};
 use wave_run::error::request;
 use wave_stages::templates;
 
-/// Which network, with its sizes: what an initialiser's `config.json` says.
+/// A network with its sizes, as in `config.json` of an initialiser.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum About {
     /// A small network.
     Small(Small),
-    /// The scalers of a transformer from templates.
+    /// The scalers of a transformer composed from templates.
     Scalers {
         /// The template directory.
         templates: String,
         /// Blocks of the transformer.
         depth: usize,
-        /// Its channels.
+        /// Channels of the transformer.
         width: usize,
     },
 }
 
-/// A network ready to be trained.
+/// A network ready for training.
 pub(super) enum Network {
     /// A small network, in single precision.
     Small(Small),
-    /// A transformer whose scalers alone are trained, in double precision: there its operators are
-    /// candle's own, which have second derivatives.
+    /// A transformer with trained scalers, in double precision, where its operators are candle's own
+    /// and have second derivatives.
     Scalers(Box<Composed>),
 }
 
-/// Templates, and the transformer that they make.
+/// Templates, and the transformer composed from them.
 pub(super) struct Composed {
-    /// As they are on disk.
+    /// As on disk.
     pub(super) gene: Learngene,
     shape: VitShape,
     /// Templates in double precision.
     precise: Learngene,
-    /// All weights but the composed ones, stacked, in double precision.
+    /// All weights that are not composed, stacked, in double precision.
     inherited: Weights,
 }
 
 impl Network {
-    /// Of an architecture's name, sizes, and what it is to see: image side, channels and classes, or a
-    /// vocabulary.
+    /// From the name of an architecture, its sizes, and its input: image side, channels and classes, or
+    /// a vocabulary.
     pub(super) fn about(
         settings: &Distribution,
         frame: Option<(usize, usize, usize)>,
@@ -106,7 +106,7 @@ impl Network {
         })
     }
 
-    /// Checks the sizes, and reads templates.
+    /// Checks the sizes, and reads the templates.
     pub(super) fn new(about: &About) -> Result<Network> {
         match about {
             About::Small(small) => {
@@ -135,7 +135,7 @@ impl Network {
         }
     }
 
-    /// How images become the input of a network that was made for others'.
+    /// Preprocessing for a network with an input of its own.
     pub(super) fn transform(about: &About) -> Result<Option<Transform>> {
         match about {
             About::Small(_) => Ok(None),
@@ -145,7 +145,7 @@ impl Network {
         }
     }
 
-    /// Numbers that it computes with.
+    /// Type of its weights.
     pub(super) fn dtype(&self) -> DType {
         match self {
             Network::Small(_) => DType::F32,
@@ -153,7 +153,7 @@ impl Network {
         }
     }
 
-    /// Names and shapes of what is trained.
+    /// Names and shapes of the trained tensors.
     pub(super) fn shapes(&self) -> Result<Vec<(String, Vec<usize>)>> {
         Ok(match self {
             Network::Small(small) => {
@@ -168,7 +168,7 @@ impl Network {
         })
     }
 
-    /// The start that is usual: PyTorch's of a small network, random scalers.
+    /// The usual initialisation: PyTorch's of a small network, random scalers.
     pub(super) fn usual(&self, seed: u64) -> Result<Weights> {
         match self {
             Network::Small(small) => Ok(learned::usual(&small.parameters(), seed)?),
@@ -183,7 +183,7 @@ impl Network {
         }
     }
 
-    /// What training makes smaller.
+    /// The training loss.
     pub(super) fn loss(
         &self,
         weights: &Weights,
@@ -217,7 +217,7 @@ impl Composed {
         &self.shape
     }
 
-    /// All weights of the transformer of these scalers, under timm's names.
+    /// All weights of the transformer with these scalers, under timm's names.
     pub(super) fn weights(&self, scalers: &Weights) -> Result<Weights> {
         let (gene, shape) = (&self.gene, &self.shape);
         let scalers = joined(scalers, shape.depth)?;
@@ -226,7 +226,7 @@ impl Composed {
     }
 }
 
-/// The architecture's name.
+/// The architecture in the settings.
 pub(super) fn arch(settings: &Distribution) -> MetaArch {
     settings.arch.unwrap_or_default()
 }
@@ -238,7 +238,7 @@ fn precise(weights: &Weights) -> candle_core::Result<Weights> {
         .collect()
 }
 
-/// Scalers of each layer and part by the names they have on disk.
+/// Scalers of each layer and part, under their names on disk.
 fn split(scalers: &Scalers) -> Result<Weights> {
     let mut all = Weights::new();
     for (part, s) in scalers {

@@ -1,4 +1,4 @@
-//! Learned distributions before the work: settings checked, data and network at hand.
+//! The plan of learned distributions: settings checked, data and network read.
 
 use super::network::{About, Network, arch};
 use super::problem::{self, Source};
@@ -11,25 +11,25 @@ use wave_run::recipe::{means_nothing, narrow, to_table};
 use wave_run::settings::Checkpointing;
 use wave_train::unrolled::{Optimiser, Unrolled};
 
-/// What messages call it.
+/// Name in messages.
 const WHAT: &str = "a learned distribution";
 
-/// Everything that is to be done, checked.
+/// A checked plan.
 pub(super) struct Plan {
     pub(super) family: DistributionFamily,
     pub(super) about: About,
     pub(super) network: Network,
     pub(super) source: Source,
     pub(super) training: OuterTraining,
-    /// What is differentiated.
+    /// The training run that is differentiated.
     pub(super) inner: Unrolled,
-    /// How often.
+    /// Number of steps of the outer loop.
     pub(super) steps: u64,
     /// Learning rate of the distributions.
     pub(super) learning_rate: f64,
-    /// Largest norm of their gradient.
+    /// Largest norm of the gradient.
     pub(super) clip: f64,
-    /// Trainings between two checkpoints.
+    /// Steps between two checkpoints.
     pub(super) checkpoint_steps: Option<u64>,
     /// Time between two checkpoints.
     pub(super) checkpoint_every: Option<std::time::Duration>,
@@ -86,7 +86,7 @@ impl Plan {
     }
 }
 
-/// The training that is differentiated.
+/// The training run that is differentiated.
 fn inner(own: &Distribution) -> Result<Unrolled> {
     let arch = arch(own);
     let usual = match arch {
@@ -127,7 +127,7 @@ fn inner(own: &Distribution) -> Result<Unrolled> {
     })
 }
 
-/// Every so many steps; the last always.
+/// The steps with a validation: every so many, and always the last.
 pub(super) fn validated(steps: u64, every: Option<u64>) -> Result<Vec<u64>> {
     let every = every.unwrap_or(1);
     if steps == 0 || every == 0 || steps > 100_000 {

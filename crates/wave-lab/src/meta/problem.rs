@@ -1,4 +1,4 @@
-//! What a network is trained and judged on.
+//! Data for training and validation.
 
 use super::network::{About, Network};
 use super::settings::{Distribution, MetaArch, OuterTraining};
@@ -13,25 +13,26 @@ use wave_run::settings::BatchSize;
 use wave_train::Examples as _;
 use wave_train::unrolled::{self, Unrolled};
 
-/// Examples of a batch where the settings are silent.
+/// Default number of examples in a batch.
 const BATCH: usize = 64;
 
-/// Examples that a test's curve is measured on where the settings are silent.
+/// Default number of examples for the curve of a test.
 const TESTS: usize = 512;
 
-/// Sets the draws of validation examples apart from those of training.
+/// Separates the random numbers of validation examples from those of training.
 const VALIDATION: u64 = 0x7661_6c69;
 
 /// Images, or sequences of a task.
 pub(super) enum Source {
-    /// Images; what is held out, or else the test images, is validated on.
+    /// Images; validation is on held-out images, or else on the test images.
     Images(Box<Data>),
-    /// A task, and sequences in a batch.
+    /// A task, and the number of sequences in a batch.
     Tokens(Task, usize),
 }
 
 impl Source {
-    /// Opens `spec`: a task for a network of sequences, else images, like `transform` if that is given.
+    /// Opens `spec`: a task for a sequence network, else images, with the preprocessing `transform` if
+    /// given.
     pub(super) fn open(
         spec: &str,
         settings: &Distribution,
@@ -87,7 +88,7 @@ impl Source {
         }
     }
 
-    /// Batches to train on in an order of a seed, and batches to be judged by.
+    /// Batches for training, in the order of a seed, and batches for validation.
     pub(super) fn stream(&self, seed: u64) -> Result<Stream> {
         let other = seed ^ VALIDATION;
         Ok(match self {
@@ -109,8 +110,8 @@ impl Source {
         })
     }
 
-    /// The examples of a test's curve, the same for all starts and seeds: the first of the test images,
-    /// or test sequences of the longest length.
+    /// The examples for the curve of a test, the same for all initialisations and seeds: the first test
+    /// images, or test sequences of the longest length.
     pub(super) fn tests(&self, limit: Option<usize>, dtype: DType) -> Result<Vec<Examples>> {
         let limit = limit.unwrap_or(TESTS).max(1);
         match self {
@@ -135,7 +136,7 @@ impl Source {
     }
 }
 
-/// Batches, each a pure function of its number.
+/// Batches, each a pure function of its index.
 pub(super) enum Stream {
     Images(Loader, Loader),
     Tokens(TaskLoader, TaskLoader),
@@ -173,14 +174,14 @@ fn tokens(batch: &TokenBatch) -> Result<Examples> {
     })
 }
 
-/// The examples of one training, read once: its steps are gone through forwards, and backwards again.
+/// The examples of one training run, read once, since its steps run forwards and then backwards.
 pub(super) struct Episode {
     training: Vec<Examples>,
     validation: BTreeMap<u64, Vec<Examples>>,
 }
 
 impl Episode {
-    /// The training of number `k`, each validation on a batch of its own.
+    /// Training run `k`, with a new batch for each validation.
     pub(super) fn new(stream: &Stream, run: &Unrolled, k: u64, dtype: DType) -> Result<Episode> {
         let first = k * run.steps;
         let training = (first..first + run.steps).map(|number| stream.training(number, dtype));
@@ -194,7 +195,7 @@ impl Episode {
         })
     }
 
-    /// A training that is judged by the same examples again and again.
+    /// A training run with the same examples for each validation.
     pub(super) fn judged_by(
         stream: &Stream,
         run: &Unrolled,
@@ -208,7 +209,7 @@ impl Episode {
         })
     }
 
-    /// The loss that [`Unrolled`] asks for.
+    /// The loss of a step, as [`Unrolled`] needs it.
     pub(super) fn loss(
         &self,
         network: &Network,
@@ -227,7 +228,7 @@ impl Episode {
     }
 }
 
-/// The frame that the network is made for is that of the data.
+/// The description of the network, with the input of the data.
 pub(super) fn about(settings: &Distribution, source: &Source) -> Result<About> {
     Network::about(settings, source.frame(), source.vocabulary())
 }

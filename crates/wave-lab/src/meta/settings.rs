@@ -167,7 +167,7 @@ pub struct Hypernetwork {
     pub penalty: Option<f64>,
 }
 
-/// Of the keys of a training, those that mean something to a learned distribution.
+/// The settings of training that apply to learned distributions.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 pub(super) struct OuterTraining {
     #[serde(flatten)]
@@ -181,7 +181,7 @@ pub(super) struct OuterTraining {
     pub(super) checkpoint_minutes: Option<f64>,
 }
 
-/// Of the keys of a training, those that mean something to a hypernetwork's.
+/// The settings of training that apply to a hypernetwork.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 pub(super) struct HypernetworkTraining {
     #[serde(flatten)]
@@ -214,7 +214,7 @@ impl From<HypernetworkTraining> for Training {
     }
 }
 
-/// What `wave init learned` can be told.
+/// The settings of `wave init learned`.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 pub(super) struct Draw {
     pub(super) from: Option<String>,
@@ -224,7 +224,7 @@ pub(super) struct Draw {
 }
 
 impl Draw {
-    /// The directory of what was learned.
+    /// The directory of the initialiser.
     pub(super) fn dir(&self) -> Result<PathBuf> {
         match &self.from {
             Some(from) => locate::locate(Path::new(from)),

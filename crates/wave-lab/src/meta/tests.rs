@@ -58,8 +58,8 @@ fn networks() -> [(Small, Examples, Optimiser); 3] {
     ]
 }
 
-/// The whole chain, from the parameters of distributions through the training of a network: "meta-gradient
-/// vs central differences in f64 (<1e-4)", and the same for m = 1 and m = 5.
+/// The whole chain, from the parameters of distributions through the training of a network:
+/// meta-gradients against central differences in f64 (< 1e-4), for m = 1 and m = 5.
 #[test]
 fn distributions_follow_the_slope_of_the_area_under_the_curve() {
     for (network, examples, optimiser) in networks() {
@@ -80,7 +80,8 @@ fn distributions_follow_the_slope_of_the_area_under_the_curve() {
                 .collect();
             let noise = Noise::new(family, &shapes, &first, 1).unwrap();
             let loss = |of: unrolled::Phase, w: &Weights| {
-                // Validation sees the examples upside down: others, but of the same kind.
+                // Validation sees the examples upside down, so that they differ but are of the same
+                // kind.
                 let mut examples = examples.clone();
                 if matches!(of, unrolled::Phase::Validation(_)) {
                     examples.targets.reverse();
@@ -107,7 +108,7 @@ fn distributions_follow_the_slope_of_the_area_under_the_curve() {
                 .collect();
             let drawn = learned::weights(family, &tracked, &noise).unwrap();
             let gradient = |checkpoint| {
-                // SAFETY: no test here reads the environment but by `std::env`.
+                // SAFETY: tests read the environment by `std::env` only.
                 let found = unsafe {
                     wave_train::second_order(|| run(checkpoint).meta_gradient(&drawn, loss))
                 };

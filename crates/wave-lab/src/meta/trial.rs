@@ -1,4 +1,4 @@
-//! The learned start beside others, on another task.
+//! Comparison of the learned initialisation with others, on another task.
 
 use super::network::Network;
 use super::plan::{Plan, draw_weights, validated};
@@ -22,24 +22,24 @@ use wave_stages::finetune::Options;
 use wave_train::TrainError;
 use wave_train::unrolled::{Curve, Optimiser, Unrolled, gradient_quotient};
 
-/// Of the learned start.
+/// Name of the learned initialisation.
 const LEARNED: &str = "learned";
 
-/// Sets the examples of MetaInit apart from everything else.
+/// Separates the random examples of MetaInit from all others.
 const NOISE: u64 = 0x6d65_7461;
 
-/// All curves.
+/// The curves of all training runs.
 pub(super) struct Tests {
     data: String,
     names: Vec<String>,
     seeds: Vec<u64>,
-    /// By start, by seed.
+    /// By initialisation, then by seed.
     curves: Vec<Vec<Curve>>,
-    /// Names in the order of the curves' update rates, and whether they are matrices or kernels.
+    /// Names of tensors in the order of the update rates, and whether they are matrices or kernels.
     tensors: Vec<(String, bool)>,
 }
 
-/// What the learned start is tested against.
+/// Names of the other initialisations.
 fn against(settings: &Meta, plan: &Plan) -> Vec<String> {
     let usual = match plan.network {
         Network::Small(_) => vec!["usual".to_string()],
@@ -54,7 +54,7 @@ fn seeds(settings: &Meta) -> Vec<u64> {
     own.clone().unwrap_or_else(|| vec![0, 1, 2])
 }
 
-/// Refuses names of no start before any work.
+/// Refuses unknown names before any work.
 pub(super) fn check(settings: &Meta, plan: &Plan) -> Result<()> {
     for name in against(settings, plan) {
         let (start, _) = optimised(&name, plan.inner.optimiser)?;
@@ -78,7 +78,7 @@ pub(super) fn check(settings: &Meta, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// A start's name and its optimiser: `NAME` or `NAME@lars=TRUST`.
+/// Name and optimiser of an initialisation: `NAME` or `NAME@lars=TRUST`.
 fn optimised(name: &str, usual: Optimiser) -> Result<(&str, Optimiser)> {
     let Some((start, other)) = name.split_once('@') else {
         return Ok((name, usual));
@@ -101,7 +101,7 @@ fn optimised(name: &str, usual: Optimiser) -> Result<(&str, Optimiser)> {
     }
 }
 
-/// Trains every start with every seed.
+/// Trains from every initialisation with every seed.
 pub(super) fn tests(
     settings: &Meta,
     plan: &Plan,
@@ -182,7 +182,7 @@ pub(super) fn tests(
     Ok(tests)
 }
 
-/// The start of a name.
+/// The initialisation with this name.
 fn start(kind: &str, plan: &Plan, parameters: &Weights, seed: u64) -> Result<Weights> {
     let usual = || plan.network.usual(seed);
     match (kind, &plan.network) {
@@ -196,7 +196,7 @@ fn start(kind: &str, plan: &Plan, parameters: &Weights, seed: u64) -> Result<Wei
                     continue; // norms, embeddings, and what Fixup says
                 };
                 let rng = &mut random::generator(seed, (1 << 32) + i as u64);
-                // The usual bound is 1 / sqrt(inputs); both are made for rectifiers, hence sqrt(2).
+                // PyTorch's bound is 1 / sqrt(inputs); these two are for rectifiers, hence sqrt(2).
                 let gain = 2f64.sqrt();
                 let t = match (p.dims.len(), kind) {
                     (1, _) => Tensor::zeros(p.dims.as_slice(), DType::F32, &Device::Cpu)?,
@@ -211,7 +211,7 @@ fn start(kind: &str, plan: &Plan, parameters: &Weights, seed: u64) -> Result<Wei
     }
 }
 
-/// The usual start with the norms that MetaInit gives it, by normal inputs and random targets.
+/// The usual initialisation with norms by MetaInit, on normal inputs and random targets.
 fn with_metainit(plan: &Plan, usual: Weights, seed: u64) -> Result<Weights> {
     let dtype = plan.network.dtype();
     let like = plan.source.tests(Some(plan.source.batch()), dtype)?;
@@ -239,7 +239,7 @@ fn with_metainit(plan: &Plan, usual: Weights, seed: u64) -> Result<Weights> {
     Ok(metainit(&usual, MetaInit::default(), slope)?)
 }
 
-/// Mean and standard deviation (of a sample; 0 of one value).
+/// Mean and sample standard deviation (0 of a single value).
 fn mean_and_std(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
@@ -252,7 +252,7 @@ impl Tests {
         self.curves[start].iter().map(Curve::area).collect()
     }
 
-    /// Area under the curve, and last loss, of each start.
+    /// Area under the curve and final loss of each initialisation.
     pub(super) fn summary(&self) -> Value {
         let row = |(i, name): (usize, &String)| {
             let areas = self.areas(i);
@@ -277,7 +277,7 @@ impl Tests {
         rows.map(row).collect()
     }
 
-    /// The same as a table for people.
+    /// The summary as a table for people.
     pub(super) fn table(&self) -> String {
         if self.seeds.is_empty() {
             return String::new();
@@ -344,8 +344,8 @@ impl Tests {
         )?)
     }
 
-    /// How fast each matrix trains, of the learned start and the first beside it, first seed (DIMAML,
-    /// figure 4).
+    /// Update rates of the matrices from the learned initialisation and the first other one, with the
+    /// first seed (DIMAML, figure 4).
     fn update_rates(&self) -> Vec<(String, Vec<(f64, f64)>)> {
         let mut lines = Vec::new();
         for (start, curves) in self.names.iter().zip(&self.curves).take(2) {

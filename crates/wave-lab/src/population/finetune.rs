@@ -25,24 +25,24 @@ use wave_stages::finetune::{self, Options};
 use wave_stages::origin;
 use wave_train::{Examples, MicroBatch, Scores, Variable};
 
-/// What training does where the settings are silent.
+/// Values for settings that are not given.
 const DEFAULTS: Defaults = Defaults {
     duration: Duration::Steps(500),
     lr: 1e-2,
     weight_decay: 0.01,
 };
 
-/// Images of each network in a step, where the settings are silent.
+/// Default number of images of each network in a step.
 const BATCH: usize = 16;
 
-/// Test images that are read at once.
+/// Test images read at once.
 const TEST_BATCH: usize = 250;
 
 /// Test images of each network at once.
 const TESTED: usize = 16;
 
-/// Trains the networks of the population in `dir`, each on images of its own, and writes them to `out`.
-/// Returns what `--json` prints: `top1` is the mean over the networks.
+/// Trains the networks of the population in `dir`, each on its own images, and writes them to `out`.
+/// Returns the output of `--json`: `top1` is the mean over the networks.
 ///
 /// # Errors
 /// If settings are wrong or do not fit the population, or the work fails.
@@ -113,7 +113,7 @@ pub(super) fn finetune(
     })
 }
 
-/// Mean accuracy of the networks of the population in `dir`. Returns what `--json` prints.
+/// Mean accuracy of the networks of the population in `dir`. Returns the output of `--json`.
 ///
 /// # Errors
 /// If settings are wrong or do not fit the population, or the work fails.
@@ -136,17 +136,17 @@ pub(super) fn eval(dir: &Path, settings: &Eval) -> Result<Value> {
     Ok(result)
 }
 
-/// What to do about data of other classes.
+/// Advice for data with other classes.
 const REMEDY: &str = "choose data with the population's classes";
 
-/// The data that a population was made for, if it says so.
+/// The data of the population, if recorded.
 fn own_data(model: &PopulationModel) -> Option<String> {
     let own = [&model.provenance, &model.provenance["start"]];
     let own = own.iter().find_map(|p| p["data"].as_str());
     own.map(String::from)
 }
 
-/// A population with all that its training needs, checked.
+/// A population with all inputs of its training, checked.
 struct Ready {
     model: PopulationModel,
     float: FloatType,
@@ -190,8 +190,8 @@ impl Trainee for Ready {
         finetune::variables(&self.model.weights, &self.frozen, &self.resolved, 0)
     }
 
-    /// The mean over all networks: each has the gradient of its own loss over their number, which Adam
-    /// takes out again.
+    /// The mean over all networks: each network's gradient is divided by their number, which Adam
+    /// cancels.
     fn loss(
         &self,
         live: &Live,
@@ -211,7 +211,7 @@ impl Trainee for Ready {
     }
 }
 
-/// What `wave finetune --dry-run` prints of a population.
+/// The output of `wave finetune --dry-run` for a population.
 ///
 /// # Errors
 /// As [`finetune()`]'s own, before its first step.
@@ -227,7 +227,7 @@ pub(super) fn describe(dir: &Path, settings: &settings::Finetune) -> Result<Stri
     ))
 }
 
-/// Images for all networks: a batch holds those of each.
+/// Images for all networks: a batch holds those of every network.
 fn open(model: &PopulationModel, plan: DataPlan, batch: Option<BatchSize>) -> Result<Data> {
     let of_each = match batch {
         None => BATCH,

@@ -14,19 +14,19 @@ use wave_run::recipe::narrow;
 use wave_stages::finetune::Options;
 use wave_stages::init::{FrameSettings, frame, mlp_mean, size, write_start};
 
-/// Networks, where the settings are silent.
+/// Default number of networks.
 const NETWORKS: usize = 500;
 
-/// Side of a patch, where the settings are silent.
+/// Default side of a patch.
 const PATCH: usize = 7;
 
-/// Side of a kernel, where the settings are silent.
+/// Default side of a kernel.
 const KERNEL: usize = 3;
 
-/// Hidden channels over the width, where the settings are silent: the thesis'.
+/// Default ratio of hidden channels to width, as in the thesis.
 const EXPANSION: f64 = 2.0;
 
-/// Initialises a population by `method` and writes it to `out`. Returns what `--json` prints.
+/// Initialises a population by `method` and writes it to `out`. Returns the output of `--json`.
 ///
 /// # Errors
 /// If settings are missing or wrong, or the work fails.
@@ -42,7 +42,7 @@ pub(super) fn init(method: &str, settings: &Table, out: &Path, options: Options)
     })
 }
 
-/// What `--dry-run` prints.
+/// The output of `--dry-run`.
 ///
 /// # Errors
 /// As [`init`].

@@ -1,5 +1,5 @@
-//! `wave inspect` of a population: what its weights have in common, in numbers and pictures (thesis,
-//! sections 3.4.1 and 3.4.3).
+//! `wave inspect` of a population: statistics of its weights, in numbers and pictures (thesis, sections
+//! 3.4.1 and 3.4.3).
 
 use super::model::PopulationModel;
 use anyhow::Result;
@@ -11,14 +11,14 @@ use wave_run::error::request;
 use wave_run::paths::text;
 use wave_run::plot;
 
-/// Hidden channels that the picture of a covariance shows: more look the same.
+/// Hidden channels in the picture of a covariance; further ones look the same.
 const SHOWN: usize = 4;
 
 /// A name, rows, columns and values.
 type Panel = (String, usize, usize, Vec<f32>);
 
-/// Describes the population in `dir`; draws correlations over its networks into the directory `plots`.
-/// Returns what `--json` prints.
+/// Describes the population in `dir`, and draws correlations over its networks into the directory
+/// `plots`. Returns the output of `--json`.
 ///
 /// # Errors
 /// If the population cannot be read or has a single network, or a page is asked for; or the work fails.
@@ -76,8 +76,8 @@ pub(super) fn inspect(dir: &Path, plots: Option<&Path>, html: Option<&Path>) -> 
     Ok(out)
 }
 
-/// Correlations of the weights of a few hidden channels, first all of W1 and then all of W2 as the thesis'
-/// figure 3.35 has them; those of a weight with itself are left out.
+/// Correlations of the weights of a few hidden channels, first all of W1, then all of W2, as in figure
+/// 3.35 of the thesis. The diagonal is left out.
 fn covariance(layer: &LayerStatistics) -> Result<Tensor> {
     let both = layer.within.dim(0)?;
     let h = both / 2;
@@ -103,7 +103,7 @@ fn covariance(layer: &LayerStatistics) -> Result<Tensor> {
     Ok(Tensor::cat(&[upper, lower], 0)?)
 }
 
-/// A square matrix with nothing on its diagonal.
+/// A square matrix without its diagonal.
 fn off_diagonal(t: &Tensor) -> candle_core::Result<Tensor> {
     let eye = Tensor::eye(t.dim(0)?, t.dtype(), t.device())?;
     t * (1.0 - eye)?

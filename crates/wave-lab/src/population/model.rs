@@ -1,4 +1,4 @@
-//! Populations between disk and memory.
+//! Reading and writing of populations.
 
 use super::{ARCHITECTURE, WHAT};
 use anyhow::{Context, Result};
@@ -17,20 +17,20 @@ use wave_stages::origin;
 /// `model_type` of the configuration.
 const MODEL_TYPE: &str = "wave_population";
 
-/// A population as it stands in a directory.
+/// A population as stored in a directory.
 #[derive(Clone, Debug)]
 pub struct PopulationModel {
     /// Sizes.
     pub shape: PopulationShape,
     /// Weights, stacked over the networks.
     pub weights: Weights,
-    /// How images become input.
+    /// Preprocessing of images.
     pub transform: Transform,
-    /// How the population came about.
+    /// Provenance.
     pub provenance: Value,
 }
 
-/// Whether a directory with this `config.json` is that of a population.
+/// Whether a directory with this `config.json` holds a population.
 pub(super) fn is_model(config: &Value) -> bool {
     config["model_type"] == MODEL_TYPE
 }
@@ -39,7 +39,7 @@ impl PopulationModel {
     /// Reads a model directory.
     ///
     /// # Errors
-    /// If a file is missing or broken, or the weights are not those that `config.json` describes.
+    /// If a file is missing or broken, or the weights differ from those described in `config.json`.
     pub fn read(path: &Path) -> Result<PopulationModel> {
         let (config, weights) = wave_hub::read_transformers(&locate::locate(path)?)?;
         let part = |key: &str| -> Result<Value> {
@@ -79,7 +79,7 @@ impl PopulationModel {
     /// Writes a model directory.
     ///
     /// # Errors
-    /// When the work fails.
+    /// If the work fails.
     pub fn write(&self, dir: &Path, float: FloatType, summary: &str) -> Result<()> {
         let decimals = |values: &[f32]| values.iter().map(|v| decimal(*v)).collect::<Vec<_>>();
         let config = json!({
@@ -108,10 +108,10 @@ impl PopulationModel {
     }
 }
 
-/// How the weights are stored: of `format` and `dtype`, the latter.
+/// The element type of the weights, from `dtype`.
 ///
 /// # Errors
-/// If a layout is asked for.
+/// If `format` asks for a layout.
 pub(super) fn float(output: &Output) -> Result<FloatType> {
     match &output.format {
         None => layout::float(output.dtype.as_deref()),

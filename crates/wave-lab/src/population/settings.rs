@@ -14,7 +14,7 @@ pub struct Flags {
     pub networks: Option<usize>,
 }
 
-/// What `wave init` can be told of a population.
+/// The settings of `wave init` for a population.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 pub(super) struct Init {
     pub(super) arch: Option<String>,
@@ -34,7 +34,7 @@ pub(super) struct Init {
     pub(super) output: Output,
 }
 
-/// What `wave finetune` can be told of one.
+/// The settings of `wave finetune` for a population.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 pub(super) struct Finetune {
     #[serde(flatten)]
@@ -52,7 +52,7 @@ pub(super) struct Finetune {
 }
 
 impl Finetune {
-    /// As the settings of any training on images.
+    /// As settings of training on images.
     pub(super) fn training(&self) -> Training {
         let own = self.clone();
         Training {

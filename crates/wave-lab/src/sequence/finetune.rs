@@ -27,30 +27,30 @@ use wave_stages::finetune::{self, Options};
 use wave_stages::origin;
 use wave_train::{MicroBatch, Scores, TokenScores, Variable, evaluate_tokens};
 
-/// What training does where the settings are silent.
+/// Values for settings that are not given.
 const DEFAULTS: Defaults = Defaults {
     duration: Duration::Steps(1000),
     lr: 5e-3,
     weight_decay: 0.1,
 };
 
-/// Sequences of a step where the settings are silent.
+/// Default number of sequences in a step.
 const BATCH: usize = 32;
 
-/// Test sequences of each length where the settings are silent.
+/// Default number of test sequences of each length.
 const TESTS: usize = 512;
 
 /// Sequences of a test batch.
 const TEST_BATCH: usize = 32;
 
-/// Lengths that a model is tested at, over the longest that it was trained at.
+/// Multiples of the longest training length for tests.
 const FACTORS: [usize; 3] = [1, 2, 4];
 
-/// A task, as training sees it.
+/// A task as data for training.
 struct TaskData {
     task: Task,
     loader: TaskLoader,
-    /// Test sequences of each length.
+    /// Number of test sequences of each length.
     tests: usize,
 }
 
@@ -89,7 +89,7 @@ impl TaskData {
         Ok(evaluate_tokens(&batches, logits)?)
     }
 
-    /// Scores at multiples of the longest training length, as long as there are such strings.
+    /// Scores at multiples of the longest training length, as far as the task has such sequences.
     fn lengths(&self, shape: &SequenceShape, weights: &Weights) -> Result<Vec<Length>> {
         FACTORS
             .into_iter()
@@ -128,12 +128,12 @@ struct Length {
     factor: usize,
     length: usize,
     scores: TokenScores,
-    /// Whether the tokens are a text's characters.
+    /// Whether the tokens are characters of a text.
     text: bool,
 }
 
 impl Length {
-    /// Bits that a character takes, given those before it: log2 of the perplexity.
+    /// Bits per character, given the preceding ones: log2 of the perplexity.
     fn bits(&self) -> f64 {
         self.scores.tokens.loss / std::f64::consts::LN_2
     }
@@ -177,8 +177,8 @@ impl Length {
     }
 }
 
-/// Trains the sequence model in `dir` on a task, tests it at multiples of the training length, and writes
-/// the result to `out`. Returns what `--json` prints.
+/// Trains the sequence network in `dir` on a task, tests it at multiples of the training length, and
+/// writes it to `out`. Returns the output of `--json`.
 ///
 /// # Errors
 /// If settings are wrong or do not fit the model, or the work fails.
@@ -243,7 +243,7 @@ pub(super) fn finetune(
     })
 }
 
-/// A sequence network with all that its training needs, checked.
+/// A sequence network with all inputs of its training, checked.
 struct Ready {
     model: SequenceModel,
     float: FloatType,
@@ -309,7 +309,7 @@ impl Trainee for Ready {
     }
 }
 
-/// What `wave finetune --dry-run` prints of a sequence network.
+/// The output of `wave finetune --dry-run` for a sequence network.
 ///
 /// # Errors
 /// As [`finetune()`]'s own, before its first step.
@@ -325,7 +325,8 @@ pub(super) fn describe(dir: &Path, settings: &settings::Finetune) -> Result<Stri
     ))
 }
 
-/// Scores of the sequence model in `dir` at multiples of a task's length. Returns what `--json` prints.
+/// Scores of the sequence network in `dir` at multiples of a task's length. Returns the output of
+/// `--json`.
 ///
 /// # Errors
 /// If settings are wrong or do not fit the model, or the work fails.
@@ -349,7 +350,7 @@ pub(super) fn eval(dir: &Path, settings: &Eval) -> Result<Value> {
     }))
 }
 
-/// The task that is named, or the model's own.
+/// The given task, or the model's own.
 fn task(model: &SequenceModel, spec: Option<&str>) -> Result<Task> {
     let task = match spec {
         Some(spec) => spec.parse()?,

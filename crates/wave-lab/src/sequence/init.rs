@@ -17,16 +17,16 @@ use wave_run::recipe::narrow;
 use wave_stages::finetune::Options;
 use wave_stages::init;
 
-/// The architecture whose layers are of two kinds.
+/// The architecture with layers of two kinds.
 const TRANSFORMER: &str = "transformer";
 
-/// The names of all architectures of sequence networks: a mixer in every layer, or a transformer.
+/// The architectures of sequence networks: one for each mixer, and the transformer.
 pub(super) fn architectures() -> Vec<&'static str> {
     let alone = Mixer::ALL.iter().filter(|(_, mixer)| *mixer != Mixer::Mlp);
     alone.map(|(name, _)| *name).chain([TRANSFORMER]).collect()
 }
 
-/// Initialises a sequence model by `method` and writes it to `out`. Returns what `--json` prints.
+/// Initialises a sequence model by `method` and writes it to `out`. Returns the output of `--json`.
 ///
 /// # Errors
 /// If settings are missing or wrong, or the work fails.
@@ -42,7 +42,7 @@ pub(super) fn init(method: &str, settings: &Table, out: &Path, options: Options)
     })
 }
 
-/// What `--dry-run` prints.
+/// The output of `--dry-run`.
 ///
 /// # Errors
 /// As [`init()`].

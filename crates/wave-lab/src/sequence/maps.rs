@@ -1,4 +1,4 @@
-//! `wave inspect` of a sequence model: its sizes, and the attention map of every layer as a picture
+//! `wave inspect` of a sequence model: its sizes, and a picture of the attention map of every layer
 //! (thesis, section 3.3.1).
 
 use super::model::SequenceModel;
@@ -12,11 +12,11 @@ use wave_run::error::request;
 use wave_run::paths::text;
 use wave_run::plot;
 
-/// Describes the sequence model in `dir`; draws into the directory `plots` what each position of one test
-/// sequence takes from each earlier one, layer by layer. Returns what `--json` prints.
+/// Describes the sequence model in `dir`, and draws the attention maps of its layers on one test
+/// sequence into the directory `plots`. Returns the output of `--json`.
 ///
 /// # Errors
-/// If the model cannot be read, does not say its task, or a page is asked for; or the work fails.
+/// If the model cannot be read or has no task, a page is asked for, or the work fails.
 pub(super) fn inspect(dir: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<Value> {
     if html.is_some() {
         return Err(request(
@@ -49,7 +49,7 @@ pub(super) fn inspect(dir: &Path, plots: Option<&Path>, html: Option<&Path>) -> 
 /// A name, rows, columns and values.
 type Panel = (String, usize, usize, Vec<f32>);
 
-/// The map of each layer that has one.
+/// The attention map of each layer, where it has one.
 fn maps(model: &SequenceModel) -> Result<Vec<Panel>> {
     let task = model.task()?;
     model.check_task(&task)?;

@@ -1,4 +1,4 @@
-//! Sequence models between disk and memory.
+//! Reading and writing of sequence models.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -13,14 +13,14 @@ use wave_stages::layout;
 use wave_stages::model::card_front;
 use wave_stages::origin;
 
-/// A sequence model as it stands in a directory.
+/// A sequence model as stored in a directory.
 #[derive(Clone, Debug)]
 pub struct SequenceModel {
     /// Sizes and mixers.
     pub shape: SequenceShape,
     /// Weights under transformers' names.
     pub weights: Weights,
-    /// How the model came about; `data` is its task.
+    /// Provenance; `data` is the task.
     pub provenance: Value,
 }
 
@@ -28,7 +28,7 @@ impl SequenceModel {
     /// Reads a model directory.
     ///
     /// # Errors
-    /// If a file is missing or broken, or the weights are not those that `config.json` describes.
+    /// If a file is missing or broken, or the weights differ from those described in `config.json`.
     pub fn read(path: &Path) -> Result<SequenceModel> {
         let (config, weights) = wave_hub::read_transformers(&locate::locate(path)?)?;
         let shape = SequenceShape::from_config(&config)?;
@@ -43,7 +43,7 @@ impl SequenceModel {
     /// Writes a model directory.
     ///
     /// # Errors
-    /// When the work fails.
+    /// If the work fails.
     pub fn write(&self, dir: &Path, float: FloatType, summary: &str) -> Result<()> {
         let mut config = self.shape.config();
         config["wave"] = self.provenance.clone();
@@ -57,10 +57,10 @@ impl SequenceModel {
         self.weights.values().map(|t| t.elem_count()).sum()
     }
 
-    /// The task that the model was made or trained for.
+    /// The task of the model's initialisation or training.
     ///
     /// # Errors
-    /// If its directory does not say.
+    /// If its directory does not record it.
     pub fn task(&self) -> Result<Task> {
         let Some(spec) = self.provenance["data"].as_str() else {
             return Err(request(
@@ -70,7 +70,7 @@ impl SequenceModel {
         Ok(spec.parse()?)
     }
 
-    /// Writes down which characters the tokens of a text stand for.
+    /// Records the characters of a text's tokens.
     pub fn know(&mut self, task: &Task) {
         if let Some(characters) = task.characters() {
             self.provenance["characters"] = json!(characters);
@@ -137,7 +137,7 @@ model = AutoModelForCausalLM.from_pretrained(\"DIR\")
 ```
 ";
 
-/// How the weights are stored: of `format` and `dtype`, the latter.
+/// The element type of the weights, from `dtype`.
 ///
 /// # Errors
 /// If another layout than transformers' is asked for.

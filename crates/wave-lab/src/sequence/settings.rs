@@ -31,7 +31,7 @@ pub struct Flags {
     pub mimetic_layers: Option<Vec<usize>>,
 }
 
-/// What `wave init` can be told of a sequence network.
+/// The settings of `wave init` for a sequence network.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 pub(super) struct Init {
     pub(super) arch: Option<String>,
@@ -50,7 +50,7 @@ pub(super) struct Init {
     pub(super) output: Output,
 }
 
-/// What `wave finetune` can be told of one.
+/// The settings of `wave finetune` for a sequence network.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 pub(super) struct Finetune {
     pub(super) data: Option<String>,

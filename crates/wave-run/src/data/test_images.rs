@@ -1,4 +1,4 @@
-//! Images that are only measured on, and what is told of broken ones.
+//! Test images, and reports of broken ones.
 
 use super::{
     DataPlan, check_classes, check_normalisation, open, parts, tell_classes, tell_size, unlabelled,
@@ -13,32 +13,31 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use wave_data::{BrokenImage, BrokenImages, Source, Transform};
 
-/// Broken images that are named on stderr.
+/// Number of broken images that are named on stderr.
 const NAMED: usize = 5;
 
-/// Images that a stage only measures on.
+/// Images for measurement only.
 #[derive(Clone)]
 pub struct TestImages {
-    /// The specification they were opened by.
+    /// The specification that opened them.
     pub spec: String,
-    /// Where they are.
+    /// Their source.
     pub source: Arc<dyn Source>,
-    /// Which of them.
+    /// Their indices in the source.
     pub indices: Vec<u32>,
-    /// From image to input.
+    /// Preprocessing of an image into input.
     pub transform: Transform,
     /// Class names.
     pub class_names: Vec<String>,
-    /// Broken ones among them, which are left out.
+    /// Broken images among them, which are left out.
     pub broken: Arc<BrokenImages>,
 }
 
 impl TestImages {
-    /// Opens the test images of what `--data` names, as input for a model; there need be none to train
-    /// on.
+    /// Opens the test images of `--data` as input for a model; the data needs no training images.
     ///
     /// # Errors
-    /// If there is no such data, if its images have no labels, or if none is to test on.
+    /// If there is no such data, its images have no labels, or it has no test images.
     pub fn open(plan: &DataPlan, transform: &Transform) -> Result<TestImages> {
         check_normalisation(plan, transform)?;
         let dataset = open(plan.spec.as_deref())?;
@@ -82,7 +81,7 @@ impl TestImages {
         }
     }
 
-    /// The images in batches of `at_once`; of several ranks each takes its turn.
+    /// The images in batches of `at_once`, divided among the ranks.
     pub fn batches(
         &self,
         at_once: usize,
@@ -94,7 +93,7 @@ impl TestImages {
         wave_data::evaluation_batches(source, &indices, transform, at_once, &self.broken)
     }
 
-    /// Refuses to go on without any, for what tells an accuracy.
+    /// Refuses to measure an accuracy without images.
     pub fn check(&self) -> Result<()> {
         match self.indices.is_empty() {
             false => Ok(()),
@@ -106,32 +105,32 @@ impl TestImages {
         }
     }
 
-    /// Warns on stderr if `names`, those of a model's classes, are others than the data's.
+    /// Warns on stderr if the class names of a model differ from those of the data.
     pub fn tell_classes(&self, names: &[String]) {
         tell_classes(&self.spec, &self.class_names, names);
     }
 
-    /// Checks that a model has a score for each class.
+    /// Checks that a model has one output for each class.
     pub fn check_classes(&self, classes: usize, remedy: &str) -> Result<()> {
         check_classes(&self.spec, &self.class_names, classes, remedy)
     }
 
-    /// Tells on stderr of broken images that were left out, and returns how many. To be called on all
-    /// ranks.
+    /// Reports on stderr the broken images that were left out, and returns their number. Every rank
+    /// must call it.
     pub fn tell_broken(&self) -> usize {
         let what = ("test image", "left out of the accuracy");
         tell_broken(&*self.source, &self.broken.list(), what)
     }
 }
 
-/// Puts a number of broken images into a result, if there are any.
+/// Adds the number of broken images to a result, unless it is zero.
 pub fn count_broken(result: &mut Value, broken: usize) {
     if broken > 0 {
         result["broken_images"] = json!(broken);
     }
 }
 
-/// Tells on stderr of the broken images of a source that any rank has found, and returns how many.
+/// Reports on stderr the broken images that any rank found in a source, and returns their number.
 pub(super) fn tell_broken(
     source: &dyn Source,
     found: &[BrokenImage],

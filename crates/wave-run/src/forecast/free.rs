@@ -1,10 +1,10 @@
-//! Memory that is free for this process.
+//! Free memory of this process.
 
 use std::fs;
 use std::path::Path;
 
-/// Bytes that are free for this process, where the system says so: of the machine, and within the limits
-/// of its control groups.
+/// Bytes free for this process, where the system reports them: of the machine, and within the limits of
+/// its control groups.
 pub fn available() -> Option<u64> {
     free(&|path| fs::read_to_string(path).ok())
 }
@@ -21,8 +21,8 @@ fn free(read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
     groups.chain(machine).min()
 }
 
-/// Files of a version of control groups: where they are, limit, use, and the line of `memory.stat` that
-/// counts cached files, which make room when it is needed.
+/// Files of a version of control groups: their directory, limit, use, and the line of `memory.stat`
+/// that counts cached files, which are dropped when memory runs short.
 type Files = (&'static str, &'static str, &'static str, &'static str);
 
 const VERSION_1: Files = (
@@ -38,7 +38,7 @@ const VERSION_2: Files = (
     "inactive_file",
 );
 
-/// The least that is free in a group of `/proc/self/cgroup` and those above it.
+/// The least memory free in a group of `/proc/self/cgroup` and those above it.
 fn of_group(line: &str, read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (controllers, path) = (fields.next()?, fields.next()?);
@@ -47,7 +47,7 @@ fn of_group(line: &str, read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
         some if some.split(',').any(|c| c == "memory") => VERSION_1,
         _ => return None,
     };
-    // In a container the path may be that of the machine: then only the root is there.
+    // In a container the path may be the machine's; then only the root exists.
     let groups = Path::new(path.trim_start_matches('/')).ancestors();
     let free = groups.filter_map(|group| {
         let dir = Path::new(root).join(group);

@@ -1,8 +1,7 @@
-//! What networks keep of each example while they train and run, in bytes.
+//! Memory of an example during training and inference, in bytes.
 //!
-//! The leading terms are counted from the forward passes: what each operator keeps for its gradient. The
-//! rest, gradients on their way and scratch memory, is fitted to peaks of resident memory that were measured
-//! (the test has some).
+//! The leading terms count what each operator keeps for its gradient. The rest, gradients and scratch
+//! memory, is fitted to measured peaks of resident memory, some of which are in the test.
 
 use super::FLOAT;
 use wave_models::positional::PositionalAttention;
@@ -10,7 +9,7 @@ use wave_models::vit::VitShape;
 use wave_models::{Mixer, Network, PopulationShape, SequenceShape};
 use wave_ops::Mode;
 
-/// Of an image that a step trains on.
+/// Of an image in a training step.
 pub(super) fn of_step(network: &Network, mode: Mode) -> u64 {
     let kept = match network {
         Network::Vit(shape) => transformer(shape, mode),
@@ -33,7 +32,7 @@ pub(super) fn of_step(network: &Network, mode: Mode) -> u64 {
             let layers = vit.depth as f64 * n * (17.0 * d + 2.0 * hidden);
             layers + heads * n * n * (maps * vit.depth + 12) as f64
         }
-        // They do not train.
+        // These networks do not train.
         Network::Levit(_) | Network::EfficientNet(_) => 0.0,
     };
     bytes(kept + pixels(network))
@@ -59,7 +58,7 @@ pub fn of_forward(network: &Network) -> u64 {
     bytes(kept + 2.0 * pixels(network))
 }
 
-/// Of an image of one of a population's networks.
+/// Of an image of one network of a population.
 pub(super) fn of_population(shape: &PopulationShape) -> u64 {
     let pixels = shape.channels * shape.image_size * shape.image_size;
     let layers = isotropic(shape.depth, shape.width, shape.hidden);
@@ -90,8 +89,8 @@ pub(super) fn of_sequence(shape: &SequenceShape, tokens: usize) -> u64 {
     bytes(shape.mixers.iter().map(layer).sum::<f64>() + t * (4.0 * d + 3.0 * v))
 }
 
-/// Inputs of a transformer's blocks (d), q, k and v (3 d), attention's output (d), its sum with the input
-/// (d) and the MLP's hidden values, for every token; and gradients on their way.
+/// For every token: inputs of the blocks (d), q, k and v (3 d), output of attention (d), its sum with
+/// the input (d), hidden values of the MLP, and gradients.
 fn transformer(shape: &VitShape, mode: Mode) -> f64 {
     let (d, hidden) = (shape.width, shape.hidden());
     let kept = match mode.recompute {
@@ -101,7 +100,7 @@ fn transformer(shape: &VitShape, mode: Mode) -> f64 {
     shape.tokens() as f64 * (kept + 10 * d) as f64
 }
 
-/// Blocks of an isotropic ConvNeXt, for each place.
+/// Blocks of an isotropic ConvNeXt, for each position.
 fn isotropic(depth: usize, width: usize, hidden: usize) -> f64 {
     let (h, m) = (width as f64, hidden as f64);
     1.15 * depth as f64 * (4.0 * h + 2.0 * m) + 12.0 * h + 2.0 * m

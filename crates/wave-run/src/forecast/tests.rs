@@ -56,7 +56,7 @@ fn what_does_not_fit_is_told_with_what_would() {
     );
     let said = step.beyond(105).unwrap();
     assert!(said.contains("not even one image"), "{said}");
-    // Parts that are there stay, and pairs stay together.
+    // Parts already set are kept, and pairs stay together.
     let step = Step {
         in_pairs: true,
         parts: 2,
@@ -69,7 +69,7 @@ fn what_does_not_fit_is_told_with_what_would() {
     );
 }
 
-/// Side, patch, depth, width of a network of three channels and eight classes.
+/// Side, patch, depth and width of a network of three channels and eight classes.
 type Sizes = (usize, usize, usize, usize);
 
 fn convmixer((image_size, patch, depth, width): Sizes) -> Network {
@@ -121,8 +121,8 @@ fn positional(attention: PositionalAttention, sizes: Sizes, heads: usize) -> Net
     })
 }
 
-/// The most resident memory of `wave finetune MODEL --data shapes --train-limit 200 --test-limit 1
-/// --steps 3 --threads 2`, in MiB, at two batches. (Measured with `wait4`; x86-64, mimalloc.)
+/// Peak resident memory of `wave finetune MODEL --data shapes --train-limit 200 --test-limit 1 --steps
+/// 3 --threads 2`, in MiB, at two batches. (Measured with `wait4`; x86-64, mimalloc.)
 #[test]
 fn forecasts_are_near_what_was_measured() {
     use PositionalAttention::{ConvolutionInside, ConvolutionOutside, Gpsa};
@@ -170,7 +170,7 @@ fn forecasts_are_near_what_was_measured() {
     }
 }
 
-/// A ConvMixer whose memory is that of its weights.
+/// A ConvMixer whose weights take most of its memory.
 fn convmixer_of_few_places() -> Network {
     match convmixer((32, 16, 4, 2048)) {
         Network::ConvMixer(shape) => Network::ConvMixer(ConvMixerShape { kernel: 3, ..shape }),
@@ -178,8 +178,8 @@ fn convmixer_of_few_places() -> Network {
     }
 }
 
-/// The same of `wave condense` (4 layers of width 768, two images of 32 x 32 pixels), with templates of its
-/// width and of 192, and of `wave expand` from each.
+/// As above, of `wave condense` (4 layers of width 768, two images of 32 x 32 pixels) with templates of
+/// side 768 and 192, and of `wave expand` from each.
 #[test]
 fn composed_weights_are_foreseen_too() {
     let shape = vit((32, 16, 4, 768), 12);
@@ -207,7 +207,7 @@ fn composed_weights_are_foreseen_too() {
     }
 }
 
-/// The same of sequences, copied: what each of them takes, in KiB.
+/// As above, of copied sequences: KiB of each.
 #[test]
 fn sequences_are_foreseen_too() {
     let sized = |mixer, depth, width, state, heads| SequenceShape {
@@ -234,7 +234,7 @@ fn sequences_are_foreseen_too() {
     }
 }
 
-/// The same of populations: what an image of one network takes, in KiB.
+/// As above, of populations: KiB of an image of one network.
 #[test]
 fn populations_are_foreseen_too() {
     for (networks, patch, depth, kibibytes) in [(50, 7, 2, 36), (20, 4, 4, 173)] {

@@ -9,16 +9,16 @@ use mpi::traits::{Communicator, CommunicatorCollectives, Equivalence, Root};
 use std::mem::ManuallyDrop;
 use wave_train::Ranks;
 
-/// Values of one message: sums need room for as many again.
+/// Values of one message, which bounds the scratch memory of sums.
 const MESSAGE: usize = 1 << 22;
 
-/// MPI, from its start to its end. The end waits for all ranks, so a process that fails, or panics,
-/// must not come to it: hence nothing ends it unasked.
+/// MPI, from initialisation to finalisation. Finalising waits for all ranks, so a process that fails or
+/// panics must not do it: hence `ManuallyDrop`.
 pub(super) struct Connection(ManuallyDrop<Universe>);
 
 impl Connection {
     pub(super) fn open() -> Result<Connection> {
-        // One thread at a time, and not always the same: stages run on a pool's.
+        // One thread at a time, though not always the same: stages run on a thread pool.
         let (universe, threading) = mpi::initialize_with_threading(Threading::Serialized)
             .context("MPI was started before")?;
         if threading < Threading::Serialized {
@@ -49,7 +49,7 @@ impl Connection {
     }
 }
 
-/// The world communicator. MPI ends the job when a call fails, so none returns an error.
+/// The world communicator. MPI ends the job when a call fails, so no call returns an error.
 pub(super) struct Mpi {
     rank: usize,
     size: usize,

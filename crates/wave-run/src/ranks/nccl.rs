@@ -1,4 +1,4 @@
-//! Ranks that compute on GPUs of NVIDIA's, and talk over NCCL: gradients stay on the devices.
+//! Ranks on NVIDIA GPUs that communicate over NCCL; gradients stay on the devices.
 
 use crate::error::request;
 use crate::terminal::tell;
@@ -11,15 +11,14 @@ use candle_core::{CpuStorage, CudaDevice, Device, InplaceOp1, Layout, Tensor, Wi
 use std::sync::Mutex;
 use wave_train::Ranks;
 
-/// Bytes of the name under which ranks find each other.
+/// Bytes of NCCL's unique id.
 const ID: usize = 128;
 
-/// Tells NCCL where ranks of torchrun's meet, if its own variable `NCCL_COMM_ID` does not: at
-/// `MASTER_ADDR`, on the port after `MASTER_PORT`, which torchrun holds itself. To be called before
-/// there are threads.
+/// Sets NCCL's own variable `NCCL_COMM_ID`, unless it is set: `MASTER_ADDR` and the port after
+/// `MASTER_PORT`, which torchrun holds itself. Must be called before threads start.
 ///
 /// # Errors
-/// If torchrun's variables are no address.
+/// If torchrun's variables are not an address.
 pub(super) fn meet_at_master(variable: impl Fn(&str) -> Option<String>) -> Result<()> {
     const PLACE: &str = "NCCL_COMM_ID";
     if variable(PLACE).is_some() {
@@ -48,14 +47,14 @@ pub(super) struct Nccl {
     communicator: Mutex<Communicator>,
 }
 
-/// One thread at a time talks.
+/// Used by one thread at a time.
 struct Communicator(Comm);
 
 // SAFETY: NCCL's communicators are bound to a device, not to a thread; calls must not overlap.
 unsafe impl Send for Communicator {}
 
 impl Nccl {
-    /// Joins the ranks that `others` are, whose first one names the meeting place to all.
+    /// Joins the ranks of `others`, to which the first sends the id.
     ///
     /// # Errors
     /// If NCCL cannot start.
@@ -73,7 +72,7 @@ impl Nccl {
     /// Joins the ranks that meet at the address of `NCCL_COMM_ID`.
     ///
     /// # Errors
-    /// If NCCL cannot start, or the address is none.
+    /// If NCCL cannot start, or the address is invalid.
     pub(super) fn at_address(rank: usize, size: usize, device: &CudaDevice) -> Result<Nccl> {
         let id = Id::new().map_err(|e| failed("read NCCL_COMM_ID", e))?;
         Nccl::meet(rank, size, id, device)
@@ -81,7 +80,7 @@ impl Nccl {
 
     fn meet(rank: usize, size: usize, id: Id, device: &CudaDevice) -> Result<Nccl> {
         let stream = device.cuda_stream();
-        // NCCL takes the device that is current on the thread.
+        // NCCL uses the current device of the thread.
         stream.context().bind_to_thread()?;
         let comm = Comm::from_rank(stream, rank, size, id).map_err(|e| failed("start", e))?;
         Ok(Nccl {
@@ -92,7 +91,7 @@ impl Nccl {
         })
     }
 
-    /// Does a collective on values of the host, by way of the device.
+    /// Runs a collective on values of the host, through the device.
     fn with_host<T: WithDType>(&self, values: &mut [T], what: What) -> candle_core::Result<()> {
         let there = Tensor::from_slice(values, values.len(), &self.device)?;
         self.collective(&there, what)?;
@@ -100,7 +99,7 @@ impl Nccl {
         Ok(())
     }
 
-    /// Does a collective on a contiguous tensor of the device, in place.
+    /// Runs a collective on a contiguous tensor of the device, in place.
     fn collective(&self, values: &Tensor, what: What) -> candle_core::Result<()> {
         let communicator = self.communicator.lock();
         let communicator = communicator.unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -108,8 +107,8 @@ impl Nccl {
         values.inplace_op1(&Collective { comm, what })
     }
 
-    /// There is nothing to go on with when a rank cannot reach the others: ends this process, and its
-    /// launcher the rest.
+    /// Ends this process, and through its launcher the others, when a collective fails: no rank can go
+    /// on without the others.
     fn or_end<T>(&self, result: candle_core::Result<T>) -> T {
         result.unwrap_or_else(|error| {
             tell(&format!(
@@ -151,7 +150,7 @@ impl Ranks for Nccl {
     }
 }
 
-/// Sums a bucket of another device.
+/// Sums a gradient bucket from another device.
 fn sum_on(bucket: Tensor, device: &Device, ranks: &Nccl) -> candle_core::Result<Tensor> {
     let there = bucket.to_device(device)?;
     ranks.collective(&there, What::Sum)?;
@@ -162,11 +161,11 @@ fn sum_on(bucket: Tensor, device: &Device, ranks: &Nccl) -> candle_core::Result<
 enum What {
     /// The sums over the ranks.
     Sum,
-    /// What the first rank holds.
+    /// The values of the first rank.
     FromFirst,
 }
 
-/// A collective as an operation on a tensor's memory, in the stream of all other work on it.
+/// A collective as an in-place operation, in the stream of all other work on the tensor.
 struct Collective<'a> {
     comm: &'a Comm,
     what: What,

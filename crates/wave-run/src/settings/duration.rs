@@ -1,6 +1,6 @@
-//! What `epochs` or `steps` say.
+//! The duration of training: `epochs` or `steps`.
 
-/// How long to train.
+/// Duration of training.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Duration {
     /// Passes over the training images.
@@ -10,7 +10,7 @@ pub enum Duration {
 }
 
 impl Duration {
-    /// Steps, given those of an epoch.
+    /// The number of steps, given those of an epoch.
     pub fn steps(self, per_epoch: usize) -> u64 {
         match self {
             Duration::Epochs(epochs) => (epochs * per_epoch as f64).round() as u64,

@@ -26,7 +26,7 @@ pub struct Eval {
 }
 
 impl Eval {
-    /// The images that are tested on.
+    /// The test images.
     pub fn images(&self) -> Images {
         Images {
             data: self.data.clone(),

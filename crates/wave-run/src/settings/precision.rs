@@ -6,7 +6,7 @@ use crate::error::request;
 use anyhow::Result;
 use wave_ops::{Mode, Precision};
 
-/// How blocks are computed, by settings: `auto` is the faster precision of the device.
+/// Precision and recomputation of blocks, by settings: `auto` is the faster precision of the device.
 ///
 /// # Errors
 /// If the processor has no such products.

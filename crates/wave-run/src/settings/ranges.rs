@@ -7,11 +7,11 @@ use anyhow::Result;
 use serde::Serialize;
 use toml::{Table, Value};
 
-/// Above any number of things that are counted.
+/// Upper bound of anything counted.
 const COUNT: f64 = 1e12;
 
-/// Key, least and most. A key that is not here may be any finite number: sizes of networks are checked
-/// where their shapes are made, against each other.
+/// Key, least and most value. Keys not listed may be any finite number: sizes of networks are checked
+/// against each other where their shapes are made.
 pub const RANGES: &[(&str, f64, f64)] = &[
     // How long, how many.
     ("epochs", 0.0, 1e6),
@@ -75,7 +75,7 @@ pub const RANGES: &[(&str, f64, f64)] = &[
     ("architectures", 1.0, 10_000.0),
 ];
 
-/// Refuses numbers outside their ranges, and those that are none, wherever they are in the settings.
+/// Refuses numbers outside their ranges, and NaN, anywhere in the settings.
 ///
 /// # Errors
 /// Naming the first with its range.
@@ -83,7 +83,7 @@ pub fn check<T: Serialize>(settings: &T) -> Result<()> {
     check_table(&to_table(settings)?)
 }
 
-/// [`check`], of settings as a recipe has them.
+/// [`check`] of settings in a recipe.
 ///
 /// # Errors
 /// As [`check`].

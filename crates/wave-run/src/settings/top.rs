@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
-/// How many classes of the ancestor's outputs a cache keeps.
+/// Number of classes that a cache keeps of the ancestor's outputs.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(try_from = "TopValue", into = "TopValue")]
 pub enum Top {
@@ -13,7 +13,7 @@ pub enum Top {
     All,
 }
 
-/// What stands for a [`Top`] in a recipe.
+/// A [`Top`] as a recipe writes it.
 #[derive(Serialize, Deserialize, Clone)]
 #[serde(untagged)]
 enum TopValue {

@@ -1,4 +1,5 @@
-//! Keys of every stage that trains, in groups: a family of networks takes those that mean something to it.
+//! Keys of every stage that trains, in groups, so that a family of networks takes only those that
+//! apply.
 
 use super::{BatchSize, Duration, Keep, PrecisionChoice};
 use crate::error::request;
@@ -194,7 +195,7 @@ pub struct Checkpointing {
 }
 
 impl Optimisation {
-    /// How long to train; `default` if neither epochs nor steps are given.
+    /// Duration of training; `default` if neither epochs nor steps are given.
     ///
     /// # Errors
     /// If both are.
@@ -211,10 +212,10 @@ impl Optimisation {
 }
 
 impl Checkpointing {
-    /// Time between two checkpoints, if they are to follow it; 10 minutes where nothing is said.
+    /// Time between two checkpoints, if any; 10 minutes by default.
     ///
     /// # Errors
-    /// If it is no time.
+    /// If it is not a valid time.
     pub fn every(&self) -> Result<Option<std::time::Duration>> {
         let minutes = self.checkpoint_minutes.unwrap_or(10.0);
         let every = std::time::Duration::try_from_secs_f64(60.0 * minutes).map_err(|_| {

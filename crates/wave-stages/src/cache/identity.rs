@@ -1,4 +1,4 @@
-//! What the outputs in a cache are of, as its manifest says.
+//! The manifest of a cache: identity of its ancestor, images and augmentations.
 
 use super::rows::Format;
 use crate::ancestor::Ancestor;
@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use wave_data::{Augment, CropMode, Interpolation, Source};
 use wave_run::data::{self, Data};
 
-/// Raised whenever the same settings come to mean other outputs, or other files.
+/// Raised whenever the same settings come to mean other outputs or other files.
 const FORMAT_VERSION: u32 = 1;
-/// Keys that are there for people, and what they explain.
+/// Keys for people, each with the key that it explains.
 const NOTES: [(&str, &str); 2] = [("ancestor", "ancestor_sha256"), ("data", "data_sha256")];
 
 /// The manifest of the outputs of this ancestor on these images.
@@ -43,7 +43,7 @@ pub(super) fn manifest(format: Format, ancestor: &Ancestor, data: &Data) -> Resu
     }))
 }
 
-/// The digest of all in a manifest that matters.
+/// The digest of a manifest, without the keys for people.
 pub(super) fn digest(manifest: &Value) -> String {
     let mut manifest = manifest.clone();
     if let Some(map) = manifest.as_object_mut() {
@@ -52,7 +52,7 @@ pub(super) fn digest(manifest: &Value) -> String {
     wave_hub::sha256_hex(manifest.to_string().as_bytes())
 }
 
-/// How a manifest differs from the one that a run needs, if it does.
+/// The first difference of a manifest from the one that a run needs, if any.
 pub(super) fn difference(found: &Value, wanted: &Value) -> Option<String> {
     let keys = wanted.as_object().into_iter().flatten();
     let differing: Vec<String> = keys
@@ -81,8 +81,8 @@ fn plain(value: &Value) -> String {
         .map_or_else(|| value.to_string(), String::from)
 }
 
-/// How images vary, in the recipe's words. The normalisation belongs to it only where it decides
-/// what is painted: the ancestor takes images by its own.
+/// The augmentation in the terms of the recipe. The normalisation is part of it only where it decides
+/// the colour of painted pixels, since the ancestor normalises images its own way.
 fn augmentation(data: &Data) -> String {
     let Augment {
         crop_padding,
@@ -127,8 +127,8 @@ fn augmentation(data: &Data) -> String {
     }
 }
 
-/// Tells data sets apart: the names of the images' files, without their directories, and the content
-/// of a few images, evenly spread.
+/// Identity of a data set: file names without directories, and the content of a few evenly spread
+/// images.
 fn data_digest(source: &dyn Source) -> String {
     let n = source.len();
     let mut text = Vec::new();

@@ -1,26 +1,26 @@
-//! Outputs of images as a cache keeps them: encoded, merged, looked up.
+//! Outputs of images in a cache: encoded, merged, looked up.
 
 use candle_core::{DType, Device, Result, Tensor};
 use std::ops::Range;
 use wave_hub::Weights;
 use wave_run::settings::Top;
 
-/// Logarithms of probabilities are kept above this, which f16 still holds.
+/// Least log-probability kept, within the range of f16.
 const LEAST: f64 = -60_000.0;
-/// Not in a view.
+/// Place of an image that is not in a view.
 const ABSENT: u32 = u32::MAX;
 
-/// How the outputs of an image are kept.
+/// Encoding of the outputs of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Format {
-    /// The ancestor's classes.
+    /// Number of the ancestor's classes.
     pub(super) classes: usize,
-    /// Of them kept, where not all are.
+    /// Number of classes kept, unless all are.
     kept: Option<usize>,
 }
 
 impl Format {
-    /// The most probable classes; all of them where that takes no more room.
+    /// The most probable classes, or all where that takes no more room.
     pub(super) fn new(top: Top, classes: usize) -> Format {
         let all = Format {
             classes,
@@ -42,12 +42,12 @@ impl Format {
         }
     }
 
-    /// Classes kept, where not all are.
+    /// Number of classes kept, unless all are.
     pub(super) fn kept(self) -> Option<usize> {
         self.kept
     }
 
-    /// Of an image in a view.
+    /// Bytes of an image in a view.
     pub(super) fn bytes_per_image(self) -> usize {
         match self.kept {
             None => 4 + 2 * self.classes,
@@ -55,13 +55,13 @@ impl Format {
         }
     }
 
-    /// Bytes of the number of a class.
+    /// Bytes of a class index.
     fn class_bytes(self) -> usize {
         let largest = self.classes.saturating_sub(1) as u64;
         (8 - largest.leading_zeros() as usize / 8).max(1)
     }
 
-    /// Logarithms of probabilities of an image.
+    /// Log-probabilities of an image.
     fn columns(self) -> usize {
         self.kept.unwrap_or(self.classes)
     }
@@ -70,11 +70,11 @@ impl Format {
 /// The outputs of some images.
 #[derive(Clone, Debug)]
 pub(super) struct Rows {
-    /// Ascending, (n).
+    /// Indices, ascending, (n).
     images: Vec<u32>,
     /// (n, k) f16
     log_p: Tensor,
-    /// Where not all are kept: classes (n, k, w) u8, and the rest (n) f16.
+    /// Unless all are kept: classes (n, k, w) u8, and the rest (n) f16.
     partial: Option<(Tensor, Tensor)>,
 }
 
@@ -99,7 +99,7 @@ impl Rows {
                 continue;
             }
             let mut order: Vec<usize> = (0..z.len()).collect();
-            // Of equal ones the first: a sort by value keeps their order.
+            // A stable sort: of equal logits the first class comes first.
             order.sort_by(|a, b| z[*b].total_cmp(&z[*a]));
             for &class in &order[..k] {
                 log_p.push(keep(z[class]));
@@ -123,13 +123,13 @@ impl Rows {
         })
     }
 
-    /// Those of `wanted` that are not here; both ascending.
+    /// The images of `wanted` that are missing; both are ascending.
     pub(super) fn missing(&self, wanted: &[u32]) -> Vec<u32> {
         let absent = |i: &&u32| self.images.binary_search(i).is_err();
         wanted.iter().filter(absent).copied().collect()
     }
 
-    /// These and other images, none of them in both.
+    /// The union with other images, disjoint from these.
     pub(super) fn merge(&self, other: &Rows) -> Result<Rows> {
         if self.images.is_empty() {
             return Ok(other.clone());
@@ -150,7 +150,7 @@ impl Rows {
         })
     }
 
-    /// As a shard holds them.
+    /// As a table for a shard.
     pub(super) fn to_table(&self) -> Result<Weights> {
         let images = Tensor::from_slice(&self.images, self.images.len(), &Device::Cpu)?;
         let mut table = Weights::new();
@@ -163,7 +163,7 @@ impl Rows {
         Ok(table)
     }
 
-    /// What a shard of images in `range` holds, or what is wrong with it.
+    /// The rows of a shard with images in `range`, or the error in it.
     pub(super) fn from_table(
         table: &Weights,
         format: Format,
@@ -200,7 +200,7 @@ impl Rows {
     }
 }
 
-/// The outputs of all images of a view that a run trains on.
+/// The outputs of all training images in a view.
 pub(super) struct View {
     format: Format,
     /// The row of each image of the source, or [`ABSENT`].
@@ -209,7 +209,7 @@ pub(super) struct View {
 }
 
 impl View {
-    /// A view of a source of so many images.
+    /// A view of a source with `source_images` images.
     pub(super) fn new(shards: &[Rows], format: Format, source_images: usize) -> Result<View> {
         let all = |part: &dyn Fn(&Rows) -> Option<Tensor>| -> Result<Option<Tensor>> {
             let parts: Vec<Tensor> = shards.iter().filter_map(part).collect();
@@ -225,7 +225,7 @@ impl View {
         let images: Vec<u32> = shards.iter().flat_map(|s| &s.images).copied().collect();
         let mut places = vec![ABSENT; source_images];
         for (row, image) in images.iter().enumerate() {
-            // Others than this run trains on may be there.
+            // The cache may hold images that this run does not train on.
             if let Some(place) = places.get_mut(*image as usize) {
                 *place = row as u32;
             }
@@ -242,7 +242,7 @@ impl View {
         })
     }
 
-    /// Logits (b, classes) of images, up to a number for each image.
+    /// Logits (b, classes) of images, up to a constant for each image.
     pub(super) fn logits(&self, images: &[u32]) -> Result<Tensor> {
         let place = |i: &u32| match self.places.get(*i as usize) {
             Some(&row) if row != ABSENT => Ok(row),
@@ -281,7 +281,7 @@ impl View {
         Tensor::from_vec(logits, (b, n), &Device::Cpu)
     }
 
-    /// The probabilities that are not kept, added up over the images.
+    /// Sum over the images of the probabilities not kept.
     pub(super) fn rest(&self) -> Result<f64> {
         match &self.rows.partial {
             None => Ok(0.0),
@@ -292,12 +292,12 @@ impl View {
         }
     }
 
-    /// Images in it.
+    /// Number of images.
     pub(super) fn images(&self) -> usize {
         self.rows.images.len()
     }
 
-    /// What it takes in memory.
+    /// Bytes in memory.
     pub(super) fn bytes(&self) -> usize {
         self.images() * self.format.bytes_per_image() + 4 * self.places.len()
     }

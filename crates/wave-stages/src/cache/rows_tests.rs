@@ -9,7 +9,7 @@ const TWO: Format = Format {
     kept: Some(2),
 };
 
-/// Logits of images 0..n, all different.
+/// Distinct logits of images.
 fn logits(images: &[u32], classes: usize) -> Vec<f32> {
     let z = |i: u32, c: usize| ((i as usize * 7 + c * 13) % 11) as f32 * 1.7 - 4.0;
     images
@@ -134,7 +134,7 @@ fn what_is_no_shard_is_refused() {
         less.remove(name);
         refused(&less, TWO, 0..6, "");
     }
-    // Of an image that is not there, or of a class that does not exist, nothing is made up.
+    // Images and classes that do not exist are refused.
     let view = View::new(&[rows], TWO, 6).unwrap();
     assert!(view.logits(&[3]).is_err() && view.logits(&[6]).is_err());
     let mut wrong = table.clone();

@@ -1,4 +1,4 @@
-//! The template directory that a condensation writes: accuracies measured, and its card.
+//! The template directory of a condensation: measured accuracies, and its card.
 
 use super::{CondensePlan, score};
 use crate::model::card_front;
@@ -11,7 +11,7 @@ use wave_hub::{Accuracy, CardFront, FloatType};
 use wave_learngene::Learngene;
 use wave_run::data::Data;
 
-/// Writes the template directory, with its card.
+/// Writes the template directory with its card.
 pub(super) fn write(
     out: &Path,
     gene: &Learngene,
@@ -22,7 +22,7 @@ pub(super) fn write(
     templates::write(out, gene, float, about, &card)
 }
 
-/// Accuracies of models made without data, at up to five depths of each width.
+/// Accuracies of models composed without data, at up to five depths for each width.
 pub(super) fn accuracies(
     gene: &Learngene,
     plan: &CondensePlan,

@@ -1,4 +1,4 @@
-//! What `wave condense --dry-run` prints.
+//! The output of `wave condense --dry-run`.
 
 use super::CondensePlan;
 use crate::ancestor::{Ancestor, planned};
@@ -12,15 +12,15 @@ use wave_run::data::Data;
 use wave_run::forecast::{self, Step, bytes, duration};
 use wave_run::settings::{Condense, DEFAULT_BATCH};
 
-/// Files whose size is looked at.
+/// Number of files whose size is read.
 const SAMPLED: usize = 256;
-/// Images and layers of the steps whose time is taken.
+/// Images and layers of timed steps.
 const TIMED: usize = 2;
 const TIMED_LAYERS: usize = 2;
-/// Numbers of devices that a time is told for.
+/// Numbers of devices for which a time is printed.
 const DEVICES: [f64; 3] = [1.0, 8.0, 64.0];
 
-/// The data and the training on it, as far as a plan needs them.
+/// The sizes of the data and of the training on it.
 struct Numbers {
     name: String,
     images: usize,
@@ -30,12 +30,12 @@ struct Numbers {
     parts: usize,
     per_epoch: usize,
     steps: u64,
-    /// Bytes of a file on average, where images are files.
+    /// Mean bytes of a file, where images are files.
     file: Option<f64>,
 }
 
 impl Numbers {
-    /// Of the data that the plan names.
+    /// Those of the plan's data.
     fn of(data: &Data, plan: &CondensePlan) -> Result<Numbers> {
         let resolved = plan.training.resolve(data)?;
         Ok(Numbers {
@@ -51,7 +51,7 @@ impl Numbers {
         })
     }
 
-    /// Of ImageNet, where no data is named.
+    /// Those of ImageNet, where no data is named.
     fn of_imagenet(plan: &CondensePlan) -> Numbers {
         let images = plan.data.train_limit.unwrap_or(usize::MAX).min(1_281_167);
         let batch = plan.data.batch.images().unwrap_or(DEFAULT_BATCH);
@@ -79,13 +79,13 @@ fn mean_file(source: &dyn Source) -> Option<f64> {
     (!sizes.is_empty()).then(|| sizes.iter().sum::<f64>() / sizes.len() as f64)
 }
 
-/// Sizes, parameters, work, memory, room on disk and time, from a few steps. `ancestor` is one that is not
-/// yet trained; otherwise it is the one that the settings name, unless it is still to be downloaded. Where
-/// no data is named, its numbers are those of ImageNet.
+/// Sizes, parameters, work, memory, room on disk, and time from a few steps. `ancestor` is one that is
+/// not trained yet; otherwise it is the one in the settings, unless it must be downloaded first.
+/// Without data, the numbers are those of ImageNet.
 ///
 /// # Errors
-/// As the condensation's own, before its first step; but a plan that takes more memory than there is may be
-/// for another machine.
+/// As the condensation's own, before its first step; but too little memory is no error, since the plan
+/// may be for another machine.
 pub fn describe(settings: &Condense, ancestor: Option<Arc<Ancestor>>) -> Result<String> {
     let mut settings = settings.clone();
     let ancestor = match (ancestor, &settings.ancestor) {

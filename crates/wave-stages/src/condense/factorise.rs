@@ -19,7 +19,7 @@ use wave_run::inputs::Inputs;
 use wave_run::run_dir::{self, Made};
 use wave_run::settings::{Auxiliary, Condense};
 
-/// Factorises an ancestor and writes a template directory. Returns what `--json` prints.
+/// Factorises an ancestor and writes a template directory. Returns the output of `--json`.
 pub(super) fn factorise(
     recipe: &str,
     settings: &Condense,
@@ -89,8 +89,8 @@ pub(super) fn factorise(
     })
 }
 
-/// The templates and the bank nearest to an ancestor's weights, one anchor for each of its layers,
-/// beside its other weights; and the energy that each set keeps.
+/// The templates and bank nearest to an ancestor's weights, with one anchor for each of its layers, and
+/// its other weights; with the share of energy that each set keeps.
 pub(super) fn start(
     plan: &CondensePlan,
     ancestor: Option<&Ancestor>,
@@ -110,7 +110,7 @@ pub(super) fn start(
     )?)
 }
 
-/// The energy that each set keeps of random weights of the same shape.
+/// The share of energy that each set keeps of random weights of the same shape.
 fn noise(plan: &CondensePlan, seed: u64) -> Result<BTreeMap<String, f64>> {
     let shape = &plan.auxiliary;
     let set_plan: &Plan = &plan.templates;
@@ -139,7 +139,7 @@ fn transformer(ancestor: Option<&Ancestor>) -> Result<(&VitShape, &Ancestor)> {
     }
 }
 
-/// The ancestor's shape as settings; what the settings say must agree.
+/// The ancestor's shape as settings; given settings must agree with it.
 fn auxiliary(given: &Auxiliary, shape: &VitShape) -> Result<Auxiliary> {
     let own = Auxiliary::from(shape);
     let merged = Auxiliary {

@@ -1,4 +1,4 @@
-//! What a condensation is to train: sizes, templates, first scalers, checked against each other.
+//! The plan of a condensation: sizes, templates and first scalers, checked against each other.
 
 use super::{DEFAULT_TOP, DEFAULTS};
 use crate::ancestor::Ancestor;
@@ -22,27 +22,27 @@ use wave_run::settings::{
 };
 use wave_run::train::{self, TrainingPlan};
 
-/// Share of the steps over which sizes grow, where the settings are silent.
+/// Default share of the steps over which sizes grow.
 const DEFAULT_GROWTH: f64 = 0.9;
 
-/// How late in that share they do.
+/// Default power of that growth.
 const DEFAULT_GROWTH_POWER: f64 = 3.0;
 
-/// What the settings of a condensation mean, where they make sense together.
+/// The settings of a condensation, checked.
 #[derive(Clone, Debug)]
 pub struct CondensePlan {
-    /// The settings, as a run that goes on has to repeat them.
+    /// The settings, which a resumed run must repeat.
     pub table: Table,
     /// The frozen model to distil.
     pub ancestor: Option<String>,
-    /// How templates come from it.
+    /// Method that makes templates from it.
     pub method: CondenseMethod,
-    /// The auxiliary's largest shape; its depth is the number of anchors. Its channels and classes are
-    /// ImageNet's until [`CondensePlan::on`] says those of the data.
+    /// The auxiliary's largest shape; its depth is the number of anchors. Channels and classes are
+    /// ImageNet's until [`CondensePlan::on`] sets those of the data.
     pub auxiliary: VitShape,
-    /// The depths and widths drawn from.
+    /// Depths and widths to draw from.
     pub sizes: Sizes,
-    /// What is minimised.
+    /// The objective.
     pub objective: Objective,
     /// Templates and parts.
     pub templates: Plan,
@@ -50,26 +50,26 @@ pub struct CondensePlan {
     pub template_start: DirectMethod,
     /// First scalers.
     pub start: ScalerStart,
-    /// Where layers read the anchors.
+    /// Position of layers between the anchors.
     pub depth_rule: DepthRule,
     /// Learning rate of the scalers over that of the rest.
     pub scaler_lr_ratio: f32,
     /// Learning rate of the templates over that of the rest.
     pub template_lr_ratio: f32,
-    /// Where the ancestor's outputs are kept, and of how many classes.
+    /// Directory of the cache, and the number of classes it keeps.
     pub cache: Option<(PathBuf, Top)>,
-    /// What all values are stored as, and measured.
+    /// Type of all stored values, which the measurements use too.
     pub float: FloatType,
-    /// On what images.
+    /// Data.
     pub data: DataPlan,
-    /// How.
+    /// Training.
     pub training: TrainingPlan,
 }
 
-/// Checks the settings by themselves: their numbers, and that there is something to learn from.
+/// Checks the settings alone: their ranges, and that each term of the objective has a target.
 ///
 /// # Errors
-/// If a number is out of its range, or a term of the objective has nothing to come from.
+/// If a number is out of its range, or a term of the objective lacks its target.
 pub fn check(settings: &Condense) -> Result<()> {
     settings::check(settings)?;
     if settings.ancestor.is_none() && settings.kl_weight != Some(0.0) {
@@ -95,7 +95,7 @@ pub fn check(settings: &Condense) -> Result<()> {
     Ok(())
 }
 
-/// Whether nothing is trained: templates in closed form, and no duration.
+/// Whether templates come in closed form, without training.
 pub(super) fn is_closed_form(settings: &Condense) -> bool {
     let Optimisation { epochs, steps, .. } = &settings.training.optimisation;
     let factorises = settings.method == Some(CondenseMethod::Factorise);
@@ -103,10 +103,10 @@ pub(super) fn is_closed_form(settings: &Condense) -> bool {
 }
 
 impl CondensePlan {
-    /// Of settings.
+    /// The plan of these settings.
     ///
     /// # Errors
-    /// If a value is out of its range, or they do not fit each other.
+    /// If a value is out of its range, or settings contradict each other.
     pub fn new(settings: &Condense) -> Result<CondensePlan> {
         settings::check(settings)?;
         let auxiliary = auxiliary(settings)?;
@@ -142,7 +142,7 @@ impl CondensePlan {
             training: TrainingPlan::of_images(&settings.training, DEFAULTS)?,
         };
         if plan.cache.is_some() && plan.data.views.is_none() {
-            // Every epoch is a view; but if nothing varies, they are all the same.
+            // Every epoch is a view; without augmentation all are the same.
             plan.data.views = Some(match plan.data.augment == Augment::NONE {
                 true => 1,
                 false => u32::MAX,
@@ -151,7 +151,7 @@ impl CondensePlan {
         Ok(plan)
     }
 
-    /// On images of so many channels and classes.
+    /// With the channels and classes of the data.
     pub fn on(self, channels: usize, classes: usize) -> CondensePlan {
         CondensePlan {
             auxiliary: VitShape {
@@ -163,12 +163,12 @@ impl CondensePlan {
         }
     }
 
-    /// With a batch that fits the auxiliary at its largest, if that is asked for.
+    /// Sets an automatic batch to one that fits the auxiliary at its largest.
     ///
     /// # Errors
-    /// If none does.
+    /// If none fits.
     pub fn fit_batch(&mut self, out: &Path, repeats: bool) -> Result<()> {
-        // Colours and classes hardly matter here.
+        // Before the data is read: channels and classes hardly matter here.
         let memory = self.memory(None);
         let memory = |_| memory;
         let batch = forecast::fit_batch(&mut self.data, &self.training, memory, out, repeats)?;
@@ -176,10 +176,10 @@ impl CondensePlan {
         Ok(())
     }
 
-    /// Opens the data of a condensation from `ancestor`, if it has one.
+    /// Opens the data of a condensation, with `ancestor` if it has one.
     ///
     /// # Errors
-    /// If there is no such data; if its images have no labels, and some are called for.
+    /// If there is no such data, or it lacks labels that are needed.
     pub fn open_data(&self, ancestor: Option<&Ancestor>) -> Result<Data> {
         let input = Input::Size {
             image_size: self.auxiliary.image_size,
@@ -199,8 +199,8 @@ impl CondensePlan {
             .with_size(self.sizes.depths.1, self.auxiliary.width)
     }
 
-    /// What is trained, in numbers: templates, scaler bank, and the auxiliary's other weights, as
-    /// [`wave_learngene::Learngene::ledger`] counts them.
+    /// Parameters of templates, scaler bank and the auxiliary's other weights, as counted by
+    /// [`wave_learngene::Learngene::ledger`].
     pub fn ledger(&self) -> [(&'static str, usize); 3] {
         let a = &self.auxiliary;
         let composed = Part::ALL.map(|part| {
@@ -215,7 +215,7 @@ impl CondensePlan {
         ]
     }
 
-    /// What training takes, beside an ancestor.
+    /// Memory of training, with an ancestor if given.
     pub fn memory(&self, ancestor: Option<&Ancestor>) -> Memory {
         let values = self.ledger().iter().map(|(_, n)| n).sum();
         let memory = Memory::of_composed(&self.largest(), self.training.mode, values);
@@ -233,7 +233,7 @@ impl CondensePlan {
         self.auxiliary.with_size(depth, width)
     }
 
-    /// Multiply-adds of an average forward pass of one image, over the sizes drawn.
+    /// Mean multiply-adds of a forward pass of one image, over the sizes drawn.
     pub fn mean_multiply_adds(&self) -> f64 {
         self.sizes.mean_multiply_adds(&self.auxiliary)
     }
@@ -270,7 +270,7 @@ fn depth(settings: &Condense) -> usize {
     settings.auxiliary.depth.unwrap_or(12)
 }
 
-/// The sizes that steps train, within the auxiliary's.
+/// The sizes to train, within the auxiliary's.
 fn sizes(settings: &Condense, auxiliary: &VitShape) -> Result<Sizes> {
     let depth = depth(settings);
     let depths = match settings.depths.as_deref() {
@@ -309,7 +309,7 @@ fn sizes(settings: &Condense, auxiliary: &VitShape) -> Result<Sizes> {
     })
 }
 
-/// Where layers read the anchors: scalers that stay what TELG's are make TELG's layers at every depth.
+/// Position of layers between the anchors: fixed scalers of TELG make TELG's layers at every depth.
 fn depth_rule(settings: &Condense, start: ScalerStart, auxiliary: &VitShape) -> Result<DepthRule> {
     match (start, settings.scaler_lr_ratio) {
         (ScalerStart::Telg, Some(0.0)) if auxiliary.depth < 2 => Err(request(format!(
@@ -322,7 +322,7 @@ fn depth_rule(settings: &Condense, start: ScalerStart, auxiliary: &VitShape) -> 
     }
 }
 
-/// Which templates compose what; those by default are of the narrowest width, `reference`.
+/// The assignment of templates to parts; the default number is for width `reference`.
 fn template_plan(settings: &Condense, reference: usize) -> Result<Plan> {
     let t = settings.template_size.unwrap_or(reference);
     let order = settings.kronecker.as_deref().unwrap_or("tile");

@@ -1,4 +1,4 @@
-//! An expansion before it begins: its size chosen, checked, and told by `--dry-run`.
+//! The plan of an expansion: its size chosen and checked, and the output of `--dry-run`.
 
 use super::DEFAULTS;
 use crate::budget::{self, Candidate, Size, Surface};
@@ -17,29 +17,29 @@ use wave_run::recipe::to_table;
 use wave_run::settings::{self, Duration, Expand, Fill, FirstScalers, Optimisation, Output};
 use wave_run::train::{Resolved, TrainingPlan};
 
-/// What the settings of an expansion mean.
+/// The settings of an expansion, checked.
 #[derive(Clone, Debug)]
 pub struct ExpandPlan {
-    /// The settings, as a run that goes on has to repeat them.
+    /// The settings, which a resumed run must repeat.
     pub table: Table,
-    /// The size of the model.
+    /// The size of the model, or limits on it.
     pub size: Size,
     /// First scalers.
     pub scalers: FirstScalers,
-    /// Where norms and biases of the blocks come from.
+    /// Source of norms and biases of the blocks.
     pub fill: Fill,
-    /// How the model goes to disk.
+    /// Format and element type of the model.
     pub output: Output,
-    /// On what images scalers are fitted, if on any.
+    /// Data to fit scalers on, if any.
     pub data: DataPlan,
-    /// How.
+    /// Training.
     pub training: TrainingPlan,
-    /// How long, where a duration is given.
+    /// Duration, if given.
     duration: Option<Duration>,
 }
 
 impl ExpandPlan {
-    /// Of settings.
+    /// The plan of these settings.
     ///
     /// # Errors
     /// If a value is out of its range.
@@ -62,7 +62,7 @@ impl ExpandPlan {
         })
     }
 
-    /// With a size in the place of limits on one; and the sizes within these, best first.
+    /// Replaces limits on the size by a size; also returns the sizes within the limits, best first.
     ///
     /// # Errors
     /// As [`budget::choose`].
@@ -84,15 +84,15 @@ impl ExpandPlan {
         Ok((self, candidates))
     }
 
-    /// The data to fit scalers to, or to test on, if any is named.
+    /// The data to fit scalers on, or to test on, if any is named.
     ///
     /// # Errors
-    /// If none is, and steps are asked for.
+    /// If none is named, and steps are asked for.
     fn open_data(&self, transform: Transform) -> Result<Option<Data>> {
         if self.data.spec.is_some() {
             return Data::open(&self.data, Input::Like(transform)).map(Some);
         }
-        // Without data nothing is fitted, unless that is asked for.
+        // Without data nothing is fitted, unless asked for.
         match self.duration {
             None | Some(Duration::Steps(0) | Duration::Epochs(0.0)) => Ok(None),
             Some(Duration::Steps(n)) => Err(need_data(&format!("{n} steps"))),
@@ -101,25 +101,25 @@ impl ExpandPlan {
     }
 }
 
-/// An expansion with all that it needs at hand, checked.
+/// An expansion with all its inputs, checked.
 pub(super) struct Ready {
     pub(super) templates: TemplateDir,
-    /// With a size, and a number for the batch.
+    /// With a size and a batch as numbers.
     pub(super) plan: ExpandPlan,
-    /// The sizes within the limits, if limits were given, best first.
+    /// The sizes within the limits, if given, best first.
     pub(super) candidates: Option<Vec<Candidate>>,
     pub(super) shape: VitShape,
     pub(super) layout: Layout,
     pub(super) data: Option<Data>,
-    /// How scalers are fitted, and what a step takes, if there is data.
+    /// Training of the scalers and memory of a step, if there is data.
     fitting: Option<(Resolved, Step)>,
 }
 
 impl Ready {
-    /// Of the templates in a directory, into `out`.
+    /// Reads the templates in a directory, for output in `out`.
     ///
     /// # Errors
-    /// If something is missing, or does not fit together.
+    /// If something is missing or does not fit together.
     pub(super) fn read(dir: &Path, plan: ExpandPlan, out: &Path, repeats: bool) -> Result<Ready> {
         let templates = templates::read(dir)?;
         let (mut plan, candidates) = plan.sized(&templates)?;
@@ -152,10 +152,10 @@ impl Ready {
         })
     }
 
-    /// Refuses what takes more memory than there is.
+    /// Refuses an expansion that takes more memory than is free.
     ///
     /// # Errors
-    /// Naming both.
+    /// Naming both sizes.
     pub(super) fn check(&self) -> Result<()> {
         match &self.fitting {
             Some((_, step)) => step.check(),
@@ -170,8 +170,8 @@ impl Ready {
             .map_or(String::new(), budget::table)
     }
 
-    /// The accuracy that the templates recorded for such a model, made without data, and how: where they
-    /// say something of it.
+    /// The accuracy of such a model without data as the templates record it, and how it is known, if it
+    /// is.
     pub(super) fn expected(&self) -> Option<(f64, &'static str)> {
         let gene = &self.templates.learngene;
         let VitShape { depth, width, .. } = self.shape;
@@ -199,7 +199,7 @@ impl Ready {
     }
 }
 
-/// What `wave expand --dry-run` prints.
+/// The output of `wave expand --dry-run`.
 ///
 /// # Errors
 /// As the expansion's own, before its first step.

@@ -1,4 +1,4 @@
-//! A fine-tuning before it begins: settings given their meaning, then what they name at hand.
+//! The plan of a fine-tuning: its settings, then the model and data that they name.
 
 use super::{DEFAULTS, check_frozen, only_runs, open_data};
 use crate::ancestor::Ancestor;
@@ -17,34 +17,34 @@ use wave_run::recipe::to_table;
 use wave_run::settings::{self, Finetune, Output};
 use wave_run::train::{Resolved, TrainingPlan};
 
-/// Images of the step whose time is taken.
+/// Images of timed steps.
 const TIMED: usize = 2;
 
-/// What the settings of a fine-tuning mean.
+/// The settings of a fine-tuning, checked.
 #[derive(Clone, Debug)]
 pub struct FinetunePlan {
-    /// The settings, as a run that goes on has to repeat them.
+    /// The settings, which a resumed run must repeat.
     pub table: Table,
     /// A frozen model to distil from as well.
     pub ancestor: Option<String>,
-    /// What is minimised.
+    /// The objective.
     pub objective: Objective,
     /// Whether the model gets a new head.
     pub new_head: bool,
-    /// Weights stay whose names hold one of these.
+    /// Parts of names of frozen weights.
     pub frozen: Vec<String>,
-    /// The slices that steps train.
+    /// The slices to train.
     pub slices: Slices,
-    /// How the model goes to disk.
+    /// Format and element type of the model.
     pub output: Output,
-    /// On what images.
+    /// Data.
     pub data: DataPlan,
-    /// How.
+    /// Training.
     pub training: TrainingPlan,
 }
 
 impl FinetunePlan {
-    /// Of settings.
+    /// The plan of these settings.
     ///
     /// # Errors
     /// If a value is out of its range.
@@ -72,7 +72,7 @@ impl FinetunePlan {
     }
 }
 
-/// Slices of a transformer, one of which each step trains.
+/// Slices of a transformer, of which each step trains one.
 #[derive(Clone, Debug)]
 pub struct Slices {
     depths: Option<Vec<usize>>,
@@ -80,7 +80,7 @@ pub struct Slices {
 }
 
 impl Slices {
-    /// Their sizes in a network; none, if steps train the whole.
+    /// Their sizes in a network; none, if steps train the whole network.
     ///
     /// # Errors
     /// If the network has no such slices.
@@ -121,25 +121,25 @@ impl Slices {
     }
 }
 
-/// A fine-tuning with all that it needs at hand, checked.
+/// A fine-tuning with all its inputs, checked.
 pub struct Ready {
     /// With a new head, if the plan asks for one.
     pub(super) model: Model,
     pub(super) ancestor: Option<Arc<Ancestor>>,
     pub(super) layout: Layout,
-    /// With a number for the batch.
+    /// With a batch as a number.
     pub(super) plan: FinetunePlan,
     pub(super) data: Data,
     pub(super) resolved: Resolved,
-    /// A step's memory.
+    /// Memory of a step.
     pub(super) step: Step,
 }
 
 impl Ready {
-    /// Of the model in a directory, into `out`.
+    /// Reads the model in a directory, for output in `out`.
     ///
     /// # Errors
-    /// If something is missing, or does not fit together.
+    /// If something is missing or does not fit together.
     pub(super) fn read(
         model: &Path,
         plan: FinetunePlan,
@@ -152,7 +152,7 @@ impl Ready {
         Ready::new(model, ancestor.transpose()?, plan, out, repeats)
     }
 
-    /// Of a model, into `out`.
+    /// A fine-tuning of a model, for output in `out`.
     ///
     /// # Errors
     /// If something is missing, or does not fit together.
@@ -190,7 +190,7 @@ impl Ready {
         })
     }
 
-    /// Model, data, duration, memory and time, which a few steps are taken for.
+    /// Model, data, duration, memory, and time from a few steps.
     ///
     /// # Errors
     /// If these fail.
@@ -240,7 +240,7 @@ impl Ready {
     }
 }
 
-/// What `wave finetune --dry-run` prints.
+/// The output of `wave finetune --dry-run`.
 ///
 /// # Errors
 /// As the fine-tuning's own, before its first step.

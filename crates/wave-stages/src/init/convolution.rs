@@ -28,7 +28,7 @@ pub(super) fn start(
         }
         _ => None,
     };
-    // A donor's kernel, unless another is asked for.
+    // A donor's kernel, unless the settings give one.
     let (kernel, ratio) = match donor {
         Some((Network::ConvMixer(shape), _)) => (Some(shape.kernel), None),
         Some((Network::ConvNext(shape), _)) => (Some(shape.kernel), Some(shape.mlp_ratio)),
@@ -81,7 +81,7 @@ pub(super) fn start(
     Ok((network, weights, cost))
 }
 
-/// What methods for filters leave open, from the settings.
+/// Options of the methods for filters, from the settings.
 fn choices(settings: &Init) -> Result<filters::FilterChoices> {
     let shift = settings.mlp_mean.as_deref().map(mlp_mean).transpose()?;
     let mut choices = filters::FilterChoices {

@@ -1,4 +1,4 @@
-//! Flags of `wave init` that only some architectures or methods know.
+//! Flags of `wave init` that apply to some architectures or methods only.
 
 use anyhow::Result;
 use toml::{Table, Value};
@@ -22,7 +22,7 @@ const KERNELS: &[&str] = &[
     "convolution-positive",
 ];
 
-/// Keys, and the architectures of images that know them.
+/// Keys, and the architectures of images that they apply to.
 const OF_ARCHITECTURES: [(&[&str], &[&str]); 3] = [
     (&["kernel"], KERNELS),
     (
@@ -35,17 +35,17 @@ const OF_ARCHITECTURES: [(&[&str], &[&str]); 3] = [
     ),
 ];
 
-/// Keys, and the methods that know them.
+/// Keys, and the methods that they apply to.
 const OF_METHODS: [(&[&str], &[&str]); 3] = [
     (&["gamma", "scaled"], &["layerscale"]),
     (&["blocks"], &["heru-lg", "auto-lg"]),
     (&["similarity"], &["auto-lg"]),
 ];
 
-/// The settings of a network of images; refuses what means nothing to its architecture, or to the method.
+/// The settings of a network of images; refuses those that do not apply to its architecture or method.
 ///
 /// # Errors
-/// Naming the first that does not.
+/// Naming the first such setting.
 pub fn own(method: &str, given: &Table) -> Result<Init> {
     let arch = given.get("arch").and_then(Value::as_str).unwrap_or("vit");
     let unknown = |table: &[(&[&'static str], &[&str])], name: &str| {

@@ -1,4 +1,4 @@
-//! `wave init --arch gpsa` and its kin: transformers with positional attention.
+//! Transformers with positional attention: `wave init --arch gpsa` and others.
 
 use super::{Frame, choices_of, method_line, size};
 use crate::model::Network;
@@ -11,12 +11,12 @@ use wave_models::vit::VitShape;
 use wave_run::forecast;
 use wave_run::settings::Init;
 
-/// The names of all such architectures, for a sentence.
+/// The names of these architectures, for a sentence.
 pub(super) fn architectures() -> String {
     PositionalAttention::ALL.map(|(name, _)| name).join(", ")
 }
 
-/// What `wave init --help` says of their methods.
+/// Text on their methods in `wave init --help`.
 pub(super) fn help() -> String {
     let mut text = format!("For the transformers {}:\n", architectures());
     for method in METHODS {

@@ -1,4 +1,4 @@
-//! What can be typed.
+//! The arguments of the command line.
 
 use crate::{families, hub};
 use clap::{Args, Parser, Subcommand};

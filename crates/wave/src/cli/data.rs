@@ -1,4 +1,4 @@
-//! `wave data`: data checked, and written as tar shards.
+//! `wave data`: checks data, and writes it as tar shards.
 
 use super::arguments::DataCommand;
 use anyhow::Result;
@@ -9,7 +9,7 @@ use wave_run::error::request;
 use wave_run::inputs::Inputs;
 use wave_run::{lock, paths};
 
-/// Does it. Returns what `--json` prints.
+/// Runs the command. Returns the output of `--json`.
 pub(super) fn data(command: DataCommand) -> Result<Value> {
     match command {
         DataCommand::Check { data } => check(&data),

@@ -1,4 +1,4 @@
-//! Commands that make a directory: settings read, then a plan told or the work done.
+//! Commands that make a directory: their settings, then the plan or the work.
 
 use super::Done;
 use super::arguments::{InitFlags, Makes};
@@ -22,7 +22,7 @@ use wave_run::terminal::detail;
 use wave_stages::ancestor::Ancestors;
 use wave_stages::{condense, expand};
 
-/// How a directory is made.
+/// Flags of a command that makes a directory.
 pub(super) struct Make {
     flags: Makes,
     verbosity: Verbosity,
@@ -42,7 +42,7 @@ impl Make {
         )
     }
 
-    /// As [`Make::run`]; what is complete does not run again.
+    /// As [`Make::run`]; complete runs are not repeated.
     pub(super) fn bench(&self, recipe: &Path) -> Result<Done> {
         let recipe = self.recipe(recipe)?;
         if !recipe.has("bench") {
@@ -145,7 +145,7 @@ impl Make {
         settings(&Recipe::empty(table, &self.flags.set)?, table, flags)
     }
 
-    /// Tells the plan or does the work, in a directory that is called `name` if none is asked for.
+    /// Returns the plan or does the work, in a directory named after `name` unless one is given.
     fn make(
         &self,
         name: &str,
@@ -166,7 +166,7 @@ impl Make {
     }
 }
 
-/// The settings of a stage, told with `-v`.
+/// The settings of a stage, printed with `-v`.
 fn settings<T>(recipe: &Recipe, table: &str, flags: &T) -> Result<T>
 where
     T: Serialize + DeserializeOwned + Default,
@@ -177,7 +177,7 @@ where
     Ok(settings)
 }
 
-/// A directory made for output, which goes again if nothing comes to be in it.
+/// A directory created for output, which is removed if it stays empty.
 struct Unused(PathBuf);
 
 impl Drop for Unused {
@@ -186,7 +186,7 @@ impl Drop for Unused {
     }
 }
 
-/// The directory that is asked for, or a new one, which `unused` then is.
+/// The given directory, or a new one, stored in `unused`.
 fn out_dir(flags: &Makes, name: &str, unused: &OnceCell<Unused>) -> Result<PathBuf> {
     if let Some(out) = &flags.out {
         return Ok(out.clone());
@@ -202,7 +202,7 @@ fn out_dir(flags: &Makes, name: &str, unused: &OnceCell<Unused>) -> Result<PathB
         true => paths::create_unused(parent, name, seconds)?,
         false => 0,
     };
-    // The first rank's on all of them.
+    // The first rank chooses for all.
     let [seconds, number] = [seconds, number].map(|n| ranks().of_first(n as f64) as u64);
     let out = paths::numbered(parent, name, seconds, number);
     if ranks::is_first() {

@@ -1,12 +1,12 @@
-//! Results for people: rows of a name and a value, aligned; nothing for what has no value.
+//! Results for people: aligned rows of names and values, without empty values.
 
 use crate::predict;
 use serde_json::{Map, Value};
 
-/// What is for programs alone; candidate sizes stand on stderr already.
+/// Keys for programs only; candidate sizes are already on stderr.
 const HIDDEN: [&str; 2] = ["logits", "sizes"];
 
-/// A result as text, or the report that a stage made.
+/// A result as text, or the report of a stage.
 pub(super) fn text(result: &Value) -> String {
     if let Some(report) = result["report"].as_str() {
         return report.to_string();
@@ -20,7 +20,7 @@ pub(super) fn text(result: &Value) -> String {
     }
 }
 
-/// The entries of a map, a line each; those that are maps themselves, or tables, below their name.
+/// The entries of a map, one on each line; nested maps and tables below their names.
 fn rows(map: &Map<String, Value>, indent: &str) -> String {
     let shown = map
         .iter()
@@ -41,7 +41,7 @@ fn rows(map: &Map<String, Value>, indent: &str) -> String {
     shown.iter().map(line).collect()
 }
 
-/// Names of tensors as they are, and shapes.
+/// Names of tensors unchanged, with their shapes.
 fn tensors(map: &Map<String, Value>, indent: &str) -> String {
     let width = map.keys().map(|name| name.chars().count()).max();
     let width = width.unwrap_or(0);
@@ -63,7 +63,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Whether a value takes lines of its own.
+/// Whether a value takes several lines.
 fn is_block(value: &Value) -> bool {
     match value {
         Value::Object(_) => true,
@@ -74,7 +74,7 @@ fn is_block(value: &Value) -> bool {
     }
 }
 
-/// Maps as a table with a column for each key of any of them; other items a line each.
+/// Maps as a table with a column for each key; other items one on each line.
 fn table(items: &[Value], indent: &str) -> String {
     let mut keys: Vec<&String> = Vec::new();
     for map in items.iter().filter_map(Value::as_object) {
@@ -134,7 +134,7 @@ fn name(key: &str) -> String {
     }
 }
 
-/// A value in its unit, by its key.
+/// A value with the unit of its key.
 fn value(key: &str, value: &Value) -> String {
     let fraction = key.ends_with("top1") || ["top5", "exact", "probability"].contains(&key);
     match value {
@@ -172,7 +172,7 @@ fn bytes(n: u64) -> String {
     }
 }
 
-/// In the largest unit that there is one of; each is `step` of the one before.
+/// In the largest unit below the value; each unit is `step` times the one before.
 fn scaled(n: u64, step: f64, units: &[&str]) -> String {
     let mut value = n as f64 / step;
     let mut unit = 0;
@@ -196,7 +196,7 @@ fn thousands(n: u64) -> String {
     text
 }
 
-/// Four digits that count, without zeros that say nothing.
+/// Four significant digits, without trailing zeros.
 fn number(x: f64) -> String {
     if x == 0.0 || !x.is_finite() || !(1e-4..1e6).contains(&x.abs()) {
         return format!("{x:?}");

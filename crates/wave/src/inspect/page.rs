@@ -1,4 +1,4 @@
-//! What was found, as one page.
+//! The page of `wave inspect --html`.
 
 use super::pictures::{Picture, thin};
 use anyhow::Result;
@@ -7,12 +7,12 @@ use std::path::Path;
 use wave_run::html::{details, document, paragraph, picture, section, table, verbatim};
 use wave_run::plot;
 
-/// Of a matrix no more rows and columns are drawn, ...
+/// Largest number of rows and columns of a drawn matrix, ...
 const LARGEST_SIDE: usize = 192;
-/// ... and fewer where there are many, so that a page stays at some megabytes.
+/// ... and fewer where there are many matrices, so that a page stays at a few megabytes.
 const MOST_PIXELS: usize = 600_000;
 
-/// Curves: what they show, and the keys of the log.
+/// Titles of curves, with their keys in the log.
 const CURVES: [(&str, &str); 6] = [
     ("Training loss", "loss"),
     ("Test top-1", "top1"),
@@ -22,8 +22,8 @@ const CURVES: [(&str, &str); 6] = [
     ("Images per second", "images_per_second"),
 ];
 
-/// The page of `path`: what `wave inspect` says of it, its classes, recorded accuracies as SVG,
-/// pictures, and the entries of its run's log.
+/// The page of `path`: its summary, classes, recorded accuracies as SVG, pictures, and the log of its
+/// run.
 pub(super) fn page(
     path: &Path,
     summary: &Value,
@@ -84,7 +84,7 @@ pub(super) fn page(
     Ok(document(&name.to_string_lossy(), &body))
 }
 
-/// The values of a word or a number each.
+/// The values that are single words or numbers.
 fn facts(summary: &Map<String, Value>) -> String {
     let rows: Vec<Vec<String>> = summary
         .iter()

@@ -1,4 +1,4 @@
-//! The matrices worth looking at.
+//! Heat maps of selected matrices.
 
 use anyhow::Result;
 use candle_core::Tensor;
@@ -12,11 +12,11 @@ pub(super) type Panel = (String, usize, usize, Vec<f32>);
 
 /// Matrices of one kind.
 pub(super) struct Picture {
-    /// Its file's name, without an ending.
+    /// File name without extension.
     pub(super) name: String,
-    /// What it shows.
+    /// Caption.
     pub(super) title: String,
-    /// Panels side by side.
+    /// Panels in a row.
     pub(super) columns: usize,
     /// The matrices.
     pub(super) panels: Vec<Panel>,
@@ -82,8 +82,8 @@ fn scaler_picture(
     }])
 }
 
-/// Matrices (N, r, c) as one, on one scale: left to right, then down, between lines without a
-/// value, and about as wide as high.
+/// Matrices (N, r, c) as one, on one scale: left to right, then down, separated by lines of NaN, and
+/// about as wide as high.
 fn mosaic(name: String, t: &Tensor) -> Result<Panel> {
     let (n, r, c) = t.dims3()?;
     let values: Vec<f32> = t.flatten_all()?.to_vec1()?;
@@ -146,8 +146,8 @@ pub(super) fn attention(shape: &VitShape, weights: &Weights) -> Result<Vec<Pictu
     ])
 }
 
-/// Depthwise filters, a panel of a layer, and the patch embedding, a panel of a colour channel, of the
-/// networks that have such filters.
+/// Depthwise filters, a panel for each layer, and the patch embedding, a panel for each colour channel,
+/// of networks with such filters.
 pub(super) fn filters(network: &Network, weights: &Weights) -> Result<Vec<Picture>> {
     let (stem, block) = match network {
         Network::ConvMixer(_) => ("stem.0.weight", "0.fn.0.weight"),
@@ -184,7 +184,7 @@ fn panel(name: String, t: &Tensor) -> Result<Panel> {
     Ok((name, rows, cols, t.flatten_all()?.to_vec1()?))
 }
 
-/// At most `most` rows and columns of a matrix, evenly spread, and every how-manyth that is.
+/// At most `most` evenly spread rows and columns of a matrix, and their stride.
 pub(super) fn thin(panel: &Panel, most: usize) -> (Panel, usize) {
     let (name, rows, cols, values) = panel;
     let stride = (*rows.max(cols)).div_ceil(most.max(1)).max(1);
