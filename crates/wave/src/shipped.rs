@@ -173,9 +173,9 @@ fn row(name: &str, found: &TemplateDir) -> Value {
         "data": config.provenance["data"],
         "image_size": config.image_size,
         "classes": config.classes,
-        "depths": range(|a| a.depth),
-        "widths": range(|a| a.width),
+        "depth_range": range(|a| a.depth),
+        "width_range": range(|a| a.width),
         "width_step": config.head_width,
-        "top1": least.zip(most).map(|(a, b)| [a, b]),
+        "top1_range": least.zip(most).map(|(a, b)| [a, b]),
     })
 }

@@ -130,7 +130,10 @@ fn name(key: &str) -> String {
         "top5" => "top-5".into(),
         "expected_top1" => "expected top-1".into(),
         "start_top1" => "top-1 at the start".into(),
-        _ => key.replace('_', " "),
+        _ => match key.strip_suffix("_range") {
+            Some(of) => name(of),
+            None => key.replace('_', " "),
+        },
     }
 }
 
@@ -139,6 +142,14 @@ fn value(key: &str, value: &Value) -> String {
     let fraction = key.ends_with("top1") || ["top5", "exact", "probability"].contains(&key);
     match value {
         Value::String(text) => text.clone(),
+        Value::Array(ends) if key.ends_with("_range") && ends.len() == 2 => {
+            let of = key.trim_end_matches("_range");
+            format!(
+                "{} to {}",
+                self::value(of, &ends[0]),
+                self::value(of, &ends[1])
+            )
+        }
         Value::Array(items) => {
             let parts: Vec<String> = items.iter().map(|item| self::value(key, item)).collect();
             parts.join(", ")
@@ -259,6 +270,8 @@ tensors
             ("lr", json!(0.00025), "0.00025"),
             ("lr", json!(1e-7), "1e-7"),
             ("mean", json!([0.5, 0.4375]), "0.5, 0.4375"),
+            ("depth_range", json!([2, 12]), "2 to 12"),
+            ("top1_range", json!([0.5, 0.75]), "50.0 % to 75.0 %"),
             ("seed", json!(12345), "12345"),
             ("loss", json!(-2.0), "-2"),
             ("class_token", json!(true), "true"),
