@@ -1,10 +1,12 @@
 //! Networks as pure functions of a weight map, with the names and shapes of every weight.
 //!
 //! Names are timm's, so that what is written loads there without a map; [`import`] brings other
-//! projects' names to them. [`Network`] is all networks of images in one; those of token sequences are
-//! in [`sequence`], and many small networks side by side in [`population`].
+//! projects' names to them. [`Network`] is all networks of images in one, and [`Frozen`] the way of all
+//! that are not trained; those of token sequences are in [`sequence`], and many small networks side by side
+//! in [`population`].
 
 mod activation;
+pub mod ancestors;
 pub mod convmixer;
 pub mod convnext;
 mod dilation;
@@ -22,11 +24,13 @@ mod shape;
 pub mod small;
 #[cfg(test)]
 mod testing;
+pub mod transformer;
 pub mod transformers;
 mod unsupported;
 pub mod vit;
 
 pub use activation::Activation;
+pub use ancestors::{About, Frozen, FrozenNetwork};
 pub use dilation::Dilations;
 pub use network::{Network, known_heads};
 pub use population::PopulationShape;
@@ -34,7 +38,7 @@ pub use sequence::{Mixer, SequenceShape};
 pub use shape::{ShapeError, check_weights, default_patch};
 pub use transformers::import;
 
-use candle_core::{Result, Tensor};
+use candle_core::{Device, Result, Tensor};
 use std::collections::BTreeMap;
 
 /// Weights by name.
@@ -47,8 +51,13 @@ fn checked_images(
     size: usize,
     weight: &Tensor,
 ) -> Result<Tensor> {
+    images_on(weight.device(), images, channels, size)
+}
+
+/// Images that are (b, channels, size, size), on this device.
+fn images_on(device: &Device, images: &Tensor, channels: usize, size: usize) -> Result<Tensor> {
     match images.dims() {
-        [_, c, h, w] if (*c, *h, *w) == (channels, size, size) => images.to_device(weight.device()),
+        [_, c, h, w] if (*c, *h, *w) == (channels, size, size) => images.to_device(device),
         found => candle_core::bail!(
             "images of shape {found:?}, the model takes (b, {channels}, {size}, {size}); resize \
              them"

@@ -1,16 +1,18 @@
 //! `wave eval`: how good a model is.
 
 use crate::finetune;
-use crate::model::Model;
+use crate::model::{Model, check_classifier};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_run::data::{TestImages, count_broken};
+use wave_run::device::place;
 use wave_run::settings::Training;
 
 /// Accuracy of a model directory on the test images of `--data`. Returns what `--json` prints.
 pub fn eval(dir: &Path, heads: Option<usize>, training: &Training) -> Result<Value> {
     let model = Model::read_with_heads(dir, heads)?;
+    check_classifier(&model.network)?;
     training.validate()?;
     let tests = TestImages::open(training, &model.transform)?;
     tests.check_classes(
@@ -18,8 +20,8 @@ pub fn eval(dir: &Path, heads: Option<usize>, training: &Training) -> Result<Val
         "choose data with the model's classes",
     )?;
     tests.tell_classes(&model.label_names);
-    let weights = model.network.prepare(&model.weights)?;
-    let scores = finetune::score(&model.network, &weights, &tests)?;
+    let frozen = model.network.freeze(&place(&model.weights)?)?;
+    let scores = finetune::score_by(&model.network, &tests, |images| frozen.logits(images))?;
     if !scores.loss.is_finite() {
         anyhow::bail!(
             "the loss is {}: some logits are not finite numbers, though all weights are. The weights \

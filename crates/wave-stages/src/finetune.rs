@@ -15,7 +15,7 @@ use wave_init::transfer::indices::Layers;
 use wave_init::transfer::nested;
 use wave_learngene::{Objective, Sizes};
 use wave_models::vit::VitShape;
-use wave_models::{Weights, convmixer, vit};
+use wave_models::{Weights, convmixer, transformer, vit};
 use wave_run::data::{self, Data, Input, TestImages};
 use wave_run::device::place;
 use wave_run::error::request;
@@ -171,6 +171,7 @@ fn reset_head(model: &mut Model, data: &Data) -> Result<()> {
         Network::ConvMixer(shape) => shape.classes = classes,
         Network::ConvNext(shape) => shape.classes = classes,
         Network::Positional(shape) => shape.vit.classes = classes,
+        Network::Transformer(shape) => shape.classes = classes,
         other => return Err(only_runs(other)),
     }
     model.label_names = data.class_names.clone();
@@ -178,8 +179,12 @@ fn reset_head(model: &mut Model, data: &Data) -> Result<()> {
 }
 
 fn only_runs(network: &Network) -> anyhow::Error {
+    let parts = match &network.parts()[..] {
+        [] => String::new(),
+        parts => format!(" with {}", parts.join(", ")),
+    };
     request(format!(
-        "{} only runs here: distil it with `wave condense --ancestor`, fine-tune what comes of it",
+        "{}{parts} only runs here: distil it with `wave condense --ancestor`, fine-tune what comes of it",
         network.family()
     ))
 }
@@ -224,6 +229,7 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
         .transpose()?;
     let depth = match &model.network {
         Network::Vit(shape) => shape.depth,
+        Network::Transformer(shape) if shape.trains() => shape.depth,
         other if other.trainable() => 0,
         other => return Err(only_runs(other)),
     };
@@ -248,6 +254,10 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
                 };
                 let scales = drop_path(shape.depth, part, resolved);
                 vit::logits_in(resolved.mode, &shape, &weights, images, scales)?
+            }
+            Network::Transformer(shape) => {
+                let scales = drop_path(shape.depth, part, resolved);
+                transformer::logits_in(resolved.mode, shape, &weights, images, scales)?
             }
             Network::ConvMixer(shape) => {
                 let (logits, statistics) = convmixer::logits_train(shape, &weights, images)?;
@@ -280,7 +290,7 @@ pub fn tune(model: &mut Model, task: &Task, run: Option<&mut RunDir>) -> Result<
     };
     let outcome = train::train(job, loss, score)?;
     model.weights = match &model.network {
-        Network::Vit(_) => vit::unstack(&outcome.values)?,
+        Network::Vit(_) | Network::Transformer(_) => vit::unstack(&outcome.values)?,
         _ => outcome.values.clone(),
     };
     Ok(outcome)
@@ -350,11 +360,20 @@ pub fn drop_path(depth: usize, part: &Part, settings: &Resolved) -> Option<Vec<f
 /// Accuracy of values (as trained) on the test images.
 pub fn score(network: &Network, values: &Weights, tests: &TestImages) -> Result<Scores> {
     let values = place(values)?;
+    score_by(network, tests, |images| network.logits(&values, images))
+}
+
+/// Accuracy of a network whose class scores `logits` gives, on the test images.
+pub fn score_by(
+    network: &Network,
+    tests: &TestImages,
+    logits: impl Fn(&Tensor) -> candle_core::Result<Tensor>,
+) -> Result<Scores> {
     let at_once = forecast::test_batch(forecast::of_forward(network));
     Ok(wave_train::evaluate(
         ranks(),
         tests.batches(at_once),
-        |images| network.logits(&values, images),
+        logits,
     )?)
 }
 
