@@ -1,6 +1,7 @@
 //! End-to-end tests: the `wave` command as a user runs it, on tiny models and procedural images.
 
 mod adding;
+mod ancestors;
 mod bad_input;
 mod bench;
 mod budget;

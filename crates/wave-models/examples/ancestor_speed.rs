@@ -35,7 +35,7 @@ fn main() -> Result<()> {
         wave_models::import(&stored.into_iter().collect()).map_err(candle_core::Error::wrap)?;
     let network =
         Network::recognise("", &Map::new(), None, &weights).map_err(candle_core::Error::wrap)?;
-    let weights = network.prepare(&weights)?;
+    let frozen = network.freeze(&weights)?;
     let (channels, side) = network.input();
     let images = images(batch, channels, side)?;
 
@@ -43,7 +43,7 @@ fn main() -> Result<()> {
     let mut first = Vec::new();
     for repeat in 0..=repeats {
         let (start, before) = (Instant::now(), processor_ms());
-        let logits = network.logits(&weights, &images)?; // (b, classes)
+        let logits = frozen.logits(&images)?; // (b, classes)
         if repeat == 0 {
             first = logits.get(0)?.to_vec1::<f32>()?;
             continue;

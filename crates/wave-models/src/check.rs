@@ -25,6 +25,11 @@ const MOST_VALUES: usize = u32::MAX as usize;
 /// attention bias indices of old LeViT files, which follow from the sizes.
 const IGNORED: [&str; 2] = ["num_batches_tracked", "attention_bias_idxs"];
 
+/// What is read, for those who hold something else.
+const SUPPORTED: &str = "vision transformers (ViT, DeiT, DINOv2, DINOv3, BEiT, EVA, the towers of CLIP \
+     and SigLIP), ConvNeXt, ResNet, RepVGG, VGG, MobileNetV4, MobileOne, FastViT, Hiera, \
+     LeViT, ConvMixer and EfficientNet-Lite";
+
 /// Sizes or weights that do not fit a network.
 #[derive(Clone, Debug, thiserror::Error, PartialEq)]
 pub enum ShapeError {
@@ -107,8 +112,8 @@ pub enum ShapeError {
     },
     /// Weights of no network known here.
     #[error(
-        "no known architecture has a tensor {first}; expected the weights of a vision transformer \
-         (ViT, DeiT), LeViT, ConvMixer, isotropic ConvNeXt or EfficientNet-Lite under timm's names"
+        "no known architecture has a tensor {first}; expected, under timm's names, the weights of {}",
+        SUPPORTED
     )]
     Unrecognised {
         /// The first tensor's name, or `(none)`.
@@ -116,9 +121,8 @@ pub enum ShapeError {
     },
     /// A network, or a variant of one, that is not here.
     #[error(
-        "{name} is not supported: {what} ({found}); supported are vision transformers as in DeiT \
-         (learned positions, exact GELU, a class token or the mean token classified), LeViT, \
-         ConvMixer, isotropic ConvNeXt and EfficientNet-Lite"
+        "{name} is not supported: {what} ({found}); supported are {}",
+        SUPPORTED
     )]
     Unsupported {
         /// The architecture as its description names it.

@@ -290,6 +290,22 @@ pub fn fuse(shape: &EfficientNetShape, weights: &Weights) -> Result<Weights> {
 /// # Errors
 /// If a weight is missing, or sizes contradict `shape`.
 pub fn logits(shape: &EfficientNetShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
+    let (w, b) = (
+        get(weights, "classifier.weight")?,
+        get(weights, "classifier.bias")?,
+    );
+    let images = crate::checked_images(images, shape.channels, shape.image_size, w)?;
+    frozen::in_chunks(&images, |images| {
+        let features = forward(shape, weights, images)?;
+        frozen::linear(&features, w, b, None, Activation::Identity)
+    })
+}
+
+/// What the classifier sees (b, features): see [`logits`].
+///
+/// # Errors
+/// If a weight is missing, or sizes contradict `shape`.
+pub fn features(shape: &EfficientNetShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
     let weight = get(weights, "classifier.weight")?;
     let images = crate::checked_images(images, shape.channels, shape.image_size, weight)?;
     frozen::in_chunks(&images, |images| forward(shape, weights, images))
@@ -329,8 +345,7 @@ fn forward(shape: &EfficientNetShape, weights: &Weights, images: &Tensor) -> Res
         x = pointwise(&inner, &name, residual, Activation::Identity)?;
     }
     let x = pointwise(&x, "conv_head", None, ACTIVATION)?.flatten(1, 2)?; // (b, n, features)
-    let features = frozen::mean_rows(&x)?;
-    pointwise(&features, "classifier", None, Activation::Identity)
+    frozen::mean_rows(&x)
 }
 
 #[cfg(test)]

@@ -91,6 +91,19 @@ pub fn fuse(shape: &LevitShape, weights: &Weights) -> Result<Weights> {
 /// # Errors
 /// If a weight is missing, or sizes contradict `shape`.
 pub fn logits(shape: &LevitShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
+    let (w, b) = (get(weights, "head.weight")?, get(weights, "head.bias")?);
+    let images = crate::checked_images(images, shape.channels, shape.image_size, w)?;
+    frozen::in_chunks(&images, |images| {
+        let features = forward(shape, weights, images)?;
+        frozen::linear(&features, w, b, None, Activation::Identity)
+    })
+}
+
+/// What the classifiers see (b, width): see [`logits`].
+///
+/// # Errors
+/// If a weight is missing, or sizes contradict `shape`.
+pub fn features(shape: &LevitShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
     let weight = get(weights, "head.weight")?;
     let images = crate::checked_images(images, shape.channels, shape.image_size, weight)?;
     frozen::in_chunks(&images, |images| forward(shape, weights, images))
@@ -149,7 +162,7 @@ fn forward(shape: &LevitShape, weights: &Weights, images: &Tensor) -> Result<Ten
             x = mlp(&x, &format!("{name}.mlp"))?;
         }
     }
-    map(&frozen::mean_rows(&x)?, "head", None, Activation::Identity)
+    frozen::mean_rows(&x)
 }
 
 /// Attention before a stage, to every second token of every second row.

@@ -8,7 +8,8 @@
 //! 5. [`vit::logits`], and its like in the other modules, computes class scores from images.
 //!    Gradients flow to the weights, except in networks that only run.
 //!
-//! [`Network`] is all networks of images in one. [`sequence`] holds those of token sequences,
+//! [`Network`] is all networks of images in one, [`Frozen`] the interface of all that are not trained.
+//! [`sequence`] holds those of token sequences,
 //! [`population`] many small networks side by side.
 //!
 //! A transformer of zeros answers with the bias of its classifier:
@@ -37,6 +38,7 @@
 //! ```
 
 mod activation;
+pub mod ancestors;
 mod check;
 pub mod convmixer;
 pub mod convnext;
@@ -54,11 +56,13 @@ pub mod sequence;
 pub mod small;
 #[cfg(test)]
 mod testing;
+pub mod transformer;
 pub mod transformers;
 mod unsupported;
 pub mod vit;
 
 pub use activation::Activation;
+pub use ancestors::{About, Frozen, FrozenNetwork};
 pub use check::{ShapeError, check_weights, default_patch};
 pub use dilation::Dilations;
 pub use network::{Network, known_heads};
@@ -66,7 +70,7 @@ pub use population::PopulationShape;
 pub use sequence::{Mixer, SequenceShape};
 pub use transformers::import;
 
-use candle_core::{Result, Tensor};
+use candle_core::{Device, Result, Tensor};
 use std::collections::BTreeMap;
 
 /// Weights by name.
@@ -79,8 +83,13 @@ fn checked_images(
     size: usize,
     weight: &Tensor,
 ) -> Result<Tensor> {
+    images_on(weight.device(), images, channels, size)
+}
+
+/// Images that are (b, channels, size, size), on this device.
+fn images_on(device: &Device, images: &Tensor, channels: usize, size: usize) -> Result<Tensor> {
     match images.dims() {
-        [_, c, h, w] if (*c, *h, *w) == (channels, size, size) => images.to_device(weight.device()),
+        [_, c, h, w] if (*c, *h, *w) == (channels, size, size) => images.to_device(device),
         found => candle_core::bail!(
             "images of shape {found:?}, the model takes (b, {channels}, {size}, {size}); resize \
              them"

@@ -1,10 +1,13 @@
 //! All networks in one.
 
+use crate::ancestors::table::Known;
+use crate::ancestors::{self, About, Frozen, FrozenNetwork};
 use crate::convmixer::{self, ConvMixerShape};
 use crate::convnext::{self, ConvNextShape};
-use crate::efficientnet::{self, EfficientNetShape};
+use crate::efficientnet::EfficientNetShape;
 use crate::levit::{self, LevitShape};
 use crate::positional::{self, PositionalAttention, PositionalShape};
+use crate::transformer::{self, Transformer, TransformerShape};
 use crate::unsupported::{self, unsupported};
 use crate::vit::{self, VitShape};
 use crate::{Activation, Dilations, ShapeError, Weights};
@@ -25,10 +28,10 @@ pub enum Network {
     ConvNext(ConvNextShape),
     /// A vision transformer whose attention depends on positions: GPSA, or with a convolution.
     Positional(PositionalShape),
-    /// A LeViT; it only runs.
-    Levit(LevitShape),
-    /// An EfficientNet-Lite; it only runs.
-    EfficientNet(EfficientNetShape),
+    /// A vision transformer with parts that DeiT's have not; some of these only run.
+    Transformer(TransformerShape),
+    /// A network of a family that only runs.
+    Frozen(FrozenNetwork),
 }
 
 impl Network {
@@ -56,7 +59,19 @@ impl Network {
         weights: &Weights,
     ) -> std::result::Result<Network, ShapeError> {
         let name = architecture.split('.').next().unwrap_or_default();
-        unsupported::check(name, model_args, weights)?;
+        unsupported::check(name, weights)?;
+        let known = Known {
+            name,
+            args: model_args,
+            image_size,
+            weights,
+        };
+        if let Some(found) = ancestors::recognise(known)? {
+            return Ok(Network::Frozen(found));
+        }
+        if let Some((what, found)) = unsupported::variant(name, model_args, weights)? {
+            return transformer::recognise(known, &what, &found).map(Network::Transformer);
+        }
         let family = match (Family::of_weights(weights), name) {
             (Err(ShapeError::Unrecognised { first }), name) if !name.is_empty() => {
                 let found = format!("tensor {first}");
@@ -125,14 +140,16 @@ impl Network {
                 } else {
                     Activation::HardSwish
                 };
-                Network::Levit(LevitShape::infer(weights, args.activation(registered)?)?)
+                let shape = LevitShape::infer(weights, args.activation(registered)?)?;
+                Network::Frozen(shape.into())
             }
             Family::EfficientNet => {
                 args.activation(Activation::Relu6)?
                     .among(&[Activation::Relu6], "relu6")?;
                 let size = image_size.unwrap_or(registered_size(name));
                 let tensorflow = name.is_empty() || name.starts_with("tf_");
-                Network::EfficientNet(EfficientNetShape::infer(weights, size, tensorflow)?)
+                let shape = EfficientNetShape::infer(weights, size, tensorflow)?;
+                Network::Frozen(shape.into())
             }
         };
         args.check(&network)?;
@@ -146,8 +163,8 @@ impl Network {
             Network::ConvMixer(_) => Family::ConvMixer.describe(),
             Network::ConvNext(_) => Family::ConvNext.describe(),
             Network::Positional(_) => Family::Positional.describe(),
-            Network::Levit(_) => Family::Levit.describe(),
-            Network::EfficientNet(_) => Family::EfficientNet.describe(),
+            Network::Transformer(shape) => shape.family,
+            Network::Frozen(network) => network.about().family,
         }
     }
 
@@ -162,22 +179,33 @@ impl Network {
         }
     }
 
-    /// Gradients flow through [`Network::logits`]; otherwise the network only runs, and
-    /// tracked weights or images are an error.
-    pub fn trainable(&self) -> bool {
-        use Network::{ConvMixer, ConvNext, Positional, Vit};
-        matches!(self, Vit(_) | ConvMixer(_) | ConvNext(_) | Positional(_))
+    /// Features beyond the plainest networks of its family.
+    pub fn parts(&self) -> Vec<String> {
+        match self {
+            Network::Transformer(shape) => shape.parts(),
+            _ => Vec::new(),
+        }
     }
 
-    /// Outputs of the classifier.
+    /// Whether gradients flow through [`Network::logits`]; otherwise the network only runs, by
+    /// [`Network::freeze`].
+    pub fn trainable(&self) -> bool {
+        match self {
+            Network::Transformer(shape) => shape.trains(),
+            Network::Frozen(_) => false,
+            _ => true,
+        }
+    }
+
+    /// Outputs of the classifier; 0 if there is none.
     pub fn classes(&self) -> usize {
         match self {
             Network::Vit(shape) => shape.classes,
             Network::ConvMixer(shape) => shape.classes,
             Network::ConvNext(shape) => shape.classes,
             Network::Positional(shape) => shape.vit.classes,
-            Network::Levit(shape) => shape.classes,
-            Network::EfficientNet(shape) => shape.classes,
+            Network::Transformer(shape) => shape.classes,
+            Network::Frozen(network) => network.about().classes,
         }
     }
 
@@ -188,8 +216,11 @@ impl Network {
             Network::ConvMixer(shape) => (shape.channels, shape.image_size),
             Network::ConvNext(shape) => (shape.channels, shape.image_size),
             Network::Positional(shape) => (shape.vit.channels, shape.vit.image_size),
-            Network::Levit(shape) => (shape.channels, shape.image_size),
-            Network::EfficientNet(shape) => (shape.channels, shape.image_size),
+            Network::Transformer(shape) => (shape.channels, shape.image_size),
+            Network::Frozen(network) => {
+                let about = network.about();
+                (about.channels, about.image_size)
+            }
         }
     }
 
@@ -200,12 +231,10 @@ impl Network {
             Network::ConvMixer(shape) => (shape.depth, shape.width),
             Network::ConvNext(shape) => (shape.depth, shape.width),
             Network::Positional(shape) => (shape.vit.depth, shape.vit.width),
-            Network::Levit(shape) => (
-                shape.stages.iter().map(|s| s.depth).sum(),
-                shape.stages.last().map_or(0, |s| s.width),
-            ),
-            Network::EfficientNet(shape) => {
-                (shape.stages.iter().map(|s| s.depth).sum(), shape.features)
+            Network::Transformer(shape) => (shape.depth, shape.width),
+            Network::Frozen(network) => {
+                let about = network.about();
+                (about.depth, about.width)
             }
         }
     }
@@ -217,41 +246,102 @@ impl Network {
             Network::ConvMixer(shape) => shape.parameters(),
             Network::ConvNext(shape) => shape.parameters(),
             Network::Positional(shape) => shape.parameters(),
-            Network::Levit(shape) => shape.parameters(),
-            Network::EfficientNet(shape) => shape.parameters(),
+            Network::Transformer(shape) => shape.parameters(),
+            Network::Frozen(network) => network.parameters(),
         }
     }
 
-    /// The weights as [`Network::logits`] takes them, from timm's: a transformer's layers stacked,
-    /// batch norms of networks that only run folded.
+    /// The weights as [`Network::logits`] takes them, from timm's: a transformer's layers stacked.
     ///
     /// # Errors
     /// If the weights do not fit the network.
     pub fn prepare(&self, weights: &Weights) -> Result<Weights> {
         match self {
             Network::Vit(shape) => vit::stack(weights, shape.depth),
-            Network::ConvMixer(_) | Network::ConvNext(_) | Network::Positional(_) => {
-                Ok(weights.clone())
-            }
-            Network::Levit(shape) => levit::fuse(shape, weights),
-            Network::EfficientNet(shape) => efficientnet::fuse(shape, weights),
+            Network::Transformer(shape) => transformer::stacked(shape, weights),
+            _ => Ok(weights.clone()),
         }
     }
 
-    /// Class scores (b, classes) of images (b, channels, h, w) in evaluation; `weights` from
-    /// [`Network::prepare`].
+    /// Class scores (b, classes) of images (b, channels, h, w) in evaluation, of a network that trains;
+    /// `weights` from [`Network::prepare`].
     ///
     /// # Errors
-    /// If a weight is missing, or sizes contradict the network.
+    /// If a weight is missing, sizes contradict the network, or it only runs.
     pub fn logits(&self, weights: &Weights, images: &Tensor) -> Result<Tensor> {
         match self {
             Network::Vit(shape) => vit::logits(shape, weights, images, None),
             Network::ConvMixer(shape) => convmixer::logits(shape, weights, images),
             Network::ConvNext(shape) => convnext::logits(shape, weights, images),
             Network::Positional(shape) => positional::logits(shape, weights, images),
-            Network::Levit(shape) => levit::logits(shape, weights, images),
-            Network::EfficientNet(shape) => efficientnet::logits(shape, weights, images),
+            Network::Transformer(shape) => {
+                let f32 = wave_ops::Precision::F32;
+                transformer::logits_in(f32, shape, weights, images, None)
+            }
+            Network::Frozen(_) => candle_core::bail!(
+                "{} only runs: it gives no gradient for its weights",
+                self.family()
+            ),
         }
+    }
+
+    /// The network with its weights, timm's, which runs and gives no gradients: the way of every
+    /// network that is not trained.
+    ///
+    /// # Errors
+    /// If the weights do not fit the network.
+    pub fn freeze(&self, weights: &Weights) -> Result<Box<dyn Frozen>> {
+        match self {
+            Network::Transformer(shape) => Ok(Box::new(Transformer::new(shape, weights)?)),
+            Network::Frozen(network) => network.freeze(weights),
+            trained => {
+                let (depth, width) = trained.size();
+                let (channels, image_size) = trained.input();
+                Ok(Box::new(Prepared {
+                    about: About {
+                        family: trained.family(),
+                        depth,
+                        width,
+                        channels,
+                        image_size,
+                        classes: trained.classes(),
+                    },
+                    weights: trained.prepare(weights)?,
+                    network: trained.clone(),
+                }))
+            }
+        }
+    }
+}
+
+/// A network that trains, with its weights, as it is run.
+struct Prepared {
+    about: About,
+    network: Network,
+    weights: Weights,
+}
+
+impl Frozen for Prepared {
+    fn about(&self) -> &About {
+        &self.about
+    }
+
+    fn features(&self, images: &Tensor) -> Result<Tensor> {
+        match &self.network {
+            Network::Vit(shape) => vit::features(shape, &self.weights, images),
+            other => candle_core::bail!(
+                "{} shows no features here, only class scores; take another network's",
+                other.family()
+            ),
+        }
+    }
+
+    fn logits(&self, images: &Tensor) -> Result<Tensor> {
+        self.network.logits(&self.weights, images)
+    }
+
+    fn prepared(&self) -> Option<&Weights> {
+        Some(&self.weights)
     }
 }
 
@@ -435,7 +525,7 @@ impl Arguments<'_> {
                 ("attention", json!(s.attention)),
                 ("kernel_size", json!(s.kernel)),
             ],
-            Network::Levit(s) => vec![
+            Network::Frozen(FrozenNetwork::Levit(s)) => vec![
                 ("embed_dim", per_stage(&|s| s.width, s)),
                 ("depth", per_stage(&|s| s.depth, s)),
                 ("num_heads", per_stage(&|s| s.heads, s)),
@@ -444,12 +534,14 @@ impl Arguments<'_> {
                 ("img_size", json!(s.image_size)),
                 ("num_classes", json!(s.classes)),
             ],
-            Network::EfficientNet(s) => vec![
+            Network::Frozen(FrozenNetwork::EfficientNet(s)) => vec![
                 ("stem_size", json!(s.stem)),
                 ("num_features", json!(s.features)),
                 ("in_chans", json!(s.channels)),
                 ("num_classes", json!(s.classes)),
             ],
+            // They checked their own while they were recognised.
+            Network::Transformer(_) | Network::Frozen(_) => Vec::new(),
         };
         for (key, found) in facts {
             let Some(said) = self.0.get(key) else {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::efficientnet;
 use crate::levit::LevitStage;
 use crate::testing;
 use candle_core::DType;
@@ -87,10 +88,10 @@ fn all() -> [(&'static str, Network); 5] {
         ("vit_tiny_patch16_224", Network::Vit(vit())),
         ("convmixer_768_32.in1k", Network::ConvMixer(convmixer())),
         ("convnext_isotropic", Network::ConvNext(convnext())),
-        ("levit_384.fb_dist_in1k", Network::Levit(levit())),
+        ("levit_384.fb_dist_in1k", Network::Frozen(levit().into())),
         (
             "tf_efficientnet_lite0",
-            Network::EfficientNet(efficientnet()),
+            Network::Frozen(efficientnet().into()),
         ),
     ]
 }
@@ -107,9 +108,9 @@ fn every_network_is_recognised_and_runs() {
         let found = Network::recognise(name, &Map::new(), Some(side), &weights).unwrap();
         assert_eq!(found, network);
         assert_eq!(found.classes(), 5);
-        let prepared = found.prepare(&weights).unwrap();
+        let frozen = found.freeze(&weights).unwrap();
         let images = testing::images(2, channels, side);
-        let out = found.logits(&prepared, &images).unwrap();
+        let out = frozen.logits(&images).unwrap();
         assert_eq!(out.dims(), [2, 5], "{name}");
         let out: Vec<f32> = out.flatten_all().unwrap().to_vec1().unwrap();
         assert!(
@@ -215,17 +216,17 @@ fn contradicting_arguments_are_an_error() {
             "mlp_ratio = 2",
         ),
         (
-            Network::Levit(levit()),
+            Network::Frozen(levit().into()),
             json!({"num_heads": [3]}),
             "num_heads = [3]",
         ),
         (
-            Network::Levit(levit()),
+            Network::Frozen(levit().into()),
             json!({"act_layer": "mish"}),
             "mish",
         ),
         (
-            Network::EfficientNet(efficientnet()),
+            Network::Frozen(efficientnet().into()),
             json!({"num_classes": 6}),
             "num_classes = 6",
         ),
@@ -255,8 +256,7 @@ fn agreeing_arguments_tell_what_weights_do_not() {
     let weights = testing::weights(&levit().parameters());
     let args = json!({"embed_dim": [16], "depth": [2], "num_heads": [2], "key_dim": 8, "act_layer": "silu"});
     let found = Network::recognise("levit_384", &arguments(args), None, &weights).unwrap();
-    let silu =
-        |found: Network| matches!(found, Network::Levit(s) if s.activation == Activation::Silu);
+    let silu = |found: Network| matches!(found, Network::Frozen(FrozenNetwork::Levit(s)) if s.activation == Activation::Silu);
     assert!(silu(found));
     assert!(silu(
         Network::recognise("levit_384_s8", &Map::new(), None, &weights).unwrap()
@@ -269,7 +269,7 @@ fn agreeing_arguments_tell_what_weights_do_not() {
         tensorflow: false,
         ..efficientnet()
     };
-    assert_eq!(found, Network::EfficientNet(want));
+    assert_eq!(found, Network::Frozen(want.into()));
 }
 
 #[test]

@@ -295,7 +295,8 @@ fn join(weights: &Weights, names: &[String; 3]) -> Result<Tensor, ShapeError> {
 fn fill_biases(weights: &mut Weights) -> Result<(), ShapeError> {
     let depth = check::count(weights, |l| format!("blocks.{l}.attn.qkv.weight"));
     let name = |l: usize| format!("blocks.{l}.attn.qkv.bias");
-    if (0..depth).any(|l| weights.contains_key(&name(l))) {
+    let in_parts = weights.contains_key("blocks.0.attn.q_bias"); // BEiT's
+    if in_parts || (0..depth).any(|l| weights.contains_key(&name(l))) {
         return Ok(());
     }
     for l in 0..depth {

@@ -1,63 +1,78 @@
-//! Features of other projects' networks that no network here has, by tensors and arguments. They are
-//! named before any shape is checked, so that the message is about the cause.
+//! Features of other projects' networks, by names, tensors and arguments: those that no network here has,
+//! and those that [`crate::vit`] has not. They are named before any shape is checked, so that the message is
+//! about the cause.
 
 use crate::{ShapeError, Weights};
 use serde_json::{Map, Value};
 
 /// Architectures by how their names in timm or `model_type` begin, in the words of their papers.
-const ARCHITECTURES: [(&str, &str); 28] = [
+const ARCHITECTURES: [(&str, &str); 25] = [
     ("swinv2", "a Swin transformer V2"),
     ("swin", "a Swin transformer"),
     ("maxxvit", "a MaxxViT"),
     ("maxvit", "a MaxViT"),
     ("coatnet", "a CoAtNet"),
     ("coat_", "a CoaT"),
-    ("beit", "a BEiT"),
-    ("eva", "an EVA"),
     ("cait", "a CaiT"),
     ("xcit", "an XCiT"),
     ("pvt", "a pyramid vision transformer"),
-    ("hiera", "a Hiera"),
     ("mvit", "a multiscale vision transformer"),
     ("volo", "a VOLO"),
     ("mixer_", "an MLP-Mixer"),
     ("mobilevit", "a MobileViT"),
-    ("mobilenet", "a MobileNet"),
+    ("mobilenetv1", "a MobileNet"),
+    ("mobilenetv2", "a MobileNet V2"),
+    ("mobilenetv3", "a MobileNet V3"),
+    ("mobilenet_", "a MobileNet"),
     ("naflexvit", "a NaFlexViT"),
+    ("efficientvit_", "an EfficientViT"),
     ("dinov2", "a DINOv2"),
     ("dinov3", "a DINOv3"),
     ("siglip", "a SigLIP"),
     ("clip", "a CLIP"),
-    ("resnet", "a ResNet"),
     ("resnext", "a ResNeXt"),
     ("regnet", "a RegNet"),
-    ("convnextv2", "a ConvNeXt V2"),
-    ("convnext_", "a ConvNeXt of several stages"),
-    ("convnext", "a ConvNeXt of several stages"),
 ];
 
-/// Tensors that give away a variant of the vision transformer: the end of a name, and what it is of.
-const TENSORS: [(&str, &str); 22] = [
+/// Tensors that give away a variant of the vision transformer which is read
+/// ([`crate::transformer`]): the end of a name, and what it is of.
+const PARTS: [(&str, &str); 16] = [
     ("reg_token", "register tokens"),
-    ("embeddings.register_tokens", "register tokens"),
     ("ls1.gamma", "LayerScale"),
-    ("layer_scale1.lambda1", "LayerScale"),
     (".gamma_1", "LayerScale"),
     ("attn.q_norm.weight", "norms of queries and keys (QK-norm)"),
     ("norm_pre.weight", "a norm before the blocks (pre_norm)"),
     ("attn.norm.weight", "a norm inside attention"),
     ("mlp.norm.weight", "a norm inside the MLP"),
-    ("mlp.w12.weight", "gated MLPs (SwiGLU)"),
     ("mlp.fc1_g.weight", "gated MLPs (SwiGLU)"),
     ("attn.q_bias", "biases of queries and values only (BEiT)"),
-    ("relative_position_bias_table", "relative position biases"),
     (
-        "rel_pos.relative_position_bias_table",
-        "relative position biases",
+        "attn.q_proj.weight",
+        "separate maps to queries, keys and values",
     ),
-    ("rel_pos_h", "relative position biases"),
+    ("relative_position_bias_table", "relative position biases"),
     ("attn_pool.q.weight", "attention pooling"),
     ("attn_pool.latent", "attention pooling"),
+    ("attn_pool.kv.weight", "attention pooling"),
+    ("attn_pool.proj.weight", "attention pooling"),
+    ("attn_pool.mlp.fc1.weight", "attention pooling"),
+];
+
+/// Tensors that give away what is not read.
+const ABSENT: [(&str, &str); 9] = [
+    (
+        "embeddings.register_tokens",
+        "register tokens under other names than timm's",
+    ),
+    (
+        "layer_scale1.lambda1",
+        "LayerScale under another name than timm's",
+    ),
+    (
+        "mlp.w12.weight",
+        "gated MLPs (SwiGLU) under another name than timm's",
+    ),
+    ("rel_pos_h", "relative position biases by row and column"),
     (
         "patch_embed.backbone.conv.weight",
         "a convolutional backbone before its patches",
@@ -71,7 +86,7 @@ const TENSORS: [(&str, &str); 22] = [
         "in_proj.weight",
         "attention and MLP in one product (parallel scaling)",
     ),
-    ("rope.periods", "rotary positions"),
+    ("rope.periods", "rotary periods among its weights"),
 ];
 
 /// Refuses networks that are none of those here.
@@ -80,27 +95,37 @@ const TENSORS: [(&str, &str); 22] = [
 ///
 /// # Errors
 /// Naming the architecture, and what of it is not supported.
-pub(crate) fn check(
-    name: &str,
-    args: &Map<String, Value>,
-    weights: &Weights,
-) -> Result<(), ShapeError> {
-    let isotropic = name.starts_with("convnext_isotropic");
-    if !isotropic && let Some((_, kind)) = architecture(name) {
+pub(crate) fn check(name: &str, weights: &Weights) -> Result<(), ShapeError> {
+    if let Some((_, kind)) = architecture(name) {
         return Err(unsupported(name, &format!("it is {kind}"), "by its name"));
     }
+    crate::ancestors::check_name(name)?;
     let has = |part: &str| weights.keys().any(|name| name.contains(part));
     if has("layers.0.blocks.0.attn.relative_position_bias_table") {
         let found = "by its relative_position_bias_table";
         return Err(unsupported(name, "it is a Swin transformer", found));
     }
+    Ok(())
+}
+
+/// What a vision transformer has that [`crate::vit`] has not, and where that is found.
+///
+/// # Errors
+/// If no network here has it.
+pub(crate) fn variant(
+    name: &str,
+    args: &Map<String, Value>,
+    weights: &Weights,
+) -> Result<Option<(String, String)>, ShapeError> {
+    let has = |part: &str| weights.keys().any(|name| name.contains(part));
     if !has("patch_embed.proj.weight") && !has("patch_embed.backbone.") {
-        return Ok(());
+        return Ok(None);
     }
-    match variant(args, weights) {
-        Some((what, found)) => Err(unsupported(name, &format!("it has {what}"), &found)),
-        None => Ok(()),
+    if let Some((what, found)) = of_tensors(weights, &ABSENT) {
+        return Err(unsupported(name, &format!("it has {what}"), &found));
     }
+    let found = of_tensors(weights, &PARTS).or_else(|| of_arguments(args, weights));
+    Ok(found.or_else(|| crate::transformer::of_name(name)))
 }
 
 /// The name of a family of networks that is not here.
@@ -110,15 +135,16 @@ fn architecture(name: &str) -> Option<&'static (&'static str, &'static str)> {
         .find(|(start, _)| name.starts_with(start))
 }
 
-/// A feature of a vision transformer that is not here, and its evidence.
-fn variant(args: &Map<String, Value>, weights: &Weights) -> Option<(String, String)> {
-    let of_tensors = weights.keys().find_map(|name| {
-        let (_, what) = TENSORS.iter().find(|(end, _)| name.ends_with(end))?;
+/// The first tensor of one of these, with what it is of.
+fn of_tensors(weights: &Weights, parts: &[(&str, &str)]) -> Option<(String, String)> {
+    weights.keys().find_map(|name| {
+        let (_, what) = parts.iter().find(|(end, _)| name.ends_with(end))?;
         Some(((*what).to_owned(), format!("tensor {name}")))
-    });
-    if of_tensors.is_some() {
-        return of_tensors;
-    }
+    })
+}
+
+/// What arguments, and sizes of tensors that every transformer has, tell.
+fn of_arguments(args: &Map<String, Value>, weights: &Weights) -> Option<(String, String)> {
     let flag = |key: &str| args.get(key).and_then(Value::as_bool).unwrap_or(false);
     let number = |key: &str| args.get(key).and_then(Value::as_f64).unwrap_or(0.0);
     let text = |key: &str| args.get(key).and_then(Value::as_str);
@@ -170,6 +196,17 @@ fn variant(args: &Map<String, Value>, weights: &Weights) -> Option<(String, Stri
             "a class token without a position (no_embed_class)".into(),
             found,
         ));
+    }
+    if !class_token && weights.contains_key("norm.weight") {
+        let what = "a norm before the mean of its tokens";
+        return Some((what.into(), "tensor norm.weight".into()));
+    }
+    if !weights.contains_key("pos_embed") {
+        return Some(("no learned positions".into(), "pos_embed is missing".into()));
+    }
+    if !weights.contains_key("blocks.0.attn.qkv.bias") {
+        let what = "no biases of queries, keys and values";
+        return Some((what.into(), "blocks.0.attn.qkv.bias is missing".into()));
     }
     if !weights.contains_key("head.weight") {
         return Some(("no classifier".into(), "head.weight is missing".into()));

@@ -36,8 +36,9 @@ fn check(name: &str, args: Value, weights: &Weights, parts: &[&str]) {
     );
 }
 
+/// Parts that are read where timm's name tells the rest are refused where nothing does.
 #[test]
-fn variants_are_named_by_their_tensors() {
+fn parts_without_a_name_are_named_by_their_tensors() {
     for (more, less, part) in [
         (&["reg_token"][..], &[][..], "register tokens"),
         (&["blocks.0.ls1.gamma"], &[], "LayerScale"),
@@ -49,59 +50,84 @@ fn variants_are_named_by_their_tensors() {
             "class token beside average pooling",
         ),
         (&["attn_pool.latent"], &[], "attention pooling"),
-        (&["blocks.0.mlp.w12.weight"], &[], "SwiGLU"),
         (&[], &["head.weight", "head.bias"], "no classifier"),
     ] {
-        let name = "vit_base_patch14_reg4_dinov2";
-        check(name, json!({}), &vit(more, less), &[name, part]);
+        let name = "the network of these weights";
         check(
             "",
             json!({}),
             &vit(more, less),
-            &["the network of these weights", part],
+            &[name, part, "config.json"],
         );
+    }
+}
+
+#[test]
+fn parts_that_are_nowhere_are_named_by_their_tensors() {
+    for (more, part) in [
+        ("blocks.0.mlp.w12.weight", "SwiGLU"),
+        ("blocks.0.attns.0.qkv.weight", "parallel branches"),
+        ("rope.periods", "rotary"),
+        (
+            "patch_embed.backbone.conv.weight",
+            "a convolutional backbone",
+        ),
+    ] {
+        let name = "vit_base_patch14_reg4_dinov2";
+        check(name, json!({}), &vit(&[more], &[]), &[name, part, more]);
+    }
+}
+
+/// A part that only an argument tells of is missing from the weights.
+#[test]
+fn arguments_that_weights_contradict_are_errors() {
+    for (args, part) in [
+        (json!({"reg_tokens": 4}), "reg_tokens = 4"),
+        (json!({"init_values": 1e-5}), "init_values"),
+        (json!({"qk_norm": true}), "qk_norm = true"),
+        (json!({"pre_norm": true}), "pre_norm = true"),
+    ] {
+        let args = args.as_object().cloned().unwrap();
+        let weights = vit(&[], &[]);
+        let error = Network::recognise("vit_tiny_patch16_224", &args, None, &weights);
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains(part), "no `{part}` in: {text}");
     }
 }
 
 #[test]
 fn variants_are_named_by_their_arguments() {
     for (args, part) in [
+        (json!({"act_layer": "mish"}), "mish"),
+        (json!({"global_pool": "max"}), "pooling"),
         (
-            json!({"reg_tokens": 4}),
-            "register tokens (reg_tokens in its config.json)",
+            json!({"norm_layer": "rmsnorm", "init_values": 1e-5}),
+            "norm_layer",
         ),
-        (json!({"init_values": 1e-5}), "LayerScale"),
-        (json!({"qk_norm": true}), "QK-norm"),
-        (json!({"act_layer": "gelu_tanh"}), "gelu_tanh"),
-        (json!({"hidden_act": "quick_gelu"}), "quick_gelu"),
-        (json!({"pre_norm": true}), "pre_norm"),
-        (json!({"no_embed_class": true}), "no_embed_class"),
-        (json!({"global_pool": "map"}), "pooling"),
-        (
-            json!({"global_pool": "avg"}),
-            "class token beside average pooling",
-        ),
+        (json!({"block_fn": "x", "reg_tokens": 1}), "block_fn"),
     ] {
-        check(
-            "vit_base_patch16_224",
-            args,
-            &vit(&[], &[]),
-            &["vit_base_patch16_224", part],
-        );
+        let args = args.as_object().cloned().unwrap();
+        let weights = vit(&[], &[]);
+        let error = Network::recognise("vit_tiny_patch16_224", &args, None, &weights);
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains(part), "no `{part}` in: {text}");
     }
 }
 
 #[test]
-fn a_class_token_without_a_position_is_named() {
-    let mut weights = vit(&[], &["pos_embed"]);
-    let positions = Tensor::ones((1, 4, 24), DType::F32, &Device::Cpu).unwrap();
-    weights.insert("pos_embed".into(), positions);
-    check(
-        "vit_x",
-        json!({}),
-        &weights,
-        &["no_embed_class", "4 positions"],
-    );
+fn names_that_weights_do_not_tell_apart_are_refused_by_name() {
+    for (name, part) in [
+        ("vit_base_patch16_rpn_224", "after attention and MLP"),
+        ("vit_dwee_patch16_reg1_gap_256", "differential"),
+        ("vit_pe_core_base_patch16_224", "Perception Encoder"),
+        ("vit_base_patch16_rope_224", "RoPE-ViT"),
+        ("vit_base_patch16_rope_mixed_224", "learned"),
+    ] {
+        check(name, json!({}), &vit(&[], &[]), &[name, part]);
+    }
+    let weights = vit(&["blocks.0.ls1.gamma"], &[]);
+    let name = "tiny_vit_21m_224";
+    check(name, json!({}), &weights, &[name, "LayerScale"]);
 }
 
 #[test]

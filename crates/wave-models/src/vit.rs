@@ -14,6 +14,7 @@
 //! at once. [`stack`] and [`unstack`] convert.
 
 use crate::check::{count, dims, divides, sizes};
+use crate::fold::get;
 use crate::{ShapeError, Weights};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
@@ -309,12 +310,17 @@ impl VitShape {
 /// # Errors
 /// If a layer's tensor is missing or of another shape than its siblings.
 pub fn stack(weights: &Weights, depth: usize) -> Result<Weights> {
+    stack_with(weights, depth, &[])
+}
+
+/// [`stack`], with `more` tensors of a block.
+pub(crate) fn stack_with(weights: &Weights, depth: usize, more: &[&str]) -> Result<Weights> {
     let mut out: Weights = weights
         .iter()
         .filter(|(name, _)| !name.starts_with("blocks."))
         .map(|(name, t)| (name.clone(), t.clone()))
         .collect();
-    for tensor in BLOCK_TENSORS {
+    for tensor in BLOCK_TENSORS.iter().chain(more) {
         if !weights.contains_key(&format!("blocks.0.{tensor}")) {
             continue;
         }
@@ -398,11 +404,54 @@ pub fn logits_in(
     images: &Tensor,
     drop_path: Option<Vec<f32>>,
 ) -> Result<Tensor> {
-    let w = |name: &str| {
-        weights
-            .get(name)
-            .ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {name}")))
+    let x = trunk(mode, shape, weights, images, drop_path)?;
+    let classify = |features: &Tensor, head: &str| {
+        let weight = get(weights, &format!("{head}.weight"))?;
+        wave_ops::linear(features, weight, get(weights, &format!("{head}.bias"))?)
     };
+    match &pooled(shape, weights, &x)?[..] {
+        [class, distilled] => (classify(class, "head")? + classify(distilled, "head_dist")?)? / 2.0,
+        of => classify(&of[0], "head"),
+    }
+}
+
+/// What the classifier sees (b, d), of images as in [`logits`]; of two classifiers the mean of what they
+/// see, as in timm.
+///
+/// # Errors
+/// If a weight is missing, or shapes contradict `shape`.
+pub fn features(shape: &VitShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
+    let x = trunk(Precision::F32, shape, weights, images, None)?;
+    match &pooled(shape, weights, &x)?[..] {
+        [class, distilled] => (class + distilled)? / 2.0,
+        of => Ok(of[0].clone()),
+    }
+}
+
+/// What each classifier sees (b, d), of tokens (b, tokens, d): one tensor, or two of a distilled
+/// transformer.
+fn pooled(shape: &VitShape, weights: &Weights, x: &Tensor) -> Result<Vec<Tensor>> {
+    let norm = shape.final_norm();
+    let weight = get(weights, &format!("{norm}.weight"))?;
+    let bias = get(weights, &format!("{norm}.bias"))?;
+    let normed = |x: &Tensor| wave_ops::layer_norm(x, weight, bias, shape.norm_eps);
+    let token = |i: usize| normed(&x.narrow(1, i, 1)?.squeeze(1)?);
+    if shape.class_token {
+        (0..shape.prefix()).map(token).collect()
+    } else {
+        Ok(vec![normed(&x.mean(1)?)?])
+    }
+}
+
+/// Tokens (b, tokens, d) after the blocks.
+fn trunk(
+    mode: impl Into<Mode>,
+    shape: &VitShape,
+    weights: &Weights,
+    images: &Tensor,
+    drop_path: Option<Vec<f32>>,
+) -> Result<Tensor> {
+    let w = |name: &str| get(weights, name);
     let d = shape.width;
     let (size, weight) = (shape.image_size, w("pos_embed")?);
     let images = crate::checked_images(images, shape.channels, size, weight)?;
@@ -431,22 +480,5 @@ pub fn logits_in(
     let parameters: [Tensor; 12] = parameters
         .try_into()
         .map_err(|_| candle_core::Error::Msg("twelve tensors".into()))?;
-    let x = wave_ops::blocks_in(mode, &x, &parameters, shape.blocks(), drop_path)?;
-
-    let norm = shape.final_norm();
-    let (weight, bias) = (w(&format!("{norm}.weight"))?, w(&format!("{norm}.bias"))?);
-    let classify = |pooled: &Tensor, head: &str| {
-        let features = wave_ops::layer_norm(pooled, weight, bias, shape.norm_eps)?; // (b, d)
-        let (weight, bias) = (w(&format!("{head}.weight"))?, w(&format!("{head}.bias"))?);
-        wave_ops::linear(&features, weight, bias)
-    };
-    let token = |i: usize| x.narrow(1, i, 1)?.squeeze(1);
-    if shape.distilled {
-        let mean = classify(&token(0)?, "head")? + classify(&token(1)?, "head_dist")?;
-        mean? / 2.0
-    } else if shape.class_token {
-        classify(&token(0)?, "head")
-    } else {
-        classify(&x.mean(1)?, "head")
-    }
+    wave_ops::blocks_in(mode, &x, &parameters, shape.blocks(), drop_path)
 }

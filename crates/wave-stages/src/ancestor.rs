@@ -1,6 +1,6 @@
 //! A frozen model to distil from, and its outputs on the training images.
 
-use crate::model::{Model, Network};
+use crate::model::{Model, Network, check_classifier};
 use crate::origin;
 use anyhow::Result;
 use candle_core::{DType, Tensor};
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use wave_data::{Batch, Transform};
-use wave_models::Weights;
+use wave_models::Frozen;
 use wave_run::data::Data;
 use wave_run::device::{device, place};
 use wave_run::error::request;
@@ -66,8 +66,10 @@ pub fn planned(path: Option<&str>) -> Result<Option<Arc<Ancestor>>> {
 pub struct Ancestor {
     /// The network.
     pub network: Network,
-    /// Its weights in the form of its forward pass.
-    pub weights: Weights,
+    /// The network with its weights, ready to run.
+    pub frozen: Box<dyn Frozen>,
+    /// The number of values in its weights.
+    parameters: usize,
     /// Preprocessing of its images.
     pub transform: Transform,
     /// Names of the classes.
@@ -92,7 +94,8 @@ impl Ancestor {
     /// A model as ancestor, with the SHA-256 of its weights file and its [`origin`].
     pub fn new(model: Model, digest: String, origin: Value) -> Result<Ancestor> {
         Ok(Ancestor {
-            weights: place(&model.network.prepare(&model.weights)?)?,
+            frozen: model.network.freeze(&place(&model.weights)?)?,
+            parameters: model.weights.values().map(Tensor::elem_count).sum(),
             network: model.network,
             transform: model.transform,
             label_names: model.label_names,
@@ -132,7 +135,7 @@ impl Ancestor {
         let mut seconds = 0.0;
         for _ in 0..2 {
             let began = Instant::now(); // the second pass counts
-            self.network.logits(&self.weights, &images)?;
+            self.frozen.logits(&images)?;
             seconds = began.elapsed().as_secs_f64();
         }
         Ok(seconds / TIMED as f64)
@@ -140,6 +143,7 @@ impl Ancestor {
 
     /// Checks that its input and classes fit the data.
     pub fn check(&self, data: &Data) -> Result<()> {
+        check_classifier(&self.network)?;
         data.check_classes(
             self.network.classes(),
             "distil from an ancestor trained on the same classes",
@@ -161,7 +165,7 @@ impl Ancestor {
     /// Logits (b, classes) of images normalised for `transform`.
     fn logits(&self, images: &Tensor, transform: &Transform) -> candle_core::Result<Tensor> {
         if (&self.transform.mean, &self.transform.std) == (&transform.mean, &transform.std) {
-            return self.network.logits(&self.weights, images);
+            return self.frozen.logits(images);
         }
         // x' = (x std + mean - mean') / std', channel by channel.
         let per_channel = |f: &dyn Fn(usize) -> f32| {
@@ -172,7 +176,7 @@ impl Ancestor {
         let scale = per_channel(&|c| t.std[c] / own.std[c])?;
         let shift = per_channel(&|c| (t.mean[c] - own.mean[c]) / own.std[c])?;
         let images = images.broadcast_mul(&scale)?.broadcast_add(&shift)?;
-        self.network.logits(&self.weights, &images)
+        self.frozen.logits(&images)
     }
 
     /// Logits of training images of one view, by index: (images, classes), row by row.
@@ -246,7 +250,7 @@ impl Ancestor {
     /// The network's blocks, width and number of weights.
     pub fn describe(&self) -> String {
         let (depth, width) = self.network.size();
-        let n: usize = self.weights.values().map(Tensor::elem_count).sum();
+        let n = self.parameters;
         let kind = self.network.family();
         format!("{kind}, {depth} layers, width {width}, {n} parameters")
     }

@@ -1,16 +1,18 @@
 //! `wave eval`: accuracy of a model.
 
 use crate::finetune;
-use crate::model::Model;
+use crate::model::{Model, check_classifier};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_run::data::{DataPlan, TestImages, count_broken};
+use wave_run::device::place;
 use wave_run::settings::Eval;
 
 /// Accuracy of a model directory on the test images of `--data`. Returns the output of `--json`.
 pub fn eval(dir: &Path, settings: &Eval) -> Result<Value> {
     let model = Model::read_with_heads(dir, settings.heads)?;
+    check_classifier(&model.network)?;
     let plan = DataPlan::of_images(&settings.images(), settings.seed)?;
     let tests = TestImages::open(&plan, &model.transform)?;
     tests.check_classes(
@@ -18,8 +20,8 @@ pub fn eval(dir: &Path, settings: &Eval) -> Result<Value> {
         "choose data with the model's classes",
     )?;
     tests.tell_classes(&model.label_names);
-    let weights = model.network.prepare(&model.weights)?;
-    let scores = finetune::score(&model.network, &weights, &tests)?;
+    let frozen = model.network.freeze(&place(&model.weights)?)?;
+    let scores = finetune::score_by(&model.network, &tests, |images| frozen.logits(images))?;
     if !scores.loss.is_finite() {
         anyhow::bail!(
             "the loss is {}: some logits are not finite numbers, though all weights are. The weights \

@@ -15,7 +15,7 @@ use wave_init::transfer::indices::Layers;
 use wave_init::transfer::nested;
 use wave_learngene::Sizes;
 use wave_models::vit::VitShape;
-use wave_models::{Weights, convmixer, vit};
+use wave_models::{Weights, convmixer, transformer, vit};
 use wave_run::data::{self, Data, Input, TestImages};
 use wave_run::device::place;
 use wave_run::error::request;
@@ -180,6 +180,7 @@ fn reset_head(model: &mut Model, data: &Data) -> Result<()> {
         Network::ConvMixer(shape) => shape.classes = classes,
         Network::ConvNext(shape) => shape.classes = classes,
         Network::Positional(shape) => shape.vit.classes = classes,
+        Network::Transformer(shape) => shape.classes = classes,
         other => return Err(only_runs(other)),
     }
     model.label_names = data.class_names.clone();
@@ -187,8 +188,12 @@ fn reset_head(model: &mut Model, data: &Data) -> Result<()> {
 }
 
 fn only_runs(network: &Network) -> anyhow::Error {
+    let parts = match &network.parts()[..] {
+        [] => String::new(),
+        parts => format!(" with {}", parts.join(", ")),
+    };
     request(format!(
-        "{} only runs here: distil it with `wave condense --ancestor`, fine-tune what comes of it",
+        "{}{parts} only runs here: distil it with `wave condense --ancestor`, fine-tune what comes of it",
         network.family()
     ))
 }
@@ -238,7 +243,7 @@ impl Tuning<'_> {
         };
         let outcome = train::train(&tuned, &course, run, options)?;
         model.weights = match &model.network {
-            Network::Vit(_) => vit::unstack(&outcome.values)?,
+            Network::Vit(_) | Network::Transformer(_) => vit::unstack(&outcome.values)?,
             _ => outcome.values.clone(),
         };
         Ok(outcome)
@@ -261,6 +266,7 @@ impl Trainee for Tuned<'_> {
     fn variables(&self) -> Result<Vec<Variable>> {
         let depth = match self.network {
             Network::Vit(shape) => shape.depth,
+            Network::Transformer(shape) => shape.depth,
             _ => 0,
         };
         let frozen = &self.of.plan.frozen;
@@ -289,6 +295,10 @@ impl Trainee for Tuned<'_> {
                 };
                 let scales = drop_path(shape.depth, part, resolved);
                 vit::logits_in(resolved.mode, &shape, &weights, images, scales)?
+            }
+            Network::Transformer(shape) => {
+                let scales = drop_path(shape.depth, part, resolved);
+                transformer::logits_in(resolved.mode, shape, &live.weights, images, scales)?
             }
             Network::ConvMixer(shape) => {
                 let (logits, statistics) = convmixer::logits_train(shape, &live.weights, images)?;
@@ -343,11 +353,20 @@ pub fn drop_path(depth: usize, part: &MicroBatch, settings: &Resolved) -> Option
 /// Accuracy of values (as trained) on the test images.
 pub fn score(network: &Network, values: &Weights, tests: &TestImages) -> Result<Scores> {
     let values = place(values)?;
+    score_by(network, tests, |images| network.logits(&values, images))
+}
+
+/// Accuracy of a network whose class scores `logits` gives, on the test images.
+pub fn score_by(
+    network: &Network,
+    tests: &TestImages,
+    logits: impl Fn(&Tensor) -> candle_core::Result<Tensor>,
+) -> Result<Scores> {
     let at_once = forecast::test_batch(forecast::of_forward(network));
     Ok(wave_train::evaluate(
         ranks(),
         tests.batches(at_once),
-        |images| network.logits(&values, images),
+        logits,
     )?)
 }
 

@@ -490,7 +490,7 @@ fn frame_of(from: &str) -> Result<Frame> {
         Network::ConvNext(shape) => (shape.patch, None),
         other => {
             return Err(request(format!(
-                "--from {from} is {}; give a transformer, a ConvMixer or a ConvNeXt",
+                "--from {from} is {}; give a plain transformer, a ConvMixer or an isotropic ConvNeXt",
                 other.family()
             )));
         }

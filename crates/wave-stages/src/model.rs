@@ -10,6 +10,7 @@ use wave_data::Transform;
 use wave_hub::onnx::VitSizes;
 use wave_hub::{CardFront, Kind, ModelConfig, Preprocessing, PretrainedCfg};
 pub use wave_models::Network;
+use wave_models::transformer::{Pooling, Positions, Scale};
 use wave_models::vit::VitShape;
 use wave_models::{Weights, convmixer, transformers};
 use wave_run::error::request;
@@ -214,6 +215,31 @@ impl Model {
                 let architecture = s.attention.name(); // timm has none such
                 (architecture, "avg", args, cfg("patch_embed.proj", "head"))
             }
+            Network::Transformer(s) if s.trains() => {
+                let scaled = s.scale != Scale::None;
+                let pool = match s.pooling {
+                    Pooling::Token => "token",
+                    _ => "avg",
+                };
+                let args = json!({
+                    "img_size": s.image_size,
+                    "patch_size": s.patch,
+                    "in_chans": s.channels,
+                    "embed_dim": s.width,
+                    "depth": s.depth,
+                    "num_heads": s.heads,
+                    "mlp_ratio": s.hidden as f64 / s.width as f64,
+                    "class_token": s.class_token,
+                    "global_pool": pool,
+                    "init_values": scaled.then_some(1e-5),
+                    "reg_tokens": s.registers,
+                    "no_embed_class": s.positions == Positions::Patches,
+                    "pre_norm": s.norm_pre,
+                    "fc_norm": s.fc_norm,
+                });
+                let architecture = "vit_tiny_patch16_224";
+                (architecture, pool, args, cfg("patch_embed.proj", "head"))
+            }
             only_runs => {
                 return Err(request(format!(
                     "{} only runs here, and is not written",
@@ -322,7 +348,7 @@ impl Model {
         let (depth, width) = self.network.size();
         let mut loading = match (format, &self.network) {
             (Format::Transformers, _) => FROM_TRANSFORMERS.to_string(),
-            (_, Network::Vit(_)) => FROM_TIMM.to_string(),
+            (_, Network::Vit(_) | Network::Transformer(_)) => FROM_TIMM.to_string(),
             // timm registers ConvMixers of fixed sizes only, and neither isotropic ConvNeXts nor
             // positional attention: users load these weights by hand.
             _ => String::new(),
@@ -341,6 +367,21 @@ impl Model {
             s = t.image_size,
         );
         origin::card(front, &self.provenance, &title, &body)
+    }
+}
+
+/// Refuses a network without a classifier, where class scores are asked for.
+///
+/// # Errors
+/// Naming the network.
+pub fn check_classifier(network: &Network) -> Result<()> {
+    match network.classes() {
+        0 => Err(request(format!(
+            "{} without a classifier gives no class scores; take a model with one, or give it one with \
+             `wave finetune --new-head true` where it trains",
+            network.family()
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -371,6 +412,7 @@ fn warn_of_heads(
 ) -> Result<()> {
     let Network::Vit(shape) = network else {
         return match heads {
+            Some(_) if matches!(network, Network::Transformer(_)) => Ok(()),
             Some(heads) => Err(request(format!(
                 "--heads {heads}: {} is {}, whose heads its weights tell; leave --heads out",
                 path.display(),

@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 use std::time::Instant;
 use wave_models::vit::{self, VitShape};
-use wave_models::{Network, Weights, convmixer};
+use wave_models::{Network, Weights, convmixer, transformer};
 use wave_ops::{Mode, Precision};
 use wave_run::device::{device, place};
 use wave_run::error::request;
@@ -73,6 +73,9 @@ pub fn training(network: &Network, weights: &Weights, images: usize, how: Mode) 
     let seconds = descend(&variables, 1, 1, || {
         let logits = match network {
             Network::Vit(shape) => vit::logits_in(how, shape, &weights, &input, None)?,
+            Network::Transformer(shape) => {
+                transformer::logits_in(how, shape, &weights, &input, None)?
+            }
             Network::ConvMixer(shape) => convmixer::logits_train(shape, &weights, &input)?.0,
             other => other.logits(&weights, &input)?,
         };

@@ -40,8 +40,8 @@ fn classify(model: &Model, image: &Path) -> Result<Vec<f32>> {
     let t = &model.transform;
     let shape = (1, t.channels, t.image_size, t.image_size);
     let images = Tensor::from_vec(t.evaluate(&image)?, shape, &Device::Cpu)?;
-    let weights = model.network.prepare(&model.weights)?; // once for many images
-    let logits = model.network.logits(&weights, &images)?; // (1, classes)
+    let frozen = model.network.freeze(&model.weights)?; // once for many images
+    let logits = frozen.logits(&images)?; // (1, classes)
     Ok(logits.squeeze(0)?.to_vec1()?)
 }
 

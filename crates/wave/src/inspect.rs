@@ -169,7 +169,7 @@ fn describe_model(model: &Model, scalers: usize, tensors: &Weights) -> Value {
     let numbers = |values: &[f32]| -> Vec<f64> { values.iter().map(|v| decimal(*v)).collect() };
     let mut all = json!({
         "kind": "model",
-        "architecture": model.network.family().trim_start_matches("a "),
+        "architecture": architecture(model.network.family()),
         "depth": depth,
         "width": width,
     });
@@ -189,6 +189,15 @@ fn describe_model(model: &Model, scalers: usize, tensors: &Weights) -> Value {
         all["patch"] = json!(shape.patch);
         all["pooling"] = json!(pooling);
     }
+    if let Network::Transformer(shape) = &model.network {
+        all["heads"] = json!(shape.heads);
+        all["patch"] = json!(shape.patch);
+        all["parts"] = json!(shape.parts());
+    }
+    all["trains"] = match model.network.trainable() {
+        true => Value::Null,
+        false => json!(false),
+    };
     let rest = json!({
         "image_size": transform.image_size,
         "channels": transform.channels,
@@ -206,6 +215,12 @@ fn describe_model(model: &Model, scalers: usize, tensors: &Weights) -> Value {
         all.retain(|_, value| !value.is_null());
     }
     all
+}
+
+/// A family without its article.
+fn architecture(family: &str) -> &str {
+    let short = family.strip_prefix("an ").or(family.strip_prefix("a "));
+    short.unwrap_or(family)
 }
 
 /// Parameters by origin, as far as known.

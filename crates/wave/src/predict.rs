@@ -8,7 +8,7 @@ use wave_run::device::place;
 use wave_run::error::request;
 use wave_run::progress::{Report, Verbosity};
 use wave_run::terminal::printable;
-use wave_stages::model::Model;
+use wave_stages::model::{Model, check_classifier};
 
 /// Classes listed for an image.
 const TOP: usize = 5;
@@ -27,7 +27,8 @@ pub fn predict(
     verbosity: Verbosity,
 ) -> Result<Value> {
     let model = Model::read_with_heads(dir, heads)?;
-    let weights = place(&model.network.prepare(&model.weights)?)?;
+    check_classifier(&model.network)?;
+    let frozen = model.network.freeze(&place(&model.weights)?)?;
     let files = files(images)?;
     let mut report = Report::new("predict", 0, files.len() as u64, verbosity);
     let mut predictions = Vec::new();
@@ -40,11 +41,7 @@ pub fn predict(
         let input = t.evaluate(&image)?;
         let shape = (1, t.channels, t.image_size, t.image_size);
         let input = Tensor::from_vec(input, shape, &Device::Cpu)?;
-        let logits = model
-            .network
-            .logits(&weights, &input)?
-            .squeeze(0)?
-            .to_vec1::<f32>()?;
+        let logits = frozen.logits(&input)?.squeeze(0)?.to_vec1::<f32>()?;
         if let Some(class) = logits.iter().position(|z| !z.is_finite()) {
             anyhow::bail!(
                 "{name}: the logit of class {class} is {}, though all weights are finite numbers. \

@@ -5,14 +5,16 @@
 
 use super::FLOAT;
 use wave_models::positional::PositionalAttention;
-use wave_models::vit::VitShape;
 use wave_models::{Mixer, Network, PopulationShape, SequenceShape};
 use wave_ops::Mode;
 
 /// Of an image in a training step.
 pub(super) fn of_step(network: &Network, mode: Mode) -> u64 {
     let kept = match network {
-        Network::Vit(shape) => transformer(shape, mode),
+        Network::Vit(s) => transformer((s.tokens(), s.depth, s.width, s.hidden()), mode),
+        Network::Transformer(s) if s.trains() => {
+            transformer((s.tokens(), s.depth, s.width, s.hidden), mode)
+        }
         Network::ConvMixer(shape) => {
             let places = places(shape.image_size, shape.patch);
             places * shape.width as f64 * (6 * shape.depth + 8) as f64
@@ -33,7 +35,7 @@ pub(super) fn of_step(network: &Network, mode: Mode) -> u64 {
             layers + heads * n * n * (maps * vit.depth + 12) as f64
         }
         // These networks do not train.
-        Network::Levit(_) | Network::EfficientNet(_) => 0.0,
+        Network::Transformer(_) | Network::Frozen(_) => 0.0,
     };
     bytes(kept + pixels(network))
 }
@@ -53,7 +55,11 @@ pub fn of_forward(network: &Network) -> u64 {
             let n = vit.tokens() as f64;
             n * (8 * vit.width + 2 * vit.hidden()) as f64 + 6.0 * n * n * vit.heads as f64
         }
-        Network::Levit(_) | Network::EfficientNet(_) => 8.0 * pixels(network),
+        Network::Transformer(s) => {
+            let n = s.tokens() as f64;
+            n * (10 * s.width + 2 * s.hidden) as f64
+        }
+        Network::Frozen(network) => network.floats(),
     };
     bytes(kept + 2.0 * pixels(network))
 }
@@ -91,13 +97,12 @@ pub(super) fn of_sequence(shape: &SequenceShape, tokens: usize) -> u64 {
 
 /// For every token: inputs of the blocks (d), q, k and v (3 d), output of attention (d), its sum with
 /// the input (d), hidden values of the MLP, and gradients.
-fn transformer(shape: &VitShape, mode: Mode) -> f64 {
-    let (d, hidden) = (shape.width, shape.hidden());
+fn transformer((tokens, depth, d, hidden): (usize, usize, usize, usize), mode: Mode) -> f64 {
     let kept = match mode.recompute {
-        true => shape.depth * d, // their inputs
-        false => shape.depth * (6 * d + hidden),
+        true => depth * d, // their inputs
+        false => depth * (6 * d + hidden),
     };
-    shape.tokens() as f64 * (kept + 10 * d) as f64
+    tokens as f64 * (kept + 10 * d) as f64
 }
 
 /// Blocks of an isotropic ConvNeXt, for each position.

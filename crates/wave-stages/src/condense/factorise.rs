@@ -103,11 +103,10 @@ pub(super) fn start(
             plan.auxiliary
         )));
     }
-    Ok(Learngene::factorise(
-        &plan.templates,
-        &model.weights,
-        shape,
-    )?)
+    let Some(weights) = model.frozen.prepared() else {
+        return Err(no_transformer(model));
+    };
+    Ok(Learngene::factorise(&plan.templates, weights, shape)?)
 }
 
 /// The share of energy that each set keeps of random weights of the same shape.
@@ -132,11 +131,15 @@ fn transformer(ancestor: Option<&Ancestor>) -> Result<(&VitShape, &Ancestor)> {
     };
     match &ancestor.network {
         Network::Vit(shape) => Ok((shape, ancestor)),
-        _ => Err(request(format!(
-            "method = factorise needs a vision transformer, and the ancestor is a {}; distil it",
-            ancestor.describe()
-        ))),
+        _ => Err(no_transformer(ancestor)),
     }
+}
+
+fn no_transformer(ancestor: &Ancestor) -> anyhow::Error {
+    request(format!(
+        "method = factorise needs a plain vision transformer, and the ancestor is {}; distil it",
+        ancestor.describe()
+    ))
 }
 
 /// The ancestor's shape as settings; given settings must agree with it.

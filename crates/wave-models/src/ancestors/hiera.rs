@@ -1,0 +1,443 @@
+//! Hiera (Ryali et al. 2023, "Hiera: A Hierarchical Vision Transformer without the
+//! Bells-and-Whistles"), frozen, under timm's weight names.
+//!
+//! ```text
+//! x = Conv_7(image) + positions            stride 4; tokens reordered so that those which become one
+//!                                          later are a quarter apart, window by window
+//! x = x' + attention(norm1(x));  x = x + mlp(norm2(x))
+//! z = fc(norm(mean over tokens of x))
+//! ```
+//!
+//! The first block of a stage widens the tokens and takes the maxima of four: `x'` is then the maxima
+//! of `proj(norm1(x))`, and so are the queries'. Attention stays within windows of the tokens of 8 x 8
+//! patches in the first two stages and the first block of the third.
+
+use super::table::{Known, agree, pooling, refuse_arguments};
+use super::{About, Frozen};
+use crate::frozen::{self, Columns, Window};
+use crate::check::{count, dims, divides, sizes};
+use crate::unsupported::unsupported;
+use crate::{Activation, ShapeError, Weights, check_weights, fold};
+use candle_core::{DType, Device, Result, Tensor};
+
+/// Epsilon of layer norms.
+const EPS: f64 = 1e-6;
+/// Side of the first convolution, and its stride and zeros.
+const STEM: (usize, usize, usize) = (7, 4, 3);
+/// Patches along the side of a window in the first stage.
+const WINDOW: usize = 8;
+/// Tokens that become one between stages.
+const POOLED: usize = 4;
+/// Stages whose attention stays within windows.
+const WINDOWED: usize = 2;
+/// Images that pass through together.
+const IMAGES: usize = 8;
+
+/// The sizes of a Hiera.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HieraShape {
+    /// Side of the square input in pixels.
+    pub image_size: usize,
+    /// Colour channels of the input.
+    pub channels: usize,
+    /// Channels of the first stage; each later one has twice as many.
+    pub width: usize,
+    /// Attention heads of the first stage; each later one has twice as many.
+    pub heads: usize,
+    /// Blocks of the stages.
+    pub stages: Vec<usize>,
+    /// Outputs of the classifier; 0 if there is none.
+    pub classes: usize,
+}
+
+/// A block's sizes.
+struct Block {
+    name: String,
+    inputs: usize,
+    outputs: usize,
+    heads: usize,
+    /// Whether four tokens become one.
+    pools: bool,
+    /// Tokens of a window after that, or none where attention is over all.
+    window: Option<usize>,
+}
+
+impl HieraShape {
+    pub(super) fn about(&self) -> About {
+        About {
+            family: "a Hiera",
+            depth: self.stages.iter().sum(),
+            width: self.last(),
+            channels: self.channels,
+            image_size: self.image_size,
+            classes: self.classes,
+        }
+    }
+
+    /// Channels of the last stage.
+    fn last(&self) -> usize {
+        self.width << (self.stages.len() - 1)
+    }
+
+    /// Patches along a side.
+    fn grid(&self) -> usize {
+        self.image_size / STEM.1
+    }
+
+    fn blocks(&self) -> Vec<Block> {
+        let mut all = Vec::new();
+        let mut inputs = self.width;
+        for (s, depth) in self.stages.iter().enumerate() {
+            for i in 0..*depth {
+                let outputs = self.width << s;
+                let pools = s > 0 && i == 0;
+                // A block that pools still has the windows of the stage before.
+                let windowed = s < WINDOWED + usize::from(pools);
+                all.push(Block {
+                    name: format!("blocks.{}", all.len()),
+                    inputs,
+                    outputs,
+                    heads: self.heads << s,
+                    pools,
+                    window: windowed.then_some(WINDOW * WINDOW / POOLED.pow(s as u32)),
+                });
+                inputs = outputs;
+            }
+        }
+        all
+    }
+
+    /// Names and shapes of all weights.
+    pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
+        let (tokens, d, k) = (self.grid() * self.grid(), self.width, STEM.0);
+        let mut all = vec![("pos_embed".to_owned(), vec![1, tokens, d])];
+        let mut affine = |name: String, dims: Vec<usize>| {
+            let out = dims[0];
+            all.push((format!("{name}.weight"), dims));
+            all.push((format!("{name}.bias"), vec![out]));
+        };
+        affine("patch_embed.proj".into(), vec![d, self.channels, k, k]);
+        for block in self.blocks() {
+            let (name, d, out) = (&block.name, block.inputs, block.outputs);
+            affine(format!("{name}.norm1"), vec![d]);
+            affine(format!("{name}.norm2"), vec![out]);
+            affine(format!("{name}.attn.qkv"), vec![3 * out, d]);
+            affine(format!("{name}.attn.proj"), vec![out, out]);
+            affine(format!("{name}.mlp.fc1"), vec![4 * out, out]);
+            affine(format!("{name}.mlp.fc2"), vec![out, 4 * out]);
+            if d != out {
+                affine(format!("{name}.proj"), vec![out, d]);
+            }
+        }
+        affine("head.norm".into(), vec![self.last()]);
+        if self.classes > 0 {
+            affine("head.fc".into(), vec![self.classes, self.last()]);
+        }
+        all
+    }
+}
+
+/// The Hiera of these weights, if they are one's.
+pub(super) fn recognise(known: Known) -> std::result::Result<Option<HieraShape>, ShapeError> {
+    let weights = known.weights;
+    let found = known.has("patch_embed.proj.weight")
+        && known.has("head.norm.weight")
+        && known.has("blocks.0.attn.qkv.weight");
+    if !found && !known.name.starts_with("hiera_") {
+        return Ok(None);
+    }
+    let heads = match known.name {
+        "hiera_tiny_224" | "hiera_small_224" | "hiera_base_224" => Some(1),
+        "hiera_base_plus_224" | "hiera_large_224" => Some(2),
+        "hiera_huge_224" => Some(4),
+        "" => None,
+        other => {
+            let what = "of its kind only hiera_tiny_224, hiera_small_224, hiera_base_224, \
+                        hiera_base_plus_224, hiera_large_224 and hiera_huge_224 are read";
+            return Err(unsupported(other, what, "by its name"));
+        }
+    };
+    let Some(heads) = known.size("num_heads").or(heads) else {
+        let what = "nothing tells how many heads it has";
+        return Err(unsupported(known.name, what, "there is no config.json"));
+    };
+    let read = [
+        "num_classes",
+        "in_chans",
+        "img_size",
+        "global_pool",
+        "embed_dim",
+        "num_heads",
+        "stages",
+    ];
+    refuse_arguments(known, &read)?;
+    pooling(known, "avg")?;
+    let [width, channels, _, _] = dims(weights, "patch_embed.proj.weight")?;
+    let [_, tokens, _] = dims(weights, "pos_embed")?;
+    let depth = count(weights, |i| format!("blocks.{i}.attn.qkv.weight"));
+    let widens = |i: &usize| weights.contains_key(&format!("blocks.{i}.proj.weight"));
+    let firsts: Vec<usize> = (0..depth).filter(widens).collect();
+    let ends = firsts.iter().copied().chain([depth]);
+    let starts = [0].into_iter().chain(firsts.iter().copied());
+    let stages: Vec<usize> = starts.zip(ends).map(|(from, to)| to - from).collect();
+    let classes = match known.has("head.fc.weight") {
+        true => dims::<2>(weights, "head.fc.weight")?[0],
+        false => 0,
+    };
+    let shape = HieraShape {
+        image_size: tokens.isqrt() * STEM.1,
+        channels,
+        width,
+        heads,
+        stages,
+        classes,
+    };
+    sizes(&[("channels", channels), ("width", width), ("heads", heads)])?;
+    if shape.stages.len() > 8 || shape.stages.contains(&0) {
+        return Err(ShapeError::Choice {
+            name: "stages",
+            found: format!("{:?}", shape.stages),
+            expected: "one to eight, each of a block at least",
+        });
+    }
+    check_weights(weights, &shape.parameters())?;
+    divides("heads", heads, "width", width)?;
+    divides("window", WINDOW, "image_size / 4", shape.grid())?;
+    divides(
+        "stages",
+        1 << (shape.stages.len() - 1),
+        "image_size / 4",
+        shape.grid(),
+    )?;
+    for (key, found) in [
+        ("num_classes", classes),
+        ("in_chans", channels),
+        ("embed_dim", width),
+        ("img_size", shape.image_size),
+    ] {
+        agree(known, key, found)?;
+    }
+    Ok(Some(shape))
+}
+
+/// A linear map (in, out) with its bias.
+type Linear = (Tensor, Tensor);
+
+struct Layer {
+    sizes: Block,
+    norms: [Linear; 2],
+    qkv: Linear,
+    proj: Linear,
+    fc: [Linear; 2],
+    widen: Option<Linear>,
+    /// What is added to scores: nothing, for each head.
+    zeros: Tensor,
+}
+
+/// A Hiera with its weights.
+pub(super) struct Hiera {
+    about: About,
+    device: Device,
+    grid: usize,
+    pools: usize,
+    stem: Linear,
+    positions: Tensor,
+    layers: Vec<Layer>,
+    norm: Linear,
+    classifier: Option<Linear>,
+}
+
+impl Hiera {
+    pub(super) fn new(shape: &HieraShape, weights: &Weights) -> Result<Hiera> {
+        check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
+        let get = |name: &str| fold::get(weights, name).cloned();
+        let pair = |name: &str| -> Result<Linear> {
+            Ok((
+                get(&format!("{name}.weight"))?,
+                get(&format!("{name}.bias"))?,
+            ))
+        };
+        let map = |name: &str| -> Result<Linear> {
+            let (weight, bias) = pair(name)?;
+            Ok((fold::as_columns(&weight)?, bias))
+        };
+        let positions = get("pos_embed")?;
+        let device = positions.device().clone();
+        let mut tokens = shape.grid() * shape.grid();
+        let mut layer = |sizes: Block| -> Result<Layer> {
+            let name = &sizes.name;
+            let before = if sizes.pools { POOLED } else { 1 };
+            let keys = sizes.window.map_or(tokens, |window| window * before);
+            let queries = keys / before;
+            tokens /= before;
+            let (mut weight, mut bias) = pair(&format!("{name}.attn.qkv"))?;
+            // 1 / sqrt(d) in the queries: maxima do not mind a positive factor.
+            let scale = ((sizes.outputs / sizes.heads) as f64).powf(-0.5);
+            let d = sizes.outputs;
+            let scaled = |t: &Tensor| {
+                Tensor::cat(&[(t.narrow(0, 0, d)? * scale)?, t.narrow(0, d, 2 * d)?], 0)
+            };
+            (weight, bias) = (scaled(&weight)?, scaled(&bias)?);
+            Ok(Layer {
+                norms: [
+                    pair(&format!("{name}.norm1"))?,
+                    pair(&format!("{name}.norm2"))?,
+                ],
+                qkv: (fold::as_columns(&weight)?, bias),
+                proj: map(&format!("{name}.attn.proj"))?,
+                fc: [
+                    map(&format!("{name}.mlp.fc1"))?,
+                    map(&format!("{name}.mlp.fc2"))?,
+                ],
+                widen: match sizes.inputs == sizes.outputs {
+                    true => None,
+                    false => Some(map(&format!("{name}.proj"))?),
+                },
+                zeros: Tensor::zeros((sizes.heads, queries, keys), DType::F32, &device)?,
+                sizes,
+            })
+        };
+        Ok(Hiera {
+            about: shape.about(),
+            grid: shape.grid(),
+            pools: shape.stages.len() - 1,
+            stem: map("patch_embed.proj")?,
+            layers: shape
+                .blocks()
+                .into_iter()
+                .map(&mut layer)
+                .collect::<Result<_>>()?,
+            norm: pair("head.norm")?,
+            classifier: (shape.classes > 0).then(|| map("head.fc")).transpose()?,
+            positions,
+            device,
+        })
+    }
+
+    fn some(&self, images: &Tensor) -> Result<Tensor> {
+        let x = images.permute((0, 2, 3, 1))?.contiguous()?;
+        let (kernel, stride, zeros) = STEM;
+        let window = Window::padded(x.dim(1)?, kernel, stride, zeros);
+        let (w, b) = &self.stem;
+        let x = frozen::convolve(&x, w, b, window, Activation::Identity)?; // (b, g, g, d)
+        let mut x = self.reordered(&x.flatten(1, 2)?.broadcast_add(&self.positions)?)?;
+        for layer in &self.layers {
+            x = layer.run(&x)?;
+        }
+        let (w, b) = &self.norm;
+        wave_ops::layer_norm(&frozen::mean_rows(&x)?, w, b, EPS)
+    }
+
+    /// Tokens (b, g g, d) so that the four that become one are quarters apart, stage by stage, and those
+    /// of a window next to each other in steps of the number of windows.
+    fn reordered(&self, x: &Tensor) -> Result<Tensor> {
+        let (b, n, d) = x.dims3()?;
+        let (mut outer, mut side) = (b, self.grid);
+        let mut x = x.clone();
+        for _ in 0..self.pools {
+            side /= 2;
+            x = x
+                .reshape(&[outer, side, 2, side, 2, d][..])?
+                .permute(vec![0, 2, 4, 1, 3, 5])? // (outer, 2, 2, side, side, d)
+                .contiguous()?;
+            outer *= POOLED;
+        }
+        x.reshape((b, n, d))
+    }
+}
+
+impl Frozen for Hiera {
+    fn about(&self) -> &About {
+        &self.about
+    }
+
+    fn features(&self, images: &Tensor) -> Result<Tensor> {
+        let images = self.about.checked(images, &self.device)?;
+        super::in_parts(&images, IMAGES, |images| self.some(images))
+    }
+
+    fn logits(&self, images: &Tensor) -> Result<Tensor> {
+        match &self.classifier {
+            Some((w, b)) => {
+                frozen::linear(&self.features(images)?, w, b, None, Activation::Identity)
+            }
+            None => self.about.headless(),
+        }
+    }
+}
+
+impl Layer {
+    fn run(&self, x: &Tensor) -> Result<Tensor> {
+        let map = |x: &Tensor, (w, b): &Linear, residual: Option<&Tensor>, act| {
+            frozen::linear(x, w, b, residual, act)
+        };
+        let norm = |x: &Tensor, (w, b): &Linear| wave_ops::layer_norm(x, w, b, EPS);
+        let (none, d) = (Activation::Identity, self.sizes.outputs);
+        let normed = norm(x, &self.norms[0])?;
+        let x = match &self.widen {
+            Some(widen) => quarters(&map(&normed, widen, None, none)?)?,
+            None => x.clone(),
+        };
+        let qkv = map(&normed, &self.qkv, None, none)?; // (b, n, 3 d)
+        let (b, n, _) = qkv.dims3()?;
+        let before = if self.sizes.pools { POOLED } else { 1 };
+        let keys = self.sizes.window.map_or(n, |window| window * before);
+        let windows = n / keys;
+        // Token t of a window w stands at t windows + w.
+        let gathered = match windows {
+            1 => qkv,
+            _ => qkv
+                .reshape((b, keys, windows, 3 * d))?
+                .transpose(1, 2)?
+                .contiguous()?
+                .reshape((b * windows, keys, 3 * d))?,
+        };
+        let queries = gathered.narrow(2, 0, d)?.contiguous()?;
+        let queries = match self.sizes.pools {
+            true => quarters(&queries)?,
+            false => queries,
+        };
+        let rest = gathered.narrow(2, d, 2 * d)?.contiguous()?;
+        let heads = self.sizes.heads;
+        let width = d / heads;
+        let part = |tokens, offset| Columns {
+            tokens,
+            offset,
+            per_head: width,
+        };
+        let (k, v) = (
+            rest.narrow(2, 0, d)?.contiguous()?,
+            rest.narrow(2, d, d)?.contiguous()?,
+        );
+        let mixed = frozen::attention(
+            part(&queries, 0),
+            part(&k, 0),
+            part(&v, 0),
+            &self.zeros,
+            (width, width),
+            none,
+        )?;
+        let mixed = match windows {
+            1 => mixed,
+            _ => mixed
+                .reshape((b, windows, keys / before, d))?
+                .transpose(1, 2)?
+                .contiguous()?
+                .reshape((b, n / before, d))?,
+        };
+        let x = map(&mixed, &self.proj, Some(&x), none)?;
+        let inner = map(
+            &norm(&x, &self.norms[1])?,
+            &self.fc[0],
+            None,
+            Activation::Gelu,
+        )?;
+        map(&inner, &self.fc[1], Some(&x), none)
+    }
+}
+
+/// The maxima of tokens (b, n, d) that are quarters of `n` apart: (b, n / 4, d).
+fn quarters(x: &Tensor) -> Result<Tensor> {
+    let (b, n, d) = x.dims3()?;
+    x.reshape((b, POOLED, n / POOLED, d))?.max(1)
+}

@@ -1,0 +1,644 @@
+//! Families whose forward pass is candle-transformers': ConvNeXt and V2, ResNet, RepVGG,
+//! MobileNetV4, MobileOne and FastViT.
+//!
+//! It has them in the sizes that timm registers, by name. Its bodies give what is pooled; the
+//! classifiers on top are ours, so that features are those of timm's `forward_head(pre_logits=True)`.
+//!
+//! A body has to take every tensor there is. So a variant that has one more (a norm, a scale) is never
+//! read as the plain network.
+
+use super::table::{Known, refuse_arguments};
+use super::{About, Frozen};
+use crate::check::ignored;
+use crate::unsupported::unsupported;
+use crate::{ShapeError, Weights, fold};
+use candle_core::{D, DType, Device, Result, Shape, Tensor};
+use candle_nn::var_builder::SimpleBackend;
+use candle_nn::{Func, Init, Module, VarBuilder};
+use candle_transformers::models::{convnext, fastvit, mobilenetv4, mobileone, repvgg, resnet};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Colour channels of the images, in all of these.
+const CHANNELS: usize = 3;
+/// Epsilon of the layer norms of ConvNeXts.
+const LAYER_NORM_EPS: f64 = 1e-6;
+/// Epsilon of batch norms.
+const BATCH_NORM_EPS: f64 = 1e-5;
+/// Images that pass through a body together: convolutions unfold their inputs, which takes memory.
+const IMAGES: usize = 16;
+/// The smallest side of an image that leaves a pixel after all strides.
+const SMALLEST: usize = 32;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    ConvNext,
+    ConvNextV2,
+    ResNet,
+    RepVgg,
+    MobileNetV4,
+    MobileOne,
+    FastVit,
+}
+
+/// Networks by timm's names: their family, and the side of the images that they are made for.
+const NETWORKS: [(&str, Family, usize); 49] = {
+    use Family::*;
+    [
+        ("convnext_atto", ConvNext, 224),
+        ("convnext_femto", ConvNext, 224),
+        ("convnext_pico", ConvNext, 224),
+        ("convnext_nano", ConvNext, 224),
+        ("convnext_tiny", ConvNext, 224),
+        ("convnext_small", ConvNext, 224),
+        ("convnext_base", ConvNext, 224),
+        ("convnext_large", ConvNext, 224),
+        ("convnext_xlarge", ConvNext, 224),
+        ("convnextv2_atto", ConvNextV2, 224),
+        ("convnextv2_femto", ConvNextV2, 224),
+        ("convnextv2_pico", ConvNextV2, 224),
+        ("convnextv2_nano", ConvNextV2, 224),
+        ("convnextv2_tiny", ConvNextV2, 224),
+        ("convnextv2_small", ConvNextV2, 224),
+        ("convnextv2_base", ConvNextV2, 224),
+        ("convnextv2_large", ConvNextV2, 224),
+        ("convnextv2_huge", ConvNextV2, 224),
+        ("resnet18", ResNet, 224),
+        ("resnet34", ResNet, 224),
+        ("resnet50", ResNet, 224),
+        ("resnet101", ResNet, 224),
+        ("resnet152", ResNet, 224),
+        ("repvgg_a0", RepVgg, 224),
+        ("repvgg_a1", RepVgg, 224),
+        ("repvgg_a2", RepVgg, 224),
+        ("repvgg_b0", RepVgg, 224),
+        ("repvgg_b1", RepVgg, 224),
+        ("repvgg_b1g4", RepVgg, 224),
+        ("repvgg_b2", RepVgg, 224),
+        ("repvgg_b2g4", RepVgg, 224),
+        ("repvgg_b3", RepVgg, 224),
+        ("repvgg_b3g4", RepVgg, 224),
+        ("mobilenetv4_conv_small", MobileNetV4, 224),
+        ("mobilenetv4_conv_medium", MobileNetV4, 256),
+        ("mobilenetv4_conv_large", MobileNetV4, 384),
+        ("mobilenetv4_hybrid_medium", MobileNetV4, 256),
+        ("mobilenetv4_hybrid_large", MobileNetV4, 384),
+        ("mobileone_s1", MobileOne, 224),
+        ("mobileone_s2", MobileOne, 224),
+        ("mobileone_s3", MobileOne, 224),
+        ("mobileone_s4", MobileOne, 224),
+        ("fastvit_t8", FastVit, 256),
+        ("fastvit_t12", FastVit, 256),
+        ("fastvit_s12", FastVit, 256),
+        ("fastvit_sa12", FastVit, 256),
+        ("fastvit_sa24", FastVit, 256),
+        ("fastvit_sa36", FastVit, 256),
+        ("fastvit_ma36", FastVit, 256),
+    ]
+};
+
+/// What is pooled, of a network of this name. MobileNetV4's is (b, c, 1, 1), FastViT's not yet pooled.
+fn body(name: &str, vb: VarBuilder<'static>) -> Result<Func<'static>> {
+    match name {
+        "convnext_atto" | "convnextv2_atto" => {
+            convnext::convnext_no_final_layer(&convnext::Config::atto(), vb)
+        }
+        "convnext_femto" | "convnextv2_femto" => {
+            convnext::convnext_no_final_layer(&convnext::Config::femto(), vb)
+        }
+        "convnext_pico" | "convnextv2_pico" => {
+            convnext::convnext_no_final_layer(&convnext::Config::pico(), vb)
+        }
+        "convnext_nano" | "convnextv2_nano" => {
+            convnext::convnext_no_final_layer(&convnext::Config::nano(), vb)
+        }
+        "convnext_tiny" | "convnextv2_tiny" => {
+            convnext::convnext_no_final_layer(&convnext::Config::tiny(), vb)
+        }
+        "convnext_small" | "convnextv2_small" => {
+            convnext::convnext_no_final_layer(&convnext::Config::small(), vb)
+        }
+        "convnext_base" | "convnextv2_base" => {
+            convnext::convnext_no_final_layer(&convnext::Config::base(), vb)
+        }
+        "convnext_large" | "convnextv2_large" => {
+            convnext::convnext_no_final_layer(&convnext::Config::large(), vb)
+        }
+        "convnext_xlarge" => convnext::convnext_no_final_layer(&convnext::Config::xlarge(), vb),
+        "convnextv2_huge" => convnext::convnext_no_final_layer(&convnext::Config::huge(), vb),
+        "resnet18" => resnet::resnet18_no_final_layer(vb),
+        "resnet34" => resnet::resnet34_no_final_layer(vb),
+        "resnet50" => resnet::resnet50_no_final_layer(vb),
+        "resnet101" => resnet::resnet101_no_final_layer(vb),
+        "resnet152" => resnet::resnet152_no_final_layer(vb),
+        "repvgg_a0" => repvgg::repvgg_no_final_layer(&repvgg::Config::a0(), vb),
+        "repvgg_a1" => repvgg::repvgg_no_final_layer(&repvgg::Config::a1(), vb),
+        "repvgg_a2" => repvgg::repvgg_no_final_layer(&repvgg::Config::a2(), vb),
+        "repvgg_b0" => repvgg::repvgg_no_final_layer(&repvgg::Config::b0(), vb),
+        "repvgg_b1" => repvgg::repvgg_no_final_layer(&repvgg::Config::b1(), vb),
+        "repvgg_b1g4" => repvgg::repvgg_no_final_layer(&repvgg::Config::b1g4(), vb),
+        "repvgg_b2" => repvgg::repvgg_no_final_layer(&repvgg::Config::b2(), vb),
+        "repvgg_b2g4" => repvgg::repvgg_no_final_layer(&repvgg::Config::b2g4(), vb),
+        "repvgg_b3" => repvgg::repvgg_no_final_layer(&repvgg::Config::b3(), vb),
+        "repvgg_b3g4" => repvgg::repvgg_no_final_layer(&repvgg::Config::b3g4(), vb),
+        "mobilenetv4_conv_small" => {
+            mobilenetv4::mobilenetv4_no_final_layer(&mobilenetv4::Config::small(), vb)
+        }
+        "mobilenetv4_conv_medium" => {
+            mobilenetv4::mobilenetv4_no_final_layer(&mobilenetv4::Config::medium(), vb)
+        }
+        "mobilenetv4_conv_large" => {
+            mobilenetv4::mobilenetv4_no_final_layer(&mobilenetv4::Config::large(), vb)
+        }
+        "mobilenetv4_hybrid_medium" => {
+            mobilenetv4::mobilenetv4_no_final_layer(&mobilenetv4::Config::hybrid_medium(), vb)
+        }
+        "mobilenetv4_hybrid_large" => {
+            mobilenetv4::mobilenetv4_no_final_layer(&mobilenetv4::Config::hybrid_large(), vb)
+        }
+        "mobileone_s1" => mobileone::mobileone_no_final_layer(&mobileone::Config::s1(), vb),
+        "mobileone_s2" => mobileone::mobileone_no_final_layer(&mobileone::Config::s2(), vb),
+        "mobileone_s3" => mobileone::mobileone_no_final_layer(&mobileone::Config::s3(), vb),
+        "mobileone_s4" => mobileone::mobileone_no_final_layer(&mobileone::Config::s4(), vb),
+        "fastvit_t8" => fastvit::fastvit_no_final_layer(&fastvit::Config::t8(), vb),
+        "fastvit_t12" => fastvit::fastvit_no_final_layer(&fastvit::Config::t12(), vb),
+        "fastvit_s12" => fastvit::fastvit_no_final_layer(&fastvit::Config::s12(), vb),
+        "fastvit_sa12" => fastvit::fastvit_no_final_layer(&fastvit::Config::sa12(), vb),
+        "fastvit_sa24" => fastvit::fastvit_no_final_layer(&fastvit::Config::sa24(), vb),
+        "fastvit_sa36" => fastvit::fastvit_no_final_layer(&fastvit::Config::sa36(), vb),
+        "fastvit_ma36" => fastvit::fastvit_no_final_layer(&fastvit::Config::ma36(), vb),
+        other => candle_core::bail!("no network is called {other}"),
+    }
+}
+
+impl Family {
+    fn describe(self) -> &'static str {
+        match self {
+            Family::ConvNext => "a ConvNeXt",
+            Family::ConvNextV2 => "a ConvNeXt V2",
+            Family::ResNet => "a ResNet",
+            Family::RepVgg => "a RepVGG",
+            Family::MobileNetV4 => "a MobileNetV4",
+            Family::MobileOne => "a MobileOne",
+            Family::FastVit => "a FastViT",
+        }
+    }
+
+    /// How timm's names of the family begin.
+    fn prefix(self) -> &'static str {
+        match self {
+            Family::ConvNext => "convnext_",
+            Family::ConvNextV2 => "convnextv2_",
+            Family::ResNet => "resnet",
+            Family::RepVgg => "repvgg_",
+            Family::MobileNetV4 => "mobilenetv4_",
+            Family::MobileOne => "mobileone_",
+            Family::FastVit => "fastvit_",
+        }
+    }
+
+    /// The module of the classifier.
+    fn classifier(self) -> &'static str {
+        match self {
+            Family::ResNet => "fc",
+            Family::MobileNetV4 => "classifier",
+            _ => "head.fc",
+        }
+    }
+
+    /// A registered network with other outputs from tensors of the same names and shapes, so that weights
+    /// alone do not tell the family's.
+    fn twin(self) -> Option<&'static str> {
+        match self {
+            Family::ResNet => Some("a resnetblur or resnetaa"),
+            Family::MobileNetV4 => Some("a mobilenetv4_conv_aa or _blur"),
+            _ => None,
+        }
+    }
+
+    /// A tensor with as many values as what is pooled has channels.
+    fn last(self, source: &Source) -> &'static str {
+        match self {
+            Family::ResNet if source.has("layer4.0.bn3.weight") => "layer4.0.bn3.weight",
+            Family::ResNet => "layer4.0.bn2.weight",
+            Family::RepVgg => "stages.3.0.conv_kxk.bn.weight",
+            Family::MobileOne => "stages.3.1.conv_kxk.0.bn.weight",
+            Family::FastVit => "final_conv.conv_kxk.0.bn.weight",
+            Family::MobileNetV4 => "norm_head.weight",
+            Family::ConvNext | Family::ConvNextV2 => "head.norm.weight",
+        }
+    }
+
+    /// The family whose tensors these are.
+    fn of_weights(known: Known) -> Option<Family> {
+        let second = match known.has("stages.0.blocks.0.mlp.grn.weight") {
+            true => Family::ConvNextV2,
+            false => Family::ConvNext,
+        };
+        [
+            ("stages.0.blocks.0.conv_dw.weight", second),
+            ("layer1.0.conv1.weight", Family::ResNet),
+            ("stages.0.0.conv_kxk.conv.weight", Family::RepVgg),
+            ("norm_head.weight", Family::MobileNetV4),
+            ("stages.0.0.conv_kxk.0.conv.weight", Family::MobileOne),
+            ("final_conv.conv_kxk.0.conv.weight", Family::FastVit),
+        ]
+        .into_iter()
+        .find(|(tensor, _)| known.has(tensor))
+        .map(|(_, family)| family)
+    }
+}
+
+/// A network of one of these families, and its sizes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StockShape {
+    /// timm's name of it.
+    pub name: &'static str,
+    /// Its sizes.
+    pub about: About,
+    /// Names and shapes of all its weights.
+    pub parameters: Vec<(String, Vec<usize>)>,
+}
+
+/// The network of one of these families, if the name or the weights are of one.
+pub(super) fn recognise(known: Known) -> std::result::Result<Option<StockShape>, ShapeError> {
+    let name = known.name;
+    let of_weights = Family::of_weights(known);
+    let named = NETWORKS.iter().find(|(n, ..)| *n == name);
+    let Some(family) = named.map(|(_, family, _)| *family).or(of_weights) else {
+        return Ok(None);
+    };
+    match of_weights {
+        Some(found) if found == family => {}
+        Some(found) => {
+            return Err(ShapeError::Architecture {
+                said: name.into(),
+                found: found.describe(),
+            });
+        }
+        None => {
+            let what = format!("these are not the tensors of {}", family.describe());
+            let first = known.weights.keys().next();
+            let found = format!("tensor {}", first.map_or("(none)", String::as_str));
+            return Err(unsupported(name, &what, &found));
+        }
+    }
+    refuse_arguments(
+        known,
+        &["num_classes", "in_chans", "img_size", "global_pool"],
+    )?;
+    if let Some(network) = named {
+        return shape(known, network).map(Some);
+    }
+    if !name.is_empty() {
+        return Err(others(name, family));
+    }
+    if let Some(twin) = family.twin() {
+        let what = format!("no architecture is told, and {twin} has tensors of the same shapes");
+        return Err(unsupported(name, &what, "there is no config.json"));
+    }
+    let mut first = None;
+    for network in NETWORKS.iter().filter(|(_, f, _)| *f == family) {
+        match shape(known, network) {
+            Ok(found) => return Ok(Some(found)),
+            Err(error) => _ = first.get_or_insert(error),
+        }
+    }
+    match first {
+        Some(error) => Err(error),
+        None => Ok(None),
+    }
+}
+
+/// Refuses a name that begins as those of one of the families here, but is none of them.
+pub(crate) fn check_name(name: &str) -> std::result::Result<(), ShapeError> {
+    if name.starts_with("convnext_isotropic") || NETWORKS.iter().any(|(n, ..)| *n == name) {
+        return Ok(());
+    }
+    let family = NETWORKS
+        .iter()
+        .map(|(_, family, _)| *family)
+        .find(|family| name.starts_with(family.prefix()));
+    family.map_or(Ok(()), |family| Err(others(name, family)))
+}
+
+/// The error of a name that is none of a family's here.
+fn others(name: &str, family: Family) -> ShapeError {
+    let names: Vec<&str> = NETWORKS
+        .iter()
+        .filter(|(_, f, _)| *f == family)
+        .map(|(name, ..)| *name)
+        .collect();
+    let what = format!("of its kind only {} are read", names.join(", "));
+    unsupported(name, &what, "by its name")
+}
+
+/// The shape of a network that is registered.
+fn shape(
+    known: Known,
+    &(name, family, side): &(&'static str, Family, usize),
+) -> std::result::Result<StockShape, ShapeError> {
+    let source = Source::new(known.weights);
+    let built = Built::new(name, family, &source);
+    let (width, classes) = match built {
+        Ok(built) => (built.width, built.classes),
+        Err(error) => return Err(source.state().wrong.clone().unwrap_or(other(&error))),
+    };
+    let parameters: Vec<_> = source.state().taken.clone().into_iter().collect();
+    crate::check::check_weights(known.weights, &parameters)?;
+    for (key, found) in [("num_classes", classes), ("in_chans", CHANNELS)] {
+        super::table::agree(known, key, found)?;
+    }
+    super::table::pooling(known, "avg")?;
+    let image_size = known.image_size(side);
+    if image_size < SMALLEST {
+        return Err(ShapeError::Choice {
+            name: "image_size",
+            found: image_size.to_string(),
+            expected: "at least 32",
+        });
+    }
+    Ok(StockShape {
+        name,
+        about: About {
+            family: family.describe(),
+            depth: depth(known.weights),
+            width,
+            channels: CHANNELS,
+            image_size,
+            classes,
+        },
+        parameters,
+    })
+}
+
+/// An error of construction that is of no tensor.
+fn other(error: &candle_core::Error) -> ShapeError {
+    ShapeError::Unrecognised {
+        first: error.to_string(),
+    }
+}
+
+/// Blocks: modules whose path has two numbers.
+fn depth(weights: &Weights) -> usize {
+    let block = |name: &String| -> Option<String> {
+        let (path, rest) = match name.split_once(".blocks.") {
+            Some((stage, rest)) => (format!("{stage}.blocks"), rest.to_owned()),
+            None => {
+                let (stage, rest) = name.split_once('.')?;
+                match (stage, stage.starts_with("layer")) {
+                    (_, true) => (stage.to_owned(), rest.to_owned()),
+                    ("stages" | "blocks", _) => {
+                        let (number, rest) = rest.split_once('.')?;
+                        (format!("{stage}.{number}"), rest.to_owned())
+                    }
+                    _ => return None,
+                }
+            }
+        };
+        let number = rest.split('.').next()?;
+        number.parse::<usize>().ok()?;
+        Some(format!("{path}.{number}"))
+    };
+    weights
+        .keys()
+        .filter_map(block)
+        .collect::<BTreeSet<_>>()
+        .len()
+}
+
+/// Where a body takes its weights from, and what it took.
+#[derive(Clone)]
+struct Source(Arc<Mutex<State>>);
+
+struct State {
+    weights: Weights,
+    taken: BTreeMap<String, Vec<usize>>,
+    /// What was wrong with the last tensor that was not there as it was asked for.
+    wrong: Option<ShapeError>,
+}
+
+impl Source {
+    fn new(weights: &Weights) -> Source {
+        let weights = weights
+            .iter()
+            .filter(|(name, _)| !ignored(name))
+            .map(|(name, tensor)| (name.clone(), tensor.clone()))
+            .collect();
+        Source(Arc::new(Mutex::new(State {
+            weights,
+            taken: BTreeMap::new(),
+            wrong: None,
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn device(&self) -> Device {
+        let state = self.state();
+        let first = state.weights.values().next();
+        first.map_or(Device::Cpu, |tensor| tensor.device().clone())
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.state().weights.contains_key(name)
+    }
+
+    /// The tensor of a name, of this shape: a matrix where a kernel of one pixel is asked for, and the
+    /// other way round, as timm has either in one family.
+    fn take(&self, name: &str, dims: &[usize]) -> Result<Tensor> {
+        let mut state = self.state();
+        let wrong = match state.weights.get(name) {
+            None => ShapeError::Missing { name: name.into() },
+            Some(tensor) => {
+                let same = |a: &[usize], b: &[usize]| {
+                    a == b
+                        || (a.len() == b.len() + 2 && a[..b.len()] == *b && a[b.len()..] == [1, 1])
+                };
+                if same(tensor.dims(), dims) || same(dims, tensor.dims()) {
+                    let (found, tensor) = (tensor.dims().to_vec(), tensor.clone());
+                    state.taken.insert(name.into(), found);
+                    return tensor.reshape(dims);
+                }
+                ShapeError::Misshapen {
+                    name: name.into(),
+                    found: tensor.dims().to_vec(),
+                    expected: dims.to_vec(),
+                }
+            }
+        };
+        state.wrong = Some(wrong.clone());
+        Err(candle_core::Error::wrap(wrong))
+    }
+
+    /// The sizes of a tensor that is there.
+    fn dims(&self, name: &str) -> Result<Vec<usize>> {
+        let mut state = self.state();
+        match state.weights.get(name) {
+            Some(tensor) if tensor.rank() > 0 => Ok(tensor.dims().to_vec()),
+            _ => {
+                let wrong = ShapeError::Missing { name: name.into() };
+                state.wrong = Some(wrong.clone());
+                Err(candle_core::Error::wrap(wrong))
+            }
+        }
+    }
+}
+
+impl SimpleBackend for Source {
+    fn get(&self, s: Shape, name: &str, _: Init, _: DType, _: &Device) -> Result<Tensor> {
+        self.take(name, s.dims())
+    }
+
+    fn get_unchecked(&self, name: &str, _: DType, _: &Device) -> Result<Tensor> {
+        let dims = self.dims(name)?;
+        self.take(name, &dims)
+    }
+
+    fn contains_tensor(&self, name: &str) -> bool {
+        self.has(name)
+    }
+}
+
+/// A body with what stands between it and the classifier, and that.
+struct Built {
+    body: Func<'static>,
+    /// Weight and bias of what comes before features (a ConvNeXt's norm, a MobileNetV4's last
+    /// convolution with its batch norm), where there is something.
+    before: Option<(Tensor, Tensor)>,
+    classifier: Option<(Tensor, Tensor)>,
+    width: usize,
+    classes: usize,
+}
+
+impl Built {
+    fn new(name: &str, family: Family, source: &Source) -> Result<Built> {
+        let backend = Box::new(source.clone());
+        let vb = VarBuilder::from_backend(backend, DType::F32, source.device());
+        let body = body(name, vb)?;
+        let before = match family {
+            Family::ConvNext | Family::ConvNextV2 => {
+                let dims = source.dims("head.norm.weight")?;
+                let weight = source.take("head.norm.weight", &dims)?;
+                Some((weight, source.take("head.norm.bias", &dims)?))
+            }
+            Family::MobileNetV4 => Some(folded(source, "conv_head.weight", "norm_head")?),
+            _ => None,
+        };
+        let width = match &before {
+            Some((_, bias)) => bias.elem_count(),
+            None => source.dims(family.last(source))?[0],
+        };
+        let module = family.classifier();
+        let classifier = format!("{module}.weight");
+        let classifier = match source.has(&classifier) {
+            false => None,
+            true => {
+                let classes = source.dims(&classifier)?[0];
+                let weight = source.take(&classifier, &[classes, width])?;
+                let bias = source.take(&format!("{module}.bias"), &[classes])?;
+                Some((weight, bias))
+            }
+        };
+        Ok(Built {
+            body,
+            before,
+            classes: classifier.as_ref().map_or(0, |(_, bias)| bias.elem_count()),
+            classifier,
+            width,
+        })
+    }
+}
+
+/// Whether a FastViT has attention in its last stage.
+fn attends(weights: &Weights) -> bool {
+    weights.contains_key("stages.3.blocks.0.token_mixer.qkv.weight")
+}
+
+/// Scale and shift of a batch norm.
+fn affine(source: &Source, norm: &str, width: usize) -> Result<(Tensor, Tensor)> {
+    let mut parts = Weights::new();
+    for part in ["weight", "bias", "running_mean", "running_var"] {
+        let name = format!("{norm}.{part}");
+        let tensor = source.take(&name, &[width])?;
+        parts.insert(name, tensor);
+    }
+    fold::affine(&parts, norm, BATCH_NORM_EPS)
+}
+
+/// A convolution of one pixel with the batch norm that follows it, as a linear map.
+fn folded(source: &Source, conv: &str, norm: &str) -> Result<(Tensor, Tensor)> {
+    let dims = source.dims(conv)?;
+    let (out, inputs) = (dims[0], dims.get(1).copied().unwrap_or(0));
+    let weight = source.take(conv, &[out, inputs])?;
+    let (scale, shift) = affine(source, norm, out)?;
+    let weight = weight
+        .to_dtype(DType::F64)?
+        .broadcast_mul(&scale.unsqueeze(1)?)?;
+    Ok((weight.to_dtype(DType::F32)?, shift.to_dtype(DType::F32)?))
+}
+
+/// A network of one of these families with its weights.
+pub(super) struct Stock {
+    about: About,
+    family: Family,
+    /// What follows a MobileNetV4's last convolution: GELU in the largest, else the rectifier.
+    gelu: bool,
+    device: Device,
+    at_once: usize,
+    built: Built,
+}
+
+impl Stock {
+    pub(super) fn new(shape: &StockShape, weights: &Weights) -> Result<Stock> {
+        let Some((name, family, _)) = NETWORKS.iter().find(|(name, ..)| *name == shape.name) else {
+            candle_core::bail!("no network is called {}", shape.name);
+        };
+        let source = Source::new(weights);
+        Ok(Stock {
+            about: shape.about.clone(),
+            family: *family,
+            gelu: *name == "mobilenetv4_hybrid_large",
+            device: source.device(),
+            // The attention of a FastViT takes the images of a batch for each other's.
+            at_once: match family {
+                Family::FastVit if attends(weights) => 1,
+                _ => IMAGES,
+            },
+            built: Built::new(name, *family, &source)?,
+        })
+    }
+
+    fn some(&self, images: &Tensor) -> Result<Tensor> {
+        let x = self.built.body.forward(images)?;
+        match (self.family, &self.built.before) {
+            (Family::FastVit, _) => x.mean(D::Minus1)?.mean(D::Minus1),
+            (Family::MobileNetV4, Some((weight, bias))) => {
+                let x = wave_ops::linear(&x.flatten_from(1)?, weight, bias)?;
+                if self.gelu { x.gelu_erf() } else { x.relu() }
+            }
+            (_, Some((weight, bias))) => wave_ops::layer_norm(&x, weight, bias, LAYER_NORM_EPS),
+            (_, None) => Ok(x),
+        }
+    }
+}
+
+impl Frozen for Stock {
+    fn about(&self) -> &About {
+        &self.about
+    }
+
+    fn features(&self, images: &Tensor) -> Result<Tensor> {
+        let images = self.about.checked(images, &self.device)?;
+        super::in_parts(&images, self.at_once, |images| self.some(images))
+    }
+
+    fn logits(&self, images: &Tensor) -> Result<Tensor> {
+        match &self.built.classifier {
+            Some((weight, bias)) => wave_ops::linear(&self.features(images)?, weight, bias),
+            None => self.about.headless(),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What recognition of every family shares.
+
+use crate::{ShapeError, Weights, unsupported::unsupported};
+use serde_json::{Map, Value};
+
+/// What is known of a network whose weights are at hand.
+#[derive(Clone, Copy)]
+pub(crate) struct Known<'a> {
+    /// timm's name without its tag, or empty.
+    pub(crate) name: &'a str,
+    /// `model_args` of timm's `config.json`.
+    pub(crate) args: &'a Map<String, Value>,
+    /// Side of the input, if the configuration tells it.
+    pub(crate) image_size: Option<usize>,
+    /// The weights, under timm's names.
+    pub(crate) weights: &'a Weights,
+}
+
+impl Known<'_> {
+    /// Whether a tensor of this name is there.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.weights.contains_key(name)
+    }
+
+    /// A size among the arguments: a number, or a pair of the same.
+    pub(crate) fn size(&self, key: &str) -> Option<usize> {
+        let value = match self.args.get(key)? {
+            Value::Array(pair) if pair.len() == 2 && pair[0] == pair[1] => &pair[0],
+            value => value,
+        };
+        usize::try_from(value.as_u64()?).ok()
+    }
+
+    /// The side of the input: the configuration's, or the usual one of the network.
+    pub(crate) fn image_size(&self, usual: usize) -> usize {
+        self.image_size.or(self.size("img_size")).unwrap_or(usual)
+    }
+}
+
+/// Arguments that change nothing while a network runs.
+const OF_TRAINING: [&str; 12] = [
+    "drop_rate",
+    "drop_path_rate",
+    "attn_drop_rate",
+    "pos_drop_rate",
+    "patch_drop_rate",
+    "proj_drop_rate",
+    "weight_init",
+    "fix_init",
+    "head_init_scale",
+    "zero_init_last",
+    "pretrained",
+    "wave",
+];
+
+/// Refuses arguments of a network that its sizes do not follow from: all but those `read` here, of
+/// which the caller knows the meaning, and those that only matter to training.
+pub(crate) fn refuse_arguments(known: Known, read: &[&str]) -> Result<(), ShapeError> {
+    let odd = known.args.iter().find(|(key, value)| {
+        let key = key.as_str();
+        let off = value.is_null() || **value == Value::Bool(false);
+        !off && !read.contains(&key) && !OF_TRAINING.contains(&key)
+    });
+    match odd {
+        None => Ok(()),
+        Some((key, value)) => Err(unsupported(
+            known.name,
+            &format!("it is built with {key} = {value}, which is not read for its family"),
+            "model_args of its config.json",
+        )),
+    }
+}
+
+/// Checks a size that the arguments say against the weights'.
+pub(crate) fn agree(known: Known, key: &str, found: usize) -> Result<(), ShapeError> {
+    match known.args.get(key) {
+        Some(said) if !said.is_null() && known.size(key) != Some(found) => {
+            Err(ShapeError::Contradiction {
+                key: key.into(),
+                said: said.to_string(),
+                found: found.to_string(),
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks the pooling that the arguments say against the only one that there is.
+pub(crate) fn pooling(known: Known, found: &'static str) -> Result<(), ShapeError> {
+    match known.args.get("global_pool").and_then(Value::as_str) {
+        Some(said) if said != found => Err(ShapeError::Choice {
+            name: "global_pool",
+            found: said.into(),
+            expected: found,
+        }),
+        _ => Ok(()),
+    }
+}

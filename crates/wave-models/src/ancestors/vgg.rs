@@ -1,0 +1,273 @@
+//! VGG (Simonyan and Zisserman 2015, "Very Deep Convolutional Networks for Large-Scale Image
+//! Recognition"), with and without batch norms, frozen, under timm's weight names.
+//!
+//! ```text
+//! x = pool(relu([BN](Conv_3(x))) ..)       2 x 2 maxima after each group of convolutions
+//! f = relu(W_2 relu(Conv_7(x)))            a map below 7 x 7 is first averaged up to that
+//! z = fc(mean over pixels of f)
+//! ```
+//!
+//! Convolutions and batch norms are numbered together with what has no weights, so the gaps between
+//! numbers tell where maxima are taken. [`Vgg::new`] folds the batch norms away. Activations are
+//! channels-last.
+
+use super::table::{Known, agree, pooling, refuse_arguments};
+use super::{About, Frozen};
+use crate::frozen::{self, Window};
+use crate::check::{batch_norm, dims, sizes};
+use crate::unsupported::unsupported;
+use crate::{Activation, ShapeError, Weights, check_weights, fold};
+use candle_core::{Device, Result, Tensor};
+
+/// Added to variances.
+const EPS: f64 = 1e-5;
+/// Side of the convolution that takes the place of the first fully connected layer.
+const WINDOW: usize = 7;
+/// Side of all other convolutions.
+const KERNEL: usize = 3;
+/// Images that pass through together.
+const IMAGES: usize = 8;
+
+/// The sizes of a VGG.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VggShape {
+    /// Side of the square input in pixels.
+    pub image_size: usize,
+    /// Colour channels of the input.
+    pub channels: usize,
+    /// Convolutions: their number among all modules, their channels, and whether maxima follow.
+    pub convolutions: Vec<(usize, usize, bool)>,
+    /// Whether a batch norm follows each convolution.
+    pub norms: bool,
+    /// Channels inside the head, and those that the classifier sees.
+    pub head: (usize, usize),
+    /// Outputs of the classifier; 0 if there is none.
+    pub classes: usize,
+}
+
+impl VggShape {
+    pub(super) fn about(&self) -> About {
+        About {
+            family: "a VGG",
+            depth: self.convolutions.len(),
+            width: self.head.1,
+            channels: self.channels,
+            image_size: self.image_size,
+            classes: self.classes,
+        }
+    }
+
+    /// Names and shapes of all weights.
+    pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
+        let mut all = Vec::new();
+        let mut inputs = self.channels;
+        let affine = |all: &mut Vec<_>, name: String, dims: Vec<usize>| {
+            let out = dims[0];
+            all.push((format!("{name}.weight"), dims));
+            all.push((format!("{name}.bias"), vec![out]));
+        };
+        for &(i, out, _) in &self.convolutions {
+            let kernel = vec![out, inputs, KERNEL, KERNEL];
+            affine(&mut all, format!("features.{i}"), kernel);
+            if self.norms {
+                all.extend(batch_norm(&format!("features.{}", i + 1), out));
+            }
+            inputs = out;
+        }
+        let (hidden, width) = self.head;
+        let first = vec![hidden, inputs, WINDOW, WINDOW];
+        affine(&mut all, "pre_logits.fc1".into(), first);
+        affine(&mut all, "pre_logits.fc2".into(), vec![width, hidden, 1, 1]);
+        if self.classes > 0 {
+            affine(&mut all, "head.fc".into(), vec![self.classes, width]);
+        }
+        all
+    }
+}
+
+/// The VGG of these weights, if they are one's.
+pub(super) fn recognise(known: Known) -> std::result::Result<Option<VggShape>, ShapeError> {
+    let weights = known.weights;
+    let found = known.has("features.0.weight") && known.has("pre_logits.fc1.weight");
+    if !found {
+        return Ok(None);
+    }
+    let named = ["vgg11", "vgg13", "vgg16", "vgg19"];
+    let name = known.name.strip_suffix("_bn").unwrap_or(known.name);
+    if !name.is_empty() && !named.contains(&name) {
+        let what = "of its kind only vgg11, vgg13, vgg16 and vgg19, and these with _bn, are read";
+        return Err(unsupported(known.name, what, "by its name"));
+    }
+    refuse_arguments(
+        known,
+        &["num_classes", "in_chans", "img_size", "global_pool"],
+    )?;
+    pooling(known, "avg")?;
+    let [_, channels, _, _] = dims(weights, "features.0.weight")?;
+    let norms = known.has("features.1.running_mean");
+    let step = if norms { 3 } else { 2 };
+    let kernel = |i: &usize| -> bool {
+        let tensor = weights.get(&format!("features.{i}.weight"));
+        tensor.is_some_and(|t| t.rank() == 4)
+    };
+    let most = weights.len();
+    let numbers: Vec<usize> = (0..3 * most).filter(kernel).collect();
+    let mut convolutions = Vec::new();
+    for (place, i) in numbers.iter().enumerate() {
+        let [out, ..] = dims::<4>(weights, &format!("features.{i}.weight"))?;
+        let pooled = match numbers.get(place + 1) {
+            None => true,
+            Some(next) if *next == i + step => false,
+            Some(next) if *next == i + step + 1 => true,
+            Some(next) => {
+                let name = format!("features.{next}.weight");
+                return Err(ShapeError::Unexpected { name });
+            }
+        };
+        convolutions.push((*i, out, pooled));
+    }
+    let [hidden, _, _, _] = dims(weights, "pre_logits.fc1.weight")?;
+    let [width, _, _, _] = dims(weights, "pre_logits.fc2.weight")?;
+    let classes = match known.has("head.fc.weight") {
+        true => dims::<2>(weights, "head.fc.weight")?[0],
+        false => 0,
+    };
+    let shape = VggShape {
+        image_size: known.image_size(224),
+        channels,
+        norms,
+        head: (hidden, width),
+        classes,
+        convolutions,
+    };
+    check_weights(weights, &shape.parameters())?;
+    sizes(&[("channels", channels), ("hidden", hidden), ("width", width)])?;
+    agree(known, "num_classes", classes)?;
+    agree(known, "in_chans", channels)?;
+    let halvings = shape.convolutions.iter().filter(|(.., p)| *p).count();
+    if shape.image_size >> halvings.min(32) == 0 {
+        return Err(ShapeError::Choice {
+            name: "image_size",
+            found: shape.image_size.to_string(),
+            expected: "at least 2 to the number of poolings, 32 in those that are registered",
+        });
+    }
+    Ok(Some(shape))
+}
+
+/// A VGG with its weights.
+pub(super) struct Vgg {
+    about: About,
+    device: Device,
+    /// Matrices (9 in, out), biases, and whether maxima follow.
+    convolutions: Vec<(Tensor, Tensor, bool)>,
+    /// The head's maps: (49 in, hidden) and (hidden, width).
+    head: [(Tensor, Tensor); 2],
+    classifier: Option<(Tensor, Tensor)>,
+}
+
+impl Vgg {
+    pub(super) fn new(shape: &VggShape, weights: &Weights) -> Result<Vgg> {
+        check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
+        let pair = |name: &str| -> Result<(Tensor, Tensor)> {
+            let weight = fold::get(weights, &format!("{name}.weight"))?;
+            let bias = fold::get(weights, &format!("{name}.bias"))?;
+            Ok((fold::as_columns(weight)?, bias.clone()))
+        };
+        let convolution = |&(i, _, pooled): &(usize, usize, bool)| {
+            let name = format!("features.{i}");
+            if !shape.norms {
+                let (weight, bias) = pair(&name)?;
+                return Ok((weight, bias, pooled));
+            }
+            let norm = format!("features.{}", i + 1);
+            let (weight, shift) =
+                fold::into_outputs(weights, &format!("{name}.weight"), &norm, EPS)?;
+            let (scale, _) = fold::affine(weights, &norm, EPS)?;
+            let bias = fold::get(weights, &format!("{name}.bias"))?;
+            let bias = (bias.to_dtype(scale.dtype())? * scale)?.to_dtype(shift.dtype())?;
+            Ok((fold::as_columns(&weight)?, (bias + shift)?, pooled))
+        };
+        let first = fold::get(weights, "pre_logits.fc1.weight")?;
+        Ok(Vgg {
+            about: shape.about(),
+            device: first.device().clone(),
+            convolutions: shape
+                .convolutions
+                .iter()
+                .map(convolution)
+                .collect::<Result<_>>()?,
+            head: [pair("pre_logits.fc1")?, pair("pre_logits.fc2")?],
+            classifier: (shape.classes > 0).then(|| pair("head.fc")).transpose()?,
+        })
+    }
+
+    fn some(&self, images: &Tensor) -> Result<Tensor> {
+        let mut x = images.permute((0, 2, 3, 1))?.contiguous()?; // (b, s, s, channels)
+        for (weight, bias, pooled) in &self.convolutions {
+            let window = Window::padded(x.dim(1)?, KERNEL, 1, 1);
+            x = frozen::convolve(&x, weight, bias, window, Activation::Relu)?;
+            if *pooled {
+                x = maxima(&x)?;
+            }
+        }
+        if x.dim(1)? < WINDOW {
+            x = averaged_to(&x, WINDOW)?;
+        }
+        let window = Window::padded(x.dim(1)?, WINDOW, 1, 0);
+        let [(w1, b1), (w2, b2)] = &self.head;
+        let x = frozen::convolve(&x, w1, b1, window, Activation::Relu)?;
+        let x = frozen::linear(&x, w2, b2, None, Activation::Relu)?;
+        frozen::mean_rows(&x.flatten(1, 2)?)
+    }
+}
+
+impl Frozen for Vgg {
+    fn about(&self) -> &About {
+        &self.about
+    }
+
+    fn features(&self, images: &Tensor) -> Result<Tensor> {
+        let images = self.about.checked(images, &self.device)?;
+        super::in_parts(&images, IMAGES, |images| self.some(images))
+    }
+
+    fn logits(&self, images: &Tensor) -> Result<Tensor> {
+        match &self.classifier {
+            Some((w, b)) => {
+                frozen::linear(&self.features(images)?, w, b, None, Activation::Identity)
+            }
+            None => self.about.headless(),
+        }
+    }
+}
+
+/// The maxima of 2 x 2 pixels: (b, s, s, c) to (b, s / 2, s / 2, c); an odd last row is left out.
+fn maxima(x: &Tensor) -> Result<Tensor> {
+    let (b, s, _, c) = x.dims4()?;
+    let half = s / 2;
+    x.narrow(1, 0, 2 * half)?
+        .narrow(2, 0, 2 * half)?
+        .contiguous()?
+        .reshape((b * half, 2, half, 2 * c))?
+        .max(1)? // over rows: (b half, half, 2 c)
+        .reshape((b, half, half, 2, c))?
+        .max(3)
+}
+
+/// The means of the pixels that each of `to` x `to` places covers: place `i` of `to` has the pixels from
+/// `floor(i s / to)` to `ceil((i + 1) s / to)`.
+fn averaged_to(x: &Tensor, to: usize) -> Result<Tensor> {
+    let (b, s, _, c) = x.dims4()?;
+    let mut shares = vec![0.0_f32; to * s];
+    for i in 0..to {
+        let (from, end) = (i * s / to, ((i + 1) * s).div_ceil(to));
+        for j in from..end {
+            shares[i * s + j] = 1.0 / (end - from) as f32;
+        }
+    }
+    let shares = Tensor::from_vec(shares, (1, to, s), x.device())?;
+    let rows = shares.broadcast_matmul(&x.reshape((b, s, s * c))?)?; // (b, to, s c)
+    let columns = rows.reshape((b * to, s, c))?;
+    shares.broadcast_matmul(&columns)?.reshape((b, to, to, c))
+}

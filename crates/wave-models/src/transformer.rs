@@ -1,0 +1,453 @@
+//! Vision transformers as they are really built: what [`crate::vit`] has, and all that the families
+//! since have added to it, under timm's names.
+//!
+//! ```text
+//! x = [class token, registers, patches W^T] + positions;   x = norm_pre(x)
+//! x = x + g1 proj(norm(attention(norm1(x))))       attention of queries and keys that may be normed
+//! x = x + g2 fc2(norm(h));  h = act(fc1(norm2(x))) or silu(a) b       and rotated by their positions
+//! f = fc_norm(pool(norm(x)));  z = head(f)
+//! ```
+//!
+//! `g1` and `g2` are LayerScale. Every part is optional but the blocks' maps.
+//!
+//! | family | what it adds |
+//! |---|---|
+//! | DeiT III | LayerScale, a class token without a position |
+//! | DINOv2 | LayerScale, registers, in its largest SwiGLU |
+//! | CLIP | a norm before the blocks, patches without a bias, GELU as `x sigmoid(1.702 x)` |
+//! | SigLIP | attention pooling, the approximate GELU |
+//! | BEiT | relative position biases, biases of queries and values only, the mean of patches beside a class token |
+//! | EVA-02 | rotary positions, SwiGLU, norms inside |
+//! | DINOv3 | rotary positions over -1 to 1, registers, no learned positions |
+//!
+//! Only those whose blocks are, after LayerScale is multiplied into the maps before it, the blocks of
+//! [`wave_ops::blocks()`] train ([`TransformerShape::trains`]); all run.
+
+mod read;
+mod rotary;
+mod run;
+
+use crate::ancestors::About;
+use crate::vit::LAYER_NORM_EPS;
+use crate::{ShapeError, Weights, check_weights};
+use candle_core::{Result, Tensor};
+use wave_ops::{BlocksShape, Mode};
+
+pub(crate) use read::{of_name, recognise};
+pub use rotary::Rotary;
+pub(crate) use run::{Transformer, stacked};
+
+/// Learned positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Positions {
+    /// There are none.
+    None,
+    /// Of patches; tokens before them have none (timm's `no_embed_class`).
+    Patches,
+    /// Of all tokens.
+    All,
+}
+
+/// Biases of attention scores by how far two patches are apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relative {
+    /// There are none.
+    None,
+    /// A table for each block.
+    Each,
+    /// One table for all blocks.
+    Shared,
+}
+
+/// The maps to queries, keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queries {
+    /// One map, `qkv`, with a bias.
+    Joint,
+    /// One map without a bias.
+    Unbiased,
+    /// One map, with `q_bias` and `v_bias`.
+    Biased,
+    /// Three maps; that to keys has no bias, the others if this is true.
+    Separate(bool),
+}
+
+/// The names of LayerScale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// There is none.
+    None,
+    /// `ls1.gamma` and `ls2.gamma`.
+    Module,
+    /// `gamma_1` and `gamma_2`.
+    Parameter,
+}
+
+/// The MLP of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mlp {
+    /// `act(fc1(x))`.
+    Plain,
+    /// `silu(a) b`, both halves of `fc1(x)`.
+    Packed,
+    /// `silu(fc1_g(x)) fc1_x(x)`.
+    Split,
+}
+
+/// What is between the maps of an MLP, where it is not gated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Between {
+    /// `x Phi(x)`.
+    Gelu,
+    /// Its approximation by the hyperbolic tangent.
+    GeluTanh,
+    /// Its approximation `x sigmoid(1.702 x)`.
+    QuickGelu,
+}
+
+/// What is classified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pooling {
+    /// The first token.
+    Token,
+    /// The mean of patches.
+    Mean,
+    /// What a learned query attends to among patches.
+    Attention,
+}
+
+/// The sizes and parts of a transformer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TransformerShape {
+    /// What it is called, with an article.
+    pub family: &'static str,
+    /// Side of the square input, in pixels.
+    pub image_size: usize,
+    /// Colour channels of the input.
+    pub channels: usize,
+    /// Side of a square patch, in pixels.
+    pub patch: usize,
+    /// Number of blocks.
+    pub depth: usize,
+    /// Channels of a token.
+    pub width: usize,
+    /// Attention heads.
+    pub heads: usize,
+    /// Hidden channels of the MLP, those of one half if it is gated.
+    pub hidden: usize,
+    /// Outputs of the classifier; 0 if there is none.
+    pub classes: usize,
+    /// Added to variances in layer norms.
+    pub norm_eps: f64,
+    /// Whether there is a class token.
+    pub class_token: bool,
+    /// Register tokens.
+    pub registers: usize,
+    /// Whether patches have a bias.
+    pub patch_bias: bool,
+    /// Learned positions.
+    pub positions: Positions,
+    /// Rotation of queries and keys by their positions.
+    pub rotary: Option<Rotary>,
+    /// Biases of attention scores.
+    pub relative: Relative,
+    /// The maps to queries, keys and values.
+    pub queries: Queries,
+    /// Whether queries and keys are normed, head by head.
+    pub qk_norm: bool,
+    /// Whether what attention gives is normed.
+    pub attention_norm: bool,
+    /// Whether what is between the MLP's maps is normed.
+    pub mlp_norm: bool,
+    /// LayerScale.
+    pub scale: Scale,
+    /// The MLP.
+    pub mlp: Mlp,
+    /// What is between its maps.
+    pub between: Between,
+    /// Whether there is a norm before the blocks.
+    pub norm_pre: bool,
+    /// Whether tokens are normed before they are pooled.
+    pub norm: bool,
+    /// Whether what was pooled is normed.
+    pub fc_norm: bool,
+    /// What is classified.
+    pub pooling: Pooling,
+    /// Hidden channels of the MLP of attention pooling.
+    pub pooling_hidden: usize,
+}
+
+impl TransformerShape {
+    /// What it is, and its sizes.
+    pub fn about(&self) -> About {
+        About {
+            family: self.family,
+            depth: self.depth,
+            width: self.width,
+            channels: self.channels,
+            image_size: self.image_size,
+            classes: self.classes,
+        }
+    }
+
+    /// Patches along a side.
+    pub fn grid(&self) -> usize {
+        self.image_size / self.patch.max(1)
+    }
+
+    /// Tokens before those of the patches.
+    pub fn prefix(&self) -> usize {
+        usize::from(self.class_token) + self.registers
+    }
+
+    /// Tokens that the blocks see.
+    pub fn tokens(&self) -> usize {
+        self.grid() * self.grid() + self.prefix()
+    }
+
+    /// The parts that a plain vision transformer has not, in words.
+    pub fn parts(&self) -> Vec<String> {
+        let mut parts = Vec::new();
+        let mut add = |there: bool, part: &str| {
+            if there {
+                parts.push(part.to_owned());
+            }
+        };
+        add(self.scale != Scale::None, "LayerScale");
+        add(
+            self.registers > 0,
+            &format!("{} register tokens", self.registers),
+        );
+        add(self.rotary.is_some(), "rotary positions");
+        add(self.relative != Relative::None, "relative position biases");
+        add(self.positions == Positions::None, "no learned positions");
+        add(
+            self.class_token && self.positions == Positions::Patches,
+            "a class token without a position",
+        );
+        add(self.qk_norm, "norms of queries and keys");
+        add(
+            self.queries != Queries::Joint,
+            "not all biases of queries, keys and values",
+        );
+        add(self.attention_norm, "norms inside attention");
+        add(self.mlp_norm, "norms inside MLPs");
+        add(self.mlp != Mlp::Plain, "SwiGLU");
+        add(
+            self.mlp == Mlp::Plain && self.between == Between::GeluTanh,
+            "GELU by the hyperbolic tangent",
+        );
+        add(
+            self.mlp == Mlp::Plain && self.between == Between::QuickGelu,
+            "GELU by a sigmoid",
+        );
+        add(self.norm_pre, "a norm before the blocks");
+        add(
+            self.class_token && self.pooling == Pooling::Mean,
+            "the mean of patches classified beside a class token",
+        );
+        add(self.pooling == Pooling::Attention, "attention pooling");
+        add(
+            self.norm_eps != LAYER_NORM_EPS,
+            &format!("an epsilon of {:e}", self.norm_eps),
+        );
+        add(self.classes == 0, "no classifier");
+        parts
+    }
+
+    /// Whether its blocks are those of [`wave_ops::blocks()`], once LayerScale is multiplied into the maps
+    /// before it.
+    fn plain_blocks(&self) -> bool {
+        self.rotary.is_none()
+            && self.relative == Relative::None
+            && matches!(self.queries, Queries::Joint | Queries::Unbiased)
+            && !(self.qk_norm || self.attention_norm || self.mlp_norm)
+            && self.mlp == Mlp::Plain
+            && self.between == Between::Gelu
+    }
+
+    /// Whether it trains: gradients flow through [`logits_in`], and timm's `vit_tiny_patch16_224` with
+    /// arguments is the same network, so that it can be written. What keeps others from it is among
+    /// [`TransformerShape::parts`].
+    pub fn trains(&self) -> bool {
+        self.plain_blocks()
+            && self.queries == Queries::Joint
+            && self.positions != Positions::None
+            && self.pooling != Pooling::Attention
+            && self.scale != Scale::Parameter
+            && self.norm_eps == LAYER_NORM_EPS
+    }
+
+    /// The sizes of the trunk.
+    fn blocks(&self) -> BlocksShape {
+        BlocksShape {
+            depth: self.depth,
+            width: self.width,
+            heads: self.heads,
+            hidden: self.hidden,
+            eps: self.norm_eps,
+        }
+    }
+
+    /// Names and shapes of all weights.
+    pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
+        let (d, p, h) = (self.width, self.patch, self.hidden);
+        let mut all = Vec::new();
+        let mut one = |name: String, dims: Vec<usize>| all.push((name, dims));
+        if self.class_token {
+            one("cls_token".into(), vec![1, 1, d]);
+        }
+        if self.registers > 0 {
+            one("reg_token".into(), vec![1, self.registers, d]);
+        }
+        let places = self.grid() * self.grid();
+        match self.positions {
+            Positions::None => {}
+            Positions::Patches => one("pos_embed".into(), vec![1, places, d]),
+            Positions::All => one("pos_embed".into(), vec![1, self.tokens(), d]),
+        }
+        one(
+            "patch_embed.proj.weight".into(),
+            vec![d, self.channels, p, p],
+        );
+        if self.patch_bias {
+            one("patch_embed.proj.bias".into(), vec![d]);
+        }
+        let distances = (2 * self.grid()).saturating_sub(1).pow(2) + 3;
+        if self.relative == Relative::Shared {
+            let name = "rel_pos_bias.relative_position_bias_table";
+            one(name.into(), vec![distances, self.heads]);
+        }
+        for l in 0..self.depth {
+            let mut one = |name: &str, dims: Vec<usize>| one(format!("blocks.{l}.{name}"), dims);
+            for (there, norm, width) in [
+                (true, "norm1", d),
+                (self.qk_norm, "attn.q_norm", d / self.heads.max(1)),
+                (self.qk_norm, "attn.k_norm", d / self.heads.max(1)),
+                (self.attention_norm, "attn.norm", d),
+                (true, "norm2", d),
+                (self.mlp_norm, "mlp.norm", h),
+            ] {
+                if there {
+                    one(&format!("{norm}.weight"), vec![width]);
+                    one(&format!("{norm}.bias"), vec![width]);
+                }
+            }
+            match self.queries {
+                Queries::Separate(biased) => {
+                    for (part, biased) in [("q", biased), ("k", false), ("v", biased)] {
+                        one(&format!("attn.{part}_proj.weight"), vec![d, d]);
+                        if biased {
+                            one(&format!("attn.{part}_proj.bias"), vec![d]);
+                        }
+                    }
+                }
+                joint => {
+                    one("attn.qkv.weight", vec![3 * d, d]);
+                    match joint {
+                        Queries::Joint => one("attn.qkv.bias", vec![3 * d]),
+                        Queries::Biased => {
+                            one("attn.q_bias", vec![d]);
+                            one("attn.v_bias", vec![d]);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            if self.relative == Relative::Each {
+                one(
+                    "attn.relative_position_bias_table",
+                    vec![distances, self.heads],
+                );
+            }
+            one("attn.proj.weight", vec![d, d]);
+            one("attn.proj.bias", vec![d]);
+            for name in self.scales() {
+                one(name, vec![d]);
+            }
+            let firsts: &[(&str, usize)] = match self.mlp {
+                Mlp::Plain => &[("mlp.fc1", h)],
+                Mlp::Packed => &[("mlp.fc1", 2 * h)],
+                Mlp::Split => &[("mlp.fc1_g", h), ("mlp.fc1_x", h)],
+            };
+            for (name, rows) in firsts {
+                one(&format!("{name}.weight"), vec![*rows, d]);
+                one(&format!("{name}.bias"), vec![*rows]);
+            }
+            one("mlp.fc2.weight", vec![d, h]);
+            one("mlp.fc2.bias", vec![d]);
+        }
+        let mut affine = |name: &str, dims: Vec<usize>| {
+            let out = dims[0];
+            one(format!("{name}.weight"), dims);
+            one(format!("{name}.bias"), vec![out]);
+        };
+        for (there, norm) in [
+            (self.norm_pre, "norm_pre"),
+            (self.norm, "norm"),
+            (self.fc_norm, "fc_norm"),
+        ] {
+            if there {
+                affine(norm, vec![d]);
+            }
+        }
+        if self.pooling == Pooling::Attention {
+            affine("attn_pool.q", vec![d, d]);
+            affine("attn_pool.kv", vec![2 * d, d]);
+            affine("attn_pool.proj", vec![d, d]);
+            affine("attn_pool.norm", vec![d]);
+            affine("attn_pool.mlp.fc1", vec![self.pooling_hidden, d]);
+            affine("attn_pool.mlp.fc2", vec![d, self.pooling_hidden]);
+        }
+        if self.classes > 0 {
+            affine("head", vec![self.classes, d]);
+        }
+        if self.pooling == Pooling::Attention {
+            all.push(("attn_pool.latent".into(), vec![1, 1, d]));
+        }
+        all
+    }
+
+    /// The names of LayerScale in a block.
+    fn scales(&self) -> &'static [&'static str] {
+        match self.scale {
+            Scale::None => &[],
+            Scale::Module => &["ls1.gamma", "ls2.gamma"],
+            Scale::Parameter => &["gamma_1", "gamma_2"],
+        }
+    }
+
+    /// Checks that `weights` are all of this shape's, and no others.
+    ///
+    /// # Errors
+    /// The first that is missing, misshapen, not `f32`, or too many.
+    pub fn check_weights(&self, weights: &Weights) -> std::result::Result<(), ShapeError> {
+        check_weights(weights, &self.parameters())
+    }
+}
+
+/// Class scores (b, classes) of `images` (b, channels, h, w) of a transformer that trains, under weights
+/// whose layers are stacked (see [`crate::vit::stack`]). `drop_path` holds the scales of
+/// [`crate::vit::drop_path_scales`].
+///
+/// # Errors
+/// If a weight is missing, shapes contradict `shape`, or it does not train.
+pub fn logits_in(
+    mode: impl Into<Mode>,
+    shape: &TransformerShape,
+    weights: &Weights,
+    images: &Tensor,
+    drop_path: Option<Vec<f32>>,
+) -> Result<Tensor> {
+    if !shape.trains() || shape.classes == 0 {
+        candle_core::bail!(
+            "{} with {} only runs here",
+            shape.family,
+            shape.parts().join(", ")
+        );
+    }
+    let x = run::embed(shape, weights, images)?;
+    let parameters = run::plain_parameters(shape, weights)?;
+    let x = wave_ops::blocks_in(mode, &x, &parameters, shape.blocks(), drop_path)?;
+    run::head(shape, weights, &run::pooled(shape, weights, &x)?)
+}

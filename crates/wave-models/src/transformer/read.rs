@@ -1,0 +1,553 @@
+//! Recognition of [`super`] by weights, timm's name and arguments.
+//!
+//! Heads, epsilon, activation, pooling and rotation leave no trace in weights. They follow from timm's
+//! name or its arguments, so weights without a name are refused.
+
+use super::{Between, Mlp, Pooling, Positions, Queries, Relative, Rotary, Scale, TransformerShape};
+use crate::ancestors::table::{Known, agree, refuse_arguments};
+use crate::check::{count, dims, divides, sizes};
+use crate::unsupported::unsupported;
+use crate::{ShapeError, known_heads};
+use serde_json::Value;
+
+/// Arguments whose meaning is read off the weights, or here.
+const ARGUMENTS: [&str; 33] = [
+    "img_size",
+    "patch_size",
+    "in_chans",
+    "num_classes",
+    "global_pool",
+    "embed_dim",
+    "depth",
+    "num_heads",
+    "mlp_ratio",
+    "qkv_bias",
+    "qkv_fused",
+    "qk_norm",
+    "scale_attn_norm",
+    "scale_mlp_norm",
+    "scale_attn_inner",
+    "scale_mlp",
+    "init_values",
+    "class_token",
+    "no_embed_class",
+    "reg_tokens",
+    "num_reg_tokens",
+    "pre_norm",
+    "use_pre_transformer_norm",
+    "final_norm",
+    "fc_norm",
+    "use_fc_norm",
+    "act_layer",
+    "swiglu_mlp",
+    "layer_norm_eps",
+    "use_rel_pos_bias",
+    "use_shared_rel_pos_bias",
+    "use_abs_pos_emb",
+    "dynamic_img_size",
+];
+
+/// Arguments of rotary positions, whose usual values follow from the name.
+const OF_ROTARY: [&str; 5] = [
+    "use_rot_pos_emb",
+    "rope_type",
+    "ref_feat_shape",
+    "rope_temperature",
+    "rope_rotate_half",
+];
+
+/// What a name tells of a network beside its weights.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Named {
+    family: &'static str,
+    eps: f64,
+    between: Between,
+    pooling: Pooling,
+    rotary: Option<Rotary>,
+}
+
+/// What of timm's registered names each tells, or what is not supported.
+fn named(name: &str) -> Result<Named, &'static str> {
+    let has = |part: &str| name.contains(part);
+    let starts = |part: &str| name.starts_with(part);
+    let vit = Named {
+        family: "a variant of the vision transformer",
+        eps: 1e-6,
+        between: Between::Gelu,
+        pooling: Pooling::Token,
+        rotary: None,
+    };
+    let neighbours = Some(Rotary::Neighbours { reference: 16 });
+    if starts("eva02_enormous") {
+        return Err("its norms come after attention and MLP");
+    }
+    if starts("eva02_") {
+        return Ok(Named {
+            family: "an EVA-02",
+            pooling: if has("_clip_") {
+                Pooling::Token
+            } else {
+                Pooling::Mean
+            },
+            rotary: neighbours,
+            ..vit
+        });
+    }
+    if starts("eva_") {
+        return Ok(Named {
+            family: "an EVA",
+            pooling: if has("_clip_") {
+                Pooling::Token
+            } else {
+                Pooling::Mean
+            },
+            ..vit
+        });
+    }
+    if starts("beit3_") {
+        return Ok(Named {
+            family: "a BEiT-3",
+            eps: 1e-5,
+            pooling: Pooling::Mean,
+            ..vit
+        });
+    }
+    if starts("beit_") || starts("beitv2_") {
+        return Ok(Named {
+            family: "a BEiT",
+            pooling: Pooling::Mean,
+            ..vit
+        });
+    }
+    if starts("deit3_") {
+        return Ok(Named {
+            family: "a DeiT III",
+            ..vit
+        });
+    }
+    if starts("deit_") || starts("flexivit_") {
+        return Ok(vit);
+    }
+    if !starts("vit_") && name != "test_vit" && name != "test_vit2" && name != "test_vit3" {
+        return Err("it is none of the networks here");
+    }
+    for (part, what) in [
+        ("_rpn_", "its norms come after attention and MLP"),
+        ("vit_dwee", "its attention is differential"),
+        ("vit_dlittle", "its attention is differential"),
+        ("_18x2_", "it has parallel branches"),
+        ("_xp_", "it has parallel branches"),
+        ("_radio_", "its patches are embedded by a generator"),
+        ("_sapiens2", "its queries share keys"),
+        (
+            "_pe_",
+            "its rotary positions are those of a Perception Encoder",
+        ),
+        ("_rope_mixed", "its rotary positions are learned"),
+        ("_rope_ape", "its rotary positions are those of RoPE-ViT"),
+        ("_rope_2", "its rotary positions are those of RoPE-ViT"),
+    ] {
+        if has(part) {
+            return Err(what);
+        }
+    }
+    if has("_dinov3") || has("_lingbot") {
+        return Ok(Named {
+            family: "a DINOv3",
+            eps: 1e-5,
+            pooling: if has("_lingbot") {
+                Pooling::Token
+            } else {
+                Pooling::Mean
+            },
+            rotary: Some(Rotary::Halves),
+            ..vit
+        });
+    }
+    if has("_dinov2") {
+        return Ok(Named {
+            family: "a DINOv2",
+            ..vit
+        });
+    }
+    if has("_siglip_") {
+        let newer = has("so400m_patch16") || has("giantopt") || has("base_patch32");
+        let tanh = newer || has("large_patch16_siglip_512") || has("large_patch16_siglip_gap_512");
+        return Ok(Named {
+            family: "the tower of a SigLIP",
+            between: if tanh {
+                Between::GeluTanh
+            } else {
+                Between::Gelu
+            },
+            pooling: if has("_gap_") {
+                Pooling::Mean
+            } else {
+                Pooling::Attention
+            },
+            ..vit
+        });
+    }
+    if has("_clip_") {
+        let quick = has("_quickgelu_");
+        return Ok(Named {
+            family: "the tower of a CLIP",
+            eps: 1e-5,
+            between: if quick {
+                Between::QuickGelu
+            } else {
+                Between::Gelu
+            },
+            ..vit
+        });
+    }
+    let pooling = match () {
+        () if has("_gap_") || name == "test_vit2" => Pooling::Mean,
+        () if has("_map_") || name == "test_vit3" => Pooling::Attention,
+        () => Pooling::Token,
+    };
+    Ok(Named {
+        pooling,
+        rotary: if has("_rope_") { neighbours } else { None },
+        ..vit
+    })
+}
+
+/// What a name tells of a transformer that no tensor and no argument does, where it is not as in DeiT.
+pub(crate) fn of_name(name: &str) -> Option<(String, String)> {
+    let found = || "by its name".to_owned();
+    match named(name) {
+        Ok(told) if told.eps != 1e-6 || told.between != Between::Gelu || told.rotary.is_some() => {
+            Some((format!("what {} has", told.family), found()))
+        }
+        Err(why) if name.starts_with("vit_") => {
+            Some((format!("parts that are not read: {why}"), found()))
+        }
+        _ => None,
+    }
+}
+
+/// The transformer of these weights, which `what` a plain one has not, found by `found`.
+///
+/// # Errors
+/// If nothing tells what the weights do not, or the name or an argument tells what is not here.
+pub(crate) fn recognise(
+    known: Known,
+    what: &str,
+    found: &str,
+) -> Result<TransformerShape, ShapeError> {
+    let weights = known.weights;
+    if known.name.is_empty() {
+        let what = format!(
+            "it has {what}, and without a name nothing tells its heads, activation, epsilon and \
+             pooling; put timm's config.json beside the weights"
+        );
+        return Err(unsupported("", &what, found));
+    }
+    let refuse = |what: &str, found: &str| Err(unsupported(known.name, what, found));
+    let told = match named(known.name) {
+        Ok(told) => told,
+        Err(why) => return refuse(&format!("it has {what}, and {why}"), found),
+    };
+    let mut read = ARGUMENTS.to_vec();
+    if told.rotary.is_some() {
+        let usual = |key: &str, value: Value| {
+            known
+                .args
+                .get(key)
+                .is_none_or(|said| *said == value || said.is_null())
+        };
+        let halves = told.rotary == Some(Rotary::Halves);
+        let kind = if halves { "dinov3" } else { "cat" };
+        let temperature = if halves { 100.0 } else { 1e4 };
+        if usual("use_rot_pos_emb", true.into())
+            && usual("rope_type", kind.into())
+            && usual("rope_temperature", temperature.into())
+            && usual("rope_rotate_half", halves.into())
+            && usual("ref_feat_shape", serde_json::json!([16, 16]))
+        {
+            read.extend(OF_ROTARY);
+        }
+    }
+    refuse_arguments(known, &read)?;
+
+    let has = |name: &str| weights.contains_key(name);
+    let block = |name: &str| has(&format!("blocks.0.{name}"));
+    let [width, channels, patch, _] = dims(weights, "patch_embed.proj.weight")?;
+    let depth = count(weights, |l| format!("blocks.{l}.norm1.weight"));
+    let [_, hidden] = dims(weights, "blocks.0.mlp.fc2.weight")?;
+    let class_token = has("cls_token");
+    let registers = match has("reg_token") {
+        true => dims::<3>(weights, "reg_token")?[1],
+        false => 0,
+    };
+    let mlp = match block("mlp.fc1_g.weight") {
+        true => Mlp::Split,
+        false => match dims::<2>(weights, "blocks.0.mlp.fc1.weight")? {
+            [rows, _] if rows == hidden.saturating_mul(2) => Mlp::Packed,
+            _ => Mlp::Plain,
+        },
+    };
+    let Some(heads) = heads(known) else {
+        return refuse(
+            &format!("it has {what}, and nothing tells its heads"),
+            found,
+        );
+    };
+    let pooling = match known.args.get("global_pool").and_then(Value::as_str) {
+        None => told.pooling,
+        Some("token") => Pooling::Token,
+        Some("avg") => Pooling::Mean,
+        Some("map") => Pooling::Attention,
+        Some(other) => {
+            return refuse(
+                &format!("it has the pooling {other:?}"),
+                "global_pool in its config.json",
+            );
+        }
+    };
+    let between = match known.args.get("act_layer").and_then(Value::as_str) {
+        None => told.between,
+        Some("gelu") => Between::Gelu,
+        Some("gelu_tanh") => Between::GeluTanh,
+        Some("quick_gelu" | "quickgelu") => Between::QuickGelu,
+        Some("silu" | "swish") if mlp != Mlp::Plain => told.between,
+        Some(other) => {
+            return refuse(
+                &format!("it has the activation {other}"),
+                "act_layer in its config.json",
+            );
+        }
+    };
+    let (image_size, positions) = positions(known, patch, registers + usize::from(class_token))?;
+    let shape = TransformerShape {
+        family: told.family,
+        image_size,
+        channels,
+        patch,
+        depth,
+        width,
+        heads,
+        hidden,
+        classes: match has("head.weight") {
+            true => dims::<2>(weights, "head.weight")?[0],
+            false => 0,
+        },
+        norm_eps: known
+            .args
+            .get("layer_norm_eps")
+            .and_then(Value::as_f64)
+            .unwrap_or(told.eps),
+        class_token,
+        registers,
+        patch_bias: has("patch_embed.proj.bias"),
+        positions,
+        rotary: told.rotary,
+        relative: match () {
+            () if block("attn.relative_position_bias_table") => Relative::Each,
+            () if has("rel_pos_bias.relative_position_bias_table") => Relative::Shared,
+            () => Relative::None,
+        },
+        queries: match () {
+            () if block("attn.q_proj.weight") => Queries::Separate(block("attn.q_proj.bias")),
+            () if block("attn.q_bias") => Queries::Biased,
+            () if block("attn.qkv.bias") => Queries::Joint,
+            () => Queries::Unbiased,
+        },
+        qk_norm: block("attn.q_norm.weight"),
+        attention_norm: block("attn.norm.weight"),
+        mlp_norm: block("mlp.norm.weight"),
+        scale: match () {
+            () if block("ls1.gamma") => Scale::Module,
+            () if block("gamma_1") => Scale::Parameter,
+            () => Scale::None,
+        },
+        mlp,
+        between,
+        norm_pre: has("norm_pre.weight"),
+        norm: has("norm.weight"),
+        fc_norm: has("fc_norm.weight"),
+        pooling,
+        pooling_hidden: match has("attn_pool.mlp.fc1.weight") {
+            true => dims::<2>(weights, "attn_pool.mlp.fc1.weight")?[0],
+            false => 0,
+        },
+    };
+    check(known, &shape)?;
+    Ok(shape)
+}
+
+/// Checks that the sizes fit each other, the weights and the arguments.
+fn check(known: Known, shape: &TransformerShape) -> Result<(), ShapeError> {
+    sizes(&[
+        ("image_size", shape.image_size),
+        ("channels", shape.channels),
+        ("patch", shape.patch),
+        ("depth", shape.depth),
+        ("width", shape.width),
+        ("heads", shape.heads),
+        ("hidden", shape.hidden),
+    ])?;
+    divides("patch", shape.patch, "image_size", shape.image_size)?;
+    divides("heads", shape.heads, "width", shape.width)?;
+    if shape.rotary.is_some() {
+        divides("4 x heads", 4 * shape.heads, "width", shape.width)?;
+    }
+    for (there, name) in [
+        (shape.patch_bias || shape.norm_pre, "patch_embed.proj.bias"),
+        (shape.norm || shape.fc_norm, "norm.weight"),
+        (
+            shape.positions != Positions::None
+                || shape.rotary.is_some()
+                || shape.relative != Relative::None,
+            "pos_embed",
+        ),
+    ] {
+        if !there {
+            return Err(ShapeError::Missing { name: name.into() });
+        }
+    }
+    shape.check_weights(known.weights)?;
+    if shape.pooling == Pooling::Token && !shape.class_token {
+        return Err(ShapeError::Choice {
+            name: "global_pool",
+            found: "token, without a class token".into(),
+            expected: "avg or map",
+        });
+    }
+    if shape.relative != Relative::None && shape.prefix() != 1 {
+        return Err(ShapeError::Choice {
+            name: "relative position biases",
+            found: format!("with {} tokens before the patches", shape.prefix()),
+            expected: "a class token before the patches",
+        });
+    }
+    for (key, found) in [
+        ("embed_dim", shape.width),
+        ("depth", shape.depth),
+        ("patch_size", shape.patch),
+        ("in_chans", shape.channels),
+        ("img_size", shape.image_size),
+        ("num_classes", shape.classes),
+        ("reg_tokens", shape.registers),
+        ("num_reg_tokens", shape.registers),
+    ] {
+        agree(known, key, found)?;
+    }
+    let said = |key: &str| known.args.get(key).and_then(Value::as_bool);
+    for (key, found) in [
+        ("class_token", shape.class_token),
+        ("qk_norm", shape.qk_norm),
+        ("pre_norm", shape.norm_pre),
+        ("scale_attn_norm", shape.attention_norm),
+        ("scale_mlp_norm", shape.mlp_norm),
+        ("fc_norm", shape.fc_norm),
+    ] {
+        if said(key).is_some_and(|said| said != found) {
+            return Err(ShapeError::Contradiction {
+                key: key.into(),
+                said: (!found).to_string(),
+                found: found.to_string(),
+            });
+        }
+    }
+    let scaled = known.args.get("init_values").and_then(Value::as_f64);
+    if scaled.is_some_and(|v| v > 0.0) != (shape.scale != Scale::None) && scaled.is_some() {
+        return Err(ShapeError::Contradiction {
+            key: "init_values".into(),
+            said: scaled.unwrap_or(0.0).to_string(),
+            found: "no LayerScale".into(),
+        });
+    }
+    Ok(())
+}
+
+/// The heads that arguments or the name tell.
+fn heads(known: Known) -> Option<usize> {
+    let words = [
+        ("_so150m2_", 13),
+        ("_so150m_", 14),
+        ("_so400m_", 16),
+        ("_intern300m_", 16),
+        ("_7b_", 32),
+        ("_huge_plus_", 20),
+        ("_giantopt_", 16),
+        ("_betwixt_", 10),
+        ("_mediumd_", 8),
+        ("_xsmall_", 4),
+        ("_wee_", 4),
+        ("_gigantic_", 16),
+        ("_tiny_", 3),
+        ("_little_", 5),
+        ("_small_", 6),
+        ("_medium_", 8),
+        ("_base_", 12),
+        ("_large_", 16),
+        ("_huge_", 16),
+    ];
+    let name = known.name;
+    let told = match name {
+        "test_vit" | "test_vit2" => Some(2),
+        "test_vit3" => Some(3),
+        "vit_base_patch16_plus_240" | "vit_base_patch32_plus_256" => Some(14),
+        "vit_base_patch16_plus_clip_240" => Some(14),
+        _ if name.contains("_giant_") => {
+            // 1,408 channels with heads of 88, 1,536 with heads of 64.
+            let width = dims::<4>(known.weights, "patch_embed.proj.weight").map(|d| d[0]);
+            Some(if width == Ok(1536) { 24 } else { 16 })
+        }
+        "flexivit_small" => Some(6),
+        "flexivit_base" => Some(12),
+        "flexivit_large" => Some(16),
+        _ => words
+            .iter()
+            .find(|(word, _)| name.contains(word))
+            .map(|(_, heads)| *heads),
+    };
+    match known.args.get("num_heads") {
+        Some(said) if !said.is_null() => known.size("num_heads").filter(|heads| *heads > 0),
+        _ => told.or_else(|| known_heads(name, known.args)),
+    }
+}
+
+/// The side of the image, and which tokens have positions.
+fn positions(known: Known, patch: usize, prefix: usize) -> Result<(usize, Positions), ShapeError> {
+    let configured = known.image_size.or(known.size("img_size"));
+    if !known.has("pos_embed") {
+        return match configured {
+            Some(side) => Ok((side, Positions::None)),
+            None => {
+                let what = "it has no learned positions, and nothing tells the side of its images";
+                Err(unsupported(
+                    known.name,
+                    what,
+                    "there is no input_size in its config.json",
+                ))
+            }
+        };
+    }
+    let [_, rows, _] = dims(known.weights, "pos_embed")?;
+    let square = |n: usize| (n > 0 && n.isqrt().pow(2) == n).then(|| n.isqrt() * patch);
+    let all = rows.checked_sub(prefix).and_then(square);
+    let said = known.args.get("no_embed_class").and_then(Value::as_bool);
+    let (whole, patches) = match said {
+        Some(true) => (None, square(rows)),
+        Some(false) => (all, None),
+        None => (all, square(rows)),
+    };
+    match (whole, patches) {
+        (Some(side), None) => Ok((side, Positions::All)),
+        (None, Some(side)) => Ok((side, Positions::Patches)),
+        (Some(side), Some(_)) if prefix == 0 || configured == Some(side) => {
+            Ok((side, Positions::All))
+        }
+        (Some(_), Some(side)) if configured == Some(side) => Ok((side, Positions::Patches)),
+        _ => {
+            let what = format!(
+                "its {rows} positions are neither those of a square of patches nor with {prefix} \
+                 tokens before them"
+            );
+            Err(unsupported(known.name, &what, "by pos_embed"))
+        }
+    }
+}

@@ -1,0 +1,573 @@
+//! Forward passes of [`super`].
+
+use super::rotary::Angles;
+use super::{Between, Mlp, Pooling, Positions, Queries, Relative, TransformerShape};
+use crate::ancestors::{About, Frozen, in_parts};
+use crate::fold::{self, get};
+use crate::frozen::{self, Columns};
+use crate::vit::{self, BLOCK_TENSORS};
+use crate::{Activation, Weights};
+use candle_core::{D, DType, Device, Result, Tensor};
+
+/// Images that pass through together.
+const IMAGES: usize = 32;
+
+/// Tokens (b, tokens, d) before the blocks.
+pub(super) fn embed(
+    shape: &TransformerShape,
+    weights: &Weights,
+    images: &Tensor,
+) -> Result<Tensor> {
+    let (d, prefix) = (shape.width, shape.prefix());
+    let kernel = get(weights, "patch_embed.proj.weight")?;
+    let images = crate::checked_images(images, shape.channels, shape.image_size, kernel)?;
+    let patches = wave_ops::patchify(&images, shape.patch)?; // (b, grid^2, channels p p)
+    let places = shape.grid() * shape.grid();
+    // One table for positions, patch bias and the tokens before the patches: (tokens, d).
+    let bias = match shape.patch_bias {
+        true => get(weights, "patch_embed.proj.bias")?.clone(),
+        false => Tensor::zeros(d, kernel.dtype(), kernel.device())?,
+    };
+    let mut first = Vec::new();
+    for (name, there) in [
+        ("cls_token", shape.class_token),
+        ("reg_token", shape.registers > 0),
+    ] {
+        if there {
+            first.push(get(weights, name)?.reshape(((), d))?);
+        }
+    }
+    let of_patches = bias
+        .reshape((1, d))?
+        .broadcast_as((places, d))?
+        .contiguous()?;
+    let positions = match shape.positions {
+        Positions::None => None,
+        _ => Some(get(weights, "pos_embed")?.reshape(((), d))?),
+    };
+    let rows = |of_patches: Tensor| -> Result<Tensor> {
+        let mut rows = first.clone();
+        rows.push(of_patches);
+        Tensor::cat(&rows, 0)
+    };
+    let table = match (positions, shape.positions) {
+        (Some(positions), Positions::All) => (positions + rows(of_patches)?)?,
+        (Some(positions), _) => rows((positions + of_patches)?)?,
+        (None, _) => rows(of_patches)?,
+    };
+    debug_assert_eq!(table.dims(), [prefix + places, d]);
+    let x = wave_ops::embed(&patches, &kernel.reshape((d, ()))?, &table)?;
+    match shape.norm_pre {
+        true => norm(shape, weights, "norm_pre", &x),
+        false => Ok(x),
+    }
+}
+
+fn norm(shape: &TransformerShape, weights: &Weights, name: &str, x: &Tensor) -> Result<Tensor> {
+    let weight = get(weights, &format!("{name}.weight"))?;
+    let bias = get(weights, &format!("{name}.bias"))?;
+    wave_ops::layer_norm(x, weight, bias, shape.norm_eps)
+}
+
+/// The weights with the layers of each kind joined.
+pub(crate) fn stacked(shape: &TransformerShape, weights: &Weights) -> Result<Weights> {
+    vit::stack_with(weights, shape.depth, shape.scales())
+}
+
+/// What [`wave_ops::blocks()`] takes, from stacked weights. LayerScale is multiplied into the maps before
+/// it, which changes neither its gradient nor theirs.
+pub(super) fn plain_parameters(
+    shape: &TransformerShape,
+    weights: &Weights,
+) -> Result<[Tensor; 12]> {
+    let parameter = |name: &&str| -> Result<Tensor> {
+        if *name == "attn.qkv.bias" && shape.queries == Queries::Unbiased {
+            let kernel = get(weights, "patch_embed.proj.weight")?;
+            let sizes = (shape.depth, 3 * shape.width);
+            return Tensor::zeros(sizes, kernel.dtype(), kernel.device());
+        }
+        let tensor = get(weights, &format!("blocks.{name}"))?;
+        let gamma = match (shape.scales(), *name) {
+            ([first, _], "attn.proj.weight" | "attn.proj.bias") => first,
+            ([_, second], "mlp.fc2.weight" | "mlp.fc2.bias") => second,
+            _ => return Ok(tensor.clone()),
+        };
+        let gamma = get(weights, &format!("blocks.{gamma}"))?; // (depth, d)
+        match tensor.rank() {
+            3 => tensor.broadcast_mul(&gamma.unsqueeze(2)?),
+            _ => tensor * gamma,
+        }
+    };
+    let parameters: Vec<Tensor> = BLOCK_TENSORS.iter().map(parameter).collect::<Result<_>>()?;
+    parameters
+        .try_into()
+        .map_err(|_| candle_core::Error::Msg("twelve tensors".into()))
+}
+
+/// What the classifier sees (b, d), of the tokens (b, tokens, d) after the blocks, for all but attention
+/// pooling.
+pub(super) fn pooled(shape: &TransformerShape, weights: &Weights, x: &Tensor) -> Result<Tensor> {
+    let normed = |x: &Tensor| match shape.norm {
+        true => norm(shape, weights, "norm", x),
+        false => Ok(x.clone()),
+    };
+    let (_, n, _) = x.dims3()?;
+    let pooled = match shape.pooling {
+        Pooling::Token => normed(&x.narrow(1, 0, 1)?.squeeze(1)?)?,
+        _ => {
+            let patches = x.narrow(1, shape.prefix(), n - shape.prefix())?;
+            normed(&patches.contiguous()?)?.mean(1)?
+        }
+    };
+    match shape.fc_norm {
+        true => norm(shape, weights, "fc_norm", &pooled),
+        false => Ok(pooled),
+    }
+}
+
+/// Class scores of what the classifier sees.
+pub(super) fn head(
+    shape: &TransformerShape,
+    weights: &Weights,
+    features: &Tensor,
+) -> Result<Tensor> {
+    debug_assert!(shape.classes > 0);
+    let (weight, bias) = (get(weights, "head.weight")?, get(weights, "head.bias")?);
+    wave_ops::linear(features, weight, bias)
+}
+
+/// A linear map (in, out) with its bias, or weight and bias of a norm.
+type Pair = (Tensor, Tensor);
+
+/// A block of any parts.
+struct Layer {
+    norms: [Pair; 2],
+    /// Columns in the order head, part, channel; `1 / sqrt(head)` in the queries, or in their norm.
+    qkv: Pair,
+    qk_norms: Option<[Pair; 2]>,
+    attention_norm: Option<Pair>,
+    /// What is added to scores (heads, tokens, tokens).
+    bias: Tensor,
+    proj: Pair,
+    fc1: Pair,
+    mlp_norm: Option<Pair>,
+    fc2: Pair,
+}
+
+/// Attention pooling.
+struct Latent {
+    /// The query (1, heads x head), scaled.
+    query: Tensor,
+    kv: Pair,
+    proj: Pair,
+    norm: Pair,
+    fc1: Pair,
+    fc2: Pair,
+}
+
+/// The blocks of a transformer.
+enum Blocks {
+    Plain(Box<[Tensor; 12]>),
+    Any(Vec<Layer>, Option<Angles>),
+}
+
+/// A transformer with its weights, which only runs.
+pub(crate) struct Transformer {
+    about: About,
+    shape: TransformerShape,
+    device: Device,
+    /// Those outside the blocks.
+    weights: Weights,
+    blocks: Blocks,
+    latent: Option<Latent>,
+}
+
+impl Transformer {
+    pub(crate) fn new(shape: &TransformerShape, weights: &Weights) -> Result<Transformer> {
+        shape
+            .check_weights(weights)
+            .map_err(candle_core::Error::wrap)?;
+        let device = get(weights, "patch_embed.proj.weight")?.device().clone();
+        let blocks = if shape.plain_blocks() {
+            let parameters = plain_parameters(shape, &stacked(shape, weights)?)?;
+            Blocks::Plain(Box::new(parameters))
+        } else {
+            let shared = relative(shape, weights, "rel_pos_bias", Relative::Shared, &device)?;
+            let layers = (0..shape.depth)
+                .map(|l| Layer::new(shape, weights, l, shared.as_ref(), &device))
+                .collect::<Result<Vec<_>>>()?;
+            let head = shape.width / shape.heads;
+            let angles = shape
+                .rotary
+                .map(|rotary| Angles::new(rotary, shape.prefix(), shape.grid(), head, &device))
+                .transpose()?;
+            Blocks::Any(layers, angles)
+        };
+        let outer = weights
+            .iter()
+            .filter(|(name, _)| !name.starts_with("blocks."))
+            .map(|(name, tensor)| (name.clone(), tensor.clone()));
+        Ok(Transformer {
+            about: shape.about(),
+            latent: (shape.pooling == Pooling::Attention)
+                .then(|| Latent::new(shape, weights))
+                .transpose()?,
+            shape: shape.clone(),
+            device,
+            weights: outer.collect(),
+            blocks,
+        })
+    }
+
+    fn some(&self, images: &Tensor) -> Result<Tensor> {
+        let (shape, weights) = (&self.shape, &self.weights);
+        let mut x = embed(shape, weights, images)?;
+        match &self.blocks {
+            Blocks::Plain(parameters) => {
+                x = wave_ops::blocks(&x, parameters, shape.blocks(), None)?;
+            }
+            Blocks::Any(layers, angles) => {
+                for layer in layers {
+                    x = layer.run(shape, angles.as_ref(), &x)?;
+                }
+            }
+        }
+        match &self.latent {
+            None => pooled(shape, weights, &x),
+            Some(latent) => {
+                if shape.norm {
+                    x = norm(shape, weights, "norm", &x)?;
+                }
+                let (prefix, n) = (shape.prefix(), x.dim(1)?);
+                let patches = x.narrow(1, prefix, n - prefix)?.contiguous()?;
+                let pooled = latent.run(shape, &patches)?;
+                match shape.fc_norm {
+                    true => norm(shape, weights, "fc_norm", &pooled),
+                    false => Ok(pooled),
+                }
+            }
+        }
+    }
+}
+
+impl Frozen for Transformer {
+    fn about(&self) -> &About {
+        &self.about
+    }
+
+    fn features(&self, images: &Tensor) -> Result<Tensor> {
+        let images = self.about.checked(images, &self.device)?;
+        in_parts(&images, IMAGES, |images| self.some(images))
+    }
+
+    fn logits(&self, images: &Tensor) -> Result<Tensor> {
+        match self.shape.classes {
+            0 => self.about.headless(),
+            _ => head(&self.shape, &self.weights, &self.features(images)?),
+        }
+    }
+}
+
+impl Layer {
+    fn new(
+        shape: &TransformerShape,
+        weights: &Weights,
+        l: usize,
+        shared: Option<&Tensor>,
+        device: &Device,
+    ) -> Result<Layer> {
+        let named = |part: &str| get(weights, &format!("blocks.{l}.{part}"));
+        let pair = |part: &str| -> Result<Pair> {
+            let weight = named(&format!("{part}.weight"))?.clone();
+            Ok((weight, named(&format!("{part}.bias"))?.clone()))
+        };
+        let (d, heads) = (shape.width, shape.heads);
+        let head = d / heads;
+        let zeros = || Tensor::zeros(d, DType::F32, device);
+        let (weight, bias) = match shape.queries {
+            Queries::Joint => pair("attn.qkv")?,
+            Queries::Unbiased => (
+                named("attn.qkv.weight")?.clone(),
+                Tensor::zeros(3 * d, DType::F32, device)?,
+            ),
+            Queries::Biased => {
+                let bias = [
+                    named("attn.q_bias")?.clone(),
+                    zeros()?,
+                    named("attn.v_bias")?.clone(),
+                ];
+                (named("attn.qkv.weight")?.clone(), Tensor::cat(&bias, 0)?)
+            }
+            Queries::Separate(biased) => {
+                let weight = ["q", "k", "v"]
+                    .map(|part| named(&format!("attn.{part}_proj.weight")).cloned())
+                    .into_iter()
+                    .collect::<Result<Vec<_>>>()?;
+                let bias = ["q", "k", "v"]
+                    .map(|part| match biased && part != "k" {
+                        true => named(&format!("attn.{part}_proj.bias")).cloned(),
+                        false => zeros(),
+                    })
+                    .into_iter()
+                    .collect::<Result<Vec<_>>>()?;
+                (Tensor::cat(&weight, 0)?, Tensor::cat(&bias, 0)?)
+            }
+        };
+        let share = (head as f64).powf(-0.5);
+        let share_of_map = if shape.qk_norm { 1.0 } else { share };
+        let qkv = (
+            fold::as_columns(&by_head(&weight, heads, share_of_map)?)?,
+            by_head(&bias, heads, share_of_map)?,
+        );
+        let qk_norms = match shape.qk_norm {
+            false => None,
+            true => {
+                let (weight, bias) = pair("attn.q_norm")?;
+                let queries = ((weight * share)?, (bias * share)?);
+                Some([queries, pair("attn.k_norm")?])
+            }
+        };
+        let map = |part: &str, gamma: Option<&str>| -> Result<Pair> {
+            let (mut weight, mut bias) = pair(part)?;
+            if let Some(gamma) = gamma {
+                let gamma = named(gamma)?;
+                weight = weight.broadcast_mul(&gamma.unsqueeze(1)?)?;
+                bias = (bias * gamma)?;
+            }
+            Ok((fold::as_columns(&weight)?, bias))
+        };
+        let (first, second) = match *shape.scales() {
+            [first, second] => (Some(first), Some(second)),
+            _ => (None, None),
+        };
+        let fc1 = match shape.mlp {
+            Mlp::Split => {
+                let ((wg, bg), (wx, bx)) = (pair("mlp.fc1_g")?, pair("mlp.fc1_x")?);
+                let weight = Tensor::cat(&[wg, wx], 0)?;
+                (fold::as_columns(&weight)?, Tensor::cat(&[bg, bx], 0)?)
+            }
+            _ => map("mlp.fc1", None)?,
+        };
+        let own = relative(
+            shape,
+            weights,
+            &format!("blocks.{l}.attn"),
+            Relative::Each,
+            device,
+        )?;
+        let bias = match own.as_ref().or(shared) {
+            Some(bias) => bias.clone(),
+            None => {
+                let n = shape.tokens();
+                Tensor::zeros((heads, n, n), DType::F32, device)?
+            }
+        };
+        Ok(Layer {
+            norms: [pair("norm1")?, pair("norm2")?],
+            qkv,
+            qk_norms,
+            attention_norm: shape
+                .attention_norm
+                .then(|| pair("attn.norm"))
+                .transpose()?,
+            bias,
+            proj: map("attn.proj", first)?,
+            fc1,
+            mlp_norm: shape.mlp_norm.then(|| pair("mlp.norm")).transpose()?,
+            fc2: map("mlp.fc2", second)?,
+        })
+    }
+
+    fn run(&self, shape: &TransformerShape, angles: Option<&Angles>, x: &Tensor) -> Result<Tensor> {
+        let eps = shape.norm_eps;
+        let norm = |x: &Tensor, (w, b): &Pair| wave_ops::layer_norm(x, w, b, eps);
+        let none = Activation::Identity;
+        let (b, n, d) = x.dims3()?;
+        let (heads, head) = (shape.heads, d / shape.heads);
+        let (w, bias) = &self.qkv;
+        let qkv = frozen::linear(&norm(x, &self.norms[0])?, w, bias, None, none)?;
+        let changed = |part: usize| -> Result<Option<Tensor>> {
+            if self.qk_norms.is_none() && angles.is_none() {
+                return Ok(None);
+            }
+            let mut x = qkv
+                .reshape((b, n, heads, 3 * head))?
+                .narrow(3, part * head, head)?
+                .contiguous()?;
+            if let Some(norms) = &self.qk_norms {
+                x = norm(&x, &norms[part])?;
+            }
+            if let Some(angles) = angles {
+                x = angles.rotate(&x)?;
+            }
+            x.reshape((b, n, d)).map(Some)
+        };
+        let (q, k) = (changed(0)?, changed(1)?);
+        let (q, k, v) = (
+            columns(q.as_ref(), &qkv, 0, head),
+            columns(k.as_ref(), &qkv, 1, head),
+            columns(None, &qkv, 2, head),
+        );
+        let mut mixed = frozen::attention(q, k, v, &self.bias, (head, head), none)?;
+        if let Some(pair) = &self.attention_norm {
+            mixed = norm(&mixed, pair)?;
+        }
+        let (w, bias) = &self.proj;
+        let x = frozen::linear(&mixed, w, bias, Some(x), none)?;
+        let inner = norm(&x, &self.norms[1])?;
+        let (w, bias) = &self.fc1;
+        let mut inner = match (shape.mlp, shape.between) {
+            (Mlp::Plain, between) => activated(between, &inner, (w, bias))?,
+            _ => {
+                let both = frozen::linear(&inner, w, bias, None, none)?;
+                let half = shape.hidden;
+                let gate = both.narrow(D::Minus1, 0, half)?.contiguous()?.silu()?;
+                (gate * both.narrow(D::Minus1, half, half)?.contiguous()?)?
+            }
+        };
+        if let Some(pair) = &self.mlp_norm {
+            inner = norm(&inner, pair)?;
+        }
+        let (w, bias) = &self.fc2;
+        frozen::linear(&inner, w, bias, Some(&x), none)
+    }
+}
+
+/// The columns of queries, keys or values, `part` of three: in a tensor of their own where they were
+/// changed, else among those of all three.
+fn columns<'a>(own: Option<&'a Tensor>, all: &'a Tensor, part: usize, head: usize) -> Columns<'a> {
+    match own {
+        Some(tokens) => Columns {
+            tokens,
+            offset: 0,
+            per_head: head,
+        },
+        None => Columns {
+            tokens: all,
+            offset: part * head,
+            per_head: 3 * head,
+        },
+    }
+}
+
+/// The activation of a linear map.
+fn activated(between: Between, x: &Tensor, (w, b): (&Tensor, &Tensor)) -> Result<Tensor> {
+    let identity = || frozen::linear(x, w, b, None, Activation::Identity);
+    match between {
+        Between::Gelu => frozen::linear(x, w, b, None, Activation::Gelu),
+        Between::GeluTanh => identity()?.gelu(),
+        Between::QuickGelu => {
+            let y = identity()?;
+            // silu(1.702 y) = 1.702 y sigmoid(1.702 y)
+            (&y * 1.702)?.silu()? / 1.702
+        }
+    }
+}
+
+/// Rows (part, head, channel) of a map or bias in the order (head, part, channel), those of queries times
+/// `share`.
+fn by_head(rows: &Tensor, heads: usize, share: f64) -> Result<Tensor> {
+    let d = rows.dim(0)? / 3;
+    let rest: usize = rows.dims()[1..].iter().product();
+    let queries = (rows.narrow(0, 0, d)? * share)?;
+    let all = Tensor::cat(&[queries, rows.narrow(0, d, 2 * d)?], 0)?;
+    all.reshape((3, heads, d / heads, rest))?
+        .transpose(0, 1)?
+        .contiguous()?
+        .reshape(rows.shape())
+}
+
+/// The biases of scores (heads, tokens, tokens), if there is a table of this kind: row `i` of it is of
+/// patches `dy` and `dx` apart, `i = (dy + g - 1) (2 g - 1) + dx + g - 1`, and the last three are of
+/// scores of the class token for patches, of patches for it, and of it for itself.
+fn relative(
+    shape: &TransformerShape,
+    weights: &Weights,
+    module: &str,
+    kind: Relative,
+    device: &Device,
+) -> Result<Option<Tensor>> {
+    if shape.relative != kind {
+        return Ok(None);
+    }
+    let table = get(weights, &format!("{module}.relative_position_bias_table"))?;
+    let (g, rows) = (shape.grid(), table.dim(0)?);
+    let n = g * g + 1;
+    let mut places = Vec::with_capacity(n * n);
+    for of in 0..n {
+        for to in 0..n {
+            places.push(match (of, to) {
+                (0, 0) => rows - 1,
+                (_, 0) => rows - 2,
+                (0, _) => rows - 3,
+                (of, to) => {
+                    let ((y, x), (v, u)) =
+                        (((of - 1) / g, (of - 1) % g), ((to - 1) / g, (to - 1) % g));
+                    (y + g - 1 - v) * (2 * g - 1) + x + g - 1 - u
+                }
+            } as u32);
+        }
+    }
+    let places = Tensor::from_vec(places, n * n, device)?;
+    let biases = table.index_select(&places, 0)?; // (n n, heads)
+    let biases = biases.t()?.contiguous()?.reshape((shape.heads, n, n))?;
+    Ok(Some(biases))
+}
+
+impl Latent {
+    fn new(shape: &TransformerShape, weights: &Weights) -> Result<Latent> {
+        let pair = |part: &str| -> Result<Pair> {
+            let name = format!("attn_pool.{part}");
+            Ok((
+                get(weights, &format!("{name}.weight"))?.clone(),
+                get(weights, &format!("{name}.bias"))?.clone(),
+            ))
+        };
+        let map = |part: &str| -> Result<Pair> {
+            let (weight, bias) = pair(part)?;
+            Ok((fold::as_columns(&weight)?, bias))
+        };
+        let latent = get(weights, "attn_pool.latent")?.reshape((1, shape.width))?;
+        let (weight, bias) = pair("q")?;
+        let share = ((shape.width / shape.heads) as f64).powf(-0.5);
+        Ok(Latent {
+            query: (wave_ops::linear(&latent, &weight, &bias)? * share)?,
+            kv: map("kv")?,
+            proj: map("proj")?,
+            norm: pair("norm")?,
+            fc1: map("mlp.fc1")?,
+            fc2: map("mlp.fc2")?,
+        })
+    }
+
+    /// What the query attends to among patches (b, n, d): (b, d).
+    fn run(&self, shape: &TransformerShape, patches: &Tensor) -> Result<Tensor> {
+        let (b, n, d) = patches.dims3()?;
+        let (heads, head, none) = (shape.heads, d / shape.heads, Activation::Identity);
+        let (w, bias) = &self.kv;
+        let kv = frozen::linear(patches, w, bias, None, none)?; // (b, n, 2 d)
+        let (k, v) = (
+            kv.narrow(2, 0, d)?.contiguous()?,
+            kv.narrow(2, d, d)?.contiguous()?,
+        );
+        let query = self.query.broadcast_as((b, 1, d))?.contiguous()?;
+        fn columns(tokens: &Tensor, per_head: usize) -> Columns<'_> {
+            Columns {
+                tokens,
+                offset: 0,
+                per_head,
+            }
+        }
+        let zeros = Tensor::zeros((heads, 1, n), DType::F32, patches.device())?;
+        let (q, k, v) = (columns(&query, head), columns(&k, head), columns(&v, head));
+        let mixed = frozen::attention(q, k, v, &zeros, (head, head), none)?;
+        let (w, bias) = &self.proj;
+        let x = frozen::linear(&mixed, w, bias, None, none)?;
+        let (w, bias) = &self.norm;
+        let inner = wave_ops::layer_norm(&x, w, bias, shape.norm_eps)?;
+        let (w, bias) = &self.fc1;
+        let inner = activated(shape.between, &inner, (w, bias))?;
+        let (w, bias) = &self.fc2;
+        frozen::linear(&inner, w, bias, Some(&x), none)?.squeeze(1)
+    }
+}

@@ -1,0 +1,219 @@
+//! Every family of ancestors from its directory: understood, distilled, or refused by name.
+
+use crate::support::Place;
+use candle_core::{Device, Tensor};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Names and shapes of weights of a network of each family, as timm has them.
+const FAMILIES: &str = include_str!("../crates/wave-models/tests/fixtures/families.json");
+
+/// A directory `dir` of a case's network with random weights, its `config.json` as timm writes it.
+fn write(place: &Place, dir: &str, case: &str) -> Value {
+    let cases: Value = serde_json::from_str(FAMILIES).unwrap();
+    let of = &cases[case];
+    let side = of["side"].as_u64().unwrap();
+    let shapes: BTreeMap<String, Vec<usize>> =
+        serde_json::from_value(of["parameters"].clone()).unwrap();
+    let mut state = 1_u32;
+    let weights = shapes.iter().map(|(name, dims)| {
+        let n = dims.iter().product();
+        let fan_in: usize = dims.iter().skip(1).product();
+        let bound = (1.0 / fan_in.max(1) as f32).sqrt();
+        let values: Vec<f32> = (0..n)
+            .map(|_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                let u = (state >> 8) as f32 / (1 << 24) as f32; // 0 to 1
+                match dims.len() {
+                    1 => 0.5 + u,
+                    _ => bound * (2.0 * u - 1.0),
+                }
+            })
+            .collect();
+        let tensor = Tensor::from_vec(values, dims.clone(), &Device::Cpu).unwrap();
+        (name.clone(), tensor)
+    });
+    let weights = weights.collect();
+    std::fs::create_dir_all(place.path(dir)).unwrap();
+    let file = place.path(&format!("{dir}/model.safetensors"));
+    wave_hub::write_tensors(&file, &weights, &BTreeMap::new()).unwrap();
+    let classes = shapes.iter().find(|(name, dims)| {
+        let last = ["head", "fc", "head.fc", "classifier"].map(|m| format!("{m}.weight"));
+        last.contains(name) && dims.len() == 2
+    });
+    let config = json!({
+        "architecture": of["name"],
+        "num_classes": classes.map_or(0, |(_, dims)| dims[0]),
+        "num_features": 0,
+        "model_args": of["args"],
+        "pretrained_cfg": {
+            "input_size": [3, side, side], "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5],
+            "interpolation": "bicubic", "crop_pct": 1.0,
+        },
+    });
+    place.write(&format!("{dir}/config.json"), config.to_string());
+    config
+}
+
+/// A recipe for images of this side, and pictures in colour without labels.
+fn place() -> Place {
+    let place = Place::new();
+    for i in 0..8_u32 {
+        let picture = image::RgbImage::from_fn(40, 40, |x, y| {
+            image::Rgb([
+                (x * (i % 7)) as u8,
+                (y * (i % 5) + 3 * i) as u8,
+                (x * y) as u8,
+            ])
+        });
+        let path = place.path(&format!("flat/{i:02}.png"));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        picture.save(path).unwrap();
+    }
+    place
+}
+
+fn recipe(side: u64) -> String {
+    format!(
+        "data = 'flat'\nbatch = 4\n[condense]\ndepths = [1, 2]\nwidths = [16]\ntemplate_size = 16\n\
+         steps = 2\nlr = 1e-3\nce_weight = 0\nkl_weight = 1\n[condense.auxiliary]\ndepth = 2\n\
+         width = 16\nhead_width = 16\npatch = {}\nimage_size = {side}\n",
+        side / 4
+    )
+}
+
+/// `wave inspect` names a family and `wave condense` distils it.
+#[track_caller]
+fn check(place: &Place, case: &str, family: &str) -> Value {
+    let config = write(place, case, case);
+    let inspected = place.json(&format!("inspect {case}"));
+    assert_eq!(inspected["architecture"], family, "{case}");
+    let side = config["pretrained_cfg"]["input_size"][1].as_u64().unwrap();
+    place.write("r.toml", recipe(side));
+    let out = format!("t-{case}");
+    place.json(&format!("condense r.toml --ancestor {case} --out {out}"));
+    let templates: Value =
+        serde_json::from_slice(&place.bytes(&format!("{out}/config.json"))).unwrap();
+    assert_eq!(templates["classes"], 7, "{case}");
+    inspected
+}
+
+#[test]
+#[cfg(feature = "ancestors")]
+fn convolutional_families_are_distilled() {
+    let place = place();
+    for (case, family) in [
+        ("convnext_atto", "ConvNeXt"),
+        ("convnextv2_atto", "ConvNeXt V2"),
+        ("resnet18", "ResNet"),
+        ("repvgg_a0", "RepVGG"),
+        ("mobilenetv4_conv_small", "MobileNetV4"),
+        ("mobileone_s1", "MobileOne"),
+        ("fastvit_t8", "FastViT"),
+    ] {
+        let inspected = check(&place, case, family);
+        assert_eq!(inspected["trains"], false, "{case}");
+    }
+}
+
+#[test]
+fn other_families_are_distilled() {
+    let place = place();
+    for (case, family, part) in [
+        ("vgg", "VGG", ""),
+        ("hiera", "Hiera", ""),
+        ("beit", "BEiT", "relative position biases"),
+        ("eva02_base", "EVA-02", "rotary positions"),
+        ("dinov2", "DINOv2", "LayerScale"),
+        ("dinov2_reg4", "DINOv2", "4 register tokens"),
+        ("dinov3", "DINOv3", "no learned positions"),
+        ("clip_quickgelu", "the tower of a CLIP", "GELU by a sigmoid"),
+        ("siglip", "the tower of a SigLIP", "attention pooling"),
+    ] {
+        let parts = check(&place, case, family)["parts"].to_string();
+        assert!(part.is_empty() || parts.contains(part), "{case}: {parts}");
+    }
+}
+
+/// A DINOv2 trains: with its LayerScale and registers, and with a head where it has none.
+#[test]
+fn a_transformer_with_layer_scale_is_fine_tuned() {
+    let place = place();
+    for class in ["x", "y", "z"] {
+        for split in ["train", "val"] {
+            for i in 0..4 {
+                place.write_png(&format!("three/{split}/{class}/{i}.png"));
+            }
+        }
+    }
+    let rest = "--data three --steps 3 --batch 4 --lr 1e-3";
+    for (case, out) in [("dinov2_reg4", "f"), ("dinov2_headless", "g")] {
+        write(&place, case, case);
+        place.json(&format!(
+            "finetune {case} {rest} --new-head true --out {out}"
+        ));
+        let found = place.json(&format!("inspect {out}"));
+        assert_eq!(found["classes"], 3);
+        assert!(found["parts"].to_string().contains("LayerScale"), "{found}");
+        let eval = place.json(&format!("eval {out} --data three"));
+        assert_eq!(eval["images"], 12);
+        // What was written is read again, and trains on.
+        place.json(&format!("finetune {out} {rest} --out {out}2"));
+    }
+    let read = |file: &str| wave_hub::read_tensors(&place.path(file)).unwrap().0;
+    let gamma = |file: &str| -> Vec<f32> { read(file)["blocks.1.ls2.gamma"].to_vec1().unwrap() };
+    assert_ne!(
+        gamma("dinov2_reg4/model.safetensors"),
+        gamma("f/model.safetensors")
+    );
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    let place = place();
+    write(&place, "headless", "dinov2_headless");
+    write(&place, "dinov3", "dinov3");
+    place.write("r.toml", recipe(56));
+    let refused = |args: &str, parts: &[&str]| {
+        let output = place.run(args);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "wave {args}: {stderr}");
+        for part in parts {
+            assert!(
+                stderr.contains(part),
+                "wave {args}: no `{part}` in {stderr}"
+            );
+        }
+    };
+    let without = &["a DINOv2 without a classifier"][..];
+    refused("condense r.toml --ancestor headless --out o", without);
+    refused("eval headless --data shapes", without);
+    refused("predict headless flat/00.png", without);
+    refused(
+        "finetune dinov3 --data shapes --out o",
+        &["a DINOv3 with", "rotary positions", "only runs here"],
+    );
+    refused(
+        "finetune headless --data shapes --new-head true --format onnx --out o",
+        &["format = onnx", "a DINOv2"],
+    );
+    for (name, said) in [
+        ("swin_tiny_patch4_window7_224", "a Swin transformer"),
+        ("maxvit_tiny_tf_224", "a MaxViT"),
+        ("resnet50d", "resnet50, resnet101"),
+        ("mobileone_s0", "mobileone_s1"),
+        ("efficientvit_m0", "an EfficientViT"),
+    ] {
+        if name.starts_with("resnet") && !cfg!(feature = "ancestors") {
+            continue;
+        }
+        let mut config: Value =
+            serde_json::from_slice(&place.bytes("headless/config.json")).unwrap();
+        config["architecture"] = json!(name);
+        place.write("headless/config.json", config.to_string());
+        refused(
+            "condense r.toml --ancestor headless --out o",
+            &[name, "is not supported", said],
+        );
+    }
+}
