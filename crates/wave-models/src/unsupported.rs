@@ -1,11 +1,12 @@
 //! What tells networks apart from those of [`crate::vit`], by names, tensors and arguments: told before
 //! their shapes are looked at, which would only puzzle.
 
+use crate::shape::unsupported;
 use crate::{ShapeError, Weights};
 use serde_json::{Map, Value};
 
 /// Architectures by how their names in timm or `model_type` begin, in the words of their papers.
-const ARCHITECTURES: [(&str, &str); 25] = [
+const ARCHITECTURES: [(&str, &str); 26] = [
     ("swinv2", "a Swin transformer V2"),
     ("swin", "a Swin transformer"),
     ("maxxvit", "a MaxxViT"),
@@ -24,7 +25,8 @@ const ARCHITECTURES: [(&str, &str); 25] = [
     ("mobilenetv3", "a MobileNet V3"),
     ("mobilenet_", "a MobileNet"),
     ("naflexvit", "a NaFlexViT"),
-    ("efficientvit_", "an EfficientViT"),
+    ("efficientvit_b", "an EfficientViT of MIT"),
+    ("efficientvit_l", "an EfficientViT of MIT"),
     ("dinov2", "a DINOv2"),
     ("dinov3", "a DINOv3"),
     ("siglip", "a SigLIP"),
@@ -98,7 +100,6 @@ pub(crate) fn check(name: &str, weights: &Weights) -> Result<(), ShapeError> {
     if let Some((_, kind)) = architecture(name) {
         return Err(unsupported(name, &format!("it is {kind}"), "by its name"));
     }
-    crate::ancestors::check_name(name)?;
     let has = |part: &str| weights.keys().any(|name| name.contains(part));
     if has("layers.0.blocks.0.attn.relative_position_bias_table") {
         let found = "by its relative_position_bias_table";
@@ -123,8 +124,7 @@ pub(crate) fn variant(
     if let Some((what, found)) = of_tensors(weights, &ABSENT) {
         return Err(unsupported(name, &format!("it has {what}"), &found));
     }
-    let found = of_tensors(weights, &PARTS).or_else(|| of_arguments(args, weights));
-    Ok(found.or_else(|| crate::transformer::of_name(name)))
+    Ok(of_tensors(weights, &PARTS).or_else(|| of_arguments(args, weights)))
 }
 
 /// What a family of networks is called, where none of it is here.
@@ -217,18 +217,6 @@ fn of_arguments(args: &Map<String, Value>, weights: &Weights) -> Option<(String,
         ));
     }
     None
-}
-
-/// An error for a network of this name, or of none.
-pub(crate) fn unsupported(name: &str, what: &str, found: &str) -> ShapeError {
-    ShapeError::Unsupported {
-        name: match name {
-            "" => "the network of these weights".to_owned(),
-            name => name.to_owned(),
-        },
-        what: what.to_owned(),
-        found: found.to_owned(),
-    }
 }
 
 #[cfg(test)]

@@ -93,7 +93,11 @@ impl Ancestor {
 
     /// A model as ancestor, whose weights file has this SHA-256, and what it goes back to: see
     /// [`origin`].
+    ///
+    /// # Errors
+    /// If it has no classifier: class scores are what it teaches by.
     pub fn new(model: Model, digest: String, origin: Value) -> Result<Ancestor> {
+        check_classifier(&model.network)?;
         Ok(Ancestor {
             frozen: model.network.freeze(&place(&model.weights)?)?,
             parameters: model.weights.values().map(Tensor::elem_count).sum(),
@@ -144,7 +148,6 @@ impl Ancestor {
 
     /// Checks that it can teach on these images.
     pub fn check(&self, data: &Data) -> Result<()> {
-        check_classifier(&self.network)?;
         data.check_classes(
             self.network.classes(),
             "distil from an ancestor trained on the same classes",

@@ -15,8 +15,8 @@
 use super::table::{Known, agree, pooling, refuse_arguments};
 use super::{About, Frozen};
 use crate::frozen::{self, Columns, Window};
+use crate::shape::unsupported;
 use crate::shape::{count, dims, divides, sizes};
-use crate::unsupported::unsupported;
 use crate::{Activation, ShapeError, Weights, check_weights, fold};
 use candle_core::{DType, Device, Result, Tensor};
 

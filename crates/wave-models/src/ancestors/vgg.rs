@@ -14,8 +14,8 @@
 use super::table::{Known, agree, pooling, refuse_arguments};
 use super::{About, Frozen};
 use crate::frozen::{self, Window};
+use crate::shape::unsupported;
 use crate::shape::{batch_norm, dims, sizes};
-use crate::unsupported::unsupported;
 use crate::{Activation, ShapeError, Weights, check_weights, fold};
 use candle_core::{Device, Result, Tensor};
 
