@@ -38,7 +38,8 @@ fn write(place: &Place, dir: &str, case: &str) -> Value {
     let file = place.path(&format!("{dir}/model.safetensors"));
     wave_hub::write_tensors(&file, &weights, &BTreeMap::new()).unwrap();
     let classes = shapes.iter().find(|(name, dims)| {
-        let last = ["head", "fc", "head.fc", "classifier"].map(|m| format!("{m}.weight"));
+        let last =
+            ["head", "fc", "head.fc", "head.linear", "classifier"].map(|m| format!("{m}.weight"));
         last.contains(name) && dims.len() == 2
     });
     let config = json!({
@@ -122,6 +123,7 @@ fn other_families_are_distilled() {
     for (case, family, part) in [
         ("vgg", "VGG", ""),
         ("hiera", "Hiera", ""),
+        ("efficientvit_m0", "EfficientViT", ""),
         ("beit", "BEiT", "relative position biases"),
         ("eva02_base", "EVA-02", "rotary positions"),
         ("dinov2", "DINOv2", "LayerScale"),
@@ -202,7 +204,7 @@ fn what_cannot_be_done_is_said() {
         ("maxvit_tiny_tf_224", "a MaxViT"),
         ("resnet50d", "resnet50, resnet101"),
         ("mobileone_s0", "mobileone_s1"),
-        ("efficientvit_m0", "an EfficientViT"),
+        ("efficientvit_b0", "an EfficientViT of MIT"),
     ] {
         if name.starts_with("resnet") && !cfg!(feature = "ancestors") {
             continue;

@@ -7,12 +7,14 @@
 //! |---|---|
 //! | ConvNeXt and V2, ResNet, RepVGG, MobileNetV4, MobileOne, FastViT | candle-transformers, [`stock`] |
 //! | VGG | [`vgg`]: candle-transformers' has one size of image, one image at a time and a rectified classifier |
-//! | Hiera | [`hiera`]: candle-transformers' has the approximate GELU |
+//! | EfficientViT (MSRA) | [`efficientvit`]: candle-transformers' has no attention biases and one size of image |
+//! | Hiera | [`hiera`]: candle-transformers' has the approximate GELU, and no window where a stage begins |
 //! | BEiT, EVA, EVA-02, DINOv2, DINOv3, CLIP's and SigLIP's towers | [`crate::transformer`]: candle-transformers' have one size of image, fixed classifiers, or the approximate GELU |
 //! | LeViT, EfficientNet-Lite | [`crate::levit`], [`crate::efficientnet`]: candle-transformers has none |
 //!
 //! A family is only here if its logits are timm's: `ancestors_tests.rs` compares each with timm.
 
+pub mod efficientvit;
 pub mod hiera;
 #[cfg(feature = "ancestors")]
 pub mod stock;
@@ -23,6 +25,7 @@ use crate::efficientnet::{self, EfficientNetShape};
 use crate::levit::{self, LevitShape};
 use crate::{ShapeError, Weights};
 use candle_core::{Device, Result, Tensor};
+use efficientvit::EfficientVitShape;
 use hiera::HieraShape;
 #[cfg(feature = "ancestors")]
 use stock::StockShape;
@@ -94,6 +97,8 @@ pub enum FrozenNetwork {
     EfficientNet(EfficientNetShape),
     /// A VGG.
     Vgg(VggShape),
+    /// An EfficientViT.
+    EfficientVit(EfficientVitShape),
     /// A Hiera.
     Hiera(HieraShape),
     /// A family of candle-transformers.
@@ -134,6 +139,7 @@ impl FrozenNetwork {
                 classes: s.classes,
             },
             FrozenNetwork::Vgg(s) => s.about(),
+            FrozenNetwork::EfficientVit(s) => s.about(),
             FrozenNetwork::Hiera(s) => s.about(),
             #[cfg(feature = "ancestors")]
             FrozenNetwork::Stock(s) => s.about.clone(),
@@ -146,6 +152,7 @@ impl FrozenNetwork {
             FrozenNetwork::Levit(s) => s.parameters(),
             FrozenNetwork::EfficientNet(s) => s.parameters(),
             FrozenNetwork::Vgg(s) => s.parameters(),
+            FrozenNetwork::EfficientVit(s) => s.parameters(),
             FrozenNetwork::Hiera(s) => s.parameters(),
             #[cfg(feature = "ancestors")]
             FrozenNetwork::Stock(s) => s.parameters.clone(),
@@ -186,6 +193,9 @@ impl FrozenNetwork {
                 logits: efficientnet::logits,
             }),
             FrozenNetwork::Vgg(shape) => Box::new(vgg::Vgg::new(shape, weights)?),
+            FrozenNetwork::EfficientVit(shape) => {
+                Box::new(efficientvit::EfficientVit::new(shape, weights)?)
+            }
             FrozenNetwork::Hiera(shape) => Box::new(hiera::Hiera::new(shape, weights)?),
             #[cfg(feature = "ancestors")]
             FrozenNetwork::Stock(shape) => Box::new(stock::Stock::new(shape, weights)?),
@@ -239,6 +249,9 @@ pub(crate) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
     if let Some(found) = vgg::recognise(known)? {
         return Ok(Some(FrozenNetwork::Vgg(found)));
     }
+    if let Some(found) = efficientvit::recognise(known)? {
+        return Ok(Some(FrozenNetwork::EfficientVit(found)));
+    }
     if let Some(found) = hiera::recognise(known)? {
         return Ok(Some(FrozenNetwork::Hiera(found)));
     }
@@ -267,7 +280,7 @@ pub(crate) fn check_name(name: &str) -> std::result::Result<(), ShapeError> {
         match families.iter().any(|start| name.starts_with(start))
             && !name.starts_with("convnext_isotropic")
         {
-            true => Err(crate::unsupported::unsupported(
+            true => Err(crate::check::unsupported(
                 name,
                 "this build is without its family; build with the feature ancestors",
                 "by its name",

@@ -119,6 +119,11 @@ fn vggs_give_timms_outputs() {
 }
 
 #[test]
+fn efficient_vits_give_timms_outputs() {
+    check(&["efficientvit_m0", "efficientvit_m1"], "an EfficientViT");
+}
+
+#[test]
 fn hieras_give_timms_outputs() {
     check(&["hiera"], "a Hiera");
 }

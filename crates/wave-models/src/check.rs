@@ -27,7 +27,7 @@ const IGNORED: [&str; 2] = ["num_batches_tracked", "attention_bias_idxs"];
 
 /// What is read, for those who hold something else.
 const SUPPORTED: &str = "vision transformers (ViT, DeiT, DINOv2, DINOv3, BEiT, EVA, the towers of CLIP \
-     and SigLIP), ConvNeXt, ResNet, RepVGG, VGG, MobileNetV4, MobileOne, FastViT, Hiera, \
+     and SigLIP), ConvNeXt, ResNet, RepVGG, VGG, MobileNetV4, MobileOne, FastViT, EfficientViT, Hiera, \
      LeViT, ConvMixer and EfficientNet-Lite";
 
 /// Sizes or weights that do not fit a network.
@@ -166,6 +166,18 @@ pub enum ShapeError {
         /// The remedy.
         remedy: &'static str,
     },
+}
+
+/// An error for a network of this name, or of none.
+pub(crate) fn unsupported(name: &str, what: &str, found: &str) -> ShapeError {
+    ShapeError::Unsupported {
+        name: match name {
+            "" => "the network of these weights".to_owned(),
+            name => name.to_owned(),
+        },
+        what: what.to_owned(),
+        found: found.to_owned(),
+    }
 }
 
 /// Checks that `weights` holds exactly the named tensors, with these shapes, as `f32`. Counters of

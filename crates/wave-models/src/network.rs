@@ -2,13 +2,14 @@
 
 use crate::ancestors::table::Known;
 use crate::ancestors::{self, About, Frozen, FrozenNetwork};
+use crate::check::unsupported;
 use crate::convmixer::{self, ConvMixerShape};
 use crate::convnext::{self, ConvNextShape};
 use crate::efficientnet::EfficientNetShape;
 use crate::levit::{self, LevitShape};
 use crate::positional::{self, PositionalAttention, PositionalShape};
 use crate::transformer::{self, Transformer, TransformerShape};
-use crate::unsupported::{self, unsupported};
+use crate::unsupported;
 use crate::vit::{self, VitShape};
 use crate::{Activation, Dilations, ShapeError, Weights};
 use candle_core::{Result, Tensor};
@@ -60,6 +61,7 @@ impl Network {
     ) -> std::result::Result<Network, ShapeError> {
         let name = architecture.split('.').next().unwrap_or_default();
         unsupported::check(name, weights)?;
+        ancestors::check_name(name)?;
         let known = Known {
             name,
             args: model_args,
@@ -69,7 +71,10 @@ impl Network {
         if let Some(found) = ancestors::recognise(known)? {
             return Ok(Network::Frozen(found));
         }
-        if let Some((what, found)) = unsupported::variant(name, model_args, weights)? {
+        let part = unsupported::variant(name, model_args, weights)?;
+        let patches = weights.contains_key("patch_embed.proj.weight");
+        let of_name = || transformer::of_name(name).filter(|_| patches);
+        if let Some((what, found)) = part.or_else(of_name) {
             return transformer::recognise(known, &what, &found).map(Network::Transformer);
         }
         let family = match (Family::of_weights(weights), name) {

@@ -2,11 +2,12 @@
 //! and those that [`crate::vit`] has not. They are named before any shape is checked, so that the message is
 //! about the cause.
 
+use crate::check::unsupported;
 use crate::{ShapeError, Weights};
 use serde_json::{Map, Value};
 
 /// Architectures by how their names in timm or `model_type` begin, in the words of their papers.
-const ARCHITECTURES: [(&str, &str); 25] = [
+const ARCHITECTURES: [(&str, &str); 26] = [
     ("swinv2", "a Swin transformer V2"),
     ("swin", "a Swin transformer"),
     ("maxxvit", "a MaxxViT"),
@@ -25,7 +26,8 @@ const ARCHITECTURES: [(&str, &str); 25] = [
     ("mobilenetv3", "a MobileNet V3"),
     ("mobilenet_", "a MobileNet"),
     ("naflexvit", "a NaFlexViT"),
-    ("efficientvit_", "an EfficientViT"),
+    ("efficientvit_b", "an EfficientViT of MIT"),
+    ("efficientvit_l", "an EfficientViT of MIT"),
     ("dinov2", "a DINOv2"),
     ("dinov3", "a DINOv3"),
     ("siglip", "a SigLIP"),
@@ -99,7 +101,6 @@ pub(crate) fn check(name: &str, weights: &Weights) -> Result<(), ShapeError> {
     if let Some((_, kind)) = architecture(name) {
         return Err(unsupported(name, &format!("it is {kind}"), "by its name"));
     }
-    crate::ancestors::check_name(name)?;
     let has = |part: &str| weights.keys().any(|name| name.contains(part));
     if has("layers.0.blocks.0.attn.relative_position_bias_table") {
         let found = "by its relative_position_bias_table";
@@ -124,8 +125,7 @@ pub(crate) fn variant(
     if let Some((what, found)) = of_tensors(weights, &ABSENT) {
         return Err(unsupported(name, &format!("it has {what}"), &found));
     }
-    let found = of_tensors(weights, &PARTS).or_else(|| of_arguments(args, weights));
-    Ok(found.or_else(|| crate::transformer::of_name(name)))
+    Ok(of_tensors(weights, &PARTS).or_else(|| of_arguments(args, weights)))
 }
 
 /// The name of a family of networks that is not here.
@@ -218,18 +218,6 @@ fn of_arguments(args: &Map<String, Value>, weights: &Weights) -> Option<(String,
         ));
     }
     None
-}
-
-/// An error for a network of this name, or of none.
-pub(crate) fn unsupported(name: &str, what: &str, found: &str) -> ShapeError {
-    ShapeError::Unsupported {
-        name: match name {
-            "" => "the network of these weights".to_owned(),
-            name => name.to_owned(),
-        },
-        what: what.to_owned(),
-        found: found.to_owned(),
-    }
 }
 
 #[cfg(test)]

@@ -92,7 +92,11 @@ impl Ancestor {
     }
 
     /// A model as ancestor, with the SHA-256 of its weights file and its [`origin`].
+    ///
+    /// # Errors
+    /// If it has no classifier: it teaches by class scores.
     pub fn new(model: Model, digest: String, origin: Value) -> Result<Ancestor> {
+        check_classifier(&model.network)?;
         Ok(Ancestor {
             frozen: model.network.freeze(&place(&model.weights)?)?,
             parameters: model.weights.values().map(Tensor::elem_count).sum(),
@@ -143,7 +147,6 @@ impl Ancestor {
 
     /// Checks that its input and classes fit the data.
     pub fn check(&self, data: &Data) -> Result<()> {
-        check_classifier(&self.network)?;
         data.check_classes(
             self.network.classes(),
             "distil from an ancestor trained on the same classes",

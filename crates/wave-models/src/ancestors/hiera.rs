@@ -14,9 +14,9 @@
 
 use super::table::{Known, agree, pooling, refuse_arguments};
 use super::{About, Frozen};
-use crate::frozen::{self, Columns, Window};
+use crate::check::unsupported;
 use crate::check::{count, dims, divides, sizes};
-use crate::unsupported::unsupported;
+use crate::frozen::{self, Columns, Window};
 use crate::{Activation, ShapeError, Weights, check_weights, fold};
 use candle_core::{DType, Device, Result, Tensor};
 

@@ -10,7 +10,7 @@
 use super::table::{Known, refuse_arguments};
 use super::{About, Frozen};
 use crate::check::ignored;
-use crate::unsupported::unsupported;
+use crate::check::unsupported;
 use crate::{ShapeError, Weights, fold};
 use candle_core::{D, DType, Device, Result, Shape, Tensor};
 use candle_nn::var_builder::SimpleBackend;

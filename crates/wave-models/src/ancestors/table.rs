@@ -1,6 +1,7 @@
 //! What recognition of every family shares.
 
-use crate::{ShapeError, Weights, unsupported::unsupported};
+use crate::check::unsupported;
+use crate::{ShapeError, Weights};
 use serde_json::{Map, Value};
 
 /// What is known of a network whose weights are at hand.

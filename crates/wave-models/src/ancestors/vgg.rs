@@ -13,9 +13,9 @@
 
 use super::table::{Known, agree, pooling, refuse_arguments};
 use super::{About, Frozen};
-use crate::frozen::{self, Window};
+use crate::check::unsupported;
 use crate::check::{batch_norm, dims, sizes};
-use crate::unsupported::unsupported;
+use crate::frozen::{self, Window};
 use crate::{Activation, ShapeError, Weights, check_weights, fold};
 use candle_core::{Device, Result, Tensor};
 

@@ -5,8 +5,8 @@
 
 use super::{Between, Mlp, Pooling, Positions, Queries, Relative, Rotary, Scale, TransformerShape};
 use crate::ancestors::table::{Known, agree, refuse_arguments};
+use crate::check::unsupported;
 use crate::check::{count, dims, divides, sizes};
-use crate::unsupported::unsupported;
 use crate::{ShapeError, known_heads};
 use serde_json::Value;
 
