@@ -160,3 +160,57 @@ fn variants_of_transformers_give_timms_outputs() {
     let variants = ["layer_scale_qk_norm", "reg4_gap", "rope_reg1_gap"];
     check(&variants, "a variant of the vision transformer");
 }
+
+/// A transformer with LayerScale and registers gives the same outputs on its way to be trained, and the
+/// gradient of its scales is that of differences.
+#[test]
+fn a_variant_that_trains_has_gradients() {
+    let of = &cases()["dinov2_reg4"];
+    let weights = testing::weights(&of.parameters);
+    let network = Network::recognise(&of.name, &of.args, Some(of.side), &weights).unwrap();
+    assert!(network.trainable());
+    let images = testing::images(2, 3, of.side);
+    let prepared = network.prepare(&weights).unwrap();
+    let frozen = network.freeze(&weights).unwrap();
+    let logits = network.logits(&prepared, &images).unwrap();
+    assert_close("logits", &logits, &frozen.logits(&images).unwrap(), 1e-5);
+
+    let loss = |weights: &crate::Weights| {
+        let logits = network.logits(weights, &images).unwrap();
+        logits.sqr().unwrap().sum_all().unwrap()
+    };
+    let vars: BTreeMap<String, candle_core::Var> = prepared
+        .iter()
+        .map(|(name, t)| (name.clone(), candle_core::Var::from_tensor(t).unwrap()))
+        .collect();
+    let tracked = vars.iter().map(|(n, v)| (n.clone(), v.as_tensor().clone()));
+    let gradients = wave_ops::backward(&loss(&tracked.collect())).unwrap();
+    for (name, var) in &vars {
+        let gradient = gradients
+            .get(var)
+            .unwrap_or_else(|| panic!("{name} has no gradient"));
+        assert!(largest_of(gradient) > 0.0, "{name}");
+    }
+    for name in ["blocks.ls1.gamma", "blocks.ls2.gamma"] {
+        let at = |step: f32| {
+            let mut values: Vec<f32> = prepared[name].flatten_all().unwrap().to_vec1().unwrap();
+            values[5] += step;
+            let moved = Tensor::from_vec(values, prepared[name].dims(), &Device::Cpu).unwrap();
+            let mut weights = prepared.clone();
+            weights.insert(name.into(), moved);
+            loss(&weights).to_scalar::<f32>().unwrap()
+        };
+        let difference = (at(0.02) - at(-0.02)) / 0.04;
+        let gradient = gradients.get(&vars[name]).unwrap().flatten_all().unwrap();
+        let gradient = gradient.to_vec1::<f32>().unwrap()[5];
+        let most = 0.02 * difference.abs().max(0.01);
+        assert!(
+            (difference - gradient).abs() < most,
+            "{name}: {difference} and {gradient}"
+        );
+    }
+}
+
+fn largest_of(t: &Tensor) -> f32 {
+    t.abs().unwrap().max_all().unwrap().to_scalar().unwrap()
+}

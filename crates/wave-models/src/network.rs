@@ -6,6 +6,7 @@ use crate::check::unsupported;
 use crate::convmixer::{self, ConvMixerShape};
 use crate::convnext::{self, ConvNextShape};
 use crate::efficientnet::EfficientNetShape;
+use crate::heads::known_heads;
 use crate::levit::{self, LevitShape};
 use crate::positional::{self, PositionalAttention, PositionalShape};
 use crate::transformer::{self, Transformer, TransformerShape};
@@ -410,36 +411,6 @@ impl Family {
         .find(|(start, _)| name.starts_with(start))
         .map(|(_, family)| family)
     }
-}
-
-/// A transformer's heads, if its description tells them: `num_heads` of timm's arguments,
-/// `num_attention_heads` of transformers', or the size in the name of what timm registers. They leave
-/// no trace in the weights.
-pub fn known_heads(architecture: &str, model_args: &Map<String, Value>) -> Option<usize> {
-    let args = Arguments(model_args);
-    let said = args.size("num_heads").or(args.size("num_attention_heads"));
-    let registered = [
-        ("_tiny_", 3),
-        ("_little_", 5),
-        ("_small_", 6),
-        ("_medium_", 8),
-        ("_base_", 12),
-        ("_large_", 16),
-        ("_huge_", 16),
-        ("_giant_", 16),
-        ("_gigantic_", 16),
-    ];
-    let name = architecture.split('.').next().unwrap_or_default();
-    let vit = ["vit_", "deit_"]
-        .iter()
-        .any(|start| name.starts_with(start));
-    said.or_else(|| {
-        let registered = registered
-            .iter()
-            .find(|(size, _)| vit && name.contains(size));
-        let heads = registered.map(|(_, heads)| *heads);
-        heads.or((name == "test_vit").then_some(2))
-    })
 }
 
 /// The input of the EfficientNets that timm registers.

@@ -7,7 +7,7 @@ use super::{Between, Mlp, Pooling, Positions, Queries, Relative, Rotary, Scale, 
 use crate::ancestors::table::{Known, agree, refuse_arguments};
 use crate::check::unsupported;
 use crate::check::{count, dims, divides, sizes};
-use crate::{ShapeError, known_heads};
+use crate::{ShapeError, heads};
 use serde_json::Value;
 
 /// Arguments whose meaning is read off the weights, or here.
@@ -128,11 +128,13 @@ fn named(name: &str) -> Result<Named, &'static str> {
     if starts("deit_") || starts("flexivit_") {
         return Ok(vit);
     }
-    if !starts("vit_") && name != "test_vit" && name != "test_vit2" && name != "test_vit3" {
+    if !starts("vit_") && name != "test_vit" && name != "test_vit2" {
         return Err("it is none of the networks here");
     }
     for (part, what) in [
         ("_rpn_", "its norms come after attention and MLP"),
+        ("vit_pwee", "it has parallel branches"),
+        ("vit_dpwee", "it has parallel branches"),
         ("vit_dwee", "its attention is differential"),
         ("vit_dlittle", "its attention is differential"),
         ("_18x2_", "it has parallel branches"),
@@ -203,7 +205,7 @@ fn named(name: &str) -> Result<Named, &'static str> {
     }
     let pooling = match () {
         () if has("_gap_") || name == "test_vit2" => Pooling::Mean,
-        () if has("_map_") || name == "test_vit3" => Pooling::Attention,
+        () if has("_map_") => Pooling::Attention,
         () => Pooling::Token,
     };
     Ok(Named {
@@ -464,49 +466,12 @@ fn check(known: Known, shape: &TransformerShape) -> Result<(), ShapeError> {
 
 /// The heads that arguments or the name tell.
 fn heads(known: Known) -> Option<usize> {
-    let words = [
-        ("_so150m2_", 13),
-        ("_so150m_", 14),
-        ("_so400m_", 16),
-        ("_intern300m_", 16),
-        ("_7b_", 32),
-        ("_huge_plus_", 20),
-        ("_giantopt_", 16),
-        ("_betwixt_", 10),
-        ("_mediumd_", 8),
-        ("_xsmall_", 4),
-        ("_wee_", 4),
-        ("_gigantic_", 16),
-        ("_tiny_", 3),
-        ("_little_", 5),
-        ("_small_", 6),
-        ("_medium_", 8),
-        ("_base_", 12),
-        ("_large_", 16),
-        ("_huge_", 16),
-    ];
-    let name = known.name;
-    let told = match name {
-        "test_vit" | "test_vit2" => Some(2),
-        "test_vit3" => Some(3),
-        "vit_base_patch16_plus_240" | "vit_base_patch32_plus_256" => Some(14),
-        "vit_base_patch16_plus_clip_240" => Some(14),
-        _ if name.contains("_giant_") => {
-            // 1,408 channels with heads of 88, 1,536 with heads of 64.
-            let width = dims::<4>(known.weights, "patch_embed.proj.weight").map(|d| d[0]);
-            Some(if width == Ok(1536) { 24 } else { 16 })
-        }
-        "flexivit_small" => Some(6),
-        "flexivit_base" => Some(12),
-        "flexivit_large" => Some(16),
-        _ => words
-            .iter()
-            .find(|(word, _)| name.contains(word))
-            .map(|(_, heads)| *heads),
-    };
     match known.args.get("num_heads") {
         Some(said) if !said.is_null() => known.size("num_heads").filter(|heads| *heads > 0),
-        _ => told.or_else(|| known_heads(name, known.args)),
+        _ => {
+            let width = dims::<4>(known.weights, "patch_embed.proj.weight").map(|d| d[0]);
+            heads::of_name(known.name, width.ok())
+        }
     }
 }
 
@@ -551,3 +516,7 @@ fn positions(known: Known, patch: usize, prefix: usize) -> Result<(usize, Positi
         }
     }
 }
+
+#[cfg(test)]
+#[path = "read_tests.rs"]
+mod tests;

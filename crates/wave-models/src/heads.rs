@@ -1,0 +1,70 @@
+//! The heads of transformers, which leave no trace in their weights.
+
+use serde_json::{Map, Value};
+
+/// Heads by what timm's names hold, the first that fits.
+const WORDS: [(&str, usize); 24] = [
+    ("base_patch16_gap_", 16),
+    ("_plus_240", 14),
+    ("_plus_256", 14),
+    ("_plus_clip_240", 14),
+    ("_huge_plus_", 20),
+    ("_so150m2_", 13),
+    ("_so150m_", 14),
+    ("_so400m_", 16),
+    ("_intern300m_", 16),
+    ("_7b_", 32),
+    ("_giantopt_", 16),
+    ("_betwixt_", 10),
+    ("_mediumd_", 8),
+    ("_xsmall_", 4),
+    ("_wee_", 4),
+    ("_tiny_", 3),
+    ("_little_", 5),
+    ("_small_", 6),
+    ("_medium_", 8),
+    ("_base_", 12),
+    ("_large_", 16),
+    ("_huge_", 16),
+    ("_giant_", 16),
+    ("_gigantic_", 16),
+];
+
+/// How timm's names of vision transformers begin, before `_tiny_` and its like.
+const FAMILIES: [&str; 8] = [
+    "vit", "deit", "deit3", "beit", "beitv2", "beit3", "eva", "eva02",
+];
+
+/// A transformer's heads, if its description tells them: `num_heads` of timm's arguments,
+/// `num_attention_heads` of transformers', or the size in the name of what timm registers. They leave
+/// no trace in the weights.
+pub fn known_heads(architecture: &str, model_args: &Map<String, Value>) -> Option<usize> {
+    let size = |key: &str| usize::try_from(model_args.get(key)?.as_u64()?).ok();
+    let said = size("num_heads").or(size("num_attention_heads"));
+    let name = architecture.split('.').next().unwrap_or_default();
+    said.or_else(|| of_name(name, None))
+}
+
+/// The heads that timm registers under a name, of a transformer of this width if that is known.
+pub(crate) fn of_name(name: &str, width: Option<usize>) -> Option<usize> {
+    let family = name.split('_').next().unwrap_or_default();
+    if let Some(size) = name.strip_prefix("flexivit_") {
+        let sizes = [("small", 6), ("base", 12), ("large", 16)];
+        return sizes
+            .iter()
+            .find(|(s, _)| *s == size)
+            .map(|(_, heads)| *heads);
+    }
+    if name == "test_vit" || name == "test_vit2" {
+        return Some(2);
+    }
+    if !FAMILIES.contains(&family) {
+        return None;
+    }
+    // Giants have 1,408 channels in heads of 88, or 1,536 in heads of 64.
+    if name.contains("_giant_") && width == Some(1536) {
+        return Some(24);
+    }
+    let found = WORDS.iter().find(|(word, _)| name.contains(word));
+    found.map(|(_, heads)| *heads)
+}

@@ -1,0 +1,41 @@
+use super::*;
+use crate::Weights;
+use candle_core::{DType, Device, Tensor};
+use serde_json::Map;
+
+/// What a name tells is what timm registers under it (`make_registered.py`).
+#[test]
+fn names_tell_what_timm_registers() {
+    let text = include_str!("../../tests/fixtures/registered.txt");
+    assert!(text.lines().count() > 200);
+    for line in text.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let name = words[0];
+        let told = named(name);
+        let [width, heads, eps, between, pooling, rotary] = words[1..] else {
+            assert_eq!(words[1], "refused", "{line}");
+            assert!(told.is_err(), "{name} is read");
+            continue;
+        };
+        let told = told.unwrap_or_else(|why| panic!("{name} is not read: {why}"));
+        let (width, said): (usize, usize) = (width.parse().unwrap(), heads.parse().unwrap());
+        let kernel = Tensor::zeros((width, 1, 1, 1), DType::F32, &Device::Cpu).unwrap();
+        let weights = Weights::from([("patch_embed.proj.weight".to_owned(), kernel)]);
+        let known = Known {
+            name,
+            args: &Map::new(),
+            image_size: None,
+            weights: &weights,
+        };
+        assert_eq!(super::heads(known), Some(said), "{name}");
+        assert_eq!(told.eps, eps.parse::<f64>().unwrap(), "{name}");
+        assert_eq!(format!("{:?}", told.between), between, "{name}");
+        assert_eq!(format!("{:?}", told.pooling), pooling, "{name}");
+        let found = match told.rotary {
+            None => "none",
+            Some(Rotary::Neighbours { .. }) => "neighbours",
+            Some(Rotary::Halves) => "halves",
+        };
+        assert_eq!(found, rotary, "{name}");
+    }
+}
