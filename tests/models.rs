@@ -300,12 +300,15 @@ fn what_is_not_supported_is_told_by_name() {
         &place,
         predict,
         2,
-        &[
-            "vit_tiny_patch16_224 is not supported",
-            "QK-norm",
-            "qk_norm",
-        ],
+        &["qk_norm = true", "the weights have false"],
     );
+    configure(&place, "m", |config| {
+        config["model_args"]["qk_norm"] = Value::Null;
+        config["model_args"]["norm_layer"] = json!("rmsnorm");
+        config["model_args"]["reg_tokens"] = json!(4);
+    });
+    let named = ["vit_tiny_patch16_224 is not supported", "norm_layer"];
+    check(&place, predict, 2, &named);
     configure(&place, "m", |config| {
         config["architecture"] = json!("maxvit_tiny_tf_224")
     });

@@ -72,8 +72,12 @@ impl Network {
         if let Some(found) = ancestors::recognise(known)? {
             return Ok(Network::Frozen(found));
         }
-        let part = unsupported::variant(name, model_args, weights)?;
-        let patches = weights.contains_key("patch_embed.proj.weight");
+        let own = positional::attention_of(weights).is_some();
+        let part = match own {
+            true => None,
+            false => unsupported::variant(name, model_args, weights)?,
+        };
+        let patches = !own && weights.contains_key("patch_embed.proj.weight");
         let of_name = || transformer::of_name(name).filter(|_| patches);
         if let Some((what, found)) = part.or_else(of_name) {
             return transformer::recognise(known, &what, &found).map(Network::Transformer);

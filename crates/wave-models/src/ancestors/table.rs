@@ -11,7 +11,7 @@ pub(crate) struct Known<'a> {
     pub(crate) name: &'a str,
     /// `model_args` of timm's `config.json`.
     pub(crate) args: &'a Map<String, Value>,
-    /// Side of the input, if the configuration tells it.
+    /// Side of the images that are prepared for it, if the configuration tells it.
     pub(crate) image_size: Option<usize>,
     /// The weights, under timm's names.
     pub(crate) weights: &'a Weights,
@@ -32,9 +32,15 @@ impl Known<'_> {
         usize::try_from(value.as_u64()?).ok()
     }
 
-    /// The side of the input: the configuration's, or the usual one of the network.
+    /// The side of the input, if it is told: by what the network was built with, or by how images are
+    /// prepared for it.
+    pub(crate) fn told_size(&self) -> Option<usize> {
+        self.size("img_size").or(self.image_size)
+    }
+
+    /// The side of the input: as it is told, or the usual one of the network.
     pub(crate) fn image_size(&self, usual: usize) -> usize {
-        self.image_size.or(self.size("img_size")).unwrap_or(usual)
+        self.told_size().unwrap_or(usual)
     }
 }
 

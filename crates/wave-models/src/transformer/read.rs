@@ -477,7 +477,7 @@ fn heads(known: Known) -> Option<usize> {
 
 /// The side of the image, and which tokens have positions.
 fn positions(known: Known, patch: usize, prefix: usize) -> Result<(usize, Positions), ShapeError> {
-    let configured = known.image_size.or(known.size("img_size"));
+    let configured = known.told_size();
     if !known.has("pos_embed") {
         return match configured {
             Some(side) => Ok((side, Positions::None)),
