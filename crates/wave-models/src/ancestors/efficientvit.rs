@@ -9,7 +9,7 @@
 //! z = linear(mean over pixels of x)
 //! ```
 //!
-//! Attention stays within windows of 7 x 7. A batch norm follows every map; [`EfficientVit::new`] folds
+//! Attention stays within windows of 7 x 7. A batch norm follows every map; `EfficientVit::new` folds
 //! them away. Activations are channels-last.
 
 use super::table::{Known, agree, pooling, refuse_arguments};

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Convolutions and batch norms are numbered together with what has no weights, so the gaps between
-//! numbers tell where maxima are taken. [`Vgg::new`] folds the batch norms away. Activations are
+//! numbers tell where maxima are taken. `Vgg::new` folds the batch norms away. Activations are
 //! channels-last.
 
 use super::table::{Known, agree, pooling, refuse_arguments};
