@@ -22,8 +22,9 @@ pub(crate) mod table;
 pub mod vgg;
 
 use crate::efficientnet::{self, EfficientNetShape};
+use crate::frozen;
 use crate::levit::{self, LevitShape};
-use crate::{ShapeError, Weights};
+use crate::{Activation, ShapeError, Weights};
 use candle_core::{Device, Result, Tensor};
 use efficientvit::EfficientVitShape;
 use hiera::HieraShape;
@@ -177,6 +178,7 @@ impl FrozenNetwork {
     /// If the weights do not fit it.
     pub fn freeze(&self, weights: &Weights) -> Result<Box<dyn Frozen>> {
         let about = self.about();
+        let device = weights.values().next().map_or(&Device::Cpu, Tensor::device);
         Ok(match self {
             FrozenNetwork::Levit(shape) => Box::new(Folded {
                 about,
@@ -192,11 +194,16 @@ impl FrozenNetwork {
                 features: efficientnet::features,
                 logits: efficientnet::logits,
             }),
-            FrozenNetwork::Vgg(shape) => Box::new(vgg::Vgg::new(shape, weights)?),
-            FrozenNetwork::EfficientVit(shape) => {
-                Box::new(efficientvit::EfficientVit::new(shape, weights)?)
+            FrozenNetwork::Vgg(shape) => {
+                Headed::boxed(about, device, vgg::Vgg::new(shape, weights)?)
             }
-            FrozenNetwork::Hiera(shape) => Box::new(hiera::Hiera::new(shape, weights)?),
+            FrozenNetwork::EfficientVit(shape) => {
+                let parts = efficientvit::EfficientVit::new(shape, weights)?;
+                Headed::boxed(about, device, parts)
+            }
+            FrozenNetwork::Hiera(shape) => {
+                Headed::boxed(about, device, hiera::Hiera::new(shape, weights)?)
+            }
             #[cfg(feature = "ancestors")]
             FrozenNetwork::Stock(shape) => Box::new(stock::Stock::new(shape, weights)?),
         })
@@ -223,6 +230,59 @@ impl<S: Send + Sync> Frozen for Folded<S> {
 
     fn logits(&self, images: &Tensor) -> Result<Tensor> {
         (self.logits)(&self.shape, &self.weights, images)
+    }
+}
+
+/// A forward pass from images to what a classifier sees, by weights of its own.
+pub(crate) trait Body: Send + Sync {
+    /// Images that pass through together.
+    const AT_ONCE: usize;
+
+    /// Outputs (b, width) of images (b, channels, h, w) of the network's size.
+    fn run(&self, images: &Tensor) -> Result<Tensor>;
+}
+
+/// A body and the linear classifier above it, if there is one.
+struct Headed<B> {
+    about: About,
+    device: Device,
+    body: B,
+    /// A matrix (width, classes) and its biases.
+    classifier: Option<(Tensor, Tensor)>,
+}
+
+impl<B: Body + 'static> Headed<B> {
+    fn boxed(
+        about: About,
+        device: &Device,
+        (body, classifier): (B, Option<(Tensor, Tensor)>),
+    ) -> Box<dyn Frozen> {
+        Box::new(Headed {
+            about,
+            device: device.clone(),
+            body,
+            classifier,
+        })
+    }
+}
+
+impl<B: Body> Frozen for Headed<B> {
+    fn about(&self) -> &About {
+        &self.about
+    }
+
+    fn features(&self, images: &Tensor) -> Result<Tensor> {
+        let images = self.about.checked(images, &self.device)?;
+        in_parts(&images, B::AT_ONCE, |images| self.body.run(images))
+    }
+
+    fn logits(&self, images: &Tensor) -> Result<Tensor> {
+        match &self.classifier {
+            Some((w, b)) => {
+                frozen::linear(&self.features(images)?, w, b, None, Activation::Identity)
+            }
+            None => self.about.headless(),
+        }
     }
 }
 

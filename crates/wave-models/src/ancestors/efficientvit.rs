@@ -13,11 +13,11 @@
 //! them away. Activations are channels-last.
 
 use super::table::{Known, agree, pooling, refuse_arguments};
-use super::{About, Frozen};
+use super::{About, Body};
 use crate::check::{batch_norm, count, dims, divides, sizes, unsupported};
 use crate::frozen::{self, Columns, Window};
 use crate::{Activation, ShapeError, Weights, check_weights, fold};
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 
 /// Added to variances.
 const EPS: f64 = 1e-5;
@@ -29,9 +29,6 @@ const STEM: usize = 4;
 const KERNEL: usize = 3;
 /// Hidden channels between stages over those before.
 const MERGING: usize = 4;
-/// Images that pass through together.
-const IMAGES: usize = 16;
-
 /// The sizes of an EfficientViT.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EfficientVitShape {
@@ -285,12 +282,9 @@ struct Stage {
 
 /// An EfficientViT with its weights.
 pub(super) struct EfficientVit {
-    about: About,
-    device: Device,
     key: usize,
     stem: Vec<Map>,
     stages: Vec<Stage>,
-    classifier: Option<Map>,
 }
 
 /// Weights by name, folded as they are asked for.
@@ -406,7 +400,11 @@ impl Folding<'_> {
 }
 
 impl EfficientVit {
-    pub(super) fn new(shape: &EfficientVitShape, weights: &Weights) -> Result<EfficientVit> {
+    /// With the classifier above it.
+    pub(super) fn new(
+        shape: &EfficientVitShape,
+        weights: &Weights,
+    ) -> Result<(EfficientVit, Option<Map>)> {
         check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
         let folding = Folding(weights);
         let stage = |(s, &(_, depth, heads)): (usize, &(usize, usize, usize))| {
@@ -435,12 +433,7 @@ impl EfficientVit {
                 Some((weight.to_dtype(DType::F32)?, bias.to_dtype(DType::F32)?))
             }
         };
-        Ok(EfficientVit {
-            about: shape.about(),
-            device: folding
-                .get("patch_embed.conv1.conv.weight")?
-                .device()
-                .clone(),
+        let network = EfficientVit {
             key: shape.key,
             stem: (1..=STEM)
                 .map(|i| folding.dense(&format!("patch_embed.conv{i}")))
@@ -451,11 +444,15 @@ impl EfficientVit {
                 .enumerate()
                 .map(stage)
                 .collect::<Result<_>>()?,
-            classifier,
-        })
+        };
+        Ok((network, classifier))
     }
+}
 
-    fn some(&self, images: &Tensor) -> Result<Tensor> {
+impl Body for EfficientVit {
+    const AT_ONCE: usize = 16;
+
+    fn run(&self, images: &Tensor) -> Result<Tensor> {
         let mut x = images.permute((0, 2, 3, 1))?.contiguous()?; // (b, s, s, channels)
         for (i, (w, b)) in self.stem.iter().enumerate() {
             let window = Window::padded(x.dim(1)?, KERNEL, 2, 1);
@@ -474,27 +471,6 @@ impl EfficientVit {
             }
         }
         frozen::mean_rows(&x.flatten(1, 2)?)
-    }
-}
-
-impl Frozen for EfficientVit {
-    fn about(&self) -> &About {
-        &self.about
-    }
-
-    fn features(&self, images: &Tensor) -> Result<Tensor> {
-        let images = self.about.checked(images, &self.device)?;
-        super::in_parts(&images, IMAGES, |images| self.some(images))
-    }
-
-    fn logits(&self, images: &Tensor) -> Result<Tensor> {
-        match &self.classifier {
-            Some((w, b)) => {
-                let features = self.features(images)?;
-                frozen::linear(&features, w, b, None, Activation::Identity)
-            }
-            None => self.about.headless(),
-        }
     }
 }
 

@@ -13,12 +13,12 @@
 //! patches in the first two stages and the first block of the third.
 
 use super::table::{Known, agree, pooling, refuse_arguments};
-use super::{About, Frozen};
+use super::{About, Body};
 use crate::check::unsupported;
 use crate::check::{count, dims, divides, sizes};
 use crate::frozen::{self, Columns, Window};
 use crate::{Activation, ShapeError, Weights, check_weights, fold};
-use candle_core::{DType, Device, Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 
 /// Epsilon of layer norms.
 const EPS: f64 = 1e-6;
@@ -30,9 +30,6 @@ const WINDOW: usize = 8;
 const POOLED: usize = 4;
 /// Stages whose attention stays within windows.
 const WINDOWED: usize = 2;
-/// Images that pass through together.
-const IMAGES: usize = 8;
-
 /// The sizes of a Hiera.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HieraShape {
@@ -236,19 +233,17 @@ struct Layer {
 
 /// A Hiera with its weights.
 pub(super) struct Hiera {
-    about: About,
-    device: Device,
     grid: usize,
     pools: usize,
     stem: Linear,
     positions: Tensor,
     layers: Vec<Layer>,
     norm: Linear,
-    classifier: Option<Linear>,
 }
 
 impl Hiera {
-    pub(super) fn new(shape: &HieraShape, weights: &Weights) -> Result<Hiera> {
+    /// With the classifier above it.
+    pub(super) fn new(shape: &HieraShape, weights: &Weights) -> Result<(Hiera, Option<Linear>)> {
         check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
         let get = |name: &str| fold::get(weights, name).cloned();
         let pair = |name: &str| -> Result<Linear> {
@@ -297,8 +292,7 @@ impl Hiera {
                 sizes,
             })
         };
-        Ok(Hiera {
-            about: shape.about(),
+        let hiera = Hiera {
             grid: shape.grid(),
             pools: shape.stages.len() - 1,
             stem: map("patch_embed.proj")?,
@@ -308,24 +302,10 @@ impl Hiera {
                 .map(&mut layer)
                 .collect::<Result<_>>()?,
             norm: pair("head.norm")?,
-            classifier: (shape.classes > 0).then(|| map("head.fc")).transpose()?,
             positions,
-            device,
-        })
-    }
-
-    fn some(&self, images: &Tensor) -> Result<Tensor> {
-        let x = images.permute((0, 2, 3, 1))?.contiguous()?;
-        let (kernel, stride, zeros) = STEM;
-        let window = Window::padded(x.dim(1)?, kernel, stride, zeros);
-        let (w, b) = &self.stem;
-        let x = frozen::convolve(&x, w, b, window, Activation::Identity)?; // (b, g, g, d)
-        let mut x = self.reordered(&x.flatten(1, 2)?.broadcast_add(&self.positions)?)?;
-        for layer in &self.layers {
-            x = layer.run(&x)?;
-        }
-        let (w, b) = &self.norm;
-        wave_ops::layer_norm(&frozen::mean_rows(&x)?, w, b, EPS)
+        };
+        let classifier = (shape.classes > 0).then(|| map("head.fc"));
+        Ok((hiera, classifier.transpose()?))
     }
 
     /// Tokens (b, g g, d) so that the four that become one are quarters apart, stage by stage, and those
@@ -346,23 +326,21 @@ impl Hiera {
     }
 }
 
-impl Frozen for Hiera {
-    fn about(&self) -> &About {
-        &self.about
-    }
+impl Body for Hiera {
+    const AT_ONCE: usize = 8;
 
-    fn features(&self, images: &Tensor) -> Result<Tensor> {
-        let images = self.about.checked(images, &self.device)?;
-        super::in_parts(&images, IMAGES, |images| self.some(images))
-    }
-
-    fn logits(&self, images: &Tensor) -> Result<Tensor> {
-        match &self.classifier {
-            Some((w, b)) => {
-                frozen::linear(&self.features(images)?, w, b, None, Activation::Identity)
-            }
-            None => self.about.headless(),
+    fn run(&self, images: &Tensor) -> Result<Tensor> {
+        let x = images.permute((0, 2, 3, 1))?.contiguous()?;
+        let (kernel, stride, zeros) = STEM;
+        let window = Window::padded(x.dim(1)?, kernel, stride, zeros);
+        let (w, b) = &self.stem;
+        let x = frozen::convolve(&x, w, b, window, Activation::Identity)?; // (b, g, g, d)
+        let mut x = self.reordered(&x.flatten(1, 2)?.broadcast_add(&self.positions)?)?;
+        for layer in &self.layers {
+            x = layer.run(&x)?;
         }
+        let (w, b) = &self.norm;
+        wave_ops::layer_norm(&frozen::mean_rows(&x)?, w, b, EPS)
     }
 }
 

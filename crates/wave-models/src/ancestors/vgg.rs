@@ -12,12 +12,12 @@
 //! channels-last.
 
 use super::table::{Known, agree, pooling, refuse_arguments};
-use super::{About, Frozen};
+use super::{About, Body};
 use crate::check::unsupported;
 use crate::check::{batch_norm, dims, sizes};
 use crate::frozen::{self, Window};
 use crate::{Activation, ShapeError, Weights, check_weights, fold};
-use candle_core::{Device, Result, Tensor};
+use candle_core::{Result, Tensor};
 
 /// Added to variances.
 const EPS: f64 = 1e-5;
@@ -25,9 +25,6 @@ const EPS: f64 = 1e-5;
 const WINDOW: usize = 7;
 /// Side of all other convolutions.
 const KERNEL: usize = 3;
-/// Images that pass through together.
-const IMAGES: usize = 8;
-
 /// The sizes of a VGG.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VggShape {
@@ -157,17 +154,18 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<VggShape>, S
 
 /// A VGG with its weights.
 pub(super) struct Vgg {
-    about: About,
-    device: Device,
     /// Matrices (9 in, out), biases, and whether maxima follow.
     convolutions: Vec<(Tensor, Tensor, bool)>,
     /// The head's maps: (49 in, hidden) and (hidden, width).
     head: [(Tensor, Tensor); 2],
-    classifier: Option<(Tensor, Tensor)>,
 }
 
 impl Vgg {
-    pub(super) fn new(shape: &VggShape, weights: &Weights) -> Result<Vgg> {
+    /// With the classifier above it.
+    pub(super) fn new(
+        shape: &VggShape,
+        weights: &Weights,
+    ) -> Result<(Vgg, Option<(Tensor, Tensor)>)> {
         check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
         let pair = |name: &str| -> Result<(Tensor, Tensor)> {
             let weight = fold::get(weights, &format!("{name}.weight"))?;
@@ -188,21 +186,23 @@ impl Vgg {
             let bias = (bias.to_dtype(scale.dtype())? * scale)?.to_dtype(shift.dtype())?;
             Ok((fold::as_columns(&weight)?, (bias + shift)?, pooled))
         };
-        let first = fold::get(weights, "pre_logits.fc1.weight")?;
-        Ok(Vgg {
-            about: shape.about(),
-            device: first.device().clone(),
+        let vgg = Vgg {
             convolutions: shape
                 .convolutions
                 .iter()
                 .map(convolution)
                 .collect::<Result<_>>()?,
             head: [pair("pre_logits.fc1")?, pair("pre_logits.fc2")?],
-            classifier: (shape.classes > 0).then(|| pair("head.fc")).transpose()?,
-        })
+        };
+        let classifier = (shape.classes > 0).then(|| pair("head.fc"));
+        Ok((vgg, classifier.transpose()?))
     }
+}
 
-    fn some(&self, images: &Tensor) -> Result<Tensor> {
+impl Body for Vgg {
+    const AT_ONCE: usize = 8;
+
+    fn run(&self, images: &Tensor) -> Result<Tensor> {
         let mut x = images.permute((0, 2, 3, 1))?.contiguous()?; // (b, s, s, channels)
         for (weight, bias, pooled) in &self.convolutions {
             let window = Window::padded(x.dim(1)?, KERNEL, 1, 1);
@@ -219,26 +219,6 @@ impl Vgg {
         let x = frozen::convolve(&x, w1, b1, window, Activation::Relu)?;
         let x = frozen::linear(&x, w2, b2, None, Activation::Relu)?;
         frozen::mean_rows(&x.flatten(1, 2)?)
-    }
-}
-
-impl Frozen for Vgg {
-    fn about(&self) -> &About {
-        &self.about
-    }
-
-    fn features(&self, images: &Tensor) -> Result<Tensor> {
-        let images = self.about.checked(images, &self.device)?;
-        super::in_parts(&images, IMAGES, |images| self.some(images))
-    }
-
-    fn logits(&self, images: &Tensor) -> Result<Tensor> {
-        match &self.classifier {
-            Some((w, b)) => {
-                frozen::linear(&self.features(images)?, w, b, None, Activation::Identity)
-            }
-            None => self.about.headless(),
-        }
     }
 }
 
