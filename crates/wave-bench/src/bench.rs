@@ -16,18 +16,16 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use toml::Table;
+use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::forecast::{Memory, Step};
-use wave_run::interrupt::INTERRUPTED;
 use wave_run::lock::Lock;
 use wave_run::paths;
 use wave_run::progress::Verbosity;
 use wave_run::recipe::{Recipe, merge, to_table};
 use wave_run::settings::{Condense, Finetune};
-use wave_run::terminal::tell;
 use wave_run::{data, inputs};
 use wave_stages::ancestor::{Ancestor, Ancestors};
 use wave_stages::condense::{self, CondensePlan};
@@ -36,6 +34,7 @@ use wave_stages::model::Model;
 use wave_stages::templates;
 
 mod artefacts;
+mod cells;
 mod frame;
 mod grow;
 mod similarity;
@@ -43,6 +42,7 @@ mod start;
 mod table;
 
 use artefacts::Artefacts;
+use cells::run_cells;
 pub use frame::Frame;
 pub use table::{Component, Grid};
 
@@ -90,7 +90,7 @@ impl Cell {
 }
 
 /// Inputs of all runs of the grid.
-pub struct Context<'a> {
+pub struct Bench<'a> {
     recipe: &'a Recipe,
     grid: Grid,
     frame: Frame,
@@ -108,15 +108,15 @@ pub struct Context<'a> {
 /// # Errors
 /// If the recipe is wrong, the bench is interrupted, or runs failed (after all others are done and
 /// reported).
-pub fn bench(recipe: &Recipe, out: &Path, lock: Option<&Lock>, options: Options) -> Result<Value> {
+pub fn bench(recipe: &Recipe, out: &Path, lock: Option<&Lock>, options: &Options) -> Result<Value> {
     let grid = Grid::new(recipe)?;
     // One ancestor for all runs, so that its outputs are computed once.
     let ancestors = Ancestors::default();
-    let frame = Frame::new(recipe, &ancestors)?;
+    let frame = Frame::new(recipe, &ancestors, &options.context)?;
     let artefacts = Artefacts::make(recipe, &grid, &frame, &ancestors, out, options)?;
     let cells_dir = out.join("cells");
     wave_hub::prepare_out(&cells_dir)?;
-    let context = Context {
+    let bench = Bench {
         recipe,
         grid,
         frame,
@@ -126,28 +126,28 @@ pub fn bench(recipe: &Recipe, out: &Path, lock: Option<&Lock>, options: Options)
         lock,
         options: Options {
             verbosity: Verbosity::Quiet,
-            ..options
+            ..options.clone()
         },
         pretraining: Mutex::default(),
         contents: Mutex::default(),
     };
     let mut failures = Vec::new();
     let mut run = |cells: &[Cell]| -> Result<Vec<Row>> {
-        let (rows, failed) = run_cells(&context, cells, &cells_dir, options)?;
+        let (rows, failed) = run_cells(&bench, cells, &cells_dir, options)?;
         failures.extend(failed);
         Ok(rows)
     };
     // Learning rates: each method on held-out images, at one size.
-    let trials = run(&context.trials()?)?;
-    let rates = context.choose_rates(&trials)?;
-    let rows = run(&context.cells(&rates)?)?;
+    let trials = run(&bench.trials()?)?;
+    let rates = bench.choose_rates(&trials)?;
+    let rows = run(&bench.cells(&rates)?)?;
     if rows.is_empty()
         && let Some(Failure { cell, error }) = failures.first()
     {
         return Err(request(format!("every run failed; {cell}: {error}")));
     }
-    context.check()?;
-    let report = context.report(&rates, &rows, &failures)?;
+    bench.check()?;
+    let report = bench.report(&rates, &rows, &failures)?;
     wave_hub::write_json(&out.join("rows.json"), &rows)?;
     if !failures.is_empty() {
         let names: Vec<&str> = failures.iter().map(|f| f.cell.as_str()).collect();
@@ -163,12 +163,16 @@ pub fn bench(recipe: &Recipe, out: &Path, lock: Option<&Lock>, options: Options)
 
 /// The output of `--dry-run`, with the condensation unless all methods have given templates. `ancestor`
 /// is the one that the recipe trains.
-pub fn describe(recipe: &Recipe, ancestor: Option<Arc<Ancestor>>) -> Result<String> {
+pub fn describe(
+    recipe: &Recipe,
+    ancestor: Option<Arc<Ancestor>>,
+    context: &Context,
+) -> Result<String> {
     let grid = Grid::new(recipe)?;
     let mut text = String::new();
     if grid.methods.iter().any(|(_, method)| method.condenses()) {
         let settings = recipe.stage("condense", None, &Condense::default())?;
-        text = condense::describe(&settings, ancestor)?;
+        text = condense::describe(&settings, ancestor, context)?;
     }
     let sizes = grid.bench.sizes.len();
     let runs = grid.methods.len() * sizes * grid.datasets.len() * grid.bench.seeds.len();
@@ -203,7 +207,12 @@ pub fn check(recipe: &Recipe) -> Result<()> {
 /// The chosen learning rates, by method and data set.
 type Chosen = BTreeMap<(String, String), Rates>;
 
-impl Context<'_> {
+impl Bench<'_> {
+    /// Where the runs take place.
+    fn context(&self) -> &Context {
+        &self.options.context
+    }
+
     /// Checks that the output directory still belongs to this run.
     fn check(&self) -> Result<()> {
         self.lock.map_or(Ok(()), Lock::check)
@@ -351,7 +360,7 @@ impl Context<'_> {
         if let Some(content) = all.get(spec) {
             return Ok(content.clone());
         }
-        let content = inputs::content(&data::open(spec.as_deref())?);
+        let content = inputs::content(&data::open(spec.as_deref(), self.context())?);
         all.insert(spec.clone(), content.clone());
         Ok(content)
     }
@@ -387,7 +396,9 @@ impl Context<'_> {
             text += &Model::digest(self.artefacts.donor_dir(donor, cell.seed)?)?;
         }
         if method.distils() {
-            let ancestor = self.ancestors.get(self.frame.ancestor.as_deref())?;
+            let ancestor = self
+                .ancestors
+                .get(self.frame.ancestor.as_deref(), self.context())?;
             text += ancestor.as_ref().map_or("", |ancestor| &ancestor.digest);
         }
         Ok(wave_hub::sha256_hex(text.as_bytes()))
@@ -400,14 +411,16 @@ impl Context<'_> {
         let start = start::start(self, cell, &settings)?;
         let mut model = start.model;
         let plan = FinetunePlan::new(&settings)?;
-        let data = finetune::open_data(&mut model, &plan)?;
+        let data = finetune::open_data(&mut model, &plan, self.context())?;
         data.tests.check()?;
         let resolved = plan.training.resolve(&data)?;
         let memory = Memory::of_network(&model.network, resolved.mode);
         Step::new(memory, &data, &resolved, 1)?.check()?;
         let weights = model.network.prepare(&model.weights)?;
         let before = finetune::score(&model.network, &weights, &data.tests)?;
-        let ancestor = self.ancestors.get(plan.ancestor.as_deref())?;
+        let ancestor = self
+            .ancestors
+            .get(plan.ancestor.as_deref(), self.context())?;
         let tuning = Tuning {
             plan: &plan,
             resolved: &resolved,
@@ -415,7 +428,7 @@ impl Context<'_> {
             ancestor: ancestor.as_deref(),
             every_epoch: cell.trial.is_none(),
         };
-        let outcome = tuning.tune(&mut model, &cell.file_name(), None, self.options)?;
+        let outcome = tuning.tune(&mut model, &cell.file_name(), None, &self.options)?;
         data.tell_broken();
         let mut curve = vec![(0.0, before.top1)];
         curve.extend(&outcome.curve);
@@ -455,7 +468,10 @@ impl Context<'_> {
             let mut work = 0.0;
             for donor in donors {
                 // A failed donor has no rows either.
-                work += self.artefacts.donor_work(&self.grid, donor).unwrap_or(0.0);
+                work += self
+                    .artefacts
+                    .donor_work(&self.grid, donor, self.context())
+                    .unwrap_or(0.0);
             }
             if method.condenses() {
                 let settings: Condense =
@@ -474,7 +490,7 @@ impl Context<'_> {
         }
         let ancestor = self.frame.ancestor.as_deref().map(Path::new);
         let work = ancestor.and_then(|dir| {
-            let model = Model::read(dir).ok()?;
+            let model = Model::read(dir, self.context()).ok()?;
             let images = model.provenance["images_seen"].as_f64()?;
             Some(images * model.network.multiply_adds()? as f64)
         });
@@ -499,7 +515,7 @@ impl Context<'_> {
         }
         let ancestor = self.frame.ancestor.as_deref().map(Path::new);
         let ancestor_epochs = ancestor
-            .and_then(|dir| Model::read(dir).ok())
+            .and_then(|dir| Model::read(dir, self.context()).ok())
             .and_then(|model| model.provenance["epochs"].as_f64());
         let auxiliary = &self.frame.auxiliary;
         let bench = &self.grid.bench;
@@ -526,121 +542,5 @@ impl Context<'_> {
             shared_work: &|method, size| work[&method.map(str::to_owned)] / of_epoch(size),
         };
         report::write(&findings, self.out)
-    }
-}
-
-/// Runs the cells that are not on disk yet; returns all rows, in order, and the failures.
-fn run_cells(
-    context: &Context,
-    cells: &[Cell],
-    dir: &Path,
-    options: Options,
-) -> Result<(Vec<Row>, Vec<Failure>)> {
-    let done = AtomicUsize::new(0);
-    let say = |text: String| {
-        if options.verbosity > Verbosity::Quiet {
-            let n = done.fetch_add(1, Ordering::Relaxed) + 1;
-            tell(&format!("[{n}/{}] {text}", cells.len()));
-        }
-    };
-    let results: Mutex<BTreeMap<usize, std::result::Result<Row, Failure>>> = Mutex::default();
-    let numbered: Vec<(usize, &Cell)> = cells.iter().enumerate().collect();
-    parallel(&numbered, context.grid.bench.jobs, |(i, cell)| {
-        context.check()?;
-        let name = cell.file_name();
-        let result = match cell_row(context, cell, &dir.join(format!("{name}.json"))) {
-            Err(error) if INTERRUPTED.load(Ordering::Relaxed) => return Err(error),
-            Err(error) => {
-                say(format!("{name} failed: {error:#}"));
-                let error = format!("{error:#}");
-                Err(Failure { cell: name, error })
-            }
-            Ok((row, fresh)) => {
-                let kept = if fresh { "" } else { ", kept" };
-                say(format!("{name}: top-1 {:.2} %{kept}", 100.0 * row.top1));
-                Ok(row)
-            }
-        };
-        let mut results = results.lock().unwrap_or_else(|e| e.into_inner());
-        results.insert(*i, result);
-        Ok(())
-    })?;
-    let (mut rows, mut failures) = (Vec::new(), Vec::new());
-    for result in results
-        .into_inner()
-        .unwrap_or_else(|e| e.into_inner())
-        .into_values()
-    {
-        match result {
-            Ok(row) => rows.push(row),
-            Err(failure) => failures.push(failure),
-        }
-    }
-    Ok((rows, failures))
-}
-
-/// A cell's row, and whether it was run for it.
-fn cell_row(context: &Context, cell: &Cell, path: &Path) -> Result<(Row, bool)> {
-    let fingerprint = context.fingerprint(cell)?;
-    let saved = wave_hub::read_text(path)
-        .ok()
-        .and_then(|text| serde_json::from_str(&text).ok())
-        .filter(|row: &Row| row.fingerprint == fingerprint);
-    if let Some(row) = saved {
-        return Ok((row, false));
-    }
-    let row = context.run(cell, fingerprint)?;
-    context.check()?;
-    wave_hub::write_json(path, &row)?;
-    Ok((row, true))
-}
-
-/// Calls `work` on every item, on `jobs` threads that share the cores; after a failure no more items
-/// start.
-fn parallel<T: Sync>(
-    items: &[T],
-    jobs: usize,
-    work: impl Fn(&T) -> Result<()> + Sync,
-) -> Result<()> {
-    let jobs = jobs.min(items.len()).max(1);
-    if jobs == 1 {
-        return items.iter().try_for_each(work);
-    }
-    let threads = (rayon::current_num_threads() / jobs).max(1);
-    let next = AtomicUsize::new(0);
-    let failure: Mutex<Option<anyhow::Error>> = Mutex::new(None);
-    std::thread::scope(|scope| {
-        for _ in 0..jobs {
-            scope.spawn(|| {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-                let fail = |error| {
-                    failure
-                        .lock()
-                        .unwrap_or_else(|e| e.into_inner())
-                        .get_or_insert(error);
-                };
-                let pool = match pool {
-                    Ok(pool) => pool,
-                    Err(error) => return fail(error.into()),
-                };
-                while failure.lock().unwrap_or_else(|e| e.into_inner()).is_none()
-                    && !INTERRUPTED.load(Ordering::Relaxed)
-                {
-                    let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) else {
-                        return;
-                    };
-                    if let Err(error) = pool.install(|| work(item)) {
-                        fail(error);
-                    }
-                }
-            });
-        }
-    });
-    match failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
-        Some(error) => Err(error),
-        None if INTERRUPTED.load(Ordering::Relaxed) => {
-            Err(wave_train::TrainError::Interrupted(0).into())
-        }
-        None => Ok(()),
     }
 }

@@ -22,6 +22,7 @@ mod trial;
 use anyhow::Result;
 use serde_json::Value;
 use std::path::Path;
+use wave_run::context::Context;
 use wave_run::recipe::{means_nothing, narrow, to_table};
 use wave_stages::family::Family;
 use wave_stages::finetune::Options;
@@ -41,7 +42,7 @@ const WHAT: &str = "method learned, whose network is that of --from";
 ///
 /// # Errors
 /// If settings are wrong, or the work fails.
-pub fn meta(name: &str, settings: &Meta, out: &Path, options: Options) -> Result<Value> {
+pub fn meta(name: &str, settings: &Meta, out: &Path, options: &Options) -> Result<Value> {
     match settings.method.unwrap_or_default() {
         MetaMethod::Normal | MetaMethod::Plif => distribution::meta(name, settings, out, options),
         MetaMethod::Ghn3 => {
@@ -61,12 +62,12 @@ pub fn differentiates_training(settings: &Meta) -> bool {
 ///
 /// # Errors
 /// As [`meta`].
-pub fn describe(settings: &Meta) -> Result<String> {
+pub fn describe(settings: &Meta, context: &Context) -> Result<String> {
     match settings.method.unwrap_or_default() {
-        MetaMethod::Normal | MetaMethod::Plif => distribution::describe(settings),
+        MetaMethod::Normal | MetaMethod::Plif => distribution::describe(settings, context),
         MetaMethod::Ghn3 => {
             of_distributions(settings)?;
-            ghn3::describe(&settings.hypernetwork, &settings.training)
+            ghn3::describe(&settings.hypernetwork, &settings.training, context)
         }
     }
 }
@@ -90,11 +91,11 @@ pub const LEARNED: Family = Family {
     },
     init: |_, settings, out, options| {
         let settings: Draw = narrow(settings, WHAT)?;
-        distribution::draw(&settings.dir()?, &settings, out, options)
+        distribution::draw(&settings.dir(&options.context)?, &settings, out, options)
     },
-    describe_init: |_, settings| {
+    describe_init: |_, settings, context| {
         let settings: Draw = narrow(settings, WHAT)?;
-        distribution::describe_draw(&settings.dir()?)
+        distribution::describe_draw(&settings.dir(context)?, context)
     },
     commands: None,
 };

@@ -5,7 +5,6 @@
 //! inputs of its run, which cannot go on with others.
 
 use crate::error::request;
-use crate::ranks::ranks;
 use anyhow::{Context, Result, anyhow};
 use candle_core::{Device, Tensor};
 use std::collections::BTreeMap;
@@ -15,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use wave_hub::HubError;
 use wave_models::Weights;
-use wave_train::{State, Variable};
+use wave_train::{Ranks, State, Variable};
 
 const LATEST: &str = "checkpoint.safetensors";
 const BEFORE: &str = "checkpoint-before.safetensors";
@@ -54,8 +53,11 @@ impl Best {
     }
 
     /// Gives every rank the values of the first.
-    pub fn of_first(best: Option<Best>, variables: &[Variable]) -> Result<Option<Best>> {
-        let ranks = ranks();
+    pub fn of_first(
+        best: Option<Best>,
+        variables: &[Variable],
+        ranks: &dyn Ranks,
+    ) -> Result<Option<Best>> {
         if ranks.size() == 1 {
             return Ok(best);
         }

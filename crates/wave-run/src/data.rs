@@ -1,95 +1,23 @@
 //! Training batches and test images, from the settings.
 
+use crate::context::Context;
 use crate::error::request;
-use crate::ranks::{self, ranks};
-use crate::settings::{self, Augmentation, BatchSize, DEFAULT_BATCH, Images, Training};
+use crate::settings::BatchSize;
 use crate::terminal::detail;
 use crate::{hint, progress};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use std::path::Path;
 use std::sync::Arc;
-use wave_data::{
-    Augment, CONTROLS, ColourJitter, Dataset, Erasing, Loader, Mixing, ResizedCrop, Source,
-    Transform,
-};
+use wave_data::{Augment, CONTROLS, Dataset, Loader, Source, Transform};
 
+mod plan;
 mod test_images;
 
+pub use plan::{DataPlan, augment};
 pub use test_images::TestImages;
 pub use test_images::count_broken;
 use test_images::tell_broken;
-
-/// The settings of the data, with every gap filled that the images themselves do not fill.
-#[derive(Clone, Debug)]
-pub struct DataPlan {
-    /// Value of `--data`, if given.
-    pub spec: Option<String>,
-    /// Training images at most.
-    pub train_limit: Option<usize>,
-    /// Test images at most.
-    pub test_limit: Option<usize>,
-    /// Training images held out to test on.
-    pub hold_out: Option<usize>,
-    /// Mean and standard deviation of each channel, if given.
-    pub normalisation: [Option<Vec<f64>>; 2],
-    /// Images of a training step.
-    pub batch: BatchSize,
-    /// Augmentation of training images.
-    pub augment: Augment,
-    /// Number of augmented versions of each image, if they repeat.
-    pub views: Option<u32>,
-    /// Seed of repeated augmentations.
-    pub view_seed: u64,
-    /// Seed of everything else.
-    pub seed: u64,
-}
-
-impl DataPlan {
-    /// The data of a training.
-    ///
-    /// # Errors
-    /// If a value is out of its range.
-    pub fn new(training: &Training) -> Result<DataPlan> {
-        let Training {
-            images,
-            augmentation,
-            optimisation,
-            ..
-        } = training;
-        settings::check(augmentation)?;
-        Ok(DataPlan {
-            batch: optimisation
-                .batch
-                .unwrap_or(BatchSize::Images(DEFAULT_BATCH)),
-            augment: augment(augmentation)?,
-            views: augmentation.views,
-            view_seed: augmentation.view_seed.unwrap_or(0),
-            ..DataPlan::of_images(images, optimisation.seed)?
-        })
-    }
-
-    /// Images without augmentation.
-    ///
-    /// # Errors
-    /// As [`DataPlan::new`].
-    pub fn of_images(images: &Images, seed: Option<u64>) -> Result<DataPlan> {
-        settings::check(images)?;
-        let images = images.clone();
-        Ok(DataPlan {
-            spec: images.data,
-            train_limit: images.train_limit,
-            test_limit: images.test_limit,
-            hold_out: images.hold_out,
-            normalisation: [images.mean, images.std],
-            batch: BatchSize::Images(DEFAULT_BATCH),
-            augment: Augment::NONE,
-            views: None,
-            view_seed: 0,
-            seed: seed.unwrap_or(0),
-        })
-    }
-}
 
 /// The images of a stage.
 #[derive(Clone)]
@@ -129,8 +57,8 @@ impl Data {
     ///
     /// # Errors
     /// If there is no such data, its images have no labels, or settings do not fit it.
-    pub fn open(plan: &DataPlan, input: Input) -> Result<Data> {
-        let data = Data::open_any(plan, input)?;
+    pub fn open(plan: &DataPlan, input: Input, context: &Context) -> Result<Data> {
+        let data = Data::open_any(plan, input, context)?;
         if data.class_names.is_empty() {
             return Err(unlabelled(&data.spec));
         }
@@ -139,8 +67,13 @@ impl Data {
 
     /// As [`Data::open`], for a stage that uses no labels. Where the data does not have as many classes
     /// as `names`, its classes are `names` and it has no test images.
-    pub fn open_unlabelled(plan: &DataPlan, input: Input, names: &[String]) -> Result<Data> {
-        let mut data = Data::open_any(plan, input)?;
+    pub fn open_unlabelled(
+        plan: &DataPlan,
+        input: Input,
+        names: &[String],
+        context: &Context,
+    ) -> Result<Data> {
+        let mut data = Data::open_any(plan, input, context)?;
         if data.class_names.len() != names.len() {
             if let Some(n) = plan.hold_out {
                 return Err(request(format!(
@@ -163,8 +96,8 @@ impl Data {
         Tensor::from_vec(batch.images, shape, &Device::Cpu)
     }
 
-    fn open_any(plan: &DataPlan, input: Input) -> Result<Data> {
-        let dataset = open(plan.spec.as_deref())?;
+    fn open_any(plan: &DataPlan, input: Input, context: &Context) -> Result<Data> {
+        let dataset = open(plan.spec.as_deref(), context)?;
         if dataset.train.is_empty() {
             return Err(request(format!(
                 "{} has no images to train on, only {} to test on: there is no folder train/ and no \
@@ -234,7 +167,7 @@ impl Data {
             spec: dataset.name.clone(),
             loader: loader.with_view_seed(view_seed),
             train: dataset.train.clone(),
-            tests: TestImages::new(&dataset.name, test, test_indices, &transform),
+            tests: TestImages::new(&dataset.name, (test, test_indices), &transform, context),
             source_images: sorted.last().map_or(0, |i| *i as usize + 1),
             train_indices: train,
             views: plan.views,
@@ -272,7 +205,8 @@ impl Data {
     /// Every rank must call it.
     pub fn tell_broken(&self) -> usize {
         let what = ("training image", "replaced");
-        tell_broken(&*self.train, &self.loader.broken(), what) + self.tests.tell_broken()
+        let ranks = self.tests.context.ranks();
+        tell_broken(&*self.train, &self.loader.broken(), what, ranks) + self.tests.tell_broken()
     }
 }
 
@@ -376,41 +310,6 @@ fn tell_size(source: &dyn Source, transform: &Transform) {
     }
 }
 
-/// Augmentation by the settings.
-pub fn augment(settings: &Augmentation) -> Result<Augment> {
-    let mixing = Mixing {
-        mixup: settings.mixup.unwrap_or(0.0),
-        cutmix: settings.cutmix.unwrap_or(0.0),
-        ..Mixing::default()
-    };
-    Ok(Augment {
-        crop_padding: settings.crop_padding.unwrap_or(0),
-        flip: settings.flip.unwrap_or(false),
-        resized_crop: settings.resized_crop.map(|least| ResizedCrop {
-            scale: (least, 1.0),
-            ..ResizedCrop::default()
-        }),
-        rand_augment: settings
-            .rand_augment
-            .as_deref()
-            .map(str::parse)
-            .transpose()?,
-        three: settings.three_augment.unwrap_or(false),
-        colour_jitter: settings.colour_jitter.map(|part| ColourJitter {
-            brightness: part,
-            contrast: part,
-            saturation: part,
-            hue: 0.0,
-        }),
-        erasing: settings.erasing.map(|probability| Erasing {
-            probability,
-            ..Erasing::default()
-        }),
-        mixing: (mixing.mixup > 0.0 || mixing.cutmix > 0.0).then_some(mixing),
-        repeats: settings.repeats.unwrap_or(1),
-    })
-}
-
 /// Input of a model.
 pub enum Input {
     /// Exactly this preprocessing.
@@ -437,12 +336,13 @@ pub enum Channels {
 ///
 /// # Errors
 /// If none exists, or ranks find different data.
-pub fn open(spec: Option<&str>) -> Result<Dataset> {
+pub fn open(spec: Option<&str>, context: &Context) -> Result<Dataset> {
     // The other ranks read the cache that the first one writes for a large data set.
-    let dataset = ranks::first_then_others(|| open_here(spec))?;
+    let dataset = context.first_then_others(|| open_here(spec))?;
     let images = dataset.train.len() + dataset.test.len();
-    let first = ranks().of_first(images as f64);
-    if ranks().any(first != images as f64) {
+    let ranks = context.ranks();
+    let first = ranks.of_first(images as f64);
+    if ranks.any(first != images as f64) {
         return Err(request(format!(
             "{} has {images} images here and {first} on rank 0: give all ranks the same data",
             dataset.name

@@ -1,9 +1,8 @@
 //! Forecasts before work begins: memory of a step, a batch that fits, sizes on disk, time.
 
+use crate::context::Context;
 use crate::data::DataPlan;
-use crate::device::device;
 use crate::error::request;
-use crate::ranks::ranks;
 use crate::settings::BatchSize;
 use crate::train::{Resolved, TrainingData, TrainingPlan};
 use anyhow::Result;
@@ -164,7 +163,7 @@ pub fn at_once(bytes: u64, usual: usize) -> usize {
 }
 
 /// The sizes of a training step that decide its memory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Step {
     memory: Memory,
     /// Examples of a batch on this process.
@@ -177,6 +176,8 @@ pub struct Step {
     in_pairs: bool,
     /// Whether the settings can divide a step into parts.
     can_part: bool,
+    /// The context that has to hold it.
+    context: Context,
 }
 
 impl Step {
@@ -187,7 +188,9 @@ impl Step {
         resolved: &Resolved,
         for_each: usize,
     ) -> Result<Step> {
-        let share = data.batches().share(ranks().rank(), ranks().size())?;
+        let context = data.context().clone();
+        let ranks = context.ranks();
+        let share = data.batches().share(ranks.rank(), ranks.size())?;
         Ok(Step {
             memory,
             // Without steps, nothing is kept for gradients.
@@ -199,11 +202,12 @@ impl Step {
             parts: resolved.accumulate,
             in_pairs: data.in_pairs(),
             can_part: for_each == 1,
+            context,
         })
     }
 
     /// A step of so many images in parts.
-    pub fn of_images(memory: Memory, images: usize, parts: usize) -> Step {
+    pub fn of_images(memory: Memory, images: usize, parts: usize, context: &Context) -> Step {
         Step {
             memory,
             examples: images,
@@ -211,6 +215,7 @@ impl Step {
             parts,
             in_pairs: false,
             can_part: true,
+            context: context.clone(),
         }
     }
 
@@ -269,8 +274,8 @@ impl Step {
     /// # Errors
     /// Naming the sizes that would fit.
     pub fn check(&self) -> Result<()> {
-        let wrong = free_here().and_then(|free| self.beyond(free));
-        match (ranks().any(wrong.is_some()), wrong) {
+        let wrong = free(&self.context).and_then(|free| self.beyond(free));
+        match (self.context.ranks().any(wrong.is_some()), wrong) {
             (false, _) => Ok(()),
             (true, Some(wrong)) => Err(request(wrong)),
             (true, None) => Err(request("another rank has too little memory for a step")),
@@ -279,7 +284,7 @@ impl Step {
 
     /// Memory in a plan, which may be for another machine.
     pub fn words(&self) -> String {
-        let beyond = free_here().and_then(|free| self.beyond(free));
+        let beyond = free(&self.context).and_then(|free| self.beyond(free));
         let beyond = beyond.map_or(String::new(), |wrong| format!("TOO MUCH HERE: {wrong}\n"));
         format!(
             "memory of a step about {}\n{beyond}",
@@ -289,13 +294,13 @@ impl Step {
 
     /// Whether so many images fit at once, to time them.
     pub fn can_time(&self, images: usize) -> bool {
-        free_here().is_none_or(|free| self.memory.of_step(images, images) <= free)
+        free(&self.context).is_none_or(|free| self.memory.of_step(images, images) <= free)
     }
 }
 
 /// Memory free on the device that computes, if known.
-fn free_here() -> Option<u64> {
-    available().filter(|_| device().is_cpu())
+fn free(context: &Context) -> Option<u64> {
+    available().filter(|_| context.device().is_cpu())
 }
 
 /// Refuses to make a network whose weights take more memory than is free.
@@ -341,8 +346,8 @@ pub fn checkpoint(values: usize, averaged: bool) -> u64 {
     (if averaged { 4 } else { 3 }) * FLOAT * values as u64
 }
 
-/// Replaces `batch = "auto"` by a number: that of the run in `out`, if its settings are repeated, or
-/// the largest that fits in memory. Returns it as a setting if it was automatic.
+/// Replaces `batch = "auto"` by a number: that of the `earlier` run in a directory whose settings are
+/// repeated, or the largest that fits in memory. Returns it as a setting if it was automatic.
 ///
 /// # Errors
 /// If nothing fits, or the free memory is unknown.
@@ -350,25 +355,28 @@ pub fn fit_batch(
     data: &mut DataPlan,
     training: &TrainingPlan,
     memory: impl FnOnce(Mode) -> Memory,
-    out: &Path,
-    repeats: bool,
+    earlier: Option<&Path>,
+    context: &Context,
 ) -> Result<Option<(String, toml::Value)>> {
     if data.batch != BatchSize::Auto {
         return Ok(None);
     }
-    let before = || {
+    let before = |out: &Path| {
         let text = wave_hub::read_text(&out.join("run/recipe.toml")).ok()?;
         let table: toml::Table = text.parse().ok()?;
         usize::try_from(table.get("batch")?.as_integer()?).ok()
     };
-    let images = match repeats.then(before).flatten() {
+    let images = match earlier.and_then(before) {
         Some(images) => images,
         None => {
-            let at_hand = available().filter(|_| device().is_cpu()).ok_or_else(|| {
+            let at_hand = free(context).ok_or_else(|| {
                 request("batch = auto: how much memory is free is not known here; give a number")
             })?;
-            let memory = memory(training.mode);
-            match memory.fit(at_hand, training.accumulate).min(largest(data)) {
+            let memory = memory(training.mode(context)?);
+            match memory
+                .fit(at_hand, training.accumulate)
+                .min(largest(data, context))
+            {
                 0 => {
                     return Err(request(format!(
                         "batch = auto: an image takes {} beside {} for the weights, and {} are free; \
@@ -382,7 +390,7 @@ pub fn fit_batch(
             }
         }
     };
-    let images = ranks().of_first(images as f64) as usize; // for all ranks
+    let images = context.ranks().of_first(images as f64) as usize; // for all ranks
     data.batch = BatchSize::Images(images);
     Ok(Some((
         String::from("batch"),
@@ -391,9 +399,9 @@ pub fn fit_batch(
 }
 
 /// The largest automatic batch, at most the number of images.
-fn largest(plan: &DataPlan) -> usize {
+fn largest(plan: &DataPlan, context: &Context) -> usize {
     // Data that cannot be opened is refused later, with its own message.
-    let Ok(data) = crate::data::open(plan.spec.as_deref()) else {
+    let Ok(data) = crate::data::open(plan.spec.as_deref(), context) else {
         return LARGEST;
     };
     let images = data.train.len().saturating_sub(plan.hold_out.unwrap_or(0));

@@ -1,5 +1,6 @@
 //! The inputs of a run. They must be the same when it resumes, and no output may overwrite them.
 
+use crate::context::Context;
 use crate::data::{self, Data};
 use crate::error::request;
 use crate::locate;
@@ -15,8 +16,9 @@ use wave_data::{Dataset, Source, Transform};
 const DIGITS: usize = 16;
 
 /// The inputs of a run.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Inputs {
+    context: Context,
     /// Description and digest of each.
     identity: BTreeMap<String, String>,
     /// Paths of artefacts, directories or files, each with its role in the run.
@@ -26,12 +28,22 @@ pub struct Inputs {
 }
 
 impl Inputs {
+    /// No inputs yet.
+    pub fn new(context: &Context) -> Inputs {
+        Inputs {
+            context: context.clone(),
+            identity: BTreeMap::new(),
+            artefacts: Vec::new(),
+            data: Vec::new(),
+        }
+    }
+
     /// Adds an artefact: a directory, a weight file, or a name on a hub.
     ///
     /// # Errors
     /// If it cannot be read.
     pub fn artefact(mut self, name: &'static str, path: &Path) -> Result<Inputs> {
-        let path = locate::locate(path)?;
+        let path = locate::locate(path, &self.context)?;
         let digest = match path.is_file() {
             true => wave_hub::sha256_file(&path)?,
             false => {

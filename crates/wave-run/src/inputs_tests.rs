@@ -38,8 +38,8 @@ fn identity(root: &Path) -> BTreeMap<String, String> {
         image_size: 8,
         channels: crate::data::Channels::Exactly(1),
     };
-    let data = Data::open(&plan, input).unwrap();
-    let inputs = Inputs::default().images(plan.spec.as_deref(), &data);
+    let data = Data::open(&plan, input, &Context::default()).unwrap();
+    let inputs = Inputs::new(&Context::default()).images(plan.spec.as_deref(), &data);
     inputs.identity().clone()
 }
 
@@ -86,7 +86,9 @@ fn artefacts_are_known_by_what_is_in_them() {
     fs::create_dir(&dir).unwrap();
     let digest = |name: &str, text: &str| {
         fs::write(dir.join(name), text).unwrap();
-        let inputs = Inputs::default().artefact("model", &dir).unwrap();
+        let inputs = Inputs::new(&Context::default())
+            .artefact("model", &dir)
+            .unwrap();
         inputs.identity()["model"].clone()
     };
     let first = digest("model.safetensors", "x");

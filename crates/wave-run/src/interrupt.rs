@@ -1,39 +1,58 @@
 //! Handling of Ctrl-C, and of trainings that save their state first.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Set by Ctrl-C: every training saves and stops.
-pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// A request to stop, and whether anything saves its state then; clones are the same one.
+#[derive(Clone, Default)]
+pub struct Interruption(Arc<State>);
 
-/// Number of trainings in progress that save their state when interrupted.
-static SAVING: AtomicUsize = AtomicUsize::new(0);
+#[derive(Default)]
+struct State {
+    requested: AtomicBool,
+    /// Number of trainings in progress that save their state when interrupted.
+    saving: AtomicUsize,
+}
 
-/// While one is alive, a first Ctrl-C saves; otherwise it ends the process.
-pub struct Saving;
-
-impl Saving {
-    /// Begins, until the value is dropped.
-    pub fn begin() -> Saving {
-        SAVING.fetch_add(1, Ordering::SeqCst);
-        Saving
+impl Interruption {
+    /// Requests that every training saves and stops. Returns whether that was requested before.
+    pub fn request(&self) -> bool {
+        self.0.requested.swap(true, Ordering::SeqCst)
     }
 
-    /// Whether one is alive.
-    pub fn now() -> bool {
-        SAVING.load(Ordering::SeqCst) > 0
+    /// Whether it was requested.
+    pub fn requested(&self) -> bool {
+        self.0.requested.load(Ordering::Relaxed)
+    }
+
+    /// Fails after a request, for long work that saves no state.
+    ///
+    /// # Errors
+    /// If it was requested.
+    pub fn check(&self) -> candle_core::Result<()> {
+        if self.requested() {
+            candle_core::bail!("interrupted");
+        }
+        Ok(())
+    }
+
+    /// Begins work that saves its state when interrupted, until the value is dropped.
+    pub fn saving(&self) -> Saving {
+        self.0.saving.fetch_add(1, Ordering::SeqCst);
+        Saving(self.clone())
+    }
+
+    /// Whether such work is in progress; otherwise a request ends the process.
+    pub fn saves(&self) -> bool {
+        self.0.saving.load(Ordering::SeqCst) > 0
     }
 }
+
+/// Work in progress that saves its state when interrupted.
+pub struct Saving(Interruption);
 
 impl Drop for Saving {
     fn drop(&mut self) {
-        SAVING.fetch_sub(1, Ordering::SeqCst);
+        self.0.0.saving.fetch_sub(1, Ordering::SeqCst);
     }
-}
-
-/// Fails after Ctrl-C, for long work that saves no state.
-pub fn check_interrupt() -> candle_core::Result<()> {
-    if INTERRUPTED.load(Ordering::Relaxed) {
-        candle_core::bail!("interrupted");
-    }
-    Ok(())
 }

@@ -1,7 +1,6 @@
 //! Names of artefacts: a local path, or a name on a hub (`hf:OWNER/NAME[@REV]`, in timm's spelling `hf-hub:`).
 
-#[cfg(feature = "hub")]
-use crate::ranks;
+use crate::context::Context;
 use anyhow::Result;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -11,8 +10,8 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// If a name on a hub cannot be fetched.
-pub fn config(path: &Path) -> Result<Value> {
-    let file = locate(path)?.join("config.json");
+pub fn config(path: &Path, context: &Context) -> Result<Value> {
+    let file = locate(path, context)?.join("config.json");
     Ok(wave_hub::read_json(&file).unwrap_or(Value::Null))
 }
 
@@ -39,13 +38,12 @@ mod connected {
     use wave_hub::hub::{self, HubSettings, Progress};
 
     /// A local path unchanged; for a name on a hub its directory, downloaded unless cached.
-    pub fn locate(path: &Path) -> Result<PathBuf> {
+    pub fn locate(path: &Path, context: &Context) -> Result<PathBuf> {
         match on_hub(path) {
             None => Ok(path.to_path_buf()),
             // Ranks that share a cache download once.
-            Some(name) => ranks::first_then_others(|| {
-                Ok(hub::resolve(&HubSettings::from_env()?, name, &mut say)?)
-            }),
+            Some(name) => context
+                .first_then_others(|| Ok(hub::resolve(&HubSettings::from_env()?, name, &mut say)?)),
         }
     }
 
@@ -83,7 +81,7 @@ mod connected {
     }
 
     /// A local path unchanged.
-    pub fn locate(path: &Path) -> Result<PathBuf> {
+    pub fn locate(path: &Path, _: &Context) -> Result<PathBuf> {
         match on_hub(path).is_some() {
             true => Err(absent()),
             false => Ok(path.to_path_buf()),

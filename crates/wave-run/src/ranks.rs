@@ -1,21 +1,15 @@
 //! The processes of a run: one, or several that `mpirun` or `srun` started, in builds with the feature
 //! `mpi`. With the feature `nccl`, GPUs communicate over NCCL, and torchrun may start the processes.
 //!
-//! Every rank reads the same settings and files and runs the same stages. Each computes its share of
-//! every batch, of the ancestor's outputs and of the test images (`wave_train::Ranks`). Work that
-//! happens once, such as writing, is for the first rank while the others wait: [`on_first`]. A rank
-//! that fails reports it and ends all others: [`World::fail`].
+//! A rank that fails reports it and ends all others: [`World::fail`].
 
 use crate::error::{describe, exit_code, request};
-use crate::interrupt::INTERRUPTED;
+use crate::interrupt::Interruption;
 use crate::terminal::tell;
 use anyhow::Result;
-use candle_core::{Device, Tensor};
+use candle_core::Device;
 use std::process::ExitCode;
-use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use wave_models::Weights;
 use wave_train::{Alone, Ranks};
 
 #[cfg(feature = "mpi")]
@@ -23,84 +17,10 @@ mod mpi;
 #[cfg(feature = "nccl")]
 mod nccl;
 
-static RANKS: OnceLock<Box<dyn Ranks + Send>> = OnceLock::new();
-
 /// Time that other ranks wait before they report an error. Most errors occur on all ranks; the first
 /// then ends the others, and the user reads the reason once. mpirun kills the others a second after
 /// that.
 const AFTER_THE_FIRST: Duration = Duration::from_secs(3);
-
-/// The ranks of this run.
-pub fn ranks() -> &'static dyn Ranks {
-    match RANKS.get() {
-        Some(ranks) => &**ranks,
-        None => &Alone,
-    }
-}
-
-/// Whether this process writes and prints.
-pub fn is_first() -> bool {
-    ranks().rank() == 0
-}
-
-/// Refuses several ranks for `what`, such as `a population trains`.
-///
-/// # Errors
-/// If several were started.
-pub fn only_one(what: &str) -> Result<()> {
-    match ranks().size() {
-        1 => Ok(()),
-        size => Err(request(format!(
-            "{what} in one process, and {size} were started; leave out mpirun"
-        ))),
-    }
-}
-
-/// Does work once, on the first rank, while the others wait.
-///
-/// # Errors
-/// Those of the work, on the first rank: its failure ends the others.
-pub fn on_first(work: impl FnOnce() -> Result<()>) -> Result<()> {
-    if is_first() {
-        work()?;
-    }
-    ranks().wait();
-    Ok(())
-}
-
-/// Does work on the first rank, then on the others, which find its results, such as a download.
-///
-/// # Errors
-/// Those of the work.
-pub fn first_then_others<T>(work: impl Fn() -> Result<T>) -> Result<T> {
-    let done = is_first().then(&work).transpose()?;
-    ranks().wait();
-    done.map_or_else(work, Ok)
-}
-
-/// Means of weights over the ranks.
-///
-/// # Errors
-/// Those of copying.
-pub fn mean(weights: Weights) -> candle_core::Result<Weights> {
-    if ranks().size() == 1 {
-        return Ok(weights);
-    }
-    let own: Vec<&Tensor> = weights.values().collect();
-    let sums = wave_train::sum_over(ranks(), &own)?;
-    let names = weights.keys().cloned();
-    names
-        .zip(sums)
-        .map(|(name, sum)| Ok((name, (sum / ranks().size() as f64)?)))
-        .collect()
-}
-
-/// Whether any rank was interrupted, which then holds for all.
-pub fn interrupted() -> bool {
-    let stop = ranks().any(INTERRUPTED.load(Ordering::Relaxed));
-    INTERRUPTED.fetch_or(stop, Ordering::Relaxed);
-    stop
-}
 
 /// The connection to the other processes, for the life of this one.
 #[derive(Default)]
@@ -169,50 +89,56 @@ impl World {
         self.torchrun.as_ref().map_or(0, |torchrun| torchrun.local)
     }
 
-    /// Connects the ranks, each with its device.
+    /// The ranks, each with its device.
     ///
     /// # Errors
     /// If NCCL cannot start, or torchrun started ranks without GPUs.
-    pub fn connect(&self, device: &Device) -> Result<()> {
-        if let Some(ranks) = self.connection(device)? {
-            let _ = RANKS.set(ranks); // nothing else sets it
-        }
-        Ok(())
-    }
-
     #[cfg(feature = "nccl")]
-    fn connection(&self, device: &Device) -> Result<Option<Box<dyn Ranks + Send>>> {
+    pub fn connect(&self, device: &Device) -> Result<Box<dyn Ranks + Send>> {
         match (device, &self.torchrun) {
             (Device::Cuda(device), Some(torchrun)) => {
                 let ranks = nccl::Nccl::at_address(torchrun.rank, torchrun.size, device)?;
-                Ok(Some(Box::new(ranks)))
+                Ok(Box::new(ranks))
             }
             (_, Some(Torchrun { size, .. })) => Err(request(format!(
                 "torchrun started {size} processes, which talk over NCCL, from GPU to GPU: give \
                  --device cuda, or start them with mpirun or srun"
             ))),
-            (Device::Cuda(device), None) => match self.mpi_ranks() {
-                Some(mpi) if mpi.size() > 1 => {
-                    Ok(Some(Box::new(nccl::Nccl::among(&*mpi, device)?)))
-                }
-                other => Ok(other),
+            (Device::Cuda(device), None) => match self.ranks_of_host() {
+                mpi if mpi.size() > 1 => Ok(Box::new(nccl::Nccl::among(&*mpi, device)?)),
+                alone => Ok(alone),
             },
-            (_, None) => Ok(self.mpi_ranks()),
+            (_, None) => Ok(self.ranks_of_host()),
         }
     }
 
+    /// The ranks; they communicate through the host.
+    ///
+    /// # Errors
+    /// None in this build.
     #[cfg(not(feature = "nccl"))]
-    fn connection(&self, _: &Device) -> Result<Option<Box<dyn Ranks + Send>>> {
-        Ok(self.mpi_ranks())
+    pub fn connect(&self, _: &Device) -> Result<Box<dyn Ranks + Send>> {
+        Ok(self.ranks_of_host())
     }
 
-    /// The ranks that MPI started.
-    fn mpi_ranks(&self) -> Option<Box<dyn Ranks + Send>> {
+    /// The ranks that MPI started, or this process alone.
+    fn ranks_of_host(&self) -> Box<dyn Ranks + Send> {
         #[cfg(feature = "mpi")]
         if let Some(mpi) = &self.mpi {
-            return Some(Box::new(mpi.ranks()));
+            return Box::new(mpi.ranks());
         }
-        None
+        Box::new(Alone)
+    }
+
+    /// The rank of this process, and the number of ranks.
+    fn place(&self) -> (usize, usize) {
+        match &self.torchrun {
+            Some(torchrun) => (torchrun.rank, torchrun.size),
+            None => {
+                let ranks = self.ranks_of_host();
+                (ranks.rank(), ranks.size())
+            }
+        }
     }
 
     /// Ends this process once all others have ended.
@@ -225,13 +151,12 @@ impl World {
     }
 
     /// Reports why this process failed, and ends it and all others.
-    pub fn fail(&self, error: &anyhow::Error) -> ExitCode {
+    pub fn fail(&self, error: &anyhow::Error, interruption: &Interruption) -> ExitCode {
         let (code, text) = (exit_code(error), describe(error));
-        let ranks = ranks();
-        match ranks.size() {
-            1 => tell(&format!("wave: {text}")),
-            _ if !is_first() && told_by_the_first() => return ExitCode::from(code),
-            size => tell(&format!("wave: rank {} of {size}: {text}", ranks.rank())),
+        match self.place() {
+            (_, 1) => tell(&format!("wave: {text}")),
+            (1.., _) if told_by_the_first(interruption) => return ExitCode::from(code),
+            (rank, size) => tell(&format!("wave: rank {rank} of {size}: {text}")),
         }
         #[cfg(feature = "mpi")]
         if let Some(mpi) = &self.mpi {
@@ -242,12 +167,12 @@ impl World {
 }
 
 /// Waits for the first rank, which may fail for the same reason and end this one.
-fn told_by_the_first() -> bool {
-    let stopping = INTERRUPTED.load(Ordering::Relaxed);
+fn told_by_the_first(interruption: &Interruption) -> bool {
+    let stopping = interruption.requested();
     let began = Instant::now();
     while began.elapsed() < AFTER_THE_FIRST {
         // SIGTERM from the first rank; a second one ends a rank that is already stopping.
-        if !stopping && INTERRUPTED.load(Ordering::Relaxed) {
+        if !stopping && interruption.requested() {
             return true;
         }
         std::thread::sleep(Duration::from_millis(10));

@@ -13,6 +13,7 @@
 //! continues (`--resume`) or everything is replaced (`--overwrite`).
 
 use crate::checkpoint::{Best, Checkpoints};
+use crate::context::Context;
 use crate::error::request;
 use crate::inputs::{Inputs, differences};
 use crate::lock::Lock;
@@ -20,8 +21,7 @@ use crate::log::{self, Log};
 use crate::paths;
 use crate::plot;
 use crate::progress::{self, Verbosity};
-use crate::ranks;
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -37,8 +37,10 @@ const FREE: [&str; 2] = ["checkpoint_steps", "checkpoint_minutes"];
 const PATHS: [&str; 2] = ["ancestor", "from"];
 
 /// Options outside the recipe.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
+    /// Where the run takes place.
+    pub context: Context,
     /// Continue an interrupted run.
     pub resume: bool,
     /// Replace the content of the output directory.
@@ -48,9 +50,10 @@ pub struct Options {
 }
 
 impl Options {
-    /// Whether the settings of the run in `out` are repeated: it continues, or is complete.
-    pub fn repeats(&self, out: &Path) -> bool {
-        self.resume || (!self.overwrite && out.join("run/result.json").exists())
+    /// `out`, if the settings of the run there are repeated: it continues, or is complete.
+    pub fn repeated<'a>(&self, out: &'a Path) -> Option<&'a Path> {
+        let complete = || !self.overwrite && out.join("run/result.json").exists();
+        (self.resume || complete()).then_some(out)
     }
 }
 
@@ -69,7 +72,7 @@ struct Open {
 }
 
 /// Result of [`RunDir::open`].
-pub enum Opened {
+enum Opened {
     /// A run to begin or to continue.
     Run(RunDir),
     /// A complete run with these settings and inputs, and its result (null except on the first rank).
@@ -83,15 +86,18 @@ impl RunDir {
     /// If `out` is not writable, or another process works there; if a run there is unfinished and
     /// `options` do not decide about it, or it has other settings or inputs; if `out` holds an artefact
     /// without a run, or is an input itself.
-    pub fn open(out: &Path, settings: &Table, inputs: &Inputs, options: Options) -> Result<Opened> {
-        let opened = match ranks::is_first() {
+    fn open(out: &Path, settings: &Table, inputs: &Inputs, options: &Options) -> Result<Opened> {
+        let opened = match options.context.is_first() {
             true => Self::open_here(out, settings, inputs, options)?,
             false => Opened::Run(RunDir {
                 dir: out.join("run"),
                 open: None,
             }),
         };
-        let complete = ranks::ranks().any(matches!(opened, Opened::Complete(_)));
+        let complete = options
+            .context
+            .ranks()
+            .any(matches!(opened, Opened::Complete(_)));
         Ok(match (opened, complete) {
             (Opened::Run(_), true) => Opened::Complete(Value::Null),
             (opened, _) => opened,
@@ -102,7 +108,7 @@ impl RunDir {
         out: &Path,
         settings: &Table,
         inputs: &Inputs,
-        options: Options,
+        options: &Options,
     ) -> Result<Opened> {
         inputs.check_out(out)?;
         if !options.overwrite {
@@ -286,7 +292,7 @@ pub fn fill<'a>(
     out: &Path,
     settings: &Table,
     inputs: &Inputs,
-    options: Options,
+    options: &Options,
     work: impl FnOnce(&mut RunDir) -> Result<Made<'a>>,
 ) -> Result<Value> {
     let mut run = match RunDir::open(out, settings, inputs, options)? {
@@ -299,7 +305,7 @@ pub fn fill<'a>(
         all.extend(made);
     }
     let write = made.write;
-    ranks::on_first(|| run.complete(&result, write))?;
+    options.context.on_first(|| run.complete(&result, write))?;
     Ok(result)
 }
 

@@ -11,14 +11,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use wave_data::{Batch, Transform};
 use wave_models::Frozen;
+use wave_run::context::Context;
 use wave_run::data::Data;
-use wave_run::device::{device, place};
 use wave_run::error::request;
 use wave_run::forecast;
-use wave_run::interrupt::check_interrupt;
 use wave_run::locate;
 use wave_run::progress::{Report, Verbosity};
-use wave_run::ranks::ranks;
 
 /// Largest size of the outputs kept in memory; beyond it, the ancestor runs again for every batch.
 const KEPT_BYTES: usize = 1 << 30;
@@ -37,7 +35,7 @@ pub struct Ancestors(Mutex<BTreeMap<String, Arc<Ancestor>>>);
 
 impl Ancestors {
     /// The ancestor in `path`, if given.
-    pub fn get(&self, path: Option<&str>) -> Result<Option<Arc<Ancestor>>> {
+    pub fn get(&self, path: Option<&str>, context: &Context) -> Result<Option<Arc<Ancestor>>> {
         let Some(path) = path else {
             return Ok(None);
         };
@@ -45,19 +43,19 @@ impl Ancestors {
         if let Some(ancestor) = all.get(path) {
             return Ok(Some(ancestor.clone()));
         }
-        let ancestor = Arc::new(Ancestor::read(Path::new(path))?);
+        let ancestor = Arc::new(Ancestor::read(Path::new(path), context)?);
         all.insert(path.into(), ancestor.clone());
         Ok(Some(ancestor))
     }
 }
 
 /// The ancestor in `path`, if given, for a plan: without a download.
-pub fn planned(path: Option<&str>) -> Result<Option<Arc<Ancestor>>> {
+pub fn planned(path: Option<&str>, context: &Context) -> Result<Option<Arc<Ancestor>>> {
     match path
         .map(|path| locate::at_hand(Path::new(path)))
         .transpose()?
     {
-        Some(Some(path)) => Ok(Some(Arc::new(Ancestor::read(&path)?))),
+        Some(Some(path)) => Ok(Some(Arc::new(Ancestor::read(&path, context)?))),
         Some(None) | None => Ok(None),
     }
 }
@@ -80,25 +78,27 @@ pub struct Ancestor {
     pub origin: Value,
     /// Logits of whole views of the training images.
     views: Mutex<Views>,
+    /// The context that it runs in.
+    pub context: Context,
 }
 
 impl Ancestor {
     /// Reads a model directory or safetensors file.
-    pub fn read(path: &Path) -> Result<Ancestor> {
-        let model = Model::read(path)?;
-        let origin = origin::of(path, &model.provenance);
-        let path = &locate::locate(path)?;
-        Ancestor::new(model, Model::digest(path)?, origin)
+    pub fn read(path: &Path, context: &Context) -> Result<Ancestor> {
+        let model = Model::read(path, context)?;
+        let origin = origin::of(path, &model.provenance, context);
+        let path = &locate::locate(path, context)?;
+        Ancestor::new(model, Model::digest(path)?, origin, context)
     }
 
     /// A model as ancestor, with the SHA-256 of its weights file and its [`origin`].
     ///
     /// # Errors
     /// If it has no classifier: it teaches by class scores.
-    pub fn new(model: Model, digest: String, origin: Value) -> Result<Ancestor> {
+    pub fn new(model: Model, digest: String, origin: Value, context: &Context) -> Result<Ancestor> {
         check_classifier(&model.network)?;
         Ok(Ancestor {
-            frozen: model.network.freeze(&place(&model.weights)?)?,
+            frozen: model.network.freeze(&context.place(&model.weights)?)?,
             parameters: model.weights.values().map(Tensor::elem_count).sum(),
             network: model.network,
             transform: model.transform,
@@ -106,6 +106,7 @@ impl Ancestor {
             digest,
             origin,
             views: Mutex::new(BTreeMap::new()),
+            context: context.clone(),
         })
     }
 
@@ -135,7 +136,11 @@ impl Ancestor {
     /// Seconds for an image, measured on a few.
     pub fn seconds(&self) -> Result<f64> {
         let (channels, side) = self.network.input();
-        let images = Tensor::zeros((TIMED, channels, side, side), DType::F32, device())?;
+        let images = Tensor::zeros(
+            (TIMED, channels, side, side),
+            DType::F32,
+            self.context.device(),
+        )?;
         let mut seconds = 0.0;
         for _ in 0..2 {
             let began = Instant::now(); // the second pass counts
@@ -238,15 +243,16 @@ impl Ancestor {
         let mut report = Report::new(&format!("ancestor, view {view}"), 0, total, verbosity);
         // Each rank computes its share and receives the others'.
         let batches = data.train_indices.chunks(at_once).enumerate();
-        for (done, indices) in batches.skip(ranks().rank()).step_by(ranks().size()) {
-            check_interrupt()?;
+        let ranks = self.context.ranks();
+        for (done, indices) in batches.skip(ranks.rank()).step_by(ranks.size()) {
+            self.context.interruption().check()?;
             let logits = self.of_view(indices, view, data)?;
             for (i, row) in indices.iter().zip(logits.chunks_exact(classes)) {
                 all[*i as usize * classes..(*i as usize + 1) * classes].copy_from_slice(row);
             }
             report.step(done as u64 + 1, at_once, "");
         }
-        ranks().sum(&mut all); // elsewhere they are zero
+        ranks.sum(&mut all); // elsewhere they are zero
         Ok(all)
     }
 

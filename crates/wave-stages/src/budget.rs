@@ -15,9 +15,9 @@ use std::time::Instant;
 use wave_hub::Accuracy;
 use wave_learngene::Learngene;
 use wave_models::vit::VitShape;
+use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::plot;
-use wave_run::ranks::ranks;
 use wave_run::settings::Expand;
 
 /// Differences of accuracy that are noise: a tenth of a point.
@@ -124,16 +124,20 @@ impl Size {
 ///
 /// # Errors
 /// If no size is within the limits, or the templates record no accuracies.
-pub fn choose(templates: &TemplateDir, size: &Size) -> Result<Option<Vec<Candidate>>> {
+pub fn choose(
+    templates: &TemplateDir,
+    size: &Size,
+    context: &Context,
+) -> Result<Option<Vec<Candidate>>> {
     let limits = size.limits;
     if limits == Limits::default() {
         return Ok(None);
     }
-    if limits.latency_ms.is_some() && ranks().size() > 1 {
+    let ranks = context.ranks().size();
+    if limits.latency_ms.is_some() && ranks > 1 {
         return Err(request(format!(
-            "max_latency_ms measures in one process, and {} ranks were started; choose the size \
-             first, without mpirun",
-            ranks().size()
+            "max_latency_ms measures in one process, and {ranks} ranks were started; choose the \
+             size first, without mpirun"
         )));
     }
     if let (Some(_), Some(_)) = (size.depth, size.width) {

@@ -41,7 +41,7 @@
 //! ImageNet.
 
 use crate::ancestor::Ancestor;
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use candle_core::Tensor;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -52,11 +52,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use wave_data::Batch;
+use wave_run::context::Context;
 use wave_run::data::Data;
 use wave_run::error::request;
-use wave_run::interrupt::check_interrupt;
+use wave_run::interrupt::Interruption;
 use wave_run::progress::{Report, Verbosity};
-use wave_run::ranks::{self, ranks};
 use wave_run::settings::Top;
 
 mod identity;
@@ -83,6 +83,7 @@ pub struct Cache {
     computed: AtomicU64,
     /// Sum of the probabilities not kept, and the number of images.
     rest: Mutex<(f64, usize)>,
+    context: Context,
 }
 
 impl Cache {
@@ -96,10 +97,11 @@ impl Cache {
         let format = Format::new(top, ancestor.network.classes());
         let manifest = identity::manifest(format, ancestor, data)?;
         let path = dir.join(MANIFEST);
-        ranks::first_then_others(|| {
+        let context = &ancestor.context;
+        context.first_then_others(|| {
             if !path.exists() {
                 wave_hub::prepare_out(dir)?;
-                let _lock = lock(dir, &|| ())?;
+                let _lock = lock(dir, &|| (), context.interruption())?;
                 if !path.exists() {
                     refuse_strangers(dir)?;
                     wave_hub::write_json(&path, &manifest)?;
@@ -122,6 +124,7 @@ impl Cache {
             views: Mutex::default(),
             computed: AtomicU64::new(0),
             rest: Mutex::default(),
+            context: context.clone(),
         })
     }
 
@@ -130,7 +133,7 @@ impl Cache {
     pub fn summary(&self) -> Value {
         let (sum, images) = *self.rest.lock().unwrap_or_else(|e| e.into_inner());
         let mut computed = [self.computed.load(Ordering::Relaxed) as f64];
-        ranks().sum_f64(&mut computed);
+        self.context.ranks().sum_f64(&mut computed);
         json!({
             "ancestor_images": computed[0] as u64,
             "bytes_per_image": self.format.bytes_per_image(),
@@ -196,18 +199,20 @@ impl Cache {
             let rows = self.read(number, first(part), report)?;
             Ok(rows.missing(part).is_empty().then_some(rows))
         };
-        let own = || (ranks().rank()..parts.len()).step_by(ranks().size());
+        let (ranks, interruption) = (self.context.ranks(), self.context.interruption());
+        let own = || (ranks.rank()..parts.len()).step_by(ranks.size());
         let mut shards = vec![None; parts.len()];
         for k in own() {
-            check_interrupt()?;
+            interruption.check()?;
             shards[k] = read(parts[k], &report)?;
         }
-        if ranks().any(own().any(|k| shards[k].is_none())) {
+        if ranks.any(own().any(|k| shards[k].is_none())) {
             let waits = || report.line("waits for another run that fills the cache");
             // The first rank holds the lock for all of them.
-            let locked = ranks::is_first().then(|| lock(&self.dir, &waits));
+            let locked = self.context.is_first();
+            let locked = locked.then(|| lock(&self.dir, &waits, interruption));
             let _lock = locked.transpose()?;
-            ranks().wait();
+            ranks.wait();
             for k in own() {
                 if shards[k].is_none() {
                     let rows = self.read(number, first(parts[k]), &report)?;
@@ -215,7 +220,7 @@ impl Cache {
                 }
                 report.step(k as u64 + 1, SHARD as usize, "");
             }
-            ranks().wait();
+            ranks.wait();
         }
         for (shard, part) in shards.iter_mut().zip(parts) {
             if shard.is_none() {
@@ -263,7 +268,7 @@ impl Cache {
     fn compute(&self, view: u32, images: &[u32], ancestor: &Ancestor, data: &Data) -> Result<Rows> {
         let mut logits = Vec::with_capacity(images.len() * self.format.classes);
         for some in images.chunks(ancestor.at_once()) {
-            check_interrupt()?;
+            self.context.interruption().check()?;
             logits.extend(ancestor.of_view(some, view, data)?);
         }
         let n = images.len() as u64;
@@ -342,7 +347,7 @@ fn refuse_strangers(dir: &Path) -> Result<()> {
 
 /// Locks the cache against other processes until the file is closed; `waits` is called once if another
 /// process holds it. Then removes incomplete files of killed processes.
-fn lock(dir: &Path, waits: &dyn Fn()) -> Result<File> {
+fn lock(dir: &Path, waits: &dyn Fn(), interruption: &Interruption) -> Result<File> {
     let path = dir.join("lock");
     let open = || {
         File::options()
@@ -360,7 +365,7 @@ fn lock(dir: &Path, waits: &dyn Fn()) -> Result<File> {
                 if !std::mem::replace(&mut waited, true) {
                     waits();
                 }
-                check_interrupt()?;
+                interruption.check()?;
                 std::thread::sleep(PATIENCE);
             }
             // A file system without locks goes without: shards are written atomically anyway.

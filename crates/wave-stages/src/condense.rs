@@ -150,10 +150,10 @@ struct Distillation<'a> {
 impl Trainee for Distillation<'_> {
     type Batch = Batch;
 
-    fn variables(&self) -> Result<Vec<Variable>> {
+    fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
         let variable = |(name, t): &(String, Tensor)| {
             let depth = self.gene.auxiliary.depth;
-            let mut v = train::variable(name, t, self.resolved, depth)?;
+            let mut v = train::variable(name, t, self.resolved, depth, device)?;
             v.rate = Rate::Uniform(1.0);
             if name.starts_with("templates.") {
                 v.rate = Rate::Uniform(self.plan.template_lr_ratio);
@@ -229,23 +229,24 @@ pub fn condense(
     settings: &Condense,
     ancestors: &Ancestors,
     out: &Path,
-    options: Options,
+    options: &Options,
 ) -> Result<Value> {
     check(settings)?;
-    let ancestor = ancestors.get(settings.ancestor.as_deref())?;
+    let context = &options.context;
+    let ancestor = ancestors.get(settings.ancestor.as_deref(), context)?;
     let ancestor = ancestor.as_deref();
     if is_closed_form(settings) {
         return factorise::factorise(recipe, settings, ancestor, out, options);
     }
     let mut plan = CondensePlan::new(settings)?;
-    plan.fit_batch(out, options.repeats(out))?;
-    let data = plan.open_data(ancestor)?;
+    plan.fit_batch(options.repeated(out), context)?;
+    let data = plan.open_data(ancestor, context)?;
     let plan = plan.on(data.transform.channels, data.class_names.len());
     let resolved = plan.training.resolve(&data)?;
-    let memory = plan.memory(ancestor);
+    let memory = plan.memory(ancestor, resolved.mode);
     Step::new(memory, &data, &resolved, 1)?.check()?;
     let cache = open_cache(&plan, ancestor, &data)?;
-    let inputs = Inputs::default()
+    let inputs = Inputs::new(context)
         .artefact_if_any("ancestor", plan.ancestor.as_deref())?
         .images(plan.data.spec.as_deref(), &data);
     run_dir::fill(out, &plan.table, &inputs, options, |run| {

@@ -5,22 +5,22 @@ use crate::model::{Model, check_classifier};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
+use wave_run::context::Context;
 use wave_run::data::{DataPlan, TestImages, count_broken};
-use wave_run::device::place;
 use wave_run::settings::Eval;
 
 /// Accuracy of a model directory on the test images of `--data`. Returns the output of `--json`.
-pub fn eval(dir: &Path, settings: &Eval) -> Result<Value> {
-    let model = Model::read_with_heads(dir, settings.heads)?;
+pub fn eval(dir: &Path, settings: &Eval, context: &Context) -> Result<Value> {
+    let model = Model::read_with_heads(dir, settings.heads, context)?;
     check_classifier(&model.network)?;
     let plan = DataPlan::of_images(&settings.images(), settings.seed)?;
-    let tests = TestImages::open(&plan, &model.transform)?;
+    let tests = TestImages::open(&plan, &model.transform, context)?;
     tests.check_classes(
         model.network.classes(),
         "choose data with the model's classes",
     )?;
     tests.tell_classes(&model.label_names);
-    let frozen = model.network.freeze(&place(&model.weights)?)?;
+    let frozen = model.network.freeze(&context.place(&model.weights)?)?;
     let scores = finetune::score_by(&model.network, &tests, |images| frozen.logits(images))?;
     if !scores.loss.is_finite() {
         anyhow::bail!(

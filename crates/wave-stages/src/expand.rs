@@ -11,7 +11,7 @@ use crate::model::{Model, Network};
 use crate::origin;
 use crate::templates::TemplateDir;
 use anyhow::Result;
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
@@ -24,7 +24,6 @@ use wave_learngene::{Learngene, Part, Scalers};
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_run::data::{self, Data};
-use wave_run::device::{device, place};
 use wave_run::inputs::Inputs;
 use wave_run::progress;
 use wave_run::run_dir::{self, Made, RunDir};
@@ -63,11 +62,12 @@ pub struct Expanded {
 ///
 /// # Errors
 /// If settings are wrong or do not fit the templates, or the work fails.
-pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Result<Value> {
+pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: &Options) -> Result<Value> {
     let source = dir;
+    let context = &options.context;
     let plan = ExpandPlan::new(settings)?;
-    let dir = &wave_run::locate::locate(dir)?;
-    let ready = Ready::read(dir, plan, out, options.repeats(out))?;
+    let dir = &wave_run::locate::locate(dir, context)?;
+    let ready = Ready::read(dir, plan, options.repeated(out), context)?;
     ready.check()?;
     let sizes = ready.sizes();
     if !sizes.is_empty() {
@@ -83,7 +83,7 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Re
         data,
         ..
     } = ready;
-    let mut inputs = Inputs::default().artefact("templates", dir)?;
+    let mut inputs = Inputs::new(context).artefact("templates", dir)?;
     if let Some(data) = &data {
         inputs = inputs.images(plan.data.spec.as_deref(), data);
         data.tell_classes(&templates.config.label_names);
@@ -117,7 +117,7 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: Options) -> Re
             "stage": "expand",
             "version": env!("CARGO_PKG_VERSION"),
             "templates_sha256": digest,
-            "origin": origin::of(source, &templates.config.provenance),
+            "origin": origin::of(source, &templates.config.provenance, context),
             "data": plan.data.spec,
             "seed": plan.training.seed,
             "parameters": parameters,
@@ -161,7 +161,7 @@ pub fn make(
     shape: &VitShape,
     data: Option<&Data>,
     run: Option<&mut RunDir>,
-    options: Options,
+    options: &Options,
     label: &str,
 ) -> Result<Expanded> {
     let gene = &templates.learngene;
@@ -181,9 +181,9 @@ pub fn make(
     let mut scores = None;
     if let Some(data) = data {
         let fitting = Fitting {
-            gene: gene.to_device(device())?,
+            gene: gene.to_device(options.context.device())?,
             shape: &shape,
-            placed: place(&inherited)?,
+            placed: options.context.place(&inherited)?,
             scalers,
             inherited,
             data,
@@ -297,16 +297,16 @@ fn parts(values: &Weights, inherited: &Weights) -> (Scalers, Weights) {
 impl Trainee for Fitting<'_> {
     type Batch = Batch;
 
-    fn variables(&self) -> Result<Vec<Variable>> {
+    fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
         let mut variables: Vec<Variable> = Vec::new();
         for (part, s) in &self.scalers {
             let name = format!("scalers.{}", part.name());
-            let mut v = train::variable(&name, s, &self.resolved, 0)?;
+            let mut v = train::variable(&name, s, &self.resolved, 0, device)?;
             v.weight_decay = 0.0;
             variables.push(v);
         }
         for name in HEAD {
-            let mut v = train::variable(name, &self.inherited[name], &self.resolved, 0)?;
+            let mut v = train::variable(name, &self.inherited[name], &self.resolved, 0, device)?;
             v.rate = Rate::Uniform(HEAD_RATIO);
             variables.push(v);
         }

@@ -5,6 +5,7 @@ use anyhow::Result;
 use serde_json::Value;
 use std::path::Path;
 use toml::Table;
+use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::settings::{Eval, Finetune};
 
@@ -21,9 +22,9 @@ pub struct Family {
     pub help: fn() -> String,
     /// Starts a network by a method and writes it. The family itself takes from the settings what means
     /// something to it.
-    pub init: fn(&str, &Table, &Path, Options) -> Result<Value>,
+    pub init: fn(&str, &Table, &Path, &Options) -> Result<Value>,
     /// The plan of `init`.
-    pub describe_init: fn(&str, &Table) -> Result<String>,
+    pub describe_init: fn(&str, &Table, &Context) -> Result<String>,
     /// The commands that read its networks; none, if they are for `wave init` alone.
     pub commands: Option<Commands>,
 }
@@ -35,13 +36,13 @@ pub struct Commands {
     /// Whether `wave convert` has several layouts for it.
     pub has_layouts: bool,
     /// Trains the network in a directory and writes it to another.
-    pub finetune: fn(&Path, &Finetune, &Path, Options) -> Result<Value>,
+    pub finetune: fn(&Path, &Finetune, &Path, &Options) -> Result<Value>,
     /// The plan of `finetune`.
-    pub describe_finetune: fn(&Path, &Finetune) -> Result<String>,
+    pub describe_finetune: fn(&Path, &Finetune, &Context) -> Result<String>,
     /// Measures its accuracy.
-    pub eval: fn(&Path, &Eval) -> Result<Value>,
+    pub eval: fn(&Path, &Eval, &Context) -> Result<Value>,
     /// Tells its contents; pictures go to the second path, a directory, a page to the third, a file.
-    pub inspect: fn(&Path, Option<&Path>, Option<&Path>) -> Result<Value>,
+    pub inspect: fn(&Path, Option<&Path>, Option<&Path>, &Context) -> Result<Value>,
 }
 
 /// Refuses `--heads` for a network whose `config.json` has all sizes.

@@ -16,12 +16,11 @@ use wave_init::transfer::nested;
 use wave_learngene::Sizes;
 use wave_models::vit::VitShape;
 use wave_models::{Weights, convmixer, transformer, vit};
+use wave_run::context::Context;
 use wave_run::data::{self, Data, Input, TestImages};
-use wave_run::device::place;
 use wave_run::error::request;
 use wave_run::forecast;
 use wave_run::inputs::Inputs;
-use wave_run::ranks::{self, ranks};
 pub use wave_run::run_dir::Options;
 use wave_run::run_dir::{self, Made, RunDir};
 use wave_run::settings::{Duration, Finetune};
@@ -43,13 +42,14 @@ pub const DEFAULTS: Defaults = Defaults {
 ///
 /// # Errors
 /// If settings are wrong or do not fit the model, or the work fails.
-pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options) -> Result<Value> {
+pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options) -> Result<Value> {
     let source = model;
+    let context = &options.context;
     let plan = FinetunePlan::new(settings)?;
-    let inputs = Inputs::default()
+    let inputs = Inputs::new(context)
         .artefact("model", source)?
         .artefact_if_any("ancestor", plan.ancestor.as_deref())?;
-    let ready = Ready::read(source, plan, out, options.repeats(out))?;
+    let ready = Ready::read(source, plan, options.repeated(out), context)?;
     ready.step.check()?;
     let Ready {
         mut model,
@@ -62,8 +62,11 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: Options)
     } = ready;
     data.tell_classes(&model.label_names);
     let origin = match &ancestor {
-        Some(ancestor) => origin::both(&origin::of(source, &model.provenance), &ancestor.origin),
-        None => origin::of(source, &model.provenance),
+        Some(ancestor) => origin::both(
+            &origin::of(source, &model.provenance, context),
+            &ancestor.origin,
+        ),
+        None => origin::of(source, &model.provenance, context),
     };
     let inputs = inputs.images(plan.data.spec.as_deref(), &data);
     run_dir::fill(out, &plan.table, &inputs, options, |run| {
@@ -114,10 +117,11 @@ pub fn variables(
     frozen: &[String],
     resolved: &Resolved,
     depth: usize,
+    device: &Device,
 ) -> Result<Vec<Variable>> {
     check_frozen(weights, frozen)?;
     let variable = |(name, t): (&String, &Tensor)| {
-        let mut v = train::variable(name, t, resolved, depth)?;
+        let mut v = train::variable(name, t, resolved, depth, device)?;
         if frozen.iter().any(|text| name.contains(text)) {
             v.rate = Rate::Frozen;
         }
@@ -150,8 +154,8 @@ pub fn check_frozen(weights: &Weights, frozen: &[String]) -> Result<()> {
 ///
 /// # Errors
 /// If there is no such data, or it has other classes than the model.
-pub fn open_data(model: &mut Model, plan: &FinetunePlan) -> Result<Data> {
-    let data = Data::open(&plan.data, Input::Like(model.transform.clone()))?;
+pub fn open_data(model: &mut Model, plan: &FinetunePlan, context: &Context) -> Result<Data> {
+    let data = Data::open(&plan.data, Input::Like(model.transform.clone()), context)?;
     if plan.new_head {
         reset_head(model, &data)?;
     }
@@ -222,7 +226,7 @@ impl Tuning<'_> {
         model: &mut Model,
         label: &str,
         run: Option<&mut RunDir>,
-        options: Options,
+        options: &Options,
     ) -> Result<Outcome> {
         if !model.network.trainable() {
             return Err(only_runs(&model.network));
@@ -263,14 +267,14 @@ struct Tuned<'a> {
 impl Trainee for Tuned<'_> {
     type Batch = Batch;
 
-    fn variables(&self) -> Result<Vec<Variable>> {
+    fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
         let depth = match self.network {
             Network::Vit(shape) => shape.depth,
             Network::Transformer(shape) => shape.depth,
             _ => 0,
         };
         let frozen = &self.of.plan.frozen;
-        let mut variables = variables(&self.start, frozen, self.of.resolved, depth)?;
+        let mut variables = variables(&self.start, frozen, self.of.resolved, depth, device)?;
         for v in &mut variables {
             if convmixer::is_running_statistic(&v.name) {
                 v.rate = Rate::Frozen; // the forward pass maintains it
@@ -302,7 +306,7 @@ impl Trainee for Tuned<'_> {
             }
             Network::ConvMixer(shape) => {
                 let (logits, statistics) = convmixer::logits_train(shape, &live.weights, images)?;
-                let statistics = ranks::mean(statistics)?;
+                let statistics = self.of.data.tests.context.mean(statistics)?;
                 for v in &live.variables {
                     if let Some(value) = statistics.get(&v.name) {
                         v.var.set(value)?;
@@ -352,7 +356,7 @@ pub fn drop_path(depth: usize, part: &MicroBatch, settings: &Resolved) -> Option
 
 /// Accuracy of values (as trained) on the test images.
 pub fn score(network: &Network, values: &Weights, tests: &TestImages) -> Result<Scores> {
-    let values = place(values)?;
+    let values = tests.context.place(values)?;
     score_by(network, tests, |images| network.logits(&values, images))
 }
 
@@ -364,7 +368,7 @@ pub fn score_by(
 ) -> Result<Scores> {
     let at_once = forecast::test_batch(forecast::of_forward(network));
     Ok(wave_train::evaluate(
-        ranks(),
+        tests.context.ranks(),
         tests.batches(at_once),
         logits,
     )?)

@@ -6,7 +6,7 @@
 
 use crate::model::{card_front, decimal};
 use crate::origin;
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -14,6 +14,7 @@ use wave_data::Transform;
 use wave_hub::FloatType;
 use wave_init::graph;
 use wave_models::vit::VitShape;
+use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::locate;
 
@@ -82,9 +83,9 @@ impl HyperModel {
     ///
     /// # Errors
     /// If it does not hold a hypernetwork, or a file is missing or broken.
-    pub fn read(path: &Path) -> Result<HyperModel> {
-        let place = locate::locate(path)?;
-        if !is_model(&locate::config(&place)?) {
+    pub fn read(path: &Path, context: &Context) -> Result<HyperModel> {
+        let place = locate::locate(path, context)?;
+        if !is_model(&locate::config(&place, context)?) {
             return Err(request(format!(
                 "{} is no hypernetwork; name a directory that `wave meta` wrote with method {METHOD}, or \
                  recipes/ghn3.py",

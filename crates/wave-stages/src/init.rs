@@ -7,7 +7,7 @@ use crate::hypernetwork::{self, HyperModel};
 use crate::layout::Layout;
 use crate::model::{Model, Network};
 use crate::{origin, templates};
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -20,11 +20,12 @@ use wave_init::{
 use wave_models::Weights;
 use wave_models::positional::PositionalAttention;
 use wave_models::vit::VitShape;
+use wave_run::context::Context;
 use wave_run::data::DataPlan;
 use wave_run::error::request;
 use wave_run::forecast;
 use wave_run::inputs::Inputs;
-use wave_run::run_dir::{self, Made};
+use wave_run::run_dir::{self, Made, Options};
 use wave_run::settings::{BatchSize, Images, Init, PositionKind, Scaled};
 use wave_run::{data, locate};
 
@@ -80,8 +81,8 @@ pub fn help() -> String {
 }
 
 /// Initialises a model by `method` and writes it to `out`. Returns the output of `--json`.
-pub fn init(method: &str, settings: &Init, out: &Path, options: run_dir::Options) -> Result<Value> {
-    let (model, cost) = new_model_and_cost(method, settings)?;
+pub fn init(method: &str, settings: &Init, out: &Path, options: &Options) -> Result<Value> {
+    let (model, cost) = new_model_and_cost(method, settings, &options.context)?;
     let layout = Layout::of(&settings.output, &model.network)?;
     let taken = match cost.transferred {
         0 => String::new(),
@@ -89,7 +90,7 @@ pub fn init(method: &str, settings: &Init, out: &Path, options: run_dir::Options
     };
     let summary = format!("Initialised with wave, method {method}; not trained.{taken}");
     let n = model.parameters();
-    let inputs = Inputs::default().frame(&model.transform, &model.label_names);
+    let inputs = Inputs::new(&options.context).frame(&model.transform, &model.label_names);
     write_start(method, settings, out, options, inputs, n, cost, || {
         model.write(out, layout, None, &summary)
     })
@@ -104,7 +105,7 @@ pub fn write_start(
     method: &str,
     settings: &impl Serialize,
     out: &Path,
-    options: run_dir::Options,
+    options: &Options,
     inputs: Inputs,
     parameters: usize,
     cost: Cost,
@@ -131,15 +132,15 @@ pub fn write_start(
 }
 
 /// The model of these settings.
-pub fn new_model(method: &str, settings: &Init) -> Result<Model> {
-    Ok(new_model_and_cost(method, settings)?.0)
+pub fn new_model(method: &str, settings: &Init, context: &Context) -> Result<Model> {
+    Ok(new_model_and_cost(method, settings, context)?.0)
 }
 
-fn new_model_and_cost(method: &str, settings: &Init) -> Result<(Model, Cost)> {
-    let frame = frame(&settings.into())?;
+fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Result<(Model, Cost)> {
+    let frame = frame(&settings.into(), context)?;
     let seed = settings.seed.unwrap_or(0);
     let (network, weights, cost) = match settings.arch.as_deref().unwrap_or("vit") {
-        "vit" => vit(method, settings, &frame, seed)?,
+        "vit" => vit(method, settings, &frame, seed, context)?,
         arch @ ("convmixer" | "convnext") => {
             convolution::start(arch, method, settings, &frame, seed)?
         }
@@ -154,7 +155,7 @@ fn new_model_and_cost(method: &str, settings: &Init) -> Result<(Model, Cost)> {
         },
     };
     let origin = match (cost.transferred, &settings.from) {
-        (1.., Some(from)) => origin_of(from)?,
+        (1.., Some(from)) => origin_of(from, context)?,
         _ => Value::Null,
     };
     let provenance = json!({
@@ -176,10 +177,10 @@ fn new_model_and_cost(method: &str, settings: &Init) -> Result<(Model, Cost)> {
 }
 
 /// The origin of the model that weights are taken from.
-fn origin_of(from: &str) -> Result<Value> {
+fn origin_of(from: &str, context: &Context) -> Result<Value> {
     let from = Path::new(from);
-    let provenance = locate::config(from)?["wave"].clone();
-    Ok(origin::of(from, &provenance))
+    let provenance = locate::config(from, context)?["wave"].clone();
+    Ok(origin::of(from, &provenance, context))
 }
 
 /// A vision transformer by one of the methods.
@@ -188,6 +189,7 @@ fn vit(
     settings: &Init,
     frame: &Frame,
     seed: u64,
+    context: &Context,
 ) -> Result<(Network, Weights, Cost)> {
     let needs_donor = find(method)?.donors > 0;
     let (depth, width) = size(settings.depth, settings.width)?;
@@ -233,7 +235,7 @@ fn vit(
         Some((shape, weights)) => vec![Donor::new(shape.clone(), weights.clone())?],
         None => Vec::new(),
     };
-    let start = start(method, &shape, &donors, settings, seed)?;
+    let start = start(method, &shape, &donors, settings, seed, context)?;
     Ok((Network::Vit(shape), start.weights, start.cost))
 }
 
@@ -255,10 +257,11 @@ pub fn start(
     donors: &[Donor],
     settings: &Init,
     seed: u64,
+    context: &Context,
 ) -> Result<Start> {
     let mut choices = choices_of(method, settings, shape.image_size)?;
     if let (hypernetwork::METHOD, Some(from)) = (method, &settings.from) {
-        choices.hypernetwork = Some(HyperModel::read(Path::new(from))?.hypernetwork);
+        choices.hypernetwork = Some(HyperModel::read(Path::new(from), context)?.hypernetwork);
     }
     let request = Request {
         shape,
@@ -390,15 +393,15 @@ impl From<&Init> for FrameSettings {
 ///
 /// # Errors
 /// If the directory or data cannot be read.
-pub fn frame(settings: &FrameSettings) -> Result<Frame> {
+pub fn frame(settings: &FrameSettings, context: &Context) -> Result<Frame> {
     let mut frame = if let Some(from) = &settings.from {
-        frame_of(from)?
+        frame_of(from, context)?
     } else if settings.data.is_some() {
         let images = Images {
             data: settings.data.clone(),
             ..Images::default()
         };
-        let dataset = data::open(settings.data.as_deref())?;
+        let dataset = data::open(settings.data.as_deref(), context)?;
         let image_size = settings
             .image_size
             .or_else(|| data::image_side(&dataset))
@@ -414,7 +417,7 @@ pub fn frame(settings: &FrameSettings) -> Result<Frame> {
             batch: BatchSize::Images(1),
             ..DataPlan::of_images(&images, None)?
         };
-        let data = data::Data::open(&plan, input)?;
+        let data = data::Data::open(&plan, input, context)?;
         Frame {
             transform: data.transform,
             label_names: data.class_names,
@@ -451,8 +454,8 @@ pub fn frame(settings: &FrameSettings) -> Result<Frame> {
 }
 
 /// Input and classes of a template directory or a model.
-fn frame_of(from: &str) -> Result<Frame> {
-    let path = locate::locate(Path::new(from))?;
+fn frame_of(from: &str, context: &Context) -> Result<Frame> {
+    let path = locate::locate(Path::new(from), context)?;
     let templates = path.is_dir() && wave_hub::directory_kind(&path)? == wave_hub::Kind::Templates;
     if templates {
         let templates = templates::read(&path)?;
@@ -465,10 +468,10 @@ fn frame_of(from: &str) -> Result<Frame> {
             donor: None,
         });
     }
-    if hypernetwork::is_model(&locate::config(&path)?) {
+    if hypernetwork::is_model(&locate::config(&path, context)?) {
         let HyperModel {
             transform, about, ..
-        } = HyperModel::read(&path)?;
+        } = HyperModel::read(&path, context)?;
         return Ok(Frame {
             transform,
             label_names: about.label_names,
@@ -483,7 +486,7 @@ fn frame_of(from: &str) -> Result<Frame> {
         transform,
         label_names,
         ..
-    } = Model::read(&path)?;
+    } = Model::read(&path, context)?;
     let (patch, head_width) = match &network {
         Network::Vit(shape) => (shape.patch, Some(shape.head_width())),
         Network::ConvMixer(shape) => (shape.patch, None),

@@ -13,9 +13,10 @@ pub use wave_models::Network;
 use wave_models::transformer::{Pooling, Positions, Scale};
 use wave_models::vit::VitShape;
 use wave_models::{Weights, convmixer, transformers};
+use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::locate;
-use wave_run::{progress, ranks};
+use wave_run::progress;
 
 /// A model as stored in a directory.
 #[derive(Clone, Debug)]
@@ -36,16 +37,16 @@ impl Model {
     /// Reads a model directory (timm's or transformers' layout, local or `hf:OWNER/NAME[@REV]`), or a
     /// safetensors file, whose architecture follows from its names. Where nothing gives a transformer's
     /// heads, their number is assumed, with a warning on stderr.
-    pub fn read(path: &Path) -> Result<Model> {
-        Model::read_with_heads(path, None)
+    pub fn read(path: &Path, context: &Context) -> Result<Model> {
+        Model::read_with_heads(path, None, context)
     }
 
     /// [`Model::read`] of a transformer with so many heads, where its description gives none.
     ///
     /// # Errors
     /// Also if the description gives another number, or the model is no transformer.
-    pub fn read_with_heads(path: &Path, heads: Option<usize>) -> Result<Model> {
-        let path = &locate::locate(path)?;
+    pub fn read_with_heads(path: &Path, heads: Option<usize>, context: &Context) -> Result<Model> {
+        let path = &locate::locate(path, context)?;
         if path.is_file() {
             let weights = wave_hub::read_weights(path)?;
             return Model::from_parts(path, None, weights, heads);
@@ -421,7 +422,7 @@ fn warn_of_heads(
             None => Ok(()),
         };
     };
-    if wave_models::known_heads(name, args).is_none() && ranks::is_first() {
+    if wave_models::known_heads(name, args).is_none() {
         progress::note(&format!(
             "wave: warning: {}: nothing tells how many heads this transformer has, and its weights \
              do not show it; taking {}, each of width {}. With another number its outputs are \

@@ -10,6 +10,7 @@
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_hub::CardFront;
+use wave_run::context::Context;
 use wave_run::locate;
 
 /// Names of data sets here and on the hub.
@@ -19,9 +20,9 @@ const DATASETS: [(&str, &str); 1] = [("fashion-mnist", "zalando-datasets/fashion
 /// project).
 ///
 /// Its licence is the one on its card, or else its own origin's.
-pub fn of(source: &Path, provenance: &Value) -> Value {
+pub fn of(source: &Path, provenance: &Value, context: &Context) -> Value {
     let name = locate::repository(source);
-    let stated = locate::locate(source)
+    let stated = locate::locate(source, context)
         .ok()
         .and_then(|dir| wave_hub::card_license(&dir));
     let inherited = &provenance["origin"];

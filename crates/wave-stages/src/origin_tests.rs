@@ -1,5 +1,9 @@
 use super::*;
 
+fn here(dir: &Path, provenance: &Value) -> Value {
+    of(dir, provenance, &Context::default())
+}
+
 fn card_of(provenance: &Value) -> String {
     card(CardFront::default(), provenance, "T", "Text.")
 }
@@ -38,16 +42,16 @@ fn an_origin_is_handed_on_and_the_cards_word_counts() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path();
     let foreign = json!({ "base_models": [], "licenses": [null] });
-    assert_eq!(of(dir, &Value::Null), foreign);
-    assert_eq!(of(dir, &json!({ "stage": "init" })), Value::Null);
+    assert_eq!(here(dir, &Value::Null), foreign);
+    assert_eq!(here(dir, &json!({ "stage": "init" })), Value::Null);
     let inherited = json!({ "base_models": ["a/b"], "licenses": ["mit"] });
     let made = json!({ "origin": inherited });
-    assert_eq!(of(dir, &made), inherited);
+    assert_eq!(here(dir, &made), inherited);
     std::fs::write(dir.join("README.md"), "---\nlicense: cc-by-4.0\n---\n").unwrap();
     let stated = json!({ "base_models": ["a/b"], "licenses": ["cc-by-4.0"] });
-    assert_eq!(of(dir, &made), stated);
+    assert_eq!(here(dir, &made), stated);
     let own = json!({ "base_models": [], "licenses": ["cc-by-4.0"] });
-    assert_eq!(of(dir, &Value::Null), own);
+    assert_eq!(here(dir, &Value::Null), own);
     assert_eq!(
         both(&stated, &inherited),
         json!({ "base_models": ["a/b"], "licenses": ["cc-by-4.0", "mit"] })

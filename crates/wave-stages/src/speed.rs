@@ -12,9 +12,11 @@ use std::time::Instant;
 use wave_models::vit::{self, VitShape};
 use wave_models::{Network, Weights, convmixer, transformer};
 use wave_ops::{Mode, Precision};
-use wave_run::device::{device, place};
+use wave_run::context::Context;
 use wave_run::error::request;
-use wave_run::settings::{self, Auxiliary, Condense, Speed, SpeedMode, TemplateStart};
+use wave_run::settings::{
+    self, Auxiliary, Condense, PrecisionChoice, Speed, SpeedMode, TemplateStart,
+};
 use wave_run::train::tracked;
 use wave_train::{Rate, State, Variable};
 
@@ -22,15 +24,20 @@ use wave_train::{Rate, State, Variable};
 const WARM_UP: usize = 3;
 
 /// Measures, and returns the output of `--json`.
-pub fn speed(wanted: &Speed) -> Result<Value> {
+pub fn speed(wanted: &Speed, context: &Context) -> Result<Value> {
     settings::check(wanted)?;
     let shape = shape(wanted)?;
     let (batch, steps) = (wanted.batch.unwrap_or(16), wanted.steps.unwrap_or(10));
     if batch == 0 || steps == 0 {
         return Err(request("--batch and --steps are at least 1"));
     }
-    let (images, targets) = examples(&shape, batch)?;
-    let how = settings::mode(wanted.precision, wanted.recompute)?;
+    let device = context.device();
+    let (images, targets) = examples(&shape, batch, device)?;
+    let how = settings::mode(
+        wanted.precision.unwrap_or(PrecisionChoice::F32),
+        wanted.recompute.unwrap_or(false),
+        device,
+    )?;
     let (passes, seconds) = match wanted.mode.unwrap_or(SpeedMode::Train) {
         SpeedMode::Forward => (1.0, forward(&shape, &images, how, steps)?),
         SpeedMode::Train => (3.0, train(&shape, &images, &targets, how, steps)?),
@@ -57,18 +64,24 @@ pub fn speed(wanted: &Speed) -> Result<Value> {
 }
 
 /// Floating-point operations per second of a condensation, on few images.
-pub fn condensing(shape: &VitShape, images: usize, how: Mode) -> Result<f64> {
-    let (input, targets) = examples(shape, images)?;
+pub fn condensing(shape: &VitShape, images: usize, how: Mode, device: &Device) -> Result<f64> {
+    let (input, targets) = examples(shape, images, device)?;
     let seconds = distil(shape, &input, &targets, how, 1)?;
     Ok(6.0 * shape.multiply_adds() as f64 * images as f64 / seconds[0])
 }
 
 /// Seconds per image of a training step, measured on a few.
-pub fn training(network: &Network, weights: &Weights, images: usize, how: Mode) -> Result<f64> {
+pub fn training(
+    network: &Network,
+    weights: &Weights,
+    images: usize,
+    how: Mode,
+    device: &Device,
+) -> Result<f64> {
     let (channels, side) = network.input();
-    let input = random(&[images, channels, side, side])?;
+    let input = random(&[images, channels, side, side], device)?;
     let targets = targets(network.classes(), images)?;
-    let variables = variables(weights.clone())?;
+    let variables = variables(weights.clone(), device)?;
     let weights = tracked(&variables);
     let seconds = descend(&variables, 1, 1, || {
         let logits = match network {
@@ -85,8 +98,9 @@ pub fn training(network: &Network, weights: &Weights, images: usize, how: Mode) 
 }
 
 /// Random images (n, c, h, w) and their targets (n, classes).
-fn examples(shape: &VitShape, n: usize) -> Result<(Tensor, Tensor)> {
-    let images = random(&[n, shape.channels, shape.image_size, shape.image_size])?;
+fn examples(shape: &VitShape, n: usize, device: &Device) -> Result<(Tensor, Tensor)> {
+    let dims = [n, shape.channels, shape.image_size, shape.image_size];
+    let images = random(&dims, device)?;
     Ok((images, targets(shape.classes, n)?))
 }
 
@@ -116,7 +130,11 @@ fn shape(settings: &Speed) -> Result<VitShape> {
 
 /// Seconds of each forward pass.
 fn forward(shape: &VitShape, images: &Tensor, how: Mode, steps: usize) -> Result<Vec<f64>> {
-    let weights = place(&fresh(shape)?)?;
+    let weights = fresh(shape)?;
+    let weights: Weights = weights
+        .into_iter()
+        .map(|(name, t)| Ok((name, t.to_device(images.device())?)))
+        .collect::<Result<_>>()?;
     clock(WARM_UP, steps, || {
         vit::logits_in(how, shape, &weights, images, None)?
             .sum_all()?
@@ -133,7 +151,7 @@ fn train(
     how: Mode,
     steps: usize,
 ) -> Result<Vec<f64>> {
-    let variables = variables(fresh(shape)?)?;
+    let variables = variables(fresh(shape)?, images.device())?;
     let weights = tracked(&variables);
     descend(&variables, WARM_UP, steps, || {
         let logits = vit::logits_in(how, shape, &weights, images, None)?;
@@ -156,9 +174,9 @@ fn distil(
     };
     let plan = CondensePlan::new(&settings)?.on(shape.channels, shape.classes);
     let gene = condense::start(&plan, 0)?;
-    let variables = variables(gene.tensors())?;
+    let variables = variables(gene.tensors(), images.device())?;
     let live = gene.with_tensors(&tracked(&variables));
-    let teacher = random(&[targets.dim(0)?, shape.classes])?;
+    let teacher = random(&[targets.dim(0)?, shape.classes], images.device())?;
     let step = || -> candle_core::Result<Tensor> {
         let weights = live.stacked_weights(shape)?;
         let logits = vit::logits_in(how, shape, &weights, images, None)?;
@@ -195,11 +213,14 @@ fn clock(warm_up: usize, steps: usize, mut work: impl FnMut() -> Result<()>) -> 
     Ok(seconds)
 }
 
-fn variables(values: impl IntoIterator<Item = (String, Tensor)>) -> Result<Vec<Variable>> {
+fn variables(
+    values: impl IntoIterator<Item = (String, Tensor)>,
+    device: &Device,
+) -> Result<Vec<Variable>> {
     let variable = |(name, t): (String, Tensor)| {
         Ok(Variable {
             name,
-            var: Var::from_tensor(&t.to_device(device())?)?,
+            var: Var::from_tensor(&t.to_device(device)?)?,
             rate: Rate::Uniform(1.0),
             weight_decay: 0.05,
         })
@@ -214,11 +235,11 @@ fn fresh(shape: &VitShape) -> Result<Weights> {
 }
 
 /// Uniform in -1..1, always the same values.
-fn random(dims: &[usize]) -> Result<Tensor> {
+fn random(dims: &[usize], device: &Device) -> Result<Tensor> {
     let mut rng = ChaCha8Rng::seed_from_u64(0);
     let n: usize = dims.iter().product();
     let values: Vec<f32> = (0..n).map(|_| rng.random_range(-1.0..1.0)).collect();
-    Ok(Tensor::from_vec(values, dims, &Device::Cpu)?.to_device(device())?)
+    Ok(Tensor::from_vec(values, dims, &Device::Cpu)?.to_device(device)?)
 }
 
 /// Peak memory of this process in bytes, where the system reports it.

@@ -10,6 +10,7 @@ use wave_hub::{Accuracy, FloatType, Preprocessing, TemplateConfig};
 use wave_learngene::{DepthRule, Kronecker, Learngene, Part, Plan, Scalers};
 use wave_models::Weights;
 use wave_models::vit::{self, LAYER_NORM_EPS, VitShape};
+use wave_run::context::Context;
 use wave_run::error::request;
 
 /// A template directory.
@@ -55,12 +56,19 @@ pub fn rounded(learngene: &Learngene, float: FloatType) -> Result<Learngene> {
     Ok(learngene.with_tensors(&float.rounded(&tensors)?))
 }
 
-/// Reads a template directory, or `hf:OWNER/NAME`.
+/// Reads a template directory, or `hf:OWNER/NAME` after a download.
+///
+/// # Errors
+/// As [`read`], or if a name on a hub cannot be fetched.
+pub fn fetch(name: &Path, context: &Context) -> Result<TemplateDir> {
+    read(&wave_run::locate::locate(name, context)?)
+}
+
+/// Reads a template directory.
 ///
 /// # Errors
 /// If there is none, or its files do not fit together.
 pub fn read(dir: &Path) -> Result<TemplateDir> {
-    let dir = &wave_run::locate::locate(dir)?;
     let (config, weights) = wave_hub::read_templates(dir)?;
     let number = |key: &str| config.auxiliary.get(key).and_then(Value::as_f64);
     let flag = |key: &str| config.auxiliary.get(key).and_then(Value::as_bool);

@@ -50,7 +50,6 @@ mod tests {
     use super::*;
     use wave::expand::expand;
     use wave::finetune::Options;
-    use wave::progress::Verbosity;
     use wave::settings::Expand;
 
     #[test]
@@ -64,19 +63,18 @@ mod tests {
         let model = make(&templates, 2, 64).unwrap();
         assert_eq!(model.network.size(), (2, 64));
         let scores = classify(&model, &picture).unwrap();
-        let quiet = Verbosity::Quiet;
         let settings = Expand {
             depth: Some(2),
             width: Some(64),
             ..Expand::default()
         };
-        let options = Options {
-            resume: false,
-            overwrite: false,
-            verbosity: quiet,
-        };
-        expand(&templates, &settings, &out, options).unwrap();
-        let predicted = wave::predict::predict(&out, None, &[picture], None, quiet).unwrap();
+        let options = Options::default(); // on the processor, quietly
+        expand(&templates, &settings, &out, &options).unwrap();
+        let Options {
+            verbosity, context, ..
+        } = &options;
+        let predicted =
+            wave::predict::predict(&out, None, &[picture], None, *verbosity, context).unwrap();
         let logits = predicted["predictions"][0]["logits"].as_array().unwrap();
         assert_eq!(scores.len(), 10);
         for (score, logit) in scores.iter().zip(logits) {

@@ -6,19 +6,19 @@ mod make;
 mod result;
 
 use crate::{families, hub, manual, predict, shipped};
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use arguments::{Cli, Command, Common};
 use clap::{CommandFactory, Parser};
 use make::Make;
 use serde_json::Value;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
 use wave_lab::meta;
+use wave_run::context::Context;
 use wave_run::error::{describe, exit_code, request};
-use wave_run::interrupt::{INTERRUPTED, Saving};
+use wave_run::interrupt::Interruption;
 use wave_run::progress::{self, Verbosity};
-use wave_run::ranks::{self, World, ranks};
+use wave_run::ranks::World;
 use wave_run::recipe::Recipe;
 use wave_run::terminal::{self, detail, tell};
 use wave_run::{device, lock};
@@ -88,39 +88,41 @@ fn work(cli: Cli, this_thread: bool) -> ExitCode {
             return ExitCode::from(exit_code(&error));
         }
     };
-    if let Err(error) = ctrlc::set_handler(interrupt) {
+    let interruption = Interruption::default();
+    let handled = interruption.clone();
+    if let Err(error) = ctrlc::set_handler(move || interrupt(&handled)) {
         tell(&format!("wave: Ctrl-C will not save: {error}"));
     }
-    match execute(cli, &world, this_thread) {
+    match execute(cli, &world, &interruption, this_thread) {
         Ok(()) => world.leave(),
-        Err(error) => world.fail(&error),
+        Err(error) => world.fail(&error, &interruption),
     }
 }
 
 /// On Ctrl-C: lets a training save its state. Without a training, and the second time, ends the
 /// process.
-fn interrupt() {
-    let again = INTERRUPTED.swap(true, Ordering::SeqCst);
-    if again || !Saving::now() {
+fn interrupt(interruption: &Interruption) {
+    let again = interruption.request();
+    if again || !interruption.saves() {
         let _until_the_end = wave_hub::remove_own_temporaries();
         tell("wave: interrupted");
         std::process::exit(130);
     }
 }
 
-fn execute(cli: Cli, world: &World, this_thread: bool) -> Result<()> {
+fn execute(cli: Cli, world: &World, interruption: &Interruption, this_thread: bool) -> Result<()> {
     let Cli { command, common } = cli;
-    let chosen = device::choose(&common.device, world.local_rank());
-    let connected = world.connect(device::device()); // also without it, so that one rank speaks for all
-    chosen.and(connected)?;
+    let device = device::choose(&common.device, world.local_rank())?;
+    let ranks = world.connect(&device)?;
     // Ranks stop together, at the next step of a training.
-    let _together = (ranks().size() > 1).then(Saving::begin);
+    let _together = (ranks.size() > 1).then(|| interruption.saving());
+    let context = Context::new(device, ranks, interruption.clone());
     let mut pool = rayon::ThreadPoolBuilder::new();
     if let Some(threads) = threads(&common)? {
         pool = pool.num_threads(threads);
     }
     let work = || {
-        dispatch(command, &common)?;
+        dispatch(command, &common, &context)?;
         detail(|| {
             let memory = speed::peak_memory().map_or(String::new(), |bytes| {
                 format!(", at most {} MiB of memory", bytes >> 20)
@@ -171,15 +173,15 @@ enum Done {
     Text(String),
 }
 
-fn dispatch(command: Command, common: &Common) -> Result<()> {
-    only_shared_on_ranks(&command)?;
-    let verbosity = match (common.quiet || !ranks::is_first(), common.verbose) {
+fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> {
+    only_shared_on_ranks(&command, context.ranks().size())?;
+    let verbosity = match (common.quiet || !context.is_first(), common.verbose) {
         (true, _) => Verbosity::Quiet,
         (_, true) => Verbosity::Verbose,
         _ => Verbosity::Normal,
     };
     progress::set_verbosity(verbosity);
-    let with = |flags| Make::new(flags, verbosity);
+    let with = |flags| Make::new(flags, verbosity, context);
     let done = match command {
         Command::Run { recipe, run } => with(run).run(&recipe)?,
         Command::Bench { recipe, run } => with(run).bench(&recipe)?,
@@ -210,9 +212,9 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
             run,
         } => with(run).finetune(&model, recipe.as_deref(), &settings)?,
         Command::Convert { model, output, run } => with(run).convert(&model, &output)?,
-        Command::Eval { model, settings } => {
-            Done::Result((families::of(&model)?.eval)(&model, &settings)?)
-        }
+        Command::Eval { model, settings } => Done::Result((families::of(&model, context)?.eval)(
+            &model, &settings, context,
+        )?),
         Command::Predict {
             model,
             heads,
@@ -224,30 +226,31 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
             &images,
             csv.as_deref(),
             verbosity,
+            context,
         )?),
         Command::Inspect { path, plots, html } => {
-            inspect(&path, plots.as_deref(), html.as_deref())?
+            inspect(&path, plots.as_deref(), html.as_deref(), context)?
         }
-        Command::Templates { dirs } => Done::Result(shipped::list(&dirs)?),
+        Command::Templates { dirs } => Done::Result(shipped::list(&dirs, context)?),
         Command::Data { command } => Done::Result(data::data(command)?),
         Command::Publish {
             dir,
             settings,
             dry_run,
-        } => Done::Result(hub::publish(&dir, &settings, dry_run)?),
+        } => Done::Result(hub::publish(&dir, &settings, dry_run, context)?),
         Command::Pull { name, out } => Done::Result(hub::pull(&name, out.as_deref())?),
-        Command::Speed { settings } => Done::Result(speed::speed(&settings)?),
+        Command::Speed { settings } => Done::Result(speed::speed(&settings, context)?),
         Command::Completions { shell } => completions(shell),
         Command::Man { dir } => {
             lock::check_idle(&dir)?;
             Done::Result(manual::write(Cli::command(), &dir)?)
         }
     };
-    print(common, done)
+    print(common, done, context)
 }
 
 /// Refuses several ranks for commands that run in one process only.
-fn only_shared_on_ranks(command: &Command) -> Result<()> {
+fn only_shared_on_ranks(command: &Command, ranks: usize) -> Result<()> {
     let shared = matches!(
         command,
         Command::Run { .. }
@@ -256,7 +259,7 @@ fn only_shared_on_ranks(command: &Command) -> Result<()> {
             | Command::Finetune { .. }
             | Command::Eval { .. }
     );
-    match ranks().size() {
+    match ranks {
         size @ 2.. if !shared => Err(request(format!(
             "{size} ranks were started; run, condense, expand, finetune and eval work on several, other \
              commands in one process: start wave without mpirun"
@@ -265,11 +268,16 @@ fn only_shared_on_ranks(command: &Command) -> Result<()> {
     }
 }
 
-fn inspect(path: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<Done> {
+fn inspect(
+    path: &Path,
+    plots: Option<&Path>,
+    html: Option<&Path>,
+    context: &Context,
+) -> Result<Done> {
     for written in plots.iter().chain(&html) {
         lock::check_idle(written)?;
     }
-    let found = (families::of(path)?.inspect)(path, plots, html)?;
+    let found = (families::of(path, context)?.inspect)(path, plots, html, context)?;
     Ok(Done::Result(found))
 }
 
@@ -280,7 +288,7 @@ fn completions(shell: clap_complete::Shell) -> Done {
 }
 
 /// Prints on the first rank, unless only errors are wanted.
-fn print(common: &Common, done: Done) -> Result<()> {
+fn print(common: &Common, done: Done, context: &Context) -> Result<()> {
     let text = match (done, common.json) {
         (Done::Text(text), _) => return terminal::print(&text),
         (Done::Plan(plan), true) => format!("{}\n", serde_json::json!({ "plan": plan })),
@@ -288,7 +296,7 @@ fn print(common: &Common, done: Done) -> Result<()> {
         (Done::Result(result), true) => format!("{result}\n"),
         (Done::Result(result), false) => result::text(&result),
     };
-    match ranks::is_first() && (common.json || !common.quiet) {
+    match context.is_first() && (common.json || !common.quiet) {
         true => terminal::print(&text),
         false => Ok(()),
     }

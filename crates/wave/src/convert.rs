@@ -5,6 +5,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_models::Weights;
+use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::inputs::Inputs;
 use wave_run::locate;
@@ -19,10 +20,11 @@ use wave_stages::model::Model;
 ///
 /// # Errors
 /// If the layout cannot hold the model, `out` is not free, or the work fails.
-pub fn convert(from: &Path, output: &Output, out: &Path, options: Options) -> Result<Value> {
-    let (model, layout) = read(from, output)?;
-    let scalers = scalers(from)?;
-    let inputs = Inputs::default().artefact("model", from)?;
+pub fn convert(from: &Path, output: &Output, out: &Path, options: &Options) -> Result<Value> {
+    let context = &options.context;
+    let (model, layout) = read(from, output, context)?;
+    let scalers = scalers(from, context)?;
+    let inputs = Inputs::new(context).artefact("model", from)?;
     run_dir::fill(out, &to_table(output)?, &inputs, options, |_| {
         let result = json!({ "parameters": model.parameters(), "top1": null });
         let summary = format!("Converted with wave from {}.", from.display());
@@ -37,8 +39,8 @@ pub fn convert(from: &Path, output: &Output, out: &Path, options: Options) -> Re
 ///
 /// # Errors
 /// If the layout cannot hold the model.
-pub fn describe(from: &Path, output: &Output) -> Result<String> {
-    let (model, Layout { format, float }) = read(from, output)?;
+pub fn describe(from: &Path, output: &Output, context: &Context) -> Result<String> {
+    let (model, Layout { format, float }) = read(from, output, context)?;
     let (depth, width) = model.network.size();
     Ok(format!(
         "{}, {depth} layers, width {width}: {} parameters as {float:?} in the layout {format:?}\n",
@@ -48,21 +50,21 @@ pub fn describe(from: &Path, output: &Output) -> Result<String> {
 }
 
 /// The model and its layout.
-fn read(from: &Path, output: &Output) -> Result<(Model, Layout)> {
-    if !families::of(from)?.has_layouts {
+fn read(from: &Path, output: &Output, context: &Context) -> Result<(Model, Layout)> {
+    if !families::of(from, context)?.has_layouts {
         return Err(request(format!(
             "{} is no network of single images, and has one layout alone; nothing to convert",
             from.display()
         )));
     }
-    let model = Model::read(from)?;
+    let model = Model::read(from, context)?;
     let layout = Layout::of(output, &model.network)?;
     Ok((model, layout))
 }
 
 /// The scalers of an expanded model, beside its weights.
-fn scalers(from: &Path) -> Result<Option<Weights>> {
-    let file = locate::locate(from)?.join(wave_hub::SCALERS_FILE);
+fn scalers(from: &Path, context: &Context) -> Result<Option<Weights>> {
+    let file = locate::locate(from, context)?.join(wave_hub::SCALERS_FILE);
     match file.is_file() {
         true => Ok(Some(wave_hub::read_tensors(&file)?.0)),
         false => Ok(None),

@@ -7,6 +7,7 @@ use toml::Table;
 use wave_lab::meta::LEARNED;
 use wave_lab::population::POPULATIONS;
 use wave_lab::sequence::SEQUENCES;
+use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::hint::did_you_mean;
 use wave_run::locate;
@@ -26,9 +27,9 @@ const IMAGES: Family = Family {
     init: |method, settings, out, options| {
         init::init(method, &own(method, settings)?, out, options)
     },
-    describe_init: |method, settings| {
+    describe_init: |method, settings, context| {
         let settings = own(method, settings)?;
-        let model = init::new_model(method, &settings)?;
+        let model = init::new_model(method, &settings, context)?;
         Layout::of(&settings.output, &model.network)?;
         let n = model.parameters();
         Ok(format!("{:#?}\n{n} parameters\n", model.network))
@@ -74,8 +75,8 @@ pub(crate) fn started(method: &str, settings: &Table) -> Result<&'static Family>
 ///
 /// # Errors
 /// If it is a name on a hub that cannot be fetched.
-pub(crate) fn of(path: &Path) -> Result<&'static Commands> {
-    let config = locate::config(path)?;
+pub(crate) fn of(path: &Path, context: &Context) -> Result<&'static Commands> {
+    let config = locate::config(path, context)?;
     let mut all = FAMILIES
         .into_iter()
         .filter_map(|family| family.commands.as_ref());

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use serde_json::Value;
 use std::path::Path;
+use wave_run::context::Context;
 
 /// How to publish.
 #[derive(clap::Args, Clone, Debug)]
@@ -41,10 +42,15 @@ mod connected {
     use wave_stages::{origin, templates};
 
     /// Publishes a template or model directory as one commit. Returns the output of `--json`.
-    pub fn publish(dir: &Path, settings: &Publish, dry_run: bool) -> Result<Value> {
+    pub fn publish(
+        dir: &Path,
+        settings: &Publish,
+        dry_run: bool,
+        context: &Context,
+    ) -> Result<Value> {
         let repo = on_hub(Path::new(&settings.repo)).unwrap_or(&settings.repo);
         let repo: RepoName = repo.parse()?;
-        check(dir)?;
+        check(dir, context)?;
         let license = settings.license.as_deref();
         let card = std::fs::read_to_string(dir.join("README.md")).ok();
         if let (Some(license), None) = (license, &card) {
@@ -81,10 +87,10 @@ mod connected {
     }
 
     /// Reads an artefact as its users will, so that only valid ones are published.
-    fn check(dir: &Path) -> Result<()> {
+    fn check(dir: &Path, context: &Context) -> Result<()> {
         match wave_hub::directory_kind(dir)? {
             Kind::Templates => templates::read(dir).map(drop),
-            Kind::Model => Model::read(dir).map(drop),
+            Kind::Model => Model::read(dir, context).map(drop),
             // This layout also holds other networks than those of images.
             Kind::Transformers => Ok(()),
         }
@@ -115,7 +121,7 @@ mod connected {
     use wave_run::locate::absent;
 
     /// Refuses: this build has no hub.
-    pub fn publish(_: &Path, _: &Publish, _: bool) -> Result<Value> {
+    pub fn publish(_: &Path, _: &Publish, _: bool, _: &Context) -> Result<Value> {
         Err(absent())
     }
 

@@ -6,6 +6,7 @@ use pictures::Picture;
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_models::Weights;
+use wave_run::context::Context;
 use wave_run::log;
 use wave_run::paths::text;
 use wave_run::plot;
@@ -19,9 +20,14 @@ mod pictures;
 /// Describes a template directory, a model directory or a safetensors file; draws heat maps and
 /// recorded accuracies into the directory `plots`, and writes all of it as one page to the file `html`,
 /// if given. Returns the output of `--json`.
-pub fn inspect(path: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<Value> {
-    let place = &wave_run::locate::locate(path)?;
-    let found = Found::read(place)?;
+pub fn inspect(
+    path: &Path,
+    plots: Option<&Path>,
+    html: Option<&Path>,
+    context: &Context,
+) -> Result<Value> {
+    let place = &wave_run::locate::locate(path, context)?;
+    let found = Found::read(place, context)?;
     let mut out = found.summary.clone();
     let pictures = match plots.or(html) {
         Some(_) => found.pictures()?,
@@ -69,10 +75,10 @@ struct Found {
 }
 
 impl Found {
-    fn read(path: &Path) -> Result<Found> {
+    fn read(path: &Path, context: &Context) -> Result<Found> {
         if path.is_file() {
             let (weights, metadata) = wave_hub::read_tensors(path)?;
-            let model = Model::read(path).ok();
+            let model = Model::read(path, context).ok();
             let mut summary = match &model {
                 Some(model) => describe_model(model, 0, &weights),
                 None => json!({ "kind": "", "parameters": 0, "tensors": shapes(&weights) }),
@@ -98,7 +104,7 @@ impl Found {
                 })
             }
             wave_hub::Kind::Model | wave_hub::Kind::Transformers => {
-                let model = Model::read(path)?;
+                let model = Model::read(path, context)?;
                 let file = path.join(wave_hub::SCALERS_FILE);
                 let scalers = match file.is_file() {
                     true => wave_hub::read_tensors(&file)?.0,

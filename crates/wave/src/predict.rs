@@ -4,7 +4,7 @@ use anyhow::Result;
 use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use wave_run::device::place;
+use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::progress::{Report, Verbosity};
 use wave_run::terminal::printable;
@@ -25,10 +25,11 @@ pub fn predict(
     images: &[PathBuf],
     csv: Option<&Path>,
     verbosity: Verbosity,
+    context: &Context,
 ) -> Result<Value> {
-    let model = Model::read_with_heads(dir, heads)?;
+    let model = Model::read_with_heads(dir, heads, context)?;
     check_classifier(&model.network)?;
-    let frozen = model.network.freeze(&place(&model.weights)?)?;
+    let frozen = model.network.freeze(&context.place(&model.weights)?)?;
     let files = files(images)?;
     let mut report = Report::new("predict", 0, files.len() as u64, verbosity);
     let mut predictions = Vec::new();

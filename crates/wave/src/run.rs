@@ -12,7 +12,7 @@
 //!
 //! Complete stages are not repeated. `--resume` continues the others, `--overwrite` starts over.
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fs;
@@ -21,11 +21,11 @@ use std::sync::Arc;
 use toml::Table;
 use wave_bench::bench;
 use wave_models::vit::VitShape;
+use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::inputs::Inputs;
 use wave_run::lock::Lock;
 use wave_run::paths;
-use wave_run::ranks::{self, ranks};
 use wave_run::recipe::{Recipe, merge};
 use wave_run::run_dir;
 use wave_run::settings::{Condense, Expand, Finetune, Init};
@@ -50,19 +50,21 @@ struct AncestorTable {
 }
 
 /// Runs a recipe. Returns the output of `--json`.
-pub fn run(recipe: &Recipe, out: &Path, options: Options) -> Result<Value> {
-    if recipe.has("bench") && ranks().size() > 1 {
+pub fn run(recipe: &Recipe, out: &Path, options: &Options) -> Result<Value> {
+    let context = &options.context;
+    let ranks = context.ranks().size();
+    if recipe.has("bench") && ranks > 1 {
         return Err(request(format!(
-            "[bench] trains its models side by side in one process, and {} were started; start it \
-             without mpirun",
-            ranks().size()
+            "[bench] trains its models side by side in one process, and {ranks} were started; start it \
+             without mpirun"
         )));
     }
-    check(recipe)?;
-    let lock = ranks::is_first()
+    check(recipe, context)?;
+    let lock = context
+        .is_first()
         .then(|| open(recipe, out, options))
         .transpose()?;
-    ranks::on_first(|| {
+    context.on_first(|| {
         let text = toml::to_string(&recipe.table)?;
         Ok(wave_hub::write_atomic(
             &out.join("recipe.toml"),
@@ -86,9 +88,9 @@ pub fn run(recipe: &Recipe, out: &Path, options: Options) -> Result<Value> {
         let options = Options {
             resume: true,
             overwrite: false,
-            ..options
+            ..options.clone()
         };
-        return bench::bench(&recipe, out, lock.as_ref(), options);
+        return bench::bench(&recipe, out, lock.as_ref(), &options);
     }
     let mut rows = Vec::new();
     let mut last: Option<PathBuf> = None;
@@ -129,7 +131,7 @@ pub fn run(recipe: &Recipe, out: &Path, options: Options) -> Result<Value> {
 }
 
 /// Prepares `out` for a recipe, and locks it.
-fn open(recipe: &Recipe, out: &Path, options: Options) -> Result<Lock> {
+fn open(recipe: &Recipe, out: &Path, options: &Options) -> Result<Lock> {
     // Stages name each other's directories as text in recipes.
     if out.to_str().is_none() {
         return Err(request(format!(
@@ -153,7 +155,9 @@ fn open(recipe: &Recipe, out: &Path, options: Options) -> Result<Lock> {
         )));
     }
     let data = values("data", &recipe.table).into_iter();
-    let inputs = data.fold(Inputs::default(), |all, spec| all.place(Some(spec)));
+    let inputs = data.fold(Inputs::new(&options.context), |all, spec| {
+        all.place(Some(spec))
+    });
     inputs.check_out(out)?;
     let lock = Lock::take(out)?;
     for dir in [out.to_path_buf(), out.join("run"), out.join("cells")] {
@@ -214,8 +218,8 @@ fn values<'a>(name: &str, table: &'a Table) -> Vec<&'a String> {
 }
 
 /// Refuses errors that would otherwise appear after hours of training.
-fn check(recipe: &Recipe) -> Result<()> {
-    check_layouts(recipe)?;
+fn check(recipe: &Recipe, context: &Context) -> Result<()> {
+    check_layouts(recipe, context)?;
     if recipe.has("bench") {
         return bench::check(recipe);
     }
@@ -230,7 +234,7 @@ fn check(recipe: &Recipe) -> Result<()> {
 }
 
 /// Refuses a format that cannot hold a stage's model.
-fn check_layouts(recipe: &Recipe) -> Result<()> {
+fn check_layouts(recipe: &Recipe, context: &Context) -> Result<()> {
     if recipe.has("ancestor") {
         let AncestorTable {
             method,
@@ -239,7 +243,7 @@ fn check_layouts(recipe: &Recipe) -> Result<()> {
         } = recipe.stage("ancestor", None, &AncestorTable::default())?;
         if Layout::new(&finetune.output)?.format != Format::Timm {
             let shape = ancestor_shape(shape, &finetune);
-            let model = init::new_model(method.as_deref().unwrap_or("default"), &shape)?;
+            let model = init::new_model(method.as_deref().unwrap_or("default"), &shape, context)?;
             Layout::of(&finetune.output, &model.network)?;
         }
     }
@@ -259,30 +263,42 @@ fn check_layouts(recipe: &Recipe) -> Result<()> {
 }
 
 /// The output of `--dry-run`.
-pub fn describe(recipe: &Recipe) -> Result<String> {
-    check(recipe)?;
-    let (mut text, ancestor) = describe_ancestor(recipe)?;
+pub fn describe(recipe: &Recipe, context: &Context) -> Result<String> {
+    check(recipe, context)?;
+    let (mut text, ancestor) = describe_ancestor(recipe, context)?;
     text += &match recipe.has("bench") {
-        true => bench::describe(recipe, ancestor)?,
+        true => bench::describe(recipe, ancestor, context)?,
         false => {
             let settings = recipe.stage("condense", None, &Condense::default())?;
-            condense::describe(&settings, ancestor)?
+            condense::describe(&settings, ancestor, context)?
         }
     };
     Ok(text)
 }
 
 /// The plan of the ancestor that a recipe trains, and the untrained ancestor.
-fn describe_ancestor(recipe: &Recipe) -> Result<(String, Option<Arc<Ancestor>>)> {
+fn describe_ancestor(
+    recipe: &Recipe,
+    context: &Context,
+) -> Result<(String, Option<Arc<Ancestor>>)> {
     if !recipe.has("ancestor") {
         return Ok((String::new(), None));
     }
     let settings = ancestor_table(recipe)?;
     let shape = ancestor_shape(settings.init, &settings.finetune);
-    let model = init::new_model(settings.method.as_deref().unwrap_or("default"), &shape)?;
-    let ancestor = Ancestor::new(model.clone(), String::new(), serde_json::Value::Null)?;
+    let model = init::new_model(
+        settings.method.as_deref().unwrap_or("default"),
+        &shape,
+        context,
+    )?;
+    let ancestor = Ancestor::new(
+        model.clone(),
+        String::new(),
+        serde_json::Value::Null,
+        context,
+    )?;
     let plan = FinetunePlan::new(&settings.finetune)
-        .and_then(|plan| Ready::new(model, None, plan, Path::new(""), false));
+        .and_then(|plan| Ready::new(model, None, plan, None, context));
     let text = plan
         .and_then(|plan| plan.describe())
         .context("[ancestor]")?;
@@ -300,7 +316,7 @@ fn ancestor_table(recipe: &Recipe) -> Result<AncestorTable> {
 }
 
 /// Initialises and trains the recipe's ancestor; returns its directory.
-fn train_ancestor(recipe: &Recipe, out: &Path, options: Options) -> Result<PathBuf> {
+fn train_ancestor(recipe: &Recipe, out: &Path, options: &Options) -> Result<PathBuf> {
     let settings = ancestor_table(recipe)?;
     let shape = ancestor_shape(settings.init, &settings.finetune);
     let start = out.join("ancestor-start");

@@ -1,13 +1,14 @@
 //! Template sets: those that come with the command, and the list of `wave templates`.
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 use wave_hub::Kind;
+use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::hint::did_you_mean;
-use wave_run::{locate, paths, ranks};
+use wave_run::{locate, paths};
 use wave_stages::templates::{self, TemplateDir};
 
 /// A template directory embedded in the command.
@@ -37,16 +38,16 @@ const SETS: [Shipped; 1] = [Shipped {
 ///
 /// # Errors
 /// If there is none with this name, or an embedded set cannot be unpacked.
-pub fn resolve(name: Option<&Path>) -> Result<PathBuf> {
+pub fn resolve(name: Option<&Path>, context: &Context) -> Result<PathBuf> {
     let Some(path) = name else {
-        return unpacked(&SETS[0]);
+        return unpacked(&SETS[0], context);
     };
     if path.exists() || locate::on_hub(path).is_some() {
         return Ok(path.to_path_buf());
     }
     let of_name = |set: &&Shipped| path.as_os_str() == set.name;
     match SETS.iter().find(of_name) {
-        Some(set) => unpacked(set),
+        Some(set) => unpacked(set, context),
         None => Err(request(format!(
             "there are no templates {}{}; `wave templates` lists those at hand",
             path.display(),
@@ -56,9 +57,9 @@ pub fn resolve(name: Option<&Path>) -> Result<PathBuf> {
 }
 
 /// An embedded set as a directory in the user's cache, whose files are compared with the set.
-fn unpacked(set: &Shipped) -> Result<PathBuf> {
+fn unpacked(set: &Shipped, context: &Context) -> Result<PathBuf> {
     let dir = cache()?.join("templates").join(set.name);
-    ranks::first_then_others(|| {
+    context.first_then_others(|| {
         wave_hub::prepare_out(&dir)?;
         for (name, bytes) in set.files {
             let file = dir.join(name);
@@ -92,10 +93,10 @@ fn cache() -> Result<PathBuf> {
 ///
 /// # Errors
 /// If one of `dirs` cannot be read.
-pub fn list(dirs: &[PathBuf]) -> Result<Value> {
+pub fn list(dirs: &[PathBuf], context: &Context) -> Result<Value> {
     let mut rows = Vec::new();
     for set in &SETS {
-        rows.push(row(set.name, &templates::read(&unpacked(set)?)?));
+        rows.push(row(set.name, &templates::read(&unpacked(set, context)?)?));
     }
     let here = Path::new("templates");
     let mut found = match here.is_dir() {

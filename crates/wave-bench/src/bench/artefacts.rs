@@ -1,19 +1,20 @@
 //! Artefacts that methods start from, made once for all sizes: donors and templates.
 
+use super::Frame;
+use super::cells::parallel;
 use super::table::{DonorTable, Grid, TEMPLATES};
-use super::{Frame, parallel};
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::Ordering;
 use toml::Table;
 use wave_init::{Donor, Spent};
 use wave_learngene::Sizes;
 use wave_models::vit::VitShape;
+use wave_run::context::Context;
 use wave_run::error::request;
-use wave_run::interrupt::INTERRUPTED;
+use wave_run::interrupt::Interruption;
 use wave_run::locate;
 use wave_run::recipe::Recipe;
 use wave_run::settings::{Auxiliary, Condense, CondenseMethod, Finetune, Init, Output};
@@ -45,14 +46,15 @@ impl Artefacts {
         frame: &Frame,
         ancestors: &Ancestors,
         out: &Path,
-        options: Options,
+        options: &Options,
     ) -> Result<Artefacts> {
         let (count, jobs) = (grid.bench.condensations, grid.bench.jobs);
+        let (context, interruption) = (&options.context, options.context.interruption());
         let mut donors = BTreeMap::new();
         let mut work = Vec::new();
         for (name, donor) in &grid.bench.donors {
             if let Some(dir) = &donor.model {
-                donors.insert(name.clone(), given(dir));
+                donors.insert(name.clone(), given(dir, context));
                 continue;
             }
             let dirs = numbered(out, "donors", name, count);
@@ -62,9 +64,13 @@ impl Artefacts {
             }
             donors.insert(name.clone(), Ok(dirs));
         }
-        all(&work, jobs, &mut donors, |(donor, settings, dir)| {
-            train_donor(donor, settings, frame, dir, options)
-        })?;
+        all(
+            &work,
+            jobs,
+            interruption,
+            &mut donors,
+            |(donor, settings, dir)| train_donor(donor, settings, frame, dir, options),
+        )?;
 
         let mut templates: BTreeMap<String, Made> = BTreeMap::new();
         let mut work: Vec<(String, (Condense, PathBuf))> = Vec::new();
@@ -75,7 +81,7 @@ impl Artefacts {
                 continue;
             }
             if let Some(dir) = &method.templates {
-                templates.insert(name.clone(), given(dir));
+                templates.insert(name.clone(), given(dir, context));
                 continue;
             }
             let mut settings: Condense =
@@ -112,10 +118,16 @@ impl Artefacts {
             }
             templates.insert(name.clone(), Ok(dirs));
         }
-        all(&work, jobs, &mut templates, |(settings, dir)| {
-            condense::condense(&recipe.name, settings, ancestors, dir, options)?;
-            Ok(())
-        })?;
+        all(
+            &work,
+            jobs,
+            interruption,
+            &mut templates,
+            |(settings, dir)| {
+                condense::condense(&recipe.name, settings, ancestors, dir, options)?;
+                Ok(())
+            },
+        )?;
         for (twin, owner) in twins {
             let made = templates[&owner].clone();
             templates.insert(twin, made);
@@ -139,16 +151,22 @@ impl Artefacts {
     }
 
     /// Images times multiply-adds of a donor's training; zero for a given one.
-    pub(super) fn donor_work(&self, grid: &Grid, name: &str) -> Result<f64> {
-        let donor = self.donor(grid, name, 0)?;
+    pub(super) fn donor_work(&self, grid: &Grid, name: &str, context: &Context) -> Result<f64> {
+        let donor = self.donor(grid, name, 0, context)?;
         let finetune = &grid.bench.donors[name].finetune;
         Ok(donor.spent.images as f64 * mean_multiply_adds(donor.shape(), finetune))
     }
 
     /// A donor for a seed, with the cost of its training.
-    pub(super) fn donor(&self, grid: &Grid, name: &str, seed: u64) -> Result<Donor> {
+    pub(super) fn donor(
+        &self,
+        grid: &Grid,
+        name: &str,
+        seed: u64,
+        context: &Context,
+    ) -> Result<Donor> {
         let dir = self.donor_dir(name, seed)?;
-        let model = Model::read(dir)?;
+        let model = Model::read(dir, context)?;
         let Network::Vit(shape) = &model.network else {
             return Err(request(format!(
                 "the donor {} is {}; expected a vision transformer",
@@ -185,13 +203,14 @@ fn mean_multiply_adds(shape: &VitShape, finetune: &Table) -> f64 {
 fn all<T: Sync>(
     work: &[(String, T)],
     jobs: usize,
+    interruption: &Interruption,
     made: &mut BTreeMap<String, Made>,
     run: impl Fn(&T) -> Result<()> + Sync,
 ) -> Result<()> {
     let failures: Mutex<BTreeMap<String, String>> = Mutex::default();
-    parallel(work, jobs, |(name, item)| {
+    parallel(work, jobs, interruption, |(name, item)| {
         if let Err(error) = run(item) {
-            if INTERRUPTED.load(Ordering::Relaxed) {
+            if interruption.requested() {
                 return Err(error);
             }
             let mut failures = failures.lock().unwrap_or_else(|e| e.into_inner());
@@ -214,8 +233,8 @@ fn made<'a>(made: Option<&'a Made>, name: &str, seed: u64) -> Result<&'a Path> {
 }
 
 /// A given artefact: a directory, or a name on a hub.
-fn given(name: &str) -> Made {
-    let path = locate::locate(Path::new(name));
+fn given(name: &str, context: &Context) -> Made {
+    let path = locate::locate(Path::new(name), context);
     path.map(|path| vec![path])
         .map_err(|error| format!("{error:#}"))
 }
@@ -251,14 +270,21 @@ fn train_donor(
     settings: &Finetune,
     frame: &Frame,
     dir: &Path,
-    options: Options,
+    options: &Options,
 ) -> Result<()> {
     let (depth, width) = (donor.depth.unwrap_or(0), donor.width.unwrap_or(0));
     let shape = frame.shape(depth, width)?;
     let method = donor.start.as_deref().unwrap_or("mimetic");
     let seed = settings.training.optimisation.seed.unwrap_or(0);
-    let start = init::start(method, &shape, &[], &Init::default(), seed)
-        .with_context(|| format!("start = {method}"))?;
+    let start = init::start(
+        method,
+        &shape,
+        &[],
+        &Init::default(),
+        seed,
+        &options.context,
+    )
+    .with_context(|| format!("start = {method}"))?;
     let note = format!("Initialised with wave, method {method}; not trained.");
     let model = frame.model(shape, start.weights, Value::Null);
     train(&model, &note, settings, dir, options)
@@ -270,7 +296,7 @@ pub(super) fn train(
     note: &str,
     settings: &Finetune,
     dir: &Path,
-    options: Options,
+    options: &Options,
 ) -> Result<()> {
     let begun = dir.with_extension("start");
     model.write(&begun, Layout::new(&Output::default())?, None, note)?;

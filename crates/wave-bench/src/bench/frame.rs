@@ -6,6 +6,7 @@ use serde_json::Value;
 use wave_data::Transform;
 use wave_models::Weights;
 use wave_models::vit::VitShape;
+use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::recipe::Recipe;
 use wave_run::settings::Condense;
@@ -26,11 +27,11 @@ pub struct Frame {
 }
 
 impl Frame {
-    pub(super) fn new(recipe: &Recipe, ancestors: &Ancestors) -> Result<Frame> {
+    pub(super) fn new(recipe: &Recipe, ancestors: &Ancestors, context: &Context) -> Result<Frame> {
         let condense: Condense = recipe.stage("condense", None, &Condense::default())?;
         let plan = CondensePlan::new(&condense)?;
-        let ancestor = ancestors.get(plan.ancestor.as_deref())?;
-        let data = plan.open_data(ancestor.as_deref())?;
+        let ancestor = ancestors.get(plan.ancestor.as_deref(), context)?;
+        let data = plan.open_data(ancestor.as_deref(), context)?;
         let plan = plan.on(data.transform.channels, data.class_names.len());
         Ok(Frame {
             auxiliary: plan.auxiliary,

@@ -1,7 +1,7 @@
 //! Learned growth of LiGO (Wang et al. 2023): trains the operator, with the small network frozen.
 
 use anyhow::Result;
-use candle_core::{Tensor, Var};
+use candle_core::{Device, Tensor, Var};
 use wave_data::Batch;
 use wave_init::choices::Ligo;
 use wave_init::transfer::ligo;
@@ -9,7 +9,6 @@ use wave_init::{Donor, InitError};
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_run::data::Data;
-use wave_run::device::{device, place};
 use wave_run::train::{self, Course, Live, Resolved, Trainee};
 use wave_stages::finetune::{Options, score};
 use wave_stages::model::Network;
@@ -26,11 +25,13 @@ pub(super) struct Growth<'a> {
 
 impl Growth<'_> {
     /// Trains the operator, and returns the grown weights, a tensor for each layer.
-    pub(super) fn grow(&self, label: &str, options: Options) -> Result<Weights> {
+    pub(super) fn grow(&self, label: &str, options: &Options) -> Result<Weights> {
         let small = self.small;
         let growing = Growing {
             of: self,
-            frozen: place(&vit::stack(small.weights(), small.shape().depth)?)?,
+            frozen: options
+                .context
+                .place(&vit::stack(small.weights(), small.shape().depth)?)?,
         };
         let course = Course {
             label,
@@ -59,7 +60,7 @@ impl Growing<'_> {
 impl Trainee for Growing<'_> {
     type Batch = Batch;
 
-    fn variables(&self) -> Result<Vec<Variable>> {
+    fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
         let Growth {
             small,
             target,
@@ -70,7 +71,7 @@ impl Trainee for Growing<'_> {
         let variable = |(name, t): (&String, &Tensor)| {
             Ok(Variable {
                 name: name.clone(),
-                var: Var::from_tensor(&t.to_device(device())?)?,
+                var: Var::from_tensor(&t.to_device(device)?)?,
                 rate: Rate::Uniform(1.0),
                 weight_decay: 0.0, // towards zero is not towards the small network
             })

@@ -3,7 +3,7 @@
 use super::artefacts::train;
 use super::grow::Growth;
 use super::table::{Component, Method, TEMPLATES};
-use super::{Cell, Context, similarity};
+use super::{Bench, Cell, similarity};
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -41,46 +41,55 @@ pub(super) struct Start {
 }
 
 /// Starts the model of a cell; `settings` are those of its fine-tuning.
-pub(super) fn start(context: &Context, cell: &Cell, settings: &Finetune) -> Result<Start> {
-    let method = context.grid.method(&cell.method)?;
+pub(super) fn start(bench: &Bench, cell: &Cell, settings: &Finetune) -> Result<Start> {
+    let method = bench.grid.method(&cell.method)?;
     let mut start = match method.start.as_str() {
-        TEMPLATES => from_templates(context, cell, method, settings)?,
-        _ => by_initialisation(context, cell, method, settings)?,
+        TEMPLATES => from_templates(bench, cell, method, settings)?,
+        _ => by_initialisation(bench, cell, method, settings)?,
     };
     if let Some(table) = &method.pretrain {
-        pretrain(context, cell, table, &mut start)?;
+        pretrain(bench, cell, table, &mut start)?;
     }
     Ok(start)
 }
 
 fn by_initialisation(
-    context: &Context,
+    bench: &Bench,
     cell: &Cell,
     method: &Method,
     settings: &Finetune,
 ) -> Result<Start> {
-    let shape = context.frame.shape(cell.depth, cell.width)?;
-    let mut choices: Init = context
+    let shape = bench.frame.shape(cell.depth, cell.width)?;
+    let mut choices: Init = bench
         .recipe
         .stage("init", Some(&method.init), &Init::default())?;
     let donor = |name: &Option<String>| -> Result<Option<Donor>> {
         let name = name.as_ref();
-        name.map(|name| context.artefacts.donor(&context.grid, name, cell.seed))
-            .transpose()
+        name.map(|name| {
+            bench
+                .artefacts
+                .donor(&bench.grid, name, cell.seed, bench.context())
+        })
+        .transpose()
     };
     let donors: Vec<Donor> = donor(&method.donor)?.into_iter().collect();
     let mut shared_epochs = 0.0;
     if let (Some(small), Some(large)) = (donor(&method.resembles)?, donors.first()) {
-        let input = Input::Like(context.frame.transform.clone());
-        let data = Data::open(&DataPlan::new(&settings.training)?, input)?;
+        let input = Input::Like(bench.frame.transform.clone());
+        let data = Data::open(&DataPlan::new(&settings.training)?, input, bench.context())?;
         choices.similarity = Some(similarity::of_layers(large, &small, &data)?);
         shared_epochs += small.spent.epochs;
     }
-    let begun = init::start(&method.start, &shape, &donors, &choices, cell.seed)?;
+    let begun = init::start(
+        &method.start,
+        &shape,
+        &donors,
+        &choices,
+        cell.seed,
+        bench.context(),
+    )?;
     let mut start = Start {
-        model: context
-            .frame
-            .model(shape.clone(), begun.weights, Value::Null),
+        model: bench.frame.model(shape.clone(), begun.weights, Value::Null),
         transferred: begun.cost.transferred,
         stored: begun.cost.stored,
         fitted: 0,
@@ -92,11 +101,11 @@ fn by_initialisation(
         table.remove("epochs");
         table.insert("steps".into(), toml::Value::Integer(OPERATOR_STEPS));
         merge(&mut table, operator);
-        let mut training = context.finetune_table(cell, &table)?.training;
+        let mut training = bench.finetune_table(cell, &table)?.training;
         training.optimisation.seed = Some(cell.seed);
         training.images.hold_out = settings.training.images.hold_out;
-        let input = Input::Like(context.frame.transform.clone());
-        let data = Data::open(&DataPlan::new(&training)?, input)?;
+        let input = Input::Like(bench.frame.transform.clone());
+        let data = Data::open(&DataPlan::new(&training)?, input, bench.context())?;
         let plan = TrainingPlan::of_images(&training, finetune::DEFAULTS)?;
         let resolved = plan.resolve(&data)?;
         let growth = Growth {
@@ -107,7 +116,7 @@ fn by_initialisation(
             resolved: &resolved,
         };
         let label = format!("operator of {}", cell.file_name());
-        let grown = growth.grow(&label, context.options)?;
+        let grown = growth.grow(&label, &bench.options)?;
         // A classifier of other classes is initialised anew.
         let kept = small.shape().classes == shape.classes;
         start.model.weights.extend(
@@ -121,16 +130,16 @@ fn by_initialisation(
 }
 
 fn from_templates(
-    context: &Context,
+    bench: &Bench,
     cell: &Cell,
     method: &Method,
     settings: &Finetune,
 ) -> Result<Start> {
-    let dir = context.artefacts.templates(&cell.method, cell.seed)?;
+    let dir = bench.artefacts.templates(&cell.method, cell.seed)?;
     let templates = templates::read(dir)?;
     let mut table = method.expand.clone();
     table.entry("steps").or_insert(toml::Value::Integer(0));
-    let mut expand: Expand = context
+    let mut expand: Expand = bench
         .recipe
         .stage("expand", Some(&table), &Expand::default())?;
     expand.depth = Some(cell.depth);
@@ -148,14 +157,16 @@ fn from_templates(
     let plan = ExpandPlan::new(&expand)?;
     let shape = plan.size.shape(&templates.learngene)?;
     let input = Input::Like(templates.transform_of(&shape));
-    let data = fits.then(|| Data::open(&plan.data, input)).transpose()?;
+    let data = fits
+        .then(|| Data::open(&plan.data, input, bench.context()))
+        .transpose()?;
     let made = expand::make(
         &templates,
         &plan,
         &shape,
         data.as_ref(),
         None,
-        context.options,
+        &bench.options,
         &cell.file_name(),
     )?;
     let gene = &templates.learngene;
@@ -164,7 +175,7 @@ fn from_templates(
         transferred: taken(gene, &shape, method.inherit.as_deref()),
         stored: gene.ledger().iter().map(|(_, n)| n).sum(),
         fitted: 0,
-        shared_epochs: shared_epochs(context, &templates, method, cell.seed)?,
+        shared_epochs: shared_epochs(bench, &templates, method, cell.seed)?,
         own_epochs: 0.0,
     };
     if let Some(data) = &data {
@@ -174,7 +185,15 @@ fn from_templates(
     }
     if let Some(inherited) = &method.inherit {
         let rest = method.rest.as_deref().unwrap_or("timm");
-        let fresh = init::start(rest, &shape, &[], &Init::default(), cell.seed)?.weights;
+        let fresh = init::start(
+            rest,
+            &shape,
+            &[],
+            &Init::default(),
+            cell.seed,
+            bench.context(),
+        )?
+        .weights;
         for (name, tensor) in fresh {
             if !inherited.iter().any(|component| component.holds(&name))
                 && start.model.weights.get(&name).map(|t| t.dims()) == Some(tensor.dims())
@@ -188,7 +207,7 @@ fn from_templates(
 
 /// Epochs of the condensation, and of the donor that it factorised.
 fn shared_epochs(
-    context: &Context,
+    bench: &Bench,
     templates: &TemplateDir,
     method: &Method,
     seed: u64,
@@ -196,7 +215,9 @@ fn shared_epochs(
     let own = templates.config.provenance["epochs"].as_f64();
     let donor = match &method.donor {
         Some(name) => {
-            let donor = context.artefacts.donor(&context.grid, name, seed)?;
+            let donor = bench
+                .artefacts
+                .donor(&bench.grid, name, seed, bench.context())?;
             donor.spent.epochs
         }
         None => 0.0,
@@ -226,31 +247,31 @@ fn taken(gene: &Learngene, shape: &VitShape, inherited: Option<&[Component]>) ->
 }
 
 /// Direct pretraining: trains the model alone, before its fine-tuning.
-fn pretrain(context: &Context, cell: &Cell, table: &Table, start: &mut Start) -> Result<()> {
+fn pretrain(bench: &Bench, cell: &Cell, table: &Table, start: &mut Start) -> Result<()> {
     let mut table = table.clone();
     let distil = table.remove("distil").and_then(|v| v.as_bool());
     let mut settings: Finetune =
-        context
+        bench
             .recipe
             .stage("finetune", Some(&table), &Finetune::default())?;
     settings.training.optimisation.seed = Some(cell.seed);
     if distil.unwrap_or(false) {
-        settings.ancestor = Some(context.frame.ancestor()?);
+        settings.ancestor = Some(bench.frame.ancestor()?);
     }
     // Shared between trials of learning rates and the run of the same seed.
     let name = cell.of_size();
-    let lock = context.pretraining(&name);
+    let lock = bench.pretraining(&name);
     let _alone = lock.lock().unwrap_or_else(|e| e.into_inner());
-    let dir = context.out.join("pretrained").join(&name);
+    let dir = bench.out.join("pretrained").join(&name);
     train(
         &start.model,
         "Not yet trained.",
         &settings,
         &dir,
-        context.options,
+        &bench.options,
     )
     .with_context(|| format!("pretraining {name}"))?;
-    let trained = Model::read(&dir)?;
+    let trained = Model::read(&dir, bench.context())?;
     start.own_epochs += trained.provenance["epochs"].as_f64().unwrap_or(0.0);
     start.transferred = trained.parameters();
     start.stored = trained.parameters();

@@ -16,6 +16,7 @@ use wave_hub::{CardFront, FloatType};
 use wave_init::Cost;
 use wave_init::learned::{self, DistributionFamily};
 use wave_models::Weights;
+use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::inputs::Inputs;
 use wave_run::run_dir::{self, Made};
@@ -32,8 +33,8 @@ const INITIALISER: &str = "wave_initialiser";
 const SMALL: &str = "wave_small";
 
 /// The output of `--dry-run`.
-pub(super) fn describe(settings: &Meta) -> Result<String> {
-    let plan = Plan::new(settings)?;
+pub(super) fn describe(settings: &Meta, context: &Context) -> Result<String> {
+    let plan = Plan::new(settings, context)?;
     trial::check(settings, &plan)?;
     let shapes = plan.network.shapes()?;
     let values: usize = shapes
@@ -52,15 +53,14 @@ pub(super) fn describe(settings: &Meta) -> Result<String> {
 }
 
 /// Learns, tests, and writes an initialiser. Returns the output of `--json`.
-pub(super) fn meta(name: &str, settings: &Meta, out: &Path, options: Options) -> Result<Value> {
-    let plan = Plan::new(settings)?;
+pub(super) fn meta(name: &str, settings: &Meta, out: &Path, options: &Options) -> Result<Value> {
+    let plan = Plan::new(settings, &options.context)?;
     trial::check(settings, &plan)?;
     let table = wave_run::recipe::to_table(settings)?;
+    let inputs = Inputs::new(&options.context);
     let inputs = match &plan.source {
-        Source::Images(data) => {
-            Inputs::default().images(settings.training.images.data.as_deref(), data)
-        }
-        Source::Tokens(task, _) => Inputs::default().task(task),
+        Source::Images(data) => inputs.images(settings.training.images.data.as_deref(), data),
+        Source::Tokens(task, _) => inputs.task(task),
     };
     let inputs = inputs.place(settings.distribution.test_data.as_deref());
     run_dir::fill(out, &table, &inputs, options, |run| {
@@ -140,7 +140,7 @@ struct Initialiser {
 }
 
 impl Initialiser {
-    fn read(dir: &Path) -> Result<Initialiser> {
+    fn read(dir: &Path, context: &Context) -> Result<Initialiser> {
         let wrong = |what: String| {
             request(format!(
                 "{}: {what}; give the directory that `wave meta` wrote",
@@ -162,7 +162,7 @@ impl Initialiser {
         family.validate()?;
         let about: About = serde_json::from_value(config["network"].clone())
             .map_err(|e| wrong(format!("config.json does not say of which network ({e})")))?;
-        let network = Network::new(&about)?;
+        let network = Network::new(&about, context)?;
         learned::check(family, &network.shapes()?, &parameters)?;
         Ok(Initialiser {
             family,
@@ -179,15 +179,16 @@ impl Initialiser {
 }
 
 /// The output of `wave init learned --dry-run`.
-pub(super) fn describe_draw(dir: &Path) -> Result<String> {
-    let learned = Initialiser::read(dir)?;
+pub(super) fn describe_draw(dir: &Path, context: &Context) -> Result<String> {
+    let learned = Initialiser::read(dir, context)?;
     learned.draw(0)?;
     Ok(format!("{:#?}\n", learned.about))
 }
 
 /// Writes a model of drawn weights.
-pub(super) fn draw(dir: &Path, settings: &Draw, out: &Path, options: Options) -> Result<Value> {
-    let learned = Initialiser::read(dir)?;
+pub(super) fn draw(dir: &Path, settings: &Draw, out: &Path, options: &Options) -> Result<Value> {
+    let context = &options.context;
+    let learned = Initialiser::read(dir, context)?;
     let seed = settings.seed.unwrap_or(0);
     let weights = learned.draw(seed)?;
     let provenance = json!({
@@ -208,7 +209,7 @@ pub(super) fn draw(dir: &Path, settings: &Draw, out: &Path, options: Options) ->
             settings,
             out,
             options,
-            Inputs::default(),
+            Inputs::new(&options.context),
             parameters,
             cost,
             write,
@@ -231,7 +232,7 @@ pub(super) fn draw(dir: &Path, settings: &Draw, out: &Path, options: Options) ->
             })
         }
         (Network::Scalers(of), About::Scalers { templates, .. }) => {
-            let templates = wave_stages::templates::read(Path::new(templates))?;
+            let templates = wave_stages::templates::fetch(Path::new(templates), context)?;
             let network = model::Network::Vit(of.shape().clone());
             let layout = Layout::of(&settings.output, &network)?;
             let model = Model {

@@ -6,7 +6,7 @@
 
 use super::settings::{Hypernetwork, HypernetworkTraining};
 use anyhow::Result;
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 use std::path::Path;
 use toml::Table;
@@ -16,8 +16,8 @@ use wave_init::random::generator;
 use wave_learngene::Sizes;
 use wave_models::vit::{self, VitShape};
 use wave_models::{Network, ShapeError, Weights, default_patch};
+use wave_run::context::Context;
 use wave_run::data::{self, Channels, DEFAULT_SIDE, Data, DataPlan, Input, image_side, open};
-use wave_run::device::place;
 use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
 use wave_run::inputs::Inputs;
@@ -134,17 +134,17 @@ struct Ready {
 }
 
 impl Ready {
-    fn new(own: &Hypernetwork, training: &Training) -> Result<Ready> {
+    fn new(own: &Hypernetwork, training: &Training, context: &Context) -> Result<Ready> {
         settings::check(own)?;
         let training: HypernetworkTraining = narrow(training, "the training of a hypernetwork")?;
         let training = Training::from(training);
         let plan = DataPlan::new(&training)?;
-        let image_size = image_side(&open(plan.spec.as_deref())?).unwrap_or(DEFAULT_SIDE);
+        let image_size = image_side(&open(plan.spec.as_deref(), context)?).unwrap_or(DEFAULT_SIDE);
         let input = Input::Size {
             image_size,
             channels: Channels::Otherwise(3),
         };
-        let data = Data::open(&plan, input)?;
+        let data = Data::open(&plan, input, context)?;
         let transform = &data.transform;
         let about = About {
             image_size,
@@ -207,8 +207,12 @@ impl Ready {
 ///
 /// # Errors
 /// As [`train()`].
-pub(super) fn describe(own: &Hypernetwork, training: &Training) -> Result<String> {
-    let ready = Ready::new(own, training)?;
+pub(super) fn describe(
+    own: &Hypernetwork,
+    training: &Training,
+    context: &Context,
+) -> Result<String> {
+    let ready = Ready::new(own, training, context)?;
     Ok(format!(
         "{:#?}\n{} parameters\n{}{}{}",
         ready.shape,
@@ -230,12 +234,12 @@ pub(super) fn train(
     own: &Hypernetwork,
     training: &Training,
     out: &Path,
-    options: Options,
+    options: &Options,
 ) -> Result<Value> {
-    let ready = Ready::new(own, training)?;
+    let ready = Ready::new(own, training, &options.context)?;
     ready.step()?.check()?;
     let spec = training.images.data.as_deref();
-    let inputs = Inputs::default().images(spec, &ready.data);
+    let inputs = Inputs::new(&options.context).images(spec, &ready.data);
     run_dir::fill(out, table, &inputs, options, |run| {
         let course = Course {
             label: "meta",
@@ -305,11 +309,11 @@ pub(super) fn train(
 impl Trainee for Ready {
     type Batch = Batch;
 
-    fn variables(&self) -> Result<Vec<Variable>> {
+    fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
         let start = graph::initialise(&self.shape, self.resolved.seed)?;
         let variables = start
             .iter()
-            .map(|(name, t)| train::variable(name, t, &self.resolved, 0));
+            .map(|(name, t)| train::variable(name, t, &self.resolved, 0, device));
         variables.collect()
     }
 
@@ -364,7 +368,7 @@ fn scores(
     space: &Space,
     data: &Data,
 ) -> Result<Vec<(VitShape, Scores)>> {
-    let values = place(values)?;
+    let values = data.tests.context.place(values)?;
     let of = |target: VitShape| {
         let at_once = forecast::test_batch(forecast::of_forward(&Network::Vit(target.clone())));
         let predicted = graph::predict(shape, &values, &target, &mut generator(0, 0))?;

@@ -9,9 +9,7 @@ use serde_json::json;
 use std::time::Instant;
 use wave_init::learned::{self, Noise};
 use wave_models::Weights;
-use wave_run::interrupt::Saving;
 use wave_run::progress::Report;
-use wave_run::ranks;
 use wave_run::run_dir::RunDir;
 use wave_run::train::step_generator;
 use wave_stages::finetune::Options;
@@ -76,7 +74,7 @@ impl Learned {
 }
 
 /// Learns the parameters of distributions. Must run inside `wave_train::second_order`.
-pub(super) fn learn(plan: &Plan, run: &mut RunDir, options: Options) -> Result<Weights> {
+pub(super) fn learn(plan: &Plan, run: &mut RunDir, options: &Options) -> Result<Weights> {
     let dtype = plan.network.dtype();
     let shapes = plan.network.shapes()?;
     let first = learned::first_parameters(plan.family, &plan.network.usual(plan.seed)?)?;
@@ -91,7 +89,7 @@ pub(super) fn learn(plan: &Plan, run: &mut RunDir, options: Options) -> Result<W
     let mut report = Report::new("meta", state.step, plan.steps, options.verbosity);
     let examples = plan.source.batch() * plan.inner.steps as usize;
     let (mut saved, mut failures) = (Instant::now(), 0);
-    let saving = Saving::begin();
+    let saving = options.context.interruption().saving();
     while state.step < plan.steps {
         let k = state.step;
         let seed = step_generator(plan.seed, k).random();
@@ -158,7 +156,7 @@ pub(super) fn learn(plan: &Plan, run: &mut RunDir, options: Options) -> Result<W
             "learning_rate": plan.learning_rate,
             "gradient_norm": norm,
         }))?;
-        let stop = ranks::interrupted();
+        let stop = options.context.interrupted();
         let due = plan
             .checkpoint_steps
             .is_some_and(|n| state.step.is_multiple_of(n));

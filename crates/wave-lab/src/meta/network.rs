@@ -14,6 +14,7 @@ use wave_learngene::{Learngene, Part, Scalers};
 use wave_models::Weights;
 use wave_models::small::{AutoencoderShape, Examples, FixupShape, LstmShape, Small};
 use wave_models::vit::{self, VitShape};
+use wave_run::context::Context;
 use wave_run::error::request;
 use wave_stages::templates;
 
@@ -107,7 +108,7 @@ impl Network {
     }
 
     /// Checks the sizes, and reads the templates.
-    pub(super) fn new(about: &About) -> Result<Network> {
+    pub(super) fn new(about: &About, context: &Context) -> Result<Network> {
         match about {
             About::Small(small) => {
                 small.validate()?;
@@ -118,7 +119,7 @@ impl Network {
                 depth,
                 width,
             } => {
-                let gene = templates::read(Path::new(templates))?.learngene;
+                let gene = templates::fetch(Path::new(templates), context)?.learngene;
                 let shape = gene.shape(*depth, *width, None)?;
                 let inherited = precise(&gene.inherited(&shape)?)?;
                 let mut precise = gene.clone();
@@ -136,12 +137,12 @@ impl Network {
     }
 
     /// Preprocessing for a network with an input of its own.
-    pub(super) fn transform(about: &About) -> Result<Option<Transform>> {
+    pub(super) fn transform(about: &About, context: &Context) -> Result<Option<Transform>> {
         match about {
             About::Small(_) => Ok(None),
-            About::Scalers { templates, .. } => {
-                Ok(Some(templates::read(Path::new(templates))?.transform))
-            }
+            About::Scalers { templates, .. } => Ok(Some(
+                templates::fetch(Path::new(templates), context)?.transform,
+            )),
         }
     }
 

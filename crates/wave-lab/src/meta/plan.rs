@@ -6,6 +6,7 @@ use super::settings::{Distribution, InnerOptimiser, Meta, MetaArch, MetaMethod, 
 use anyhow::Result;
 use wave_init::learned::{self, DistributionFamily};
 use wave_models::Weights;
+use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::recipe::{means_nothing, narrow, to_table};
 use wave_run::settings::Checkpointing;
@@ -37,7 +38,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(settings: &Meta) -> Result<Plan> {
+    pub(super) fn new(settings: &Meta, context: &Context) -> Result<Plan> {
         let own = &settings.distribution;
         wave_run::settings::check(settings)?;
         if let Some(key) = to_table(&settings.hypernetwork)?.keys().next() {
@@ -54,13 +55,13 @@ impl Plan {
         let spec = training.images.data.as_deref();
         let spec = spec.ok_or_else(|| request("no data; give --data, such as fashion-mnist"))?;
         let like = match arch(own) {
-            MetaArch::Scalers => Network::transform(&Network::about(own, None, None)?)?,
+            MetaArch::Scalers => Network::transform(&Network::about(own, None, None)?, context)?,
             _ => None,
         };
-        let source = Source::open(spec, own, &training, like)?;
+        let source = Source::open(spec, own, &training, like, context)?;
         let about = problem::about(own, &source)?;
         let inner = inner(own)?;
-        let network = Network::new(&about)?;
+        let network = Network::new(&about, context)?;
         if let (Network::Scalers(of), Source::Images(data)) = (&network, &source) {
             let remedy = "give data of as many classes as the templates'";
             data.check_classes(of.shape().classes, remedy)?;

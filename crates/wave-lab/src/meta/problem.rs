@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use wave_data::task::{Task, TaskLoader, TokenBatch};
 use wave_data::{Augment, Loader};
 use wave_models::small::Examples;
+use wave_run::context::Context;
 use wave_run::data::{Channels, Data, DataPlan, Input, TestImages};
 use wave_run::settings::BatchSize;
 use wave_train::Examples as _;
@@ -38,6 +39,7 @@ impl Source {
         settings: &Distribution,
         training: &OuterTraining,
         like: Option<wave_data::Transform>,
+        context: &Context,
     ) -> Result<Source> {
         let batch = training.batch.unwrap_or(BATCH);
         if super::network::arch(settings) == MetaArch::Lstm {
@@ -48,7 +50,7 @@ impl Source {
             batch: BatchSize::Images(batch),
             ..DataPlan::of_images(&training.images, training.seed)?
         };
-        let dataset = wave_run::data::open(plan.spec.as_deref())?;
+        let dataset = wave_run::data::open(plan.spec.as_deref(), context)?;
         let image_size = wave_run::data::native(&dataset).map_or(28, |(_, height, _)| height);
         let input = match like {
             Some(transform) => Input::Like(transform),
@@ -57,7 +59,7 @@ impl Source {
                 channels: Channels::Otherwise(3),
             },
         };
-        Ok(Source::Images(Box::new(Data::open(&plan, input)?)))
+        Ok(Source::Images(Box::new(Data::open(&plan, input, context)?)))
     }
 
     /// Side, channels and classes of images.

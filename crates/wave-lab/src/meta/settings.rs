@@ -8,6 +8,7 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::locate;
 use wave_run::settings::{Augmentation, Checkpointing, Images, Optimisation, Output, Training};
@@ -225,9 +226,9 @@ pub(super) struct Draw {
 
 impl Draw {
     /// The directory of the initialiser.
-    pub(super) fn dir(&self) -> Result<PathBuf> {
+    pub(super) fn dir(&self, context: &Context) -> Result<PathBuf> {
         match &self.from {
-            Some(from) => locate::locate(Path::new(from)),
+            Some(from) => locate::locate(Path::new(from), context),
             None => Err(request(
                 "method learned draws from what `wave meta` learned; give --from DIR with its directory",
             )),

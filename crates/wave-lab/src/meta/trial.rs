@@ -16,7 +16,6 @@ use wave_models::small::{Examples, Small, Usual};
 use wave_run::error::request;
 use wave_run::plot;
 use wave_run::progress::Verbosity;
-use wave_run::ranks;
 use wave_run::terminal::tell;
 use wave_stages::finetune::Options;
 use wave_train::TrainError;
@@ -106,7 +105,7 @@ pub(super) fn tests(
     settings: &Meta,
     plan: &Plan,
     parameters: &Weights,
-    options: Options,
+    options: &Options,
 ) -> Result<Tests> {
     let own = &settings.distribution;
     let data = own
@@ -132,11 +131,11 @@ pub(super) fn tests(
     }
     let like = match plan.network {
         Network::Small(_) => None,
-        Network::Scalers(_) => Network::transform(&plan.about)?,
+        Network::Scalers(_) => Network::transform(&plan.about, &options.context)?,
     };
     let mut training = plan.training.clone();
     training.images.hold_out = None;
-    let source = Source::open(&tests.data, own, &training, like)?;
+    let source = Source::open(&tests.data, own, &training, like, &options.context)?;
     if (source.frame(), source.vocabulary()) != (plan.source.frame(), plan.source.vocabulary()) {
         return Err(request(format!(
             "test_data = {}: its examples or classes are of another size than those of the data",
@@ -155,7 +154,7 @@ pub(super) fn tests(
         let stream = source.stream(*seed)?;
         let episode = Episode::judged_by(&stream, &run, &judged, dtype)?;
         for (name, curves) in tests.names.iter().zip(&mut tests.curves) {
-            if ranks::interrupted() {
+            if options.context.interrupted() {
                 return Err(TrainError::Interrupted(plan.steps).into());
             }
             let (kind, optimiser) = optimised(name, run.optimiser)?;

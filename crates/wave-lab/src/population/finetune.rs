@@ -4,18 +4,17 @@ use super::WHAT;
 use super::model::{PopulationModel, float};
 use super::settings::Finetune;
 use anyhow::Result;
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::{Batch, DataError};
 use wave_hub::FloatType;
 use wave_models::{PopulationShape, Weights, population};
+use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan, Input, TestImages, count_broken};
-use wave_run::device::place;
 use wave_run::error::request;
 use wave_run::forecast::{Memory, Step};
 use wave_run::inputs::Inputs;
-use wave_run::ranks::{self, ranks};
 use wave_run::recipe::{means_nothing, narrow, to_table};
 use wave_run::run_dir::{self, Made};
 use wave_run::settings::{self, BatchSize, Duration, Eval};
@@ -50,11 +49,12 @@ pub(super) fn finetune(
     dir: &Path,
     settings: &settings::Finetune,
     out: &Path,
-    options: Options,
+    options: &Options,
 ) -> Result<Value> {
-    let ready = Ready::read(dir, settings)?;
+    let context = &options.context;
+    let ready = Ready::read(dir, settings, context)?;
     ready.step.check()?;
-    let inputs = Inputs::default()
+    let inputs = Inputs::new(context)
         .artefact("model", dir)?
         .images(settings.training.images.data.as_deref(), &ready.data);
     run_dir::fill(out, &to_table(settings)?, &inputs, options, |run| {
@@ -81,7 +81,7 @@ pub(super) fn finetune(
             "seed": resolved.seed,
             "steps": outcome.steps,
             "images_seen": of_each,
-            "origin": origin::of(dir, &model.provenance),
+            "origin": origin::of(dir, &model.provenance, context),
             "start": model.provenance,
         });
         let stored = float.rounded(&model.weights)?;
@@ -117,12 +117,12 @@ pub(super) fn finetune(
 ///
 /// # Errors
 /// If settings are wrong or do not fit the population, or the work fails.
-pub(super) fn eval(dir: &Path, settings: &Eval) -> Result<Value> {
+pub(super) fn eval(dir: &Path, settings: &Eval, context: &Context) -> Result<Value> {
     refuse_heads(settings.heads)?;
-    let model = PopulationModel::read(dir)?;
+    let model = PopulationModel::read(dir, context)?;
     let mut plan = DataPlan::of_images(&settings.images(), settings.seed)?;
     plan.spec = plan.spec.or_else(|| own_data(&model));
-    let tests = TestImages::open(&plan, &model.transform)?;
+    let tests = TestImages::open(&plan, &model.transform, context)?;
     tests.check_classes(model.shape.classes, REMEDY)?;
     let scores = scores(&model.shape, &model.weights, &tests)?;
     let mut result = json!({
@@ -157,16 +157,21 @@ struct Ready {
 }
 
 impl Ready {
-    fn read(dir: &Path, settings: &settings::Finetune) -> Result<Ready> {
+    fn read(dir: &Path, settings: &settings::Finetune, context: &Context) -> Result<Ready> {
         let own: Finetune = narrow(settings, WHAT)?;
         if own.optimisation.accumulate.is_some() {
             return Err(means_nothing("accumulate", WHAT));
         }
-        ranks::only_one(&format!("{WHAT} trains"))?;
-        let model = PopulationModel::read(dir)?;
+        context.only_one(&format!("{WHAT} trains"))?;
+        let model = PopulationModel::read(dir, context)?;
         let float = float(&own.output)?;
         let training = own.training();
-        let data = open(&model, DataPlan::new(&training)?, own.optimisation.batch)?;
+        let data = open(
+            &model,
+            DataPlan::new(&training)?,
+            own.optimisation.batch,
+            context,
+        )?;
         let resolved = TrainingPlan::of_images(&training, DEFAULTS)?.resolve(&data)?;
         let frozen = own.freeze.unwrap_or_default();
         finetune::check_frozen(&model.weights, &frozen)?;
@@ -186,8 +191,8 @@ impl Ready {
 impl Trainee for Ready {
     type Batch = Batch;
 
-    fn variables(&self) -> Result<Vec<Variable>> {
-        finetune::variables(&self.model.weights, &self.frozen, &self.resolved, 0)
+    fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
+        finetune::variables(&self.model.weights, &self.frozen, &self.resolved, 0, device)
     }
 
     /// The mean over all networks: each network's gradient is divided by their number, which Adam
@@ -215,8 +220,12 @@ impl Trainee for Ready {
 ///
 /// # Errors
 /// As [`finetune()`]'s own, before its first step.
-pub(super) fn describe(dir: &Path, settings: &settings::Finetune) -> Result<String> {
-    let ready = Ready::read(dir, settings)?;
+pub(super) fn describe(
+    dir: &Path,
+    settings: &settings::Finetune,
+    context: &Context,
+) -> Result<String> {
+    let ready = Ready::read(dir, settings, context)?;
     Ok(format!(
         "{:#?}\n{} parameters\n{}{}{}",
         ready.model.shape,
@@ -228,7 +237,12 @@ pub(super) fn describe(dir: &Path, settings: &settings::Finetune) -> Result<Stri
 }
 
 /// Images for all networks: a batch holds those of every network.
-fn open(model: &PopulationModel, plan: DataPlan, batch: Option<BatchSize>) -> Result<Data> {
+fn open(
+    model: &PopulationModel,
+    plan: DataPlan,
+    batch: Option<BatchSize>,
+    context: &Context,
+) -> Result<Data> {
     let of_each = match batch {
         None => BATCH,
         Some(BatchSize::Images(images)) => images,
@@ -243,14 +257,14 @@ fn open(model: &PopulationModel, plan: DataPlan, batch: Option<BatchSize>) -> Re
         spec: plan.spec.or_else(|| own_data(model)),
         ..plan
     };
-    let data = Data::open(&plan, Input::Like(model.transform.clone()))?;
+    let data = Data::open(&plan, Input::Like(model.transform.clone()), context)?;
     data.check_classes(model.shape.classes, REMEDY)?;
     Ok(data)
 }
 
 /// Mean scores of all networks on the same test images.
 fn scores(shape: &PopulationShape, weights: &Weights, tests: &TestImages) -> Result<Scores> {
-    let weights = place(weights)?;
+    let weights = tests.context.place(weights)?;
     let n = shape.networks;
     let for_each = |batch: Result<Batch, DataError>| -> Vec<Result<Batch, DataError>> {
         match batch {
@@ -267,7 +281,7 @@ fn scores(shape: &PopulationShape, weights: &Weights, tests: &TestImages) -> Res
     };
     let batches = tests.batches(TEST_BATCH).flat_map(for_each);
     let logits = |images: &Tensor| population::logits(shape, &weights, images);
-    let mut scores = wave_train::evaluate(ranks(), batches, logits)?;
+    let mut scores = wave_train::evaluate(tests.context.ranks(), batches, logits)?;
     scores.images /= n;
     Ok(scores)
 }

@@ -9,6 +9,7 @@ use std::path::Path;
 use toml::Table;
 use wave_init::{Cost, population};
 use wave_models::PopulationShape;
+use wave_run::context::Context;
 use wave_run::inputs::Inputs;
 use wave_run::recipe::narrow;
 use wave_stages::finetune::Options;
@@ -30,13 +31,13 @@ const EXPANSION: f64 = 2.0;
 ///
 /// # Errors
 /// If settings are missing or wrong, or the work fails.
-pub(super) fn init(method: &str, settings: &Table, out: &Path, options: Options) -> Result<Value> {
+pub(super) fn init(method: &str, settings: &Table, out: &Path, options: &Options) -> Result<Value> {
     let settings = &narrow::<Init>(settings, WHAT)?;
-    let model = new_model(method, settings)?;
+    let model = new_model(method, settings, &options.context)?;
     let float = float(&settings.output)?;
     let summary = format!("Initialised with wave, method {method}; not trained.");
     let (n, cost) = (model.parameters(), Cost::default());
-    let inputs = Inputs::default().frame(&model.transform, &[]);
+    let inputs = Inputs::new(&options.context).frame(&model.transform, &[]);
     write_start(method, settings, out, options, inputs, n, cost, || {
         model.write(out, float, &summary)
     })
@@ -46,23 +47,26 @@ pub(super) fn init(method: &str, settings: &Table, out: &Path, options: Options)
 ///
 /// # Errors
 /// As [`init`].
-pub(super) fn describe(method: &str, settings: &Table) -> Result<String> {
+pub(super) fn describe(method: &str, settings: &Table, context: &Context) -> Result<String> {
     let settings = &narrow::<Init>(settings, WHAT)?;
-    let model = new_model(method, settings)?;
+    let model = new_model(method, settings, context)?;
     float(&settings.output)?;
     let n = model.parameters();
     Ok(format!("{:#?}\n{n} parameters\n", model.shape))
 }
 
-fn new_model(method: &str, settings: &Init) -> Result<PopulationModel> {
+fn new_model(method: &str, settings: &Init, context: &Context) -> Result<PopulationModel> {
     let (depth, width) = size(settings.depth, settings.width)?;
-    let frame = frame(&FrameSettings {
-        data: settings.data.clone(),
-        image_size: settings.image_size,
-        channels: settings.channels,
-        classes: settings.classes,
-        ..Default::default()
-    })?;
+    let frame = frame(
+        &FrameSettings {
+            data: settings.data.clone(),
+            image_size: settings.image_size,
+            channels: settings.channels,
+            classes: settings.classes,
+            ..Default::default()
+        },
+        context,
+    )?;
     let shape = PopulationShape {
         networks: settings.networks.unwrap_or(NETWORKS),
         image_size: frame.transform.image_size,

@@ -7,6 +7,7 @@ use candle_core::Tensor;
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_init::population::statistics::{LayerStatistics, across_layers, centre, layers};
+use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::paths::text;
 use wave_run::plot;
@@ -22,13 +23,18 @@ type Panel = (String, usize, usize, Vec<f32>);
 ///
 /// # Errors
 /// If the population cannot be read or has a single network, or a page is asked for; or the work fails.
-pub(super) fn inspect(dir: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<Value> {
+pub(super) fn inspect(
+    dir: &Path,
+    plots: Option<&Path>,
+    html: Option<&Path>,
+    context: &Context,
+) -> Result<Value> {
     if html.is_some() {
         return Err(request(
             "--html: there is no page of a population; draw its correlations with --plots DIR",
         ));
     }
-    let model = PopulationModel::read(dir)?;
+    let model = PopulationModel::read(dir, context)?;
     let found = layers(&model.shape, &model.weights)?;
     let across = across_layers(&model.shape, &model.weights)?;
     let of_layers = found.iter().map(|layer| {

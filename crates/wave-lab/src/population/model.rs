@@ -1,12 +1,13 @@
 //! Reading and writing of populations.
 
 use super::{ARCHITECTURE, WHAT};
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::Transform;
 use wave_hub::FloatType;
 use wave_models::{PopulationShape, Weights};
+use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::locate;
 use wave_run::settings::Output;
@@ -40,8 +41,8 @@ impl PopulationModel {
     ///
     /// # Errors
     /// If a file is missing or broken, or the weights differ from those described in `config.json`.
-    pub fn read(path: &Path) -> Result<PopulationModel> {
-        let (config, weights) = wave_hub::read_transformers(&locate::locate(path)?)?;
+    pub fn read(path: &Path, context: &Context) -> Result<PopulationModel> {
+        let (config, weights) = wave_hub::read_transformers(&locate::locate(path, context)?)?;
         let part = |key: &str| -> Result<Value> {
             match config.get(key) {
                 Some(value) => Ok(value.clone()),

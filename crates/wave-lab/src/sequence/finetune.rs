@@ -4,18 +4,17 @@ use super::WHAT;
 use super::model::{SequenceModel, float};
 use super::settings::Finetune;
 use anyhow::Result;
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::task::{Task, TaskLoader, TokenBatch};
 use wave_hub::FloatType;
 use wave_models::sequence::logits_at;
 use wave_models::{SequenceShape, Weights};
-use wave_run::device::place;
+use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::forecast::{Memory, Step};
 use wave_run::inputs::Inputs;
-use wave_run::ranks;
 use wave_run::recipe::{means_nothing, narrow, to_table};
 use wave_run::run_dir::{self, Made};
 use wave_run::settings::{self, BatchSize, Duration, Eval, OfTransformers};
@@ -52,6 +51,7 @@ struct TaskData {
     loader: TaskLoader,
     /// Number of test sequences of each length.
     tests: usize,
+    context: Context,
 }
 
 impl TaskData {
@@ -60,6 +60,7 @@ impl TaskData {
         batch: Option<BatchSize>,
         tests: Option<usize>,
         seed: u64,
+        context: &Context,
     ) -> Result<TaskData> {
         let batch = match batch {
             None => BATCH,
@@ -74,6 +75,7 @@ impl TaskData {
             loader: TaskLoader::new(task.clone(), batch, seed)?,
             task,
             tests: tests.unwrap_or(TESTS),
+            context: context.clone(),
         })
     }
 
@@ -84,7 +86,7 @@ impl TaskData {
         length: usize,
     ) -> Result<TokenScores> {
         let batches = self.task.test_batches(length, self.tests, TEST_BATCH);
-        let weights = place(weights)?;
+        let weights = self.context.place(weights)?;
         let logits = |tokens: &Tensor, at: &Tensor| logits_at(shape, &weights, tokens, at);
         Ok(evaluate_tokens(&batches, logits)?)
     }
@@ -120,6 +122,10 @@ impl TrainingData for TaskData {
 
     fn in_pairs(&self) -> bool {
         false
+    }
+
+    fn context(&self) -> &Context {
+        &self.context
     }
 }
 
@@ -186,11 +192,12 @@ pub(super) fn finetune(
     dir: &Path,
     settings: &settings::Finetune,
     out: &Path,
-    options: Options,
+    options: &Options,
 ) -> Result<Value> {
-    let ready = Ready::read(dir, settings)?;
+    let context = &options.context;
+    let ready = Ready::read(dir, settings, context)?;
     ready.step.check()?;
-    let inputs = Inputs::default()
+    let inputs = Inputs::new(context)
         .artefact("model", dir)?
         .task(&ready.data.task);
     run_dir::fill(out, &to_table(settings)?, &inputs, options, |run| {
@@ -219,7 +226,7 @@ pub(super) fn finetune(
             "steps": outcome.steps,
             "sequences_seen": outcome.steps * data.loader.batch_size() as u64,
             "lengths": found,
-            "origin": origin::of(dir, &model.provenance),
+            "origin": origin::of(dir, &model.provenance, context),
             "start": model.provenance,
         });
         model.know(&data.task);
@@ -254,15 +261,21 @@ struct Ready {
 }
 
 impl Ready {
-    fn read(dir: &Path, settings: &settings::Finetune) -> Result<Ready> {
+    fn read(dir: &Path, settings: &settings::Finetune, context: &Context) -> Result<Ready> {
         let own: Finetune = narrow(settings, WHAT)?;
-        ranks::only_one("sequence networks train")?;
-        let model = SequenceModel::read(dir)?;
+        context.only_one("sequence networks train")?;
+        let model = SequenceModel::read(dir, context)?;
         let float = float(&own.output)?;
         let none = OfTransformers::default();
         let plan = TrainingPlan::new(&own.optimisation, &none, &own.saving, DEFAULTS)?;
         let task = task(&model, own.data.as_deref())?;
-        let data = TaskData::new(task, own.optimisation.batch, own.test_limit, plan.seed)?;
+        let data = TaskData::new(
+            task,
+            own.optimisation.batch,
+            own.test_limit,
+            plan.seed,
+            context,
+        )?;
         let resolved = plan.resolve(&data)?;
         let frozen = own.freeze.unwrap_or_default();
         finetune::check_frozen(&model.weights, &frozen)?;
@@ -283,8 +296,8 @@ impl Ready {
 impl Trainee for Ready {
     type Batch = TokenBatch;
 
-    fn variables(&self) -> Result<Vec<Variable>> {
-        finetune::variables(&self.model.weights, &self.frozen, &self.resolved, 0)
+    fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
+        finetune::variables(&self.model.weights, &self.frozen, &self.resolved, 0, device)
     }
 
     fn loss(
@@ -313,8 +326,12 @@ impl Trainee for Ready {
 ///
 /// # Errors
 /// As [`finetune()`]'s own, before its first step.
-pub(super) fn describe(dir: &Path, settings: &settings::Finetune) -> Result<String> {
-    let ready = Ready::read(dir, settings)?;
+pub(super) fn describe(
+    dir: &Path,
+    settings: &settings::Finetune,
+    context: &Context,
+) -> Result<String> {
+    let ready = Ready::read(dir, settings, context)?;
     Ok(format!(
         "{:#?}\n{} parameters\ntask: {}\n{}{}",
         ready.model.shape,
@@ -330,14 +347,20 @@ pub(super) fn describe(dir: &Path, settings: &settings::Finetune) -> Result<Stri
 ///
 /// # Errors
 /// If settings are wrong or do not fit the model, or the work fails.
-pub(super) fn eval(dir: &Path, settings: &Eval) -> Result<Value> {
+pub(super) fn eval(dir: &Path, settings: &Eval, context: &Context) -> Result<Value> {
     refuse_heads(settings.heads)?;
     if settings.hold_out.is_some() {
         return Err(means_nothing("hold_out", WHAT));
     }
-    let model = SequenceModel::read(dir)?;
+    let model = SequenceModel::read(dir, context)?;
     let task = task(&model, settings.data.as_deref())?;
-    let data = TaskData::new(task, None, settings.test_limit, settings.seed.unwrap_or(0))?;
+    let data = TaskData::new(
+        task,
+        None,
+        settings.test_limit,
+        settings.seed.unwrap_or(0),
+        context,
+    )?;
     let lengths = data.lengths(&model.shape, &model.weights)?;
     let first = lengths[0].scores;
     let found: Vec<Value> = lengths.iter().map(Length::json).collect();
@@ -378,7 +401,7 @@ mod tests {
             };
             let choices = wave_init::state_space::SequenceChoices::default();
             let weights = wave_init::state_space::start("mimetic", &shape, &choices, 0).unwrap();
-            let data = TaskData::new(task, None, Some(3), 0).unwrap();
+            let data = TaskData::new(task, None, Some(3), 0, &Context::default()).unwrap();
             assert_eq!(data.batches().steps_per_epoch(), EPOCH / BATCH);
             let lengths = data.lengths(&shape, &weights).unwrap();
             let found: Vec<usize> = lengths.iter().map(|l| l.length).collect();

@@ -11,6 +11,7 @@ use wave_data::task::Task;
 use wave_init::Cost;
 use wave_init::state_space::{self, SequenceChoices};
 use wave_models::{Mixer, SequenceShape};
+use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::inputs::Inputs;
 use wave_run::recipe::narrow;
@@ -30,13 +31,13 @@ pub(super) fn architectures() -> Vec<&'static str> {
 ///
 /// # Errors
 /// If settings are missing or wrong, or the work fails.
-pub(super) fn init(method: &str, settings: &Table, out: &Path, options: Options) -> Result<Value> {
+pub(super) fn init(method: &str, settings: &Table, out: &Path, options: &Options) -> Result<Value> {
     let settings = &narrow::<Init>(settings, WHAT)?;
     let model = new_model(method, settings)?;
     let float = float(&settings.output)?;
     let summary = format!("Initialised with wave, method {method}; not trained.");
     let (n, cost) = (model.parameters(), Cost::default());
-    let inputs = Inputs::default().known("shape", format!("{:?}", model.shape));
+    let inputs = Inputs::new(&options.context).known("shape", format!("{:?}", model.shape));
     init::write_start(method, settings, out, options, inputs, n, cost, || {
         model.write(out, float, &summary)
     })
@@ -46,7 +47,7 @@ pub(super) fn init(method: &str, settings: &Table, out: &Path, options: Options)
 ///
 /// # Errors
 /// As [`init()`].
-pub(super) fn describe(method: &str, settings: &Table) -> Result<String> {
+pub(super) fn describe(method: &str, settings: &Table, _: &Context) -> Result<String> {
     let settings = &narrow::<Init>(settings, WHAT)?;
     let model = new_model(method, settings)?;
     float(&settings.output)?;

@@ -7,7 +7,7 @@ use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_models::sequence::attention_maps;
-use wave_run::device::place;
+use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::paths::text;
 use wave_run::plot;
@@ -17,13 +17,18 @@ use wave_run::plot;
 ///
 /// # Errors
 /// If the model cannot be read or has no task, a page is asked for, or the work fails.
-pub(super) fn inspect(dir: &Path, plots: Option<&Path>, html: Option<&Path>) -> Result<Value> {
+pub(super) fn inspect(
+    dir: &Path,
+    plots: Option<&Path>,
+    html: Option<&Path>,
+    context: &Context,
+) -> Result<Value> {
     if html.is_some() {
         return Err(request(
             "--html: there is no page of a sequence network; draw its maps with --plots DIR",
         ));
     }
-    let model = SequenceModel::read(dir)?;
+    let model = SequenceModel::read(dir, context)?;
     let names: Vec<&str> = model.shape.mixers.iter().map(|m| m.name()).collect();
     let mut out = json!({
         "kind": "model",
@@ -36,7 +41,7 @@ pub(super) fn inspect(dir: &Path, plots: Option<&Path>, html: Option<&Path>) -> 
         "provenance": model.provenance,
     });
     if let Some(plots) = plots {
-        let maps = maps(&model)?;
+        let maps = maps(&model, context)?;
         wave_hub::prepare_out(plots)?;
         let path = plots.join("attention-maps.png");
         let png = plot::heat_map_grid(&maps, 4)?;
@@ -50,13 +55,13 @@ pub(super) fn inspect(dir: &Path, plots: Option<&Path>, html: Option<&Path>) -> 
 type Panel = (String, usize, usize, Vec<f32>);
 
 /// The attention map of each layer, where it has one.
-fn maps(model: &SequenceModel) -> Result<Vec<Panel>> {
+fn maps(model: &SequenceModel, context: &Context) -> Result<Vec<Panel>> {
     let task = model.task()?;
     model.check_task(&task)?;
     let batches = task.test_batches(task.lengths.1, 1, 1);
     let tokens = &batches[0].tokens;
     let tokens = Tensor::from_slice(tokens, tokens.len(), &Device::Cpu)?;
-    let maps = attention_maps(&model.shape, &place(&model.weights)?, &tokens)?;
+    let maps = attention_maps(&model.shape, &context.place(&model.weights)?, &tokens)?;
     let panel = |(layer, map): &(usize, Tensor)| {
         let (rows, columns) = map.dims2()?;
         let values = map.to_device(&Device::Cpu)?.flatten_all()?.to_vec1()?;

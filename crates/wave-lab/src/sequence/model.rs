@@ -6,6 +6,7 @@ use std::path::Path;
 use wave_data::task::Task;
 use wave_hub::{CardFront, FloatType};
 use wave_models::{SequenceShape, Weights};
+use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::locate;
 use wave_run::settings::{Format, Output};
@@ -29,8 +30,8 @@ impl SequenceModel {
     ///
     /// # Errors
     /// If a file is missing or broken, or the weights differ from those described in `config.json`.
-    pub fn read(path: &Path) -> Result<SequenceModel> {
-        let (config, weights) = wave_hub::read_transformers(&locate::locate(path)?)?;
+    pub fn read(path: &Path, context: &Context) -> Result<SequenceModel> {
+        let (config, weights) = wave_hub::read_transformers(&locate::locate(path, context)?)?;
         let shape = SequenceShape::from_config(&config)?;
         shape.check_weights(&weights)?;
         Ok(SequenceModel {

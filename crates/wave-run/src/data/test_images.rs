@@ -3,15 +3,16 @@
 use super::{
     DataPlan, check_classes, check_normalisation, open, parts, tell_classes, tell_size, unlabelled,
 };
+use crate::context::Context;
 use crate::error::request;
 use crate::progress;
-use crate::ranks::ranks;
 use crate::terminal::detail;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use wave_data::{BrokenImage, BrokenImages, Source, Transform};
+use wave_train::Ranks;
 
 /// Number of broken images that are named on stderr.
 const NAMED: usize = 5;
@@ -31,6 +32,8 @@ pub struct TestImages {
     pub class_names: Vec<String>,
     /// Broken images among them, which are left out.
     pub broken: Arc<BrokenImages>,
+    /// The context, whose ranks divide the images.
+    pub context: Context,
 }
 
 impl TestImages {
@@ -38,9 +41,9 @@ impl TestImages {
     ///
     /// # Errors
     /// If there is no such data, its images have no labels, or it has no test images.
-    pub fn open(plan: &DataPlan, transform: &Transform) -> Result<TestImages> {
+    pub fn open(plan: &DataPlan, transform: &Transform, context: &Context) -> Result<TestImages> {
         check_normalisation(plan, transform)?;
-        let dataset = open(plan.spec.as_deref())?;
+        let dataset = open(plan.spec.as_deref(), context)?;
         let chosen = parts(plan, &dataset)?;
         let (source, indices) = (chosen.test, chosen.test_indices);
         if source.class_names().is_empty() {
@@ -62,14 +65,19 @@ impl TestImages {
                 indices.len()
             )
         });
-        Ok(TestImages::new(&dataset.name, source, indices, transform))
+        Ok(TestImages::new(
+            &dataset.name,
+            (source, indices),
+            transform,
+            context,
+        ))
     }
 
     pub(super) fn new(
         spec: &str,
-        source: Arc<dyn Source>,
-        indices: Vec<u32>,
+        (source, indices): (Arc<dyn Source>, Vec<u32>),
         transform: &Transform,
+        context: &Context,
     ) -> TestImages {
         TestImages {
             spec: spec.into(),
@@ -78,6 +86,7 @@ impl TestImages {
             source,
             indices,
             transform: transform.clone(),
+            context: context.clone(),
         }
     }
 
@@ -87,7 +96,8 @@ impl TestImages {
         at_once: usize,
     ) -> impl Iterator<Item = Result<wave_data::Batch, wave_data::DataError>> + use<> {
         let batches = self.indices.chunks(at_once);
-        let own = batches.skip(ranks().rank()).step_by(ranks().size());
+        let ranks = self.context.ranks();
+        let own = batches.skip(ranks.rank()).step_by(ranks.size());
         let indices: Vec<u32> = own.flatten().copied().collect();
         let (source, transform) = (&self.source, &self.transform);
         wave_data::evaluation_batches(source, &indices, transform, at_once, &self.broken)
@@ -119,7 +129,8 @@ impl TestImages {
     /// must call it.
     pub fn tell_broken(&self) -> usize {
         let what = ("test image", "left out of the accuracy");
-        tell_broken(&*self.source, &self.broken.list(), what)
+        let ranks = self.context.ranks();
+        tell_broken(&*self.source, &self.broken.list(), what, ranks)
     }
 }
 
@@ -135,12 +146,13 @@ pub(super) fn tell_broken(
     source: &dyn Source,
     found: &[BrokenImage],
     (what, fate): (&str, &str),
+    ranks: &dyn Ranks,
 ) -> usize {
     let mut all: BTreeSet<usize> = found.iter().map(|image| image.index as usize).collect();
-    if ranks().size() > 1 {
+    if ranks.size() > 1 {
         let mut found = vec![0.0; source.len()];
         all.iter().for_each(|i| found[*i] = 1.0);
-        ranks().sum(&mut found);
+        ranks.sum(&mut found);
         all = (0..found.len()).filter(|i| found[*i] > 0.0).collect();
     }
     let n = all.len();

@@ -37,7 +37,7 @@ fn recomputing_takes_less() {
 
 #[test]
 fn what_does_not_fit_is_told_with_what_would() {
-    let step = Step::of_images(MEMORY, 64, 1); // 740 bytes
+    let step = Step::of_images(MEMORY, 64, 1, &Context::default()); // 740 bytes
     assert_eq!(step.beyond(740), None);
     let said = step.beyond(500).unwrap();
     for part in [

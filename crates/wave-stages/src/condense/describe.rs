@@ -5,9 +5,9 @@ use crate::ancestor::{Ancestor, planned};
 use crate::cache;
 use crate::speed;
 use anyhow::Result;
-use std::path::Path;
 use std::sync::Arc;
 use wave_data::Source;
+use wave_run::context::Context;
 use wave_run::data::Data;
 use wave_run::forecast::{self, Step, bytes, duration};
 use wave_run::settings::{Condense, DEFAULT_BATCH};
@@ -86,26 +86,31 @@ fn mean_file(source: &dyn Source) -> Option<f64> {
 /// # Errors
 /// As the condensation's own, before its first step; but too little memory is no error, since the plan
 /// may be for another machine.
-pub fn describe(settings: &Condense, ancestor: Option<Arc<Ancestor>>) -> Result<String> {
+pub fn describe(
+    settings: &Condense,
+    ancestor: Option<Arc<Ancestor>>,
+    context: &Context,
+) -> Result<String> {
     let mut settings = settings.clone();
     let ancestor = match (ancestor, &settings.ancestor) {
         (Some(trained), None) => {
             settings.ancestor = Some(String::new()); // where it is to be
             Some(trained)
         }
-        (_, named) => planned(named.as_deref())?,
+        (_, named) => planned(named.as_deref(), context)?,
     };
     super::check(&settings)?;
     let ancestor = ancestor.as_deref();
     let mut plan = CondensePlan::new(&settings)?;
-    plan.fit_batch(Path::new(""), false)?;
+    plan.fit_batch(None, context)?;
     let data = match plan.data.spec {
-        Some(_) => Some(plan.open_data(ancestor)?),
+        Some(_) => Some(plan.open_data(ancestor, context)?),
         None => None,
     };
     if let (Some(data), Some(ancestor)) = (&data, ancestor) {
         ancestor.check(data)?;
     }
+    let mode = plan.training.mode(context)?;
     let numbers = match &data {
         Some(data) => Numbers::of(data, &plan)?,
         None => Numbers::of_imagenet(&plan),
@@ -122,7 +127,7 @@ pub fn describe(settings: &Condense, ancestor: Option<Arc<Ancestor>>) -> Result<
     let largest = plan.largest();
     let ledger = plan.ledger();
     let values = ledger.iter().map(|(_, n)| n).sum::<usize>();
-    let step = Step::of_images(plan.memory(ancestor), batch, numbers.parts);
+    let step = Step::of_images(plan.memory(ancestor, mode), batch, numbers.parts, context);
     let epochs = steps as f64 / numbers.per_epoch as f64;
 
     let counts = &plan.templates.counts;
@@ -184,7 +189,7 @@ pub fn describe(settings: &Condense, ancestor: Option<Arc<Ancestor>>) -> Result<
     if !step.can_time(TIMED) {
         return Ok(text);
     }
-    let rate = speed::condensing(&few, TIMED, plan.training.mode)?;
+    let rate = speed::condensing(&few, TIMED, mode, context.device())?;
     text += &format!(
         "{:.0} GFLOP/s here, measured at {} x {}",
         rate / 1e9,

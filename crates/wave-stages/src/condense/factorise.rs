@@ -25,7 +25,7 @@ pub(super) fn factorise(
     settings: &Condense,
     ancestor: Option<&Ancestor>,
     out: &Path,
-    options: Options,
+    options: &Options,
 ) -> Result<Value> {
     let (shape, model) = transformer(ancestor)?;
     let plan = CondensePlan::new(&Condense {
@@ -36,7 +36,7 @@ pub(super) fn factorise(
         ..settings.clone()
     })?;
     let plan = plan.on(shape.channels, shape.classes);
-    let inputs = Inputs::default()
+    let inputs = Inputs::new(&options.context)
         .artefact_if_any("ancestor", plan.ancestor.as_deref())?
         .place(plan.data.spec.as_deref());
     run_dir::fill(out, &plan.table, &inputs, options, |_| {
@@ -48,6 +48,7 @@ pub(super) fn factorise(
             Some(_) => Some(Data::open(
                 &plan.data,
                 Input::Like(model.transform.clone()),
+                &options.context,
             )?),
             None => None,
         };

@@ -13,6 +13,8 @@ use wave_init::DirectMethod;
 use wave_learngene::{DepthRule, Kronecker, Objective, Part, Plan, Sizes};
 use wave_models::default_patch;
 use wave_models::vit::VitShape;
+use wave_ops::Mode;
+use wave_run::context::Context;
 use wave_run::data::{Channels, DEFAULT_SIDE, Data, DataPlan, Input};
 use wave_run::error::request;
 use wave_run::forecast::{self, Memory};
@@ -167,11 +169,11 @@ impl CondensePlan {
     ///
     /// # Errors
     /// If none fits.
-    pub fn fit_batch(&mut self, out: &Path, repeats: bool) -> Result<()> {
+    pub fn fit_batch(&mut self, earlier: Option<&Path>, context: &Context) -> Result<()> {
         // Before the data is read: channels and classes hardly matter here.
-        let memory = self.memory(None);
-        let memory = |_| memory;
-        let batch = forecast::fit_batch(&mut self.data, &self.training, memory, out, repeats)?;
+        let here = self.clone();
+        let memory = |mode| here.memory(None, mode);
+        let batch = forecast::fit_batch(&mut self.data, &self.training, memory, earlier, context)?;
         self.table.extend(batch);
         Ok(())
     }
@@ -180,16 +182,16 @@ impl CondensePlan {
     ///
     /// # Errors
     /// If there is no such data, or it lacks labels that are needed.
-    pub fn open_data(&self, ancestor: Option<&Ancestor>) -> Result<Data> {
+    pub fn open_data(&self, ancestor: Option<&Ancestor>, context: &Context) -> Result<Data> {
         let input = Input::Size {
             image_size: self.auxiliary.image_size,
             channels: Channels::Otherwise(ancestor.map_or(3, |a| a.transform.channels)),
         };
         match ancestor {
             Some(ancestor) if self.objective.ce_weight == 0.0 => {
-                Data::open_unlabelled(&self.data, input, &ancestor.label_names)
+                Data::open_unlabelled(&self.data, input, &ancestor.label_names, context)
             }
-            _ => Data::open(&self.data, input),
+            _ => Data::open(&self.data, input, context),
         }
     }
 
@@ -216,9 +218,9 @@ impl CondensePlan {
     }
 
     /// Memory of training, with an ancestor if given.
-    pub fn memory(&self, ancestor: Option<&Ancestor>) -> Memory {
+    pub fn memory(&self, ancestor: Option<&Ancestor>, mode: Mode) -> Memory {
         let values = self.ledger().iter().map(|(_, n)| n).sum();
-        let memory = Memory::of_composed(&self.largest(), self.training.mode, values);
+        let memory = Memory::of_composed(&self.largest(), mode, values);
         match ancestor {
             Some(ancestor) => memory.beside(&ancestor.network),
             None => memory,

@@ -10,6 +10,7 @@ use std::path::Path;
 use toml::Table;
 use wave_data::Transform;
 use wave_models::vit::VitShape;
+use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan, Input};
 use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
@@ -69,8 +70,9 @@ impl ExpandPlan {
     pub fn sized(
         mut self,
         templates: &TemplateDir,
+        context: &Context,
     ) -> Result<(ExpandPlan, Option<Vec<Candidate>>)> {
-        let candidates = budget::choose(templates, &self.size)?;
+        let candidates = budget::choose(templates, &self.size, context)?;
         if let Some(best) = candidates.as_ref().and_then(|all| all.first()) {
             (self.size.depth, self.size.width) = (Some(best.depth), Some(best.width));
             for limit in ["max_params", "max_macs", "max_latency_ms"] {
@@ -88,9 +90,9 @@ impl ExpandPlan {
     ///
     /// # Errors
     /// If none is named, and steps are asked for.
-    fn open_data(&self, transform: Transform) -> Result<Option<Data>> {
+    fn open_data(&self, transform: Transform, context: &Context) -> Result<Option<Data>> {
         if self.data.spec.is_some() {
-            return Data::open(&self.data, Input::Like(transform)).map(Some);
+            return Data::open(&self.data, Input::Like(transform), context).map(Some);
         }
         // Without data nothing is fitted, unless asked for.
         match self.duration {
@@ -116,13 +118,18 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    /// Reads the templates in a directory, for output in `out`.
+    /// Reads the templates in a directory; an automatic batch is that of the `earlier` run, if any.
     ///
     /// # Errors
     /// If something is missing or does not fit together.
-    pub(super) fn read(dir: &Path, plan: ExpandPlan, out: &Path, repeats: bool) -> Result<Ready> {
-        let templates = templates::read(dir)?;
-        let (mut plan, candidates) = plan.sized(&templates)?;
+    pub(super) fn read(
+        dir: &Path,
+        plan: ExpandPlan,
+        earlier: Option<&Path>,
+        context: &Context,
+    ) -> Result<Ready> {
+        let templates = templates::fetch(dir, context)?;
+        let (mut plan, candidates) = plan.sized(&templates, context)?;
         let gene = &templates.learngene;
         let shape = plan.size.shape(gene)?;
         let network = Network::Vit(shape.clone());
@@ -130,9 +137,9 @@ impl Ready {
         forecast::check_network(&network)?;
         let scalers = gene.plan.scaler_count(&shape, shape.depth);
         let memory = |mode| Memory::of_composed(&shape, mode, scalers);
-        let batch = forecast::fit_batch(&mut plan.data, &plan.training, memory, out, repeats)?;
+        let batch = forecast::fit_batch(&mut plan.data, &plan.training, memory, earlier, context)?;
         plan.table.extend(batch);
-        let data = plan.open_data(templates.transform_of(&shape))?;
+        let data = plan.open_data(templates.transform_of(&shape), context)?;
         let fitting = match &data {
             Some(data) => {
                 let resolved = plan.training.resolve(data)?;
@@ -203,9 +210,9 @@ impl Ready {
 ///
 /// # Errors
 /// As the expansion's own, before its first step.
-pub fn describe(dir: &Path, settings: &Expand) -> Result<String> {
+pub fn describe(dir: &Path, settings: &Expand, context: &Context) -> Result<String> {
     let plan = ExpandPlan::new(settings)?;
-    Ready::read(dir, plan, Path::new(""), false)?.describe()
+    Ready::read(dir, plan, None, context)?.describe()
 }
 
 fn need_data(of: &str) -> anyhow::Error {

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use toml::Table;
 use wave_learngene::{Objective, Sizes};
+use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan};
 use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
@@ -136,23 +137,23 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Reads the model in a directory, for output in `out`.
+    /// Reads the model in a directory; an automatic batch is that of the `earlier` run, if any.
     ///
     /// # Errors
     /// If something is missing or does not fit together.
     pub(super) fn read(
         model: &Path,
         plan: FinetunePlan,
-        out: &Path,
-        repeats: bool,
+        earlier: Option<&Path>,
+        context: &Context,
     ) -> Result<Ready> {
-        let model = Model::read(model)?;
+        let model = Model::read(model, context)?;
         let ancestor = plan.ancestor.as_deref();
-        let ancestor = ancestor.map(|a| Ancestor::read(Path::new(a)).map(Arc::new));
-        Ready::new(model, ancestor.transpose()?, plan, out, repeats)
+        let ancestor = ancestor.map(|a| Ancestor::read(Path::new(a), context).map(Arc::new));
+        Ready::new(model, ancestor.transpose()?, plan, earlier, context)
     }
 
-    /// A fine-tuning of a model, for output in `out`.
+    /// A fine-tuning of a model; an automatic batch is that of the `earlier` run, if any.
     ///
     /// # Errors
     /// If something is missing, or does not fit together.
@@ -160,17 +161,17 @@ impl Ready {
         mut model: Model,
         ancestor: Option<Arc<Ancestor>>,
         mut plan: FinetunePlan,
-        out: &Path,
-        repeats: bool,
+        earlier: Option<&Path>,
+        context: &Context,
     ) -> Result<Ready> {
         if !model.network.trainable() {
             return Err(only_runs(&model.network));
         }
         let layout = Layout::of(&plan.output, &model.network)?;
         let memory = |mode| Memory::of_network(&model.network, mode);
-        let batch = forecast::fit_batch(&mut plan.data, &plan.training, memory, out, repeats)?;
+        let batch = forecast::fit_batch(&mut plan.data, &plan.training, memory, earlier, context)?;
         plan.table.extend(batch);
-        let data = open_data(&mut model, &plan)?;
+        let data = open_data(&mut model, &plan, context)?;
         let resolved = plan.training.resolve(&data)?;
         plan.slices.sizes(&model.network)?;
         check_frozen(&model.network.prepare(&model.weights)?, &plan.frozen)?;
@@ -223,7 +224,13 @@ impl Ready {
             return Ok(text);
         }
         let weights = model.network.prepare(&model.weights)?;
-        let seconds = speed::training(&model.network, &weights, TIMED, resolved.mode)?;
+        let seconds = speed::training(
+            &model.network,
+            &weights,
+            TIMED,
+            resolved.mode,
+            data.tests.context.device(),
+        )?;
         let images = resolved.steps as f64 * data.batch as f64;
         let mut total = seconds * images;
         text += &format!(
@@ -244,7 +251,7 @@ impl Ready {
 ///
 /// # Errors
 /// As the fine-tuning's own, before its first step.
-pub fn describe(model: &Path, settings: &Finetune) -> Result<String> {
+pub fn describe(model: &Path, settings: &Finetune, context: &Context) -> Result<String> {
     let plan = FinetunePlan::new(settings)?;
-    Ready::read(model, plan, Path::new(""), false)?.describe()
+    Ready::read(model, plan, None, context)?.describe()
 }

@@ -4,6 +4,7 @@ use super::arguments::DataCommand;
 use anyhow::Result;
 use serde_json::Value;
 use std::path::Path;
+use wave_run::context::Context;
 use wave_run::data::open_one;
 use wave_run::error::request;
 use wave_run::inputs::Inputs;
@@ -62,7 +63,9 @@ fn pack(spec: &str, out: &Path, shard_mb: u64) -> Result<Value> {
              train/CLASS/ and val/CLASS/"
         )));
     }
-    Inputs::default().place(Some(spec)).check_out(out)?;
+    Inputs::new(&Context::default())
+        .place(Some(spec))
+        .check_out(out)?;
     lock::check_idle(out)?;
     wave_hub::prepare_out(out)?;
     let packed = wave_data::pack(&dataset, out, shard_mb.saturating_mul(1 << 20), || {})?;

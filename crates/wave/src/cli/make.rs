@@ -11,10 +11,10 @@ use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use wave_lab::meta::{self, Meta};
+use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::paths;
 use wave_run::progress::Verbosity;
-use wave_run::ranks::{self, ranks};
 use wave_run::recipe::{Recipe, to_table};
 use wave_run::run_dir::Options;
 use wave_run::settings::{Condense, Expand, Finetune, Output};
@@ -26,18 +26,23 @@ use wave_stages::{condense, expand};
 pub(super) struct Make {
     flags: Makes,
     verbosity: Verbosity,
+    context: Context,
 }
 
 impl Make {
-    pub(super) fn new(flags: Makes, verbosity: Verbosity) -> Make {
-        Make { flags, verbosity }
+    pub(super) fn new(flags: Makes, verbosity: Verbosity, context: &Context) -> Make {
+        Make {
+            flags,
+            verbosity,
+            context: context.clone(),
+        }
     }
 
     pub(super) fn run(&self, recipe: &Path) -> Result<Done> {
         let recipe = self.recipe(recipe)?;
         self.make(
             &recipe.name,
-            || run::describe(&recipe),
+            || run::describe(&recipe, &self.context),
             |out, options| run::run(&recipe, out, options),
         )
     }
@@ -52,10 +57,14 @@ impl Make {
         }
         self.make(
             &recipe.name,
-            || run::describe(&recipe),
+            || run::describe(&recipe, &self.context),
             |out, options| {
                 let resume = !options.overwrite;
-                run::run(&recipe, out, Options { resume, ..options })
+                let options = Options {
+                    resume,
+                    ..options.clone()
+                };
+                run::run(&recipe, out, &options)
             },
         )
     }
@@ -65,7 +74,7 @@ impl Make {
         let settings = settings(&recipe, "condense", flags)?;
         self.make(
             "condense",
-            || condense::describe(&settings, None),
+            || condense::describe(&settings, None, &self.context),
             |out, options| {
                 let ancestors = Ancestors::default();
                 condense::condense(&recipe.name, &settings, &ancestors, out, options)
@@ -75,10 +84,10 @@ impl Make {
 
     pub(super) fn expand(&self, templates: Option<&Path>, flags: &Expand) -> Result<Done> {
         let settings = self.without_recipe("expand", flags)?;
-        let templates = &shipped::resolve(templates)?;
+        let templates = &shipped::resolve(templates, &self.context)?;
         self.make(
             "expand",
-            || expand::describe(templates, &settings),
+            || expand::describe(templates, &settings, &self.context),
             |out, options| expand::expand(templates, &settings, out, options),
         )
     }
@@ -88,7 +97,7 @@ impl Make {
         let family = families::started(method, &settings)?;
         self.make(
             "init",
-            || (family.describe_init)(method, &settings),
+            || (family.describe_init)(method, &settings, &self.context),
             |out, options| (family.init)(method, &settings, out, options),
         )
     }
@@ -98,7 +107,7 @@ impl Make {
         let settings = settings(&recipe, "meta", flags)?;
         self.make(
             "meta",
-            || meta::describe(&settings),
+            || meta::describe(&settings, &self.context),
             |out, options| meta::meta(&recipe.name, &settings, out, options),
         )
     }
@@ -113,10 +122,10 @@ impl Make {
             Some(recipe) => settings(&self.recipe(recipe)?, "finetune", flags)?,
             None => self.without_recipe("finetune", flags)?,
         };
-        let family = families::of(model)?;
+        let family = families::of(model, &self.context)?;
         self.make(
             "finetune",
-            || (family.describe_finetune)(model, &settings),
+            || (family.describe_finetune)(model, &settings, &self.context),
             |out, options| (family.finetune)(model, &settings, out, options),
         )
     }
@@ -129,7 +138,7 @@ impl Make {
         }
         self.make(
             "convert",
-            || convert::describe(model, output),
+            || convert::describe(model, output, &self.context),
             |out, options| convert::convert(model, output, out, options),
         )
     }
@@ -150,19 +159,46 @@ impl Make {
         &self,
         name: &str,
         describe: impl FnOnce() -> Result<String>,
-        work: impl FnOnce(&Path, Options) -> Result<Value>,
+        work: impl FnOnce(&Path, &Options) -> Result<Value>,
     ) -> Result<Done> {
         if self.flags.dry_run {
             return Ok(Done::Plan(describe()?));
         }
         let options = Options {
+            context: self.context.clone(),
             resume: self.flags.resume,
             overwrite: self.flags.overwrite,
             verbosity: self.verbosity,
         };
         let unused = OnceCell::new();
-        let out = out_dir(&self.flags, name, &unused)?;
-        Ok(Done::Result(work(&out, options)?))
+        let out = self.out_dir(name, &unused)?;
+        Ok(Done::Result(work(&out, &options)?))
+    }
+
+    /// The given directory, or a new one, stored in `unused`.
+    fn out_dir(&self, name: &str, unused: &OnceCell<Unused>) -> Result<PathBuf> {
+        if let Some(out) = &self.flags.out {
+            return Ok(out.clone());
+        }
+        if self.flags.resume {
+            return Err(request("--resume needs the --out of the run to continue"));
+        }
+        let seconds = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |d| d.as_secs());
+        let (context, parent) = (&self.context, Path::new("runs"));
+        let number = match context.is_first() {
+            true => paths::create_unused(parent, name, seconds)?,
+            false => 0,
+        };
+        // The first rank chooses for all.
+        let [seconds, number] =
+            [seconds, number].map(|n| context.ranks().of_first(n as f64) as u64);
+        let out = paths::numbered(parent, name, seconds, number);
+        if context.is_first() {
+            let _ = unused.set(Unused(out.clone())); // a command asks once
+        }
+        Ok(out)
     }
 }
 
@@ -184,29 +220,4 @@ impl Drop for Unused {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir(&self.0); // only an empty one
     }
-}
-
-/// The given directory, or a new one, stored in `unused`.
-fn out_dir(flags: &Makes, name: &str, unused: &OnceCell<Unused>) -> Result<PathBuf> {
-    if let Some(out) = &flags.out {
-        return Ok(out.clone());
-    }
-    if flags.resume {
-        return Err(request("--resume needs the --out of the run to continue"));
-    }
-    let seconds = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| d.as_secs());
-    let parent = Path::new("runs");
-    let number = match ranks::is_first() {
-        true => paths::create_unused(parent, name, seconds)?,
-        false => 0,
-    };
-    // The first rank chooses for all.
-    let [seconds, number] = [seconds, number].map(|n| ranks().of_first(n as f64) as u64);
-    let out = paths::numbered(parent, name, seconds, number);
-    if ranks::is_first() {
-        let _ = unused.set(Unused(out.clone())); // a command asks once
-    }
-    Ok(out)
 }

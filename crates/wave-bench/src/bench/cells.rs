@@ -1,0 +1,133 @@
+//! Runs of a grid, side by side.
+
+use super::{Bench, Cell, Failure, Row};
+use anyhow::Result;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use wave_run::interrupt::Interruption;
+use wave_run::progress::Verbosity;
+use wave_run::run_dir::Options;
+use wave_run::terminal::tell;
+
+/// Runs the cells that are not on disk yet; returns all rows, in order, and the failures.
+pub(super) fn run_cells(
+    bench: &Bench,
+    cells: &[Cell],
+    dir: &Path,
+    options: &Options,
+) -> Result<(Vec<Row>, Vec<Failure>)> {
+    let done = AtomicUsize::new(0);
+    let say = |text: String| {
+        if options.verbosity > Verbosity::Quiet {
+            let n = done.fetch_add(1, Ordering::Relaxed) + 1;
+            tell(&format!("[{n}/{}] {text}", cells.len()));
+        }
+    };
+    let results: Mutex<BTreeMap<usize, std::result::Result<Row, Failure>>> = Mutex::default();
+    let numbered: Vec<(usize, &Cell)> = cells.iter().enumerate().collect();
+    let interruption = options.context.interruption();
+    parallel(
+        &numbered,
+        bench.grid.bench.jobs,
+        interruption,
+        |(i, cell)| {
+            bench.check()?;
+            let name = cell.file_name();
+            let result = match cell_row(bench, cell, &dir.join(format!("{name}.json"))) {
+                Err(error) if interruption.requested() => return Err(error),
+                Err(error) => {
+                    say(format!("{name} failed: {error:#}"));
+                    let error = format!("{error:#}");
+                    Err(Failure { cell: name, error })
+                }
+                Ok((row, fresh)) => {
+                    let kept = if fresh { "" } else { ", kept" };
+                    say(format!("{name}: top-1 {:.2} %{kept}", 100.0 * row.top1));
+                    Ok(row)
+                }
+            };
+            let mut results = results.lock().unwrap_or_else(|e| e.into_inner());
+            results.insert(*i, result);
+            Ok(())
+        },
+    )?;
+    let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    for result in results
+        .into_inner()
+        .unwrap_or_else(|e| e.into_inner())
+        .into_values()
+    {
+        match result {
+            Ok(row) => rows.push(row),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    Ok((rows, failures))
+}
+
+/// A cell's row, and whether it was run for it.
+fn cell_row(bench: &Bench, cell: &Cell, path: &Path) -> Result<(Row, bool)> {
+    let fingerprint = bench.fingerprint(cell)?;
+    let saved = wave_hub::read_text(path)
+        .ok()
+        .and_then(|text| serde_json::from_str(&text).ok())
+        .filter(|row: &Row| row.fingerprint == fingerprint);
+    if let Some(row) = saved {
+        return Ok((row, false));
+    }
+    let row = bench.run(cell, fingerprint)?;
+    bench.check()?;
+    wave_hub::write_json(path, &row)?;
+    Ok((row, true))
+}
+
+/// Calls `work` on every item, on `jobs` threads that share the cores; after a failure no more items
+/// start.
+pub(super) fn parallel<T: Sync>(
+    items: &[T],
+    jobs: usize,
+    interruption: &Interruption,
+    work: impl Fn(&T) -> Result<()> + Sync,
+) -> Result<()> {
+    let jobs = jobs.min(items.len()).max(1);
+    if jobs == 1 {
+        return items.iter().try_for_each(work);
+    }
+    let threads = (rayon::current_num_threads() / jobs).max(1);
+    let next = AtomicUsize::new(0);
+    let failure: Mutex<Option<anyhow::Error>> = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+                let fail = |error| {
+                    failure
+                        .lock()
+                        .unwrap_or_else(|e| e.into_inner())
+                        .get_or_insert(error);
+                };
+                let pool = match pool {
+                    Ok(pool) => pool,
+                    Err(error) => return fail(error.into()),
+                };
+                while failure.lock().unwrap_or_else(|e| e.into_inner()).is_none()
+                    && !interruption.requested()
+                {
+                    let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                        return;
+                    };
+                    if let Err(error) = pool.install(|| work(item)) {
+                        fail(error);
+                    }
+                }
+            });
+        }
+    });
+    match failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
+        Some(error) => Err(error),
+        None if interruption.requested() => Err(wave_train::TrainError::Interrupted(0).into()),
+        None => Ok(()),
+    }
+}

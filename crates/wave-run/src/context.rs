@@ -1,0 +1,155 @@
+//! Where a run takes place: its device, the processes that share it, and its interruption.
+//!
+//! Artefacts are read and written on the host. Weights move to the device before a network runs
+//! ([`Context::place`]) or trains (`train::variable`); images follow the weights, targets the logits.
+//!
+//! Every rank reads the same settings and files and runs the same stages. Each computes its share of
+//! every batch, of the ancestor's outputs and of the test images (`wave_train::Ranks`). Work that
+//! happens once, such as writing, is for the first rank while the others wait: [`Context::on_first`].
+
+use crate::error::request;
+use crate::interrupt::Interruption;
+use anyhow::Result;
+use candle_core::{Device, Tensor};
+use std::fmt;
+use std::sync::Arc;
+use wave_models::Weights;
+use wave_train::{Alone, Ranks};
+
+/// What the stages of a run share; clones are the same context.
+#[derive(Clone)]
+pub struct Context(Arc<Shared>);
+
+struct Shared {
+    device: Device,
+    ranks: Box<dyn Ranks + Send>,
+    interruption: Interruption,
+}
+
+impl Default for Context {
+    /// The processor, in one process that nothing interrupts.
+    fn default() -> Context {
+        Context::new(Device::Cpu, Box::new(Alone), Interruption::default())
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ranks = self.ranks();
+        write!(
+            f,
+            "rank {} of {} on {:?}",
+            ranks.rank(),
+            ranks.size(),
+            self.device()
+        )
+    }
+}
+
+impl Context {
+    /// A context of these parts.
+    pub fn new(
+        device: Device,
+        ranks: Box<dyn Ranks + Send>,
+        interruption: Interruption,
+    ) -> Context {
+        Context(Arc::new(Shared {
+            device,
+            ranks,
+            interruption,
+        }))
+    }
+
+    /// The device that networks run and train on.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// The processes of the run.
+    pub fn ranks(&self) -> &dyn Ranks {
+        &*self.0.ranks
+    }
+
+    /// The interruption of this process alone.
+    pub fn interruption(&self) -> &Interruption {
+        &self.0.interruption
+    }
+
+    /// Weights on the device.
+    ///
+    /// # Errors
+    /// Those of copying.
+    pub fn place(&self, weights: &Weights) -> candle_core::Result<Weights> {
+        weights
+            .iter()
+            .map(|(name, t)| Ok((name.clone(), t.to_device(self.device())?)))
+            .collect()
+    }
+
+    /// Whether any rank was interrupted, which then holds for all.
+    pub fn interrupted(&self) -> bool {
+        let stop = self.ranks().any(self.interruption().requested());
+        if stop {
+            self.interruption().request();
+        }
+        stop
+    }
+
+    /// Whether this process writes and prints.
+    pub fn is_first(&self) -> bool {
+        self.ranks().rank() == 0
+    }
+
+    /// Refuses several ranks for `what`, such as `a population trains`.
+    ///
+    /// # Errors
+    /// If several were started.
+    pub fn only_one(&self, what: &str) -> Result<()> {
+        match self.ranks().size() {
+            1 => Ok(()),
+            size => Err(request(format!(
+                "{what} in one process, and {size} were started; leave out mpirun"
+            ))),
+        }
+    }
+
+    /// Does work once, on the first rank, while the others wait.
+    ///
+    /// # Errors
+    /// Those of the work, on the first rank: its failure ends the others.
+    pub fn on_first(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        if self.is_first() {
+            work()?;
+        }
+        self.ranks().wait();
+        Ok(())
+    }
+
+    /// Does work on the first rank, then on the others, which find its results, such as a download.
+    ///
+    /// # Errors
+    /// Those of the work.
+    pub fn first_then_others<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
+        let done = self.is_first().then(&work).transpose()?;
+        self.ranks().wait();
+        done.map_or_else(work, Ok)
+    }
+
+    /// Means of weights over the ranks.
+    ///
+    /// # Errors
+    /// Those of copying.
+    pub fn mean(&self, weights: Weights) -> candle_core::Result<Weights> {
+        let ranks = self.ranks();
+        if ranks.size() == 1 {
+            return Ok(weights);
+        }
+        let own: Vec<&Tensor> = weights.values().collect();
+        let sums = wave_train::sum_over(ranks, &own)?;
+        let names = weights.keys().cloned();
+        names
+            .zip(sums)
+            .map(|(name, sum)| Ok((name, (sum / ranks.size() as f64)?)))
+            .collect()
+    }
+}

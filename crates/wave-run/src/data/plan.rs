@@ -1,0 +1,111 @@
+//! The settings of the data.
+
+use crate::settings::{self, Augmentation, BatchSize, DEFAULT_BATCH, Images, Training};
+use anyhow::Result;
+use wave_data::{Augment, ColourJitter, Erasing, Mixing, ResizedCrop};
+
+/// The settings of the data, with every gap filled that the images themselves do not fill.
+#[derive(Clone, Debug)]
+pub struct DataPlan {
+    /// Value of `--data`, if given.
+    pub spec: Option<String>,
+    /// Training images at most.
+    pub train_limit: Option<usize>,
+    /// Test images at most.
+    pub test_limit: Option<usize>,
+    /// Training images held out to test on.
+    pub hold_out: Option<usize>,
+    /// Mean and standard deviation of each channel, if given.
+    pub normalisation: [Option<Vec<f64>>; 2],
+    /// Images of a training step.
+    pub batch: BatchSize,
+    /// Augmentation of training images.
+    pub augment: Augment,
+    /// Number of augmented versions of each image, if they repeat.
+    pub views: Option<u32>,
+    /// Seed of repeated augmentations.
+    pub view_seed: u64,
+    /// Seed of everything else.
+    pub seed: u64,
+}
+
+impl DataPlan {
+    /// The data of a training.
+    ///
+    /// # Errors
+    /// If a value is out of its range.
+    pub fn new(training: &Training) -> Result<DataPlan> {
+        let Training {
+            images,
+            augmentation,
+            optimisation,
+            ..
+        } = training;
+        settings::check(augmentation)?;
+        Ok(DataPlan {
+            batch: optimisation
+                .batch
+                .unwrap_or(BatchSize::Images(DEFAULT_BATCH)),
+            augment: augment(augmentation)?,
+            views: augmentation.views,
+            view_seed: augmentation.view_seed.unwrap_or(0),
+            ..DataPlan::of_images(images, optimisation.seed)?
+        })
+    }
+
+    /// Images without augmentation.
+    ///
+    /// # Errors
+    /// As [`DataPlan::new`].
+    pub fn of_images(images: &Images, seed: Option<u64>) -> Result<DataPlan> {
+        settings::check(images)?;
+        let images = images.clone();
+        Ok(DataPlan {
+            spec: images.data,
+            train_limit: images.train_limit,
+            test_limit: images.test_limit,
+            hold_out: images.hold_out,
+            normalisation: [images.mean, images.std],
+            batch: BatchSize::Images(DEFAULT_BATCH),
+            augment: Augment::NONE,
+            views: None,
+            view_seed: 0,
+            seed: seed.unwrap_or(0),
+        })
+    }
+}
+
+/// Augmentation by the settings.
+pub fn augment(settings: &Augmentation) -> Result<Augment> {
+    let mixing = Mixing {
+        mixup: settings.mixup.unwrap_or(0.0),
+        cutmix: settings.cutmix.unwrap_or(0.0),
+        ..Mixing::default()
+    };
+    Ok(Augment {
+        crop_padding: settings.crop_padding.unwrap_or(0),
+        flip: settings.flip.unwrap_or(false),
+        resized_crop: settings.resized_crop.map(|least| ResizedCrop {
+            scale: (least, 1.0),
+            ..ResizedCrop::default()
+        }),
+        rand_augment: settings
+            .rand_augment
+            .as_deref()
+            .map(str::parse)
+            .transpose()?,
+        three: settings.three_augment.unwrap_or(false),
+        colour_jitter: settings.colour_jitter.map(|part| ColourJitter {
+            brightness: part,
+            contrast: part,
+            saturation: part,
+            hue: 0.0,
+        }),
+        erasing: settings.erasing.map(|probability| Erasing {
+            probability,
+            ..Erasing::default()
+        }),
+        mixing: (mixing.mixup > 0.0 || mixing.cutmix > 0.0).then_some(mixing),
+        repeats: settings.repeats.unwrap_or(1),
+    })
+}

@@ -1,0 +1,280 @@
+//! What goes on beside the steps of a training: its log, tests and checkpoints.
+
+use super::{Course, Live, Outcome, Trainee, TrainingData, TrainingPlan};
+use crate::checkpoint::Best;
+use crate::context::Context;
+use crate::progress::Report;
+use crate::run_dir::{self, RunDir};
+use anyhow::Result;
+use candle_core::Device;
+use serde_json::json;
+use std::time::Instant;
+use wave_models::Weights;
+use wave_train::{Batches, Flow, Progress, Scores, State};
+
+/// Steps between two lines of the log.
+const LOG_EVERY: u64 = 20;
+
+/// What goes on beside a training: its log, tests and checkpoints.
+pub(super) struct Observer<'a, T, D> {
+    trainee: &'a T,
+    course: &'a Course<'a, D>,
+    live: &'a Live,
+    pub(super) run: Option<&'a mut RunDir>,
+    context: &'a Context,
+    best: Option<Best>,
+    curve: Vec<(f64, f64)>,
+    last_score: String,
+    /// The last test: its step and scores.
+    tested: Option<(u64, Scores)>,
+    began: Instant,
+    /// Why training ends here, if it does.
+    pub(super) stopped: Option<String>,
+    /// When the log last had a line, and the step there.
+    pub(super) since: (Instant, u64),
+    /// Time of the last checkpoint.
+    saved: Instant,
+}
+
+impl<'a, T: Trainee, D: TrainingData> Observer<'a, T, D> {
+    pub(super) fn new(
+        trainee: &'a T,
+        course: &'a Course<'a, D>,
+        live: &'a Live,
+        run: Option<&'a mut RunDir>,
+        context: &'a Context,
+    ) -> Observer<'a, T, D> {
+        Observer {
+            trainee,
+            course,
+            live,
+            run,
+            context,
+            best: None,
+            curve: Vec::new(),
+            last_score: String::new(),
+            tested: None,
+            began: Instant::now(),
+            stopped: None,
+            since: (Instant::now(), 0),
+            saved: Instant::now(),
+        }
+    }
+
+    /// The initial state, or the saved one to resume from.
+    pub(super) fn begin(&mut self, resume: bool) -> Result<State> {
+        let variables = &self.live.variables;
+        let restored = match (&mut self.run, resume) {
+            (Some(run), true) => run.restore(variables)?,
+            _ => None,
+        };
+        let (state, best) = match restored {
+            Some(restored) => restored,
+            None => {
+                let averaged = self.course.resolved.ema.is_some();
+                (State::new(variables, averaged)?, None)
+            }
+        };
+        if state.step > 0
+            && let Some(run) = &self.run
+        {
+            self.curve = run.scores()?;
+        }
+        let state = state.of_first(variables, self.context.ranks())?;
+        self.best = Best::of_first(best, variables, self.context.ranks())?;
+        Ok(state)
+    }
+
+    pub(super) fn observe(
+        &mut self,
+        progress: &Progress,
+        state: &State,
+        report: &mut Report,
+    ) -> Result<Flow> {
+        let p = progress;
+        let batch = self.course.data.batches().batch_size();
+        report.step(
+            p.step,
+            batch,
+            &format!("loss {:.4}, {}", p.loss, self.last_score),
+        );
+        if !p.loss.is_finite() || !p.gradient_norm.is_finite() {
+            report.line(&format!(
+                "step {}: loss {}, gradient norm {}; skipped, and the learning rate halved",
+                p.step, p.loss, p.gradient_norm
+            ));
+        }
+        self.log(p, batch)?;
+        let often = self.course.every_epoch || self.course.resolved.patience.is_some();
+        let tests = often && self.course.data.has_tests();
+        if tests && p.epoch_ends && p.step < self.course.resolved.steps {
+            self.test(p, state, report)?;
+        }
+        let stop = self.context.interrupted();
+        self.save(p, state, stop)?;
+        if !stop && p.step < self.course.resolved.steps {
+            self.stop_early(p.step);
+        }
+        if let Some(why) = &self.stopped {
+            report.line(&format!("stopped: {why}"));
+            return Ok(Flow::Finish);
+        }
+        if stop {
+            self.context.ranks().wait(); // the first one to end ends all, and has to save before
+        }
+        Ok(if stop { Flow::Stop } else { Flow::Continue })
+    }
+
+    /// Says in [`Observer::stopped`] whether patience or time has run out; on all ranks alike.
+    pub(super) fn stop_early(&mut self, step: u64) {
+        let TrainingPlan {
+            patience,
+            time_limit,
+            ..
+        } = **self.course.resolved;
+        if patience.is_none() && time_limit.is_none() {
+            return;
+        }
+        let best = self
+            .curve
+            .iter()
+            .enumerate()
+            .max_by(|(i, a), (j, b)| a.1.total_cmp(&b.1).then(j.cmp(i))); // the first of equals
+        let idle = best.map_or(0, |(i, _)| self.curve.len() - 1 - i);
+        let impatient = patience.is_some_and(|n| idle >= n);
+        let late = time_limit.is_some_and(|limit| self.began.elapsed() >= limit);
+        let steps = self.course.resolved.steps;
+        let ranks = self.context.ranks();
+        if ranks.any(impatient) {
+            self.stopped = Some(format!(
+                "no better test in {} epochs, at step {step} of {steps}",
+                patience.unwrap_or(0)
+            ));
+        } else if ranks.any(late) {
+            self.stopped = Some(format!("time limit, at step {step} of {steps}"));
+        }
+    }
+
+    fn log(&mut self, p: &Progress, batch: usize) -> Result<()> {
+        let Some(run) = self.run.as_deref_mut() else {
+            return Ok(());
+        };
+        if p.step.is_multiple_of(LOG_EVERY) || p.epoch_ends {
+            let seconds = self.since.0.elapsed().as_secs_f64().max(1e-9);
+            let images = (p.step - self.since.1) as f64 * batch as f64;
+            run.log(&run_dir::step_entry(p, images / seconds))?;
+            self.since = (Instant::now(), p.step);
+        }
+        Ok(())
+    }
+
+    /// Tests the current values, and keeps them if they are the best so far.
+    fn test(&mut self, p: &Progress, state: &State, report: &Report) -> Result<()> {
+        let now = self.values(state)?;
+        let scores = self.trainee.score(&now)?;
+        let better = self.best.as_ref().is_none_or(|b| scores.top1 > b.top1);
+        if self.course.resolved.keep_best && better {
+            let kept = Best::copy(&now, scores.top1)?;
+            if let Some(run) = self.run.as_deref_mut() {
+                run.keep_best(&kept)?;
+            }
+            self.best = Some(kept);
+        }
+        self.last_score = format!("top-1 {:.2} %, ", 100.0 * scores.top1);
+        report.line(&format!(
+            "epoch {:.2}: top-1 {:.2} %, test loss {:.4}",
+            p.epoch,
+            100.0 * scores.top1,
+            scores.loss
+        ));
+        self.record(p.step, p.epoch, &scores)
+    }
+
+    fn record(&mut self, step: u64, epoch: f64, scores: &Scores) -> Result<()> {
+        self.tested = Some((step, *scores));
+        self.curve.push((epoch, scores.top1));
+        match self.run.as_deref_mut() {
+            Some(run) => run.log(&score_entry(step, epoch, scores)),
+            None => Ok(()),
+        }
+    }
+
+    /// Saves the state when it is due, and always where training is to `stop`.
+    fn save(&mut self, p: &Progress, state: &State, stop: bool) -> Result<()> {
+        let Some(run) = self.run.as_deref_mut() else {
+            return Ok(());
+        };
+        let resolved = self.course.resolved;
+        let every = |n: u64| p.step.is_multiple_of(n);
+        let due = stop || p.epoch_ends || resolved.checkpoint_steps.is_some_and(every);
+        if due {
+            // Here all ranks come at the same step.
+            state.check(&self.live.variables, self.context.ranks())?;
+        }
+        let passed = |time| self.saved.elapsed() >= time;
+        let late = resolved.checkpoint_every.is_some_and(passed);
+        if (due || late) && run.save(state, &self.live.variables, stop)? {
+            self.saved = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// The values, or their moving averages if kept.
+    fn values(&self, state: &State) -> Result<Weights> {
+        let variables = &self.live.variables;
+        Ok(match state.averages(variables)? {
+            Some(averages) => averages,
+            None => variables
+                .iter()
+                .map(|v| (v.name.clone(), v.var.as_detached_tensor()))
+                .collect(),
+        })
+    }
+
+    /// Tests the last values, and returns the best instead if those were better.
+    pub(super) fn finish(mut self, state: &State) -> Result<Outcome> {
+        let trainee = self.trainee;
+        let mut values = self.values(state)?;
+        let mut scores = None;
+        let steps = state.step;
+        let epochs = steps as f64 / self.course.data.batches().steps_per_epoch() as f64;
+        if self.course.data.has_tests() {
+            scores = match self.tested {
+                Some((step, scores)) if step == steps => Some(scores),
+                _ => {
+                    let last = trainee.score(&values)?;
+                    self.record(steps, epochs, &last)?;
+                    Some(last)
+                }
+            };
+        }
+        if let (Some(best), Some(last)) = (&self.best, scores)
+            && best.top1 > last.top1
+        {
+            values = self.context.place(&best.values)?;
+            scores = Some(trainee.score(&values)?);
+        }
+        let values = values
+            .into_iter()
+            .map(|(name, t)| Ok((name, t.to_device(&Device::Cpu)?)))
+            .collect::<Result<_>>()?;
+        Ok(Outcome {
+            values,
+            scores,
+            curve: self.curve,
+            steps,
+            epochs,
+            stopped: self.stopped,
+        })
+    }
+}
+
+fn score_entry(step: u64, epoch: f64, scores: &Scores) -> serde_json::Value {
+    json!({
+        "step": step,
+        "epoch": epoch,
+        "top1": scores.top1,
+        "top5": scores.top5,
+        "test_loss": scores.loss,
+    })
+}

@@ -1,0 +1,268 @@
+//! The settings of training: as given, with every gap filled, and on their data.
+
+use crate::context::Context;
+use crate::data::Data;
+use crate::error::request;
+use crate::settings::{
+    self, Checkpointing, Duration, Keep, OfTransformers, Optimisation, PrecisionChoice, Training,
+};
+use anyhow::Result;
+use std::ops::Deref;
+use wave_ops::Mode;
+use wave_train::{Batches, Schedule};
+
+/// Values of a stage for settings that are not given.
+#[derive(Clone, Copy, Debug)]
+pub struct Defaults {
+    /// Duration of training.
+    pub duration: Duration,
+    /// Peak learning rate.
+    pub lr: f64,
+    /// Weight decay of matrices.
+    pub weight_decay: f64,
+}
+
+/// The data of a stage, as the loop sees it.
+pub trait TrainingData {
+    /// Source of its batches.
+    type Batches: Batches;
+
+    /// Training batches.
+    fn batches(&self) -> &Self::Batches;
+
+    /// Whether there is anything to test on.
+    fn has_tests(&self) -> bool;
+
+    /// Whether examples are mixed in pairs, which stay together when a step is divided into parts.
+    fn in_pairs(&self) -> bool;
+
+    /// The context, among whose ranks the batches are divided.
+    fn context(&self) -> &Context;
+}
+
+impl TrainingData for Data {
+    type Batches = wave_data::Loader;
+
+    fn batches(&self) -> &wave_data::Loader {
+        &self.loader
+    }
+
+    fn has_tests(&self) -> bool {
+        !self.tests.indices.is_empty()
+    }
+
+    fn in_pairs(&self) -> bool {
+        self.augment.mixing.is_some()
+    }
+
+    fn context(&self) -> &Context {
+        &self.tests.context
+    }
+}
+
+/// The settings of training, with every gap filled that the data does not fill.
+#[derive(Clone, Debug)]
+pub struct TrainingPlan {
+    /// Duration of training.
+    pub duration: Duration,
+    /// Epochs of the rising learning rate; a twentieth of the training if `None`.
+    pub warmup_epochs: Option<f64>,
+    /// Peak learning rate.
+    pub lr: f64,
+    /// Last learning rate as a fraction of the peak.
+    pub min_lr_ratio: f64,
+    /// Weight decay of matrices.
+    pub weight_decay: f32,
+    /// Largest norm of the gradient.
+    pub clip: f64,
+    /// Decay of the moving average, if kept.
+    pub ema: Option<f64>,
+    /// Label smoothing.
+    pub label_smoothing: f32,
+    /// Drop-path rate of the last layer.
+    pub drop_path: f64,
+    /// Learning-rate factor from each layer to the one below.
+    pub layer_decay: f64,
+    /// Steps between two checkpoints within an epoch.
+    pub checkpoint_steps: Option<u64>,
+    /// Time between two checkpoints, if any.
+    pub checkpoint_every: Option<std::time::Duration>,
+    /// Whether the values that tested best are kept instead of the last.
+    pub keep_best: bool,
+    /// Epochs in a row without a better test after which training stops.
+    pub patience: Option<usize>,
+    /// Time after which training stops.
+    pub time_limit: Option<std::time::Duration>,
+    /// Parts that a step is computed in.
+    pub accumulate: usize,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Precision of a transformer's blocks.
+    pub precision: PrecisionChoice,
+    /// Whether a transformer's activations are computed again in the backward pass.
+    pub recompute: bool,
+}
+
+impl TrainingPlan {
+    /// The plan of these settings; `transformer` are those of a transformer.
+    ///
+    /// # Errors
+    /// If a value is out of its range.
+    pub fn new(
+        optimisation: &Optimisation,
+        transformer: &OfTransformers,
+        saving: &Checkpointing,
+        defaults: Defaults,
+    ) -> Result<TrainingPlan> {
+        settings::check(optimisation)?;
+        settings::check(transformer)?;
+        settings::check(saving)?;
+        Ok(TrainingPlan {
+            duration: optimisation.duration(defaults.duration)?,
+            warmup_epochs: optimisation.warmup_epochs,
+            lr: optimisation.lr.unwrap_or(defaults.lr),
+            min_lr_ratio: optimisation.min_lr_ratio.unwrap_or(0.01),
+            weight_decay: optimisation.weight_decay.unwrap_or(defaults.weight_decay) as f32,
+            clip: optimisation.clip.unwrap_or(1.0),
+            ema: optimisation.ema.filter(|decay| *decay > 0.0),
+            label_smoothing: optimisation.label_smoothing.unwrap_or(0.0) as f32,
+            drop_path: transformer.drop_path.unwrap_or(0.0),
+            layer_decay: transformer.layer_decay.unwrap_or(1.0),
+            checkpoint_steps: saving.checkpoint_steps.filter(|n| *n > 0),
+            checkpoint_every: saving.every()?,
+            keep_best: saving.keep == Some(Keep::Best),
+            patience: optimisation.patience,
+            time_limit: optimisation
+                .time_limit
+                .map(|minutes| std::time::Duration::from_secs_f64(60.0 * minutes)),
+            accumulate: optimisation.accumulate.unwrap_or(1),
+            seed: optimisation.seed.unwrap_or(0),
+            precision: transformer.precision.unwrap_or(PrecisionChoice::F32),
+            recompute: transformer.recompute.unwrap_or(false),
+        })
+    }
+
+    /// The plan of a training on images.
+    ///
+    /// # Errors
+    /// As [`TrainingPlan::new`].
+    pub fn of_images(training: &Training, defaults: Defaults) -> Result<TrainingPlan> {
+        let Training {
+            optimisation,
+            transformer,
+            saving,
+            ..
+        } = training;
+        TrainingPlan::new(optimisation, transformer, saving, defaults)
+    }
+
+    /// Precision and recomputation of a transformer's blocks on the device.
+    ///
+    /// # Errors
+    /// If it cannot compute that way.
+    pub fn mode(&self, context: &Context) -> Result<Mode> {
+        settings::mode(self.precision, self.recompute, context.device())
+    }
+
+    /// Steps and schedule on this data.
+    ///
+    /// # Errors
+    /// If the warm-up is longer than the training, a step cannot be divided into equal parts, or the
+    /// device cannot compute that way.
+    pub fn resolve(&self, data: &impl TrainingData) -> Result<Resolved> {
+        let per_epoch = data.batches().steps_per_epoch();
+        let steps = self.duration.steps(per_epoch);
+        let warmup = match self.warmup_epochs {
+            Some(epochs) => (epochs * per_epoch as f64).round() as u64,
+            None => (steps / 20).max(1),
+        };
+        if warmup > steps && steps > 0 {
+            return Err(request(format!(
+                "the warm-up of {warmup} steps is longer than the training of {steps}; lower \
+                 warmup_epochs"
+            )));
+        }
+        check_parts(self.accumulate, data)?;
+        if let (Some(n), false) = (self.patience, data.has_tests()) {
+            return Err(request(format!(
+                "patience = {n}: there is nothing to test on; give --hold-out N, or leave it out"
+            )));
+        }
+        Ok(Resolved {
+            plan: self.clone(),
+            mode: self.mode(data.context())?,
+            steps,
+            schedule: Schedule {
+                peak: self.lr,
+                steps,
+                warmup,
+                floor: self.min_lr_ratio,
+            },
+        })
+    }
+}
+
+/// A [`TrainingPlan`] on its data.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    plan: TrainingPlan,
+    /// Precision and recomputation of a transformer's blocks.
+    pub mode: Mode,
+    /// Total number of steps.
+    pub steps: u64,
+    /// Learning rate over the steps.
+    pub schedule: Schedule,
+}
+
+impl Deref for Resolved {
+    type Target = TrainingPlan;
+
+    fn deref(&self) -> &TrainingPlan {
+        &self.plan
+    }
+}
+
+impl Resolved {
+    /// Passes over the training images.
+    pub fn epochs(&self, data: &impl TrainingData) -> f64 {
+        self.steps as f64 / data.batches().steps_per_epoch() as f64
+    }
+
+    /// Duration, for a plan.
+    pub fn describe(&self, data: &impl TrainingData) -> String {
+        let of = match self.accumulate {
+            1 => String::new(),
+            parts => format!(" in {parts} parts each"),
+        };
+        format!(
+            "{} steps with batch = {}{of} ({:.1} epochs)\n",
+            self.steps,
+            data.batches().batch_size(),
+            self.epochs(data)
+        )
+    }
+}
+
+/// Checks that the examples of a step divide into equal parts on each rank.
+fn check_parts(parts: usize, data: &impl TrainingData) -> Result<()> {
+    let ranks = data.context().ranks();
+    let share = data.batches().share(ranks.rank(), ranks.size())?;
+    let examples = share.rows().len();
+    if !examples.is_multiple_of(parts) {
+        let of = match ranks.size() {
+            1 => format!("batch of {examples}"),
+            n => format!("{examples} that each of {n} ranks has of a batch"),
+        };
+        return Err(request(format!(
+            "accumulate = {parts} does not divide the {of} into equal parts"
+        )));
+    }
+    if parts > 1 && data.in_pairs() && (examples / parts) % 2 == 1 {
+        return Err(request(format!(
+            "accumulate = {parts} leaves parts of {} images; mixup and cutmix mix pairs, and need \
+             an even number",
+            examples / parts
+        )));
+    }
+    Ok(())
+}
