@@ -247,7 +247,10 @@ pub enum InitError {
 }
 
 /// Passes a finite number on.
-pub(crate) fn finite(name: &'static str, value: f64) -> Result<f64, InitError> {
+///
+/// # Errors
+/// Naming another.
+pub fn finite(name: &'static str, value: f64) -> Result<f64, InitError> {
     if value.is_finite() {
         Ok(value)
     } else {
@@ -256,7 +259,10 @@ pub(crate) fn finite(name: &'static str, value: f64) -> Result<f64, InitError> {
 }
 
 /// Looks a name up among the choices.
-pub(crate) fn by_name<T: Copy>(
+///
+/// # Errors
+/// Naming all of them.
+pub fn by_name<T: Copy>(
     what: &'static str,
     text: &str,
     choices: &[(&str, T)],

@@ -11,7 +11,6 @@
 //! 6. [`graph`] is a trained hypernetwork that predicts weights. [`learned`] are distributions whose
 //!    parameters are trained.
 //! 7. [`filters`] are the starts of ConvMixer and ConvNeXt, [`positional`] those of positional attention,
-//!    [`state_space`] those of sequence networks, [`population`] those of many small networks at once.
 //! 8. [`ledger`] counts the values that a start carries over, as papers' tables do.
 //!
 //! Every tensor is `f32` on the CPU. It draws from a generator of its own, derived from the seed and the
@@ -37,21 +36,18 @@
 
 pub mod choices;
 pub mod direct;
-mod error;
+pub mod error;
 pub mod filters;
 pub mod graph;
-pub mod learned;
 pub mod ledger;
 pub mod mean_shift;
 pub mod mimetic;
 mod options;
-pub mod population;
 pub mod positional;
 pub mod random;
 mod registry;
 mod sinusoidal;
 mod start;
-pub mod state_space;
 #[cfg(test)]
 mod testing;
 pub mod transfer;

@@ -62,7 +62,7 @@ pub fn xavier_uniform((out, inp): (usize, usize), rng: &mut ChaCha8Rng) -> Resul
 }
 
 /// One standard normal number.
-pub(crate) fn standard_normal(rng: &mut ChaCha8Rng) -> f64 {
+pub fn standard_normal(rng: &mut ChaCha8Rng) -> f64 {
     rng.sample(StandardNormal)
 }
 

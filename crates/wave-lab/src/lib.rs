@@ -7,21 +7,25 @@
 //! 3. [`meta`]: starts that are learned from training: distributions of weights (DIMAML), and graph
 //!    hypernetworks (GHN-3).
 //!
-//! A folder holds the settings, stages and artefacts of its paper. The networks are in wave-models,
-//! their closed-form initialisations in wave-init, their kernels in wave-ops.
+//! A folder holds the network, its initialisation, the settings, stages and artefacts of its paper; the
+//! kernels are in wave-ops.
 //!
 //! ```
 //! use wave_lab::sequence::SEQUENCES;
+//! use wave_run::context::Context;
 //!
 //! let settings = "arch = 'mamba2'\ndepth = 2\nwidth = 32\ndata = 'copy:length=8'".parse()?;
-//! let plan = (SEQUENCES.describe_init)("mimetic", &settings)?;
+//! let here = Context::default();
+//! let plan = (SEQUENCES.describe_init)("mimetic", &settings, &here)?;
 //! assert!(plan.ends_with("parameters\n"), "{plan}");
 //!
 //! let patch = "arch = 'mamba2'\ndepth = 2\nwidth = 32\ndata = 'copy'\npatch = 4".parse()?;
-//! assert!((SEQUENCES.describe_init)("mimetic", &patch).is_err()); // a sequence has no patches
+//! assert!((SEQUENCES.describe_init)("mimetic", &patch, &here).is_err()); // a sequence has no patches
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 
 pub mod meta;
 pub mod population;
 pub mod sequence;
+#[cfg(test)]
+mod testing;

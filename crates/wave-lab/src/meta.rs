@@ -13,10 +13,12 @@
 mod distribution;
 mod ghn3;
 mod learn;
+pub mod learned;
 mod network;
 mod plan;
 mod problem;
 mod settings;
+pub mod small;
 mod trial;
 
 use anyhow::Result;

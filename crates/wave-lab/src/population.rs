@@ -7,16 +7,20 @@
 mod finetune;
 mod init;
 mod inspect;
+mod memory;
 mod model;
-
+pub mod network;
 mod settings;
+pub mod start;
+pub mod statistics;
 
 pub use model::PopulationModel;
 pub use settings::Flags;
 
-use wave_init::population::METHODS;
 use wave_stages::family::{Commands, Family};
 use wave_stages::init::method_line;
+
+use start::METHODS;
 
 /// The name of the architecture.
 pub const ARCHITECTURE: &str = "population";

@@ -7,17 +7,20 @@
 mod finetune;
 mod init;
 mod maps;
+mod memory;
 mod model;
-
+pub mod network;
 mod settings;
+pub mod start;
 
 pub use model::SequenceModel;
+pub use network::SequenceShape;
 pub use settings::Flags;
 
-use wave_init::state_space::METHODS;
-use wave_models::SequenceShape;
 use wave_stages::family::{Commands, Family};
 use wave_stages::init::method_line;
+
+use start::METHODS;
 
 /// Name in messages.
 const WHAT: &str = "a sequence network";

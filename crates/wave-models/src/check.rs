@@ -248,7 +248,10 @@ pub(crate) fn count(weights: &Weights, name: impl Fn(usize) -> String) -> usize 
 }
 
 /// Checks that every size is at least 1 and not absurd.
-pub(crate) fn sizes(sizes: &[(&'static str, usize)]) -> Result<(), ShapeError> {
+///
+/// # Errors
+/// Naming the first that is.
+pub fn sizes(sizes: &[(&'static str, usize)]) -> Result<(), ShapeError> {
     for &(name, value) in sizes {
         if value == 0 {
             return Err(ShapeError::Zero { name });
@@ -281,7 +284,10 @@ pub(crate) fn products(products: &[(&'static str, &[usize])]) -> Result<(), Shap
 }
 
 /// Checks that a patch is not larger than the image.
-pub(crate) fn patch_fits(patch: usize, image_size: usize) -> Result<(), ShapeError> {
+///
+/// # Errors
+/// If it is.
+pub fn patch_fits(patch: usize, image_size: usize) -> Result<(), ShapeError> {
     if patch > image_size {
         return Err(ShapeError::TooLarge {
             name: "patch",
@@ -293,7 +299,10 @@ pub(crate) fn patch_fits(patch: usize, image_size: usize) -> Result<(), ShapeErr
 }
 
 /// Checks that `divisor` divides `value`.
-pub(crate) fn divides(
+///
+/// # Errors
+/// Naming the nearest values that it divides.
+pub fn divides(
     name: &'static str,
     divisor: usize,
     of: &'static str,

@@ -8,9 +8,7 @@
 //! 5. [`vit::logits`], and its like in the other modules, computes class scores from images.
 //!    Gradients flow to the weights, except in networks that only run.
 //!
-//! [`Network`] is all networks of images in one, [`Frozen`] the interface of all that are not trained.
-//! [`sequence`] holds those of token sequences,
-//! [`population`] many small networks side by side.
+//! [`Network`] is all of them in one, [`Frozen`] the interface of those that are not trained.
 //!
 //! A transformer of zeros answers with the bias of its classifier:
 //!
@@ -39,7 +37,7 @@
 
 mod activation;
 pub mod ancestors;
-mod check;
+pub mod check;
 pub mod convmixer;
 pub mod convnext;
 mod dilation;
@@ -50,11 +48,8 @@ mod heads;
 mod initial;
 pub mod levit;
 mod network;
-pub mod population;
 pub mod positional;
 pub mod resample;
-pub mod sequence;
-pub mod small;
 #[cfg(test)]
 mod testing;
 pub mod transformer;
@@ -68,8 +63,6 @@ pub use check::{ShapeError, check_weights, default_patch};
 pub use dilation::Dilations;
 pub use heads::known_heads;
 pub use network::Network;
-pub use population::PopulationShape;
-pub use sequence::{Mixer, SequenceShape};
 pub use transformers::import;
 
 use candle_core::{Device, Result, Tensor};
@@ -79,7 +72,10 @@ use std::collections::BTreeMap;
 pub type Weights = BTreeMap<String, Tensor>;
 
 /// Images that are (b, channels, size, size), on the device of a weight.
-fn checked_images(
+///
+/// # Errors
+/// If they are of other dimensions.
+pub fn checked_images(
     images: &Tensor,
     channels: usize,
     size: usize,
@@ -101,7 +97,10 @@ fn images_on(device: &Device, images: &Tensor, channels: usize, size: usize) -> 
 
 /// The mean of `z` (b, g, g, h) over its pixels, (b, h): as a matrix product, which is many times
 /// faster on the CPU than a reduction over a middle dimension.
-fn mean_over_pixels(z: &Tensor) -> Result<Tensor> {
+///
+/// # Errors
+/// If `z` has another number of dimensions.
+pub fn mean_over_pixels(z: &Tensor) -> Result<Tensor> {
     let z = z.flatten(1, 2)?; // (b, n, h)
     let (b, n, _) = z.dims3()?;
     let share = Tensor::full(1.0 / n as f64, (b, 1, n), z.device())?.to_dtype(z.dtype())?;

@@ -7,8 +7,8 @@ use crate::settings::BatchSize;
 use crate::train::{Resolved, TrainingData, TrainingPlan};
 use anyhow::Result;
 use std::path::Path;
+use wave_models::Network;
 use wave_models::vit::VitShape;
-use wave_models::{Network, PopulationShape, SequenceShape};
 use wave_ops::Mode;
 use wave_train::Batches;
 
@@ -16,7 +16,7 @@ mod free;
 mod network;
 
 pub use free::available;
-pub use network::of_forward;
+pub use network::{isotropic, of_forward, places};
 
 /// Bytes of a number in f32.
 const FLOAT: u64 = 4;
@@ -85,23 +85,14 @@ impl Memory {
         COPIES * FLOAT * values as u64
     }
 
-    /// Memory to train a population; an image belongs to one network.
-    pub fn of_population(shape: &PopulationShape) -> Memory {
+    /// Memory to train a network with these parameters, of which an example takes `loaded` numbers in
+    /// the loader and `kept` in a step.
+    pub fn of_parameters(parameters: &[(String, Vec<usize>)], loaded: usize, kept: f64) -> Memory {
         Memory {
-            fixed: PROGRAM + Memory::of_values(count(&shape.parameters())),
-            loaded: loaded(shape.channels, shape.image_size),
-            image: network::of_population(shape),
+            fixed: PROGRAM + Memory::of_values(count(parameters)),
+            loaded: BATCHES_AHEAD * FLOAT * loaded as u64,
+            image: (FLOAT as f64 * kept) as u64,
             tested: 0, // few at once
-        }
-    }
-
-    /// Memory to train a sequence network; an image is a sequence of so many tokens.
-    pub fn of_sequences(shape: &SequenceShape, tokens: usize) -> Memory {
-        Memory {
-            fixed: PROGRAM + Memory::of_values(count(&shape.parameters())),
-            loaded: 0, // made as they are needed
-            image: network::of_sequence(shape, tokens),
-            tested: 0, // as many at once as are trained on, and less of each
         }
     }
 

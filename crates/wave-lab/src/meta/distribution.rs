@@ -4,6 +4,7 @@
 //! `scale.NAME`; or `constant.NAME`, a single number), `config.json` describes the network.
 
 use super::learn;
+use super::learned::{self, DistributionFamily};
 use super::network::{About, Network};
 use super::plan::{Plan, draw_weights};
 use super::problem::Source;
@@ -14,7 +15,6 @@ use serde_json::{Value, json};
 use std::path::Path;
 use wave_hub::{CardFront, FloatType};
 use wave_init::Cost;
-use wave_init::learned::{self, DistributionFamily};
 use wave_models::Weights;
 use wave_run::context::Context;
 use wave_run::error::request;

@@ -1,5 +1,6 @@
 //! The outer loop: Adam on the parameters of distributions, with gradients through whole training runs.
 
+use super::learned::{self, Noise};
 use super::plan::Plan;
 use super::problem::Episode;
 use anyhow::{Result, bail};
@@ -7,7 +8,6 @@ use candle_core::{Tensor, Var};
 use rand::Rng;
 use serde_json::json;
 use std::time::Instant;
-use wave_init::learned::{self, Noise};
 use wave_models::Weights;
 use wave_run::progress::Report;
 use wave_run::run_dir::RunDir;

@@ -1,6 +1,8 @@
 //! Networks whose initialisation is learned: small ones, and the scalers of a transformer.
 
+use super::learned;
 use super::settings::{Distribution, MetaArch};
+use super::small::{AutoencoderShape, Examples, FixupShape, LstmShape, Small};
 use anyhow::Result;
 use candle_core::{DType, Tensor};
 use rand::SeedableRng;
@@ -9,10 +11,8 @@ use rand_distr::{Distribution as _, StandardNormal};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use wave_data::Transform;
-use wave_init::learned;
 use wave_learngene::{Learngene, Part, Scalers};
 use wave_models::Weights;
-use wave_models::small::{AutoencoderShape, Examples, FixupShape, LstmShape, Small};
 use wave_models::vit::{self, VitShape};
 use wave_run::context::Context;
 use wave_run::error::request;

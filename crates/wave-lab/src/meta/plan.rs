@@ -1,10 +1,10 @@
 //! The plan of learned distributions: settings checked, data and network read.
 
+use super::learned::{self, DistributionFamily};
 use super::network::{About, Network, arch};
 use super::problem::{self, Source};
 use super::settings::{Distribution, InnerOptimiser, Meta, MetaArch, MetaMethod, OuterTraining};
 use anyhow::Result;
-use wave_init::learned::{self, DistributionFamily};
 use wave_models::Weights;
 use wave_run::context::Context;
 use wave_run::error::request;

@@ -2,12 +2,12 @@
 
 use super::network::{About, Network};
 use super::settings::{Distribution, MetaArch, OuterTraining};
+use super::small::Examples;
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
 use std::collections::BTreeMap;
 use wave_data::task::{Task, TaskLoader, TokenBatch};
 use wave_data::{Augment, Loader};
-use wave_models::small::Examples;
 use wave_run::context::Context;
 use wave_run::data::{Channels, Data, DataPlan, Input, TestImages};
 use wave_run::settings::BatchSize;

@@ -1,7 +1,7 @@
+use super::learned::{self, DistributionFamily, Noise};
+use super::small::{AutoencoderShape, Examples, FixupShape, LstmShape, Small};
 use candle_core::{DType, Device, Tensor, Var};
-use wave_init::learned::{self, DistributionFamily, Noise};
 use wave_models::Weights;
-use wave_models::small::{AutoencoderShape, Examples, FixupShape, LstmShape, Small};
 use wave_train::unrolled::{self, Optimiser, Unrolled};
 
 fn networks() -> [(Small, Examples, Optimiser); 3] {

@@ -1,18 +1,18 @@
 //! Comparison of the learned initialisation with others, on another task.
 
+use super::learned::baselines::{MetaInit, delta_orthogonal, metainit};
 use super::network::Network;
 use super::plan::{Plan, draw_weights, validated};
 use super::problem::{Episode, Source};
 use super::settings::Meta;
+use super::small::{Examples, Small, Usual};
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
 use rand::Rng;
 use serde_json::{Value, json};
 use std::path::Path;
-use wave_init::learned::baselines::{MetaInit, delta_orthogonal, metainit};
 use wave_init::random;
 use wave_models::Weights;
-use wave_models::small::{Examples, Small, Usual};
 use wave_run::error::request;
 use wave_run::plot;
 use wave_run::progress::Verbosity;

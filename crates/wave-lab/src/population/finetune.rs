@@ -1,7 +1,9 @@
 //! `wave finetune` and `wave eval` of a population.
 
 use super::WHAT;
+use super::memory::memory;
 use super::model::{PopulationModel, float};
+use super::network::{self, PopulationShape};
 use super::settings::Finetune;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
@@ -9,11 +11,11 @@ use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::{Batch, DataError};
 use wave_hub::FloatType;
-use wave_models::{PopulationShape, Weights, population};
+use wave_models::Weights;
 use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan, Input, TestImages, count_broken};
 use wave_run::error::request;
-use wave_run::forecast::{Memory, Step};
+use wave_run::forecast::Step;
 use wave_run::inputs::Inputs;
 use wave_run::recipe::{means_nothing, narrow, to_table};
 use wave_run::run_dir::{self, Made};
@@ -175,7 +177,7 @@ impl Ready {
         let resolved = TrainingPlan::of_images(&training, DEFAULTS)?.resolve(&data)?;
         let frozen = own.freeze.unwrap_or_default();
         finetune::check_frozen(&model.weights, &frozen)?;
-        let memory = Memory::of_population(&model.shape);
+        let memory = memory(&model.shape);
         let step = Step::new(memory, &data, &resolved, model.shape.networks)?;
         Ok(Ready {
             model,
@@ -205,7 +207,7 @@ impl Trainee for Ready {
         _: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
         let shape = &self.model.shape;
-        let logits = population::logits(shape, &live.weights, images)?;
+        let logits = network::logits(shape, &live.weights, images)?;
         let smoothing = self.resolved.label_smoothing;
         let targets = wave_train::batch_targets(batch, shape.classes, smoothing)?;
         wave_ops::soft_cross_entropy(&logits, &targets)
@@ -280,7 +282,7 @@ fn scores(shape: &PopulationShape, weights: &Weights, tests: &TestImages) -> Res
         }
     };
     let batches = tests.batches(TEST_BATCH).flat_map(for_each);
-    let logits = |images: &Tensor| population::logits(shape, &weights, images);
+    let logits = |images: &Tensor| network::logits(shape, &weights, images);
     let mut scores = wave_train::evaluate(tests.context.ranks(), batches, logits)?;
     scores.images /= n;
     Ok(scores)

@@ -2,13 +2,14 @@
 
 use super::WHAT;
 use super::model::{PopulationModel, float};
+use super::network::PopulationShape;
 use super::settings::Init;
+use super::start;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
 use toml::Table;
-use wave_init::{Cost, population};
-use wave_models::PopulationShape;
+use wave_init::Cost;
 use wave_run::context::Context;
 use wave_run::inputs::Inputs;
 use wave_run::recipe::narrow;
@@ -80,7 +81,7 @@ fn new_model(method: &str, settings: &Init, context: &Context) -> Result<Populat
     };
     let shift = settings.mlp_mean.as_deref().map(mlp_mean).transpose()?;
     let seed = settings.seed.unwrap_or(0);
-    let weights = population::start(method, &shape, shift, seed)?;
+    let weights = start::start(method, &shape, shift, seed)?;
     Ok(PopulationModel {
         shape,
         weights,

@@ -2,11 +2,11 @@
 //! 3.4.1 and 3.4.3).
 
 use super::model::PopulationModel;
+use super::statistics::{LayerStatistics, across_layers, centre, layers};
 use anyhow::Result;
 use candle_core::Tensor;
 use serde_json::{Value, json};
 use std::path::Path;
-use wave_init::population::statistics::{LayerStatistics, across_layers, centre, layers};
 use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::paths::text;

@@ -1,12 +1,13 @@
 //! Reading and writing of populations.
 
+use super::network::PopulationShape;
 use super::{ARCHITECTURE, WHAT};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::Transform;
 use wave_hub::FloatType;
-use wave_models::{PopulationShape, Weights};
+use wave_models::Weights;
 use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::locate;

@@ -1,7 +1,9 @@
 //! `wave finetune` and `wave eval` of a sequence model.
 
 use super::WHAT;
+use super::memory::memory;
 use super::model::{SequenceModel, float};
+use super::network::{SequenceShape, logits_at};
 use super::settings::Finetune;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
@@ -9,11 +11,10 @@ use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::task::{Task, TaskLoader, TokenBatch};
 use wave_hub::FloatType;
-use wave_models::sequence::logits_at;
-use wave_models::{SequenceShape, Weights};
+use wave_models::Weights;
 use wave_run::context::Context;
 use wave_run::error::request;
-use wave_run::forecast::{Memory, Step};
+use wave_run::forecast::Step;
 use wave_run::inputs::Inputs;
 use wave_run::recipe::{means_nothing, narrow, to_table};
 use wave_run::run_dir::{self, Made};
@@ -281,7 +282,7 @@ impl Ready {
         finetune::check_frozen(&model.weights, &frozen)?;
         let batch = data.loader.batch(0);
         let tokens = batch.tokens.len() / batch.size.max(1);
-        let memory = Memory::of_sequences(&model.shape, tokens);
+        let memory = memory(&model.shape, tokens);
         Ok(Ready {
             step: Step::new(memory, &data, &resolved, 1)?,
             model,
@@ -397,10 +398,15 @@ mod tests {
             let task: Task = spec.parse().unwrap();
             let shape = SequenceShape {
                 state: 4,
-                ..SequenceShape::new(task.vocabulary(), 1, 8, wave_models::Mixer::Mamba2)
+                ..SequenceShape::new(
+                    task.vocabulary(),
+                    1,
+                    8,
+                    crate::sequence::network::Mixer::Mamba2,
+                )
             };
-            let choices = wave_init::state_space::SequenceChoices::default();
-            let weights = wave_init::state_space::start("mimetic", &shape, &choices, 0).unwrap();
+            let choices = crate::sequence::start::SequenceChoices::default();
+            let weights = crate::sequence::start::start("mimetic", &shape, &choices, 0).unwrap();
             let data = TaskData::new(task, None, Some(3), 0, &Context::default()).unwrap();
             assert_eq!(data.batches().steps_per_epoch(), EPOCH / BATCH);
             let lengths = data.lengths(&shape, &weights).unwrap();

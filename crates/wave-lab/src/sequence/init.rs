@@ -2,15 +2,15 @@
 
 use super::WHAT;
 use super::model::{SequenceModel, float};
+use super::network::{Mixer, SequenceShape};
 use super::settings::Init;
+use crate::sequence::start::{self, SequenceChoices};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
 use toml::Table;
 use wave_data::task::Task;
 use wave_init::Cost;
-use wave_init::state_space::{self, SequenceChoices};
-use wave_models::{Mixer, SequenceShape};
 use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::inputs::Inputs;
@@ -66,7 +66,7 @@ fn new_model(method: &str, settings: &Init) -> Result<SequenceModel> {
     let shape = shape(settings, &task)?;
     let choices = choices(settings)?;
     let seed = settings.seed.unwrap_or(0);
-    let weights = state_space::start(method, &shape, &choices, seed)?;
+    let weights = start::start(method, &shape, &choices, seed)?;
     let mut model = SequenceModel {
         shape,
         weights,

@@ -2,11 +2,11 @@
 //! (thesis, section 3.3.1).
 
 use super::model::SequenceModel;
+use super::network::attention_maps;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 use std::path::Path;
-use wave_models::sequence::attention_maps;
 use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::paths::text;

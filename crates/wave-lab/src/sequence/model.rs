@@ -1,11 +1,12 @@
 //! Reading and writing of sequence models.
 
+use super::network::SequenceShape;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::task::Task;
 use wave_hub::{CardFront, FloatType};
-use wave_models::{SequenceShape, Weights};
+use wave_models::Weights;
 use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::locate;

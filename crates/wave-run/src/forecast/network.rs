@@ -4,8 +4,8 @@
 //! memory, is fitted to measured peaks of resident memory, some of which are in the test.
 
 use super::FLOAT;
+use wave_models::Network;
 use wave_models::positional::PositionalAttention;
-use wave_models::{Mixer, Network, PopulationShape, SequenceShape};
 use wave_ops::Mode;
 
 /// Of an image in a training step.
@@ -64,37 +64,6 @@ pub fn of_forward(network: &Network) -> u64 {
     bytes(kept + 2.0 * pixels(network))
 }
 
-/// Of an image of one network of a population.
-pub(super) fn of_population(shape: &PopulationShape) -> u64 {
-    let pixels = shape.channels * shape.image_size * shape.image_size;
-    let layers = isotropic(shape.depth, shape.width, shape.hidden);
-    bytes(places(shape.image_size, shape.patch) * layers + pixels as f64)
-}
-
-/// Of a sequence of so many tokens.
-pub(super) fn of_sequence(shape: &SequenceShape, tokens: usize) -> u64 {
-    let SequenceShape {
-        width,
-        inner,
-        state,
-        heads,
-        attention_heads,
-        hidden,
-        vocabulary,
-        ..
-    } = *shape;
-    let [t, d, e, n, h, hidden, v] =
-        [tokens, width, inner, state, heads, hidden, vocabulary].map(|v| v as f64);
-    let layer = |mixer: &Mixer| match mixer {
-        Mixer::Mamba2 => 26.0 * h * t * t + 4.3 * t * (2.0 * e + 2.0 * n + h),
-        Mixer::Mamba => t * e * (n + 18.0),
-        Mixer::Attention => 15.0 * attention_heads as f64 * t * t + 8.0 * t * d,
-        Mixer::LinearAttention => 15.0 * t * t + t * (8.0 * d + 6.0 * n),
-        Mixer::Mlp => t * (2.0 * hidden + d),
-    };
-    bytes(shape.mixers.iter().map(layer).sum::<f64>() + t * (4.0 * d + 3.0 * v))
-}
-
 /// For every token: inputs of the blocks (d), q, k and v (3 d), output of attention (d), its sum with
 /// the input (d), hidden values of the MLP, and gradients.
 fn transformer((tokens, depth, d, hidden): (usize, usize, usize, usize), mode: Mode) -> f64 {
@@ -105,14 +74,14 @@ fn transformer((tokens, depth, d, hidden): (usize, usize, usize, usize), mode: M
     tokens as f64 * (kept + 10 * d) as f64
 }
 
-/// Blocks of an isotropic ConvNeXt, for each position.
-fn isotropic(depth: usize, width: usize, hidden: usize) -> f64 {
+/// Numbers kept by an isotropic ConvNeXt in a training step, for each position.
+pub fn isotropic(depth: usize, width: usize, hidden: usize) -> f64 {
     let (h, m) = (width as f64, hidden as f64);
     1.15 * depth as f64 * (4.0 * h + 2.0 * m) + 12.0 * h + 2.0 * m
 }
 
 /// Patches of an image.
-fn places(side: usize, patch: usize) -> f64 {
+pub fn places(side: usize, patch: usize) -> f64 {
     let grid = side / patch.max(1);
     (grid * grid) as f64
 }

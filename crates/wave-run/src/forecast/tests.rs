@@ -2,7 +2,7 @@ use super::*;
 use wave_models::convmixer::ConvMixerShape;
 use wave_models::convnext::ConvNextShape;
 use wave_models::positional::{PositionalAttention, PositionalShape};
-use wave_models::{Activation, Dilations, Mixer};
+use wave_models::{Activation, Dilations};
 
 const MEMORY: Memory = Memory {
     fixed: 100,
@@ -204,55 +204,6 @@ fn composed_weights_are_foreseen_too() {
         let foreseen = memory.of_step(2, 2) as f64 / f64::from(1 << 20);
         let ratio = foreseen / f64::from(mebibytes);
         assert!((0.7..1.6).contains(&ratio), "{values}: {foreseen} MiB");
-    }
-}
-
-/// As above, of copied sequences: KiB of each.
-#[test]
-fn sequences_are_foreseen_too() {
-    let sized = |mixer, depth, width, state, heads| SequenceShape {
-        state,
-        heads,
-        ..SequenceShape::new(10, depth, width, mixer)
-    };
-    let transformer = |blocks, width, attention_heads| SequenceShape {
-        attention_heads,
-        ..SequenceShape::transformer(10, blocks, width)
-    };
-    for (shape, tokens, kibibytes) in [
-        (sized(Mixer::Mamba2, 2, 32, 16, 1), 129, 4128),
-        (sized(Mixer::Mamba2, 4, 64, 128, 2), 65, 5728),
-        (sized(Mixer::Mamba, 2, 32, 16, 1), 129, 2240),
-        (sized(Mixer::Mamba, 4, 64, 16, 1), 65, 4331),
-        (sized(Mixer::LinearAttention, 2, 32, 128, 1), 129, 2752),
-        (transformer(2, 32, 4), 129, 8256),
-        (transformer(4, 64, 4), 65, 4917),
-    ] {
-        let foreseen = Memory::of_sequences(&shape, tokens).image as f64 / 1024.0;
-        let ratio = foreseen / f64::from(kibibytes);
-        assert!((0.7..1.6).contains(&ratio), "{shape:?}: {foreseen} KiB");
-    }
-}
-
-/// As above, of populations: KiB of an image of one network.
-#[test]
-fn populations_are_foreseen_too() {
-    for (networks, patch, depth, kibibytes) in [(50, 7, 2, 36), (20, 4, 4, 173)] {
-        let shape = PopulationShape {
-            networks,
-            image_size: 28,
-            channels: 1,
-            patch,
-            depth,
-            width: 16,
-            kernel: 3,
-            hidden: 32,
-            classes: 8,
-        };
-        let memory = Memory::of_population(&shape);
-        let foreseen = (memory.image + memory.loaded) as f64 / 1024.0;
-        let ratio = foreseen / f64::from(kibibytes);
-        assert!((0.7..1.6).contains(&ratio), "{shape:?}: {foreseen} KiB");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Starts of sequence networks: state space layers that begin as linear attention (Trockman,
 //! Harutyunyan, Kolter, Kumar and Bhojanapalli 2024, "Mimetic Initialization Helps State Space Models
-//! Learn to Recall"; the thesis' section 3.3.2), and [mimetic attention](crate::mimetic) in language
+//! Learn to Recall"; the thesis' section 3.3.2), and [mimetic attention](wave_init::mimetic) in language
 //! models (its section 3.2.6).
 //!
 //! The start of every layer is that of its authors: linear maps as PyTorch draws them, A from -16 to
@@ -19,16 +19,16 @@
 //!
 //! Attention layers are mimetic where no layer is a state space; in the thesis' hybrids they are not.
 
+use super::network::{Mixer, SequenceShape};
 use candle_core::{D, Tensor};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeSet;
-use wave_models::{Mixer, SequenceShape, Weights};
-
-use crate::direct::{Stream, inner};
-use crate::error::{InitError, by_name, finite};
-use crate::mimetic::{VpLayout, query_key, value_projection};
-use crate::random::{generator, normal, uniform};
+use wave_init::InitError;
+use wave_init::error::{by_name, finite};
+use wave_init::mimetic::{VpLayout, query_key, value_projection};
+use wave_init::random::{generator, normal, uniform};
+use wave_models::Weights;
 
 /// Standard deviation of the embedding, as in the authors' code of Mamba.
 const EMBEDDING: f64 = 0.02;
@@ -39,6 +39,11 @@ const STEPS: (f64, f64) = (1e-3, 1e-1);
 /// The share of the map to step sizes that `step` leaves. The thesis says "about 0"; at 0 itself neither of
 /// Mamba's two factors would have a gradient.
 const STEP_SHARE: f64 = 0.01;
+
+/// Streams of randomness of a layer's attention: one for values and projection, one for each head's
+/// queries and keys.
+const VALUE_PROJECTION: u64 = 10;
+const FIRST_HEAD: u64 = 16;
 
 /// One of the four parts of a mimetic start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,7 +221,7 @@ fn default(
     })
 }
 
-/// `ln(e^y - 1)`: what [`softplus`](wave_models::sequence::softplus) makes y of.
+/// `ln(e^y - 1)`: what [`softplus`](super::network::softplus) makes y of.
 fn inverse_softplus(y: f64) -> f64 {
     y + (-(-y).exp_m1()).ln()
 }
@@ -278,7 +283,7 @@ fn attention(
     if choices.qk != (0.0, 0.0) {
         let mut maps = (Vec::new(), Vec::new());
         for head in 0..h {
-            let rng = &mut inner(seed, layer, Stream::FirstHead, head);
+            let rng = &mut of_layer(seed, layer, FIRST_HEAD + head as u64);
             let (q, k) = query_key(d, d / h, choices.qk, rng)?; // (d / h, d) each
             maps.0.push(q);
             maps.1.push(k);
@@ -287,7 +292,7 @@ fn attention(
         weights.insert(name("k"), Tensor::cat(&maps.1, 0)?);
     }
     if choices.vp != (0.0, 0.0) {
-        let rng = &mut inner(seed, layer, Stream::ValueProjection, 0);
+        let rng = &mut of_layer(seed, layer, VALUE_PROJECTION);
         let (v, o) = value_projection(d, choices.vp, VpLayout::Paper, rng)?; // (d, d), (d, d)
         weights.insert(name("v"), v);
         weights.insert(name("o"), o);
@@ -350,6 +355,11 @@ fn apply(
     Ok(())
 }
 
+/// The generator of a layer's stream.
+fn of_layer(seed: u64, layer: usize, stream: u64) -> ChaCha8Rng {
+    generator(seed, ((layer as u64 + 1) << 32) + stream)
+}
+
 #[cfg(test)]
-#[path = "state_space_tests.rs"]
+#[path = "start_tests.rs"]
 mod tests;

@@ -11,10 +11,10 @@
 //! the head), so that every residual branch is 0.
 
 use super::{Parameter, Usual, weight};
-use crate::check::sizes;
-use crate::{ShapeError, Weights};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
+use wave_models::check::sizes;
+use wave_models::{ShapeError, Weights};
 use wave_ops::stock;
 
 /// Sizes of a residual network.
@@ -88,7 +88,7 @@ impl FixupShape {
 pub fn logits(shape: &FixupShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
     let w = |name: &str| weight(weights, name);
     let (c, size) = (shape.channels, shape.image_size);
-    let x = crate::checked_images(images, c, size, w("stem.weight")?)?;
+    let x = wave_models::checked_images(images, c, size, w("stem.weight")?)?;
     let shifted = |x: &Tensor, name: &str| x.broadcast_add(w(name)?);
     let x = x.conv2d(w("stem.weight")?, 1, 2, 1, 1)?;
     let mut x = shifted(&x, "stem.bias")?.relu()?;

@@ -11,10 +11,10 @@
 //! are no running statistics.
 
 use super::{Parameter, Usual, weight};
-use crate::check::sizes;
-use crate::{ShapeError, Weights};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
+use wave_models::check::sizes;
+use wave_models::{ShapeError, Weights};
 use wave_ops::stock;
 
 /// Side, stride and padding of every kernel.
@@ -152,7 +152,7 @@ pub fn reconstruct(shape: &AutoencoderShape, weights: &Weights, images: &Tensor)
     let w = |name: &str| weight(weights, name);
     let (sides, layers, b) = (shape.sides(), shape.widths.len(), images.dim(0)?);
     let (c, size) = (shape.channels, shape.image_size);
-    let mut x = crate::checked_images(images, c, size, w("encoder.0.weight")?)?;
+    let mut x = wave_models::checked_images(images, c, size, w("encoder.0.weight")?)?;
     let norm = |x: Tensor, at: &str| -> Result<Tensor> {
         let scale = |name: &str| w(&format!("{at}.norm.{name}"))?.reshape((1, (), 1, 1));
         batch_norm(&x)?

@@ -1,8 +1,8 @@
 //! Sizes of a sequence network, the names of its weights, and its configuration file.
 
-use crate::check::{check_weights, divides, sizes};
-use crate::{ShapeError, Weights};
 use serde_json::{Map, Value, json};
+use wave_models::check::{divides, sizes};
+use wave_models::{ShapeError, Weights, check_weights};
 
 /// The most values that all weights may have.
 const MOST_VALUES: usize = u32::MAX as usize;

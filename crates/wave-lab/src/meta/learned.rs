@@ -19,14 +19,13 @@ pub mod baselines;
 
 use std::str::FromStr;
 
+use super::small::{Parameter, Usual};
 use candle_core::{D, DType, Device, Result, Tensor};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use wave_models::small::{Parameter, Usual};
+use wave_init::InitError;
+use wave_init::random::{generator, standard_normal, uniform};
 use wave_models::{ShapeError, Weights};
-
-use crate::error::InitError;
-use crate::random::{generator, standard_normal, uniform};
 
 /// Pieces of a quantile function where nothing else is said: the authors' code.
 pub const PIECES: usize = 100;
@@ -101,7 +100,7 @@ pub fn usual(parameters: &[Parameter], seed: u64) -> Result<Weights> {
         let dims = p.dims.as_slice();
         let t = match p.usual {
             Usual::Uniform(bound) => uniform(dims, bound, rng)?,
-            Usual::Normal(std) => crate::random::normal(dims, std, rng)?,
+            Usual::Normal(std) => wave_init::random::normal(dims, std, rng)?,
             Usual::Constant(value) => Tensor::full(value as f32, dims, &Device::Cpu)?,
         };
         Ok((p.name.clone(), t))

@@ -16,10 +16,10 @@
 //! Letters in shape comments: `b` images of each network, `n` networks, `g` patches along a side,
 //! `h` width, `m` hidden channels, `k` kernel.
 
-use crate::check::{self, check_weights, sizes};
-use crate::{ShapeError, Weights, mean_over_pixels};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
+use wave_models::check::{self, sizes};
+use wave_models::{ShapeError, Weights, check_weights, checked_images, mean_over_pixels};
 use wave_ops::{depthwise_conv, gelu, layer_norm, linear_each, patchify};
 
 /// Added to variances in layer norms, as in ConvNeXt.
@@ -152,7 +152,7 @@ pub fn logits(shape: &PopulationShape, weights: &Weights, images: &Tensor) -> Re
     let (n, h, g, k) = (shape.networks, shape.width, shape.grid(), shape.kernel);
     let of = WeightsOf { shape, weights };
     let stem = of.get("stem.weight")?;
-    let images = crate::checked_images(images, shape.channels, shape.image_size, stem)?;
+    let images = checked_images(images, shape.channels, shape.image_size, stem)?;
     let b = images.dim(0)? / n;
     if images.dim(0)? != b * n || b == 0 {
         candle_core::bail!(
@@ -217,5 +217,5 @@ impl<'a> WeightsOf<'a> {
 }
 
 #[cfg(test)]
-#[path = "population_tests.rs"]
+#[path = "network_tests.rs"]
 mod tests;

@@ -21,9 +21,9 @@ mod shape;
 pub use parts::{causal_convolution, sinusoidal_positions, softplus};
 pub use shape::{Mixer, SequenceShape};
 
-use crate::Weights;
 use candle_core::{Result, Tensor};
 use parts::project;
+use wave_models::Weights;
 use wave_ops::rms_norm;
 
 /// Scores of every possible next token at every position.
@@ -166,5 +166,5 @@ fn get<'a>(weights: &'a Weights, name: &str, dims: &[usize]) -> Result<&'a Tenso
 }
 
 #[cfg(test)]
-#[path = "sequence_tests.rs"]
+#[path = "network_tests.rs"]
 mod tests;

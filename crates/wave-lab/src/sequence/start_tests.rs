@@ -1,6 +1,6 @@
 use super::*;
+use crate::sequence::network::{causal_convolution, softplus};
 use candle_core::{DType, Device};
-use wave_models::sequence::{causal_convolution, softplus};
 
 /// Two layers of width 256, with a state of 32.
 fn shape(mixer: Mixer) -> SequenceShape {

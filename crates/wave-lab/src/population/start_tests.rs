@@ -1,5 +1,5 @@
-use super::statistics::{across_layers, centre, layers};
 use super::*;
+use crate::population::statistics::{across_layers, centre, layers};
 
 const SHAPE: PopulationShape = PopulationShape {
     networks: 400,

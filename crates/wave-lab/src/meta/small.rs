@@ -8,9 +8,9 @@ pub mod autoencoder;
 pub mod fixup;
 pub mod lstm;
 
-use crate::{ShapeError, Weights};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
+use wave_models::{ShapeError, Weights};
 
 pub use autoencoder::AutoencoderShape;
 pub use fixup::FixupShape;

@@ -1,11 +1,10 @@
 //! The baselines of learned initialisers (DIMAML, section 3): MetaInit and delta-orthogonal filters.
-//! (Fixup is the usual start of [`wave_models::small::fixup`].)
+//! (Fixup is the usual start of [`super::super::small::fixup`].)
 
 use candle_core::{DType, Device, Result, Tensor};
 use faer::Mat;
+use wave_init::random::{generator, standard_normal};
 use wave_models::Weights;
-
-use crate::random::{generator, standard_normal};
 
 /// Hyper-parameters of MetaInit.
 #[derive(Clone, Copy, Debug, PartialEq)]

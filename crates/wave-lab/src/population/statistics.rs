@@ -13,8 +13,9 @@
 //!                                                                     v the variance of W1 before
 //! ```
 
+use super::network::PopulationShape;
 use candle_core::{D, DType, Result, Tensor};
-use wave_models::{PopulationShape, Weights};
+use wave_models::Weights;
 
 /// Of one layer. Variances and correlations are over the networks.
 #[derive(Clone, Debug)]

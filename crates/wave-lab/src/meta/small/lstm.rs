@@ -9,10 +9,10 @@
 //! Every gate has its own tensors, and so its own distributions.
 
 use super::{Parameter, Usual, weight};
-use crate::check::sizes;
-use crate::{ShapeError, Weights};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
+use wave_models::check::sizes;
+use wave_models::{ShapeError, Weights};
 use wave_ops::stock;
 
 /// Names of the gates: input, forget, cell, output.

@@ -1,17 +1,16 @@
 //! Starts of a population of small networks, and statistics of its weights.
 //!
 //! The start of the thesis' section 3.4: PyTorch's default, weights and biases uniform between
-//! ±1/sqrt(inputs), norms the identity; with or without a mean shift of every W1 ([`crate::mean_shift`]).
+//! ±1/sqrt(inputs), norms the identity; with or without a mean shift of every W1 ([`wave_init::mean_shift`]).
 
-pub mod statistics;
-
+use super::network::PopulationShape;
 use candle_core::{DType, Device, Tensor};
-use wave_models::{PopulationShape, Weights};
-
-use crate::direct::mlp_mean::DEFAULT_SHIFT;
-use crate::error::{InitError, by_name};
-use crate::mean_shift::{MlpMean, shift_mean};
-use crate::random::{generator, uniform};
+use wave_init::InitError;
+use wave_init::direct::mlp_mean::DEFAULT_SHIFT;
+use wave_init::error::by_name;
+use wave_init::mean_shift::{MlpMean, shift_mean};
+use wave_init::random::{generator, uniform};
+use wave_models::Weights;
 
 /// A way to start a population.
 #[derive(Clone, Copy, Debug)]
@@ -89,5 +88,5 @@ pub fn start(
 }
 
 #[cfg(test)]
-#[path = "population/tests.rs"]
+#[path = "start_tests.rs"]
 mod tests;
