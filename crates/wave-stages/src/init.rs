@@ -89,40 +89,53 @@ pub fn init(method: &str, settings: &Init, out: &Path, options: &Options) -> Res
         n => format!(" {n} values are those of a trained model."),
     };
     let summary = format!("Initialised with wave, method {method}; not trained.{taken}");
-    let n = model.parameters();
     let inputs = Inputs::new(&options.context).frame(&model.transform, &model.label_names);
-    write_start(method, settings, out, options, inputs, n, cost, || {
+    let begun = Begun {
+        method,
+        parameters: model.parameters(),
+        cost,
+    };
+    write_start(begun, settings, out, options, inputs, || {
         model.write(out, layout, None, &summary)
     })
 }
 
-/// Writes a new model of so many `parameters` with `write`, in a run in `out` with these `inputs` and
-/// those that the settings name. Returns the output of `--json`.
+/// A new model: how it came about and what it cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Begun<'a> {
+    /// The method that made it.
+    pub method: &'a str,
+    /// The number of its weights.
+    pub parameters: usize,
+    /// What was taken over from trained models.
+    pub cost: Cost,
+}
+
+/// Writes a new model with `write`, in a run in `out` with these `inputs` and those that the settings
+/// name. Returns the output of `--json`.
 ///
 /// # Errors
 /// If `out` is not free, or the work fails.
 pub fn write_start(
-    method: &str,
+    begun: Begun,
     settings: &impl Serialize,
     out: &Path,
     options: &Options,
     inputs: Inputs,
-    parameters: usize,
-    cost: Cost,
     write: impl FnOnce() -> Result<()>,
 ) -> Result<Value> {
     let mut table = wave_run::recipe::to_table(settings)?;
-    table.insert("method".into(), toml::Value::String(method.into()));
+    table.insert("method".into(), toml::Value::String(begun.method.into()));
     let given = |key: &str| table.get(key).and_then(toml::Value::as_str);
     let inputs = inputs
         .artefact_if_any("start", given("from"))?
         .place(given("data"));
     run_dir::fill(out, &table, &inputs, options, |_| {
         let result = json!({
-            "parameters": parameters,
+            "parameters": begun.parameters,
             "top1": null,
-            "transferred_parameters": cost.transferred,
-            "stored_parameters": cost.stored,
+            "transferred_parameters": begun.cost.transferred,
+            "stored_parameters": begun.cost.stored,
         });
         Ok(Made {
             result,

@@ -21,7 +21,7 @@ use wave_run::error::request;
 use wave_run::inputs::Inputs;
 use wave_run::run_dir::{self, Made};
 use wave_stages::finetune::Options;
-use wave_stages::init;
+use wave_stages::init::{self, Begun};
 use wave_stages::layout::{self, Layout};
 use wave_stages::model::{self, Model};
 use wave_stages::origin;
@@ -204,16 +204,13 @@ pub(super) fn draw(dir: &Path, settings: &Draw, out: &Path, options: &Options) -
         ..Cost::default()
     };
     let write_start = |parameters: usize, write: &dyn Fn() -> Result<()>| {
-        init::write_start(
-            super::METHOD,
-            settings,
-            out,
-            options,
-            Inputs::new(&options.context),
+        let begun = Begun {
+            method: super::METHOD,
             parameters,
             cost,
-            write,
-        )
+        };
+        let inputs = Inputs::new(&options.context);
+        init::write_start(begun, settings, out, options, inputs, write)
     };
     match (&learned.network, &learned.about) {
         (Network::Small(small), _) => {

@@ -14,7 +14,7 @@ use wave_run::context::Context;
 use wave_run::inputs::Inputs;
 use wave_run::recipe::narrow;
 use wave_stages::finetune::Options;
-use wave_stages::init::{FrameSettings, frame, mlp_mean, size, write_start};
+use wave_stages::init::{Begun, FrameSettings, frame, mlp_mean, size, write_start};
 
 /// Default number of networks.
 const NETWORKS: usize = 500;
@@ -37,9 +37,13 @@ pub(super) fn init(method: &str, settings: &Table, out: &Path, options: &Options
     let model = new_model(method, settings, &options.context)?;
     let float = float(&settings.output)?;
     let summary = format!("Initialised with wave, method {method}; not trained.");
-    let (n, cost) = (model.parameters(), Cost::default());
+    let begun = Begun {
+        method,
+        parameters: model.parameters(),
+        cost: Cost::default(),
+    };
     let inputs = Inputs::new(&options.context).frame(&model.transform, &[]);
-    write_start(method, settings, out, options, inputs, n, cost, || {
+    write_start(begun, settings, out, options, inputs, || {
         model.write(out, float, &summary)
     })
 }

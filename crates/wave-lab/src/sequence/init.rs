@@ -16,7 +16,7 @@ use wave_run::error::request;
 use wave_run::inputs::Inputs;
 use wave_run::recipe::narrow;
 use wave_stages::finetune::Options;
-use wave_stages::init;
+use wave_stages::init::{self, Begun};
 
 /// The architecture with layers of two kinds.
 const TRANSFORMER: &str = "transformer";
@@ -36,9 +36,13 @@ pub(super) fn init(method: &str, settings: &Table, out: &Path, options: &Options
     let model = new_model(method, settings)?;
     let float = float(&settings.output)?;
     let summary = format!("Initialised with wave, method {method}; not trained.");
-    let (n, cost) = (model.parameters(), Cost::default());
+    let begun = Begun {
+        method,
+        parameters: model.parameters(),
+        cost: Cost::default(),
+    };
     let inputs = Inputs::new(&options.context).known("shape", format!("{:?}", model.shape));
-    init::write_start(method, settings, out, options, inputs, n, cost, || {
+    init::write_start(begun, settings, out, options, inputs, || {
         model.write(out, float, &summary)
     })
 }
