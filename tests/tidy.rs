@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Crates for tensors, images and files, each with the crates it may depend on.
-const LOWER: [(&str, &[&str]); 7] = [
+const LOWER: [(&str, &[&str]); 8] = [
     ("wave-ops", &[]),
-    ("wave-models", &["wave-ops"]),
+    ("wave-ancestors", &["wave-ops"]),
+    ("wave-models", &["wave-ops", "wave-ancestors"]),
     ("wave-learngene", &["wave-ops", "wave-models"]),
     ("wave-init", &["wave-ops", "wave-models"]),
     ("wave-data", &[]),

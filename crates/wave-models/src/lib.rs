@@ -35,77 +35,36 @@
 //! # Ok::<(), candle_core::Error>(())
 //! ```
 
-mod activation;
-pub mod ancestors;
-pub mod check;
+#[cfg(test)]
+mod ancestors_tests;
 pub mod convmixer;
 pub mod convnext;
 mod dilation;
-pub mod efficientnet;
-mod fold;
-mod frozen;
 mod heads;
 mod initial;
-pub mod levit;
 mod network;
 pub mod positional;
 pub mod resample;
 #[cfg(test)]
+#[path = "../../wave-ancestors/src/testing.rs"]
 mod testing;
 pub mod transformer;
 pub mod transformers;
 mod unsupported;
 pub mod vit;
 
-pub use activation::Activation;
-pub use ancestors::{About, Frozen, FrozenNetwork};
-pub use check::{ShapeError, check_weights, default_patch};
 pub use dilation::Dilations;
 pub use heads::known_heads;
 pub use network::Network;
 pub use transformers::import;
+pub use wave_ancestors::{
+    About, Activation, Frozen, FrozenNetwork, ShapeError, Weights, check_weights, checked_images,
+    default_patch, efficientnet, levit, mean_over_pixels,
+};
 
-use candle_core::{Device, Result, Tensor};
-use std::collections::BTreeMap;
-
-/// Weights by name.
-pub type Weights = BTreeMap<String, Tensor>;
-
-/// Images that are (b, channels, size, size), on the device of a weight.
-///
-/// # Errors
-/// If they are of other dimensions.
-pub fn checked_images(
-    images: &Tensor,
-    channels: usize,
-    size: usize,
-    weight: &Tensor,
-) -> Result<Tensor> {
-    images_on(weight.device(), images, channels, size)
-}
-
-/// Images that are (b, channels, size, size), on this device.
-fn images_on(device: &Device, images: &Tensor, channels: usize, size: usize) -> Result<Tensor> {
-    match images.dims() {
-        [_, c, h, w] if (*c, *h, *w) == (channels, size, size) => images.to_device(device),
-        found => candle_core::bail!(
-            "images of shape {found:?}, the model takes (b, {channels}, {size}, {size}); resize \
-             them"
-        ),
-    }
-}
-
-/// The mean of `z` (b, g, g, h) over its pixels, (b, h): as a matrix product, which is many times
-/// faster on the CPU than a reduction over a middle dimension.
-///
-/// # Errors
-/// If `z` has another number of dimensions.
-pub fn mean_over_pixels(z: &Tensor) -> Result<Tensor> {
-    let z = z.flatten(1, 2)?; // (b, n, h)
-    let (b, n, _) = z.dims3()?;
-    let share = Tensor::full(1.0 / n as f64, (b, 1, n), z.device())?.to_dtype(z.dtype())?;
-    share.matmul(&z)?.squeeze(1)
-}
+use candle_core::{Result, Tensor};
+pub use wave_ancestors::check;
+use wave_ancestors::{fold, frozen};
 
 /// Checked access to the weight map of a network of this name.
 #[derive(Clone, Copy)]

@@ -1,7 +1,5 @@
 //! All networks in one.
 
-use crate::ancestors::table::Known;
-use crate::ancestors::{self, About, Frozen, FrozenNetwork};
 use crate::check::unsupported;
 use crate::convmixer::{self, ConvMixerShape};
 use crate::convnext::{self, ConvNextShape};
@@ -12,9 +10,10 @@ use crate::positional::{self, PositionalAttention, PositionalShape};
 use crate::transformer::{self, Transformer, TransformerShape};
 use crate::unsupported;
 use crate::vit::{self, VitShape};
-use crate::{Activation, Dilations, ShapeError, Weights};
+use crate::{About, Activation, Dilations, Frozen, FrozenNetwork, ShapeError, Weights};
 use candle_core::{Result, Tensor};
 use serde_json::{Map, Value, json};
+use wave_ancestors::table::Known;
 
 /// Side of the input where neither weights nor configuration tell it: ImageNet's usual.
 const IMAGE_SIZE: usize = 224;
@@ -62,14 +61,14 @@ impl Network {
     ) -> std::result::Result<Network, ShapeError> {
         let name = architecture.split('.').next().unwrap_or_default();
         unsupported::check(name, weights)?;
-        ancestors::check_name(name)?;
+        wave_ancestors::check_name(name)?;
         let known = Known {
             name,
             args: model_args,
             image_size,
             weights,
         };
-        if let Some(found) = ancestors::recognise(known)? {
+        if let Some(found) = wave_ancestors::recognise(known)? {
             return Ok(Network::Frozen(found));
         }
         let own = positional::attention_of(weights).is_some();

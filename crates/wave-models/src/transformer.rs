@@ -27,7 +27,7 @@ mod read;
 mod rotary;
 mod run;
 
-use crate::ancestors::About;
+use crate::About;
 use crate::vit::LAYER_NORM_EPS;
 use crate::{ShapeError, Weights, check_weights};
 use candle_core::{Result, Tensor};

@@ -4,11 +4,11 @@
 //! name or its arguments, so weights without a name are refused.
 
 use super::{Between, Mlp, Pooling, Positions, Queries, Relative, Rotary, Scale, TransformerShape};
-use crate::ancestors::table::{Known, agree, refuse_arguments};
 use crate::check::unsupported;
 use crate::check::{count, dims, divides, sizes};
 use crate::{ShapeError, heads};
 use serde_json::Value;
+use wave_ancestors::table::{Known, agree, refuse_arguments};
 
 /// Arguments whose meaning is read off the weights, or here.
 const ARGUMENTS: [&str; 33] = [

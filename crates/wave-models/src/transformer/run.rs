@@ -2,12 +2,13 @@
 
 use super::rotary::Angles;
 use super::{Between, Mlp, Pooling, Positions, Queries, Relative, TransformerShape};
-use crate::ancestors::{About, Frozen, in_parts};
 use crate::fold::{self, get};
 use crate::frozen::{self, Columns};
 use crate::vit::{self, BLOCK_TENSORS};
+use crate::{About, Frozen};
 use crate::{Activation, Weights};
 use candle_core::{D, DType, Device, Result, Tensor};
+use wave_ancestors::in_parts;
 
 /// Images that pass through together.
 const IMAGES: usize = 32;

@@ -1,5 +1,5 @@
-//! Weights and images by a rule shared with `tests/fixtures/make_ancestors.py`. Only expected logits
-//! need a file.
+//! Weights and images by a rule shared with `make_ancestors.py`, beside wave-models' fixtures. Only
+//! expected logits need a file. wave-models has these helpers too.
 
 use crate::Weights;
 use candle_core::{Device, Tensor};
@@ -69,7 +69,7 @@ pub(crate) fn images(b: usize, channels: usize, size: usize) -> Tensor {
 pub(crate) fn expected(case: &str) -> Tensor {
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/tests/fixtures/ancestors.safetensors"
+        "/../wave-models/tests/fixtures/ancestors.safetensors"
     );
     candle_core::safetensors::load(path, &Device::Cpu).unwrap()[case].clone()
 }

@@ -12,11 +12,11 @@
 //! of `proj(norm1(x))`, and so are the queries'. Attention stays within windows of the tokens of 8 x 8
 //! patches in the first two stages and the first block of the third.
 
-use super::table::{Known, agree, pooling, refuse_arguments};
-use super::{About, Body};
 use crate::check::unsupported;
 use crate::check::{count, dims, divides, sizes};
 use crate::frozen::{self, Columns, Window};
+use crate::table::{Known, agree, pooling, refuse_arguments};
+use crate::{About, Body};
 use crate::{Activation, ShapeError, Weights, check_weights, fold};
 use candle_core::{DType, Result, Tensor};
 

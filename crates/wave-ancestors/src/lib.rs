@@ -1,7 +1,38 @@
-//! Networks that only run: what is distilled from, of whatever family.
+//! Networks that only run: what is distilled from, of whatever family. At the bottom lies what all
+//! networks share: weights by name, and checks of their shapes.
 //!
-//! [`Frozen`] is how they are used. [`FrozenNetwork`] is what of them is known before any weight is
-//! placed: their family and sizes, read off the weights and timm's `config.json`.
+//! 1. [`Weights`] are tensors by timm's names. [`check_weights`] compares them with the names and shapes
+//!    that a network lists.
+//! 2. [`recognise`] finds the family and sizes, a [`FrozenNetwork`], by the weights and timm's
+//!    `config.json`.
+//! 3. [`FrozenNetwork::freeze`] folds batch norms ([`fold`]) into a network that is ready to run.
+//! 4. [`Frozen`] is how it is used: features and class scores of images. [`frozen`] are its operators.
+//!
+//! ```
+//! use candle_core::{DType, Device, Tensor};
+//! use wave_ancestors::{FrozenNetwork, Weights, vgg::VggShape};
+//!
+//! let shape = VggShape {
+//!     image_size: 16,
+//!     channels: 3,
+//!     convolutions: vec![(0, 4, true), (3, 8, false)],
+//!     norms: false,
+//!     head: (6, 5),
+//!     classes: 2,
+//! };
+//! let zeros = |dims: Vec<usize>| Tensor::zeros(dims, DType::F32, &Device::Cpu);
+//! let mut weights = Weights::new();
+//! for (name, dims) in shape.parameters() {
+//!     weights.insert(name, zeros(dims)?);
+//! }
+//! weights.insert("head.fc.bias".into(), Tensor::new(&[1f32, -1.], &Device::Cpu)?);
+//!
+//! let ancestor = FrozenNetwork::Vgg(shape).freeze(&weights)?;
+//! assert_eq!(ancestor.about().family, "a VGG");
+//! let logits = ancestor.logits(&zeros(vec![4, 3, 16, 16])?)?;
+//! assert_eq!(logits.to_vec2::<f32>()?, [[1., -1.]; 4]);
+//! # Ok::<(), candle_core::Error>(())
+//! ```
 //!
 //! | family | forward pass |
 //! |---|---|
@@ -9,30 +40,82 @@
 //! | VGG | [`vgg`]: candle-transformers' has one size of image, one image at a time and a rectified classifier |
 //! | EfficientViT (MSRA) | [`efficientvit`]: candle-transformers' has no attention biases and one size of image |
 //! | Hiera | [`hiera`]: candle-transformers' has the approximate GELU, and no window where a stage begins |
-//! | BEiT, EVA, EVA-02, DINOv2, DINOv3, CLIP's and SigLIP's towers | [`crate::transformer`]: candle-transformers' have one size of image, fixed classifiers, or the approximate GELU |
-//! | LeViT, EfficientNet-Lite | [`crate::levit`], [`crate::efficientnet`]: candle-transformers has none |
+//! | BEiT, EVA, EVA-02, DINOv2, DINOv3, CLIP's and SigLIP's towers | wave-models' `transformer`: candle-transformers' have one size of image, fixed classifiers, or the approximate GELU |
+//! | LeViT, EfficientNet-Lite | [`levit`], [`efficientnet`]: candle-transformers has none |
 //!
-//! A family is only here if its logits are timm's: `ancestors_tests.rs` compares each with timm.
+//! A family is only here if its logits are timm's: `ancestors_tests.rs` of wave-models compares each with timm.
 
+mod activation;
+pub mod check;
+pub mod efficientnet;
 pub mod efficientvit;
+pub mod fold;
+pub mod frozen;
 pub mod hiera;
-#[cfg(feature = "ancestors")]
+pub mod levit;
+#[cfg(feature = "stock")]
 pub mod stock;
-pub(crate) mod table;
+pub mod table;
+#[cfg(test)]
+mod testing;
 pub mod vgg;
 
-use crate::efficientnet::{self, EfficientNetShape};
-use crate::frozen;
-use crate::levit::{self, LevitShape};
-use crate::{Activation, ShapeError, Weights};
+pub use activation::Activation;
+pub use check::{ShapeError, check_weights, default_patch};
+
 use candle_core::{Device, Result, Tensor};
+use efficientnet::EfficientNetShape;
 use efficientvit::EfficientVitShape;
 use hiera::HieraShape;
-#[cfg(feature = "ancestors")]
+use levit::LevitShape;
+use std::collections::BTreeMap;
+#[cfg(feature = "stock")]
 use stock::StockShape;
 use vgg::VggShape;
 
 use table::Known;
+
+/// Weights by name.
+pub type Weights = BTreeMap<String, Tensor>;
+
+/// Images that are (b, channels, size, size), on the device of a weight.
+///
+/// # Errors
+/// If they are of other dimensions.
+pub fn checked_images(
+    images: &Tensor,
+    channels: usize,
+    size: usize,
+    weight: &Tensor,
+) -> Result<Tensor> {
+    images_on(weight.device(), images, channels, size)
+}
+
+/// Images that are (b, channels, size, size), on this device.
+///
+/// # Errors
+/// If they are of other dimensions.
+pub fn images_on(device: &Device, images: &Tensor, channels: usize, size: usize) -> Result<Tensor> {
+    match images.dims() {
+        [_, c, h, w] if (*c, *h, *w) == (channels, size, size) => images.to_device(device),
+        found => candle_core::bail!(
+            "images of shape {found:?}, the model takes (b, {channels}, {size}, {size}); resize \
+             them"
+        ),
+    }
+}
+
+/// The mean of `z` (b, g, g, h) over its pixels, (b, h): as a matrix product, which is many times
+/// faster on the CPU than a reduction over a middle dimension.
+///
+/// # Errors
+/// If `z` has another number of dimensions.
+pub fn mean_over_pixels(z: &Tensor) -> Result<Tensor> {
+    let z = z.flatten(1, 2)?; // (b, n, h)
+    let (b, n, _) = z.dims3()?;
+    let share = Tensor::full(1.0 / n as f64, (b, 1, n), z.device())?.to_dtype(z.dtype())?;
+    share.matmul(&z)?.squeeze(1)
+}
 
 /// A network with its weights, which gives outputs and no gradients.
 pub trait Frozen: Send + Sync {
@@ -51,7 +134,7 @@ pub trait Frozen: Send + Sync {
     /// If the images have another size, or the network has no classifier.
     fn logits(&self, images: &Tensor) -> Result<Tensor>;
 
-    /// Its weights as [`crate::Network::prepare`] gives them, if it is a network that could be trained.
+    /// Its weights as `Network::prepare` of wave-models gives them, if it is a network that could be trained.
     fn prepared(&self) -> Option<&Weights> {
         None
     }
@@ -76,12 +159,12 @@ pub struct About {
 
 impl About {
     /// Images (b, channels, image_size, image_size), without their history, on this device.
-    pub(crate) fn checked(&self, images: &Tensor, device: &Device) -> Result<Tensor> {
+    pub fn checked(&self, images: &Tensor, device: &Device) -> Result<Tensor> {
         crate::images_on(device, &images.detach(), self.channels, self.image_size)
     }
 
     /// The error of a network without a classifier.
-    pub(crate) fn headless<T>(&self) -> Result<T> {
+    pub fn headless<T>(&self) -> Result<T> {
         candle_core::bail!(
             "{} without a classifier gives features and no logits; take one with a classifier",
             self.family
@@ -103,7 +186,7 @@ pub enum FrozenNetwork {
     /// A Hiera.
     Hiera(HieraShape),
     /// A family of candle-transformers.
-    #[cfg(feature = "ancestors")]
+    #[cfg(feature = "stock")]
     Stock(StockShape),
 }
 
@@ -142,7 +225,7 @@ impl FrozenNetwork {
             FrozenNetwork::Vgg(s) => s.about(),
             FrozenNetwork::EfficientVit(s) => s.about(),
             FrozenNetwork::Hiera(s) => s.about(),
-            #[cfg(feature = "ancestors")]
+            #[cfg(feature = "stock")]
             FrozenNetwork::Stock(s) => s.about.clone(),
         }
     }
@@ -155,7 +238,7 @@ impl FrozenNetwork {
             FrozenNetwork::Vgg(s) => s.parameters(),
             FrozenNetwork::EfficientVit(s) => s.parameters(),
             FrozenNetwork::Hiera(s) => s.parameters(),
-            #[cfg(feature = "ancestors")]
+            #[cfg(feature = "stock")]
             FrozenNetwork::Stock(s) => s.parameters.clone(),
         }
     }
@@ -204,7 +287,7 @@ impl FrozenNetwork {
             FrozenNetwork::Hiera(shape) => {
                 Headed::boxed(about, device, hiera::Hiera::new(shape, weights)?)
             }
-            #[cfg(feature = "ancestors")]
+            #[cfg(feature = "stock")]
             FrozenNetwork::Stock(shape) => Box::new(stock::Stock::new(shape, weights)?),
         })
     }
@@ -287,7 +370,7 @@ impl<B: Body> Frozen for Headed<B> {
 }
 
 /// Runs `f` over some images at a time and joins the results.
-pub(crate) fn in_parts(
+pub fn in_parts(
     images: &Tensor,
     at_once: usize,
     f: impl Fn(&Tensor) -> Result<Tensor>,
@@ -304,8 +387,8 @@ pub(crate) fn in_parts(
 }
 
 /// The network of one of the families that only run and say so by their tensors, if the name or the
-/// weights are of one: see [`crate::Network::recognise`].
-pub(crate) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, ShapeError> {
+/// weights are of one: see `Network::recognise` of wave-models.
+pub fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwork>, ShapeError> {
     if let Some(found) = vgg::recognise(known)? {
         return Ok(Some(FrozenNetwork::Vgg(found)));
     }
@@ -315,7 +398,7 @@ pub(crate) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
     if let Some(found) = hiera::recognise(known)? {
         return Ok(Some(FrozenNetwork::Hiera(found)));
     }
-    #[cfg(feature = "ancestors")]
+    #[cfg(feature = "stock")]
     if let Some(found) = stock::recognise(known)? {
         return Ok(Some(FrozenNetwork::Stock(found)));
     }
@@ -323,10 +406,10 @@ pub(crate) fn recognise(known: Known) -> std::result::Result<Option<FrozenNetwor
 }
 
 /// Refuses a name that is of one of the families here, but of none of their networks.
-pub(crate) fn check_name(name: &str) -> std::result::Result<(), ShapeError> {
-    #[cfg(feature = "ancestors")]
+pub fn check_name(name: &str) -> std::result::Result<(), ShapeError> {
+    #[cfg(feature = "stock")]
     return stock::check_name(name);
-    #[cfg(not(feature = "ancestors"))]
+    #[cfg(not(feature = "stock"))]
     {
         let families = [
             "convnext_",
@@ -340,7 +423,7 @@ pub(crate) fn check_name(name: &str) -> std::result::Result<(), ShapeError> {
         match families.iter().any(|start| name.starts_with(start))
             && !name.starts_with("convnext_isotropic")
         {
-            true => Err(crate::check::unsupported(
+            true => Err(check::unsupported(
                 name,
                 "this build is without its family; build with the feature ancestors",
                 "by its name",
@@ -349,7 +432,3 @@ pub(crate) fn check_name(name: &str) -> std::result::Result<(), ShapeError> {
         }
     }
 }
-
-#[cfg(test)]
-#[path = "ancestors_tests.rs"]
-mod tests;

@@ -7,7 +7,7 @@ use crate::Weights;
 use candle_core::{DType, Result, Tensor};
 
 /// Scale and shift (c) of the batch norm `name`, in `f64`.
-pub(crate) fn affine(weights: &Weights, name: &str, eps: f64) -> Result<(Tensor, Tensor)> {
+pub fn affine(weights: &Weights, name: &str, eps: f64) -> Result<(Tensor, Tensor)> {
     let part = |part: &str| get(weights, &format!("{name}.{part}"))?.to_dtype(DType::F64);
     let scale = (part("weight")? / (part("running_var")? + eps)?.sqrt()?)?;
     let shift = (part("bias")? - (&scale * part("running_mean")?)?)?;
@@ -16,7 +16,7 @@ pub(crate) fn affine(weights: &Weights, name: &str, eps: f64) -> Result<(Tensor,
 
 /// Weight and bias (`f32`) of the convolution or linear map `weight` (out, ..), without a bias,
 /// followed by the batch norm `norm`.
-pub(crate) fn into_outputs(
+pub fn into_outputs(
     weights: &Weights,
     weight: &str,
     norm: &str,
@@ -31,7 +31,7 @@ pub(crate) fn into_outputs(
 }
 
 /// The tensor `name`.
-pub(crate) fn get<'a>(weights: &'a Weights, name: &str) -> Result<&'a Tensor> {
+pub fn get<'a>(weights: &'a Weights, name: &str) -> Result<&'a Tensor> {
     weights
         .get(name)
         .ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {name}")))
@@ -39,7 +39,7 @@ pub(crate) fn get<'a>(weights: &'a Weights, name: &str) -> Result<&'a Tensor> {
 
 /// A weight (out, in), or a convolution's (out, in, k, k), as a matrix (k k in, out): see
 /// [`crate::frozen::linear`] and [`crate::frozen::convolve`].
-pub(crate) fn as_columns(weight: &Tensor) -> Result<Tensor> {
+pub fn as_columns(weight: &Tensor) -> Result<Tensor> {
     match *weight.dims() {
         [out, c, k, l] => weight
             .permute((2, 3, 1, 0))?

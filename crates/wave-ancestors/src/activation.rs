@@ -57,11 +57,7 @@ impl Activation {
     }
 
     /// Checks that a network offers this activation; `expected` names those that it does.
-    pub(crate) fn among(
-        self,
-        offered: &[Activation],
-        expected: &'static str,
-    ) -> Result<(), ShapeError> {
+    pub fn among(self, offered: &[Activation], expected: &'static str) -> Result<(), ShapeError> {
         if offered.contains(&self) {
             return Ok(());
         }

@@ -41,20 +41,20 @@ fn rows_of_task(rows: usize) -> usize {
 
 /// The window of a convolution along a side.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Window {
+pub struct Window {
     /// Side of the window.
-    pub(crate) kernel: usize,
+    pub kernel: usize,
     /// Pixels between neighbouring windows.
-    pub(crate) stride: usize,
+    pub stride: usize,
     /// Zeros before the first pixel.
-    pub(crate) before: usize,
+    pub before: usize,
     /// Number of windows.
-    pub(crate) out: usize,
+    pub out: usize,
 }
 
 impl Window {
     /// With `padding` zeros on both sides of `size` pixels.
-    pub(crate) fn padded(size: usize, kernel: usize, stride: usize, padding: usize) -> Window {
+    pub fn padded(size: usize, kernel: usize, stride: usize, padding: usize) -> Window {
         let out = (size + 2 * padding).saturating_sub(kernel) / stride + 1;
         Window {
             kernel,
@@ -65,7 +65,7 @@ impl Window {
     }
 
     /// TensorFlow's "same": as few zeros as give `ceil(size / stride)` windows, the odd one behind.
-    pub(crate) fn same(size: usize, kernel: usize, stride: usize) -> Window {
+    pub fn same(size: usize, kernel: usize, stride: usize) -> Window {
         let out = size.div_ceil(stride);
         let zeros = ((out - 1) * stride + kernel).saturating_sub(size);
         Window {
@@ -90,17 +90,17 @@ impl Window {
 /// Columns of a token matrix that belong to one of the parts of attention: those of head `h` start
 /// at `h * per_head + offset`.
 #[derive(Clone, Copy)]
-pub(crate) struct Columns<'a> {
+pub struct Columns<'a> {
     /// Tokens (b, n, heads x per_head).
-    pub(crate) tokens: &'a Tensor,
+    pub tokens: &'a Tensor,
     /// First column of the part within a head.
-    pub(crate) offset: usize,
+    pub offset: usize,
     /// Columns of a head.
-    pub(crate) per_head: usize,
+    pub per_head: usize,
 }
 
 /// Runs `f` over some images at a time and joins the results.
-pub(crate) fn in_chunks(images: &Tensor, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+pub fn in_chunks(images: &Tensor, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
     let (b, chunk) = (
         images.dim(0)?,
         IMAGES_PER_THREAD * rayon::current_num_threads(),
@@ -117,7 +117,7 @@ pub(crate) fn in_chunks(images: &Tensor, f: impl Fn(&Tensor) -> Result<Tensor>) 
 
 /// `activation(x W + bias [+ residual])`: `x` (.., in), `weight` (in, out), `bias` (out),
 /// `residual` and result (.., out).
-pub(crate) fn linear(
+pub fn linear(
     x: &Tensor,
     weight: &Tensor,
     bias: &Tensor,
@@ -174,7 +174,7 @@ pub(crate) fn linear(
 
 /// `activation` of a convolution: `x` (b, s, s, c), `weight` (k k c, out) with its inputs in the
 /// order row, column, channel, `bias` (out); the result is (b, s', s', out).
-pub(crate) fn convolve(
+pub fn convolve(
     x: &Tensor,
     weight: &Tensor,
     bias: &Tensor,
@@ -231,7 +231,7 @@ pub(crate) fn convolve(
 
 /// `activation` of a depthwise convolution: `x` (b, s, s, c), `weight` (k k, c), `bias` (c); the
 /// result is (b, s', s', c).
-pub(crate) fn depthwise(
+pub fn depthwise(
     x: &Tensor,
     weight: &Tensor,
     bias: &Tensor,
@@ -275,7 +275,7 @@ pub(crate) fn depthwise(
 /// `query` has `width` columns of each head and (b, n) tokens, `key` as many and `value`
 /// `value_width` of (b, m) tokens; `bias` is (heads, n, m). The result is
 /// (b, n, heads x value_width).
-pub(crate) fn attention(
+pub fn attention(
     query: Columns,
     key: Columns,
     value: Columns,
@@ -337,7 +337,7 @@ pub(crate) fn attention(
 }
 
 /// The mean of `x` (b, n, c) over its `n` rows: (b, c).
-pub(crate) fn mean_rows(x: &Tensor) -> Result<Tensor> {
+pub fn mean_rows(x: &Tensor) -> Result<Tensor> {
     let (b, n, c) = x.dims3()?;
     if !fused(x)? {
         return x.mean(1);

@@ -6,25 +6,25 @@ use serde_json::{Map, Value};
 
 /// What is known of a network whose weights are at hand.
 #[derive(Clone, Copy)]
-pub(crate) struct Known<'a> {
+pub struct Known<'a> {
     /// timm's name without its tag, or empty.
-    pub(crate) name: &'a str,
+    pub name: &'a str,
     /// `model_args` of timm's `config.json`.
-    pub(crate) args: &'a Map<String, Value>,
+    pub args: &'a Map<String, Value>,
     /// Side of the images that are prepared for it, if the configuration tells it.
-    pub(crate) image_size: Option<usize>,
+    pub image_size: Option<usize>,
     /// The weights, under timm's names.
-    pub(crate) weights: &'a Weights,
+    pub weights: &'a Weights,
 }
 
 impl Known<'_> {
     /// Whether a tensor of this name is there.
-    pub(crate) fn has(&self, name: &str) -> bool {
+    pub fn has(&self, name: &str) -> bool {
         self.weights.contains_key(name)
     }
 
     /// A size among the arguments: a number, or a pair of the same.
-    pub(crate) fn size(&self, key: &str) -> Option<usize> {
+    pub fn size(&self, key: &str) -> Option<usize> {
         let value = match self.args.get(key)? {
             Value::Array(pair) if pair.len() == 2 && pair[0] == pair[1] => &pair[0],
             value => value,
@@ -34,12 +34,12 @@ impl Known<'_> {
 
     /// The side of the input, if it is told: by what the network was built with, or by how images are
     /// prepared for it.
-    pub(crate) fn told_size(&self) -> Option<usize> {
+    pub fn told_size(&self) -> Option<usize> {
         self.size("img_size").or(self.image_size)
     }
 
     /// The side of the input: as it is told, or the usual one of the network.
-    pub(crate) fn image_size(&self, usual: usize) -> usize {
+    pub fn image_size(&self, usual: usize) -> usize {
         self.told_size().unwrap_or(usual)
     }
 }
@@ -62,7 +62,7 @@ const OF_TRAINING: [&str; 12] = [
 
 /// Refuses arguments of a network that its sizes do not follow from: all but those `read` here, of
 /// which the caller knows the meaning, and those that only matter to training.
-pub(crate) fn refuse_arguments(known: Known, read: &[&str]) -> Result<(), ShapeError> {
+pub fn refuse_arguments(known: Known, read: &[&str]) -> Result<(), ShapeError> {
     let odd = known.args.iter().find(|(key, value)| {
         let key = key.as_str();
         let off = value.is_null() || **value == Value::Bool(false);
@@ -79,7 +79,7 @@ pub(crate) fn refuse_arguments(known: Known, read: &[&str]) -> Result<(), ShapeE
 }
 
 /// Checks a size that the arguments say against the weights'.
-pub(crate) fn agree(known: Known, key: &str, found: usize) -> Result<(), ShapeError> {
+pub fn agree(known: Known, key: &str, found: usize) -> Result<(), ShapeError> {
     match known.args.get(key) {
         Some(said) if !said.is_null() && known.size(key) != Some(found) => {
             Err(ShapeError::Contradiction {
@@ -93,7 +93,7 @@ pub(crate) fn agree(known: Known, key: &str, found: usize) -> Result<(), ShapeEr
 }
 
 /// Checks the pooling that the arguments say against the only one that there is.
-pub(crate) fn pooling(known: Known, found: &'static str) -> Result<(), ShapeError> {
+pub fn pooling(known: Known, found: &'static str) -> Result<(), ShapeError> {
     match known.args.get("global_pool").and_then(Value::as_str) {
         Some(said) if said != found => Err(ShapeError::Choice {
             name: "global_pool",

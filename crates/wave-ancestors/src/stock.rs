@@ -7,10 +7,10 @@
 //! A body has to take every tensor there is. So a variant that has one more (a norm, a scale) is never
 //! read as the plain network.
 
-use super::table::{Known, refuse_arguments};
-use super::{About, Frozen};
 use crate::check::ignored;
 use crate::check::unsupported;
+use crate::table::{Known, refuse_arguments};
+use crate::{About, Frozen};
 use crate::{ShapeError, Weights, fold};
 use candle_core::{D, DType, Device, Result, Shape, Tensor};
 use candle_nn::var_builder::SimpleBackend;
@@ -632,7 +632,7 @@ impl Frozen for Stock {
 
     fn features(&self, images: &Tensor) -> Result<Tensor> {
         let images = self.about.checked(images, &self.device)?;
-        super::in_parts(&images, self.at_once, |images| self.some(images))
+        crate::in_parts(&images, self.at_once, |images| self.some(images))
     }
 
     fn logits(&self, images: &Tensor) -> Result<Tensor> {

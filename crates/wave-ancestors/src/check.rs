@@ -169,7 +169,7 @@ pub enum ShapeError {
 }
 
 /// An error for a network of this name, or of none.
-pub(crate) fn unsupported(name: &str, what: &str, found: &str) -> ShapeError {
+pub fn unsupported(name: &str, what: &str, found: &str) -> ShapeError {
     ShapeError::Unsupported {
         name: match name {
             "" => "the network of these weights".to_owned(),
@@ -220,16 +220,13 @@ pub fn check_weights(
 }
 
 /// Other projects store a tensor of this name, and no network needs it.
-pub(crate) fn ignored(name: &str) -> bool {
+pub fn ignored(name: &str) -> bool {
     let part = name.rsplit_once('.').map_or(name, |(_, part)| part);
     IGNORED.contains(&part)
 }
 
 /// The sizes of a tensor of `N` dimensions.
-pub(crate) fn dims<const N: usize>(
-    weights: &Weights,
-    name: &str,
-) -> Result<[usize; N], ShapeError> {
+pub fn dims<const N: usize>(weights: &Weights, name: &str) -> Result<[usize; N], ShapeError> {
     let tensor = weights
         .get(name)
         .ok_or_else(|| ShapeError::Missing { name: name.into() })?;
@@ -241,7 +238,7 @@ pub(crate) fn dims<const N: usize>(
 }
 
 /// The number of `name(0)`, `name(1)`, .. that exist.
-pub(crate) fn count(weights: &Weights, name: impl Fn(usize) -> String) -> usize {
+pub fn count(weights: &Weights, name: impl Fn(usize) -> String) -> usize {
     (0..)
         .take_while(|i| weights.contains_key(&name(*i)))
         .count()
@@ -269,7 +266,7 @@ pub fn sizes(sizes: &[(&'static str, usize)]) -> Result<(), ShapeError> {
 }
 
 /// Checks that no product of these sizes is of more than [`MOST_VALUES`] values.
-pub(crate) fn products(products: &[(&'static str, &[usize])]) -> Result<(), ShapeError> {
+pub fn products(products: &[(&'static str, &[usize])]) -> Result<(), ShapeError> {
     for &(name, sizes) in products {
         let value = sizes.iter().fold(1_usize, |n, s| n.saturating_mul(*s));
         if value > MOST_VALUES {
@@ -324,7 +321,7 @@ pub fn divides(
 }
 
 /// The names and shapes of a batch norm over `width` channels.
-pub(crate) fn batch_norm(name: &str, width: usize) -> [(String, Vec<usize>); 4] {
+pub fn batch_norm(name: &str, width: usize) -> [(String, Vec<usize>); 4] {
     ["weight", "bias", "running_mean", "running_var"]
         .map(|part| (format!("{name}.{part}"), vec![width]))
 }

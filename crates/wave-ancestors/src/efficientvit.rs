@@ -12,10 +12,10 @@
 //! Attention stays within windows of 7 x 7. A batch norm follows every map; `EfficientVit::new` folds
 //! them away. Activations are channels-last.
 
-use super::table::{Known, agree, pooling, refuse_arguments};
-use super::{About, Body};
 use crate::check::{batch_norm, count, dims, divides, sizes, unsupported};
 use crate::frozen::{self, Columns, Window};
+use crate::table::{Known, agree, pooling, refuse_arguments};
+use crate::{About, Body};
 use crate::{Activation, ShapeError, Weights, check_weights, fold};
 use candle_core::{DType, Result, Tensor};
 

@@ -11,11 +11,11 @@
 //! numbers tell where maxima are taken. `Vgg::new` folds the batch norms away. Activations are
 //! channels-last.
 
-use super::table::{Known, agree, pooling, refuse_arguments};
-use super::{About, Body};
 use crate::check::unsupported;
 use crate::check::{batch_norm, dims, sizes};
 use crate::frozen::{self, Window};
+use crate::table::{Known, agree, pooling, refuse_arguments};
+use crate::{About, Body};
 use crate::{Activation, ShapeError, Weights, check_weights, fold};
 use candle_core::{Result, Tensor};
 
