@@ -61,6 +61,7 @@ pub mod transformer;
 pub mod transformers;
 mod unsupported;
 pub mod vit;
+pub mod zero_shot;
 
 pub use activation::Activation;
 pub use ancestors::{About, Frozen, FrozenNetwork};
@@ -71,6 +72,7 @@ pub use network::Network;
 pub use population::PopulationShape;
 pub use sequence::{Mixer, SequenceShape};
 pub use transformers::import;
+pub use zero_shot::{DualEncoder, ZeroShotShape};
 
 use candle_core::{Device, Result, Tensor};
 use std::collections::BTreeMap;

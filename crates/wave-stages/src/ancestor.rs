@@ -2,6 +2,7 @@
 
 use crate::model::{Model, Network, check_classifier};
 use crate::origin;
+use crate::zero_shot::{self, Named};
 use anyhow::Result;
 use candle_core::{DType, Tensor};
 use serde_json::Value;
@@ -15,10 +16,12 @@ use wave_run::data::Data;
 use wave_run::device::{device, place};
 use wave_run::error::request;
 use wave_run::forecast;
+use wave_run::inputs::Inputs;
 use wave_run::interrupt::check_interrupt;
 use wave_run::locate;
 use wave_run::progress::{Report, Verbosity};
 use wave_run::ranks::ranks;
+use wave_run::settings::ZeroShot;
 
 /// Largest size of the outputs kept in memory; beyond it, the ancestor runs again for every batch.
 const KEPT_BYTES: usize = 1 << 30;
@@ -31,33 +34,34 @@ const TIMED: usize = 2;
 /// Logits (images of the source, classes) by data and view.
 type Views = BTreeMap<(String, u32), Arc<Vec<f32>>>;
 
-/// Ancestors by path, each read once.
+/// Ancestors by path and names of classes, each read once.
 #[derive(Default)]
-pub struct Ancestors(Mutex<BTreeMap<String, Arc<Ancestor>>>);
+pub struct Ancestors(Mutex<BTreeMap<(String, ZeroShot), Arc<Ancestor>>>);
 
 impl Ancestors {
-    /// The ancestor in `path`, if given.
-    pub fn get(&self, path: Option<&str>) -> Result<Option<Arc<Ancestor>>> {
+    /// The ancestor in `path`, if given; a CLIP or SigLIP with classes of these names.
+    pub fn get(&self, path: Option<&str>, classes: &ZeroShot) -> Result<Option<Arc<Ancestor>>> {
         let Some(path) = path else {
             return Ok(None);
         };
         let mut all = self.0.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(ancestor) = all.get(path) {
+        let key = (path.to_owned(), classes.clone());
+        if let Some(ancestor) = all.get(&key) {
             return Ok(Some(ancestor.clone()));
         }
-        let ancestor = Arc::new(Ancestor::read(Path::new(path))?);
-        all.insert(path.into(), ancestor.clone());
+        let ancestor = Arc::new(Ancestor::read(Path::new(path), classes)?);
+        all.insert(key, ancestor.clone());
         Ok(Some(ancestor))
     }
 }
 
 /// The ancestor in `path`, if given, for a plan: without a download.
-pub fn planned(path: Option<&str>) -> Result<Option<Arc<Ancestor>>> {
+pub fn planned(path: Option<&str>, classes: &ZeroShot) -> Result<Option<Arc<Ancestor>>> {
     match path
         .map(|path| locate::at_hand(Path::new(path)))
         .transpose()?
     {
-        Some(Some(path)) => Ok(Some(Arc::new(Ancestor::read(&path)?))),
+        Some(Some(path)) => Ok(Some(Arc::new(Ancestor::read(&path, classes)?))),
         Some(None) | None => Ok(None),
     }
 }
@@ -78,17 +82,20 @@ pub struct Ancestor {
     pub digest: String,
     /// Its origin, for the provenance of models that learn from it.
     pub origin: Value,
+    /// What its classes are made of, where they are texts.
+    pub named: Option<Named>,
     /// Logits of whole views of the training images.
     views: Mutex<Views>,
 }
 
 impl Ancestor {
-    /// Reads a model directory or safetensors file.
-    pub fn read(path: &Path) -> Result<Ancestor> {
-        let model = Model::read(path)?;
+    /// Reads a model directory or safetensors file; a CLIP or SigLIP with classes of these names.
+    pub fn read(path: &Path, classes: &ZeroShot) -> Result<Ancestor> {
+        let (model, named) = zero_shot::open(path, None, classes)?;
         let origin = origin::of(path, &model.provenance);
         let path = &locate::locate(path)?;
-        Ancestor::new(model, Model::digest(path)?, origin)
+        let ancestor = Ancestor::new(model, Model::digest(path)?, origin)?;
+        Ok(Ancestor { named, ..ancestor })
     }
 
     /// A model as ancestor, with the SHA-256 of its weights file and its [`origin`].
@@ -105,8 +112,17 @@ impl Ancestor {
             label_names: model.label_names,
             digest,
             origin,
+            named: None,
             views: Mutex::new(BTreeMap::new()),
         })
+    }
+
+    /// The inputs of a run, with the texts that make the classes of its ancestor, if it has such.
+    pub fn with_texts(ancestor: Option<&Ancestor>, inputs: Inputs) -> Inputs {
+        match ancestor.and_then(|a| a.named.as_ref()) {
+            Some(named) => inputs.known("labels", format!("digest {}", named.digest)),
+            None => inputs,
+        }
     }
 
     /// Batch size of outputs computed ahead.
@@ -147,10 +163,11 @@ impl Ancestor {
 
     /// Checks that its input and classes fit the data.
     pub fn check(&self, data: &Data) -> Result<()> {
-        data.check_classes(
-            self.network.classes(),
-            "distil from an ancestor trained on the same classes",
-        )?;
+        let remedy = match self.named {
+            None => "distil from an ancestor trained on the same classes",
+            Some(_) => "give --labels with a name for each class of the data, in their order",
+        };
+        data.check_classes(self.network.classes(), remedy)?;
         let (own, theirs) = (&self.transform, &data.transform);
         if (own.channels, own.image_size) != (theirs.channels, theirs.image_size) {
             return Err(request(format!(

@@ -76,7 +76,9 @@ mod tests {
             verbosity: quiet,
         };
         expand(&templates, &settings, &out, options).unwrap();
-        let predicted = wave::predict::predict(&out, None, &[picture], None, quiet).unwrap();
+        let predicted =
+            wave::predict::predict(&out, None, &Default::default(), &[picture], None, quiet)
+                .unwrap();
         let logits = predicted["predictions"][0]["logits"].as_array().unwrap();
         assert_eq!(scores.len(), 10);
         for (score, logit) in scores.iter().zip(logits) {

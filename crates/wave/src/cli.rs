@@ -216,11 +216,13 @@ fn dispatch(command: Command, common: &Common) -> Result<()> {
         Command::Predict {
             model,
             heads,
+            classes,
             images,
             csv,
         } => Done::Result(predict::predict(
             &model,
             heads,
+            &classes,
             &images,
             csv.as_deref(),
             verbosity,

@@ -235,7 +235,7 @@ fn pretrain(context: &Context, cell: &Cell, table: &Table, start: &mut Start) ->
             .stage("finetune", Some(&table), &Finetune::default())?;
     settings.training.optimisation.seed = Some(cell.seed);
     if distil.unwrap_or(false) {
-        settings.ancestor = Some(context.frame.ancestor()?);
+        context.frame.distil(&mut settings)?;
     }
     // Shared between trials of learning rates and the run of the same seed.
     let name = cell.of_size();

@@ -22,7 +22,7 @@ use wave_run::settings::{self, BatchSize, Duration, Eval, OfTransformers};
 use wave_run::train::{
     self, Course, Defaults, Live, Resolved, Trainee, TrainingData, TrainingPlan,
 };
-use wave_stages::family::refuse_heads;
+use wave_stages::family::refuse_of_images;
 use wave_stages::finetune::{self, Options};
 use wave_stages::origin;
 use wave_train::{MicroBatch, Scores, TokenScores, Variable, evaluate_tokens};
@@ -331,7 +331,7 @@ pub(super) fn describe(dir: &Path, settings: &settings::Finetune) -> Result<Stri
 /// # Errors
 /// If settings are wrong or do not fit the model, or the work fails.
 pub(super) fn eval(dir: &Path, settings: &Eval) -> Result<Value> {
-    refuse_heads(settings.heads)?;
+    refuse_of_images(settings)?;
     if settings.hold_out.is_some() {
         return Err(means_nothing("hold_out", WHAT));
     }

@@ -93,7 +93,7 @@ pub fn describe(settings: &Condense, ancestor: Option<Arc<Ancestor>>) -> Result<
             settings.ancestor = Some(String::new()); // where it is to be
             Some(trained)
         }
-        (_, named) => planned(named.as_deref())?,
+        (_, named) => planned(named.as_deref(), &settings.zero_shot)?,
     };
     super::check(&settings)?;
     let ancestor = ancestor.as_deref();

@@ -14,7 +14,7 @@ use wave_run::data::{Data, DataPlan};
 use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
 use wave_run::recipe::to_table;
-use wave_run::settings::{self, Finetune, Output};
+use wave_run::settings::{self, Finetune, Output, ZeroShot};
 use wave_run::train::{Resolved, TrainingPlan};
 
 /// Images of timed steps.
@@ -27,6 +27,8 @@ pub struct FinetunePlan {
     pub table: Table,
     /// A frozen model to distil from as well.
     pub ancestor: Option<String>,
+    /// Names of its classes, where it is a CLIP or SigLIP.
+    pub classes: ZeroShot,
     /// The objective.
     pub objective: Objective,
     /// Whether the model gets a new head.
@@ -50,10 +52,17 @@ impl FinetunePlan {
     /// If a value is out of its range.
     pub fn new(settings: &Finetune) -> Result<FinetunePlan> {
         settings::check(settings)?;
+        if settings.ancestor.is_none() && settings.zero_shot.is_given() {
+            return Err(request(
+                "labels and prompt name the classes of an ancestor, and there is none; give --ancestor A, a \
+                 CLIP or SigLIP",
+            ));
+        }
         let own = settings.clone();
         Ok(FinetunePlan {
             table: to_table(settings)?,
             ancestor: own.ancestor,
+            classes: own.zero_shot,
             objective: Objective {
                 ce_weight: 1.0,
                 kl_weight: own.kl_weight.unwrap_or(1.0),
@@ -148,7 +157,7 @@ impl Ready {
     ) -> Result<Ready> {
         let model = Model::read(model)?;
         let ancestor = plan.ancestor.as_deref();
-        let ancestor = ancestor.map(|a| Ancestor::read(Path::new(a)).map(Arc::new));
+        let ancestor = ancestor.map(|a| Ancestor::read(Path::new(a), &plan.classes).map(Arc::new));
         Ready::new(model, ancestor.transpose()?, plan, out, repeats)
     }
 

@@ -5,7 +5,7 @@ use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use wave_lab::meta::Meta;
-use wave_run::settings::{Condense, Eval, Expand, Finetune, Init, Output, Speed};
+use wave_run::settings::{Condense, Eval, Expand, Finetune, Init, Output, Speed, ZeroShot};
 
 /// Start vision transformers of any size from one distillation.
 #[derive(Parser)]
@@ -172,6 +172,8 @@ pub(super) enum Command {
         /// Attention heads of a transformer without a config.json that tells them
         #[arg(long, value_name = "N")]
         heads: Option<usize>,
+        #[command(flatten)]
+        classes: ZeroShot,
         /// JPEG, PNG, WebP or GIF files, or directories: of those all images inside, sorted
         #[arg(required = true)]
         images: Vec<PathBuf>,
