@@ -1,6 +1,7 @@
 //! Text as tokens, by a `tokenizer.json` of the library tokenizers: byte-pair encoding, words, unigrams.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use tokenizers::{Tokenizer as Inner, TruncationParams};
 
@@ -14,9 +15,17 @@ const MOST_BYTES: u64 = 1 << 28;
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     path: String,
+    /// The file's bytes.
+    json: Arc<[u8]>,
     inner: Inner,
     padding: Option<u32>,
     vocabulary: usize,
+}
+
+impl PartialEq for Tokenizer {
+    fn eq(&self, other: &Tokenizer) -> bool {
+        self.json == other.json
+    }
 }
 
 impl Tokenizer {
@@ -47,6 +56,7 @@ impl Tokenizer {
         };
         Ok(Tokenizer {
             path: path.display().to_string(),
+            json: bytes.into(),
             inner,
             padding,
             vocabulary: largest as usize + 1, // numbers may have gaps
@@ -90,6 +100,11 @@ impl Tokenizer {
     /// The path that it was read from.
     pub fn path(&self) -> &str {
         &self.path
+    }
+
+    /// The bytes of its file.
+    pub fn json(&self) -> &[u8] {
+        &self.json
     }
 
     /// Number of different tokens: the largest and one.

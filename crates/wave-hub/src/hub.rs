@@ -50,7 +50,7 @@ fn is_artefact_file(name: &str) -> bool {
     let fixed = [
         "config.json",
         "preprocessor_config.json",
-        "tokenizer.json",
+        crate::TOKENIZER_FILE,
         "tokenizer_config.json",
         "README.md",
         "LICENSE",

@@ -14,12 +14,14 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 use wave_data::{Tokenizer, Transform};
+use wave_hub::TOKENIZER_FILE as TOKENIZER;
 use wave_models::zero_shot::{DualEncoder, normalised};
 use wave_run::device::device;
 use wave_run::error::request;
 use wave_run::interrupt::check_interrupt;
 use wave_run::locate;
 use wave_run::settings::ZeroShot;
+use wave_run::{progress, ranks};
 
 /// The text of a class where none is given: CLIP's.
 const PROMPT: &str = "a photo of a {}.";
@@ -27,10 +29,10 @@ const PROMPT: &str = "a photo of a {}.";
 const PLACE: &str = "{}";
 /// Texts embedded between two looks for Ctrl-C.
 const TEXTS: usize = 256;
+/// Texts whose embedding takes so long that it is told.
+const MANY: usize = 1000;
 /// The token of padding where nothing tells another: SigLIP's.
 const PADDING: u32 = 1;
-
-const TOKENIZER: &str = "tokenizer.json";
 
 /// What a zero-shot model's classes are made of.
 #[derive(Clone, Debug, PartialEq)]
@@ -224,6 +226,12 @@ fn padding(dir: &Path, config: &Value, tokenizer: &Tokenizer) -> Result<u32> {
 
 /// Embeddings (classes, embedding) of classes, each with as many texts.
 fn classes(dual: &DualEncoder, texts: &[Vec<u32>], classes: usize) -> Result<Tensor> {
+    if texts.len() >= MANY && ranks::is_first() {
+        progress::note(&format!(
+            "wave: embedding {} texts of {classes} classes",
+            texts.len()
+        ));
+    }
     let tower = dual.texts(device())?;
     let mut parts = Vec::new();
     for some in texts.chunks(TEXTS) {

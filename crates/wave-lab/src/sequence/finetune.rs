@@ -100,7 +100,7 @@ impl TaskData {
                     factor,
                     length,
                     scores: self.scores(shape, weights, length)?,
-                    text: self.task.characters().is_some(),
+                    unit: self.task.text().map(|text| text.vocabulary().unit().0),
                 })
             })
             .collect()
@@ -128,12 +128,12 @@ struct Length {
     factor: usize,
     length: usize,
     scores: TokenScores,
-    /// Whether the tokens are characters of a text.
-    text: bool,
+    /// What a token of a text is.
+    unit: Option<&'static str>,
 }
 
 impl Length {
-    /// Bits per character, given the preceding ones: log2 of the perplexity.
+    /// Bits per token, given the preceding ones: log2 of the perplexity.
     fn bits(&self) -> f64 {
         self.scores.tokens.loss / std::f64::consts::LN_2
     }
@@ -152,16 +152,16 @@ impl Length {
             "loss": tokens.loss,
             "sequences": sequences,
         });
-        if self.text {
-            found["bits_per_character"] = json!(self.bits());
+        if let Some(unit) = self.unit {
+            found[format!("bits_per_{unit}")] = json!(self.bits());
         }
         found
     }
 
     fn words(&self) -> String {
-        if self.text {
+        if let Some(unit) = self.unit {
             return format!(
-                "{}x ({}): {:.3} bits per character",
+                "{}x ({}): {:.3} bits per {unit}",
                 self.factor,
                 self.length,
                 self.bits()
@@ -353,7 +353,7 @@ pub(super) fn eval(dir: &Path, settings: &Eval) -> Result<Value> {
 /// The given task, or the model's own.
 fn task(model: &SequenceModel, spec: Option<&str>) -> Result<Task> {
     let task = match spec {
-        Some(spec) => spec.parse()?,
+        Some(spec) => model.task_of(spec)?,
         None => model.task()?,
     };
     model.check_task(&task)?;

@@ -172,14 +172,14 @@ pub(super) enum Command {
         /// Attention heads of a transformer without a config.json that tells them
         #[arg(long, value_name = "N")]
         heads: Option<usize>,
-        #[command(flatten)]
-        classes: ZeroShot,
         /// JPEG, PNG, WebP or GIF files, or directories: of those all images inside, sorted
         #[arg(required = true)]
         images: Vec<PathBuf>,
         /// Also write a table, a line for each image: image, index, label, probability
         #[arg(long, value_name = "FILE")]
         csv: Option<PathBuf>,
+        #[command(flatten)]
+        classes: ZeroShot,
     },
     /// Write a model in another layout or precision: the same weights, without data
     #[command(

@@ -21,7 +21,9 @@ pub(super) fn describe(dir: &Path) -> Result<Option<Value>> {
     let numbers = |values: &[f32]| -> Vec<f64> { values.iter().map(|v| decimal(*v)).collect() };
     let mut vision = tower(image);
     vision["patch"] = json!(image.patch);
-    vision["parts"] = json!(image.parts());
+    let mut parts = image.parts();
+    parts.retain(|part| part != "no classifier"); // the texts are
+    vision["parts"] = json!(parts);
     let mut words = tower(&text.blocks);
     words["vocabulary"] = json!(text.vocabulary);
     words["context"] = json!(text.context);
