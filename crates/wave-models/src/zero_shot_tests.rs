@@ -21,7 +21,7 @@ fn case(name: &str) -> (Value, Weights) {
 #[test]
 fn sizes_and_ends_are_read() {
     for (name, end, embedding) in [
-        ("clip", EndOfText::Token(79), 12),
+        ("clip", EndOfText::Token(106), 12),
         ("clip_gelu", EndOfText::Largest, 12),
         ("siglip", EndOfText::Last, 16),
     ] {
@@ -47,7 +47,7 @@ fn only_what_is_before_the_end_of_a_text_counts() {
     let (config, weights) = case("clip");
     let dual = DualEncoder::read(&config, &weights).unwrap();
     let tower = dual.texts(&Device::Cpu).unwrap();
-    let (short, long) = (vec![78, 5, 6, 79], vec![78, 5, 6, 79, 40, 41, 42]);
+    let (short, long) = (vec![105, 5, 6, 106], vec![105, 5, 6, 106, 40, 41, 42]);
     let both = tower.embed(&[short.clone(), long]).unwrap();
     let alone = tower.embed(&[short]).unwrap();
     let difference = (both.broadcast_sub(&alone)).unwrap().abs().unwrap();
@@ -73,9 +73,9 @@ fn texts_that_do_not_fit_are_errors() {
         .unwrap();
     for (text, part) in [
         (vec![], "no end"),
-        (vec![78, 5], "no end"),
-        (vec![79; 21], "21 tokens"),
-        (vec![78, 80, 79], "token 80"),
+        (vec![105, 5], "no end"),
+        (vec![106; 21], "21 tokens"),
+        (vec![105, 107, 106], "token 107"),
     ] {
         let error = tower.embed(&[text]).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
@@ -91,7 +91,7 @@ fn what_contradicts_or_is_missing_is_named() {
     for (path, value, part) in [
         ("/model_type", json!("siglip2"), "siglip2"),
         ("/vision_config/image_size", json!(64), "image_size"),
-        ("/text_config/vocab_size", json!(81), "vocab_size"),
+        ("/text_config/vocab_size", json!(108), "vocab_size"),
         ("/projection_dim", json!(13), "projection_dim"),
         ("/text_config/hidden_act", json!("relu"), "relu"),
         (
