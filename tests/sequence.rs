@@ -92,6 +92,101 @@ fn a_transformer_learns_a_text_and_is_measured_in_bits() {
     }
 }
 
+/// A tokenizer of whole words, those of the text below and `?`.
+const WORDS: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+    "normalizer": {"type": "Lowercase"}, "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null,
+    "decoder": null, "model": {"type": "WordLevel", "unk_token": "?", "vocab": {"?": 0, "a": 1, "cat": 2,
+    "dog": 3, "sees": 4, "the": 5, ".": 6}}}"#;
+
+#[test]
+fn a_tokenizer_takes_the_place_of_characters() {
+    let place = Place::new();
+    let line = |i: usize| match i % 3 {
+        0 => "The cat sees a dog.\n",
+        1 => "A dog sees the cat.\n",
+        _ => "The cow sees the dog.\n",
+    };
+    let text: String = (0..300).map(line).collect();
+    place.write("text.txt", &text);
+    place.write("words.json", WORDS);
+    let size = "--arch transformer --depth 1 --width 32 --heads 2";
+    let data = "--data text:text.txt,length=12";
+    place.json(&format!(
+        "init mimetic {size} {data} --tokenizer words.json --out m"
+    ));
+    assert_eq!(read(&place, "m/config.json")["vocab_size"], 7);
+    assert_eq!(place.bytes("m/tokenizer.json"), WORDS.as_bytes());
+    // The model has its own, whatever becomes of the file.
+    std::fs::remove_file(place.path("words.json")).unwrap();
+    let tuned = place.json("finetune m --steps 60 --lr 1e-2 --batch 8 --out f");
+    let bits = tuned["lengths"][0]["bits_per_token"].as_f64().unwrap();
+    assert!(bits < 1.5, "{bits}"); // chance is 2.8
+    assert!(tuned["lengths"][0].get("bits_per_character").is_none());
+    assert_eq!(place.bytes("f/tokenizer.json"), WORDS.as_bytes());
+    let eval = place.json("eval f");
+    assert_eq!(eval["lengths"], tuned["lengths"]);
+    // Another text is read with the same tokens.
+    place.write("other.txt", text.replace("cow", "bird"));
+    let other = place.json("eval f --data text:other.txt,length=12");
+    assert_eq!(other["lengths"], tuned["lengths"]);
+}
+
+#[test]
+fn wrong_tokenizers_are_refused() {
+    let place = Place::new();
+    place.write("text.txt", "the cat sees a dog . ".repeat(40));
+    place.write("words.json", WORDS);
+    place.write("broken.json", "{\"model\": 3}");
+    place.write(
+        "strict.json",
+        WORDS.replace(r#""unk_token": "?""#, r#""unk_token": "!""#),
+    );
+    place.write("short.txt", "the cat sees a dog. ".repeat(8));
+    place.write("rare.txt", "the bird sees a dog. ".repeat(80));
+    let init = "init mimetic --arch transformer --depth 1 --width 8 --heads 2 --out o";
+    let refused = |args: &str, needle: &str| {
+        let refused = place.run(args);
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{args}: {said}");
+        assert!(said.contains(needle), "{args}: {said}");
+    };
+    for (rest, needle) in [
+        ("--data text:text.txt --tokenizer none.json", "none.json"),
+        (
+            "--data text:text.txt --tokenizer broken.json",
+            "broken.json: is no tokenizer",
+        ),
+        (
+            "--data text:rare.txt --tokenizer strict.json",
+            "strict.json: a text cannot be encoded",
+        ),
+        (
+            "--data text:short.txt --tokenizer words.json",
+            "48 tokens; expected a text of at least 100",
+        ),
+        (
+            "--data copy:length=4 --tokenizer words.json",
+            "give --data text:FILE",
+        ),
+    ] {
+        refused(&format!("{init} {rest}"), needle);
+        assert!(!place.path("o").exists(), "{rest}");
+    }
+    refused(
+        "init timm --depth 1 --width 16 --heads 2 --data shapes --tokenizer words.json --out o",
+        "tokenizer",
+    );
+    let data = "--data text:text.txt,length=8 --tokenizer words.json";
+    place.json(&format!("{init} {data}"));
+    place.write("o/tokenizer.json", WORDS.replace("\"cat\"", "\"owl\""));
+    refused("eval o", "is not the one that the model was made with");
+    std::fs::remove_file(place.path("o/tokenizer.json")).unwrap();
+    refused(
+        "finetune o --steps 2 --batch 2 --out p",
+        "tokenizer.json is missing",
+    );
+}
+
 /// The claim of the paper, at the smallest size. (A single short length would not test it: convolutions
 /// alone reach far enough back, and the default start learns that sooner.)
 #[test]

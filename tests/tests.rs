@@ -28,3 +28,4 @@ mod stop;
 mod support;
 mod terminal;
 mod tidy;
+mod zero_shot;

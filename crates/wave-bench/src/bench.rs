@@ -232,7 +232,7 @@ impl Bench<'_> {
         let method = self.grid.method(&cell.method)?;
         let mut settings = self.finetune_table(cell, &method.finetune)?;
         if method.distil {
-            settings.ancestor = Some(self.frame.ancestor()?);
+            self.frame.distil(&mut settings)?;
         }
         let training = &mut settings.training.optimisation;
         training.seed = Some(cell.seed);
@@ -396,10 +396,14 @@ impl Bench<'_> {
             text += &Model::digest(self.artefacts.donor_dir(donor, cell.seed)?)?;
         }
         if method.distils() {
-            let ancestor = self
-                .ancestors
-                .get(self.frame.ancestor.as_deref(), self.context())?;
+            let ancestor = self.ancestors.get(
+                self.frame.ancestor.as_deref(),
+                &self.frame.classes,
+                self.context(),
+            )?;
             text += ancestor.as_ref().map_or("", |ancestor| &ancestor.digest);
+            let named = ancestor.as_ref().and_then(|a| a.named.as_ref());
+            text += named.map_or("", |named| &named.digest);
         }
         Ok(wave_hub::sha256_hex(text.as_bytes()))
     }
@@ -418,9 +422,9 @@ impl Bench<'_> {
         Step::new(memory, &data, &resolved, 1)?.check()?;
         let weights = model.network.prepare(&model.weights)?;
         let before = finetune::score(&model.network, &weights, &data.tests)?;
-        let ancestor = self
-            .ancestors
-            .get(plan.ancestor.as_deref(), self.context())?;
+        let ancestor =
+            self.ancestors
+                .get(plan.ancestor.as_deref(), &plan.classes, self.context())?;
         let tuning = Tuning {
             plan: &plan,
             resolved: &resolved,

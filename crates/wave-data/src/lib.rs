@@ -72,6 +72,7 @@ mod shapes;
 mod source;
 mod tar;
 pub mod task;
+mod tokenizer;
 mod transform;
 mod webdataset;
 
@@ -96,6 +97,7 @@ pub use pipeline::evaluation_batches;
 pub use raw_image::RawImage;
 pub use resample::Interpolation;
 pub use source::{Dataset, Encoded, Source, Split, common_size, hold_out, subset};
+pub use tokenizer::Tokenizer;
 pub use transform::{CropMode, Transform, measure_normalisation};
 
 /// Names the directory of Fashion-MNIST's four IDX files, in place of [`FASHION_MNIST_DIR`].

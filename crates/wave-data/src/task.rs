@@ -11,7 +11,8 @@
 //! sort     $ s | s in order .    s of different symbols
 //! ```
 //!
-//! and, for language models, windows of a text, of which every character counts:
+//! and, for language models, windows of a text, of which every token counts, a character or what a
+//! [`Tokenizer`] makes of it:
 //!
 //! ```text
 //! text:FILE                      nine tenths to train on, the last tenth for tests
@@ -25,7 +26,7 @@ mod recall;
 mod sort;
 mod text;
 
-pub use text::Text;
+pub use text::{Text, Vocabulary};
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ use std::sync::Arc;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::DataError;
+use crate::{DataError, Tokenizer};
 
 /// The tokens that are no symbols: `$`, `|` and `.`; symbols come after them.
 const BEGIN: u32 = 0;
@@ -64,7 +65,7 @@ pub enum TaskKind {
     Recall,
     /// The symbols in order.
     Sort,
-    /// The characters of a text.
+    /// The tokens of a text.
     Text(Arc<Text>),
 }
 
@@ -75,7 +76,7 @@ pub struct Task {
     pub kind: TaskKind,
     /// Least and most symbols (for recall: pairs) of a training string; each batch draws one.
     pub lengths: (usize, usize),
-    /// Number of different symbols; for recall, of keys and of values; of a text, of characters.
+    /// Number of different symbols; for recall, of keys and of values; of a text, of tokens.
     pub symbols: usize,
 }
 
@@ -138,6 +139,16 @@ impl FromStr for Task {
     /// Or `text:FILE`, which is read at once, in windows of 64 characters or, with `text:FILE,length=128`,
     /// of others.
     fn from_str(spec: &str) -> Result<Task, DataError> {
+        Task::read(spec, None)
+    }
+}
+
+impl Task {
+    /// As from a string; the tokens of a text are what `tokenizer` makes of it, if there is one.
+    ///
+    /// # Errors
+    /// If it is no task, or its text cannot be read.
+    pub fn read(spec: &str, tokenizer: Option<&Arc<Tokenizer>>) -> Result<Task, DataError> {
         let wrong = |why: String| {
             DataError::Spec(format!(
                 "`{spec}`: {why}; tasks are copy, stack, recall and sort, alone or with sizes, such as \
@@ -149,10 +160,10 @@ impl FromStr for Task {
                 let sized = rest.rsplit_once(',');
                 let sized = sized.filter(|(_, size)| size.starts_with("length="));
                 let (path, sizes) = sized.unwrap_or((rest, ""));
-                let text = Text::read(path)?;
+                let text = Text::read(path, tokenizer)?;
                 let task = Task {
                     lengths: (64, 64),
-                    symbols: text.characters().len(),
+                    symbols: text.vocabulary().size(),
                     kind: TaskKind::Text(Arc::new(text)),
                 };
                 (task, sizes)
@@ -199,9 +210,7 @@ impl FromStr for Task {
         }
         Ok(task)
     }
-}
 
-impl Task {
     /// Number of different tokens.
     pub fn vocabulary(&self) -> usize {
         match self.kind {
@@ -211,11 +220,19 @@ impl Task {
         }
     }
 
-    /// The characters that tokens stand for, of a text.
-    pub fn characters(&self) -> Option<String> {
+    /// The text, if it is one.
+    pub fn text(&self) -> Option<&Text> {
         match &self.kind {
-            TaskKind::Text(text) => Some(text.characters().iter().collect()),
+            TaskKind::Text(text) => Some(text),
             _ => None,
+        }
+    }
+
+    /// The characters that tokens stand for, of a text without a tokenizer.
+    pub fn characters(&self) -> Option<String> {
+        match self.text()?.vocabulary() {
+            Vocabulary::Characters(characters) => Some(characters.iter().collect()),
+            Vocabulary::Tokens(_) => None,
         }
     }
 

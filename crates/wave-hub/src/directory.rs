@@ -15,6 +15,8 @@ pub const CARD_FILE: &str = "README.md";
 pub(crate) const MODEL_FILE: &str = "model.safetensors";
 pub(crate) const TEMPLATES_FILE: &str = "templates.safetensors";
 pub(crate) const PREPROCESSOR_FILE: &str = "preprocessor_config.json";
+/// What makes tokens of text.
+pub const TOKENIZER_FILE: &str = "tokenizer.json";
 
 /// The scalers that an expanded model was composed from.
 pub const SCALERS_FILE: &str = "scalers.safetensors";
@@ -23,10 +25,10 @@ pub(crate) const ONNX_FILE: &str = "model.onnx";
 
 /// Files beside a model's weights in one layout or another. Left by an earlier model, they would
 /// contradict the new one.
-const COMPANIONS: [&str; 3] = [SCALERS_FILE, ONNX_FILE, PREPROCESSOR_FILE];
+const COMPANIONS: [&str; 4] = [SCALERS_FILE, ONNX_FILE, PREPROCESSOR_FILE, TOKENIZER_FILE];
 
 /// Every file that an artefact directory may consist of.
-pub const ARTEFACT_FILES: [&str; 7] = [
+pub const ARTEFACT_FILES: [&str; 8] = [
     CONFIG_FILE,
     CARD_FILE,
     MODEL_FILE,
@@ -34,6 +36,7 @@ pub const ARTEFACT_FILES: [&str; 7] = [
     SCALERS_FILE,
     ONNX_FILE,
     PREPROCESSOR_FILE,
+    TOKENIZER_FILE,
 ];
 
 /// The kind of an artefact directory.

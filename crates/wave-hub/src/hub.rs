@@ -50,6 +50,8 @@ fn is_artefact_file(name: &str) -> bool {
     let fixed = [
         "config.json",
         "preprocessor_config.json",
+        crate::TOKENIZER_FILE,
+        "tokenizer_config.json",
         "README.md",
         "LICENSE",
         "LICENSE.md",

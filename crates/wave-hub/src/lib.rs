@@ -73,7 +73,9 @@ mod transformers;
 pub use atomic::{prepare_out, remove_own_temporaries, remove_temporaries, write_atomic};
 pub use card::{CardFront, card_license, model_card, with_license};
 pub use digest::{sha256_file, sha256_hex};
-pub use directory::{ARTEFACT_FILES, CARD_FILE, Kind, SCALERS_FILE, directory_kind};
+pub use directory::{
+    ARTEFACT_FILES, CARD_FILE, Kind, SCALERS_FILE, TOKENIZER_FILE, directory_kind,
+};
 pub use error::HubError;
 pub use events::{EVENTS_FILE, EventWriter};
 pub use files::{read_bytes, read_json, read_text, write_json};
@@ -83,7 +85,7 @@ pub use preprocessing::{Preprocessing, read_preprocessing};
 pub use table::{read_table, write_table};
 pub use templates::{Accuracy, FORMAT_VERSION, TemplateConfig, read_templates, write_templates};
 pub use tensors::{read_tensors, read_weights, write_tensors};
-pub use transformers::{read_transformers, write_transformers};
+pub use transformers::{read_transformers, write_language_model, write_transformers};
 
 /// Named tensors, in name order.
 pub type Weights = BTreeMap<String, candle_core::Tensor>;

@@ -2,8 +2,8 @@
 //!
 //! # Which element types
 //! Weights are f32 in memory. On disk f32, f16 and bf16 are accepted, and the narrow two widened.
-//! The one integer that belongs to weights is batch normalisation's step count,
-//! `num_batches_tracked`, an i64 scalar. All else is refused by name: an f64 or an integer tensor
+//! The integers that belong to weights are batch normalisation's step count, `num_batches_tracked`, an i64
+//! scalar, and the `position_ids` of older files of transformers, which are read only. All else is refused by name: an f64 or an integer tensor
 //! in a weight file is a mistake that is cheaper to hear about here than in a matrix product.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,8 @@ use crate::{HubError, Weights};
 /// Reads a safetensors file into CPU memory: the tensors, and the header's metadata.
 ///
 /// f32 is kept bit for bit, f16 and bf16 are widened to f32, and i64 scalars named
-/// `num_batches_tracked` (whole or as the last part of a dotted name) stay i64.
+/// `num_batches_tracked` and i64 tensors named `position_ids` (whole or as the last part of a dotted
+/// name) stay i64.
 ///
 /// # Errors
 /// [`HubError::Missing`] when there is no file; [`HubError::Malformed`] when it is not a valid
@@ -173,7 +174,7 @@ fn load(path: &Path, name: &str, view: &TensorView<'_>) -> Result<Tensor, HubErr
         Dtype::F32 => DType::F32,
         Dtype::F16 => DType::F16,
         Dtype::BF16 => DType::BF16,
-        Dtype::I64 if is_step_count(name, view.shape()) => DType::I64,
+        Dtype::I64 if is_step_count(name, view.shape()) || is_places(name) => DType::I64,
         other => {
             return Err(HubError::malformed(
                 path,
@@ -181,7 +182,7 @@ fn load(path: &Path, name: &str, view: &TensorView<'_>) -> Result<Tensor, HubErr
                     "tensor `{name}` of shape {:?} has type {other}",
                     view.shape()
                 ),
-                "weights are F32, F16 or BF16 (and an I64 scalar only as \
+                "weights are F32, F16 or BF16 (and I64 only as `position_ids` or the scalar \
                  `num_batches_tracked`): convert or drop the tensor",
             ));
         }
@@ -215,6 +216,11 @@ fn check_writable(path: &Path, weights: &Weights) -> Result<(), HubError> {
         }
     }
     Ok(())
+}
+
+/// Whether a tensor of this name counts positions, as older files of transformers do.
+fn is_places(name: &str) -> bool {
+    name.rsplit('.').next() == Some("position_ids")
 }
 
 fn is_step_count(name: &str, shape: &[usize]) -> bool {

@@ -52,6 +52,7 @@ pub mod transformer;
 pub mod transformers;
 mod unsupported;
 pub mod vit;
+pub mod zero_shot;
 
 pub use dilation::Dilations;
 pub use heads::known_heads;
@@ -61,6 +62,7 @@ pub use wave_ancestors::{
     About, Activation, Frozen, FrozenNetwork, ShapeError, Weights, check_weights, checked_images,
     default_patch, efficientnet, levit, mean_over_pixels,
 };
+pub use zero_shot::{DualEncoder, ZeroShotShape};
 
 use candle_core::{Result, Tensor};
 pub use wave_ancestors::check;

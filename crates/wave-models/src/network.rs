@@ -10,6 +10,7 @@ use crate::positional::{self, PositionalAttention, PositionalShape};
 use crate::transformer::{self, Transformer, TransformerShape};
 use crate::unsupported;
 use crate::vit::{self, VitShape};
+use crate::zero_shot::{ZeroShot, ZeroShotShape};
 use crate::{About, Activation, Dilations, Frozen, FrozenNetwork, ShapeError, Weights};
 use candle_core::{Result, Tensor};
 use serde_json::{Map, Value, json};
@@ -33,6 +34,8 @@ pub enum Network {
     Transformer(TransformerShape),
     /// A network of a family that only runs.
     Frozen(FrozenNetwork),
+    /// A CLIP or SigLIP whose classes are texts; it only runs ([`crate::DualEncoder::classifier`]).
+    ZeroShot(ZeroShotShape),
 }
 
 impl Network {
@@ -174,6 +177,7 @@ impl Network {
             Network::Positional(_) => Family::Positional.describe(),
             Network::Transformer(shape) => shape.family,
             Network::Frozen(network) => network.about().family,
+            Network::ZeroShot(shape) => shape.family,
         }
     }
 
@@ -192,6 +196,7 @@ impl Network {
     pub fn parts(&self) -> Vec<String> {
         match self {
             Network::Transformer(shape) => shape.parts(),
+            Network::ZeroShot(shape) => shape.tower.parts(),
             _ => Vec::new(),
         }
     }
@@ -201,7 +206,7 @@ impl Network {
     pub fn trainable(&self) -> bool {
         match self {
             Network::Transformer(shape) => shape.trains(),
-            Network::Frozen(_) => false,
+            Network::Frozen(_) | Network::ZeroShot(_) => false,
             _ => true,
         }
     }
@@ -215,6 +220,7 @@ impl Network {
             Network::Positional(shape) => shape.vit.classes,
             Network::Transformer(shape) => shape.classes,
             Network::Frozen(network) => network.about().classes,
+            Network::ZeroShot(shape) => shape.classes,
         }
     }
 
@@ -230,6 +236,7 @@ impl Network {
                 let about = network.about();
                 (about.channels, about.image_size)
             }
+            Network::ZeroShot(shape) => (shape.tower.channels, shape.tower.image_size),
         }
     }
 
@@ -245,6 +252,7 @@ impl Network {
                 let about = network.about();
                 (about.depth, about.width)
             }
+            Network::ZeroShot(shape) => (shape.tower.depth, shape.embedding),
         }
     }
 
@@ -257,6 +265,7 @@ impl Network {
             Network::Positional(shape) => shape.parameters(),
             Network::Transformer(shape) => shape.parameters(),
             Network::Frozen(network) => network.parameters(),
+            Network::ZeroShot(shape) => shape.parameters(),
         }
     }
 
@@ -287,7 +296,7 @@ impl Network {
                 let f32 = wave_ops::Precision::F32;
                 transformer::logits_in(f32, shape, weights, images, None)
             }
-            Network::Frozen(_) => candle_core::bail!(
+            Network::Frozen(_) | Network::ZeroShot(_) => candle_core::bail!(
                 "{} only runs: it gives no gradient for its weights",
                 self.family()
             ),
@@ -303,6 +312,7 @@ impl Network {
         match self {
             Network::Transformer(shape) => Ok(Box::new(Transformer::new(shape, weights)?)),
             Network::Frozen(network) => network.freeze(weights),
+            Network::ZeroShot(shape) => Ok(Box::new(ZeroShot::new(shape, weights)?)),
             trained => {
                 let (depth, width) = trained.size();
                 let (channels, image_size) = trained.input();
@@ -520,7 +530,7 @@ impl Arguments<'_> {
                 ("num_classes", json!(s.classes)),
             ],
             // They checked their own while they were recognised.
-            Network::Transformer(_) | Network::Frozen(_) => Vec::new(),
+            Network::Transformer(_) | Network::Frozen(_) | Network::ZeroShot(_) => Vec::new(),
         };
         for (key, found) in facts {
             let Some(said) = self.0.get(key) else {

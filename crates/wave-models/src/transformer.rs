@@ -26,6 +26,7 @@
 mod read;
 mod rotary;
 mod run;
+mod text;
 
 use crate::About;
 use crate::vit::LAYER_NORM_EPS;
@@ -36,6 +37,7 @@ use wave_ops::{BlocksShape, Mode};
 pub(crate) use read::{of_name, recognise};
 pub use rotary::Rotary;
 pub(crate) use run::{Transformer, stacked};
+pub(crate) use text::TextBlocks;
 
 /// Learned positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use anyhow::Result;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use wave_data::task::{Task, TaskKind};
+use wave_data::task::{Task, TaskKind, Vocabulary};
 use wave_data::{Dataset, Source, Transform};
 
 /// Digits kept of a digest: enough to tell inputs apart, few enough to read.
@@ -109,8 +109,12 @@ impl Inputs {
         if let TaskKind::Text(text) = &task.kind {
             let tokens = text.tokens().iter().flat_map(|token| token.to_le_bytes());
             let mut bytes: Vec<u8> = tokens.collect();
-            bytes.extend(text.characters().iter().collect::<String>().bytes());
-            let known = format!("{} characters ({})", text.tokens().len(), digest(&bytes));
+            match text.vocabulary() {
+                Vocabulary::Characters(c) => bytes.extend(c.iter().collect::<String>().bytes()),
+                Vocabulary::Tokens(tokenizer) => bytes.extend(tokenizer.json()),
+            }
+            let (n, (_, units)) = (text.tokens().len(), text.vocabulary().unit());
+            let known = format!("{n} {units} ({})", digest(&bytes));
             self.identity.insert("text".into(), known);
             self.data.push(text.path().into());
         }

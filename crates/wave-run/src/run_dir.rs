@@ -33,8 +33,8 @@ use wave_train::{State, Variable};
 /// Settings that do not change the result.
 const FREE: [&str; 2] = ["checkpoint_steps", "checkpoint_minutes"];
 
-/// Settings that are paths of artefacts, whose identity is their digest.
-const PATHS: [&str; 2] = ["ancestor", "from"];
+/// Settings that are paths of inputs, whose identity is their digest.
+const PATHS: [&str; 4] = ["ancestor", "from", "labels", "tokenizer"];
 
 /// Options outside the recipe.
 #[derive(Clone, Debug, Default)]

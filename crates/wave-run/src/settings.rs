@@ -17,6 +17,7 @@ mod ranges;
 mod speed;
 mod top;
 mod training;
+mod zero_shot;
 
 pub use batch::{BatchSize, DEFAULT_BATCH};
 pub use choices::*;
@@ -28,6 +29,7 @@ pub use ranges::{RANGES, check};
 pub use speed::Speed;
 pub use top::Top;
 pub use training::{Augmentation, Checkpointing, Images, OfTransformers, Optimisation, Training};
+pub use zero_shot::ZeroShot;
 
 /// Keys of every stage that writes a model.
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -47,7 +49,7 @@ pub struct Output {
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[group(skip)] // its subcommand already has a group of this name
 pub struct Condense {
-    /// The frozen model to distil: a model directory
+    /// The frozen model to distil: a model directory; of a CLIP or SigLIP with --labels
     #[arg(long, value_name = "A")]
     pub ancestor: Option<String>,
     /// distil, or factorise: the templates nearest to the weights of an ancestor that is itself a
@@ -131,6 +133,9 @@ pub struct Condense {
     #[arg(skip)]
     #[serde(default)]
     pub auxiliary: Auxiliary,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub zero_shot: ZeroShot,
     #[command(flatten)]
     #[serde(flatten)]
     pub training: Training,
@@ -350,7 +355,7 @@ pub struct Init {
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[group(skip)] // its subcommand already has a group of this name
 pub struct Finetune {
-    /// Also distil from this frozen model directory
+    /// Also distil from this frozen model directory; a CLIP or SigLIP with --labels
     #[arg(long, value_name = "A")]
     pub ancestor: Option<String>,
     /// Weight of the divergence from the ancestor [default: 1]
@@ -373,6 +378,9 @@ pub struct Finetune {
     /// Train slices: each step draws one of these widths, and trains the first heads and channels
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub widths: Option<Vec<usize>>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub zero_shot: ZeroShot,
     #[command(flatten)]
     #[serde(flatten)]
     pub output: Output,

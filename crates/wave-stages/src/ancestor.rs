@@ -2,6 +2,7 @@
 
 use crate::model::{Model, Network, check_classifier};
 use crate::origin;
+use crate::zero_shot::{self, Named};
 use anyhow::Result;
 use candle_core::{DType, Tensor};
 use serde_json::Value;
@@ -15,8 +16,10 @@ use wave_run::context::Context;
 use wave_run::data::Data;
 use wave_run::error::request;
 use wave_run::forecast;
+use wave_run::inputs::Inputs;
 use wave_run::locate;
 use wave_run::progress::{Report, Verbosity};
+use wave_run::settings::ZeroShot;
 
 /// Largest size of the outputs kept in memory; beyond it, the ancestor runs again for every batch.
 const KEPT_BYTES: usize = 1 << 30;
@@ -29,33 +32,43 @@ const TIMED: usize = 2;
 /// Logits (images of the source, classes) by data and view.
 type Views = BTreeMap<(String, u32), Arc<Vec<f32>>>;
 
-/// Ancestors by path, each read once.
+/// Ancestors by path and names of classes, each read once.
 #[derive(Default)]
-pub struct Ancestors(Mutex<BTreeMap<String, Arc<Ancestor>>>);
+pub struct Ancestors(Mutex<BTreeMap<(String, ZeroShot), Arc<Ancestor>>>);
 
 impl Ancestors {
-    /// The ancestor in `path`, if given.
-    pub fn get(&self, path: Option<&str>, context: &Context) -> Result<Option<Arc<Ancestor>>> {
+    /// The ancestor in `path`, if given; a CLIP or SigLIP with classes of these names.
+    pub fn get(
+        &self,
+        path: Option<&str>,
+        classes: &ZeroShot,
+        context: &Context,
+    ) -> Result<Option<Arc<Ancestor>>> {
         let Some(path) = path else {
             return Ok(None);
         };
         let mut all = self.0.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(ancestor) = all.get(path) {
+        let key = (path.to_owned(), classes.clone());
+        if let Some(ancestor) = all.get(&key) {
             return Ok(Some(ancestor.clone()));
         }
-        let ancestor = Arc::new(Ancestor::read(Path::new(path), context)?);
-        all.insert(path.into(), ancestor.clone());
+        let ancestor = Arc::new(Ancestor::read(Path::new(path), classes, context)?);
+        all.insert(key, ancestor.clone());
         Ok(Some(ancestor))
     }
 }
 
 /// The ancestor in `path`, if given, for a plan: without a download.
-pub fn planned(path: Option<&str>, context: &Context) -> Result<Option<Arc<Ancestor>>> {
+pub fn planned(
+    path: Option<&str>,
+    classes: &ZeroShot,
+    context: &Context,
+) -> Result<Option<Arc<Ancestor>>> {
     match path
         .map(|path| locate::at_hand(Path::new(path)))
         .transpose()?
     {
-        Some(Some(path)) => Ok(Some(Arc::new(Ancestor::read(&path, context)?))),
+        Some(Some(path)) => Ok(Some(Arc::new(Ancestor::read(&path, classes, context)?))),
         Some(None) | None => Ok(None),
     }
 }
@@ -76,6 +89,8 @@ pub struct Ancestor {
     pub digest: String,
     /// Its origin, for the provenance of models that learn from it.
     pub origin: Value,
+    /// What its classes are made of, where they are texts.
+    pub named: Option<Named>,
     /// Logits of whole views of the training images.
     views: Mutex<Views>,
     /// The context that it runs in.
@@ -83,12 +98,13 @@ pub struct Ancestor {
 }
 
 impl Ancestor {
-    /// Reads a model directory or safetensors file.
-    pub fn read(path: &Path, context: &Context) -> Result<Ancestor> {
-        let model = Model::read(path, context)?;
+    /// Reads a model directory or safetensors file; a CLIP or SigLIP with classes of these names.
+    pub fn read(path: &Path, classes: &ZeroShot, context: &Context) -> Result<Ancestor> {
+        let (model, named) = zero_shot::open(path, None, classes, context)?;
         let origin = origin::of(path, &model.provenance, context);
         let path = &locate::locate(path, context)?;
-        Ancestor::new(model, Model::digest(path)?, origin, context)
+        let ancestor = Ancestor::new(model, Model::digest(path)?, origin, context)?;
+        Ok(Ancestor { named, ..ancestor })
     }
 
     /// A model as ancestor, with the SHA-256 of its weights file and its [`origin`].
@@ -105,9 +121,18 @@ impl Ancestor {
             label_names: model.label_names,
             digest,
             origin,
+            named: None,
             views: Mutex::new(BTreeMap::new()),
             context: context.clone(),
         })
+    }
+
+    /// The inputs of a run, with the texts that make the classes of its ancestor, if it has such.
+    pub fn with_texts(ancestor: Option<&Ancestor>, inputs: Inputs) -> Inputs {
+        match ancestor.and_then(|a| a.named.as_ref()) {
+            Some(named) => inputs.known("labels", format!("digest {}", named.digest)),
+            None => inputs,
+        }
     }
 
     /// Batch size of outputs computed ahead.
@@ -152,10 +177,11 @@ impl Ancestor {
 
     /// Checks that its input and classes fit the data.
     pub fn check(&self, data: &Data) -> Result<()> {
-        data.check_classes(
-            self.network.classes(),
-            "distil from an ancestor trained on the same classes",
-        )?;
+        let remedy = match self.named {
+            None => "distil from an ancestor trained on the same classes",
+            Some(_) => "give --labels with a name for each class of the data, in their order",
+        };
+        data.check_classes(self.network.classes(), remedy)?;
         let (own, theirs) = (&self.transform, &data.transform);
         if (own.channels, own.image_size) != (theirs.channels, theirs.image_size) {
             return Err(request(format!(

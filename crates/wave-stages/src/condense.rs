@@ -233,7 +233,7 @@ pub fn condense(
 ) -> Result<Value> {
     check(settings)?;
     let context = &options.context;
-    let ancestor = ancestors.get(settings.ancestor.as_deref(), context)?;
+    let ancestor = ancestors.get(settings.ancestor.as_deref(), &settings.zero_shot, context)?;
     let ancestor = ancestor.as_deref();
     if is_closed_form(settings) {
         return factorise::factorise(recipe, settings, ancestor, out, options);
@@ -241,6 +241,9 @@ pub fn condense(
     let mut plan = CondensePlan::new(settings)?;
     plan.fit_batch(options.repeated(out), context)?;
     let data = plan.open_data(ancestor, context)?;
+    if let Some(ancestor) = ancestor {
+        ancestor.check(&data)?;
+    }
     let plan = plan.on(data.transform.channels, data.class_names.len());
     let resolved = plan.training.resolve(&data)?;
     let memory = plan.memory(ancestor, resolved.mode);
@@ -249,6 +252,7 @@ pub fn condense(
     let inputs = Inputs::new(context)
         .artefact_if_any("ancestor", plan.ancestor.as_deref())?
         .images(plan.data.spec.as_deref(), &data);
+    let inputs = Ancestor::with_texts(ancestor, inputs);
     run_dir::fill(out, &plan.table, &inputs, options, |run| {
         let began = Instant::now();
         let gene = match plan.method {
@@ -273,7 +277,7 @@ pub fn condense(
         };
         let outcome = train::train(&distillation, &course, Some(run), options)?;
         let gene = templates::rounded(&gene.with_tensors(&outcome.values), plan.float)?;
-        let provenance = json!({
+        let mut provenance = json!({
             "recipe": recipe,
             "version": env!("CARGO_PKG_VERSION"),
             "ancestor": ancestor.map(Ancestor::describe),
@@ -287,6 +291,9 @@ pub fn condense(
             "depths": [plan.sizes.depths.0, plan.sizes.depths.1],
             "widths": plan.sizes.widths,
         });
+        if let Some(named) = ancestor.and_then(|a| a.named.as_ref()) {
+            provenance["prompts"] = json!(named.prompts);
+        }
         let about = Description {
             transform: &data.transform,
             label_names: data.class_names.clone(),

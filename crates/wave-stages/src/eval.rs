@@ -1,7 +1,8 @@
 //! `wave eval`: accuracy of a model.
 
 use crate::finetune;
-use crate::model::{Model, check_classifier};
+use crate::model::check_classifier;
+use crate::zero_shot;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -11,7 +12,7 @@ use wave_run::settings::Eval;
 
 /// Accuracy of a model directory on the test images of `--data`. Returns the output of `--json`.
 pub fn eval(dir: &Path, settings: &Eval, context: &Context) -> Result<Value> {
-    let model = Model::read_with_heads(dir, settings.heads, context)?;
+    let (model, _) = zero_shot::open(dir, settings.heads, &settings.zero_shot, context)?;
     check_classifier(&model.network)?;
     let plan = DataPlan::of_images(&settings.images(), settings.seed)?;
     let tests = TestImages::open(&plan, &model.transform, context)?;

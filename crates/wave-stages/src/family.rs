@@ -45,12 +45,16 @@ pub struct Commands {
     pub inspect: fn(&Path, Option<&Path>, Option<&Path>, &Context) -> Result<Value>,
 }
 
-/// Refuses `--heads` for a network whose `config.json` has all sizes.
+/// Refuses what `wave eval` takes for networks of images: `--heads`, where `config.json` has all sizes, and
+/// names of classes.
 ///
 /// # Errors
-/// If it was given.
-pub fn refuse_heads(heads: Option<usize>) -> Result<()> {
-    match heads {
+/// If one was given.
+pub fn refuse_of_images(settings: &Eval) -> Result<()> {
+    match settings.heads {
+        None if settings.zero_shot.is_given() => Err(request(
+            "labels and prompt name the classes of a CLIP or SigLIP; leave them out",
+        )),
         None => Ok(()),
         Some(heads) => Err(request(format!(
             "--heads {heads}: the model's config.json has all its sizes; leave it out"

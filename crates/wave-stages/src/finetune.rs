@@ -69,6 +69,7 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
         None => origin::of(source, &model.provenance, context),
     };
     let inputs = inputs.images(plan.data.spec.as_deref(), &data);
+    let inputs = Ancestor::with_texts(ancestor.as_deref(), inputs);
     run_dir::fill(out, &plan.table, &inputs, options, |run| {
         let tuning = Tuning {
             plan: &plan,

@@ -7,7 +7,8 @@
 //! 4. [`init`] makes a model in closed form instead; [`hypernetwork`] reads one that predicts weights.
 //! 5. [`finetune`] trains a model, [`eval`] measures it, [`speed`] times it.
 //! 6. [`model`] reads and writes a model directory, in a [`layout`], with its [`origin`] on the card.
-//! 7. [`family`] is the seam to networks that do not classify images.
+//! 7. [`towers`] reads a CLIP or SigLIP, [`zero_shot`] makes a classifier of one by names of classes.
+//! 8. [`family`] is the seam to networks that do not classify images.
 //!
 //! Each stage first turns its settings into a plan; the code below never sees settings.
 //!
@@ -38,3 +39,5 @@ pub mod model;
 pub mod origin;
 pub mod speed;
 pub mod templates;
+pub mod towers;
+pub mod zero_shot;

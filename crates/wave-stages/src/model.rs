@@ -2,6 +2,7 @@
 
 use crate::layout::{Format, Layout};
 use crate::origin;
+use crate::towers;
 use anyhow::Result;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -51,6 +52,7 @@ impl Model {
             let weights = wave_hub::read_weights(path)?;
             return Model::from_parts(path, None, weights, heads);
         }
+        towers::refuse_open_clip(path)?;
         if wave_hub::directory_kind(path)? == Kind::Transformers {
             return Model::from_transformers(path, heads);
         }
@@ -60,6 +62,7 @@ impl Model {
 
     /// Reads transformers' native layout.
     fn from_transformers(dir: &Path, heads: Option<usize>) -> Result<Model> {
+        towers::refuse_nameless(dir)?;
         let (config, weights) = wave_hub::read_transformers(dir)?;
         let mut args = config.as_object().cloned().unwrap_or_default();
         let weights = wave_models::import(&weights)?;

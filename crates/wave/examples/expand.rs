@@ -73,8 +73,10 @@ mod tests {
         let Options {
             verbosity, context, ..
         } = &options;
+        let (none, pictures) = (Default::default(), [picture]);
         let predicted =
-            wave::predict::predict(&out, None, &[picture], None, *verbosity, context).unwrap();
+            wave::predict::predict(&out, None, &none, &pictures, None, *verbosity, context)
+                .unwrap();
         let logits = predicted["predictions"][0]["logits"].as_array().unwrap();
         assert_eq!(scores.len(), 10);
         for (score, logit) in scores.iter().zip(logits) {

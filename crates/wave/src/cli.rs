@@ -218,11 +218,13 @@ fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> 
         Command::Predict {
             model,
             heads,
+            classes,
             images,
             csv,
         } => Done::Result(predict::predict(
             &model,
             heads,
+            &classes,
             &images,
             csv.as_deref(),
             verbosity,

@@ -16,6 +16,7 @@ use wave_stages::templates::{self, TemplateDir};
 
 mod page;
 mod pictures;
+mod towers;
 
 /// Describes a template directory, a model directory or a safetensors file; draws heat maps and
 /// recorded accuracies into the directory `plots`, and writes all of it as one page to the file `html`,
@@ -91,6 +92,14 @@ impl Found {
                 model,
                 templates: None,
                 scalers: scalers_among(weights),
+            });
+        }
+        if let Some(summary) = towers::describe(path)? {
+            return Ok(Found {
+                summary,
+                model: None,
+                templates: None,
+                scalers: Weights::new(),
             });
         }
         match wave_hub::directory_kind(path)? {

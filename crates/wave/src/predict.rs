@@ -7,14 +7,16 @@ use std::path::{Path, PathBuf};
 use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::progress::{Report, Verbosity};
+use wave_run::settings::ZeroShot;
 use wave_run::terminal::printable;
-use wave_stages::model::{Model, check_classifier};
+use wave_stages::model::check_classifier;
+use wave_stages::zero_shot;
 
 /// Classes listed for an image.
 const TOP: usize = 5;
 
 /// Classifies image files, and all images in directories. `heads` are the model's attention heads,
-/// where its config.json does not give them. Writes a table with a line for each image to the file
+/// where its config.json does not give them, `classes` the names of those of a CLIP or SigLIP. Writes a table with a line for each image to the file
 /// `csv`, if given. Returns the output of `--json`.
 ///
 /// # Errors
@@ -22,12 +24,13 @@ const TOP: usize = 5;
 pub fn predict(
     dir: &Path,
     heads: Option<usize>,
+    classes: &ZeroShot,
     images: &[PathBuf],
     csv: Option<&Path>,
     verbosity: Verbosity,
     context: &Context,
 ) -> Result<Value> {
-    let model = Model::read_with_heads(dir, heads, context)?;
+    let (model, _) = zero_shot::open(dir, heads, classes, context)?;
     check_classifier(&model.network)?;
     let frozen = model.network.freeze(&context.place(&model.weights)?)?;
     let files = files(images)?;

@@ -17,7 +17,7 @@ use wave_run::error::request;
 use wave_run::interrupt::Interruption;
 use wave_run::locate;
 use wave_run::recipe::Recipe;
-use wave_run::settings::{Auxiliary, Condense, CondenseMethod, Finetune, Init, Output};
+use wave_run::settings::{Auxiliary, Condense, CondenseMethod, Finetune, Init, Output, ZeroShot};
 use wave_stages::ancestor::Ancestors;
 use wave_stages::finetune::{self, Options};
 use wave_stages::layout::Layout;
@@ -97,6 +97,7 @@ impl Artefacts {
             }
             if let Some(donor) = &method.donor {
                 settings.ancestor = Some(donor.clone()); // its directories below
+                settings.zero_shot = ZeroShot::default(); // donors have classifiers
             }
             // Equal settings share one condensation.
             if let Some((owner, _)) = owners.iter().find(|(_, other)| other == &settings) {
@@ -260,7 +261,7 @@ fn donor_settings(
     let seed = settings.training.optimisation.seed.unwrap_or(0);
     settings.training.optimisation.seed = Some(seed + c as u64);
     if donor.distil {
-        settings.ancestor = Some(frame.ancestor()?);
+        frame.distil(&mut settings)?;
     }
     Ok(settings)
 }

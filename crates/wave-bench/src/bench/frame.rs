@@ -9,7 +9,7 @@ use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::recipe::Recipe;
-use wave_run::settings::Condense;
+use wave_run::settings::{Condense, Finetune, ZeroShot};
 use wave_stages::ancestor::Ancestors;
 use wave_stages::condense::CondensePlan;
 use wave_stages::model::{Model, Network};
@@ -22,6 +22,8 @@ pub struct Frame {
     pub(super) label_names: Vec<String>,
     /// Directory of the ancestor for condensation.
     pub(super) ancestor: Option<String>,
+    /// Names of its classes, where it is a CLIP or SigLIP.
+    pub(super) classes: ZeroShot,
     /// Training images.
     pub(super) images: usize,
 }
@@ -30,7 +32,7 @@ impl Frame {
     pub(super) fn new(recipe: &Recipe, ancestors: &Ancestors, context: &Context) -> Result<Frame> {
         let condense: Condense = recipe.stage("condense", None, &Condense::default())?;
         let plan = CondensePlan::new(&condense)?;
-        let ancestor = ancestors.get(plan.ancestor.as_deref(), context)?;
+        let ancestor = ancestors.get(plan.ancestor.as_deref(), &plan.classes, context)?;
         let data = plan.open_data(ancestor.as_deref(), context)?;
         let plan = plan.on(data.transform.channels, data.class_names.len());
         Ok(Frame {
@@ -38,18 +40,22 @@ impl Frame {
             transform: data.transform,
             label_names: data.class_names,
             ancestor: plan.ancestor,
+            classes: plan.classes,
             images: data.train_indices.len(),
         })
     }
 
-    /// Directory of the ancestor for distillation.
-    pub(super) fn ancestor(&self) -> Result<String> {
-        self.ancestor.clone().ok_or_else(|| {
+    /// Lets a fine-tuning distil from the ancestor too.
+    pub(super) fn distil(&self, settings: &mut Finetune) -> Result<()> {
+        let ancestor = self.ancestor.clone().ok_or_else(|| {
             request(
                 "distil = true, and there is no ancestor; add [ancestor], or `ancestor` to \
                  [condense]",
             )
-        })
+        })?;
+        settings.ancestor = Some(ancestor);
+        settings.zero_shot = self.classes.clone();
+        Ok(())
     }
 
     pub(super) fn shape(&self, depth: usize, width: usize) -> Result<VitShape> {

@@ -256,7 +256,7 @@ fn pretrain(bench: &Bench, cell: &Cell, table: &Table, start: &mut Start) -> Res
             .stage("finetune", Some(&table), &Finetune::default())?;
     settings.training.optimisation.seed = Some(cell.seed);
     if distil.unwrap_or(false) {
-        settings.ancestor = Some(bench.frame.ancestor()?);
+        bench.frame.distil(&mut settings)?;
     }
     // Shared between trials of learning rates and the run of the same seed.
     let name = cell.of_size();

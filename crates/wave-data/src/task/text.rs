@@ -1,14 +1,17 @@
-//! The next character of a text: every position predicts the character after it.
+//! The next token of a text: every position predicts the token after it, a character unless there is a
+//! tokenizer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
 
 use super::TokenBatch;
-use crate::DataError;
 use crate::source::read_whole;
+use crate::{DataError, Tokenizer};
 
 /// The longest text, in bytes: a character takes four bytes in memory.
 const MOST_BYTES: u64 = 1 << 30;
@@ -16,22 +19,54 @@ const MOST_BYTES: u64 = 1 << 30;
 /// One part in so many, the last, is for tests.
 const PARTS: usize = 10;
 
-/// A text as tokens, one a character. What is trained on comes before what is tested on.
+/// Bytes of text, in whole lines, that a tokenizer takes at a time: what it remembers of each token takes
+/// much more than the token.
+const AT_ONCE: usize = 1 << 20;
+
+/// What the tokens of a text stand for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Vocabulary {
+    /// Every character that there is, in the order of Unicode; a token is an index.
+    Characters(Vec<char>),
+    /// What a tokenizer makes of texts.
+    Tokens(Arc<Tokenizer>),
+}
+
+impl Vocabulary {
+    /// Number of different tokens.
+    pub fn size(&self) -> usize {
+        match self {
+            Vocabulary::Characters(characters) => characters.len(),
+            Vocabulary::Tokens(tokenizer) => tokenizer.vocabulary(),
+        }
+    }
+
+    /// What a token is, and several are.
+    pub fn unit(&self) -> (&'static str, &'static str) {
+        match self {
+            Vocabulary::Characters(_) => ("character", "characters"),
+            Vocabulary::Tokens(_) => ("token", "tokens"),
+        }
+    }
+}
+
+/// A text as tokens. What is trained on comes before what is tested on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Text {
     path: String,
-    /// Every character that there is, in the order of Unicode; a token is an index.
-    characters: Vec<char>,
+    vocabulary: Vocabulary,
     tokens: Vec<u32>,
 }
 
 impl Text {
     /// Reads a text file, or the plain files of a directory in the order of their names, one after
-    /// another; links are left out, since they name files again.
+    /// another; links are left out, since they name files again. A token is a character, or what
+    /// `tokenizer` makes of the text.
     ///
     /// # Errors
-    /// If there is no such file, it is no text, or one of fewer than 100 characters.
-    pub fn read(path: &str) -> Result<Text, DataError> {
+    /// If there is no such file, it is no text, one of fewer than 100 tokens, or one that the tokenizer
+    /// has no tokens for.
+    pub fn read(path: &str, tokenizer: Option<&Arc<Tokenizer>>) -> Result<Text, DataError> {
         let mut text = String::new();
         for file in files(Path::new(path))? {
             let unread = DataError::open(&file);
@@ -42,22 +77,26 @@ impl Text {
             let read = String::from_utf8(read_whole(&file, MOST_BYTES)?);
             text += &read.map_err(|_| wrong(&file, "no text in UTF-8; convert it"))?;
         }
-        let mut characters: Vec<char> = text.chars().collect();
-        if characters.len() < 10 * PARTS {
+        let (vocabulary, tokens) = match tokenizer {
+            Some(tokenizer) => (
+                Vocabulary::Tokens(tokenizer.clone()),
+                tokenized(&text, tokenizer)?,
+            ),
+            None => by_character(&text),
+        };
+        if tokens.len() < 10 * PARTS {
             let found = format!(
-                "{} characters; expected a text of at least {}",
-                characters.len(),
+                "{} {}; expected a text of at least {}",
+                tokens.len(),
+                vocabulary.unit().1,
                 10 * PARTS
             );
             return Err(wrong(Path::new(path), &found));
         }
-        characters.sort_unstable();
-        characters.dedup();
-        let token = |c| characters.partition_point(|known| *known < c) as u32;
         Ok(Text {
             path: path.to_owned(),
-            tokens: text.chars().map(token).collect(),
-            characters,
+            vocabulary,
+            tokens,
         })
     }
 
@@ -66,12 +105,12 @@ impl Text {
         &self.path
     }
 
-    /// Every character that there is; the index of one is its token.
-    pub fn characters(&self) -> &[char] {
-        &self.characters
+    /// What its tokens stand for.
+    pub fn vocabulary(&self) -> &Vocabulary {
+        &self.vocabulary
     }
 
-    /// The text, a token for each character.
+    /// The text as tokens.
     pub fn tokens(&self) -> &[u32] {
         &self.tokens
     }
@@ -82,7 +121,7 @@ impl Text {
         self.tokens.split_at(self.tokens.len() - last)
     }
 
-    /// Whether both parts hold a window of so many characters and the one after it.
+    /// Whether both parts hold a window of so many tokens and the one after it.
     pub(super) fn has(&self, length: usize) -> bool {
         self.parts().1.len() > length
     }
@@ -103,6 +142,32 @@ impl Text {
         let batches = begins.chunks(batch.max(1));
         batches.map(|some| windows(part, some, length)).collect()
     }
+}
+
+/// The characters of a text, and the text as their indices.
+fn by_character(text: &str) -> (Vocabulary, Vec<u32>) {
+    let mut characters: Vec<char> = text.chars().collect();
+    characters.sort_unstable();
+    characters.dedup();
+    let token = |c| characters.partition_point(|known| *known < c) as u32;
+    let tokens = text.chars().map(token).collect();
+    (Vocabulary::Characters(characters), tokens)
+}
+
+/// The tokens of a text, some lines at a time.
+fn tokenized(text: &str, tokenizer: &Tokenizer) -> Result<Vec<u32>, DataError> {
+    let mut parts = Vec::new();
+    let (mut begin, mut end) = (0, 0);
+    for line in text.split_inclusive('\n') {
+        end += line.len();
+        if end - begin >= AT_ONCE {
+            parts.push(&text[begin..end]);
+            begin = end;
+        }
+    }
+    parts.push(&text[begin..]);
+    let parts = parts.par_iter().map(|part| tokenizer.encode(part, false));
+    Ok(parts.collect::<Result<Vec<_>, _>>()?.concat())
 }
 
 /// The windows that begin at these places.

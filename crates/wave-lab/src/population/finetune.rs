@@ -21,7 +21,7 @@ use wave_run::recipe::{means_nothing, narrow, to_table};
 use wave_run::run_dir::{self, Made};
 use wave_run::settings::{self, BatchSize, Duration, Eval};
 use wave_run::train::{self, Course, Defaults, Live, Resolved, Trainee, TrainingPlan};
-use wave_stages::family::refuse_heads;
+use wave_stages::family::refuse_of_images;
 use wave_stages::finetune::{self, Options};
 use wave_stages::origin;
 use wave_train::{Examples, MicroBatch, Scores, Variable};
@@ -120,7 +120,7 @@ pub(super) fn finetune(
 /// # Errors
 /// If settings are wrong or do not fit the population, or the work fails.
 pub(super) fn eval(dir: &Path, settings: &Eval, context: &Context) -> Result<Value> {
-    refuse_heads(settings.heads)?;
+    refuse_of_images(settings)?;
     let model = PopulationModel::read(dir, context)?;
     let mut plan = DataPlan::of_images(&settings.images(), settings.seed)?;
     plan.spec = plan.spec.or_else(|| own_data(&model));

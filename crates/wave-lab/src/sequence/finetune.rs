@@ -22,7 +22,7 @@ use wave_run::settings::{self, BatchSize, Duration, Eval, OfTransformers};
 use wave_run::train::{
     self, Course, Defaults, Live, Resolved, Trainee, TrainingData, TrainingPlan,
 };
-use wave_stages::family::refuse_heads;
+use wave_stages::family::refuse_of_images;
 use wave_stages::finetune::{self, Options};
 use wave_stages::origin;
 use wave_train::{MicroBatch, Scores, TokenScores, Variable, evaluate_tokens};
@@ -103,7 +103,7 @@ impl TaskData {
                     factor,
                     length,
                     scores: self.scores(shape, weights, length)?,
-                    text: self.task.characters().is_some(),
+                    unit: self.task.text().map(|text| text.vocabulary().unit().0),
                 })
             })
             .collect()
@@ -135,12 +135,12 @@ struct Length {
     factor: usize,
     length: usize,
     scores: TokenScores,
-    /// Whether the tokens are characters of a text.
-    text: bool,
+    /// What a token of a text is.
+    unit: Option<&'static str>,
 }
 
 impl Length {
-    /// Bits per character, given the preceding ones: log2 of the perplexity.
+    /// Bits per token, given the preceding ones: log2 of the perplexity.
     fn bits(&self) -> f64 {
         self.scores.tokens.loss / std::f64::consts::LN_2
     }
@@ -159,16 +159,16 @@ impl Length {
             "loss": tokens.loss,
             "sequences": sequences,
         });
-        if self.text {
-            found["bits_per_character"] = json!(self.bits());
+        if let Some(unit) = self.unit {
+            found[format!("bits_per_{unit}")] = json!(self.bits());
         }
         found
     }
 
     fn words(&self) -> String {
-        if self.text {
+        if let Some(unit) = self.unit {
             return format!(
-                "{}x ({}): {:.3} bits per character",
+                "{}x ({}): {:.3} bits per {unit}",
                 self.factor,
                 self.length,
                 self.bits()
@@ -349,7 +349,7 @@ pub(super) fn describe(
 /// # Errors
 /// If settings are wrong or do not fit the model, or the work fails.
 pub(super) fn eval(dir: &Path, settings: &Eval, context: &Context) -> Result<Value> {
-    refuse_heads(settings.heads)?;
+    refuse_of_images(settings)?;
     if settings.hold_out.is_some() {
         return Err(means_nothing("hold_out", WHAT));
     }
@@ -377,7 +377,7 @@ pub(super) fn eval(dir: &Path, settings: &Eval, context: &Context) -> Result<Val
 /// The given task, or the model's own.
 fn task(model: &SequenceModel, spec: Option<&str>) -> Result<Task> {
     let task = match spec {
-        Some(spec) => spec.parse()?,
+        Some(spec) => model.task_of(spec)?,
         None => model.task()?,
     };
     model.check_task(&task)?;

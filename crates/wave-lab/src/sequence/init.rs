@@ -8,7 +8,9 @@ use crate::sequence::start::{self, SequenceChoices};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
+use std::sync::Arc;
 use toml::Table;
+use wave_data::Tokenizer;
 use wave_data::task::Task;
 use wave_init::Cost;
 use wave_run::context::Context;
@@ -41,7 +43,11 @@ pub(super) fn init(method: &str, settings: &Table, out: &Path, options: &Options
         parameters: model.parameters(),
         cost: Cost::default(),
     };
-    let inputs = Inputs::new(&options.context).known("shape", format!("{:?}", model.shape));
+    let mut inputs = Inputs::new(&options.context).known("shape", format!("{:?}", model.shape));
+    if let Some(tokenizer) = &model.tokenizer {
+        let digest = wave_hub::sha256_hex(tokenizer.json());
+        inputs = inputs.known("tokenizer", format!("digest {digest}"));
+    }
     init::write_start(begun, settings, out, options, inputs, || {
         model.write(out, float, &summary)
     })
@@ -66,7 +72,17 @@ fn new_model(method: &str, settings: &Init) -> Result<SequenceModel> {
              text:FILE",
         ));
     };
-    let task: Task = spec.parse()?;
+    let tokenizer = match &settings.own.tokenizer {
+        Some(file) => Some(Arc::new(Tokenizer::read(Path::new(file))?)),
+        None => None,
+    };
+    let task = Task::read(spec, tokenizer.as_ref())?;
+    if let (Some(tokenizer), None) = (&tokenizer, task.text()) {
+        return Err(request(format!(
+            "--tokenizer {}: {task} has tokens of its own; leave it out, or give --data text:FILE",
+            tokenizer.path()
+        )));
+    }
     let shape = shape(settings, &task)?;
     let choices = choices(settings)?;
     let seed = settings.seed.unwrap_or(0);
@@ -81,6 +97,7 @@ fn new_model(method: &str, settings: &Init) -> Result<SequenceModel> {
             "data": task.to_string(),
             "seed": seed,
         }),
+        tokenizer,
     };
     model.know(&task);
     Ok(model)

@@ -4,6 +4,8 @@ use super::network::SequenceShape;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
+use std::sync::Arc;
+use wave_data::Tokenizer;
 use wave_data::task::Task;
 use wave_hub::{CardFront, FloatType};
 use wave_models::Weights;
@@ -24,20 +26,25 @@ pub struct SequenceModel {
     pub weights: Weights,
     /// Provenance; `data` is the task.
     pub provenance: Value,
+    /// What makes its tokens of text, if they are no characters.
+    pub tokenizer: Option<Arc<Tokenizer>>,
 }
 
 impl SequenceModel {
     /// Reads a model directory.
     ///
     /// # Errors
-    /// If a file is missing or broken, or the weights differ from those described in `config.json`.
+    /// If a file is missing or broken, or the weights or the tokenizer differ from those described in
+    /// `config.json`.
     pub fn read(path: &Path, context: &Context) -> Result<SequenceModel> {
-        let (config, weights) = wave_hub::read_transformers(&locate::locate(path, context)?)?;
+        let dir = locate::locate(path, context)?;
+        let (config, weights) = wave_hub::read_transformers(&dir)?;
         let shape = SequenceShape::from_config(&config)?;
         shape.check_weights(&weights)?;
         Ok(SequenceModel {
             shape,
             weights,
+            tokenizer: tokenizer(&dir, &config["wave"])?,
             provenance: config["wave"].clone(),
         })
     }
@@ -50,7 +57,8 @@ impl SequenceModel {
         let mut config = self.shape.config();
         config["wave"] = self.provenance.clone();
         let card = self.card(summary, &config);
-        wave_hub::write_transformers(dir, &config, None, &self.weights, &[], &card, float)?;
+        let tokenizer = self.tokenizer.as_ref().map(|tokenizer| tokenizer.json());
+        wave_hub::write_language_model(dir, &config, tokenizer, &self.weights, &card, float)?;
         Ok(())
     }
 
@@ -69,12 +77,22 @@ impl SequenceModel {
                 "the model does not say which task it is for; give --data, such as copy:length=16",
             ));
         };
-        Ok(spec.parse()?)
+        self.task_of(spec)
     }
 
-    /// Records the characters of a text's tokens.
+    /// A task in the model's tokens.
+    ///
+    /// # Errors
+    /// If it is none, or its text cannot be read.
+    pub fn task_of(&self, spec: &str) -> Result<Task> {
+        Ok(Task::read(spec, self.tokenizer.as_ref())?)
+    }
+
+    /// Records what a text's tokens stand for.
     pub fn know(&mut self, task: &Task) {
-        if let Some(characters) = task.characters() {
+        if let Some(tokenizer) = &self.tokenizer {
+            self.provenance[KEY] = json!(wave_hub::sha256_hex(tokenizer.json()));
+        } else if let Some(characters) = task.characters() {
             self.provenance["characters"] = json!(characters);
         }
     }
@@ -93,7 +111,8 @@ impl SequenceModel {
             )));
         }
         let (found, own) = (task.vocabulary(), self.shape.vocabulary);
-        if found == own {
+        // A vocabulary is often padded to a round number.
+        if found == own || (self.tokenizer.is_some() && task.text().is_some() && found < own) {
             return Ok(());
         }
         Err(request(format!(
@@ -138,6 +157,32 @@ from transformers import AutoModelForCausalLM
 model = AutoModelForCausalLM.from_pretrained(\"DIR\")
 ```
 ";
+
+/// The digest of the tokenizer among the provenance.
+const KEY: &str = "tokenizer_sha256";
+
+/// The tokenizer of the model in `dir`. One whose tokens are characters, or of a task, has none.
+fn tokenizer(dir: &Path, provenance: &Value) -> Result<Option<Arc<Tokenizer>>> {
+    let file = dir.join(wave_hub::TOKENIZER_FILE);
+    let said = provenance[KEY].as_str();
+    if said.is_none() && (!provenance.is_null() || !file.exists()) {
+        return Ok(None);
+    }
+    if !file.exists() {
+        return Err(request(format!(
+            "{} is missing, which makes the model's tokens; copy it there from the model's origin",
+            file.display()
+        )));
+    }
+    let tokenizer = Tokenizer::read(&file)?;
+    if said.is_some_and(|said| said != wave_hub::sha256_hex(tokenizer.json())) {
+        return Err(request(format!(
+            "{} is not the one that the model was made with ({KEY} of config.json); copy that one there",
+            file.display()
+        )));
+    }
+    Ok(Some(Arc::new(tokenizer)))
+}
 
 /// The element type of the weights, from `dtype`.
 ///

@@ -9,6 +9,10 @@ use wave_run::settings::{Checkpointing, Optimisation, Output};
 #[command(next_help_heading = "Sequence networks")]
 #[group(skip)]
 pub struct Flags {
+    /// What makes tokens of --data text:FILE: a tokenizer.json, which is copied into the model [default: a
+    /// token is a character]
+    #[arg(long, value_name = "FILE")]
+    pub tokenizer: Option<String>,
     /// Size of the state of each channel [default: 128 for mamba2, 16 for mamba], and of the queries
     /// and keys of linear attention
     #[arg(long, value_name = "N")]

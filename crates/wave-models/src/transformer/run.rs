@@ -141,7 +141,7 @@ pub(super) fn head(
 type Pair = (Tensor, Tensor);
 
 /// A block of any parts.
-struct Layer {
+pub(super) struct Layer {
     norms: [Pair; 2],
     /// Columns in the order head, part, channel; `1 / sqrt(head)` in the queries, or in their norm.
     qkv: Pair,
@@ -270,7 +270,7 @@ impl Frozen for Transformer {
 }
 
 impl Layer {
-    fn new(
+    pub(super) fn new(
         shape: &TransformerShape,
         weights: &Weights,
         l: usize,
@@ -379,7 +379,12 @@ impl Layer {
         })
     }
 
-    fn run(&self, shape: &TransformerShape, angles: Option<&Angles>, x: &Tensor) -> Result<Tensor> {
+    pub(super) fn run(
+        &self,
+        shape: &TransformerShape,
+        angles: Option<&Angles>,
+        x: &Tensor,
+    ) -> Result<Tensor> {
         let eps = shape.norm_eps;
         let norm = |x: &Tensor, (w, b): &Pair| wave_ops::layer_norm(x, w, b, eps);
         let none = Activation::Identity;
@@ -409,7 +414,9 @@ impl Layer {
             columns(k.as_ref(), &qkv, 1, head),
             columns(None, &qkv, 2, head),
         );
-        let mut mixed = frozen::attention(q, k, v, &self.bias, (head, head), none)?;
+        // A text may have fewer tokens than the biases are for.
+        let bias = self.bias.narrow(1, 0, n)?.narrow(2, 0, n)?.contiguous()?;
+        let mut mixed = frozen::attention(q, k, v, &bias, (head, head), none)?;
         if let Some(pair) = &self.attention_norm {
             mixed = norm(&mixed, pair)?;
         }

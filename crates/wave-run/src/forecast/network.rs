@@ -6,6 +6,7 @@
 use super::FLOAT;
 use wave_models::Network;
 use wave_models::positional::PositionalAttention;
+use wave_models::transformer::TransformerShape;
 use wave_ops::Mode;
 
 /// Of an image in a training step.
@@ -35,7 +36,7 @@ pub(super) fn of_step(network: &Network, mode: Mode) -> u64 {
             layers + heads * n * n * (maps * vit.depth + 12) as f64
         }
         // These networks do not train.
-        Network::Transformer(_) | Network::Frozen(_) => 0.0,
+        Network::Transformer(_) | Network::Frozen(_) | Network::ZeroShot(_) => 0.0,
     };
     bytes(kept + pixels(network))
 }
@@ -55,13 +56,16 @@ pub fn of_forward(network: &Network) -> u64 {
             let n = vit.tokens() as f64;
             n * (8 * vit.width + 2 * vit.hidden()) as f64 + 6.0 * n * n * vit.heads as f64
         }
-        Network::Transformer(s) => {
-            let n = s.tokens() as f64;
-            n * (10 * s.width + 2 * s.hidden) as f64
-        }
+        Network::Transformer(s) => tower(s),
+        Network::ZeroShot(s) => tower(&s.tower),
         Network::Frozen(network) => network.floats(),
     };
     bytes(kept + 2.0 * pixels(network))
+}
+
+/// Of an image in a transformer of any parts, in numbers.
+fn tower(s: &TransformerShape) -> f64 {
+    s.tokens() as f64 * (10 * s.width + 2 * s.hidden) as f64
 }
 
 /// For every token: inputs of the blocks (d), q, k and v (3 d), output of attention (d), its sum with

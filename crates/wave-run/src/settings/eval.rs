@@ -1,6 +1,6 @@
 //! Keys of `wave eval`.
 
-use super::Images;
+use super::{Images, ZeroShot};
 use clap::Args;
 
 /// Keys of `wave eval`: which examples a model is measured on.
@@ -23,6 +23,8 @@ pub struct Eval {
     /// Seed of the shuffle [default: 0]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+    #[command(flatten)]
+    pub zero_shot: ZeroShot,
 }
 
 impl Eval {

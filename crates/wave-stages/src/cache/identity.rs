@@ -10,7 +10,14 @@ use wave_run::data::{self, Data};
 /// Raised whenever the same settings come to mean other outputs or other files.
 const FORMAT_VERSION: u32 = 1;
 /// Keys for people, each with the key that it explains.
-const NOTES: [(&str, &str); 2] = [("ancestor", "ancestor_sha256"), ("data", "data_sha256")];
+const NOTES: [(&str, &str); 3] = [
+    ("ancestor", "ancestor_sha256"),
+    ("data", "data_sha256"),
+    ("labels", "labels_sha256"),
+];
+
+/// Names of classes in a note.
+const SHOWN: usize = 5;
 
 /// The manifest of the outputs of this ancestor on these images.
 pub(super) fn manifest(format: Format, ancestor: &Ancestor, data: &Data) -> Result<Value> {
@@ -27,7 +34,7 @@ pub(super) fn manifest(format: Format, ancestor: &Ancestor, data: &Data) -> Resu
     if input.crop_mode != CropMode::default() {
         steps += &format!(", {}", input.crop_mode);
     }
-    Ok(json!({
+    let mut manifest = json!({
         "format_version": FORMAT_VERSION,
         "ancestor": ancestor.describe(),
         "ancestor_sha256": ancestor.digest,
@@ -40,7 +47,22 @@ pub(super) fn manifest(format: Format, ancestor: &Ancestor, data: &Data) -> Resu
         "augmentation": augmentation(data),
         "view_seed": data.view_seed,
         "cache_top": format.kept().map_or(json!("all"), Value::from),
-    }))
+    });
+    if let Some(named) = &ancestor.named {
+        manifest["labels"] = json!(few(&ancestor.label_names));
+        manifest["labels_sha256"] = json!(named.digest);
+        manifest["prompts"] = json!(named.prompts);
+    }
+    Ok(manifest)
+}
+
+/// The first of some names, for people.
+fn few(names: &[String]) -> String {
+    let first = names[..names.len().min(SHOWN)].join(", ");
+    match names.len() > SHOWN {
+        true => format!("{first}, .. ({})", names.len()),
+        false => first,
+    }
 }
 
 /// The digest of a manifest, without the keys for people.

@@ -97,7 +97,7 @@ pub fn describe(
             settings.ancestor = Some(String::new()); // where it is to be
             Some(trained)
         }
-        (_, named) => planned(named.as_deref(), context)?,
+        (_, named) => planned(named.as_deref(), &settings.zero_shot, context)?,
     };
     super::check(&settings)?;
     let ancestor = ancestor.as_deref();

@@ -20,7 +20,7 @@ use wave_run::error::request;
 use wave_run::forecast::{self, Memory};
 use wave_run::recipe::to_table;
 use wave_run::settings::{
-    self, Condense, CondenseMethod, Optimisation, ScalerStart, TemplateStart, Top,
+    self, Condense, CondenseMethod, Optimisation, ScalerStart, TemplateStart, Top, ZeroShot,
 };
 use wave_run::train::{self, TrainingPlan};
 
@@ -37,6 +37,8 @@ pub struct CondensePlan {
     pub table: Table,
     /// The frozen model to distil.
     pub ancestor: Option<String>,
+    /// Names of its classes, where it is a CLIP or SigLIP.
+    pub classes: ZeroShot,
     /// Method that makes templates from it.
     pub method: CondenseMethod,
     /// The auxiliary's largest shape; its depth is the number of anchors. Channels and classes are
@@ -80,6 +82,12 @@ pub fn check(settings: &Condense) -> Result<()> {
              alone",
         ));
     }
+    if settings.ancestor.is_none() && settings.zero_shot.is_given() {
+        return Err(request(
+            "labels and prompt name the classes of an ancestor, and there is none; give --ancestor A, a \
+             CLIP or SigLIP",
+        ));
+    }
     if settings.ce_weight == Some(0.0) && settings.kl_weight == Some(0.0) {
         return Err(request(
             "ce_weight = 0 and kl_weight = 0 leave nothing to learn; raise one of them",
@@ -118,6 +126,7 @@ impl CondensePlan {
         let mut plan = CondensePlan {
             table: to_table(settings)?,
             ancestor: settings.ancestor.clone(),
+            classes: settings.zero_shot.clone(),
             method: settings.method.unwrap_or(CondenseMethod::Distil),
             templates: template_plan(settings, sizes.widths[0])?,
             depth_rule: depth_rule(settings, start, &auxiliary)?,

@@ -15,7 +15,7 @@ use wave_run::data::{Data, DataPlan};
 use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
 use wave_run::recipe::to_table;
-use wave_run::settings::{self, Finetune, Output};
+use wave_run::settings::{self, Finetune, Output, ZeroShot};
 use wave_run::train::{Resolved, TrainingPlan};
 
 /// Images of timed steps.
@@ -28,6 +28,8 @@ pub struct FinetunePlan {
     pub table: Table,
     /// A frozen model to distil from as well.
     pub ancestor: Option<String>,
+    /// Names of its classes, where it is a CLIP or SigLIP.
+    pub classes: ZeroShot,
     /// The objective.
     pub objective: Objective,
     /// Whether the model gets a new head.
@@ -51,10 +53,17 @@ impl FinetunePlan {
     /// If a value is out of its range.
     pub fn new(settings: &Finetune) -> Result<FinetunePlan> {
         settings::check(settings)?;
+        if settings.ancestor.is_none() && settings.zero_shot.is_given() {
+            return Err(request(
+                "labels and prompt name the classes of an ancestor, and there is none; give --ancestor A, a \
+                 CLIP or SigLIP",
+            ));
+        }
         let own = settings.clone();
         Ok(FinetunePlan {
             table: to_table(settings)?,
             ancestor: own.ancestor,
+            classes: own.zero_shot,
             objective: Objective {
                 ce_weight: 1.0,
                 kl_weight: own.kl_weight.unwrap_or(1.0),
@@ -149,8 +158,9 @@ impl Ready {
     ) -> Result<Ready> {
         let model = Model::read(model, context)?;
         let ancestor = plan.ancestor.as_deref();
-        let ancestor = ancestor.map(|a| Ancestor::read(Path::new(a), context).map(Arc::new));
-        Ready::new(model, ancestor.transpose()?, plan, earlier, context)
+        let read = |path| Ancestor::read(Path::new(path), &plan.classes, context).map(Arc::new);
+        let ancestor = ancestor.map(read).transpose()?;
+        Ready::new(model, ancestor, plan, earlier, context)
     }
 
     /// A fine-tuning of a model; an automatic batch is that of the `earlier` run, if any.

@@ -5,7 +5,7 @@ use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use wave_lab::meta::Meta;
-use wave_run::settings::{Condense, Eval, Expand, Finetune, Init, Output, Speed};
+use wave_run::settings::{Condense, Eval, Expand, Finetune, Init, Output, Speed, ZeroShot};
 
 /// Start vision transformers of any size from one distillation.
 #[derive(Parser)]
@@ -178,6 +178,8 @@ pub(super) enum Command {
         /// Also write a table, a line for each image: image, index, label, probability
         #[arg(long, value_name = "FILE")]
         csv: Option<PathBuf>,
+        #[command(flatten)]
+        classes: ZeroShot,
     },
     /// Write a model in another layout or precision: the same weights, without data
     #[command(

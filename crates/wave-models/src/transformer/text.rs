@@ -1,0 +1,69 @@
+//! The blocks of [`super`] on tokens of text.
+
+use super::TransformerShape;
+use super::run::Layer;
+use crate::Weights;
+use crate::fold::get;
+use candle_core::{DType, Device, Result, Tensor};
+
+/// What is added to scores of tokens that are not to be seen: nothing is left of them after the softmax.
+const UNSEEN: f32 = -1e9;
+
+/// The blocks of a text tower with its weights, from tokens to their states.
+pub(crate) struct TextBlocks {
+    shape: TransformerShape,
+    /// (vocabulary, d)
+    tokens: Tensor,
+    /// (context, d)
+    positions: Tensor,
+    layers: Vec<Layer>,
+    /// The last norm.
+    norm: (Tensor, Tensor),
+}
+
+impl TextBlocks {
+    /// The blocks of texts of up to `context` tokens, which see all tokens, or if `causal` those before them.
+    pub(crate) fn new(
+        shape: &TransformerShape,
+        context: usize,
+        causal: bool,
+        weights: &Weights,
+    ) -> Result<TextBlocks> {
+        let tokens = get(weights, "tokens")?.clone();
+        let scores = scores(shape.heads, context, causal, tokens.device())?;
+        let layers = (0..shape.depth)
+            .map(|l| Layer::new(shape, weights, l, Some(&scores), tokens.device()))
+            .collect::<Result<_>>()?;
+        let norm = ["norm.weight", "norm.bias"].map(|name| get(weights, name).cloned());
+        let [weight, bias] = norm;
+        Ok(TextBlocks {
+            shape: shape.clone(),
+            positions: get(weights, "pos_embed")?.reshape(((), shape.width))?,
+            tokens,
+            layers,
+            norm: (weight?, bias?),
+        })
+    }
+
+    /// The states (b, n, d) of tokens (b, n).
+    pub(crate) fn run(&self, tokens: &Tensor) -> Result<Tensor> {
+        let (b, n) = tokens.dims2()?;
+        let x = self.tokens.index_select(&tokens.flatten_all()?, 0)?;
+        let x = x.reshape((b, n, self.shape.width))?;
+        let mut x = x.broadcast_add(&self.positions.narrow(0, 0, n)?)?;
+        for layer in &self.layers {
+            x = layer.run(&self.shape, None, &x)?;
+        }
+        wave_ops::layer_norm(&x, &self.norm.0, &self.norm.1, self.shape.norm_eps)
+    }
+}
+
+/// What is added to scores (heads, n, n).
+fn scores(heads: usize, n: usize, causal: bool, device: &Device) -> Result<Tensor> {
+    if !causal {
+        return Tensor::zeros((heads, n, n), DType::F32, device);
+    }
+    let of_head = (0..n).flat_map(|of| (0..n).map(move |to| if to > of { UNSEEN } else { 0.0 }));
+    let of_head = Tensor::from_iter(of_head, device)?.reshape((1, n, n))?;
+    of_head.broadcast_as((heads, n, n))?.contiguous()
+}

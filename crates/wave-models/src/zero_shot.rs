@@ -1,0 +1,336 @@
+//! CLIP and SigLIP: two towers that embed images and texts in one space, so that texts classify images
+//! which nobody labelled.
+//!
+//! ```text
+//! u   = v / |v|,      v   = P f(image)           f the image tower, P CLIP's projection
+//! c_k = m_k / |m_k|,  m_k = mean over prompts of t / |t|,  t = Q g(prompt of class k)
+//! z_k = exp(s) u . c_k + b                       s the logit scale, b SigLIP's bias
+//! ```
+//!
+//! [`DualEncoder`] is what transformers stores, [`TextTower`] is `Q g`. With the embeddings `c` of its
+//! classes it becomes a [`Network`] with a classifier ([`DualEncoder::classifier`]), which only runs.
+//!
+//! The image tower is [`crate::transformer`]'s. The text tower has the same blocks. candle-transformers' has
+//! one activation for CLIP, `x sigmoid(1.702 x)`, where most CLIPs since OpenAI's have GELU.
+
+mod names;
+mod read;
+
+use crate::fold::get;
+use crate::transformer::{TextBlocks, Transformer, TransformerShape};
+use crate::{About, Frozen};
+use crate::{Network, Weights};
+use candle_core::{D, Device, Result, Tensor};
+
+/// Texts that pass through together.
+const TEXTS: usize = 32;
+
+/// Names of what follows the image tower, beside its weights.
+const PROJECTION: &str = "visual_projection.weight";
+const CLASSES: &str = "class_embeddings";
+const SCALE: &str = "logit_scale";
+const BIAS: &str = "logit_bias";
+
+/// Which token's state stands for a whole text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndOfText {
+    /// The first of this number (CLIP).
+    Token(u32),
+    /// The first of the largest number (CLIPs whose `eos_token_id` is 2, whatever their end of text is).
+    Largest,
+    /// The last after padding (SigLIP).
+    Last,
+}
+
+impl EndOfText {
+    /// Its place in a text.
+    pub fn place(self, tokens: &[u32]) -> Option<usize> {
+        match self {
+            EndOfText::Token(end) => tokens.iter().position(|token| *token == end),
+            EndOfText::Largest => {
+                let largest = tokens.iter().max()?;
+                tokens.iter().position(|token| token == largest)
+            }
+            EndOfText::Last => tokens.len().checked_sub(1),
+        }
+    }
+}
+
+/// The sizes of a text tower.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TextShape {
+    /// Its blocks; what is of images has no meaning.
+    pub blocks: TransformerShape,
+    /// Different tokens.
+    pub vocabulary: usize,
+    /// Most tokens of a text.
+    pub context: usize,
+    /// What stands for a whole text.
+    pub end: EndOfText,
+}
+
+impl TextShape {
+    /// Whether tokens see only those before them. Then nothing after the end of a text matters; otherwise
+    /// every text is padded to the whole context.
+    pub fn causal(&self) -> bool {
+        self.end != EndOfText::Last
+    }
+}
+
+/// A CLIP or SigLIP whose classes have no names yet, with its weights.
+#[derive(Clone, Debug)]
+pub struct DualEncoder {
+    /// What it is called, with an article.
+    pub family: &'static str,
+    /// Its image tower.
+    pub vision: TransformerShape,
+    /// Its text tower.
+    pub text: TextShape,
+    /// Channels of an embedding.
+    pub embedding: usize,
+    /// Logarithm of the factor of logits.
+    pub logit_scale: f32,
+    /// What is added to logits.
+    pub logit_bias: Option<f32>,
+    /// Weights of the image tower, under timm's names.
+    vision_weights: Weights,
+    /// CLIP's projection of images (embedding, width).
+    projection: Option<Tensor>,
+    text_weights: Weights,
+}
+
+impl DualEncoder {
+    /// The text tower with its weights on a device.
+    ///
+    /// # Errors
+    /// If the device has no room for it.
+    pub fn texts(&self, device: &Device) -> Result<TextTower> {
+        let placed = |(name, t): (&String, &Tensor)| Ok((name.clone(), t.to_device(device)?));
+        let weights: Weights = self
+            .text_weights
+            .iter()
+            .map(placed)
+            .collect::<Result<_>>()?;
+        let TextShape {
+            blocks, context, ..
+        } = &self.text;
+        let embedding = get(&weights, "head.weight")?.clone();
+        let bias = match weights.get("head.bias") {
+            Some(bias) => bias.clone(),
+            None => Tensor::zeros(self.embedding, embedding.dtype(), device)?,
+        };
+        Ok(TextTower {
+            blocks: TextBlocks::new(blocks, *context, self.text.causal(), &weights)?,
+            shape: self.text.clone(),
+            head: (embedding, bias),
+        })
+    }
+
+    /// The classifier of images into classes with these embeddings (classes, embedding): a network and its
+    /// weights.
+    ///
+    /// # Errors
+    /// If the embeddings are of another width.
+    pub fn classifier(&self, classes: &Tensor) -> Result<(Network, Weights)> {
+        let (n, width) = classes.dims2()?;
+        if width != self.embedding {
+            candle_core::bail!(
+                "embeddings of classes have {width} channels, those of images {}",
+                self.embedding
+            );
+        }
+        let mut weights = self.vision_weights.clone();
+        let number = |value: f32| Tensor::new(&[value], classes.device());
+        weights.insert(CLASSES.into(), classes.clone());
+        weights.insert(SCALE.into(), number(self.logit_scale)?);
+        if let Some(bias) = self.logit_bias {
+            weights.insert(BIAS.into(), number(bias)?);
+        }
+        if let Some(projection) = &self.projection {
+            weights.insert(PROJECTION.into(), projection.clone());
+        }
+        let shape = ZeroShotShape {
+            family: self.family,
+            tower: self.vision.clone(),
+            embedding: self.embedding,
+            projection: self.projection.is_some(),
+            bias: self.logit_bias.is_some(),
+            classes: n,
+        };
+        Ok((Network::ZeroShot(shape), weights))
+    }
+
+    /// The number of values in all weights.
+    pub fn parameters(&self) -> usize {
+        let towers = self
+            .vision_weights
+            .values()
+            .chain(self.text_weights.values());
+        let values: usize = towers.chain(&self.projection).map(Tensor::elem_count).sum();
+        values + 1 + usize::from(self.logit_bias.is_some())
+    }
+}
+
+/// A text tower with its weights.
+pub struct TextTower {
+    shape: TextShape,
+    blocks: TextBlocks,
+    /// (embedding, width) and (embedding).
+    head: (Tensor, Tensor),
+}
+
+impl TextTower {
+    /// Embeddings (texts, embedding), each of length 1, of texts as tokens.
+    ///
+    /// # Errors
+    /// If a text is empty or longer than the context, has no end, or a token is none of the vocabulary.
+    pub fn embed(&self, texts: &[Vec<u32>]) -> Result<Tensor> {
+        let parts: Vec<Tensor> = texts
+            .chunks(TEXTS)
+            .map(|some| self.some(some))
+            .collect::<Result<_>>()?;
+        Tensor::cat(&parts, 0)
+    }
+
+    fn some(&self, texts: &[Vec<u32>]) -> Result<Tensor> {
+        let TextShape {
+            context,
+            vocabulary,
+            end,
+            ..
+        } = self.shape;
+        let n = texts.iter().map(Vec::len).max().unwrap_or(0);
+        if n > context || (!self.shape.causal() && texts.iter().any(|text| text.len() != context)) {
+            candle_core::bail!("texts of up to {n} tokens, the text tower takes {context}");
+        }
+        let mut tokens = Vec::with_capacity(texts.len() * n);
+        let mut places = Vec::with_capacity(texts.len());
+        for (i, text) in texts.iter().enumerate() {
+            let Some(place) = end.place(text) else {
+                candle_core::bail!("a text has no end ({end:?}) among its tokens {text:?}");
+            };
+            if let Some(odd) = text.iter().find(|token| **token as usize >= vocabulary) {
+                candle_core::bail!("token {odd} is none of {vocabulary}");
+            }
+            places.push((i * n + place) as u32);
+            tokens.extend(text);
+            tokens.resize((i + 1) * n, 0); // after the end, where nothing looks
+        }
+        let device = self.head.0.device();
+        let tokens = Tensor::from_vec(tokens, (texts.len(), n), device)?;
+        let places = Tensor::from_vec(places, texts.len(), device)?;
+        let states = self.blocks.run(&tokens)?.flatten_to(1)?; // (b n, d)
+        let ends = states.index_select(&places, 0)?; // (b, d)
+        normalised(&wave_ops::linear(&ends, &self.head.0, &self.head.1)?)
+    }
+}
+
+/// Rows divided by their lengths.
+pub fn normalised(rows: &Tensor) -> Result<Tensor> {
+    let length = rows.sqr()?.sum_keepdim(D::Minus1)?.sqrt()?;
+    rows.broadcast_div(&length)
+}
+
+/// The sizes of a CLIP or SigLIP that classifies images by texts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ZeroShotShape {
+    /// What it is called, with an article.
+    pub family: &'static str,
+    /// The image tower.
+    pub tower: TransformerShape,
+    /// Channels of an embedding.
+    pub embedding: usize,
+    /// Whether a projection follows the tower.
+    pub projection: bool,
+    /// Whether logits have a bias.
+    pub bias: bool,
+    /// Classes.
+    pub classes: usize,
+}
+
+impl ZeroShotShape {
+    /// What it is, and its sizes.
+    pub fn about(&self) -> About {
+        About {
+            family: self.family,
+            width: self.embedding,
+            classes: self.classes,
+            ..self.tower.about()
+        }
+    }
+
+    /// Names and shapes of all weights.
+    pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
+        let mut all = self.tower.parameters();
+        let mut one = |name: &str, dims: Vec<usize>| all.push((name.to_owned(), dims));
+        one(CLASSES, vec![self.classes, self.embedding]);
+        one(SCALE, vec![1]);
+        if self.bias {
+            one(BIAS, vec![1]);
+        }
+        if self.projection {
+            one(PROJECTION, vec![self.embedding, self.tower.width]);
+        }
+        all
+    }
+}
+
+/// A CLIP or SigLIP that classifies images by texts, with its weights.
+pub(crate) struct ZeroShot {
+    about: About,
+    tower: Transformer,
+    /// (embedding, width) and zeros.
+    projection: Option<(Tensor, Tensor)>,
+    /// Embeddings of classes times the factor of logits, and their bias.
+    head: (Tensor, Tensor),
+}
+
+impl ZeroShot {
+    pub(crate) fn new(shape: &ZeroShotShape, weights: &Weights) -> Result<ZeroShot> {
+        crate::check_weights(weights, &shape.parameters()).map_err(candle_core::Error::wrap)?;
+        let own = [PROJECTION, CLASSES, SCALE, BIAS];
+        let mut tower = weights.clone();
+        tower.retain(|name, _| !own.contains(&name.as_str()));
+        let number = |name: &str| get(weights, name)?.to_vec1::<f32>();
+        let classes = get(weights, CLASSES)?;
+        let zeros = |n: usize| Tensor::zeros(n, classes.dtype(), classes.device());
+        let bias = match shape.bias {
+            true => f64::from(number(BIAS)?[0]),
+            false => 0.0,
+        };
+        let factor = f64::from(number(SCALE)?[0]).exp();
+        let projection = match shape.projection {
+            true => Some((get(weights, PROJECTION)?.clone(), zeros(shape.embedding)?)),
+            false => None,
+        };
+        Ok(ZeroShot {
+            about: shape.about(),
+            tower: Transformer::new(&shape.tower, &tower)?,
+            projection,
+            head: ((classes * factor)?, (zeros(shape.classes)? + bias)?),
+        })
+    }
+}
+
+impl Frozen for ZeroShot {
+    fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// Embeddings of length 1.
+    fn features(&self, images: &Tensor) -> Result<Tensor> {
+        let features = self.tower.features(images)?;
+        match &self.projection {
+            Some((weight, zeros)) => normalised(&wave_ops::linear(&features, weight, zeros)?),
+            None => normalised(&features),
+        }
+    }
+
+    fn logits(&self, images: &Tensor) -> Result<Tensor> {
+        wave_ops::linear(&self.features(images)?, &self.head.0, &self.head.1)
+    }
+}
+
+#[cfg(test)]
+#[path = "zero_shot_tests.rs"]
+mod tests;

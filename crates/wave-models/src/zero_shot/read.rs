@@ -1,0 +1,417 @@
+//! Recognition of [`super::DualEncoder`] by transformers' `config.json` and weights.
+//!
+//! Sizes follow from weights; heads, activations, epsilons and the end of a text from the configuration, or
+//! from what transformers takes where it says nothing.
+
+use super::names::{self, Sizes};
+use super::{DualEncoder, EndOfText, TextShape};
+use crate::check::{count, dims, divides, sizes, unsupported};
+use crate::transformer::{
+    Between, Mlp, Pooling, Positions, Queries, Relative, Scale, TransformerShape,
+};
+use crate::{ShapeError, Weights, check_weights};
+use candle_core::Tensor;
+use serde_json::{Map, Value};
+
+const VISION: &str = "vision_model";
+const TEXT: &str = "text_model";
+
+/// What transformers takes where a configuration says nothing.
+struct Usual {
+    activation: &'static str,
+    eps: f64,
+    /// Of the text tower.
+    heads: usize,
+}
+
+const CLIP: Usual = Usual {
+    activation: "quick_gelu",
+    eps: 1e-5,
+    heads: 8,
+};
+
+const SIGLIP: Usual = Usual {
+    activation: "gelu_pytorch_tanh",
+    eps: 1e-6,
+    heads: 12,
+};
+
+/// Heads of both image towers where a configuration says nothing.
+const VISION_HEADS: usize = 12;
+/// The end of a text where a CLIP's configuration says nothing.
+const CLIP_END: u64 = 49407;
+/// An `eos_token_id` that older CLIPs have and never meant.
+const LEGACY_END: u64 = 2;
+
+impl DualEncoder {
+    /// Whether a `config.json` is of a CLIP or SigLIP.
+    pub fn is_one(config: &Value) -> bool {
+        matches!(config["model_type"].as_str(), Some("clip" | "siglip"))
+    }
+
+    /// The CLIP or SigLIP of transformers' `config.json` and weights.
+    ///
+    /// # Errors
+    /// If it is neither, a part is none of these, or weights are missing, misshapen, too many, or contradict
+    /// the configuration.
+    pub fn read(config: &Value, weights: &Weights) -> Result<DualEncoder, ShapeError> {
+        let clip = match config["model_type"].as_str() {
+            Some("clip") => true,
+            Some("siglip") => false,
+            other => {
+                let what = "it is no CLIP or SigLIP, so that names of classes mean nothing to it";
+                return Err(unsupported(
+                    other.unwrap_or_default(),
+                    what,
+                    "model_type in its config.json",
+                ));
+            }
+        };
+        let mut weights = weights.clone();
+        weights.retain(|name, _| !name.ends_with(".position_ids")); // they count from 0
+        let of = Of {
+            config,
+            weights: &weights,
+            clip,
+            usual: if clip { CLIP } else { SIGLIP },
+        };
+        let (vision, mut expected) = of.vision()?;
+        let (text, of_text) = of.text()?;
+        expected.extend(of_text);
+        let embedding = match clip {
+            true => dims::<2>(&weights, "visual_projection.weight")?[0],
+            false => vision.width,
+        };
+        sizes(&[("embedding", embedding)])?;
+        let head = match clip {
+            true => "text_projection.weight",
+            false => "text_model.head.weight",
+        };
+        expected.push((head.into(), vec![embedding, text.blocks.width]));
+        expected.extend(match clip {
+            true => vec![(
+                "visual_projection.weight".into(),
+                vec![embedding, vision.width],
+            )],
+            false => vec![("text_model.head.bias".into(), vec![embedding])],
+        });
+        let logit_scale = scalar(&weights, "logit_scale", &mut expected)?;
+        let logit_bias = match clip {
+            true => None,
+            false => Some(scalar(&weights, "logit_bias", &mut expected)?),
+        };
+        check_weights(&weights, &expected)?;
+        of.said("projection_dim", embedding, clip)?;
+        let renamed = |prefix: &str, depth| {
+            let weights = names::to_timm(&weights, prefix, depth);
+            weights.map_err(|_| ShapeError::Missing {
+                name: format!("{prefix}.encoder.layers"),
+            })
+        };
+        let mut text_weights = renamed(TEXT, text.blocks.depth)?;
+        if clip {
+            text_weights.insert("head.weight".into(), weights[head].clone());
+        }
+        Ok(DualEncoder {
+            family: if clip { "a CLIP" } else { "a SigLIP" },
+            embedding,
+            logit_scale,
+            logit_bias,
+            vision_weights: renamed(VISION, vision.depth)?,
+            projection: weights.get("visual_projection.weight").cloned(),
+            text_weights,
+            vision,
+            text,
+        })
+    }
+}
+
+/// A tensor of one value, whose shape is added to those expected.
+fn scalar(
+    weights: &Weights,
+    name: &str,
+    expected: &mut Vec<(String, Vec<usize>)>,
+) -> Result<f32, ShapeError> {
+    let missing = || ShapeError::Missing { name: name.into() };
+    let tensor = weights.get(name).ok_or_else(missing)?;
+    let misshapen = |_| ShapeError::Misshapen {
+        name: name.into(),
+        found: tensor.dims().to_vec(),
+        expected: vec![1],
+    };
+    let one = |t: &Tensor| t.reshape(())?.to_scalar::<f32>();
+    let value = one(tensor).map_err(misshapen)?;
+    expected.push((name.into(), tensor.dims().to_vec()));
+    Ok(value)
+}
+
+type Named = Vec<(String, Vec<usize>)>;
+
+/// What a CLIP or SigLIP is read from.
+struct Of<'a> {
+    config: &'a Value,
+    weights: &'a Weights,
+    clip: bool,
+    usual: Usual,
+}
+
+impl Of<'_> {
+    fn vision(&self) -> Result<(TransformerShape, Named), ShapeError> {
+        let weights = self.weights;
+        let patches = dims::<4>(weights, "vision_model.embeddings.patch_embedding.weight")?;
+        let [width, channels, patch, _] = patches;
+        let table = "vision_model.embeddings.position_embedding.weight";
+        let [places, _] = dims(weights, table)?;
+        let prefix = usize::from(self.clip);
+        let grid = places.saturating_sub(prefix).isqrt();
+        if grid == 0 || grid * grid + prefix != places {
+            let what = format!("its {places} positions are not those of a square of patches");
+            return Err(unsupported(self.name(), &what, &format!("by {table}")));
+        }
+        if !self.clip && self.value("vision_config.vision_use_head") == Some(&Value::Bool(false)) {
+            let found = "vision_use_head in its config.json";
+            return Err(unsupported(self.name(), "it has no pooling", found));
+        }
+        let blocks = self.blocks(VISION, "vision_config", width, VISION_HEADS)?;
+        sizes(&[("channels", channels), ("patch_size", patch)])?;
+        let pooling_hidden = match self.clip {
+            true => 0,
+            false => dims::<2>(weights, "vision_model.head.mlp.fc1.weight")?[0],
+        };
+        let shape = TransformerShape {
+            image_size: grid * patch,
+            channels,
+            patch,
+            class_token: self.clip,
+            patch_bias: !self.clip,
+            norm_pre: self.clip,
+            pooling: match self.clip {
+                true => Pooling::Token,
+                false => Pooling::Attention,
+            },
+            pooling_hidden,
+            ..blocks
+        };
+        for (key, found) in [
+            ("vision_config.image_size", shape.image_size),
+            ("vision_config.patch_size", patch),
+            ("vision_config.num_channels", channels),
+        ] {
+            self.said(key, found, true)?;
+        }
+        let sizes = sizes_of(&shape, places);
+        let mut all = names::of_tower(VISION, &sizes, "post_layernorm");
+        all.extend(match self.clip {
+            true => names::of_clip_images(VISION, patches),
+            false => names::of_siglip_images(VISION, patches, pooling_hidden),
+        });
+        Ok((shape, all))
+    }
+
+    fn text(&self) -> Result<(TextShape, Named), ShapeError> {
+        let name = "text_model.embeddings.token_embedding.weight";
+        let [vocabulary, width] = dims(self.weights, name)?;
+        let table = "text_model.embeddings.position_embedding.weight";
+        let [context, _] = dims(self.weights, table)?;
+        sizes(&[
+            ("vocab_size", vocabulary),
+            ("max_position_embeddings", context),
+        ])?;
+        let blocks = self.blocks(TEXT, "text_config", width, self.usual.heads)?;
+        for (key, found) in [
+            ("text_config.vocab_size", vocabulary),
+            ("text_config.max_position_embeddings", context),
+        ] {
+            self.said(key, found, true)?;
+        }
+        let mut all = names::of_tower(TEXT, &sizes_of(&blocks, context), "final_layer_norm");
+        all.push((name.into(), vec![vocabulary, width]));
+        let text = TextShape {
+            blocks,
+            vocabulary,
+            context,
+            end: self.end()?,
+        };
+        Ok((text, all))
+    }
+
+    /// What stands for a whole text.
+    fn end(&self) -> Result<EndOfText, ShapeError> {
+        if !self.clip {
+            return Ok(EndOfText::Last);
+        }
+        let path = "text_config.eos_token_id";
+        let found = self.value(path).filter(|v| !v.is_null());
+        match found.map_or(Some(CLIP_END), Value::as_u64) {
+            Some(LEGACY_END) => Ok(EndOfText::Largest),
+            Some(end) if end <= u64::from(u32::MAX) => Ok(EndOfText::Token(end as u32)),
+            _ => Err(ShapeError::Choice {
+                name: path,
+                found: found.map_or(String::new(), Value::to_string),
+                expected: "the number of a token",
+            }),
+        }
+    }
+
+    /// What both towers have.
+    fn blocks(
+        &self,
+        prefix: &str,
+        section: &'static str,
+        width: usize,
+        usual_heads: usize,
+    ) -> Result<TransformerShape, ShapeError> {
+        let layer = |l: usize| format!("{prefix}.encoder.layers.{l}.layer_norm1.weight");
+        let depth = count(self.weights, layer);
+        let fc1 = format!("{prefix}.encoder.layers.0.mlp.fc1.weight");
+        let [hidden, _] = dims(self.weights, &fc1)?;
+        let [
+            heads_key,
+            act_key,
+            eps_key,
+            width_key,
+            hidden_key,
+            depth_key,
+        ] = match section {
+            "vision_config" => [
+                "vision_config.num_attention_heads",
+                "vision_config.hidden_act",
+                "vision_config.layer_norm_eps",
+                "vision_config.hidden_size",
+                "vision_config.intermediate_size",
+                "vision_config.num_hidden_layers",
+            ],
+            _ => [
+                "text_config.num_attention_heads",
+                "text_config.hidden_act",
+                "text_config.layer_norm_eps",
+                "text_config.hidden_size",
+                "text_config.intermediate_size",
+                "text_config.num_hidden_layers",
+            ],
+        };
+        let heads = self.number(heads_key)?.unwrap_or(usual_heads);
+        sizes(&[
+            ("hidden_size", width),
+            ("num_hidden_layers", depth),
+            ("intermediate_size", hidden),
+        ])?;
+        divides("num_attention_heads", heads, "hidden_size", width)?;
+        for (key, found) in [(width_key, width), (hidden_key, hidden), (depth_key, depth)] {
+            self.said(key, found, true)?;
+        }
+        Ok(TransformerShape {
+            family: if self.clip {
+                "the tower of a CLIP"
+            } else {
+                "the tower of a SigLIP"
+            },
+            image_size: 0,
+            channels: 0,
+            patch: 0,
+            depth,
+            width,
+            heads,
+            hidden,
+            classes: 0,
+            norm_eps: self.eps(eps_key)?,
+            class_token: false,
+            registers: 0,
+            patch_bias: false,
+            positions: Positions::All,
+            rotary: None,
+            relative: Relative::None,
+            queries: Queries::Joint,
+            qk_norm: false,
+            attention_norm: false,
+            mlp_norm: false,
+            scale: Scale::None,
+            mlp: Mlp::Plain,
+            between: self.activation(act_key)?,
+            norm_pre: false,
+            norm: true,
+            fc_norm: false,
+            pooling: Pooling::Token,
+            pooling_hidden: 0,
+        })
+    }
+
+    fn activation(&self, path: &'static str) -> Result<Between, ShapeError> {
+        let said = self.value(path).filter(|v| !v.is_null());
+        let word = said.map_or(Some(self.usual.activation), Value::as_str);
+        match word {
+            Some("quick_gelu") => Ok(Between::QuickGelu),
+            Some("gelu") => Ok(Between::Gelu),
+            Some("gelu_pytorch_tanh" | "gelu_new") => Ok(Between::GeluTanh),
+            _ => Err(ShapeError::Choice {
+                name: path,
+                found: said.map_or(String::new(), Value::to_string),
+                expected: "quick_gelu, gelu or gelu_pytorch_tanh",
+            }),
+        }
+    }
+
+    fn eps(&self, path: &'static str) -> Result<f64, ShapeError> {
+        let said = self.value(path).filter(|v| !v.is_null());
+        let eps = said.map_or(Some(self.usual.eps), Value::as_f64);
+        eps.filter(|eps| *eps > 0.0 && *eps < 1.0)
+            .ok_or_else(|| ShapeError::Choice {
+                name: path,
+                found: said.map_or(String::new(), Value::to_string),
+                expected: "a number between 0 and 1",
+            })
+    }
+
+    fn name(&self) -> &'static str {
+        if self.clip { "clip" } else { "siglip" }
+    }
+
+    /// A value of the configuration by `section.key`, or `key`. Where there is `text_config_dict`, as in
+    /// older files, transformers takes it for `text_config`.
+    fn value(&self, path: &str) -> Option<&Value> {
+        let Some((section, key)) = path.split_once('.') else {
+            return self.config.get(path);
+        };
+        let old = self.config.get(format!("{section}_dict"));
+        let section: &Map<String, Value> = old
+            .and_then(Value::as_object)
+            .or_else(|| self.config.get(section)?.as_object())?;
+        section.get(key)
+    }
+
+    /// A number of the configuration, if it is there.
+    fn number(&self, path: &'static str) -> Result<Option<usize>, ShapeError> {
+        match self.value(path) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => match value.as_u64().filter(|n| (1..=1 << 20).contains(n)) {
+                Some(n) => Ok(Some(n as usize)),
+                None => Err(ShapeError::Choice {
+                    name: path,
+                    found: value.to_string(),
+                    expected: "a whole number of at least 1",
+                }),
+            },
+        }
+    }
+
+    /// Checks a size of the weights against the configuration's, if it says one and it matters.
+    fn said(&self, path: &'static str, found: usize, matters: bool) -> Result<(), ShapeError> {
+        match self.number(path)? {
+            Some(said) if said != found && matters => Err(ShapeError::Contradiction {
+                key: path.into(),
+                said: said.to_string(),
+                found: found.to_string(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn sizes_of(shape: &TransformerShape, places: usize) -> Sizes {
+    Sizes {
+        width: shape.width,
+        hidden: shape.hidden,
+        depth: shape.depth,
+        places,
+    }
+}

@@ -1,0 +1,55 @@
+//! Directories with the two towers of a CLIP or SigLIP: which are read, and why others are not.
+
+use anyhow::Result;
+use serde_json::Value;
+use std::path::Path;
+use wave_hub::Kind;
+use wave_models::zero_shot::DualEncoder;
+use wave_run::error::request;
+
+/// The configuration of open_clip's layout.
+const OPEN_CLIP: &str = "open_clip_config.json";
+
+/// The `config.json` of a directory and its CLIP or SigLIP, if it holds one.
+///
+/// # Errors
+/// If it is incomplete, or in open_clip's layout.
+pub fn read(dir: &Path) -> Result<Option<(Value, DualEncoder)>> {
+    refuse_open_clip(dir)?;
+    if dir.is_file() || wave_hub::directory_kind(dir)? != Kind::Transformers {
+        return Ok(None);
+    }
+    let config: Value = wave_hub::read_json(&dir.join("config.json"))?;
+    if !DualEncoder::is_one(&config) {
+        return Ok(None);
+    }
+    let (config, weights) = wave_hub::read_transformers(dir)?;
+    let dual = DualEncoder::read(&config, &weights)?;
+    Ok(Some((config, dual)))
+}
+
+/// Refuses a directory that only open_clip reads.
+pub(crate) fn refuse_open_clip(dir: &Path) -> Result<()> {
+    if !dir.join("config.json").exists() && dir.join(OPEN_CLIP).exists() {
+        return Err(request(format!(
+            "{} is in open_clip's layout ({OPEN_CLIP}), which is not read; take the model in \
+             transformers' layout, with a config.json of model_type clip or siglip",
+            dir.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses a CLIP or SigLIP without names of classes.
+pub(crate) fn refuse_nameless(dir: &Path) -> Result<()> {
+    let config: Value = wave_hub::read_json(&dir.join("config.json"))?;
+    if !DualEncoder::is_one(&config) {
+        return Ok(());
+    }
+    Err(request(format!(
+        "{}: model_type is {}, whose classes are texts, and there are none; give --labels FILE with a name \
+         a line, to condense or finetune with it as --ancestor, to eval or to predict",
+        dir.display(),
+        config["model_type"]
+    )))
+}

@@ -1,0 +1,263 @@
+//! CLIP and SigLIP by names of classes: from transformers' directory, a text file and prompts to a model
+//! whose logits are the agreement of an image with each text.
+//!
+//! The directory holds `config.json` (`model_type` `clip` or `siglip`), `model.safetensors`,
+//! `tokenizer.json`, and, where they are, `tokenizer_config.json` for the token of padding and
+//! `preprocessor_config.json` for the images. Texts are cut at the context as transformers cuts them; a
+//! SigLIP's are padded to it.
+
+use crate::model::{self, Model};
+use crate::towers;
+use anyhow::Result;
+use candle_core::Tensor;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use wave_data::{Tokenizer, Transform};
+use wave_hub::TOKENIZER_FILE as TOKENIZER;
+use wave_models::zero_shot::{DualEncoder, normalised};
+use wave_run::context::Context;
+use wave_run::error::request;
+use wave_run::locate;
+use wave_run::progress;
+use wave_run::settings::ZeroShot;
+
+/// The text of a class where none is given: CLIP's.
+const PROMPT: &str = "a photo of a {}.";
+/// What stands for the name in a prompt.
+const PLACE: &str = "{}";
+/// Texts embedded between two looks for Ctrl-C.
+const TEXTS: usize = 256;
+/// Texts whose embedding takes so long that it is told.
+const MANY: usize = 1000;
+/// The token of padding where nothing tells another: SigLIP's.
+const PADDING: u32 = 1;
+
+/// What a zero-shot model's classes are made of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Named {
+    /// The texts of a class.
+    pub prompts: Vec<String>,
+    /// SHA-256 of names and of the tokens of all texts.
+    pub digest: String,
+}
+
+/// Reads a model for its class scores: a CLIP or SigLIP if `settings` name classes, else as
+/// [`Model::read_with_heads`].
+///
+/// # Errors
+/// If names are given to another model, are missing for one of these, or are no names of classes.
+pub fn open(
+    path: &Path,
+    heads: Option<usize>,
+    settings: &ZeroShot,
+    context: &Context,
+) -> Result<(Model, Option<Named>)> {
+    let Some(file) = &settings.labels else {
+        if settings.prompt.is_some() {
+            return Err(request(
+                "--prompt makes a text of a class' name, and there are no names; give --labels FILE",
+            ));
+        }
+        return Ok((Model::read_with_heads(path, heads, context)?, None));
+    };
+    let dir = locate::locate(path, context)?;
+    let Some((config, dual)) = towers::read(&dir)? else {
+        return Err(request(format!(
+            "--labels {file}: {} has a classifier of its own or none, and no text tower; leave --labels \
+             out, or name the directory of a whole CLIP or SigLIP in transformers' layout",
+            path.display()
+        )));
+    };
+    if let Some(heads) = heads {
+        return Err(request(format!(
+            "--heads {heads}: the config.json of {} tells the heads of {}; leave --heads out",
+            path.display(),
+            dual.family
+        )));
+    }
+    let names = names(Path::new(file))?;
+    let prompts = prompts(settings.prompt.as_deref())?;
+    let texts = texts(&dir, &config, &dual, &names, &prompts)?;
+    let classes = classes(&dual, &texts, names.len(), context)?;
+    let (network, weights) = dual.classifier(&classes)?;
+    let digest = json!([names, texts]).to_string();
+    let named = Named {
+        prompts,
+        digest: wave_hub::sha256_hex(digest.as_bytes()),
+    };
+    let model = Model {
+        transform: transform(&dir, &dual)?,
+        network,
+        weights,
+        label_names: names,
+        provenance: Value::Null,
+    };
+    Ok((model, Some(named)))
+}
+
+/// The preprocessing of its images.
+pub fn transform(dir: &Path, dual: &DualEncoder) -> Result<Transform> {
+    let (side, channels) = (dual.vision.image_size, dual.vision.channels);
+    match wave_hub::read_preprocessing(dir)? {
+        Some(steps) => model::transform(&steps, &dir.join("preprocessor_config.json"), side),
+        None => Ok(Transform::new(
+            side,
+            vec![0.5; channels],
+            vec![0.5; channels],
+        )),
+    }
+}
+
+/// The names in a text file, one a line.
+fn names(file: &Path) -> Result<Vec<String>> {
+    let text = wave_hub::read_text(file)?;
+    let wrong = |found: String| request(format!("--labels {}: {found}", file.display()));
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text).trim_end();
+    let names: Vec<String> = text.lines().map(|line| line.trim().to_owned()).collect();
+    let mut lines = BTreeMap::new();
+    for (name, line) in names.iter().zip(1..) {
+        if name.is_empty() {
+            return Err(wrong(format!(
+                "line {line} is empty, and every line is a class; remove it"
+            )));
+        }
+        if let Some(first) = lines.insert(name, line) {
+            return Err(wrong(format!(
+                "lines {first} and {line} are both {name:?}, and no class comes twice; rename one or \
+                 remove it"
+            )));
+        }
+    }
+    match names.len() {
+        0 | 1 => Err(wrong(format!(
+            "it has {} names, and classes are told apart; give at least 2, one a line",
+            names.len()
+        ))),
+        _ => Ok(names),
+    }
+}
+
+/// The given prompts, or the usual one.
+fn prompts(given: Option<&[String]>) -> Result<Vec<String>> {
+    let prompts = match given {
+        None | Some([]) => vec![PROMPT.to_owned()],
+        Some(given) => given.to_vec(),
+    };
+    match prompts.iter().find(|prompt| !prompt.contains(PLACE)) {
+        None => Ok(prompts),
+        Some(odd) => Err(request(format!(
+            "--prompt {odd:?} has no place for a name; write {PLACE} there, as in {PROMPT:?}"
+        ))),
+    }
+}
+
+/// The texts of all classes as tokens: those of a class one after another.
+fn texts(
+    dir: &Path,
+    config: &Value,
+    dual: &DualEncoder,
+    names: &[String],
+    prompts: &[String],
+) -> Result<Vec<Vec<u32>>> {
+    let file = dir.join(TOKENIZER);
+    if !file.exists() {
+        return Err(request(format!(
+            "{} has no {TOKENIZER}, which makes tokens of names; write it there with \
+             `AutoTokenizer.from_pretrained(..).save_pretrained(..)` of transformers",
+            dir.display()
+        )));
+    }
+    let text = &dual.text;
+    let tokenizer = Tokenizer::read(&file)?.truncated(text.context)?;
+    let padding = match text.causal() {
+        true => None,
+        false => Some(padding(dir, config, &tokenizer)?),
+    };
+    let mut all = Vec::with_capacity(names.len() * prompts.len());
+    for name in names {
+        for prompt in prompts {
+            let mut tokens = tokenizer.encode(&prompt.replace(PLACE, name), true)?;
+            if let Some(padding) = padding {
+                tokens.resize(text.context, padding);
+            }
+            if let Some(odd) = tokens.iter().find(|t| **t as usize >= text.vocabulary) {
+                return Err(request(format!(
+                    "{}: token {odd} of {name:?} is none of the {} of the text tower; take the \
+                     {TOKENIZER} of this model",
+                    file.display(),
+                    text.vocabulary
+                )));
+            }
+            if text.end.place(&tokens).is_none() {
+                return Err(request(format!(
+                    "{}: the text of {name:?} has no end ({:?}, eos_token_id of text_config) among its \
+                     tokens {tokens:?}; take the {TOKENIZER} of this model",
+                    file.display(),
+                    text.end
+                )));
+            }
+            all.push(tokens);
+        }
+    }
+    Ok(all)
+}
+
+/// The token that texts are padded with.
+fn padding(dir: &Path, config: &Value, tokenizer: &Tokenizer) -> Result<u32> {
+    let file = dir.join("tokenizer_config.json");
+    if file.exists() {
+        let said: Value = wave_hub::read_json(&file)?;
+        let token = &said["pad_token"];
+        if let Some(token) = token.as_str().or(token["content"].as_str()) {
+            return tokenizer.token(token).ok_or_else(|| {
+                request(format!(
+                    "{}: pad_token is {token:?}, which {} does not have; take both of one model",
+                    file.display(),
+                    tokenizer.path()
+                ))
+            });
+        }
+    }
+    let said = config["text_config"]["pad_token_id"].as_u64();
+    let said = said.and_then(|id| u32::try_from(id).ok());
+    Ok(tokenizer.padding().or(said).unwrap_or(PADDING))
+}
+
+/// Embeddings (classes, embedding) of classes, each with as many texts.
+fn classes(
+    dual: &DualEncoder,
+    texts: &[Vec<u32>],
+    classes: usize,
+    context: &Context,
+) -> Result<Tensor> {
+    if texts.len() >= MANY {
+        progress::note(&format!(
+            "wave: embedding {} texts of {classes} classes",
+            texts.len()
+        ));
+    }
+    let tower = dual.texts(context.device())?;
+    let mut parts = Vec::new();
+    for some in texts.chunks(TEXTS) {
+        context.interruption().check()?;
+        parts.push(tower.embed(some)?);
+    }
+    let all = Tensor::cat(&parts, 0)?.reshape((classes, (), dual.embedding))?;
+    let classes = match all.dim(1)? {
+        1 => all.squeeze(1)?,
+        _ => normalised(&all.mean(1)?)?,
+    };
+    let values = classes.flatten_all()?.to_vec1::<f32>()?;
+    if values.iter().any(|value| !value.is_finite()) {
+        anyhow::bail!(
+            "the text tower's embeddings are not finite numbers, though all weights are; its weights \
+             overflow on these texts"
+        );
+    }
+    Ok(Tensor::from_vec(
+        values,
+        classes.dims(),
+        &candle_core::Device::Cpu,
+    )?)
+}

@@ -1,0 +1,56 @@
+//! A CLIP or SigLIP, whose classes are texts yet to be named.
+
+use super::{architecture, shapes};
+use anyhow::Result;
+use serde_json::{Value, json};
+use std::path::Path;
+use wave_models::transformer::TransformerShape;
+use wave_stages::model::decimal;
+use wave_stages::{towers, zero_shot};
+
+/// The output of `--json` of a directory that holds one.
+///
+/// # Errors
+/// If it is incomplete or broken.
+pub(super) fn describe(dir: &Path) -> Result<Option<Value>> {
+    let Some((_, dual)) = towers::read(dir)? else {
+        return Ok(None);
+    };
+    let (image, text) = (&dual.vision, &dual.text);
+    let transform = zero_shot::transform(dir, &dual)?;
+    let numbers = |values: &[f32]| -> Vec<f64> { values.iter().map(|v| decimal(*v)).collect() };
+    let mut vision = tower(image);
+    vision["patch"] = json!(image.patch);
+    let mut parts = image.parts();
+    parts.retain(|part| part != "no classifier"); // the texts are
+    vision["parts"] = json!(parts);
+    let mut words = tower(&text.blocks);
+    words["vocabulary"] = json!(text.vocabulary);
+    words["context"] = json!(text.context);
+    let (tensors, _) = wave_hub::read_tensors(&dir.join("model.safetensors"))?;
+    let mut all = json!({
+        "kind": "model",
+        "architecture": architecture(dual.family),
+        "classes": "texts, by --labels",
+        "image_tower": vision,
+        "text_tower": words,
+        "embedding": dual.embedding,
+        "logit_scale": decimal(dual.logit_scale.exp()),
+        "trains": false,
+        "image_size": image.image_size,
+        "channels": image.channels,
+        "mean": numbers(&transform.mean),
+        "std": numbers(&transform.std),
+        "crop_pct": decimal(transform.crop_pct),
+        "parameters": dual.parameters(),
+        "tensors": shapes(&tensors),
+    });
+    if let Some(bias) = dual.logit_bias {
+        all["logit_bias"] = json!(decimal(bias));
+    }
+    Ok(Some(all))
+}
+
+fn tower(shape: &TransformerShape) -> Value {
+    json!({"depth": shape.depth, "width": shape.width, "heads": shape.heads})
+}
