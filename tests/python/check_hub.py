@@ -9,14 +9,17 @@ interface, offline. wave pulls a template and a model directory from it, by bran
 uses `hf:` names in other commands; Python's `huggingface_hub` has to find the same bytes, in its own
 download and in the cache that wave filled. Then olah is stopped: `HF_HUB_OFFLINE` has to be enough.
 
-Publishing: no server in a package registry takes uploads, so a stub of the hub's interface in this
-file stands in for one: it keeps what is sent and checks every checksum. `wave publish` and
-`huggingface_hub`'s `upload_folder` send the same directory to it, large files by Git LFS; both have to
-leave the same repository, down to which files are large. What wave published then goes into a git
-repository, and olah's copy of it comes back with `wave pull`.
+A data set repository of tar shards comes from olah too, as `--data hf:OWNER/NAME`.
 
-Not covered: the real hub itself, and its Xet storage, which wave does not use (it asks for LFS's
-`basic` and `multipart` transfers; Python's client is told HF_HUB_DISABLE_XET here).
+Publishing: no server in a package registry takes uploads, so a stub of the hub's interface in this
+file stands in for one. Without Xet, `wave publish` has to refuse it before it sends anything. With Xet, the
+stub points to `local_cas_server`, the storage that Xet's own authors test with: `wave publish` and
+`huggingface_hub`'s `upload_folder` send the same directory, and both have to leave the same commit and the
+same objects in the storage. That part is left out where the program is not on the path:
+
+    cargo install xet-client --features simulation --bin local_cas_server
+
+Not covered: the real hub itself, and downloads by Xet.
 
 Exit code: 0 all as it should be, 1 otherwise. Written for Python 3.10 or later, olah 0.5 and
 huggingface_hub 2.x; needs git.

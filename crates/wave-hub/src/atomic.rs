@@ -43,7 +43,7 @@ pub fn prepare_out(dir: &Path) -> Result<(), HubError> {
     }
 }
 
-/// Removes the temporary files that killed processes left in `dir`, if it is there. For whoever alone writes there:
+/// Removes the temporary files and directories that killed processes left in `dir`, if it is there. For whoever alone writes there:
 /// those of a living process look the same.
 ///
 /// # Errors
@@ -65,12 +65,14 @@ pub(crate) fn remove_left(dir: &Path, prefix: &str) -> Result<(), HubError> {
         let temporary = name.starts_with(prefix) && name.ends_with(SUFFIX);
         if temporary && entry.path().is_file() {
             fs::remove_file(entry.path()).map_err(cannot())?;
+        } else if temporary && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            fs::remove_dir_all(entry.path()).map_err(cannot())?;
         }
     }
     Ok(())
 }
 
-/// Temporary files that have no name yet.
+/// Temporary files that have no name yet, and temporary directories.
 static TEMPORARY: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// Removes the temporary files of this process, for one that is about to end in the middle of its
@@ -78,7 +80,11 @@ static TEMPORARY: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 pub fn remove_own_temporaries() -> impl Drop {
     let files = temporary_files();
     for path in &*files {
-        let _ = fs::remove_file(path); // whatever it is, the process ends
+        // Whatever goes wrong, the process ends.
+        let _ = match path.is_dir() {
+            true => fs::remove_dir_all(path),
+            false => fs::remove_file(path),
+        };
     }
     files
 }
@@ -125,6 +131,27 @@ impl Temporary {
         named
             .map(drop)
             .map_err(|refused| HubError::io("write", target)(refused.error))
+    }
+}
+
+/// A directory that is removed with all that is in it, by [`remove_own_temporaries`] or when it is dropped.
+#[cfg(feature = "hub")]
+pub(crate) struct TemporaryDir {
+    pub(crate) dir: tempfile::TempDir,
+    _known: Known,
+}
+
+#[cfg(feature = "hub")]
+impl TemporaryDir {
+    /// A directory in `dir`.
+    pub(crate) fn new(dir: &Path) -> io::Result<Self> {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(PREFIX).suffix(SUFFIX);
+        let mut all = temporary_files();
+        let dir = builder.tempdir_in(dir)?;
+        all.insert(dir.path().to_owned());
+        let known = Known(dir.path().to_owned());
+        Ok(Self { dir, _known: known })
     }
 }
 

@@ -34,9 +34,10 @@ pub fn repository(path: &Path) -> Option<String> {
 #[cfg(feature = "hub")]
 mod connected {
     use super::*;
-    use crate::terminal::tell;
+    use crate::progress::Transfers;
+    use std::sync::Arc;
     use wave_hub::HubError;
-    use wave_hub::hub::{self, HubSettings, Progress};
+    use wave_hub::hub::{self, HubSettings, OnProgress};
 
     /// A local path unchanged; for a name on a hub its directory, downloaded unless cached.
     pub fn locate(path: &Path) -> Result<PathBuf> {
@@ -44,7 +45,10 @@ mod connected {
             None => Ok(path.to_path_buf()),
             // Ranks that share a cache download once.
             Some(name) => ranks::first_then_others(|| {
-                Ok(hub::resolve(&HubSettings::from_env()?, name, &mut say)?)
+                let settings = HubSettings::from_env()?;
+                Ok(with_progress(|progress| {
+                    hub::resolve(&settings, name, progress)
+                })?)
             }),
         }
     }
@@ -58,18 +62,25 @@ mod connected {
             offline: true,
             ..HubSettings::from_env()?
         };
-        match hub::resolve(&settings, name, &mut say) {
+        let nothing: OnProgress = Arc::new(|_| ());
+        match hub::resolve(&settings, name, &nothing) {
             Ok(dir) => Ok(Some(dir)),
             Err(HubError::Missing { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Reports each transferred file.
-    pub fn say(progress: Progress) {
-        if progress.done >= progress.total {
-            tell(&format!("{}: {} bytes", progress.file, progress.total));
-        }
+    /// Does what transfers files, and shows how far it is.
+    pub fn with_progress<T>(work: impl FnOnce(&OnProgress) -> T) -> T {
+        let shown = Arc::new(Transfers::new());
+        let told = shown.clone();
+        let done = work(
+            &(Arc::new(move |at: hub::Progress<'_>| {
+                told.step(at.file, at.done, at.total);
+            }) as OnProgress),
+        );
+        shown.finish();
+        done
     }
 }
 
@@ -99,5 +110,5 @@ mod connected {
 #[cfg(not(feature = "hub"))]
 pub use connected::absent;
 #[cfg(feature = "hub")]
-pub use connected::say;
+pub use connected::with_progress;
 pub use connected::{at_hand, locate};
