@@ -139,11 +139,11 @@ offline = true
 
 
 class Stub(http.server.BaseHTTPRequestHandler):
-    """As much of the hub as publishing needs, and the host of its large files, which is another.
-    What they hold, and that host's address, lie on the class."""
+    """As much of the hub as publishing needs. What it holds, and the address of Xet's storage if there is
+    one, lie on the class."""
 
     repositories = {}
-    stored = {}
+    asked = []
     storage = None
     protocol_version = "HTTP/1.1"
 
@@ -158,9 +158,6 @@ class Stub(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def body(self):
-        return self.rfile.read(int(self.headers.get("content-length", 0)))
-
     def repository(self):
         """The repository in the path, and what comes after it."""
         words = self.path.split("?")[0].removeprefix("/api/models/").strip("/").split("/")
@@ -173,19 +170,15 @@ class Stub(http.server.BaseHTTPRequestHandler):
         elif rest[:1] == ["revision"] or not rest:
             siblings = [{"rfilename": name} for name in sorted(found)]
             self.answer({"id": "o/n", "sha": "0" * 40, "siblings": siblings})
+        elif rest[0] == "xet-write-token" and self.storage:
+            token = {"casUrl": self.storage, "accessToken": "of_xet", "exp": 4_000_000_000}
+            self.answer(token)
         else:
             self.answer({"error": "not found"}, 404)
 
-    def do_PUT(self):
-        """Large files come without the token: their address is the permission."""
-        data, name = self.body(), self.path.rsplit("/", 1)[1]
-        good = hashlib.sha256(data).hexdigest() == name and "authorization" not in self.headers
-        if good:
-            self.stored[name] = data
-        self.answer({}, 200 if good else 400)
-
     def do_POST(self):
-        data = self.body()
+        data = self.rfile.read(int(self.headers.get("content-length", 0)))
+        self.asked.append(self.path)
         if self.headers.get("authorization") != f"Bearer {TOKEN}":
             return self.answer({"error": "who are you?"}, 401)
         if self.path == "/api/validate-yaml":
@@ -196,7 +189,10 @@ class Stub(http.server.BaseHTTPRequestHandler):
             self.repositories.setdefault(name, {})
             return self.answer({"url": f"{self.here()}/{name}", "name": name, "id": name})
         if self.path.endswith(".git/info/lfs/objects/batch"):
-            return self.answer(self.batch(json.loads(data)))
+            request = json.loads(data)
+            assert request["operation"] == "upload" and request["hash_algo"] == "sha256"
+            transfer = "xet" if self.storage and "xet" in request["transfers"] else "basic"
+            return self.answer({"transfer": transfer, "objects": request["objects"]})
         found, rest = self.repository()
         if found is None:
             return self.answer({"error": "not found"}, 404)
@@ -218,17 +214,6 @@ class Stub(http.server.BaseHTTPRequestHandler):
     def here(self):
         return f"http://{self.headers['host']}"
 
-    def batch(self, request):
-        assert request["operation"] == "upload" and request["hash_algo"] == "sha256"
-        assert "basic" in request["transfers"]
-        objects = []
-        for wanted in request["objects"]:
-            if wanted["oid"] not in self.stored:
-                href = f"{self.storage}/{wanted['oid']}"
-                wanted = {**wanted, "actions": {"upload": {"href": href, "header": {}}}}
-            objects.append({**wanted, "authenticated": True})
-        return {"transfer": "basic", "objects": objects}
-
     def commit(self, repository, lines):
         assert lines[0]["key"] == "header" and lines[0]["value"]["summary"]
         for line in lines[1:]:
@@ -238,9 +223,7 @@ class Stub(http.server.BaseHTTPRequestHandler):
                 repository[value["path"]] = ("regular", base64.b64decode(value["content"]))
             else:
                 assert line["key"] == "lfsFile" and value["algo"] == "sha256"
-                content = self.stored[value["oid"]]
-                assert len(content) == value.get("size", len(content))
-                repository[value["path"]] = ("lfs", content)
+                repository[value["path"]] = ("lfs", value["oid"])
         self.answer({
             "success": True,
             "commitOid": "0" * 40,
@@ -251,16 +234,33 @@ class Stub(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def stub():
-    servers = [http.server.ThreadingHTTPServer(("127.0.0.1", 0), Stub) for _ in range(2)]
-    for server in servers:
-        server.handle_error = lambda *_: None  # clients that hang up
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-    hub, Stub.storage = (f"http://127.0.0.1:{server.server_port}" for server in servers)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Stub)
+    server.handle_error = lambda *_: None  # clients that hang up
+    threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield hub
+        yield f"http://127.0.0.1:{server.server_port}"
     finally:
-        for server in servers:
-            server.shutdown()
+        server.shutdown()
+
+
+@contextlib.contextmanager
+def xet_storage(program, folder, environment):
+    """Xet's own storage for tests, in a folder; gives its address."""
+    port = free_port()
+    command = [program, "--data-directory", str(folder), "--port", str(port)]
+    with open(f"{folder}.log", "wb") as log:
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        for _ in range(300):
+            if server.poll() is not None:
+                raise Failure(Path(f"{folder}.log").read_text())
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait()
 
 
 def python_client(code, environment):
@@ -316,40 +316,67 @@ def check_pull(wave, folder, environment, templates, model):
     check(found == wanted, "huggingface_hub, offline, finds what wave put into the cache")
 
 
-def check_publish(wave, folder, environment, directory):
+def check_data(wave, folder, environment):
+    """Tar shards as a git repository of data, behind olah."""
+    run([wave, "data", "pack", "shapes", folder / "shards"], environment)
+    commit(folder / "data" / "datasets" / "wave" / "shapes", files(folder / "shards"), environment)
+    with olah(folder / "data", environment) as address:
+        online = {**environment, "HF_ENDPOINT": address, "HF_HOME": str(folder / "data-home")}
+        name = "hf:wave/shapes"
+        here = run([wave, "data", "check", folder / "shards", "--json"], online).stdout
+        there = run([wave, "data", "check", name, "--json"], online).stdout
+        check(here == there, "--data hf:... from olah: the same images as from the shards")
+    offline = {**online, "HF_HUB_OFFLINE": "1"}
+    again = run([wave, "data", "check", name, "--json"], offline).stdout
+    check(here == again, "HF_HUB_OFFLINE, olah stopped: the data from the cache")
+
+
+def check_refusal(wave, folder, environment, directory):
+    """A hub without Xet."""
     with stub() as address:
         online = {
             **environment,
             "HF_ENDPOINT": address,
             "HF_TOKEN": TOKEN,
             "HF_HOME": str(folder / "publish"),
-            "HF_HUB_DISABLE_XET": "1",
         }
-        done = run([wave, "publish", directory, "--repo", "o/wave", "--json"], online)
+        done = run([wave, "publish", directory, "--repo", "o/wave"], online, code=2)
+        sent = [path for path in Stub.asked if "commit" in path or "preupload" in path]
+        check("Xet" in done.stderr and not sent, "a hub without Xet: exit code 2, nothing sent")
+        print(f"   {done.stderr.strip()}")
+        wrong = {**online, "HF_TOKEN": "hf_wrong"}
+        done = run([wave, "publish", directory, "--repo", "o/wave"], wrong, code=2)
+        check("hf_wrong" not in done.stderr, "a wrong token: exit code 2, not told")
+        print(f"   {done.stderr.strip()}")
+
+
+def check_publish(wave, folder, environment, directory, program):
+    """A hub with Xet's own storage."""
+    with xet_storage(program, folder / "xet", environment) as storage, stub() as address:
+        Stub.storage = storage
+        online = {**environment, "HF_ENDPOINT": address, "HF_TOKEN": TOKEN}
+        homes = [{**online, "HF_HOME": str(folder / name)} for name in ("ours", "theirs")]
+        done = run([wave, "publish", directory, "--repo", "o/wave", "--json"], homes[0])
         said = json.loads(done.stdout)
         check(TOKEN not in done.stdout + done.stderr, "the token is not told")
-        Stub.stored.clear()
+        xorbs = sorted(path.name for path in (folder / "xet").rglob("*") if path.suffix == "")
         code = (
             "import huggingface_hub as h; a = h.HfApi(); a.create_repo('o/python');"
             f" a.upload_folder(repo_id='o/python', folder_path={str(directory)!r},"
             f" allow_patterns={[file['path'] for file in said['files']]!r})"
         )
-        python_client(code, online)
+        python_client(code, homes[1])
         ours, theirs = Stub.repositories["o/wave"], Stub.repositories["o/python"]
         check(ours == theirs, "wave publish leaves what huggingface_hub's upload_folder leaves")
-        modes = {name: mode for name, (mode, _) in ours.items()}
-        print(f"   {modes}")
-        sent = {name: content for name, (_, content) in ours.items()}
-        check(sent == files(directory), "and that is the directory")
-        wrong = {**online, "HF_TOKEN": "hf_wrong"}
-        done = run([wave, "publish", directory, "--repo", "o/wave"], wrong, code=2)
-        check("hf_wrong" not in done.stderr, "a wrong token: exit code 2, not told")
-        print(f"   {done.stderr.strip()}")
-    commit(folder / "back" / "models" / "o" / "wave", sent, environment)
-    with olah(folder / "back", environment) as address:
-        online = {**environment, "HF_ENDPOINT": address, "HF_HOME": str(folder / "back-home")}
-        run([wave, "pull", "o/wave", "--out", folder / "round"], online)
-    check(files(folder / "round") == files(directory), "published, mirrored, pulled: the same bytes")
+        print(f"   { {name: mode for name, (mode, _) in ours.items()} }")
+        again = sorted(path.name for path in (folder / "xet").rglob("*") if path.suffix == "")
+        check(xorbs == again, "and the same objects in Xet's storage")
+        whole = {name: hashlib.sha256(data).hexdigest() for name, data in files(directory).items()}
+        kept = {
+            name: content if mode == "lfs" else hashlib.sha256(content).hexdigest()
+            for name, (mode, content) in ours.items()
+        }
+        check(whole == kept, "and that is the directory")
 
 
 def main():
@@ -366,7 +393,13 @@ def main():
             size = ["--depth", 3, "--width", 64, "--steps", 0]
             run([wave, "expand", templates, *size, "--out", folder / "model"], environment)
             check_pull(wave, folder, environment, templates, folder / "model")
-            check_publish(wave, folder, environment, folder / "model")
+            check_data(wave, folder, environment)
+            check_refusal(wave, folder, environment, folder / "model")
+            program = shutil.which("local_cas_server")
+            if program is None:
+                print("no local_cas_server on the path: uploads by Xet are left out")
+            else:
+                check_publish(wave, folder, environment, folder / "model", program)
         except Failure as failure:
             print(f"error: {failure}", file=sys.stderr)
             return 1

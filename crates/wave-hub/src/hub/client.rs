@@ -274,57 +274,55 @@ fn refusal(
     wait: Option<Duration>,
     attempts: u32,
 ) -> (String, &'static str, bool) {
-    let text = |found: &str| found.to_owned();
-    match status {
+    let (found, remedy, request) = match status {
         401 if known => (
-            text("the hub does not accept the token (401), or there is no such repository"),
+            "the hub does not accept the token, or there is no such repository",
             "check the name, and that HF_TOKEN is valid",
             true,
         ),
         401 => (
-            text("the hub asks for a token (401), or there is no such repository"),
+            "the hub asks for a token, or there is no such repository",
             "check the name; for a private or new repository set HF_TOKEN",
             true,
         ),
         403 => (
-            text("the account may not do this (403)"),
+            "the account may not do this",
             "use a token that may write to the repository, or accept the conditions on its page",
             true,
         ),
         404 => (
-            text("not found on the hub (404)"),
+            "not found on the hub",
             "check the name and the revision; what is private needs HF_TOKEN",
             true,
         ),
         409 | 412 => (
-            format!("somebody else changed the repository meanwhile ({status})"),
+            "somebody else changed the repository meanwhile",
             "look at it, then run the command again",
             false,
         ),
         413 => (
-            text("the hub does not take as much (413)"),
+            "the hub does not take as much",
             "publish a smaller artefact",
             true,
         ),
         429 => (
-            match wait {
-                Some(wait) => format!("the hub asks to wait {} s (429)", wait.as_secs()),
-                None => text("too many requests to the hub (429)"),
-            },
+            "too many requests to the hub",
             "try again later; a token raises the limit",
             false,
         ),
-        500.. => (
-            format!("the hub failed ({status}) at each of {attempts} attempts"),
-            "try again later",
-            false,
-        ),
+        500.. => ("the hub failed", "try again later", false),
         _ => (
-            format!("the hub refused ({status})"),
+            "the hub refused",
             "correct what it names, or look at the repository's page",
             false,
         ),
-    }
+    };
+    let more = match (status, wait) {
+        (429, Some(wait)) => format!(", which asks to wait {} s", wait.as_secs()),
+        (500.., _) => format!(" at each of {attempts} attempts"),
+        _ => String::new(),
+    };
+    (format!("{found} ({status}){more}"), remedy, request)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! shared cache when its content has been compared with the hub's checksum, so that no program ever finds
 //! there what hf-hub 1.0.0 stores of an error page or of a wrong answer.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -176,14 +177,14 @@ fn download(
     // Its presence says that the rest is there.
     let (last, first): (Vec<&String>, Vec<_>) = missing.partition(|file| *file == CONFIG_FILE);
     if !(first.is_empty() && last.is_empty()) {
-        let transfer = Transfer::new(settings, cache, kind, name, &commit, progress)?;
+        let transfer = Transfer::new(settings, &cache, kind, name, &commit, progress)?;
         transfer.fetch_all(&first)?;
         transfer.fetch_all(&last)?;
     }
-    let cache = Cache::new(&settings.cache, kind, &name.repo);
     if name.revision != commit {
         cache.remember(&name.revision, &commit)?;
     }
+    let wanted: BTreeSet<String> = wanted.into_iter().collect();
     let skipped = files.into_iter().filter(|file| !wanted.contains(file));
     Ok(Pulled {
         dir,
@@ -264,7 +265,7 @@ fn check_artefact(wanted: &[&String], skipped: &[&String]) -> Result<(), Refusal
 struct Transfer<'a> {
     client: Client<'a>,
     repo: HFRepositorySync<RepoTypeAny>,
-    cache: Cache<'a>,
+    cache: &'a Cache<'a>,
     name: &'a HubName,
     commit: &'a str,
     progress: &'a OnProgress,
@@ -279,7 +280,7 @@ struct Transfer<'a> {
 impl<'a> Transfer<'a> {
     fn new(
         settings: &'a HubSettings,
-        cache: Cache<'a>,
+        cache: &'a Cache<'a>,
         kind: RepoTypeAny,
         name: &'a HubName,
         commit: &'a str,

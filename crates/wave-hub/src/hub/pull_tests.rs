@@ -340,7 +340,8 @@ fn the_chosen_files_of_a_data_set_are_pulled_with_their_folders() {
     assert_eq!(pulled.skipped, ["loader.py"]);
     let repo = settings.cache.join("datasets--o--n");
     assert_eq!(pulled.dir, repo.join("snapshots").join(COMMIT));
-    for (file, content) in hub.state().files.iter().take(3) {
+    let files = hub.state().files.clone();
+    for (file, content) in files.iter().filter(|(file, _)| *file != "loader.py") {
         assert_eq!(&fs::read(pulled.dir.join(file)).unwrap(), content, "{file}");
     }
     assert_eq!(
