@@ -298,7 +298,10 @@ impl<'a> Transfer<'a> {
         fs::create_dir_all(&staged).map_err(HubError::io("create the directory", &staged))?;
         // What the cache holds under another commit is not downloaded again.
         for blob in fs::read_dir(&blobs).into_iter().flatten().flatten() {
-            let _ = fs::hard_link(blob.path(), staged.join(blob.file_name()));
+            // Not what another program has begun.
+            if matches!(blob.file_name().len(), 40 | 64) {
+                let _ = fs::hard_link(blob.path(), staged.join(blob.file_name()));
+            }
         }
         let client = Client::new(settings, staging.dir.path())?;
         let repo = client

@@ -106,12 +106,15 @@ fn content_that_another_commit_has_is_not_downloaded_again() {
         (hub.count("GET /get/"), hub.count("GET /o/n/resolve/")),
         (0, 0)
     );
-    // But it is not believed.
+    // But it is not believed, and what another program has begun is left alone.
     let weights = sha256_file(&dir.join("model.safetensors")).unwrap();
-    let blob = settings.cache.join("models--o--n/blobs").join(weights);
-    fs::write(&blob, "an error page").unwrap();
+    let blobs = settings.cache.join("models--o--n/blobs");
+    let begun = blobs.join(format!("{weights}.incomplete"));
+    fs::write(blobs.join(weights), "an error page").unwrap();
+    fs::write(&begun, "a part").unwrap();
     fs::remove_dir_all(&pulled.dir).unwrap();
     let pulled = get(&settings, "o/n").unwrap();
+    assert_eq!(fs::read(begun).unwrap(), b"a part");
     check_equal(
         &read_model(&pulled.dir).unwrap().1,
         &read_model(&dir).unwrap().1,
