@@ -15,7 +15,7 @@ use tempfile::NamedTempFile;
 use crate::HubError;
 
 /// The prefix and suffix of temporary files.
-pub(crate) const PREFIX: &str = ".wave-";
+const PREFIX: &str = ".wave-";
 const SUFFIX: &str = ".tmp";
 
 /// Writes `bytes` to `path`, whole or not at all, creating the parent directories.
@@ -43,33 +43,29 @@ pub fn prepare_out(dir: &Path) -> Result<(), HubError> {
     }
 }
 
-/// Removes the temporary files and directories that killed processes left in `dir`, if it is there. For whoever alone writes there:
+/// Removes the temporary files that killed processes left in `dir`, if it is there. For whoever alone writes there:
 /// those of a living process look the same.
 ///
 /// # Errors
 /// [`HubError::Io`] when the directory cannot be read or a file not removed.
 pub fn remove_temporaries(dir: &Path) -> Result<(), HubError> {
-    remove_left(dir, PREFIX)
-}
-
-/// [`remove_temporaries`], of those alone whose names begin with `prefix`.
-pub(crate) fn remove_left(dir: &Path, prefix: &str) -> Result<(), HubError> {
     let cannot = || HubError::io("clean up the directory", dir);
     if !dir.is_dir() {
         return Ok(());
     }
     for entry in fs::read_dir(dir).map_err(cannot())? {
         let entry = entry.map_err(cannot())?;
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        let temporary = name.starts_with(prefix) && name.ends_with(SUFFIX);
-        if temporary && entry.path().is_file() {
+        if is_temporary(&entry) && entry.path().is_file() {
             fs::remove_file(entry.path()).map_err(cannot())?;
-        } else if temporary && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            fs::remove_dir_all(entry.path()).map_err(cannot())?;
         }
     }
     Ok(())
+}
+
+fn is_temporary(entry: &fs::DirEntry) -> bool {
+    let name = entry.file_name();
+    let name = name.to_string_lossy();
+    name.starts_with(PREFIX) && name.ends_with(SUFFIX)
 }
 
 /// Temporary files that have no name yet, and temporary directories.
@@ -152,6 +148,17 @@ impl TemporaryDir {
         all.insert(dir.path().to_owned());
         let known = Known(dir.path().to_owned());
         Ok(Self { dir, _known: known })
+    }
+
+    /// Removes those that killed processes left in `dir`, for whoever alone makes them there.
+    pub(crate) fn remove_left(dir: &Path) {
+        let left = fs::read_dir(dir).into_iter().flatten().flatten();
+        for entry in left.filter(is_temporary) {
+            // Never through a link.
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                let _ = fs::remove_dir_all(entry.path()); // it is in nobody's way
+            }
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use super::cache::Cache;
 use super::client::Client;
 use super::name::{HubName, is_commit};
 use super::{Events, HubSettings, OnProgress, is_artefact_file, is_pickle_name};
-use crate::atomic::{PREFIX, Staged, TemporaryDir, remove_left, sync_dir};
+use crate::atomic::{Staged, TemporaryDir, sync_dir};
 use crate::directory::{CONFIG_FILE, commit_directory};
 use crate::{HubError, prepare_out, sha256_file};
 
@@ -290,7 +290,7 @@ impl<'a> Transfer<'a> {
         prepare_out(&blobs)?;
         let lock = cache.lock()?;
         if lock.is_some() {
-            remove_left(&dir, PREFIX)?; // by downloads that were killed: who has the lock is alone
+            TemporaryDir::remove_left(&dir); // by downloads that were killed: who has the lock is alone
         }
         let staging = TemporaryDir::new(&dir).map_err(HubError::io("write", &dir))?;
         let own = Cache::new(staging.dir.path(), kind, &name.repo);
