@@ -33,7 +33,7 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), HubError> {
 /// [`HubError::Io`] naming the directory and the cause.
 pub fn prepare_out(dir: &Path) -> Result<(), HubError> {
     create_dir(dir)?;
-    let probe = temporary_in(dir).map_err(HubError::io("write to the directory", dir))?;
+    let probe = Temporary::new(dir).map_err(HubError::io("write to the directory", dir))?;
     match probe.file.close() {
         // Whoever works there may have taken it for a dead process's.
         Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
@@ -90,8 +90,8 @@ fn temporary_files() -> MutexGuard<'static, BTreeSet<PathBuf>> {
 }
 
 /// A file that [`remove_own_temporaries`] knows, until it has its name or is dropped.
-pub(crate) struct Temporary {
-    pub(crate) file: NamedTempFile,
+struct Temporary {
+    file: NamedTempFile,
     _known: Known,
 }
 
@@ -104,10 +104,10 @@ impl Drop for Known {
 }
 
 impl Temporary {
-    /// A file in `dir` by a name of its own, which begins with `prefix`.
-    pub(crate) fn new(dir: &Path, prefix: &str) -> io::Result<Self> {
+    /// A file in `dir` by a name of its own.
+    fn new(dir: &Path) -> io::Result<Self> {
         let mut builder = tempfile::Builder::new();
-        builder.prefix(prefix).suffix(SUFFIX);
+        builder.prefix(PREFIX).suffix(SUFFIX);
         // Temporary files are private by default; these become ordinary files, so the umask decides.
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
@@ -122,7 +122,7 @@ impl Temporary {
     }
 
     /// Gives the file its name.
-    pub(crate) fn persist(self, target: &Path) -> Result<(), HubError> {
+    fn persist(self, target: &Path) -> Result<(), HubError> {
         let named = self.file.persist(target);
         named
             .map(drop)
@@ -205,7 +205,7 @@ impl Staged {
             let cause = io::Error::from(io::ErrorKind::IsADirectory);
             return Err(HubError::io("write", path)(cause));
         }
-        let temporary = temporary_in(parent_of(path)).map_err(HubError::io("write", path))?;
+        let temporary = Temporary::new(parent_of(path)).map_err(HubError::io("write", path))?;
         let mut buffer = BufWriter::with_capacity(1 << 20, temporary.file.as_file());
         fill(&mut buffer)?;
         buffer.flush().map_err(HubError::io("write", path))?;
@@ -276,10 +276,6 @@ fn create_dir(dir: &Path) -> Result<(), HubError> {
         sync_dir(parent_of(new))?;
     }
     Ok(())
-}
-
-fn temporary_in(dir: &Path) -> io::Result<Temporary> {
-    Temporary::new(dir, PREFIX)
 }
 
 /// The directory that holds `path`; `.` for a bare file name.

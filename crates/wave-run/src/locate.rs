@@ -89,6 +89,7 @@ mod connected {
     use super::*;
     use crate::error::request;
 
+    /// The refusal of names on a hub.
     pub fn absent() -> anyhow::Error {
         request("this build has no hub: build it with the feature `hub`")
     }
