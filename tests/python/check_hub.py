@@ -15,11 +15,11 @@ Publishing: no server in a package registry takes uploads, so a stub of the hub'
 file stands in for one. Without Xet, `wave publish` has to refuse it before it sends anything. With Xet, the
 stub points to `local_cas_server`, the storage that Xet's own authors test with: `wave publish` and
 `huggingface_hub`'s `upload_folder` send the same directory, and both have to leave the same commit and the
-same objects in the storage. That part is left out where the program is not on the path:
+same objects in the storage; `wave pull` has to get the same bytes out of it. That part is left out where the program is not on the path:
 
     cargo install xet-client --features simulation --bin local_cas_server
 
-Not covered: the real hub itself, and downloads by Xet.
+Not covered: the real hub itself.
 
 Exit code: 0 all as it should be, 1 otherwise. Written for Python 3.10 or later, olah 0.5 and
 huggingface_hub 2.x; needs git.
@@ -145,6 +145,8 @@ class Stub(http.server.BaseHTTPRequestHandler):
     repositories = {}
     asked = []
     storage = None
+    # Size and Xet's hash of each large file.
+    large = {}
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_):
@@ -163,14 +165,40 @@ class Stub(http.server.BaseHTTPRequestHandler):
         words = self.path.split("?")[0].removeprefix("/api/models/").strip("/").split("/")
         return self.repositories.get("/".join(words[:2])), words[2:]
 
+    def do_HEAD(self):
+        self.do_GET()
+
+    def file(self, name):
+        """One file of o/wave; large ones are with Xet's storage only."""
+        mode, content = self.repositories["o/wave"][name]
+        self.send_response(200 if mode == "regular" else 302)
+        self.send_header("x-repo-commit", "0" * 40)
+        if mode == "lfs":
+            size, xet = self.large[name]
+            self.send_header("location", "http://127.0.0.1:1/nowhere")
+            self.send_header("x-linked-etag", f'"{content}"')
+            self.send_header("x-linked-size", str(size))
+            self.send_header("x-xet-hash", xet)
+            content = b""
+        else:
+            git = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+            self.send_header("etag", f'"{git}"')
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
     def do_GET(self):
         found, rest = self.repository()
+        where = f"/o/wave/resolve/{'0' * 40}/"
+        if self.path.startswith(where):
+            return self.file(self.path.removeprefix(where))
         if found is None:
             self.answer({"error": "not found"}, 404)
         elif rest[:1] == ["revision"] or not rest:
             siblings = [{"rfilename": name} for name in sorted(found)]
             self.answer({"id": "o/n", "sha": "0" * 40, "siblings": siblings})
-        elif rest[0] == "xet-write-token" and self.storage:
+        elif rest[0] in ("xet-write-token", "xet-read-token") and self.storage:
             token = {"casUrl": self.storage, "accessToken": "of_xet", "exp": 4_000_000_000}
             self.answer(token)
         else:
@@ -367,15 +395,28 @@ def check_publish(wave, folder, environment, directory, program):
         )
         python_client(code, homes[1])
         ours, theirs = Stub.repositories["o/wave"], Stub.repositories["o/python"]
+        for name, (mode, _) in ours.items():
+            if mode == "lfs":
+                code = f"import hf_xet as x; print(x.hash_files([{str(directory / name)!r}])[0].hash)"
+                size = (directory / name).stat().st_size
+                Stub.large[name] = (size, python_client(code, homes[1]))
+        fresh = {**online, "HF_HOME": str(folder / "fresh")}
+        run([wave, "pull", "o/wave", "--out", folder / "round"], fresh)
+        # wave's card loads the model by the repository's name.
+        (mode, card), (other, _) = ours.pop("README.md"), theirs.pop("README.md")
+        check(mode == other and b"hf-hub:o/wave" in card, "the card names the repository")
+        pulled = {**files(directory), "README.md": card}
+        check(files(folder / "round") == pulled, "published and pulled by Xet: the same bytes")
         check(ours == theirs, "wave publish leaves what huggingface_hub's upload_folder leaves")
         print(f"   { {name: mode for name, (mode, _) in ours.items()} }")
         again = sorted(path.name for path in (folder / "xet").rglob("*") if path.suffix == "")
-        check(xorbs == again, "and the same objects in Xet's storage")
+        check(xorbs and xorbs == again, "and the same objects in Xet's storage")
         whole = {name: hashlib.sha256(data).hexdigest() for name, data in files(directory).items()}
         kept = {
             name: content if mode == "lfs" else hashlib.sha256(content).hexdigest()
             for name, (mode, content) in ours.items()
         }
+        whole.pop("README.md")
         check(whole == kept, "and that is the directory")
 
 
