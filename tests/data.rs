@@ -242,3 +242,43 @@ fn pipes_are_refused() {
         check_refused(&place, args, "a pipe");
     }
 }
+
+/// What Python's client leaves of a data set repository, and no network.
+#[test]
+fn a_data_set_on_a_hub_is_read_from_the_cache() {
+    let place = place();
+    let commit = "0123456789abcdef0123456789abcdef01234567";
+    let repo = "home/hub/datasets--someone--pets";
+    place.write(&format!("{repo}/refs/main"), commit);
+    let snapshot = place.path(&format!("{repo}/snapshots/{commit}"));
+    std::fs::create_dir_all(&snapshot).unwrap();
+    std::fs::rename(place.path("two"), snapshot.join("data")).unwrap();
+    let offline = |args: &str| {
+        let mut command = place.command(args);
+        command
+            .env("HF_HUB_OFFLINE", "1")
+            .env("HF_HOME", place.path("home"))
+            .env_remove("HF_HUB_CACHE");
+        let output = command.output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (
+            output.status.code(),
+            text(output.stdout),
+            text(output.stderr),
+        )
+    };
+    for name in ["hf:someone/pets", "rotated:hf-hub:someone/pets"] {
+        let (code, stdout, stderr) = offline(&format!("data check {name} --json"));
+        assert_eq!(code, Some(0), "{stderr}");
+        let said: Value = serde_json::from_str(&stdout).unwrap();
+        assert_eq!(said["train"]["a"], 12, "{stdout}");
+        assert_eq!(said["test"]["b"], 6, "{stdout}");
+    }
+    let (code, _, stderr) =
+        offline("init timm --depth 1 --width 32 --heads 2 --data hf:no/such --out m");
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(
+        stderr.contains("hf:no/such@main is not in the cache"),
+        "{stderr}"
+    );
+}

@@ -451,7 +451,7 @@ fn stalling_hub() -> String {
                 let request = lines.next().unwrap().unwrap();
                 while !lines.next().unwrap().unwrap().is_empty() {}
                 let list = format!(
-                    r#"{{"sha":"{commit}","siblings":[{{"rfilename":"config.json"}},{{"rfilename":"model.safetensors"}}]}}"#
+                    r#"{{"id":"someone/model","sha":"{commit}","siblings":[{{"rfilename":"config.json"}},{{"rfilename":"model.safetensors"}}]}}"#
                 );
                 let (length, body) = match request.starts_with("GET /api/") {
                     true => (list.len(), list),
@@ -459,8 +459,8 @@ fn stalling_hub() -> String {
                     false => (1_000_000, "half of it".repeat(50_000)),
                 };
                 let head = format!(
-                    "HTTP/1.1 200 OK\r\netag: \"{commit}\"\r\ncontent-length: {length}\r\n\
-                     connection: close\r\n\r\n"
+                    "HTTP/1.1 200 OK\r\netag: \"{commit}\"\r\nx-repo-commit: {commit}\r\n\
+                     content-length: {length}\r\nconnection: close\r\n\r\n"
                 );
                 stream.write_all((head + &body).as_bytes()).unwrap();
                 if body.len() < length && !body.is_empty() {
@@ -470,6 +470,18 @@ fn stalling_hub() -> String {
         }
     });
     format!("http://{address}")
+}
+
+/// The files below a directory.
+#[cfg(unix)]
+fn files_below(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    let files = paths.flat_map(|path| match path.is_dir() {
+        true => files_below(&path),
+        false => vec![path],
+    });
+    files.collect()
 }
 
 #[test]
@@ -482,15 +494,11 @@ fn ctrl_c_in_a_download_leaves_nothing_in_the_cache() {
         .env("HF_HOME", place.path("home"))
         .env_remove("HF_HUB_CACHE");
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-    let blobs = place.path("home/hub/models--someone--model/blobs");
-    let parts = || -> Vec<std::fs::DirEntry> {
-        let entries = std::fs::read_dir(&blobs).into_iter().flatten().flatten();
-        entries.collect()
-    };
+    let parts = || files_below(&place.path("home/hub/models--someone--model"));
     let began = Instant::now();
     while !parts()
         .iter()
-        .any(|e| e.metadata().is_ok_and(|m| m.len() >= 400_000))
+        .any(|path| path.metadata().is_ok_and(|m| m.len() >= 400_000))
     {
         assert!(began.elapsed() < Duration::from_secs(20), "no part");
         if child.try_wait().unwrap().is_some() {

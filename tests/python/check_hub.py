@@ -9,14 +9,17 @@ interface, offline. wave pulls a template and a model directory from it, by bran
 uses `hf:` names in other commands; Python's `huggingface_hub` has to find the same bytes, in its own
 download and in the cache that wave filled. Then olah is stopped: `HF_HUB_OFFLINE` has to be enough.
 
-Publishing: no server in a package registry takes uploads, so a stub of the hub's interface in this
-file stands in for one: it keeps what is sent and checks every checksum. `wave publish` and
-`huggingface_hub`'s `upload_folder` send the same directory to it, large files by Git LFS; both have to
-leave the same repository, down to which files are large. What wave published then goes into a git
-repository, and olah's copy of it comes back with `wave pull`.
+A data set repository of tar shards comes from olah too, as `--data hf:OWNER/NAME`.
 
-Not covered: the real hub itself, and its Xet storage, which wave does not use (it asks for LFS's
-`basic` and `multipart` transfers; Python's client is told HF_HUB_DISABLE_XET here).
+Publishing: no server in a package registry takes uploads, so a stub of the hub's interface in this
+file stands in for one. Without Xet, `wave publish` has to refuse it before it sends anything. With Xet, the
+stub points to `local_cas_server`, the storage that Xet's own authors test with: `wave publish` and
+`huggingface_hub`'s `upload_folder` send the same directory, and both have to leave the same commit and the
+same objects in the storage; `wave pull` has to get the same bytes out of it. That part is left out where the program is not on the path:
+
+    cargo install xet-client --features simulation --bin local_cas_server
+
+Not covered: the real hub itself.
 
 Exit code: 0 all as it should be, 1 otherwise. Written for Python 3.10 or later, olah 0.5 and
 huggingface_hub 2.x; needs git.
@@ -136,12 +139,14 @@ offline = true
 
 
 class Stub(http.server.BaseHTTPRequestHandler):
-    """As much of the hub as publishing needs, and the host of its large files, which is another.
-    What they hold, and that host's address, lie on the class."""
+    """As much of the hub as publishing needs. What it holds, and the address of Xet's storage if there is
+    one, lie on the class."""
 
     repositories = {}
-    stored = {}
+    asked = []
     storage = None
+    # Size and Xet's hash of each large file.
+    large = {}
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_):
@@ -155,34 +160,53 @@ class Stub(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def body(self):
-        return self.rfile.read(int(self.headers.get("content-length", 0)))
-
     def repository(self):
         """The repository in the path, and what comes after it."""
         words = self.path.split("?")[0].removeprefix("/api/models/").strip("/").split("/")
         return self.repositories.get("/".join(words[:2])), words[2:]
 
+    def do_HEAD(self):
+        self.do_GET()
+
+    def file(self, name):
+        """One file of o/wave; large ones are with Xet's storage only."""
+        mode, content = self.repositories["o/wave"][name]
+        self.send_response(200 if mode == "regular" else 302)
+        self.send_header("x-repo-commit", "0" * 40)
+        if mode == "lfs":
+            size, xet = self.large[name]
+            self.send_header("location", "http://127.0.0.1:1/nowhere")
+            self.send_header("x-linked-etag", f'"{content}"')
+            self.send_header("x-linked-size", str(size))
+            self.send_header("x-xet-hash", xet)
+            content = b""
+        else:
+            git = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+            self.send_header("etag", f'"{git}"')
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
     def do_GET(self):
         found, rest = self.repository()
+        where = f"/o/wave/resolve/{'0' * 40}/"
+        if self.path.startswith(where):
+            return self.file(self.path.removeprefix(where))
         if found is None:
             self.answer({"error": "not found"}, 404)
         elif rest[:1] == ["revision"] or not rest:
             siblings = [{"rfilename": name} for name in sorted(found)]
             self.answer({"id": "o/n", "sha": "0" * 40, "siblings": siblings})
+        elif rest[0] in ("xet-write-token", "xet-read-token") and self.storage:
+            token = {"casUrl": self.storage, "accessToken": "of_xet", "exp": 4_000_000_000}
+            self.answer(token)
         else:
             self.answer({"error": "not found"}, 404)
 
-    def do_PUT(self):
-        """Large files come without the token: their address is the permission."""
-        data, name = self.body(), self.path.rsplit("/", 1)[1]
-        good = hashlib.sha256(data).hexdigest() == name and "authorization" not in self.headers
-        if good:
-            self.stored[name] = data
-        self.answer({}, 200 if good else 400)
-
     def do_POST(self):
-        data = self.body()
+        data = self.rfile.read(int(self.headers.get("content-length", 0)))
+        self.asked.append(self.path)
         if self.headers.get("authorization") != f"Bearer {TOKEN}":
             return self.answer({"error": "who are you?"}, 401)
         if self.path == "/api/validate-yaml":
@@ -193,7 +217,10 @@ class Stub(http.server.BaseHTTPRequestHandler):
             self.repositories.setdefault(name, {})
             return self.answer({"url": f"{self.here()}/{name}", "name": name, "id": name})
         if self.path.endswith(".git/info/lfs/objects/batch"):
-            return self.answer(self.batch(json.loads(data)))
+            request = json.loads(data)
+            assert request["operation"] == "upload" and request["hash_algo"] == "sha256"
+            transfer = "xet" if self.storage and "xet" in request["transfers"] else "basic"
+            return self.answer({"transfer": transfer, "objects": request["objects"]})
         found, rest = self.repository()
         if found is None:
             return self.answer({"error": "not found"}, 404)
@@ -215,17 +242,6 @@ class Stub(http.server.BaseHTTPRequestHandler):
     def here(self):
         return f"http://{self.headers['host']}"
 
-    def batch(self, request):
-        assert request["operation"] == "upload" and request["hash_algo"] == "sha256"
-        assert "basic" in request["transfers"]
-        objects = []
-        for wanted in request["objects"]:
-            if wanted["oid"] not in self.stored:
-                href = f"{self.storage}/{wanted['oid']}"
-                wanted = {**wanted, "actions": {"upload": {"href": href, "header": {}}}}
-            objects.append({**wanted, "authenticated": True})
-        return {"transfer": "basic", "objects": objects}
-
     def commit(self, repository, lines):
         assert lines[0]["key"] == "header" and lines[0]["value"]["summary"]
         for line in lines[1:]:
@@ -235,9 +251,7 @@ class Stub(http.server.BaseHTTPRequestHandler):
                 repository[value["path"]] = ("regular", base64.b64decode(value["content"]))
             else:
                 assert line["key"] == "lfsFile" and value["algo"] == "sha256"
-                content = self.stored[value["oid"]]
-                assert len(content) == value.get("size", len(content))
-                repository[value["path"]] = ("lfs", content)
+                repository[value["path"]] = ("lfs", value["oid"])
         self.answer({
             "success": True,
             "commitOid": "0" * 40,
@@ -248,16 +262,33 @@ class Stub(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def stub():
-    servers = [http.server.ThreadingHTTPServer(("127.0.0.1", 0), Stub) for _ in range(2)]
-    for server in servers:
-        server.handle_error = lambda *_: None  # clients that hang up
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-    hub, Stub.storage = (f"http://127.0.0.1:{server.server_port}" for server in servers)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Stub)
+    server.handle_error = lambda *_: None  # clients that hang up
+    threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield hub
+        yield f"http://127.0.0.1:{server.server_port}"
     finally:
-        for server in servers:
-            server.shutdown()
+        server.shutdown()
+
+
+@contextlib.contextmanager
+def xet_storage(program, folder, environment):
+    """Xet's own storage for tests, in a folder; gives its address."""
+    port = free_port()
+    command = [program, "--data-directory", str(folder), "--port", str(port)]
+    with open(f"{folder}.log", "wb") as log:
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        for _ in range(300):
+            if server.poll() is not None:
+                raise Failure(Path(f"{folder}.log").read_text())
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait()
 
 
 def python_client(code, environment):
@@ -313,40 +344,80 @@ def check_pull(wave, folder, environment, templates, model):
     check(found == wanted, "huggingface_hub, offline, finds what wave put into the cache")
 
 
-def check_publish(wave, folder, environment, directory):
+def check_data(wave, folder, environment):
+    """Tar shards as a git repository of data, behind olah."""
+    run([wave, "data", "pack", "shapes", folder / "shards"], environment)
+    commit(folder / "data" / "datasets" / "wave" / "shapes", files(folder / "shards"), environment)
+    with olah(folder / "data", environment) as address:
+        online = {**environment, "HF_ENDPOINT": address, "HF_HOME": str(folder / "data-home")}
+        name = "hf:wave/shapes"
+        here = run([wave, "data", "check", folder / "shards", "--json"], online).stdout
+        there = run([wave, "data", "check", name, "--json"], online).stdout
+        check(here == there, "--data hf:... from olah: the same images as from the shards")
+    offline = {**online, "HF_HUB_OFFLINE": "1"}
+    again = run([wave, "data", "check", name, "--json"], offline).stdout
+    check(here == again, "HF_HUB_OFFLINE, olah stopped: the data from the cache")
+
+
+def check_refusal(wave, folder, environment, directory):
+    """A hub without Xet."""
     with stub() as address:
         online = {
             **environment,
             "HF_ENDPOINT": address,
             "HF_TOKEN": TOKEN,
             "HF_HOME": str(folder / "publish"),
-            "HF_HUB_DISABLE_XET": "1",
         }
-        done = run([wave, "publish", directory, "--repo", "o/wave", "--json"], online)
+        done = run([wave, "publish", directory, "--repo", "o/wave"], online, code=2)
+        sent = [path for path in Stub.asked if "commit" in path or "preupload" in path]
+        check("Xet" in done.stderr and not sent, "a hub without Xet: exit code 2, nothing sent")
+        print(f"   {done.stderr.strip()}")
+        wrong = {**online, "HF_TOKEN": "hf_wrong"}
+        done = run([wave, "publish", directory, "--repo", "o/wave"], wrong, code=2)
+        check("hf_wrong" not in done.stderr, "a wrong token: exit code 2, not told")
+        print(f"   {done.stderr.strip()}")
+
+
+def check_publish(wave, folder, environment, directory, program):
+    """A hub with Xet's own storage."""
+    with xet_storage(program, folder / "xet", environment) as storage, stub() as address:
+        Stub.storage = storage
+        online = {**environment, "HF_ENDPOINT": address, "HF_TOKEN": TOKEN}
+        homes = [{**online, "HF_HOME": str(folder / name)} for name in ("ours", "theirs")]
+        done = run([wave, "publish", directory, "--repo", "o/wave", "--json"], homes[0])
         said = json.loads(done.stdout)
         check(TOKEN not in done.stdout + done.stderr, "the token is not told")
-        Stub.stored.clear()
+        xorbs = sorted(path.name for path in (folder / "xet").rglob("*") if path.suffix == "")
         code = (
             "import huggingface_hub as h; a = h.HfApi(); a.create_repo('o/python');"
             f" a.upload_folder(repo_id='o/python', folder_path={str(directory)!r},"
             f" allow_patterns={[file['path'] for file in said['files']]!r})"
         )
-        python_client(code, online)
+        python_client(code, homes[1])
         ours, theirs = Stub.repositories["o/wave"], Stub.repositories["o/python"]
+        for name, (mode, _) in ours.items():
+            if mode == "lfs":
+                code = f"import hf_xet as x; print(x.hash_files([{str(directory / name)!r}])[0].hash)"
+                size = (directory / name).stat().st_size
+                Stub.large[name] = (size, python_client(code, homes[1]))
+        fresh = {**online, "HF_HOME": str(folder / "fresh")}
+        run([wave, "pull", "o/wave", "--out", folder / "round"], fresh)
+        # wave's card loads the model by the repository's name.
+        (mode, card), (other, _) = ours.pop("README.md"), theirs.pop("README.md")
+        check(mode == other and b"hf-hub:o/wave" in card, "the card names the repository")
+        pulled = {**files(directory), "README.md": card}
+        check(files(folder / "round") == pulled, "published and pulled by Xet: the same bytes")
         check(ours == theirs, "wave publish leaves what huggingface_hub's upload_folder leaves")
-        modes = {name: mode for name, (mode, _) in ours.items()}
-        print(f"   {modes}")
-        sent = {name: content for name, (_, content) in ours.items()}
-        check(sent == files(directory), "and that is the directory")
-        wrong = {**online, "HF_TOKEN": "hf_wrong"}
-        done = run([wave, "publish", directory, "--repo", "o/wave"], wrong, code=2)
-        check("hf_wrong" not in done.stderr, "a wrong token: exit code 2, not told")
-        print(f"   {done.stderr.strip()}")
-    commit(folder / "back" / "models" / "o" / "wave", sent, environment)
-    with olah(folder / "back", environment) as address:
-        online = {**environment, "HF_ENDPOINT": address, "HF_HOME": str(folder / "back-home")}
-        run([wave, "pull", "o/wave", "--out", folder / "round"], online)
-    check(files(folder / "round") == files(directory), "published, mirrored, pulled: the same bytes")
+        print(f"   { {name: mode for name, (mode, _) in ours.items()} }")
+        again = sorted(path.name for path in (folder / "xet").rglob("*") if path.suffix == "")
+        check(xorbs and xorbs == again, "and the same objects in Xet's storage")
+        whole = {name: hashlib.sha256(data).hexdigest() for name, data in files(directory).items()}
+        kept = {
+            name: content if mode == "lfs" else hashlib.sha256(content).hexdigest()
+            for name, (mode, content) in ours.items()
+        }
+        whole.pop("README.md")
+        check(whole == kept, "and that is the directory")
 
 
 def main():
@@ -363,7 +434,13 @@ def main():
             size = ["--depth", 3, "--width", 64, "--steps", 0]
             run([wave, "expand", templates, *size, "--out", folder / "model"], environment)
             check_pull(wave, folder, environment, templates, folder / "model")
-            check_publish(wave, folder, environment, folder / "model")
+            check_data(wave, folder, environment)
+            check_refusal(wave, folder, environment, folder / "model")
+            program = shutil.which("local_cas_server")
+            if program is None:
+                print("no local_cas_server on the path: uploads by Xet are left out")
+            else:
+                check_publish(wave, folder, environment, folder / "model", program)
         except Failure as failure:
             print(f"error: {failure}", file=sys.stderr)
             return 1

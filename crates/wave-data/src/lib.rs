@@ -100,6 +100,9 @@ pub use source::{Dataset, Encoded, Source, Split, common_size, hold_out, subset}
 pub use tokenizer::Tokenizer;
 pub use transform::{CropMode, Transform, measure_normalisation};
 
+/// Whether this build reads parquet files.
+pub const PARQUET: bool = cfg!(feature = "parquet");
+
 /// Names the directory of Fashion-MNIST's four IDX files, in place of [`FASHION_MNIST_DIR`].
 const FASHION_MNIST_VARIABLE: &str = "WAVE_FASHION_MNIST";
 

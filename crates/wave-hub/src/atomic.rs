@@ -15,7 +15,7 @@ use tempfile::NamedTempFile;
 use crate::HubError;
 
 /// The prefix and suffix of temporary files.
-pub(crate) const PREFIX: &str = ".wave-";
+const PREFIX: &str = ".wave-";
 const SUFFIX: &str = ".tmp";
 
 /// Writes `bytes` to `path`, whole or not at all, creating the parent directories.
@@ -33,7 +33,7 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), HubError> {
 /// [`HubError::Io`] naming the directory and the cause.
 pub fn prepare_out(dir: &Path) -> Result<(), HubError> {
     create_dir(dir)?;
-    let probe = temporary_in(dir).map_err(HubError::io("write to the directory", dir))?;
+    let probe = Temporary::new(dir).map_err(HubError::io("write to the directory", dir))?;
     match probe.file.close() {
         // Whoever works there may have taken it for a dead process's.
         Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
@@ -49,28 +49,26 @@ pub fn prepare_out(dir: &Path) -> Result<(), HubError> {
 /// # Errors
 /// [`HubError::Io`] when the directory cannot be read or a file not removed.
 pub fn remove_temporaries(dir: &Path) -> Result<(), HubError> {
-    remove_left(dir, PREFIX)
-}
-
-/// [`remove_temporaries`], of those alone whose names begin with `prefix`.
-pub(crate) fn remove_left(dir: &Path, prefix: &str) -> Result<(), HubError> {
     let cannot = || HubError::io("clean up the directory", dir);
     if !dir.is_dir() {
         return Ok(());
     }
     for entry in fs::read_dir(dir).map_err(cannot())? {
         let entry = entry.map_err(cannot())?;
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        let temporary = name.starts_with(prefix) && name.ends_with(SUFFIX);
-        if temporary && entry.path().is_file() {
+        if is_temporary(&entry) && entry.path().is_file() {
             fs::remove_file(entry.path()).map_err(cannot())?;
         }
     }
     Ok(())
 }
 
-/// Temporary files that have no name yet.
+fn is_temporary(entry: &fs::DirEntry) -> bool {
+    let name = entry.file_name();
+    let name = name.to_string_lossy();
+    name.starts_with(PREFIX) && name.ends_with(SUFFIX)
+}
+
+/// Temporary files that have no name yet, and temporary directories.
 static TEMPORARY: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// Removes the temporary files of this process, for one that is about to end in the middle of its
@@ -78,7 +76,11 @@ static TEMPORARY: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 pub fn remove_own_temporaries() -> impl Drop {
     let files = temporary_files();
     for path in &*files {
-        let _ = fs::remove_file(path); // whatever it is, the process ends
+        // Whatever goes wrong, the process ends.
+        let _ = match path.is_dir() {
+            true => fs::remove_dir_all(path),
+            false => fs::remove_file(path),
+        };
     }
     files
 }
@@ -88,8 +90,8 @@ fn temporary_files() -> MutexGuard<'static, BTreeSet<PathBuf>> {
 }
 
 /// A file that [`remove_own_temporaries`] knows, until it has its name or is dropped.
-pub(crate) struct Temporary {
-    pub(crate) file: NamedTempFile,
+struct Temporary {
+    file: NamedTempFile,
     _known: Known,
 }
 
@@ -102,10 +104,10 @@ impl Drop for Known {
 }
 
 impl Temporary {
-    /// A file in `dir` by a name of its own, which begins with `prefix`.
-    pub(crate) fn new(dir: &Path, prefix: &str) -> io::Result<Self> {
+    /// A file in `dir` by a name of its own.
+    fn new(dir: &Path) -> io::Result<Self> {
         let mut builder = tempfile::Builder::new();
-        builder.prefix(prefix).suffix(SUFFIX);
+        builder.prefix(PREFIX).suffix(SUFFIX);
         // Temporary files are private by default; these become ordinary files, so the umask decides.
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
@@ -120,11 +122,43 @@ impl Temporary {
     }
 
     /// Gives the file its name.
-    pub(crate) fn persist(self, target: &Path) -> Result<(), HubError> {
+    fn persist(self, target: &Path) -> Result<(), HubError> {
         let named = self.file.persist(target);
         named
             .map(drop)
             .map_err(|refused| HubError::io("write", target)(refused.error))
+    }
+}
+
+/// A directory that is removed with all that is in it, by [`remove_own_temporaries`] or when it is dropped.
+#[cfg(feature = "hub")]
+pub(crate) struct TemporaryDir {
+    pub(crate) dir: tempfile::TempDir,
+    _known: Known,
+}
+
+#[cfg(feature = "hub")]
+impl TemporaryDir {
+    /// A directory in `dir`.
+    pub(crate) fn new(dir: &Path) -> io::Result<Self> {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(PREFIX).suffix(SUFFIX);
+        let mut all = temporary_files();
+        let dir = builder.tempdir_in(dir)?;
+        all.insert(dir.path().to_owned());
+        let known = Known(dir.path().to_owned());
+        Ok(Self { dir, _known: known })
+    }
+
+    /// Removes those that killed processes left in `dir`, for whoever alone makes them there.
+    pub(crate) fn remove_left(dir: &Path) {
+        let left = fs::read_dir(dir).into_iter().flatten().flatten();
+        for entry in left.filter(is_temporary) {
+            // Never through a link.
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                let _ = fs::remove_dir_all(entry.path()); // it is in nobody's way
+            }
+        }
     }
 }
 
@@ -171,7 +205,7 @@ impl Staged {
             let cause = io::Error::from(io::ErrorKind::IsADirectory);
             return Err(HubError::io("write", path)(cause));
         }
-        let temporary = temporary_in(parent_of(path)).map_err(HubError::io("write", path))?;
+        let temporary = Temporary::new(parent_of(path)).map_err(HubError::io("write", path))?;
         let mut buffer = BufWriter::with_capacity(1 << 20, temporary.file.as_file());
         fill(&mut buffer)?;
         buffer.flush().map_err(HubError::io("write", path))?;
@@ -242,10 +276,6 @@ fn create_dir(dir: &Path) -> Result<(), HubError> {
         sync_dir(parent_of(new))?;
     }
     Ok(())
-}
-
-fn temporary_in(dir: &Path) -> io::Result<Temporary> {
-    Temporary::new(dir, PREFIX)
 }
 
 /// The directory that holds `path`; `.` for a bare file name.

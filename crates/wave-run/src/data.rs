@@ -2,18 +2,21 @@
 
 use crate::context::Context;
 use crate::error::request;
+use crate::progress;
 use crate::settings::BatchSize;
 use crate::terminal::detail;
-use crate::{hint, progress};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
-use std::path::Path;
 use std::sync::Arc;
-use wave_data::{Augment, CONTROLS, Dataset, Loader, Source, Transform};
+use wave_data::{Augment, Dataset, Loader, Source, Transform};
 
+mod open;
 mod plan;
+#[cfg(feature = "hub")]
+mod repository;
 mod test_images;
 
+pub use open::{open, open_one};
 pub use plan::{DataPlan, augment};
 pub use test_images::TestImages;
 pub use test_images::count_broken;
@@ -330,85 +333,6 @@ pub enum Channels {
     Exactly(usize),
     /// Those of the images, or this number where images may differ.
     Otherwise(usize),
-}
-
-/// Opens the data of `--data`: of several names, separated by `|`, the first that exists.
-///
-/// # Errors
-/// If none exists, or ranks find different data.
-pub fn open(spec: Option<&str>, context: &Context) -> Result<Dataset> {
-    // The other ranks read the cache that the first one writes for a large data set.
-    let dataset = context.first_then_others(|| open_here(spec))?;
-    let images = dataset.train.len() + dataset.test.len();
-    let ranks = context.ranks();
-    let first = ranks.of_first(images as f64);
-    if ranks.any(first != images as f64) {
-        return Err(request(format!(
-            "{} has {images} images here and {first} on rank 0: give all ranks the same data",
-            dataset.name
-        )));
-    }
-    Ok(dataset)
-}
-
-fn open_here(spec: Option<&str>) -> Result<Dataset> {
-    let Some(spec) = spec else {
-        return Err(request(
-            "no data; give --data fashion-mnist, --data shapes, or a directory of images",
-        ));
-    };
-    let mut failure = None;
-    for name in spec.split('|') {
-        match open_one(name.trim()) {
-            Ok(dataset) => return Ok(dataset),
-            Err(error) => failure.get_or_insert(error),
-        };
-    }
-    Err(failure.unwrap_or_else(|| request("data is empty")))
-}
-
-/// Opens one data set by name.
-///
-/// # Errors
-/// If there is none; the message suggests similar names.
-pub fn open_one(name: &str) -> Result<Dataset> {
-    wave_data::open(name).map_err(|error| match meant(name) {
-        Some(meant) => request(format!(
-            "`{name}` names no data set and no directory; did you mean `{meant}`?"
-        )),
-        None => error.into(),
-    })
-}
-
-/// A suggestion in the place of a missing data set: one that is built in, or the content of the
-/// directory.
-fn meant(name: &str) -> Option<String> {
-    let (controls, of) = name.split_at(name.rfind(':').map_or(0, |colon| colon + 1));
-    if !controls
-        .split_terminator(':')
-        .all(|kind| CONTROLS.contains(&kind))
-    {
-        return None;
-    }
-    let path = Path::new(of);
-    let file = path.file_name()?.to_str()?;
-    if path.exists() || of.contains([',', '*', '{']) {
-        return None;
-    }
-    let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
-    let siblings: Vec<String> = std::fs::read_dir(parent.unwrap_or(Path::new(".")))
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .collect();
-    let built_in = parent.is_none().then_some(["fashion-mnist", "shapes"]);
-    let known = built_in.iter().flatten().copied();
-    let near = hint::nearest(file, known.chain(siblings.iter().map(String::as_str)))?;
-    if near == file {
-        return None; // something else is wrong with it
-    }
-    let near = path.with_file_name(near);
-    Some(format!("{controls}{}", near.to_str()?))
 }
 
 /// Side of the images in pixels where all have one size: as declared, else at most 224, to which larger

@@ -33,17 +33,22 @@ pub fn repository(path: &Path) -> Option<String> {
 #[cfg(feature = "hub")]
 mod connected {
     use super::*;
-    use crate::terminal::tell;
+    use crate::progress::Transfers;
+    use std::sync::Arc;
     use wave_hub::HubError;
-    use wave_hub::hub::{self, HubSettings, Progress};
+    use wave_hub::hub::{self, HubSettings, OnProgress};
 
     /// A local path unchanged; for a name on a hub its directory, downloaded unless cached.
     pub fn locate(path: &Path, context: &Context) -> Result<PathBuf> {
         match on_hub(path) {
             None => Ok(path.to_path_buf()),
             // Ranks that share a cache download once.
-            Some(name) => context
-                .first_then_others(|| Ok(hub::resolve(&HubSettings::from_env()?, name, &mut say)?)),
+            Some(name) => context.first_then_others(|| {
+                let settings = HubSettings::from_env()?;
+                Ok(with_progress(|progress| {
+                    hub::resolve(&settings, name, progress)
+                })?)
+            }),
         }
     }
 
@@ -56,18 +61,25 @@ mod connected {
             offline: true,
             ..HubSettings::from_env()?
         };
-        match hub::resolve(&settings, name, &mut say) {
+        let nothing: OnProgress = Arc::new(|_| ());
+        match hub::resolve(&settings, name, &nothing) {
             Ok(dir) => Ok(Some(dir)),
             Err(HubError::Missing { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Reports each transferred file.
-    pub fn say(progress: Progress) {
-        if progress.done >= progress.total {
-            tell(&format!("{}: {} bytes", progress.file, progress.total));
-        }
+    /// Does what transfers files, and shows how far it is.
+    pub fn with_progress<T>(work: impl FnOnce(&OnProgress) -> T) -> T {
+        let shown = Arc::new(Transfers::new());
+        let told = shown.clone();
+        let done = work(
+            &(Arc::new(move |at: hub::Progress<'_>| {
+                told.step(at.file, at.done, at.total);
+            }) as OnProgress),
+        );
+        shown.finish();
+        done
     }
 }
 
@@ -76,6 +88,7 @@ mod connected {
     use super::*;
     use crate::error::request;
 
+    /// The refusal of names on a hub.
     pub fn absent() -> anyhow::Error {
         request("this build has no hub: build it with the feature `hub`")
     }
@@ -90,12 +103,12 @@ mod connected {
 
     /// A local path unchanged.
     pub fn at_hand(path: &Path) -> Result<Option<PathBuf>> {
-        locate(path).map(Some)
+        locate(path, &Context::default()).map(Some)
     }
 }
 
 #[cfg(not(feature = "hub"))]
 pub use connected::absent;
 #[cfg(feature = "hub")]
-pub use connected::say;
+pub use connected::with_progress;
 pub use connected::{at_hand, locate};

@@ -2,7 +2,7 @@
 
 use crate::terminal::{printable, tell};
 use indicatif::{ProgressBar, ProgressStyle};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -122,5 +122,111 @@ impl Drop for Report {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+/// Progress of files that come or go, several at a time: a bar of all their bytes on a terminal.
+pub struct Transfers(Mutex<Files>);
+
+struct Files {
+    bar: Option<ProgressBar>,
+    last_line: Instant,
+    /// Bytes done and in all of each file.
+    files: BTreeMap<String, (u64, u64)>,
+    /// Their sums.
+    done: u64,
+    total: u64,
+}
+
+impl Default for Transfers {
+    fn default() -> Self {
+        Transfers::new()
+    }
+}
+
+impl Transfers {
+    /// Nothing transferred yet.
+    pub fn new() -> Transfers {
+        Transfers(Mutex::new(Files {
+            bar: None,
+            last_line: Instant::now(),
+            files: BTreeMap::new(),
+            done: 0,
+            total: 0,
+        }))
+    }
+
+    /// Reports that `done` of the `total` bytes of a file are transferred.
+    pub fn step(&self, file: &str, done: u64, total: u64) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let total = total.max(done);
+        let before = all.files.insert(file.to_owned(), (done, total));
+        let (old_done, old_total) = before.unwrap_or_default();
+        all.done = all.done + done - old_done;
+        all.total = all.total + total - old_total;
+        all.show(file);
+    }
+
+    /// Ends the bar, with a line on what was transferred.
+    pub fn finish(&self) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bar) = all.bar.take() {
+            bar.finish_and_clear();
+        }
+        if !all.files.is_empty() && shown() {
+            tell(&format!("{} files, {} bytes", all.files.len(), all.done));
+        }
+        all.files.clear();
+        (all.done, all.total) = (0, 0);
+    }
+}
+
+/// Whether this process shows progress.
+fn shown() -> bool {
+    *VERBOSITY.get().unwrap_or(&Verbosity::Quiet) > Verbosity::Quiet
+}
+
+impl Files {
+    fn show(&mut self, file: &str) {
+        if !shown() {
+            return;
+        }
+        if std::io::stderr().is_terminal() {
+            let bar = self.bar.get_or_insert_with(|| {
+                let style = "{bar:24} {bytes}/{total_bytes} {bytes_per_sec}, {eta} left {msg}";
+                let style = ProgressStyle::with_template(style);
+                let bar = ProgressBar::new(0);
+                bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+                bar
+            });
+            bar.set_length(self.total);
+            bar.set_position(self.done);
+            bar.set_message(printable(file).into_owned());
+        } else if self.last_line.elapsed() > LINE_EVERY {
+            self.last_line = Instant::now();
+            tell(&format!("{file}: {} of {} bytes", self.done, self.total));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_begin_again_are_counted_once() {
+        let transfers = Transfers::new();
+        for (file, done) in [
+            ("a", 5),
+            ("b", 10),
+            ("b", 3),
+            ("a", 10),
+            ("b", 10),
+            ("b", 10),
+        ] {
+            transfers.step(file, done, 10);
+        }
+        let all = transfers.0.lock().unwrap();
+        assert_eq!((all.files.len(), all.done, all.total), (2, 20, 20));
     }
 }

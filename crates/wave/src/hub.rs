@@ -18,8 +18,8 @@ pub struct Publish {
     /// Commit to this branch, created if it is not there [default: main]
     #[arg(long, value_name = "BRANCH")]
     pub revision: Option<String>,
-    /// Propose the commit as a pull request
-    #[arg(long)]
+    /// Propose the commit to main as a pull request, a draft until you publish it there
+    #[arg(long, conflicts_with = "revision")]
     pub create_pr: bool,
     /// The commit's first line
     #[arg(long, value_name = "TEXT")]
@@ -37,7 +37,7 @@ mod connected {
     use wave_hub::Kind;
     use wave_hub::hub::{self, HubName, HubSettings, PublishOptions, RepoName};
     use wave_run::error::request;
-    use wave_run::locate::{on_hub, say};
+    use wave_run::locate::{on_hub, with_progress};
     use wave_stages::model::Model;
     use wave_stages::{origin, templates};
 
@@ -70,7 +70,8 @@ mod connected {
             message: settings.message.clone(),
             card,
         };
-        let done = hub::publish(&HubSettings::from_env()?, dir, &repo, &options, &mut say)?;
+        let hub = HubSettings::from_env()?;
+        let done = with_progress(|progress| hub::publish(&hub, dir, &repo, &options, progress))?;
         let files: Vec<Value> = done
             .plan
             .files
@@ -99,7 +100,8 @@ mod connected {
     /// Downloads an artefact, to `out` if given, else into the cache. Returns the output of `--json`.
     pub fn pull(name: &str, out: Option<&Path>) -> Result<Value> {
         let name: HubName = name.parse()?;
-        let pulled = hub::pull(&HubSettings::from_env()?, &name, &mut say)?;
+        let settings = HubSettings::from_env()?;
+        let pulled = with_progress(|progress| hub::pull(&settings, &name, progress))?;
         let dir = match out {
             Some(out) => {
                 wave_run::lock::check_idle(out)?;

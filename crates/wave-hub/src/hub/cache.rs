@@ -4,11 +4,16 @@
 //! models--OWNER--NAME/refs/REVISION           the commit that a branch or tag meant
 //! models--OWNER--NAME/blobs/ETAG              a file's content
 //! models--OWNER--NAME/snapshots/COMMIT/FILE   a link to its content
-//! .locks/models--OWNER--NAME/ETAG.lock        held while the content is downloaded
+//! .locks/models--OWNER--NAME/wave.lock        held by the one wave that downloads into it
 //! ```
+//!
+//! `datasets--OWNER--NAME` is the same for data. There, `refs/REVISION` is written when all files are in
+//! place, for a commit too: `refs/COMMIT`.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+
+use hf_hub::{RepoType, RepoTypeAny};
 
 use super::name::{HubName, RepoName, is_commit};
 use super::settings::HubSettings;
@@ -27,7 +32,8 @@ pub fn cached(settings: &HubSettings) -> Vec<(String, PathBuf)> {
         let folder = entry.file_name().into_string().ok()?;
         let name = folder.strip_prefix("models--")?.replacen("--", "/", 1);
         let repo: RepoName = name.parse().ok()?;
-        let (_, dir) = Cache::new(&settings.cache, &repo).complete("main")?;
+        let cache = Cache::new(&settings.cache, RepoTypeAny::Model, &repo);
+        let (_, dir) = cache.artefact("main")?;
         Some((name, dir))
     });
     let mut all: Vec<_> = found.collect();
@@ -42,8 +48,8 @@ pub(super) struct Cache<'a> {
 }
 
 impl<'a> Cache<'a> {
-    pub(super) fn new(root: &'a Path, repo: &RepoName) -> Self {
-        let folder = format!("models--{}--{}", repo.owner(), repo.name());
+    pub(super) fn new(root: &'a Path, kind: RepoTypeAny, repo: &RepoName) -> Self {
+        let folder = format!("{}--{}--{}", kind.plural(), repo.owner(), repo.name());
         Self { root, folder }
     }
 
@@ -51,31 +57,29 @@ impl<'a> Cache<'a> {
         self.dir().join("snapshots").join(commit)
     }
 
-    pub(super) fn blob(&self, etag: &str) -> PathBuf {
-        self.dir().join("blobs").join(etag)
+    pub(super) fn blobs(&self) -> PathBuf {
+        self.dir().join("blobs")
     }
 
-    /// The commit that `revision` meant when it was last asked for.
-    pub(super) fn commit_of(&self, revision: &str) -> Option<String> {
-        if is_commit(revision) {
-            return Some(revision.to_owned());
-        }
-        let commit = fs::read_to_string(self.reference(revision)).ok()?;
-        let commit = commit.trim();
-        is_commit(commit).then(|| commit.to_owned())
-    }
-
+    /// Notes that `revision` means `commit`.
     pub(super) fn remember(&self, revision: &str, commit: &str) -> Result<(), HubError> {
-        if revision == commit {
-            return Ok(());
-        }
         write_atomic(&self.reference(revision), commit.as_bytes())
     }
 
-    /// The snapshot of `revision`, if it holds an artefact: `config.json` is linked last.
-    pub(super) fn complete(&self, revision: &str) -> Option<(String, PathBuf)> {
-        let commit = self.commit_of(revision)?;
+    /// The commit that `revision` meant when it was last noted, and its snapshot.
+    pub(super) fn noted(&self, revision: &str) -> Option<(String, PathBuf)> {
+        let commit = fs::read_to_string(self.reference(revision)).ok()?;
+        let commit = commit.trim().to_owned();
         let dir = self.snapshot(&commit);
+        (is_commit(&commit) && dir.is_dir()).then_some((commit, dir))
+    }
+
+    /// The snapshot of `revision`, if it holds an artefact: `config.json` is linked last.
+    pub(super) fn artefact(&self, revision: &str) -> Option<(String, PathBuf)> {
+        let (commit, dir) = match is_commit(revision) {
+            true => (revision.to_owned(), self.snapshot(revision)),
+            false => self.noted(revision)?,
+        };
         let weights = |entry: fs::DirEntry| {
             let name = entry.file_name();
             let weights = Path::new(&name).extension() == Some("safetensors".as_ref());
@@ -86,32 +90,33 @@ impl<'a> Cache<'a> {
         held.then_some((commit, dir))
     }
 
-    /// Waits until nobody else downloads `etag`, and keeps others waiting until the result is
-    /// dropped. File systems that know no locks go without.
-    pub(super) fn lock(&self, etag: &str) -> Result<Option<File>, HubError> {
+    /// Waits until no other wave downloads from this repository, and keeps others waiting until the result
+    /// is dropped. File systems that know no locks go without.
+    pub(super) fn lock(&self) -> Result<Option<File>, HubError> {
         let dir = self.root.join(".locks").join(&self.folder);
         prepare_out(&dir)?;
-        let path = dir.join(format!("{etag}.lock"));
+        let path = dir.join("wave.lock");
         let file = File::create(&path).map_err(HubError::io("write", &path))?;
         Ok(file.lock().is_ok().then_some(file))
     }
 
     /// Gives the content `etag` the name `file` in a snapshot.
     pub(super) fn link(&self, commit: &str, file: &str, etag: &str) -> Result<(), HubError> {
-        let dir = self.snapshot(commit);
-        prepare_out(&dir)?;
-        let path = dir.join(file);
-        if path.exists() {
-            return Ok(());
+        let path = self.snapshot(commit).join(file);
+        if let Some(dir) = path.parent() {
+            fs::create_dir_all(dir).map_err(HubError::io("create the directory", dir))?;
         }
         // A link to nothing is in the way of a good one.
         let _ = fs::remove_file(&path);
         #[cfg(unix)]
-        let linked = std::os::unix::fs::symlink(Path::new("../../blobs").join(etag), &path);
+        let linked = {
+            let up = "../".repeat(2 + file.matches('/').count());
+            std::os::unix::fs::symlink(format!("{up}blobs/{etag}"), &path)
+        };
         #[cfg(not(unix))]
-        let linked = fs::copy(self.blob(etag), &path).map(drop);
+        let linked = fs::copy(self.blobs().join(etag), &path).map(drop);
         match linked {
-            // Another process was faster.
+            // Another program was faster.
             Err(cause) if !path.exists() => Err(HubError::io("link", &path)(cause)),
             _ => Ok(()),
         }
@@ -122,11 +127,11 @@ impl<'a> Cache<'a> {
         HubError::missing(
             &self.dir(),
             format!("{name} is not in the cache, and HF_HUB_OFFLINE is set"),
-            "unset it once to download the artefact",
+            "unset it once to download it",
         )
     }
 
-    fn dir(&self) -> PathBuf {
+    pub(super) fn dir(&self) -> PathBuf {
         self.root.join(&self.folder)
     }
 

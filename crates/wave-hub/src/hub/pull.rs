@@ -1,36 +1,51 @@
 //! From the hub to the cache, and from the cache to a directory.
+//!
+//! hf-hub downloads into a cache of its own beside the blobs of the shared one. A file goes from there to the
+//! shared cache when its content has been compared with the hub's checksum, so that no program ever finds
+//! there what hf-hub 1.0.0 stores of an error page or of a wrong answer.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-use serde_json::Value;
+use hf_hub::{HFRepositorySync, RepoTypeAny};
 use sha1::{Digest, Sha1};
-use ureq::Body;
-use ureq::http::Response;
 
 use super::cache::Cache;
-use super::client::{Call, Client, header, quoted};
-use super::name::{HubName, is_commit, is_hex};
-use super::{HubSettings, OnProgress, Progress, is_artefact_file, is_pickle_name};
-use crate::atomic::{PREFIX, Staged, Temporary, remove_left, sync_dir};
+use super::client::Client;
+use super::name::{HubName, is_commit};
+use super::{Events, HubSettings, OnProgress, is_artefact_file, is_pickle_name};
+use crate::atomic::{Staged, TemporaryDir, sync_dir};
 use crate::directory::{CONFIG_FILE, commit_directory};
 use crate::{HubError, prepare_out, sha256_file};
 
-const PIECE: usize = 256 << 10;
-/// The most of a file whose size the hub does not tell.
-const MOST_UNTOLD: u64 = 64 << 20;
+/// Files downloaded at a time.
+const AT_A_TIME: usize = 8;
 
-/// An artefact in the cache.
+/// A repository's files in the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pulled {
     /// The directory, to be read only: its files are links into the cache.
     pub dir: PathBuf,
     /// The commit that the revision meant.
     pub commit: String,
-    /// Files of the repository that are no part of an artefact and were left there.
+    /// Files of the repository that were not wanted and were left there.
     pub skipped: Vec<String>,
 }
+
+/// Why a repository's files are of no use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// What it holds, and what was expected.
+    pub found: String,
+    /// The remedy.
+    pub remedy: String,
+}
+
+/// Of a repository's files those that are wanted.
+pub type Choose<'a> = &'a dyn Fn(&[String]) -> Result<Vec<String>, Refusal>;
 
 /// The directory that holds `name`, `hf:OWNER/NAME[@REV]`: [`pull()`] for a name as users write
 /// it.
@@ -40,13 +55,13 @@ pub struct Pulled {
 pub fn resolve(
     settings: &HubSettings,
     name: &str,
-    progress: OnProgress<'_>,
+    progress: &OnProgress,
 ) -> Result<PathBuf, HubError> {
     pull(settings, &name.parse()?, progress).map(|pulled| pulled.dir)
 }
 
-/// Downloads the artefact files of `name` that the cache does not hold yet, and tells where they
-/// are. A revision that is a commit, once complete in the cache, needs no network; offline,
+/// Downloads the artefact files of the model repository `name` that the cache does not hold yet, and tells
+/// where they are. A revision that is a commit, once complete in the cache, needs no network; offline,
 /// nothing does, and a branch means what it last meant.
 ///
 /// # Errors
@@ -57,11 +72,11 @@ pub fn resolve(
 pub fn pull(
     settings: &HubSettings,
     name: &HubName,
-    progress: OnProgress<'_>,
+    progress: &OnProgress,
 ) -> Result<Pulled, HubError> {
-    let cache = Cache::new(&settings.cache, &name.repo);
+    let cache = Cache::new(&settings.cache, RepoTypeAny::Model, &name.repo);
     if (settings.offline || is_commit(&name.revision))
-        && let Some((commit, dir)) = cache.complete(&name.revision)
+        && let Some((commit, dir)) = cache.artefact(&name.revision)
     {
         return Ok(Pulled {
             dir,
@@ -69,27 +84,40 @@ pub fn pull(
             skipped: Vec::new(),
         });
     }
-    if settings.offline {
-        return Err(cache.absent(name));
+    let choose = |files: &[String]| {
+        let is_artefact = |file: &&String| is_artefact_file(file);
+        let (wanted, skipped): (Vec<_>, Vec<_>) = files.iter().partition(is_artefact);
+        check_artefact(&wanted, &skipped)?;
+        Ok(wanted.into_iter().cloned().collect())
+    };
+    download(settings, RepoTypeAny::Model, name, &choose, progress)
+}
+
+/// [`pull()`] for a data set repository, of whose files `choose` says which are wanted. Files may lie in
+/// folders.
+///
+/// # Errors
+/// As [`pull()`], and when `choose` refuses.
+pub fn pull_data(
+    settings: &HubSettings,
+    name: &HubName,
+    choose: Choose<'_>,
+    progress: &OnProgress,
+) -> Result<Pulled, HubError> {
+    let cache = Cache::new(&settings.cache, RepoTypeAny::Dataset, &name.repo);
+    if (settings.offline || is_commit(&name.revision))
+        && let Some((commit, dir)) = cache.noted(&name.revision)
+    {
+        return Ok(Pulled {
+            dir,
+            commit,
+            skipped: Vec::new(),
+        });
     }
-    let client = Client::new(settings);
-    let (commit, files) = list(&client, name)?;
-    let (mut wanted, skipped): (Vec<String>, Vec<String>) =
-        files.into_iter().partition(|file| is_artefact_file(file));
-    check_artefact(name, &wanted, &skipped)?;
-    // Its presence says that the rest is there.
-    wanted.sort_by_key(|file| file == CONFIG_FILE);
-    for file in &wanted {
-        if !cache.snapshot(&commit).join(file).exists() {
-            fetch(&client, &cache, name, &commit, file, progress)?;
-        }
-    }
-    cache.remember(&name.revision, &commit)?;
-    Ok(Pulled {
-        dir: cache.snapshot(&commit),
-        commit,
-        skipped,
-    })
+    let pulled = download(settings, RepoTypeAny::Dataset, name, choose, progress)?;
+    // That all of it is there is noted for the commit too.
+    cache.remember(&pulled.commit, &pulled.commit)?;
+    Ok(pulled)
 }
 
 /// Copies the artefact files of `from`, a directory in the cache, to `out`: all of them are on
@@ -126,33 +154,80 @@ pub fn checkout(from: &Path, out: &Path) -> Result<(), HubError> {
     }
 }
 
+fn download(
+    settings: &HubSettings,
+    kind: RepoTypeAny,
+    name: &HubName,
+    choose: Choose<'_>,
+    progress: &OnProgress,
+) -> Result<Pulled, HubError> {
+    let cache = Cache::new(&settings.cache, kind, &name.repo);
+    if settings.offline {
+        return Err(cache.absent(name));
+    }
+    let (commit, files) = list(settings, kind, name)?;
+    let wanted = choose(&files).map_err(|refusal| HubError::Remote {
+        about: name.to_string(),
+        found: refusal.found,
+        remedy: refusal.remedy,
+        request: true,
+    })?;
+    let dir = cache.snapshot(&commit);
+    let missing = wanted.iter().filter(|file| !dir.join(file).exists());
+    // Its presence says that the rest is there.
+    let (last, first): (Vec<&String>, Vec<_>) = missing.partition(|file| *file == CONFIG_FILE);
+    if !(first.is_empty() && last.is_empty()) {
+        let transfer = Transfer::new(settings, &cache, kind, name, &commit, progress)?;
+        transfer.fetch_all(&first)?;
+        transfer.fetch_all(&last)?;
+    }
+    if name.revision != commit {
+        cache.remember(&name.revision, &commit)?;
+    }
+    let wanted: BTreeSet<String> = wanted.into_iter().collect();
+    let skipped = files.into_iter().filter(|file| !wanted.contains(file));
+    Ok(Pulled {
+        dir,
+        commit,
+        skipped: skipped.collect(),
+    })
+}
+
 /// The commit that a name means, and the names of its files.
-fn list(client: &Client<'_>, name: &HubName) -> Result<(String, Vec<String>), HubError> {
-    let about = name.to_string();
-    let revision = quoted(&name.revision);
-    let url = client.url(&format!("api/models/{}/revision/{revision}", name.repo));
-    let (_, info) = client.json(&Call::new("GET", url, &about))?;
-    let commit = info.get("sha").and_then(Value::as_str);
-    let commit = commit.filter(|commit| is_commit(commit));
-    let files = info.get("siblings").and_then(Value::as_array);
-    let (Some(commit), Some(files)) = (commit, files) else {
+fn list(
+    settings: &HubSettings,
+    kind: RepoTypeAny,
+    name: &HubName,
+) -> Result<(String, Vec<String>), HubError> {
+    let client = Client::new(settings, &settings.cache)?;
+    let (hub, about) = (&client.hub, name.to_string());
+    let (owner, repo) = (name.repo.owner(), name.repo.name());
+    let (commit, files) = client.call(&about, || {
+        let revision = &*name.revision;
+        match kind {
+            RepoTypeAny::Dataset => {
+                let info = hub.dataset(owner, repo).info().revision(revision).send();
+                info.map(|info| (info.sha, info.siblings))
+            }
+            _ => {
+                let info = hub.model(owner, repo).info().revision(revision).send();
+                info.map(|info| (info.sha, info.siblings))
+            }
+        }
+    })?;
+    let (Some(commit), Some(files)) = (commit.filter(|sha| is_commit(sha)), files) else {
         return Err(client.unexpected(&about, "a repository without commit or files"));
     };
-    let files = files
-        .iter()
-        .map(|file| file.get("rfilename").and_then(Value::as_str))
-        .map(|file| match file {
-            Some(file) if escapes(file) => Err(HubError::Remote {
-                about: about.clone(),
-                found: format!("holds a file named {file:?}, which leads out of its directory"),
-                remedy: "do not trust this repository".to_owned(),
-                request: true,
-            }),
-            Some(file) => Ok(file.to_owned()),
-            None => Err(client.unexpected(&about, "a file without a name")),
-        })
-        .collect::<Result<_, _>>()?;
-    Ok((commit.to_owned(), files))
+    let files: Vec<String> = files.into_iter().map(|file| file.rfilename).collect();
+    match files.iter().find(|file| escapes(file)) {
+        Some(file) => Err(HubError::Remote {
+            about,
+            found: format!("holds a file named {file:?}, which leads out of its directory"),
+            remedy: "do not trust this repository".to_owned(),
+            request: true,
+        }),
+        None => Ok((commit, files)),
+    }
 }
 
 fn escapes(file: &str) -> bool {
@@ -162,15 +237,13 @@ fn escapes(file: &str) -> bool {
             .any(|part| part.is_empty() || part == "." || part == "..")
 }
 
-fn check_artefact(name: &HubName, wanted: &[String], skipped: &[String]) -> Result<(), HubError> {
-    let refuse = |found: String, remedy: &str| HubError::Remote {
-        about: name.to_string(),
-        found,
-        remedy: remedy.to_owned(),
-        request: true,
+fn check_artefact(wanted: &[&String], skipped: &[&String]) -> Result<(), Refusal> {
+    let refuse = |found: String, remedy: &str| {
+        let remedy = remedy.to_owned();
+        Err(Refusal { found, remedy })
     };
     if !wanted.iter().any(|file| file.ends_with(".safetensors")) {
-        return Err(match skipped.iter().find(|file| is_pickle_name(file)) {
+        return match skipped.iter().find(|file| is_pickle_name(file)) {
             Some(file) => refuse(
                 format!("holds its weights only as {file}, and reading a pickle may run code"),
                 "ask its owner for safetensors, or convert it where that is safe",
@@ -179,194 +252,189 @@ fn check_artefact(name: &HubName, wanted: &[String], skipped: &[String]) -> Resu
                 "holds no artefact: no .safetensors file".to_owned(),
                 "check the name and the revision",
             ),
-        });
+        };
     }
-    if !wanted.iter().any(|file| file == CONFIG_FILE) {
+    if !wanted.iter().any(|file| *file == CONFIG_FILE) {
         let found = format!("holds no artefact: {CONFIG_FILE} is missing");
-        return Err(refuse(found, "check the name and the revision"));
+        return refuse(found, "check the name and the revision");
     }
     Ok(())
 }
 
-/// The hub's size and checksum of a file.
-struct About {
-    /// SHA-256, or git's SHA-1, in lower-case digits.
-    etag: String,
-    size: Option<u64>,
+/// Downloads from one commit of a repository.
+struct Transfer<'a> {
+    client: Client<'a>,
+    repo: HFRepositorySync<RepoTypeAny>,
+    cache: &'a Cache<'a>,
+    name: &'a HubName,
+    commit: &'a str,
+    progress: &'a OnProgress,
+    /// hf-hub's blobs, on the file system of the shared ones.
+    staged: PathBuf,
+    /// Held while a file moves from there.
+    moving: Mutex<()>,
+    _staging: TemporaryDir,
+    _lock: Option<fs::File>,
 }
 
-/// Downloads one file into the cache.
-fn fetch(
-    client: &Client<'_>,
-    cache: &Cache<'_>,
-    name: &HubName,
-    commit: &str,
-    file: &str,
-    progress: OnProgress<'_>,
-) -> Result<(), HubError> {
-    let subject = format!("{name}: {file}");
-    let url = client.url(&format!("{}/resolve/{commit}/{}", name.repo, quoted(file)));
-    let about = ask(client, &url, &subject)?;
-    let blob = cache.blob(&about.etag);
-    let lock = cache.lock(&about.etag)?;
-    let held = fs::metadata(&blob).map(|held| held.len());
-    // A blob of another size was cut short by some other program.
-    if !held.is_ok_and(|held| about.size.is_none_or(|size| size == held)) {
-        let dir = blob.parent().unwrap_or(&blob);
-        prepare_out(dir)?;
-        let prefix = format!("{PREFIX}{}-", about.etag);
+impl<'a> Transfer<'a> {
+    fn new(
+        settings: &'a HubSettings,
+        cache: &'a Cache<'a>,
+        kind: RepoTypeAny,
+        name: &'a HubName,
+        commit: &'a str,
+        progress: &'a OnProgress,
+    ) -> Result<Self, HubError> {
+        let (dir, blobs) = (cache.dir(), cache.blobs());
+        prepare_out(&blobs)?;
+        let lock = cache.lock()?;
         if lock.is_some() {
-            remove_left(dir, &prefix)?; // by downloads that were killed: who has the lock is alone
+            TemporaryDir::remove_left(&dir); // by downloads that were killed: who has the lock is alone
         }
-        let mut part = Temporary::new(dir, &prefix).map_err(HubError::io("write", &blob))?;
-        let content = &mut part.file;
-        download(client, &url, &subject, file, &about, content, progress)?;
-        verify(content.path(), &subject, &about.etag)?;
-        let synced = content.as_file().sync_all();
-        synced.map_err(HubError::io("sync", &blob))?;
-        part.persist(&blob)?;
-        sync_dir(dir)?;
+        let staging = TemporaryDir::new(&dir).map_err(HubError::io("write", &dir))?;
+        let own = Cache::new(staging.dir.path(), kind, &name.repo);
+        let staged = own.blobs();
+        fs::create_dir_all(&staged).map_err(HubError::io("create the directory", &staged))?;
+        // What the cache holds under another commit is not downloaded again.
+        for blob in fs::read_dir(&blobs).into_iter().flatten().flatten() {
+            // Not what another program has begun.
+            if matches!(blob.file_name().len(), 40 | 64) {
+                let _ = fs::hard_link(blob.path(), staged.join(blob.file_name()));
+            }
+        }
+        let client = Client::new(settings, staging.dir.path())?;
+        let repo = client
+            .hub
+            .repository(kind, name.repo.owner(), name.repo.name());
+        Ok(Self {
+            client,
+            repo,
+            cache,
+            name,
+            commit,
+            progress,
+            staged,
+            moving: Mutex::new(()),
+            _staging: staging,
+            _lock: lock,
+        })
     }
-    cache.link(commit, file, &about.etag)
-}
 
-/// The checksum and size of a file. Large files lie with another host, but the hub's own answer
-/// tells them.
-fn ask(client: &Client<'_>, url: &str, subject: &str) -> Result<About, HubError> {
-    let call = Call::new("HEAD", url.to_owned(), subject).header("accept-encoding", "identity");
-    let (mut linked, mut linked_size) = (None, None);
-    let answer = client.follow(&call, false, &mut |answer| {
-        let etag = header(answer, "x-linked-etag").map(str::to_owned);
-        linked = linked.take().or(etag);
-        linked_size = linked_size.or_else(|| number(answer, "x-linked-size"));
-    })?;
-    let etag = linked.or_else(|| header(&answer, "etag").map(str::to_owned));
-    let etag = etag.map(|etag| {
-        let etag = etag.trim().trim_start_matches("W/").trim_matches('"');
-        etag.to_ascii_lowercase()
-    });
-    // Any other name of the content could not be compared with it.
-    let etag = etag.filter(|etag| matches!(etag.len(), 40 | 64) && is_hex(etag));
-    let Some(etag) = etag else {
-        let found = "a file without a checksum (an ETag of 40 or 64 hexadecimal digits)";
-        return Err(client.unexpected(subject, found));
-    };
-    let here = (answer.status().as_u16() == 200).then(|| number(&answer, "content-length"));
-    Ok(About {
-        etag,
-        size: linked_size.or(here.flatten()),
-    })
-}
-
-/// Fills `part`. A connection that is cut is taken up where it ended, where the host can.
-fn download(
-    client: &Client<'_>,
-    url: &str,
-    subject: &str,
-    file: &str,
-    about: &About,
-    part: &mut tempfile::NamedTempFile,
-    progress: OnProgress<'_>,
-) -> Result<(), HubError> {
-    let path = part.path().to_owned();
-    let write = |cause| HubError::io("write", &path)(cause);
-    let mut done: u64 = 0;
-    let mut cuts = 0;
-    let mut piece = vec![0; PIECE];
-    loop {
-        let mut call =
-            Call::new("GET", url.to_owned(), subject).header("accept-encoding", "identity");
-        if done > 0 {
-            call = call.header("range", &format!("bytes={done}-"));
-        }
-        let mut answer = client.follow(&call.accept(&[416]), true, &mut |_| ())?;
-        if answer.status().as_u16() != 206 || !continues(&answer, done) {
-            done = 0;
-        }
-        if answer.status().as_u16() == 416 {
-            cuts += 1;
-            if cuts >= client.settings.attempts.max(1) {
-                return Err(client.unexpected(subject, "no part of a file that it has (416)"));
-            }
-            continue;
-        }
-        let target = part.as_file_mut();
-        target.set_len(done).map_err(write)?;
-        target.seek(SeekFrom::Start(done)).map_err(write)?;
-        let mut reader = answer.body_mut().with_config().limit(u64::MAX).reader();
-        let cut = loop {
-            match reader.read(&mut piece) {
-                Ok(0) => break None,
-                Ok(n) => {
-                    target.write_all(&piece[..n]).map_err(write)?;
-                    done += n as u64;
-                    progress(Progress {
-                        file,
-                        done,
-                        total: about.size.unwrap_or(done),
-                    });
-                    if done > about.size.unwrap_or(MOST_UNTOLD) {
-                        break None;
-                    }
+    /// Downloads several files, some at a time. The first error ends the work.
+    fn fetch_all(&self, files: &[&String]) -> Result<(), HubError> {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if let Err(error) = self.fetch(file) {
+                    next.store(files.len(), Ordering::Relaxed);
+                    return Err(error);
                 }
-                Err(cause) => break Some(cause),
             }
+            Ok(())
         };
-        match (cut, about.size) {
-            (None, None) if done > MOST_UNTOLD => {
-                let found = format!("more than {MOST_UNTOLD} bytes of a file of untold size");
-                return Err(wrong(subject, &found));
-            }
-            (None, None) => return Ok(()),
-            (_, Some(size)) if done == size => return Ok(()),
-            (_, Some(size)) if done > size => {
-                return Err(wrong(
-                    subject,
-                    &format!("more than the {size} bytes it should have"),
-                ));
-            }
-            (cause, size) => {
-                cuts += 1;
-                if cuts >= client.settings.attempts.max(1) {
-                    let of = size.map_or(String::new(), |size| format!(" of {size}"));
-                    let why = cause.map_or(String::new(), |cause| {
-                        format!(" ({})", client.settings.scrub(&cause.to_string()))
-                    });
-                    return Err(HubError::Remote {
-                        about: subject.to_owned(),
-                        found: format!("the connection was cut after {done}{of} bytes{why}"),
-                        remedy: "run the command again".to_owned(),
-                        request: false,
-                    });
-                }
-                client.wait(cuts);
+        std::thread::scope(|scope| {
+            let workers = AT_A_TIME.min(files.len());
+            let threads: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+            let joined = threads.into_iter().map(|thread| {
+                let result = thread.join();
+                result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            });
+            joined.collect::<Vec<_>>().into_iter().collect()
+        })
+    }
+
+    /// Downloads one file, a second time if the first has the wrong content.
+    fn fetch(&self, file: &str) -> Result<(), HubError> {
+        let about = format!("{}: {file}", self.name);
+        match self.fetch_once(file, &about)? {
+            Ok(()) => Ok(()),
+            Err(_) => {
+                std::thread::sleep(self.client.pause(1));
+                self.fetch_once(file, &about)?
             }
         }
     }
+
+    /// Downloads one file and moves it to the cache; the inner error is that its content is wrong.
+    fn fetch_once(&self, file: &str, about: &str) -> Result<Result<(), HubError>, HubError> {
+        let pointer = self.client.call(about, || {
+            let call = self.repo.download_file().filename(file);
+            call.revision(self.commit)
+                .progress(Events(self.progress.clone()))
+                .send()
+        })?;
+        // Files of equal content share a blob.
+        let _alone = self.moving.lock().unwrap_or_else(PoisonError::into_inner);
+        let etag = self.etag_of(&pointer)?;
+        let blob = self.staged.join(&etag);
+        let shared = self.cache.blobs().join(&etag);
+        if let Err(found) = verify(&blob, &etag)? {
+            for path in [&pointer, &blob] {
+                let _ = fs::remove_file(path);
+            }
+            // Another program's work, which would be found again.
+            if verify(&shared, &etag)?.is_err() {
+                let _ = fs::remove_file(&shared);
+            }
+            return Ok(Err(wrong(about, &found)));
+        }
+        let synced = fs::File::open(&blob).and_then(|content| content.sync_all());
+        synced.map_err(HubError::io("sync", &blob))?;
+        // A second name, for the next file of this content.
+        if fs::hard_link(&blob, &shared).is_err() && !shared.exists() {
+            fs::rename(&blob, &shared).map_err(HubError::io("write", &shared))?;
+        }
+        sync_dir(&self.cache.blobs())?;
+        self.cache.link(self.commit, file, &etag).map(Ok)
+    }
+
+    /// The checksum of the file behind `pointer`, hf-hub's name for its content.
+    fn etag_of(&self, pointer: &Path) -> Result<String, HubError> {
+        if let Ok(target) = fs::read_link(pointer)
+            && let Some(etag) = target.file_name().and_then(|name| name.to_str())
+        {
+            return Ok(etag.to_owned());
+        }
+        // Where there are no links, the pointer is a copy.
+        let names = [sha256_file(pointer)?, git_hash_of(pointer)?];
+        let mut names = names.into_iter();
+        let known = names.find(|name| self.staged.join(name).exists());
+        known.ok_or_else(|| {
+            let found = "has a content that no blob in the cache has";
+            HubError::malformed(pointer, found, "run the command again")
+        })
+    }
 }
 
-/// Whether an answer to a range starts where it should.
-fn continues(answer: &Response<Body>, done: u64) -> bool {
-    let range = header(answer, "content-range");
-    range.is_some_and(|range| range.trim().starts_with(&format!("bytes {done}-")))
-}
-
-/// Checks the content against the hub's checksum: SHA-256 for large files, git's for small ones.
-fn verify(path: &Path, subject: &str, etag: &str) -> Result<(), HubError> {
+/// Compares content with the hub's checksum: SHA-256 for large files, git's for small ones. The inner error
+/// is what was found.
+fn verify(path: &Path, etag: &str) -> Result<Result<(), String>, HubError> {
+    if !path.exists() {
+        return Ok(Err("nothing".to_owned()));
+    }
     let (kind, found) = match etag.len() {
         64 => ("SHA-256", sha256_file(path)?),
+        40 => ("git hash", git_hash_of(path)?),
+        // Any other name of the content could not be compared with it.
         _ => {
-            let bytes = fs::read(path).map_err(HubError::io("read", path))?;
-            ("git hash", git_hash(&bytes))
+            let found = "a file without a checksum (an ETag of 40 or 64 hexadecimal digits)";
+            return Ok(Err(found.to_owned()));
         }
     };
-    match found == etag {
-        true => Ok(()),
-        false => Err(wrong(
-            subject,
-            &format!("content with the {kind} {found}, expected {etag}"),
-        )),
+    if found == etag.to_ascii_lowercase() {
+        return Ok(Ok(()));
     }
+    let bytes = fs::metadata(path).map_or(0, |content| content.len());
+    Ok(Err(format!(
+        "{bytes} bytes with the {kind} {found}, expected {etag}"
+    )))
+}
+
+/// The name that git gives to a file's content.
+fn git_hash_of(path: &Path) -> Result<String, HubError> {
+    let bytes = fs::read(path).map_err(HubError::io("read", path))?;
+    Ok(git_hash(&bytes))
 }
 
 /// The name that git gives to content.
@@ -378,17 +446,15 @@ pub(super) fn git_hash(bytes: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn wrong(subject: &str, found: &str) -> HubError {
+fn wrong(about: &str, found: &str) -> HubError {
     HubError::Remote {
-        about: subject.to_owned(),
-        found: format!("was sent {found}"),
-        remedy: "run the command again; if it stays so, a proxy or mirror is damaged".to_owned(),
+        about: about.to_owned(),
+        found: format!("was sent twice {found}"),
+        remedy: "run the command again later: a hub in trouble sends an error page; if it stays so, a proxy \
+                 or mirror is damaged"
+            .to_owned(),
         request: false,
     }
-}
-
-fn number(answer: &Response<Body>, name: &str) -> Option<u64> {
-    header(answer, name)?.trim().parse().ok()
 }
 
 #[cfg(test)]

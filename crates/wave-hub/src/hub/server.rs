@@ -1,5 +1,6 @@
-//! A hub for the tests: as much of the API as this crate speaks, on the loopback interface, with
-//! faults on demand. Large files lie with a second host, as they do on the real one.
+//! A hub for the tests: as much of the API as hf-hub and this crate speak, on the loopback interface, with
+//! faults on demand. Large files lie with a second host, as they do on the real one. A third is Xet's storage,
+//! which takes whatever is sent and gives nothing back: what hf-xet sends there is hf-xet's own business.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,12 +14,39 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value, json};
 
 use super::pull::git_hash;
-use super::{HubSettings, Token};
+use super::{HubSettings, OnProgress, Token};
 use crate::testing::weights;
 use crate::{ModelConfig, PretrainedCfg, sha256_hex, write_model};
 
 pub(crate) const TOKEN: &str = "hf_a_secret_that_nobody_may_see";
+pub(crate) const XET_TOKEN: &str = "a_token_for_xet_alone";
 pub(crate) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// Progress that nobody looks at.
+pub(crate) fn quiet() -> OnProgress {
+    Arc::new(|_| ())
+}
+
+/// Runs the test `name` in a process of its own whose `HF_HOME` is below `root`, since hf-xet has no other
+/// setting for where it keeps things. True in that process, which has to do the work.
+pub(crate) fn with_a_home_of_its_own(root: &Path, name: &str) -> bool {
+    const MARK: &str = "WAVE_HUB_TEST_HOME";
+    if std::env::var_os(MARK).is_some() {
+        return true;
+    }
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([name, "--nocapture"])
+        .env("HF_HOME", root.join("home"))
+        .env(MARK, "set")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}"
+    );
+    false
+}
 
 /// A small but sound model directory below `root`.
 pub(crate) fn model_dir(root: &Path) -> PathBuf {
@@ -46,8 +74,16 @@ pub(crate) struct Seen {
     pub(crate) path: String,
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: Vec<u8>,
-    /// Whether it went to the host of large files.
-    pub(crate) storage: bool,
+    pub(crate) host: Host,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Host {
+    Hub,
+    /// That of large files.
+    Storage,
+    /// That of large files in Xet's way.
+    Xet,
 }
 
 #[derive(Clone, Debug)]
@@ -58,8 +94,6 @@ pub(crate) enum Fault {
     Cut(usize),
     /// One byte of the body is wrong.
     Flip,
-    /// The size is not told, and the body has no end.
-    Endless,
 }
 
 #[derive(Default)]
@@ -67,18 +101,15 @@ pub(crate) struct State {
     pub(crate) exists: bool,
     pub(crate) private: Option<bool>,
     pub(crate) files: BTreeMap<String, Vec<u8>>,
-    pub(crate) stored: BTreeMap<String, Vec<u8>>,
     pub(crate) commits: Vec<String>,
-    /// Large files are uploaded in parts of this size.
-    pub(crate) part: Option<usize>,
-    /// The only way in which large files are taken, if not Git LFS's.
+    /// The way in which large files are taken, if not Xet's.
     pub(crate) transfer: Option<&'static str>,
+    /// Whether large files are to be had by Xet.
+    pub(crate) xet: bool,
     pub(crate) branches: Vec<String>,
     /// For the next request whose method and path contain the text.
     pub(crate) faults: Vec<(&'static str, Fault)>,
     pub(crate) seen: Vec<Seen>,
-    /// Whether the storage answers ranges.
-    pub(crate) ranges: bool,
     /// Whether checksums are in upper case.
     pub(crate) upper: bool,
 }
@@ -87,6 +118,10 @@ pub(crate) struct FakeHub {
     pub(crate) url: String,
     state: Arc<Mutex<State>>,
 }
+
+/// The addresses of the hub, its storage and Xet's.
+#[derive(Clone)]
+struct Urls([String; 3]);
 
 struct Reply {
     status: u16,
@@ -98,21 +133,21 @@ impl FakeHub {
     pub(crate) fn new() -> Self {
         let state = Arc::new(Mutex::new(State {
             branches: vec!["main".to_owned()],
-            ranges: true,
             ..State::default()
         }));
-        let storage = TcpListener::bind("127.0.0.1:0").unwrap();
-        let hub = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = |listener: &TcpListener| {
-            format!("http://127.0.0.1:{}", listener.local_addr().unwrap().port())
+        let bind = || {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let port = listener.local_addr().unwrap().port();
+            (listener, format!("http://127.0.0.1:{port}"))
         };
-        let (url, storage_url) = (address(&hub), address(&storage));
-        for (listener, is_storage) in [(hub, false), (storage, true)] {
-            let (state, hub, storage) = (state.clone(), url.clone(), storage_url.clone());
+        let ((hub, url), (storage, storage_url), (xet, xet_url)) = (bind(), bind(), bind());
+        let urls = Urls([url.clone(), storage_url, xet_url]);
+        for (listener, host) in [(hub, Host::Hub), (storage, Host::Storage), (xet, Host::Xet)] {
+            let (state, urls) = (state.clone(), urls.clone());
             std::thread::spawn(move || {
                 for stream in listener.incoming().flatten() {
-                    let (state, hub, storage) = (state.clone(), hub.clone(), storage.clone());
-                    std::thread::spawn(move || serve(stream, &state, &hub, &storage, is_storage));
+                    let (state, urls) = (state.clone(), urls.clone());
+                    std::thread::spawn(move || serve(stream, &state, &urls, host));
                 }
             });
         }
@@ -159,8 +194,8 @@ impl FakeHub {
     }
 }
 
-fn serve(stream: TcpStream, state: &Mutex<State>, hub: &str, storage: &str, is_storage: bool) {
-    let Some(seen) = read(&stream, is_storage) else {
+fn serve(stream: TcpStream, state: &Mutex<State>, urls: &Urls, host: Host) {
+    let Some(seen) = read(&stream, host) else {
         return;
     };
     let line = format!("{} {}", seen.method, seen.path);
@@ -171,35 +206,26 @@ fn serve(stream: TcpStream, state: &Mutex<State>, hub: &str, storage: &str, is_s
     let (reply, keep) = match fault {
         Some(Fault::Status(status, headers, said)) => {
             let headers = headers.iter().map(|(k, v)| (k.to_string(), v.to_string()));
-            let body = json!({ "error": said }).to_string().into_bytes();
-            let headers = headers.collect();
-            (
-                Reply {
-                    status,
-                    headers,
-                    body,
-                },
-                None,
-            )
+            let reply = Reply {
+                status,
+                headers: headers.collect(),
+                body: json!({ "error": said }).to_string().into_bytes(),
+            };
+            (reply, None)
         }
-        Some(Fault::Cut(n)) => (answer(&mut state, &seen, hub, storage), Some(n)),
+        Some(Fault::Cut(n)) => (answer(&mut state, &seen, urls), Some(n)),
         Some(Fault::Flip) => {
-            let mut reply = answer(&mut state, &seen, hub, storage);
+            let mut reply = answer(&mut state, &seen, urls);
             reply.body[0] ^= 1;
             (reply, None)
         }
-        Some(Fault::Endless) => {
-            let reply = answer(&mut state, &seen, hub, storage);
-            drop(state);
-            return write_endless(stream, &reply, seen.method == "HEAD");
-        }
-        None => (answer(&mut state, &seen, hub, storage), None),
+        None => (answer(&mut state, &seen, urls), None),
     };
     drop(state);
     write(stream, &reply, keep, seen.method == "HEAD");
 }
 
-fn read(stream: &TcpStream, storage: bool) -> Option<Seen> {
+fn read(stream: &TcpStream, host: Host) -> Option<Seen> {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
@@ -225,7 +251,7 @@ fn read(stream: &TcpStream, storage: bool) -> Option<Seen> {
         path,
         headers,
         body,
-        storage,
+        host,
     })
 }
 
@@ -252,21 +278,6 @@ fn write(mut stream: TcpStream, reply: &Reply, keep: Option<usize>, head: bool) 
     let _ = stream.flush();
 }
 
-fn write_endless(mut stream: TcpStream, reply: &Reply, head: bool) {
-    let mut text = format!("HTTP/1.1 {} X\r\nconnection: close\r\n", reply.status);
-    for (name, value) in reply
-        .headers
-        .iter()
-        .filter(|(name, _)| name != "content-length")
-    {
-        text += &format!("{name}: {value}\r\n");
-    }
-    let mut sent = stream.write_all((text + "\r\n").as_bytes());
-    while sent.is_ok() && !head {
-        sent = stream.write_all(&[b'x'; 1 << 16]);
-    }
-}
-
 fn ok(body: Value) -> Reply {
     Reply {
         status: 200,
@@ -287,13 +298,19 @@ fn header(name: &str, value: impl ToString) -> (String, String) {
     (name.to_owned(), value.to_string())
 }
 
-fn answer(state: &mut State, seen: &Seen, hub: &str, storage: &str) -> Reply {
+fn answer(state: &mut State, seen: &Seen, urls: &Urls) -> Reply {
+    let Urls([hub, storage, xet]) = urls;
     let path = seen.path.split('?').next().unwrap();
-    if seen.storage {
-        return answer_storage(state, seen, path);
-    }
-    if seen.headers.get("authorization") != Some(&format!("Bearer {TOKEN}")) {
-        return status(401);
+    let path = &*path.replace("%2F", "/");
+    let token = seen.headers.get("authorization");
+    match seen.host {
+        Host::Storage => return answer_storage(state, seen, path),
+        Host::Xet => {
+            assert_eq!(token, Some(&format!("Bearer {XET_TOKEN}")));
+            return answer_xet(seen, path);
+        }
+        Host::Hub if token != Some(&format!("Bearer {TOKEN}")) => return status(401),
+        Host::Hub => {}
     }
     if path == "/api/repos/create" {
         let request: Value = serde_json::from_slice(&seen.body).unwrap();
@@ -303,31 +320,37 @@ fn answer(state: &mut State, seen: &Seen, hub: &str, storage: &str) -> Reply {
         );
         state.exists = true;
         state.private = request["private"].as_bool();
-        return ok(json!({}));
+        return ok(json!({ "url": format!("{hub}/o/n") }));
     }
-    let Some(path) = path.strip_prefix("/api/models/o/n") else {
-        return answer_files(state, seen, path, hub, storage);
+    let api = path.strip_prefix("/api/models/o/n");
+    let Some(path) = api.or(path.strip_prefix("/api/datasets/o/n")) else {
+        return answer_files(state, seen, path, storage);
     };
     if !state.exists {
         return status(404);
     }
-    let parts: Vec<&str> = path.split('/').collect();
-    match (&*seen.method, &parts[..]) {
-        ("GET", [""]) => ok(json!({ "id": "o/n" })),
-        ("POST", ["", "branch", branch]) => {
-            state.branches.push((*branch).to_owned());
+    answer_api(state, seen, path, hub, xet)
+}
+
+fn answer_api(state: &mut State, seen: &Seen, path: &str, hub: &str, xet: &str) -> Reply {
+    let (_, parts) = path.split_once('/').unwrap_or_default();
+    let (action, of) = parts.split_once('/').unwrap_or((parts, ""));
+    match (&*seen.method, action) {
+        ("GET", "") => ok(json!({ "id": "o/n" })),
+        ("POST", "branch") => {
+            state.branches.push(of.to_owned());
             ok(json!({}))
         }
-        ("GET", ["", "revision", revision]) => {
-            let known = state.branches.iter().any(|branch| branch == revision);
-            if !known && *revision != COMMIT {
+        ("GET", "revision") => {
+            let known = state.branches.iter().any(|branch| branch == of);
+            if !known && of != COMMIT {
                 return status(404);
             }
             let names = state.files.keys();
             let siblings: Vec<Value> = names.map(|name| json!({ "rfilename": name })).collect();
-            ok(json!({ "sha": COMMIT, "siblings": siblings }))
+            ok(json!({ "id": "o/n", "sha": COMMIT, "siblings": siblings }))
         }
-        ("POST", ["", "preupload", _]) => {
+        ("POST", "preupload") => {
             let request: Value = serde_json::from_slice(&seen.body).unwrap();
             let files = request["files"].as_array().unwrap().iter().map(|file| {
                 let large = file["path"].as_str().unwrap().ends_with(".safetensors");
@@ -337,69 +360,33 @@ fn answer(state: &mut State, seen: &Seen, hub: &str, storage: &str) -> Reply {
             });
             ok(json!({ "files": files.collect::<Vec<_>>() }))
         }
-        ("POST", ["", "commit", _]) => {
+        ("GET", "xet-write-token" | "xet-read-token") => {
+            ok(json!({ "casUrl": xet, "accessToken": XET_TOKEN, "exp": 4_000_000_000_u64 }))
+        }
+        ("POST", "discussions") => {
+            let request: Value = serde_json::from_slice(&seen.body).unwrap();
+            assert_eq!(request["pullRequest"], json!(true));
+            state.branches.push("refs/pr/7".to_owned());
+            ok(json!({ "num": 7, "title": request["title"] }))
+        }
+        ("POST", "commit") => {
+            assert!(state.branches.iter().any(|branch| branch == of), "{of}");
             let text = String::from_utf8(seen.body.clone()).unwrap();
-            let mut url = json!({ "commitOid": COMMIT, "commitUrl": format!("{hub}/c") });
-            if seen.path.ends_with("?create_pr=1") {
-                url["pullRequestUrl"] = json!(format!("{hub}/pr/1"));
-            }
-            for line in text.lines() {
-                let line: Value = serde_json::from_str(line).unwrap();
-                let value = &line["value"];
-                let name = || value["path"].as_str().unwrap().to_owned();
-                if line["key"] == "file" {
-                    let content = value["content"].as_str().unwrap();
-                    state.files.insert(name(), BASE64.decode(content).unwrap());
-                } else if line["key"] == "lfsFile" {
-                    let content = state.stored[value["oid"].as_str().unwrap()].clone();
-                    state.files.insert(name(), content);
-                }
-            }
             state.commits.push(text);
-            ok(url)
+            ok(json!({ "commitOid": COMMIT, "commitUrl": format!("{hub}/c") }))
         }
         _ => status(405),
     }
 }
 
-fn answer_files(state: &mut State, seen: &Seen, path: &str, hub: &str, storage: &str) -> Reply {
+fn answer_files(state: &mut State, seen: &Seen, path: &str, storage: &str) -> Reply {
     if path == "/o/n.git/info/lfs/objects/batch" {
         let request: Value = serde_json::from_slice(&seen.body).unwrap();
-        let objects = request["objects"].as_array().unwrap().iter();
-        let objects = objects.map(|object| {
-            let (id, size) = (
-                object["oid"].as_str().unwrap(),
-                object["size"].as_u64().unwrap(),
-            );
-            if state.stored.contains_key(id) || state.transfer.is_some() {
-                return json!({ "oid": id, "size": size });
-            }
-            let mut header = Map::new();
-            let mut href = format!("{storage}/put/{id}?signature=secret");
-            if let Some(part) = state.part {
-                header.insert("chunk_size".to_owned(), json!(part.to_string()));
-                for number in 1..=(size as usize).div_ceil(part) {
-                    let href = format!("{storage}/put/{id}?part={number}");
-                    header.insert(number.to_string(), json!(href));
-                }
-                href = format!("{hub}/complete/{id}");
-            }
-            let upload = json!({ "href": href, "header": header });
-            let verify = json!({ "href": format!("{hub}/verify/{id}") });
-            json!({ "oid": id, "size": size, "actions": { "upload": upload, "verify": verify } })
-        });
-        let transfer = state.transfer.unwrap_or("basic");
-        return ok(json!({ "transfer": transfer, "objects": objects.collect::<Vec<_>>() }));
+        assert!(!request["objects"].as_array().unwrap().is_empty());
+        let transfer = state.transfer.unwrap_or("xet");
+        return ok(json!({ "transfer": transfer, "objects": request["objects"] }));
     }
-    if path.starts_with("/complete/") || path.starts_with("/verify/") {
-        let request: Value = serde_json::from_slice(&seen.body).unwrap();
-        let id = request["oid"].as_str().unwrap();
-        let content = &state.stored[id];
-        return match sha256_hex(content) == id {
-            true => status(200),
-            false => status(422),
-        };
-    }
+    let path = path.strip_prefix("/datasets").unwrap_or(path);
     let Some(name) = path.strip_prefix(&format!("/o/n/resolve/{COMMIT}/")) else {
         return status(404);
     };
@@ -410,8 +397,9 @@ fn answer_files(state: &mut State, seen: &Seen, path: &str, hub: &str, storage: 
         true => sum.to_ascii_uppercase(),
         false => sum,
     };
-    if name.ends_with(".safetensors") {
-        let headers = vec![
+    let large = [".safetensors", ".parquet", ".tar"];
+    if large.iter().any(|ending| name.ends_with(ending)) {
+        let mut headers = vec![
             header("location", format!("{storage}/get/{name}?signature=secret")),
             header("etag", "\"of-the-redirect\""),
             header(
@@ -419,8 +407,12 @@ fn answer_files(state: &mut State, seen: &Seen, path: &str, hub: &str, storage: 
                 format!("\"{}\"", case(sha256_hex(content))),
             ),
             header("x-linked-size", content.len()),
+            header("x-repo-commit", COMMIT),
             header("content-length", 0),
         ];
+        if state.xet {
+            headers.push(header("x-xet-hash", "5".repeat(64)));
+        }
         return Reply {
             status: 302,
             headers,
@@ -431,6 +423,7 @@ fn answer_files(state: &mut State, seen: &Seen, path: &str, hub: &str, storage: 
         status: 200,
         headers: vec![
             header("etag", format!("W/\"{}\"", case(git_hash(content)))),
+            header("x-repo-commit", COMMIT),
             header("content-length", content.len()),
         ],
         body: content.clone(),
@@ -443,35 +436,18 @@ fn answer_storage(state: &mut State, seen: &Seen, path: &str) -> Reply {
         !seen.headers.contains_key("authorization"),
         "a token for the storage"
     );
-    if let Some(id) = path.strip_prefix("/put/") {
-        let content = state.stored.entry(id.to_owned()).or_default();
-        content.extend(&seen.body);
-        return Reply {
-            status: 200,
-            headers: vec![header("etag", "\"part\"")],
-            body: Vec::new(),
-        };
+    Reply {
+        status: 200,
+        headers: Vec::new(),
+        body: state.files[path.strip_prefix("/get/").unwrap()].clone(),
     }
-    let name = path.strip_prefix("/get/").unwrap();
-    let content = state.files[name].clone();
-    let range = seen.headers.get("range").filter(|_| state.ranges);
-    let start = range.map(|range| {
-        let start = range.strip_prefix("bytes=").unwrap().strip_suffix('-');
-        start.unwrap().parse::<usize>().unwrap()
-    });
-    match start {
-        Some(start) => Reply {
-            status: 206,
-            headers: vec![header(
-                "content-range",
-                format!("bytes {start}-{}/{}", content.len() - 1, content.len()),
-            )],
-            body: content[start..].to_vec(),
-        },
-        None => Reply {
-            status: 200,
-            headers: Vec::new(),
-            body: content,
-        },
+}
+
+/// Xet's storage: uploads without grants, shards by the older of two ways, nothing to be had back.
+fn answer_xet(seen: &Seen, path: &str) -> Reply {
+    match &*seen.method {
+        "POST" if path == "/v1/shards" => ok(json!({ "result": 1 })),
+        "POST" if path.starts_with("/v1/xorbs/default/") => ok(json!({ "was_inserted": true })),
+        _ => status(404),
     }
 }

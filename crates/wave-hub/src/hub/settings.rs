@@ -114,9 +114,9 @@ impl Token {
         Ok(Self(text.to_owned()))
     }
 
-    /// The value of an `Authorization` header.
-    pub(super) fn header(&self) -> String {
-        format!("Bearer {}", self.0)
+    /// The token itself, for a request's header and nothing else.
+    pub(super) fn secret(&self) -> &str {
+        &self.0
     }
 
     pub(super) fn is_in(&self, bytes: &[u8]) -> bool {

@@ -33,9 +33,9 @@ pub struct Training {
 #[command(next_help_heading = "Images")]
 #[group(skip)]
 pub struct Images {
-    /// Images: fashion-mnist, shapes, a directory (ImageFolder, tar shards, IDX or CIFAR), or
-    /// a/{00000..00099}.tar; for a sequence network, a task: copy, stack, recall or sort, with sizes:
-    /// copy:length=16,symbols=16
+    /// Images: fashion-mnist, shapes, a directory (ImageFolder, tar shards, IDX or CIFAR),
+    /// a/{00000..00099}.tar, or hf:OWNER/NAME, a data set on a hub; for a sequence network, a task:
+    /// copy, stack, recall or sort, with sizes: copy:length=16,symbols=16
     #[arg(long, value_name = "D")]
     pub data: Option<String>,
     /// Train on the first N images of a seeded shuffle [default: all]

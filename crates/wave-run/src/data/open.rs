@@ -1,0 +1,103 @@
+//! Opening the data of `--data` by name.
+
+use crate::context::Context;
+use crate::error::request;
+use crate::hint;
+use crate::locate::on_hub;
+use anyhow::Result;
+use std::path::Path;
+use wave_data::{CONTROLS, Dataset};
+
+/// Opens the data of `--data`: of several names, separated by `|`, the first that exists.
+///
+/// # Errors
+/// If none exists, or ranks find different data.
+pub fn open(spec: Option<&str>, context: &Context) -> Result<Dataset> {
+    // The other ranks read the cache that the first one writes for a large data set.
+    let dataset = context.first_then_others(|| open_here(spec))?;
+    let images = dataset.train.len() + dataset.test.len();
+    let ranks = context.ranks();
+    let first = ranks.of_first(images as f64);
+    if ranks.any(first != images as f64) {
+        return Err(request(format!(
+            "{} has {images} images here and {first} on rank 0: give all ranks the same data",
+            dataset.name
+        )));
+    }
+    Ok(dataset)
+}
+
+fn open_here(spec: Option<&str>) -> Result<Dataset> {
+    let Some(spec) = spec else {
+        return Err(request(
+            "no data; give --data fashion-mnist, --data shapes, or a directory of images",
+        ));
+    };
+    let mut failure = None;
+    for name in spec.split('|') {
+        match open_one(name.trim()) {
+            Ok(dataset) => return Ok(dataset),
+            Err(error) => failure.get_or_insert(error),
+        };
+    }
+    Err(failure.unwrap_or_else(|| request("data is empty")))
+}
+
+/// Opens one data set by name.
+///
+/// # Errors
+/// If there is none; the message suggests similar names.
+pub fn open_one(name: &str) -> Result<Dataset> {
+    let (controls, of) = controls(name);
+    if let Some(repository) = on_hub(Path::new(of)) {
+        return open_on_hub(controls, repository);
+    }
+    wave_data::open(name).map_err(|error| match meant(name) {
+        Some(meant) => request(format!(
+            "`{name}` names no data set and no directory; did you mean `{meant}`?"
+        )),
+        None => error.into(),
+    })
+}
+
+/// Splits `inverted:rotated:SPEC` before SPEC.
+fn controls(name: &str) -> (&str, &str) {
+    let kinds = name.split_inclusive(':');
+    let controls = kinds.take_while(|kind| CONTROLS.contains(&kind.trim_end_matches(':')));
+    name.split_at(controls.map(str::len).sum())
+}
+
+#[cfg(feature = "hub")]
+fn open_on_hub(controls: &str, repository: &str) -> Result<Dataset> {
+    super::repository::open(controls, repository)
+}
+
+#[cfg(not(feature = "hub"))]
+fn open_on_hub(_: &str, _: &str) -> Result<Dataset> {
+    Err(crate::locate::absent())
+}
+
+/// A suggestion in the place of a missing data set: one that is built in, or the content of the
+/// directory.
+fn meant(name: &str) -> Option<String> {
+    let (controls, of) = controls(name);
+    let path = Path::new(of);
+    let file = path.file_name()?.to_str()?;
+    if path.exists() || of.contains([',', '*', '{']) {
+        return None;
+    }
+    let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    let siblings: Vec<String> = std::fs::read_dir(parent.unwrap_or(Path::new(".")))
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect();
+    let built_in = parent.is_none().then_some(["fashion-mnist", "shapes"]);
+    let known = built_in.iter().flatten().copied();
+    let near = hint::nearest(file, known.chain(siblings.iter().map(String::as_str)))?;
+    if near == file {
+        return None; // something else is wrong with it
+    }
+    let near = path.with_file_name(near);
+    Some(format!("{controls}{}", near.to_str()?))
+}
