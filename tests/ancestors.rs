@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 const FAMILIES: &str = include_str!("../crates/wave-models/tests/fixtures/families.json");
 
 /// A directory `dir` of a case's network with random weights, its `config.json` as timm writes it.
-fn write(place: &Place, dir: &str, case: &str) -> Value {
+pub(crate) fn write(place: &Place, dir: &str, case: &str) -> Value {
     let cases: Value = serde_json::from_str(FAMILIES).unwrap();
     let of = &cases[case];
     let side = of["side"].as_u64().unwrap();
@@ -188,7 +188,14 @@ fn what_cannot_be_done_is_said() {
         }
     };
     let without = &["a DINOv2 without a classifier"][..];
-    refused("condense r.toml --ancestor headless --out o", without);
+    refused(
+        "condense r.toml --ancestor headless --ce-weight 1 --out o",
+        &["ce_weight is of class scores", "has no classifier"],
+    );
+    refused(
+        "condense r.toml --ancestor headless --ancestor-output scores --out o",
+        without,
+    );
     refused("eval headless --data shapes", without);
     refused("predict headless flat/00.png", without);
     refused(

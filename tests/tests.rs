@@ -9,6 +9,7 @@ mod cache;
 mod commands;
 mod convolution;
 mod data;
+mod features;
 mod formats;
 mod hypernetwork;
 mod label_free;

@@ -211,7 +211,6 @@ fn check_config(config: &TemplateConfig) -> Result<(), String> {
         ("patch", config.patch),
         ("image_size", config.image_size),
         ("channels", config.channels),
-        ("classes", config.classes),
     ] {
         if value == 0 {
             return Err(format!("`{name}` is 0, expected at least 1"));

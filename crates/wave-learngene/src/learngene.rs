@@ -32,6 +32,13 @@ pub struct Learngene {
 }
 
 impl Learngene {
+    /// Without the classifier, or the map to an ancestor's features that stands in its place.
+    pub fn headless(mut self) -> Learngene {
+        self.inherited.retain(|name, _| !name.starts_with("head"));
+        self.auxiliary.classes = 0;
+        self
+    }
+
     /// The shape of a model of another depth and width: everything else is the auxiliary's.
     ///
     /// # Errors

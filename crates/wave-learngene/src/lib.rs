@@ -76,7 +76,7 @@ pub use first_scalers::{
     ramp_scalers, random_scalers, seed_templates, share_scalers, telg_scalers,
 };
 pub use learngene::Learngene;
-pub use objective::{Objective, divergence};
+pub use objective::{Objective, Standard, divergence, feature_distance, unit};
 pub use part::Part;
 pub use plan::{Plan, PlanError};
 pub use wave_ops::Kronecker;

@@ -1,5 +1,5 @@
-//! The loss of a condensation (WAVE, equation 4): `KL(ancestor || auxiliary)`, and the
-//! cross-entropy with the labels.
+//! The loss of a condensation (WAVE, equation 4): `KL(ancestor || auxiliary)`, and the cross-entropy with
+//! the labels; or, of an ancestor that teaches by its features, their distance.
 
 use candle_core::{D, Result, Tensor};
 use wave_ops::{log_softmax, soft_cross_entropy};
@@ -64,6 +64,59 @@ pub fn divergence(logits: &Tensor, ancestor: &Tensor, temperature: f64) -> Resul
     cross - f64::from(entropy) * temperature * temperature
 }
 
+/// The mean over the batch of `1 - cos(z, a)`, of predicted features `z` (b, width) and the ancestor's `a`.
+///
+/// The ancestor's are standardised before ([`Standard`]): a few channels of a pretrained transformer are
+/// many times larger than the others, and its mean is far from zero, so that the angles between its raw
+/// features tell little of the images. The length of a feature is left free; neighbours and linear maps
+/// need it least.
+///
+/// # Errors
+/// If the shapes differ.
+pub fn feature_distance(z: &Tensor, a: &Tensor) -> Result<Tensor> {
+    let cosine = (unit(z)? * unit(a)?)?.sum(D::Minus1)?;
+    1.0 - cosine.mean(0)?
+}
+
+/// Rows (b, d) of length 1.
+pub fn unit(x: &Tensor) -> Result<Tensor> {
+    let squares = (x.sqr()?.sum_keepdim(D::Minus1)? + 1e-12)?;
+    x.broadcast_div(&squares.sqrt()?)
+}
+
+/// The mean and standard deviation of each feature over some images.
+#[derive(Clone, Debug)]
+pub struct Standard {
+    /// (1, d)
+    mean: Tensor,
+    /// (1, d)
+    deviation: Tensor,
+}
+
+impl Standard {
+    /// Those of features (n, d). A feature that is the same for all images has the deviation 1.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub fn of(features: &Tensor) -> Result<Standard> {
+        let mean = features.mean_keepdim(0)?;
+        let variance = features.broadcast_sub(&mean)?.sqr()?.mean_keepdim(0)?;
+        let constant = variance.lt(1e-12)?;
+        let deviation = constant.where_cond(&variance.ones_like()?, &variance.sqrt()?)?;
+        Ok(Standard { mean, deviation })
+    }
+
+    /// Features (b, d) with mean 0 and deviation 1.
+    ///
+    /// # Errors
+    /// If they are of another width.
+    pub fn apply(&self, features: &Tensor) -> Result<Tensor> {
+        let device = features.device();
+        let centred = features.broadcast_sub(&self.mean.to_device(device)?)?;
+        centred.broadcast_div(&self.deviation.to_device(device)?)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,6 +147,27 @@ mod tests {
         assert!((f64::from(kl) - want).abs() < 1e-5, "{kl} {want}");
         let same = divergence(&a, &a, 2.0).unwrap().to_scalar::<f32>().unwrap();
         assert!(same.abs() < 1e-5);
+    }
+
+    #[test]
+    fn the_distance_of_features_is_one_minus_their_cosine() {
+        // numpy: z = [[3, 4], [1, 0]], a = [[4, 3], [0, 2]]: 1 - mean(24 / 25, 0) = 0.52
+        let z = Tensor::new(&[[3f32, 4.0], [1.0, 0.0]], &Device::Cpu).unwrap();
+        let a = Tensor::new(&[[4f32, 3.0], [0.0, 2.0]], &Device::Cpu).unwrap();
+        let number = |t: Tensor| t.to_scalar::<f32>().unwrap();
+        assert!((number(feature_distance(&z, &a).unwrap()) - 0.52).abs() < 1e-6);
+        let longer = (&a * 7.0).unwrap();
+        assert!((number(feature_distance(&z, &longer).unwrap()) - 0.52).abs() < 1e-6);
+        let nothing = z.zeros_like().unwrap();
+        assert_eq!(number(feature_distance(&nothing, &a).unwrap()), 1.0);
+    }
+
+    #[test]
+    fn standardised_features_have_mean_zero_and_deviation_one() {
+        let x = Tensor::new(&[[1f32, 5.0, 2.0], [3.0, 5.0, -2.0]], &Device::Cpu).unwrap();
+        let standard = Standard::of(&x).unwrap();
+        let found = standard.apply(&x).unwrap().to_vec2::<f32>().unwrap();
+        assert_eq!(found, [[-1.0, 0.0, 1.0], [1.0, 0.0, -1.0]]);
     }
 
     #[test]

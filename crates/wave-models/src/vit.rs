@@ -58,7 +58,7 @@ pub struct VitShape {
     pub heads: usize,
     /// Hidden channels of the MLP over `width`.
     pub mlp_ratio: f64,
-    /// Outputs of the classifier.
+    /// Outputs of the classifier; 0 if there is none.
     pub classes: usize,
     /// The class token is classified; otherwise the mean over the tokens is.
     pub class_token: bool,
@@ -159,7 +159,7 @@ impl VitShape {
             ("depth", self.depth),
             ("width", self.width),
             ("heads", self.heads),
-            ("classes", self.classes),
+            ("classes", self.classes.max(1)), // none: a backbone
             ("mlp_ratio x width", self.hidden()),
         ])?;
         if self.distilled && !self.class_token {
@@ -232,16 +232,18 @@ impl VitShape {
             ("patch_embed.proj.bias".into(), vec![d]),
             (format!("{norm}.weight"), vec![d]),
             (format!("{norm}.bias"), vec![d]),
-            ("head.weight".into(), vec![self.classes, d]),
-            ("head.bias".into(), vec![self.classes]),
         ];
+        let mut heads = vec!["head"];
         if self.class_token {
             all.insert(0, ("cls_token".into(), vec![1, 1, d]));
         }
         if self.distilled {
             all.insert(1, ("dist_token".into(), vec![1, 1, d]));
-            all.push(("head_dist.weight".into(), vec![self.classes, d]));
-            all.push(("head_dist.bias".into(), vec![self.classes]));
+            heads.push("head_dist");
+        }
+        for head in heads.into_iter().filter(|_| self.classes > 0) {
+            all.push((format!("{head}.weight"), vec![self.classes, d]));
+            all.push((format!("{head}.bias"), vec![self.classes]));
         }
         all
     }

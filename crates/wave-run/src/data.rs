@@ -90,6 +90,12 @@ impl Data {
         Ok(data)
     }
 
+    /// The training images as those of a test: each once, without augmentation.
+    pub fn training_images(&self) -> TestImages {
+        let images = (self.train.clone(), self.train_indices.clone());
+        TestImages::new(&self.spec, images, &self.transform, &self.tests.context)
+    }
+
     /// Training images of one view, by index: (images, channels, side, side).
     pub fn view_images(&self, images: &[u32], view: u32) -> candle_core::Result<Tensor> {
         let batch = self.loader.view_images(images, view);

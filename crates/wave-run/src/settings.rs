@@ -103,6 +103,12 @@ pub struct Condense {
     /// B + (l/L) A at every depth, share with 1 is Share Init [default: ramp]
     #[arg(long, value_name = "START")]
     pub scaler_start: Option<ScalerStart>,
+    /// What the ancestor teaches by: scores, its probabilities of classes; or features, what its
+    /// classifier sees, through a linear map that is dropped afterwards. From features come templates
+    /// of backbones, without a classifier and without labels [default: scores; features of an
+    /// ancestor without a classifier]
+    #[arg(long, value_name = "WHAT")]
+    pub ancestor_output: Option<AncestorOutput>,
     /// Weight of the divergence from the ancestor [default: 1]
     #[arg(long, value_name = "X")]
     pub kl_weight: Option<f64>,

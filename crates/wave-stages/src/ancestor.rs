@@ -19,6 +19,7 @@ use wave_run::forecast;
 use wave_run::inputs::Inputs;
 use wave_run::locate;
 use wave_run::progress::{Report, Verbosity};
+pub use wave_run::settings::AncestorOutput;
 use wave_run::settings::ZeroShot;
 
 /// Largest size of the outputs kept in memory; beyond it, the ancestor runs again for every batch.
@@ -29,8 +30,8 @@ const AHEAD: usize = 256;
 /// Images of a timing.
 const TIMED: usize = 2;
 
-/// Logits (images of the source, classes) by data and view.
-type Views = BTreeMap<(String, u32), Arc<Vec<f32>>>;
+/// Outputs (images of the source, width) by kind, data and view.
+type Views = BTreeMap<(AncestorOutput, String, u32), Arc<Vec<f32>>>;
 
 /// Ancestors by path and names of classes, each read once.
 #[derive(Default)]
@@ -91,7 +92,7 @@ pub struct Ancestor {
     pub origin: Value,
     /// What its classes are made of, where they are texts.
     pub named: Option<Named>,
-    /// Logits of whole views of the training images.
+    /// Outputs on whole views of the training images.
     views: Mutex<Views>,
     /// The context that it runs in.
     pub context: Context,
@@ -110,9 +111,8 @@ impl Ancestor {
     /// A model as ancestor, with the SHA-256 of its weights file and its [`origin`].
     ///
     /// # Errors
-    /// If it has no classifier: it teaches by class scores.
+    /// If the weights do not fit the network.
     pub fn new(model: Model, digest: String, origin: Value, context: &Context) -> Result<Ancestor> {
-        check_classifier(&model.network)?;
         Ok(Ancestor {
             frozen: model.network.freeze(&context.place(&model.weights)?)?,
             parameters: model.weights.values().map(Tensor::elem_count).sum(),
@@ -141,19 +141,35 @@ impl Ancestor {
     }
 
     /// Images that it sees in a training of so many `steps`.
-    pub fn shown(&self, data: &Data, steps: u64) -> u64 {
+    pub fn shown(&self, data: &Data, steps: u64, output: AncestorOutput) -> u64 {
         let all = steps * data.batch as u64;
         match data.views.filter(|_| data.augment.mixing.is_none()) {
-            Some(views) if self.keeps(data) => {
+            Some(views) if self.keeps(data, output) => {
                 all.min(u64::from(views) * data.train_indices.len() as u64)
             }
             _ => all,
         }
     }
 
+    /// What it teaches by where nothing else is said: scores, if it has a classifier.
+    pub fn usual_output(&self) -> AncestorOutput {
+        match self.network.classes() {
+            0 => AncestorOutput::Features,
+            _ => AncestorOutput::Scores,
+        }
+    }
+
+    /// Numbers of an output.
+    pub fn width(&self, output: AncestorOutput) -> usize {
+        match output {
+            AncestorOutput::Scores => self.network.classes(),
+            AncestorOutput::Features => self.frozen.about().width,
+        }
+    }
+
     /// Whether its outputs on all views are kept in memory.
-    fn keeps(&self, data: &Data) -> bool {
-        let bytes = data.source_images * self.network.classes() * size_of::<f32>();
+    fn keeps(&self, data: &Data, output: AncestorOutput) -> bool {
+        let bytes = data.source_images * self.width(output) * size_of::<f32>();
         let bytes = data.views.map(|v| (v as usize).saturating_mul(bytes));
         bytes.is_some_and(|bytes| bytes <= KEPT_BYTES)
     }
@@ -169,19 +185,22 @@ impl Ancestor {
         let mut seconds = 0.0;
         for _ in 0..2 {
             let began = Instant::now(); // the second pass counts
-            self.frozen.logits(&images)?;
+            self.frozen.features(&images)?;
             seconds = began.elapsed().as_secs_f64();
         }
         Ok(seconds / TIMED as f64)
     }
 
-    /// Checks that its input and classes fit the data.
-    pub fn check(&self, data: &Data) -> Result<()> {
-        let remedy = match self.named {
-            None => "distil from an ancestor trained on the same classes",
-            Some(_) => "give --labels with a name for each class of the data, in their order",
-        };
-        data.check_classes(self.network.classes(), remedy)?;
+    /// Checks that its input, and where it teaches by scores its classes, fit the data.
+    pub fn check(&self, data: &Data, output: AncestorOutput) -> Result<()> {
+        if output == AncestorOutput::Scores {
+            check_classifier(&self.network)?;
+            let remedy = match self.named {
+                None => "distil from an ancestor trained on the same classes",
+                Some(_) => "give --labels with a name for each class of the data, in their order",
+            };
+            data.check_classes(self.network.classes(), remedy)?;
+        }
         let (own, theirs) = (&self.transform, &data.transform);
         if (own.channels, own.image_size) != (theirs.channels, theirs.image_size) {
             return Err(request(format!(
@@ -196,10 +215,19 @@ impl Ancestor {
         Ok(())
     }
 
-    /// Logits (b, classes) of images normalised for `transform`.
-    fn logits(&self, images: &Tensor, transform: &Transform) -> candle_core::Result<Tensor> {
+    /// Outputs (b, width) of images normalised for `transform`.
+    fn run(
+        &self,
+        images: &Tensor,
+        transform: &Transform,
+        output: AncestorOutput,
+    ) -> candle_core::Result<Tensor> {
+        let run = |images: &Tensor| match output {
+            AncestorOutput::Scores => self.frozen.logits(images),
+            AncestorOutput::Features => self.frozen.features(images),
+        };
         if (&self.transform.mean, &self.transform.std) == (&transform.mean, &transform.std) {
-            return self.frozen.logits(images);
+            return run(images);
         }
         // x' = (x std + mean - mean') / std', channel by channel.
         let per_channel = |f: &dyn Fn(usize) -> f32| {
@@ -210,31 +238,38 @@ impl Ancestor {
         let scale = per_channel(&|c| t.std[c] / own.std[c])?;
         let shift = per_channel(&|c| (t.mean[c] - own.mean[c]) / own.std[c])?;
         let images = images.broadcast_mul(&scale)?.broadcast_add(&shift)?;
-        self.frozen.logits(&images)
+        run(&images)
     }
 
-    /// Logits of training images of one view, by index: (images, classes), row by row.
-    pub fn of_view(&self, images: &[u32], view: u32, data: &Data) -> candle_core::Result<Vec<f32>> {
+    /// Outputs on training images of one view, by index: (images, width), row by row.
+    pub fn of_view(
+        &self,
+        images: &[u32],
+        view: u32,
+        data: &Data,
+        output: AncestorOutput,
+    ) -> candle_core::Result<Vec<f32>> {
         let images = data.view_images(images, view)?;
-        let logits = self.logits(&images, &data.transform)?; // (b, classes)
-        logits.flatten_all()?.to_vec1()
+        let outputs = self.run(&images, &data.transform, output)?; // (b, width)
+        outputs.flatten_all()?.to_vec1()
     }
 
-    /// Logits of a training batch: looked up where views repeat and memory allows, else computed. A
+    /// Outputs on a training batch: looked up where views repeat and memory allows, else computed. A
     /// view is computed as a whole when first needed.
     pub fn of_batch(
         &self,
         batch: &Batch,
         images: &Tensor,
         data: &Data,
+        output: AncestorOutput,
         verbosity: Verbosity,
     ) -> candle_core::Result<Tensor> {
-        let classes = self.network.classes();
-        if batch.mix.is_some() || !self.keeps(data) {
-            return self.logits(images, &data.transform);
+        let width = self.width(output);
+        if batch.mix.is_some() || !self.keeps(data, output) {
+            return self.run(images, &data.transform, output);
         }
         let all = {
-            let key = (data.views_id.clone(), batch.view);
+            let key = (output, data.views_id.clone(), batch.view);
             // Held while computing, so that no two runs compute the same view.
             let mut views = self.views.lock().unwrap_or_else(|e| e.into_inner());
             match views.get(&key) {
@@ -242,7 +277,7 @@ impl Ancestor {
                 None => {
                     // A separate thread uses all cores, since other trainings wait for this view too.
                     let all = std::thread::scope(|scope| {
-                        let view = || self.view(batch.view, data, verbosity);
+                        let view = || self.view(batch.view, data, output, verbosity);
                         scope.spawn(view).join()
                     });
                     let all = all.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -255,15 +290,21 @@ impl Ancestor {
         let rows: Vec<f32> = batch
             .indices
             .iter()
-            .flat_map(|i| &all[*i as usize * classes..(*i as usize + 1) * classes])
+            .flat_map(|i| &all[*i as usize * width..(*i as usize + 1) * width])
             .copied()
             .collect();
-        Tensor::from_vec(rows, (batch.indices.len(), classes), images.device())
+        Tensor::from_vec(rows, (batch.indices.len(), width), images.device())
     }
 
-    fn view(&self, view: u32, data: &Data, verbosity: Verbosity) -> candle_core::Result<Vec<f32>> {
-        let classes = self.network.classes();
-        let mut all = vec![0.0; data.source_images * classes];
+    fn view(
+        &self,
+        view: u32,
+        data: &Data,
+        output: AncestorOutput,
+        verbosity: Verbosity,
+    ) -> candle_core::Result<Vec<f32>> {
+        let width = self.width(output);
+        let mut all = vec![0.0; data.source_images * width];
         let at_once = self.at_once();
         let total = data.train_indices.len().div_ceil(at_once) as u64;
         let mut report = Report::new(&format!("ancestor, view {view}"), 0, total, verbosity);
@@ -272,9 +313,9 @@ impl Ancestor {
         let ranks = self.context.ranks();
         for (done, indices) in batches.skip(ranks.rank()).step_by(ranks.size()) {
             self.context.interruption().check()?;
-            let logits = self.of_view(indices, view, data)?;
-            for (i, row) in indices.iter().zip(logits.chunks_exact(classes)) {
-                all[*i as usize * classes..(*i as usize + 1) * classes].copy_from_slice(row);
+            let outputs = self.of_view(indices, view, data, output)?;
+            for (i, row) in indices.iter().zip(outputs.chunks_exact(width)) {
+                all[*i as usize * width..(*i as usize + 1) * width].copy_from_slice(row);
             }
             report.step(done as u64 + 1, at_once, "");
         }

@@ -30,6 +30,8 @@
 //! each image: their softmax is the same at every temperature, and f16 is finest near 0, where the mass
 //! is.
 //!
+//! **Features** (`"outputs": "features"` in the manifest) are in `log_p` as they are, in f16, all of them.
+//!
 //! **The error of k classes.** A class that is not kept has the logit `rest - ln(classes - k)`: the
 //! rest is spread evenly. At temperature 1 the kept probabilities are exact, and the target differs
 //! from the ancestor's distribution by a divergence of `r (ln(classes - k) - H)`, with r the rest and H
@@ -40,7 +42,7 @@
 //! k. Of 1000 classes, that is 2004 bytes with all, or 70 with the default of 16: 90 MB for a view of
 //! ImageNet.
 
-use crate::ancestor::Ancestor;
+use crate::ancestor::{Ancestor, AncestorOutput};
 use anyhow::{Context as _, Result};
 use candle_core::Tensor;
 use serde_json::{Value, json};
@@ -92,9 +94,18 @@ impl Cache {
     /// # Errors
     /// If its outputs belong to another ancestor, other images or augmentations, or fewer classes; if
     /// images are mixed or repeated; if `dir` holds something else, or is not writable.
-    pub fn open(dir: &Path, top: Top, ancestor: &Ancestor, data: &Data) -> Result<Cache> {
+    pub fn open(
+        dir: &Path,
+        top: Top,
+        ancestor: &Ancestor,
+        output: AncestorOutput,
+        data: &Data,
+    ) -> Result<Cache> {
         refuse_mixing(data)?;
-        let format = Format::new(top, ancestor.network.classes());
+        let format = match output {
+            AncestorOutput::Scores => Format::new(top, ancestor.width(output)),
+            AncestorOutput::Features => Format::of_features(ancestor.width(output)),
+        };
         let manifest = identity::manifest(format, ancestor, data)?;
         let path = dir.join(MANIFEST);
         let context = &ancestor.context;
@@ -141,7 +152,7 @@ impl Cache {
         })
     }
 
-    /// Logits (b, classes) of a training batch that is not mixed. A view is completed when first
+    /// Outputs (b, width) on a training batch that is not mixed. A view is completed when first
     /// needed.
     pub fn of_batch(
         &self,
@@ -173,7 +184,7 @@ impl Cache {
                 }
             }
         };
-        view.logits(&batch.indices)
+        view.outputs(&batch.indices)
     }
 
     /// A whole view: reads it, and computes and adds what is missing. Each rank does so for its share
@@ -266,14 +277,18 @@ impl Cache {
     }
 
     fn compute(&self, view: u32, images: &[u32], ancestor: &Ancestor, data: &Data) -> Result<Rows> {
-        let mut logits = Vec::with_capacity(images.len() * self.format.classes);
+        let output = match self.format.raw {
+            false => AncestorOutput::Scores,
+            true => AncestorOutput::Features,
+        };
+        let mut outputs = Vec::with_capacity(images.len() * self.format.width);
         for some in images.chunks(ancestor.at_once()) {
             self.context.interruption().check()?;
-            logits.extend(ancestor.of_view(some, view, data)?);
+            outputs.extend(ancestor.of_view(some, view, data, output)?);
         }
         let n = images.len() as u64;
         self.computed.fetch_add(n, Ordering::Relaxed);
-        Ok(Rows::new(images, &logits, self.format)?)
+        Ok(Rows::new(images, &outputs, self.format)?)
     }
 
     fn shard(&self, view: u32, first: u32) -> PathBuf {
@@ -311,9 +326,12 @@ impl Cache {
     }
 }
 
-/// Bytes of an image in a view.
-pub fn bytes_per_image(top: Top, classes: usize) -> usize {
-    Format::new(top, classes).bytes_per_image()
+/// Bytes of an image in a view, of so many classes or features.
+pub fn bytes_per_image(top: Top, output: AncestorOutput, width: usize) -> usize {
+    match output {
+        AncestorOutput::Scores => Format::new(top, width).bytes_per_image(),
+        AncestorOutput::Features => Format::of_features(width).bytes_per_image(),
+    }
 }
 
 fn refuse_mixing(data: &Data) -> Result<()> {

@@ -6,7 +6,7 @@
 //! width are plain WAVE; with ranges, each step draws a depth and a width, and the same bank learns to
 //! make models of all of them.
 
-use crate::ancestor::{Ancestor, Ancestors};
+use crate::ancestor::{Ancestor, AncestorOutput, Ancestors};
 use crate::cache::Cache;
 use crate::finetune::{self, Options, drop_path};
 use crate::lesson::Lesson;
@@ -144,6 +144,8 @@ struct Distillation<'a> {
     gene: &'a Learngene,
     resolved: &'a Resolved,
     data: &'a Data,
+    /// What the ancestor teaches by. In the place of class scores the auxiliary then predicts features.
+    output: AncestorOutput,
     lesson: Option<Lesson<'a>>,
 }
 
@@ -183,11 +185,14 @@ impl Trainee for Distillation<'_> {
             .stacked_weights(&shape)?;
         let scales = drop_path(shape.depth, part, resolved);
         let logits = vit::logits_in(resolved.mode, &shape, &weights, images, scales)?;
-        let ancestor = self.lesson.as_ref().map(|l| l.logits(batch, images));
-        plan.objective
-            .loss(&logits, ancestor.transpose()?.as_ref(), || {
-                wave_train::batch_targets(batch, shape.classes, resolved.label_smoothing)
-            })
+        let targets = self.lesson.as_ref().map(|l| l.targets(batch, images));
+        let targets = targets.transpose()?;
+        if let (AncestorOutput::Features, Some(features)) = (self.output, &targets) {
+            return wave_learngene::feature_distance(&logits, features);
+        }
+        plan.objective.loss(&logits, targets.as_ref(), || {
+            wave_train::batch_targets(batch, shape.classes, resolved.label_smoothing)
+        })
     }
 
     fn score(&self, values: &Weights) -> Result<Scores> {
@@ -203,6 +208,7 @@ impl Trainee for Distillation<'_> {
 fn open_cache(
     plan: &CondensePlan,
     ancestor: Option<&Ancestor>,
+    output: AncestorOutput,
     data: &Data,
 ) -> Result<Option<Cache>> {
     let Some((dir, top)) = &plan.cache else {
@@ -214,8 +220,7 @@ fn open_cache(
              leave out --cache",
         ));
     };
-    ancestor.check(data)?;
-    Cache::open(dir, *top, ancestor, data).map(Some)
+    Cache::open(dir, *top, ancestor, output, data).map(Some)
 }
 
 /// Condenses and writes a template directory. Returns the output of `--json`.
@@ -241,14 +246,16 @@ pub fn condense(
     let mut plan = CondensePlan::new(settings)?;
     plan.fit_batch(options.repeated(out), context)?;
     let data = plan.open_data(ancestor, context)?;
+    let output = plan.output(ancestor);
     if let Some(ancestor) = ancestor {
-        ancestor.check(&data)?;
+        ancestor.check(&data, output)?;
     }
-    let plan = plan.on(data.transform.channels, data.class_names.len());
+    let classes = plan.outputs(ancestor, &data);
+    let plan = plan.on(data.transform.channels, classes);
     let resolved = plan.training.resolve(&data)?;
     let memory = plan.memory(ancestor, resolved.mode);
     Step::new(memory, &data, &resolved, 1)?.check()?;
-    let cache = open_cache(&plan, ancestor, &data)?;
+    let cache = open_cache(&plan, ancestor, output, &data)?;
     let inputs = Inputs::new(context)
         .artefact_if_any("ancestor", plan.ancestor.as_deref())?
         .images(plan.data.spec.as_deref(), &data);
@@ -259,12 +266,14 @@ pub fn condense(
             CondenseMethod::Factorise => factorise::start(&plan, ancestor)?.0,
             CondenseMethod::Distil => start(&plan, resolved.seed)?,
         };
-        let lesson = |ancestor| Lesson::new(ancestor, &data, cache.as_ref(), options.verbosity);
+        let lesson =
+            |ancestor| Lesson::new(ancestor, &data, output, cache.as_ref(), options.verbosity);
         let distillation = Distillation {
             plan: &plan,
             gene: &gene,
             resolved: &resolved,
             data: &data,
+            output,
             lesson: ancestor.map(lesson).transpose()?,
         };
         let name = out.file_name().map(|n| n.to_string_lossy());
@@ -276,11 +285,17 @@ pub fn condense(
             every_epoch: true,
         };
         let outcome = train::train(&distillation, &course, Some(run), options)?;
-        let gene = templates::rounded(&gene.with_tensors(&outcome.values), plan.float)?;
+        let gene = gene.with_tensors(&outcome.values);
+        let gene = match output {
+            AncestorOutput::Scores => gene,
+            AncestorOutput::Features => gene.headless(),
+        };
+        let gene = templates::rounded(&gene, plan.float)?;
         let mut provenance = json!({
             "recipe": recipe,
             "version": env!("CARGO_PKG_VERSION"),
             "ancestor": ancestor.map(Ancestor::describe),
+            "ancestor_output": ancestor.map(|_| output.to_string()),
             "ancestor_sha256": ancestor.map(|a| &a.digest),
             "origin": ancestor.map(|a| &a.origin),
             "data": data.spec,

@@ -45,12 +45,17 @@ pub struct Commands {
     pub inspect: fn(&Path, Option<&Path>, Option<&Path>, &Context) -> Result<Value>,
 }
 
-/// Refuses what `wave eval` takes for networks of images: `--heads`, where `config.json` has all sizes, and
-/// names of classes.
+/// Refuses what `wave eval` takes for networks of images: `--heads`, where `config.json` has all sizes,
+/// names of classes, and neighbours.
 ///
 /// # Errors
 /// If one was given.
 pub fn refuse_of_images(settings: &Eval) -> Result<()> {
+    if settings.knn.is_some() || settings.train_limit.is_some() {
+        return Err(request(
+            "knn and train_limit measure the features of a network of single images; leave them out",
+        ));
+    }
     match settings.heads {
         None if settings.zero_shot.is_given() => Err(request(
             "labels and prompt name the classes of a CLIP or SigLIP; leave them out",

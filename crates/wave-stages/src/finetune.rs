@@ -1,6 +1,6 @@
 //! `wave finetune`: trains all weights of a model, as an ordinary network.
 
-use crate::ancestor::Ancestor;
+use crate::ancestor::{Ancestor, AncestorOutput};
 use crate::lesson::Lesson;
 use crate::model::{Model, Network};
 use crate::origin;
@@ -232,7 +232,15 @@ impl Tuning<'_> {
         if !model.network.trainable() {
             return Err(only_runs(&model.network));
         }
-        let lesson = |ancestor| Lesson::new(ancestor, self.data, None, options.verbosity);
+        let lesson = |ancestor| {
+            Lesson::new(
+                ancestor,
+                self.data,
+                AncestorOutput::Scores,
+                None,
+                options.verbosity,
+            )
+        };
         let tuned = Tuned {
             of: self,
             network: &model.network,
@@ -318,7 +326,7 @@ impl Trainee for Tuned<'_> {
             // These networks compute the same in training and evaluation.
             other => other.logits(&live.weights, images)?,
         };
-        let ancestor = self.lesson.as_ref().map(|l| l.logits(batch, images));
+        let ancestor = self.lesson.as_ref().map(|l| l.targets(batch, images));
         let classes = self.network.classes();
         let objective = &self.of.plan.objective;
         objective.loss(&logits, ancestor.transpose()?.as_ref(), || {

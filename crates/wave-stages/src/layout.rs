@@ -53,6 +53,12 @@ impl Layout {
         };
         match (layout.format, network) {
             (Format::Timm, _) => {}
+            (format, Network::Vit(shape)) if shape.classes == 0 => {
+                return refuse(
+                    &format.to_string(),
+                    "a model without a classifier has no place there",
+                );
+            }
             (Format::Transformers, Network::Vit(shape)) => transformers::expressible(shape)?,
             (Format::Onnx, Network::Vit(shape)) if shape.distilled => {
                 return refuse("onnx", "the graph has no distillation token");

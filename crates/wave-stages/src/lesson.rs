@@ -1,18 +1,25 @@
-//! Targets of distillation: an ancestor's logits on the training images, computed or from a cache.
+//! Targets of distillation: an ancestor's outputs on the training images, computed or from a cache.
 
-use crate::ancestor::Ancestor;
+use crate::ancestor::{Ancestor, AncestorOutput};
 use crate::cache::Cache;
 use anyhow::Result;
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 use wave_data::Batch;
+use wave_learngene::Standard;
 use wave_run::data::Data;
 use wave_run::progress::Verbosity;
 
-/// An ancestor's logits on the training images of a model.
+/// Images that features are standardised by.
+const MEASURED: usize = 2048;
+
+/// An ancestor's outputs on the training images of a model.
 pub struct Lesson<'a> {
     ancestor: &'a Ancestor,
     data: &'a Data,
     cache: Option<&'a Cache>,
+    output: AncestorOutput,
+    /// Mean and deviation of its features.
+    standard: Option<Standard>,
     verbosity: Verbosity,
 }
 
@@ -20,29 +27,58 @@ impl<'a> Lesson<'a> {
     /// Targets on the training images of `data`, with the ancestor's outputs from `cache` if given.
     ///
     /// # Errors
-    /// If the ancestor has other classes than the data, or another input.
+    /// If the ancestor does not fit the data, or its features cannot be measured.
     pub fn new(
         ancestor: &'a Ancestor,
         data: &'a Data,
+        output: AncestorOutput,
         cache: Option<&'a Cache>,
         verbosity: Verbosity,
     ) -> Result<Lesson<'a>> {
-        ancestor.check(data)?;
-        data.tell_classes(&ancestor.label_names);
+        ancestor.check(data, output)?;
+        if output == AncestorOutput::Scores {
+            data.tell_classes(&ancestor.label_names);
+        }
         Ok(Lesson {
             ancestor,
             data,
             cache,
+            output,
+            standard: match output {
+                AncestorOutput::Scores => None,
+                AncestorOutput::Features => Some(standard(ancestor, data)?),
+            },
             verbosity,
         })
     }
 
-    /// The ancestor's logits (b, classes) on a training batch.
-    pub fn logits(&self, batch: &Batch, images: &Tensor) -> candle_core::Result<Tensor> {
+    /// The ancestor's logits (b, classes) on a training batch, or its standardised features (b, width).
+    pub fn targets(&self, batch: &Batch, images: &Tensor) -> candle_core::Result<Tensor> {
         let Lesson { ancestor, data, .. } = *self;
-        match self.cache {
+        let outputs = match self.cache {
             Some(cache) => cache.of_batch(batch, ancestor, data, self.verbosity),
-            None => ancestor.of_batch(batch, images, data, self.verbosity),
+            None => ancestor.of_batch(batch, images, data, self.output, self.verbosity),
+        }?;
+        match &self.standard {
+            Some(standard) => standard.apply(&outputs),
+            None => Ok(outputs),
         }
     }
+}
+
+/// Mean and deviation of an ancestor's features on the first training images, the same in every run on
+/// this data.
+fn standard(ancestor: &Ancestor, data: &Data) -> Result<Standard> {
+    let some = &data.train_indices[..data.train_indices.len().min(MEASURED)];
+    let mut features = Vec::new();
+    for images in some.chunks(ancestor.at_once()) {
+        ancestor.context.interruption().check()?;
+        features.extend(ancestor.of_view(images, 0, data, AncestorOutput::Features)?);
+    }
+    let shape = (some.len(), ancestor.width(AncestorOutput::Features));
+    Ok(Standard::of(&Tensor::from_vec(
+        features,
+        shape,
+        &Device::Cpu,
+    )?)?)
 }

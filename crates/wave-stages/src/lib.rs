@@ -37,6 +37,7 @@ pub mod layout;
 pub mod lesson;
 pub mod model;
 pub mod origin;
+pub mod probe;
 pub mod speed;
 pub mod templates;
 pub mod towers;

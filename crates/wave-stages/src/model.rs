@@ -339,14 +339,15 @@ impl Model {
             Format::Timm | Format::Onnx => "timm",
             Format::Transformers => "transformers",
         };
-        let mut tags = vec!["image-classification".into(), library.into(), "wave".into()];
+        let task = task(self.network.classes());
+        let mut tags = vec![task.into(), library.into(), "wave".into()];
         if format == Format::Onnx {
             tags.push("onnx".into());
         }
         let front = CardFront {
             tags,
             library_name: Some(library.into()),
-            pipeline_tag: Some("image-classification".into()),
+            pipeline_tag: Some(task.into()),
             ..card_front()
         };
         let (depth, width) = self.network.size();
@@ -526,6 +527,14 @@ pub fn card_front() -> CardFront {
     CardFront {
         tags: vec!["wave".into()],
         ..CardFront::default()
+    }
+}
+
+/// What a network with so many classes is for, as the hub spells it.
+pub(crate) fn task(classes: usize) -> &'static str {
+    match classes {
+        0 => "image-feature-extraction",
+        _ => "image-classification",
     }
 }
 

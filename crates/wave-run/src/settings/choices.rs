@@ -10,7 +10,7 @@ use std::fmt;
 macro_rules! choices {
     ($($(#[doc = $doc:literal])* $name:ident { $($variant:ident),+ })+) => {$(
         $(#[doc = $doc])*
-        #[derive(ValueEnum, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+        #[derive(ValueEnum, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         #[serde(rename_all = "kebab-case")]
         pub enum $name { $($variant),+ }
 
@@ -33,6 +33,8 @@ choices! {
     Format { Timm, Transformers, Onnx }
     /// How templates come from an ancestor: by training, or in closed form.
     CondenseMethod { Distil, Factorise }
+    /// What an ancestor teaches by: its class scores, or what its classifier sees.
+    AncestorOutput { Scores, Features }
     /// First templates: the attention of two mimetic layers, or independent numbers.
     TemplateStart { Mimetic, Xavier }
     /// First scalers of a condensation: from one half of the templates at the first layer to the other

@@ -20,6 +20,14 @@ pub struct Eval {
     /// Test on the N training images that `wave finetune --hold-out N` keeps apart
     #[arg(long, value_name = "N")]
     pub hold_out: Option<usize>,
+    /// Measure features in the place of class scores, of a model with or without a classifier: the
+    /// accuracy of the N nearest training images (20 is usual), and of a linear classifier fitted to
+    /// the training images
+    #[arg(long, value_name = "N")]
+    pub knn: Option<usize>,
+    /// With --knn: at most N training images [default: all]
+    #[arg(long, value_name = "N")]
+    pub train_limit: Option<usize>,
     /// Seed of the shuffle [default: 0]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
@@ -32,6 +40,7 @@ impl Eval {
     pub fn images(&self) -> Images {
         Images {
             data: self.data.clone(),
+            train_limit: self.train_limit,
             test_limit: self.test_limit,
             hold_out: self.hold_out,
             ..Images::default()

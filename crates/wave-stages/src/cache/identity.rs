@@ -39,7 +39,7 @@ pub(super) fn manifest(format: Format, ancestor: &Ancestor, data: &Data) -> Resu
         "ancestor": ancestor.describe(),
         "ancestor_sha256": ancestor.digest,
         "ancestor_input": format!("mean {:?}, std {:?}", own.mean, own.std),
-        "classes": format.classes,
+        "classes": format.width,
         "data": data.spec,
         "data_sha256": data_digest(&*data.train),
         "images": data.train.len(),
@@ -48,6 +48,9 @@ pub(super) fn manifest(format: Format, ancestor: &Ancestor, data: &Data) -> Resu
         "view_seed": data.view_seed,
         "cache_top": format.kept().map_or(json!("all"), Value::from),
     });
+    if format.raw {
+        manifest["outputs"] = json!("features");
+    }
     if let Some(named) = &ancestor.named {
         manifest["labels"] = json!(few(&ancestor.label_names));
         manifest["labels_sha256"] = json!(named.digest);

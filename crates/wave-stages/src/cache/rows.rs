@@ -7,14 +7,18 @@ use wave_run::settings::Top;
 
 /// Least log-probability kept, within the range of f16.
 const LEAST: f64 = -60_000.0;
+/// Largest feature kept, the largest number of f16.
+const LARGEST: f32 = 65_504.0;
 /// Place of an image that is not in a view.
 const ABSENT: u32 = u32::MAX;
 
 /// Encoding of the outputs of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Format {
-    /// Number of the ancestor's classes.
-    pub(super) classes: usize,
+    /// Number of the ancestor's classes or features.
+    pub(super) width: usize,
+    /// Whether numbers are kept as they are, features: otherwise logits, as logarithms of probabilities.
+    pub(super) raw: bool,
     /// Number of classes kept, unless all are.
     kept: Option<usize>,
 }
@@ -23,15 +27,16 @@ impl Format {
     /// The most probable classes, or all where that takes no more room.
     pub(super) fn new(top: Top, classes: usize) -> Format {
         let all = Format {
-            classes,
+            width: classes,
+            raw: false,
             kept: None,
         };
         match top {
             Top::All => all,
             Top::Most(k) => {
                 let some = Format {
-                    classes,
                     kept: Some(k.min(classes)),
+                    ..all
                 };
                 if some.bytes_per_image() < all.bytes_per_image() {
                     some
@@ -39,6 +44,15 @@ impl Format {
                     all
                 }
             }
+        }
+    }
+
+    /// Features, all of them.
+    pub(super) fn of_features(width: usize) -> Format {
+        Format {
+            width,
+            raw: true,
+            kept: None,
         }
     }
 
@@ -50,20 +64,20 @@ impl Format {
     /// Bytes of an image in a view.
     pub(super) fn bytes_per_image(self) -> usize {
         match self.kept {
-            None => 4 + 2 * self.classes,
+            None => 4 + 2 * self.width,
             Some(k) => 4 + (2 + self.class_bytes()) * k + 2,
         }
     }
 
     /// Bytes of a class index.
     fn class_bytes(self) -> usize {
-        let largest = self.classes.saturating_sub(1) as u64;
+        let largest = self.width.saturating_sub(1) as u64;
         (8 - largest.leading_zeros() as usize / 8).max(1)
     }
 
     /// Log-probabilities of an image.
     fn columns(self) -> usize {
-        self.kept.unwrap_or(self.classes)
+        self.kept.unwrap_or(self.width)
     }
 }
 
@@ -84,13 +98,17 @@ impl Rows {
         Rows::new(&[], &[], format)
     }
 
-    /// Encodes logits (n, classes), row by row, of ascending images.
-    pub(super) fn new(images: &[u32], logits: &[f32], format: Format) -> Result<Rows> {
+    /// Encodes outputs (n, width), row by row, of ascending images.
+    pub(super) fn new(images: &[u32], outputs: &[f32], format: Format) -> Result<Rows> {
         let (n, k, w) = (images.len(), format.columns(), format.class_bytes());
         let mut log_p = Vec::with_capacity(n * k);
         let mut classes: Vec<u8> = Vec::new();
         let mut rest: Vec<f32> = Vec::new();
-        for z in logits.chunks_exact(format.classes.max(1)) {
+        for z in outputs.chunks_exact(format.width.max(1)) {
+            if format.raw {
+                log_p.extend(z.iter().map(|z| z.clamp(-LARGEST, LARGEST)));
+                continue;
+            }
             let z: Vec<f64> = z.iter().map(|z| f64::from(*z)).collect();
             let total = log_sum_exp(z.iter().copied());
             let keep = |z: f64| (z - total).clamp(LEAST, 0.0) as f32;
@@ -242,14 +260,14 @@ impl View {
         })
     }
 
-    /// Logits (b, classes) of images, up to a constant for each image.
-    pub(super) fn logits(&self, images: &[u32]) -> Result<Tensor> {
+    /// Outputs (b, width) on images; logits up to a constant for each image.
+    pub(super) fn outputs(&self, images: &[u32]) -> Result<Tensor> {
         let place = |i: &u32| match self.places.get(*i as usize) {
             Some(&row) if row != ABSENT => Ok(row),
             _ => candle_core::bail!("the cache holds no outputs of image {i}"),
         };
         let places: Vec<u32> = images.iter().map(place).collect::<Result<_>>()?;
-        let (b, n) = (places.len(), self.format.classes);
+        let (b, n) = (places.len(), self.format.width);
         let places = Tensor::from_vec(places, b, &Device::Cpu)?;
         let log_p = self.rows.log_p.index_select(&places, 0)?;
         let log_p = log_p.to_dtype(DType::F32)?; // (b, k)

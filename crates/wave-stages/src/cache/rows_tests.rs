@@ -1,11 +1,13 @@
 use super::*;
 
 const ALL: Format = Format {
-    classes: 5,
+    width: 5,
+    raw: false,
     kept: None,
 };
 const TWO: Format = Format {
-    classes: 5,
+    width: 5,
+    raw: false,
     kept: Some(2),
 };
 
@@ -26,7 +28,7 @@ fn softmax(row: &[f32]) -> Vec<f64> {
 
 fn looked_up(rows: &[Rows], format: Format, images: &[u32]) -> Vec<Vec<f32>> {
     let view = View::new(rows, format, 100).unwrap();
-    view.logits(images).unwrap().to_vec2().unwrap()
+    view.outputs(images).unwrap().to_vec2().unwrap()
 }
 
 #[test]
@@ -78,7 +80,8 @@ fn what_takes_no_less_room_is_kept_whole() {
     assert_eq!(Format::new(Top::Most(3), 10).kept(), Some(3));
     for (classes, bytes) in [(1, 1), (256, 1), (257, 2), (65_536, 2), (65_537, 3)] {
         let format = Format {
-            classes,
+            width: classes,
+            raw: false,
             kept: None,
         };
         assert_eq!(format.class_bytes(), bytes, "{classes} classes");
@@ -105,7 +108,8 @@ fn merged_rows_are_those_computed_together() {
 #[test]
 fn many_classes_and_extreme_logits_survive_a_shard() {
     let format = Format {
-        classes: 3000,
+        width: 3000,
+        raw: false,
         kept: Some(4),
     };
     let mut z = vec![-1e30_f32; 3000];
@@ -136,10 +140,21 @@ fn what_is_no_shard_is_refused() {
     }
     // Images and classes that do not exist are refused.
     let view = View::new(&[rows], TWO, 6).unwrap();
-    assert!(view.logits(&[3]).is_err() && view.logits(&[6]).is_err());
+    assert!(view.outputs(&[3]).is_err() && view.outputs(&[6]).is_err());
     let mut wrong = table.clone();
     let classes = Tensor::full(9u8, (2, 2, 1), &Device::Cpu).unwrap();
     wrong.insert("classes".into(), classes);
     let rows = Rows::from_table(&wrong, TWO, 0..6).unwrap();
-    assert!(View::new(&[rows], TWO, 6).unwrap().logits(&[4]).is_err());
+    assert!(View::new(&[rows], TWO, 6).unwrap().outputs(&[4]).is_err());
+}
+
+#[test]
+fn features_come_back_as_they_are() {
+    let format = Format::of_features(3);
+    assert_eq!((format.bytes_per_image(), format.kept()), (10, None));
+    let features = [1.5f32, -200.25, 0.0, 1e6, -1e6, 3e-8];
+    let rows = Rows::new(&[4, 9], &features, format).unwrap();
+    let found = looked_up(&[rows], format, &[9, 4]);
+    assert_eq!(found[1], [1.5, -200.25, 0.0]);
+    assert_eq!(found[0][..2], [65_504.0, -65_504.0]); // the largest numbers of f16
 }

@@ -1,7 +1,7 @@
 //! The template directory of a condensation: measured accuracies, and its card.
 
 use super::{CondensePlan, score};
-use crate::model::card_front;
+use crate::model::{card_front, task};
 use crate::origin;
 use crate::templates::{self, Description};
 use anyhow::Result;
@@ -50,14 +50,11 @@ pub(super) fn accuracies(
 }
 
 fn card(gene: &Learngene, accuracies: &[Accuracy], provenance: &Value) -> String {
+    let task = task(gene.auxiliary.classes);
     let front = CardFront {
-        tags: vec![
-            "image-classification".into(),
-            "wave".into(),
-            "learngene".into(),
-        ],
+        tags: vec![task.into(), "wave".into(), "learngene".into()],
         library_name: Some("wave".into()),
-        pipeline_tag: Some("image-classification".into()),
+        pipeline_tag: Some(task.into()),
         ..card_front()
     };
     let a = &gene.auxiliary;

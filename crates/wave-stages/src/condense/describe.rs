@@ -1,7 +1,7 @@
 //! The output of `wave condense --dry-run`.
 
 use super::CondensePlan;
-use crate::ancestor::{Ancestor, planned};
+use crate::ancestor::{Ancestor, AncestorOutput, planned};
 use crate::cache;
 use crate::speed;
 use anyhow::Result;
@@ -36,13 +36,13 @@ struct Numbers {
 
 impl Numbers {
     /// Those of the plan's data.
-    fn of(data: &Data, plan: &CondensePlan) -> Result<Numbers> {
+    fn of(data: &Data, plan: &CondensePlan, ancestor: Option<&Ancestor>) -> Result<Numbers> {
         let resolved = plan.training.resolve(data)?;
         Ok(Numbers {
             name: data.spec.clone(),
             images: data.train_indices.len(),
             channels: data.transform.channels,
-            classes: data.class_names.len(),
+            classes: plan.outputs(ancestor, data),
             batch: data.batch,
             parts: resolved.accumulate,
             per_epoch: data.loader.steps_per_epoch(),
@@ -108,11 +108,11 @@ pub fn describe(
         None => None,
     };
     if let (Some(data), Some(ancestor)) = (&data, ancestor) {
-        ancestor.check(data)?;
+        ancestor.check(data, plan.output(Some(ancestor)))?;
     }
     let mode = plan.training.mode(context)?;
     let numbers = match &data {
-        Some(data) => Numbers::of(data, &plan)?,
+        Some(data) => Numbers::of(data, &plan, ancestor)?,
         None => Numbers::of_imagenet(&plan),
     };
     let Numbers {
@@ -133,9 +133,19 @@ pub fn describe(
     let counts = &plan.templates.counts;
     let t = plan.templates.template_size;
     let mut text = format!(
-        "data: {}\n{images} images, {classes} classes\nauxiliary: {} anchors, width {}, {} heads, \
+        "data: {}\n{images} images, {classes} {}\nauxiliary: {} anchors, width {}, {} heads, \
          {} x {} pixels in patches of {}\n",
-        numbers.name, a.depth, a.width, a.heads, a.image_size, a.image_size, a.patch
+        numbers.name,
+        match plan.output(ancestor) {
+            AncestorOutput::Scores => "classes",
+            AncestorOutput::Features => "features of the ancestor",
+        },
+        a.depth,
+        a.width,
+        a.heads,
+        a.image_size,
+        a.image_size,
+        a.patch
     );
     text += &format!(
         "depths {:?}, widths {:?}\ntemplates of {t} x {t}:",
@@ -179,7 +189,7 @@ pub fn describe(
         );
     }
     if let Some((_, top)) = plan.cache {
-        let room = cache::bytes_per_image(top, classes);
+        let room = cache::bytes_per_image(top, plan.output(ancestor), classes);
         text += &format!(
             "the cache takes {room} bytes an image and view, {} a view\n",
             bytes((room * images) as f64)
@@ -198,7 +208,7 @@ pub fn describe(
     );
     let shown = match (ancestor, &data) {
         (Some(ancestor), Some(data)) => {
-            let shown = ancestor.shown(data, steps);
+            let shown = ancestor.shown(data, steps, plan.output(Some(ancestor)));
             let seconds = ancestor.seconds()?;
             text += &format!(
                 "; the ancestor {:.1} images a second, of {shown} that it is shown",

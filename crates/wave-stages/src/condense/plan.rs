@@ -1,7 +1,7 @@
 //! The plan of a condensation: sizes, templates and first scalers, checked against each other.
 
 use super::{DEFAULT_TOP, DEFAULTS};
-use crate::ancestor::Ancestor;
+use crate::ancestor::{Ancestor, AncestorOutput};
 use crate::layout;
 use anyhow::Result;
 use std::collections::BTreeMap;
@@ -39,6 +39,8 @@ pub struct CondensePlan {
     pub ancestor: Option<String>,
     /// Names of its classes, where it is a CLIP or SigLIP.
     pub classes: ZeroShot,
+    /// What it teaches by, if that is said.
+    output: Option<AncestorOutput>,
     /// Method that makes templates from it.
     pub method: CondenseMethod,
     /// The auxiliary's largest shape; its depth is the number of anchors. Channels and classes are
@@ -96,6 +98,19 @@ pub fn check(settings: &Condense) -> Result<()> {
     if settings.cache.is_none() && settings.cache_top.is_some() {
         return Err(request("cache_top without a cache; give --cache DIR"));
     }
+    if let Some(output) = settings.ancestor_output {
+        if settings.ancestor.is_none() {
+            return Err(request(format!(
+                "ancestor_output = {output}, and there is no ancestor; give --ancestor A"
+            )));
+        }
+        if is_closed_form(settings) {
+            return Err(request(format!(
+                "ancestor_output = {output}: method = factorise takes the ancestor's weights, not its \
+                 outputs; leave it out, or give --epochs"
+            )));
+        }
+    }
     if is_closed_form(settings) && settings.cache.is_some() {
         return Err(request(
             "method = factorise runs no ancestor, so there is nothing to cache; leave out \
@@ -126,6 +141,7 @@ impl CondensePlan {
         let mut plan = CondensePlan {
             table: to_table(settings)?,
             ancestor: settings.ancestor.clone(),
+            output: settings.ancestor_output,
             classes: settings.zero_shot.clone(),
             method: settings.method.unwrap_or(CondenseMethod::Distil),
             templates: template_plan(settings, sizes.widths[0])?,
@@ -197,10 +213,50 @@ impl CondensePlan {
             channels: Channels::Otherwise(ancestor.map_or(3, |a| a.transform.channels)),
         };
         match ancestor {
+            Some(_) if self.output(ancestor) == AncestorOutput::Features => {
+                self.check_features()?;
+                Data::open_unlabelled(&self.data, input, &[], context)
+            }
             Some(ancestor) if self.objective.ce_weight == 0.0 => {
                 Data::open_unlabelled(&self.data, input, &ancestor.label_names, context)
             }
             _ => Data::open(&self.data, input, context),
+        }
+    }
+
+    /// What the ancestor teaches by.
+    pub fn output(&self, ancestor: Option<&Ancestor>) -> AncestorOutput {
+        let usual = ancestor.map_or(AncestorOutput::Scores, Ancestor::usual_output);
+        self.output.unwrap_or(usual)
+    }
+
+    /// Outputs of the auxiliary: classes, or the ancestor's features.
+    pub fn outputs(&self, ancestor: Option<&Ancestor>, data: &Data) -> usize {
+        match (self.output(ancestor), ancestor) {
+            (AncestorOutput::Features, Some(ancestor)) => ancestor.width(AncestorOutput::Features),
+            _ => data.class_names.len(),
+        }
+    }
+
+    /// Refuses settings on class scores where the ancestor teaches by its features.
+    fn check_features(&self) -> Result<()> {
+        let other = |key: &str, than: f64| {
+            let given = self.table.get(key).and_then(toml::Value::as_float);
+            given.is_some_and(|value| value != than)
+        };
+        let scores = ["temperature", "cache_top", "label_smoothing"];
+        let given = scores.into_iter().find(|key| self.table.contains_key(*key));
+        let weight = [("ce_weight", 0.0), ("kl_weight", 1.0)];
+        let weight = weight.into_iter().find(|(key, usual)| other(key, *usual));
+        match given.or(weight.map(|(key, _)| key)) {
+            None => Ok(()),
+            Some(key) => Err(request(format!(
+                "{key} is of class scores, and the ancestor teaches by its features{}; leave it out",
+                match self.output {
+                    Some(_) => "",
+                    None => ", since it has no classifier",
+                }
+            ))),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The plan of a fine-tuning: its settings, then the model and data that they name.
 
 use super::{DEFAULTS, check_frozen, only_runs, open_data};
-use crate::ancestor::Ancestor;
+use crate::ancestor::{Ancestor, AncestorOutput};
 use crate::layout::Layout;
 use crate::model::{Model, Network};
 use crate::speed;
@@ -187,7 +187,7 @@ impl Ready {
         check_frozen(&model.network.prepare(&model.weights)?, &plan.frozen)?;
         let mut memory = Memory::of_network(&model.network, resolved.mode);
         if let Some(ancestor) = &ancestor {
-            ancestor.check(&data)?;
+            ancestor.check(&data, AncestorOutput::Scores)?;
             memory = memory.beside(&ancestor.network);
         }
         Ok(Ready {
@@ -249,7 +249,7 @@ impl Ready {
         );
         if let Some(ancestor) = &self.ancestor {
             let seconds = ancestor.seconds()?;
-            total += seconds * ancestor.shown(data, resolved.steps) as f64;
+            total += seconds * ancestor.shown(data, resolved.steps, AncestorOutput::Scores) as f64;
             text += &format!(", the ancestor {:.1}", 1.0 / seconds);
         }
         text += &format!("; at that rate about {}\n", forecast::duration(total));

@@ -1,0 +1,157 @@
+//! Condensation from features, and what backbones are worth.
+
+use crate::ancestors::write;
+use crate::support::Place;
+use serde_json::{Value, json};
+
+/// A DINOv2 without a classifier in `a`, three classes of pictures in `three`, and a recipe.
+fn place() -> Place {
+    let place = Place::new();
+    write(&place, "a", "dinov2_headless");
+    for (class, red) in [("x", 250), ("y", 120), ("z", 10)] {
+        for split in ["train", "val"] {
+            for i in 0..6_u32 {
+                let picture = image::RgbImage::from_fn(56, 56, |x, y| {
+                    image::Rgb([red, (x * i) as u8, (y + 9 * i) as u8])
+                });
+                let path = place.path(&format!("three/{split}/{class}/{i}.png"));
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                picture.save(path).unwrap();
+            }
+        }
+    }
+    place.write(
+        "r.toml",
+        "data = 'three'\nbatch = 6\nviews = 1\n[condense]\ndepths = [1, 2]\nwidths = [16, 32]\n\
+         template_size = 16\nsteps = 4\nlr = 1e-3\n[condense.auxiliary]\ndepth = 2\nwidth = 32\n\
+         head_width = 16\npatch = 14\nimage_size = 56\n",
+    );
+    place
+}
+
+fn json_of(place: &Place, file: &str) -> Value {
+    serde_json::from_slice(&place.bytes(file)).unwrap()
+}
+
+fn refused(place: &Place, args: &str, parts: &[&str]) {
+    let output = place.run(args);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "wave {args}: {stderr}");
+    for part in parts {
+        assert!(
+            stderr.contains(part),
+            "wave {args}: no `{part}` in {stderr}"
+        );
+    }
+}
+
+#[test]
+fn an_ancestor_without_a_classifier_teaches_by_its_features() {
+    let place = place();
+    let condense = "condense r.toml --ancestor a";
+    let plan = place.stdout(&format!("{condense} --dry-run"));
+    assert!(plan.contains("16 features of the ancestor"), "{plan}");
+    let made = place.json(&format!("{condense} --cache c --out t"));
+    assert!(made["top1"].is_null());
+    assert_eq!(made["cache"]["ancestor_images"], 18);
+    assert_eq!(made["cache"]["bytes_per_image"], 4 + 2 * 16);
+    let config = json_of(&place, "t/config.json");
+    assert_eq!(config["classes"], 0);
+    assert_eq!(config["provenance"]["ancestor_output"], "features");
+    let (templates, _) = wave_hub::read_tensors(&place.path("t/templates.safetensors")).unwrap();
+    assert!(templates.keys().all(|name| !name.contains("head")));
+    let card = String::from_utf8(place.bytes("t/README.md")).unwrap();
+    assert!(
+        card.contains("pipeline_tag: image-feature-extraction"),
+        "{card}"
+    );
+    // The outputs come from the cache the second time.
+    let again = place.json(&format!("{condense} --cache c --seed 1 --out u"));
+    assert_eq!(again["cache"]["ancestor_images"], 0);
+    // Another kind of output is another cache.
+    place.json("init default --data three --depth 1 --width 16 --heads 1 --patch 14 --out v");
+    refused(
+        &place,
+        "condense r.toml --ancestor v --cache c --out w",
+        &["c is of other outputs"],
+    );
+
+    // Backbones of any size, which timm knows as num_classes = 0.
+    place.json("expand t --depth 3 --width 48 --out m");
+    let config = json_of(&place, "m/config.json");
+    assert_eq!(config["num_classes"], 0);
+    let (weights, _) = wave_hub::read_tensors(&place.path("m/model.safetensors")).unwrap();
+    assert!(weights.contains_key("fc_norm.weight") && !weights.contains_key("head.weight"));
+    let found = place.json("inspect m");
+    assert_eq!(
+        (&found["classes"], &found["width"]),
+        (&json!(0), &json!(48))
+    );
+    refused(&place, "eval m --data three", &["without a classifier"]);
+    refused(
+        &place,
+        "expand t --depth 1 --width 16 --format onnx --out n",
+        &["format = onnx", "classifier"],
+    );
+    // With data they get a classifier: fitted with the scalers, or with all weights.
+    place.json("expand t --depth 1 --width 16 --data three --steps 2 --batch 6 --out s");
+    assert_eq!(json_of(&place, "s/config.json")["num_classes"], 3);
+    place.json("finetune m --data three --steps 2 --batch 6 --new-head true --out f");
+    assert_eq!(place.json("eval f --data three")["images"], 18);
+}
+
+#[test]
+fn features_are_taught_by_choice_and_what_is_of_scores_is_refused() {
+    let place = place();
+    place.json("init default --data three --depth 1 --width 16 --heads 1 --patch 14 --out v");
+    let condense = "condense r.toml --ancestor v --ancestor-output features";
+    place.json(&format!("{condense} --out t"));
+    assert_eq!(json_of(&place, "t/config.json")["classes"], 0);
+    for (flag, key) in [
+        ("--temperature 2", "temperature"),
+        ("--ce-weight 0.5", "ce_weight"),
+        ("--kl-weight 2", "kl_weight"),
+        ("--label-smoothing 0.1", "label_smoothing"),
+    ] {
+        let said = format!("{key} is of class scores");
+        refused(&place, &format!("{condense} {flag} --out o"), &[&said]);
+    }
+    refused(
+        &place,
+        "condense r.toml --kl-weight 0 --ancestor-output features --out o",
+        &["ancestor_output = features", "--ancestor A"],
+    );
+    // Unlabelled images do.
+    place.json(&format!("{condense} --data three/train/x --out u"));
+}
+
+#[test]
+fn features_are_measured_by_neighbours_and_a_line() {
+    let place = place();
+    let found = place.json("eval a --data three --knn 3");
+    for key in ["knn_top1", "linear_top1"] {
+        let share = found[key].as_f64().unwrap();
+        assert!((0.0..=1.0).contains(&share), "{found}");
+    }
+    assert_eq!(found["neighbours"], 3);
+    assert_eq!(
+        (&found["training_images"], &found["images"]),
+        (&json!(18), &json!(18))
+    );
+    assert_eq!(found["features"], 16);
+    // Every image is the nearest to itself.
+    let own = place.json("eval a --data three/train,three/train --knn 1");
+    assert_eq!(own["knn_top1"], 1.0, "{own}");
+    let few = place.json("eval a --data three --knn 1 --train-limit 4 --test-limit 5");
+    assert_eq!(
+        (&few["training_images"], &few["images"]),
+        (&json!(4), &json!(5))
+    );
+    refused(
+        &place,
+        "eval a --data three --knn 0",
+        &["--knn 0: expected 1 to 18"],
+    );
+    refused(&place, "eval a --data three --knn 19", &["--knn 19"]);
+    refused(&place, "eval a --data three --train-limit 4", &["--knn N"]);
+}
