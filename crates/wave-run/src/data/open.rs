@@ -83,7 +83,7 @@ fn meant(name: &str) -> Option<String> {
     let (controls, of) = controls(name);
     let path = Path::new(of);
     let file = path.file_name()?.to_str()?;
-    if path.exists() || of.contains([',', '*', '{']) {
+    if path.exists() || of.contains([',', '*', '{', ':']) {
         return None;
     }
     let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
