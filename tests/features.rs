@@ -22,7 +22,7 @@ fn place() -> Place {
     }
     place.write(
         "r.toml",
-        "data = 'three'\nbatch = 6\nviews = 1\n[condense]\ndepths = [1, 2]\nwidths = [16, 32]\n\
+        "data = 'three'\nbatch = 6\n[condense]\nviews = 1\ndepths = [1, 2]\nwidths = [16, 32]\n\
          template_size = 16\nsteps = 4\nlr = 1e-3\n[condense.auxiliary]\ndepth = 2\nwidth = 32\n\
          head_width = 16\npatch = 14\nimage_size = 56\n",
     );
@@ -50,11 +50,11 @@ fn an_ancestor_without_a_classifier_teaches_by_its_features() {
     let place = place();
     let condense = "condense r.toml --ancestor a";
     let plan = place.stdout(&format!("{condense} --dry-run"));
-    assert!(plan.contains("16 features of the ancestor"), "{plan}");
+    assert!(plan.contains("48 features of the ancestor"), "{plan}");
     let made = place.json(&format!("{condense} --cache c --out t"));
     assert!(made["top1"].is_null());
     assert_eq!(made["cache"]["ancestor_images"], 18);
-    assert_eq!(made["cache"]["bytes_per_image"], 4 + 2 * 16);
+    assert_eq!(made["cache"]["bytes_per_image"], 4 + 2 * 48);
     let config = json_of(&place, "t/config.json");
     assert_eq!(config["classes"], 0);
     assert_eq!(config["provenance"]["ancestor_output"], "features");
@@ -69,7 +69,7 @@ fn an_ancestor_without_a_classifier_teaches_by_its_features() {
     let again = place.json(&format!("{condense} --cache c --seed 1 --out u"));
     assert_eq!(again["cache"]["ancestor_images"], 0);
     // Another kind of output is another cache.
-    place.json("init default --data three --depth 1 --width 16 --heads 1 --patch 14 --out v");
+    place.json("init timm --data three --depth 1 --width 16 --heads 1 --patch 14 --out v");
     refused(
         &place,
         "condense r.toml --ancestor v --cache c --out w",
@@ -103,7 +103,7 @@ fn an_ancestor_without_a_classifier_teaches_by_its_features() {
 #[test]
 fn features_are_taught_by_choice_and_what_is_of_scores_is_refused() {
     let place = place();
-    place.json("init default --data three --depth 1 --width 16 --heads 1 --patch 14 --out v");
+    place.json("init timm --data three --depth 1 --width 16 --heads 1 --patch 14 --out v");
     let condense = "condense r.toml --ancestor v --ancestor-output features";
     place.json(&format!("{condense} --out t"));
     assert_eq!(json_of(&place, "t/config.json")["classes"], 0);
@@ -138,9 +138,16 @@ fn features_are_measured_by_neighbours_and_a_line() {
         (&found["training_images"], &found["images"]),
         (&json!(18), &json!(18))
     );
-    assert_eq!(found["features"], 16);
+    assert_eq!(found["features"], 48);
     // Every image is the nearest to itself.
-    let own = place.json("eval a --data three/train,three/train --knn 1");
+    for class in ["x", "y", "z"] {
+        for i in 0..6 {
+            let picture = place.bytes(&format!("three/train/{class}/{i}.png"));
+            place.write(&format!("own/train/{class}/{i}.png"), &picture);
+            place.write(&format!("own/val/{class}/{i}.png"), &picture);
+        }
+    }
+    let own = place.json("eval a --data own --knn 1");
     assert_eq!(own["knn_top1"], 1.0, "{own}");
     let few = place.json("eval a --data three --knn 1 --train-limit 4 --test-limit 5");
     assert_eq!(

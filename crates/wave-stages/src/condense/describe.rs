@@ -209,7 +209,7 @@ pub fn describe(
     let shown = match (ancestor, &data) {
         (Some(ancestor), Some(data)) => {
             let shown = ancestor.shown(data, steps, plan.output(Some(ancestor)));
-            let seconds = ancestor.seconds()?;
+            let seconds = ancestor.seconds(plan.output(Some(ancestor)))?;
             text += &format!(
                 "; the ancestor {:.1} images a second, of {shown} that it is shown",
                 1.0 / seconds

@@ -248,7 +248,7 @@ impl Ready {
             1.0 / seconds
         );
         if let Some(ancestor) = &self.ancestor {
-            let seconds = ancestor.seconds()?;
+            let seconds = ancestor.seconds(AncestorOutput::Scores)?;
             total += seconds * ancestor.shown(data, resolved.steps, AncestorOutput::Scores) as f64;
             text += &format!(", the ancestor {:.1}", 1.0 / seconds);
         }
