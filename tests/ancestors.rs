@@ -176,33 +176,22 @@ fn what_cannot_be_done_is_said() {
     write(&place, "headless", "dinov2_headless");
     write(&place, "dinov3", "dinov3");
     place.write("r.toml", recipe(56));
-    let refused = |args: &str, parts: &[&str]| {
-        let output = place.run(args);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "wave {args}: {stderr}");
-        for part in parts {
-            assert!(
-                stderr.contains(part),
-                "wave {args}: no `{part}` in {stderr}"
-            );
-        }
-    };
     let without = &["a DINOv2 without a classifier"][..];
-    refused(
+    place.refused(
         "condense r.toml --ancestor headless --ce-weight 1 --out o",
         &["ce_weight is of class scores", "has no classifier"],
     );
-    refused(
+    place.refused(
         "condense r.toml --ancestor headless --ancestor-output scores --out o",
         without,
     );
-    refused("eval headless --data shapes", without);
-    refused("predict headless flat/00.png", without);
-    refused(
+    place.refused("eval headless --data shapes", without);
+    place.refused("predict headless flat/00.png", without);
+    place.refused(
         "finetune dinov3 --data shapes --out o",
         &["a DINOv3 with", "rotary positions", "only runs here"],
     );
-    refused(
+    place.refused(
         "finetune headless --data shapes --new-head true --format onnx --out o",
         &["format = onnx", "a DINOv2"],
     );
@@ -220,7 +209,7 @@ fn what_cannot_be_done_is_said() {
             serde_json::from_slice(&place.bytes("headless/config.json")).unwrap();
         config["architecture"] = json!(name);
         place.write("headless/config.json", config.to_string());
-        refused(
+        place.refused(
             "condense r.toml --ancestor headless --out o",
             &[name, "is not supported", said],
         );

@@ -111,12 +111,7 @@ fn a_cache_of_other_outputs_is_refused() {
         place.write_png(&format!("flat/{i}.png"));
     }
     let refused = |args: &str, needles: &[&str]| {
-        let output = place.run(&format!("{args} --out o"));
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "wave {args}: {stderr}");
-        for needle in needles {
-            assert!(stderr.contains(needle), "wave {args}: {stderr}");
-        }
+        place.refused(&format!("{args} --out o"), needles);
         assert!(!place.path("o").exists(), "wave {args}");
     };
     let b = "condense r.toml --ancestor b --kl-weight 1 --cache c";

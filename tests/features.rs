@@ -33,18 +33,6 @@ fn json_of(place: &Place, file: &str) -> Value {
     serde_json::from_slice(&place.bytes(file)).unwrap()
 }
 
-fn refused(place: &Place, args: &str, parts: &[&str]) {
-    let output = place.run(args);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "wave {args}: {stderr}");
-    for part in parts {
-        assert!(
-            stderr.contains(part),
-            "wave {args}: no `{part}` in {stderr}"
-        );
-    }
-}
-
 #[test]
 fn an_ancestor_without_a_classifier_teaches_by_its_features() {
     let place = place();
@@ -70,8 +58,7 @@ fn an_ancestor_without_a_classifier_teaches_by_its_features() {
     assert_eq!(again["cache"]["ancestor_images"], 0);
     // Another kind of output is another cache.
     place.json("init timm --data three --depth 1 --width 16 --heads 1 --patch 14 --out v");
-    refused(
-        &place,
+    place.refused(
         "condense r.toml --ancestor v --cache c --out w",
         &["c is of other outputs"],
     );
@@ -87,9 +74,8 @@ fn an_ancestor_without_a_classifier_teaches_by_its_features() {
         (&found["classes"], &found["width"]),
         (&json!(0), &json!(48))
     );
-    refused(&place, "eval m --data three", &["without a classifier"]);
-    refused(
-        &place,
+    place.refused("eval m --data three", &["without a classifier"]);
+    place.refused(
         "expand t --depth 1 --width 16 --format onnx --out n",
         &["format = onnx", "classifier"],
     );
@@ -114,10 +100,9 @@ fn features_are_taught_by_choice_and_what_is_of_scores_is_refused() {
         ("--label-smoothing 0.1", "label_smoothing"),
     ] {
         let said = format!("{key} is of class scores");
-        refused(&place, &format!("{condense} {flag} --out o"), &[&said]);
+        place.refused(&format!("{condense} {flag} --out o"), &[&said]);
     }
-    refused(
-        &place,
+    place.refused(
         "condense r.toml --kl-weight 0 --ancestor-output features --out o",
         &["ancestor_output = features", "--ancestor A"],
     );
@@ -154,11 +139,10 @@ fn features_are_measured_by_neighbours_and_a_line() {
         (&few["training_images"], &few["images"]),
         (&json!(4), &json!(5))
     );
-    refused(
-        &place,
+    place.refused(
         "eval a --data three --knn 0",
         &["--knn 0: expected 1 to 18"],
     );
-    refused(&place, "eval a --data three --knn 19", &["--knn 19"]);
-    refused(&place, "eval a --data three --train-limit 4", &["--knn N"]);
+    place.refused("eval a --data three --knn 19", &["--knn 19"]);
+    place.refused("eval a --data three --train-limit 4", &["--knn N"]);
 }

@@ -4,12 +4,7 @@ use crate::support::{Place, shapes};
 
 /// Runs `wave args`, which must be refused with every needle and leave nothing in `o`. Returns stderr.
 fn refused(place: &Place, args: &str, needles: &[&str]) -> String {
-    let output = place.run(args);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "wave {args}: {said}");
-    for needle in needles {
-        assert!(said.contains(needle), "no {needle} in wave {args}: {said}");
-    }
+    let said = place.refused(args, needles);
     assert!(!said.contains("panicked"), "wave {args}: {said}");
     assert!(!place.path("o").exists(), "wave {args}");
     said

@@ -111,6 +111,21 @@ impl Place {
         self.command(args).output().unwrap()
     }
 
+    /// Runs `wave`, which must refuse the request with all of these words; returns its stderr.
+    #[track_caller]
+    pub(crate) fn refused(&self, args: &str, parts: &[&str]) -> String {
+        let output = self.run(args);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "wave {args}: {stderr}");
+        for part in parts {
+            assert!(
+                stderr.contains(part),
+                "wave {args}: no `{part}` in {stderr}"
+            );
+        }
+        stderr
+    }
+
     /// Runs `wave`, which must succeed; returns its stdout.
     pub(crate) fn stdout(&self, args: &str) -> String {
         let output = self.loud(args).output().unwrap();

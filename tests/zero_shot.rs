@@ -64,20 +64,6 @@ fn run(place: &Place, args: &str, prompts: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The command is refused, with all of these words.
-#[track_caller]
-fn refused(place: &Place, args: &str, parts: &[&str]) {
-    let output = place.run(args);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "wave {args}: {stderr}");
-    for part in parts {
-        assert!(
-            stderr.contains(part),
-            "wave {args}: no `{part}` in {stderr}"
-        );
-    }
-}
-
 fn read(place: &Place, file: &str) -> Value {
     serde_json::from_slice(&place.bytes(file)).unwrap()
 }
@@ -168,7 +154,7 @@ fn data_with_labels_measure_it_and_learn_from_it_too() {
         "finetune m --ancestor clip --labels names.txt --data pets --steps 2 --batch 2 --out o",
         "eval clip --labels names.txt --data pets",
     ] {
-        refused(&place, args, &["2 classes", "the model 5"]);
+        place.refused(args, &["2 classes", "the model 5"]);
         assert!(!place.path("o").exists());
     }
 }
@@ -181,21 +167,18 @@ fn other_names_or_prompts_are_other_caches_and_other_runs() {
     let again = place.json(&format!("{args} --out u"));
     assert_eq!(again["cache"]["ancestor_images"], 0);
     place.write("other.txt", "Dog\ncat\nfire engine\na bird's nest\nhouse\n");
-    refused(
-        &place,
+    place.refused(
         "condense r.toml --ancestor clip --labels other.txt --cache c --out v",
         &["is of other outputs", "labels_sha256", "Dog, cat"],
     );
-    refused(
-        &place,
+    place.refused(
         &format!("{args} --prompt {{}} --out v"),
         &["is of other outputs", "prompts", "a photo of a {}."],
     );
     // A run that goes on reads the same names, wherever their file is.
     place.write("moved.txt", place.bytes("names.txt"));
     place.json("condense r.toml --ancestor clip --labels moved.txt --cache c --out t --resume");
-    refused(
-        &place,
+    place.refused(
         "condense r.toml --ancestor clip --labels other.txt --cache d --out t --resume",
         &["other inputs", "labels"],
     );
@@ -218,7 +201,7 @@ fn wrong_names_and_directories_are_refused() {
         ("latin.txt", "latin.txt"),
     ] {
         let args = format!("condense r.toml --ancestor clip --labels {file} --out o");
-        refused(&place, &args, &[part]);
+        place.refused(&args, &[part]);
     }
     for args in [
         "condense r.toml --ancestor clip --out o",
@@ -227,27 +210,23 @@ fn wrong_names_and_directories_are_refused() {
         "finetune clip --data shapes --out o",
         "convert clip --out o",
     ] {
-        refused(&place, args, &["classes are texts", "--labels FILE"]);
+        place.refused(args, &["classes are texts", "--labels FILE"]);
     }
-    refused(
-        &place,
+    place.refused(
         "predict clip flat --labels two.txt --prompt photo",
         &["\"photo\"", "no place for a name"],
     );
-    refused(&place, "predict clip flat --prompt {}", &["give --labels"]);
-    refused(
-        &place,
+    place.refused("predict clip flat --prompt {}", &["give --labels"]);
+    place.refused(
         "predict clip flat --labels two.txt --heads 3",
         &["--heads 3"],
     );
-    refused(
-        &place,
+    place.refused(
         "condense r.toml --labels two.txt --kl-weight 0 --ce-weight 1 --out o",
         &["give --ancestor"],
     );
     place.json("init timm --data shapes --depth 1 --width 16 --heads 2 --patch 7 --out vit");
-    refused(
-        &place,
+    place.refused(
         "predict vit flat --labels two.txt",
         &[
             "vit has a classifier of its own or none",
@@ -263,30 +242,20 @@ fn incomplete_and_foreign_directories_are_refused() {
     let predict = "predict clip flat --labels two.txt";
     let tokenizer = place.bytes("clip/tokenizer.json");
     std::fs::remove_file(place.path("clip/tokenizer.json")).unwrap();
-    refused(
-        &place,
-        predict,
-        &["clip has no tokenizer.json", "save_pretrained"],
-    );
+    place.refused(predict, &["clip has no tokenizer.json", "save_pretrained"]);
     place.write("clip/tokenizer.json", "{}");
-    refused(&place, predict, &["tokenizer.json: is no tokenizer"]);
+    place.refused(predict, &["tokenizer.json: is no tokenizer"]);
     // SigLIP's has no token of the number that ends a text in this CLIP.
     place.write("clip/tokenizer.json", place.bytes("siglip/tokenizer.json"));
-    refused(
-        &place,
-        predict,
-        &["has no end", "eos_token_id", "of this model"],
-    );
+    place.refused(predict, &["has no end", "eos_token_id", "of this model"]);
     place.write("siglip/tokenizer.json", tokenizer);
     std::fs::remove_file(place.path("siglip/tokenizer_config.json")).unwrap();
-    refused(
-        &place,
+    place.refused(
         "predict siglip flat --labels two.txt",
         &["is none of the 41"],
     );
     place.write("siglip/tokenizer_config.json", r#"{"pad_token": "<pad>"}"#);
-    refused(
-        &place,
+    place.refused(
         "predict siglip flat --labels two.txt",
         &["pad_token", "<pad>"],
     );
@@ -294,24 +263,16 @@ fn incomplete_and_foreign_directories_are_refused() {
     let mut config = read(&place, "clip_gelu/config.json");
     config["vision_config"]["patch_size"] = json!(16);
     place.write("clip_gelu/config.json", config.to_string());
-    refused(
-        &place,
-        "inspect clip_gelu",
-        &["vision_config.patch_size", "16"],
-    );
+    place.refused("inspect clip_gelu", &["vision_config.patch_size", "16"]);
     config["model_type"] = json!("siglip2");
     place.write("clip_gelu/config.json", config.to_string());
-    refused(&place, "inspect clip_gelu", &["siglip2", "not supported"]);
+    place.refused("inspect clip_gelu", &["siglip2", "not supported"]);
     std::fs::remove_file(place.path("clip_gelu/config.json")).unwrap();
     place.write("clip_gelu/open_clip_config.json", "{}");
     for args in [
         "inspect clip_gelu",
         "predict clip_gelu flat --labels two.txt",
     ] {
-        refused(
-            &place,
-            args,
-            &["open_clip's layout", "transformers' layout"],
-        );
+        place.refused(args, &["open_clip's layout", "transformers' layout"]);
     }
 }

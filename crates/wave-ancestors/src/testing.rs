@@ -1,8 +1,11 @@
 //! Weights and images by a rule shared with `make_ancestors.py`, beside wave-models' fixtures. Only
-//! expected logits need a file. wave-models has these helpers too.
+//! expected logits need a file. wave-models and wave-lab include this file too, and use some of it.
+#![allow(dead_code)]
 
-use crate::Weights;
 use candle_core::{Device, Tensor};
+use std::collections::BTreeMap;
+
+type Weights = BTreeMap<String, Tensor>;
 
 /// Uniform values in [0, 1), a function of name and index alone.
 fn uniform(name: &str, n: usize) -> impl Iterator<Item = f64> {

@@ -28,4 +28,5 @@ pub mod meta;
 pub mod population;
 pub mod sequence;
 #[cfg(test)]
+#[path = "../../wave-ancestors/src/testing.rs"]
 mod testing;
