@@ -8,8 +8,19 @@ use crate::directory::CARD_FILE;
 /// Longer cards are not looked through.
 const MOST_READ: u64 = 1 << 20;
 
+/// A measured accuracy, for the head's `model-index`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CardResult {
+    /// The data set as the hub knows it, or by its name here.
+    pub dataset: String,
+    /// What was measured, such as `top-1 at 6 x 64`.
+    pub name: String,
+    /// Share of the images that are classified correctly, 0 to 1.
+    pub accuracy: f64,
+}
+
 /// The YAML head of a card. What is `None` or empty is left out.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct CardFront {
     /// SPDX-like identifier, as hubs spell it: `apache-2.0`.
     pub license: Option<String>,
@@ -17,8 +28,8 @@ pub struct CardFront {
     pub tags: Vec<String>,
     /// Data sets trained on.
     pub datasets: Vec<String>,
-    /// The measure: `accuracy`.
-    pub metrics: Vec<String>,
+    /// Measured accuracies, which also name `accuracy` as the measure.
+    pub results: Vec<CardResult>,
     /// The model that this one was made from: a hub name or a path.
     pub base_model: Option<String>,
     /// The library that loads it: `timm`.
@@ -36,10 +47,14 @@ pub fn model_card(front: &CardFront, title: &str, body_markdown: &str) -> String
     push_one(&mut card, "pipeline_tag", &front.pipeline_tag);
     push_one(&mut card, "base_model", &front.base_model);
     push_list(&mut card, "datasets", &front.datasets);
-    push_list(&mut card, "metrics", &front.metrics);
+    if !front.results.is_empty() {
+        push_list(&mut card, "metrics", &["accuracy".to_owned()]);
+    }
     push_list(&mut card, "tags", &front.tags);
     let title: Vec<&str> = title.split_whitespace().collect();
-    card.push_str(&format!("---\n\n# {}\n", title.join(" ")));
+    let title = title.join(" ");
+    push_results(&mut card, &title, front);
+    card.push_str(&format!("---\n\n# {title}\n"));
     let body = body_markdown.trim_matches(['\n', '\r']);
     if !body.is_empty() {
         card.push_str(&format!("\n{body}\n"));
@@ -111,6 +126,32 @@ fn push_list(card: &mut String, key: &str, values: &[String]) {
     }
 }
 
+/// The `model-index`: the results by data set.
+fn push_results(card: &mut String, title: &str, front: &CardFront) {
+    let task = front.pipeline_tag.as_deref();
+    let (Some(task), false) = (task, front.results.is_empty()) else {
+        return;
+    };
+    card.push_str(&format!(
+        "model-index:\n- name: {}\n  results:\n",
+        scalar(title)
+    ));
+    for results in front.results.chunk_by(|a, b| a.dataset == b.dataset) {
+        let dataset = scalar(&results[0].dataset);
+        card.push_str(&format!(
+            "  - task:\n      type: {}\n    dataset:\n      type: {dataset}\n      name: {dataset}\n    \
+             metrics:\n",
+            scalar(task)
+        ));
+        for CardResult { name, accuracy, .. } in results {
+            card.push_str(&format!(
+                "    - type: accuracy\n      name: {}\n      value: {accuracy:.4}\n",
+                scalar(name)
+            ));
+        }
+    }
+}
+
 /// `text` as a YAML string: bare where no reader could take it for anything else.
 fn scalar(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
@@ -149,15 +190,22 @@ mod tests {
             license: Some("apache-2.0".to_owned()),
             tags: vec!["image-classification".to_owned(), "1.0".to_owned()],
             datasets: vec!["owner/set".to_owned()],
-            metrics: vec!["accuracy".to_owned()],
+            results: [("top-1 at 6 x 64", 0.9), ("top-1 at 12 x 64", 0.90125)]
+                .map(|(name, accuracy)| CardResult {
+                    dataset: "owner/set".to_owned(),
+                    name: name.to_owned(),
+                    accuracy,
+                })
+                .to_vec(),
             base_model: Some("timm/levit_384.fb_dist_in1k".to_owned()),
             library_name: Some("timm".to_owned()),
-            pipeline_tag: None,
+            pipeline_tag: Some("image-classification".to_owned()),
         };
         let expected = "\
 ---
 license: apache-2.0
 library_name: timm
+pipeline_tag: image-classification
 base_model: timm/levit_384.fb_dist_in1k
 datasets:
 - owner/set
@@ -166,6 +214,21 @@ metrics:
 tags:
 - image-classification
 - \"1.0\"
+model-index:
+- name: \"Six layers\"
+  results:
+  - task:
+      type: image-classification
+    dataset:
+      type: owner/set
+      name: owner/set
+    metrics:
+    - type: accuracy
+      name: \"top-1 at 6 x 64\"
+      value: 0.9000
+    - type: accuracy
+      name: \"top-1 at 12 x 64\"
+      value: 0.9012
 ---
 
 # Six layers

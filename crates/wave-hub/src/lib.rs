@@ -71,7 +71,7 @@ mod testing;
 mod transformers;
 
 pub use atomic::{prepare_out, remove_own_temporaries, remove_temporaries, write_atomic};
-pub use card::{CardFront, card_license, model_card, with_license};
+pub use card::{CardFront, CardResult, card_license, model_card, with_license};
 pub use digest::{sha256_file, sha256_hex};
 pub use directory::{
     ARTEFACT_FILES, CARD_FILE, Kind, SCALERS_FILE, TOKENIZER_FILE, directory_kind,

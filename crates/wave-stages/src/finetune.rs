@@ -92,6 +92,13 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
         });
         let scores = stored_scores(&model, layout.float, &data, outcome.scores)?;
         let top1 = scores.map(|s| s.top1);
+        if let Some(top1) = top1 {
+            model.provenance["top1"] = json!(top1);
+            model.provenance["top1_of"] = json!(match plan.data.hold_out {
+                Some(n) => format!("{n} held-out training images"),
+                None => format!("{} test images", data.tests.indices.len()),
+            });
+        }
         let summary = format!(
             "Fine-tuned on {} for {} steps with wave{}.",
             data.spec,

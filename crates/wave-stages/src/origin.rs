@@ -9,7 +9,7 @@
 
 use serde_json::{Value, json};
 use std::path::Path;
-use wave_hub::CardFront;
+use wave_hub::{CardFront, CardResult};
 use wave_run::context::Context;
 use wave_run::locate;
 
@@ -71,12 +71,21 @@ pub fn card(front: CardFront, provenance: &Value, title: &str, body: &str) -> St
         Ok(_) => body.to_owned(),
         Err(why) => format!("{}\n\n{NO_LICENCE} {why}\n", body.trim_end()),
     };
-    let front = CardFront {
+    let mut front = CardFront {
         license: license.ok(),
         base_model: origin["base_models"][0].as_str().map(str::to_owned),
         datasets: datasets(provenance),
         ..front
     };
+    if let (Some(accuracy), Some(name)) =
+        (provenance["top1"].as_f64(), provenance["top1_of"].as_str())
+    {
+        front.results.push(CardResult {
+            dataset: dataset(provenance),
+            name: format!("top-1 of {name}"),
+            accuracy,
+        });
+    }
     wave_hub::model_card(&front, title, &body)
 }
 
@@ -112,6 +121,13 @@ fn license(origin: &Value) -> Result<String, String> {
             known.join(" and ")
         )),
     }
+}
+
+/// The data set of a stage: as the hub knows it, or by its name here.
+pub(crate) fn dataset(provenance: &Value) -> String {
+    let spec = provenance["data"].as_str().unwrap_or("unknown");
+    let known = DATASETS.iter().find(|(name, _)| *name == spec);
+    known.map_or(spec, |(_, name)| name).to_owned()
 }
 
 /// Training data of a model and of those it started from, where the hub has it.

@@ -7,7 +7,7 @@ use crate::templates::{self, Description};
 use anyhow::Result;
 use serde_json::Value;
 use std::path::Path;
-use wave_hub::{Accuracy, CardFront, FloatType};
+use wave_hub::{Accuracy, CardFront, CardResult, FloatType};
 use wave_learngene::Learngene;
 use wave_run::data::Data;
 
@@ -55,6 +55,14 @@ fn card(gene: &Learngene, accuracies: &[Accuracy], provenance: &Value) -> String
         tags: vec![task.into(), "wave".into(), "learngene".into()],
         library_name: Some("wave".into()),
         pipeline_tag: Some(task.into()),
+        results: accuracies
+            .iter()
+            .map(|a| CardResult {
+                dataset: origin::dataset(provenance),
+                name: format!("top-1 at {} x {}, {}", a.depth, a.width, a.condition),
+                accuracy: a.top1,
+            })
+            .collect(),
         ..card_front()
     };
     let a = &gene.auxiliary;
