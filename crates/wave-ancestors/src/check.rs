@@ -265,7 +265,7 @@ pub fn sizes(sizes: &[(&'static str, usize)]) -> Result<(), ShapeError> {
     Ok(())
 }
 
-/// Checks that no product of these sizes is of more than [`MOST_VALUES`] values.
+/// Checks that no product of these sizes is of more than 2^32 values.
 pub fn products(products: &[(&'static str, &[usize])]) -> Result<(), ShapeError> {
     for &(name, sizes) in products {
         let value = sizes.iter().fold(1_usize, |n, s| n.saturating_mul(*s));

@@ -2,7 +2,7 @@
 //!
 //! On the CPU in `f32` they are fused, each with bias, residual and activation. They run over plain
 //! slices ([`wave_ops::slices`]), split between the threads of the surrounding rayon pool. Elsewhere
-//! they are stock candle (module [`stock`]). Images are channels-last, (b, rows, columns, channels):
+//! they are stock candle (`stock.rs` beside it). Images are channels-last, (b, rows, columns, channels):
 //! the inputs of one row of a convolution's window lie side by side.
 //!
 //! Letters: `b` images, `n` rows of a matrix or tokens, `c` channels, `k` kernel, `s` side.

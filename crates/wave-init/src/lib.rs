@@ -8,9 +8,8 @@
 //!    [`sinusoidal_positions`] and [`mean_shift`].
 //! 5. [`transfer`] starts take weights from a donor. [`transfer::ligo`] is also a differentiable function
 //!    of its operator.
-//! 6. [`graph`] is a trained hypernetwork that predicts weights. [`learned`] are distributions whose
-//!    parameters are trained.
-//! 7. [`filters`] are the starts of ConvMixer and ConvNeXt, [`positional`] those of positional attention,
+//! 6. [`graph`] is a trained hypernetwork that predicts weights.
+//! 7. [`filters`] are the starts of ConvMixer and ConvNeXt, [`positional`] those of positional attention.
 //! 8. [`ledger`] counts the values that a start carries over, as papers' tables do.
 //!
 //! Every tensor is `f32` on the CPU. It draws from a generator of its own, derived from the seed and the

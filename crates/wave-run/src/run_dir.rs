@@ -83,9 +83,7 @@ impl RunDir {
     /// Opens `out/run/` for a run with these settings and inputs.
     ///
     /// # Errors
-    /// If `out` is not writable, or another process works there; if a run there is unfinished and
-    /// `options` do not decide about it, or it has other settings or inputs; if `out` holds an artefact
-    /// without a run, or is an input itself.
+    /// As [`fill`].
     fn open(out: &Path, settings: &Table, inputs: &Inputs, options: &Options) -> Result<Opened> {
         let opened = match options.context.is_first() {
             true => Self::open_here(out, settings, inputs, options)?,
@@ -287,7 +285,9 @@ pub struct Made<'a> {
 /// already complete. Returns the result as `--json` prints it.
 ///
 /// # Errors
-/// As [`RunDir::open`], or if the work fails.
+/// If `out` is not writable, or another process works there; if a run there is unfinished and `options` do
+/// not decide about it, or it has other settings or inputs; if `out` holds an artefact without a run, or is
+/// an input itself; or if the work fails.
 pub fn fill<'a>(
     out: &Path,
     settings: &Table,
