@@ -88,13 +88,7 @@ impl Source for One {
 
 /// Makes training input of an image file: random crops, which need not decode all of it.
 pub fn crop(file: &[u8]) {
-    let transform = Transform {
-        image_size: 8,
-        channels: 3,
-        mean: vec![0.5; 3],
-        std: vec![0.5; 3],
-        crop_pct: 1.0,
-    };
+    let transform = Transform::new(8, vec![0.5; 3], vec![0.5; 3]);
     let augment = Augment {
         resized_crop: Some(ResizedCrop::default()),
         ..Augment::NONE

@@ -5,6 +5,7 @@
 use candle_core::{DType, Device, Tensor};
 use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeMap;
+use wave::context::Context;
 use wave::model::Model;
 use wave_models::vit::VitShape;
 
@@ -38,5 +39,5 @@ fuzz_target!(init: write_weights(), |data: &[u8]| {
     let _ = wave_hub::directory_kind(dir);
     let _ = wave_hub::read_templates(dir);
     let _ = wave_hub::read_preprocessing(dir);
-    let _ = Model::read(dir);
+    let _ = Model::read(dir, &Context::default());
 });

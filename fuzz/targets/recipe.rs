@@ -3,6 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use wave::bench;
+use wave::context::Context;
 use wave::recipe::Recipe;
 use wave::settings::{Condense, Expand, Finetune, Init};
 
@@ -19,6 +20,6 @@ fuzz_target!(|data: &[u8]| {
     let _ = recipe.stage("finetune", None, &Finetune::default());
     let _ = recipe.stage("init", None, &Init::default());
     if recipe.has("bench") {
-        let _ = bench::describe(&recipe);
+        let _ = bench::describe(&recipe, None, &Context::default());
     }
 });

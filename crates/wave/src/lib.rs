@@ -43,5 +43,5 @@ pub mod shipped;
 
 pub use wave_bench::{bench, report};
 pub use wave_lab::{meta, population, sequence};
-pub use wave_run::{forecast, progress, recipe, settings, terminal};
+pub use wave_run::{context, forecast, progress, recipe, settings, terminal};
 pub use wave_stages::{condense, eval, expand, finetune, init, model, templates};
