@@ -31,13 +31,13 @@ impl Features {
     /// # Errors
     /// If an image cannot be read, there are none, or a feature is no finite number.
     pub fn of(network: &dyn Frozen, images: &TestImages, at_once: usize) -> Result<Features> {
+        images.check()?;
         let (mut rows, mut labels) = (Vec::new(), Vec::new());
         for batch in images.batches(at_once) {
             let batch = batch?;
             rows.push(network.features(&batch.input()?)?.to_device(&Device::Cpu)?);
             labels.extend(&batch.labels);
         }
-        images.check()?;
         Features::new(Tensor::cat(&rows, 0)?, labels)
     }
 
