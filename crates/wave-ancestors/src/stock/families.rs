@@ -1,0 +1,226 @@
+//! The families of candle-transformers that are used, and their networks by timm's names.
+
+use super::Source;
+use crate::table::Known;
+use candle_core::Result;
+use candle_nn::{Func, VarBuilder};
+use candle_transformers::models::{convnext, fastvit, mobilenetv4, mobileone, repvgg, resnet};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    ConvNext,
+    ConvNextV2,
+    ResNet,
+    RepVgg,
+    MobileNetV4,
+    MobileOne,
+    FastVit,
+}
+
+/// Networks by timm's names: their family, and the side of the images that they are made for.
+pub(super) const NETWORKS: [(&str, Family, usize); 49] = {
+    use Family::*;
+    [
+        ("convnext_atto", ConvNext, 224),
+        ("convnext_femto", ConvNext, 224),
+        ("convnext_pico", ConvNext, 224),
+        ("convnext_nano", ConvNext, 224),
+        ("convnext_tiny", ConvNext, 224),
+        ("convnext_small", ConvNext, 224),
+        ("convnext_base", ConvNext, 224),
+        ("convnext_large", ConvNext, 224),
+        ("convnext_xlarge", ConvNext, 224),
+        ("convnextv2_atto", ConvNextV2, 224),
+        ("convnextv2_femto", ConvNextV2, 224),
+        ("convnextv2_pico", ConvNextV2, 224),
+        ("convnextv2_nano", ConvNextV2, 224),
+        ("convnextv2_tiny", ConvNextV2, 224),
+        ("convnextv2_small", ConvNextV2, 224),
+        ("convnextv2_base", ConvNextV2, 224),
+        ("convnextv2_large", ConvNextV2, 224),
+        ("convnextv2_huge", ConvNextV2, 224),
+        ("resnet18", ResNet, 224),
+        ("resnet34", ResNet, 224),
+        ("resnet50", ResNet, 224),
+        ("resnet101", ResNet, 224),
+        ("resnet152", ResNet, 224),
+        ("repvgg_a0", RepVgg, 224),
+        ("repvgg_a1", RepVgg, 224),
+        ("repvgg_a2", RepVgg, 224),
+        ("repvgg_b0", RepVgg, 224),
+        ("repvgg_b1", RepVgg, 224),
+        ("repvgg_b1g4", RepVgg, 224),
+        ("repvgg_b2", RepVgg, 224),
+        ("repvgg_b2g4", RepVgg, 224),
+        ("repvgg_b3", RepVgg, 224),
+        ("repvgg_b3g4", RepVgg, 224),
+        ("mobilenetv4_conv_small", MobileNetV4, 224),
+        ("mobilenetv4_conv_medium", MobileNetV4, 256),
+        ("mobilenetv4_conv_large", MobileNetV4, 384),
+        ("mobilenetv4_hybrid_medium", MobileNetV4, 256),
+        ("mobilenetv4_hybrid_large", MobileNetV4, 384),
+        ("mobileone_s1", MobileOne, 224),
+        ("mobileone_s2", MobileOne, 224),
+        ("mobileone_s3", MobileOne, 224),
+        ("mobileone_s4", MobileOne, 224),
+        ("fastvit_t8", FastVit, 256),
+        ("fastvit_t12", FastVit, 256),
+        ("fastvit_s12", FastVit, 256),
+        ("fastvit_sa12", FastVit, 256),
+        ("fastvit_sa24", FastVit, 256),
+        ("fastvit_sa36", FastVit, 256),
+        ("fastvit_ma36", FastVit, 256),
+    ]
+};
+
+/// What is pooled, of a network of this name. MobileNetV4's is (b, c, 1, 1), FastViT's not yet pooled.
+pub(super) fn body(name: &str, vb: VarBuilder<'static>) -> Result<Func<'static>> {
+    match name {
+        "convnext_atto" | "convnextv2_atto" => {
+            convnext::convnext_no_final_layer(&convnext::Config::atto(), vb)
+        }
+        "convnext_femto" | "convnextv2_femto" => {
+            convnext::convnext_no_final_layer(&convnext::Config::femto(), vb)
+        }
+        "convnext_pico" | "convnextv2_pico" => {
+            convnext::convnext_no_final_layer(&convnext::Config::pico(), vb)
+        }
+        "convnext_nano" | "convnextv2_nano" => {
+            convnext::convnext_no_final_layer(&convnext::Config::nano(), vb)
+        }
+        "convnext_tiny" | "convnextv2_tiny" => {
+            convnext::convnext_no_final_layer(&convnext::Config::tiny(), vb)
+        }
+        "convnext_small" | "convnextv2_small" => {
+            convnext::convnext_no_final_layer(&convnext::Config::small(), vb)
+        }
+        "convnext_base" | "convnextv2_base" => {
+            convnext::convnext_no_final_layer(&convnext::Config::base(), vb)
+        }
+        "convnext_large" | "convnextv2_large" => {
+            convnext::convnext_no_final_layer(&convnext::Config::large(), vb)
+        }
+        "convnext_xlarge" => convnext::convnext_no_final_layer(&convnext::Config::xlarge(), vb),
+        "convnextv2_huge" => convnext::convnext_no_final_layer(&convnext::Config::huge(), vb),
+        "resnet18" => resnet::resnet18_no_final_layer(vb),
+        "resnet34" => resnet::resnet34_no_final_layer(vb),
+        "resnet50" => resnet::resnet50_no_final_layer(vb),
+        "resnet101" => resnet::resnet101_no_final_layer(vb),
+        "resnet152" => resnet::resnet152_no_final_layer(vb),
+        "repvgg_a0" => repvgg::repvgg_no_final_layer(&repvgg::Config::a0(), vb),
+        "repvgg_a1" => repvgg::repvgg_no_final_layer(&repvgg::Config::a1(), vb),
+        "repvgg_a2" => repvgg::repvgg_no_final_layer(&repvgg::Config::a2(), vb),
+        "repvgg_b0" => repvgg::repvgg_no_final_layer(&repvgg::Config::b0(), vb),
+        "repvgg_b1" => repvgg::repvgg_no_final_layer(&repvgg::Config::b1(), vb),
+        "repvgg_b1g4" => repvgg::repvgg_no_final_layer(&repvgg::Config::b1g4(), vb),
+        "repvgg_b2" => repvgg::repvgg_no_final_layer(&repvgg::Config::b2(), vb),
+        "repvgg_b2g4" => repvgg::repvgg_no_final_layer(&repvgg::Config::b2g4(), vb),
+        "repvgg_b3" => repvgg::repvgg_no_final_layer(&repvgg::Config::b3(), vb),
+        "repvgg_b3g4" => repvgg::repvgg_no_final_layer(&repvgg::Config::b3g4(), vb),
+        "mobilenetv4_conv_small" => {
+            mobilenetv4::mobilenetv4_no_final_layer(&mobilenetv4::Config::small(), vb)
+        }
+        "mobilenetv4_conv_medium" => {
+            mobilenetv4::mobilenetv4_no_final_layer(&mobilenetv4::Config::medium(), vb)
+        }
+        "mobilenetv4_conv_large" => {
+            mobilenetv4::mobilenetv4_no_final_layer(&mobilenetv4::Config::large(), vb)
+        }
+        "mobilenetv4_hybrid_medium" => {
+            mobilenetv4::mobilenetv4_no_final_layer(&mobilenetv4::Config::hybrid_medium(), vb)
+        }
+        "mobilenetv4_hybrid_large" => {
+            mobilenetv4::mobilenetv4_no_final_layer(&mobilenetv4::Config::hybrid_large(), vb)
+        }
+        "mobileone_s1" => mobileone::mobileone_no_final_layer(&mobileone::Config::s1(), vb),
+        "mobileone_s2" => mobileone::mobileone_no_final_layer(&mobileone::Config::s2(), vb),
+        "mobileone_s3" => mobileone::mobileone_no_final_layer(&mobileone::Config::s3(), vb),
+        "mobileone_s4" => mobileone::mobileone_no_final_layer(&mobileone::Config::s4(), vb),
+        "fastvit_t8" => fastvit::fastvit_no_final_layer(&fastvit::Config::t8(), vb),
+        "fastvit_t12" => fastvit::fastvit_no_final_layer(&fastvit::Config::t12(), vb),
+        "fastvit_s12" => fastvit::fastvit_no_final_layer(&fastvit::Config::s12(), vb),
+        "fastvit_sa12" => fastvit::fastvit_no_final_layer(&fastvit::Config::sa12(), vb),
+        "fastvit_sa24" => fastvit::fastvit_no_final_layer(&fastvit::Config::sa24(), vb),
+        "fastvit_sa36" => fastvit::fastvit_no_final_layer(&fastvit::Config::sa36(), vb),
+        "fastvit_ma36" => fastvit::fastvit_no_final_layer(&fastvit::Config::ma36(), vb),
+        other => candle_core::bail!("no network is called {other}"),
+    }
+}
+
+impl Family {
+    pub(super) fn describe(self) -> &'static str {
+        match self {
+            Family::ConvNext => "a ConvNeXt",
+            Family::ConvNextV2 => "a ConvNeXt V2",
+            Family::ResNet => "a ResNet",
+            Family::RepVgg => "a RepVGG",
+            Family::MobileNetV4 => "a MobileNetV4",
+            Family::MobileOne => "a MobileOne",
+            Family::FastVit => "a FastViT",
+        }
+    }
+
+    /// How timm's names of the family begin.
+    pub(super) fn prefix(self) -> &'static str {
+        match self {
+            Family::ConvNext => "convnext_",
+            Family::ConvNextV2 => "convnextv2_",
+            Family::ResNet => "resnet",
+            Family::RepVgg => "repvgg_",
+            Family::MobileNetV4 => "mobilenetv4_",
+            Family::MobileOne => "mobileone_",
+            Family::FastVit => "fastvit_",
+        }
+    }
+
+    /// The module of the classifier.
+    pub(super) fn classifier(self) -> &'static str {
+        match self {
+            Family::ResNet => "fc",
+            Family::MobileNetV4 => "classifier",
+            _ => "head.fc",
+        }
+    }
+
+    /// A registered network with other outputs from tensors of the same names and shapes, so that weights
+    /// alone do not tell the family's.
+    pub(super) fn twin(self) -> Option<&'static str> {
+        match self {
+            Family::ResNet => Some("a resnetblur or resnetaa"),
+            Family::MobileNetV4 => Some("a mobilenetv4_conv_aa or _blur"),
+            _ => None,
+        }
+    }
+
+    /// A tensor with as many values as what is pooled has channels.
+    pub(super) fn last(self, source: &Source) -> &'static str {
+        match self {
+            Family::ResNet if source.has("layer4.0.bn3.weight") => "layer4.0.bn3.weight",
+            Family::ResNet => "layer4.0.bn2.weight",
+            Family::RepVgg => "stages.3.0.conv_kxk.bn.weight",
+            Family::MobileOne => "stages.3.1.conv_kxk.0.bn.weight",
+            Family::FastVit => "final_conv.conv_kxk.0.bn.weight",
+            Family::MobileNetV4 => "norm_head.weight",
+            Family::ConvNext | Family::ConvNextV2 => "head.norm.weight",
+        }
+    }
+
+    /// The family whose tensors these are.
+    pub(super) fn of_weights(known: Known) -> Option<Family> {
+        let second = match known.has("stages.0.blocks.0.mlp.grn.weight") {
+            true => Family::ConvNextV2,
+            false => Family::ConvNext,
+        };
+        [
+            ("stages.0.blocks.0.conv_dw.weight", second),
+            ("layer1.0.conv1.weight", Family::ResNet),
+            ("stages.0.0.conv_kxk.conv.weight", Family::RepVgg),
+            ("norm_head.weight", Family::MobileNetV4),
+            ("stages.0.0.conv_kxk.0.conv.weight", Family::MobileOne),
+            ("final_conv.conv_kxk.0.conv.weight", Family::FastVit),
+        ]
+        .into_iter()
+        .find(|(tensor, _)| known.has(tensor))
+        .map(|(_, family)| family)
+    }
+}
