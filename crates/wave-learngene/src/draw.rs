@@ -3,6 +3,7 @@
 //! much, so they come first.
 
 use rand::Rng;
+use std::collections::BTreeSet;
 use wave_models::vit::VitShape;
 
 /// Sizes to draw from.
@@ -18,6 +19,8 @@ pub struct Sizes {
     /// Power of that share's elapsed part with which they grow, above 0: 1 is linear, more stays
     /// small for longer.
     pub growth_power: f64,
+    /// Sizes that each step trains, at least 1.
+    pub per_step: usize,
 }
 
 impl Sizes {
@@ -28,15 +31,35 @@ impl Sizes {
             widths,
             growth: 0.0,
             growth_power: 1.0,
+            per_step: 1,
         }
     }
 
-    /// The depth and width that step `step` of `steps` trains. `rng` should depend on the step
-    /// alone, so that a resumed training draws the same.
+    /// A depth and a width among those that step `step` of `steps` trains. `rng` should depend on the
+    /// step alone, so that a resumed training draws the same.
     pub fn draw(&self, step: u64, steps: u64, rng: &mut impl Rng) -> (usize, usize) {
         let ((least, most), widths) = self.at(step, steps);
         let depth = rng.random_range(least..=most);
         (depth, widths[rng.random_range(0..widths.len())])
+    }
+
+    /// All depths and widths that a step trains. One is drawn; of two, the first is the largest so far; of
+    /// three or more, the second is the smallest (the sandwich rule of Yu and Huang 2019). None comes
+    /// twice, so there may be fewer.
+    pub fn draw_all(&self, step: u64, steps: u64, rng: &mut impl Rng) -> Vec<(usize, usize)> {
+        let ((least, most), widths) = self.at(step, steps);
+        let ends = [(most, widths[widths.len() - 1]), (least, widths[0])];
+        let fixed = self.fixed();
+        let mut sizes = ends[..fixed].to_vec();
+        sizes.extend((fixed..self.per_step).map(|_| self.draw(step, steps, rng)));
+        let mut seen = BTreeSet::new();
+        sizes.retain(|size| seen.insert(*size));
+        sizes
+    }
+
+    /// The sizes of a step that are not drawn.
+    fn fixed(&self) -> usize {
+        self.per_step.saturating_sub(1).min(2)
     }
 
     /// The least and the most depth, and the widths, that a step draws from.
@@ -49,16 +72,21 @@ impl Sizes {
         ((least, least + part_of(most - least)), widths)
     }
 
-    /// Multiply-adds of an average forward pass of one image, over the sizes drawn of `whole`.
+    /// Multiply-adds of the forward passes of one image in an average step, over the sizes drawn of
+    /// `whole`.
     pub fn mean_multiply_adds(&self, whole: &VitShape) -> f64 {
         let steps = 1000; // enough for the growth of any depth
         let of_step = |step| {
             let ((least, most), widths) = self.at(step, steps);
-            let work = widths.iter().flat_map(|width| {
-                // Linear in the depth, so its mean is that of the ends.
-                [least, most].map(|depth| whole.with_size(depth, *width).multiply_adds() as f64)
-            });
-            work.sum::<f64>() / (2 * widths.len()) as f64
+            let of = |depth, width| whole.with_size(depth, width).multiply_adds() as f64;
+            // Linear in the depth, so its mean is that of the ends.
+            let work = widths
+                .iter()
+                .flat_map(|w| [least, most].map(|depth| of(depth, *w)));
+            let drawn = work.sum::<f64>() / (2 * widths.len()) as f64;
+            let ends = [of(most, widths[widths.len() - 1]), of(least, widths[0])];
+            let fixed = self.fixed();
+            ends[..fixed].iter().sum::<f64>() + drawn * (self.per_step - fixed) as f64
         };
         (0..steps).map(of_step).sum::<f64>() / steps as f64
     }
@@ -76,6 +104,7 @@ mod tests {
             widths: vec![64, 128, 192],
             growth,
             growth_power,
+            per_step: 1,
         }
     }
 
@@ -98,6 +127,25 @@ mod tests {
             drawn.push(depth);
         }
         assert!((2..=12).all(|depth| drawn[500..].contains(&depth)));
+    }
+
+    #[test]
+    fn a_step_of_several_sizes_trains_the_ends_first() {
+        let of = |per_step, step| {
+            let sizes = Sizes {
+                per_step,
+                ..sizes(0.5, 1.0)
+            };
+            sizes.draw_all(step, 1000, &mut ChaCha8Rng::seed_from_u64(step))
+        };
+        assert_eq!(of(1, 999).len(), 1);
+        assert_eq!(of(2, 999)[0], (12, 192));
+        assert_eq!(of(2, 250)[0], (7, 128));
+        assert_eq!(of(4, 999)[..2], [(12, 192), (2, 64)]);
+        // At first there is one size, and none comes twice.
+        assert_eq!(of(4, 0), [(2, 64)]);
+        let drawn: BTreeSet<_> = (500..1000).flat_map(|step| of(3, step)).collect();
+        assert_eq!(drawn.len(), 11 * 3);
     }
 
     #[test]

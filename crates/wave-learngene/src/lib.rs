@@ -12,8 +12,9 @@
 //! 2. Scalers start as [`ramp_scalers`], [`random_scalers`], [`telg_scalers`] or [`share_scalers`].
 //! 3. A [`Learngene`] is templates, *scaler bank* and inherited weights. The bank holds scalers at a few
 //!    anchors of depth and at one width.
-//! 4. [`Sizes`] draws the depth and width of each step of a condensation. [`Objective`] is what the step
+//! 4. [`Sizes`] draws the depths and widths of each step of a condensation. [`Objective`] is what the step
 //!    minimises.
+//!    [`Learngene::from_deviations`] lets it train larger sizes as deviations from the smallest.
 //! 5. [`interpolate_depth`] reads the bank at any depth, [`resize_scalers`] at any width, and
 //!    [`gather_width`] reads inherited weights.
 //! 6. [`compose()`] turns templates and scalers into the weights of all layers, differentiably.
@@ -58,6 +59,7 @@
 
 mod bank;
 mod compose;
+mod deviations;
 mod draw;
 mod factorise;
 mod first_scalers;
@@ -76,7 +78,7 @@ pub use first_scalers::{
     ramp_scalers, random_scalers, seed_templates, share_scalers, telg_scalers,
 };
 pub use learngene::Learngene;
-pub use objective::{Objective, Standard, divergence, feature_distance, unit};
+pub use objective::{Objective, Standard, divergence, feature_distance, mean_loss, unit};
 pub use part::Part;
 pub use plan::{Plan, PlanError};
 pub use wave_ops::Kronecker;

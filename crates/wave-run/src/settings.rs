@@ -11,6 +11,7 @@ use wave_models::vit::VitShape;
 mod batch;
 mod choices;
 mod duration;
+mod elastic;
 mod eval;
 mod precision;
 mod ranges;
@@ -22,6 +23,7 @@ mod zero_shot;
 pub use batch::{BatchSize, DEFAULT_BATCH};
 pub use choices::*;
 pub use duration::Duration;
+pub use elastic::Elastic;
 pub use eval::Eval;
 pub use precision::mode;
 pub use ranges::check_table;
@@ -63,18 +65,14 @@ pub struct Condense {
     /// elastic condensation, which draws one at each step
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub depths: Option<Vec<usize>>,
-    /// Share of the steps, 0 to 1, over which the most of --depths grows from the least, and the
-    /// widest of --widths from the narrowest: small models first, whose steps cost less and teach the
-    /// templates as much [default: 0.9]
-    #[arg(long, value_name = "X")]
-    pub growth: Option<f64>,
-    /// Power with which they grow over that share: 1 is linear, more stays small for longer
-    /// [default: 3]
-    #[arg(long, value_name = "P")]
-    pub growth_power: Option<f64>,
     /// Widths of the auxiliary, one drawn at each step
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub widths: Option<Vec<usize>>,
+    /// How the values train that only models larger than the smallest have: as they are, or as
+    /// deviations from what the smallest has in their place, so that a larger model starts where the
+    /// smallest is by then [default: values]
+    #[arg(long, value_name = "AS")]
+    pub larger: Option<Larger>,
     /// Side of a template [default: the auxiliary's narrowest width]
     #[arg(long, value_name = "T")]
     pub template_size: Option<usize>,
@@ -139,6 +137,9 @@ pub struct Condense {
     #[arg(skip)]
     #[serde(default)]
     pub auxiliary: Auxiliary,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub elastic: Elastic,
     #[command(flatten)]
     #[serde(flatten)]
     pub zero_shot: ZeroShot,
@@ -384,6 +385,9 @@ pub struct Finetune {
     /// Train slices: each step draws one of these widths, and trains the first heads and channels
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub widths: Option<Vec<usize>>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub elastic: Elastic,
     #[command(flatten)]
     #[serde(flatten)]
     pub zero_shot: ZeroShot,

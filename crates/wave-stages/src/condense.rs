@@ -23,7 +23,7 @@ use std::path::Path;
 use std::time::Instant;
 use wave_data::Batch;
 use wave_init::{DirectMethod, Positions};
-use wave_learngene::{Learngene, Part};
+use wave_learngene::{Learngene, Part, divergence};
 use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_run::data::{self, Data};
@@ -31,7 +31,7 @@ use wave_run::error::request;
 use wave_run::forecast::Step;
 use wave_run::inputs::Inputs;
 use wave_run::run_dir::{self, Made};
-use wave_run::settings::{Condense, CondenseMethod, Duration, ScalerStart, Top};
+use wave_run::settings::{Condense, CondenseMethod, Duration, Larger, ScalerStart, Top};
 use wave_run::train::{self, Course, Defaults, Live, Resolved, Trainee};
 use wave_train::{MicroBatch, Rate, Scores, Variable};
 
@@ -121,15 +121,18 @@ pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
     let fresh = crate::init::fill(a, &options, seed)?;
     let mut inherited = vit::stack(&fresh, a.depth)?;
     inherited.retain(|name, _| !plan.templates.composes(name));
-    let (templates, auxiliary) = (templates, a.clone());
-    Ok(Learngene {
+    let gene = Learngene {
         plan: plan.templates.clone(),
         templates,
         bank,
         inherited,
-        auxiliary,
+        auxiliary: a.clone(),
         depth_rule: plan.depth_rule,
-    })
+    };
+    match plan.larger {
+        Larger::Values => Ok(gene),
+        Larger::Deviations => Ok(gene.repeated(&plan.smallest())?),
+    }
 }
 
 /// Accuracy of a model composed from the learngene alone.
@@ -141,6 +144,7 @@ pub fn score(gene: &Learngene, shape: &VitShape, data: &Data) -> Result<Scores> 
 /// A learngene in training, from `gene` on.
 struct Distillation<'a> {
     plan: &'a CondensePlan,
+    /// The learngene before the first step, in the terms that are trained.
     gene: &'a Learngene,
     resolved: &'a Resolved,
     data: &'a Data,
@@ -177,30 +181,34 @@ impl Trainee for Distillation<'_> {
         part: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
         let Distillation { plan, resolved, .. } = self;
-        let shape = plan.shape_of_step(resolved.seed, part.step, resolved.steps);
         // Composed in every step, since the templates change.
-        let weights = self
-            .gene
-            .with_tensors(&live.weights)
-            .stacked_weights(&shape)?;
-        let scales = drop_path(shape.depth, part, resolved);
-        let logits = vit::logits_in(resolved.mode, &shape, &weights, images, scales)?;
+        let gene = plan.values(self.gene.with_tensors(&live.weights))?;
         let targets = self.lesson.as_ref().map(|l| l.targets(batch, images));
         let targets = targets.transpose()?;
-        if let (AncestorOutput::Features, Some(features)) = (self.output, &targets) {
-            return wave_learngene::feature_distance(&logits, features);
-        }
-        plan.objective.loss(&logits, targets.as_ref(), || {
-            wave_train::batch_targets(batch, shape.classes, resolved.label_smoothing)
-        })
+        let shapes = plan.shapes_of_step(resolved.seed, part.step, resolved.steps);
+        let outputs = shapes.map(|shape| {
+            let weights = gene.stacked_weights(&shape)?;
+            let scales = drop_path(shape.depth, part, resolved);
+            vit::logits_in(resolved.mode, &shape, &weights, images, scales)
+        });
+        let features = self.output == AncestorOutput::Features;
+        let distance = |z: &Tensor, other: &Tensor| match features {
+            true => wave_learngene::feature_distance(z, other),
+            false => divergence(z, other, plan.objective.temperature),
+        };
+        let loss = |z: &Tensor| match &targets {
+            Some(ancestor) if features => wave_learngene::feature_distance(z, ancestor),
+            ancestor => plan.objective.loss(z, ancestor.as_ref(), || {
+                let classes = plan.auxiliary.classes;
+                wave_train::batch_targets(batch, classes, resolved.label_smoothing)
+            }),
+        };
+        wave_learngene::mean_loss(outputs, loss, plan.inplace_weight, distance)
     }
 
     fn score(&self, values: &Weights) -> Result<Scores> {
-        score(
-            &self.gene.with_tensors(values),
-            &self.plan.largest(),
-            self.data,
-        )
+        let gene = self.plan.values(self.gene.with_tensors(values))?;
+        score(&gene, &self.plan.largest(), self.data)
     }
 }
 
@@ -266,6 +274,7 @@ pub fn condense(
             CondenseMethod::Factorise => factorise::start(&plan, ancestor)?.0,
             CondenseMethod::Distil => start(&plan, resolved.seed)?,
         };
+        let gene = plan.trained(&gene)?;
         let lesson =
             |ancestor| Lesson::new(ancestor, &data, output, cache.as_ref(), options.verbosity);
         let distillation = Distillation {
@@ -285,7 +294,7 @@ pub fn condense(
             every_epoch: true,
         };
         let outcome = train::train(&distillation, &course, Some(run), options)?;
-        let gene = gene.with_tensors(&outcome.values);
+        let gene = plan.values(gene.with_tensors(&outcome.values))?;
         let gene = match output {
             AncestorOutput::Scores => gene,
             AncestorOutput::Features => gene.headless(),

@@ -14,7 +14,6 @@ use wave_hub::FloatType;
 use wave_init::transfer::indices::Layers;
 use wave_init::transfer::nested;
 use wave_learngene::Sizes;
-use wave_models::vit::VitShape;
 use wave_models::{Weights, convmixer, transformer, vit};
 use wave_run::context::Context;
 use wave_run::data::{self, Data, Input, TestImages};
@@ -306,19 +305,56 @@ impl Trainee for Tuned<'_> {
         images: &Tensor,
         part: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
+        let Tuning { plan, resolved, .. } = self.of;
+        let ancestor = self.lesson.as_ref().map(|l| l.targets(batch, images));
+        let ancestor = ancestor.transpose()?;
+        let loss = |logits: &Tensor| {
+            let classes = self.network.classes();
+            plan.objective.loss(logits, ancestor.as_ref(), || {
+                wave_train::batch_targets(batch, classes, resolved.label_smoothing)
+            })
+        };
+        if let (Network::Vit(whole), Some(sizes)) = (self.network, &self.sizes) {
+            let rng = &mut train::size_generator(resolved.seed, part.step);
+            let drawn = sizes.draw_all(part.step, resolved.steps, rng).into_iter();
+            let outputs = drawn.map(|(depth, width)| {
+                let shape = whole.with_size(depth, width);
+                let slice = nested::slice(&live.weights, whole, &shape, Layers::Uniform);
+                let weights = slice.map_err(candle_core::Error::wrap)?;
+                let scales = drop_path(depth, part, resolved);
+                vit::logits_in(resolved.mode, &shape, &weights, images, scales)
+            });
+            let distance = |z: &Tensor, other: &Tensor| {
+                wave_learngene::divergence(z, other, plan.objective.temperature)
+            };
+            let weight = plan.slices.inplace_weight();
+            return wave_learngene::mean_loss(outputs, loss, weight, distance);
+        }
+        loss(&self.outputs(live, images, part)?)
+    }
+
+    fn score(&self, values: &Weights) -> Result<Scores> {
+        score(self.network, values, &self.of.data.tests)
+    }
+}
+
+impl Tuned<'_> {
+    /// Class scores of the whole network.
+    fn outputs(
+        &self,
+        live: &Live,
+        images: &Tensor,
+        part: &MicroBatch,
+    ) -> candle_core::Result<Tensor> {
         let resolved = self.of.resolved;
-        let logits = match self.network {
-            Network::Vit(whole) => {
-                let (shape, weights) = match &self.sizes {
-                    None => (whole.clone(), live.weights.clone()),
-                    Some(sizes) => slice(sizes, whole, &live.weights, (resolved.seed, part.step))?,
-                };
+        match self.network {
+            Network::Vit(shape) => {
                 let scales = drop_path(shape.depth, part, resolved);
-                vit::logits_in(resolved.mode, &shape, &weights, images, scales)?
+                vit::logits_in(resolved.mode, shape, &live.weights, images, scales)
             }
             Network::Transformer(shape) => {
                 let scales = drop_path(shape.depth, part, resolved);
-                transformer::logits_in(resolved.mode, shape, &live.weights, images, scales)?
+                transformer::logits_in(resolved.mode, shape, &live.weights, images, scales)
             }
             Network::ConvMixer(shape) => {
                 let (logits, statistics) = convmixer::logits_train(shape, &live.weights, images)?;
@@ -328,35 +364,12 @@ impl Trainee for Tuned<'_> {
                         v.var.set(value)?;
                     }
                 }
-                logits
+                Ok(logits)
             }
             // These networks compute the same in training and evaluation.
-            other => other.logits(&live.weights, images)?,
-        };
-        let ancestor = self.lesson.as_ref().map(|l| l.targets(batch, images));
-        let classes = self.network.classes();
-        let objective = &self.of.plan.objective;
-        objective.loss(&logits, ancestor.transpose()?.as_ref(), || {
-            wave_train::batch_targets(batch, classes, resolved.label_smoothing)
-        })
+            other => other.logits(&live.weights, images),
+        }
     }
-
-    fn score(&self, values: &Weights) -> Result<Scores> {
-        score(self.network, values, &self.of.data.tests)
-    }
-}
-
-/// The slice of a network that a step trains.
-fn slice(
-    sizes: &Sizes,
-    whole: &VitShape,
-    weights: &Weights,
-    (seed, step): (u64, u64),
-) -> candle_core::Result<(VitShape, Weights)> {
-    let (depth, width) = sizes.draw(step, 0, &mut train::size_generator(seed, step));
-    let target = whole.with_size(depth, width);
-    let slice = nested::slice(weights, whole, &target, Layers::Uniform);
-    Ok((target, slice.map_err(candle_core::Error::wrap)?))
 }
 
 /// Drop-path scales (depth, 2, b) of a part of a step, if any branch may be dropped.

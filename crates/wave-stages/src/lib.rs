@@ -27,6 +27,7 @@ pub mod ancestor;
 pub mod budget;
 pub mod cache;
 pub mod condense;
+mod elastic;
 pub mod eval;
 pub mod expand;
 pub mod family;

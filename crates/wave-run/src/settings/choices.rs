@@ -41,6 +41,9 @@ choices! {
     /// half at the last; a base and a slope, as TELG; one block for all layers, as Share Init; or normal
     /// numbers of variance 1 / N.
     ScalerStart { Ramp, Telg, Share, Random }
+    /// How the values train that only larger models of a condensation have: as they are, or as deviations
+    /// from what the smallest has in their place.
+    Larger { Values, Deviations }
     /// First scalers of an expansion: interpolated from the bank, or random.
     FirstScalers { Bank, Random }
     /// Where an expansion takes the norms and biases of the blocks from.

@@ -52,6 +52,8 @@ pub const RANGES: &[(&str, f64, f64)] = &[
     ("template_lr_ratio", 0.0, 1000.0),
     ("growth", 0.0, 1.0),
     ("growth_power", 0.01, 100.0),
+    ("sizes_per_step", 1.0, 100.0),
+    ("inplace_weight", 0.0, 1e6),
     ("template_size", 1.0, 65_536.0),
     ("templates", 1.0, 1e6),
     ("anchors", 1.0, 10_000.0),

@@ -2,6 +2,7 @@
 
 use super::{DEFAULT_TOP, DEFAULTS};
 use crate::ancestor::{Ancestor, AncestorOutput};
+use crate::elastic;
 use crate::layout;
 use anyhow::Result;
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use toml::Table;
 use wave_data::Augment;
 use wave_hub::FloatType;
 use wave_init::DirectMethod;
-use wave_learngene::{DepthRule, Kronecker, Objective, Part, Plan, Sizes};
+use wave_learngene::{DepthRule, Kronecker, Learngene, Objective, Part, Plan, Sizes};
 use wave_models::default_patch;
 use wave_models::vit::VitShape;
 use wave_ops::Mode;
@@ -20,15 +21,12 @@ use wave_run::error::request;
 use wave_run::forecast::{self, Memory};
 use wave_run::recipe::to_table;
 use wave_run::settings::{
-    self, Condense, CondenseMethod, Optimisation, ScalerStart, TemplateStart, Top, ZeroShot,
+    self, Condense, CondenseMethod, Larger, Optimisation, ScalerStart, TemplateStart, Top, ZeroShot,
 };
 use wave_run::train::{self, TrainingPlan};
 
 /// Default share of the steps over which sizes grow.
 const DEFAULT_GROWTH: f64 = 0.9;
-
-/// Default power of that growth.
-const DEFAULT_GROWTH_POWER: f64 = 3.0;
 
 /// The settings of a condensation, checked.
 #[derive(Clone, Debug)]
@@ -50,6 +48,8 @@ pub struct CondensePlan {
     pub sizes: Sizes,
     /// The objective.
     pub objective: Objective,
+    /// Weight of the divergence from the largest model of a step.
+    pub inplace_weight: f64,
     /// Templates and parts.
     pub templates: Plan,
     /// First templates, and first values of the auxiliary's other weights.
@@ -58,6 +58,8 @@ pub struct CondensePlan {
     pub start: ScalerStart,
     /// Position of layers between the anchors.
     pub depth_rule: DepthRule,
+    /// How the values of larger sizes train.
+    pub larger: Larger,
     /// Learning rate of the scalers over that of the rest.
     pub scaler_lr_ratio: f32,
     /// Learning rate of the templates over that of the rest.
@@ -95,6 +97,7 @@ pub fn check(settings: &Condense) -> Result<()> {
             "ce_weight = 0 and kl_weight = 0 leave nothing to learn; raise one of them",
         ));
     }
+    elastic::check(&settings.elastic)?;
     if settings.cache.is_none() && settings.cache_top.is_some() {
         return Err(request("cache_top without a cache; give --cache DIR"));
     }
@@ -153,11 +156,13 @@ impl CondensePlan {
                 kl_weight: settings.kl_weight.unwrap_or(1.0),
                 temperature: settings.temperature.unwrap_or(1.0),
             },
+            inplace_weight: settings.elastic.inplace_weight.unwrap_or(0.0),
             template_start: match settings.template_start.unwrap_or(TemplateStart::Mimetic) {
                 TemplateStart::Mimetic => DirectMethod::Mimetic,
                 TemplateStart::Xavier => DirectMethod::Xavier,
             },
             start,
+            larger: settings.larger.unwrap_or(Larger::Values),
             scaler_lr_ratio: settings.scaler_lr_ratio.unwrap_or(1.0) as f32,
             template_lr_ratio: settings.template_lr_ratio.unwrap_or(1.0) as f32,
             cache: settings
@@ -286,21 +291,48 @@ impl CondensePlan {
     pub fn memory(&self, ancestor: Option<&Ancestor>, mode: Mode) -> Memory {
         let values = self.ledger().iter().map(|(_, n)| n).sum();
         let memory = Memory::of_composed(&self.largest(), mode, values);
+        let memory = memory.of_several(self.sizes.per_step);
         match ancestor {
             Some(ancestor) => memory.beside(&ancestor.network),
             None => memory,
         }
     }
 
-    /// The shape that a step trains.
-    pub(super) fn shape_of_step(&self, seed: u64, step: u64, steps: u64) -> VitShape {
-        let (depth, width) = self
-            .sizes
-            .draw(step, steps, &mut train::size_generator(seed, step));
+    /// The smallest shape that is trained.
+    pub(super) fn smallest(&self) -> VitShape {
+        let (depth, width) = (self.sizes.depths.0, self.sizes.widths[0]);
         self.auxiliary.with_size(depth, width)
     }
 
-    /// Mean multiply-adds of a forward pass of one image, over the sizes drawn.
+    /// Variables as a learngene: the values of `gene`, which holds what is trained.
+    pub(super) fn values(&self, gene: Learngene) -> candle_core::Result<Learngene> {
+        match self.larger {
+            Larger::Values => Ok(gene),
+            Larger::Deviations => gene.from_deviations(&self.smallest()),
+        }
+    }
+
+    /// What is trained in the place of the values of `gene`.
+    pub(super) fn trained(&self, gene: &Learngene) -> candle_core::Result<Learngene> {
+        match self.larger {
+            Larger::Values => Ok(gene.clone()),
+            Larger::Deviations => gene.to_deviations(&self.smallest()),
+        }
+    }
+
+    /// The shapes that a step trains.
+    pub(super) fn shapes_of_step(
+        &self,
+        seed: u64,
+        step: u64,
+        steps: u64,
+    ) -> impl Iterator<Item = VitShape> {
+        let rng = &mut train::size_generator(seed, step);
+        let sizes = self.sizes.draw_all(step, steps, rng).into_iter();
+        sizes.map(|(depth, width)| self.auxiliary.with_size(depth, width))
+    }
+
+    /// Multiply-adds of the forward passes of one image in an average step.
     pub fn mean_multiply_adds(&self) -> f64 {
         self.sizes.mean_multiply_adds(&self.auxiliary)
     }
@@ -354,9 +386,7 @@ fn sizes(settings: &Condense, auxiliary: &VitShape) -> Result<Sizes> {
         return Err(request("depths start at 0; expected at least 1"));
     }
     let (width, head_width) = (auxiliary.width, auxiliary.head_width());
-    let mut widths = settings.widths.clone().unwrap_or_else(|| vec![width]);
-    widths.sort_unstable();
-    widths.dedup();
+    let widths = settings.widths.clone().unwrap_or_else(|| vec![width]);
     if widths.is_empty() {
         return Err(request("widths is empty; give at least one"));
     }
@@ -368,12 +398,12 @@ fn sizes(settings: &Condense, auxiliary: &VitShape) -> Result<Sizes> {
             )));
         }
     }
-    Ok(Sizes {
+    Ok(elastic::sizes(
+        &settings.elastic,
         depths,
         widths,
-        growth: settings.growth.unwrap_or(DEFAULT_GROWTH),
-        growth_power: settings.growth_power.unwrap_or(DEFAULT_GROWTH_POWER),
-    })
+        DEFAULT_GROWTH,
+    ))
 }
 
 /// Position of layers between the anchors: fixed scalers of TELG make TELG's layers at every depth.

@@ -2,6 +2,7 @@
 
 use super::{DEFAULTS, check_frozen, only_runs, open_data};
 use crate::ancestor::{Ancestor, AncestorOutput};
+use crate::elastic;
 use crate::layout::Layout;
 use crate::model::{Model, Network};
 use crate::speed;
@@ -15,7 +16,7 @@ use wave_run::data::{Data, DataPlan};
 use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
 use wave_run::recipe::to_table;
-use wave_run::settings::{self, Finetune, Output, ZeroShot};
+use wave_run::settings::{self, Elastic, Finetune, Output, ZeroShot};
 use wave_run::train::{Resolved, TrainingPlan};
 
 /// Images of timed steps.
@@ -59,6 +60,7 @@ impl FinetunePlan {
                  CLIP or SigLIP",
             ));
         }
+        elastic::check(&settings.elastic)?;
         let own = settings.clone();
         Ok(FinetunePlan {
             table: to_table(settings)?,
@@ -74,6 +76,7 @@ impl FinetunePlan {
             slices: Slices {
                 depths: own.depths,
                 widths: own.widths,
+                elastic: own.elastic,
             },
             output: own.output,
             data: DataPlan::new(&settings.training)?,
@@ -87,16 +90,33 @@ impl FinetunePlan {
 pub struct Slices {
     depths: Option<Vec<usize>>,
     widths: Option<Vec<usize>>,
+    elastic: Elastic,
 }
 
 impl Slices {
+    /// Weight of the divergence from the largest slice of a step.
+    pub(super) fn inplace_weight(&self) -> f64 {
+        self.elastic.inplace_weight.unwrap_or(0.0)
+    }
+
+    /// Slices that a step trains.
+    fn per_step(&self) -> usize {
+        self.elastic.sizes_per_step.unwrap_or(1)
+    }
+
     /// Their sizes in a network; none, if steps train the whole network.
     ///
     /// # Errors
     /// If the network has no such slices.
     pub(super) fn sizes(&self, network: &Network) -> Result<Option<Sizes>> {
         if self.depths.is_none() && self.widths.is_none() {
-            return Ok(None);
+            return match self.elastic == Elastic::default() {
+                true => Ok(None),
+                false => Err(request(
+                    "growth, growth_power, sizes_per_step and inplace_weight are of trainings that draw \
+                     sizes; give --depths or --widths",
+                )),
+            };
         }
         let Network::Vit(whole) = network else {
             return Err(request(format!(
@@ -122,7 +142,7 @@ impl Slices {
         let fits = |w: &usize| *w > 0 && *w <= whole.width && w.is_multiple_of(head);
         match widths.iter().find(|w| !fits(w)) {
             None if widths.is_empty() => Err(request("widths is empty; give at least one")),
-            None => Ok(Some(Sizes::constant(depths, widths))),
+            None => Ok(Some(elastic::sizes(&self.elastic, depths, widths, 0.0))),
             Some(wrong) => Err(request(format!(
                 "widths: {wrong} is not a multiple of the head width {head} up to the model's {}",
                 whole.width
@@ -178,14 +198,17 @@ impl Ready {
             return Err(only_runs(&model.network));
         }
         let layout = Layout::of(&plan.output, &model.network)?;
-        let memory = |mode| Memory::of_network(&model.network, mode);
-        let batch = forecast::fit_batch(&mut plan.data, &plan.training, memory, earlier, context)?;
+        let slices = plan.slices.per_step();
+        let memory =
+            |model: &Model, mode| Memory::of_network(&model.network, mode).of_several(slices);
+        let here = |mode| memory(&model, mode);
+        let batch = forecast::fit_batch(&mut plan.data, &plan.training, here, earlier, context)?;
         plan.table.extend(batch);
         let data = open_data(&mut model, &plan, context)?;
         let resolved = plan.training.resolve(&data)?;
         plan.slices.sizes(&model.network)?;
         check_frozen(&model.network.prepare(&model.weights)?, &plan.frozen)?;
-        let mut memory = Memory::of_network(&model.network, resolved.mode);
+        let mut memory = memory(&model, resolved.mode);
         if let Some(ancestor) = &ancestor {
             ancestor.check(&data, AncestorOutput::Scores)?;
             memory = memory.beside(&ancestor.network);
