@@ -119,7 +119,7 @@ finetune = { steps = 2 }
 [bench.donors.elastic]
 depth = 4
 width = 32
-finetune = { steps = 4, depths = [1, 4], widths = [16, 32] }
+finetune = { steps = 4, depths = [1, 4], widths = [16, 32], growth = 0.5, sizes_per_step = 3, inplace_weight = 0.5 }
 
 [bench.methods]
 mimetic = { start = "mimetic" }
@@ -130,7 +130,7 @@ heru-lg = { start = "heru-lg", donor = "deep", sizes = [[3, 32]] }
 auto-lg = { start = "auto-lg", donor = "deep", resembles = "narrow", sizes = [[3, 32]], init = { blocks = 2 } }
 ligo = { start = "ligo", donor = "narrow", operator = { steps = 2, lr = 1e-2 } }
 nested = { start = "nested", donor = "elastic", init = { layers = "uniform" } }
-direct-pt = { start = "timm", pretrain = { steps = 2, distil = true } }
+direct-pt = { start = "timm", pretrain = { steps = 2, distil = true }, pretrain_at = { 3x32 = { steps = 4 } } }
 
 [bench.methods.share]
 start = "templates"
@@ -144,6 +144,11 @@ condense = { steps = 2, widths = [32], template_size = 32, templates = [6, 2, 8,
 
 [bench.methods.wave]
 start = "templates"
+
+[bench.methods.deviations]
+start = "templates"
+sizes = [[3, 32]]
+condense = { larger = "deviations", sizes_per_step = 3, inplace_weight = 0.5 }
 
 [bench.methods.fitted]
 start = "templates"
@@ -173,8 +178,11 @@ fn every_method_runs_once_and_says_what_it_cost() {
             .find(|r| r["method"] == method && r["depth"] == depth);
         found.unwrap_or_else(|| panic!("no row of {method} with {depth} layers"))
     };
-    assert_eq!(rows.len(), 9 + 15 - 1 + 1); // 9 methods at both sizes, 6 at the larger one
+    assert_eq!(rows.len(), 9 + 15 - 1 + 2); // 9 methods at both sizes, 7 at the larger one
     let number = |row: &Value, key: &str| row[key].as_f64().unwrap();
+
+    let own = |depth| number(of("direct-pt", depth), "own_epochs");
+    assert_eq!(own(3), 2.0 * own(2)); // what pretrain_at says
 
     // Closed-form methods inherit nothing, all others something.
     for row in rows {

@@ -54,6 +54,14 @@ fn a_dry_run_refuses_what_the_stage_would() {
         ("finetune m --data shapes --freeze stem", &["stem"]),
         ("finetune m --data shapes --ancestor nowhere", &["nowhere"]),
         ("finetune m --data shapes --depths 1,9", &["depths"]),
+        (
+            "finetune m --data shapes --growth 0.5",
+            &["growth", "--depths"],
+        ),
+        (
+            "finetune m --data shapes --depths 1,2 --inplace-weight 1",
+            &["inplace_weight", "--sizes-per-step 2"],
+        ),
         ("finetune m --data shapes --accumulate 5", &["accumulate"]),
         ("finetune nowhere --data shapes", &["nowhere"]),
         (

@@ -45,6 +45,8 @@ fn check(place: &Place, args: &str) {
 fn condense_survives_a_kill() {
     let args = "condense r.toml --steps 40 --checkpoint-steps 1";
     check(&Place::new(), args);
+    let several = "--larger deviations --sizes-per-step 3 --inplace-weight 0.5";
+    check(&Place::new(), &format!("{args} {several}"));
 }
 
 #[test]

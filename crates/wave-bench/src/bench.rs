@@ -534,6 +534,7 @@ impl Bench<'_> {
             sizes: &bench.sizes,
             datasets: &datasets,
             parameters: &|depth, width| auxiliary.with_size(depth, width).parameter_count(),
+            multiply_adds: &|depth, width| auxiliary.with_size(depth, width).multiply_adds(),
             seeds: &bench.seeds,
             condensations: bench.condensations,
             rates: &rates,

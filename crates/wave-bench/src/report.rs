@@ -103,6 +103,8 @@ pub struct Findings<'a> {
     pub datasets: &'a [String],
     /// Parameters of a model, given depth and width.
     pub parameters: &'a dyn Fn(usize, usize) -> usize,
+    /// Multiply-adds of an image, given depth and width.
+    pub multiply_adds: &'a dyn Fn(usize, usize) -> usize,
     /// Seeds of each method at each size.
     pub seeds: &'a [u64],
     /// Condensations of each method, with seeds of their own.

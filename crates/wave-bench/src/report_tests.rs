@@ -60,7 +60,13 @@ fn few_methods_are_columns() {
     // A start and an end are no curve.
     assert_eq!(
         files.keys().collect::<Vec<_>>(),
-        ["report.html", "report.json", "report.md", "sizes.svg"]
+        [
+            "report.html",
+            "report.json",
+            "report.md",
+            "sizes-work.svg",
+            "sizes.svg"
+        ]
     );
     let data: Value = serde_json::from_str(&files["report.json"]).unwrap();
     assert_eq!(data["accuracies"].as_array().unwrap().len(), 3);

@@ -17,11 +17,13 @@ figcaption { font-size: 0.8rem; }
 .small, .large { display: grid; gap: 0.7rem; }
 .small { grid-template-columns: repeat(auto-fill, minmax(6rem, 1fr)); }
 .large { grid-template-columns: repeat(auto-fill, minmax(min(100%, 20rem), 1fr)); }
+.composer label { align-items: center; display: inline-flex; gap: 0.5rem; margin-right: 1.5rem; }
+canvas { height: auto; image-rendering: pixelated; max-height: 32rem; max-width: 100%; min-width: min(100%, 16rem); }
 img { display: block; height: auto; image-rendering: pixelated; width: 100%; }
 svg { background: #fff; display: block; height: auto; max-width: 100%; }
 ";
 
-/// A self-contained page without scripts.
+/// A self-contained page.
 pub fn document(title: &str, body: &str) -> String {
     let title = escape(title);
     format!(
@@ -89,6 +91,16 @@ pub fn picture(png: &[u8], caption: &str) -> String {
     )
 }
 
+/// A script, beside an element of JSON with this `id` that it reads.
+pub fn script(id: &str, data: &serde_json::Value, code: &str) -> String {
+    // In a script only `<` could end it, and in JSON it occurs in strings alone.
+    let data = data.to_string().replace('<', "\\u003c");
+    let id = escape(id);
+    format!(
+        "<script type=\"application/json\" id=\"{id}\">{data}</script>\n<script>\n{code}</script>\n"
+    )
+}
+
 /// Escapes text for elements and quoted attributes.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -109,7 +121,7 @@ pub fn escape(text: &str) -> String {
 }
 
 /// Base64 of RFC 4648, with padding.
-fn base64(bytes: &[u8]) -> String {
+pub fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {

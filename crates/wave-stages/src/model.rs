@@ -144,7 +144,10 @@ impl Model {
     }
 
     /// The model's `config.json`, in timm's terms.
-    fn config(&self) -> Result<ModelConfig> {
+    ///
+    /// # Errors
+    /// If the network only runs, so that no model directory holds it.
+    pub fn config(&self) -> Result<ModelConfig> {
         let t = &self.transform;
         let cfg = |first_conv: &str, classifier: &str| PretrainedCfg {
             tag: "wave".into(),

@@ -14,6 +14,7 @@ use wave_stages::budget::Surface;
 use wave_stages::model::{Model, Network, decimal};
 use wave_stages::templates::{self, TemplateDir};
 
+mod composer;
 mod page;
 mod pictures;
 mod towers;
@@ -58,7 +59,18 @@ pub fn inspect(
         };
         let labels = found.model.as_ref().map(|m| &m.label_names[..]);
         let surface = surface.as_deref();
-        let page = page::page(path, &found.summary, labels, surface, &pictures, &entries)?;
+        let composer = match &found.templates {
+            Some(templates) => composer::composer(path, templates)?,
+            None => String::new(),
+        };
+        let shown = page::Shown {
+            labels,
+            surface,
+            composer: &composer,
+            pictures: &pictures,
+            entries: &entries,
+        };
+        let page = page::page(path, &found.summary, &shown)?;
         wave_hub::write_atomic(file, page.as_bytes())?;
         out["html"] = json!(text(file));
     }

@@ -48,6 +48,11 @@ pub(super) fn start(bench: &Bench, cell: &Cell, settings: &Finetune) -> Result<S
         _ => by_initialisation(bench, cell, method, settings)?,
     };
     if let Some(table) = &method.pretrain {
+        let mut table = table.clone();
+        let at = format!("{}x{}", cell.depth, cell.width);
+        if let Some(changes) = method.pretrain_at.get(&at) {
+            merge(&mut table, changes);
+        }
         pretrain(bench, cell, table, &mut start)?;
     }
     Ok(start)
@@ -247,8 +252,7 @@ fn taken(gene: &Learngene, shape: &VitShape, inherited: Option<&[Component]>) ->
 }
 
 /// Direct pretraining: trains the model alone, before its fine-tuning.
-fn pretrain(bench: &Bench, cell: &Cell, table: &Table, start: &mut Start) -> Result<()> {
-    let mut table = table.clone();
+fn pretrain(bench: &Bench, cell: &Cell, mut table: Table, start: &mut Start) -> Result<()> {
     let distil = table.remove("distil").and_then(|v| v.as_bool());
     let mut settings: Finetune =
         bench

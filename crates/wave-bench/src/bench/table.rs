@@ -109,6 +109,10 @@ pub struct Method {
     pub operator: Option<Table>,
     /// Train each model alone first (direct pretraining): changes to `[finetune]`.
     pub pretrain: Option<Table>,
+    /// Changes to `pretrain` at some sizes, by names such as `2x64`: epochs, where each model is trained
+    /// for as long a time.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pretrain_at: BTreeMap<String, Table>,
     /// Changes to `[condense]`. A factorisation is in closed form unless a duration is given here.
     #[serde(default)]
     pub condense: Table,
@@ -271,6 +275,21 @@ impl Grid {
                         "donor {donor} is not in [bench.donors]; add it there"
                     )));
                 }
+            }
+            let sizes = method.sizes.as_ref().unwrap_or(&self.bench.sizes);
+            let named: Vec<String> = sizes.iter().map(|(l, d)| format!("{l}x{d}")).collect();
+            if let Some(size) = method
+                .pretrain_at
+                .keys()
+                .find(|size| !named.contains(*size))
+            {
+                return Err(wrong(format!(
+                    "pretrain_at names {size}; the sizes are {}",
+                    named.join(", ")
+                )));
+            }
+            if method.pretrain.is_none() && !method.pretrain_at.is_empty() {
+                return Err(wrong("pretrain_at without pretrain; add it".to_owned()));
             }
             for data in method.datasets.iter().flatten() {
                 if !self.datasets.iter().any(|(n, _)| n == data) {

@@ -90,6 +90,7 @@ impl Fixture {
             sizes: &self.sizes,
             datasets: &self.datasets,
             parameters: &|depth, width| 1000 * depth * width,
+            multiply_adds: &|depth, width| 100_000 * depth * width,
             seeds: &self.seeds,
             condensations: 1,
             rates: &self.rates,

@@ -2,9 +2,10 @@
 
 use super::{Images, ZeroShot};
 use clap::Args;
+use serde::{Deserialize, Serialize};
 
 /// Keys of `wave eval`: which examples a model is measured on.
-#[derive(Args, Clone, Debug, Default, PartialEq)]
+#[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[group(skip)] // its subcommand already has a group of this name
 pub struct Eval {
     /// Attention heads of a transformer without a config.json that tells them
@@ -32,6 +33,7 @@ pub struct Eval {
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     #[command(flatten)]
+    #[serde(flatten)]
     pub zero_shot: ZeroShot,
 }
 

@@ -22,19 +22,32 @@ const CURVES: [(&str, &str); 6] = [
     ("Images per second", "images_per_second"),
 ];
 
-/// The page of `path`: its summary, classes, recorded accuracies as SVG, pictures, and the log of its
-/// run.
-pub(super) fn page(
-    path: &Path,
-    summary: &Value,
-    labels: Option<&[String]>,
-    surface: Option<&str>,
-    pictures: &[Picture],
-    entries: &[Value],
-) -> Result<String> {
+/// What a page shows beside the summary.
+pub(super) struct Shown<'a> {
+    /// Names of the classes.
+    pub(super) labels: Option<&'a [String]>,
+    /// Recorded accuracies, as SVG.
+    pub(super) surface: Option<&'a str>,
+    /// The section that composes models.
+    pub(super) composer: &'a str,
+    pub(super) pictures: &'a [Picture],
+    /// The log of the run.
+    pub(super) entries: &'a [Value],
+}
+
+/// The page of `path`.
+pub(super) fn page(path: &Path, summary: &Value, shown: &Shown) -> Result<String> {
+    let Shown {
+        labels,
+        surface,
+        composer,
+        pictures,
+        entries,
+    } = *shown;
     let empty = Map::new();
     let summary = summary.as_object().unwrap_or(&empty);
     let mut body = facts(summary);
+    body += composer;
     if let Some(ledger) = summary.get("ledger").and_then(Value::as_object) {
         body += &section("Parameters", &ledger_table(ledger));
     }
