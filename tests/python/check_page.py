@@ -9,7 +9,8 @@
 On a telephone's and on a desk's screen, in light and in dark: the page has to stand alone (no request
 but for itself, nothing blocked, no message on the console), every picture has to decode and every
 drawing to have a size, every folded part has to open, text and picture may not reach beyond the
-screen's edge, and text has to stand out from what is behind it.
+screen's edge, text has to stand out from what is behind it, and the sliders of a template directory's
+page have to show another size.
 
 Exit code: 0 all as it should be, 1 otherwise. Written for Python 3.10 or later and playwright 1.x.
 """
@@ -47,13 +48,26 @@ LOOK = """() => {
         headings: all('h1, h2').length,
         images: all('img').length,
         drawings: all('svg').length,
-        scripts: all('script, link, iframe, object').length,
+        loads: all('script[src], link, iframe, object').length,
         broken: names(all('img').filter(i => !i.complete || i.naturalWidth === 0)),
         invisible: names(all('img, body > svg, section > svg, figure svg').filter(bare)),
         unnamed: names(all('img').filter(i => !i.alt)),
         wide: document.documentElement.scrollWidth - window.innerWidth,
         contrast: (light + 0.05) / (dark + 0.05),
     };
+}"""
+
+
+MOVE = """() => {
+    const field = name => document.getElementById('composer-' + name);
+    if (!field('depth')) return true;
+    const ink = () => field('canvas').width && field('canvas').toDataURL();
+    const shown = () => [field('size').textContent, field('command').textContent, ink()];
+    const before = shown();
+    field('depth').value = Number(field('depth').value) + 1;
+    field('width').value = Number(field('width').value) + 1;
+    field('depth').dispatchEvent(new Event('input'));
+    return shown().every((text, i) => text && text !== before[i]);
 }"""
 
 
@@ -64,7 +78,8 @@ def problems(found, requests, messages, address):
         (not messages, f"console: {messages[:3]}"),
         (found["title"] and found["headings"] > 1, "has no title or headings"),
         (found["images"] > 0, "has no pictures"),
-        (found["scripts"] == 0, "runs or loads something"),
+        (found["loads"] == 0, "loads something"),
+        (found["moved"], "does not show another size when its sliders move"),
         (not found["broken"], f"pictures that do not decode: {found['broken']}"),
         (not found["invisible"], f"pictures without a size: {found['invisible']}"),
         (not found["unnamed"], f"pictures without a text: {found['unnamed']}"),
@@ -104,6 +119,7 @@ def main():
                     address = path.resolve().as_uri()
                     page.goto(address)
                     found = page.evaluate(LOOK)
+                    found["moved"] = page.evaluate(MOVE)
                     page.wait_for_timeout(200)
                     said = problems(found, requests, messages, address)
                     name = f"{path.name}, {screen}, {scheme}"
