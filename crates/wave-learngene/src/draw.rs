@@ -3,7 +3,7 @@
 //! much, so they come first.
 
 use rand::Rng;
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
 use wave_models::vit::VitShape;
 
 /// Sizes to draw from.
@@ -43,17 +43,18 @@ impl Sizes {
         (depth, widths[rng.random_range(0..widths.len())])
     }
 
-    /// All depths and widths that a step trains. One is drawn; of two, the first is the largest so far; of
-    /// three or more, the second is the smallest (the sandwich rule of Yu and Huang 2019). None comes
-    /// twice, so there may be fewer.
+    /// All depths and widths that a step trains, the largest first. One is drawn; of two, the other is the
+    /// smallest, which costs little; of three or more, one is the largest so far (the sandwich rule of Yu
+    /// and Huang 2019). None comes twice, so there may be fewer.
     pub fn draw_all(&self, step: u64, steps: u64, rng: &mut impl Rng) -> Vec<(usize, usize)> {
         let ((least, most), widths) = self.at(step, steps);
-        let ends = [(most, widths[widths.len() - 1]), (least, widths[0])];
+        let ends = [(least, widths[0]), (most, widths[widths.len() - 1])];
         let fixed = self.fixed();
         let mut sizes = ends[..fixed].to_vec();
         sizes.extend((fixed..self.per_step).map(|_| self.draw(step, steps, rng)));
-        let mut seen = BTreeSet::new();
-        sizes.retain(|size| seen.insert(*size));
+        // The parameters of blocks are proportional to this.
+        sizes.sort_by_key(|&(depth, width)| Reverse((depth * width * width, depth)));
+        sizes.dedup();
         sizes
     }
 
@@ -84,7 +85,7 @@ impl Sizes {
                 .iter()
                 .flat_map(|w| [least, most].map(|depth| of(depth, *w)));
             let drawn = work.sum::<f64>() / (2 * widths.len()) as f64;
-            let ends = [of(most, widths[widths.len() - 1]), of(least, widths[0])];
+            let ends = [of(least, widths[0]), of(most, widths[widths.len() - 1])];
             let fixed = self.fixed();
             ends[..fixed].iter().sum::<f64>() + drawn * (self.per_step - fixed) as f64
         };
@@ -97,6 +98,7 @@ mod tests {
     use super::*;
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
+    use std::collections::BTreeSet;
 
     fn sizes(growth: f64, growth_power: f64) -> Sizes {
         Sizes {
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_several_sizes_trains_the_ends_first() {
+    fn a_step_of_several_sizes_trains_the_smallest_and_then_the_largest_too() {
         let of = |per_step, step| {
             let sizes = Sizes {
                 per_step,
@@ -138,13 +140,21 @@ mod tests {
             };
             sizes.draw_all(step, 1000, &mut ChaCha8Rng::seed_from_u64(step))
         };
+        let smallest = Some(&(2, 64));
         assert_eq!(of(1, 999).len(), 1);
-        assert_eq!(of(2, 999)[0], (12, 192));
-        assert_eq!(of(2, 250)[0], (7, 128));
-        assert_eq!(of(4, 999)[..2], [(12, 192), (2, 64)]);
+        assert_eq!(of(2, 999).last(), smallest);
+        assert_eq!(of(4, 999)[0], (12, 192));
+        assert_eq!(of(4, 999).last(), smallest);
+        assert_eq!(of(3, 250)[0], (7, 128));
         // At first there is one size, and none comes twice.
         assert_eq!(of(4, 0), [(2, 64)]);
-        let drawn: BTreeSet<_> = (500..1000).flat_map(|step| of(3, step)).collect();
+        let work = |&(depth, width): &(usize, usize)| depth * width * width;
+        let mut drawn = BTreeSet::new();
+        for step in 500..1000 {
+            let sizes = of(3, step);
+            assert!(sizes.is_sorted_by(|a, b| work(a) >= work(b) && a != b));
+            drawn.extend(sizes);
+        }
         assert_eq!(drawn.len(), 11 * 3);
     }
 

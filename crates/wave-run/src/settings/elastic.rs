@@ -17,8 +17,8 @@ pub struct Elastic {
     /// [default: 3]
     #[arg(long, value_name = "P")]
     pub growth_power: Option<f64>,
-    /// Sizes that each step trains: of two or more the first is the largest so far, of three or more the
-    /// second the smallest (the sandwich rule) [default: 1]
+    /// Sizes that each step trains: with two or more one is the smallest, with three or more another the
+    /// largest so far (the sandwich rule) [default: 1]
     #[arg(long, value_name = "N")]
     pub sizes_per_step: Option<usize>,
     /// Weight of the divergence from the largest model of the step, from which its others then learn as
