@@ -214,7 +214,7 @@ fn every_recipe_can_be_planned() {
             let text = std::fs::read_to_string(&path).unwrap();
             // Files outside the repository are replaced.
             let mut more = String::new();
-            if text.contains("fashion-mnist\"") {
+            if text.contains("fashion-mnist\"") || text.contains("data = \"data/") {
                 more += " --set data=shapes";
             }
             if text.contains("ancestor = \"ancestors/") {

@@ -26,7 +26,7 @@ fn impatient_training_stops_where_tests_get_no_better() {
     assert_eq!(steps(&place, "tuned"), 24);
     assert_eq!(
         made["stopped"],
-        "no better test in 2 epochs, at step 24 of 48"
+        "none of the last 2 tests was better, at step 24 of 48"
     );
     let log = String::from_utf8(place.bytes("tuned/run/log.jsonl")).unwrap();
     assert_eq!(log.matches("\"top1\"").count(), 3, "{log}");
@@ -37,6 +37,23 @@ fn impatient_training_stops_where_tests_get_no_better() {
     ));
     assert_eq!(steps(&place, "patient"), 24);
     assert!(patient.get("stopped").is_none(), "{patient}");
+}
+
+#[test]
+fn tests_come_as_often_as_is_asked_for() {
+    let place = place();
+    let shapes = shapes(); // 8 steps an epoch
+    let tests = |flags: &str, out: &str| {
+        place.json(&format!("finetune m {shapes} --lr 0 {flags} --out {out}"));
+        let log = String::from_utf8(place.bytes(&format!("{out}/run/log.jsonl"))).unwrap();
+        log.matches("\"top1\"").count()
+    };
+    assert_eq!(tests("--epochs 5 --test-epochs 2", "a"), 3); // after 2, 4 and 5
+    assert_eq!(tests("--epochs 4 --test-epochs 2", "b"), 2);
+    assert_eq!(tests("--epochs 3 --test-epochs 0", "c"), 1);
+    // Patience counts tests.
+    assert_eq!(tests("--epochs 9 --test-epochs 2 --patience 2", "d"), 3);
+    assert_eq!(steps(&place, "d"), 48);
 }
 
 #[test]

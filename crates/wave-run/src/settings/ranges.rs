@@ -23,6 +23,7 @@ pub const RANGES: &[(&str, f64, f64)] = &[
     ("views", 1.0, u32::MAX as f64),
     ("repeats", 1.0, 1000.0),
     ("checkpoint_minutes", 0.0, 1e6),
+    ("test_epochs", 0.0, 1e6),
     ("patience", 1.0, 1e6),
     ("time_limit", 0.0, 1e6),
     // Optimisation.

@@ -98,8 +98,11 @@ pub struct Optimisation {
     /// Largest norm of the gradient [default: 1]
     #[arg(long, value_name = "X")]
     pub clip: Option<f64>,
-    /// Stop after N epochs in a row that test no better than an earlier one; best with --keep best and
-    /// --hold-out [default: never]
+    /// Test after every N epochs, and at the end; 0 at the end alone [default: 1]
+    #[arg(long, value_name = "N")]
+    pub test_epochs: Option<u64>,
+    /// Stop after N tests in a row, one after each epoch unless --test-epochs says otherwise, no better than
+    /// an earlier one; best with --keep best and --hold-out [default: never]
     #[arg(long, value_name = "N")]
     pub patience: Option<usize>,
     /// Stop after so many minutes, and write what is there [default: never]

@@ -105,9 +105,7 @@ impl<'a, T: Trainee, D: TrainingData> Observer<'a, T, D> {
             ));
         }
         self.log(p, batch)?;
-        let often = self.course.every_epoch || self.course.resolved.patience.is_some();
-        let tests = often && self.course.data.has_tests();
-        if tests && p.epoch_ends && p.step < self.course.resolved.steps {
+        if p.epoch_ends && p.step < self.course.resolved.steps && self.tests_after(p.epoch) {
             self.test(p, state, report)?;
         }
         let stop = self.context.interrupted();
@@ -123,6 +121,22 @@ impl<'a, T: Trainee, D: TrainingData> Observer<'a, T, D> {
             self.context.ranks().wait(); // the first one to end ends all, and has to save before
         }
         Ok(if stop { Flow::Stop } else { Flow::Continue })
+    }
+
+    /// Whether an epoch that is not the last ends with a test.
+    fn tests_after(&self, epoch: f64) -> bool {
+        let TrainingPlan {
+            patience,
+            test_epochs,
+            ..
+        } = **self.course.resolved;
+        let every = match patience {
+            Some(_) => test_epochs.max(1),
+            None if self.course.every_epoch => test_epochs,
+            None => 0,
+        };
+        let due = every > 0 && (epoch.round() as u64).is_multiple_of(every);
+        due && self.course.data.has_tests()
     }
 
     /// Says in [`Observer::stopped`] whether patience or time has run out; on all ranks alike.
@@ -147,7 +161,7 @@ impl<'a, T: Trainee, D: TrainingData> Observer<'a, T, D> {
         let ranks = self.context.ranks();
         if ranks.any(impatient) {
             self.stopped = Some(format!(
-                "no better test in {} epochs, at step {step} of {steps}",
+                "none of the last {} tests was better, at step {step} of {steps}",
                 patience.unwrap_or(0)
             ));
         } else if ranks.any(late) {

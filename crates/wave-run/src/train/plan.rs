@@ -89,7 +89,9 @@ pub struct TrainingPlan {
     pub checkpoint_every: Option<std::time::Duration>,
     /// Whether the values that tested best are kept instead of the last.
     pub keep_best: bool,
-    /// Epochs in a row without a better test after which training stops.
+    /// Epochs between two tests; 0 tests at the end alone.
+    pub test_epochs: u64,
+    /// Tests in a row, none better than an earlier one, after which training stops.
     pub patience: Option<usize>,
     /// Time after which training stops.
     pub time_limit: Option<std::time::Duration>,
@@ -131,6 +133,7 @@ impl TrainingPlan {
             checkpoint_steps: saving.checkpoint_steps.filter(|n| *n > 0),
             checkpoint_every: saving.every()?,
             keep_best: saving.keep == Some(Keep::Best),
+            test_epochs: optimisation.test_epochs.unwrap_or(1),
             patience: optimisation.patience,
             time_limit: optimisation
                 .time_limit
