@@ -42,7 +42,7 @@ pub struct Output {
     /// token); or onnx (timm's, and the same model as a graph in model.onnx) [default: timm]
     #[arg(long, value_name = "LAYOUT")]
     pub format: Option<Format>,
-    /// Numbers that the weights are stored as [default: f32]
+    /// Number format of the stored weights [default: f32]
     #[arg(long, value_name = "TYPE", value_parser = ["f32", "f16", "bf16"])]
     pub dtype: Option<String>,
 }
@@ -51,29 +51,27 @@ pub struct Output {
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[group(skip)] // its subcommand already has a group of this name
 pub struct Condense {
-    /// The frozen model to distil: a model directory; of a CLIP or SigLIP with --labels
+    /// The frozen model to distil: a model directory; a CLIP or SigLIP also needs --labels
     #[arg(long, value_name = "A")]
     pub ancestor: Option<String>,
-    /// distil, or factorise: the templates nearest to the weights of an ancestor that is itself a
-    /// vision transformer, in closed form and without data. Exact for weights that templates
-    /// composed; freely trained weights keep little more than noise does, so it tells how
-    /// template-like a model is. With epochs or steps it is where distilling starts
-    /// [default: distil]
+    /// distil, or factorise: the nearest templates to the weights of a vision transformer, in
+    /// closed form and without data. It is exact for composed weights; of freely trained weights it
+    /// keeps little more than of noise. With epochs or steps, distillation starts from it [default:
+    /// distil]
     #[arg(long, value_name = "METHOD")]
     pub method: Option<CondenseMethod>,
     /// Depths of the auxiliary: one number is plain WAVE, two are the least and the most of an
     /// elastic condensation, which draws one at each step
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub depths: Option<Vec<usize>>,
-    /// Widths of the auxiliary, one drawn at each step
+    /// Widths of the auxiliary; each step draws one
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub widths: Option<Vec<usize>>,
-    /// How the values train that only models larger than the smallest have: as they are, or as
-    /// deviations from what the smallest has in their place, so that a larger model starts where the
-    /// smallest is by then [default: values]
+    /// How values train that only larger models read: directly, or as deviations from the smallest
+    /// model's, so that a larger model starts from what the smallest has learned [default: values]
     #[arg(long, value_name = "AS")]
     pub larger: Option<Larger>,
-    /// Side of a template [default: the auxiliary's narrowest width]
+    /// Rows and columns of a template [default: the auxiliary's narrowest width]
     #[arg(long, value_name = "T")]
     pub template_size: Option<usize>,
     /// Templates of qkv, proj, fc1 and fc2 [default: 24 of the auxiliary's narrowest width, or
@@ -83,7 +81,7 @@ pub struct Condense {
     /// Let fc1 and fc2 share one set of templates [default: false]
     #[arg(long, value_name = "BOOL")]
     pub share_mlp: Option<bool>,
-    /// Numbers that the templates, and all that travels with them, are stored as [default: f32]
+    /// Number format of everything in the template directory [default: f32]
     #[arg(long, value_name = "TYPE", value_parser = ["f32", "f16", "bf16"])]
     pub dtype: Option<String>,
     /// Order of the Kronecker product [default: tile]
@@ -107,30 +105,29 @@ pub struct Condense {
     /// ancestor without a classifier]
     #[arg(long, value_name = "WHAT")]
     pub ancestor_output: Option<AncestorOutput>,
-    /// Weight of the divergence from the ancestor [default: 1]
+    /// Weight of the KL divergence from the ancestor [default: 1]
     #[arg(long, value_name = "X")]
     pub kl_weight: Option<f64>,
-    /// Weight of the cross-entropy with the labels. With 0 there need be none: --data may be a
-    /// directory of images, or have one in its train/, the classes are the ancestor's, and nothing
-    /// is tested [default: 1]
+    /// Weight of the cross-entropy with the labels. 0 needs no labels: --data may be any directory
+    /// of images, the classes are the ancestor's, and nothing is tested [default: 1]
     #[arg(long, value_name = "X")]
     pub ce_weight: Option<f64>,
     /// Temperature of the distillation [default: 1]
     #[arg(long, value_name = "X")]
     pub temperature: Option<f64>,
-    /// Keep the ancestor's outputs in this directory, by view (see --views; without, each epoch is
-    /// one): it runs once for each image and view, whatever the templates, sizes and seeds of this
-    /// run and of later ones. Not with --mixup, --cutmix or --repeats, whose images come but once
+    /// Cache the ancestor's outputs in this directory. The ancestor runs once for each image and
+    /// view (see --views; without it each epoch is a view), and later runs with other templates,
+    /// sizes and seeds reuse the outputs. Not with --mixup, --cutmix or --repeats
     #[arg(long, value_name = "DIR")]
     pub cache: Option<String>,
-    /// Classes that the cache keeps of each image, a number or all: the most probable ones; the
-    /// others share what probability is left [default: 16]
+    /// Number of most probable classes cached for each image, or all; the other classes share the
+    /// remaining probability [default: 16]
     #[arg(long, value_name = "K")]
     pub cache_top: Option<Top>,
-    /// Learning rate of the scalers over that of the rest [default: 1]
+    /// Learning rate of the scalers, relative to --lr [default: 1]
     #[arg(long, value_name = "X")]
     pub scaler_lr_ratio: Option<f64>,
-    /// Learning rate of the templates over that of the rest [default: 1]
+    /// Learning rate of the templates, relative to --lr [default: 1]
     #[arg(long, value_name = "X")]
     pub template_lr_ratio: Option<f64>,
     /// The auxiliary's largest shape
@@ -204,15 +201,15 @@ pub struct Expand {
     /// templates']
     #[arg(long, value_name = "N")]
     pub patch: Option<usize>,
-    /// Instead of a size: the best within so many parameters, such as 8M. Expected accuracy is what
-    /// the templates recorded when they were condensed
+    /// Instead of a size: the best within a number of parameters, such as 8M. Accuracies are those
+    /// recorded with the templates
     #[arg(long, value_name = "N")]
     pub max_params: Option<String>,
-    /// Instead of a size: the best within so many multiply-adds (MACs) an image, such as 1.2G
+    /// Instead of a size: the best within a number of multiply-adds (MACs) for an image, such as
+    /// 1.2G
     #[arg(long, value_name = "N", alias = "max-flops")]
     pub max_macs: Option<String>,
-    /// Instead of a size: the best whose forward pass of one image takes at most so long on this
-    /// machine
+    /// Instead of a size: the best within a latency for one image, measured on this machine
     #[arg(long, value_name = "MS")]
     pub max_latency_ms: Option<f64>,
     /// First scalers: bank (interpolated) or random (the WAVE paper's wording) [default: bank]
@@ -278,7 +275,7 @@ pub struct Init {
     /// its acceleration over depth [default: 0.08,0.37,2.9]
     #[arg(long, value_name = "X", value_delimiter = ',')]
     pub filter_variance: Option<Vec<f64>>,
-    /// What becomes of a covariance's negative eigenvalues: clip or absolute [default: clip]
+    /// Treatment of a covariance's negative eigenvalues: clip or absolute [default: clip]
     #[arg(long, value_name = "HOW")]
     pub negative: Option<String>,
     /// Replace covariances of filters by the nearest Kronecker squares [default: false]
@@ -350,7 +347,7 @@ pub struct Init {
     /// the vocabulary from this task
     #[arg(long, value_name = "D")]
     pub data: Option<String>,
-    /// Seed of everything random [default: 0]
+    /// Random seed [default: 0]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     #[command(flatten)]
@@ -365,17 +362,18 @@ pub struct Finetune {
     /// Also distil from this frozen model directory; a CLIP or SigLIP with --labels
     #[arg(long, value_name = "A")]
     pub ancestor: Option<String>,
-    /// Weight of the divergence from the ancestor [default: 1]
+    /// Weight of the KL divergence from the ancestor [default: 1]
     #[arg(long, value_name = "X")]
     pub kl_weight: Option<f64>,
     /// Temperature of the distillation [default: 1]
     #[arg(long, value_name = "X")]
     pub temperature: Option<f64>,
-    /// Start a new head, for other classes than the model's [default: false]
+    /// Replace the head by a new one, for other classes than the model's [default: false]
     #[arg(long, value_name = "BOOL")]
     pub new_head: Option<bool>,
-    /// Leave the weights alone whose names hold one of these, such as .fn.0.weight or .conv_dw.weight,
-    /// the filters of a ConvMixer or a ConvNeXt; a transformer's have no layer number: blocks.attn.qkv.weight
+    /// Freeze weights whose names contain one of these, such as .fn.0.weight or .conv_dw.weight,
+    /// the filters of a ConvMixer or a ConvNeXt. A transformer's names have no layer number:
+    /// blocks.attn.qkv.weight
     #[arg(long, value_name = "TEXT", value_delimiter = ',')]
     pub freeze: Option<Vec<String>>,
     /// Train slices, of which `wave init nested` makes models: each step draws a depth between these

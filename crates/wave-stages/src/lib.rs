@@ -26,6 +26,7 @@
 pub mod ancestor;
 pub mod budget;
 pub mod cache;
+pub mod classifier;
 pub mod condense;
 mod elastic;
 pub mod eval;

@@ -32,6 +32,14 @@ impl TemplateDir {
         }
     }
 
+    /// A model of so many layers and channels, composed without data.
+    ///
+    /// # Errors
+    /// If there are no layers, or the width is no multiple of the head width.
+    pub fn expand(&self, depth: usize, width: usize) -> Result<Model> {
+        self.model(&self.learngene.shape(depth, width, None)?)
+    }
+
     /// The model of a shape, composed without data.
     ///
     /// # Errors

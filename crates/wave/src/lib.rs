@@ -20,9 +20,8 @@
 //! let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../templates/fashion-mnist");
 //! let templates = wave::templates::read(Path::new(dir))?;
 //! for (depth, width) in [(2, 64), (6, 192)] {
-//!     let shape = templates.learngene.shape(depth, width, None)?;
-//!     let model = templates.model(&shape)?; // no data, and no directory written
-//!     assert_eq!(model.parameters(), shape.parameter_count());
+//!     let model = templates.expand(depth, width)?; // no data, and no directory written
+//!     assert_eq!(model.network.size(), (depth, width));
 //! }
 //! # Ok::<(), anyhow::Error>(())
 //! ```
@@ -44,4 +43,4 @@ pub mod shipped;
 pub use wave_bench::{bench, report};
 pub use wave_lab::{meta, population, sequence};
 pub use wave_run::{context, forecast, progress, recipe, settings, terminal};
-pub use wave_stages::{condense, eval, expand, finetune, init, model, templates};
+pub use wave_stages::{classifier, condense, eval, expand, finetune, init, model, templates};

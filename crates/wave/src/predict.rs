@@ -1,7 +1,6 @@
 //! `wave predict`: classification of images.
 
-use anyhow::Result;
-use candle_core::{Device, Tensor};
+use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use wave_run::context::Context;
@@ -9,7 +8,7 @@ use wave_run::error::request;
 use wave_run::progress::{Report, Verbosity};
 use wave_run::settings::ZeroShot;
 use wave_run::terminal::printable;
-use wave_stages::model::check_classifier;
+use wave_stages::classifier::Class;
 use wave_stages::zero_shot;
 
 /// Classes listed for an image.
@@ -31,8 +30,7 @@ pub fn predict(
     context: &Context,
 ) -> Result<Value> {
     let (model, _) = zero_shot::open(dir, heads, classes, context)?;
-    check_classifier(&model.network)?;
-    let frozen = model.network.freeze(&context.place(&model.weights)?)?;
+    let classifier = model.classifier(context)?;
     let files = files(images)?;
     let mut report = Report::new("predict", 0, files.len() as u64, verbosity);
     let mut predictions = Vec::new();
@@ -41,19 +39,8 @@ pub fn predict(
         let bytes = wave_hub::read_bytes(path)
             .map_err(|e| request(format!("cannot read the image {e}")))?;
         let image = wave_data::decode(&bytes, &name)?;
-        let t = &model.transform;
-        let input = t.evaluate(&image)?;
-        let shape = (1, t.channels, t.image_size, t.image_size);
-        let input = Tensor::from_vec(input, shape, &Device::Cpu)?;
-        let logits = frozen.logits(&input)?.squeeze(0)?.to_vec1::<f32>()?;
-        if let Some(class) = logits.iter().position(|z| !z.is_finite()) {
-            anyhow::bail!(
-                "{name}: the logit of class {class} is {}, though all weights are finite numbers. \
-                 They overflow on this image; train again with a smaller learning rate",
-                logits[class]
-            );
-        }
-        predictions.push(prediction(&name, &logits, &model.label_names));
+        let logits = classifier.logits(&image).with_context(|| name.clone())?;
+        predictions.push(prediction(&name, &logits, &classifier.classes(&logits)));
         report.step(done, 1, "");
     }
     drop(report);
@@ -83,19 +70,15 @@ fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn prediction(image: &str, logits: &[f32], labels: &[String]) -> Value {
-    let mut order: Vec<usize> = (0..logits.len()).collect();
-    order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a])); // stable: of equals the first
-    let max = order.first().map_or(0.0, |i| logits[*i]);
-    let total: f32 = logits.iter().map(|z| (z - max).exp()).sum();
-    let class = |index: usize| {
+fn prediction(image: &str, logits: &[f32], classes: &[Class]) -> Value {
+    let class = |class: &Class| {
         json!({
-            "index": index,
-            "label": labels.get(index),
-            "probability": (logits[index] - max).exp() / total,
+            "index": class.index,
+            "label": class.label,
+            "probability": class.probability,
         })
     };
-    let top: Vec<Value> = order.iter().take(TOP).map(|i| class(*i)).collect();
+    let top: Vec<Value> = classes.iter().take(TOP).map(class).collect();
     let first = top.first().unwrap_or(&Value::Null);
     json!({
         "image": image,
@@ -162,11 +145,13 @@ fn quoted(text: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wave_stages::classifier::ranked;
 
     #[test]
     fn the_most_probable_classes_come_first() {
         let labels = ["a", "b, c", "d"].map(String::from);
-        let found = prediction("x.png", &[0.0, 2f32.ln(), 0.0], &labels);
+        let logits = [0.0, 2f32.ln(), 0.0];
+        let found = prediction("x.png", &logits, &ranked(&logits, &labels));
         assert_eq!(
             (&found["index"], &found["label"]),
             (&1.into(), &"b, c".into())

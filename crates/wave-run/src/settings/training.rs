@@ -44,7 +44,7 @@ pub struct Images {
     /// Test on the first N images of a seeded shuffle [default: all]
     #[arg(long, value_name = "N")]
     pub test_limit: Option<usize>,
-    /// Keep N training images apart and test on them instead of the test images
+    /// Hold out N training images, and test on them instead of the test images
     #[arg(long, value_name = "N")]
     pub hold_out: Option<usize>,
     /// Mean of each channel, 0 to 1 [default: measured]
@@ -66,36 +66,36 @@ pub struct Optimisation {
     /// Optimiser steps (or give --epochs)
     #[arg(long, value_name = "N")]
     pub steps: Option<u64>,
-    /// Images in a step, of all ranks together: a number, or auto, the largest power of two, up to
-    /// 1024, that fits in memory. The learning rate goes with it [default: 128; of token sequences
-    /// 32]
+    /// Batch size over all ranks: a number, or auto, the largest power of two up to 1024 that fits
+    /// in memory. Choose the learning rate to match [default: 128; of token sequences 32]
     #[arg(long, value_name = "N")]
     pub batch: Option<BatchSize>,
-    /// Compute a step in N equal parts and add up their gradients: the same step in less memory. N
-    /// divides the batch, or a rank's share of it. A ConvMixer's norms then see a part at a time,
-    /// so its steps differ [default: 1]
+    /// Gradient accumulation: compute a step in N equal parts, in less memory. N divides the batch,
+    /// or a rank's share of it. A ConvMixer's batch norms see one part at a time, so its steps
+    /// differ [default: 1]
     #[arg(long, value_name = "N")]
     pub accumulate: Option<usize>,
     /// Peak learning rate of AdamW [default: 0.0005; of expand 0.01, of token sequences 0.005]
     #[arg(long, value_name = "X")]
     pub lr: Option<f64>,
-    /// Last learning rate as a fraction of the peak (cosine) [default: 0.01]
+    /// Final learning rate of the cosine schedule, as a fraction of the peak [default: 0.01]
     #[arg(long, value_name = "X")]
     pub min_lr_ratio: Option<f64>,
     /// Weight decay of matrices (never of biases, norms and positions) [default: 0.05; of expand 0,
     /// of token sequences 0.1]
     #[arg(long, value_name = "X")]
     pub weight_decay: Option<f64>,
-    /// Epochs over which the learning rate rises [default: a twentieth of the training]
+    /// Warm-up epochs of the learning rate [default: a twentieth of the training]
     #[arg(long, value_name = "X")]
     pub warmup_epochs: Option<f64>,
-    /// Share of each target spread over all classes, 0 to 1 [default: 0]
+    /// Label smoothing, 0 to 1 [default: 0]
     #[arg(long, value_name = "X")]
     pub label_smoothing: Option<f64>,
-    /// Decay of a moving average of the weights, which is then what is written [default: none]
+    /// Decay of an exponential moving average (EMA) of the weights. The average is what is written
+    /// [default: none]
     #[arg(long, value_name = "X")]
     pub ema: Option<f64>,
-    /// Largest norm of the gradient [default: 1]
+    /// Gradient-norm clipping threshold [default: 1]
     #[arg(long, value_name = "X")]
     pub clip: Option<f64>,
     /// Test after every N epochs, and at the end; 0 at the end alone [default: 1]
@@ -108,7 +108,7 @@ pub struct Optimisation {
     /// Stop after so many minutes, and write what is there [default: never]
     #[arg(long, value_name = "MINUTES")]
     pub time_limit: Option<f64>,
-    /// Seed of everything random [default: 0]
+    /// Random seed [default: 0]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 }
@@ -118,19 +118,19 @@ pub struct Optimisation {
 #[command(next_help_heading = "Training")]
 #[group(skip)]
 pub struct OfTransformers {
-    /// Probability of dropping the last layer's branches, rising linearly from 0 at the first
+    /// Drop path (stochastic depth): rate at the last layer, rising linearly from 0 at the first
     /// [default: 0]
     #[arg(long, value_name = "X")]
     pub drop_path: Option<f64>,
-    /// Factor on the learning rate from each layer to the one below it [default: 1]
+    /// Layer-wise learning-rate decay: the factor from each layer to the one below it [default: 1]
     #[arg(long, value_name = "X")]
     pub layer_decay: Option<f64>,
-    /// Matrix products of a transformer's blocks while it trains; auto is bf16 where the processor
-    /// multiplies it faster [default: f32]
+    /// Precision of a transformer's matrix products in training; auto is bf16 where the processor
+    /// multiplies bf16 faster [default: f32]
     #[arg(long, value_name = "P")]
     pub precision: Option<PrecisionChoice>,
-    /// Keep nothing from inside a transformer's blocks for the backward pass, and compute it again
-    /// there: the same values, in less memory and a third more time [default: false]
+    /// Activation checkpointing: compute a block's activations again in the backward pass. The
+    /// values are the same, in less memory and a third more time [default: false]
     #[arg(long, value_name = "BOOL")]
     pub recompute: Option<bool>,
 }
@@ -140,42 +140,43 @@ pub struct OfTransformers {
 #[command(next_help_heading = "Augmentation")]
 #[group(skip)]
 pub struct Augmentation {
-    /// Pixels of padding for random crops [default: 0]
+    /// Random crops after padding by so many pixels [default: 0]
     #[arg(long, value_name = "N")]
     pub crop_padding: Option<usize>,
-    /// Mirror images at random [default: false]
+    /// Random horizontal flips [default: false]
     #[arg(long, value_name = "BOOL")]
     pub flip: Option<bool>,
-    /// Random crops of at least this part of the image's area, resized; 0 to 1 (0.08 is usual)
-    /// [default: none]
+    /// RandomResizedCrop: the least share of the image's area, 0 to 1 (0.08 is usual) [default:
+    /// none]
     #[arg(long, value_name = "X")]
     pub resized_crop: Option<f64>,
     /// RandAugment in timm's notation, such as rand-m9-mstd0.5-inc1 [default: none]
     #[arg(long, value_name = "POLICY")]
     pub rand_augment: Option<String>,
-    /// One of grey, solarised and blurred (DeiT III) [default: false]
+    /// 3-Augment of DeiT III: greyscale, solarisation or Gaussian blur [default: false]
     #[arg(long, value_name = "BOOL")]
     pub three_augment: Option<bool>,
-    /// Random brightness, contrast and saturation by up to this part [default: 0]
+    /// Colour jitter: the largest relative change of brightness, contrast and saturation [default:
+    /// 0]
     #[arg(long, value_name = "X")]
     pub colour_jitter: Option<f32>,
-    /// Probability of covering a random rectangle with noise [default: 0]
+    /// Random erasing: probability of replacing a rectangle with noise [default: 0]
     #[arg(long, value_name = "X")]
     pub erasing: Option<f64>,
-    /// Mixup: parameter of the Beta distribution of its weight (0.8 is usual) [default: 0]
+    /// Mixup alpha (0.8 is usual) [default: 0]
     #[arg(long, value_name = "X")]
     pub mixup: Option<f64>,
-    /// CutMix: parameter of the Beta distribution of its weight (1 is usual) [default: 0]
+    /// CutMix alpha (1 is usual) [default: 0]
     #[arg(long, value_name = "X")]
     pub cutmix: Option<f64>,
-    /// Show each image of an epoch so many times in a row, differently varied [default: 1]
+    /// Repeated augmentation: the number of augmented copies of each image in a row [default: 1]
     #[arg(long, value_name = "N")]
     pub repeats: Option<usize>,
     /// Number of augmented versions of each image, taken in turn [default: a new one each epoch]
     #[arg(long, value_name = "N")]
     pub views: Option<u32>,
-    /// Seed of the versions that --views repeat and --cache keeps, which other seeds share
-    /// [default: 0]
+    /// Seed of the augmented versions of --views and --cache; independent of --seed, so that runs
+    /// share a cache [default: 0]
     #[arg(long, value_name = "N")]
     pub view_seed: Option<u64>,
 }
@@ -191,8 +192,8 @@ pub struct Checkpointing {
     /// Save the state every so many minutes as well; 0 never [default: 10]
     #[arg(long, value_name = "X")]
     pub checkpoint_minutes: Option<f64>,
-    /// What is written at the end: the last values, or the best, those of the epoch that tested best
-    /// (on --hold-out, if the test is to stay one) [default: last]
+    /// Which weights are written: the last, or those with the best test accuracy (with --hold-out,
+    /// to keep the test images unseen) [default: last]
     #[arg(long, value_name = "WHICH")]
     pub keep: Option<Keep>,
 }

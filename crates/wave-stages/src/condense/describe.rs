@@ -156,7 +156,7 @@ pub fn describe(
     }
     text += &format!(" ({} in all)\n", counts.values().sum::<usize>());
     let twin = largest.parameter_count();
-    let sums = [("transferred", values), ("free twin", twin)];
+    let sums = [("transferred", values), ("plain ViT", twin)];
     for (name, n) in ledger.iter().chain(&sums) {
         text += &format!("{name:12} {n:>12}\n");
     }
