@@ -281,7 +281,12 @@ fn speed_is_measured_in_every_mode() {
         }
         assert!(found["threads"].is_u64());
         assert!(found["simd"].is_string() && found["precision"] == "f32");
+        assert!(found.get("peak_gflops").is_none());
     }
+    let found = place.json(&format!("speed {shape} --steps 2 --peak"));
+    let number = |key: &str| found[key].as_f64().unwrap();
+    let share = number("gflops") / number("peak_gflops");
+    assert!((number("share_of_peak") - share).abs() < 1e-9 * share);
 }
 
 #[test]

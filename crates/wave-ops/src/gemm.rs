@@ -8,12 +8,14 @@
 
 mod kernel;
 mod pack;
+mod peak;
 
 use crate::bf16::{Pair, pair_columns, pair_rows, pairs};
 use crate::buffer::Buffer;
 use crate::cpu::Simd;
 use kernel::{Product, Right};
 pub(crate) use pack::Packed;
+pub use peak::peak;
 
 /// An entry of a matrix, four bytes.
 pub(crate) trait Element: pulp::bytemuck::Pod + Send + Sync {

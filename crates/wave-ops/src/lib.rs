@@ -66,6 +66,7 @@ pub use causal_convolution::causal_convolution;
 pub use cpu::{Simd, SimdError, choose_simd, simd};
 pub use depthwise::{depthwise_conv, dilated_depthwise_conv};
 pub use gelu::gelu;
+pub use gemm::peak;
 #[cfg(feature = "host-kernels")]
 pub use gpu::host::on_host_kernels;
 pub use gradients::backward;

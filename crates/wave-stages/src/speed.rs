@@ -32,6 +32,11 @@ pub fn speed(wanted: &Speed, context: &Context) -> Result<Value> {
         return Err(request("--batch and --steps are at least 1"));
     }
     let device = context.device();
+    if wanted.peak && !device.is_cpu() {
+        return Err(request(
+            "--peak measures the processor, and the work is to be on another device; leave it out",
+        ));
+    }
     let (images, targets) = examples(&shape, batch, device)?;
     let how = settings::mode(
         wanted.precision.unwrap_or(PrecisionChoice::F32),
@@ -47,7 +52,7 @@ pub fn speed(wanted: &Speed, context: &Context) -> Result<Value> {
     sorted.sort_by(f64::total_cmp);
     let median = sorted[sorted.len() / 2];
     let operations = 2.0 * passes * shape.multiply_adds() as f64 * batch as f64;
-    Ok(json!({
+    let mut found = json!({
         "images_per_second": batch as f64 / median,
         "step_ms_median": 1e3 * median,
         "step_ms_min": 1e3 * sorted[0],
@@ -60,7 +65,13 @@ pub fn speed(wanted: &Speed, context: &Context) -> Result<Value> {
         },
         "threads": rayon::current_num_threads(),
         "parameters": shape.parameter_count(),
-    }))
+    });
+    if wanted.peak {
+        let peak = wave_ops::peak(how.precision);
+        found["peak_gflops"] = json!(peak / 1e9);
+        found["share_of_peak"] = json!(operations / median / peak);
+    }
+    Ok(found)
 }
 
 /// Floating-point operations per second of a condensation, on few images.

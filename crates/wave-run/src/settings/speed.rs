@@ -44,10 +44,14 @@ pub struct Speed {
     /// Steps to measure [default: 10]
     #[arg(long, value_name = "N")]
     pub steps: Option<usize>,
-    /// Matrix products of the blocks [default: f32]
+    /// Also measure what the processor's multiply-adds reach, and the share of it that the work takes
+    #[arg(long)]
+    #[serde(default)]
+    pub peak: bool,
+    /// Precision of the blocks' matrix products [default: f32]
     #[arg(long, value_name = "P")]
     pub precision: Option<PrecisionChoice>,
-    /// Compute what lies inside blocks again in the backward pass, in the place of keeping it
+    /// Activation checkpointing: compute a block's activations again in the backward pass
     /// [default: false]
     #[arg(long, value_name = "BOOL")]
     pub recompute: Option<bool>,

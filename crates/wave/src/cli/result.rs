@@ -139,7 +139,8 @@ fn name(key: &str) -> String {
 
 /// A value with the unit of its key.
 fn value(key: &str, value: &Value) -> String {
-    let fraction = key.ends_with("top1") || ["top5", "exact", "probability"].contains(&key);
+    let fractions = ["top5", "exact", "probability", "share_of_peak"];
+    let fraction = key.ends_with("top1") || fractions.contains(&key);
     match value {
         Value::String(text) => text.clone(),
         Value::Array(ends) if key.ends_with("_range") && ends.len() == 2 => {
@@ -273,6 +274,7 @@ tensors
             ("depth_range", json!([2, 12]), "2 to 12"),
             ("top1_range", json!([0.5, 0.75]), "50.0 % to 75.0 %"),
             ("seed", json!(12345), "12345"),
+            ("share_of_peak", json!(0.512), "51.2 %"),
             ("loss", json!(-2.0), "-2"),
             ("class_token", json!(true), "true"),
         ] {
