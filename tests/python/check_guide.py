@@ -1,7 +1,7 @@
 """Run every command and program of the guide, in order, in a scratch directory.
 
     cargo build --release && apt install dataset-fashion-mnist
-    pip install torch timm transformers onnxruntime pillow numpy
+    pip install torch timm transformers onnxruntime pillow numpy ./crates/wave-python
     python tests/python/check_guide.py --wave target/release/wave [--photos DIR]
 
 The guide is `crates/wave/src/guide.md`. Its blocks of `sh` and `python` are run, those of `toml` written
