@@ -70,7 +70,7 @@ impl FromStr for DepthRule {
 /// The first layer reads the first anchor; a single anchor is read by all. By
 /// [`DepthRule::LastIsOne`] the last layer reads the last anchor, and as many layers as anchors give
 /// the identity, exactly.
-fn depth_matrix(depth: usize, anchors: usize, rule: DepthRule) -> Vec<Vec<f32>> {
+pub(crate) fn depth_matrix(depth: usize, anchors: usize, rule: DepthRule) -> Vec<Vec<f32>> {
     let mut rows = vec![vec![0.0; anchors]; depth];
     if anchors == 0 {
         return rows;

@@ -47,20 +47,19 @@ impl Sizes {
     /// smallest, which costs little; of three or more, one is the largest so far (the sandwich rule of Yu
     /// and Huang 2019). None comes twice, so there may be fewer.
     pub fn draw_all(&self, step: u64, steps: u64, rng: &mut impl Rng) -> Vec<(usize, usize)> {
-        let ((least, most), widths) = self.at(step, steps);
-        let ends = [(least, widths[0]), (most, widths[widths.len() - 1])];
-        let fixed = self.fixed();
-        let mut sizes = ends[..fixed].to_vec();
-        sizes.extend((fixed..self.per_step).map(|_| self.draw(step, steps, rng)));
+        let mut sizes = self.fixed(step, steps);
+        sizes.extend((sizes.len()..self.per_step).map(|_| self.draw(step, steps, rng)));
         // The parameters of blocks are proportional to this.
         sizes.sort_by_key(|&(depth, width)| Reverse((depth * width * width, depth)));
         sizes.dedup();
         sizes
     }
 
-    /// The sizes of a step that are not drawn.
-    fn fixed(&self) -> usize {
-        self.per_step.saturating_sub(1).min(2)
+    /// The sizes of a step that are not drawn: the smallest, then the largest.
+    fn fixed(&self, step: u64, steps: u64) -> Vec<(usize, usize)> {
+        let ((least, most), widths) = self.at(step, steps);
+        let ends = [(least, widths[0]), (most, widths[widths.len() - 1])];
+        ends[..self.per_step.saturating_sub(1).min(2)].to_vec()
     }
 
     /// The least and the most depth, and the widths, that a step draws from.
@@ -85,9 +84,9 @@ impl Sizes {
                 .iter()
                 .flat_map(|w| [least, most].map(|depth| of(depth, *w)));
             let drawn = work.sum::<f64>() / (2 * widths.len()) as f64;
-            let ends = [of(least, widths[0]), of(most, widths[widths.len() - 1])];
-            let fixed = self.fixed();
-            ends[..fixed].iter().sum::<f64>() + drawn * (self.per_step - fixed) as f64
+            let fixed = self.fixed(step, steps);
+            let always = fixed.iter().map(|&(depth, width)| of(depth, width));
+            always.sum::<f64>() + drawn * (self.per_step - fixed.len()) as f64
         };
         (0..steps).map(of_step).sum::<f64>() / steps as f64
     }

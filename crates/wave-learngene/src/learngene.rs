@@ -122,47 +122,30 @@ impl Learngene {
     /// If a weight does not fit the auxiliary.
     pub fn inherited(&self, shape: &VitShape) -> Result<Weights> {
         let unit = self.plan.template_size;
-        let (from, to) = (self.auxiliary.width, shape.width);
-        let (hidden_from, hidden_to) = (self.auxiliary.hidden(), shape.hidden());
-        let gather = |t: &Tensor, axis, segments, from, to, divide| {
-            gather_width(t, axis, segments, unit, from, to, divide)
+        let of_shape = |(name, t): (&String, &Tensor)| {
+            let t = match name.starts_with("blocks.") {
+                true => interpolate_depth(t, shape.depth, self.depth_rule)?,
+                false => t.clone(),
+            };
+            let t = match Channels::of(name) {
+                Some(c) => {
+                    let (from, to) = (c.count(&self.auxiliary), c.count(shape));
+                    gather_width(&t, c.axis, c.segments, unit, from, to, c.input)?
+                }
+                None => t,
+            };
+            let t = match name.as_str() {
+                "pos_embed" if shape.grid() != self.auxiliary.grid() => {
+                    resample::positions(&t, shape.prefix(), shape.grid())?
+                }
+                "patch_embed.proj.weight" if shape.patch != self.auxiliary.patch => {
+                    resample::patches(&t, shape.patch)?
+                }
+                _ => t,
+            };
+            Ok((name.clone(), t))
         };
-        self.inherited
-            .iter()
-            .map(|(name, t)| {
-                let t = match name.as_str() {
-                    "head.bias" | "head_dist.bias" => t.clone(),
-                    "head.weight" | "head_dist.weight" => gather(t, 1, 1, from, to, true)?,
-                    "cls_token" | "dist_token" => gather(t, 2, 1, from, to, false)?,
-                    "pos_embed" => {
-                        let t = gather(t, 2, 1, from, to, false)?;
-                        match shape.grid() == self.auxiliary.grid() {
-                            true => t,
-                            false => resample::positions(&t, shape.prefix(), shape.grid())?,
-                        }
-                    }
-                    "patch_embed.proj.weight" => {
-                        let t = gather(t, 0, 1, from, to, false)?;
-                        match shape.patch == self.auxiliary.patch {
-                            true => t,
-                            false => resample::patches(&t, shape.patch)?,
-                        }
-                    }
-                    _ if !name.starts_with("blocks.") => gather(t, 0, 1, from, to, false)?,
-                    _ => {
-                        let t = interpolate_depth(t, shape.depth, self.depth_rule)?;
-                        match name.as_str() {
-                            "blocks.attn.qkv.bias" => gather(&t, 1, 3, from, to, false)?,
-                            "blocks.mlp.fc1.bias" => {
-                                gather(&t, 1, 1, hidden_from, hidden_to, false)?
-                            }
-                            _ => gather(&t, 1, 1, from, to, false)?,
-                        }
-                    }
-                };
-                Ok((name.clone(), t))
-            })
-            .collect()
+        self.inherited.iter().map(of_shape).collect()
     }
 
     /// All tensors by name, as a condensation trains them: `templates.{set}`, `bank.{part}` and the
@@ -248,5 +231,55 @@ impl Learngene {
             ("scaler bank", sum(&mut self.bank.values())),
             ("inherited", sum(&mut self.inherited.values())),
         ]
+    }
+}
+
+/// The channels of an inherited weight.
+pub(crate) struct Channels {
+    /// The axis that holds them.
+    pub(crate) axis: usize,
+    /// How many runs of all channels it holds.
+    pub(crate) segments: usize,
+    /// Those inside the MLP.
+    hidden: bool,
+    /// Inputs, which are added up.
+    pub(crate) input: bool,
+}
+
+impl Channels {
+    /// Those of the weight of this name, layers stacked, if its shape depends on the width.
+    pub(crate) fn of(name: &str) -> Option<Channels> {
+        let plain = |axis| Channels {
+            axis,
+            segments: 1,
+            hidden: false,
+            input: false,
+        };
+        Some(match name {
+            "head.bias" | "head_dist.bias" => return None,
+            "head.weight" | "head_dist.weight" => Channels {
+                input: true,
+                ..plain(1)
+            },
+            "cls_token" | "dist_token" | "pos_embed" => plain(2),
+            "blocks.attn.qkv.bias" => Channels {
+                segments: 3,
+                ..plain(1)
+            },
+            "blocks.mlp.fc1.bias" => Channels {
+                hidden: true,
+                ..plain(1)
+            },
+            name if name.starts_with("blocks.") => plain(1),
+            _ => plain(0),
+        })
+    }
+
+    /// Their number in a model.
+    pub(crate) fn count(&self, shape: &VitShape) -> usize {
+        match self.hidden {
+            true => shape.hidden(),
+            false => shape.width,
+        }
     }
 }

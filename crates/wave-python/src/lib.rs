@@ -11,10 +11,10 @@ use pyo3::types::PyByteArray;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 use wave::context::Context;
 use wave::finetune::Options;
-use wave::progress::Verbosity;
 use wave::recipe::Recipe;
 use wave_run::error::{describe, exit_code};
 use wave_run::interrupt::Interruption;
@@ -40,12 +40,14 @@ impl Model {
         let weights = self.0.weights.iter();
         weights
             .map(|(name, t)| {
-                let bytes = bytes(t).map_err(|e| PyRuntimeError::new_err(e.to_string()))?;
-                Ok((
-                    name.clone(),
-                    t.dims().to_vec(),
-                    PyByteArray::new(py, &bytes),
-                ))
+                let values = values(t).map_err(|e| PyRuntimeError::new_err(e.to_string()))?;
+                let bytes = PyByteArray::new_with(py, 4 * values.len(), |bytes| {
+                    for (to, value) in bytes.chunks_exact_mut(4).zip(&values) {
+                        to.copy_from_slice(&value.to_le_bytes());
+                    }
+                    Ok(())
+                })?;
+                Ok((name.clone(), t.dims().to_vec(), bytes))
             })
             .collect()
     }
@@ -71,10 +73,9 @@ impl Model {
     }
 }
 
-/// The values of a tensor, as bytes.
-fn bytes(t: &Tensor) -> candle_core::Result<Vec<u8>> {
-    let values: Vec<f32> = t.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?;
-    Ok(values.iter().flat_map(|v| v.to_le_bytes()).collect())
+/// The values of a tensor.
+fn values(t: &Tensor) -> candle_core::Result<Vec<f32>> {
+    t.to_dtype(DType::F32)?.flatten_all()?.to_vec1()
 }
 
 /// A model of a depth and width from templates; without a name, from the first shipped set.
@@ -176,9 +177,7 @@ where
 fn options(context: &Context) -> Options {
     Options {
         context: context.clone(),
-        resume: false,
-        overwrite: false,
-        verbosity: Verbosity::Quiet,
+        ..Options::default()
     }
 }
 
@@ -192,21 +191,26 @@ fn working<T: Send>(py: Python, work: impl FnOnce(&Context) -> Result<T> + Send)
         interruption.clone(),
     );
     std::thread::scope(|scope| {
-        let worker = scope.spawn(|| work(&context));
-        let mut signal = Ok(());
-        while !worker.is_finished() {
-            py.detach(|| std::thread::sleep(SIGNALS));
-            if signal.is_ok() {
-                signal = py.check_signals();
-                if signal.is_err() {
-                    interruption.request();
+        let (done, end) = mpsc::channel::<()>();
+        let worker = scope.spawn(|| {
+            let _done = done; // nothing is sent: its end wakes the other thread
+            work(&context)
+        });
+        let (signal, result) = py.detach(move || {
+            let mut signal = Ok(());
+            while end.recv_timeout(SIGNALS) == Err(RecvTimeoutError::Timeout) {
+                if signal.is_ok() {
+                    signal = Python::attach(|py| py.check_signals());
+                    if signal.is_err() {
+                        interruption.request();
+                    }
                 }
             }
-        }
-        let done = worker.join();
+            (signal, worker.join())
+        });
         signal?;
-        match done {
-            Ok(done) => done.map_err(raised),
+        match result {
+            Ok(result) => result.map_err(raised),
             Err(_) => Err(PyRuntimeError::new_err("wave failed; its message is above")),
         }
     })

@@ -22,7 +22,7 @@ pub(crate) fn sizes(
         widths,
         growth: settings.growth.unwrap_or(growth),
         growth_power: settings.growth_power.unwrap_or(GROWTH_POWER),
-        per_step: settings.sizes_per_step.unwrap_or(1),
+        per_step: settings.per_step(),
     }
 }
 
@@ -31,8 +31,7 @@ pub(crate) fn sizes(
 /// # Errors
 /// As said.
 pub(crate) fn check(settings: &Elastic) -> Result<()> {
-    let one = settings.sizes_per_step.unwrap_or(1) < 2;
-    if one && settings.inplace_weight.is_some_and(|weight| weight > 0.0) {
+    if settings.per_step() < 2 && settings.inplace_weight() > 0.0 {
         return Err(request(
             "inplace_weight: the smaller models of a step learn from its largest, and a step trains one \
              model; give --sizes-per-step 2 or more",

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use toml::Table;
 use wave_init::{Donor, Spent};
-use wave_learngene::Sizes;
 use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::error::request;
@@ -19,7 +18,7 @@ use wave_run::locate;
 use wave_run::recipe::Recipe;
 use wave_run::settings::{Auxiliary, Condense, CondenseMethod, Finetune, Init, Output, ZeroShot};
 use wave_stages::ancestor::Ancestors;
-use wave_stages::finetune::{self, Options};
+use wave_stages::finetune::{self, FinetunePlan, Options};
 use wave_stages::layout::Layout;
 use wave_stages::model::{Model, Network};
 use wave_stages::{condense, init};
@@ -155,7 +154,7 @@ impl Artefacts {
     pub(super) fn donor_work(&self, grid: &Grid, name: &str, context: &Context) -> Result<f64> {
         let donor = self.donor(grid, name, 0, context)?;
         let finetune = &grid.bench.donors[name].finetune;
-        Ok(donor.spent.images as f64 * mean_multiply_adds(donor.shape(), finetune))
+        Ok(donor.spent.images as f64 * mean_multiply_adds(donor.shape(), finetune)?)
     }
 
     /// A donor for a seed, with the cost of its training.
@@ -188,16 +187,10 @@ impl Artefacts {
     }
 }
 
-/// Mean multiply-adds of a forward pass of an image, over the sizes that a donor's training draws.
-fn mean_multiply_adds(shape: &VitShape, finetune: &Table) -> f64 {
-    let numbers = |key: &str| -> Option<Vec<usize>> {
-        let array = finetune.get(key)?.as_array()?.iter();
-        array.map(|v| v.as_integer()?.try_into().ok()).collect()
-    };
-    let depths = numbers("depths").unwrap_or(vec![shape.depth]);
-    let widths = numbers("widths").unwrap_or(vec![shape.width]);
-    let ends = (depths[0], depths[depths.len() - 1]);
-    Sizes::constant(ends, widths).mean_multiply_adds(shape)
+/// Multiply-adds of an image in an average step of a donor's training.
+fn mean_multiply_adds(shape: &VitShape, finetune: &Table) -> Result<f64> {
+    let settings: Finetune = finetune.clone().try_into()?;
+    FinetunePlan::new(&settings)?.mean_multiply_adds(shape)
 }
 
 /// Makes artefacts by name; the first error of one takes its place in `made`.

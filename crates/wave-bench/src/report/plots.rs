@@ -36,15 +36,26 @@ pub(super) fn curves(findings: &Findings, summaries: &Summaries) -> Result<Vec<P
     Ok(plots)
 }
 
+/// What sizes are drawn over: file name, name, label, and the place of a summary.
+type Axis<'a> = (&'a str, &'a str, &'a str, &'a dyn Fn(&Summary) -> f64);
+
 /// Final accuracy against parameters, and against multiply-adds, for each data set and the methods with
 /// several sizes.
 pub(super) fn sizes(findings: &Findings, summaries: &Summaries) -> Result<Vec<Plot>> {
     let parameters = |s: &Summary| (findings.parameters)(s.depth, s.width) as f64 / 1e3;
     let multiply_adds = |s: &Summary| (findings.multiply_adds)(s.depth, s.width) as f64 / 1e6;
+    let axes: [Axis; 2] = [
+        ("sizes", "parameters", "thousand parameters", &parameters),
+        (
+            "sizes-work",
+            "multiply-adds",
+            "million multiply-adds of an image",
+            &multiply_adds,
+        ),
+    ];
     let mut plots = Vec::new();
     for dataset in findings.datasets {
-        let title = title(dataset, "models of several sizes");
-        let mut draw = |file, of, axis, x: &dyn Fn(&Summary) -> f64| -> Result<()> {
+        for (file, of, axis, x) in axes {
             let points = |method: &String| -> Vec<(f64, f64, f64)> {
                 let of = summaries.of(method).filter(|s| s.dataset == *dataset);
                 let point = |s: &Summary| (x(s), s.top1, s.deviation.unwrap_or(0.0));
@@ -55,22 +66,16 @@ pub(super) fn sizes(findings: &Findings, summaries: &Summaries) -> Result<Vec<Pl
             let methods = findings.methods.iter();
             let mut series: Vec<Band> = methods.map(|m| (m.clone(), points(m))).collect();
             series.retain(|(_, points)| points.len() > 1);
-            if !series.is_empty() {
-                plots.push(Plot {
-                    file: file_name(&[file, dataset]),
-                    svg: band_plot(&title, axis, "top-1", &series)?,
-                    title: format!("Top-1 by {of}, {title}"),
-                });
+            if series.is_empty() {
+                continue;
             }
-            Ok(())
-        };
-        draw("sizes", "parameters", "thousand parameters", &parameters)?;
-        draw(
-            "sizes-work",
-            "multiply-adds",
-            "million multiply-adds of an image",
-            &multiply_adds,
-        )?;
+            let title = title(dataset, "models of several sizes");
+            plots.push(Plot {
+                file: file_name(&[file, dataset]),
+                svg: band_plot(&title, axis, "top-1", &series)?,
+                title: format!("Top-1 by {of}, {title}"),
+            });
+        }
     }
     Ok(plots)
 }

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 
@@ -32,7 +32,7 @@ __all__ = [
     "templates",
 ]
 
-Path = "str | os.PathLike[str]"
+Path = Union[str, "os.PathLike[str]"]
 
 
 class Model(Mapping):

@@ -25,3 +25,15 @@ pub struct Elastic {
     #[arg(long, value_name = "X")]
     pub inplace_weight: Option<f64>,
 }
+
+impl Elastic {
+    /// Models that each step trains.
+    pub fn per_step(&self) -> usize {
+        self.sizes_per_step.unwrap_or(1)
+    }
+
+    /// Weight of the divergence from the largest model of a step.
+    pub fn inplace_weight(&self) -> f64 {
+        self.inplace_weight.unwrap_or(0.0)
+    }
+}

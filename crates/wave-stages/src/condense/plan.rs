@@ -156,7 +156,7 @@ impl CondensePlan {
                 kl_weight: settings.kl_weight.unwrap_or(1.0),
                 temperature: settings.temperature.unwrap_or(1.0),
             },
-            inplace_weight: settings.elastic.inplace_weight.unwrap_or(0.0),
+            inplace_weight: settings.elastic.inplace_weight(),
             template_start: match settings.template_start.unwrap_or(TemplateStart::Mimetic) {
                 TemplateStart::Mimetic => DirectMethod::Mimetic,
                 TemplateStart::Xavier => DirectMethod::Xavier,

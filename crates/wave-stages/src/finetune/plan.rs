@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use toml::Table;
 use wave_learngene::{Objective, Sizes};
+use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan};
 use wave_run::error::request;
@@ -83,9 +84,19 @@ impl FinetunePlan {
             training: TrainingPlan::of_images(&settings.training, DEFAULTS)?,
         })
     }
+
+    /// Mean multiply-adds of an image in a step, over the slices of a transformer that steps draw.
+    ///
+    /// # Errors
+    /// If it has no such slices.
+    pub fn mean_multiply_adds(&self, shape: &VitShape) -> Result<f64> {
+        let sizes = self.slices.sizes(&Network::Vit(shape.clone()))?;
+        let whole = || shape.multiply_adds() as f64;
+        Ok(sizes.map_or_else(whole, |sizes| sizes.mean_multiply_adds(shape)))
+    }
 }
 
-/// Slices of a transformer, of which each step trains one.
+/// Slices of a transformer, of which each step trains some.
 #[derive(Clone, Debug)]
 pub struct Slices {
     depths: Option<Vec<usize>>,
@@ -96,12 +107,7 @@ pub struct Slices {
 impl Slices {
     /// Weight of the divergence from the largest slice of a step.
     pub(super) fn inplace_weight(&self) -> f64 {
-        self.elastic.inplace_weight.unwrap_or(0.0)
-    }
-
-    /// Slices that a step trains.
-    fn per_step(&self) -> usize {
-        self.elastic.sizes_per_step.unwrap_or(1)
+        self.elastic.inplace_weight()
     }
 
     /// Their sizes in a network; none, if steps train the whole network.
@@ -198,7 +204,7 @@ impl Ready {
             return Err(only_runs(&model.network));
         }
         let layout = Layout::of(&plan.output, &model.network)?;
-        let slices = plan.slices.per_step();
+        let slices = plan.slices.elastic.per_step();
         let memory =
             |model: &Model, mode| Memory::of_network(&model.network, mode).of_several(slices);
         let here = |mode| memory(&model, mode);

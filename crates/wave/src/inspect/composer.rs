@@ -1,7 +1,8 @@
 //! The part of a template directory's page that composes models in the browser.
 
 use anyhow::Result;
-use serde_json::{Value, json};
+use candle_core::Tensor;
+use serde_json::{Map, Value, json};
 use std::path::Path;
 use wave_learngene::Part;
 use wave_run::html::{escape, script, section};
@@ -19,7 +20,10 @@ const MOST_VALUES: usize = 1 << 20;
 /// If the templates do not fit together.
 pub(super) fn composer(path: &Path, templates: &TemplateDir) -> Result<String> {
     let auxiliary = &templates.learngene.auxiliary;
-    let data = data(path, templates)?;
+    let step = auxiliary.head_width();
+    let widths: Vec<usize> = (step..=2 * auxiliary.width).step_by(step).collect();
+    let own = widths.iter().position(|width| *width == auxiliary.width);
+    let data = data(path, templates, &widths)?;
     let composes = data["values"] != "";
     let slider = |name: &str, most: usize, value: usize| {
         let least = usize::from(name == "depth");
@@ -28,8 +32,6 @@ pub(super) fn composer(path: &Path, templates: &TemplateDir) -> Result<String> {
              value=\"{value}\"></label>\n"
         )
     };
-    let widths = data["widths"].as_array().map_or(1, Vec::len);
-    let shown = widths / 2; // the auxiliary's own width comes before as many larger ones
     let parts = Part::ALL.map(|part| format!("<option>{}</option>", escape(part.name())));
     let hidden = if composes { "" } else { " hidden" };
     let body = format!(
@@ -38,7 +40,7 @@ pub(super) fn composer(path: &Path, templates: &TemplateDir) -> Result<String> {
          <figure{hidden}><canvas id=\"composer-canvas\"></canvas><figcaption id=\"composer-caption\">\
          </figcaption></figure>\n",
         slider("depth", 2 * auxiliary.depth, auxiliary.depth),
-        slider("width", widths - 1, shown.saturating_sub(1)),
+        slider("width", widths.len() - 1, own.unwrap_or(0)),
         slider("layer", 2 * auxiliary.depth - 1, 0),
         parts.concat(),
     );
@@ -47,11 +49,9 @@ pub(super) fn composer(path: &Path, templates: &TemplateDir) -> Result<String> {
 }
 
 /// What the script needs: sizes with their numbers and expected accuracies, templates and scalers.
-fn data(path: &Path, templates: &TemplateDir) -> Result<Value> {
+fn data(path: &Path, templates: &TemplateDir, widths: &[usize]) -> Result<Value> {
     let gene = &templates.learngene;
     let (auxiliary, plan) = (&gene.auxiliary, &gene.plan);
-    let step = auxiliary.head_width();
-    let widths: Vec<usize> = (step..=2 * auxiliary.width).step_by(step).collect();
     let surface = Surface::new(&templates.config.accuracies);
     let size = |depth, width| -> Result<Value> {
         let shape = gene.shape(depth, width, None)?;
@@ -71,20 +71,25 @@ fn data(path: &Path, templates: &TemplateDir) -> Result<Value> {
         .map(of_depth)
         .collect::<Result<_>>()?;
     let mut values: Vec<f32> = Vec::new();
-    let mut parts = serde_json::Map::new();
-    for (part, set) in &plan.sets {
-        let mut put = |t: &candle_core::Tensor| -> Result<Value> {
-            let offset = values.len();
-            values.extend(t.flatten_all()?.to_vec1::<f32>()?);
-            Ok(json!({ "offset": offset, "shape": t.dims() }))
-        };
-        let entry = json!({
+    let mut put = |t: &Tensor| -> Result<Value> {
+        let offset = values.len();
+        values.extend(t.flatten_all()?.to_vec1::<f32>()?);
+        Ok(json!({ "offset": offset, "shape": t.dims() }))
+    };
+    // Once for each set, which parts may share.
+    let sets = gene.templates.iter();
+    let sets: Map<String, Value> = sets
+        .map(|(set, t)| Ok((set.clone(), put(t)?)))
+        .collect::<Result<_>>()?;
+    let parts = plan.sets.iter().map(|(part, set)| {
+        let part_data = json!({
             "segments": part.segments(),
-            "templates": put(&gene.templates[set])?,
+            "templates": sets[set],
             "bank": put(&gene.bank[part])?,
         });
-        parts.insert(part.name().to_owned(), entry);
-    }
+        Ok((part.name().to_owned(), part_data))
+    });
+    let parts: Map<String, Value> = parts.collect::<Result<_>>()?;
     if values.len() > MOST_VALUES {
         values.clear();
     }
