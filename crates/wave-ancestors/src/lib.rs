@@ -188,6 +188,8 @@ pub enum FrozenNetwork {
     /// A family of candle-transformers.
     #[cfg(feature = "stock")]
     Stock(StockShape),
+    /// A network that another library runs: only its sizes are known here, and no file of weights holds it.
+    Foreign(About),
 }
 
 impl From<LevitShape> for FrozenNetwork {
@@ -227,6 +229,7 @@ impl FrozenNetwork {
             FrozenNetwork::Hiera(s) => s.about(),
             #[cfg(feature = "stock")]
             FrozenNetwork::Stock(s) => s.about.clone(),
+            FrozenNetwork::Foreign(about) => about.clone(),
         }
     }
 
@@ -240,6 +243,7 @@ impl FrozenNetwork {
             FrozenNetwork::Hiera(s) => s.parameters(),
             #[cfg(feature = "stock")]
             FrozenNetwork::Stock(s) => s.parameters.clone(),
+            FrozenNetwork::Foreign(_) => Vec::new(),
         }
     }
 
@@ -289,6 +293,9 @@ impl FrozenNetwork {
             }
             #[cfg(feature = "stock")]
             FrozenNetwork::Stock(shape) => Box::new(stock::Stock::new(shape, weights)?),
+            FrozenNetwork::Foreign(about) => {
+                candle_core::bail!("{} is run by the library that made it", about.family)
+            }
         })
     }
 }

@@ -4,7 +4,7 @@
 //! - [`resolve()`] turns `hf:OWNER/NAME[@REV]` into a directory, downloading what is not cached;
 //! - [`pull()`] does the same for a parsed name and tells what it left out;
 //! - [`pull_data()`] is for data sets, of which the caller chooses the files;
-//! - [`cached()`] lists what was downloaded before;
+//! - [`cached()`] lists what was downloaded before, [`search()`] what the hub has by tag;
 //! - [`checkout()`] copies a cached artefact to a directory of one's own;
 //! - [`plan()`] lists what publishing a directory would send, and [`publish()`] sends it as one
 //!   commit.
@@ -27,6 +27,7 @@ mod name;
 mod plan;
 mod publish;
 mod pull;
+mod search;
 #[cfg(test)]
 mod server;
 mod settings;
@@ -36,6 +37,7 @@ pub use name::{HubName, RepoName};
 pub use plan::{Plan, PlannedFile, plan};
 pub use publish::{PublishOptions, Published, publish};
 pub use pull::{Choose, Pulled, Refusal, checkout, pull, pull_data, resolve};
+pub use search::{Found, search};
 pub use settings::{HubSettings, Token};
 
 /// The progress of the transfer of one file.

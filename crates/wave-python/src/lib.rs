@@ -3,8 +3,11 @@
 //! Settings and results cross as JSON, tensors as arrays of bytes. `python/wave_templates` makes of them
 //! what Python users expect.
 
+mod foreign;
+
 use anyhow::Result;
 use candle_core::{DType, Tensor};
+use foreign::Foreign;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
@@ -113,12 +116,24 @@ fn read(py: Python, path: PathBuf) -> PyResult<Model> {
     working(py, |context| wave::model::Model::read(&path, context)).map(Model)
 }
 
-/// Condenses as a recipe says; the result is that of `--json`.
+/// Condenses as a recipe says, from a network of Python's if given; the result is that of `--json`.
 #[pyfunction]
-fn condense(py: Python, recipe: PathBuf, out: PathBuf, settings: &str) -> PyResult<String> {
+#[pyo3(signature = (recipe, out, settings, ancestor))]
+fn condense(
+    py: Python,
+    recipe: PathBuf,
+    out: PathBuf,
+    settings: &str,
+    ancestor: Option<Foreign>,
+) -> PyResult<String> {
     working(py, |context| {
-        let (name, settings): (_, Condense) = parsed("condense", Some(&recipe), settings)?;
+        let (name, mut settings): (_, Condense) = parsed("condense", Some(&recipe), settings)?;
         let ancestors = Ancestors::default();
+        if let Some(foreign) = ancestor {
+            let (name, ancestor) = foreign.ancestor(context)?;
+            ancestors.insert(&name, ancestor);
+            settings.ancestor = Some(name);
+        }
         let result =
             wave::condense::condense(&name, &settings, &ancestors, &out, &options(context))?;
         Ok(result.to_string())

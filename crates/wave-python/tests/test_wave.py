@@ -71,6 +71,99 @@ def test_stages(tmp_path):
     assert "fashion-mnist" in names and str(tmp_path / "templates") in names
 
 
+RECIPE = (
+    "[condense]\nsteps = 3\ndepths = [1, 2]\nwidths = [16, 32]\ntemplate_size = 16\n"
+    "[condense.auxiliary]\ndepth = 2\nwidth = 32\nhead_width = 16\npatch = 8\nimage_size = 24\n"
+)
+PREPROCESSING = {"input_size": (3, 24, 24), "mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4), "crop_pct": 1.0}
+
+
+def test_a_data_set_of_torch_is_packed(tmp_path):
+    pytest.importorskip("PIL")
+    images = np.random.default_rng(0).integers(0, 256, (6, 10, 12, 3), dtype=np.uint8)
+    dataset = [(image, i % 2) for i, image in enumerate(images)]
+    assert wave.pack(tmp_path / "d", dataset, dataset[:4], class_names=["a", "b"]) == {"train": 6, "validation": 4}
+    (tmp_path / "r.toml").write_text(RECIPE.replace("steps = 3", "steps = 1\nkl_weight = 0"))
+    wave.condense(tmp_path / "r.toml", tmp_path / "t", data=tmp_path / "d", batch=2)
+    assert wave.expand(tmp_path / "t", depth=1, width=16).config["label_names"] == ["a", "b"]
+    with pytest.raises(ValueError, match="already holds"):
+        wave.pack(tmp_path / "d", dataset)
+    with pytest.raises(ValueError, match="item 0 is a ndarray float32"):
+        wave.pack(tmp_path / "e", images.astype(np.float32))
+
+
+def test_a_torch_module_is_an_ancestor(tmp_path):
+    torch = pytest.importorskip("torch")
+    recipe = tmp_path / "r.toml"
+    recipe.write_text(RECIPE)
+    torch.manual_seed(0)
+    seen = []
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.head = torch.nn.Conv2d(3, 4, 3, stride=2), torch.nn.Linear(4, 8)
+
+        def forward(self, x):
+            seen.append(x)
+            return self.head(self.conv(x).mean((2, 3)))
+
+    net = Net()
+    data = dict(SHAPES, data="shapes")
+    done = wave.condense(recipe, tmp_path / "t", ancestor=net, preprocessing=PREPROCESSING, cache=tmp_path / "c", **data)
+    assert 0 <= done["top1"] <= 1 and net.training
+    assert wave.inspect(tmp_path / "t")["provenance"]["ancestor"].startswith("a network in Python")
+    # Images come normalised as the module was trained.
+    low = [(0 - m) / s for m, s in zip(PREPROCESSING["mean"], PREPROCESSING["std"])]
+    high = [(1 - m) / s for m, s in zip(PREPROCESSING["mean"], PREPROCESSING["std"])]
+    pixels = torch.cat(seen[1:]).transpose(0, 1).flatten(1)
+    assert all(low[c] - 1e-4 <= pixels[c].min() and pixels[c].max() <= high[c] + 1e-4 for c in range(3))
+    # A second condensation finds all outputs in the cache.
+    before = len(seen)
+    wave.condense(recipe, tmp_path / "u", ancestor=net, preprocessing=PREPROCESSING, cache=tmp_path / "c", **data)
+    assert all(len(x) == 1 for x in seen[before:])
+    same = [wave.expand(tmp_path / d, depth=2, width=32)["head.weight"] for d in "tu"]
+    assert np.array_equal(*same)
+    # Without a classifier to follow, by its outputs as features; other weights are another ancestor.
+    net.head.weight.data += 1
+    wave.condense(recipe, tmp_path / "f", ancestor=net, preprocessing=PREPROCESSING, ancestor_output="features", **data)
+    assert "head.weight" not in wave.expand(tmp_path / "f", depth=2, width=32)
+    with pytest.raises(ValueError, match="input_size"):
+        wave.condense(recipe, tmp_path / "x", ancestor=net, **data)
+    with pytest.raises(ValueError, match="the model 5"):
+        net.head = torch.nn.Linear(4, 5)
+        wave.condense(recipe, tmp_path / "x", ancestor=net, preprocessing=PREPROCESSING, **data)
+
+
+def test_an_ancestor_that_fails_ends_the_run_with_its_message(tmp_path):
+    torch = pytest.importorskip("torch")
+    (tmp_path / "r.toml").write_text(RECIPE)
+
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            if len(x) > 1:
+                raise ArithmeticError("no such luck")
+            return x.mean((2, 3))
+
+    with pytest.raises(RuntimeError, match="no such luck"):
+        wave.condense(
+            tmp_path / "r.toml", tmp_path / "t", ancestor=Net(), preprocessing=PREPROCESSING,
+            ancestor_output="features", **SHAPES,
+        )
+
+
+def test_a_timm_model_teaches_the_same_here_and_there(tmp_path):
+    timm = pytest.importorskip("timm")
+    (tmp_path / "r.toml").write_text(RECIPE)
+    wave.init("timm", depth=1, width=32, heads=2, image_size=24, patch=8, classes=8).save(tmp_path / "a")
+    module = timm.create_model(f"local-dir:{tmp_path / 'a'}", pretrained=True)
+    wave.condense(tmp_path / "r.toml", tmp_path / "here", ancestor=tmp_path / "a", **SHAPES)
+    wave.condense(tmp_path / "r.toml", tmp_path / "there", ancestor=module, **SHAPES)
+    here, there = (wave.expand(tmp_path / d, depth=2, width=32) for d in ("here", "there"))
+    for name in here:
+        assert np.allclose(here[name], there[name], atol=1e-4), name
+
+
 @pytest.mark.parametrize(
     ("call", "needle"),
     [

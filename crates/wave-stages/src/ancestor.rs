@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use wave_data::{Batch, Transform};
-use wave_models::Frozen;
+use wave_models::{Frozen, FrozenNetwork};
 use wave_run::context::Context;
 use wave_run::data::Data;
 use wave_run::error::request;
@@ -56,6 +56,12 @@ impl Ancestors {
         let ancestor = Arc::new(Ancestor::read(Path::new(path), classes, context)?);
         all.insert(key, ancestor.clone());
         Ok(Some(ancestor))
+    }
+
+    /// Makes an ancestor known by a name that is no path.
+    pub fn insert(&self, name: &str, ancestor: Ancestor) {
+        let mut all = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        all.insert((name.to_owned(), ZeroShot::default()), Arc::new(ancestor));
     }
 }
 
@@ -113,26 +119,54 @@ impl Ancestor {
     /// # Errors
     /// If the weights do not fit the network.
     pub fn new(model: Model, digest: String, origin: Value, context: &Context) -> Result<Ancestor> {
+        let frozen = model.network.freeze(&context.place(&model.weights)?)?;
+        let parameters = model.weights.values().map(Tensor::elem_count).sum();
+        let transform = model.transform;
         Ok(Ancestor {
-            frozen: model.network.freeze(&context.place(&model.weights)?)?,
-            parameters: model.weights.values().map(Tensor::elem_count).sum(),
             network: model.network,
-            transform: model.transform,
             label_names: model.label_names,
+            ..Ancestor::foreign(frozen, parameters, transform, digest, origin, context)
+        })
+    }
+
+    /// A network that another library runs, with the number and a digest of its weights and its [`origin`].
+    pub fn foreign(
+        frozen: Box<dyn Frozen>,
+        parameters: usize,
+        transform: Transform,
+        digest: String,
+        origin: Value,
+        context: &Context,
+    ) -> Ancestor {
+        Ancestor {
+            network: Network::Frozen(FrozenNetwork::Foreign(frozen.about().clone())),
+            frozen,
+            parameters,
+            transform,
+            label_names: Vec::new(),
             digest,
             origin,
             named: None,
             views: Mutex::new(BTreeMap::new()),
             context: context.clone(),
-        })
+        }
     }
 
-    /// The inputs of a run, with the texts that make the classes of its ancestor, if it has such.
-    pub fn with_texts(ancestor: Option<&Ancestor>, inputs: Inputs) -> Inputs {
-        match ancestor.and_then(|a| a.named.as_ref()) {
+    /// The inputs of a run, with its ancestor in `path` and the texts that make the classes, if it has such.
+    ///
+    /// # Errors
+    /// If the ancestor's files cannot be read.
+    pub fn with_inputs(&self, path: Option<&str>, inputs: Inputs) -> Result<Inputs> {
+        let inputs = match &self.network {
+            Network::Frozen(FrozenNetwork::Foreign(_)) => {
+                inputs.known("ancestor", format!("digest {}", self.digest))
+            }
+            _ => inputs.artefact_if_any("ancestor", path)?,
+        };
+        Ok(match &self.named {
             Some(named) => inputs.known("labels", format!("digest {}", named.digest)),
             None => inputs,
-        }
+        })
     }
 
     /// Batch size of outputs computed ahead.
@@ -203,13 +237,14 @@ impl Ancestor {
         }
         let (own, theirs) = (&self.transform, &data.transform);
         if (own.channels, own.image_size) != (theirs.channels, theirs.image_size) {
+            let (a, b) = (own.image_size, theirs.image_size);
+            let remedy = match a == b {
+                true => format!("choose an ancestor of {} channels", theirs.channels),
+                false => format!("set auxiliary.image_size = {a}"),
+            };
             return Err(request(format!(
-                "the ancestor takes {} x {a} x {a} images, the auxiliary {} x {b} x {b}; set \
-                 auxiliary.image_size = {a}",
-                own.channels,
-                theirs.channels,
-                a = own.image_size,
-                b = theirs.image_size,
+                "the ancestor takes {} x {a} x {a} images, the auxiliary {} x {b} x {b}; {remedy}",
+                own.channels, theirs.channels,
             )));
         }
         Ok(())

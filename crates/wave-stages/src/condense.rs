@@ -264,10 +264,11 @@ pub fn condense(
     let memory = plan.memory(ancestor, resolved.mode);
     Step::new(memory, &data, &resolved, 1)?.check()?;
     let cache = open_cache(&plan, ancestor, output, &data)?;
-    let inputs = Inputs::new(context)
-        .artefact_if_any("ancestor", plan.ancestor.as_deref())?
-        .images(plan.data.spec.as_deref(), &data);
-    let inputs = Ancestor::with_texts(ancestor, inputs);
+    let inputs = Inputs::new(context).images(plan.data.spec.as_deref(), &data);
+    let inputs = match ancestor {
+        Some(ancestor) => ancestor.with_inputs(plan.ancestor.as_deref(), inputs)?,
+        None => inputs,
+    };
     run_dir::fill(out, &plan.table, &inputs, options, |run| {
         let began = Instant::now();
         let gene = match plan.method {

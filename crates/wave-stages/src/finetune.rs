@@ -45,9 +45,7 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
     let source = model;
     let context = &options.context;
     let plan = FinetunePlan::new(settings)?;
-    let inputs = Inputs::new(context)
-        .artefact("model", source)?
-        .artefact_if_any("ancestor", plan.ancestor.as_deref())?;
+    let inputs = Inputs::new(context).artefact("model", source)?;
     let ready = Ready::read(source, plan, options.repeated(out), context)?;
     ready.step.check()?;
     let Ready {
@@ -68,7 +66,10 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
         None => origin::of(source, &model.provenance, context),
     };
     let inputs = inputs.images(plan.data.spec.as_deref(), &data);
-    let inputs = Ancestor::with_texts(ancestor.as_deref(), inputs);
+    let inputs = match &ancestor {
+        Some(ancestor) => ancestor.with_inputs(plan.ancestor.as_deref(), inputs)?,
+        None => inputs,
+    };
     run_dir::fill(out, &plan.table, &inputs, options, |run| {
         let tuning = Tuning {
             plan: &plan,

@@ -13,6 +13,9 @@ use wave_models::vit::{self, LAYER_NORM_EPS, VitShape};
 use wave_run::context::Context;
 use wave_run::error::request;
 
+/// The tags of template sets on a hub.
+pub const TAGS: [&str; 2] = ["wave", "learngene"];
+
 /// A template directory.
 pub struct TemplateDir {
     /// The templates.

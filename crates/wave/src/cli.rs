@@ -233,7 +233,8 @@ fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> 
         Command::Inspect { path, plots, html } => {
             inspect(&path, plots.as_deref(), html.as_deref(), context)?
         }
-        Command::Templates { dirs } => Done::Result(shipped::list(&dirs, context)?),
+        Command::Templates { hub: true, .. } => Done::Result(shipped::on_hub()?),
+        Command::Templates { dirs, .. } => Done::Result(shipped::list(&dirs, context)?),
         Command::Data { command } => Done::Result(data::data(command)?),
         Command::Publish {
             dir,

@@ -127,6 +127,28 @@ pub fn list(dirs: &[PathBuf], context: &Context) -> Result<Value> {
     Ok(json!({ "templates": rows }))
 }
 
+/// The most downloaded template sets on the hub, by their tags. Returns the output of `--json`.
+///
+/// # Errors
+/// If the hub cannot be asked.
+#[cfg(feature = "hub")]
+pub fn on_hub() -> Result<Value> {
+    use wave_hub::hub::{HubSettings, search};
+    let found = search(&HubSettings::from_env()?, &templates::TAGS)?;
+    let rows = found.into_iter().map(|set| {
+        let name = format!("hf:{}", set.name);
+        json!({ "name": name, "data": set.datasets.join(", "), "license": set.license,
+            "downloads_a_month": set.downloads })
+    });
+    Ok(json!({ "templates": rows.collect::<Vec<_>>() }))
+}
+
+/// Refuses: this build has no hub.
+#[cfg(not(feature = "hub"))]
+pub fn on_hub() -> Result<Value> {
+    Err(locate::absent())
+}
+
 /// Names on the hub with their cache directories.
 #[cfg(feature = "hub")]
 fn downloaded() -> Result<Vec<(String, PathBuf)>> {

@@ -107,6 +107,8 @@ pub(crate) struct State {
     /// Whether large files are to be had by Xet.
     pub(crate) xet: bool,
     pub(crate) branches: Vec<String>,
+    /// What the list of models shows, whatever is asked for.
+    pub(crate) listed: Vec<Value>,
     /// For the next request whose method and path contain the text.
     pub(crate) faults: Vec<(&'static str, Fault)>,
     pub(crate) seen: Vec<Seen>,
@@ -321,6 +323,9 @@ fn answer(state: &mut State, seen: &Seen, urls: &Urls) -> Reply {
         state.exists = true;
         state.private = request["private"].as_bool();
         return ok(json!({ "url": format!("{hub}/o/n") }));
+    }
+    if path == "/api/models" {
+        return ok(json!(state.listed));
     }
     let api = path.strip_prefix("/api/models/o/n");
     let Some(path) = api.or(path.strip_prefix("/api/datasets/o/n")) else {

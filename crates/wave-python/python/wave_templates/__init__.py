@@ -19,6 +19,8 @@ import numpy as np
 os.environ.setdefault("CANDLE_NUM_THREADS", "1")
 
 from . import _native  # noqa: E402
+from ._ancestor import Ancestor  # noqa: E402
+from ._pack import pack  # noqa: E402
 
 __all__ = [
     "Model",
@@ -28,6 +30,7 @@ __all__ = [
     "finetune",
     "init",
     "inspect",
+    "pack",
     "read",
     "templates",
 ]
@@ -125,10 +128,32 @@ def read(path: Path) -> Model:
     return Model(_native.read(os.fspath(path)))
 
 
-def condense(recipe: Path, out: Path, **settings: Any) -> dict[str, Any]:
+def condense(
+    recipe: Path,
+    out: Path,
+    *,
+    ancestor: Any = None,
+    preprocessing: dict[str, Any] | None = None,
+    **settings: Any,
+) -> dict[str, Any]:
     """Distils an ancestor into a template directory ``out``. ``settings`` go before those of the recipe:
-    ``ancestor``, ``data``, ``epochs``..."""
-    return json.loads(_native.condense(os.fspath(recipe), os.fspath(out), _json(settings)))
+    ``data``, ``epochs``...
+
+    ``ancestor`` is a model directory, ``hf:OWNER/NAME``, or any ``torch.nn.Module`` that maps images
+    (b, channels, side, side) to class scores (b, n). It teaches by its features instead with
+    ``ancestor_output="features"``: a timm model by what its classifier sees, any other module by its outputs.
+    ``preprocessing`` has the keys of timm's ``pretrained_cfg`` (``input_size``, ``mean``, ``std``,
+    ``interpolation``, ``crop_pct``, ``crop_mode``); a timm model brings its own. ``cache="DIR"`` keeps the
+    outputs, so that further condensations do not run the module again.
+    """
+    module = None
+    if callable(getattr(ancestor, "state_dict", None)):
+        module = Ancestor(ancestor, preprocessing)
+    elif preprocessing is not None:
+        raise ValueError("preprocessing is of an ancestor that is a torch.nn.Module; leave it out")
+    elif ancestor is not None:
+        settings["ancestor"] = os.fspath(ancestor)
+    return json.loads(_native.condense(os.fspath(recipe), os.fspath(out), _json(settings), module))
 
 
 def finetune(model: Path, out: Path, **settings: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 use super::{CondensePlan, score};
 use crate::model::{card_front, task};
 use crate::origin;
-use crate::templates::{self, Description};
+use crate::templates::{self, Description, TAGS};
 use anyhow::Result;
 use serde_json::Value;
 use std::path::Path;
@@ -52,7 +52,7 @@ pub(super) fn accuracies(
 fn card(gene: &Learngene, accuracies: &[Accuracy], provenance: &Value) -> String {
     let task = task(gene.auxiliary.classes);
     let front = CardFront {
-        tags: vec![task.into(), "wave".into(), "learngene".into()],
+        tags: [task].into_iter().chain(TAGS).map(str::to_owned).collect(),
         library_name: Some("wave".into()),
         pipeline_tag: Some(task.into()),
         results: accuracies

@@ -215,7 +215,10 @@ impl CondensePlan {
     pub fn open_data(&self, ancestor: Option<&Ancestor>, context: &Context) -> Result<Data> {
         let input = Input::Size {
             image_size: self.auxiliary.image_size,
-            channels: Channels::Otherwise(ancestor.map_or(3, |a| a.transform.channels)),
+            channels: match ancestor {
+                Some(ancestor) => Channels::Exactly(ancestor.transform.channels),
+                None => Channels::Otherwise(3),
+            },
         };
         match ancestor {
             Some(_) if self.output(ancestor) == AncestorOutput::Features => {

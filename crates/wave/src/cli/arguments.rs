@@ -210,6 +210,9 @@ pub(super) enum Command {
     Templates {
         /// Directories that are template directories, or hold some
         dirs: Vec<PathBuf>,
+        /// List the most downloaded on the Hugging Face hub instead, by their tags
+        #[arg(long, conflicts_with = "dirs")]
+        hub: bool,
     },
     /// Send a template or model directory to a hub, as one commit
     #[command(after_help = "Example: wave publish model --repo you/model --dry-run")]

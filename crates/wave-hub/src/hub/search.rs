@@ -1,0 +1,115 @@
+//! Searching a hub for models with a tag.
+
+use super::HubSettings;
+use super::client::Client;
+use crate::HubError;
+
+/// More results than this are not asked for.
+const MOST: usize = 100;
+
+/// A model repository that a search found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// `OWNER/NAME`.
+    pub name: String,
+    /// Downloads in the last month.
+    pub downloads: Option<u64>,
+    /// The licence that its card names.
+    pub license: Option<String>,
+    /// The data sets that its card names.
+    pub datasets: Vec<String>,
+}
+
+/// The 100 most downloaded model repositories with all of `tags`, the rarest last.
+///
+/// # Errors
+/// [`HubError::Remote`] when offline, or when the hub or the network refuses.
+pub fn search(settings: &HubSettings, tags: &[&str]) -> Result<Vec<Found>, HubError> {
+    let about = format!("a search for {}", tags.join(", "));
+    if settings.offline {
+        return Err(HubError::Remote {
+            about,
+            found: "HF_HUB_OFFLINE is set".to_owned(),
+            remedy: "unset it, or leave out --hub".to_owned(),
+            request: true,
+        });
+    }
+    let client = Client::new(settings, &settings.cache)?;
+    let listed = client.call(&about, || {
+        // The hub filters by one tag.
+        let hub = client.hub.list_models().sort("downloads").full(true);
+        hub.maybe_filter(tags.last().copied()).limit(MOST).send()
+    })?;
+    let has = |all: &[String], tag: &str| all.iter().any(|own| own == tag);
+    let found = listed.into_iter().filter_map(|model| {
+        let own = model.tags.unwrap_or_default();
+        let named = |kind: &str| {
+            let names = own.iter().filter_map(|tag| tag.strip_prefix(kind));
+            names.map(str::to_owned).collect::<Vec<_>>()
+        };
+        tags.iter().all(|tag| has(&own, tag)).then(|| Found {
+            name: model.id,
+            downloads: model.downloads,
+            license: named("license:").into_iter().next(),
+            datasets: named("dataset:"),
+        })
+    });
+    Ok(found.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hub::server::{FakeHub, Fault};
+    use serde_json::json;
+
+    #[test]
+    fn a_search_finds_what_has_all_tags() {
+        let root = tempfile::tempdir().unwrap();
+        let hub = FakeHub::new();
+        let settings = hub.settings(root.path());
+        hub.state().listed = vec![
+            json!({ "id": "a/t", "downloads": 7,
+                "tags": ["learngene", "wave", "license:mit", "dataset:cifar10", "dataset:b"] }),
+            json!({ "id": "a/other", "downloads": 9, "tags": ["learngene"] }),
+            json!({ "id": "b/bare", "tags": ["wave", "learngene"] }),
+        ];
+        hub.fault("/api/models", Fault::Status(503, &[], "busy".to_owned()));
+        let found = search(&settings, &["wave", "learngene"]).unwrap();
+        assert_eq!(
+            found,
+            [
+                Found {
+                    name: "a/t".to_owned(),
+                    downloads: Some(7),
+                    license: Some("mit".to_owned()),
+                    datasets: vec!["cifar10".to_owned(), "b".to_owned()],
+                },
+                Found {
+                    name: "b/bare".to_owned(),
+                    downloads: None,
+                    license: None,
+                    datasets: Vec::new(),
+                }
+            ]
+        );
+        assert_eq!(hub.count("GET /api/models?filter=learngene&"), 2);
+    }
+
+    #[test]
+    fn a_search_that_fails_names_what_to_do() {
+        let root = tempfile::tempdir().unwrap();
+        let hub = FakeHub::new();
+        let mut settings = hub.settings(root.path());
+        let failure = |settings: &HubSettings| search(settings, &["wave"]).unwrap_err().to_string();
+        hub.fault("/api/models", Fault::Status(400, &[], "no".to_owned()));
+        let refused = failure(&settings);
+        assert!(
+            refused.contains("a search for wave") && refused.contains("400"),
+            "{refused}"
+        );
+        settings.offline = true;
+        assert!(failure(&settings).contains("HF_HUB_OFFLINE"));
+        assert_eq!(hub.count("/api/models"), 1);
+    }
+}

@@ -1,0 +1,127 @@
+//! Networks of Python as ancestors.
+
+use anyhow::Result;
+use candle_core::{DType, Device, Tensor};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use serde::Deserialize;
+use serde_json::json;
+use std::path::Path;
+use wave::context::Context;
+use wave_hub::{Preprocessing, PretrainedCfg};
+use wave_models::{About, Frozen};
+use wave_run::error::request;
+use wave_stages::ancestor::Ancestor;
+use wave_stages::model::transform;
+
+/// A network of Python: its description as JSON, and a function that runs it.
+#[derive(FromPyObject)]
+pub(crate) struct Foreign {
+    about: String,
+    /// Takes images (b, channels, side, side) as bytes of little-endian f32, b, and whether features are
+    /// asked for; returns the outputs (b, n) in the same way.
+    run: Py<PyAny>,
+}
+
+/// The description of a network.
+#[derive(Deserialize)]
+struct Description {
+    /// The name of the class that it is of.
+    name: String,
+    parameters: usize,
+    /// SHA-256 of its weights.
+    digest: String,
+    /// timm's.
+    pretrained_cfg: PretrainedCfg,
+    classes: usize,
+    /// Width of the features.
+    width: usize,
+    /// `OWNER/NAME` on the hub.
+    repository: Option<String>,
+    license: Option<String>,
+}
+
+impl Foreign {
+    /// The ancestor, with the name that it goes by in the settings.
+    pub(crate) fn ancestor(self, context: &Context) -> Result<(String, Ancestor)> {
+        let found: Description = serde_json::from_str(&self.about)?;
+        let [channels, height, width] = found.pretrained_cfg.input_size;
+        if height != width {
+            return Err(request(format!(
+                "input_size: images of {height} x {width} pixels; wave takes square ones"
+            )));
+        }
+        let steps = Preprocessing::from(&found.pretrained_cfg);
+        let transform = transform(&steps, Path::new("preprocessing"), height)?;
+        let network = Network {
+            about: About {
+                family: "a network in Python",
+                depth: 0,
+                width: found.width,
+                channels,
+                image_size: height,
+                classes: found.classes,
+            },
+            run: self.run,
+        };
+        let origin = json!({
+            "base_models": found.repository.into_iter().collect::<Vec<_>>(),
+            "licenses": [found.license],
+        });
+        let ancestor = Ancestor::foreign(
+            Box::new(network),
+            found.parameters,
+            transform,
+            found.digest,
+            origin,
+            context,
+        );
+        Ok((format!("python:{}", found.name), ancestor))
+    }
+}
+
+/// A network that Python runs.
+struct Network {
+    about: About,
+    run: Py<PyAny>,
+}
+
+impl Network {
+    fn outputs(&self, images: &Tensor, features: bool) -> candle_core::Result<Tensor> {
+        let images = self.about.checked(images, &Device::Cpu)?;
+        let values: Vec<f32> = images.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?;
+        let bytes: Vec<u8> = values.into_iter().flat_map(f32::to_le_bytes).collect();
+        let b = images.dim(0)?;
+        let outputs = Python::attach(|py| {
+            let outputs = self
+                .run
+                .call1(py, (PyBytes::new(py, &bytes), b, features))?;
+            outputs.extract::<Vec<u8>>(py)
+        });
+        let outputs = outputs.map_err(candle_core::Error::wrap)?;
+        let (values, _) = outputs.as_chunks::<4>();
+        let values: Vec<f32> = values.iter().map(|v| f32::from_le_bytes(*v)).collect();
+        let n = match features {
+            true => self.about.width,
+            false => self.about.classes,
+        };
+        Tensor::from_vec(values, (b, n), &Device::Cpu)
+    }
+}
+
+impl Frozen for Network {
+    fn about(&self) -> &About {
+        &self.about
+    }
+
+    fn features(&self, images: &Tensor) -> candle_core::Result<Tensor> {
+        self.outputs(images, true)
+    }
+
+    fn logits(&self, images: &Tensor) -> candle_core::Result<Tensor> {
+        match self.about.classes {
+            0 => self.about.headless(),
+            _ => self.outputs(images, false),
+        }
+    }
+}
