@@ -95,7 +95,7 @@ fn expand(
         let dir = wave::shipped::resolve(templates.as_deref(), context)?;
         let templates = wave::templates::fetch(&dir, context)?;
         let shape = templates.learngene.shape(depth, width, heads)?;
-        templates.model(&shape)
+        Ok(templates.model(&shape)?)
     })
     .map(Model)
 }
@@ -113,7 +113,7 @@ fn init(py: Python, method: &str, settings: &str) -> PyResult<Model> {
 /// The model in a directory.
 #[pyfunction]
 fn read(py: Python, path: PathBuf) -> PyResult<Model> {
-    working(py, |context| wave::model::Model::read(&path, context)).map(Model)
+    working(py, |context| Ok(wave::model::Model::read(&path, context)?)).map(Model)
 }
 
 /// Condenses as a recipe says, from a network of Python's if given; the result is that of `--json`.

@@ -31,11 +31,64 @@ pub fn describe(error: &anyhow::Error) -> String {
     format!("{error:#}{}", hint.unwrap_or_default())
 }
 
-/// Exit code of an error: 2 for a wrong request, 130 after an interrupt, else 1.
-pub fn exit_code(error: &anyhow::Error) -> u8 {
+/// The kind of an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The request was wrong: a size, a setting, or an input file. The message says what was expected.
+    Request,
+    /// The work was asked to stop. Its state is saved.
+    Interrupted,
+    /// The request was right, and the work failed: no disk, no memory, no network.
+    Failed,
+}
+
+/// An error of the library. Its message names what was found, what was expected, and what to do.
+///
+/// ```
+/// use wave_run::error::{Error, ErrorKind, request};
+///
+/// let error = Error::from(request("depth 0; expected at least 1"));
+/// assert_eq!(error.kind(), ErrorKind::Request);
+/// assert_eq!(error.to_string(), "depth 0; expected at least 1");
+/// ```
+pub struct Error(anyhow::Error);
+
+impl Error {
+    /// Its kind.
+    pub fn kind(&self) -> ErrorKind {
+        kind(&self.0)
+    }
+}
+
+impl From<anyhow::Error> for Error {
+    fn from(cause: anyhow::Error) -> Self {
+        Error(cause)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(&describe(&self.0))
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+// The message has all causes, so there is no source that would repeat them.
+impl std::error::Error for Error {}
+
+/// The kind of any error here.
+pub fn kind(error: &anyhow::Error) -> ErrorKind {
     for cause in error.chain() {
+        if let Some(error) = cause.downcast_ref::<Error>() {
+            return error.kind();
+        }
         if let Some(wave_train::TrainError::Interrupted(_)) = cause.downcast_ref() {
-            return 130;
+            return ErrorKind::Interrupted;
         }
         let blamed = cause.is::<Request>()
             || cause.is::<wave_models::ShapeError>()
@@ -54,8 +107,17 @@ pub fn exit_code(error: &anyhow::Error) -> u8 {
                 _ => false,
             };
         if blamed {
-            return 2;
+            return ErrorKind::Request;
         }
     }
-    1
+    ErrorKind::Failed
+}
+
+/// Exit code of an error: 2 for a wrong request, 130 after an interrupt, else 1.
+pub fn exit_code(error: &anyhow::Error) -> u8 {
+    match kind(error) {
+        ErrorKind::Request => 2,
+        ErrorKind::Interrupted => 130,
+        ErrorKind::Failed => 1,
+    }
 }

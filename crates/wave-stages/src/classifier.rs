@@ -6,6 +6,7 @@ use candle_core::{Device, Tensor};
 use wave_data::{RawImage, Transform};
 use wave_models::Frozen;
 use wave_run::context::Context;
+use wave_run::error::Error;
 
 /// A model made ready to run, with the preprocessing of its images and the names of its classes.
 ///
@@ -23,7 +24,7 @@ use wave_run::context::Context;
 /// let classes = model.classifier(&Default::default())?.classify(&image)?;
 /// assert_eq!(classes.len(), 10);
 /// assert!(classes[0].probability >= classes[9].probability);
-/// # Ok::<(), anyhow::Error>(())
+/// # Ok::<(), wave_run::error::Error>(())
 /// ```
 pub struct Classifier {
     frozen: Box<dyn Frozen>,
@@ -47,10 +48,12 @@ impl Model {
     ///
     /// # Errors
     /// If it has no classifier, or its weights do not fit its network.
-    pub fn classifier(&self, context: &Context) -> Result<Classifier> {
+    pub fn classifier(&self, context: &Context) -> Result<Classifier, Error> {
         check_classifier(&self.network)?;
+        let placed = context.place(&self.weights);
+        let frozen = placed.and_then(|weights| self.network.freeze(&weights));
         Ok(Classifier {
-            frozen: self.network.freeze(&context.place(&self.weights)?)?,
+            frozen: frozen.map_err(anyhow::Error::from)?,
             transform: self.transform.clone(),
             label_names: self.label_names.clone(),
         })
@@ -62,7 +65,11 @@ impl Classifier {
     ///
     /// # Errors
     /// If the image cannot be prepared, or a score is not a finite number.
-    pub fn logits(&self, image: &RawImage) -> Result<Vec<f32>> {
+    pub fn logits(&self, image: &RawImage) -> Result<Vec<f32>, Error> {
+        Ok(self.finite_logits(image)?)
+    }
+
+    fn finite_logits(&self, image: &RawImage) -> Result<Vec<f32>> {
         let t = &self.transform;
         let shape = (1, t.channels, t.image_size, t.image_size);
         let input = Tensor::from_vec(t.evaluate(image)?, shape, &Device::Cpu)?;
@@ -81,7 +88,7 @@ impl Classifier {
     ///
     /// # Errors
     /// As [`Classifier::logits`].
-    pub fn classify(&self, image: &RawImage) -> Result<Vec<Class>> {
+    pub fn classify(&self, image: &RawImage) -> Result<Vec<Class>, Error> {
         Ok(self.classes(&self.logits(image)?))
     }
 

@@ -1,6 +1,8 @@
 //! `wave init`: a model in closed form, from its size alone or from a trained one. (Not `git init`.)
 
+mod convolution;
 pub mod flags;
+mod plan;
 mod positional;
 
 use crate::hypernetwork::{self, HyperModel};
@@ -8,15 +10,13 @@ use crate::layout::Layout;
 use crate::model::{Model, Network};
 use crate::{origin, templates};
 use anyhow::{Context as _, Result};
+use plan::{Architecture, InitPlan};
+pub use plan::{FrameSettings, MethodOptions, mixture, mlp_mean, size};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::Transform;
-use wave_init::choices::{AutoLgRule, LayerScaleForm};
-use wave_init::{
-    Base, Choices, Cost, DirectOptions, Donor, METHODS, MlpMean, Positions, Request, Start,
-    VitDims, filters, find,
-};
+use wave_init::{Cost, DirectOptions, Donor, METHODS, Request, Start, VitDims, filters, find};
 use wave_models::Weights;
 use wave_models::positional::PositionalAttention;
 use wave_models::vit::VitShape;
@@ -26,10 +26,8 @@ use wave_run::error::request;
 use wave_run::forecast;
 use wave_run::inputs::Inputs;
 use wave_run::run_dir::{self, Made, Options};
-use wave_run::settings::{BatchSize, Images, Init, PositionKind, Scaled};
+use wave_run::settings::{BatchSize, Images, Init};
 use wave_run::{data, locate};
-
-mod convolution;
 
 /// Input and classes of a new model.
 pub struct Frame {
@@ -46,8 +44,8 @@ pub struct Frame {
 impl Frame {
     /// Side of a patch: from the settings or the model of `--from`, else `usual` or another one that
     /// divides the images.
-    fn patch(&self, settings: &Init, usual: usize) -> usize {
-        let given = settings.patch.or(self.patch);
+    fn patch(&self, plan: &InitPlan, usual: usize) -> usize {
+        let given = plan.patch.or(self.patch);
         given.unwrap_or_else(|| wave_models::default_patch(self.transform.image_size, usual))
     }
 }
@@ -60,7 +58,7 @@ pub fn method_line(name: &str, description: &str) -> String {
 /// The architectures of networks that classify images.
 pub fn architectures() -> Vec<&'static str> {
     let positional = PositionalAttention::ALL.map(|(name, _)| name);
-    [&["vit", "convmixer", "convnext"][..], &positional].concat()
+    [&Architecture::NAMED.map(|(name, _)| name)[..], &positional].concat()
 }
 
 /// Text on the methods in `wave init --help`.
@@ -150,24 +148,17 @@ pub fn new_model(method: &str, settings: &Init, context: &Context) -> Result<Mod
 }
 
 fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Result<(Model, Cost)> {
-    let frame = frame(&settings.into(), context)?;
-    let seed = settings.seed.unwrap_or(0);
-    let (network, weights, cost) = match settings.arch.as_deref().unwrap_or("vit") {
-        "vit" => vit(method, settings, &frame, seed, context)?,
-        arch @ ("convmixer" | "convnext") => {
-            convolution::start(arch, method, settings, &frame, seed)?
+    let plan = InitPlan::new(method, settings)?;
+    let frame = frame(&plan.frame, context)?;
+    let (network, weights, cost) = match plan.arch {
+        Architecture::Vit => vit(&plan, &frame, context)?,
+        Architecture::ConvMixer => convolution::convmixer(&plan, &frame)?,
+        Architecture::ConvNext => convolution::convnext(&plan, &frame)?,
+        Architecture::Positional(attention) => {
+            positional::network(&plan, attention, &frame, context)?
         }
-        other => match PositionalAttention::find(other) {
-            Some(attention) => positional::network(method, attention, settings, &frame, seed)?,
-            None => {
-                return Err(request(format!(
-                    "arch = {other}; expected one of {}",
-                    architectures().join(", ")
-                )));
-            }
-        },
     };
-    let origin = match (cost.transferred, &settings.from) {
+    let origin = match (cost.transferred, &plan.frame.from) {
         (1.., Some(from)) => origin_of(from, context)?,
         _ => Value::Null,
     };
@@ -176,7 +167,7 @@ fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Resul
         "version": env!("CARGO_PKG_VERSION"),
         "method": method,
         "origin": origin,
-        "seed": seed,
+        "seed": plan.seed,
         "transferred_parameters": cost.transferred,
     });
     let model = Model {
@@ -197,22 +188,21 @@ fn origin_of(from: &str, context: &Context) -> Result<Value> {
 }
 
 /// A vision transformer by one of the methods.
-fn vit(
-    method: &str,
-    settings: &Init,
-    frame: &Frame,
-    seed: u64,
-    context: &Context,
-) -> Result<(Network, Weights, Cost)> {
+fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, Weights, Cost)> {
+    let InitPlan {
+        method,
+        depth,
+        width,
+        ..
+    } = plan;
     let needs_donor = find(method)?.donors > 0;
-    let (depth, width) = size(settings.depth, settings.width)?;
     // Only methods that copy weights also take the donor's other sizes.
     let donor = match &frame.donor {
         Some((Network::Vit(shape), weights)) if needs_donor => Some((shape, weights)),
         _ => None,
     };
     if needs_donor && donor.is_none() {
-        let found = match &settings.from {
+        let found = match &plan.frame.from {
             Some(from) => format!("--from {from} is none"),
             None => "there is no --from".into(),
         };
@@ -232,13 +222,13 @@ fn vit(
     let shape = VitShape {
         image_size: frame.transform.image_size,
         channels: frame.transform.channels,
-        patch: frame.patch(settings, 16),
-        depth,
-        width,
-        heads: settings.heads.unwrap_or((width / head_width).max(1)),
-        mlp_ratio: settings.mlp_ratio.unwrap_or(base.mlp_ratio),
+        patch: frame.patch(plan, 16),
+        depth: *depth,
+        width: *width,
+        heads: plan.heads.unwrap_or((width / head_width).max(1)),
+        mlp_ratio: plan.mlp_ratio.unwrap_or(base.mlp_ratio),
         classes: frame.label_names.len(),
-        class_token: settings.class_token.unwrap_or(base.class_token),
+        class_token: plan.class_token.unwrap_or(base.class_token),
         distilled: false,
         norm_eps: base.norm_eps,
     };
@@ -248,158 +238,35 @@ fn vit(
         Some((shape, weights)) => vec![Donor::new(shape.clone(), weights.clone())?],
         None => Vec::new(),
     };
-    let start = start(method, &shape, &donors, settings, seed, context)?;
+    let start = start(method, &shape, &donors, &plan.options, plan.seed, context)?;
     Ok((Network::Vit(shape), start.weights, start.cost))
 }
 
-/// Depth and width, which every method needs.
+/// Weights of a shape by the method of this name, from as many donors as it needs.
 ///
 /// # Errors
-/// Naming the one that is missing.
-pub fn size(depth: Option<usize>, width: Option<usize>) -> Result<(usize, usize)> {
-    let given = |name: &str, value: Option<usize>| {
-        value.ok_or_else(|| request(format!("no {name}; give --{name} N")))
-    };
-    Ok((given("depth", depth)?, given("width", width)?))
-}
-
-/// Weights of a shape by the method of this name, from as many donors as it needs.
+/// If there is no such method, or it cannot make this shape of these donors.
 pub fn start(
     method: &str,
     shape: &VitShape,
     donors: &[Donor],
-    settings: &Init,
+    options: &MethodOptions,
     seed: u64,
     context: &Context,
 ) -> Result<Start> {
-    let mut choices = choices_of(method, settings, shape.image_size)?;
-    if let (hypernetwork::METHOD, Some(from)) = (method, &settings.from) {
-        choices.hypernetwork = Some(HyperModel::read(Path::new(from), context)?.hypernetwork);
-    }
     let request = Request {
         shape,
         donors,
-        choices: &choices,
+        choices: &options.choices(shape.image_size, context)?,
         seed,
     };
     Ok(find(method)?.start(&request)?)
-}
-
-/// Options of a method, from the settings.
-///
-/// # Errors
-/// As [`choices`]; also if mimetic attention is asked for where the method cannot use it.
-fn choices_of(method: &str, settings: &Init, image_size: usize) -> Result<Choices> {
-    if let (Some(rest), "mimetic" | "layerscale") = (&settings.rest, method) {
-        rest.parse::<Base>()?;
-    }
-    choices(settings, image_size)
-}
-
-/// Options of all methods, from the settings, for images of this size.
-pub fn choices(settings: &Init, image_size: usize) -> Result<Choices> {
-    let mut choices = Choices {
-        position_scale: settings.position_scale,
-        ..Choices::default()
-    };
-    let usual = || Positions::usual_scale(image_size);
-    let scale = settings.position_scale.unwrap_or_else(usual);
-    choices.positions = settings.positions.map(|kind| match kind {
-        PositionKind::Learned => Positions::Learned,
-        PositionKind::Sinusoidal => Positions::Sinusoidal { scale },
-    });
-    choices.mlp_mean = settings.mlp_mean.as_deref().map(mlp_mean).transpose()?;
-    if let Some(layout) = &settings.vp_layout {
-        choices.vp_layout = layout.parse()?;
-    }
-    if let Some(rest) = &settings.rest {
-        choices.rest = rest.parse()?;
-        // Mimetic attention takes two of them; `choices_of` refuses the others.
-        choices.base = rest.parse().unwrap_or(choices.base);
-    }
-    if let Some(scope) = &settings.zero {
-        choices.zero.scope = scope.parse()?;
-    }
-    choices.qk = mixture("qk", settings.qk.as_deref())?;
-    choices.vp = mixture("vp", settings.vp.as_deref())?;
-    if let Some(layers) = &settings.layers {
-        choices.layers = layers.parse()?;
-    }
-    if let Some(blocks) = settings.blocks {
-        choices.heru_lg.blocks = blocks;
-        choices.auto_lg.rule = AutoLgRule::Most(blocks);
-    }
-    if let Some(similarity) = &settings.similarity {
-        choices.auto_lg.similarity.clone_from(similarity);
-    }
-    if let Some(gamma) = settings.gamma {
-        choices.layer_scale.gamma = gamma;
-    }
-    choices.layer_scale.form = match settings.scaled {
-        None | Some(Scaled::Branch) => LayerScaleForm::Branch,
-        Some(Scaled::Skip) => LayerScaleForm::Skip,
-    };
-    Ok(choices)
-}
-
-/// Parses alpha and beta.
-pub fn mixture(name: &str, values: Option<&[f64]>) -> Result<Option<(f64, f64)>> {
-    match values {
-        None => Ok(None),
-        Some(&[alpha, beta]) => Ok(Some((alpha, beta))),
-        Some(other) => Err(request(format!(
-            "{name} = {other:?}; give two numbers, alpha and beta, such as 0.7,0.7"
-        ))),
-    }
-}
-
-/// Parses `none`, `eq1=SIGMA` or `eq2=B`.
-pub fn mlp_mean(text: &str) -> Result<MlpMean> {
-    let wrong = || {
-        request(format!(
-            "mlp_mean = {text}; expected none, eq1=SIGMA or eq2=B"
-        ))
-    };
-    let number = |v: &str| v.parse::<f64>().map_err(|_| wrong());
-    match text.split_once('=') {
-        None if text == "none" => Ok(MlpMean::None),
-        Some(("eq1", v)) => Ok(MlpMean::Eq1 { sigma: number(v)? }),
-        Some(("eq2", v)) => Ok(MlpMean::Eq2 { b: number(v)? }),
-        _ => Err(wrong()),
-    }
 }
 
 /// New weights of a transformer, under timm's names.
 pub fn fill(shape: &VitShape, options: &DirectOptions, seed: u64) -> Result<Weights> {
     let dims = VitDims::of(shape)?;
     wave_init::initialise(&dims, options, seed).context("initialisation")
-}
-
-/// The settings of a [`Frame`].
-#[derive(Clone, Debug, Default)]
-pub struct FrameSettings {
-    /// A model or template directory.
-    pub from: Option<String>,
-    /// Images.
-    pub data: Option<String>,
-    /// Side of the image in pixels.
-    pub image_size: Option<usize>,
-    /// Colour channels.
-    pub channels: Option<usize>,
-    /// Classes.
-    pub classes: Option<usize>,
-}
-
-impl From<&Init> for FrameSettings {
-    fn from(settings: &Init) -> FrameSettings {
-        FrameSettings {
-            from: settings.from.clone(),
-            data: settings.data.clone(),
-            image_size: settings.image_size,
-            channels: settings.channels,
-            classes: settings.classes,
-        }
-    }
 }
 
 /// Input and classes: of another directory, of data, or of the settings.

@@ -15,7 +15,7 @@ use wave_models::transformer::{Pooling, Positions, Scale};
 use wave_models::vit::VitShape;
 use wave_models::{Weights, convmixer, transformers};
 use wave_run::context::Context;
-use wave_run::error::request;
+use wave_run::error::{Error, request};
 use wave_run::locate;
 use wave_run::progress;
 
@@ -38,8 +38,11 @@ impl Model {
     /// Reads a model directory (timm's or transformers' layout, local or `hf:OWNER/NAME[@REV]`), or a
     /// safetensors file, whose architecture follows from its names. Where nothing gives a transformer's
     /// heads, their number is assumed, with a warning on stderr.
-    pub fn read(path: &Path, context: &Context) -> Result<Model> {
-        Model::read_with_heads(path, None, context)
+    ///
+    /// # Errors
+    /// If there is none, its files do not fit together, or its network is not supported.
+    pub fn read(path: &Path, context: &Context) -> Result<Model, Error> {
+        Ok(Model::read_with_heads(path, None, context)?)
     }
 
     /// [`Model::read`] of a transformer with so many heads, where its description gives none.

@@ -11,7 +11,7 @@ use wave_learngene::{DepthRule, Kronecker, Learngene, Part, Plan, Scalers};
 use wave_models::Weights;
 use wave_models::vit::{self, LAYER_NORM_EPS, VitShape};
 use wave_run::context::Context;
-use wave_run::error::request;
+use wave_run::error::{Error, request};
 
 /// The tags of template sets on a hub.
 pub const TAGS: [&str; 2] = ["wave", "learngene"];
@@ -39,18 +39,20 @@ impl TemplateDir {
     ///
     /// # Errors
     /// If there are no layers, or the width is no multiple of the head width.
-    pub fn expand(&self, depth: usize, width: usize) -> Result<Model> {
-        self.model(&self.learngene.shape(depth, width, None)?)
+    pub fn expand(&self, depth: usize, width: usize) -> Result<Model, Error> {
+        let shape = self.learngene.shape(depth, width, None);
+        self.model(&shape.map_err(anyhow::Error::from)?)
     }
 
     /// The model of a shape, composed without data.
     ///
     /// # Errors
     /// If the templates do not fit the shape.
-    pub fn model(&self, shape: &VitShape) -> Result<Model> {
+    pub fn model(&self, shape: &VitShape) -> Result<Model, Error> {
+        let weights = self.learngene.weights(shape).map_err(anyhow::Error::from)?;
         Ok(Model {
             network: Network::Vit(shape.clone()),
-            weights: self.learngene.weights(shape)?,
+            weights,
             transform: self.transform_of(shape),
             label_names: self.config.label_names.clone(),
             provenance: Value::Null,
@@ -71,7 +73,7 @@ pub fn rounded(learngene: &Learngene, float: FloatType) -> Result<Learngene> {
 ///
 /// # Errors
 /// As [`read`], or if a name on a hub cannot be fetched.
-pub fn fetch(name: &Path, context: &Context) -> Result<TemplateDir> {
+pub fn fetch(name: &Path, context: &Context) -> Result<TemplateDir, Error> {
     read(&wave_run::locate::locate(name, context)?)
 }
 
@@ -79,7 +81,11 @@ pub fn fetch(name: &Path, context: &Context) -> Result<TemplateDir> {
 ///
 /// # Errors
 /// If there is none, or its files do not fit together.
-pub fn read(dir: &Path) -> Result<TemplateDir> {
+pub fn read(dir: &Path) -> Result<TemplateDir, Error> {
+    Ok(read_directory(dir)?)
+}
+
+fn read_directory(dir: &Path) -> Result<TemplateDir> {
     let (config, weights) = wave_hub::read_templates(dir)?;
     let number = |key: &str| config.auxiliary.get(key).and_then(Value::as_f64);
     let flag = |key: &str| config.auxiliary.get(key).and_then(Value::as_bool);

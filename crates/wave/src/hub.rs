@@ -90,11 +90,12 @@ mod connected {
     /// Reads an artefact as its users will, so that only valid ones are published.
     fn check(dir: &Path, context: &Context) -> Result<()> {
         match wave_hub::directory_kind(dir)? {
-            Kind::Templates => templates::read(dir).map(drop),
-            Kind::Model => Model::read(dir, context).map(drop),
+            Kind::Templates => drop(templates::read(dir)?),
+            Kind::Model => drop(Model::read(dir, context)?),
             // This layout also holds other networks than those of images.
-            Kind::Transformers => Ok(()),
+            Kind::Transformers => {}
         }
+        Ok(())
     }
 
     /// Downloads an artefact, to `out` if given, else into the cache. Returns the output of `--json`.

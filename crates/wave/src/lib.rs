@@ -23,7 +23,7 @@
 //!     let model = templates.expand(depth, width)?; // no data, and no directory written
 //!     assert_eq!(model.network.size(), (depth, width));
 //! }
-//! # Ok::<(), anyhow::Error>(())
+//! # Ok::<(), wave::Error>(())
 //! ```
 
 pub mod cli;
@@ -42,5 +42,6 @@ pub mod shipped;
 
 pub use wave_bench::{bench, report};
 pub use wave_lab::{meta, population, sequence};
+pub use wave_run::error::{Error, ErrorKind};
 pub use wave_run::{context, forecast, progress, recipe, settings, terminal};
 pub use wave_stages::{classifier, condense, eval, expand, finetune, init, model, templates};

@@ -16,12 +16,13 @@ use wave_run::error::request;
 use wave_run::interrupt::Interruption;
 use wave_run::locate;
 use wave_run::recipe::Recipe;
-use wave_run::settings::{Auxiliary, Condense, CondenseMethod, Finetune, Init, Output, ZeroShot};
+use wave_run::settings::{Auxiliary, Condense, CondenseMethod, Finetune, Output, ZeroShot};
 use wave_stages::ancestor::Ancestors;
+use wave_stages::condense;
 use wave_stages::finetune::{self, FinetunePlan, Options};
+use wave_stages::init::{self, MethodOptions};
 use wave_stages::layout::Layout;
 use wave_stages::model::{Model, Network};
-use wave_stages::{condense, init};
 
 /// A directory for each condensation, or the error.
 type Made = std::result::Result<Vec<PathBuf>, String>;
@@ -274,7 +275,7 @@ fn train_donor(
         method,
         &shape,
         &[],
-        &Init::default(),
+        &MethodOptions::default(),
         seed,
         &options.context,
     )

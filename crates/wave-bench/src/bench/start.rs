@@ -17,7 +17,7 @@ use wave_run::settings::{Expand, Finetune, Init};
 use wave_run::train::TrainingPlan;
 use wave_stages::expand::{self, ExpandPlan};
 use wave_stages::finetune;
-use wave_stages::init;
+use wave_stages::init::{self, MethodOptions};
 use wave_stages::model::Model;
 use wave_stages::templates::{self, TemplateDir};
 
@@ -85,11 +85,12 @@ fn by_initialisation(
         choices.similarity = Some(similarity::of_layers(large, &small, &data)?);
         shared_epochs += small.spent.epochs;
     }
+    let options = MethodOptions::new(&method.start, &choices)?;
     let begun = init::start(
         &method.start,
         &shape,
         &donors,
-        &choices,
+        &options,
         cell.seed,
         bench.context(),
     )?;
@@ -116,7 +117,7 @@ fn by_initialisation(
         let growth = Growth {
             small,
             target: &shape,
-            choice: &init::choices(&choices, shape.image_size)?.ligo,
+            choice: &options.choices(shape.image_size, bench.context())?.ligo,
             data: &data,
             resolved: &resolved,
         };
@@ -194,7 +195,7 @@ fn from_templates(
             rest,
             &shape,
             &[],
-            &Init::default(),
+            &MethodOptions::default(),
             cell.seed,
             bench.context(),
         )?

@@ -1,108 +1,82 @@
 //! Convolutional networks by the methods for depthwise filters.
 
-use super::{Frame, mlp_mean, size};
+use super::Frame;
+use super::plan::InitPlan;
 use crate::model::Network;
 use anyhow::Result;
-use wave_init::{Cost, MlpMean, filters};
+use wave_init::{Cost, filters};
 use wave_models::convmixer::ConvMixerShape;
 use wave_models::convnext::ConvNextShape;
 use wave_models::{Activation, Dilations, Weights};
 use wave_run::error::request;
 use wave_run::forecast;
-use wave_run::settings::Init;
 
-/// A `convmixer` or `convnext` by one of the methods.
-pub(super) fn start(
-    arch: &str,
-    method: &str,
-    settings: &Init,
-    frame: &Frame,
-    seed: u64,
-) -> Result<(Network, Weights, Cost)> {
-    let needs_donor = filters::find(method)?.donor;
-    let donor = match &frame.donor {
-        Some((network @ (Network::ConvMixer(_) | Network::ConvNext(_)), weights))
-            if needs_donor =>
-        {
+/// A ConvMixer by one of the methods.
+pub(super) fn convmixer(plan: &InitPlan, frame: &Frame) -> Result<(Network, Weights, Cost)> {
+    let dilation = plan.dilation.as_deref().unwrap_or("1");
+    let shape = ConvMixerShape {
+        image_size: frame.transform.image_size,
+        channels: frame.transform.channels,
+        patch: frame.patch(plan, 7),
+        depth: plan.depth,
+        width: plan.width,
+        kernel: kernel(plan, frame)?.unwrap_or(9),
+        classes: frame.label_names.len(),
+        activation: Activation::Gelu,
+        dilations: Dilations::parse(dilation, plan.depth)?,
+    };
+    shape.validate()?;
+    start(plan, frame, Network::ConvMixer(shape))
+}
+
+/// A ConvNeXt by one of the methods.
+pub(super) fn convnext(plan: &InitPlan, frame: &Frame) -> Result<(Network, Weights, Cost)> {
+    if let Some(dilation) = &plan.dilation {
+        return Err(request(format!(
+            "dilation = {dilation}: a ConvNeXt has none; leave it out, or give --arch convmixer"
+        )));
+    }
+    let ratio = match donor(plan, frame)? {
+        Some((Network::ConvNext(shape), _)) => Some(shape.mlp_ratio),
+        _ => None,
+    };
+    let shape = ConvNextShape {
+        image_size: frame.transform.image_size,
+        channels: frame.transform.channels,
+        patch: frame.patch(plan, 7),
+        depth: plan.depth,
+        width: plan.width,
+        kernel: kernel(plan, frame)?.unwrap_or(7),
+        mlp_ratio: plan.mlp_ratio.or(ratio).unwrap_or(4.0),
+        classes: frame.label_names.len(),
+    };
+    shape.validate()?;
+    start(plan, frame, Network::ConvNext(shape))
+}
+
+/// The network of `--from`, if the method takes filters from it.
+fn donor<'a>(plan: &InitPlan, frame: &'a Frame) -> Result<Option<(&'a Network, &'a Weights)>> {
+    let needed = filters::find(&plan.method)?.donor;
+    Ok(match &frame.donor {
+        Some((network @ (Network::ConvMixer(_) | Network::ConvNext(_)), weights)) if needed => {
             Some((network, weights))
         }
         _ => None,
-    };
-    // A donor's kernel, unless the settings give one.
-    let (kernel, ratio) = match donor {
-        Some((Network::ConvMixer(shape), _)) => (Some(shape.kernel), None),
-        Some((Network::ConvNext(shape), _)) => (Some(shape.kernel), Some(shape.mlp_ratio)),
-        _ => (None, None),
-    };
-    let (depth, width) = size(settings.depth, settings.width)?;
-    let (image_size, channels) = (frame.transform.image_size, frame.transform.channels);
-    let patch = frame.patch(settings, 7);
-    let classes = frame.label_names.len();
-    let network = match arch {
-        "convnext" => {
-            if let Some(dilation) = &settings.dilation {
-                return Err(request(format!(
-                    "dilation = {dilation}: a ConvNeXt has none; leave it out, or give --arch \
-                     convmixer"
-                )));
-            }
-            let shape = ConvNextShape {
-                image_size,
-                channels,
-                patch,
-                depth,
-                width,
-                kernel: settings.kernel.or(kernel).unwrap_or(7),
-                mlp_ratio: settings.mlp_ratio.or(ratio).unwrap_or(4.0),
-                classes,
-            };
-            shape.validate()?;
-            Network::ConvNext(shape)
-        }
-        _ => {
-            let dilation = settings.dilation.as_deref().unwrap_or("1");
-            let shape = ConvMixerShape {
-                image_size,
-                channels,
-                patch,
-                depth,
-                width,
-                kernel: settings.kernel.or(kernel).unwrap_or(9),
-                classes,
-                activation: Activation::Gelu,
-                dilations: Dilations::parse(dilation, depth)?,
-            };
-            shape.validate()?;
-            Network::ConvMixer(shape)
-        }
-    };
-    forecast::check_network(&network)?;
-    let (weights, cost) = filters::start(method, &network, donor, &choices(settings)?, seed)?;
-    Ok((network, weights, cost))
+    })
 }
 
-/// Options of the methods for filters, from the settings.
-fn choices(settings: &Init) -> Result<filters::FilterChoices> {
-    let shift = settings.mlp_mean.as_deref().map(mlp_mean).transpose()?;
-    let mut choices = filters::FilterChoices {
-        factored: settings.factored.unwrap_or(false),
-        mlp_mean: shift.unwrap_or(MlpMean::None),
-        ..filters::FilterChoices::default()
-    };
-    if let Some(negative) = &settings.negative {
-        choices.negative = negative.parse()?;
-    }
-    if let Some(variance) = &settings.filter_variance {
-        let [start, velocity, acceleration] = variance[..] else {
-            return Err(request(format!(
-                "filter_variance = {variance:?}; give three numbers: start, velocity, acceleration"
-            )));
-        };
-        choices.schedule = filters::Schedule {
-            start,
-            velocity,
-            acceleration,
-        };
-    }
-    Ok(choices)
+/// Side of a kernel: as given, or the donor's.
+fn kernel(plan: &InitPlan, frame: &Frame) -> Result<Option<usize>> {
+    Ok(plan.kernel.or(match donor(plan, frame)? {
+        Some((Network::ConvMixer(shape), _)) => Some(shape.kernel),
+        Some((Network::ConvNext(shape), _)) => Some(shape.kernel),
+        _ => None,
+    }))
+}
+
+fn start(plan: &InitPlan, frame: &Frame, network: Network) -> Result<(Network, Weights, Cost)> {
+    forecast::check_network(&network)?;
+    let donor = donor(plan, frame)?;
+    let (weights, cost) = filters::start(&plan.method, &network, donor, &plan.filters, plan.seed)?;
+    Ok((network, weights, cost))
 }

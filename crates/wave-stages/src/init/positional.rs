@@ -1,6 +1,7 @@
 //! Transformers with positional attention: `wave init --arch gpsa` and others.
 
-use super::{Frame, choices_of, method_line, size};
+use super::plan::InitPlan;
+use super::{Frame, method_line};
 use crate::model::Network;
 use anyhow::Result;
 use wave_init::Cost;
@@ -8,8 +9,8 @@ use wave_init::positional::{METHODS, start};
 use wave_models::Weights;
 use wave_models::positional::{PositionalAttention, PositionalShape};
 use wave_models::vit::VitShape;
+use wave_run::context::Context;
 use wave_run::forecast;
-use wave_run::settings::Init;
 
 /// The names of these architectures, for a sentence.
 pub(super) fn architectures() -> String {
@@ -27,37 +28,36 @@ pub(super) fn help() -> String {
 
 /// A transformer with positional attention by one of the methods.
 pub(super) fn network(
-    method: &str,
+    plan: &InitPlan,
     attention: PositionalAttention,
-    settings: &Init,
     frame: &Frame,
-    seed: u64,
+    context: &Context,
 ) -> Result<(Network, Weights, Cost)> {
-    let (depth, width) = size(settings.depth, settings.width)?;
+    let (depth, width) = (plan.depth, plan.width);
     let head_width = frame.head_width.unwrap_or(64);
     let shape = PositionalShape {
         vit: VitShape {
             image_size: frame.transform.image_size,
             channels: frame.transform.channels,
-            patch: frame.patch(settings, 16),
+            patch: frame.patch(plan, 16),
             depth,
             width,
-            heads: settings.heads.unwrap_or((width / head_width).max(1)),
-            mlp_ratio: settings.mlp_ratio.unwrap_or(4.0),
+            heads: plan.heads.unwrap_or((width / head_width).max(1)),
+            mlp_ratio: plan.mlp_ratio.unwrap_or(4.0),
             classes: frame.label_names.len(),
-            class_token: settings.class_token.unwrap_or(false),
+            class_token: plan.class_token.unwrap_or(false),
             ..VitShape::default()
         },
         attention,
         kernel: match attention {
             PositionalAttention::Gpsa => 0,
-            _ => settings.kernel.unwrap_or(3),
+            _ => plan.kernel.unwrap_or(3),
         },
     };
-    let choices = choices_of(method, settings, shape.vit.image_size)?;
+    let choices = plan.options.choices(shape.vit.image_size, context)?;
     shape.vit.validate()?;
     let network = Network::Positional(shape.clone());
     forecast::check_network(&network)?;
-    let weights = start(method, &shape, &choices, seed)?;
+    let weights = start(&plan.method, &shape, &choices, plan.seed)?;
     Ok((network, weights, Cost::default()))
 }

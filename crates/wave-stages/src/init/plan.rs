@@ -1,0 +1,260 @@
+//! What the settings of `wave init` mean for networks of images.
+
+use super::architectures;
+use crate::hypernetwork::{self, HyperModel};
+use anyhow::Result;
+use std::path::PathBuf;
+use wave_init::choices::{AutoLgRule, LayerScaleForm};
+use wave_init::filters::{FilterChoices, Schedule};
+use wave_init::{Base, Choices, MlpMean, Positions};
+use wave_models::positional::PositionalAttention;
+use wave_run::context::Context;
+use wave_run::error::request;
+use wave_run::settings::{Init, PositionKind, Scaled};
+
+/// A network to initialise. What is not said comes from the model of `--from`, or from defaults.
+pub(super) struct InitPlan {
+    pub(super) method: String,
+    pub(super) arch: Architecture,
+    pub(super) depth: usize,
+    pub(super) width: usize,
+    pub(super) heads: Option<usize>,
+    pub(super) patch: Option<usize>,
+    pub(super) mlp_ratio: Option<f64>,
+    pub(super) class_token: Option<bool>,
+    pub(super) kernel: Option<usize>,
+    pub(super) dilation: Option<String>,
+    pub(super) frame: FrameSettings,
+    pub(super) options: MethodOptions,
+    pub(super) filters: FilterChoices,
+    pub(super) seed: u64,
+}
+
+/// A family of networks that classify images.
+#[derive(Clone, Copy)]
+pub(super) enum Architecture {
+    Vit,
+    ConvMixer,
+    ConvNext,
+    Positional(PositionalAttention),
+}
+
+impl Architecture {
+    /// Those whose attention, if they have any, is a plain transformer's, by name.
+    pub(super) const NAMED: [(&'static str, Architecture); 3] = [
+        ("vit", Architecture::Vit),
+        ("convmixer", Architecture::ConvMixer),
+        ("convnext", Architecture::ConvNext),
+    ];
+
+    fn parse(name: &str) -> Result<Architecture> {
+        let named = Self::NAMED.iter().find(|(own, _)| *own == name);
+        let found = named.map(|(_, arch)| *arch);
+        let positional = || PositionalAttention::find(name).map(Architecture::Positional);
+        found.or_else(positional).ok_or_else(|| {
+            request(format!(
+                "arch = {name}; expected one of {}",
+                architectures().join(", ")
+            ))
+        })
+    }
+}
+
+impl InitPlan {
+    /// The plan of these settings.
+    ///
+    /// # Errors
+    /// If depth or width is missing, or a value is none of those that its setting takes.
+    pub(super) fn new(method: &str, settings: &Init) -> Result<InitPlan> {
+        let (depth, width) = size(settings.depth, settings.width)?;
+        Ok(InitPlan {
+            method: method.to_owned(),
+            arch: Architecture::parse(settings.arch.as_deref().unwrap_or("vit"))?,
+            depth,
+            width,
+            heads: settings.heads,
+            patch: settings.patch,
+            mlp_ratio: settings.mlp_ratio,
+            class_token: settings.class_token,
+            kernel: settings.kernel,
+            dilation: settings.dilation.clone(),
+            frame: FrameSettings::from(settings),
+            options: MethodOptions::new(method, settings)?,
+            filters: filters(settings)?,
+            seed: settings.seed.unwrap_or(0),
+        })
+    }
+}
+
+/// Depth and width, which every method needs.
+///
+/// # Errors
+/// Naming the one that is missing.
+pub fn size(depth: Option<usize>, width: Option<usize>) -> Result<(usize, usize)> {
+    let given = |name: &str, value: Option<usize>| {
+        value.ok_or_else(|| request(format!("no {name}; give --{name} N")))
+    };
+    Ok((given("depth", depth)?, given("width", width)?))
+}
+
+/// The settings of a [`Frame`](super::Frame).
+#[derive(Clone, Debug, Default)]
+pub struct FrameSettings {
+    /// A model or template directory.
+    pub from: Option<String>,
+    /// Images.
+    pub data: Option<String>,
+    /// Side of the image in pixels.
+    pub image_size: Option<usize>,
+    /// Colour channels.
+    pub channels: Option<usize>,
+    /// Classes.
+    pub classes: Option<usize>,
+}
+
+impl From<&Init> for FrameSettings {
+    fn from(settings: &Init) -> FrameSettings {
+        FrameSettings {
+            from: settings.from.clone(),
+            data: settings.data.clone(),
+            image_size: settings.image_size,
+            channels: settings.channels,
+            classes: settings.classes,
+        }
+    }
+}
+
+/// Options of a method for transformers.
+#[derive(Clone, Debug, Default)]
+pub struct MethodOptions {
+    /// All but the positions and the hypernetwork.
+    choices: Choices,
+    positions: Option<PositionKind>,
+    /// The directory of the hypernetwork, where the method is one.
+    hypernetwork: Option<PathBuf>,
+}
+
+impl MethodOptions {
+    /// The options of `method` in the settings.
+    ///
+    /// # Errors
+    /// If a value is none of those that its setting takes, or mimetic attention is asked for where the method
+    /// cannot use it.
+    pub fn new(method: &str, settings: &Init) -> Result<MethodOptions> {
+        let mut choices = Choices {
+            position_scale: settings.position_scale,
+            ..Choices::default()
+        };
+        choices.mlp_mean = settings.mlp_mean.as_deref().map(mlp_mean).transpose()?;
+        if let Some(layout) = &settings.vp_layout {
+            choices.vp_layout = layout.parse()?;
+        }
+        if let Some(rest) = &settings.rest {
+            choices.rest = rest.parse()?;
+            // Mimetic attention takes two of them.
+            match (method, rest.parse::<Base>()) {
+                ("mimetic" | "layerscale", base) => choices.base = base?,
+                (_, base) => choices.base = base.unwrap_or(choices.base),
+            }
+        }
+        if let Some(scope) = &settings.zero {
+            choices.zero.scope = scope.parse()?;
+        }
+        choices.qk = mixture("qk", settings.qk.as_deref())?;
+        choices.vp = mixture("vp", settings.vp.as_deref())?;
+        if let Some(layers) = &settings.layers {
+            choices.layers = layers.parse()?;
+        }
+        if let Some(blocks) = settings.blocks {
+            choices.heru_lg.blocks = blocks;
+            choices.auto_lg.rule = AutoLgRule::Most(blocks);
+        }
+        if let Some(similarity) = &settings.similarity {
+            choices.auto_lg.similarity.clone_from(similarity);
+        }
+        if let Some(gamma) = settings.gamma {
+            choices.layer_scale.gamma = gamma;
+        }
+        choices.layer_scale.form = match settings.scaled {
+            None | Some(Scaled::Branch) => LayerScaleForm::Branch,
+            Some(Scaled::Skip) => LayerScaleForm::Skip,
+        };
+        let hypernetwork = settings.from.as_ref().map(PathBuf::from);
+        Ok(MethodOptions {
+            choices,
+            positions: settings.positions,
+            hypernetwork: hypernetwork.filter(|_| method == hypernetwork::METHOD),
+        })
+    }
+
+    /// The options for images of this size.
+    ///
+    /// # Errors
+    /// If the hypernetwork cannot be read.
+    pub fn choices(&self, image_size: usize, context: &Context) -> Result<Choices> {
+        let mut choices = self.choices.clone();
+        let usual = || Positions::usual_scale(image_size);
+        let scale = choices.position_scale.unwrap_or_else(usual);
+        choices.positions = self.positions.map(|kind| match kind {
+            PositionKind::Learned => Positions::Learned,
+            PositionKind::Sinusoidal => Positions::Sinusoidal { scale },
+        });
+        if let Some(dir) = &self.hypernetwork {
+            choices.hypernetwork = Some(HyperModel::read(dir, context)?.hypernetwork);
+        }
+        Ok(choices)
+    }
+}
+
+/// Options of the methods for depthwise filters.
+fn filters(settings: &Init) -> Result<FilterChoices> {
+    let shift = settings.mlp_mean.as_deref().map(mlp_mean).transpose()?;
+    let mut choices = FilterChoices {
+        factored: settings.factored.unwrap_or(false),
+        mlp_mean: shift.unwrap_or(MlpMean::None),
+        ..FilterChoices::default()
+    };
+    if let Some(negative) = &settings.negative {
+        choices.negative = negative.parse()?;
+    }
+    if let Some(variance) = &settings.filter_variance {
+        let [start, velocity, acceleration] = variance[..] else {
+            return Err(request(format!(
+                "filter_variance = {variance:?}; give three numbers: start, velocity, acceleration"
+            )));
+        };
+        choices.schedule = Schedule {
+            start,
+            velocity,
+            acceleration,
+        };
+    }
+    Ok(choices)
+}
+
+/// Parses alpha and beta.
+pub fn mixture(name: &str, values: Option<&[f64]>) -> Result<Option<(f64, f64)>> {
+    match values {
+        None => Ok(None),
+        Some(&[alpha, beta]) => Ok(Some((alpha, beta))),
+        Some(other) => Err(request(format!(
+            "{name} = {other:?}; give two numbers, alpha and beta, such as 0.7,0.7"
+        ))),
+    }
+}
+
+/// Parses `none`, `eq1=SIGMA` or `eq2=B`.
+pub fn mlp_mean(text: &str) -> Result<MlpMean> {
+    let wrong = || {
+        request(format!(
+            "mlp_mean = {text}; expected none, eq1=SIGMA or eq2=B"
+        ))
+    };
+    let number = |v: &str| v.parse::<f64>().map_err(|_| wrong());
+    match text.split_once('=') {
+        None if text == "none" => Ok(MlpMean::None),
+        Some(("eq1", v)) => Ok(MlpMean::Eq1 { sigma: number(v)? }),
+        Some(("eq2", v)) => Ok(MlpMean::Eq2 { b: number(v)? }),
+        _ => Err(wrong()),
+    }
+}
