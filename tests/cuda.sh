@@ -24,4 +24,4 @@ features=cuda,nccl
 if command -v mpicc >/dev/null; then
     features+=,mpi
 fi
-cargo clippy -p wave --locked --features "$features" -- -D warnings
+cargo clippy -p wave-templates --locked --features "$features" -- -D warnings

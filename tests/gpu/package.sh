@@ -18,7 +18,7 @@ features=cuda
 if echo 'int main() {}' | cc -x c - -o /dev/null -lnccl 2>/dev/null; then
     features+=,nccl
 fi
-cargo build --release --locked -p wave --features "$features"
+cargo build --release --locked -p wave-templates --features "$features"
 cargo build --release --locked -p wave-ops --features cuda --example gpu_parity
 target=${CARGO_TARGET_DIR:-target}/release
 place=$(mktemp -d)

@@ -1,7 +1,7 @@
 //! wave as a library: makes a transformer from weight templates and classifies an image.
 //!
 //! ```text
-//! cargo run --release -p wave --example expand -- TEMPLATES DEPTH WIDTH IMAGE
+//! cargo run --release -p wave-templates --example expand -- TEMPLATES DEPTH WIDTH IMAGE
 //! ```
 
 use anyhow::{Context as _, Result, bail};

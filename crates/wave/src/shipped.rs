@@ -24,11 +24,11 @@ const SETS: [Shipped; 1] = [Shipped {
     files: [
         (
             "templates.safetensors",
-            include_bytes!("../../../templates/fashion-mnist/templates.safetensors"),
+            include_bytes!("../templates/fashion-mnist/templates.safetensors"),
         ),
         (
             "config.json",
-            include_bytes!("../../../templates/fashion-mnist/config.json"),
+            include_bytes!("../templates/fashion-mnist/config.json"),
         ),
     ],
 }];
