@@ -7,7 +7,8 @@
 Needs torch and timm, and a release build (cargo build --release). Each round runs wave, PyTorch
 eager and, with --compile, torch.compile, each in a process of its own; the table gives medians of
 the rounds' medians, and the ratio to the faster of PyTorch's two. A ratio above 1 means that wave
-is faster. Memory is the peak of the process.
+is faster. The peak is that of the processor's multiply-adds on as many threads, measured in the same
+minute (wave speed --peak). Memory is the largest of the process.
 """
 import argparse
 import json
@@ -17,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 SHAPES = {
@@ -92,12 +94,21 @@ def run_wave(binary, job, simd):
     command = [
         str(binary), "speed", "--json", f"--mode={job['mode']}", f"--steps={job['steps']}",
         f"--classes={CLASSES}", f"--threads={job['threads']}",
-        f"--precision={job['precision']}", *flags,
+        f"--precision={job['precision']}", "--peak", *flags,
     ]
     environment = {**os.environ, **({"WAVE_SIMD": simd} if simd else {})}
     out = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
     found = json.loads(out.stdout)
     return {"ms": found["step_ms_median"], "rss": found["peak_rss_bytes"], **found}
+
+
+def machine():
+    """The processor, as Linux describes it."""
+    lines = (line.split(":", 1) for line in open("/proc/cpuinfo") if ":" in line)
+    first = {}
+    for key, value in lines:
+        first.setdefault(key.strip(), value.strip())
+    return f"{first['model name']}, family {first['cpu family']} model {first['model']}"
 
 
 def main():
@@ -115,9 +126,10 @@ def main():
     if args.worker:
         return torch_worker(json.loads(args.worker))
     binary = Path(__file__).resolve().parents[2] / "target" / "release" / "wave"
-    print("| shape | mode | precision | wave ms | PyTorch ms | ratio | wave GFLOP/s | wave MiB "
-          "| PyTorch MiB |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print(f"{machine()}; {args.threads} threads, PyTorch {version('torch')}, timm {version('timm')}\n")
+    print("| shape | mode | precision | wave ms | PyTorch ms | ratio | wave GFLOP/s | of the peak "
+          "| wave MiB | PyTorch MiB |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for name in args.shapes.split(","):
         for mode in args.modes.split(","):
             for precision in args.precisions.split(","):
@@ -138,6 +150,7 @@ def main():
                 ours, theirs = median(wave, "ms"), median(torch, "ms")
                 print(f"| {name} | {mode} | {precision} | {ours:.1f} | {theirs:.1f} ({label}) "
                       f"| {theirs / ours:.2f} | {median(wave, 'gflops'):.0f} "
+                      f"| {100 * median(wave, 'share_of_peak'):.0f} % "
                       f"| {median(wave, 'rss') / 2**20:.0f} | {median(torch, 'rss') / 2**20:.0f} |",
                       flush=True)
 

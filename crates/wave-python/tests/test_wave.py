@@ -3,10 +3,12 @@
     pip install crates/wave-python && pytest crates/wave-python/tests
 """
 
+import json
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -200,6 +202,16 @@ def test_ctrl_c_saves_and_stops(tmp_path):
     _, stderr = child.communicate(timeout=60)
     assert "KeyboardInterrupt" in stderr
     assert checkpoint.exists()
+
+
+def test_the_notebook_runs():
+    notebook = json.loads((Path(__file__).parent.parent / "examples/templates.ipynb").read_text())
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    scope = {}
+    for cell in cells:
+        exec(cell, scope)  # noqa: S102: the notebook is ours
+    assert scope["tuned"]["top1"] > scope["noise"]["top1"]
+    assert scope["head"].shape == (8, 64)
 
 
 def test_timm_and_torch():
