@@ -182,10 +182,11 @@ pub fn write(findings: &Findings, out: &Path) -> Result<String> {
         lengths: &lengths,
         gains: &gains,
     };
-    let mut sections = tables::accuracy(&found);
+    let drawn = plots::sizes(findings, &summaries)?;
+    let mut sections = Vec::from_iter(sections::finding(findings, &summaries, drawn));
+    sections.extend(tables::accuracy(&found));
     sections.extend(sections::failures(findings));
     sections.push(tables::costs(&found));
-    sections.extend(sections::sizes(plots::sizes(findings, &summaries)?));
     sections.extend(sections::kept(plots::kept(findings, &summaries)?));
     let curves = plots::curves(findings, &summaries)?;
     sections.extend(sections::curves(&summaries, curves));

@@ -10,6 +10,7 @@ h2 { border-top: 1px solid #8888; font-size: 1.2rem; margin-top: 2rem; padding-t
 table { border-collapse: collapse; }
 td, th { padding: 0.1rem 1rem 0.1rem 0; text-align: left; vertical-align: top; }
 th { min-width: 6.5rem; }
+th[scope=row] { background: Canvas; left: 0; position: sticky; }
 td.n { font-variant-numeric: tabular-nums; text-align: right; }
 pre { overflow-x: auto; }
 figure { margin: 0; }
@@ -20,7 +21,7 @@ figcaption { font-size: 0.8rem; }
 .composer label { align-items: center; display: inline-flex; gap: 0.5rem; margin-right: 1.5rem; }
 canvas { height: auto; image-rendering: pixelated; max-height: 32rem; max-width: 100%; min-width: min(100%, 16rem); }
 img { display: block; height: auto; image-rendering: pixelated; width: 100%; }
-svg { background: #fff; display: block; height: auto; max-width: 100%; }
+svg { display: block; height: auto; max-width: 100%; }
 ";
 
 /// A self-contained page.

@@ -1,4 +1,4 @@
-//! Pictures of a run: heat maps of matrices as PNG, curves as SVG.
+//! Pictures of a run: heat maps of matrices as PNG, charts as SVG.
 //!
 //! Every function returns the content of a file. Equal input gives equal bytes: no time stamp, font
 //! file or hash order is involved.
@@ -8,7 +8,10 @@ use std::io::Cursor;
 use anyhow::{Context, Result, bail, ensure};
 use image::codecs::png::{CompressionType, FilterType, PngEncoder};
 use image::{ExtendedColorType, ImageEncoder, Rgb, RgbImage};
-use plotters::prelude::*;
+
+mod chart;
+
+pub use chart::{Chart, Series, Unit};
 
 /// A single heat map is enlarged until its larger side lies in (256, 512] pixels.
 const LARGEST_SIDE: usize = 512;
@@ -94,171 +97,6 @@ pub fn heat_map_grid(
         tile.draw(&mut picture, lefts[i % columns], tops[i / columns]);
     }
     encode_png(&picture)
-}
-
-/// An SVG of curves over common axes, with a legend to their right.
-///
-/// Each series is a name and its `(x, y)` points in drawing order. Points with a coordinate that is
-/// not finite (or beyond f32's range) are skipped and their neighbours joined. A series of few points,
-/// or of one, also gets markers; one without any keeps its line in the legend. The axes cover all
-/// points with a small margin, and 0..1 if there are none. The picture grows with the legend, so
-/// that long names and many series fit.
-///
-/// # Errors
-/// Only if the drawing itself fails.
-pub fn line_plot(
-    title: &str,
-    x_label: &str,
-    y_label: &str,
-    series: &[(String, Vec<(f64, f64)>)],
-) -> Result<String> {
-    let curves: Vec<(&str, Curve)> = series
-        .iter()
-        .map(|(name, points)| (name.as_str(), Curve::line(points)))
-        .collect();
-    plot(title, x_label, y_label, &curves)
-}
-
-/// Name and `(x, y, spread)` of a curve.
-pub type Band = (String, Vec<(f64, f64, f64)>);
-
-/// [`line_plot`] of `(x, y, spread)`, with y - spread..y + spread shaded around each curve.
-///
-/// # Errors
-/// Only if the drawing itself fails.
-pub fn band_plot(title: &str, x_label: &str, y_label: &str, series: &[Band]) -> Result<String> {
-    let curves: Vec<(&str, Curve)> = series
-        .iter()
-        .map(|(name, points)| (name.as_str(), Curve::band(points)))
-        .collect();
-    plot(title, x_label, y_label, &curves)
-}
-
-fn plot(title: &str, x_label: &str, y_label: &str, series: &[(&str, Curve)]) -> Result<String> {
-    const CHART: (u32, u32) = (720, 440);
-    const LEGEND_LINE: i32 = 20;
-    const LEGEND_TOP: i32 = 48;
-
-    let longest = series.iter().map(|(name, _)| name.chars().count()).max();
-    let legend_width = longest.map_or(16, |n| 56 + 8 * n as u32);
-    let legend_height = (LEGEND_TOP + LEGEND_LINE * series.len() as i32) as u32;
-    let size = (CHART.0 + legend_width, CHART.1.max(legend_height));
-
-    let mut svg = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        root.fill(&WHITE)?;
-        let (chart_area, legend_area) = root.split_horizontally(CHART.0);
-        let curves: Vec<&Curve> = series.iter().map(|(_, curve)| curve).collect();
-        draw_curves(&chart_area, title, x_label, y_label, &curves)?;
-        for (i, (name, _)) in series.iter().enumerate() {
-            let y = LEGEND_TOP + LEGEND_LINE * i as i32;
-            let line = PathElement::new(vec![(4, y), (26, y)], colour(i).stroke_width(3));
-            legend_area.draw(&line)?;
-            let text = Text::new(*name, (34, y - 6), ("sans-serif", 13));
-            legend_area.draw(&text)?;
-        }
-        root.present()?;
-    }
-    Ok(svg)
-}
-
-/// [`line_plot`] of one unnamed curve, as wide as a telephone.
-///
-/// # Errors
-/// Only if the drawing itself fails.
-pub fn narrow_line_plot(title: &str, x_label: &str, points: &[(f64, f64)]) -> Result<String> {
-    let mut svg = String::new();
-    {
-        let root = SVGBackend::with_string(&mut svg, (400, 260)).into_drawing_area();
-        draw_curves(&root, title, x_label, "", &[&Curve::line(points)])?;
-        root.present()?;
-    }
-    Ok(svg)
-}
-
-/// The drawing of a series.
-struct Curve {
-    line: Vec<(f64, f64)>,
-    /// Outline of the shaded area; empty where there is none.
-    outline: Vec<(f64, f64)>,
-}
-
-impl Curve {
-    fn line(points: &[(f64, f64)]) -> Curve {
-        Curve {
-            line: finite(points),
-            outline: Vec::new(),
-        }
-    }
-
-    fn band(points: &[(f64, f64, f64)]) -> Curve {
-        let line: Vec<(f64, f64)> = points.iter().map(|&(x, y, _)| (x, y)).collect();
-        let mut outline = Vec::new();
-        if points.iter().any(|p| p.2 > 0.0) {
-            outline.extend(points.iter().map(|&(x, y, spread)| (x, y + spread)));
-            outline.extend(points.iter().rev().map(|&(x, y, spread)| (x, y - spread)));
-        }
-        Curve {
-            line: finite(&line),
-            outline: finite(&outline),
-        }
-    }
-}
-
-/// Draws axes around all points, and the curves.
-fn draw_curves(
-    area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
-    title: &str,
-    x_label: &str,
-    y_label: &str,
-    curves: &[&Curve],
-) -> Result<()> {
-    const MOST_MARKED: usize = 24;
-
-    let points = || curves.iter().flat_map(|c| c.line.iter().chain(&c.outline));
-    let (x_min, x_max) = span(points().map(|p| p.0), 0.02);
-    let (y_min, y_max) = span(points().map(|p| p.1), 0.05);
-    // Without a label, the axis needs room only for its numbers.
-    let left = if y_label.is_empty() { 60 } else { 68 };
-    let mut chart = ChartBuilder::on(area)
-        .caption(title, ("sans-serif", 18))
-        .margin(12)
-        .x_label_area_size(44)
-        .y_label_area_size(left)
-        .build_cartesian_2d(x_min..x_max, y_min..y_max)?;
-    let ticks = (area.dim_in_pixel().0 / 90).clamp(4, 8) as usize;
-    chart
-        .configure_mesh()
-        .x_desc(x_label)
-        .y_desc(y_label)
-        .x_labels(ticks)
-        .y_labels(8)
-        .max_light_lines(1)
-        .axis_desc_style(("sans-serif", 14))
-        .label_style(("sans-serif", 12))
-        .x_label_formatter(&|x| tick(*x, x_max - x_min))
-        .y_label_formatter(&|y| tick(*y, y_max - y_min))
-        .draw()?;
-    for (i, curve) in curves.iter().enumerate() {
-        if !curve.outline.is_empty() {
-            let band = Polygon::new(curve.outline.clone(), colour(i).mix(0.15));
-            chart.draw_series(std::iter::once(band))?;
-        }
-    }
-    for (i, curve) in curves.iter().enumerate() {
-        let colour = colour(i);
-        let line = LineSeries::new(curve.line.iter().copied(), colour.stroke_width(2));
-        chart.draw_series(line)?;
-        if curve.line.len() <= MOST_MARKED {
-            let markers = curve
-                .line
-                .iter()
-                .map(|&p| Circle::new(p, 3, colour.filled()));
-            chart.draw_series(markers)?;
-        }
-    }
-    Ok(())
 }
 
 /// One matrix with its enlargement and colour scale.
@@ -373,84 +211,6 @@ fn encode_png(picture: &RgbImage) -> Result<Vec<u8>> {
         )
         .context("encoding a PNG")?;
     Ok(bytes.into_inner())
-}
-
-/// The points that can be drawn. Beyond the range of f32, differences could overflow f64.
-fn finite(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    let drawable = |v: f64| (v as f32).is_finite();
-    points
-        .iter()
-        .copied()
-        .filter(|&(x, y)| drawable(x) && drawable(y))
-        .collect()
-}
-
-/// The range of an axis: all values and a margin on both sides, as a fraction of their range.
-fn span(values: impl Iterator<Item = f64> + Clone, margin: f64) -> (f64, f64) {
-    let low = values.clone().fold(f64::INFINITY, f64::min);
-    let high = values.fold(f64::NEG_INFINITY, f64::max);
-    if low > high {
-        return (0.0, 1.0);
-    }
-    let size = low.abs().max(high.abs());
-    // Ticks closer than the rounding error of the ends would coincide.
-    let margin = if high - low > 1e-9 * size {
-        margin * (high - low)
-    } else if size > 0.0 {
-        0.1 * size
-    } else {
-        0.5
-    };
-    (low - margin, high + margin)
-}
-
-/// Label of a tick: enough decimals to tell neighbouring ticks apart, or a power of ten where those
-/// would be long.
-fn tick(value: f64, range: f64) -> String {
-    // Zero, up to the rounding error of summed steps.
-    let value = if value.abs() < 1e-9 * range {
-        0.0
-    } else {
-        value
-    };
-    let digits = (1.0 - (range / 4.0).log10()).ceil().max(0.0);
-    if range < 1e-3 || value.abs() >= 1e6 {
-        let extra = (value.abs() / range).log10().ceil().clamp(0.0, 9.0) as usize;
-        return if value == 0.0 {
-            "0".to_owned()
-        } else {
-            format!("{value:.*e}", extra + 1)
-        };
-    }
-    let text = format!("{value:.*}", digits as usize);
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
-    }
-}
-
-/// The colour of the i-th series: ten distinct ones, then hues a golden angle apart.
-fn colour(i: usize) -> RGBColor {
-    const FIRST: [(u8, u8, u8); 10] = [
-        (31, 119, 180),
-        (214, 39, 40),
-        (44, 160, 44),
-        (255, 127, 14),
-        (148, 103, 189),
-        (23, 190, 207),
-        (140, 86, 75),
-        (227, 119, 194),
-        (127, 127, 127),
-        (188, 189, 34),
-    ];
-    match FIRST.get(i) {
-        Some(&(r, g, b)) => RGBColor(r, g, b),
-        None => {
-            let hue = (i as f64 * 0.618_033_988_75).fract();
-            let (r, g, b) = HSLColor(hue, 0.7, 0.4).to_backend_color().rgb;
-            RGBColor(r, g, b)
-        }
-    }
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::inputs::{Inputs, differences};
 use crate::lock::Lock;
 use crate::log::{self, Log};
 use crate::paths;
-use crate::plot;
+use crate::plot::{Chart, Series, Unit};
 use crate::progress::{self, Verbosity};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -241,29 +241,26 @@ impl RunDir {
         open.lock.check()?;
         write()?;
         let entries = log::read(&self.dir)?;
-        let series = |key: &str| -> Vec<(f64, f64)> {
-            entries
-                .iter()
-                .filter_map(|e| Some((e["epoch"].as_f64()?, e[key].as_f64()?)))
-                .collect()
+        let points = |key: &str| -> Vec<(f64, f64)> {
+            let point = |e: &Value| Some((e["epoch"].as_f64()?, e[key].as_f64()?));
+            entries.iter().filter_map(point).collect()
         };
-        let plots = [
-            (
-                "loss.svg",
-                "Loss",
-                vec![("training".to_string(), series("loss"))],
-            ),
-            (
-                "accuracy.svg",
-                "Accuracy",
-                vec![("test".to_string(), series("top1"))],
-            ),
-        ];
-        for (name, label, lines) in plots {
-            if lines.iter().any(|(_, points)| !points.is_empty()) {
-                let svg = plot::line_plot(label, "epoch", &label.to_lowercase(), &lines)?;
-                wave_hub::write_atomic(&self.dir.join(name), svg.as_bytes())?;
+        for (file, title, name, key, unit) in [
+            ("loss.svg", "Loss", "training", "loss", Unit::Plain),
+            ("accuracy.svg", "Accuracy", "test", "top1", Unit::Percent),
+        ] {
+            let points = points(key);
+            if points.is_empty() {
+                continue;
             }
+            let chart = Chart {
+                title,
+                x_label: "epoch",
+                y_label: "",
+                unit,
+                series: &[Series::new(name, &points)],
+            };
+            wave_hub::write_atomic(&self.dir.join(file), chart.svg()?.as_bytes())?;
         }
         let mut result = result.clone();
         let out = self.dir.parent().unwrap_or(&self.dir);

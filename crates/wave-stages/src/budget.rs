@@ -17,7 +17,7 @@ use wave_learngene::Learngene;
 use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::error::request;
-use wave_run::plot;
+use wave_run::plot::{Chart, Series, Unit};
 use wave_run::settings::Expand;
 
 /// Differences of accuracy that are noise: a tenth of a point.
@@ -289,10 +289,16 @@ impl Surface {
         }
         let curve = |(width, points): (&usize, &BTreeMap<usize, f64>)| {
             let points = points.iter().map(|(depth, top1)| (*depth as f64, *top1));
-            (format!("width {width}"), points.collect())
+            Series::new(format!("width {width}"), &points.collect::<Vec<_>>())
         };
-        let curves: Vec<(String, Vec<(f64, f64)>)> = self.0.iter().map(curve).collect();
-        plot::line_plot("Accuracy without data", "depth", "top-1", &curves).map(Some)
+        let chart = Chart {
+            title: "Accuracy of models made without data",
+            x_label: "depth",
+            y_label: "top-1",
+            unit: Unit::Percent,
+            series: &self.0.iter().map(curve).collect::<Vec<_>>(),
+        };
+        chart.svg().map(Some)
     }
 
     /// Expected accuracy of a size within the recorded range.

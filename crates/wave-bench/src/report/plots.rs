@@ -6,10 +6,76 @@ use super::document::Plot;
 use super::summary::{Summaries, Summary};
 use super::tables::number;
 use anyhow::Result;
-use wave_run::plot::{Band, band_plot, line_plot};
+use wave_run::plot::{Chart, Series, Unit};
 
 /// Largest number of models in the plot of total epochs.
 const MOST_MODELS: usize = 20;
+/// Methods in colours of their own; of more, the others are grey.
+const STRONG: usize = 4;
+
+/// Name and `(x, mean, standard deviation)` of a curve.
+type Band = (String, Vec<(f64, f64, f64)>);
+
+/// A chart of accuracies. Of many methods the subject, its rivals for break-even and those that are most
+/// accurate on average have colours.
+fn accuracies(
+    findings: &Findings,
+    summaries: &Summaries,
+    (dataset, question): (&str, &str),
+    x_label: &str,
+    bands: Vec<Band>,
+) -> Result<String> {
+    let data = match dataset {
+        "" => findings.name,
+        dataset => dataset,
+    };
+    let strong = strong(findings, summaries, &bands);
+    let rank = |name: &String| strong.iter().position(|s| s == name);
+    let mut series: Vec<Series> = bands
+        .into_iter()
+        .map(|(name, points)| Series {
+            strong: rank(&name).is_some(),
+            name,
+            points,
+        })
+        .collect();
+    series.sort_by_key(|s| rank(&s.name).unwrap_or(usize::MAX));
+    let chart = Chart {
+        title: &format!("{data}: {question}"),
+        x_label,
+        y_label: "top-1",
+        unit: Unit::Percent,
+        series: &series,
+    };
+    chart.svg()
+}
+
+/// The methods of these curves that have colours, the most important first.
+fn strong(findings: &Findings, summaries: &Summaries, bands: &[Band]) -> Vec<String> {
+    let drawn = |name: &str| bands.iter().any(|(own, _)| own == name);
+    let mean = |name: &str| {
+        let all: Vec<f64> = summaries.of(name).map(|s| s.top1).collect();
+        all.iter().sum::<f64>() / all.len() as f64
+    };
+    let mut best: Vec<&str> = bands.iter().map(|(name, _)| name.as_str()).collect();
+    best.sort_by(|a, b| mean(b).total_cmp(&mean(a)));
+    let pairs = findings.break_even.iter();
+    let rivals = pairs.filter(|(own, _)| Some(own.as_str()) == findings.subject);
+    let mut strong: Vec<String> = Vec::new();
+    let wanted = findings.subject.into_iter();
+    for name in wanted
+        .chain(rivals.map(|(_, rival)| rival.as_str()))
+        .chain(best)
+    {
+        if drawn(name) && !strong.iter().any(|s| s == name) {
+            strong.push(name.to_owned());
+        }
+    }
+    if strong.len() > STRONG + 2 {
+        strong.truncate(STRONG);
+    }
+    strong
+}
 
 /// Accuracy against epoch, for each size at which a method was tested during training.
 pub(super) fn curves(findings: &Findings, summaries: &Summaries) -> Result<Vec<Plot>> {
@@ -28,7 +94,13 @@ pub(super) fn curves(findings: &Findings, summaries: &Summaries) -> Result<Vec<P
             let title = title(dataset, &format!("depth {depth}, width {width}"));
             plots.push(Plot {
                 file: file_name(&["curve", dataset, &format!("{depth}x{width}")]),
-                svg: band_plot(&title, "epoch", "top-1", &series)?,
+                svg: accuracies(
+                    findings,
+                    summaries,
+                    (dataset, &format!("accuracy by epoch at {depth} x {width}")),
+                    "epoch",
+                    series,
+                )?,
                 title: format!("Top-1 by epoch, {title}"),
             });
         }
@@ -72,7 +144,13 @@ pub(super) fn sizes(findings: &Findings, summaries: &Summaries) -> Result<Vec<Pl
             let title = title(dataset, "models of several sizes");
             plots.push(Plot {
                 file: file_name(&[file, dataset]),
-                svg: band_plot(&title, axis, "top-1", &series)?,
+                svg: accuracies(
+                    findings,
+                    summaries,
+                    (dataset, "accuracy by size"),
+                    axis,
+                    series,
+                )?,
                 title: format!("Top-1 by {of}, {title}"),
             });
         }
@@ -110,7 +188,16 @@ pub(super) fn kept(findings: &Findings, summaries: &Summaries) -> Result<Vec<Plo
         let title = title(dataset, &format!("depth {}, width {}", size.0, size.1));
         plots.push(Plot {
             file: file_name(&["kept", dataset]),
-            svg: band_plot(&title, "thousand values kept", "top-1", &series)?,
+            svg: accuracies(
+                findings,
+                summaries,
+                (
+                    dataset,
+                    &format!("accuracy at {} x {} by values kept", size.0, size.1),
+                ),
+                "thousand values kept",
+                series,
+            )?,
             title: format!("Top-1 by the values kept, {title}"),
         });
     }
@@ -133,16 +220,23 @@ fn without_low_starts(mut series: Vec<Band>) -> Vec<Band> {
 /// Total epochs against the number of models.
 pub(super) fn totals(totals: &[Totals]) -> Result<Vec<Plot>> {
     let draw = |t: &Totals| -> Result<Plot> {
-        let series: Vec<(String, Vec<(f64, f64)>)> = t
+        let series: Vec<Series> = t
             .lines
             .iter()
             .map(|(name, line)| {
                 let points = (1..=MOST_MODELS).map(|n| (n as f64, line.at(n)));
-                (name.clone(), points.collect())
+                Series::new(name, &points.collect::<Vec<_>>())
             })
             .collect();
         let size = format!("{} x {}", t.depth, t.width);
         let title = title(&t.dataset, &format!("{:.2} % at {size}", 100.0 * t.target));
+        let chart = Chart {
+            title: &format!("Epochs to {title}"),
+            x_label: "models",
+            y_label: "epochs in all",
+            unit: Unit::Plain,
+            series: &series,
+        };
         Ok(Plot {
             file: file_name(&[
                 "break-even",
@@ -151,7 +245,7 @@ pub(super) fn totals(totals: &[Totals]) -> Result<Vec<Plot>> {
                 &format!("{}x{}", t.depth, t.width),
                 &format!("epoch-{}", number(t.target_epoch)),
             ]),
-            svg: line_plot(&title, "models", "epochs in all", &series)?,
+            svg: chart.svg()?,
             title: format!("Epochs to {title}, by the number of models"),
         })
     };

@@ -2,10 +2,11 @@
 
 use super::break_even::BreakEven;
 use super::document::{Block, Cell, Plot, Section, Table};
-use super::summary::Summaries;
+use super::summary::{Size, Summaries, Summary};
 use super::tables::{number, plural, seeds};
 use super::targets::{Reach, Targets};
 use super::{Findings, Rates, WithoutData};
+use std::collections::BTreeMap;
 
 /// Most points of a curve that is also given in numbers.
 const MOST_POINTS: usize = 21;
@@ -16,10 +17,75 @@ fn drawn(text: &str, plots: Vec<Plot>) -> Option<Vec<Block>> {
     (!plots.is_empty()).then(|| text.chain(plots.into_iter().map(Block::Plot)).collect())
 }
 
-/// Accuracy over sizes, as plots.
-pub(super) fn sizes(plots: Vec<Plot>) -> Option<Section> {
-    let text = "Mean over seeds; shaded, the standard deviation.";
-    Some(Section::new("Accuracy by size", drawn(text, plots)?))
+/// The finding in a sentence for each data set, with accuracy over sizes as plots.
+pub(super) fn finding(
+    findings: &Findings,
+    summaries: &Summaries,
+    plots: Vec<Plot>,
+) -> Option<Section> {
+    let sentences = findings.datasets.iter();
+    let sentences = sentences.filter_map(|dataset| sentence(findings, summaries, dataset));
+    let mut blocks: Vec<Block> = sentences.map(Block::Text).collect();
+    let text =
+        "Mean over seeds; shaded, the standard deviation. Methods that matter less here are grey.";
+    blocks.extend(drawn(text, plots).unwrap_or_default());
+    (!blocks.is_empty()).then(|| Section::new("In short", blocks))
+}
+
+/// A method's results on a data set.
+fn by_size<'a>(all: &'a Summaries, method: &str, dataset: &str) -> BTreeMap<Size, &'a Summary> {
+    let own = |s: &&Summary| s.method == method && s.dataset == dataset;
+    let all = all.0.iter().filter(own);
+    all.map(|s| ((s.depth, s.width), s)).collect()
+}
+
+/// The subject beside the most accurate other method, on average over the sizes that both have.
+fn sentence(findings: &Findings, summaries: &Summaries, dataset: &str) -> Option<String> {
+    let subject = findings.subject?;
+    let own = by_size(summaries, subject, dataset);
+    let compared = |rival: &str| {
+        let theirs = by_size(summaries, rival, dataset);
+        let pairs = own
+            .iter()
+            .filter_map(|(size, own)| Some((*own, *theirs.get(size)?)));
+        // What was trained for longer is another question.
+        let pairs: Vec<_> = pairs.filter(|(a, b)| a.epochs == b.epochs).collect();
+        let lead = pairs.iter().map(|(a, b)| a.top1 - b.top1).sum::<f64>() / pairs.len() as f64;
+        (!pairs.is_empty()).then_some((lead, pairs))
+    };
+    let others = findings.methods.iter().filter(|m| *m != subject);
+    let all = others.filter_map(|m| Some((m, compared(m)?)));
+    // The one with the most sizes in common, and of several the most accurate.
+    let order = |(_, (lead, pairs)): &(_, (f64, Vec<_>))| (std::cmp::Reverse(pairs.len()), *lead);
+    let (rival, (lead, pairs)) = all.min_by(|a, b| {
+        let (a, b) = (order(a), order(b));
+        a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+    })?;
+    let range = |top1: &dyn Fn(&(&Summary, &Summary)) -> f64| {
+        let all = pairs.iter().map(top1);
+        let (low, high) = (all.clone().fold(1.0, f64::min), all.fold(0.0, f64::max));
+        match high - low < 5e-4 {
+            true => format!("{:.1} %", 100.0 * high),
+            false => format!("{:.1} to {:.1} %", 100.0 * low, 100.0 * high),
+        }
+    };
+    let side = if lead < 0.0 { "behind" } else { "ahead of" };
+    let data = match dataset {
+        "" => String::new(),
+        dataset => format!("On {dataset}, "),
+    };
+    Some(format!(
+        "{data}{subject} has {} after {} of fine-tuning at {}, {:.1} points {side} the best other method \
+         there, {rival}, with {}.",
+        range(&|p| p.0.top1),
+        plural(pairs[0].0.epochs, "epoch"),
+        match &pairs[..] {
+            [(s, _)] => format!("{} x {}", s.depth, s.width),
+            _ => format!("{} sizes", pairs.len()),
+        },
+        100.0 * lead.abs(),
+        range(&|p| p.1.top1),
+    ))
 }
 
 /// Accuracy over stored values, as plots.

@@ -14,7 +14,7 @@ use std::path::Path;
 use wave_init::random;
 use wave_models::Weights;
 use wave_run::error::request;
-use wave_run::plot;
+use wave_run::plot::{Chart, Series, Unit};
 use wave_run::progress::Verbosity;
 use wave_run::terminal::tell;
 use wave_stages::finetune::Options;
@@ -333,14 +333,22 @@ impl Tests {
         }
         wave_hub::write_json(&out.join("tests.json"), &rows)?;
         let title = format!("Training on {}", self.data);
-        let svg = plot::line_plot(&title, "step", "validation loss", &lines)?;
-        wave_hub::write_atomic(&out.join("curves.svg"), svg.as_bytes())?;
-        let label = "log10 of |gradient| / |weight|";
-        let svg = plot::line_plot(&title, "step", label, &self.update_rates())?;
-        Ok(wave_hub::write_atomic(
-            &out.join("update-rates.svg"),
-            svg.as_bytes(),
-        )?)
+        let rates = "log10 of |gradient| / |weight|";
+        for (file, label, lines) in [
+            ("curves.svg", "validation loss", lines),
+            ("update-rates.svg", rates, self.update_rates()),
+        ] {
+            let series: Vec<Series> = lines.iter().map(|(n, p)| Series::new(n, p)).collect();
+            let chart = Chart {
+                title: &title,
+                x_label: "step",
+                y_label: label,
+                unit: Unit::Plain,
+                series: &series,
+            };
+            wave_hub::write_atomic(&out.join(file), chart.svg()?.as_bytes())?;
+        }
+        Ok(())
     }
 
     /// Update rates of the matrices from the learned initialisation and the first other one, with the

@@ -5,7 +5,7 @@ use anyhow::Result;
 use serde_json::{Map, Value};
 use std::path::Path;
 use wave_run::html::{details, document, paragraph, picture, section, table, verbatim};
-use wave_run::plot;
+use wave_run::plot::{self, Chart, Series, Unit};
 
 /// Largest number of rows and columns of a drawn matrix, ...
 const LARGEST_SIDE: usize = 192;
@@ -156,8 +156,17 @@ fn curves(entries: &[Value]) -> Result<String> {
             .filter_map(|e| Some((e["epoch"].as_f64()?, e[key].as_f64()?)))
             .collect();
         if !points.is_empty() {
-            let svg = plot::narrow_line_plot(title, "epoch", &points)?;
-            drawn += &format!("<figure>{svg}</figure>\n");
+            let chart = Chart {
+                title,
+                x_label: "epoch",
+                y_label: "",
+                unit: match key == "top1" {
+                    true => Unit::Percent,
+                    false => Unit::Plain,
+                },
+                series: &[Series::new(title, &points)],
+            };
+            drawn += &format!("<figure>{}</figure>\n", chart.narrow()?);
         }
     }
     Ok(match drawn.is_empty() {

@@ -1,0 +1,453 @@
+//! Charts: curves and marks over common axes, as SVG with names at the lines' ends.
+//!
+//! The background is transparent, and colours follow the reader's light or dark setting.
+
+use anyhow::Result;
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+/// A curve, or a mark where there is one point.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// Its name.
+    pub name: String,
+    /// `(x, y, spread)` in drawing order; y - spread to y + spread is shaded. A point with a coordinate that
+    /// is not finite (or beyond f32's range) is skipped, and its neighbours joined.
+    pub points: Vec<(f64, f64, f64)>,
+    /// Whether it has a colour of its own. The others are grey, and their spreads not drawn.
+    pub strong: bool,
+}
+
+impl Series {
+    /// A curve in a colour of its own.
+    pub fn new(name: impl Into<String>, points: &[(f64, f64)]) -> Series {
+        Series {
+            name: name.into(),
+            points: points.iter().map(|&(x, y)| (x, y, 0.0)).collect(),
+            strong: true,
+        }
+    }
+}
+
+/// What the numbers of the vertical axis are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Numbers.
+    Plain,
+    /// Fractions, shown in percent. The axis spans at least two points.
+    Percent,
+}
+
+/// A chart.
+#[derive(Clone, Debug)]
+pub struct Chart<'a> {
+    /// The data, and the question that the chart answers.
+    pub title: &'a str,
+    /// What the horizontal axis shows.
+    pub x_label: &'a str,
+    /// What the vertical axis shows; empty where the title says it.
+    pub y_label: &'a str,
+    /// The unit of the vertical axis.
+    pub unit: Unit,
+    /// The curves, the most important first: nothing is drawn over it.
+    pub series: &'a [Series],
+}
+
+type Rgb = (u8, u8, u8);
+
+/// Okabe and Ito's colours, told apart with every common colour blindness, each with its counterpart on a
+/// dark background.
+const STRONG: [(Rgb, Rgb); 6] = [
+    ((0, 114, 178), (86, 180, 233)),
+    ((213, 94, 0), (255, 140, 66)),
+    ((0, 158, 115), (64, 208, 160)),
+    ((204, 121, 167), (238, 164, 206)),
+    ((176, 128, 0), (240, 200, 60)),
+    ((90, 80, 180), (164, 156, 250)),
+];
+const INK: (Rgb, Rgb) = ((34, 34, 34), (230, 230, 230));
+const GREY: (Rgb, Rgb) = ((150, 150, 150), (125, 125, 125));
+const GRID: (Rgb, Rgb) = ((224, 224, 224), (64, 64, 64));
+
+/// Width and height of the part with axes, in pixels.
+const SIZE: (u32, u32) = (640, 420);
+const NARROW: (u32, u32) = (400, 260);
+const TITLE_HEIGHT: i32 = 40;
+/// Font sizes of names, and the least distance of two of them.
+const NAME: i32 = 14;
+const NAME_STEP: f64 = 16.0;
+/// About the width of a letter of a name.
+const LETTER: f64 = 7.4;
+/// Room for a line from a curve's end to its name.
+const LEADER: i32 = 22;
+/// A curve of more points gets no marks.
+const MOST_MARKED: usize = 24;
+/// Marks closer than this are drawn as rings around each other.
+const APART: f64 = 5.0;
+
+impl Chart<'_> {
+    /// The chart as SVG. Equal charts give equal text.
+    ///
+    /// # Errors
+    /// Only if the drawing itself fails.
+    pub fn svg(&self) -> Result<String> {
+        let curves = self.curves();
+        let named = curves.iter().filter(|curve| !curve.is_mark());
+        let longest = named.map(|curve| curve.name.chars().count()).max();
+        let room = longest.map_or(8, |n| LEADER as u32 + 8 + (LETTER * n as f64) as u32);
+        let lines = TITLE_HEIGHT + 60 + (NAME_STEP * curves.len() as f64) as i32;
+        let size = (SIZE.0 + room, SIZE.1.max(lines as u32));
+        let mut svg = String::new();
+        {
+            let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+            let title = text(18, INK.0);
+            root.draw(&Text::new(self.title, (16, 12), title))?;
+            let (_, below) = root.split_vertically(TITLE_HEIGHT);
+            let (area, _) = below.split_horizontally(SIZE.0);
+            let ends = self.draw(&area, &curves)?;
+            name_lines(&root, &curves, &ends)?;
+            name_marks(&root, &curves, &ends)?;
+            root.present()?;
+        }
+        Ok(with_style(&svg))
+    }
+
+    /// The chart without names, as wide as a telephone.
+    ///
+    /// # Errors
+    /// Only if the drawing itself fails.
+    pub fn narrow(&self) -> Result<String> {
+        let mut svg = String::new();
+        {
+            let root = SVGBackend::with_string(&mut svg, NARROW).into_drawing_area();
+            root.draw(&Text::new(self.title, (16, 8), text(16, INK.0)))?;
+            let (_, below) = root.split_vertically(32);
+            self.draw(&below, &self.curves())?;
+            root.present()?;
+        }
+        Ok(with_style(&svg))
+    }
+
+    fn curves(&self) -> Vec<Curve<'_>> {
+        let mut colours = (0..).map(colour);
+        let mut curves = Vec::new();
+        for series in self.series {
+            let own = colours.by_ref().take(usize::from(series.strong)).next();
+            curves.push(Curve::new(series, own.unwrap_or(GREY.0)));
+        }
+        curves
+    }
+
+    /// Draws axes around all points, and the curves. Returns the pixel where each curve ends.
+    fn draw(
+        &self,
+        area: &DrawingArea<SVGBackend<'_>, Shift>,
+        curves: &[Curve],
+    ) -> Result<Vec<Option<(i32, i32)>>> {
+        let points = || curves.iter().flat_map(|c| c.line.iter().chain(&c.outline));
+        let (x_min, x_max) = span(points().map(|p| p.0), 0.03, 0.0);
+        let least = match self.unit {
+            Unit::Plain => 0.0,
+            Unit::Percent => 0.02,
+        };
+        let (y_min, y_max) = span(points().map(|p| p.1), 0.05, least);
+        // Without a label, the axis needs room only for its numbers.
+        let left = if self.y_label.is_empty() { 60 } else { 76 };
+        let mut chart = ChartBuilder::on(area)
+            .margin_left(8)
+            .margin_right(4)
+            .margin_bottom(8)
+            .x_label_area_size(48)
+            .y_label_area_size(left)
+            .build_cartesian_2d(x_min..x_max, y_min..y_max)?;
+        let ticks = (area.dim_in_pixel().0 / 90).clamp(4, 8) as usize;
+        let y_tick = |y: &f64| match self.unit {
+            Unit::Plain => tick(*y, y_max - y_min),
+            Unit::Percent => tick(100.0 * y, 100.0 * (y_max - y_min)) + " %",
+        };
+        chart
+            .configure_mesh()
+            .x_desc(self.x_label)
+            .y_desc(self.y_label)
+            .x_labels(ticks)
+            .y_labels(7)
+            .disable_x_mesh()
+            .max_light_lines(1)
+            .bold_line_style(rgb(GRID.0))
+            .light_line_style(rgb(GRID.0))
+            .axis_style(rgb(INK.0))
+            .axis_desc_style(text(15, INK.0))
+            .label_style(text(14, INK.0))
+            .x_label_formatter(&|x| tick(*x, x_max - x_min))
+            .y_label_formatter(&y_tick)
+            .draw()?;
+        // Grey below, and the first curve above all others.
+        let mut order: Vec<&Curve> = curves.iter().rev().collect();
+        order.sort_by_key(|curve| curve.strong);
+        for curve in &order {
+            if curve.strong && !curve.outline.is_empty() {
+                let band = Polygon::new(curve.outline.clone(), rgb(curve.colour).mix(0.15));
+                chart.draw_series(std::iter::once(band))?;
+            }
+        }
+        for curve in order.iter().filter(|curve| !curve.is_mark()) {
+            let width = if curve.strong { 2 } else { 1 };
+            let style = rgb(curve.colour).stroke_width(width);
+            chart.draw_series(LineSeries::new(curve.line.iter().copied(), style))?;
+            if curve.line.len() <= MOST_MARKED {
+                let style = rgb(curve.colour).filled();
+                let radius = if curve.strong { 3 } else { 2 };
+                let marks = curve.line.iter().map(|&p| Circle::new(p, radius, style));
+                chart.draw_series(marks)?;
+            }
+        }
+        let pixel = |curve: &Curve| curve.line.last().map(|p| chart.backend_coord(p));
+        let ends: Vec<Option<(i32, i32)>> = curves.iter().map(pixel).collect();
+        let mut marks: Vec<(i32, i32)> = Vec::new();
+        for (curve, end) in curves.iter().zip(&ends) {
+            let (true, Some(end)) = (curve.is_mark(), end) else {
+                continue;
+            };
+            let near = |other: &&(i32, i32)| distance(**other, *end) < APART;
+            let at = curve.line[0];
+            let colour = rgb(curve.colour);
+            match marks.iter().filter(near).count() as i32 {
+                0 => chart.draw_series([Circle::new(at, 4, colour.filled())])?,
+                below => {
+                    chart.draw_series([Circle::new(at, 4 + 3 * below, colour.stroke_width(2))])?
+                }
+            };
+            marks.push(*end);
+        }
+        Ok(ends)
+    }
+}
+
+/// What of a series can be drawn.
+struct Curve<'a> {
+    name: &'a str,
+    strong: bool,
+    colour: Rgb,
+    line: Vec<(f64, f64)>,
+    /// Outline of the shaded area; empty where there is none.
+    outline: Vec<(f64, f64)>,
+}
+
+impl<'a> Curve<'a> {
+    fn new(series: &'a Series, colour: Rgb) -> Curve<'a> {
+        let points = &series.points;
+        let line: Vec<(f64, f64)> = points.iter().map(|&(x, y, _)| (x, y)).collect();
+        let mut outline = Vec::new();
+        if series.strong && points.iter().any(|p| p.2 > 0.0) {
+            outline.extend(points.iter().map(|&(x, y, spread)| (x, y + spread)));
+            outline.extend(points.iter().rev().map(|&(x, y, spread)| (x, y - spread)));
+        }
+        Curve {
+            name: &series.name,
+            strong: series.strong,
+            colour,
+            line: finite(&line),
+            outline: finite(&outline),
+        }
+    }
+
+    fn is_mark(&self) -> bool {
+        self.line.len() == 1
+    }
+}
+
+/// Writes the names of lines at their ends, apart from each other, with a thin line from end to name.
+fn name_lines(
+    root: &DrawingArea<SVGBackend<'_>, Shift>,
+    curves: &[Curve],
+    ends: &[Option<(i32, i32)>],
+) -> Result<()> {
+    // A curve without points keeps its name, below the others.
+    let lowest = root.dim_in_pixel().1 as i32 - 60;
+    let mut named: Vec<(&Curve, (i32, i32))> = curves
+        .iter()
+        .zip(ends)
+        .filter(|(curve, _)| !curve.is_mark())
+        .map(|(curve, end)| (curve, end.unwrap_or((SIZE.0 as i32, lowest))))
+        .collect();
+    named.sort_by_key(|(_, (_, y))| *y);
+    let wanted: Vec<f64> = named.iter().map(|(_, (_, y))| f64::from(*y)).collect();
+    let range = (f64::from(TITLE_HEIGHT), f64::from(lowest + 40));
+    for ((curve, (x, y)), at) in named.iter().zip(apart(&wanted, NAME_STEP, range)) {
+        let to = (SIZE.0 as i32 + LEADER - 4, at.round() as i32);
+        let thin = rgb(curve.colour).mix(0.6).stroke_width(1);
+        root.draw(&PathElement::new(vec![(*x + 5, *y), to], thin))?;
+        let place = (to.0 + 4, to.1 - NAME / 2);
+        root.draw(&Text::new(curve.name, place, text(NAME, curve.colour)))?;
+    }
+    Ok(())
+}
+
+/// Writes the names of marks beside them, where no other name or mark is.
+fn name_marks(
+    root: &DrawingArea<SVGBackend<'_>, Shift>,
+    curves: &[Curve],
+    ends: &[Option<(i32, i32)>],
+) -> Result<()> {
+    let marks: Vec<(&Curve, (i32, i32))> = curves
+        .iter()
+        .zip(ends)
+        .filter(|(curve, _)| curve.is_mark())
+        .filter_map(|(curve, end)| Some((curve, (*end)?)))
+        .collect();
+    let mut taken: Vec<[i32; 4]> = marks
+        .iter()
+        .map(|(_, (x, y))| [x - 5, y - 5, x + 5, y + 5])
+        .collect();
+    let (width, height) = root.dim_in_pixel();
+    for (curve, (x, y)) in marks {
+        let long = (LETTER * curve.name.chars().count() as f64) as i32;
+        // To the right, to the left, and then further and further up and down.
+        let places = (0..40).flat_map(|step| {
+            let dy = NAME / 2 * (step + 1) / 2 * if step % 2 == 0 { 1 } else { -1 };
+            [(x + 9, y + dy), (x - 9 - long, y + dy)]
+        });
+        let frame =
+            |(left, middle): (i32, i32)| [left, middle - NAME / 2, left + long, middle + NAME / 2];
+        let free = |place: &(i32, i32)| {
+            let own = frame(*place);
+            let inside = own[0] > 84
+                && own[1] > TITLE_HEIGHT
+                && own[2] < width as i32
+                && own[3] < height as i32 - 56;
+            let meets = |other: &[i32; 4]| {
+                own[0] < other[2] && other[0] < own[2] && own[1] < other[3] && other[1] < own[3]
+            };
+            inside && !taken.iter().any(meets)
+        };
+        let place = places.clone().find(free).unwrap_or((x + 9, y));
+        taken.push(frame(place));
+        let above = (place.0, place.1 - NAME / 2);
+        root.draw(&Text::new(curve.name, above, text(NAME, curve.colour)))?;
+    }
+    Ok(())
+}
+
+/// Positions near those wanted, which ascend, at least `step` apart and within `range` where that has room.
+fn apart(wanted: &[f64], step: f64, range: (f64, f64)) -> Vec<f64> {
+    let mut at = Vec::with_capacity(wanted.len());
+    let mut least = range.0;
+    for want in wanted {
+        let place = want.max(least);
+        at.push(place);
+        least = place + step;
+    }
+    let mut most = range.1;
+    for place in at.iter_mut().rev() {
+        *place = place.min(most);
+        most = *place - step;
+    }
+    at
+}
+
+fn distance(a: (i32, i32), b: (i32, i32)) -> f64 {
+    f64::from(a.0 - b.0).hypot(f64::from(a.1 - b.1))
+}
+
+fn rgb((r, g, b): Rgb) -> RGBColor {
+    RGBColor(r, g, b)
+}
+
+/// Text of so many pixels.
+fn text(size: i32, colour: Rgb) -> TextStyle<'static> {
+    const OF_PIXEL: f64 = 1.24; // what plotters divides by
+    let colour = rgb(colour);
+    ("sans-serif", OF_PIXEL * f64::from(size))
+        .into_font()
+        .color(&colour)
+}
+
+/// The picture with colours that follow the reader's setting.
+fn with_style(svg: &str) -> String {
+    let hex = |(r, g, b): Rgb| format!("#{r:02X}{g:02X}{b:02X}");
+    let pairs = STRONG.iter().chain(&[INK, GREY, GRID]);
+    let rules = pairs.map(|&(light, dark)| {
+        let (light, dark) = (hex(light), hex(dark));
+        format!(
+            ".chart [fill=\"{light}\"]{{fill:{dark}}}.chart [stroke=\"{light}\"]{{stroke:{dark}}}"
+        )
+    });
+    let style = format!(
+        "<style>@media (prefers-color-scheme:dark){{{}}}</style>",
+        rules.collect::<String>()
+    );
+    let (head, body) = svg.split_once("<svg ").unwrap_or(("", svg));
+    let (open, rest) = body.split_once('>').unwrap_or((body, ""));
+    format!("{head}<svg class=\"chart\" {open}>\n{style}{rest}")
+}
+
+/// The points that can be drawn. Beyond the range of f32, differences could overflow f64.
+fn finite(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let drawable = |v: f64| (v as f32).is_finite();
+    points
+        .iter()
+        .copied()
+        .filter(|&(x, y)| drawable(x) && drawable(y))
+        .collect()
+}
+
+/// The range of an axis: all values and a margin on both sides, as a fraction of their range, and at least
+/// `least` in all.
+fn span(values: impl Iterator<Item = f64> + Clone, margin: f64, least: f64) -> (f64, f64) {
+    let low = values.clone().fold(f64::INFINITY, f64::min);
+    let high = values.fold(f64::NEG_INFINITY, f64::max);
+    if low > high {
+        return (0.0, 1.0);
+    }
+    let size = low.abs().max(high.abs());
+    // Ticks closer than the rounding error of the ends would coincide.
+    let margin = if high - low > 1e-9 * size {
+        margin * (high - low)
+    } else if size > 0.0 {
+        0.1 * size
+    } else {
+        0.5
+    };
+    let margin = margin.max((least - (high - low)) / 2.0);
+    (low - margin, high + margin)
+}
+
+/// Label of a tick: enough decimals to tell neighbouring ticks apart, or a power of ten where those
+/// would be long.
+fn tick(value: f64, range: f64) -> String {
+    // Zero, up to the rounding error of summed steps.
+    let value = if value.abs() < 1e-9 * range {
+        0.0
+    } else {
+        value
+    };
+    let digits = (1.0 - (range / 4.0).log10()).ceil().max(0.0);
+    if range < 1e-3 || value.abs() >= 1e6 {
+        let extra = (value.abs() / range).log10().ceil().clamp(0.0, 9.0) as usize;
+        return if value == 0.0 {
+            "0".to_owned()
+        } else {
+            format!("{value:.*e}", extra + 1)
+        };
+    }
+    let text = format!("{value:.*}", digits as usize);
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+/// The colour of the i-th strong series: six that are easily told apart, then hues a golden angle apart.
+fn colour(i: usize) -> Rgb {
+    match STRONG.get(i) {
+        Some(&(light, _)) => light,
+        None => {
+            let hue = (i as f64 * 0.618_033_988_75).fract();
+            HSLColor(hue, 0.7, 0.45).to_backend_color().rgb
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "chart_tests.rs"]
+mod tests;

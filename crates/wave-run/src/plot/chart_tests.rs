@@ -1,0 +1,219 @@
+use super::*;
+
+fn chart(title: &str, unit: Unit, series: &[Series]) -> String {
+    let chart = Chart {
+        title,
+        x_label: "epoch",
+        y_label: "top-1",
+        unit,
+        series,
+    };
+    chart.svg().unwrap()
+}
+
+fn plain(series: &[Series]) -> String {
+    chart("t", Unit::Plain, series)
+}
+
+/// The places of the texts of a picture: x, y, text.
+fn texts(svg: &str) -> Vec<(f64, f64, String)> {
+    let number = |tag: &str, key: &str| -> f64 {
+        let rest = &tag[tag.find(&format!(" {key}=\"")).unwrap() + key.len() + 3..];
+        rest[..rest.find('"').unwrap()].parse().unwrap()
+    };
+    let parts = svg.split("<text").skip(1);
+    parts
+        .map(|part| {
+            let (tag, rest) = part.split_once('>').unwrap();
+            let text = rest.split("</text>").next().unwrap().trim().to_owned();
+            (number(tag, "x"), number(tag, "y"), text)
+        })
+        .collect()
+}
+
+#[test]
+fn a_chart_names_everything_and_escapes_it() {
+    let series = [
+        Series::new("wave <d=192>", &[(0.0, 2.0), (1.0, 1.5), (2.0, 1.2)]),
+        Series::new("from scratch & cold", &[(0.0, 2.3)]),
+        Series::new("nothing", &[]),
+    ];
+    let svg = chart("Loss, by epoch", Unit::Plain, &series);
+    for text in ["Loss, by epoch", "epoch", "top-1", "nothing"] {
+        assert!(svg.contains(text), "{text}");
+    }
+    assert!(svg.contains("wave &lt;d=192&gt;"));
+    assert!(svg.contains("from scratch &amp; cold"));
+    assert!(svg.trim_end().ends_with("</svg>"));
+    assert_eq!(svg.matches("<circle").count(), 4);
+    assert_eq!(svg, chart("Loss, by epoch", Unit::Plain, &series));
+}
+
+#[test]
+fn fractions_are_percentages_over_two_points_at_least() {
+    let series = [Series::new("a", &[(1.0, 0.899), (2.0, 0.901)])];
+    let svg = chart("t", Unit::Percent, &series);
+    let ticks: Vec<f64> = texts(&svg)
+        .iter()
+        .filter_map(|(_, _, text)| text.strip_suffix(" %")?.parse().ok())
+        .collect();
+    let low = ticks.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = ticks.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    assert!(ticks.len() >= 3, "{ticks:?}");
+    assert!(
+        low >= 88.9 && high <= 91.1 && high - low >= 1.0,
+        "{ticks:?}"
+    );
+}
+
+#[test]
+fn names_stand_apart_at_the_ends_of_their_lines() {
+    let series: Vec<Series> = (0..20)
+        .map(|i| Series {
+            strong: i < 3,
+            ..Series::new(
+                format!("method {i}"),
+                &[(0.0, 0.5), (1.0, 0.8 + 1e-2 * f64::from(i))],
+            )
+        })
+        .collect();
+    let svg = chart("t", Unit::Percent, &series);
+    let mut names: Vec<(f64, f64, String)> = texts(&svg);
+    names.retain(|(_, _, text)| text.starts_with("method"));
+    assert_eq!(names.len(), 20);
+    names.sort_by(|a, b| a.1.total_cmp(&b.1));
+    assert!(names.windows(2).all(|w| w[1].1 - w[0].1 >= 15.0));
+    // The highest line has the highest name, and all names stand right of the axes.
+    assert_eq!(names[0].2, "method 19");
+    assert!(names.iter().all(|(x, _, _)| *x > f64::from(SIZE.0)));
+    // Three have colours; the others are grey.
+    let hex = |(r, g, b): Rgb| format!("fill=\"#{r:02X}{g:02X}{b:02X}\"");
+    let named = |colour: Rgb| {
+        let texts = svg.split("<text").skip(1);
+        texts
+            .filter(|t| t.contains(&hex(colour)) && t.contains("method"))
+            .count()
+    };
+    assert_eq!(
+        [named(colour(0)), named(colour(2)), named(GREY.0)],
+        [1, 1, 17]
+    );
+}
+
+#[test]
+fn marks_that_coincide_are_all_seen_and_named() {
+    let mark = |name: &str, x: f64| Series::new(name, &[(x, 0.5)]);
+    let svg = plain(&[mark("wave", 1.0), mark("share", 1.0), mark("nested", 2.0)]);
+    let circles: Vec<&str> = svg.split("<circle").skip(1).collect();
+    assert_eq!(circles.len(), 3);
+    assert!(circles[0].contains("r=\"4\"") && circles[1].contains("r=\"7\""));
+    let mut names = texts(&svg);
+    names.retain(|(_, _, text)| ["wave", "share", "nested"].contains(&text.as_str()));
+    assert_eq!(names.len(), 3);
+    let (wave, share) = (&names[0], &names[1]);
+    assert!((wave.1 - share.1).abs() >= 13.0 || (wave.0 - share.0).abs() > 30.0);
+}
+
+#[test]
+fn colours_follow_the_readers_setting() {
+    let svg = plain(&[Series::new("a", &[(0.0, 1.0), (1.0, 2.0)])]);
+    assert!(svg.contains("<svg class=\"chart\" "));
+    assert!(svg.contains("@media (prefers-color-scheme:dark)"));
+    // Every colour in the picture has a counterpart.
+    for part in svg
+        .split("fill=\"#")
+        .skip(1)
+        .chain(svg.split("stroke=\"#").skip(1))
+    {
+        let colour = &part[..6];
+        assert!(
+            svg.contains(&format!(".chart [fill=\"#{colour}\"]")),
+            "{colour}"
+        );
+    }
+    // No background hides the page's.
+    assert!(!svg.contains("#FFFFFF"));
+}
+
+#[test]
+fn positions_keep_apart_and_in_range() {
+    assert_eq!(apart(&[1.0, 50.0], 10.0, (0.0, 100.0)), [1.0, 50.0]);
+    assert_eq!(
+        apart(&[5.0, 6.0, 7.0], 10.0, (0.0, 100.0)),
+        [5.0, 15.0, 25.0]
+    );
+    assert_eq!(apart(&[98.0, 99.0], 10.0, (0.0, 100.0)), [90.0, 100.0]);
+    assert_eq!(apart(&[-3.0], 10.0, (0.0, 100.0)), [0.0]);
+    assert!(apart(&[], 10.0, (0.0, 100.0)).is_empty());
+}
+
+#[test]
+fn points_that_are_not_finite_are_skipped() {
+    let clean = [Series::new("a", &[(0.0, 1.0), (2.0, 3.0)])];
+    let noisy = [Series::new(
+        "a",
+        &[
+            (0.0, 1.0),
+            (1.0, f64::NAN),
+            (f64::INFINITY, 2.0),
+            (1.5, -f64::MAX),
+            (2.0, 3.0),
+        ],
+    )];
+    assert_eq!(plain(&clean), plain(&noisy));
+}
+
+#[test]
+fn degenerate_ranges_are_drawn() {
+    for points in [
+        vec![],
+        vec![(0.0, 0.0)],
+        vec![(1e38, -1e38), (-1e38, 1e38)],
+        vec![(1e16, 1.0), (1e16 + 2.0, 1.0 + f64::EPSILON)],
+        vec![(1e-300, 1e-310), (2e-300, 2e-310)],
+        vec![(0.0, 5e-324), (5e-324, 0.0)],
+    ] {
+        for unit in [Unit::Plain, Unit::Percent] {
+            let svg = chart("t", unit, &[Series::new("a", &points)]);
+            assert!(!svg.contains("NaN") && !svg.contains("inf"), "{points:?}");
+        }
+    }
+    plain(&[]);
+}
+
+#[test]
+fn ticks_are_short() {
+    for (value, range, text) in [
+        (0.30000000000000004, 1.0, "0.3"),
+        (-1e-17, 1.0, "0"),
+        (120.0, 300.0, "120"),
+        (0.0012, 0.004, "0.0012"),
+        (2e-5, 1e-4, "2.0e-5"),
+        (2.5e7, 1e8, "2.5e7"),
+    ] {
+        assert_eq!(tick(value, range), text);
+    }
+}
+
+#[test]
+fn colours_differ() {
+    let colours: Vec<_> = (0..30).map(colour).collect();
+    for (i, a) in colours.iter().enumerate() {
+        assert!(!colours[..i].contains(a), "colour {i} repeats");
+    }
+}
+
+#[test]
+fn a_spread_is_shaded_where_the_curve_has_a_colour() {
+    let curve = |spread: f64, strong: bool| Series {
+        name: "a".to_owned(),
+        points: vec![(0.0, 0.5, spread), (1.0, 0.6, spread), (2.0, 0.7, 0.0)],
+        strong,
+    };
+    let shaded = |spread, strong| plain(&[curve(spread, strong)]).matches("<polygon").count();
+    assert_eq!(
+        [shaded(0.1, true), shaded(0.0, true), shaded(0.1, false)],
+        [1, 0, 0]
+    );
+    assert!(!plain(&[curve(f64::NAN, true)]).contains("NaN"));
+}
