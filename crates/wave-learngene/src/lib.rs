@@ -18,7 +18,8 @@
 //! 5. [`interpolate_depth`] reads the bank at any depth, [`resize_scalers`] at any width, and
 //!    [`gather_width`] reads inherited weights.
 //! 6. [`compose()`] turns templates and scalers into the weights of all layers, differentiably.
-//! 7. [`factorise()`] goes back: from weights to the nearest templates and scalers, in closed form.
+//! 7. [`Learngene::with_delta`] adapts the learngene, and so models of all sizes, to other data.
+//! 8. [`factorise()`] goes back: from weights to the nearest templates and scalers, in closed form.
 //!
 //! There is no data, no loop and no file here, and no random generator: the caller passes what draws.
 //!
@@ -59,6 +60,7 @@
 
 mod bank;
 mod compose;
+mod delta;
 mod deviations;
 mod draw;
 mod factorise;

@@ -270,6 +270,24 @@ pub enum PlanError {
     /// A bank without anchors, or a model without layers.
     #[error("cannot read {0} anchors at depth {1}; both must be 1 or more")]
     EmptyBank(usize, usize),
+    /// A delta changes a tensor that is not there.
+    #[error(
+        "the delta holds {0}, which these templates do not have; use it with those it was made for"
+    )]
+    UnknownInDelta(String),
+    /// A tensor of a delta has the wrong shape.
+    #[error(
+        "the delta holds {name} of shape {found:?}, expected {expected:?}; use it with the templates it \
+         was made for"
+    )]
+    DeltaShape {
+        /// The tensor.
+        name: String,
+        /// Its shape.
+        found: Vec<usize>,
+        /// The shape that fits the templates.
+        expected: Vec<usize>,
+    },
     /// An axis cannot be gathered.
     #[error(
         "axis {axis} of a tensor of shape {found:?} is not {segments} segments of {source_size}, \

@@ -1,6 +1,6 @@
 //! Helpers of the tests: seeded tensors and plain loops to compare with.
 
-use crate::{Part, Plan, Scalers, Templates};
+use crate::{DepthRule, Learngene, Part, Plan, Scalers, Templates};
 use candle_core::{DType, Device, Shape, Tensor};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -109,4 +109,36 @@ pub(crate) fn plain_matvec(w: &[f64], x: &[f64]) -> Vec<f64> {
     w.chunks(x.len())
         .map(|row| row.iter().zip(x).map(|(w, x)| w * x).sum())
         .collect()
+}
+
+/// A learngene of random values: 5 anchors, width 64, templates of 16.
+pub(crate) fn learngene(kronecker: Kronecker) -> Learngene {
+    let rng = &mut rng(1);
+    let auxiliary = VitShape {
+        image_size: 16,
+        patch: 8,
+        channels: 3,
+        classes: 10,
+        class_token: true,
+        ..VitShape::default()
+    }
+    .with_size(5, 64);
+    let auxiliary = VitShape {
+        heads: 4,
+        ..auxiliary
+    };
+    let plan = plan(16, kronecker, [3, 2, 4, 5]);
+    let inherited = auxiliary.stacked_parameters().into_iter();
+    let inherited = inherited
+        .filter(|(name, _)| !plan.composes(name))
+        .map(|(name, dims)| (name, normal(rng, dims)))
+        .collect();
+    Learngene {
+        templates: templates(rng, &plan),
+        bank: scalers(rng, &plan, &auxiliary, 5),
+        inherited,
+        plan,
+        auxiliary,
+        depth_rule: DepthRule::LastIsOne,
+    }
 }

@@ -1,39 +1,7 @@
+use crate::Learngene;
 use crate::testing::*;
-use crate::{DepthRule, Learngene};
 use candle_core::Tensor;
 use wave_models::vit;
-
-/// A learngene of random values: 5 anchors, width 64, templates of 16.
-fn learngene(kronecker: Kronecker) -> Learngene {
-    let rng = &mut rng(1);
-    let auxiliary = VitShape {
-        image_size: 16,
-        patch: 8,
-        channels: 3,
-        classes: 10,
-        class_token: true,
-        ..VitShape::default()
-    }
-    .with_size(5, 64);
-    let auxiliary = VitShape {
-        heads: 4,
-        ..auxiliary
-    };
-    let plan = plan(16, kronecker, [3, 2, 4, 5]);
-    let inherited = auxiliary.stacked_parameters().into_iter();
-    let inherited = inherited
-        .filter(|(name, _)| !plan.composes(name))
-        .map(|(name, dims)| (name, normal(rng, dims)))
-        .collect();
-    Learngene {
-        templates: templates(rng, &plan),
-        bank: scalers(rng, &plan, &auxiliary, 5),
-        inherited,
-        plan,
-        auxiliary,
-        depth_rule: DepthRule::LastIsOne,
-    }
-}
 
 fn images() -> Tensor {
     normal(&mut rng(2), (3, 3, 16, 16))

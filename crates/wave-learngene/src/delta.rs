@@ -1,0 +1,114 @@
+//! Deltas: what one adaptation to other data changes in a learngene, for models of all sizes.
+//!
+//! A delta holds differences from some of the tensors of [`Learngene::tensors`], under their names. The
+//! bank and the weights of blocks, which have K anchors in the learngene, have few in the delta, and are
+//! interpolated to K. A delta holds the classifier itself rather than a difference, since other data may
+//! have other classes.
+
+use crate::{DepthRule, Learngene, PlanError, interpolate_depth};
+use candle_core::{DType, Device, Result, Tensor};
+use wave_models::Weights;
+use wave_models::vit::VitShape;
+
+#[cfg(test)]
+mod tests;
+
+impl Learngene {
+    /// The delta that changes nothing, with `anchors` anchors: of the bank and of the tensors that `adapts`
+    /// names. Where `classes` are other than the learngene's, its classifier is 0.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn no_delta(
+        &self,
+        anchors: usize,
+        classes: usize,
+        adapts: impl Fn(&str) -> bool,
+    ) -> Result<Weights> {
+        let zeros = |dims: Vec<usize>| Tensor::zeros(dims, DType::F32, &Device::Cpu);
+        let mut delta = Weights::new();
+        for (name, t) in self.tensors() {
+            if !is_head(&name) && (name.starts_with("bank.") || adapts(&name)) {
+                delta.insert(name.clone(), zeros(delta_shape(&name, t.dims(), anchors))?);
+            }
+        }
+        for (name, dims) in self.heads(classes) {
+            let own = self.inherited.get(&name);
+            let own = own.filter(|t| t.dims() == dims).cloned();
+            delta.insert(name, own.map_or_else(|| zeros(dims), Ok)?);
+        }
+        Ok(delta)
+    }
+
+    /// The learngene with a delta. Differentiable in both.
+    ///
+    /// # Errors
+    /// A [`PlanError`] if a tensor of the delta is none of this learngene or has another shape.
+    pub fn with_delta(&self, delta: &Weights) -> Result<Learngene> {
+        let classes = delta.get("head.weight").and_then(|t| t.dims().first());
+        let classes = classes.copied().unwrap_or(self.auxiliary.classes);
+        let heads: Vec<_> = self.heads(classes);
+        let own: Weights = self.tensors().into_iter().collect();
+        let mut changed = Weights::new();
+        for (name, change) in delta {
+            let anchors = change.dims().first().copied().unwrap_or(0).max(1);
+            let head = heads.iter().find(|(head, _)| head == name);
+            let expected = match (head, own.get(name)) {
+                (Some((_, dims)), _) => dims.clone(),
+                (None, Some(t)) => delta_shape(name, t.dims(), anchors),
+                (None, None) => return Err(PlanError::UnknownInDelta(name.clone()).into()),
+            };
+            if change.dims() != expected {
+                let (name, found) = (name.clone(), change.dims().to_vec());
+                return Err(PlanError::DeltaShape {
+                    name,
+                    found,
+                    expected,
+                }
+                .into());
+            }
+            let value = match own.get(name).filter(|_| head.is_none()) {
+                None => change.clone(),
+                Some(t) if has_anchors(name) => {
+                    (t + interpolate_depth(change, t.dim(0)?, DepthRule::LastIsOne)?)?
+                }
+                Some(t) => (t + change)?,
+            };
+            changed.insert(name.clone(), value);
+        }
+        let mut adapted = self.with_tensors(&changed);
+        let heads = changed.into_iter().filter(|(name, _)| is_head(name));
+        adapted.inherited.extend(heads);
+        adapted.auxiliary.classes = classes;
+        Ok(adapted)
+    }
+
+    /// Names and shapes of the classifier's weights.
+    fn heads(&self, classes: usize) -> Vec<(String, Vec<usize>)> {
+        let shape = VitShape {
+            classes,
+            ..self.auxiliary.clone()
+        };
+        let mut all = shape.stacked_parameters();
+        all.retain(|(name, _)| is_head(name));
+        all
+    }
+}
+
+/// As [`Learngene::headless`] has it.
+fn is_head(name: &str) -> bool {
+    name.starts_with("head")
+}
+
+/// Whether the first axis of a tensor counts anchors.
+fn has_anchors(name: &str) -> bool {
+    name.starts_with("bank.") || name.starts_with("blocks.")
+}
+
+/// The shape in a delta of a tensor that has the shape `dims` in the learngene.
+fn delta_shape(name: &str, dims: &[usize], anchors: usize) -> Vec<usize> {
+    match (has_anchors(name), dims) {
+        (true, [_, rest @ ..]) => [&[anchors], rest].concat(),
+        _ => dims.to_vec(),
+    }
+}

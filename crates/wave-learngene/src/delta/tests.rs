@@ -1,0 +1,129 @@
+use crate::testing::*;
+use candle_core::{D, DType, Device, Tensor, Var};
+use std::collections::BTreeSet;
+use wave_models::Weights;
+use wave_models::vit;
+
+fn norms(name: &str) -> bool {
+    name.contains("norm")
+}
+
+fn random(delta: &Weights) -> Weights {
+    let rng = &mut rng(7);
+    let random = |(name, t): (&String, &Tensor)| (name.clone(), normal(rng, t.shape()));
+    delta.iter().map(random).collect()
+}
+
+#[test]
+fn no_delta_changes_nothing_but_other_classes() {
+    let gene = learngene(Kronecker::Tile);
+    let none = gene.no_delta(2, 10, norms).unwrap();
+    let adapted = gene.with_delta(&none).unwrap();
+    for ((name, a), (_, b)) in gene.tensors().iter().zip(adapted.tensors()) {
+        assert_eq!(flat(a), flat(&b), "{name}");
+    }
+    for classes in [3, 17] {
+        let other = gene.no_delta(2, classes, norms).unwrap();
+        let other = gene.with_delta(&other).unwrap();
+        let shape = other.shape(4, 32, None).unwrap();
+        assert_eq!(shape.classes, classes);
+        let head = &other.weights(&shape).unwrap()["head.weight"];
+        assert_eq!(head.dims(), [classes, 32]);
+        assert!(flat(head).iter().all(|v| *v == 0.0));
+    }
+}
+
+#[test]
+fn a_backbone_gets_a_classifier() {
+    let gene = learngene(Kronecker::Tile).headless();
+    let delta = gene.no_delta(1, 4, |_| false).unwrap();
+    let adapted = gene.with_delta(&random(&delta)).unwrap();
+    let shape = adapted.shape(3, 48, None).unwrap();
+    let weights = adapted.stacked_weights(&shape).unwrap();
+    let images = normal(&mut rng(2), (3, 3, 16, 16));
+    let logits = vit::logits(&shape, &weights, &images, None).unwrap();
+    assert_eq!(logits.dims(), [3, 4]);
+}
+
+#[test]
+fn anchors_of_a_delta_are_interpolated_and_added() {
+    let gene = learngene(Kronecker::Tile);
+    let delta = random(&gene.no_delta(2, 10, norms).unwrap());
+    let adapted = gene.with_delta(&delta).unwrap();
+    let own: Weights = gene.tensors().into_iter().collect();
+    for (name, t) in adapted.tensors() {
+        let Some(change) = delta.get(&name) else {
+            assert_eq!(flat(&t), flat(&own[&name]), "{name}");
+            continue;
+        };
+        if name.starts_with("head") {
+            assert_eq!(flat(&t), flat(change));
+            continue;
+        }
+        if !name.starts_with("blocks.") && !name.starts_with("bank.") {
+            assert_close(&flat(&t), &flat(&(&own[&name] + change).unwrap()), 1e-6);
+            continue;
+        }
+        // Five anchors between the two of the delta.
+        for k in 0..5 {
+            let (first, last) = (change.get(0).unwrap(), change.get(1).unwrap());
+            let between = ((first * (1.0 - k as f64 / 4.0)).unwrap()
+                + (last * (k as f64 / 4.0)).unwrap())
+            .unwrap();
+            let expected = (own[&name].get(k).unwrap() + between).unwrap();
+            assert_close(&flat(&t.get(k).unwrap()), &flat(&expected), 1e-5);
+        }
+    }
+    let held: BTreeSet<_> = delta.keys().filter(|name| !norms(name)).collect();
+    let bank_and_head = gene.tensors().into_iter().map(|(name, _)| name);
+    let bank_and_head: Vec<_> = bank_and_head
+        .filter(|name| name.starts_with("bank.") || name.starts_with("head"))
+        .collect();
+    assert_eq!(held, bank_and_head.iter().collect());
+}
+
+#[test]
+fn gradients_reach_every_tensor_of_a_delta() {
+    let gene = learngene(Kronecker::Tile);
+    let delta = random(&gene.no_delta(3, 7, |_| true).unwrap());
+    let vars: Vec<(String, Var)> = delta
+        .iter()
+        .map(|(name, t)| (name.clone(), Var::from_tensor(t).unwrap()))
+        .collect();
+    let live = vars
+        .iter()
+        .map(|(name, v)| (name.clone(), v.as_tensor().clone()));
+    let adapted = gene.with_delta(&live.collect()).unwrap();
+    let shape = adapted.shape(4, 64, None).unwrap();
+    let weights = adapted.stacked_weights(&shape).unwrap();
+    let images = normal(&mut rng(2), (3, 3, 16, 16));
+    let logits = vit::logits(&shape, &weights, &images, None).unwrap();
+    let loss = logits
+        .sqr()
+        .unwrap()
+        .sum(D::Minus1)
+        .unwrap()
+        .mean_all()
+        .unwrap();
+    let gradients = loss.backward().unwrap();
+    for (name, var) in &vars {
+        let gradient = gradients.get(var).unwrap_or_else(|| panic!("{name}"));
+        assert!(flat(gradient).iter().any(|g| *g != 0.0), "{name}");
+    }
+}
+
+#[test]
+fn a_delta_of_other_templates_is_refused() {
+    let gene = learngene(Kronecker::Tile);
+    let delta = gene.no_delta(2, 10, norms).unwrap();
+    let refused = |delta: &Weights| gene.with_delta(delta).unwrap_err().to_string();
+    let mut strange = delta.clone();
+    strange.insert("blocks.ls1.gamma".into(), normal(&mut rng(1), (2, 64)));
+    assert!(refused(&strange).contains("blocks.ls1.gamma"));
+    for shape in [vec![2, 3, 1, 1], vec![0, 3, 12, 4], vec![]] {
+        let mut wrong = delta.clone();
+        let zeros = Tensor::zeros(shape, DType::F32, &Device::Cpu).unwrap();
+        wrong.insert("bank.qkv".into(), zeros);
+        assert!(refused(&wrong).contains("bank.qkv"));
+    }
+}
