@@ -1,5 +1,6 @@
 //! The files of an artefact directory, its kinds, and how one is replaced.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +15,7 @@ pub(crate) const CONFIG_FILE: &str = "config.json";
 pub const CARD_FILE: &str = "README.md";
 pub(crate) const MODEL_FILE: &str = "model.safetensors";
 pub(crate) const TEMPLATES_FILE: &str = "templates.safetensors";
+pub(crate) const DELTA_FILE: &str = "delta.safetensors";
 pub(crate) const PREPROCESSOR_FILE: &str = "preprocessor_config.json";
 /// What makes tokens of text.
 pub const TOKENIZER_FILE: &str = "tokenizer.json";
@@ -28,11 +30,12 @@ pub(crate) const ONNX_FILE: &str = "model.onnx";
 const COMPANIONS: [&str; 4] = [SCALERS_FILE, ONNX_FILE, PREPROCESSOR_FILE, TOKENIZER_FILE];
 
 /// Every file that an artefact directory may consist of.
-pub const ARTEFACT_FILES: [&str; 8] = [
+pub const ARTEFACT_FILES: [&str; 9] = [
     CONFIG_FILE,
     CARD_FILE,
     MODEL_FILE,
     TEMPLATES_FILE,
+    DELTA_FILE,
     SCALERS_FILE,
     ONNX_FILE,
     PREPROCESSOR_FILE,
@@ -48,6 +51,20 @@ pub enum Kind {
     Transformers,
     /// Weight templates to expand models from: `templates.safetensors` and its `config.json`.
     Templates,
+    /// What an adaptation changes in templates: `delta.safetensors` and its `config.json`.
+    Delta,
+}
+
+/// With its article.
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Model => "a model directory",
+            Kind::Transformers => "a model directory in transformers' layout",
+            Kind::Templates => "a template directory",
+            Kind::Delta => "a delta directory",
+        })
+    }
 }
 
 /// Tells what kind of artefact `dir` holds, by its `config.json`.
@@ -64,7 +81,7 @@ pub(crate) fn read_config(dir: &Path) -> Result<(Kind, Value), HubError> {
     check_is_dir(dir)?;
     let path = dir.join(CONFIG_FILE);
     if !path.exists() {
-        let weights = [MODEL_FILE, TEMPLATES_FILE]
+        let weights = [MODEL_FILE, TEMPLATES_FILE, DELTA_FILE]
             .into_iter()
             .find(|name| dir.join(name).exists());
         let (found, remedy) = match weights {
@@ -82,7 +99,9 @@ pub(crate) fn read_config(dir: &Path) -> Result<(Kind, Value), HubError> {
         return Err(HubError::missing(dir, found, remedy));
     }
     let config: Value = read_json(&path)?;
-    if config.get("format_version").is_some() || config.get("kronecker").is_some() {
+    if config.get("templates_sha256").is_some() {
+        Ok((Kind::Delta, config))
+    } else if config.get("format_version").is_some() || config.get("kronecker").is_some() {
         Ok((Kind::Templates, config))
     } else if config.get("architecture").is_some() {
         Ok((Kind::Model, config))
@@ -167,6 +186,10 @@ mod tests {
         for (text, kind) in [
             (r#"{"architecture": "x", "num_classes": 1}"#, Kind::Model),
             (r#"{"format_version": 7}"#, Kind::Templates),
+            (
+                r#"{"format_version": 7, "templates_sha256": 3}"#,
+                Kind::Delta,
+            ),
             (r#"{"model_type": "vit"}"#, Kind::Transformers),
             // timm's directories may say both, and are timm's.
             (r#"{"model_type": "vit", "architecture": "x"}"#, Kind::Model),

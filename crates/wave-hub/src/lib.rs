@@ -6,7 +6,9 @@
 //!   `config.json` and a card, with `model.onnx` beside them if asked for;
 //! - the same in transformers' layout ([`read_transformers`], [`write_transformers`]);
 //! - a **template directory** ([`read_templates`], [`write_templates`]): `templates.safetensors`,
-//!   `config.json` and a card.
+//!   `config.json` and a card;
+//! - a **delta directory** ([`read_delta`], [`write_delta`]): `delta.safetensors`, `config.json` and a
+//!   card.
 //!
 //! To write one, its files are staged under temporary names and synced, the old `config.json` is
 //! removed, the files are renamed, and the new `config.json` comes last. So a file is complete or absent,
@@ -49,6 +51,7 @@ use std::collections::BTreeMap;
 
 mod atomic;
 mod card;
+mod delta;
 mod differences;
 mod digest;
 mod directory;
@@ -72,6 +75,7 @@ mod transformers;
 
 pub use atomic::{prepare_out, remove_own_temporaries, remove_temporaries, write_atomic};
 pub use card::{CardFront, CardResult, card_license, model_card, with_license};
+pub use delta::{DeltaConfig, read_delta, write_delta};
 pub use digest::{sha256_file, sha256_hex};
 pub use directory::{
     ARTEFACT_FILES, CARD_FILE, Kind, SCALERS_FILE, TOKENIZER_FILE, directory_kind,
@@ -83,7 +87,9 @@ pub use float::FloatType;
 pub use model::{ModelConfig, ModuleNames, PretrainedCfg, read_model, write_model, write_model_as};
 pub use preprocessing::{Preprocessing, read_preprocessing};
 pub use table::{read_table, write_table};
-pub use templates::{Accuracy, FORMAT_VERSION, TemplateConfig, read_templates, write_templates};
+pub use templates::{
+    Accuracy, FORMAT_VERSION, ShapeAccuracy, TemplateConfig, read_templates, write_templates,
+};
 pub use tensors::{read_tensors, read_weights, write_tensors};
 pub use transformers::{read_transformers, write_language_model, write_transformers};
 

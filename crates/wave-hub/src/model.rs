@@ -127,18 +127,14 @@ impl Default for PretrainedCfg {
 /// itself, [`HubError::Io`] when something cannot be read.
 pub fn read_model(dir: &Path) -> Result<(ModelConfig, Weights), HubError> {
     let (kind, config) = read_config(dir)?;
-    let (found, remedy) = match kind {
-        Kind::Model => ("", ""),
-        Kind::Templates => (
-            "is a template directory, expected a model directory",
-            "expand a model from it first, with `wave expand`",
-        ),
-        Kind::Transformers => (
-            "is in transformers' layout, expected timm's",
-            "write it with `--format timm`",
-        ),
+    let remedy = match kind {
+        Kind::Model => "",
+        Kind::Templates => "expand a model from it first, with `wave expand`",
+        Kind::Delta => "expand a model with it first, with `wave expand TEMPLATES --delta`",
+        Kind::Transformers => "write it with `--format timm`",
     };
     if kind != Kind::Model {
+        let found = format!("is {kind}, expected a model directory in timm's");
         return Err(HubError::malformed(dir, found, remedy));
     }
     let config_path = dir.join(CONFIG_FILE);

@@ -79,6 +79,28 @@ pub struct TemplateConfig {
     pub provenance: Value,
     /// Accuracies measured at the sizes tried.
     pub accuracies: Vec<Accuracy>,
+    /// Accuracies of models that differ from the auxiliary in more than depth and width.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shapes: Vec<ShapeAccuracy>,
+}
+
+/// The accuracy of one model of another shape, expanded from the templates without data.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ShapeAccuracy {
+    /// Layers.
+    pub depth: usize,
+    /// Width of the tokens.
+    pub width: usize,
+    /// Attention heads.
+    pub heads: usize,
+    /// Hidden channels of the MLP over the width.
+    pub mlp_ratio: f64,
+    /// The side of an image, in pixels.
+    pub image_size: usize,
+    /// The side of a patch, in pixels.
+    pub patch: usize,
+    /// The share of images whose most probable class is right, in 0..=1.
+    pub top1: f64,
 }
 
 /// The accuracy of one model expanded from the templates.
@@ -105,7 +127,7 @@ pub fn read_templates(dir: &Path) -> Result<(TemplateConfig, Weights), HubError>
     if kind != Kind::Templates {
         return Err(HubError::malformed(
             dir,
-            "is a model directory, expected a template directory",
+            format!("is {kind}, expected {}", Kind::Templates),
             "name the directory that `wave condense` wrote",
         ));
     }
@@ -174,7 +196,7 @@ pub fn write_templates(
 }
 
 /// Asked before anything else of the file is believed: other versions may look otherwise.
-fn check_version(path: &Path, version: Option<&Value>) -> Result<(), HubError> {
+pub(crate) fn check_version(path: &Path, version: Option<&Value>) -> Result<(), HubError> {
     let found = match version {
         Some(version) if version.as_u64() == Some(u64::from(FORMAT_VERSION)) => return Ok(()),
         Some(version) => format!("`format_version` is {version}, expected {FORMAT_VERSION}"),
@@ -184,7 +206,7 @@ fn check_version(path: &Path, version: Option<&Value>) -> Result<(), HubError> {
     let remedy = if newer {
         "use the version of wave that wrote it, or a newer one"
     } else {
-        "condense again"
+        "make it again"
     };
     Err(HubError::malformed(path, found, remedy))
 }
@@ -245,12 +267,13 @@ fn check_config(config: &TemplateConfig) -> Result<(), String> {
             "`mean` has {values} values for {channels} channels"
         ));
     }
-    match config
-        .accuracies
-        .iter()
-        .find(|accuracy| !(0.0..=1.0).contains(&accuracy.top1))
-    {
-        Some(wrong) => Err(format!("an accuracy is {}, expected 0 to 1", wrong.top1)),
+    let shapes = config.shapes.iter().map(|shape| shape.top1);
+    check_accuracies(shapes.chain(config.accuracies.iter().map(|accuracy| accuracy.top1)))
+}
+
+pub(crate) fn check_accuracies(mut top1: impl Iterator<Item = f64>) -> Result<(), String> {
+    match top1.find(|top1| !(0.0..=1.0).contains(top1)) {
+        Some(wrong) => Err(format!("an accuracy is {wrong}, expected 0 to 1")),
         None => Ok(()),
     }
 }

@@ -1,6 +1,6 @@
 //! The size of each step of an elastic training, drawn from ranges of depth and width. Over the first
 //! steps the upper ends grow from the lower. Small models cost less a step and teach the templates as
-//! much, so they come first.
+//! much, so they come first. Some of the models drawn have another MLP, other heads, images or patches.
 
 use rand::Rng;
 use std::cmp::Reverse;
@@ -21,6 +21,125 @@ pub struct Sizes {
     pub growth_power: f64,
     /// Sizes that each step trains, at least 1.
     pub per_step: usize,
+    /// What else is drawn.
+    pub variants: Variants,
+}
+
+/// What else of a shape is drawn. An empty list leaves what the whole model has.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Variants {
+    /// Hidden channels of the MLP over the width.
+    pub mlp_ratios: Vec<f64>,
+    /// Channels of a head; those that divide the width are drawn.
+    pub head_widths: Vec<usize>,
+    /// Sides of an image in pixels.
+    pub image_sizes: Vec<usize>,
+    /// Sides of a patch in pixels; those that divide the image are drawn.
+    pub patches: Vec<usize>,
+    /// Share of the models that are drawn from these lists, 0 to 1. The others are like the whole model.
+    pub share: f64,
+}
+
+impl Variants {
+    /// All shapes of the size of `shape` that these lists make.
+    pub fn all(&self, shape: &VitShape) -> Vec<VitShape> {
+        fn or<T: Copy>(list: &[T], own: T) -> Vec<T> {
+            match list {
+                [] => vec![own],
+                _ => list.to_vec(),
+            }
+        }
+        let mut heads = self.head_widths.clone();
+        heads.retain(|head| shape.width.is_multiple_of(*head));
+        let heads: Vec<usize> = heads.iter().map(|head| shape.width / head).collect();
+        let mut all = Vec::new();
+        for image_size in or(&self.image_sizes, shape.image_size) {
+            for patch in or(&self.patches, shape.patch) {
+                for mlp_ratio in or(&self.mlp_ratios, shape.mlp_ratio) {
+                    for &heads in &or(&heads, shape.heads) {
+                        all.push(VitShape {
+                            image_size,
+                            patch,
+                            mlp_ratio,
+                            heads,
+                            ..shape.clone()
+                        });
+                    }
+                }
+            }
+        }
+        all.retain(|drawn| drawn.image_size.is_multiple_of(drawn.patch));
+        if all.is_empty() {
+            all.push(shape.clone());
+        }
+        all
+    }
+
+    /// The shapes that differ from `shape` in one of these lists alone.
+    pub fn one_by_one(&self, shape: &VitShape) -> Vec<VitShape> {
+        let Variants {
+            mlp_ratios,
+            head_widths,
+            image_sizes,
+            patches,
+            share,
+        } = self.clone();
+        let none = Variants {
+            share,
+            ..Variants::default()
+        };
+        let lists = [
+            Variants {
+                mlp_ratios,
+                ..none.clone()
+            },
+            Variants {
+                head_widths,
+                ..none.clone()
+            },
+            Variants {
+                image_sizes,
+                ..none.clone()
+            },
+            Variants { patches, ..none },
+        ];
+        let mut all: Vec<VitShape> = lists.iter().flat_map(|list| list.all(shape)).collect();
+        all.retain(|other| other != shape);
+        all
+    }
+
+    /// One of [`Variants::all`], or `shape` itself.
+    fn draw(&self, shape: VitShape, rng: &mut impl Rng) -> VitShape {
+        if self.is_empty() || rng.random::<f64>() >= self.share {
+            return shape;
+        }
+        let mut all = self.all(&shape);
+        all.swap_remove(rng.random_range(0..all.len()))
+    }
+
+    /// Mean multiply-adds of the models drawn with the size of `shape`.
+    fn mean_multiply_adds(&self, shape: &VitShape) -> f64 {
+        let own = shape.multiply_adds() as f64;
+        if self.is_empty() {
+            return own;
+        }
+        let all = self.all(shape);
+        let sum: usize = all.iter().map(VitShape::multiply_adds).sum();
+        let varied = sum as f64 / all.len() as f64;
+        self.share * varied + (1.0 - self.share) * own
+    }
+
+    fn is_empty(&self) -> bool {
+        let Variants {
+            mlp_ratios,
+            head_widths,
+            image_sizes,
+            patches,
+            ..
+        } = self;
+        let (mlp_ratios, head_widths) = (mlp_ratios.is_empty(), head_widths.is_empty());
+        mlp_ratios && head_widths && image_sizes.is_empty() && patches.is_empty()
+    }
 }
 
 impl Sizes {
@@ -32,7 +151,21 @@ impl Sizes {
             growth: 0.0,
             growth_power: 1.0,
             per_step: 1,
+            variants: Variants::default(),
         }
+    }
+
+    /// The shapes that a step trains, of models like `whole`: see [`Sizes::draw_all`].
+    pub fn shapes(
+        &self,
+        whole: &VitShape,
+        step: u64,
+        steps: u64,
+        rng: &mut impl Rng,
+    ) -> Vec<VitShape> {
+        let sizes = self.draw_all(step, steps, rng).into_iter();
+        let shapes = sizes.map(|(depth, width)| whole.with_size(depth, width));
+        shapes.map(|shape| self.variants.draw(shape, rng)).collect()
     }
 
     /// A depth and a width among those that step `step` of `steps` trains. `rng` should depend on the
@@ -46,7 +179,7 @@ impl Sizes {
     /// All depths and widths that a step trains, the largest first. One is drawn; of two, the other is the
     /// smallest, which costs little; of three or more, one is the largest so far (the sandwich rule of Yu
     /// and Huang 2019). None comes twice, so there may be fewer.
-    pub fn draw_all(&self, step: u64, steps: u64, rng: &mut impl Rng) -> Vec<(usize, usize)> {
+    fn draw_all(&self, step: u64, steps: u64, rng: &mut impl Rng) -> Vec<(usize, usize)> {
         let mut sizes = self.fixed(step, steps);
         sizes.extend((sizes.len()..self.per_step).map(|_| self.draw(step, steps, rng)));
         // The parameters of blocks are proportional to this.
@@ -78,7 +211,10 @@ impl Sizes {
         let steps = 1000; // enough for the growth of any depth
         let of_step = |step| {
             let ((least, most), widths) = self.at(step, steps);
-            let of = |depth, width| whole.with_size(depth, width).multiply_adds() as f64;
+            let of = |depth, width| {
+                let shape = whole.with_size(depth, width);
+                self.variants.mean_multiply_adds(&shape)
+            };
             // Linear in the depth, so its mean is that of the ends.
             let work = widths
                 .iter()
@@ -106,6 +242,7 @@ mod tests {
             growth,
             growth_power,
             per_step: 1,
+            variants: Variants::default(),
         }
     }
 
@@ -155,6 +292,85 @@ mod tests {
             drawn.extend(sizes);
         }
         assert_eq!(drawn.len(), 11 * 3);
+    }
+
+    fn varied() -> Sizes {
+        Sizes {
+            variants: Variants {
+                mlp_ratios: vec![1.0, 2.0],
+                head_widths: vec![16, 48],
+                image_sizes: vec![28, 56],
+                patches: vec![4, 8],
+                share: 0.75,
+            },
+            ..Sizes::constant((2, 3), vec![64, 96])
+        }
+    }
+
+    #[test]
+    fn a_share_of_the_models_vary_in_what_fits_together() {
+        let whole = VitShape {
+            image_size: 28,
+            patch: 7,
+            ..VitShape::default().with_size(3, 96)
+        };
+        let sizes = varied();
+        let mut seen = BTreeSet::new();
+        let mut plain = 0;
+        for step in 0..4000 {
+            let rng = &mut ChaCha8Rng::seed_from_u64(step);
+            let shapes = sizes.shapes(&whole, step, 4000, rng);
+            let [shape] = &shapes[..] else {
+                panic!("{shapes:?}");
+            };
+            shape.validate().unwrap();
+            if *shape == whole.with_size(shape.depth, shape.width) {
+                plain += 1;
+                continue;
+            }
+            let VitShape {
+                width,
+                image_size,
+                patch,
+                ..
+            } = *shape;
+            seen.insert((
+                width,
+                shape.head_width(),
+                image_size,
+                patch,
+                shape.hidden() / width,
+            ));
+        }
+        assert!((900..1100).contains(&plain), "{plain}");
+        // Patches of 8 pixels in images of 56 only, heads of 48 channels in width 96 only.
+        let images = [(28, 4), (56, 4), (56, 8)];
+        let heads = [(64, 16), (96, 16), (96, 48)];
+        let expected = images.iter().flat_map(|(image, patch)| {
+            let heads = heads
+                .iter()
+                .flat_map(|(width, head)| [1, 2].map(|r| (*width, *head, r)));
+            heads.map(|(width, head, ratio)| (width, head, *image, *patch, ratio))
+        });
+        assert_eq!(seen, expected.collect());
+    }
+
+    #[test]
+    fn the_work_of_variants_is_their_mean() {
+        let whole = VitShape {
+            image_size: 28,
+            patch: 7,
+            ..VitShape::default().with_size(3, 96)
+        };
+        let sizes = varied();
+        let steps = 20_000;
+        let drawn = (0..steps).map(|step| {
+            let rng = &mut ChaCha8Rng::seed_from_u64(step);
+            sizes.shapes(&whole, step, steps, rng)[0].multiply_adds() as f64
+        });
+        let mean = drawn.sum::<f64>() / steps as f64;
+        let ratio = sizes.mean_multiply_adds(&whole) / mean;
+        assert!((0.98..1.02).contains(&ratio), "{ratio}");
     }
 
     #[test]

@@ -12,7 +12,7 @@
 //! 2. Scalers start as [`ramp_scalers`], [`random_scalers`], [`telg_scalers`] or [`share_scalers`].
 //! 3. A [`Learngene`] is templates, *scaler bank* and inherited weights. The bank holds scalers at a few
 //!    anchors of depth and at one width.
-//! 4. [`Sizes`] draws the depths and widths of each step of a condensation. [`Objective`] is what the step
+//! 4. [`Sizes`] draws the shapes of each step of a condensation. [`Objective`] is what the step
 //!    minimises.
 //!    [`Learngene::from_deviations`] lets it train larger sizes as deviations from the smallest.
 //! 5. [`interpolate_depth`] reads the bank at any depth, [`resize_scalers`] at any width, and
@@ -74,7 +74,7 @@ mod testing;
 
 pub use bank::{DepthRule, gather_blocks, gather_width, interpolate_depth, resize_scalers};
 pub use compose::{Scalers, Templates, compose};
-pub use draw::Sizes;
+pub use draw::{Sizes, Variants};
 pub use factorise::{Factorised, factorise};
 pub use first_scalers::{
     ramp_scalers, random_scalers, seed_templates, share_scalers, telg_scalers,

@@ -1,7 +1,21 @@
-//! Positions and patches of a transformer for images and patches of other sizes.
+//! Images, and the positions and patches of a transformer for images and patches of other sizes.
 
 use candle_core::{Device, Error, Result, Tensor};
 use faer::{Mat, MatRef};
+
+/// Images (b, channels, side, side) of `to` x `to` pixels (bicubic, antialiased).
+pub fn images(images: &Tensor, to: usize) -> Result<Tensor> {
+    let (b, channels, height, width) = images.dims4()?;
+    if (height, width) == (to, to) {
+        return Ok(images.clone());
+    }
+    let rows = matrix(&bicubic_matrix(height, to), (to, height), images)?;
+    let columns = matrix(&bicubic_matrix(width, to), (to, width), images)?;
+    let lines = images.reshape((b * channels * height, width))?;
+    let lines = lines.matmul(&columns.t()?)?;
+    let both = rows.broadcast_matmul(&lines.reshape((b * channels, height, to))?)?;
+    both.reshape((b, channels, to, to))
+}
 
 /// Position embeddings (1, prefix + grid^2, width) on a grid of `to` x `to` patches: those of the
 /// patches resized as timm does it (bicubic, antialiased), those before them as they are.
@@ -108,6 +122,23 @@ mod tests {
             let error = largest_difference(&found, &known[&format!("patches.{to}")]);
             assert!(error < 1e-5, "{to}: {error}");
         }
+    }
+
+    /// The same filter as for positions, which are checked against timm's.
+    #[test]
+    fn images_are_resized_as_positions_are() {
+        let (from, to) = (6, 9);
+        let values = (0..2 * from * from).map(|i| ((i * 37 % 23) as f32 - 11.0) / 7.0);
+        let grid = Tensor::from_vec(values.collect(), (1, from * from, 2), &Device::Cpu).unwrap();
+        let image = |grid: &Tensor, side: usize| {
+            let grid = grid.t().unwrap();
+            grid.reshape((1, 2, side, side)).unwrap()
+        };
+        let expected = image(&positions(&grid, 0, to).unwrap(), to);
+        let found = images(&image(&grid, from), to).unwrap();
+        assert!(largest_difference(&found, &expected) < 1e-5);
+        let same = images(&found, to).unwrap();
+        assert_eq!(largest_difference(&same, &found), 0.0);
     }
 
     #[test]

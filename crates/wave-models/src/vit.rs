@@ -120,13 +120,17 @@ impl VitShape {
         self.width / self.heads.max(1)
     }
 
-    /// The shape of another depth and width whose heads are as wide, and all else the same. A width
-    /// below one head's has a single narrower head.
+    /// The shape of another depth and width whose heads are as wide, and all else the same. Where that
+    /// does not divide the width, there are as many heads as do, and they are wider; a width below one
+    /// head's has a single narrower head.
     pub fn with_size(&self, depth: usize, width: usize) -> VitShape {
         VitShape {
             depth,
             width,
-            heads: (width / self.head_width().max(1)).max(1),
+            heads: (1..=width / self.head_width().max(1))
+                .rev()
+                .find(|heads| width.is_multiple_of(*heads))
+                .unwrap_or(1),
             ..self.clone()
         }
     }

@@ -23,7 +23,7 @@ mod zero_shot;
 pub use batch::{BatchSize, DEFAULT_BATCH};
 pub use choices::*;
 pub use duration::Duration;
-pub use elastic::Elastic;
+pub use elastic::{Elastic, Variants};
 pub use eval::Eval;
 pub use precision::mode;
 pub use ranges::check_table;
@@ -139,6 +139,9 @@ pub struct Condense {
     pub elastic: Elastic,
     #[command(flatten)]
     #[serde(flatten)]
+    pub variants: Variants,
+    #[command(flatten)]
+    #[serde(flatten)]
     pub zero_shot: ZeroShot,
     #[command(flatten)]
     #[serde(flatten)]
@@ -212,6 +215,9 @@ pub struct Expand {
     /// Instead of a size: the best within a latency for one image, measured on this machine
     #[arg(long, value_name = "MS")]
     pub max_latency_ms: Option<f64>,
+    /// Adapt the templates first, by a delta that `wave adapt` made of them: a directory or hf:OWNER/NAME
+    #[arg(long, value_name = "DELTA")]
+    pub delta: Option<String>,
     /// First scalers: bank (interpolated) or random (the WAVE paper's wording) [default: bank]
     #[arg(long, value_name = "START")]
     pub scalers: Option<FirstScalers>,
@@ -222,6 +228,45 @@ pub struct Expand {
     #[command(flatten)]
     #[serde(flatten)]
     pub output: Output,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub training: Training,
+}
+
+/// Keys of `wave adapt`.
+#[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[group(skip)] // its subcommand already has a group of this name
+pub struct Adapt {
+    /// The least and the most depth that a step draws; one number for both [default: those that were
+    /// condensed]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub depths: Option<Vec<usize>>,
+    /// Widths that a step draws from [default: those that were condensed]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub widths: Option<Vec<usize>>,
+    /// Anchors of the delta over the depth: more fit better, and take more room [default: 2; with --whole
+    /// true those of the templates]
+    #[arg(long, value_name = "K")]
+    pub anchors: Option<usize>,
+    /// Parts of names of the weights that adapt beside scalers and classifier, such as norm, bias,
+    /// patch_embed or pos_embed [default: norm; with --whole true all]
+    #[arg(long, value_name = "TEXT", value_delimiter = ',')]
+    pub adapts: Option<Vec<String>>,
+    /// Write adapted templates, a whole template directory, instead of a delta [default: false]
+    #[arg(long, value_name = "BOOL")]
+    pub whole: Option<bool>,
+    /// Learning rate of the scalers, relative to --lr [default: 1]
+    #[arg(long, value_name = "X")]
+    pub scaler_lr_ratio: Option<f64>,
+    /// Learning rate of the templates, relative to --lr; above 0 with --whole true only [default: 0]
+    #[arg(long, value_name = "X")]
+    pub template_lr_ratio: Option<f64>,
+    /// Number format of what is written [default: f16; with --whole true f32]
+    #[arg(long, value_name = "TYPE", value_parser = ["f32", "f16", "bf16"])]
+    pub dtype: Option<String>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub elastic: Elastic,
     #[command(flatten)]
     #[serde(flatten)]
     pub training: Training,

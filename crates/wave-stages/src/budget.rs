@@ -314,16 +314,41 @@ impl Surface {
         if let Some(top1) = recorded {
             return Some((*top1, "measured at this size, without data"));
         }
-        let (narrow, wide) = (self.0.keys().min()?, self.0.keys().max()?);
-        let depths = || self.0.values().flat_map(|points| points.keys());
-        let (shallow, deep) = (depths().min()?, depths().max()?);
-        let inside = (narrow..=wide).contains(&&width) && (shallow..=deep).contains(&&depth);
+        let ((shallow, deep), (narrow, wide)) = self.range()?;
+        let inside = (narrow..=wide).contains(&width) && (shallow..=deep).contains(&depth);
         inside.then(|| {
             (
                 self.at(depth, width),
                 "interpolated, not measured at this size",
             )
         })
+    }
+
+    /// Accuracy expected of a size: of the nearest recorded, where it is beyond them.
+    pub(crate) fn nearest(&self, depth: usize, width: usize) -> Option<f64> {
+        (!self.0.is_empty()).then(|| self.at(depth, width))
+    }
+
+    /// The least and the most depth, and width, that are recorded.
+    fn range(&self) -> Option<((usize, usize), (usize, usize))> {
+        let depths = || self.0.values().flat_map(|points| points.keys().copied());
+        let widths = || self.0.keys().copied();
+        Some((
+            (depths().min()?, depths().max()?),
+            (widths().min()?, widths().max()?),
+        ))
+    }
+
+    /// The depth in the recorded range that is nearest to this one.
+    pub(crate) fn nearest_depth(&self, depth: usize) -> Option<usize> {
+        self.range()
+            .map(|((least, most), _)| depth.clamp(least, most))
+    }
+
+    /// The width in the recorded range that is nearest to this one.
+    pub(crate) fn nearest_width(&self, width: usize) -> Option<usize> {
+        self.range()
+            .map(|(_, (least, most))| width.clamp(least, most))
     }
 
     /// Every size in the recorded range, or of the given depth or width.

@@ -8,6 +8,7 @@
 
 use crate::ancestor::{Ancestor, AncestorOutput, Ancestors};
 use crate::cache::Cache;
+use crate::elastic;
 use crate::finetune::{self, Options, drop_path};
 use crate::lesson::Lesson;
 use crate::model::Network;
@@ -25,6 +26,7 @@ use wave_data::Batch;
 use wave_init::{DirectMethod, Positions};
 use wave_learngene::{Learngene, Part, divergence};
 use wave_models::Weights;
+use wave_models::resample;
 use wave_models::vit::{self, VitShape};
 use wave_run::data::{self, Data};
 use wave_run::error::request;
@@ -40,7 +42,7 @@ mod describe;
 mod factorise;
 mod plan;
 
-use artefact::{accuracies, write};
+use artefact::write;
 pub use describe::describe;
 use plan::is_closed_form;
 pub use plan::{CondensePlan, check};
@@ -54,6 +56,9 @@ pub const DEFAULTS: Defaults = Defaults {
 
 /// Default number of classes that a cache keeps of the ancestor's outputs.
 pub const DEFAULT_TOP: Top = Top::Most(16);
+
+/// The condition of recorded accuracies.
+const EXPANDED: &str = "expanded without data";
 
 /// Noise on structured first scalers, so that equal blocks can diverge.
 const SCALER_NOISE: f32 = 0.03;
@@ -189,7 +194,8 @@ impl Trainee for Distillation<'_> {
         let outputs = shapes.map(|shape| {
             let weights = gene.stacked_weights(&shape)?;
             let scales = drop_path(shape.depth, part, resolved);
-            vit::logits_in(resolved.mode, &shape, &weights, images, scales)
+            let images = resample::images(images, shape.image_size)?;
+            vit::logits_in(resolved.mode, &shape, &weights, &images, scales)
         });
         let features = self.output == AncestorOutput::Features;
         let distance = |z: &Tensor, other: &Tensor| match features {
@@ -316,6 +322,7 @@ pub fn condense(
             "depths": [plan.sizes.depths.0, plan.sizes.depths.1],
             "widths": plan.sizes.widths,
         });
+        elastic::tell_variants(&plan.sizes.variants, &mut provenance);
         if let Some(named) = ancestor.and_then(|a| a.named.as_ref()) {
             provenance["prompts"] = json!(named.prompts);
         }
@@ -323,7 +330,8 @@ pub fn condense(
             transform: &data.transform,
             label_names: data.class_names.clone(),
             provenance,
-            accuracies: accuracies(&gene, &plan, &data)?,
+            accuracies: elastic::accuracies(&gene, &plan.sizes, &data, EXPANDED)?,
+            shapes: elastic::shape_accuracies(&gene, &plan.sizes, &data)?,
         };
         let mut result = json!({
             "parameters": gene.ledger().iter().map(|(_, n)| n).sum::<usize>(),

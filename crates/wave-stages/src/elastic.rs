@@ -1,9 +1,20 @@
-//! Trainings that draw the sizes of each step: what their settings mean.
+//! Trainings that draw the sizes of each step: what their settings mean, and the accuracies at the sizes
+//! drawn.
 
+use crate::condense::score;
+use crate::finetune::score_by;
 use anyhow::Result;
-use wave_learngene::Sizes;
+use serde_json::{Value, json};
+use wave_hub::{Accuracy, ShapeAccuracy};
+use wave_learngene::{Learngene, Sizes, Variants};
+use wave_models::vit::VitShape;
+use wave_models::{Network, resample};
+use wave_run::data::Data;
 use wave_run::error::request;
-use wave_run::settings::Elastic;
+use wave_run::settings::{self, Elastic};
+
+/// Default share of models that vary.
+const SHARE: f64 = 0.5;
 
 /// Default power of growth.
 const GROWTH_POWER: f64 = 3.0;
@@ -23,6 +34,69 @@ pub(crate) fn sizes(
         growth: settings.growth.unwrap_or(growth),
         growth_power: settings.growth_power.unwrap_or(GROWTH_POWER),
         per_step: settings.per_step(),
+        variants: Variants::default(),
+    }
+}
+
+/// What else steps draw than sizes like `whole`.
+///
+/// # Errors
+/// If a list holds 0, heads that divide no width, or no patch divides an image.
+pub(crate) fn variants(settings: &settings::Variants, whole: &VitShape) -> Result<Variants> {
+    let list = |list: &Option<Vec<usize>>| list.clone().unwrap_or_default();
+    let variants = Variants {
+        mlp_ratios: settings.mlp_ratios.clone().unwrap_or_default(),
+        head_widths: list(&settings.head_widths),
+        image_sizes: list(&settings.image_sizes),
+        patches: list(&settings.patches),
+        share: settings.variant_share.unwrap_or(SHARE),
+    };
+    let own = [whole.image_size];
+    let images = match &variants.image_sizes[..] {
+        [] => &own[..],
+        images => images,
+    };
+    for patch in &variants.patches {
+        if !images.iter().any(|image| image.is_multiple_of(*patch)) {
+            return Err(request(format!(
+                "patches: {patch} divides none of the images of {images:?} pixels"
+            )));
+        }
+    }
+    let own = [whole.patch];
+    let patches = match &variants.patches[..] {
+        [] => &own[..],
+        patches => patches,
+    };
+    for image in &variants.image_sizes {
+        if !patches.iter().any(|patch| image.is_multiple_of(*patch)) {
+            return Err(request(format!(
+                "image_sizes: {image} is no multiple of a patch of {patches:?} pixels"
+            )));
+        }
+    }
+    Ok(variants)
+}
+
+/// Adds the lists that models drew from to a provenance.
+pub(crate) fn tell_variants(variants: &Variants, provenance: &mut Value) {
+    let Variants {
+        mlp_ratios,
+        head_widths,
+        image_sizes,
+        patches,
+        ..
+    } = variants;
+    if !mlp_ratios.is_empty() {
+        provenance["mlp_ratios"] = json!(mlp_ratios);
+    }
+    let lists = [
+        ("head_widths", head_widths),
+        ("image_sizes", image_sizes),
+        ("patches", patches),
+    ];
+    for (key, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
+        provenance[key] = json!(list);
     }
 }
 
@@ -38,4 +112,70 @@ pub(crate) fn check(settings: &Elastic) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Accuracies of models composed without data, at up to five depths for each width.
+///
+/// # Errors
+/// If a test image cannot be read.
+pub(crate) fn accuracies(
+    gene: &Learngene,
+    sizes: &Sizes,
+    data: &Data,
+    condition: &str,
+) -> Result<Vec<Accuracy>> {
+    if data.tests.indices.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (least, most) = sizes.depths;
+    let mut depths: Vec<usize> = (0..5).map(|i| least + i * (most - least) / 4).collect();
+    depths.dedup();
+    let mut all = Vec::new();
+    for &width in &sizes.widths {
+        for &depth in &depths {
+            let scores = score(gene, &gene.auxiliary.with_size(depth, width), data)?;
+            all.push(Accuracy {
+                depth,
+                width,
+                top1: scores.top1,
+                condition: condition.to_owned(),
+            });
+        }
+    }
+    Ok(all)
+}
+
+/// Accuracies of models of the middle depth and width that differ from the auxiliary in one thing that
+/// steps drew.
+///
+/// # Errors
+/// If a test image cannot be read.
+pub(crate) fn shape_accuracies(
+    gene: &Learngene,
+    sizes: &Sizes,
+    data: &Data,
+) -> Result<Vec<ShapeAccuracy>> {
+    let (least, most) = sizes.depths;
+    let width = sizes.widths[sizes.widths.len() / 2];
+    let middle = gene.auxiliary.with_size((least + most) / 2, width);
+    let all = sizes.variants.one_by_one(&middle).into_iter();
+    let tested = all.filter(|_| !data.tests.indices.is_empty());
+    tested
+        .map(|shape| {
+            let network = Network::Vit(shape.clone());
+            let weights = data.tests.context.place(&gene.stacked_weights(&shape)?)?;
+            let scores = score_by(&network, &data.tests, |images| {
+                network.logits(&weights, &resample::images(images, shape.image_size)?)
+            })?;
+            Ok(ShapeAccuracy {
+                depth: shape.depth,
+                width: shape.width,
+                heads: shape.heads,
+                mlp_ratio: shape.mlp_ratio,
+                image_size: shape.image_size,
+                patch: shape.patch,
+                top1: scores.top1,
+            })
+        })
+        .collect()
 }

@@ -9,6 +9,7 @@ use crate::budget;
 use crate::finetune::{self, Options, drop_path, zero_head};
 use crate::model::{Model, Network};
 use crate::origin;
+use crate::record::Expected;
 use crate::templates::TemplateDir;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
@@ -73,7 +74,7 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: &Options) -> R
     if !sizes.is_empty() {
         progress::say(options.verbosity, sizes.trim_end());
     }
-    let expected = ready.expected();
+    let (expected, outside) = (ready.expected(), ready.outside());
     let Ready {
         templates,
         plan,
@@ -83,7 +84,9 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: &Options) -> R
         data,
         ..
     } = ready;
-    let mut inputs = Inputs::new(context).artefact("templates", dir)?;
+    let mut inputs = Inputs::new(context)
+        .artefact("templates", dir)?
+        .artefact_if_any("delta", plan.delta.as_deref())?;
     if let Some(data) = &data {
         inputs = inputs.images(plan.data.spec.as_deref(), data);
         data.tell_classes(&templates.config.label_names);
@@ -108,7 +111,6 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: &Options) -> R
             Some(data) => finetune::stored_scores(&model, layout.float, data, scores)?,
             None => scores,
         };
-        let digest = wave_hub::sha256_file(&dir.join("templates.safetensors"))?;
         let parameters: Map<_, _> = ledger
             .iter()
             .map(|(k, n)| (k.to_string(), json!(n)))
@@ -116,12 +118,15 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: &Options) -> R
         model.provenance = json!({
             "stage": "expand",
             "version": env!("CARGO_PKG_VERSION"),
-            "templates_sha256": digest,
+            "templates_sha256": templates.digest,
             "origin": origin::of(source, &templates.config.provenance, context),
             "data": plan.data.spec,
             "seed": plan.training.seed,
             "parameters": parameters,
         });
+        if let Some(delta) = &plan.delta {
+            model.provenance["delta"] = json!(delta);
+        }
         let mut summary =
             "Expanded from weight templates with wave.\n\n| parameters | |\n|---|---|\n"
                 .to_string();
@@ -133,9 +138,12 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: &Options) -> R
             "top1": scores.map(|s| s.top1),
             "ledger": ledger.into_iter().collect::<BTreeMap<_, _>>(),
         });
-        if let Some((top1, from)) = expected {
+        if let Some(Expected { top1, from }) = expected {
             result["expected_top1"] = json!(top1);
             result["expected_from"] = json!(from);
+        }
+        if !outside.is_empty() {
+            result["not_condensed"] = json!(outside);
         }
         if let Some(candidates) = &candidates {
             result["sizes"] = budget::json(candidates);

@@ -317,12 +317,11 @@ impl Trainee for Tuned<'_> {
         };
         if let (Network::Vit(whole), Some(sizes)) = (self.network, &self.sizes) {
             let rng = &mut train::size_generator(resolved.seed, part.step);
-            let drawn = sizes.draw_all(part.step, resolved.steps, rng).into_iter();
-            let outputs = drawn.map(|(depth, width)| {
-                let shape = whole.with_size(depth, width);
+            let drawn = sizes.shapes(whole, part.step, resolved.steps, rng);
+            let outputs = drawn.into_iter().map(|shape| {
                 let slice = nested::slice(&live.weights, whole, &shape, Layers::Uniform);
                 let weights = slice.map_err(candle_core::Error::wrap)?;
-                let scales = drop_path(depth, part, resolved);
+                let scales = drop_path(shape.depth, part, resolved);
                 vit::logits_in(resolved.mode, &shape, &weights, images, scales)
             });
             let distance = |z: &Tensor, other: &Tensor| {

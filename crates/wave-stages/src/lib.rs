@@ -3,7 +3,10 @@
 //! 1. [`condense`] distils an [`ancestor`] into weight templates; [`cache`] keeps the ancestor's outputs,
 //!    [`lesson`] hands them to the model that learns.
 //! 2. [`templates`] reads and writes a template directory.
-//! 3. [`expand`] makes a model of any size from one; [`budget`] chooses a size within limits.
+//! 3. [`expand`] makes a model of any size from one; [`budget`] chooses a size within limits, [`record`]
+//!    tells the accuracy to expect.
+//!    [`adapt`] fits templates to other data for all sizes at once; [`delta`] reads and writes what it
+//!    changes.
 //! 4. [`init`] makes a model in closed form instead; [`hypernetwork`] reads one that predicts weights.
 //! 5. [`finetune`] trains a model, [`eval`] measures it, [`speed`] times it.
 //! 6. [`model`] reads and writes a model directory, in a [`layout`], with its [`origin`] on the card.
@@ -23,11 +26,13 @@
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 
+pub mod adapt;
 pub mod ancestor;
 pub mod budget;
 pub mod cache;
 pub mod classifier;
 pub mod condense;
+pub mod delta;
 mod elastic;
 pub mod eval;
 pub mod expand;
@@ -40,6 +45,7 @@ pub mod lesson;
 pub mod model;
 pub mod origin;
 pub mod probe;
+pub mod record;
 pub mod speed;
 pub mod templates;
 pub mod towers;

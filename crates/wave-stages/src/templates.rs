@@ -1,12 +1,13 @@
 //! Reading and writing of template directories.
 
 use crate::model::{Model, Network, decimal, transform};
+use crate::origin;
 use anyhow::Result;
 use candle_core::Tensor;
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::{CropMode, Interpolation, Transform};
-use wave_hub::{Accuracy, FloatType, Preprocessing, TemplateConfig};
+use wave_hub::{Accuracy, CardResult, FloatType, Preprocessing, ShapeAccuracy, TemplateConfig};
 use wave_learngene::{DepthRule, Kronecker, Learngene, Part, Plan, Scalers};
 use wave_models::Weights;
 use wave_models::vit::{self, LAYER_NORM_EPS, VitShape};
@@ -24,6 +25,8 @@ pub struct TemplateDir {
     pub config: TemplateConfig,
     /// Preprocessing of images.
     pub transform: Transform,
+    /// SHA-256 of the file of templates.
+    pub digest: String,
 }
 
 impl TemplateDir {
@@ -187,6 +190,7 @@ fn read_directory(dir: &Path) -> Result<TemplateDir> {
         learngene,
         config,
         transform,
+        digest: wave_hub::sha256_file(&dir.join("templates.safetensors"))?,
     })
 }
 
@@ -200,6 +204,8 @@ pub struct Description<'a> {
     pub provenance: Value,
     /// Measured accuracies.
     pub accuracies: Vec<Accuracy>,
+    /// Those of other shapes.
+    pub shapes: Vec<ShapeAccuracy>,
 }
 
 /// Writes a template directory, all values as `float`.
@@ -249,6 +255,7 @@ pub fn write(
             .then(|| about.transform.crop_mode.to_string()),
         provenance: about.provenance,
         accuracies: about.accuracies,
+        shapes: about.shapes,
     };
     let mut weights = Weights::new();
     for (set, t) in &learngene.templates {
@@ -265,4 +272,29 @@ pub fn write(
     Ok(wave_hub::write_templates(
         dir, &config, &weights, float, card,
     )?)
+}
+
+/// Measured accuracies as results of a card.
+pub(crate) fn card_results(accuracies: &[Accuracy], provenance: &Value) -> Vec<CardResult> {
+    let result = |a: &Accuracy| CardResult {
+        dataset: origin::dataset(provenance),
+        name: format!("top-1 at {} x {}, {}", a.depth, a.width, a.condition),
+        accuracy: a.top1,
+    };
+    accuracies.iter().map(result).collect()
+}
+
+/// Measured accuracies as a table of a card.
+pub(crate) fn card_accuracies(accuracies: &[Accuracy], condition: &str) -> String {
+    if accuracies.is_empty() {
+        return String::new();
+    }
+    let mut table = format!("\n| depth | width | top-1, {condition} |\n|---|---|---|\n");
+    for accuracy in accuracies {
+        let Accuracy {
+            depth, width, top1, ..
+        } = accuracy;
+        table += &format!("| {depth} | {width} | {:.2} % |\n", 100.0 * top1);
+    }
+    table
 }

@@ -195,6 +195,12 @@ fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> 
             settings,
             run,
         } => with(run).expand(templates.as_deref(), &settings)?,
+        Command::Adapt {
+            templates,
+            recipe,
+            settings,
+            run,
+        } => with(run).adapt(&templates, recipe.as_deref(), &settings)?,
         Command::Init {
             method,
             settings,
@@ -259,12 +265,13 @@ fn only_shared_on_ranks(command: &Command, ranks: usize) -> Result<()> {
         Command::Run { .. }
             | Command::Condense { .. }
             | Command::Expand { .. }
+            | Command::Adapt { .. }
             | Command::Finetune { .. }
             | Command::Eval { .. }
     );
     match ranks {
         size @ 2.. if !shared => Err(request(format!(
-            "{size} ranks were started; run, condense, expand, finetune and eval work on several, other \
+            "{size} ranks were started; run, condense, expand, adapt, finetune and eval work on several, other \
              commands in one process: start wave without mpirun"
         ))),
         _ => Ok(()),

@@ -39,7 +39,7 @@ mod connected {
     use wave_run::error::request;
     use wave_run::locate::{on_hub, with_progress};
     use wave_stages::model::Model;
-    use wave_stages::{origin, templates};
+    use wave_stages::{delta, origin, templates};
 
     /// Publishes a template or model directory as one commit. Returns the output of `--json`.
     pub fn publish(
@@ -91,6 +91,7 @@ mod connected {
     fn check(dir: &Path, context: &Context) -> Result<()> {
         match wave_hub::directory_kind(dir)? {
             Kind::Templates => drop(templates::read(dir)?),
+            Kind::Delta => drop(delta::fetch(dir, context)?),
             Kind::Model => drop(Model::read(dir, context)?),
             // This layout also holds other networks than those of images.
             Kind::Transformers => {}

@@ -11,6 +11,7 @@ use wave_run::log;
 use wave_run::paths::text;
 use wave_run::plot;
 use wave_stages::budget::Surface;
+use wave_stages::delta::{self, DeltaDir};
 use wave_stages::model::{Model, Network, decimal};
 use wave_stages::templates::{self, TemplateDir};
 
@@ -124,6 +125,12 @@ impl Found {
                     templates: Some(templates),
                 })
             }
+            wave_hub::Kind::Delta => Ok(Found {
+                summary: describe_delta(&delta::fetch(path, context)?),
+                model: None,
+                templates: None,
+                scalers: Weights::new(),
+            }),
             wave_hub::Kind::Model | wave_hub::Kind::Transformers => {
                 let model = Model::read(path, context)?;
                 let file = path.join(wave_hub::SCALERS_FILE);
@@ -186,6 +193,20 @@ fn describe_templates(templates: &TemplateDir) -> Value {
         "head_width": config.head_width,
         "accuracies": config.accuracies,
         "provenance": config.provenance,
+    })
+}
+
+fn describe_delta(delta: &DeltaDir) -> Value {
+    let config = &delta.config;
+    json!({
+        "kind": "delta",
+        "parameters": count(&delta.tensors),
+        "templates_sha256": config.templates_sha256,
+        "anchors": config.anchors,
+        "classes": config.classes,
+        "accuracies": config.accuracies,
+        "provenance": config.provenance,
+        "tensors": shapes(&delta.tensors),
     })
 }
 

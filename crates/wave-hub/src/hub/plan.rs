@@ -5,9 +5,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::{is_artefact_file, is_pickle_name};
-use crate::directory::{CARD_FILE, MODEL_FILE, TEMPLATES_FILE};
+use crate::directory::{CARD_FILE, DELTA_FILE, MODEL_FILE, TEMPLATES_FILE};
 use crate::{
-    CardFront, HubError, Kind, directory_kind, model_card, read_model, read_templates,
+    CardFront, HubError, Kind, directory_kind, model_card, read_delta, read_model, read_templates,
     read_transformers, read_weights, sha256_file, sha256_hex,
 };
 
@@ -98,7 +98,7 @@ pub fn plan(dir: &Path, card: Option<&str>) -> Result<Plan, HubError> {
             check_card(&path, &String::from_utf8_lossy(&bytes))?;
         }
         let weights = name.ends_with(".safetensors");
-        if weights && name != MODEL_FILE && name != TEMPLATES_FILE {
+        if weights && ![MODEL_FILE, TEMPLATES_FILE, DELTA_FILE].contains(&&*name) {
             read_weights(&path)?;
         }
         files.push(PlannedFile::on_disk(&name, &path)?);
@@ -122,6 +122,7 @@ fn check_readable(dir: &Path) -> Result<&'static str, HubError> {
     match directory_kind(dir)? {
         Kind::Model => read_model(dir).map(|_| "timm"),
         Kind::Templates => read_templates(dir).map(|_| "wave"),
+        Kind::Delta => read_delta(dir).map(|_| "wave"),
         Kind::Transformers => read_transformers(dir).map(|_| "transformers"),
     }
 }

@@ -106,7 +106,7 @@ fn other_format_versions_are_refused() {
     check_config_refused(
         "/format_version",
         json!(0),
-        &["is 0, expected 1", "condense again"],
+        &["is 0, expected 1", "make it again"],
     );
     check_config_refused("/format_version", json!("1"), &["is \"1\", expected 1"]);
     let root = tempfile::tempdir().unwrap();

@@ -26,6 +26,33 @@ pub struct Elastic {
     pub inplace_weight: Option<f64>,
 }
 
+/// Keys of `wave condense` on what else steps draw than depths and widths.
+#[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[command(next_help_heading = "Shapes of a step")]
+#[group(skip)]
+pub struct Variants {
+    /// Hidden channels of the MLP over the width, of which some models of a step draw one [default: the
+    /// auxiliary's]
+    #[arg(long, value_name = "X", value_delimiter = ',')]
+    pub mlp_ratios: Option<Vec<f64>>,
+    /// Channels of a head, of which some models of a step draw one that divides their width [default:
+    /// the auxiliary's]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub head_widths: Option<Vec<usize>>,
+    /// Sides of an image in pixels, of which some models of a step draw one: the images are resized
+    /// [default: the auxiliary's]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub image_sizes: Option<Vec<usize>>,
+    /// Sides of a patch in pixels, of which some models of a step draw one that divides their images
+    /// [default: the auxiliary's]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub patches: Option<Vec<usize>>,
+    /// Share of the models, 0 to 1, that draw from these lists; the others are like the auxiliary
+    /// [default: 0.5]
+    #[arg(long, value_name = "X")]
+    pub variant_share: Option<f64>,
+}
+
 impl Elastic {
     /// Models that each step trains.
     pub fn per_step(&self) -> usize {

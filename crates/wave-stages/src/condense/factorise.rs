@@ -1,8 +1,9 @@
 //! `wave condense --method factorise`: the templates nearest to a transformer's own weights.
 
-use super::CondensePlan;
-use super::artefact::{accuracies, write};
+use super::artefact::write;
+use super::{CondensePlan, EXPANDED};
 use crate::ancestor::Ancestor;
+use crate::elastic;
 use crate::finetune::Options;
 use crate::model::Network;
 use crate::templates::{self, Description};
@@ -67,9 +68,10 @@ pub(super) fn factorise(
             label_names: model.label_names.clone(),
             provenance,
             accuracies: match &data {
-                Some(data) => accuracies(&gene, &plan, data)?,
+                Some(data) => elastic::accuracies(&gene, &plan.sizes, data, EXPANDED)?,
                 None => Vec::new(),
             },
+            shapes: Vec::new(),
         };
         let top1 = about.accuracies.last().map(|a| a.top1);
         let mut result = json!({

@@ -331,8 +331,9 @@ impl CondensePlan {
         steps: u64,
     ) -> impl Iterator<Item = VitShape> {
         let rng = &mut train::size_generator(seed, step);
-        let sizes = self.sizes.draw_all(step, steps, rng).into_iter();
-        sizes.map(|(depth, width)| self.auxiliary.with_size(depth, width))
+        self.sizes
+            .shapes(&self.auxiliary, step, steps, rng)
+            .into_iter()
     }
 
     /// Multiply-adds of the forward passes of one image in an average step.
@@ -393,20 +394,19 @@ fn sizes(settings: &Condense, auxiliary: &VitShape) -> Result<Sizes> {
     if widths.is_empty() {
         return Err(request("widths is empty; give at least one"));
     }
+    let drawn = settings.variants.head_widths.as_deref().unwrap_or(&[]);
     for w in &widths {
-        if *w == 0 || *w > width || !w.is_multiple_of(head_width) {
+        let fits = |head: &usize| *head > 0 && w.is_multiple_of(*head);
+        if *w == 0 || *w > width || !drawn.iter().chain([&head_width]).any(fits) {
             return Err(request(format!(
-                "widths: {w} is not a multiple of the head width {head_width} up to the \
-                 auxiliary's width {width}"
+                "widths: {w} is not a multiple of the head width {head_width}, or of one of head_widths, \
+                 up to the auxiliary's width {width}"
             )));
         }
     }
-    Ok(elastic::sizes(
-        &settings.elastic,
-        depths,
-        widths,
-        DEFAULT_GROWTH,
-    ))
+    let mut sizes = elastic::sizes(&settings.elastic, depths, widths, DEFAULT_GROWTH);
+    sizes.variants = elastic::variants(&settings.variants, auxiliary)?;
+    Ok(sizes)
 }
 
 /// Position of layers between the anchors: fixed scalers of TELG make TELG's layers at every depth.

@@ -1,9 +1,11 @@
 //! The plan of an expansion: its size chosen and checked, and the output of `--dry-run`.
 
 use super::DEFAULTS;
-use crate::budget::{self, Candidate, Size, Surface};
+use crate::budget::{self, Candidate, Size};
+use crate::delta;
 use crate::layout::Layout;
 use crate::model::Network;
+use crate::record::{Expected, Record};
 use crate::templates::{self, TemplateDir};
 use anyhow::Result;
 use std::path::Path;
@@ -25,6 +27,8 @@ pub struct ExpandPlan {
     pub table: Table,
     /// The size of the model, or limits on it.
     pub size: Size,
+    /// A delta of the templates, if any.
+    pub delta: Option<String>,
     /// First scalers.
     pub scalers: FirstScalers,
     /// Source of norms and biases of the blocks.
@@ -51,6 +55,7 @@ impl ExpandPlan {
         Ok(ExpandPlan {
             table: to_table(settings)?,
             size: Size::new(settings)?,
+            delta: settings.delta.clone(),
             scalers: settings.scalers.unwrap_or(FirstScalers::Bank),
             fill: settings.fill.unwrap_or(Fill::Inherit),
             output: settings.output.clone(),
@@ -128,7 +133,10 @@ impl Ready {
         earlier: Option<&Path>,
         context: &Context,
     ) -> Result<Ready> {
-        let templates = templates::fetch(dir, context)?;
+        let mut templates = templates::fetch(dir, context)?;
+        if let Some(delta) = &plan.delta {
+            templates = templates.adapted(&delta::fetch(Path::new(delta), context)?)?;
+        }
         let (mut plan, candidates) = plan.sized(&templates, context)?;
         let gene = &templates.learngene;
         let shape = plan.size.shape(gene)?;
@@ -179,23 +187,31 @@ impl Ready {
 
     /// The accuracy of such a model without data as the templates record it, and how it is known, if it
     /// is.
-    pub(super) fn expected(&self) -> Option<(f64, &'static str)> {
-        let gene = &self.templates.learngene;
-        let VitShape { depth, width, .. } = self.shape;
-        let as_recorded = gene.shape(depth, width, None).ok().as_ref() == Some(&self.shape)
-            && self.plan.scalers == FirstScalers::Bank
-            && self.plan.fill == Fill::Inherit;
-        let surface = Surface::new(&self.templates.config.accuracies);
-        let untouched = as_recorded && self.data.is_none();
-        untouched.then(|| surface.expected(depth, width))?
+    pub(super) fn expected(&self) -> Option<Expected> {
+        let untouched = self.plan.scalers == FirstScalers::Bank
+            && self.plan.fill == Fill::Inherit
+            && self.data.is_none();
+        untouched.then(|| self.record().expected(&self.shape))?
+    }
+
+    /// Where the shape leaves what was condensed.
+    pub(super) fn outside(&self) -> Vec<String> {
+        self.record().outside(&self.shape)
+    }
+
+    fn record(&self) -> Record<'_> {
+        Record::new(&self.templates.config, &self.templates.learngene.auxiliary)
     }
 
     fn describe(&self) -> Result<String> {
         let shape = &self.shape;
         let parameters = shape.parameter_count();
         let mut text = format!("{}{shape:#?}\n{parameters} parameters\n", self.sizes());
-        if let Some((top1, from)) = self.expected() {
+        if let Some(Expected { top1, from }) = self.expected() {
             text += &format!("expected top-1 {:.2} % ({from})\n", 100.0 * top1);
+        }
+        for line in self.outside() {
+            text += &format!("not condensed: {line}\n");
         }
         if let (Some(data), Some((resolved, step))) = (&self.data, &self.fitting) {
             text += &data.describe();

@@ -5,7 +5,7 @@ use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use wave_lab::meta::Meta;
-use wave_run::settings::{Condense, Eval, Expand, Finetune, Init, Output, Speed, ZeroShot};
+use wave_run::settings::{Adapt, Condense, Eval, Expand, Finetune, Init, Output, Speed, ZeroShot};
 
 /// Start vision transformers of any size from one distillation.
 #[derive(Parser)]
@@ -117,6 +117,23 @@ pub(super) enum Command {
         templates: Option<PathBuf>,
         #[command(flatten)]
         settings: Box<Expand>,
+        #[command(flatten)]
+        run: Makes,
+    },
+    /// Adapt weight templates to other data once, for models of all sizes
+    #[command(
+        after_help = "Example: wave adapt templates/fashion-mnist --data photos --train-limit 1000 --out \
+                      photos-delta\n         wave expand templates/fashion-mnist --delta photos-delta \
+                      --depth 6 --width 96 --out model"
+    )]
+    Adapt {
+        /// A template directory, hf:OWNER/NAME, or the name of a set that `wave templates` lists
+        templates: PathBuf,
+        /// Take settings from the `[adapt]` table of this recipe
+        #[arg(long, value_name = "R")]
+        recipe: Option<PathBuf>,
+        #[command(flatten)]
+        settings: Box<Adapt>,
         #[command(flatten)]
         run: Makes,
     },

@@ -17,10 +17,10 @@ use wave_run::paths;
 use wave_run::progress::Verbosity;
 use wave_run::recipe::{Recipe, to_table};
 use wave_run::run_dir::Options;
-use wave_run::settings::{Condense, Expand, Finetune, Output};
+use wave_run::settings::{Adapt, Condense, Expand, Finetune, Output};
 use wave_run::terminal::detail;
 use wave_stages::ancestor::Ancestors;
-use wave_stages::{condense, expand};
+use wave_stages::{adapt, condense, expand};
 
 /// Flags of a command that makes a directory.
 pub(super) struct Make {
@@ -89,6 +89,24 @@ impl Make {
             "expand",
             || expand::describe(templates, &settings, &self.context),
             |out, options| expand::expand(templates, &settings, out, options),
+        )
+    }
+
+    pub(super) fn adapt(
+        &self,
+        templates: &Path,
+        recipe: Option<&Path>,
+        flags: &Adapt,
+    ) -> Result<Done> {
+        let settings = match recipe {
+            Some(recipe) => settings(&self.recipe(recipe)?, "adapt", flags)?,
+            None => self.without_recipe("adapt", flags)?,
+        };
+        let templates = &shipped::resolve(Some(templates), &self.context)?;
+        self.make(
+            "adapt",
+            || adapt::describe(templates, &settings, &self.context),
+            |out, options| adapt::adapt(templates, &settings, out, options),
         )
     }
 

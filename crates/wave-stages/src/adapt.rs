@@ -1,0 +1,214 @@
+//! `wave adapt`: fits weight templates to other data once, for models of all sizes.
+//!
+//! The templates stay as they are. What trains is a *delta*: differences of the scaler bank, the norms and
+//! what else is asked for, and a classifier. Each step draws a depth and a width, as an elastic condensation
+//! does, so that one delta serves every size that `wave expand --delta` makes. A delta takes a few
+//! kilobytes; with `whole` the result is a template directory instead.
+
+use crate::condense::score;
+use crate::delta::{self, DeltaDir};
+use crate::elastic;
+use crate::finetune::{Options, drop_path};
+use crate::origin;
+use crate::templates::{self, Description, TemplateDir};
+use anyhow::Result;
+use candle_core::{Device, Tensor};
+use serde_json::{Value, json};
+use std::path::Path;
+use wave_data::Batch;
+use wave_hub::{DeltaConfig, FORMAT_VERSION};
+use wave_learngene::{Learngene, Sizes, divergence, mean_loss};
+use wave_models::Weights;
+use wave_models::vit::{self, VitShape};
+use wave_run::data;
+use wave_run::inputs::Inputs;
+use wave_run::run_dir::{self, Made};
+use wave_run::settings::{Adapt, Duration};
+use wave_run::train::{self, Course, Defaults, Live, Trainee};
+use wave_train::{MicroBatch, Rate, Scores, Variable};
+
+mod card;
+mod plan;
+
+use plan::Ready;
+pub use plan::{AdaptPlan, describe};
+
+/// Values for settings that are not given.
+pub const DEFAULTS: Defaults = Defaults {
+    duration: Duration::Epochs(60.0),
+    lr: 4e-3,
+    weight_decay: 0.0,
+};
+
+/// Adapts the templates in a directory and writes the delta, or the adapted templates. Returns the output
+/// of `--json`.
+///
+/// # Errors
+/// If settings are wrong or do not fit the templates, or the work fails.
+pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Result<Value> {
+    let context = &options.context;
+    let plan = AdaptPlan::new(settings)?;
+    let ready = Ready::read(dir, plan, options.repeated(out), context)?;
+    ready.step.check()?;
+    let inputs = Inputs::new(context).artefact("templates", dir)?;
+    let inputs = inputs.images(ready.plan.data.spec.as_deref(), &ready.data);
+    run_dir::fill(out, &ready.plan.table, &inputs, options, |run| {
+        let Ready {
+            templates,
+            plan,
+            data,
+            resolved,
+            ..
+        } = &ready;
+        let classes = data.class_names.len();
+        let gene = &templates.learngene;
+        let anchors = plan.anchors(gene.auxiliary.depth);
+        let adaptation = Adaptation {
+            ready: &ready,
+            gene: gene.to_device(context.device())?,
+            start: gene.no_delta(anchors, classes, |name| plan.adapts(name))?,
+        };
+        let course = Course {
+            label: "adapt",
+            data,
+            resolved,
+            every_epoch: false,
+        };
+        let mut outcome = train::train(&adaptation, &course, Some(run), options)?;
+        let (tensors, gene) = stored(templates, plan, std::mem::take(&mut outcome.values))?;
+        let accuracies = elastic::accuracies(&gene, &ready.sizes, data, "adapted, without data")?;
+        let provenance = json!({
+            "stage": "adapt",
+            "version": env!("CARGO_PKG_VERSION"),
+            "templates_sha256": templates.digest,
+            "origin": origin::of(dir, &templates.config.provenance, context),
+            "data": data.spec,
+            "training_images": data.train_indices.len(),
+            "seed": resolved.seed,
+            "steps": outcome.steps,
+            "epochs": outcome.epochs,
+            "depths": [ready.sizes.depths.0, ready.sizes.depths.1],
+            "widths": ready.sizes.widths,
+            "start": templates.config.provenance,
+        });
+        let sum = |weights: &Weights| weights.values().map(Tensor::elem_count).sum::<usize>();
+        let mut result = json!({
+            "parameters": sum(&tensors),
+            "top1": outcome.scores.map(|s| s.top1),
+            "accuracies": accuracies,
+        });
+        outcome.tell_stop(&mut result);
+        data::count_broken(&mut result, data.tell_broken());
+        let card = card::card(dir, plan.whole, &gene, &accuracies, &provenance);
+        let float = plan.float;
+        let label_names = data.class_names.clone();
+        let write: Box<dyn FnOnce() -> Result<()>> = if plan.whole {
+            let about = Description {
+                transform: &templates.transform,
+                label_names,
+                provenance,
+                accuracies,
+                shapes: Vec::new(),
+            };
+            Box::new(move || templates::write(out, &gene, float, about, &card))
+        } else {
+            let delta = DeltaDir {
+                tensors,
+                config: DeltaConfig {
+                    format_version: FORMAT_VERSION,
+                    templates_sha256: templates.digest.clone(),
+                    anchors,
+                    classes,
+                    label_names,
+                    provenance,
+                    accuracies,
+                },
+            };
+            Box::new(move || delta::write(out, &delta, float, &card))
+        };
+        Ok(Made { result, write })
+    })
+}
+
+/// A delta as it is stored, and the learngene with it.
+fn stored(
+    templates: &TemplateDir,
+    plan: &AdaptPlan,
+    delta: Weights,
+) -> Result<(Weights, Learngene)> {
+    if plan.whole {
+        let gene = templates.learngene.with_delta(&delta)?;
+        return Ok((delta, templates::rounded(&gene, plan.float)?));
+    }
+    let delta = plan.float.rounded(&delta)?;
+    let gene = templates.learngene.with_delta(&delta)?;
+    Ok((delta, gene))
+}
+
+/// A delta in training.
+struct Adaptation<'a> {
+    ready: &'a Ready,
+    /// What it changes, on the device.
+    gene: Learngene,
+    /// Its first values.
+    start: Weights,
+}
+
+impl Trainee for Adaptation<'_> {
+    type Batch = Batch;
+
+    fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
+        let Ready { plan, resolved, .. } = self.ready;
+        let variable = |(name, t): (&String, &Tensor)| {
+            let mut v = train::variable(name, t, resolved, 0, device)?;
+            v.weight_decay = resolved.weight_decay; // of differences: towards the templates
+            if name.starts_with("templates.") {
+                v.rate = Rate::Uniform(plan.template_lr_ratio);
+            } else if name.starts_with("bank.") {
+                v.rate = Rate::Uniform(plan.scaler_lr_ratio);
+            }
+            Ok(v)
+        };
+        self.start.iter().map(variable).collect()
+    }
+
+    fn loss(
+        &self,
+        live: &Live,
+        batch: &Batch,
+        images: &Tensor,
+        part: &MicroBatch,
+    ) -> candle_core::Result<Tensor> {
+        let Ready {
+            plan,
+            resolved,
+            sizes,
+            ..
+        } = self.ready;
+        let gene = self.gene.with_delta(&live.weights)?;
+        let rng = &mut train::size_generator(resolved.seed, part.step);
+        let drawn = sizes.shapes(&gene.auxiliary, part.step, resolved.steps, rng);
+        let outputs = drawn.into_iter().map(|shape| {
+            let weights = gene.stacked_weights(&shape)?;
+            let scales = drop_path(shape.depth, part, resolved);
+            vit::logits_in(resolved.mode, &shape, &weights, images, scales)
+        });
+        let classes = gene.auxiliary.classes;
+        let targets = wave_train::batch_targets(batch, classes, resolved.label_smoothing)?;
+        let loss = |logits: &Tensor| wave_ops::soft_cross_entropy(logits, &targets);
+        let distance = |z: &Tensor, other: &Tensor| divergence(z, other, 1.0);
+        mean_loss(outputs, loss, plan.inplace_weight, distance)
+    }
+
+    fn score(&self, values: &Weights) -> Result<Scores> {
+        let gene = self.ready.templates.learngene.with_delta(values)?;
+        let shape = largest(&gene.auxiliary, &self.ready.sizes);
+        score(&gene, &shape, &self.ready.data)
+    }
+}
+
+/// The largest shape that is trained.
+fn largest(auxiliary: &VitShape, sizes: &Sizes) -> VitShape {
+    let width = sizes.widths.last().copied().unwrap_or(auxiliary.width);
+    auxiliary.with_size(sizes.depths.1, width)
+}

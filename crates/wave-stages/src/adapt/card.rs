@@ -1,0 +1,44 @@
+//! The card of a delta, and of adapted templates.
+
+use crate::model::{card_front, task};
+use crate::origin;
+use crate::templates::{self, TAGS};
+use serde_json::Value;
+use std::path::Path;
+use wave_hub::{Accuracy, CardFront};
+use wave_learngene::Learngene;
+
+/// The card of what was adapted from the templates in `dir`.
+pub(super) fn card(
+    dir: &Path,
+    whole: bool,
+    gene: &Learngene,
+    accuracies: &[Accuracy],
+    provenance: &Value,
+) -> String {
+    let task = task(gene.auxiliary.classes);
+    let front = CardFront {
+        tags: [task].into_iter().chain(TAGS).map(str::to_owned).collect(),
+        library_name: Some("wave".into()),
+        pipeline_tag: Some(task.into()),
+        results: templates::card_results(accuracies, provenance),
+        ..card_front()
+    };
+    let source = dir.display();
+    let (what, command) = match whole {
+        true => ("Weight templates", "wave expand DIR".to_owned()),
+        false => (
+            "A delta of weight templates",
+            format!("wave expand {source} --delta DIR"),
+        ),
+    };
+    let data = provenance["data"].as_str().unwrap_or("wave");
+    let mut body = format!(
+        "{what}, adapted from `{source}` to {data} once, for models of all sizes. Make one \
+         with\n\n```sh\n{command} --depth 6 --width {}\n```\n",
+        gene.auxiliary.width
+    );
+    body += &templates::card_accuracies(accuracies, "adapted");
+    body += &format!("\n```json\n{provenance:#}\n```\n");
+    origin::card(front, provenance, &format!("{what}, {data}"), &body)
+}

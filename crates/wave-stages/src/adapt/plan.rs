@@ -1,0 +1,238 @@
+//! The plan of an adaptation: its settings, then the templates and data that they are for.
+
+use super::{DEFAULTS, largest};
+use crate::elastic;
+use crate::layout;
+use crate::templates::{self, TemplateDir};
+use anyhow::Result;
+use serde_json::Value;
+use std::path::Path;
+use toml::Table;
+use wave_hub::FloatType;
+use wave_learngene::Sizes;
+use wave_run::context::Context;
+use wave_run::data::{Data, DataPlan, Input};
+use wave_run::error::request;
+use wave_run::forecast::{self, Memory, Step};
+use wave_run::recipe::to_table;
+use wave_run::settings::{self, Adapt, Elastic};
+use wave_run::train::{Resolved, TrainingPlan};
+
+/// Anchors of a delta, unless others are asked for.
+const ANCHORS: usize = 2;
+
+/// Default share of the steps over which sizes grow.
+const GROWTH: f64 = 0.9;
+
+/// The settings of an adaptation, checked.
+#[derive(Clone, Debug)]
+pub struct AdaptPlan {
+    /// The settings, which a resumed run must repeat.
+    pub table: Table,
+    /// Whether templates are written, or a delta.
+    pub whole: bool,
+    /// Learning rate of templates, relative to that of the rest.
+    pub template_lr_ratio: f32,
+    /// Learning rate of scalers, relative to that of the rest.
+    pub scaler_lr_ratio: f32,
+    /// Weight of the divergence from the largest model of a step.
+    pub inplace_weight: f64,
+    /// Element type of what is written.
+    pub float: FloatType,
+    /// Data.
+    pub data: DataPlan,
+    /// Training.
+    pub training: TrainingPlan,
+    anchors: Option<usize>,
+    adapts: Option<Vec<String>>,
+    depths: Option<Vec<usize>>,
+    widths: Option<Vec<usize>>,
+    elastic: Elastic,
+}
+
+impl AdaptPlan {
+    /// The plan of these settings.
+    ///
+    /// # Errors
+    /// If a value is out of its range, or settings contradict each other.
+    pub fn new(settings: &Adapt) -> Result<AdaptPlan> {
+        settings::check(settings)?;
+        elastic::check(&settings.elastic)?;
+        let whole = settings.whole.unwrap_or(false);
+        let template_lr_ratio = settings.template_lr_ratio.unwrap_or(0.0) as f32;
+        if template_lr_ratio > 0.0 && !whole {
+            return Err(request(
+                "template_lr_ratio: a delta leaves the templates as they are; give --whole true to write \
+                 adapted templates",
+            ));
+        }
+        let float = match (&settings.dtype, whole) {
+            (None, false) => FloatType::F16,
+            (dtype, _) => layout::float(dtype.as_deref())?,
+        };
+        let own = settings.clone();
+        Ok(AdaptPlan {
+            table: to_table(settings)?,
+            whole,
+            template_lr_ratio,
+            scaler_lr_ratio: settings.scaler_lr_ratio.unwrap_or(1.0) as f32,
+            inplace_weight: settings.elastic.inplace_weight(),
+            float,
+            data: DataPlan::new(&settings.training)?,
+            training: TrainingPlan::of_images(&settings.training, DEFAULTS)?,
+            anchors: own.anchors,
+            adapts: own.adapts,
+            depths: own.depths,
+            widths: own.widths,
+            elastic: own.elastic,
+        })
+    }
+
+    /// Anchors of the delta of templates that have so many.
+    pub fn anchors(&self, templates: usize) -> usize {
+        let usual = match self.whole {
+            true => templates,
+            false => ANCHORS.min(templates),
+        };
+        self.anchors.unwrap_or(usual)
+    }
+
+    /// Whether a tensor of the learngene adapts, of those that are neither scalers nor classifier.
+    pub fn adapts(&self, name: &str) -> bool {
+        match &self.adapts {
+            _ if name.starts_with("templates.") => self.template_lr_ratio > 0.0,
+            Some(parts) => parts.iter().any(|part| name.contains(part)),
+            None => self.whole || name.contains("norm"),
+        }
+    }
+
+    /// The sizes that steps draw from: those given, or those that were condensed.
+    fn sizes(&self, templates: &TemplateDir) -> Result<Sizes> {
+        let auxiliary = &templates.learngene.auxiliary;
+        let provenance = &templates.config.provenance;
+        let known = |key: &str| -> Option<Vec<usize>> {
+            let numbers = provenance[key].as_array()?.iter();
+            numbers
+                .map(|n| Value::as_u64(n).map(|n| n as usize))
+                .collect()
+        };
+        let depths = self.depths.clone().or_else(|| known("depths"));
+        let depths = match depths.as_deref() {
+            None => (auxiliary.depth, auxiliary.depth),
+            Some([one]) if *one > 0 => (*one, *one),
+            Some([least, most]) if (1..=*most).contains(least) => (*least, *most),
+            Some(other) => {
+                return Err(request(format!(
+                    "depths = {other:?}; give one depth, or the least and the most, from 1"
+                )));
+            }
+        };
+        let widths = self.widths.clone().or_else(|| known("widths"));
+        let widths = widths.unwrap_or_else(|| vec![auxiliary.width]);
+        if widths.is_empty() {
+            return Err(request("widths is empty; give at least one"));
+        }
+        for &width in &widths {
+            templates.learngene.shape(depths.1, width, None)?;
+        }
+        Ok(elastic::sizes(&self.elastic, depths, widths, GROWTH))
+    }
+}
+
+/// An adaptation with all its inputs, checked.
+pub(super) struct Ready {
+    pub(super) templates: TemplateDir,
+    /// With a batch as a number.
+    pub(super) plan: AdaptPlan,
+    pub(super) sizes: Sizes,
+    pub(super) data: Data,
+    pub(super) resolved: Resolved,
+    /// Memory of a step.
+    pub(super) step: Step,
+}
+
+impl Ready {
+    /// Reads the templates in a directory; an automatic batch is that of the `earlier` run, if any.
+    ///
+    /// # Errors
+    /// If something is missing or does not fit together.
+    pub(super) fn read(
+        dir: &Path,
+        mut plan: AdaptPlan,
+        earlier: Option<&Path>,
+        context: &Context,
+    ) -> Result<Ready> {
+        let templates = templates::fetch(dir, context)?;
+        let gene = &templates.learngene;
+        let sizes = plan.sizes(&templates)?;
+        let shape = largest(&gene.auxiliary, &sizes);
+        let values = gene.ledger().iter().map(|(_, n)| n).sum();
+        let memory = |mode| {
+            let memory = Memory::of_composed(&shape, mode, values);
+            memory.of_several(sizes.per_step)
+        };
+        let batch = forecast::fit_batch(&mut plan.data, &plan.training, memory, earlier, context)?;
+        plan.table.extend(batch);
+        let data = Data::open(
+            &plan.data,
+            Input::Like(templates.transform.clone()),
+            context,
+        )?;
+        let resolved = plan.training.resolve(&data)?;
+        if let Some(parts) = &plan.adapts {
+            let tensors = gene.tensors();
+            let names = || tensors.iter().map(|(name, _)| name.as_str());
+            if let Some(part) = parts
+                .iter()
+                .find(|part| !names().any(|n| n.contains(*part)))
+            {
+                let names: Vec<&str> = names().collect();
+                return Err(request(format!(
+                    "adapts: no weight's name holds {part}; there are {}",
+                    names.join(", ")
+                )));
+            }
+        }
+        Ok(Ready {
+            step: Step::new(memory(resolved.mode), &data, &resolved, 1)?,
+            templates,
+            plan,
+            sizes,
+            data,
+            resolved,
+        })
+    }
+
+    fn describe(&self) -> Result<String> {
+        let Ready {
+            templates,
+            plan,
+            sizes,
+            data,
+            resolved,
+            step,
+        } = self;
+        let gene = &templates.learngene;
+        let anchors = plan.anchors(gene.auxiliary.depth);
+        let delta = gene.no_delta(anchors, data.class_names.len(), |name| plan.adapts(name))?;
+        let values: usize = delta.values().map(candle_core::Tensor::elem_count).sum();
+        let (least, most) = sizes.depths;
+        let mut text = format!(
+            "depths {least} to {most}, widths {:?}; {values} values adapt, with {anchors} anchors\n",
+            sizes.widths
+        );
+        text += &data.describe();
+        text += &resolved.describe(data);
+        text += &step.words();
+        Ok(text)
+    }
+}
+
+/// The output of `wave adapt --dry-run`.
+///
+/// # Errors
+/// As the adaptation's own, before its first step.
+pub fn describe(dir: &Path, settings: &Adapt, context: &Context) -> Result<String> {
+    let plan = AdaptPlan::new(settings)?;
+    Ready::read(dir, plan, None, context)?.describe()
+}

@@ -1,0 +1,111 @@
+//! Reading and writing of delta directories, and templates with a delta.
+
+use crate::templates::TemplateDir;
+use anyhow::Result;
+use candle_core::Tensor;
+use std::path::Path;
+use wave_hub::{DeltaConfig, FloatType};
+use wave_models::Weights;
+use wave_models::vit;
+use wave_run::context::Context;
+use wave_run::error::{Error, request};
+
+/// A delta directory.
+pub struct DeltaDir {
+    /// By the names of [`wave_learngene::Learngene::tensors`].
+    pub tensors: Weights,
+    /// Its configuration.
+    pub config: DeltaConfig,
+}
+
+/// Reads a delta directory, or `hf:OWNER/NAME` after a download.
+///
+/// # Errors
+/// If there is none, or its files do not fit together.
+pub fn fetch(name: &Path, context: &Context) -> Result<DeltaDir, Error> {
+    Ok(read(&wave_run::locate::locate(name, context)?)?)
+}
+
+fn read(dir: &Path) -> Result<DeltaDir> {
+    let (config, stored) = wave_hub::read_delta(dir)?;
+    let mut tensors = Weights::new();
+    let banks = stored
+        .keys()
+        .filter_map(|name| name.strip_prefix("bank.0."));
+    for part in banks {
+        let anchor = |a| {
+            let name = format!("bank.{a}.{part}");
+            let missing = || request(format!("{}: tensor {name} is missing", dir.display()));
+            stored.get(&name).ok_or_else(missing)
+        };
+        let anchors = (0..config.anchors).map(anchor);
+        let anchors: Vec<&Tensor> = anchors.collect::<Result<_>>()?;
+        tensors.insert(format!("bank.{part}"), Tensor::stack(&anchors, 0)?);
+    }
+    let inherited = stored.iter();
+    let inherited: Weights = inherited
+        .filter_map(|(name, t)| Some((name.strip_prefix("auxiliary.")?.to_owned(), t.clone())))
+        .collect();
+    tensors.extend(vit::stack(&inherited, config.anchors)?);
+    Ok(DeltaDir { tensors, config })
+}
+
+/// Writes a delta directory, all values as `float`.
+///
+/// # Errors
+/// If a value is out of the range of `float`, or the disk refuses.
+pub fn write(dir: &Path, delta: &DeltaDir, float: FloatType, card: &str) -> Result<()> {
+    let mut stored = Weights::new();
+    let mut inherited = Weights::new();
+    for (name, t) in &delta.tensors {
+        match name.strip_prefix("bank.") {
+            Some(part) => {
+                for a in 0..t.dim(0)? {
+                    stored.insert(format!("bank.{a}.{part}"), t.get(a)?);
+                }
+            }
+            None => {
+                inherited.insert(name.clone(), t.clone());
+            }
+        }
+    }
+    for (name, t) in vit::unstack(&inherited)? {
+        stored.insert(format!("auxiliary.{name}"), t);
+    }
+    Ok(wave_hub::write_delta(
+        dir,
+        &delta.config,
+        &stored,
+        float,
+        card,
+    )?)
+}
+
+impl TemplateDir {
+    /// The templates as a delta has them: for its data, with its classes and recorded accuracies.
+    ///
+    /// # Errors
+    /// If the delta was made for other templates.
+    pub fn adapted(mut self, delta: &DeltaDir) -> Result<TemplateDir, Error> {
+        let made_for = &delta.config.templates_sha256;
+        if *made_for != self.digest {
+            let digits = |digest: &str| digest.chars().take(16).collect::<String>();
+            return Err(request(format!(
+                "the delta was made for templates with SHA-256 {}..., and these have {}...; give the \
+                 templates that `wave adapt` was given",
+                digits(made_for),
+                digits(&self.digest)
+            ))
+            .into());
+        }
+        let learngene = self.learngene.with_delta(&delta.tensors);
+        self.learngene = learngene.map_err(anyhow::Error::from)?;
+        let config = delta.config.clone();
+        self.config.classes = config.classes;
+        self.config.label_names = config.label_names;
+        self.config.accuracies = config.accuracies;
+        self.config.shapes.clear();
+        self.config.provenance = config.provenance;
+        Ok(self)
+    }
+}

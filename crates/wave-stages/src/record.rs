@@ -1,0 +1,211 @@
+//! What a template directory records of the shapes it makes: the accuracy to expect of one without
+//! measuring it, and where a shape leaves what was condensed.
+
+use crate::budget::Surface;
+use serde_json::Value;
+use wave_hub::{ShapeAccuracy, TemplateConfig};
+use wave_models::vit::VitShape;
+
+/// A property of a shape that a record knows about.
+struct Property {
+    /// Its name in messages.
+    name: &'static str,
+    /// The key of its values in the provenance.
+    key: &'static str,
+    of: fn(&VitShape) -> f64,
+}
+
+const PROPERTIES: [Property; 6] = [
+    Property {
+        name: "depth",
+        key: "depths",
+        of: |shape| shape.depth as f64,
+    },
+    Property {
+        name: "width",
+        key: "widths",
+        of: |shape| shape.width as f64,
+    },
+    Property {
+        name: "head width",
+        key: "head_widths",
+        of: |shape| shape.head_width() as f64,
+    },
+    Property {
+        name: "MLP ratio",
+        key: "mlp_ratios",
+        of: |shape| shape.mlp_ratio,
+    },
+    Property {
+        name: "image size",
+        key: "image_sizes",
+        of: |shape| shape.image_size as f64,
+    },
+    Property {
+        name: "patch",
+        key: "patches",
+        of: |shape| shape.patch as f64,
+    },
+];
+
+/// The accuracy to expect of a model made without data.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expected {
+    /// 0 to 1.
+    pub top1: f64,
+    /// How it is known.
+    pub from: &'static str,
+}
+
+/// The record of a template directory.
+pub struct Record<'a> {
+    auxiliary: &'a VitShape,
+    provenance: &'a Value,
+    surface: Surface,
+    shapes: &'a [ShapeAccuracy],
+}
+
+impl<'a> Record<'a> {
+    /// The record in a configuration, of templates with this auxiliary.
+    pub fn new(config: &'a TemplateConfig, auxiliary: &'a VitShape) -> Record<'a> {
+        Record {
+            auxiliary,
+            provenance: &config.provenance,
+            surface: Surface::new(&config.accuracies),
+            shapes: &config.shapes,
+        }
+    }
+
+    /// The accuracy to expect of a shape. Where it was not measured, the losses of all properties in which
+    /// it differs from those that were are added up; none where one is unknown.
+    pub fn expected(&self, shape: &VitShape) -> Option<Expected> {
+        let same = |a: &&ShapeAccuracy| self.shape_of(a) == *shape;
+        if let Some(at) = self.shapes.iter().find(same) {
+            return Some(Expected {
+                top1: at.top1,
+                from: "measured at this shape, without data",
+            });
+        }
+        let VitShape { depth, width, .. } = *shape;
+        let differing: Vec<&Property> = self.differing(shape).collect();
+        if differing.is_empty() {
+            let (top1, from) = self.surface.expected(depth, width)?;
+            return Some(Expected { top1, from });
+        }
+        let losses = differing.into_iter().map(|p| self.loss(p, (p.of)(shape)));
+        let loss: f64 = losses.collect::<Option<Vec<f64>>>()?.iter().sum();
+        let top1 = (self.surface.nearest(depth, width)? - loss).max(0.0);
+        let from = "estimated from shapes that differ in one thing each";
+        Some(Expected { top1, from })
+    }
+
+    /// A line for each property in which a shape leaves what was condensed, with the accuracy that this
+    /// costs, if it is recorded.
+    pub fn outside(&self, shape: &VitShape) -> Vec<String> {
+        let mut lines = Vec::new();
+        for property in &PROPERTIES {
+            let value = (property.of)(shape);
+            let (least, most) = self.condensed(property);
+            if (least..=most).contains(&value) {
+                continue;
+            }
+            let condensed = match least == most {
+                true => least.to_string(),
+                false => format!("{least} to {most}"),
+            };
+            let cost = match self.loss(property, value) {
+                Some(loss) => format!("about {:.1} points lower", 100.0 * loss.max(0.0)),
+                None => "no accuracy is recorded there".to_owned(),
+            };
+            let name = property.name;
+            lines.push(format!("{name} {value}, condensed {condensed}: {cost}"));
+        }
+        lines
+    }
+
+    /// The shape that an entry of the record measured.
+    fn shape_of(&self, entry: &ShapeAccuracy) -> VitShape {
+        VitShape {
+            depth: entry.depth,
+            width: entry.width,
+            heads: entry.heads,
+            mlp_ratio: entry.mlp_ratio,
+            image_size: entry.image_size,
+            patch: entry.patch,
+            ..self.auxiliary.clone()
+        }
+    }
+
+    /// Properties in which a shape differs from those whose accuracy the surface holds.
+    fn differing(&self, shape: &VitShape) -> impl Iterator<Item = &'static Property> {
+        let plain = self.auxiliary.with_size(shape.depth, shape.width);
+        let shape = shape.clone();
+        let outside = move |property: &&Property| match property.name {
+            "depth" => self.surface.nearest_depth(shape.depth) != Some(shape.depth),
+            "width" => self.surface.nearest_width(shape.width) != Some(shape.width),
+            _ => (property.of)(&shape) != (property.of)(&plain),
+        };
+        PROPERTIES
+            .iter()
+            .filter(outside)
+            .collect::<Vec<_>>()
+            .into_iter()
+    }
+
+    /// The least and the most of a property that was condensed.
+    fn condensed(&self, property: &Property) -> (f64, f64) {
+        let own = match property.key {
+            // Steps drew these, and the auxiliary's are the largest.
+            "depths" | "widths" => None,
+            _ => Some((property.of)(self.auxiliary)),
+        };
+        let drawn = self.provenance[property.key].as_array();
+        let drawn = drawn.into_iter().flatten().filter_map(Value::as_f64);
+        let all: Vec<f64> = drawn.chain(own).collect();
+        let ends = all.iter().copied().reduce(f64::min);
+        let ends = ends.zip(all.iter().copied().reduce(f64::max));
+        ends.unwrap_or(((property.of)(self.auxiliary), (property.of)(self.auxiliary)))
+    }
+
+    /// The loss of accuracy of models that differ in this property alone, interpolated between the values
+    /// measured; that of the nearest beyond them.
+    fn loss(&self, property: &Property, value: f64) -> Option<f64> {
+        let mut points: Vec<(f64, f64)> = Vec::new();
+        for entry in self.shapes {
+            let shape = self.shape_of(entry);
+            let mut differing = self.differing(&shape);
+            if let (Some(only), None) = (differing.next(), differing.next())
+                && only.name == property.name
+            {
+                let plain = self.surface.nearest(entry.depth, entry.width)?;
+                points.push(((property.of)(&shape), plain - entry.top1));
+            }
+        }
+        if points.is_empty() {
+            return None;
+        }
+        if let Some(own) = self.without_loss(property, value) {
+            points.push((own, 0.0));
+        }
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let above = points.partition_point(|point| point.0 < value);
+        let (below, above) = (points.get(above.wrapping_sub(1)), points.get(above));
+        Some(match (below, above) {
+            (Some((a, x)), Some((b, y))) => x + (y - x) * (value - a) / (b - a),
+            (Some((_, x)), None) | (None, Some((_, x))) => *x,
+            (None, None) => return None,
+        })
+    }
+
+    /// The value of a property next to `value` at which nothing is lost.
+    fn without_loss(&self, property: &Property, value: f64) -> Option<f64> {
+        match property.name {
+            "depth" => self.surface.nearest_depth(value as usize).map(|n| n as f64),
+            "width" => self.surface.nearest_width(value as usize).map(|n| n as f64),
+            _ => Some((property.of)(self.auxiliary)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
