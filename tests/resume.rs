@@ -47,6 +47,15 @@ fn condense_survives_a_kill() {
     check(&Place::new(), args);
     let several = "--larger deviations --sizes-per-step 3 --inplace-weight 0.5";
     check(&Place::new(), &format!("{args} {several}"));
+    let shapes = "--mlp-ratios 1,4 --head-widths 8,16 --image-sizes 28,56 --patches 4,7";
+    check(&Place::new(), &format!("{args} {shapes}"));
+}
+
+#[test]
+fn adapt_survives_a_kill() {
+    let place = Place::with_templates();
+    let flags = format!("--steps 40 --checkpoint-steps 1 {}", shapes());
+    check(&place, &format!("adapt t {flags}"));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! End-to-end tests: the `wave` command as a user runs it, on tiny models and procedural images.
 
+mod adapt;
 mod adding;
 mod ancestors;
 mod bad_input;

@@ -42,7 +42,11 @@ pub(crate) fn sizes(
 ///
 /// # Errors
 /// If a list holds 0, heads that divide no width, or no patch divides an image.
-pub(crate) fn variants(settings: &settings::Variants, whole: &VitShape) -> Result<Variants> {
+pub(crate) fn variants(
+    settings: &settings::Variants,
+    widths: &[usize],
+    whole: &VitShape,
+) -> Result<Variants> {
     let list = |list: &Option<Vec<usize>>| list.clone().unwrap_or_default();
     let variants = Variants {
         mlp_ratios: settings.mlp_ratios.clone().unwrap_or_default(),
@@ -51,6 +55,13 @@ pub(crate) fn variants(settings: &settings::Variants, whole: &VitShape) -> Resul
         patches: list(&settings.patches),
         share: settings.variant_share.unwrap_or(SHARE),
     };
+    for head in &variants.head_widths {
+        if !widths.iter().any(|width| width.is_multiple_of(*head)) {
+            return Err(request(format!(
+                "head_widths: {head} divides none of the widths {widths:?}"
+            )));
+        }
+    }
     let own = [whole.image_size];
     let images = match &variants.image_sizes[..] {
         [] => &own[..],

@@ -109,7 +109,8 @@ fn tensors_that_do_not_belong_are_refused() {
         let mut wrong = some_weights();
         wrong.extend(weights(&[(name, shape)]));
         let error = write_delta(root.path(), &config(), &wrong, FloatType::F32, "# Card\n");
-        check_request(error.unwrap_err(), &[part]);
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
     }
     let mut headless = some_weights();
     headless.remove("auxiliary.head.bias");
@@ -120,6 +121,10 @@ fn tensors_that_do_not_belong_are_refused() {
         FloatType::F32,
         "# Card\n",
     );
-    check_request(error.unwrap_err(), &["`auxiliary.head.bias` is missing"]);
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.contains("`auxiliary.head.bias` is missing"),
+        "{error}"
+    );
     assert!(names(root.path()).is_empty());
 }

@@ -405,7 +405,7 @@ fn sizes(settings: &Condense, auxiliary: &VitShape) -> Result<Sizes> {
         }
     }
     let mut sizes = elastic::sizes(&settings.elastic, depths, widths, DEFAULT_GROWTH);
-    sizes.variants = elastic::variants(&settings.variants, auxiliary)?;
+    sizes.variants = elastic::variants(&settings.variants, &sizes.widths, auxiliary)?;
     Ok(sizes)
 }
 
