@@ -4,7 +4,9 @@
 //!
 //! - `bank.{a}.{part}`: differences of scalers, at A anchors of relative depth 0..=1;
 //! - `auxiliary.{name}`: differences of weights that are not composed, those of blocks at the same anchors;
-//! - `auxiliary.head.weight`, `auxiliary.head.bias`: the classifier itself.
+//! - `auxiliary.head.weight`, `auxiliary.head.bias`: the classifier itself;
+//! - `templates.{set}.left` (N, t, R) and `templates.{set}.right` (N, R, t): factors of differences of
+//!   templates.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -150,7 +152,7 @@ fn check_weights(config: &DeltaConfig, weights: &Weights) -> Result<(), String> 
     for name in weights.keys() {
         let anchor = match name.split('.').collect::<Vec<_>>()[..] {
             ["bank", anchor, _] | ["auxiliary", "blocks", anchor, ..] => anchor.parse().ok(),
-            ["auxiliary", ..] => Some(0),
+            ["auxiliary", ..] | ["templates", _, "left" | "right"] => Some(0),
             _ => None,
         };
         if anchor.is_none_or(|anchor: usize| anchor >= config.anchors) {

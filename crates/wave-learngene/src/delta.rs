@@ -3,7 +3,8 @@
 //! A delta holds differences from some of the tensors of [`Learngene::tensors`], under their names. The
 //! bank and the weights of blocks, which have K anchors in the learngene, have few in the delta, and are
 //! interpolated to K. A delta holds the classifier itself rather than a difference, since other data may
-//! have other classes.
+//! have other classes. Of templates it may hold differences of low rank: `templates.{set}.left` (N, t, R)
+//! times `templates.{set}.right` (N, R, t).
 
 use crate::{DepthRule, Learngene, PlanError, interpolate_depth};
 use candle_core::{DType, Device, Result, Tensor};
@@ -15,7 +16,8 @@ mod tests;
 
 impl Learngene {
     /// The delta that changes nothing, with `anchors` anchors: of the bank and of the tensors that `adapts`
-    /// names. Where `classes` are other than the learngene's, its classifier is 0.
+    /// names. Where `classes` are other than the learngene's, its classifier is 0. With a `rank` above 0 it
+    /// has differences of the templates of that rank, whose left factors `normal` draws.
     ///
     /// # Errors
     /// If there is no memory.
@@ -23,6 +25,8 @@ impl Learngene {
         &self,
         anchors: usize,
         classes: usize,
+        rank: usize,
+        normal: &mut impl FnMut() -> f32,
         adapts: impl Fn(&str) -> bool,
     ) -> Result<Weights> {
         let zeros = |dims: Vec<usize>| Tensor::zeros(dims, DType::F32, &Device::Cpu);
@@ -31,6 +35,18 @@ impl Learngene {
             if !is_head(&name) && (name.starts_with("bank.") || adapts(&name)) {
                 delta.insert(name.clone(), zeros(delta_shape(&name, t.dims(), anchors))?);
             }
+        }
+        let factors = self.templates.iter().filter(|_| rank > 0);
+        for (set, t) in factors {
+            let (n, side, _) = t.dims3()?;
+            let scale = (side as f32).sqrt().recip();
+            let left = (0..n * side * rank).map(|_| scale * normal()).collect();
+            let left = Tensor::from_vec::<_, f32>(left, (n, side, rank), &Device::Cpu)?;
+            delta.insert(format!("templates.{set}.left"), left);
+            delta.insert(
+                format!("templates.{set}.right"),
+                zeros(vec![n, rank, side])?,
+            );
         }
         for (name, dims) in self.heads(classes) {
             let own = self.inherited.get(&name);
@@ -50,7 +66,20 @@ impl Learngene {
         let heads: Vec<_> = self.heads(classes);
         let own: Weights = self.tensors().into_iter().collect();
         let mut changed = Weights::new();
+        for (set, t) in &self.templates {
+            if let Some(change) = product(delta, set, t.dims())? {
+                changed.insert(format!("templates.{set}"), (t + change)?);
+            }
+        }
         for (name, change) in delta {
+            if name.starts_with("templates.") && (name.ends_with(LEFT) || name.ends_with(RIGHT)) {
+                let set = name.trim_start_matches("templates.");
+                let set = set.trim_end_matches(LEFT).trim_end_matches(RIGHT);
+                match self.templates.contains_key(set) {
+                    true => continue,
+                    false => return Err(PlanError::UnknownInDelta(name.clone()).into()),
+                }
+            }
             let anchors = change.dims().first().copied().unwrap_or(0).max(1);
             let head = heads.iter().find(|(head, _)| head == name);
             let expected = match (head, own.get(name)) {
@@ -93,6 +122,35 @@ impl Learngene {
         all.retain(|(name, _)| is_head(name));
         all
     }
+}
+
+/// Ends of the names of the factors of a set's differences.
+const LEFT: &str = ".left";
+const RIGHT: &str = ".right";
+
+/// The differences of low rank that a delta has of a set of templates, if any.
+fn product(delta: &Weights, set: &str, templates: &[usize]) -> Result<Option<Tensor>> {
+    let factor = |end: &str| delta.get(&format!("templates.{set}{end}"));
+    let (left, right) = match (factor(LEFT), factor(RIGHT)) {
+        (None, None) => return Ok(None),
+        (Some(left), Some(right)) => (left, right),
+        _ => {
+            return Err(PlanError::UnknownInDelta(format!("one factor of templates.{set}")).into());
+        }
+    };
+    let rank = right.dims().get(1).copied().unwrap_or(0).max(1);
+    let (n, t) = (templates[0], templates[1]);
+    for (end, found, expected) in [(LEFT, left, [n, t, rank]), (RIGHT, right, [n, rank, t])] {
+        if found.dims() != expected {
+            return Err(PlanError::DeltaShape {
+                name: format!("templates.{set}{end}"),
+                found: found.dims().to_vec(),
+                expected: expected.to_vec(),
+            }
+            .into());
+        }
+    }
+    left.matmul(right).map(Some)
 }
 
 /// As [`Learngene::headless`] has it.

@@ -21,7 +21,7 @@ use wave::finetune::Options;
 use wave::recipe::Recipe;
 use wave_run::error::{describe, exit_code};
 use wave_run::interrupt::Interruption;
-use wave_run::settings::{Condense, Eval, Finetune, Init, Output};
+use wave_run::settings::{Adapt, Condense, Eval, Finetune, Init, Output};
 use wave_stages::ancestor::Ancestors;
 use wave_stages::layout::Layout;
 use wave_train::Alone;
@@ -81,19 +81,24 @@ fn values(t: &Tensor) -> candle_core::Result<Vec<f32>> {
     t.to_dtype(DType::F32)?.flatten_all()?.to_vec1()
 }
 
-/// A model of a depth and width from templates; without a name, from the first shipped set.
+/// A model of a depth and width from templates, with a delta of them if given; without a name, from the
+/// first shipped set.
 #[pyfunction]
-#[pyo3(signature = (templates, depth, width, heads))]
+#[pyo3(signature = (templates, depth, width, heads, delta))]
 fn expand(
     py: Python,
     templates: Option<PathBuf>,
     depth: usize,
     width: usize,
     heads: Option<usize>,
+    delta: Option<PathBuf>,
 ) -> PyResult<Model> {
     working(py, |context| {
         let dir = wave::shipped::resolve(templates.as_deref(), context)?;
-        let templates = wave::templates::fetch(&dir, context)?;
+        let mut templates = wave::templates::fetch(&dir, context)?;
+        if let Some(delta) = &delta {
+            templates = templates.adapted(&wave::delta::fetch(delta, context)?)?;
+        }
         let shape = templates.learngene.shape(depth, width, heads)?;
         Ok(templates.model(&shape)?)
     })
@@ -136,6 +141,17 @@ fn condense(
         }
         let result =
             wave::condense::condense(&name, &settings, &ancestors, &out, &options(context))?;
+        Ok(result.to_string())
+    })
+}
+
+/// Adapts templates to other data; the result is that of `--json`.
+#[pyfunction]
+fn adapt(py: Python, templates: PathBuf, out: PathBuf, settings: &str) -> PyResult<String> {
+    working(py, |context| {
+        let settings: Adapt = parsed("adapt", None, settings)?.1;
+        let templates = wave::shipped::resolve(Some(&templates), context)?;
+        let result = wave::adapt::adapt(&templates, &settings, &out, &options(context))?;
         Ok(result.to_string())
     })
 }
@@ -248,6 +264,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(init, module)?)?;
     module.add_function(wrap_pyfunction!(read, module)?)?;
     module.add_function(wrap_pyfunction!(condense, module)?)?;
+    module.add_function(wrap_pyfunction!(adapt, module)?)?;
     module.add_function(wrap_pyfunction!(finetune, module)?)?;
     module.add_function(wrap_pyfunction!(evaluate, module)?)?;
     module.add_function(wrap_pyfunction!(inspect, module)?)?;

@@ -80,6 +80,16 @@ RECIPE = (
 PREPROCESSING = {"input_size": (3, 24, 24), "mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4), "crop_pct": 1.0}
 
 
+def test_one_adaptation_serves_all_sizes(tmp_path):
+    made = wave.adapt("fashion-mnist", tmp_path / "d", steps=2, **SHAPES)
+    assert made["accuracies"]
+    for depth, width in [(2, 64), (5, 96)]:
+        model = wave.expand("fashion-mnist", depth=depth, width=width, delta=tmp_path / "d")
+        assert model["head.weight"].shape == (8, width)
+    with pytest.raises(ValueError, match="holds no artefact"):
+        wave.expand("fashion-mnist", depth=2, width=64, delta=tmp_path)
+
+
 def test_a_data_set_of_torch_is_packed(tmp_path):
     pytest.importorskip("PIL")
     images = np.random.default_rng(0).integers(0, 256, (6, 10, 12, 3), dtype=np.uint8)

@@ -252,6 +252,10 @@ pub struct Adapt {
     /// patch_embed or pos_embed [default: norm; with --whole true all]
     #[arg(long, value_name = "TEXT", value_delimiter = ',')]
     pub adapts: Option<Vec<String>>,
+    /// Rank of the differences of templates in the delta; 0 leaves the templates as they are [default: 1;
+    /// with --whole true 0]
+    #[arg(long, value_name = "R")]
+    pub template_rank: Option<usize>,
     /// Write adapted templates, a whole template directory, instead of a delta [default: false]
     #[arg(long, value_name = "BOOL")]
     pub whole: Option<bool>,

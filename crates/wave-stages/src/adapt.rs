@@ -66,7 +66,7 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
         let adaptation = Adaptation {
             ready: &ready,
             gene: gene.to_device(context.device())?,
-            start: gene.no_delta(anchors, classes, |name| plan.adapts(name))?,
+            start: plan.no_delta(gene, classes)?,
         };
         let course = Course {
             label: "adapt",
@@ -162,7 +162,7 @@ impl Trainee for Adaptation<'_> {
         let variable = |(name, t): (&String, &Tensor)| {
             let mut v = train::variable(name, t, resolved, 0, device)?;
             v.weight_decay = resolved.weight_decay; // of differences: towards the templates
-            if name.starts_with("templates.") {
+            if name.starts_with("templates.") && plan.template_lr_ratio > 0.0 {
                 v.rate = Rate::Uniform(plan.template_lr_ratio);
             } else if name.starts_with("bank.") {
                 v.rate = Rate::Uniform(plan.scaler_lr_ratio);

@@ -42,6 +42,9 @@ fn read(dir: &Path) -> Result<DeltaDir> {
         let anchors: Vec<&Tensor> = anchors.collect::<Result<_>>()?;
         tensors.insert(format!("bank.{part}"), Tensor::stack(&anchors, 0)?);
     }
+    let factors = stored.iter();
+    let factors = factors.filter(|(name, _)| name.starts_with("templates."));
+    tensors.extend(factors.map(|(name, t)| (name.clone(), t.clone())));
     let inherited = stored.iter();
     let inherited: Weights = inherited
         .filter_map(|(name, t)| Some((name.strip_prefix("auxiliary.")?.to_owned(), t.clone())))
@@ -58,13 +61,16 @@ pub fn write(dir: &Path, delta: &DeltaDir, float: FloatType, card: &str) -> Resu
     let mut stored = Weights::new();
     let mut inherited = Weights::new();
     for (name, t) in &delta.tensors {
-        match name.strip_prefix("bank.") {
-            Some(part) => {
+        match name.split_once('.') {
+            Some(("bank", part)) => {
                 for a in 0..t.dim(0)? {
                     stored.insert(format!("bank.{a}.{part}"), t.get(a)?);
                 }
             }
-            None => {
+            Some(("templates", _)) => {
+                stored.insert(name.clone(), t.clone());
+            }
+            _ => {
                 inherited.insert(name.clone(), t.clone());
             }
         }

@@ -44,4 +44,6 @@ pub use wave_bench::{bench, report};
 pub use wave_lab::{meta, population, sequence};
 pub use wave_run::error::{Error, ErrorKind};
 pub use wave_run::{context, forecast, progress, recipe, settings, terminal};
-pub use wave_stages::{classifier, condense, eval, expand, finetune, init, model, templates};
+pub use wave_stages::{
+    adapt, classifier, condense, delta, eval, expand, finetune, init, model, templates,
+};

@@ -1,3 +1,4 @@
+use crate::Learngene;
 use crate::testing::*;
 use candle_core::{D, DType, Device, Tensor, Var};
 use std::collections::BTreeSet;
@@ -6,6 +7,19 @@ use wave_models::vit;
 
 fn norms(name: &str) -> bool {
     name.contains("norm")
+}
+
+fn none(
+    gene: &Learngene,
+    anchors: usize,
+    classes: usize,
+    rank: usize,
+    adapts: impl Fn(&str) -> bool,
+) -> Weights {
+    let mut drawn = (1..).map(|i| (i as f32).sin());
+    let mut normal = || drawn.next().unwrap();
+    let delta = gene.no_delta(anchors, classes, rank, &mut normal, adapts);
+    delta.unwrap()
 }
 
 fn random(delta: &Weights) -> Weights {
@@ -17,13 +31,13 @@ fn random(delta: &Weights) -> Weights {
 #[test]
 fn no_delta_changes_nothing_but_other_classes() {
     let gene = learngene(Kronecker::Tile);
-    let none = gene.no_delta(2, 10, norms).unwrap();
-    let adapted = gene.with_delta(&none).unwrap();
+    let same = none(&gene, 2, 10, 0, norms);
+    let adapted = gene.with_delta(&same).unwrap();
     for ((name, a), (_, b)) in gene.tensors().iter().zip(adapted.tensors()) {
         assert_eq!(flat(a), flat(&b), "{name}");
     }
     for classes in [3, 17] {
-        let other = gene.no_delta(2, classes, norms).unwrap();
+        let other = none(&gene, 2, classes, 1, norms);
         let other = gene.with_delta(&other).unwrap();
         let shape = other.shape(4, 32, None).unwrap();
         assert_eq!(shape.classes, classes);
@@ -36,7 +50,7 @@ fn no_delta_changes_nothing_but_other_classes() {
 #[test]
 fn a_backbone_gets_a_classifier() {
     let gene = learngene(Kronecker::Tile).headless();
-    let delta = gene.no_delta(1, 4, |_| false).unwrap();
+    let delta = none(&gene, 1, 4, 0, |_| false);
     let adapted = gene.with_delta(&random(&delta)).unwrap();
     let shape = adapted.shape(3, 48, None).unwrap();
     let weights = adapted.stacked_weights(&shape).unwrap();
@@ -48,7 +62,7 @@ fn a_backbone_gets_a_classifier() {
 #[test]
 fn anchors_of_a_delta_are_interpolated_and_added() {
     let gene = learngene(Kronecker::Tile);
-    let delta = random(&gene.no_delta(2, 10, norms).unwrap());
+    let delta = random(&none(&gene, 2, 10, 0, norms));
     let adapted = gene.with_delta(&delta).unwrap();
     let own: Weights = gene.tensors().into_iter().collect();
     for (name, t) in adapted.tensors() {
@@ -85,7 +99,9 @@ fn anchors_of_a_delta_are_interpolated_and_added() {
 #[test]
 fn gradients_reach_every_tensor_of_a_delta() {
     let gene = learngene(Kronecker::Tile);
-    let delta = random(&gene.no_delta(3, 7, |_| true).unwrap());
+    let delta = random(&none(&gene, 3, 7, 2, |name| {
+        !name.starts_with("templates.")
+    }));
     let vars: Vec<(String, Var)> = delta
         .iter()
         .map(|(name, t)| (name.clone(), Var::from_tensor(t).unwrap()))
@@ -115,7 +131,7 @@ fn gradients_reach_every_tensor_of_a_delta() {
 #[test]
 fn a_delta_of_other_templates_is_refused() {
     let gene = learngene(Kronecker::Tile);
-    let delta = gene.no_delta(2, 10, norms).unwrap();
+    let delta = none(&gene, 2, 10, 0, norms);
     let refused = |delta: &Weights| gene.with_delta(delta).unwrap_err().to_string();
     let mut strange = delta.clone();
     strange.insert("blocks.ls1.gamma".into(), normal(&mut rng(1), (2, 64)));
@@ -126,4 +142,40 @@ fn a_delta_of_other_templates_is_refused() {
         wrong.insert("bank.qkv".into(), zeros);
         assert!(refused(&wrong).contains("bank.qkv"));
     }
+}
+
+#[test]
+fn differences_of_templates_have_the_rank_asked_for() {
+    let gene = learngene(Kronecker::Tile);
+    let start = none(&gene, 1, 10, 3, |_| false);
+    let same = gene.with_delta(&start).unwrap();
+    assert_eq!(flat(&same.templates["fc1"]), flat(&gene.templates["fc1"]));
+    let delta = random(&start);
+    let adapted = gene.with_delta(&delta).unwrap();
+    let (left, right) = (&delta["templates.fc1.left"], &delta["templates.fc1.right"]);
+    assert_eq!(
+        (left.dims(), right.dims()),
+        (&[4, 16, 3][..], &[4, 3, 16][..])
+    );
+    let expected = (&gene.templates["fc1"] + left.matmul(right).unwrap()).unwrap();
+    assert_close(&flat(&adapted.templates["fc1"]), &flat(&expected), 1e-6);
+    for (name, t) in [
+        (
+            "templates.fc1.right",
+            Tensor::zeros((4, 2, 16), DType::F32, &Device::Cpu),
+        ),
+        (
+            "templates.frob.left",
+            Tensor::zeros((4, 16, 3), DType::F32, &Device::Cpu),
+        ),
+    ] {
+        let mut wrong = delta.clone();
+        wrong.insert(name.into(), t.unwrap());
+        let error = gene.with_delta(&wrong).unwrap_err().to_string();
+        assert!(error.contains(&name[..13]), "{error}");
+    }
+    let mut half = delta.clone();
+    half.remove("templates.fc1.right");
+    let error = gene.with_delta(&half).unwrap_err().to_string();
+    assert!(error.contains("one factor of templates.fc1"), "{error}");
 }

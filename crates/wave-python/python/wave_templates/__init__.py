@@ -24,6 +24,7 @@ from ._pack import pack  # noqa: E402
 
 __all__ = [
     "Model",
+    "adapt",
     "condense",
     "evaluate",
     "expand",
@@ -107,14 +108,23 @@ class Model(Mapping):
         self._native.write(os.fspath(out), json.dumps({"format": format, "dtype": dtype}))
 
 
-def expand(templates: Path | None = None, *, depth: int, width: int, heads: int | None = None) -> Model:
+def expand(
+    templates: Path | None = None,
+    *,
+    depth: int,
+    width: int,
+    heads: int | None = None,
+    delta: Path | None = None,
+) -> Model:
     """A model of ``depth`` layers and ``width`` channels, composed from templates, without data.
 
     ``templates`` is a template directory, the name of a shipped set (the first by default), or
     ``hf:OWNER/NAME``. ``width`` is a multiple of the templates' head width, unless ``heads`` is given.
+    ``delta`` is what :func:`adapt` made of these templates, for its data.
     """
     name = None if templates is None else os.fspath(templates)
-    return Model(_native.expand(name, depth, width, heads))
+    delta = None if delta is None else os.fspath(delta)
+    return Model(_native.expand(name, depth, width, heads, delta))
 
 
 def init(method: str, **settings: Any) -> Model:
@@ -154,6 +164,12 @@ def condense(
     elif ancestor is not None:
         settings["ancestor"] = os.fspath(ancestor)
     return json.loads(_native.condense(os.fspath(recipe), os.fspath(out), _json(settings), module))
+
+
+def adapt(templates: Path, out: Path, **settings: Any) -> dict[str, Any]:
+    """Fits templates to other data once, for models of all sizes, and writes a delta to ``out``, or whole
+    templates with ``whole=True``. ``settings`` are the flags of ``wave adapt``: ``data``, ``train_limit``..."""
+    return json.loads(_native.adapt(os.fspath(templates), os.fspath(out), _json(settings)))
 
 
 def finetune(model: Path, out: Path, **settings: Any) -> dict[str, Any]:

@@ -62,6 +62,7 @@ pub const RANGES: &[(&str, f64, f64)] = &[
     ("patches", 1.0, 100_000.0),
     ("template_size", 1.0, 65_536.0),
     ("templates", 1.0, 1e6),
+    ("template_rank", 0.0, 65_536.0),
     ("anchors", 1.0, 10_000.0),
     ("depths", 1.0, 10_000.0),
     ("widths", 1.0, 1e6),

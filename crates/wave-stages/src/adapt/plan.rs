@@ -5,11 +5,15 @@ use crate::elastic;
 use crate::layout;
 use crate::templates::{self, TemplateDir};
 use anyhow::Result;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, StandardNormal};
 use serde_json::Value;
 use std::path::Path;
 use toml::Table;
 use wave_hub::FloatType;
-use wave_learngene::Sizes;
+use wave_learngene::{Learngene, Sizes};
+use wave_models::Weights;
 use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan, Input};
 use wave_run::error::request;
@@ -20,6 +24,9 @@ use wave_run::train::{Resolved, TrainingPlan};
 
 /// Anchors of a delta, unless others are asked for.
 const ANCHORS: usize = 2;
+
+/// Rank of a delta's differences of templates, unless another is asked for.
+const TEMPLATE_RANK: usize = 1;
 
 /// Default share of the steps over which sizes grow.
 const GROWTH: f64 = 0.9;
@@ -43,6 +50,7 @@ pub struct AdaptPlan {
     pub data: DataPlan,
     /// Training.
     pub training: TrainingPlan,
+    template_rank: usize,
     anchors: Option<usize>,
     adapts: Option<Vec<String>>,
     depths: Option<Vec<usize>>,
@@ -80,6 +88,10 @@ impl AdaptPlan {
             float,
             data: DataPlan::new(&settings.training)?,
             training: TrainingPlan::of_images(&settings.training, DEFAULTS)?,
+            template_rank: own.template_rank.unwrap_or(match whole {
+                true => 0,
+                false => TEMPLATE_RANK,
+            }),
             anchors: own.anchors,
             adapts: own.adapts,
             depths: own.depths,
@@ -95,6 +107,18 @@ impl AdaptPlan {
             false => ANCHORS.min(templates),
         };
         self.anchors.unwrap_or(usual)
+    }
+
+    /// The delta of these templates before the first step.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn no_delta(&self, gene: &Learngene, classes: usize) -> candle_core::Result<Weights> {
+        let anchors = self.anchors(gene.auxiliary.depth);
+        let mut rng = ChaCha8Rng::seed_from_u64(self.training.seed);
+        let mut normal = || StandardNormal.sample(&mut rng);
+        let adapts = |name: &str| self.adapts(name);
+        gene.no_delta(anchors, classes, self.template_rank, &mut normal, adapts)
     }
 
     /// Whether a tensor of the learngene adapts, of those that are neither scalers nor classifier.
@@ -214,7 +238,7 @@ impl Ready {
         } = self;
         let gene = &templates.learngene;
         let anchors = plan.anchors(gene.auxiliary.depth);
-        let delta = gene.no_delta(anchors, data.class_names.len(), |name| plan.adapts(name))?;
+        let delta = plan.no_delta(gene, data.class_names.len())?;
         let values: usize = delta.values().map(candle_core::Tensor::elem_count).sum();
         let (least, most) = sizes.depths;
         let mut text = format!(
