@@ -48,12 +48,22 @@ fn one_delta_makes_models_of_all_sizes() {
 #[test]
 fn the_shipped_templates_adapt_to_other_classes_in_a_few_kilobytes() {
     let place = Place::new();
+    for (rank, most) in [(0, 8 << 10), (1, 16 << 10)] {
+        place.json(&format!(
+            "adapt fashion-mnist {} --steps 1 --template-rank {rank} --out r{rank}",
+            shapes()
+        ));
+        let bytes = place.bytes(&format!("r{rank}/delta.safetensors")).len();
+        assert!(bytes <= most, "rank {rank}: {bytes} bytes");
+    }
     place.json(&format!(
         "adapt fashion-mnist {} --steps 1 --out d",
         shapes()
     ));
-    let bytes = place.bytes("d/delta.safetensors").len();
-    assert!(bytes <= 8192, "{bytes} bytes");
+    assert_eq!(
+        place.bytes("d/delta.safetensors"),
+        place.bytes("r1/delta.safetensors")
+    );
     let expand = "expand fashion-mnist --delta d --depth 2 --width 64 --out m";
     place.json(expand);
     let made = config(&place, "m");

@@ -1,6 +1,7 @@
 //! Commands outside the pipeline: init, inspect, data, completions, dry runs.
 
-use crate::support::{Place, files, shapes, values};
+use crate::support::{Place, assert_same, files, shapes, values};
+use serde_json::Value;
 
 #[test]
 fn init_makes_models_that_train() {
@@ -485,4 +486,34 @@ fn ranks_are_refused_by_a_build_without_mpi() {
     assert!(stderr.contains("2 processes were started"), "{stderr}");
     assert!(stderr.contains("--features mpi"), "{stderr}");
     assert!(!place.path("runs").exists());
+}
+
+#[test]
+fn a_profile_tells_where_the_time_of_a_training_went() {
+    let place = Place::with_templates();
+    let runs = [
+        ("condense r.toml".to_owned(), "composition"),
+        (format!("adapt t {} --steps 8", shapes()), "products"),
+        (
+            format!("expand t --depth 3 --width 32 {} --steps 8", shapes()),
+            "tests",
+        ),
+    ];
+    for (args, part) in runs {
+        let plain = place.json(&format!("{args} --out o --overwrite"));
+        assert!(plain.get("profile").is_none(), "{args}");
+        let made = place.json(&format!("{args} --out p --overwrite --profile"));
+        assert_same(&place.path("o"), &place.path("p"));
+        let profile = &made["profile"];
+        let total = profile["seconds"].as_f64().unwrap();
+        let parts = profile["parts"].as_array().unwrap();
+        let seconds = |part: &Value| part["seconds"].as_f64().unwrap();
+        let sum: f64 = parts.iter().map(seconds).sum();
+        assert!((sum / total - 1.0).abs() < 0.02, "{args}: {profile}");
+        assert!(profile["images_per_second"].as_f64().unwrap() > 0.0);
+        let mut found = parts.iter().filter(|row| row["part"] == part);
+        assert!(seconds(found.next().unwrap()) > 0.0, "{args}: {profile}");
+    }
+    let text = place.stdout("condense r.toml --out o --overwrite --profile");
+    assert!(text.contains("norms and activations"), "{text}");
 }

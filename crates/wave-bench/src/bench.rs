@@ -126,6 +126,7 @@ pub fn bench(recipe: &Recipe, out: &Path, lock: Option<&Lock>, options: &Options
         lock,
         options: Options {
             verbosity: Verbosity::Quiet,
+            profile: false, // trainings run side by side, and share its counters
             ..options.clone()
         },
         pretraining: Mutex::default(),

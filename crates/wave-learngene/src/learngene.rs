@@ -12,6 +12,7 @@ use candle_core::{Device, Result, Tensor};
 use std::collections::BTreeMap;
 use wave_models::vit::{self, VitShape};
 use wave_models::{Weights, resample};
+use wave_ops::profile::{Work, doing};
 
 /// Templates and everything that travels with them: what makes a transformer of any shape.
 #[derive(Clone, Debug)]
@@ -81,6 +82,7 @@ impl Learngene {
     /// # Errors
     /// As [`Learngene::weights`].
     pub fn stacked_weights(&self, shape: &VitShape) -> Result<Weights> {
+        let _measured = doing(Work::Composition);
         self.assemble(&self.scalers(shape)?, &self.inherited(shape)?, shape)
     }
 

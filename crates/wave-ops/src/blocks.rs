@@ -25,6 +25,7 @@ use crate::arithmetic::{Arithmetic, Precision};
 use crate::buffer::Buffer;
 use crate::cpu::current;
 use crate::gradients::{Bundle, Gradients};
+use crate::profile::{Work, doing};
 use crate::stock;
 use crate::storage::{fused, slice, tensor, with_slice, with_slices};
 use crate::threads::{add, split};
@@ -332,6 +333,7 @@ impl CustomOp2 for Blocks {
         _token: &CpuStorage,
         _: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
+        let _measured = doing(Work::Blocks);
         let (b, n, _) = lx.shape().dims3()?;
         let x = slice(x, lx)?;
         let (y, kept) = with_slices(&self.parameters, |slabs| {
@@ -351,6 +353,7 @@ impl CustomOp2 for Blocks {
         _y: &Tensor,
         dy: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
+        let _measured = doing(Work::Blocks);
         let (b, n, _) = x.dims3()?;
         let Some(kept) = self.saved.lock().expect("no pass panics").take() else {
             candle_core::bail!("transformer blocks: a second backward pass needs the stock path");

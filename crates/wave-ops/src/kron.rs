@@ -15,6 +15,7 @@ pub(crate) mod order;
 use crate::buffer::Buffer;
 use crate::cpu::current;
 use crate::gemm::{Packed, StartValue, gemm, gemm_packed, rows, transposed};
+use crate::profile::{Work, doing};
 use crate::stock;
 use crate::storage::{fused, slice, tensor, with_slice};
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, TensorId};
@@ -280,6 +281,7 @@ impl CustomOp2 for KroneckerSum {
         scalers: &CpuStorage,
         ls: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
+        let _measured = doing(Work::Composition);
         let z = Sizes::new(lt.shape(), ls.shape())?;
         let (templates, scalers) = (slice(templates, lt)?, slice(scalers, ls)?);
         let tt = z.t * z.t;
@@ -313,6 +315,7 @@ impl CustomOp2 for KroneckerSum {
         _w: &Tensor,
         dw: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
+        let _measured = doing(Work::Composition);
         let (d_templates, d_scalers) = gradients(templates, scalers, dw, self.order)?;
         Ok((d_templates, Some(d_scalers)))
     }

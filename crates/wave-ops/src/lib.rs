@@ -48,6 +48,7 @@ mod linear_each;
 mod loss;
 mod optimiser;
 mod patches;
+pub mod profile;
 mod rms_norm;
 mod selective_scan;
 mod simd;

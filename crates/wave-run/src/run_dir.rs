@@ -47,6 +47,8 @@ pub struct Options {
     pub overwrite: bool,
     /// Amount of output.
     pub verbosity: Verbosity,
+    /// Whether trainings measure where their time goes.
+    pub profile: bool,
 }
 
 impl Options {

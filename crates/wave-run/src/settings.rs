@@ -262,7 +262,8 @@ pub struct Adapt {
     /// Learning rate of the scalers, relative to --lr [default: 1]
     #[arg(long, value_name = "X")]
     pub scaler_lr_ratio: Option<f64>,
-    /// Learning rate of the templates, relative to --lr; above 0 with --whole true only [default: 0]
+    /// Learning rate of the templates, relative to --lr; above 0 with --whole true only [default: 0;
+    /// with --whole true 1]
     #[arg(long, value_name = "X")]
     pub template_lr_ratio: Option<f64>,
     /// Number format of what is written [default: f16; with --whole true f32]

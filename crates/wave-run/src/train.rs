@@ -7,8 +7,9 @@ use anyhow::Result;
 use candle_core::{Device, Tensor, Var};
 use observer::Observer;
 use serde_json::json;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use wave_models::Weights;
+use wave_ops::profile::{self, Profile};
 use wave_train::{Batches, Hyperparameters, MicroBatch, Rate, Scores, TrainError, Variable};
 
 mod observer;
@@ -135,13 +136,51 @@ pub struct Outcome {
     pub epochs: f64,
     /// Why training stopped before its last step, if it did.
     pub stopped: Option<String>,
+    /// Where the time went, if asked.
+    pub profile: Option<Profiled>,
+}
+
+/// Where the time of a training went.
+#[derive(Clone, Debug)]
+pub struct Profiled {
+    /// Times by kind of work.
+    pub times: Profile,
+    /// Training images taken.
+    pub images: u64,
+}
+
+impl Profiled {
+    /// As a result prints it.
+    fn json(&self) -> serde_json::Value {
+        let Profiled { times, images } = self;
+        let total = times.total.as_secs_f64().max(1e-9);
+        let row = |(name, time): &(&str, Duration)| {
+            let seconds = time.as_secs_f64();
+            let share = seconds / total;
+            json!({ "part": name, "seconds": rounded(seconds), "share": rounded(share) })
+        };
+        json!({
+            "seconds": rounded(total),
+            "images_per_second": (*images as f64 / total).round(),
+            "parts": times.parts.iter().map(row).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// To thousandths.
+fn rounded(value: f64) -> f64 {
+    (1000.0 * value).round() / 1000.0
 }
 
 impl Outcome {
-    /// Says in a result why training stopped, if it did before its last step.
-    pub fn tell_stop(&self, result: &mut serde_json::Value) {
+    /// Says in a result why training stopped, if it did before its last step, and where the time went, if
+    /// that was asked.
+    pub fn tell(&self, result: &mut serde_json::Value) {
         if let Some(why) = &self.stopped {
             result["stopped"] = json!(why);
+        }
+        if let Some(profile) = &self.profile {
+            result["profile"] = profile.json();
         }
     }
 }
@@ -166,9 +205,13 @@ where
     let batches = course.data.batches();
     let context = &options.context;
     let interruption = context.interruption();
+    if options.profile {
+        profile::begin();
+    }
     let live = Live::new(trainee.variables(context.device())?);
     let mut observer = Observer::new(trainee, course, &live, run, context);
     let mut state = observer.begin(options.resume)?;
+    let first = state.step;
     observer.stop_early(state.step);
     if state.step < resolved.steps && observer.stopped.is_none() {
         let saving = observer.run.is_some().then(|| interruption.saving());
@@ -213,7 +256,12 @@ where
         }
         detail(|| format!("{label}: trained"));
     }
-    observer.finish(&state)
+    let mut outcome = observer.finish(&state)?;
+    outcome.profile = profile::end().map(|times| Profiled {
+        times,
+        images: (state.step - first) * batches.batch_size() as u64,
+    });
+    Ok(outcome)
 }
 
 /// The random generator of the size that a step of an elastic training draws.

@@ -5,7 +5,6 @@
 //! does, so that one delta serves every size that `wave expand --delta` makes. A delta takes a few
 //! kilobytes; with `whole` the result is a template directory instead.
 
-use crate::condense::score;
 use crate::delta::{self, DeltaDir};
 use crate::elastic;
 use crate::finetune::{Options, drop_path};
@@ -33,12 +32,14 @@ mod plan;
 use plan::Ready;
 pub use plan::{AdaptPlan, describe};
 
-/// Values for settings that are not given.
-pub const DEFAULTS: Defaults = Defaults {
-    duration: Duration::Epochs(60.0),
-    lr: 4e-3,
-    weight_decay: 0.0,
-};
+/// Values for settings that are not given, where templates are written or, else, a delta.
+pub const fn defaults(whole: bool) -> Defaults {
+    Defaults {
+        duration: Duration::Epochs(60.0),
+        lr: if whole { 4e-3 } else { 2e-2 },
+        weight_decay: 0.0,
+    }
+}
 
 /// Adapts the templates in a directory and writes the delta, or the adapted templates. Returns the output
 /// of `--json`.
@@ -97,7 +98,7 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
             "top1": outcome.scores.map(|s| s.top1),
             "accuracies": accuracies,
         });
-        outcome.tell_stop(&mut result);
+        outcome.tell(&mut result);
         data::count_broken(&mut result, data.tell_broken());
         let card = card::card(dir, plan.whole, &gene, &accuracies, &provenance);
         let float = plan.float;
@@ -203,7 +204,7 @@ impl Trainee for Adaptation<'_> {
     fn score(&self, values: &Weights) -> Result<Scores> {
         let gene = self.ready.templates.learngene.with_delta(values)?;
         let shape = largest(&gene.auxiliary, &self.ready.sizes);
-        score(&gene, &shape, &self.ready.data)
+        elastic::score(&gene, &shape, &self.ready.data)
     }
 }
 

@@ -140,12 +140,6 @@ pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
     }
 }
 
-/// Accuracy of a model composed from the learngene alone.
-pub fn score(gene: &Learngene, shape: &VitShape, data: &Data) -> Result<Scores> {
-    let weights = gene.stacked_weights(shape)?;
-    finetune::score(&Network::Vit(shape.clone()), &weights, &data.tests)
-}
-
 /// A learngene in training, from `gene` on.
 struct Distillation<'a> {
     plan: &'a CondensePlan,
@@ -214,7 +208,7 @@ impl Trainee for Distillation<'_> {
 
     fn score(&self, values: &Weights) -> Result<Scores> {
         let gene = self.plan.values(self.gene.with_tensors(values))?;
-        score(&gene, &self.plan.largest(), self.data)
+        elastic::score(&gene, &self.plan.largest(), self.data)
     }
 }
 
@@ -341,7 +335,7 @@ pub fn condense(
         if let Some(cache) = &cache {
             result["cache"] = cache.summary();
         }
-        outcome.tell_stop(&mut result);
+        outcome.tell(&mut result);
         data::count_broken(&mut result, data.tell_broken());
         let float = plan.float;
         Ok(Made {

@@ -1,8 +1,7 @@
 //! Trainings that draw the sizes of each step: what their settings mean, and the accuracies at the sizes
 //! drawn.
 
-use crate::condense::score;
-use crate::finetune::score_by;
+use crate::finetune::{self, score_by};
 use anyhow::Result;
 use serde_json::{Value, json};
 use wave_hub::{Accuracy, ShapeAccuracy};
@@ -12,6 +11,7 @@ use wave_models::{Network, resample};
 use wave_run::data::Data;
 use wave_run::error::request;
 use wave_run::settings::{self, Elastic};
+use wave_train::Scores;
 
 /// Default share of models that vary.
 const SHARE: f64 = 0.5;
@@ -123,6 +123,12 @@ pub(crate) fn check(settings: &Elastic) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Accuracy of a model composed from the learngene alone.
+pub(crate) fn score(gene: &Learngene, shape: &VitShape, data: &Data) -> Result<Scores> {
+    let weights = gene.stacked_weights(shape)?;
+    finetune::score(&Network::Vit(shape.clone()), &weights, &data.tests)
 }
 
 /// Accuracies of models composed without data, at up to five depths for each width.

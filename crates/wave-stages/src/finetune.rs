@@ -106,7 +106,7 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
             top1.map_or(String::new(), |t| format!(": top-1 {:.2} %", 100.0 * t)),
         );
         let mut result = json!({ "parameters": model.parameters(), "top1": top1 });
-        outcome.tell_stop(&mut result);
+        outcome.tell(&mut result);
         data::count_broken(&mut result, data.tell_broken());
         Ok(Made {
             result,

@@ -6,6 +6,7 @@ use anyhow::Result;
 use candle_core::{Device, Tensor};
 use wave_data::Batch;
 use wave_learngene::Standard;
+use wave_ops::profile::{Work, doing};
 use wave_run::data::Data;
 use wave_run::progress::Verbosity;
 
@@ -54,6 +55,7 @@ impl<'a> Lesson<'a> {
 
     /// The ancestor's logits (b, classes) on a training batch, or its standardised features (b, width).
     pub fn targets(&self, batch: &Batch, images: &Tensor) -> candle_core::Result<Tensor> {
+        let _measured = doing(Work::Ancestor);
         let Lesson { ancestor, data, .. } = *self;
         let outputs = match self.cache {
             Some(cache) => cache.of_batch(batch, ancestor, data, self.verbosity),

@@ -4,6 +4,7 @@ use crate::accumulate::{Gradients, MicroBatch};
 use crate::batches::{Batches, Examples};
 use crate::{Ranks, Schedule, State, TrainError, Variable};
 use candle_core::{Device, Tensor};
+use wave_ops::profile::{Work, doing};
 use wave_ops::{AdamW, Move, adamw_steps, ema_update};
 
 /// Steps without a finite loss after which training gives up.
@@ -87,7 +88,8 @@ pub fn fit<B: Batches>(
     let batches = batches.share(ranks.rank(), ranks.size())?;
     let per_epoch = batches.steps_per_epoch() as u64;
     let mut failures = 0;
-    for batch in batches.prefetch(state.step, schedule.steps) {
+    let mut prefetched = batches.prefetch(state.step, schedule.steps);
+    while let Some(batch) = next(&mut prefetched) {
         let batch = batch?;
         let rate = schedule.at(state.step) * 0.5f64.powi(state.halvings() as i32);
         let gradients = gradients(
@@ -130,6 +132,12 @@ pub fn fit<B: Batches>(
         }
     }
     Ok(())
+}
+
+/// The next batch, whose wait is measured.
+fn next<T>(batches: &mut impl Iterator<Item = T>) -> Option<T> {
+    let _measured = doing(Work::Loading);
+    batches.next()
 }
 
 /// The gradients of a step, one micro-batch at a time: `batch` is this rank's share of it.
@@ -200,6 +208,7 @@ fn update(
     clip: Option<f64>,
     ema_decay: Option<f64>,
 ) -> Result<(f64, f64), TrainError> {
+    let _measured = doing(Work::Optimiser);
     let (loss, norm) = (gradients.loss, gradients.norm()?);
     state.step += 1;
     if !loss.is_finite() || !norm.is_finite() {

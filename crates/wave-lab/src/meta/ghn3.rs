@@ -297,7 +297,7 @@ pub(super) fn train(
             "top1": top1,
             "sizes": sizes,
         });
-        outcome.tell_stop(&mut result);
+        outcome.tell(&mut result);
         data::count_broken(&mut result, data.tell_broken());
         Ok(Made {
             result,

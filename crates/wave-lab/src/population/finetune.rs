@@ -106,7 +106,7 @@ pub(super) fn finetune(
             "top1": top1,
             "images_seen": of_each,
         });
-        outcome.tell_stop(&mut result);
+        outcome.tell(&mut result);
         count_broken(&mut result, data.tell_broken());
         Ok(Made {
             result,

@@ -243,7 +243,7 @@ pub(super) fn finetune(
             "top1": found[0]["top1"],
             "lengths": found,
         });
-        outcome.tell_stop(&mut result);
+        outcome.tell(&mut result);
         Ok(Made {
             result,
             write: Box::new(move || model.write(out, float, &summary)),

@@ -10,6 +10,7 @@ use crate::buffer::Buffer;
 use crate::gelu;
 use crate::gemm::{StartValue, rows, transposed};
 use crate::layer_norm;
+use crate::profile::{Part, part};
 use crate::simd::{add_column_sums, dispatch_on};
 use std::ops::Range;
 
@@ -50,9 +51,11 @@ impl Pass<'_> {
         let shape = self.attention();
         let mut p = Buffer::stale(shape.scores());
         let inputs = c.qkv.chunks_exact(self.n * 3 * d);
+        let measured = part(Part::Attention);
         for (qkv, o) in inputs.zip(c.o.chunks_exact_mut(self.n * d)) {
             attention::forward(self.with, shape, qkv, o, &mut p);
         }
+        drop(measured);
         weights.proj.multiply((t, d, d), c.o, StartValue::Zero, c.u);
         self.add_residual(c.x, w[PROJ_B], self.scales(layer.index, 0, samples), c.u);
 
@@ -147,9 +150,11 @@ impl Pass<'_> {
         let (mut p, mut ds) = (Buffer::stale(shape.scores()), Buffer::stale(shape.scores()));
         let inputs = c.qkv.chunks_exact(self.n * 3 * d);
         let gradients = d_qkv.chunks_exact_mut(self.n * 3 * d);
+        let measured = part(Part::Attention);
         for ((qkv, d_o), d_qkv) in inputs.zip(d_o.chunks_exact(self.n * d)).zip(gradients) {
             attention::backward(self.with, shape, qkv, d_o, d_qkv, &mut p, &mut ds);
         }
+        drop(measured);
 
         // qkv = norm1(x) Wqkv^T + bqkv:
         // dnorm1 = dqkv Wqkv    dWqkv = dqkv^T norm1(x)    dbqkv = sum(dqkv)
@@ -180,6 +185,7 @@ impl Pass<'_> {
 
     /// `y = norm(x)`.
     fn norm(&self, x: &[f32], w: &[f32], b: &[f32], y: &mut [f32]) {
+        let _measured = part(Part::Elementwise);
         let eps = self.shape.eps as f32;
         dispatch_on(
             self.with.simd,
@@ -198,6 +204,7 @@ impl Pass<'_> {
         dw: &mut [f32],
         db: &mut [f32],
     ) {
+        let _measured = part(Part::Elementwise);
         let eps = self.shape.eps as f32;
         let mut row = Buffer::stale(w.len());
         dispatch_on(
@@ -209,6 +216,7 @@ impl Pass<'_> {
 
     /// `a = gelu(h)`; in bf16 `a` holds `h` before, and `h` what is kept of it after.
     fn activate(&self, h: &mut [f32], a: &mut [f32]) {
+        let _measured = part(Part::Elementwise);
         let hidden = self.shape.hidden.max(1);
         dispatch_on(
             self.with.simd,
@@ -234,6 +242,7 @@ impl Pass<'_> {
 
     /// `a = gelu(h)` and `dh = da gelu'(h)`, where `dh` holds `da` before.
     fn activate_backward(&self, h: &[f32], a: &mut [f32], dh: &mut [f32]) {
+        let _measured = part(Part::Elementwise);
         let hidden = self.shape.hidden.max(1);
         dispatch_on(
             self.with.simd,
@@ -268,8 +277,11 @@ impl Pass<'_> {
         grads: &mut SlabsMut,
     ) {
         let (dy_t, x) = (transposed(dy, n), rows(x, k));
+        let measured = part(Part::Products);
         self.with
             .product((n, k, m), dy_t, x, StartValue::Kept, grads[weight], k);
+        drop(measured);
+        let _measured = part(Part::Elementwise);
         let db = &mut *grads[weight + 1];
         dispatch_on(
             self.with.simd,
@@ -280,6 +292,7 @@ impl Pass<'_> {
 
     /// `y <- x + scale * (y + bias)` for the samples of a chunk.
     fn add_residual(&self, x: &[f32], bias: &[f32], scales: Option<&[f32]>, y: &mut [f32]) {
+        let _measured = part(Part::Elementwise);
         let d = bias.len();
         let sample = self.n * d;
         let samples = y.chunks_exact_mut(sample).zip(x.chunks_exact(sample));
@@ -302,6 +315,7 @@ impl Pass<'_> {
     /// `scale * g` per sample, or nothing where no branch is dropped.
     fn scaled(&self, g: &[f32], scales: Option<&[f32]>) -> Option<Buffer> {
         let scales = scales?;
+        let _measured = part(Part::Elementwise);
         let mut out = Buffer::stale(g.len());
         let sample = g.len() / scales.len();
         let samples = out.chunks_exact_mut(sample).zip(g.chunks_exact(sample));

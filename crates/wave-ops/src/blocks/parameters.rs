@@ -4,6 +4,7 @@ use super::shape::BlocksShape;
 use crate::arithmetic::{Arithmetic, Precision};
 use crate::bf16::Pair;
 use crate::gemm::{Mat, Packed, Rounded, StartValue, gemm_packed, rows, transposed};
+use crate::profile::{Part, part};
 use std::ops::Range;
 
 pub(super) const NORM1_W: usize = 0;
@@ -80,6 +81,7 @@ impl Weight {
         start: StartValue,
         y: &mut [f32],
     ) {
+        let _measured = part(Part::Products);
         match self {
             Weight::F32(w) => gemm_packed(m, rows(x, k), w, start, y, n),
             Weight::Bf16(w) => {

@@ -10,6 +10,7 @@ use candle_core::Device;
 use serde_json::json;
 use std::time::Instant;
 use wave_models::Weights;
+use wave_ops::profile::{Work, doing};
 use wave_train::{Batches, Flow, Progress, Scores, State};
 
 /// Steps between two lines of the log.
@@ -170,6 +171,7 @@ impl<'a, T: Trainee, D: TrainingData> Observer<'a, T, D> {
     }
 
     fn log(&mut self, p: &Progress, batch: usize) -> Result<()> {
+        let _measured = doing(Work::Checkpoints);
         let Some(run) = self.run.as_deref_mut() else {
             return Ok(());
         };
@@ -184,6 +186,7 @@ impl<'a, T: Trainee, D: TrainingData> Observer<'a, T, D> {
 
     /// Tests the current values, and keeps them if they are the best so far.
     fn test(&mut self, p: &Progress, state: &State, report: &Report) -> Result<()> {
+        let _measured = doing(Work::Tests);
         let now = self.values(state)?;
         let scores = self.trainee.score(&now)?;
         let better = self.best.as_ref().is_none_or(|b| scores.top1 > b.top1);
@@ -215,6 +218,7 @@ impl<'a, T: Trainee, D: TrainingData> Observer<'a, T, D> {
 
     /// Saves the state when it is due, and always where training is to `stop`.
     fn save(&mut self, p: &Progress, state: &State, stop: bool) -> Result<()> {
+        let _measured = doing(Work::Checkpoints);
         let Some(run) = self.run.as_deref_mut() else {
             return Ok(());
         };
@@ -247,6 +251,7 @@ impl<'a, T: Trainee, D: TrainingData> Observer<'a, T, D> {
 
     /// Tests the last values, and returns the best instead if those were better.
     pub(super) fn finish(mut self, state: &State) -> Result<Outcome> {
+        let _measured = doing(Work::Tests);
         let trainee = self.trainee;
         let mut values = self.values(state)?;
         let mut scores = None;
@@ -279,6 +284,7 @@ impl<'a, T: Trainee, D: TrainingData> Observer<'a, T, D> {
             steps,
             epochs,
             stopped: self.stopped,
+            profile: None,
         })
     }
 }

@@ -1,6 +1,6 @@
 //! The plan of an adaptation: its settings, then the templates and data that they are for.
 
-use super::{DEFAULTS, largest};
+use super::{defaults, largest};
 use crate::elastic;
 use crate::layout;
 use crate::templates::{self, TemplateDir};
@@ -67,7 +67,8 @@ impl AdaptPlan {
         settings::check(settings)?;
         elastic::check(&settings.elastic)?;
         let whole = settings.whole.unwrap_or(false);
-        let template_lr_ratio = settings.template_lr_ratio.unwrap_or(0.0) as f32;
+        let usual = if whole { 1.0 } else { 0.0 };
+        let template_lr_ratio = settings.template_lr_ratio.unwrap_or(usual) as f32;
         if template_lr_ratio > 0.0 && !whole {
             return Err(request(
                 "template_lr_ratio: a delta leaves the templates as they are; give --whole true to write \
@@ -87,7 +88,7 @@ impl AdaptPlan {
             inplace_weight: settings.elastic.inplace_weight(),
             float,
             data: DataPlan::new(&settings.training)?,
-            training: TrainingPlan::of_images(&settings.training, DEFAULTS)?,
+            training: TrainingPlan::of_images(&settings.training, defaults(whole))?,
             template_rank: own.template_rank.unwrap_or(match whole {
                 true => 0,
                 false => TEMPLATE_RANK,

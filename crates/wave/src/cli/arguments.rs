@@ -60,6 +60,9 @@ pub(super) struct Makes {
     /// Say what would be done, and do nothing
     #[arg(long)]
     pub(super) dry_run: bool,
+    /// Also say where the time of a training went: products, attention, composition, ancestor, loading, tests
+    #[arg(long)]
+    pub(super) profile: bool,
 }
 
 /// Flags of `wave init`: those of images, and what other families add to them.

@@ -187,6 +187,7 @@ impl Make {
             resume: self.flags.resume,
             overwrite: self.flags.overwrite,
             verbosity: self.verbosity,
+            profile: self.flags.profile,
         };
         let unused = OnceCell::new();
         let out = self.out_dir(name, &unused)?;

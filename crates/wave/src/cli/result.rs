@@ -139,7 +139,7 @@ fn name(key: &str) -> String {
 
 /// A value with the unit of its key.
 fn value(key: &str, value: &Value) -> String {
-    let fractions = ["top5", "exact", "probability", "share_of_peak"];
+    let fractions = ["top5", "exact", "probability", "share", "share_of_peak"];
     let fraction = key.ends_with("top1") || fractions.contains(&key);
     match value {
         Value::String(text) => text.clone(),

@@ -1,0 +1,210 @@
+//! Where the time of a training goes, when asked.
+//!
+//! A training works on one thread, which hands out work to others. That thread's clock always runs for
+//! one kind of work, so that the times of all kinds add up to the whole. Inside the fused blocks, all
+//! threads measure their products, attention and the rest on their own; shared out over the threads,
+//! these divide the time of the blocks, and what is left of it is waiting and packing.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Kinds of work of the training's thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Whatever has no kind of its own: operators outside the blocks, gradients between them.
+    Other,
+    /// Waiting for a batch.
+    Loading,
+    /// Outputs of an ancestor, computed or from a cache.
+    Ancestor,
+    /// Weights from templates and scalers, and back.
+    Composition,
+    /// The transformer's blocks, forward and backward.
+    Blocks,
+    /// Norms of gradients, steps of the variables, averages.
+    Optimiser,
+    /// Tests.
+    Tests,
+    /// Log and checkpoints.
+    Checkpoints,
+}
+
+const WORK: usize = Work::Checkpoints as usize + 1;
+
+/// Kinds of work inside the blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Matrix products with parameters, and their gradients.
+    Products,
+    /// Attention between queries, keys and values.
+    Attention,
+    /// Norms, GELU, biases and residuals.
+    Elementwise,
+}
+
+const PARTS: usize = Part::Elementwise as usize + 1;
+
+/// Whether parts are measured. The threads of the blocks are not the training's, so this is shared.
+static INSIDE: AtomicBool = AtomicBool::new(false);
+/// Nanoseconds of each part, summed over the threads.
+static SPENT: [AtomicU64; PARTS] = [const { AtomicU64::new(0) }; PARTS];
+
+thread_local! {
+    static CLOCK: RefCell<Option<Clock>> = const { RefCell::new(None) };
+}
+
+/// The clock of a training's thread.
+struct Clock {
+    began: Instant,
+    since: Instant,
+    now: Work,
+    spent: [Duration; WORK],
+}
+
+impl Clock {
+    /// Starts another kind of work; returns the one before.
+    fn turn(&mut self, work: Work) -> Work {
+        let now = Instant::now();
+        self.spent[self.now as usize] += now - self.since;
+        self.since = now;
+        INSIDE.store(work == Work::Blocks, Relaxed);
+        std::mem::replace(&mut self.now, work)
+    }
+}
+
+/// Times of a training, by kind of work.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// The whole.
+    pub total: Duration,
+    /// Name and time of each kind; they add up to the whole.
+    pub parts: Vec<(&'static str, Duration)>,
+}
+
+/// Starts to measure this thread's work.
+pub fn begin() {
+    for spent in &SPENT {
+        spent.store(0, Relaxed);
+    }
+    let now = Instant::now();
+    CLOCK.set(Some(Clock {
+        began: now,
+        since: now,
+        now: Work::Other,
+        spent: [Duration::ZERO; WORK],
+    }));
+}
+
+/// Ends it; nothing, if this thread did not begin.
+pub fn end() -> Option<Profile> {
+    let mut clock = CLOCK.take()?;
+    clock.turn(Work::Other);
+    let of = |work: Work| clock.spent[work as usize];
+    let threads = rayon::current_num_threads().max(1) as u32;
+    let inside = |part: Part| Duration::from_nanos(SPENT[part as usize].load(Relaxed)) / threads;
+    let [products, attention, elementwise] =
+        [Part::Products, Part::Attention, Part::Elementwise].map(inside);
+    let waiting = of(Work::Blocks).saturating_sub(products + attention + elementwise);
+    Some(Profile {
+        total: clock.since - clock.began,
+        parts: vec![
+            ("products", products),
+            ("attention", attention),
+            ("norms and activations", elementwise),
+            ("packing, and threads waiting", waiting),
+            ("composition", of(Work::Composition)),
+            ("other operators", of(Work::Other)),
+            ("optimiser", of(Work::Optimiser)),
+            ("ancestor", of(Work::Ancestor)),
+            ("waiting for images", of(Work::Loading)),
+            ("tests", of(Work::Tests)),
+            ("log and checkpoints", of(Work::Checkpoints)),
+        ],
+    })
+}
+
+/// Measures the time until it is dropped as one kind of work.
+#[must_use]
+pub struct Doing(Option<Work>);
+
+/// Starts a kind of work, if this thread is measured. What an ancestor or a test does is all theirs.
+pub fn doing(work: Work) -> Doing {
+    CLOCK.with_borrow_mut(|clock| match clock {
+        Some(clock) if !matches!(clock.now, Work::Ancestor | Work::Tests) => {
+            Doing(Some(clock.turn(work)))
+        }
+        _ => Doing(None),
+    })
+}
+
+impl Drop for Doing {
+    fn drop(&mut self) {
+        if let Some(before) = self.0 {
+            CLOCK.with_borrow_mut(|clock| {
+                if let Some(clock) = clock {
+                    clock.turn(before);
+                }
+            });
+        }
+    }
+}
+
+/// Measures the time until it is dropped as a part of the blocks.
+pub(crate) struct Measured(Option<(Part, Instant)>);
+
+/// Starts a part of the blocks, if these are measured.
+#[inline]
+pub(crate) fn part(part: Part) -> Measured {
+    Measured(INSIDE.load(Relaxed).then(|| (part, Instant::now())))
+}
+
+impl Drop for Measured {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some((part, since)) = self.0 {
+            let nanoseconds = since.elapsed().as_nanos() as u64;
+            SPENT[part as usize].fetch_add(nanoseconds, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread::sleep;
+
+    const SHORT: Duration = Duration::from_millis(5);
+
+    #[test]
+    fn times_add_up_and_ancestors_keep_theirs() {
+        assert_eq!(end(), None, "nothing began");
+        {
+            let _unmeasured = doing(Work::Tests);
+        }
+        begin();
+        sleep(SHORT);
+        {
+            let _optimiser = doing(Work::Optimiser);
+            sleep(SHORT);
+            let _inner = doing(Work::Composition);
+            sleep(2 * SHORT);
+        }
+        {
+            let _ancestor = doing(Work::Ancestor);
+            let _blocks = doing(Work::Blocks);
+            let _part = part(Part::Products);
+            sleep(SHORT);
+        }
+        let profile = end().unwrap();
+        let sum: Duration = profile.parts.iter().map(|(_, time)| *time).sum();
+        assert_eq!(sum, profile.total);
+        let of = |name| profile.parts.iter().find(|(n, _)| *n == name).unwrap().1;
+        assert!(of("optimiser") >= SHORT);
+        assert!(of("composition") >= 2 * SHORT);
+        assert!(of("ancestor") >= SHORT);
+        assert_eq!(of("products"), Duration::ZERO);
+        assert!(of("other operators") >= SHORT);
+        assert_eq!(end(), None);
+    }
+}
