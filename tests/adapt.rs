@@ -202,6 +202,34 @@ fn a_condensation_draws_other_shapes_and_records_them() {
 }
 
 #[test]
+fn an_adaptation_draws_other_shapes_and_records_them() {
+    let place = Place::with_templates();
+    let flags = format!("{} --steps 6 {SHAPES} --variant-share 0.8", shapes());
+    place.json(&format!("adapt t {flags} --whole true --out w"));
+    place.json(&format!("adapt t {flags} --out d"));
+    for dir in ["w", "d"] {
+        let config = config(&place, dir);
+        assert_eq!(
+            config["provenance"]["image_sizes"],
+            serde_json::json!([28, 56])
+        );
+        assert_eq!(config["shapes"].as_array().unwrap().len(), 6);
+    }
+    let shape = "--depth 2 --width 32 --mlp-ratio 2 --image-size 56";
+    for templates in ["w", "t --delta d"] {
+        let made = place.json(&format!("expand {templates} {shape} --out m --overwrite"));
+        assert!(made.get("not_condensed").is_none());
+        assert!(made["expected_top1"].is_number());
+    }
+    let made = place.json(&format!("expand t {shape} --out n"));
+    assert_eq!(made["not_condensed"].as_array().unwrap().len(), 2);
+    place.refused(
+        &format!("adapt t {} --patches 5 --out o", shapes()),
+        &["patches: 5"],
+    );
+}
+
+#[test]
 fn shapes_that_cannot_be_are_refused() {
     let place = Place::new();
     for (flags, parts) in [

@@ -20,7 +20,7 @@ use crate::directory::{
 };
 use crate::files::json_bytes;
 use crate::float::cast;
-use crate::templates::{Accuracy, check_accuracies, check_version};
+use crate::templates::{Accuracy, ShapeAccuracy, check_accuracies, check_version};
 use crate::tensors::{read_weights, stage_tensors};
 use crate::{FORMAT_VERSION, FloatType, HubError, Weights};
 
@@ -41,6 +41,9 @@ pub struct DeltaConfig {
     pub provenance: Value,
     /// Accuracies measured at the sizes tried.
     pub accuracies: Vec<Accuracy>,
+    /// Accuracies measured at other shapes; absent if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shapes: Vec<ShapeAccuracy>,
 }
 
 /// Reads a delta directory and checks that its file holds what its configuration says.
@@ -130,7 +133,8 @@ fn check_config(config: &DeltaConfig) -> Result<(), String> {
             "`label_names` has {names} names for {classes} classes"
         ));
     }
-    check_accuracies(config.accuracies.iter().map(|accuracy| accuracy.top1))
+    let shapes = config.shapes.iter().map(|shape| shape.top1);
+    check_accuracies(shapes.chain(config.accuracies.iter().map(|accuracy| accuracy.top1)))
 }
 
 /// Refuses tensors that contradict the configuration, and any that no delta holds.

@@ -143,6 +143,18 @@ impl Variants {
 }
 
 impl Sizes {
+    /// The shape of most multiply-adds that a step may draw.
+    pub fn costliest(&self, whole: &VitShape) -> VitShape {
+        let width = self.widths.last().copied().unwrap_or(whole.width);
+        let largest = whole.with_size(self.depths.1, width);
+        let all = self
+            .variants
+            .all(&largest)
+            .into_iter()
+            .chain([largest.clone()]);
+        all.max_by_key(VitShape::multiply_adds).unwrap_or(largest)
+    }
+
     /// Sizes that every step draws from alike.
     pub fn constant(depths: (usize, usize), widths: Vec<usize>) -> Sizes {
         Sizes {

@@ -21,6 +21,10 @@ figcaption { font-size: 0.8rem; }
 .composer label { align-items: center; display: inline-flex; gap: 0.5rem; margin-right: 1.5rem; }
 canvas { height: auto; image-rendering: pixelated; max-height: 32rem; max-width: 100%; min-width: min(100%, 16rem); }
 img { display: block; height: auto; image-rendering: pixelated; width: 100%; }
+.scale {
+  background: linear-gradient(90deg, #2166ac, #fff, #b2182b); border: 1px solid; display: inline-block;
+  height: 0.8rem; margin: 0 0.5rem; width: 8rem;
+}
 svg { display: block; height: auto; max-width: 100%; }
 ";
 
@@ -90,6 +94,12 @@ pub fn picture(png: &[u8], caption: &str) -> String {
          <figcaption>{caption}</figcaption></figure>\n",
         base64(png)
     )
+}
+
+/// The colours of heat maps, between their least and their largest value.
+pub fn colour_scale(least: &str, largest: &str) -> String {
+    let [least, largest] = [least, largest].map(escape);
+    format!("<p>{least}<span class=\"scale\"></span>{largest}</p>\n")
 }
 
 /// A script, beside an element of JSON with this `id` that it reads.

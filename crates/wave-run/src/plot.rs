@@ -124,7 +124,7 @@ impl<'a> Tile<'a> {
             cols,
             values,
             factor: (largest_side / rows.max(cols)).max(1),
-            scale: robust_scale(values),
+            scale: scale(values),
         })
     }
 
@@ -148,9 +148,9 @@ impl<'a> Tile<'a> {
     }
 }
 
-/// The 99th percentile of the finite absolute values, or their maximum where that is zero. All zeros
-/// give 1, so that division is always defined.
-fn robust_scale(values: &[f32]) -> f32 {
+/// The value at the ends of a heat map's colours: the 99th percentile of the finite absolute values, or their
+/// maximum where that is zero. All zeros give 1, so that division is always defined.
+pub fn scale(values: &[f32]) -> f32 {
     let mut sizes: Vec<f32> = values
         .iter()
         .map(|v| v.abs())

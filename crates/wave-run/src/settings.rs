@@ -274,6 +274,9 @@ pub struct Adapt {
     pub elastic: Elastic,
     #[command(flatten)]
     #[serde(flatten)]
+    pub variants: Variants,
+    #[command(flatten)]
+    #[serde(flatten)]
     pub training: Training,
 }
 

@@ -17,8 +17,8 @@ use std::path::Path;
 use wave_data::Batch;
 use wave_hub::{DeltaConfig, FORMAT_VERSION};
 use wave_learngene::{Learngene, Sizes, divergence, mean_loss};
-use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
+use wave_models::{Weights, resample};
 use wave_run::data;
 use wave_run::inputs::Inputs;
 use wave_run::run_dir::{self, Made};
@@ -78,7 +78,8 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
         let mut outcome = train::train(&adaptation, &course, Some(run), options)?;
         let (tensors, gene) = stored(templates, plan, std::mem::take(&mut outcome.values))?;
         let accuracies = elastic::accuracies(&gene, &ready.sizes, data, "adapted, without data")?;
-        let provenance = json!({
+        let shapes = elastic::shape_accuracies(&gene, &ready.sizes, data)?;
+        let mut provenance = json!({
             "stage": "adapt",
             "version": env!("CARGO_PKG_VERSION"),
             "templates_sha256": templates.digest,
@@ -92,6 +93,7 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
             "widths": ready.sizes.widths,
             "start": templates.config.provenance,
         });
+        elastic::tell_variants(&ready.sizes.variants, &mut provenance);
         let sum = |weights: &Weights| weights.values().map(Tensor::elem_count).sum::<usize>();
         let mut result = json!({
             "parameters": sum(&tensors),
@@ -109,7 +111,7 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
                 label_names,
                 provenance,
                 accuracies,
-                shapes: Vec::new(),
+                shapes,
             };
             Box::new(move || templates::write(out, &gene, float, about, &card))
         } else {
@@ -123,6 +125,7 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
                     label_names,
                     provenance,
                     accuracies,
+                    shapes,
                 },
             };
             Box::new(move || delta::write(out, &delta, float, &card))
@@ -192,7 +195,8 @@ impl Trainee for Adaptation<'_> {
         let outputs = drawn.into_iter().map(|shape| {
             let weights = gene.stacked_weights(&shape)?;
             let scales = drop_path(shape.depth, part, resolved);
-            vit::logits_in(resolved.mode, &shape, &weights, images, scales)
+            let images = resample::images(images, shape.image_size)?;
+            vit::logits_in(resolved.mode, &shape, &weights, &images, scales)
         });
         let classes = gene.auxiliary.classes;
         let targets = wave_train::batch_targets(batch, classes, resolved.label_smoothing)?;

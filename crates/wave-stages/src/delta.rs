@@ -110,7 +110,7 @@ impl TemplateDir {
         self.config.classes = config.classes;
         self.config.label_names = config.label_names;
         self.config.accuracies = config.accuracies;
-        self.config.shapes.clear();
+        self.config.shapes = config.shapes;
         self.config.provenance = config.provenance;
         Ok(self)
     }

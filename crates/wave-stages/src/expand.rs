@@ -29,7 +29,7 @@ use wave_run::inputs::Inputs;
 use wave_run::progress;
 use wave_run::run_dir::{self, Made, RunDir};
 use wave_run::settings::{Duration, Expand, Fill, FirstScalers};
-use wave_run::train::{self, Course, Defaults, Live, Resolved, Trainee};
+use wave_run::train::{self, Course, Defaults, Live, Outcome, Resolved, Trainee};
 use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 mod plan;
@@ -55,8 +55,8 @@ pub struct Expanded {
     pub scalers: Weights,
     /// Parameters by origin.
     pub ledger: Vec<(&'static str, usize)>,
-    /// Accuracy, if there was data.
-    pub scores: Option<Scores>,
+    /// The fit of the scalers, if there was data.
+    pub fit: Option<Outcome>,
 }
 
 /// Expands a template directory and writes a model directory. Returns the output of `--json`.
@@ -105,11 +105,13 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: &Options) -> R
             mut model,
             scalers,
             ledger,
-            scores,
+            fit,
         } = expanded;
-        let scores = match &data {
-            Some(data) => finetune::stored_scores(&model, layout.float, data, scores)?,
-            None => scores,
+        let scores = match (&data, &fit) {
+            (Some(data), Some(fit)) => {
+                finetune::stored_scores(&model, layout.float, data, fit.scores)?
+            }
+            _ => None,
         };
         let parameters: Map<_, _> = ledger
             .iter()
@@ -138,6 +140,9 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: &Options) -> R
             "top1": scores.map(|s| s.top1),
             "ledger": ledger.into_iter().collect::<BTreeMap<_, _>>(),
         });
+        if let Some(fit) = &fit {
+            fit.tell(&mut result);
+        }
         if let Some(Expected { top1, from }) = expected {
             result["expected_top1"] = json!(top1);
             result["expected_from"] = json!(from);
@@ -186,7 +191,7 @@ pub fn make(
         label_names = data.class_names.clone();
         inherited.extend(zero_head(shape.classes, shape.width)?);
     }
-    let mut scores = None;
+    let mut fit = None;
     if let Some(data) = data {
         let fitting = Fitting {
             gene: gene.to_device(options.context.device())?,
@@ -205,7 +210,7 @@ pub fn make(
         };
         let outcome = train::train(&fitting, &course, run, options)?;
         (scalers, inherited) = parts(&outcome.values, &fitting.inherited);
-        scores = outcome.scores;
+        fit = Some(outcome);
     }
     let weights = vit::unstack(&gene.assemble(&scalers, &inherited, &shape)?)?;
     let mut saved = Weights::new();
@@ -235,7 +240,7 @@ pub fn make(
         model,
         scalers: saved,
         ledger,
-        scores,
+        fit,
     })
 }
 

@@ -26,7 +26,7 @@ pub struct Elastic {
     pub inplace_weight: Option<f64>,
 }
 
-/// Keys of `wave condense` on what else steps draw than depths and widths.
+/// Keys of `wave condense` and `adapt` on what else steps draw than depths and widths.
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Shapes of a step")]
 #[group(skip)]

@@ -1,6 +1,6 @@
 //! The plan of an adaptation: its settings, then the templates and data that they are for.
 
-use super::{defaults, largest};
+use super::defaults;
 use crate::elastic;
 use crate::layout;
 use crate::templates::{self, TemplateDir};
@@ -56,6 +56,7 @@ pub struct AdaptPlan {
     depths: Option<Vec<usize>>,
     widths: Option<Vec<usize>>,
     elastic: Elastic,
+    variants: settings::Variants,
 }
 
 impl AdaptPlan {
@@ -98,6 +99,7 @@ impl AdaptPlan {
             depths: own.depths,
             widths: own.widths,
             elastic: own.elastic,
+            variants: own.variants,
         })
     }
 
@@ -160,7 +162,9 @@ impl AdaptPlan {
         for &width in &widths {
             templates.learngene.shape(depths.1, width, None)?;
         }
-        Ok(elastic::sizes(&self.elastic, depths, widths, GROWTH))
+        let mut sizes = elastic::sizes(&self.elastic, depths, widths, GROWTH);
+        sizes.variants = elastic::variants(&self.variants, &sizes.widths, auxiliary)?;
+        Ok(sizes)
     }
 }
 
@@ -190,7 +194,7 @@ impl Ready {
         let templates = templates::fetch(dir, context)?;
         let gene = &templates.learngene;
         let sizes = plan.sizes(&templates)?;
-        let shape = largest(&gene.auxiliary, &sizes);
+        let shape = sizes.costliest(&gene.auxiliary);
         let values = gene.ledger().iter().map(|(_, n)| n).sum();
         let memory = |mode| {
             let memory = Memory::of_composed(&shape, mode, values);

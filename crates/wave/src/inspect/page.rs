@@ -4,7 +4,9 @@ use super::pictures::{Picture, thin};
 use anyhow::Result;
 use serde_json::{Map, Value};
 use std::path::Path;
-use wave_run::html::{details, document, paragraph, picture, section, table, verbatim};
+use wave_run::html::{
+    colour_scale, details, document, paragraph, picture, section, table, verbatim,
+};
 use wave_run::plot::{self, Chart, Series, Unit};
 
 /// Largest number of rows and columns of a drawn matrix, ...
@@ -186,11 +188,15 @@ fn gallery(group: &Picture) -> Result<String> {
     for panel in &group.panels {
         let ((name, rows, cols, values), stride) = thin(panel, most);
         strides = strides.max(stride);
-        figures += &picture(&plot::heat_map_of_pixels(rows, cols, &values)?, &name);
+        let caption = format!("{name}, ± {:.2}", plot::scale(&values));
+        figures += &picture(&plot::heat_map_of_pixels(rows, cols, &values)?, &caption);
     }
     let note = match strides {
         1 => String::new(),
         n => paragraph(&format!("Of large matrices, row and column 1 in {n}.")),
     };
-    Ok(format!("{note}<div class=\"small\">\n{figures}</div>\n"))
+    let scale = colour_scale("− the value of ±", "+ the value of ±");
+    Ok(format!(
+        "{scale}{note}<div class=\"small\">\n{figures}</div>\n"
+    ))
 }
