@@ -159,8 +159,14 @@ impl AdaptPlan {
         if widths.is_empty() {
             return Err(request("widths is empty; give at least one"));
         }
+        let heads = self.variants.head_widths.as_deref().unwrap_or_default();
         for &width in &widths {
-            templates.learngene.shape(depths.1, width, None)?;
+            if !heads
+                .iter()
+                .any(|head| *head > 0 && width.is_multiple_of(*head))
+            {
+                templates.learngene.shape(depths.1, width, None)?;
+            }
         }
         let mut sizes = elastic::sizes(&self.elastic, depths, widths, GROWTH);
         sizes.variants = elastic::variants(&self.variants, &sizes.widths, auxiliary)?;
