@@ -15,7 +15,9 @@ const VARIABLE: &str = "WAVE_SIMD";
 /// A path through the operators, fastest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Simd {
-    /// 512 bits, with products of bf16 pairs (Zen 4, Sapphire Rapids).
+    /// 512 bits, with products of bf16 in tiles (Sapphire Rapids and later, on Linux).
+    Amx,
+    /// 512 bits, with products of bf16 pairs (Zen 4).
     Avx512Bf16,
     /// 512 bits.
     Avx512,
@@ -29,7 +31,8 @@ pub enum Simd {
 
 impl Simd {
     /// All paths, fastest first.
-    pub const ALL: [Simd; 5] = [
+    pub const ALL: [Simd; 6] = [
+        Simd::Amx,
         Simd::Avx512Bf16,
         Simd::Avx512,
         Simd::Avx2,
@@ -40,6 +43,7 @@ impl Simd {
     /// The word for it in `WAVE_SIMD` and in reports.
     pub fn name(self) -> &'static str {
         match self {
+            Simd::Amx => "amx",
             Simd::Avx512Bf16 => "avx512bf16",
             Simd::Avx512 => "avx512",
             Simd::Avx2 => "avx2",
@@ -57,6 +61,7 @@ impl Simd {
     fn detect(self) -> bool {
         let v4 = || pulp::x86::V4::try_new().is_some();
         match self {
+            Simd::Amx => Simd::Avx512Bf16.detect() && crate::gemm::tiles::available(),
             Simd::Avx512Bf16 => v4() && is_x86_feature_detected!("avx512bf16"),
             Simd::Avx512 => v4(),
             Simd::Avx2 => pulp::x86::V3::try_new().is_some(),
@@ -84,7 +89,7 @@ impl Simd {
 
     /// It multiplies bf16 faster than `f32`.
     pub fn has_bf16(self) -> bool {
-        self == Simd::Avx512Bf16
+        matches!(self, Simd::Amx | Simd::Avx512Bf16)
     }
 
     /// The widest set of instructions of this path that all elementwise kernels are compiled for;
@@ -93,7 +98,7 @@ impl Simd {
     pub(crate) fn arch(self) -> Arch {
         #[cfg(target_arch = "x86_64")]
         match self {
-            Simd::Avx512Bf16 | Simd::Avx512 => {
+            Simd::Amx | Simd::Avx512Bf16 | Simd::Avx512 => {
                 if let Some(v4) = pulp::x86::V4::try_new() {
                     return Arch::V4(v4);
                 }
@@ -137,7 +142,7 @@ impl FromStr for Simd {
 pub enum SimdError {
     /// No path has this name.
     #[error(
-        "no instruction set is called \"{0}\"; expected one of avx512bf16, avx512, avx2, neon, \
+        "no instruction set is called \"{0}\"; expected one of amx, avx512bf16, avx512, avx2, neon, \
          portable (WAVE_SIMD; unset it for the fastest)"
     )]
     Unknown(String),

@@ -9,6 +9,8 @@
 mod kernel;
 mod pack;
 mod peak;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod tiles;
 
 use crate::bf16::{Pair, pair_columns, pair_rows, pairs};
 use crate::buffer::Buffer;

@@ -6,6 +6,13 @@ fn supported() -> Vec<Simd> {
     Simd::ALL.into_iter().filter(|s| s.supported()).collect()
 }
 
+/// Those that multiply bf16.
+fn rounding() -> Vec<Simd> {
+    let mut all = supported();
+    all.retain(|simd| simd.has_bf16());
+    all
+}
+
 /// Whole numbers from -8 to 8: all products and their sums are exact in any order.
 fn whole(seed: u64, n: usize) -> Vec<f32> {
     (0..n as u64)
@@ -68,13 +75,9 @@ proptest! {
 
     #[test]
     fn rounded_factors_multiply_exactly_what_they_round_to(
-        m in 1usize..40, n in 1usize..70, k in 1usize..40,
+        m in 1usize..60, n in 1usize..110, k in 1usize..140,
         a_turned in any::<bool>(), b_turned in any::<bool>(), seed in any::<u64>(),
     ) {
-        if !Simd::best().has_bf16() {
-            return Ok(());
-        }
-        let simd = Simd::best();
         // Less than half of the last place of bf16 away from a whole number: rounding restores it.
         let near = |v: &[f32]| -> Vec<f32> {
             v.iter().enumerate().map(|(i, v)| v * (1.0 + (i % 7) as f32 * 2e-4)).collect()
@@ -89,19 +92,33 @@ proptest! {
         let (near_a, near_b) = (near(&a), near(&b));
         let left = if a_turned { transposed(&near_a, a_stride) } else { rows(&near_a, a_stride) };
         let right = if b_turned { transposed(&near_b, b_stride) } else { rows(&near_b, b_stride) };
-        let mut got = vec![f32::NAN; m * n];
-        gemm_rounded(simd, (m, n, k), left, right, StartValue::Zero, &mut got, n);
-        prop_assert_eq!(&got, &want);
+        for simd in rounding() {
+            let mut got = vec![f32::NAN; m * n];
+            gemm_rounded(simd, (m, n, k), left, right, StartValue::Zero, &mut got, n);
+            prop_assert_eq!(&got, &want, "{}", simd);
+        }
 
-        // The right side packed before, as weights are.
+        // The right side packed before, as weights are; sums begin at what is there, or at a bias.
         let half = k.div_ceil(2);
         let b_columns: Vec<f32> = (0..n * k).map(|e| bt(e % k, e / k)).collect();
         let a_rows: Vec<f32> = (0..m * k).map(|e| at(e / k, e % k)).collect();
         let right = pair_columns(&near(&b_columns), (n, k), k);
-        let packed = Packed::new(simd, (half, n), transposed(pairs(&right), half));
         let left = pair_columns(&near(&a_rows), (m, k), k);
-        gemm_packed(m, rows(pairs(&left), half), &packed, StartValue::Zero, &mut got, n);
-        prop_assert_eq!(got, want);
+        let bias = whole(seed / 3, n);
+        for (simd, kind) in rounding().into_iter().flat_map(|simd| [0, 1, 2].map(|kind| (simd, kind))) {
+            let packed = Packed::new(simd, (half, n), transposed(pairs(&right), half));
+            let start = [StartValue::Zero, StartValue::Kept, StartValue::Row(&bias)][kind];
+            let stride = n + 2;
+            let mut got: Vec<f32> = (0..m * stride).map(|e| bias[e % stride % n]).collect();
+            gemm_packed(m, rows(pairs(&left), half), &packed, start, &mut got, stride);
+            for (i, row) in got.chunks_exact(stride).enumerate() {
+                for j in 0..n {
+                    let first = if kind == 0 { 0.0 } else { bias[j] };
+                    prop_assert_eq!(row[j], want[i * n + j] + first, "{}, start {}", simd, kind);
+                }
+                prop_assert_eq!(row[n], bias[0]);
+            }
+        }
     }
 }
 

@@ -391,7 +391,7 @@ pub(super) fn multiply(simd: Simd, product: Product<f32>) {
 /// Columns of a panel, and of a register.
 pub(super) fn panel(simd: Simd) -> (usize, usize) {
     let lanes = match simd {
-        Simd::Avx512Bf16 | Simd::Avx512 => 16,
+        Simd::Amx | Simd::Avx512Bf16 | Simd::Avx512 => 16,
         Simd::Avx2 => 8,
         Simd::Neon => 4,
         Simd::Portable => return (Portable::TILE.1 * FOUR, FOUR),
@@ -416,6 +416,7 @@ mod pairs {
 
 #[cfg(target_arch = "x86_64")]
 mod pairs {
+    use super::super::tiles;
     use super::*;
     use std::arch::x86_64::*;
     use std::mem::transmute;
@@ -495,6 +496,10 @@ mod pairs {
 
     /// The product by the instructions of `simd`, which must have products of bf16.
     pub(in super::super) fn multiply_pairs(simd: Simd, product: Product<Pair>) {
+        if simd == Simd::Amx && tiles::worthwhile(product.size) {
+            // SAFETY: paths in use are supported by the processor.
+            return unsafe { tiles::multiply(product) };
+        }
         match pulp::x86::V4::try_new() {
             // SAFETY: paths in use are supported by the processor.
             Some(v4) if simd.has_bf16() => unsafe { run(product, v4) },

@@ -75,7 +75,13 @@ fn copy<T: Element>(b: Mat<T>, first: usize, columns: usize, panel: &mut [T], wi
 
 /// The same from columns that are contiguous, or from any others.
 #[inline(always)]
-fn transpose<T: Element>(b: Mat<T>, first: usize, columns: usize, panel: &mut [T], width: usize) {
+pub(super) fn transpose<T: Element>(
+    b: Mat<T>,
+    first: usize,
+    columns: usize,
+    panel: &mut [T],
+    width: usize,
+) {
     for (i, rows) in panel.chunks_mut(BLOCK * width).enumerate() {
         let (start, count) = (i * BLOCK, rows.len() / width);
         for j0 in (0..width).step_by(SIDE) {

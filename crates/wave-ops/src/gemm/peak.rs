@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 /// Rows of a product: a multiple of every tile's.
-const ROWS: usize = 24;
+const ROWS: usize = 48;
 /// Multiply-adds of an entry.
 const STEPS: usize = 1024;
 /// Time of the measurement.
@@ -30,7 +30,7 @@ pub fn peak(precision: Precision) -> f64 {
 /// That of this thread; an element is so many numbers.
 fn rate<T: Element>(simd: Simd, value: T, numbers: usize) -> f64 {
     let (columns, _) = T::panel(simd);
-    let (a, b) = ([value; ROWS], vec![value; columns]);
+    let (a, b) = ([value; STEPS], vec![value; columns]);
     let mut c = vec![0.0; ROWS * columns];
     let (began, mut products) = (Instant::now(), 0);
     while began.elapsed() < LONG {
@@ -41,14 +41,14 @@ fn rate<T: Element>(simd: Simd, value: T, numbers: usize) -> f64 {
     operations as f64 / began.elapsed().as_secs_f64()
 }
 
-/// The product of a column `a` and a row `b`, each repeated in all steps.
-fn product<'a, T>(a: &'a [T; ROWS], b: &'a [T], c: &'a mut [f32]) -> Product<'a, T> {
+/// The product whose rows are all `a`, and whose columns repeat `b` in all steps.
+fn product<'a, T>(a: &'a [T; STEPS], b: &'a [T], c: &'a mut [f32]) -> Product<'a, T> {
     Product {
         size: (ROWS, b.len(), STEPS),
         a: Mat {
             data: a,
-            row_stride: 1,
-            col_stride: 0,
+            row_stride: 0,
+            col_stride: 1,
         },
         b: Right {
             data: b,
@@ -69,7 +69,7 @@ mod tests {
         let (columns, _) = f32::panel(current());
         let mut c = vec![0.0; ROWS * columns];
         let b = vec![0.5; columns];
-        f32::multiply(current(), product(&[0.5; ROWS], &b, &mut c));
+        f32::multiply(current(), product(&[0.5; STEPS], &b, &mut c));
         assert!(c.iter().all(|c| *c == 0.25 * STEPS as f32));
         for precision in [Precision::F32, Precision::Bf16] {
             let peak = peak(precision);

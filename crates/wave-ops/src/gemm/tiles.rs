@@ -1,0 +1,365 @@
+//! Products of bf16 in the tile registers of AMX: sixteen rows by up to 48 columns at once.
+//!
+//! A tile holds 16 rows of 64 bytes. Pairs of bf16 lie in panels of `B` as the instruction reads them, so
+//! these are used as they are; rows of `A` must be contiguous and are copied where they are not.
+
+use super::StartValue;
+use super::kernel::Product;
+use super::pack::transpose;
+use super::panel_width;
+use crate::bf16::Pair;
+use crate::buffer::Buffer;
+use crate::cpu::Simd;
+use pulp::bytemuck::{self, Zeroable};
+use std::arch::asm;
+use std::sync::LazyLock;
+
+/// Rows of a tile, and values of 32 bits in a row.
+pub(super) const SIDE: usize = 16;
+/// Tiles of sums side by side.
+const WIDE: usize = 3;
+/// Columns of all of them.
+const WIDTH: usize = WIDE * SIDE;
+/// Elements of `A` that stay in the second-level cache while the panels of `B` pass by.
+const BLOCK: usize = 1 << 17;
+
+/// Whether the processor has tiles of bf16, and the system lets this process use them.
+pub(crate) fn available() -> bool {
+    static AVAILABLE: LazyLock<bool> = LazyLock::new(|| has_tiles() && permitted());
+    *AVAILABLE
+}
+
+fn has_tiles() -> bool {
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+    const AMX_BF16: u32 = 1 << 22;
+    const AMX_TILE: u32 = 1 << 24;
+    __cpuid(0).eax >= 7 && {
+        let features = __cpuid_count(7, 0).edx;
+        features & AMX_BF16 != 0 && features & AMX_TILE != 0
+    }
+}
+
+/// Asks Linux for the state of tiles, once for all threads.
+#[cfg(target_os = "linux")]
+fn permitted() -> bool {
+    const ARCH_PRCTL: i64 = 158;
+    const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
+    const TILE_DATA: u64 = 18;
+    let result: i64;
+    // SAFETY: the system call takes two numbers and changes nothing but a permission.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") ARCH_PRCTL => result,
+            in("rdi") ARCH_REQ_XCOMP_PERM,
+            in("rsi") TILE_DATA,
+            out("rcx") _,
+            out("r11") _,
+        );
+    }
+    result == 0
+}
+
+#[cfg(not(target_os = "linux"))]
+fn permitted() -> bool {
+    false
+}
+
+/// Sizes of the tile registers, as the instruction reads them.
+#[repr(C, align(64))]
+struct Sizes {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+impl Sizes {
+    /// Sums and `A` of so many rows, `B` of all.
+    fn new(rows: usize) -> Sizes {
+        let all = SIDE as u8;
+        let some = rows as u8;
+        let mut sizes = Sizes {
+            palette: 1,
+            start_row: 0,
+            reserved: [0; 14],
+            row_bytes: [0; 16],
+            rows: [0; 16],
+        };
+        sizes.row_bytes[..7].fill(64);
+        sizes.rows[..7].copy_from_slice(&[some, some, some, some, all, all, all]);
+        sizes
+    }
+
+    /// Sets the registers, all zero.
+    ///
+    /// # Safety
+    /// The processor has tiles, and the process may use them.
+    unsafe fn load(&self) {
+        // SAFETY: 64 bytes are read, and the caller vouches for the instruction.
+        unsafe {
+            asm!(
+                "ldtilecfg [{}]", in(reg) self, options(nostack, readonly),
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            );
+        }
+    }
+}
+
+/// One row of tiles: where its operands are, with distances between rows in bytes.
+#[derive(Clone, Copy)]
+struct Row {
+    /// Tiles along the summed dimension, at least 1.
+    steps: usize,
+    a: *const Pair,
+    a_stride: usize,
+    b: *const Pair,
+    b_stride: usize,
+    start: *const f32,
+    start_stride: usize,
+    c: *mut f32,
+    c_stride: usize,
+}
+
+/// `C = start + A B` of `V` tiles side by side.
+///
+/// # Safety
+/// The registers are set, and the operands are as large as the tiles.
+#[inline(always)]
+unsafe fn multiply_row<const V: usize>(row: Row) {
+    macro_rules! run {
+        ($load:literal, $step:literal, $store:literal) => {
+            asm!(
+                $load,
+                "2:",
+                "tileloadd tmm3, [{a} + 1*{a_stride}]",
+                $step,
+                "add {a}, 64",
+                "add {b}, {b_step}",
+                "dec {steps}",
+                "jnz 2b",
+                $store,
+                steps = inout(reg) row.steps => _,
+                a = inout(reg) row.a => _,
+                a_stride = in(reg) row.a_stride,
+                b = inout(reg) row.b => _,
+                b_stride = in(reg) row.b_stride,
+                b_step = in(reg) SIDE * row.b_stride,
+                start = in(reg) row.start,
+                start_stride = in(reg) row.start_stride,
+                c = in(reg) row.c,
+                c_stride = in(reg) row.c_stride,
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack),
+            )
+        };
+    }
+    // SAFETY: as this function asks.
+    unsafe {
+        match V {
+            1 => run!(
+                "tileloadd tmm0, [{start} + 1*{start_stride}]",
+                "tileloadd tmm4, [{b} + 1*{b_stride}]
+                 tdpbf16ps tmm0, tmm3, tmm4",
+                "tilestored [{c} + 1*{c_stride}], tmm0"
+            ),
+            2 => run!(
+                "tileloadd tmm0, [{start} + 1*{start_stride}]
+                 tileloadd tmm1, [{start} + 1*{start_stride} + 64]",
+                "tileloadd tmm4, [{b} + 1*{b_stride}]
+                 tdpbf16ps tmm0, tmm3, tmm4
+                 tileloadd tmm5, [{b} + 1*{b_stride} + 64]
+                 tdpbf16ps tmm1, tmm3, tmm5",
+                "tilestored [{c} + 1*{c_stride}], tmm0
+                 tilestored [{c} + 1*{c_stride} + 64], tmm1"
+            ),
+            _ => run!(
+                "tileloadd tmm0, [{start} + 1*{start_stride}]
+                 tileloadd tmm1, [{start} + 1*{start_stride} + 64]
+                 tileloadd tmm2, [{start} + 1*{start_stride} + 128]",
+                "tileloadd tmm4, [{b} + 1*{b_stride}]
+                 tdpbf16ps tmm0, tmm3, tmm4
+                 tileloadd tmm5, [{b} + 1*{b_stride} + 64]
+                 tdpbf16ps tmm1, tmm3, tmm5
+                 tileloadd tmm6, [{b} + 1*{b_stride} + 128]
+                 tdpbf16ps tmm2, tmm3, tmm6",
+                "tilestored [{c} + 1*{c_stride}], tmm0
+                 tilestored [{c} + 1*{c_stride} + 64], tmm1
+                 tilestored [{c} + 1*{c_stride} + 128], tmm2"
+            ),
+        }
+    }
+}
+
+/// Whether tiles are faster than registers at a product (m, n, k), `k` in pairs: else they are mostly empty.
+pub(super) fn worthwhile((m, _, k): (usize, usize, usize)) -> bool {
+    m >= SIDE && k >= SIDE
+}
+
+/// Where sums start when there is nothing to add to.
+static ZEROS: [f32; WIDTH] = [0.0; WIDTH];
+
+/// The product of pairs.
+///
+/// # Safety
+/// Tiles are [`available`].
+pub(super) unsafe fn multiply(mut product: Product<Pair>) {
+    let (m, n, k) = product.size;
+    let width = panel_width((WIDTH, SIDE), n);
+    let padded = k.next_multiple_of(SIDE);
+    // Rows of A that are not contiguous, or end within a tile, are copied and filled up with zeros.
+    let copied = product.a.col_stride != 1 || padded != k;
+    let blocks = m.div_ceil((BLOCK / padded).max(SIDE));
+    let highest = m.div_ceil(blocks).next_multiple_of(SIDE);
+    let mut left = Buffer::stale(if copied { highest.min(m) * padded } else { 0 });
+    for i0 in (0..m).step_by(highest) {
+        let block = highest.min(m - i0);
+        let a = if copied {
+            let left = bytemuck::cast_slice_mut::<f32, Pair>(&mut left);
+            copy_left(&product, i0, block, padded, left);
+            (left.as_ptr(), padded)
+        } else {
+            let stride = product.a.row_stride;
+            (product.a.data[i0 * stride..].as_ptr(), stride)
+        };
+        for j0 in (0..n).step_by(width) {
+            let columns = width.min(n - j0);
+            // SAFETY: as this function asks; the block lies inside the product.
+            unsafe {
+                match columns.div_ceil(SIDE) {
+                    1 => multiply_panel::<1>(&mut product, a, (i0, block), (j0, columns)),
+                    2 => multiply_panel::<2>(&mut product, a, (i0, block), (j0, columns)),
+                    _ => multiply_panel::<WIDE>(&mut product, a, (i0, block), (j0, columns)),
+                }
+            }
+        }
+    }
+    // SAFETY: the processor has tiles.
+    unsafe { asm!("tilerelease", options(nomem, nostack)) };
+}
+
+/// Rows `first..first + count` of `A`, each filled up to `padded` pairs.
+fn copy_left(
+    product: &Product<Pair>,
+    first: usize,
+    count: usize,
+    padded: usize,
+    left: &mut [Pair],
+) {
+    let (k, a) = (product.size.2, product.a);
+    let left = &mut left[..count * padded];
+    if a.col_stride == 1 {
+        for (i, to) in left.chunks_exact_mut(padded).enumerate() {
+            to[..k].copy_from_slice(&a.data[(first + i) * a.row_stride..][..k]);
+            to[k..].fill(Pair::zeroed());
+        }
+    } else {
+        let rows = super::Mat {
+            data: &a.data[first * a.row_stride..],
+            ..a
+        };
+        crate::simd::dispatch_on(
+            Simd::Amx,
+            #[inline(always)]
+            || transpose(rows, 0, k, left, padded),
+        );
+    }
+}
+
+/// The product of some rows of `A`, which lie at `a`, by one panel of `B`, `V` tiles wide.
+///
+/// # Safety
+/// Tiles are available; rows and columns lie inside the product; rows of `a` are whole tiles long.
+unsafe fn multiply_panel<const V: usize>(
+    product: &mut Product<Pair>,
+    a: (*const Pair, usize),
+    (i0, block): (usize, usize),
+    (j0, columns): (usize, usize),
+) {
+    let k = product.size.2;
+    let (steps, rest) = (k / SIDE, k % SIDE);
+    let (b, b_stride) = match product.b.row_stride {
+        Some(stride) => (&product.b.data[j0..], stride),
+        None => (&product.b.data[j0 * k..], V * SIDE),
+    };
+    // The last rows of B, filled up to a tile with zeros.
+    let mut last = [Pair::zeroed(); WIDTH * SIDE];
+    for (p, to) in last.chunks_exact_mut(WIDTH).take(rest).enumerate() {
+        let from = (steps * SIDE + p) * b_stride;
+        to[..V * SIDE].copy_from_slice(&b[from..][..V * SIDE]);
+    }
+    let whole = columns == V * SIDE;
+    let mut edge = [0.0; WIDTH * SIDE];
+    let mut set = 0;
+    for i in (0..block).step_by(SIDE) {
+        let rows = SIDE.min(block - i);
+        let c = &mut product.c[(i0 + i) * product.c_stride + j0..];
+        if !whole {
+            for (r, to) in edge.chunks_exact_mut(WIDTH).take(rows).enumerate() {
+                match product.start {
+                    StartValue::Zero => to.fill(0.0),
+                    StartValue::Kept => {
+                        to[..columns].copy_from_slice(&c[r * product.c_stride..][..columns]);
+                    }
+                    StartValue::Row(row) => to[..columns].copy_from_slice(&row[j0..][..columns]),
+                }
+            }
+        }
+        let (to, c_stride) = if whole {
+            (c.as_mut_ptr(), product.c_stride)
+        } else {
+            (edge.as_mut_ptr(), WIDTH)
+        };
+        let (start, start_stride) = match product.start {
+            _ if !whole => (to.cast_const(), c_stride),
+            StartValue::Zero => (ZEROS.as_ptr(), 0),
+            StartValue::Kept => (to.cast_const(), c_stride),
+            StartValue::Row(row) => (row[j0..].as_ptr(), 0),
+        };
+        let bytes = size_of::<f32>();
+        // SAFETY: as this function asks.
+        unsafe {
+            if set != rows {
+                Sizes::new(rows).load();
+                set = rows;
+            }
+            let row = Row {
+                steps,
+                a: a.0.add(i * a.1),
+                a_stride: bytes * a.1,
+                b: b.as_ptr(),
+                b_stride: bytes * b_stride,
+                start,
+                start_stride: bytes * start_stride,
+                c: to,
+                c_stride: bytes * c_stride,
+            };
+            if steps > 0 {
+                multiply_row::<V>(row);
+            }
+            if rest > 0 {
+                let (start, start_stride) = match steps {
+                    0 => (row.start, row.start_stride),
+                    _ => (row.c.cast_const(), row.c_stride),
+                };
+                multiply_row::<V>(Row {
+                    steps: 1,
+                    a: row.a.add(steps * SIDE),
+                    b: last.as_ptr(),
+                    b_stride: bytes * WIDTH,
+                    start,
+                    start_stride,
+                    ..row
+                });
+            }
+        }
+        if !whole {
+            for (r, from) in edge.chunks_exact(WIDTH).take(rows).enumerate() {
+                c[r * product.c_stride..][..columns].copy_from_slice(&from[..columns]);
+            }
+        }
+    }
+}
