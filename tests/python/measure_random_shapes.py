@@ -96,6 +96,7 @@ def report(rows):
 def plot(rows, file):
     import matplotlib.pyplot as plt
 
+    plt.rcParams["svg.fonttype"] = "none"
     figure, axes = plt.subplots(2, 3, figsize=(9, 5), sharey=True)
     for axis, name in zip(axes.flat, PROPERTIES):
         axis.plot([row[name] for row in rows], [100 * row["top1"] for row in rows], ".", alpha=0.5)
