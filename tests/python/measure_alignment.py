@@ -246,7 +246,7 @@ def nearest(w, n, t):
     return unblocks(u @ (u.T @ b) if len(b) <= t * t else (b @ u) @ u.T, w.shape, t)
 
 
-def align(w, heads, counts, t, rounds=25):
+def align(w, heads, counts, t, rounds=20):
     """Permutes heads and MLP channels and rotates within heads, so that templates keep more. `w` as from stacked().
 
     Alternates, as k-means does: the nearest templates of the weights; then, layer by layer, the symmetry that brings
@@ -260,13 +260,12 @@ def align(w, heads, counts, t, rounds=25):
              for _ in range(depth)]  # fmt: skip
     history = []
     for i in range(rounds):
-        if i < 5:  # towards the mean of the layers, without the one in question
-            goal = {k: (v.sum(0) - v) for k, v in w.items()}
-        else:
+        goal = None  # at first, the sum of the other layers as they now are
+        if i >= 5:
             goal = {k: nearest(v, counts[k], t) for k, v in w.items()}
             history.append(sum((g**2).sum() for g in goal.values()) / sum((v**2).sum() for v in w.values()))
         for l in range(depth):
-            g = {k: v[l] for k, v in goal.items()} if i >= 5 else {k: v.sum(0) - v[l] for k, v in w.items()}
+            g = {k: goal[k][l] if goal else v.sum(0) - v[l] for k, v in w.items()}
             gain = g["fc1"] @ w["fc1"][l].T + g["fc2"].T @ w["fc2"][l]
             _, p = linear_sum_assignment(gain, maximize=True)
             w["fc1"][l], w["fc2"][l] = w["fc1"][l][p], w["fc2"][l][:, p]
@@ -291,12 +290,12 @@ def align(w, heads, counts, t, rounds=25):
             moves[l]["rq"] = [rq[a] @ moves[l]["rq"][h[a]] for a in range(heads)]
             moves[l]["rv"] = [rv[a] @ moves[l]["rv"][h[a]] for a in range(heads)]
             moves[l]["h"] = moves[l]["h"][h]
-        if len(history) > 3 and history[-1] - history[-2] < 2e-5:
+        if len(history) > 3 and history[-1] - history[-2] < 3e-4:
             break
     return w, moves
 
 
-def aligned(net, counts, t=None, rounds=25):
+def aligned(net, counts, t=None, rounds=20):
     """The same function, its layers aligned."""
     heads, r, d = net["layers"][0]["wq"].shape
     w, moves = align(stacked(net), heads, counts, t or d, rounds)
@@ -365,8 +364,9 @@ def energy(name, w, heads, seeds, factors, base, more=()):
         share = sum(counts.values()) * d * d / sum(v.size for v in w.values())
         row = lambda kind, seed, r: rows.append(dict(study="energy", model=name, templates=sum(counts.values()),
                                                      share=share, kind=kind, seed=seed, **r))  # fmt: skip
-        candidates = [("network", None, w), *((k, None, v) for k, v in more)]
-        for seed in range(seeds):
+        first = factor == factors[0]
+        candidates = [("network", None, w), *((k, None, v) for k, v in more if first)]
+        for seed in range(seeds if first else 1):
             candidates.append(("noise", seed, noise_like(w, np.random.default_rng(seed))))
             candidates.append(("noise with its spectrum", seed, noise_like(w, np.random.default_rng(seed), True)))
         for kind, seed, v in candidates:
@@ -396,7 +396,7 @@ def bert(path):
 
 
 def second(x):
-    """The mean of x x' over all tokens, in f64, and the number of tokens."""
+    """The mean of x x' over all tokens, in f64."""
     x = x.reshape(-1, x.shape[-1])
     return (x.T @ x).astype(np.float64) / len(x)
 
@@ -405,8 +405,9 @@ def least_squares(x, y, w, b):
     """The (W, b) nearest to (w, b) that make W x + b nearest to y: ridge regression of what w leaves."""
     x, y = x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1])
     mx, my = x.mean(0), y.mean(0)
-    c = (x.T @ x).astype(np.float64) / len(x) - np.outer(mx, mx)
-    left = (y.T @ x).astype(np.float64) / len(x) - np.outer(my, mx) - w @ c
+    x, y = x - mx, y - my
+    c = second(x)
+    left = (y.T @ x).astype(np.float64) / len(x) - w @ c
     c[np.diag_indices(len(c))] += RIDGE * (np.trace(c) / len(c) + 1e-12)
     w = w + cho_solve(cho_factor(c), left.T).T
     return w.astype(F), (my - w @ mx).astype(F)
@@ -511,13 +512,15 @@ def calibrate(net, patches):
     return dict(patches=patches, states=forward(net, patches, keep=True))
 
 
-def storage(network, start, test, train, shares, n_calibration, seed):
+def storage(network, test, train, shares, n_calibration, seed):
     """Accuracy at full size over the share of the blocks' matrices that is stored."""
     rows, d = [], len(network["w0"])
     pick = np.random.default_rng(seed).permutation(len(train))[:n_calibration]
     base = centred(network)
     base = rotated(base, rotation(base, train[pick])[0])
+    begin = time.time()
     after = aligned(base, {k: 2 * n for k, n in PARTS.items()})
+    print(f"aligned in {time.time() - begin:.0f} s", flush=True)
     whole = {k: v[0].size for k, v in stacked(base).items()}
     depth = len(base["layers"])
 
@@ -534,20 +537,19 @@ def storage(network, start, test, train, shares, n_calibration, seed):
         begin = time.time()
         none = dict.fromkeys(PARTS, 0)
         add("SVD by activations", share, compressed(base, calibrations["as it is"][1], none, ranks), time.time() - begin)
-        for name, (net, calibration) in calibrations.items():
+        for name, (net, calibration) in calibrations.items() if share > 0.15 else ():
             # a layer is 12 d d of the depth 12 d d: the default plan's 24 templates are two layers
             counts = {k: max(1, round(share * depth * n / 2)) for k, n in PARTS.items()}
             factors = {k: nearest(v, counts[k], d) for k, v in stacked(net).items()}
             add(f"templates, factorised, {name}", share, unstacked(net, factors), 0)
             begin = time.time()
             add(f"templates, {name}", share, compressed(net, calibration, counts, none), time.time() - begin)
-            if share >= 0.15:
-                counts = {k: max(1, round(share / 2 * depth * n / 2)) for k, n in PARTS.items()}
-                left = {k: (share * depth * whole[k] - counts[k] * d * d) / depth for k in PARTS}
-                ranks_left = {k: int(left[k] / sum(stacked(net)[k].shape[1:]) + 0.5) for k in PARTS}
-                begin = time.time()
-                mixed = compressed(net, calibration, counts, ranks_left)
-                add(f"half templates, half rest, {name}", share, mixed, time.time() - begin)
+            counts = {k: max(1, round(share / 2 * depth * n / 2)) for k, n in PARTS.items()}
+            left = {k: (share * depth * whole[k] - counts[k] * d * d) / depth for k in PARTS}
+            ranks_left = {k: int(left[k] / sum(stacked(net)[k].shape[1:]) + 0.5) for k in PARTS}
+            begin = time.time()
+            mixed = compressed(net, calibration, counts, ranks_left)
+            add(f"half templates, half rest, {name}", share, mixed, time.time() - begin)
     return rows
 
 
@@ -653,24 +655,24 @@ def pruned(net, scores, share, how):
     return net
 
 
-def surgeon(f, w, n):
-    """The n inputs of w that, by least squares on the rest, can least be done without: one goes at a time."""
+def surgeon(f, w):
+    """The inputs of w from the least needed to the most: one goes at a time, and the rest take over by least squares."""
     f = f.reshape(-1, f.shape[-1])
-    m = f.mean(0)
-    h = second(f) - np.outer(m, m)
+    h = second(f - f.mean(0))
     h[np.diag_indices(len(h))] += 1e-3 * np.trace(h) / len(h)
-    inverse, w, left = np.linalg.inv(h), w.astype(np.float64).copy(), list(range(len(h)))
-    while len(left) > n:
-        j = int(np.argmin((w**2).sum(0) / np.diag(inverse)))
-        col = inverse[:, j] / inverse[j, j]
-        w -= np.outer(w[:, j], col)
-        inverse -= np.outer(col, inverse[j])
-        inverse, w = (np.delete(np.delete(inverse, j, 0), j, 1), np.delete(w, j, 1))
-        left.pop(j)
-    return np.array(left)
+    inverse, w, order = np.linalg.inv(h), w.astype(np.float64).copy(), []
+    gone = np.zeros(len(h))
+    for _ in range(len(h)):
+        j = int(np.argmin((w**2).sum(0) / np.maximum(np.diag(inverse), 1e-30) + gone))
+        column = inverse[:, j].copy()
+        w -= np.outer(w[:, j], column / column[j])
+        inverse -= np.outer(column, column / column[j])
+        gone[j] = np.inf
+        order.append(j)
+    return np.array(order)
 
 
-def thinned(net, calibration, r, m, layers=None):
+def thinned(net, calibration, r, m):
     """Every layer with m MLP channels, and heads of r channels: the leading ones of scores and of outputs.
 
     Queries and keys: the nearest scores of rank r for the inputs seen. Values and projections: the nearest outputs.
@@ -699,7 +701,7 @@ def thinned(net, calibration, r, m, layers=None):
                 made[name].append(value)
         l.update({name: np.stack(v, 1 if name == "wo" else 0).astype(F) for name, v in made.items()})
         if mi < len(l["w1"]):
-            keep = surgeon(k["f"], l["w2"], mi)
+            keep = np.sort(calibration["orders"][i][-mi:])
             l["w1"], l["b1"], l["w2"] = l["w1"][keep], l["b1"][keep], l["w2"][:, keep]
     return net
 
@@ -781,6 +783,9 @@ def sizes(network, test, train, n_calibration, seed, short=False):
     begin = time.time()
     calibration = calibrate(net, patches)
     basis = time.time() - begin
+    states = calibration["states"][1][1:]
+    calibration["orders"] = [surgeon(k["f"], l["w2"]) for k, l in zip(states, net["layers"])]
+    ordered = time.time() - begin - basis
     begin = time.time()
     rival_scores = {"Taylor": taylor(net, patches, rng)}
     scored = {"Taylor": time.time() - begin, "magnitude": 0}
@@ -801,33 +806,33 @@ def sizes(network, test, train, n_calibration, seed, short=False):
             if not short or "Taylor" in name:
                 add(name, share, False, made, seconds)
             begin = time.time()
-            add(name, share, True, refitted(made, calibration, **fit), seconds + basis + time.time() - begin)
+            add(name, share, True, refitted(made, calibration, **fit), seconds + time.time() - begin)
 
-        begin = time.time()
+        begin = time.time() - basis - ordered
         made = thinned(net, calibration, round(share * r), round(share * m))
         both("align: heads and MLPs thinner", made, time.time() - begin)
         wins = pruned(net, rival_scores["Taylor"], share, "global")["layers"]
-        begin = time.time()
+        begin = time.time() - basis - ordered
         made = thinned(net, calibration, [l["wv"].shape[1] for l in wins], [len(l["w1"]) for l in wins])
         both("align: thinner, as many as Taylor gives a layer", made, scored["Taylor"] + time.time() - begin)
-        begin = time.time()
+        begin = time.time() - basis - ordered
         few = 3 * round(d * share**0.5 / 3)
         thin = thinned(net, calibration, few // heads, 4 * few)
         made, to = narrowed(thin, calibration, few)
         both("align: narrower", made, time.time() - begin, r=to, reads=thin)
         n = round(share * depth)
-        begin = time.time()
+        begin = time.time() - basis
         made, keep = shallower(net, calibration, n)
         both("align: shallower", made, time.time() - begin, layers=keep)
         n = round(share**0.5 * depth)
-        begin = time.time()
+        begin = time.time() - basis - ordered
         left = share * depth / n
         made = thinned(net, calibration, round(left * r), round(left * m))
         keep = shallower(net, calibration, n)[1]
         made = {**made, "layers": [made["layers"][i] for i in keep]}
         both("align: shallower and thinner", made, time.time() - begin, layers=keep)
         for name, scores in rival_scores.items():
-            for how in ["global", "heads"] if short else ["uniform", "global", "heads"]:
+            for how in ["uniform", "global", "heads"]:
                 if not short or name == "Taylor":
                     both(f"{name}, {how}", pruned(net, scores, share, how), scored[name])
     return rows
@@ -878,7 +883,7 @@ def main():
         write("energy", energy("MiniLM 6 x 384", bert(arguments.text), arguments.text_heads, 1, [1, 2], layers))
     if "storage" in studies:
         shares = [0.05, 0.1, 1 / 6, 1 / 3, 0.5, 0.75]
-        write("storage", storage(net, None, test, train, shares, arguments.images, 0))
+        write("storage", storage(net, test, train, shares, arguments.images // 2, 0))
     if "sizes" in studies:
         more = sizes(net, test, train, arguments.images, 0)
         write("sizes", more)
