@@ -7,8 +7,8 @@
 The network is free: no templates took part in its training. Four studies, each of which may be named alone:
 energy (what templates keep of the weights, before and after alignment, beside noise), storage (accuracy over
 stored values), sizes (accuracy at fewer multiply-adds, beside pruning) and invariance (logits before and after).
-Labels are used to test, and by nothing else. --text FILE adds the weights of a BERT in safetensors to the first.
-Needs numpy, scipy, safetensors and the IDX files of Fashion-MNIST. Rows are written to --out study by study.
+Labels are used to test, and by nothing else. The study text, asked for by name, is the first for the weights of a
+BERT in safetensors (--text). Set OMP_NUM_THREADS=1 on a busy machine. Needs numpy, scipy, safetensors and the IDX files of Fashion-MNIST. Rows are written to --out study by study.
 """
 
 import argparse
@@ -847,7 +847,7 @@ def main():
     parser.add_argument("--heads", default=3, type=int)
     parser.add_argument("--text-heads", default=12, type=int)
     parser.add_argument("--test-limit", default=2000, type=int)
-    parser.add_argument("--images", default=1000, type=int, help="unlabelled images to calibrate on")
+    parser.add_argument("--images", default=500, type=int, help="unlabelled images to calibrate on")
     parser.add_argument("--seeds", default=3, type=int)
     parser.add_argument("--only", default="invariance,energy,storage,sizes")
     parser.add_argument("--out", required=True, type=pathlib.Path)
@@ -883,7 +883,7 @@ def main():
         write("energy", energy("MiniLM 6 x 384", bert(arguments.text), arguments.text_heads, 1, [1, 2], layers))
     if "storage" in studies:
         shares = [0.05, 0.1, 1 / 6, 1 / 3, 0.5, 0.75]
-        write("storage", storage(net, test, train, shares, arguments.images // 2, 0))
+        write("storage", storage(net, test, train, shares, arguments.images, 0))
     if "sizes" in studies:
         more = sizes(net, test, train, arguments.images, 0)
         write("sizes", more)
