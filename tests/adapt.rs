@@ -194,7 +194,7 @@ fn a_condensation_draws_other_shapes_and_records_them() {
     let outside = beyond["not_condensed"].as_array().unwrap();
     let outside: Vec<&str> = outside.iter().map(|line| line.as_str().unwrap()).collect();
     assert!(outside[0].starts_with("depth 9, condensed 1 to 3: no accuracy"));
-    assert!(outside[1].starts_with("patch 2, condensed 4 to 14: about"));
+    assert!(outside[1].starts_with("patch 2, condensed 4 to 14: "));
     // Without lists everything is as it was.
     place.json("condense r.toml --out a");
     place.json("condense r.toml --variant-share 0.3 --out b");

@@ -99,7 +99,7 @@ def plot(rows, file):
     plt.rcParams["svg.fonttype"] = "none"
     figure, axes = plt.subplots(2, 3, figsize=(9, 5), sharey=True)
     for axis, name in zip(axes.flat, PROPERTIES):
-        axis.plot([row[name] for row in rows], [100 * row["top1"] for row in rows], ".", alpha=0.5)
+        axis.plot([row[name] for row in rows], [100 * row["top1"] for row in rows], ".", alpha=0.5, rasterized=True)
         axis.set_xlabel(name.replace("_", " "))
     for axis in axes[:, 0]:
         axis.set_ylabel("top-1 in %")

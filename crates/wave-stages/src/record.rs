@@ -114,7 +114,8 @@ impl<'a> Record<'a> {
                 false => format!("{least} to {most}"),
             };
             let cost = match self.loss(property, value) {
-                Some(loss) => format!("about {:.1} points lower", 100.0 * loss.max(0.0)),
+                Some(loss) if loss < 5e-4 => "no less accurate".to_owned(),
+                Some(loss) => format!("about {:.1} points lower", 100.0 * loss),
                 None => "no accuracy is recorded there".to_owned(),
             };
             let name = property.name;
