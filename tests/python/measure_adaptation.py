@@ -6,7 +6,7 @@ For each task and seed, with the same training images: `wave adapt` once as a de
 templates, and then models of all sizes without data; and for each size a model from the templates, all of
 whose weights (or, as a linear probe, whose head alone) are fine-tuned. Also slices of one fine-tuned network
 of the largest size. Prints a table in Markdown for each task; rows go to --out as they are measured, and those
-already there are not measured again. Needs the data, and nothing but Python.
+already there are not measured again. Needs the data, and nothing but Python; matplotlib for --plot.
 """
 
 import argparse
@@ -122,6 +122,28 @@ def table(rows, data):
         print(f"| {method} | {' | '.join(cells)} | {seconds:.0f} |", flush=True)
 
 
+def plot(rows, tasks, file):
+    """Accuracy over the sizes, a picture for each task."""
+    import matplotlib.pyplot as plt
+
+    plt.rcParams["svg.fonttype"] = "none"
+    figure, axes = plt.subplots(1, len(tasks), figsize=(4.5 * len(tasks), 3.6), squeeze=False)
+    for axis, task in zip(axes[0], tasks):
+        for method in METHODS:
+            means = []
+            for size in SIZES:
+                found = [row["top1"] for row in rows if (row["data"], row["method"]) == (task, method)
+                         and (row["depth"], row["width"]) == size]  # fmt: skip
+                means.append(100 * statistics.mean(found) if found else float("nan"))
+            axis.plot([f"{depth} x {width}" for depth, width in SIZES], means, "o-", label=method)
+        axis.set_title(pathlib.Path(task).name)
+        axis.tick_params(axis="x", rotation=30)
+    axes[0][0].set_ylabel("top-1 in %")
+    axes[0][-1].legend()
+    figure.tight_layout()
+    figure.savefig(file)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--wave", default="target/release/wave")
@@ -135,6 +157,7 @@ def main():
     parser.add_argument("--lr", default=4e-3, help="of fine-tuning each")
     parser.add_argument("--threads", default=1)
     parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--plot", type=pathlib.Path, help="a picture; needs matplotlib")
     arguments = parser.parse_args()
     rows = json.loads(arguments.out.read_text()) if arguments.out.exists() else []
     known = {(row["data"], row["seed"], row["method"]) for row in rows}
@@ -153,6 +176,8 @@ def main():
                 arguments.out.write_text(json.dumps(rows, indent=0) + "\n")
     for data in tasks:
         table(rows, data)
+    if arguments.plot:
+        plot(rows, tasks, arguments.plot)
 
 
 if __name__ == "__main__":
