@@ -176,9 +176,9 @@ pub fn describe(
         text = condense::describe(&settings, ancestor, context)?;
     }
     let sizes = grid.bench.sizes.len();
-    let runs = grid.methods.len() * sizes * grid.datasets.len() * grid.bench.seeds.len();
     text += &format!(
-        "at most {runs} runs: {} methods, {sizes} sizes, {} data sets, seeds {:?}\n",
+        "{} runs: {} methods, {sizes} sizes, {} data sets, seeds {:?}\n",
+        grid.runs(),
         grid.methods.len(),
         grid.datasets.len(),
         grid.bench.seeds
@@ -251,7 +251,7 @@ impl Bench<'_> {
         self.grid.datasets.iter().flat_map(|(dataset, _)| {
             let methods = self.grid.methods.iter();
             methods
-                .filter(move |(_, m)| m.datasets.as_ref().is_none_or(|d| d.contains(dataset)))
+                .filter(move |(_, m)| m.takes_data(dataset))
                 .map(move |(method, _)| (method, dataset))
         })
     }
@@ -335,8 +335,7 @@ impl Bench<'_> {
         let mut cells = Vec::new();
         for &(depth, width) in &self.grid.bench.sizes {
             for (method, dataset) in self.pairs() {
-                let sizes = &self.grid.method(method)?.sizes;
-                if sizes.as_ref().is_some_and(|s| !s.contains(&(depth, width))) {
+                if !self.grid.method(method)?.takes_size(&(depth, width)) {
                     continue;
                 }
                 for &seed in &self.grid.bench.seeds {

@@ -22,7 +22,7 @@
 //! ];
 //! let grid = Grid::new(&Recipe::empty("mine", &table.map(String::from))?)?;
 //! assert_eq!(grid.subject(), "mimetic");
-//! assert_eq!(grid.methods.len() * grid.bench.sizes.len() * grid.bench.seeds.len(), 12);
+//! assert_eq!(grid.runs(), 12);
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 

@@ -143,16 +143,12 @@ impl Variants {
 }
 
 impl Sizes {
-    /// The shape of most multiply-adds that a step may draw.
-    pub fn costliest(&self, whole: &VitShape) -> VitShape {
-        let width = self.widths.last().copied().unwrap_or(whole.width);
-        let largest = whole.with_size(self.depths.1, width);
-        let all = self
-            .variants
-            .all(&largest)
-            .into_iter()
-            .chain([largest.clone()]);
-        all.max_by_key(VitShape::multiply_adds).unwrap_or(largest)
+    /// The shape of most multiply-adds that models of the size of `largest` may have.
+    pub fn costliest(&self, largest: &VitShape) -> VitShape {
+        let all = self.variants.all(largest).into_iter();
+        let all = all.chain([largest.clone()]);
+        all.max_by_key(VitShape::multiply_adds)
+            .unwrap_or_else(|| largest.clone())
     }
 
     /// Sizes that every step draws from alike.

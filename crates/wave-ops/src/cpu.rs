@@ -3,6 +3,9 @@
 //! One binary holds all paths. The fastest that the processor has is taken, unless the
 //! environment variable `WAVE_SIMD` or [`choose_simd`] names another.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
+
 use pulp::Arch;
 use std::fmt;
 use std::str::FromStr;
@@ -61,7 +64,7 @@ impl Simd {
     fn detect(self) -> bool {
         let v4 = || pulp::x86::V4::try_new().is_some();
         match self {
-            Simd::Amx => Simd::Avx512Bf16.detect() && crate::gemm::tiles::available(),
+            Simd::Amx => Simd::Avx512Bf16.detect() && amx::available(),
             Simd::Avx512Bf16 => v4() && is_x86_feature_detected!("avx512bf16"),
             Simd::Avx512 => v4(),
             Simd::Avx2 => pulp::x86::V3::try_new().is_some(),

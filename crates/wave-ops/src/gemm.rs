@@ -10,7 +10,7 @@ mod kernel;
 mod pack;
 mod peak;
 #[cfg(target_arch = "x86_64")]
-pub(crate) mod tiles;
+mod tiles;
 
 use crate::bf16::{Pair, pair_columns, pair_rows, pairs};
 use crate::buffer::Buffer;
@@ -225,6 +225,11 @@ impl Element for f32 {
 
 impl Element for Pair {
     fn multiply(simd: Simd, product: Product<Pair>) {
+        #[cfg(target_arch = "x86_64")]
+        if simd == Simd::Amx && tiles::worthwhile(product.size) {
+            // SAFETY: paths in use are supported by the processor.
+            return unsafe { tiles::multiply(product) };
+        }
         kernel::multiply_pairs(simd, product);
     }
 

@@ -103,9 +103,13 @@ pub fn end() -> Option<Profile> {
     let of = |work: Work| clock.spent[work as usize];
     let threads = rayon::current_num_threads().max(1) as u32;
     let inside = |part: Part| Duration::from_nanos(SPENT[part as usize].load(Relaxed)) / threads;
-    let [products, attention, elementwise] =
-        [Part::Products, Part::Attention, Part::Elementwise].map(inside);
-    let waiting = of(Work::Blocks).saturating_sub(products + attention + elementwise);
+    let blocks = of(Work::Blocks);
+    let parts = [Part::Products, Part::Attention, Part::Elementwise].map(inside);
+    let sum: Duration = parts.iter().sum();
+    // Threads that are interrupted inside of parts count more than the blocks took.
+    let share = (blocks.as_secs_f64() / sum.as_secs_f64().max(1e-9)).min(1.0);
+    let [products, attention, elementwise] = parts.map(|part| part.mul_f64(share));
+    let waiting = blocks.saturating_sub(products + attention + elementwise);
     Some(Profile {
         total: clock.since - clock.began,
         parts: vec![

@@ -167,9 +167,9 @@ impl Profiled {
     }
 }
 
-/// To thousandths.
+/// To millionths.
 fn rounded(value: f64) -> f64 {
-    (1000.0 * value).round() / 1000.0
+    (1e6 * value).round() / 1e6
 }
 
 impl Outcome {

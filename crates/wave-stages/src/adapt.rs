@@ -36,7 +36,7 @@ pub use plan::{AdaptPlan, describe};
 pub const fn defaults(whole: bool) -> Defaults {
     Defaults {
         duration: Duration::Epochs(60.0),
-        lr: if whole { 4e-3 } else { 2e-2 },
+        lr: if whole { 8e-3 } else { 2e-2 },
         weight_decay: 0.0,
     }
 }

@@ -128,6 +128,18 @@ pub struct Method {
 }
 
 impl Method {
+    /// Whether it runs at a size of the table.
+    pub fn takes_size(&self, size: &(usize, usize)) -> bool {
+        self.sizes.as_ref().is_none_or(|sizes| sizes.contains(size))
+    }
+
+    /// Whether it runs on a data set of the table.
+    pub fn takes_data(&self, name: &String) -> bool {
+        self.datasets
+            .as_ref()
+            .is_none_or(|names| names.contains(name))
+    }
+
     /// Whether it needs a condensation of the bench.
     pub(super) fn condenses(&self) -> bool {
         self.start == TEMPLATES && self.templates.is_none()
@@ -193,6 +205,26 @@ pub struct Grid {
 }
 
 impl Grid {
+    /// Runs of all methods, without trials of learning rates.
+    pub fn runs(&self) -> usize {
+        let of_method = |method: &Method| {
+            let sizes = self
+                .bench
+                .sizes
+                .iter()
+                .filter(|size| method.takes_size(size));
+            let datasets = self
+                .datasets
+                .iter()
+                .filter(|(name, _)| method.takes_data(name));
+            sizes.count() * datasets.count() * self.bench.seeds.len()
+        };
+        self.methods
+            .iter()
+            .map(|(_, method)| of_method(method))
+            .sum()
+    }
+
     /// Parses the table, and checks the names in it.
     pub fn new(recipe: &Recipe) -> Result<Grid> {
         let table = recipe.table.get("bench").cloned();

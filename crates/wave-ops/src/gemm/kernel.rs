@@ -416,7 +416,6 @@ mod pairs {
 
 #[cfg(target_arch = "x86_64")]
 mod pairs {
-    use super::super::tiles;
     use super::*;
     use std::arch::x86_64::*;
     use std::mem::transmute;
@@ -496,10 +495,6 @@ mod pairs {
 
     /// The product by the instructions of `simd`, which must have products of bf16.
     pub(in super::super) fn multiply_pairs(simd: Simd, product: Product<Pair>) {
-        if simd == Simd::Amx && tiles::worthwhile(product.size) {
-            // SAFETY: paths in use are supported by the processor.
-            return unsafe { tiles::multiply(product) };
-        }
         match pulp::x86::V4::try_new() {
             // SAFETY: paths in use are supported by the processor.
             Some(v4) if simd.has_bf16() => unsafe { run(product, v4) },

@@ -12,7 +12,6 @@ use crate::buffer::Buffer;
 use crate::cpu::Simd;
 use pulp::bytemuck::{self, Zeroable};
 use std::arch::asm;
-use std::sync::LazyLock;
 
 /// Rows of a tile, and values of 32 bits in a row.
 pub(super) const SIDE: usize = 16;
@@ -22,48 +21,6 @@ const WIDE: usize = 3;
 const WIDTH: usize = WIDE * SIDE;
 /// Elements of `A` that stay in the second-level cache while the panels of `B` pass by.
 const BLOCK: usize = 1 << 17;
-
-/// Whether the processor has tiles of bf16, and the system lets this process use them.
-pub(crate) fn available() -> bool {
-    static AVAILABLE: LazyLock<bool> = LazyLock::new(|| has_tiles() && permitted());
-    *AVAILABLE
-}
-
-fn has_tiles() -> bool {
-    use std::arch::x86_64::{__cpuid, __cpuid_count};
-    const AMX_BF16: u32 = 1 << 22;
-    const AMX_TILE: u32 = 1 << 24;
-    __cpuid(0).eax >= 7 && {
-        let features = __cpuid_count(7, 0).edx;
-        features & AMX_BF16 != 0 && features & AMX_TILE != 0
-    }
-}
-
-/// Asks Linux for the state of tiles, once for all threads.
-#[cfg(target_os = "linux")]
-fn permitted() -> bool {
-    const ARCH_PRCTL: i64 = 158;
-    const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
-    const TILE_DATA: u64 = 18;
-    let result: i64;
-    // SAFETY: the system call takes two numbers and changes nothing but a permission.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") ARCH_PRCTL => result,
-            in("rdi") ARCH_REQ_XCOMP_PERM,
-            in("rsi") TILE_DATA,
-            out("rcx") _,
-            out("r11") _,
-        );
-    }
-    result == 0
-}
-
-#[cfg(not(target_os = "linux"))]
-fn permitted() -> bool {
-    false
-}
 
 /// Sizes of the tile registers, as the instruction reads them.
 #[repr(C, align(64))]
@@ -205,7 +162,7 @@ static ZEROS: [f32; WIDTH] = [0.0; WIDTH];
 /// The product of pairs.
 ///
 /// # Safety
-/// Tiles are [`available`].
+/// The processor has tiles, and the process may use them: [`Simd::Amx`] is supported.
 pub(super) unsafe fn multiply(mut product: Product<Pair>) {
     let (m, n, k) = product.size;
     let width = panel_width((WIDTH, SIDE), n);

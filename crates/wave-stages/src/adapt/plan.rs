@@ -1,6 +1,6 @@
 //! The plan of an adaptation: its settings, then the templates and data that they are for.
 
-use super::defaults;
+use super::{defaults, largest};
 use crate::elastic;
 use crate::layout;
 use crate::templates::{self, TemplateDir};
@@ -200,7 +200,7 @@ impl Ready {
         let templates = templates::fetch(dir, context)?;
         let gene = &templates.learngene;
         let sizes = plan.sizes(&templates)?;
-        let shape = sizes.costliest(&gene.auxiliary);
+        let shape = sizes.costliest(&largest(&gene.auxiliary, &sizes));
         let values = gene.ledger().iter().map(|(_, n)| n).sum();
         let memory = |mode| {
             let memory = Memory::of_composed(&shape, mode, values);

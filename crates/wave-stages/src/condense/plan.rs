@@ -293,7 +293,7 @@ impl CondensePlan {
     /// Memory of training, with an ancestor if given.
     pub fn memory(&self, ancestor: Option<&Ancestor>, mode: Mode) -> Memory {
         let values = self.ledger().iter().map(|(_, n)| n).sum();
-        let costliest = self.sizes.costliest(&self.auxiliary);
+        let costliest = self.sizes.costliest(&self.largest());
         let memory = Memory::of_composed(&costliest, mode, values);
         let memory = memory.of_several(self.sizes.per_step);
         match ancestor {
