@@ -12,6 +12,7 @@ const FLAT: StartMethod = StartMethod {
     name: "flat",
     description: "every matrix 0.01",
     donors: 0,
+    images: false,
     ledger: |_, _| Ledger::default(),
     run: flat,
 };
@@ -32,6 +33,7 @@ fn an_initialiser_is_a_value() {
     let request = Request {
         shape: &shape,
         donors: &[],
+        images: None,
         choices: &Choices::default(),
         seed: 0,
     };

@@ -87,6 +87,18 @@ fn wrong_flags() {
             "depth is 2",
         ),
         (
+            "init prune --from m --depth 1 --width 32 --out o".into(),
+            "--data",
+        ),
+        (
+            "init prune --from m --depth 9 --width 32 --data shapes --train-limit 9 --out o".into(),
+            "depth is 2",
+        ),
+        (
+            "init share --from m --depth 1 --width 32 --train-limit 9 --out o".into(),
+            "--train-limit means nothing",
+        ),
+        (
             "init tleg --from m --depth 2 --width 64 --out o".into(),
             "width",
         ),

@@ -129,6 +129,7 @@ pretrained-attention = { start = "pretrained-attention", donor = "deep", sizes =
 heru-lg = { start = "heru-lg", donor = "deep", sizes = [[3, 32]] }
 auto-lg = { start = "auto-lg", donor = "deep", resembles = "narrow", sizes = [[3, 32]], init = { blocks = 2 } }
 ligo = { start = "ligo", donor = "narrow", operator = { steps = 2, lr = 1e-2 } }
+prune = { start = "prune", donor = "deep", init = { train_limit = 50 } }
 nested = { start = "nested", donor = "elastic", init = { layers = "uniform" } }
 direct-pt = { start = "timm", pretrain = { steps = 2, distil = true }, pretrain_at = { 3x32 = { steps = 4 } } }
 
@@ -178,7 +179,7 @@ fn every_method_runs_once_and_says_what_it_cost() {
             .find(|r| r["method"] == method && r["depth"] == depth);
         found.unwrap_or_else(|| panic!("no row of {method} with {depth} layers"))
     };
-    assert_eq!(rows.len(), 9 + 15 - 1 + 2); // 9 methods at both sizes, 7 at the larger one
+    assert_eq!(rows.len(), 10 + 16 - 1 + 2); // 10 methods at both sizes, 7 at the larger one
     let number = |row: &Value, key: &str| row[key].as_f64().unwrap();
 
     let own = |depth| number(of("direct-pt", depth), "own_epochs");

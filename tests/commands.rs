@@ -419,6 +419,10 @@ fn init_starts_from_a_trained_model() {
         ("tleg", "--depth 6 --width 32"),
         ("ligo", "--depth 6 --width 48"),
         ("nested", "--depth 3 --width 16"),
+        (
+            "prune",
+            "--depth 3 --width 24 --data shapes --train-limit 60",
+        ),
     ] {
         let made = place.json(&format!("init {method} --from donor {size} --out {method}"));
         assert!(

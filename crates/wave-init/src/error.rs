@@ -219,6 +219,15 @@ pub enum InitError {
     )]
     NoHypernetwork,
 
+    /// A method that looks at images was given none.
+    #[error(
+        "{method} looks at some images, and there are none: name them (--data D); it needs no labels"
+    )]
+    NoImages {
+        /// The method's name.
+        method: &'static str,
+    },
+
     /// A method was asked for something that a network does not have.
     #[error("{network} has no {part}: {remedy}")]
     Lacks {

@@ -41,6 +41,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     description: "weights predicted by the trained graph hypernetwork of --from (GHN-3; Knyazev et al. \
                   2023, section 3)",
     donors: 0,
+    images: false,
     ledger: |_, _| Ledger::default(),
     run: start,
 };

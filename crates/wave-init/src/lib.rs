@@ -23,7 +23,7 @@
 //!
 //! let shape = VitShape::default().with_size(2, 64);
 //! let choices = Choices::default();
-//! let request = Request { shape: &shape, donors: &[], choices: &choices, seed: 0 };
+//! let request = Request { shape: &shape, donors: &[], images: None, choices: &choices, seed: 0 };
 //! let weights = find("mimetic")?.start(&request)?.weights;
 //!
 //! let value = weights["blocks.0.attn.qkv.weight"].narrow(0, 128, 64)?;

@@ -7,7 +7,7 @@ use crate::start::StartMethod;
 use crate::transfer;
 
 /// Every starting point, in the order of its name in messages and tables.
-pub const METHODS: [StartMethod; 17] = [
+pub const METHODS: [StartMethod; 18] = [
     basic::HE,
     basic::TIMM,
     basic::XAVIER,
@@ -24,6 +24,7 @@ pub const METHODS: [StartMethod; 17] = [
     transfer::tleg::METHOD,
     transfer::ligo::METHOD,
     transfer::nested::METHOD,
+    transfer::prune::METHOD,
     graph::METHOD,
 ];
 

@@ -71,6 +71,7 @@ fn impossible_targets_are_refused() {
         let request = Request {
             shape: &target,
             donors: &[],
+            images: None,
             choices: &choices,
             seed: 0,
         };

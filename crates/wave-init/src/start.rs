@@ -6,6 +6,7 @@ use crate::direct::initialise;
 use crate::error::InitError;
 use crate::ledger::{Cost, Ledger};
 use crate::options::{DirectMethod, DirectOptions, VitDims};
+use candle_core::Tensor;
 use wave_models::Weights;
 use wave_models::vit::{VitShape, check_weights};
 
@@ -60,6 +61,8 @@ pub struct Request<'a> {
     pub shape: &'a VitShape,
     /// Trained models to take from, as many as the method asks for.
     pub donors: &'a [Donor],
+    /// Normalised images (images, channels, side, side), for methods that look at some.
+    pub images: Option<&'a Tensor>,
     /// The choices that the method leaves open.
     pub choices: &'a Choices,
     /// The random seed.
@@ -106,6 +109,8 @@ pub struct StartMethod {
     pub description: &'static str,
     /// The number of trained models it takes weights from: 0 or 1.
     pub donors: usize,
+    /// Whether it looks at images.
+    pub images: bool,
     /// The values it carries over to a target of this shape, from a donor that agrees with it on
     /// patches, tokens and classes.
     pub ledger: fn(&VitShape, &Choices) -> Ledger,

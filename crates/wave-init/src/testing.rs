@@ -55,9 +55,11 @@ pub(crate) fn try_start(
     donors: &[Donor],
     choices: &Choices,
 ) -> Result<Start, InitError> {
+    let images = images(shape);
     let request = Request {
         shape,
         donors,
+        images: Some(&images),
         choices,
         seed: 0,
     };

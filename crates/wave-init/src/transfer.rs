@@ -13,6 +13,7 @@ pub mod indices;
 pub mod ligo;
 pub mod nested;
 pub mod pretrained_attention;
+pub mod prune;
 pub mod share;
 pub mod tleg;
 pub mod weight_selection;

@@ -457,6 +457,22 @@ fn trunk(
     images: &Tensor,
     drop_path: Option<Vec<f32>>,
 ) -> Result<Tensor> {
+    let x = embedded(shape, weights, images)?;
+    let parameters: Vec<Tensor> = BLOCK_TENSORS
+        .iter()
+        .map(|name| get(weights, &format!("blocks.{name}")).cloned())
+        .collect::<Result<_>>()?;
+    let parameters: [Tensor; 12] = parameters
+        .try_into()
+        .map_err(|_| candle_core::Error::Msg("twelve tensors".into()))?;
+    wave_ops::blocks_in(mode, &x, &parameters, shape.blocks(), drop_path)
+}
+
+/// Tokens (b, tokens, d) before the blocks.
+///
+/// # Errors
+/// If a weight is missing, or shapes contradict `shape`.
+pub fn embedded(shape: &VitShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
     let w = |name: &str| get(weights, name);
     let d = shape.width;
     let (size, weight) = (shape.image_size, w("pos_embed")?);
@@ -477,14 +493,5 @@ fn trunk(
         positions.broadcast_add(bias)?
     };
     let patch_weight = w("patch_embed.proj.weight")?.reshape((d, ()))?;
-    let x = wave_ops::embed(&patches, &patch_weight, &table)?; // (b, tokens, d)
-
-    let parameters: Vec<Tensor> = BLOCK_TENSORS
-        .iter()
-        .map(|name| w(&format!("blocks.{name}")).cloned())
-        .collect::<Result<_>>()?;
-    let parameters: [Tensor; 12] = parameters
-        .try_into()
-        .map_err(|_| candle_core::Error::Msg("twelve tensors".into()))?;
-    wave_ops::blocks_in(mode, &x, &parameters, shape.blocks(), drop_path)
+    wave_ops::embed(&patches, &patch_weight, &table)
 }

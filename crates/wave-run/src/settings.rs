@@ -295,8 +295,8 @@ pub struct Init {
     /// Channels of a token
     #[arg(long, value_name = "N")]
     pub width: Option<usize>,
-    /// Attention heads [default: width / 64, or the head width of --from]; heads of mamba2 [default:
-    /// width / 32]
+    /// Attention heads [default: width / 64, or the head width of --from; of prune as many as --from
+    /// has, if they divide the width]; heads of mamba2 [default: width / 32]
     #[arg(long, value_name = "N")]
     pub heads: Option<usize>,
     /// Hidden channels of the MLP over the width [default: 4, or that of --from]
@@ -396,10 +396,13 @@ pub struct Init {
     /// directory; the model that methods such as weight-selection take weights from
     #[arg(long, value_name = "DIR")]
     pub from: Option<String>,
-    /// Take image size, channels, classes and normalisation from this data; of a sequence network,
-    /// the vocabulary from this task
+    /// Take image size, channels, classes and normalisation from this data, or images for prune to look
+    /// at, which needs no labels; of a sequence network, the vocabulary from this task
     #[arg(long, value_name = "D")]
     pub data: Option<String>,
+    /// Images of --data that prune looks at, the first N of a seeded shuffle [default: 500]
+    #[arg(long, value_name = "N")]
+    pub train_limit: Option<usize>,
     /// Random seed [default: 0]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,

@@ -10,6 +10,7 @@ use crate::layout::Layout;
 use crate::model::{Model, Network};
 use crate::{origin, templates};
 use anyhow::{Context as _, Result};
+use candle_core::Tensor;
 use plan::{Architecture, InitPlan};
 pub use plan::{FrameSettings, MethodOptions, mixture, mlp_mean, size};
 use serde::Serialize;
@@ -21,13 +22,14 @@ use wave_models::Weights;
 use wave_models::positional::PositionalAttention;
 use wave_models::vit::VitShape;
 use wave_run::context::Context;
-use wave_run::data::DataPlan;
+use wave_run::data::{Data, DataPlan, Input};
 use wave_run::error::request;
 use wave_run::forecast;
 use wave_run::inputs::Inputs;
 use wave_run::run_dir::{self, Made, Options};
 use wave_run::settings::{BatchSize, Images, Init};
 use wave_run::{data, locate};
+use wave_train::Examples;
 
 /// Input and classes of a new model.
 pub struct Frame {
@@ -67,7 +69,7 @@ pub fn help() -> String {
     for method in METHODS {
         text += &method_line(method.name, method.description);
     }
-    text += "Those from weight-selection to nested take weights from the model of --from; ghn3 predicts \
+    text += "Those from weight-selection to prune take weights from the model of --from; ghn3 predicts \
              them by the hypernetwork there.\n\n";
     text += "For a convmixer or a convnext:\n";
     for method in filters::METHODS {
@@ -218,14 +220,22 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
             ..VitShape::default()
         },
     };
-    let head_width = frame.head_width.unwrap_or(64);
+    let method = find(method)?;
+    let heads = match donor {
+        // Heads become narrower, in place of fewer.
+        Some((shape, _)) if method.images => {
+            let fit = |heads: &usize| width.is_multiple_of(*heads);
+            (1..=shape.heads).rev().find(fit).unwrap_or(1)
+        }
+        _ => (width / frame.head_width.unwrap_or(64)).max(1),
+    };
     let shape = VitShape {
         image_size: frame.transform.image_size,
         channels: frame.transform.channels,
         patch: frame.patch(plan, 16),
         depth: *depth,
         width: *width,
-        heads: plan.heads.unwrap_or((width / head_width).max(1)),
+        heads: plan.heads.unwrap_or(heads),
         mlp_ratio: plan.mlp_ratio.unwrap_or(base.mlp_ratio),
         classes: frame.label_names.len(),
         class_token: plan.class_token.unwrap_or(base.class_token),
@@ -238,18 +248,51 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
         Some((shape, weights)) => vec![Donor::new(shape.clone(), weights.clone())?],
         None => Vec::new(),
     };
-    let start = start(method, &shape, &donors, &plan.options, plan.seed, context)?;
+    let images = (method.images && plan.images.spec.is_some())
+        .then(|| sample(&plan.images, &frame.transform, context))
+        .transpose()?;
+    let start = start(
+        method.name,
+        &shape,
+        (&donors, images.as_ref()),
+        &plan.options,
+        plan.seed,
+        context,
+    )?;
     Ok((Network::Vit(shape), start.weights, start.cost))
 }
 
-/// Weights of a shape by the method of this name, from as many donors as it needs.
+/// Images that a method looks at, where nobody says how many.
+pub const SAMPLE: usize = 500;
+
+/// Images for a method that looks at some, [`SAMPLE`] if the plan does not say how many: (images, channels, side, side).
+/// They need no labels.
+///
+/// # Errors
+/// If the data cannot be read.
+pub fn sample(plan: &DataPlan, transform: &Transform, context: &Context) -> Result<Tensor> {
+    context.only_one("prune runs")?;
+    let plan = DataPlan {
+        train_limit: plan.train_limit.or(Some(SAMPLE)),
+        batch: BatchSize::Images(1), // no steps
+        ..plan.clone()
+    };
+    let data = Data::open_unlabelled(&plan, Input::Like(transform.clone()), &[], context)?;
+    let batches = data.training_images().batches(64);
+    let batches = batches.map(|batch| Ok(batch?.input()?));
+    let batches: Vec<Tensor> = batches.collect::<Result<_>>()?;
+    data.tell_broken();
+    Ok(Tensor::cat(&batches, 0)?)
+}
+
+/// Weights of a shape by the method of this name, from as many donors as it needs, and images if it looks at some.
 ///
 /// # Errors
 /// If there is no such method, or it cannot make this shape of these donors.
 pub fn start(
     method: &str,
     shape: &VitShape,
-    donors: &[Donor],
+    (donors, images): (&[Donor], Option<&Tensor>),
     options: &MethodOptions,
     seed: u64,
     context: &Context,
@@ -257,6 +300,7 @@ pub fn start(
     let request = Request {
         shape,
         donors,
+        images,
         choices: &options.choices(shape.image_size, context)?,
         seed,
     };

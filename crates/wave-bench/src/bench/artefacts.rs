@@ -274,7 +274,7 @@ fn train_donor(
     let start = init::start(
         method,
         &shape,
-        &[],
+        (&[], None),
         &MethodOptions::default(),
         seed,
         &options.context,

@@ -86,10 +86,17 @@ fn by_initialisation(
         shared_epochs += small.spent.epochs;
     }
     let options = MethodOptions::new(&method.start, &choices)?;
+    let images = wave_init::find(&method.start)?.images.then(|| {
+        let mut plan = DataPlan::new(&settings.training)?;
+        let most = choices.train_limit.unwrap_or(init::SAMPLE);
+        plan.train_limit = Some(plan.train_limit.map_or(most, |own| own.min(most)));
+        init::sample(&plan, &bench.frame.transform, bench.context())
+    });
+    let images = images.transpose()?;
     let begun = init::start(
         &method.start,
         &shape,
-        &donors,
+        (&donors, images.as_ref()),
         &options,
         cell.seed,
         bench.context(),
@@ -194,7 +201,7 @@ fn from_templates(
         let fresh = init::start(
             rest,
             &shape,
-            &[],
+            (&[], None),
             &MethodOptions::default(),
             cell.seed,
             bench.context(),

@@ -23,6 +23,7 @@ const fn direct(
         name: method.name(),
         description: method.description(),
         donors: 0,
+        images: false,
         ledger: |_, _| Ledger { items: Vec::new() },
         run,
     }

@@ -30,6 +30,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     description: "mimetic Q and K, and residual branches scaled by gamma (Touvron et al. 2021; \
                   thesis, section 3.2.5)",
     donors: 0,
+    images: false,
     ledger: |_, _| Ledger::default(),
     run: start,
 };

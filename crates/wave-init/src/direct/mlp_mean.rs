@@ -22,6 +22,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     description: "PyTorch's default with a mean shift of the MLP's first matrix: equation 1 or 2 of \
                   the thesis' section 3.4 (--mlp-mean; 2 is the one of its results)",
     donors: 0,
+    images: false,
     ledger: |_, _| Ledger::default(),
     run: start,
 };

@@ -20,6 +20,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     description: "Xavier with V, proj and the MLP scaled by 0.67 L^(-1/4) (Huang et al. 2020, \
                   section 3.2)",
     donors: 0,
+    images: false,
     ledger: |_, _| Ledger::default(),
     run: start,
 };

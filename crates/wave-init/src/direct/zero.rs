@@ -27,6 +27,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     description: "ZerO: identity and Hadamard matrices instead of random numbers in the attention, or \
                   in all of a block (--zero; Zhao et al. 2022, algorithm 1; thesis, section 3.2.5)",
     donors: 0,
+    images: false,
     ledger: |_, _| Ledger::default(),
     run: start,
 };

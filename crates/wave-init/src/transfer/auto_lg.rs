@@ -18,6 +18,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     description: "the donor's 4 layers of the largest --similarity, below fresh ones: our reading of \
                   Auto-LG (Wang et al. 2023), whose gates are learned",
     donors: 1,
+    images: false,
     ledger: |shape, choices| {
         let AutoLg {
             similarity, rule, ..

@@ -16,6 +16,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     description: "the donor's last 3 blocks on top of fresh ones: our reading of Heru-LG (Wang et al. \
                   2022), which looks at gradients",
     donors: 1,
+    images: false,
     ledger: |shape, choices| Ledger::blocks(choices.heru_lg.blocks.min(shape.depth)),
     run: start,
 };

@@ -49,6 +49,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     description: "a smaller donor grown in depth and width by LiGO's operator, untrained (Wang et al. \
                   2023, section 3)",
     donors: 1,
+    images: false,
     // The donor's, which is not known from the target; the published counts are of 4 layers.
     ledger: |_, _| Ledger::blocks(4),
     run: start,

@@ -22,6 +22,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     description: "the first heads and channels of an elastic model (HydraViT: Haberer et al. 2024; \
                   MatFormer: Devvrit et al. 2024)",
     donors: 1,
+    images: false,
     ledger: |shape, _| Ledger::blocks(shape.depth),
     run: start,
 };

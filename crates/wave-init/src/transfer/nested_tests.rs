@@ -95,6 +95,7 @@ fn a_differentiable_slice_is_the_start_and_reaches_every_weight_of_the_slice() {
         let request = crate::Request {
             shape: &target,
             donors: std::slice::from_ref(&donor),
+            images: None,
             choices: &choices,
             seed: 0,
         };

@@ -15,6 +15,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     description: "the donor's attention and position embedding, all else afresh (thesis, section \
                   3.2.5)",
     donors: 1,
+    images: false,
     ledger: |shape, _| Ledger::new(&[(shape.depth, Item::Attention), (1, Item::Positions)]),
     run: start,
 };

@@ -14,6 +14,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     name: NAME,
     description: "one block of the donor for every layer (Share Init of WAVE, after Lan et al. 2020)",
     donors: 1,
+    images: false,
     ledger: |_, _| Ledger::blocks(1),
     run: start,
 };

@@ -25,6 +25,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     description: "layers on the line through the donor's first and last, B + (l / L) A (TLEG: Xia et \
                   al. 2024, section 3)",
     donors: 1,
+    images: false,
     ledger: |_, _| Ledger::blocks(2),
     run: start,
 };

@@ -18,6 +18,7 @@ pub(crate) const METHOD: StartMethod = StartMethod {
     name: NAME,
     description: "evenly spaced elements of a larger model's weights (Xu et al. 2024, section 3)",
     donors: 1,
+    images: false,
     ledger: |shape, choices| {
         let ledger = Ledger::blocks(shape.depth);
         if choices.selection.head {

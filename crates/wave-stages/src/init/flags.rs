@@ -36,10 +36,11 @@ const OF_ARCHITECTURES: [(&[&str], &[&str]); 3] = [
 ];
 
 /// Keys, and the methods that they apply to.
-const OF_METHODS: [(&[&str], &[&str]); 3] = [
+const OF_METHODS: [(&[&str], &[&str]); 4] = [
     (&["gamma", "scaled"], &["layerscale"]),
     (&["blocks"], &["heru-lg", "auto-lg"]),
     (&["similarity"], &["auto-lg"]),
+    (&["train_limit"], &["prune"]),
 ];
 
 /// The settings of a network of images; refuses those that do not apply to its architecture or method.

@@ -9,8 +9,9 @@ use wave_init::filters::{FilterChoices, Schedule};
 use wave_init::{Base, Choices, MlpMean, Positions};
 use wave_models::positional::PositionalAttention;
 use wave_run::context::Context;
+use wave_run::data::DataPlan;
 use wave_run::error::request;
-use wave_run::settings::{Init, PositionKind, Scaled};
+use wave_run::settings::{Images, Init, PositionKind, Scaled};
 
 /// A network to initialise. What is not said comes from the model of `--from`, or from defaults.
 pub(super) struct InitPlan {
@@ -25,6 +26,8 @@ pub(super) struct InitPlan {
     pub(super) kernel: Option<usize>,
     pub(super) dilation: Option<String>,
     pub(super) frame: FrameSettings,
+    /// Images to look at, for the method that does.
+    pub(super) images: DataPlan,
     pub(super) options: MethodOptions,
     pub(super) filters: FilterChoices,
     pub(super) seed: u64,
@@ -79,6 +82,14 @@ impl InitPlan {
             kernel: settings.kernel,
             dilation: settings.dilation.clone(),
             frame: FrameSettings::from(settings),
+            images: DataPlan::of_images(
+                &Images {
+                    data: settings.data.clone(),
+                    train_limit: settings.train_limit,
+                    ..Images::default()
+                },
+                settings.seed,
+            )?,
             options: MethodOptions::new(method, settings)?,
             filters: filters(settings)?,
             seed: settings.seed.unwrap_or(0),

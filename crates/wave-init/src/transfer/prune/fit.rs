@@ -1,0 +1,193 @@
+//! Least squares from moments that are summed batch by batch.
+
+use super::Linear;
+use candle_core::{DType, Device, Error, Result, Tensor};
+use faer::linalg::solvers::{DenseSolveCore, Solve};
+use faer::{Mat, Side};
+use rayon::prelude::*;
+
+/// Added to the variances of inputs in a fit, relative to their mean.
+const RIDGE: f64 = 1e-4;
+/// The same where the order of channels is sought, whose covariance is inverted as a whole.
+const RIDGE_OF_ORDER: f64 = 1e-3;
+
+/// Sums of products of inputs x and outputs y over tokens.
+#[derive(Default)]
+pub(super) struct Moments {
+    /// (x 1)' (x 1 y): (inputs + 1, inputs + 1 + outputs)
+    sums: Option<Mat<f64>>,
+}
+
+struct Centred {
+    /// Covariance of inputs (inputs, inputs).
+    within: Mat<f64>,
+    /// Covariance of inputs and outputs (inputs, outputs).
+    across: Mat<f64>,
+    /// Mean of inputs.
+    x: Vec<f64>,
+    /// Mean of outputs.
+    y: Vec<f64>,
+}
+
+impl Moments {
+    /// Adds inputs (.., inputs) and outputs (.., outputs).
+    pub(super) fn add(&mut self, x: &Tensor, y: &Tensor) -> Result<()> {
+        let one = Tensor::ones(1, DType::F32, &Device::Cpu)?;
+        self.add_weighted(x, y, &one)
+    }
+
+    /// The same, multiplied by `share`, the roots of weights.
+    pub(super) fn add_weighted(&mut self, x: &Tensor, y: &Tensor, share: &Tensor) -> Result<()> {
+        let dims = x.dims();
+        let one = Tensor::ones(
+            &[&dims[..dims.len() - 1], &[1]].concat()[..],
+            DType::F32,
+            x.device(),
+        )?;
+        let rows = |parts: &[&Tensor]| {
+            let all = Tensor::cat(parts, dims.len() - 1)?.broadcast_mul(share)?;
+            let width = all.dim(candle_core::D::Minus1)?;
+            all.reshape(((), width))
+        };
+        let left = rows(&[x, &one])?;
+        let right = rows(&[x, &one, y])?;
+        let products = matrix(&left.t()?.matmul(&right)?)?;
+        match &mut self.sums {
+            Some(sums) => *sums += products,
+            none => *none = Some(products),
+        }
+        Ok(())
+    }
+
+    fn centred(&self) -> Result<Centred> {
+        let sums = self.sums.as_ref();
+        let sums = sums.ok_or_else(|| Error::Msg("a fit without images".into()))?;
+        let inputs = sums.nrows() - 1;
+        let outputs = sums.ncols() - sums.nrows();
+        let total = sums[(inputs, inputs)];
+        let mean = |column: usize| sums[(inputs, column)] / total;
+        let x: Vec<f64> = (0..inputs).map(mean).collect();
+        let y: Vec<f64> = (0..outputs).map(|o| mean(inputs + 1 + o)).collect();
+        let within = Mat::from_fn(inputs, inputs, |i, j| sums[(i, j)] / total - x[i] * x[j]);
+        let across = Mat::from_fn(inputs, outputs, |i, o| {
+            sums[(i, inputs + 1 + o)] / total - x[i] * y[o]
+        });
+        Ok(Centred {
+            within,
+            across,
+            x,
+            y,
+        })
+    }
+
+    /// The linear map nearest to `prior` that brings inputs nearest to outputs: ridge regression of
+    /// what the prior leaves.
+    pub(super) fn fit(&self, prior: &Linear) -> Result<Linear> {
+        let Centred {
+            within,
+            across,
+            x,
+            y,
+        } = self.centred()?;
+        let prior = matrix(&prior.weight)?;
+        let left = across - &within * prior.transpose(); // (inputs, outputs)
+        let more = inverted(within, RIDGE, |factors| factors.solve(&left))?;
+        let weight = prior + more.transpose();
+        let bias = Mat::from_fn(y.len(), 1, |o, _| {
+            y[o] - (0..x.len()).map(|i| weight[(o, i)] * x[i]).sum::<f64>()
+        });
+        Ok(Linear {
+            weight: tensor(&weight)?,
+            bias: tensor(&bias)?.squeeze(1)?,
+        })
+    }
+
+    /// The `count` inputs of `weight` that stay when one is removed at a time: the one that costs the outputs
+    /// least once the others make up for it.
+    pub(super) fn kept(&self, weight: &Tensor, count: usize) -> Result<Vec<u32>> {
+        let within = self.centred()?.within;
+        let inputs = within.nrows();
+        if count == inputs {
+            return Ok((0..inputs as u32).collect());
+        }
+        let inverse = inverted(within, RIDGE_OF_ORDER, |factors| factors.inverse())?;
+        let columns = |m: &Mat<f64>| -> Vec<f64> {
+            m.col_iter()
+                .flat_map(|column| column.iter().copied())
+                .collect()
+        };
+        let (mut inverse, weight) = (columns(&inverse), matrix(weight)?);
+        let (outputs, mut weight) = (weight.nrows(), columns(&weight));
+        let mut here = vec![true; inputs];
+        for _ in count..inputs {
+            let cost = |j: usize| {
+                let column = &weight[j * outputs..][..outputs];
+                column.iter().map(|w| w * w).sum::<f64>() / inverse[j * inputs + j].max(1e-30)
+            };
+            let left = (0..inputs).filter(|j| here[*j]);
+            let costs = left.map(|j| (j, cost(j)));
+            let Some((gone, _)) = costs.min_by(|a, b| a.1.total_cmp(&b.1)) else {
+                break;
+            };
+            here[gone] = false;
+            let column = inverse[gone * inputs..][..inputs].to_vec();
+            let lost = weight[gone * outputs..][..outputs].to_vec();
+            let all = inverse
+                .par_chunks_mut(inputs)
+                .zip(weight.par_chunks_mut(outputs));
+            all.zip(&here)
+                .zip(&column)
+                .filter(|((_, here), _)| **here)
+                .for_each(|(((inverse, weight), _), &own)| {
+                    let share = own / column[gone];
+                    inverse
+                        .iter_mut()
+                        .zip(&column)
+                        .for_each(|(a, b)| *a -= share * b);
+                    weight
+                        .iter_mut()
+                        .zip(&lost)
+                        .for_each(|(a, b)| *a -= share * b);
+                });
+        }
+        Ok((0..inputs as u32).filter(|j| here[*j as usize]).collect())
+    }
+}
+
+/// What `with` makes of the Cholesky factors of a covariance, to whose variances `ridge` times their mean is
+/// added.
+fn inverted(
+    mut covariance: Mat<f64>,
+    ridge: f64,
+    with: impl Fn(&faer::linalg::solvers::Llt<f64>) -> Mat<f64>,
+) -> Result<Mat<f64>> {
+    let n = covariance.nrows();
+    let mean = (0..n).map(|i| covariance[(i, i)]).sum::<f64>() / n as f64;
+    for i in 0..n {
+        covariance[(i, i)] += ridge * mean + 1e-12;
+    }
+    let factors = covariance.llt(Side::Lower);
+    let factors = factors.map_err(|_| {
+        Error::Msg(
+            "activations that are no finite numbers, so nothing can be fitted to them".into(),
+        )
+    })?;
+    Ok(with(&factors))
+}
+
+/// A matrix of a tensor (rows, columns).
+pub(super) fn matrix(tensor: &Tensor) -> Result<Mat<f64>> {
+    let (rows, columns) = tensor.dims2()?;
+    let values = tensor.flatten_all()?.to_vec1::<f32>()?;
+    Ok(Mat::from_fn(rows, columns, |i, j| {
+        f64::from(values[i * columns + j])
+    }))
+}
+
+/// A tensor of a matrix.
+pub(super) fn tensor(matrix: &Mat<f64>) -> Result<Tensor> {
+    let values = matrix
+        .row_iter()
+        .flat_map(|row| row.iter().map(|v| *v as f32));
+    Tensor::from_vec(values.collect(), matrix.shape(), &Device::Cpu)
+}

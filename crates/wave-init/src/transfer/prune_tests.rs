@@ -1,0 +1,176 @@
+use super::*;
+use crate::random::{generator, uniform};
+use crate::testing::{self, shape, try_start};
+use crate::{Choices, find};
+use candle_core::Device;
+use wave_models::vit::{self, stack};
+
+/// 64 random images.
+fn images(shape: &VitShape) -> Tensor {
+    let dims = (64, shape.channels, shape.image_size, shape.image_size);
+    uniform(dims, 1.0, &mut generator(5, 0)).unwrap()
+}
+
+fn donor(shape: VitShape) -> Donor {
+    testing::donor(shape, 1)
+}
+
+fn start(method: &str, target: &VitShape, donor: &Donor) -> Weights {
+    let images = images(target);
+    let request = Request {
+        shape: target,
+        donors: std::slice::from_ref(donor),
+        images: Some(&images),
+        choices: &Choices::default(),
+        seed: 0,
+    };
+    find(method).unwrap().start(&request).unwrap().weights
+}
+
+/// The root of the mean square of what logits of the images differ by, over that of the donor's, means
+/// over images taken away.
+fn difference(donor: &Donor, target: &VitShape, weights: &Weights) -> f64 {
+    let logits = |shape: &VitShape, weights: &Weights| {
+        let stacked = stack(weights, shape.depth).unwrap();
+        vit::logits(shape, &stacked, &images(shape), None).unwrap()
+    };
+    let size = |x: &Tensor| {
+        let centred = x.broadcast_sub(&x.mean_keepdim(0).unwrap()).unwrap();
+        let mean = centred.sqr().unwrap().mean_all().unwrap();
+        f64::from(mean.to_scalar::<f32>().unwrap()).sqrt()
+    };
+    let whole = logits(donor.shape(), donor.weights());
+    let other = logits(target, weights);
+    size(&(other - &whole).unwrap()) / size(&whole)
+}
+
+#[test]
+fn the_same_size_computes_the_same() {
+    for class_token in [false, true] {
+        let shape = VitShape {
+            class_token,
+            ..shape(3, 16)
+        };
+        let donor = donor(shape.clone());
+        let found = difference(&donor, &shape, &start("prune", &shape, &donor));
+        assert!(found < 1e-3, "{found}");
+    }
+}
+
+#[test]
+fn channels_that_repeat_others_leave_without_loss() {
+    let small = VitShape {
+        mlp_ratio: 2.0,
+        ..shape(2, 16)
+    };
+    let large = VitShape {
+        mlp_ratio: 4.0,
+        ..small.clone()
+    };
+    let mut weights = donor(small.clone()).weights().clone();
+    for l in 0..2 {
+        for (name, axis, scale) in [
+            ("fc1.weight", 0, 1.0),
+            ("fc1.bias", 0, 1.0),
+            ("fc2.weight", 1, 0.5),
+        ] {
+            let place = weights.get_mut(&format!("blocks.{l}.mlp.{name}")).unwrap();
+            let half = (&*place * scale).unwrap();
+            *place = Tensor::cat(&[&half, &half], axis).unwrap();
+        }
+    }
+    let large = Donor::new(large, weights).unwrap();
+    let found = difference(&large, &small, &start("prune", &small, &large));
+    assert!(found < 1e-2, "{found}");
+}
+
+#[test]
+fn heads_of_low_rank_become_narrower_without_loss() {
+    // Queries, keys and values of the last 4 of a head's 8 channels are 0.
+    let full = shape(2, 16);
+    let mut weights = donor(full.clone()).weights().clone();
+    let rows: Vec<f32> = (0..48).map(|i| f32::from(u8::from(i % 8 < 4))).collect();
+    let rows = Tensor::from_vec(rows, 48, &Device::Cpu).unwrap();
+    for l in 0..2 {
+        for (name, rows) in [
+            ("weight", rows.unsqueeze(1).unwrap()),
+            ("bias", rows.clone()),
+        ] {
+            let place = weights
+                .get_mut(&format!("blocks.{l}.attn.qkv.{name}"))
+                .unwrap();
+            *place = place.broadcast_mul(&rows).unwrap();
+        }
+    }
+    let donor = Donor::new(full.clone(), weights).unwrap();
+    // Four channels a head, so four heads: two of the donor's, and two that are left over.
+    let layer = Network::of(&donor).unwrap();
+    let streams = layer.embed(&images(&full)).unwrap();
+    let goals = layer.goals(&streams, 0, None).unwrap();
+    let to = VitShape {
+        width: 8,
+        mlp_ratio: 8.0,
+        ..full
+    };
+    let thin = layer.layers[0]
+        .thinned(&layer, &streams, &goals, &to)
+        .unwrap();
+    let attended = |l: &Layer| {
+        let x = layer.norm(&streams[0]).unwrap();
+        l.proj
+            .of(&l.attend(&l.qkv.of(&x).unwrap()).unwrap())
+            .unwrap()
+    };
+    let (whole, thin) = (attended(&layer.layers[0]), attended(&thin));
+    testing::assert_close(&testing::values(&thin), &testing::values(&whole), 1e-3);
+}
+
+#[test]
+fn fitted_sizes_are_nearer_to_the_donor_than_selected_ones() {
+    let donor = donor(VitShape {
+        class_token: true,
+        ..shape(4, 32)
+    });
+    for (depth, width) in [(2, 32), (4, 24), (3, 16)] {
+        let target = VitShape {
+            depth,
+            width,
+            heads: width / 8,
+            ..donor.shape().clone()
+        };
+        let of = |method| difference(&donor, &target, &start(method, &target, &donor));
+        let (pruned, selected) = (of("prune"), of("weight-selection"));
+        assert!(
+            pruned < 0.7 * selected,
+            "{depth} x {width}: {pruned}, {selected}"
+        );
+    }
+}
+
+#[test]
+fn larger_targets_and_missing_images_are_refused() {
+    let donors = [donor(shape(2, 16))];
+    for (target, needle) in [
+        (shape(3, 16), "depth is 2"),
+        (shape(2, 24), "width is 16"),
+        (
+            VitShape {
+                patch: 6,
+                ..shape(2, 16)
+            },
+            "patch is 4",
+        ),
+    ] {
+        let error = try_start("prune", &target, &donors, &Choices::default()).unwrap_err();
+        assert!(error.to_string().contains(needle), "{error}");
+    }
+    let request = Request {
+        shape: &shape(1, 16),
+        donors: &donors,
+        images: None,
+        choices: &Choices::default(),
+        seed: 0,
+    };
+    let error = find("prune").unwrap().start(&request).unwrap_err();
+    assert!(error.to_string().contains("--data"), "{error}");
+}
