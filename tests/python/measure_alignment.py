@@ -15,8 +15,12 @@ OMP_NUM_THREADS=1 on a busy machine: it is many times faster there. Rows go to -
 import argparse
 import copy
 import gzip
+import io
 import json
 import pathlib
+import subprocess
+import tarfile
+import tempfile
 import time
 
 import numpy as np
@@ -66,17 +70,41 @@ def cast(net, to=F):
     return out
 
 
-def images(data, split, config):
-    """Patches of all images, (n, tokens, pixels), and labels."""
+def pixels(data, split):
+    """Images from 0 to 1, (n, channels, side, side), and labels: of IDX files or tar shards of JPEG files."""
+    shards = sorted(pathlib.Path(data).glob({"train": "train-*.tar", "test": "val-*.tar"}[split]))
+    if shards:
+        from PIL import Image
+
+        x, y = {}, {}
+        for shard in shards:
+            with tarfile.open(shard) as members:
+                for member in members:
+                    key, kind = member.name.rsplit(".", 1)
+                    content = members.extractfile(member).read()
+                    if kind == "cls":
+                        y[key] = int(content)
+                    else:
+                        x[key] = np.asarray(Image.open(io.BytesIO(content)).convert("RGB")).transpose(2, 0, 1)
+        return np.stack([x[key] for key in y]).astype(F) / 255, np.array(list(y.values()))
     name = {"train": "train", "test": "t10k"}[split]
     with gzip.open(pathlib.Path(data) / f"{name}-images-idx3-ubyte.gz") as f:
-        x = np.frombuffer(f.read(), np.uint8, offset=16).reshape(-1, 28, 28)
+        x = np.frombuffer(f.read(), np.uint8, offset=16).reshape(-1, 1, 28, 28)
     with gzip.open(pathlib.Path(data) / f"{name}-labels-idx1-ubyte.gz") as f:
         y = np.frombuffer(f.read(), np.uint8, offset=8)
-    x = ((x.astype(F) / 255 - config["pretrained_cfg"]["mean"][0]) / config["pretrained_cfg"]["std"][0]).astype(F)
+    return x.astype(F) / 255, y
+
+
+def images(data, split, config):
+    """Patches of all images, (n, tokens, pixels), and labels."""
+    x, y = pixels(data, split)
+    mean, std = (np.array(config["pretrained_cfg"][k], F)[:, None, None] for k in ("mean", "std"))
+    x = (x - mean) / std
     p = config["model_args"]["patch_size"]
-    g = 28 // p
-    return x.reshape(-1, g, p, g, p).transpose(0, 1, 3, 2, 4).reshape(-1, g * g, p * p), y
+    n, channels, side, _ = x.shape
+    g = side // p
+    x = x.reshape(n, channels, g, p, g, p).transpose(0, 2, 4, 1, 3, 5)
+    return np.ascontiguousarray(x.reshape(n, g * g, channels * p * p)), y
 
 
 def norm(x):
@@ -717,7 +745,7 @@ def narrowed(net, calibration, d):
     b = np.eye(d) - 2 * np.outer(e, e) / (e @ e)
     r = (b[:, 1:] @ p[:, 1:d].T).astype(F)  # (d, old d)
     net = copy.deepcopy(net)
-    gain = F((len(net["w0"]) / d) ** -0.5)
+    gain = F((len(net["w0"]) / d) ** 0.5)
     net["w0"], net["pos"], net["head"] = r @ net["w0"], net["pos"] @ r.T, net["head"] @ r.T * gain
     for l in net["layers"]:
         for k in ("wq", "wk", "wv", "w1"):
@@ -775,8 +803,19 @@ def shallower(net, calibration, n):
     return {**copy.deepcopy(net), "layers": [copy.deepcopy(net["layers"][i]) for i in keep]}, keep
 
 
-def sizes(network, test, train, n_calibration, seed, short=False):
+def by_wave(arguments, depth, width, heads, seed):
+    """What `wave init prune` makes of the network."""
+    with tempfile.TemporaryDirectory() as room:
+        out = pathlib.Path(room) / "pruned"
+        command = [arguments.wave, "init", "prune", "--from", arguments.model, "--depth", depth, "--width", width]
+        command += ["--heads", heads, "--data", arguments.data, "--train-limit", arguments.images, "--seed", seed]
+        subprocess.run([*map(str, command), "--quiet", "--threads", "1", "--out", str(out)], check=True)
+        return centred(load(out, heads))
+
+
+def sizes(network, test, train, arguments, seed, short=False):
     """Accuracy at fewer multiply-adds, without training."""
+    n_calibration = arguments.images
     rows = []
     rng = np.random.default_rng(seed)
     patches = train[rng.permutation(len(train))[:n_calibration]]
@@ -801,7 +840,7 @@ def sizes(network, test, train, n_calibration, seed, short=False):
 
     if not short:
         add("whole network", 1, False, net, 0)
-    for share in [0.5] if short else [0.5, 0.25, 0.75]:
+    for share in [0.5, 0.25] if short else [0.5, 0.25, 0.75]:
 
         def both(name, made, seconds, **fit):
             if not short or "Taylor" in name:
@@ -809,6 +848,16 @@ def sizes(network, test, train, n_calibration, seed, short=False):
             begin = time.time()
             add(name, share, True, refitted(made, calibration, **fit), seconds + time.time() - begin)
 
+        if arguments.wave:
+            width = heads * round(d * share**0.5 / heads)
+            begin = time.time()
+            made = by_wave(arguments, depth, width, heads, seed)
+            add("wave init prune: narrower", share, True, made, time.time() - begin)
+            n = round(depth * share**0.5)
+            width = heads * round(d * (share * depth / n) ** 0.5 / heads)
+            begin = time.time()
+            made = by_wave(arguments, n, width, heads, seed)
+            add("wave init prune: shallower and narrower", share, True, made, time.time() - begin)
         begin = time.time() - basis - ordered
         made = thinned(net, calibration, round(share * r), round(share * m))
         both("align: heads and MLPs thinner", made, time.time() - begin)
@@ -817,7 +866,7 @@ def sizes(network, test, train, n_calibration, seed, short=False):
         made = thinned(net, calibration, [l["wv"].shape[1] for l in wins], [len(l["w1"]) for l in wins])
         both("align: thinner, as many as Taylor gives a layer", made, scored["Taylor"] + time.time() - begin)
         begin = time.time() - basis - ordered
-        few = 3 * round(d * share**0.5 / 3)
+        few = heads * round(d * share**0.5 / heads)
         thin = thinned(net, calibration, few // heads, 4 * few)
         made, to = narrowed(thin, calibration, few)
         both("align: narrower", made, time.time() - begin, r=to, reads=thin)
@@ -845,6 +894,7 @@ def main():
     parser.add_argument("--init", type=pathlib.Path, help="the start that it was trained from")
     parser.add_argument("--text", type=pathlib.Path, help="a BERT's weights")
     parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist", type=pathlib.Path)
+    parser.add_argument("--wave", help="the program, to measure `wave init prune` too")
     parser.add_argument("--heads", default=3, type=int)
     parser.add_argument("--text-heads", default=12, type=int)
     parser.add_argument("--test-limit", default=1000, type=int)
@@ -886,10 +936,10 @@ def main():
         shares = [1 / 6, 0.5, 1 / 3, 0.75, 0.1, 0.05]
         write("storage", storage(net, test, train, shares, arguments.images, 0))
     if "sizes" in studies:
-        more = sizes(net, test, train, arguments.images, 0)
+        more = sizes(net, test, train, arguments, 0)
         write("sizes", more)
         for seed in range(1, arguments.seeds):
-            more += sizes(net, test, train, arguments.images, seed, short=True)
+            more += sizes(net, test, train, arguments, seed, short=True)
             write("sizes", more)
 
 

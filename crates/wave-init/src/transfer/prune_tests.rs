@@ -103,25 +103,23 @@ fn heads_of_low_rank_become_narrower_without_loss() {
         }
     }
     let donor = Donor::new(full.clone(), weights).unwrap();
-    // Four channels a head, so four heads: two of the donor's, and two that are left over.
-    let layer = Network::of(&donor).unwrap();
-    let streams = layer.embed(&images(&full)).unwrap();
-    let goals = layer.goals(&streams, 0, None).unwrap();
+    // The donor's two heads, of four channels each.
+    let network = Network::of(&donor).unwrap();
+    let streams = network.embed(&images(&full)).unwrap();
+    let passages = network.pass(streams, 0, 1).unwrap();
     let to = VitShape {
         width: 8,
         mlp_ratio: 8.0,
         ..full
     };
-    let thin = layer.layers[0]
-        .thinned(&layer, &streams, &goals, &to)
-        .unwrap();
+    let thin = network.layers[0].thinned(&network, &passages, &to).unwrap();
     let attended = |l: &Layer| {
-        let x = layer.norm(&streams[0]).unwrap();
+        let x = network.norm(&passages[0].before).unwrap();
         l.proj
             .of(&l.attend(&l.qkv.of(&x).unwrap()).unwrap())
             .unwrap()
     };
-    let (whole, thin) = (attended(&layer.layers[0]), attended(&thin));
+    let (whole, thin) = (attended(&network.layers[0]), attended(&thin));
     testing::assert_close(&testing::values(&thin), &testing::values(&whole), 1e-3);
 }
 

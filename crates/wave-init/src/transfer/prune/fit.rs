@@ -1,6 +1,6 @@
 //! Least squares from moments that are summed batch by batch.
 
-use super::Linear;
+use super::network::Linear;
 use candle_core::{DType, Device, Error, Result, Tensor};
 use faer::linalg::solvers::{DenseSolveCore, Solve};
 use faer::{Mat, Side};
@@ -16,8 +16,11 @@ const RIDGE_OF_ORDER: f64 = 1e-3;
 pub(super) struct Moments {
     /// (x 1)' (x 1 y): (inputs + 1, inputs + 1 + outputs)
     sums: Option<Mat<f64>>,
+    /// (tokens, 1): roots of the tokens' weights.
+    share: Option<Tensor>,
 }
 
+/// Moments around the means.
 struct Centred {
     /// Covariance of inputs (inputs, inputs).
     within: Mat<f64>,
@@ -30,14 +33,16 @@ struct Centred {
 }
 
 impl Moments {
-    /// Adds inputs (.., inputs) and outputs (.., outputs).
-    pub(super) fn add(&mut self, x: &Tensor, y: &Tensor) -> Result<()> {
-        let one = Tensor::ones(1, DType::F32, &Device::Cpu)?;
-        self.add_weighted(x, y, &one)
+    /// Of tokens whose weights have these roots (tokens, 1).
+    pub(super) fn weighted(share: &Tensor) -> Moments {
+        Moments {
+            sums: None,
+            share: Some(share.clone()),
+        }
     }
 
-    /// The same, multiplied by `share`, the roots of weights.
-    pub(super) fn add_weighted(&mut self, x: &Tensor, y: &Tensor, share: &Tensor) -> Result<()> {
+    /// Adds inputs (.., inputs) and outputs (.., outputs).
+    pub(super) fn add(&mut self, x: &Tensor, y: &Tensor) -> Result<()> {
         let dims = x.dims();
         let one = Tensor::ones(
             &[&dims[..dims.len() - 1], &[1]].concat()[..],
@@ -45,7 +50,10 @@ impl Moments {
             x.device(),
         )?;
         let rows = |parts: &[&Tensor]| {
-            let all = Tensor::cat(parts, dims.len() - 1)?.broadcast_mul(share)?;
+            let mut all = Tensor::cat(parts, dims.len() - 1)?;
+            if let Some(share) = &self.share {
+                all = all.broadcast_mul(share)?;
+            }
             let width = all.dim(candle_core::D::Minus1)?;
             all.reshape(((), width))
         };

@@ -1,7 +1,7 @@
 //! Fewer and narrower heads, and fewer channels of the MLP.
 
 use super::fit::{Moments, matrix, tensor};
-use super::{Goal, Layer, Linear, Network};
+use super::network::{Layer, Linear, Network, Passage};
 use candle_core::{D, Error, Result, Tensor};
 use faer::{Mat, MatRef, Side};
 use wave_models::vit::VitShape;
@@ -14,16 +14,15 @@ impl Layer {
     pub(super) fn thinned(
         &self,
         network: &Network,
-        streams: &[Tensor],
-        goals: &[Goal],
+        passages: &[Passage],
         to: &VitShape,
     ) -> Result<Layer> {
-        let (qkv, proj) = self.heads(network, streams, to)?;
-        let mut moments = Moments::default();
-        for goal in goals {
-            let hidden = self.hidden(&network.norm(&goal.middle)?)?;
+        let (qkv, proj) = self.heads(network, passages, to)?;
+        let mut moments = Moments::weighted(&network.share);
+        for passage in passages {
+            let hidden = self.hidden(&network.norm(&passage.middle)?)?;
             let none = hidden.narrow(D::Minus1, 0, 0)?;
-            network.add(&mut moments, &hidden, &none)?;
+            moments.add(&hidden, &none)?;
         }
         let kept = moments.kept(&self.fc2.weight, to.hidden())?;
         let kept = Tensor::new(kept, self.fc2.bias.device())?;
@@ -46,7 +45,7 @@ impl Layer {
     fn heads(
         &self,
         network: &Network,
-        streams: &[Tensor],
+        passages: &[Passage],
         to: &VitShape,
     ) -> Result<(Linear, Linear)> {
         let (heads, old, new) = (self.heads, network.shape.head_width(), to.head_width());
@@ -55,8 +54,8 @@ impl Layer {
         }
         // Second moments of queries, keys and outputs, a matrix for each head.
         let mut sums = [(); 3].map(|()| vec![Mat::<f64>::zeros(old, old); heads]);
-        for x in streams {
-            let qkv = self.qkv.of(&network.norm(x)?)?;
+        for passage in passages {
+            let qkv = self.qkv.of(&network.norm(&passage.before)?)?;
             let width = heads * old;
             let parts = [
                 qkv.narrow(2, 0, width)?,

@@ -1,0 +1,105 @@
+//! Fewer channels of the residual stream.
+
+use super::fit::tensor;
+use super::network::{Layer, Linear};
+use crate::start::Donor;
+use candle_core::{Error, Result, Tensor};
+use faer::{Mat, Side};
+use wave_models::Weights;
+
+/// A map `R` from the donor's stream to a narrower one that keeps its leading directions. Streams of
+/// mean 0 over channels stay so, as the norms of both networks take the mean away.
+pub(super) struct Narrow {
+    /// (new, old); none for streams of the same width.
+    map: Option<Tensor>,
+}
+
+impl Narrow {
+    /// `R = H[:, 1..] P'`: P the leading directions of the stream, and H the reflection that takes the
+    /// first axis to the direction of the mean over channels.
+    pub(super) fn new(covariance: &Mat<f64>, width: usize) -> Result<Narrow> {
+        let old = covariance.nrows();
+        if width == old {
+            return Ok(Narrow { map: None });
+        }
+        let eigen = covariance
+            .self_adjoint_eigen(Side::Lower)
+            .map_err(|error| Error::Msg(format!("directions of the stream: {error:?}")))?;
+        let leading = eigen.U().subcols(old - (width - 1), width - 1);
+        let mean = (width as f64).powf(-0.5);
+        let axis = |i: usize| f64::from(u8::from(i == 0)) - mean;
+        let square: f64 = (0..width).map(|i| axis(i) * axis(i)).sum();
+        let reflection = Mat::from_fn(width, width - 1, |i, j| {
+            f64::from(u8::from(i == j + 1)) - 2.0 * axis(i) * axis(j + 1) / square.max(1e-12)
+        });
+        let map = tensor(&(reflection * leading.transpose()))?;
+        Ok(Narrow { map: Some(map) })
+    }
+
+    /// A stream (.., new) of one (.., old).
+    pub(super) fn of(&self, x: &Tensor) -> Result<Tensor> {
+        match &self.map {
+            None => Ok(x.clone()),
+            Some(map) => x.broadcast_matmul(&map.t()?),
+        }
+    }
+
+    /// What reads the normalised stream. As the new one has its length in fewer channels, its norm
+    /// leaves it shorter.
+    pub(super) fn read(&self, linear: &Linear) -> Result<Linear> {
+        let weight = match &self.map {
+            None => linear.weight.clone(),
+            Some(map) => {
+                let longer = (map.dim(1)? as f64 / map.dim(0)? as f64).sqrt();
+                (linear.weight.matmul(&map.t()?)? * longer)?
+            }
+        };
+        let bias = linear.bias.clone();
+        Ok(Linear { weight, bias })
+    }
+
+    /// What is added to the stream.
+    fn written(&self, linear: &Linear) -> Result<Linear> {
+        Ok(match &self.map {
+            None => linear.clone(),
+            Some(map) => Linear {
+                weight: map.matmul(&linear.weight)?,
+                bias: map.matmul(&linear.bias.unsqueeze(1)?)?.squeeze(1)?,
+            },
+        })
+    }
+
+    /// A layer that reads and writes the new stream.
+    pub(super) fn layer(&self, layer: &Layer) -> Result<Layer> {
+        Ok(Layer {
+            qkv: self.read(&layer.qkv)?,
+            proj: self.written(&layer.proj)?,
+            fc1: self.read(&layer.fc1)?,
+            fc2: self.written(&layer.fc2)?,
+            heads: layer.heads,
+        })
+    }
+
+    /// Patches, positions and the class token.
+    pub(super) fn outside(&self, donor: &Donor) -> Result<Weights> {
+        let weights = donor.weights();
+        let patches = Linear::named(weights, "patch_embed.proj")?;
+        let (old, channels, patch, _) = patches.weight.dims4()?;
+        let flat = patches.weight.reshape((old, ()))?;
+        let patches = self.written(&Linear {
+            weight: flat,
+            bias: patches.bias,
+        })?;
+        let weight = patches.weight.reshape(((), channels, patch, patch))?;
+        let mut new = Weights::from([
+            ("patch_embed.proj.weight".into(), weight),
+            ("patch_embed.proj.bias".into(), patches.bias),
+        ]);
+        for name in ["pos_embed", "cls_token"] {
+            if let Some(tokens) = weights.get(name) {
+                new.insert(name.into(), self.of(tokens)?);
+            }
+        }
+        Ok(new)
+    }
+}

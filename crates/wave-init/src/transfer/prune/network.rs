@@ -1,0 +1,193 @@
+//! A vision transformer whose norms have no gains and biases: the matrices that read them have taken both.
+
+use crate::start::Donor;
+use candle_core::{D, Device, Error, Result, Tensor};
+use wave_models::Weights;
+use wave_models::vit::{VitShape, embedded};
+
+/// Tokens that are looked at together.
+const AT_ONCE: usize = 8192;
+
+/// `y = W x + b`.
+#[derive(Clone)]
+pub(super) struct Linear {
+    /// (outputs, inputs)
+    pub(super) weight: Tensor,
+    pub(super) bias: Tensor,
+}
+
+impl Linear {
+    /// With the gain and the bias of the norm before it in it.
+    pub(super) fn of_norm(weights: &Weights, name: &str, norm: &str) -> Result<Linear> {
+        let own = Linear::named(weights, name)?;
+        let norm = Linear::named(weights, norm)?;
+        let shift = own.weight.matmul(&norm.bias.unsqueeze(1)?)?.squeeze(1)?;
+        Ok(Linear {
+            weight: own.weight.broadcast_mul(&norm.weight)?,
+            bias: (own.bias + shift)?,
+        })
+    }
+
+    /// As it is stored.
+    pub(super) fn named(weights: &Weights, name: &str) -> Result<Linear> {
+        let get = |kind: &str| {
+            let name = format!("{name}.{kind}");
+            let found = weights.get(&name).cloned();
+            found.ok_or_else(|| Error::Msg(format!("missing tensor {name}")))
+        };
+        Ok(Linear {
+            weight: get("weight")?,
+            bias: get("bias")?,
+        })
+    }
+
+    /// The outputs for inputs (.., inputs).
+    pub(super) fn of(&self, x: &Tensor) -> Result<Tensor> {
+        wave_ops::linear(x, &self.weight, &self.bias)
+    }
+}
+
+/// A block without norms, whose gains and biases are in what reads them.
+pub(super) struct Layer {
+    /// (3 heads width-of-a-head, stream)
+    pub(super) qkv: Linear,
+    /// (stream, heads width-of-a-head)
+    pub(super) proj: Linear,
+    /// (hidden, stream)
+    pub(super) fc1: Linear,
+    /// (stream, hidden)
+    pub(super) fc2: Linear,
+    pub(super) heads: usize,
+}
+
+impl Layer {
+    /// Outputs of all heads (b, tokens, heads width-of-a-head) for queries, keys and values.
+    pub(super) fn attend(&self, qkv: &Tensor) -> Result<Tensor> {
+        let (b, tokens, all) = qkv.dims3()?;
+        let parts = qkv.reshape((b, tokens, 3, self.heads, all / 3 / self.heads))?;
+        let parts = parts.permute((2, 0, 3, 1, 4))?; // (3, b, heads, tokens, width of a head)
+        let part = |i: usize| parts.get(i)?.contiguous();
+        let (q, k, v) = (part(0)?, part(1)?, part(2)?);
+        let scale = ((all / 3 / self.heads) as f64).powf(-0.5);
+        let scores = (q.matmul(&k.t()?)? * scale)?;
+        let shares = scores
+            .broadcast_sub(&scores.max_keepdim(D::Minus1)?)?
+            .exp()?;
+        let shares = shares.broadcast_div(&shares.sum_keepdim(D::Minus1)?)?;
+        let outputs = shares.matmul(&v)?.transpose(1, 2)?;
+        outputs.contiguous()?.reshape((b, tokens, all / 3))
+    }
+
+    /// The MLP's hidden channels of a normalised stream.
+    pub(super) fn hidden(&self, h: &Tensor) -> Result<Tensor> {
+        wave_ops::gelu(&self.fc1.of(h)?)
+    }
+}
+
+/// The donor, without norms' gains and biases.
+pub(super) struct Network<'d> {
+    pub(super) shape: &'d VitShape,
+    weights: &'d Weights,
+    pub(super) layers: Vec<Layer>,
+    /// The classifier, if there is one.
+    pub(super) head: Option<Linear>,
+    /// (tokens, 1): the root of a token's weight in a fit. A class token weighs as much as all patches.
+    pub(super) share: Tensor,
+}
+
+impl<'d> Network<'d> {
+    /// The donor's function.
+    pub(super) fn of(donor: &'d Donor) -> Result<Network<'d>> {
+        let (shape, weights) = (donor.shape(), donor.weights());
+        let layer = |l: usize| {
+            let name = |part: &str| format!("blocks.{l}.{part}");
+            Ok(Layer {
+                qkv: Linear::of_norm(weights, &name("attn.qkv"), &name("norm1"))?,
+                proj: Linear::named(weights, &name("attn.proj"))?,
+                fc1: Linear::of_norm(weights, &name("mlp.fc1"), &name("norm2"))?,
+                fc2: Linear::named(weights, &name("mlp.fc2"))?,
+                heads: shape.heads,
+            })
+        };
+        let patches = shape.tokens() - shape.prefix();
+        let share = (0..shape.tokens()).map(|token| match token < shape.prefix() {
+            true => (patches as f32).sqrt(),
+            false => 1.0,
+        });
+        let share: Vec<f32> = share.collect();
+        let head =
+            (shape.classes > 0).then(|| Linear::of_norm(weights, "head", shape.final_norm()));
+        Ok(Network {
+            shape,
+            weights,
+            layers: (0..shape.depth).map(layer).collect::<Result<_>>()?,
+            head: head.transpose()?,
+            share: Tensor::from_vec(share, (shape.tokens(), 1), &Device::Cpu)?,
+        })
+    }
+
+    /// Tokens of the images (b, tokens, width) before the first layer, in batches.
+    pub(super) fn embed(&self, images: &Tensor) -> Result<Vec<Tensor>> {
+        let at_once = (AT_ONCE / self.shape.tokens()).max(1);
+        let count = images.dim(0)?;
+        let batches = (0..count).step_by(at_once).map(|first| {
+            let images = images.narrow(0, first, at_once.min(count - first))?;
+            embedded(self.shape, self.weights, &images)
+        });
+        batches.collect()
+    }
+
+    /// A stream of mean 0 and variance 1.
+    pub(super) fn norm(&self, x: &Tensor) -> Result<Tensor> {
+        let gain = Tensor::ones(x.dim(D::Minus1)?, x.dtype(), x.device())?;
+        wave_ops::layer_norm(x, &gain, &gain.zeros_like()?, self.shape.norm_eps)
+    }
+
+    /// What the classifier's norm reads (b, width).
+    pub(super) fn pooled(&self, x: &Tensor) -> Result<Tensor> {
+        match self.shape.class_token {
+            true => x.narrow(1, 0, 1)?.squeeze(1),
+            false => x.mean(1),
+        }
+    }
+
+    /// The stream between attention and MLP of a layer, and behind it.
+    pub(super) fn through(&self, layer: &Layer, x: &Tensor) -> Result<(Tensor, Tensor)> {
+        let attended = layer.attend(&layer.qkv.of(&self.norm(x)?)?)?;
+        let middle = (x + layer.proj.of(&attended)?)?;
+        let hidden = layer.hidden(&self.norm(&middle)?)?;
+        let after = (&middle + layer.fc2.of(&hidden)?)?;
+        Ok((middle, after))
+    }
+
+    /// The streams through the layer `index`, and on through those before `next`.
+    pub(super) fn pass(
+        &self,
+        streams: Vec<Tensor>,
+        index: usize,
+        next: usize,
+    ) -> Result<Vec<Passage>> {
+        let passages = streams.into_iter().map(|before| {
+            let (middle, mut after) = self.through(&self.layers[index], &before)?;
+            for layer in &self.layers[index + 1..next] {
+                after = self.through(layer, &after)?.1;
+            }
+            Ok(Passage {
+                before,
+                middle,
+                after,
+            })
+        });
+        passages.collect()
+    }
+}
+
+/// The donor's stream of a batch of images at a layer.
+pub(super) struct Passage {
+    /// Before the layer.
+    pub(super) before: Tensor,
+    /// Between its attention and its MLP.
+    pub(super) middle: Tensor,
+    /// Before the layer that stays next, or at the end.
+    pub(super) after: Tensor,
+}
