@@ -888,6 +888,34 @@ def sizes(network, test, train, arguments, seed, short=False):
     return rows
 
 
+def plot(rows, file):
+    """Accuracy over multiply-adds, a line for each method: the mean of the seeds."""
+    import matplotlib.pyplot as plt
+
+    plt.rcParams["svg.fonttype"] = "none"
+    shown = [
+        ("wave init prune: narrower", True, "wave init prune"),
+        ("align: heads and MLPs thinner", True, "thinner, refitted"),
+        ("align: shallower", True, "shallower, refitted"),
+        ("Taylor, global", True, "Taylor, refitted"),
+        ("Taylor, global", False, "Taylor"),
+        ("magnitude, global", False, "magnitude"),
+    ]
+    figure, axis = plt.subplots(figsize=(6, 4))
+    for method, fit, label in shown:
+        points = {}
+        for row in rows:
+            if row["study"] == "sizes" and (row["method"], row["fit"]) in [(method, fit), ("whole network", False)]:
+                points.setdefault(row["share"], []).append(row)
+        line = [[np.mean([row[k] for row in points[x]]) for k in ("macs", "top1")] for x in sorted(points)]
+        axis.plot(*zip(*line), "o-", label=label)
+    axis.set_xlabel("multiply-adds, share of the whole network")
+    axis.set_ylabel("top-1 in %")
+    axis.legend()
+    figure.tight_layout()
+    figure.savefig(file)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("model", type=pathlib.Path, help="a timm ViT with mean pooling, trained")
@@ -902,6 +930,7 @@ def main():
     parser.add_argument("--seeds", default=3, type=int)
     parser.add_argument("--only", default="invariance,energy,storage,sizes")
     parser.add_argument("--out", required=True, type=pathlib.Path)
+    parser.add_argument("--plot", type=pathlib.Path, help="a picture of the study sizes; needs matplotlib")
     arguments = parser.parse_args()
     rows = json.loads(arguments.out.read_text()) if arguments.out.exists() else []
     studies = arguments.only.split(",")
@@ -941,6 +970,8 @@ def main():
         for seed in range(1, arguments.seeds):
             more += sizes(net, test, train, arguments, seed, short=True)
             write("sizes", more)
+    if arguments.plot:
+        plot(rows, arguments.plot)
 
 
 if __name__ == "__main__":
