@@ -86,7 +86,8 @@ def pixels(data, split):
                         y[key] = int(content)
                     else:
                         x[key] = np.asarray(Image.open(io.BytesIO(content)).convert("RGB")).transpose(2, 0, 1)
-        return np.stack([x[key] for key in y]).astype(F) / 255, np.array(list(y.values()))
+        order = np.random.default_rng(0).permutation(list(y))  # shards may be sorted by class
+        return np.stack([x[key] for key in order]).astype(F) / 255, np.array([y[key] for key in order])
     name = {"train": "train", "test": "t10k"}[split]
     with gzip.open(pathlib.Path(data) / f"{name}-images-idx3-ubyte.gz") as f:
         x = np.frombuffer(f.read(), np.uint8, offset=16).reshape(-1, 1, 28, 28)

@@ -252,6 +252,13 @@ fn mimetic(
         });
     }
     let hybrid = shape.mixers.iter().any(|m| !Change::usual(*m).is_empty());
+    if !hybrid && !shape.mixers.contains(&Mixer::Attention) {
+        return Err(InitError::Lacks {
+            network: "this network",
+            part: "state space layers or softmax attention, which the mimetic start changes",
+            remedy: "start it as `default`",
+        });
+    }
     for layer in layers {
         let mixer = shape.mixers[layer];
         if mixer == Mixer::Attention && !hybrid {

@@ -346,3 +346,10 @@ fn attention_of_a_hybrid_stays_as_it_is() {
         assert_eq!(of(&default), of(&mimetic), "{map}");
     }
 }
+
+#[test]
+fn a_mimetic_start_that_would_change_nothing_is_refused() {
+    let choices = SequenceChoices::default();
+    let error = start("mimetic", &shape(Mixer::LinearAttention), &choices, 0).unwrap_err();
+    assert!(error.to_string().contains("`default`"), "{error}");
+}
