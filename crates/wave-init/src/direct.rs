@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use wave_models::Weights;
 
 use crate::error::{InitError, finite};
-use crate::mean_shift::shift_mean;
+use crate::mean_shift::first_layer;
 use crate::mimetic::{query_key, value_projection};
 use crate::options::{Base, DirectMethod, DirectOptions, Positions, VitDims};
 use crate::random::{generator, normal, truncated_normal, uniform, xavier_uniform};
@@ -197,13 +197,14 @@ fn block(
     if options.method == DirectMethod::Mimetic {
         (qkv, proj) = mimetic_attention(dims, options, seed, layer, qkv, proj)?;
     }
-    let fc1 = matrix(Stream::Fc1, m, d)?;
-    let fc1 = shift_mean(
-        &fc1,
+    let fc2 = matrix(Stream::Fc2, d, m)?;
+    let (fc1, fc1_bias) = first_layer(
+        &matrix(Stream::Fc1, m, d)?,
+        &zeros(m)?,
+        &fc2,
         options.mlp_mean,
         &mut inner(seed, layer, Stream::MeanShift, 0),
     )?;
-    let fc2 = matrix(Stream::Fc2, d, m)?;
 
     let mut weights = Weights::new();
     for (name, weight, bias) in [
@@ -211,7 +212,7 @@ fn block(
         ("attn.qkv", qkv, zeros(3 * d)?),
         ("attn.proj", proj, zeros(d)?),
         ("norm2", ones(d)?, zeros(d)?),
-        ("mlp.fc1", fc1, zeros(m)?),
+        ("mlp.fc1", fc1, fc1_bias),
         ("mlp.fc2", fc2, zeros(d)?),
     ] {
         insert_layer(

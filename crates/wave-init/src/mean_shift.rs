@@ -18,7 +18,8 @@ use rand_chacha::ChaCha8Rng;
 use crate::error::{InitError, finite};
 use crate::random::standard_normal;
 
-/// Which mean shift to add.
+/// How the first layer of an MLP starts: with a mean shift, or one of the baselines that the paper compares
+/// it with (section 2, and figure 4).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MlpMean {
     /// None.
@@ -33,12 +34,43 @@ pub enum MlpMean {
         /// The offset, in units of the standard deviation of W1; of either sign.
         b: f64,
     },
+    /// A baseline: W1 as it is, and one constant as bias of all its outputs.
+    Bias {
+        /// The constant, in units of the standard deviation of W1; of either sign.
+        b: f64,
+    },
+    /// A baseline: `(W1 - W2ᵀ) / 2`, anticorrelated with the second matrix. (The paper leaves out the
+    /// transposition, without which the two do not fit.)
+    Half,
+}
+
+/// Weight (p, n) and bias (p) of an MLP's first layer under `shift`, given those of a plain start and its second
+/// matrix (n, p).
+///
+/// # Errors
+/// As [`shift_mean`].
+pub fn first_layer(
+    weight: &Tensor,
+    bias: &Tensor,
+    second: &Tensor,
+    shift: MlpMean,
+    rng: &mut ChaCha8Rng,
+) -> Result<(Tensor, Tensor), InitError> {
+    Ok(match shift {
+        MlpMean::Bias { b } => {
+            let b = finite("b", b)? * standard_deviation(weight)?;
+            (weight.clone(), (bias.zeros_like()? + b)?)
+        }
+        MlpMean::Half => (((weight - second.t()?)? * 0.5)?, bias.clone()),
+        _ => (shift_mean(weight, shift, rng)?, bias.clone()),
+    })
 }
 
 /// Adds a mean shift to `weight` (p, n), which is `f32` or `f64`; the result has the same type.
 ///
 /// # Errors
-/// If `weight` is not such a matrix, or the shift is not finite, or `sigma` is negative.
+/// If `weight` is not such a matrix, or the shift is not finite, or `sigma` is negative; or it is a baseline, which
+/// changes more than a matrix: see [`first_layer`].
 pub fn shift_mean(
     weight: &Tensor,
     shift: MlpMean,
@@ -48,6 +80,11 @@ pub fn shift_mean(
         MlpMean::None => Ok(weight.clone()),
         MlpMean::Eq1 { sigma } => shift_columns(weight, sigma, rng),
         MlpMean::Eq2 { b } => shift_all(weight, b),
+        MlpMean::Bias { .. } | MlpMean::Half => Err(InitError::Lacks {
+            network: "this network",
+            part: "start with a constant bias or with half of W1 - W2",
+            remedy: "use --mlp-mean eq1 or eq2, or a transformer or a ConvNeXt",
+        }),
     }
 }
 
@@ -203,6 +240,28 @@ mod tests {
         let by_columns = change_of_function(MlpMean::Eq1 { sigma: 1.0 });
         assert!(by_one_number < 1e-13, "{by_one_number}");
         assert!(by_columns > 0.1, "{by_columns}");
+    }
+
+    #[test]
+    fn baselines_change_the_bias_or_take_half_of_the_difference() {
+        let (w, second) = (default_weight(6, 4, 0), default_weight(4, 6, 1));
+        let bias = default_weight(6, 1, 2).squeeze(1).unwrap();
+        let of = |shift| first_layer(&w, &bias, &second, shift, &mut generator(0, 0)).unwrap();
+        let sd = standard_deviation(&w).unwrap();
+        let (weight, constant) = of(MlpMean::Bias { b: -2.0 });
+        assert_eq!(rows(&weight), rows(&w));
+        for b in constant.to_vec1::<f64>().unwrap() {
+            assert!((b + 2.0 * sd).abs() < 1e-15);
+        }
+        let (weight, same) = of(MlpMean::Half);
+        assert_eq!(
+            same.to_vec1::<f64>().unwrap(),
+            bias.to_vec1::<f64>().unwrap()
+        );
+        let (found, w, second) = (rows(&weight), rows(&w), rows(&second));
+        for (p, n) in (0..6).flat_map(|p| (0..4).map(move |n| (p, n))) {
+            assert_eq!(found[p][n], (w[p][n] - second[n][p]) * 0.5);
+        }
     }
 
     #[test]

@@ -344,8 +344,9 @@ pub struct Init {
     #[arg(long, value_name = "X")]
     pub position_scale: Option<f64>,
     /// Mean shift of the MLP's first layer: none; eq1=SIGMA, a normal number for each input; or eq2=B,
-    /// one for all. SIGMA and B are in standard deviations of the layer's weights [default: none; of
-    /// mlp-mean eq2=0.5]
+    /// one for all. Or what the papers compare it with: bias=B, a constant bias; or half, (W1 - W2^T)/2.
+    /// SIGMA and B are in standard deviations of the layer's weights [default: none; of mlp-mean
+    /// eq2=0.5]
     #[arg(long, value_name = "SHIFT")]
     pub mlp_mean: Option<String>,
     /// Mimetic queries and keys: alpha,beta of W_Q W_K^T = alpha Z + beta I; 0,0 leaves them as --rest

@@ -9,7 +9,7 @@
 use crate::direct::{Stream, inner};
 use crate::error::InitError;
 use crate::ledger::Ledger;
-use crate::mean_shift::{MlpMean, shift_mean};
+use crate::mean_shift::{MlpMean, first_layer};
 use crate::options::DirectMethod;
 use crate::random::uniform;
 use crate::start::{Request, Start, StartMethod};
@@ -39,15 +39,21 @@ fn start(request: &Request) -> Result<Start, InitError> {
             ("mlp.fc2", Stream::Fc2, Stream::Fc2Bias, (d, m)),
         ] {
             let bound = 1.0 / (inp as f64).sqrt();
-            let mut matrix = uniform((out, inp), bound, &mut inner(seed, layer, weight, 0))?;
-            if weight == Stream::Fc1 {
-                let rng = &mut inner(seed, layer, Stream::MeanShift, 0);
-                matrix = shift_mean(&matrix, shift, rng)?;
-            }
+            let matrix = uniform((out, inp), bound, &mut inner(seed, layer, weight, 0))?;
             let vector = uniform(out, bound, &mut inner(seed, layer, bias, 0))?;
             weights.insert(format!("blocks.{layer}.{name}.weight"), matrix);
             weights.insert(format!("blocks.{layer}.{name}.bias"), vector);
         }
+        let name = |part: &str| format!("blocks.{layer}.mlp.{part}");
+        let (weight, bias) = first_layer(
+            &weights[&name("fc1.weight")],
+            &weights[&name("fc1.bias")],
+            &weights[&name("fc2.weight")],
+            shift,
+            &mut inner(seed, layer, Stream::MeanShift, 0),
+        )?;
+        weights.insert(name("fc1.weight"), weight);
+        weights.insert(name("fc1.bias"), bias);
     }
     Ok(Start::untrained(weights))
 }

@@ -254,16 +254,18 @@ pub fn mixture(name: &str, values: Option<&[f64]>) -> Result<Option<(f64, f64)>>
     }
 }
 
-/// Parses `none`, `eq1=SIGMA` or `eq2=B`.
+/// Parses `none`, `eq1=SIGMA`, `eq2=B`, `bias=B` or `half`.
 pub fn mlp_mean(text: &str) -> Result<MlpMean> {
     let wrong = || {
         request(format!(
-            "mlp_mean = {text}; expected none, eq1=SIGMA or eq2=B"
+            "mlp_mean = {text}; expected none, eq1=SIGMA, eq2=B, bias=B or half"
         ))
     };
     let number = |v: &str| v.parse::<f64>().map_err(|_| wrong());
     match text.split_once('=') {
         None if text == "none" => Ok(MlpMean::None),
+        None if text == "half" => Ok(MlpMean::Half),
+        Some(("bias", v)) => Ok(MlpMean::Bias { b: number(v)? }),
         Some(("eq1", v)) => Ok(MlpMean::Eq1 { sigma: number(v)? }),
         Some(("eq2", v)) => Ok(MlpMean::Eq2 { b: number(v)? }),
         _ => Err(wrong()),
