@@ -146,6 +146,26 @@ fn fitted_sizes_are_nearer_to_the_donor_than_selected_ones() {
 }
 
 #[test]
+fn the_smallest_networks_are_finite() {
+    let donor = donor(shape(3, 16));
+    for width in [1, 2, 3] {
+        let target = VitShape {
+            depth: 1,
+            width,
+            heads: 1,
+            mlp_ratio: 1.0,
+            ..donor.shape().clone()
+        };
+        for (name, tensor) in start("prune", &target, &donor) {
+            assert!(
+                testing::values(&tensor).iter().all(|v| v.is_finite()),
+                "{width} {name}"
+            );
+        }
+    }
+}
+
+#[test]
 fn larger_targets_and_missing_images_are_refused() {
     let donors = [donor(shape(2, 16))];
     for (target, needle) in [

@@ -163,24 +163,26 @@ impl Moments {
 }
 
 /// What `with` makes of the Cholesky factors of a covariance, to whose variances `ridge` times their mean is
-/// added.
+/// added. Where inputs vary so little that rounding makes it indefinite, more is added until it is not.
 fn inverted(
-    mut covariance: Mat<f64>,
+    covariance: Mat<f64>,
     ridge: f64,
     with: impl Fn(&faer::linalg::solvers::Llt<f64>) -> Mat<f64>,
 ) -> Result<Mat<f64>> {
     let n = covariance.nrows();
-    let mean = (0..n).map(|i| covariance[(i, i)]).sum::<f64>() / n as f64;
-    for i in 0..n {
-        covariance[(i, i)] += ridge * mean + 1e-12;
+    let mean = (0..n).map(|i| covariance[(i, i)].abs()).sum::<f64>() / n as f64;
+    for more in [1.0, 1e2, 1e4, 1e6] {
+        let mut raised = covariance.clone();
+        for i in 0..n {
+            raised[(i, i)] += more * (ridge * mean + 1e-12);
+        }
+        if let Ok(factors) = raised.llt(Side::Lower) {
+            return Ok(with(&factors));
+        }
     }
-    let factors = covariance.llt(Side::Lower);
-    let factors = factors.map_err(|_| {
-        Error::Msg(
-            "activations that are no finite numbers, so nothing can be fitted to them".into(),
-        )
-    })?;
-    Ok(with(&factors))
+    Err(Error::Msg(
+        "activations that are no finite numbers, so nothing can be fitted to them".into(),
+    ))
 }
 
 /// A matrix of a tensor (rows, columns).
