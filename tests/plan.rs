@@ -168,6 +168,15 @@ fn what_takes_more_memory_than_there_is_does_not_begin() {
     let large = "--batch 4096 --train-limit 5000 --set condense.auxiliary.width=1024";
     let condense = format!("condense r.toml {large} --set condense.auxiliary.patch=1 --out o");
     refused(&place, &condense, &["batch = 4096", "are free"]);
+    let large = "timm --depth 1 --width 256 --heads 8 --patch 1 --image-size 112";
+    place.json(&format!("init {large} --channels 1 --classes 8 --out wide"));
+    let prune =
+        "init prune --from wide --depth 1 --width 64 --data shapes --train-limit 4096 --out o";
+    refused(
+        &place,
+        prune,
+        &["4096 images at once", "are free", "--train-limit"],
+    );
     place.json(
         "init default --arch population --networks 8 --depth 8 --width 256 --patch 1 --data shapes \
          --out p",

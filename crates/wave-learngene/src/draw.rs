@@ -163,7 +163,7 @@ impl Sizes {
         }
     }
 
-    /// The shapes that a step trains, of models like `whole`: see [`Sizes::draw_all`].
+    /// The shapes that a step trains, of models like `whole`: see `Sizes::draw_all`.
     pub fn shapes(
         &self,
         whole: &VitShape,

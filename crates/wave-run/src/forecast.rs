@@ -321,6 +321,27 @@ pub fn check_network(network: &Network) -> Result<()> {
     }
 }
 
+/// Refuses to look at more images at once than fit in memory, with their tokens at six places of a transformer.
+/// Measured, for 500 images of 224 pixels in a DeiT-Ti: 0.84 GB, of 0.82 expected.
+///
+/// # Errors
+/// Naming how many fit.
+pub fn check_images(shape: &VitShape, images: usize) -> Result<()> {
+    let pixels = shape.channels * shape.image_size * shape.image_size;
+    let tokens = shape.tokens() * shape.width;
+    let each = FLOAT * (2 * pixels).max(pixels + 6 * tokens) as u64;
+    let needed = PROGRAM + each.saturating_mul(images as u64);
+    match available() {
+        Some(free) if needed > free => Err(request(format!(
+            "{images} images at once take about {}, and {} are free; give --train-limit {}",
+            bytes(needed as f64),
+            bytes(free as f64),
+            (free.saturating_sub(PROGRAM) / each).max(1),
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// A number of bytes, to three digits.
 pub fn bytes(n: f64) -> String {
     let units = ["B", "kB", "MB", "GB", "TB", "PB"];

@@ -248,9 +248,12 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
         Some((shape, weights)) => vec![Donor::new(shape.clone(), weights.clone())?],
         None => Vec::new(),
     };
-    let images = (method.images && plan.images.spec.is_some())
-        .then(|| sample(&plan.images, &frame.transform, context))
-        .transpose()?;
+    let images = match donor {
+        Some((donor, _)) if method.images && plan.images.spec.is_some() => {
+            Some(sample(&plan.images, &frame.transform, donor, context)?)
+        }
+        _ => None,
+    };
     let start = start(
         method.name,
         &shape,
@@ -269,8 +272,13 @@ pub const SAMPLE: usize = 500;
 /// They need no labels.
 ///
 /// # Errors
-/// If the data cannot be read.
-pub fn sample(plan: &DataPlan, transform: &Transform, context: &Context) -> Result<Tensor> {
+/// If the data cannot be read, or so many images do not fit in memory beside the tokens that `donor` makes of them.
+pub fn sample(
+    plan: &DataPlan,
+    transform: &Transform,
+    donor: &VitShape,
+    context: &Context,
+) -> Result<Tensor> {
     context.only_one("prune runs")?;
     let plan = DataPlan {
         train_limit: plan.train_limit.or(Some(SAMPLE)),
@@ -278,6 +286,7 @@ pub fn sample(plan: &DataPlan, transform: &Transform, context: &Context) -> Resu
         ..plan.clone()
     };
     let data = Data::open_unlabelled(&plan, Input::Like(transform.clone()), &[], context)?;
+    forecast::check_images(donor, data.train_indices.len())?;
     let batches = data.training_images().batches(64);
     let batches = batches.map(|batch| Ok(batch?.input()?));
     let batches: Vec<Tensor> = batches.collect::<Result<_>>()?;

@@ -86,13 +86,17 @@ fn by_initialisation(
         shared_epochs += small.spent.epochs;
     }
     let options = MethodOptions::new(&method.start, &choices)?;
-    let images = wave_init::find(&method.start)?.images.then(|| {
-        let mut plan = DataPlan::new(&settings.training)?;
-        let most = choices.train_limit.unwrap_or(init::SAMPLE);
-        plan.train_limit = Some(plan.train_limit.map_or(most, |own| own.min(most)));
-        init::sample(&plan, &bench.frame.transform, bench.context())
-    });
-    let images = images.transpose()?;
+    let images = match donors.first() {
+        Some(donor) if wave_init::find(&method.start)?.images => {
+            let mut plan = DataPlan::new(&settings.training)?;
+            let most = choices.train_limit.unwrap_or(init::SAMPLE);
+            plan.train_limit = Some(plan.train_limit.map_or(most, |own| own.min(most)));
+            let transform = &bench.frame.transform;
+            let images = init::sample(&plan, transform, donor.shape(), bench.context())?;
+            Some(images)
+        }
+        _ => None,
+    };
     let begun = init::start(
         &method.start,
         &shape,
