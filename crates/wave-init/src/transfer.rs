@@ -58,6 +58,28 @@ fn same(
     Ok(())
 }
 
+/// Checks that a donor and a target make tokens of the same images in the same way.
+fn same_tokens(
+    method: &'static str,
+    donor: &VitShape,
+    target: &VitShape,
+) -> std::result::Result<(), InitError> {
+    let count = |yes: bool| usize::from(yes);
+    let of = |shape: &VitShape| {
+        [
+            ("patch", shape.patch),
+            ("number of channels", shape.channels),
+            ("image size", shape.image_size),
+            ("number of class tokens", count(shape.class_token)),
+            ("number of distillation tokens", count(shape.distilled)),
+        ]
+    };
+    for ((size, donor), (_, target)) in of(donor).into_iter().zip(of(target)) {
+        same(method, &[(size, donor, target)])?;
+    }
+    Ok(())
+}
+
 /// Checks that a donor has at least so much of a size as a target.
 fn at_least(
     method: &'static str,

@@ -19,7 +19,7 @@
 //! class token, final norm and classifier widen with the residual stream, and each of a block's six
 //! modules has its own depth weights.
 
-use super::{Carry, Stored, same};
+use super::{Carry, Stored, same, same_tokens};
 use crate::choices::Ligo;
 use crate::error::{InitError, finite};
 use crate::ledger::Ledger;
@@ -117,24 +117,9 @@ pub fn operator_shapes(
             });
         }
     }
-    let count = |yes: bool| usize::from(yes);
-    let sizes = [
-        ("head width", small.head_width(), target.head_width()),
-        ("patch", small.patch, target.patch),
-        ("number of channels", small.channels, target.channels),
-        ("image size", small.image_size, target.image_size),
-        (
-            "number of class tokens",
-            count(small.class_token),
-            count(target.class_token),
-        ),
-        (
-            "number of distillation tokens",
-            count(small.distilled),
-            count(target.distilled),
-        ),
-    ];
-    same(NAME, &sizes)?;
+    let heads = ("head width", small.head_width(), target.head_width());
+    same(NAME, &[heads])?;
+    same_tokens(NAME, small, target)?;
     let (l, k, d, h) = (target.depth, small.depth, small.width, small.hidden());
     let mut shapes: Vec<(String, Vec<usize>)> = MODULES
         .iter()

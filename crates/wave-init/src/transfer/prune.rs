@@ -16,7 +16,7 @@ mod narrow;
 mod network;
 mod thin;
 
-use super::{Carry, Stored, same};
+use super::{Carry, Stored, same_tokens};
 use crate::error::InitError;
 use crate::ledger::Ledger;
 use crate::start::{Donor, Request, Start, StartMethod};
@@ -25,6 +25,7 @@ use faer::Mat;
 use fit::{Moments, matrix};
 use narrow::Narrow;
 use network::{Layer, Network, Passage};
+use thin::largest;
 use wave_models::Weights;
 use wave_models::vit::VitShape;
 
@@ -51,23 +52,7 @@ fn start(request: &Request) -> std::result::Result<Start, InitError> {
     ] {
         carry.at_least(size, donor, target)?;
     }
-    let count = |yes: bool| usize::from(yes);
-    let sizes = [
-        ("patch", from.patch, to.patch),
-        ("number of channels", from.channels, to.channels),
-        ("image size", from.image_size, to.image_size),
-        (
-            "number of class tokens",
-            count(from.class_token),
-            count(to.class_token),
-        ),
-        (
-            "number of distillation tokens",
-            count(from.distilled),
-            count(to.distilled),
-        ),
-    ];
-    same(NAME, &sizes)?;
+    same_tokens(NAME, from, to)?;
     let images = request.images.ok_or(InitError::NoImages { method: NAME })?;
     for (name, tensor) in pruned(carry.donor, to, images)? {
         carry.put(&name, &name, tensor)?;
@@ -80,7 +65,11 @@ fn pruned(donor: &Donor, to: &VitShape, images: &Tensor) -> Result<Weights> {
     let network = Network::of(donor)?;
     let mut streams = network.embed(images)?;
     let seen = look(&network, &streams)?;
-    let kept = most(&seen.turns, to.depth);
+    let others = largest(&seen.turns[1..], to.depth - 1);
+    let kept: Vec<usize> = [0]
+        .into_iter()
+        .chain(others.into_iter().map(|l| l + 1))
+        .collect();
     let narrow = Narrow::new(&seen.covariance, to.width)?;
     let mut weights = narrow.outside(donor)?;
     let mut made = streams
@@ -143,16 +132,6 @@ fn look(network: &Network, streams: &[Tensor]) -> Result<Seen> {
         }
     }
     Ok(Seen { turns, covariance })
-}
-
-/// The first layer and those of the largest `turns`, `count` in all, in their order.
-fn most(turns: &[f64], count: usize) -> Vec<usize> {
-    let mut order: Vec<usize> = (1..turns.len()).collect();
-    order.sort_by(|a, b| turns[*b].total_cmp(&turns[*a]));
-    order.truncate(count - 1);
-    order.push(0);
-    order.sort_unstable();
-    order
 }
 
 impl Layer {

@@ -115,7 +115,7 @@ impl Layer {
 }
 
 /// The places of the `count` largest values, in their order.
-fn largest(values: &[f64], count: usize) -> Vec<usize> {
+pub(super) fn largest(values: &[f64], count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|a, b| values[*b].total_cmp(&values[*a]));
     order.truncate(count);
