@@ -155,6 +155,24 @@ fn expanded_weights_are_kronecker_sums_of_scalers_and_templates() {
             "{name} was not fitted"
         );
     }
+    // The head trains with the scalers, unless its rate is 0.
+    place.json(&format!(
+        "expand t --depth 4 --width 32 --head-lr-ratio 0 {train} --out headless"
+    ));
+    let head = |out: &str| {
+        let file = place.path(&format!("{out}/model.safetensors"));
+        values(&wave_hub::read_tensors(&file).unwrap().0["head.weight"])
+    };
+    assert!(head("headless") == head("unfitted"));
+    assert!(head("fitted") != head("unfitted"));
+    for image in ["train/a/1", "train/b/1", "val/a/1", "val/b/1"] {
+        place.write_png(&format!("two/{image}.png"));
+    }
+    let output = place.run(
+        "expand t --depth 4 --width 32 --head-lr-ratio 0 --data two --batch 1 --steps 1 --out o",
+    );
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("--head-lr-ratio 0"), "{stderr}");
 }
 
 /// `W = sum_i S_i (x) T_i`, tiled, value by value.

@@ -35,6 +35,34 @@ fn every_network_learns_and_the_statistics_are_told() {
 }
 
 #[test]
+fn transformers_are_a_population_too() {
+    let place = Place::new();
+    let size = "--arch vit-population --networks 6 --depth 2 --width 8 --data shapes --patch 7";
+    place.json(&format!("init default {size} --out start"));
+    let tuned =
+        place.json("finetune start --steps 150 --lr 2e-2 --batch 8 --test-limit 40 --out tuned");
+    let [before, after] =
+        ["start", "tuned"].map(|dir| place.json(&format!("eval {dir} --test-limit 40")));
+    assert_eq!(tuned["top1"], after["top1"]);
+    assert!(after["loss"].as_f64().unwrap() < before["loss"].as_f64().unwrap() - 0.1);
+    let seen = place.json("inspect tuned --plots plots");
+    for layer in seen["layers"].as_array().unwrap() {
+        assert!(layer["fc1_fc2"].as_f64().unwrap().is_finite());
+        assert!(layer.get("centre_product").is_none(), "no filters");
+    }
+    assert!(!place.path("plots/filter-product.png").exists());
+    for (args, needle) in [
+        (format!("init default {size} --kernel 3 --out o"), "kernel"),
+        (format!("init default {size} --heads 3 --out o"), "heads"),
+    ] {
+        let output = place.run(&args);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "wave {args}: {stderr}");
+        assert!(stderr.contains(needle), "wave {args}: {stderr}");
+    }
+}
+
+#[test]
 fn equation_1_is_seen_before_training() {
     let place = Place::new();
     let size = "--arch population --networks 100 --depth 1 --width 16 --data shapes --patch 7";

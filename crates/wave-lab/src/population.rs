@@ -22,20 +22,23 @@ use wave_stages::init::method_line;
 
 use start::METHODS;
 
-/// The name of the architecture.
+/// The name of the architecture of ConvNeXts.
 pub const ARCHITECTURE: &str = "population";
+
+/// The name of the architecture of transformers.
+pub const TRANSFORMERS: &str = "vit-population";
 
 /// Name in messages.
 const WHAT: &str = "a population";
 
 /// Many small networks side by side.
 pub const POPULATIONS: Family = Family {
-    architectures: || vec![ARCHITECTURE],
+    architectures: || vec![ARCHITECTURE, TRANSFORMERS],
     method: None,
     help: || {
         let lines = METHODS.map(|method| method_line(method.name, method.description));
         format!(
-            "For a population, many small isotropic ConvNeXts side by side:\n{}",
+            "For a population, many small isotropic ConvNeXts side by side, or a vit-population of transformers:\n{}",
             lines.concat()
         )
     },

@@ -225,6 +225,10 @@ pub struct Expand {
     /// mimetic or timm [default: inherit]
     #[arg(long, value_name = "FROM")]
     pub fill: Option<Fill>,
+    /// Learning rate of the head while scalers are fitted, relative to --lr; 0 keeps the head as it is
+    /// [default: 0.1]
+    #[arg(long, value_name = "X")]
+    pub head_lr_ratio: Option<f64>,
     #[command(flatten)]
     #[serde(flatten)]
     pub output: Output,
@@ -286,7 +290,7 @@ pub struct Adapt {
 pub struct Init {
     /// Architecture: vit, convmixer, convnext, gpsa, convolution-inside, convolution-outside or
     /// convolution-positive; of token sequences, mamba2, mamba, linear-attention or transformer;
-    /// population: many small networks [default: vit]
+    /// population or vit-population: many small networks [default: vit]
     #[arg(long, value_name = "A")]
     pub arch: Option<String>,
     /// Blocks

@@ -44,9 +44,6 @@ pub const DEFAULTS: Defaults = Defaults {
     weight_decay: 0.0,
 };
 
-/// Learning rate of the head over that of the scalers.
-const HEAD_RATIO: f32 = 0.1;
-
 /// An expanded model and its parts.
 pub struct Expanded {
     /// The model.
@@ -199,6 +196,7 @@ pub fn make(
             placed: options.context.place(&inherited)?,
             scalers,
             inherited,
+            head_lr_ratio: plan.head_lr_ratio,
             data,
             resolved: plan.training.resolve(data)?,
         };
@@ -274,7 +272,7 @@ fn fill_blocks(inherited: &mut Weights, plan: &ExpandPlan, shape: &VitShape) -> 
     Ok(())
 }
 
-/// The training of scalers and head, with frozen templates.
+/// The training of scalers and head, with frozen templates. At a rate of 0 the head is frozen too.
 struct Fitting<'a> {
     /// On the device.
     gene: Learngene,
@@ -283,6 +281,7 @@ struct Fitting<'a> {
     inherited: Weights,
     /// [`Fitting::inherited`] on the device.
     placed: Weights,
+    head_lr_ratio: f32,
     data: &'a Data,
     resolved: Resolved,
 }
@@ -296,14 +295,15 @@ impl Fitting<'_> {
     }
 }
 
-/// Splits fitted values into scalers and inherited weights.
+/// Splits fitted values into scalers and inherited weights, of which the head may be among them.
 fn parts(values: &Weights, inherited: &Weights) -> (Scalers, Weights) {
     let scalers = Part::ALL
         .iter()
         .map(|part| (*part, values[&format!("scalers.{}", part.name())].clone()))
         .collect();
     let mut rest = inherited.clone();
-    rest.extend(HEAD.map(|name| (name.to_string(), values[name].clone())));
+    let head = HEAD.iter().filter_map(|name| values.get_key_value(*name));
+    rest.extend(head.map(|(name, value)| (name.clone(), value.clone())));
     (scalers, rest)
 }
 
@@ -318,9 +318,9 @@ impl Trainee for Fitting<'_> {
             v.weight_decay = 0.0;
             variables.push(v);
         }
-        for name in HEAD {
-            let mut v = train::variable(name, &self.inherited[name], &self.resolved, 0, device)?;
-            v.rate = Rate::Uniform(HEAD_RATIO);
+        for name in HEAD.iter().filter(|_| self.head_lr_ratio > 0.0) {
+            let mut v = train::variable(name, &self.inherited[*name], &self.resolved, 0, device)?;
+            v.rate = Rate::Uniform(self.head_lr_ratio);
             variables.push(v);
         }
         Ok(variables)

@@ -1,10 +1,10 @@
 //! `wave init --arch population`: many small networks in closed form.
 
-use super::WHAT;
 use super::model::{PopulationModel, float};
-use super::network::PopulationShape;
+use super::network::{Mixer, PopulationShape};
 use super::settings::Init;
 use super::start;
+use super::{TRANSFORMERS, WHAT};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -12,7 +12,7 @@ use toml::Table;
 use wave_init::Cost;
 use wave_run::context::Context;
 use wave_run::inputs::Inputs;
-use wave_run::recipe::narrow;
+use wave_run::recipe::{means_nothing, narrow};
 use wave_stages::finetune::Options;
 use wave_stages::init::{Begun, FrameSettings, frame, mlp_mean, size, write_start};
 
@@ -24,6 +24,9 @@ const PATCH: usize = 7;
 
 /// Default side of a kernel.
 const KERNEL: usize = 3;
+
+/// Default number of heads.
+const HEADS: usize = 2;
 
 /// Default ratio of hidden channels to width, as in the thesis.
 const EXPANSION: f64 = 2.0;
@@ -79,7 +82,7 @@ fn new_model(method: &str, settings: &Init, context: &Context) -> Result<Populat
         patch: settings.patch.unwrap_or(PATCH),
         depth,
         width,
-        kernel: settings.kernel.unwrap_or(KERNEL),
+        mixer: mixer(settings)?,
         hidden: (width as f64 * settings.mlp_ratio.unwrap_or(EXPANSION)) as usize,
         classes: frame.label_names.len(),
     };
@@ -99,4 +102,19 @@ fn new_model(method: &str, settings: &Init, context: &Context) -> Result<Populat
             "seed": seed,
         }),
     })
+}
+
+/// Convolution or attention, by the architecture.
+fn mixer(settings: &Init) -> Result<Mixer> {
+    let transformers = settings.arch.as_deref() == Some(TRANSFORMERS);
+    match (transformers, settings.kernel, settings.heads) {
+        (true, Some(_), _) => Err(means_nothing("kernel", "a population of transformers")),
+        (false, _, Some(_)) => Err(means_nothing("heads", "a population of ConvNeXts")),
+        (true, None, heads) => Ok(Mixer::Attention {
+            heads: heads.unwrap_or(HEADS),
+        }),
+        (false, kernel, None) => Ok(Mixer::Convolution {
+            kernel: kernel.unwrap_or(KERNEL),
+        }),
+    }
 }

@@ -38,12 +38,15 @@ pub(super) fn inspect(
     let found = layers(&model.shape, &model.weights)?;
     let across = across_layers(&model.shape, &model.weights)?;
     let of_layers = found.iter().map(|layer| {
-        Ok(json!({
+        let mut out = json!({
             "stripes_fc1": layer.stripes_fc1,
             "stripes_fc2": layer.stripes_fc2,
             "fc1_fc2": layer.fc1_fc2,
-            "centre_product": centre(&layer.filter_product)?,
-        }))
+        });
+        if let Some(product) = &layer.filter_product {
+            out["centre_product"] = json!(centre(product)?);
+        }
+        Ok(out)
     });
     let mut out = json!({
         "kind": "population",
@@ -57,19 +60,22 @@ pub(super) fn inspect(
     });
     if let Some(plots) = plots {
         wave_hub::prepare_out(plots)?;
-        let panels = |of: &dyn Fn(&LayerStatistics) -> Result<Tensor>| -> Result<Vec<Panel>> {
-            let panel =
-                |(l, layer): (usize, &LayerStatistics)| panel(format!("layer {l}"), &of(layer)?);
-            found.iter().enumerate().map(panel).collect()
+        let panels = |of_layers: Vec<Tensor>| -> Result<Vec<Panel>> {
+            let panel = |(l, t): (usize, &Tensor)| panel(format!("layer {l}"), t);
+            of_layers.iter().enumerate().map(panel).collect()
         };
-        let pictures = [
-            ("covariance", panels(&|layer| covariance(layer))?),
-            ("filter-product", panels(&|l| Ok(l.filter_product.clone()))?),
+        let covariances = found.iter().map(covariance).collect::<Result<_>>()?;
+        let mut pictures = vec![
+            ("covariance", panels(covariances)?),
             (
                 "fc2-across-layers",
                 vec![panel("W2".into(), &off_diagonal(&across)?)?],
             ),
         ];
+        let products = found.iter().map(|layer| layer.filter_product.clone());
+        if let Some(products) = products.collect() {
+            pictures.push(("filter-product", panels(products)?));
+        }
         let mut written: Vec<String> = Vec::new();
         for (name, panels) in pictures {
             let path = plots.join(format!("{name}.png"));

@@ -1,6 +1,6 @@
 //! Reading and writing of populations.
 
-use super::network::PopulationShape;
+use super::network::{Mixer, PopulationShape};
 use super::{ARCHITECTURE, WHAT};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -95,9 +95,14 @@ impl PopulationModel {
             networks,
             depth,
             width,
+            mixer,
             ..
         } = self.shape;
-        let title = format!("{networks} isotropic ConvNeXts, {depth} layers, width {width}");
+        let kind = match mixer {
+            Mixer::Convolution { .. } => "isotropic ConvNeXts",
+            Mixer::Attention { .. } => "transformers",
+        };
+        let title = format!("{networks} {kind}, {depth} layers, width {width}");
         let body = format!("{summary}\n\n{} parameters in all.\n", self.parameters());
         let card = origin::card(card_front(), &self.provenance, &title, &body);
         wave_hub::write_transformers(dir, &config, None, &self.weights, &[], &card, float)?;

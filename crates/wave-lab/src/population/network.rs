@@ -1,11 +1,15 @@
 //! A population: many small networks of one shape that run and train as one (thesis, section 3.4.1:
 //! "covariances calculated over populations of networks").
 //!
-//! Every network is an isotropic ConvNeXt of a few thousand weights:
+//! Every network is an isotropic ConvNeXt of a few thousand weights, or a transformer (ViT):
 //!
 //! ```text
 //! x   = Conv_{c -> h}(image)                              kernel = stride = patch
-//! x'  = x + W2 gelu(W1 LN(DWConv_k(x)) + b1) + b2         for each block
+//! x   = x + positions                                     of a transformer
+//! for each block:
+//!     x = x + W2 gelu(W1 LN(DWConv_k(x)) + b1) + b2       of a ConvNeXt
+//!     x = x + attention(LN(x))                            of a transformer
+//!     x = x + W2 gelu(W1 LN(x) + b1) + b2
 //! out = head(LN(mean over pixels of x))
 //! ```
 //!
@@ -20,13 +24,29 @@ use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
 use wave_models::check::{self, sizes};
 use wave_models::{ShapeError, Weights, check_weights, checked_images, mean_over_pixels};
-use wave_ops::{depthwise_conv, gelu, layer_norm, linear_each, patchify};
+use wave_ops::{depthwise_conv, gelu, layer_norm, linear_each, patchify, stock};
 
 /// Added to variances in layer norms, as in ConvNeXt.
 const EPS: f64 = 1e-6;
 
 /// The most values that all weights may have.
 const MOST_VALUES: usize = u32::MAX as usize;
+
+/// What mixes the pixels in a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Mixer {
+    /// A depthwise convolution: the networks are ConvNeXts.
+    Convolution {
+        /// Side of the kernels, in patches.
+        kernel: usize,
+    },
+    /// Attention: the networks are transformers.
+    Attention {
+        /// Heads; they divide the width.
+        heads: usize,
+    },
+}
 
 /// The sizes of a population. All are at least 1; see [`PopulationShape::validate`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,8 +64,9 @@ pub struct PopulationShape {
     pub depth: usize,
     /// Channels of each network's activations.
     pub width: usize,
-    /// Side of the depthwise kernels, in patches.
-    pub kernel: usize,
+    /// What mixes the pixels in a block.
+    #[serde(flatten)]
+    pub mixer: Mixer,
     /// Hidden channels of the MLP.
     pub hidden: usize,
     /// Number of classes.
@@ -65,11 +86,17 @@ impl PopulationShape {
             ("patch", self.patch),
             ("depth", self.depth),
             ("width", self.width),
-            ("kernel", self.kernel),
+            match self.mixer {
+                Mixer::Convolution { kernel } => ("kernel", kernel),
+                Mixer::Attention { heads } => ("heads", heads),
+            },
             ("mlp_ratio x width", self.hidden),
             ("classes", self.classes),
         ])?;
         check::patch_fits(self.patch, self.image_size)?;
+        if let Mixer::Attention { heads } = self.mixer {
+            check::divides("heads", heads, "width", self.width)?;
+        }
         let count = |dims: &Vec<usize>| dims.iter().fold(1_usize, |n, s| n.saturating_mul(*s));
         let layer: Vec<_> = self
             .of_layer()
@@ -104,9 +131,12 @@ impl PopulationShape {
             ("stem.weight".into(), vec![n, h, inputs]),
             ("stem.bias".into(), vec![n, h]),
         ];
+        if let Mixer::Attention { .. } = self.mixer {
+            out.push(("pos_embed".into(), vec![n, self.grid() * self.grid(), h]));
+        }
         for layer in 0..self.depth {
             let name = |(weight, dims)| (format!("blocks.{layer}.{weight}"), dims);
-            out.extend(self.of_layer().map(name));
+            out.extend(self.of_layer().into_iter().map(name));
         }
         let after = [
             ("norm.weight", vec![n, h]),
@@ -118,18 +148,33 @@ impl PopulationShape {
         out
     }
 
-    fn of_layer(&self) -> [(&'static str, Vec<usize>); 8] {
-        let (n, h, m, k) = (self.networks, self.width, self.hidden, self.kernel);
-        [
-            ("conv_dw.weight", vec![n, h, k, k]),
-            ("conv_dw.bias", vec![n, h]),
-            ("norm.weight", vec![n, h]),
-            ("norm.bias", vec![n, h]),
+    fn of_layer(&self) -> Vec<(&'static str, Vec<usize>)> {
+        let (n, h, m) = (self.networks, self.width, self.hidden);
+        let mut out = match self.mixer {
+            Mixer::Convolution { kernel: k } => vec![
+                ("conv_dw.weight", vec![n, h, k, k]),
+                ("conv_dw.bias", vec![n, h]),
+                ("norm.weight", vec![n, h]),
+                ("norm.bias", vec![n, h]),
+            ],
+            Mixer::Attention { .. } => vec![
+                ("norm1.weight", vec![n, h]),
+                ("norm1.bias", vec![n, h]),
+                ("attn.qkv.weight", vec![n, 3 * h, h]),
+                ("attn.qkv.bias", vec![n, 3 * h]),
+                ("attn.proj.weight", vec![n, h, h]),
+                ("attn.proj.bias", vec![n, h]),
+                ("norm2.weight", vec![n, h]),
+                ("norm2.bias", vec![n, h]),
+            ],
+        };
+        out.extend([
             ("mlp.fc1.weight", vec![n, m, h]),
             ("mlp.fc1.bias", vec![n, m]),
             ("mlp.fc2.weight", vec![n, h, m]),
             ("mlp.fc2.bias", vec![n, h]),
-        ]
+        ]);
+        out
     }
 
     /// Checks that `weights` are all of this shape's, and no others.
@@ -149,7 +194,7 @@ impl PopulationShape {
 /// # Errors
 /// When a weight is missing or of another shape, or the images are not as many for each network.
 pub fn logits(shape: &PopulationShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
-    let (n, h, g, k) = (shape.networks, shape.width, shape.grid(), shape.kernel);
+    let (n, h, g) = (shape.networks, shape.width, shape.grid());
     let of = WeightsOf { shape, weights };
     let stem = of.get("stem.weight")?;
     let images = checked_images(images, shape.channels, shape.image_size, stem)?;
@@ -163,27 +208,30 @@ pub fn logits(shape: &PopulationShape, weights: &Weights, images: &Tensor) -> Re
     let patches = patchify(&images, shape.patch)?; // (b n, g g, inputs)
     let patches = patches.reshape((b, n, g * g, ()))?.transpose(1, 2)?;
     let x = linear_each(&patches.flatten_to(1)?, stem, of.get("stem.bias")?)?;
-    let mut x = x.reshape((b, g, g, n * h))?;
-    let unit = Tensor::ones(h, x.dtype(), x.device())?;
-    let zero = unit.zeros_like()?;
-    for layer in 0..shape.depth {
-        let w = |name: &str| of.get(&format!("blocks.{layer}.{name}"));
-        let kernels = w("conv_dw.weight")?.reshape((n * h, k, k))?;
-        let spatial = depthwise_conv(&x, &kernels, &w("conv_dw.bias")?.flatten_all()?)?;
-        let spatial = spatial.reshape((b * g * g, n, h))?;
-        // The norm's scale and shift differ between networks: they become part of the map after it.
-        let normed = layer_norm(&spatial, &unit, &zero, EPS)?;
-        let (w1, b1) = of.after_norm(
-            &format!("blocks.{layer}.norm"),
-            &format!("blocks.{layer}.mlp.fc1"),
-        )?;
-        let hidden = gelu(&linear_each(&normed, &w1, &b1)?)?; // (b g g, n, m)
-        let mixed = linear_each(&hidden, w("mlp.fc2.weight")?, w("mlp.fc2.bias")?)?;
-        x = (x + mixed.reshape((b, g, g, n * h))?)?;
+    let mut x = x.reshape((b, g * g, n, h))?;
+    if let Mixer::Attention { .. } = shape.mixer {
+        x = x.broadcast_add(&of.get("pos_embed")?.transpose(0, 1)?)?;
     }
-    let pooled = mean_over_pixels(&x)?.reshape((b, n, h))?;
+    for layer in 0..shape.depth {
+        let block = |part: &str| format!("blocks.{layer}.{part}");
+        let (mixed, norm) = match shape.mixer {
+            Mixer::Convolution { kernel } => (of.convolution(&block(""), kernel, &x)?, "norm"),
+            Mixer::Attention { heads } => {
+                x = (&x + of.attention(&block(""), heads, &x)?)?;
+                (x.clone(), "norm2")
+            }
+        };
+        let (w1, b1) = of.after_norm(&block(norm), &block("mlp.fc1"))?;
+        let hidden = gelu(&linear_each(&of.normed(&mixed)?, &w1, &b1)?)?; // (b g g, n, m)
+        let (w2, b2) = (
+            of.get(&block("mlp.fc2.weight"))?,
+            of.get(&block("mlp.fc2.bias"))?,
+        );
+        x = (&x + linear_each(&hidden, w2, b2)?.reshape(x.dims())?)?;
+    }
+    let pooled = mean_over_pixels(&x.reshape((b, g, g, n * h))?)?;
     let (w, bias) = of.after_norm("norm", "head")?;
-    let scores = linear_each(&layer_norm(&pooled, &unit, &zero, EPS)?, &w, &bias)?;
+    let scores = linear_each(&of.normed(&pooled)?, &w, &bias)?;
     scores.flatten_to(1) // (b n, classes)
 }
 
@@ -203,6 +251,38 @@ impl<'a> WeightsOf<'a> {
             ),
             None => candle_core::bail!("weight {name} is missing; check the depth"),
         }
+    }
+
+    /// Channels of each network without mean and of unit variance: the norm's own scale and shift differ
+    /// between networks, and become part of the map after it. (.., n h) or (.., n, h) to (.., n, h) of three dimensions.
+    fn normed(&self, x: &Tensor) -> Result<Tensor> {
+        let (n, h) = (self.shape.networks, self.shape.width);
+        let unit = Tensor::ones(h, x.dtype(), x.device())?;
+        layer_norm(&x.reshape(((), n, h))?, &unit, &unit.zeros_like()?, EPS)
+    }
+
+    /// The depthwise convolution of a block, (b, g g, n, h) to the same.
+    fn convolution(&self, block: &str, k: usize, x: &Tensor) -> Result<Tensor> {
+        let (n, h, g) = (self.shape.networks, self.shape.width, self.shape.grid());
+        let kernels = self
+            .get(&format!("{block}conv_dw.weight"))?
+            .reshape((n * h, k, k))?;
+        let bias = self.get(&format!("{block}conv_dw.bias"))?.flatten_all()?;
+        let pixels = x.reshape(((), g, g, n * h))?;
+        depthwise_conv(&pixels, &kernels, &bias)?.reshape(x.dims())
+    }
+
+    /// The attention of a block after its norm, (b, g g, n, h) to the same.
+    fn attention(&self, block: &str, heads: usize, x: &Tensor) -> Result<Tensor> {
+        let (b, t, n, h) = x.dims4()?;
+        let (w, bias) = self.after_norm(&format!("{block}norm1"), &format!("{block}attn.qkv"))?;
+        let qkv = linear_each(&self.normed(x)?, &w, &bias)?.reshape((b, t, n, 3 * h))?;
+        let qkv = qkv.transpose(1, 2)?.flatten_to(1)?; // (b n, t, 3 h)
+        let mixed = stock::attention(&qkv.contiguous()?, heads)?.reshape((b, n, t, h))?;
+        let mixed = mixed.transpose(1, 2)?.flatten_to(1)?.contiguous()?; // (b t, n, h)
+        let w = self.get(&format!("{block}attn.proj.weight"))?;
+        let bias = self.get(&format!("{block}attn.proj.bias"))?;
+        linear_each(&mixed, w, bias)?.reshape(x.dims())
     }
 
     /// `W (s x + t) + b = (W s) x + (W t + b)`: weight and bias of an affine map with the scale and

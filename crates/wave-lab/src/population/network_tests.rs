@@ -10,17 +10,74 @@ const SHAPE: PopulationShape = PopulationShape {
     patch: 2,
     depth: 2,
     width: 5,
-    kernel: 3,
+    mixer: Mixer::Convolution { kernel: 3 },
     hidden: 7,
     classes: 4,
 };
 
-fn weights() -> Weights {
-    testing::weights(&SHAPE.parameters())
+/// The same as transformers.
+const TRANSFORMERS: PopulationShape = PopulationShape {
+    mixer: Mixer::Attention { heads: 2 },
+    width: 6,
+    ..SHAPE
+};
+
+fn weights(shape: &PopulationShape) -> Weights {
+    testing::weights(&shape.parameters())
 }
 
 /// One network from stock candle, for images (b, channels, side, side).
-fn alone(weights: &Weights, network: usize, images: &Tensor) -> Tensor {
+fn alone(shape: &PopulationShape, weights: &Weights, network: usize, images: &Tensor) -> Tensor {
+    match shape.mixer {
+        Mixer::Convolution { .. } => convnext_alone(weights, network, images),
+        Mixer::Attention { heads } => vit_alone(weights, network, heads, images),
+    }
+}
+
+fn vit_alone(weights: &Weights, network: usize, heads: usize, images: &Tensor) -> Tensor {
+    let w = |name: &str| weights[name].get(network).unwrap();
+    let (h, p, c) = (TRANSFORMERS.width, SHAPE.patch, SHAPE.channels);
+    let norm = |x: &Tensor, name: &str| {
+        let part = |part: &str| w(&format!("{name}.{part}"));
+        stock::layer_norm(x, &part("weight"), &part("bias"), EPS).unwrap()
+    };
+    let linear = |x: &Tensor, name: &str| {
+        let part = |part: &str| w(&format!("{name}.{part}"));
+        stock::linear(x, &part("weight"), &part("bias")).unwrap()
+    };
+    let stem = w("stem.weight").reshape((h, c, p, p)).unwrap();
+    let side = SHAPE.grid() * p;
+    let images = images.narrow(2, 0, side).unwrap();
+    let images = images.narrow(3, 0, side).unwrap().contiguous().unwrap();
+    let x = images.conv2d(&stem, 0, p, 1, 1).unwrap(); // (b, h, g, g)
+    let x = x.flatten_from(2).unwrap().transpose(1, 2).unwrap();
+    let x = x.broadcast_add(&w("stem.bias")).unwrap();
+    let mut x = x.broadcast_add(&w("pos_embed")).unwrap(); // (b, g g, h)
+    for l in 0..SHAPE.depth {
+        let name = |part: &str| format!("blocks.{l}.{part}");
+        let qkv = linear(&norm(&x, &name("norm1")), &name("attn.qkv"));
+        let part = |i: usize, head: usize| {
+            let d = h / heads;
+            let part = qkv.narrow(2, i * h + head * d, d).unwrap();
+            part.contiguous().unwrap()
+        };
+        let of_head = |head: usize| {
+            let scores = part(0, head).matmul(&part(1, head).t().unwrap()).unwrap();
+            let scale = 1.0 / ((h / heads) as f64).sqrt();
+            let shares = stock::softmax(&(scores * scale).unwrap()).unwrap();
+            shares.matmul(&part(2, head)).unwrap()
+        };
+        let mixed: Vec<Tensor> = (0..heads).map(of_head).collect();
+        let mixed = Tensor::cat(&mixed, 2).unwrap();
+        x = (x + linear(&mixed, &name("attn.proj"))).unwrap();
+        let hidden = linear(&norm(&x, &name("norm2")), &name("mlp.fc1"));
+        let hidden = hidden.gelu_erf().unwrap();
+        x = (x + linear(&hidden, &name("mlp.fc2"))).unwrap();
+    }
+    linear(&norm(&x.mean(1).unwrap(), "norm"), "head")
+}
+
+fn convnext_alone(weights: &Weights, network: usize, images: &Tensor) -> Tensor {
     let w = |name: &str| weights[name].get(network).unwrap();
     let (h, p, c) = (SHAPE.width, SHAPE.patch, SHAPE.channels);
     let bias = |name: &str| w(name).reshape((1, h, 1, 1)).unwrap();
@@ -33,7 +90,7 @@ fn alone(weights: &Weights, network: usize, images: &Tensor) -> Tensor {
     for l in 0..SHAPE.depth {
         let w = |name: &str| w(&format!("blocks.{l}.{name}"));
         let kernels = w("conv_dw.weight").unsqueeze(1).unwrap();
-        let y = x.conv2d(&kernels, SHAPE.kernel / 2, 1, 1, h).unwrap();
+        let y = x.conv2d(&kernels, 1, 1, 1, h).unwrap();
         let y = y.broadcast_add(&bias(&format!("blocks.{l}.conv_dw.bias")));
         let y = y.unwrap().permute((0, 2, 3, 1)).unwrap().contiguous();
         let y = stock::layer_norm(&y.unwrap(), &w("norm.weight"), &w("norm.bias"), EPS).unwrap();
@@ -60,39 +117,44 @@ fn images(b: usize) -> (Tensor, impl Fn(usize) -> Tensor) {
 
 #[test]
 fn every_network_computes_what_it_would_alone() {
-    let weights = weights();
-    let (all, of) = images(2);
-    let scores = logits(&SHAPE, &weights, &all).unwrap();
-    assert_eq!(scores.dims(), [6, 4]);
-    let scores = scores.reshape((2, 3, 4)).unwrap();
-    for network in 0..3 {
-        let own = scores.narrow(1, network, 1).unwrap().squeeze(1).unwrap();
-        let what = format!("network {network}");
-        assert_close(&what, &own, &alone(&weights, network, &of(network)), 1e-4);
+    for shape in [SHAPE, TRANSFORMERS] {
+        let weights = weights(&shape);
+        let (all, of) = images(2);
+        let scores = logits(&shape, &weights, &all).unwrap();
+        assert_eq!(scores.dims(), [6, 4]);
+        let scores = scores.reshape((2, 3, 4)).unwrap();
+        for network in 0..3 {
+            let own = scores.narrow(1, network, 1).unwrap().squeeze(1).unwrap();
+            let what = format!("network {network} of {:?}", shape.mixer);
+            let alone = alone(&shape, &weights, network, &of(network));
+            assert_close(&what, &own, &alone, 1e-4);
+        }
     }
 }
 
 #[test]
 fn gradients_are_those_of_networks_alone() {
-    let vars: std::collections::BTreeMap<String, Var> = weights()
-        .into_iter()
-        .map(|(name, t)| (name, Var::from_tensor(&t).unwrap()))
-        .collect();
-    let weights: Weights = vars
-        .iter()
-        .map(|(name, v)| (name.clone(), v.as_tensor().clone()))
-        .collect();
-    let (all, of) = images(2);
-    let square = |t: Tensor| t.sqr().unwrap().sum_all().unwrap();
-    let together = square(logits(&SHAPE, &weights, &all).unwrap());
-    let together = together.backward().unwrap();
-    let each = (0..3).map(|network| square(alone(&weights, network, &of(network))));
-    let each = each.reduce(|a, b| (a + b).unwrap()).unwrap();
-    let each = each.backward().unwrap();
-    for (name, var) in &vars {
-        let (a, b) = (together.get(var).unwrap(), each.get(var).unwrap());
-        let largest: f32 = b.abs().unwrap().max_all().unwrap().to_scalar().unwrap();
-        assert_close(name, a, b, 1e-4 * largest.max(1.0));
+    for shape in [SHAPE, TRANSFORMERS] {
+        let vars: std::collections::BTreeMap<String, Var> = weights(&shape)
+            .into_iter()
+            .map(|(name, t)| (name, Var::from_tensor(&t).unwrap()))
+            .collect();
+        let weights: Weights = vars
+            .iter()
+            .map(|(name, v)| (name.clone(), v.as_tensor().clone()))
+            .collect();
+        let (all, of) = images(2);
+        let square = |t: Tensor| t.sqr().unwrap().sum_all().unwrap();
+        let together = square(logits(&shape, &weights, &all).unwrap());
+        let together = together.backward().unwrap();
+        let each = (0..3).map(|network| square(alone(&shape, &weights, network, &of(network))));
+        let each = each.reduce(|a, b| (a + b).unwrap()).unwrap();
+        let each = each.backward().unwrap();
+        for (name, var) in &vars {
+            let (a, b) = (together.get(var).unwrap(), each.get(var).unwrap());
+            let largest: f32 = b.abs().unwrap().max_all().unwrap().to_scalar().unwrap();
+            assert_close(name, a, b, 1e-4 * largest.max(1.0));
+        }
     }
 }
 
@@ -123,11 +185,19 @@ fn sizes_and_images_that_do_not_fit_are_refused() {
             .to_string()
             .contains("number of parameters")
     );
+    let wrong = PopulationShape {
+        mixer: Mixer::Attention { heads: 4 },
+        ..SHAPE
+    };
+    let error = wrong.validate().unwrap_err().to_string();
+    assert!(error.contains("heads"), "{error}");
     let (all, _) = images(2);
     let some = all.narrow(0, 0, 5).unwrap();
-    let error = logits(&SHAPE, &weights(), &some).unwrap_err().to_string();
+    let error = logits(&SHAPE, &weights(&SHAPE), &some)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("5 images for 3 networks"), "{error}");
-    let mut few = weights();
+    let mut few = weights(&SHAPE);
     few.remove("blocks.1.norm.bias");
     let error = logits(&SHAPE, &few, &all).unwrap_err().to_string();
     assert!(error.contains("blocks.1.norm.bias is missing"), "{error}");

@@ -27,6 +27,7 @@ pub(super) struct Init {
     pub(super) channels: Option<usize>,
     pub(super) classes: Option<usize>,
     pub(super) kernel: Option<usize>,
+    pub(super) heads: Option<usize>,
     pub(super) mlp_mean: Option<String>,
     pub(super) data: Option<String>,
     pub(super) seed: Option<u64>,

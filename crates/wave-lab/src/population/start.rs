@@ -1,7 +1,7 @@
 //! Starts of a population of small networks, and statistics of its weights.
 //!
 //! The start of the thesis' section 3.4: PyTorch's default, weights and biases uniform between
-//! ±1/sqrt(inputs), norms the identity; with or without a mean shift of every W1 ([`wave_init::mean_shift`]).
+//! ±1/sqrt(inputs), norms the identity, positions small; with or without a mean shift of every W1 ([`wave_init::mean_shift`]).
 
 use super::network::PopulationShape;
 use candle_core::{DType, Device, Tensor};
@@ -34,6 +34,9 @@ pub const METHODS: [PopulationMethod; 2] = [
     },
 ];
 
+/// Positions of a transformer are uniform between these two, as small as timm's of deviation 0.02.
+const POSITIONS: f64 = 0.035;
+
 /// The most tensors of a network, of those that draw from a stream each.
 const STREAMS: u64 = 1 << 24;
 
@@ -59,13 +62,15 @@ pub fn start(
     let mut weights = Weights::new();
     let mut bound = 0.0; // of the map at hand: its weight comes before its bias
     for (place, (name, dims)) in shape.parameters().into_iter().enumerate() {
-        let t = if name.contains("norm.") {
+        let t = if name.contains("norm") {
             match name.ends_with(".weight") {
                 true => Tensor::ones(dims, DType::F32, &Device::Cpu)?,
                 false => Tensor::zeros(dims, DType::F32, &Device::Cpu)?,
             }
         } else {
-            if name.ends_with(".weight") {
+            if name == "pos_embed" {
+                bound = POSITIONS;
+            } else if name.ends_with(".weight") {
                 let inputs: usize = dims[2..].iter().product();
                 bound = 1.0 / (inputs as f64).sqrt();
             }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::population::network::Mixer;
 use crate::population::statistics::{across_layers, centre, layers};
 
 const SHAPE: PopulationShape = PopulationShape {
@@ -8,7 +9,7 @@ const SHAPE: PopulationShape = PopulationShape {
     patch: 7,
     depth: 3,
     width: 16,
-    kernel: 3,
+    mixer: Mixer::Convolution { kernel: 3 },
     hidden: 32,
     classes: 10,
 };
@@ -32,7 +33,14 @@ fn independent_entries_score_one_and_correlate_with_nothing() {
             found.iter().all(|s| (s - 1.0).abs() < tolerance()),
             "{l}: {found:?}"
         );
-        let pixels = layer.filter_product.abs().unwrap().max_all().unwrap();
+        let pixels = layer
+            .filter_product
+            .as_ref()
+            .unwrap()
+            .abs()
+            .unwrap()
+            .max_all()
+            .unwrap();
         let found = [layer.fc1_fc2.abs(), pixels.to_scalar::<f64>().unwrap()];
         assert!(
             found.iter().all(|c| *c < tolerance() / 3.0),
@@ -108,8 +116,15 @@ fn what_was_put_in_is_found() {
     assert!((found[1].fc1_fc2 + 1.0).abs() < 1e-9);
     let diagonal = found[1].within.get(0).unwrap().get(16).unwrap();
     assert!((diagonal.to_scalar::<f64>().unwrap() + 1.0).abs() < 1e-9);
-    assert!(centre(&found[2].filter_product).unwrap() < -0.99);
-    let corner = found[2].filter_product.get(0).unwrap().get(0).unwrap();
+    assert!(centre(found[2].filter_product.as_ref().unwrap()).unwrap() < -0.99);
+    let corner = found[2]
+        .filter_product
+        .as_ref()
+        .unwrap()
+        .get(0)
+        .unwrap()
+        .get(0)
+        .unwrap();
     assert!(corner.to_scalar::<f64>().unwrap().abs() < tolerance());
     let across = across_layers(&SHAPE, &weights).unwrap();
     let opposed = across.get(0).unwrap().get(2).unwrap();
@@ -127,6 +142,27 @@ fn networks_do_not_depend_on_how_many_there_are() {
         let (a, b) = (t.get(3).unwrap(), few[&name].get(3).unwrap());
         let same = a.eq(&b).unwrap().min_all().unwrap();
         assert_eq!(same.to_scalar::<u8>().unwrap(), 1, "{name}");
+    }
+}
+
+#[test]
+fn transformers_start_with_independent_entries_too() {
+    let shape = PopulationShape {
+        mixer: Mixer::Attention { heads: 2 },
+        ..SHAPE
+    };
+    let weights = start("default", &shape, None, 1).unwrap();
+    shape.check_weights(&weights).unwrap();
+    let norm = weights["blocks.0.norm1.weight"].flatten_all().unwrap();
+    assert!(norm.to_vec1::<f32>().unwrap().iter().all(|x| *x == 1.0));
+    for layer in layers(&shape, &weights).unwrap() {
+        let found = [layer.stripes_fc1, layer.stripes_fc2];
+        assert!(
+            found.iter().all(|s| (s - 1.0).abs() < tolerance()),
+            "{found:?}"
+        );
+        assert!(layer.fc1_fc2.abs() < tolerance() / 3.0);
+        assert!(layer.filter_product.is_none());
     }
 }
 

@@ -13,7 +13,7 @@
 //!                                                                     v the variance of W1 before
 //! ```
 
-use super::network::PopulationShape;
+use super::network::{Mixer, PopulationShape};
 use candle_core::{D, DType, Result, Tensor};
 use wave_models::Weights;
 
@@ -27,9 +27,9 @@ pub struct LayerStatistics {
     /// Correlation of an entry of W1 with the one of W2 between the same two channels: the diagonal
     /// of Corr(W1, W2^T).
     pub fc1_fc2: f64,
-    /// Correlation of each pixel of a filter with the entry of W2 W1 that leads from its channel to
-    /// itself, (k, k).
-    pub filter_product: Tensor,
+    /// Of ConvNeXts, correlation of each pixel of a filter with the entry of W2 W1 that leads from its
+    /// channel to itself, (k, k).
+    pub filter_product: Option<Tensor>,
     /// Correlation of the 2 h weights of a hidden channel, its row of W1 and then its column of W2,
     /// with each other: (2 h, 2 h).
     pub within: Tensor,
@@ -98,14 +98,22 @@ fn of_layer(shape: &PopulationShape, weights: &Weights, layer: usize) -> Result<
         stripes_fc1: stripes(0)?,
         stripes_fc2: stripes(h)?,
         fc1_fc2: product / scale,
-        filter_product: filter_product(shape, weights, layer)?,
+        filter_product: match shape.mixer {
+            Mixer::Convolution { kernel } => Some(filter_product(shape, kernel, weights, layer)?),
+            Mixer::Attention { .. } => None,
+        },
         between: scaled(&between, &within)?,
         within: correlation(&within)?,
     })
 }
 
-fn filter_product(shape: &PopulationShape, weights: &Weights, layer: usize) -> Result<Tensor> {
-    let (n, h, k) = (shape.networks, shape.width, shape.kernel);
+fn filter_product(
+    shape: &PopulationShape,
+    k: usize,
+    weights: &Weights,
+    layer: usize,
+) -> Result<Tensor> {
+    let (n, h) = (shape.networks, shape.width);
     let w = |name: &str| values(weights, &format!("blocks.{layer}.{name}.weight"));
     let filters = w("conv_dw")?.reshape((n * h, k * k))?;
     // (W2 W1)_cc, the sum over j of W2_cj W1_jc.

@@ -50,6 +50,7 @@ pub const RANGES: &[(&str, f64, f64)] = &[
     ("ce_weight", 0.0, 1e6),
     ("temperature", 0.01, 1000.0),
     ("scaler_lr_ratio", 0.0, 1000.0),
+    ("head_lr_ratio", 0.0, 1000.0),
     ("template_lr_ratio", 0.0, 1000.0),
     ("growth", 0.0, 1.0),
     ("growth_power", 0.01, 100.0),

@@ -20,6 +20,9 @@ use wave_run::recipe::to_table;
 use wave_run::settings::{self, Duration, Expand, Fill, FirstScalers, Optimisation, Output};
 use wave_run::train::{Resolved, TrainingPlan};
 
+/// Learning rate of the head over that of the scalers, where nobody says.
+const HEAD_LR_RATIO: f32 = 0.1;
+
 /// The settings of an expansion, checked.
 #[derive(Clone, Debug)]
 pub struct ExpandPlan {
@@ -33,6 +36,8 @@ pub struct ExpandPlan {
     pub scalers: FirstScalers,
     /// Source of norms and biases of the blocks.
     pub fill: Fill,
+    /// Learning rate of the head over that of the scalers; 0 keeps the head.
+    pub head_lr_ratio: f32,
     /// Format and element type of the model.
     pub output: Output,
     /// Data to fit scalers on, if any.
@@ -58,6 +63,7 @@ impl ExpandPlan {
             delta: settings.delta.clone(),
             scalers: settings.scalers.unwrap_or(FirstScalers::Bank),
             fill: settings.fill.unwrap_or(Fill::Inherit),
+            head_lr_ratio: settings.head_lr_ratio.map_or(HEAD_LR_RATIO, |x| x as f32),
             output: settings.output.clone(),
             data: DataPlan::new(&settings.training)?,
             duration: epochs
@@ -89,6 +95,17 @@ impl ExpandPlan {
             }
         }
         Ok((self, candidates))
+    }
+
+    /// Refuses a new head, for other classes than the templates', that would not be trained.
+    fn check_head(&self, own: usize, found: usize) -> Result<()> {
+        if own == found || self.head_lr_ratio > 0.0 {
+            return Ok(());
+        }
+        Err(request(format!(
+            "the data has {found} classes, the templates' head {own}; a new head starts at zero and must be \
+             trained: leave out --head-lr-ratio 0"
+        )))
     }
 
     /// The data to fit scalers on, or to test on, if any is named.
@@ -150,6 +167,7 @@ impl Ready {
         let data = plan.open_data(templates.transform_of(&shape), context)?;
         let fitting = match &data {
             Some(data) => {
+                plan.check_head(shape.classes, data.class_names.len())?;
                 let resolved = plan.training.resolve(data)?;
                 let step = Step::new(memory(resolved.mode), data, &resolved, 1)?;
                 Some((resolved, step))
