@@ -51,6 +51,28 @@ fn init_makes_models_that_train() {
         let eval = place.json(&format!("eval {name}-f --data shapes --test-limit 64"));
         assert_eq!(eval["top1"], tuned["top1"], "{name}");
     }
+    // LayerScale trains factors, which are part of the weights at the end.
+    let args = format!("{} --steps 4", shapes());
+    let scaled = place.json(&format!("finetune timm {args} --layer-scale 0.1 --out ls"));
+    let plain = place.json(&format!("finetune timm {args} --out no-ls"));
+    assert_eq!(scaled["parameters"], plain["parameters"]);
+    let eval = place.json("eval ls --data shapes --test-limit 64");
+    assert_eq!(eval["top1"], scaled["top1"]);
+    let projection = |dir: &str| {
+        let file = place.path(&format!("{dir}/model.safetensors"));
+        let weights = wave_hub::read_tensors(&file).unwrap().0;
+        assert!(weights.keys().all(|name| !name.contains("gamma")));
+        let values = values(&weights["blocks.1.attn.proj.weight"]);
+        values.iter().map(|v| v.abs()).sum::<f32>()
+    };
+    let ratio = projection("ls") / projection("no-ls");
+    assert!((0.05..0.2).contains(&ratio), "{ratio}");
+    let output = place.run(&format!("finetune conv {args} --layer-scale 0.1 --out o"));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        stderr.contains("layer_scale is for vision transformers"),
+        "{stderr}"
+    );
     // A trained ConvMixer is an ancestor.
     let condensed = place.json("condense r.toml --ancestor conv-f --kl-weight 1 --steps 4 --out t");
     assert!(condensed["top1"].is_f64());

@@ -437,6 +437,10 @@ pub struct Finetune {
     /// blocks.attn.qkv.weight
     #[arg(long, value_name = "TEXT", value_delimiter = ',')]
     pub freeze: Option<Vec<String>>,
+    /// LayerScale: train a factor for each channel of every residual branch of a transformer, X at first
+    /// (0.1 for few layers, down to 1e-6 for many). They become part of the weights at the end
+    #[arg(long, value_name = "X")]
+    pub layer_scale: Option<f64>,
     /// Train slices, of which `wave init nested` makes models: each step draws a depth between these
     /// two numbers, and trains evenly spaced layers
     #[arg(long, value_name = "N", value_delimiter = ',')]

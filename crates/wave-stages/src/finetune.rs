@@ -26,6 +26,7 @@ use wave_run::settings::{Duration, Finetune};
 use wave_run::train::{self, Course, Defaults, Live, Outcome, Resolved, Trainee};
 use wave_train::{MicroBatch, Rate, Scores, Variable};
 
+mod layer_scale;
 mod plan;
 
 pub use plan::{FinetunePlan, Ready, describe};
@@ -248,10 +249,15 @@ impl Tuning<'_> {
                 options.verbosity,
             )
         };
+        let mut start = model.network.prepare(&model.weights)?;
+        if let Some(first) = self.plan.layer_scale {
+            let shape = self.plan.scaled(&model.network)?;
+            layer_scale::insert(&mut start, shape, first)?;
+        }
         let tuned = Tuned {
             of: self,
             network: &model.network,
-            start: model.network.prepare(&model.weights)?,
+            start,
             lesson: self.ancestor.map(lesson).transpose()?,
             sizes: self.plan.slices.sizes(&model.network)?,
         };
@@ -263,7 +269,9 @@ impl Tuning<'_> {
         };
         let outcome = train::train(&tuned, &course, run, options)?;
         model.weights = match &model.network {
-            Network::Vit(_) | Network::Transformer(_) => vit::unstack(&outcome.values)?,
+            Network::Vit(_) | Network::Transformer(_) => {
+                vit::unstack(&layer_scale::folded(&outcome.values)?)?
+            }
             _ => outcome.values.clone(),
         };
         Ok(outcome)
@@ -315,14 +323,15 @@ impl Trainee for Tuned<'_> {
                 wave_train::batch_targets(batch, classes, resolved.label_smoothing)
             })
         };
+        let weights = &layer_scale::folded(&live.weights)?;
         if let (Network::Vit(whole), Some(sizes)) = (self.network, &self.sizes) {
             let rng = &mut train::size_generator(resolved.seed, part.step);
             let drawn = sizes.shapes(whole, part.step, resolved.steps, rng);
             let outputs = drawn.into_iter().map(|shape| {
-                let slice = nested::slice(&live.weights, whole, &shape, Layers::Uniform);
-                let weights = slice.map_err(candle_core::Error::wrap)?;
+                let slice = nested::slice(weights, whole, &shape, Layers::Uniform);
+                let slice = slice.map_err(candle_core::Error::wrap)?;
                 let scales = drop_path(shape.depth, part, resolved);
-                vit::logits_in(resolved.mode, &shape, &weights, images, scales)
+                vit::logits_in(resolved.mode, &shape, &slice, images, scales)
             });
             let distance = |z: &Tensor, other: &Tensor| {
                 wave_learngene::divergence(z, other, plan.objective.temperature)
@@ -330,19 +339,24 @@ impl Trainee for Tuned<'_> {
             let weight = plan.slices.inplace_weight();
             return wave_learngene::mean_loss(outputs, loss, weight, distance);
         }
-        loss(&self.outputs(live, images, part)?)
+        loss(&self.outputs(live, weights, images, part)?)
     }
 
     fn score(&self, values: &Weights) -> Result<Scores> {
-        score(self.network, values, &self.of.data.tests)
+        score(
+            self.network,
+            &layer_scale::folded(values)?,
+            &self.of.data.tests,
+        )
     }
 }
 
 impl Tuned<'_> {
-    /// Class scores of the whole network.
+    /// Class scores of the whole network with these `weights`, which are those that train or made of them.
     fn outputs(
         &self,
         live: &Live,
+        weights: &Weights,
         images: &Tensor,
         part: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
@@ -350,14 +364,14 @@ impl Tuned<'_> {
         match self.network {
             Network::Vit(shape) => {
                 let scales = drop_path(shape.depth, part, resolved);
-                vit::logits_in(resolved.mode, shape, &live.weights, images, scales)
+                vit::logits_in(resolved.mode, shape, weights, images, scales)
             }
             Network::Transformer(shape) => {
                 let scales = drop_path(shape.depth, part, resolved);
-                transformer::logits_in(resolved.mode, shape, &live.weights, images, scales)
+                transformer::logits_in(resolved.mode, shape, weights, images, scales)
             }
             Network::ConvMixer(shape) => {
-                let (logits, statistics) = convmixer::logits_train(shape, &live.weights, images)?;
+                let (logits, statistics) = convmixer::logits_train(shape, weights, images)?;
                 let statistics = self.of.data.tests.context.mean(statistics)?;
                 for v in &live.variables {
                     if let Some(value) = statistics.get(&v.name) {
@@ -367,7 +381,7 @@ impl Tuned<'_> {
                 Ok(logits)
             }
             // These networks compute the same in training and evaluation.
-            other => other.logits(&live.weights, images),
+            other => other.logits(weights, images),
         }
     }
 }

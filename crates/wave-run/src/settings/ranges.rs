@@ -71,6 +71,7 @@ pub const RANGES: &[(&str, f64, f64)] = &[
     ("max_latency_ms", 1e-9, 1e9),
     // Starts.
     ("gamma", 0.0, 1.0),
+    ("layer_scale", 0.0, 1.0),
     ("state_power", 1e-6, 1e6),
     // Learned starts.
     ("inner_steps", 1.0, 100_000.0),

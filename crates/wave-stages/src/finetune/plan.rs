@@ -38,6 +38,8 @@ pub struct FinetunePlan {
     pub new_head: bool,
     /// Parts of names of frozen weights.
     pub frozen: Vec<String>,
+    /// First factor of the residual branches, where factors train beside the weights (LayerScale).
+    pub layer_scale: Option<f64>,
     /// The slices to train.
     pub slices: Slices,
     /// Format and element type of the model.
@@ -74,6 +76,7 @@ impl FinetunePlan {
             },
             new_head: own.new_head.unwrap_or(false),
             frozen: own.freeze.unwrap_or_default(),
+            layer_scale: own.layer_scale,
             slices: Slices {
                 depths: own.depths,
                 widths: own.widths,
@@ -83,6 +86,17 @@ impl FinetunePlan {
             data: DataPlan::new(&settings.training)?,
             training: TrainingPlan::of_images(&settings.training, DEFAULTS)?,
         })
+    }
+
+    /// The shape of the transformer whose branches have factors.
+    pub(super) fn scaled<'a>(&self, network: &'a Network) -> Result<&'a VitShape> {
+        match network {
+            Network::Vit(shape) => Ok(shape),
+            other => Err(request(format!(
+                "layer_scale is for vision transformers, and this is {}; leave it out",
+                other.family()
+            ))),
+        }
     }
 
     /// Mean multiply-adds of an image in a step, over the slices of a transformer that steps draw.
@@ -213,6 +227,9 @@ impl Ready {
         let data = open_data(&mut model, &plan, context)?;
         let resolved = plan.training.resolve(&data)?;
         plan.slices.sizes(&model.network)?;
+        if plan.layer_scale.is_some() {
+            plan.scaled(&model.network)?;
+        }
         check_frozen(&model.network.prepare(&model.weights)?, &plan.frozen)?;
         let mut memory = memory(&model, resolved.mode);
         if let Some(ancestor) = &ancestor {
