@@ -8,16 +8,16 @@ const SIZE: &str = "--depth 3 --width 96";
 #[test]
 fn a_model_needs_no_more_than_its_size() {
     let place = Place::new();
-    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../templates/fashion-mnist");
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../templates/cifar-10");
     place.json(&format!("expand {SIZE} --out bare"));
-    place.json(&format!("expand fashion-mnist {SIZE} --out named"));
+    place.json(&format!("expand cifar-10 {SIZE} --out named"));
     place.json(&format!("expand {dir} {SIZE} --out given"));
     let weights = |out: &str| place.bytes(&format!("{out}/model.safetensors"));
     assert_eq!(weights("bare"), weights("given"));
     assert_eq!(weights("named"), weights("given"));
 
     // Files in the cache are compared with the command's own.
-    let unpacked = "cache/wave/templates/fashion-mnist";
+    let unpacked = "cache/wave/templates/cifar-10";
     place.write(&format!("{unpacked}/templates.safetensors"), "torn");
     place.write(&format!("{unpacked}/config.json"), "{}");
     place.json(&format!("expand {SIZE} --out again"));
@@ -25,6 +25,30 @@ fn a_model_needs_no_more_than_its_size() {
     let shipped = files(Path::new(dir));
     for (name, bytes) in files(&place.path(unpacked)) {
         assert_eq!(Some(&bytes), shipped.get(&name), "{name}");
+    }
+}
+
+#[test]
+fn every_layout_holds_a_model_of_the_default_set() {
+    let place = Place::new();
+    for layout in ["timm", "transformers", "onnx"] {
+        place.json(&format!("expand {SIZE} --format {layout} --out {layout}"));
+    }
+    let config: serde_json::Value =
+        serde_json::from_slice(&place.bytes("transformers/config.json")).unwrap();
+    assert_eq!(config["model_type"], "vit");
+    assert_eq!(config["num_channels"], 3);
+}
+
+#[test]
+fn every_set_has_a_name() {
+    let place = Place::new();
+    for name in ["cifar-10", "fashion-mnist"] {
+        let dir = format!("{}/../../templates/{name}", env!("CARGO_MANIFEST_DIR"));
+        place.json(&format!("expand {name} {SIZE} --out {name}-m"));
+        place.json(&format!("expand {dir} {SIZE} --out {name}-d"));
+        let weights = |out: &str| place.bytes(&format!("{out}/model.safetensors"));
+        assert_eq!(weights(&format!("{name}-m")), weights(&format!("{name}-d")));
     }
 }
 
@@ -45,12 +69,15 @@ fn templates_at_hand_are_listed() {
         rows.map(|row| row["name"].as_str().unwrap().to_string())
             .collect()
     };
-    assert_eq!(names("templates"), ["fashion-mnist"]);
-    assert_eq!(names("templates t"), ["fashion-mnist", "t"]);
-    assert_eq!(names("templates ."), ["fashion-mnist", "./t"]);
+    assert_eq!(names("templates"), ["cifar-10", "fashion-mnist"]);
+    assert_eq!(names("templates t"), ["cifar-10", "fashion-mnist", "t"]);
+    assert_eq!(names("templates ."), ["cifar-10", "fashion-mnist", "./t"]);
     std::fs::create_dir(place.path("templates")).unwrap();
     std::fs::rename(place.path("t"), place.path("templates/mine")).unwrap();
-    assert_eq!(names("templates"), ["fashion-mnist", "templates/mine"]);
+    assert_eq!(
+        names("templates"),
+        ["cifar-10", "fashion-mnist", "templates/mine"]
+    );
     let table = place.stdout("templates");
     assert!(
         table.contains("fashion-mnist") && table.contains(" %"),

@@ -18,20 +18,26 @@ struct Shipped {
     files: [(&'static str, &'static [u8]); 2],
 }
 
+macro_rules! shipped {
+    ($name:literal) => {
+        Shipped {
+            name: $name,
+            files: [
+                (
+                    "templates.safetensors",
+                    include_bytes!(concat!("../templates/", $name, "/templates.safetensors")),
+                ),
+                (
+                    "config.json",
+                    include_bytes!(concat!("../templates/", $name, "/config.json")),
+                ),
+            ],
+        }
+    };
+}
+
 /// The first set is the default.
-const SETS: [Shipped; 1] = [Shipped {
-    name: "fashion-mnist",
-    files: [
-        (
-            "templates.safetensors",
-            include_bytes!("../templates/fashion-mnist/templates.safetensors"),
-        ),
-        (
-            "config.json",
-            include_bytes!("../templates/fashion-mnist/config.json"),
-        ),
-    ],
-}];
+const SETS: [Shipped; 2] = [shipped!("cifar-10"), shipped!("fashion-mnist")];
 
 /// The template directory of a user's argument: a path, a name on a hub, or the name of a set that
 /// comes with the command; without an argument, the first of these.

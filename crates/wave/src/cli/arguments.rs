@@ -116,7 +116,7 @@ pub(super) enum Command {
     #[command(after_help = "Example: wave expand --depth 6 --width 576 --out model")]
     Expand {
         /// A template directory, hf:OWNER/NAME, or the name of a set that `wave templates` lists
-        /// [default: fashion-mnist, which comes with wave]
+        /// [default: cifar-10, which comes with wave, as fashion-mnist does]
         templates: Option<PathBuf>,
         #[command(flatten)]
         settings: Box<Expand>,
