@@ -240,7 +240,10 @@ fn every_recipe_can_be_planned() {
             if text.contains("fashion-mnist\"") || text.contains("data = \"data/") {
                 more += " --set data=shapes";
             }
-            if text.contains("ancestor = \"ancestors/") {
+            if ["ancestors", "recipes"]
+                .iter()
+                .any(|dir| text.contains(&format!("ancestor = \"{dir}/")))
+            {
                 more += " --set condense.ancestor=a";
             }
             let plan = place.stdout(&format!("run {} --dry-run{more}", path.display()));

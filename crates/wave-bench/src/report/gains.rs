@@ -128,7 +128,9 @@ pub(super) fn standing(subject: &str, dataset: &str, gains: &[Gain]) -> Vec<Stri
         )];
     }
     let mut lines = vec![match (first.len(), behind.len()) {
+        (1, 0) => format!("{subject} is first."),
         (n, 0) => format!("{subject} is first at all {n} sizes."),
+        (0, 1) => format!("{subject} is not first."),
         (0, n) => format!("{subject} is first at none of {n} sizes."),
         (n, _) => {
             let sizes: Vec<String> = first.iter().map(|g| size(g)).collect();
