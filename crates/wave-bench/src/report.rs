@@ -19,6 +19,7 @@ mod gains;
 mod html;
 mod plots;
 mod sections;
+mod spread;
 mod statistics;
 mod summary;
 mod tables;
@@ -142,6 +143,7 @@ struct Data<'a> {
     accuracies: &'a [summary::Summary],
     lengths: &'a [summary::Length],
     gains: &'a [gains::Gain],
+    spreads: &'a [spread::Spread],
     costs: &'a [summary::Cost],
     epochs_to_accuracy: &'a [targets::Targets],
     break_even: &'a [break_even::BreakEven],
@@ -172,6 +174,7 @@ pub fn write(findings: &Findings, out: &Path) -> Result<String> {
     let lengths = summary::lengths(findings, &costs);
     let gains = gains::gains(findings, &summaries, &costs, &lengths);
     let targets = targets::targets(findings, &summaries);
+    let spreads = spread::spreads(findings, &summaries);
     let pairs = break_even::break_even(findings, &summaries);
     let totals = break_even::totals(findings, &summaries, &costs);
 
@@ -185,6 +188,7 @@ pub fn write(findings: &Findings, out: &Path) -> Result<String> {
     let drawn = plots::sizes(findings, &summaries)?;
     let mut sections = Vec::from_iter(sections::finding(findings, &summaries, drawn));
     sections.extend(tables::accuracy(&found));
+    sections.extend(spread::section(&spreads));
     sections.extend(sections::failures(findings));
     sections.push(tables::costs(&found));
     sections.extend(sections::kept(plots::kept(findings, &summaries)?));
@@ -219,6 +223,7 @@ pub fn write(findings: &Findings, out: &Path) -> Result<String> {
         accuracies: &summaries.0,
         lengths: &lengths,
         gains: &gains,
+        spreads: &spreads,
         costs: &costs,
         epochs_to_accuracy: &targets,
         break_even: &pairs,

@@ -24,10 +24,7 @@ fn the_subject_is_tested_against_the_best_other() {
     assert!((gains[0].difference - 0.01776666666666671).abs() < 1e-12);
     let p = gains[0].paired.unwrap().p.unwrap();
     assert!((p - 0.023971572799737863).abs() < 1e-12);
-    assert_eq!(
-        standing("wave", "", &gains),
-        ["wave is first."]
-    );
+    assert_eq!(standing("wave", "", &gains), ["wave is first."]);
 }
 
 #[test]
