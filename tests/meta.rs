@@ -99,12 +99,27 @@ fn learning_moves_every_distribution_and_is_the_same_every_time() {
 fn other_networks_are_learned_too() {
     let place = Place::with_templates();
     place.write("meta.toml", RECIPE);
+    for name in ["train/a", "train/b", "val/a", "val/b"] {
+        let dir = place.path(&format!("two/{name}"));
+        std::fs::create_dir_all(&dir).unwrap();
+        for i in 0..12u8 {
+            let image = image::RgbImage::from_fn(20, 24, |x, y| {
+                image::Rgb([10 * x as u8, 10 * y as u8, 20 * i])
+            });
+            image.save(dir.join(format!("{i}.png"))).unwrap();
+        }
+    }
     let own = "--inner-lr 0.01 --test-seeds 0";
     for (arch, args) in [
-        ("fixup", "--optimiser nesterov --width 3 --depth 1".to_string()),
+        // The tests are on images of another size, in colour, of two classes in the place of eight.
+        (
+            "fixup",
+            "--optimiser nesterov --width 3 --depth 1 --test-data two".to_string(),
+        ),
+        // Other tokens.
         (
             "lstm",
-            "--width 6 --depth 1 --data copy:length=3,symbols=3 --test-data sort:length=3,symbols=3"
+            "--width 6 --depth 1 --data copy:length=3,symbols=3 --test-data sort:length=3,symbols=5"
                 .to_string(),
         ),
         (

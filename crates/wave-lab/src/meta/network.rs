@@ -45,6 +45,7 @@ pub(super) enum Network {
 }
 
 /// Templates, and the transformer composed from them.
+#[derive(Clone)]
 pub(super) struct Composed {
     /// As on disk.
     pub(super) gene: Learngene,
@@ -134,6 +135,39 @@ impl Network {
                 })))
             }
         }
+    }
+
+    /// The network for a task with these images, classes or tokens: that of other classes has another
+    /// head, that of other tokens another embedding too. None, if there is no such network.
+    pub(super) fn on(
+        &self,
+        frame: Option<(usize, usize, usize)>,
+        vocabulary: Option<usize>,
+    ) -> Option<Network> {
+        Some(match (self, frame, vocabulary) {
+            (Network::Small(Small::Autoencoder(shape)), Some((side, channels, _)), _) => {
+                let same = (shape.image_size, shape.channels) == (side, channels);
+                same.then(|| Network::Small(Small::Autoencoder(shape.clone())))?
+            }
+            (Network::Small(Small::Fixup(shape)), Some((side, channels, classes)), _) => {
+                let same = (shape.image_size, shape.channels) == (side, channels);
+                let shape = FixupShape {
+                    classes,
+                    ..shape.clone()
+                };
+                same.then_some(Network::Small(Small::Fixup(shape)))?
+            }
+            (Network::Small(Small::Lstm(shape)), _, Some(vocabulary)) => {
+                Network::Small(Small::Lstm(LstmShape {
+                    vocabulary,
+                    ..shape.clone()
+                }))
+            }
+            (Network::Scalers(of), Some((_, _, classes)), _) => {
+                (of.shape.classes == classes).then(|| Network::Scalers(of.clone()))?
+            }
+            _ => return None,
+        })
     }
 
     /// Preprocessing for a network with an input of its own.

@@ -74,6 +74,14 @@ impl Source {
         }
     }
 
+    /// Preprocessing of images.
+    pub(super) fn transform(&self) -> Option<wave_data::Transform> {
+        match self {
+            Source::Images(data) => Some(data.transform.clone()),
+            Source::Tokens(..) => None,
+        }
+    }
+
     /// Number of different tokens.
     pub(super) fn vocabulary(&self) -> Option<usize> {
         match self {

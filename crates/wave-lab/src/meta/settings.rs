@@ -114,7 +114,8 @@ pub struct Distribution {
     /// Keep every N-th state for the way back, and compute those between again [default: 5]
     #[arg(long, value_name = "N")]
     pub keep_every: Option<u64>,
-    /// The task that the learned start is tested on, and others beside it [default: --data]
+    /// The task that the learned start is tested on, and others beside it. Its classes or tokens may be
+    /// others; its images are prepared as those of --data [default: --data]
     #[arg(long, value_name = "D")]
     pub test_data: Option<String>,
     /// Steps of a test [default: --inner-steps]

@@ -129,21 +129,32 @@ pub(super) fn tests(
     if tests.seeds.is_empty() {
         return Ok(tests);
     }
-    let like = match plan.network {
-        Network::Small(_) => None,
-        Network::Scalers(_) => Network::transform(&plan.about, &options.context)?,
-    };
     let mut training = plan.training.clone();
     training.images.hold_out = None;
-    let source = Source::open(&tests.data, own, &training, like, &options.context)?;
-    if (source.frame(), source.vocabulary()) != (plan.source.frame(), plan.source.vocabulary()) {
+    let open = |like| Source::open(&tests.data, own, &training, like, &options.context);
+    let mut source = open(match plan.network {
+        Network::Small(_) => None,
+        Network::Scalers(_) => Network::transform(&plan.about, &options.context)?,
+    })?;
+    // Images of another size or other channels are prepared as those that were learned on.
+    let image = |source: &Source| source.frame().map(|(side, channels, _)| (side, channels));
+    if image(&source) != image(&plan.source) {
+        source = open(plan.source.transform())?;
+    }
+    let Some(network) = plan.network.on(source.frame(), source.vocabulary()) else {
         return Err(request(format!(
-            "test_data = {}: its examples or classes are of another size than those of the data",
+            "test_data = {}: it has other classes than the data, and scalers are of a transformer with its own \
+             classifier; choose data with its classes",
             tests.data
         )));
-    }
-    let dtype = plan.network.dtype();
-    let judged = source.tests(training.images.test_limit, dtype)?;
+    };
+    let task = Trial {
+        plan,
+        network,
+        source,
+    };
+    let dtype = task.network.dtype();
+    let judged = task.source.tests(training.images.test_limit, dtype)?;
     let steps = own.test_steps.unwrap_or(plan.inner.steps);
     for seed in &tests.seeds {
         let run = Unrolled {
@@ -151,14 +162,14 @@ pub(super) fn tests(
             validate: validated(steps, own.validate_every)?,
             ..plan.inner.clone()
         };
-        let stream = source.stream(*seed)?;
+        let stream = task.source.stream(*seed)?;
         let episode = Episode::judged_by(&stream, &run, &judged, dtype)?;
         for (name, curves) in tests.names.iter().zip(&mut tests.curves) {
             if options.context.interrupted() {
                 return Err(TrainError::Interrupted(plan.steps).into());
             }
             let (kind, optimiser) = optimised(name, run.optimiser)?;
-            let start = start(kind, plan, parameters, *seed)?;
+            let start = task.start(kind, parameters, *seed)?;
             let start: candle_core::Result<Weights> = start
                 .into_iter()
                 .map(|(name, t)| Ok((name, t.to_dtype(dtype)?)))
@@ -167,7 +178,7 @@ pub(super) fn tests(
                 optimiser,
                 ..run.clone()
             };
-            let loss = |of, weights: &Weights| episode.loss(&plan.network, of, weights);
+            let loss = |of, weights: &Weights| episode.loss(&task.network, of, weights);
             let curve = run.curve(&start?, loss)?;
             if options.verbosity > Verbosity::Quiet {
                 tell(&format!(
@@ -181,61 +192,72 @@ pub(super) fn tests(
     Ok(tests)
 }
 
-/// The initialisation with this name.
-fn start(kind: &str, plan: &Plan, parameters: &Weights, seed: u64) -> Result<Weights> {
-    let usual = || plan.network.usual(seed);
-    match (kind, &plan.network) {
-        (LEARNED, _) => draw_weights(plan.family, &plan.network, parameters, seed),
-        ("bank", Network::Scalers(of)) => of.bank(),
-        ("metainit", _) => with_metainit(plan, usual()?, seed),
-        ("kaiming" | "delta-orthogonal", Network::Small(small)) => {
-            let mut all = usual()?;
-            for (i, p) in small.parameters().iter().enumerate() {
-                let Usual::Uniform(bound) = p.usual else {
-                    continue; // norms, embeddings, and what Fixup says
-                };
-                let rng = &mut random::generator(seed, (1 << 32) + i as u64);
-                // PyTorch's bound is 1 / sqrt(inputs); these two are for rectifiers, hence sqrt(2).
-                let gain = 2f64.sqrt();
-                let t = match (p.dims.len(), kind) {
-                    (1, _) => Tensor::zeros(p.dims.as_slice(), DType::F32, &Device::Cpu)?,
-                    (_, "kaiming") => random::normal(p.dims.as_slice(), gain * bound, rng)?,
-                    (_, _) => delta_orthogonal(&p.dims, gain, seed, (1 << 32) + i as u64)?,
-                };
-                all.insert(p.name.clone(), t);
-            }
-            Ok(all)
-        }
-        _ => usual(),
-    }
+/// The task of the tests. Its network has as many outputs as the task has classes or tokens: the
+/// distribution of a head's weights is one of numbers, of which there may be more or fewer.
+struct Trial<'a> {
+    plan: &'a Plan,
+    network: Network,
+    source: Source,
 }
 
-/// The usual initialisation with norms by MetaInit, on normal inputs and random targets.
-fn with_metainit(plan: &Plan, usual: Weights, seed: u64) -> Result<Weights> {
-    let dtype = plan.network.dtype();
-    let like = plan.source.tests(Some(plan.source.batch()), dtype)?;
-    let Some(like) = like.first() else {
-        return Err(request("no test examples to take MetaInit's shapes from"));
-    };
-    let slope = |step: u64, weights: &Weights| {
-        let rng = &mut random::generator(seed ^ NOISE, step);
-        let input = match plan.source.vocabulary() {
-            None => random::normal(like.input.dims(), 1.0, rng)?.to_dtype(dtype)?,
-            Some(n) => {
-                let tokens = (0..like.input.elem_count()).map(|_| rng.random_range(0..n as u32));
-                Tensor::from_vec(tokens.collect(), like.input.shape(), &Device::Cpu)?
+impl Trial<'_> {
+    /// The initialisation with this name.
+    fn start(&self, kind: &str, parameters: &Weights, seed: u64) -> Result<Weights> {
+        let usual = || self.network.usual(seed);
+        match (kind, &self.network) {
+            (LEARNED, _) => draw_weights(self.plan.family, &self.network, parameters, seed),
+            ("bank", Network::Scalers(of)) => of.bank(),
+            ("metainit", _) => self.with_metainit(usual()?, seed),
+            ("kaiming" | "delta-orthogonal", Network::Small(small)) => {
+                let mut all = usual()?;
+                for (i, p) in small.parameters().iter().enumerate() {
+                    let Usual::Uniform(bound) = p.usual else {
+                        continue; // norms, embeddings, and what Fixup says
+                    };
+                    let rng = &mut random::generator(seed, (1 << 32) + i as u64);
+                    // PyTorch's bound is 1 / sqrt(inputs); these two are for rectifiers, hence sqrt(2).
+                    let gain = 2f64.sqrt();
+                    let t = match (p.dims.len(), kind) {
+                        (1, _) => Tensor::zeros(p.dims.as_slice(), DType::F32, &Device::Cpu)?,
+                        (_, "kaiming") => random::normal(p.dims.as_slice(), gain * bound, rng)?,
+                        (_, _) => delta_orthogonal(&p.dims, gain, seed, (1 << 32) + i as u64)?,
+                    };
+                    all.insert(p.name.clone(), t);
+                }
+                Ok(all)
             }
+            _ => usual(),
+        }
+    }
+
+    /// The usual initialisation with norms by MetaInit, on normal inputs and random targets.
+    fn with_metainit(&self, usual: Weights, seed: u64) -> Result<Weights> {
+        let dtype = self.network.dtype();
+        let like = self.source.tests(Some(self.source.batch()), dtype)?;
+        let Some(like) = like.first() else {
+            return Err(request("no test examples to take MetaInit's shapes from"));
         };
-        let most = like.targets.iter().max().map_or(1, |most| most + 1);
-        let targets = like.targets.iter().map(|_| rng.random_range(0..most));
-        let examples = Examples {
-            targets: targets.collect(),
-            positions: like.positions.clone(),
-            input,
+        let slope = |step: u64, weights: &Weights| {
+            let rng = &mut random::generator(seed ^ NOISE, step);
+            let input = match self.source.vocabulary() {
+                None => random::normal(like.input.dims(), 1.0, rng)?.to_dtype(dtype)?,
+                Some(n) => {
+                    let tokens =
+                        (0..like.input.elem_count()).map(|_| rng.random_range(0..n as u32));
+                    Tensor::from_vec(tokens.collect(), like.input.shape(), &Device::Cpu)?
+                }
+            };
+            let most = like.targets.iter().max().map_or(1, |most| most + 1);
+            let targets = like.targets.iter().map(|_| rng.random_range(0..most));
+            let examples = Examples {
+                targets: targets.collect(),
+                positions: like.positions.clone(),
+                input,
+            };
+            Ok(gradient_quotient(weights, |w| self.network.loss(w, &examples))?.1)
         };
-        Ok(gradient_quotient(weights, |w| plan.network.loss(w, &examples))?.1)
-    };
-    Ok(metainit(&usual, MetaInit::default(), slope)?)
+        Ok(metainit(&usual, MetaInit::default(), slope)?)
+    }
 }
 
 /// Mean and sample standard deviation (0 of a single value).
