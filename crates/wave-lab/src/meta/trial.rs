@@ -1,5 +1,6 @@
 //! Comparison of the learned initialisation with others, on another task.
 
+use super::learned::DistributionFamily;
 use super::learned::baselines::{MetaInit, delta_orthogonal, metainit};
 use super::network::Network;
 use super::plan::{Plan, draw_weights, validated};
@@ -149,7 +150,7 @@ pub(super) fn tests(
         )));
     };
     let task = Trial {
-        plan,
+        family: plan.family,
         network,
         source,
     };
@@ -194,18 +195,18 @@ pub(super) fn tests(
 
 /// The task of the tests. Its network has as many outputs as the task has classes or tokens: the
 /// distribution of a head's weights is one of numbers, of which there may be more or fewer.
-struct Trial<'a> {
-    plan: &'a Plan,
+struct Trial {
+    family: DistributionFamily,
     network: Network,
     source: Source,
 }
 
-impl Trial<'_> {
+impl Trial {
     /// The initialisation with this name.
     fn start(&self, kind: &str, parameters: &Weights, seed: u64) -> Result<Weights> {
         let usual = || self.network.usual(seed);
         match (kind, &self.network) {
-            (LEARNED, _) => draw_weights(self.plan.family, &self.network, parameters, seed),
+            (LEARNED, _) => draw_weights(self.family, &self.network, parameters, seed),
             ("bank", Network::Scalers(of)) => of.bank(),
             ("metainit", _) => self.with_metainit(usual()?, seed),
             ("kaiming" | "delta-orthogonal", Network::Small(small)) => {
