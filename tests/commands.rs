@@ -70,7 +70,7 @@ fn init_makes_models_that_train() {
     let output = place.run(&format!("finetune conv {args} --layer-scale 0.1 --out o"));
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(
-        stderr.contains("layer_scale is for vision transformers"),
+        stderr.contains("layer_scale and mlp_scalar are for vision transformers"),
         "{stderr}"
     );
     // A trained ConvMixer is an ancestor.

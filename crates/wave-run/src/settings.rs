@@ -441,6 +441,10 @@ pub struct Finetune {
     /// (0.1 for few layers, down to 1e-6 for many). They become part of the weights at the end
     #[arg(long, value_name = "X")]
     pub layer_scale: Option<f64>,
+    /// Train a number for each layer of a transformer, X at first, that is added to all of the MLP's first
+    /// matrix: a baseline of mimetic MLPs (thesis, section 3.4.2)
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub mlp_scalar: Option<f64>,
     /// Train slices, of which `wave init nested` makes models: each step draws a depth between these
     /// two numbers, and trains evenly spaced layers
     #[arg(long, value_name = "N", value_delimiter = ',')]

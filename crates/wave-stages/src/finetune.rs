@@ -26,9 +26,10 @@ use wave_run::settings::{Duration, Finetune};
 use wave_run::train::{self, Course, Defaults, Live, Outcome, Resolved, Trainee};
 use wave_train::{MicroBatch, Rate, Scores, Variable};
 
-mod layer_scale;
+mod beside;
 mod plan;
 
+pub use beside::Beside;
 pub use plan::{FinetunePlan, Ready, describe};
 
 /// Values for settings that are not given.
@@ -250,9 +251,9 @@ impl Tuning<'_> {
             )
         };
         let mut start = model.network.prepare(&model.weights)?;
-        if let Some(first) = self.plan.layer_scale {
-            let shape = self.plan.scaled(&model.network)?;
-            layer_scale::insert(&mut start, shape, first)?;
+        if !self.plan.beside.is_empty() {
+            let shape = self.plan.beside_of(&model.network)?;
+            self.plan.beside.insert(&mut start, shape)?;
         }
         let tuned = Tuned {
             of: self,
@@ -270,7 +271,7 @@ impl Tuning<'_> {
         let outcome = train::train(&tuned, &course, run, options)?;
         model.weights = match &model.network {
             Network::Vit(_) | Network::Transformer(_) => {
-                vit::unstack(&layer_scale::folded(&outcome.values)?)?
+                vit::unstack(&beside::folded(&outcome.values)?)?
             }
             _ => outcome.values.clone(),
         };
@@ -323,7 +324,7 @@ impl Trainee for Tuned<'_> {
                 wave_train::batch_targets(batch, classes, resolved.label_smoothing)
             })
         };
-        let weights = &layer_scale::folded(&live.weights)?;
+        let weights = &beside::folded(&live.weights)?;
         if let (Network::Vit(whole), Some(sizes)) = (self.network, &self.sizes) {
             let rng = &mut train::size_generator(resolved.seed, part.step);
             let drawn = sizes.shapes(whole, part.step, resolved.steps, rng);
@@ -343,11 +344,7 @@ impl Trainee for Tuned<'_> {
     }
 
     fn score(&self, values: &Weights) -> Result<Scores> {
-        score(
-            self.network,
-            &layer_scale::folded(values)?,
-            &self.of.data.tests,
-        )
+        score(self.network, &beside::folded(values)?, &self.of.data.tests)
     }
 }
 

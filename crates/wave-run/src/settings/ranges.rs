@@ -72,6 +72,7 @@ pub const RANGES: &[(&str, f64, f64)] = &[
     // Starts.
     ("gamma", 0.0, 1.0),
     ("layer_scale", 0.0, 1.0),
+    ("mlp_scalar", -1000.0, 1000.0),
     ("state_power", 1e-6, 1e6),
     // Learned starts.
     ("inner_steps", 1.0, 100_000.0),

@@ -1,6 +1,6 @@
 //! The plan of a fine-tuning: its settings, then the model and data that they name.
 
-use super::{DEFAULTS, check_frozen, only_runs, open_data};
+use super::{Beside, DEFAULTS, check_frozen, only_runs, open_data};
 use crate::ancestor::{Ancestor, AncestorOutput};
 use crate::elastic;
 use crate::layout::Layout;
@@ -38,8 +38,8 @@ pub struct FinetunePlan {
     pub new_head: bool,
     /// Parts of names of frozen weights.
     pub frozen: Vec<String>,
-    /// First factor of the residual branches, where factors train beside the weights (LayerScale).
-    pub layer_scale: Option<f64>,
+    /// What trains beside the weights.
+    pub beside: Beside,
     /// The slices to train.
     pub slices: Slices,
     /// Format and element type of the model.
@@ -76,7 +76,10 @@ impl FinetunePlan {
             },
             new_head: own.new_head.unwrap_or(false),
             frozen: own.freeze.unwrap_or_default(),
-            layer_scale: own.layer_scale,
+            beside: Beside {
+                layer_scale: own.layer_scale,
+                mlp_scalar: own.mlp_scalar,
+            },
             slices: Slices {
                 depths: own.depths,
                 widths: own.widths,
@@ -88,12 +91,12 @@ impl FinetunePlan {
         })
     }
 
-    /// The shape of the transformer whose branches have factors.
-    pub(super) fn scaled<'a>(&self, network: &'a Network) -> Result<&'a VitShape> {
+    /// The shape of the transformer beside whose weights something trains.
+    pub(super) fn beside_of<'a>(&self, network: &'a Network) -> Result<&'a VitShape> {
         match network {
             Network::Vit(shape) => Ok(shape),
             other => Err(request(format!(
-                "layer_scale is for vision transformers, and this is {}; leave it out",
+                "layer_scale and mlp_scalar are for vision transformers, and this is {}; leave them out",
                 other.family()
             ))),
         }
@@ -227,8 +230,8 @@ impl Ready {
         let data = open_data(&mut model, &plan, context)?;
         let resolved = plan.training.resolve(&data)?;
         plan.slices.sizes(&model.network)?;
-        if plan.layer_scale.is_some() {
-            plan.scaled(&model.network)?;
+        if !plan.beside.is_empty() {
+            plan.beside_of(&model.network)?;
         }
         check_frozen(&model.network.prepare(&model.weights)?, &plan.frozen)?;
         let mut memory = memory(&model, resolved.mode);

@@ -1,17 +1,27 @@
-//! LayerScale (Touvron et al. 2021, "Going deeper with Image Transformers", equation 4): a factor for each
-//! channel of every residual branch, which trains with the weights.
+//! Numbers that train beside the weights of a transformer, and become part of them: in each step for the
+//! forward pass, and once at the end, for a model like any other.
 //!
 //! ```text
-//! x' = x + gamma1 * attention(LN(x))
-//! x' = x + gamma2 * MLP(LN(x))
+//! LayerScale    x' = x + gamma * branch(LN(x))             gamma a factor for each channel
+//! MLP scalar    h  = gelu(W1 x + b1 + s * sum(x))          s a number for each layer
 //! ```
 //!
-//! A branch ends in an affine map, so that its factors are folded into that map's weight and bias: in each
-//! step for the forward pass, and once at the end, for a model like any other.
+//! LayerScale is equation 4 of Touvron et al. 2021 ("Going deeper with Image Transformers"). A branch ends in an
+//! affine map, whose weight and bias take the factors. The scalar is a baseline of mimetic MLPs (thesis, section
+//! 3.4.2), and the same as `s` added to every entry of `W1`.
 
 use candle_core::{Device, Result, Tensor};
 use wave_models::Weights;
 use wave_models::vit::VitShape;
+
+/// The first values of what trains beside the weights, where anything does.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Beside {
+    /// Of all factors of LayerScale.
+    pub layer_scale: Option<f64>,
+    /// Of all MLP scalars.
+    pub mlp_scalar: Option<f64>,
+}
 
 /// The factors of each branch, (depth, width), and the map that it ends in.
 const BRANCHES: [(&str, &str); 2] = [
@@ -19,16 +29,33 @@ const BRANCHES: [(&str, &str); 2] = [
     ("blocks.ls2.gamma", "blocks.mlp.fc2"),
 ];
 
-/// Adds factors to the stacked weights of a transformer, all of them `first`.
-pub(super) fn insert(weights: &mut Weights, shape: &VitShape, first: f64) -> Result<()> {
-    for (gamma, _) in BRANCHES {
-        let all = Tensor::full(first as f32, (shape.depth, shape.width), &Device::Cpu)?;
-        weights.insert(gamma.to_owned(), all);
+/// The scalars, (depth, 1, 1), and the weight that they are added to.
+const SCALAR: (&str, &str) = ("blocks.mlp.scalar", "blocks.mlp.fc1.weight");
+
+impl Beside {
+    /// Whether nothing trains beside the weights.
+    pub fn is_empty(&self) -> bool {
+        *self == Beside::default()
     }
-    Ok(())
+
+    /// Adds the numbers to the stacked weights of a transformer.
+    pub(super) fn insert(&self, weights: &mut Weights, shape: &VitShape) -> Result<()> {
+        let full = |dims: &[usize], value: f64| Tensor::full(value as f32, dims, &Device::Cpu);
+        if let Some(first) = self.layer_scale {
+            for (gamma, _) in BRANCHES {
+                let all = full(&[shape.depth, shape.width], first)?;
+                weights.insert(gamma.to_owned(), all);
+            }
+        }
+        if let Some(first) = self.mlp_scalar {
+            let all = full(&[shape.depth, 1, 1], first)?;
+            weights.insert(SCALAR.0.to_owned(), all);
+        }
+        Ok(())
+    }
 }
 
-/// Stacked weights with their factors, if they have any, multiplied into the maps.
+/// Stacked weights with the numbers beside them, if there are any, as parts of them.
 pub(super) fn folded(weights: &Weights) -> Result<Weights> {
     let mut folded = weights.clone();
     for (gamma, map) in BRANCHES {
@@ -41,6 +68,11 @@ pub(super) fn folded(weights: &Weights) -> Result<Weights> {
             }
         }
     }
+    if let Some(scalar) = folded.remove(SCALAR.0)
+        && let Some(value) = folded.get_mut(SCALAR.1)
+    {
+        *value = value.broadcast_add(&scalar)?;
+    }
     Ok(folded)
 }
 
@@ -51,9 +83,9 @@ mod tests {
     use wave_models::vit;
     use wave_ops::stock;
 
-    /// The residual branches of a layer, computed one by one.
+    /// A layer with its factors and scalar, computed step by step.
     #[test]
-    fn factors_multiply_the_branches() {
+    fn factors_multiply_the_branches_and_scalars_add_to_the_mlp() {
         let shape = VitShape {
             image_size: 8,
             channels: 1,
@@ -69,13 +101,19 @@ mod tests {
         let weights = crate::init::fill(&shape, &options, 3).unwrap();
         let mut weights = vit::stack(&weights, 1).unwrap();
         let images = Tensor::randn(0f32, 1.0, (2, 1, 8, 8), &Device::Cpu).unwrap();
-        insert(&mut weights, &shape, 1.0).unwrap();
+        let beside = Beside {
+            layer_scale: Some(1.0),
+            mlp_scalar: Some(0.0),
+        };
+        beside.insert(&mut weights, &shape).unwrap();
         let plain = vit::logits(&shape, &folded(&weights).unwrap(), &images, None).unwrap();
         for (gamma, factors) in [("blocks.ls1.gamma", 0.3), ("blocks.ls2.gamma", -0.7)] {
             let ramp = Tensor::arange(0f32, 8.0, &Device::Cpu).unwrap();
             let gamma_values = ((ramp * 0.1).unwrap() + factors).unwrap();
             weights.insert(gamma.into(), gamma_values.unsqueeze(0).unwrap());
         }
+        let scalar = Tensor::full(0.2f32, (1, 1, 1), &Device::Cpu).unwrap();
+        weights.insert(SCALAR.0.into(), scalar);
 
         let w = |name: &str| weights[name].clone();
         let block = |name: &str| w(&format!("blocks.{name}")).squeeze(0).unwrap();
@@ -95,7 +133,9 @@ mod tests {
         let x = x.broadcast_add(&w("pos_embed")).unwrap();
         let mixed = stock::attention(&linear(&norm(&x, "norm1"), "attn.qkv"), 2).unwrap();
         let x = (x + scaled(linear(&mixed, "attn.proj"), "ls1.gamma")).unwrap();
-        let hidden = linear(&norm(&x, "norm2"), "mlp.fc1");
+        let normed = norm(&x, "norm2");
+        let sum = (normed.sum_keepdim(2).unwrap() * 0.2).unwrap();
+        let hidden = linear(&normed, "mlp.fc1").broadcast_add(&sum).unwrap();
         let hidden = hidden.gelu_erf().unwrap();
         let x = (&x + scaled(linear(&hidden, "mlp.fc2"), "ls2.gamma")).unwrap();
         let (scale, shift) = (w("fc_norm.weight"), w("fc_norm.bias"));
