@@ -61,7 +61,7 @@ fn init_makes_models_that_train() {
     let projection = |dir: &str| {
         let file = place.path(&format!("{dir}/model.safetensors"));
         let weights = wave_hub::read_tensors(&file).unwrap().0;
-        assert!(weights.keys().all(|name| !name.contains("gamma")));
+        assert!(weights.keys().all(|name| !name.contains("factor")));
         let values = values(&weights["blocks.1.attn.proj.weight"]);
         values.iter().map(|v| v.abs()).sum::<f32>()
     };
@@ -227,7 +227,11 @@ fn a_dry_run_prints_and_writes_nothing() {
 #[test]
 fn every_recipe_can_be_planned() {
     let place = Place::new();
-    place.json("init default --arch convmixer --depth 1 --width 8 --patch 16 --out a");
+    let ancestor = "init default --arch convmixer --depth 1 --width 8";
+    place.json(&format!("{ancestor} --patch 16 --out a"));
+    place.json(&format!(
+        "{ancestor} --patch 8 --image-size 32 --data shapes --out of-shapes"
+    ));
     let recipes = concat!(env!("CARGO_MANIFEST_DIR"), "/../../recipes");
     let mut planned = 0;
     let dirs = [recipes.to_string(), format!("{recipes}/bench")];
@@ -240,11 +244,11 @@ fn every_recipe_can_be_planned() {
             if text.contains("fashion-mnist\"") || text.contains("data = \"data/") {
                 more += " --set data=shapes";
             }
-            if ["ancestors", "recipes"]
-                .iter()
-                .any(|dir| text.contains(&format!("ancestor = \"{dir}/")))
-            {
+            if text.contains("ancestor = \"ancestors/") {
                 more += " --set condense.ancestor=a";
+            }
+            if text.contains("ancestor = \"recipes/") {
+                more += " --set condense.ancestor=of-shapes";
             }
             let plan = place.stdout(&format!("run {} --dry-run{more}", path.display()));
             // The plan describes templates, unless they are given.

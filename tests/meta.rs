@@ -54,6 +54,8 @@ fn learned_starts_are_drawn_and_tested() {
                 "{file}"
             );
         }
+        let quantiles = place.path(&format!("{method}/quantiles.svg"));
+        assert_eq!(quantiles.exists(), method == "plif");
         for seed in [0, 0, 1] {
             let out = format!("{method}-{seed}");
             let told = place.json(&format!(
@@ -119,7 +121,8 @@ fn other_networks_are_learned_too() {
         // Other tokens.
         (
             "lstm",
-            "--width 6 --depth 1 --data copy:length=3,symbols=3 --test-data sort:length=3,symbols=5"
+            "--width 6 --depth 1 --data copy:length=3,symbols=3 --test-data sort:length=3,symbols=5 \
+             --against orthogonal-hidden"
                 .to_string(),
         ),
         (
@@ -129,6 +132,15 @@ fn other_networks_are_learned_too() {
     ] {
         place.json(&format!("meta meta.toml --arch {arch} {own} {args} --out {arch}"));
         place.json(&format!("init learned --from {arch} --out {arch}-m"));
+    }
+    // The same by other gradients.
+    for gradient in ["first-order", "reptile"] {
+        let args = format!("--gradient {gradient} {own}");
+        let told = place.json(&format!("meta meta.toml {args} --out {gradient}"));
+        assert!(told["tests"][0]["area"].as_f64().unwrap() > 0.0, "{told}");
+        let learned = |dir: &str| place.bytes(&format!("{dir}/model.safetensors"));
+        place.json(&format!("meta meta.toml {own} --out full --overwrite"));
+        assert!(learned(gradient) != learned("full"), "{gradient}");
     }
     // A transformer with drawn scalers is an ordinary model.
     let eval = place.json("eval scalers-m --data shapes --test-limit 16");

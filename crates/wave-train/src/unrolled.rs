@@ -37,6 +37,19 @@ pub enum Phase {
     Validation(u64),
 }
 
+/// What is taken for the gradient with respect to the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gradient {
+    /// The gradient itself, through all steps.
+    #[default]
+    Full,
+    /// The mean gradient of the validation losses where they are taken, as if no step had changed
+    /// another: first-order MAML (Finn, Abbeel and Levine 2017, section 5.2).
+    FirstOrder,
+    /// The start less where the training ends (Reptile: Nichol, Achiam and Schulman 2018, algorithm 2).
+    Reptile,
+}
+
 /// A training whose start can be differentiated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unrolled {
@@ -50,6 +63,8 @@ pub struct Unrolled {
     pub validate: Vec<u64>,
     /// Every m-th state is kept.
     pub checkpoint: u64,
+    /// What is taken for the gradient.
+    pub gradient: Gradient,
 }
 
 /// The course of a training.
@@ -136,6 +151,7 @@ impl Unrolled {
 
     /// The objective's gradient with respect to `start`; `loss` as for [`curve`](Self::curve), of
     /// operators that have second derivatives. Has to run inside [`second_order`](crate::second_order()).
+    /// (Neither matters to [`Gradient::FirstOrder`] and [`Gradient::Reptile`].)
     ///
     /// # Errors
     /// If it does not, if steps, validation or checkpoints make no sense, or `loss` fails.
@@ -145,6 +161,9 @@ impl Unrolled {
         mut loss: impl FnMut(Phase, &BTreeMap<String, Tensor>) -> Result<Tensor>,
     ) -> Result<MetaGradient> {
         self.check()?;
+        if self.gradient != Gradient::Full {
+            return self.without_adjoint(start, loss);
+        }
         second_order::check()?;
         let names: Vec<&String> = start.keys().collect();
         let mut forward = |t: u64, point: &Point| {
@@ -198,6 +217,42 @@ impl Unrolled {
         Ok(MetaGradient {
             losses,
             of: of.collect(),
+        })
+    }
+
+    /// What stands for the gradient without a way back through the steps.
+    fn without_adjoint(
+        &self,
+        start: &BTreeMap<String, Tensor>,
+        mut loss: impl FnMut(Phase, &BTreeMap<String, Tensor>) -> Result<Tensor>,
+    ) -> Result<MetaGradient> {
+        let names: Vec<&String> = start.keys().collect();
+        let mut point = self.start(start)?;
+        let first = point[0].clone();
+        let zeros = first.iter().map(Tensor::zeros_like);
+        let mut of = zeros.collect::<Result<Vec<_>>>()?;
+        let mut losses = Vec::new();
+        for t in 1..=self.steps {
+            let weights = variables(&point[0])?;
+            let value = loss(Phase::Training(t), &named(&names, &weights))?;
+            point = self.step(t, &point, &gradients(&value, &weights)?.1)?;
+            if self.validate.contains(&t) {
+                let weights = variables(&point[0])?;
+                let value = loss(Phase::Validation(t), &named(&names, &weights))?;
+                let (value, gradients) = gradients(&value, &weights)?;
+                losses.push((t, value));
+                for (sum, g) in of.iter_mut().zip(gradients) {
+                    *sum = (&*sum + (g / self.validate.len() as f64)?)?;
+                }
+            }
+        }
+        if self.gradient == Gradient::Reptile {
+            let moved = first.iter().zip(&point[0]).map(|(from, to)| from - to);
+            of = moved.collect::<Result<_>>()?;
+        }
+        Ok(MetaGradient {
+            losses,
+            of: names.into_iter().cloned().zip(of).collect(),
         })
     }
 

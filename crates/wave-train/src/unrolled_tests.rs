@@ -75,6 +75,7 @@ fn run(optimiser: Optimiser, checkpoint: u64) -> Unrolled {
         steps: 12,
         validate: vec![3, 8, 12],
         checkpoint,
+        gradient: Gradient::Full,
     }
 }
 
@@ -279,4 +280,46 @@ fn the_gradient_quotient_and_its_slopes() {
         }
     })
     .unwrap();
+}
+
+#[test]
+fn where_nothing_moves_the_first_order_is_the_gradient() {
+    let gradient = |gradient, learning_rate| {
+        let run = Unrolled {
+            learning_rate,
+            gradient,
+            ..run(MOMENTUM, 5)
+        };
+        with_second_order(|| run.meta_gradient(&start(), loss).unwrap()).unwrap()
+    };
+    let apart = |a: &MetaGradient, b: &MetaGradient| {
+        assert_eq!(a.losses, b.losses);
+        let distance = |(name, g): (&String, &Tensor)| {
+            let apart = (g - &b.of[name]).unwrap().abs().unwrap();
+            apart.max_all().unwrap().to_scalar::<f64>().unwrap()
+        };
+        a.of.iter().map(distance).fold(0.0, f64::max)
+    };
+    let [still, moving] = [0.0, 0.1].map(|rate| {
+        let of = |which| gradient(which, rate);
+        apart(&of(Gradient::Full), &of(Gradient::FirstOrder))
+    });
+    assert!(still < 1e-12, "{still}");
+    assert!(moving > 1e-3, "{moving}");
+}
+
+#[test]
+fn reptile_points_from_the_end_to_the_start() {
+    let run = Unrolled {
+        gradient: Gradient::Reptile,
+        ..run(Optimiser::ADAM, 5)
+    };
+    let found = run.meta_gradient(&start(), loss).unwrap();
+    let end: Weights = start()
+        .iter()
+        .map(|(name, w)| (name.clone(), (w - &found.of[name]).unwrap()))
+        .collect();
+    let last = scalar(&loss(Phase::Validation(12), &end).unwrap()).unwrap();
+    assert!((found.losses[2].1 - last).abs() < 1e-12);
+    assert_eq!(run.curve(&start(), loss).unwrap().losses, found.losses);
 }

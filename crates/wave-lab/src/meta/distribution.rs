@@ -19,12 +19,14 @@ use wave_models::Weights;
 use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::inputs::Inputs;
+use wave_run::plot::{Chart, Series, Unit};
 use wave_run::run_dir::{self, Made};
 use wave_stages::finetune::Options;
 use wave_stages::init::{self, Begun};
 use wave_stages::layout::{self, Layout};
 use wave_stages::model::{self, Model};
 use wave_stages::origin;
+use wave_train::unrolled::Gradient;
 
 /// `model_type` of an initialiser.
 const INITIALISER: &str = "wave_initialiser";
@@ -93,8 +95,12 @@ pub(super) fn meta(name: &str, settings: &Meta, out: &Path, options: &Options) -
             },
         });
         let card = card(&plan, &moments, &tests);
+        let quantiles = quantile_chart(&plan, &moments, &parameters)?;
         let write = move || {
             tests.write(out)?;
+            if let Some(svg) = &quantiles {
+                wave_hub::write_atomic(&out.join("quantiles.svg"), svg.as_bytes())?;
+            }
             wave_hub::write_transformers(
                 out,
                 &config,
@@ -116,10 +122,14 @@ pub(super) fn meta(name: &str, settings: &Meta, out: &Path, options: &Options) -
 fn card(plan: &Plan, moments: &[(String, f64, f64)], tests: &trial::Tests) -> String {
     let front = model::card_front();
     let mut body = format!(
-        "A distribution for each weight tensor ({}), learned with wave by back-propagating through \
-         {} trainings of {} steps. `wave init learned --from DIR` draws models.\n\n| tensor | mean | \
-         standard deviation |\n|---|---|---|\n",
+        "A distribution for each weight tensor ({}), learned with wave {} {} trainings of {} steps. `wave init \
+         learned --from DIR` draws models.\n\n| tensor | mean | standard deviation |\n|---|---|---|\n",
         plan.family.name(),
+        match plan.inner.gradient {
+            Gradient::Full => "by back-propagating through",
+            Gradient::FirstOrder => "by the first-order gradients of",
+            Gradient::Reptile => "by Reptile from",
+        },
         plan.steps,
         plan.inner.steps
     );
@@ -128,6 +138,43 @@ fn card(plan: &Plan, moments: &[(String, f64, f64)], tests: &trial::Tests) -> St
     }
     body += &tests.table();
     origin::card(front, &Value::Null, "A learned initialiser", &body)
+}
+
+/// Places of a quantile function in its chart.
+const PLACES: usize = 100;
+
+/// The quantile functions of learned matrices and kernels, beside the uniform's that they began as; none of
+/// normal distributions. Each is shown less its mean, in its standard deviation.
+fn quantile_chart(
+    plan: &Plan,
+    moments: &[(String, f64, f64)],
+    parameters: &Weights,
+) -> Result<Option<String>> {
+    let DistributionFamily::Plif { .. } = plan.family else {
+        return Ok(None);
+    };
+    let place = |i: usize| (i as f64 + 0.5) / PLACES as f64;
+    let uniform = (0..PLACES).map(|i| (place(i), (place(i) - 0.5) * 12f64.sqrt()));
+    let mut lines = vec![("uniform".to_owned(), uniform.collect::<Vec<_>>())];
+    let shapes = plan.network.shapes()?;
+    let is_matrix = |name: &String| shapes.iter().any(|(n, dims)| n == name && dims.len() > 1);
+    for (name, mean, std) in moments {
+        if is_matrix(name) && *std > 0.0 {
+            let all = learned::quantiles(parameters, name, PLACES)?;
+            let all = all.iter().enumerate();
+            let points = all.map(|(i, q)| (place(i), (q - mean) / std));
+            lines.push((name.clone(), points.collect()));
+        }
+    }
+    let series: Vec<Series> = lines.iter().map(|(n, p)| Series::new(n, p)).collect();
+    let chart = Chart {
+        title: "Quantiles of the learned distributions",
+        x_label: "probability",
+        y_label: "weight, in standard deviations",
+        unit: Unit::Plain,
+        series: &series,
+    };
+    Ok(Some(chart.svg()?))
 }
 
 /// An initialiser as stored in a directory.

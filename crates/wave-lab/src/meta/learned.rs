@@ -20,7 +20,7 @@ pub mod baselines;
 use std::str::FromStr;
 
 use super::small::{Parameter, Usual};
-use candle_core::{D, DType, Device, Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use wave_init::InitError;
@@ -309,32 +309,44 @@ pub fn moments(
         let Some((kind @ ("constant" | "mean" | "start"), name)) = key.split_once('.') else {
             continue;
         };
-        let other = |kind: &str| {
-            let key = format!("{kind}.{name}");
-            let found = parameters.get(&key);
-            found.ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {key}")))
-        };
         let (mean, std) = match (kind, family) {
             ("constant", _) => (scalar(t)?, 0.0),
-            ("mean", _) => (scalar(t)?, scalar(other("std")?)?.abs()),
+            ("mean", _) => (scalar(t)?, scalar(of(parameters, "std", name)?)?.abs()),
             _ => {
-                // Middles of many equal parts of 0..1.
-                let n = 20_000;
-                let x: Vec<f64> = (0..n).map(|i| (i as f64 + 0.5) / n as f64).collect();
-                let x = Tensor::from_vec(x, n, &Device::Cpu)?;
-                let q = quantile(t, other("slopes")?, &x)?;
-                let q = q
-                    .broadcast_mul(&softplus(other("scale")?)?)?
-                    .to_dtype(DType::F64)?;
-                let centred = q.broadcast_sub(&q.mean_keepdim(D::Minus1)?)?;
-                let variance = centred.sqr()?.mean_all()?.to_scalar::<f64>()?;
-                (q.mean_all()?.to_scalar::<f64>()?, variance.sqrt())
+                let q = quantiles(parameters, name, 20_000)?;
+                let mean = q.iter().sum::<f64>() / q.len() as f64;
+                let squares: f64 = q.iter().map(|q| (q - mean).powi(2)).sum();
+                (mean, (squares / q.len() as f64).sqrt())
             }
         };
         all.push((name.to_string(), mean, std));
     }
     all.sort_by(|a, b| a.0.cmp(&b.0));
     Ok(all)
+}
+
+/// The quantiles of a piecewise linear distribution in the middles of `n` equal parts of 0..=1.
+///
+/// # Errors
+/// If a parameter is missing or misshapen.
+pub fn quantiles(parameters: &Weights, name: &str, n: usize) -> Result<Vec<f64>> {
+    let x: Vec<f64> = (0..n).map(|i| (i as f64 + 0.5) / n as f64).collect();
+    let x = Tensor::from_vec(x, n, &Device::Cpu)?;
+    let q = quantile(
+        of(parameters, "start", name)?,
+        of(parameters, "slopes", name)?,
+        &x,
+    )?;
+    q.broadcast_mul(&softplus(of(parameters, "scale", name)?)?)?
+        .to_dtype(DType::F64)?
+        .to_vec1()
+}
+
+/// The parameter `KIND.NAME`.
+fn of<'a>(parameters: &'a Weights, kind: &str, name: &str) -> Result<&'a Tensor> {
+    let key = format!("{kind}.{name}");
+    let found = parameters.get(&key);
+    found.ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {key}")))
 }
 
 #[cfg(test)]

@@ -3,14 +3,16 @@
 use super::learned::{self, DistributionFamily};
 use super::network::{About, Network, arch};
 use super::problem::{self, Source};
-use super::settings::{Distribution, InnerOptimiser, Meta, MetaArch, MetaMethod, OuterTraining};
+use super::settings::{
+    Distribution, InnerOptimiser, Meta, MetaArch, MetaMethod, OuterGradient, OuterTraining,
+};
 use anyhow::Result;
 use wave_models::Weights;
 use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::recipe::{means_nothing, narrow, to_table};
 use wave_run::settings::Checkpointing;
-use wave_train::unrolled::{Optimiser, Unrolled};
+use wave_train::unrolled::{Gradient, Optimiser, Unrolled};
 
 /// Name in messages.
 const WHAT: &str = "a learned distribution";
@@ -125,6 +127,11 @@ fn inner(own: &Distribution) -> Result<Unrolled> {
         steps,
         validate: validated(steps, own.validate_every)?,
         checkpoint: own.keep_every.unwrap_or(5),
+        gradient: match own.gradient.unwrap_or_default() {
+            OuterGradient::Full => Gradient::Full,
+            OuterGradient::FirstOrder => Gradient::FirstOrder,
+            OuterGradient::Reptile => Gradient::Reptile,
+        },
     })
 }
 

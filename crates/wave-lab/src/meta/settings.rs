@@ -44,6 +44,16 @@ pub enum InnerOptimiser {
     Lars,
 }
 
+/// What is taken for the gradient with respect to the start.
+#[derive(ValueEnum, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum OuterGradient {
+    #[default]
+    Full,
+    FirstOrder,
+    Reptile,
+}
+
 /// Keys of `wave meta`.
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[group(skip)] // its subcommand already has a group of this name
@@ -114,6 +124,11 @@ pub struct Distribution {
     /// Keep every N-th state for the way back, and compute those between again [default: 5]
     #[arg(long, value_name = "N")]
     pub keep_every: Option<u64>,
+    /// What is taken for the gradient: full, through the whole training (DIMAML); first-order, of the
+    /// validation losses alone (first-order MAML); or reptile, the way back from the training's end
+    /// [default: full]
+    #[arg(long, value_name = "WHICH")]
+    pub gradient: Option<OuterGradient>,
     /// The task that the learned start is tested on, and others beside it. Its classes or tokens may be
     /// others; its images are prepared as those of --data [default: --data]
     #[arg(long, value_name = "D")]
@@ -124,8 +139,8 @@ pub struct Distribution {
     /// Seeds of the tests; none, no tests [default: 0,1,2]
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub test_seeds: Option<Vec<u64>>,
-    /// What the learned start is tested against: usual, kaiming, metainit, delta-orthogonal, and
-    /// usual@lars=TRUST, the usual start with layer-wise rates; of scalers, bank and random
+    /// What the learned start is tested against: usual, kaiming, metainit, delta-orthogonal, of lstm also
+    /// orthogonal-hidden, and usual@lars=TRUST, the usual start with layer-wise rates; of scalers, bank and random
     /// [default: usual, of scalers bank and random]
     #[arg(long, value_name = "S", value_delimiter = ',')]
     pub against: Option<Vec<String>>,

@@ -2,7 +2,7 @@ use super::learned::{self, DistributionFamily, Noise};
 use super::small::{AutoencoderShape, Examples, FixupShape, LstmShape, Small};
 use candle_core::{DType, Device, Tensor, Var};
 use wave_models::Weights;
-use wave_train::unrolled::{self, Optimiser, Unrolled};
+use wave_train::unrolled::{self, Gradient, Optimiser, Unrolled};
 
 fn networks() -> [(Small, Examples, Optimiser); 3] {
     let examples = |input: Tensor, targets: Vec<u32>| Examples {
@@ -97,6 +97,7 @@ fn distributions_follow_the_slope_of_the_area_under_the_curve() {
                 steps: 7,
                 validate: vec![2, 5, 7],
                 checkpoint,
+                gradient: Gradient::Full,
             };
             let variables: Vec<(String, Var)> = first
                 .iter()

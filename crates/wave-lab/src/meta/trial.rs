@@ -60,6 +60,13 @@ pub(super) fn check(settings: &Meta, plan: &Plan) -> Result<()> {
         let (start, _) = optimised(&name, plan.inner.optimiser)?;
         let known: &[&str] = match plan.network {
             Network::Small(Small::Fixup(_)) => &["usual", "metainit"], // usual is Fixup
+            Network::Small(Small::Lstm(_)) => &[
+                "usual",
+                "kaiming",
+                "metainit",
+                "delta-orthogonal",
+                "orthogonal-hidden",
+            ],
             Network::Small(_) => &["usual", "kaiming", "metainit", "delta-orthogonal"],
             Network::Scalers(_) => &["bank", "random"],
         };
@@ -209,6 +216,17 @@ impl Trial {
             (LEARNED, _) => draw_weights(self.family, &self.network, parameters, seed),
             ("bank", Network::Scalers(of)) => of.bank(),
             ("metainit", _) => self.with_metainit(usual()?, seed),
+            // The maps of the hidden state alone, the start of recurrent networks.
+            ("orthogonal-hidden", Network::Small(small)) => {
+                let mut all = usual()?;
+                for (i, p) in small.parameters().iter().enumerate() {
+                    if p.name.ends_with(".hidden") {
+                        let t = delta_orthogonal(&p.dims, 1.0, seed, (1 << 32) + i as u64)?;
+                        all.insert(p.name.clone(), t);
+                    }
+                }
+                Ok(all)
+            }
             ("kaiming" | "delta-orthogonal", Network::Small(small)) => {
                 let mut all = usual()?;
                 for (i, p) in small.parameters().iter().enumerate() {

@@ -23,14 +23,15 @@ pub struct Beside {
     pub mlp_scalar: Option<f64>,
 }
 
-/// The factors of each branch, (depth, width), and the map that it ends in.
+/// The factors of each branch, (depth, width), and the map that it ends in. (Transformers that have LayerScale
+/// of their own call theirs `ls1.gamma`, and keep it.)
 const BRANCHES: [(&str, &str); 2] = [
-    ("blocks.ls1.gamma", "blocks.attn.proj"),
-    ("blocks.ls2.gamma", "blocks.mlp.fc2"),
+    ("blocks.attn.proj.factor", "blocks.attn.proj"),
+    ("blocks.mlp.fc2.factor", "blocks.mlp.fc2"),
 ];
 
 /// The scalars, (depth, 1, 1), and the weight that they are added to.
-const SCALAR: (&str, &str) = ("blocks.mlp.scalar", "blocks.mlp.fc1.weight");
+const SCALAR: (&str, &str) = ("blocks.mlp.fc1.scalar", "blocks.mlp.fc1.weight");
 
 impl Beside {
     /// Whether nothing trains beside the weights.
@@ -107,7 +108,10 @@ mod tests {
         };
         beside.insert(&mut weights, &shape).unwrap();
         let plain = vit::logits(&shape, &folded(&weights).unwrap(), &images, None).unwrap();
-        for (gamma, factors) in [("blocks.ls1.gamma", 0.3), ("blocks.ls2.gamma", -0.7)] {
+        for (gamma, factors) in [
+            ("blocks.attn.proj.factor", 0.3),
+            ("blocks.mlp.fc2.factor", -0.7),
+        ] {
             let ramp = Tensor::arange(0f32, 8.0, &Device::Cpu).unwrap();
             let gamma_values = ((ramp * 0.1).unwrap() + factors).unwrap();
             weights.insert(gamma.into(), gamma_values.unsqueeze(0).unwrap());
@@ -132,12 +136,12 @@ mod tests {
         let x = x.broadcast_add(&w("patch_embed.proj.bias")).unwrap();
         let x = x.broadcast_add(&w("pos_embed")).unwrap();
         let mixed = stock::attention(&linear(&norm(&x, "norm1"), "attn.qkv"), 2).unwrap();
-        let x = (x + scaled(linear(&mixed, "attn.proj"), "ls1.gamma")).unwrap();
+        let x = (x + scaled(linear(&mixed, "attn.proj"), "attn.proj.factor")).unwrap();
         let normed = norm(&x, "norm2");
         let sum = (normed.sum_keepdim(2).unwrap() * 0.2).unwrap();
         let hidden = linear(&normed, "mlp.fc1").broadcast_add(&sum).unwrap();
         let hidden = hidden.gelu_erf().unwrap();
-        let x = (&x + scaled(linear(&hidden, "mlp.fc2"), "ls2.gamma")).unwrap();
+        let x = (&x + scaled(linear(&hidden, "mlp.fc2"), "mlp.fc2.factor")).unwrap();
         let (scale, shift) = (w("fc_norm.weight"), w("fc_norm.bias"));
         let pooled = x.mean(1).unwrap();
         let normed = stock::layer_norm(&pooled, &scale, &shift, shape.norm_eps).unwrap();
