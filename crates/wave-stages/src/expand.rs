@@ -295,7 +295,7 @@ impl Fitting<'_> {
     }
 }
 
-/// Splits fitted values into scalers and inherited weights, of which the head may be among them.
+/// Splits fitted values into scalers and inherited weights, whose head is fitted too unless its rate is 0.
 fn parts(values: &Weights, inherited: &Weights) -> (Scalers, Weights) {
     let scalers = Part::ALL
         .iter()

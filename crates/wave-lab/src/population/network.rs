@@ -254,7 +254,7 @@ impl<'a> WeightsOf<'a> {
     }
 
     /// Channels of each network without mean and of unit variance: the norm's own scale and shift differ
-    /// between networks, and become part of the map after it. (.., n h) or (.., n, h) to (.., n, h) of three dimensions.
+    /// between networks, and become part of the map after it. (.., n h) or (.., n, h) to (places, n, h).
     fn normed(&self, x: &Tensor) -> Result<Tensor> {
         let (n, h) = (self.shape.networks, self.shape.width);
         let unit = Tensor::ones(h, x.dtype(), x.device())?;
