@@ -231,5 +231,5 @@ def test_timm_and_torch():
     same = model.to_timm().eval()
     assert sum(p.numel() for p in same.parameters()) == model.parameters
     with torch.no_grad():
-        logits = same(torch.zeros(1, 1, 28, 28))
+        logits = same(torch.zeros(1, 3, 32, 32))
     assert logits.shape == (1, 10)
