@@ -14,6 +14,7 @@
 
 use candle_core::{DType, Tensor};
 use rand_chacha::ChaCha8Rng;
+use wave_models::Weights;
 
 use crate::error::{InitError, finite};
 use crate::random::standard_normal;
@@ -64,6 +65,26 @@ pub fn first_layer(
         MlpMean::Half => (((weight - second.t()?)? * 0.5)?, bias.clone()),
         _ => (shift_mean(weight, shift, rng)?, bias.clone()),
     })
+}
+
+/// Starts the first layer of the MLP in `block`, such as `blocks.0`, of timm's names by [`first_layer`].
+pub(crate) fn shift_block(
+    weights: &mut Weights,
+    block: &str,
+    shift: MlpMean,
+    rng: &mut ChaCha8Rng,
+) -> Result<(), InitError> {
+    let name = |part: &str| format!("{block}.mlp.{part}");
+    let (weight, bias) = first_layer(
+        &weights[&name("fc1.weight")],
+        &weights[&name("fc1.bias")],
+        &weights[&name("fc2.weight")],
+        shift,
+        rng,
+    )?;
+    weights.insert(name("fc1.weight"), weight);
+    weights.insert(name("fc1.bias"), bias);
+    Ok(())
 }
 
 /// Adds a mean shift to `weight` (p, n), which is `f32` or `f64`; the result has the same type.

@@ -295,15 +295,14 @@ impl Fitting<'_> {
     }
 }
 
-/// Splits fitted values into scalers and inherited weights, whose head is fitted too unless its rate is 0.
+/// Splits fitted values into scalers and inherited weights.
 fn parts(values: &Weights, inherited: &Weights) -> (Scalers, Weights) {
     let scalers = Part::ALL
         .iter()
         .map(|part| (*part, values[&format!("scalers.{}", part.name())].clone()))
         .collect();
     let mut rest = inherited.clone();
-    let head = HEAD.iter().filter_map(|name| values.get_key_value(*name));
-    rest.extend(head.map(|(name, value)| (name.clone(), value.clone())));
+    rest.extend(HEAD.map(|name| (name.to_string(), values[name].clone())));
     (scalers, rest)
 }
 
@@ -318,9 +317,12 @@ impl Trainee for Fitting<'_> {
             v.weight_decay = 0.0;
             variables.push(v);
         }
-        for name in HEAD.iter().filter(|_| self.head_lr_ratio > 0.0) {
-            let mut v = train::variable(name, &self.inherited[*name], &self.resolved, 0, device)?;
-            v.rate = Rate::Uniform(self.head_lr_ratio);
+        for name in HEAD {
+            let mut v = train::variable(name, &self.inherited[name], &self.resolved, 0, device)?;
+            v.rate = match self.head_lr_ratio > 0.0 {
+                true => Rate::Uniform(self.head_lr_ratio),
+                false => Rate::Frozen,
+            };
             variables.push(v);
         }
         Ok(variables)

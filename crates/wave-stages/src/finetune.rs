@@ -271,7 +271,7 @@ impl Tuning<'_> {
         let outcome = train::train(&tuned, &course, run, options)?;
         model.weights = match &model.network {
             Network::Vit(_) | Network::Transformer(_) => {
-                vit::unstack(&beside::folded(&outcome.values)?)?
+                vit::unstack(&*self.plan.beside.folded(&outcome.values)?)?
             }
             _ => outcome.values.clone(),
         };
@@ -324,7 +324,7 @@ impl Trainee for Tuned<'_> {
                 wave_train::batch_targets(batch, classes, resolved.label_smoothing)
             })
         };
-        let weights = &beside::folded(&live.weights)?;
+        let weights = &*plan.beside.folded(&live.weights)?;
         if let (Network::Vit(whole), Some(sizes)) = (self.network, &self.sizes) {
             let rng = &mut train::size_generator(resolved.seed, part.step);
             let drawn = sizes.shapes(whole, part.step, resolved.steps, rng);
@@ -344,7 +344,8 @@ impl Trainee for Tuned<'_> {
     }
 
     fn score(&self, values: &Weights) -> Result<Scores> {
-        score(self.network, &beside::folded(values)?, &self.of.data.tests)
+        let values = self.of.plan.beside.folded(values)?;
+        score(self.network, &values, &self.of.data.tests)
     }
 }
 

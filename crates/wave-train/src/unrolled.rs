@@ -239,10 +239,12 @@ impl Unrolled {
             if self.validate.contains(&t) {
                 let weights = variables(&point[0])?;
                 let value = loss(Phase::Validation(t), &named(&names, &weights))?;
-                let (value, gradients) = gradients(&value, &weights)?;
-                losses.push((t, value));
-                for (sum, g) in of.iter_mut().zip(gradients) {
-                    *sum = (&*sum + (g / self.validate.len() as f64)?)?;
+                losses.push((t, scalar(&value)?));
+                if self.gradient == Gradient::FirstOrder {
+                    let gradients = gradients(&value, &weights)?.1;
+                    for (sum, g) in of.iter_mut().zip(gradients) {
+                        *sum = (&*sum + (g / self.validate.len() as f64)?)?;
+                    }
                 }
             }
         }

@@ -9,7 +9,7 @@
 use crate::direct::{Stream, inner};
 use crate::error::InitError;
 use crate::ledger::Ledger;
-use crate::mean_shift::{MlpMean, first_layer};
+use crate::mean_shift::{MlpMean, shift_block};
 use crate::options::DirectMethod;
 use crate::random::uniform;
 use crate::start::{Request, Start, StartMethod};
@@ -44,16 +44,8 @@ fn start(request: &Request) -> Result<Start, InitError> {
             weights.insert(format!("blocks.{layer}.{name}.weight"), matrix);
             weights.insert(format!("blocks.{layer}.{name}.bias"), vector);
         }
-        let name = |part: &str| format!("blocks.{layer}.mlp.{part}");
-        let (weight, bias) = first_layer(
-            &weights[&name("fc1.weight")],
-            &weights[&name("fc1.bias")],
-            &weights[&name("fc2.weight")],
-            shift,
-            &mut inner(seed, layer, Stream::MeanShift, 0),
-        )?;
-        weights.insert(name("fc1.weight"), weight);
-        weights.insert(name("fc1.bias"), bias);
+        let rng = &mut inner(seed, layer, Stream::MeanShift, 0);
+        shift_block(&mut weights, &format!("blocks.{layer}"), shift, rng)?;
     }
     Ok(Start::untrained(weights))
 }

@@ -8,7 +8,7 @@ use super::statistics::{Statistics, interpolate};
 use super::{Negative, Sampler, Schedule, covariance, kronecker_factor, kronecker_square};
 use crate::error::{InitError, by_name};
 use crate::ledger::Cost;
-use crate::mean_shift::{MlpMean, first_layer};
+use crate::mean_shift::{MlpMean, shift_block};
 use crate::random::generator;
 
 /// The choices that the methods leave open.
@@ -186,16 +186,8 @@ fn shift_mlps(
         });
     };
     for layer in 0..shape.depth {
-        let name = |part: &str| format!("blocks.{layer}.mlp.{part}");
-        let (weight, bias) = first_layer(
-            &weights[&name("fc1.weight")],
-            &weights[&name("fc1.bias")],
-            &weights[&name("fc2.weight")],
-            shift,
-            &mut generator(seed, MEAN_SHIFT + layer as u64),
-        )?;
-        weights.insert(name("fc1.weight"), weight);
-        weights.insert(name("fc1.bias"), bias);
+        let rng = &mut generator(seed, MEAN_SHIFT + layer as u64);
+        shift_block(weights, &format!("blocks.{layer}"), shift, rng)?;
     }
     Ok(())
 }

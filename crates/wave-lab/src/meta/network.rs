@@ -137,36 +137,24 @@ impl Network {
         }
     }
 
-    /// The network for a task with these images, classes or tokens: that of other classes has another
-    /// head, that of other tokens another embedding too. None, if there is no such network.
-    pub(super) fn on(
-        &self,
-        frame: Option<(usize, usize, usize)>,
-        vocabulary: Option<usize>,
-    ) -> Option<Network> {
-        Some(match (self, frame, vocabulary) {
-            (Network::Small(Small::Autoencoder(shape)), Some((side, channels, _)), _) => {
-                let same = (shape.image_size, shape.channels) == (side, channels);
-                same.then(|| Network::Small(Small::Autoencoder(shape.clone())))?
+    /// The network for a task of so many classes or tokens, with images as this one sees: that of other
+    /// classes has another head, that of other tokens another embedding too. None, if there is no such
+    /// network.
+    pub(super) fn on(&self, classes: Option<usize>, vocabulary: Option<usize>) -> Option<Network> {
+        Some(match self {
+            Network::Small(small @ Small::Autoencoder(_)) => Network::Small(small.clone()),
+            Network::Small(Small::Fixup(shape)) => Network::Small(Small::Fixup(FixupShape {
+                classes: classes?,
+                ..shape.clone()
+            })),
+            Network::Small(Small::Lstm(shape)) => Network::Small(Small::Lstm(LstmShape {
+                vocabulary: vocabulary?,
+                ..shape.clone()
+            })),
+            Network::Scalers(of) if classes == Some(of.shape.classes) => {
+                Network::Scalers(of.clone())
             }
-            (Network::Small(Small::Fixup(shape)), Some((side, channels, classes)), _) => {
-                let same = (shape.image_size, shape.channels) == (side, channels);
-                let shape = FixupShape {
-                    classes,
-                    ..shape.clone()
-                };
-                same.then_some(Network::Small(Small::Fixup(shape)))?
-            }
-            (Network::Small(Small::Lstm(shape)), _, Some(vocabulary)) => {
-                Network::Small(Small::Lstm(LstmShape {
-                    vocabulary,
-                    ..shape.clone()
-                }))
-            }
-            (Network::Scalers(of), Some((_, _, classes)), _) => {
-                (of.shape.classes == classes).then(|| Network::Scalers(of.clone()))?
-            }
-            _ => return None,
+            Network::Scalers(_) => return None,
         })
     }
 

@@ -149,7 +149,8 @@ pub(super) fn tests(
     if image(&source) != image(&plan.source) {
         source = open(plan.source.transform())?;
     }
-    let Some(network) = plan.network.on(source.frame(), source.vocabulary()) else {
+    let classes = source.frame().map(|(_, _, classes)| classes);
+    let Some(network) = plan.network.on(classes, source.vocabulary()) else {
         return Err(request(format!(
             "test_data = {}: it has other classes than the data, and scalers are of a transformer with its own \
              classifier; choose data with its classes",

@@ -11,6 +11,7 @@
 //! 3.4.2), and the same as `s` added to every entry of `W1`.
 
 use candle_core::{Device, Result, Tensor};
+use std::borrow::Cow;
 use wave_models::Weights;
 use wave_models::vit::VitShape;
 
@@ -54,27 +55,30 @@ impl Beside {
         }
         Ok(())
     }
-}
 
-/// Stacked weights with the numbers beside them, if there are any, as parts of them.
-pub(super) fn folded(weights: &Weights) -> Result<Weights> {
-    let mut folded = weights.clone();
-    for (gamma, map) in BRANCHES {
-        let Some(gamma) = folded.remove(gamma) else {
-            continue;
-        };
-        for (part, factors) in [("weight", gamma.unsqueeze(2)?), ("bias", gamma.clone())] {
-            if let Some(value) = folded.get_mut(&format!("{map}.{part}")) {
-                *value = value.broadcast_mul(&factors)?;
+    /// Weights with the numbers beside them as parts of them; as they are, if there are none.
+    pub(super) fn folded<'a>(&self, weights: &'a Weights) -> Result<Cow<'a, Weights>> {
+        if self.is_empty() {
+            return Ok(Cow::Borrowed(weights));
+        }
+        let mut folded = weights.clone();
+        for (gamma, map) in BRANCHES {
+            let Some(gamma) = folded.remove(gamma) else {
+                continue;
+            };
+            for (part, factors) in [("weight", gamma.unsqueeze(2)?), ("bias", gamma.clone())] {
+                if let Some(value) = folded.get_mut(&format!("{map}.{part}")) {
+                    *value = value.broadcast_mul(&factors)?;
+                }
             }
         }
+        if let Some(scalar) = folded.remove(SCALAR.0)
+            && let Some(value) = folded.get_mut(SCALAR.1)
+        {
+            *value = value.broadcast_add(&scalar)?;
+        }
+        Ok(Cow::Owned(folded))
     }
-    if let Some(scalar) = folded.remove(SCALAR.0)
-        && let Some(value) = folded.get_mut(SCALAR.1)
-    {
-        *value = value.broadcast_add(&scalar)?;
-    }
-    Ok(folded)
 }
 
 #[cfg(test)]
@@ -107,7 +111,7 @@ mod tests {
             mlp_scalar: Some(0.0),
         };
         beside.insert(&mut weights, &shape).unwrap();
-        let plain = vit::logits(&shape, &folded(&weights).unwrap(), &images, None).unwrap();
+        let plain = vit::logits(&shape, &beside.folded(&weights).unwrap(), &images, None).unwrap();
         for (gamma, factors) in [
             ("blocks.attn.proj.factor", 0.3),
             ("blocks.mlp.fc2.factor", -0.7),
@@ -147,7 +151,7 @@ mod tests {
         let normed = stock::layer_norm(&pooled, &scale, &shift, shape.norm_eps).unwrap();
         let expected = stock::linear(&normed, &w("head.weight"), &w("head.bias")).unwrap();
 
-        let found = vit::logits(&shape, &folded(&weights).unwrap(), &images, None).unwrap();
+        let found = vit::logits(&shape, &beside.folded(&weights).unwrap(), &images, None).unwrap();
         let far = |a: &Tensor, b: &Tensor| -> f32 {
             let apart = (a - b).unwrap().abs().unwrap().max_all().unwrap();
             apart.to_scalar().unwrap()
