@@ -1,4 +1,4 @@
-//! ConvMixers and isotropic ConvNeXts: their starts, frozen filters, dilation, pictures.
+//! ConvMixers and ConvNeXts: their starts, frozen filters, stages, dilation, pictures.
 
 use crate::support::{Place, files, shapes, values};
 use serde_json::{Value, json};
@@ -87,6 +87,72 @@ fn frozen_filters_stay_and_the_rest_does_not() {
             assert_eq!(values(t) == values(&after[name]), frozen, "{name}");
         }
     }
+}
+
+#[test]
+fn stages_outlive_training_and_new_classes() {
+    let place = Place::new();
+    let size = "--arch convnext --data shapes --stages 1,1,2,1 --width 8 --kernel 3 --patch 1";
+    place.json(&format!("init covariance {size} --sawtooth true --out m"));
+    place.json(&format!("init covariance {size} --out smooth"));
+    let (saw, smooth) = (weights(&place, "m"), weights(&place, "smooth"));
+    for (name, t) in &saw {
+        // Halved from the second stage on.
+        let later = name.ends_with(".conv_dw.weight") && !name.starts_with("stages.0.");
+        assert_eq!(values(t) != values(&smooth[name]), later, "{name}");
+    }
+    let training = format!("{} --steps 4 --lr-schedule triangular", shapes());
+    let tuned = place.json(&format!(
+        "finetune m {training} --freeze .conv_dw.weight --out f"
+    ));
+    assert!(tuned["top1"].is_f64());
+    let found = config(&place, "f");
+    assert_eq!(found["architecture"], "convnext_tiny");
+    assert_eq!(found["model_args"]["depths"], json!([1, 1, 2, 1]));
+    assert_eq!(found["model_args"]["dims"], json!([8, 16, 32, 64]));
+    place.json("eval f --data shapes --test-limit 8");
+    place.json("inspect f --plots p");
+    let from = "--from f --stages 1,1,1,1 --width 4 --kernel 5 --patch 1";
+    place.json(&format!(
+        "init covariance-transfer --arch convnext {from} --out t"
+    ));
+    place.json("eval t --data shapes --test-limit 8");
+    for (wrong, text) in [
+        ("--stages 1,1,2 --width 8", "four numbers"),
+        (
+            "--stages 1,1,2,1 --depth 4 --width 8",
+            "4 with stages 1,1,2,1",
+        ),
+        (
+            "--depth 4 --width 8 --sawtooth true",
+            "--sawtooth means nothing",
+        ),
+        ("--stages 1,1,2,1 --width 8 --patch 7", "must leave a pixel"),
+    ] {
+        let wrong = format!("init covariance --arch convnext --data shapes {wrong} --out w");
+        place.refused(&wrong, &[text]);
+    }
+    let wrong = format!("finetune m {training} --warmup-epochs 1 --out w");
+    place.refused(&wrong, &["--warmup-epochs means nothing"]);
+}
+
+#[test]
+fn the_activation_outlives_training() {
+    let place = Place::new();
+    let size = "--data shapes --depth 1 --width 8 --kernel 3 --patch 4";
+    place.json(&format!(
+        "init default --arch convmixer {size} --activation relu --out m"
+    ));
+    place.json(&format!("init default --arch convmixer {size} --out gelu"));
+    place.json(&format!("finetune m {} --steps 2 --out f", shapes()));
+    // timm registers one ConvMixer with rectifiers.
+    assert_eq!(config(&place, "f")["architecture"], "convmixer_768_32");
+    let loss = |dir: &str| {
+        place.json(&format!("eval {dir} --data shapes --test-limit 64"))["loss"].clone()
+    };
+    assert_ne!(loss("m"), loss("gelu"));
+    let wrong = "init timm --depth 1 --width 8 --activation relu --out w";
+    place.refused(wrong, &["--activation means nothing to --arch vit"]);
 }
 
 #[test]

@@ -17,7 +17,7 @@
 //! - [`covariance`] is Σ, [`Sampler`] draws filters of any covariance;
 //! - [`kronecker_factor`] is the nearest A ⊗ A;
 //! - [`statistics`] are mean and covariance of trained filters, for other depths and kernels too;
-//! - [`METHODS`] and [`start()`] fill a ConvMixer or an isotropic ConvNeXt.
+//! - [`METHODS`] and [`start()`] fill a ConvMixer or a ConvNeXt.
 
 use candle_core::{Device, Tensor};
 use faer::{Mat, Side};

@@ -10,6 +10,7 @@ fn small() -> ConvNextShape {
         channels: 2,
         patch: 2,
         depth: 3,
+        stages: None,
         width: 10,
         kernel: 3,
         mlp_ratio: 2.0,
@@ -23,15 +24,44 @@ fn values(t: &Tensor) -> Vec<f32> {
 
 #[test]
 fn agrees_with_timms_blocks() {
-    // Written by tests/fixtures/make_convnext.py.
-    let path = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../tests/fixtures/convnext.safetensors"
-    );
-    let fixture: Weights = candle_core::safetensors::load(path, &Device::Cpu)
-        .unwrap()
-        .into_iter()
-        .collect();
+    let expected = ConvNextShape {
+        image_size: 15,
+        channels: 1,
+        patch: 2,
+        depth: 2,
+        stages: None,
+        width: 24,
+        kernel: 5,
+        mlp_ratio: 4.0,
+        classes: 5,
+    };
+    check_fixture("convnext", &expected);
+}
+
+#[test]
+fn agrees_with_timms_stages() {
+    let expected = ConvNextShape {
+        image_size: 39,
+        channels: 1,
+        patch: 2,
+        depth: 5,
+        stages: Some([1, 1, 2, 1]),
+        width: 4,
+        kernel: 5,
+        mlp_ratio: 4.0,
+        classes: 5,
+    };
+    check_fixture("convnext_stages", &expected);
+}
+
+/// Shape, class scores and gradients are those of a file of tests/fixtures/make_convnext.py.
+fn check_fixture(file: &str, expected: &ConvNextShape) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures");
+    let fixture: Weights =
+        candle_core::safetensors::load(format!("{path}/{file}.safetensors"), &Device::Cpu)
+            .unwrap()
+            .into_iter()
+            .collect();
     let part = |prefix: &str| -> Weights {
         let named = |(name, t): (&String, &Tensor)| {
             Some((name.strip_prefix(prefix)?.to_owned(), t.clone()))
@@ -39,18 +69,8 @@ fn agrees_with_timms_blocks() {
         fixture.iter().filter_map(named).collect()
     };
     let weights = part("weights.");
-    let shape = ConvNextShape::infer(&weights, 15).unwrap();
-    let expected = ConvNextShape {
-        image_size: 15,
-        channels: 1,
-        patch: 2,
-        depth: 2,
-        width: 24,
-        kernel: 5,
-        mlp_ratio: 4.0,
-        classes: 5,
-    };
-    assert_eq!(shape, expected);
+    let shape = ConvNextShape::infer(&weights, expected.image_size).unwrap();
+    assert_eq!(&shape, expected);
     let variables: BTreeMap<String, Var> = weights
         .iter()
         .map(|(name, t)| (name.clone(), Var::from_tensor(t).unwrap()))
@@ -172,6 +192,7 @@ fn wrong_requests_say_what_is_wrong() {
     assert!(message(&shape, &testing::images(1, 2, 8)).contains("takes (b, 2, 9, 9)"));
     let deeper = ConvNextShape {
         depth: 4,
+        stages: None,
         ..small()
     };
     assert!(message(&deeper, &images).contains("blocks.3.conv_dw.weight"));
@@ -187,6 +208,78 @@ fn wrong_requests_say_what_is_wrong() {
     assert!(error.contains("blocks.0.gamma"), "{error}");
 }
 
+#[test]
+fn stages_have_to_fit() {
+    let shape = ConvNextShape {
+        image_size: 16,
+        depth: 5,
+        stages: Some([1, 1, 2, 1]),
+        mlp_ratio: 4.0,
+        patch: 1,
+        ..small()
+    };
+    let weights = shape.initialise(0).unwrap();
+    check_weights(&weights, &shape.parameters()).unwrap();
+    assert_eq!(ConvNextShape::infer(&weights, 16).unwrap(), shape);
+    assert!(
+        values(&weights["stages.2.blocks.1.gamma"])
+            .iter()
+            .all(|v| *v == 1e-6)
+    );
+    assert!(values(&weights["stem.1.weight"]).iter().all(|v| *v == 1.0));
+    assert_eq!(
+        weights["stages.3.downsample.1.weight"].dims(),
+        [80, 40, 2, 2]
+    );
+    let counted: usize = shape.activations().iter().map(|(n, ..)| n).sum();
+    assert_eq!(counted, 256 + 64 + 2 * 16 + 4);
+    // 2 x 2 places of the last stage, in halves of 4 x 4.
+    let blocks = [(256, 10), (64, 20), (16, 40), (16, 40), (4, 80)];
+    let blocks = blocks
+        .map(|(n, h)| n * h * (9 + 8 * h))
+        .iter()
+        .sum::<usize>();
+    let halvings = 4 * (64 * 20 * 10 + 16 * 40 * 20 + 4 * 80 * 40);
+    assert_eq!(
+        shape.multiply_adds(),
+        256 * 2 * 10 + blocks + halvings + 80 * 4
+    );
+    let cases = [
+        (
+            ConvNextShape {
+                depth: 4,
+                ..shape.clone()
+            },
+            "4 with stages 1,1,2,1",
+        ),
+        (
+            ConvNextShape {
+                mlp_ratio: 2.0,
+                ..shape.clone()
+            },
+            "mlp_ratio is 2, expected 4",
+        ),
+        (
+            ConvNextShape {
+                patch: 3,
+                ..shape.clone()
+            },
+            "16 in patches of 3",
+        ),
+        (
+            ConvNextShape {
+                stages: Some([1, 1, 3, 0]),
+                ..shape.clone()
+            },
+            "blocks of a stage is 0",
+        ),
+    ];
+    for (wrong, text) in cases {
+        let error = wrong.validate().unwrap_err().to_string();
+        assert!(error.contains(text), "{error}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
@@ -200,6 +293,7 @@ proptest! {
             channels,
             patch: patch.min(image_size),
             depth,
+            stages: None,
             width,
             kernel: 2 * half + 1,
             mlp_ratio: hidden as f64 / width as f64,

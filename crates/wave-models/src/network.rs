@@ -26,7 +26,7 @@ pub enum Network {
     Vit(VitShape),
     /// A ConvMixer.
     ConvMixer(ConvMixerShape),
-    /// An isotropic ConvNeXt.
+    /// A ConvNeXt, isotropic or of four stages.
     ConvNext(ConvNextShape),
     /// A vision transformer whose attention depends on positions: GPSA, or with a convolution.
     Positional(PositionalShape),
@@ -64,15 +64,19 @@ impl Network {
     ) -> std::result::Result<Network, ShapeError> {
         let name = architecture.split('.').next().unwrap_or_default();
         unsupported::check(name, weights)?;
-        wave_ancestors::check_name(name)?;
         let known = Known {
             name,
             args: model_args,
             image_size,
             weights,
         };
-        if let Some(found) = wave_ancestors::recognise(known)? {
-            return Ok(Network::Frozen(found));
+        // timm registers ConvNeXts by name; one that is told by its sizes trains.
+        let sized = model_args.contains_key("dims") && ConvNextShape::has_stages(weights);
+        if !sized {
+            wave_ancestors::check_name(name)?;
+            if let Some(found) = wave_ancestors::recognise(known)? {
+                return Ok(Network::Frozen(found));
+            }
         }
         let own = positional::attention_of(weights).is_some();
         let part = match own {
@@ -245,7 +249,7 @@ impl Network {
         match self {
             Network::Vit(shape) => (shape.depth, shape.width),
             Network::ConvMixer(shape) => (shape.depth, shape.width),
-            Network::ConvNext(shape) => (shape.depth, shape.width),
+            Network::ConvNext(shape) => (shape.depth, shape.last_width()),
             Network::Positional(shape) => (shape.vit.depth, shape.vit.width),
             Network::Transformer(shape) => (shape.depth, shape.width),
             Network::Frozen(network) => {
@@ -379,7 +383,7 @@ impl Family {
         match self {
             Family::Vit => "a vision transformer",
             Family::ConvMixer => "a ConvMixer",
-            Family::ConvNext => "an isotropic ConvNeXt",
+            Family::ConvNext => "a ConvNeXt",
             Family::Positional => "a transformer with positional attention",
             Family::Levit => "a LeViT",
             Family::EfficientNet => "an EfficientNet-Lite",
@@ -393,6 +397,7 @@ impl Family {
         }
         [
             ("patch_embed.proj.weight", Family::Vit),
+            ("stages.0.blocks.0.conv_dw.weight", Family::ConvNext),
             ("stem.0.weight", Family::ConvMixer),
             ("blocks.0.conv_dw.weight", Family::ConvNext),
             ("stem.conv1.linear.weight", Family::Levit),
@@ -415,7 +420,7 @@ impl Family {
             ("vit_", Family::Vit),
             ("deit", Family::Vit),
             ("convmixer_", Family::ConvMixer),
-            ("convnext_isotropic", Family::ConvNext),
+            ("convnext_", Family::ConvNext),
             ("levit_", Family::Levit),
             ("efficientnet_", Family::EfficientNet),
             ("tf_efficientnet_", Family::EfficientNet),
@@ -494,6 +499,9 @@ impl Arguments<'_> {
                 ("num_classes", json!(s.classes)),
             ],
             Network::ConvNext(s) => vec![
+                ("dims", json!(s.widths())),
+                ("depths", json!(s.stages)),
+                ("kernel_sizes", json!(s.kernel)),
                 ("dim", json!(s.width)),
                 ("depth", json!(s.depth)),
                 ("kernel_size", json!(s.kernel)),

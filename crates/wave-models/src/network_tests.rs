@@ -57,6 +57,7 @@ fn convnext() -> ConvNextShape {
         channels: 3,
         patch: 7,
         depth: 2,
+        stages: None,
         width: 8,
         kernel: 3,
         mlp_ratio: 4.0,

@@ -293,7 +293,7 @@ pub struct Init {
     /// population or vit-population: many small networks [default: vit]
     #[arg(long, value_name = "A")]
     pub arch: Option<String>,
-    /// Blocks
+    /// Blocks [default: the sum of --stages]
     #[arg(long, value_name = "N")]
     pub depth: Option<usize>,
     /// Channels of a token
@@ -324,6 +324,13 @@ pub struct Init {
     /// convolution (mamba2, mamba)
     #[arg(long, value_name = "N")]
     pub kernel: Option<usize>,
+    /// Activation of a convmixer [default: gelu]
+    #[arg(long, value_name = "NAME")]
+    pub activation: Option<MixerActivation>,
+    /// Blocks of each of a convnext's four stages, such as 2,2,6,2: each has half the resolution and twice
+    /// the width of the one before it, --width is the first's [default: one stage, isotropic]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub stages: Option<Vec<usize>>,
     /// Dilation of depthwise kernels (convmixer): a digit for all layers, one for each, such as
     /// 11223333, or one of the thesis' schedules A to H [default: 1]
     #[arg(long, value_name = "D")]
@@ -332,6 +339,9 @@ pub struct Init {
     /// its acceleration over depth [default: 0.08,0.37,2.9]
     #[arg(long, value_name = "X", value_delimiter = ',')]
     pub filter_variance: Option<Vec<f64>>,
+    /// Halve that variance with every halving of the resolution (convnext with --stages) [default: false]
+    #[arg(long, value_name = "BOOL")]
+    pub sawtooth: Option<bool>,
     /// Treatment of a covariance's negative eigenvalues: clip or absolute [default: clip]
     #[arg(long, value_name = "HOW")]
     pub negative: Option<String>,

@@ -186,7 +186,7 @@ pub fn make(
         // Other classes get a new head, at zero, which is fitted with the scalers.
         shape.classes = data.class_names.len();
         label_names = data.class_names.clone();
-        inherited.extend(zero_head(shape.classes, shape.width)?);
+        inherited.extend(zero_head("head", shape.classes, shape.width)?);
     }
     let mut fit = None;
     if let Some(data) = data {

@@ -177,18 +177,22 @@ pub fn open_data(model: &mut Model, plan: &FinetunePlan, context: &Context) -> R
 }
 
 /// The weights of an untrained classifier.
-pub(crate) fn zero_head(classes: usize, width: usize) -> Result<Weights> {
+pub(crate) fn zero_head(name: &str, classes: usize, width: usize) -> Result<Weights> {
     let zeros = |dims: &[usize]| Tensor::zeros(dims, DType::F32, &Device::Cpu);
     Ok([
-        ("head.weight".to_string(), zeros(&[classes, width])?),
-        ("head.bias".to_string(), zeros(&[classes])?),
+        (format!("{name}.weight"), zeros(&[classes, width])?),
+        (format!("{name}.bias"), zeros(&[classes])?),
     ]
     .into())
 }
 
 fn reset_head(model: &mut Model, data: &Data) -> Result<()> {
     let (classes, width) = (data.class_names.len(), model.network.size().1);
-    model.weights.extend(zero_head(classes, width)?);
+    let head = match &model.network {
+        Network::ConvNext(shape) => shape.head(),
+        _ => "head",
+    };
+    model.weights.extend(zero_head(head, classes, width)?);
     match &mut model.network {
         Network::Vit(shape) => shape.classes = classes,
         Network::ConvMixer(shape) => shape.classes = classes,

@@ -426,7 +426,7 @@ fn frame_of(from: &str, context: &Context) -> Result<Frame> {
         Network::ConvNext(shape) => (shape.patch, None),
         other => {
             return Err(request(format!(
-                "--from {from} is {}; give a plain transformer, a ConvMixer or an isotropic ConvNeXt",
+                "--from {from} is {}; give a plain transformer, a ConvMixer or a ConvNeXt",
                 other.family()
             )));
         }

@@ -13,7 +13,7 @@ use wave_hub::{CardFront, Kind, ModelConfig, Preprocessing, PretrainedCfg};
 pub use wave_models::Network;
 use wave_models::transformer::{Pooling, Positions, Scale};
 use wave_models::vit::VitShape;
-use wave_models::{Weights, convmixer, transformers};
+use wave_models::{Activation, Weights, convmixer, transformers};
 use wave_run::context::Context;
 use wave_run::error::{Error, request};
 use wave_run::locate;
@@ -152,10 +152,12 @@ impl Model {
     /// If the network only runs, so that no model directory holds it.
     pub fn config(&self) -> Result<ModelConfig> {
         let t = &self.transform;
+        // timm hands a fixed size on to the network, and convolutions take none.
+        let convolves = matches!(self.network, Network::ConvMixer(_) | Network::ConvNext(_));
         let cfg = |first_conv: &str, classifier: &str| PretrainedCfg {
             tag: "wave".into(),
             input_size: [t.channels, t.image_size, t.image_size],
-            fixed_input_size: true,
+            fixed_input_size: !convolves,
             interpolation: t.interpolation.to_string(),
             crop_pct: decimal(t.crop_pct),
             crop_mode: t.crop_mode.to_string(),
@@ -197,7 +199,22 @@ impl Model {
                 if let Some(dilation) = s.dilations.to_json() {
                     args["dilation"] = dilation;
                 }
-                ("convmixer_1536_20", "avg", args, cfg("stem.0", "head"))
+                // timm tells the activation by the name alone.
+                let architecture = match s.activation {
+                    Activation::Relu => "convmixer_768_32",
+                    _ => "convmixer_1536_20",
+                };
+                (architecture, "avg", args, cfg("stem.0", "head"))
+            }
+            Network::ConvNext(s) if s.stages.is_some() => {
+                let args = json!({
+                    "depths": s.stages,
+                    "dims": s.widths(),
+                    "kernel_sizes": s.kernel,
+                    "patch_size": s.patch,
+                    "in_chans": s.channels,
+                });
+                ("convnext_tiny", "avg", args, cfg("stem.0", "head.fc"))
             }
             Network::ConvNext(s) => {
                 let args = json!({
@@ -360,6 +377,7 @@ impl Model {
         let mut loading = match (format, &self.network) {
             (Format::Transformers, _) => FROM_TRANSFORMERS.to_string(),
             (_, Network::Vit(_) | Network::Transformer(_)) => FROM_TIMM.to_string(),
+            (_, Network::ConvNext(shape)) if shape.stages.is_some() => FROM_TIMM.to_string(),
             // timm registers ConvMixers of fixed sizes only, and neither isotropic ConvNeXts nor
             // positional attention: users load these weights by hand.
             _ => String::new(),

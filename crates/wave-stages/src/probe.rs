@@ -136,7 +136,7 @@ pub fn linear(train: &Features, test: &Features, classes: usize) -> Result<f64> 
         let [weight, bias] = &variables;
         wave_ops::linear(images, weight.var.as_tensor(), bias.var.as_tensor())
     };
-    let schedule = Schedule {
+    let schedule = Schedule::Cosine {
         peak: LEARNING_RATE,
         steps: STEPS,
         warmup: 1,

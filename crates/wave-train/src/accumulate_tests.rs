@@ -43,7 +43,7 @@ fn train(ranks: &dyn Ranks, loader: &Loader, micro_batches: usize) -> Result<Vec
         weight_decay: 0.1,
     }];
     let mut state = State::new(&variables, true)?;
-    let schedule = Schedule {
+    let schedule = Schedule::Cosine {
         peak: 1e-2,
         steps: 6,
         warmup: 1,

@@ -53,7 +53,7 @@ pub struct Hyperparameters {
     pub micro_batches: usize,
 }
 
-/// Trains `variables` until `hyperparameters.schedule.steps`, from wherever `state` is.
+/// Trains `variables` until `hyperparameters.schedule.steps()`, from wherever `state` is.
 ///
 /// `loss` is given a batch, its input (of images: (b, c, h, w)) on the variables' device, and the
 /// [`MicroBatch`] that they are; it returns a scalar, the mean over the examples. It must derive all
@@ -88,7 +88,7 @@ pub fn fit<B: Batches>(
     let batches = batches.share(ranks.rank(), ranks.size())?;
     let per_epoch = batches.steps_per_epoch() as u64;
     let mut failures = 0;
-    let mut prefetched = batches.prefetch(state.step, schedule.steps);
+    let mut prefetched = batches.prefetch(state.step, schedule.steps());
     while let Some(batch) = next(&mut prefetched) {
         let batch = batch?;
         let rate = schedule.at(state.step) * 0.5f64.powi(state.halvings() as i32);
@@ -110,7 +110,7 @@ pub fn fit<B: Batches>(
         let progress = Progress {
             step: state.step,
             epoch: state.step as f64 / per_epoch as f64,
-            epoch_ends: state.step.is_multiple_of(per_epoch) || state.step == schedule.steps,
+            epoch_ends: state.step.is_multiple_of(per_epoch) || state.step == schedule.steps(),
             loss: value,
             learning_rate: rate,
             gradient_norm: norm,
@@ -124,7 +124,7 @@ pub fn fit<B: Batches>(
             });
         }
         match flow {
-            Flow::Stop if state.step < schedule.steps => {
+            Flow::Stop if state.step < schedule.steps() => {
                 return Err(TrainError::Interrupted(state.step));
             }
             Flow::Finish => return Ok(()),

@@ -36,7 +36,7 @@
 //!     wave_ops::soft_cross_entropy(&logits, &wave_train::batch_targets(batch, 8, 0.0)?)
 //! };
 //! let hyperparameters = Hyperparameters {
-//!     schedule: Schedule { peak: 0.01, steps: 20, warmup: 2, floor: 0.01 },
+//!     schedule: Schedule::Cosine { peak: 0.01, steps: 20, warmup: 2, floor: 0.01 },
 //!     clip: Some(1.0),
 //!     ema_decay: None,
 //!     micro_batches: 2,

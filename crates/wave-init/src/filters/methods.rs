@@ -1,4 +1,4 @@
-//! Starts of a ConvMixer or an isotropic ConvNeXt: depthwise filters by covariance, all else PyTorch's
+//! Starts of a ConvMixer or a ConvNeXt: depthwise filters by covariance, all else PyTorch's
 //! default, with a mean shift of the MLPs on request.
 
 use candle_core::Tensor;
@@ -16,6 +16,9 @@ use crate::random::generator;
 pub struct FilterChoices {
     /// The variance over depth, of methods without a donor.
     pub schedule: Schedule,
+    /// The variance is halved with every halving of the resolution, in a ConvNeXt of stages: our reading
+    /// of the thesis' Fig. B.5, which gives no numbers.
+    pub sawtooth: bool,
     /// The treatment of negative eigenvalues.
     pub negative: Negative,
     /// Covariances are replaced by the nearest Kronecker squares (section 3.1.1).
@@ -28,6 +31,7 @@ impl Default for FilterChoices {
     fn default() -> Self {
         Self {
             schedule: Schedule::default(),
+            sawtooth: false,
             negative: Negative::default(),
             factored: false,
             mlp_mean: MlpMean::None,
@@ -38,45 +42,62 @@ impl Default for FilterChoices {
 /// The first stream of the MLPs' mean shifts, after those of the filters.
 const MEAN_SHIFT: u64 = 1 << 32;
 
-/// The depthwise filters of a network: `blocks.{layer}.{tensor}`, (width, 1, kernel, kernel).
-#[derive(Clone, Copy)]
-struct FilterTensor {
-    depth: usize,
-    width: usize,
+/// The depthwise filters of a network.
+struct Filters {
+    layers: Vec<Layer>,
     kernel: usize,
-    tensor: &'static str,
 }
 
-impl FilterTensor {
-    fn of(network: &Network) -> Result<FilterTensor, InitError> {
-        let (depth, width) = network.size();
-        let (kernel, tensor) = match network {
-            Network::ConvMixer(shape) => (shape.kernel, "0.fn.0.weight"),
-            Network::ConvNext(shape) => (shape.kernel, "conv_dw.weight"),
-            other => {
-                return Err(InitError::Lacks {
-                    network: other.family(),
-                    part: "depthwise filters in blocks of one kind",
-                    remedy: "use a ConvMixer or an isotropic ConvNeXt",
-                });
-            }
-        };
-        Ok(FilterTensor {
-            depth,
-            width,
-            kernel,
-            tensor,
-        })
+/// The filters of a layer, (width, 1, kernel, kernel).
+struct Layer {
+    name: String,
+    width: usize,
+    stage: usize,
+}
+
+impl Filters {
+    fn of(network: &Network) -> Result<Filters, InitError> {
+        match network {
+            Network::ConvMixer(shape) => Ok(Filters {
+                layers: (0..shape.depth)
+                    .map(|layer| Layer {
+                        name: format!("blocks.{layer}.0.fn.0.weight"),
+                        width: shape.width,
+                        stage: 0,
+                    })
+                    .collect(),
+                kernel: shape.kernel,
+            }),
+            Network::ConvNext(shape) => Ok(Filters {
+                layers: shape
+                    .blocks()
+                    .into_iter()
+                    .map(|(block, width, stage)| Layer {
+                        name: format!("{block}.conv_dw.weight"),
+                        width,
+                        stage,
+                    })
+                    .collect(),
+                kernel: shape.kernel,
+            }),
+            other => Err(InitError::Lacks {
+                network: other.family(),
+                part: "depthwise filters in blocks of one kind",
+                remedy: "use a ConvMixer or a ConvNeXt",
+            }),
+        }
     }
 
-    fn name(self, layer: usize) -> String {
-        format!("blocks.{layer}.{}", self.tensor)
+    fn depth(&self) -> usize {
+        self.layers.len()
     }
+}
 
-    fn filters(self, weights: &Weights, layer: usize) -> Result<&Tensor, InitError> {
-        let name = self.name(layer);
+impl Layer {
+    fn filters<'a>(&self, weights: &'a Weights) -> Result<&'a Tensor, InitError> {
+        let name = &self.name;
         weights
-            .get(&name)
+            .get(name)
             .ok_or_else(|| candle_core::Error::Msg(format!("tensor {name} is missing")).into())
     }
 }
@@ -153,17 +174,17 @@ pub fn start(
             found: usize::from(donor.is_some()),
         });
     }
-    let place = FilterTensor::of(network)?;
+    let filters = Filters::of(network)?;
     let mut weights = match network {
         Network::ConvMixer(shape) => shape.initialise(seed)?,
         Network::ConvNext(shape) => shape.initialise(seed)?,
-        _ => Weights::new(), // has no place
+        _ => Weights::new(), // has no filters
     };
     shift_mlps(&mut weights, network, choices.mlp_mean, seed)?;
     let taken = match (method.name, donor) {
         ("default", _) => 0,
-        ("filters", Some((donor, of))) => copy(&mut weights, place, FilterTensor::of(donor)?, of)?,
-        (_, donor) => sample(&mut weights, place, donor, choices, seed)?,
+        ("filters", Some((donor, of))) => copy(&mut weights, &filters, &Filters::of(donor)?, of)?,
+        (_, donor) => sample(&mut weights, &filters, donor, choices, seed)?,
     };
     Ok((weights, cost(taken)))
 }
@@ -185,9 +206,9 @@ fn shift_mlps(
             remedy: "leave out --mlp-mean, or use a ConvNeXt or a transformer",
         });
     };
-    for layer in 0..shape.depth {
+    for (layer, (block, ..)) in shape.blocks().into_iter().enumerate() {
         let rng = &mut generator(seed, MEAN_SHIFT + layer as u64);
-        shift_block(weights, &format!("blocks.{layer}"), shift, rng)?;
+        shift_block(weights, &block, shift, rng)?;
     }
     Ok(())
 }
@@ -195,27 +216,32 @@ fn shift_mlps(
 /// Draws the filters of every layer; returns how many values of the donor they stand on.
 fn sample(
     weights: &mut Weights,
-    place: FilterTensor,
+    filters: &Filters,
     donor: Option<(&Network, &Weights)>,
     choices: &FilterChoices,
     seed: u64,
 ) -> Result<usize, InitError> {
     let donor = donor
-        .map(|(network, weights)| Ok::<_, InitError>((FilterTensor::of(network)?, weights)))
+        .map(|(network, weights)| Ok::<_, InitError>((Filters::of(network)?, weights)))
         .transpose()?;
     let trained: Option<Vec<Statistics>> = donor
+        .as_ref()
         .map(|(donor, of)| {
-            (0..donor.depth)
-                .map(|layer| Statistics::of(donor.filters(of, layer)?))
+            let layers = donor.layers.iter();
+            layers
+                .map(|layer| Statistics::of(layer.filters(of)?))
                 .collect()
         })
         .transpose()?;
-    for layer in 0..place.depth {
+    for (i, layer) in filters.layers.iter().enumerate() {
         let mut found = match &trained {
-            Some(layers) => interpolate(layers, layer, place.depth)?.resized(place.kernel)?,
+            Some(layers) => interpolate(layers, i, filters.depth())?.resized(filters.kernel)?,
             None => {
-                let variance = choices.schedule.at(layer, place.depth);
-                Statistics::centred(covariance(place.kernel, variance)?)
+                let mut variance = choices.schedule.at(i, filters.depth());
+                if choices.sawtooth {
+                    variance /= f64::from(1 << layer.stage);
+                }
+                Statistics::centred(covariance(filters.kernel, variance)?)
             }
         };
         if choices.factored {
@@ -224,13 +250,13 @@ fn sample(
         }
         let sampler = Sampler::new(&found.covariance, choices.negative)?;
         // Stream 0 has drawn all other weights.
-        let rng = &mut generator(seed, layer as u64 + 1);
-        let filters = sampler.draw(&found.mean, place.width, rng)?;
-        weights.insert(place.name(layer), filters);
+        let rng = &mut generator(seed, i as u64 + 1);
+        let drawn = sampler.draw(&found.mean, layer.width, rng)?;
+        weights.insert(layer.name.clone(), drawn);
     }
     Ok(donor.map_or(0, |(donor, _)| {
         let pixels = donor.kernel * donor.kernel;
-        donor.depth * (pixels + pixels * (pixels + 1) / 2)
+        donor.depth() * (pixels + pixels * (pixels + 1) / 2)
     }))
 }
 
@@ -246,13 +272,13 @@ fn cost(taken: usize) -> Cost {
 /// Copies the first filters of every layer; returns how many values they are.
 fn copy(
     weights: &mut Weights,
-    place: FilterTensor,
-    donor: FilterTensor,
+    filters: &Filters,
+    donor: &Filters,
     of: &Weights,
 ) -> Result<usize, InitError> {
     for (size, donor, target) in [
-        ("kernel", donor.kernel, place.kernel),
-        ("depth", donor.depth, place.depth),
+        ("kernel", donor.kernel, filters.kernel),
+        ("depth", donor.depth(), filters.depth()),
     ] {
         if donor != target {
             return Err(InitError::DonorDiffers {
@@ -263,20 +289,19 @@ fn copy(
             });
         }
     }
-    if donor.width < place.width {
-        return Err(InitError::DonorTooSmall {
-            method: "filters",
-            size: "width",
-            donor: donor.width,
-            target: place.width,
-        });
+    let mut taken = 0;
+    for (layer, donor) in std::iter::zip(&filters.layers, &donor.layers) {
+        if donor.width < layer.width {
+            return Err(InitError::DonorTooSmall {
+                method: "filters",
+                size: "width",
+                donor: donor.width,
+                target: layer.width,
+            });
+        }
+        let some = donor.filters(of)?.narrow(0, 0, layer.width)?;
+        taken += some.elem_count();
+        weights.insert(layer.name.clone(), some.contiguous()?);
     }
-    for layer in 0..place.depth {
-        let some = donor
-            .filters(of, layer)?
-            .narrow(0, 0, place.width)?
-            .contiguous()?;
-        weights.insert(place.name(layer), some);
-    }
-    Ok(place.depth * place.width * place.kernel * place.kernel)
+    Ok(taken)
 }

@@ -224,6 +224,7 @@ fn convnext(depth: usize, width: usize, kernel: usize) -> Network {
         channels: 1,
         patch: 4,
         depth,
+        stages: None,
         width,
         kernel,
         mlp_ratio: 2.0,

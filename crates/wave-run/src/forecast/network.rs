@@ -21,8 +21,12 @@ pub(super) fn of_step(network: &Network, mode: Mode) -> u64 {
             places * shape.width as f64 * (6 * shape.depth + 8) as f64
         }
         Network::ConvNext(shape) => {
-            let places = places(shape.image_size, shape.patch);
-            places * isotropic(shape.depth, shape.width, shape.hidden())
+            let ends =
+                places(shape.image_size, shape.patch) * isotropic(0, shape.width, shape.hidden());
+            let of_block = |(n, h, m): (usize, usize, usize)| {
+                n as f64 * (isotropic(1, h, m) - isotropic(0, h, m))
+            };
+            ends + shape.activations().into_iter().map(of_block).sum::<f64>()
         }
         Network::Positional(shape) => {
             let vit = &shape.vit;

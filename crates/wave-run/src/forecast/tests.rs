@@ -92,6 +92,7 @@ fn convnext((image_size, patch, depth, width): Sizes, mlp_ratio: f64) -> Network
         channels: 3,
         patch,
         depth,
+        stages: None,
         width,
         kernel: 5,
         mlp_ratio,

@@ -24,6 +24,9 @@ macro_rules! choices {
 }
 
 choices! {
+    /// The learning rate over a training: a warm-up and a half cosine, or straight lines to the peak at 2/5,
+    /// a twentieth of it at 4/5, and 0.
+    LrSchedule { Cosine, Triangular }
     /// What of a training is written: the last values, or those that tested best.
     Keep { Last, Best }
     /// Numbers that matrix products of blocks are computed in.
@@ -52,6 +55,8 @@ choices! {
     SpeedMode { Train, Forward, Condense }
     /// Position embeddings of a new model.
     PositionKind { Learned, Sinusoidal }
+    /// What follows the convolutions of a ConvMixer.
+    MixerActivation { Gelu, Relu }
     /// What LayerScale scales.
     Scaled { Branch, Skip }
 }

@@ -1,7 +1,7 @@
 //! Keys of every stage that trains, in groups, so that a family of networks takes only those that
 //! apply.
 
-use super::{BatchSize, Duration, Keep, PrecisionChoice};
+use super::{BatchSize, Duration, Keep, LrSchedule, PrecisionChoice};
 use crate::error::request;
 use anyhow::Result;
 use clap::Args;
@@ -78,6 +78,10 @@ pub struct Optimisation {
     /// Peak learning rate of AdamW [default: 0.0005; of expand 0.01, of token sequences 0.005]
     #[arg(long, value_name = "X")]
     pub lr: Option<f64>,
+    /// Learning rate over the training: cosine with a warm-up, or triangular: straight lines from 0 to the
+    /// peak at 2/5, a twentieth of it at 4/5, and 0 [default: cosine]
+    #[arg(long, value_name = "SHAPE")]
+    pub lr_schedule: Option<LrSchedule>,
     /// Final learning rate of the cosine schedule, as a fraction of the peak [default: 0.01]
     #[arg(long, value_name = "X")]
     pub min_lr_ratio: Option<f64>,

@@ -3,8 +3,10 @@
 use crate::context::Context;
 use crate::data::Data;
 use crate::error::request;
+use crate::recipe::means_nothing;
 use crate::settings::{
-    self, Checkpointing, Duration, Keep, OfTransformers, Optimisation, PrecisionChoice, Training,
+    self, Checkpointing, Duration, Keep, LrSchedule, OfTransformers, Optimisation, PrecisionChoice,
+    Training,
 };
 use anyhow::Result;
 use std::ops::Deref;
@@ -69,6 +71,8 @@ pub struct TrainingPlan {
     pub warmup_epochs: Option<f64>,
     /// Peak learning rate.
     pub lr: f64,
+    /// Learning rate over the training; what is said of warm-up and last rate is of a cosine.
+    pub lr_schedule: LrSchedule,
     /// Last learning rate as a fraction of the peak.
     pub min_lr_ratio: f64,
     /// Weight decay of matrices.
@@ -119,10 +123,20 @@ impl TrainingPlan {
         settings::check(optimisation)?;
         settings::check(transformer)?;
         settings::check(saving)?;
+        let lr_schedule = optimisation.lr_schedule.unwrap_or(LrSchedule::Cosine);
+        let of_cosine = [
+            ("warmup_epochs", optimisation.warmup_epochs),
+            ("min_lr_ratio", optimisation.min_lr_ratio),
+        ];
+        let foreign = of_cosine.iter().find(|(_, value)| value.is_some());
+        if let (LrSchedule::Triangular, Some((key, _))) = (lr_schedule, foreign) {
+            return Err(means_nothing(key, "lr_schedule triangular"));
+        }
         Ok(TrainingPlan {
             duration: optimisation.duration(defaults.duration)?,
             warmup_epochs: optimisation.warmup_epochs,
             lr: optimisation.lr.unwrap_or(defaults.lr),
+            lr_schedule,
             min_lr_ratio: optimisation.min_lr_ratio.unwrap_or(0.01),
             weight_decay: optimisation.weight_decay.unwrap_or(defaults.weight_decay) as f32,
             clip: optimisation.clip.unwrap_or(1.0),
@@ -195,11 +209,17 @@ impl TrainingPlan {
             plan: self.clone(),
             mode: self.mode(data.context())?,
             steps,
-            schedule: Schedule {
-                peak: self.lr,
-                steps,
-                warmup,
-                floor: self.min_lr_ratio,
+            schedule: match self.lr_schedule {
+                LrSchedule::Cosine => Schedule::Cosine {
+                    peak: self.lr,
+                    steps,
+                    warmup,
+                    floor: self.min_lr_ratio,
+                },
+                LrSchedule::Triangular => Schedule::Triangular {
+                    peak: self.lr,
+                    steps,
+                },
             },
         })
     }

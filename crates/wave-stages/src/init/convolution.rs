@@ -7,7 +7,7 @@ use anyhow::Result;
 use wave_init::{Cost, filters};
 use wave_models::convmixer::ConvMixerShape;
 use wave_models::convnext::ConvNextShape;
-use wave_models::{Activation, Dilations, Weights};
+use wave_models::{Dilations, Weights};
 use wave_run::error::request;
 use wave_run::forecast;
 
@@ -22,7 +22,7 @@ pub(super) fn convmixer(plan: &InitPlan, frame: &Frame) -> Result<(Network, Weig
         width: plan.width,
         kernel: kernel(plan, frame)?.unwrap_or(9),
         classes: frame.label_names.len(),
-        activation: Activation::Gelu,
+        activation: plan.activation,
         dilations: Dilations::parse(dilation, plan.depth)?,
     };
     shape.validate()?;
@@ -43,8 +43,9 @@ pub(super) fn convnext(plan: &InitPlan, frame: &Frame) -> Result<(Network, Weigh
     let shape = ConvNextShape {
         image_size: frame.transform.image_size,
         channels: frame.transform.channels,
-        patch: frame.patch(plan, 7),
+        patch: frame.patch(plan, if plan.stages.is_some() { 4 } else { 7 }),
         depth: plan.depth,
+        stages: plan.stages,
         width: plan.width,
         kernel: kernel(plan, frame)?.unwrap_or(7),
         mlp_ratio: plan.mlp_ratio.or(ratio).unwrap_or(4.0),

@@ -23,8 +23,10 @@ const KERNELS: &[&str] = &[
 ];
 
 /// Keys, and the architectures of images that they apply to.
-const OF_ARCHITECTURES: [(&[&str], &[&str]); 3] = [
+const OF_ARCHITECTURES: [(&[&str], &[&str]); 5] = [
     (&["kernel"], KERNELS),
+    (&["activation"], &["convmixer"]),
+    (&["stages", "sawtooth"], &["convnext"]),
     (
         &["dilation", "filter_variance", "negative", "factored"],
         FILTERS,

@@ -7,17 +7,22 @@ use std::path::PathBuf;
 use wave_init::choices::{AutoLgRule, LayerScaleForm};
 use wave_init::filters::{FilterChoices, Schedule};
 use wave_init::{Base, Choices, MlpMean, Positions};
+use wave_models::Activation;
 use wave_models::positional::PositionalAttention;
 use wave_run::context::Context;
 use wave_run::data::DataPlan;
 use wave_run::error::request;
-use wave_run::settings::{Images, Init, PositionKind, Scaled};
+use wave_run::recipe::means_nothing;
+use wave_run::settings::{Images, Init, MixerActivation, PositionKind, Scaled};
 
 /// A network to initialise. What is not said comes from the model of `--from`, or from defaults.
 pub(super) struct InitPlan {
     pub(super) method: String,
     pub(super) arch: Architecture,
     pub(super) depth: usize,
+    pub(super) activation: Activation,
+    /// Blocks of each stage of a ConvNeXt that is not isotropic.
+    pub(super) stages: Option<[usize; 4]>,
     pub(super) width: usize,
     pub(super) heads: Option<usize>,
     pub(super) patch: Option<usize>,
@@ -69,11 +74,18 @@ impl InitPlan {
     /// # Errors
     /// If depth or width is missing, or a value is none of those that its setting takes.
     pub(super) fn new(method: &str, settings: &Init) -> Result<InitPlan> {
-        let (depth, width) = size(settings.depth, settings.width)?;
+        let stages = stages(settings)?;
+        let all = stages.map(|stages| stages.iter().sum());
+        let (depth, width) = size(settings.depth.or(all), settings.width)?;
         Ok(InitPlan {
             method: method.to_owned(),
             arch: Architecture::parse(settings.arch.as_deref().unwrap_or("vit"))?,
             depth,
+            activation: match settings.activation {
+                Some(MixerActivation::Relu) => Activation::Relu,
+                Some(MixerActivation::Gelu) | None => Activation::Gelu,
+            },
+            stages,
             width,
             heads: settings.heads,
             patch: settings.patch,
@@ -95,6 +107,22 @@ impl InitPlan {
             seed: settings.seed.unwrap_or(0),
         })
     }
+}
+
+/// Blocks of each of four stages.
+fn stages(settings: &Init) -> Result<Option<[usize; 4]>> {
+    let Some(given) = &settings.stages else {
+        if settings.sawtooth.is_some() {
+            return Err(means_nothing("sawtooth", "a ConvNeXt without --stages"));
+        }
+        return Ok(None);
+    };
+    let four = <[usize; 4]>::try_from(given.as_slice());
+    four.map(Some).map_err(|_| {
+        request(format!(
+            "stages = {given:?}; give four numbers, such as 2,2,6,2"
+        ))
+    })
 }
 
 /// Depth and width, which every method needs.
@@ -221,6 +249,7 @@ impl MethodOptions {
 fn filters(settings: &Init) -> Result<FilterChoices> {
     let shift = settings.mlp_mean.as_deref().map(mlp_mean).transpose()?;
     let mut choices = FilterChoices {
+        sawtooth: settings.sawtooth.unwrap_or(false),
         factored: settings.factored.unwrap_or(false),
         mlp_mean: shift.unwrap_or(MlpMean::None),
         ..FilterChoices::default()

@@ -149,18 +149,28 @@ pub(super) fn attention(shape: &VitShape, weights: &Weights) -> Result<Vec<Pictu
 /// Depthwise filters, a panel for each layer, and the patch embedding, a panel for each colour channel,
 /// of networks with such filters.
 pub(super) fn filters(network: &Network, weights: &Weights) -> Result<Vec<Picture>> {
-    let (stem, block) = match network {
-        Network::ConvMixer(_) => ("stem.0.weight", "0.fn.0.weight"),
-        Network::ConvNext(_) => ("stem.weight", "conv_dw.weight"),
+    let (stem, filters): (_, Vec<String>) = match network {
+        Network::ConvMixer(shape) => {
+            let block = |l| format!("blocks.{l}.0.fn.0.weight");
+            (
+                "stem.0.weight".to_owned(),
+                (0..shape.depth).map(block).collect(),
+            )
+        }
+        Network::ConvNext(shape) => {
+            let blocks = shape.blocks().into_iter();
+            let blocks = blocks.map(|(block, ..)| format!("{block}.conv_dw.weight"));
+            (shape.stem(), blocks.collect())
+        }
         _ => return Ok(Vec::new()),
     };
-    let patches = &weights[stem]; // (width, c, p, p)
+    let patches = &weights[&stem]; // (width, c, p, p)
     let channel = |c: usize| {
         let of_channel = patches.narrow(1, c, 1)?.squeeze(1)?; // (width, p, p)
         mosaic(format!("channel {c}"), &of_channel)
     };
     let layer = |l: usize| {
-        let filters = weights[&format!("blocks.{l}.{block}")].squeeze(1)?; // (width, k, k)
+        let filters = weights[&filters[l]].squeeze(1)?; // (width, k, k)
         mosaic(format!("layer {l}"), &filters)
     };
     Ok(vec![
