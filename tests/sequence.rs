@@ -234,6 +234,36 @@ fn training_is_the_same_every_time_and_moves_every_weight_that_is_not_frozen() {
 }
 
 #[test]
+fn a_pretrained_layer_starts_a_network_of_another_depth() {
+    let place = Place::new();
+    place.json(&format!("init mimetic --arch mamba2 {SIZE} --out teacher"));
+    let init = "init pretrained-layer --arch mamba2 --depth 3 --width 16 --state 8 \
+                --data copy:length=4,symbols=4 --out student";
+    let made = place.json(&format!("{init} --from teacher --donor-layer 1"));
+    assert!(made["transferred_parameters"].as_u64() > Some(0));
+    place.json("eval student --test-limit 4");
+    let other = "--width 16 --data copy:length=4,symbols=4 --arch mamba2 --depth 1";
+    for (args, needle) in [
+        (format!("{init} --from teacher"), "--donor-layer"),
+        (format!("{init} --donor-layer 0"), "--from"),
+        (
+            format!("{init} --from teacher --donor-layer 2"),
+            "layers from 0 to 1",
+        ),
+        (
+            format!("init pretrained-layer {other} --from teacher --donor-layer 0 --out x"),
+            "give the width, the state",
+        ),
+        (
+            format!("init default {other} --from teacher --donor-layer 0 --out x"),
+            "found 1",
+        ),
+    ] {
+        place.refused(&args, &[needle]);
+    }
+}
+
+#[test]
 fn wrong_requests_are_told_what_to_do() {
     let place = Place::new();
     place.json(&format!("init default --arch mamba2 {SIZE} --out m"));

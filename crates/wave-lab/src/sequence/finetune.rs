@@ -406,7 +406,8 @@ mod tests {
                 )
             };
             let choices = crate::sequence::start::SequenceChoices::default();
-            let weights = crate::sequence::start::start("mimetic", &shape, &choices, 0).unwrap();
+            let weights =
+                crate::sequence::start::start("mimetic", &shape, &choices, None, 0).unwrap();
             let data = TaskData::new(task, None, Some(3), 0, &Context::default()).unwrap();
             assert_eq!(data.batches().steps_per_epoch(), EPOCH / BATCH);
             let lengths = data.lengths(&shape, &weights).unwrap();

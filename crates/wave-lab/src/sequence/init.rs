@@ -4,7 +4,7 @@ use super::WHAT;
 use super::model::{SequenceModel, float};
 use super::network::{Mixer, SequenceShape};
 use super::settings::Init;
-use crate::sequence::start::{self, SequenceChoices};
+use crate::sequence::start::{self, Donor, SequenceChoices};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -35,13 +35,22 @@ pub(super) fn architectures() -> Vec<&'static str> {
 /// If settings are missing or wrong, or the work fails.
 pub(super) fn init(method: &str, settings: &Table, out: &Path, options: &Options) -> Result<Value> {
     let settings = &narrow::<Init>(settings, WHAT)?;
-    let model = new_model(method, settings)?;
+    let donor = donor(settings, &options.context)?;
+    let model = new_model(method, settings, donor.as_ref())?;
     let float = float(&settings.output)?;
     let summary = format!("Initialised with wave, method {method}; not trained.");
+    let taken = match &donor {
+        Some((trained, layer)) => trained.layer_parameters(*layer),
+        None => 0,
+    };
     let begun = Begun {
         method,
         parameters: model.parameters(),
-        cost: Cost::default(),
+        cost: Cost {
+            transferred: taken,
+            stored: taken,
+            ..Cost::default()
+        },
     };
     let mut inputs = Inputs::new(&options.context).known("shape", format!("{:?}", model.shape));
     if let Some(tokenizer) = &model.tokenizer {
@@ -57,15 +66,33 @@ pub(super) fn init(method: &str, settings: &Table, out: &Path, options: &Options
 ///
 /// # Errors
 /// As [`init()`].
-pub(super) fn describe(method: &str, settings: &Table, _: &Context) -> Result<String> {
+pub(super) fn describe(method: &str, settings: &Table, context: &Context) -> Result<String> {
     let settings = &narrow::<Init>(settings, WHAT)?;
-    let model = new_model(method, settings)?;
+    let donor = donor(settings, context)?;
+    let model = new_model(method, settings, donor.as_ref())?;
     float(&settings.output)?;
     let n = model.parameters();
     Ok(format!("{:#?}\n{n} parameters\n", model.shape))
 }
 
-fn new_model(method: &str, settings: &Init) -> Result<SequenceModel> {
+/// The trained network of `--from`, and its layer of `--donor-layer`.
+fn donor(settings: &Init, context: &Context) -> Result<Option<(SequenceModel, usize)>> {
+    match (&settings.from, settings.own.donor_layer) {
+        (None, None) => Ok(None),
+        (Some(from), Some(layer)) => {
+            let trained = SequenceModel::read(Path::new(from), context)?;
+            Ok(Some((trained, layer)))
+        }
+        (Some(_), None) => Err(request("no donor_layer; give --donor-layer N with --from")),
+        (None, Some(_)) => Err(request("no from; give --from DIR with --donor-layer")),
+    }
+}
+
+fn new_model(
+    method: &str,
+    settings: &Init,
+    donor: Option<&(SequenceModel, usize)>,
+) -> Result<SequenceModel> {
     let Some(spec) = &settings.data else {
         return Err(request(
             "no task; give --data copy, stack, recall or sort, with sizes: copy:length=16,symbols=16, or \
@@ -86,7 +113,12 @@ fn new_model(method: &str, settings: &Init) -> Result<SequenceModel> {
     let shape = shape(settings, &task)?;
     let choices = choices(settings)?;
     let seed = settings.seed.unwrap_or(0);
-    let weights = start::start(method, &shape, &choices, seed)?;
+    let donor = donor.map(|(trained, layer)| Donor {
+        shape: &trained.shape,
+        weights: &trained.weights,
+        layer: *layer,
+    });
+    let weights = start::start(method, &shape, &choices, donor, seed)?;
     let mut model = SequenceModel {
         shape,
         weights,

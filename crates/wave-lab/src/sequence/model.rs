@@ -67,6 +67,16 @@ impl SequenceModel {
         self.weights.values().map(|t| t.elem_count()).sum()
     }
 
+    /// The number of values in a layer, counted from 0.
+    pub fn layer_parameters(&self, layer: usize) -> usize {
+        let start = format!("backbone.layers.{layer}.");
+        let of_layer = self
+            .weights
+            .iter()
+            .filter(|(name, _)| name.starts_with(&start));
+        of_layer.map(|(_, t)| t.elem_count()).sum()
+    }
+
     /// The task of the model's initialisation or training.
     ///
     /// # Errors

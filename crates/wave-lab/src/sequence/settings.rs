@@ -33,6 +33,9 @@ pub struct Flags {
     /// Layers, counted from 0, with a mimetic start [default: all]
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub mimetic_layers: Option<Vec<usize>>,
+    /// Layer of --from, counted from 0, that every layer of pretrained-layer is a copy of
+    #[arg(long, value_name = "N")]
+    pub donor_layer: Option<usize>,
 }
 
 /// The settings of `wave init` for a sequence network.
@@ -46,6 +49,7 @@ pub(super) struct Init {
     pub(super) mlp_ratio: Option<f64>,
     pub(super) qk: Option<Vec<f64>>,
     pub(super) vp: Option<Vec<f64>>,
+    pub(super) from: Option<String>,
     pub(super) data: Option<String>,
     pub(super) seed: Option<u64>,
     #[serde(flatten)]

@@ -131,7 +131,7 @@ pub struct SequenceMethod {
 }
 
 /// Every way to start a sequence network.
-pub const METHODS: [SequenceMethod; 2] = [
+pub const METHODS: [SequenceMethod; 3] = [
     SequenceMethod {
         name: "default",
         description: "as the authors of Mamba and Mamba-2 start their layers; attention as PyTorch",
@@ -141,7 +141,23 @@ pub const METHODS: [SequenceMethod; 2] = [
         description: "state space layers that begin as linear attention, in four parts (thesis, section \
                       3.3.2); in a transformer Q.K near the identity (section 3.2.6)",
     },
+    SequenceMethod {
+        name: "pretrained-layer",
+        description: "every layer a copy of one layer of a trained network, the rest default (thesis, section \
+                      3.3.5)",
+    },
 ];
+
+/// The layer of a trained network that every layer begins as.
+#[derive(Clone, Copy, Debug)]
+pub struct Donor<'a> {
+    /// The network's shape.
+    pub shape: &'a SequenceShape,
+    /// Its weights.
+    pub weights: &'a Weights,
+    /// The layer, counted from 0.
+    pub layer: usize,
+}
 
 /// The method of this name.
 ///
@@ -153,14 +169,16 @@ pub fn find(name: &str) -> Result<SequenceMethod, InitError> {
 }
 
 /// Weights of a sequence network by the method of this name. Every tensor draws from a generator of its
-/// own, so that both methods draw the same numbers where they agree.
+/// own, so that all methods draw the same numbers where they agree.
 ///
 /// # Errors
-/// If there is no such method or layer, the shape is not valid, or the power not above 0.
+/// If there is no such method or layer, the shape is not valid, the power not above 0, or a donor is missing,
+/// given in vain, or has layers of another kind or size.
 pub fn start(
     method: &str,
     shape: &SequenceShape,
     choices: &SequenceChoices,
+    donor: Option<Donor>,
     seed: u64,
 ) -> Result<Weights, InitError> {
     let method = find(method)?;
@@ -171,10 +189,58 @@ pub fn start(
         let t = default(shape, &name, &dims, rng)?;
         weights.insert(name, t);
     }
-    if method.name == "mimetic" {
-        mimetic(shape, &mut weights, choices, seed)?;
+    match (method.name, donor) {
+        ("default", None) => {}
+        ("mimetic", None) => mimetic(shape, &mut weights, choices, seed)?,
+        ("pretrained-layer", Some(donor)) => repeat(shape, &mut weights, donor)?,
+        (name, donor) => {
+            return Err(InitError::Donors {
+                method: name,
+                expected: usize::from(donor.is_none()),
+                found: usize::from(donor.is_some()),
+            });
+        }
     }
     Ok(weights)
+}
+
+/// Makes every layer a copy of the donor's.
+fn repeat(shape: &SequenceShape, weights: &mut Weights, donor: Donor) -> Result<(), InitError> {
+    let depth = donor.shape.depth();
+    let Some(mixer) = donor.shape.mixers.get(donor.layer) else {
+        return Err(InitError::OutOfRange {
+            name: "the donor's layer",
+            value: donor.layer as f64,
+            expected: format!("layers from 0 to {}", depth - 1),
+        });
+    };
+    if shape.mixers.iter().any(|own| own != mixer) {
+        return Err(InitError::Lacks {
+            network: "this network",
+            part: "layers of the donor's kind throughout",
+            remedy: "give it the --arch of --from, and no layers of other kinds",
+        });
+    }
+    let of_donor = format!("backbone.layers.{}.", donor.layer);
+    for (name, own) in weights.iter_mut() {
+        let place = name.strip_prefix("backbone.layers.");
+        let Some((_, part)) = place.and_then(|place| place.split_once('.')) else {
+            continue;
+        };
+        let name = format!("{of_donor}{part}");
+        let trained = donor.weights.get(&name).filter(|t| t.dims() == own.dims());
+        let Some(trained) = trained else {
+            let found = donor.weights.get(&name).map(|t| t.dims().to_vec());
+            let text = format!(
+                "{name} of --from is {found:?}, expected {:?}; give the width, the state, the kernel and the \
+                 heads of --from",
+                own.dims()
+            );
+            return Err(candle_core::Error::Msg(text).into());
+        };
+        *own = trained.copy()?;
+    }
+    Ok(())
 }
 
 /// A weight as the layer's authors start it.

@@ -11,7 +11,7 @@ fn shape(mixer: Mixer) -> SequenceShape {
 }
 
 fn weights(method: &str, mixer: Mixer, choices: &SequenceChoices) -> Weights {
-    let weights = start(method, &shape(mixer), choices, 5).unwrap();
+    let weights = start(method, &shape(mixer), choices, None, 5).unwrap();
     shape(mixer).check_weights(&weights).unwrap();
     weights
 }
@@ -74,8 +74,8 @@ fn part_state_raises_the_rates_to_a_negative_power() {
         heads: 4096,
         ..shape(Mixer::Mamba2)
     };
-    let before = start("default", &wide, &SequenceChoices::default(), 1).unwrap();
-    let after = start("mimetic", &wide, &only(Change::State), 1).unwrap();
+    let before = start("default", &wide, &SequenceChoices::default(), None, 1).unwrap();
+    let after = start("mimetic", &wide, &only(Change::State), None, 1).unwrap();
     let (before, after) = (values(of(&before, "A_log")), values(of(&after, "A_log")));
     assert!(before.iter().all(|log| (0.0..16f64.ln()).contains(log)));
     let ratio = |(b, a): (&f64, &f64)| (a + 8.0 * b).abs() < 1e-4;
@@ -181,8 +181,8 @@ fn only_the_layers_that_are_named_change_and_attention_never() {
         layers: Some(vec![1, 2]),
         ..SequenceChoices::default()
     };
-    let default = start("default", &shape, &choices, 3).unwrap();
-    let found = start("mimetic", &shape, &choices, 3).unwrap();
+    let default = start("default", &shape, &choices, None, 3).unwrap();
+    let found = start("mimetic", &shape, &choices, None, 3).unwrap();
     for (name, t) in &found {
         let same = values(t) == values(&default[name]);
         assert!(same || name.starts_with("backbone.layers.2."), "{name}");
@@ -206,6 +206,7 @@ fn starts_are_those_of_pytorch_and_seeded() {
         "default",
         &shape(Mixer::Mamba2),
         &SequenceChoices::default(),
+        None,
         6,
     )
     .unwrap();
@@ -222,7 +223,9 @@ fn starts_are_those_of_pytorch_and_seeded() {
 fn what_cannot_be_is_refused() {
     let shape = shape(Mixer::Mamba2);
     let refused = |method: &str, choices: &SequenceChoices| {
-        start(method, &shape, choices, 0).unwrap_err().to_string()
+        start(method, &shape, choices, None, 0)
+            .unwrap_err()
+            .to_string()
     };
     let usual = SequenceChoices::default();
     assert!(refused("he", &usual).contains("default, mimetic"));
@@ -272,7 +275,7 @@ fn attention_of_a_transformer_is_mimetic_head_by_head() {
     let shape = transformer();
     let choices = SequenceChoices::default();
     assert_eq!((choices.qk, choices.vp), ((0.0, 0.5), (0.2, 0.2)));
-    let weights = start("mimetic", &shape, &choices, 5).unwrap();
+    let weights = start("mimetic", &shape, &choices, None, 5).unwrap();
     shape.check_weights(&weights).unwrap();
     let mut products = Vec::new();
     for layer in [0, 2] {
@@ -301,7 +304,7 @@ fn attention_of_a_transformer_is_mimetic_head_by_head() {
         vp: (0.0, 0.2),
         ..SequenceChoices::default()
     };
-    let plain = start("mimetic", &shape, &other, 5).unwrap();
+    let plain = start("mimetic", &shape, &other, None, 5).unwrap();
     let eye = Tensor::eye(64, DType::F32, &Device::Cpu).unwrap();
     let expected = (eye * -0.2).unwrap();
     assert!(distance(&vo(&plain, 2), &expected) < 1e-5);
@@ -314,7 +317,7 @@ fn attention_of_a_transformer_is_mimetic_head_by_head() {
 #[test]
 fn parts_of_mimetic_attention_are_left_out_by_zeros() {
     let shape = transformer();
-    let default = start("default", &shape, &SequenceChoices::default(), 5).unwrap();
+    let default = start("default", &shape, &SequenceChoices::default(), None, 5).unwrap();
     for (qk, vp, changed) in [
         ((0.0, 0.0), (0.2, 0.2), ["v", "o"]),
         ((0.0, 0.5), (0.0, 0.0), ["q", "k"]),
@@ -325,7 +328,7 @@ fn parts_of_mimetic_attention_are_left_out_by_zeros() {
             layers: Some(vec![2]),
             ..SequenceChoices::default()
         };
-        let found = start("mimetic", &shape, &choices, 5).unwrap();
+        let found = start("mimetic", &shape, &choices, None, 5).unwrap();
         for (name, t) in &found {
             let mimetic = changed
                 .iter()
@@ -339,7 +342,7 @@ fn parts_of_mimetic_attention_are_left_out_by_zeros() {
 fn attention_of_a_hybrid_stays_as_it_is() {
     let mut shape = shape(Mixer::Mamba2);
     shape.mixers[1] = Mixer::Attention;
-    let made = |method| start(method, &shape, &SequenceChoices::default(), 5).unwrap();
+    let made = |method| start(method, &shape, &SequenceChoices::default(), None, 5).unwrap();
     let (default, mimetic) = (made("default"), made("mimetic"));
     for map in ["q", "k", "v", "o"] {
         let of = |weights: &Weights| values(of(weights, &format!("{map}_proj.weight")));
@@ -350,6 +353,47 @@ fn attention_of_a_hybrid_stays_as_it_is() {
 #[test]
 fn a_mimetic_start_that_would_change_nothing_is_refused() {
     let choices = SequenceChoices::default();
-    let error = start("mimetic", &shape(Mixer::LinearAttention), &choices, 0).unwrap_err();
+    let error = start("mimetic", &shape(Mixer::LinearAttention), &choices, None, 0).unwrap_err();
     assert!(error.to_string().contains("`default`"), "{error}");
+}
+
+#[test]
+fn a_pretrained_layer_is_every_layer() {
+    let choices = SequenceChoices::default();
+    let mut teacher = shape(Mixer::Mamba2);
+    teacher.mixers = vec![Mixer::Mamba2; 3];
+    let trained = start("mimetic", &teacher, &choices, None, 8).unwrap();
+    let donor = |layer| {
+        Some(Donor {
+            shape: &teacher,
+            weights: &trained,
+            layer,
+        })
+    };
+    let student = shape(Mixer::Mamba2);
+    let own = start("default", &student, &choices, None, 5).unwrap();
+    let found = start("pretrained-layer", &student, &choices, donor(2), 5).unwrap();
+    for (name, t) in &found {
+        let part = name.strip_prefix("backbone.layers.");
+        let expected = match part.and_then(|part| part.split_once('.')) {
+            Some((_, part)) => &trained[&format!("backbone.layers.2.{part}")],
+            None => &own[name],
+        };
+        assert_eq!(values(t), values(expected), "{name}");
+    }
+    let error = |shape: &SequenceShape, layer| {
+        let started = start("pretrained-layer", shape, &choices, donor(layer), 5);
+        started.unwrap_err().to_string()
+    };
+    assert!(error(&student, 3).contains("layers from 0 to 2"));
+    assert!(error(&shape(Mixer::Mamba), 0).contains("layers of the donor's kind"));
+    let mut wide = shape(Mixer::Mamba2);
+    wide.width *= 2;
+    assert!(error(&wide, 0).contains("give the width"));
+    for (method, given) in [("default", donor(0)), ("pretrained-layer", None)] {
+        assert!(
+            start(method, &student, &choices, given, 5).is_err(),
+            "{method}"
+        );
+    }
 }
