@@ -28,7 +28,17 @@ fn every_network_learns_and_the_statistics_are_told() {
         seen["fc2_across_layers"][1][1].as_f64().map(f64::round),
         Some(1.0)
     );
-    for picture in ["covariance", "filter-product", "fc2-across-layers"] {
+    let tensors = seen["tensors"].as_array().unwrap().len();
+    assert_eq!(seen["between_tensors"].as_array().unwrap().len(), tensors);
+    assert!(seen["bias_with_row"]["blocks.1.mlp.fc1.weight"].is_f64());
+    for picture in [
+        "covariance",
+        "covariance-of-channels",
+        "network",
+        "between-tensors",
+        "filter-product",
+        "fc2-across-layers",
+    ] {
         let picture = place.bytes(&format!("plots/{picture}.png"));
         assert!(picture.starts_with(b"\x89PNG"));
     }

@@ -2,10 +2,11 @@
 //! 3.4.1 and 3.4.3).
 
 use super::model::PopulationModel;
-use super::statistics::{LayerStatistics, across_layers, centre, layers};
+use super::statistics::{LayerStatistics, across_layers, centre, layers, network, of_channels};
 use anyhow::Result;
 use candle_core::Tensor;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::Path;
 use wave_run::context::Context;
 use wave_run::error::request;
@@ -37,6 +38,7 @@ pub(super) fn inspect(
     let model = PopulationModel::read(dir, context)?;
     let found = layers(&model.shape, &model.weights)?;
     let across = across_layers(&model.shape, &model.weights)?;
+    let whole = network(&model.shape, &model.weights)?;
     let of_layers = found.iter().map(|layer| {
         let mut out = json!({
             "stripes_fc1": layer.stripes_fc1,
@@ -56,6 +58,9 @@ pub(super) fn inspect(
         "width": model.shape.width,
         "layers": of_layers.collect::<Result<Vec<_>>>()?,
         "fc2_across_layers": across.to_vec2::<f64>()?,
+        "tensors": whole.tensors,
+        "between_tensors": whole.between.to_vec2::<f64>()?,
+        "bias_with_row": whole.bias_with_row.iter().cloned().collect::<BTreeMap<_, _>>(),
         "provenance": model.provenance,
     });
     if let Some(plots) = plots {
@@ -65,8 +70,22 @@ pub(super) fn inspect(
             of_layers.iter().enumerate().map(panel).collect()
         };
         let covariances = found.iter().map(covariance).collect::<Result<_>>()?;
+        let shown = SHOWN.min(model.shape.hidden);
+        let channels = (0..model.shape.depth).map(|layer| {
+            let found = of_channels(&model.shape, &model.weights, layer, shown)?;
+            Ok(off_diagonal(&found)?)
+        });
         let mut pictures = vec![
             ("covariance", panels(covariances)?),
+            (
+                "covariance-of-channels",
+                panels(channels.collect::<Result<_>>()?)?,
+            ),
+            ("network", vec![panel("all weights".into(), &whole.shown)?]),
+            (
+                "between-tensors",
+                vec![panel("root mean square".into(), &whole.between)?],
+            ),
             (
                 "fc2-across-layers",
                 vec![panel("W2".into(), &off_diagonal(&across)?)?],

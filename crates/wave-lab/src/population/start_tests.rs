@@ -1,6 +1,6 @@
 use super::*;
 use crate::population::network::Mixer;
-use crate::population::statistics::{across_layers, centre, layers};
+use crate::population::statistics::{across_layers, centre, layers, network, of_channels};
 
 const SHAPE: PopulationShape = PopulationShape {
     networks: 400,
@@ -129,6 +129,53 @@ fn what_was_put_in_is_found() {
     let across = across_layers(&SHAPE, &weights).unwrap();
     let opposed = across.get(0).unwrap().get(2).unwrap();
     assert!((opposed.to_scalar::<f64>().unwrap() + 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn correlations_over_the_whole_network_are_those_put_in() {
+    let mut weights = draws("default", None);
+    // A bias is the sum of its row of 16 weights, a layer's W2 is another's turned around.
+    let sum = weights["blocks.0.mlp.fc1.weight"].sum(2).unwrap();
+    weights.insert("blocks.0.mlp.fc1.bias".into(), sum);
+    let opposed = weights["blocks.0.mlp.fc2.weight"].neg().unwrap();
+    weights.insert("blocks.2.mlp.fc2.weight".into(), opposed);
+    let found = network(&SHAPE, &weights).unwrap();
+    let place = |name: &str| found.tensors.iter().position(|own| own == name).unwrap();
+    let pair = ["blocks.0.mlp.fc2.weight", "blocks.2.mlp.fc2.weight"].map(place);
+    let biased = ["blocks.0.mlp.fc1.weight", "blocks.0.mlp.fc1.bias"].map(place);
+    for (a, row) in found.between.to_vec2::<f64>().unwrap().iter().enumerate() {
+        for (b, found) in row.iter().enumerate() {
+            // One of 512 values is meant, or one of 32 rows by 1/4.
+            let expected = match [a.min(b), a.max(b)] {
+                both if both == pair => 1.0 / 512f64.sqrt(),
+                both if both == biased => 0.25 / 32f64.sqrt(),
+                _ => 0.0,
+            };
+            let error = (found.powi(2) - expected.powi(2)).abs();
+            assert!(error < 2e-3, "{a} {b}: {found}, expected {expected}");
+        }
+    }
+    for (name, found) in &found.bias_with_row {
+        let expected = if name == "blocks.0.mlp.fc1.weight" {
+            0.25
+        } else {
+            0.0
+        };
+        assert!((found - expected).abs() < 0.04, "{name}: {found}");
+    }
+    assert!(found.shown.dim(0).unwrap() <= super::super::statistics::SHOWN);
+
+    let channels = of_channels(&SHAPE, &weights, 0, 3).unwrap(); // 3 rows of W1, 3 columns of W2
+    assert_eq!(channels.dims(), [96, 96]);
+    for (i, row) in channels.to_vec2::<f64>().unwrap().iter().enumerate() {
+        for (j, found) in row.iter().enumerate() {
+            let expected = if i == j { 1.0 } else { 0.0 };
+            assert!(
+                (found - expected).abs() < 2.0 * tolerance(),
+                "{i} {j}: {found}"
+            );
+        }
+    }
 }
 
 #[test]

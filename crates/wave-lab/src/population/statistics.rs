@@ -70,6 +70,128 @@ pub fn across_layers(shape: &PopulationShape, weights: &Weights) -> Result<Tenso
     correlation(&means.matmul(&means.t()?)?)
 }
 
+/// Correlations of all weights of the networks, of whatever tensors (figure 3.39).
+#[derive(Clone, Debug)]
+pub struct NetworkStatistics {
+    /// Names of the tensors, in the order of the forward pass.
+    pub tensors: Vec<String>,
+    /// Root mean square correlation of the values of two tensors beyond what networks without any
+    /// correlation would show, 1 / (n - 1) of its square; 0 if there is less. Pairs of a value with itself
+    /// are left out. (tensors, tensors).
+    pub between: Tensor,
+    /// The same of every bias with the weights of its own row, by the weight's name.
+    pub bias_with_row: Vec<(String, f64)>,
+    /// Correlations of at most [`SHOWN`] evenly spaced values of a network with each other, as the forward
+    /// pass has them; the diagonal is 0.
+    pub shown: Tensor,
+}
+
+/// Values in [`NetworkStatistics::shown`].
+pub const SHOWN: usize = 800;
+
+/// Correlations over the whole of a network. Values that are the same in all networks have none.
+///
+/// # Errors
+/// As [`layers`].
+pub fn network(shape: &PopulationShape, weights: &Weights) -> Result<NetworkStatistics> {
+    let n = shape.networks;
+    let chance = 1.0 / (n as f64 - 1.0);
+    let beyond = |mean_square: f64| (mean_square - chance).max(0.0).sqrt();
+    let mut tensors: Vec<(String, Tensor)> = Vec::new(); // (n, values), of variance 1 / n
+    for (name, dims) in shape.parameters() {
+        let t = standardised(&centred(shape, weights, &name)?.flatten_from(1)?)?;
+        debug_assert_eq!(t.dim(1)?, dims[1..].iter().product::<usize>());
+        tensors.push((name, t));
+    }
+    // How many values vary: each is of norm 1.
+    let counts: Vec<f64> = tensors
+        .iter()
+        .map(|(_, t)| t.sqr()?.sum_all()?.to_scalar::<f64>())
+        .collect::<Result<_>>()?;
+    let mut between = Vec::new();
+    for (a, (_, x)) in tensors.iter().enumerate() {
+        for (b, (_, y)) in tensors.iter().enumerate() {
+            let own = if a == b { counts[a] } else { 0.0 };
+            let pairs = (counts[a] * counts[b] - own).max(1.0);
+            between.push(beyond((squares(x, y)? - own) / pairs));
+        }
+    }
+    let mut bias_with_row = Vec::new();
+    for pair in tensors.windows(2) {
+        let [(weight, w), (bias, b)] = pair else {
+            continue;
+        };
+        let of = weight.strip_suffix(".weight");
+        if of.is_none() || of != bias.strip_suffix(".bias") || weight.contains("norm") {
+            continue;
+        }
+        let rows = b.dim(1)?;
+        let w = w.reshape((n, rows, ()))?;
+        let found = w.broadcast_mul(&b.unsqueeze(2)?)?.sum(0)?; // (rows, columns)
+        bias_with_row.push((
+            weight.clone(),
+            beyond(found.sqr()?.mean_all()?.to_scalar()?),
+        ));
+    }
+    let values: Vec<&Tensor> = tensors.iter().map(|(_, t)| t).collect();
+    let all = Tensor::cat(&values, 1)?;
+    let count = all.dim(1)?;
+    let stride = count.div_ceil(SHOWN);
+    let some: Vec<u32> = (0..count as u32).step_by(stride).collect();
+    let some = all.index_select(&Tensor::new(some, all.device())?, 1)?;
+    let shown = some.t()?.matmul(&some)?;
+    let eye = Tensor::eye(shown.dim(0)?, shown.dtype(), shown.device())?;
+    let shown = (&shown * (1.0 - eye)?)?;
+    let tensors: Vec<String> = tensors.into_iter().map(|(name, _)| name).collect();
+    let count = tensors.len();
+    Ok(NetworkStatistics {
+        between: Tensor::from_vec(between, (count, count), shown.device())?,
+        tensors,
+        bias_with_row,
+        shown,
+    })
+}
+
+/// The sum of all squares of X' Y, of X (n, p) and Y (n, q): that of X X' times Y Y', where that is less work.
+fn squares(x: &Tensor, y: &Tensor) -> Result<f64> {
+    let ((n, p), (_, q)) = (x.dims2()?, y.dims2()?);
+    let products = if n * (p + q) < p * q {
+        (x.matmul(&x.t()?)? * y.matmul(&y.t()?)?)?
+    } else {
+        x.t()?.matmul(y)?.sqr()?
+    };
+    products.sum_all()?.to_scalar()
+}
+
+/// Columns of mean 0 (n, values) over their norm; those without any stay 0.
+fn standardised(centred: &Tensor) -> Result<Tensor> {
+    let norm = centred.sqr()?.sum_keepdim(0)?.sqrt()?;
+    let none = norm.le(1e-12)?.to_dtype(DType::F64)?;
+    centred.broadcast_div(&(norm + none)?)
+}
+
+/// Correlations of the weights of the first hidden channels of a layer with each other: their rows of W1,
+/// then their columns of W2, (2 h c, 2 h c). No average over channels is taken, so that n networks show no
+/// correlation below 1 / sqrt(n - 1).
+///
+/// # Errors
+/// As [`layers`].
+pub fn of_channels(
+    shape: &PopulationShape,
+    weights: &Weights,
+    layer: usize,
+    c: usize,
+) -> Result<Tensor> {
+    let w = |name: &str| centred(shape, weights, &format!("blocks.{layer}.{name}.weight"));
+    let rows = w("mlp.fc1")?.narrow(1, 0, c)?.flatten_from(1)?; // (n, c h)
+    let columns = w("mlp.fc2")?
+        .narrow(2, 0, c)?
+        .transpose(1, 2)?
+        .flatten_from(1)?;
+    let both = standardised(&Tensor::cat(&[rows, columns], 1)?)?;
+    both.t()?.matmul(&both)
+}
+
 fn of_layer(shape: &PopulationShape, weights: &Weights, layer: usize) -> Result<LayerStatistics> {
     let (n, h, m) = (shape.networks, shape.width, shape.hidden);
     if m < 2 {
