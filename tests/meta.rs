@@ -34,10 +34,11 @@ fn learned_starts_are_drawn_and_tested() {
     let place = place();
     for method in ["normal", "plif"] {
         let told = place.json(&format!(
-            "meta meta.toml --method {method} --out {method} --against usual,kaiming,usual@lars=0.01"
+            "meta meta.toml --method {method} --out {method} \
+             --against usual,kaiming,usual@lars=0.01,kaiming@learned-rates"
         ));
         let tests = told["tests"].as_array().unwrap();
-        assert_eq!(tests.len(), 4, "{method}");
+        assert_eq!(tests.len(), 5, "{method}");
         for test in tests {
             assert!(test["area"].as_f64().unwrap() > 0.0, "{test}");
             assert_eq!(test["areas"].as_array().unwrap().len(), 2);

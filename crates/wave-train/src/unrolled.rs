@@ -109,13 +109,16 @@ type Point = Vec<Vec<Tensor>>;
 
 impl Unrolled {
     /// Trains from `start` and tells how it went. `loss` is a pure function of the examples and the
-    /// weights: asked twice it answers the same.
+    /// weights: asked twice it answers the same. `rates`, if given, are the [update
+    /// rates](Curve::update_rates) of another training: every gradient is scaled to them. Those of weights
+    /// that are zero in either training stay as they are.
     ///
     /// # Errors
     /// If steps, validation or checkpoints make no sense, or `loss` fails.
     pub fn curve(
         &self,
         start: &BTreeMap<String, Tensor>,
+        rates: Option<&[Vec<f64>]>,
         mut loss: impl FnMut(Phase, &BTreeMap<String, Tensor>) -> Result<Tensor>,
     ) -> Result<Curve> {
         self.check()?;
@@ -127,10 +130,21 @@ impl Unrolled {
         };
         for t in 1..=self.steps {
             let weights = variables(&point[0])?;
-            let (_, gradients) = gradients(
+            let (_, mut gradients) = gradients(
                 &loss(Phase::Training(t), &named(&names, &weights))?,
                 &weights,
             )?;
+            let wanted = rates.and_then(|rates| rates.get(t as usize - 1));
+            for ((w, g), rate) in point[0]
+                .iter()
+                .zip(&mut gradients)
+                .zip(wanted.into_iter().flatten())
+            {
+                let scale = rate * scalar(&norm(w)?)? / scalar(&norm(g)?)?;
+                if scale.is_normal() {
+                    *g = (&*g * scale)?;
+                }
+            }
             let rate = |(w, g): (&Tensor, &Tensor)| Ok(scalar(&norm(g)?)? / scalar(&norm(w)?)?);
             let pairs = point[0].iter().zip(&gradients);
             curve

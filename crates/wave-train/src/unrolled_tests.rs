@@ -93,7 +93,10 @@ fn the_gradient_is_the_slope_of_the_area_under_the_curve() {
     for optimiser in ALL {
         let run = run(optimiser, 5);
         let found = meta_gradient(&run);
-        assert_eq!(found.losses, run.curve(&start(), loss).unwrap().losses);
+        assert_eq!(
+            found.losses,
+            run.curve(&start(), None, loss).unwrap().losses
+        );
         for (name, t) in start() {
             let of = values(&found.of[&name]);
             for (i, slope) in of.iter().enumerate() {
@@ -104,7 +107,7 @@ fn the_gradient_is_the_slope_of_the_area_under_the_curve() {
                     let moved = Tensor::from_vec(moved, t.shape(), &Device::Cpu).unwrap();
                     let mut from = start();
                     from.insert(name.clone(), moved);
-                    run.curve(&from, loss).unwrap().area()
+                    run.curve(&from, None, loss).unwrap().area()
                 };
                 let expected = (area(h) - area(-h)) / (2.0 * h);
                 let error = (slope - expected).abs() / expected.abs().max(1e-2);
@@ -190,7 +193,7 @@ fn what_makes_no_sense_is_refused() {
     let wrong = |change: fn(&mut Unrolled), needle: &str| {
         let mut run = run(MOMENTUM, 5);
         change(&mut run);
-        let error = run.curve(&start(), loss).unwrap_err().to_string();
+        let error = run.curve(&start(), None, loss).unwrap_err().to_string();
         assert!(error.contains(needle), "{error}");
     };
     wrong(|run| run.steps = 0, "at least 1");
@@ -321,5 +324,41 @@ fn reptile_points_from_the_end_to_the_start() {
         .collect();
     let last = scalar(&loss(Phase::Validation(12), &end).unwrap()).unwrap();
     assert!((found.losses[2].1 - last).abs() < 1e-12);
-    assert_eq!(run.curve(&start(), loss).unwrap().losses, found.losses);
+    assert_eq!(
+        run.curve(&start(), None, loss).unwrap().losses,
+        found.losses
+    );
+}
+
+#[test]
+fn gradients_are_scaled_to_the_rates_of_another_training() {
+    let run = Unrolled {
+        optimiser: MOMENTUM,
+        learning_rate: 0.05,
+        steps: 5,
+        validate: vec![5],
+        checkpoint: 1,
+        gradient: Gradient::Full,
+    };
+    let wanted = run.curve(&start(), None, loss).unwrap().update_rates;
+    // Its own rates change nothing but rounding.
+    let own = run.curve(&start(), Some(&wanted), loss).unwrap();
+    let plain = run.curve(&start(), None, loss).unwrap();
+    assert!((own.area() - plain.area()).abs() < 1e-9);
+    let mut other = start();
+    for t in other.values_mut() {
+        *t = (&*t * 3.0).unwrap();
+    }
+    other.insert("encoder.bias".into(), noise(&[4], 3).zeros_like().unwrap());
+    let found = run.curve(&other, Some(&wanted), loss).unwrap().update_rates;
+    for (t, (wanted, found)) in wanted.iter().zip(&found).enumerate() {
+        for (i, (wanted, found)) in wanted.iter().zip(found).enumerate() {
+            // A bias of zero has no rate in the first step.
+            assert!(
+                (wanted - found).abs() < 1e-9 || (t, i) == (0, 1),
+                "{t} {i}: {wanted} {found}"
+            );
+        }
+    }
+    assert!(found[0][1].is_infinite());
 }

@@ -140,8 +140,9 @@ pub struct Distribution {
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub test_seeds: Option<Vec<u64>>,
     /// What the learned start is tested against: usual, kaiming, metainit, delta-orthogonal, of lstm also
-    /// orthogonal-hidden, and usual@lars=TRUST, the usual start with layer-wise rates; of scalers, bank and random
-    /// [default: usual, of scalers bank and random]
+    /// orthogonal-hidden; usual@lars=TRUST, the usual start with layer-wise rates; usual@learned-rates, the usual
+    /// start with gradients scaled to the update rates of the learned one; of scalers, bank and random [default:
+    /// usual, of scalers bank and random]
     #[arg(long, value_name = "S", value_delimiter = ',')]
     pub against: Option<Vec<String>>,
 }

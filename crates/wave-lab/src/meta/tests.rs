@@ -142,7 +142,7 @@ fn distributions_follow_the_slope_of_the_area_under_the_curve() {
                         Tensor::from_vec(values, n, &Device::Cpu).unwrap(),
                     );
                     let start = learned::weights(family, &parameters, &noise).unwrap();
-                    run(5).curve(&start, loss).unwrap().area()
+                    run(5).curve(&start, None, loss).unwrap().area()
                 };
                 let expected = (area(1e-6) - area(-1e-6)) / 2e-6;
                 let error = (found[i] - expected).abs() / expected.abs().max(1e-2);

@@ -57,7 +57,7 @@ fn seeds(settings: &Meta) -> Vec<u64> {
 /// Refuses unknown names before any work.
 pub(super) fn check(settings: &Meta, plan: &Plan) -> Result<()> {
     for name in against(settings, plan) {
-        let (start, _) = optimised(&name, plan.inner.optimiser)?;
+        let (start, _) = tuned(&name, plan.inner.optimiser)?;
         let known: &[&str] = match plan.network {
             Network::Small(Small::Fixup(_)) => &["usual", "metainit"], // usual is Fixup
             Network::Small(Small::Lstm(_)) => &[
@@ -72,7 +72,7 @@ pub(super) fn check(settings: &Meta, plan: &Plan) -> Result<()> {
         };
         if !known.contains(&start) {
             return Err(request(format!(
-                "against = {name}; expected {}, alone or with @lars=TRUST",
+                "against = {name}; expected {}, alone or with @lars=TRUST or @learned-rates",
                 known.join(", ")
             )));
         }
@@ -85,25 +85,37 @@ pub(super) fn check(settings: &Meta, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Name and optimiser of an initialisation: `NAME` or `NAME@lars=TRUST`.
-fn optimised(name: &str, usual: Optimiser) -> Result<(&str, Optimiser)> {
+/// What trains a network from an initialisation.
+enum Tuning {
+    /// An optimiser.
+    Optimiser(Optimiser),
+    /// The usual optimiser on gradients that are scaled, tensor by tensor and step by step, to the update
+    /// rates of the training from the learned start on the same batches (DIMAML LR, figure 3).
+    LearnedRates,
+}
+
+/// Name and training of an initialisation: `NAME`, `NAME@lars=TRUST` or `NAME@learned-rates`.
+fn tuned(name: &str, usual: Optimiser) -> Result<(&str, Tuning)> {
     let Some((start, other)) = name.split_once('@') else {
-        return Ok((name, usual));
+        return Ok((name, Tuning::Optimiser(usual)));
     };
+    if other == "learned-rates" {
+        return Ok((start, Tuning::LearnedRates));
+    }
     let trust = other
         .strip_prefix("lars=")
         .and_then(|t| t.parse::<f64>().ok());
     match trust.filter(|t| *t > 0.0 && t.is_finite()) {
         Some(trust) => Ok((
             start,
-            Optimiser::Lars {
+            Tuning::Optimiser(Optimiser::Lars {
                 momentum: 0.9,
                 weight_decay: 0.0,
                 trust,
-            },
+            }),
         )),
         None => Err(request(format!(
-            "against = {name}; expected NAME@lars=TRUST with a positive number"
+            "against = {name}; expected NAME@learned-rates, or NAME@lars=TRUST with a positive number"
         ))),
     }
 }
@@ -173,11 +185,16 @@ pub(super) fn tests(
         };
         let stream = task.source.stream(*seed)?;
         let episode = Episode::judged_by(&stream, &run, &judged, dtype)?;
+        let mut learned_rates: Option<Vec<Vec<f64>>> = None;
         for (name, curves) in tests.names.iter().zip(&mut tests.curves) {
             if options.context.interrupted() {
                 return Err(TrainError::Interrupted(plan.steps).into());
             }
-            let (kind, optimiser) = optimised(name, run.optimiser)?;
+            let (kind, tuning) = tuned(name, run.optimiser)?;
+            let (optimiser, rates) = match tuning {
+                Tuning::Optimiser(optimiser) => (optimiser, None),
+                Tuning::LearnedRates => (run.optimiser, learned_rates.as_deref()),
+            };
             let start = task.start(kind, parameters, *seed)?;
             let start: candle_core::Result<Weights> = start
                 .into_iter()
@@ -188,7 +205,9 @@ pub(super) fn tests(
                 ..run.clone()
             };
             let loss = |of, weights: &Weights| episode.loss(&task.network, of, weights);
-            let curve = run.curve(&start?, loss)?;
+            let curve = run.curve(&start?, rates, loss)?;
+            // The learned start is the first.
+            learned_rates.get_or_insert_with(|| curve.update_rates.clone());
             if options.verbosity > Verbosity::Quiet {
                 tell(&format!(
                     "test {name}, seed {seed}: area {:.4}",
