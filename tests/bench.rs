@@ -167,6 +167,35 @@ condense = { method = "factorise" }
 "#;
 
 #[test]
+fn rates_are_tuned_of_methods_that_look_at_images() {
+    let place = Place::new();
+    let recipe = RECIPE.replace("kl_weight = 0\n", "");
+    let table = r#"
+[finetune]
+steps = 2
+
+[bench]
+sizes = [[2, 16]]
+learning_rates = [1e-3, 2e-3]
+tune_hold_out = 32
+
+[bench.donors.deep]
+depth = 3
+width = 32
+finetune = { steps = 2 }
+
+[bench.methods]
+prune = { start = "prune", donor = "deep", init = { train_limit = 50 } }
+"#;
+    place.write("b.toml", format!("{recipe}\n{table}"));
+    let found = place.json("bench b.toml --out o");
+    assert_eq!(found["rows"].as_array().unwrap().len(), 1);
+    for lr in ["1e-3", "2e-3"] {
+        place.bytes(&format!("o/cells/tune-prune-2x16-s0-lr{lr}.json"));
+    }
+}
+
+#[test]
 fn every_method_runs_once_and_says_what_it_cost() {
     let place = Place::new();
     let recipe = RECIPE.replace("kl_weight = 0\n", "");

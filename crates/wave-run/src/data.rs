@@ -105,7 +105,11 @@ impl Data {
         Tensor::from_vec(batch.images, shape, &Device::Cpu)
     }
 
-    fn open_any(plan: &DataPlan, input: Input, context: &Context) -> Result<Data> {
+    /// As [`Data::open`], whether the images have labels or not: without them there are no class names.
+    ///
+    /// # Errors
+    /// If there is no such data, or settings do not fit it.
+    pub fn open_any(plan: &DataPlan, input: Input, context: &Context) -> Result<Data> {
         let dataset = open(plan.spec.as_deref(), context)?;
         if dataset.train.is_empty() {
             return Err(request(format!(

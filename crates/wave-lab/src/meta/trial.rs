@@ -6,7 +6,7 @@ use super::network::Network;
 use super::plan::{Plan, draw_weights, validated};
 use super::problem::{Episode, Source};
 use super::settings::Meta;
-use super::small::{Examples, Small, Usual};
+use super::small::{Examples, Parameter, Small, Usual};
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
 use rand::Rng;
@@ -236,32 +236,12 @@ impl Trial {
             (LEARNED, _) => draw_weights(self.family, &self.network, parameters, seed),
             ("bank", Network::Scalers(of)) => of.bank(),
             ("metainit", _) => self.with_metainit(usual()?, seed),
-            // The maps of the hidden state alone, the start of recurrent networks.
-            ("orthogonal-hidden", Network::Small(small)) => {
+            (_, Network::Small(small)) => {
                 let mut all = usual()?;
                 for (i, p) in small.parameters().iter().enumerate() {
-                    if p.name.ends_with(".hidden") {
-                        let t = delta_orthogonal(&p.dims, 1.0, seed, (1 << 32) + i as u64)?;
+                    if let Some(t) = redrawn(kind, p, seed, (1 << 32) + i as u64)? {
                         all.insert(p.name.clone(), t);
                     }
-                }
-                Ok(all)
-            }
-            ("kaiming" | "delta-orthogonal", Network::Small(small)) => {
-                let mut all = usual()?;
-                for (i, p) in small.parameters().iter().enumerate() {
-                    let Usual::Uniform(bound) = p.usual else {
-                        continue; // norms, embeddings, and what Fixup says
-                    };
-                    let rng = &mut random::generator(seed, (1 << 32) + i as u64);
-                    // PyTorch's bound is 1 / sqrt(inputs); these two are for rectifiers, hence sqrt(2).
-                    let gain = 2f64.sqrt();
-                    let t = match (p.dims.len(), kind) {
-                        (1, _) => Tensor::zeros(p.dims.as_slice(), DType::F32, &Device::Cpu)?,
-                        (_, "kaiming") => random::normal(p.dims.as_slice(), gain * bound, rng)?,
-                        (_, _) => delta_orthogonal(&p.dims, gain, seed, (1 << 32) + i as u64)?,
-                    };
-                    all.insert(p.name.clone(), t);
                 }
                 Ok(all)
             }
@@ -297,6 +277,27 @@ impl Trial {
         };
         Ok(metainit(&usual, MetaInit::default(), slope)?)
     }
+}
+
+/// A weight by an initialisation that differs from the usual one in it.
+fn redrawn(kind: &str, p: &Parameter, seed: u64, stream: u64) -> Result<Option<Tensor>> {
+    // PyTorch's bound is 1 / sqrt(inputs); those for rectifiers have sqrt(2) times as much.
+    let gain = 2f64.sqrt();
+    let dims = p.dims.as_slice();
+    Ok(Some(match (kind, p.usual) {
+        // The maps of the hidden state alone, the start of recurrent networks.
+        ("orthogonal-hidden", _) if p.name.ends_with(".hidden") => {
+            delta_orthogonal(dims, 1.0, seed, stream)?
+        }
+        ("kaiming" | "delta-orthogonal", Usual::Uniform(_)) if dims.len() == 1 => {
+            Tensor::zeros(dims, DType::F32, &Device::Cpu)?
+        }
+        ("kaiming", Usual::Uniform(bound)) => {
+            random::normal(dims, gain * bound, &mut random::generator(seed, stream))?
+        }
+        ("delta-orthogonal", Usual::Uniform(_)) => delta_orthogonal(dims, gain, seed, stream)?,
+        _ => return Ok(None), // norms, embeddings, and what Fixup says
+    }))
 }
 
 /// Mean and sample standard deviation (0 of a single value).
