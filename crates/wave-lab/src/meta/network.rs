@@ -83,6 +83,7 @@ impl Network {
                     channels,
                     width: settings.width.unwrap_or(16),
                     blocks: settings.depth.unwrap_or(2),
+                    stages: settings.stages.unwrap_or(1),
                     classes,
                 }))
             }

@@ -94,6 +94,10 @@ pub struct Distribution {
     /// Blocks of fixup (2), layers of lstm (2), or blocks of a transformer
     #[arg(long, value_name = "N")]
     pub depth: Option<usize>,
+    /// Stages of fixup, each further one of half the resolution and twice the channels: 4 with 8 blocks are a
+    /// ResNet-18 [default: 1]
+    #[arg(long, value_name = "N")]
+    pub stages: Option<usize>,
     /// Template directory, of scalers
     #[arg(long, value_name = "DIR")]
     pub templates: Option<String>,

@@ -25,7 +25,8 @@ fn networks() -> [(Small, Examples); 3] {
         image_size: 8,
         channels: 2,
         width: 4,
-        blocks: 2,
+        blocks: 4,
+        stages: 2,
         classes: 3,
     };
     let lstm = LstmShape {
@@ -125,9 +126,12 @@ fn branches_of_a_usual_fixup_network_are_zero() {
             (p.name.clone(), t.unwrap())
         })
         .collect();
-    let x = noise(&[2, 4, 4, 4], 5);
     for l in 0..shape.blocks {
-        let branch = fixup::branch(&usual, l, &x).unwrap().abs().unwrap();
+        let (inputs, outputs) = [(4, 4), (4, 4), (4, 8), (8, 8)][l];
+        let x = noise(&[2, inputs, 5, 5], 5);
+        let branch = fixup::branch(&usual, l, &x, l == 2).unwrap().abs().unwrap();
+        let side = if l == 2 { 3 } else { 5 };
+        assert_eq!(branch.dims(), [2, outputs, side, side]);
         assert_eq!(branch.max_all().unwrap().to_scalar::<f64>().unwrap(), 0.0);
         // sqrt(2 / (c_out k²)) / sqrt(B) in the first convolution.
         let name = format!("blocks.{l}.conv1.weight");
@@ -138,7 +142,7 @@ fn branches_of_a_usual_fixup_network_are_zero() {
             .unwrap();
         assert_eq!(
             first.usual,
-            Usual::Normal((2.0 / 36.0f64).sqrt() / 2f64.sqrt())
+            Usual::Normal((2.0 / (9 * outputs) as f64).sqrt() / 4f64.sqrt())
         );
     }
     let logits = fixup::logits(shape, &usual, &examples.input).unwrap();
@@ -152,6 +156,24 @@ fn branches_of_a_usual_fixup_network_are_zero() {
             .unwrap(),
         0.0
     );
+}
+
+#[test]
+fn every_second_pixel_of_a_convolution_is_a_stride_of_2() {
+    let w = noise(&[3, 2, 3, 3], 1);
+    for side in [6, 7] {
+        let x = noise(&[2, 2, side, side], 2);
+        let found = fixup::every_second(&x.conv2d(&w, 1, 1, 1, 1).unwrap()).unwrap();
+        let expected = x.conv2d(&w, 1, 2, 1, 1).unwrap();
+        assert_eq!(found.dims(), expected.dims());
+        let error = (found - expected)
+            .unwrap()
+            .abs()
+            .unwrap()
+            .max_all()
+            .unwrap();
+        assert!(error.to_scalar::<f64>().unwrap() < 1e-12);
+    }
 }
 
 /// The cell of PyTorch, from its formulas in plain numbers.

@@ -36,6 +36,7 @@ fn networks() -> [(Small, Examples, Optimiser); 3] {
                 channels: 1,
                 width: 3,
                 blocks: 2,
+                stages: 2,
                 classes: 3,
             }),
             examples(image(5), vec![0, 1, 2, 1]),

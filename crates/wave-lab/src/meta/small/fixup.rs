@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! stem    x = relu(conv(x) + b)                            3 x 3, stride 2
-//! block   x = relu(x + s conv2(relu(conv1(x + b1) + b2) + b3) + b4)     3 x 3, once for each block
+//! block   x = relu(r(x + b1) + s conv2(relu(conv1(x + b1) + b2) + b3) + b4)     3 x 3, once for each block
+//!         r(x + b1): x, or a convolution of x + b1 by 1 x 1, stride 2, in the first block of a further stage
 //! head    logits = W (mean over pixels + b) + c
 //! ```
 //!
-//! `b`, `b1` to `b4` and `s` are single numbers. The usual start of this network is Fixup's
+//! Each stage after the first begins by halving the resolution and doubling the channels: 4 stages of 2
+//! blocks are a ResNet-18. `b`, `b1` to `b4` and `s` are single numbers. The usual start of this network is Fixup's
 //! (Kaiming's, B^(-1/2) of it in the first convolution of the B blocks, and zero in the second and in
 //! the head), so that every residual branch is 0.
 
@@ -24,20 +26,42 @@ pub struct FixupShape {
     pub image_size: usize,
     /// Channels of an image.
     pub channels: usize,
-    /// Channels of every convolution.
+    /// Channels of the first stage's convolutions.
     pub width: usize,
-    /// Number of residual blocks.
+    /// Number of residual blocks, a multiple of the stages.
     pub blocks: usize,
+    /// Number of stages.
+    #[serde(default = "one")]
+    pub stages: usize,
     /// Number of classes.
     pub classes: usize,
 }
 
+fn one() -> usize {
+    1
+}
+
 impl FixupShape {
+    /// Channels into and out of block `l`, which are other numbers where a stage begins that halves the
+    /// resolution.
+    fn channels_of(&self, l: usize) -> (usize, usize) {
+        let of_stage = self.blocks / self.stages;
+        let width = |block: usize| self.width << (block / of_stage);
+        (width(l.saturating_sub(1)), width(l))
+    }
+
     /// Checks that the sizes are possible.
     ///
     /// # Errors
     /// Names the size that is not.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
+        if !(1..=8).contains(&self.stages) || !self.blocks.is_multiple_of(self.stages) {
+            return Err(ShapeError::Choice {
+                name: "stages",
+                found: format!("{} of {} blocks", self.stages, self.blocks),
+                expected: "1 to 8, which divide the number of blocks",
+            });
+        }
         sizes(&[
             ("image_size", self.image_size),
             ("channels", self.channels),
@@ -54,20 +78,27 @@ impl FixupShape {
             all.push(Parameter::new(name, dims, usual));
         };
         let (w, b) = (self.width, self.blocks as f64);
-        // Kaiming's by the outputs, which is what the paper takes.
-        let kaiming = (2.0 / (w * 9) as f64).sqrt();
+        // By the outputs, which is what the paper takes.
+        let kaiming = |out: usize, pixels: usize| (2.0 / (out * pixels) as f64).sqrt();
         let zero = Usual::Constant(0.0);
         add(
             "stem.weight".into(),
             &[w, self.channels, 3, 3],
-            Usual::Normal(kaiming),
+            Usual::Normal(kaiming(w, 9)),
         );
         add("stem.bias".into(), &[1], zero);
+        let mut w = w;
         for l in 0..self.blocks {
             let at = |name: &str| format!("blocks.{l}.{name}");
-            let first = Usual::Normal(kaiming / b.sqrt());
+            let before = self.channels_of(l).0;
+            w = self.channels_of(l).1;
+            let first = Usual::Normal(kaiming(w, 9) / b.sqrt());
             add(at("bias1"), &[1], zero);
-            add(at("conv1.weight"), &[w, w, 3, 3], first);
+            if before != w {
+                let shortcut = Usual::Normal(kaiming(w, 1));
+                add(at("shortcut.weight"), &[w, before, 1, 1], shortcut);
+            }
+            add(at("conv1.weight"), &[w, before, 3, 3], first);
             add(at("bias2"), &[1], zero);
             add(at("bias3"), &[1], zero);
             add(at("conv2.weight"), &[w, w, 3, 3], zero);
@@ -93,21 +124,41 @@ pub fn logits(shape: &FixupShape, weights: &Weights, images: &Tensor) -> Result<
     let x = x.conv2d(w("stem.weight")?, 1, 2, 1, 1)?;
     let mut x = shifted(&x, "stem.bias")?.relu()?;
     for l in 0..shape.blocks {
-        x = (&x + branch(weights, l, &x)?)?.relu()?;
+        let (before, after) = shape.channels_of(l);
+        let branch = branch(weights, l, &x, before != after)?;
+        if before != after {
+            let w = |name: &str| weight(weights, &format!("blocks.{l}.{name}"));
+            let shifted = every_second(&x.broadcast_add(w("bias1")?)?)?;
+            x = shifted.conv2d(w("shortcut.weight")?, 0, 1, 1, 1)?;
+        }
+        x = (x + branch)?.relu()?;
     }
     let x = shifted(&x.mean((2, 3))?, "head.shift")?; // (b, width)
     stock::linear(&x, w("head.weight")?, w("head.bias")?)
 }
 
-/// The residual branch of block `l`.
+/// The residual branch of block `l`, which may halve the resolution.
 ///
 /// # Errors
 /// If a weight is missing, or sizes contradict each other.
-pub fn branch(weights: &Weights, l: usize, x: &Tensor) -> Result<Tensor> {
+pub fn branch(weights: &Weights, l: usize, x: &Tensor, halves: bool) -> Result<Tensor> {
     let w = |name: &str| weight(weights, &format!("blocks.{l}.{name}"));
     let shifted = |x: &Tensor, name: &str| x.broadcast_add(w(name)?);
-    let x = shifted(x, "bias1")?.conv2d(w("conv1.weight")?, 1, 1, 1, 1)?;
+    let mut x = shifted(x, "bias1")?.conv2d(w("conv1.weight")?, 1, 1, 1, 1)?;
+    if halves {
+        x = every_second(&x)?; // a stride of 2, of operators with second derivatives
+    }
     let x = shifted(&x, "bias2")?.relu()?;
     let x = shifted(&x, "bias3")?.conv2d(w("conv2.weight")?, 1, 1, 1, 1)?;
     shifted(&x.broadcast_mul(w("scale")?)?, "bias4")
+}
+
+/// Every second row and column, from the first on: (b, c, h, w) gives (b, c, ⌈h / 2⌉, ⌈w / 2⌉).
+pub(super) fn every_second(x: &Tensor) -> Result<Tensor> {
+    let (b, c, h, w) = x.dims4()?;
+    let x = x.pad_with_zeros(2, 0, h % 2)?.pad_with_zeros(3, 0, w % 2)?;
+    let (h, w) = (h.div_ceil(2), w.div_ceil(2));
+    let x = x.reshape(&[b, c, h, 2, w, 2])?;
+    let x = x.narrow(3, 0, 1)?.narrow(5, 0, 1)?;
+    x.contiguous()?.reshape((b, c, h, w))
 }
