@@ -62,7 +62,8 @@ impl Plan {
         };
         let source = Source::open(spec, own, &training, like, context)?;
         let about = problem::about(own, &source)?;
-        let inner = inner(own)?;
+        let usual = Usual::of(arch(own));
+        let inner = inner(own, &usual)?;
         let network = Network::new(&about, context)?;
         if let (Network::Scalers(of), Source::Images(data)) = (&network, &source) {
             let remedy = "give data of as many classes as the templates'";
@@ -74,8 +75,8 @@ impl Plan {
             about,
             source,
             inner,
-            steps: training.steps.unwrap_or(100),
-            learning_rate: training.lr.unwrap_or(1e-3),
+            steps: training.steps.unwrap_or(usual.outer_steps),
+            learning_rate: training.lr.unwrap_or(usual.outer_lr),
             clip: training.clip.unwrap_or(10.0),
             checkpoint_steps: training.checkpoint_steps.filter(|n| *n > 0),
             checkpoint_every: Checkpointing {
@@ -89,23 +90,56 @@ impl Plan {
     }
 }
 
+/// What a network is trained with, and learned from, unless the settings say otherwise: DIMAML's, section 3; of scalers,
+/// which the paper has not, ours.
+struct Usual {
+    optimiser: InnerOptimiser,
+    lr: f64,
+    weight_decay: f64,
+    steps: u64,
+    outer_lr: f64,
+    outer_steps: u64,
+}
+
+impl Usual {
+    fn of(arch: MetaArch) -> Usual {
+        let (optimiser, lr, weight_decay) = match arch {
+            MetaArch::Autoencoder => (InnerOptimiser::Sgd, 1e-2, 0.0),
+            MetaArch::Fixup => (InnerOptimiser::Nesterov, 0.1, 5e-4),
+            MetaArch::Lstm => (InnerOptimiser::Adam, 1e-3, 0.0),
+            MetaArch::Scalers => (InnerOptimiser::Adam, 1e-2, 0.0),
+        };
+        let (steps, outer_lr, outer_steps) = match arch {
+            MetaArch::Autoencoder => (600, 1e-4, 2000),
+            MetaArch::Fixup => (200, 1e-4, 2000),
+            MetaArch::Lstm => (200, 3e-4, 2000),
+            MetaArch::Scalers => (40, 1e-3, 100),
+        };
+        Usual {
+            optimiser,
+            lr,
+            weight_decay,
+            steps,
+            outer_lr,
+            outer_steps,
+        }
+    }
+}
+
 /// The training run that is differentiated.
-fn inner(own: &Distribution) -> Result<Unrolled> {
-    let arch = arch(own);
-    let usual = match arch {
-        MetaArch::Lstm | MetaArch::Scalers => InnerOptimiser::Adam,
-        _ => InnerOptimiser::Sgd,
-    };
-    let (momentum, weight_decay) = (
-        own.momentum.unwrap_or(0.9),
-        own.inner_weight_decay.unwrap_or(0.0),
-    );
+fn inner(own: &Distribution, usual: &Usual) -> Result<Unrolled> {
+    let momentum = own.momentum.unwrap_or(0.9);
+    let chosen = own.optimiser.unwrap_or(usual.optimiser);
+    let weight_decay = own.inner_weight_decay.unwrap_or(match chosen {
+        InnerOptimiser::Adam => 0.0,
+        _ => usual.weight_decay,
+    });
     let sgd = |nesterov| Optimiser::Sgd {
         momentum,
         nesterov,
         weight_decay,
     };
-    let optimiser = match own.optimiser.unwrap_or(usual) {
+    let optimiser = match chosen {
         InnerOptimiser::Sgd => sgd(false),
         InnerOptimiser::Nesterov => sgd(true),
         InnerOptimiser::Adam => Optimiser::ADAM,
@@ -115,12 +149,8 @@ fn inner(own: &Distribution) -> Result<Unrolled> {
             trust: own.trust.unwrap_or(1e-3),
         },
     };
-    let learning_rate = own.inner_lr.unwrap_or(match arch {
-        MetaArch::Fixup => 0.1,
-        MetaArch::Lstm => 1e-3,
-        _ => 1e-2,
-    });
-    let steps = own.inner_steps.unwrap_or(40);
+    let learning_rate = own.inner_lr.unwrap_or(usual.lr);
+    let steps = own.inner_steps.unwrap_or(usual.steps);
     Ok(Unrolled {
         optimiser,
         learning_rate,

@@ -15,7 +15,7 @@ use wave_train::Examples as _;
 use wave_train::unrolled::{self, Unrolled};
 
 /// Default number of examples in a batch.
-const BATCH: usize = 64;
+const BATCH: usize = 128;
 
 /// Default number of examples for the curve of a test.
 const TESTS: usize = 512;
