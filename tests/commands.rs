@@ -359,8 +359,12 @@ fn inspect_counts_and_draws() {
     assert_eq!((&model["depth"], &model["width"]), (&2.into(), &32.into()));
     let file = place.json("inspect e/scalers.safetensors");
     assert_eq!(file["parameters"], ledger["scalers"]);
+    place.json("inspect e --data shapes --plots pe --html e.html");
+    let page = String::from_utf8(place.bytes("e.html")).unwrap();
+    assert!(page.contains("Attention maps"));
     for (dir, name) in [
         ("pt", "templates-qkv.png"),
+        ("pe", "attention-maps.png"),
         ("pt", "query-key.png"),
         ("pe", "query-key.png"),
         ("pe", "value-projection.png"),

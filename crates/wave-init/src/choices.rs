@@ -3,7 +3,7 @@
 use crate::error::{InitError, by_name};
 use crate::graph::hypernetwork::Hypernetwork;
 use crate::mean_shift::MlpMean;
-use crate::mimetic::VpLayout;
+use crate::mimetic::{Attention, VpLayout};
 use crate::options::{Base, DirectMethod, DirectOptions, Positions};
 use crate::transfer::indices::Layers;
 use std::str::FromStr;
@@ -25,6 +25,8 @@ pub struct Choices {
     pub qk: Option<(f64, f64)>,
     /// (alpha, beta) of mimetic V and projection, in the same way.
     pub vp: Option<(f64, f64)>,
+    /// What mimetic attention is made of.
+    pub attention: Attention,
     /// The layout of mimetic V and projection.
     pub vp_layout: VpLayout,
     /// The start of all that mimetic attention leaves alone.
@@ -64,6 +66,7 @@ impl Default for Choices {
             mlp_mean: None,
             qk: None,
             vp: None,
+            attention: Attention::Products,
             vp_layout: VpLayout::Paper,
             base: Base::Timm,
             rest: DirectMethod::Timm,
@@ -86,6 +89,7 @@ impl Choices {
     /// The options of a direct method under these choices, for images of this size.
     pub fn options(&self, method: DirectMethod, image_size: usize) -> DirectOptions {
         let mut options = DirectOptions {
+            attention: self.attention,
             vp_layout: self.vp_layout,
             base: self.base,
             ..DirectOptions::new(method)

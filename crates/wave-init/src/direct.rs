@@ -13,7 +13,9 @@ use wave_models::Weights;
 
 use crate::error::{InitError, finite};
 use crate::mean_shift::first_layer;
-use crate::mimetic::{query_key, value_projection};
+use crate::mimetic::{
+    Attention, equal_query_key, equal_value_projection, query_key, value_projection,
+};
 use crate::options::{Base, DirectMethod, DirectOptions, Positions, VitDims};
 use crate::random::{generator, normal, truncated_normal, uniform, xavier_uniform};
 use crate::sinusoidal::sinusoidal_positions;
@@ -243,7 +245,10 @@ fn mimetic_attention(
             .into_par_iter()
             .map(|head| {
                 let rng = &mut inner(seed, layer, Stream::FirstHead, head);
-                query_key(d, d / heads, options.qk, rng)
+                match options.attention {
+                    Attention::Products => query_key(d, d / heads, options.qk, rng),
+                    Attention::Equal => equal_query_key(d, d / heads, rng),
+                }
             })
             .collect::<Result<_, _>>()?;
         let (q, k): (Vec<_>, Vec<_>) = pairs.into_iter().unzip(); // heads of (d/heads, d)
@@ -255,7 +260,10 @@ fn mimetic_attention(
         return Ok((Tensor::cat(&rows, 0)?, proj));
     }
     let rng = &mut inner(seed, layer, Stream::ValueProjection, 0);
-    let (v, proj) = value_projection(d, options.vp, options.vp_layout, rng)?; // (d, d), (d, d)
+    let (v, proj) = match options.attention {
+        Attention::Products => value_projection(d, options.vp, options.vp_layout, rng)?,
+        Attention::Equal => equal_value_projection(d, options.vp_layout, rng)?,
+    }; // (d, d), (d, d)
     rows.push(v);
     Ok((Tensor::cat(&rows, 0)?, proj)) // (3d, d), (d, d)
 }

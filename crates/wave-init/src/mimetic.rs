@@ -10,6 +10,16 @@
 //! and W_V W_proj equals its A. (Trockman and Kolter 2023, section 4; the thesis' section 3.2.3, whose
 //! equation 3.15 prints S where the product needs S^½.)
 //!
+//! The simpler way of the same section has the same random matrix twice ([`Attention::Equal`]):
+//!
+//! ```text
+//! per head     W_Q = W_K = Z    (d, k) of N(0, 1/k)     W_Q W_Kᵀ = Z Zᵀ: 1 on the diagonal on average
+//! per layer    W_V = Z    (d, d) of N(0, 1/d)           W_proj = −Zᵀ, so that W_V W_proj = −Z Zᵀ
+//! ```
+//!
+//! The thesis prints W_proj = −Z, whose product with Z has no diagonal to speak of. Noise and diagonal cannot be chosen
+//! apart.
+//!
 //! A network stores the transposes, outputs by inputs, and these functions return what it stores.
 
 use std::fmt;
@@ -21,6 +31,40 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::error::{InitError, by_name, finite};
 use crate::random::standard_normal;
+
+/// What mimetic attention is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Attention {
+    /// Products near the identity and its negative, factored by the singular value decomposition (equations 3.12 to
+    /// 3.18).
+    #[default]
+    Products,
+    /// The same random normal matrix as query and key, and as value and, negative, projection. Mixing factors do not
+    /// apply, but for (0, 0).
+    Equal,
+}
+
+impl Attention {
+    /// Both.
+    pub const ALL: [Attention; 2] = [Attention::Products, Attention::Equal];
+
+    /// The name on the command line and in recipes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Attention::Products => "products",
+            Attention::Equal => "equal",
+        }
+    }
+}
+
+impl FromStr for Attention {
+    type Err = InitError;
+
+    fn from_str(text: &str) -> Result<Self, InitError> {
+        let named = Attention::ALL.map(|attention| (attention.name(), attention));
+        by_name("mimetic attention", text, &named)
+    }
+}
 
 /// The layout of V and the projection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,15 +145,47 @@ pub fn value_projection(
     }
 }
 
-/// Two (width, rank) matrices U S^½ and V S^½, whose product left rightᵀ is the best approximation of
-/// alpha Z + beta I of that rank.
-fn factors(
+/// One head's Q and K rows, each (head_width, width): the same N(0, 1/head_width) numbers.
+///
+/// # Errors
+/// If `head_width` is not between 1 and `width`.
+pub fn equal_query_key(
     width: usize,
-    rank: usize,
-    alpha: f64,
-    beta: f64,
+    head_width: usize,
     rng: &mut ChaCha8Rng,
-) -> Result<(Mat<f64>, Mat<f64>), InitError> {
+) -> Result<(Tensor, Tensor), InitError> {
+    let z = columns(&noise(width, head_width, rng)?)?; // (k, d)
+    Ok((z.clone(), z))
+}
+
+/// One layer's V and projection, each (width, width): N(0, 1/width) numbers, and their negative transpose.
+///
+/// # Errors
+/// If `width` is 0.
+pub fn equal_value_projection(
+    width: usize,
+    layout: VpLayout,
+    rng: &mut ChaCha8Rng,
+) -> Result<(Tensor, Tensor), InitError> {
+    let z = noise(width, width, rng)?; // W_V, and the negative transpose of W_proj
+    match layout {
+        VpLayout::Paper => Ok((columns(&z)?, rows(&z)?.neg()?)), // W_Vᵀ, W_projᵀ
+        VpLayout::Code => Ok((rows(&z)?, columns(&z)?.neg()?)),  // W_V, W_proj
+    }
+}
+
+/// A (width, rank) matrix of N(0, 1/rank) numbers.
+fn noise(width: usize, rank: usize, rng: &mut ChaCha8Rng) -> Result<Mat<f64>, InitError> {
+    check(width, rank)?;
+    let mut z = gaussian(width, rank, rng);
+    let spread = 1.0 / (rank as f64).sqrt();
+    z.col_iter_mut()
+        .for_each(|column| column.iter_mut().for_each(|v| *v *= spread));
+    Ok(z)
+}
+
+/// Refuses a width of 0, and a rank that is not between 1 and the width.
+fn check(width: usize, rank: usize) -> Result<(), InitError> {
     if width == 0 {
         return Err(InitError::ZeroSize { size: "width" });
     }
@@ -119,6 +195,19 @@ fn factors(
             width,
         });
     }
+    Ok(())
+}
+
+/// Two (width, rank) matrices U S^½ and V S^½, whose product left rightᵀ is the best approximation of
+/// alpha Z + beta I of that rank.
+fn factors(
+    width: usize,
+    rank: usize,
+    alpha: f64,
+    beta: f64,
+    rng: &mut ChaCha8Rng,
+) -> Result<(Mat<f64>, Mat<f64>), InitError> {
+    check(width, rank)?;
     finite("alpha", alpha)?;
     finite("beta", beta)?;
     if alpha == 0.0 && beta == 0.0 {

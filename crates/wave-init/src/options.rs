@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::error::{InitError, by_name};
 use crate::mean_shift::MlpMean;
-use crate::mimetic::VpLayout;
+use crate::mimetic::{Attention, VpLayout};
 use wave_models::vit::VitShape;
 
 /// The sizes of a vision transformer.
@@ -66,6 +66,8 @@ pub struct DirectOptions {
     /// Mimetic only: (alpha, beta) of W_V W_proj = alpha Z − beta I. (0, 0) leaves V and the
     /// projection to `base`.
     pub vp: (f64, f64),
+    /// Mimetic only: what attention is made of.
+    pub attention: Attention,
     /// Mimetic only: how V and the projection are stored.
     pub vp_layout: VpLayout,
     /// Mimetic only: what fills the matrices that the method does not speak of.
@@ -89,6 +91,7 @@ impl DirectOptions {
             mlp_mean: MlpMean::None,
             qk: (0.7, 0.7),
             vp: (0.4, 0.4),
+            attention: Attention::Products,
             vp_layout: VpLayout::Paper,
             base: Base::Timm,
         }
@@ -234,6 +237,9 @@ mod tests {
         }
         for base in Base::ALL {
             assert_eq!(base.to_string().parse::<Base>().unwrap(), base);
+        }
+        for attention in Attention::ALL {
+            assert_eq!(attention.name().parse::<Attention>().unwrap(), attention);
         }
         for layout in VpLayout::ALL {
             assert_eq!(layout.to_string().parse::<VpLayout>().unwrap(), layout);

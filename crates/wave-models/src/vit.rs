@@ -495,3 +495,46 @@ pub fn embedded(shape: &VitShape, weights: &Weights, images: &Tensor) -> Result<
     let patch_weight = w("patch_embed.proj.weight")?.reshape((d, ()))?;
     wave_ops::embed(&patches, &patch_weight, &table)
 }
+
+/// How much each token (row) takes from each other (column), (tokens, tokens) for each layer: attention after the
+/// softmax, averaged over heads and over `images`, as in [`logits`], under weights that are not stacked (thesis, section
+/// 3.2.2, figure 3.18).
+///
+/// # Errors
+/// If a weight is missing, or shapes contradict `shape`.
+pub fn attention_maps(shape: &VitShape, weights: &Weights, images: &Tensor) -> Result<Vec<Tensor>> {
+    let (heads, head_width) = (shape.heads, shape.head_width());
+    let mut x = embedded(shape, weights, images)?; // (b, n, d)
+    let (b, n, d) = x.dims3()?;
+    let of_layer = |l: usize, x: &Tensor| -> Result<(Tensor, Tensor)> {
+        let own = |name: &str| get(weights, &format!("blocks.{l}.{name}"));
+        let eps = shape.norm_eps;
+        let normed = wave_ops::layer_norm(x, own("norm1.weight")?, own("norm1.bias")?, eps)?;
+        let qkv = wave_ops::linear(&normed, own("attn.qkv.weight")?, own("attn.qkv.bias")?)?;
+        let part = |from: usize| -> Result<Tensor> {
+            let part = qkv.narrow(2, from, d)?.contiguous()?;
+            let part = part.reshape((b, n, heads, head_width))?;
+            part.transpose(1, 2)?.contiguous() // (b, heads, n, d / heads)
+        };
+        let scores = part(0)?.matmul(&part(d)?.t()?)?; // (b, heads, n, n)
+        let shares = wave_ops::stock::softmax(&(scores / (head_width as f64).sqrt())?)?;
+        let tensors = BLOCK_TENSORS.map(|name| own(name)?.unsqueeze(0));
+        let tensors = tensors.into_iter().collect::<Result<Vec<_>>>()?;
+        let tensors: [Tensor; 12] = tensors
+            .try_into()
+            .map_err(|_| candle_core::Error::Msg("twelve tensors".into()))?;
+        let block = BlocksShape {
+            depth: 1,
+            ..shape.blocks()
+        };
+        let x = wave_ops::blocks_in(Precision::F32, x, &tensors, block, None)?;
+        Ok((shares.mean((0, 1))?, x))
+    };
+    let mut maps = Vec::with_capacity(shape.depth);
+    for l in 0..shape.depth {
+        let (map, next) = of_layer(l, &x)?;
+        maps.push(map);
+        x = next;
+    }
+    Ok(maps)
+}

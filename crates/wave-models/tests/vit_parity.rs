@@ -100,3 +100,49 @@ fn mean_pooling() {
 fn class_token_and_other_mlp_ratio() {
     check("class_token", 5);
 }
+
+/// With one head, the identity as projection and no MLP, a block adds the map's averages of the values.
+#[test]
+fn attention_maps_are_what_the_blocks_attend_by() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/fixtures/vit_mean_pool.safetensors"
+    );
+    let fixture = candle_core::safetensors::load(path, &Device::Cpu).unwrap();
+    let own = |(name, t): (&String, &Tensor)| {
+        Some((name.strip_prefix("weights.")?.to_string(), t.clone()))
+    };
+    let mut weights: Weights = fixture.iter().filter_map(own).collect();
+    let d = weights["blocks.0.norm1.weight"].elem_count();
+    for name in ["attn.proj.bias", "mlp.fc2.weight", "mlp.fc2.bias"] {
+        let name = format!("blocks.0.{name}");
+        let zeros = weights[&name].zeros_like().unwrap();
+        weights.insert(name, zeros);
+    }
+    let identity = Tensor::eye(d, DType::F32, &Device::Cpu).unwrap();
+    weights.insert("blocks.0.attn.proj.weight".into(), identity);
+    let shape = VitShape {
+        depth: 1,
+        ..VitShape::infer(&weights, Some(1)).unwrap()
+    };
+    let images = fixture["images"].narrow(0, 0, 1).unwrap();
+    let maps = vit::attention_maps(&shape, &weights, &images).unwrap();
+    assert_eq!(maps.len(), 1);
+
+    let stacked = vit::stack(&weights, 1).unwrap();
+    let x = vit::embedded(&shape, &weights, &images).unwrap();
+    let parameters = vit::BLOCK_TENSORS.map(|name| stacked[&format!("blocks.{name}")].clone());
+    let y = wave_ops::blocks(&x, &parameters, shape.blocks(), None).unwrap();
+    let of = |name: &str| &weights[&format!("blocks.0.{name}")];
+    let eps = shape.norm_eps;
+    let normed = wave_ops::layer_norm(&x, of("norm1.weight"), of("norm1.bias"), eps).unwrap();
+    let qkv = wave_ops::linear(&normed, of("attn.qkv.weight"), of("attn.qkv.bias")).unwrap();
+    let values = qkv
+        .narrow(2, 2 * d, d)
+        .unwrap()
+        .squeeze(0)
+        .unwrap()
+        .contiguous();
+    let expected = maps[0].matmul(&values.unwrap()).unwrap();
+    close("attended", &(y - x).unwrap().squeeze(0).unwrap(), &expected);
+}

@@ -21,7 +21,7 @@ use wave::finetune::Options;
 use wave::recipe::Recipe;
 use wave_run::error::{describe, exit_code};
 use wave_run::interrupt::Interruption;
-use wave_run::settings::{Adapt, Condense, Eval, Finetune, Init, Output};
+use wave_run::settings::{Adapt, Condense, Eval, Finetune, Init, Output, Pictures};
 use wave_stages::ancestor::Ancestors;
 use wave_stages::layout::Layout;
 use wave_train::Alone;
@@ -179,7 +179,7 @@ fn evaluate(py: Python, model: PathBuf, settings: &str) -> PyResult<String> {
 #[pyfunction]
 fn inspect(py: Python, path: PathBuf) -> PyResult<String> {
     working(py, |context| {
-        Ok(wave::inspect::inspect(&path, None, None, context)?.to_string())
+        Ok(wave::inspect::inspect(&path, &Pictures::default(), context)?.to_string())
     })
 }
 

@@ -6,6 +6,7 @@
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 use wave_models::vit::VitShape;
 
 mod batch;
@@ -32,6 +33,22 @@ pub use speed::Speed;
 pub use top::Top;
 pub use training::{Augmentation, Checkpointing, Images, OfTransformers, Optimisation, Training};
 pub use zero_shot::ZeroShot;
+
+/// What `wave inspect` draws.
+#[derive(Args, Clone, Debug, Default)]
+#[group(skip)]
+pub struct Pictures {
+    /// Draw heat maps into this directory
+    #[arg(long, value_name = "DIR")]
+    pub plots: Option<PathBuf>,
+    /// Write all of it as one HTML page: pictures, parameters and the training's curves
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Draw the attention maps of a vision transformer too, averaged over its heads and over 64 test images of this
+    /// data
+    #[arg(long, value_name = "D")]
+    pub data: Option<String>,
+}
 
 /// Keys of every stage that writes a model.
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -381,6 +398,10 @@ pub struct Init {
         allow_negative_numbers = true
     )]
     pub vp: Option<Vec<f64>>,
+    /// What mimetic attention is made of: products, near the identity and its negative, and factored; or equal, the
+    /// same random matrix as query and key, and as value and, negative, projection [default: products]
+    #[arg(long, value_name = "WHAT")]
+    pub mimetic: Option<String>,
     /// How mimetic V and projection are stored: paper or code [default: paper]
     #[arg(long, value_name = "LAYOUT")]
     pub vp_layout: Option<String>,

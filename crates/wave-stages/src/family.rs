@@ -7,7 +7,7 @@ use std::path::Path;
 use toml::Table;
 use wave_run::context::Context;
 use wave_run::error::request;
-use wave_run::settings::{Eval, Finetune};
+use wave_run::settings::{Eval, Finetune, Pictures};
 
 /// A family of networks. A new one is a value of this type, and a line in the command's table.
 ///
@@ -41,8 +41,8 @@ pub struct Commands {
     pub describe_finetune: fn(&Path, &Finetune, &Context) -> Result<String>,
     /// Measures its accuracy.
     pub eval: fn(&Path, &Eval, &Context) -> Result<Value>,
-    /// Tells its contents; pictures go to the second path, a directory, a page to the third, a file.
-    pub inspect: fn(&Path, Option<&Path>, Option<&Path>, &Context) -> Result<Value>,
+    /// Tells its contents, and draws them.
+    pub inspect: fn(&Path, &Pictures, &Context) -> Result<Value>,
 }
 
 /// Refuses what `wave eval` takes for networks of images: `--heads`, where `config.json` has all sizes,

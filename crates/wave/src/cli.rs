@@ -20,6 +20,7 @@ use wave_run::interrupt::Interruption;
 use wave_run::progress::{self, Verbosity};
 use wave_run::ranks::World;
 use wave_run::recipe::Recipe;
+use wave_run::settings::Pictures;
 use wave_run::terminal::{self, detail, tell};
 use wave_run::{device, lock};
 use wave_stages::speed;
@@ -236,9 +237,7 @@ fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> 
             verbosity,
             context,
         )?),
-        Command::Inspect { path, plots, html } => {
-            inspect(&path, plots.as_deref(), html.as_deref(), context)?
-        }
+        Command::Inspect { path, pictures } => inspect(&path, &pictures, context)?,
         Command::Templates { hub: true, .. } => Done::Result(shipped::on_hub()?),
         Command::Templates { dirs, .. } => Done::Result(shipped::list(&dirs, context)?),
         Command::Data { command } => Done::Result(data::data(command)?),
@@ -278,16 +277,11 @@ fn only_shared_on_ranks(command: &Command, ranks: usize) -> Result<()> {
     }
 }
 
-fn inspect(
-    path: &Path,
-    plots: Option<&Path>,
-    html: Option<&Path>,
-    context: &Context,
-) -> Result<Done> {
-    for written in plots.iter().chain(&html) {
+fn inspect(path: &Path, pictures: &Pictures, context: &Context) -> Result<Done> {
+    for written in pictures.plots.iter().chain(&pictures.html) {
         lock::check_idle(written)?;
     }
-    let found = (families::of(path, context)?.inspect)(path, plots, html, context)?;
+    let found = (families::of(path, context)?.inspect)(path, pictures, context)?;
     Ok(Done::Result(found))
 }
 

@@ -7,9 +7,13 @@ use serde_json::{Value, json};
 use std::path::Path;
 use wave_models::Weights;
 use wave_run::context::Context;
+use wave_run::data::{DataPlan, TestImages};
+use wave_run::error::request;
 use wave_run::log;
 use wave_run::paths::text;
 use wave_run::plot;
+use wave_run::recipe::means_nothing;
+use wave_run::settings::{Images, Pictures};
 use wave_stages::budget::Surface;
 use wave_stages::delta::{self, DeltaDir};
 use wave_stages::model::{Model, Network, decimal};
@@ -20,22 +24,25 @@ mod page;
 mod pictures;
 mod towers;
 
-/// Describes a template directory, a model directory or a safetensors file; draws heat maps and
-/// recorded accuracies into the directory `plots`, and writes all of it as one page to the file `html`,
-/// if given. Returns the output of `--json`.
-pub fn inspect(
-    path: &Path,
-    plots: Option<&Path>,
-    html: Option<&Path>,
-    context: &Context,
-) -> Result<Value> {
+/// Describes a template directory, a model directory or a safetensors file; draws heat maps, recorded accuracies
+/// and attention maps, and writes all of it as one page. Returns the output of `--json`.
+pub fn inspect(path: &Path, asked: &Pictures, context: &Context) -> Result<Value> {
+    let (plots, html) = (asked.plots.as_deref(), asked.html.as_deref());
     let place = &wave_run::locate::locate(path, context)?;
     let found = Found::read(place, context)?;
     let mut out = found.summary.clone();
-    let pictures = match plots.or(html) {
+    let mut pictures = match plots.or(html) {
         Some(_) => found.pictures()?,
         None => Vec::new(),
     };
+    if let Some(data) = &asked.data {
+        if plots.or(html).is_none() {
+            return Err(request(
+                "--data draws attention maps; say where with --plots DIR or --html FILE",
+            ));
+        }
+        pictures.push(found.attention_maps(data, context)?);
+    }
     let surface = found.surface()?;
     if let Some(dir) = plots {
         wave_hub::prepare_out(dir)?;
@@ -156,6 +163,27 @@ impl Found {
             Some(templates) => Surface::new(&templates.config.accuracies).plot(),
             None => Ok(None),
         }
+    }
+
+    /// The attention maps of a transformer, on test images of `data`.
+    fn attention_maps(&self, data: &str, context: &Context) -> Result<Picture> {
+        let found = match &self.model {
+            None => "a directory without a model",
+            Some(model) => match &model.network {
+                Network::Vit(shape) => {
+                    let images = Images {
+                        data: Some(data.to_owned()),
+                        test_limit: Some(pictures::MAP_IMAGES),
+                        ..Images::default()
+                    };
+                    let plan = DataPlan::of_images(&images, None)?;
+                    let tests = TestImages::open(&plan, &model.transform, context)?;
+                    return pictures::attention_maps(shape, &model.weights, &tests);
+                }
+                other => other.family(),
+            },
+        };
+        Err(means_nothing("data", found))
     }
 
     fn pictures(&self) -> Result<Vec<Picture>> {

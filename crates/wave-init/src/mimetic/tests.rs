@@ -109,6 +109,28 @@ fn a_network_computes_the_paper_product() {
 }
 
 #[test]
+fn equal_factors_have_a_diagonal_of_1_and_a_negative_one() {
+    let (q, k) = equal_query_key(192, 64, &mut generator(0, 0)).unwrap();
+    assert_eq!(q.dims(), [64, 192]);
+    let product = mat(&q).transpose() * mat(&k);
+    assert!((mat(&q) - mat(&k)).norm_l2() == 0.0);
+    assert!((diagonal(&product).0 - 1.0).abs() < 0.03);
+    // Of 64 products with standard deviation 1/64 each.
+    assert!((off_diagonal_std(&product) * 8.0 - 1.0).abs() < 0.03);
+
+    for layout in VpLayout::ALL {
+        let rng = &mut generator(1, 0);
+        let (v, proj) = equal_value_projection(192, layout, rng).unwrap();
+        // The network computes x vᵀ projᵀ.
+        let product = mat(&v).transpose() * mat(&proj).transpose();
+        assert!((diagonal(&product).0 + 1.0).abs() < 0.03, "{layout}");
+        assert!((off_diagonal_std(&product) * 192f64.sqrt() - 1.0).abs() < 0.03);
+    }
+    assert!(equal_query_key(64, 65, &mut generator(0, 0)).is_err());
+    assert!(equal_value_projection(0, VpLayout::Paper, &mut generator(0, 0)).is_err());
+}
+
+#[test]
 fn low_rank_dims_the_diagonal() {
     // Diagonal mean of W_Q W_Kᵀ, averaged over heads.
     for (width, k, expected) in [

@@ -12,6 +12,8 @@ use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::paths::text;
 use wave_run::plot;
+use wave_run::recipe::means_nothing;
+use wave_run::settings::Pictures;
 
 /// Hidden channels in the picture of a covariance; further ones look the same.
 const SHOWN: usize = 4;
@@ -20,17 +22,15 @@ const SHOWN: usize = 4;
 type Panel = (String, usize, usize, Vec<f32>);
 
 /// Describes the population in `dir`, and draws correlations over its networks into the directory
-/// `plots`. Returns the output of `--json`.
+/// `pictures.plots`. Returns the output of `--json`.
 ///
 /// # Errors
 /// If the population cannot be read or has a single network, or a page is asked for; or the work fails.
-pub(super) fn inspect(
-    dir: &Path,
-    plots: Option<&Path>,
-    html: Option<&Path>,
-    context: &Context,
-) -> Result<Value> {
-    if html.is_some() {
+pub(super) fn inspect(dir: &Path, pictures: &Pictures, context: &Context) -> Result<Value> {
+    if pictures.data.is_some() {
+        return Err(means_nothing("data", "a population"));
+    }
+    if pictures.html.is_some() {
         return Err(request(
             "--html: there is no page of a population; draw its correlations with --plots DIR",
         ));
@@ -63,7 +63,7 @@ pub(super) fn inspect(
         "bias_with_row": whole.bias_with_row.iter().cloned().collect::<BTreeMap<_, _>>(),
         "provenance": model.provenance,
     });
-    if let Some(plots) = plots {
+    if let Some(plots) = &pictures.plots {
         wave_hub::prepare_out(plots)?;
         let panels = |of_layers: Vec<Tensor>| -> Result<Vec<Panel>> {
             let panel = |(l, t): (usize, &Tensor)| panel(format!("layer {l}"), t);

@@ -11,19 +11,19 @@ use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::paths::text;
 use wave_run::plot;
+use wave_run::recipe::means_nothing;
+use wave_run::settings::Pictures;
 
 /// Describes the sequence model in `dir`, and draws the attention maps of its layers on one test
-/// sequence into the directory `plots`. Returns the output of `--json`.
+/// sequence into the directory `pictures.plots`. Returns the output of `--json`.
 ///
 /// # Errors
 /// If the model cannot be read or has no task, a page is asked for, or the work fails.
-pub(super) fn inspect(
-    dir: &Path,
-    plots: Option<&Path>,
-    html: Option<&Path>,
-    context: &Context,
-) -> Result<Value> {
-    if html.is_some() {
+pub(super) fn inspect(dir: &Path, pictures: &Pictures, context: &Context) -> Result<Value> {
+    if pictures.data.is_some() {
+        return Err(means_nothing("data", "a sequence network"));
+    }
+    if pictures.html.is_some() {
         return Err(request(
             "--html: there is no page of a sequence network; draw its maps with --plots DIR",
         ));
@@ -40,7 +40,7 @@ pub(super) fn inspect(
         "mixers": names,
         "provenance": model.provenance,
     });
-    if let Some(plots) = plots {
+    if let Some(plots) = &pictures.plots {
         let maps = maps(&model, context)?;
         wave_hub::prepare_out(plots)?;
         let path = plots.join("attention-maps.png");

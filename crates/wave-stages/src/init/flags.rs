@@ -32,7 +32,14 @@ const OF_ARCHITECTURES: [(&[&str], &[&str]); 5] = [
         FILTERS,
     ),
     (
-        &["heads", "positions", "position_scale", "qk", "vp"],
+        &[
+            "heads",
+            "positions",
+            "position_scale",
+            "qk",
+            "vp",
+            "mimetic",
+        ],
         ATTENTION,
     ),
 ];

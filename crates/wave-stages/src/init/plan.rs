@@ -6,6 +6,7 @@ use anyhow::Result;
 use std::path::PathBuf;
 use wave_init::choices::{AutoLgRule, LayerScaleForm};
 use wave_init::filters::{FilterChoices, Schedule};
+use wave_init::mimetic::Attention;
 use wave_init::{Base, Choices, MlpMean, Positions};
 use wave_models::Activation;
 use wave_models::positional::PositionalAttention;
@@ -185,6 +186,9 @@ impl MethodOptions {
             ..Choices::default()
         };
         choices.mlp_mean = settings.mlp_mean.as_deref().map(mlp_mean).transpose()?;
+        if let Some(attention) = &settings.mimetic {
+            choices.attention = attention.parse()?;
+        }
         if let Some(layout) = &settings.vp_layout {
             choices.vp_layout = layout.parse()?;
         }
@@ -201,6 +205,14 @@ impl MethodOptions {
         }
         choices.qk = mixture("qk", settings.qk.as_deref())?;
         choices.vp = mixture("vp", settings.vp.as_deref())?;
+        for (name, mix) in [("qk", choices.qk), ("vp", choices.vp)] {
+            let fixed = choices.attention == Attention::Equal;
+            if fixed && mix.is_some_and(|mix| mix != (0.0, 0.0)) {
+                return Err(request(format!(
+                    "--{name} mixes products, and --mimetic equal has none to mix; leave it out, or give 0,0"
+                )));
+            }
+        }
         if let Some(layers) = &settings.layers {
             choices.layers = layers.parse()?;
         }

@@ -5,7 +5,9 @@ use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use wave_lab::meta::Meta;
-use wave_run::settings::{Adapt, Condense, Eval, Expand, Finetune, Init, Output, Speed, ZeroShot};
+use wave_run::settings::{
+    Adapt, Condense, Eval, Expand, Finetune, Init, Output, Pictures, Speed, ZeroShot,
+};
 
 /// Start vision transformers of any size from one distillation.
 #[derive(Parser)]
@@ -218,12 +220,8 @@ pub(super) enum Command {
     Inspect {
         /// A template directory, a model directory or a safetensors file
         path: PathBuf,
-        /// Draw heat maps into this directory
-        #[arg(long, value_name = "DIR")]
-        plots: Option<PathBuf>,
-        /// Write all of it as one HTML page: pictures, parameters and the training's curves
-        #[arg(long, value_name = "FILE")]
-        html: Option<PathBuf>,
+        #[command(flatten)]
+        pictures: Pictures,
     },
     /// List the templates at hand: those that come with wave, those in ./templates, and downloads
     #[command(after_help = "Example: wave templates")]

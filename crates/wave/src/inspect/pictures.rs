@@ -1,11 +1,13 @@
 //! Heat maps of selected matrices.
 
 use anyhow::Result;
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 use std::collections::BTreeMap;
 use wave_learngene::Learngene;
-use wave_models::vit::VitShape;
+use wave_models::vit::{self, VitShape};
 use wave_models::{Network, Weights};
+use wave_run::data::TestImages;
+use wave_run::error::request;
 
 /// One matrix: name, rows, columns, values row by row.
 pub(super) type Panel = (String, usize, usize, Vec<f32>);
@@ -144,6 +146,35 @@ pub(super) fn attention(shape: &VitShape, weights: &Weights) -> Result<Vec<Pictu
             panels: vp,
         },
     ])
+}
+
+/// Images that attention maps are averaged over.
+pub(super) const MAP_IMAGES: usize = 64;
+
+/// How much each token (row) takes from each other (column) in each layer, averaged over heads and images (thesis,
+/// figure 3.18).
+pub(super) fn attention_maps(
+    shape: &VitShape,
+    weights: &Weights,
+    tests: &TestImages,
+) -> Result<Picture> {
+    let mut batches = tests.batches(MAP_IMAGES);
+    let batch = batches
+        .next()
+        .ok_or_else(|| request("there are no images"))??;
+    let (size, side) = (batch.size, batch.image_size);
+    let dims = (size, batch.channels, side, side);
+    let images = Tensor::from_vec(batch.images, dims, &Device::Cpu)?;
+    let maps = vit::attention_maps(shape, weights, &images)?;
+    let panels = maps.iter().enumerate();
+    Ok(Picture {
+        name: "attention-maps".into(),
+        title: format!("Attention maps of each layer, averaged over heads and {size} images"),
+        columns: 4,
+        panels: panels
+            .map(|(l, map)| panel(format!("layer {l}"), map))
+            .collect::<Result<_>>()?,
+    })
 }
 
 /// Depthwise filters, a panel for each layer, and the patch embedding, a panel for each colour channel,
