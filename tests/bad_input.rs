@@ -99,6 +99,22 @@ fn wrong_flags() {
             "--train-limit means nothing",
         ),
         (
+            "init timm --depth 2 --width 32 --data shapes --qk 0,0 --out o".into(),
+            "--qk means nothing to method timm",
+        ),
+        (
+            "init xavier --depth 2 --width 32 --data shapes --rest mimetic --vp 0,0 --out o".into(),
+            "--rest means nothing to method xavier",
+        ),
+        (
+            "init share --from m --depth 1 --width 32 --layers uniform --out o".into(),
+            "--layers means nothing to method share",
+        ),
+        (
+            "init default --arch convmixer --depth 2 --width 32 --data shapes --factored true --out o".into(),
+            "--factored means nothing to method default",
+        ),
+        (
             "init tleg --from m --depth 2 --width 64 --out o".into(),
             "width",
         ),

@@ -45,11 +45,44 @@ const OF_ARCHITECTURES: [(&[&str], &[&str]); 5] = [
 ];
 
 /// Keys, and the methods that they apply to.
-const OF_METHODS: [(&[&str], &[&str]); 4] = [
+const OF_METHODS: [(&[&str], &[&str]); 9] = [
+    (&["filter_variance", "sawtooth"], &["covariance"]),
+    (
+        &["negative", "factored"],
+        &["covariance", "covariance-transfer"],
+    ),
     (&["gamma", "scaled"], &["layerscale"]),
+    (&["zero"], &["zero"]),
+    (
+        &["rest"],
+        &[
+            "mimetic",
+            "layerscale",
+            "zero",
+            "weight-selection",
+            "share",
+            "pretrained-attention",
+            "heru-lg",
+            "auto-lg",
+            "tleg",
+            "ligo",
+            "nested",
+            "prune",
+        ],
+    ),
+    (
+        &["layers"],
+        &["weight-selection", "pretrained-attention", "nested"],
+    ),
     (&["blocks"], &["heru-lg", "auto-lg"]),
     (&["similarity"], &["auto-lg"]),
     (&["train_limit"], &["prune"]),
+];
+
+/// Keys of mimetic attention, and the methods that use it; others do where it is their `rest`.
+const OF_MIMETIC: [(&[&str], &[&str]); 2] = [
+    (&["vp", "vp_layout"], &["mimetic"]),
+    (&["qk", "mimetic"], &["mimetic", "layerscale"]),
 ];
 
 /// The settings of a network of images; refuses those that do not apply to its architecture or method.
@@ -58,14 +91,17 @@ const OF_METHODS: [(&[&str], &[&str]); 4] = [
 /// Naming the first such setting.
 pub fn own(method: &str, given: &Table) -> Result<Init> {
     let arch = given.get("arch").and_then(Value::as_str).unwrap_or("vit");
-    let unknown = |table: &[(&[&'static str], &[&str])], name: &str| {
-        let foreign = table.iter().filter(|(_, of)| !of.contains(&name));
+    let rest = given.get("rest").and_then(Value::as_str).unwrap_or(method);
+    let unknown = |table: &[(&[&'static str], &[&str])], names: &[&str]| {
+        let applies = |of: &[&str]| names.iter().any(|name| of.contains(name));
+        let foreign = table.iter().filter(|(_, of)| !applies(of));
         let mut keys = foreign.flat_map(|(keys, _)| keys.iter().copied());
         keys.find(|key| given.contains_key(*key))
     };
     let wrong = [
-        (unknown(&OF_ARCHITECTURES, arch), "--arch", arch),
-        (unknown(&OF_METHODS, method), "method", method),
+        (unknown(&OF_ARCHITECTURES, &[arch]), "--arch", arch),
+        (unknown(&OF_METHODS, &[method]), "method", method),
+        (unknown(&OF_MIMETIC, &[method, rest]), "method", method),
     ];
     for (key, what, name) in wrong {
         if let Some(key) = key {
