@@ -139,10 +139,7 @@ pub fn value_projection(
     rng: &mut ChaCha8Rng,
 ) -> Result<(Tensor, Tensor), InitError> {
     let (w_v, w_proj_t) = factors(width, width, alpha, -beta, rng)?; // (d, d), (d, d)
-    match layout {
-        VpLayout::Paper => Ok((columns(&w_v)?, rows(&w_proj_t)?)), // W_Vᵀ, W_projᵀ
-        VpLayout::Code => Ok((rows(&w_v)?, columns(&w_proj_t)?)),  // W_V, W_proj
-    }
+    stored(&w_v, &w_proj_t, layout)
 }
 
 /// One head's Q and K rows, each (head_width, width): the same N(0, 1/head_width) numbers.
@@ -167,10 +164,19 @@ pub fn equal_value_projection(
     layout: VpLayout,
     rng: &mut ChaCha8Rng,
 ) -> Result<(Tensor, Tensor), InitError> {
-    let z = noise(width, width, rng)?; // W_V, and the negative transpose of W_proj
+    let z = noise(width, width, rng)?; // (d, d)
+    stored(&z, &-&z, layout)
+}
+
+/// W_V and the transpose of W_proj, as a network stores them.
+fn stored(
+    w_v: &Mat<f64>,
+    w_proj_t: &Mat<f64>,
+    layout: VpLayout,
+) -> Result<(Tensor, Tensor), InitError> {
     match layout {
-        VpLayout::Paper => Ok((columns(&z)?, rows(&z)?.neg()?)), // W_Vᵀ, W_projᵀ
-        VpLayout::Code => Ok((rows(&z)?, columns(&z)?.neg()?)),  // W_V, W_proj
+        VpLayout::Paper => Ok((columns(w_v)?, rows(w_proj_t)?)), // W_Vᵀ, W_projᵀ
+        VpLayout::Code => Ok((rows(w_v)?, columns(w_proj_t)?)),  // W_V, W_proj
     }
 }
 

@@ -458,14 +458,15 @@ fn trunk(
     drop_path: Option<Vec<f32>>,
 ) -> Result<Tensor> {
     let x = embedded(shape, weights, images)?;
-    let parameters: Vec<Tensor> = BLOCK_TENSORS
-        .iter()
-        .map(|name| get(weights, &format!("blocks.{name}")).cloned())
-        .collect::<Result<_>>()?;
-    let parameters: [Tensor; 12] = parameters
-        .try_into()
-        .map_err(|_| candle_core::Error::Msg("twelve tensors".into()))?;
+    let parameters = block_tensors(|name| get(weights, &format!("blocks.{name}")).cloned())?;
     wave_ops::blocks_in(mode, &x, &parameters, shape.blocks(), drop_path)
+}
+
+/// The tensors of [`BLOCK_TENSORS`], each found by its name.
+fn block_tensors(find: impl Fn(&str) -> Result<Tensor>) -> Result<[Tensor; 12]> {
+    let found: Vec<Tensor> = BLOCK_TENSORS.into_iter().map(find).collect::<Result<_>>()?;
+    let twelve = found.try_into();
+    twelve.map_err(|_| candle_core::Error::Msg("twelve tensors".into()))
 }
 
 /// Tokens (b, tokens, d) before the blocks.
@@ -518,11 +519,7 @@ pub fn attention_maps(shape: &VitShape, weights: &Weights, images: &Tensor) -> R
         };
         let scores = part(0)?.matmul(&part(d)?.t()?)?; // (b, heads, n, n)
         let shares = wave_ops::stock::softmax(&(scores / (head_width as f64).sqrt())?)?;
-        let tensors = BLOCK_TENSORS.map(|name| own(name)?.unsqueeze(0));
-        let tensors = tensors.into_iter().collect::<Result<Vec<_>>>()?;
-        let tensors: [Tensor; 12] = tensors
-            .try_into()
-            .map_err(|_| candle_core::Error::Msg("twelve tensors".into()))?;
+        let tensors = block_tensors(|name| own(name)?.unsqueeze(0))?;
         let block = BlocksShape {
             depth: 1,
             ..shape.blocks()

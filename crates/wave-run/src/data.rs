@@ -8,7 +8,7 @@ use crate::terminal::detail;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use std::sync::Arc;
-use wave_data::{Augment, Dataset, Loader, Source, Transform};
+use wave_data::{Augment, Batch, Dataset, Loader, Source, Transform};
 
 mod open;
 mod plan;
@@ -100,9 +100,7 @@ impl Data {
     pub fn view_images(&self, images: &[u32], view: u32) -> candle_core::Result<Tensor> {
         let batch = self.loader.view_images(images, view);
         let batch = batch.map_err(candle_core::Error::wrap)?;
-        let (channels, side) = (batch.channels, batch.image_size);
-        let shape = (images.len(), channels, side, side);
-        Tensor::from_vec(batch.images, shape, &Device::Cpu)
+        images_of(batch)
     }
 
     /// As [`Data::open`], whether the images have labels or not: without them there are no class names.
@@ -221,6 +219,16 @@ impl Data {
         let ranks = self.tests.context.ranks();
         tell_broken(&*self.train, &self.loader.broken(), what, ranks) + self.tests.tell_broken()
     }
+}
+
+/// The images of a batch: (images, channels, side, side).
+///
+/// # Errors
+/// If they are not as many as the batch says.
+pub fn images_of(batch: Batch) -> candle_core::Result<Tensor> {
+    let (channels, side) = (batch.channels, batch.image_size);
+    let shape = (batch.size, channels, side, side);
+    Tensor::from_vec(batch.images, shape, &Device::Cpu)
 }
 
 fn check_classes(spec: &str, names: &[String], classes: usize, remedy: &str) -> Result<()> {

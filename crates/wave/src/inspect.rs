@@ -167,23 +167,20 @@ impl Found {
 
     /// The attention maps of a transformer, on test images of `data`.
     fn attention_maps(&self, data: &str, context: &Context) -> Result<Picture> {
-        let found = match &self.model {
-            None => "a directory without a model",
-            Some(model) => match &model.network {
-                Network::Vit(shape) => {
-                    let images = Images {
-                        data: Some(data.to_owned()),
-                        test_limit: Some(pictures::MAP_IMAGES),
-                        ..Images::default()
-                    };
-                    let plan = DataPlan::of_images(&images, None)?;
-                    let tests = TestImages::open(&plan, &model.transform, context)?;
-                    return pictures::attention_maps(shape, &model.weights, &tests);
-                }
-                other => other.family(),
-            },
+        let Some(model) = &self.model else {
+            return Err(means_nothing("data", "a directory without a model"));
         };
-        Err(means_nothing("data", found))
+        let Network::Vit(shape) = &model.network else {
+            return Err(means_nothing("data", model.network.family()));
+        };
+        let images = Images {
+            data: Some(data.to_owned()),
+            test_limit: Some(pictures::MAP_IMAGES),
+            ..Images::default()
+        };
+        let plan = DataPlan::of_images(&images, None)?;
+        let tests = TestImages::open(&plan, &model.transform, context)?;
+        pictures::attention_maps(shape, &model.weights, &tests)
     }
 
     fn pictures(&self) -> Result<Vec<Picture>> {

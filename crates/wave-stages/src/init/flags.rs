@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use toml::{Table, Value};
+use wave_init::find;
 use wave_run::recipe::{means_nothing, narrow};
 use wave_run::settings::Init;
 
@@ -45,7 +46,7 @@ const OF_ARCHITECTURES: [(&[&str], &[&str]); 5] = [
 ];
 
 /// Keys, and the methods that they apply to.
-const OF_METHODS: [(&[&str], &[&str]); 9] = [
+const OF_METHODS: [(&[&str], &[&str]); 8] = [
     (&["filter_variance", "sawtooth"], &["covariance"]),
     (
         &["negative", "factored"],
@@ -53,23 +54,6 @@ const OF_METHODS: [(&[&str], &[&str]); 9] = [
     ),
     (&["gamma", "scaled"], &["layerscale"]),
     (&["zero"], &["zero"]),
-    (
-        &["rest"],
-        &[
-            "mimetic",
-            "layerscale",
-            "zero",
-            "weight-selection",
-            "share",
-            "pretrained-attention",
-            "heru-lg",
-            "auto-lg",
-            "tleg",
-            "ligo",
-            "nested",
-            "prune",
-        ],
-    ),
     (
         &["layers"],
         &["weight-selection", "pretrained-attention", "nested"],
@@ -85,6 +69,9 @@ const OF_MIMETIC: [(&[&str], &[&str]); 2] = [
     (&["qk", "mimetic"], &["mimetic", "layerscale"]),
 ];
 
+/// Methods without a donor that leave weights to `rest`; those with one do too.
+const LEAVE_A_REST: [&str; 3] = ["mimetic", "layerscale", "zero"];
+
 /// The settings of a network of images; refuses those that do not apply to its architecture or method.
 ///
 /// # Errors
@@ -92,6 +79,9 @@ const OF_MIMETIC: [(&[&str], &[&str]); 2] = [
 pub fn own(method: &str, given: &Table) -> Result<Init> {
     let arch = given.get("arch").and_then(Value::as_str).unwrap_or("vit");
     let rest = given.get("rest").and_then(Value::as_str).unwrap_or(method);
+    let leaves_rest =
+        LEAVE_A_REST.contains(&method) || find(method).is_ok_and(|found| found.donors > 0);
+    let foreign_rest = !leaves_rest && given.contains_key("rest");
     let unknown = |table: &[(&[&'static str], &[&str])], names: &[&str]| {
         let applies = |of: &[&str]| names.iter().any(|name| of.contains(name));
         let foreign = table.iter().filter(|(_, of)| !applies(of));
@@ -101,6 +91,7 @@ pub fn own(method: &str, given: &Table) -> Result<Init> {
     let wrong = [
         (unknown(&OF_ARCHITECTURES, &[arch]), "--arch", arch),
         (unknown(&OF_METHODS, &[method]), "method", method),
+        (foreign_rest.then_some("rest"), "method", method),
         (unknown(&OF_MIMETIC, &[method, rest]), "method", method),
     ];
     for (key, what, name) in wrong {

@@ -206,8 +206,8 @@ impl MethodOptions {
         choices.qk = mixture("qk", settings.qk.as_deref())?;
         choices.vp = mixture("vp", settings.vp.as_deref())?;
         for (name, mix) in [("qk", choices.qk), ("vp", choices.vp)] {
-            let fixed = choices.attention == Attention::Equal;
-            if fixed && mix.is_some_and(|mix| mix != (0.0, 0.0)) {
+            let mixes = mix.is_some_and(|mix| mix != (0.0, 0.0));
+            if mixes && choices.attention == Attention::Equal {
                 return Err(request(format!(
                     "--{name} mixes products, and --mimetic equal has none to mix; leave it out, or give 0,0"
                 )));

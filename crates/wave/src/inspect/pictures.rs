@@ -1,12 +1,12 @@
 //! Heat maps of selected matrices.
 
 use anyhow::Result;
-use candle_core::{Device, Tensor};
+use candle_core::Tensor;
 use std::collections::BTreeMap;
 use wave_learngene::Learngene;
 use wave_models::vit::{self, VitShape};
 use wave_models::{Network, Weights};
-use wave_run::data::TestImages;
+use wave_run::data::{TestImages, images_of};
 use wave_run::error::request;
 
 /// One matrix: name, rows, columns, values row by row.
@@ -162,10 +162,8 @@ pub(super) fn attention_maps(
     let batch = batches
         .next()
         .ok_or_else(|| request("there are no images"))??;
-    let (size, side) = (batch.size, batch.image_size);
-    let dims = (size, batch.channels, side, side);
-    let images = Tensor::from_vec(batch.images, dims, &Device::Cpu)?;
-    let maps = vit::attention_maps(shape, weights, &images)?;
+    let size = batch.size;
+    let maps = vit::attention_maps(shape, weights, &images_of(batch)?)?;
     let panels = maps.iter().enumerate();
     Ok(Picture {
         name: "attention-maps".into(),
