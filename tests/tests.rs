@@ -14,6 +14,7 @@ mod features;
 mod formats;
 mod hypernetwork;
 mod label_free;
+mod levels;
 mod looks;
 mod meta;
 mod models;

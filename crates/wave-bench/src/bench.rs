@@ -27,8 +27,9 @@ use wave_run::progress::Verbosity;
 use wave_run::recipe::{Recipe, merge, to_table};
 use wave_run::settings::{Condense, Finetune};
 use wave_run::{data, inputs};
-use wave_stages::ancestor::{Ancestor, Ancestors};
-use wave_stages::condense::{self, CondensePlan};
+use wave_stages::ancestor::{Ancestor, AncestorOutput, Ancestors};
+use wave_stages::cache::Cache;
+use wave_stages::condense;
 use wave_stages::finetune::{self, FinetunePlan, Options, Tuning};
 use wave_stages::model::Model;
 use wave_stages::templates;
@@ -112,7 +113,12 @@ pub fn bench(recipe: &Recipe, out: &Path, lock: Option<&Lock>, options: &Options
     let grid = Grid::new(recipe)?;
     // One ancestor for all runs, so that its outputs are computed once.
     let ancestors = Ancestors::default();
-    let frame = Frame::new(recipe, &ancestors, &options.context)?;
+    let frame = Frame::new(
+        recipe,
+        grid.bench.cache.as_deref(),
+        &ancestors,
+        &options.context,
+    )?;
     let artefacts = Artefacts::make(recipe, &grid, &frame, &ancestors, out, options)?;
     let cells_dir = out.join("cells");
     wave_hub::prepare_out(&cells_dir)?;
@@ -371,6 +377,7 @@ impl Bench<'_> {
         // Without the ancestor's path: its digest is below.
         let mut settings = self.finetune(cell)?;
         settings.ancestor = None;
+        settings.outputs.cache = None;
         let mut text = format!(
             "{} {cell:?} threads {} {}{}",
             env!("CARGO_PKG_VERSION"),
@@ -425,11 +432,18 @@ impl Bench<'_> {
         let ancestor =
             self.ancestors
                 .get(plan.ancestor.as_deref(), &plan.classes, self.context())?;
+        let cache = Cache::of_plan(
+            plan.cache.as_ref(),
+            ancestor.as_deref(),
+            AncestorOutput::Scores,
+            &data,
+        )?;
         let tuning = Tuning {
             plan: &plan,
             resolved: &resolved,
             data: &data,
             ancestor: ancestor.as_deref(),
+            cache: cache.as_ref(),
             every_epoch: cell.trial.is_none(),
         };
         let outcome = tuning.tune(&mut model, &cell.file_name(), None, &self.options)?;
@@ -483,12 +497,14 @@ impl Bench<'_> {
                         .stage("condense", Some(&method.condense), &Condense::default())?;
                 let (channels, classes) =
                     (self.frame.transform.channels, self.frame.label_names.len());
-                let plan = CondensePlan::new(&settings)?.on(channels, classes);
-                let epochs = |dir| Ok(templates::read(dir)?.config.provenance["epochs"].as_f64());
+                let epochs = |dir| Ok(condense::epochs(&templates::read(dir)?.config.provenance));
                 let dir = self.artefacts.templates(name, 0);
-                let epochs: Result<Option<f64>> = dir.and_then(epochs);
-                let images = epochs.unwrap_or(None).unwrap_or(0.0) * self.frame.images as f64;
-                work += images * plan.mean_multiply_adds();
+                let epochs: Result<Vec<f64>> = dir.and_then(epochs);
+                let plans = condense::plans(&settings)?.into_iter();
+                for (plan, epochs) in plans.zip(epochs.unwrap_or_default()) {
+                    let plan = plan.on(channels, classes);
+                    work += epochs * self.frame.images as f64 * plan.mean_multiply_adds();
+                }
             }
             all.insert(Some(name.clone()), work);
         }

@@ -88,7 +88,8 @@ pub use model::{ModelConfig, ModuleNames, PretrainedCfg, read_model, write_model
 pub use preprocessing::{Preprocessing, read_preprocessing};
 pub use table::{read_table, write_table};
 pub use templates::{
-    Accuracy, FORMAT_VERSION, ShapeAccuracy, TemplateConfig, read_templates, write_templates,
+    Accuracy, FORMAT_VERSION, LevelConfig, ShapeAccuracy, TemplateConfig, read_templates,
+    write_templates,
 };
 pub use tensors::{read_tensors, read_weights, write_tensors};
 pub use transformers::{read_transformers, write_language_model, write_transformers};

@@ -44,6 +44,9 @@ pub struct TemplateConfig {
     pub counts: BTreeMap<String, usize>,
     /// Which set each part takes its templates from.
     pub sets: BTreeMap<String, String>,
+    /// Levels of size, the smallest first, where models of some sizes use fewer templates than others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub levels: Vec<LevelConfig>,
     /// Anchors of the scaler bank, at relative depths 0..=1.
     pub anchors: usize,
     /// The relative depth of layer l of L: `l/(L-1)`, which is meant where nothing is said, or `l/L`.
@@ -82,6 +85,17 @@ pub struct TemplateConfig {
     /// Accuracies of models that differ from the auxiliary in more than depth and width.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shapes: Vec<ShapeAccuracy>,
+}
+
+/// Models up to a size, those of smaller levels apart, and the templates that they use.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LevelConfig {
+    /// The most layers.
+    pub depth: usize,
+    /// The most channels of a token.
+    pub width: usize,
+    /// Templates of each set, the first so many.
+    pub counts: BTreeMap<String, usize>,
 }
 
 /// The accuracy of one model of another shape, expanded from the templates without data.
@@ -253,6 +267,16 @@ fn check_config(config: &TemplateConfig) -> Result<(), String> {
     }
     if let Some((set, _)) = config.counts.iter().find(|(_, count)| **count == 0) {
         return Err(format!("`counts` gives the set `{set}` no template"));
+    }
+    if let Some(level) = config
+        .levels
+        .iter()
+        .find(|level| level.counts.len() != config.counts.len())
+    {
+        return Err(format!(
+            "`levels` counts the sets {:?}, expected {counted:?}",
+            level.counts.keys().collect::<Vec<_>>()
+        ));
     }
     let (names, classes) = (config.label_names.len(), config.classes);
     if names != 0 && names != classes {

@@ -14,7 +14,7 @@
 
 use crate::bank::depth_matrix;
 use crate::learngene::Channels;
-use crate::{DepthRule, Learngene, Part};
+use crate::{DepthRule, Learngene, Part, Plan};
 use candle_core::{Result, Tensor};
 use wave_models::vit::VitShape;
 
@@ -71,22 +71,17 @@ impl Learngene {
     fn shifted(&self, smallest: &VitShape, sign: f64) -> Result<Learngene> {
         let bank = self.bank.iter().map(|(part, t)| {
             let (k, n, r, c) = t.dims4()?;
-            let blocks = self.copied_blocks(*part, smallest);
+            let blocks = copied_blocks(&self.plan, *part, &self.auxiliary, smallest);
             let shifted = repeat(&t.reshape((k, n, r * c))?, 2, &blocks, sign)?;
             let shifted = between_anchors(&shifted, sign)?;
             Ok((*part, shifted.reshape((k, n, r, c))?))
         });
         let inherited = self.inherited.iter().map(|(name, t)| {
-            let t = match Channels::of(name) {
-                // The classifier adds up its inputs: copies would count twice.
-                Some(c) if !c.input => {
-                    let (wide, narrow) = (c.count(&self.auxiliary), c.count(smallest));
-                    let of =
-                        |at| (at % wide >= narrow).then_some(at - at % wide + at % wide % narrow);
-                    let of: Vec<_> = (0..c.segments * wide).map(of).collect();
-                    repeat(t, c.axis, &of, sign)?
-                }
-                _ => t.clone(),
+            let copied = Channels::of(name)
+                .and_then(|c| Some((c.axis, copied_channels(&c, &self.auxiliary, smallest)?)));
+            let t = match copied {
+                Some((axis, of)) => repeat(t, axis, &of, sign)?,
+                None => t.clone(),
             };
             let t = match name.starts_with("blocks.") {
                 true => between_anchors(&t, sign)?,
@@ -100,25 +95,42 @@ impl Learngene {
             ..self.clone()
         })
     }
+}
 
-    /// What each block `(r c)` of a part repeats, if any: one of the smallest model, along the diagonal.
-    fn copied_blocks(&self, part: Part, smallest: &VitShape) -> Vec<Option<usize>> {
-        let (segments, rows, columns) = self.plan.blocks(part, &self.auxiliary);
-        let (_, few_rows, few_columns) = self.plan.blocks(part, smallest);
-        let (height, few) = (rows / segments, few_rows / segments);
-        let of = |at: usize| {
-            let (segment, a, b) = (at / columns / height, at / columns % height, at % columns);
-            let own = a < few && b < few_columns;
-            let diagonal = a / few == b / few_columns;
-            let row = segment * height + a % few;
-            (diagonal && !own).then_some(row * columns + b % few_columns)
-        };
-        (0..rows * columns).map(of).collect()
-    }
+/// What each block `(r c)` of a part of the widest model repeats, if any: one of a smaller model, along the diagonal.
+pub(crate) fn copied_blocks(
+    plan: &Plan,
+    part: Part,
+    widest: &VitShape,
+    smaller: &VitShape,
+) -> Vec<Option<usize>> {
+    let (segments, rows, columns) = plan.blocks(part, widest);
+    let (_, few_rows, few_columns) = plan.blocks(part, smaller);
+    let (height, few) = (rows / segments, few_rows / segments);
+    let of = |at: usize| {
+        let (segment, a, b) = (at / columns / height, at / columns % height, at % columns);
+        let own = a < few && b < few_columns;
+        let diagonal = a / few == b / few_columns;
+        let row = segment * height + a % few;
+        (diagonal && !own).then_some(row * columns + b % few_columns)
+    };
+    (0..rows * columns).map(of).collect()
+}
+
+/// What each entry of the axis of `channels` repeats, if any: one of a smaller model. Nothing at all for the classifier,
+/// which adds up its inputs, so that copies would count twice.
+pub(crate) fn copied_channels(
+    channels: &Channels,
+    widest: &VitShape,
+    smaller: &VitShape,
+) -> Option<Vec<Option<usize>>> {
+    let (wide, narrow) = (channels.count(widest), channels.count(smaller));
+    let of = |at| (at % wide >= narrow).then_some(at - at % wide + at % wide % narrow);
+    (!channels.input).then(|| (0..channels.segments * wide).map(of).collect())
 }
 
 /// `x` plus `sign` times what each entry of an axis repeats, if anything.
-fn repeat(x: &Tensor, axis: usize, of: &[Option<usize>], sign: f64) -> Result<Tensor> {
+pub(crate) fn repeat(x: &Tensor, axis: usize, of: &[Option<usize>], sign: f64) -> Result<Tensor> {
     if of.iter().all(Option::is_none) {
         return Ok(x.clone());
     }
@@ -149,7 +161,7 @@ fn between_anchors(x: &Tensor, sign: f64) -> Result<Tensor> {
 }
 
 /// `x` with zeros along an axis where `kept` does not hold.
-fn keep(x: &Tensor, axis: usize, kept: impl Fn(usize) -> bool) -> Result<Tensor> {
+pub(crate) fn keep(x: &Tensor, axis: usize, kept: impl Fn(usize) -> bool) -> Result<Tensor> {
     let kept = (0..x.dim(axis)?).map(|at| f32::from(kept(at)));
     x.broadcast_mul(&along(kept.collect(), axis, x)?)
 }

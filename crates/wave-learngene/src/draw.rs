@@ -23,6 +23,8 @@ pub struct Sizes {
     pub per_step: usize,
     /// What else is drawn.
     pub variants: Variants,
+    /// Largest sizes of smaller levels (depth, width): what is within one is not drawn, while there is anything else.
+    pub smaller: Vec<(usize, usize)>,
 }
 
 /// What else of a shape is drawn. An empty list leaves what the whole model has.
@@ -160,6 +162,7 @@ impl Sizes {
             growth_power: 1.0,
             per_step: 1,
             variants: Variants::default(),
+            smaller: Vec::new(),
         }
     }
 
@@ -179,6 +182,10 @@ impl Sizes {
     /// A depth and a width among those that step `step` of `steps` trains. `rng` should depend on the
     /// step alone, so that a resumed training draws the same.
     pub fn draw(&self, step: u64, steps: u64, rng: &mut impl Rng) -> (usize, usize) {
+        if !self.smaller.is_empty() {
+            let all = self.all(step, steps);
+            return all[rng.random_range(0..all.len())];
+        }
         let ((least, most), widths) = self.at(step, steps);
         let depth = rng.random_range(least..=most);
         (depth, widths[rng.random_range(0..widths.len())])
@@ -190,17 +197,42 @@ impl Sizes {
     fn draw_all(&self, step: u64, steps: u64, rng: &mut impl Rng) -> Vec<(usize, usize)> {
         let mut sizes = self.fixed(step, steps);
         sizes.extend((sizes.len()..self.per_step).map(|_| self.draw(step, steps, rng)));
-        // The parameters of blocks are proportional to this.
-        sizes.sort_by_key(|&(depth, width)| Reverse((depth * width * width, depth)));
+        sizes.sort_by_key(|size| Reverse(work(size)));
         sizes.dedup();
         sizes
     }
 
     /// The sizes of a step that are not drawn: the smallest, then the largest.
     fn fixed(&self, step: u64, steps: u64) -> Vec<(usize, usize)> {
-        let ((least, most), widths) = self.at(step, steps);
-        let ends = [(least, widths[0]), (most, widths[widths.len() - 1])];
-        ends[..self.per_step.saturating_sub(1).min(2)].to_vec()
+        let all = self.all(step, steps);
+        let least = all.iter().min_by_key(|size| work(size));
+        let most = all.iter().max_by_key(|size| work(size));
+        let ends = least.into_iter().chain(most).copied();
+        ends.take(self.per_step.saturating_sub(1).min(2)).collect()
+    }
+
+    /// All sizes that a step draws from; never none.
+    fn all(&self, step: u64, steps: u64) -> Vec<(usize, usize)> {
+        let within = |(least, most): (usize, usize), widths: &[usize]| -> Vec<(usize, usize)> {
+            let sizes = widths
+                .iter()
+                .flat_map(|w| (least..=most).map(|depth| (depth, *w)));
+            let smaller = |&(depth, width): &(usize, usize)| {
+                let mut levels = self.smaller.iter();
+                levels.any(|&(deepest, widest)| depth <= deepest && width <= widest)
+            };
+            sizes.filter(|size| !smaller(size)).collect()
+        };
+        let (depths, widths) = self.at(step, steps);
+        // While sizes grow there may be no other yet than those of smaller levels.
+        let mut sizes = within(depths, widths);
+        if sizes.is_empty() {
+            sizes = within(self.depths, &self.widths);
+        }
+        if sizes.is_empty() {
+            sizes.push((self.depths.1, self.widths[self.widths.len() - 1]));
+        }
+        sizes
     }
 
     /// The least and the most depth, and the widths, that a step draws from.
@@ -223,17 +255,33 @@ impl Sizes {
                 let shape = whole.with_size(depth, width);
                 self.variants.mean_multiply_adds(&shape)
             };
-            // Linear in the depth, so its mean is that of the ends.
-            let work = widths
-                .iter()
-                .flat_map(|w| [least, most].map(|depth| of(depth, *w)));
-            let drawn = work.sum::<f64>() / (2 * widths.len()) as f64;
+            let drawn = match self.smaller.is_empty() {
+                // Linear in the depth, so its mean is that of the ends.
+                true => {
+                    let ends = widths
+                        .iter()
+                        .flat_map(|w| [least, most].map(|depth| of(depth, *w)));
+                    ends.sum::<f64>() / (2 * widths.len()) as f64
+                }
+                false => {
+                    let all = self.all(step, steps);
+                    all.iter()
+                        .map(|&(depth, width)| of(depth, width))
+                        .sum::<f64>()
+                        / all.len() as f64
+                }
+            };
             let fixed = self.fixed(step, steps);
             let always = fixed.iter().map(|&(depth, width)| of(depth, width));
             always.sum::<f64>() + drawn * (self.per_step - fixed.len()) as f64
         };
         (0..steps).map(of_step).sum::<f64>() / steps as f64
     }
+}
+
+/// Proportional to the parameters of the blocks; of equal ones, the deeper has more.
+fn work(&(depth, width): &(usize, usize)) -> (usize, usize) {
+    (depth * width * width, depth)
 }
 
 #[cfg(test)]
@@ -251,6 +299,7 @@ mod tests {
             growth_power,
             per_step: 1,
             variants: Variants::default(),
+            smaller: Vec::new(),
         }
     }
 

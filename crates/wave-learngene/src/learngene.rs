@@ -83,7 +83,8 @@ impl Learngene {
     /// As [`Learngene::weights`].
     pub fn stacked_weights(&self, shape: &VitShape) -> Result<Weights> {
         let _measured = doing(Work::Composition);
-        self.assemble(&self.scalers(shape)?, &self.inherited(shape)?, shape)
+        let used = self.used_by(shape)?;
+        used.assemble(&used.scalers(shape)?, &used.inherited(shape)?, shape)
     }
 
     /// All weights of a model, layers stacked: `scalers` composed with the templates, beside

@@ -66,6 +66,7 @@ mod draw;
 mod factorise;
 mod first_scalers;
 mod learngene;
+mod levels;
 mod objective;
 mod part;
 mod plan;
@@ -80,6 +81,7 @@ pub use first_scalers::{
     ramp_scalers, random_scalers, seed_templates, share_scalers, telg_scalers,
 };
 pub use learngene::Learngene;
+pub use levels::{Growth, Level};
 pub use objective::{Objective, Standard, divergence, feature_distance, mean_loss, unit};
 pub use part::Part;
 pub use plan::{Plan, PlanError};

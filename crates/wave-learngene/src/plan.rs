@@ -1,7 +1,7 @@
 //! The sets of templates, the parts that each composes, and every size that follows. A [`Plan`] is
 //! checked once, where it is made.
 
-use crate::Part;
+use crate::{Level, Part};
 use std::collections::BTreeMap;
 use thiserror::Error;
 use wave_models::ShapeError;
@@ -21,6 +21,9 @@ pub struct Plan {
     pub sets: BTreeMap<Part, String>,
     /// The number of templates in each set.
     pub counts: BTreeMap<String, usize>,
+    /// Levels of size, the smallest first, if small models use fewer templates than large ones. By
+    /// [`Plan::with_levels`] the last uses all.
+    pub levels: Vec<Level>,
 }
 
 impl Plan {
@@ -68,6 +71,7 @@ impl Plan {
             kronecker,
             sets,
             counts,
+            levels: Vec::new(),
         })
     }
 
@@ -146,6 +150,45 @@ impl Plan {
         all.filter(|(name, _)| !self.composes(name)).collect()
     }
 
+    /// With levels, the smallest first.
+    ///
+    /// # Errors
+    /// If one is not within the next, or the last does not use all templates.
+    pub fn with_levels(self, levels: Vec<Level>) -> Result<Self, PlanError> {
+        let ordered = levels.windows(2).all(|pair| pair[0].within(&pair[1]));
+        let whole = levels.last().is_none_or(|last| last.counts == self.counts);
+        let none = |level: &Level| {
+            level.depth == 0 || level.width == 0 || level.counts.values().any(|n| *n == 0)
+        };
+        match ordered && whole && !levels.iter().any(none) {
+            true => Ok(Self { levels, ..self }),
+            false => Err(PlanError::Levels),
+        }
+    }
+
+    /// What composes models of a size: the same plan, with the templates of their level alone.
+    pub fn of(&self, depth: usize, width: usize) -> Plan {
+        match self.level(depth, width) {
+            Some(level) => self.of_level(level),
+            None => self.clone(),
+        }
+    }
+
+    /// The same plan, with the templates of a level alone.
+    pub(crate) fn of_level(&self, level: &Level) -> Plan {
+        Plan {
+            counts: level.counts.clone(),
+            levels: Vec::new(),
+            ..self.clone()
+        }
+    }
+
+    /// The level of a size: the first that holds it, or the last; none if there are no levels.
+    pub fn level(&self, depth: usize, width: usize) -> Option<&Level> {
+        let holds = |level: &&Level| level.holds(depth, width);
+        self.levels.iter().find(holds).or(self.levels.last())
+    }
+
     /// The set that composes a part.
     pub fn set(&self, part: Part) -> &str {
         &self.sets[&part]
@@ -193,6 +236,12 @@ pub enum PlanError {
     /// The default budget cannot be met.
     #[error("no budget for reference width {0} in templates of size {1}; use sizes of 1 to 65536")]
     Budget(usize, usize),
+    /// Levels that do not contain each other.
+    #[error(
+        "levels: each needs the depth, the width and the templates of the one before it, or more, and the last all \
+         templates"
+    )]
+    Levels,
     /// Not the formula of a depth rule.
     #[error("unknown depth rule {0:?}; expected l/(L-1) or l/L")]
     UnknownDepthRule(String),

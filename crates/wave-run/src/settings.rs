@@ -7,6 +7,7 @@
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use toml::Table;
 use wave_models::vit::VitShape;
 
 mod batch;
@@ -14,6 +15,7 @@ mod choices;
 mod duration;
 mod elastic;
 mod eval;
+mod outputs;
 mod precision;
 mod ranges;
 mod speed;
@@ -26,6 +28,7 @@ pub use choices::*;
 pub use duration::Duration;
 pub use elastic::{Elastic, Variants};
 pub use eval::Eval;
+pub use outputs::Outputs;
 pub use precision::mode;
 pub use ranges::check_table;
 pub use ranges::{RANGES, check};
@@ -77,6 +80,10 @@ pub struct Condense {
     /// distil]
     #[arg(long, value_name = "METHOD")]
     pub method: Option<CondenseMethod>,
+    /// Grow these templates by a level of larger sizes, which use more templates. Models of the sizes that they were
+    /// condensed for stay as they are. The auxiliary and the size of a template are theirs
+    #[arg(long, value_name = "TEMPLATES")]
+    pub grow: Option<String>,
     /// Depths of the auxiliary: one number is plain WAVE, two are the least and the most of an
     /// elastic condensation, which draws one at each step
     #[arg(long, value_name = "N", value_delimiter = ',')]
@@ -92,7 +99,7 @@ pub struct Condense {
     #[arg(long, value_name = "T")]
     pub template_size: Option<usize>,
     /// Templates of qkv, proj, fc1 and fc2 [default: 24 of the auxiliary's narrowest width, or
-    /// their equal in smaller ones]
+    /// their equal in smaller ones; with --grow so many of the widest more]
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub templates: Option<Vec<usize>>,
     /// Let fc1 and fc2 share one set of templates [default: false]
@@ -132,25 +139,24 @@ pub struct Condense {
     /// Temperature of the distillation [default: 1]
     #[arg(long, value_name = "X")]
     pub temperature: Option<f64>,
-    /// Cache the ancestor's outputs in this directory. The ancestor runs once for each image and
-    /// view (see --views; without it each epoch is a view), and later runs with other templates,
-    /// sizes and seeds reuse the outputs. Not with --mixup, --cutmix or --repeats
-    #[arg(long, value_name = "DIR")]
-    pub cache: Option<String>,
-    /// Number of most probable classes cached for each image, or all; the other classes share the
-    /// remaining probability [default: 16]
-    #[arg(long, value_name = "K")]
-    pub cache_top: Option<Top>,
     /// Learning rate of the scalers, relative to --lr [default: 1]
     #[arg(long, value_name = "X")]
     pub scaler_lr_ratio: Option<f64>,
     /// Learning rate of the templates, relative to --lr [default: 1]
     #[arg(long, value_name = "X")]
     pub template_lr_ratio: Option<f64>,
+    /// Condensations one after another, each with its changes to these keys; each grows the templates of the one
+    /// before.
+    #[arg(skip)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub levels: Option<Vec<Table>>,
     /// The auxiliary's largest shape
     #[arg(skip)]
     #[serde(default)]
     pub auxiliary: Auxiliary,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub outputs: Outputs,
     #[command(flatten)]
     #[serde(flatten)]
     pub elastic: Elastic,
@@ -232,6 +238,10 @@ pub struct Expand {
     /// Instead of a size: the best within a latency for one image, measured on this machine
     #[arg(long, value_name = "MS")]
     pub max_latency_ms: Option<f64>,
+    /// Templates that the model uses, of templates that grew by levels: as many as one of the levels has [default: those
+    /// of the first level that holds the size]
+    #[arg(long, value_name = "N")]
+    pub templates_used: Option<usize>,
     /// Adapt the templates first, by a delta that `wave adapt` made of them: a directory or hf:OWNER/NAME
     #[arg(long, value_name = "DELTA")]
     pub delta: Option<String>,
@@ -483,6 +493,9 @@ pub struct Finetune {
     /// Train slices: each step draws one of these widths, and trains the first heads and channels
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub widths: Option<Vec<usize>>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub outputs: Outputs,
     #[command(flatten)]
     #[serde(flatten)]
     pub elastic: Elastic,

@@ -77,7 +77,8 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
         };
         let mut outcome = train::train(&adaptation, &course, Some(run), options)?;
         let (tensors, gene) = stored(templates, plan, std::mem::take(&mut outcome.values))?;
-        let accuracies = elastic::accuracies(&gene, &ready.sizes, data, "adapted, without data")?;
+        let accuracies =
+            elastic::accuracies(&gene, &ready.sizes, &[], data, "adapted, without data")?;
         let shapes = elastic::shape_accuracies(&gene, &ready.sizes, data)?;
         let mut provenance = json!({
             "stage": "adapt",

@@ -1,4 +1,4 @@
-//! `wave condense --cache DIR`: an ancestor's outputs on disk. It runs once for each image and view,
+//! `--cache DIR`: an ancestor's outputs on disk. It runs once for each image and view,
 //! and not again for other templates, sizes or seeds.
 //!
 //! ```text
@@ -53,13 +53,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use wave_data::Batch;
+use wave_data::{Augment, Batch};
 use wave_run::context::Context;
-use wave_run::data::Data;
+use wave_run::data::{Data, DataPlan};
 use wave_run::error::request;
 use wave_run::interrupt::Interruption;
 use wave_run::progress::{Report, Verbosity};
-use wave_run::settings::Top;
+use wave_run::settings::{Outputs, Top};
 
 mod identity;
 mod rows;
@@ -75,6 +75,54 @@ const MANIFEST: &str = "cache.json";
 /// Time between two attempts to take a lock.
 const PATIENCE: Duration = Duration::from_millis(100);
 
+/// Default number of classes that a cache keeps.
+const DEFAULT_TOP: Top = Top::Most(16);
+
+/// A cache as settings describe it.
+#[derive(Clone, Debug)]
+pub struct CachePlan {
+    dir: PathBuf,
+    top: Top,
+}
+
+impl CachePlan {
+    /// The cache of these settings, if they name one.
+    ///
+    /// # Errors
+    /// If they say what a cache keeps, and name none.
+    pub fn new(settings: &Outputs) -> Result<Option<CachePlan>> {
+        match (&settings.cache, settings.cache_top) {
+            (None, None) => Ok(None),
+            (None, Some(_)) => Err(request("cache_top without a cache; give --cache DIR")),
+            (Some(dir), top) => Ok(Some(CachePlan {
+                dir: dir.into(),
+                top: top.unwrap_or(DEFAULT_TOP),
+            })),
+        }
+    }
+
+    /// Makes every epoch a view where no number of them is given; without augmentation all are the same.
+    pub fn number_views(&self, data: &mut DataPlan) {
+        data.views
+            .get_or_insert(match data.augment == Augment::NONE {
+                true => 1,
+                false => u32::MAX,
+            });
+    }
+
+    /// Bytes of an image in a view, of so many classes or features.
+    pub fn bytes_per_image(&self, output: AncestorOutput, width: usize) -> usize {
+        self.format(output, width).bytes_per_image()
+    }
+
+    fn format(&self, output: AncestorOutput, width: usize) -> Format {
+        match output {
+            AncestorOutput::Scores => Format::new(self.top, width),
+            AncestorOutput::Features => Format::of_features(width),
+        }
+    }
+}
+
 /// The open cache of one run.
 pub struct Cache {
     dir: PathBuf,
@@ -89,23 +137,42 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Opens the cache in `dir`, or creates it.
+    /// Opens the cache of a plan, if it has one.
+    ///
+    /// # Errors
+    /// If there is no ancestor, or as [`Cache::open`].
+    pub fn of_plan(
+        plan: Option<&CachePlan>,
+        ancestor: Option<&Ancestor>,
+        output: AncestorOutput,
+        data: &Data,
+    ) -> Result<Option<Cache>> {
+        let Some(plan) = plan else {
+            return Ok(None);
+        };
+        let Some(ancestor) = ancestor else {
+            return Err(request(
+                "a cache keeps an ancestor's outputs, and there is no ancestor; give --ancestor, or \
+                 leave out --cache",
+            ));
+        };
+        Cache::open(plan, ancestor, output, data).map(Some)
+    }
+
+    /// Opens a cache, or creates it.
     ///
     /// # Errors
     /// If its outputs belong to another ancestor, other images or augmentations, or fewer classes; if
     /// images are mixed or repeated; if `dir` holds something else, or is not writable.
-    pub fn open(
-        dir: &Path,
-        top: Top,
+    fn open(
+        plan: &CachePlan,
         ancestor: &Ancestor,
         output: AncestorOutput,
         data: &Data,
     ) -> Result<Cache> {
         refuse_mixing(data)?;
-        let format = match output {
-            AncestorOutput::Scores => Format::new(top, ancestor.width(output)),
-            AncestorOutput::Features => Format::of_features(ancestor.width(output)),
-        };
+        let dir = &plan.dir;
+        let format = plan.format(output, ancestor.width(output));
         let manifest = identity::manifest(format, ancestor, data)?;
         let path = dir.join(MANIFEST);
         let context = &ancestor.context;
@@ -129,7 +196,7 @@ impl Cache {
             )));
         }
         Ok(Cache {
-            dir: dir.into(),
+            dir: dir.clone(),
             format,
             digest: identity::digest(&manifest),
             views: Mutex::default(),
@@ -323,14 +390,6 @@ impl Cache {
             report.line(&format!("{}: {problem}; computed again", path.display()));
             Ok(Rows::none(self.format)?)
         })
-    }
-}
-
-/// Bytes of an image in a view, of so many classes or features.
-pub fn bytes_per_image(top: Top, output: AncestorOutput, width: usize) -> usize {
-    match output {
-        AncestorOutput::Scores => Format::new(top, width).bytes_per_image(),
-        AncestorOutput::Features => Format::of_features(width).bytes_per_image(),
     }
 }
 

@@ -11,34 +11,36 @@ use crate::cache::Cache;
 use crate::elastic;
 use crate::finetune::{Options, drop_path};
 use crate::lesson::Lesson;
-use crate::templates::{self, Description};
+use crate::templates::{self, Description, TemplateDir};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Instant;
 use wave_data::Batch;
 use wave_init::{DirectMethod, Positions};
-use wave_learngene::{Learngene, Part, divergence};
+use wave_learngene::{Growth, Learngene, Part, Templates, divergence};
 use wave_models::Weights;
 use wave_models::resample;
-use wave_models::vit;
+use wave_models::vit::{self, VitShape};
+use wave_run::context::Context;
 use wave_run::data::{self, Data};
-use wave_run::error::request;
 use wave_run::forecast::Step;
 use wave_run::inputs::Inputs;
+use wave_run::paths;
 use wave_run::run_dir::{self, Made};
-use wave_run::settings::{Condense, CondenseMethod, Duration, Larger, ScalerStart, Top};
+use wave_run::settings::{Condense, CondenseMethod, Duration, Larger, ScalerStart};
 use wave_run::train::{self, Course, Defaults, Live, Resolved, Trainee};
 use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 mod artefact;
 mod describe;
 mod factorise;
+mod levels;
 mod plan;
 
 use artefact::write;
@@ -53,38 +55,36 @@ pub const DEFAULTS: Defaults = Defaults {
     weight_decay: 0.05,
 };
 
-/// Default number of classes that a cache keeps of the ancestor's outputs.
-pub const DEFAULT_TOP: Top = Top::Most(16);
-
 /// The condition of recorded accuracies.
 const EXPANDED: &str = "expanded without data";
 
 /// Noise on structured first scalers, so that equal blocks can diverge.
 const SCALER_NOISE: f32 = 0.03;
 
-/// The templates, bank and other weights before the first step.
-pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
-    let a = &plan.auxiliary;
+/// Independent numbers for all templates.
+fn first_templates(plan: &CondensePlan, rng: &mut ChaCha8Rng) -> Result<Templates> {
     let t = plan.templates.template_size;
     let mean_width =
         plan.sizes.widths.iter().sum::<usize>() as f64 / plan.sizes.widths.len() as f64;
     // Xavier for a square matrix of the mean width: a start as small as 0.02 trains much worse in
     // narrow networks.
     let bound = (3.0 / mean_width).sqrt() as f32;
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let uniform = rand_distr::Uniform::new_inclusive(-bound, bound)?;
-    let mut templates: BTreeMap<String, Tensor> = plan
-        .templates
-        .counts
-        .iter()
-        .map(|(set, n)| {
-            let values: Vec<f32> = (0..n * t * t).map(|_| uniform.sample(&mut rng)).collect();
-            Ok((
-                set.clone(),
-                Tensor::from_vec(values, (*n, t, t), &Device::Cpu)?,
-            ))
-        })
-        .collect::<Result<_>>()?;
+    let mut of_set = |(set, n): (&String, &usize)| {
+        let values: Vec<f32> = (0..n * t * t).map(|_| uniform.sample(rng)).collect();
+        Ok((
+            set.clone(),
+            Tensor::from_vec(values, (*n, t, t), &Device::Cpu)?,
+        ))
+    };
+    plan.templates.counts.iter().map(&mut of_set).collect()
+}
+
+/// The templates, bank and other weights before the first step.
+pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
+    let a = &plan.auxiliary;
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut templates = first_templates(plan, &mut rng)?;
     // The default budget of templates holds two layers of the narrowest width.
     let two = a.with_size(2, plan.sizes.widths[0]);
     let mut options = wave_init::DirectOptions::new(plan.template_start);
@@ -139,9 +139,61 @@ pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
     }
 }
 
+/// What trains in the place of a learngene's values.
+enum Terms {
+    /// The values.
+    Values,
+    /// Deviations of larger models from the smallest.
+    Deviations(VitShape),
+    /// What a level adds to smaller models' values.
+    Additions(Box<Growth>),
+}
+
+impl Terms {
+    /// The values of `gene`, which holds what is trained.
+    fn values(&self, gene: Learngene) -> candle_core::Result<Learngene> {
+        match self {
+            Terms::Values => Ok(gene),
+            Terms::Deviations(smallest) => gene.from_deviations(smallest),
+            Terms::Additions(growth) => growth.values(&gene),
+        }
+    }
+}
+
+/// What a condensation trains before its first step, and in which terms. `smaller` are the templates that it grows.
+fn begin(
+    plan: &CondensePlan,
+    smaller: Option<&TemplateDir>,
+    ancestor: Option<&Ancestor>,
+    seed: u64,
+) -> Result<(Learngene, Terms)> {
+    if let (Some(smaller), Some(level)) = (smaller, plan.templates.levels.last()) {
+        let gene = Learngene {
+            plan: levels::smaller(smaller)?,
+            ..smaller.learngene.clone()
+        };
+        let growth = Growth::new(&gene, level.clone())?;
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let start = growth.additions(&first_templates(plan, &mut rng)?)?;
+        return Ok((start, Terms::Additions(Box::new(growth))));
+    }
+    let gene = match plan.method {
+        CondenseMethod::Factorise => factorise::start(plan, ancestor)?.0,
+        CondenseMethod::Distil => start(plan, seed)?,
+    };
+    match plan.larger {
+        Larger::Values => Ok((gene, Terms::Values)),
+        Larger::Deviations => {
+            let smallest = plan.smallest();
+            Ok((gene.to_deviations(&smallest)?, Terms::Deviations(smallest)))
+        }
+    }
+}
+
 /// A learngene in training, from `gene` on.
 struct Distillation<'a> {
     plan: &'a CondensePlan,
+    terms: &'a Terms,
     /// The learngene before the first step, in the terms that are trained.
     gene: &'a Learngene,
     resolved: &'a Resolved,
@@ -180,7 +232,7 @@ impl Trainee for Distillation<'_> {
     ) -> candle_core::Result<Tensor> {
         let Distillation { plan, resolved, .. } = self;
         // Composed in every step, since the templates change.
-        let gene = plan.values(self.gene.with_tensors(&live.weights))?;
+        let gene = self.terms.values(self.gene.with_tensors(&live.weights))?;
         let targets = self.lesson.as_ref().map(|l| l.targets(batch, images));
         let targets = targets.transpose()?;
         let shapes = plan.shapes_of_step(resolved.seed, part.step, resolved.steps);
@@ -206,28 +258,9 @@ impl Trainee for Distillation<'_> {
     }
 
     fn score(&self, values: &Weights) -> Result<Scores> {
-        let gene = self.plan.values(self.gene.with_tensors(values))?;
+        let gene = self.terms.values(self.gene.with_tensors(values))?;
         elastic::score(&gene, &self.plan.largest(), self.data)
     }
-}
-
-/// Opens the cache of the ancestor's outputs, if the plan names one.
-fn open_cache(
-    plan: &CondensePlan,
-    ancestor: Option<&Ancestor>,
-    output: AncestorOutput,
-    data: &Data,
-) -> Result<Option<Cache>> {
-    let Some((dir, top)) = &plan.cache else {
-        return Ok(None);
-    };
-    let Some(ancestor) = ancestor else {
-        return Err(request(
-            "a cache keeps an ancestor's outputs, and there is no ancestor; give --ancestor, or \
-             leave out --cache",
-        ));
-    };
-    Cache::open(dir, *top, ancestor, output, data).map(Some)
 }
 
 /// Condenses and writes a template directory. Returns the output of `--json`.
@@ -243,14 +276,70 @@ pub fn condense(
     out: &Path,
     options: &Options,
 ) -> Result<Value> {
-    check(settings)?;
+    let levels = levels::of(settings)?;
+    for level in &levels {
+        levels::check_method(level)?;
+    }
+    let context = &options.context;
+    if levels.len() == 1 {
+        return condense_level(recipe, &levels[0], ancestors, out, options);
+    }
+    let grown = read_grown(levels[0].grow.as_deref(), context)?;
+    levels::plans(&levels, grown.as_ref())?;
+    let places = levels::places(out, levels.len());
+    let mut result = Value::Null;
+    for (at, (level, place)) in levels.iter().zip(&places).enumerate() {
+        let mut level = level.clone();
+        if at > 0 {
+            level.grow = Some(paths::text(&places[at - 1]));
+        }
+        result = condense_level(recipe, &level, ancestors, place, options)?;
+    }
+    Ok(result)
+}
+
+/// The plans of all levels of a condensation, at least one, without the templates that it grows.
+///
+/// # Errors
+/// If the settings of a level are wrong.
+pub fn plans(settings: &Condense) -> Result<Vec<CondensePlan>> {
+    levels::plans(&levels::of(settings)?, None)
+}
+
+/// Epochs of a condensation and, before them, of those that it grew from.
+pub fn epochs(provenance: &Value) -> Vec<f64> {
+    let mut all = match &provenance["grown"] {
+        Value::Null => Vec::new(),
+        before => epochs(before),
+    };
+    all.push(provenance["epochs"].as_f64().unwrap_or(0.0));
+    all
+}
+
+/// The templates that a condensation grows, if it grows any.
+fn read_grown(grow: Option<&str>, context: &Context) -> Result<Option<TemplateDir>> {
+    let read = |name| templates::fetch(Path::new(name), context);
+    Ok(grow.map(read).transpose()?)
+}
+
+fn condense_level(
+    recipe: &str,
+    settings: &Condense,
+    ancestors: &Ancestors,
+    out: &Path,
+    options: &Options,
+) -> Result<Value> {
     let context = &options.context;
     let ancestor = ancestors.get(settings.ancestor.as_deref(), &settings.zero_shot, context)?;
     let ancestor = ancestor.as_deref();
     if is_closed_form(settings) {
         return factorise::factorise(recipe, settings, ancestor, out, options);
     }
-    let mut plan = CondensePlan::new(settings)?;
+    let smaller = read_grown(settings.grow.as_deref(), context)?;
+    let mut plan = match &smaller {
+        Some(smaller) => levels::grown(settings, smaller)?,
+        None => CondensePlan::new(settings)?,
+    };
     plan.fit_batch(options.repeated(out), context)?;
     let data = plan.open_data(ancestor, context)?;
     let output = plan.output(ancestor);
@@ -262,23 +351,28 @@ pub fn condense(
     let resolved = plan.training.resolve(&data)?;
     let memory = plan.memory(ancestor, resolved.mode);
     Step::new(memory, &data, &resolved, 1)?.check()?;
-    let cache = open_cache(&plan, ancestor, output, &data)?;
-    let inputs = Inputs::new(context).images(plan.data.spec.as_deref(), &data);
+    let cache = Cache::of_plan(plan.cache.as_ref(), ancestor, output, &data)?;
+    if let Some(smaller) = &smaller {
+        data.check_classes(
+            smaller.learngene.auxiliary.classes,
+            "grow templates on data of their own classes",
+        )?;
+    }
+    let inputs = Inputs::new(context)
+        .artefact_if_any("templates", plan.grow.as_deref())?
+        .images(plan.data.spec.as_deref(), &data);
     let inputs = match ancestor {
         Some(ancestor) => ancestor.with_inputs(plan.ancestor.as_deref(), inputs)?,
         None => inputs,
     };
     run_dir::fill(out, &plan.table, &inputs, options, |run| {
         let began = Instant::now();
-        let gene = match plan.method {
-            CondenseMethod::Factorise => factorise::start(&plan, ancestor)?.0,
-            CondenseMethod::Distil => start(&plan, resolved.seed)?,
-        };
-        let gene = plan.trained(&gene)?;
+        let (gene, terms) = begin(&plan, smaller.as_ref(), ancestor, resolved.seed)?;
         let lesson =
             |ancestor| Lesson::new(ancestor, &data, output, cache.as_ref(), options.verbosity);
         let distillation = Distillation {
             plan: &plan,
+            terms: &terms,
             gene: &gene,
             resolved: &resolved,
             data: &data,
@@ -294,7 +388,7 @@ pub fn condense(
             every_epoch: true,
         };
         let outcome = train::train(&distillation, &course, Some(run), options)?;
-        let gene = plan.values(gene.with_tensors(&outcome.values))?;
+        let gene = terms.values(gene.with_tensors(&outcome.values))?;
         let gene = match output {
             AncestorOutput::Scores => gene,
             AncestorOutput::Features => gene.headless(),
@@ -315,6 +409,21 @@ pub fn condense(
             "depths": [plan.sizes.depths.0, plan.sizes.depths.1],
             "widths": plan.sizes.widths,
         });
+        let mut known = Vec::new();
+        if let Some(smaller) = &smaller {
+            let config = &smaller.config;
+            known.extend(config.accuracies.iter().map(|a| (a.depth, a.width)));
+            provenance["grown"] = config.provenance.clone();
+            for key in ["depths", "widths"] {
+                let all = [&config.provenance[key], &provenance[key]];
+                let all = all.into_iter().filter_map(Value::as_array).flatten();
+                let all: BTreeSet<u64> = all.filter_map(Value::as_u64).collect();
+                provenance[key] = match key {
+                    "depths" => json!([all.first(), all.last()]),
+                    _ => json!(all),
+                };
+            }
+        }
         elastic::tell_variants(&plan.sizes.variants, &mut provenance);
         if let Some(named) = ancestor.and_then(|a| a.named.as_ref()) {
             provenance["prompts"] = json!(named.prompts);
@@ -323,7 +432,7 @@ pub fn condense(
             transform: &data.transform,
             label_names: data.class_names.clone(),
             provenance,
-            accuracies: elastic::accuracies(&gene, &plan.sizes, &data, EXPANDED)?,
+            accuracies: elastic::accuracies(&gene, &plan.sizes, &known, &data, EXPANDED)?,
             shapes: elastic::shape_accuracies(&gene, &plan.sizes, &data)?,
         };
         let mut result = json!({

@@ -4,6 +4,7 @@
 use crate::finetune::{self, score_by};
 use anyhow::Result;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use wave_hub::{Accuracy, ShapeAccuracy};
 use wave_learngene::{Learngene, Sizes, Variants};
 use wave_models::vit::VitShape;
@@ -35,6 +36,7 @@ pub(crate) fn sizes(
         growth_power: settings.growth_power.unwrap_or(GROWTH_POWER),
         per_step: settings.per_step(),
         variants: Variants::default(),
+        smaller: Vec::new(),
     }
 }
 
@@ -131,13 +133,14 @@ pub(crate) fn score(gene: &Learngene, shape: &VitShape, data: &Data) -> Result<S
     finetune::score(&Network::Vit(shape.clone()), &weights, &data.tests)
 }
 
-/// Accuracies of models composed without data, at up to five depths for each width.
+/// Accuracies of models composed without data: at up to five depths for each width, and at sizes that are `known`.
 ///
 /// # Errors
 /// If a test image cannot be read.
 pub(crate) fn accuracies(
     gene: &Learngene,
     sizes: &Sizes,
+    known: &[(usize, usize)],
     data: &Data,
     condition: &str,
 ) -> Result<Vec<Accuracy>> {
@@ -147,19 +150,22 @@ pub(crate) fn accuracies(
     let (least, most) = sizes.depths;
     let mut depths: Vec<usize> = (0..5).map(|i| least + i * (most - least) / 4).collect();
     depths.dedup();
-    let mut all = Vec::new();
-    for &width in &sizes.widths {
-        for &depth in &depths {
-            let scores = score(gene, &gene.auxiliary.with_size(depth, width), data)?;
-            all.push(Accuracy {
-                depth,
-                width,
-                top1: scores.top1,
-                condition: condition.to_owned(),
-            });
-        }
-    }
-    Ok(all)
+    let drawn = sizes
+        .widths
+        .iter()
+        .flat_map(|w| depths.iter().map(|d| (*w, *d)));
+    let known = known.iter().map(|&(depth, width)| (width, depth));
+    let all: BTreeSet<(usize, usize)> = drawn.chain(known).collect();
+    let accuracy = |(width, depth)| {
+        let scores = score(gene, &gene.auxiliary.with_size(depth, width), data)?;
+        Ok(Accuracy {
+            depth,
+            width,
+            top1: scores.top1,
+            condition: condition.to_owned(),
+        })
+    };
+    all.into_iter().map(accuracy).collect()
 }
 
 /// Accuracies of models of the middle depth and width that differ from the auxiliary in one thing that

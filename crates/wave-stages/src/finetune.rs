@@ -1,6 +1,7 @@
 //! `wave finetune`: trains all weights of a model, as an ordinary network.
 
 use crate::ancestor::{Ancestor, AncestorOutput};
+use crate::cache::Cache;
 use crate::lesson::Lesson;
 use crate::model::{Model, Network};
 use crate::origin;
@@ -53,6 +54,7 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
     let Ready {
         mut model,
         ancestor,
+        cache,
         layout,
         plan,
         data,
@@ -78,6 +80,7 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
             resolved: &resolved,
             data: &data,
             ancestor: ancestor.as_deref(),
+            cache: cache.as_ref(),
             every_epoch: true,
         };
         let outcome = tuning.tune(&mut model, "finetune", Some(run), options)?;
@@ -108,6 +111,9 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
             top1.map_or(String::new(), |t| format!(": top-1 {:.2} %", 100.0 * t)),
         );
         let mut result = json!({ "parameters": model.parameters(), "top1": top1 });
+        if let Some(cache) = &cache {
+            result["cache"] = cache.summary();
+        }
         outcome.tell(&mut result);
         data::count_broken(&mut result, data.tell_broken());
         Ok(Made {
@@ -226,6 +232,8 @@ pub struct Tuning<'a> {
     pub data: &'a Data,
     /// A frozen model to distil from as well.
     pub ancestor: Option<&'a Ancestor>,
+    /// Its outputs on disk, if they are kept.
+    pub cache: Option<&'a Cache>,
     /// Whether to test after every epoch.
     pub every_epoch: bool,
 }
@@ -250,7 +258,7 @@ impl Tuning<'_> {
                 ancestor,
                 self.data,
                 AncestorOutput::Scores,
-                None,
+                self.cache,
                 options.verbosity,
             )
         };

@@ -7,8 +7,10 @@ use candle_core::Tensor;
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::{CropMode, Interpolation, Transform};
-use wave_hub::{Accuracy, CardResult, FloatType, Preprocessing, ShapeAccuracy, TemplateConfig};
-use wave_learngene::{DepthRule, Kronecker, Learngene, Part, Plan, Scalers};
+use wave_hub::{
+    Accuracy, CardResult, FloatType, LevelConfig, Preprocessing, ShapeAccuracy, TemplateConfig,
+};
+use wave_learngene::{DepthRule, Kronecker, Learngene, Level, Part, Plan, Scalers};
 use wave_models::Weights;
 use wave_models::vit::{self, LAYER_NORM_EPS, VitShape};
 use wave_run::context::Context;
@@ -125,7 +127,13 @@ fn read_directory(dir: &Path) -> Result<TemplateDir> {
         .iter()
         .filter_map(|part| Some((*part, config.sets.get(part.name())?.clone())))
         .collect();
+    let levels = config.levels.iter().map(|level| Level {
+        depth: level.depth,
+        width: level.width,
+        counts: level.counts.clone(),
+    });
     let plan = Plan::new(config.template_size, kronecker, sets, config.counts.clone())?;
+    let plan = plan.with_levels(levels.collect())?;
     let templates = config
         .counts
         .keys()
@@ -236,6 +244,7 @@ pub fn write(
             .iter()
             .map(|(p, s)| (p.name().to_string(), s.clone()))
             .collect(),
+        levels: plan.levels.iter().map(level_config).collect(),
         anchors: a.depth,
         depth_rule: (learngene.depth_rule != DepthRule::default())
             .then(|| learngene.depth_rule.to_string()),
@@ -272,6 +281,14 @@ pub fn write(
     Ok(wave_hub::write_templates(
         dir, &config, &weights, float, card,
     )?)
+}
+
+fn level_config(level: &Level) -> LevelConfig {
+    LevelConfig {
+        depth: level.depth,
+        width: level.width,
+        counts: level.counts.clone(),
+    }
 }
 
 /// Measured accuracies as results of a card.

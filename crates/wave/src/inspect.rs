@@ -206,7 +206,7 @@ impl Found {
 fn describe_templates(templates: &TemplateDir) -> Value {
     let ledger = templates.learngene.ledger();
     let config = &templates.config;
-    json!({
+    let mut all = json!({
         "kind": "templates",
         "parameters": ledger.iter().map(|(_, n)| n).sum::<usize>(),
         "ledger": ledger.iter().map(|(k, n)| (k.to_string(), json!(n))).collect::<serde_json::Map<_, _>>(),
@@ -218,7 +218,11 @@ fn describe_templates(templates: &TemplateDir) -> Value {
         "head_width": config.head_width,
         "accuracies": config.accuracies,
         "provenance": config.provenance,
-    })
+    });
+    if !config.levels.is_empty() {
+        all["levels"] = json!(config.levels);
+    }
+    all
 }
 
 fn describe_delta(delta: &DeltaDir) -> Value {

@@ -91,9 +91,12 @@ impl Artefacts {
             training.seed = Some(seed);
             let own = |key| method.condense.contains_key(key);
             let factorises = settings.method == Some(CondenseMethod::Factorise);
-            if factorises && !own("epochs") && !own("steps") {
+            let in_closed_form = factorises && !own("epochs") && !own("steps");
+            if in_closed_form {
                 (training.epochs, training.steps) = (None, None);
                 settings.auxiliary = Auxiliary::default(); // the donor's
+            } else if method.donor.is_none() && settings.ancestor.is_some() {
+                frame.keep_outputs(&mut settings.outputs);
             }
             if let Some(donor) = &method.donor {
                 settings.ancestor = Some(donor.clone()); // its directories below

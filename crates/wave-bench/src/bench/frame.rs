@@ -9,9 +9,9 @@ use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::recipe::Recipe;
-use wave_run::settings::{Condense, Finetune, ZeroShot};
+use wave_run::settings::{Condense, Finetune, Outputs, ZeroShot};
 use wave_stages::ancestor::Ancestors;
-use wave_stages::condense::CondensePlan;
+use wave_stages::condense;
 use wave_stages::model::{Model, Network};
 
 /// Common properties of all models of a grid: the auxiliary's shape apart from depth and width, input,
@@ -24,14 +24,21 @@ pub struct Frame {
     pub(super) ancestor: Option<String>,
     /// Names of its classes, where it is a CLIP or SigLIP.
     pub(super) classes: ZeroShot,
+    /// Directory of its outputs, if they are kept.
+    pub(super) cache: Option<String>,
     /// Training images.
     pub(super) images: usize,
 }
 
 impl Frame {
-    pub(super) fn new(recipe: &Recipe, ancestors: &Ancestors, context: &Context) -> Result<Frame> {
+    pub(super) fn new(
+        recipe: &Recipe,
+        cache: Option<&str>,
+        ancestors: &Ancestors,
+        context: &Context,
+    ) -> Result<Frame> {
         let condense: Condense = recipe.stage("condense", None, &Condense::default())?;
-        let plan = CondensePlan::new(&condense)?;
+        let plan = condense::plans(&condense)?.remove(0);
         let ancestor = ancestors.get(plan.ancestor.as_deref(), &plan.classes, context)?;
         let data = plan.open_data(ancestor.as_deref(), context)?;
         let plan = plan.on(data.transform.channels, data.class_names.len());
@@ -41,6 +48,7 @@ impl Frame {
             label_names: data.class_names,
             ancestor: plan.ancestor,
             classes: plan.classes,
+            cache: cache.map(str::to_owned),
             images: data.train_indices.len(),
         })
     }
@@ -55,7 +63,13 @@ impl Frame {
         })?;
         settings.ancestor = Some(ancestor);
         settings.zero_shot = self.classes.clone();
+        self.keep_outputs(&mut settings.outputs);
         Ok(())
+    }
+
+    /// Lets a training keep the ancestor's outputs where all do, unless it names a place of its own.
+    pub(super) fn keep_outputs(&self, outputs: &mut Outputs) {
+        outputs.cache = outputs.cache.take().or_else(|| self.cache.clone());
     }
 
     pub(super) fn shape(&self, depth: usize, width: usize) -> Result<VitShape> {

@@ -15,6 +15,7 @@ use wave_run::data::{Data, DataPlan, Input};
 use wave_run::recipe::merge;
 use wave_run::settings::{Expand, Finetune, Init};
 use wave_run::train::TrainingPlan;
+use wave_stages::condense;
 use wave_stages::expand::{self, ExpandPlan};
 use wave_stages::finetune;
 use wave_stages::init::{self, MethodOptions};
@@ -229,7 +230,7 @@ fn shared_epochs(
     method: &Method,
     seed: u64,
 ) -> Result<f64> {
-    let own = templates.config.provenance["epochs"].as_f64();
+    let own: f64 = condense::epochs(&templates.config.provenance).iter().sum();
     let donor = match &method.donor {
         Some(name) => {
             let donor = bench
@@ -239,24 +240,25 @@ fn shared_epochs(
         }
         None => 0.0,
     };
-    Ok(own.unwrap_or(0.0) + donor)
+    Ok(own + donor)
 }
 
 /// Number of values that a model of this shape inherits: of some components, or of all.
 fn taken(gene: &Learngene, shape: &VitShape, inherited: Option<&[Component]>) -> usize {
+    let plan = gene.plan.of(shape.depth, shape.width);
     let is_taken = |name: &str| inherited.is_none_or(|all| all.iter().any(|c| c.holds(name)));
     let mut sets = BTreeSet::new();
     let mut sum = 0;
-    for (part, set) in &gene.plan.sets {
+    for (part, set) in &plan.sets {
         if is_taken(&part.weight_name(0)) {
             sets.insert(set);
-            let scalers = gene.plan.scaler_shape(*part, shape);
+            let scalers = plan.scaler_shape(*part, shape);
             sum += shape.depth * scalers.iter().product::<usize>();
         }
     }
-    let templates = sets.into_iter().filter_map(|set| gene.templates.get(set));
-    sum += templates.map(|t| t.elem_count()).sum::<usize>();
-    let inherited = gene.plan.inherited_parameters(shape).into_iter();
+    let templates: usize = sets.into_iter().map(|set| plan.counts[set]).sum();
+    sum += templates * plan.template_size * plan.template_size;
+    let inherited = plan.inherited_parameters(shape).into_iter();
     sum + inherited
         .filter(|(name, _)| is_taken(name))
         .map(|(_, dims)| dims.iter().product::<usize>())

@@ -26,6 +26,8 @@ pub struct Bench {
     /// Trainings in parallel, which share the threads.
     #[serde(default = "one")]
     pub jobs: usize,
+    /// Directory in which every training that distils keeps the ancestor's outputs, or finds them.
+    pub cache: Option<String>,
     /// Learning rates to try for methods that set none.
     #[serde(default)]
     pub learning_rates: Vec<f64>,

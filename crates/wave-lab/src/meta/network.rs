@@ -123,6 +123,7 @@ impl Network {
             } => {
                 let gene = templates::fetch(Path::new(templates), context)?.learngene;
                 let shape = gene.shape(*depth, *width, None)?;
+                let gene = gene.used_by(&shape)?;
                 let inherited = precise(&gene.inherited(&shape)?)?;
                 let mut precise = gene.clone();
                 for t in precise.templates.values_mut() {

@@ -1,8 +1,7 @@
 //! The output of `wave condense --dry-run`.
 
-use super::CondensePlan;
+use super::{CondensePlan, levels};
 use crate::ancestor::{Ancestor, AncestorOutput, planned};
-use crate::cache;
 use crate::speed;
 use anyhow::Result;
 use std::sync::Arc;
@@ -99,9 +98,27 @@ pub fn describe(
         }
         (_, named) => planned(named.as_deref(), &settings.zero_shot, context)?,
     };
-    super::check(&settings)?;
-    let ancestor = ancestor.as_deref();
-    let mut plan = CondensePlan::new(&settings)?;
+    let levels = levels::of(&settings)?;
+    for level in &levels {
+        levels::check_method(level)?;
+    }
+    let grown = super::read_grown(levels[0].grow.as_deref(), context)?;
+    let plans = levels::plans(&levels, grown.as_ref())?;
+    let of_level = |(at, plan): (usize, CondensePlan)| {
+        let text = describe_level(plan, ancestor.as_deref(), context)?;
+        Ok(match levels.len() {
+            1 => text,
+            _ => format!("level {at} of levels:\n{text}"),
+        })
+    };
+    plans.into_iter().enumerate().map(of_level).collect()
+}
+
+fn describe_level(
+    mut plan: CondensePlan,
+    ancestor: Option<&Ancestor>,
+    context: &Context,
+) -> Result<String> {
     plan.fit_batch(None, context)?;
     let data = match plan.data.spec {
         Some(_) => Some(plan.open_data(ancestor, context)?),
@@ -188,8 +205,8 @@ pub fn describe(
             bytes(epoch * epochs)
         );
     }
-    if let Some((_, top)) = plan.cache {
-        let room = cache::bytes_per_image(top, plan.output(ancestor), classes);
+    if let Some(cache) = &plan.cache {
+        let room = cache.bytes_per_image(plan.output(ancestor), classes);
         text += &format!(
             "the cache takes {room} bytes an image and view, {} a view\n",
             bytes((room * images) as f64)

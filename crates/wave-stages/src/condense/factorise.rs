@@ -68,7 +68,7 @@ pub(super) fn factorise(
             label_names: model.label_names.clone(),
             provenance,
             accuracies: match &data {
-                Some(data) => elastic::accuracies(&gene, &plan.sizes, data, EXPANDED)?,
+                Some(data) => elastic::accuracies(&gene, &plan.sizes, &[], data, EXPANDED)?,
                 None => Vec::new(),
             },
             shapes: Vec::new(),

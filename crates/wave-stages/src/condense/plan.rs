@@ -1,17 +1,17 @@
 //! The plan of a condensation: sizes, templates and first scalers, checked against each other.
 
-use super::{DEFAULT_TOP, DEFAULTS};
+use super::DEFAULTS;
 use crate::ancestor::{Ancestor, AncestorOutput};
+use crate::cache::CachePlan;
 use crate::elastic;
 use crate::layout;
 use anyhow::Result;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use toml::Table;
-use wave_data::Augment;
 use wave_hub::FloatType;
 use wave_init::DirectMethod;
-use wave_learngene::{DepthRule, Kronecker, Learngene, Objective, Part, Plan, Sizes};
+use wave_learngene::{DepthRule, Kronecker, Level, Objective, Part, Plan, Sizes};
 use wave_models::default_patch;
 use wave_models::vit::VitShape;
 use wave_ops::Mode;
@@ -21,7 +21,7 @@ use wave_run::error::request;
 use wave_run::forecast::{self, Memory};
 use wave_run::recipe::to_table;
 use wave_run::settings::{
-    self, Condense, CondenseMethod, Larger, Optimisation, ScalerStart, TemplateStart, Top, ZeroShot,
+    self, Condense, CondenseMethod, Larger, Optimisation, ScalerStart, TemplateStart, ZeroShot,
 };
 use wave_run::train::{self, TrainingPlan};
 
@@ -64,8 +64,10 @@ pub struct CondensePlan {
     pub scaler_lr_ratio: f32,
     /// Learning rate of the templates over that of the rest.
     pub template_lr_ratio: f32,
-    /// Directory of the cache, and the number of classes it keeps.
-    pub cache: Option<(PathBuf, Top)>,
+    /// The templates that it grows, if it does.
+    pub grow: Option<String>,
+    /// The cache of the ancestor's outputs, if they are kept.
+    pub cache: Option<CachePlan>,
     /// Type of all stored values, which the measurements use too.
     pub float: FloatType,
     /// Data.
@@ -98,9 +100,6 @@ pub fn check(settings: &Condense) -> Result<()> {
         ));
     }
     elastic::check(&settings.elastic)?;
-    if settings.cache.is_none() && settings.cache_top.is_some() {
-        return Err(request("cache_top without a cache; give --cache DIR"));
-    }
     if let Some(output) = settings.ancestor_output {
         if settings.ancestor.is_none() {
             return Err(request(format!(
@@ -114,7 +113,7 @@ pub fn check(settings: &Condense) -> Result<()> {
             )));
         }
     }
-    if is_closed_form(settings) && settings.cache.is_some() {
+    if is_closed_form(settings) && settings.outputs.cache.is_some() {
         return Err(request(
             "method = factorise runs no ancestor, so there is nothing to cache; leave out \
              --cache, or give --epochs",
@@ -165,22 +164,91 @@ impl CondensePlan {
             larger: settings.larger.unwrap_or(Larger::Values),
             scaler_lr_ratio: settings.scaler_lr_ratio.unwrap_or(1.0) as f32,
             template_lr_ratio: settings.template_lr_ratio.unwrap_or(1.0) as f32,
-            cache: settings
-                .cache
-                .as_ref()
-                .map(|dir| (dir.into(), settings.cache_top.unwrap_or(DEFAULT_TOP))),
+            grow: settings.grow.clone(),
+            cache: CachePlan::new(&settings.outputs)?,
             float: layout::float(settings.dtype.as_deref())?,
             data,
             training: TrainingPlan::of_images(&settings.training, DEFAULTS)?,
         };
-        if plan.cache.is_some() && plan.data.views.is_none() {
-            // Every epoch is a view; without augmentation all are the same.
-            plan.data.views = Some(match plan.data.augment == Augment::NONE {
-                true => 1,
-                false => u32::MAX,
-            });
+        if let Some(cache) = &plan.cache {
+            cache.number_views(&mut plan.data);
         }
         Ok(plan)
+    }
+
+    /// As a growth of templates of this plan and for this auxiliary; `smaller` has levels. `given` says whether the
+    /// numbers of templates are the settings', of all of them.
+    ///
+    /// # Errors
+    /// If these are other templates, or the sizes or numbers are no larger.
+    pub(super) fn grows(
+        mut self,
+        smaller: &Plan,
+        auxiliary: &VitShape,
+        given: bool,
+    ) -> Result<CondensePlan> {
+        let own = VitShape {
+            channels: auxiliary.channels,
+            classes: auxiliary.classes,
+            ..self.auxiliary.clone()
+        };
+        if own != *auxiliary {
+            return Err(request(format!(
+                "grow: the templates were condensed with {}, and this is {}; leave out the keys of the auxiliary",
+                words(auxiliary),
+                words(&own)
+            )));
+        }
+        let same = |p: &Plan| (p.template_size, p.kronecker, p.sets.clone());
+        if same(&self.templates) != same(smaller) {
+            return Err(request(format!(
+                "grow: the templates are of {t} x {t}, in {} order; leave out template_size, kronecker and share_mlp",
+                smaller.kronecker.name(),
+                t = smaller.template_size
+            )));
+        }
+        let (depth, width) = (self.sizes.depths.1, *self.sizes.widths.last().unwrap_or(&0));
+        if !given {
+            let added = Plan::default_budget(width, smaller.template_size)?;
+            for part in Part::ALL {
+                *self
+                    .templates
+                    .counts
+                    .entry(smaller.sets[&part].clone())
+                    .or_default() = 0;
+            }
+            for part in Part::ALL {
+                let set = &smaller.sets[&part];
+                *self.templates.counts.entry(set.clone()).or_default() += added.n_templates(part);
+            }
+            for (set, n) in &smaller.counts {
+                *self.templates.counts.entry(set.clone()).or_default() += n;
+            }
+        }
+        let level = Level {
+            depth,
+            width,
+            counts: self.templates.counts.clone(),
+        };
+        let last = smaller.levels.last();
+        if last.is_some_and(|last| last.holds(depth, width)) {
+            return Err(request(format!(
+                "grow: the templates make models of up to {} layers of width {} already; give larger --depths or \
+                 --widths",
+                last.map_or(0, |l| l.depth),
+                last.map_or(0, |l| l.width)
+            )));
+        }
+        self.sizes.smaller = smaller.levels.iter().map(|l| (l.depth, l.width)).collect();
+        let levels = smaller.levels.iter().cloned().chain([level]).collect();
+        self.templates = self.templates.with_levels(levels)?;
+        Ok(self)
+    }
+
+    /// The plan of its templates, with what it condenses as a level.
+    pub(super) fn leveled(&self) -> Plan {
+        let (depth, width) = (self.sizes.depths.1, *self.sizes.widths.last().unwrap_or(&0));
+        leveled(self.templates.clone(), depth, width)
     }
 
     /// With the channels and classes of the data.
@@ -308,22 +376,6 @@ impl CondensePlan {
         self.auxiliary.with_size(depth, width)
     }
 
-    /// Variables as a learngene: the values of `gene`, which holds what is trained.
-    pub(super) fn values(&self, gene: Learngene) -> candle_core::Result<Learngene> {
-        match self.larger {
-            Larger::Values => Ok(gene),
-            Larger::Deviations => gene.from_deviations(&self.smallest()),
-        }
-    }
-
-    /// What is trained in the place of the values of `gene`.
-    pub(super) fn trained(&self, gene: &Learngene) -> candle_core::Result<Learngene> {
-        match self.larger {
-            Larger::Values => Ok(gene.clone()),
-            Larger::Deviations => gene.to_deviations(&self.smallest()),
-        }
-    }
-
     /// The shapes that a step trains.
     pub(super) fn shapes_of_step(
         &self,
@@ -341,6 +393,37 @@ impl CondensePlan {
     pub fn mean_multiply_adds(&self) -> f64 {
         self.sizes.mean_multiply_adds(&self.auxiliary)
     }
+}
+
+/// A plan with all its templates as one level of sizes, unless it has levels.
+pub(super) fn leveled(mut plan: Plan, depth: usize, width: usize) -> Plan {
+    if plan.levels.is_empty() {
+        plan.levels.push(Level {
+            depth,
+            width,
+            counts: plan.counts.clone(),
+        });
+    }
+    plan
+}
+
+/// An auxiliary, for people.
+fn words(shape: &VitShape) -> String {
+    format!(
+        "{} anchors, width {}, {} heads, an MLP of {} times the width, {} x {} pixels in patches of {}, and {}",
+        shape.depth,
+        shape.width,
+        shape.heads,
+        shape.mlp_ratio,
+        shape.image_size,
+        shape.image_size,
+        shape.patch,
+        if shape.class_token {
+            "a class token"
+        } else {
+            "no class token"
+        }
+    )
 }
 
 /// The auxiliary's largest shape, on images like ImageNet's.

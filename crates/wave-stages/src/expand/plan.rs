@@ -11,6 +11,7 @@ use anyhow::Result;
 use std::path::Path;
 use toml::Table;
 use wave_data::Transform;
+use wave_learngene::{Learngene, Level};
 use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan, Input};
@@ -30,6 +31,8 @@ pub struct ExpandPlan {
     pub table: Table,
     /// The size of the model, or limits on it.
     pub size: Size,
+    /// The templates that the model uses, if not those of its level.
+    templates_used: Option<usize>,
     /// A delta of the templates, if any.
     pub delta: Option<String>,
     /// First scalers.
@@ -60,6 +63,7 @@ impl ExpandPlan {
         Ok(ExpandPlan {
             table: to_table(settings)?,
             size: Size::new(settings)?,
+            templates_used: settings.templates_used,
             delta: settings.delta.clone(),
             scalers: settings.scalers.unwrap_or(FirstScalers::Bank),
             fill: settings.fill.unwrap_or(Fill::Inherit),
@@ -95,6 +99,29 @@ impl ExpandPlan {
             }
         }
         Ok((self, candidates))
+    }
+
+    /// What a model of this shape is made of: the templates of its level alone, or as many as are asked for.
+    ///
+    /// # Errors
+    /// If no level has so many.
+    pub(super) fn used(&self, gene: &Learngene, shape: &VitShape) -> Result<Learngene> {
+        let Some(wanted) = self.templates_used else {
+            return Ok(gene.used_by(shape)?);
+        };
+        let all: usize = gene.plan.counts.values().sum();
+        let levels = &gene.plan.levels;
+        match levels.iter().find(|level| level.templates() == wanted) {
+            Some(level) => Ok(gene.of_level(level)?),
+            None if levels.is_empty() && wanted == all => Ok(gene.clone()),
+            None => {
+                let mut counts: Vec<usize> = levels.iter().map(Level::templates).collect();
+                counts.extend(levels.is_empty().then_some(all));
+                Err(request(format!(
+                    "templates_used = {wanted}; these templates have levels of {counts:?}"
+                )))
+            }
+        }
     }
 
     /// Refuses a new head, for other classes than the templates', that would not be trained.
@@ -160,7 +187,8 @@ impl Ready {
         let network = Network::Vit(shape.clone());
         let layout = Layout::of(&plan.output, &network)?;
         forecast::check_network(&network)?;
-        let scalers = gene.plan.scaler_count(&shape, shape.depth);
+        let used = plan.used(gene, &shape)?;
+        let scalers = used.plan.scaler_count(&shape, shape.depth);
         let memory = |mode| Memory::of_composed(&shape, mode, scalers);
         let batch = forecast::fit_batch(&mut plan.data, &plan.training, memory, earlier, context)?;
         plan.table.extend(batch);
@@ -208,6 +236,7 @@ impl Ready {
     pub(super) fn expected(&self) -> Option<Expected> {
         let untouched = self.plan.scalers == FirstScalers::Bank
             && self.plan.fill == Fill::Inherit
+            && self.plan.templates_used.is_none()
             && self.data.is_none();
         untouched.then(|| self.record().expected(&self.shape))?
     }

@@ -2,6 +2,7 @@
 
 use super::{Beside, DEFAULTS, check_frozen, only_runs, open_data};
 use crate::ancestor::{Ancestor, AncestorOutput};
+use crate::cache::{Cache, CachePlan};
 use crate::elastic;
 use crate::layout::Layout;
 use crate::model::{Model, Network};
@@ -32,6 +33,8 @@ pub struct FinetunePlan {
     pub ancestor: Option<String>,
     /// Names of its classes, where it is a CLIP or SigLIP.
     pub classes: ZeroShot,
+    /// The cache of its outputs, if they are kept.
+    pub cache: Option<CachePlan>,
     /// The objective.
     pub objective: Objective,
     /// Whether the model gets a new head.
@@ -65,10 +68,16 @@ impl FinetunePlan {
         }
         elastic::check(&settings.elastic)?;
         let own = settings.clone();
+        let cache = CachePlan::new(&settings.outputs)?;
+        let mut data = DataPlan::new(&settings.training)?;
+        if let Some(cache) = &cache {
+            cache.number_views(&mut data);
+        }
         Ok(FinetunePlan {
             table: to_table(settings)?,
             ancestor: own.ancestor,
             classes: own.zero_shot,
+            cache,
             objective: Objective {
                 ce_weight: 1.0,
                 kl_weight: own.kl_weight.unwrap_or(1.0),
@@ -86,7 +95,7 @@ impl FinetunePlan {
                 elastic: own.elastic,
             },
             output: own.output,
-            data: DataPlan::new(&settings.training)?,
+            data,
             training: TrainingPlan::of_images(&settings.training, DEFAULTS)?,
         })
     }
@@ -179,6 +188,7 @@ pub struct Ready {
     /// With a new head, if the plan asks for one.
     pub(super) model: Model,
     pub(super) ancestor: Option<Arc<Ancestor>>,
+    pub(super) cache: Option<Cache>,
     pub(super) layout: Layout,
     /// With a batch as a number.
     pub(super) plan: FinetunePlan,
@@ -239,7 +249,14 @@ impl Ready {
             ancestor.check(&data, AncestorOutput::Scores)?;
             memory = memory.beside(&ancestor.network);
         }
+        let cache = Cache::of_plan(
+            plan.cache.as_ref(),
+            ancestor.as_deref(),
+            AncestorOutput::Scores,
+            &data,
+        )?;
         Ok(Ready {
+            cache,
             step: Step::new(memory, &data, &resolved, 1)?,
             model,
             ancestor,

@@ -32,12 +32,20 @@ function scalersOf(bank, layer, depth) {
   });
 }
 
+/** How many of its templates a part takes in a model of this size: those of the first level that holds it. */
+function templatesUsed(part, depth, width) {
+  const { bank, set } = data.parts[part];
+  const level = data.levels.find((level) => depth <= level.depth && width <= level.width) ?? data.levels.at(-1);
+  return level ? level.counts[set] : bank.shape[1];
+}
+
 /** The weight of a part in one layer, row by row: the sum of scalers times templates. */
 function composed(part, layer, depth, width) {
   const { bank, templates, segments } = data.parts[part];
   const t = data.template_size;
   const [rows, cols] = sides(part, width);
-  const [n, bankRows, bankCols] = bank.shape.slice(1);
+  const [bankRows, bankCols] = bank.shape.slice(2);
+  const n = templatesUsed(part, depth, width);
   const height = rows / segments;
   const [r, c] = [Math.ceil(height / t), Math.ceil(cols / t)];
   const ownCols = sides(part, data.width)[1];

@@ -85,11 +85,17 @@ fn data(path: &Path, templates: &TemplateDir, widths: &[usize]) -> Result<Value>
         let part_data = json!({
             "segments": part.segments(),
             "templates": sets[set],
+            "set": set,
             "bank": put(&gene.bank[part])?,
         });
         Ok((part.name().to_owned(), part_data))
     });
     let parts: Map<String, Value> = parts.collect::<Result<_>>()?;
+    let levels = plan
+        .levels
+        .iter()
+        .map(|level| json!({ "depth": level.depth, "width": level.width, "counts": level.counts }));
+    let levels: Vec<Value> = levels.collect();
     if values.len() > MOST_VALUES {
         values.clear();
     }
@@ -97,6 +103,7 @@ fn data(path: &Path, templates: &TemplateDir, widths: &[usize]) -> Result<Value>
     Ok(json!({
         "name": text(path),
         "template_size": plan.template_size,
+        "levels": levels,
         "kronecker": plan.kronecker.name(),
         "depth_rule": gene.depth_rule.to_string(),
         "width": auxiliary.width,

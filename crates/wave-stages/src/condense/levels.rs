@@ -1,0 +1,166 @@
+//! Levels of size: templates that grow, in one condensation after another.
+
+use super::plan::leveled;
+use super::{CondensePlan, check};
+use crate::templates::TemplateDir;
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use wave_learngene::Plan;
+use wave_run::error::request;
+use wave_run::recipe::{merge, to_table};
+use wave_run::settings::{self, Auxiliary, Condense, CondenseMethod};
+
+/// The settings of each level: of one, where `levels` names none.
+///
+/// # Errors
+/// If `levels` is empty, or one of them has an unknown key.
+pub(super) fn of(settings: &Condense) -> Result<Vec<Condense>> {
+    let Some(levels) = &settings.levels else {
+        return Ok(vec![settings.clone()]);
+    };
+    if levels.is_empty() {
+        return Err(request("levels is empty; give the changes of at least one"));
+    }
+    let mut common = to_table(settings)?;
+    common.remove("levels");
+    let of_level = |(at, changes): (usize, &toml::Table)| {
+        let mut table = common.clone();
+        if changes.contains_key("epochs") || changes.contains_key("steps") {
+            (table.remove("epochs"), table.remove("steps"));
+        }
+        merge(&mut table, changes);
+        let parsed: Condense = table
+            .clone()
+            .try_into()
+            .with_context(|| format!("level {at} of levels"))
+            .map_err(|e| request(format!("{e:#}")))?;
+        let known = to_table(&parsed)?;
+        settings::check_table(&known)?;
+        match table.keys().find(|key| !known.contains_key(*key)) {
+            Some(key) => Err(request(format!("level {at} of levels: unknown key {key}"))),
+            None if parsed.levels.is_some() || (at > 0 && parsed.grow.is_some()) => {
+                Err(request(format!(
+                    "level {at} of levels grows the level before it; leave out grow and levels there"
+                )))
+            }
+            None => Ok(parsed),
+        }
+    };
+    levels.iter().enumerate().map(of_level).collect()
+}
+
+/// The plans of all levels; the first grows `templates`, if it grows any.
+///
+/// # Errors
+/// If the settings of a level are wrong, or do not fit those before.
+pub(super) fn plans(
+    levels: &[Condense],
+    templates: Option<&TemplateDir>,
+) -> Result<Vec<CondensePlan>> {
+    let mut plans: Vec<CondensePlan> = Vec::new();
+    for (at, settings) in levels.iter().enumerate() {
+        let plan = match (plans.last(), templates) {
+            (Some(before), _) => {
+                let given = settings.templates.is_some()
+                    && Some(&settings.templates) != levels.get(at - 1).map(|l| &l.templates);
+                CondensePlan::new(settings)?.grows(&before.leveled(), &before.auxiliary, given)
+            }
+            (None, Some(templates)) => grown(settings, templates),
+            (None, None) => CondensePlan::new(settings),
+        };
+        plans.push(match levels.len() {
+            1 => plan?,
+            _ => plan.with_context(|| format!("level {at} of levels"))?,
+        });
+    }
+    Ok(plans)
+}
+
+/// The plan of a growth of templates.
+///
+/// # Errors
+/// If the settings are wrong, or the templates are others.
+pub(super) fn grown(settings: &Condense, templates: &TemplateDir) -> Result<CondensePlan> {
+    let gene = &templates.learngene;
+    let usual = Auxiliary::from(&gene.auxiliary);
+    let own = settings.auxiliary.clone();
+    let filled = Condense {
+        auxiliary: Auxiliary {
+            depth: own.depth.or(usual.depth),
+            width: own.width.or(usual.width),
+            head_width: own.head_width.or(usual.head_width),
+            patch: own.patch.or(usual.patch),
+            image_size: own.image_size.or(usual.image_size),
+            mlp_ratio: own.mlp_ratio.or(usual.mlp_ratio),
+            class_token: own.class_token.or(usual.class_token),
+        },
+        anchors: settings.anchors.or(usual.depth),
+        template_size: settings.template_size.or(Some(gene.plan.template_size)),
+        kronecker: settings
+            .kronecker
+            .clone()
+            .or_else(|| Some(gene.plan.kronecker.name().to_owned())),
+        share_mlp: settings
+            .share_mlp
+            .or(Some(gene.plan.counts.contains_key("mlp"))),
+        ..settings.clone()
+    };
+    let plan = CondensePlan::new(&filled)?;
+    let given = settings.templates.is_some();
+    let mut plan = plan.grows(&smaller(templates)?, &gene.auxiliary, given)?;
+    plan.table = to_table(settings)?;
+    plan.depth_rule = gene.depth_rule;
+    Ok(plan)
+}
+
+/// The plan of a set of templates, with the sizes that it was condensed for as its level.
+///
+/// # Errors
+/// If it does not say which.
+pub(super) fn smaller(templates: &TemplateDir) -> Result<Plan> {
+    if templates.learngene.auxiliary.classes == 0 {
+        return Err(request(
+            "grow: these are templates of backbones, and the map to the features that taught them is gone; only \
+             templates of classifiers grow",
+        ));
+    }
+    let plan = templates.learngene.plan.clone();
+    if !plan.levels.is_empty() {
+        return Ok(plan);
+    }
+    let largest = |key: &str| {
+        let all = templates.config.provenance[key].as_array()?.iter();
+        all.filter_map(Value::as_u64).max().map(|n| n as usize)
+    };
+    match largest("depths").zip(largest("widths")) {
+        Some((depth, width)) => Ok(leveled(plan, depth, width)),
+        None => Err(request(
+            "grow: the templates do not say for which sizes they were condensed; condense them with --depths and \
+             --widths",
+        )),
+    }
+}
+
+/// Where each level goes: the last to `out`, the others beside it.
+pub(super) fn places(out: &Path, levels: usize) -> Vec<PathBuf> {
+    let beside = |at: usize| {
+        let mut name = out.file_name().unwrap_or_default().to_owned();
+        name.push(format!("-level-{at}"));
+        out.with_file_name(name)
+    };
+    let mut places: Vec<PathBuf> = (0..levels.saturating_sub(1)).map(beside).collect();
+    places.push(out.to_owned());
+    places
+}
+
+/// Refuses a growth that begins from an ancestor's weights.
+pub(super) fn check_method(settings: &Condense) -> Result<()> {
+    check(settings)?;
+    if settings.grow.is_some() && settings.method == Some(CondenseMethod::Factorise) {
+        return Err(request(
+            "grow: templates grow by distillation alone; leave out --method factorise",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! Templates that grow by levels of size.
+
+use crate::support::Place;
+use serde_json::Value;
+
+/// Templates of models of up to 2 layers of width 16 in `s`, which `t` grows to 4 layers of width 32.
+fn place() -> Place {
+    let place = Place::new();
+    place.json(&format!("condense r.toml {SMALL} --out s"));
+    place.json(&format!("condense r.toml --grow s {LARGE} --out t"));
+    place
+}
+
+const SMALL: &str = "--depths 2 --widths 16 --template-size 16 --growth 0";
+const LARGE: &str = "--depths 2,4 --widths 16,32 --template-size 16 --growth 0 --seed 3";
+
+fn config(place: &Place, dir: &str) -> Value {
+    serde_json::from_slice(&place.bytes(&format!("{dir}/config.json"))).unwrap()
+}
+
+/// The weights of a model that templates make.
+fn weights(place: &Place, templates: &str, size: &str) -> Vec<u8> {
+    place.json(&format!("expand {templates} {size} --out m --overwrite"));
+    place.bytes("m/model.safetensors")
+}
+
+#[test]
+fn smaller_models_stay_as_they_are_to_the_byte() {
+    let place = place();
+    for size in ["--depth 1 --width 16", "--depth 2 --width 16"] {
+        assert_eq!(weights(&place, "s", size), weights(&place, "t", size));
+    }
+    for size in [
+        "--depth 3 --width 16",
+        "--depth 2 --width 32",
+        "--depth 6 --width 48",
+    ] {
+        assert_ne!(weights(&place, "s", size), weights(&place, "t", size));
+    }
+    let (small, large) = (config(&place, "s"), config(&place, "t"));
+    assert_eq!(small.get("levels"), None);
+    let levels = large["levels"].as_array().unwrap();
+    assert_eq!(levels[0]["counts"], small["counts"]);
+    assert_eq!(levels[1]["counts"], large["counts"]);
+    let sizes = |level: &Value| [level["depth"].clone(), level["width"].clone()];
+    assert_eq!([sizes(&levels[0]), sizes(&levels[1])], [[2, 16], [4, 32]]);
+    // The default: as many more as the widest width's budget.
+    assert_eq!(
+        [&small["counts"]["qkv"], &large["counts"]["qkv"]],
+        [6, 6 + 24]
+    );
+
+    // The record says what each size is worth, the smaller as before.
+    let recorded = |config: &Value, depth: u64, width: u64| {
+        let all = config["accuracies"].as_array().unwrap().iter();
+        let mut of_size = all.filter(|a| a["depth"] == depth && a["width"] == width);
+        of_size.next().unwrap()["top1"].clone()
+    };
+    assert_eq!(recorded(&small, 2, 16), recorded(&large, 2, 16));
+    let made = place.json("expand t --depth 4 --width 32 --out m --overwrite");
+    assert_eq!(made["expected_top1"], recorded(&large, 4, 32));
+    let found = place.json("eval m --data shapes --test-limit 64");
+    assert_eq!(found["top1"], recorded(&large, 4, 32));
+    assert_eq!(large["provenance"]["grown"], small["provenance"]);
+    assert_eq!(large["provenance"]["widths"], serde_json::json!([16, 32]));
+    assert_eq!(place.json("inspect t")["levels"], large["levels"]);
+}
+
+#[test]
+fn a_model_uses_the_templates_of_its_level_or_of_another() {
+    let place = place();
+    let ledger = |size: &str| {
+        let made = place.json(&format!("expand t {size} --out m --overwrite"));
+        made["ledger"]["templates"].as_u64().unwrap()
+    };
+    // Templates of 16 x 16: 24 of the narrow width, 96 more of the wide.
+    assert_eq!(ledger("--depth 2 --width 16"), 24 * 256);
+    assert_eq!(ledger("--depth 4 --width 32"), 120 * 256);
+    let few = "--depth 4 --width 32 --templates-used 24";
+    assert_eq!(ledger(few), 24 * 256);
+    assert_ne!(
+        weights(&place, "t", few),
+        weights(&place, "t", "--depth 4 --width 32")
+    );
+    let own = "--depth 2 --width 16 --templates-used 24";
+    assert_eq!(
+        weights(&place, "t", own),
+        weights(&place, "s", "--depth 2 --width 16")
+    );
+    place.refused(
+        "expand t --depth 2 --width 16 --templates-used 25 --out o",
+        &["templates_used = 25", "[24, 120]"],
+    );
+    place.refused(
+        "expand s --depth 2 --width 16 --templates-used 25 --out o",
+        &["[24]"],
+    );
+}
+
+#[test]
+fn levels_of_a_recipe_are_condensations_one_after_another() {
+    let place = place();
+    let recipe = String::from_utf8(place.bytes("r.toml")).unwrap();
+    let levels = "levels = [\n    { depths = [2], widths = [16] },\n    { depths = [2, 4], widths = [16, 32], seed = 3 },\n]\n\
+                  growth = 0\n[condense.auxiliary]";
+    place.write("l.toml", recipe.replace("[condense.auxiliary]", levels));
+    let all = "condense l.toml --template-size 16";
+    let plan = place.stdout(&format!("{all} --dry-run"));
+    assert!(
+        plan.contains("level 0 of levels") && plan.contains("30 qkv"),
+        "{plan}"
+    );
+    place.json(&format!("{all} --out l"));
+    for (ours, theirs) in [("l-level-0", "s"), ("l", "t")] {
+        let of = |dir: &str| place.bytes(&format!("{dir}/templates.safetensors"));
+        assert!(of(ours) == of(theirs), "{ours}");
+    }
+    // Complete levels are not made again.
+    let before = place.bytes("l-level-0/run/log.jsonl");
+    place.json(&format!("{all} --out l --resume"));
+    assert_eq!(place.bytes("l-level-0/run/log.jsonl"), before);
+
+    for (change, parts) in [
+        ("levels = []", &["levels is empty"][..]),
+        (
+            "levels = [{ depths = [2] }, { depth = 3 }]",
+            &["level 1", "unknown key depth"],
+        ),
+        (
+            "levels = [{ depths = [2] }, { depths = [2, 3], grow = \"s\" }]",
+            &["level 1", "leave out grow"],
+        ),
+        (
+            "levels = [{ depths = [4] }, { depths = [2] }]",
+            &["level 1", "larger --depths"],
+        ),
+    ] {
+        let levels = format!("{change}\n[condense.auxiliary]");
+        place.write("w.toml", recipe.replace("[condense.auxiliary]", &levels));
+        place.refused("condense w.toml --out o", parts);
+        assert!(
+            !place.path("o").exists() && !place.path("o-level-0").exists(),
+            "{change}"
+        );
+    }
+}
+
+#[test]
+fn a_growth_that_does_not_fit_is_refused() {
+    let place = place();
+    let refused = |args: &str, parts: &[&str]| {
+        let args = format!("condense r.toml --grow s --template-size 16 {args} --out o");
+        place.refused(&args, parts);
+        assert!(!place.path("o").exists(), "{args}");
+    };
+    refused(
+        "--depths 1,2 --widths 16",
+        &["up to 2 layers of width 16", "larger --depths"],
+    );
+    refused(
+        "--depths 2,4 --widths 32 --kronecker interleave",
+        &["16 x 16", "tile"],
+    );
+    refused("--depths 2,4 --widths 32 --templates 3,1,4,4", &["levels"]);
+    refused(
+        "--depths 2,4 --widths 32 --anchors 3",
+        &["anchors", "leave out"],
+    );
+    refused(
+        "--depths 2,4 --widths 32 --method factorise",
+        &["factorise"],
+    );
+    place.refused("condense r.toml --grow nowhere --out o", &["nowhere"]);
+    // Growth of a grown set, and of one that grows while its sizes do.
+    let again = "--depths 2,5 --widths 16,32 --template-size 16 --growth 0.9 --steps 3";
+    place.json(&format!("condense r.toml --grow t {again} --out u"));
+    assert_eq!(
+        weights(&place, "u", "--depth 4 --width 32"),
+        weights(&place, "t", "--depth 4 --width 32")
+    );
+}
