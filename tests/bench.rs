@@ -17,6 +17,58 @@ fn a_recipe_runs_all_its_stages() {
 }
 
 #[test]
+fn templates_that_grow_are_compared_and_all_trainings_share_one_cache() {
+    let place = Place::new();
+    place.json(
+        "init default --arch convmixer --data shapes --depth 2 --width 16 --kernel 5 --patch 7 --out a",
+    );
+    let table = r#"
+[finetune]
+steps = 4
+lr = 1e-3
+
+[bench]
+sizes = [[2, 16], [3, 32]]
+seeds = [0]
+cache = "outputs"
+
+[bench.donors.small]
+depth = 2
+width = 16
+distil = true
+finetune = { views = 2, crop_padding = 2, flip = true }
+
+[bench.methods.grown]
+start = "templates"
+condense = { levels = [{ depths = [2], widths = [16] }, { depths = [2, 3], widths = [16, 32], steps = 8 }] }
+
+[bench.methods.selected]
+start = "weight-selection"
+donor = "small"
+sizes = [[2, 16]]
+"#;
+    let recipe = RECIPE.replace("kl_weight = 0", "ancestor = \"a\"");
+    place.write("c.toml", format!("{recipe}\n{table}"));
+    let rows = place.json("run c.toml --out o")["rows"].clone();
+    let rows = rows.as_array().unwrap();
+    assert_eq!(rows.len(), 3);
+    // 12 steps and 8 of 8 an epoch.
+    let grown = rows.iter().filter(|row| row["method"] == "grown");
+    for row in grown {
+        assert_eq!(row["shared_epochs"], 2.5, "{row}");
+    }
+    assert!(place.path("outputs/cache.json").exists());
+    let result = |dir: &str| -> Value {
+        serde_json::from_slice(&place.bytes(&format!("o/{dir}/run/result.json"))).unwrap()
+    };
+    let computed = |dir: &str| result(dir)["cache"]["ancestor_images"].as_u64().unwrap();
+    // Donors come first; what they left is there for the templates.
+    assert_eq!(computed("donors/small-0"), 256);
+    assert_eq!(computed("templates/grown-0-level-0"), 256);
+    assert_eq!(computed("templates/grown-0"), 0);
+}
+
+#[test]
 fn starts_are_compared_side_by_side() {
     let place = Place::new();
     let table = r#"

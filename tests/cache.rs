@@ -100,6 +100,32 @@ fn with_all_classes_the_templates_are_those_of_running_the_ancestor() {
 }
 
 #[test]
+fn fine_tunings_share_the_outputs_that_condensations_left() {
+    let place = place();
+    place.json(&format!("{CONDENSE} --cache c --out t"));
+    place.json("expand t --depth 2 --width 16 --out m");
+    let images = "--data shapes --train-limit 256 --test-limit 64 --batch 32 --views 2 --crop-padding 2 --flip true";
+    let tune = format!("finetune m {images} --ancestor a --cache c --steps 12");
+    let first = place.json(&format!("{tune} --out x"));
+    assert_eq!(computed(&first), 0);
+    place.json(&format!("{tune} --out y"));
+    assert_same(&place.path("x"), &place.path("y"));
+    // Of f16, the outputs are nearly those of the ancestor itself.
+    let plain = place.json(&format!(
+        "finetune m {images} --ancestor a --steps 12 --out z"
+    ));
+    assert!(plain["top1"].is_f64());
+    place.refused(
+        "finetune m --data shapes --cache c --out o",
+        &["--ancestor"],
+    );
+    place.refused(
+        "finetune m --data shapes --ancestor a --cache-top 3 --out o",
+        &["--cache"],
+    );
+}
+
+#[test]
 fn a_cache_of_other_outputs_is_refused() {
     let place = place();
     place.json(&format!("{CONDENSE} --cache c --out t"));

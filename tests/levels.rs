@@ -12,7 +12,7 @@ fn place() -> Place {
 }
 
 const SMALL: &str = "--depths 2 --widths 16 --template-size 16 --growth 0";
-const LARGE: &str = "--depths 2,4 --widths 16,32 --template-size 16 --growth 0 --seed 3";
+const LARGE: &str = "--depths 2,4 --widths 16,32 --template-size 16 --growth 0";
 
 fn config(place: &Place, dir: &str) -> Value {
     serde_json::from_slice(&place.bytes(&format!("{dir}/config.json"))).unwrap()
@@ -101,7 +101,7 @@ fn a_model_uses_the_templates_of_its_level_or_of_another() {
 fn levels_of_a_recipe_are_condensations_one_after_another() {
     let place = place();
     let recipe = String::from_utf8(place.bytes("r.toml")).unwrap();
-    let levels = "levels = [\n    { depths = [2], widths = [16] },\n    { depths = [2, 4], widths = [16, 32], seed = 3 },\n]\n\
+    let levels = "levels = [\n    { depths = [2], widths = [16] },\n    { depths = [2, 4], widths = [16, 32] },\n]\n\
                   growth = 0\n[condense.auxiliary]";
     place.write("l.toml", recipe.replace("[condense.auxiliary]", levels));
     let all = "condense l.toml --template-size 16";
@@ -163,7 +163,7 @@ fn a_growth_that_does_not_fit_is_refused() {
     );
     refused("--depths 2,4 --widths 32 --templates 3,1,4,4", &["levels"]);
     refused(
-        "--depths 2,4 --widths 32 --anchors 3",
+        "--depths 2,4 --widths 32 --anchors 2",
         &["anchors", "leave out"],
     );
     refused(
