@@ -26,8 +26,13 @@ pub(super) fn of(settings: &Condense) -> Result<Vec<Condense>> {
     common.remove("levels");
     let of_level = |(at, changes): (usize, &toml::Table)| {
         let mut table = common.clone();
+        if at > 0 {
+            table.remove("templates"); // the first level's
+        }
         if changes.contains_key("epochs") || changes.contains_key("steps") {
-            (table.remove("epochs"), table.remove("steps"));
+            for duration in ["epochs", "steps"] {
+                table.remove(duration);
+            }
         }
         merge(&mut table, changes);
         let parsed: Condense = table
@@ -62,8 +67,7 @@ pub(super) fn plans(
     for (at, settings) in levels.iter().enumerate() {
         let plan = match (plans.last(), templates) {
             (Some(before), _) => {
-                let given = settings.templates.is_some()
-                    && Some(&settings.templates) != levels.get(at - 1).map(|l| &l.templates);
+                let given = settings.templates.is_some();
                 CondensePlan::new(settings)?.grows(&before.leveled(), &before.auxiliary, given)
             }
             (None, Some(templates)) => grown(settings, templates),

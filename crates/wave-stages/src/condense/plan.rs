@@ -207,7 +207,7 @@ impl CondensePlan {
                 t = smaller.template_size
             )));
         }
-        let (depth, width) = (self.sizes.depths.1, *self.sizes.widths.last().unwrap_or(&0));
+        let (depth, width) = self.most();
         if !given {
             let added = Plan::default_budget(width, smaller.template_size)?;
             for part in Part::ALL {
@@ -247,7 +247,7 @@ impl CondensePlan {
 
     /// The plan of its templates, with what it condenses as a level.
     pub(super) fn leveled(&self) -> Plan {
-        let (depth, width) = (self.sizes.depths.1, *self.sizes.widths.last().unwrap_or(&0));
+        let (depth, width) = self.most();
         leveled(self.templates.clone(), depth, width)
     }
 
@@ -336,10 +336,19 @@ impl CondensePlan {
         }
     }
 
+    /// The most layers and channels of a token that are trained.
+    fn most(&self) -> (usize, usize) {
+        let widest = self.sizes.widths.last();
+        (
+            self.sizes.depths.1,
+            *widest.unwrap_or(&self.auxiliary.width),
+        )
+    }
+
     /// The largest shape that is trained.
     pub fn largest(&self) -> VitShape {
-        self.auxiliary
-            .with_size(self.sizes.depths.1, self.auxiliary.width)
+        let (depth, width) = self.most();
+        self.auxiliary.with_size(depth, width)
     }
 
     /// Parameters of templates, scaler bank and the auxiliary's other weights, as counted by
