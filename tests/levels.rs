@@ -171,6 +171,22 @@ fn a_growth_that_does_not_fit_is_refused() {
         &["factorise"],
     );
     place.refused("condense r.toml --grow nowhere --out o", &["nowhere"]);
+    let written = String::from_utf8(place.bytes("t/config.json")).unwrap();
+    for (found, wrong, part) in [
+        (
+            "\"width\": 32,\n      \"counts\"",
+            "\"width\": 999,\n      \"counts\"",
+            "999",
+        ),
+        ("\"qkv\": 6", "\"kqv\": 6", "levels"),
+        ("\"qkv\": 6", "\"qkv\": 0", "levels"),
+    ] {
+        let broken = written.replace(found, wrong);
+        assert_ne!(broken, written, "{found}");
+        place.write("t/config.json", broken);
+        place.refused("expand t --depth 2 --width 16 --out o", &[part]);
+    }
+    place.write("t/config.json", written);
     // Growth of a grown set, and of one that grows while its sizes do.
     let again = "--depths 2,5 --widths 16,32 --template-size 16 --growth 0.9 --steps 3";
     place.json(&format!("condense r.toml --grow t {again} --out u"));

@@ -165,7 +165,7 @@ fn what_takes_more_memory_than_there_is_does_not_begin() {
     let large = "--batch 4096 --image-size 448 --patch 4 --out o";
     let expand = format!("expand t --depth 8 --width 160 --data shapes --steps 1 {large}");
     refused(&place, &expand, &["batch = 4096", "are free"]);
-    let large = "--batch 4096 --train-limit 5000 --set condense.auxiliary.width=1024";
+    let large = "--batch 4096 --train-limit 5000 --widths 1024 --set condense.auxiliary.width=1024";
     let condense = format!("condense r.toml {large} --set condense.auxiliary.patch=1 --out o");
     refused(&place, &condense, &["batch = 4096", "are free"]);
     let large = "timm --depth 1 --width 256 --heads 8 --patch 1 --image-size 112";

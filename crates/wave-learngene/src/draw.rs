@@ -431,6 +431,57 @@ mod tests {
     }
 
     #[test]
+    fn a_level_draws_no_size_of_a_smaller_one() {
+        let beyond = |growth| Sizes {
+            smaller: vec![(2, 64), (5, 128)],
+            ..sizes(growth, 1.0)
+        };
+        let within = |(depth, width)| (depth <= 2 && width <= 64) || (depth <= 5 && width <= 128);
+        let mut drawn = BTreeSet::new();
+        for step in 0..2000 {
+            let rng = &mut ChaCha8Rng::seed_from_u64(step);
+            let size = beyond(0.0).draw(step, 2000, rng);
+            assert!(!within(size), "{size:?}");
+            drawn.insert(size);
+            // While sizes grow too, even where all so far are of smaller levels.
+            assert!(!within(beyond(0.9).draw(step, 2000, rng)));
+        }
+        assert_eq!(drawn.len(), 7 + 7 + 11);
+        // A step of several trains the smallest and the largest of its own.
+        let several = Sizes {
+            per_step: 3,
+            ..beyond(0.0)
+        };
+        assert_eq!(several.fixed(5, 10), [(6, 64), (12, 192)]);
+        // Where a smaller level has all of them, the largest.
+        let none = Sizes {
+            smaller: vec![(12, 192)],
+            ..sizes(0.0, 1.0)
+        };
+        assert_eq!(
+            none.draw(0, 10, &mut ChaCha8Rng::seed_from_u64(0)),
+            (12, 192)
+        );
+    }
+
+    #[test]
+    fn the_work_of_a_level_is_the_mean_of_what_it_draws() {
+        let whole = VitShape::default().with_size(12, 192);
+        let sizes = Sizes {
+            smaller: vec![(4, 128)],
+            ..sizes(0.5, 2.0)
+        };
+        let steps = 20_000;
+        let drawn = (0..steps).map(|step| {
+            let rng = &mut ChaCha8Rng::seed_from_u64(step);
+            sizes.shapes(&whole, step, steps, rng)[0].multiply_adds() as f64
+        });
+        let mean = drawn.sum::<f64>() / steps as f64;
+        let ratio = sizes.mean_multiply_adds(&whole) / mean;
+        assert!((0.98..1.02).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
     fn a_higher_power_stays_small_for_longer() {
         let most = |power, step| sizes(0.5, power).at(step, 1000).0.1;
         assert_eq!([0, 250, 500].map(|step| most(3.0, step)), [2, 3, 12]); // 10 / 2^3

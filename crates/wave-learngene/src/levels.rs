@@ -150,7 +150,9 @@ struct Read {
 impl Learngene {
     fn read_by(&self, level: &Level) -> Read {
         let anchors = self.auxiliary.depth;
-        let rows = (1..=level.depth).flat_map(|l| depth_matrix(l, anchors, self.depth_rule));
+        // As many layers as anchors, or more, read them all.
+        let depths = 1..=level.depth.min(anchors);
+        let rows = depths.flat_map(|l| depth_matrix(l, anchors, self.depth_rule));
         let read = |row: Vec<f32>| (0..anchors).filter(move |k| row[*k] != 0.0);
         Read {
             anchors: rows.flat_map(read).collect(),

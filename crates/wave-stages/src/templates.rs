@@ -127,6 +127,15 @@ fn read_directory(dir: &Path) -> Result<TemplateDir> {
         .iter()
         .filter_map(|part| Some((*part, config.sets.get(part.name())?.clone())))
         .collect();
+    let wide = |level: &&LevelConfig| level.width > auxiliary.width;
+    if let Some(level) = config.levels.iter().find(wide) {
+        return Err(request(format!(
+            "{}: config.json has a level of width {}, and its auxiliary is of width {}",
+            dir.display(),
+            level.width,
+            auxiliary.width
+        )));
+    }
     let levels = config.levels.iter().map(|level| Level {
         depth: level.depth,
         width: level.width,

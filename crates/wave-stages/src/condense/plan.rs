@@ -210,19 +210,9 @@ impl CondensePlan {
         let (depth, width) = self.most();
         if !given {
             let added = Plan::default_budget(width, smaller.template_size)?;
-            for part in Part::ALL {
-                *self
-                    .templates
-                    .counts
-                    .entry(smaller.sets[&part].clone())
-                    .or_default() = 0;
-            }
-            for part in Part::ALL {
-                let set = &smaller.sets[&part];
-                *self.templates.counts.entry(set.clone()).or_default() += added.n_templates(part);
-            }
-            for (set, n) in &smaller.counts {
-                *self.templates.counts.entry(set.clone()).or_default() += n;
+            self.templates.counts = smaller.counts.clone();
+            for (part, set) in &smaller.sets {
+                *self.templates.counts.entry(set.clone()).or_default() += added.n_templates(*part);
             }
         }
         let level = Level {
