@@ -81,20 +81,25 @@ def main():
             for template in [16, 32]:
                 recipe = place / "r.toml"
                 recipe.write_text(RECIPE.format(order=order, template=template))
-                templates = place / f"{order}-{template}"
-                run(wave, "condense", str(recipe), "--out", str(templates))
-                page = place / "page.html"
-                run(wave, "inspect", str(templates), "--html", str(page))
-                for depth, width in SIZES:
-                    model = place / f"{order}-{template}-{depth}x{width}"
-                    size = ["--depth", str(depth), "--width", str(width), "--out", str(model)]
-                    run(wave, "expand", str(templates), *size)
-                    weights = load_file(model / "model.safetensors")
-                    for part, name in names.items():
-                        want = [weights[f"blocks.{l}.{name}.weight"].ravel() for l in range(depth)]
-                        got = composed(page.read_text(), place, part, depth, width)
-                        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5, err_msg=f"{model.name} {part}")
-                        checked += depth
+                small = place / f"{order}-{template}"
+                run(wave, "condense", str(recipe), "--depths", "1,2", "--widths", "32", "--out", str(small))
+                # Models of two levels, which use other numbers of templates.
+                grown = place / f"{order}-{template}-grown"
+                run(wave, "condense", str(recipe), "--grow", str(small), "--out", str(grown))
+                for templates in [small, grown]:
+                    page = place / "page.html"
+                    run(wave, "inspect", str(templates), "--html", str(page))
+                    for depth, width in SIZES:
+                        model = place / f"{templates.name}-{depth}x{width}"
+                        size = ["--depth", str(depth), "--width", str(width), "--out", str(model)]
+                        run(wave, "expand", str(templates), *size)
+                        weights = load_file(model / "model.safetensors")
+                        for part, name in names.items():
+                            want = [weights[f"blocks.{l}.{name}.weight"].ravel() for l in range(depth)]
+                            got = composed(page.read_text(), place, part, depth, width)
+                            label = f"{model.name} {part}"
+                            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5, err_msg=label)
+                            checked += depth
     print(f"{checked} weights are composed as by wave expand")
 
 
