@@ -140,7 +140,7 @@ impl Cache {
     /// Opens the cache of a plan, if it has one.
     ///
     /// # Errors
-    /// If there is no ancestor, or as [`Cache::open`].
+    /// If there is no ancestor, or the cache cannot be opened, as below.
     pub fn of_plan(
         plan: Option<&CachePlan>,
         ancestor: Option<&Ancestor>,
