@@ -140,7 +140,8 @@ impl Cache {
     /// Opens the cache of a plan, if it has one.
     ///
     /// # Errors
-    /// If there is no ancestor, or the cache cannot be opened, as below.
+    /// If there is no ancestor; if the directory holds something else, or outputs of another ancestor, other images
+    /// or augmentations, or fewer classes; if images are mixed or repeated; or if it is not writable.
     pub fn of_plan(
         plan: Option<&CachePlan>,
         ancestor: Option<&Ancestor>,
