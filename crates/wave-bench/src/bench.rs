@@ -27,8 +27,7 @@ use wave_run::progress::Verbosity;
 use wave_run::recipe::{Recipe, merge, to_table};
 use wave_run::settings::{Condense, Finetune};
 use wave_run::{data, inputs};
-use wave_stages::ancestor::{Ancestor, AncestorOutput, Ancestors};
-use wave_stages::cache::Cache;
+use wave_stages::ancestor::{Ancestor, Ancestors};
 use wave_stages::condense;
 use wave_stages::finetune::{self, FinetunePlan, Options, Tuning};
 use wave_stages::model::Model;
@@ -432,12 +431,7 @@ impl Bench<'_> {
         let ancestor =
             self.ancestors
                 .get(plan.ancestor.as_deref(), &plan.classes, self.context())?;
-        let cache = Cache::of_plan(
-            plan.cache.as_ref(),
-            ancestor.as_deref(),
-            AncestorOutput::Scores,
-            &data,
-        )?;
+        let cache = plan.open_cache(ancestor.as_deref(), &data)?;
         let tuning = Tuning {
             plan: &plan,
             resolved: &resolved,

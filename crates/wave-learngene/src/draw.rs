@@ -412,6 +412,19 @@ mod tests {
         assert_eq!(seen, expected.collect());
     }
 
+    /// Checks the mean work of a step against that of many drawn ones.
+    #[track_caller]
+    fn assert_mean_of_drawn(sizes: &Sizes, whole: &VitShape) {
+        let steps = 20_000;
+        let drawn = (0..steps).map(|step| {
+            let rng = &mut ChaCha8Rng::seed_from_u64(step);
+            sizes.shapes(whole, step, steps, rng)[0].multiply_adds() as f64
+        });
+        let mean = drawn.sum::<f64>() / steps as f64;
+        let ratio = sizes.mean_multiply_adds(whole) / mean;
+        assert!((0.98..1.02).contains(&ratio), "{ratio}");
+    }
+
     #[test]
     fn the_work_of_variants_is_their_mean() {
         let whole = VitShape {
@@ -420,14 +433,7 @@ mod tests {
             ..VitShape::default().with_size(3, 96)
         };
         let sizes = varied();
-        let steps = 20_000;
-        let drawn = (0..steps).map(|step| {
-            let rng = &mut ChaCha8Rng::seed_from_u64(step);
-            sizes.shapes(&whole, step, steps, rng)[0].multiply_adds() as f64
-        });
-        let mean = drawn.sum::<f64>() / steps as f64;
-        let ratio = sizes.mean_multiply_adds(&whole) / mean;
-        assert!((0.98..1.02).contains(&ratio), "{ratio}");
+        assert_mean_of_drawn(&sizes, &whole);
     }
 
     #[test]
@@ -471,14 +477,7 @@ mod tests {
             smaller: vec![(4, 128)],
             ..sizes(0.5, 2.0)
         };
-        let steps = 20_000;
-        let drawn = (0..steps).map(|step| {
-            let rng = &mut ChaCha8Rng::seed_from_u64(step);
-            sizes.shapes(&whole, step, steps, rng)[0].multiply_adds() as f64
-        });
-        let mean = drawn.sum::<f64>() / steps as f64;
-        let ratio = sizes.mean_multiply_adds(&whole) / mean;
-        assert!((0.98..1.02).contains(&ratio), "{ratio}");
+        assert_mean_of_drawn(&sizes, &whole);
     }
 
     #[test]

@@ -15,8 +15,9 @@
 use crate::bank::depth_matrix;
 use crate::deviations::{copied_blocks, copied_channels, keep, repeat};
 use crate::learngene::Channels;
-use crate::{Learngene, Part, PlanError};
+use crate::{Learngene, Part, PlanError, Templates};
 use candle_core::{Result, Tensor};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use wave_models::Weights;
 use wave_models::vit::VitShape;
@@ -100,14 +101,14 @@ impl Growth {
     /// # Errors
     /// If the tensors are others'.
     pub fn values(&self, additions: &Learngene) -> Result<Learngene> {
-        let base: Weights = self.base.tensors().into_iter().collect();
-        let value = |(name, t): (String, Tensor)| {
+        let value = |((name, t), (_, base)): ((String, Tensor), (String, Tensor))| {
             let free = self.free[&name].to_device(t.device())?;
-            let base = base[&name].to_device(t.device())?;
-            let value = (base + (t * free)?)?;
+            let value = (base.to_device(t.device())? + (t * free)?)?;
             Ok((name, value))
         };
-        let values = additions.tensors().into_iter().map(value);
+        // Of one plan, so in one order.
+        let pairs = additions.tensors().into_iter().zip(self.base.tensors());
+        let values = pairs.map(value);
         Ok(additions.with_tensors(&values.collect::<Result<_>>()?))
     }
 
@@ -115,7 +116,7 @@ impl Growth {
     ///
     /// # Errors
     /// If a set of them is missing, or they are of another size.
-    pub fn additions(&self, templates: &BTreeMap<String, Tensor>) -> Result<Learngene> {
+    pub fn additions(&self, templates: &Templates) -> Result<Learngene> {
         let zero = |(name, t): (String, Tensor)| {
             let start = name
                 .strip_prefix("templates.")
@@ -165,10 +166,10 @@ impl Learngene {
     ///
     /// # Errors
     /// If the tensors do not fit the plan.
-    pub fn used_by(&self, shape: &VitShape) -> Result<Learngene> {
+    pub fn used_by(&self, shape: &VitShape) -> Result<Cow<'_, Learngene>> {
         match self.plan.level(shape.depth, shape.width) {
-            Some(level) => self.of_level(level),
-            None => Ok(self.clone()),
+            Some(level) => self.of_level(level).map(Cow::Owned),
+            None => Ok(Cow::Borrowed(self)),
         }
     }
 
@@ -191,6 +192,12 @@ impl Learngene {
     }
 }
 
+/// The part whose scalers the tensor of this name holds, if any.
+fn of_bank(name: &str) -> Option<Part> {
+    let part = name.strip_prefix("bank.")?;
+    Part::ALL.into_iter().find(|p| p.name() == part)
+}
+
 impl Read {
     /// `x`, of a tensor's shape, with zeros where these models do not read it.
     fn mask(&self, gene: &Learngene, name: &str, x: &Tensor) -> Result<Tensor> {
@@ -198,8 +205,7 @@ impl Read {
         if let Some(set) = name.strip_prefix("templates.") {
             return keep(x, 0, |i| i < self.counts[set]);
         }
-        let part = name.strip_prefix("bank.");
-        if let Some(part) = Part::ALL.into_iter().find(|p| part == Some(p.name())) {
+        if let Some(part) = of_bank(name) {
             let (segments, rows, _) = gene.plan.blocks(part, &gene.auxiliary);
             let (_, few_rows, few_columns) = gene.plan.blocks(part, &self.widest);
             let count = self.counts[gene.plan.set(part)];
@@ -228,8 +234,8 @@ impl Read {
             if name.starts_with("templates.") {
                 return Ok((name, x));
             }
-            let part = name.strip_prefix("bank.");
-            let x = if let Some(part) = Part::ALL.into_iter().find(|p| part == Some(p.name())) {
+            let part = of_bank(&name);
+            let x = if let Some(part) = part {
                 let (k, n, r, c) = x.dims4()?;
                 let blocks = copied_blocks(&gene.plan, part, &gene.auxiliary, &self.widest);
                 repeat(&x.reshape((k, n, r * c))?, 2, &blocks, 1.0)?.reshape((k, n, r, c))?

@@ -142,32 +142,37 @@ impl Recipe {
                 merged.entry(key).or_insert(value);
             }
         }
-        let settings: T = merged.clone().try_into().map_err(|e: toml::de::Error| {
-            // Flattened tables lose the key of an error, so each key is tried alone.
-            let wrong = merged.iter().find(|(key, value)| {
-                let alone: Table = [((*key).clone(), (*value).clone())].into_iter().collect();
-                alone.try_into::<T>().is_err()
-            });
-            let key = wrong.map_or(String::new(), |(key, _)| format!("{key}: "));
-            request(format!(
-                "{}, [{table}]: {key}{}",
-                self.describe(),
-                e.message()
-            ))
-        })?;
-        let known = to_table(&settings)?;
-        settings::check_table(&known)?;
-        if let Some(key) = unknown_key(&merged, &known) {
-            // Stages that do not train ignore common keys that they lack.
-            if !COMMON.contains(&key.as_str()) {
-                return Err(request(format!(
-                    "{}, [{table}]: unknown key {key}{}; see `wave help {table}`",
-                    self.describe(),
-                    suggestion::<T>(&key)
-                )));
-            }
-        }
-        Ok(settings)
+        // Stages that do not train ignore common keys that they lack.
+        let whose = format!("{}, [{table}]", self.describe());
+        parse(&merged, table, &whose, &COMMON)
+    }
+}
+
+/// The settings of a stage from a table like its own. `whose` begins errors; `ignored` keys may be unknown.
+///
+/// # Errors
+/// If another key is unknown, or a value has the wrong type or is out of its range.
+pub fn parse<T>(given: &Table, table: &str, whose: &str, ignored: &[&str]) -> Result<T>
+where
+    T: Serialize + DeserializeOwned + Default,
+{
+    let settings: T = given.clone().try_into().map_err(|e: toml::de::Error| {
+        // Flattened tables lose the key of an error, so each key is tried alone.
+        let wrong = given.iter().find(|(key, value)| {
+            let alone: Table = [((*key).clone(), (*value).clone())].into_iter().collect();
+            alone.try_into::<T>().is_err()
+        });
+        let key = wrong.map_or(String::new(), |(key, _)| format!("{key}: "));
+        request(format!("{whose}: {key}{}", e.message()))
+    })?;
+    let known = to_table(&settings)?;
+    settings::check_table(&known)?;
+    match unknown_key(given, &known).filter(|key| !ignored.contains(&key.as_str())) {
+        None => Ok(settings),
+        Some(key) => Err(request(format!(
+            "{whose}: unknown key {key}{}; see `wave help {table}`",
+            suggestion::<T>(&key)
+        ))),
     }
 }
 

@@ -86,28 +86,27 @@ pub struct CachePlan {
 }
 
 impl CachePlan {
-    /// The cache of these settings, if they name one.
+    /// The cache of these settings, if they name one. Where `data` has no number of views, every epoch becomes one;
+    /// without augmentation all are the same.
     ///
     /// # Errors
     /// If they say what a cache keeps, and name none.
-    pub fn new(settings: &Outputs) -> Result<Option<CachePlan>> {
-        match (&settings.cache, settings.cache_top) {
-            (None, None) => Ok(None),
-            (None, Some(_)) => Err(request("cache_top without a cache; give --cache DIR")),
-            (Some(dir), top) => Ok(Some(CachePlan {
-                dir: dir.into(),
-                top: top.unwrap_or(DEFAULT_TOP),
-            })),
-        }
-    }
-
-    /// Makes every epoch a view where no number of them is given; without augmentation all are the same.
-    pub fn number_views(&self, data: &mut DataPlan) {
+    pub fn new(settings: &Outputs, data: &mut DataPlan) -> Result<Option<CachePlan>> {
+        let Some(dir) = &settings.cache else {
+            return match settings.cache_top {
+                None => Ok(None),
+                Some(_) => Err(request("cache_top without a cache; give --cache DIR")),
+            };
+        };
         data.views
             .get_or_insert(match data.augment == Augment::NONE {
                 true => 1,
                 false => u32::MAX,
             });
+        Ok(Some(CachePlan {
+            dir: dir.into(),
+            top: settings.cache_top.unwrap_or(DEFAULT_TOP),
+        }))
     }
 
     /// Bytes of an image in a view, of so many classes or features.

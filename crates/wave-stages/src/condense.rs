@@ -276,16 +276,12 @@ pub fn condense(
     out: &Path,
     options: &Options,
 ) -> Result<Value> {
-    let levels = levels::of(settings)?;
-    for level in &levels {
-        levels::check_method(level)?;
+    let levels = levels::checked(settings)?;
+    if levels.len() > 1 {
+        // What is wrong with any is said before the first begins.
+        let grown = read_grown(levels[0].grow.as_deref(), &options.context)?;
+        levels::plans(&levels, grown.as_ref())?;
     }
-    let context = &options.context;
-    if levels.len() == 1 {
-        return condense_level(recipe, &levels[0], ancestors, out, options);
-    }
-    let grown = read_grown(levels[0].grow.as_deref(), context)?;
-    levels::plans(&levels, grown.as_ref())?;
     let places = levels::places(out, levels.len());
     let mut result = Value::Null;
     for (at, (level, place)) in levels.iter().zip(&places).enumerate() {

@@ -40,6 +40,15 @@ impl TemplateDir {
         }
     }
 
+    /// What the templates were condensed for, as their provenance has it: the least and the most of `depths`, or all
+    /// `widths`; none if it does not say.
+    pub(crate) fn condensed(&self, key: &str) -> Option<Vec<usize>> {
+        let numbers = self.config.provenance[key].as_array()?.iter();
+        numbers
+            .map(|n| Value::as_u64(n).map(|n| n as usize))
+            .collect()
+    }
+
     /// A model of so many layers and channels, composed without data.
     ///
     /// # Errors

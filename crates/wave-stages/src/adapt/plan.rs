@@ -8,7 +8,6 @@ use anyhow::Result;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
-use serde_json::Value;
 use std::path::Path;
 use toml::Table;
 use wave_hub::FloatType;
@@ -136,14 +135,10 @@ impl AdaptPlan {
     /// The sizes that steps draw from: those given, or those that were condensed.
     fn sizes(&self, templates: &TemplateDir) -> Result<Sizes> {
         let auxiliary = &templates.learngene.auxiliary;
-        let provenance = &templates.config.provenance;
-        let known = |key: &str| -> Option<Vec<usize>> {
-            let numbers = provenance[key].as_array()?.iter();
-            numbers
-                .map(|n| Value::as_u64(n).map(|n| n as usize))
-                .collect()
-        };
-        let depths = self.depths.clone().or_else(|| known("depths"));
+        let depths = self
+            .depths
+            .clone()
+            .or_else(|| templates.condensed("depths"));
         let depths = match depths.as_deref() {
             None => (auxiliary.depth, auxiliary.depth),
             Some([one]) if *one > 0 => (*one, *one),
@@ -154,7 +149,10 @@ impl AdaptPlan {
                 )));
             }
         };
-        let widths = self.widths.clone().or_else(|| known("widths"));
+        let widths = self
+            .widths
+            .clone()
+            .or_else(|| templates.condensed("widths"));
         let widths = widths.unwrap_or_else(|| vec![auxiliary.width]);
         if widths.is_empty() {
             return Err(request("widths is empty; give at least one"));

@@ -98,10 +98,7 @@ pub fn describe(
         }
         (_, named) => planned(named.as_deref(), &settings.zero_shot, context)?,
     };
-    let levels = levels::of(&settings)?;
-    for level in &levels {
-        levels::check_method(level)?;
-    }
+    let levels = levels::checked(&settings)?;
     let grown = super::read_grown(levels[0].grow.as_deref(), context)?;
     let plans = levels::plans(&levels, grown.as_ref())?;
     let of_level = |(at, plan): (usize, CondensePlan)| {

@@ -4,12 +4,11 @@ use super::plan::leveled;
 use super::{CondensePlan, check};
 use crate::templates::TemplateDir;
 use anyhow::{Context as _, Result};
-use serde_json::Value;
 use std::path::{Path, PathBuf};
 use wave_learngene::Plan;
 use wave_run::error::request;
-use wave_run::recipe::{merge, to_table};
-use wave_run::settings::{self, Auxiliary, Condense, CondenseMethod};
+use wave_run::recipe::{merge, parse, to_table};
+use wave_run::settings::{Auxiliary, Condense, CondenseMethod};
 
 /// The settings of each level: of one, where `levels` names none.
 ///
@@ -29,30 +28,33 @@ pub(super) fn of(settings: &Condense) -> Result<Vec<Condense>> {
         if at > 0 {
             table.remove("templates"); // the first level's
         }
-        if changes.contains_key("epochs") || changes.contains_key("steps") {
-            for duration in ["epochs", "steps"] {
-                table.remove(duration);
-            }
-        }
         merge(&mut table, changes);
-        let parsed: Condense = table
-            .clone()
-            .try_into()
-            .with_context(|| format!("level {at} of levels"))
-            .map_err(|e| request(format!("{e:#}")))?;
-        let known = to_table(&parsed)?;
-        settings::check_table(&known)?;
-        match table.keys().find(|key| !known.contains_key(*key)) {
-            Some(key) => Err(request(format!("level {at} of levels: unknown key {key}"))),
-            None if parsed.levels.is_some() || (at > 0 && parsed.grow.is_some()) => {
-                Err(request(format!(
-                    "level {at} of levels grows the level before it; leave out grow and levels there"
-                )))
-            }
-            None => Ok(parsed),
+        let parsed: Condense = parse(&table, "condense", &format!("level {at} of levels"), &[])?;
+        if parsed.levels.is_some() || (at > 0 && parsed.grow.is_some()) {
+            return Err(request(format!(
+                "level {at} of levels grows the level before it; leave out grow and levels there"
+            )));
         }
+        Ok(parsed)
     };
     levels.iter().enumerate().map(of_level).collect()
+}
+
+/// The settings of each level, each checked alone.
+///
+/// # Errors
+/// As [`of`] and [`check`], or if one is a growth that begins from an ancestor's weights.
+pub(super) fn checked(settings: &Condense) -> Result<Vec<Condense>> {
+    let levels = of(settings)?;
+    for level in &levels {
+        check(level)?;
+        if level.grow.is_some() && level.method == Some(CondenseMethod::Factorise) {
+            return Err(request(
+                "grow: templates grow by distillation alone; leave out --method factorise",
+            ));
+        }
+    }
+    Ok(levels)
 }
 
 /// The plans of all levels; the first grows `templates`, if it grows any.
@@ -133,10 +135,7 @@ pub(super) fn smaller(templates: &TemplateDir) -> Result<Plan> {
     if !plan.levels.is_empty() {
         return Ok(plan);
     }
-    let largest = |key: &str| {
-        let all = templates.config.provenance[key].as_array()?.iter();
-        all.filter_map(Value::as_u64).max().map(|n| n as usize)
-    };
+    let largest = |key: &str| templates.condensed(key)?.into_iter().max();
     match largest("depths").zip(largest("widths")) {
         Some((depth, width)) => Ok(leveled(plan, depth, width)),
         None => Err(request(
@@ -156,15 +155,4 @@ pub(super) fn places(out: &Path, levels: usize) -> Vec<PathBuf> {
     let mut places: Vec<PathBuf> = (0..levels.saturating_sub(1)).map(beside).collect();
     places.push(out.to_owned());
     places
-}
-
-/// Refuses a growth that begins from an ancestor's weights.
-pub(super) fn check_method(settings: &Condense) -> Result<()> {
-    check(settings)?;
-    if settings.grow.is_some() && settings.method == Some(CondenseMethod::Factorise) {
-        return Err(request(
-            "grow: templates grow by distillation alone; leave out --method factorise",
-        ));
-    }
-    Ok(())
 }

@@ -139,8 +139,8 @@ impl CondensePlan {
         let auxiliary = auxiliary(settings)?;
         let sizes = sizes(settings, &auxiliary)?;
         let start = settings.scaler_start.unwrap_or(ScalerStart::Ramp);
-        let data = DataPlan::new(&settings.training)?;
-        let mut plan = CondensePlan {
+        let mut data = DataPlan::new(&settings.training)?;
+        Ok(CondensePlan {
             table: to_table(settings)?,
             ancestor: settings.ancestor.clone(),
             output: settings.ancestor_output,
@@ -165,15 +165,11 @@ impl CondensePlan {
             scaler_lr_ratio: settings.scaler_lr_ratio.unwrap_or(1.0) as f32,
             template_lr_ratio: settings.template_lr_ratio.unwrap_or(1.0) as f32,
             grow: settings.grow.clone(),
-            cache: CachePlan::new(&settings.outputs)?,
+            cache: CachePlan::new(&settings.outputs, &mut data)?,
             float: layout::float(settings.dtype.as_deref())?,
             data,
             training: TrainingPlan::of_images(&settings.training, DEFAULTS)?,
-        };
-        if let Some(cache) = &plan.cache {
-            cache.number_views(&mut plan.data);
-        }
-        Ok(plan)
+        })
     }
 
     /// As a growth of templates of this plan and for this auxiliary; `smaller` has levels. `given` says whether the
@@ -221,12 +217,11 @@ impl CondensePlan {
             counts: self.templates.counts.clone(),
         };
         let last = smaller.levels.last();
-        if last.is_some_and(|last| last.holds(depth, width)) {
+        if let Some(last) = last.filter(|last| last.holds(depth, width)) {
             return Err(request(format!(
                 "grow: the templates make models of up to {} layers of width {} already; give larger --depths or \
                  --widths",
-                last.map_or(0, |l| l.depth),
-                last.map_or(0, |l| l.width)
+                last.depth, last.width
             )));
         }
         self.sizes.smaller = smaller.levels.iter().map(|l| (l.depth, l.width)).collect();

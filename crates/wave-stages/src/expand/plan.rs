@@ -107,7 +107,7 @@ impl ExpandPlan {
     /// If no level has so many.
     pub(super) fn used(&self, gene: &Learngene, shape: &VitShape) -> Result<Learngene> {
         let Some(wanted) = self.templates_used else {
-            return Ok(gene.used_by(shape)?);
+            return Ok(gene.used_by(shape)?.into_owned());
         };
         let all: usize = gene.plan.counts.values().sum();
         let levels = &gene.plan.levels;

@@ -68,16 +68,12 @@ impl FinetunePlan {
         }
         elastic::check(&settings.elastic)?;
         let own = settings.clone();
-        let cache = CachePlan::new(&settings.outputs)?;
         let mut data = DataPlan::new(&settings.training)?;
-        if let Some(cache) = &cache {
-            cache.number_views(&mut data);
-        }
         Ok(FinetunePlan {
             table: to_table(settings)?,
             ancestor: own.ancestor,
             classes: own.zero_shot,
-            cache,
+            cache: CachePlan::new(&settings.outputs, &mut data)?,
             objective: Objective {
                 ce_weight: 1.0,
                 kl_weight: own.kl_weight.unwrap_or(1.0),
@@ -98,6 +94,14 @@ impl FinetunePlan {
             data,
             training: TrainingPlan::of_images(&settings.training, DEFAULTS)?,
         })
+    }
+
+    /// Opens the cache of the ancestor's outputs, if there is to be one.
+    ///
+    /// # Errors
+    /// As [`Cache::of_plan`].
+    pub fn open_cache(&self, ancestor: Option<&Ancestor>, data: &Data) -> Result<Option<Cache>> {
+        Cache::of_plan(self.cache.as_ref(), ancestor, AncestorOutput::Scores, data)
     }
 
     /// The shape of the transformer beside whose weights something trains.
@@ -249,12 +253,7 @@ impl Ready {
             ancestor.check(&data, AncestorOutput::Scores)?;
             memory = memory.beside(&ancestor.network);
         }
-        let cache = Cache::of_plan(
-            plan.cache.as_ref(),
-            ancestor.as_deref(),
-            AncestorOutput::Scores,
-            &data,
-        )?;
+        let cache = plan.open_cache(ancestor.as_deref(), &data)?;
         Ok(Ready {
             cache,
             step: Step::new(memory, &data, &resolved, 1)?,
