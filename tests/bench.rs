@@ -46,12 +46,16 @@ condense = { levels = [{ depths = [2], widths = [16] }, { depths = [2, 3], width
 start = "weight-selection"
 donor = "small"
 sizes = [[2, 16]]
+
+[bench.methods.alone]
+start = "mimetic"
+pretrain = { views = 2, crop_padding = 2, flip = true, distil = true }
 "#;
     let recipe = RECIPE.replace("kl_weight = 0", "ancestor = \"a\"");
     place.write("c.toml", format!("{recipe}\n{table}"));
     let rows = place.json("run c.toml --out o")["rows"].clone();
     let rows = rows.as_array().unwrap();
-    assert_eq!(rows.len(), 3);
+    assert_eq!(rows.len(), 5);
     // 12 steps and 8 of 8 an epoch.
     let grown = rows.iter().filter(|row| row["method"] == "grown");
     for row in grown {
@@ -66,6 +70,16 @@ sizes = [[2, 16]]
     assert_eq!(computed("donors/small-0"), 256);
     assert_eq!(computed("templates/grown-0-level-0"), 256);
     assert_eq!(computed("templates/grown-0"), 0);
+    // The smallest alone is that donor; its training is not repeated.
+    assert_eq!(computed("pretrained/alone-3x32-s0"), 0);
+    let made = |dir: &str| place.path(&format!("o/{dir}/run/result.json")).exists();
+    assert!(!made("pretrained/alone-2x16-s0"));
+    let mut rows = rows.iter();
+    let alone = rows.find(|row| row["method"] == "alone" && row["depth"] == 2);
+    assert_eq!(
+        alone.unwrap()["start_top1"],
+        result("donors/small-0")["top1"]
+    );
 }
 
 #[test]

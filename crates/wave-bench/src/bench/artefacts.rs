@@ -154,6 +154,29 @@ impl Artefacts {
         made(self.donors.get(name), name, seed)
     }
 
+    /// The donor that began with the weights of this model directory, and trained by these settings.
+    pub(super) fn donor_like(
+        &self,
+        recipe: &Recipe,
+        grid: &Grid,
+        frame: &Frame,
+        (begun, settings): (&Path, &Finetune),
+    ) -> Result<Option<&Path>> {
+        for (name, donor) in &grid.bench.donors {
+            let (None, Some(Ok(dirs))) = (&donor.model, self.donors.get(name)) else {
+                continue;
+            };
+            for (c, dir) in dirs.iter().enumerate() {
+                if donor_settings(recipe, donor, frame, c)? == *settings
+                    && Model::digest(&started(dir)).ok() == Some(Model::digest(begun)?)
+                {
+                    return Ok(Some(dir));
+                }
+            }
+        }
+        Ok(None)
+    }
+
     /// Images times multiply-adds of a donor's training; zero for a given one.
     pub(super) fn donor_work(&self, grid: &Grid, name: &str, context: &Context) -> Result<f64> {
         let donor = self.donor(grid, name, 0, context)?;
@@ -285,19 +308,18 @@ fn train_donor(
     .with_context(|| format!("start = {method}"))?;
     let note = format!("Initialised with wave, method {method}; not trained.");
     let model = frame.model(shape, start.weights, Value::Null);
-    train(&model, &note, settings, dir, options)
+    finetune::finetune(&begin(&model, &note, dir)?, settings, dir, options)?;
+    Ok(())
 }
 
-/// Writes a model beside `dir`, and fine-tunes it into `dir`.
-pub(super) fn train(
-    model: &Model,
-    note: &str,
-    settings: &Finetune,
-    dir: &Path,
-    options: &Options,
-) -> Result<()> {
-    let begun = dir.with_extension("start");
+/// Writes a model beside `dir`, where its training goes. Returns its directory.
+pub(super) fn begin(model: &Model, note: &str, dir: &Path) -> Result<PathBuf> {
+    let begun = started(dir);
     model.write(&begun, Layout::new(&Output::default())?, None, note)?;
-    finetune::finetune(&begun, settings, dir, options)?;
-    Ok(())
+    Ok(begun)
+}
+
+/// The model before the training in `dir`.
+fn started(dir: &Path) -> PathBuf {
+    dir.with_extension("start")
 }

@@ -1,6 +1,6 @@
 //! A model of the grid before fine-tuning, and its cost.
 
-use super::artefacts::train;
+use super::artefacts::begin;
 use super::grow::Growth;
 use super::table::{Component, Method, TEMPLATES};
 use super::{Bench, Cell, similarity};
@@ -265,7 +265,8 @@ fn taken(gene: &Learngene, shape: &VitShape, inherited: Option<&[Component]>) ->
         .sum::<usize>()
 }
 
-/// Direct pretraining: trains the model alone, before its fine-tuning.
+/// Direct pretraining: trains the model alone, before its fine-tuning. What a donor's training makes is not
+/// made again.
 fn pretrain(bench: &Bench, cell: &Cell, mut table: Table, start: &mut Start) -> Result<()> {
     let distil = table.remove("distil").and_then(|v| v.as_bool());
     let mut settings: Finetune =
@@ -281,15 +282,16 @@ fn pretrain(bench: &Bench, cell: &Cell, mut table: Table, start: &mut Start) -> 
     let lock = bench.pretraining(&name);
     let _alone = lock.lock().unwrap_or_else(|e| e.into_inner());
     let dir = bench.out.join("pretrained").join(&name);
-    train(
-        &start.model,
-        "Not yet trained.",
-        &settings,
-        &dir,
-        &bench.options,
-    )
-    .with_context(|| format!("pretraining {name}"))?;
-    let trained = Model::read(&dir, bench.context())?;
+    let begun = begin(&start.model, "Not yet trained.", &dir)?;
+    let made = (&*begun, &settings);
+    let same = bench
+        .artefacts
+        .donor_like(bench.recipe, &bench.grid, &bench.frame, made)?;
+    if same.is_none() {
+        finetune::finetune(&begun, &settings, &dir, &bench.options)
+            .with_context(|| format!("pretraining {name}"))?;
+    }
+    let trained = Model::read(same.unwrap_or(&dir), bench.context())?;
     start.own_epochs += trained.provenance["epochs"].as_f64().unwrap_or(0.0);
     start.transferred = trained.parameters();
     start.stored = trained.parameters();

@@ -109,7 +109,8 @@ pub struct Method {
     pub rest: Option<String>,
     /// Train the operator of `ligo` first: changes to `[finetune]` [default: 100 steps].
     pub operator: Option<Table>,
-    /// Train each model alone first (direct pretraining): changes to `[finetune]`.
+    /// Train each model alone first (direct pretraining): changes to `[finetune]`. Where a donor began and trained in the
+    /// same way, it is that model.
     pub pretrain: Option<Table>,
     /// Changes to `pretrain` at some sizes, by names such as `2x64`: epochs, where each model is trained
     /// for as long a time.
