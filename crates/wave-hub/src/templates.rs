@@ -6,6 +6,8 @@
 //! - `bank.{k}.{part}` of shape (N, rows/t, cols/t): the scalers of anchor k, for every part;
 //! - `auxiliary.{name}`: the weights of the auxiliary that are not composed.
 //!
+//! Where there are levels of size these are the last level's; the same names after `levels.{i}.` are those of level i.
+//!
 //! A part (`qkv`, `proj`, `fc1`, `fc2`) takes its templates from one set; parts may share one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,7 +46,7 @@ pub struct TemplateConfig {
     pub counts: BTreeMap<String, usize>,
     /// Which set each part takes its templates from.
     pub sets: BTreeMap<String, String>,
-    /// Levels of size, the smallest first, where models of some sizes use fewer templates than others.
+    /// Levels of size, the smallest first, where models of some sizes have values of their own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub levels: Vec<LevelConfig>,
     /// Anchors of the scaler bank, at relative depths 0..=1.
@@ -87,14 +89,14 @@ pub struct TemplateConfig {
     pub shapes: Vec<ShapeAccuracy>,
 }
 
-/// Models up to a size, those of smaller levels apart, and the templates that they use.
+/// Models up to a size, those of smaller levels apart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LevelConfig {
     /// The most layers.
     pub depth: usize,
     /// The most channels of a token.
     pub width: usize,
-    /// Templates of each set, the first so many.
+    /// Templates of each set.
     pub counts: BTreeMap<String, usize>,
 }
 
@@ -163,11 +165,11 @@ pub fn read_templates(dir: &Path) -> Result<(TemplateConfig, Weights), HubError>
         let remedy = format!("it does not belong to the {CONFIG_FILE} beside it: copy both again");
         HubError::malformed(&path, found, remedy)
     })?;
-    for set in config.counts.keys() {
-        let name = format!("templates.{set}");
-        if let Some(templates) = weights.get(&name)
-            && is_zero(templates).map_err(HubError::tensor(&path, &name))?
-        {
+    let templates = weights
+        .iter()
+        .filter(|(name, _)| name.contains("templates."));
+    for (name, t) in templates {
+        if is_zero(t).map_err(HubError::tensor(&path, name))? {
             let found = format!("tensor `{name}` is 0 everywhere, expected templates");
             return Err(HubError::malformed(&path, found, "condense again"));
         }
@@ -304,10 +306,47 @@ pub(crate) fn check_accuracies(mut top1: impl Iterator<Item = f64>) -> Result<()
 
 /// Refuses tensors that contradict the configuration, and any that it does not speak of.
 fn check_weights(config: &TemplateConfig, weights: &Weights) -> Result<(), String> {
-    let t = config.template_size;
     let mut expected = BTreeSet::new();
-    for (set, &n) in &config.counts {
-        let name = format!("templates.{set}");
+    check_level(config, "", &config.counts, weights, &mut expected)?;
+    let smaller = config.levels.len().saturating_sub(1);
+    let smaller = config.levels[..smaller].iter().enumerate();
+    let smaller: Vec<_> = smaller
+        .map(|(at, level)| (format!("levels.{at}."), level))
+        .collect();
+    for (prefix, level) in &smaller {
+        check_level(config, prefix, &level.counts, weights, &mut expected)?;
+    }
+    let of_auxiliary = |name: &str| {
+        let mut rest = smaller
+            .iter()
+            .filter_map(|(p, _)| name.strip_prefix(p.as_str()));
+        rest.any(|rest| rest.starts_with("auxiliary."))
+    };
+    let stranger = weights.keys().find(|name| {
+        let checked = ["templates.", "bank.", "levels."];
+        let checked = checked.iter().any(|start| name.starts_with(start));
+        checked && !expected.contains(*name) && !of_auxiliary(name)
+    });
+    match stranger {
+        Some(name) => Err(format!(
+            "holds tensor `{name}`, of which {CONFIG_FILE} says nothing"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Refuses tensors of a level, whose names begin with `prefix`, that contradict the configuration; adds the names of its
+/// templates and scalers to `expected`.
+fn check_level(
+    config: &TemplateConfig,
+    prefix: &str,
+    counts: &BTreeMap<String, usize>,
+    weights: &Weights,
+    expected: &mut BTreeSet<String>,
+) -> Result<(), String> {
+    let t = config.template_size;
+    for (set, &n) in counts {
+        let name = format!("{prefix}templates.{set}");
         let shape = shape_of(weights, &name)?;
         if shape != [n, t, t] {
             return Err(format!(
@@ -318,10 +357,10 @@ fn check_weights(config: &TemplateConfig, weights: &Weights) -> Result<(), Strin
         expected.insert(name);
     }
     for (part, set) in &config.sets {
-        let n = config.counts.get(set).copied().unwrap_or_default();
+        let n = counts.get(set).copied().unwrap_or_default();
         let mut first: Option<&[usize]> = None;
         for k in 0..config.anchors {
-            let name = format!("bank.{k}.{part}");
+            let name = format!("{prefix}bank.{k}.{part}");
             let shape = shape_of(weights, &name)?;
             if shape.len() != 3 || shape[0] != n || shape.contains(&0) {
                 return Err(format!(
@@ -331,22 +370,14 @@ fn check_weights(config: &TemplateConfig, weights: &Weights) -> Result<(), Strin
             }
             if *first.get_or_insert(shape) != shape {
                 return Err(format!(
-                    "tensor `{name}` has shape {shape:?}, unlike `bank.0.{part}`: anchors \
+                    "tensor `{name}` has shape {shape:?}, unlike `{prefix}bank.0.{part}`: anchors \
                      cannot be interpolated"
                 ));
             }
             expected.insert(name);
         }
     }
-    let stranger = weights.keys().find(|name| {
-        (name.starts_with("templates.") || name.starts_with("bank.")) && !expected.contains(*name)
-    });
-    match stranger {
-        Some(name) => Err(format!(
-            "holds tensor `{name}`, of which {CONFIG_FILE} says nothing"
-        )),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 fn is_zero(tensor: &Tensor) -> candle_core::Result<bool> {

@@ -65,10 +65,10 @@ impl Learngene {
         let classes = classes.copied().unwrap_or(self.auxiliary.classes);
         let heads: Vec<_> = self.heads(classes);
         let own: Weights = self.tensors().into_iter().collect();
-        let mut changed = Weights::new();
+        let mut changes = Weights::new();
         for (set, t) in &self.templates {
             if let Some(change) = product(delta, set, t.dims())? {
-                changed.insert(format!("templates.{set}"), (t + change)?);
+                changes.insert(format!("templates.{set}"), change);
             }
         }
         for (name, change) in delta {
@@ -96,20 +96,41 @@ impl Learngene {
                 }
                 .into());
             }
-            let value = match own.get(name).filter(|_| head.is_none()) {
+            let change = match own.get(name).filter(|_| has_anchors(name)) {
+                Some(t) => interpolate_depth(change, t.dim(0)?, DepthRule::LastIsOne)?,
                 None => change.clone(),
-                Some(t) if has_anchors(name) => {
-                    (t + interpolate_depth(change, t.dim(0)?, DepthRule::LastIsOne)?)?
-                }
-                Some(t) => (t + change)?,
             };
-            changed.insert(name.clone(), value);
+            changes.insert(name.clone(), change);
         }
-        let mut adapted = self.with_tensors(&changed);
-        let heads = changed.into_iter().filter(|(name, _)| is_head(name));
-        adapted.inherited.extend(heads);
-        adapted.auxiliary.classes = classes;
-        Ok(adapted)
+        self.changed(&changes, classes)
+    }
+
+    /// With differences of its tensors, or the classifier itself, for so many classes; smaller levels with their part
+    /// of them.
+    fn changed(&self, changes: &Weights, classes: usize) -> Result<Learngene> {
+        let own: Weights = self.tensors().into_iter().collect();
+        let value = |(name, change): (&String, &Tensor)| {
+            let value = match own.get(name).filter(|_| !is_head(name)) {
+                Some(t) => (t + change)?,
+                None => change.clone(),
+            };
+            Ok((name.clone(), value))
+        };
+        let values: Weights = changes.iter().map(value).collect::<Result<_>>()?;
+        let mut changed = self.with_tensors(&values);
+        let smaller = self.smaller.iter().zip(&self.plan.levels);
+        let smaller = smaller.map(|(gene, level)| {
+            let cut = changes.iter().map(|(name, t)| {
+                let t = self.cut(name, t, level)?;
+                Ok((name.clone(), t))
+            });
+            gene.changed(&cut.collect::<Result<_>>()?, classes)
+        });
+        changed.smaller = smaller.collect::<Result<_>>()?;
+        let heads = values.into_iter().filter(|(name, _)| is_head(name));
+        changed.inherited.extend(heads);
+        changed.auxiliary.classes = classes;
+        Ok(changed)
     }
 
     /// Names and shapes of the classifier's weights.

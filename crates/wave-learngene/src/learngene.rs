@@ -30,6 +30,8 @@ pub struct Learngene {
     pub auxiliary: VitShape,
     /// The rule by which layers read the anchors.
     pub depth_rule: DepthRule,
+    /// What models of smaller levels are made of: for each of the plan's levels but the last, values of its own.
+    pub smaller: Vec<Learngene>,
 }
 
 impl Learngene {
@@ -37,6 +39,7 @@ impl Learngene {
     pub fn headless(mut self) -> Learngene {
         self.inherited.retain(|name, _| !name.starts_with("head"));
         self.auxiliary.classes = 0;
+        self.smaller = self.smaller.into_iter().map(Learngene::headless).collect();
         self
     }
 
@@ -83,7 +86,7 @@ impl Learngene {
     /// As [`Learngene::weights`].
     pub fn stacked_weights(&self, shape: &VitShape) -> Result<Weights> {
         let _measured = doing(Work::Composition);
-        let used = self.used_by(shape)?;
+        let used = self.used_by(shape);
         used.assemble(&used.scalers(shape)?, &used.inherited(shape)?, shape)
     }
 
@@ -124,19 +127,12 @@ impl Learngene {
     /// # Errors
     /// If a weight does not fit the auxiliary.
     pub fn inherited(&self, shape: &VitShape) -> Result<Weights> {
-        let unit = self.plan.template_size;
         let of_shape = |(name, t): (&String, &Tensor)| {
             let t = match name.starts_with("blocks.") {
                 true => interpolate_depth(t, shape.depth, self.depth_rule)?,
                 false => t.clone(),
             };
-            let t = match Channels::of(name) {
-                Some(c) => {
-                    let (from, to) = (c.count(&self.auxiliary), c.count(shape));
-                    gather_width(&t, c.axis, c.segments, unit, from, to, c.input)?
-                }
-                None => t,
-            };
+            let t = self.of_width(name, &t, shape)?;
             let t = match name.as_str() {
                 "pos_embed" if shape.grid() != self.auxiliary.grid() => {
                     resample::positions(&t, shape.prefix(), shape.grid())?
@@ -151,8 +147,18 @@ impl Learngene {
         self.inherited.iter().map(of_shape).collect()
     }
 
+    /// An inherited weight at the width of a shape.
+    pub(crate) fn of_width(&self, name: &str, t: &Tensor, shape: &VitShape) -> Result<Tensor> {
+        let Some(c) = Channels::of(name) else {
+            return Ok(t.clone());
+        };
+        let unit = self.plan.template_size;
+        let (from, to) = (c.count(&self.auxiliary), c.count(shape));
+        gather_width(t, c.axis, c.segments, unit, from, to, c.input)
+    }
+
     /// All tensors by name, as a condensation trains them: `templates.{set}`, `bank.{part}` and the
-    /// inherited weights.
+    /// inherited weights. Those of smaller levels are not among them.
     pub fn tensors(&self) -> Vec<(String, Tensor)> {
         let templates = self.templates.iter();
         let bank = self.bank.iter();
@@ -183,7 +189,22 @@ impl Learngene {
             inherited: inherited
                 .map(|(name, t)| (name.clone(), get(name, t)))
                 .collect(),
+            smaller: self.smaller.clone(),
         }
+    }
+
+    /// With other values in every level, by a function of [`Learngene::tensors`].
+    ///
+    /// # Errors
+    /// Those of the function.
+    pub fn map<E>(
+        &self,
+        values: &impl Fn(&Weights) -> std::result::Result<Weights, E>,
+    ) -> std::result::Result<Learngene, E> {
+        let mut mapped = self.with_tensors(&values(&self.tensors().into_iter().collect())?);
+        let smaller = self.smaller.iter().map(|gene| gene.map(values));
+        mapped.smaller = smaller.collect::<std::result::Result<_, E>>()?;
+        Ok(mapped)
     }
 
     /// The same on a device.
@@ -191,9 +212,8 @@ impl Learngene {
     /// # Errors
     /// If the device has no room.
     pub fn to_device(&self, device: &Device) -> Result<Learngene> {
-        let moved = |(name, t): (String, Tensor)| Ok((name, t.to_device(device)?));
-        let tensors = self.tensors().into_iter().map(moved);
-        Ok(self.with_tensors(&tensors.collect::<Result<_>>()?))
+        let moved = |(name, t): (&String, &Tensor)| Ok((name.clone(), t.to_device(device)?));
+        self.map(&|tensors| tensors.iter().map(moved).collect())
     }
 
     /// The templates and the bank nearest to a transformer's own weights, one anchor for each of
@@ -222,18 +242,27 @@ impl Learngene {
             inherited,
             auxiliary: auxiliary.clone(),
             depth_rule: DepthRule::LastIsOne,
+            smaller: Vec::new(),
         };
         Ok((learngene, found.energy))
     }
 
-    /// The numbers of values in templates, scaler bank and inherited weights.
+    /// The numbers of values in templates, scaler bank and inherited weights, of all levels.
     pub fn ledger(&self) -> [(&'static str, usize); 3] {
-        let sum = |values: &mut dyn Iterator<Item = &Tensor>| values.map(Tensor::elem_count).sum();
-        [
-            ("templates", sum(&mut self.templates.values())),
-            ("scaler bank", sum(&mut self.bank.values())),
-            ("inherited", sum(&mut self.inherited.values())),
-        ]
+        fn sum<'a>(values: impl Iterator<Item = &'a Tensor>) -> usize {
+            values.map(Tensor::elem_count).sum()
+        }
+        let mut ledger = [
+            ("templates", sum(self.templates.values())),
+            ("scaler bank", sum(self.bank.values())),
+            ("inherited", sum(self.inherited.values())),
+        ];
+        for smaller in &self.smaller {
+            for (all, (_, more)) in ledger.iter_mut().zip(smaller.ledger()) {
+                all.1 += more;
+            }
+        }
+        ledger
     }
 }
 

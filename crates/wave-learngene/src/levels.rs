@@ -1,25 +1,17 @@
-//! Levels of size: small models use the first templates of each set alone, models of a further level more of them.
+//! Levels of size: models up to a size have templates, scalers and other weights of their own.
 //!
-//! A learngene grows by a level. The level trains what no smaller model reads: the templates that it adds, the anchors
-//! and blocks of larger models, and the scalers of added templates everywhere. What smaller models read stays, so they
-//! stay as they are. Before the first step a larger model does what the largest smaller one does, as far as that can be:
-//! a wider one has copies of its blocks along the diagonal, as [`ramp_scalers`](crate::ramp_scalers) has them; in a
-//! deeper one the layers at new anchors do nothing, since their branches end in 0. They lie between their neighbours
-//! otherwise.
-//!
-//! ```text
-//! value = base + free * addition      base: smaller models' values and their repetition
-//!                                     free: 0 where a smaller model reads, else 1
-//! ```
+//! A learngene grows by a level. Its models of the sizes so far keep theirs, so they stay as they are. The level begins
+//! with a copy of them and with more templates, and all of it trains. Before the first step a larger model does what the
+//! largest smaller one does, as far as that can be: a wider one has copies of its blocks along the diagonal, as
+//! [`ramp_scalers`](crate::ramp_scalers) has them; in a deeper one the layers at new anchors do nothing, since their
+//! branches end in 0. They lie between their neighbours otherwise.
 
 use crate::bank::depth_matrix;
 use crate::deviations::{copied_blocks, copied_channels, keep, repeat};
 use crate::learngene::Channels;
-use crate::{Learngene, Part, PlanError, Templates};
+use crate::{Learngene, Part, PlanError, Templates, resize_scalers};
 use candle_core::{Result, Tensor};
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use wave_models::Weights;
 use wave_models::vit::VitShape;
 
 #[cfg(test)]
@@ -32,7 +24,7 @@ pub struct Level {
     pub depth: usize,
     /// The most channels of a token.
     pub width: usize,
-    /// Templates of each set that its models use: the first so many.
+    /// Templates of each set.
     pub counts: BTreeMap<String, usize>,
 }
 
@@ -54,81 +46,85 @@ impl Level {
     }
 }
 
-/// A learngene that grows by a level.
-#[derive(Clone, Debug)]
-pub struct Growth {
-    base: Learngene,
-    /// By the names of [`Learngene::tensors`].
-    free: Weights,
-}
-
-impl Growth {
-    /// The growth of a learngene with levels by another.
+impl Learngene {
+    /// With a further level, before its first step: its first templates are those of the level before it, the others
+    /// the last of `templates` (N, t, t), to which the scalers are 0.
     ///
     /// # Errors
-    /// If the learngene has no levels, the level is smaller than its last, or its tensors do not fit its plan.
-    pub fn new(smaller: &Learngene, level: Level) -> Result<Growth> {
-        let Some(last) = smaller.plan.levels.last() else {
+    /// If this has no levels, the level is smaller than its last, a set of templates is missing or of another size, or the
+    /// tensors here do not fit the plan.
+    pub fn grown(&self, level: Level, templates: &Templates) -> Result<Learngene> {
+        let Some(last) = self.plan.levels.last() else {
             return Err(PlanError::Levels.into());
         };
-        let read = smaller.read_by(last);
-        let mut levels = smaller.plan.levels.clone();
+        let read = self.read_by(last);
+        let mut levels = self.plan.levels.clone();
         levels.push(level.clone());
-        let mut plan = smaller.plan.clone();
-        plan.counts = level.counts;
-        let plan = plan.with_levels(levels)?;
-        let added = |set: &str| plan.counts[set] - smaller.plan.counts[set];
-        let mut base = smaller.clone();
-        for (set, t) in &mut base.templates {
-            *t = t.pad_with_zeros(0, 0, added(set))?;
+        let plan = self.plan.of_level(&level).with_levels(levels)?;
+        let mut gene = read.repeated(self)?;
+        for (set, t) in &mut gene.templates {
+            let (n, all) = (self.plan.counts[set], plan.counts[set]);
+            let drawn = templates.get(set).ok_or(PlanError::Levels)?;
+            *t = Tensor::cat(&[&*t, &drawn.narrow(0, n, all - n)?], 0)?;
         }
-        for (part, t) in &mut base.bank {
-            *t = t.pad_with_zeros(1, 0, added(smaller.plan.set(*part)))?;
+        for (part, t) in &mut gene.bank {
+            let set = plan.set(*part);
+            *t = t.pad_with_zeros(1, 0, plan.counts[set] - self.plan.counts[set])?;
         }
-        base.plan = plan;
-        let free = base.tensors().into_iter().map(|(name, t)| {
-            let read = read.mask(&base, &name, &t.ones_like()?)?;
-            Ok((name, (1.0 - read)?))
+        gene.smaller.push(self.cut_to(last)?);
+        gene.plan = plan;
+        Ok(gene)
+    }
+
+    /// What models of this shape are made of: the values of its level.
+    pub fn used_by(&self, shape: &VitShape) -> &Learngene {
+        let level = self.plan.level(shape.depth, shape.width);
+        level.map_or(self, |at| self.of_level(at))
+    }
+
+    /// The values of a level, the smallest being level 0.
+    pub fn of_level(&self, level: usize) -> &Learngene {
+        self.smaller.get(level).unwrap_or(self)
+    }
+
+    /// What the models of a level read of this, without the others' channels.
+    fn cut_to(&self, level: &Level) -> Result<Learngene> {
+        let cut = self.tensors().into_iter().map(|(name, t)| {
+            let t = self.cut(&name, &t, level)?;
+            Ok((name, t))
         });
-        let free = free.collect::<Result<_>>()?;
-        let base = read.repeated(&base)?;
-        Ok(Growth { base, free })
+        Ok(Learngene {
+            plan: self.plan.of_level(level),
+            auxiliary: self.auxiliary.with_size(self.auxiliary.depth, level.width),
+            smaller: Vec::new(),
+            ..self.with_tensors(&cut.collect::<Result<_>>()?)
+        })
     }
 
-    /// The learngene with what its tensors add to the base where no smaller model reads. Those of
-    /// [`Growth::additions`] add nothing that a model reads.
-    ///
-    /// # Errors
-    /// If the tensors are others'.
-    pub fn values(&self, additions: &Learngene) -> Result<Learngene> {
-        let value = |((name, t), (_, base)): ((String, Tensor), (String, Tensor))| {
-            let free = self.free[&name].to_device(t.device())?;
-            let value = (base.to_device(t.device())? + (t * free)?)?;
-            Ok((name, value))
+    /// One of [`Learngene::tensors`], with the templates and the width of a smaller level alone.
+    pub(crate) fn cut(&self, name: &str, t: &Tensor, level: &Level) -> Result<Tensor> {
+        let narrow = self.auxiliary.with_size(self.auxiliary.depth, level.width);
+        if let Some(set) = name.strip_prefix("templates.") {
+            return t.narrow(0, 0, level.counts[set]);
+        }
+        let Some(part) = of_bank(name) else {
+            return self.of_width(name, t, &narrow);
         };
-        // Of one plan, so in one order.
-        let pairs = additions.tensors().into_iter().zip(self.base.tensors());
-        let values = pairs.map(value);
-        Ok(additions.with_tensors(&values.collect::<Result<_>>()?))
+        let plan = self.plan.of_level(level);
+        let t = t.narrow(1, 0, plan.n_templates(part))?;
+        resize_scalers(&plan, part, &t, &self.auxiliary, &narrow)
     }
 
-    /// What trains, before the first step: nothing but new templates (N, t, t), of which the first are left out.
-    ///
-    /// # Errors
-    /// If a set of them is missing, or they are of another size.
-    pub fn additions(&self, templates: &Templates) -> Result<Learngene> {
-        let zero = |(name, t): (String, Tensor)| {
-            let start = name
-                .strip_prefix("templates.")
-                .and_then(|set| templates.get(set));
-            let start = match start {
-                Some(drawn) => (drawn * &self.free[&name])?,
-                None => t.zeros_like()?,
-            };
-            Ok((name, start))
-        };
-        let start = self.base.tensors().into_iter().map(zero);
-        Ok(self.base.with_tensors(&start.collect::<Result<_>>()?))
+    fn read_by(&self, level: &Level) -> Read {
+        let anchors = self.auxiliary.depth;
+        // As many layers as anchors, or more, read them all.
+        let depths = 1..=level.depth.min(anchors);
+        let rows = depths.flat_map(|l| depth_matrix(l, anchors, self.depth_rule));
+        let read = |row: Vec<f32>| (0..anchors).filter(move |k| row[*k] != 0.0);
+        Read {
+            anchors: rows.flat_map(read).collect(),
+            widest: self.auxiliary.with_size(level.depth, level.width),
+        }
     }
 }
 
@@ -140,56 +136,11 @@ const BRANCH_ENDS: [&str; 4] = [
     "blocks.mlp.fc2.bias",
 ];
 
-/// What the models of a level read, and those of smaller ones.
+/// What the models up to a size read.
 struct Read {
     anchors: BTreeSet<usize>,
     /// The widest model.
     widest: VitShape,
-    counts: BTreeMap<String, usize>,
-}
-
-impl Learngene {
-    fn read_by(&self, level: &Level) -> Read {
-        let anchors = self.auxiliary.depth;
-        // As many layers as anchors, or more, read them all.
-        let depths = 1..=level.depth.min(anchors);
-        let rows = depths.flat_map(|l| depth_matrix(l, anchors, self.depth_rule));
-        let read = |row: Vec<f32>| (0..anchors).filter(move |k| row[*k] != 0.0);
-        Read {
-            anchors: rows.flat_map(read).collect(),
-            widest: self.auxiliary.with_size(level.depth, level.width),
-            counts: level.counts.clone(),
-        }
-    }
-
-    /// What models of this shape are made of: as it is, but with the templates of their level alone.
-    ///
-    /// # Errors
-    /// If the tensors do not fit the plan.
-    pub fn used_by(&self, shape: &VitShape) -> Result<Cow<'_, Learngene>> {
-        match self.plan.level(shape.depth, shape.width) {
-            Some(level) => self.of_level(level).map(Cow::Owned),
-            None => Ok(Cow::Borrowed(self)),
-        }
-    }
-
-    /// With the templates of a level alone, for models of every size.
-    ///
-    /// # Errors
-    /// If the tensors do not fit the plan.
-    pub fn of_level(&self, level: &Level) -> Result<Learngene> {
-        let mut used = Learngene {
-            plan: self.plan.of_level(level),
-            ..self.clone()
-        };
-        for (set, t) in &mut used.templates {
-            *t = t.narrow(0, 0, level.counts[set])?;
-        }
-        for (part, t) in &mut used.bank {
-            *t = t.narrow(1, 0, level.counts[self.plan.set(*part)])?;
-        }
-        Ok(used)
-    }
 }
 
 /// The part whose scalers the tensor of this name holds, if any.
@@ -202,15 +153,10 @@ impl Read {
     /// `x`, of a tensor's shape, with zeros where these models do not read it.
     fn mask(&self, gene: &Learngene, name: &str, x: &Tensor) -> Result<Tensor> {
         let anchor = |k: usize| self.anchors.contains(&k);
-        if let Some(set) = name.strip_prefix("templates.") {
-            return keep(x, 0, |i| i < self.counts[set]);
-        }
         if let Some(part) = of_bank(name) {
             let (segments, rows, _) = gene.plan.blocks(part, &gene.auxiliary);
             let (_, few_rows, few_columns) = gene.plan.blocks(part, &self.widest);
-            let count = self.counts[gene.plan.set(part)];
             let x = keep(x, 0, anchor)?;
-            let x = keep(&x, 1, |i| i < count)?;
             let x = keep(&x, 2, |i| i % (rows / segments) < few_rows / segments)?;
             return keep(&x, 3, |i| i < few_columns);
         }
@@ -230,10 +176,10 @@ impl Read {
     /// The learngene whose larger models repeat these.
     fn repeated(&self, gene: &Learngene) -> Result<Learngene> {
         let repetition = |(name, t): (String, Tensor)| {
-            let x = self.mask(gene, &name, &t)?;
             if name.starts_with("templates.") {
-                return Ok((name, x));
+                return Ok((name, t));
             }
+            let x = self.mask(gene, &name, &t)?;
             let part = of_bank(&name);
             let x = if let Some(part) = part {
                 let (k, n, r, c) = x.dims4()?;

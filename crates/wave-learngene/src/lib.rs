@@ -50,7 +50,7 @@
 //!     .map(|(name, dims)| Ok((name, zeros(&dims)?)))
 //!     .collect::<candle_core::Result<_>>()?;
 //! let depth_rule = DepthRule::LastIsOne;
-//! let learngene = Learngene { plan, templates, bank, inherited, auxiliary, depth_rule };
+//! let learngene = Learngene { plan, templates, bank, inherited, auxiliary, depth_rule, smaller: vec![] };
 //!
 //! let descendant = learngene.shape(5, 128, None)?;
 //! let weights = learngene.weights(&descendant)?;
@@ -81,7 +81,7 @@ pub use first_scalers::{
     ramp_scalers, random_scalers, seed_templates, share_scalers, telg_scalers,
 };
 pub use learngene::Learngene;
-pub use levels::{Growth, Level};
+pub use levels::Level;
 pub use objective::{Objective, Standard, divergence, feature_distance, mean_loss, unit};
 pub use part::Part;
 pub use plan::{Plan, PlanError};

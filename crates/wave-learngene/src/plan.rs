@@ -21,8 +21,8 @@ pub struct Plan {
     pub sets: BTreeMap<Part, String>,
     /// The number of templates in each set.
     pub counts: BTreeMap<String, usize>,
-    /// Levels of size, the smallest first, if small models use fewer templates than large ones. By
-    /// [`Plan::with_levels`] the last uses all.
+    /// Levels of size, the smallest first, if models of some sizes have templates of their own. By
+    /// [`Plan::with_levels`] these are the last level's.
     pub levels: Vec<Level>,
 }
 
@@ -153,29 +153,21 @@ impl Plan {
     /// With levels, the smallest first.
     ///
     /// # Errors
-    /// If one is not within the next, or the last does not use all templates.
+    /// If one is not within the next, or the last has other templates than these.
     pub fn with_levels(self, levels: Vec<Level>) -> Result<Self, PlanError> {
         let ordered = levels.windows(2).all(|pair| pair[0].within(&pair[1]));
-        let whole = levels.last().is_none_or(|last| last.counts == self.counts);
+        let last = levels.last().is_none_or(|last| last.counts == self.counts);
         let none = |level: &Level| {
             level.depth == 0 || level.width == 0 || level.counts.values().any(|n| *n == 0)
         };
-        match ordered && whole && !levels.iter().any(none) {
+        match ordered && last && !levels.iter().any(none) {
             true => Ok(Self { levels, ..self }),
             false => Err(PlanError::Levels),
         }
     }
 
-    /// What composes models of a size: the same plan, with the templates of their level alone.
-    pub fn of(&self, depth: usize, width: usize) -> Plan {
-        match self.level(depth, width) {
-            Some(level) => self.of_level(level),
-            None => self.clone(),
-        }
-    }
-
-    /// The same plan, with the templates of a level alone.
-    pub(crate) fn of_level(&self, level: &Level) -> Plan {
+    /// What composes the models of a level: the same plan, with its templates.
+    pub fn of_level(&self, level: &Level) -> Plan {
         Plan {
             counts: level.counts.clone(),
             levels: Vec::new(),
@@ -184,9 +176,10 @@ impl Plan {
     }
 
     /// The level of a size: the first that holds it, or the last; none if there are no levels.
-    pub fn level(&self, depth: usize, width: usize) -> Option<&Level> {
-        let holds = |level: &&Level| level.holds(depth, width);
-        self.levels.iter().find(holds).or(self.levels.last())
+    pub fn level(&self, depth: usize, width: usize) -> Option<usize> {
+        let last = self.levels.len().checked_sub(1)?;
+        let holds = |level: &Level| level.holds(depth, width);
+        Some(self.levels.iter().position(holds).unwrap_or(last))
     }
 
     /// The set that composes a part.

@@ -140,5 +140,6 @@ pub(crate) fn learngene(kronecker: Kronecker) -> Learngene {
         plan,
         auxiliary,
         depth_rule: DepthRule::LastIsOne,
+        smaller: Vec::new(),
     }
 }

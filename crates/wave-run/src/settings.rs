@@ -80,8 +80,8 @@ pub struct Condense {
     /// distil]
     #[arg(long, value_name = "METHOD")]
     pub method: Option<CondenseMethod>,
-    /// Grow these templates by a level of larger sizes, which use more templates. Models of the sizes that they were
-    /// condensed for stay as they are. The auxiliary and the size of a template are theirs
+    /// Grow these templates by a level of larger sizes, which has more templates and begins with a copy of these. Models
+    /// of the sizes that they were condensed for stay as they are. The auxiliary and the size of a template are theirs
     #[arg(long, value_name = "TEMPLATES")]
     pub grow: Option<String>,
     /// Depths of the auxiliary: one number is plain WAVE, two are the least and the most of an

@@ -23,7 +23,7 @@ use std::path::Path;
 use std::time::Instant;
 use wave_data::Batch;
 use wave_init::{DirectMethod, Positions};
-use wave_learngene::{Growth, Learngene, Part, Templates, divergence};
+use wave_learngene::{Learngene, Part, Templates, divergence};
 use wave_models::Weights;
 use wave_models::resample;
 use wave_models::vit::{self, VitShape};
@@ -132,6 +132,7 @@ pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
         inherited,
         auxiliary: a.clone(),
         depth_rule: plan.depth_rule,
+        smaller: Vec::new(),
     };
     match plan.larger {
         Larger::Values => Ok(gene),
@@ -145,8 +146,6 @@ enum Terms {
     Values,
     /// Deviations of larger models from the smallest.
     Deviations(VitShape),
-    /// What a level adds to smaller models' values.
-    Additions(Box<Growth>),
 }
 
 impl Terms {
@@ -155,7 +154,6 @@ impl Terms {
         match self {
             Terms::Values => Ok(gene),
             Terms::Deviations(smallest) => gene.from_deviations(smallest),
-            Terms::Additions(growth) => growth.values(&gene),
         }
     }
 }
@@ -172,10 +170,9 @@ fn begin(
             plan: levels::smaller(smaller)?,
             ..smaller.learngene.clone()
         };
-        let growth = Growth::new(&gene, level.clone())?;
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let start = growth.additions(&first_templates(plan, &mut rng)?)?;
-        return Ok((start, Terms::Additions(Box::new(growth))));
+        let start = gene.grown(level.clone(), &first_templates(plan, &mut rng)?)?;
+        return Ok((start, Terms::Values));
     }
     let gene = match plan.method {
         CondenseMethod::Factorise => factorise::start(plan, ancestor)?.0,

@@ -174,7 +174,7 @@ pub fn make(
     options: &Options,
     label: &str,
 ) -> Result<Expanded> {
-    let gene = &plan.used(&templates.learngene, shape)?;
+    let gene = plan.used(&templates.learngene, shape)?;
     let mut shape = shape.clone();
     let mut label_names = templates.config.label_names.clone();
     let mut scalers = first_scalers(gene, plan, &shape)?;

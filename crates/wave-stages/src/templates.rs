@@ -79,8 +79,7 @@ impl TemplateDir {
 /// # Errors
 /// Naming a value out of the range of `float`.
 pub fn rounded(learngene: &Learngene, float: FloatType) -> Result<Learngene> {
-    let tensors = learngene.tensors().into_iter().collect();
-    Ok(learngene.with_tensors(&float.rounded(&tensors)?))
+    Ok(learngene.map(&|tensors| float.rounded(tensors))?)
 }
 
 /// Reads a template directory, or `hf:OWNER/NAME` after a download.
@@ -152,45 +151,67 @@ fn read_directory(dir: &Path) -> Result<TemplateDir> {
     });
     let plan = Plan::new(config.template_size, kronecker, sets, config.counts.clone())?;
     let plan = plan.with_levels(levels.collect())?;
-    let templates = config
-        .counts
-        .keys()
-        .filter_map(|set| {
-            Some((
-                set.clone(),
-                weights.get(&format!("templates.{set}"))?.clone(),
-            ))
-        })
-        .collect();
-    let mut bank = Scalers::new();
-    for part in Part::ALL {
-        let anchors: Vec<&Tensor> = (0..config.anchors)
-            .map(|k| {
-                let name = format!("bank.{k}.{}", part.name());
-                weights
-                    .get(&name)
-                    .ok_or_else(|| request(format!("tensor {name} is missing")))
-            })
-            .collect::<Result<_>>()?;
-        let scalers = Tensor::stack(&anchors, 0)?;
-        let expected = plan.scaler_shape(part, &auxiliary);
-        if scalers.dims()[1..] != expected {
-            return Err(request(format!(
-                "the bank of {} has scalers {:?}, expected {expected:?} for width {}; the files \
-                 of {} do not belong together",
-                part.name(),
-                &scalers.dims()[1..],
-                auxiliary.width,
-                dir.display()
-            )));
+    let depth_rule = match &config.depth_rule {
+        Some(rule) => rule.parse()?,
+        None => DepthRule::default(),
+    };
+    let learngene = |prefix: &str, plan: Plan, auxiliary: VitShape| -> Result<Learngene> {
+        let of = |name: &str| weights.get(&format!("{prefix}{name}"));
+        let sets = plan.counts.keys();
+        let templates =
+            sets.filter_map(|set| Some((set.clone(), of(&format!("templates.{set}"))?.clone())));
+        let templates = templates.collect();
+        let mut bank = Scalers::new();
+        for part in Part::ALL {
+            let anchors: Vec<&Tensor> = (0..config.anchors)
+                .map(|k| {
+                    let name = format!("bank.{k}.{}", part.name());
+                    of(&name).ok_or_else(|| request(format!("tensor {prefix}{name} is missing")))
+                })
+                .collect::<Result<_>>()?;
+            let scalers = Tensor::stack(&anchors, 0)?;
+            let expected = plan.scaler_shape(part, &auxiliary);
+            if scalers.dims()[1..] != expected {
+                return Err(request(format!(
+                    "the bank of {prefix}{} has scalers {:?}, expected {expected:?} for width {}; the files \
+                     of {} do not belong together",
+                    part.name(),
+                    &scalers.dims()[1..],
+                    auxiliary.width,
+                    dir.display()
+                )));
+            }
+            bank.insert(part, scalers);
         }
-        bank.insert(part, scalers);
+        let prefix = format!("{prefix}auxiliary.");
+        let inherited = weights
+            .iter()
+            .filter_map(|(name, t)| Some((name.strip_prefix(&prefix)?.to_string(), t.clone())));
+        let inherited: Weights = inherited.collect();
+        vit::check_weights(&inherited, &plan.inherited_parameters(&auxiliary))?;
+        Ok(Learngene {
+            inherited: vit::stack(&inherited, config.anchors)?,
+            plan,
+            templates,
+            bank,
+            auxiliary,
+            depth_rule,
+            smaller: Vec::new(),
+        })
+    };
+    let mut smaller = Vec::new();
+    for (at, level) in plan.levels.iter().enumerate().rev().skip(1).rev() {
+        let narrow = auxiliary.with_size(auxiliary.depth, level.width);
+        smaller.push(learngene(
+            &format!("levels.{at}."),
+            plan.of_level(level),
+            narrow,
+        )?);
     }
-    let inherited: Weights = weights
-        .iter()
-        .filter_map(|(name, t)| Some((name.strip_prefix("auxiliary.")?.to_string(), t.clone())))
-        .collect();
-    vit::check_weights(&inherited, &plan.inherited_parameters(&auxiliary))?;
+    let learngene = Learngene {
+        smaller,
+        ..learngene("", plan, auxiliary)?
+    };
     let steps = Preprocessing {
         channels: config.channels,
         size: [config.image_size; 2],
@@ -201,17 +222,6 @@ fn read_directory(dir: &Path) -> Result<TemplateDir> {
         std: config.std.clone(),
     };
     let transform = transform(&steps, &dir.join("config.json"), config.image_size)?;
-    let learngene = Learngene {
-        plan,
-        templates,
-        bank,
-        inherited: vit::stack(&inherited, config.anchors)?,
-        auxiliary,
-        depth_rule: match &config.depth_rule {
-            Some(rule) => rule.parse()?,
-            None => DepthRule::default(),
-        },
-    };
     Ok(TemplateDir {
         learngene,
         config,
@@ -284,6 +294,18 @@ pub fn write(
         accuracies: about.accuracies,
         shapes: about.shapes,
     };
+    let mut weights = values(learngene)?;
+    for (at, smaller) in learngene.smaller.iter().enumerate() {
+        let own = values(smaller)?.into_iter();
+        weights.extend(own.map(|(name, t)| (format!("levels.{at}.{name}"), t)));
+    }
+    Ok(wave_hub::write_templates(
+        dir, &config, &weights, float, card,
+    )?)
+}
+
+/// The tensors of a level under the names of the file.
+fn values(learngene: &Learngene) -> Result<Weights> {
     let mut weights = Weights::new();
     for (set, t) in &learngene.templates {
         weights.insert(format!("templates.{set}"), t.clone());
@@ -296,9 +318,7 @@ pub fn write(
     for (name, t) in vit::unstack(&learngene.inherited)? {
         weights.insert(format!("auxiliary.{name}"), t);
     }
-    Ok(wave_hub::write_templates(
-        dir, &config, &weights, float, card,
-    )?)
+    Ok(weights)
 }
 
 fn level_config(level: &Level) -> LevelConfig {

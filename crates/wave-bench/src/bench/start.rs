@@ -245,7 +245,7 @@ fn shared_epochs(
 
 /// Number of values that a model of this shape inherits: of some components, or of all.
 fn taken(gene: &Learngene, shape: &VitShape, inherited: Option<&[Component]>) -> usize {
-    let plan = gene.plan.of(shape.depth, shape.width);
+    let plan = &gene.used_by(shape).plan;
     let is_taken = |name: &str| inherited.is_none_or(|all| all.iter().any(|c| c.holds(name)));
     let mut sets = BTreeSet::new();
     let mut sum = 0;

@@ -216,6 +216,66 @@ fn weights_that_contradict_the_config_are_not_written() {
 }
 
 #[test]
+fn smaller_levels_have_tensors_of_their_own() {
+    let mut config = config();
+    let level = |depth, width, mlp| {
+        let level =
+            json!({ "depth": depth, "width": width, "counts": { "attention": 3, "mlp": mlp } });
+        serde_json::from_value(level).unwrap()
+    };
+    config.levels = vec![level(1, 4, 2), level(2, 8, 5)];
+    let mut weights = some_weights();
+    let small = crate::testing::weights(&[
+        ("levels.0.templates.attention", &[3, 4, 4]),
+        ("levels.0.templates.mlp", &[2, 4, 4]),
+        ("levels.0.bank.0.qkv", &[3, 3, 1]),
+        ("levels.0.bank.1.qkv", &[3, 3, 1]),
+        ("levels.0.bank.0.proj", &[3, 1, 1]),
+        ("levels.0.bank.1.proj", &[3, 1, 1]),
+        ("levels.0.bank.0.fc1", &[2, 4, 1]),
+        ("levels.0.bank.1.fc1", &[2, 4, 1]),
+        ("levels.0.bank.0.fc2", &[2, 1, 4]),
+        ("levels.0.bank.1.fc2", &[2, 1, 4]),
+        ("levels.0.auxiliary.head.weight", &[2, 4]),
+    ]);
+    weights.extend(small);
+    let root = tempfile::tempdir().unwrap();
+    write_templates(root.path(), &config, &weights, FloatType::F32, "").unwrap();
+    let (read, read_weights) = read_templates(root.path()).unwrap();
+    assert_eq!(read, config);
+    check_equal(&read_weights, &weights);
+
+    let refused = |name: &str, shape: Option<&[usize]>, expected: &str| {
+        let mut weights = weights.clone();
+        match shape {
+            Some(shape) => drop(weights.insert(name.to_owned(), counting(shape))),
+            None => drop(weights.remove(name)),
+        }
+        let written = write_templates(root.path(), &config, &weights, FloatType::F32, "");
+        let error = written.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    };
+    let name = "levels.0.templates.mlp";
+    refused(name, None, "`levels.0.templates.mlp` is missing");
+    refused(name, Some(&[5, 4, 4]), "says [2, 4, 4]");
+    refused(
+        "levels.0.bank.1.fc1",
+        Some(&[2, 3, 1]),
+        "unlike `levels.0.bank.0.fc1`",
+    );
+    refused(
+        "levels.0.bank.2.fc1",
+        Some(&[2, 4, 1]),
+        "`levels.0.bank.2.fc1`, of which",
+    );
+    refused(
+        "levels.1.auxiliary.head.weight",
+        Some(&[1]),
+        "`levels.1.auxiliary",
+    );
+}
+
+#[test]
 fn a_broken_weight_file_is_refused_by_name() {
     let root = tempfile::tempdir().unwrap();
     write(root.path());

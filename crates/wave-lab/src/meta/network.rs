@@ -123,7 +123,7 @@ impl Network {
             } => {
                 let gene = templates::fetch(Path::new(templates), context)?.learngene;
                 let shape = gene.shape(*depth, *width, None)?;
-                let gene = gene.used_by(&shape)?.into_owned();
+                let gene = gene.used_by(&shape).clone();
                 let inherited = precise(&gene.inherited(&shape)?)?;
                 let mut precise = gene.clone();
                 for t in precise.templates.values_mut() {

@@ -1,5 +1,5 @@
 use crate::testing::*;
-use crate::{Growth, Learngene, Level, PlanError};
+use crate::{Learngene, Level, PlanError};
 use candle_core::Tensor;
 use std::collections::BTreeMap;
 use wave_models::Weights;
@@ -46,7 +46,7 @@ fn drawn(gene: &Learngene, level: &Level) -> BTreeMap<String, Tensor> {
         .collect()
 }
 
-/// Additions as some training may leave them.
+/// The learngene as some training may leave it.
 fn trained(start: &Learngene) -> Learngene {
     let rng = &mut rng(9);
     let moved = start.tensors().into_iter().map(|(name, t)| {
@@ -61,9 +61,7 @@ fn no_smaller_model_changes_whatever_a_level_trains() {
     for kronecker in [Kronecker::Tile, Kronecker::Interleave] {
         let gene = small(kronecker, 2, 32);
         let wider = level(&gene, 4, 48, 2);
-        let growth = Growth::new(&gene, wider.clone()).unwrap();
-        let additions = trained(&growth.additions(&drawn(&gene, &wider)).unwrap());
-        let grown = growth.values(&additions).unwrap();
+        let grown = trained(&gene.grown(wider.clone(), &drawn(&gene, &wider)).unwrap());
         assert_eq!(grown.plan.levels.len(), 2);
 
         // A third level leaves both as they are.
@@ -71,9 +69,7 @@ fn no_smaller_model_changes_whatever_a_level_trains() {
             width: 64,
             ..level(&gene, 6, 64, 3)
         };
-        let growth = Growth::new(&grown, widest.clone()).unwrap();
-        let additions = trained(&growth.additions(&drawn(&gene, &widest)).unwrap());
-        let whole = growth.values(&additions).unwrap();
+        let whole = trained(&grown.grown(widest.clone(), &drawn(&gene, &widest)).unwrap());
         for (depth, width) in [(1, 16), (1, 32), (2, 16), (2, 32)] {
             assert_eq!(weights(&whole, depth, width), weights(&gene, depth, width));
         }
@@ -84,56 +80,67 @@ fn no_smaller_model_changes_whatever_a_level_trains() {
         for (depth, width) in [(5, 16), (6, 64), (1, 64)] {
             assert_ne!(weights(&whole, depth, width), weights(&grown, depth, width));
         }
+        // Each level's values are counted, without channels that its models do not have.
+        let of = |gene: &Learngene| gene.ledger().map(|(_, n)| n);
+        let [templates, scalers, inherited] = of(&whole);
+        assert_eq!(
+            templates,
+            whole.plan.template_size.pow(2) * (1 + 2 + 3) * 14
+        );
+        assert!(scalers > of(&grown)[1] && inherited > of(&grown)[2]);
+        assert_eq!(whole.smaller[0].auxiliary.width, 32);
     }
 }
 
 #[test]
-fn every_free_value_is_read_by_a_model_of_the_level() {
+fn a_delta_changes_all_levels() {
     let gene = small(Kronecker::Tile, 2, 32);
-    let wider = level(&gene, 6, 64, 2);
-    let growth = Growth::new(&gene, wider.clone()).unwrap();
-    let start = trained(&growth.additions(&drawn(&gene, &wider)).unwrap());
-    for (name, t) in start.tensors() {
-        let var = candle_core::Var::from_tensor(&t).unwrap();
-        let with = [(name.clone(), var.as_tensor().clone())].into();
-        let grown = growth.values(&start.with_tensors(&with)).unwrap();
-        // Every anchor is read at one of these depths.
-        let mut sum: Option<Tensor> = None;
-        for depth in 2..=6 {
-            let shape = grown.shape(depth, 64, None).unwrap();
-            for (_, w) in grown.stacked_weights(&shape).unwrap() {
-                let some = w.sqr().unwrap().sum_all().unwrap();
-                sum = Some(match sum {
-                    None => some,
-                    Some(sum) => (sum + some).unwrap(),
-                });
-            }
-        }
-        let gradients = sum.unwrap().backward().unwrap();
-        let gradient = gradients.get(&var).map(flat).unwrap_or_default();
-        let free = flat(&growth.free[&name]);
-        for (at, free) in free.iter().enumerate() {
-            let moves = gradient.get(at).is_some_and(|g| *g != 0.0);
-            assert_eq!(moves, *free == 1.0, "{name} at {at}");
-        }
+    let wider = level(&gene, 4, 64, 2);
+    let grown = trained(&gene.grown(wider.clone(), &drawn(&gene, &wider)).unwrap());
+    let mut normal_ = || 0.5;
+    let delta = grown.no_delta(2, 5, 2, &mut normal_, |_| true).unwrap();
+    let rng = &mut rng(4);
+    let delta: Weights = delta
+        .into_iter()
+        .map(|(name, t)| (name, normal(rng, t.shape().clone())))
+        .collect();
+    let adapted = grown.with_delta(&delta).unwrap();
+    // A model of the smaller level has its part of the same differences: as if the level were alone.
+    let cut = delta.iter().map(|(name, t)| {
+        let set = name.strip_prefix("templates.");
+        let set = set.map(|set| set.split('.').next().unwrap());
+        let t = match set {
+            Some(set) => t.narrow(0, 0, gene.plan.counts[set]).unwrap(),
+            None => match name.strip_prefix("bank.") {
+                Some(_) => t.narrow(1, 0, t.dim(1).unwrap() / 2).unwrap(),
+                None => t.clone(),
+            },
+        };
+        (name.clone(), t)
+    });
+    let alone = gene.with_delta(&cut.collect()).unwrap();
+    for (depth, width) in [(1, 16), (2, 32)] {
+        assert_eq!(
+            weights(&adapted, depth, width),
+            weights(&alone, depth, width)
+        );
     }
+    let shape = adapted.shape(2, 32, None).unwrap();
+    assert_eq!(shape.classes, 5);
+    assert_ne!(weights(&adapted, 4, 64), weights(&grown, 4, 64));
 }
 
 #[test]
 fn a_larger_model_begins_as_the_largest_smaller_one() {
     let gene = small(Kronecker::Tile, 2, 32);
     let wider = level(&gene, 2, 64, 2);
-    let growth = Growth::new(&gene, wider.clone()).unwrap();
-    let grown = growth.values(&growth.additions(&drawn(&gene, &wider)).unwrap());
+    let grown = gene.grown(wider.clone(), &drawn(&gene, &wider)).unwrap();
     // Twice as wide, each channel is there twice: the same network.
-    assert_close(&logits(&grown.unwrap(), 2, 64), &logits(&gene, 2, 32), 1e-4);
+    assert_close(&logits(&grown, 2, 64), &logits(&gene, 2, 32), 1e-4);
 
     // Deeper too: the layers between do nothing.
     let deeper = level(&gene, 5, 64, 2);
-    let growth = Growth::new(&gene, deeper.clone()).unwrap();
-    let grown = growth
-        .values(&growth.additions(&drawn(&gene, &deeper)).unwrap())
-        .unwrap();
+    let grown = gene.grown(deeper.clone(), &drawn(&gene, &deeper)).unwrap();
     for (depth, width) in [(3, 32), (4, 64), (5, 32), (5, 64)] {
         assert_close(&logits(&grown, depth, width), &logits(&gene, 2, 32), 1e-4);
     }
@@ -170,8 +177,9 @@ fn levels_that_do_not_contain_each_other_are_refused() {
         assert!(matches!(plan(wrong), Err(PlanError::Levels)));
     }
     let right = plan(vec![of(2, 32, 1), of(4, 64, 1)]).unwrap();
-    let found = |depth, width| right.level(depth, width).map(|l| l.depth);
+    let found = |depth, width| right.level(depth, width).map(|at| right.levels[at].depth);
     assert_eq!([found(1, 16), found(2, 32)], [Some(2), Some(2)]);
     assert_eq!([found(3, 16), found(9, 99)], [Some(4), Some(4)]);
-    assert!(Growth::new(&gene, of(4, 64, 1)).is_err());
+    let level = of(4, 64, 1);
+    assert!(gene.grown(level.clone(), &drawn(&gene, &level)).is_err());
 }

@@ -101,26 +101,24 @@ impl ExpandPlan {
         Ok((self, candidates))
     }
 
-    /// What a model of this shape is made of: the templates of its level alone, or as many as are asked for.
+    /// What a model of this shape is made of: the values of its level, or of the one with as many templates as are
+    /// asked for.
     ///
     /// # Errors
     /// If no level has so many.
-    pub(super) fn used(&self, gene: &Learngene, shape: &VitShape) -> Result<Learngene> {
+    pub(super) fn used<'a>(&self, gene: &'a Learngene, shape: &VitShape) -> Result<&'a Learngene> {
         let Some(wanted) = self.templates_used else {
-            return Ok(gene.used_by(shape)?.into_owned());
+            return Ok(gene.used_by(shape));
         };
-        let all: usize = gene.plan.counts.values().sum();
-        let levels = &gene.plan.levels;
-        match levels.iter().find(|level| level.templates() == wanted) {
-            Some(level) => Ok(gene.of_level(level)?),
-            None if levels.is_empty() && wanted == all => Ok(gene.clone()),
-            None => {
-                let mut counts: Vec<usize> = levels.iter().map(Level::templates).collect();
-                counts.extend(levels.is_empty().then_some(all));
-                Err(request(format!(
-                    "templates_used = {wanted}; these templates have levels of {counts:?}"
-                )))
-            }
+        let mut counts: Vec<usize> = gene.plan.levels.iter().map(Level::templates).collect();
+        if counts.is_empty() {
+            counts.push(gene.plan.counts.values().sum());
+        }
+        match counts.iter().position(|n| *n == wanted) {
+            Some(level) => Ok(gene.of_level(level)),
+            None => Err(request(format!(
+                "templates_used = {wanted}; these templates have levels of {counts:?}"
+            ))),
         }
     }
 

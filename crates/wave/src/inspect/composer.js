@@ -32,23 +32,16 @@ function scalersOf(bank, layer, depth) {
   });
 }
 
-/** How many of its templates a part takes in a model of this size: those of the first level that holds it. */
-function templatesUsed(part, depth, width) {
-  const { bank, set } = data.parts[part];
-  const level = data.levels.find((level) => depth <= level.depth && width <= level.width) ?? data.levels.at(-1);
-  return level ? level.counts[set] : bank.shape[1];
-}
-
-/** The weight of a part in one layer, row by row: the sum of scalers times templates. */
+/** The weight of a part in one layer, row by row: the sum of scalers times templates, of the first level that holds it. */
 function composed(part, layer, depth, width) {
-  const { bank, templates, segments } = data.parts[part];
+  const level = data.levels.find((level) => depth <= level.depth && width <= level.width) ?? data.levels.at(-1);
+  const { bank, templates, segments } = level.parts[part];
   const t = data.template_size;
   const [rows, cols] = sides(part, width);
-  const [bankRows, bankCols] = bank.shape.slice(2);
-  const n = templatesUsed(part, depth, width);
+  const [n, bankRows, bankCols] = bank.shape.slice(1);
   const height = rows / segments;
   const [r, c] = [Math.ceil(height / t), Math.ceil(cols / t)];
-  const ownCols = sides(part, data.width)[1];
+  const ownCols = sides(part, level.bank_width)[1];
   const tile = data.kronecker === "tile";
   // A copy that would be cropped is not read: its rest could not make up for the lost part.
   const uncut = Math.floor(cols / t);

@@ -4,7 +4,7 @@ use anyhow::Result;
 use candle_core::Tensor;
 use serde_json::{Map, Value, json};
 use std::path::Path;
-use wave_learngene::Part;
+use wave_learngene::{Learngene, Part};
 use wave_run::html::{escape, script, section};
 use wave_run::paths::text;
 use wave_stages::budget::Surface;
@@ -76,26 +76,30 @@ fn data(path: &Path, templates: &TemplateDir, widths: &[usize]) -> Result<Value>
         values.extend(t.flatten_all()?.to_vec1::<f32>()?);
         Ok(json!({ "offset": offset, "shape": t.dims() }))
     };
-    // Once for each set, which parts may share.
-    let sets = gene.templates.iter();
-    let sets: Map<String, Value> = sets
-        .map(|(set, t)| Ok((set.clone(), put(t)?)))
-        .collect::<Result<_>>()?;
-    let parts = plan.sets.iter().map(|(part, set)| {
-        let part_data = json!({
-            "segments": part.segments(),
-            "templates": sets[set],
-            "set": set,
-            "bank": put(&gene.bank[part])?,
+    let mut level = |gene: &Learngene, depth: usize, width: usize| -> Result<Value> {
+        // Once for each set, which parts may share.
+        let sets = gene.templates.iter();
+        let sets: Map<String, Value> = sets
+            .map(|(set, t)| Ok((set.clone(), put(t)?)))
+            .collect::<Result<_>>()?;
+        let parts = gene.plan.sets.iter().map(|(part, set)| {
+            let part_data = json!({
+                "segments": part.segments(),
+                "templates": sets[set],
+                "bank": put(&gene.bank[part])?,
+            });
+            Ok((part.name().to_owned(), part_data))
         });
-        Ok((part.name().to_owned(), part_data))
-    });
-    let parts: Map<String, Value> = parts.collect::<Result<_>>()?;
-    let levels = plan
-        .levels
-        .iter()
-        .map(|level| json!({ "depth": level.depth, "width": level.width, "counts": level.counts }));
-    let levels: Vec<Value> = levels.collect();
+        let parts: Map<String, Value> = parts.collect::<Result<_>>()?;
+        Ok(
+            json!({ "depth": depth, "width": width, "bank_width": gene.auxiliary.width, "parts": parts }),
+        )
+    };
+    let smaller = gene.smaller.iter().zip(&plan.levels);
+    let mut levels: Vec<Value> = smaller
+        .map(|(gene, of)| level(gene, of.depth, of.width))
+        .collect::<Result<_>>()?;
+    levels.push(level(gene, auxiliary.depth, auxiliary.width)?); // and what is larger
     if values.len() > MOST_VALUES {
         values.clear();
     }
@@ -106,11 +110,9 @@ fn data(path: &Path, templates: &TemplateDir, widths: &[usize]) -> Result<Value>
         "levels": levels,
         "kronecker": plan.kronecker.name(),
         "depth_rule": gene.depth_rule.to_string(),
-        "width": auxiliary.width,
         "mlp_ratio": auxiliary.mlp_ratio,
         "widths": widths,
         "sizes": sizes,
-        "parts": parts,
         "values": wave_run::html::base64(&bytes),
     }))
 }
