@@ -155,62 +155,18 @@ fn read_directory(dir: &Path) -> Result<TemplateDir> {
         Some(rule) => rule.parse()?,
         None => DepthRule::default(),
     };
-    let learngene = |prefix: &str, plan: Plan, auxiliary: VitShape| -> Result<Learngene> {
-        let of = |name: &str| weights.get(&format!("{prefix}{name}"));
-        let sets = plan.counts.keys();
-        let templates =
-            sets.filter_map(|set| Some((set.clone(), of(&format!("templates.{set}"))?.clone())));
-        let templates = templates.collect();
-        let mut bank = Scalers::new();
-        for part in Part::ALL {
-            let anchors: Vec<&Tensor> = (0..config.anchors)
-                .map(|k| {
-                    let name = format!("bank.{k}.{}", part.name());
-                    of(&name).ok_or_else(|| request(format!("tensor {prefix}{name} is missing")))
-                })
-                .collect::<Result<_>>()?;
-            let scalers = Tensor::stack(&anchors, 0)?;
-            let expected = plan.scaler_shape(part, &auxiliary);
-            if scalers.dims()[1..] != expected {
-                return Err(request(format!(
-                    "the bank of {prefix}{} has scalers {:?}, expected {expected:?} for width {}; the files \
-                     of {} do not belong together",
-                    part.name(),
-                    &scalers.dims()[1..],
-                    auxiliary.width,
-                    dir.display()
-                )));
-            }
-            bank.insert(part, scalers);
-        }
-        let prefix = format!("{prefix}auxiliary.");
-        let inherited = weights
-            .iter()
-            .filter_map(|(name, t)| Some((name.strip_prefix(&prefix)?.to_string(), t.clone())));
-        let inherited: Weights = inherited.collect();
-        vit::check_weights(&inherited, &plan.inherited_parameters(&auxiliary))?;
-        Ok(Learngene {
-            inherited: vit::stack(&inherited, config.anchors)?,
-            plan,
-            templates,
-            bank,
-            auxiliary,
-            depth_rule,
-            smaller: Vec::new(),
-        })
-    };
     let mut smaller = Vec::new();
-    for (at, level) in plan.levels.iter().enumerate().rev().skip(1).rev() {
+    let beside = plan.levels.len().saturating_sub(1);
+    for (at, level) in plan.levels[..beside].iter().enumerate() {
         let narrow = auxiliary.with_size(auxiliary.depth, level.width);
-        smaller.push(learngene(
-            &format!("levels.{at}."),
-            plan.of_level(level),
-            narrow,
+        let (prefix, plan) = (format!("levels.{at}."), plan.of_level(level));
+        smaller.push(read_level(
+            dir, &weights, &prefix, plan, narrow, depth_rule,
         )?);
     }
     let learngene = Learngene {
         smaller,
-        ..learngene("", plan, auxiliary)?
+        ..read_level(dir, &weights, "", plan, auxiliary, depth_rule)?
     };
     let steps = Preprocessing {
         channels: config.channels,
@@ -227,6 +183,59 @@ fn read_directory(dir: &Path) -> Result<TemplateDir> {
         config,
         transform,
         digest: wave_hub::sha256_file(&dir.join("templates.safetensors"))?,
+    })
+}
+
+/// The values of a level, whose names begin with `prefix`.
+fn read_level(
+    dir: &Path,
+    weights: &Weights,
+    prefix: &str,
+    plan: Plan,
+    auxiliary: VitShape,
+    depth_rule: DepthRule,
+) -> Result<Learngene> {
+    let get = |name: String| {
+        let name = format!("{prefix}{name}");
+        let found = weights.get(&name);
+        found.ok_or_else(|| request(format!("tensor {name} is missing")))
+    };
+    let sets = plan.counts.keys();
+    let templates = sets.map(|set| Ok((set.clone(), get(format!("templates.{set}"))?.clone())));
+    let templates = templates.collect::<Result<_>>()?;
+    let anchors = auxiliary.depth;
+    let mut bank = Scalers::new();
+    for part in Part::ALL {
+        let of_anchors: Vec<&Tensor> = (0..anchors)
+            .map(|k| get(format!("bank.{k}.{}", part.name())))
+            .collect::<Result<_>>()?;
+        let scalers = Tensor::stack(&of_anchors, 0)?;
+        let expected = plan.scaler_shape(part, &auxiliary);
+        if scalers.dims()[1..] != expected {
+            return Err(request(format!(
+                "the {prefix}bank of {} has scalers {:?}, expected {expected:?} for width {}; the files \
+                 of {} do not belong together",
+                part.name(),
+                &scalers.dims()[1..],
+                auxiliary.width,
+                dir.display()
+            )));
+        }
+        bank.insert(part, scalers);
+    }
+    let prefix = format!("{prefix}auxiliary.");
+    let own = weights.iter();
+    let own = own.filter_map(|(name, t)| Some((name.strip_prefix(&prefix)?, t)));
+    let inherited: Weights = own.map(|(name, t)| (name.to_owned(), t.clone())).collect();
+    vit::check_weights(&inherited, &plan.inherited_parameters(&auxiliary))?;
+    Ok(Learngene {
+        inherited: vit::stack(&inherited, anchors)?,
+        plan,
+        templates,
+        bank,
+        auxiliary,
+        depth_rule,
+        smaller: Vec::new(),
     })
 }
 
