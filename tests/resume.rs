@@ -45,6 +45,7 @@ fn check(place: &Place, args: &str) {
 fn condense_survives_a_kill() {
     let args = "condense r.toml --steps 40 --checkpoint-steps 1";
     check(&Place::new(), args);
+    check(&Place::new(), &format!("{args} --muon true --ema 0.9"));
     let several = "--larger deviations --sizes-per-step 3 --inplace-weight 0.5";
     check(&Place::new(), &format!("{args} {several}"));
     let shapes = "--mlp-ratios 1,4 --head-widths 8,16 --image-sizes 28,56 --patches 4,7";
@@ -71,6 +72,10 @@ fn finetune_survives_a_kill() {
     place.json("init timm --data shapes --depth 3 --width 32 --heads 2 --patch 7 --out m");
     let flags = "--steps 40 --checkpoint-steps 1 --ema 0.9 --drop-path 0.1 --crop-padding 2";
     check(&place, &format!("finetune m {flags} {}", shapes()));
+    check(
+        &place,
+        &format!("finetune m {flags} --muon true {}", shapes()),
+    );
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod levels;
 mod looks;
 mod meta;
 mod models;
+mod muon;
 mod out;
 mod pipeline;
 mod plan;

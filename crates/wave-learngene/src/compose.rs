@@ -60,7 +60,7 @@ pub fn compose(
 }
 
 /// Cuts the composed multiple of the template size down to the weight, segment by segment.
-fn crop(whole: &Tensor, part: Part, shape: &VitShape) -> Result<Tensor> {
+pub(crate) fn crop(whole: &Tensor, part: Part, shape: &VitShape) -> Result<Tensor> {
     let (rows, cols) = part.rows_cols(shape);
     let (l, tall, wide) = whole.dims3()?;
     if (tall, wide) == (rows, cols) {

@@ -9,8 +9,8 @@
 use crate::bank::depth_matrix;
 use crate::deviations::{copied_blocks, copied_channels, keep, repeat};
 use crate::learngene::Channels;
-use crate::{Learngene, Part, PlanError, Templates, resize_scalers};
-use candle_core::{Result, Tensor};
+use crate::{Learngene, Part, Plan, PlanError, Templates, resize_scalers};
+use candle_core::{Device, Result, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
 use wave_models::vit::VitShape;
 
@@ -57,7 +57,7 @@ impl Learngene {
         let Some(last) = self.plan.levels.last() else {
             return Err(PlanError::Levels.into());
         };
-        let read = self.read_by(last);
+        let read = self.reach(last.depth, last.width);
         let mut levels = self.plan.levels.clone();
         levels.push(level.clone());
         let plan = self.plan.of_level(&level).with_levels(levels)?;
@@ -115,15 +115,16 @@ impl Learngene {
         resize_scalers(&plan, part, &t, &self.auxiliary, &narrow)
     }
 
-    fn read_by(&self, level: &Level) -> Read {
+    /// What models of up to so many layers and channels read.
+    pub fn reach(&self, depth: usize, width: usize) -> Reach {
         let anchors = self.auxiliary.depth;
         // As many layers as anchors, or more, read them all.
-        let depths = 1..=level.depth.min(anchors);
+        let depths = 1..=depth.min(anchors);
         let rows = depths.flat_map(|l| depth_matrix(l, anchors, self.depth_rule));
         let read = |row: Vec<f32>| (0..anchors).filter(move |k| row[*k] != 0.0);
-        Read {
+        Reach {
             anchors: rows.flat_map(read).collect(),
-            widest: self.auxiliary.with_size(level.depth, level.width),
+            widest: self.auxiliary.with_size(depth, width),
         }
     }
 }
@@ -137,10 +138,11 @@ const BRANCH_ENDS: [&str; 4] = [
 ];
 
 /// What the models up to a size read.
-struct Read {
-    anchors: BTreeSet<usize>,
+#[derive(Clone, Debug)]
+pub struct Reach {
+    pub(crate) anchors: BTreeSet<usize>,
     /// The widest model.
-    widest: VitShape,
+    pub(crate) widest: VitShape,
 }
 
 /// The part whose scalers the tensor of this name holds, if any.
@@ -149,7 +151,25 @@ fn of_bank(name: &str) -> Option<Part> {
     Part::ALL.into_iter().find(|p| p.name() == part)
 }
 
-impl Read {
+impl Reach {
+    /// The indices of the anchors.
+    pub(crate) fn anchors(&self, device: &Device) -> Result<Tensor> {
+        let anchors: Vec<u32> = self.anchors.iter().map(|k| *k as u32).collect();
+        Tensor::new(anchors, device)
+    }
+
+    /// The blocks of a part, of all anchors, at the auxiliary's width, that are read.
+    pub(crate) fn blocks(&self, plan: &Plan, part: Part, auxiliary: &VitShape) -> Vec<usize> {
+        let (segments, rows, columns) = plan.blocks(part, auxiliary);
+        let (_, few_rows, few_columns) = plan.blocks(part, &self.widest);
+        let (height, few) = (rows / segments, few_rows / segments);
+        let read = |at: &usize| at / columns % height < few && at % columns < few_columns;
+        let of_anchor: Vec<usize> = (0..rows * columns).filter(read).collect();
+        let all = self.anchors.iter();
+        all.flat_map(|k| of_anchor.iter().map(move |at| k * rows * columns + at))
+            .collect()
+    }
+
     /// `x`, of a tensor's shape, with zeros where these models do not read it.
     fn mask(&self, gene: &Learngene, name: &str, x: &Tensor) -> Result<Tensor> {
         let anchor = |k: usize| self.anchors.contains(&k);

@@ -67,6 +67,7 @@ mod factorise;
 mod first_scalers;
 mod learngene;
 mod levels;
+mod nearest;
 mod objective;
 mod part;
 mod plan;
@@ -81,7 +82,7 @@ pub use first_scalers::{
     ramp_scalers, random_scalers, seed_templates, share_scalers, telg_scalers,
 };
 pub use learngene::Learngene;
-pub use levels::Level;
+pub use levels::{Level, Reach};
 pub use objective::{Objective, Standard, divergence, feature_distance, mean_loss, unit};
 pub use part::Part;
 pub use plan::{Plan, PlanError};

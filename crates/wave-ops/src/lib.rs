@@ -6,7 +6,7 @@
 //!    the threads of the surrounding rayon pool. [`Simd`] names the processor's instructions.
 //! 4. On a GPU, in builds with the feature `cuda`, the operators of a transformer are CUDA kernels.
 //! 5. Everywhere else it runs as stock candle ([`stock`]), the reference of the other two.
-//! 6. [`backward`] collects gradients, [`adamw_steps`] moves the variables by them.
+//! 6. [`backward`] collects gradients, [`adamw_steps`] and [`muon_step`] move the variables by them.
 //!
 //! Results are bit-identical from run to run for a fixed number of threads.
 //!
@@ -77,6 +77,7 @@ pub use layer_norm::layer_norm;
 pub use linear::{embed, linear};
 pub use linear_each::linear_each;
 pub use loss::{distillation, log_softmax, soft_cross_entropy};
+pub use optimiser::muon::{Matrices, Muon, muon_step};
 pub use optimiser::{
     AdamW, Moments, Move, adamw_step, adamw_steps, ema_update, squared_norm, squared_norms,
 };

@@ -1,9 +1,11 @@
-//! AdamW, in place.
+//! AdamW, in place; and Muon.
 
 use crate::storage::{slice, with_slice};
 use candle_core::{CpuStorage, Device, InplaceOp2, Layout, Result, Tensor, Var};
 use rayon::prelude::*;
 use std::sync::Mutex;
+
+pub(crate) mod muon;
 
 const CHUNK: usize = 1 << 14;
 
@@ -28,8 +30,8 @@ impl Default for AdamW {
     }
 }
 
-/// Running means of a variable's gradient and of its square: on the host for a variable there, else
-/// on its device.
+/// Running means of a variable's gradient and, for AdamW, of its square: on the host for a variable there,
+/// else on its device.
 #[derive(Clone, Debug)]
 pub struct Moments(MomentStorage);
 
@@ -66,15 +68,15 @@ fn on_host(var: &Var) -> Result<bool> {
 }
 
 impl Moments {
-    /// Before the first step.
+    /// Before the first step of AdamW.
     pub fn new(var: &Var) -> Result<Moments> {
-        Ok(Moments(if on_host(var)? {
-            let n = var.elem_count();
-            MomentStorage::Host(vec![0.0; n], vec![0.0; n])
-        } else {
-            let zeros = || var.as_detached_tensor().zeros_like();
-            MomentStorage::Device(zeros()?, zeros()?)
-        }))
+        let zeros = var.flatten_all()?.zeros_like()?;
+        Moments::restore(var, [&zeros, &zeros])
+    }
+
+    /// Before the first step of Muon, which has no second moment.
+    pub fn momentum(var: &Var) -> Result<Moments> {
+        Moments::restore_momentum(var, &var.flatten_all()?.zeros_like()?)
     }
 
     /// From what [`Moments::to_tensors`] returned, for a variable of as many values.
@@ -88,7 +90,29 @@ impl Moments {
         }))
     }
 
-    /// First and second moment, flat, on the host.
+    /// From the first of what [`Moments::to_tensors`] returned, for a variable of as many values.
+    pub fn restore_momentum(var: &Var, first: &Tensor) -> Result<Moments> {
+        Ok(Moments(if on_host(var)? {
+            MomentStorage::Host(first.flatten_all()?.to_vec1()?, Vec::new())
+        } else {
+            let first = first
+                .reshape(var.shape())?
+                .to_device(var.device())?
+                .copy()?;
+            let none = Tensor::zeros(0, first.dtype(), first.device())?;
+            MomentStorage::Device(first, none)
+        }))
+    }
+
+    /// Values of the first and of the second moment.
+    fn len(&self) -> (usize, usize) {
+        match &self.0 {
+            MomentStorage::Host(first, second) => (first.len(), second.len()),
+            MomentStorage::Device(first, second) => (first.elem_count(), second.elem_count()),
+        }
+    }
+
+    /// First and second moment, flat, on the host; the second is empty where there is none.
     pub fn to_tensors(&self) -> Result<[Tensor; 2]> {
         match &self.0 {
             MomentStorage::Host(first, second) => {
@@ -162,6 +186,9 @@ pub fn adamw_steps(
 ) -> Result<()> {
     for moved in moves.iter() {
         moved.check()?;
+        if moved.moments.len().1 != moved.var.elem_count() {
+            candle_core::bail!("AdamW: the moments have no second one");
+        }
     }
     let t = i32::try_from(step).unwrap_or(i32::MAX);
     let correction = (
@@ -217,10 +244,7 @@ fn by_kernel(
 impl Move<'_> {
     fn check(&self) -> Result<()> {
         let n = self.var.elem_count();
-        let held = match &self.moments.0 {
-            MomentStorage::Host(first, _) => first.len(),
-            MomentStorage::Device(first, _) => first.elem_count(),
-        };
+        let held = self.moments.len().0;
         let rates = self.learning_rates.len();
         let fits = |t: &Tensor| t.elem_count() == n;
         if rates == 0
@@ -230,7 +254,7 @@ impl Move<'_> {
             || !self.average.is_none_or(|average| fits(average))
         {
             candle_core::bail!(
-                "AdamW: {n} values, a gradient of {}, {held} moments, {rates} learning rates",
+                "a step: {n} values, a gradient of {}, {held} moments, {rates} learning rates",
                 self.gradient.elem_count()
             );
         }

@@ -95,6 +95,10 @@ pub struct Condense {
     /// model's, so that a larger model starts from what the smallest has learned [default: values]
     #[arg(long, value_name = "AS")]
     pub larger: Option<Larger>,
+    /// What the optimiser moves: factors, templates and scalers; or weights, those that they compose, which after each
+    /// step become the nearest that templates and scalers can compose [default: weights with --muon, else factors]
+    #[arg(long, value_name = "WHAT")]
+    pub train: Option<Trained>,
     /// Rows and columns of a template [default: the auxiliary's narrowest width]
     #[arg(long, value_name = "T")]
     pub template_size: Option<usize>,

@@ -9,6 +9,7 @@ use observer::Observer;
 use serde_json::json;
 use std::time::{Duration, Instant};
 use wave_models::Weights;
+use wave_ops::Matrices;
 use wave_ops::profile::{self, Profile};
 use wave_train::{Batches, Hyperparameters, MicroBatch, Rate, Scores, TrainError, Variable};
 
@@ -28,11 +29,8 @@ pub fn variable(
     depth: usize,
     device: &Device,
 ) -> Result<Variable> {
-    let decayed = name.ends_with(".weight") && !name.contains("norm") && {
-        let rank =
-            t.rank() - usize::from(name.starts_with("blocks.") && depth > 0 && t.dim(0)? == depth);
-        rank >= 2
-    };
+    let stacked = usize::from(name.starts_with("blocks.") && depth > 0 && t.dim(0)? == depth);
+    let decayed = name.ends_with(".weight") && !name.contains("norm") && t.rank() - stacked >= 2;
     let rate = if settings.layer_decay == 1.0 || depth == 0 {
         Rate::Uniform(1.0)
     } else if name.starts_with("blocks.") {
@@ -48,7 +46,29 @@ pub fn variable(
         var: Var::from_tensor(&t.to_device(device)?)?,
         rate,
         weight_decay: if decayed { settings.weight_decay } else { 0.0 },
+        muon: match settings.muon {
+            true => matrices(name, t, decayed.then_some(stacked)),
+            false => None,
+        },
     })
+}
+
+/// As which matrices Muon moves a tensor: those of blocks, whose leading axes `stacked` count layers; all templates (N, t, t)
+/// of a set as N rows; all scalers (K, N, r, c) of a part as N rows. The filters of depthwise convolutions are none.
+fn matrices(name: &str, t: &Tensor, stacked: Option<usize>) -> Option<Matrices> {
+    let one = |rows| Matrices { stacked: 0, rows };
+    match (name, stacked) {
+        _ if name.starts_with("templates.") => Some(one(0)),
+        _ if name.starts_with("bank.") || name.starts_with("scalers.") => Some(one(1)),
+        (_, Some(stacked)) if name.starts_with("blocks.") => {
+            let depthwise = t.rank() - stacked > 2 && t.dims()[stacked + 1] == 1;
+            (!depthwise).then_some(Matrices {
+                stacked,
+                rows: stacked,
+            })
+        }
+        _ => None,
+    }
 }
 
 /// The variables as a weight map that tracks gradients, except of frozen ones.
@@ -85,6 +105,14 @@ pub trait Trainee {
         input: &Tensor,
         part: &MicroBatch,
     ) -> candle_core::Result<Tensor>;
+
+    /// Moves the variables after a step to where they may be. By default anywhere.
+    ///
+    /// # Errors
+    /// Those of its operators.
+    fn constrain(&self, _: &Live) -> candle_core::Result<()> {
+        Ok(())
+    }
 
     /// Measures given values.
     ///
@@ -239,6 +267,7 @@ where
             &mut state,
             |batch, input, part| trainee.loss(&live, batch, input, part),
             |progress, state| {
+                trainee.constrain(&live)?;
                 let flow = observer.observe(progress, state, &mut report);
                 flow.map_err(|e| e.into_boxed_dyn_error())
             },

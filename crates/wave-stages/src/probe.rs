@@ -126,6 +126,7 @@ pub fn linear(train: &Features, test: &Features, classes: usize) -> Result<f64> 
             var: Var::zeros(dims, candle_core::DType::F32, &Device::Cpu)?,
             rate: Rate::Uniform(1.0),
             weight_decay,
+            muon: None,
         })
     };
     let variables = [

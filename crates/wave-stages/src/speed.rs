@@ -234,6 +234,7 @@ fn variables(
             var: Var::from_tensor(&t.to_device(device)?)?,
             rate: Rate::Uniform(1.0),
             weight_decay: 0.05,
+            muon: None,
         })
     };
     values.into_iter().map(variable).collect()

@@ -41,6 +41,7 @@ fn train(ranks: &dyn Ranks, loader: &Loader, micro_batches: usize) -> Result<Vec
         var: Var::from_tensor(&zeros)?,
         rate: Rate::Uniform(1.0),
         weight_decay: 0.1,
+        muon: None,
     }];
     let mut state = State::new(&variables, true)?;
     let schedule = Schedule::Cosine {

@@ -5,7 +5,7 @@ use crate::batches::{Batches, Examples};
 use crate::{Ranks, Schedule, State, TrainError, Variable};
 use candle_core::{Device, Tensor};
 use wave_ops::profile::{Work, doing};
-use wave_ops::{AdamW, Move, adamw_steps, ema_update};
+use wave_ops::{AdamW, Move, Muon, adamw_steps, ema_update, muon_step};
 
 /// Steps without a finite loss after which training gives up.
 const PATIENCE: u32 = 20;
@@ -181,7 +181,7 @@ fn gradients<B: Batches>(
     sum.over(ranks)
 }
 
-/// One step of AdamW down the gradient of `loss`, a scalar, at learning rate `rate`; returns the
+/// One step of the optimisers down the gradient of `loss`, a scalar, at learning rate `rate`; returns the
 /// loss and the norm of the whole gradient before clipping.
 ///
 /// `clip` and `ema_decay` as in [`Hyperparameters`]. Where loss or norm is not finite, only the step is counted.
@@ -233,14 +233,18 @@ fn update(
         let (Some(gradient), Some(moments)) = (g, moments) else {
             continue;
         };
-        moves.push(Move {
+        let mut moved = Move {
             var: &v.var,
             gradient,
             moments,
             learning_rates: rates,
             weight_decay: v.weight_decay,
             average: None,
-        });
+        };
+        match v.muon {
+            Some(matrices) => muon_step(&mut moved, matrices, Muon::default(), scale as f32)?,
+            None => moves.push(moved),
+        }
     }
     adamw_steps(&mut moves, AdamW::default(), scale as f32, 0.0, t)?;
     if let (Some(averages), Some(decay)) = (&mut state.average, ema_decay) {

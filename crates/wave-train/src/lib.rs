@@ -7,7 +7,7 @@
 //!    that a stage adds: the loop knows neither networks nor files.
 //! 3. The gradients are summed over micro-batches and over [`Ranks`], the processes that train one model
 //!    together, and clipped.
-//! 4. AdamW moves each [`Variable`] at the learning rate of the [`Schedule`]; an EMA of the weights
+//! 4. AdamW, or Muon, moves each [`Variable`] at the learning rate of the [`Schedule`]; an EMA of the weights
 //!    follows.
 //! 5. The caller's observer is given the [`Progress`] and the [`State`], to log, [`evaluate`] and save.
 //!
@@ -30,6 +30,7 @@
 //!     var: head.clone(),
 //!     rate: Rate::Uniform(1.0),
 //!     weight_decay: 0.0,
+//!     muon: None,
 //! }];
 //! let loss = |batch: &Batch, images: &Tensor, _: &MicroBatch| {
 //!     let logits = images.flatten_from(1)?.matmul(head.as_tensor())?; // (b, classes)

@@ -83,6 +83,7 @@ fn variables(values: &[f32]) -> Vec<Variable> {
         var: Var::from_tensor(&tensor).unwrap(),
         rate: Rate::Uniform(1.0),
         weight_decay: 0.0,
+        muon: None,
     }]
 }
 

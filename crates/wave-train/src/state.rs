@@ -3,7 +3,7 @@
 use crate::{Ranks, TrainError};
 use candle_core::{Device, Result, Tensor, Var};
 use std::collections::BTreeMap;
-use wave_ops::Moments;
+use wave_ops::{Matrices, Moments};
 
 /// Steps after which a halving of the learning rate is taken back.
 const RECOVERY: u64 = 100;
@@ -22,6 +22,8 @@ pub struct Variable {
     pub rate: Rate,
     /// Weight decay, times the learning rate.
     pub weight_decay: f32,
+    /// As which matrices Muon moves it; AdamW moves it if `None`.
+    pub muon: Option<Matrices>,
 }
 
 /// Factors on the learning rate of a variable.
@@ -61,7 +63,7 @@ pub struct State {
     pub skipped: u64,
     /// The last of them, as counted from 1, and how often the learning rate was halved there.
     halved: (u64, u64),
-    /// First and second moments of each variable that is stepped.
+    /// Moments of each variable that is stepped.
     pub(crate) moments: Vec<Option<Moments>>,
     /// EMA of the variables, if kept.
     pub(crate) average: Option<Vec<Vec<f32>>>,
@@ -76,9 +78,10 @@ impl State {
         } else {
             None
         };
-        let moments = |v: &Variable| match v.rate.is_frozen() {
-            true => Ok(None),
-            false => Moments::new(&v.var).map(Some),
+        let moments = |v: &Variable| match (v.rate.is_frozen(), v.muon) {
+            (true, _) => Ok(None),
+            (false, None) => Moments::new(&v.var).map(Some),
+            (false, Some(_)) => Moments::momentum(&v.var).map(Some),
         };
         let moments = variables.iter().map(moments).collect::<Result<_>>()?;
         Ok(State {
@@ -143,7 +146,9 @@ impl State {
             if let Some(moments) = &self.moments[i] {
                 let [first, second] = moments.to_tensors()?;
                 out.insert(format!("first_moment.{}", v.name), first);
-                out.insert(format!("second_moment.{}", v.name), second);
+                if v.muon.is_none() {
+                    out.insert(format!("second_moment.{}", v.name), second);
+                }
             }
             if let Some(average) = &self.average {
                 let values = &average[i];
@@ -245,12 +250,14 @@ impl State {
         for v in variables {
             let value = take("variable", v)?.reshape(v.var.shape())?;
             v.var.set(&value.to_device(v.var.device())?)?;
-            state.moments.push(match v.rate.is_frozen() {
-                true => None,
-                false => {
-                    let saved = [&take("first_moment", v)?, &take("second_moment", v)?];
-                    Some(Moments::restore(&v.var, saved)?)
-                }
+            state.moments.push(if v.rate.is_frozen() {
+                None
+            } else {
+                let first = take("first_moment", v)?;
+                Some(match v.muon {
+                    Some(_) => Moments::restore_momentum(&v.var, &first)?,
+                    None => Moments::restore(&v.var, [&first, &take("second_moment", v)?])?,
+                })
             });
             if averaged {
                 average.push(values(take("average", v)?)?);

@@ -74,6 +74,7 @@ impl Trainee for Growing<'_> {
                 var: Var::from_tensor(&t.to_device(device)?)?,
                 rate: Rate::Uniform(1.0),
                 weight_decay: 0.0, // towards zero is not towards the small network
+                muon: None,
             })
         };
         let start = ligo::operator_start(small.shape(), target, choice, resolved.seed)?;

@@ -356,6 +356,13 @@ impl Grid {
             if method.operator.is_some() && method.start != "ligo" {
                 return Err(wrong("`operator` is for start = \"ligo\"".into()));
             }
+            if method
+                .operator
+                .as_ref()
+                .is_some_and(|t| t.contains_key("muon"))
+            {
+                return Err(wrong("`operator` trains by AdamW; leave out muon".into()));
+            }
             if method.resembles.is_some() && method.start != "auto-lg" {
                 return Err(wrong("`resembles` is for start = \"auto-lg\"".into()));
             }

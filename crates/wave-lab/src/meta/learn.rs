@@ -41,6 +41,7 @@ impl Learned {
                 var: Var::from_tensor(t)?,
                 rate: Rate::Frozen, // saved with the state, and stepped here
                 weight_decay: 0.0,
+                muon: None,
             })
         };
         let all = learned.map(|(name, t)| -> candle_core::Result<_> {

@@ -44,6 +44,8 @@ choices! {
     /// half at the last; a base and a slope, as TELG; one block for all layers, as Share Init; or normal
     /// numbers of variance 1 / N.
     ScalerStart { Ramp, Telg, Share, Random }
+    /// What a condensation trains: templates and scalers, the factors of weights; or the weights that they compose.
+    Trained { Factors, Weights }
     /// How the values train that only larger models of a condensation have: as they are, or as deviations
     /// from what the smallest has in their place.
     Larger { Values, Deviations }

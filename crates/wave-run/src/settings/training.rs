@@ -75,7 +75,7 @@ pub struct Optimisation {
     /// differ [default: 1]
     #[arg(long, value_name = "N")]
     pub accumulate: Option<usize>,
-    /// Peak learning rate of AdamW [default: 0.0005; of expand 0.01, of token sequences 0.005]
+    /// Peak learning rate of AdamW and Muon [default: 0.0005; of expand 0.01, of token sequences 0.005]
     #[arg(long, value_name = "X")]
     pub lr: Option<f64>,
     /// Learning rate over the training: cosine with a warm-up, or triangular: straight lines from 0 to the
@@ -117,7 +117,7 @@ pub struct Optimisation {
     pub seed: Option<u64>,
 }
 
-/// Of the training of transformers alone.
+/// Of the training of image networks, most of it of transformers alone.
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Training")]
 #[group(skip)]
@@ -129,6 +129,10 @@ pub struct OfTransformers {
     /// Layer-wise learning-rate decay: the factor from each layer to the one below it [default: 1]
     #[arg(long, value_name = "X")]
     pub layer_decay: Option<f64>,
+    /// Muon: before each step make the momentum of every matrix orthogonal, in blocks, templates and scalers. All else
+    /// is trained by AdamW. Several times fewer epochs where much is left to learn [default: false]
+    #[arg(long, value_name = "BOOL")]
+    pub muon: Option<bool>,
     /// Precision of a transformer's matrix products in training; auto is bf16 where the processor
     /// multiplies bf16 faster [default: f32]
     #[arg(long, value_name = "P")]

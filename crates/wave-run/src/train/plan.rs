@@ -103,6 +103,8 @@ pub struct TrainingPlan {
     pub accumulate: usize,
     /// Seed of everything random.
     pub seed: u64,
+    /// Whether Muon moves matrices.
+    pub muon: bool,
     /// Precision of a transformer's blocks.
     pub precision: PrecisionChoice,
     /// Whether a transformer's activations are computed again in the backward pass.
@@ -154,6 +156,7 @@ impl TrainingPlan {
                 .map(|minutes| std::time::Duration::from_secs_f64(60.0 * minutes)),
             accumulate: optimisation.accumulate.unwrap_or(1),
             seed: optimisation.seed.unwrap_or(0),
+            muon: transformer.muon.unwrap_or(false),
             precision: transformer.precision.unwrap_or(PrecisionChoice::F32),
             recompute: transformer.recompute.unwrap_or(false),
         })

@@ -1,0 +1,124 @@
+use crate::levels::Reach;
+use crate::testing::*;
+use crate::{Learngene, Part};
+use candle_core::Tensor;
+use std::collections::BTreeMap;
+
+/// What all models of the learngene read.
+fn all(gene: &Learngene) -> Reach {
+    gene.reach(5, 64)
+}
+
+type Composed = BTreeMap<Part, Tensor>;
+
+fn distance(a: &Composed, b: &Composed) -> f64 {
+    let of = |(part, t): (&Part, &Tensor)| {
+        let rest = flat(&(t - &b[part]).unwrap());
+        rest.iter().map(|x| x * x).sum::<f64>()
+    };
+    a.iter().map(of).sum::<f64>().sqrt()
+}
+
+/// What a learngene composes whose templates and scalers lie nearby.
+fn nearby(gene: &Learngene, sizes: &Reach, noise: f64) -> Composed {
+    let rng = &mut rng(3);
+    let moved = gene.tensors().into_iter().map(|(name, t)| {
+        let noise = (normal(rng, t.shape().clone()) * noise).unwrap();
+        (name, (t + noise).unwrap())
+    });
+    gene.with_tensors(&moved.collect()).composed(sizes).unwrap()
+}
+
+/// Sizes whose layers and widths are some of the anchors' and blocks, and one whose widths templates do not divide.
+#[test]
+fn models_read_composed_weights_as_they_compose_them() {
+    for order in [Kronecker::Tile, Kronecker::Interleave] {
+        let gene = learngene(order);
+        let composed = gene.composed(&all(&gene)).unwrap();
+        for (depth, width) in [(5, 64), (3, 64), (2, 32), (4, 48)] {
+            if order == Kronecker::Interleave && width < 64 {
+                continue; // interleaved blocks of a narrower model are no corner of a wider one's weights
+            }
+            let shape = gene.shape(depth, width, None).unwrap();
+            let read = gene.weights_from(&composed, &all(&gene), &shape).unwrap();
+            let want = gene.stacked_weights(&shape).unwrap();
+            assert_eq!(
+                read.keys().collect::<Vec<_>>(),
+                want.keys().collect::<Vec<_>>()
+            );
+            for (name, t) in &read {
+                assert_close(&flat(t), &flat(&want[name]), 1e-4);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_templates_compose_stays() {
+    for order in [Kronecker::Tile, Kronecker::Interleave] {
+        let gene = learngene(order);
+        let composed = gene.composed(&all(&gene)).unwrap();
+        let same = gene.nearer(&composed, &all(&gene)).unwrap();
+        for ((_, a), (_, b)) in gene.tensors().iter().zip(same.tensors()) {
+            assert_close(&flat(a), &flat(&b), 1e-3);
+        }
+    }
+}
+
+#[test]
+fn sweeps_lead_to_the_nearest_weights() {
+    let mut gene = learngene(Kronecker::Tile);
+    let target = nearby(&gene, &all(&gene), 0.2);
+    let apart = |gene: &Learngene| distance(&gene.composed(&all(&gene)).unwrap(), &target);
+    let (start, mut last) = (apart(&gene), apart(&gene));
+    for _ in 0..20 {
+        gene = gene.nearer(&target, &all(&gene)).unwrap();
+        assert!(
+            apart(&gene) < last.max(1e-2 * start),
+            "{} after {last}",
+            apart(&gene)
+        );
+        last = apart(&gene);
+    }
+    assert!(last < 1e-2 * start, "{last} of {start}");
+}
+
+/// Two layers of width 32 read the outer anchors of five, and half of the width.
+#[test]
+fn scalers_that_no_model_reads_stay() {
+    let gene = learngene(Kronecker::Tile);
+    let sizes = gene.reach(2, 32);
+    let target = nearby(&gene, &sizes, 0.2);
+    assert_eq!(target[&Part::Qkv].dims(), [2, 96, 32]);
+    let mut near = gene.clone();
+    let apart = |gene: &Learngene| distance(&gene.composed(&sizes).unwrap(), &target);
+    for _ in 0..10 {
+        near = near.nearer(&target, &sizes).unwrap();
+    }
+    assert!(
+        apart(&near) < 0.05 * apart(&gene),
+        "{}",
+        apart(&near) / apart(&gene)
+    );
+    for (part, bank) in &gene.bank {
+        let (k, n, r, c) = bank.dims4().unwrap();
+        let read = sizes.blocks(&gene.plan, *part, &gene.auxiliary);
+        let (old, new) = (flat(bank), flat(&near.bank[part]));
+        for (at, (old, new)) in old.iter().zip(new).enumerate() {
+            let row = at / (n * r * c) * r * c + at % (r * c);
+            assert_eq!(
+                *old != new,
+                read.contains(&row),
+                "{part} {at} of {k} anchors"
+            );
+        }
+    }
+    // A model reads the weights as it would compose them.
+    let shape = gene.shape(2, 32, None).unwrap();
+    let read = near
+        .weights_from(&near.composed(&sizes).unwrap(), &sizes, &shape)
+        .unwrap();
+    for (name, t) in near.stacked_weights(&shape).unwrap() {
+        assert_close(&flat(&read[&name]), &flat(&t), 1e-4);
+    }
+}

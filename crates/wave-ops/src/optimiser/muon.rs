@@ -1,0 +1,168 @@
+//! Muon (Jordan et al. 2024): momentum whose matrices are made orthogonal before each step.
+
+use super::{MomentStorage, Move};
+use candle_core::{Device, Result, Tensor};
+
+#[cfg(test)]
+mod tests;
+
+/// Hyper-parameters of Muon.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Muon {
+    /// Decay rate of the momentum, which is Nesterov's.
+    pub momentum: f32,
+    /// Root mean square of a step of learning rate 1. At 0.2 steps are as large as AdamW's (Liu et al. 2025, section 2.2),
+    /// so that one learning rate and weight decay serve both.
+    pub step_size: f32,
+}
+
+impl Default for Muon {
+    fn default() -> Muon {
+        Muon {
+            momentum: 0.95,
+            step_size: 0.2,
+        }
+    }
+}
+
+/// As which matrices Muon sees a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Matrices {
+    /// Leading axes that count matrices: 1 for weights (L, out, in) of L layers, 0 for one matrix.
+    pub stacked: usize,
+    /// The axis of the rows. All other axes together are the columns.
+    pub rows: usize,
+}
+
+impl Matrices {
+    /// `t` as (matrices, rows, columns).
+    fn of(self, t: &Tensor) -> Result<Tensor> {
+        let t = t.transpose(self.stacked, self.rows)?.contiguous()?;
+        let dims = t.dims();
+        let count: usize = dims[..self.stacked].iter().product();
+        t.reshape((count, dims[self.stacked], ()))
+    }
+
+    /// The inverse of [`Matrices::of`], for a tensor of dimensions `dims`.
+    fn back(self, matrices: &Tensor, dims: &[usize]) -> Result<Tensor> {
+        let mut dims = dims.to_vec();
+        dims.swap(self.stacked, self.rows);
+        let t = matrices.reshape(dims)?;
+        t.transpose(self.stacked, self.rows)?.contiguous()
+    }
+}
+
+/// One step of Muon for one variable, whose second moment is not used.
+///
+/// ```text
+/// m = b m + (1 - b) g      u = b m + (1 - b) g
+/// p = p (1 - lr wd) - lr s sqrt(max(rows, columns)) orthogonal(u)
+/// ```
+///
+/// `orthogonal` replaces the singular values of each matrix by about 1, so all directions of the gradient are learned at
+/// the same speed. `b` and `s` are [`Muon`]'s; gradients are multiplied by `gradient_scale` first (clipping).
+///
+/// A matrix without any gradient, such as a layer that a step does not use, keeps its momentum and takes no step: made
+/// orthogonal, what is left of an old gradient would be as large as a new one.
+///
+/// # Errors
+/// If sizes contradict each other, or the tensor has fewer axes than `matrices` needs: then nothing is moved.
+pub fn muon_step(
+    moved: &mut Move,
+    matrices: Matrices,
+    config: Muon,
+    gradient_scale: f32,
+) -> Result<()> {
+    moved.check()?;
+    let (var, rates) = (moved.var, moved.learning_rates);
+    let Matrices { stacked, rows } = matrices;
+    if rows < stacked || rows >= var.rank() {
+        candle_core::bail!("Muon: axis {rows} of {:?} as rows", var.dims());
+    }
+    let gradient = matrices.of(&moved.gradient.detach())?;
+    let (count, r, c) = gradient.dims3()?;
+    let used = used(&gradient)?;
+    let used = Tensor::new(used, var.device())?;
+    let all = used.dim(0)? == count;
+    let of_used = |t: &Tensor| {
+        if all {
+            Ok(t.clone())
+        } else {
+            t.index_select(&used, 0)
+        }
+    };
+    // Of all matrices, from `part` of the used ones; of the others from `rest`.
+    let in_place = |rest: Tensor, part: &Tensor| match all {
+        true => Ok(part.clone()),
+        false => rest.index_add(&used, &(part - of_used(&rest)?)?, 0),
+    };
+    let b = f64::from(config.momentum);
+    let g = (of_used(&gradient)? * (f64::from(gradient_scale) * (1.0 - b)))?;
+    let momentum = matrices.of(&moved.moments.first(var.dims())?.to_device(var.device())?)?;
+    let m = ((of_used(&momentum)? * b)? + &g)?;
+    let u = ((&m * b)? + g)?;
+    let momentum = matrices.back(&in_place(momentum, &m)?, var.dims())?;
+    moved.moments.set_first(&momentum)?;
+
+    let size = f64::from(config.step_size) * (r.max(c) as f64).sqrt();
+    let change = in_place(gradient.zeros_like()?, &(orthogonal(&u)? * size)?)?;
+    let change = matrices.back(&change, var.dims())?;
+    let by_rate = (rates.len(), var.elem_count() / rates.len());
+    let rates = Tensor::new(rates, var.device())?.reshape((by_rate.0, 1))?;
+    let kept = (1.0 - (&rates * f64::from(moved.weight_decay))?)?;
+    let p = var.as_detached_tensor().reshape(by_rate)?;
+    let p = (p.broadcast_mul(&kept)? - change.reshape(by_rate)?.broadcast_mul(&rates)?)?;
+    var.set(&p.reshape(var.shape())?)
+}
+
+/// Which matrices (b, r, c) are not zero.
+fn used(matrices: &Tensor) -> Result<Vec<u32>> {
+    let norms: Vec<f32> = matrices.sqr()?.sum((1, 2))?.to_vec1()?;
+    let used = (0u32..).zip(norms).filter(|(_, norm)| *norm != 0.0);
+    Ok(used.map(|(at, _)| at).collect())
+}
+
+/// Coefficients of a step of [`orthogonal`]. They favour speed: singular values end between 0.7 and 1.2.
+const QUINTIC: [f64; 3] = [3.4445, -4.775, 2.0315];
+
+/// Newton-Schulz steps of [`orthogonal`].
+const STEPS: usize = 5;
+
+/// Matrices (b, r, c) with singular values of about 1 and the same singular vectors: Newton-Schulz iteration,
+/// `X = a X + b (X Xᵀ) X + c (X Xᵀ)² X`.
+fn orthogonal(matrices: &Tensor) -> Result<Tensor> {
+    let (_, r, c) = matrices.dims3()?;
+    let flip = |t: &Tensor| t.transpose(1, 2)?.contiguous();
+    let x = if r > c {
+        flip(matrices)?
+    } else {
+        matrices.clone()
+    };
+    let norm = (x.sqr()?.sum_keepdim((1, 2))?.sqrt()? + 1e-12)?;
+    let mut x = x.broadcast_div(&norm)?;
+    let [a, b, c2] = QUINTIC;
+    for _ in 0..STEPS {
+        let s = x.matmul(&flip(&x)?)?;
+        let s = ((&s * b)? + (s.matmul(&s)? * c2)?)?;
+        x = ((&x * a)? + s.matmul(&x)?)?;
+    }
+    if r > c { flip(&x) } else { Ok(x) }
+}
+
+impl super::Moments {
+    /// The first moment, on its device.
+    fn first(&self, dims: &[usize]) -> Result<Tensor> {
+        match &self.0 {
+            MomentStorage::Host(first, _) => Tensor::from_slice(first, dims, &Device::Cpu),
+            MomentStorage::Device(first, _) => first.reshape(dims),
+        }
+    }
+
+    fn set_first(&mut self, value: &Tensor) -> Result<()> {
+        match &mut self.0 {
+            MomentStorage::Host(first, _) => *first = value.flatten_all()?.to_vec1()?,
+            MomentStorage::Device(first, _) => *first = value.clone(),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,84 @@
+//! Training by Muon, and condensations that train the weights which templates compose.
+
+use crate::support::{Place, shapes};
+
+const SMALL: &str = "--depths 2 --widths 16 --template-size 16 --growth 0 --muon true";
+const LARGE: &str = "--depths 2,4 --widths 16,32 --template-size 16 --growth 0 --muon true";
+
+/// The weights of a model that templates make.
+fn weights(place: &Place, templates: &str, size: &str) -> Vec<u8> {
+    place.json(&format!("expand {templates} {size} --out m --overwrite"));
+    place.bytes("m/model.safetensors")
+}
+
+/// What is written are templates and scalers, as of any condensation: models of sizes that were trained and of others, with
+/// the accuracies that are recorded.
+#[test]
+fn templates_follow_the_weights_that_train() {
+    let place = Place::new();
+    for train in ["--muon true --lr 2e-2", "--train weights --lr 1e-2"] {
+        let args = format!("condense r.toml {train} --steps 160 --checkpoint-steps 100");
+        let result = place.json(&format!("{args} --out t --overwrite"));
+        let size = "--depth 3 --width 32";
+        let made = place.json(&format!("expand t {size} --out m --overwrite"));
+        assert_eq!(made["expected_top1"], result["top1"], "{train}");
+        let found = place.json("eval m --data shapes --test-limit 64");
+        assert_eq!(found["top1"], result["top1"], "{train}");
+        // Of ten classes.
+        assert!(found["top1"].as_f64().unwrap() > 0.2, "{train}: {found}");
+        weights(&place, "t", "--depth 5 --width 48");
+    }
+}
+
+#[test]
+fn levels_grow_from_weights_that_trained() {
+    let place = Place::new();
+    place.json(&format!("condense r.toml {SMALL} --out s"));
+    place.json(&format!("condense r.toml --grow s {LARGE} --out t"));
+    let size = "--depth 2 --width 16";
+    assert_eq!(weights(&place, "s", size), weights(&place, "t", size));
+    let size = "--depth 4 --width 32";
+    assert_ne!(weights(&place, "s", size), weights(&place, "t", size));
+}
+
+#[test]
+fn a_model_learns() {
+    let place = Place::new();
+    place.json("init timm --data shapes --depth 3 --width 32 --heads 2 --patch 7 --out m");
+    let train = format!("finetune m --steps 200 --lr 2e-2 --muon true {}", shapes());
+    let found = place.json(&format!("{train} --out o"));
+    // Of ten classes.
+    assert!(found["top1"].as_f64().unwrap() > 0.2, "{found}");
+}
+
+#[test]
+fn what_trains_templates_or_scalers_alone_is_refused() {
+    let place = Place::new();
+    let refused = |args: &str, parts: &[&str]| {
+        place.refused(&format!("condense r.toml {args} --out o"), parts);
+        assert!(!place.path("o").exists(), "{args}");
+    };
+    let factors = "--train factors";
+    refused(
+        "--muon true --scaler-lr-ratio 2",
+        &["scaler_lr_ratio", factors],
+    );
+    refused(
+        "--train weights --template-lr-ratio 0.5",
+        &["template_lr_ratio", factors],
+    );
+    refused(
+        "--muon true --larger deviations",
+        &["larger = deviations", factors],
+    );
+    refused(
+        "--muon true --kronecker interleave",
+        &["interleave", factors],
+    );
+    refused(
+        "--muon true --mlp-ratios 2,6",
+        &["mlp_ratios", "6", factors],
+    );
+    refused("--train all", &["factors, weights"]);
+    place.json("condense r.toml --muon true --train factors --scaler-lr-ratio 2 --out o");
+}
