@@ -18,7 +18,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Instant;
 use wave_data::Batch;
@@ -27,7 +27,6 @@ use wave_learngene::{Learngene, Part, Reach, Templates, divergence};
 use wave_models::Weights;
 use wave_models::resample;
 use wave_models::vit::{self, VitShape};
-use wave_ops::profile::{Work, doing};
 use wave_run::context::Context;
 use wave_run::data::{self, Data};
 use wave_run::forecast::Step;
@@ -39,6 +38,7 @@ use wave_run::train::{self, Course, Defaults, Live, Resolved, Trainee};
 use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 mod artefact;
+mod composed;
 mod describe;
 mod factorise;
 mod levels;
@@ -151,15 +151,6 @@ enum Terms {
     Composed(Reach),
 }
 
-/// The start of the name of weights that templates compose, as variables.
-const COMPOSED: &str = "composed.";
-
-/// Those of every part among variables.
-fn composed(values: &Weights) -> BTreeMap<Part, Tensor> {
-    let of = |part: Part| Some((part, values.get(&format!("{COMPOSED}{part}"))?.clone()));
-    Part::ALL.into_iter().filter_map(of).collect()
-}
-
 impl Terms {
     /// The values of `gene`, which holds what is trained.
     fn values(&self, gene: Learngene) -> candle_core::Result<Learngene> {
@@ -178,39 +169,32 @@ fn begin(
     seed: u64,
 ) -> Result<(Learngene, Terms)> {
     let largest = plan.largest();
-    let terms = |gene: &Learngene| match plan.train {
-        Trained::Factors => Terms::Values,
-        Trained::Weights => Terms::Composed(gene.reach(largest.depth, largest.width)),
-    };
-    if let (Some(smaller), Some(level)) = (smaller, plan.templates.levels.last()) {
-        let gene = Learngene {
-            plan: levels::smaller(smaller)?,
-            ..smaller.learngene.clone()
-        };
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let start = gene.grown(level.clone(), &first_templates(plan, &mut rng)?)?;
-        let terms = terms(&start);
-        return Ok((start, terms));
-    }
-    let gene = match plan.method {
-        CondenseMethod::Factorise => factorise::start(plan, ancestor)?.0,
-        CondenseMethod::Distil => start(plan, seed)?,
-    };
-    match plan.larger {
-        Larger::Values => {
-            let terms = terms(&gene);
-            Ok((gene, terms))
+    let (gene, larger) = match (smaller, plan.templates.levels.last()) {
+        (Some(smaller), Some(level)) => {
+            let gene = Learngene {
+                plan: levels::smaller(smaller)?,
+                ..smaller.learngene.clone()
+            };
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let start = gene.grown(level.clone(), &first_templates(plan, &mut rng)?)?;
+            (start, Larger::Values) // a level begins with what smaller models have
         }
-        Larger::Deviations => {
+        _ => match plan.method {
+            CondenseMethod::Factorise => (factorise::start(plan, ancestor)?.0, plan.larger),
+            CondenseMethod::Distil => (start(plan, seed)?, plan.larger),
+        },
+    };
+    Ok(match (plan.train, larger) {
+        (Trained::Weights, _) => {
+            let sizes = gene.reach(largest.depth, largest.width);
+            (gene, Terms::Composed(sizes))
+        }
+        (Trained::Factors, Larger::Values) => (gene, Terms::Values),
+        (Trained::Factors, Larger::Deviations) => {
             let smallest = plan.smallest();
-            Ok((gene.to_deviations(&smallest)?, Terms::Deviations(smallest)))
+            (gene.to_deviations(&smallest)?, Terms::Deviations(smallest))
         }
-    }
-}
-
-/// Whether a variable of this name is a set of templates or a part of the bank.
-fn is_factor(name: &str) -> bool {
-    name.starts_with("templates.") || name.starts_with("bank.")
+    })
 }
 
 /// A learngene in training, from `gene` on.
@@ -241,53 +225,23 @@ impl Trainee for Distillation<'_> {
                 v.rate = Rate::Uniform(self.plan.scaler_lr_ratio);
                 v.weight_decay = 0.0;
             }
-            if let (Terms::Composed(_), true) = (self.terms, is_factor(name)) {
-                v.rate = Rate::Frozen; // follows the composed weights
-            }
             Ok(v)
         };
-        let mut variables: Vec<Variable> = self
-            .gene
-            .tensors()
-            .iter()
-            .map(variable)
-            .collect::<Result<_>>()?;
-        if let Terms::Composed(sizes) = self.terms {
-            for (part, t) in self.gene.composed(sizes)? {
-                let depth = t.dim(0)?;
-                let like = train::variable(&part.stacked_name(), &t, self.resolved, depth, device)?;
-                variables.push(Variable {
-                    name: format!("{COMPOSED}{part}"),
-                    rate: Rate::Uniform(1.0),
-                    ..like
-                });
+        let all = self.gene.tensors();
+        let variables = all.iter().map(variable).collect::<Result<_>>()?;
+        match self.terms {
+            Terms::Composed(sizes) => {
+                composed::variables(variables, self.gene, sizes, self.resolved, device)
             }
+            Terms::Values | Terms::Deviations(_) => Ok(variables),
         }
-        Ok(variables)
     }
 
     fn constrain(&self, live: &Live) -> candle_core::Result<()> {
-        let Terms::Composed(sizes) = self.terms else {
-            return Ok(());
-        };
-        let _measured = doing(Work::Composition);
-        let values: Weights = live
-            .variables
-            .iter()
-            .map(|v| (v.name.clone(), v.var.as_detached_tensor()))
-            .collect();
-        let gene = self.gene.with_tensors(&values);
-        let gene = gene.nearer(&composed(&values), sizes)?;
-        let mut moved: Weights = gene.tensors().into_iter().collect();
-        for (part, t) in gene.composed(sizes)? {
-            moved.insert(format!("{COMPOSED}{part}"), t);
+        match self.terms {
+            Terms::Composed(sizes) => composed::constrain(self.gene, sizes, live),
+            Terms::Values | Terms::Deviations(_) => Ok(()),
         }
-        for v in &live.variables {
-            if is_factor(&v.name) || v.name.starts_with(COMPOSED) {
-                v.var.set(&moved[&v.name])?;
-            }
-        }
-        Ok(())
     }
 
     fn loss(
@@ -306,7 +260,7 @@ impl Trainee for Distillation<'_> {
         let outputs = shapes.map(|shape| {
             let weights = match self.terms {
                 Terms::Composed(sizes) => {
-                    gene.weights_from(&composed(&live.weights), sizes, &shape)?
+                    gene.weights_from(&composed::weights(&live.weights), sizes, &shape)?
                 }
                 _ => gene.stacked_weights(&shape)?,
             };

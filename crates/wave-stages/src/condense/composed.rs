@@ -1,0 +1,69 @@
+//! Variables of a condensation that trains the weights which templates compose.
+
+use anyhow::Result;
+use candle_core::{Device, Tensor};
+use std::collections::BTreeMap;
+use wave_learngene::{Learngene, Part, Reach};
+use wave_models::Weights;
+use wave_ops::profile::{Work, doing};
+use wave_run::train::{self, Live, Resolved};
+use wave_train::{Rate, Variable};
+
+/// The start of their names.
+const PREFIX: &str = "composed.";
+
+/// Whether a variable of this name is a set of templates or a part of the bank.
+fn is_factor(name: &str) -> bool {
+    name.starts_with("templates.") || name.starts_with("bank.")
+}
+
+/// `factors`, the variables of templates, scalers and inherited weights, with the weights that they compose for models of
+/// these sizes. The optimiser leaves templates and scalers to [`constrain`].
+pub(super) fn variables(
+    factors: Vec<Variable>,
+    gene: &Learngene,
+    sizes: &Reach,
+    resolved: &Resolved,
+    device: &Device,
+) -> Result<Vec<Variable>> {
+    let mut variables = factors;
+    for v in variables.iter_mut().filter(|v| is_factor(&v.name)) {
+        v.rate = Rate::Frozen;
+    }
+    for (part, t) in gene.composed(sizes)? {
+        let v = train::variable(&part.stacked_name(), &t, resolved, t.dim(0)?, device)?;
+        variables.push(Variable {
+            name: format!("{PREFIX}{part}"),
+            rate: Rate::Uniform(1.0),
+            ..v
+        });
+    }
+    Ok(variables)
+}
+
+/// Those weights among the values of all variables.
+pub(super) fn weights(values: &Weights) -> BTreeMap<Part, Tensor> {
+    let of = |part: Part| Some((part, values.get(&format!("{PREFIX}{part}"))?.clone()));
+    Part::ALL.into_iter().filter_map(of).collect()
+}
+
+/// After a step: templates and scalers move towards the weights, and the weights become what they compose.
+pub(super) fn constrain(gene: &Learngene, sizes: &Reach, live: &Live) -> candle_core::Result<()> {
+    let _measured = doing(Work::Composition);
+    let value = |v: &Variable| (v.name.clone(), v.var.as_detached_tensor());
+    let values: Weights = live.variables.iter().map(value).collect();
+    let gene = gene
+        .with_tensors(&values)
+        .nearer(&weights(&values), sizes)?;
+    let mut moved: Weights = gene.tensors().into_iter().collect();
+    moved.retain(|name, _| is_factor(name));
+    for (part, t) in gene.composed(sizes)? {
+        moved.insert(format!("{PREFIX}{part}"), t);
+    }
+    for v in &live.variables {
+        if let Some(t) = moved.get(&v.name) {
+            v.var.set(t)?;
+        }
+    }
+    Ok(())
+}
