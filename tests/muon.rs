@@ -31,6 +31,19 @@ fn templates_follow_the_weights_that_train() {
 }
 
 #[test]
+fn a_plan_says_what_trains() {
+    let place = Place::new();
+    let plan = |train: &str| place.stdout(&format!("condense r.toml {train} --dry-run"));
+    let line = "the weights train that these compose";
+    for train in ["--muon true", "--train weights"] {
+        assert!(plan(train).contains(line), "{train}");
+    }
+    for train in ["", "--muon true --train factors"] {
+        assert!(!plan(train).contains(line), "{train}");
+    }
+}
+
+#[test]
 fn levels_grow_from_weights_that_trained() {
     let place = Place::new();
     place.json(&format!("condense r.toml {SMALL} --out s"));

@@ -9,7 +9,7 @@ use wave_data::Source;
 use wave_run::context::Context;
 use wave_run::data::Data;
 use wave_run::forecast::{self, Step, bytes, duration};
-use wave_run::settings::{Condense, DEFAULT_BATCH};
+use wave_run::settings::{Condense, DEFAULT_BATCH, Trained};
 
 /// Number of files whose size is read.
 const SAMPLED: usize = 256;
@@ -169,6 +169,9 @@ fn describe_level(
         text += &format!(" {n} {set}");
     }
     text += &format!(" ({} in all)\n", counts.values().sum::<usize>());
+    if plan.train == Trained::Weights {
+        text += "the weights train that these compose\n";
+    }
     let twin = largest.parameter_count();
     let sums = [("transferred", values), ("plain ViT", twin)];
     for (name, n) in ledger.iter().chain(&sums) {
@@ -188,7 +191,7 @@ fn describe_level(
          operations without the ancestor's\n"
     );
     text += &step.words();
-    let state = forecast::checkpoint(values, plan.training.ema.is_some());
+    let state = forecast::checkpoint(plan.values_in_training(), plan.training.ema.is_some());
     text += &format!(
         "a checkpoint {}, and its spare as much\n",
         bytes(state as f64)

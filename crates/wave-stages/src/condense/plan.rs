@@ -397,13 +397,29 @@ impl CondensePlan {
 
     /// Memory of training, with an ancestor if given.
     pub fn memory(&self, ancestor: Option<&Ancestor>, mode: Mode) -> Memory {
-        let values = self.ledger().iter().map(|(_, n)| n).sum();
+        let values = self.values_in_training();
         let costliest = self.sizes.costliest(&self.largest());
         let memory = Memory::of_composed(&costliest, mode, values);
         let memory = memory.of_several(self.sizes.per_step);
         match ancestor {
             Some(ancestor) => memory.beside(&ancestor.network),
             None => memory,
+        }
+    }
+
+    /// The number of values that a training holds: what is transferred and, where they train, the weights that templates
+    /// compose at every anchor.
+    pub fn values_in_training(&self) -> usize {
+        let transferred: usize = self.ledger().iter().map(|(_, n)| n).sum();
+        let widest = self
+            .auxiliary
+            .with_size(self.auxiliary.depth, self.most().1);
+        let parameters = widest.stacked_parameters().into_iter();
+        let composed = parameters.filter(|(name, _)| self.templates.composes(name));
+        let sizes = composed.map(|(_, dims)| dims.iter().product::<usize>());
+        match self.train {
+            Trained::Factors => transferred,
+            Trained::Weights => transferred + sizes.sum::<usize>(),
         }
     }
 
