@@ -68,14 +68,15 @@ fn expand_survives_a_kill() {
 
 #[test]
 fn finetune_survives_a_kill() {
-    let place = Place::new();
-    place.json("init timm --data shapes --depth 3 --width 32 --heads 2 --patch 7 --out m");
-    let flags = "--steps 40 --checkpoint-steps 1 --ema 0.9 --drop-path 0.1 --crop-padding 2";
-    check(&place, &format!("finetune m {flags} {}", shapes()));
-    check(
-        &place,
-        &format!("finetune m {flags} --muon true {}", shapes()),
-    );
+    for muon in [false, true] {
+        let place = Place::new();
+        place.json("init timm --data shapes --depth 3 --width 32 --heads 2 --patch 7 --out m");
+        let flags = "--steps 40 --checkpoint-steps 1 --ema 0.9 --drop-path 0.1 --crop-padding 2";
+        check(
+            &place,
+            &format!("finetune m {flags} --muon {muon} {}", shapes()),
+        );
+    }
 }
 
 #[test]

@@ -70,13 +70,24 @@ fn on_host(var: &Var) -> Result<bool> {
 impl Moments {
     /// Before the first step of AdamW.
     pub fn new(var: &Var) -> Result<Moments> {
-        let zeros = var.flatten_all()?.zeros_like()?;
-        Moments::restore(var, [&zeros, &zeros])
+        Ok(Moments(if on_host(var)? {
+            let n = var.elem_count();
+            MomentStorage::Host(vec![0.0; n], vec![0.0; n])
+        } else {
+            let zeros = || var.as_detached_tensor().zeros_like();
+            MomentStorage::Device(zeros()?, zeros()?)
+        }))
     }
 
     /// Before the first step of Muon, which has no second moment.
     pub fn momentum(var: &Var) -> Result<Moments> {
-        Moments::restore_momentum(var, &var.flatten_all()?.zeros_like()?)
+        Ok(Moments(if on_host(var)? {
+            MomentStorage::Host(vec![0.0; var.elem_count()], Vec::new())
+        } else {
+            let zeros = var.as_detached_tensor().zeros_like()?;
+            let none = Tensor::zeros(0, zeros.dtype(), zeros.device())?;
+            MomentStorage::Device(zeros, none)
+        }))
     }
 
     /// From what [`Moments::to_tensors`] returned, for a variable of as many values.
