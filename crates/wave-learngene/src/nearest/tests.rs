@@ -69,7 +69,7 @@ fn what_templates_compose_stays() {
 fn sweeps_lead_to_the_nearest_weights() {
     let mut gene = learngene(Kronecker::Tile);
     let target = nearby(&gene, &all(&gene), 0.2);
-    let apart = |gene: &Learngene| distance(&gene.composed(&all(&gene)).unwrap(), &target);
+    let apart = |gene: &Learngene| distance(&gene.composed(&all(gene)).unwrap(), &target);
     let (start, mut last) = (apart(&gene), apart(&gene));
     for _ in 0..20 {
         gene = gene.nearer(&target, &all(&gene)).unwrap();
