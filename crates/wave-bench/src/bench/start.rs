@@ -117,7 +117,6 @@ fn by_initialisation(
     if let (Some(operator), Some(small)) = (&method.operator, donors.first()) {
         let mut table = method.finetune.clone();
         table.remove("epochs");
-        table.remove("muon"); // the operator has none of the matrices that it moves
         table.insert("steps".into(), toml::Value::Integer(OPERATOR_STEPS));
         merge(&mut table, operator);
         let mut training = bench.finetune_table(cell, &table)?.training;

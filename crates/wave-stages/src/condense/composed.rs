@@ -1,16 +1,57 @@
-//! Variables of a condensation that trains the weights which templates compose.
+//! Condensations that train the weights which templates compose: when they do, and their variables.
 
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use std::collections::BTreeMap;
-use wave_learngene::{Learngene, Part, Reach};
+use wave_learngene::{Learngene, Part, Reach, Sizes};
 use wave_models::Weights;
+use wave_models::vit::VitShape;
 use wave_ops::profile::{Work, doing};
+use wave_run::error::request;
+use wave_run::settings::{Condense, Larger, Trained};
 use wave_run::train::{self, Live, Resolved};
 use wave_train::{Rate, Variable};
 
 /// The start of their names.
 const PREFIX: &str = "composed.";
+
+/// What is trained: the weights with Muon, else templates and scalers. `sizes` are those of `auxiliary`.
+pub(super) fn trained(settings: &Condense, sizes: &Sizes, auxiliary: &VitShape) -> Result<Trained> {
+    let usual = match settings.training.transformer.muon {
+        Some(true) => Trained::Weights,
+        _ => Trained::Factors,
+    };
+    let trained = settings.train.unwrap_or(usual);
+    if trained == Trained::Factors {
+        return Ok(trained);
+    }
+    let of_factors = [
+        ("scaler_lr_ratio", settings.scaler_lr_ratio.is_some()),
+        ("template_lr_ratio", settings.template_lr_ratio.is_some()),
+        (
+            "larger = deviations",
+            settings.larger == Some(Larger::Deviations),
+        ),
+    ];
+    let given = of_factors.iter().find(|(_, given)| *given);
+    let mut ratios = sizes.variants.mlp_ratios.iter();
+    let ratio = ratios.find(|ratio| **ratio > auxiliary.mlp_ratio);
+    let interleaved = settings.kronecker.as_deref() == Some("interleave");
+    let wrong = match (given, ratio, interleaved) {
+        (Some((key, _)), ..) => format!("{key} is of templates and scalers that train"),
+        (_, Some(ratio), _) => format!(
+            "mlp_ratios: {ratio} is more than the auxiliary's {}",
+            auxiliary.mlp_ratio
+        ),
+        (.., true) => {
+            "kronecker = interleave: a smaller model's weights are no part of a larger's".into()
+        }
+        _ => return Ok(trained),
+    };
+    Err(request(format!(
+        "{wrong}, and here the weights train that they compose; leave it out, or give --train factors"
+    )))
+}
 
 /// Whether a variable of this name is a set of templates or a part of the bank.
 fn is_factor(name: &str) -> bool {

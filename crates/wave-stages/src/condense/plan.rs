@@ -1,6 +1,6 @@
 //! The plan of a condensation: sizes, templates and first scalers, checked against each other.
 
-use super::DEFAULTS;
+use super::{DEFAULTS, composed};
 use crate::ancestor::{Ancestor, AncestorOutput};
 use crate::cache::CachePlan;
 use crate::elastic;
@@ -125,44 +125,6 @@ pub fn check(settings: &Condense) -> Result<()> {
     Ok(())
 }
 
-/// What is trained: the weights with Muon, else templates and scalers. `sizes` are those of `auxiliary`.
-fn trained(settings: &Condense, sizes: &Sizes, auxiliary: &VitShape) -> Result<Trained> {
-    let usual = match settings.training.transformer.muon {
-        Some(true) => Trained::Weights,
-        _ => Trained::Factors,
-    };
-    let trained = settings.train.unwrap_or(usual);
-    if trained == Trained::Factors {
-        return Ok(trained);
-    }
-    let of_factors = [
-        ("scaler_lr_ratio", settings.scaler_lr_ratio.is_some()),
-        ("template_lr_ratio", settings.template_lr_ratio.is_some()),
-        (
-            "larger = deviations",
-            settings.larger == Some(Larger::Deviations),
-        ),
-    ];
-    let given = of_factors.iter().find(|(_, given)| *given);
-    let mut ratios = sizes.variants.mlp_ratios.iter();
-    let ratio = ratios.find(|ratio| **ratio > auxiliary.mlp_ratio);
-    let interleaved = settings.kronecker.as_deref() == Some("interleave");
-    let wrong = match (given, ratio, interleaved) {
-        (Some((key, _)), ..) => format!("{key} is of templates and scalers that train"),
-        (_, Some(ratio), _) => format!(
-            "mlp_ratios: {ratio} is more than the auxiliary's {}",
-            auxiliary.mlp_ratio
-        ),
-        (.., true) => {
-            "kronecker = interleave: a smaller model's weights are no part of a larger's".into()
-        }
-        _ => return Ok(trained),
-    };
-    Err(request(format!(
-        "{wrong}, and here the weights train that they compose; leave it out, or give --train factors"
-    )))
-}
-
 /// Whether templates come in closed form, without training.
 pub(super) fn is_closed_form(settings: &Condense) -> bool {
     let Optimisation { epochs, steps, .. } = &settings.training.optimisation;
@@ -180,7 +142,7 @@ impl CondensePlan {
         let auxiliary = auxiliary(settings)?;
         let sizes = sizes(settings, &auxiliary)?;
         let start = settings.scaler_start.unwrap_or(ScalerStart::Ramp);
-        let train = trained(settings, &sizes, &auxiliary)?;
+        let train = composed::trained(settings, &sizes, &auxiliary)?;
         let mut data = DataPlan::new(&settings.training)?;
         Ok(CondensePlan {
             table: to_table(settings)?,
