@@ -56,7 +56,8 @@ pub fn slice(
     fits(whole, target)?;
     let picked = layers.pick(whole.depth, target.depth);
     let picked: Vec<u32> = picked.into_iter().map(|l| l as u32).collect();
-    let picked = Tensor::from_vec(picked, target.depth, &Device::Cpu)?;
+    let device = weights.values().next().map_or(&Device::Cpu, Tensor::device);
+    let picked = Tensor::from_vec(picked, target.depth, device)?;
     let expected = target.stacked_parameters();
     let sliced = expected.into_iter().map(|(name, dims)| {
         let tensor = weights.get(&name);

@@ -6,23 +6,30 @@
 use super::{Argument, Factor, Kind, View};
 use candle_core::cuda_backend::cudarc::cublas::{result, sys as blas};
 use candle_core::cuda_backend::cudarc::driver::{
-    CudaSlice, DevicePtr, DeviceRepr, LaunchConfig, PushKernelArg, sys,
+    CudaFunction, CudaSlice, DevicePtr, DeviceRepr, LaunchConfig, PushKernelArg, sys,
 };
-use candle_core::cuda_backend::{CudaStorage, WrapErr};
+use candle_core::cuda_backend::{CudaStorage, DeviceId, WrapErr};
 use candle_core::{CudaDevice, Result};
+use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::Mutex;
+use std::sync::{Arc, LazyLock, Mutex};
 
 const PTX: &str = include_str!(concat!(env!("OUT_DIR"), "/kernels.ptx"));
 
 /// Compute capability, major and minor: products of tiles in bf16 take that of the first that has them.
 const NEEDED: (i32, i32) = (8, 0);
 
-/// The numbers of devices that [`prepare`] is done with.
-static PREPARED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+/// The kernels of a device that were started before, by name: to look one up in its module takes as long as to start it.
+type Kernels = Arc<Mutex<HashMap<String, CudaFunction>>>;
+
+/// The devices that [`prepare`] is done with.
+static PREPARED: LazyLock<Mutex<HashMap<DeviceId, Kernels>>> = LazyLock::new(Mutex::default);
 
 #[derive(Clone)]
-pub(crate) struct Gpu(CudaDevice);
+pub(crate) struct Gpu {
+    device: CudaDevice,
+    kernels: Kernels,
+}
 
 /// Memory of a GPU, by what it holds.
 pub(super) struct Memory {
@@ -38,15 +45,15 @@ enum Slice {
 
 /// Refuses a GPU that the kernels are not for, and has its allocator keep what is given back: a step takes
 /// as much as the one before, and every wait for the device would return it to the driver.
-fn prepare(device: &CudaDevice) -> Result<()> {
-    let stream = device.cuda_stream();
-    let context = stream.context();
+fn prepare(device: &CudaDevice) -> Result<Kernels> {
     let mut prepared = PREPARED
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner());
-    if prepared.contains(&context.ordinal()) {
-        return Ok(());
+    if let Some(kernels) = prepared.get(&device.id()) {
+        return Ok(kernels.clone());
     }
+    let stream = device.cuda_stream();
+    let context = stream.context();
     let found = context.compute_capability().w()?;
     if found < NEEDED {
         candle_core::bail!(
@@ -75,8 +82,7 @@ fn prepare(device: &CudaDevice) -> Result<()> {
                 .w()?;
         }
     }
-    prepared.push(context.ordinal());
-    Ok(())
+    Ok(prepared.entry(device.id()).or_default().clone())
 }
 
 impl Memory {
@@ -90,14 +96,14 @@ impl Memory {
 
     pub(super) fn into_storage(self) -> Result<CudaStorage> {
         match self.slice {
-            Slice::F32(slice) => Ok(CudaStorage::wrap_cuda_slice(slice, self.gpu.0)),
+            Slice::F32(slice) => Ok(CudaStorage::wrap_cuda_slice(slice, self.gpu.device)),
             _ => candle_core::bail!("only f32 values of kernels are candle's"),
         }
     }
 
     /// A copy on the host; waits.
     pub(super) fn download(&self) -> Result<Vec<u8>> {
-        let device = &self.gpu.0;
+        let device = &self.gpu.device;
         match &self.slice {
             Slice::F32(slice) => {
                 let values = device.clone_dtoh(slice)?;
@@ -114,12 +120,14 @@ impl Memory {
 
 impl Gpu {
     pub(super) fn new(device: &CudaDevice) -> Result<Gpu> {
-        prepare(device)?;
-        Ok(Gpu(device.clone()))
+        Ok(Gpu {
+            device: device.clone(),
+            kernels: prepare(device)?,
+        })
     }
 
     fn address<T>(&self, slice: &CudaSlice<T>) -> u64 {
-        slice.device_ptr(&self.0.cuda_stream()).0
+        slice.device_ptr(&self.device.cuda_stream()).0
     }
 
     /// The address of a tensor's `f32` values.
@@ -140,7 +148,7 @@ impl Gpu {
     /// No less than one value: an allocation of nothing is an error of CUDA's.
     fn alloc<T: DeviceRepr>(&self, len: usize) -> Result<CudaSlice<T>> {
         // SAFETY: kernels and products write memory before anything reads it.
-        unsafe { self.0.alloc(len.max(1)) }
+        unsafe { self.device.alloc(len.max(1)) }
     }
 
     pub(super) fn upload(&self, kind: Kind, bytes: &[u8]) -> Result<Memory> {
@@ -148,14 +156,14 @@ impl Gpu {
             Kind::F32 => {
                 let (words, _) = bytes.as_chunks::<4>();
                 let values: Vec<f32> = words.iter().map(|w| f32::from_ne_bytes(*w)).collect();
-                Slice::F32(self.0.clone_htod(&values)?)
+                Slice::F32(self.device.clone_htod(&values)?)
             }
             Kind::Bf16 => {
                 let (words, _) = bytes.as_chunks::<2>();
                 let values: Vec<u16> = words.iter().map(|w| u16::from_ne_bytes(*w)).collect();
-                Slice::Bf16(self.0.clone_htod(&values)?)
+                Slice::Bf16(self.device.clone_htod(&values)?)
             }
-            Kind::Bytes => Slice::Bytes(self.0.clone_htod(bytes)?),
+            Kind::Bytes => Slice::Bytes(self.device.clone_htod(bytes)?),
         };
         let gpu = self.clone();
         Ok(Memory { gpu, slice })
@@ -168,8 +176,18 @@ impl Gpu {
         threads: u32,
         arguments: &[Argument],
     ) -> Result<()> {
-        let kernel = self.0.get_or_load_custom_func(name, "wave-kernels", PTX)?;
-        let mut builder = kernel.builder();
+        let mut kernels = self
+            .kernels
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        if !kernels.contains_key(name) {
+            let kernel = self
+                .device
+                .get_or_load_custom_func(name, "wave-kernels", PTX)?;
+            kernels.insert(name.into(), kernel.into_cuda_function());
+        }
+        let stream = self.device.cuda_stream();
+        let mut builder = stream.launch_builder(&kernels[name]);
         for argument in arguments {
             match argument {
                 Argument::Pointer(x) => builder.arg(x),
@@ -211,7 +229,7 @@ impl Gpu {
         };
         let size = |n: usize| i32::try_from(n).map_err(candle_core::Error::wrap);
         let (one, zero) = (1f32, 0f32);
-        let blas = self.0.cublas_handle();
+        let blas = self.device.cublas_handle();
         // SAFETY: the views are of the sizes (`Place::product`), of memory that is freed in the same stream;
         // the constants are f32, as the sums are.
         unsafe {

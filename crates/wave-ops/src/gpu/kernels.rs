@@ -145,7 +145,8 @@ impl Place {
             int(d),
             int(count),
         ];
-        self.launch(&name, [d.div_ceil(LANES), parts, 1], THREADS, &arguments)?;
+        let grid = [d.div_ceil(THREADS as usize), parts, 1];
+        self.launch(&name, grid, THREADS, &arguments)?;
         self.add_parts(partial.view(), parts, d, sums)
     }
 
@@ -153,8 +154,7 @@ impl Place {
         let d = sums.len;
         assert!((count - 1) * stride + d <= parts.len);
         let arguments = [parts.into(), sums.into(), int(count), int(d), int(stride)];
-        let grid = [d.div_ceil(THREADS as usize), 1, 1];
-        self.launch("add_parts", grid, THREADS, &arguments)
+        self.launch("add_parts", [d.div_ceil(LANES), 1, 1], THREADS, &arguments)
     }
 
     /// `y = gelu(z + bias)`, see `gelu.cu`; the bias is added to every row as long as it.

@@ -27,7 +27,49 @@ __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], const
 __device__ __forceinline__ uint32_t both(const bf16 *x) { return *reinterpret_cast<const uint32_t *>(x); }
 __device__ __forceinline__ uint32_t both(bf16 low, bf16 high) { return low.bits | uint32_t(high.bits) << 16; }
 
-// C += A B: A (16, K) with rows `lda` apart; B (K, 8 COUNT), or if `across` its transpose, rows `ldb` apart.
+// What mma takes of 16 rows of A, `ld` apart, at columns 0 to 15.
+__device__ __forceinline__ void load_left(uint32_t (&a)[4], const bf16 *tile, int ld) {
+#ifdef __CUDACC__
+    int lane = threadIdx.x % LANES;
+    unsigned from = __cvta_generic_to_shared(tile + lane % 16 * ld + lane / 16 * 8);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
+                 : "r"(from));
+#else
+    const bf16 *a0 = tile + group() * ld + pair(), *a1 = a0 + 8 * ld;
+    a[0] = both(a0), a[1] = both(a1), a[2] = both(a0 + 8), a[3] = both(a1 + 8);
+#endif
+}
+
+// What two mma take of B (16, 16): its first eight columns, and the others. Its rows are `ld` apart, or if `across` its
+// columns.
+template <bool across>
+__device__ __forceinline__ void load_right(uint32_t (&b)[2][2], const bf16 *tile, int ld) {
+#ifdef __CUDACC__
+    int lane = threadIdx.x % LANES;
+    if constexpr (across) {
+        unsigned from = __cvta_generic_to_shared(tile + (lane % 8 + lane / 16 * 8) * ld + lane / 8 % 2 * 8);
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(b[0][0]), "=r"(b[0][1]), "=r"(b[1][0]), "=r"(b[1][1])
+                     : "r"(from));
+    } else {
+        unsigned from = __cvta_generic_to_shared(tile + lane % 16 * ld + lane / 16 * 8);
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(b[0][0]), "=r"(b[0][1]), "=r"(b[1][0]), "=r"(b[1][1])
+                     : "r"(from));
+    }
+#else
+    for (int j = 0; j < 2; ++j)
+        for (int half = 0; half < 2; ++half) {
+            int column = 8 * j + group(), row = 8 * half + pair();
+            b[j][half] = across ? both(tile + column * ld + row)
+                                : both(tile[row * ld + column], tile[(row + 1) * ld + column]);
+        }
+#endif
+}
+
+// C += A B: A (16, K) with rows `lda` apart; B (K, 8 COUNT), or if `across` its transpose, rows `ldb` apart. Rows of bf16
+// begin at multiples of 16 bytes.
 template <int K, bool across, int COUNT>
 __device__ __forceinline__ void product(float (&c)[COUNT][4], const f32 *a, int lda, const f32 *b, int ldb) {
     const float *a0 = a + group() * lda, *a1 = a0 + 8 * lda;
@@ -49,23 +91,17 @@ __device__ __forceinline__ void product(float (&c)[COUNT][4], const f32 *a, int 
 
 template <int K, bool across, int COUNT>
 __device__ __forceinline__ void product(float (&c)[COUNT][4], const bf16 *a, int lda, const bf16 *b, int ldb) {
-    const bf16 *a0 = a + group() * lda + pair(), *a1 = a0 + 8 * lda;
+    static_assert(COUNT % 2 == 0, "columns in sixteens");
 #pragma unroll
     for (int k = 0; k < K; k += 16) {
-        uint32_t left[4] = {both(a0 + k), both(a1 + k), both(a0 + k + 8), both(a1 + k + 8)};
+        uint32_t left[4];
+        load_left(left, a + k, lda);
 #pragma unroll
-        for (int j = 0; j < COUNT; ++j) {
-            uint32_t right[2];
-            if (across) {
-                const bf16 *b0 = b + (8 * j + group()) * ldb + k + pair();
-                right[0] = both(b0);
-                right[1] = both(b0 + 8);
-            } else {
-                const bf16 *b0 = b + (k + pair()) * ldb + 8 * j + group();
-                right[0] = both(b0[0], b0[ldb]);
-                right[1] = both(b0[8 * ldb], b0[9 * ldb]);
-            }
-            mma(c[j], left, right);
+        for (int j = 0; j < COUNT; j += 2) {
+            uint32_t right[2][2];
+            load_right<across>(right, across ? b + 8 * j * ldb + k : b + k * ldb + 8 * j, ldb);
+            mma(c[j], left, right[0]);
+            mma(c[j + 1], left, right[1]);
         }
     }
 }
