@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # What package.sh packs, run on a machine with a GPU of compute capability 8.0 or later, in under eight
 # minutes: parity of every kernel with the processor's operators, training steps beside PyTorch's, memory, a
-# short condensation, two ranks on two GPUs. Never run on a GPU so far: where it fails, the part says so and
-# the next begins.
+# short condensation, two ranks on two GPUs. Where a part fails, it says so and the next begins.
 #
 #   ./measure.sh [RESULTS]      writes RESULTS/*.log too (default: results)
 set -uo pipefail

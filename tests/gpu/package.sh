@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Packs what measures wave on a machine with a GPU: the command and the parity check, built with CUDA, and
 # the scripts. Needs CUDA's toolkit (nvcc, headers, libraries to link), but no GPU; with libnccl.so beside
-# CUDA's libraries, two ranks too. Neither the package nor what is in it ever ran on a GPU.
+# CUDA's libraries, two ranks too.
 #
 #   tests/gpu/package.sh OUT.tar.gz
 #   (there)  tar xzf OUT.tar.gz && gpu/measure.sh
