@@ -223,9 +223,12 @@ fn wrong_recipes() {
         (RECIPE.replace("[1, 3]", "[3, 1]"), "depths"),
         (line("growth = 1.5\n"), "growth"),
         (line("growth_power = 0\n"), "growth_power"),
-        (line("sizes_per_step = 0\n"), "sizes_per_step"),
-        (line("inplace_weight = 1.0\n"), "--sizes-per-step"),
-        (line("larger = \"copies\"\n"), "larger"),
+        (
+            line("sizes_per_step = 2\n"),
+            "sizes_per_step was removed in version 0.1.0: several sizes",
+        ),
+        (line("larger = \"deviations\"\n"), "changed no accuracy"),
+        (line("method = \"factorise\"\n"), "random weights"),
         (line("template_start = \"he\"\n"), "template_start"),
     ] {
         place.write("wrong.toml", &recipe);

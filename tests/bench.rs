@@ -185,7 +185,7 @@ finetune = { steps = 2 }
 [bench.donors.elastic]
 depth = 4
 width = 32
-finetune = { steps = 4, depths = [1, 4], widths = [16, 32], growth = 0.5, sizes_per_step = 3, inplace_weight = 0.5 }
+finetune = { steps = 4, depths = [1, 4], widths = [16, 32], growth = 0.5 }
 
 [bench.methods]
 mimetic = { start = "mimetic" }
@@ -212,11 +212,6 @@ condense = { steps = 2, widths = [32], template_size = 32, templates = [6, 2, 8,
 [bench.methods.wave]
 start = "templates"
 
-[bench.methods.deviations]
-start = "templates"
-sizes = [[3, 32]]
-condense = { larger = "deviations", sizes_per_step = 3, inplace_weight = 0.5 }
-
 [bench.methods.fitted]
 start = "templates"
 expand = { steps = 2, scalers = "random" }
@@ -224,12 +219,6 @@ expand = { steps = 2, scalers = "random" }
 [bench.methods.mlp-alone]
 start = "templates"
 inherit = ["mlp", "outer"]
-
-[bench.methods.factorised]
-start = "templates"
-donor = "deep"
-sizes = [[3, 32]]
-condense = { method = "factorise" }
 "#;
 
 #[test]
@@ -274,7 +263,7 @@ fn every_method_runs_once_and_says_what_it_cost() {
             .find(|r| r["method"] == method && r["depth"] == depth);
         found.unwrap_or_else(|| panic!("no row of {method} with {depth} layers"))
     };
-    assert_eq!(rows.len(), 10 + 16 - 1 + 2); // 10 methods at both sizes, 7 at the larger one
+    assert_eq!(rows.len(), 10 + 14 - 1 + 2); // 10 methods at both sizes, 5 at the larger one
     let number = |row: &Value, key: &str| row[key].as_f64().unwrap();
 
     let own = |depth| number(of("direct-pt", depth), "own_epochs");
@@ -317,7 +306,6 @@ fn every_method_runs_once_and_says_what_it_cost() {
         ("ligo", (true, true)),
         ("direct-pt", (false, true)),
         ("nested", (true, false)),
-        ("factorised", (true, false)),
     ] {
         assert_eq!(costs(method), expected, "{method}");
     }

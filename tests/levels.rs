@@ -166,10 +166,6 @@ fn a_growth_that_does_not_fit_is_refused() {
         "--depths 2,4 --widths 32 --anchors 2",
         &["anchors", "leave out"],
     );
-    refused(
-        "--depths 2,4 --widths 32 --method factorise",
-        &["factorise"],
-    );
     place.refused("condense r.toml --grow nowhere --out o", &["nowhere"]);
     let written = String::from_utf8(place.bytes("t/config.json")).unwrap();
     for (found, wrong, part) in [

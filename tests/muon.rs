@@ -77,14 +77,6 @@ fn what_trains_templates_or_scalers_alone_is_refused() {
         &["scaler_lr_ratio", factors],
     );
     refused(
-        "--train weights --template-lr-ratio 0.5",
-        &["template_lr_ratio", factors],
-    );
-    refused(
-        "--muon true --larger deviations",
-        &["larger = deviations", factors],
-    );
-    refused(
         "--muon true --kronecker interleave",
         &["interleave", factors],
     );

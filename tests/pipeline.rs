@@ -259,53 +259,6 @@ fn a_seed_decides_every_byte() {
 }
 
 #[test]
-fn factorising_finds_the_templates_that_made_a_model() {
-    let place = Place::with_templates();
-    place.json("expand t --depth 3 --width 32 --steps 0 --out m");
-    place.write(
-        "f.toml",
-        "[condense]\nancestor = \"m\"\nmethod = \"factorise\"\ntemplate_size = 16\n\
-         templates = [6, 2, 8, 8]\n",
-    );
-    let found = place.json("condense f.toml --out f");
-    for set in ["qkv", "proj", "fc1", "fc2"] {
-        assert!(
-            found["energy_kept"][set].as_f64().unwrap() > 0.9999,
-            "{set}"
-        );
-        let noise = found["energy_kept_of_noise"][set].as_f64().unwrap();
-        assert!(0.0 < noise && noise < 0.9, "{set}: {noise}");
-    }
-    place.json("expand f --depth 3 --width 32 --steps 0 --out again");
-    let read = |dir: &str| {
-        let file = place.path(dir).join("model.safetensors");
-        candle_core::safetensors::load(file, &candle_core::Device::Cpu).unwrap()
-    };
-    let (made, again) = (read("m"), read("again"));
-    for (name, w) in &made {
-        for (x, y) in values(w).iter().zip(values(&again[name])) {
-            assert!((x - y).abs() < 1e-5, "{name}: {x} {y}");
-        }
-    }
-
-    // As the start of distillation, which needs a transformer of the same shape.
-    let recipe = RECIPE.replace(
-        "[condense]",
-        "[condense]\nancestor = \"m\"\nmethod = \"factorise\"",
-    );
-    let recipe = recipe.replace(
-        "template_size = 16",
-        "template_size = 16\ntemplates = [6, 2, 8, 8]",
-    );
-    let recipe = recipe.replace("kl_weight = 0\n", "");
-    place.write("d.toml", &recipe);
-    place.json("condense d.toml --out d");
-    place.write("w.toml", recipe.replace("width = 32", "width = 48"));
-    let output = place.run("condense w.toml --out w");
-    assert_eq!(output.status.code(), Some(2));
-}
-
-#[test]
 fn a_step_in_parts_is_the_same_step() {
     let place = Place::with_templates();
     place.json("expand t --depth 2 --width 32 --steps 0 --out m");

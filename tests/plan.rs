@@ -58,10 +58,6 @@ fn a_dry_run_refuses_what_the_stage_would() {
             "finetune m --data shapes --growth 0.5",
             &["growth", "--depths"],
         ),
-        (
-            "finetune m --data shapes --depths 1,2 --inplace-weight 1",
-            &["inplace_weight", "--sizes-per-step 2"],
-        ),
         ("finetune m --data shapes --accumulate 5", &["accumulate"]),
         ("finetune nowhere --data shapes", &["nowhere"]),
         (
@@ -234,10 +230,6 @@ fn numbers_out_of_range_are_refused() {
     let place = Place::with_templates();
     place.json(MODEL);
     for (args, needle) in [
-        (
-            "condense r.toml --set condense.template_lr_ratio=-5",
-            "template_lr_ratio = -5",
-        ),
         (
             "condense r.toml --set condense.scaler_lr_ratio=nan",
             "scaler_lr_ratio = NaN",

@@ -46,8 +46,6 @@ fn condense_survives_a_kill() {
     let args = "condense r.toml --steps 40 --checkpoint-steps 1";
     check(&Place::new(), args);
     check(&Place::new(), &format!("{args} --muon true --ema 0.9"));
-    let several = "--larger deviations --sizes-per-step 3 --inplace-weight 0.5";
-    check(&Place::new(), &format!("{args} {several}"));
     let shapes = "--mlp-ratios 1,4 --head-widths 8,16 --image-sizes 28,56 --patches 4,7";
     check(&Place::new(), &format!("{args} {shapes}"));
 }

@@ -198,27 +198,49 @@ fn imports(src: &Path) -> BTreeMap<String, BTreeSet<String>> {
     texts.iter().map(imported).collect()
 }
 
-/// A cycle of modules that import each other; a module and its children count as one.
+/// A circle of modules that import each other. A module and all below it are one node, beside its siblings.
 fn circle(imports: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
-    let related =
-        |a: &str, b: &str| a.starts_with(&format!("{b}::")) || b.starts_with(&format!("{a}::"));
-    let mut done = BTreeSet::new();
-    for start in imports.keys() {
-        let mut trail: Vec<(&str, Vec<&str>)> = vec![(start, Vec::new())];
-        let next = |module: &str| -> Vec<&str> {
-            let all = imports[module].iter().map(String::as_str);
-            all.filter(|other| !related(module, other)).collect()
+    let mut parents: BTreeSet<&str> = [""].into();
+    for module in imports.keys() {
+        parents.extend(module.match_indices("::").map(|(at, _)| &module[..at]));
+    }
+    parents.into_iter().find_map(|parent| {
+        let node = |module: &str| -> Option<String> {
+            let below = match parent {
+                "" => module,
+                _ => module.strip_prefix(parent)?.strip_prefix("::")?,
+            };
+            Some(below.split("::").next().unwrap_or(below).to_owned())
         };
-        trail[0].1 = next(start);
-        while let Some((module, left)) = trail.last_mut() {
+        let mut graph: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (module, others) in imports {
+            let Some(from) = node(module) else { continue };
+            let to = others.iter().filter_map(|other| node(other));
+            let to = to.filter(|other| *other != from);
+            graph.entry(from.clone()).or_default().extend(to);
+        }
+        cycle(&graph)
+    })
+}
+
+/// A cycle of a graph.
+fn cycle(graph: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
+    let next = |node: &str| -> Vec<&str> {
+        let all = graph.get(node).into_iter().flatten();
+        all.map(String::as_str).collect()
+    };
+    let mut done = BTreeSet::new();
+    for start in graph.keys() {
+        let mut trail = vec![(start.as_str(), next(start))];
+        while let Some((node, left)) = trail.last_mut() {
             match left.pop() {
                 None => {
-                    done.insert(*module);
+                    done.insert(*node);
                     trail.pop();
                 }
                 Some(other) => {
-                    if let Some(at) = trail.iter().position(|(m, _)| *m == other) {
-                        return Some(trail[at..].iter().map(|(m, _)| (*m).to_owned()).collect());
+                    if let Some(at) = trail.iter().position(|(n, _)| *n == other) {
+                        return Some(trail[at..].iter().map(|(n, _)| (*n).to_owned()).collect());
                     }
                     if !done.contains(other) {
                         trail.push((other, next(other)));

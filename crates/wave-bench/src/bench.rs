@@ -31,6 +31,7 @@ use wave_stages::ancestor::{Ancestor, Ancestors};
 use wave_stages::condense;
 use wave_stages::finetune::{self, FinetunePlan, Options, Tuning};
 use wave_stages::model::Model;
+use wave_stages::score;
 use wave_stages::templates;
 
 mod artefacts;
@@ -427,7 +428,7 @@ impl Bench<'_> {
         let memory = Memory::of_network(&model.network, resolved.mode);
         Step::new(memory, &data, &resolved, 1)?.check()?;
         let weights = model.network.prepare(&model.weights)?;
-        let before = finetune::score(&model.network, &weights, &data.tests)?;
+        let before = score::score(&model.network, &weights, &data.tests)?;
         let ancestor =
             self.ancestors
                 .get(plan.ancestor.as_deref(), &plan.classes, self.context())?;

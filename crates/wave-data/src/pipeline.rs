@@ -226,7 +226,7 @@ impl Pipeline {
 
     fn finish(&self, pixels: Vec<u8>, image: &RawImage) -> Result<Vec<u8>, DataError> {
         Ok(if (self.transform.channels, image.channels) == (1, 3) {
-            crate::transform::luma(&pixels)
+            crate::augment::colour::luma(&pixels)
         } else {
             pixels
         })

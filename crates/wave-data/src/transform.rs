@@ -10,6 +10,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::augment::Placement;
+use crate::augment::colour::luma;
 use crate::augment::crop::Rectangle;
 use crate::resample::{self, Axis, Interpolation, View, resample, taps};
 use crate::{BrokenImages, DataError, RawImage, Source};
@@ -347,16 +348,6 @@ impl Window {
         let end = (self.start + self.length + reach).ceil() as usize;
         (first, end.min(self.side))
     }
-}
-
-/// Pillow's grey, ITU-R 601-2 luma in 16-bit fixed point: (n, 3) to (n).
-pub(crate) fn luma(rgb: &[u8]) -> Vec<u8> {
-    rgb.chunks_exact(3)
-        .map(|p| {
-            let [r, g, b] = [p[0], p[1], p[2]].map(u32::from);
-            ((r * 19595 + g * 38470 + b * 7471 + 0x8000) >> 16) as u8
-        })
-        .collect()
 }
 
 /// `(x / 255 - mean) / std` of all 256 values of `x`, for each channel.

@@ -3,7 +3,6 @@
 //! much, so they come first. Some of the models drawn have another MLP, other heads, images or patches.
 
 use rand::Rng;
-use std::cmp::Reverse;
 use wave_models::vit::VitShape;
 
 /// Sizes to draw from.
@@ -19,8 +18,6 @@ pub struct Sizes {
     /// Power of that share's elapsed part with which they grow, above 0: 1 is linear, more stays
     /// small for longer.
     pub growth_power: f64,
-    /// Sizes that each step trains, at least 1.
-    pub per_step: usize,
     /// What else is drawn.
     pub variants: Variants,
     /// Largest sizes of smaller levels (depth, width): what is within one is not drawn, while there is anything else.
@@ -160,23 +157,15 @@ impl Sizes {
             widths,
             growth: 0.0,
             growth_power: 1.0,
-            per_step: 1,
             variants: Variants::default(),
             smaller: Vec::new(),
         }
     }
 
-    /// The shapes that a step trains, of models like `whole`: see `Sizes::draw_all`.
-    pub fn shapes(
-        &self,
-        whole: &VitShape,
-        step: u64,
-        steps: u64,
-        rng: &mut impl Rng,
-    ) -> Vec<VitShape> {
-        let sizes = self.draw_all(step, steps, rng).into_iter();
-        let shapes = sizes.map(|(depth, width)| whole.with_size(depth, width));
-        shapes.map(|shape| self.variants.draw(shape, rng)).collect()
+    /// The shape that a step trains, of models like `whole`: see [`Sizes::draw`].
+    pub fn shape(&self, whole: &VitShape, step: u64, steps: u64, rng: &mut impl Rng) -> VitShape {
+        let (depth, width) = self.draw(step, steps, rng);
+        self.variants.draw(whole.with_size(depth, width), rng)
     }
 
     /// A depth and a width among those that step `step` of `steps` trains. `rng` should depend on the
@@ -189,26 +178,6 @@ impl Sizes {
         let ((least, most), widths) = self.at(step, steps);
         let depth = rng.random_range(least..=most);
         (depth, widths[rng.random_range(0..widths.len())])
-    }
-
-    /// All depths and widths that a step trains, the largest first. One is drawn; of two, the other is the
-    /// smallest, which costs little; of three or more, one is the largest so far (the sandwich rule of Yu
-    /// and Huang 2019). None comes twice, so there may be fewer.
-    fn draw_all(&self, step: u64, steps: u64, rng: &mut impl Rng) -> Vec<(usize, usize)> {
-        let mut sizes = self.fixed(step, steps);
-        sizes.extend((sizes.len()..self.per_step).map(|_| self.draw(step, steps, rng)));
-        sizes.sort_by_key(|size| Reverse(work(size)));
-        sizes.dedup();
-        sizes
-    }
-
-    /// The sizes of a step that are not drawn: the smallest, then the largest.
-    fn fixed(&self, step: u64, steps: u64) -> Vec<(usize, usize)> {
-        let all = self.all(step, steps);
-        let least = all.iter().min_by_key(|size| work(size));
-        let most = all.iter().max_by_key(|size| work(size));
-        let ends = least.into_iter().chain(most).copied();
-        ends.take(self.per_step.saturating_sub(1).min(2)).collect()
     }
 
     /// All sizes that a step draws from; never none.
@@ -255,7 +224,7 @@ impl Sizes {
                 let shape = whole.with_size(depth, width);
                 self.variants.mean_multiply_adds(&shape)
             };
-            let drawn = match self.smaller.is_empty() {
+            match self.smaller.is_empty() {
                 // Linear in the depth, so its mean is that of the ends.
                 true => {
                     let ends = widths
@@ -270,18 +239,10 @@ impl Sizes {
                         .sum::<f64>()
                         / all.len() as f64
                 }
-            };
-            let fixed = self.fixed(step, steps);
-            let always = fixed.iter().map(|&(depth, width)| of(depth, width));
-            always.sum::<f64>() + drawn * (self.per_step - fixed.len()) as f64
+            }
         };
         (0..steps).map(of_step).sum::<f64>() / steps as f64
     }
-}
-
-/// Proportional to the parameters of the blocks; of equal ones, the deeper has more.
-fn work(&(depth, width): &(usize, usize)) -> (usize, usize) {
-    (depth * width * width, depth)
 }
 
 #[cfg(test)]
@@ -297,7 +258,6 @@ mod tests {
             widths: vec![64, 128, 192],
             growth,
             growth_power,
-            per_step: 1,
             variants: Variants::default(),
             smaller: Vec::new(),
         }
@@ -322,33 +282,6 @@ mod tests {
             drawn.push(depth);
         }
         assert!((2..=12).all(|depth| drawn[500..].contains(&depth)));
-    }
-
-    #[test]
-    fn a_step_of_several_sizes_trains_the_smallest_and_then_the_largest_too() {
-        let of = |per_step, step| {
-            let sizes = Sizes {
-                per_step,
-                ..sizes(0.5, 1.0)
-            };
-            sizes.draw_all(step, 1000, &mut ChaCha8Rng::seed_from_u64(step))
-        };
-        let smallest = Some(&(2, 64));
-        assert_eq!(of(1, 999).len(), 1);
-        assert_eq!(of(2, 999).last(), smallest);
-        assert_eq!(of(4, 999)[0], (12, 192));
-        assert_eq!(of(4, 999).last(), smallest);
-        assert_eq!(of(3, 250)[0], (7, 128));
-        // At first there is one size, and none comes twice.
-        assert_eq!(of(4, 0), [(2, 64)]);
-        let work = |&(depth, width): &(usize, usize)| depth * width * width;
-        let mut drawn = BTreeSet::new();
-        for step in 500..1000 {
-            let sizes = of(3, step);
-            assert!(sizes.is_sorted_by(|a, b| work(a) >= work(b) && a != b));
-            drawn.extend(sizes);
-        }
-        assert_eq!(drawn.len(), 11 * 3);
     }
 
     fn varied() -> Sizes {
@@ -376,12 +309,9 @@ mod tests {
         let mut plain = 0;
         for step in 0..4000 {
             let rng = &mut ChaCha8Rng::seed_from_u64(step);
-            let shapes = sizes.shapes(&whole, step, 4000, rng);
-            let [shape] = &shapes[..] else {
-                panic!("{shapes:?}");
-            };
+            let shape = sizes.shape(&whole, step, 4000, rng);
             shape.validate().unwrap();
-            if *shape == whole.with_size(shape.depth, shape.width) {
+            if shape == whole.with_size(shape.depth, shape.width) {
                 plain += 1;
                 continue;
             }
@@ -390,7 +320,7 @@ mod tests {
                 image_size,
                 patch,
                 ..
-            } = *shape;
+            } = shape;
             seen.insert((
                 width,
                 shape.head_width(),
@@ -418,7 +348,7 @@ mod tests {
         let steps = 20_000;
         let drawn = (0..steps).map(|step| {
             let rng = &mut ChaCha8Rng::seed_from_u64(step);
-            sizes.shapes(whole, step, steps, rng)[0].multiply_adds() as f64
+            sizes.shape(whole, step, steps, rng).multiply_adds() as f64
         });
         let mean = drawn.sum::<f64>() / steps as f64;
         let ratio = sizes.mean_multiply_adds(whole) / mean;
@@ -453,12 +383,6 @@ mod tests {
             assert!(!within(beyond(0.9).draw(step, 2000, rng)));
         }
         assert_eq!(drawn.len(), 7 + 7 + 11);
-        // A step of several trains the smallest and the largest of its own.
-        let several = Sizes {
-            per_step: 3,
-            ..beyond(0.0)
-        };
-        assert_eq!(several.fixed(5, 10), [(6, 64), (12, 192)]);
         // Where a smaller level has all of them, the largest.
         let none = Sizes {
             smaller: vec![(12, 192)],

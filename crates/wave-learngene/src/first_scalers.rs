@@ -5,7 +5,7 @@
 //! Indices of templates wrap at the size of the set. Parts that share a set start at templates of
 //! their own, each after the `2 B` of the parts before it.
 
-use crate::factorise::blocks;
+use crate::nearest::blocks;
 use crate::{DepthRule, Part, Plan, PlanError, Scalers};
 use candle_core::{Device, Result, Tensor};
 use wave_models::vit::VitShape;

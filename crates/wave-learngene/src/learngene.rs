@@ -7,9 +7,8 @@
 //! trains the bank at any size it draws.
 
 use crate::{DepthRule, Part, Plan, PlanError, Scalers, Templates};
-use crate::{compose, factorise, gather_width, interpolate_depth, resize_scalers};
+use crate::{compose, gather_width, interpolate_depth, resize_scalers};
 use candle_core::{Device, Result, Tensor};
-use std::collections::BTreeMap;
 use wave_models::vit::{self, VitShape};
 use wave_models::{Weights, resample};
 use wave_ops::profile::{Work, doing};
@@ -214,37 +213,6 @@ impl Learngene {
     pub fn to_device(&self, device: &Device) -> Result<Learngene> {
         let moved = |(name, t): (&String, &Tensor)| Ok((name.clone(), t.to_device(device)?));
         self.map(&|tensors| tensors.iter().map(moved).collect())
-    }
-
-    /// The templates and the bank nearest to a transformer's own weights, one anchor for each of
-    /// its layers, beside its other weights; and the share of the energy that each set keeps: see
-    /// [`factorise()`].
-    ///
-    /// `weights` are those of `auxiliary`, layers stacked.
-    ///
-    /// # Errors
-    /// As [`factorise()`].
-    pub fn factorise(
-        plan: &Plan,
-        weights: &Weights,
-        auxiliary: &VitShape,
-    ) -> Result<(Learngene, BTreeMap<String, f64>)> {
-        let mut inherited = weights.clone();
-        let composed = Part::ALL
-            .into_iter()
-            .filter_map(|part| Some((part, inherited.remove(&part.stacked_name())?)))
-            .collect();
-        let found = factorise(plan, &composed, auxiliary)?;
-        let learngene = Learngene {
-            plan: plan.clone(),
-            templates: found.templates,
-            bank: found.scalers,
-            inherited,
-            auxiliary: auxiliary.clone(),
-            depth_rule: DepthRule::LastIsOne,
-            smaller: Vec::new(),
-        };
-        Ok((learngene, found.energy))
     }
 
     /// The numbers of values in templates, scaler bank and inherited weights, of all levels.

@@ -7,8 +7,8 @@
 //! branches end in 0. They lie between their neighbours otherwise.
 
 use crate::bank::depth_matrix;
-use crate::deviations::{copied_blocks, copied_channels, keep, repeat};
 use crate::learngene::Channels;
+use crate::repeat::{copied_blocks, copied_channels, keep, repeat};
 use crate::{Learngene, Part, Plan, PlanError, Templates, resize_scalers};
 use candle_core::{Device, Result, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
@@ -204,11 +204,11 @@ impl Reach {
             let x = if let Some(part) = part {
                 let (k, n, r, c) = x.dims4()?;
                 let blocks = copied_blocks(&gene.plan, part, &gene.auxiliary, &self.widest);
-                repeat(&x.reshape((k, n, r * c))?, 2, &blocks, 1.0)?.reshape((k, n, r, c))?
+                repeat(&x.reshape((k, n, r * c))?, 2, &blocks)?.reshape((k, n, r, c))?
             } else {
                 match Channels::of(&name) {
                     Some(c) => match copied_channels(&c, &gene.auxiliary, &self.widest) {
-                        Some(of) => repeat(&x, c.axis, &of, 1.0)?,
+                        Some(of) => repeat(&x, c.axis, &of)?,
                         None => x,
                     },
                     None => x,

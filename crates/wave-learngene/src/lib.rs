@@ -14,12 +14,11 @@
 //!    anchors of depth and at one width.
 //! 4. [`Sizes`] draws the shapes of each step of a condensation. [`Objective`] is what the step
 //!    minimises.
-//!    [`Learngene::from_deviations`] lets it train larger sizes as deviations from the smallest.
 //! 5. [`interpolate_depth`] reads the bank at any depth, [`resize_scalers`] at any width, and
 //!    [`gather_width`] reads inherited weights.
 //! 6. [`compose()`] turns templates and scalers into the weights of all layers, differentiably.
 //! 7. [`Learngene::with_delta`] adapts the learngene, and so models of all sizes, to other data.
-//! 8. [`factorise()`] goes back: from weights to the nearest templates and scalers, in closed form.
+//! 8. [`Learngene::nearer`] goes back: from weights to templates and scalers that compose nearly these.
 //!
 //! There is no data, no loop and no file here, and no random generator: the caller passes what draws.
 //!
@@ -61,9 +60,7 @@
 mod bank;
 mod compose;
 mod delta;
-mod deviations;
 mod draw;
-mod factorise;
 mod first_scalers;
 mod learngene;
 mod levels;
@@ -71,19 +68,19 @@ mod nearest;
 mod objective;
 mod part;
 mod plan;
+mod repeat;
 #[cfg(test)]
 mod testing;
 
 pub use bank::{DepthRule, gather_blocks, gather_width, interpolate_depth, resize_scalers};
 pub use compose::{Scalers, Templates, compose};
 pub use draw::{Sizes, Variants};
-pub use factorise::{Factorised, factorise};
 pub use first_scalers::{
     ramp_scalers, random_scalers, seed_templates, share_scalers, telg_scalers,
 };
 pub use learngene::Learngene;
 pub use levels::{Level, Reach};
-pub use objective::{Objective, Standard, divergence, feature_distance, mean_loss, unit};
+pub use objective::{Objective, Standard, divergence, feature_distance, unit};
 pub use part::Part;
 pub use plan::{Plan, PlanError};
 pub use wave_ops::Kronecker;

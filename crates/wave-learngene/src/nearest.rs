@@ -1,21 +1,21 @@
 //! Templates and scalers that follow weights which train.
 //!
 //! A condensation can train the composed weights `B`, as those of any network, and after each step
-//! replace them by nearby ones that templates can compose. Cut into blocks as in [`factorise()`](crate::factorise()) these are a product
-//! `S (m, N) . T (N, t t)`. One sweep of alternating least squares from the last product leads there: the scalers
+//! replace them by nearby ones that templates can compose. Cut into blocks of template size these are the rows
+//! of one matrix, a product `S (m, N) . T (N, t t)`. One sweep of alternating least squares from the last product leads there: the scalers
 //! `S + (B - S T) T' (T T')⁻¹`, then the templates `T + (S' S)⁻¹ S' (B - S T)`.
 
 use crate::bank::depth_matrix;
 use crate::compose::crop;
-use crate::factorise::blocks;
 use crate::levels::Reach;
-use crate::{Learngene, Part, compose, resize_scalers};
+use crate::{Learngene, Part, Plan, compose, resize_scalers};
 use candle_core::{Device, Result, Tensor};
 use faer::Mat;
 use faer::linalg::solvers::DenseSolveCore;
 use std::collections::BTreeMap;
 use wave_models::Weights;
 use wave_models::vit::VitShape;
+use wave_ops::Kronecker;
 
 #[cfg(test)]
 mod tests;
@@ -110,6 +110,27 @@ impl Learngene {
         }
         Ok(gene)
     }
+}
+
+/// Weights of all layers, `(L, rows, columns)`, cut into blocks of template size: `(L r c, t t)`.
+pub(crate) fn blocks(plan: &Plan, part: Part, w: &Tensor, shape: &VitShape) -> Result<Tensor> {
+    let (rows, cols) = part.rows_cols(shape);
+    let layers = match w.dims() {
+        [layers, r, c] if (*r, *c) == (rows, cols) && *layers > 0 => *layers,
+        found => candle_core::bail!(
+            "weights of {part} have shape {found:?}; expected [layers, {rows}, {cols}]"
+        ),
+    };
+    let t = plan.template_size;
+    let (q, r, c) = plan.blocks(part, shape);
+    let w = w.reshape((layers, q, rows / q, cols))?;
+    let w = w.pad_with_zeros(2, 0, r / q * t - rows / q)?;
+    let w = w.pad_with_zeros(3, 0, c * t - cols)?;
+    let w = match plan.kronecker {
+        Kronecker::Tile => w.reshape((layers, r, t, c, t))?.permute((0, 1, 3, 2, 4))?,
+        Kronecker::Interleave => w.reshape((layers, t, r, t, c))?.permute((0, 2, 4, 1, 3))?,
+    }; // (L, r, c, t, t)
+    w.contiguous()?.reshape((layers * r * c, t * t))
 }
 
 /// One sweep of alternating least squares for `b (m, d) ≈ s (m, N) . t (N, d)`.

@@ -43,32 +43,6 @@ impl Objective {
     }
 }
 
-/// The mean loss of a step's models, from the outputs of each, the largest model's first. The others
-/// also learn from the largest, by `weight` times their distance from it: in-place distillation (Yu and
-/// Huang 2019).
-///
-/// # Errors
-/// If there is no model, or as the functions.
-pub fn mean_loss(
-    outputs: impl Iterator<Item = Result<Tensor>>,
-    loss: impl Fn(&Tensor) -> Result<Tensor>,
-    weight: f64,
-    distance: impl Fn(&Tensor, &Tensor) -> Result<Tensor>,
-) -> Result<Tensor> {
-    let mut losses = Vec::new();
-    let mut largest: Option<Tensor> = None;
-    for outputs in outputs {
-        let outputs = outputs?;
-        let own = loss(&outputs)?;
-        losses.push(match &largest {
-            Some(largest) if weight > 0.0 => (own + (distance(&outputs, largest)? * weight)?)?,
-            _ => own,
-        });
-        largest.get_or_insert(outputs.detach());
-    }
-    Tensor::stack(&losses, 0)?.mean_all()
-}
-
 /// `T^2 KL(softmax(a / T) || softmax(z / T))` of logits `z` and the ancestor's `a`, summed over
 /// classes, mean over the batch. No gradient flows to `a`.
 ///

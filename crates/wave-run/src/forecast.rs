@@ -96,14 +96,6 @@ impl Memory {
         }
     }
 
-    /// Of a step that trains several models of at most this size, their gradients taken at once.
-    pub fn of_several(self, models: usize) -> Memory {
-        Memory {
-            image: self.image * models as u64,
-            ..self
-        }
-    }
-
     /// With a frozen network that sees the images of each step.
     pub fn beside(self, ancestor: &Network) -> Memory {
         let shown = of_forward(ancestor);

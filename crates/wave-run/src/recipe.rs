@@ -38,6 +38,30 @@ const COMMON: [&str; 9] = [
     "std",
 ];
 
+/// Keys of older recipes, and why they are gone. All were removed in version 0.1.0.
+const RETIRED: [(&str, &str); 5] = [
+    (
+        "larger",
+        "training larger sizes as deviations from the smallest changed no accuracy",
+    ),
+    (
+        "sizes_per_step",
+        "several sizes in a step cost 1 to 3 points at equal time",
+    ),
+    (
+        "inplace_weight",
+        "in-place distillation gained nothing, and needs several sizes in a step",
+    ),
+    (
+        "template_lr_ratio",
+        "a learning rate for templates alone gained nothing",
+    ),
+    (
+        "method",
+        "templates factorised from trained weights kept little more than those of random weights",
+    ),
+];
+
 /// Aliases of keys.
 const ALIASES: [(&str, &str); 1] = [("max_flops", "max_macs")];
 
@@ -167,13 +191,19 @@ where
     })?;
     let known = to_table(&settings)?;
     settings::check_table(&known)?;
-    match unknown_key(given, &known).filter(|key| !ignored.contains(&key.as_str())) {
-        None => Ok(settings),
-        Some(key) => Err(request(format!(
+    let Some(key) = unknown_key(given, &known).filter(|key| !ignored.contains(&key.as_str()))
+    else {
+        return Ok(settings);
+    };
+    Err(request(match RETIRED.iter().find(|(old, _)| *old == key) {
+        Some((_, why)) => {
+            format!("{whose}: {key} was removed in version 0.1.0: {why}; leave it out")
+        }
+        None => format!(
             "{whose}: unknown key {key}{}; see `wave help {table}`",
             suggestion::<T>(&key)
-        ))),
-    }
+        ),
+    }))
 }
 
 /// A suggestion for an unknown key, as the end of an error message.

@@ -74,12 +74,6 @@ pub struct Condense {
     /// The frozen model to distil: a model directory; a CLIP or SigLIP also needs --labels
     #[arg(long, value_name = "A")]
     pub ancestor: Option<String>,
-    /// distil, or factorise: the nearest templates to the weights of a vision transformer, in
-    /// closed form and without data. It is exact for composed weights; of freely trained weights it
-    /// keeps little more than of noise. With epochs or steps, distillation starts from it [default:
-    /// distil]
-    #[arg(long, value_name = "METHOD")]
-    pub method: Option<CondenseMethod>,
     /// Grow these templates by a level of larger sizes, which has more templates and begins with a copy of these. Models
     /// of the sizes that they were condensed for stay as they are. The auxiliary and the size of a template are theirs
     #[arg(long, value_name = "TEMPLATES")]
@@ -91,10 +85,6 @@ pub struct Condense {
     /// Widths of the auxiliary; each step draws one
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub widths: Option<Vec<usize>>,
-    /// How values train that only larger models read: directly, or as deviations from the smallest
-    /// model's, so that a larger model starts from what the smallest has learned [default: values]
-    #[arg(long, value_name = "AS")]
-    pub larger: Option<Larger>,
     /// What the optimiser moves: factors, templates and scalers; or weights, those that they compose, which after each
     /// step become the nearest that templates and scalers can compose [default: weights with --muon, else factors]
     #[arg(long, value_name = "WHAT")]
@@ -146,9 +136,6 @@ pub struct Condense {
     /// Learning rate of the scalers, relative to --lr [default: 1]
     #[arg(long, value_name = "X")]
     pub scaler_lr_ratio: Option<f64>,
-    /// Learning rate of the templates, relative to --lr [default: 1]
-    #[arg(long, value_name = "X")]
-    pub template_lr_ratio: Option<f64>,
     /// Condensations one after another, each with its changes to these keys; each grows the templates of the one
     /// before.
     #[arg(skip)]
@@ -297,10 +284,6 @@ pub struct Adapt {
     /// Learning rate of the scalers, relative to --lr [default: 1]
     #[arg(long, value_name = "X")]
     pub scaler_lr_ratio: Option<f64>,
-    /// Learning rate of the templates, relative to --lr; above 0 with --whole true only [default: 0;
-    /// with --whole true 1]
-    #[arg(long, value_name = "X")]
-    pub template_lr_ratio: Option<f64>,
     /// Number format of what is written [default: f16; with --whole true f32]
     #[arg(long, value_name = "TYPE", value_parser = ["f32", "f16", "bf16"])]
     pub dtype: Option<String>,

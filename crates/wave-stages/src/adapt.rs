@@ -7,8 +7,8 @@
 
 use crate::delta::{self, DeltaDir};
 use crate::elastic;
-use crate::finetune::{Options, drop_path};
 use crate::origin;
+use crate::score::drop_path;
 use crate::templates::{self, Description, TemplateDir};
 use anyhow::Result;
 use candle_core::{Device, Tensor};
@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::Batch;
 use wave_hub::{DeltaConfig, FORMAT_VERSION};
-use wave_learngene::{Learngene, Sizes, divergence, mean_loss};
+use wave_learngene::{Learngene, Sizes};
 use wave_models::vit::{self, VitShape};
 use wave_models::{Weights, resample};
 use wave_run::data;
 use wave_run::inputs::Inputs;
-use wave_run::run_dir::{self, Made};
+use wave_run::run_dir::{self, Made, Options};
 use wave_run::settings::{Adapt, Duration};
 use wave_run::train::{self, Course, Defaults, Live, Trainee};
 use wave_train::{MicroBatch, Rate, Scores, Variable};
@@ -167,9 +167,7 @@ impl Trainee for Adaptation<'_> {
         let variable = |(name, t): (&String, &Tensor)| {
             let mut v = train::variable(name, t, resolved, 0, device)?;
             v.weight_decay = resolved.weight_decay; // of differences: towards the templates
-            if name.starts_with("templates.") && plan.template_lr_ratio > 0.0 {
-                v.rate = Rate::Uniform(plan.template_lr_ratio);
-            } else if name.starts_with("bank.") {
+            if name.starts_with("bank.") {
                 v.rate = Rate::Uniform(plan.scaler_lr_ratio);
             }
             Ok(v)
@@ -185,25 +183,18 @@ impl Trainee for Adaptation<'_> {
         part: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
         let Ready {
-            plan,
-            resolved,
-            sizes,
-            ..
+            resolved, sizes, ..
         } = self.ready;
         let gene = self.gene.with_delta(&live.weights)?;
         let rng = &mut train::size_generator(resolved.seed, part.step);
-        let drawn = sizes.shapes(&gene.auxiliary, part.step, resolved.steps, rng);
-        let outputs = drawn.into_iter().map(|shape| {
-            let weights = gene.stacked_weights(&shape)?;
-            let scales = drop_path(shape.depth, part, resolved);
-            let images = resample::images(images, shape.image_size)?;
-            vit::logits_in(resolved.mode, &shape, &weights, &images, scales)
-        });
+        let shape = sizes.shape(&gene.auxiliary, part.step, resolved.steps, rng);
+        let weights = gene.stacked_weights(&shape)?;
+        let scales = drop_path(shape.depth, part, resolved);
+        let images = resample::images(images, shape.image_size)?;
+        let logits = vit::logits_in(resolved.mode, &shape, &weights, &images, scales)?;
         let classes = gene.auxiliary.classes;
         let targets = wave_train::batch_targets(batch, classes, resolved.label_smoothing)?;
-        let loss = |logits: &Tensor| wave_ops::soft_cross_entropy(logits, &targets);
-        let distance = |z: &Tensor, other: &Tensor| divergence(z, other, 1.0);
-        mean_loss(outputs, loss, plan.inplace_weight, distance)
+        wave_ops::soft_cross_entropy(&logits, &targets)
     }
 
     fn score(&self, values: &Weights) -> Result<Scores> {

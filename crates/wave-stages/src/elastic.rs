@@ -1,7 +1,7 @@
 //! Trainings that draw the sizes of each step: what their settings mean, and the accuracies at the sizes
 //! drawn.
 
-use crate::finetune::{self, score_by};
+use crate::score::{self, score_by};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -34,7 +34,6 @@ pub(crate) fn sizes(
         widths,
         growth: settings.growth.unwrap_or(growth),
         growth_power: settings.growth_power.unwrap_or(GROWTH_POWER),
-        per_step: settings.per_step(),
         variants: Variants::default(),
         smaller: Vec::new(),
     }
@@ -113,24 +112,10 @@ pub(crate) fn tell_variants(variants: &Variants, provenance: &mut Value) {
     }
 }
 
-/// Refuses in-place distillation where each step trains one model.
-///
-/// # Errors
-/// As said.
-pub(crate) fn check(settings: &Elastic) -> Result<()> {
-    if settings.per_step() < 2 && settings.inplace_weight() > 0.0 {
-        return Err(request(
-            "inplace_weight: the smaller models of a step learn from its largest, and a step trains one \
-             model; give --sizes-per-step 2 or more",
-        ));
-    }
-    Ok(())
-}
-
 /// Accuracy of a model composed from the learngene alone.
 pub(crate) fn score(gene: &Learngene, shape: &VitShape, data: &Data) -> Result<Scores> {
     let weights = gene.stacked_weights(shape)?;
-    finetune::score(&Network::Vit(shape.clone()), &weights, &data.tests)
+    score::score(&Network::Vit(shape.clone()), &weights, &data.tests)
 }
 
 /// Accuracies of models composed without data: at up to five depths for each width, and at sizes that are `known`.

@@ -1,8 +1,8 @@
 //! `wave eval`: accuracy of a model, or what its features are worth.
 
-use crate::finetune;
 use crate::model::{Model, check_classifier};
 use crate::probe::{self, Features};
+use crate::score;
 use crate::zero_shot;
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ pub fn eval(dir: &Path, settings: &Eval, context: &Context) -> Result<Value> {
     )?;
     tests.tell_classes(&model.label_names);
     let frozen = model.network.freeze(&context.place(&model.weights)?)?;
-    let scores = finetune::score_by(&model.network, &tests, |images| frozen.logits(images))?;
+    let scores = score::score_by(&model.network, &tests, |images| frozen.logits(images))?;
     if !scores.loss.is_finite() {
         anyhow::bail!(
             "the loss is {}: some logits are not finite numbers, though all weights are. The weights \

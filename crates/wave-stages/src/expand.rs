@@ -6,10 +6,10 @@
 //! steps no data is needed.
 
 use crate::budget;
-use crate::finetune::{self, Options, drop_path, zero_head};
 use crate::model::{Model, Network};
 use crate::origin;
 use crate::record::Expected;
+use crate::score::{self, drop_path, zero_head};
 use crate::templates::TemplateDir;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
@@ -27,7 +27,7 @@ use wave_models::vit::{self, VitShape};
 use wave_run::data::{self, Data};
 use wave_run::inputs::Inputs;
 use wave_run::progress;
-use wave_run::run_dir::{self, Made, RunDir};
+use wave_run::run_dir::{self, Made, Options, RunDir};
 use wave_run::settings::{Duration, Expand, Fill, FirstScalers};
 use wave_run::train::{self, Course, Defaults, Live, Outcome, Resolved, Trainee};
 use wave_train::{MicroBatch, Rate, Scores, Variable};
@@ -106,7 +106,7 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: &Options) -> R
         } = expanded;
         let scores = match (&data, &fit) {
             (Some(data), Some(fit)) => {
-                finetune::stored_scores(&model, layout.float, data, fit.scores)?
+                score::stored_scores(&model, layout.float, data, fit.scores)?
             }
             _ => None,
         };
@@ -347,6 +347,6 @@ impl Trainee for Fitting<'_> {
 
     fn score(&self, values: &Weights) -> Result<Scores> {
         let network = Network::Vit(self.shape.clone());
-        finetune::score(&network, &self.assemble(values)?, &self.data.tests)
+        score::score(&network, &self.assemble(values)?, &self.data.tests)
     }
 }

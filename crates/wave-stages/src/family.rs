@@ -1,12 +1,12 @@
 //! Families of networks: the work of `init`, `finetune`, `eval` and `inspect` depends on which one it is.
 
-use crate::finetune::Options;
 use anyhow::Result;
 use serde_json::Value;
 use std::path::Path;
 use toml::Table;
 use wave_run::context::Context;
 use wave_run::error::request;
+use wave_run::run_dir::Options;
 use wave_run::settings::{Eval, Finetune, Pictures};
 
 /// A family of networks. A new one is a value of this type, and a line in the command's table.

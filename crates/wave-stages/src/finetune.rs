@@ -5,21 +5,19 @@ use crate::cache::Cache;
 use crate::lesson::Lesson;
 use crate::model::{Model, Network};
 use crate::origin;
+use crate::score::{drop_path, score, stored_scores, zero_head};
 use anyhow::Result;
-use candle_core::{DType, Device, Tensor};
-use rand::Rng;
+use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::Batch;
-use wave_hub::FloatType;
 use wave_init::transfer::indices::Layers;
 use wave_init::transfer::nested;
 use wave_learngene::Sizes;
 use wave_models::{Weights, convmixer, transformer, vit};
 use wave_run::context::Context;
-use wave_run::data::{self, Data, Input, TestImages};
+use wave_run::data::{self, Data, Input};
 use wave_run::error::request;
-use wave_run::forecast;
 use wave_run::inputs::Inputs;
 pub use wave_run::run_dir::Options;
 use wave_run::run_dir::{self, Made, RunDir};
@@ -182,16 +180,6 @@ pub fn open_data(model: &mut Model, plan: &FinetunePlan, context: &Context) -> R
     Ok(data)
 }
 
-/// The weights of an untrained classifier.
-pub(crate) fn zero_head(name: &str, classes: usize, width: usize) -> Result<Weights> {
-    let zeros = |dims: &[usize]| Tensor::zeros(dims, DType::F32, &Device::Cpu);
-    Ok([
-        (format!("{name}.weight"), zeros(&[classes, width])?),
-        (format!("{name}.bias"), zeros(&[classes])?),
-    ]
-    .into())
-}
-
 fn reset_head(model: &mut Model, data: &Data) -> Result<()> {
     let (classes, width) = (data.class_names.len(), model.network.size().1);
     let head = match &model.network {
@@ -339,18 +327,12 @@ impl Trainee for Tuned<'_> {
         let weights = &*plan.beside.folded(&live.weights)?;
         if let (Network::Vit(whole), Some(sizes)) = (self.network, &self.sizes) {
             let rng = &mut train::size_generator(resolved.seed, part.step);
-            let drawn = sizes.shapes(whole, part.step, resolved.steps, rng);
-            let outputs = drawn.into_iter().map(|shape| {
-                let slice = nested::slice(weights, whole, &shape, Layers::Uniform);
-                let slice = slice.map_err(candle_core::Error::wrap)?;
-                let scales = drop_path(shape.depth, part, resolved);
-                vit::logits_in(resolved.mode, &shape, &slice, images, scales)
-            });
-            let distance = |z: &Tensor, other: &Tensor| {
-                wave_learngene::divergence(z, other, plan.objective.temperature)
-            };
-            let weight = plan.slices.inplace_weight();
-            return wave_learngene::mean_loss(outputs, loss, weight, distance);
+            let shape = sizes.shape(whole, part.step, resolved.steps, rng);
+            let slice = nested::slice(weights, whole, &shape, Layers::Uniform);
+            let slice = slice.map_err(candle_core::Error::wrap)?;
+            let scales = drop_path(shape.depth, part, resolved);
+            let logits = vit::logits_in(resolved.mode, &shape, &slice, images, scales)?;
+            return loss(&logits);
         }
         loss(&self.outputs(live, weights, images, part)?)
     }
@@ -394,49 +376,4 @@ impl Tuned<'_> {
             other => other.logits(weights, images),
         }
     }
-}
-
-/// Drop-path scales (depth, 2, b) of a part of a step, if any branch may be dropped.
-pub fn drop_path(depth: usize, part: &MicroBatch, settings: &Resolved) -> Option<Vec<f32>> {
-    (settings.drop_path > 0.0).then(|| {
-        let mut rng = train::step_generator(settings.seed ^ 0xd809, part.step);
-        let rate = settings.drop_path;
-        part.of(vit::drop_path_scales(depth, part.batch, rate, || {
-            rng.random()
-        }))
-    })
-}
-
-/// Accuracy of values (as trained) on the test images.
-pub fn score(network: &Network, values: &Weights, tests: &TestImages) -> Result<Scores> {
-    let values = tests.context.place(values)?;
-    score_by(network, tests, |images| network.logits(&values, images))
-}
-
-/// Accuracy of a network whose class scores `logits` gives, on the test images.
-pub fn score_by(
-    network: &Network,
-    tests: &TestImages,
-    logits: impl Fn(&Tensor) -> candle_core::Result<Tensor>,
-) -> Result<Scores> {
-    let at_once = forecast::test_batch(forecast::of_forward(network));
-    Ok(wave_train::evaluate(
-        tests.context.ranks(),
-        tests.batches(at_once),
-        logits,
-    )?)
-}
-
-/// Accuracy of the stored model: that of its f32 weights, or measured again for a narrower type.
-pub fn stored_scores(
-    model: &Model,
-    float: FloatType,
-    data: &Data,
-    scores: Option<Scores>,
-) -> Result<Option<Scores>> {
-    if float == FloatType::F32 || scores.is_none() {
-        return Ok(scores);
-    }
-    let weights = model.network.prepare(&float.rounded(&model.weights)?)?;
-    score(&model.network, &weights, &data.tests).map(Some)
 }

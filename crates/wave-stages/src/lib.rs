@@ -46,6 +46,7 @@ pub mod model;
 pub mod origin;
 pub mod probe;
 pub mod record;
+pub mod score;
 pub mod speed;
 pub mod templates;
 pub mod towers;

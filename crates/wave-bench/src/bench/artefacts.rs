@@ -16,7 +16,7 @@ use wave_run::error::request;
 use wave_run::interrupt::Interruption;
 use wave_run::locate;
 use wave_run::recipe::Recipe;
-use wave_run::settings::{Auxiliary, Condense, CondenseMethod, Finetune, Output, ZeroShot};
+use wave_run::settings::{Condense, Finetune, Output, ZeroShot};
 use wave_stages::ancestor::Ancestors;
 use wave_stages::condense;
 use wave_stages::finetune::{self, FinetunePlan, Options};
@@ -89,13 +89,7 @@ impl Artefacts {
             let training = &mut settings.training.optimisation;
             let seed = training.seed.unwrap_or(0);
             training.seed = Some(seed);
-            let own = |key| method.condense.contains_key(key);
-            let factorises = settings.method == Some(CondenseMethod::Factorise);
-            let in_closed_form = factorises && !own("epochs") && !own("steps");
-            if in_closed_form {
-                (training.epochs, training.steps) = (None, None);
-                settings.auxiliary = Auxiliary::default(); // the donor's
-            } else if method.donor.is_none() && settings.ancestor.is_some() {
+            if method.donor.is_none() && settings.ancestor.is_some() {
                 frame.keep_outputs(&mut settings.outputs);
             }
             if let Some(donor) = &method.donor {

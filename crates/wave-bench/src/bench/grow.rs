@@ -10,8 +10,9 @@ use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
 use wave_run::data::Data;
 use wave_run::train::{self, Course, Live, Resolved, Trainee};
-use wave_stages::finetune::{Options, score};
+use wave_stages::finetune::Options;
 use wave_stages::model::Network;
+use wave_stages::score::score;
 use wave_train::{MicroBatch, Rate, Scores, Variable};
 
 /// The growth of a small network, with training data of the target's classes.

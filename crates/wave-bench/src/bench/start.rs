@@ -223,7 +223,7 @@ fn from_templates(
     Ok(start)
 }
 
-/// Epochs of the condensation, and of the donor that it factorised.
+/// Epochs of the condensation, and of the donor that it distilled.
 fn shared_epochs(
     bench: &Bench,
     templates: &TemplateDir,

@@ -89,7 +89,7 @@ pub struct Method {
     pub start: String,
     /// A given template directory instead of a condensation.
     pub templates: Option<String>,
-    /// The donor to take weights from, by name; for templates, the ancestor to factorise.
+    /// The donor to take weights from, by name; for templates, the ancestor.
     pub donor: Option<String>,
     /// For `auto-lg`: another donor, a small network, whose layers the donor's are compared with.
     pub resembles: Option<String>,
@@ -116,7 +116,7 @@ pub struct Method {
     /// for as long a time.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pretrain_at: BTreeMap<String, Table>,
-    /// Changes to `[condense]`. A factorisation is in closed form unless a duration is given here.
+    /// Changes to `[condense]`.
     #[serde(default)]
     pub condense: Table,
     /// Changes to `[expand]`.

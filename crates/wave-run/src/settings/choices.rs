@@ -34,8 +34,6 @@ choices! {
     /// The files of a model directory: timm's; transformers' native ViT; or timm's, and the same model as
     /// a graph.
     Format { Timm, Transformers, Onnx }
-    /// How templates come from an ancestor: by training, or in closed form.
-    CondenseMethod { Distil, Factorise }
     /// What an ancestor teaches by: its class scores, or what its classifier sees.
     AncestorOutput { Scores, Features }
     /// First templates: the attention of two mimetic layers, or independent numbers.
@@ -46,9 +44,6 @@ choices! {
     ScalerStart { Ramp, Telg, Share, Random }
     /// What a condensation trains: templates and scalers, the factors of weights; or the weights that they compose.
     Trained { Factors, Weights }
-    /// How the values train that only larger models of a condensation have: as they are, or as deviations
-    /// from what the smallest has in their place.
-    Larger { Values, Deviations }
     /// First scalers of an expansion: interpolated from the bank, or random.
     FirstScalers { Bank, Random }
     /// Where an expansion takes the norms and biases of the blocks from.

@@ -16,14 +16,6 @@ pub struct Elastic {
     /// Exponent of that growth: 1 is linear, more stays small for longer [default: 3]
     #[arg(long, value_name = "P")]
     pub growth_power: Option<f64>,
-    /// Models that each step trains: of two or more, one is the smallest; of three or more, another
-    /// is the largest so far (the sandwich rule) [default: 1]
-    #[arg(long, value_name = "N")]
-    pub sizes_per_step: Option<usize>,
-    /// In-place distillation: weight of the KL divergence of a step's smaller models from its
-    /// largest; needs --sizes-per-step 2 or more [default: 0]
-    #[arg(long, value_name = "X")]
-    pub inplace_weight: Option<f64>,
 }
 
 /// Keys of `wave condense` and `adapt` on what else steps draw than depths and widths.
@@ -51,16 +43,4 @@ pub struct Variants {
     /// [default: 0.5]
     #[arg(long, value_name = "X")]
     pub variant_share: Option<f64>,
-}
-
-impl Elastic {
-    /// Models that each step trains.
-    pub fn per_step(&self) -> usize {
-        self.sizes_per_step.unwrap_or(1)
-    }
-
-    /// Weight of the divergence from the largest model of a step.
-    pub fn inplace_weight(&self) -> f64 {
-        self.inplace_weight.unwrap_or(0.0)
-    }
 }

@@ -37,12 +37,8 @@ pub struct AdaptPlan {
     pub table: Table,
     /// Whether templates are written, or a delta.
     pub whole: bool,
-    /// Learning rate of templates, relative to that of the rest.
-    pub template_lr_ratio: f32,
     /// Learning rate of scalers, relative to that of the rest.
     pub scaler_lr_ratio: f32,
-    /// Weight of the divergence from the largest model of a step.
-    pub inplace_weight: f64,
     /// Element type of what is written.
     pub float: FloatType,
     /// Data.
@@ -65,16 +61,7 @@ impl AdaptPlan {
     /// If a value is out of its range, or settings contradict each other.
     pub fn new(settings: &Adapt) -> Result<AdaptPlan> {
         settings::check(settings)?;
-        elastic::check(&settings.elastic)?;
         let whole = settings.whole.unwrap_or(false);
-        let usual = if whole { 1.0 } else { 0.0 };
-        let template_lr_ratio = settings.template_lr_ratio.unwrap_or(usual) as f32;
-        if template_lr_ratio > 0.0 && !whole {
-            return Err(request(
-                "template_lr_ratio: a delta leaves the templates as they are; give --whole true to write \
-                 adapted templates",
-            ));
-        }
         let float = match (&settings.dtype, whole) {
             (None, false) => FloatType::F16,
             (dtype, _) => layout::float(dtype.as_deref())?,
@@ -83,9 +70,7 @@ impl AdaptPlan {
         Ok(AdaptPlan {
             table: to_table(settings)?,
             whole,
-            template_lr_ratio,
             scaler_lr_ratio: settings.scaler_lr_ratio.unwrap_or(1.0) as f32,
-            inplace_weight: settings.elastic.inplace_weight(),
             float,
             data: DataPlan::new(&settings.training)?,
             training: TrainingPlan::of_images(&settings.training, defaults(whole))?,
@@ -126,7 +111,7 @@ impl AdaptPlan {
     /// Whether a tensor of the learngene adapts, of those that are neither scalers nor classifier.
     pub fn adapts(&self, name: &str) -> bool {
         match &self.adapts {
-            _ if name.starts_with("templates.") => self.template_lr_ratio > 0.0,
+            _ if name.starts_with("templates.") => self.whole,
             Some(parts) => parts.iter().any(|part| name.contains(part)),
             None => self.whole || name.contains("norm"),
         }
@@ -200,10 +185,7 @@ impl Ready {
         let sizes = plan.sizes(&templates)?;
         let shape = sizes.costliest(&largest(&gene.auxiliary, &sizes));
         let values = gene.ledger().iter().map(|(_, n)| n).sum();
-        let memory = |mode| {
-            let memory = Memory::of_composed(&shape, mode, values);
-            memory.of_several(sizes.per_step)
-        };
+        let memory = |mode| Memory::of_composed(&shape, mode, values);
         let batch = forecast::fit_batch(&mut plan.data, &plan.training, memory, earlier, context)?;
         plan.table.extend(batch);
         let data = Data::open(

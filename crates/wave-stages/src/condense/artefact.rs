@@ -1,20 +1,100 @@
 //! The template directory of a condensation, and its card.
 
+use super::CondensePlan;
+use crate::ancestor::Ancestor;
+use crate::elastic;
 use crate::model::{card_front, task};
 use crate::origin;
-use crate::templates::{self, Description, TAGS};
+use crate::templates::{self, Description, TAGS, TemplateDir};
 use anyhow::Result;
-use serde_json::Value;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::path::Path;
 use wave_hub::{Accuracy, CardFront, FloatType};
 use wave_learngene::Learngene;
+use wave_run::data::Data;
+
+/// The condition of recorded accuracies.
+const EXPANDED: &str = "expanded without data";
+
+/// A condensation that has trained.
+pub(super) struct Condensed<'a> {
+    /// The recipe's name.
+    pub(super) recipe: &'a str,
+    pub(super) plan: &'a CondensePlan,
+    pub(super) ancestor: Option<&'a Ancestor>,
+    pub(super) data: &'a Data,
+    pub(super) seed: u64,
+    pub(super) steps: u64,
+    pub(super) epochs: f64,
+    /// The templates that it grew.
+    pub(super) grown: Option<&'a TemplateDir>,
+}
+
+impl<'a> Condensed<'a> {
+    /// The description of its templates, with their accuracies.
+    pub(super) fn description(&self, gene: &Learngene) -> Result<Description<'a>> {
+        let Condensed { plan, data, .. } = self;
+        let known = self.grown.map_or(&[][..], |grown| &grown.config.accuracies);
+        let known: Vec<(usize, usize)> = known.iter().map(|a| (a.depth, a.width)).collect();
+        Ok(Description {
+            transform: &data.transform,
+            label_names: data.class_names.clone(),
+            provenance: self.provenance(),
+            accuracies: elastic::accuracies(gene, &plan.sizes, &known, data, EXPANDED)?,
+            shapes: elastic::shape_accuracies(gene, &plan.sizes, data)?,
+        })
+    }
+
+    fn provenance(&self) -> Value {
+        let Condensed {
+            plan,
+            ancestor,
+            data,
+            ..
+        } = self;
+        let mut provenance = json!({
+            "recipe": self.recipe,
+            "version": env!("CARGO_PKG_VERSION"),
+            "ancestor": ancestor.map(Ancestor::describe),
+            "ancestor_output": ancestor.map(|_| plan.output(*ancestor).to_string()),
+            "ancestor_sha256": ancestor.map(|a| &a.digest),
+            "origin": ancestor.map(|a| &a.origin),
+            "data": data.spec,
+            "training_images": data.train_indices.len(),
+            "seed": self.seed,
+            "steps": self.steps,
+            "epochs": self.epochs,
+            "depths": [plan.sizes.depths.0, plan.sizes.depths.1],
+            "widths": plan.sizes.widths,
+        });
+        if let Some(grown) = self.grown {
+            let before = &grown.config.provenance;
+            for key in ["depths", "widths"] {
+                let all = [&before[key], &provenance[key]];
+                let all = all.into_iter().filter_map(Value::as_array).flatten();
+                let all: BTreeSet<u64> = all.filter_map(Value::as_u64).collect();
+                provenance[key] = match key {
+                    "depths" => json!([all.first(), all.last()]),
+                    _ => json!(all),
+                };
+            }
+            provenance["grown"] = before.clone();
+        }
+        elastic::tell_variants(&plan.sizes.variants, &mut provenance);
+        if let Some(named) = ancestor.and_then(|a| a.named.as_ref()) {
+            provenance["prompts"] = json!(named.prompts);
+        }
+        provenance
+    }
+}
 
 /// Writes the template directory with its card.
 pub(super) fn write(
     out: &Path,
     gene: &Learngene,
     float: FloatType,
-    about: Description,
+    about: Description<'_>,
 ) -> Result<()> {
     let card = card(gene, &about.accuracies, &about.provenance);
     templates::write(out, gene, float, about, &card)
@@ -40,7 +120,7 @@ fn card(gene: &Learngene, accuracies: &[Accuracy], provenance: &Value) -> String
     for (name, n) in gene.ledger() {
         body += &format!("| {name} | {n} |\n");
     }
-    body += &templates::card_accuracies(accuracies, super::EXPANDED);
+    body += &templates::card_accuracies(accuracies, EXPANDED);
     body += &format!("\n```json\n{provenance:#}\n```\n");
     let title = format!(
         "Weight templates, {}",

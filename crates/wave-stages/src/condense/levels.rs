@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use wave_learngene::Plan;
 use wave_run::error::request;
 use wave_run::recipe::{merge, parse, to_table};
-use wave_run::settings::{Auxiliary, Condense, CondenseMethod};
+use wave_run::settings::{Auxiliary, Condense};
 
 /// The settings of each level: of one, where `levels` names none.
 ///
@@ -43,16 +43,11 @@ pub(super) fn of(settings: &Condense) -> Result<Vec<Condense>> {
 /// The settings of each level, each checked alone.
 ///
 /// # Errors
-/// As [`of`] and [`check`], or if one is a growth that begins from an ancestor's weights.
+/// As [`of`] and [`check`].
 pub(super) fn checked(settings: &Condense) -> Result<Vec<Condense>> {
     let levels = of(settings)?;
     for level in &levels {
         check(level)?;
-        if level.grow.is_some() && level.method == Some(CondenseMethod::Factorise) {
-            return Err(request(
-                "grow: templates grow by distillation alone; leave out --method factorise",
-            ));
-        }
     }
     Ok(levels)
 }

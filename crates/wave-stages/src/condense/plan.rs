@@ -1,6 +1,6 @@
 //! The plan of a condensation: sizes, templates and first scalers, checked against each other.
 
-use super::{DEFAULTS, composed};
+use super::DEFAULTS;
 use crate::ancestor::{Ancestor, AncestorOutput};
 use crate::cache::CachePlan;
 use crate::elastic;
@@ -20,10 +20,7 @@ use wave_run::data::{Channels, DEFAULT_SIDE, Data, DataPlan, Input};
 use wave_run::error::request;
 use wave_run::forecast::{self, Memory};
 use wave_run::recipe::to_table;
-use wave_run::settings::{
-    self, Condense, CondenseMethod, Larger, Optimisation, ScalerStart, TemplateStart, Trained,
-    ZeroShot,
-};
+use wave_run::settings::{self, Condense, ScalerStart, TemplateStart, Trained, ZeroShot};
 use wave_run::train::{self, TrainingPlan};
 
 /// Default share of the steps over which sizes grow.
@@ -40,8 +37,6 @@ pub struct CondensePlan {
     pub classes: ZeroShot,
     /// What it teaches by, if that is said.
     output: Option<AncestorOutput>,
-    /// Method that makes templates from it.
-    pub method: CondenseMethod,
     /// The auxiliary's largest shape; its depth is the number of anchors. Channels and classes are
     /// ImageNet's until [`CondensePlan::on`] sets those of the data.
     pub auxiliary: VitShape,
@@ -49,8 +44,6 @@ pub struct CondensePlan {
     pub sizes: Sizes,
     /// The objective.
     pub objective: Objective,
-    /// Weight of the divergence from the largest model of a step.
-    pub inplace_weight: f64,
     /// Templates and parts.
     pub templates: Plan,
     /// First templates, and first values of the auxiliary's other weights.
@@ -59,14 +52,10 @@ pub struct CondensePlan {
     pub start: ScalerStart,
     /// Position of layers between the anchors.
     pub depth_rule: DepthRule,
-    /// How the values of larger sizes train.
-    pub larger: Larger,
-    /// What is trained.
+    /// The values that the optimiser updates.
     pub train: Trained,
     /// Learning rate of the scalers over that of the rest.
     pub scaler_lr_ratio: f32,
-    /// Learning rate of the templates over that of the rest.
-    pub template_lr_ratio: f32,
     /// The templates that it grows, if it does.
     pub grow: Option<String>,
     /// The cache of the ancestor's outputs, if they are kept.
@@ -102,34 +91,12 @@ pub fn check(settings: &Condense) -> Result<()> {
             "ce_weight = 0 and kl_weight = 0 leave nothing to learn; raise one of them",
         ));
     }
-    elastic::check(&settings.elastic)?;
-    if let Some(output) = settings.ancestor_output {
-        if settings.ancestor.is_none() {
-            return Err(request(format!(
-                "ancestor_output = {output}, and there is no ancestor; give --ancestor A"
-            )));
-        }
-        if is_closed_form(settings) {
-            return Err(request(format!(
-                "ancestor_output = {output}: method = factorise takes the ancestor's weights, not its \
-                 outputs; leave it out, or give --epochs"
-            )));
-        }
-    }
-    if is_closed_form(settings) && settings.outputs.cache.is_some() {
-        return Err(request(
-            "method = factorise runs no ancestor, so there is nothing to cache; leave out \
-             --cache, or give --epochs",
-        ));
+    if let (Some(output), None) = (settings.ancestor_output, &settings.ancestor) {
+        return Err(request(format!(
+            "ancestor_output = {output}, and there is no ancestor; give --ancestor A"
+        )));
     }
     Ok(())
-}
-
-/// Whether templates come in closed form, without training.
-pub(super) fn is_closed_form(settings: &Condense) -> bool {
-    let Optimisation { epochs, steps, .. } = &settings.training.optimisation;
-    let factorises = settings.method == Some(CondenseMethod::Factorise);
-    factorises && epochs.is_none() && steps.is_none()
 }
 
 impl CondensePlan {
@@ -142,14 +109,13 @@ impl CondensePlan {
         let auxiliary = auxiliary(settings)?;
         let sizes = sizes(settings, &auxiliary)?;
         let start = settings.scaler_start.unwrap_or(ScalerStart::Ramp);
-        let train = composed::trained(settings, &sizes, &auxiliary)?;
+        let train = trained(settings, &sizes, &auxiliary)?;
         let mut data = DataPlan::new(&settings.training)?;
         Ok(CondensePlan {
             table: to_table(settings)?,
             ancestor: settings.ancestor.clone(),
             output: settings.ancestor_output,
             classes: settings.zero_shot.clone(),
-            method: settings.method.unwrap_or(CondenseMethod::Distil),
             templates: template_plan(settings, sizes.widths[0])?,
             depth_rule: depth_rule(settings, start, &auxiliary)?,
             auxiliary,
@@ -159,16 +125,13 @@ impl CondensePlan {
                 kl_weight: settings.kl_weight.unwrap_or(1.0),
                 temperature: settings.temperature.unwrap_or(1.0),
             },
-            inplace_weight: settings.elastic.inplace_weight(),
             template_start: match settings.template_start.unwrap_or(TemplateStart::Mimetic) {
                 TemplateStart::Mimetic => DirectMethod::Mimetic,
                 TemplateStart::Xavier => DirectMethod::Xavier,
             },
             start,
-            larger: settings.larger.unwrap_or(Larger::Values),
             train,
             scaler_lr_ratio: settings.scaler_lr_ratio.unwrap_or(1.0) as f32,
-            template_lr_ratio: settings.template_lr_ratio.unwrap_or(1.0) as f32,
             grow: settings.grow.clone(),
             cache: CachePlan::new(&settings.outputs, &mut data)?,
             float: layout::float(settings.dtype.as_deref())?,
@@ -362,7 +325,6 @@ impl CondensePlan {
         let values = self.values_in_training();
         let costliest = self.sizes.costliest(&self.largest());
         let memory = Memory::of_composed(&costliest, mode, values);
-        let memory = memory.of_several(self.sizes.per_step);
         match ancestor {
             Some(ancestor) => memory.beside(&ancestor.network),
             None => memory,
@@ -385,23 +347,10 @@ impl CondensePlan {
         }
     }
 
-    /// The smallest shape that is trained.
-    pub(super) fn smallest(&self) -> VitShape {
-        let (depth, width) = (self.sizes.depths.0, self.sizes.widths[0]);
-        self.auxiliary.with_size(depth, width)
-    }
-
-    /// The shapes that a step trains.
-    pub(super) fn shapes_of_step(
-        &self,
-        seed: u64,
-        step: u64,
-        steps: u64,
-    ) -> impl Iterator<Item = VitShape> {
+    /// The shape that a step trains.
+    pub(super) fn shape_of_step(&self, seed: u64, step: u64, steps: u64) -> VitShape {
         let rng = &mut train::size_generator(seed, step);
-        self.sizes
-            .shapes(&self.auxiliary, step, steps, rng)
-            .into_iter()
+        self.sizes.shape(&self.auxiliary, step, steps, rng)
     }
 
     /// Multiply-adds of the forward passes of one image in an average step.
@@ -439,6 +388,37 @@ fn words(shape: &VitShape) -> String {
             "no class token"
         }
     )
+}
+
+/// The values that the optimiser updates: composed weights with Muon, else templates and scalers. `sizes` are those of
+/// `auxiliary`.
+fn trained(settings: &Condense, sizes: &Sizes, auxiliary: &VitShape) -> Result<Trained> {
+    let usual = match settings.training.transformer.muon {
+        Some(true) => Trained::Weights,
+        _ => Trained::Factors,
+    };
+    let trained = settings.train.unwrap_or(usual);
+    if trained == Trained::Factors {
+        return Ok(trained);
+    }
+    let mut ratios = sizes.variants.mlp_ratios.iter();
+    let ratio = ratios.find(|ratio| **ratio > auxiliary.mlp_ratio);
+    let interleaved = settings.kronecker.as_deref() == Some("interleave");
+    let wrong = match (settings.scaler_lr_ratio, ratio, interleaved) {
+        (Some(_), ..) => "scaler_lr_ratio applies to scalers that train".to_owned(),
+        (_, Some(ratio), _) => format!(
+            "mlp_ratios: {ratio} is more than the auxiliary's {}",
+            auxiliary.mlp_ratio
+        ),
+        (.., true) => {
+            "kronecker = interleave: the weights of a smaller model are no part of a larger model's"
+                .into()
+        }
+        _ => return Ok(trained),
+    };
+    Err(request(format!(
+        "{wrong}, and here composed weights train; leave it out, or give --train factors"
+    )))
 }
 
 /// The auxiliary's largest shape, on images like ImageNet's.

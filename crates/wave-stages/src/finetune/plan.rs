@@ -66,7 +66,6 @@ impl FinetunePlan {
                  CLIP or SigLIP",
             ));
         }
-        elastic::check(&settings.elastic)?;
         let own = settings.clone();
         let mut data = DataPlan::new(&settings.training)?;
         Ok(FinetunePlan {
@@ -135,11 +134,6 @@ pub struct Slices {
 }
 
 impl Slices {
-    /// Weight of the divergence from the largest slice of a step.
-    pub(super) fn inplace_weight(&self) -> f64 {
-        self.elastic.inplace_weight()
-    }
-
     /// Their sizes in a network; none, if steps train the whole network.
     ///
     /// # Errors
@@ -149,8 +143,8 @@ impl Slices {
             return match self.elastic == Elastic::default() {
                 true => Ok(None),
                 false => Err(request(
-                    "growth, growth_power, sizes_per_step and inplace_weight are of trainings that draw \
-                     sizes; give --depths or --widths",
+                    "growth and growth_power apply only with --depths or --widths, which draw the size of each \
+                     step",
                 )),
             };
         }
@@ -235,9 +229,7 @@ impl Ready {
             return Err(only_runs(&model.network));
         }
         let layout = Layout::of(&plan.output, &model.network)?;
-        let slices = plan.slices.elastic.per_step();
-        let memory =
-            |model: &Model, mode| Memory::of_network(&model.network, mode).of_several(slices);
+        let memory = |model: &Model, mode| Memory::of_network(&model.network, mode);
         let here = |mode| memory(&model, mode);
         let batch = forecast::fit_batch(&mut plan.data, &plan.training, here, earlier, context)?;
         plan.table.extend(batch);

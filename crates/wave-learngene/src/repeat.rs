@@ -1,0 +1,63 @@
+//! Larger models as repetitions of smaller ones: copies of their blocks along the diagonal, copies of their channels.
+
+use crate::learngene::Channels;
+use crate::{Part, Plan};
+use candle_core::{Result, Tensor};
+use wave_models::vit::VitShape;
+
+/// The block of a smaller model, along the diagonal, that each block `(r c)` of a part of the widest model repeats, if any.
+pub(crate) fn copied_blocks(
+    plan: &Plan,
+    part: Part,
+    widest: &VitShape,
+    smaller: &VitShape,
+) -> Vec<Option<usize>> {
+    let (segments, rows, columns) = plan.blocks(part, widest);
+    let (_, few_rows, few_columns) = plan.blocks(part, smaller);
+    let (height, few) = (rows / segments, few_rows / segments);
+    let of = |at: usize| {
+        let (segment, a, b) = (at / columns / height, at / columns % height, at % columns);
+        let own = a < few && b < few_columns;
+        let diagonal = a / few == b / few_columns;
+        let row = segment * height + a % few;
+        (diagonal && !own).then_some(row * columns + b % few_columns)
+    };
+    (0..rows * columns).map(of).collect()
+}
+
+/// The entry of a smaller model that each entry of the axis of `channels` repeats, if any. None for the classifier, which
+/// adds up its inputs, so that copies would count twice.
+pub(crate) fn copied_channels(
+    channels: &Channels,
+    widest: &VitShape,
+    smaller: &VitShape,
+) -> Option<Vec<Option<usize>>> {
+    let (wide, narrow) = (channels.count(widest), channels.count(smaller));
+    let of = |at| (at % wide >= narrow).then_some(at - at % wide + at % wide % narrow);
+    (!channels.input).then(|| (0..channels.segments * wide).map(of).collect())
+}
+
+/// `x` plus what each entry of an axis repeats, if anything.
+pub(crate) fn repeat(x: &Tensor, axis: usize, of: &[Option<usize>]) -> Result<Tensor> {
+    if of.iter().all(Option::is_none) {
+        return Ok(x.clone());
+    }
+    let index: Vec<u32> = of.iter().map(|of| of.unwrap_or(0) as u32).collect();
+    let index = Tensor::from_vec(index, of.len(), x.device())?;
+    let share = of.iter().map(|of| f32::from(of.is_some()));
+    let read = x.contiguous()?.index_select(&index, axis)?;
+    x + read.broadcast_mul(&along(share.collect(), axis, x)?)?
+}
+
+/// `x` with zeros along an axis where `kept` does not hold.
+pub(crate) fn keep(x: &Tensor, axis: usize, kept: impl Fn(usize) -> bool) -> Result<Tensor> {
+    let kept = (0..x.dim(axis)?).map(|at| f32::from(kept(at)));
+    x.broadcast_mul(&along(kept.collect(), axis, x)?)
+}
+
+/// Values along an axis of `x`, to be broadcast over the others.
+fn along(values: Vec<f32>, axis: usize, x: &Tensor) -> Result<Tensor> {
+    let mut dims = vec![1; x.rank()];
+    dims[axis] = values.len();
+    Tensor::from_vec(values, dims, x.device())?.to_dtype(x.dtype())
+}

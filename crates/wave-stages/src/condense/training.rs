@@ -1,0 +1,166 @@
+//! A learngene in training: what the optimiser updates, the loss of a step, and the score.
+
+use super::CondensePlan;
+use crate::ancestor::AncestorOutput;
+use crate::elastic;
+use crate::lesson::Lesson;
+use crate::score::drop_path;
+use anyhow::Result;
+use candle_core::{Device, Tensor};
+use std::collections::BTreeMap;
+use wave_data::Batch;
+use wave_learngene::{Learngene, Part, Reach};
+use wave_models::vit;
+use wave_models::{Weights, resample};
+use wave_ops::profile::{Work, doing};
+use wave_run::data::Data;
+use wave_run::settings::Trained;
+use wave_run::train::{self, Live, Resolved, Trainee};
+use wave_train::{MicroBatch, Rate, Scores, Variable};
+
+/// The start of the names of composed weights that train.
+const PREFIX: &str = "composed.";
+
+/// The values that the optimiser updates.
+pub(super) enum Updated {
+    /// Templates and scalers, by the gradient through their composition.
+    Factors,
+    /// The weights that templates compose for models of these sizes. After each step templates and scalers move to
+    /// the nearest composition of them (see [`Learngene::nearer`]).
+    Weights(Reach),
+}
+
+impl Updated {
+    /// Those of a plan, for its learngene.
+    pub(super) fn of(plan: &CondensePlan, gene: &Learngene) -> Updated {
+        let largest = plan.largest();
+        match plan.train {
+            Trained::Factors => Updated::Factors,
+            Trained::Weights => Updated::Weights(gene.reach(largest.depth, largest.width)),
+        }
+    }
+}
+
+/// A learngene in training, from `gene` on.
+pub(super) struct Distillation<'a> {
+    pub(super) plan: &'a CondensePlan,
+    pub(super) updated: Updated,
+    /// The learngene before the first step.
+    pub(super) gene: &'a Learngene,
+    pub(super) resolved: &'a Resolved,
+    pub(super) data: &'a Data,
+    /// The outputs of the ancestor that the auxiliary learns.
+    pub(super) output: AncestorOutput,
+    pub(super) lesson: Option<Lesson<'a>>,
+}
+
+impl Trainee for Distillation<'_> {
+    type Batch = Batch;
+
+    fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
+        let variable = |(name, t): &(String, Tensor)| {
+            let depth = self.gene.auxiliary.depth;
+            let mut v = train::variable(name, t, self.resolved, depth, device)?;
+            v.rate = Rate::Uniform(1.0);
+            if name.starts_with("templates.") {
+                v.weight_decay = self.resolved.weight_decay;
+            } else if name.starts_with("bank.") {
+                v.rate = Rate::Uniform(self.plan.scaler_lr_ratio);
+                v.weight_decay = 0.0;
+            }
+            Ok(v)
+        };
+        let mut variables: Vec<Variable> = self
+            .gene
+            .tensors()
+            .iter()
+            .map(variable)
+            .collect::<Result<_>>()?;
+        let Updated::Weights(sizes) = &self.updated else {
+            return Ok(variables);
+        };
+        for v in variables.iter_mut().filter(|v| is_factor(&v.name)) {
+            v.rate = Rate::Frozen;
+        }
+        for (part, t) in self.gene.composed(sizes)? {
+            let v = train::variable(&part.stacked_name(), &t, self.resolved, t.dim(0)?, device)?;
+            variables.push(Variable {
+                name: format!("{PREFIX}{part}"),
+                rate: Rate::Uniform(1.0),
+                ..v
+            });
+        }
+        Ok(variables)
+    }
+
+    fn constrain(&self, live: &Live) -> candle_core::Result<()> {
+        let Updated::Weights(sizes) = &self.updated else {
+            return Ok(());
+        };
+        let _measured = doing(Work::Composition);
+        let value = |v: &Variable| (v.name.clone(), v.var.as_detached_tensor());
+        let values: Weights = live.variables.iter().map(value).collect();
+        let gene = self.gene.with_tensors(&values);
+        let gene = gene.nearer(&composed(&values), sizes)?;
+        let mut moved: Weights = gene.tensors().into_iter().collect();
+        moved.retain(|name, _| is_factor(name));
+        for (part, t) in gene.composed(sizes)? {
+            moved.insert(format!("{PREFIX}{part}"), t);
+        }
+        for v in &live.variables {
+            if let Some(t) = moved.get(&v.name) {
+                v.var.set(t)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn loss(
+        &self,
+        live: &Live,
+        batch: &Batch,
+        images: &Tensor,
+        part: &MicroBatch,
+    ) -> candle_core::Result<Tensor> {
+        let Distillation { plan, resolved, .. } = self;
+        let gene = self.gene.with_tensors(&live.weights);
+        let targets = self.lesson.as_ref().map(|l| l.targets(batch, images));
+        let targets = targets.transpose()?;
+        let shape = plan.shape_of_step(resolved.seed, part.step, resolved.steps);
+        let weights = match &self.updated {
+            // Composed in every step, since the templates change.
+            Updated::Factors => gene.stacked_weights(&shape)?,
+            Updated::Weights(sizes) => {
+                gene.weights_from(&composed(&live.weights), sizes, &shape)?
+            }
+        };
+        let scales = drop_path(shape.depth, part, resolved);
+        let images = resample::images(images, shape.image_size)?;
+        let outputs = vit::logits_in(resolved.mode, &shape, &weights, &images, scales)?;
+        match (&targets, self.output) {
+            (Some(features), AncestorOutput::Features) => {
+                wave_learngene::feature_distance(&outputs, features)
+            }
+            (scores, _) => plan.objective.loss(&outputs, scores.as_ref(), || {
+                let classes = plan.auxiliary.classes;
+                wave_train::batch_targets(batch, classes, resolved.label_smoothing)
+            }),
+        }
+    }
+
+    fn score(&self, values: &Weights) -> Result<Scores> {
+        let gene = self.gene.with_tensors(values);
+        elastic::score(&gene, &self.plan.largest(), self.data)
+    }
+}
+
+/// Whether a variable of this name is a set of templates or a part of the bank.
+fn is_factor(name: &str) -> bool {
+    name.starts_with("templates.") || name.starts_with("bank.")
+}
+
+/// The composed weights among the values of all variables.
+fn composed(values: &Weights) -> BTreeMap<Part, Tensor> {
+    let of = |part: Part| Some((part, values.get(&format!("{PREFIX}{part}"))?.clone()));
+    Part::ALL.into_iter().filter_map(of).collect()
+}

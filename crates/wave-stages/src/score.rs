@@ -1,0 +1,67 @@
+//! Parts of a training that all stages share: drop path, accuracies, an untrained classifier.
+
+use crate::model::{Model, Network};
+use anyhow::Result;
+use candle_core::{DType, Device, Tensor};
+use rand::Rng;
+use wave_hub::FloatType;
+use wave_models::{Weights, vit};
+use wave_run::data::{Data, TestImages};
+use wave_run::forecast;
+use wave_run::train::{self, Resolved};
+use wave_train::{MicroBatch, Scores};
+
+/// Drop-path scales (depth, 2, b) of a part of a step, if any branch may be dropped.
+pub fn drop_path(depth: usize, part: &MicroBatch, settings: &Resolved) -> Option<Vec<f32>> {
+    (settings.drop_path > 0.0).then(|| {
+        let mut rng = train::step_generator(settings.seed ^ 0xd809, part.step);
+        let rate = settings.drop_path;
+        part.of(vit::drop_path_scales(depth, part.batch, rate, || {
+            rng.random()
+        }))
+    })
+}
+
+/// Accuracy of values (as trained) on the test images.
+pub fn score(network: &Network, values: &Weights, tests: &TestImages) -> Result<Scores> {
+    let values = tests.context.place(values)?;
+    score_by(network, tests, |images| network.logits(&values, images))
+}
+
+/// Accuracy of a network whose class scores `logits` gives, on the test images.
+pub fn score_by(
+    network: &Network,
+    tests: &TestImages,
+    logits: impl Fn(&Tensor) -> candle_core::Result<Tensor>,
+) -> Result<Scores> {
+    let at_once = forecast::test_batch(forecast::of_forward(network));
+    Ok(wave_train::evaluate(
+        tests.context.ranks(),
+        tests.batches(at_once),
+        logits,
+    )?)
+}
+
+/// Accuracy of the stored model: that of its f32 weights, or measured again for a narrower type.
+pub fn stored_scores(
+    model: &Model,
+    float: FloatType,
+    data: &Data,
+    scores: Option<Scores>,
+) -> Result<Option<Scores>> {
+    if float == FloatType::F32 || scores.is_none() {
+        return Ok(scores);
+    }
+    let weights = model.network.prepare(&float.rounded(&model.weights)?)?;
+    score(&model.network, &weights, &data.tests).map(Some)
+}
+
+/// The weights of an untrained classifier.
+pub(crate) fn zero_head(name: &str, classes: usize, width: usize) -> Result<Weights> {
+    let zeros = |dims: &[usize]| Tensor::zeros(dims, DType::F32, &Device::Cpu);
+    Ok([
+        (format!("{name}.weight"), zeros(&[classes, width])?),
+        (format!("{name}.bias"), zeros(&[classes])?),
+    ]
+    .into())
+}
