@@ -1,6 +1,6 @@
 //! The pipeline from condensation to prediction.
 
-use crate::support::{Place, RECIPE, assert_same, shapes, values};
+use crate::support::{Place, assert_same, shapes, values};
 use serde_json::Value;
 use std::path::Path;
 

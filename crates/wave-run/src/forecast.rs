@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::data::DataPlan;
 use crate::error::request;
+use crate::run_dir;
 use crate::settings::BatchSize;
 use crate::train::{Resolved, TrainingData, TrainingPlan};
 use anyhow::Result;
@@ -376,7 +377,7 @@ pub fn fit_batch(
     let before = |out: &Path| {
         let text = wave_hub::read_text(&out.join("run/recipe.toml")).ok()?;
         let table: toml::Table = text.parse().ok()?;
-        usize::try_from(table.get("batch")?.as_integer()?).ok()
+        usize::try_from(run_dir::keys(&table).get("batch")?.as_integer()?).ok()
     };
     let images = match earlier.and_then(before) {
         Some(images) => images,

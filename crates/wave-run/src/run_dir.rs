@@ -36,6 +36,21 @@ const FREE: [&str; 2] = ["checkpoint_steps", "checkpoint_minutes"];
 /// Settings that are paths of inputs, whose identity is their digest.
 const PATHS: [&str; 6] = ["ancestor", "cache", "from", "grow", "labels", "tokenizer"];
 
+/// The settings of a stage as a recipe has them, which its command takes: `[stage]` and its keys.
+pub fn of_stage(stage: &str, settings: &Table) -> Table {
+    [(stage.to_owned(), settings.clone().into())]
+        .into_iter()
+        .collect()
+}
+
+/// The keys of a stage in a recipe, or the keys alone.
+pub(crate) fn keys(recipe: &Table) -> &Table {
+    match recipe.values().next() {
+        Some(toml::Value::Table(stage)) if recipe.len() == 1 => stage,
+        _ => recipe,
+    }
+}
+
 /// Options outside the recipe.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -308,6 +323,21 @@ pub fn fill<'a>(
     Ok(result)
 }
 
+/// Writes the recipe of a run to `out` before it begins.
+///
+/// # Errors
+/// If `out` holds something else.
+pub fn announce(out: &Path, recipe: &Table, options: &Options) -> Result<()> {
+    if !options.overwrite {
+        refuse_strangers(out)?;
+    }
+    let text = toml::to_string(recipe).context("settings as TOML")?;
+    Ok(wave_hub::write_atomic(
+        &out.join("run/recipe.toml"),
+        text.as_bytes(),
+    )?)
+}
+
 /// Removes the result and the checkpoints of the run in `out`, so that it starts over.
 ///
 /// # Errors
@@ -388,7 +418,7 @@ fn same(
         all
     };
     let mut other = Vec::new();
-    let settings = differences(&known(&found), &known(settings));
+    let settings = differences(&known(keys(&found)), &known(keys(settings)));
     if !settings.is_empty() {
         other.push(format!("other settings ({})", settings.join("; ")));
     }

@@ -18,6 +18,7 @@ mod eval;
 mod outputs;
 mod precision;
 mod ranges;
+mod sizes;
 mod speed;
 mod top;
 mod training;
@@ -32,6 +33,7 @@ pub use outputs::Outputs;
 pub use precision::mode;
 pub use ranges::check_table;
 pub use ranges::{RANGES, check};
+pub use sizes::ModelSizes;
 pub use speed::Speed;
 pub use top::Top;
 pub use training::{Augmentation, Checkpointing, Images, OfTransformers, Optimisation, Training};
@@ -74,6 +76,13 @@ pub struct Condense {
     /// The frozen model to distil: a model directory; a CLIP or SigLIP also needs --labels
     #[arg(long, value_name = "A")]
     pub ancestor: Option<String>,
+    /// Minutes that the condensation takes on this machine, tests included: all that is not given is planned for them, by
+    /// rates measured here [default without a recipe: 60]
+    #[arg(long, value_name = "N")]
+    pub minutes: Option<f64>,
+    /// Smallest and largest model of such a plan, as layers x width [default: 2x64..12x192]
+    #[arg(long, value_name = "SIZES")]
+    pub sizes: Option<ModelSizes>,
     /// Grow these templates by a level of larger sizes, which has more templates and begins with a copy of these. Models
     /// of the sizes that they were condensed for stay as they are. The auxiliary and the size of a template are theirs
     #[arg(long, value_name = "TEMPLATES")]

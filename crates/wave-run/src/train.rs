@@ -142,7 +142,8 @@ pub struct Live {
 }
 
 impl Live {
-    fn new(variables: Vec<Variable>) -> Live {
+    /// These variables.
+    pub fn new(variables: Vec<Variable>) -> Live {
         Live {
             weights: tracked(&variables),
             variables,

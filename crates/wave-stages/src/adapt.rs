@@ -53,7 +53,8 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
     ready.step.check()?;
     let inputs = Inputs::new(context).artefact("templates", dir)?;
     let inputs = inputs.images(ready.plan.data.spec.as_deref(), &ready.data);
-    run_dir::fill(out, &ready.plan.table, &inputs, options, |run| {
+    let recipe = run_dir::of_stage("adapt", &ready.plan.table);
+    run_dir::fill(out, &recipe, &inputs, options, |run| {
         let Ready {
             templates,
             plan,

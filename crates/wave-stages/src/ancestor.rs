@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use wave_data::{Batch, Transform};
-use wave_models::{Frozen, FrozenNetwork};
+use wave_models::{Frozen, FrozenNetwork, resample};
 use wave_run::context::Context;
 use wave_run::data::Data;
 use wave_run::error::request;
@@ -236,14 +236,9 @@ impl Ancestor {
             data.check_classes(self.network.classes(), remedy)?;
         }
         let (own, theirs) = (&self.transform, &data.transform);
-        if (own.channels, own.image_size) != (theirs.channels, theirs.image_size) {
-            let (a, b) = (own.image_size, theirs.image_size);
-            let remedy = match a == b {
-                true => format!("choose an ancestor of {} channels", theirs.channels),
-                false => format!("set auxiliary.image_size = {a}"),
-            };
+        if own.channels != theirs.channels {
             return Err(request(format!(
-                "the ancestor takes {} x {a} x {a} images, the auxiliary {} x {b} x {b}; {remedy}",
+                "the ancestor takes images of {} channels, the auxiliary of {}; choose an ancestor of {0} channels",
                 own.channels, theirs.channels,
             )));
         }
@@ -257,9 +252,12 @@ impl Ancestor {
         transform: &Transform,
         output: AncestorOutput,
     ) -> candle_core::Result<Tensor> {
-        let run = |images: &Tensor| match output {
-            AncestorOutput::Scores => self.frozen.logits(images),
-            AncestorOutput::Features => self.frozen.features(images),
+        let run = |images: &Tensor| {
+            let images = resample::images(images, self.transform.image_size)?;
+            match output {
+                AncestorOutput::Scores => self.frozen.logits(&images),
+                AncestorOutput::Features => self.frozen.features(&images),
+            }
         };
         if (&self.transform.mean, &self.transform.std) == (&transform.mean, &transform.std) {
             return run(images);

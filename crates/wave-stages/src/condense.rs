@@ -20,6 +20,8 @@ use wave_run::data;
 use wave_run::forecast::Step;
 use wave_run::inputs::Inputs;
 use wave_run::paths;
+use wave_run::progress;
+use wave_run::recipe::{Recipe, to_table};
 use wave_run::run_dir::{self, Made, Options};
 use wave_run::settings::{Condense, Duration};
 use wave_run::train::{self, Course, Defaults};
@@ -28,12 +30,14 @@ mod artefact;
 mod describe;
 mod levels;
 mod plan;
+mod planner;
 mod start;
 mod training;
 
 use artefact::{Condensed, write};
-pub use describe::describe;
+pub use describe::{describe, print_recipe};
 pub use plan::{CondensePlan, check};
+pub use planner::MINUTES;
 pub use start::start;
 
 /// Values for settings that are not given.
@@ -56,6 +60,7 @@ pub fn condense(
     out: &Path,
     options: &Options,
 ) -> Result<Value> {
+    let settings = &planned(settings, ancestors, out, options)?;
     let levels = levels::checked(settings)?;
     if levels.len() > 1 {
         // What is wrong with any is said before the first begins.
@@ -69,7 +74,8 @@ pub fn condense(
         if at > 0 {
             level.grow = Some(paths::text(&places[at - 1]));
         }
-        result = condense_level(recipe, &level, ancestors, place, options)?;
+        let whole = (at + 1 == levels.len()).then_some(settings);
+        result = condense_level(recipe, &level, whole, ancestors, place, options)?;
     }
     Ok(result)
 }
@@ -98,9 +104,36 @@ fn read_grown(grow: Option<&str>, context: &Context) -> Result<Option<TemplateDi
     Ok(grow.map(read).transpose()?)
 }
 
+/// `settings` with a plan for its minutes, if it names minutes and no levels. The plan is written to `out`, and read from
+/// there when the run is repeated, since other rates would make another plan.
+fn planned(
+    settings: &Condense,
+    ancestors: &Ancestors,
+    out: &Path,
+    options: &Options,
+) -> Result<Condense> {
+    if settings.minutes.is_none() || settings.levels.is_some() {
+        return Ok(settings.clone());
+    }
+    let context = &options.context;
+    let path = out.join("run/recipe.toml");
+    if !options.overwrite && path.exists() {
+        let recipe = Recipe::read(&path, &[])?;
+        return recipe.stage("condense", None, settings);
+    }
+    let ancestor = ancestors.get(settings.ancestor.as_deref(), &settings.zero_shot, context)?;
+    let planned = planner::plan(settings, ancestor.as_deref(), context)?;
+    progress::say(options.verbosity, planned.text.trim_end());
+    let recipe = run_dir::of_stage("condense", &to_table(&planned.settings)?);
+    context.on_first(|| run_dir::announce(out, &recipe, options))?;
+    Ok(planned.settings)
+}
+
+/// Condenses a level; `whole` are the settings of all levels, with the last of them.
 fn condense_level(
     recipe: &str,
     settings: &Condense,
+    whole: Option<&Condense>,
     ancestors: &Ancestors,
     out: &Path,
     options: &Options,
@@ -113,6 +146,9 @@ fn condense_level(
         Some(smaller) => levels::grown(settings, smaller)?,
         None => CondensePlan::new(settings)?,
     };
+    if let Some(whole) = whole {
+        plan.table = to_table(whole)?;
+    }
     plan.fit_batch(options.repeated(out), context)?;
     let data = plan.open_data(ancestor, context)?;
     let output = plan.output(ancestor);
@@ -138,7 +174,8 @@ fn condense_level(
         Some(ancestor) => ancestor.with_inputs(plan.ancestor.as_deref(), inputs)?,
         None => inputs,
     };
-    run_dir::fill(out, &plan.table, &inputs, options, |run| {
+    let resolved_recipe = run_dir::of_stage("condense", &plan.table);
+    run_dir::fill(out, &resolved_recipe, &inputs, options, |run| {
         let began = Instant::now();
         let gene = start::begin(&plan, smaller.as_ref(), resolved.seed)?;
         let lesson =

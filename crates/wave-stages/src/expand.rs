@@ -88,7 +88,8 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: &Options) -> R
         inputs = inputs.images(plan.data.spec.as_deref(), data);
         data.tell_classes(&templates.config.label_names);
     }
-    run_dir::fill(out, &plan.table, &inputs, options, |run| {
+    let recipe = run_dir::of_stage("expand", &plan.table);
+    run_dir::fill(out, &recipe, &inputs, options, |run| {
         let expanded = make(
             &templates,
             &plan,

@@ -72,7 +72,8 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
         Some(ancestor) => ancestor.with_inputs(plan.ancestor.as_deref(), inputs)?,
         None => inputs,
     };
-    run_dir::fill(out, &plan.table, &inputs, options, |run| {
+    let recipe = run_dir::of_stage("finetune", &plan.table);
+    run_dir::fill(out, &recipe, &inputs, options, |run| {
         let tuning = Tuning {
             plan: &plan,
             resolved: &resolved,

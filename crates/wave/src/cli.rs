@@ -8,7 +8,7 @@ mod result;
 use crate::{families, hub, manual, predict, shipped};
 use anyhow::{Context as _, Result};
 use arguments::{Cli, Command, Common};
-use clap::{CommandFactory, Parser};
+use clap::FromArgMatches;
 use make::Make;
 use serde_json::Value;
 use std::path::Path;
@@ -33,7 +33,8 @@ const MOST_THREADS: usize = 1024;
 /// # Safety
 /// No other thread of the process may run yet.
 pub unsafe fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let parsed = arguments::command().try_get_matches();
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
@@ -189,8 +190,9 @@ fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> 
         Command::Condense {
             recipe,
             settings,
+            print_recipe,
             run,
-        } => with(run).condense(&recipe, &settings)?,
+        } => with(run).condense(recipe.as_deref(), &settings, print_recipe)?,
         Command::Expand {
             templates,
             settings,
@@ -251,7 +253,7 @@ fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> 
         Command::Completions { shell } => completions(shell),
         Command::Man { dir } => {
             lock::check_idle(&dir)?;
-            Done::Result(manual::write(Cli::command(), &dir)?)
+            Done::Result(manual::write(arguments::command(), &dir)?)
         }
     };
     print(common, done, context)
@@ -287,7 +289,7 @@ fn inspect(path: &Path, pictures: &Pictures, context: &Context) -> Result<Done> 
 
 fn completions(shell: clap_complete::Shell) -> Done {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "wave", &mut script);
+    clap_complete::generate(shell, &mut arguments::command(), "wave", &mut script);
     Done::Text(String::from_utf8_lossy(&script).into_owned())
 }
 
@@ -312,7 +314,7 @@ mod tests {
 
     #[test]
     fn every_range_is_that_of_a_flag() {
-        let cli = Cli::command();
+        let cli = arguments::command();
         let flags: Vec<_> = cli
             .get_subcommands()
             .flat_map(|command| command.get_arguments())

@@ -1,8 +1,12 @@
 //! Muon (Jordan et al. 2024): momentum whose matrices are made orthogonal before each step.
 
 use super::{MomentStorage, Move};
-use candle_core::{Device, Result, Tensor};
+use crate::storage::with_slice;
+use candle_core::{DType, Device, Result, Tensor};
+use rayon::prelude::*;
+use std::sync::Mutex;
 
+mod host;
 #[cfg(test)]
 mod tests;
 
@@ -79,6 +83,20 @@ pub fn muon_step(
     if rows < stacked || rows >= var.rank() {
         candle_core::bail!("Muon: axis {rows} of {:?} as rows", var.dims());
     }
+    if let (true, MomentStorage::Host(first, _)) = (rows == stacked, &mut moved.moments.0) {
+        let dims = var.dims();
+        let columns = dims[rows + 1..].iter().product();
+        let step = host::Step {
+            config,
+            size: (dims[rows], columns),
+            momentum: Mutex::new(first),
+            learning_rates: rates,
+            weight_decay: moved.weight_decay,
+            gradient_scale,
+            simd: crate::cpu::simd().map_err(candle_core::Error::wrap)?,
+        };
+        return var.inplace_op2(&moved.gradient.detach().contiguous()?, &step);
+    }
     let gradient = matrices.of(&moved.gradient.detach())?;
     let (count, r, c) = gradient.dims3()?;
     let used = used(&gradient)?;
@@ -132,6 +150,17 @@ const STEPS: usize = 5;
 /// `X = a X + b (X Xᵀ) X + c (X Xᵀ)² X`.
 fn orthogonal(matrices: &Tensor) -> Result<Tensor> {
     let (_, r, c) = matrices.dims3()?;
+    if matrices.device().is_cpu() && matrices.dtype() == DType::F32 {
+        let simd = crate::cpu::simd().map_err(candle_core::Error::wrap)?;
+        let mut values = vec![0.0; matrices.elem_count()];
+        with_slice(matrices, |u| {
+            let all = values
+                .par_chunks_exact_mut(r * c)
+                .zip(u.par_chunks_exact(r * c));
+            all.for_each(|(out, u)| host::orthogonal(simd, u, (r, c), out));
+        })?;
+        return Tensor::from_vec(values, matrices.dims(), &Device::Cpu);
+    }
     let flip = |t: &Tensor| t.transpose(1, 2)?.contiguous();
     let x = if r > c {
         flip(matrices)?

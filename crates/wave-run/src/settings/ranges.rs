@@ -26,6 +26,7 @@ pub const RANGES: &[(&str, f64, f64)] = &[
     ("test_epochs", 0.0, 1e6),
     ("patience", 1.0, 1e6),
     ("time_limit", 0.0, 1e6),
+    ("minutes", 0.01, 1e6),
     // Optimisation.
     ("lr", 0.0, 100.0),
     ("min_lr_ratio", 0.0, 1.0),

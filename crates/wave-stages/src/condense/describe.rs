@@ -1,6 +1,6 @@
 //! The output of `wave condense --dry-run`.
 
-use super::{CondensePlan, levels};
+use super::{CondensePlan, levels, planner};
 use crate::ancestor::{Ancestor, AncestorOutput, planned};
 use crate::speed;
 use anyhow::Result;
@@ -9,6 +9,8 @@ use wave_data::Source;
 use wave_run::context::Context;
 use wave_run::data::Data;
 use wave_run::forecast::{self, Step, bytes, duration};
+use wave_run::recipe::to_table;
+use wave_run::run_dir;
 use wave_run::settings::{Condense, DEFAULT_BATCH, Trained};
 
 /// Number of files whose size is read.
@@ -98,6 +100,9 @@ pub fn describe(
         }
         (_, named) => planned(named.as_deref(), &settings.zero_shot, context)?,
     };
+    if settings.minutes.is_some() && settings.levels.is_none() {
+        return Ok(planner::plan(&settings, ancestor.as_deref(), context)?.text);
+    }
     let levels = levels::checked(&settings)?;
     let grown = super::read_grown(levels[0].grow.as_deref(), context)?;
     let plans = levels::plans(&levels, grown.as_ref())?;
@@ -244,4 +249,16 @@ fn describe_level(
         };
     }
     Ok(text)
+}
+
+/// The recipe of a condensation whose settings name minutes, with everything that is planned for them.
+///
+/// # Errors
+/// As [`describe`].
+pub fn print_recipe(settings: &Condense, context: &Context) -> Result<String> {
+    let ancestor = planned(settings.ancestor.as_deref(), &settings.zero_shot, context)?;
+    let planned = planner::plan(settings, ancestor.as_deref(), context)?;
+    let recipe = run_dir::of_stage("condense", &to_table(&planned.settings)?);
+    let text = planned.text.lines().map(|line| format!("# {line}\n"));
+    Ok(text.collect::<String>() + &toml::to_string(&recipe)?)
 }

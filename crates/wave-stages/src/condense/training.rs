@@ -10,7 +10,7 @@ use candle_core::{Device, Tensor};
 use std::collections::BTreeMap;
 use wave_data::Batch;
 use wave_learngene::{Learngene, Part, Reach};
-use wave_models::vit;
+use wave_models::vit::{self, VitShape};
 use wave_models::{Weights, resample};
 use wave_ops::profile::{Work, doing};
 use wave_run::data::Data;
@@ -58,61 +58,11 @@ impl Trainee for Distillation<'_> {
     type Batch = Batch;
 
     fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
-        let variable = |(name, t): &(String, Tensor)| {
-            let depth = self.gene.auxiliary.depth;
-            let mut v = train::variable(name, t, self.resolved, depth, device)?;
-            v.rate = Rate::Uniform(1.0);
-            if name.starts_with("templates.") {
-                v.weight_decay = self.resolved.weight_decay;
-            } else if name.starts_with("bank.") {
-                v.rate = Rate::Uniform(self.plan.scaler_lr_ratio);
-                v.weight_decay = 0.0;
-            }
-            Ok(v)
-        };
-        let mut variables: Vec<Variable> = self
-            .gene
-            .tensors()
-            .iter()
-            .map(variable)
-            .collect::<Result<_>>()?;
-        let Updated::Weights(sizes) = &self.updated else {
-            return Ok(variables);
-        };
-        for v in variables.iter_mut().filter(|v| is_factor(&v.name)) {
-            v.rate = Rate::Frozen;
-        }
-        for (part, t) in self.gene.composed(sizes)? {
-            let v = train::variable(&part.stacked_name(), &t, self.resolved, t.dim(0)?, device)?;
-            variables.push(Variable {
-                name: format!("{PREFIX}{part}"),
-                rate: Rate::Uniform(1.0),
-                ..v
-            });
-        }
-        Ok(variables)
+        variables(self.plan, self.gene, &self.updated, self.resolved, device)
     }
 
     fn constrain(&self, live: &Live) -> candle_core::Result<()> {
-        let Updated::Weights(sizes) = &self.updated else {
-            return Ok(());
-        };
-        let _measured = doing(Work::Composition);
-        let value = |v: &Variable| (v.name.clone(), v.var.as_detached_tensor());
-        let values: Weights = live.variables.iter().map(value).collect();
-        let gene = self.gene.with_tensors(&values);
-        let gene = gene.nearer(&composed(&values), sizes)?;
-        let mut moved: Weights = gene.tensors().into_iter().collect();
-        moved.retain(|name, _| is_factor(name));
-        for (part, t) in gene.composed(sizes)? {
-            moved.insert(format!("{PREFIX}{part}"), t);
-        }
-        for v in &live.variables {
-            if let Some(t) = moved.get(&v.name) {
-                v.var.set(t)?;
-            }
-        }
-        Ok(())
+        constrain(self.gene, &self.updated, live)
     }
 
     fn loss(
@@ -123,17 +73,10 @@ impl Trainee for Distillation<'_> {
         part: &MicroBatch,
     ) -> candle_core::Result<Tensor> {
         let Distillation { plan, resolved, .. } = self;
-        let gene = self.gene.with_tensors(&live.weights);
         let targets = self.lesson.as_ref().map(|l| l.targets(batch, images));
         let targets = targets.transpose()?;
         let shape = plan.shape_of_step(resolved.seed, part.step, resolved.steps);
-        let weights = match &self.updated {
-            // Composed in every step, since the templates change.
-            Updated::Factors => gene.stacked_weights(&shape)?,
-            Updated::Weights(sizes) => {
-                gene.weights_from(&composed(&live.weights), sizes, &shape)?
-            }
-        };
+        let weights = weights(self.gene, &self.updated, live, &shape)?;
         let scales = drop_path(shape.depth, part, resolved);
         let images = resample::images(images, shape.image_size)?;
         let outputs = vit::logits_in(resolved.mode, &shape, &weights, &images, scales)?;
@@ -152,6 +95,88 @@ impl Trainee for Distillation<'_> {
         let gene = self.gene.with_tensors(values);
         elastic::score(&gene, &self.plan.largest(), self.data)
     }
+}
+
+/// The variables of `gene`, and of its composed weights if these are updated: then the optimiser leaves templates and
+/// scalers to [`constrain`].
+pub(super) fn variables(
+    plan: &CondensePlan,
+    gene: &Learngene,
+    updated: &Updated,
+    resolved: &Resolved,
+    device: &Device,
+) -> Result<Vec<Variable>> {
+    let variable = |(name, t): &(String, Tensor)| {
+        let mut v = train::variable(name, t, resolved, gene.auxiliary.depth, device)?;
+        v.rate = Rate::Uniform(1.0);
+        if name.starts_with("templates.") {
+            v.weight_decay = resolved.weight_decay;
+        } else if name.starts_with("bank.") {
+            v.rate = Rate::Uniform(plan.scaler_lr_ratio);
+            v.weight_decay = 0.0;
+        }
+        Ok(v)
+    };
+    let all = gene.tensors();
+    let mut variables: Vec<Variable> = all.iter().map(variable).collect::<Result<_>>()?;
+    let Updated::Weights(sizes) = updated else {
+        return Ok(variables);
+    };
+    for v in variables.iter_mut().filter(|v| is_factor(&v.name)) {
+        v.rate = Rate::Frozen;
+    }
+    for (part, t) in gene.composed(sizes)? {
+        let v = train::variable(&part.stacked_name(), &t, resolved, t.dim(0)?, device)?;
+        variables.push(Variable {
+            name: format!("{PREFIX}{part}"),
+            rate: Rate::Uniform(1.0),
+            ..v
+        });
+    }
+    Ok(variables)
+}
+
+/// The weights of a model of this shape, to which gradients flow from all that trains. `gene` is the learngene before the
+/// first step.
+pub(super) fn weights(
+    gene: &Learngene,
+    updated: &Updated,
+    live: &Live,
+    shape: &VitShape,
+) -> candle_core::Result<Weights> {
+    let gene = gene.with_tensors(&live.weights);
+    match updated {
+        // Composed in every step, since the templates change.
+        Updated::Factors => gene.stacked_weights(shape),
+        Updated::Weights(sizes) => gene.weights_from(&composed(&live.weights), sizes, shape),
+    }
+}
+
+/// Moves templates and scalers to the nearest composition of weights that trained, and these to it.
+pub(super) fn constrain(
+    gene: &Learngene,
+    updated: &Updated,
+    live: &Live,
+) -> candle_core::Result<()> {
+    let Updated::Weights(sizes) = updated else {
+        return Ok(());
+    };
+    let _measured = doing(Work::Composition);
+    let value = |v: &Variable| (v.name.clone(), v.var.as_detached_tensor());
+    let values: Weights = live.variables.iter().map(value).collect();
+    let gene = gene.with_tensors(&values);
+    let gene = gene.nearer(&composed(&values), sizes)?;
+    let mut moved: Weights = gene.tensors().into_iter().collect();
+    moved.retain(|name, _| is_factor(name));
+    for (part, t) in gene.composed(sizes)? {
+        moved.insert(format!("{PREFIX}{part}"), t);
+    }
+    for v in &live.variables {
+        if let Some(t) = moved.get(&v.name) {
+            v.var.set(t)?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether a variable of this name is a set of templates or a part of the bank.

@@ -1,7 +1,7 @@
 //! The arguments of the command line.
 
 use crate::{families, hub};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use wave_lab::meta::Meta;
@@ -18,6 +18,111 @@ pub(super) struct Cli {
     pub(super) command: Command,
     #[command(flatten)]
     pub(super) common: Common,
+}
+
+/// The flags that `-h` lists of commands with many; `--help` lists all.
+const SHORT: [(&str, &[&str]); 5] = [
+    (
+        "condense",
+        &[
+            "ancestor",
+            "data",
+            "minutes",
+            "sizes",
+            "labels",
+            "cache",
+            "train_limit",
+            "seed",
+            "print_recipe",
+        ],
+    ),
+    (
+        "expand",
+        &[
+            "depth",
+            "width",
+            "heads",
+            "max_params",
+            "max_macs",
+            "max_latency_ms",
+            "delta",
+            "data",
+            "steps",
+            "format",
+            "dtype",
+        ],
+    ),
+    (
+        "finetune",
+        &[
+            "data",
+            "ancestor",
+            "new_head",
+            "epochs",
+            "batch",
+            "lr",
+            "muon",
+            "precision",
+            "hold_out",
+            "seed",
+            "format",
+        ],
+    ),
+    (
+        "adapt",
+        &[
+            "data",
+            "whole",
+            "epochs",
+            "steps",
+            "lr",
+            "train_limit",
+            "seed",
+            "dtype",
+        ],
+    ),
+    (
+        "init",
+        &[
+            "arch",
+            "depth",
+            "width",
+            "heads",
+            "patch",
+            "image_size",
+            "from",
+            "data",
+            "seed",
+            "format",
+            "dtype",
+        ],
+    ),
+];
+
+/// Flags of every command that `-h` lists.
+const ALWAYS: [&str; 9] = [
+    "out",
+    "resume",
+    "overwrite",
+    "dry_run",
+    "device",
+    "threads",
+    "json",
+    "quiet",
+    "verbose",
+];
+
+/// The command line, with help in two depths.
+pub(super) fn command() -> clap::Command {
+    SHORT.iter().fold(Cli::command(), |cli, (name, flags)| {
+        cli.mut_subcommand(name, |command| {
+            command.mut_args(|arg| {
+                let id = arg.get_id().as_str();
+                let listed = flags.contains(&id) || ALWAYS.contains(&id) || arg.is_positional();
+                arg.hide_short_help(!listed)
+            })
+        })
+    })
 }
 
 /// Flags of every command.
@@ -101,16 +206,18 @@ pub(super) enum Command {
         #[command(flatten)]
         run: Makes,
     },
-    /// Distil an ancestor into weight templates
+    /// Distil an ancestor into weight templates. Without a recipe, everything that is not given is planned for --minutes
     #[command(
-        after_help = "Example: wave condense mine.toml --ancestor ancestors/deit --data photos \
-                            --out mine"
+        after_help = "Example: wave condense --ancestor ancestors/deit --data photos --minutes 60 --out mine"
     )]
     Condense {
         /// The recipe
-        recipe: PathBuf,
+        recipe: Option<PathBuf>,
         #[command(flatten)]
         settings: Box<Condense>,
+        /// Print the recipe that is planned for --minutes, and do nothing else
+        #[arg(long)]
+        print_recipe: bool,
         #[command(flatten)]
         run: Makes,
     },

@@ -69,9 +69,30 @@ impl Make {
         )
     }
 
-    pub(super) fn condense(&self, recipe: &Path, flags: &Condense) -> Result<Done> {
-        let recipe = self.recipe(recipe)?;
-        let settings = settings(&recipe, "condense", flags)?;
+    pub(super) fn condense(
+        &self,
+        recipe: Option<&Path>,
+        flags: &Condense,
+        print_recipe: bool,
+    ) -> Result<Done> {
+        let (recipe, settings) = match recipe {
+            Some(recipe) => {
+                let recipe = self.recipe(recipe)?;
+                let settings = settings(&recipe, "condense", flags)?;
+                (recipe, settings)
+            }
+            None => {
+                let mut settings = self.without_recipe("condense", flags)?;
+                settings.minutes.get_or_insert(condense::MINUTES);
+                (Recipe::empty("condense", &[])?, settings)
+            }
+        };
+        if print_recipe {
+            return Ok(Done::Text(condense::print_recipe(
+                &settings,
+                &self.context,
+            )?));
+        }
         self.make(
             "condense",
             || condense::describe(&settings, None, &self.context),

@@ -1,0 +1,145 @@
+//! Muon on the processor: a matrix on each thread, in place.
+
+use super::{Muon, QUINTIC, STEPS};
+use crate::buffer::Buffer;
+use crate::cpu::Simd;
+use crate::gemm::{StartValue, gemm, rows, transposed};
+use crate::storage::slice;
+use candle_core::{CpuStorage, InplaceOp2, Layout, Result};
+use rayon::prelude::*;
+use std::sync::Mutex;
+
+/// A step of stacked matrices (count, r, c), of a variable and its gradient.
+pub(super) struct Step<'a> {
+    pub(super) config: Muon,
+    /// Rows and columns.
+    pub(super) size: (usize, usize),
+    pub(super) momentum: Mutex<&'a mut [f32]>,
+    /// One, or one for each matrix or row.
+    pub(super) learning_rates: &'a [f32],
+    pub(super) weight_decay: f32,
+    pub(super) gradient_scale: f32,
+    pub(super) simd: Simd,
+}
+
+impl InplaceOp2 for Step<'_> {
+    fn name(&self) -> &'static str {
+        "muon"
+    }
+
+    fn cpu_fwd(&self, p: &mut CpuStorage, lp: &Layout, g: &CpuStorage, lg: &Layout) -> Result<()> {
+        let (Some((start, end)), CpuStorage::F32(p)) = (lp.contiguous_offsets(), p) else {
+            candle_core::bail!("Muon needs a contiguous f32 variable");
+        };
+        let (p, g) = (&mut p[start..end], slice(g, lg)?);
+        let mut momentum = self.momentum.lock().expect("Muon does not panic");
+        let n = self.size.0 * self.size.1;
+        let by_rate = p.len() / self.learning_rates.len(); // values
+        p.par_chunks_exact_mut(n)
+            .zip(g.par_chunks_exact(n))
+            .zip(momentum.par_chunks_exact_mut(n))
+            .enumerate()
+            .for_each(|(at, ((p, g), m))| {
+                let rate = |i: usize| self.learning_rates[(at * n + i) / by_rate];
+                self.one(p, g, m, rate);
+            });
+        Ok(())
+    }
+}
+
+impl Step<'_> {
+    /// A step of one matrix; `rate` is the learning rate of each of its values.
+    fn one(&self, p: &mut [f32], g: &[f32], m: &mut [f32], rate: impl Fn(usize) -> f32) {
+        let (r, c) = self.size;
+        for (i, row) in p.chunks_exact_mut(c).enumerate() {
+            let kept = 1.0 - rate(i * c) * self.weight_decay;
+            row.iter_mut().for_each(|p| *p *= kept);
+        }
+        if g.iter().all(|g| *g == 0.0) {
+            return;
+        }
+        let b = self.config.momentum;
+        let scale = self.gradient_scale * (1.0 - b);
+        let mut u = Buffer::stale(r * c);
+        for ((u, m), g) in u.iter_mut().zip(m).zip(g) {
+            let g = g * scale;
+            *m = *m * b + g;
+            *u = *m * b + g;
+        }
+        let mut change = Buffer::stale(r * c);
+        orthogonal(self.simd, &u, self.size, &mut change);
+        let size = self.config.step_size * (r.max(c) as f32).sqrt();
+        for (i, (p, change)) in p.iter_mut().zip(change.iter()).enumerate() {
+            *p -= rate(i) * size * change;
+        }
+    }
+}
+
+/// The matrix (r, c) `u` with singular values of about 1 and the same singular vectors: Newton-Schulz iteration as in
+/// [`super::orthogonal`], on its Gram matrix `S`, the smaller of `U Uᵀ` and `Uᵀ U`. A step multiplies the singular values
+/// by `Q = a + b S + c S²`, so `S` becomes `Q S Q`, and the product `P` of all `Q` is applied to `U` once.
+pub(super) fn orthogonal(simd: Simd, u: &[f32], (r, c): (usize, usize), out: &mut [f32]) {
+    let n = r.min(c);
+    let norm = u.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt() + 1e-12;
+    let [mut s, mut squared, mut q, mut p, mut next] = [(); 5].map(|()| Buffer::stale(n * n));
+    let product = |a: &[f32], b: &[f32], out: &mut [f32]| {
+        let (a, b) = (rows(a, n), rows(b, n));
+        gemm(simd, (n, n, n), a, b, StartValue::Zero, out, n);
+    };
+    match r <= c {
+        true => {
+            let (a, b) = (rows(u, c), transposed(u, c));
+            gemm(simd, (n, n, c), a, b, StartValue::Zero, &mut s, n);
+        }
+        false => {
+            let (a, b) = (transposed(u, c), rows(u, c));
+            gemm(simd, (n, n, r), a, b, StartValue::Zero, &mut s, n);
+        }
+    }
+    let inverse = 1.0 / (norm * norm);
+    s.iter_mut()
+        .for_each(|s| *s = (f64::from(*s) * inverse) as f32);
+    let [a, b, c2] = QUINTIC.map(|x| x as f32);
+    for step in 0..STEPS {
+        product(&s, &s, &mut squared);
+        for ((q, s), squared) in q.iter_mut().zip(s.iter()).zip(squared.iter()) {
+            *q = b * s + c2 * squared;
+        }
+        for i in 0..n {
+            q[i * n + i] += a;
+        }
+        match step {
+            0 => p.copy_from_slice(&q),
+            _ => {
+                product(&q, &p, &mut next);
+                std::mem::swap(&mut p, &mut next);
+            }
+        }
+        if step + 1 < STEPS {
+            product(&s, &q, &mut squared);
+            product(&q, &squared, &mut s);
+        }
+    }
+    let inverse = (1.0 / norm) as f32;
+    p.iter_mut().for_each(|p| *p *= inverse);
+    match r <= c {
+        true => gemm(
+            simd,
+            (r, c, n),
+            rows(&p, n),
+            rows(u, c),
+            StartValue::Zero,
+            out,
+            c,
+        ),
+        false => gemm(
+            simd,
+            (r, c, n),
+            rows(u, c),
+            rows(&p, n),
+            StartValue::Zero,
+            out,
+            c,
+        ),
+    }
+}

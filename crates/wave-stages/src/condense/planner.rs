@@ -1,0 +1,583 @@
+//! The plan of a condensation for a number of minutes: every setting that is not given, from the ancestor, the data and
+//! rates measured on this machine.
+//!
+//! Levels share the minutes. The first has the two smallest depths, since small models set the accuracy of all that grow
+//! from them; the second has twice the smallest depth; the last has all other sizes, up to the largest that its share
+//! still trains. Where the minutes are too few for levels, all sizes train at once, small ones first. The numbers were
+//! chosen on held-out images of CIFAR-10 and Tiny ImageNet (recipes/results/planner/README.md).
+
+use super::CondensePlan;
+use crate::ancestor::{Ancestor, AncestorOutput};
+use anyhow::Result;
+use rates::Rates;
+use std::fmt::Write as _;
+use toml::{Table, Value};
+use wave_run::context::Context;
+use wave_run::data::{self, Data};
+use wave_run::error::request;
+use wave_run::forecast;
+use wave_run::settings::{Auxiliary, BatchSize, Condense, ModelSizes, PrecisionChoice};
+
+mod rates;
+
+/// Minutes of a condensation that names neither a recipe nor a time.
+pub const MINUTES: f64 = 60.0;
+
+/// Part of the minutes that is planned: the rest is for rates that vary.
+const PLANNED: f64 = 0.92;
+/// Largest part of the minutes for the ancestor's outputs, and for tests.
+const ANCESTOR: f64 = 0.2;
+const TESTS: f64 = 0.06;
+/// Augmented versions of each image, at most.
+const VIEWS: f64 = 16.0;
+/// Test images, at least.
+const LEAST_TESTS: usize = 500;
+/// Epochs of the smallest model in all of the time from which levels pay, and from which they have their final shares.
+const LEVELS_FROM: f64 = 45.0;
+const LEVELS_FULL: f64 = 300.0;
+/// Shares of the time: of three levels at LEVELS_FROM and at LEVELS_FULL.
+const SHARES: [[f64; 3]; 2] = [[0.27, 0.53, 0.20], [0.20, 0.42, 0.38]];
+/// Epochs below which a level trains nothing to speak of.
+const LEAST_EPOCHS: f64 = 1.0;
+/// Templates for each block of weights of the models that a level is for, of at most so many layers.
+const TEMPLATES_PER_BLOCK: f64 = 5.0 / 6.0;
+const LAYERS_OF_TEMPLATES: usize = 4;
+/// Channels of models between the narrowest and the widest.
+const WIDTHS: [usize; 12] = [32, 64, 96, 128, 192, 256, 384, 512, 576, 768, 1024, 1280];
+/// Tokens of an image: enough to see by, few enough to train fast.
+const TOKENS: (usize, usize) = (49, 256);
+
+/// A planned condensation.
+pub(super) struct Planned {
+    /// All settings.
+    pub(super) settings: Condense,
+    /// The plan in a few lines.
+    pub(super) text: String,
+}
+
+/// Fills in what `given` does not say, for its minutes and sizes.
+///
+/// # Errors
+/// If there is nothing to learn from, no size fits the time, or settings contradict each other.
+pub(super) fn plan(
+    given: &Condense,
+    ancestor: Option<&Ancestor>,
+    context: &Context,
+) -> Result<Planned> {
+    let mut settings = given.clone();
+    let (minutes, sizes) = (
+        given.minutes.unwrap_or(MINUTES),
+        given.sizes.unwrap_or_default(),
+    );
+    data_settings(&mut settings, ancestor, context)?;
+    let frame = Frame::new(&mut settings, sizes)?;
+    let plan = frame.plan(&settings)?;
+    let data = plan.open_data(ancestor, context)?;
+    let output = plan.output(ancestor);
+    if let Some(ancestor) = ancestor {
+        ancestor.check(&data, output)?;
+    }
+    let classes = plan.outputs(ancestor, &data);
+    let plan = plan.on(data.transform.channels, classes);
+    let rates = Rates::measure(&plan, &data, ancestor, context)?;
+    let time = Time::share(&mut settings, minutes, &frame, &rates, &data);
+    let levels = frame.levels(&settings, &time, &rates)?;
+    let text = describe(
+        &frame,
+        &levels,
+        &time,
+        &rates,
+        (&data, ancestor, output),
+        minutes,
+    );
+    write_levels(&mut settings, &frame, &levels);
+    Ok(Planned { settings, text })
+}
+
+/// Settings of data and training that follow from the data.
+fn data_settings(
+    settings: &mut Condense,
+    ancestor: Option<&Ancestor>,
+    context: &Context,
+) -> Result<()> {
+    let spec = settings.training.images.data.as_deref();
+    let dataset = data::open(spec, context)?;
+    let labelled = !dataset.train.class_names().is_empty();
+    match (labelled, ancestor) {
+        (true, None) => _ = settings.kl_weight.get_or_insert(0.0),
+        (false, Some(_)) => _ = settings.ce_weight.get_or_insert(0.0),
+        (true, Some(_)) => {}
+        (false, None) => {
+            return Err(request(format!(
+                "{} has no labels, and there is no ancestor to learn from; give --ancestor A, or sort the images into \
+                 a folder for each class",
+                dataset.name
+            )));
+        }
+    }
+    let images = dataset.train.len();
+    let native = data::image_side(&dataset);
+    let taught = ancestor.map(|a| a.transform.image_size);
+    let side = match (native, taught) {
+        (Some(native), Some(taught)) => native.min(taught),
+        (Some(side), None) | (None, Some(side)) => side,
+        (None, None) => data::DEFAULT_SIDE,
+    };
+    let auxiliary = &mut settings.auxiliary;
+    let side = *auxiliary.image_size.get_or_insert(side);
+    if auxiliary.patch.is_none() {
+        auxiliary.patch = Some(patch(side)?);
+    }
+    let training = &mut settings.training;
+    let batch = (images / 8).clamp(1, 128);
+    let batch = 1 << batch.ilog2();
+    if batch < 4 {
+        return Err(request(format!(
+            "{} has {images} training images, fewer than a step of training needs; give at least 32",
+            dataset.name
+        )));
+    }
+    training
+        .optimisation
+        .batch
+        .get_or_insert(BatchSize::Images(batch));
+    training.optimisation.weight_decay.get_or_insert(0.05);
+    training.optimisation.test_epochs.get_or_insert(0);
+    training
+        .transformer
+        .precision
+        .get_or_insert(PrecisionChoice::Auto);
+    training.transformer.muon.get_or_insert(true);
+    let augmentation = &mut training.augmentation;
+    augmentation.flip.get_or_insert(true);
+    match side <= 64 {
+        true => _ = augmentation.crop_padding.get_or_insert(side / 8),
+        false => _ = augmentation.resized_crop.get_or_insert(0.35),
+    }
+    Ok(())
+}
+
+/// The largest patch that leaves enough tokens.
+fn patch(side: usize) -> Result<usize> {
+    let tokens = |patch: usize| (side / patch).pow(2);
+    let fits = |patch: &usize| {
+        side.is_multiple_of(*patch) && (TOKENS.0..=TOKENS.1).contains(&tokens(*patch))
+    };
+    (1..=side).rev().find(fits).ok_or_else(|| {
+        request(format!(
+            "images of {side} x {side} pixels have no patch that makes {} to {} tokens; set auxiliary.patch, or \
+             auxiliary.image_size to a multiple of 8",
+            TOKENS.0, TOKENS.1
+        ))
+    })
+}
+
+/// The models of a plan: from the smallest to the largest.
+struct Frame {
+    sizes: ModelSizes,
+    widths: Vec<usize>,
+    template_size: usize,
+}
+
+impl Frame {
+    /// The auxiliary and the widths for `sizes`.
+    fn new(settings: &mut Condense, sizes: ModelSizes) -> Result<Frame> {
+        let ModelSizes { least, most } = sizes;
+        let auxiliary = &mut settings.auxiliary;
+        let head = *auxiliary.head_width.get_or_insert(match least.1 < 192 {
+            true => 32,
+            false => 64,
+        });
+        for width in [least.1, most.1] {
+            if !width.is_multiple_of(head) {
+                return Err(request(format!(
+                    "sizes = {sizes}: the width {width} is no multiple of the head width {head}"
+                )));
+            }
+        }
+        *auxiliary = Auxiliary {
+            depth: Some(most.0),
+            width: Some(most.1),
+            class_token: auxiliary.class_token.or(Some(true)),
+            ..auxiliary.clone()
+        };
+        let between = |w: &usize| least.1 < *w && *w < most.1 && w.is_multiple_of(head);
+        let mut widths = vec![least.1];
+        widths.extend(WIDTHS.into_iter().filter(between));
+        widths.extend((most.1 > least.1).then_some(most.1));
+        let template_size = *settings.template_size.get_or_insert(head);
+        Ok(Frame {
+            sizes,
+            widths,
+            template_size,
+        })
+    }
+
+    /// A condensation of all sizes, to measure.
+    fn plan(&self, settings: &Condense) -> Result<CondensePlan> {
+        let ModelSizes { least, most } = self.sizes;
+        CondensePlan::new(&Condense {
+            depths: Some(vec![least.0, most.0]),
+            widths: Some(self.widths.clone()),
+            templates: Some(self.templates(most.0, most.1)),
+            levels: None,
+            ..settings.clone()
+        })
+    }
+
+    /// Templates of qkv, proj, fc1 and fc2 for models of this size.
+    fn templates(&self, depth: usize, width: usize) -> Vec<usize> {
+        let blocks = width.div_ceil(self.template_size).pow(2) * depth.min(LAYERS_OF_TEMPLATES);
+        let count = |parts: usize| (TEMPLATES_PER_BLOCK * (parts * blocks) as f64).round() as usize;
+        [3, 1, 4, 4].map(|parts| count(parts).max(1)).into()
+    }
+
+    /// The levels of sizes that the time allows.
+    fn levels(&self, settings: &Condense, time: &Time, rates: &Rates) -> Result<Vec<LevelPlan>> {
+        let ModelSizes { least, most } = self.sizes;
+        let batch = time.batch as f64;
+        let epochs =
+            |level: &LevelPlan, seconds: f64| seconds / (time.images * level.cost(rates, batch));
+        let smallest = LevelPlan::of((least.0, least.0), &self.widths[..1]);
+        let in_all = epochs(&smallest, time.training);
+        if in_all < LEAST_EPOCHS {
+            return Err(request(format!(
+                "{:.1} minutes are no time for an epoch of {} x {}, which takes {}; give more --minutes, fewer images \
+                 (--train-limit) or smaller --sizes",
+                time.training / 60.0,
+                least.0,
+                least.1,
+                forecast::duration(time.training / in_all)
+            )));
+        }
+        let narrow = &self.widths[..self.widths.len().min(2)];
+        let few = (least.0, most.0.min(least.0 + 1));
+        let middle = most.0.min(2 * least.0);
+        let mut levels = vec![LevelPlan {
+            lr: 4e-3,
+            growth: (0.4, 1.0),
+            ..LevelPlan::of(few, narrow)
+        }];
+        if middle > few.1 {
+            levels.push(LevelPlan {
+                lr: 4e-3,
+                ..LevelPlan::of((middle, middle), narrow)
+            });
+        }
+        let all = LevelPlan::of((least.0, most.0), &self.widths);
+        let whole = levels.last().is_some_and(|l| l.depths.1 == most.0)
+            && narrow.len() == self.widths.len();
+        if in_all < LEVELS_FROM || settings.templates.is_some() {
+            let mut one = LevelPlan {
+                lr: 4e-3,
+                growth: (0.95, 8.0),
+                ..all
+            };
+            one.epochs = epochs(&one, time.training);
+            return Ok(vec![one]);
+        }
+        if !whole {
+            levels.push(all);
+        }
+        let towards = ((in_all / LEVELS_FROM).ln() / (LEVELS_FULL / LEVELS_FROM).ln()).min(1.0);
+        let share = |at: usize| SHARES[0][at] + towards * (SHARES[1][at] - SHARES[0][at]);
+        let sum: f64 = (0..levels.len()).map(share).sum();
+        for (at, level) in levels.iter_mut().enumerate() {
+            level.epochs = epochs(level, time.training * share(at) / sum);
+        }
+        let before = levels.len().checked_sub(2).map(|at| levels[at].clone());
+        if let (Some(before), Some(last)) = (before, levels.last_mut()) {
+            let seconds = last.epochs * time.images * last.cost(rates, batch);
+            last.shrink(&before, |level| epochs(level, seconds) >= LEAST_EPOCHS);
+            last.epochs = epochs(last, seconds);
+            // A short level keeps what it began with at a low rate.
+            if last.depths.1 > before.depths.1 || last.widths.len() > before.widths.len() {
+                last.lr = (7e-4 * (last.epochs / 1.2).powf(0.25)).clamp(7e-4, 2e-3);
+            }
+        }
+        Ok(levels)
+    }
+}
+
+/// A level of sizes and its training.
+#[derive(Clone, Debug, PartialEq)]
+struct LevelPlan {
+    depths: (usize, usize),
+    widths: Vec<usize>,
+    epochs: f64,
+    lr: f64,
+    /// Share of the steps over which sizes grow, and the power of that growth.
+    growth: (f64, f64),
+}
+
+impl LevelPlan {
+    fn of(depths: (usize, usize), widths: &[usize]) -> LevelPlan {
+        LevelPlan {
+            depths,
+            widths: widths.to_vec(),
+            epochs: 0.0,
+            lr: 1e-3,
+            growth: (0.0, 1.0),
+        }
+    }
+
+    /// Mean seconds of an image in a step, over the sizes that are drawn.
+    fn cost(&self, rates: &Rates, batch: f64) -> f64 {
+        const STEPS: usize = 200;
+        let ((least, most), (growth, power)) = (self.depths, self.growth);
+        let of_step = |step: usize| {
+            let grown = ((step as f64 + 0.5) / (growth * STEPS as f64))
+                .min(1.0)
+                .powf(power);
+            let deepest = least + ((most - least) as f64 * grown).round() as usize;
+            let widths = &self.widths[..=((self.widths.len() - 1) as f64 * grown).round() as usize];
+            let sizes = widths
+                .iter()
+                .flat_map(|w| (least..=deepest).map(|d| (d, *w)));
+            let n = (widths.len() * (deepest + 1 - least)) as f64;
+            sizes.map(|(d, w)| rates.step(d, w, batch)).sum::<f64>() / n
+        };
+        (0..STEPS).map(of_step).sum::<f64>() / STEPS as f64 / batch
+    }
+
+    /// Leaves out the largest sizes until the rest fits, or is no more than the level before.
+    fn shrink(&mut self, before: &LevelPlan, fits: impl Fn(&LevelPlan) -> bool) {
+        while !fits(self) {
+            let wider = self.widths.len() > before.widths.len();
+            let deeper = self.depths.1 > before.depths.1 + 1;
+            match (wider, deeper) {
+                (true, _) if !deeper || self.widths.len() > self.depths.1 / 3 => {
+                    _ = self.widths.pop()
+                }
+                (_, true) => self.depths.1 -= 1,
+                _ => return,
+            }
+        }
+    }
+}
+
+/// The seconds of a condensation, and what they are for.
+struct Time {
+    /// Training images, and images of a step.
+    images: f64,
+    batch: usize,
+    ancestor: f64,
+    tests: f64,
+    training: f64,
+}
+
+impl Time {
+    /// Sets the numbers of views and test images, and leaves the rest of the minutes to training.
+    fn share(
+        settings: &mut Condense,
+        minutes: f64,
+        frame: &Frame,
+        rates: &Rates,
+        data: &Data,
+    ) -> Time {
+        let all = 60.0 * minutes * PLANNED;
+        let mut images = data.train_indices.len();
+        let of_images = &mut settings.training.images;
+        let view = images as f64 * rates.ancestor;
+        if view > ANCESTOR * all && of_images.train_limit.is_none() {
+            images = ((ANCESTOR * all / rates.ancestor) as usize).max(data.batch);
+            of_images.train_limit = Some(images);
+        }
+        let view = (images as f64 * rates.ancestor).max(1e-9);
+        let views = (ANCESTOR * all / view).clamp(1.0, VIEWS) as u32;
+        let views = *settings.training.augmentation.views.get_or_insert(views);
+        let tested = data.tests.indices.len();
+        let of_one = frame
+            .tested()
+            .map(|(d, w)| rates.forward(d, w))
+            .sum::<f64>();
+        let affordable = ((TESTS * all / of_one.max(1e-9)) as usize).max(LEAST_TESTS);
+        if affordable < tested && of_images.hold_out.is_none() {
+            of_images.test_limit.get_or_insert(affordable);
+        }
+        let tests = affordable.min(tested) as f64 * of_one;
+        let ancestor = f64::from(views) * images as f64 * rates.ancestor;
+        Time {
+            images: images as f64,
+            batch: data.batch,
+            ancestor,
+            tests,
+            training: (all - ancestor - tests).max(1.0),
+        }
+    }
+}
+
+impl Frame {
+    /// The sizes that are tested at the end, at most.
+    fn tested(&self) -> impl Iterator<Item = (usize, usize)> {
+        let ModelSizes { least, most } = self.sizes;
+        let depths = (0..5).map(move |i| least.0 + i * (most.0 - least.0) / 4);
+        let widths = self.widths.iter();
+        widths.flat_map(move |w| depths.clone().map(|d| (d, *w)))
+    }
+}
+
+/// A level as the table of its changes.
+fn write_levels(settings: &mut Condense, frame: &Frame, levels: &[LevelPlan]) {
+    let integers =
+        |all: &[usize]| Value::Array(all.iter().map(|n| Value::Integer(*n as i64)).collect());
+    let round = |x: f64| (x * 100.0).round() / 100.0;
+    let table = |level: &LevelPlan| {
+        let widest = level.widths.last().copied().unwrap_or_default();
+        Table::from_iter([
+            (
+                "depths".to_owned(),
+                integers(&[level.depths.0, level.depths.1]),
+            ),
+            ("widths".to_owned(), integers(&level.widths)),
+            (
+                "templates".to_owned(),
+                integers(&frame.templates(level.depths.1, widest)),
+            ),
+            (
+                "epochs".to_owned(),
+                Value::Float(round(level.epochs).max(0.01)),
+            ),
+            (
+                "lr".to_owned(),
+                Value::Float((level.lr * 1e5).round() / 1e5),
+            ),
+            ("growth".to_owned(), Value::Float(level.growth.0)),
+            ("growth_power".to_owned(), Value::Float(level.growth.1)),
+        ])
+    };
+    let mut tables: Vec<Table> = levels.iter().map(table).collect();
+    let deepest = levels.iter().map(|l| l.depths.1).max();
+    let widest = levels.iter().filter_map(|l| l.widths.last().copied()).max();
+    (settings.auxiliary.depth, settings.auxiliary.width) = (deepest, widest);
+    // Training that is given holds for all levels.
+    let given = &settings.training.optimisation;
+    for table in &mut tables {
+        if given.epochs.is_some() || given.steps.is_some() {
+            table.remove("epochs");
+        }
+        if given.lr.is_some() {
+            table.remove("lr");
+        }
+    }
+    match (given.epochs, given.steps, &tables[..]) {
+        _ if settings.levels.is_some() => {}
+        _ => settings.levels = Some(tables),
+    }
+}
+
+/// The plan in a few lines.
+fn describe(
+    frame: &Frame,
+    levels: &[LevelPlan],
+    time: &Time,
+    rates: &Rates,
+    (data, ancestor, output): (&Data, Option<&Ancestor>, AncestorOutput),
+    minutes: f64,
+) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, rest: String| _ = writeln!(text, "{name:<10} {rest}");
+    if let Some(ancestor) = ancestor {
+        let teaches = match output {
+            AncestorOutput::Scores => "class scores",
+            AncestorOutput::Features => "features",
+        };
+        line(
+            "ancestor",
+            format!("{}; its {teaches}", ancestor.describe()),
+        );
+    }
+    line(
+        "data",
+        format!(
+            "{}: {} images, {} to test on",
+            data.spec,
+            time.images,
+            data.tests.indices.len()
+        ),
+    );
+    let shape = &rates.shape;
+    let (least, most) = (frame.sizes.least, last_size(levels));
+    line(
+        "models",
+        format!(
+            "{} x {} to {} x {}, {} x {} pixels in patches of {}, heads of {}",
+            least.0,
+            least.1,
+            most.0,
+            most.1,
+            shape.image_size,
+            shape.image_size,
+            shape.patch,
+            shape.head_width()
+        ),
+    );
+    if most != frame.sizes.most {
+        let wanted = frame.sizes.most;
+        line(
+            "",
+            format!(
+                "{} x {} would not get an epoch; give more --minutes for it",
+                wanted.0, wanted.1
+            ),
+        );
+    }
+    line("measured", rates.words(time.batch as f64));
+    let clock = |seconds: f64| forecast::duration(seconds);
+    if time.ancestor > 0.0 {
+        line(
+            "outputs",
+            format!("{} for the ancestor's outputs", clock(time.ancestor)),
+        );
+    }
+    let mut sum = time.ancestor + time.tests;
+    for (at, level) in levels.iter().enumerate() {
+        let seconds = level.epochs * time.images * level.cost(rates, time.batch as f64);
+        sum += seconds;
+        let widths: Vec<String> = level.widths.iter().map(usize::to_string).collect();
+        let depths = match level.depths {
+            (a, b) if a == b => a.to_string(),
+            (a, b) => format!("{a} to {b}"),
+        };
+        line(
+            &format!("level {at}"),
+            format!(
+                "{depths} layers of width {}: {:.1} epochs at {:.1e}, {}",
+                widths.join(", "),
+                level.epochs,
+                level.lr,
+                clock(seconds)
+            ),
+        );
+    }
+    if time.tests > 0.0 {
+        line("tests", clock(time.tests));
+    }
+    line(
+        "in all",
+        format!("{} of {}", clock(sum), clock(60.0 * minutes)),
+    );
+    if let Some(last) = levels.last() {
+        let twice = match most == frame.sizes.most {
+            true => format!("{:.1} epochs in the last level", 2.0 * last.epochs),
+            false => "larger models, or twice the epochs".to_owned(),
+        };
+        line("twice that", twice);
+    }
+    text
+}
+
+/// The largest size that trains.
+fn last_size(levels: &[LevelPlan]) -> (usize, usize) {
+    let depth = levels.iter().map(|l| l.depths.1).max().unwrap_or(0);
+    let width = levels
+        .iter()
+        .filter_map(|l| l.widths.last().copied())
+        .max()
+        .unwrap_or(0);
+    (depth, width)
+}
+
+#[cfg(test)]
+#[path = "planner/tests.rs"]
+mod tests;

@@ -1,0 +1,216 @@
+//! Rates of a condensation, measured in a few steps on this machine.
+
+use crate::ancestor::Ancestor;
+use crate::condense::CondensePlan;
+use crate::condense::start::start;
+use crate::condense::training::{self, Updated};
+use anyhow::Result;
+use candle_core::{Device, Tensor};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::time::Instant;
+use wave_init::DirectMethod;
+use wave_models::vit::{self, VitShape};
+use wave_run::context::Context;
+use wave_run::data::Data;
+use wave_run::train::Live;
+use wave_train::State;
+
+/// Images of a measured step.
+const IMAGES: usize = 32;
+/// Measured steps of each size, after one that is not counted.
+const STEPS: usize = 2;
+/// Batches of the loader, of which the first is not counted.
+const BATCHES: u64 = 4;
+
+/// Seconds of parts of a step.
+#[derive(Clone, Debug)]
+pub(super) struct Rates {
+    /// The largest shape.
+    pub(super) shape: VitShape,
+    /// The smallest, a middle and the largest size.
+    measured: Vec<Measured>,
+    /// Of an image in the ancestor; 0 without one.
+    pub(super) ancestor: f64,
+    /// Of an image in the loader.
+    loading: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    depth: usize,
+    width: usize,
+    multiply_adds: f64,
+    /// Of the forward and backward pass of an image.
+    image: f64,
+    /// Of the optimiser and the composition, in a step.
+    update: f64,
+}
+
+impl Rates {
+    /// Times steps of the smallest, a middle and the largest size, the ancestor and the loader.
+    pub(super) fn measure(
+        plan: &CondensePlan,
+        data: &Data,
+        ancestor: Option<&Ancestor>,
+        context: &Context,
+    ) -> Result<Rates> {
+        let mut plan = plan.clone();
+        plan.template_start = DirectMethod::Xavier; // sooner there
+        let resolved = plan.training.resolve(data)?;
+        let gene = start(&plan, 0)?;
+        let updated = Updated::of(&plan, &gene);
+        let device = context.device();
+        let live = Live::new(training::variables(
+            &plan, &gene, &updated, &resolved, device,
+        )?);
+        let mut state = State::new(&live.variables, false)?;
+        let largest = plan.largest();
+        let (least, most) = plan.sizes.depths;
+        let widths = &plan.sizes.widths;
+        let sizes = [
+            (least, widths[0]),
+            ((least + most) / 2, widths[widths.len() / 2]),
+            (most, widths[widths.len() - 1]),
+        ];
+        let rng = &mut ChaCha8Rng::seed_from_u64(0);
+        let mut random = |dims: &[usize]| -> Result<Tensor> {
+            let n: usize = dims.iter().product();
+            let values: Vec<f32> = (0..n).map(|_| rng.random_range(-1.0..1.0)).collect();
+            Ok(Tensor::from_vec(values, dims, &Device::Cpu)?.to_device(device)?)
+        };
+        let side = largest.image_size;
+        let images = random(&[IMAGES, largest.channels, side, side])?;
+        let labels: Vec<u32> = (0..IMAGES)
+            .map(|i| (i % largest.classes.max(1)) as u32)
+            .collect();
+        let targets = wave_train::smoothed_targets(&labels, largest.classes.max(1), 0.0)?;
+        let mut measured = Vec::new();
+        for (depth, width) in sizes {
+            let shape = largest.with_size(depth, width);
+            let loss = || -> candle_core::Result<Tensor> {
+                let weights = training::weights(&gene, &updated, &live, &shape)?;
+                let logits = vit::logits_in(resolved.mode, &shape, &weights, &images, None)?;
+                wave_ops::soft_cross_entropy(&logits, &targets)
+            };
+            let passes = clock(|| {
+                wave_ops::backward(&loss()?)?;
+                Ok(())
+            })?;
+            let step = clock(|| {
+                wave_train::step(&loss()?, &live.variables, &mut state, 1e-6, Some(1.0), None)?;
+                Ok(training::constrain(&gene, &updated, &live)?)
+            })?;
+            measured.push(Measured {
+                depth,
+                width,
+                multiply_adds: shape.multiply_adds() as f64,
+                image: passes / IMAGES as f64,
+                update: (step - passes).max(0.0),
+            });
+        }
+        measured.dedup_by_key(|m| (m.depth, m.width));
+        let output = plan.output(ancestor);
+        let ancestor = ancestor.map(|a| a.seconds(output)).transpose()?;
+        Ok(Rates {
+            shape: largest,
+            measured,
+            ancestor: ancestor.unwrap_or(0.0),
+            loading: loading(data)?,
+        })
+    }
+
+    /// Those of a machine of so many operations a second, with so many seconds of an update for each million weights.
+    #[cfg(test)]
+    pub(super) fn of_speed(largest: &VitShape, speed: f64, update: f64) -> Rates {
+        let of = |(depth, width): (usize, usize)| {
+            let multiply_adds = largest.with_size(depth, width).multiply_adds() as f64;
+            Measured {
+                depth,
+                width,
+                multiply_adds,
+                image: 6.0 * multiply_adds / speed,
+                update: update * (12 * depth * width * width) as f64 / 1e6,
+            }
+        };
+        Rates {
+            shape: largest.clone(),
+            measured: [(2, 64), (largest.depth, largest.width)].map(of).into(),
+            ancestor: 0.0,
+            loading: 0.0,
+        }
+    }
+
+    /// Seconds of a step of `batch` images at a size.
+    pub(super) fn step(&self, depth: usize, width: usize, batch: f64) -> f64 {
+        let weights = |m: &Measured| (m.depth * m.width * m.width) as f64;
+        let update = self.between((depth * width * width) as f64, weights, |m| m.update);
+        batch * (self.image(depth, width) + self.loading) + update
+    }
+
+    /// Seconds of an image of a test.
+    pub(super) fn forward(&self, depth: usize, width: usize) -> f64 {
+        self.image(depth, width) / 3.0
+    }
+
+    fn image(&self, depth: usize, width: usize) -> f64 {
+        let work = self.shape.with_size(depth, width).multiply_adds() as f64;
+        work * self.between(work, |m| m.multiply_adds, |m| m.image / m.multiply_adds)
+    }
+
+    /// A measured value at `x`, by linear interpolation in the logarithm of `x`.
+    fn between(
+        &self,
+        x: f64,
+        at: impl Fn(&Measured) -> f64,
+        value: impl Fn(&Measured) -> f64,
+    ) -> f64 {
+        let points: Vec<(f64, f64)> = self.measured.iter().map(|m| (at(m), value(m))).collect();
+        let above = points.iter().position(|(p, _)| *p >= x);
+        match above {
+            None => points.last().map_or(0.0, |(_, v)| *v),
+            Some(0) => points[0].1,
+            Some(i) => {
+                let ((x0, a), (x1, b)) = (points[i - 1], points[i]);
+                a + (b - a) * (x / x0).ln() / (x1 / x0).ln()
+            }
+        }
+    }
+
+    /// The measured rates, in images a second.
+    pub(super) fn words(&self, batch: f64) -> String {
+        let size = |m: &Measured| {
+            let rate = batch / self.step(m.depth, m.width, batch);
+            format!("{} x {} {rate:.0}", m.depth, m.width)
+        };
+        let mut all: Vec<String> = self.measured.iter().map(size).collect();
+        if self.ancestor > 0.0 {
+            all.push(format!("ancestor {:.0}", 1.0 / self.ancestor));
+        }
+        format!("{} images a second", all.join(", "))
+    }
+}
+
+/// Seconds of the fastest of a few runs.
+fn clock(mut work: impl FnMut() -> Result<()>) -> Result<f64> {
+    work()?;
+    let mut least = f64::INFINITY;
+    for _ in 0..STEPS {
+        let began = Instant::now();
+        work()?;
+        least = least.min(began.elapsed().as_secs_f64());
+    }
+    Ok(least)
+}
+
+/// Seconds of an image in the loader.
+fn loading(data: &Data) -> Result<f64> {
+    let mut batches = data.loader.prefetch(0, BATCHES);
+    let _first = batches.next().transpose()?;
+    let began = Instant::now();
+    let mut images = 0;
+    for batch in batches {
+        images += batch?.size;
+    }
+    Ok(began.elapsed().as_secs_f64() / images.max(1) as f64)
+}

@@ -1,0 +1,130 @@
+use super::*;
+
+fn settings(image_size: usize) -> Condense {
+    Condense {
+        auxiliary: Auxiliary {
+            image_size: Some(image_size),
+            patch: Some(patch(image_size).unwrap()),
+            ..Auxiliary::default()
+        },
+        ..Condense::default()
+    }
+}
+
+fn frame(settings: &mut Condense, sizes: &str) -> Frame {
+    Frame::new(settings, sizes.parse().unwrap()).unwrap()
+}
+
+/// Rates of a machine of 50 GFLOP/s.
+fn rates(settings: &Condense, frame: &Frame) -> Rates {
+    let plan = frame.plan(settings).unwrap().on(3, 10);
+    Rates::of_speed(&plan.largest(), 50e9, 1e-4)
+}
+
+fn time(minutes: f64, images: usize) -> Time {
+    Time {
+        images: images as f64,
+        batch: 128,
+        ancestor: 0.0,
+        tests: 0.0,
+        training: 60.0 * minutes,
+    }
+}
+
+#[test]
+fn patches_leave_49_to_256_tokens_and_as_few_as_can_be() {
+    let tokens = |side: usize| (side / patch(side).unwrap()).pow(2);
+    assert_eq!(
+        [28, 32, 64, 96, 224].map(patch).map(Result::unwrap),
+        [4, 4, 8, 12, 32]
+    );
+    for side in (7..400).filter(|side| side % 8 == 0 || side % 7 == 0) {
+        assert!((49..=256).contains(&tokens(side)), "{side}");
+    }
+    let refused = patch(227).unwrap_err().to_string();
+    assert!(refused.contains("auxiliary.patch"), "{refused}");
+}
+
+#[test]
+fn widths_between_are_multiples_of_the_head_width() {
+    let widths = |sizes: &str| frame(&mut settings(32), sizes).widths;
+    assert_eq!(widths("2x64..12x192"), [64, 96, 128, 192]);
+    assert_eq!(widths("6x192..12x576"), [192, 256, 384, 512, 576]);
+    assert_eq!(widths("3x160..3x160"), [160]);
+    let wrong = Frame::new(&mut settings(32), "2x50..4x64".parse().unwrap());
+    assert!(wrong.err().unwrap().to_string().contains("head width 32"));
+}
+
+#[test]
+fn more_time_trains_larger_models_and_levels_share_it() {
+    let mut given = settings(32);
+    let frame = frame(&mut given, "2x64..12x192");
+    let rates = rates(&given, &frame);
+    let mut last = 0;
+    for minutes in [10.0, 30.0, 70.0, 240.0] {
+        let time = time(minutes, 50_000);
+        let levels = frame.levels(&given, &time, &rates).unwrap();
+        let seconds: f64 = levels
+            .iter()
+            .map(|level| level.epochs * time.images * level.cost(&rates, 128.0))
+            .sum();
+        assert!(
+            (seconds / time.training - 1.0).abs() < 1e-6,
+            "{minutes}: {seconds}"
+        );
+        assert!(
+            levels.iter().all(|level| level.epochs >= LEAST_EPOCHS),
+            "{levels:?}"
+        );
+        let (depth, width) = last_size(&levels);
+        assert!(
+            depth * width * width >= last,
+            "{minutes}: {depth} x {width}"
+        );
+        last = depth * width * width;
+    }
+    assert_eq!(last, 12 * 192 * 192);
+    // Too little for an epoch of the smallest.
+    let refused = frame
+        .levels(&given, &time(0.05, 50_000), &rates)
+        .unwrap_err()
+        .to_string();
+    assert!(refused.contains("--minutes"), "{refused}");
+}
+
+#[test]
+fn one_size_is_one_level() {
+    let mut given = settings(32);
+    let frame = frame(&mut given, "4x96..4x96");
+    let rates = rates(&given, &frame);
+    let levels = frame.levels(&given, &time(60.0, 50_000), &rates).unwrap();
+    assert_eq!(levels.len(), 1);
+    assert_eq!(
+        (levels[0].depths, &levels[0].widths[..]),
+        ((4, 4), &[96][..])
+    );
+}
+
+/// A level's table is the settings that its plan is made of, and what is given stays.
+#[test]
+fn the_levels_are_written_as_settings() {
+    let mut given = settings(32);
+    given.training.optimisation.lr = Some(3e-3);
+    let frame = frame(&mut given, "2x64..12x128");
+    let rates = rates(&given, &frame);
+    let levels = frame.levels(&given, &time(70.0, 50_000), &rates).unwrap();
+    write_levels(&mut given, &frame, &levels);
+    let written = super::super::levels::of(&given).unwrap();
+    assert_eq!(written.len(), levels.len());
+    for (settings, level) in written.iter().zip(&levels) {
+        assert_eq!(settings.widths.as_ref(), Some(&level.widths));
+        assert_eq!(settings.training.optimisation.lr, Some(3e-3));
+        let epochs = settings.training.optimisation.epochs.unwrap();
+        assert!(
+            (epochs - level.epochs).abs() < 0.01,
+            "{epochs} {}",
+            level.epochs
+        );
+    }
+    super::super::plans(&given).unwrap();
+}
