@@ -214,10 +214,21 @@ impl Sizes {
         ((least, least + part_of(most - least)), widths)
     }
 
-    /// Multiply-adds of the forward passes of one image in an average step, over the sizes drawn of
+    /// The largest depth and width that a step draws from.
+    pub fn largest_at(&self, step: u64, steps: u64) -> (usize, usize) {
+        let ((_, most), widths) = self.at(step, steps);
+        (most, widths[widths.len() - 1])
+    }
+
+    /// Multiply-adds of the forward pass of one image in an average step, over the sizes drawn of
     /// `whole`.
     pub fn mean_multiply_adds(&self, whole: &VitShape) -> f64 {
-        let steps = 1000; // enough for the growth of any depth
+        self.work(whole).iter().sum::<f64>() / PARTS as f64
+    }
+
+    /// Mean multiply-adds of the forward pass of one image in each of [`PARTS`] equal parts of the steps.
+    pub fn work(&self, whole: &VitShape) -> Vec<f64> {
+        let steps = PARTS;
         let of_step = |step| {
             let ((least, most), widths) = self.at(step, steps);
             let of = |depth, width| {
@@ -234,16 +245,17 @@ impl Sizes {
                 }
                 false => {
                     let all = self.all(step, steps);
-                    all.iter()
-                        .map(|&(depth, width)| of(depth, width))
-                        .sum::<f64>()
-                        / all.len() as f64
+                    let sum: f64 = all.iter().map(|&(depth, width)| of(depth, width)).sum();
+                    sum / all.len() as f64
                 }
             }
         };
-        (0..steps).map(of_step).sum::<f64>() / steps as f64
+        (0..steps).map(of_step).collect()
     }
 }
+
+/// Parts of a training whose work [`Sizes::work`] tells: enough for the growth of any depth.
+pub const PARTS: u64 = 1000;
 
 #[cfg(test)]
 mod tests {

@@ -74,7 +74,7 @@ mod testing;
 
 pub use bank::{DepthRule, gather_blocks, gather_width, interpolate_depth, resize_scalers};
 pub use compose::{Scalers, Templates, compose};
-pub use draw::{Sizes, Variants};
+pub use draw::{PARTS, Sizes, Variants};
 pub use first_scalers::{
     ramp_scalers, random_scalers, seed_templates, share_scalers, telg_scalers,
 };

@@ -1,10 +1,10 @@
 //! Progress on stderr: a bar on a terminal, plain lines otherwise, nothing with `--quiet`.
 
 use crate::terminal::{printable, tell};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Amount of output.
@@ -52,6 +52,20 @@ pub struct Report {
     started: Instant,
     first: u64,
     total: u64,
+    /// The share of the work at the first report.
+    before: Option<f64>,
+}
+
+/// The bars of this process, so that one that begins while another lasts has a line of its own.
+static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
+
+/// A duration in seconds, minutes or hours.
+fn minutes(seconds: f64) -> String {
+    match seconds {
+        s if s < 100.0 => format!("{s:.0} s"),
+        s if s < 6000.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.1} h", s / 3600.0),
+    }
 }
 
 /// Time between plain lines.
@@ -62,10 +76,13 @@ impl Report {
     pub fn new(label: &str, first: u64, total: u64, verbosity: Verbosity) -> Report {
         let terminal = std::io::stderr().is_terminal() && verbosity > Verbosity::Quiet;
         let bar = terminal.then(|| {
-            let bar = ProgressBar::new(total)
-                .with_position(first)
-                .with_prefix(printable(label).into_owned());
-            let style = "{prefix} {bar:24} {pos}/{len} {msg}, {eta} left";
+            let bar = BARS.add(
+                ProgressBar::new(total)
+                    .with_position(first)
+                    .with_prefix(printable(label).into_owned()),
+            );
+            // The message is cut to the terminal's width.
+            let style = "{prefix} {bar:12} {pos}/{len} {wide_msg}";
             bar.set_style(
                 ProgressStyle::with_template(style)
                     .unwrap_or_else(|_| ProgressStyle::default_bar()),
@@ -82,14 +99,28 @@ impl Report {
             started: now,
             first,
             total,
+            before: None,
         }
     }
 
     /// Reports `done` steps, with a message.
     pub fn step(&mut self, done: u64, images_per_step: usize, message: &str) {
+        let share = done as f64 / self.total.max(1) as f64;
+        self.step_of(done, share, images_per_step, message);
+    }
+
+    /// Reports `done` steps, which are this share of all the work, with a message.
+    pub fn step_of(&mut self, done: u64, share: f64, images_per_step: usize, message: &str) {
         let elapsed = self.started.elapsed().as_secs_f64();
+        let before = *self.before.get_or_insert(share);
         let rate = (done - self.first) as f64 / elapsed.max(1e-9);
-        let text = format!("{message}{:.0} images/s", rate * images_per_step as f64);
+        // The first step, whose share is not counted, tells nothing yet.
+        let left = match share > before {
+            true => minutes(elapsed * (1.0 - share) / (share - before)),
+            false => "?".into(),
+        };
+        let speed = rate * images_per_step as f64;
+        let text = format!("{left} left, {message}{speed:.0} images/s");
         match &self.bar {
             Some(bar) => {
                 bar.set_position(done);
@@ -97,11 +128,7 @@ impl Report {
             }
             None if self.verbosity > Verbosity::Quiet && self.last_line.elapsed() > LINE_EVERY => {
                 self.last_line = Instant::now();
-                let left = (self.total.saturating_sub(done)) as f64 / rate.max(1e-9);
-                tell(&format!(
-                    "{} {done}/{} {text}, {left:.0} s left",
-                    self.label, self.total
-                ));
+                tell(&format!("{} {done}/{} {text}", self.label, self.total));
             }
             None => {}
         }

@@ -119,6 +119,20 @@ pub trait Trainee {
     /// # Errors
     /// If a test example cannot be read.
     fn score(&self, values: &Weights) -> Result<Scores>;
+
+    /// Measures the values after some of the steps, of several models by name where steps train several, the most
+    /// telling last.
+    ///
+    /// # Errors
+    /// If a test example cannot be read.
+    fn scores_at(&self, values: &Weights, _step: u64) -> Result<Vec<(String, Scores)>> {
+        Ok(vec![(String::new(), self.score(values)?)])
+    }
+
+    /// The share of the work of all `steps` that is done after `step` of them.
+    fn share_done(&self, step: u64, steps: u64) -> f64 {
+        step as f64 / steps.max(1) as f64
+    }
 }
 
 /// A training: on which data, for how long, and when it is tested.

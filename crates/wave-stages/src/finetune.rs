@@ -82,7 +82,12 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
             cache: cache.as_ref(),
             every_epoch: true,
         };
-        let outcome = tuning.tune(&mut model, "finetune", Some(run), options)?;
+        let label = match out.file_name() {
+            Some(name) if name == "ancestor" => "ancestor".to_owned(),
+            Some(name) => format!("finetune {}", name.to_string_lossy()),
+            None => "finetune".to_owned(),
+        };
+        let outcome = tuning.tune(&mut model, &label, Some(run), options)?;
         model.provenance = json!({
             "stage": "finetune",
             "version": env!("CARGO_PKG_VERSION"),

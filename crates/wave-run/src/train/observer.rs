@@ -94,8 +94,12 @@ impl<'a, T: Trainee, D: TrainingData> Observer<'a, T, D> {
     ) -> Result<Flow> {
         let p = progress;
         let batch = self.course.data.batches().batch_size();
-        report.step(
+        let share = self
+            .trainee
+            .share_done(p.step, self.course.resolved.steps);
+        report.step_of(
             p.step,
+            share,
             batch,
             &format!("loss {:.4}, {}", p.loss, self.last_score),
         );
@@ -188,9 +192,19 @@ impl<'a, T: Trainee, D: TrainingData> Observer<'a, T, D> {
     fn test(&mut self, p: &Progress, state: &State, report: &Report) -> Result<()> {
         let _measured = doing(Work::Tests);
         let now = self.values(state)?;
-        let scores = self.trainee.score(&now)?;
+        let TrainingPlan {
+            keep_best,
+            patience,
+            ..
+        } = **self.course.resolved;
+        // What is kept, and what has to get better, is the whole.
+        let all = match keep_best || patience.is_some() {
+            true => vec![(String::new(), self.trainee.score(&now)?)],
+            false => self.trainee.scores_at(&now, p.step)?,
+        };
+        let scores = all.last().map(|(_, scores)| *scores).unwrap_or_default();
         let better = self.best.as_ref().is_none_or(|b| scores.top1 > b.top1);
-        if self.course.resolved.keep_best && better {
+        if keep_best && better {
             let kept = Best::copy(&now, scores.top1)?;
             if let Some(run) = self.run.as_deref_mut() {
                 run.keep_best(&kept)?;
@@ -198,12 +212,16 @@ impl<'a, T: Trainee, D: TrainingData> Observer<'a, T, D> {
             self.best = Some(kept);
         }
         self.last_score = format!("top-1 {:.2} %, ", 100.0 * scores.top1);
-        report.line(&format!(
-            "epoch {:.2}: top-1 {:.2} %, test loss {:.4}",
-            p.epoch,
-            100.0 * scores.top1,
-            scores.loss
-        ));
+        let words = |(name, scores): &(String, Scores)| {
+            let space = if name.is_empty() { "" } else { " " };
+            format!(
+                "{name}{space}top-1 {:.2} %, test loss {:.4}",
+                100.0 * scores.top1,
+                scores.loss
+            )
+        };
+        let words: Vec<String> = all.iter().map(words).collect();
+        report.line(&format!("epoch {:.2}: {}", p.epoch, words.join("; ")));
         self.record(p.step, p.epoch, &scores)
     }
 

@@ -42,6 +42,8 @@ pub struct CondensePlan {
     pub auxiliary: VitShape,
     /// Depths and widths to draw from.
     pub sizes: Sizes,
+    /// The work of each of equal parts of the steps, as [`Sizes::work`] has it.
+    pub(super) work: Vec<f64>,
     /// The objective.
     pub objective: Objective,
     /// Templates and parts.
@@ -111,7 +113,9 @@ impl CondensePlan {
         let start = settings.scaler_start.unwrap_or(ScalerStart::Ramp);
         let train = trained(settings, &sizes, &auxiliary)?;
         let mut data = DataPlan::new(&settings.training)?;
+        let work = sizes.work(&auxiliary);
         Ok(CondensePlan {
+            work,
             table: to_table(settings)?,
             ancestor: settings.ancestor.clone(),
             output: settings.ancestor_output,
@@ -193,6 +197,7 @@ impl CondensePlan {
             )));
         }
         self.sizes.smaller = smaller.levels.iter().map(|l| (l.depth, l.width)).collect();
+        self.work = self.sizes.work(&self.auxiliary);
         let levels = smaller.levels.iter().cloned().chain([level]).collect();
         self.templates = self.templates.with_levels(levels)?;
         Ok(self)

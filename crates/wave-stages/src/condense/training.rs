@@ -95,6 +95,29 @@ impl Trainee for Distillation<'_> {
         let gene = self.gene.with_tensors(values);
         elastic::score(&gene, &self.plan.largest(), self.data)
     }
+
+    fn scores_at(&self, values: &Weights, step: u64) -> Result<Vec<(String, Scores)>> {
+        let gene = self.gene.with_tensors(values);
+        let sizes = &self.plan.sizes;
+        let mut tested = vec![
+            (sizes.depths.0, sizes.widths[0]),
+            sizes.largest_at(step, self.resolved.steps),
+        ];
+        tested.dedup();
+        let of_size = |(depth, width): (usize, usize)| {
+            let shape = gene.auxiliary.with_size(depth, width);
+            let scores = elastic::score(&gene, &shape, self.data)?;
+            Ok((format!("{depth} x {width}"), scores))
+        };
+        tested.into_iter().map(of_size).collect()
+    }
+
+    fn share_done(&self, step: u64, steps: u64) -> f64 {
+        let parts = &self.plan.work;
+        let at = (step * parts.len() as u64 / steps.max(1)) as usize;
+        let sum = |parts: &[f64]| parts.iter().sum::<f64>();
+        sum(&parts[..at.min(parts.len())]) / sum(parts).max(1e-9)
+    }
 }
 
 /// The variables of `gene`, and of its composed weights if these are updated: then the optimiser leaves templates and
