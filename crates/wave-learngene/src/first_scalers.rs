@@ -6,8 +6,9 @@
 //! their own, each after the `2 B` of the parts before it.
 
 use crate::nearest::blocks;
-use crate::{DepthRule, Part, Plan, PlanError, Scalers};
+use crate::{DepthRule, Part, Plan, PlanError, Scalers, Templates};
 use candle_core::{Device, Result, Tensor};
+use std::collections::BTreeMap;
 use wave_models::vit::VitShape;
 
 #[cfg(test)]
@@ -72,23 +73,30 @@ pub fn seed_templates(
     Tensor::cat(&parts, 0)
 }
 
-/// Independent draws of variance `1 / n_templates`, so that composed weights are as large as
-/// templates. `normal` returns standard normal numbers; they are taken part by part, in the order
+/// Independent draws of the variance `deviation² / sum_i mean(T_i²)`, at which composed weights have this standard
+/// deviation, whatever the templates. `normal` returns standard normal numbers; they are taken part by part, in the order
 /// of the tensors' entries.
 ///
 /// # Errors
-/// If the depth is 0.
+/// If the depth is 0, or a set of templates is missing.
 pub fn random_scalers(
     plan: &Plan,
+    templates: &Templates,
     shape: &VitShape,
     depth: usize,
+    deviation: f64,
     normal: &mut dyn FnMut() -> f32,
 ) -> Result<Scalers> {
+    let mut sigmas = BTreeMap::new();
+    for (&part, set) in &plan.sets {
+        let missing = || PlanError::MissingTemplates(part, set.clone());
+        let t = templates.get(set).ok_or_else(missing)?;
+        let energy = t.sqr()?.mean((1, 2))?.sum_all()?.to_scalar::<f32>()?;
+        sigmas.insert(part, (deviation / f64::from(energy).sqrt().max(1e-12)) as f32);
+    }
     fill(plan, shape, depth, &mut |part, _| {
-        let n = plan.n_templates(part);
-        let sigma = 1.0 / (n as f32).sqrt();
         let [n, r, c] = plan.scaler_shape(part, shape);
-        (0..n * r * c).map(|_| sigma * normal()).collect()
+        (0..n * r * c).map(|_| sigmas[&part] * normal()).collect()
     })
 }
 

@@ -40,9 +40,11 @@
 //! let zeros = |dims: &[usize]| Tensor::zeros(dims, DType::F32, &Device::Cpu);
 //! let mut drawn = (0..).map(|i| (i as f32).sin()); // in place of a random generator
 //!
-//! let bank = random_scalers(&plan, &auxiliary, 2, &mut || drawn.next().unwrap_or(0.0))?;
-//! let templates = plan.counts.iter().map(|(set, n)| Ok((set.clone(), zeros(&[*n, 32, 32])?)));
+//! let ones = |n: usize| Tensor::ones((n, 32, 32), DType::F32, &Device::Cpu);
+//! let templates = plan.counts.iter().map(|(set, n)| Ok((set.clone(), ones(*n)?)));
 //! let templates = templates.collect::<candle_core::Result<_>>()?;
+//! let normal = &mut || drawn.next().unwrap_or(0.0);
+//! let bank = random_scalers(&plan, &templates, &auxiliary, 2, 0.02, normal)?;
 //! let inherited = auxiliary.stacked_parameters().into_iter();
 //! let inherited = inherited
 //!     .filter(|(name, _)| !plan.composes(name))

@@ -225,6 +225,16 @@ fn condense_level(
         }
         outcome.tell(&mut result);
         data::count_broken(&mut result, data.tell_broken());
+        if whole.is_some() {
+            result["accuracies"] = about.table();
+            let most = plan.largest();
+            result["next"] = json!(format!(
+                "wave expand {} --depth {} --width {} --out model",
+                paths::text(out),
+                most.depth,
+                most.width
+            ));
+        }
         let float = plan.float;
         Ok(Made {
             result,

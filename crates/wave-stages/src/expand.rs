@@ -243,15 +243,24 @@ pub fn make(
     })
 }
 
+/// Standard deviation of the weights that random scalers compose: that of timm's start. WAVE names none. Larger weights
+/// drown the inherited patches, norms and head (recipes/results/scalers-only/README.md).
+const RANDOM_DEVIATION: f64 = 0.02;
+
 fn first_scalers(gene: &Learngene, plan: &ExpandPlan, shape: &VitShape) -> Result<Scalers> {
     match plan.scalers {
         FirstScalers::Bank => Ok(gene.scalers(shape)?),
         FirstScalers::Random => {
             let mut rng = ChaCha8Rng::seed_from_u64(plan.training.seed);
             let mut normal = || StandardNormal.sample(&mut rng);
-            let scalers =
-                wave_learngene::random_scalers(&gene.plan, shape, shape.depth, &mut normal);
-            Ok(scalers?)
+            Ok(wave_learngene::random_scalers(
+                &gene.plan,
+                &gene.templates,
+                shape,
+                shape.depth,
+                RANDOM_DEVIATION,
+                &mut normal,
+            )?)
         }
     }
 }

@@ -253,6 +253,14 @@ pub struct Description<'a> {
     pub shapes: Vec<ShapeAccuracy>,
 }
 
+impl Description<'_> {
+    /// The accuracies as rows of a result.
+    pub fn table(&self) -> Value {
+        let row = |a: &Accuracy| json!({ "depth": a.depth, "width": a.width, "top1": a.top1 });
+        self.accuracies.iter().map(row).collect()
+    }
+}
+
 /// Writes a template directory, all values as `float`.
 pub fn write(
     dir: &Path,

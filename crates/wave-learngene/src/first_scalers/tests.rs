@@ -210,19 +210,18 @@ fn noise_is_added_to_every_scaler() {
 }
 
 #[test]
-fn random_scalers_have_the_variance_of_one_over_n() {
+fn weights_of_random_scalers_have_the_deviation_asked_for() {
     use rand_distr::{Distribution, StandardNormal};
     let plan = plan(4, Kronecker::Tile, [6, 2, 8, 16]);
     let shape = block(32, 128);
     let rng = &mut rng(3);
+    let templates = templates(rng, &plan);
     let mut draw = || StandardNormal.sample(rng);
-    let scalers = random_scalers(&plan, &shape, 12, &mut draw).unwrap();
-    for part in Part::ALL {
-        let values = flat(&scalers[&part]);
+    let scalers = random_scalers(&plan, &templates, &shape, 12, 0.02, &mut draw).unwrap();
+    for (part, weights) in compose(&plan, &templates, &scalers, &shape).unwrap() {
+        let values = flat(&weights);
         let power = values.iter().map(|v| v * v).sum::<f64>() / values.len() as f64;
-        let expected = 1.0 / plan.n_templates(part) as f64;
-        // The relative deviation of 1536 squares or more is 0.036 or less; four of those.
-        assert!((power / expected - 1.0).abs() < 0.15, "{part}: {power}");
+        assert!((power.sqrt() / 0.02 - 1.0).abs() < 0.15, "{part}: {power}");
     }
 }
 
@@ -233,7 +232,7 @@ fn starts_have_the_shape_to_compose() {
     let templates = templates(&mut rng(4), &plan);
     let starts = [
         ramp_scalers(&plan, &shape, &shape, 3, 0.1, &mut no_noise),
-        random_scalers(&plan, &shape, 3, &mut no_noise),
+        random_scalers(&plan, &templates, &shape, 3, 0.02, &mut no_noise),
         telg_scalers(&plan, &shape, 3, DepthRule::Tleg),
         share_scalers(&plan, &shape, 3),
     ];

@@ -32,11 +32,16 @@ pub(super) fn begin(
     Ok(gene.grown(level.clone(), &first_templates(plan, &mut rng)?)?)
 }
 
+/// Mean of the widths that are drawn.
+fn mean_width(plan: &CondensePlan) -> f64 {
+    let widths = &plan.sizes.widths;
+    widths.iter().sum::<usize>() as f64 / widths.len() as f64
+}
+
 /// Independent random templates.
 fn first_templates(plan: &CondensePlan, rng: &mut ChaCha8Rng) -> Result<Templates> {
     let t = plan.templates.template_size;
-    let mean_width =
-        plan.sizes.widths.iter().sum::<usize>() as f64 / plan.sizes.widths.len() as f64;
+    let mean_width = mean_width(plan);
     // Xavier for a square matrix of the mean width: a start as small as 0.02 trains much worse in
     // narrow networks.
     let bound = (3.0 / mean_width).sqrt() as f32;
@@ -83,7 +88,10 @@ pub fn start(plan: &CondensePlan, seed: u64) -> Result<Learngene> {
             &mut normal,
         )?,
         ScalerStart::Random => {
-            wave_learngene::random_scalers(&plan.templates, a, a.depth, &mut normal)?
+            let (set, t) = (&plan.templates, &templates);
+            // As large as the templates.
+            let deviation = (1.0 / mean_width(plan)).sqrt();
+            wave_learngene::random_scalers(set, t, a, a.depth, deviation, &mut normal)?
         }
         ScalerStart::Telg => {
             wave_learngene::telg_scalers(&plan.templates, a, a.depth, plan.depth_rule)?
