@@ -146,17 +146,6 @@ fn wrong_flags() {
             "timm, xavier",
         ),
         (
-            "init local --arch convolution-inside --depth 2 --width 32 --patch 7 --data shapes --out o"
-                .into(),
-            "default, mimetic",
-        ),
-        (
-            "init default --arch gpsa --class-token true --depth 2 --width 32 --patch 7 --data shapes \
-             --out o"
-                .into(),
-            "no position",
-        ),
-        (
             "init covariance --arch convmixer --depth 2 --width 8 --kernel 4 --out o".into(),
             "odd",
         ),

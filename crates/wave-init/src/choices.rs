@@ -1,7 +1,6 @@
 //! The choices that the methods' papers leave open, those of all methods in one value.
 
 use crate::error::{InitError, by_name};
-use crate::graph::hypernetwork::Hypernetwork;
 use crate::mean_shift::MlpMean;
 use crate::mimetic::{Attention, VpLayout};
 use crate::options::{Base, DirectMethod, DirectOptions, Positions};
@@ -54,8 +53,6 @@ pub struct Choices {
     pub tleg: TlegLine,
     /// Choices of `ligo`.
     pub ligo: Ligo,
-    /// The network that predicts the weights of `ghn3`; there is no default.
-    pub hypernetwork: Option<Hypernetwork>,
 }
 
 impl Default for Choices {
@@ -80,7 +77,6 @@ impl Default for Choices {
             auto_lg: AutoLg::default(),
             tleg: TlegLine::default(),
             ligo: Ligo::default(),
-            hypernetwork: None,
         }
     }
 }

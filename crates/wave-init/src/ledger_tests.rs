@@ -1,7 +1,7 @@
 //! The papers' parameter columns, digit by digit.
 
 use super::*;
-use crate::testing::{donor, hypernetwork, shape, try_start};
+use crate::testing::{donor, shape, try_start};
 use crate::{Choices, METHODS, Spent};
 
 /// DeiT without a class token, as in WAVE.
@@ -98,7 +98,6 @@ fn a_ledger_says_what_a_start_carries() {
     let target = shape(5, 16);
     let mut choices = Choices::default();
     choices.auto_lg.similarity = vec![0.1, 0.9, 0.2, 0.8];
-    choices.hypernetwork = Some(hypernetwork());
     let mut seen = 0;
     for head in [false, true] {
         choices.selection.head = head;

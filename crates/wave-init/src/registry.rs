@@ -2,12 +2,11 @@
 
 use crate::direct::{basic, layer_scale, mlp_mean, t_fixup, zero};
 use crate::error::InitError;
-use crate::graph;
 use crate::start::StartMethod;
 use crate::transfer;
 
 /// Every starting point, in the order of its name in messages and tables.
-pub const METHODS: [StartMethod; 18] = [
+pub const METHODS: [StartMethod; 17] = [
     basic::HE,
     basic::TIMM,
     basic::XAVIER,
@@ -25,7 +24,6 @@ pub const METHODS: [StartMethod; 18] = [
     transfer::ligo::METHOD,
     transfer::nested::METHOD,
     transfer::prune::METHOD,
-    graph::METHOD,
 ];
 
 /// The starting point of this name.

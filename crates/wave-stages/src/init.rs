@@ -3,9 +3,7 @@
 mod convolution;
 pub mod flags;
 mod plan;
-mod positional;
 
-use crate::hypernetwork::{self, HyperModel};
 use crate::layout::Layout;
 use crate::model::{Model, Network};
 use crate::{origin, templates};
@@ -19,7 +17,6 @@ use std::path::Path;
 use wave_data::Transform;
 use wave_init::{Cost, DirectOptions, Donor, METHODS, Request, Start, VitDims, filters, find};
 use wave_models::Weights;
-use wave_models::positional::PositionalAttention;
 use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan, Input};
@@ -59,8 +56,7 @@ pub fn method_line(name: &str, description: &str) -> String {
 
 /// The architectures of networks that classify images.
 pub fn architectures() -> Vec<&'static str> {
-    let positional = PositionalAttention::ALL.map(|(name, _)| name);
-    [&Architecture::NAMED.map(|(name, _)| name)[..], &positional].concat()
+    Architecture::NAMED.map(|(name, _)| name).to_vec()
 }
 
 /// Text on the methods in `wave init --help`.
@@ -69,15 +65,12 @@ pub fn help() -> String {
     for method in METHODS {
         text += &method_line(method.name, method.description);
     }
-    text += "Those from weight-selection to prune take weights from the model of --from; ghn3 predicts \
-             them by the hypernetwork there.\n\n";
+    text += "Those from weight-selection to prune take weights from the model of --from.\n\n";
     text += "For a convmixer or a convnext:\n";
     for method in filters::METHODS {
         text += &method_line(method.name, method.description);
     }
-    text += "The last two take them from the model of --from.\n\n";
-    text += &positional::help();
-    text
+    text + "The last two take them from the model of --from.\n"
 }
 
 /// Initialises a model by `method` and writes it to `out`. Returns the output of `--json`.
@@ -98,6 +91,17 @@ pub fn init(method: &str, settings: &Init, out: &Path, options: &Options) -> Res
     write_start(begun, settings, out, options, inputs, || {
         model.write(out, layout, None, &summary)
     })
+}
+
+/// The output of `--dry-run`.
+///
+/// # Errors
+/// As [`init()`].
+pub fn describe(method: &str, settings: &Init, context: &Context) -> Result<String> {
+    let model = new_model(method, settings, context)?;
+    Layout::of(&settings.output, &model.network)?;
+    let n = model.parameters();
+    Ok(format!("{:#?}\n{n} parameters\n", model.network))
 }
 
 /// A new model: how it came about and what it cost.
@@ -156,9 +160,6 @@ fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Resul
         Architecture::Vit => vit(&plan, &frame, context)?,
         Architecture::ConvMixer => convolution::convmixer(&plan, &frame)?,
         Architecture::ConvNext => convolution::convnext(&plan, &frame)?,
-        Architecture::Positional(attention) => {
-            positional::network(&plan, attention, &frame, context)?
-        }
     };
     let origin = match (cost.transferred, &plan.frame.from) {
         (1.., Some(from)) => origin_of(from, context)?,
@@ -260,7 +261,6 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
         (&donors, images.as_ref()),
         &plan.options,
         plan.seed,
-        context,
     )?;
     Ok((Network::Vit(shape), start.weights, start.cost))
 }
@@ -304,13 +304,12 @@ pub fn start(
     (donors, images): (&[Donor], Option<&Tensor>),
     options: &MethodOptions,
     seed: u64,
-    context: &Context,
 ) -> Result<Start> {
     let request = Request {
         shape,
         donors,
         images,
-        choices: &options.choices(shape.image_size, context)?,
+        choices: &options.choices(shape.image_size),
         seed,
     };
     Ok(find(method)?.start(&request)?)
@@ -398,18 +397,6 @@ fn frame_of(from: &str, context: &Context) -> Result<Frame> {
             transform: templates.transform,
             patch: Some(shape.patch),
             head_width: Some(shape.head_width()),
-            donor: None,
-        });
-    }
-    if hypernetwork::is_model(&locate::config(&path, context)?) {
-        let HyperModel {
-            transform, about, ..
-        } = HyperModel::read(&path, context)?;
-        return Ok(Frame {
-            transform,
-            label_names: about.label_names,
-            patch: Some(about.patch),
-            head_width: Some(about.head_width),
             donor: None,
         });
     }
