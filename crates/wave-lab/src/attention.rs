@@ -91,6 +91,7 @@ pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
     run.finish(json!({
         "parameters": count(&start),
         "top1": outcome.scores.map(|scores| scores.top1),
+        "curve": outcome.curve,
         "steps": outcome.steps,
     }))
 }

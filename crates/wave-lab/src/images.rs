@@ -107,7 +107,7 @@ impl<'a> Classifier<'a> {
             label: "training",
             data: &self.data,
             resolved: &self.resolved,
-            every_epoch: false,
+            every_epoch: self.networks == 1,
         };
         train::train(self, &course, None, &run.options)
     }
