@@ -429,9 +429,7 @@ fn init_starts_from_a_trained_model() {
 
     // The other methods make models too.
     for (method, size) in [
-        ("share", "--depth 3 --width 32"),
         ("pretrained-attention", "--depth 3 --width 32"),
-        ("tleg", "--depth 6 --width 32"),
         ("ligo", "--depth 6 --width 48"),
         ("nested", "--depth 3 --width 16"),
         (

@@ -43,14 +43,10 @@ pub struct Choices {
     pub layer_scale: LayerScale,
     /// Choices of `weight-selection`.
     pub selection: WeightSelection,
-    /// Choices of `share`.
-    pub share: Share,
     /// Choices of `heru-lg`.
     pub heru_lg: HeruLg,
     /// Choices of `auto-lg`.
     pub auto_lg: AutoLg,
-    /// Choices of `tleg`.
-    pub tleg: TlegLine,
     /// Choices of `ligo`.
     pub ligo: Ligo,
 }
@@ -72,10 +68,8 @@ impl Default for Choices {
             zero: Zero::default(),
             layer_scale: LayerScale::default(),
             selection: WeightSelection::default(),
-            share: Share::default(),
             heru_lg: HeruLg::default(),
             auto_lg: AutoLg::default(),
-            tleg: TlegLine::default(),
             ligo: Ligo::default(),
         }
     }
@@ -206,13 +200,6 @@ pub enum QkvRows {
     Apart,
 }
 
-/// Choices of `share`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Share {
-    /// The block that is copied. In a donor that shares, all are the same.
-    pub layer: usize,
-}
-
 /// Choices of `heru-lg`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeruLg {
@@ -264,16 +251,6 @@ pub enum AutoLgPlace {
     Bottom,
     /// Above them.
     Top,
-}
-
-/// The line through a donor's layers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TlegLine {
-    /// Through its first and its last layer.
-    #[default]
-    EndPoints,
-    /// The nearest to all of its layers.
-    LeastSquares,
 }
 
 /// Choices of `ligo`: the operator's start.

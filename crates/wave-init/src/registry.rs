@@ -6,7 +6,7 @@ use crate::start::StartMethod;
 use crate::transfer;
 
 /// Every starting point, in the order of its name in messages and tables.
-pub const METHODS: [StartMethod; 17] = [
+pub const METHODS: [StartMethod; 15] = [
     basic::HE,
     basic::TIMM,
     basic::XAVIER,
@@ -16,11 +16,9 @@ pub const METHODS: [StartMethod; 17] = [
     zero::METHOD,
     layer_scale::METHOD,
     transfer::weight_selection::METHOD,
-    transfer::share::METHOD,
     transfer::pretrained_attention::METHOD,
     transfer::heru_lg::METHOD,
     transfer::auto_lg::METHOD,
-    transfer::tleg::METHOD,
     transfer::ligo::METHOD,
     transfer::nested::METHOD,
     transfer::prune::METHOD,

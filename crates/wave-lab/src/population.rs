@@ -93,6 +93,7 @@ pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
     run.finish(json!({
         "parameters": count(&start),
         "top1": outcome.scores.map(|scores| scores.top1),
+        "loss": outcome.scores.map(|scores| scores.loss),
         "images_seen": outcome.steps * (trainee.data.batch / networks) as u64,
         "before": inspect::statistics(&shape, &start)?,
         "after": inspect::statistics(&shape, &outcome.values)?,

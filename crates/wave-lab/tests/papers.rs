@@ -67,9 +67,10 @@ fn every_network_of_a_population_learns_and_the_statistics_are_told() {
     place.write("r.toml", "data = 'shapes'\ntest_limit = 40\nbatch = 8");
     let size = "--networks 6 --depth 2 --width 8";
     for arch in ["convnext", "vit"] {
-        let args = format!("population r.toml {size} --arch {arch} --steps 40 --out {arch}");
-        let found = place.json(&args);
-        assert!(found["top1"].as_f64().unwrap() > 0.2, "{found}");
+        let args = format!("population r.toml {size} --arch {arch} --out {arch}");
+        let [start, found] = [0, 40].map(|n| place.json(&format!("{args} --steps {n}")));
+        let [before, after] = [&start, &found].map(|found| found["loss"].as_f64().unwrap());
+        assert!(after < before - 0.1, "{arch}: {before} {after}");
         assert_eq!(found["images_seen"], 320);
         for when in ["before", "after"] {
             assert_eq!(found[when]["layers"].as_array().unwrap().len(), 2);
@@ -99,7 +100,7 @@ fn attention_with_positions_trains() {
 /// Distributions of a tiny autoencoder, learned and tested in seconds.
 const LEARNED: &str = "[dimaml]\ndata = 'shapes'\ntrain_limit = 256\ntest_limit = 16\nbatch = 8\nsteps = 3\nlr = 2e-2
 conv_widths = [2, 3]\nlatent = 4\ninner_steps = 4\ninner_lr = 0.1\nkeep_every = 3\nvalidate_every = 2
-test_data = 'inverted:shapes'\ntest_seeds = [0, 1]";
+test_data = 'inverted:shapes'\ntest_seeds = [0]";
 
 #[test]
 fn learned_starts_are_tested_and_the_same_every_time() {

@@ -9,9 +9,9 @@ use crate::model::{Model, Network};
 use crate::{origin, templates};
 use anyhow::{Context as _, Result};
 use candle_core::Tensor;
+use plan::FrameSettings;
+pub use plan::MethodOptions;
 use plan::{Architecture, InitPlan};
-pub use plan::{FrameSettings, MethodOptions, mixture, mlp_mean, size};
-use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::Transform;
@@ -29,11 +29,9 @@ use wave_run::{data, locate};
 use wave_train::Examples;
 
 /// Input and classes of a new model.
-pub struct Frame {
-    /// Preprocessing of images.
-    pub transform: Transform,
-    /// Names of the classes.
-    pub label_names: Vec<String>,
+struct Frame {
+    transform: Transform,
+    label_names: Vec<String>,
     patch: Option<usize>,
     head_width: Option<usize>,
     /// The model of `--from`.
@@ -50,12 +48,12 @@ impl Frame {
 }
 
 /// A line of the help on methods.
-pub fn method_line(name: &str, description: &str) -> String {
+fn method_line(name: &str, description: &str) -> String {
     format!("  {name:20} {description}\n")
 }
 
-/// The architectures of networks that classify images.
-pub fn architectures() -> Vec<&'static str> {
+/// The architectures that a method can start.
+fn architectures() -> Vec<&'static str> {
     Architecture::NAMED.map(|(name, _)| name).to_vec()
 }
 
@@ -83,13 +81,22 @@ pub fn init(method: &str, settings: &Init, out: &Path, options: &Options) -> Res
     };
     let summary = format!("Initialised with wave, method {method}; not trained.{taken}");
     let inputs = Inputs::new(&options.context).frame(&model.transform, &model.label_names);
-    let begun = Begun {
-        method,
-        parameters: model.parameters(),
-        cost,
-    };
-    write_start(begun, settings, out, options, inputs, || {
-        model.write(out, layout, None, &summary)
+    let mut table = wave_run::recipe::to_table(settings)?;
+    table.insert("method".into(), toml::Value::String(method.into()));
+    let inputs = inputs
+        .artefact_if_any("start", settings.from.as_deref())?
+        .place(settings.data.as_deref());
+    run_dir::fill(out, &table, &inputs, options, |_| {
+        let result = json!({
+            "parameters": model.parameters(),
+            "top1": null,
+            "transferred_parameters": cost.transferred,
+            "stored_parameters": cost.stored,
+        });
+        Ok(Made {
+            result,
+            write: Box::new(move || model.write(out, layout, None, &summary)),
+        })
     })
 }
 
@@ -102,50 +109,6 @@ pub fn describe(method: &str, settings: &Init, context: &Context) -> Result<Stri
     Layout::of(&settings.output, &model.network)?;
     let n = model.parameters();
     Ok(format!("{:#?}\n{n} parameters\n", model.network))
-}
-
-/// A new model: how it came about and what it cost.
-#[derive(Clone, Copy, Debug)]
-pub struct Begun<'a> {
-    /// The method that made it.
-    pub method: &'a str,
-    /// The number of its weights.
-    pub parameters: usize,
-    /// What was taken over from trained models.
-    pub cost: Cost,
-}
-
-/// Writes a new model with `write`, in a run in `out` with these `inputs` and those that the settings
-/// name. Returns the output of `--json`.
-///
-/// # Errors
-/// If `out` is not free, or the work fails.
-pub fn write_start(
-    begun: Begun,
-    settings: &impl Serialize,
-    out: &Path,
-    options: &Options,
-    inputs: Inputs,
-    write: impl FnOnce() -> Result<()>,
-) -> Result<Value> {
-    let mut table = wave_run::recipe::to_table(settings)?;
-    table.insert("method".into(), toml::Value::String(begun.method.into()));
-    let given = |key: &str| table.get(key).and_then(toml::Value::as_str);
-    let inputs = inputs
-        .artefact_if_any("start", given("from"))?
-        .place(given("data"));
-    run_dir::fill(out, &table, &inputs, options, |_| {
-        let result = json!({
-            "parameters": begun.parameters,
-            "top1": null,
-            "transferred_parameters": begun.cost.transferred,
-            "stored_parameters": begun.cost.stored,
-        });
-        Ok(Made {
-            result,
-            write: Box::new(write),
-        })
-    })
 }
 
 /// The model of these settings.
@@ -322,10 +285,7 @@ pub fn fill(shape: &VitShape, options: &DirectOptions, seed: u64) -> Result<Weig
 }
 
 /// Input and classes: of another directory, of data, or of the settings.
-///
-/// # Errors
-/// If the directory or data cannot be read.
-pub fn frame(settings: &FrameSettings, context: &Context) -> Result<Frame> {
+fn frame(settings: &FrameSettings, context: &Context) -> Result<Frame> {
     let mut frame = if let Some(from) = &settings.from {
         frame_of(from, context)?
     } else if settings.data.is_some() {

@@ -23,7 +23,6 @@ use super::network::{Mixer, SequenceShape};
 use candle_core::{D, Tensor};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use std::collections::BTreeSet;
 use wave_init::InitError;
 use wave_init::error::{by_name, finite};
 use wave_init::mimetic::{VpLayout, query_key, value_projection};
@@ -99,8 +98,6 @@ pub struct SequenceChoices {
     pub parts: Option<Vec<Change>>,
     /// The factor c of part `state`; the thesis takes 2, 4 or 8.
     pub power: f64,
-    /// Which layers, counted from 0; by default all.
-    pub layers: Option<Vec<usize>>,
     /// (alpha, beta) of mimetic Q and K of attention: W_Q W_K^T = alpha Z + beta I. (0, 0) leaves them
     /// alone.
     pub qk: (f64, f64),
@@ -113,40 +110,12 @@ impl Default for SequenceChoices {
         Self {
             parts: None,
             power: 8.0,
-            layers: None,
             // Chosen in the thesis' section 3.2.6 on characters of the Penn Treebank.
             qk: (0.0, 0.5),
             vp: (0.2, 0.2),
         }
     }
 }
-
-/// A way to start a sequence network.
-#[derive(Clone, Copy, Debug)]
-pub struct SequenceMethod {
-    /// The name on the command line and in recipes.
-    pub name: &'static str,
-    /// One line on what it does and where it is defined.
-    pub description: &'static str,
-}
-
-/// Every way to start a sequence network.
-pub const METHODS: [SequenceMethod; 3] = [
-    SequenceMethod {
-        name: "default",
-        description: "as the authors of Mamba and Mamba-2 start their layers; attention as PyTorch",
-    },
-    SequenceMethod {
-        name: "mimetic",
-        description: "state space layers that begin as linear attention, in four parts (thesis, section \
-                      3.3.2); in a transformer Q.K near the identity (section 3.2.6)",
-    },
-    SequenceMethod {
-        name: "pretrained-layer",
-        description: "every layer a copy of one layer of a trained network, the rest default (thesis, section \
-                      3.3.5)",
-    },
-];
 
 /// The layer of a trained network that every layer begins as.
 #[derive(Clone, Copy, Debug)]
@@ -157,15 +126,6 @@ pub struct Donor<'a> {
     pub weights: &'a Weights,
     /// The layer, counted from 0.
     pub layer: usize,
-}
-
-/// The method of this name.
-///
-/// # Errors
-/// If there is none; the message lists those that exist.
-pub fn find(name: &str) -> Result<SequenceMethod, InitError> {
-    let named = METHODS.map(|method| (method.name, method));
-    by_name("method for a sequence network", name, &named)
 }
 
 /// Weights of a sequence network by the method of this name. Every tensor draws from a generator of its
@@ -181,7 +141,6 @@ pub fn start(
     donor: Option<Donor>,
     seed: u64,
 ) -> Result<Weights, InitError> {
-    let method = find(method)?;
     shape.validate()?;
     let mut weights = Weights::new();
     for (stream, (name, dims)) in shape.parameters().into_iter().enumerate() {
@@ -189,15 +148,15 @@ pub fn start(
         let t = default(shape, &name, &dims, rng)?;
         weights.insert(name, t);
     }
-    match (method.name, donor) {
+    match (method, donor) {
         ("default", None) => {}
         ("mimetic", None) => mimetic(shape, &mut weights, choices, seed)?,
         ("pretrained-layer", Some(donor)) => repeat(shape, &mut weights, donor)?,
-        (name, donor) => {
-            return Err(InitError::Donors {
-                method: name,
-                expected: usize::from(donor.is_none()),
-                found: usize::from(donor.is_some()),
+        _ => {
+            return Err(InitError::UnknownName {
+                what: "start of a sequence network",
+                found: method.into(),
+                expected: "default, mimetic, or with --from pretrained-layer".into(),
             });
         }
     }
@@ -305,18 +264,6 @@ fn mimetic(
             expected: "a number above 0, such as 8".into(),
         });
     }
-    let depth = shape.depth();
-    let layers: BTreeSet<usize> = match &choices.layers {
-        None => (0..depth).collect(),
-        Some(layers) => layers.iter().copied().collect(),
-    };
-    if let Some(layer) = layers.iter().find(|layer| **layer >= depth) {
-        return Err(InitError::OutOfRange {
-            name: "the mimetic layer",
-            value: *layer as f64,
-            expected: format!("layers from 0 to {}", depth - 1),
-        });
-    }
     let hybrid = shape.mixers.iter().any(|m| !Change::usual(*m).is_empty());
     if !hybrid && !shape.mixers.contains(&Mixer::Attention) {
         return Err(InitError::Lacks {
@@ -325,8 +272,7 @@ fn mimetic(
             remedy: "start it as `default`",
         });
     }
-    for layer in layers {
-        let mixer = shape.mixers[layer];
+    for (layer, mixer) in shape.mixers.iter().copied().enumerate() {
         if mixer == Mixer::Attention && !hybrid {
             attention(shape, weights, layer, choices, seed)?;
         }

@@ -172,26 +172,6 @@ fn parts_change_nothing_else() {
 }
 
 #[test]
-fn only_the_layers_that_are_named_change_and_attention_never() {
-    let shape = SequenceShape {
-        mixers: vec![Mixer::Mamba2, Mixer::Attention, Mixer::Mamba2],
-        ..shape(Mixer::Mamba2)
-    };
-    let choices = SequenceChoices {
-        layers: Some(vec![1, 2]),
-        ..SequenceChoices::default()
-    };
-    let default = start("default", &shape, &choices, None, 3).unwrap();
-    let found = start("mimetic", &shape, &choices, None, 3).unwrap();
-    for (name, t) in &found {
-        let same = values(t) == values(&default[name]);
-        assert!(same || name.starts_with("backbone.layers.2."), "{name}");
-    }
-    let a = "backbone.layers.2.mixer.A_log";
-    assert_ne!(values(&found[a]), values(&default[a]));
-}
-
-#[test]
 fn starts_are_those_of_pytorch_and_seeded() {
     let found = weights("default", Mixer::Mamba2, &SequenceChoices::default());
     let spread = |t: &Tensor| values(t).iter().fold(0f64, |most, v| most.max(v.abs()));
@@ -236,11 +216,6 @@ fn what_cannot_be_is_refused() {
         };
         assert!(refused("mimetic", &choices).contains("power"));
     }
-    let choices = SequenceChoices {
-        layers: Some(vec![2]),
-        ..usual
-    };
-    assert!(refused("mimetic", &choices).contains("from 0 to 1"));
     assert!(
         "A".parse::<Change>()
             .unwrap_err()
@@ -325,14 +300,13 @@ fn parts_of_mimetic_attention_are_left_out_by_zeros() {
         let choices = SequenceChoices {
             qk,
             vp,
-            layers: Some(vec![2]),
             ..SequenceChoices::default()
         };
         let found = start("mimetic", &shape, &choices, None, 5).unwrap();
         for (name, t) in &found {
             let mimetic = changed
                 .iter()
-                .any(|map| *name == format!("backbone.layers.2.mixer.{map}_proj.weight"));
+                .any(|map| name.ends_with(&format!(".mixer.{map}_proj.weight")));
             assert_eq!(values(t) != values(&default[name]), mimetic, "{name}");
         }
     }

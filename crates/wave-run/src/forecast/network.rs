@@ -66,13 +66,13 @@ fn transformer((tokens, depth, d, hidden): (usize, usize, usize, usize), mode: M
 }
 
 /// Numbers kept by an isotropic ConvNeXt in a training step, for each position.
-pub fn isotropic(depth: usize, width: usize, hidden: usize) -> f64 {
+fn isotropic(depth: usize, width: usize, hidden: usize) -> f64 {
     let (h, m) = (width as f64, hidden as f64);
     1.15 * depth as f64 * (4.0 * h + 2.0 * m) + 12.0 * h + 2.0 * m
 }
 
 /// Patches of an image.
-pub fn places(side: usize, patch: usize) -> f64 {
+fn places(side: usize, patch: usize) -> f64 {
     let grid = side / patch.max(1);
     (grid * grid) as f64
 }

@@ -123,10 +123,7 @@ fn stages(settings: &Init) -> Result<Option<[usize; 4]>> {
 }
 
 /// Depth and width, which every method needs.
-///
-/// # Errors
-/// Naming the one that is missing.
-pub fn size(depth: Option<usize>, width: Option<usize>) -> Result<(usize, usize)> {
+fn size(depth: Option<usize>, width: Option<usize>) -> Result<(usize, usize)> {
     let given = |name: &str, value: Option<usize>| {
         value.ok_or_else(|| request(format!("no {name}; give --{name} N")))
     };
@@ -135,17 +132,13 @@ pub fn size(depth: Option<usize>, width: Option<usize>) -> Result<(usize, usize)
 
 /// The settings of a [`Frame`](super::Frame).
 #[derive(Clone, Debug, Default)]
-pub struct FrameSettings {
+pub(super) struct FrameSettings {
     /// A model or template directory.
-    pub from: Option<String>,
-    /// Images.
-    pub data: Option<String>,
-    /// Side of the image in pixels.
-    pub image_size: Option<usize>,
-    /// Colour channels.
-    pub channels: Option<usize>,
-    /// Classes.
-    pub classes: Option<usize>,
+    pub(super) from: Option<String>,
+    pub(super) data: Option<String>,
+    pub(super) image_size: Option<usize>,
+    pub(super) channels: Option<usize>,
+    pub(super) classes: Option<usize>,
 }
 
 impl From<&Init> for FrameSettings {
@@ -271,7 +264,7 @@ fn filters(settings: &Init) -> Result<FilterChoices> {
 }
 
 /// Parses alpha and beta.
-pub fn mixture(name: &str, values: Option<&[f64]>) -> Result<Option<(f64, f64)>> {
+fn mixture(name: &str, values: Option<&[f64]>) -> Result<Option<(f64, f64)>> {
     match values {
         None => Ok(None),
         Some(&[alpha, beta]) => Ok(Some((alpha, beta))),
@@ -282,7 +275,7 @@ pub fn mixture(name: &str, values: Option<&[f64]>) -> Result<Option<(f64, f64)>>
 }
 
 /// Parses `none`, `eq1=SIGMA`, `eq2=B`, `bias=B` or `half`.
-pub fn mlp_mean(text: &str) -> Result<MlpMean> {
+fn mlp_mean(text: &str) -> Result<MlpMean> {
     let wrong = || {
         request(format!(
             "mlp_mean = {text}; expected none, eq1=SIGMA, eq2=B, bias=B or half"
