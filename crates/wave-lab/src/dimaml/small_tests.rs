@@ -242,37 +242,3 @@ fn an_autoencoder_gives_images_back_at_their_size() {
         assert_eq!(found.dtype(), DType::F64);
     }
 }
-
-#[test]
-fn impossible_sizes_are_refused() {
-    let shape = AutoencoderShape {
-        image_size: 28,
-        channels: 1,
-        widths: vec![4; 5],
-        latent: 4,
-    };
-    assert!(
-        shape
-            .validate()
-            .unwrap_err()
-            .to_string()
-            .contains("5 layers")
-    );
-    let none = AutoencoderShape {
-        widths: vec![],
-        ..shape
-    };
-    assert!(none.validate().unwrap_err().to_string().contains("widths"));
-    let wide = LstmShape {
-        vocabulary: 3,
-        embedding: 1 << 19,
-        width: 1 << 19,
-        layers: 1 << 4,
-    };
-    let error = Small::Lstm(wide).validate().unwrap_err().to_string();
-    assert!(error.contains("number of weights"), "{error}");
-    let [_, (network, mut examples), _] = networks();
-    examples.targets[0] = 7;
-    let error = network.loss(&weights(&network), &examples).unwrap_err();
-    assert!(error.to_string().contains("3 classes"), "{error}");
-}

@@ -187,25 +187,6 @@ fn lars_steps_by_a_share_of_the_weight() {
     assert_eq!(values(&next), values(&(g * -2.0).unwrap()));
 }
 
-#[test]
-fn what_makes_no_sense_is_refused() {
-    let _alone = crate::dimaml::second_order::tests::alone();
-    let wrong = |change: fn(&mut Unrolled), needle: &str| {
-        let mut run = run(MOMENTUM, 5);
-        change(&mut run);
-        let error = run.curve(&start(), None, loss).unwrap_err().to_string();
-        assert!(error.contains(needle), "{error}");
-    };
-    wrong(|run| run.steps = 0, "at least 1");
-    wrong(|run| run.checkpoint = 0, "at least 1");
-    wrong(|run| run.validate.clear(), "ascending");
-    wrong(|run| run.validate = vec![13], "ascending");
-    wrong(|run| run.validate = vec![0, 3], "ascending");
-    wrong(|run| run.validate = vec![3, 2], "ascending");
-    let outside = run(MOMENTUM, 5).meta_gradient(&start(), loss);
-    assert!(outside.unwrap_err().to_string().contains("second_order"));
-}
-
 /// The quotient from its formula, with the Hessian from central differences of the gradient; and its
 /// derivatives against its own central differences.
 #[test]

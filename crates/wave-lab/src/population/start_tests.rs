@@ -212,13 +212,3 @@ fn transformers_start_with_independent_entries_too() {
         assert!(layer.filter_product.is_none());
     }
 }
-
-#[test]
-fn what_cannot_be_done_is_told() {
-    let one = PopulationShape {
-        networks: 1,
-        ..SHAPE
-    };
-    let weights = start(&one, MlpMean::None, 0).unwrap();
-    assert!(layers(&one, &weights).is_err());
-}

@@ -325,13 +325,6 @@ fn attention_of_a_hybrid_stays_as_it_is() {
 }
 
 #[test]
-fn a_mimetic_start_that_would_change_nothing_is_refused() {
-    let choices = SequenceChoices::default();
-    let error = start("mimetic", &shape(Mixer::LinearAttention), &choices, None, 0).unwrap_err();
-    assert!(error.to_string().contains("`default`"), "{error}");
-}
-
-#[test]
 fn a_pretrained_layer_is_every_layer() {
     let choices = SequenceChoices::default();
     let mut teacher = shape(Mixer::Mamba2);
