@@ -79,7 +79,7 @@ fn wrong_flags() {
             "--from",
         ),
         (
-            "init share --from t --depth 2 --width 32 --out o".into(),
+            "init heru-lg --from t --depth 2 --width 32 --out o".into(),
             "trained transformer",
         ),
         (
@@ -95,7 +95,7 @@ fn wrong_flags() {
             "depth is 2",
         ),
         (
-            "init share --from m --depth 1 --width 32 --train-limit 9 --out o".into(),
+            "init heru-lg --from m --depth 1 --width 32 --train-limit 9 --out o".into(),
             "--train-limit means nothing",
         ),
         (
@@ -107,15 +107,15 @@ fn wrong_flags() {
             "--rest means nothing to method xavier",
         ),
         (
-            "init share --from m --depth 1 --width 32 --layers uniform --out o".into(),
-            "--layers means nothing to method share",
+            "init heru-lg --from m --depth 1 --width 32 --layers uniform --out o".into(),
+            "--layers means nothing to method heru-lg",
         ),
         (
             "init default --arch convmixer --depth 2 --width 32 --data shapes --factored true --out o".into(),
             "--factored means nothing to method default",
         ),
         (
-            "init tleg --from m --depth 2 --width 64 --out o".into(),
+            "init heru-lg --from m --depth 2 --width 64 --out o".into(),
             "width",
         ),
         (
@@ -144,17 +144,6 @@ fn wrong_flags() {
         (
             "init mimetic --rest he --depth 2 --width 32 --patch 7 --data shapes --out o".into(),
             "timm, xavier",
-        ),
-        (
-            "init local --arch convolution-inside --depth 2 --width 32 --patch 7 --data shapes --out o"
-                .into(),
-            "default, mimetic",
-        ),
-        (
-            "init default --arch gpsa --class-token true --depth 2 --width 32 --patch 7 --data shapes \
-             --out o"
-                .into(),
-            "no position",
         ),
         (
             "init covariance --arch convmixer --depth 2 --width 8 --kernel 4 --out o".into(),

@@ -33,24 +33,6 @@ fn init_makes_models_that_train() {
         ));
         assert!(tuned["top1"].is_f64());
     }
-    // Positional attention, and the parts of mimetic attention.
-    let size = "--data shapes --depth 2 --width 32 --heads 4 --patch 7";
-    for (name, args) in [
-        ("gpsa", "local --arch gpsa"),
-        ("gpsa-vp", "mimetic --arch gpsa --qk 0,0 --rest timm"),
-        ("inside", "default --arch convolution-inside"),
-        ("outside", "mimetic --arch convolution-outside --kernel 2"),
-        ("positive", "default --arch convolution-positive"),
-        ("qk", "mimetic --vp 0,0 --rest timm"),
-    ] {
-        place.json(&format!("init {args} {size} --out {name}"));
-        let tuned = place.json(&format!(
-            "finetune {name} {} --steps 4 --out {name}-f",
-            shapes()
-        ));
-        let eval = place.json(&format!("eval {name}-f --data shapes --test-limit 64"));
-        assert_eq!(eval["top1"], tuned["top1"], "{name}");
-    }
     // LayerScale trains factors, which are part of the weights at the end.
     let args = format!("{} --steps 4", shapes());
     let scaled = place.json(&format!("finetune timm {args} --layer-scale 0.1 --out ls"));
@@ -325,7 +307,7 @@ fn completions_and_help_name_every_command() {
     let (script, help) = (place.stdout("completions bash"), place.stdout("--help"));
     for command in [
         "run", "condense", "expand", "init", "finetune", "eval", "predict", "inspect", "data",
-        "speed", "publish", "pull", "meta", "convert",
+        "speed", "publish", "pull", "convert",
     ] {
         assert!(
             script.contains(command) && help.contains(command),
@@ -447,9 +429,7 @@ fn init_starts_from_a_trained_model() {
 
     // The other methods make models too.
     for (method, size) in [
-        ("share", "--depth 3 --width 32"),
         ("pretrained-attention", "--depth 3 --width 32"),
-        ("tleg", "--depth 6 --width 32"),
         ("ligo", "--depth 6 --width 48"),
         ("nested", "--depth 3 --width 16"),
         (

@@ -168,7 +168,6 @@ fn models_start_at_the_size_of_the_images() {
         for (args, patch) in [
             ("timm --depth 1 --width 64", 4),
             ("default --arch convmixer --depth 1 --width 8", 4),
-            ("default --arch gpsa --depth 1 --width 64", 4),
             ("timm --depth 1 --width 64 --image-size 64", 16),
         ] {
             let config = config(&format!("{args} --data {data}"));

@@ -295,11 +295,9 @@ fn a_converted_model_is_the_same_model() {
     // Invalid layouts, and files that are not models, are refused.
     place
         .json("init default --arch convmixer --data shapes --depth 1 --width 8 --kernel 3 --out c");
-    place.json("init default --arch mamba2 --data copy --depth 1 --width 32 --state 16 --out s");
     for (args, needle) in [
         ("convert c --format onnx --out o", "ConvMixer"),
         ("convert e --format transformers --out o", "class token"),
-        ("convert s --dtype f16 --out o", "nothing to convert"),
         ("convert t --dtype f16 --out o", "t"),
         ("convert e --dtype f8 --out o", "f8"),
         ("convert e --dtype f16 --out e", "--out"),

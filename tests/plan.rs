@@ -122,20 +122,6 @@ fn a_plan_tells_memory_and_time_and_counts_the_ancestor() {
     assert!(taught.contains("of 512 that it is shown"), "{taught}");
     let fitted = place.stdout(&format!("expand t --depth 2 --width 32 {steps} --dry-run"));
     assert!(fitted.contains("memory of a step"), "{fitted}");
-    // Other families too.
-    place.json(
-        "init default --arch population --networks 3 --depth 1 --width 8 --data shapes --out p",
-    );
-    place.json(
-        "init default --arch mamba2 --depth 1 --width 16 --state 4 --data copy:length=3 --out s",
-    );
-    for args in ["finetune p --data shapes --steps 2", "finetune s --steps 2"] {
-        let plan = place.stdout(&format!("{args} --dry-run"));
-        assert!(
-            plan.contains("memory of a step") && plan.contains("2 steps"),
-            "{plan}"
-        );
-    }
 }
 
 #[test]
@@ -144,7 +130,6 @@ fn what_takes_more_memory_than_there_is_does_not_begin() {
     for (name, args) in [
         ("conv", "default --arch convmixer --width 64 --patch 2"),
         ("next", "default --arch convnext --width 64 --patch 2"),
-        ("gpsa", "default --arch gpsa --width 32 --heads 2 --patch 4"),
         ("vit", "timm --width 512 --heads 2 --patch 4"),
     ] {
         let size = "--depth 1 --image-size 224 --channels 1 --classes 8";
@@ -173,28 +158,6 @@ fn what_takes_more_memory_than_there_is_does_not_begin() {
         prune,
         &["4096 images at once", "are free", "--train-limit"],
     );
-    place.json(
-        "init default --arch population --networks 8 --depth 8 --width 256 --patch 1 --data shapes \
-         --out p",
-    );
-    let said = refused(
-        &place,
-        "finetune p --data shapes --batch 640 --out o",
-        &["batch = 640", "--batch "],
-    );
-    assert!(!said.contains("--accumulate"), "{said}");
-    place.json("init default --arch mamba2 --depth 4 --width 64 --data copy:length=200 --out s");
-    refused(
-        &place,
-        "finetune s --batch 12800 --out o",
-        &["batch = 12800", "--accumulate"],
-    );
-    place.write("g.toml", "[meta]\nmethod = \"ghn3\"\ndata = \"shapes\"\n");
-    refused(
-        &place,
-        "meta g.toml --batch 4096 --widths 4096 --depths 50,60 --patch 1 --out o",
-        &["batch = 4096", "are free"],
-    );
 }
 
 #[test]
@@ -204,7 +167,6 @@ fn sizes_beyond_this_machine_are_refused() {
         "expand t --depth 12 --width 102400",
         "expand t --depth 12 --width 102400 --dry-run",
         "init timm --depth 12 --width 102400 --patch 7 --data shapes",
-        "init default --arch gpsa --depth 12 --width 102400 --patch 7 --data shapes",
         "condense r.toml --template-size 40000",
     ] {
         refused(&place, &format!("{args} --out o"), &["are free"]);

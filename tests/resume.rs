@@ -78,14 +78,6 @@ fn finetune_survives_a_kill() {
 }
 
 #[test]
-fn meta_survives_a_kill() {
-    let place = Place::new();
-    place.write("meta.toml", crate::meta::RECIPE);
-    let args = "meta meta.toml --steps 25 --checkpoint-steps 1";
-    check(&place, args);
-}
-
-#[test]
 fn a_damaged_state_gives_way_to_the_one_before() {
     let place = Place::new();
     let args = "condense r.toml --steps 40 --checkpoint-steps 1";
@@ -191,13 +183,4 @@ fn whole_recipes_do_not_share_a_directory() {
     first.kill().unwrap();
     first.wait().unwrap();
     place.json("run r.toml --out o --overwrite");
-}
-
-#[test]
-fn training_on_a_task_survives_a_kill() {
-    let place = Place::new();
-    let size = "--depth 2 --width 16 --state 8 --data copy:length=4..6";
-    place.json(&format!("init mimetic --arch mamba2 {size} --out m"));
-    let flags = "--steps 60 --batch 8 --test-limit 8 --checkpoint-steps 1";
-    check(&place, &format!("finetune m {flags}"));
 }

@@ -339,7 +339,6 @@ fn help_ends_with_an_example_and_tells_defaults() {
         "condense",
         "expand",
         "init",
-        "meta",
         "finetune",
         "eval",
         "predict",

@@ -21,7 +21,7 @@ const UPPER: [(&str, &[&str]); 4] = [
     ("wave-run", &[]),
     ("wave-stages", &["wave-run"]),
     ("wave-bench", &["wave-run", "wave-stages"]),
-    ("wave-lab", &["wave-run", "wave-stages"]),
+    ("wave-lab", &["wave-run"]),
 ];
 
 fn manifests() -> BTreeMap<String, toml::Table> {

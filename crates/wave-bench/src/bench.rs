@@ -426,7 +426,7 @@ impl Bench<'_> {
         data.tests.check()?;
         let resolved = plan.training.resolve(&data)?;
         let memory = Memory::of_network(&model.network, resolved.mode);
-        Step::new(memory, &data, &resolved, 1)?.check()?;
+        Step::new(memory, &data, &resolved)?.check()?;
         let weights = model.network.prepare(&model.weights)?;
         let before = score::score(&model.network, &weights, &data.tests)?;
         let ancestor =

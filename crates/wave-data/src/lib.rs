@@ -9,7 +9,6 @@
 //!
 //! A training batch is a pure function of the data, the settings, a seed and the step's number. Threads
 //! decide when it is ready, never what is in it, so a run can stop at any step and resume bit by bit.
-//! Tasks on token sequences make their batches in the same way ([`task`]).
 //!
 //! ```
 //! use wave_data::{Augment, Loader, Transform};
@@ -40,7 +39,6 @@
 //! | `augment.rs`, `augment/` | augmentation, a file for each family |
 //! | `batch.rs`, `pipeline.rs`, `loader.rs`, `prefetch.rs`, `broken.rs` | batches |
 //! | `check.rs`, `pack.rs` | a whole data set at once |
-//! | `task.rs`, `task/` | tasks on token sequences |
 //!
 //! Deliberately absent: tensors (a batch is plain memory), downloads, and any state that a resumed run
 //! would need.
@@ -71,7 +69,6 @@ mod resample;
 mod shapes;
 mod source;
 mod tar;
-pub mod task;
 mod tokenizer;
 mod transform;
 mod webdataset;
@@ -151,11 +148,6 @@ const ACCEPTED: &str = "expected `fashion-mnist`, `shapes` (procedural, built in
 pub fn open(spec: &str) -> Result<Dataset, DataError> {
     if let Some(control) = control::open(spec, open) {
         return control;
-    }
-    if task::is_task(spec) && !Path::new(spec).is_dir() {
-        return Err(DataError::Spec(format!(
-            "`{spec}` is a task on token sequences, and images are needed here: {ACCEPTED}"
-        )));
     }
     match spec {
         "shapes" => Ok(shapes::open()),

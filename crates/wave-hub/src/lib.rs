@@ -92,7 +92,7 @@ pub use templates::{
     write_templates,
 };
 pub use tensors::{read_tensors, read_weights, write_tensors};
-pub use transformers::{read_transformers, write_language_model, write_transformers};
+pub use transformers::{read_transformers, write_transformers};
 
 /// Named tensors, in name order.
 pub type Weights = BTreeMap<String, candle_core::Tensor>;

@@ -10,9 +10,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::atomic::Staged;
-use crate::directory::{
-    CARD_FILE, CONFIG_FILE, MODEL_FILE, PREPROCESSOR_FILE, TOKENIZER_FILE, commit_directory,
-};
+use crate::directory::{CARD_FILE, CONFIG_FILE, MODEL_FILE, PREPROCESSOR_FILE, commit_directory};
 use crate::files::{json_bytes, read_json};
 use crate::float::cast;
 use crate::model::{check_names, read_model_weights};
@@ -60,42 +58,6 @@ pub fn write_transformers(
     card: &str,
     float: FloatType,
 ) -> Result<(), HubError> {
-    let beside = match preprocessor {
-        Some(steps) => {
-            let path = dir.join(PREPROCESSOR_FILE);
-            Some((PREPROCESSOR_FILE, json_bytes(&path, steps)?))
-        }
-        None => None,
-    };
-    write(dir, config, beside, weights, extra, card, float)
-}
-
-/// Writes a language model as [`write_transformers`], with the bytes of its `tokenizer.json` if it has one.
-///
-/// # Errors
-/// As [`write_transformers`].
-pub fn write_language_model(
-    dir: &Path,
-    config: &Value,
-    tokenizer: Option<&[u8]>,
-    weights: &Weights,
-    card: &str,
-    float: FloatType,
-) -> Result<(), HubError> {
-    let beside = tokenizer.map(|json| (TOKENIZER_FILE, json.to_vec()));
-    write(dir, config, beside, weights, &[], card, float)
-}
-
-/// Writes a directory with a further file `beside`, its name and bytes.
-fn write(
-    dir: &Path,
-    config: &Value,
-    beside: Option<(&str, Vec<u8>)>,
-    weights: &Weights,
-    extra: &[(&str, &Weights)],
-    card: &str,
-    float: FloatType,
-) -> Result<(), HubError> {
     let config_path = dir.join(CONFIG_FILE);
     check(config)
         .and_then(|()| check_names(extra))
@@ -112,8 +74,9 @@ fn write(
     for (name, weights) in extra {
         files.push(stage_tensors(&dir.join(name), weights, &metadata)?);
     }
-    if let Some((name, bytes)) = beside {
-        files.push(Staged::from_bytes(&dir.join(name), &bytes)?);
+    if let Some(steps) = preprocessor {
+        let path = dir.join(PREPROCESSOR_FILE);
+        files.push(Staged::from_bytes(&path, &json_bytes(&path, steps)?)?);
     }
     let json = json_bytes(&config_path, config)?;
     let config = Staged::from_bytes(&config_path, &json)?;

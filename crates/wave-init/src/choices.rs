@@ -1,7 +1,6 @@
 //! The choices that the methods' papers leave open, those of all methods in one value.
 
 use crate::error::{InitError, by_name};
-use crate::graph::hypernetwork::Hypernetwork;
 use crate::mean_shift::MlpMean;
 use crate::mimetic::{Attention, VpLayout};
 use crate::options::{Base, DirectMethod, DirectOptions, Positions};
@@ -44,18 +43,12 @@ pub struct Choices {
     pub layer_scale: LayerScale,
     /// Choices of `weight-selection`.
     pub selection: WeightSelection,
-    /// Choices of `share`.
-    pub share: Share,
     /// Choices of `heru-lg`.
     pub heru_lg: HeruLg,
     /// Choices of `auto-lg`.
     pub auto_lg: AutoLg,
-    /// Choices of `tleg`.
-    pub tleg: TlegLine,
     /// Choices of `ligo`.
     pub ligo: Ligo,
-    /// The network that predicts the weights of `ghn3`; there is no default.
-    pub hypernetwork: Option<Hypernetwork>,
 }
 
 impl Default for Choices {
@@ -75,12 +68,9 @@ impl Default for Choices {
             zero: Zero::default(),
             layer_scale: LayerScale::default(),
             selection: WeightSelection::default(),
-            share: Share::default(),
             heru_lg: HeruLg::default(),
             auto_lg: AutoLg::default(),
-            tleg: TlegLine::default(),
             ligo: Ligo::default(),
-            hypernetwork: None,
         }
     }
 }
@@ -210,13 +200,6 @@ pub enum QkvRows {
     Apart,
 }
 
-/// Choices of `share`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Share {
-    /// The block that is copied. In a donor that shares, all are the same.
-    pub layer: usize,
-}
-
 /// Choices of `heru-lg`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeruLg {
@@ -268,16 +251,6 @@ pub enum AutoLgPlace {
     Bottom,
     /// Above them.
     Top,
-}
-
-/// The line through a donor's layers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TlegLine {
-    /// Through its first and its last layer.
-    #[default]
-    EndPoints,
-    /// The nearest to all of its layers.
-    LeastSquares,
 }
 
 /// Choices of `ligo`: the operator's start.

@@ -125,7 +125,6 @@ pub(crate) enum Stream {
     ProjBias = 12,
     Fc1Bias = 13,
     Fc2Bias = 14,
-    PositionalAttention = 15,
     FirstHead = 16,
 }
 

@@ -212,13 +212,6 @@ pub enum InitError {
         expected: Vec<usize>,
     },
 
-    /// A method that predicts weights was given nothing to predict them with.
-    #[error(
-        "ghn3 predicts weights by a trained hypernetwork, and there is none: name its directory \
-         (--from DIR); `wave meta` trains one"
-    )]
-    NoHypernetwork,
-
     /// A method that looks at images was given none.
     #[error(
         "{method} looks at some images, and there are none: name them (--data D); it needs no labels"

@@ -8,9 +8,8 @@
 //!    [`sinusoidal_positions`] and [`mean_shift`].
 //! 5. [`transfer`] starts take weights from a donor. [`transfer::ligo`] is also a differentiable function
 //!    of its operator.
-//! 6. [`graph`] is a trained hypernetwork that predicts weights.
-//! 7. [`filters`] are the starts of ConvMixer and ConvNeXt, [`positional`] those of positional attention.
-//! 8. [`ledger`] counts the values that a start carries over, as papers' tables do.
+//! 6. [`filters`] are the starts of ConvMixer and ConvNeXt.
+//! 7. [`ledger`] counts the values that a start carries over, as papers' tables do.
 //!
 //! Every tensor is `f32` on the CPU. It draws from a generator of its own, derived from the seed and the
 //! tensor's place in the network. So neither threads nor depth change it: layer 3 of 6 equals layer 3 of 12.
@@ -37,12 +36,10 @@ pub mod choices;
 pub mod direct;
 pub mod error;
 pub mod filters;
-pub mod graph;
 pub mod ledger;
 pub mod mean_shift;
 pub mod mimetic;
 mod options;
-pub mod positional;
 pub mod random;
 mod registry;
 mod sinusoidal;

@@ -2,12 +2,11 @@
 
 use crate::direct::{basic, layer_scale, mlp_mean, t_fixup, zero};
 use crate::error::InitError;
-use crate::graph;
 use crate::start::StartMethod;
 use crate::transfer;
 
 /// Every starting point, in the order of its name in messages and tables.
-pub const METHODS: [StartMethod; 18] = [
+pub const METHODS: [StartMethod; 15] = [
     basic::HE,
     basic::TIMM,
     basic::XAVIER,
@@ -17,15 +16,12 @@ pub const METHODS: [StartMethod; 18] = [
     zero::METHOD,
     layer_scale::METHOD,
     transfer::weight_selection::METHOD,
-    transfer::share::METHOD,
     transfer::pretrained_attention::METHOD,
     transfer::heru_lg::METHOD,
     transfer::auto_lg::METHOD,
-    transfer::tleg::METHOD,
     transfer::ligo::METHOD,
     transfer::nested::METHOD,
     transfer::prune::METHOD,
-    graph::METHOD,
 ];
 
 /// The starting point of this name.

@@ -1,14 +1,13 @@
 //! Properties of all methods.
 
 use super::*;
-use crate::testing::{self, assert_same, donor, shape, try_start, values};
+use crate::testing::{assert_same, donor, shape, try_start, values};
 use crate::{Choices, Request};
 use wave_models::vit::{VitShape, check_weights};
 
 fn choices() -> Choices {
     let mut choices = Choices::default();
     choices.auto_lg.similarity = vec![0.4, 0.3, 0.2, 0.1];
-    choices.hypernetwork = Some(testing::hypernetwork());
     choices
 }
 

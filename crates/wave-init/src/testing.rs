@@ -1,6 +1,5 @@
 //! Helpers of the tests: small networks with random weights.
 
-use crate::graph::{HyperShape, Hypernetwork, initialise};
 use crate::random::{generator, uniform};
 use crate::{Choices, Donor, InitError, Request, Start, find};
 use candle_core::{Device, Tensor};
@@ -32,20 +31,6 @@ pub(crate) fn donor(shape: VitShape, seed: u64) -> Donor {
     });
     let weights = weights.collect();
     Donor::new(shape, weights).unwrap()
-}
-
-/// A hypernetwork that nothing has trained.
-pub(crate) fn hypernetwork() -> Hypernetwork {
-    let shape = HyperShape {
-        hidden: 8,
-        layers: 2,
-        heads: 2,
-        channels: 6,
-        spatial: 4,
-        classes: 5,
-        final_norm: true,
-    };
-    Hypernetwork::new(initialise(&shape, 1).unwrap()).unwrap()
 }
 
 /// A start with seed 0.

@@ -14,8 +14,6 @@ pub mod ligo;
 pub mod nested;
 pub mod pretrained_attention;
 pub mod prune;
-pub mod share;
-pub mod tleg;
 pub mod weight_selection;
 
 use crate::error::InitError;

@@ -1,32 +1,36 @@
-//! Papers other than WAVE, a folder for each; `wave` lists each in its table of families.
+//! The papers beside WAVE, a command of `wave-lab` and a folder for each:
 //!
-//! 1. [`sequence`]: networks of token sequences (thesis, section 3.3): Mamba, Mamba-2, linear attention,
+//! 1. [`ssm`]: networks of token sequences (thesis, section 3.3): Mamba, Mamba-2, linear attention,
 //!    transformers and hybrids, on synthetic tasks and on text.
-//! 2. [`population`]: many small networks that are trained side by side, and what their weights have in
-//!    common (thesis, section 3.4).
-//! 3. [`meta`]: starts that are learned from training: distributions of weights (DIMAML), and graph
-//!    hypernetworks (GHN-3).
+//! 2. [`population`]: many small networks that are trained side by side, and the statistics of their
+//!    weights (thesis, section 3.4).
+//! 3. [`attention`]: transformers with positions in the attention, GPSA and convolutions (thesis, section
+//!    3.2.4).
+//! 4. [`dimaml`]: distributions of first weights, learned through whole trainings (DIMAML).
 //!
-//! A folder holds the network, its initialisation, the settings, stages and artefacts of its paper; the
-//! kernels are in wave-ops.
+//! A command takes its settings from a recipe under `recipes/papers`, flags before the recipe's keys. It
+//! starts a network, trains and measures it in one run, and writes `result.json`, the weights and pictures to
+//! `--out`. The training loop, the data and the log are those of `wave`; resuming is not: a run takes minutes.
 //!
 //! ```
-//! use wave_lab::sequence::SEQUENCES;
-//! use wave_run::context::Context;
+//! use wave_lab::ssm::network::{Mixer, SequenceShape};
+//! use wave_lab::ssm::start::{SequenceChoices, start};
 //!
-//! let settings = "arch = 'mamba2'\ndepth = 2\nwidth = 32\ndata = 'copy:length=8'".parse()?;
-//! let here = Context::default();
-//! let plan = (SEQUENCES.describe_init)("mimetic", &settings, &here)?;
-//! assert!(plan.ends_with("parameters\n"), "{plan}");
-//!
-//! let patch = "arch = 'mamba2'\ndepth = 2\nwidth = 32\ndata = 'copy'\npatch = 4".parse()?;
-//! assert!((SEQUENCES.describe_init)("mimetic", &patch, &here).is_err()); // a sequence has no patches
+//! let shape = SequenceShape::new(19, 2, 32, Mixer::Mamba2);
+//! let weights = start("mimetic", &shape, &SequenceChoices::default(), None, 0)?;
+//! shape.check_weights(&weights)?;
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 
-pub mod meta;
+pub mod attention;
+mod cli;
+pub mod dimaml;
+mod images;
 pub mod population;
-pub mod sequence;
+mod run;
+pub mod ssm;
 #[cfg(test)]
 #[path = "../../wave-ancestors/src/testing.rs"]
 mod testing;
+
+pub use cli::main;

@@ -1,55 +1,101 @@
-//! Populations: `wave init --arch population`, and `finetune`, `eval` and `inspect` of its output.
-//!
-//! They share commands, settings, data, training loop and run directories with single networks. The
-//! differences: each network has its own images in a step, and `inspect` shows statistics over the
-//! networks' weights.
+//! `wave-lab population`: many small networks that are trained as one, each on images of its own, and what
+//! their weights have in common.
 
-mod finetune;
-mod init;
 mod inspect;
-mod memory;
-mod model;
 pub mod network;
-mod settings;
 pub mod start;
 pub mod statistics;
 
-pub use model::PopulationModel;
-pub use settings::Flags;
+use crate::images::{Classifier, OnImages};
+use crate::run::{Run, count};
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use network::{Mixer, PopulationShape};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use wave_run::settings::Duration;
+use wave_run::train::Defaults;
 
-use wave_stages::family::{Commands, Family};
-use wave_stages::init::method_line;
-
-use start::METHODS;
-
-/// The name of the architecture of ConvNeXts.
-pub const ARCHITECTURE: &str = "population";
-
-/// The name of the architecture of transformers.
-pub const TRANSFORMERS: &str = "vit-population";
-
-/// Name in messages.
-const WHAT: &str = "a population";
-
-/// Many small networks side by side.
-pub const POPULATIONS: Family = Family {
-    architectures: || vec![ARCHITECTURE, TRANSFORMERS],
-    method: None,
-    help: || {
-        let lines = METHODS.map(|method| method_line(method.name, method.description));
-        format!(
-            "For a population, many small isotropic ConvNeXts side by side, or a vit-population of transformers:\n{}",
-            lines.concat()
-        )
-    },
-    init: init::init,
-    describe_init: init::describe,
-    commands: Some(Commands {
-        holds: model::is_model,
-        has_layouts: false,
-        finetune: finetune::finetune,
-        describe_finetune: finetune::describe,
-        eval: finetune::eval,
-        inspect: inspect::inspect,
-    }),
+/// Values for settings that are not given.
+const DEFAULTS: Defaults = Defaults {
+    duration: Duration::Steps(500),
+    lr: 1e-2,
+    weight_decay: 0.01,
 };
+
+/// The usual number of images of each network in a step.
+const BATCH: usize = 16;
+
+/// The kinds of small networks.
+#[derive(ValueEnum, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arch {
+    /// Isotropic ConvNeXts.
+    #[default]
+    Convnext,
+    /// Transformers.
+    Vit,
+}
+
+/// The settings of a population.
+#[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[group(skip)]
+pub struct Settings {
+    /// Its networks [default: convnext]
+    #[arg(long, value_name = "A")]
+    arch: Option<Arch>,
+    /// Networks [default: 500]
+    #[arg(long, value_name = "N")]
+    networks: Option<usize>,
+    /// Blocks of each [default: 4]
+    #[arg(long, value_name = "N")]
+    depth: Option<usize>,
+    /// Channels of each; the MLPs have twice as many [default: 16]
+    #[arg(long, value_name = "N")]
+    width: Option<usize>,
+    /// Side of a patch in pixels [default: 7]
+    #[arg(long, value_name = "N")]
+    patch: Option<usize>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    training: OnImages,
+}
+
+/// Starts, trains and measures a population.
+///
+/// # Errors
+/// If settings are wrong, or the work fails.
+pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
+    let training = &settings.training;
+    let networks = settings.networks.unwrap_or(500);
+    let data = training.open(networks, BATCH, run)?;
+    let width = settings.width.unwrap_or(16);
+    let shape = PopulationShape {
+        networks,
+        image_size: data.transform.image_size,
+        channels: data.transform.channels,
+        patch: settings.patch.unwrap_or(7),
+        depth: settings.depth.unwrap_or(4),
+        width,
+        mixer: match settings.arch.unwrap_or_default() {
+            Arch::Convnext => Mixer::Convolution { kernel: 3 },
+            Arch::Vit => Mixer::Attention { heads: 2 },
+        },
+        hidden: 2 * width,
+        classes: data.class_names.len(),
+    };
+    let start = start::start(&shape, wave_init::MlpMean::None, training.seed())?;
+    let logits = |weights: &_, images: &_| network::logits(&shape, weights, images);
+    let trainee = Classifier::new(training, DEFAULTS, data, &start, networks, &logits)?;
+    let outcome = trainee.train(run)?;
+    run.write_network(&shape, &outcome.values)?;
+    inspect::draw(&shape, &outcome.values, run)?;
+    run.finish(json!({
+        "parameters": count(&start),
+        "top1": outcome.scores.map(|scores| scores.top1),
+        "loss": outcome.scores.map(|scores| scores.loss),
+        "images_seen": outcome.steps * (trainee.data.batch / networks) as u64,
+        "before": inspect::statistics(&shape, &start)?,
+        "after": inspect::statistics(&shape, &outcome.values)?,
+    }))
+}

@@ -43,7 +43,6 @@ mod dilation;
 mod heads;
 mod initial;
 mod network;
-pub mod positional;
 pub mod resample;
 #[cfg(test)]
 #[path = "../../wave-ancestors/src/testing.rs"]

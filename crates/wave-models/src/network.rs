@@ -6,7 +6,6 @@ use crate::convnext::{self, ConvNextShape};
 use crate::efficientnet::EfficientNetShape;
 use crate::heads::known_heads;
 use crate::levit::{self, LevitShape};
-use crate::positional::{self, PositionalAttention, PositionalShape};
 use crate::transformer::{self, Transformer, TransformerShape};
 use crate::unsupported;
 use crate::vit::{self, VitShape};
@@ -28,8 +27,6 @@ pub enum Network {
     ConvMixer(ConvMixerShape),
     /// A ConvNeXt, isotropic or of four stages.
     ConvNext(ConvNextShape),
-    /// A vision transformer whose attention depends on positions: GPSA, or with a convolution.
-    Positional(PositionalShape),
     /// A vision transformer with parts that DeiT's have not; some of these only run.
     Transformer(TransformerShape),
     /// A network of a family that only runs.
@@ -78,12 +75,8 @@ impl Network {
                 return Ok(Network::Frozen(found));
             }
         }
-        let own = positional::attention_of(weights).is_some();
-        let part = match own {
-            true => None,
-            false => unsupported::variant(name, model_args, weights)?,
-        };
-        let patches = !own && weights.contains_key("patch_embed.proj.weight");
+        let part = unsupported::variant(name, model_args, weights)?;
+        let patches = weights.contains_key("patch_embed.proj.weight");
         let of_name = || transformer::of_name(name).filter(|_| patches);
         if let Some((what, found)) = part.or_else(of_name) {
             return transformer::recognise(known, &what, &found).map(Network::Transformer);
@@ -144,11 +137,6 @@ impl Network {
                 let size = image_size.unwrap_or(IMAGE_SIZE);
                 Network::ConvNext(ConvNextShape::infer(weights, size)?)
             }
-            Family::Positional => {
-                args.activation(Activation::Gelu)?
-                    .among(&[Activation::Gelu], "gelu")?;
-                Network::Positional(PositionalShape::infer(weights)?)
-            }
             Family::Levit => {
                 let silu = ["_s8", "_512", "_256d"].iter().any(|v| name.contains(v));
                 let registered = if silu {
@@ -178,7 +166,6 @@ impl Network {
             Network::Vit(_) => Family::Vit.describe(),
             Network::ConvMixer(_) => Family::ConvMixer.describe(),
             Network::ConvNext(_) => Family::ConvNext.describe(),
-            Network::Positional(_) => Family::Positional.describe(),
             Network::Transformer(shape) => shape.family,
             Network::Frozen(network) => network.about().family,
             Network::ZeroShot(shape) => shape.family,
@@ -191,7 +178,6 @@ impl Network {
             Network::Vit(shape) => Some(shape.multiply_adds()),
             Network::ConvMixer(shape) => Some(shape.multiply_adds()),
             Network::ConvNext(shape) => Some(shape.multiply_adds()),
-            Network::Positional(shape) => Some(shape.multiply_adds()),
             _ => None,
         }
     }
@@ -221,7 +207,6 @@ impl Network {
             Network::Vit(shape) => shape.classes,
             Network::ConvMixer(shape) => shape.classes,
             Network::ConvNext(shape) => shape.classes,
-            Network::Positional(shape) => shape.vit.classes,
             Network::Transformer(shape) => shape.classes,
             Network::Frozen(network) => network.about().classes,
             Network::ZeroShot(shape) => shape.classes,
@@ -234,7 +219,6 @@ impl Network {
             Network::Vit(shape) => (shape.channels, shape.image_size),
             Network::ConvMixer(shape) => (shape.channels, shape.image_size),
             Network::ConvNext(shape) => (shape.channels, shape.image_size),
-            Network::Positional(shape) => (shape.vit.channels, shape.vit.image_size),
             Network::Transformer(shape) => (shape.channels, shape.image_size),
             Network::Frozen(network) => {
                 let about = network.about();
@@ -250,7 +234,6 @@ impl Network {
             Network::Vit(shape) => (shape.depth, shape.width),
             Network::ConvMixer(shape) => (shape.depth, shape.width),
             Network::ConvNext(shape) => (shape.depth, shape.last_width()),
-            Network::Positional(shape) => (shape.vit.depth, shape.vit.width),
             Network::Transformer(shape) => (shape.depth, shape.width),
             Network::Frozen(network) => {
                 let about = network.about();
@@ -266,7 +249,6 @@ impl Network {
             Network::Vit(shape) => shape.parameters(),
             Network::ConvMixer(shape) => shape.parameters(),
             Network::ConvNext(shape) => shape.parameters(),
-            Network::Positional(shape) => shape.parameters(),
             Network::Transformer(shape) => shape.parameters(),
             Network::Frozen(network) => network.parameters(),
             Network::ZeroShot(shape) => shape.parameters(),
@@ -295,7 +277,6 @@ impl Network {
             Network::Vit(shape) => vit::logits(shape, weights, images, None),
             Network::ConvMixer(shape) => convmixer::logits(shape, weights, images),
             Network::ConvNext(shape) => convnext::logits(shape, weights, images),
-            Network::Positional(shape) => positional::logits(shape, weights, images),
             Network::Transformer(shape) => {
                 let f32 = wave_ops::Precision::F32;
                 transformer::logits_in(f32, shape, weights, images, None)
@@ -373,7 +354,6 @@ enum Family {
     Vit,
     ConvMixer,
     ConvNext,
-    Positional,
     Levit,
     EfficientNet,
 }
@@ -384,7 +364,6 @@ impl Family {
             Family::Vit => "a vision transformer",
             Family::ConvMixer => "a ConvMixer",
             Family::ConvNext => "a ConvNeXt",
-            Family::Positional => "a transformer with positional attention",
             Family::Levit => "a LeViT",
             Family::EfficientNet => "an EfficientNet-Lite",
         }
@@ -392,9 +371,6 @@ impl Family {
 
     /// The family that a tensor's name gives away.
     fn of_weights(weights: &Weights) -> std::result::Result<Family, ShapeError> {
-        if positional::attention_of(weights).is_some() {
-            return Ok(Family::Positional);
-        }
         [
             ("patch_embed.proj.weight", Family::Vit),
             ("stages.0.blocks.0.conv_dw.weight", Family::ConvNext),
@@ -413,9 +389,6 @@ impl Family {
 
     /// The family of timm's name, or of one's own, if it is one of these.
     fn of_name(name: &str) -> Option<Family> {
-        if PositionalAttention::find(name).is_some() {
-            return Some(Family::Positional);
-        }
         [
             ("vit_", Family::Vit),
             ("deit", Family::Vit),
@@ -509,18 +482,6 @@ impl Arguments<'_> {
                 ("patch_size", json!(s.patch)),
                 ("in_chans", json!(s.channels)),
                 ("num_classes", json!(s.classes)),
-            ],
-            Network::Positional(s) => vec![
-                ("embed_dim", json!(s.vit.width)),
-                ("depth", json!(s.vit.depth)),
-                ("num_heads", json!(s.vit.heads)),
-                ("mlp_ratio", json!(s.vit.mlp_ratio)),
-                ("patch_size", json!(s.vit.patch)),
-                ("in_chans", json!(s.vit.channels)),
-                ("img_size", json!(s.vit.image_size)),
-                ("num_classes", json!(s.vit.classes)),
-                ("attention", json!(s.attention)),
-                ("kernel_size", json!(s.kernel)),
             ],
             Network::Frozen(FrozenNetwork::Levit(s)) => vec![
                 ("embed_dim", per_stage(&|s| s.width, s)),

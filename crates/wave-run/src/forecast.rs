@@ -17,7 +17,7 @@ mod free;
 mod network;
 
 pub use free::available;
-pub use network::{isotropic, of_forward, places};
+pub use network::of_forward;
 
 /// Bytes of a number in f32.
 const FLOAT: u64 = 4;
@@ -84,17 +84,6 @@ impl Memory {
     /// Bytes of so many trained values of any kind.
     pub fn of_values(values: usize) -> u64 {
         COPIES * FLOAT * values as u64
-    }
-
-    /// Memory to train a network with these parameters, of which an example takes `loaded` numbers in
-    /// the loader and `kept` in a step.
-    pub fn of_parameters(parameters: &[(String, Vec<usize>)], loaded: usize, kept: f64) -> Memory {
-        Memory {
-            fixed: PROGRAM + Memory::of_values(count(parameters)),
-            loaded: BATCHES_AHEAD * FLOAT * loaded as u64,
-            image: (FLOAT as f64 * kept) as u64,
-            tested: 0, // few at once
-        }
     }
 
     /// With a frozen network that sees the images of each step.
@@ -166,20 +155,13 @@ pub struct Step {
     parts: usize,
     /// Whether each part holds an even number of examples.
     in_pairs: bool,
-    /// Whether the settings can divide a step into parts.
-    can_part: bool,
     /// The context that has to hold it.
     context: Context,
 }
 
 impl Step {
-    /// A step of `data`, whose batch counts `for_each` examples as one (the networks of a population).
-    pub fn new(
-        memory: Memory,
-        data: &impl TrainingData,
-        resolved: &Resolved,
-        for_each: usize,
-    ) -> Result<Step> {
+    /// A step of `data`.
+    pub fn new(memory: Memory, data: &impl TrainingData, resolved: &Resolved) -> Result<Step> {
         let context = data.context().clone();
         let ranks = context.ranks();
         let share = data.batches().share(ranks.rank(), ranks.size())?;
@@ -190,10 +172,9 @@ impl Step {
                 0 => 0,
                 _ => share.rows().len(),
             },
-            batch: data.batches().batch_size() / for_each.max(1),
+            batch: data.batches().batch_size(),
             parts: resolved.accumulate,
             in_pairs: data.in_pairs(),
-            can_part: for_each == 1,
             context,
         })
     }
@@ -206,7 +187,6 @@ impl Step {
             batch: images,
             parts,
             in_pairs: false,
-            can_part: true,
             context: context.clone(),
         }
     }
@@ -247,8 +227,9 @@ impl Step {
             self.examples.is_multiple_of(*parts)
                 && !(self.in_pairs && (self.examples / parts) % 2 == 1)
         };
-        let parts = (self.parts + 1..=self.examples).filter(|_| self.can_part);
-        let parts = parts.filter(parted).find(|parts| fits(self.batch, *parts));
+        let parts = self.parts + 1..=self.examples;
+        let mut parts = parts.filter(parted);
+        let parts = parts.find(|parts| fits(self.batch, *parts));
         let smaller = smaller.map(|batch| format!("--batch {batch}"));
         let parts = parts.map(|parts| format!("--accumulate {parts}, the same step in parts"));
         let remedies: Vec<String> = smaller.into_iter().chain(parts).collect();

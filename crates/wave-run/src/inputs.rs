@@ -9,7 +9,6 @@ use anyhow::Result;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use wave_data::task::{Task, TaskKind, Vocabulary};
 use wave_data::{Dataset, Source, Transform};
 
 /// Digits kept of a digest: enough to tell inputs apart, few enough to read.
@@ -101,23 +100,6 @@ impl Inputs {
     /// Adds an input described by `what`.
     pub fn known(mut self, name: &str, what: String) -> Inputs {
         self.identity.insert(name.into(), what);
-        self
-    }
-
-    /// Adds a task.
-    pub fn task(mut self, task: &Task) -> Inputs {
-        if let TaskKind::Text(text) = &task.kind {
-            let tokens = text.tokens().iter().flat_map(|token| token.to_le_bytes());
-            let mut bytes: Vec<u8> = tokens.collect();
-            match text.vocabulary() {
-                Vocabulary::Characters(c) => bytes.extend(c.iter().collect::<String>().bytes()),
-                Vocabulary::Tokens(tokenizer) => bytes.extend(tokenizer.json()),
-            }
-            let (n, (_, units)) = (text.tokens().len(), text.vocabulary().unit());
-            let known = format!("{n} {units} ({})", digest(&bytes));
-            self.identity.insert("text".into(), known);
-            self.data.push(text.path().into());
-        }
         self
     }
 

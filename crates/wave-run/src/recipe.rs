@@ -21,8 +21,8 @@ pub struct Recipe {
 }
 
 /// Tables of a recipe.
-const TABLES: [&str; 8] = [
-    "ancestor", "condense", "expand", "adapt", "init", "finetune", "bench", "meta",
+const TABLES: [&str; 7] = [
+    "ancestor", "condense", "expand", "adapt", "init", "finetune", "bench",
 ];
 
 /// Top-level keys: a name, and keys that every stage inherits.

@@ -34,7 +34,7 @@ use wave_train::{State, Variable};
 const FREE: [&str; 2] = ["checkpoint_steps", "checkpoint_minutes"];
 
 /// Settings that are paths of inputs, whose identity is their digest.
-const PATHS: [&str; 6] = ["ancestor", "cache", "from", "grow", "labels", "tokenizer"];
+const PATHS: [&str; 5] = ["ancestor", "cache", "from", "grow", "labels"];
 
 /// The settings of a stage as a recipe has them, which its command takes: `[stage]` and its keys.
 pub fn of_stage(stage: &str, settings: &Table) -> Table {

@@ -311,9 +311,7 @@ pub struct Adapt {
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[group(skip)] // its subcommand already has a group of this name
 pub struct Init {
-    /// Architecture: vit, convmixer, convnext, gpsa, convolution-inside, convolution-outside or
-    /// convolution-positive; of token sequences, mamba2, mamba, linear-attention or transformer;
-    /// population or vit-population: many small networks [default: vit]
+    /// Architecture: vit, convmixer or convnext [default: vit]
     #[arg(long, value_name = "A")]
     pub arch: Option<String>,
     /// Blocks [default: the sum of --stages]
@@ -323,7 +321,7 @@ pub struct Init {
     #[arg(long, value_name = "N")]
     pub width: Option<usize>,
     /// Attention heads [default: width / 64, or the head width of --from; of prune as many as --from
-    /// has, if they divide the width]; heads of mamba2 [default: width / 32]
+    /// has, if they divide the width]
     #[arg(long, value_name = "N")]
     pub heads: Option<usize>,
     /// Hidden channels of the MLP over the width [default: 4, or that of --from]
@@ -343,8 +341,7 @@ pub struct Init {
     /// Classes
     #[arg(long, value_name = "N")]
     pub classes: Option<usize>,
-    /// Side of a depthwise kernel (convmixer, convnext) or of a convolution in attention; taps of the
-    /// convolution (mamba2, mamba)
+    /// Side of a depthwise kernel (convmixer, convnext)
     #[arg(long, value_name = "N")]
     pub kernel: Option<usize>,
     /// Activation of a convmixer [default: gelu]
@@ -387,7 +384,7 @@ pub struct Init {
     #[arg(long, value_name = "SHIFT")]
     pub mlp_mean: Option<String>,
     /// Mimetic queries and keys: alpha,beta of W_Q W_K^T = alpha Z + beta I; 0,0 leaves them as --rest
-    /// fills them [default: 0.7,0.7; of gpsa 0,0; of token sequences 0,0.5]
+    /// fills them [default: 0.7,0.7]
     #[arg(
         long,
         value_name = "X",
@@ -396,7 +393,7 @@ pub struct Init {
     )]
     pub qk: Option<Vec<f64>>,
     /// Mimetic V and projection: alpha,beta of W_V W_proj = alpha Z - beta I; 0,0 leaves them as --rest
-    /// fills them [default: 0.4,0.4; of token sequences 0.2,0.2]
+    /// fills them [default: 0.4,0.4]
     #[arg(
         long,
         value_name = "X",
@@ -439,7 +436,7 @@ pub struct Init {
     #[arg(long, value_name = "DIR")]
     pub from: Option<String>,
     /// Take image size, channels, classes and normalisation from this data, or images for prune to look
-    /// at, which needs no labels; of a sequence network, the vocabulary from this task
+    /// at, which needs no labels
     #[arg(long, value_name = "D")]
     pub data: Option<String>,
     /// Images of --data that prune looks at, the first N of a seeded shuffle [default: 500]

@@ -159,7 +159,7 @@ fn condense_level(
     let plan = plan.on(data.transform.channels, classes);
     let resolved = plan.training.resolve(&data)?;
     let memory = plan.memory(ancestor, resolved.mode);
-    Step::new(memory, &data, &resolved, 1)?.check()?;
+    Step::new(memory, &data, &resolved)?.check()?;
     let cache = Cache::of_plan(plan.cache.as_ref(), ancestor, output, &data)?;
     if let Some(smaller) = &smaller {
         data.check_classes(

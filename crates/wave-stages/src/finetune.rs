@@ -197,7 +197,6 @@ fn reset_head(model: &mut Model, data: &Data) -> Result<()> {
         Network::Vit(shape) => shape.classes = classes,
         Network::ConvMixer(shape) => shape.classes = classes,
         Network::ConvNext(shape) => shape.classes = classes,
-        Network::Positional(shape) => shape.vit.classes = classes,
         Network::Transformer(shape) => shape.classes = classes,
         other => return Err(only_runs(other)),
     }

@@ -3,23 +3,20 @@
 mod convolution;
 pub mod flags;
 mod plan;
-mod positional;
 
-use crate::hypernetwork::{self, HyperModel};
 use crate::layout::Layout;
 use crate::model::{Model, Network};
 use crate::{origin, templates};
 use anyhow::{Context as _, Result};
 use candle_core::Tensor;
+use plan::FrameSettings;
+pub use plan::MethodOptions;
 use plan::{Architecture, InitPlan};
-pub use plan::{FrameSettings, MethodOptions, mixture, mlp_mean, size};
-use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::Transform;
 use wave_init::{Cost, DirectOptions, Donor, METHODS, Request, Start, VitDims, filters, find};
 use wave_models::Weights;
-use wave_models::positional::PositionalAttention;
 use wave_models::vit::VitShape;
 use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan, Input};
@@ -32,11 +29,9 @@ use wave_run::{data, locate};
 use wave_train::Examples;
 
 /// Input and classes of a new model.
-pub struct Frame {
-    /// Preprocessing of images.
-    pub transform: Transform,
-    /// Names of the classes.
-    pub label_names: Vec<String>,
+struct Frame {
+    transform: Transform,
+    label_names: Vec<String>,
     patch: Option<usize>,
     head_width: Option<usize>,
     /// The model of `--from`.
@@ -53,14 +48,13 @@ impl Frame {
 }
 
 /// A line of the help on methods.
-pub fn method_line(name: &str, description: &str) -> String {
+fn method_line(name: &str, description: &str) -> String {
     format!("  {name:20} {description}\n")
 }
 
-/// The architectures of networks that classify images.
-pub fn architectures() -> Vec<&'static str> {
-    let positional = PositionalAttention::ALL.map(|(name, _)| name);
-    [&Architecture::NAMED.map(|(name, _)| name)[..], &positional].concat()
+/// The architectures that a method can start.
+fn architectures() -> Vec<&'static str> {
+    Architecture::NAMED.map(|(name, _)| name).to_vec()
 }
 
 /// Text on the methods in `wave init --help`.
@@ -69,15 +63,12 @@ pub fn help() -> String {
     for method in METHODS {
         text += &method_line(method.name, method.description);
     }
-    text += "Those from weight-selection to prune take weights from the model of --from; ghn3 predicts \
-             them by the hypernetwork there.\n\n";
+    text += "Those from weight-selection to prune take weights from the model of --from.\n\n";
     text += "For a convmixer or a convnext:\n";
     for method in filters::METHODS {
         text += &method_line(method.name, method.description);
     }
-    text += "The last two take them from the model of --from.\n\n";
-    text += &positional::help();
-    text
+    text + "The last two take them from the model of --from.\n"
 }
 
 /// Initialises a model by `method` and writes it to `out`. Returns the output of `--json`.
@@ -90,58 +81,34 @@ pub fn init(method: &str, settings: &Init, out: &Path, options: &Options) -> Res
     };
     let summary = format!("Initialised with wave, method {method}; not trained.{taken}");
     let inputs = Inputs::new(&options.context).frame(&model.transform, &model.label_names);
-    let begun = Begun {
-        method,
-        parameters: model.parameters(),
-        cost,
-    };
-    write_start(begun, settings, out, options, inputs, || {
-        model.write(out, layout, None, &summary)
-    })
-}
-
-/// A new model: how it came about and what it cost.
-#[derive(Clone, Copy, Debug)]
-pub struct Begun<'a> {
-    /// The method that made it.
-    pub method: &'a str,
-    /// The number of its weights.
-    pub parameters: usize,
-    /// What was taken over from trained models.
-    pub cost: Cost,
-}
-
-/// Writes a new model with `write`, in a run in `out` with these `inputs` and those that the settings
-/// name. Returns the output of `--json`.
-///
-/// # Errors
-/// If `out` is not free, or the work fails.
-pub fn write_start(
-    begun: Begun,
-    settings: &impl Serialize,
-    out: &Path,
-    options: &Options,
-    inputs: Inputs,
-    write: impl FnOnce() -> Result<()>,
-) -> Result<Value> {
     let mut table = wave_run::recipe::to_table(settings)?;
-    table.insert("method".into(), toml::Value::String(begun.method.into()));
-    let given = |key: &str| table.get(key).and_then(toml::Value::as_str);
+    table.insert("method".into(), toml::Value::String(method.into()));
     let inputs = inputs
-        .artefact_if_any("start", given("from"))?
-        .place(given("data"));
+        .artefact_if_any("start", settings.from.as_deref())?
+        .place(settings.data.as_deref());
     run_dir::fill(out, &table, &inputs, options, |_| {
         let result = json!({
-            "parameters": begun.parameters,
+            "parameters": model.parameters(),
             "top1": null,
-            "transferred_parameters": begun.cost.transferred,
-            "stored_parameters": begun.cost.stored,
+            "transferred_parameters": cost.transferred,
+            "stored_parameters": cost.stored,
         });
         Ok(Made {
             result,
-            write: Box::new(write),
+            write: Box::new(move || model.write(out, layout, None, &summary)),
         })
     })
+}
+
+/// The output of `--dry-run`.
+///
+/// # Errors
+/// As [`init()`].
+pub fn describe(method: &str, settings: &Init, context: &Context) -> Result<String> {
+    let model = new_model(method, settings, context)?;
+    Layout::of(&settings.output, &model.network)?;
+    let n = model.parameters();
+    Ok(format!("{:#?}\n{n} parameters\n", model.network))
 }
 
 /// The model of these settings.
@@ -156,9 +123,6 @@ fn new_model_and_cost(method: &str, settings: &Init, context: &Context) -> Resul
         Architecture::Vit => vit(&plan, &frame, context)?,
         Architecture::ConvMixer => convolution::convmixer(&plan, &frame)?,
         Architecture::ConvNext => convolution::convnext(&plan, &frame)?,
-        Architecture::Positional(attention) => {
-            positional::network(&plan, attention, &frame, context)?
-        }
     };
     let origin = match (cost.transferred, &plan.frame.from) {
         (1.., Some(from)) => origin_of(from, context)?,
@@ -260,7 +224,6 @@ fn vit(plan: &InitPlan, frame: &Frame, context: &Context) -> Result<(Network, We
         (&donors, images.as_ref()),
         &plan.options,
         plan.seed,
-        context,
     )?;
     Ok((Network::Vit(shape), start.weights, start.cost))
 }
@@ -304,13 +267,12 @@ pub fn start(
     (donors, images): (&[Donor], Option<&Tensor>),
     options: &MethodOptions,
     seed: u64,
-    context: &Context,
 ) -> Result<Start> {
     let request = Request {
         shape,
         donors,
         images,
-        choices: &options.choices(shape.image_size, context)?,
+        choices: &options.choices(shape.image_size),
         seed,
     };
     Ok(find(method)?.start(&request)?)
@@ -323,10 +285,7 @@ pub fn fill(shape: &VitShape, options: &DirectOptions, seed: u64) -> Result<Weig
 }
 
 /// Input and classes: of another directory, of data, or of the settings.
-///
-/// # Errors
-/// If the directory or data cannot be read.
-pub fn frame(settings: &FrameSettings, context: &Context) -> Result<Frame> {
+fn frame(settings: &FrameSettings, context: &Context) -> Result<Frame> {
     let mut frame = if let Some(from) = &settings.from {
         frame_of(from, context)?
     } else if settings.data.is_some() {
@@ -398,18 +357,6 @@ fn frame_of(from: &str, context: &Context) -> Result<Frame> {
             transform: templates.transform,
             patch: Some(shape.patch),
             head_width: Some(shape.head_width()),
-            donor: None,
-        });
-    }
-    if hypernetwork::is_model(&locate::config(&path, context)?) {
-        let HyperModel {
-            transform, about, ..
-        } = HyperModel::read(&path, context)?;
-        return Ok(Frame {
-            transform,
-            label_names: about.label_names,
-            patch: Some(about.patch),
-            head_width: Some(about.head_width),
             donor: None,
         });
     }

@@ -7,11 +7,10 @@
 //!    tells the accuracy to expect.
 //!    [`adapt`] fits templates to other data for all sizes at once; [`delta`] reads and writes what it
 //!    changes.
-//! 4. [`init`] makes a model in closed form instead; [`hypernetwork`] reads one that predicts weights.
+//! 4. [`init`] makes a model in closed form instead.
 //! 5. [`finetune`] trains a model, [`eval`] measures it, [`speed`] times it.
 //! 6. [`model`] reads and writes a model directory, in a [`layout`], with its [`origin`] on the card.
 //! 7. [`towers`] reads a CLIP or SigLIP, [`zero_shot`] makes a classifier of one by names of classes.
-//! 8. [`family`] is the seam to networks that do not classify images.
 //!
 //! Each stage first turns its settings into a plan; the code below never sees settings.
 //!
@@ -36,9 +35,7 @@ pub mod delta;
 mod elastic;
 pub mod eval;
 pub mod expand;
-pub mod family;
 pub mod finetune;
-pub mod hypernetwork;
 pub mod init;
 pub mod layout;
 pub mod lesson;

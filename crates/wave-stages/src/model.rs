@@ -227,21 +227,6 @@ impl Model {
                 });
                 ("convnext_isotropic", "avg", args, cfg("stem", "head"))
             }
-            Network::Positional(s) => {
-                let args = json!({
-                    "attention": s.attention,
-                    "kernel_size": s.kernel,
-                    "img_size": s.vit.image_size,
-                    "patch_size": s.vit.patch,
-                    "in_chans": s.vit.channels,
-                    "embed_dim": s.vit.width,
-                    "depth": s.vit.depth,
-                    "num_heads": s.vit.heads,
-                    "mlp_ratio": s.vit.mlp_ratio,
-                });
-                let architecture = s.attention.name(); // timm has none such
-                (architecture, "avg", args, cfg("patch_embed.proj", "head"))
-            }
             Network::Transformer(s) if s.trains() => {
                 let scaled = s.scale != Scale::None;
                 let pool = match s.pooling {
@@ -378,8 +363,8 @@ impl Model {
             (Format::Transformers, _) => FROM_TRANSFORMERS.to_string(),
             (_, Network::Vit(_) | Network::Transformer(_)) => FROM_TIMM.to_string(),
             (_, Network::ConvNext(shape)) if shape.stages.is_some() => FROM_TIMM.to_string(),
-            // timm registers ConvMixers of fixed sizes only, and neither isotropic ConvNeXts nor
-            // positional attention: users load these weights by hand.
+            // timm registers ConvMixers of fixed sizes only, and no isotropic ConvNeXts: users load these
+            // weights by hand.
             _ => String::new(),
         };
         if format == Format::Onnx {

@@ -2,7 +2,7 @@
 //!
 //! [`fit()`] takes these steps:
 //!
-//! 1. [`Batches`] give the batch of a step: images, or sequences of tokens.
+//! 1. [`Batches`] give the batch of a step.
 //! 2. The caller's closure turns it, or one [`MicroBatch`] of it after another, into a loss. This is all
 //!    that a stage adds: the loop knows neither networks nor files.
 //! 3. The gradients are summed over micro-batches and over [`Ranks`], the processes that train one model
@@ -52,8 +52,6 @@
 //! # Ok(())
 //! # }
 //! ```
-//!
-//! [`unrolled`] is no second loop for models, but a training small enough to be differentiated.
 
 mod accumulate;
 mod batches;
@@ -62,18 +60,15 @@ mod loss;
 mod metrics;
 mod ranks;
 mod schedule;
-mod second_order;
 mod state;
-pub mod unrolled;
 
 pub use accumulate::MicroBatch;
 pub use batches::{Batches, Examples};
 pub use fit::{Flow, Hyperparameters, Progress, fit, step};
 pub use loss::{batch_targets, smoothed_targets};
-pub use metrics::{Scores, TokenScores, evaluate, evaluate_tokens};
+pub use metrics::{Scores, evaluate};
 pub use ranks::{Alone, Ranks, sum_over};
 pub use schedule::Schedule;
-pub use second_order::second_order;
 pub use state::{Rate, State, Variable};
 
 /// Why training stopped short.

@@ -1,11 +1,10 @@
 //! Accuracy and loss of a classifier.
 
-use crate::{Alone, Examples, Ranks, TrainError};
+use crate::{Examples, Ranks, TrainError};
 use candle_core::{Device, Tensor};
-use wave_data::task::TokenBatch;
 use wave_data::{Batch, DataError};
 
-/// Accuracy and loss over a set of images, or of tokens.
+/// Accuracy and loss over a set of images.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Scores {
     /// Share of images whose label has the highest score.
@@ -48,48 +47,6 @@ pub fn evaluate(
     Ok(scores)
 }
 
-/// Scores of the predicted answers of sequences.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct TokenScores {
-    /// Of the tokens that count, each predicted from the true ones before it.
-    pub tokens: Scores,
-    /// Share of the sequences all of whose tokens have the highest score: what the network would have
-    /// written by itself.
-    pub exact: f64,
-    /// Number of sequences.
-    pub sequences: usize,
-}
-
-/// Scores of `logits` (tokens (b, t) and positions (m) to (b, m, vocabulary)) over batches.
-///
-/// # Errors
-/// If a target is not of the vocabulary, or whatever `logits` returns.
-pub fn evaluate_tokens(
-    batches: &[TokenBatch],
-    mut logits: impl FnMut(&Tensor, &Tensor) -> candle_core::Result<Tensor>,
-) -> Result<TokenScores, TrainError> {
-    let (mut tally, mut exact, mut sequences) = (Tally::default(), 0, 0);
-    for batch in batches {
-        let m = batch.positions.len();
-        let positions = Tensor::from_slice(&batch.positions, m, &Device::Cpu)?;
-        let z = logits(&batch.input()?, &positions)?.flatten_to(1)?;
-        let z = z.to_device(&Device::Cpu)?.to_vec2::<f32>()?;
-        for (z, targets) in z.chunks(m).zip(batch.targets.chunks(m)) {
-            let mut all = true;
-            for (z, &target) in z.iter().zip(targets) {
-                all &= tally.add(z, target)?;
-            }
-            exact += usize::from(all);
-            sequences += 1;
-        }
-    }
-    Ok(TokenScores {
-        tokens: tally.scores(&Alone),
-        exact: exact as f64 / sequences.max(1) as f64,
-        sequences,
-    })
-}
-
 /// Counts over predictions.
 #[derive(Default)]
 struct Tally {
@@ -100,8 +57,8 @@ struct Tally {
 }
 
 impl Tally {
-    /// Counts one prediction; returns whether it is right.
-    fn add(&mut self, z: &[f32], label: u32) -> Result<bool, TrainError> {
+    /// Counts one prediction.
+    fn add(&mut self, z: &[f32], label: u32) -> Result<(), TrainError> {
         let label = label as usize;
         let Some(&own) = z.get(label) else {
             let text = format!("label {label} with {} classes", z.len());
@@ -112,14 +69,13 @@ impl Tally {
             .enumerate()
             .filter(|&(i, v)| *v > own || v.is_nan() || (*v == own && i < label))
             .count();
-        let right = above == 0 && !own.is_nan();
-        self.first += usize::from(right);
+        self.first += usize::from(above == 0 && !own.is_nan());
         self.five += usize::from(above < 5 && !own.is_nan());
         let max = z.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let sum: f64 = z.iter().map(|v| f64::from(v - max).exp()).sum();
         self.loss += sum.ln() + f64::from(max - own);
         self.n += 1;
-        Ok(right)
+        Ok(())
     }
 
     /// With the counts of the other ranks.
@@ -180,24 +136,6 @@ mod tests {
     fn of_no_images_there_is_no_accuracy() {
         let none = evaluate(&Alone, std::iter::empty(), |images| Ok(images.clone()));
         assert!(none.unwrap_err().to_string().contains("no images"));
-    }
-
-    #[test]
-    fn a_sequence_is_exact_when_every_token_is_right() {
-        let batch = TokenBatch {
-            tokens: vec![0; 6],
-            positions: vec![1, 2],
-            targets: vec![1, 0, 1, 1],
-            size: 2,
-        };
-        let rows = [[[0.0f32, 1.0], [1.0, 0.0]], [[0.0, 1.0], [1.0, 0.0]]];
-        let scores = evaluate_tokens(&[batch], |tokens, positions| {
-            assert_eq!((tokens.dims(), positions.dims()), (&[2, 3][..], &[2][..]));
-            Tensor::new(&rows, &Device::Cpu)
-        })
-        .unwrap();
-        assert_eq!((scores.exact, scores.sequences), (0.5, 2));
-        assert_eq!((scores.tokens.top1, scores.tokens.images), (0.75, 4));
     }
 
     #[test]

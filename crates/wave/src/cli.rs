@@ -5,7 +5,7 @@ mod data;
 mod make;
 mod result;
 
-use crate::{families, hub, manual, predict, shipped};
+use crate::{hub, inspect, manual, predict, shipped};
 use anyhow::{Context as _, Result};
 use arguments::{Cli, Command, Common};
 use clap::FromArgMatches;
@@ -13,17 +13,15 @@ use make::Make;
 use serde_json::Value;
 use std::path::Path;
 use std::process::ExitCode;
-use wave_lab::meta;
 use wave_run::context::Context;
 use wave_run::error::{describe, exit_code, request};
 use wave_run::interrupt::Interruption;
 use wave_run::progress::{self, Verbosity};
 use wave_run::ranks::World;
-use wave_run::recipe::Recipe;
 use wave_run::settings::Pictures;
 use wave_run::terminal::{self, detail, tell};
 use wave_run::{device, lock};
-use wave_stages::speed;
+use wave_stages::{eval, speed};
 
 /// Largest accepted number of threads; more would be a mistake.
 const MOST_THREADS: usize = 1024;
@@ -38,17 +36,7 @@ pub unsafe fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
-    if !learns_from_gradients(&cli) {
-        return work(cli, false);
-    }
-    // SAFETY: no other thread runs, as this function requires, and parsing starts none.
-    match unsafe { wave_train::second_order(|| work(cli, true)) } {
-        Ok(code) => code,
-        Err(error) => {
-            tell(&format!("wave: {error}"));
-            ExitCode::FAILURE
-        }
-    }
+    work(cli)
 }
 
 /// Prints help, or the error in the arguments.
@@ -62,24 +50,8 @@ fn usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Whether the command needs second derivatives, to learn distributions.
-fn learns_from_gradients(cli: &Cli) -> bool {
-    let Command::Meta {
-        recipe,
-        settings,
-        run,
-    } = &cli.command
-    else {
-        return false;
-    };
-    // Errors in the recipe are reported by the work itself.
-    let settings =
-        Recipe::read(recipe, &run.set).and_then(|recipe| recipe.stage("meta", None, &**settings));
-    settings.is_ok_and(|settings| meta::differentiates_training(&settings))
-}
-
-/// Does the work, on `this_thread` if required, else on the thread pool.
-fn work(cli: Cli, this_thread: bool) -> ExitCode {
+/// Does the work on the thread pool.
+fn work(cli: Cli) -> ExitCode {
     if cli.common.verbose {
         terminal::show_details();
     }
@@ -95,7 +67,7 @@ fn work(cli: Cli, this_thread: bool) -> ExitCode {
     if let Err(error) = ctrlc::set_handler(move || interrupt(&handled)) {
         tell(&format!("wave: Ctrl-C will not save: {error}"));
     }
-    match execute(cli, &world, &interruption, this_thread) {
+    match execute(cli, &world, &interruption) {
         Ok(()) => world.leave(),
         Err(error) => world.fail(&error, &interruption),
     }
@@ -112,7 +84,7 @@ fn interrupt(interruption: &Interruption) {
     }
 }
 
-fn execute(cli: Cli, world: &World, interruption: &Interruption, this_thread: bool) -> Result<()> {
+fn execute(cli: Cli, world: &World, interruption: &Interruption) -> Result<()> {
     let Cli { command, common } = cli;
     let device = device::choose(&common.device, world.local_rank())?;
     let ranks = world.connect(&device)?;
@@ -134,10 +106,6 @@ fn execute(cli: Cli, world: &World, interruption: &Interruption, this_thread: bo
         Ok(())
     };
     let cannot = "cannot start the threads; give fewer by --threads";
-    if this_thread {
-        let _pool = pool.use_current_thread().build().context(cannot)?;
-        return work();
-    }
     pool.build().context(cannot)?.install(work)
 }
 
@@ -209,11 +177,6 @@ fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> 
             settings,
             run,
         } => with(run).init(&method, &settings)?,
-        Command::Meta {
-            recipe,
-            settings,
-            run,
-        } => with(run).meta(&recipe, &settings)?,
         Command::Finetune {
             model,
             recipe,
@@ -221,9 +184,7 @@ fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> 
             run,
         } => with(run).finetune(&model, recipe.as_deref(), &settings)?,
         Command::Convert { model, output, run } => with(run).convert(&model, &output)?,
-        Command::Eval { model, settings } => Done::Result((families::of(&model, context)?.eval)(
-            &model, &settings, context,
-        )?),
+        Command::Eval { model, settings } => Done::Result(eval::eval(&model, &settings, context)?),
         Command::Predict {
             model,
             heads,
@@ -239,7 +200,7 @@ fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> 
             verbosity,
             context,
         )?),
-        Command::Inspect { path, pictures } => inspect(&path, &pictures, context)?,
+        Command::Inspect { path, pictures } => look(&path, &pictures, context)?,
         Command::Templates { hub: true, .. } => Done::Result(shipped::on_hub()?),
         Command::Templates { dirs, .. } => Done::Result(shipped::list(&dirs, context)?),
         Command::Data { command } => Done::Result(data::data(command)?),
@@ -279,12 +240,11 @@ fn only_shared_on_ranks(command: &Command, ranks: usize) -> Result<()> {
     }
 }
 
-fn inspect(path: &Path, pictures: &Pictures, context: &Context) -> Result<Done> {
+fn look(path: &Path, pictures: &Pictures, context: &Context) -> Result<Done> {
     for written in pictures.plots.iter().chain(&pictures.html) {
         lock::check_idle(written)?;
     }
-    let found = (families::of(path, context)?.inspect)(path, pictures, context)?;
-    Ok(Done::Result(found))
+    Ok(Done::Result(inspect::inspect(path, pictures, context)?))
 }
 
 fn completions(shell: clap_complete::Shell) -> Done {

@@ -1,12 +1,10 @@
 //! `wave convert`: the same weights in another layout or precision.
 
-use crate::families;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_models::Weights;
 use wave_run::context::Context;
-use wave_run::error::request;
 use wave_run::inputs::Inputs;
 use wave_run::locate;
 use wave_run::recipe::to_table;
@@ -51,12 +49,6 @@ pub fn describe(from: &Path, output: &Output, context: &Context) -> Result<Strin
 
 /// The model and its layout.
 fn read(from: &Path, output: &Output, context: &Context) -> Result<(Model, Layout)> {
-    if !families::of(from, context)?.has_layouts {
-        return Err(request(format!(
-            "{} is no network of single images, and has one layout alone; nothing to convert",
-            from.display()
-        )));
-    }
     let model = Model::read(from, context)?;
     let layout = Layout::of(output, &model.network)?;
     Ok((model, layout))

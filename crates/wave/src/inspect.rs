@@ -252,7 +252,6 @@ fn describe_model(model: &Model, scalers: usize, tensors: &Weights) -> Value {
     });
     let shape = match &model.network {
         Network::Vit(shape) => Some(shape),
-        Network::Positional(shape) => Some(&shape.vit),
         _ => None,
     };
     if let Some(shape) = shape {

@@ -28,7 +28,6 @@
 
 pub mod cli;
 pub mod convert;
-mod families;
 #[doc = include_str!("guide.md")]
 pub mod guide {}
 #[doc = include_str!("methods.md")]
@@ -41,7 +40,6 @@ pub mod run;
 pub mod shipped;
 
 pub use wave_bench::{bench, report};
-pub use wave_lab::{meta, population, sequence};
 pub use wave_run::error::{Error, ErrorKind};
 pub use wave_run::{context, forecast, progress, recipe, settings, terminal};
 pub use wave_stages::{

@@ -291,15 +291,8 @@ fn train_donor(
     let shape = frame.shape(depth, width)?;
     let method = donor.start.as_deref().unwrap_or("mimetic");
     let seed = settings.training.optimisation.seed.unwrap_or(0);
-    let start = init::start(
-        method,
-        &shape,
-        (&[], None),
-        &MethodOptions::default(),
-        seed,
-        &options.context,
-    )
-    .with_context(|| format!("start = {method}"))?;
+    let start = init::start(method, &shape, (&[], None), &MethodOptions::default(), seed)
+        .with_context(|| format!("start = {method}"))?;
     let note = format!("Initialised with wave, method {method}; not trained.");
     let model = frame.model(shape, start.weights, Value::Null);
     finetune::finetune(&begin(&model, &note, dir)?, settings, dir, options)?;

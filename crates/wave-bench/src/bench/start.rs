@@ -104,7 +104,6 @@ fn by_initialisation(
         (&donors, images.as_ref()),
         &options,
         cell.seed,
-        bench.context(),
     )?;
     let mut start = Start {
         model: bench.frame.model(shape.clone(), begun.weights, Value::Null),
@@ -129,7 +128,7 @@ fn by_initialisation(
         let growth = Growth {
             small,
             target: &shape,
-            choice: &options.choices(shape.image_size, bench.context())?.ligo,
+            choice: &options.choices(shape.image_size).ligo,
             data: &data,
             resolved: &resolved,
         };
@@ -209,7 +208,6 @@ fn from_templates(
             (&[], None),
             &MethodOptions::default(),
             cell.seed,
-            bench.context(),
         )?
         .weights;
         for (name, tensor) in fresh {

@@ -1,6 +1,5 @@
 use super::*;
 use crate::testing::{self, assert_close};
-use candle_core::Var;
 use wave_ops::stock;
 
 const SHAPE: PopulationShape = PopulationShape {
@@ -130,75 +129,4 @@ fn every_network_computes_what_it_would_alone() {
             assert_close(&what, &own, &alone, 1e-4);
         }
     }
-}
-
-#[test]
-fn gradients_are_those_of_networks_alone() {
-    for shape in [SHAPE, TRANSFORMERS] {
-        let vars: std::collections::BTreeMap<String, Var> = weights(&shape)
-            .into_iter()
-            .map(|(name, t)| (name, Var::from_tensor(&t).unwrap()))
-            .collect();
-        let weights: Weights = vars
-            .iter()
-            .map(|(name, v)| (name.clone(), v.as_tensor().clone()))
-            .collect();
-        let (all, of) = images(2);
-        let square = |t: Tensor| t.sqr().unwrap().sum_all().unwrap();
-        let together = square(logits(&shape, &weights, &all).unwrap());
-        let together = together.backward().unwrap();
-        let each = (0..3).map(|network| square(alone(&shape, &weights, network, &of(network))));
-        let each = each.reduce(|a, b| (a + b).unwrap()).unwrap();
-        let each = each.backward().unwrap();
-        for (name, var) in &vars {
-            let (a, b) = (together.get(var).unwrap(), each.get(var).unwrap());
-            let largest: f32 = b.abs().unwrap().max_all().unwrap().to_scalar().unwrap();
-            assert_close(name, a, b, 1e-4 * largest.max(1.0));
-        }
-    }
-}
-
-#[test]
-fn sizes_and_images_that_do_not_fit_are_refused() {
-    let wrong = PopulationShape { patch: 10, ..SHAPE };
-    assert!(
-        wrong
-            .validate()
-            .unwrap_err()
-            .to_string()
-            .contains("patch is 10")
-    );
-    let wrong = PopulationShape {
-        networks: 0,
-        ..SHAPE
-    };
-    assert!(wrong.validate().is_err());
-    let wrong = PopulationShape {
-        networks: 1 << 20,
-        hidden: 1 << 20,
-        ..SHAPE
-    };
-    assert!(
-        wrong
-            .validate()
-            .unwrap_err()
-            .to_string()
-            .contains("number of parameters")
-    );
-    let wrong = PopulationShape {
-        mixer: Mixer::Attention { heads: 4 },
-        ..SHAPE
-    };
-    let error = wrong.validate().unwrap_err().to_string();
-    assert!(error.contains("heads"), "{error}");
-    let (all, _) = images(2);
-    let some = all.narrow(0, 0, 5).unwrap();
-    let error = logits(&SHAPE, &weights(&SHAPE), &some)
-        .unwrap_err()
-        .to_string();
-    assert!(error.contains("5 images for 3 networks"), "{error}");
-    let mut few = weights(&SHAPE);
-    few.remove("blocks.1.norm.bias");
-    let error = logits(&SHAPE, &few, &all).unwrap_err().to_string();
-    assert!(error.contains("blocks.1.norm.bias is missing"), "{error}");
 }

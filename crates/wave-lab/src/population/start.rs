@@ -1,4 +1,4 @@
-//! Starts of a population of small networks, and statistics of its weights.
+//! The start of a population of small networks.
 //!
 //! The start of the thesis' section 3.4: PyTorch's default, weights and biases uniform between
 //! ±1/sqrt(inputs), norms the identity, positions small; with or without a mean shift of every W1 ([`wave_init::mean_shift`]).
@@ -6,33 +6,9 @@
 use super::network::PopulationShape;
 use candle_core::{DType, Device, Tensor};
 use wave_init::InitError;
-use wave_init::direct::mlp_mean::DEFAULT_SHIFT;
-use wave_init::error::by_name;
 use wave_init::mean_shift::{MlpMean, shift_mean};
 use wave_init::random::{generator, uniform};
 use wave_models::Weights;
-
-/// A way to start a population.
-#[derive(Clone, Copy, Debug)]
-pub struct PopulationMethod {
-    /// The name on the command line and in recipes.
-    pub name: &'static str,
-    /// One line on what it does and where it is defined.
-    pub description: &'static str,
-}
-
-/// Every way to start a population.
-pub const METHODS: [PopulationMethod; 2] = [
-    PopulationMethod {
-        name: "default",
-        description: "every network as PyTorch starts its layers",
-    },
-    PopulationMethod {
-        name: "mlp-mean",
-        description: "the same with a mean shift of every W1: equation 1 or 2 of the thesis' section \
-                      3.4 (--mlp-mean)",
-    },
-];
 
 /// Positions of a transformer are uniform between these two, as small as timm's of deviation 0.02.
 const POSITIONS: f64 = 0.035;
@@ -40,25 +16,14 @@ const POSITIONS: f64 = 0.035;
 /// The most tensors of a network, of those that draw from a stream each.
 const STREAMS: u64 = 1 << 24;
 
-/// Weights of a population by the method of this name; `shift` is that of `mlp-mean`.
+/// Weights of a population, every W1 shifted.
 ///
 /// Every network draws from generators of its own: network 3 of 4 equals network 3 of 500.
 ///
 /// # Errors
-/// If there is no such method, the shape is not valid, or the shift not finite.
-pub fn start(
-    method: &str,
-    shape: &PopulationShape,
-    shift: Option<MlpMean>,
-    seed: u64,
-) -> Result<Weights, InitError> {
-    let named = METHODS.map(|method| (method.name, method));
-    let method = by_name("method for a population", method, &named)?;
+/// If the shape is not valid, or the shift not finite.
+pub fn start(shape: &PopulationShape, shift: MlpMean, seed: u64) -> Result<Weights, InitError> {
     shape.validate()?;
-    let shift = match method.name {
-        "mlp-mean" => shift.unwrap_or(DEFAULT_SHIFT),
-        _ => MlpMean::None,
-    };
     let mut weights = Weights::new();
     let mut bound = 0.0; // of the map at hand: its weight comes before its bias
     for (place, (name, dims)) in shape.parameters().into_iter().enumerate() {

@@ -19,13 +19,13 @@ fn tolerance() -> f64 {
     3.0 / (SHAPE.networks as f64).sqrt()
 }
 
-fn draws(method: &str, shift: Option<MlpMean>) -> Weights {
-    start(method, &SHAPE, shift, 1).unwrap()
+fn draws(shift: MlpMean) -> Weights {
+    start(&SHAPE, shift, 1).unwrap()
 }
 
 #[test]
 fn independent_entries_score_one_and_correlate_with_nothing() {
-    let weights = draws("default", None);
+    let weights = draws(MlpMean::None);
     SHAPE.check_weights(&weights).unwrap();
     for (l, layer) in layers(&SHAPE, &weights).unwrap().iter().enumerate() {
         let found = [layer.stripes_fc1, layer.stripes_fc2];
@@ -65,7 +65,7 @@ fn independent_entries_score_one_and_correlate_with_nothing() {
 #[test]
 fn equation_1_draws_stripes_of_the_predicted_strength() {
     let (p, sigma) = (SHAPE.hidden as f64, 0.3f64);
-    let weights = draws("mlp-mean", Some(MlpMean::Eq1 { sigma }));
+    let weights = draws(MlpMean::Eq1 { sigma });
     let predicted = (1.0 + p * sigma.powi(2)) / (1.0 + sigma.powi(2));
     for layer in layers(&SHAPE, &weights).unwrap() {
         let found = layer.stripes_fc1;
@@ -76,7 +76,7 @@ fn equation_1_draws_stripes_of_the_predicted_strength() {
         assert!((layer.stripes_fc2 - 1.0).abs() < tolerance());
     }
     // Equation 2 shifts all networks alike: over them nothing varies more than before.
-    let weights = draws("mlp-mean", Some(MlpMean::Eq2 { b: 1.0 }));
+    let weights = draws(MlpMean::Eq2 { b: 1.0 });
     for layer in layers(&SHAPE, &weights).unwrap() {
         assert!((layer.stripes_fc1 - 1.0).abs() < tolerance());
     }
@@ -85,7 +85,7 @@ fn equation_1_draws_stripes_of_the_predicted_strength() {
 /// Networks whose weights obey rules that the statistics are to find.
 #[test]
 fn what_was_put_in_is_found() {
-    let mut weights = draws("default", None);
+    let mut weights = draws(MlpMean::None);
     let name = |l: usize, w: &str| format!("blocks.{l}.{w}.weight");
     // In layer 1 W2 is W1 transposed and turned around; in layer 2, that of layer 0 turned around.
     let opposed = weights[&name(1, "mlp.fc1")]
@@ -133,7 +133,7 @@ fn what_was_put_in_is_found() {
 
 #[test]
 fn correlations_over_the_whole_network_are_those_put_in() {
-    let mut weights = draws("default", None);
+    let mut weights = draws(MlpMean::None);
     // A bias is the sum of its row of 16 weights, a layer's W2 is another's turned around.
     let sum = weights["blocks.0.mlp.fc1.weight"].sum(2).unwrap();
     weights.insert("blocks.0.mlp.fc1.bias".into(), sum);
@@ -184,8 +184,8 @@ fn networks_do_not_depend_on_how_many_there_are() {
         networks: 4,
         ..SHAPE
     };
-    let few = start("default", &few, None, 1).unwrap();
-    for (name, t) in draws("default", None) {
+    let few = start(&few, MlpMean::None, 1).unwrap();
+    for (name, t) in draws(MlpMean::None) {
         let (a, b) = (t.get(3).unwrap(), few[&name].get(3).unwrap());
         let same = a.eq(&b).unwrap().min_all().unwrap();
         assert_eq!(same.to_scalar::<u8>().unwrap(), 1, "{name}");
@@ -198,7 +198,7 @@ fn transformers_start_with_independent_entries_too() {
         mixer: Mixer::Attention { heads: 2 },
         ..SHAPE
     };
-    let weights = start("default", &shape, None, 1).unwrap();
+    let weights = start(&shape, MlpMean::None, 1).unwrap();
     shape.check_weights(&weights).unwrap();
     let norm = weights["blocks.0.norm1.weight"].flatten_all().unwrap();
     assert!(norm.to_vec1::<f32>().unwrap().iter().all(|x| *x == 1.0));
@@ -211,16 +211,4 @@ fn transformers_start_with_independent_entries_too() {
         assert!(layer.fc1_fc2.abs() < tolerance() / 3.0);
         assert!(layer.filter_product.is_none());
     }
-}
-
-#[test]
-fn what_cannot_be_done_is_told() {
-    let error = start("mimetic", &SHAPE, None, 0).unwrap_err().to_string();
-    assert!(error.contains("default, mlp-mean"), "{error}");
-    let one = PopulationShape {
-        networks: 1,
-        ..SHAPE
-    };
-    let weights = start("default", &one, None, 0).unwrap();
-    assert!(layers(&one, &weights).is_err());
 }

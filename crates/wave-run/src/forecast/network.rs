@@ -5,7 +5,6 @@
 
 use super::FLOAT;
 use wave_models::Network;
-use wave_models::positional::PositionalAttention;
 use wave_models::transformer::TransformerShape;
 use wave_ops::Mode;
 
@@ -28,17 +27,6 @@ pub(super) fn of_step(network: &Network, mode: Mode) -> u64 {
             };
             ends + shape.activations().into_iter().map(of_block).sum::<f64>()
         }
-        Network::Positional(shape) => {
-            let vit = &shape.vit;
-            let [n, d, hidden, heads] =
-                [vit.tokens(), vit.width, vit.hidden(), vit.heads].map(|v| v as f64);
-            let maps = match shape.attention {
-                PositionalAttention::Gpsa => 10,
-                _ => 7,
-            };
-            let layers = vit.depth as f64 * n * (17.0 * d + 2.0 * hidden);
-            layers + heads * n * n * (maps * vit.depth + 12) as f64
-        }
         // These networks do not train.
         Network::Transformer(_) | Network::Frozen(_) | Network::ZeroShot(_) => 0.0,
     };
@@ -54,11 +42,6 @@ pub fn of_forward(network: &Network) -> u64 {
         }
         Network::ConvNext(shape) => {
             places(shape.image_size, shape.patch) * (4 * shape.width + 2 * shape.hidden()) as f64
-        }
-        Network::Positional(shape) => {
-            let vit = &shape.vit;
-            let n = vit.tokens() as f64;
-            n * (8 * vit.width + 2 * vit.hidden()) as f64 + 6.0 * n * n * vit.heads as f64
         }
         Network::Transformer(s) => tower(s),
         Network::ZeroShot(s) => tower(&s.tower),
@@ -83,13 +66,13 @@ fn transformer((tokens, depth, d, hidden): (usize, usize, usize, usize), mode: M
 }
 
 /// Numbers kept by an isotropic ConvNeXt in a training step, for each position.
-pub fn isotropic(depth: usize, width: usize, hidden: usize) -> f64 {
+fn isotropic(depth: usize, width: usize, hidden: usize) -> f64 {
     let (h, m) = (width as f64, hidden as f64);
     1.15 * depth as f64 * (4.0 * h + 2.0 * m) + 12.0 * h + 2.0 * m
 }
 
 /// Patches of an image.
-pub fn places(side: usize, patch: usize) -> f64 {
+fn places(side: usize, patch: usize) -> f64 {
     let grid = side / patch.max(1);
     (grid * grid) as f64
 }

@@ -1,7 +1,6 @@
 use super::*;
 use wave_models::convmixer::ConvMixerShape;
 use wave_models::convnext::ConvNextShape;
-use wave_models::positional::{PositionalAttention, PositionalShape};
 use wave_models::{Activation, Dilations};
 
 const MEMORY: Memory = Memory {
@@ -114,35 +113,16 @@ fn vit((image_size, patch, depth, width): Sizes, heads: usize) -> VitShape {
     }
 }
 
-fn positional(attention: PositionalAttention, sizes: Sizes, heads: usize) -> Network {
-    Network::Positional(PositionalShape {
-        vit: vit(sizes, heads),
-        attention,
-        kernel: 3,
-    })
-}
-
 /// Peak resident memory of `wave finetune MODEL --data shapes --train-limit 200 --test-limit 1 --steps
 /// 3 --threads 2`, in MiB, at two batches. (Measured with `wait4`; x86-64, mimalloc.)
 #[test]
 fn forecasts_are_near_what_was_measured() {
-    use PositionalAttention::{ConvolutionInside, ConvolutionOutside, Gpsa};
     let measured = [
         (convmixer((64, 2, 4, 64)), [(8, 133), (24, 257)]),
         (convmixer((64, 2, 2, 128)), [(8, 155), (24, 323)]),
         (convmixer((64, 2, 8, 32)), [(8, 131), (24, 261)]),
         (convnext((64, 2, 4, 64), 4.0), [(8, 247), (24, 551)]),
         (convnext((64, 2, 2, 64), 2.0), [(8, 149), (24, 293)]),
-        (positional(Gpsa, (64, 4, 4, 64), 4), [(8, 624), (24, 1562)]),
-        (positional(Gpsa, (96, 8, 2, 128), 2), [(16, 286), (48, 570)]),
-        (
-            positional(ConvolutionInside, (64, 4, 4, 64), 4),
-            [(8, 520), (24, 1258)],
-        ),
-        (
-            positional(ConvolutionOutside, (64, 4, 4, 64), 4),
-            [(8, 493), (24, 1222)],
-        ),
         (
             Network::Vit(vit((96, 8, 4, 128), 4)),
             [(16, 173), (64, 360)],

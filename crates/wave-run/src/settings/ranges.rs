@@ -71,18 +71,6 @@ pub const RANGES: &[(&str, f64, f64)] = &[
     ("gamma", 0.0, 1.0),
     ("layer_scale", 0.0, 1.0),
     ("mlp_scalar", -1000.0, 1000.0),
-    ("state_power", 1e-6, 1e6),
-    // Learned starts.
-    ("inner_steps", 1.0, 100_000.0),
-    ("test_steps", 1.0, 100_000.0),
-    ("inner_lr", 0.0, 1000.0),
-    ("inner_weight_decay", 0.0, 100.0),
-    ("momentum", 0.0, 0.9999),
-    ("trust", 0.0, 1000.0),
-    ("validate_every", 1.0, COUNT),
-    ("keep_every", 1.0, COUNT),
-    ("penalty", 0.0, 1.0),
-    ("architectures", 1.0, 10_000.0),
 ];
 
 /// Refuses numbers outside their ranges, and NaN, anywhere in the settings.

@@ -1,5 +1,4 @@
-//! Keys of every stage that trains, in groups, so that a family of networks takes only those that
-//! apply.
+//! Keys of every stage that trains, in groups.
 
 use super::{BatchSize, Duration, Keep, LrSchedule, PrecisionChoice};
 use crate::error::request;
@@ -34,8 +33,7 @@ pub struct Training {
 #[group(skip)]
 pub struct Images {
     /// Images: fashion-mnist, shapes, a directory (ImageFolder, tar shards, IDX or CIFAR),
-    /// a/{00000..00099}.tar, or hf:OWNER/NAME, a data set on a hub; for a sequence network, a task:
-    /// copy, stack, recall or sort, with sizes: copy:length=16,symbols=16
+    /// a/{00000..00099}.tar, or hf:OWNER/NAME, a data set on a hub
     #[arg(long, value_name = "D")]
     pub data: Option<String>,
     /// Train on the first N images of a seeded shuffle [default: all]
@@ -67,7 +65,7 @@ pub struct Optimisation {
     #[arg(long, value_name = "N")]
     pub steps: Option<u64>,
     /// Batch size over all ranks: a number, or auto, the largest power of two up to 1024 that fits
-    /// in memory. Choose the learning rate to match [default: 128; of token sequences 32]
+    /// in memory. Choose the learning rate to match [default: 128]
     #[arg(long, value_name = "N")]
     pub batch: Option<BatchSize>,
     /// Gradient accumulation: compute a step in N equal parts, in less memory. N divides the batch,
@@ -75,7 +73,7 @@ pub struct Optimisation {
     /// differ [default: 1]
     #[arg(long, value_name = "N")]
     pub accumulate: Option<usize>,
-    /// Peak learning rate of AdamW and Muon [default: 0.0005; of expand 0.01, of token sequences 0.005]
+    /// Peak learning rate of AdamW and Muon [default: 0.0005; of expand 0.01]
     #[arg(long, value_name = "X")]
     pub lr: Option<f64>,
     /// Learning rate over the training: cosine with a warm-up, or triangular: straight lines from 0 to the
@@ -85,8 +83,7 @@ pub struct Optimisation {
     /// Final learning rate of the cosine schedule, as a fraction of the peak [default: 0.01]
     #[arg(long, value_name = "X")]
     pub min_lr_ratio: Option<f64>,
-    /// Weight decay of matrices (never of biases, norms and positions) [default: 0.05; of expand 0,
-    /// of token sequences 0.1]
+    /// Weight decay of matrices (never of biases, norms and positions) [default: 0.05; of expand 0]
     #[arg(long, value_name = "X")]
     pub weight_decay: Option<f64>,
     /// Warm-up epochs of the learning rate [default: a twentieth of the training]

@@ -209,7 +209,7 @@ impl Ready {
             }
         }
         Ok(Ready {
-            step: Step::new(memory(resolved.mode), &data, &resolved, 1)?,
+            step: Step::new(memory(resolved.mode), &data, &resolved)?,
             templates,
             plan,
             sizes,

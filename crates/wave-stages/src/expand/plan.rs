@@ -195,7 +195,7 @@ impl Ready {
             Some(data) => {
                 plan.check_head(shape.classes, data.class_names.len())?;
                 let resolved = plan.training.resolve(data)?;
-                let step = Step::new(memory(resolved.mode), data, &resolved, 1)?;
+                let step = Step::new(memory(resolved.mode), data, &resolved)?;
                 Some((resolved, step))
             }
             None => None,

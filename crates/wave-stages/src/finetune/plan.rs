@@ -248,7 +248,7 @@ impl Ready {
         let cache = plan.open_cache(ancestor.as_deref(), &data)?;
         Ok(Ready {
             cache,
-            step: Step::new(memory, &data, &resolved, 1)?,
+            step: Step::new(memory, &data, &resolved)?,
             model,
             ancestor,
             layout,

@@ -7,25 +7,10 @@ use wave_run::recipe::{means_nothing, narrow};
 use wave_run::settings::Init;
 
 const FILTERS: &[&str] = &["convmixer", "convnext"];
-const ATTENTION: &[&str] = &[
-    "vit",
-    "gpsa",
-    "convolution-inside",
-    "convolution-outside",
-    "convolution-positive",
-];
-const KERNELS: &[&str] = &[
-    "convmixer",
-    "convnext",
-    "gpsa",
-    "convolution-inside",
-    "convolution-outside",
-    "convolution-positive",
-];
 
 /// Keys, and the architectures of images that they apply to.
 const OF_ARCHITECTURES: [(&[&str], &[&str]); 5] = [
-    (&["kernel"], KERNELS),
+    (&["kernel"], FILTERS),
     (&["activation"], &["convmixer"]),
     (&["stages", "sawtooth"], &["convnext"]),
     (
@@ -41,7 +26,7 @@ const OF_ARCHITECTURES: [(&[&str], &[&str]); 5] = [
             "vp",
             "mimetic",
         ],
-        ATTENTION,
+        &["vit"],
     ),
 ];
 

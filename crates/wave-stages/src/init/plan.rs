@@ -1,18 +1,15 @@
 //! What the settings of `wave init` mean for networks of images.
 
 use super::architectures;
-use crate::hypernetwork::{self, HyperModel};
 use anyhow::Result;
-use std::path::PathBuf;
 use wave_init::choices::{AutoLgRule, LayerScaleForm};
 use wave_init::filters::{FilterChoices, Schedule};
 use wave_init::mimetic::Attention;
 use wave_init::{Base, Choices, MlpMean, Positions};
 use wave_models::Activation;
-use wave_models::positional::PositionalAttention;
-use wave_run::context::Context;
 use wave_run::data::DataPlan;
 use wave_run::error::request;
+use wave_run::hint::did_you_mean;
 use wave_run::recipe::means_nothing;
 use wave_run::settings::{Images, Init, MixerActivation, PositionKind, Scaled};
 
@@ -45,11 +42,10 @@ pub(super) enum Architecture {
     Vit,
     ConvMixer,
     ConvNext,
-    Positional(PositionalAttention),
 }
 
 impl Architecture {
-    /// Those whose attention, if they have any, is a plain transformer's, by name.
+    /// Every one, by name.
     pub(super) const NAMED: [(&'static str, Architecture); 3] = [
         ("vit", Architecture::Vit),
         ("convmixer", Architecture::ConvMixer),
@@ -58,12 +54,12 @@ impl Architecture {
 
     fn parse(name: &str) -> Result<Architecture> {
         let named = Self::NAMED.iter().find(|(own, _)| *own == name);
-        let found = named.map(|(_, arch)| *arch);
-        let positional = || PositionalAttention::find(name).map(Architecture::Positional);
-        found.or_else(positional).ok_or_else(|| {
+        named.map(|(_, arch)| *arch).ok_or_else(|| {
+            let known = architectures();
             request(format!(
-                "arch = {name}; expected one of {}",
-                architectures().join(", ")
+                "arch = {name}; expected one of {}{}",
+                known.join(", "),
+                did_you_mean(name, known.iter().copied())
             ))
         })
     }
@@ -127,10 +123,7 @@ fn stages(settings: &Init) -> Result<Option<[usize; 4]>> {
 }
 
 /// Depth and width, which every method needs.
-///
-/// # Errors
-/// Naming the one that is missing.
-pub fn size(depth: Option<usize>, width: Option<usize>) -> Result<(usize, usize)> {
+fn size(depth: Option<usize>, width: Option<usize>) -> Result<(usize, usize)> {
     let given = |name: &str, value: Option<usize>| {
         value.ok_or_else(|| request(format!("no {name}; give --{name} N")))
     };
@@ -139,17 +132,13 @@ pub fn size(depth: Option<usize>, width: Option<usize>) -> Result<(usize, usize)
 
 /// The settings of a [`Frame`](super::Frame).
 #[derive(Clone, Debug, Default)]
-pub struct FrameSettings {
+pub(super) struct FrameSettings {
     /// A model or template directory.
-    pub from: Option<String>,
-    /// Images.
-    pub data: Option<String>,
-    /// Side of the image in pixels.
-    pub image_size: Option<usize>,
-    /// Colour channels.
-    pub channels: Option<usize>,
-    /// Classes.
-    pub classes: Option<usize>,
+    pub(super) from: Option<String>,
+    pub(super) data: Option<String>,
+    pub(super) image_size: Option<usize>,
+    pub(super) channels: Option<usize>,
+    pub(super) classes: Option<usize>,
 }
 
 impl From<&Init> for FrameSettings {
@@ -167,11 +156,9 @@ impl From<&Init> for FrameSettings {
 /// Options of a method for transformers.
 #[derive(Clone, Debug, Default)]
 pub struct MethodOptions {
-    /// All but the positions and the hypernetwork.
+    /// All but the positions.
     choices: Choices,
     positions: Option<PositionKind>,
-    /// The directory of the hypernetwork, where the method is one.
-    hypernetwork: Option<PathBuf>,
 }
 
 impl MethodOptions {
@@ -230,19 +217,14 @@ impl MethodOptions {
             None | Some(Scaled::Branch) => LayerScaleForm::Branch,
             Some(Scaled::Skip) => LayerScaleForm::Skip,
         };
-        let hypernetwork = settings.from.as_ref().map(PathBuf::from);
         Ok(MethodOptions {
             choices,
             positions: settings.positions,
-            hypernetwork: hypernetwork.filter(|_| method == hypernetwork::METHOD),
         })
     }
 
     /// The options for images of this size.
-    ///
-    /// # Errors
-    /// If the hypernetwork cannot be read.
-    pub fn choices(&self, image_size: usize, context: &Context) -> Result<Choices> {
+    pub fn choices(&self, image_size: usize) -> Choices {
         let mut choices = self.choices.clone();
         let usual = || Positions::usual_scale(image_size);
         let scale = choices.position_scale.unwrap_or_else(usual);
@@ -250,10 +232,7 @@ impl MethodOptions {
             PositionKind::Learned => Positions::Learned,
             PositionKind::Sinusoidal => Positions::Sinusoidal { scale },
         });
-        if let Some(dir) = &self.hypernetwork {
-            choices.hypernetwork = Some(HyperModel::read(dir, context)?.hypernetwork);
-        }
-        Ok(choices)
+        choices
     }
 }
 
@@ -285,7 +264,7 @@ fn filters(settings: &Init) -> Result<FilterChoices> {
 }
 
 /// Parses alpha and beta.
-pub fn mixture(name: &str, values: Option<&[f64]>) -> Result<Option<(f64, f64)>> {
+fn mixture(name: &str, values: Option<&[f64]>) -> Result<Option<(f64, f64)>> {
     match values {
         None => Ok(None),
         Some(&[alpha, beta]) => Ok(Some((alpha, beta))),
@@ -296,7 +275,7 @@ pub fn mixture(name: &str, values: Option<&[f64]>) -> Result<Option<(f64, f64)>>
 }
 
 /// Parses `none`, `eq1=SIGMA`, `eq2=B`, `bias=B` or `half`.
-pub fn mlp_mean(text: &str) -> Result<MlpMean> {
+fn mlp_mean(text: &str) -> Result<MlpMean> {
     let wrong = || {
         request(format!(
             "mlp_mean = {text}; expected none, eq1=SIGMA, eq2=B, bias=B or half"

@@ -1,10 +1,8 @@
 //! The arguments of the command line.
 
-use crate::{families, hub};
+use crate::hub;
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-use wave_lab::meta::Meta;
 use wave_run::settings::{
     Adapt, Condense, Eval, Expand, Finetune, Init, Output, Pictures, Speed, ZeroShot,
 };
@@ -172,21 +170,6 @@ pub(super) struct Makes {
     pub(super) profile: bool,
 }
 
-/// Flags of `wave init`: those of images, and what other families add to them.
-#[derive(Args, Serialize, Deserialize, Clone, Default)]
-#[group(skip)]
-pub(super) struct InitFlags {
-    #[command(flatten)]
-    #[serde(flatten)]
-    images: Init,
-    #[command(flatten)]
-    #[serde(flatten)]
-    sequences: wave_lab::sequence::Flags,
-    #[command(flatten)]
-    #[serde(flatten)]
-    populations: wave_lab::population::Flags,
-}
-
 #[derive(Subcommand)]
 pub(super) enum Command {
     /// Run all stages that a recipe names, in order
@@ -250,23 +233,13 @@ pub(super) enum Command {
         run: Makes,
     },
     /// Make a model in closed form, from a size alone or a trained model (not `git init`)
-    #[command(after_help = families::help() + "\nExample: wave init mimetic --depth 6 --width 192 --patch 7 \
+    #[command(after_help = wave_stages::init::help() + "\nExample: wave init mimetic --depth 6 --width 192 --patch 7 \
                             --data fashion-mnist --out start")]
     Init {
         /// One of the methods below
         method: String,
         #[command(flatten)]
-        settings: Box<InitFlags>,
-        #[command(flatten)]
-        run: Makes,
-    },
-    /// Learn how to start a network, from its training; `wave init learned` draws from what is learned
-    #[command(after_help = "Example: wave meta recipes/papers/dimaml.toml --out initialiser")]
-    Meta {
-        /// The recipe
-        recipe: PathBuf,
-        #[command(flatten)]
-        settings: Box<Meta>,
+        settings: Box<Init>,
         #[command(flatten)]
         run: Makes,
     },

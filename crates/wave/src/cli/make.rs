@@ -1,8 +1,8 @@
 //! Commands that make a directory: their settings, then the plan or the work.
 
 use super::Done;
-use super::arguments::{InitFlags, Makes};
-use crate::{convert, families, run, shipped};
+use super::arguments::Makes;
+use crate::{convert, run, shipped};
 use anyhow::Result;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -10,17 +10,17 @@ use serde_json::Value;
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
-use wave_lab::meta::{self, Meta};
 use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::paths;
 use wave_run::progress::Verbosity;
 use wave_run::recipe::{Recipe, to_table};
 use wave_run::run_dir::Options;
-use wave_run::settings::{Adapt, Condense, Expand, Finetune, Output};
+use wave_run::settings::{Adapt, Condense, Expand, Finetune, Init, Output};
 use wave_run::terminal::detail;
 use wave_stages::ancestor::Ancestors;
-use wave_stages::{adapt, condense, expand};
+use wave_stages::init::flags::own;
+use wave_stages::{adapt, condense, expand, finetune, init};
 
 /// Flags of a command that makes a directory.
 pub(super) struct Make {
@@ -131,23 +131,12 @@ impl Make {
         )
     }
 
-    pub(super) fn init(&self, method: &str, flags: &InitFlags) -> Result<Done> {
-        let settings = to_table(&self.without_recipe("init", flags)?)?;
-        let family = families::started(method, &settings)?;
+    pub(super) fn init(&self, method: &str, flags: &Init) -> Result<Done> {
+        let settings = own(method, &to_table(&self.without_recipe("init", flags)?)?)?;
         self.make(
             "init",
-            || (family.describe_init)(method, &settings, &self.context),
-            |out, options| (family.init)(method, &settings, out, options),
-        )
-    }
-
-    pub(super) fn meta(&self, recipe: &Path, flags: &Meta) -> Result<Done> {
-        let recipe = self.recipe(recipe)?;
-        let settings = settings(&recipe, "meta", flags)?;
-        self.make(
-            "meta",
-            || meta::describe(&settings, &self.context),
-            |out, options| meta::meta(&recipe.name, &settings, out, options),
+            || init::describe(method, &settings, &self.context),
+            |out, options| init::init(method, &settings, out, options),
         )
     }
 
@@ -161,11 +150,10 @@ impl Make {
             Some(recipe) => settings(&self.recipe(recipe)?, "finetune", flags)?,
             None => self.without_recipe("finetune", flags)?,
         };
-        let family = families::of(model, &self.context)?;
         self.make(
             "finetune",
-            || (family.describe_finetune)(model, &settings, &self.context),
-            |out, options| (family.finetune)(model, &settings, out, options),
+            || finetune::describe(model, &settings, &self.context),
+            |out, options| finetune::finetune(model, &settings, out, options),
         )
     }
 

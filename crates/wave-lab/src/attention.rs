@@ -1,0 +1,97 @@
+//! `wave-lab attention`: a transformer with positions in its attention is started and trained (thesis,
+//! section 3.2.4).
+
+pub mod network;
+pub mod start;
+
+use crate::images::{BATCH, Classifier, OnImages};
+use crate::run::{Run, count};
+use anyhow::Result;
+use clap::Args;
+use network::{PositionalAttention, PositionalShape};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use start::Method;
+use wave_init::{Choices, Positions};
+use wave_models::vit::VitShape;
+use wave_run::settings::Duration;
+use wave_run::train::Defaults;
+
+/// Those of `wave finetune`.
+const DEFAULTS: Defaults = Defaults {
+    duration: Duration::Epochs(10.0),
+    lr: 5e-4,
+    weight_decay: 0.05,
+};
+
+/// The settings of a transformer with positional attention.
+#[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[group(skip)]
+pub struct Settings {
+    /// Attention [default: gpsa]
+    #[arg(long, value_name = "A")]
+    arch: Option<PositionalAttention>,
+    /// Start [default: mimetic]
+    #[arg(long, value_name = "START")]
+    method: Option<Method>,
+    /// Blocks [default: 6]
+    #[arg(long, value_name = "N")]
+    depth: Option<usize>,
+    /// Channels of a token [default: 64]
+    #[arg(long, value_name = "N")]
+    width: Option<usize>,
+    /// Heads [default: 4]
+    #[arg(long, value_name = "N")]
+    heads: Option<usize>,
+    /// Side of a patch in pixels [default: 7]
+    #[arg(long, value_name = "N")]
+    patch: Option<usize>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    training: OnImages,
+}
+
+/// Starts, trains and tests such a transformer.
+///
+/// # Errors
+/// If settings are wrong, or the work fails.
+pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
+    let training = &settings.training;
+    let data = training.open(1, BATCH, run)?;
+    let attention = settings.arch.unwrap_or_default();
+    let shape = PositionalShape {
+        vit: VitShape {
+            image_size: data.transform.image_size,
+            channels: data.transform.channels,
+            patch: settings.patch.unwrap_or(7),
+            depth: settings.depth.unwrap_or(6),
+            width: settings.width.unwrap_or(64),
+            heads: settings.heads.unwrap_or(4),
+            classes: data.class_names.len(),
+            class_token: false,
+            ..VitShape::default()
+        },
+        attention,
+        kernel: match attention {
+            PositionalAttention::Gpsa => 0,
+            _ => 3,
+        },
+    };
+    let scale = Positions::usual_scale(shape.vit.image_size);
+    let choices = Choices {
+        positions: Some(Positions::Sinusoidal { scale }),
+        ..Choices::default()
+    };
+    let method = settings.method.unwrap_or_default();
+    let start = start::start(method, &shape, &choices, training.seed())?;
+    let logits = |weights: &_, images: &_| network::logits(&shape, weights, images);
+    let trainee = Classifier::new(training, DEFAULTS, data, &start, 1, &logits)?;
+    let outcome = trainee.train(run)?;
+    run.write_network(&shape, &outcome.values)?;
+    run.finish(json!({
+        "parameters": count(&start),
+        "top1": outcome.scores.map(|scores| scores.top1),
+        "curve": outcome.curve,
+        "steps": outcome.steps,
+    }))
+}

@@ -1,0 +1,315 @@
+//! Vision transformers with positional attention, which the thesis compares with mimetic attention
+//! (section 3.2.5).
+//!
+//! ```text
+//! gpsa                    A = (1 - s(g)) softmax(q kᵀ / sqrt(d/h)) + s(g) softmax(w · (Δx, Δy, Δx² + Δy²) + b)
+//! convolution-inside      A = softmax(q kᵀ / sqrt(d/h) + γ C)                        equation 3.25
+//! convolution-outside     A = softmax(q kᵀ / sqrt(d/h)) + γ C                        equation 3.26
+//! convolution-positive    A = softmax(q kᵀ / sqrt(d/h)) + softmax(γ C)
+//! ```
+//!
+//! GPSA is the gated attention of d'Ascoli et al. 2021 (ConViT): a gate g for each head, s the logistic
+//! function, and rows normalised to add up to 1. Δ is the offset from the query's patch to the key's.
+//!
+//! C (n, n) is doubly block circulant: `C[a, b]` depends on the offset from patch a to patch b alone,
+//! which wraps around the grid's edges. It is the matrix of a circular convolution with k x k taps. Our
+//! reading: the taps are trained, each head has its own, and a layer has one γ.
+//!
+//! All else is the transformer of [`wave_models::vit`] without a class token, in stock operators. GPSA's
+//! names are those of timm's ConViT. Letters in shape comments: `b` images, `n` patches, `g` patches along
+//! a side, `d` width, `h` heads, `k` taps along a side.
+
+use candle_core::{DType, Device, Result, Tensor};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use wave_models::check::sizes;
+use wave_models::vit::VitShape;
+use wave_models::{ShapeError, Weights, checked_images};
+use wave_ops::{gelu, layer_norm, linear, patchify, stock};
+
+/// A way for positions to enter the attention.
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PositionalAttention {
+    /// A second attention map, of offsets, behind a gate.
+    #[default]
+    Gpsa,
+    /// A convolution within the softmax.
+    ConvolutionInside,
+    /// A convolution beside the softmax.
+    ConvolutionOutside,
+    /// A convolution beside the softmax, positive by a softmax of its own.
+    ConvolutionPositive,
+}
+
+impl PositionalAttention {
+    /// Every one.
+    pub const ALL: [PositionalAttention; 4] = [
+        PositionalAttention::Gpsa,
+        PositionalAttention::ConvolutionInside,
+        PositionalAttention::ConvolutionOutside,
+        PositionalAttention::ConvolutionPositive,
+    ];
+
+    /// The name of a layer's positions among its weights.
+    pub(super) fn own_name(self) -> &'static str {
+        match self {
+            PositionalAttention::Gpsa => "pos_proj",
+            PositionalAttention::ConvolutionInside => "inside",
+            PositionalAttention::ConvolutionOutside => "outside",
+            PositionalAttention::ConvolutionPositive => "positive",
+        }
+    }
+}
+
+/// The sizes of such a transformer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PositionalShape {
+    /// The transformer; without a class token.
+    pub vit: VitShape,
+    /// Its way of attention.
+    pub attention: PositionalAttention,
+    /// Taps of a convolution along a side, at most as many as patches; 0 for GPSA.
+    pub kernel: usize,
+}
+
+impl PositionalShape {
+    /// Checks that the sizes fit each other.
+    ///
+    /// # Errors
+    /// Names the sizes that do not, and what would.
+    pub fn validate(&self) -> std::result::Result<(), ShapeError> {
+        self.vit.validate()?;
+        if self.vit.class_token {
+            return Err(ShapeError::Choice {
+                name: "class_token",
+                found: "true".into(),
+                expected: "false: a class token has no position",
+            });
+        }
+        if self.attention == PositionalAttention::Gpsa {
+            return Ok(());
+        }
+        sizes(&[("kernel", self.kernel)])?;
+        match self.kernel > self.vit.grid() {
+            true => Err(ShapeError::TooLarge {
+                name: "kernel",
+                value: self.kernel,
+                at_most: self.vit.grid(),
+            }),
+            false => Ok(()),
+        }
+    }
+
+    /// Name and shape of every weight: timm's, but for the convolutions.
+    pub fn parameters(&self) -> Vec<(String, Vec<usize>)> {
+        let (d, h, k) = (self.vit.width, self.vit.heads, self.kernel);
+        let gpsa = self.attention == PositionalAttention::Gpsa;
+        let mut all = Vec::new();
+        for (name, shape) in self.vit.parameters() {
+            let Some((attn, part)) = name.split_once("qkv.") else {
+                all.push((name, shape));
+                continue;
+            };
+            let rows = |rows: usize| [&[rows], &shape[1..]].concat();
+            if gpsa {
+                all.push((format!("{attn}qk.{part}"), rows(2 * d)));
+                all.push((format!("{attn}v.{part}"), rows(d)));
+            } else {
+                all.push((name.clone(), shape.clone()));
+            }
+            if part != "bias" {
+                continue; // a layer's own, once
+            }
+            let own = format!("{attn}{}", self.attention.own_name());
+            if gpsa {
+                all.push((format!("{own}.weight"), vec![h, 3]));
+                all.push((format!("{own}.bias"), vec![h]));
+                all.push((format!("{attn}gating_param"), vec![h]));
+            } else {
+                all.push((format!("{own}.weight"), vec![h, k, k]));
+                all.push((format!("{own}.gamma"), vec![1]));
+            }
+        }
+        all
+    }
+}
+
+/// Offsets (g² g², 3) from each patch (row, slowly) to each: Δx, Δy and the squared distance.
+///
+/// # Errors
+/// Those of making a tensor.
+pub fn offsets(grid: usize, dtype: DType, device: &Device) -> Result<Tensor> {
+    let n = grid * grid;
+    let offset = |a: usize, b: usize| b as f64 - a as f64;
+    let values: Vec<f64> = (0..n * n)
+        .flat_map(|at| {
+            let (from, to) = (at / n, at % n);
+            let (x, y) = (
+                offset(from % grid, to % grid),
+                offset(from / grid, to / grid),
+            );
+            [x, y, x * x + y * y]
+        })
+        .collect();
+    Tensor::from_vec(values, (n * n, 3), device)?.to_dtype(dtype)
+}
+
+/// The doubly block circulant matrices of taps: `C[a, b] = taps[r + Δy, r + Δx]`, r = ⌊k/2⌋, where the
+/// offset from patch a to patch b, wrapped around the grid, is one of the taps', and 0 elsewhere.
+///
+/// # Shapes
+/// (h, k, k) gives (h, g², g²).
+///
+/// # Errors
+/// If the taps are more than the grid is wide.
+pub fn circulant(taps: &Tensor, grid: usize) -> Result<Tensor> {
+    let (h, k, _) = taps.dims3()?;
+    if k > grid {
+        candle_core::bail!("{k} taps on a grid of {grid} patches; use at most {grid}");
+    }
+    let n = grid * grid;
+    // From the first tap, so that wrapped offsets are not negative.
+    let tap = |from: usize, to: usize| (to + grid + k / 2 - from) % grid;
+    let index: Vec<u32> = (0..n * n)
+        .map(|at| {
+            let (from, to) = (at / n, at % n);
+            let (x, y) = (tap(from % grid, to % grid), tap(from / grid, to / grid));
+            let index = if x < k && y < k { y * k + x } else { k * k };
+            index as u32
+        })
+        .collect();
+    let index = Tensor::from_vec(index, n * n, taps.device())?;
+    let taps = taps.reshape((h, k * k))?;
+    let none = Tensor::zeros((h, 1), taps.dtype(), taps.device())?;
+    let taps = Tensor::cat(&[taps, none], 1)?; // (h, k² + 1)
+    taps.index_select(&index, 1)?.reshape((h, n, n))
+}
+
+/// Class scores.
+///
+/// # Shapes
+/// `images` (b, channels, height, width) gives (b, classes).
+///
+/// # Errors
+/// When a weight is missing or of another shape, or the images are of another size.
+pub fn logits(shape: &PositionalShape, weights: &Weights, images: &Tensor) -> Result<Tensor> {
+    let (vit, layers) = (&shape.vit, PositionalLayers { shape, weights });
+    let (d, hidden) = (vit.width, vit.hidden());
+    let positions = layers.get("pos_embed", &[1, vit.tokens(), d])?;
+    let images = checked_images(images, vit.channels, vit.image_size, positions)?;
+    let patches = patchify(&images, vit.patch)?; // (b, n, c p p)
+    let pixels = vit.channels * vit.patch * vit.patch;
+    let w = layers.get(
+        "patch_embed.proj.weight",
+        &[d, vit.channels, vit.patch, vit.patch],
+    )?;
+    let bias = layers.get("patch_embed.proj.bias", &[d])?;
+    let mut x = linear(&patches, &w.reshape((d, pixels))?, bias)?.broadcast_add(positions)?;
+    for layer in 0..vit.depth {
+        let at = |part: &str| format!("blocks.{layer}.{part}");
+        let normed = layers.norm(&x, &at("norm1"))?;
+        let mixed = attention(layers, &normed, &at("attn"))?;
+        x = (x + layers.linear(&mixed, &at("attn.proj"), (d, d))?)?;
+        let inner = layers.norm(&x, &at("norm2"))?;
+        let inner = gelu(&layers.linear(&inner, &at("mlp.fc1"), (hidden, d))?)?;
+        x = (x + layers.linear(&inner, &at("mlp.fc2"), (d, hidden))?)?;
+    }
+    let pooled = layers.norm(&x.mean(1)?, vit.final_norm())?; // (b, d)
+    layers.linear(&pooled, "head", (vit.classes, d))
+}
+
+/// The attention of (b, n, d), before the projection.
+fn attention(layers: PositionalLayers, u: &Tensor, at: &str) -> Result<Tensor> {
+    let shape = layers.shape;
+    let (d, h) = (shape.vit.width, shape.vit.heads);
+    let (b, n, _) = u.dims3()?;
+    let (qk, v) = match shape.attention {
+        PositionalAttention::Gpsa => (
+            layers.linear(u, &format!("{at}.qk"), (2 * d, d))?,
+            layers.linear(u, &format!("{at}.v"), (d, d))?,
+        ),
+        _ => {
+            let qkv = layers.linear(u, &format!("{at}.qkv"), (3 * d, d))?;
+            (qkv.narrow(2, 0, 2 * d)?, qkv.narrow(2, 2 * d, d)?)
+        }
+    };
+    let heads = |x: &Tensor| -> Result<Tensor> {
+        let x = x.contiguous()?.reshape((b, n, h, d / h))?;
+        x.transpose(1, 2)?.contiguous() // (b, h, n, d / h)
+    };
+    let (q, k) = (heads(&qk.narrow(2, 0, d)?)?, heads(&qk.narrow(2, d, d)?)?);
+    let scale = 1.0 / ((d / h) as f64).sqrt();
+    let scores = (q.matmul(&k.transpose(2, 3)?)? * scale)?; // (b, h, n, n)
+    let weights = with_positions(layers, &scores, at)?;
+    let mixed = weights.matmul(&heads(&v)?)?;
+    mixed.transpose(1, 2)?.reshape((b, n, d))
+}
+
+/// The attention matrix (b, h, n, n), from the scores of queries and keys.
+fn with_positions(layers: PositionalLayers, scores: &Tensor, at: &str) -> Result<Tensor> {
+    let shape = layers.shape;
+    let (grid, h, k) = (shape.vit.grid(), shape.vit.heads, shape.kernel);
+    let own = |part: &str, dims: &[usize]| {
+        let name = format!("{at}.{}.{part}", shape.attention.own_name());
+        layers.get(&name, dims)
+    };
+    let convolution = || -> Result<Tensor> {
+        let c = circulant(own("weight", &[h, k, k])?, grid)?;
+        c.broadcast_mul(own("gamma", &[1])?) // (h, n, n)
+    };
+    match shape.attention {
+        PositionalAttention::ConvolutionInside => {
+            stock::softmax(&scores.broadcast_add(&convolution()?)?)
+        }
+        PositionalAttention::ConvolutionOutside => {
+            stock::softmax(scores)?.broadcast_add(&convolution()?)
+        }
+        PositionalAttention::ConvolutionPositive => {
+            stock::softmax(scores)?.broadcast_add(&stock::softmax(&convolution()?)?)
+        }
+        PositionalAttention::Gpsa => {
+            let offsets = offsets(grid, scores.dtype(), scores.device())?;
+            let local = linear(&offsets, own("weight", &[h, 3])?, own("bias", &[h])?)?;
+            let n = grid * grid;
+            let local = local.t()?.contiguous()?.reshape((h, n, n))?;
+            let gate = layers.get(&format!("{at}.gating_param"), &[h])?;
+            let gate = (gate.neg()?.exp()? + 1.0)?.recip()?.reshape((h, 1, 1))?;
+            let content = stock::softmax(scores)?.broadcast_mul(&(1.0 - &gate)?)?;
+            let sum = content.broadcast_add(&stock::softmax(&local)?.broadcast_mul(&gate)?)?;
+            sum.broadcast_div(&sum.sum_keepdim(candle_core::D::Minus1)?)
+        }
+    }
+}
+
+/// The weights under their shape.
+#[derive(Clone, Copy)]
+struct PositionalLayers<'a> {
+    shape: &'a PositionalShape,
+    weights: &'a Weights,
+}
+
+impl<'a> PositionalLayers<'a> {
+    fn get(self, name: &str, dims: &[usize]) -> Result<&'a Tensor> {
+        match self.weights.get(name) {
+            Some(t) if t.dims() == dims => Ok(t),
+            Some(t) => candle_core::bail!("{name} has shape {:?}, expected {dims:?}", t.dims()),
+            None => candle_core::bail!("{name} is missing"),
+        }
+    }
+
+    fn linear(self, x: &Tensor, name: &str, (out, inputs): (usize, usize)) -> Result<Tensor> {
+        let w = self.get(&format!("{name}.weight"), &[out, inputs])?;
+        linear(x, w, self.get(&format!("{name}.bias"), &[out])?)
+    }
+
+    fn norm(self, x: &Tensor, name: &str) -> Result<Tensor> {
+        let d = self.shape.vit.width;
+        let get = |part: &str| self.get(&format!("{name}.{part}"), &[d]);
+        layer_norm(x, get("weight")?, get("bias")?, self.shape.vit.norm_eps)
+    }
+}
+
+#[cfg(test)]
+#[path = "network_tests.rs"]
+mod tests;

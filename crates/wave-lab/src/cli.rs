@@ -1,0 +1,128 @@
+//! The command line.
+
+use crate::run::{Run, settings};
+use crate::{attention, dimaml, population, ssm};
+use anyhow::{Context as _, Result};
+use clap::{Parser, Subcommand};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use wave_run::error::{describe, exit_code, request};
+use wave_run::progress::{self, Verbosity};
+use wave_run::terminal::{self, tell};
+
+/// The papers beside WAVE: each command starts, trains and measures networks as one paper does.
+#[derive(Parser)]
+#[command(name = "wave-lab", version, about, max_term_width = 100)]
+#[command(after_help = "Example: wave-lab dimaml recipes/papers/dimaml.toml --out runs/dimaml")]
+struct Cli {
+    #[command(subcommand)]
+    paper: Paper,
+    /// Directory to write: result.json, weights and pictures
+    #[arg(long, global = true, value_name = "DIR", default_value = "runs/lab")]
+    out: PathBuf,
+    /// Threads [default: one per core]
+    #[arg(long, global = true, value_name = "N")]
+    threads: Option<usize>,
+    /// Print the result only
+    #[arg(short, long, global = true)]
+    quiet: bool,
+}
+
+#[derive(Subcommand)]
+enum Paper {
+    /// Sequence networks: mimetic starts of Mamba, Mamba-2 and transformers (thesis, sections 3.2.6 and 3.3)
+    Ssm {
+        /// The recipe
+        recipe: PathBuf,
+        #[command(flatten)]
+        settings: Box<ssm::Settings>,
+    },
+    /// Populations of small networks, and statistics of their weights (thesis, section 3.4)
+    Population {
+        /// The recipe
+        recipe: PathBuf,
+        #[command(flatten)]
+        settings: Box<population::Settings>,
+    },
+    /// Positions in the attention: GPSA, and convolutions (thesis, section 3.2.4)
+    Attention {
+        /// The recipe
+        recipe: PathBuf,
+        #[command(flatten)]
+        settings: Box<attention::Settings>,
+    },
+    /// Distributions of first weights, learned through whole trainings (DIMAML)
+    Dimaml {
+        /// The recipe
+        recipe: PathBuf,
+        #[command(flatten)]
+        settings: Box<dimaml::Settings>,
+    },
+}
+
+/// Runs the command line of this process.
+///
+/// # Safety
+/// No other thread of the process may run yet.
+pub unsafe fn main() -> ExitCode {
+    let cli = Cli::parse();
+    // candle's own elementwise operators spin on a second set of threads, one per core, beside ours.
+    if std::env::var_os("CANDLE_NUM_THREADS").is_none() {
+        // SAFETY: no other thread runs, as this function requires, and parsing starts none.
+        unsafe { std::env::set_var("CANDLE_NUM_THREADS", "1") };
+    }
+    let done = match cli.paper {
+        // SAFETY: as above.
+        Paper::Dimaml { .. } => unsafe { dimaml::second_order(|| execute(cli)) }
+            .map_err(anyhow::Error::from)
+            .and_then(|done| done),
+        _ => execute(cli),
+    };
+    let printed = done.and_then(|result| terminal::print(&format!("{result}\n")));
+    match printed {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tell(&format!("wave-lab: {}", describe(&error)));
+            ExitCode::from(exit_code(&error))
+        }
+    }
+}
+
+fn execute(cli: Cli) -> Result<Value> {
+    let mut pool = rayon::ThreadPoolBuilder::new();
+    match cli.threads {
+        Some(threads @ 1..=1024) => pool = pool.num_threads(threads),
+        Some(threads) => return Err(request(format!("--threads {threads}; expected 1 to 1024"))),
+        None => {}
+    }
+    let mut run = Run::new(&cli.out);
+    if cli.quiet {
+        run.options.verbosity = Verbosity::Quiet;
+    }
+    progress::set_verbosity(run.options.verbosity);
+    if let Paper::Dimaml { .. } = cli.paper {
+        pool = pool.use_current_thread(); // the only one on which gradients have gradients
+    }
+    let pool = pool
+        .build()
+        .context("cannot start the threads; give fewer by --threads")?;
+    match &cli.paper {
+        Paper::Ssm {
+            recipe,
+            settings: s,
+        } => pool.install(|| ssm::run(&settings(recipe, &**s)?, &run)),
+        Paper::Population {
+            recipe,
+            settings: s,
+        } => pool.install(|| population::run(&settings(recipe, &**s)?, &run)),
+        Paper::Attention {
+            recipe,
+            settings: s,
+        } => pool.install(|| attention::run(&settings(recipe, &**s)?, &run)),
+        Paper::Dimaml {
+            recipe,
+            settings: s,
+        } => pool.install(|| dimaml::run(&settings(recipe, &**s)?, &run)),
+    }
+}

@@ -1,0 +1,83 @@
+//! `wave-lab dimaml`: a distribution for each weight tensor of a small network, learned by
+//! back-propagation through its training (DIMAML), and compared with other starts on another task.
+//!
+//! `model.safetensors` holds the parameters (`mean.NAME`, `std.NAME`; or `start.NAME`, `slopes.NAME`,
+//! `scale.NAME`; or `constant.NAME`, a single number).
+
+mod learn;
+pub mod learned;
+mod plan;
+mod problem;
+mod second_order;
+mod settings;
+pub mod small;
+mod trial;
+pub mod unrolled;
+
+use crate::run::{Run, count};
+use anyhow::Result;
+use learned::DistributionFamily;
+use plan::Plan;
+use serde_json::{Value, json};
+use wave_models::Weights;
+use wave_run::plot::{Chart, Series, Unit};
+
+pub use second_order::second_order;
+pub use settings::Settings;
+
+/// Learns distributions, tests them, and writes both. Must run inside [`second_order`].
+///
+/// # Errors
+/// If settings are wrong, or the work fails.
+pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
+    let plan = Plan::new(settings, run.context())?;
+    trial::check(settings, &plan)?;
+    let parameters = learn::learn(&plan, &run.options)?;
+    let tests = trial::tests(settings, &plan, &parameters, run)?;
+    let moments = learned::moments(plan.family, &parameters)?;
+    run.write_network(&plan.network, &parameters)?;
+    tests.write(run)?;
+    if let DistributionFamily::Plif { .. } = plan.family {
+        let svg = quantiles(&plan, &moments, &parameters)?;
+        wave_hub::write_atomic(&run.file("quantiles.svg"), svg.as_bytes())?;
+    }
+    run.finish(json!({
+        "parameters": count(&parameters),
+        "steps": plan.steps,
+        "tests": tests.summary(),
+        "moments": moments,
+    }))
+}
+
+/// Places of a quantile function in its chart.
+const PLACES: usize = 100;
+
+/// The quantile functions of learned matrices and kernels, beside the uniform's that they began as. Each is
+/// shown less its mean, in its standard deviation.
+fn quantiles(plan: &Plan, moments: &[(String, f64, f64)], parameters: &Weights) -> Result<String> {
+    let place = |i: usize| (i as f64 + 0.5) / PLACES as f64;
+    let uniform = (0..PLACES).map(|i| (place(i), (place(i) - 0.5) * 12f64.sqrt()));
+    let mut lines = vec![("uniform".to_owned(), uniform.collect::<Vec<_>>())];
+    let shapes = plan.network.shapes();
+    let is_matrix = |name: &String| shapes.iter().any(|(n, dims)| n == name && dims.len() > 1);
+    for (name, mean, std) in moments {
+        if is_matrix(name) && *std > 0.0 {
+            let all = learned::quantiles(parameters, name, PLACES)?;
+            let all = all.iter().enumerate();
+            let points = all.map(|(i, q)| (place(i), (q - mean) / std));
+            lines.push((name.clone(), points.collect()));
+        }
+    }
+    let series: Vec<Series> = lines.iter().map(|(n, p)| Series::new(n, p)).collect();
+    let chart = Chart {
+        title: "Quantiles of the learned distributions",
+        x_label: "probability",
+        y_label: "weight, in standard deviations",
+        unit: Unit::Plain,
+        series: &series,
+    };
+    Ok(chart.svg()?)
+}
+
+#[cfg(test)]
+mod tests;

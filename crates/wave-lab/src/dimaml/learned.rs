@@ -1,0 +1,290 @@
+//! Learned initialisers: a distribution for each weight tensor, whose parameters are trained (DIMAML,
+//! section 2).
+//!
+//! ```text
+//! normal   w = mean + std z                               z ~ N(0, 1)
+//! plif     w = softplus(scale) Q(z)                       z ~ U(0, 1)
+//!          Q(x) = start + sum_{j < k} softplus(v_j) + softplus(v_k) (K x - k),   k = floor(K x)
+//! ```
+//!
+//! Q is a quantile function, piecewise linear and increasing on K equal pieces. (The paper speaks of
+//! K + 1 pieces between K + 1 points; there are K.) A standard deviation may become negative, as in the
+//! authors' code: the distribution is symmetric.
+//!
+//! Parameters start from the moments, or the range, of the usual start's tensors. A tensor that starts
+//! as one number everywhere (norms, zeros of Fixup, a lone bias) stays that number: its distribution has
+//! no width to learn.
+
+pub mod baselines;
+
+use super::small::{Parameter, Usual};
+use candle_core::{DType, Device, Result, Tensor};
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use wave_init::InitError;
+use wave_init::random::{generator, standard_normal, uniform};
+use wave_models::Weights;
+
+/// Pieces of a quantile function where nothing else is said: the authors' code.
+pub const PIECES: usize = 100;
+
+/// The most pieces that a quantile function may have: sums over them are products with a square of
+/// as many rows.
+const MOST_PIECES: usize = 1 << 12;
+
+/// A family of distributions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DistributionFamily {
+    /// Normal: two numbers for each tensor, `mean` and `std`.
+    Normal,
+    /// Piecewise linear increasing quantiles of this number of pieces: `start`, `slopes` (pieces) and `scale`.
+    Plif {
+        /// K
+        pieces: usize,
+    },
+}
+
+impl DistributionFamily {
+    /// Checks that there are such distributions.
+    ///
+    /// # Errors
+    /// If there are no pieces, or too many.
+    pub fn validate(self) -> std::result::Result<(), InitError> {
+        match self {
+            DistributionFamily::Plif { pieces } if !(1..=MOST_PIECES).contains(&pieces) => {
+                Err(InitError::OutOfRange {
+                    name: "pieces",
+                    value: pieces as f64,
+                    expected: format!("1 to {MOST_PIECES}"),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The usual start of a small network: every tensor from a stream of its own.
+///
+/// # Errors
+/// If a spread is negative or not finite.
+pub fn usual(parameters: &[Parameter], seed: u64) -> Result<Weights> {
+    let tensors = parameters.iter().enumerate();
+    let tensor = |(i, p): (usize, &Parameter)| {
+        let rng = &mut generator(seed, i as u64);
+        let dims = p.dims.as_slice();
+        let t = match p.usual {
+            Usual::Uniform(bound) => uniform(dims, bound, rng)?,
+            Usual::Normal(std) => wave_init::random::normal(dims, std, rng)?,
+            Usual::Constant(value) => Tensor::full(value as f32, dims, &Device::Cpu)?,
+        };
+        Ok((p.name.clone(), t))
+    };
+    tensors.map(tensor).collect()
+}
+
+/// Parameters whose distributions are those of the tensors of a start: `KIND.NAME` for each tensor
+/// `NAME`, all `f32`.
+///
+/// Normal ones have its mean and standard deviation; quantiles are those of the uniform between ±1/2,
+/// times its range, which is where the authors begin. A constant tensor is kept as `constant.NAME`.
+///
+/// # Errors
+/// If a tensor is empty.
+pub fn first_parameters(family: DistributionFamily, start: &Weights) -> Result<Weights> {
+    let mut all = Weights::new();
+    for (name, t) in start {
+        let values: Vec<f64> = t.flatten_all()?.to_dtype(DType::F64)?.to_vec1()?;
+        let n = values.len() as f64;
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let mut put = |kind: &str, values: Vec<f64>| -> Result<()> {
+            let values: Vec<f32> = values.into_iter().map(|v| v as f32).collect();
+            let t = Tensor::from_vec(values.clone(), values.len(), &Device::Cpu)?;
+            all.insert(format!("{kind}.{name}"), t);
+            Ok(())
+        };
+        if values.is_empty() {
+            candle_core::bail!("{name} has no values: there is no distribution of none");
+        }
+        if least == most {
+            put("constant", vec![least])?;
+            continue;
+        }
+        match family {
+            DistributionFamily::Normal => {
+                let mean = values.iter().sum::<f64>() / n;
+                let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n;
+                put("mean", vec![mean])?;
+                put("std", vec![variance.sqrt()])?;
+            }
+            DistributionFamily::Plif { pieces } => {
+                let rise = inverse_softplus(1.0 / pieces as f64);
+                put("start", vec![-0.5])?;
+                put("slopes", vec![rise; pieces])?;
+                put("scale", vec![inverse_softplus(most - least)])?;
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The random part of a draw: `z` for each tensor that is not constant, and shapes.
+#[derive(Clone, Debug)]
+pub struct Noise {
+    tensors: Vec<(String, Vec<usize>, Option<Tensor>)>,
+}
+
+impl Noise {
+    /// Numbers for tensors of these names and shapes, each from a stream of its own.
+    ///
+    /// # Errors
+    /// Those of making a tensor.
+    pub fn new(
+        family: DistributionFamily,
+        shapes: &[(String, Vec<usize>)],
+        parameters: &Weights,
+        seed: u64,
+    ) -> Result<Noise> {
+        let tensor = |(i, (name, dims)): (usize, &(String, Vec<usize>))| {
+            let mut rng = generator(seed, i as u64);
+            let constant = parameters.contains_key(&format!("constant.{name}"));
+            let z = (!constant).then(|| draw(family, dims, &mut rng));
+            Ok((name.clone(), dims.clone(), z.transpose()?))
+        };
+        let tensors = shapes.iter().enumerate().map(tensor);
+        Ok(Noise {
+            tensors: tensors.collect::<Result<_>>()?,
+        })
+    }
+}
+
+fn draw(family: DistributionFamily, dims: &[usize], rng: &mut ChaCha8Rng) -> Result<Tensor> {
+    let n = dims.iter().product();
+    let values: Vec<f64> = match family {
+        DistributionFamily::Normal => (0..n).map(|_| standard_normal(rng)).collect(),
+        DistributionFamily::Plif { .. } => (0..n).map(|_| rng.random()).collect(),
+    };
+    Tensor::from_vec(values, n, &Device::Cpu)
+}
+
+/// Weights by name, in the type of the parameters, as a differentiable function of these.
+///
+/// # Errors
+/// If a parameter is missing or misshapen.
+pub fn weights(family: DistributionFamily, parameters: &Weights, noise: &Noise) -> Result<Weights> {
+    let mut all = Weights::new();
+    for (name, dims, z) in &noise.tensors {
+        let p = |kind: &str| {
+            let name = format!("{kind}.{name}");
+            let found = parameters.get(&name);
+            found.ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {name}")))
+        };
+        let t = match (z, family) {
+            (None, _) => p("constant")?.broadcast_as(dims.as_slice())?.contiguous()?,
+            (Some(z), DistributionFamily::Normal) => {
+                let z = z.to_dtype(p("mean")?.dtype())?;
+                z.broadcast_mul(p("std")?)?.broadcast_add(p("mean")?)?
+            }
+            (Some(z), DistributionFamily::Plif { .. }) => {
+                let q = quantile(p("start")?, p("slopes")?, z)?;
+                q.broadcast_mul(&softplus(p("scale")?)?)?
+            }
+        };
+        all.insert(name.clone(), t.reshape(dims.as_slice())?);
+    }
+    Ok(all)
+}
+
+/// Q at the places `x` (n) in 0..=1, of `start` (1) and the slopes `v` (pieces), in the type of these.
+///
+/// # Errors
+/// If a place is outside 0..=1, or there are no slopes.
+pub fn quantile(start: &Tensor, v: &Tensor, x: &Tensor) -> Result<Tensor> {
+    let (pieces, places) = (v.elem_count(), x.elem_count());
+    let x: Vec<f64> = x.to_dtype(DType::F64)?.flatten_all()?.to_vec1()?;
+    if let Some(x) = x.iter().find(|x| !(0.0..=1.0).contains(*x)) {
+        candle_core::bail!("the quantile at {x}: expected 0 to 1");
+    }
+    let piece = |x: &f64| ((x * pieces as f64) as usize).min(pieces.saturating_sub(1));
+    let index: Vec<u32> = x.iter().map(|x| piece(x) as u32).collect();
+    let share: Vec<f64> = x
+        .iter()
+        .map(|x| x * pieces as f64 - piece(x) as f64)
+        .collect();
+    let index = Tensor::from_vec(index, places, v.device())?;
+    let share = Tensor::from_vec(share, places, v.device())?.to_dtype(v.dtype())?;
+    let rises = softplus(v)?; // (pieces)
+    let below = (rises.cumsum(0)? - &rises)?; // of the pieces before each
+    (below.index_select(&index, 0)? + (rises.index_select(&index, 0)? * share)?)?
+        .broadcast_add(start)
+}
+
+/// ln(1 + e^x), without overflow.
+pub fn softplus(x: &Tensor) -> Result<Tensor> {
+    x.relu()? + (x.abs()?.neg()?.exp()? + 1.0)?.log()?
+}
+
+/// The inverse of [`softplus`], of a positive number.
+fn inverse_softplus(y: f64) -> f64 {
+    y + (-(-y).exp_m1()).ln()
+}
+
+/// Mean and standard deviation of each tensor's distribution, by name: what a report says of it.
+///
+/// # Errors
+/// If a parameter is missing or misshapen.
+pub fn moments(
+    family: DistributionFamily,
+    parameters: &Weights,
+) -> Result<Vec<(String, f64, f64)>> {
+    let mut all = Vec::new();
+    let scalar = |t: &Tensor| -> Result<f64> {
+        let t = t.flatten_all()?.to_dtype(DType::F64)?;
+        Ok(t.to_vec1::<f64>()?.first().copied().unwrap_or(f64::NAN))
+    };
+    for (key, t) in parameters {
+        let Some((kind @ ("constant" | "mean" | "start"), name)) = key.split_once('.') else {
+            continue;
+        };
+        let (mean, std) = match (kind, family) {
+            ("constant", _) => (scalar(t)?, 0.0),
+            ("mean", _) => (scalar(t)?, scalar(of(parameters, "std", name)?)?.abs()),
+            _ => {
+                let q = quantiles(parameters, name, 20_000)?;
+                let mean = q.iter().sum::<f64>() / q.len() as f64;
+                let squares: f64 = q.iter().map(|q| (q - mean).powi(2)).sum();
+                (mean, (squares / q.len() as f64).sqrt())
+            }
+        };
+        all.push((name.to_string(), mean, std));
+    }
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(all)
+}
+
+/// The quantiles of a piecewise linear distribution in the middles of `n` equal parts of 0..=1.
+///
+/// # Errors
+/// If a parameter is missing or misshapen.
+pub fn quantiles(parameters: &Weights, name: &str, n: usize) -> Result<Vec<f64>> {
+    let x: Vec<f64> = (0..n).map(|i| (i as f64 + 0.5) / n as f64).collect();
+    let x = Tensor::from_vec(x, n, &Device::Cpu)?;
+    let q = quantile(
+        of(parameters, "start", name)?,
+        of(parameters, "slopes", name)?,
+        &x,
+    )?;
+    q.broadcast_mul(&softplus(of(parameters, "scale", name)?)?)?
+        .to_dtype(DType::F64)?
+        .to_vec1()
+}
+
+/// The parameter `KIND.NAME`.
+fn of<'a>(parameters: &'a Weights, kind: &str, name: &str) -> Result<&'a Tensor> {
+    let key = format!("{kind}.{name}");
+    let found = parameters.get(&key);
+    found.ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {key}")))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+use super::*;
+use candle_core::Var;
+use proptest::prelude::*;
+
+fn values(t: &Tensor) -> Vec<f64> {
+    let t = t.flatten_all().unwrap().to_dtype(DType::F64).unwrap();
+    t.to_vec1().unwrap()
+}
+
+fn tensor(values: &[f64]) -> Tensor {
+    Tensor::from_slice(values, values.len(), &Device::Cpu).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// DIMAML: "Q non-decreasing, Q(0)=b, Q(1)=b+sum softplus".
+    #[test]
+    fn quantiles_rise_from_the_start_by_all_slopes(
+        start in -3.0..3.0f64,
+        slopes in prop::collection::vec(-30.0..30.0f64, 1..40),
+        places in prop::collection::vec(0.0..=1.0f64, 2..60),
+    ) {
+        let q = |x: &[f64]| values(&quantile(&tensor(&[start]), &tensor(&slopes), &tensor(x)).unwrap());
+        let mut places = places.clone();
+        places.sort_by(f64::total_cmp);
+        let found = q(&places);
+        prop_assert!(found.is_sorted_by(|a, b| a <= &(b + 1e-12 * b.abs().max(1.0))), "{found:?}");
+        let all: f64 = values(&softplus(&tensor(&slopes)).unwrap()).iter().sum();
+        let ends = q(&[0.0, 1.0]);
+        prop_assert_eq!(ends[0], start);
+        prop_assert!((ends[1] - start - all).abs() < 1e-12 * all.max(1.0));
+        // Between the ends of a piece it is the line of its formula.
+        for x in places {
+            let k = slopes.len() as f64;
+            let piece = ((k * x) as usize).min(slopes.len() - 1);
+            let rise = |v: &f64| v.max(0.0) + (-v.abs()).exp().ln_1p();
+            let below: f64 = slopes[..piece].iter().map(rise).sum();
+            let line = start + below + k * rise(&slopes[piece]) * (x - piece as f64 / k);
+            prop_assert!((q(&[x])[0] - line).abs() < 1e-10 * line.abs().max(1.0));
+        }
+    }
+}
+
+fn start() -> Weights {
+    let all = [
+        ("a.weight", vec![30, 40], Usual::Uniform(0.2)),
+        ("a.norm", vec![7], Usual::Constant(1.0)),
+        ("b.weight", vec![50, 20], Usual::Normal(0.7)),
+    ];
+    let parameters = all.map(|(name, dims, usual)| Parameter {
+        name: name.into(),
+        dims,
+        usual,
+    });
+    usual(&parameters, 3).unwrap()
+}
+
+fn shapes(start: &Weights) -> Vec<(String, Vec<usize>)> {
+    let shape = |(name, t): (&String, &Tensor)| (name.clone(), t.dims().to_vec());
+    start.iter().map(shape).collect()
+}
+
+#[test]
+fn the_first_distributions_are_those_of_the_start() {
+    let start = start();
+    let spread = |t: &Tensor| {
+        let v = values(t);
+        let mean = v.iter().sum::<f64>() / v.len() as f64;
+        let variance = v.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / v.len() as f64;
+        (
+            mean,
+            variance.sqrt(),
+            v.iter().fold(0.0, |a: f64, x| a.max(x.abs())),
+        )
+    };
+    for family in [
+        DistributionFamily::Normal,
+        DistributionFamily::Plif { pieces: PIECES },
+    ] {
+        let parameters = first_parameters(family, &start).unwrap();
+        let noise = Noise::new(family, &shapes(&start), &parameters, 5).unwrap();
+        let drawn = weights(family, &parameters, &noise).unwrap();
+        assert_eq!(values(&drawn["a.norm"]), [1.0; 7]);
+        let (mean, std, most) = spread(&drawn["a.weight"]);
+        assert!(
+            mean.abs() < 0.01 && (std - 0.2 / 3f64.sqrt()).abs() < 0.005,
+            "{mean} {std}"
+        );
+        if family != DistributionFamily::Normal {
+            assert!(most <= 0.2 && most > 0.198, "{most}");
+        } else {
+            assert!((spread(&drawn["b.weight"]).1 - 0.7).abs() < 0.03);
+        }
+        for (name, mean, std) in moments(family, &parameters).unwrap() {
+            let found = spread(&drawn[&name]);
+            assert!(
+                (found.0 - mean).abs() < 0.12 && (found.1 - std).abs() < 0.06,
+                "{name}"
+            );
+        }
+        // A seed names the numbers.
+        let again = Noise::new(family, &shapes(&start), &parameters, 5).unwrap();
+        let again = weights(family, &parameters, &again).unwrap();
+        assert_eq!(values(&again["b.weight"]), values(&drawn["b.weight"]));
+        let other = Noise::new(family, &shapes(&start), &parameters, 6).unwrap();
+        let other = weights(family, &parameters, &other).unwrap();
+        assert_ne!(values(&other["b.weight"]), values(&drawn["b.weight"]));
+    }
+}
+
+/// The slope of `<a, w>` with respect to every parameter, against central differences.
+#[test]
+fn weights_are_differentiable_in_their_parameters() {
+    let start = start();
+    for family in [
+        DistributionFamily::Normal,
+        DistributionFamily::Plif { pieces: 4 },
+    ] {
+        let first: Weights = first_parameters(family, &start)
+            .unwrap()
+            .into_iter()
+            .map(|(name, t)| (name, t.to_dtype(DType::F64).unwrap()))
+            .collect();
+        let noise = Noise::new(family, &shapes(&start), &first, 1).unwrap();
+        let product = |parameters: &Weights| {
+            let w = weights(family, parameters, &noise).unwrap();
+            let terms = start.iter().map(|(name, a)| {
+                let a = a.to_dtype(DType::F64).unwrap();
+                (a * &w[name]).unwrap().sum_all().unwrap()
+            });
+            terms.reduce(|x, y| (x + y).unwrap()).unwrap()
+        };
+        let variables: Vec<(String, Var)> = first
+            .iter()
+            .map(|(name, t)| (name.clone(), Var::from_tensor(t).unwrap()))
+            .collect();
+        let tracked: Weights = variables
+            .iter()
+            .map(|(name, v)| (name.clone(), v.as_tensor().clone()))
+            .collect();
+        let store = product(&tracked).backward().unwrap();
+        for (name, v) in &variables {
+            let found = values(store.get(v.as_tensor()).unwrap());
+            for (i, slope) in found.iter().enumerate() {
+                let at = |by: f64| {
+                    let mut moved = values(v.as_tensor());
+                    moved[i] += by;
+                    let mut parameters = first.clone();
+                    parameters.insert(name.clone(), tensor(&moved));
+                    product(&parameters).to_scalar::<f64>().unwrap()
+                };
+                let expected = (at(1e-5) - at(-1e-5)) / 2e-5;
+                assert!(
+                    (slope - expected).abs() < 1e-6 * expected.abs().max(1.0),
+                    "{name}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    assert!(DistributionFamily::Plif { pieces: 0 }.validate().is_err());
+    let one = tensor(&[0.5]);
+    assert!(quantile(&one, &one, &tensor(&[1.5])).is_err());
+    assert!(quantile(&one, &one, &tensor(&[f64::NAN])).is_err());
+    assert!(
+        weights(
+            DistributionFamily::Normal,
+            &Weights::new(),
+            &Noise {
+                tensors: vec![("a".into(), vec![1], Some(one))],
+            }
+        )
+        .is_err()
+    );
+}

@@ -1,0 +1,196 @@
+//! The plan of learned distributions: settings checked, data and network read.
+
+use super::learned::{self, DistributionFamily};
+use super::problem::Source;
+use super::settings::{Arch, InnerOptimiser, Method, OuterGradient, Settings};
+use super::small::{AutoencoderShape, FixupShape, LstmShape, Small};
+use super::unrolled::{Gradient, Optimiser, Unrolled};
+use anyhow::Result;
+use wave_models::Weights;
+use wave_run::context::Context;
+use wave_run::error::request;
+
+/// A checked plan.
+pub(super) struct Plan {
+    pub(super) family: DistributionFamily,
+    pub(super) network: Small,
+    pub(super) source: Source,
+    /// The training run that is differentiated.
+    pub(super) inner: Unrolled,
+    /// Number of steps of the outer loop.
+    pub(super) steps: u64,
+    /// Learning rate of the distributions.
+    pub(super) learning_rate: f64,
+    /// Gradient-norm clipping threshold.
+    pub(super) clip: f64,
+    pub(super) seed: u64,
+}
+
+impl Plan {
+    pub(super) fn new(own: &Settings, context: &Context) -> Result<Plan> {
+        let positive = [
+            ("inner_lr", own.inner_lr),
+            ("trust", own.trust),
+            ("lr", own.lr),
+            ("clip", own.clip),
+        ];
+        for (key, value) in positive {
+            if value.is_some_and(|value| value <= 0.0) {
+                return Err(request(format!("{key}: expected a number above 0")));
+            }
+        }
+        if let Some(momentum) = own.momentum.filter(|m| !(0.0..1.0).contains(m)) {
+            return Err(request(format!("momentum = {momentum}; expected 0 to 1")));
+        }
+        let family = match own.method {
+            Some(Method::Plif) => DistributionFamily::Plif {
+                pieces: own.pieces.unwrap_or(learned::PIECES),
+            },
+            _ => DistributionFamily::Normal,
+        };
+        family.validate()?;
+        let spec = own.images.data.as_deref();
+        let spec = spec.ok_or_else(|| request("no data; give --data, such as fashion-mnist"))?;
+        let source = Source::open(spec, own, None, context)?;
+        let network = network(own, &source)?;
+        network.validate()?;
+        let usual = Usual::of(own.arch.unwrap_or_default());
+        Ok(Plan {
+            family,
+            network,
+            source,
+            inner: inner(own, &usual)?,
+            steps: own.steps.unwrap_or(2000),
+            learning_rate: own.lr.unwrap_or(usual.outer_lr),
+            clip: own.clip.unwrap_or(10.0),
+            seed: own.seed.unwrap_or(0),
+        })
+    }
+}
+
+/// The network of the settings, with the input of the data.
+fn network(own: &Settings, source: &Source) -> Result<Small> {
+    Ok(match (own.arch.unwrap_or_default(), source.frame()) {
+        (Arch::Autoencoder, Some((image_size, channels, _))) => {
+            Small::Autoencoder(AutoencoderShape {
+                image_size,
+                channels,
+                widths: own.conv_widths.clone().unwrap_or_else(|| vec![8, 16]),
+                latent: own.latent.unwrap_or(16),
+            })
+        }
+        (Arch::Fixup, Some((image_size, channels, classes))) => Small::Fixup(FixupShape {
+            image_size,
+            channels,
+            width: own.width.unwrap_or(16),
+            blocks: own.depth.unwrap_or(2),
+            stages: own.stages.unwrap_or(1),
+            classes,
+        }),
+        _ => {
+            let width = own.width.unwrap_or(32);
+            Small::Lstm(LstmShape {
+                vocabulary: source.vocabulary().unwrap_or(0),
+                embedding: width.div_ceil(2),
+                width,
+                layers: own.depth.unwrap_or(2),
+            })
+        }
+    })
+}
+
+/// DIMAML's settings, section 3, where nothing else is said.
+struct Usual {
+    optimiser: InnerOptimiser,
+    lr: f64,
+    weight_decay: f64,
+    steps: u64,
+    outer_lr: f64,
+}
+
+impl Usual {
+    fn of(arch: Arch) -> Usual {
+        let (optimiser, lr, weight_decay) = match arch {
+            Arch::Autoencoder => (InnerOptimiser::Sgd, 1e-2, 0.0),
+            Arch::Fixup => (InnerOptimiser::Nesterov, 0.1, 5e-4),
+            Arch::Lstm => (InnerOptimiser::Adam, 1e-3, 0.0),
+        };
+        let (steps, outer_lr) = match arch {
+            Arch::Autoencoder => (600, 1e-4),
+            Arch::Fixup => (200, 1e-4),
+            Arch::Lstm => (200, 3e-4),
+        };
+        Usual {
+            optimiser,
+            lr,
+            weight_decay,
+            steps,
+            outer_lr,
+        }
+    }
+}
+
+/// The training run that is differentiated.
+fn inner(own: &Settings, usual: &Usual) -> Result<Unrolled> {
+    let momentum = own.momentum.unwrap_or(0.9);
+    let chosen = own.optimiser.unwrap_or(usual.optimiser);
+    let weight_decay = own.inner_weight_decay.unwrap_or(match chosen {
+        InnerOptimiser::Adam => 0.0,
+        _ => usual.weight_decay,
+    });
+    let sgd = |nesterov| Optimiser::Sgd {
+        momentum,
+        nesterov,
+        weight_decay,
+    };
+    let optimiser = match chosen {
+        InnerOptimiser::Sgd => sgd(false),
+        InnerOptimiser::Nesterov => sgd(true),
+        InnerOptimiser::Adam => Optimiser::ADAM,
+        InnerOptimiser::Lars => Optimiser::Lars {
+            momentum,
+            weight_decay,
+            trust: own.trust.unwrap_or(1e-3),
+        },
+    };
+    let learning_rate = own.inner_lr.unwrap_or(usual.lr);
+    let steps = own.inner_steps.unwrap_or(usual.steps);
+    Ok(Unrolled {
+        optimiser,
+        learning_rate,
+        steps,
+        validate: validated(steps, own.validate_every)?,
+        checkpoint: own.keep_every.unwrap_or(5).max(1),
+        gradient: match own.gradient.unwrap_or_default() {
+            OuterGradient::Full => Gradient::Full,
+            OuterGradient::FirstOrder => Gradient::FirstOrder,
+            OuterGradient::Reptile => Gradient::Reptile,
+        },
+    })
+}
+
+/// The steps with a validation: every so many, and always the last.
+pub(super) fn validated(steps: u64, every: Option<u64>) -> Result<Vec<u64>> {
+    let every = every.unwrap_or(1);
+    if steps == 0 || every == 0 || steps > 100_000 {
+        return Err(request(format!(
+            "{steps} inner steps with a validation every {every}; expected 1 to 100000, and at least 1"
+        )));
+    }
+    let mut all: Vec<u64> = (1..=steps).filter(|t| t.is_multiple_of(every)).collect();
+    if all.last() != Some(&steps) {
+        all.push(steps);
+    }
+    Ok(all)
+}
+
+/// Weights drawn from learned distributions.
+pub(super) fn draw_weights(
+    family: DistributionFamily,
+    network: &Small,
+    parameters: &Weights,
+    seed: u64,
+) -> Result<Weights> {
+    let noise = learned::Noise::new(family, &network.shapes(), parameters, seed)?;
+    Ok(learned::weights(family, parameters, &noise)?)
+}

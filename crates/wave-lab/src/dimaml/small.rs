@@ -1,0 +1,182 @@
+//! Networks small enough to differentiate their training. Initialisers are learned on them.
+//!
+//! Each is one file: its sizes, the names, shapes and usual starts of its weights, and its loss. They
+//! are written in candle's own operators, since the gradients of fused ones have no gradients. They
+//! compute in the type of their weights.
+
+pub mod autoencoder;
+pub mod fixup;
+pub mod lstm;
+
+use candle_core::{Result, Tensor};
+use serde::{Deserialize, Serialize};
+use wave_models::{ShapeError, Weights};
+
+pub use autoencoder::AutoencoderShape;
+pub use fixup::FixupShape;
+pub use lstm::LstmShape;
+
+/// The most values that all weights may have.
+const MOST_VALUES: usize = 1 << 26;
+
+/// The usual start of a weight: PyTorch's defaults, which the papers call Kaiming's where they are
+/// uniform.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Usual {
+    /// Uniform between ± this.
+    Uniform(f64),
+    /// Normal with this standard deviation.
+    Normal(f64),
+    /// This number everywhere: norms, and what Fixup makes zero.
+    Constant(f64),
+}
+
+impl Usual {
+    /// Uniform between ±1/sqrt(inputs).
+    pub(crate) fn of_inputs(inputs: usize) -> Usual {
+        Usual::Uniform(1.0 / (inputs.max(1) as f64).sqrt())
+    }
+}
+
+/// A weight of a small network.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameter {
+    /// Its name.
+    pub name: String,
+    /// Its shape.
+    pub dims: Vec<usize>,
+    /// Its start.
+    pub usual: Usual,
+}
+
+impl Parameter {
+    fn new(name: String, dims: &[usize], usual: Usual) -> Parameter {
+        let dims = dims.to_vec();
+        Parameter { name, dims, usual }
+    }
+}
+
+/// A batch for a small network.
+#[derive(Clone, Debug)]
+pub struct Examples {
+    /// Images (b, c, h, w), or tokens (b, n).
+    pub input: Tensor,
+    /// A class for each image; of tokens, what comes after each of the positions: (b, positions). An
+    /// autoencoder needs none.
+    pub targets: Vec<u32>,
+    /// The positions whose predictions count, the same in each sequence.
+    pub positions: Vec<u32>,
+}
+
+/// A small network and its sizes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "network", rename_all = "snake_case")]
+pub enum Small {
+    /// A convolutional autoencoder.
+    Autoencoder(AutoencoderShape),
+    /// A residual network without norms.
+    Fixup(FixupShape),
+    /// A language model of characters.
+    Lstm(LstmShape),
+}
+
+impl Small {
+    /// Checks that a network of this shape exists.
+    ///
+    /// # Errors
+    /// Names the size that does not fit.
+    pub fn validate(&self) -> std::result::Result<(), ShapeError> {
+        match self {
+            Small::Autoencoder(shape) => shape.validate(),
+            Small::Fixup(shape) => shape.validate(),
+            Small::Lstm(shape) => shape.validate(),
+        }?;
+        let of = |p: &Parameter| {
+            p.dims
+                .iter()
+                .fold(1, |n: usize, size| n.saturating_mul(*size))
+        };
+        let all = self.parameters();
+        let values = all.iter().map(of).fold(0, usize::saturating_add);
+        match values > MOST_VALUES {
+            false => Ok(()),
+            true => Err(ShapeError::TooLarge {
+                name: "number of weights",
+                value: values,
+                at_most: MOST_VALUES,
+            }),
+        }
+    }
+
+    /// All weights, in the order of the network.
+    pub fn parameters(&self) -> Vec<Parameter> {
+        match self {
+            Small::Autoencoder(shape) => shape.parameters(),
+            Small::Fixup(shape) => shape.parameters(),
+            Small::Lstm(shape) => shape.parameters(),
+        }
+    }
+
+    /// Names and shapes of the weights.
+    pub fn shapes(&self) -> Vec<(String, Vec<usize>)> {
+        let all = self.parameters().into_iter();
+        all.map(|p| (p.name, p.dims)).collect()
+    }
+
+    /// The network for a task of so many classes or tokens, with images as this one sees: that of other
+    /// classes has another head, that of other tokens another embedding too.
+    pub fn on(&self, classes: Option<usize>, vocabulary: Option<usize>) -> Small {
+        let mut other = self.clone();
+        match (&mut other, classes, vocabulary) {
+            (Small::Fixup(shape), Some(classes), _) => shape.classes = classes,
+            (Small::Lstm(shape), _, Some(vocabulary)) => shape.vocabulary = vocabulary,
+            _ => {}
+        }
+        other
+    }
+
+    /// The loss: a scalar, the mean over the examples.
+    ///
+    /// # Errors
+    /// If a weight is missing, or sizes contradict the network.
+    pub fn loss(&self, weights: &Weights, examples: &Examples) -> Result<Tensor> {
+        match self {
+            Small::Autoencoder(shape) => autoencoder::loss(shape, weights, &examples.input),
+            Small::Fixup(shape) => {
+                let logits = fixup::logits(shape, weights, &examples.input)?;
+                cross_entropy(&logits, &examples.targets)
+            }
+            Small::Lstm(shape) => {
+                let logits = lstm::logits(shape, weights, &examples.input, &examples.positions)?;
+                cross_entropy(&logits, &examples.targets)
+            }
+        }
+    }
+}
+
+/// Mean cross-entropy of logits (n, classes) with a class for each row.
+fn cross_entropy(logits: &Tensor, targets: &[u32]) -> Result<Tensor> {
+    let (n, classes) = logits.dims2()?;
+    if targets.len() != n || targets.iter().any(|t| *t as usize >= classes) {
+        candle_core::bail!(
+            "{} targets for {n} predictions of {classes} classes",
+            targets.len()
+        );
+    }
+    let mut one_hot = vec![0f32; n * classes];
+    for (row, class) in targets.iter().enumerate() {
+        one_hot[row * classes + *class as usize] = 1.0;
+    }
+    let one_hot = Tensor::from_vec(one_hot, (n, classes), logits.device())?;
+    wave_ops::stock::soft_cross_entropy(logits, &one_hot.to_dtype(logits.dtype())?)
+}
+
+/// A weight of a map.
+fn weight<'a>(weights: &'a Weights, name: &str) -> Result<&'a Tensor> {
+    let found = weights.get(name);
+    found.ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {name}")))
+}
+
+#[cfg(test)]
+#[path = "small_tests.rs"]
+mod tests;

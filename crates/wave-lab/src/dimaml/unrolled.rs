@@ -1,0 +1,388 @@
+//! Training as a differentiable function of its initial weights: the gradient says how they would have to
+//! change for the training to go better (DIMAML, section 2.1).
+//!
+//! The objective is the area under the validation curve, `L = 1/|V| sum_{t in V} L_val(w_t)`, where
+//! `w_t` are the weights after t steps from `w_0`. A step maps weights and what the optimiser
+//! remembers to the next ones, `x_t = F_t(x_{t-1})`, and contains a gradient; so the objective's
+//! gradient, taken backwards through the steps, contains Hessian-vector products. With the adjoint
+//! `a_t = dL/dx_t`:
+//!
+//! ```text
+//! a_N = 0;   for t = N..1:   if t in V:  a_t += dL_val(w_t)/dw / |V|
+//!                            a_{t-1} = (dF_t/dx)^T a_t
+//! ```
+//!
+//! Each of these products is one backward pass through one step, whose graph has the loss' gradient in
+//! it: the graph of the whole training is never there. Only every m-th state is kept on the way forward
+//! (gradient checkpointing); those between are computed again, m at a time, and bit by bit the same.
+
+mod optimiser;
+mod quotient;
+
+use std::collections::BTreeMap;
+
+use candle_core::{DType, Device, Result, Tensor, Var};
+
+use super::second_order;
+pub use optimiser::Optimiser;
+use optimiser::norm;
+pub use quotient::gradient_quotient;
+
+/// The examples that a loss is taken on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The training batch of a step, counted from 1.
+    Training(u64),
+    /// The validation examples after so many steps.
+    Validation(u64),
+}
+
+/// What is taken for the gradient with respect to the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gradient {
+    /// The gradient itself, through all steps.
+    #[default]
+    Full,
+    /// The mean gradient of the validation losses where they are taken, as if no step had changed
+    /// another: first-order MAML (Finn, Abbeel and Levine 2017, section 5.2).
+    FirstOrder,
+    /// The start less where the training ends (Reptile: Nichol, Achiam and Schulman 2018, algorithm 2).
+    Reptile,
+}
+
+/// A training whose start can be differentiated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unrolled {
+    /// The rule of a step.
+    pub optimiser: Optimiser,
+    /// The learning rate, the same in every step.
+    pub learning_rate: f64,
+    /// Number of steps.
+    pub steps: u64,
+    /// Steps after which the loss is taken on validation examples, ascending.
+    pub validate: Vec<u64>,
+    /// Every m-th state is kept.
+    pub checkpoint: u64,
+    /// What is taken for the gradient.
+    pub gradient: Gradient,
+}
+
+/// The course of a training.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curve {
+    /// Steps done and validation loss there.
+    pub losses: Vec<(u64, f64)>,
+    /// Of each step and each weight, in the order of names, |gradient| / |weight| before the step: how
+    /// fast a layer trains (DIMAML, appendix C.1). Infinite for a weight that is zero.
+    pub update_rates: Vec<Vec<f64>>,
+}
+
+impl Curve {
+    /// The mean of the validation losses: the area under the curve.
+    pub fn area(&self) -> f64 {
+        mean(&self.losses)
+    }
+}
+
+/// The objective and its gradient.
+#[derive(Clone, Debug)]
+pub struct MetaGradient {
+    /// Steps done and validation loss there.
+    pub losses: Vec<(u64, f64)>,
+    /// Derivatives of their mean with respect to the start, by name.
+    pub of: BTreeMap<String, Tensor>,
+}
+
+impl MetaGradient {
+    /// The objective: the mean of the validation losses.
+    pub fn area(&self) -> f64 {
+        mean(&self.losses)
+    }
+}
+
+fn mean(losses: &[(u64, f64)]) -> f64 {
+    losses.iter().map(|(_, loss)| loss).sum::<f64>() / losses.len() as f64
+}
+
+/// Weights, and for each of the optimiser's slots a tensor for each weight; or an adjoint of these.
+type Point = Vec<Vec<Tensor>>;
+
+impl Unrolled {
+    /// Trains from `start` and tells how it went. `loss` is a pure function of the examples and the
+    /// weights: asked twice it answers the same. `rates`, if given, are the [update
+    /// rates](Curve::update_rates) of another training: every gradient is scaled to them. Those of weights
+    /// that are zero in either training stay as they are.
+    ///
+    /// # Errors
+    /// If steps, validation or checkpoints make no sense, or `loss` fails.
+    pub fn curve(
+        &self,
+        start: &BTreeMap<String, Tensor>,
+        rates: Option<&[Vec<f64>]>,
+        mut loss: impl FnMut(Phase, &BTreeMap<String, Tensor>) -> Result<Tensor>,
+    ) -> Result<Curve> {
+        self.check()?;
+        let names: Vec<&String> = start.keys().collect();
+        let mut point = self.start(start)?;
+        let mut curve = Curve {
+            losses: Vec::new(),
+            update_rates: Vec::new(),
+        };
+        for t in 1..=self.steps {
+            let weights = variables(&point[0])?;
+            let (_, mut gradients) = gradients(
+                &loss(Phase::Training(t), &named(&names, &weights))?,
+                &weights,
+            )?;
+            let wanted = rates.and_then(|rates| rates.get(t as usize - 1));
+            for ((w, g), rate) in point[0]
+                .iter()
+                .zip(&mut gradients)
+                .zip(wanted.into_iter().flatten())
+            {
+                let scale = rate * scalar(&norm(w)?)? / scalar(&norm(g)?)?;
+                if scale.is_normal() {
+                    *g = (&*g * scale)?;
+                }
+            }
+            let rate = |(w, g): (&Tensor, &Tensor)| Ok(scalar(&norm(g)?)? / scalar(&norm(w)?)?);
+            let pairs = point[0].iter().zip(&gradients);
+            curve
+                .update_rates
+                .push(pairs.map(rate).collect::<Result<_>>()?);
+            point = self.step(t, &point, &gradients)?;
+            if self.validate.contains(&t) {
+                let weights = names.iter().zip(&point[0]);
+                let weights = weights
+                    .map(|(name, w)| ((*name).clone(), w.clone()))
+                    .collect();
+                let value = scalar(&loss(Phase::Validation(t), &weights)?)?;
+                curve.losses.push((t, value));
+            }
+        }
+        Ok(curve)
+    }
+
+    /// The objective's gradient with respect to `start`; `loss` as for [`curve`](Self::curve), of
+    /// operators that have second derivatives. Has to run inside [`second_order`](super::second_order()).
+    /// (Neither matters to [`Gradient::FirstOrder`] and [`Gradient::Reptile`].)
+    ///
+    /// # Errors
+    /// If it does not, if steps, validation or checkpoints make no sense, or `loss` fails.
+    pub fn meta_gradient(
+        &self,
+        start: &BTreeMap<String, Tensor>,
+        mut loss: impl FnMut(Phase, &BTreeMap<String, Tensor>) -> Result<Tensor>,
+    ) -> Result<MetaGradient> {
+        self.check()?;
+        if self.gradient != Gradient::Full {
+            return self.without_adjoint(start, loss);
+        }
+        second_order::check()?;
+        let names: Vec<&String> = start.keys().collect();
+        let mut forward = |t: u64, point: &Point| {
+            let weights = variables(&point[0])?;
+            let value = loss(Phase::Training(t), &named(&names, &weights))?;
+            self.step(t, point, &gradients(&value, &weights)?.1)
+        };
+        // State t is in kept[t / m] if m divides t.
+        let mut kept = vec![self.start(start)?];
+        let mut point = kept[0].clone();
+        for t in 1..self.steps {
+            point = forward(t, &point)?;
+            if t.is_multiple_of(self.checkpoint) {
+                kept.push(point.clone());
+            }
+        }
+        let mut adjoint: Point = kept[0]
+            .iter()
+            .map(|of| of.iter().map(Tensor::zeros_like).collect())
+            .collect::<Result<_>>()?;
+        let mut losses = Vec::new();
+        while let Some(first) = kept.pop() {
+            let from = kept.len() as u64 * self.checkpoint;
+            let to = (from + self.checkpoint).min(self.steps);
+            let mut states = vec![first]; // from, from + 1, .., to
+            for t in from + 1..=to {
+                let weights = variables(&states[states.len() - 1][0])?;
+                let value = loss(Phase::Training(t), &named(&names, &weights))?;
+                let gradients = gradients(&value, &weights)?.1;
+                states.push(self.step(t, &states[states.len() - 1], &gradients)?);
+            }
+            for t in (from + 1..=to).rev() {
+                let after = states.pop().unwrap_or_default();
+                if self.validate.contains(&t) {
+                    let weights = variables(&after[0])?;
+                    let value = loss(Phase::Validation(t), &named(&names, &weights))?;
+                    let (value, gradients) = gradients(&value, &weights)?;
+                    losses.push((t, value));
+                    for (a, g) in adjoint[0].iter_mut().zip(gradients) {
+                        *a = (&*a + (g / self.validate.len() as f64)?)?;
+                    }
+                }
+                let before = &states[states.len() - 1];
+                adjoint = self.pull_back(t, before, &adjoint, |weights| {
+                    loss(Phase::Training(t), &named(&names, weights))
+                })?;
+            }
+        }
+        losses.reverse();
+        let of = names.into_iter().cloned().zip(adjoint.swap_remove(0));
+        Ok(MetaGradient {
+            losses,
+            of: of.collect(),
+        })
+    }
+
+    /// What stands for the gradient without a way back through the steps.
+    fn without_adjoint(
+        &self,
+        start: &BTreeMap<String, Tensor>,
+        mut loss: impl FnMut(Phase, &BTreeMap<String, Tensor>) -> Result<Tensor>,
+    ) -> Result<MetaGradient> {
+        let names: Vec<&String> = start.keys().collect();
+        let mut point = self.start(start)?;
+        let first = point[0].clone();
+        let zeros = first.iter().map(Tensor::zeros_like);
+        let mut of = zeros.collect::<Result<Vec<_>>>()?;
+        let mut losses = Vec::new();
+        for t in 1..=self.steps {
+            let weights = variables(&point[0])?;
+            let value = loss(Phase::Training(t), &named(&names, &weights))?;
+            point = self.step(t, &point, &gradients(&value, &weights)?.1)?;
+            if self.validate.contains(&t) {
+                let weights = variables(&point[0])?;
+                let value = loss(Phase::Validation(t), &named(&names, &weights))?;
+                losses.push((t, scalar(&value)?));
+                if self.gradient == Gradient::FirstOrder {
+                    let gradients = gradients(&value, &weights)?.1;
+                    for (sum, g) in of.iter_mut().zip(gradients) {
+                        *sum = (&*sum + (g / self.validate.len() as f64)?)?;
+                    }
+                }
+            }
+        }
+        if self.gradient == Gradient::Reptile {
+            let moved = first.iter().zip(&point[0]).map(|(from, to)| from - to);
+            of = moved.collect::<Result<_>>()?;
+        }
+        Ok(MetaGradient {
+            losses,
+            of: names.into_iter().cloned().zip(of).collect(),
+        })
+    }
+
+    fn check(&self) -> Result<()> {
+        let ordered = self.validate.is_sorted_by(|a, b| a < b);
+        match (self.validate.first(), self.validate.last()) {
+            _ if self.steps == 0 || self.checkpoint == 0 => candle_core::bail!(
+                "{} steps, of which every {} is kept; expected at least 1 of each",
+                self.steps,
+                self.checkpoint
+            ),
+            (Some(1..), Some(last)) if ordered && *last <= self.steps => Ok(()),
+            _ => candle_core::bail!(
+                "validation after the steps {:?} of {steps}; expected some of 1 to {steps}, ascending",
+                self.validate,
+                steps = self.steps
+            ),
+        }
+    }
+
+    /// The state before the first step.
+    fn start(&self, start: &BTreeMap<String, Tensor>) -> Result<Point> {
+        let weights: Vec<Tensor> = start.values().map(Tensor::detach).collect();
+        let mut point = vec![weights];
+        for _ in 0..self.optimiser.slots() {
+            let zeros = point[0].iter().map(Tensor::zeros_like);
+            point.push(zeros.collect::<Result<_>>()?);
+        }
+        Ok(point)
+    }
+
+    /// The state after step `t`.
+    fn step(&self, t: u64, before: &Point, gradients: &[Tensor]) -> Result<Point> {
+        let mut after: Point = vec![Vec::new(); before.len()];
+        for (i, g) in gradients.iter().enumerate() {
+            let slots: Vec<Tensor> = before[1..].iter().map(|slot| slot[i].clone()).collect();
+            let rate = self.learning_rate;
+            let (w, slots) = self.optimiser.update(rate, t, &before[0][i], g, &slots)?;
+            after[0].push(w);
+            for (all, slot) in after[1..].iter_mut().zip(slots) {
+                all.push(slot);
+            }
+        }
+        Ok(after)
+    }
+
+    /// The adjoint before step `t` from the one after it.
+    fn pull_back(
+        &self,
+        t: u64,
+        before: &Point,
+        adjoint: &Point,
+        loss: impl FnOnce(&[Var]) -> Result<Tensor>,
+    ) -> Result<Point> {
+        let tracked: Vec<Vec<Var>> = before
+            .iter()
+            .map(|of| variables(of))
+            .collect::<Result<_>>()?;
+        let point: Point = tracked
+            .iter()
+            .map(|of| of.iter().map(|v| v.as_tensor().clone()).collect())
+            .collect();
+        let value = loss(&tracked[0])?;
+        let mut store = value.backward()?;
+        let gradient = |v: &Var| {
+            store
+                .remove(v.as_tensor())
+                .map_or_else(|| v.zeros_like(), Ok)
+        };
+        let gradients: Vec<Tensor> = tracked[0].iter().map(gradient).collect::<Result<_>>()?;
+        let after = self.step(t, &point, &gradients)?;
+        let mut product = Tensor::zeros((), value.dtype(), value.device())?;
+        for (x, a) in after.iter().flatten().zip(adjoint.iter().flatten()) {
+            product = (product + (x * a)?.sum_all()?)?;
+        }
+        let mut store = product.backward()?;
+        let mut taken = |v: &Var| match store.remove(v.as_tensor()) {
+            Some(gradient) => Ok(gradient.detach()),
+            None => v.as_detached_tensor().zeros_like(),
+        };
+        tracked
+            .iter()
+            .map(|of| of.iter().map(&mut taken).collect())
+            .collect()
+    }
+}
+
+/// Fresh variables of these values.
+fn variables(values: &[Tensor]) -> Result<Vec<Var>> {
+    values.iter().map(Var::from_tensor).collect()
+}
+
+fn named(names: &[&String], weights: &[Var]) -> BTreeMap<String, Tensor> {
+    let weights = names.iter().zip(weights);
+    weights
+        .map(|(name, v)| ((*name).clone(), v.as_tensor().clone()))
+        .collect()
+}
+
+/// A loss and its gradients, without their graphs; zero for what it does not depend on.
+fn gradients(loss: &Tensor, weights: &[Var]) -> Result<(f64, Vec<Tensor>)> {
+    let mut store = loss.backward()?;
+    let mut taken = |v: &Var| match store.remove(v.as_tensor()) {
+        Some(gradient) => Ok(gradient.detach()),
+        None => v.as_detached_tensor().zeros_like(),
+    };
+    let gradients = weights.iter().map(&mut taken).collect::<Result<_>>()?;
+    Ok((scalar(loss)?, gradients))
+}
+
+pub(crate) fn scalar(x: &Tensor) -> Result<f64> {
+    x.to_device(&Device::Cpu)?.to_dtype(DType::F64)?.to_scalar()
+}
+
+#[cfg(test)]
+#[path = "unrolled_tests.rs"]
+mod tests;

@@ -1,0 +1,64 @@
+//! The gradient quotient, which MetaInit makes small: how much a step turns the gradient.
+
+use std::collections::BTreeMap;
+
+use candle_core::{Result, Tensor};
+
+use super::super::second_order;
+use super::{scalar, variables};
+
+/// Keeps the quotient finite where the gradient is zero.
+const EPS: f64 = 1e-5;
+
+/// The gradient quotient and its derivatives with respect to the weights (Dauphin and Schoenholz 2019,
+/// equation 1), where g and H are gradient and Hessian of `loss` and n the number of values:
+///
+/// ```text
+/// GQ = 1/n sum |(g - H g) / (g + eps sign(g)) - 1|
+/// ```
+///
+/// The derivatives are third derivatives of the loss. Has to run inside
+/// [`second_order`](super::super::second_order()).
+///
+/// # Errors
+/// If it does not, or `loss` fails.
+pub fn gradient_quotient(
+    weights: &BTreeMap<String, Tensor>,
+    loss: impl FnOnce(&BTreeMap<String, Tensor>) -> Result<Tensor>,
+) -> Result<(f64, BTreeMap<String, Tensor>)> {
+    second_order::check()?;
+    let values: Vec<Tensor> = weights.values().map(Tensor::detach).collect();
+    let tracked = variables(&values)?;
+    let named = weights.keys().cloned();
+    let named = named.zip(tracked.iter().map(|v| v.as_tensor().clone()));
+    let value = loss(&named.collect())?;
+    let gradients_of = |of: &Tensor| -> Result<Vec<Tensor>> {
+        let mut store = of.backward()?;
+        let mut gradient = |v: &candle_core::Var| match store.remove(v.as_tensor()) {
+            Some(gradient) => Ok(gradient),
+            None => v.as_detached_tensor().zeros_like(),
+        };
+        tracked.iter().map(&mut gradient).collect()
+    };
+    let sum = |terms: Vec<Tensor>| -> Result<Tensor> {
+        let zero = Tensor::zeros((), value.dtype(), value.device())?;
+        terms.iter().try_fold(zero, |sum, term| sum + term)
+    };
+    let g = gradients_of(&value)?;
+    let squares = g
+        .iter()
+        .map(|g| g.sqr()?.sum_all())
+        .collect::<Result<_>>()?;
+    let hg = gradients_of(&(sum(squares)? * 0.5)?)?; // the gradient of |g|² / 2 is H g
+    let mut terms = Vec::new();
+    for (g, hg) in g.iter().zip(&hg) {
+        let sign = ((g.ge(0.0)?.to_dtype(g.dtype())? * 2.0)? - 1.0)?;
+        let quotient = ((g - hg)? / (g + (sign * EPS)?)?)?;
+        terms.push((quotient - 1.0)?.abs()?.sum_all()?);
+    }
+    let n: usize = values.iter().map(Tensor::elem_count).sum();
+    let quotient = (sum(terms)? / n.max(1) as f64)?;
+    let slopes = gradients_of(&quotient)?.into_iter().map(|t| t.detach());
+    let slopes = weights.keys().cloned().zip(slopes).collect();
+    Ok((scalar(&quotient)?, slopes))
+}

@@ -1,0 +1,345 @@
+use super::*;
+use crate::dimaml::second_order::tests::second_order as with_second_order;
+
+const MOMENTUM: Optimiser = Optimiser::Sgd {
+    momentum: 0.9,
+    nesterov: false,
+    weight_decay: 5e-3,
+};
+
+const ALL: [Optimiser; 4] = [
+    MOMENTUM,
+    Optimiser::Sgd {
+        momentum: 0.8,
+        nesterov: true,
+        weight_decay: 0.0,
+    },
+    Optimiser::ADAM,
+    Optimiser::Lars {
+        momentum: 0.9,
+        weight_decay: 1e-2,
+        trust: 0.2,
+    },
+];
+
+type Weights = BTreeMap<String, Tensor>;
+
+/// Numbers without a pattern, in -1..1.
+fn noise(shape: &[usize], seed: u64) -> Tensor {
+    let n = shape.iter().product::<usize>() as u64;
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut draw = || {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        (x >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    };
+    let values: Vec<f64> = (0..n).map(|_| draw()).collect();
+    Tensor::from_vec(values, shape, &Device::Cpu).unwrap()
+}
+
+/// An autoencoder with a layer norm, of other examples at every step; GELU and ReLU are in it.
+fn loss(phase: Phase, w: &Weights) -> Result<Tensor> {
+    let x = match phase {
+        Phase::Training(t) => noise(&[6, 5], t),
+        Phase::Validation(t) => noise(&[9, 5], 1000 + t),
+    };
+    let h = wave_ops::stock::linear(&x, &w["encoder.weight"], &w["encoder.bias"])?;
+    let (one, zero) = (noise(&[4], 1).ones_like()?, w["encoder.bias"].zeros_like()?);
+    let h = wave_ops::stock::layer_norm(&h, &one, &zero, 1e-5)?.tanh()?;
+    let y = h.matmul(&w["decoder.weight"].t()?)?;
+    let y = (y.relu()? + (y.tanh()? * 0.3)?)?;
+    (y - x)?.sqr()?.mean_all()
+}
+
+fn start() -> Weights {
+    let shapes: [(&str, &[usize]); 4] = [
+        ("decoder.weight", &[5, 4]),
+        ("encoder.bias", &[4]),
+        ("encoder.weight", &[4, 5]),
+        ("unused", &[3]),
+    ];
+    let tensors = shapes.iter().enumerate();
+    tensors
+        .map(|(i, (name, shape))| (name.to_string(), noise(shape, 77 + i as u64)))
+        .collect()
+}
+
+fn run(optimiser: Optimiser, checkpoint: u64) -> Unrolled {
+    Unrolled {
+        optimiser,
+        learning_rate: match optimiser {
+            Optimiser::Adam { .. } => 0.02,
+            _ => 0.1,
+        },
+        steps: 12,
+        validate: vec![3, 8, 12],
+        checkpoint,
+        gradient: Gradient::Full,
+    }
+}
+
+fn values(t: &Tensor) -> Vec<f64> {
+    t.flatten_all().unwrap().to_vec1().unwrap()
+}
+
+fn meta_gradient(run: &Unrolled) -> MetaGradient {
+    with_second_order(|| run.meta_gradient(&start(), loss).unwrap()).unwrap()
+}
+
+/// DIMAML: "meta-gradient vs central differences in f64 (<1e-4)".
+#[test]
+fn the_gradient_is_the_slope_of_the_area_under_the_curve() {
+    for optimiser in ALL {
+        let run = run(optimiser, 5);
+        let found = meta_gradient(&run);
+        assert_eq!(
+            found.losses,
+            run.curve(&start(), None, loss).unwrap().losses
+        );
+        for (name, t) in start() {
+            let of = values(&found.of[&name]);
+            for (i, slope) in of.iter().enumerate() {
+                let h = 1e-5;
+                let area = |by: f64| {
+                    let mut moved = values(&t);
+                    moved[i] += by;
+                    let moved = Tensor::from_vec(moved, t.shape(), &Device::Cpu).unwrap();
+                    let mut from = start();
+                    from.insert(name.clone(), moved);
+                    run.curve(&from, None, loss).unwrap().area()
+                };
+                let expected = (area(h) - area(-h)) / (2.0 * h);
+                let error = (slope - expected).abs() / expected.abs().max(1e-2);
+                assert!(
+                    error < 1e-6,
+                    "{optimiser:?} {name} {i}: {slope}, {expected}"
+                );
+            }
+        }
+        assert!(
+            values(&found.of["encoder.weight"])
+                .iter()
+                .any(|g| g.abs() > 1e-3)
+        );
+    }
+}
+
+/// DIMAML: "identical for m=1 and m=5".
+#[test]
+fn checkpoints_change_nothing() {
+    for optimiser in ALL {
+        let all = meta_gradient(&run(optimiser, 1));
+        for checkpoint in [5, 6, 12, 100] {
+            let some = meta_gradient(&run(optimiser, checkpoint));
+            assert_eq!(all.losses, some.losses);
+            for (name, t) in &all.of {
+                assert_eq!(values(t), values(&some.of[name]), "{optimiser:?} {name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn adam_from_a_dead_weight_has_a_finite_gradient() {
+    let dead = |phase: Phase, w: &Weights| {
+        let mut w = w.clone();
+        let kept = (&w["encoder.bias"] * noise(&[4], 1).zeros_like()?)?; // a gradient of exactly 0
+        w.insert("encoder.bias".into(), kept);
+        loss(phase, &w)
+    };
+    let run = run(Optimiser::ADAM, 4);
+    let found = with_second_order(|| run.meta_gradient(&start(), dead).unwrap()).unwrap();
+    assert!(found.of.values().flat_map(values).all(f64::is_finite));
+    assert_eq!(values(&found.of["encoder.bias"]), [0.0; 4]);
+}
+
+#[test]
+fn lars_steps_by_a_share_of_the_weight() {
+    let (w, g) = (noise(&[3, 4], 5), noise(&[3, 4], 6));
+    let zero = w.zeros_like().unwrap();
+    let of = |momentum, weight_decay| Optimiser::Lars {
+        momentum,
+        weight_decay,
+        trust: 0.01,
+    };
+    let size = |t: &Tensor| scalar(&norm(t).unwrap()).unwrap();
+    let (next, _) = of(0.0, 0.0)
+        .update(2.0, 1, &w, &g, std::slice::from_ref(&zero))
+        .unwrap();
+    let ratio = size(&(&next - &w).unwrap()) / size(&w);
+    assert!((ratio - 0.02).abs() < 1e-12, "{ratio}");
+    // trust |w| / (|g| + wd |w|), times the decayed gradient.
+    let (next, v) = of(0.9, 0.1)
+        .update(0.5, 1, &w, &g, std::slice::from_ref(&g))
+        .unwrap();
+    let rate = 0.01 * size(&w) / (size(&g) + 0.1 * size(&w));
+    for i in 0..12 {
+        let (w, g) = (values(&w)[i], values(&g)[i]);
+        let expected = 0.9 * g + 0.5 * rate * (g + 0.1 * w);
+        assert!((values(&v[0])[i] - expected).abs() < 1e-12);
+        assert!((values(&next)[i] - (w - expected)).abs() < 1e-12);
+    }
+    // From zero it moves as plain descent.
+    let (next, _) = of(0.0, 0.0)
+        .update(2.0, 1, &zero, &g, std::slice::from_ref(&zero))
+        .unwrap();
+    assert_eq!(values(&next), values(&(g * -2.0).unwrap()));
+}
+
+/// The quotient from its formula, with the Hessian from central differences of the gradient; and its
+/// derivatives against its own central differences.
+#[test]
+fn the_gradient_quotient_and_its_slopes() {
+    let smooth = |w: &Weights| {
+        let x = noise(&[6, 5], 9);
+        let h = wave_ops::stock::linear(&x, &w["encoder.weight"], &w["encoder.bias"])?.tanh()?;
+        let y = h.matmul(&w["decoder.weight"].t()?)?;
+        (y - x)?.sqr()?.mean_all()
+    };
+    let start: Weights = start()
+        .into_iter()
+        .filter(|(name, _)| name != "unused")
+        .collect();
+    let moved = |w: &Weights, name: &str, i: usize, by: f64| {
+        let mut w = w.clone();
+        let mut v = values(&w[name]);
+        v[i] += by;
+        let t = Tensor::from_vec(v, w[name].shape(), &Device::Cpu).unwrap();
+        w.insert(name.into(), t);
+        w
+    };
+    let gradient = |w: &Weights| -> Vec<f64> {
+        let tensors: Vec<Tensor> = w.values().cloned().collect();
+        let tracked = variables(&tensors).unwrap();
+        let named = w
+            .keys()
+            .cloned()
+            .zip(tracked.iter().map(|v| v.as_tensor().clone()));
+        let (_, g) = gradients(&smooth(&named.collect()).unwrap(), &tracked).unwrap();
+        g.iter().flat_map(values).collect()
+    };
+    let of = |w: &Weights| gradient_quotient(w, smooth).unwrap();
+    with_second_order(|| {
+        let (found, slopes) = of(&start);
+        let g = gradient(&start);
+        // H g is the change of the gradient along g.
+        let h = 1e-5;
+        let along = |by: f64| {
+            let mut at = 0;
+            let step = |(name, t): (&String, &Tensor)| {
+                let n = t.elem_count();
+                let v: Vec<f64> = values(t)
+                    .iter()
+                    .zip(&g[at..])
+                    .map(|(w, g)| w + by * g)
+                    .collect();
+                at += n;
+                (
+                    name.clone(),
+                    Tensor::from_vec(v, t.shape(), &Device::Cpu).unwrap(),
+                )
+            };
+            gradient(&start.iter().map(step).collect())
+        };
+        let (up, down) = (along(h), along(-h));
+        let terms = g.iter().zip(up.iter().zip(&down)).map(|(g, (up, down))| {
+            let hg = (up - down) / (2.0 * h);
+            let sign = if *g >= 0.0 { 1.0 } else { -1.0 };
+            ((g - hg) / (g + 1e-5 * sign) - 1.0).abs()
+        });
+        let expected = terms.sum::<f64>() / g.len() as f64;
+        assert!(
+            (found - expected).abs() < 1e-5 * expected,
+            "{found} {expected}"
+        );
+        for (name, slopes) in &slopes {
+            for (i, slope) in values(slopes).iter().enumerate() {
+                let h = 1e-7;
+                let at = |by: f64| of(&moved(&start, name, i, by)).0;
+                let expected = (at(h) - at(-h)) / (2.0 * h);
+                let error = (slope - expected).abs() / expected.abs().max(1.0);
+                assert!(error < 1e-4, "{name} {i}: {slope}, {expected}");
+            }
+        }
+    })
+    .unwrap();
+}
+
+#[test]
+fn where_nothing_moves_the_first_order_is_the_gradient() {
+    let gradient = |gradient, learning_rate| {
+        let run = Unrolled {
+            learning_rate,
+            gradient,
+            ..run(MOMENTUM, 5)
+        };
+        with_second_order(|| run.meta_gradient(&start(), loss).unwrap()).unwrap()
+    };
+    let apart = |a: &MetaGradient, b: &MetaGradient| {
+        assert_eq!(a.losses, b.losses);
+        let distance = |(name, g): (&String, &Tensor)| {
+            let apart = (g - &b.of[name]).unwrap().abs().unwrap();
+            apart.max_all().unwrap().to_scalar::<f64>().unwrap()
+        };
+        a.of.iter().map(distance).fold(0.0, f64::max)
+    };
+    let [still, moving] = [0.0, 0.1].map(|rate| {
+        let of = |which| gradient(which, rate);
+        apart(&of(Gradient::Full), &of(Gradient::FirstOrder))
+    });
+    assert!(still < 1e-12, "{still}");
+    assert!(moving > 1e-3, "{moving}");
+}
+
+#[test]
+fn reptile_points_from_the_end_to_the_start() {
+    let run = Unrolled {
+        gradient: Gradient::Reptile,
+        ..run(Optimiser::ADAM, 5)
+    };
+    let found = run.meta_gradient(&start(), loss).unwrap();
+    let end: Weights = start()
+        .iter()
+        .map(|(name, w)| (name.clone(), (w - &found.of[name]).unwrap()))
+        .collect();
+    let last = scalar(&loss(Phase::Validation(12), &end).unwrap()).unwrap();
+    assert!((found.losses[2].1 - last).abs() < 1e-12);
+    assert_eq!(
+        run.curve(&start(), None, loss).unwrap().losses,
+        found.losses
+    );
+}
+
+#[test]
+fn gradients_are_scaled_to_the_rates_of_another_training() {
+    let run = Unrolled {
+        optimiser: MOMENTUM,
+        learning_rate: 0.05,
+        steps: 5,
+        validate: vec![5],
+        checkpoint: 1,
+        gradient: Gradient::Full,
+    };
+    let wanted = run.curve(&start(), None, loss).unwrap().update_rates;
+    // Its own rates change nothing but rounding.
+    let own = run.curve(&start(), Some(&wanted), loss).unwrap();
+    let plain = run.curve(&start(), None, loss).unwrap();
+    assert!((own.area() - plain.area()).abs() < 1e-9);
+    let mut other = start();
+    for t in other.values_mut() {
+        *t = (&*t * 3.0).unwrap();
+    }
+    other.insert("encoder.bias".into(), noise(&[4], 3).zeros_like().unwrap());
+    let found = run.curve(&other, Some(&wanted), loss).unwrap().update_rates;
+    for (t, (wanted, found)) in wanted.iter().zip(&found).enumerate() {
+        for (i, (wanted, found)) in wanted.iter().zip(found).enumerate() {
+            // A bias of zero has no rate in the first step.
+            assert!(
+                (wanted - found).abs() < 1e-9 || (t, i) == (0, 1),
+                "{t} {i}: {wanted} {found}"
+            );
+        }
+    }
+    assert!(found[0][1].is_infinite());
+}

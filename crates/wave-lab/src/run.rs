@@ -1,0 +1,118 @@
+//! The parts that the papers share: settings from a recipe, variables, and the files of a result.
+
+use anyhow::Result;
+use candle_core::{DType, Device, Tensor};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use toml::Table;
+use wave_models::Weights;
+use wave_run::context::Context;
+use wave_run::error::request;
+use wave_run::plot;
+use wave_run::recipe::{merge, narrow, to_table};
+use wave_run::run_dir::Options;
+use wave_run::train::{self, Resolved};
+use wave_train::Variable;
+
+/// A run of a paper.
+pub struct Run {
+    out: PathBuf,
+    /// Context, and how much is said.
+    pub options: Options,
+}
+
+impl Run {
+    /// A run that writes to `out`, on the CPU.
+    pub fn new(out: &Path) -> Run {
+        Run {
+            out: out.into(),
+            options: Options::default(),
+        }
+    }
+
+    /// Where it runs.
+    pub(crate) fn context(&self) -> &Context {
+        &self.options.context
+    }
+
+    /// A file of the output.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.out.join(name)
+    }
+
+    /// Writes a network: its sizes and weights.
+    pub(crate) fn write_network(&self, shape: &impl Serialize, weights: &Weights) -> Result<()> {
+        std::fs::create_dir_all(&self.out)?;
+        wave_hub::write_json(&self.file("config.json"), shape)?;
+        let none = std::collections::BTreeMap::new();
+        wave_hub::write_tensors(&self.file("model.safetensors"), weights, &none)?;
+        Ok(())
+    }
+
+    /// Writes matrices as a picture of heat maps, `columns` in a row.
+    pub(crate) fn draw(&self, name: &str, panels: &[Panel], columns: usize) -> Result<()> {
+        let png = plot::heat_map_grid(panels, columns)?;
+        wave_hub::write_atomic(&self.file(&format!("{name}.png")), &png)?;
+        Ok(())
+    }
+
+    /// Writes the result, the last file of a run.
+    pub(crate) fn finish(&self, result: Value) -> Result<Value> {
+        wave_hub::write_json(&self.file("result.json"), &result)?;
+        Ok(result)
+    }
+}
+
+/// A name, rows, columns and values.
+pub(crate) type Panel = (String, usize, usize, Vec<f32>);
+
+/// A matrix as a panel of a picture.
+pub(crate) fn panel(name: String, t: &Tensor) -> Result<Panel> {
+    let (rows, columns) = t.dims2()?;
+    let values = t.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?;
+    Ok((name, rows, columns, values))
+}
+
+/// The number of values in tensors.
+pub(crate) fn count(tensors: &Weights) -> usize {
+    tensors.values().map(Tensor::elem_count).sum()
+}
+
+/// The settings in a recipe, its tables being headings alone, and the flags, which come first.
+///
+/// # Errors
+/// If the recipe cannot be read, or a key is unknown or out of its range.
+pub(crate) fn settings<T>(recipe: &Path, flags: &T) -> Result<T>
+where
+    T: Serialize + DeserializeOwned + Default,
+{
+    let text = wave_hub::read_text(recipe)
+        .map_err(|e| request(format!("cannot read the recipe {e}; give a TOML file")))?;
+    let mut keys: Table = text
+        .parse()
+        .map_err(|e| request(format!("recipe {}: {e}", recipe.display())))?;
+    keys.remove("name");
+    let mut all = Table::new();
+    for (key, value) in keys {
+        match value {
+            toml::Value::Table(table) => merge(&mut all, &table),
+            value => merge(&mut all, &Table::from_iter([(key, value)])),
+        }
+    }
+    merge(&mut all, &to_table(flags)?);
+    wave_run::settings::check(&all)?;
+    narrow(&all, "this paper")
+}
+
+/// All weights as variables.
+pub(crate) fn variables(
+    weights: &Weights,
+    resolved: &Resolved,
+    device: &Device,
+) -> Result<Vec<Variable>> {
+    let all = weights.iter();
+    all.map(|(name, t)| train::variable(name, t, resolved, 0, device))
+        .collect()
+}

@@ -1,0 +1,327 @@
+//! `wave-lab ssm`: a sequence network is started, trained on a task or a text, and tested at multiples of
+//! its length; the attention maps of its layers are drawn (thesis, section 3.3.1).
+
+pub mod network;
+pub mod start;
+pub mod task;
+
+use crate::run::{Run, count, panel, variables};
+use anyhow::Result;
+use candle_core::{Device, Tensor};
+use clap::Args;
+use network::{Mixer, SequenceShape, attention_maps, logits_at};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use start::{Change, Donor, SequenceChoices};
+use std::path::Path;
+use task::{Task, TaskLoader, TokenBatch};
+use wave_models::Weights;
+use wave_run::context::Context;
+use wave_run::error::request;
+use wave_run::settings::{BatchSize, Checkpointing, Duration, OfTransformers, Optimisation};
+use wave_run::train::{
+    self, Course, Defaults, Live, Resolved, Trainee, TrainingData, TrainingPlan,
+};
+use wave_train::{MicroBatch, Scores, Variable};
+
+/// Values for settings that are not given.
+const DEFAULTS: Defaults = Defaults {
+    duration: Duration::Steps(1000),
+    lr: 5e-3,
+    weight_decay: 0.1,
+};
+
+/// The usual number of sequences in a step.
+const BATCH: usize = 32;
+
+/// The usual number of test sequences of each length.
+const TESTS: usize = 512;
+
+/// Sequences of a test batch.
+const TEST_BATCH: usize = 32;
+
+/// Multiples of the longest training length for tests.
+const FACTORS: [usize; 3] = [1, 2, 4];
+
+/// The architecture with layers of two kinds.
+const TRANSFORMER: &str = "transformer";
+
+/// The settings of a sequence network and its training.
+#[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[group(skip)]
+pub struct Settings {
+    /// Start: default, as the layers' authors; mimetic; or pretrained-layer, every layer that of --from
+    /// [default: mimetic]
+    #[arg(long, value_name = "START")]
+    method: Option<String>,
+    /// Layers: mamba2, mamba, attention, linear-attention or transformer [default: mamba2]
+    #[arg(long, value_name = "A")]
+    arch: Option<String>,
+    /// Layers, of a transformer pairs of attention and MLP [default: 2]
+    #[arg(long, value_name = "N")]
+    depth: Option<usize>,
+    /// Channels of a token [default: 64]
+    #[arg(long, value_name = "N")]
+    width: Option<usize>,
+    /// Heads [default: of mamba2 width / 32, of attention width / 64]
+    #[arg(long, value_name = "N")]
+    heads: Option<usize>,
+    /// Task: copy, stack, recall or sort with sizes, such as copy:length=8..16,symbols=16; or text:FILE
+    #[arg(long, value_name = "TASK")]
+    data: Option<String>,
+    /// Size of the state of each channel [default: 128 for mamba2, 16 for mamba], and of the queries
+    /// and keys of linear attention
+    #[arg(long, value_name = "N")]
+    state: Option<usize>,
+    /// Layers, counted from 0, that are softmax attention instead: a hybrid
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    attention_layers: Option<Vec<usize>>,
+    /// Parts of a mimetic start: state, step, correlation, convolution [default: all for mamba2, the
+    /// first three for mamba]
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    parts: Option<Vec<String>>,
+    /// Factor c of part state, A = -exp(-c A_log); the thesis takes 2, 4 or 8 [default: 8]
+    #[arg(long, value_name = "X")]
+    state_power: Option<f64>,
+    /// Output of an earlier run, for pretrained-layer
+    #[arg(long, value_name = "DIR")]
+    from: Option<String>,
+    /// Layer of --from, counted from 0, that every layer is a copy of
+    #[arg(long, value_name = "N")]
+    donor_layer: Option<usize>,
+    /// Test sequences of each length [default: 512]
+    #[arg(long, value_name = "N")]
+    test_limit: Option<usize>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    optimisation: Optimisation,
+}
+
+/// Starts, trains and tests a sequence network.
+///
+/// # Errors
+/// If settings are wrong, or the work fails.
+pub fn run(settings: &Settings, run: &Run) -> Result<Value> {
+    let spec = settings.data.as_deref().ok_or_else(|| {
+        request("no task; give --data, such as copy:length=16,symbols=16 or text:FILE")
+    })?;
+    let optimisation = &settings.optimisation;
+    let (none, unsaved) = (OfTransformers::default(), Checkpointing::default());
+    let plan = TrainingPlan::new(optimisation, &none, &unsaved, DEFAULTS)?;
+    let batch = match optimisation.batch {
+        None => BATCH,
+        Some(BatchSize::Images(sequences)) => sequences,
+        Some(BatchSize::Auto) => return Err(request("batch = auto; give a number here")),
+    };
+    let task: Task = spec.parse()?;
+    let shape = shape(settings, &task)?;
+    let data = TaskData {
+        loader: TaskLoader::new(task.clone(), batch, plan.seed)?,
+        task,
+        tests: settings.test_limit.unwrap_or(TESTS),
+        context: run.context().clone(),
+    };
+    let trainee = Network {
+        weights: start(settings, &shape, plan.seed)?,
+        resolved: plan.resolve(&data)?,
+        shape,
+        data,
+    };
+    let course = Course {
+        label: "training",
+        data: &trainee.data,
+        resolved: &trainee.resolved,
+        every_epoch: false,
+    };
+    let outcome = train::train(&trainee, &course, None, &run.options)?;
+    let lengths = trainee.lengths(&outcome.values)?;
+    run.write_network(&trainee.shape, &outcome.values)?;
+    trainee.draw_maps(&outcome.values, run)?;
+    run.finish(json!({
+        "task": trainee.data.task.to_string(),
+        "parameters": count(&outcome.values),
+        "steps": outcome.steps,
+        "top1": lengths[0]["top1"],
+        "lengths": lengths,
+    }))
+}
+
+fn shape(settings: &Settings, task: &Task) -> Result<SequenceShape> {
+    let (depth, width) = (settings.depth.unwrap_or(2), settings.width.unwrap_or(64));
+    for (name, size) in [("depth", depth), ("width", width)] {
+        if !(1..=65536).contains(&size) {
+            return Err(request(format!("{name} = {size}; expected 1 to 65536")));
+        }
+    }
+    let arch = settings.arch.as_deref().unwrap_or("mamba2");
+    let mixer = Mixer::find(arch).filter(|mixer| *mixer != Mixer::Mlp);
+    let mut shape = match (arch, mixer) {
+        (TRANSFORMER, _) => SequenceShape::transformer(task.vocabulary(), depth, width),
+        (_, Some(mixer)) => SequenceShape::new(task.vocabulary(), depth, width, mixer),
+        _ => {
+            return Err(request(format!(
+                "arch = {arch}; expected mamba2, mamba, attention, linear-attention or {TRANSFORMER}"
+            )));
+        }
+    };
+    shape.state = settings.state.unwrap_or(shape.state);
+    let heads = match shape.mixers.first() {
+        Some(Mixer::Attention) => &mut shape.attention_heads,
+        _ => &mut shape.heads,
+    };
+    *heads = settings.heads.unwrap_or(*heads);
+    let last = shape.depth() - 1;
+    for layer in settings.attention_layers.iter().flatten() {
+        *shape.mixers.get_mut(*layer).ok_or_else(|| {
+            request(format!(
+                "attention_layers: there is no layer {layer}; layers count from 0 to {last}"
+            ))
+        })? = Mixer::Attention;
+    }
+    shape.validate()?;
+    Ok(shape)
+}
+
+fn start(settings: &Settings, shape: &SequenceShape, seed: u64) -> Result<Weights> {
+    let mut choices = SequenceChoices::default();
+    if let Some(parts) = &settings.parts {
+        let parts = parts.iter().map(|part| part.parse());
+        choices.parts = Some(parts.collect::<Result<Vec<Change>, _>>()?);
+    }
+    choices.power = settings.state_power.unwrap_or(choices.power);
+    let trained = match &settings.from {
+        None => None,
+        Some(from) => {
+            let from = Path::new(from);
+            let shape: SequenceShape = wave_hub::read_json(&from.join("config.json"))?;
+            let weights = wave_hub::read_tensors(&from.join("model.safetensors"))?.0;
+            shape.validate()?;
+            shape.check_weights(&weights)?;
+            Some((shape, weights))
+        }
+    };
+    let donor = trained.as_ref().map(|(shape, weights)| Donor {
+        shape,
+        weights,
+        layer: settings.donor_layer.unwrap_or(0),
+    });
+    let method = settings.method.as_deref().unwrap_or("mimetic");
+    Ok(start::start(method, shape, &choices, donor, seed)?)
+}
+
+/// A task as data for training.
+struct TaskData {
+    task: Task,
+    loader: TaskLoader,
+    /// Test sequences of each length.
+    tests: usize,
+    context: Context,
+}
+
+impl TrainingData for TaskData {
+    type Batches = TaskLoader;
+
+    fn batches(&self) -> &TaskLoader {
+        &self.loader
+    }
+
+    fn has_tests(&self) -> bool {
+        true
+    }
+
+    fn in_pairs(&self) -> bool {
+        false
+    }
+
+    fn context(&self) -> &Context {
+        &self.context
+    }
+}
+
+/// A sequence network with all that its training needs.
+struct Network {
+    shape: SequenceShape,
+    weights: Weights,
+    data: TaskData,
+    resolved: Resolved,
+}
+
+impl Network {
+    /// Scores at a length, and the share of sequences without a mistake.
+    fn scores(&self, weights: &Weights, length: usize) -> Result<(Scores, f64)> {
+        let tests = self
+            .data
+            .task
+            .test_batches(length, self.data.tests, TEST_BATCH);
+        task::evaluate(&tests, |tokens, at| {
+            logits_at(&self.shape, weights, tokens, at)
+        })
+    }
+
+    /// Scores at multiples of the longest training length, as far as the task has such sequences.
+    fn lengths(&self, weights: &Weights) -> Result<Vec<Value>> {
+        let task = &self.data.task;
+        FACTORS
+            .into_iter()
+            .map(|factor| (factor, factor * task.lengths.1))
+            .filter(|(_, length)| task.has(*length))
+            .map(|(factor, length)| {
+                let (tokens, exact) = self.scores(weights, length)?;
+                let mut found = json!({
+                    "factor": factor,
+                    "length": length,
+                    "top1": tokens.top1,
+                    "exact": exact,
+                    "loss": tokens.loss,
+                });
+                if task.text().is_some() {
+                    let bits = tokens.loss / std::f64::consts::LN_2; // log2 of the perplexity
+                    found["bits_per_character"] = json!(bits);
+                }
+                Ok(found)
+            })
+            .collect()
+    }
+
+    /// Draws the attention map of each layer that has one, on one test sequence.
+    fn draw_maps(&self, weights: &Weights, run: &Run) -> Result<()> {
+        let task = &self.data.task;
+        let tokens = &task.test_batches(task.lengths.1, 1, 1)[0].tokens;
+        let tokens = Tensor::from_slice(tokens, tokens.len(), &Device::Cpu)?;
+        let maps = attention_maps(&self.shape, weights, &tokens)?;
+        let of = |(layer, map): &(usize, Tensor)| {
+            let name = self.shape.mixers[*layer].name();
+            panel(format!("layer {layer}: {name}"), map)
+        };
+        let maps = maps.iter().map(of).collect::<Result<Vec<_>>>()?;
+        run.draw("attention-maps", &maps, 4)
+    }
+}
+
+impl Trainee for Network {
+    type Batch = TokenBatch;
+
+    fn variables(&self, device: &Device) -> Result<Vec<Variable>> {
+        variables(&self.weights, &self.resolved, device)
+    }
+
+    fn loss(
+        &self,
+        live: &Live,
+        batch: &TokenBatch,
+        tokens: &Tensor,
+        _: &MicroBatch,
+    ) -> candle_core::Result<Tensor> {
+        let m = batch.positions.len();
+        let positions = Tensor::from_slice(&batch.positions, m, tokens.device())?;
+        let logits = logits_at(&self.shape, &live.weights, tokens, &positions)?.flatten_to(1)?;
+        let smoothing = self.resolved.label_smoothing;
+        let vocabulary = self.shape.vocabulary;
+        let targets = wave_train::smoothed_targets(&batch.targets, vocabulary, smoothing)?;
+        wave_ops::soft_cross_entropy(&logits, &targets)
+    }
+
+    fn score(&self, values: &Weights) -> Result<Scores> {
+        Ok(self.scores(values, self.data.task.lengths.1)?.0)
+    }
+}

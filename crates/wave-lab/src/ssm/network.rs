@@ -1,0 +1,169 @@
+//! Networks of token sequences: state space models (Mamba and Mamba-2), causal attention, hybrids of
+//! them, and transformers.
+//!
+//! ```text
+//! x   = embedding[token]           (+ positions, of a transformer)
+//! x'  = x + mixer(rms_norm(x))     for each layer: one of `Mixer`
+//! out = head(rms_norm(x))          for each position
+//! ```
+//!
+//! Weights have transformers' names. Letters in shape comments: `b` sequences, `t` positions, `d` width, `e`
+//! inner channels, `n` state, `h` heads, `v` vocabulary.
+
+mod attention;
+mod mamba;
+pub mod mamba2;
+mod mlp;
+mod parts;
+mod shape;
+
+pub use parts::{causal_convolution, sinusoidal_positions, softplus};
+pub use shape::{Mixer, SequenceShape};
+
+use candle_core::{Result, Tensor};
+use parts::project;
+use wave_models::Weights;
+use wave_ops::rms_norm;
+
+/// Scores of every possible next token at every position.
+///
+/// # Shapes
+/// `tokens` (b, t) of `u32` gives (b, t, vocabulary).
+///
+/// # Errors
+/// When a weight is missing or of another shape, or a token is not of the vocabulary.
+pub fn logits(shape: &SequenceShape, weights: &Weights, tokens: &Tensor) -> Result<Tensor> {
+    let x = hidden(shape, weights, tokens, |_, _| Ok(()))?;
+    head(shape, weights, &x)
+}
+
+/// As [`logits`], at some positions only, the same of every sequence.
+///
+/// # Shapes
+/// `tokens` (b, t) and `positions` (m) of `u32` give (b, m, vocabulary).
+///
+/// # Errors
+/// As [`logits`].
+pub fn logits_at(
+    shape: &SequenceShape,
+    weights: &Weights,
+    tokens: &Tensor,
+    positions: &Tensor,
+) -> Result<Tensor> {
+    let x = hidden(shape, weights, tokens, |_, _| Ok(()))?;
+    let positions = positions.to_device(x.device())?;
+    head(shape, weights, &x.index_select(&positions, 1)?)
+}
+
+/// The attention maps for one sequence, each with its layer (an MLP has none): how much each position (row) takes from each
+/// (column), averaged over channels or heads (section 3.3.1, "Mamba attention maps").
+///
+/// # Shapes
+/// `tokens` (t) gives a matrix (t, t) for each layer that mixes positions.
+///
+/// # Errors
+/// As [`logits`].
+pub fn attention_maps(
+    shape: &SequenceShape,
+    weights: &Weights,
+    tokens: &Tensor,
+) -> Result<Vec<(usize, Tensor)>> {
+    let mut maps = Vec::new();
+    hidden(shape, weights, &tokens.unsqueeze(0)?, |layer, x| {
+        let map = match layer.mixer() {
+            Mixer::Mamba2 => mamba2::matrix_of(layer, x)?.mean(1)?,
+            Mixer::Mamba => mamba::mean_matrix(layer, x)?,
+            Mixer::Attention => attention::softmax_matrix(layer, x)?.mean(1)?,
+            Mixer::LinearAttention => attention::linear_matrix(layer, x)?,
+            Mixer::Mlp => return Ok(()),
+        };
+        maps.push((layer.layer, map.squeeze(0)?));
+        Ok(())
+    })?;
+    Ok(maps)
+}
+
+/// The output of the layers, (b, t, d). `seen` is shown the input of each mixer.
+fn hidden(
+    shape: &SequenceShape,
+    weights: &Weights,
+    tokens: &Tensor,
+    mut seen: impl FnMut(Layer, &Tensor) -> Result<()>,
+) -> Result<Tensor> {
+    let (b, t) = tokens.dims2()?;
+    let table = get(
+        weights,
+        "backbone.embeddings.weight",
+        &[shape.vocabulary, shape.width],
+    )?;
+    let tokens = tokens.to_device(table.device())?.flatten_all()?;
+    let mut x = table.index_select(&tokens, 0)?.reshape((b, t, ()))?; // (b, t, d)
+    if shape.positions {
+        let p = sinusoidal_positions(t, shape.width, x.dtype(), x.device())?;
+        x = x.broadcast_add(&p)?;
+    }
+    for layer in 0..shape.depth() {
+        let layer = Layer {
+            shape,
+            weights,
+            layer,
+        };
+        let scale = layer.get("norm.weight", &[shape.width])?;
+        let normed = rms_norm(&x, scale, shape.norm_eps)?;
+        seen(layer, &normed)?;
+        let mixed = match layer.mixer() {
+            Mixer::Mamba2 => mamba2::forward(layer, &normed)?,
+            Mixer::Mamba => mamba::forward(layer, &normed)?,
+            Mixer::Attention => attention::softmax(layer, &normed)?,
+            Mixer::LinearAttention => attention::linear(layer, &normed)?,
+            Mixer::Mlp => mlp::forward(layer, &normed)?,
+        };
+        x = (x + mixed)?;
+    }
+    Ok(x)
+}
+
+fn head(shape: &SequenceShape, weights: &Weights, x: &Tensor) -> Result<Tensor> {
+    let scale = get(weights, "backbone.norm_f.weight", &[shape.width])?;
+    let w = get(weights, "lm_head.weight", &[shape.vocabulary, shape.width])?;
+    project(&rms_norm(x, scale, shape.norm_eps)?, w)
+}
+
+/// One layer's weights, and the network they are of.
+#[derive(Clone, Copy)]
+struct Layer<'a> {
+    shape: &'a SequenceShape,
+    weights: &'a Weights,
+    layer: usize,
+}
+
+impl<'a> Layer<'a> {
+    fn mixer(self) -> Mixer {
+        self.shape.mixers[self.layer]
+    }
+
+    fn get(self, name: &str, dims: &[usize]) -> Result<&'a Tensor> {
+        get(self.weights, &shape::name(self.layer, name), dims)
+    }
+
+    /// A weight of the layer's mixer.
+    fn of_mixer(self, name: &str, dims: &[usize]) -> Result<&'a Tensor> {
+        self.get(&format!("mixer.{name}"), dims)
+    }
+}
+
+fn get<'a>(weights: &'a Weights, name: &str, dims: &[usize]) -> Result<&'a Tensor> {
+    match weights.get(name) {
+        Some(t) if t.dims() == dims => Ok(t),
+        Some(t) => candle_core::bail!(
+            "weight {name} has shape {:?}, expected {dims:?}; check that the sizes are those of \
+             these weights",
+            t.dims()
+        ),
+        None => candle_core::bail!("weight {name} of shape {dims:?} is missing; check the depth"),
+    }
+}
+
+#[cfg(test)]
+#[path = "network_tests.rs"]
+mod tests;

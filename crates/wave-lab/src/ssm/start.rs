@@ -1,0 +1,384 @@
+//! Starts of sequence networks: state space layers that begin as linear attention (Trockman,
+//! Harutyunyan, Kolter, Kumar and Bhojanapalli 2024, "Mimetic Initialization Helps State Space Models
+//! Learn to Recall"; the thesis' section 3.3.2), and [mimetic attention](wave_init::mimetic) in language
+//! models (its section 3.2.6).
+//!
+//! The start of every layer is that of its authors: linear maps as PyTorch draws them, A from -16 to
+//! -1, step sizes from 0.001 to 0.1. Four changes, each a [`Change`], make it mimetic:
+//!
+//! ```text
+//! state        A = -exp(-c A_log)                         so that exp(A step) is close to 1
+//! step         W_step ~ 0, b_step = ln(e - 1)             so that step = softplus(..) is close to 1
+//! correlation  W_C := (W_C' + W_B) / 2                    so that W_C^T W_B resembles the identity
+//! convolution  last tap 1, all else 0, no bias            so that the layer sees its tokens unmixed
+//! ```
+//!
+//! With the first two the layer is linear attention with queries C and keys B (equation 3.38). The first
+//! entry of each of Mamba's states begins at `A_log = 0` and stays at A = -1 for every c. The thesis
+//! passes over it, and so does this.
+//!
+//! Attention layers are mimetic where no layer is a state space; in the thesis' hybrids they are not.
+
+use super::network::{Mixer, SequenceShape};
+use candle_core::{D, Tensor};
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use wave_init::InitError;
+use wave_init::error::{by_name, finite};
+use wave_init::mimetic::{VpLayout, query_key, value_projection};
+use wave_init::random::{generator, normal, uniform};
+use wave_models::Weights;
+
+/// Standard deviation of the embedding, as in the authors' code of Mamba.
+const EMBEDDING: f64 = 0.02;
+
+/// Least and most of the first step sizes, which are log-uniform between them.
+const STEPS: (f64, f64) = (1e-3, 1e-1);
+
+/// The share of the map to step sizes that `step` leaves. The thesis says "about 0"; at 0 itself neither of
+/// Mamba's two factors would have a gradient.
+const STEP_SHARE: f64 = 0.01;
+
+/// Streams of randomness of a layer's attention: one for values and projection, one for each head's
+/// queries and keys.
+const VALUE_PROJECTION: u64 = 10;
+const FIRST_HEAD: u64 = 16;
+
+/// One of the four parts of a mimetic start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// States that keep what they hold.
+    State,
+    /// Steps of 1.
+    Step,
+    /// Correlated input and output maps.
+    Correlation,
+    /// An identity convolution.
+    Convolution,
+}
+
+impl Change {
+    /// Every part with its name on the command line and in recipes.
+    pub const ALL: [(&str, Change); 4] = [
+        ("state", Change::State),
+        ("step", Change::Step),
+        ("correlation", Change::Correlation),
+        ("convolution", Change::Convolution),
+    ];
+
+    /// The parts that the thesis uses for a layer: all for Mamba-2, all but the convolution for Mamba,
+    /// to which it does harm; none where there is no state space.
+    pub fn usual(mixer: Mixer) -> &'static [Change] {
+        const PARTS: [Change; 4] = [
+            Change::State,
+            Change::Step,
+            Change::Correlation,
+            Change::Convolution,
+        ];
+        match mixer {
+            Mixer::Mamba2 => &PARTS,
+            Mixer::Mamba => &PARTS[..3],
+            Mixer::Attention | Mixer::LinearAttention | Mixer::Mlp => &[],
+        }
+    }
+}
+
+impl std::str::FromStr for Change {
+    type Err = InitError;
+
+    fn from_str(text: &str) -> Result<Self, InitError> {
+        by_name("part of a mimetic state space", text, &Change::ALL)
+    }
+}
+
+/// The choices that the mimetic start leaves open.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SequenceChoices {
+    /// Which parts; by default those of [`Change::usual`].
+    pub parts: Option<Vec<Change>>,
+    /// The factor c of part `state`; the thesis takes 2, 4 or 8.
+    pub power: f64,
+    /// (alpha, beta) of mimetic Q and K of attention: W_Q W_K^T = alpha Z + beta I. (0, 0) leaves them
+    /// alone.
+    pub qk: (f64, f64),
+    /// (alpha, beta) of mimetic V and output map: W_V W_O = alpha Z - beta I. (0, 0) leaves them alone.
+    pub vp: (f64, f64),
+}
+
+impl Default for SequenceChoices {
+    fn default() -> Self {
+        Self {
+            parts: None,
+            power: 8.0,
+            // Chosen in the thesis' section 3.2.6 on characters of the Penn Treebank.
+            qk: (0.0, 0.5),
+            vp: (0.2, 0.2),
+        }
+    }
+}
+
+/// The layer of a trained network that every layer begins as.
+#[derive(Clone, Copy, Debug)]
+pub struct Donor<'a> {
+    /// The network's shape.
+    pub shape: &'a SequenceShape,
+    /// Its weights.
+    pub weights: &'a Weights,
+    /// The layer, counted from 0.
+    pub layer: usize,
+}
+
+/// Weights of a sequence network by the method of this name. Every tensor draws from a generator of its
+/// own, so that all methods draw the same numbers where they agree.
+///
+/// # Errors
+/// If there is no such method or layer, the shape is not valid, the power not above 0, or a donor is missing,
+/// given in vain, or has layers of another kind or size.
+pub fn start(
+    method: &str,
+    shape: &SequenceShape,
+    choices: &SequenceChoices,
+    donor: Option<Donor>,
+    seed: u64,
+) -> Result<Weights, InitError> {
+    shape.validate()?;
+    let mut weights = Weights::new();
+    for (stream, (name, dims)) in shape.parameters().into_iter().enumerate() {
+        let rng = &mut generator(seed, stream as u64);
+        let t = default(shape, &name, &dims, rng)?;
+        weights.insert(name, t);
+    }
+    match (method, donor) {
+        ("default", None) => {}
+        ("mimetic", None) => mimetic(shape, &mut weights, choices, seed)?,
+        ("pretrained-layer", Some(donor)) => repeat(shape, &mut weights, donor)?,
+        _ => {
+            return Err(InitError::UnknownName {
+                what: "start of a sequence network",
+                found: method.into(),
+                expected: "default, mimetic, or with --from pretrained-layer".into(),
+            });
+        }
+    }
+    Ok(weights)
+}
+
+/// Makes every layer a copy of the donor's.
+fn repeat(shape: &SequenceShape, weights: &mut Weights, donor: Donor) -> Result<(), InitError> {
+    let depth = donor.shape.depth();
+    let Some(mixer) = donor.shape.mixers.get(donor.layer) else {
+        return Err(InitError::OutOfRange {
+            name: "the donor's layer",
+            value: donor.layer as f64,
+            expected: format!("layers from 0 to {}", depth - 1),
+        });
+    };
+    if shape.mixers.iter().any(|own| own != mixer) {
+        return Err(InitError::Lacks {
+            network: "this network",
+            part: "layers of the donor's kind throughout",
+            remedy: "give it the --arch of --from, and no layers of other kinds",
+        });
+    }
+    let of_donor = format!("backbone.layers.{}.", donor.layer);
+    for (name, own) in weights.iter_mut() {
+        let place = name.strip_prefix("backbone.layers.");
+        let Some((_, part)) = place.and_then(|place| place.split_once('.')) else {
+            continue;
+        };
+        let name = format!("{of_donor}{part}");
+        let trained = donor.weights.get(&name).filter(|t| t.dims() == own.dims());
+        let Some(trained) = trained else {
+            let found = donor.weights.get(&name).map(|t| t.dims().to_vec());
+            let text = format!(
+                "{name} of --from is {found:?}, expected {:?}; give the width, the state, the kernel and the \
+                 heads of --from",
+                own.dims()
+            );
+            return Err(candle_core::Error::Msg(text).into());
+        };
+        *own = trained.copy()?;
+    }
+    Ok(())
+}
+
+/// A weight as the layer's authors start it.
+fn default(
+    shape: &SequenceShape,
+    name: &str,
+    dims: &[usize],
+    rng: &mut ChaCha8Rng,
+) -> Result<Tensor, InitError> {
+    let of_layer = name.strip_prefix("backbone.layers.");
+    let weight = of_layer.and_then(|rest| rest.split_once('.'));
+    let (layer, weight) = weight.unwrap_or(("0", name));
+    let mamba2 = layer.parse().map(|i: usize| shape.mixers[i]) == Ok(Mixer::Mamba2);
+    let inputs: usize = dims[1..].iter().product();
+    let by_inputs = 1.0 / (inputs as f64).sqrt();
+    let vector = |values: Vec<f64>| {
+        let values: Vec<f32> = values.into_iter().map(|v| v as f32).collect();
+        Tensor::from_vec(values, dims, &candle_core::Device::Cpu)
+    };
+    let n = dims.iter().product();
+    Ok(match weight {
+        // As large as what is added to it.
+        "backbone.embeddings.weight" if shape.positions => normal(dims, 1.0, rng)?,
+        "backbone.embeddings.weight" => normal(dims, EMBEDDING, rng)?,
+        "mixer.A_log" if mamba2 => {
+            vector((0..n).map(|_| rng.random_range(1f64..16.0).ln()).collect())?
+        }
+        // S4D-real: the states of a channel decay at rates 1, 2, 3, ..
+        "mixer.A_log" => vector((0..n).map(|i| ((i % dims[1] + 1) as f64).ln()).collect())?,
+        "mixer.dt_bias" | "mixer.dt_proj.bias" => {
+            let (least, most) = (STEPS.0.ln(), STEPS.1.ln());
+            let step = |_| inverse_softplus(rng.random_range(least..most).exp());
+            vector((0..n).map(step).collect())?
+        }
+        "mixer.D" => vector(vec![1.0; n])?,
+        _ if weight.contains("norm") => vector(vec![1.0; n])?,
+        // A bias is drawn within the bounds of its weight: of as many taps.
+        "mixer.conv1d.bias" => uniform(dims, 1.0 / (shape.kernel as f64).sqrt(), rng)?,
+        // Residual branches are made smaller, so that depth does not make their sum larger.
+        "mixer.out_proj.weight" | "mixer.o_proj.weight" | "mixer.fc2.weight" => {
+            uniform(dims, by_inputs / (shape.depth() as f64).sqrt(), rng)?
+        }
+        _ => uniform(dims, by_inputs, rng)?,
+    })
+}
+
+/// `ln(e^y - 1)`: what [`softplus`](super::network::softplus) makes y of.
+fn inverse_softplus(y: f64) -> f64 {
+    y + (-(-y).exp_m1()).ln()
+}
+
+fn mimetic(
+    shape: &SequenceShape,
+    weights: &mut Weights,
+    choices: &SequenceChoices,
+    seed: u64,
+) -> Result<(), InitError> {
+    if finite("the power of A", choices.power)? <= 0.0 {
+        return Err(InitError::OutOfRange {
+            name: "the power of A",
+            value: choices.power,
+            expected: "a number above 0, such as 8".into(),
+        });
+    }
+    let hybrid = shape.mixers.iter().any(|m| !Change::usual(*m).is_empty());
+    if !hybrid && !shape.mixers.contains(&Mixer::Attention) {
+        return Err(InitError::Lacks {
+            network: "this network",
+            part: "state space layers or softmax attention, which the mimetic start changes",
+            remedy: "start it as `default`",
+        });
+    }
+    for (layer, mixer) in shape.mixers.iter().copied().enumerate() {
+        if mixer == Mixer::Attention && !hybrid {
+            attention(shape, weights, layer, choices, seed)?;
+        }
+        let usual = Change::usual(mixer);
+        if usual.is_empty() {
+            continue;
+        }
+        let wanted = choices.parts.as_deref().unwrap_or(usual);
+        for (_, part) in Change::ALL.iter().filter(|(_, part)| wanted.contains(part)) {
+            apply(*part, shape, mixer, weights, layer, choices.power)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes a layer's attention mimetic, head by head. Without a random part (alpha 0) the singular values
+/// of Q and K are all alike, and every head gets random axes of its own.
+fn attention(
+    shape: &SequenceShape,
+    weights: &mut Weights,
+    layer: usize,
+    choices: &SequenceChoices,
+    seed: u64,
+) -> Result<(), InitError> {
+    let (d, h) = (shape.width, shape.attention_heads);
+    let name = |map: &str| format!("backbone.layers.{layer}.mixer.{map}_proj.weight");
+    if choices.qk != (0.0, 0.0) {
+        let mut maps = (Vec::new(), Vec::new());
+        for head in 0..h {
+            let rng = &mut of_layer(seed, layer, FIRST_HEAD + head as u64);
+            let (q, k) = query_key(d, d / h, choices.qk, rng)?; // (d / h, d) each
+            maps.0.push(q);
+            maps.1.push(k);
+        }
+        weights.insert(name("q"), Tensor::cat(&maps.0, 0)?); // (d, d)
+        weights.insert(name("k"), Tensor::cat(&maps.1, 0)?);
+    }
+    if choices.vp != (0.0, 0.0) {
+        let rng = &mut of_layer(seed, layer, VALUE_PROJECTION);
+        let (v, o) = value_projection(d, choices.vp, VpLayout::Paper, rng)?; // (d, d), (d, d)
+        weights.insert(name("v"), v);
+        weights.insert(name("o"), o);
+    }
+    Ok(())
+}
+
+/// Changes a layer by one part.
+fn apply(
+    part: Change,
+    shape: &SequenceShape,
+    mixer: Mixer,
+    weights: &mut Weights,
+    layer: usize,
+    power: f64,
+) -> Result<(), InitError> {
+    let (e, n) = (shape.inner, shape.state);
+    // The weight, and its rows, that hold B, C and the map to steps.
+    let (maps, input, bias) = match mixer {
+        Mixer::Mamba2 => ("in_proj.weight", 2 * e, "dt_bias"),
+        _ => ("x_proj.weight", shape.step_rank, "dt_proj.bias"),
+    };
+    let mut change = |weight: &str, f: &dyn Fn(&Tensor) -> candle_core::Result<Tensor>| {
+        let name = format!("backbone.layers.{layer}.mixer.{weight}");
+        match weights.get_mut(&name) {
+            Some(t) => f(t).map(|new| *t = new),
+            None => candle_core::bail!("tensor {name} is missing"),
+        }
+    };
+    match part {
+        Change::State => change("A_log", &|a| a * -power)?,
+        Change::Step => {
+            let one = inverse_softplus(1.0);
+            change(bias, &|b| b.zeros_like()? + one)?;
+            match mixer {
+                Mixer::Mamba2 => change(maps, &|w| {
+                    let steps = 2 * e + 2 * n;
+                    let small = (w.narrow(0, steps, shape.heads)? * STEP_SHARE)?;
+                    Tensor::cat(&[w.narrow(0, 0, steps)?, small], 0)
+                })?,
+                _ => change("dt_proj.weight", &|w| w * STEP_SHARE)?,
+            }
+        }
+        Change::Correlation => change(maps, &|w| {
+            let rest = w.dim(0)? - input - 2 * n;
+            let (b, c) = (w.narrow(0, input, n)?, w.narrow(0, input + n, n)?);
+            let mean = ((&b + c)? * 0.5)?;
+            let (before, after) = (w.narrow(0, 0, input)?, w.narrow(0, input + 2 * n, rest)?);
+            Tensor::cat(&[before, b, mean, after], 0)
+        })?,
+        Change::Convolution => {
+            change("conv1d.bias", &|b| b.zeros_like())?;
+            change("conv1d.weight", &|w| {
+                let past = w.narrow(D::Minus1, 0, shape.kernel - 1)?.zeros_like()?;
+                let own = w.narrow(D::Minus1, 0, 1)?.ones_like()?;
+                Tensor::cat(&[past, own], D::Minus1)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// The generator of a layer's stream.
+fn of_layer(seed: u64, layer: usize, stream: u64) -> ChaCha8Rng {
+    generator(seed, ((layer as u64 + 1) << 32) + stream)
+}
+
+#[cfg(test)]
+#[path = "start_tests.rs"]
+mod tests;

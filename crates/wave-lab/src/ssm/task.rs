@@ -1,0 +1,445 @@
+//! Tasks on sequences of tokens, drawn anew for every batch, on which state space models are tested
+//! (thesis, section 3.3.1).
+//!
+//! A network reads the beginning of a sequence and predicts the rest, token by token; only the answer's
+//! tokens and the end count:
+//!
+//! ```text
+//! copy     $ s | s .             s of random symbols
+//! stack    $ s | s backwards .
+//! recall   $ a1 b2 c3 | c3 a1 b2 .    every key once, the queries in another order; values and end count
+//! sort     $ s | s in order .    s of different symbols
+//! ```
+//!
+//! and, for language models, windows of a text, of which every character counts:
+//!
+//! ```text
+//! text:FILE                      nine tenths to train on, the last tenth for tests
+//! ```
+//!
+//! Every batch is a pure function of the task, the seed and the step, and all of its sequences are of
+//! one length. Test sequences are the same for every seed.
+
+mod copy;
+mod recall;
+mod sort;
+mod text;
+
+pub use text::Text;
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use anyhow::{Error, Result};
+use candle_core::{Device, Tensor};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use wave_data::DataError;
+use wave_run::error::request;
+use wave_train::{Batches, Examples, Scores};
+
+/// The tokens that are no symbols: `$`, `|` and `.`; symbols come after them.
+const BEGIN: u32 = 0;
+const BAR: u32 = 1;
+const END: u32 = 2;
+const FIRST_SYMBOL: u32 = 3;
+
+/// The prefix of the specification of a text.
+const TEXT: &str = "text:";
+
+/// Sequences in an epoch, after each of which networks are tested.
+pub const EPOCH: usize = 12_800;
+
+/// The longest string and the largest number of symbols.
+const MOST: usize = 1 << 16;
+
+/// Seed of the test sequences.
+const TEST_SEED: u64 = 0x7e57;
+
+/// The rule that makes a sequence.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TaskKind {
+    /// The string again.
+    Copy,
+    /// The string backwards.
+    Stack,
+    /// Multi-query associative recall: the values of keys.
+    Recall,
+    /// The symbols in order.
+    Sort,
+    /// The tokens of a text.
+    Text(Arc<Text>),
+}
+
+/// A task of a length and a number of symbols.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Task {
+    /// The rule.
+    pub kind: TaskKind,
+    /// Least and most symbols (for recall: pairs) of a training string; each batch draws one.
+    pub lengths: (usize, usize),
+    /// Number of different symbols; for recall, of keys and of values; of a text, of tokens.
+    pub symbols: usize,
+}
+
+impl TaskKind {
+    const ALL: [(&str, TaskKind); 4] = [
+        ("copy", TaskKind::Copy),
+        ("stack", TaskKind::Stack),
+        ("recall", TaskKind::Recall),
+        ("sort", TaskKind::Sort),
+    ];
+
+    fn of_spec(spec: &str) -> Option<TaskKind> {
+        let name = spec.split(':').next().unwrap_or(spec);
+        let found = TaskKind::ALL.into_iter().find(|(known, _)| *known == name);
+        found.map(|(_, kind)| kind)
+    }
+
+    /// The name in specifications.
+    pub fn name(&self) -> &'static str {
+        match self {
+            TaskKind::Copy => "copy",
+            TaskKind::Stack => "stack",
+            TaskKind::Recall => "recall",
+            TaskKind::Sort => "sort",
+            TaskKind::Text(_) => "text",
+        }
+    }
+}
+
+impl std::fmt::Display for Task {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (least, most) = self.lengths;
+        let length = match least == most {
+            true => most.to_string(),
+            false => format!("{least}..{most}"),
+        };
+        match &self.kind {
+            TaskKind::Text(text) => write!(f, "{TEXT}{},length={length}", text.path()),
+            kind => write!(
+                f,
+                "{}:length={length},symbols={}",
+                kind.name(),
+                self.symbols
+            ),
+        }
+    }
+}
+
+impl FromStr for Task {
+    type Err = Error;
+
+    /// Reads `copy`, `stack`, `recall` or `sort`, alone or with sizes: `copy:length=16,symbols=16`, or a
+    /// range of lengths, `copy:length=8..16`. The usual sizes are 16 and 16, for `sort` 16 and 512.
+    ///
+    /// Or `text:FILE`, which is read at once, in windows of 64 characters or, with `text:FILE,length=128`,
+    /// of others.
+    fn from_str(spec: &str) -> Result<Task> {
+        let wrong = |why: String| {
+            request(format!(
+                "`{spec}`: {why}; tasks are copy, stack, recall and sort, alone or with sizes, such as \
+                 copy:length=16,symbols=16 or copy:length=8..16, and text:FILE,length=64"
+            ))
+        };
+        let (mut task, sizes) = match spec.strip_prefix(TEXT) {
+            Some(rest) => {
+                let sized = rest.rsplit_once(',');
+                let sized = sized.filter(|(_, size)| size.starts_with("length="));
+                let (path, sizes) = sized.unwrap_or((rest, ""));
+                let text = Text::read(path)?;
+                let task = Task {
+                    lengths: (64, 64),
+                    symbols: text.characters().len(),
+                    kind: TaskKind::Text(Arc::new(text)),
+                };
+                (task, sizes)
+            }
+            None => {
+                let kind = TaskKind::of_spec(spec).ok_or_else(|| wrong("is no task".into()))?;
+                let task = Task {
+                    lengths: (16, 16),
+                    symbols: if kind == TaskKind::Sort { 512 } else { 16 },
+                    kind,
+                };
+                (task, spec.split_once(':').map_or("", |(_, sizes)| sizes))
+            }
+        };
+        for size in sizes.split(',').filter(|size| !size.is_empty()) {
+            let number = |text: &str| -> Result<usize> {
+                let n = text.trim().parse().ok();
+                n.filter(|n| (1..=MOST).contains(n))
+                    .ok_or_else(|| wrong(format!("`{text}` is not a number from 1 to {MOST}")))
+            };
+            match size.split_once('=').map(|(key, value)| (key.trim(), value)) {
+                Some(("length", value)) => {
+                    let (least, most) = value.split_once("..").unwrap_or((value, value));
+                    task.lengths = (number(least)?, number(most)?);
+                }
+                Some(("symbols", value)) => task.symbols = number(value)?,
+                _ => return Err(wrong(format!("`{size}` is no size of a task"))),
+            }
+        }
+        let (least, most) = task.lengths;
+        if least > most {
+            return Err(wrong(format!(
+                "the lengths {least}..{most} are the wrong way round"
+            )));
+        }
+        if !task.has(most) {
+            return Err(wrong(match task.kind {
+                TaskKind::Text(_) => format!("a tenth of the text is shorter than {most}"),
+                _ => format!(
+                    "there are no {most} different symbols among {}",
+                    task.symbols
+                ),
+            }));
+        }
+        Ok(task)
+    }
+}
+
+impl Task {
+    /// Number of different tokens.
+    pub fn vocabulary(&self) -> usize {
+        match self.kind {
+            TaskKind::Recall => FIRST_SYMBOL as usize + 2 * self.symbols,
+            TaskKind::Text(_) => self.symbols,
+            _ => FIRST_SYMBOL as usize + self.symbols,
+        }
+    }
+
+    /// The text, if it is one.
+    pub fn text(&self) -> Option<&Text> {
+        match &self.kind {
+            TaskKind::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Whether there are strings of this length: where symbols may not repeat, up to their number; of a
+    /// text, up to a tenth of it.
+    pub fn has(&self, length: usize) -> bool {
+        match &self.kind {
+            TaskKind::Copy | TaskKind::Stack => true,
+            TaskKind::Recall | TaskKind::Sort => length <= self.symbols,
+            TaskKind::Text(text) => text.has(length),
+        }
+    }
+
+    /// Sequences of strings of this length.
+    fn draw(&self, n: usize, length: usize, rng: &mut ChaCha8Rng) -> TokenBatch {
+        let mut batch = TokenBatch::default();
+        for _ in 0..n {
+            let Sequence { tokens, answers } = match &self.kind {
+                TaskKind::Text(text) => return text.draw(n, length, rng),
+                TaskKind::Copy => copy::draw(length, self.symbols, false, rng),
+                TaskKind::Stack => copy::draw(length, self.symbols, true, rng),
+                TaskKind::Recall => recall::draw(length, self.symbols, rng),
+                TaskKind::Sort => sort::draw(length, self.symbols, rng),
+            };
+            // The position before a token predicts it; nothing follows the last.
+            let inputs = &tokens[..tokens.len() - 1];
+            batch.tokens.extend(inputs);
+            batch.targets.extend(answers.iter().map(|at| tokens[*at]));
+            batch.positions = answers.iter().map(|at| *at as u32 - 1).collect();
+            batch.size += 1;
+        }
+        batch
+    }
+
+    /// The `n` test sequences of a length, in batches of at most `batch`; of a text fewer if it has fewer.
+    pub fn test_batches(&self, length: usize, n: usize, batch: usize) -> Vec<TokenBatch> {
+        if let TaskKind::Text(text) = &self.kind {
+            return text.tests(length, n, batch);
+        }
+        let mut rng = ChaCha8Rng::seed_from_u64(TEST_SEED);
+        rng.set_stream(u64::MAX - length as u64); // no step is so late
+        let batch = batch.max(1);
+        (0..n)
+            .step_by(batch)
+            .map(|from| self.draw(batch.min(n - from), length, &mut rng))
+            .collect()
+    }
+}
+
+/// One sequence, and where in it the answer's tokens are.
+struct Sequence {
+    tokens: Vec<u32>,
+    /// None of them is 0.
+    answers: Vec<usize>,
+}
+
+impl Sequence {
+    /// `$ question | answer .`, all of which after the bar counts.
+    fn new(question: &[u32], answer: &[u32]) -> Sequence {
+        let mut tokens = vec![BEGIN];
+        tokens.extend(question);
+        tokens.push(BAR);
+        let first = tokens.len();
+        tokens.extend(answer);
+        tokens.push(END);
+        Sequence {
+            answers: (first..tokens.len()).collect(),
+            tokens,
+        }
+    }
+}
+
+/// `n` different symbols of `symbols`, in random order.
+fn different(n: usize, symbols: usize, rng: &mut ChaCha8Rng) -> Vec<u32> {
+    let mut all: Vec<u32> = (0..symbols as u32).collect();
+    for i in 0..n {
+        all.swap(i, rng.random_range(i..symbols));
+    }
+    all.truncate(n);
+    all.iter().map(|symbol| FIRST_SYMBOL + symbol).collect()
+}
+
+/// Sequences of tokens, and what has to be predicted of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TokenBatch {
+    /// (size, length of a sequence)
+    pub tokens: Vec<u32>,
+    /// The positions whose predictions count, the same in every sequence.
+    pub positions: Vec<u32>,
+    /// The tokens after them: (size, positions)
+    pub targets: Vec<u32>,
+    /// Number of sequences.
+    pub size: usize,
+}
+
+/// Training batches of a task, each a pure function of its step.
+#[derive(Clone, Debug)]
+pub struct TaskLoader {
+    task: Task,
+    rows: Vec<usize>,
+    seed: u64,
+}
+
+impl TaskLoader {
+    /// Batches of so many sequences.
+    ///
+    /// # Errors
+    /// If a batch would be empty, or larger than an epoch.
+    pub fn new(task: Task, batch: usize, seed: u64) -> Result<TaskLoader> {
+        if !(1..=EPOCH).contains(&batch) {
+            return Err(request(format!(
+                "a batch of {batch} sequences: expected 1 to {EPOCH}"
+            )));
+        }
+        let rows = (0..batch).collect();
+        Ok(TaskLoader { task, rows, seed })
+    }
+
+    /// The batch of a step, counted from 0.
+    pub fn batch(&self, step: u64) -> TokenBatch {
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
+        rng.set_stream(step);
+        let (least, most) = self.task.lengths;
+        let length = rng.random_range(least..=most);
+        self.task.draw(self.rows.len(), length, &mut rng)
+    }
+}
+
+impl Batches for TaskLoader {
+    type Batch = TokenBatch;
+
+    fn steps_per_epoch(&self) -> usize {
+        EPOCH / self.rows.len()
+    }
+
+    /// One process trains.
+    fn share(&self, _: usize, _: usize) -> Result<TaskLoader, DataError> {
+        Ok(self.clone())
+    }
+
+    fn batch_size(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn rows(&self) -> &[usize] {
+        &self.rows
+    }
+
+    // A batch takes microseconds to draw: no thread is ahead.
+    fn prefetch(&self, from: u64, to: u64) -> impl Iterator<Item = Result<TokenBatch, DataError>> {
+        (from..to).map(|step| Ok(self.batch(step)))
+    }
+}
+
+impl Examples for TokenBatch {
+    fn input(&self) -> candle_core::Result<Tensor> {
+        Tensor::from_slice(&self.tokens, (self.size, ()), &Device::Cpu)
+    }
+
+    fn split(&self, n: usize) -> candle_core::Result<Vec<Vec<usize>>> {
+        if n == 0 || !self.size.is_multiple_of(n) {
+            candle_core::bail!("{} sequences in {n} parts: expected a divisor", self.size);
+        }
+        let rows: Vec<usize> = (0..self.size).collect();
+        Ok(rows.chunks(self.size / n).map(<[usize]>::to_vec).collect())
+    }
+
+    fn select(&self, rows: &[usize]) -> TokenBatch {
+        let of = |values: &[u32]| -> Vec<u32> {
+            let len = values.len() / self.size.max(1);
+            let parts = rows.iter().map(|row| &values[row * len..(row + 1) * len]);
+            parts.flatten().copied().collect()
+        };
+        TokenBatch {
+            tokens: of(&self.tokens),
+            targets: of(&self.targets),
+            positions: self.positions.clone(),
+            size: rows.len(),
+        }
+    }
+}
+
+/// Scores of `logits` (tokens (b, t) and positions (m) to (b, m, vocabulary)) over batches, and the share of
+/// sequences all of whose tokens have the highest score.
+///
+/// # Errors
+/// Whatever `logits` returns.
+pub(super) fn evaluate(
+    batches: &[TokenBatch],
+    logits: impl Fn(&Tensor, &Tensor) -> candle_core::Result<Tensor>,
+) -> Result<(Scores, f64)> {
+    let (mut right, mut five, mut loss, mut tokens) = (0, 0, 0.0, 0);
+    let (mut exact, mut sequences) = (0, 0);
+    for batch in batches {
+        let m = batch.positions.len();
+        let positions = Tensor::from_slice(&batch.positions, m, &Device::Cpu)?;
+        let z = logits(&batch.input()?, &positions)?.flatten_to(1)?;
+        let z = z.to_vec2::<f32>()?;
+        for (z, targets) in z.chunks(m).zip(batch.targets.chunks(m)) {
+            let before = right;
+            for (z, &target) in z.iter().zip(targets) {
+                let own = z[target as usize];
+                // Of equal scores the first counts.
+                let first = |i, v: f32| v > own || v.is_nan() || (v == own && i < target as usize);
+                let above = z.iter().enumerate().filter(|&(i, v)| first(i, *v)).count();
+                right += usize::from(above == 0 && !own.is_nan());
+                five += usize::from(above < 5 && !own.is_nan());
+                let max = z.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                let sum: f64 = z.iter().map(|v| f64::from(v - max).exp()).sum();
+                loss += sum.ln() + f64::from(max - own);
+            }
+            tokens += m;
+            exact += usize::from(right - before == m);
+            sequences += 1;
+        }
+    }
+    let n = tokens.max(1) as f64;
+    let scores = Scores {
+        top1: right as f64 / n,
+        top5: five as f64 / n,
+        loss: loss / n,
+        images: tokens,
+    };
+    Ok((scores, exact as f64 / sequences.max(1) as f64))
+}
+
+#[cfg(test)]
+#[path = "task_tests.rs"]
+mod tests;
