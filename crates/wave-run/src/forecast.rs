@@ -15,7 +15,7 @@ use wave_train::Batches;
 mod free;
 mod network;
 
-pub use free::available;
+pub use free::{available, on_disk};
 pub use network::{isotropic, of_forward, places};
 
 /// Bytes of a number in f32.

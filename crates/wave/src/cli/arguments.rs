@@ -89,6 +89,9 @@ pub(super) enum Command {
     Run {
         /// The recipe
         recipe: PathBuf,
+        /// Images, in the place of the recipe's `data`
+        #[arg(long, value_name = "D", help_heading = "Images")]
+        data: Option<String>,
         #[command(flatten)]
         run: Makes,
     },
@@ -98,6 +101,9 @@ pub(super) enum Command {
     Bench {
         /// The recipe
         recipe: PathBuf,
+        /// Images, in the place of the recipe's `data`
+        #[arg(long, value_name = "D", help_heading = "Images")]
+        data: Option<String>,
         #[command(flatten)]
         run: Makes,
     },
