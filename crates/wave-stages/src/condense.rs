@@ -19,7 +19,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 use wave_data::Batch;
 use wave_init::{DirectMethod, Positions};
@@ -45,7 +45,7 @@ mod levels;
 mod plan;
 
 use artefact::write;
-pub use describe::describe;
+pub use describe::{describe, untrained};
 use plan::is_closed_form;
 pub use plan::{CondensePlan, check};
 
@@ -305,19 +305,18 @@ pub fn condense(
     let levels = levels::checked(settings)?;
     if levels.len() > 1 {
         // What is wrong with any is said before the first begins.
-        let grown = read_grown(levels[0].grow.as_deref(), &options.context)?;
+        let grown = read_grown(levels[0].grow.as_deref().map(Path::new), &options.context)?;
         levels::plans(&levels, grown.as_ref())?;
     }
-    let places = levels::places(out, levels.len());
-    let mut result = Value::Null;
-    for (at, (level, place)) in levels.iter().zip(&places).enumerate() {
-        let mut level = level.clone();
-        if at > 0 {
-            level.grow = Some(paths::text(&places[at - 1]));
-        }
-        result = condense_level(recipe, &level, ancestors, place, options)?;
+    let last = levels.len() - 1;
+    let mut grown: Option<PathBuf> = levels[0].grow.as_ref().map(PathBuf::from);
+    for (at, level) in levels[..last].iter().enumerate() {
+        let grow = grown.as_deref();
+        condense_level(recipe, level, grow, ancestors, (out, Some(at)), options)?;
+        grown = Some(run_dir::level(out, at));
     }
-    Ok(result)
+    let (level, grow) = (&levels[last], grown.as_deref());
+    condense_level(recipe, level, grow, ancestors, (out, None), options)
 }
 
 /// The plans of all levels of a condensation, at least one, without the templates that it grows.
@@ -339,25 +338,34 @@ pub fn epochs(provenance: &Value) -> Vec<f64> {
 }
 
 /// The templates that a condensation grows, if it grows any.
-fn read_grown(grow: Option<&str>, context: &Context) -> Result<Option<TemplateDir>> {
-    let read = |name| templates::fetch(Path::new(name), context);
+fn read_grown(grow: Option<&Path>, context: &Context) -> Result<Option<TemplateDir>> {
+    let read = |path| templates::fetch(path, context);
     Ok(grow.map(read).transpose()?)
 }
 
+/// Condenses what grows the templates in `grow`, if given: the whole of `out`, or the level of this number within.
 fn condense_level(
     recipe: &str,
     settings: &Condense,
+    grow: Option<&Path>,
     ancestors: &Ancestors,
-    out: &Path,
+    (whole, level): (&Path, Option<usize>),
     options: &Options,
 ) -> Result<Value> {
+    let out = &level.map_or(whole.to_owned(), |at| run_dir::level(whole, at));
+    // For people: what was grown is known by its digest.
+    let grow_as_text = grow.map(paths::text);
+    let settings = &Condense {
+        grow: grow_as_text,
+        ..settings.clone()
+    };
     let context = &options.context;
     let ancestor = ancestors.get(settings.ancestor.as_deref(), &settings.zero_shot, context)?;
     let ancestor = ancestor.as_deref();
     if is_closed_form(settings) {
         return factorise::factorise(recipe, settings, ancestor, out, options);
     }
-    let smaller = read_grown(settings.grow.as_deref(), context)?;
+    let smaller = read_grown(grow, context)?;
     let mut plan = match &smaller {
         Some(smaller) => levels::grown(settings, smaller)?,
         None => CondensePlan::new(settings)?,
@@ -379,14 +387,23 @@ fn condense_level(
             smaller.learngene.auxiliary.classes,
             "grow templates on data of their own classes",
         )?;
+        data.check_names(
+            &smaller.config.label_names,
+            "grow templates on data of their own classes, under the same names in the same order",
+        )?;
     }
-    let inputs = Inputs::new(context)
-        .artefact_if_any("templates", plan.grow.as_deref())?
-        .images(plan.data.spec.as_deref(), &data);
+    let inputs = Inputs::new(context).images(plan.data.spec.as_deref(), &data);
+    let inputs = match grow {
+        Some(grow) => inputs.artefact("templates", grow)?,
+        None => inputs,
+    };
     let inputs = match ancestor {
         Some(ancestor) => ancestor.with_inputs(plan.ancestor.as_deref(), inputs)?,
         None => inputs,
     };
+    let reserve = |at| run_dir::reserve(whole, at, &inputs, options);
+    let level_here = level.filter(|_| context.is_first());
+    let _reserved = level_here.map(reserve).transpose()?;
     run_dir::fill(out, &plan.table, &inputs, options, |run| {
         let began = Instant::now();
         let (gene, terms) = begin(&plan, smaller.as_ref(), ancestor, resolved.seed)?;
@@ -401,8 +418,9 @@ fn condense_level(
             output,
             lesson: ancestor.map(lesson).transpose()?,
         };
-        let name = out.file_name().map(|n| n.to_string_lossy());
-        let label = format!("condense {}", name.unwrap_or_default());
+        let name = whole.file_name().map(|n| n.to_string_lossy());
+        let of = level.map_or(String::new(), |at| format!(", level {at}"));
+        let label = format!("condense {}{of}", name.unwrap_or_default());
         let course = Course {
             label: &label,
             data: &data,

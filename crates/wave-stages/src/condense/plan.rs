@@ -67,8 +67,6 @@ pub struct CondensePlan {
     pub scaler_lr_ratio: f32,
     /// Learning rate of the templates over that of the rest.
     pub template_lr_ratio: f32,
-    /// The templates that it grows, if it does.
-    pub grow: Option<String>,
     /// The cache of the ancestor's outputs, if they are kept.
     pub cache: Option<CachePlan>,
     /// Type of all stored values, which the measurements use too.
@@ -169,7 +167,6 @@ impl CondensePlan {
             train,
             scaler_lr_ratio: settings.scaler_lr_ratio.unwrap_or(1.0) as f32,
             template_lr_ratio: settings.template_lr_ratio.unwrap_or(1.0) as f32,
-            grow: settings.grow.clone(),
             cache: CachePlan::new(&settings.outputs, &mut data)?,
             float: layout::float(settings.dtype.as_deref())?,
             data,
