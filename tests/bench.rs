@@ -68,7 +68,7 @@ pretrain = { views = 2, crop_padding = 2, flip = true, distil = true }
     let computed = |dir: &str| result(dir)["cache"]["ancestor_images"].as_u64().unwrap();
     // Donors come first; what they left is there for the templates.
     assert_eq!(computed("donors/small-0"), 256);
-    assert_eq!(computed("templates/grown-0-level-0"), 256);
+    assert_eq!(computed("templates/grown-0/run/levels/0"), 256);
     assert_eq!(computed("templates/grown-0"), 0);
     // The smallest alone is that donor; its training is not repeated.
     assert_eq!(computed("pretrained/alone-3x32-s0"), 0);
@@ -146,6 +146,61 @@ start = "mimetic"
     let after = ["wave", "mimetic"].map(written);
     assert!(after[0] > before[0]);
     assert_eq!(after[1], before[1]);
+}
+
+#[test]
+fn a_dot_in_a_name_is_no_extension() {
+    let place = Place::new();
+    let table = r#"
+[finetune]
+steps = 2
+lr = 1e-3
+
+[bench]
+sizes = [[1, 16], [2, 32]]
+seeds = [0, 1]
+jobs = JOBS
+
+[bench.methods."my.v1"]
+start = "timm"
+pretrain = { steps = 2 }
+
+[bench.methods."my.v2"]
+start = "mimetic"
+pretrain = { steps = 2 }
+"#;
+    let rows = |jobs: &str, out: &str| -> Vec<Value> {
+        let table = table.replace("JOBS", jobs);
+        place.write("c.toml", format!("{RECIPE}\n{table}"));
+        let made = place.json(&format!("run c.toml --out {out}"));
+        let mut rows = made["rows"].as_array().unwrap().clone();
+        for row in &mut rows {
+            row["seconds"] = Value::Null;
+            row["fingerprint"] = Value::Null; // of threads too
+        }
+        rows
+    };
+    // What a kill leaves in a start is removed.
+    let left = "b/pretrained/my.v1-1x16-s0.start/.wave-left.tmp";
+    place.write(left, "half");
+    let one = rows("1", "a");
+    assert_eq!(one.len(), 8);
+    assert_eq!(rows("2", "b"), one);
+    assert!(!place.path(left).exists());
+    for method in ["my.v1", "my.v2"] {
+        for cell in ["1x16-s0", "2x32-s1"] {
+            let start = format!("b/pretrained/{method}-{cell}.start/model.safetensors");
+            assert!(place.path(&start).exists(), "{start}");
+        }
+    }
+
+    // A cell that was edited is not believed, but made again.
+    let cell = "b/cells/my.v1-1x16-s0.json";
+    let written = String::from_utf8(place.bytes(cell)).unwrap();
+    let mut edited: Value = serde_json::from_str(&written).unwrap();
+    edited["top1"] = 0.99.into();
+    place.write(cell, edited.to_string());
+    assert_eq!(rows("2", "b --resume"), one);
 }
 
 /// Every way to start a model, on tiny models.

@@ -216,11 +216,17 @@ fn every_recipe_can_be_planned() {
     ));
     let recipes = concat!(env!("CARGO_MANIFEST_DIR"), "/../../recipes");
     let mut planned = 0;
-    let dirs = [recipes.to_string(), format!("{recipes}/bench")];
+    let dirs = ["", "/bench", "/papers"].map(|dir| format!("{recipes}{dir}"));
     for entry in dirs.iter().flat_map(|dir| std::fs::read_dir(dir).unwrap()) {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|e| e == "toml") {
             let text = std::fs::read_to_string(&path).unwrap();
+            // They run on a processor without bf16.
+            assert!(!text.contains("precision = \"bf16\""), "{}", path.display());
+            let tables: toml::Table = text.parse().unwrap();
+            if !(tables.contains_key("condense") || tables.contains_key("bench")) {
+                continue; // of another command
+            }
             // Files outside the repository are replaced.
             let mut more = String::new();
             if text.contains("fashion-mnist\"") || text.contains("data = \"data/") {
@@ -234,8 +240,8 @@ fn every_recipe_can_be_planned() {
             }
             let plan = place.stdout(&format!("run {} --dry-run{more}", path.display()));
             // The plan describes templates, unless they are given.
-            let given = text.contains("templates = \"");
-            assert_eq!(plan.contains("plain ViT"), !given, "{plan}");
+            let condenses = tables.contains_key("condense") && !text.contains("templates = \"");
+            assert_eq!(plan.contains("plain ViT"), condenses, "{plan}");
             assert!(
                 !text.contains("hf:timm/levit") || plan.contains("hf:timm/levit"),
                 "{plan}"
@@ -502,6 +508,20 @@ fn ranks_are_refused_by_a_build_without_mpi() {
     assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert!(stderr.contains("2 processes were started"), "{stderr}");
     assert!(stderr.contains("--features mpi"), "{stderr}");
+    assert!(!place.path("runs").exists());
+}
+
+#[test]
+fn tasks_of_slurm_that_nothing_joins_are_refused() {
+    let place = Place::new();
+    let mut command = place.command("condense r.toml");
+    let slurm = [("SLURM_NTASKS", "8"), ("SLURM_PROCID", "3")];
+    let output = command.envs(slurm).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    for part in ["8 tasks", "mpi", "torchrun"] {
+        assert!(stderr.contains(part), "{stderr}");
+    }
     assert!(!place.path("runs").exists());
 }
 

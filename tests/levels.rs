@@ -111,14 +111,14 @@ fn levels_of_a_recipe_are_condensations_one_after_another() {
         "{plan}"
     );
     place.json(&format!("{all} --out l"));
-    for (ours, theirs) in [("l-level-0", "s"), ("l", "t")] {
+    for (ours, theirs) in [("l/run/levels/0", "s"), ("l", "t")] {
         let of = |dir: &str| place.bytes(&format!("{dir}/templates.safetensors"));
         assert!(of(ours) == of(theirs), "{ours}");
     }
     // Complete levels are not made again.
-    let before = place.bytes("l-level-0/run/log.jsonl");
+    let before = place.bytes("l/run/levels/0/run/log.jsonl");
     place.json(&format!("{all} --out l --resume"));
-    assert_eq!(place.bytes("l-level-0/run/log.jsonl"), before);
+    assert_eq!(place.bytes("l/run/levels/0/run/log.jsonl"), before);
 
     for (change, parts) in [
         ("levels = []", &["levels is empty"][..]),
@@ -138,10 +138,66 @@ fn levels_of_a_recipe_are_condensations_one_after_another() {
         let levels = format!("{change}\n[condense.auxiliary]");
         place.write("w.toml", recipe.replace("[condense.auxiliary]", &levels));
         place.refused("condense w.toml --out o", parts);
-        assert!(
-            !place.path("o").exists() && !place.path("o-level-0").exists(),
-            "{change}"
+        assert!(!place.path("o").exists(), "{change}");
+    }
+}
+
+/// A recipe of two levels, `l.toml`.
+fn leveled() -> Place {
+    let place = Place::new();
+    let recipe = String::from_utf8(place.bytes("r.toml")).unwrap();
+    let levels = "levels = [{ depths = [2], widths = [16] }, { depths = [2], widths = [16, 32] }]\nsteps = 2\n\
+                  [condense.auxiliary]";
+    let recipe = recipe.replace("[condense.auxiliary]", levels);
+    place.write("l.toml", recipe.replace("steps = 12\n", ""));
+    place
+}
+
+#[test]
+fn levels_belong_to_their_run() {
+    let place = leveled();
+    // A neighbour with the name of a level is another's, whatever is replaced.
+    place.json("condense r.toml --steps 2 --out l-level-0");
+    let neighbour = place.bytes("l-level-0/templates.safetensors");
+    place.json("condense l.toml --out l");
+    place.json("condense l.toml --out l --overwrite --set condense.lr=1e-3");
+    assert!(place.bytes("l-level-0/templates.safetensors") == neighbour);
+    // They move with it.
+    std::fs::rename(place.path("l"), place.path("moved")).unwrap();
+    place.json("condense l.toml --out moved --set condense.lr=1e-3");
+    // What would be refused of the whole is refused before a level trains.
+    place.write("stranger/config.json", "{}");
+    place.json("condense r.toml --steps 2 --out other");
+    for (out, part) in [("stranger", "config.json"), ("other", "without level 0")] {
+        place.refused(
+            &format!("condense l.toml --out {out}"),
+            &[part, "--overwrite"],
         );
+        let level = format!("{out}/run/levels/0/run/log.jsonl");
+        assert!(!place.path(&level).exists(), "{out}");
+    }
+    place.json("condense l.toml --out other --overwrite");
+}
+
+#[cfg(unix)]
+#[test]
+fn levels_go_wherever_a_run_goes() {
+    use std::os::unix::ffi::OsStrExt;
+    let place = leveled();
+    std::fs::create_dir_all(place.path("x/here")).unwrap();
+    let strange = std::ffi::OsStr::from_bytes(b"nu\xff");
+    for out in [strange, ".".as_ref(), "../y/..".as_ref()] {
+        let mut command = place.command("condense ../../l.toml");
+        command
+            .current_dir(place.path("x/here"))
+            .arg("--out")
+            .arg(out);
+        let output = command.output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{out:?}: {stderr}");
+        let made = place.path("x/here").join(out);
+        assert!(made.join("templates.safetensors").exists(), "{out:?}");
+        assert!(made.join("run/levels/0/config.json").exists(), "{out:?}");
     }
 }
 

@@ -281,3 +281,56 @@ fn other_class_names_are_warned_of() {
         assert!(!said("shapes").contains("warning"), "{args}");
     }
 }
+
+#[test]
+fn every_stage_of_a_recipe_is_planned() {
+    let place = Place::new();
+    let recipe = String::from_utf8(place.bytes("r.toml")).unwrap();
+    let stages = "\n[expand]\ndepth = 2\nwidth = 16\nsteps = 3\n\n[finetune]\nsteps = 5\n";
+    let recipe = format!("{recipe}{stages}");
+    place.write("w.toml", &recipe);
+    let plan = place.stdout("run w.toml --dry-run");
+    for part in [
+        "[condense]",
+        "12 steps",
+        "[expand]",
+        "3 steps",
+        "[finetune]",
+        "5 steps",
+        "free on the disk of runs",
+    ] {
+        assert!(plan.contains(part), "no `{part}` in {plan}");
+    }
+    assert!(!place.path("runs").exists());
+    // What a later stage cannot do is said before the first begins, by both.
+    for (wrong, part) in [
+        (
+            recipe.replace("width = 16\nsteps", "width = 24\nsteps"),
+            "width",
+        ),
+        (
+            recipe.replace("[finetune]\n", "[finetune]\nfreeze = [\"nothing\"]\n"),
+            "freeze",
+        ),
+    ] {
+        assert_ne!(wrong, recipe);
+        place.write("v.toml", wrong);
+        place.refused("run v.toml --dry-run", &[part]);
+    }
+    place.write("v.toml", "data = \"shapes\"\n[condense]\n[finetune]\n");
+    place.refused("run v.toml --out o", &["[finetune] needs [expand]"]);
+
+    // Other images in the place of the recipe's.
+    place.write(
+        "d.toml",
+        recipe.replace("data = \"shapes\"", "data = \"nowhere\""),
+    );
+    place.refused("run d.toml --dry-run", &["nowhere"]);
+    assert!(
+        place
+            .stdout("run d.toml --data shapes --dry-run")
+            .contains("data: shapes")
+    );
+    let made = place.json("run d.toml --data shapes --out o");
+    assert_eq!(made["rows"].as_array().unwrap().len(), 3);
+}

@@ -72,6 +72,29 @@ fn a_time_limit_leaves_what_is_there() {
 }
 
 #[test]
+fn a_run_goes_on_under_another_time_limit() {
+    let place = place();
+    let shapes = shapes();
+    let tuning = format!("finetune m {shapes} --epochs 2");
+    let made = place.json(&format!("{tuning} --time-limit 60 --out tuned"));
+    assert!(made.get("stopped").is_none());
+    for limit in [
+        "",
+        "--time-limit 50",
+        "--time-limit 60 --checkpoint-steps 3",
+    ] {
+        assert_eq!(place.json(&format!("{tuning} {limit} --out tuned")), made);
+    }
+    // One that its limit ended is another run.
+    let long = format!("finetune m {shapes} --epochs 50");
+    place.json(&format!("{long} --time-limit 0.0001 --out short"));
+    place.refused(
+        &format!("{long} --time-limit 60 --out short"),
+        &["time_limit"],
+    );
+}
+
+#[test]
 fn wrong_limits_are_refused() {
     let place = place();
     let shapes = shapes();

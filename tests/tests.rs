@@ -7,6 +7,7 @@ mod bad_input;
 mod bench;
 mod budget;
 mod cache;
+mod classes;
 mod commands;
 mod convolution;
 mod data;

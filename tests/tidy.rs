@@ -89,18 +89,18 @@ fn only_frozen_networks_use_candles_layers() {
 }
 
 /// `println!` and the like panic where they cannot write, and pass on terminal control characters.
-#[test]
-fn only_one_file_writes_to_the_terminal() {
-    fn check(dir: &Path) {
+/// Refuses `words` in the sources of all crates.
+fn forbid(words: &[&str], remedy: &str) {
+    fn check(dir: &Path, words: &[&str], remedy: &str) {
         for entry in std::fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                check(&path);
+                check(&path, words, remedy);
             } else if path.extension().is_some_and(|e| e == "rs") {
                 let text = std::fs::read_to_string(&path).unwrap();
-                for word in ["println!(", "print!(", "dbg!("] {
+                for word in words {
                     let path = path.display();
-                    assert!(!text.contains(word), "{path}: {word}; use wave::terminal");
+                    assert!(!text.contains(word), "{path}: {word}; use {remedy}");
                 }
             }
         }
@@ -109,9 +109,20 @@ fn only_one_file_writes_to_the_terminal() {
     for entry in std::fs::read_dir(crates).unwrap() {
         let sources = entry.unwrap().path().join("src");
         if sources.is_dir() {
-            check(&sources);
+            check(&sources, words, remedy);
         }
     }
+}
+
+#[test]
+fn only_one_file_writes_to_the_terminal() {
+    forbid(&["println!(", "print!(", "dbg!("], "wave::terminal");
+}
+
+#[test]
+fn no_path_is_made_by_replacing_an_extension() {
+    // Of `my.v1` and `my.v2` it would make one path.
+    forbid(&["with_extension("], "wave_run::paths::appended");
 }
 
 /// The paths in a `use` tree: `a::{b, c::d}` is `a::b` and `a::c::d`.

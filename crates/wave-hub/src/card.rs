@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use crate::directory::CARD_FILE;
+use crate::directory::{CARD_FILE, CONFIG_FILE};
 
 /// Longer cards are not looked through.
 const MOST_READ: u64 = 1 << 20;
@@ -62,9 +62,20 @@ pub fn model_card(front: &CardFront, title: &str, body_markdown: &str) -> String
     card
 }
 
+/// The licence of the weights in a directory: as its card says, or else its `config.json`, at the top or, as timm
+/// has it, in `pretrained_cfg`.
+pub fn stated_license(dir: &Path) -> Option<String> {
+    let of_config = || {
+        let config: serde_json::Value = crate::read_json(&dir.join(CONFIG_FILE)).ok()?;
+        let mut places = [&config["license"], &config["pretrained_cfg"]["license"]].into_iter();
+        places.find_map(|value| license_name(value.as_str()?))
+    };
+    card_license(dir).or_else(of_config)
+}
+
 /// The licence that the card of a directory names in its YAML head; `None` where there is no card, or
 /// it names none or `unknown`.
-pub fn card_license(dir: &Path) -> Option<String> {
+fn card_license(dir: &Path) -> Option<String> {
     let file = std::fs::File::open(dir.join(CARD_FILE)).ok()?;
     let mut text = String::new();
     file.take(MOST_READ).read_to_string(&mut text).ok()?;
@@ -75,6 +86,11 @@ pub fn card_license(dir: &Path) -> Option<String> {
         "" => lines.next()?.trim().strip_prefix("- ")?, // a list of one
         value => value,
     };
+    license_name(value)
+}
+
+/// A licence's name, if it is one.
+fn license_name(value: &str) -> Option<String> {
     let value = value.trim().trim_matches(['"', '\'']);
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.+".contains(c);
     let named = !value.is_empty() && value.chars().all(plain) && value != "unknown";

@@ -92,7 +92,10 @@ pub fn random_scalers(
         let missing = || PlanError::MissingTemplates(part, set.clone());
         let t = templates.get(set).ok_or_else(missing)?;
         let energy = t.sqr()?.mean((1, 2))?.sum_all()?.to_scalar::<f32>()?;
-        sigmas.insert(part, (deviation / f64::from(energy).sqrt().max(1e-12)) as f32);
+        sigmas.insert(
+            part,
+            (deviation / f64::from(energy).sqrt().max(1e-12)) as f32,
+        );
     }
     fill(plan, shape, depth, &mut |part, _| {
         let [n, r, c] = plan.scaler_shape(part, shape);

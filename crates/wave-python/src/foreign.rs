@@ -5,7 +5,6 @@ use candle_core::{DType, Device, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use serde::Deserialize;
-use serde_json::json;
 use std::path::Path;
 use wave::context::Context;
 use wave_hub::{Preprocessing, PretrainedCfg};
@@ -13,6 +12,7 @@ use wave_models::{About, Frozen};
 use wave_run::error::request;
 use wave_stages::ancestor::Ancestor;
 use wave_stages::model::transform;
+use wave_stages::origin;
 
 /// A network of Python: its description as JSON, and a function that runs it.
 #[derive(FromPyObject)]
@@ -36,9 +36,6 @@ struct Description {
     classes: usize,
     /// Width of the features.
     width: usize,
-    /// `OWNER/NAME` on the hub.
-    repository: Option<String>,
-    license: Option<String>,
 }
 
 impl Foreign {
@@ -64,10 +61,8 @@ impl Foreign {
             },
             run: self.run,
         };
-        let origin = json!({
-            "base_models": found.repository.into_iter().collect::<Vec<_>>(),
-            "licenses": [found.license],
-        });
+        // `pretrained_cfg` names a checkpoint of the architecture. Whose weights these are, nothing says.
+        let origin = origin::unknown();
         let ancestor = Ancestor::foreign(
             Box::new(network),
             found.parameters,

@@ -121,10 +121,16 @@ def test_a_torch_module_is_an_ancestor(tmp_path):
             return self.head(self.conv(x).mean((2, 3)))
 
     net = Net()
+    # As timm's models have it: of a checkpoint of the architecture, not of these weights.
+    net.pretrained_cfg = {"architecture": "net", "hf_hub_id": "timm/net.of_others", "license": "apache-2.0"}
     data = dict(SHAPES, data="shapes")
     done = wave.condense(recipe, tmp_path / "t", ancestor=net, preprocessing=PREPROCESSING, cache=tmp_path / "c", **data)
     assert 0 <= done["top1"] <= 1 and net.training
-    assert wave.inspect(tmp_path / "t")["provenance"]["ancestor"].startswith("a network in Python")
+    provenance = wave.inspect(tmp_path / "t")["provenance"]
+    assert provenance["ancestor"].startswith("a network in Python, width ")
+    assert provenance["origin"] == {"base_models": [], "licenses": [None]}
+    card = (tmp_path / "t" / "README.md").read_text()
+    assert "timm/net" not in card and "license: " not in card and "no licence is known" in card
     # Images come normalised as the module was trained.
     low = [(0 - m) / s for m, s in zip(PREPROCESSING["mean"], PREPROCESSING["std"])]
     high = [(1 - m) / s for m, s in zip(PREPROCESSING["mean"], PREPROCESSING["std"])]

@@ -10,6 +10,7 @@ use candle_core::{Device, Tensor};
 use std::sync::Arc;
 use wave_data::{Augment, Batch, Dataset, Loader, Source, Transform};
 
+mod classes;
 mod open;
 mod plan;
 #[cfg(feature = "hub")]
@@ -204,12 +205,20 @@ impl Data {
 
     /// Warns on stderr if the class names of a model differ from those of the data.
     pub fn tell_classes(&self, names: &[String]) {
-        tell_classes(&self.spec, &self.class_names, names);
+        classes::tell(&self.spec, &self.class_names, names);
     }
 
     /// Checks that a model has one output for each class.
     pub fn check_classes(&self, classes: usize, remedy: &str) -> Result<()> {
-        check_classes(&self.spec, &self.class_names, classes, remedy)
+        classes::check_count(&self.spec, &self.class_names, classes, remedy)
+    }
+
+    /// Refuses a model whose class names differ from those of the data, where both are known.
+    ///
+    /// # Errors
+    /// Naming the first that differs.
+    pub fn check_names(&self, names: &[String], remedy: &str) -> Result<()> {
+        classes::check_names(&self.spec, &self.class_names, names, remedy)
     }
 
     /// Reports on stderr the broken images since the run started or resumed, and returns their number.
@@ -229,34 +238,6 @@ pub fn images_of(batch: Batch) -> candle_core::Result<Tensor> {
     let (channels, side) = (batch.channels, batch.image_size);
     let shape = (batch.size, channels, side, side);
     Tensor::from_vec(batch.images, shape, &Device::Cpu)
-}
-
-fn check_classes(spec: &str, names: &[String], classes: usize, remedy: &str) -> Result<()> {
-    if names.len() == classes {
-        return Ok(());
-    }
-    Err(request(format!(
-        "the data {spec} has {} classes, the model {classes}; {remedy}",
-        names.len()
-    )))
-}
-
-/// Warns on stderr if the class names of a model differ from the data's `own`. Both have the same
-/// number of classes, so that nothing else shows it.
-fn tell_classes(spec: &str, own: &[String], names: &[String]) {
-    let numbered = |names: &[String]| {
-        let mut numbers = names.iter().enumerate();
-        numbers.all(|(i, name)| *name == i.to_string())
-    };
-    if own.len() != names.len() || numbered(own) || numbered(names) {
-        return;
-    }
-    let mut pairs = names.iter().zip(own).enumerate();
-    if let Some((i, (theirs, ours))) = pairs.find(|(_, (a, b))| a != b) {
-        progress::note(&format!(
-            "warning: class {i} is {ours} in {spec}, {theirs} in the model: are these its classes?"
-        ));
-    }
 }
 
 fn unlabelled(spec: &str) -> anyhow::Error {

@@ -16,7 +16,7 @@ use wave_train::Batches;
 mod free;
 mod network;
 
-pub use free::available;
+pub use free::{available, on_disk};
 pub use network::of_forward;
 
 /// Bytes of a number in f32.

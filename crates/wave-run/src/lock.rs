@@ -15,7 +15,8 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Creates `out` and locks it.
+    /// Creates `out`, locks it, and removes the temporary files that killed processes left there: whatever writes
+    /// an artefact opens its directory in this way.
     ///
     /// # Errors
     /// If `out` is not writable, or another process holds the lock.
@@ -40,6 +41,9 @@ impl Lock {
             Err(TryLockError::Error(e)) if e.kind() == ErrorKind::Unsupported => {}
             Err(TryLockError::Error(e)) => return Err(e).with_context(cannot),
             Err(TryLockError::WouldBlock) => return Err(busy(out, &mut file)),
+        }
+        for dir in [out, &out.join("run")] {
+            wave_hub::remove_temporaries(dir)?;
         }
         Ok(Lock { file, path })
     }

@@ -10,6 +10,14 @@ pub fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
+/// `path` with `suffix` after its name. A name may have dots, which are no extension: `my.v1` and `my.v2` with one
+/// suffix are two places.
+pub fn appended(path: &Path, suffix: &str) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(suffix);
+    path.into()
+}
+
 /// A path without links, `.` and `..`, so that each place has one spelling. The part that does not
 /// exist yet stays as written.
 pub fn resolve(path: &Path) -> PathBuf {
@@ -92,6 +100,13 @@ mod tests {
             (4_107_542_400, "21000301-0000"),
         ] {
             assert_eq!(date_and_time(seconds), expected);
+        }
+    }
+
+    #[test]
+    fn a_suffix_keeps_all_of_the_name() {
+        for (name, expected) in [("a/my.v1", "a/my.v1.start"), ("b", "b.start")] {
+            assert_eq!(appended(Path::new(name), ".start"), Path::new(expected));
         }
     }
 

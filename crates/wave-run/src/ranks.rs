@@ -40,6 +40,12 @@ impl World {
             Launcher::None => Ok(World::default()),
             Launcher::Mpi { size } => World::over_mpi(size),
             Launcher::Torchrun(torchrun) => World::over_nccl(torchrun),
+            Launcher::Tasks { size } => Err(request(format!(
+                "Slurm started {size} tasks that cannot talk to each other, and each would train alone: to train in \
+                 {size} processes, build wave with --features mpi and start it with srun --mpi=pmix or mpirun, or with \
+                 --features nccl and start it with torchrun; if they are {size} trainings, start each with \
+                 env -u SLURM_PROCID"
+            ))),
         }
     }
 
@@ -189,6 +195,8 @@ enum Launcher {
     Mpi { size: usize },
     /// torchrun, with several ranks.
     Torchrun(Torchrun),
+    /// srun, with several tasks that have no way to each other.
+    Tasks { size: usize },
 }
 
 /// Place of a process among those of torchrun.
@@ -217,8 +225,20 @@ fn launcher(variable: impl Fn(&str) -> Option<String>) -> Launcher {
         (Some(rank), Some(size @ 2..), Some(local)) if rank < size => {
             Launcher::Torchrun(Torchrun { rank, size, local })
         }
-        _ => Launcher::None,
+        _ => match (
+            number("SLURM_PROCID"),
+            largest(&["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"]),
+        ) {
+            (Some(_), Some(size @ 2..)) if !is_batch_script(&variable) => Launcher::Tasks { size },
+            _ => Launcher::None,
+        },
     }
+}
+
+/// Whether this is a batch script of Slurm, which has the number of tasks of its job and is itself the only one: no
+/// step of srun began it.
+fn is_batch_script(variable: &impl Fn(&str) -> Option<String>) -> bool {
+    variable("SLURM_JOB_ID").is_some() && variable("SLURM_STEP_NUM_TASKS").is_none()
 }
 
 #[cfg(test)]
@@ -244,13 +264,23 @@ mod tests {
         check(&[("PMI_SIZE", "3")], Launcher::Mpi { size: 3 });
         check(&[("OMPI_COMM_WORLD_SIZE", "1")], Launcher::None);
         check(&[("PMI_SIZE", "many")], Launcher::None);
-        // Eight tasks of a step need not be ranks.
-        check(&[("SLURM_STEP_NUM_TASKS", "8")], Launcher::None);
-        // A batch script of Slurm is not a step.
+        // Tasks that nothing joins, of a step by itself and within a job.
+        let step = [("SLURM_PROCID", "3"), ("SLURM_NTASKS", "8")];
+        check(&step, Launcher::Tasks { size: 8 });
+        let job = [("SLURM_JOB_ID", "1"), ("SLURM_STEP_NUM_TASKS", "2")];
+        check(&[&step[..], &job].concat(), Launcher::Tasks { size: 8 });
         check(
-            &[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")],
+            &[("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")],
             Launcher::None,
         );
+        // A batch script of Slurm is not a step, nor is the shell of an allocation.
+        let script = [
+            ("SLURM_JOB_ID", "1"),
+            ("SLURM_PROCID", "0"),
+            ("SLURM_NTASKS", "8"),
+        ];
+        check(&script, Launcher::None);
+        check(&[("SLURM_NTASKS", "8")], Launcher::None);
         let torchrun = |size| [("RANK", "5"), ("LOCAL_RANK", "1"), ("WORLD_SIZE", size)];
         let (rank, size, local) = (5, 8, 1);
         let place = Torchrun { rank, size, local };

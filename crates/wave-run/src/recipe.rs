@@ -99,6 +99,18 @@ impl Recipe {
         Ok(recipe)
     }
 
+    /// Takes these images in the place of `data`, outside all tables and within each stage's.
+    pub fn set_data(&mut self, data: String) {
+        for (name, table) in &mut self.table {
+            if let Value::Table(own) = table
+                && name != "bench"
+            {
+                own.remove("data");
+            }
+        }
+        self.table.insert("data".into(), Value::String(data));
+    }
+
     /// Whether the recipe has a table of this name.
     pub fn has(&self, table: &str) -> bool {
         self.table.contains_key(table)

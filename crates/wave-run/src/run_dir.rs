@@ -6,7 +6,8 @@
 //!   evaluation;
 //! - `loss.svg`, `accuracy.svg`;
 //! - checkpoints, until the run is complete;
-//! - `result.json`, of a complete run: the result, and under `run` its inputs and outputs.
+//! - `result.json`, of a complete run: the result, and under `run` its inputs and outputs;
+//! - `levels/0`, `levels/1` and on: artefacts, each with a run of its own, that this run begins from.
 //!
 //! An earlier run in OUT is never overwritten by mistake. A complete run with the same settings and inputs is
 //! not repeated: its result is returned. Any other content is refused, unless an unfinished run
@@ -32,6 +33,9 @@ use wave_train::{State, Variable};
 
 /// Settings that do not change the result.
 const FREE: [&str; 2] = ["checkpoint_steps", "checkpoint_minutes"];
+
+/// A setting that changes the result only of a run that it ended.
+const TIME_LIMIT: &str = "time_limit";
 
 /// Settings that are paths of inputs, whose identity is their digest.
 const PATHS: [&str; 5] = ["ancestor", "cache", "from", "grow", "labels"];
@@ -131,9 +135,6 @@ impl RunDir {
         }
         let lock = Lock::take(out)?;
         let dir = out.join("run");
-        for dir in [out, &dir] {
-            wave_hub::remove_temporaries(dir)?;
-        }
         let threads = rayon::current_num_threads().to_string();
         let about = [
             ("inputs".into(), json!(inputs.identity()).to_string()),
@@ -147,7 +148,13 @@ impl RunDir {
             let run = result.as_object_mut().and_then(|map| map.remove("run"));
             let run = run.unwrap_or_default();
             let read = serde_json::from_value(run["inputs"].clone()).ok();
-            same(out, "a complete", settings, (read.as_ref(), inputs))?;
+            let ended_early = !result["stopped"].is_null();
+            let held = Held {
+                what: "a complete",
+                read: read.as_ref(),
+                any_time_limit: !ended_early,
+            };
+            same(out, held, settings, inputs)?;
             check_artefact(out, &run["files"])?;
             result["out"] = paths::text(out).into();
             return Ok(Opened::Complete(result));
@@ -162,7 +169,12 @@ impl RunDir {
             if let Some(found) = checkpoints.find()? {
                 let of = |key: &str| found.about.get(key).map_or("", String::as_str);
                 let read = serde_json::from_str(of("inputs")).ok();
-                same(out, "an unfinished", settings, (read.as_ref(), inputs))?;
+                let held = Held {
+                    what: "an unfinished",
+                    read: read.as_ref(),
+                    any_time_limit: true,
+                };
+                same(out, held, settings, inputs)?;
                 from = Some(of("step").parse().unwrap_or(0));
                 warn(out, &found, &threads, options.verbosity);
             }
@@ -338,7 +350,7 @@ pub fn announce(out: &Path, recipe: &Table, options: &Options) -> Result<()> {
     )?)
 }
 
-/// Removes the result and the checkpoints of the run in `out`, so that it starts over.
+/// Removes the result and the checkpoints of the run in `out` and of its levels, so that it starts over.
 ///
 /// # Errors
 /// If another process works there.
@@ -348,8 +360,55 @@ pub fn discard(out: &Path) -> Result<()> {
         return Ok(());
     }
     let _lock = Lock::take(out)?;
-    Checkpoints::new(&dir, BTreeMap::new()).remove()?;
+    restart(&dir)?;
+    levels(out).try_for_each(|level| discard(&level))
+}
+
+/// Removes the result and the checkpoints in `dir`.
+fn restart(dir: &Path) -> Result<()> {
+    Checkpoints::new(dir, BTreeMap::new()).remove()?;
     remove(&dir.join("result.json"))
+}
+
+/// The directory of a level of the run in `out`. It belongs to the run: it moves, resumes and is replaced with it.
+pub fn level(out: &Path, at: usize) -> PathBuf {
+    out.join("run/levels").join(at.to_string())
+}
+
+/// The levels in `out`.
+fn levels(out: &Path) -> impl Iterator<Item = PathBuf> {
+    (0..)
+        .map(|at| level(out, at))
+        .take_while(|dir| dir.is_dir())
+}
+
+/// Prepares `out` for a run whose level `at` comes first, and locks it meanwhile: all that would be refused of `out`
+/// itself is refused now, not after the level's training.
+///
+/// # Errors
+/// As [`fill`].
+pub fn reserve(out: &Path, at: usize, inputs: &Inputs, options: &Options) -> Result<Lock> {
+    inputs.check_out(out)?;
+    if !options.overwrite {
+        refuse_strangers(out)?;
+    }
+    let lock = Lock::take(out)?;
+    let dir = out.join("run");
+    if options.overwrite {
+        restart(&dir)?;
+        for old in levels(out).skip(at) {
+            fs::remove_dir_all(&old).with_context(|| format!("cannot remove {}", old.display()))?;
+        }
+        return Ok(lock);
+    }
+    let begun = completed(&dir)?.is_some() || Checkpoints::new(&dir, BTreeMap::new()).exist();
+    match begun && completed(&level(out, at).join("run"))?.is_none() {
+        false => Ok(lock),
+        true => Err(request(format!(
+            "{} holds a run without level {at} of this one; choose another --out, or start over with --overwrite",
+            out.display()
+        ))),
+    }
 }
 
 fn remove(path: &Path) -> Result<()> {
@@ -393,13 +452,22 @@ fn completed(dir: &Path) -> Result<Option<Value>> {
     }
 }
 
+/// A run that a directory holds.
+struct Held<'a> {
+    what: &'a str,
+    /// Its inputs, where they are known.
+    read: Option<&'a BTreeMap<String, String>>,
+    /// Whether another time limit would have made the same of it.
+    any_time_limit: bool,
+}
+
 /// Checks that the run in `out` has these settings and inputs, as far as they are known.
-fn same(
-    out: &Path,
-    what: &str,
-    settings: &Table,
-    (read, inputs): (Option<&BTreeMap<String, String>>, &Inputs),
-) -> Result<()> {
+fn same(out: &Path, held: Held, settings: &Table, inputs: &Inputs) -> Result<()> {
+    let Held {
+        what,
+        read,
+        any_time_limit,
+    } = held;
     let path = out.join("run/recipe.toml");
     let text = wave_hub::read_text(&path)?;
     let found: Table = text.parse().map_err(|e| {
@@ -413,7 +481,8 @@ fn same(
         flatten("", table, &mut all);
         all.retain(|key, _| {
             let is_path = read.is_some() && PATHS.contains(&key.as_str());
-            !is_path && !FREE.contains(&key.as_str())
+            let is_free = FREE.contains(&key.as_str()) || (any_time_limit && key == TIME_LIMIT);
+            !is_path && !is_free
         });
         all
     };

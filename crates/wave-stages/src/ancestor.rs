@@ -356,11 +356,16 @@ impl Ancestor {
         Ok(all)
     }
 
-    /// The network's blocks, width and number of weights.
+    /// The network's blocks and width, where they are known, and number of weights.
     pub fn describe(&self) -> String {
         let (depth, width) = self.network.size();
-        let n = self.parameters;
-        let kind = self.network.family();
-        format!("{kind}, {depth} layers, width {width}, {n} parameters")
+        let mut text = self.network.family().to_string();
+        if depth > 0 {
+            text += &format!(", {depth} layers");
+        }
+        if width > 0 {
+            text += &format!(", width {width}");
+        }
+        text + &format!(", {} parameters", self.parameters)
     }
 }

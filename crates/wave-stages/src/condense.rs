@@ -12,7 +12,7 @@ use crate::lesson::Lesson;
 use crate::templates::{self, TemplateDir};
 use anyhow::Result;
 use serde_json::{Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 use training::{Distillation, Updated};
 use wave_run::context::Context;
@@ -35,7 +35,7 @@ mod start;
 mod training;
 
 use artefact::{Condensed, write};
-pub use describe::{describe, print_recipe};
+pub use describe::{describe, print_recipe, untrained};
 pub use plan::{CondensePlan, check};
 pub use planner::MINUTES;
 pub use start::start;
@@ -64,20 +64,32 @@ pub fn condense(
     let levels = levels::checked(settings)?;
     if levels.len() > 1 {
         // What is wrong with any is said before the first begins.
-        let grown = read_grown(levels[0].grow.as_deref(), &options.context)?;
+        let grown = read_grown(levels[0].grow.as_deref().map(Path::new), &options.context)?;
         levels::plans(&levels, grown.as_ref())?;
     }
-    let places = levels::places(out, levels.len());
-    let mut result = Value::Null;
-    for (at, (level, place)) in levels.iter().zip(&places).enumerate() {
-        let mut level = level.clone();
-        if at > 0 {
-            level.grow = Some(paths::text(&places[at - 1]));
-        }
-        let whole = (at + 1 == levels.len()).then_some(settings);
-        result = condense_level(recipe, &level, whole, ancestors, place, options)?;
+    let last = levels.len() - 1;
+    let mut grown: Option<PathBuf> = levels[0].grow.as_ref().map(PathBuf::from);
+    for (at, level) in levels[..last].iter().enumerate() {
+        let grow = grown.as_deref();
+        condense_level(
+            recipe,
+            (level, level),
+            grow,
+            ancestors,
+            (out, Some(at)),
+            options,
+        )?;
+        grown = Some(run_dir::level(out, at));
     }
-    Ok(result)
+    let (level, grow) = (&levels[last], grown.as_deref());
+    condense_level(
+        recipe,
+        (level, settings),
+        grow,
+        ancestors,
+        (out, None),
+        options,
+    )
 }
 
 /// The plans of all levels of a condensation, at least one, without the templates that it grows.
@@ -99,8 +111,8 @@ pub fn epochs(provenance: &Value) -> Vec<f64> {
 }
 
 /// The templates that a condensation grows, if it grows any.
-fn read_grown(grow: Option<&str>, context: &Context) -> Result<Option<TemplateDir>> {
-    let read = |name| templates::fetch(Path::new(name), context);
+fn read_grown(grow: Option<&Path>, context: &Context) -> Result<Option<TemplateDir>> {
+    let read = |path| templates::fetch(path, context);
     Ok(grow.map(read).transpose()?)
 }
 
@@ -129,26 +141,32 @@ fn planned(
     Ok(planned.settings)
 }
 
-/// Condenses a level; `whole` are the settings of all levels, with the last of them.
+/// Condenses what grows the templates in `grow`, if given: the whole of `out`, or the level of this number within.
+/// `recorded` are the settings that its run repeats: those of all levels for the last of them.
 fn condense_level(
     recipe: &str,
-    settings: &Condense,
-    whole: Option<&Condense>,
+    (settings, recorded): (&Condense, &Condense),
+    grow: Option<&Path>,
     ancestors: &Ancestors,
-    out: &Path,
+    (whole, level): (&Path, Option<usize>),
     options: &Options,
 ) -> Result<Value> {
+    let out = &level.map_or(whole.to_owned(), |at| run_dir::level(whole, at));
+    // For people: what was grown is known by its digest.
+    let grow_as_text = grow.map(paths::text);
+    let settings = &Condense {
+        grow: grow_as_text,
+        ..settings.clone()
+    };
     let context = &options.context;
     let ancestor = ancestors.get(settings.ancestor.as_deref(), &settings.zero_shot, context)?;
     let ancestor = ancestor.as_deref();
-    let smaller = read_grown(settings.grow.as_deref(), context)?;
+    let smaller = read_grown(grow, context)?;
     let mut plan = match &smaller {
         Some(smaller) => levels::grown(settings, smaller)?,
         None => CondensePlan::new(settings)?,
     };
-    if let Some(whole) = whole {
-        plan.table = to_table(whole)?;
-    }
+    plan.table = to_table(recorded)?;
     plan.fit_batch(options.repeated(out), context)?;
     let data = plan.open_data(ancestor, context)?;
     let output = plan.output(ancestor);
@@ -166,14 +184,23 @@ fn condense_level(
             smaller.learngene.auxiliary.classes,
             "grow templates on data of their own classes",
         )?;
+        data.check_names(
+            &smaller.config.label_names,
+            "grow templates on data of their own classes, under the same names in the same order",
+        )?;
     }
-    let inputs = Inputs::new(context)
-        .artefact_if_any("templates", plan.grow.as_deref())?
-        .images(plan.data.spec.as_deref(), &data);
+    let inputs = Inputs::new(context).images(plan.data.spec.as_deref(), &data);
+    let inputs = match grow {
+        Some(grow) => inputs.artefact("templates", grow)?,
+        None => inputs,
+    };
     let inputs = match ancestor {
         Some(ancestor) => ancestor.with_inputs(plan.ancestor.as_deref(), inputs)?,
         None => inputs,
     };
+    let reserve = |at| run_dir::reserve(whole, at, &inputs, options);
+    let level_here = level.filter(|_| context.is_first());
+    let _reserved = level_here.map(reserve).transpose()?;
     let resolved_recipe = run_dir::of_stage("condense", &plan.table);
     run_dir::fill(out, &resolved_recipe, &inputs, options, |run| {
         let began = Instant::now();
@@ -189,8 +216,9 @@ fn condense_level(
             output,
             lesson: ancestor.map(lesson).transpose()?,
         };
-        let name = out.file_name().map(|n| n.to_string_lossy());
-        let label = format!("condense {}", name.unwrap_or_default());
+        let name = whole.file_name().map(|n| n.to_string_lossy());
+        let of = level.map_or(String::new(), |at| format!(", level {at}"));
+        let label = format!("condense {}{of}", name.unwrap_or_default());
         let course = Course {
             label: &label,
             data: &data,
@@ -225,7 +253,7 @@ fn condense_level(
         }
         outcome.tell(&mut result);
         data::count_broken(&mut result, data.tell_broken());
-        if whole.is_some() {
+        if level.is_none() {
             result["accuracies"] = about.table();
             let most = plan.largest();
             result["next"] = json!(format!(

@@ -35,7 +35,7 @@ use wave_train::{MicroBatch, Rate, Scores, Variable};
 mod plan;
 
 use plan::Ready;
-pub use plan::{ExpandPlan, describe};
+pub use plan::{ExpandPlan, describe, describe_of};
 
 /// Values for settings that are not given.
 pub const DEFAULTS: Defaults = Defaults {
@@ -86,7 +86,6 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: &Options) -> R
         .artefact_if_any("delta", plan.delta.as_deref())?;
     if let Some(data) = &data {
         inputs = inputs.images(plan.data.spec.as_deref(), data);
-        data.tell_classes(&templates.config.label_names);
     }
     let recipe = run_dir::of_stage("expand", &plan.table);
     run_dir::fill(out, &recipe, &inputs, options, |run| {

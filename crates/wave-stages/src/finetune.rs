@@ -59,7 +59,6 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
         resolved,
         ..
     } = ready;
-    data.tell_classes(&model.label_names);
     let origin = match &ancestor {
         Some(ancestor) => origin::both(
             &origin::of(source, &model.provenance, context),
@@ -182,6 +181,11 @@ pub fn open_data(model: &mut Model, plan: &FinetunePlan, context: &Context) -> R
     data.check_classes(
         model.network.classes(),
         "choose data with the model's classes, or start a new head with --new-head true",
+    )?;
+    data.check_names(
+        &model.label_names,
+        "start a new head with the data's names with --new-head true, or, if they are the model's classes, rename and \
+         order the data's as the model has them",
     )?;
     Ok(data)
 }

@@ -19,12 +19,12 @@ const DATASETS: [(&str, &str); 1] = [("fashion-mnist", "zalando-datasets/fashion
 /// The origin of an artefact made from `source`, whose provenance is given (null for one of another
 /// project).
 ///
-/// Its licence is the one on its card, or else its own origin's.
+/// Its licence is the one on its card or in its `config.json`, or else its own origin's.
 pub fn of(source: &Path, provenance: &Value, context: &Context) -> Value {
     let name = locate::repository(source);
     let stated = locate::locate(source, context)
         .ok()
-        .and_then(|dir| wave_hub::card_license(&dir));
+        .and_then(|dir| wave_hub::stated_license(&dir));
     let inherited = &provenance["origin"];
     if !provenance.is_null() && name.is_none() && stated.is_none() {
         return inherited.clone();
@@ -38,6 +38,11 @@ pub fn of(source: &Path, provenance: &Value, context: &Context) -> Value {
         "base_models": or(name, "base_models", json!([])),
         "licenses": or(stated, "licenses", json!([null])),
     })
+}
+
+/// The origin of an artefact made from a trained model of which nothing is known.
+pub fn unknown() -> Value {
+    json!({ "base_models": [], "licenses": [null] })
 }
 
 /// The origin of an artefact made from two.
@@ -108,12 +113,11 @@ fn license(origin: &Value) -> Result<String, String> {
             let bases = origin["base_models"].as_array().into_iter().flatten();
             let names: Vec<&str> = bases.filter_map(Value::as_str).collect();
             let of = match names[..] {
-                [] => "a model".into(),
-                _ => names.join(", "),
+                [] => "a model of which no licence is known".into(),
+                _ => format!("{}, whose card names no licence", names.join(", ")),
             };
             Err(format!(
-                "these weights go back to {of}, whose card names no licence. Ask its makers before \
-                 passing them on."
+                "these weights go back to {of}. Ask its makers before passing them on."
             ))
         }
         _ => Err(format!(

@@ -43,6 +43,16 @@ fn an_origin_is_handed_on_and_the_cards_word_counts() {
     let dir = root.path();
     let foreign = json!({ "base_models": [], "licenses": [null] });
     assert_eq!(here(dir, &Value::Null), foreign);
+    assert_eq!(unknown(), foreign);
+    for config in [
+        r#"{ "license": "cc-by-4.0" }"#,
+        r#"{ "pretrained_cfg": { "license": "cc-by-4.0" } }"#,
+    ] {
+        std::fs::write(dir.join("config.json"), config).unwrap();
+        assert_eq!(here(dir, &Value::Null)["licenses"], json!(["cc-by-4.0"]));
+    }
+    std::fs::write(dir.join("config.json"), r#"{ "license": "a: b" }"#).unwrap();
+    assert_eq!(here(dir, &Value::Null), foreign);
     assert_eq!(here(dir, &json!({ "stage": "init" })), Value::Null);
     let inherited = json!({ "base_models": ["a/b"], "licenses": ["mit"] });
     let made = json!({ "origin": inherited });

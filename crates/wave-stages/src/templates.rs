@@ -261,14 +261,17 @@ impl Description<'_> {
     }
 }
 
-/// Writes a template directory, all values as `float`.
-pub fn write(
-    dir: &Path,
-    learngene: &Learngene,
-    float: FloatType,
-    about: Description,
-    card: &str,
-) -> Result<()> {
+/// Templates as they would be read from a directory, without one.
+pub(crate) fn in_memory(learngene: Learngene, about: Description) -> TemplateDir {
+    TemplateDir {
+        transform: about.transform.clone(),
+        config: config(&learngene, about),
+        learngene,
+        digest: String::new(),
+    }
+}
+
+fn config(learngene: &Learngene, about: Description) -> TemplateConfig {
     let (a, plan) = (&learngene.auxiliary, &learngene.plan);
     let auxiliary = json!({
         "depth": a.depth,
@@ -279,7 +282,7 @@ pub fn write(
         "distilled": a.distilled,
         "norm_eps": a.norm_eps,
     });
-    let config = TemplateConfig {
+    TemplateConfig {
         format_version: wave_hub::FORMAT_VERSION,
         kronecker: plan.kronecker.name().to_string(),
         template_size: plan.template_size,
@@ -310,7 +313,18 @@ pub fn write(
         provenance: about.provenance,
         accuracies: about.accuracies,
         shapes: about.shapes,
-    };
+    }
+}
+
+/// Writes a template directory, all values as `float`.
+pub fn write(
+    dir: &Path,
+    learngene: &Learngene,
+    float: FloatType,
+    about: Description,
+    card: &str,
+) -> Result<()> {
+    let config = config(learngene, about);
     let mut weights = values(learngene)?;
     for (at, smaller) in learngene.smaller.iter().enumerate() {
         let own = values(smaller)?.into_iter();

@@ -153,8 +153,8 @@ fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> 
     progress::set_verbosity(verbosity);
     let with = |flags| Make::new(flags, verbosity, context);
     let done = match command {
-        Command::Run { recipe, run } => with(run).run(&recipe)?,
-        Command::Bench { recipe, run } => with(run).bench(&recipe)?,
+        Command::Run { recipe, data, run } => with(run).run(&recipe, data)?,
+        Command::Bench { recipe, data, run } => with(run).bench(&recipe, data)?,
         Command::Condense {
             recipe,
             settings,

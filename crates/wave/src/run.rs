@@ -29,12 +29,13 @@ use wave_run::paths;
 use wave_run::recipe::{Recipe, merge};
 use wave_run::run_dir;
 use wave_run::settings::{Condense, Expand, Finetune, Init};
-use wave_stages::ancestor::{Ancestor, Ancestors};
+use wave_stages::ancestor::{self, Ancestor, Ancestors};
 use wave_stages::condense;
+use wave_stages::expand;
 use wave_stages::finetune::{self, FinetunePlan, Options, Ready};
 use wave_stages::init;
 use wave_stages::layout::{Format, Layout};
-use wave_stages::model::Network;
+use wave_stages::model::{Model, Network};
 
 /// The `[ancestor]` table: a model to initialise and train before it is distilled.
 #[derive(Serialize, Deserialize, Clone, Debug, Default)]
@@ -92,40 +93,25 @@ pub fn run(recipe: &Recipe, out: &Path, options: &Options) -> Result<Value> {
         };
         return bench::bench(&recipe, out, lock.as_ref(), &options);
     }
-    let mut rows = Vec::new();
-    let mut last: Option<PathBuf> = None;
-    if recipe.has("condense") {
-        let dir = out.join("condense");
-        let settings = recipe.stage("condense", None, &Condense::default())?;
-        rows.push(condense::condense(
-            &recipe.name,
-            &settings,
-            &Ancestors::default(),
-            &dir,
-            options,
-        )?);
-        last = Some(dir);
-    }
+    let mut dir = out.join("condense");
+    let settings = recipe.stage("condense", None, &Condense::default())?;
+    let ancestors = Ancestors::default();
+    let mut rows = vec![condense::condense(
+        &recipe.name,
+        &settings,
+        &ancestors,
+        &dir,
+        options,
+    )?];
     if recipe.has("expand") {
-        let dir = out.join("expand");
+        let templates = std::mem::replace(&mut dir, out.join("expand"));
         let settings = recipe.stage("expand", None, &Expand::default())?;
-        let templates =
-            last.ok_or_else(|| request("[expand] needs [condense] in the same recipe"))?;
-        rows.push(wave_stages::expand::expand(
-            &templates, &settings, &dir, options,
-        )?);
-        last = Some(dir);
+        rows.push(expand::expand(&templates, &settings, &dir, options)?);
     }
     if recipe.has("finetune") {
-        let dir = out.join("finetune");
+        let model = std::mem::replace(&mut dir, out.join("finetune"));
         let settings = recipe.stage("finetune", None, &Finetune::default())?;
-        let model = last.ok_or_else(|| request("[finetune] needs [expand] in the same recipe"))?;
         rows.push(finetune::finetune(&model, &settings, &dir, options)?);
-    }
-    if rows.is_empty() {
-        return Err(request(
-            "the recipe names no stage; add [condense], [expand], [finetune] or [bench]",
-        ));
     }
     Ok(json!({ "out": paths::text(out), "rows": rows }))
 }
@@ -160,9 +146,7 @@ fn open(recipe: &Recipe, out: &Path, options: &Options) -> Result<Lock> {
     });
     inputs.check_out(out)?;
     let lock = Lock::take(out)?;
-    for dir in [out.to_path_buf(), out.join("run"), out.join("cells")] {
-        wave_hub::remove_temporaries(&dir)?;
-    }
+    wave_hub::remove_temporaries(&out.join("cells"))?;
     if options.overwrite {
         start_over(out)?;
     }
@@ -223,14 +207,23 @@ fn check(recipe: &Recipe, context: &Context) -> Result<()> {
     if recipe.has("bench") {
         return bench::check(recipe);
     }
-    if recipe.has("condense") {
-        let mut settings: Condense = recipe.stage("condense", None, &Condense::default())?;
-        if recipe.has("ancestor") {
-            settings.ancestor.get_or_insert_default();
+    for (stage, needed) in [("expand", "condense"), ("finetune", "expand")] {
+        if recipe.has(stage) && !recipe.has(needed) {
+            return Err(request(format!(
+                "[{stage}] needs [{needed}] in the same recipe"
+            )));
         }
-        condense::check(&settings).context("[condense]")?;
     }
-    Ok(())
+    if !recipe.has("condense") {
+        return Err(request(
+            "the recipe names no stage; add [condense], [expand], [finetune] or [bench]",
+        ));
+    }
+    let mut settings: Condense = recipe.stage("condense", None, &Condense::default())?;
+    if recipe.has("ancestor") {
+        settings.ancestor.get_or_insert_default();
+    }
+    condense::check(&settings).context("[condense]")
 }
 
 /// Refuses a format that cannot hold a stage's model.
@@ -268,12 +261,53 @@ pub fn describe(recipe: &Recipe, context: &Context) -> Result<String> {
     let (mut text, ancestor) = describe_ancestor(recipe, context)?;
     text += &match recipe.has("bench") {
         true => bench::describe(recipe, ancestor, context)?,
-        false => {
-            let settings = recipe.stage("condense", None, &Condense::default())?;
-            condense::describe(&settings, ancestor, context)?
-        }
+        false => describe_stages(recipe, ancestor, context)?,
     };
     Ok(text)
+}
+
+/// The plans of the stages, each of what the one before will make.
+fn describe_stages(
+    recipe: &Recipe,
+    ancestor: Option<Arc<Ancestor>>,
+    context: &Context,
+) -> Result<String> {
+    let condense: Condense = recipe.stage("condense", None, &Condense::default())?;
+    let text = condense::describe(&condense, ancestor.clone(), context).context("[condense]")?;
+    if !recipe.has("expand") {
+        return Ok(text);
+    }
+    let mut text = format!("[condense]\n{text}");
+    let templates = condense::untrained(&condense, ancestor, context).context("[condense]")?;
+    let mut settings: Expand = recipe.stage("expand", None, &Expand::default())?;
+    let training = &mut settings.training;
+    let fits = training.optimisation.epochs.is_some() || training.optimisation.steps > Some(0);
+    let unplanned = fits && training.images.data.is_none();
+    if unplanned {
+        (training.optimisation.epochs, training.optimisation.steps) = (None, None);
+    }
+    let (plan, model) = expand::describe_of(templates, &settings, context).context("[expand]")?;
+    text += &format!("\n[expand]\n{plan}");
+    if unplanned {
+        text += "its fitting is not planned: no data is named\n";
+    }
+    if recipe.has("finetune") {
+        let settings: Finetune = recipe.stage("finetune", None, &Finetune::default())?;
+        text += "\n[finetune]\n";
+        text += &match settings.training.images.data {
+            None => "not planned: no data is named\n".to_owned(),
+            Some(_) => describe_finetune(model, &settings, context).context("[finetune]")?,
+        };
+    }
+    Ok(text)
+}
+
+/// The plan of a fine-tuning of a model that is still to be made.
+fn describe_finetune(model: Model, settings: &Finetune, context: &Context) -> Result<String> {
+    let plan = FinetunePlan::new(settings)?;
+    let path = plan.ancestor.as_deref();
+    let ancestor = ancestor::planned(path, &plan.classes, context)?;
+    Ready::new(model, ancestor, plan, None, context)?.describe()
 }
 
 /// The plan of the ancestor that a recipe trains, and the untrained ancestor.

@@ -15,6 +15,8 @@ use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::interrupt::Interruption;
 use wave_run::locate;
+use wave_run::lock::Lock;
+use wave_run::paths;
 use wave_run::recipe::Recipe;
 use wave_run::settings::{Condense, Finetune, Output, ZeroShot};
 use wave_stages::ancestor::Ancestors;
@@ -302,11 +304,12 @@ fn train_donor(
 /// Writes a model beside `dir`, where its training goes. Returns its directory.
 pub(super) fn begin(model: &Model, note: &str, dir: &Path) -> Result<PathBuf> {
     let begun = started(dir);
+    let _lock = Lock::take(&begun)?;
     model.write(&begun, Layout::new(&Output::default())?, None, note)?;
     Ok(begun)
 }
 
 /// The model before the training in `dir`.
 fn started(dir: &Path) -> PathBuf {
-    dir.with_extension("start")
+    paths::appended(dir, ".start")
 }

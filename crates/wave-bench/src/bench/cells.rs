@@ -2,6 +2,7 @@
 
 use super::{Bench, Cell, Failure, Row};
 use anyhow::Result;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
@@ -70,17 +71,34 @@ pub(super) fn run_cells(
 /// A cell's row, and whether it was run for it.
 fn cell_row(bench: &Bench, cell: &Cell, path: &Path) -> Result<(Row, bool)> {
     let fingerprint = bench.fingerprint(cell)?;
-    let saved = wave_hub::read_text(path)
-        .ok()
-        .and_then(|text| serde_json::from_str(&text).ok())
-        .filter(|row: &Row| row.fingerprint == fingerprint);
-    if let Some(row) = saved {
+    if let Some(row) = saved(path).filter(|row| row.fingerprint == fingerprint) {
         return Ok((row, false));
     }
     let row = bench.run(cell, fingerprint)?;
     bench.check()?;
-    wave_hub::write_json(path, &row)?;
+    wave_hub::write_json(path, &sealed(&row)?)?;
     Ok((row, true))
+}
+
+/// The key of a row's digest in its file.
+const DIGEST: &str = "sha256";
+
+/// The row in a file, if it is as it was written: one that was edited is made again.
+fn saved(path: &Path) -> Option<Row> {
+    let mut value: Value = serde_json::from_str(&wave_hub::read_text(path).ok()?).ok()?;
+    let digest = value.as_object_mut()?.remove(DIGEST)?;
+    (digest == digest_of(&value)).then(|| serde_json::from_value(value).ok())?
+}
+
+/// A row with its digest.
+fn sealed(row: &Row) -> Result<Value> {
+    let mut value = serde_json::to_value(row)?;
+    value[DIGEST] = digest_of(&value).into();
+    Ok(value)
+}
+
+fn digest_of(row: &Value) -> String {
+    wave_hub::sha256_hex(row.to_string().as_bytes())
 }
 
 /// Calls `work` on every item, on `jobs` threads that share the cores; after a failure no more items

@@ -2,11 +2,13 @@
 //! that name a remedy and no secret.
 
 use std::error::Error;
+use std::io::{ErrorKind, Read};
 use std::iter::successors;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hf_hub::{HFClient, HFClientSync, HFError};
+use reqwest::blocking::RequestBuilder;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use serde_json::Value;
 
@@ -19,6 +21,11 @@ const MAX_WAIT: Duration = Duration::from_secs(120);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// hf-hub itself waits for ever.
 const READ_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Bytes of an answer of the API. A repository of a million files lists them in about a hundred megabytes.
+const MAX_ANSWER: u64 = 256 << 20;
+/// Time of an answer as a whole: a byte now and then is no progress.
+const MAX_ANSWER_TIME: Duration = Duration::from_secs(300);
 
 /// A connection to the hub.
 pub(super) struct Client<'a> {
@@ -84,8 +91,26 @@ impl<'a> Client<'a> {
         pause.min(MAX_WAIT)
     }
 
-    /// A request that hf-hub has no method for. The token goes to the hub's own address only.
+    /// A request that hf-hub has no method for.
     pub(super) fn post(&self, path: &str, kind: &str, body: &Value) -> Result<Value, Failure> {
+        self.request(|http, endpoint| {
+            http.post(format!("{endpoint}/{path}"))
+                .header(ACCEPT, kind)
+                .header(CONTENT_TYPE, kind)
+                .body(body.to_string())
+        })
+    }
+
+    /// An answer of the API. hf-hub would read one without end until memory ends.
+    pub(super) fn get(&self, path: &str) -> Result<Value, Failure> {
+        self.request(|http, endpoint| http.get(format!("{endpoint}/{path}")))
+    }
+
+    /// Makes a request, whose answer is limited in length and time. The token goes to the hub's own address only.
+    fn request(
+        &self,
+        request: impl FnOnce(&reqwest::blocking::Client, &str) -> RequestBuilder,
+    ) -> Result<Value, Failure> {
         let endpoint = &self.settings.endpoint;
         let http = reqwest::blocking::Client::builder()
             .user_agent(USER_AGENT)
@@ -93,21 +118,23 @@ impl<'a> Client<'a> {
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(READ_TIMEOUT)
             .build()?;
-        let mut request = http
-            .post(format!("{endpoint}/{path}"))
-            .header(ACCEPT, kind)
-            .header(CONTENT_TYPE, kind)
-            .body(body.to_string());
+        let mut request = request(&http, endpoint);
         if let Some(token) = &self.settings.token {
             request = request.header(AUTHORIZATION, format!("Bearer {}", token.secret()));
         }
-        let answer = request.send()?;
-        if answer.status().is_success() {
-            return Ok(answer.json()?);
+        let mut answer = request.send()?;
+        let (status, wait) = (answer.status(), retry_after(answer.headers()));
+        let said = answer.headers().get("x-error-message").cloned();
+        let body = read_limited(&mut answer, MAX_ANSWER, MAX_ANSWER_TIME);
+        if status.is_success() {
+            return serde_json::from_slice(&body?).map_err(|cause| {
+                Failure::Nonsense(format!("an answer that the API does not have ({cause})"))
+            });
         }
-        let (status, wait) = (answer.status().as_u16(), retry_after(answer.headers()));
-        let body: Value = answer.json().unwrap_or_default();
-        let said = body.get("error").and_then(Value::as_str);
+        let status = status.as_u16();
+        let body: Value = serde_json::from_slice(&body.unwrap_or_default()).unwrap_or_default();
+        let said = said.as_ref().and_then(|said| said.to_str().ok());
+        let said = said.or_else(|| body.get("error").and_then(Value::as_str));
         Err(Failure::Answer {
             status,
             said: said.map(str::to_owned),
@@ -118,6 +145,40 @@ impl<'a> Client<'a> {
     /// An error for an answer that the API does not have.
     pub(super) fn unexpected(&self, about: &str, found: &str) -> HubError {
         explain(self.settings, about, Failure::Nonsense(found.to_owned()), 1)
+    }
+}
+
+/// All of `answer`, of at most so many bytes and within this time.
+fn read_limited(answer: &mut impl Read, most: u64, time: Duration) -> Result<Vec<u8>, Failure> {
+    let began = Instant::now();
+    let (mut all, mut part) = (Vec::new(), vec![0; 1 << 16]);
+    loop {
+        let n = match answer.read(&mut part) {
+            Ok(n) => n,
+            Err(cause) if cause.kind() == ErrorKind::Interrupted => continue,
+            Err(cause) => {
+                return Err(Failure::Wire {
+                    cause: without_queries(&cause.to_string()),
+                    again: true,
+                });
+            }
+        };
+        if n == 0 {
+            return Ok(all);
+        }
+        all.extend(&part[..n]);
+        if all.len() as u64 > most {
+            return Err(Failure::Nonsense(format!(
+                "an answer of more than {} MB, expected a list of files",
+                most >> 20
+            )));
+        }
+        if began.elapsed() > time {
+            return Err(Failure::Nonsense(format!(
+                "an answer that did not end within {} s",
+                time.as_secs()
+            )));
+        }
     }
 }
 
@@ -328,6 +389,20 @@ fn refusal(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_without_end_is_given_up() {
+        let minute = Duration::from_secs(60);
+        let whole = read_limited(&mut &b"[1, 2]"[..], 6, minute).unwrap();
+        assert_eq!(whole, b"[1, 2]");
+        for (most, time, part) in [
+            (1 << 20, minute, "more than 1 MB"),
+            (u64::MAX, Duration::ZERO, "within 0 s"),
+        ] {
+            let failure = read_limited(&mut std::io::repeat(b'['), most, time).unwrap_err();
+            assert!(format!("{failure:?}").contains(part), "{failure:?}");
+        }
+    }
 
     #[test]
     fn signatures_are_cut_off_and_other_words_stay() {

@@ -7,22 +7,27 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use hf_hub::{HFRepositorySync, RepoTypeAny};
+use hf_hub::{HFRepositorySync, RepoType, RepoTypeAny};
+use serde::Deserialize;
 use sha1::{Digest, Sha1};
 
 use super::cache::Cache;
-use super::client::Client;
+use super::client::{Client, Failure};
 use super::name::{HubName, is_commit};
-use super::{Events, HubSettings, OnProgress, is_artefact_file, is_pickle_name};
+use super::{Events, HubSettings, OnProgress, Progress, is_artefact_file, is_pickle_name};
 use crate::atomic::{Staged, TemporaryDir, sync_dir};
 use crate::directory::{CONFIG_FILE, commit_directory};
 use crate::{HubError, prepare_out, sha256_file};
 
 /// Files downloaded at a time.
 const AT_A_TIME: usize = 8;
+/// Bytes of a name in a directory, on common file systems.
+const MAX_NAME: usize = 255;
+/// Bytes of a file that a hub may announce; the largest of Hugging Face's have a tenth.
+const MAX_SIZE: u64 = 5_000_000_000_000;
 
 /// A repository's files in the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,6 +177,7 @@ fn download(
         remedy: refusal.remedy,
         request: true,
     })?;
+    check_lengths(name, &wanted)?;
     let dir = cache.snapshot(&commit);
     let missing = wanted.iter().filter(|file| !dir.join(file).exists());
     // Its presence says that the rest is there.
@@ -200,33 +206,67 @@ fn list(
     name: &HubName,
 ) -> Result<(String, Vec<String>), HubError> {
     let client = Client::new(settings, &settings.cache)?;
-    let (hub, about) = (&client.hub, name.to_string());
-    let (owner, repo) = (name.repo.owner(), name.repo.name());
-    let (commit, files) = client.call(&about, || {
-        let revision = &*name.revision;
-        match kind {
-            RepoTypeAny::Dataset => {
-                let info = hub.dataset(owner, repo).info().revision(revision).send();
-                info.map(|info| (info.sha, info.siblings))
-            }
-            _ => {
-                let info = hub.model(owner, repo).info().revision(revision).send();
-                info.map(|info| (info.sha, info.siblings))
-            }
-        }
+    let about = name.to_string();
+    let revision = name.revision.replace('/', "%2F");
+    let path = format!("api/{}/{}/revision/{revision}", kind.plural(), name.repo);
+    let answer: Listing = client.call(&about, || {
+        let answer = client.get(&path)?;
+        serde_json::from_value(answer).map_err(|cause| {
+            Failure::Nonsense(format!("an answer that the API does not have ({cause})"))
+        })
     })?;
-    let (Some(commit), Some(files)) = (commit.filter(|sha| is_commit(sha)), files) else {
+    let commit = answer.sha.filter(|sha| is_commit(sha));
+    let (Some(commit), Some(files)) = (commit, answer.siblings) else {
         return Err(client.unexpected(&about, "a repository without commit or files"));
     };
-    let files: Vec<String> = files.into_iter().map(|file| file.rfilename).collect();
-    match files.iter().find(|file| escapes(file)) {
-        Some(file) => Err(HubError::Remote {
-            about,
-            found: format!("holds a file named {file:?}, which leads out of its directory"),
+    let refuse = |file: &str, why: &str| {
+        Err(HubError::Remote {
+            about: about.clone(),
+            found: format!("holds a file named {file:?}, {why}"),
             remedy: "do not trust this repository".to_owned(),
             request: true,
+        })
+    };
+    let files: Vec<String> = files.into_iter().map(|file| file.rfilename).collect();
+    for file in &files {
+        if escapes(file) {
+            return refuse(file, "which leads out of its directory");
+        }
+        if file.chars().any(char::is_control) {
+            return refuse(file, "with characters that are no text");
+        }
+    }
+    Ok((commit, files))
+}
+
+/// What the hub says of a repository.
+#[derive(Deserialize)]
+struct Listing {
+    sha: Option<String>,
+    siblings: Option<Vec<Sibling>>,
+}
+
+/// A file of a repository.
+#[derive(Deserialize)]
+struct Sibling {
+    rfilename: String,
+}
+
+/// Refuses a file that no directory can hold, before any is downloaded.
+fn check_lengths(name: &HubName, files: &[String]) -> Result<(), HubError> {
+    let long = |file: &&String| file.split('/').any(|part| part.len() > MAX_NAME);
+    match files.iter().find(long) {
+        None => Ok(()),
+        Some(file) => Err(HubError::Remote {
+            about: name.to_string(),
+            found: format!(
+                "holds a file whose name has {} bytes, expected at most {MAX_NAME}: {:?}...",
+                file.len(),
+                file.chars().take(40).collect::<String>()
+            ),
+            remedy: "ask its owner for a shorter name".to_owned(),
+            request: true,
         }),
-        None => Ok((commit, files)),
     }
 }
 
@@ -358,12 +398,26 @@ impl<'a> Transfer<'a> {
 
     /// Downloads one file and moves it to the cache; the inner error is that its content is wrong.
     fn fetch_once(&self, file: &str, about: &str) -> Result<Result<(), HubError>, HubError> {
+        let announced = Arc::new(AtomicU64::new(0));
+        let (most, tell) = (announced.clone(), self.progress.clone());
+        let progress: OnProgress = Arc::new(move |at: Progress<'_>| {
+            most.fetch_max(at.total, Ordering::Relaxed);
+            if at.total <= MAX_SIZE {
+                tell(at);
+            }
+        });
         let pointer = self.client.call(about, || {
             let call = self.repo.download_file().filename(file);
             call.revision(self.commit)
-                .progress(Events(self.progress.clone()))
+                .progress(Events(progress.clone()))
                 .send()
-        })?;
+        });
+        let announced = announced.load(Ordering::Relaxed);
+        if announced > MAX_SIZE {
+            let found = format!("a file of {announced} bytes, expected at most {MAX_SIZE}");
+            return Err(self.client.unexpected(about, &found));
+        }
+        let pointer = pointer?;
         // Files of equal content share a blob.
         let _alone = self.moving.lock().unwrap_or_else(PoisonError::into_inner);
         let etag = self.etag_of(&pointer)?;

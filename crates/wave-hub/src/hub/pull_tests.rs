@@ -1,13 +1,11 @@
 use super::*;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::hub::Progress;
 use crate::hub::server::{
     COMMIT, FakeHub, Fault, Host, TOKEN, model_dir, quiet, with_a_home_of_its_own,
 };
-use crate::read_model;
 use crate::testing::{check_equal, check_request, names};
+use crate::{read_model, sha256_hex};
 
 const FILES: [&str; 3] = ["README.md", "config.json", "model.safetensors"];
 
@@ -434,6 +432,11 @@ fn repositories_without_an_artefact_are_refused() {
         (&["model.safetensors"], "config.json is missing"),
         (&["config.json", "../model.safetensors"], "leads out"),
         (&["config.json", "/etc/x.safetensors"], "leads out"),
+        (&["config.json", "a\u{1b}[2J.safetensors"], "no text"),
+        (
+            &["config.json", &format!("{}.safetensors", "a".repeat(244))],
+            "256 bytes",
+        ),
     ] {
         set(files);
         check_request(get(&settings, "o/n").unwrap_err(), &["hf:o/n", expected]);
@@ -473,5 +476,25 @@ fn two_at_a_time_do_not_disturb_each_other() {
     check_equal(
         &read_model(&pulled.dir).unwrap().1,
         &read_model(&dir).unwrap().1,
+    );
+}
+
+#[test]
+fn a_size_that_no_file_has_is_refused() {
+    let (_root, _, hub, settings) = setting();
+    let sum = sha256_hex(&hub.state().files["model.safetensors"]);
+    let etag: &'static str = format!("\"{sum}\"").leak();
+    let at = "HEAD /o/n/resolve/0123456789abcdef0123456789abcdef01234567/model";
+    let headers: &'static [_] = vec![
+        ("etag", etag),
+        ("x-repo-commit", COMMIT),
+        ("x-linked-size", "1000000000000000000"),
+    ]
+    .leak();
+    hub.fault(at, Fault::Status(200, headers, String::new()));
+    check_failed(
+        &hub,
+        &settings,
+        &["model.safetensors", "1000000000000000000 bytes"],
     );
 }

@@ -45,8 +45,6 @@ class Ancestor:
                 "pretrained_cfg": config,
                 "classes": classes,
                 "width": width,
-                "repository": own.get("hf_hub_id"),
-                "license": own.get("license"),
             }
         )
 

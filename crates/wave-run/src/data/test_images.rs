@@ -1,8 +1,6 @@
 //! Test images, and reports of broken ones.
 
-use super::{
-    DataPlan, check_classes, check_normalisation, open, parts, tell_classes, tell_size, unlabelled,
-};
+use super::{DataPlan, check_normalisation, classes, open, parts, tell_size, unlabelled};
 use crate::context::Context;
 use crate::error::request;
 use crate::progress;
@@ -117,12 +115,12 @@ impl TestImages {
 
     /// Warns on stderr if the class names of a model differ from those of the data.
     pub fn tell_classes(&self, names: &[String]) {
-        tell_classes(&self.spec, &self.class_names, names);
+        classes::tell(&self.spec, &self.class_names, names);
     }
 
     /// Checks that a model has one output for each class.
     pub fn check_classes(&self, classes: usize, remedy: &str) -> Result<()> {
-        check_classes(&self.spec, &self.class_names, classes, remedy)
+        classes::check_count(&self.spec, &self.class_names, classes, remedy)
     }
 
     /// Reports on stderr the broken images that were left out, and returns their number. Every rank

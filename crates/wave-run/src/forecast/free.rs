@@ -3,10 +3,25 @@
 use std::fs;
 use std::path::Path;
 
-/// Bytes free for this process, where the system reports them: of the machine, and within the limits of
-/// its control groups.
+/// Bytes free for this process, where the system reports them: of the machine, within the limits of its control
+/// groups, and within its own (`ulimit -v`, `ulimit -d`).
 pub fn available() -> Option<u64> {
     free(&|path| fs::read_to_string(path).ok())
+}
+
+/// Bytes free on the disk where `path` is, or is to be.
+#[cfg(unix)]
+pub fn on_disk(path: &Path) -> Option<u64> {
+    let path = crate::paths::resolve(path);
+    let existing = path.ancestors().find(|place| place.exists())?;
+    let disk = rustix::fs::statvfs(existing).ok()?;
+    disk.f_bavail.checked_mul(disk.f_frsize)
+}
+
+/// Not known on other systems.
+#[cfg(not(unix))]
+pub fn on_disk(_: &Path) -> Option<u64> {
+    None
 }
 
 /// [`available`], from files that `read` reads.
@@ -18,7 +33,26 @@ fn free(read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
     });
     let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
     let groups = groups.lines().filter_map(|line| of_group(line, read));
-    groups.chain(machine).min()
+    groups.chain(machine).chain(of_process(read)).min()
+}
+
+/// The least memory that the process may still allocate by its own limits.
+fn of_process(read: &dyn Fn(&Path) -> Option<String>) -> Option<u64> {
+    let limits = read(Path::new("/proc/self/limits"))?;
+    let status = read(Path::new("/proc/self/status"))?;
+    let left = |(limit, used): (&str, &str)| {
+        let after = |text: &str, name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+            line.split_whitespace().next()?.parse::<u64>().ok() // "unlimited" is no number
+        };
+        let used = after(&status, used)?.saturating_mul(1024);
+        Some(after(&limits, limit)?.saturating_sub(used))
+    };
+    let both = [
+        ("Max address space", "VmSize:"),
+        ("Max data size", "VmData:"),
+    ];
+    both.into_iter().filter_map(left).min()
 }
 
 /// Files of a version of control groups: their directory, limit, use, and the line of `memory.stat`
@@ -75,6 +109,31 @@ mod tests {
     }
 
     const MACHINE: (&str, &str) = ("/proc/meminfo", "MemTotal: 9 kB\nMemAvailable:    8 kB\n");
+
+    #[test]
+    fn the_process_has_limits_of_its_own() {
+        let limits = |space: &str, data: &str| {
+            format!(
+                "Limit                     Soft Limit           Hard Limit           Units     \n\
+                 Max data size             {data:<20} unlimited            bytes     \n\
+                 Max address space         {space:<20} unlimited            bytes     \n"
+            )
+        };
+        let status = (
+            "/proc/self/status",
+            "Name:\twave\nVmSize:\t       3 kB\nVmData:\t       1 kB\n",
+        );
+        for (space, data, expected) in [
+            ("unlimited", "unlimited", 8192),
+            ("7168", "unlimited", 4096),
+            ("7168", "3072", 2048),
+            ("100", "unlimited", 0),
+        ] {
+            let limits = limits(space, data);
+            let files = [MACHINE, ("/proc/self/limits", &*limits), status];
+            assert_eq!(of(&files), Some(expected), "{space} {data}");
+        }
+    }
 
     #[test]
     fn the_least_of_machine_and_groups_is_free() {

@@ -94,9 +94,7 @@ impl<'a, T: Trainee, D: TrainingData> Observer<'a, T, D> {
     ) -> Result<Flow> {
         let p = progress;
         let batch = self.course.data.batches().batch_size();
-        let share = self
-            .trainee
-            .share_done(p.step, self.course.resolved.steps);
+        let share = self.trainee.share_done(p.step, self.course.resolved.steps);
         report.step_of(
             p.step,
             share,

@@ -3,11 +3,15 @@
 use super::{CondensePlan, levels, planner};
 use crate::ancestor::{Ancestor, AncestorOutput, planned};
 use crate::speed;
+use crate::templates::{self, Description, TemplateDir};
 use anyhow::Result;
+use serde_json::json;
+use std::path::Path;
 use std::sync::Arc;
-use wave_data::Source;
+use wave_data::{Source, Transform};
 use wave_run::context::Context;
 use wave_run::data::Data;
+use wave_run::error::request;
 use wave_run::forecast::{self, Step, bytes, duration};
 use wave_run::recipe::to_table;
 use wave_run::run_dir;
@@ -92,6 +96,28 @@ pub fn describe(
     ancestor: Option<Arc<Ancestor>>,
     context: &Context,
 ) -> Result<String> {
+    if settings.minutes.is_some() && settings.levels.is_none() {
+        let (settings, ancestor) = with_ancestor(settings, ancestor, context)?;
+        return Ok(planner::plan(&settings, ancestor.as_deref(), context)?.text);
+    }
+    let (plans, ancestor) = planned_levels(settings, ancestor, context)?;
+    let levels = plans.len();
+    let of_level = |(at, plan): (usize, CondensePlan)| {
+        let text = describe_level(plan, ancestor.as_deref(), context)?;
+        Ok(match levels {
+            1 => text,
+            _ => format!("level {at} of levels:\n{text}"),
+        })
+    };
+    plans.into_iter().enumerate().map(of_level).collect()
+}
+
+/// The settings with an ancestor, and the ancestor itself, if it is at hand.
+fn with_ancestor(
+    settings: &Condense,
+    ancestor: Option<Arc<Ancestor>>,
+    context: &Context,
+) -> Result<(Condense, Option<Arc<Ancestor>>)> {
     let mut settings = settings.clone();
     let ancestor = match (ancestor, &settings.ancestor) {
         (Some(trained), None) => {
@@ -100,20 +126,72 @@ pub fn describe(
         }
         (_, named) => planned(named.as_deref(), &settings.zero_shot, context)?,
     };
+    Ok((settings, ancestor))
+}
+
+/// The plans of all levels, and the ancestor, if it is at hand.
+fn planned_levels(
+    settings: &Condense,
+    ancestor: Option<Arc<Ancestor>>,
+    context: &Context,
+) -> Result<(Vec<CondensePlan>, Option<Arc<Ancestor>>)> {
+    let (mut settings, ancestor) = with_ancestor(settings, ancestor, context)?;
     if settings.minutes.is_some() && settings.levels.is_none() {
-        return Ok(planner::plan(&settings, ancestor.as_deref(), context)?.text);
+        settings = planner::plan(&settings, ancestor.as_deref(), context)?.settings;
     }
     let levels = levels::checked(&settings)?;
-    let grown = super::read_grown(levels[0].grow.as_deref(), context)?;
-    let plans = levels::plans(&levels, grown.as_ref())?;
-    let of_level = |(at, plan): (usize, CondensePlan)| {
-        let text = describe_level(plan, ancestor.as_deref(), context)?;
-        Ok(match levels.len() {
-            1 => text,
-            _ => format!("level {at} of levels:\n{text}"),
-        })
+    let grown = super::read_grown(levels[0].grow.as_deref().map(Path::new), context)?;
+    Ok((levels::plans(&levels, grown.as_ref())?, ancestor))
+}
+
+/// Templates as a condensation begins with them, so that what comes after it can be planned. The ancestor is as for
+/// [`describe`].
+///
+/// # Errors
+/// As [`describe`].
+pub fn untrained(
+    settings: &Condense,
+    ancestor: Option<Arc<Ancestor>>,
+    context: &Context,
+) -> Result<TemplateDir> {
+    let (mut plans, ancestor) = planned_levels(settings, ancestor, context)?;
+    let ancestor = ancestor.as_deref();
+    let Some(mut plan) = plans.pop() else {
+        return Err(request("levels is empty; give the changes of at least one"));
     };
-    plans.into_iter().enumerate().map(of_level).collect()
+    plan.fit_batch(None, context)?;
+    let data = match plan.data.spec {
+        Some(_) => Some(plan.open_data(ancestor, context)?),
+        None => None,
+    };
+    let (channels, classes) = match &data {
+        Some(data) => (data.transform.channels, plan.outputs(ancestor, data)),
+        None => (plan.auxiliary.channels, plan.auxiliary.classes),
+    };
+    let features = plan.output(ancestor) == AncestorOutput::Features;
+    let mut plan = plan.on(channels, classes);
+    plan.templates.levels.clear(); // the last one's templates are all
+    let gene = super::start(&plan, 0)?;
+    let gene = if features { gene.headless() } else { gene };
+    let transform = match &data {
+        Some(data) => data.transform.clone(),
+        None => Transform::new(
+            plan.auxiliary.image_size,
+            vec![0.5; channels],
+            vec![0.5; channels],
+        ),
+    };
+    let about = Description {
+        transform: &transform,
+        label_names: data.map_or_else(Vec::new, |data| data.class_names),
+        provenance: json!({
+            "depths": [plan.sizes.depths.0, plan.sizes.depths.1],
+            "widths": plan.sizes.widths,
+        }),
+        accuracies: Vec::new(),
+        shapes: Vec::new(),
+    };
+    Ok(templates::in_memory(gene, about))
 }
 
 fn describe_level(

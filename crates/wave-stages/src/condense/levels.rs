@@ -4,7 +4,6 @@ use super::plan::leveled;
 use super::{CondensePlan, check};
 use crate::templates::TemplateDir;
 use anyhow::{Context as _, Result};
-use std::path::{Path, PathBuf};
 use wave_learngene::Plan;
 use wave_run::error::request;
 use wave_run::recipe::{merge, parse, to_table};
@@ -138,16 +137,4 @@ pub(super) fn smaller(templates: &TemplateDir) -> Result<Plan> {
              --widths",
         )),
     }
-}
-
-/// Where each level goes: the last to `out`, the others beside it.
-pub(super) fn places(out: &Path, levels: usize) -> Vec<PathBuf> {
-    let beside = |at: usize| {
-        let mut name = out.file_name().unwrap_or_default().to_owned();
-        name.push(format!("-level-{at}"));
-        out.with_file_name(name)
-    };
-    let mut places: Vec<PathBuf> = (0..levels.saturating_sub(1)).map(beside).collect();
-    places.push(out.to_owned());
-    places
 }

@@ -58,8 +58,6 @@ pub struct CondensePlan {
     pub train: Trained,
     /// Learning rate of the scalers over that of the rest.
     pub scaler_lr_ratio: f32,
-    /// The templates that it grows, if it does.
-    pub grow: Option<String>,
     /// The cache of the ancestor's outputs, if they are kept.
     pub cache: Option<CachePlan>,
     /// Type of all stored values, which the measurements use too.
@@ -136,7 +134,6 @@ impl CondensePlan {
             start,
             train,
             scaler_lr_ratio: settings.scaler_lr_ratio.unwrap_or(1.0) as f32,
-            grow: settings.grow.clone(),
             cache: CachePlan::new(&settings.outputs, &mut data)?,
             float: layout::float(settings.dtype.as_deref())?,
             data,

@@ -4,7 +4,7 @@ use super::DEFAULTS;
 use crate::budget::{self, Candidate, Size};
 use crate::delta;
 use crate::layout::Layout;
-use crate::model::Network;
+use crate::model::{Model, Network};
 use crate::record::{Expected, Record};
 use crate::templates::{self, TemplateDir};
 use anyhow::Result;
@@ -175,7 +175,16 @@ impl Ready {
         earlier: Option<&Path>,
         context: &Context,
     ) -> Result<Ready> {
-        let mut templates = templates::fetch(dir, context)?;
+        Ready::new(templates::fetch(dir, context)?, plan, earlier, context)
+    }
+
+    /// An expansion of these templates; an automatic batch is that of the `earlier` run, if any.
+    fn new(
+        mut templates: TemplateDir,
+        plan: ExpandPlan,
+        earlier: Option<&Path>,
+        context: &Context,
+    ) -> Result<Ready> {
         if let Some(delta) = &plan.delta {
             templates = templates.adapted(&delta::fetch(Path::new(delta), context)?)?;
         }
@@ -194,6 +203,11 @@ impl Ready {
         let fitting = match &data {
             Some(data) => {
                 plan.check_head(shape.classes, data.class_names.len())?;
+                data.check_names(
+                    &templates.config.label_names,
+                    "if they are the templates' classes, rename and order the data's as the templates have them; \
+                     else expand without data, and give the model a new head with wave finetune --new-head true",
+                )?;
                 let resolved = plan.training.resolve(data)?;
                 let step = Step::new(memory(resolved.mode), data, &resolved)?;
                 Some((resolved, step))
@@ -274,6 +288,19 @@ impl Ready {
 pub fn describe(dir: &Path, settings: &Expand, context: &Context) -> Result<String> {
     let plan = ExpandPlan::new(settings)?;
     Ready::read(dir, plan, None, context)?.describe()
+}
+
+/// [`describe`] of templates in memory, and the model as it is without fitting.
+///
+/// # Errors
+/// As the expansion's own, before its first step.
+pub fn describe_of(
+    templates: TemplateDir,
+    settings: &Expand,
+    context: &Context,
+) -> Result<(String, Model)> {
+    let ready = Ready::new(templates, ExpandPlan::new(settings)?, None, context)?;
+    Ok((ready.describe()?, ready.templates.model(&ready.shape)?))
 }
 
 fn need_data(of: &str) -> anyhow::Error {

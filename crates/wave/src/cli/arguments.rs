@@ -177,6 +177,9 @@ pub(super) enum Command {
     Run {
         /// The recipe
         recipe: PathBuf,
+        /// Images, in the place of the recipe's `data`
+        #[arg(long, value_name = "D", help_heading = "Images")]
+        data: Option<String>,
         #[command(flatten)]
         run: Makes,
     },
@@ -186,6 +189,9 @@ pub(super) enum Command {
     Bench {
         /// The recipe
         recipe: PathBuf,
+        /// Images, in the place of the recipe's `data`
+        #[arg(long, value_name = "D", help_heading = "Images")]
+        data: Option<String>,
         #[command(flatten)]
         run: Makes,
     },

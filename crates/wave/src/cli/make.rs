@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use wave_run::context::Context;
 use wave_run::error::request;
+use wave_run::forecast;
 use wave_run::paths;
 use wave_run::progress::Verbosity;
 use wave_run::recipe::{Recipe, to_table};
@@ -38,8 +39,8 @@ impl Make {
         }
     }
 
-    pub(super) fn run(&self, recipe: &Path) -> Result<Done> {
-        let recipe = self.recipe(recipe)?;
+    pub(super) fn run(&self, recipe: &Path, data: Option<String>) -> Result<Done> {
+        let recipe = self.recipe_on(recipe, data)?;
         self.make(
             &recipe.name,
             || run::describe(&recipe, &self.context),
@@ -48,8 +49,8 @@ impl Make {
     }
 
     /// As [`Make::run`]; complete runs are not repeated.
-    pub(super) fn bench(&self, recipe: &Path) -> Result<Done> {
-        let recipe = self.recipe(recipe)?;
+    pub(super) fn bench(&self, recipe: &Path, data: Option<String>) -> Result<Done> {
+        let recipe = self.recipe_on(recipe, data)?;
         if !recipe.has("bench") {
             return Err(request(
                 "the recipe has no [bench] table; add one, or use `wave run`",
@@ -174,6 +175,15 @@ impl Make {
         Recipe::read(path, &self.flags.set)
     }
 
+    /// The recipe, on other data if given.
+    fn recipe_on(&self, path: &Path, data: Option<String>) -> Result<Recipe> {
+        let mut recipe = self.recipe(path)?;
+        if let Some(data) = data {
+            recipe.set_data(data);
+        }
+        Ok(recipe)
+    }
+
     fn without_recipe<T>(&self, table: &str, flags: &T) -> Result<T>
     where
         T: Serialize + DeserializeOwned + Default,
@@ -189,7 +199,13 @@ impl Make {
         work: impl FnOnce(&Path, &Options) -> Result<Value>,
     ) -> Result<Done> {
         if self.flags.dry_run {
-            return Ok(Done::Plan(describe()?));
+            let out = self.flags.out.as_deref().unwrap_or(Path::new("runs"));
+            let mut plan = describe()?;
+            if let Some(free) = forecast::on_disk(out) {
+                let free = forecast::bytes(free as f64);
+                plan += &format!("{free} free on the disk of {}\n", out.display());
+            }
+            return Ok(Done::Plan(plan));
         }
         let options = Options {
             context: self.context.clone(),

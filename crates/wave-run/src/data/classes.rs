@@ -1,0 +1,111 @@
+//! Classes of a model beside those of data: as many, and under the same names.
+
+use crate::error::request;
+use crate::progress;
+use anyhow::Result;
+
+/// Checks that a model has one output for each class of the data `spec`.
+pub(super) fn check_count(spec: &str, own: &[String], classes: usize, remedy: &str) -> Result<()> {
+    if own.len() == classes {
+        return Ok(());
+    }
+    Err(request(format!(
+        "the data {spec} has {} classes, the model {classes}; {remedy}",
+        own.len()
+    )))
+}
+
+/// Refuses data whose class names are not the model's `names`: its outputs would keep the wrong ones.
+pub(super) fn check_names(
+    spec: &str,
+    own: &[String],
+    names: &[String],
+    remedy: &str,
+) -> Result<()> {
+    match difference(spec, own, names) {
+        None => Ok(()),
+        Some(found) => Err(request(format!("{found}; {remedy}"))),
+    }
+}
+
+/// Warns on stderr if the class names of a model differ from the data's `own`.
+pub(super) fn tell(spec: &str, own: &[String], names: &[String]) {
+    if let Some(found) = difference(spec, own, names) {
+        progress::note(&format!("warning: {found}: are these its classes?"));
+    }
+}
+
+/// The first difference between the names of as many classes, if both are known.
+fn difference(spec: &str, own: &[String], names: &[String]) -> Option<String> {
+    if own.len() != names.len() || are_numbers(own) || are_numbers(names) {
+        return None;
+    }
+    let mut pairs = names.iter().zip(own).enumerate();
+    let (i, (theirs, ours)) = pairs.find(|(_, (a, b))| plain(a) != plain(b))?;
+    let sorted = |names: &[String]| {
+        let mut all: Vec<String> = names.iter().map(|name| plain(name)).collect();
+        all.sort_unstable();
+        all
+    };
+    let order = match sorted(own) == sorted(names) {
+        true => " (the same names in another order)",
+        false => "",
+    };
+    Some(format!(
+        "class {i} is {ours} in {spec}, {theirs} in the model{order}"
+    ))
+}
+
+/// Whether names only number the classes: by digits, by transformers' `LABEL_7`, or by WordNet's `n01440764`. They
+/// say nothing about how others name the same classes.
+fn are_numbers(names: &[String]) -> bool {
+    names.iter().all(|name| {
+        let wordnet = name.strip_prefix('n').filter(|rest| rest.len() == 8);
+        let digits = wordnet.or(name.strip_prefix("LABEL_")).unwrap_or(name);
+        digits.bytes().all(|c| c.is_ascii_digit())
+    })
+}
+
+/// Letters and digits of a name. Folders cannot be called `T-shirt/top`.
+fn plain(name: &str) -> String {
+    let kept = name.chars().filter(|c| c.is_alphanumeric());
+    kept.flat_map(char::to_lowercase).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(own: &[&str], names: &[&str], expected: Option<&str>) {
+        let of = |names: &[&str]| -> Vec<String> { names.iter().map(|n| n.to_string()).collect() };
+        let found = difference("D", &of(own), &of(names));
+        assert_eq!(found.as_deref(), expected, "{own:?} {names:?}");
+    }
+
+    #[test]
+    fn names_differ_only_where_both_are_known() {
+        check(&["cat", "dog"], &["cat", "dog"], None);
+        check(&["T-shirt_top", "bag"], &["T-shirt/top", "Bag"], None);
+        check(&["0", "1"], &["cat", "dog"], None);
+        check(&["1", "10", "2"], &["one", "two", "ten"], None);
+        check(&["cat", "dog"], &["LABEL_0", "LABEL_1"], None);
+        check(&["n01440764", "n01443537"], &["tench", "goldfish"], None);
+        check(&[], &["cat"], None);
+        check(
+            &["tench", "church"],
+            &["boot", "bag"],
+            Some("class 0 is tench in D, boot in the model"),
+        );
+        check(
+            &["bag", "boot", "cat"],
+            &["bag", "cat", "boot"],
+            Some("class 1 is boot in D, cat in the model (the same names in another order)"),
+        );
+        // Scripts without letters of ASCII differ too.
+        check(
+            &["猫", "犬"],
+            &["犬", "猫"],
+            Some("class 0 is 猫 in D, 犬 in the model (the same names in another order)"),
+        );
+    }
+}

@@ -1,0 +1,79 @@
+//! Data whose classes are not the model's.
+
+use crate::support::Place;
+use serde_json::{Value, json};
+
+/// Images of two classes for training and tests.
+fn images(place: &Place, dir: &str, classes: [&str; 2]) {
+    for split in ["train", "val"] {
+        for class in classes {
+            for i in 0..4 {
+                place.write_png(&format!("{dir}/{split}/{class}/{i}.png"));
+            }
+        }
+    }
+}
+
+fn place() -> Place {
+    let place = Place::new();
+    images(&place, "pets", ["cat", "dog"]);
+    images(&place, "others", ["church", "tench"]);
+    images(&place, "numbers", ["0", "1"]);
+    images(&place, "spelt", ["Cat", "DOG"]);
+    place
+}
+
+fn names(place: &Place, dir: &str) -> Value {
+    let config: Value =
+        serde_json::from_slice(&place.bytes(&format!("{dir}/config.json"))).unwrap();
+    config["label_names"].clone()
+}
+
+const FEW: &str = "--steps 2 --batch 2";
+
+#[test]
+fn a_model_keeps_no_names_of_other_classes() {
+    let place = place();
+    place.json("init timm --data pets --depth 1 --width 32 --heads 2 --patch 14 --out m");
+    let differs = "class 0 is church in others, cat in the model";
+    for more in ["--out f", "--dry-run"] {
+        let tuning = format!("finetune m --data others {FEW} {more}");
+        place.refused(&tuning, &[differs, "--new-head true", "rename"]);
+    }
+    assert!(!place.path("f").exists());
+    place.json(&format!(
+        "finetune m --data others {FEW} --new-head true --out f"
+    ));
+    assert_eq!(names(&place, "f"), json!(["church", "tench"]));
+    // What is only numbered has no names to differ by, and spelling is no difference.
+    for data in ["numbers", "spelt", "pets"] {
+        place.json(&format!("finetune m --data {data} {FEW} --out {data}-f"));
+        assert_eq!(names(&place, &format!("{data}-f")), json!(["cat", "dog"]));
+    }
+    // A test changes no model: a warning does.
+    let tested = place.loud("eval m --data others").output().unwrap();
+    let said = String::from_utf8_lossy(&tested.stderr).into_owned();
+    assert!(tested.status.success() && said.contains(differs), "{said}");
+}
+
+#[test]
+fn templates_keep_no_names_of_other_classes() {
+    let place = place();
+    let condense = format!("condense r.toml {FEW} --depths 2 --widths 16");
+    place.json(&format!("{condense} --data pets --out t"));
+    let expand = "expand t --depth 2 --width 16";
+    for more in ["--out f", "--dry-run"] {
+        let fitting = format!("{expand} --data others {FEW} {more}");
+        place.refused(&fitting, &["class 0 is church in others, cat"]);
+    }
+    place.json(&format!("{expand} --data pets {FEW} --out f"));
+    place.refused(
+        &format!("{condense} --widths 16,32 --data others --grow t --out g"),
+        &["class 0 is church in others, cat"],
+    );
+    // A delta is of other data: its models have the names of that.
+    let adapt = format!("adapt t --data others {FEW} --depths 2 --widths 16 --out d");
+    place.json(&adapt);
+    place.json(&format!("{expand} --delta d --out e"));
+    assert_eq!(names(&place, "e"), json!(["church", "tench"]));
+}
