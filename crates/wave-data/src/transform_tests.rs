@@ -11,6 +11,7 @@ fn plain(image_size: usize, channels: usize, crop_pct: f32) -> Transform {
         crop_pct,
         interpolation: Interpolation::Bicubic,
         crop_mode: CropMode::Center,
+        crop_offset: CropOffset::default(),
     }
 }
 

@@ -85,7 +85,9 @@ pub use events::{EVENTS_FILE, EventWriter};
 pub use files::{read_bytes, read_json, read_text, write_json};
 pub use float::FloatType;
 pub use model::{ModelConfig, ModuleNames, PretrainedCfg, read_model, write_model, write_model_as};
-pub use preprocessing::{Preprocessing, read_preprocessing};
+pub use preprocessing::{
+    FLOOR, HALF_TO_EVEN, Preprocessing, Processor, Source, Told, read_preprocessing,
+};
 pub use table::{read_table, write_table};
 pub use templates::{
     Accuracy, FORMAT_VERSION, LevelConfig, ShapeAccuracy, TemplateConfig, read_templates,

@@ -44,6 +44,7 @@ pub mod layout;
 pub mod lesson;
 pub mod model;
 pub mod origin;
+pub mod preprocessing;
 pub mod probe;
 pub mod record;
 pub mod speed;
