@@ -23,6 +23,7 @@ mod out;
 mod pipeline;
 mod plan;
 mod population;
+mod preprocessing;
 #[cfg(feature = "mpi")]
 mod ranks;
 mod resume;

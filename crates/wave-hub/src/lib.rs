@@ -33,6 +33,8 @@
 //!     model_args: serde_json::Map::new(),
 //!     pretrained_cfg: PretrainedCfg::default(),
 //!     label_names: Some(vec!["cat".into(), "dog".into()]),
+//!     crop_offset: None,
+//!     layer_norm_eps: None,
 //!     wave: None,
 //! };
 //! let head = Tensor::new(&[[1f32, 2.0, 3.0], [4.0, 5.0, 6.0]], &Device::Cpu)?;

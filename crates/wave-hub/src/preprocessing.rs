@@ -219,9 +219,13 @@ fn of_model(config: &ModelConfig, said: &Map<String, Value>) -> Preprocessing {
         None => Source::Class("timm's PretrainedCfg".to_owned()),
     };
     let mut steps = Preprocessing::of_timm(&config.pretrained_cfg, source);
-    // A fixed size is the network's own, as timm reads it.
+    // A fixed size is the network's own, as timm reads it, and one that can change is not fixed.
+    let args = &config.model_args;
+    let free = args.get("dynamic_img_size") == Some(&Value::Bool(true))
+        || args.get("strict_img_size") == Some(&Value::Bool(false));
     if config.pretrained_cfg.fixed_input_size
-        && let Some(size) = config.model_args.get("img_size").and_then(sides)
+        && !free
+        && let Some(size) = args.get("img_size").and_then(sides)
     {
         let source = Source::File(format!("{CONFIG_FILE}: model_args.img_size"));
         steps.size = Told::new(size, &source);

@@ -385,7 +385,14 @@ impl Model {
         };
         let (depth, width) = self.network.size();
         let mut loading = match (format, &self.network) {
-            (Format::Transformers, _) => FROM_TRANSFORMERS.to_string(),
+            (Format::Transformers, _) => {
+                match self.config().and_then(|c| preprocessing::processor(&c)) {
+                    Ok(processor) if processor.config.is_some() => {
+                        format!("{FROM_TRANSFORMERS}{BY_TIMM}")
+                    }
+                    _ => FROM_TRANSFORMERS.to_string(),
+                }
+            }
             (_, Network::Vit(_) | Network::Transformer(_)) => FROM_TIMM.to_string(),
             (_, Network::ConvNext(shape)) if shape.stages.is_some() => FROM_TIMM.to_string(),
             // timm registers ConvMixers of fixed sizes only, and neither isotropic ConvNeXts nor
@@ -487,6 +494,10 @@ from transformers import AutoImageProcessor, AutoModelForImageClassification
 processor = AutoImageProcessor.from_pretrained(\"DIR\")
 model = AutoModelForImageClassification.from_pretrained(\"DIR\")
 ```
+";
+
+const BY_TIMM: &str = "
+Images are prepared by timm, which has to be installed beside transformers.
 ";
 
 const FROM_ONNX: &str = "
