@@ -65,6 +65,7 @@ mod header;
 #[cfg(feature = "hub")]
 pub mod hub;
 mod model;
+mod numbers;
 pub mod onnx;
 mod preprocessing;
 mod proto;
@@ -87,9 +88,8 @@ pub use events::{EVENTS_FILE, EventWriter};
 pub use files::{read_bytes, read_json, read_text, write_json};
 pub use float::FloatType;
 pub use model::{ModelConfig, ModuleNames, PretrainedCfg, read_model, write_model, write_model_as};
-pub use preprocessing::{
-    FLOOR, HALF_TO_EVEN, Preprocessing, Processor, Source, Told, read_preprocessing,
-};
+pub use numbers::{FLOOR, HALF_TO_EVEN};
+pub use preprocessing::{Preprocessing, Processor, Source, Told, read_preprocessing};
 pub use table::{read_table, write_table};
 pub use templates::{
     Accuracy, FORMAT_VERSION, LevelConfig, ShapeAccuracy, TemplateConfig, read_templates,

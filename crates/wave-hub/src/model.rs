@@ -17,8 +17,8 @@ use crate::directory::{
 };
 use crate::files::json_bytes;
 use crate::float::cast;
+use crate::numbers::{check_numbers, check_offset};
 use crate::onnx::{self, VitSizes};
-use crate::preprocessing::{check_numbers, check_offset};
 use crate::tensors::{read_weights, stage_tensors};
 use crate::{FloatType, HubError, Weights};
 

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::directory::{CONFIG_FILE, PREPROCESSOR_FILE, PROCESSOR_FILE};
 use crate::files::read_json;
+use crate::numbers::HALF_TO_EVEN;
 use crate::{HubError, ModelConfig, PretrainedCfg};
 
 mod classes;
@@ -18,11 +19,6 @@ mod export;
 mod processor;
 
 pub use export::Processor;
-
-/// How torchvision, and so timm, rounds half a pixel of a crop's offset.
-pub const HALF_TO_EVEN: &str = "half_to_even";
-/// How transformers rounds it.
-pub const FLOOR: &str = "floor";
 
 /// The origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,7 +77,7 @@ pub struct Preprocessing {
     /// both sides are, and the middle taken; `border`: the longer side is. `none`: the shorter side is
     /// resized to size, and nothing is cut.
     pub crop_mode: Told<String>,
-    /// The rounding of the crop's offset where the margin is odd: [`HALF_TO_EVEN`] or [`FLOOR`].
+    /// The rounding of the crop's offset where the margin is odd: [`HALF_TO_EVEN`] or [`crate::FLOOR`].
     pub crop_offset: Told<String>,
     /// Subtracted from each channel, in units of 0..=1; one value a channel.
     pub mean: Told<Vec<f64>>,
@@ -243,47 +239,6 @@ fn sides(value: &Value) -> Option<[usize; 2]> {
     match value {
         Value::Array(pair) if pair.len() == 2 => Some([side(&pair[0])?, side(&pair[1])?]),
         value => Some([side(value)?; 2]),
-    }
-}
-
-/// The sides of a crop over those of the resized image.
-const CROP_PCT: std::ops::RangeInclusive<f64> = 0.01..=1.0;
-/// Deviations, as settings may give them too.
-const STD: std::ops::RangeInclusive<f64> = 1e-4..=1.0;
-
-/// Refuses numbers no image can be prepared with: the one check, of models and templates alike.
-pub(crate) fn check_numbers(mean: &[f64], std: &[f64], crop_pct: f64) -> Result<(), String> {
-    if mean.len() != std.len() {
-        let (m, s) = (mean.len(), std.len());
-        return Err(format!("`mean` has {m} values and `std` has {s}"));
-    }
-    if !mean.iter().all(|value| (0.0..=1.0).contains(value)) {
-        return Err(format!(
-            "`mean` is {mean:?}, expected numbers from 0 to 1, where black is 0 and white 1"
-        ));
-    }
-    if !std.iter().all(|value| STD.contains(value)) {
-        let (least, most) = (STD.start(), STD.end());
-        return Err(format!(
-            "`std` is {std:?}, expected positive numbers, {least} to {most}"
-        ));
-    }
-    if !CROP_PCT.contains(&crop_pct) {
-        let (least, most) = (CROP_PCT.start(), CROP_PCT.end());
-        return Err(format!(
-            "`crop_pct` is {crop_pct}, expected a number from {least} to {most}"
-        ));
-    }
-    Ok(())
-}
-
-/// Refuses an unknown rounding.
-pub(crate) fn check_offset(offset: Option<&str>) -> Result<(), String> {
-    match offset {
-        None | Some(HALF_TO_EVEN | FLOOR) => Ok(()),
-        Some(other) => Err(format!(
-            "`crop_offset` is `{other}`, expected {HALF_TO_EVEN} or {FLOOR}"
-        )),
     }
 }
 

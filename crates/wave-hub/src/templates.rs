@@ -23,9 +23,8 @@ use crate::directory::{
 };
 use crate::files::json_bytes;
 use crate::float::cast;
-use crate::preprocessing::{
-    HALF_TO_EVEN, Preprocessing, Source, Told, check_numbers, check_offset,
-};
+use crate::numbers::{HALF_TO_EVEN, check_numbers, check_offset};
+use crate::preprocessing::{Preprocessing, Source, Told};
 use crate::tensors::{read_weights, stage_tensors};
 use crate::{FloatType, HubError, Weights};
 

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{FLOOR, Preprocessing};
+use super::Preprocessing;
+use crate::numbers::FLOOR;
 
 /// Interpolations by Pillow's number.
 pub(super) const RESAMPLE: [&str; 6] = [

@@ -4,9 +4,10 @@ use serde_json::{Map, Value};
 
 use super::classes::{BIT, CLASSES, Class, Extent, OF_MODELS, Resize, VIT};
 use super::export::{OF_TIMM, RESAMPLE};
-use super::{FLOOR, HALF_TO_EVEN, Preprocessing, Source, Told, check_numbers};
+use super::{Preprocessing, Source, Told};
 use crate::PretrainedCfg;
 use crate::directory::CONFIG_FILE;
+use crate::numbers::{FLOOR, HALF_TO_EVEN, check_numbers};
 
 /// Steps that are taken, or leave pixels as they are.
 const KNOWN_STEPS: [&str; 7] = [

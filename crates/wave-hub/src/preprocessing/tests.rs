@@ -3,6 +3,7 @@ use std::fs;
 use serde_json::json;
 
 use super::*;
+use crate::numbers::{FLOOR, check_numbers};
 use crate::testing::check_request;
 
 fn read_files(config: Value, files: &[(&str, Value)]) -> Result<Preprocessing, HubError> {
