@@ -1,11 +1,10 @@
 //! The preprocessing of a model's images: what its files say, fitted to its network.
 
-use crate::model::Network;
 use anyhow::Result;
 use std::path::Path;
 use wave_data::Transform;
 use wave_hub::{FLOOR, Kind, ModelConfig, Preprocessing, Processor, Source};
-use wave_models::{Weights, resample};
+use wave_models::{Network, Weights, resample};
 use wave_run::error::request;
 use wave_run::progress;
 
