@@ -21,6 +21,7 @@ mod muon;
 mod out;
 mod pipeline;
 mod plan;
+mod preprocessing;
 #[cfg(feature = "mpi")]
 mod ranks;
 mod resume;

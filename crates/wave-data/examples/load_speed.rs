@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use std::time::Instant;
 
 use wave_data::{
-    Augment, CropMode, DataError, Interpolation, Loader, ResizedCrop, Source, Transform,
+    Augment, CropMode, CropOffset, DataError, Interpolation, Loader, ResizedCrop, Source, Transform,
 };
 
 const BATCH: usize = 64;
@@ -97,6 +97,7 @@ fn imagenet(source: &std::sync::Arc<dyn Source>, threads: usize) -> Result<Loade
         crop_pct: 1.0,
         interpolation: Interpolation::default(),
         crop_mode: CropMode::default(),
+        crop_offset: CropOffset::default(),
     };
     let augment = Augment {
         flip: true,

@@ -95,7 +95,7 @@ pub use raw_image::RawImage;
 pub use resample::Interpolation;
 pub use source::{Dataset, Encoded, Source, Split, common_size, hold_out, subset};
 pub use tokenizer::Tokenizer;
-pub use transform::{CropMode, Transform, measure_normalisation};
+pub use transform::{CropMode, CropOffset, Transform, measure_normalisation};
 
 /// Whether this build reads parquet files.
 pub const PARQUET: bool = cfg!(feature = "parquet");

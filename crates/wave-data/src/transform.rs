@@ -32,6 +32,51 @@ pub struct Transform {
     pub interpolation: Interpolation,
     /// The way to a square image.
     pub crop_mode: CropMode,
+    /// The rounding of the crop's offset where the margin is odd.
+    pub crop_offset: CropOffset,
+}
+
+/// The first pixel that the crop keeps, of a margin of an odd number of pixels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CropOffset {
+    /// Half of the margin, rounded half to even: torchvision's rule, and timm's.
+    #[default]
+    HalfToEven,
+    /// Half of the margin, rounded down: transformers' rule.
+    Floor,
+}
+
+impl CropOffset {
+    /// Every rule.
+    pub const ALL: [CropOffset; 2] = [CropOffset::HalfToEven, CropOffset::Floor];
+
+    fn round(self, half: f64) -> f64 {
+        match self {
+            CropOffset::HalfToEven => half.round_ties_even(),
+            CropOffset::Floor => half.floor(),
+        }
+    }
+}
+
+impl fmt::Display for CropOffset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            CropOffset::HalfToEven => "half_to_even",
+            CropOffset::Floor => "floor",
+        })
+    }
+}
+
+impl FromStr for CropOffset {
+    type Err = DataError;
+
+    fn from_str(name: &str) -> Result<Self, DataError> {
+        let named = Self::ALL.into_iter().find(|rule| rule.to_string() == name);
+        named.ok_or_else(|| {
+            let all = Self::ALL.map(|rule| rule.to_string()).join(", ");
+            DataError::Settings(format!("crop_offset is `{name}`, expected one of {all}"))
+        })
+    }
 }
 
 /// The way to a square image, by timm's names. With `s = floor(image_size / crop_pct)`:
@@ -106,6 +151,7 @@ impl Transform {
             crop_pct: 1.0,
             interpolation: Interpolation::default(),
             crop_mode: CropMode::default(),
+            crop_offset: CropOffset::default(),
         }
     }
 
@@ -193,8 +239,8 @@ impl Transform {
         let (w, h) = (image.width, image.height);
         let [across, down] = self.crop_mode.resized([w, h], self.resized_side());
         let by = self.interpolation;
-        let columns = Window::new(w, across, self.image_size);
-        let rows = Window::new(h, down, self.image_size);
+        let columns = Window::new(w, across, self.image_size, self.crop_offset);
+        let rows = Window::new(h, down, self.image_size, self.crop_offset);
         if columns.keeps_all() && rows.keeps_all() {
             return Ok(pixels);
         }
@@ -293,10 +339,10 @@ struct Window {
 
 impl Window {
     /// Resizing takes `side` to `resized`; then `crop` central pixels stay, fewer if there are fewer.
-    fn new(side: usize, resized: u64, crop: usize) -> Self {
+    fn new(side: usize, resized: u64, crop: usize, rule: CropOffset) -> Self {
         let shown = usize::try_from(resized).map_or(crop, |resized| crop.min(resized));
         let resized = resized as f64;
-        let offset = ((resized - crop as f64) / 2.0).round_ties_even().max(0.0); // as Python rounds
+        let offset = rule.round((resized - crop as f64) / 2.0).max(0.0);
         let scale = side as f64 / resized;
         Self {
             side,

@@ -11,6 +11,7 @@ fn plain(image_size: usize, channels: usize, crop_pct: f32) -> Transform {
         crop_pct,
         interpolation: Interpolation::Bicubic,
         crop_mode: CropMode::Center,
+        crop_offset: CropOffset::default(),
     }
 }
 
@@ -355,5 +356,30 @@ proptest! {
             let (x, y) = (i % image_size + offset(w), i / image_size + offset(h));
             prop_assert!(f.abs_diff(whole[y * w + x]) <= 1, "{} at {}, {}", f, x, y);
         }
+    }
+}
+
+/// A ramp of 35 pixels loses 3; torchvision keeps from 2 on, transformers from 1.
+#[test]
+fn the_half_of_an_odd_margin_is_rounded_by_a_rule() {
+    let row: Vec<u8> = (0..35).collect();
+    let ramp = RawImage {
+        width: 35,
+        height: 32,
+        channels: 1,
+        pixels: row.repeat(32),
+    };
+    for (crop_offset, first) in [(CropOffset::HalfToEven, 2.0), (CropOffset::Floor, 1.0)] {
+        let transform = Transform {
+            crop_offset,
+            ..plain(32, 1, 1.0)
+        };
+        let input = transform.evaluate(&ramp).unwrap();
+        let [mean, std] = [transform.mean[0], transform.std[0]];
+        assert!(((input[0] * std + mean) * 255.0 - first).abs() < 1e-3);
+        assert_eq!(
+            crop_offset.to_string().parse::<CropOffset>().unwrap(),
+            crop_offset
+        );
     }
 }

@@ -17,6 +17,8 @@ pub(crate) const MODEL_FILE: &str = "model.safetensors";
 pub(crate) const TEMPLATES_FILE: &str = "templates.safetensors";
 pub(crate) const DELTA_FILE: &str = "delta.safetensors";
 pub(crate) const PREPROCESSOR_FILE: &str = "preprocessor_config.json";
+/// The same and that of texts in one, as transformers 5 writes it.
+pub(crate) const PROCESSOR_FILE: &str = "processor_config.json";
 /// What makes tokens of text.
 pub const TOKENIZER_FILE: &str = "tokenizer.json";
 
@@ -27,10 +29,16 @@ pub(crate) const ONNX_FILE: &str = "model.onnx";
 
 /// Files beside a model's weights in one layout or another. Left by an earlier model, they would
 /// contradict the new one.
-const COMPANIONS: [&str; 4] = [SCALERS_FILE, ONNX_FILE, PREPROCESSOR_FILE, TOKENIZER_FILE];
+const COMPANIONS: [&str; 5] = [
+    SCALERS_FILE,
+    ONNX_FILE,
+    PREPROCESSOR_FILE,
+    PROCESSOR_FILE,
+    TOKENIZER_FILE,
+];
 
 /// Every file that an artefact directory may consist of.
-pub const ARTEFACT_FILES: [&str; 9] = [
+pub const ARTEFACT_FILES: [&str; 10] = [
     CONFIG_FILE,
     CARD_FILE,
     MODEL_FILE,
@@ -39,6 +47,7 @@ pub const ARTEFACT_FILES: [&str; 9] = [
     SCALERS_FILE,
     ONNX_FILE,
     PREPROCESSOR_FILE,
+    PROCESSOR_FILE,
     TOKENIZER_FILE,
 ];
 

@@ -78,7 +78,8 @@ impl ProgressHandler for Events {
 fn is_artefact_file(name: &str) -> bool {
     let fixed = [
         "config.json",
-        "preprocessor_config.json",
+        crate::directory::PREPROCESSOR_FILE,
+        crate::directory::PROCESSOR_FILE,
         crate::TOKENIZER_FILE,
         "tokenizer_config.json",
         "README.md",

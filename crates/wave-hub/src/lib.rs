@@ -33,6 +33,8 @@
 //!     model_args: serde_json::Map::new(),
 //!     pretrained_cfg: PretrainedCfg::default(),
 //!     label_names: Some(vec!["cat".into(), "dog".into()]),
+//!     crop_offset: None,
+//!     layer_norm_eps: None,
 //!     wave: None,
 //! };
 //! let head = Tensor::new(&[[1f32, 2.0, 3.0], [4.0, 5.0, 6.0]], &Device::Cpu)?;
@@ -63,6 +65,7 @@ mod header;
 #[cfg(feature = "hub")]
 pub mod hub;
 mod model;
+mod numbers;
 pub mod onnx;
 mod preprocessing;
 mod proto;
@@ -85,7 +88,8 @@ pub use events::{EVENTS_FILE, EventWriter};
 pub use files::{read_bytes, read_json, read_text, write_json};
 pub use float::FloatType;
 pub use model::{ModelConfig, ModuleNames, PretrainedCfg, read_model, write_model, write_model_as};
-pub use preprocessing::{Preprocessing, read_preprocessing};
+pub use numbers::{FLOOR, HALF_TO_EVEN};
+pub use preprocessing::{Preprocessing, Processor, Source, Told, read_preprocessing};
 pub use table::{read_table, write_table};
 pub use templates::{
     Accuracy, FORMAT_VERSION, LevelConfig, ShapeAccuracy, TemplateConfig, read_templates,

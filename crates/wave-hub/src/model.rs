@@ -17,6 +17,7 @@ use crate::directory::{
 };
 use crate::files::json_bytes;
 use crate::float::cast;
+use crate::numbers::{check_numbers, check_offset};
 use crate::onnx::{self, VitSizes};
 use crate::tensors::{read_weights, stage_tensors};
 use crate::{FloatType, HubError, Weights};
@@ -43,6 +44,12 @@ pub struct ModelConfig {
     /// One name per class, in the order of the logits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_names: Option<Vec<String>>,
+    /// The rounding of a crop's offset, where it is not timm's ([`crate::FLOOR`]). timm ignores it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crop_offset: Option<String>,
+    /// Added to variances in layer norms, where it is not what timm's network adds. timm ignores it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layer_norm_eps: Option<f64>,
     /// Provenance: recipe, ancestor, data, seed. timm ignores it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wave: Option<Value>,
@@ -215,6 +222,16 @@ pub fn write_model_as(
 
 /// A model's configuration, from the content of the file `path`.
 pub(crate) fn parse(path: &Path, config: Value) -> Result<ModelConfig, HubError> {
+    Ok(parse_said(path, config)?.0)
+}
+
+/// [`parse`], and the keys of preprocessing that the file has, with their names there.
+pub(crate) fn parse_said(
+    path: &Path,
+    mut config: Value,
+) -> Result<(ModelConfig, Map<String, Value>), HubError> {
+    let said =
+        split(&mut config).map_err(|found| HubError::malformed(path, found, "correct the file"))?;
     let config: ModelConfig = serde_json::from_value(config).map_err(|cause| {
         HubError::malformed(
             path,
@@ -223,7 +240,45 @@ pub(crate) fn parse(path: &Path, config: Value) -> Result<ModelConfig, HubError>
         )
     })?;
     check(&config).map_err(|found| HubError::malformed(path, found, "correct the file"))?;
-    Ok(config)
+    Ok((config, said))
+}
+
+/// Brings timm's older configurations, whose keys of preprocessing are at the top, to the newer form, and
+/// tells the name that each key of preprocessing had.
+fn split(config: &mut Value) -> Result<Map<String, Value>, String> {
+    let Value::Object(config) = config else {
+        return Ok(Map::new());
+    };
+    let (prepared, at) = match config.get("pretrained_cfg") {
+        Some(prepared) => (sayings(prepared)?, "pretrained_cfg."),
+        None => {
+            if let Some(labels) = config.remove("labels") {
+                config.entry("label_names").or_insert(labels);
+            }
+            let keys = config.iter().filter(|(_, value)| !value.is_null());
+            let keys = keys.map(|(key, value)| (key.clone(), value.clone()));
+            (keys.collect(), "")
+        }
+    };
+    let said = prepared.keys();
+    let said = said.map(|key| (key.clone(), format!("{at}{key}").into()));
+    let said = said.collect();
+    config.insert("pretrained_cfg".to_owned(), Value::Object(prepared));
+    Ok(said)
+}
+
+/// What a `pretrained_cfg` says: timm reads null as absent.
+pub(crate) fn sayings(prepared: &Value) -> Result<Map<String, Value>, String> {
+    // A list would fill the fields in their order.
+    let Value::Object(prepared) = prepared else {
+        return Err(format!(
+            "`pretrained_cfg` is {prepared}, expected an object with keys such as `mean`"
+        ));
+    };
+    let said = prepared.iter().filter(|(_, value)| !value.is_null());
+    Ok(said
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect())
 }
 
 /// Refuses what no model can be.
@@ -235,33 +290,25 @@ fn check(config: &ModelConfig) -> Result<(), String> {
         let n = names.len();
         return Err(format!("`label_names` has {n} names for {classes} classes"));
     }
-    let prepared = &config.pretrained_cfg;
-    check_normalisation(&prepared.mean, &prepared.std, prepared.crop_pct)?;
+    if let Some(eps) = config.layer_norm_eps
+        && !(eps > 0.0 && eps < 1.0)
+    {
+        return Err(format!(
+            "`layer_norm_eps` is {eps}, expected a number between 0 and 1"
+        ));
+    }
+    check_offset(config.crop_offset.as_deref())?;
+    check_prepared(&config.pretrained_cfg)
+}
+
+/// Refuses preprocessing that no image can take.
+pub(crate) fn check_prepared(prepared: &PretrainedCfg) -> Result<(), String> {
+    check_numbers(&prepared.mean, &prepared.std, prepared.crop_pct)?;
     let (channels, n) = (prepared.input_size[0], prepared.mean.len());
     // One value may stand for every channel.
     if n != channels && n != 1 {
         return Err(format!(
             "`mean` has {n} values for the {channels} channels of `input_size`"
-        ));
-    }
-    Ok(())
-}
-
-/// Refuses values no image can be prepared with.
-pub(crate) fn check_normalisation(mean: &[f64], std: &[f64], crop_pct: f64) -> Result<(), String> {
-    if mean.len() != std.len() {
-        let (m, s) = (mean.len(), std.len());
-        return Err(format!("`mean` has {m} values and `std` has {s}"));
-    }
-    if !mean.iter().all(|value| value.is_finite()) {
-        return Err(format!("`mean` is {mean:?}, expected finite numbers"));
-    }
-    if !std.iter().all(|value| value.is_finite() && *value > 0.0) {
-        return Err(format!("`std` is {std:?}, expected positive numbers"));
-    }
-    if !(crop_pct.is_finite() && crop_pct > 0.0) {
-        return Err(format!(
-            "`crop_pct` is {crop_pct}, expected a positive number"
         ));
     }
     Ok(())

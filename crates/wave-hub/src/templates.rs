@@ -23,7 +23,8 @@ use crate::directory::{
 };
 use crate::files::json_bytes;
 use crate::float::cast;
-use crate::model::check_normalisation;
+use crate::numbers::{HALF_TO_EVEN, check_numbers, check_offset};
+use crate::preprocessing::{Preprocessing, Source, Told};
 use crate::tensors::{read_weights, stage_tensors};
 use crate::{FloatType, HubError, Weights};
 
@@ -80,6 +81,9 @@ pub struct TemplateConfig {
     /// The way to a square image, in timm's words; `center` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crop_mode: Option<String>,
+    /// The rounding of a crop's offset, [`crate::FLOOR`]; [`crate::HALF_TO_EVEN`] if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crop_offset: Option<String>,
     /// Provenance: recipe, ancestor, data, seed, version, epochs.
     pub provenance: Value,
     /// Accuracies measured at the sizes tried.
@@ -87,6 +91,30 @@ pub struct TemplateConfig {
     /// Accuracies of models that differ from the auxiliary in more than depth and width.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shapes: Vec<ShapeAccuracy>,
+}
+
+impl TemplateConfig {
+    /// The preprocessing of images.
+    pub fn preprocessing(&self) -> Preprocessing {
+        let told = |key: &str| Source::File(format!("{CONFIG_FILE}: {key}"));
+        let named = |name: &Option<String>, usual: &str, key: &str| {
+            let source = match name {
+                Some(_) => told(key),
+                None => Source::Class("templates".to_owned()),
+            };
+            Told::new(name.clone().unwrap_or_else(|| usual.to_owned()), &source)
+        };
+        Preprocessing {
+            channels: self.channels,
+            size: Told::new([self.image_size; 2], &told("image_size")),
+            interpolation: named(&self.interpolation, "bicubic", "interpolation"),
+            crop_pct: Told::new(self.crop_pct, &told("crop_pct")),
+            crop_mode: named(&self.crop_mode, "center", "crop_mode"),
+            crop_offset: named(&self.crop_offset, HALF_TO_EVEN, "crop_offset"),
+            mean: Told::new(self.mean.clone(), &told("mean")),
+            std: Told::new(self.std.clone(), &told("std")),
+        }
+    }
 }
 
 /// Models up to a size, those of smaller levels apart.
@@ -286,7 +314,8 @@ fn check_config(config: &TemplateConfig) -> Result<(), String> {
             "`label_names` has {names} names for {classes} classes"
         ));
     }
-    check_normalisation(&config.mean, &config.std, config.crop_pct)?;
+    check_numbers(&config.mean, &config.std, config.crop_pct)?;
+    check_offset(config.crop_offset.as_deref())?;
     let (values, channels) = (config.mean.len(), config.channels);
     if values != channels {
         return Err(format!(

@@ -42,8 +42,8 @@ fn a_written_model_reads_back() {
     let (read, found) = read_transformers(&dir).unwrap();
     assert_eq!(read, config());
     check_equal(&found, &weights);
-    let steps = crate::read_preprocessing(&dir).unwrap().unwrap();
-    assert_eq!((steps.channels, steps.size), (1, [28, 28]));
+    let steps = crate::read_preprocessing(&dir).unwrap();
+    assert_eq!((steps.channels, steps.size.value), (1, [28, 28]));
     // Files that this model does not have do not outlive it.
     write_transformers(&dir, &config(), None, &weights, &[], "", FloatType::F32).unwrap();
     assert_eq!(names(&dir), [CARD_FILE, CONFIG_FILE, MODEL_FILE]);

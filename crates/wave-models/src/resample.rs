@@ -1,5 +1,7 @@
 //! Images, and the positions and patches of a transformer for images and patches of other sizes.
 
+use crate::transformer::Relative;
+use crate::{Network, Weights};
 use candle_core::{Device, Error, Result, Tensor};
 use faer::{Mat, MatRef};
 
@@ -30,6 +32,42 @@ pub fn positions(embedding: &Tensor, prefix: usize, to: usize) -> Result<Tensor>
     let both = resize.broadcast_matmul(&rows)?;
     let patches = both.reshape((1, to * to, width))?;
     Tensor::cat(&[&embedding.narrow(1, 0, prefix)?, &patches], 1)
+}
+
+/// A transformer and its weights, under timm's names, for square images of `side` pixels: positions are
+/// resized as timm does with `dynamic_img_size`. `None` if its positions are not those that this resizes.
+///
+/// # Errors
+/// If the weights are not those of the network.
+pub fn network(
+    network: &Network,
+    weights: &Weights,
+    side: usize,
+) -> Result<Option<(Network, Weights)>> {
+    let mut network = network.clone();
+    let (from, patch) = match &mut network {
+        Network::Vit(shape) => (
+            std::mem::replace(&mut shape.image_size, side),
+            shape.patch.max(1),
+        ),
+        Network::Transformer(shape)
+            if shape.rotary.is_none() && shape.relative == Relative::None =>
+        {
+            (
+                std::mem::replace(&mut shape.image_size, side),
+                shape.patch.max(1),
+            )
+        }
+        _ => return Ok(None),
+    };
+    let mut weights = weights.clone();
+    if let Some(embedding) = weights.get("pos_embed") {
+        let patches = (from / patch) * (from / patch);
+        let prefix = embedding.dim(1)?.saturating_sub(patches);
+        let resized = positions(embedding, prefix, side / patch)?;
+        weights.insert("pos_embed".into(), resized);
+    }
+    Ok(Some((network, weights)))
 }
 
 /// Patch embeddings (width, channels, p, p) for patches of `to` x `to` pixels: the kernels whose

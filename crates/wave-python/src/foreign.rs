@@ -11,8 +11,8 @@ use wave_hub::{Preprocessing, PretrainedCfg};
 use wave_models::{About, Frozen};
 use wave_run::error::request;
 use wave_stages::ancestor::Ancestor;
-use wave_stages::model::transform;
 use wave_stages::origin;
+use wave_stages::preprocessing::transform;
 
 /// A network of Python: its description as JSON, and a function that runs it.
 #[derive(FromPyObject)]

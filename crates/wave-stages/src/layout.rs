@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use wave_hub::FloatType;
+use wave_models::vit::LAYER_NORM_EPS;
 use wave_models::{Network, transformers};
 use wave_run::error::request;
 pub use wave_run::settings::Format;
@@ -52,6 +53,14 @@ impl Layout {
             )))
         };
         match (layout.format, network) {
+            (Format::Timm, Network::Vit(shape)) if shape.norm_eps > LAYER_NORM_EPS => {
+                return Err(request(format!(
+                    "format = timm: the layer norms of this network add {:e} to variances, timm's add \
+                     {LAYER_NORM_EPS:e}, and its model_args have no place for another; write another \
+                     layout (--format transformers, or --format onnx)",
+                    shape.norm_eps
+                )));
+            }
             (Format::Timm, _) => {}
             (format, Network::Vit(shape)) if shape.classes == 0 => {
                 return refuse(

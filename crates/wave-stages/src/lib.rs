@@ -41,6 +41,7 @@ pub mod layout;
 pub mod lesson;
 pub mod model;
 pub mod origin;
+pub mod preprocessing;
 pub mod probe;
 pub mod record;
 pub mod score;

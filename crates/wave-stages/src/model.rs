@@ -2,17 +2,18 @@
 
 use crate::layout::{Format, Layout};
 use crate::origin;
+use crate::preprocessing;
 use crate::towers;
 use anyhow::Result;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
-use wave_data::Transform;
+use wave_data::{CropOffset, Transform};
 use wave_hub::onnx::VitSizes;
-use wave_hub::{CardFront, Kind, ModelConfig, Preprocessing, PretrainedCfg};
+use wave_hub::{CardFront, Kind, ModelConfig, PretrainedCfg};
 pub use wave_models::Network;
 use wave_models::transformer::{Pooling, Positions, Scale};
-use wave_models::vit::VitShape;
+use wave_models::vit::{LAYER_NORM_EPS, VitShape};
 use wave_models::{Activation, Weights, convmixer, transformers};
 use wave_run::context::Context;
 use wave_run::error::{Error, request};
@@ -70,14 +71,14 @@ impl Model {
         let mut args = config.as_object().cloned().unwrap_or_default();
         let weights = wave_models::import(&weights)?;
         let kind = config["model_type"].as_str().unwrap_or_default();
+        if matches!(kind, "vit" | "deit") {
+            // transformers' own, for a file that leaves it out.
+            args.entry("layer_norm_eps").or_insert(json!(1e-12));
+        }
         say_heads(kind, &mut args, heads)?;
         let network = Network::recognise(kind, &args, None, &weights)?;
         warn_of_heads(dir, kind, &args, &network, heads)?;
-        let (channels, image_size) = network.input();
-        let transform = match wave_hub::read_preprocessing(dir)? {
-            Some(steps) => transform(&steps, &dir.join("preprocessor_config.json"), image_size)?,
-            None => Transform::new(image_size, vec![0.5; channels], vec![0.5; channels]),
-        };
+        let transform = preprocessing::read(dir, &network)?;
         let label = |i: usize| {
             let named = config["id2label"][i.to_string()].as_str();
             named.map_or_else(|| i.to_string(), String::from)
@@ -107,8 +108,15 @@ impl Model {
             model_args: Map::new(),
             pretrained_cfg: PretrainedCfg::default(),
             label_names: None,
+            crop_offset: None,
+            layer_norm_eps: None,
             wave: None,
         });
+        if let Some(eps) = config.layer_norm_eps {
+            config
+                .model_args
+                .insert("layer_norm_eps".into(), json!(eps));
+        }
         say_heads(&config.architecture, &mut config.model_args, heads)?;
         let (name, args) = (&config.architecture, &config.model_args);
         let network = Network::recognise(name, args, image_size, &weights)?;
@@ -120,18 +128,8 @@ impl Model {
                 network.classes()
             )));
         }
-        let (channels, image_size) = network.input();
-        let mut steps = Preprocessing {
-            channels,
-            size: [image_size; 2], // the weights know it
-            ..Preprocessing::from(&config.pretrained_cfg)
-        };
-        for values in [&mut steps.mean, &mut steps.std] {
-            if values.len() != channels {
-                *values = vec![0.5; channels];
-            }
-        }
-        let transform = transform(&steps, &path.join("config.json"), image_size)?;
+        let (network, weights) = preprocessing::resized(path, &config, network, weights)?;
+        let transform = preprocessing::read(path, &network)?;
         let classes = network.classes();
         let label_names = config
             .label_names
@@ -267,6 +265,12 @@ impl Model {
             model_args: args.as_object().cloned().unwrap_or_default(),
             pretrained_cfg,
             label_names: Some(self.label_names.clone()),
+            crop_offset: (t.crop_offset != CropOffset::default())
+                .then(|| t.crop_offset.to_string()),
+            layer_norm_eps: match &self.network {
+                Network::Vit(s) if s.norm_eps != LAYER_NORM_EPS => Some(s.norm_eps),
+                _ => None,
+            },
             wave: (!self.provenance.is_null()).then(|| self.provenance.clone()),
         })
     }
@@ -298,6 +302,7 @@ impl Model {
         match layout.format {
             Format::Timm => {
                 let config = self.config()?;
+                preprocessing::note_for_timm(&config);
                 wave_hub::write_model_as(dir, &config, &self.weights, &extra, &card, float, None)?;
             }
             Format::Onnx => {
@@ -314,8 +319,13 @@ impl Model {
                 if !self.provenance.is_null() {
                     config["wave"] = self.provenance.clone();
                 }
-                let steps = Preprocessing::from(&self.config()?.pretrained_cfg).processor();
-                let steps = steps.as_ref();
+                let processor = preprocessing::processor(&self.config()?)?;
+                if let (Value::Object(config), Some(Value::Object(more))) =
+                    (&mut config, processor.config)
+                {
+                    config.extend(more);
+                }
+                let steps = Some(&processor.steps);
                 wave_hub::write_transformers(dir, &config, steps, &weights, &extra, &card, float)?;
             }
         }
@@ -360,7 +370,14 @@ impl Model {
         };
         let (depth, width) = self.network.size();
         let mut loading = match (format, &self.network) {
-            (Format::Transformers, _) => FROM_TRANSFORMERS.to_string(),
+            (Format::Transformers, _) => {
+                match self.config().and_then(|c| preprocessing::processor(&c)) {
+                    Ok(processor) if processor.config.is_some() => {
+                        format!("{FROM_TRANSFORMERS}{BY_TIMM}")
+                    }
+                    _ => FROM_TRANSFORMERS.to_string(),
+                }
+            }
             (_, Network::Vit(_) | Network::Transformer(_)) => FROM_TIMM.to_string(),
             (_, Network::ConvNext(shape)) if shape.stages.is_some() => FROM_TIMM.to_string(),
             // timm registers ConvMixers of fixed sizes only, and no isotropic ConvNeXts: users load these
@@ -449,33 +466,6 @@ fn warn_of_heads(
     Ok(())
 }
 
-/// The preprocessing that a model's file describes, for its network.
-///
-/// # Errors
-/// Naming the file and the field, for a preprocessing that is not supported.
-pub fn transform(steps: &Preprocessing, file: &Path, image_size: usize) -> Result<Transform> {
-    let wrong =
-        |found: String, remedy: &str| request(format!("{}: {found}; {remedy}", file.display()));
-    if steps.size != [image_size; 2] {
-        let [height, width] = steps.size;
-        return Err(wrong(
-            format!(
-                "images become {height} x {width} pixels (size, crop_size), the network takes \
-                 {image_size} x {image_size}"
-            ),
-            "correct the file",
-        ));
-    }
-    let named = |error: wave_data::DataError| wrong(error.to_string(), "correct the file");
-    let narrow = |values: &[f64]| values.iter().map(|v| *v as f32).collect();
-    Ok(Transform {
-        crop_pct: steps.crop_pct as f32,
-        interpolation: steps.interpolation.parse().map_err(named)?,
-        crop_mode: steps.crop_mode.parse().map_err(named)?,
-        ..Transform::new(image_size, narrow(&steps.mean), narrow(&steps.std))
-    })
-}
-
 const FROM_TIMM: &str = "
 ```python
 import timm
@@ -489,6 +479,10 @@ from transformers import AutoImageProcessor, AutoModelForImageClassification
 processor = AutoImageProcessor.from_pretrained(\"DIR\")
 model = AutoModelForImageClassification.from_pretrained(\"DIR\")
 ```
+";
+
+const BY_TIMM: &str = "
+Images are prepared by timm, which has to be installed beside transformers.
 ";
 
 const FROM_ONNX: &str = "
@@ -518,6 +512,8 @@ fn graph_sizes(shape: &VitShape) -> VitSizes {
 /// Metadata of a graph for its users: preprocessing, and names of the classes.
 fn graph_metadata(config: &ModelConfig) -> BTreeMap<String, String> {
     let cfg = &config.pretrained_cfg;
+    let offset = config.crop_offset.iter();
+    let offset = offset.map(|offset| ("crop_offset", json!(offset)));
     [
         ("mean", json!(cfg.mean)),
         ("std", json!(cfg.std)),
@@ -527,6 +523,7 @@ fn graph_metadata(config: &ModelConfig) -> BTreeMap<String, String> {
         ("label_names", json!(config.label_names)),
     ]
     .into_iter()
+    .chain(offset)
     .map(|(key, value)| (key.to_string(), value.to_string()))
     .collect()
 }

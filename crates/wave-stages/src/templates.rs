@@ -1,15 +1,14 @@
 //! Reading and writing of template directories.
 
-use crate::model::{Model, Network, decimal, transform};
+use crate::model::{Model, Network, decimal};
 use crate::origin;
+use crate::preprocessing;
 use anyhow::Result;
 use candle_core::Tensor;
 use serde_json::{Value, json};
 use std::path::Path;
-use wave_data::{CropMode, Interpolation, Transform};
-use wave_hub::{
-    Accuracy, CardResult, FloatType, LevelConfig, Preprocessing, ShapeAccuracy, TemplateConfig,
-};
+use wave_data::{CropMode, CropOffset, Interpolation, Transform};
+use wave_hub::{Accuracy, CardResult, FloatType, LevelConfig, ShapeAccuracy, TemplateConfig};
 use wave_learngene::{DepthRule, Kronecker, Learngene, Level, Part, Plan, Scalers};
 use wave_models::Weights;
 use wave_models::vit::{self, LAYER_NORM_EPS, VitShape};
@@ -168,16 +167,8 @@ fn read_directory(dir: &Path) -> Result<TemplateDir> {
         smaller,
         ..read_level(dir, &weights, "", plan, auxiliary, depth_rule)?
     };
-    let steps = Preprocessing {
-        channels: config.channels,
-        size: [config.image_size; 2],
-        interpolation: config.interpolation.clone().unwrap_or("bicubic".into()),
-        crop_pct: config.crop_pct,
-        crop_mode: config.crop_mode.clone().unwrap_or("center".into()),
-        mean: config.mean.clone(),
-        std: config.std.clone(),
-    };
-    let transform = transform(&steps, &dir.join("config.json"), config.image_size)?;
+    let steps = config.preprocessing();
+    let transform = preprocessing::transform(&steps, dir, config.image_size)?;
     Ok(TemplateDir {
         learngene,
         config,
@@ -310,6 +301,8 @@ fn config(learngene: &Learngene, about: Description) -> TemplateConfig {
             .then(|| about.transform.interpolation.to_string()),
         crop_mode: (about.transform.crop_mode != CropMode::default())
             .then(|| about.transform.crop_mode.to_string()),
+        crop_offset: (about.transform.crop_offset != CropOffset::default())
+            .then(|| about.transform.crop_offset.to_string()),
         provenance: about.provenance,
         accuracies: about.accuracies,
         shapes: about.shapes,

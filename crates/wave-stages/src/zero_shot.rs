@@ -3,17 +3,19 @@
 //!
 //! The directory holds `config.json` (`model_type` `clip` or `siglip`), `model.safetensors`,
 //! `tokenizer.json`, and, where they are, `tokenizer_config.json` for the token of padding and
-//! `preprocessor_config.json` for the images. Texts are cut at the context as transformers cuts them; a
+//! `processor_config.json` or `preprocessor_config.json` for the images. Texts are cut at the context as transformers cuts them; a
 //! SigLIP's are padded to it.
 
-use crate::model::{self, Model};
+use crate::model::Model;
+use crate::preprocessing;
 use crate::towers;
 use anyhow::Result;
 use candle_core::Tensor;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
-use wave_data::{Tokenizer, Transform};
+use wave_data::Tokenizer;
+use wave_hub::Preprocessing;
 use wave_hub::TOKENIZER_FILE as TOKENIZER;
 use wave_models::zero_shot::{DualEncoder, normalised};
 use wave_run::context::Context;
@@ -86,8 +88,10 @@ pub fn open(
         prompts,
         digest: wave_hub::sha256_hex(digest.as_bytes()),
     };
+    let steps = preprocessing(&dir, &dual)?;
+    preprocessing::warn(&dir, &steps);
     let model = Model {
-        transform: transform(&dir, &dual)?,
+        transform: preprocessing::transform(&steps, &dir, dual.vision.image_size)?,
         network,
         weights,
         label_names: names,
@@ -97,16 +101,8 @@ pub fn open(
 }
 
 /// The preprocessing of its images.
-pub fn transform(dir: &Path, dual: &DualEncoder) -> Result<Transform> {
-    let (side, channels) = (dual.vision.image_size, dual.vision.channels);
-    match wave_hub::read_preprocessing(dir)? {
-        Some(steps) => model::transform(&steps, &dir.join("preprocessor_config.json"), side),
-        None => Ok(Transform::new(
-            side,
-            vec![0.5; channels],
-            vec![0.5; channels],
-        )),
-    }
+pub fn preprocessing(dir: &Path, dual: &DualEncoder) -> Result<Preprocessing> {
+    preprocessing::of(dir, dual.vision.channels, dual.vision.image_size)
 }
 
 /// The names in a text file, one a line.

@@ -20,6 +20,7 @@ fn loader(batch: usize, mixing: Option<Mixing>) -> Loader {
         crop_pct: 1.0,
         interpolation: wave_data::Interpolation::default(),
         crop_mode: wave_data::CropMode::default(),
+        crop_offset: wave_data::CropOffset::default(),
     };
     let augment = Augment {
         flip: true,

@@ -5,6 +5,7 @@ use candle_core::Tensor;
 use pictures::Picture;
 use serde_json::{Value, json};
 use std::path::Path;
+use wave_hub::{Preprocessing, Source};
 use wave_models::Weights;
 use wave_run::context::Context;
 use wave_run::data::{DataPlan, TestImages};
@@ -17,6 +18,7 @@ use wave_run::settings::{Images, Pictures};
 use wave_stages::budget::Surface;
 use wave_stages::delta::{self, DeltaDir};
 use wave_stages::model::{Model, Network, decimal};
+use wave_stages::preprocessing;
 use wave_stages::templates::{self, TemplateDir};
 
 mod composer;
@@ -101,7 +103,7 @@ impl Found {
             let (weights, metadata) = wave_hub::read_tensors(path)?;
             let model = Model::read(path, context).ok();
             let mut summary = match &model {
-                Some(model) => describe_model(model, 0, &weights),
+                Some(model) => describe_model(path, model, 0, &weights)?,
                 None => json!({ "kind": "", "parameters": 0, "tensors": shapes(&weights) }),
             };
             summary["kind"] = json!("tensors");
@@ -148,7 +150,7 @@ impl Found {
                 let weights = path.join("model.safetensors");
                 let (tensors, _) = wave_hub::read_tensors(&weights)?;
                 Ok(Found {
-                    summary: describe_model(&model, count(&scalers), &tensors),
+                    summary: describe_model(path, &model, count(&scalers), &tensors)?,
                     model: Some(model),
                     templates: None,
                     scalers: scalers_among(scalers),
@@ -216,6 +218,7 @@ fn describe_templates(templates: &TemplateDir) -> Value {
         "anchors": config.anchors,
         "auxiliary": config.auxiliary,
         "head_width": config.head_width,
+        "preprocessing": describe_steps(&config.preprocessing()),
         "accuracies": config.accuracies,
         "provenance": config.provenance,
     });
@@ -240,7 +243,9 @@ fn describe_delta(delta: &DeltaDir) -> Value {
 }
 
 /// A model, with its tensors as in the file, since some are renamed or filled in on reading.
-fn describe_model(model: &Model, scalers: usize, tensors: &Weights) -> Value {
+fn describe_model(path: &Path, model: &Model, scalers: usize, tensors: &Weights) -> Result<Value> {
+    let (channels, side) = model.network.input();
+    let steps = preprocessing::of(path, channels, side)?;
     let (depth, width) = model.network.size();
     let transform = &model.transform;
     let numbers = |values: &[f32]| -> Vec<f64> { values.iter().map(|v| decimal(*v)).collect() };
@@ -281,6 +286,7 @@ fn describe_model(model: &Model, scalers: usize, tensors: &Weights) -> Value {
         "mean": numbers(&transform.mean),
         "std": numbers(&transform.std),
         "crop_pct": decimal(transform.crop_pct),
+        "preprocessing": describe_steps(&steps),
         "parameters": model.parameters(),
         "ledger": ledger(model, scalers),
         "provenance": model.provenance,
@@ -290,7 +296,14 @@ fn describe_model(model: &Model, scalers: usize, tensors: &Weights) -> Value {
         all.extend(rest);
         all.retain(|_, value| !value.is_null());
     }
-    all
+    Ok(all)
+}
+
+/// The steps that prepare images, with the origin of each value.
+fn describe_steps(steps: &Preprocessing) -> Value {
+    let steps = steps.described();
+    let row = |(step, value, source): &(&str, String, &Source)| json!({"step": step, "value": value, "from": source.to_string()});
+    steps.iter().map(row).collect()
 }
 
 /// A family without its article.

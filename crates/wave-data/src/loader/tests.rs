@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::pipeline::evaluation_batches;
 use crate::prefetch::PREFETCHED;
-use crate::{CropMode, Interpolation, RawImage};
+use crate::{CropMode, CropOffset, Interpolation, RawImage};
 
 /// Image i is a 4 x 4 ramp from i + 1 on (never black), of class i mod 3; image `broken` fails.
 struct Ramps {
@@ -68,6 +68,7 @@ fn bytes() -> Transform {
         crop_pct: 1.0,
         interpolation: Interpolation::default(),
         crop_mode: CropMode::default(),
+        crop_offset: CropOffset::default(),
     }
 }
 
@@ -274,6 +275,7 @@ fn colour_input(image_size: usize) -> Transform {
         crop_pct: 1.0,
         interpolation: Interpolation::default(),
         crop_mode: CropMode::default(),
+        crop_offset: CropOffset::default(),
     }
 }
 

@@ -59,6 +59,8 @@ pub(crate) fn model_dir(root: &Path) -> PathBuf {
         model_args: Map::new(),
         pretrained_cfg: PretrainedCfg::default(),
         label_names: None,
+        crop_offset: None,
+        layer_norm_eps: None,
         wave: None,
     };
     let weights = weights(&[("head.weight", &[10, 100]), ("head.bias", &[10])]);

@@ -28,6 +28,8 @@ fn config() -> ModelConfig {
             ..PretrainedCfg::default()
         },
         label_names: None,
+        crop_offset: None,
+        layer_norm_eps: None,
         wave: None,
     }
 }

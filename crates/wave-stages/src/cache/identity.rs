@@ -4,7 +4,7 @@ use super::rows::Format;
 use crate::ancestor::Ancestor;
 use anyhow::Result;
 use serde_json::{Value, json};
-use wave_data::{Augment, CropMode, Interpolation, Source};
+use wave_data::{Augment, CropMode, CropOffset, Interpolation, Source};
 use wave_run::data::{self, Data};
 
 /// Raised whenever the same settings come to mean other outputs or other files.
@@ -33,6 +33,9 @@ pub(super) fn manifest(format: Format, ancestor: &Ancestor, data: &Data) -> Resu
     }
     if input.crop_mode != CropMode::default() {
         steps += &format!(", {}", input.crop_mode);
+    }
+    if input.crop_offset != CropOffset::default() {
+        steps += &format!(", {}", input.crop_offset);
     }
     let mut manifest = json!({
         "format_version": FORMAT_VERSION,

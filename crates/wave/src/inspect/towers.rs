@@ -1,12 +1,12 @@
 //! A CLIP or SigLIP, whose classes are texts yet to be named.
 
-use super::{architecture, shapes};
+use super::{architecture, describe_steps, shapes};
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_models::transformer::TransformerShape;
 use wave_stages::model::decimal;
-use wave_stages::{towers, zero_shot};
+use wave_stages::{preprocessing, towers, zero_shot};
 
 /// The output of `--json` of a directory that holds one.
 ///
@@ -17,7 +17,9 @@ pub(super) fn describe(dir: &Path) -> Result<Option<Value>> {
         return Ok(None);
     };
     let (image, text) = (&dual.vision, &dual.text);
-    let transform = zero_shot::transform(dir, &dual)?;
+    let steps = zero_shot::preprocessing(dir, &dual)?;
+    preprocessing::warn(dir, &steps);
+    let transform = preprocessing::transform(&steps, dir, image.image_size)?;
     let numbers = |values: &[f32]| -> Vec<f64> { values.iter().map(|v| decimal(*v)).collect() };
     let mut vision = tower(image);
     vision["patch"] = json!(image.patch);
@@ -42,6 +44,7 @@ pub(super) fn describe(dir: &Path) -> Result<Option<Value>> {
         "mean": numbers(&transform.mean),
         "std": numbers(&transform.std),
         "crop_pct": decimal(transform.crop_pct),
+        "preprocessing": describe_steps(&steps),
         "parameters": dual.parameters(),
         "tensors": shapes(&tensors),
     });

@@ -1,0 +1,47 @@
+//! The numbers and rules of preprocessing, checked in one place for models and templates alike.
+
+/// How torchvision, and so timm, rounds half a pixel of a crop's offset.
+pub const HALF_TO_EVEN: &str = "half_to_even";
+/// How transformers rounds it.
+pub const FLOOR: &str = "floor";
+
+/// The sides of a crop over those of the resized image.
+const CROP_PCT: std::ops::RangeInclusive<f64> = 0.01..=1.0;
+/// Deviations, as settings may give them too.
+const STD: std::ops::RangeInclusive<f64> = 1e-4..=1.0;
+
+/// Refuses numbers no image can be prepared with: the one check, of models and templates alike.
+pub(crate) fn check_numbers(mean: &[f64], std: &[f64], crop_pct: f64) -> Result<(), String> {
+    if mean.len() != std.len() {
+        let (m, s) = (mean.len(), std.len());
+        return Err(format!("`mean` has {m} values and `std` has {s}"));
+    }
+    if !mean.iter().all(|value| (0.0..=1.0).contains(value)) {
+        return Err(format!(
+            "`mean` is {mean:?}, expected numbers from 0 to 1, where black is 0 and white 1"
+        ));
+    }
+    if !std.iter().all(|value| STD.contains(value)) {
+        let (least, most) = (STD.start(), STD.end());
+        return Err(format!(
+            "`std` is {std:?}, expected positive numbers, {least} to {most}"
+        ));
+    }
+    if !CROP_PCT.contains(&crop_pct) {
+        let (least, most) = (CROP_PCT.start(), CROP_PCT.end());
+        return Err(format!(
+            "`crop_pct` is {crop_pct}, expected a number from {least} to {most}"
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses an unknown rounding.
+pub(crate) fn check_offset(offset: Option<&str>) -> Result<(), String> {
+    match offset {
+        None | Some(HALF_TO_EVEN | FLOOR) => Ok(()),
+        Some(other) => Err(format!(
+            "`crop_offset` is `{other}`, expected {HALF_TO_EVEN} or {FLOOR}"
+        )),
+    }
+}

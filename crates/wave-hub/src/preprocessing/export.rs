@@ -1,0 +1,108 @@
+//! Preprocessing in the words of transformers.
+
+use serde_json::{Value, json};
+
+use super::Preprocessing;
+use crate::numbers::FLOOR;
+
+/// Interpolations by Pillow's number.
+pub(super) const RESAMPLE: [&str; 6] = [
+    "nearest", "lanczos", "bilinear", "bicubic", "box", "hamming",
+];
+
+/// The class of transformers that takes timm's steps by timm itself.
+pub(super) const OF_TIMM: &str = "TimmWrapperImageProcessor";
+
+/// The description of the steps for transformers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Processor {
+    /// The content of `preprocessor_config.json`.
+    pub steps: Value,
+    /// Further keys of `config.json`, where the class reads its steps there: timm's, which needs timm.
+    pub config: Option<Value>,
+}
+
+impl Preprocessing {
+    /// The description by which transformers takes the same steps, as [`super::read_preprocessing`] reads it back.
+    ///
+    /// transformers' own classes round a crop's offset down. Where these steps round half to even and the
+    /// margin of some image may differ by that, or add borders, the class is the one that lets timm do it. The
+    /// keys of the nearest class of its own are written beside, for readers that know no other.
+    ///
+    /// # Errors
+    /// For steps that neither takes.
+    pub fn processor(&self) -> Result<Processor, String> {
+        let by = &self.interpolation.value;
+        let Some(resample) = RESAMPLE.iter().position(|name| name == by) else {
+            return Err(format!(
+                "images are resized by `{by}`, for which transformers has no number"
+            ));
+        };
+        let [height, width] = self.size.value;
+        // The decimal that was meant: 0.9 has been an f32.
+        let crop_pct = (self.crop_pct.value * 1e6).round() / 1e6;
+        let resized = [height, width].map(|side| (side as f64 / crop_pct).floor() as u64);
+        let floors = self.crop_offset.value == FLOOR;
+        let mut steps = json!({
+            "do_resize": true,
+            "resample": resample,
+            "do_rescale": true,
+            "rescale_factor": 1.0 / 255.0,
+            "do_normalize": true,
+            "image_mean": self.mean.value,
+            "image_std": self.std.value,
+            "do_convert_rgb": self.channels == 3,
+        });
+        let cropped = json!({"height": height, "width": width});
+        let own = match self.crop_mode.value.as_str() {
+            "center" => {
+                steps["size"] = json!({"shortest_edge": resized[0]});
+                steps["do_center_crop"] = json!(true);
+                steps["crop_size"] = cropped;
+                floors.then_some("BitImageProcessor")
+            }
+            "squash" => {
+                steps["size"] = json!({"height": resized[0], "width": resized[1]});
+                let margins = [resized[0] - height as u64, resized[1] - width as u64];
+                steps["do_center_crop"] = json!(margins != [0, 0]);
+                steps["crop_size"] = cropped;
+                // The roundings of half of 1, 5, 9 .. agree.
+                match (margins, floors || margins.iter().all(|m| m % 4 != 3)) {
+                    ([0, 0], _) => Some("ViTImageProcessor"),
+                    (_, true) => Some("DeiTImageProcessor"),
+                    (_, false) => None,
+                }
+            }
+            _ => None,
+        };
+        if let Some(class) = own {
+            steps["image_processor_type"] = json!(class);
+            let config = None;
+            return Ok(Processor { steps, config });
+        }
+        if floors {
+            return Err(format!(
+                "`crop_mode` {} with offsets rounded down is of neither transformers nor timm",
+                self.crop_mode.value
+            ));
+        }
+        if self.crop_mode.value != "center" {
+            steps = json!({});
+        }
+        let said = json!({
+            "input_size": [self.channels, height, width],
+            "interpolation": by,
+            "crop_pct": crop_pct,
+            "crop_mode": self.crop_mode.value,
+            "mean": self.mean.value,
+            "std": self.std.value,
+        });
+        steps["image_processor_type"] = json!(OF_TIMM);
+        steps["pretrained_cfg"] = said.clone();
+        let config = json!({"image_processor_type": OF_TIMM, "pretrained_cfg": said});
+        Ok(Processor {
+            steps,
+            config: Some(config),
+        })
+    }
+}

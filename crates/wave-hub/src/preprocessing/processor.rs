@@ -1,0 +1,466 @@
+//! The image processors of transformers: their files, and the defaults of their classes.
+
+use serde_json::{Map, Value};
+
+use super::classes::{BIT, CLASSES, Class, Extent, OF_MODELS, Resize, VIT};
+use super::export::{OF_TIMM, RESAMPLE};
+use super::{Preprocessing, Source, Told};
+use crate::PretrainedCfg;
+use crate::directory::CONFIG_FILE;
+use crate::numbers::{FLOOR, HALF_TO_EVEN, check_numbers};
+
+/// Steps that are taken, or leave pixels as they are.
+const KNOWN_STEPS: [&str; 7] = [
+    "do_resize",
+    "do_center_crop",
+    "do_rescale",
+    "do_normalize",
+    "do_convert_rgb",
+    "do_reduce_labels",
+    "do_convert_annotations",
+];
+/// Further keys that change pixels, unless they are false or absent.
+const UNKNOWN_STEPS: [&str; 5] = [
+    "rescale_offset",
+    "use_square_size",
+    "keep_aspect_ratio",
+    "max_size",
+    "reducing_gap",
+];
+
+/// The steps of a processor's file, for the model with `config`.
+pub(super) fn read(steps: &Value, config: &Value, file: &str) -> Result<Preprocessing, String> {
+    let Value::Object(keys) = steps else {
+        return Err(format!("describes no steps: {steps}, expected an object"));
+    };
+    let class = match type_name(keys)? {
+        Some(name) if name == OF_TIMM => return of_timm(keys, config, file),
+        Some(name) => find(&name).ok_or_else(|| unknown(&name))?,
+        None => of_model(config)?,
+    };
+    File { keys, file, class }.read(channels(config)?)
+}
+
+/// The defaults of the class for the model with `config`, whose directory says nothing.
+pub(super) fn assumed(config: &Value) -> Result<Preprocessing, String> {
+    let keys = config.as_object();
+    if let Some(keys) = keys.filter(|keys| keys.contains_key("pretrained_cfg")) {
+        return of_timm(keys, config, CONFIG_FILE);
+    }
+    let class = of_model(config).unwrap_or(&VIT);
+    let channels = channels(config)?;
+    let file = File {
+        keys: &Map::new(),
+        file: "",
+        class,
+    };
+    let mut steps = file.read(Some(3))?;
+    if let Some(n @ (1 | 2)) = channels {
+        (steps.channels, steps.mean.value, steps.std.value) = (n, vec![0.5; n], vec![0.5; n]);
+    }
+    let why = format!(
+        "no preprocessor_config.json, and this is the default of {}",
+        class.name
+    );
+    let why = Source::Assumed(why);
+    for source in [
+        &mut steps.size.source,
+        &mut steps.interpolation.source,
+        &mut steps.crop_pct.source,
+        &mut steps.crop_mode.source,
+        &mut steps.mean.source,
+        &mut steps.std.source,
+    ] {
+        *source = why.clone();
+    }
+    Ok(steps)
+}
+
+/// The name of the class in a file, without what tells how it is implemented.
+fn type_name(keys: &Map<String, Value>) -> Result<Option<String>, String> {
+    for key in ["image_processor_type", "feature_extractor_type"] {
+        match keys.get(key) {
+            None | Some(Value::Null) => {}
+            Some(Value::String(name)) => {
+                let name = name.replace("FeatureExtractor", "ImageProcessor");
+                let bare = name.strip_suffix("Fast").or(name.strip_suffix("Pil"));
+                return Ok(Some(bare.unwrap_or(&name).to_owned()));
+            }
+            Some(other) => return Err(format!("`{key}` is {other}, expected a name")),
+        }
+    }
+    Ok(None)
+}
+
+fn find(name: &str) -> Option<&'static Class> {
+    CLASSES.iter().find(|class| class.name == name)
+}
+
+fn unknown(name: &str) -> String {
+    let known: Vec<&str> = CLASSES.iter().map(|class| class.name).collect();
+    format!(
+        "`image_processor_type` is {name}, whose steps are not supported, expected one of {} or \
+         {OF_TIMM}",
+        known.join(", ")
+    )
+}
+
+fn of_model(config: &Value) -> Result<&'static Class, String> {
+    let kind = config["model_type"].as_str().unwrap_or_default();
+    let named = OF_MODELS.iter().find(|(model, _)| *model == kind);
+    named.and_then(|(_, name)| find(name)).ok_or_else(|| {
+        format!(
+            "has no `image_processor_type`, and the model's `model_type` {kind:?} implies none that is \
+             supported"
+        )
+    })
+}
+
+/// Channels of the input, if the model's configuration has them.
+fn channels(config: &Value) -> Result<Option<usize>, String> {
+    let said = [
+        &config["num_channels"],
+        &config["vision_config"]["num_channels"],
+    ];
+    match said.into_iter().find(|said| !said.is_null()) {
+        None => Ok(None),
+        Some(said) => match said.as_u64() {
+            Some(n @ 1..=4096) => Ok(Some(n as usize)),
+            _ => Err(format!("`num_channels` is {said}, expected a number")),
+        },
+    }
+}
+
+/// timm's steps. Where keys of other classes stand beside them, they have to say the same.
+fn of_timm(keys: &Map<String, Value>, config: &Value, file: &str) -> Result<Preprocessing, String> {
+    let (said, at) = match keys.get("pretrained_cfg") {
+        Some(said) => (said, file),
+        None => (&config["pretrained_cfg"], CONFIG_FILE),
+    };
+    let said = crate::model::sayings(said)?;
+    let cfg: PretrainedCfg = serde_json::from_value(Value::Object(said.clone()))
+        .map_err(|cause| format!("`pretrained_cfg`: {cause}"))?;
+    crate::model::check_prepared(&cfg)?;
+    let source = |key: &str| match said.contains_key(key) {
+        true => Source::File(format!("{at}: pretrained_cfg.{key}")),
+        false => Source::Class("timm's PretrainedCfg".to_owned()),
+    };
+    let steps = Preprocessing::of_timm(&cfg, source);
+    if keys.contains_key("size") {
+        let class = &BIT;
+        let mut own = File { keys, file, class }.read(Some(steps.channels))?;
+        own.crop_offset.value = HALF_TO_EVEN.to_owned();
+        let pairs = own.described().into_iter().zip(steps.described());
+        for ((name, own, keys), (_, timms, _)) in pairs {
+            let near = |a: &str, b: &str| match (a.parse::<f64>(), b.parse::<f64>()) {
+                // Several shares give the same number of pixels.
+                (Ok(a), Ok(b)) if name == "crop_pct" => {
+                    let side = steps.size.value[0] as f64;
+                    (side / a).floor() == (side / b).floor()
+                }
+                _ => a == b,
+            };
+            if !near(&own, &timms) {
+                return Err(format!(
+                    "{keys} mean {name} {own}, `pretrained_cfg` says {timms}"
+                ));
+            }
+        }
+    }
+    Ok(steps)
+}
+
+/// A file of a class.
+struct File<'a> {
+    keys: &'a Map<String, Value>,
+    file: &'a str,
+    class: &'a Class,
+}
+
+impl File<'_> {
+    fn read(&self, channels: Option<usize>) -> Result<Preprocessing, String> {
+        self.refuse()?;
+        let (mean, std) = self.normalisation(channels)?;
+        let (size, crop_pct, crop_mode, keys) = self.geometry()?;
+        check_numbers(&mean.value, &std.value, crop_pct).map_err(|found| {
+            found
+                .replace("`mean`", "`image_mean`")
+                .replace("`std`", "`image_std`")
+        })?;
+        let n = mean.value.len();
+        if channels.is_some_and(|channels| channels != n) || n == 0 {
+            let channels = channels.unwrap_or(3);
+            return Err(format!(
+                "`image_mean` has {n} values for the {channels} channels of the model ({})",
+                mean.source
+            ));
+        }
+        let geometry = self.source(&keys);
+        Ok(Preprocessing {
+            channels: n,
+            size: Told::new(size, &geometry),
+            interpolation: Told::new(
+                self.interpolation()?.to_owned(),
+                &self.source(&["resample"]),
+            ),
+            crop_pct: Told::new(crop_pct, &geometry),
+            crop_mode: Told::new(crop_mode.to_owned(), &geometry),
+            crop_offset: Told::new(FLOOR.to_owned(), &Source::Class("transformers".to_owned())),
+            mean,
+            std,
+        })
+    }
+
+    /// A key's value; null is as good as absent, as transformers reads it.
+    fn get(&self, key: &str) -> Option<&Value> {
+        self.keys.get(key).filter(|value| !value.is_null())
+    }
+
+    fn on(&self, key: &str, default: bool) -> Result<bool, String> {
+        match self.get(key) {
+            None => Ok(default),
+            Some(Value::Bool(on)) => Ok(*on),
+            Some(other) => Err(format!("`{key}` is {other}, expected true or false")),
+        }
+    }
+
+    /// The origin of what `keys` decide together.
+    fn source(&self, keys: &[&str]) -> Source {
+        let (said, left): (Vec<&str>, Vec<&str>) =
+            keys.iter().partition(|key| self.get(key).is_some());
+        match (said.is_empty(), left.is_empty()) {
+            (true, _) => Source::Class(self.class.name.to_owned()),
+            (_, true) => Source::File(format!("{}: {}", self.file, said.join(", "))),
+            _ => Source::File(format!(
+                "{}: {}; class default of {}: {}",
+                self.file,
+                said.join(", "),
+                self.class.name,
+                left.join(", ")
+            )),
+        }
+    }
+
+    /// Refuses what matters and is not supported, by name.
+    fn refuse(&self) -> Result<(), String> {
+        let plain = match self.get("rescale_factor") {
+            None => true,
+            Some(factor) => factor
+                .as_f64()
+                .is_some_and(|factor| (factor * 255.0 - 1.0).abs() < 1e-3),
+        };
+        if !self.on("do_rescale", true)? || !plain {
+            return Err(
+                "pixels are not scaled to 0..=1 (`do_rescale`, `rescale_factor`)".to_owned(),
+            );
+        }
+        if !self.on("do_resize", true)? {
+            return Err(
+                "images are not resized (`do_resize` is false), expected a resize".to_owned(),
+            );
+        }
+        for (key, value) in self.keys {
+            let off = matches!(value, Value::Null | Value::Bool(false));
+            let step = key.starts_with("do_") && !KNOWN_STEPS.contains(&key.as_str());
+            if !off && (step || UNKNOWN_STEPS.contains(&key.as_str())) {
+                return Err(format!("`{key}` is {value}, which is not supported"));
+            }
+        }
+        Ok(())
+    }
+
+    fn normalisation(
+        &self,
+        channels: Option<usize>,
+    ) -> Result<(Told<Vec<f64>>, Told<Vec<f64>>), String> {
+        if !self.on("do_normalize", true)? {
+            let n = channels.unwrap_or(3);
+            let source = self.source(&["do_normalize"]);
+            return Ok((
+                Told::new(vec![0.0; n], &source),
+                Told::new(vec![1.0; n], &source),
+            ));
+        }
+        let numbers = |key: &str, default: &[f64; 3]| -> Result<Told<Vec<f64>>, String> {
+            let values = match self.get(key) {
+                None => default.to_vec(),
+                Some(value) => serde_json::from_value(value.clone())
+                    .map_err(|_| format!("`{key}` is {value}, expected a list of numbers"))?,
+            };
+            Ok(Told::new(values, &self.source(&[key])))
+        };
+        Ok((
+            numbers("image_mean", &self.class.mean)?,
+            numbers("image_std", &self.class.std)?,
+        ))
+    }
+
+    /// Input size, `crop_pct`, `crop_mode`, and the keys that they follow from.
+    #[expect(
+        clippy::type_complexity,
+        reason = "a tuple of four, taken apart at once"
+    )]
+    fn geometry(&self) -> Result<([usize; 2], f64, &'static str, Vec<&'static str>), String> {
+        let square = self.on("default_to_square", self.class.square)?;
+        let mut size = match self.get("size") {
+            None => self.class.size,
+            Some(value) => extent("size", value, square)?,
+        };
+        let crops = self.on(
+            "do_center_crop",
+            self.class.crop.is_some_and(|(_, crops)| crops),
+        )?;
+        let mut keys = vec!["size"];
+        if let Resize::Share(default) = self.class.resize {
+            let Extent::Shorter(side) = size else {
+                return Err(format!(
+                    "`size` is {}, expected `shortest_edge`, which alone {} takes",
+                    text(self.get("size")),
+                    self.class.name
+                ));
+            };
+            if crops && self.crop_size()? != [side; 2] {
+                return Err(format!(
+                    "`do_center_crop` is true with another `crop_size` than `size`, which is not \
+                     supported of {}",
+                    self.class.name
+                ));
+            }
+            // Larger images are squashed.
+            if side >= 384 {
+                return Ok(([side; 2], 1.0, "squash", keys));
+            }
+            let pct = match self.get("crop_pct") {
+                None => default,
+                Some(value) => value
+                    .as_f64()
+                    .filter(|p| *p > 0.0 && *p <= 1.0)
+                    .ok_or_else(|| format!("`crop_pct` is {value}, expected a number in 0..=1"))?,
+            };
+            keys.push("crop_pct");
+            let resized = (side as f64 / pct).floor() as usize;
+            return Ok(([side; 2], share(side, resized, pct), "center", keys));
+        }
+        if let (Resize::Levit, Extent::Shorter(side)) = (self.class.resize, size) {
+            size = Extent::Shorter((256.0 / 224.0 * side as f64) as usize);
+        }
+        if crops {
+            keys.push("crop_size");
+        }
+        match size {
+            Extent::Shorter(side) if crops => {
+                let crop = self.crop_size()?;
+                if let Some(n) = crop.into_iter().find(|n| *n > side) {
+                    return Err(format!(
+                        "`crop_size` {n} exceeds `size` {side}, so that images would be padded, which is \
+                         not supported"
+                    ));
+                }
+                let pct = share(crop[0], side, crop[0] as f64 / side as f64);
+                Ok((crop, pct, "center", keys))
+            }
+            Extent::Shorter(side) => Ok(([side; 2], 1.0, "none", keys)),
+            Extent::Both(sides) if crops => {
+                let crop = self.crop_size()?;
+                let ([h, w], [ch, cw]) = (sides, crop);
+                if ch > h || cw > w {
+                    return Err(format!(
+                        "`crop_size` {ch} x {cw} exceeds `size` {h} x {w}, so that images would be padded, \
+                         which is not supported"
+                    ));
+                }
+                match (crop == sides, h == w && ch == cw) {
+                    (true, _) => Ok((crop, 1.0, "squash", keys)),
+                    (_, true) => Ok((crop, share(ch, h, ch as f64 / h as f64), "squash", keys)),
+                    _ => Err(format!(
+                        "`size` {h} x {w} is cropped to `crop_size` {ch} x {cw}, which is supported of \
+                         squares only"
+                    )),
+                }
+            }
+            Extent::Both(sides) => Ok((sides, 1.0, "squash", keys)),
+        }
+    }
+
+    fn crop_size(&self) -> Result<[usize; 2], String> {
+        match (self.get("crop_size"), self.class.crop) {
+            (Some(value), _) => match extent("crop_size", value, true)? {
+                Extent::Both(sides) => Ok(sides),
+                Extent::Shorter(_) => Err(format!(
+                    "`crop_size` is {value}, expected `height` and `width`"
+                )),
+            },
+            (None, Some((side, _))) => Ok([side; 2]),
+            (None, None) => Err("`crop_size` is missing".to_owned()),
+        }
+    }
+
+    /// Pillow's numbers.
+    fn interpolation(&self) -> Result<&'static str, String> {
+        let resample = self.get("resample");
+        match resample.map(|value| value.as_u64()) {
+            None => Ok(self.class.resample),
+            Some(Some(n @ 0..=5)) => Ok(RESAMPLE[n as usize]),
+            Some(_) => Err(format!("`resample` is {}, expected 0 to 5", text(resample))),
+        }
+    }
+}
+
+/// A share `p` with `floor(crop / p) == side`: `meant` if it has at most six decimals, else the shortest.
+fn share(crop: usize, side: usize, meant: f64) -> f64 {
+    let (n, exact) = (crop as f64, crop as f64 / side as f64);
+    let gives = |p: f64| p > 0.0 && (n / p).floor() == side as f64;
+    let six = (meant * 1e6).round() / 1e6;
+    if six == meant && gives(meant) {
+        return meant;
+    }
+    (0..=6)
+        .map(|digits| {
+            let unit = 10_f64.powi(digits);
+            (exact * unit).floor() / unit
+        })
+        .find(|p| gives(*p))
+        .unwrap_or(exact)
+}
+
+/// `224`, `[224, 224]`, `{"shortest_edge": 224}` or `{"height": 224, "width": 224}`.
+fn extent(key: &str, value: &Value, square: bool) -> Result<Extent, String> {
+    let side = |value: Option<&Value>| match value.and_then(Value::as_u64) {
+        Some(n @ 1..=65_536) => Ok(n as usize),
+        _ => Err(format!(
+            "`{key}` is {}, expected `shortest_edge`, or `height` and `width`, in pixels",
+            text(value)
+        )),
+    };
+    match value {
+        Value::Object(sides) => {
+            let said = sides.iter().filter(|(_, side)| !side.is_null());
+            let names: Vec<&str> = said.map(|(name, _)| name.as_str()).collect();
+            match names[..] {
+                ["shortest_edge"] => side(sides.get("shortest_edge")).map(Extent::Shorter),
+                ["height", "width"] | ["width", "height"] => Ok(Extent::Both([
+                    side(sides.get("height"))?,
+                    side(sides.get("width"))?,
+                ])),
+                _ => Err(format!(
+                    "`{key}` is {value}, expected `shortest_edge` alone, or `height` and `width`, in \
+                     pixels"
+                )),
+            }
+        }
+        Value::Array(pair) if pair.len() == 2 => {
+            Ok(Extent::Both([side(Some(&pair[0]))?, side(Some(&pair[1]))?]))
+        }
+        number => {
+            let n = side(Some(number))?;
+            Ok(match square {
+                true => Extent::Both([n; 2]),
+                false => Extent::Shorter(n),
+            })
+        }
+    }
+}
+
+fn text(value: Option<&Value>) -> String {
+    value.map_or_else(|| "incomplete".to_owned(), Value::to_string)
+}

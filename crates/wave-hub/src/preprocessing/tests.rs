@@ -1,0 +1,462 @@
+use std::fs;
+
+use serde_json::json;
+
+use super::*;
+use crate::numbers::{FLOOR, check_numbers};
+use crate::testing::check_request;
+
+fn read_files(config: Value, files: &[(&str, Value)]) -> Result<Preprocessing, HubError> {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("config.json"), config.to_string()).unwrap();
+    for (name, value) in files {
+        fs::write(root.path().join(name), value.to_string()).unwrap();
+    }
+    read_preprocessing(root.path())
+}
+
+fn read(config: Value, steps: Value) -> Result<Preprocessing, HubError> {
+    read_files(config, &[(PREPROCESSOR_FILE, steps)])
+}
+
+fn processor(steps: Value) -> Preprocessing {
+    read(json!({"model_type": "vit"}), steps).unwrap()
+}
+
+/// Size, share and mode.
+fn geometry(steps: &Preprocessing) -> ([usize; 2], f64, &str) {
+    let (size, pct) = (steps.size.value, steps.crop_pct.value);
+    (size, pct, steps.crop_mode.value.as_str())
+}
+
+/// The steps without their sources.
+fn values(steps: &Preprocessing) -> Vec<String> {
+    let described = steps.described().into_iter();
+    described.map(|(_, value, _)| value).collect()
+}
+
+#[test]
+fn timms_words_are_read_with_their_origin() {
+    let config = json!({
+        "architecture": "x", "num_classes": 2,
+        "pretrained_cfg": {
+            "input_size": [3, 28, 32], "crop_pct": 0.9, "interpolation": null,
+            "crop_mode": "squash", "mean": [0.5], "std": [0.25],
+        },
+    });
+    // A directory of timm's means what its config says, whatever lies beside it.
+    let steps = read(config, json!({"size": 7})).unwrap();
+    assert_eq!(geometry(&steps), ([28, 32], 0.9, "squash"));
+    assert_eq!(steps.crop_offset.value, HALF_TO_EVEN);
+    assert_eq!(steps.mean.value, [0.5; 3]);
+    let said = Source::File("config.json: pretrained_cfg.mean".to_owned());
+    assert_eq!(steps.mean.source, said);
+    // Null is as good as absent.
+    assert_eq!(steps.interpolation.value, "bicubic");
+    assert!(matches!(steps.interpolation.source, Source::Class(_)));
+}
+
+#[test]
+fn older_configurations_of_timm_have_their_keys_at_the_top() {
+    let config = json!({
+        "architecture": "resnet50", "num_classes": 2, "labels": ["a", "b"],
+        "input_size": [3, 96, 96], "mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6],
+        "interpolation": "bilinear", "crop_pct": 0.95, "first_conv": "conv1",
+    });
+    let steps = read_files(config.clone(), &[]).unwrap();
+    assert_eq!(geometry(&steps), ([96, 96], 0.95, "center"));
+    assert_eq!(steps.mean.value, [0.1, 0.2, 0.3]);
+    let said = Source::File("config.json: mean".to_owned());
+    assert_eq!(steps.mean.source, said);
+    let parsed = crate::model::parse(Path::new("config.json"), config).unwrap();
+    assert_eq!(parsed.label_names.unwrap(), ["a", "b"]);
+    assert_eq!(parsed.pretrained_cfg.std, [0.4, 0.5, 0.6]);
+}
+
+#[test]
+fn a_file_that_says_nothing_is_an_assumption() {
+    for config in [
+        json!({"architecture": "x", "num_classes": 2}),
+        json!({"architecture": "x", "num_classes": 2, "pretrained_cfg": {"tag": "a"}}),
+        json!({"model_type": "clip"}),
+        json!({"model_type": "unheard_of"}),
+    ] {
+        let steps = read_files(config.clone(), &[]).unwrap();
+        for (step, _, source) in steps.described() {
+            let assumed = matches!(source, Source::Assumed(_)) || step == "crop_offset";
+            assert!(assumed, "{config}: {step} {source}");
+        }
+    }
+    let clip = read_files(json!({"model_type": "clip"}), &[]).unwrap();
+    assert_eq!(clip.mean.value, [0.48145466, 0.4578275, 0.40821073]);
+    assert_eq!(geometry(&clip), ([224; 2], 1.0, "center"));
+    let deit = read_files(json!({"model_type": "deit"}), &[]).unwrap();
+    assert_eq!(geometry(&deit), ([224; 2], 0.875, "squash"));
+}
+
+#[test]
+fn a_bare_size_means_what_its_class_means_by_it() {
+    let squash = ([28, 28], 1.0, "squash");
+    for (class, expected) in [
+        ("ViTImageProcessor", squash),
+        ("ViTFeatureExtractor", squash),
+        ("ViTImageProcessorFast", squash),
+        ("BeitImageProcessor", squash),
+        ("DINOv3ViTImageProcessorFast", squash),
+        ("SiglipImageProcessor", ([28, 28], 1.0, "none")),
+        ("CLIPImageProcessor", ([24, 24], 0.857142, "center")),
+        ("CLIPFeatureExtractor", ([24, 24], 0.857142, "center")),
+        ("ChineseCLIPImageProcessor", ([24, 24], 0.857142, "center")),
+        ("BitImageProcessorFast", ([24, 24], 0.857142, "center")),
+        ("DeiTImageProcessor", ([24, 24], 0.857142, "squash")),
+        // 256 / 224 of 28 is 32.
+        ("LevitImageProcessor", ([24, 24], 0.75, "center")),
+        ("ConvNextImageProcessor", ([28, 28], 0.875, "center")),
+        ("ConvNextFeatureExtractor", ([28, 28], 0.875, "center")),
+        ("MobileNetV2ImageProcessor", ([24, 24], 0.857142, "center")),
+    ] {
+        let key = match class.contains("Extractor") {
+            true => "feature_extractor_type",
+            false => "image_processor_type",
+        };
+        let mut steps = json!({"size": 28, "resample": 3});
+        steps[key] = json!(class);
+        if !class.starts_with("ConvNext") {
+            steps["crop_size"] = json!(24);
+        }
+        let found = processor(steps);
+        let (size, pct, mode) = geometry(&found);
+        assert_eq!((size, mode), (expected.0, expected.2), "{class}");
+        let resized = |pct: f64| (size[0] as f64 / pct).floor();
+        assert_eq!(resized(pct), resized(expected.1), "{class}");
+        assert_eq!(found.crop_offset.value, FLOOR, "{class}");
+    }
+    // A class that no file names is the one of the model's type; a file's rule comes before it.
+    let found = read(
+        json!({"model_type": "dinov2"}),
+        json!({"size": 28, "crop_size": 28}),
+    );
+    assert_eq!(geometry(&found.unwrap()), ([28; 2], 1.0, "center"));
+    let found = processor(
+        json!({"size": 28, "default_to_square": false, "do_center_crop": true, "crop_size": 28}),
+    );
+    assert_eq!(geometry(&found), ([28; 2], 1.0, "center"));
+    let large = processor(json!({"image_processor_type": "ConvNextImageProcessor", "size": 384}));
+    assert_eq!(geometry(&large), ([384; 2], 1.0, "squash"));
+}
+
+#[test]
+fn what_a_file_leaves_out_or_nulls_is_the_default_of_its_class() {
+    for (class, interpolation, mean, geometry_of) in [
+        (
+            "ViTImageProcessor",
+            "bilinear",
+            0.5,
+            ([224; 2], 1.0, "squash"),
+        ),
+        (
+            "DeiTImageProcessor",
+            "bicubic",
+            0.5,
+            ([224; 2], 0.875, "squash"),
+        ),
+        (
+            "BeitImageProcessor",
+            "bicubic",
+            0.5,
+            ([224; 2], 1.0, "squash"),
+        ),
+        (
+            "SiglipImageProcessor",
+            "bicubic",
+            0.5,
+            ([224; 2], 1.0, "squash"),
+        ),
+        (
+            "CLIPImageProcessor",
+            "bicubic",
+            0.48145466,
+            ([224; 2], 1.0, "center"),
+        ),
+        (
+            "BitImageProcessor",
+            "bicubic",
+            0.48145466,
+            ([224; 2], 1.0, "center"),
+        ),
+        (
+            "LevitImageProcessor",
+            "bicubic",
+            0.485,
+            ([224; 2], 0.875, "center"),
+        ),
+        (
+            "ConvNextImageProcessor",
+            "bicubic",
+            0.5,
+            ([384; 2], 1.0, "squash"),
+        ),
+        (
+            "DINOv3ViTImageProcessor",
+            "bilinear",
+            0.485,
+            ([224; 2], 1.0, "squash"),
+        ),
+        (
+            "MobileNetV1ImageProcessor",
+            "bilinear",
+            0.5,
+            ([224; 2], 0.875, "center"),
+        ),
+    ] {
+        for mut steps in [
+            json!({}),
+            json!({"size": null, "resample": null, "do_center_crop": null}),
+        ] {
+            steps["image_processor_type"] = json!(class);
+            let found = processor(steps);
+            assert_eq!(found.interpolation.value, interpolation, "{class}");
+            assert_eq!(found.mean.value[0], mean, "{class}");
+            assert_eq!(geometry(&found), geometry_of, "{class}");
+            let source = Source::Class(class.to_owned());
+            assert_eq!(found.interpolation.source, source);
+            assert_eq!(found.size.source, source);
+        }
+    }
+    let mixed = processor(json!({"image_processor_type": "CLIPImageProcessor", "size": 256}));
+    let expected = "preprocessor_config.json: size; class default of CLIPImageProcessor: crop_size";
+    assert_eq!(mixed.size.source.to_string(), expected);
+}
+
+#[test]
+fn transformers_words_are_read() {
+    let convnext = processor(json!({
+        "image_processor_type": "ConvNextImageProcessor", "size": {"shortest_edge": 224},
+        "crop_pct": 0.9, "resample": 3, "image_mean": [0.485, 0.456, 0.406],
+    }));
+    assert_eq!(geometry(&convnext), ([224, 224], 0.9, "center"));
+    assert_eq!(convnext.interpolation.value, "bicubic");
+    assert_eq!(convnext.mean.value, [0.485, 0.456, 0.406]);
+
+    let vit = processor(json!({"size": {"height": 224, "width": 192}, "do_normalize": true}));
+    assert_eq!(geometry(&vit), ([224, 192], 1.0, "squash"));
+
+    let cropped = processor(json!({
+        "size": {"shortest_edge": 256}, "do_center_crop": true,
+        "crop_size": {"height": 224, "width": 224},
+    }));
+    assert_eq!(geometry(&cropped), ([224, 224], 0.875, "center"));
+
+    let grey = processor(json!({"size": 28, "image_mean": [0.1], "image_std": [0.2]}));
+    assert_eq!((grey.channels, grey.size.value), (1, [28, 28]));
+
+    let raw = processor(json!({"size": 28, "do_normalize": false}));
+    assert_eq!(
+        (raw.mean.value, raw.std.value),
+        (vec![0.0; 3], vec![1.0; 3])
+    );
+}
+
+#[test]
+fn the_processor_of_transformers_5_comes_before_the_older_file() {
+    let config = json!({"model_type": "clip", "vision_config": {"num_channels": 3}});
+    let inner = json!({"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 32}, "crop_size": 28});
+    let nested = json!({"image_processor": inner, "processor_class": "CLIPProcessor"});
+    let other = json!({"size": 7, "image_processor_type": "ViTImageProcessor"});
+    let files = [(PROCESSOR_FILE, nested), (PREPROCESSOR_FILE, other.clone())];
+    let steps = read_files(config.clone(), &files).unwrap();
+    assert_eq!(geometry(&steps), ([28; 2], 0.875, "center"));
+    assert!(
+        steps
+            .size
+            .source
+            .to_string()
+            .starts_with("processor_config.json: ")
+    );
+    // An older file of that name is of texts alone.
+    let texts = json!({"processor_class": "CLIPProcessor"});
+    let files = [(PROCESSOR_FILE, texts), (PREPROCESSOR_FILE, other)];
+    let steps = read_files(config, &files).unwrap();
+    assert_eq!(geometry(&steps), ([7; 2], 1.0, "squash"));
+}
+
+#[test]
+fn what_no_transform_can_do_is_refused_by_field() {
+    for (steps, expected) in [
+        (json!([]), "describes no steps"),
+        (json!({"size": {"longest_edge": 3}}), "`size` is"),
+        (
+            json!({"size": {"shortest_edge": 28, "longest_edge": 30}}),
+            "longest_edge",
+        ),
+        (json!({"size": {"height": 0, "width": 3}}), "`size` is"),
+        (json!({"size": -1}), "`size` is -1"),
+        (json!({"size": 28, "resample": 9}), "`resample` is 9"),
+        (json!({"size": 28, "do_rescale": false}), "do_rescale"),
+        (json!({"size": 28, "rescale_factor": 1.0}), "rescale_factor"),
+        (json!({"size": 28, "rescale_factor": "x"}), "rescale_factor"),
+        (json!({"size": 28, "do_pad": true}), "`do_pad` is true"),
+        (
+            json!({"size": 28, "do_flip_channel_order": true}),
+            "do_flip_channel_order",
+        ),
+        (
+            json!({"size": 28, "rescale_offset": true}),
+            "rescale_offset",
+        ),
+        (
+            json!({"size": 28, "image_processor_type": "DonutImageProcessor"}),
+            "`image_processor_type` is DonutImageProcessor",
+        ),
+        (
+            json!({"size": 28, "image_std": [0.0, 1.0, 1.0]}),
+            "`image_std`",
+        ),
+        (json!({"size": 28, "image_mean": [7, 0, 0]}), "`image_mean`"),
+        (json!({"size": 28, "image_mean": "grey"}), "`image_mean`"),
+        (
+            json!({"size": 28, "image_mean": [0.5]}),
+            "`image_std` has 3",
+        ),
+        (
+            json!({"size": 28, "crop_pct": 2, "image_processor_type": "ConvNextImageProcessor"}),
+            "`crop_pct`",
+        ),
+        (
+            json!({"size": {"height": 28, "width": 28}, "image_processor_type": "ConvNextImageProcessor"}),
+            "`shortest_edge`",
+        ),
+        (
+            json!({"size": {"shortest_edge": 28}, "do_center_crop": true}),
+            "`crop_size` is missing",
+        ),
+        (
+            json!({"size": {"shortest_edge": 28}, "do_center_crop": true, "crop_size": 32}),
+            "exceeds",
+        ),
+        (
+            json!({"size": 28, "do_center_crop": true, "crop_size": 32}),
+            "exceeds",
+        ),
+        (
+            json!({"size": [28, 30], "do_center_crop": true, "crop_size": 24}),
+            "squares only",
+        ),
+        (
+            json!({"size": 28, "image_mean": [0.5], "image_std": [0.5]}),
+            "1 values for the 3 channels",
+        ),
+    ] {
+        let error = read(json!({"num_channels": 3, "model_type": "vit"}), steps).unwrap_err();
+        check_request(error, &[PREPROCESSOR_FILE, expected]);
+    }
+    let error = read(json!({"model_type": "unheard_of"}), json!({"size": 28})).unwrap_err();
+    check_request(error, &["image_processor_type", "unheard_of"]);
+}
+
+/// What `steps` are written as, and what is read of it.
+fn there_and_back(steps: &Preprocessing) -> (Processor, Preprocessing) {
+    let written = steps.processor().unwrap();
+    let mut config = json!({"model_type": "vit", "num_channels": steps.channels});
+    if let Some(Value::Object(more)) = written.config.clone() {
+        config.as_object_mut().unwrap().extend(more);
+    }
+    let read = read(config, written.steps.clone()).unwrap();
+    (written, read)
+}
+
+#[test]
+fn what_is_written_for_transformers_reads_back() {
+    for (side, crop_pct, resized) in [
+        (224, 0.9, 248),
+        (224, 0.875, 256),
+        (224, 0.95, 235),
+        (28, 1.0, 28),
+        (384, 1.0, 384),
+        (224, f64::from(0.8_f32), 280),
+        (33, 0.37, 89),
+    ] {
+        for offset in [FLOOR, HALF_TO_EVEN] {
+            for mode in ["center", "squash", "border"] {
+                let mut steps =
+                    processor(json!({"size": side, "image_mean": [0.286], "image_std": [0.353]}));
+                steps.crop_pct.value = crop_pct;
+                steps.crop_mode.value = mode.to_owned();
+                steps.crop_offset.value = offset.to_owned();
+                if (mode, offset) == ("border", FLOOR) {
+                    assert!(steps.processor().unwrap_err().contains("border"));
+                    continue;
+                }
+                let (written, read) = there_and_back(&steps);
+                if mode == "center" {
+                    assert_eq!(written.steps["size"]["shortest_edge"], resized);
+                }
+                // Only timm itself rounds as timm.
+                let by_timm = written.steps["image_processor_type"] == "TimmWrapperImageProcessor";
+                assert_eq!(by_timm, written.config.is_some());
+                assert!(!(by_timm && offset == FLOOR));
+                let even_margin = mode == "squash" && (resized - side) % 4 != 3;
+                assert_eq!(
+                    by_timm,
+                    offset == HALF_TO_EVEN && !even_margin,
+                    "{mode} {resized}"
+                );
+                assert_eq!((side as f64 / read.crop_pct.value).floor(), resized as f64);
+                let mut expected = steps.clone();
+                expected.crop_pct.value = read.crop_pct.value;
+                if even_margin {
+                    expected.crop_offset.value = FLOOR.to_owned();
+                }
+                assert_eq!(values(&read), values(&expected));
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_beside_timms_have_to_say_the_same() {
+    let mut steps = processor(json!({"size": 28}));
+    steps.crop_mode.value = "center".to_owned();
+    steps.crop_offset.value = HALF_TO_EVEN.to_owned();
+    let written = steps.processor().unwrap();
+    for (key, value) in [
+        ("resample", json!(0)),
+        ("size", json!({"shortest_edge": 30})),
+        ("image_mean", json!([0.1, 0.2, 0.3])),
+    ] {
+        let mut steps = written.steps.clone();
+        steps[key] = value;
+        let error = read(json!({"model_type": "vit"}), steps).unwrap_err();
+        check_request(error, &[PREPROCESSOR_FILE, key, "pretrained_cfg"]);
+    }
+}
+
+#[test]
+fn numbers_are_checked_at_every_door() {
+    for (pct, mean, std, found) in [
+        (0.001, 0.5, 0.5, "`crop_pct` is 0.001"),
+        (1e-300, 0.5, 0.5, "`crop_pct` is"),
+        (100.0, 0.5, 0.5, "`crop_pct` is 100"),
+        (1.0, 1e18, 0.5, "`mean` is"),
+        (1.0, -5.0, 0.5, "`mean` is"),
+        (1.0, f64::NAN, 0.5, "`mean` is"),
+        (1.0, 0.5, 0.0, "`std` is"),
+        (1.0, 0.5, 1e9, "`std` is"),
+    ] {
+        let error = check_numbers(&[mean], &[std], pct).unwrap_err();
+        assert!(error.contains(found), "{error}");
+    }
+    let config = |prepared: Value| json!({"architecture": "x", "num_classes": 2, "pretrained_cfg": prepared});
+    for (prepared, found) in [
+        (json!([]), "`pretrained_cfg` is []"),
+        (json!(["a", false, [3, 28, 28]]), "`pretrained_cfg` is"),
+        (json!(null), "`pretrained_cfg` is null"),
+        (json!({"crop_pct": 0.001}), "`crop_pct` is 0.001"),
+        (json!({"mean": [-5], "std": [1]}), "`mean` is"),
+    ] {
+        check_request(
+            read_files(config(prepared), &[]).unwrap_err(),
+            &["config.json", found],
+        );
+    }
+}

@@ -1,0 +1,223 @@
+//! The preprocessing of a model's images: what its files say, fitted to its network.
+
+use anyhow::Result;
+use std::path::Path;
+use wave_data::Transform;
+use wave_hub::{FLOOR, Kind, ModelConfig, Preprocessing, Processor, Source};
+use wave_models::{Network, Weights, resample};
+use wave_run::error::request;
+use wave_run::progress;
+
+/// timm's networks that take images of any size unless their arguments deny it.
+const DYNAMIC: [&str; 3] = ["vit_intern300m_patch14_448", "test_vit", "test_vit2"];
+
+/// The preprocessing of a model directory or a file of weights, for a network that takes square images of `side`
+/// pixels, with the origin of each value.
+///
+/// # Errors
+/// If a file is broken, or asks for steps that are not supported.
+pub fn of(path: &Path, channels: usize, side: usize) -> Result<Preprocessing> {
+    let bare = path.is_file();
+    let mut steps = match bare {
+        true => Preprocessing::assumed(),
+        false => wave_hub::read_preprocessing(path)?,
+    };
+    let timms = bare || wave_hub::directory_kind(path)? == Kind::Model;
+    let size = &mut steps.size;
+    if size.value != [side; 2] && (timms || matches!(size.source, Source::Assumed(_))) {
+        let [height, width] = size.value;
+        size.source = match &size.source {
+            Source::File(keys) => Source::Assumed(format!(
+                "the weights are for {side} x {side} pixels, {keys} says {height} x {width}"
+            )),
+            _ => Source::Weights,
+        };
+        size.value = [side; 2];
+    }
+    if matches!(steps.size.source, Source::Assumed(_)) && steps.size.value == [side; 2] && bare {
+        steps.size.source = Source::Weights;
+    }
+    let said = steps.mean.value.len();
+    if said != channels && timms {
+        for values in [&mut steps.mean, &mut steps.std] {
+            values.value = vec![0.5; channels];
+            values.source = Source::Assumed(format!(
+                "{} has {said} values for {channels} channels",
+                match &values.source {
+                    Source::File(keys) => keys,
+                    _ => "timm's default",
+                }
+            ));
+        }
+    }
+    steps.channels = channels;
+    Ok(steps)
+}
+
+/// [`of`] as a transform for `network`, with a warning on stderr of what is assumed.
+///
+/// # Errors
+/// As [`of`] and [`transform`].
+pub fn read(path: &Path, network: &Network) -> Result<Transform> {
+    let (channels, side) = network.input();
+    let steps = of(path, channels, side)?;
+    warn(path, &steps);
+    transform(&steps, path, side)
+}
+
+/// Warns on stderr of values that nothing tells.
+pub fn warn(path: &Path, steps: &Preprocessing) {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    let all = steps.described();
+    for (name, value, source) in &all {
+        let Source::Assumed(why) = source else {
+            continue;
+        };
+        let taken = format!("{name} {value}");
+        match reasons.iter_mut().find(|(other, _)| other == why) {
+            Some((_, values)) => values.push(taken),
+            None => reasons.push((why, vec![taken])),
+        }
+    }
+    for (why, taken) in reasons {
+        progress::note(&format!(
+            "wave: warning: {}: how its images are prepared is assumed: {}, since {why}. With other \
+             values its outputs are wrong: tell them by pretrained_cfg of config.json (timm), or by \
+             preprocessor_config.json (transformers)",
+            path.display(),
+            taken.join(", ")
+        ));
+    }
+}
+
+/// The transform of images by these steps, which `path` describes.
+///
+/// # Errors
+/// Naming the file and the field, for a preprocessing that is not supported.
+pub fn transform(steps: &Preprocessing, path: &Path, side: usize) -> Result<Transform> {
+    let wrong = |source: &Source, found: String| {
+        let place = match source {
+            Source::File(keys) if !path.is_file() => path.join(keys).display().to_string(),
+            source => format!("{} ({source})", path.display()),
+        };
+        request(format!("{place}: {found}"))
+    };
+    let [height, width] = steps.size.value;
+    if steps.crop_mode.value == "none" {
+        return Err(wrong(
+            &steps.crop_mode.source,
+            format!(
+                "images keep their proportions, {height} pixels at the shorter side, the network takes \
+                 {side} x {side}; correct the file: `do_center_crop` and `crop_size`"
+            ),
+        ));
+    }
+    if [height, width] != [side; 2] {
+        return Err(wrong(
+            &steps.size.source,
+            format!(
+                "images become {height} x {width} pixels, the network takes {side} x {side}; correct \
+                 whichever is wrong"
+            ),
+        ));
+    }
+    let narrow = |values: &[f64]| values.iter().map(|v| *v as f32).collect();
+    let named = |source: &Source, error: wave_data::DataError| {
+        wrong(source, format!("{error}; correct the file"))
+    };
+    let (by, mode, offset) = (&steps.interpolation, &steps.crop_mode, &steps.crop_offset);
+    Ok(Transform {
+        crop_pct: steps.crop_pct.value as f32,
+        interpolation: by.value.parse().map_err(|e| named(&by.source, e))?,
+        crop_mode: mode.value.parse().map_err(|e| named(&mode.source, e))?,
+        crop_offset: offset.value.parse().map_err(|e| named(&offset.source, e))?,
+        ..Transform::new(side, narrow(&steps.mean.value), narrow(&steps.std.value))
+    })
+}
+
+/// A network in timm's layout for the images that timm gives it: with `dynamic_img_size`, those of
+/// `input_size`, to which positions are resized.
+///
+/// # Errors
+/// If it takes no such images, or its positions are not resized here.
+pub fn resized(
+    path: &Path,
+    config: &ModelConfig,
+    network: Network,
+    weights: Weights,
+) -> Result<(Network, Weights)> {
+    let name = config.architecture.split('.').next().unwrap_or_default();
+    let said = config.model_args.get("dynamic_img_size");
+    let dynamic = said.and_then(serde_json::Value::as_bool);
+    if path.is_file() || !dynamic.unwrap_or(DYNAMIC.contains(&name)) {
+        return Ok((network, weights));
+    }
+    let size = wave_hub::read_preprocessing(path)?.size;
+    let (_, side) = network.input();
+    let [height, width] = size.value;
+    if [height, width] == [side; 2] || matches!(size.source, Source::Assumed(_)) {
+        return Ok((network, weights));
+    }
+    let wrong = |found: &str| {
+        request(format!(
+            "{}: images become {height} x {width} pixels ({}) and positions are resized from {side} x \
+             {side} (model_args.dynamic_img_size), but {found}; give the network's own size",
+            path.display(),
+            size.source
+        ))
+    };
+    let patch = match &network {
+        Network::Vit(shape) => shape.patch,
+        Network::Transformer(shape) => shape.patch,
+        _ => 0,
+    };
+    if height != width || patch == 0 || height % patch != 0 || height > 8192 {
+        return Err(wrong("they are no square of whole patches"));
+    }
+    match resample::network(&network, &weights, height)? {
+        Some(resized) => Ok(resized),
+        None => Err(wrong(
+            "those of this network are not (rotary positions, or biases of attention)",
+        )),
+    }
+}
+
+/// The description of a model's preprocessing for transformers.
+///
+/// # Errors
+/// For steps that it does not take.
+pub fn processor(config: &ModelConfig) -> Result<Processor> {
+    let mut steps = Preprocessing::from(&config.pretrained_cfg);
+    if let Some(offset) = &config.crop_offset {
+        steps.crop_offset.value.clone_from(offset);
+    }
+    let processor = steps.processor().map_err(|why| {
+        request(format!(
+            "format = transformers: {why}; write timm's layout (--format timm)"
+        ))
+    })?;
+    if processor.config.is_some() {
+        progress::note(
+            "wave: the images of this model are cropped as timm rounds, to the even pixel, where transformers' \
+             own processors round down; the directory names TimmWrapperImageProcessor, for which \
+             transformers needs the package timm",
+        );
+    }
+    Ok(processor)
+}
+
+/// A word on what timm does otherwise with a directory in its layout.
+pub(crate) fn note_for_timm(config: &ModelConfig) {
+    if config.crop_offset.as_deref() == Some(FLOOR) {
+        progress::note(
+            "wave: the images of this model are cropped as transformers rounds, down (crop_offset in config.json); \
+             timm itself rounds to the even pixel, so that some crops differ by a pixel",
+        );
+    }
+    if let Some(eps) = config.layer_norm_eps {
+        progress::note(&format!(
+            "wave: the layer norms of this model add {eps:e} to variances (layer_norm_eps in config.json); timm \
+             itself adds 1e-6"
+        ));
+    }
+}

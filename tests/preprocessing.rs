@@ -1,0 +1,320 @@
+//! Images are prepared as the library does whose file describes it, and what nothing describes is said.
+
+use crate::support::Place;
+use serde_json::{Value, json};
+
+const INIT: &str = "init timm --data images --image-size 28 --depth 1 --width 32 --heads 2 --patch 7 \
+                    --class-token true --seed 3";
+
+/// A place with `a.png`, 60 x 40, and `h/` in transformers' layout for 28 x 28 pixels.
+fn place() -> Place {
+    let place = Place::new();
+    let picture = image::RgbImage::from_fn(60, 40, |x, y| {
+        let wave = |f: f32| (127.0 + 120.0 * (f * x as f32 + 0.3 * y as f32).sin()) as u8;
+        image::Rgb([wave(0.2), wave(0.5), wave(0.9)])
+    });
+    picture.save(place.path("a.png")).unwrap();
+    for dir in ["train/a", "train/b", "val/a", "val/b"] {
+        std::fs::create_dir_all(place.path(&format!("images/{dir}"))).unwrap();
+        picture
+            .save(place.path(&format!("images/{dir}/0.png")))
+            .unwrap();
+    }
+    place.json(&format!("{INIT} --format transformers --out h"));
+    describe(&place, "h", &json!({"size": 28}));
+    place
+}
+
+/// Replaces all that tells how images are prepared, in transformers' layout.
+fn describe(place: &Place, dir: &str, steps: &Value) {
+    edit(place, dir, |config| {
+        let config = config.as_object_mut().unwrap();
+        config.remove("pretrained_cfg");
+        config.remove("image_processor_type");
+    });
+    place.write(
+        &format!("{dir}/preprocessor_config.json"),
+        steps.to_string(),
+    );
+}
+
+fn config(place: &Place, dir: &str) -> Value {
+    serde_json::from_slice(&place.bytes(&format!("{dir}/config.json"))).unwrap()
+}
+
+fn edit(place: &Place, dir: &str, change: impl FnOnce(&mut Value)) {
+    let mut found = config(place, dir);
+    change(&mut found);
+    place.write(&format!("{dir}/config.json"), found.to_string());
+}
+
+fn logits(place: &Place, model: &str) -> Value {
+    place.json(&format!("predict {model} a.png"))["predictions"][0]["logits"].clone()
+}
+
+/// What a command says on stderr.
+fn said(place: &Place, args: &str) -> String {
+    let output = place.loud(args).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "wave {args}: {text}");
+    text
+}
+
+/// The origin of a step, as `wave inspect` tells it.
+fn origin(place: &Place, dir: &str, step: &str) -> String {
+    let steps = place.json(&format!("inspect {dir}"))["preprocessing"].clone();
+    let row = steps
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|row| row["step"] == step);
+    row.unwrap()["from"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_bare_size_is_read_by_its_class() {
+    let place = place();
+    let mut known = Vec::new();
+    for (short, long) in [
+        (
+            json!({"image_processor_type": "CLIPImageProcessor", "size": 35, "crop_size": 28}),
+            json!({"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 35},
+                   "crop_size": {"height": 28, "width": 28}, "resample": 3, "do_center_crop": true}),
+        ),
+        (
+            json!({"image_processor_type": "DeiTImageProcessor", "size": 32, "crop_size": 28}),
+            json!({"size": {"height": 32, "width": 32}, "do_center_crop": true,
+                   "crop_size": {"height": 28, "width": 28}, "resample": 3,
+                   "image_processor_type": "ViTImageProcessorFast"}),
+        ),
+        (
+            json!({"feature_extractor_type": "ConvNextFeatureExtractor", "size": 28, "image_mean": [0.5, 0.5, 0.5]}),
+            json!({"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 32}, "crop_size": 28,
+                   "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}),
+        ),
+        (
+            json!({"size": 28}),
+            json!({"image_processor_type": "ViTImageProcessor", "size": {"height": 28, "width": 28},
+                   "resample": 2, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}),
+        ),
+    ] {
+        describe(&place, "h", &short);
+        let found = logits(&place, "h");
+        describe(&place, "h", &long);
+        assert_eq!(found, logits(&place, "h"), "{short}");
+        assert!(!known.contains(&found), "{short}");
+        known.push(found);
+    }
+    // A file of transformers 5 comes before.
+    describe(&place, "h", &json!({"size": 28}));
+    let inner = json!({"image_processor_type": "CLIPImageProcessor", "size": 35, "crop_size": 28});
+    place.write(
+        "h/processor_config.json",
+        json!({"image_processor": inner}).to_string(),
+    );
+    assert_eq!(logits(&place, "h"), known[0]);
+    let from = origin(&place, "h", "mean");
+    assert_eq!(from, "class default of CLIPImageProcessor");
+    let from = origin(&place, "h", "size");
+    assert_eq!(from, "processor_config.json: size, crop_size");
+    let odd = json!({"image_processor_type": "DonutImageProcessor", "size": 28});
+    place.write(
+        "h/processor_config.json",
+        json!({"image_processor": odd}).to_string(),
+    );
+    place.refused(
+        "predict h a.png",
+        &["processor_config.json", "DonutImageProcessor"],
+    );
+}
+
+#[test]
+fn what_nothing_tells_is_a_warning() {
+    let place = place();
+    let told = said(&place, "predict h a.png");
+    assert!(!told.contains("assumed"), "{told}");
+    std::fs::remove_file(place.path("h/preprocessor_config.json")).unwrap();
+    let told = said(&place, "predict h a.png");
+    for part in [
+        "wave: warning: h",
+        "assumed",
+        "mean 0.5, 0.5, 0.5",
+        "ViTImageProcessor",
+    ] {
+        assert!(told.contains(part), "{told}");
+    }
+    assert!(origin(&place, "h", "mean").starts_with("assumed"));
+
+    place.json(&format!("{INIT} --out m"));
+    let file = "predict m/model.safetensors a.png --heads 2";
+    let told = said(&place, file);
+    for part in [
+        "wave: warning: m/model.safetensors",
+        "mean 0.485, 0.456, 0.406",
+        "crop_pct 0.875",
+    ] {
+        assert!(told.contains(part), "{told}");
+    }
+    assert!(!said(&place, "predict m a.png").contains("warning"));
+    edit(&place, "m", |config| {
+        _ = config.as_object_mut().unwrap().remove("pretrained_cfg")
+    });
+    let told = said(&place, "predict m a.png");
+    assert!(
+        told.contains("config.json says nothing of images"),
+        "{told}"
+    );
+}
+
+#[test]
+fn older_configurations_of_timm_are_the_same_model() {
+    let place = place();
+    place.json(&format!("{INIT} --out m"));
+    let expected = logits(&place, "m");
+    edit(&place, "m", |config| {
+        let prepared = config["pretrained_cfg"].take();
+        config.as_object_mut().unwrap().remove("pretrained_cfg");
+        for key in [
+            "input_size",
+            "mean",
+            "std",
+            "crop_pct",
+            "interpolation",
+            "crop_mode",
+        ] {
+            config[key] = prepared[key].clone();
+        }
+    });
+    assert_eq!(logits(&place, "m"), expected);
+    assert_eq!(origin(&place, "m", "std"), "config.json: std");
+}
+
+#[test]
+fn a_size_that_is_dynamic_is_the_one_of_the_images() {
+    let place = place();
+    place.json(&format!("{INIT} --out m"));
+    let small = logits(&place, "m");
+    let resize = |side: usize, dynamic: bool| {
+        edit(&place, "m", |config| {
+            config["pretrained_cfg"]["input_size"] = json!([3, side, side]);
+            config["model_args"]["dynamic_img_size"] = json!(dynamic);
+        });
+    };
+    // A network of a fixed size takes its own, and timm says so too.
+    resize(56, false);
+    assert_eq!(logits(&place, "m"), small);
+    resize(56, true);
+    assert_eq!(place.json("inspect m")["image_size"], 56);
+    assert_eq!(
+        origin(&place, "m", "size"),
+        "config.json: pretrained_cfg.input_size"
+    );
+    let large = logits(&place, "m");
+    assert_ne!(large, small);
+    // What is written is a network of that size.
+    place.json("convert m --out n");
+    assert_eq!(config(&place, "n")["model_args"]["img_size"], 56);
+    assert_eq!(logits(&place, "n"), large);
+    resize(30, true);
+    place.refused(
+        "predict m a.png",
+        &["30 x 30", "dynamic_img_size", "whole patches"],
+    );
+    // One of a size that is not fixed is at odds with its weights.
+    resize(56, false);
+    edit(&place, "m", |config| {
+        config["pretrained_cfg"]["fixed_input_size"] = json!(false)
+    });
+    let told = said(&place, "predict m a.png");
+    assert!(told.contains("the weights are for 28 x 28"), "{told}");
+}
+
+#[test]
+fn a_conversion_keeps_the_pixels() {
+    let place = place();
+    // 35 of 28: a margin of 7, whose halves the libraries round apart.
+    let clip = json!({"image_processor_type": "CLIPImageProcessor", "size": 35, "crop_size": 28});
+    let squash = json!({"image_processor_type": "DeiTImageProcessor", "size": 35, "crop_size": 28});
+    for steps in [clip, squash, json!({"size": 28})] {
+        describe(&place, "h", &steps);
+        let expected = logits(&place, "h");
+        place.json("convert h --out timm --overwrite");
+        assert_eq!(config(&place, "timm")["crop_offset"], "floor");
+        assert_eq!(logits(&place, "timm"), expected, "{steps}");
+        // The rule of timm's own directories is another.
+        edit(&place, "timm", |config| {
+            _ = config.as_object_mut().unwrap().remove("crop_offset")
+        });
+        let timms = logits(&place, "timm");
+        assert_eq!(timms == expected, steps == json!({"size": 28}), "{steps}");
+        for dir in ["h", "timm"] {
+            place.json(&format!(
+                "convert {dir} --format transformers --out again --overwrite"
+            ));
+            let expected = [&expected, &timms][usize::from(dir == "timm")];
+            assert_eq!(&logits(&place, "again"), expected, "{steps} {dir}");
+            let written = place.bytes("again/preprocessor_config.json");
+            let written: Value = serde_json::from_slice(&written).unwrap();
+            assert!(written["image_processor_type"].is_string());
+        }
+    }
+    describe(&place, "h", &json!({"size": 28}));
+    place.json("convert h --format transformers --out again --overwrite");
+    let written: Value =
+        serde_json::from_slice(&place.bytes("again/preprocessor_config.json")).unwrap();
+    assert_eq!(written["image_processor_type"], "ViTImageProcessor");
+    assert_eq!(written["size"], json!({"height": 28, "width": 28}));
+    assert_eq!(written["resample"], 2);
+}
+
+#[test]
+fn an_epsilon_survives_or_is_refused() {
+    let place = place();
+    edit(&place, "h", |config| config["layer_norm_eps"] = json!(1e-2));
+    let expected = logits(&place, "h");
+    for format in ["transformers", "onnx"] {
+        place.json(&format!("convert h --format {format} --out {format}"));
+        assert_eq!(logits(&place, format), expected, "{format}");
+    }
+    for more in ["", " --dry-run"] {
+        let parts = ["1e-2", "1e-6", "--format transformers"];
+        place.refused(&format!("convert h --out timm{more}"), &parts);
+    }
+    // transformers' default is below timm's, which drowns it.
+    edit(&place, "h", |config| {
+        config["layer_norm_eps"] = json!(1e-12)
+    });
+    let expected = logits(&place, "h");
+    place.json("convert h --out timm");
+    assert_eq!(config(&place, "timm")["layer_norm_eps"], 1e-12);
+    assert_eq!(logits(&place, "timm"), expected);
+    edit(&place, "h", |config| {
+        _ = config.as_object_mut().unwrap().remove("layer_norm_eps")
+    });
+    assert_eq!(logits(&place, "h"), expected);
+}
+
+#[test]
+fn templates_are_checked_as_models_are() {
+    let place = Place::with_templates();
+    let expand = "expand t --depth 2 --width 32 --steps 0 --out m";
+    let sound = config(&place, "t");
+    for (key, value) in [
+        ("crop_pct", json!(0.001)),
+        ("crop_pct", json!(1e9)),
+        ("crop_pct", json!(1e-300)),
+        ("mean", json!([-5.0])),
+        ("mean", json!([1e18])),
+        ("std", json!([0.0])),
+        ("crop_offset", json!("up")),
+    ] {
+        edit(&place, "t", |config| config[key] = value);
+        place.refused(expand, &["t/config.json", key, "expected"]);
+        place.write("t/config.json", sound.to_string());
+    }
+    edit(&place, "t", |config| config["crop_offset"] = json!("floor"));
+    place.json(expand);
+    assert_eq!(config(&place, "m")["crop_offset"], "floor");
+    edit(&place, "m", |config| config["pretrained_cfg"] = json!([]));
+    place.refused("inspect m", &["m/config.json", "`pretrained_cfg` is []"]);
+}
