@@ -22,8 +22,12 @@ const LARGEST: usize = 1 << 20;
 const MOST_VALUES: usize = u32::MAX as usize;
 
 /// Tensors that other projects store and no network here needs: counters of batch norms, and the
-/// attention bias indices of old LeViT files, which follow from the sizes.
-const IGNORED: [&str; 2] = ["num_batches_tracked", "attention_bias_idxs"];
+/// attention bias indices of old LeViT and BEiT files, which follow from the sizes.
+const IGNORED: [&str; 3] = [
+    "num_batches_tracked",
+    "attention_bias_idxs",
+    "relative_position_index",
+];
 
 /// What is read, for those who hold something else.
 const SUPPORTED: &str = "vision transformers (ViT, DeiT, DINOv2, DINOv3, BEiT, EVA, the towers of CLIP \
@@ -131,6 +135,17 @@ pub enum ShapeError {
         what: String,
         /// The evidence.
         found: String,
+    },
+    /// A network of transformers whose names are not known here.
+    #[error(
+        "transformers' layout of {kind} is not read (model_type in its config.json); read are those of {read}; \
+         give the network as timm saves it (timm.models.save_for_hf, or a repository of timm's)"
+    )]
+    Layout {
+        /// Its `model_type`.
+        kind: String,
+        /// Those that are read.
+        read: String,
     },
     /// Weights of another network than their description names.
     #[error(

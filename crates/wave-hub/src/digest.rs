@@ -1,13 +1,74 @@
 //! SHA-256, for provenance and for checking copies.
+//!
+//! `config.json` names the digests of the weight files that were written with it, under `digests`. Files that
+//! other tools wrote have none, and are not compared.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::HubError;
-use crate::files::check_is_file;
+use crate::atomic::Staged;
+use crate::directory::{ARTEFACT_FILES, CONFIG_FILE};
+use crate::files::{check_is_file, read_json};
+
+/// The key of `config.json` that names files and their digests.
+pub(crate) const DIGESTS: &str = "digests";
+
+/// Checks the weight files in `dir` against the digests in its `config.json`, as far as it has any. For a
+/// reader that has found all tensors: a name that is wrong is told better by that.
+///
+/// # Errors
+/// [`HubError::Malformed`] naming a file with another content than was written; [`HubError::Missing`] and
+/// [`HubError::Io`] when something cannot be read.
+pub fn check_digests(dir: &Path) -> Result<(), HubError> {
+    let path = dir.join(CONFIG_FILE);
+    let config: Value = read_json(&path)?;
+    let Some(digests) = config.get(DIGESTS).filter(|digests| !digests.is_null()) else {
+        return Ok(());
+    };
+    let wrong = || {
+        let found = format!("`{DIGESTS}` is {digests}, expected names of files and their SHA-256");
+        HubError::malformed(&path, found, "remove it, or copy the file again")
+    };
+    for (name, digest) in digests.as_object().ok_or_else(wrong)? {
+        let file = dir.join(name);
+        // A file may be left out. Other names are none of an artefact.
+        if !ARTEFACT_FILES.contains(&name.as_str()) || !file.is_file() {
+            continue;
+        }
+        let expected = digest.as_str().ok_or_else(wrong)?;
+        let found = sha256_file(&file)?;
+        if found != expected {
+            return Err(HubError::malformed(
+                &file,
+                format!(
+                    "has the SHA-256 {found}, expected {expected} by the {CONFIG_FILE} beside it: it is \
+                     damaged, or belongs to another"
+                ),
+                format!(
+                    "copy both again; if the change was meant, remove `{DIGESTS}` from {CONFIG_FILE}"
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The digests of the weight files among `files`.
+pub(crate) fn of_weights(files: &[Staged]) -> Result<BTreeMap<String, String>, HubError> {
+    let named = files.iter().filter_map(|file| {
+        let name = file.name()?;
+        name.ends_with(".safetensors").then_some((name, file))
+    });
+    named
+        .map(|(name, file)| Ok((name.to_owned(), sha256_file(file.content())?)))
+        .collect()
+}
 
 /// The SHA-256 of a file's content, as 64 lower-case hexadecimal digits. Reads the file in
 /// pieces, so its size does not matter.

@@ -66,6 +66,7 @@ mod model;
 pub mod onnx;
 mod preprocessing;
 mod proto;
+mod scalers;
 mod table;
 mod templates;
 mod tensors;
@@ -76,7 +77,7 @@ mod transformers;
 pub use atomic::{prepare_out, remove_own_temporaries, remove_temporaries, write_atomic};
 pub use card::{CardFront, CardResult, card_license, model_card, with_license};
 pub use delta::{DeltaConfig, read_delta, write_delta};
-pub use digest::{sha256_file, sha256_hex};
+pub use digest::{check_digests, sha256_file, sha256_hex};
 pub use directory::{
     ARTEFACT_FILES, CARD_FILE, Kind, SCALERS_FILE, TOKENIZER_FILE, directory_kind,
 };
@@ -86,6 +87,7 @@ pub use files::{read_bytes, read_json, read_text, write_json};
 pub use float::FloatType;
 pub use model::{ModelConfig, ModuleNames, PretrainedCfg, read_model, write_model, write_model_as};
 pub use preprocessing::{Preprocessing, read_preprocessing};
+pub use scalers::read_scalers;
 pub use table::{read_table, write_table};
 pub use templates::{
     Accuracy, FORMAT_VERSION, LevelConfig, ShapeAccuracy, TemplateConfig, read_templates,

@@ -12,14 +12,16 @@ use serde_json::{Map, Value};
 
 use crate::atomic::Staged;
 use crate::directory::{
-    CARD_FILE, CONFIG_FILE, Kind, MODEL_FILE, ONNX_FILE, commit_directory, promised_file,
+    CARD_FILE, CONFIG_FILE, Kind, MODEL_FILE, ONNX_FILE, commit_artefact, promised_file,
     read_config,
 };
-use crate::files::json_bytes;
 use crate::float::cast;
 use crate::onnx::{self, VitSizes};
 use crate::tensors::{read_weights, stage_tensors};
 use crate::{FloatType, HubError, Weights};
+
+/// The most classes that are named by their numbers.
+const MOST_NAMED: u64 = 1 << 20;
 
 /// A model's `config.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -208,13 +210,22 @@ pub fn write_model_as(
         files.push(stage_tensors(&dir.join(name), weights, &metadata)?);
     }
     files.push(Staged::from_bytes(&dir.join(CARD_FILE), card.as_bytes())?);
-    let json = json_bytes(&config_path, config)?;
-    let config = Staged::from_bytes(&config_path, &json)?;
-    commit_directory(dir, files, config)
+    commit_artefact(dir, files, config)
 }
 
 /// A model's configuration, from the content of the file `path`.
-pub(crate) fn parse(path: &Path, config: Value) -> Result<ModelConfig, HubError> {
+pub(crate) fn parse(path: &Path, mut config: Value) -> Result<ModelConfig, HubError> {
+    // timm takes a null for a key that is not there.
+    without_nulls(&mut config);
+    if let Some(prepared) = config.get_mut("pretrained_cfg") {
+        without_nulls(prepared);
+        if !prepared.is_object() {
+            let found = format!("`pretrained_cfg` is {prepared}, expected keys and values");
+            return Err(HubError::malformed(path, found, "correct the file"));
+        }
+    }
+    names_in_order(&mut config)
+        .map_err(|found| HubError::malformed(path, found, "correct the file"))?;
     let config: ModelConfig = serde_json::from_value(config).map_err(|cause| {
         HubError::malformed(
             path,
@@ -224,6 +235,34 @@ pub(crate) fn parse(path: &Path, config: Value) -> Result<ModelConfig, HubError>
     })?;
     check(&config).map_err(|found| HubError::malformed(path, found, "correct the file"))?;
     Ok(config)
+}
+
+fn without_nulls(value: &mut Value) {
+    if let Some(map) = value.as_object_mut() {
+        map.retain(|_, value| !value.is_null());
+    }
+}
+
+/// Turns names by the numbers of classes, which timm writes where numbers have gaps, into names in order. A class
+/// without a name has its number.
+fn names_in_order(config: &mut Value) -> Result<(), String> {
+    let classes = config["num_classes"].as_u64().unwrap_or(0);
+    let Some(named) = config["label_names"].as_object() else {
+        return Ok(());
+    };
+    if classes > MOST_NAMED {
+        return Err(format!("`num_classes` is {classes}, expected at most {MOST_NAMED}"));
+    }
+    let mut names: Vec<Value> = (0..classes).map(|i| i.to_string().into()).collect();
+    for (number, name) in named {
+        let place = number.parse().ok().and_then(|i: usize| names.get_mut(i));
+        let place = place.ok_or_else(|| {
+            format!("`label_names` names a class {number:?}, expected 0 to {}", classes.max(1) - 1)
+        })?;
+        *place = name.clone();
+    }
+    config["label_names"] = names.into();
+    Ok(())
 }
 
 /// Refuses what no model can be.

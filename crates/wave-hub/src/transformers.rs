@@ -10,8 +10,9 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::atomic::Staged;
+use crate::digest::DIGESTS;
 use crate::directory::{
-    CARD_FILE, CONFIG_FILE, MODEL_FILE, PREPROCESSOR_FILE, TOKENIZER_FILE, commit_directory,
+    CARD_FILE, CONFIG_FILE, MODEL_FILE, PREPROCESSOR_FILE, TOKENIZER_FILE, commit_artefact,
 };
 use crate::files::{json_bytes, read_json};
 use crate::float::cast;
@@ -115,9 +116,11 @@ fn write(
     if let Some((name, bytes)) = beside {
         files.push(Staged::from_bytes(&dir.join(name), &bytes)?);
     }
-    let json = json_bytes(&config_path, config)?;
-    let config = Staged::from_bytes(&config_path, &json)?;
-    commit_directory(dir, files, config)
+    let mut config = config.clone();
+    if let Some(config) = config.as_object_mut() {
+        config.remove(DIGESTS); // of what it was read with
+    }
+    commit_artefact(dir, files, &config)
 }
 
 fn check(config: &Value) -> Result<(), String> {

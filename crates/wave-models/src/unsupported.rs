@@ -7,7 +7,7 @@ use crate::{ShapeError, Weights};
 use serde_json::{Map, Value};
 
 /// Architectures by how their names in timm or `model_type` begin, in the words of their papers.
-const ARCHITECTURES: [(&str, &str); 26] = [
+const ARCHITECTURES: [(&str, &str); 22] = [
     ("swinv2", "a Swin transformer V2"),
     ("swin", "a Swin transformer"),
     ("maxxvit", "a MaxxViT"),
@@ -28,10 +28,6 @@ const ARCHITECTURES: [(&str, &str); 26] = [
     ("naflexvit", "a NaFlexViT"),
     ("efficientvit_b", "an EfficientViT of MIT"),
     ("efficientvit_l", "an EfficientViT of MIT"),
-    ("dinov2", "a DINOv2"),
-    ("dinov3", "a DINOv3"),
-    ("siglip", "a SigLIP"),
-    ("clip", "a CLIP"),
     ("resnext", "a ResNeXt"),
     ("regnet", "a RegNet"),
 ];
@@ -91,6 +87,13 @@ const ABSENT: [(&str, &str); 9] = [
     ("rope.periods", "rotary periods among its weights"),
 ];
 
+/// Modules of a block that always have a bias here, and what they are without.
+const WITHOUT_BIAS: [(&str, &str); 3] = [
+    ("norm1", "norms without a bias (RMSNorm, or norms with norm_bias)"),
+    ("attn.proj", "maps after attention without a bias (proj_bias)"),
+    ("mlp.fc1", "MLPs without biases (proj_bias)"),
+];
+
 /// Refuses networks that are none of those here.
 ///
 /// `name` is timm's architecture or transformers' `model_type`, or empty.
@@ -124,6 +127,13 @@ pub(crate) fn variant(
     }
     if let Some((what, found)) = of_tensors(weights, &ABSENT) {
         return Err(unsupported(name, &format!("it has {what}"), &found));
+    }
+    for (module, what) in WITHOUT_BIAS {
+        let has = |part: &str| weights.contains_key(&format!("blocks.0.{module}.{part}"));
+        if has("weight") && !has("bias") {
+            let found = format!("blocks.0.{module}.bias is missing");
+            return Err(unsupported(name, &format!("it has {what}"), &found));
+        }
     }
     Ok(of_tensors(weights, &PARTS).or_else(|| of_arguments(args, weights)))
 }
@@ -174,7 +184,7 @@ fn of_arguments(args: &Map<String, Value>, weights: &Weights) -> Option<(String,
         if let Some(found @ ("gelu_tanh" | "gelu_pytorch_tanh" | "gelu_new" | "quick_gelu")) =
             text(key)
         {
-            let what = format!("the activation {found}, an approximation of GELU,");
+            let what = format!("the activation {found} (an approximation of GELU)");
             return said(key, &what);
         }
     }
@@ -200,6 +210,9 @@ fn of_arguments(args: &Map<String, Value>, weights: &Weights) -> Option<(String,
     if !class_token && weights.contains_key("norm.weight") {
         let what = "a norm before the mean of its tokens";
         return Some((what.into(), "tensor norm.weight".into()));
+    }
+    if args.get("final_norm") == Some(&Value::Bool(false)) {
+        return said("final_norm", "no norm after the blocks");
     }
     if !weights.contains_key("pos_embed") {
         return Some(("no learned positions".into(), "pos_embed is missing".into()));

@@ -94,6 +94,7 @@ impl HyperModel {
         }
         let (config, weights) = wave_hub::read_transformers(&place)?;
         let mut hypernetwork = graph::Hypernetwork::new(weights)?;
+        wave_hub::check_digests(&place)?;
         hypernetwork.epochs = config["wave"]["epochs"].as_f64().unwrap_or(0.0);
         let about: About = serde_json::from_value(config.clone())
             .with_context(|| format!("config.json of {}", place.display()))?;

@@ -56,23 +56,29 @@ impl Model {
             return Model::from_parts(path, None, weights, heads);
         }
         towers::refuse_open_clip(path)?;
-        if wave_hub::directory_kind(path)? == Kind::Transformers {
-            return Model::from_transformers(path, heads);
-        }
-        let (config, weights) = wave_hub::read_model(path)?;
-        Model::from_parts(path, Some(config), weights, heads)
+        let model = match wave_hub::directory_kind(path)? {
+            Kind::Transformers => Model::from_transformers(path, heads)?,
+            _ => {
+                let (config, weights) = wave_hub::read_model(path)?;
+                Model::from_parts(path, Some(config), weights, heads)?
+            }
+        };
+        wave_hub::check_digests(path)?;
+        Ok(model)
     }
 
     /// Reads transformers' native layout.
     fn from_transformers(dir: &Path, heads: Option<usize>) -> Result<Model> {
         towers::refuse_nameless(dir)?;
         let (config, weights) = wave_hub::read_transformers(dir)?;
-        let mut args = config.as_object().cloned().unwrap_or_default();
-        let weights = wave_models::import(&weights)?;
-        let kind = config["model_type"].as_str().unwrap_or_default();
-        say_heads(kind, &mut args, heads)?;
-        let network = Network::recognise(kind, &args, None, &weights)?;
-        warn_of_heads(dir, kind, &args, &network, heads)?;
+        let transformers::InTimm {
+            name,
+            mut args,
+            weights,
+        } = transformers::in_timm(&config, &weights)?;
+        say_heads(&name, &mut args, heads)?;
+        let network = Network::recognise(&name, &args, None, &weights)?;
+        warn_of_heads(dir, &name, &args, &network, heads)?;
         let (channels, image_size) = network.input();
         let transform = match wave_hub::read_preprocessing(dir)? {
             Some(steps) => transform(&steps, &dir.join("preprocessor_config.json"), image_size)?,

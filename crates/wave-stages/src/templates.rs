@@ -168,6 +168,7 @@ fn read_directory(dir: &Path) -> Result<TemplateDir> {
         smaller,
         ..read_level(dir, &weights, "", plan, auxiliary, depth_rule)?
     };
+    wave_hub::check_digests(dir)?;
     let steps = Preprocessing {
         channels: config.channels,
         size: [config.image_size; 2],

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::{is_artefact_file, is_pickle_name};
 use crate::directory::{CARD_FILE, DELTA_FILE, MODEL_FILE, TEMPLATES_FILE};
 use crate::{
-    CardFront, HubError, Kind, directory_kind, model_card, read_delta, read_model, read_templates,
+    CardFront, HubError, Kind, check_digests, directory_kind, model_card, read_delta, read_model, read_templates,
     read_transformers, read_weights, sha256_file, sha256_hex,
 };
 
@@ -119,12 +119,14 @@ pub fn plan(dir: &Path, card: Option<&str>) -> Result<Plan, HubError> {
 
 /// Reads the whole artefact, as whoever pulls it will; tells the library that loads it.
 fn check_readable(dir: &Path) -> Result<&'static str, HubError> {
-    match directory_kind(dir)? {
+    let library = match directory_kind(dir)? {
         Kind::Model => read_model(dir).map(|_| "timm"),
         Kind::Templates => read_templates(dir).map(|_| "wave"),
         Kind::Delta => read_delta(dir).map(|_| "wave"),
         Kind::Transformers => read_transformers(dir).map(|_| "transformers"),
-    }
+    }?;
+    check_digests(dir)?;
+    Ok(library)
 }
 
 fn check_file(dir: &Path, path: &Path, name: &str) -> Result<(), HubError> {

@@ -211,6 +211,7 @@ impl Initialiser {
             .map_err(|e| wrong(format!("config.json does not say of which network ({e})")))?;
         let network = Network::new(&about, context)?;
         learned::check(family, &network.shapes()?, &parameters)?;
+        wave_hub::check_digests(dir)?;
         Ok(Initialiser {
             family,
             about,

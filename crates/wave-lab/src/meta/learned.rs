@@ -25,7 +25,7 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use wave_init::InitError;
 use wave_init::random::{generator, standard_normal, uniform};
-use wave_models::{ShapeError, Weights};
+use wave_models::{Weights, check_weights};
 
 /// Pieces of a quantile function where nothing else is said: the authors' code.
 pub const PIECES: usize = 100;
@@ -163,6 +163,7 @@ pub fn check(
     shapes: &[(String, Vec<usize>)],
     parameters: &Weights,
 ) -> std::result::Result<(), InitError> {
+    let mut expected = Vec::new();
     for (name, _) in shapes {
         let kinds = match family {
             _ if parameters.contains_key(&format!("constant.{name}")) => vec![("constant", 1)],
@@ -171,24 +172,10 @@ pub fn check(
                 vec![("start", 1), ("slopes", pieces), ("scale", 1)]
             }
         };
-        for (kind, size) in kinds {
-            let name = format!("{kind}.{name}");
-            match parameters.get(&name) {
-                None => return Err(ShapeError::Missing { name }.into()),
-                Some(t) if t.dims() != [size] => {
-                    let (found, expected) = (t.dims().to_vec(), vec![size]);
-                    let wrong = ShapeError::Misshapen {
-                        name,
-                        found,
-                        expected,
-                    };
-                    return Err(wrong.into());
-                }
-                Some(_) => {}
-            }
-        }
+        let named = |(kind, size)| (format!("{kind}.{name}"), vec![size]);
+        expected.extend(kinds.into_iter().map(named));
     }
-    Ok(())
+    Ok(check_weights(parameters, &expected)?)
 }
 
 /// The random part of a draw: `z` for each tensor that is not constant, and shapes.

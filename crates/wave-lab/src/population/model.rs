@@ -43,7 +43,8 @@ impl PopulationModel {
     /// # Errors
     /// If a file is missing or broken, or the weights differ from those described in `config.json`.
     pub fn read(path: &Path, context: &Context) -> Result<PopulationModel> {
-        let (config, weights) = wave_hub::read_transformers(&locate::locate(path, context)?)?;
+        let dir = locate::locate(path, context)?;
+        let (config, weights) = wave_hub::read_transformers(&dir)?;
         let part = |key: &str| -> Result<Value> {
             match config.get(key) {
                 Some(value) => Ok(value.clone()),
@@ -56,6 +57,7 @@ impl PopulationModel {
             .context("the sizes in the population's config.json")?;
         shape.validate()?;
         shape.check_weights(&weights)?;
+        wave_hub::check_digests(&dir)?;
         let of_channels = |key: &str| -> Result<Vec<f32>> {
             let values = serde_json::from_value::<Vec<f32>>(part(key)?)
                 .with_context(|| format!("{key} in the population's config.json"))?;

@@ -41,6 +41,7 @@ impl SequenceModel {
         let (config, weights) = wave_hub::read_transformers(&dir)?;
         let shape = SequenceShape::from_config(&config)?;
         shape.check_weights(&weights)?;
+        wave_hub::check_digests(&dir)?;
         Ok(SequenceModel {
             shape,
             weights,
