@@ -25,6 +25,7 @@ mod plan;
 mod population;
 #[cfg(feature = "mpi")]
 mod ranks;
+mod readers;
 mod resume;
 mod sequence;
 mod shipped;

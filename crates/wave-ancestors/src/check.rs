@@ -125,7 +125,8 @@ pub enum ShapeError {
     },
     /// A network, or a variant of one, that is not here.
     #[error(
-        "{name} is not supported: {what} ({found}); supported are {}",
+        "{name} is not supported: {what} ({found}); supported are{} {}",
+        but_for(what),
         SUPPORTED
     )]
     Unsupported {
@@ -138,8 +139,9 @@ pub enum ShapeError {
     },
     /// A network of transformers whose names are not known here.
     #[error(
-        "transformers' layout of {kind} is not read (model_type in its config.json); read are those of {read}; \
-         give the network as timm saves it (timm.models.save_for_hf, or a repository of timm's)"
+        "{kind} is not supported: transformers' layout of it is not read (model_type in its config.json); of \
+         transformers' layouts those of {read} are; give the network as timm saves it \
+         (timm.models.save_for_hf), or a repository of timm's"
     )]
     Layout {
         /// Its `model_type`.
@@ -181,6 +183,14 @@ pub enum ShapeError {
         /// The remedy.
         remedy: &'static str,
     },
+}
+
+/// Words by which the list of what is supported does not contradict a part that is not.
+fn but_for(what: &str) -> &'static str {
+    match what.starts_with("it is a") || what.starts_with("it is none") {
+        true => "",
+        false => ", but for that,",
+    }
 }
 
 /// An error for a network of this name, or of none.

@@ -176,7 +176,9 @@ fn kind(name: &str) -> String {
 /// The stored names of a tensor of a learngene: one for each anchor, or one.
 fn stored(kind: &str, anchors: usize) -> Vec<String> {
     let each = |prefix: &str, rest: &str| -> Vec<String> {
-        (0..anchors).map(|a| format!("{prefix}.{a}.{rest}")).collect()
+        (0..anchors)
+            .map(|a| format!("{prefix}.{a}.{rest}"))
+            .collect()
     };
     match kind.split_once('.') {
         Some(("bank", part)) => each("bank", part),

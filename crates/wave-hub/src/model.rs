@@ -251,13 +251,18 @@ fn names_in_order(config: &mut Value) -> Result<(), String> {
         return Ok(());
     };
     if classes > MOST_NAMED {
-        return Err(format!("`num_classes` is {classes}, expected at most {MOST_NAMED}"));
+        return Err(format!(
+            "`num_classes` is {classes}, expected at most {MOST_NAMED}"
+        ));
     }
     let mut names: Vec<Value> = (0..classes).map(|i| i.to_string().into()).collect();
     for (number, name) in named {
         let place = number.parse().ok().and_then(|i: usize| names.get_mut(i));
         let place = place.ok_or_else(|| {
-            format!("`label_names` names a class {number:?}, expected 0 to {}", classes.max(1) - 1)
+            format!(
+                "`label_names` names a class {number:?}, expected 0 to {}",
+                classes.max(1) - 1
+            )
         })?;
         *place = name.clone();
     }

@@ -78,6 +78,9 @@ mod tests {
         check_request(read_scalers(root.path(), 2).unwrap_err(), &missing);
         wrong.insert("scalers.1.projx".into(), t);
         write(&wrong);
-        check_request(read_scalers(root.path(), 2).unwrap_err(), &["`scalers.1.projx`"]);
+        check_request(
+            read_scalers(root.path(), 2).unwrap_err(),
+            &["`scalers.1.projx`"],
+        );
     }
 }

@@ -64,7 +64,7 @@ impl Network {
     ) -> std::result::Result<Network, ShapeError> {
         let name = architecture.split('.').next().unwrap_or_default();
         unsupported::check(name, weights)?;
-        check_square(name, model_args)?;
+        unsupported::check_square(name, model_args)?;
         let known = Known {
             name,
             args: model_args,
@@ -74,25 +74,7 @@ impl Network {
         // timm registers ConvNeXts by name; one that is told by its sizes trains.
         let sized = model_args.contains_key("dims") && ConvNextShape::has_stages(weights);
         if sized {
-            for (part, what) in [
-                ("mlp.grn.weight", "a ConvNeXt V2 of sizes of its own"),
-                ("gamma", "a ConvNeXt without layer scales"),
-            ] {
-                let block = |part: &str| weights.get(&format!("stages.0.blocks.0.{part}"));
-                let odd = match part {
-                    "gamma" => block(part).is_none(),
-                    _ => block(part).is_some(),
-                };
-                if odd {
-                    let what = format!("it is {what}, which is read only in the sizes that timm registers");
-                    return Err(unsupported(name, &what, "dims in its config.json"));
-                }
-            }
-            if weights.get("stages.0.blocks.0.mlp.fc1.weight").is_some_and(|t| t.rank() == 4) {
-                let what = "its MLPs are convolutions (conv_mlp), which are read only in the sizes that timm \
-                            registers";
-                return Err(unsupported(name, what, "by stages.0.blocks.0.mlp.fc1.weight"));
-            }
+            unsupported::check_stages(name, model_args, weights)?;
         } else {
             wave_ancestors::check_name(name)?;
             if let Some(found) = wave_ancestors::recognise(known)? {
@@ -427,15 +409,8 @@ impl Family {
         .into_iter()
         .find(|(name, _)| weights.contains_key(*name))
         .map(|(_, family)| family)
-        .ok_or_else(|| {
-            let first = weights.keys().next().map_or("(none)", String::as_str);
-            let before = first.split_once('.').map_or("", |(before, _)| before);
-            let all = weights.keys().all(|name| name.starts_with(&format!("{before}.")));
-            let first = match all && !before.is_empty() && weights.len() > 1 {
-                true => format!("{first} (all names have `{before}.` before them; save them without)"),
-                false => first.to_owned(),
-            };
-            ShapeError::Unrecognised { first }
+        .ok_or_else(|| ShapeError::Unrecognised {
+            first: weights.keys().next().map_or("(none)".into(), Clone::clone),
         })
     }
 
@@ -457,25 +432,6 @@ impl Family {
         .find(|(start, _)| name.starts_with(start))
         .map(|(_, family)| family)
     }
-}
-
-/// Refuses images and patches that are not square.
-fn check_square(name: &str, args: &Map<String, Value>) -> std::result::Result<(), ShapeError> {
-    for (key, what) in [
-        ("img_size", "images"),
-        ("image_size", "images"),
-        ("patch_size", "patches"),
-    ] {
-        let pair = args.get(key).and_then(Value::as_array);
-        if let Some([height, width]) = pair.map(Vec::as_slice)
-            && height != width
-        {
-            let what = format!("it takes {what} of {height} x {width} pixels, and only square ones are read");
-            let found = format!("{key} in its config.json");
-            return Err(unsupported(name, &what, &found));
-        }
-    }
-    Ok(())
 }
 
 /// The input of the EfficientNets that timm registers.

@@ -17,8 +17,8 @@ use crate::check::{count, dims, divides, sizes};
 use crate::fold::get;
 use crate::{ShapeError, Weights};
 use candle_core::{Result, Tensor};
-use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use wave_ops::{BlocksShape, Mode, Precision};
 
 pub use crate::check::check_weights;

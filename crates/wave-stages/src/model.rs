@@ -77,10 +77,13 @@ impl Model {
             weights,
         } = transformers::in_timm(&config, &weights)?;
         say_heads(&name, &mut args, heads)?;
-        let network = Network::recognise(&name, &args, None, &weights)?;
+        let steps = wave_hub::read_preprocessing(dir)?;
+        let side = steps.as_ref().map(|steps| steps.size[0]);
+        let side = side.or_else(|| usize::try_from(config["image_size"].as_u64()?).ok());
+        let network = Network::recognise(&name, &args, side, &weights)?;
         warn_of_heads(dir, &name, &args, &network, heads)?;
         let (channels, image_size) = network.input();
-        let transform = match wave_hub::read_preprocessing(dir)? {
+        let transform = match steps {
             Some(steps) => transform(&steps, &dir.join("preprocessor_config.json"), image_size)?,
             None => Transform::new(image_size, vec![0.5; channels], vec![0.5; channels]),
         };
@@ -104,6 +107,15 @@ impl Model {
         heads: Option<usize>,
     ) -> Result<Model> {
         let weights = wave_models::import(&weights)?;
+        if let Some([_, height, width]) = config.as_ref().map(|c| c.pretrained_cfg.input_size)
+            && height != width
+        {
+            return Err(request(format!(
+                "{}: images become {height} x {width} pixels (input_size in config.json), and only \
+                 square ones are read",
+                path.display()
+            )));
+        }
         let image_size = config.as_ref().map(|c| c.pretrained_cfg.input_size[1]);
         let mut config = config.unwrap_or_else(|| ModelConfig {
             architecture: String::new(),

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use super::{is_artefact_file, is_pickle_name};
 use crate::directory::{CARD_FILE, DELTA_FILE, MODEL_FILE, TEMPLATES_FILE};
 use crate::{
-    CardFront, HubError, Kind, check_digests, directory_kind, model_card, read_delta, read_model, read_templates,
-    read_transformers, read_weights, sha256_file, sha256_hex,
+    CardFront, HubError, Kind, check_digests, directory_kind, model_card, read_delta, read_model,
+    read_templates, read_transformers, read_weights, sha256_file, sha256_hex,
 };
 
 /// Names beside an artefact that are no part of it, and are not sent.

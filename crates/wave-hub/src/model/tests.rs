@@ -324,13 +324,34 @@ fn what_timm_takes_for_absent_is_absent_and_names_may_have_numbers() {
         parse(&path, json)
     };
     let plain = read(&|_| {}).unwrap();
-    let keys = ["crop_pct", "mean", "std", "tag", "input_size", "interpolation", "crop_mode"];
-    for key in keys.into_iter().chain(["num_classes", "fixed_input_size", "custom_load"]) {
+    let keys = [
+        "crop_pct",
+        "mean",
+        "std",
+        "tag",
+        "input_size",
+        "interpolation",
+        "crop_mode",
+    ];
+    for key in keys
+        .into_iter()
+        .chain(["num_classes", "fixed_input_size", "custom_load"])
+    {
         let found = read(&|json| json["pretrained_cfg"][key] = Value::Null).unwrap();
         assert_eq!(found, plain, "{key}");
     }
-    for key in ["pretrained_cfg", "model_args", "label_names", "global_pool", "num_features"] {
-        assert_eq!(read(&|json| json[key] = Value::Null).unwrap(), plain, "{key}");
+    for key in [
+        "pretrained_cfg",
+        "model_args",
+        "label_names",
+        "global_pool",
+        "num_features",
+    ] {
+        assert_eq!(
+            read(&|json| json[key] = Value::Null).unwrap(),
+            plain,
+            "{key}"
+        );
     }
     let named = read(&|json| json["label_names"] = json!({"0": "cat", "2": "dog"})).unwrap();
     assert_eq!(named.label_names.unwrap(), ["cat", "1", "dog"]);
@@ -361,7 +382,10 @@ fn a_flipped_bit_is_told_by_the_digest_and_files_without_one_are_not_compared() 
     let mut json: Value = crate::read_json(&config).unwrap();
     json["digests"] = json!(["x"]);
     crate::write_json(&config, &json).unwrap();
-    check_request(crate::check_digests(dir).unwrap_err(), &["`digests` is [\"x\"]"]);
+    check_request(
+        crate::check_digests(dir).unwrap_err(),
+        &["`digests` is [\"x\"]"],
+    );
     // Other tools write none, and other names are none of an artefact's.
     for digests in [Value::Null, json!({"../x.safetensors": "0"})] {
         json["digests"] = digests;

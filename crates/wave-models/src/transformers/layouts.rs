@@ -11,6 +11,8 @@ use candle_core::Tensor;
 use serde_json::{Map, Value, json};
 
 mod convolutions;
+#[cfg(test)]
+mod tests;
 
 /// A network in timm's terms.
 pub struct InTimm {
@@ -40,12 +42,20 @@ struct Layout {
     thirds: Option<(&'static str, [&'static str; 3])>,
 }
 
-const THIRDS: Option<(&str, [&str; 3])> =
-    Some(("attention.attention", ["query", "key", "value"]));
+const THIRDS: Option<(&str, [&str; 3])> = Some(("attention.attention", ["query", "key", "value"]));
 
 const VIT_OUTER: Names = &[
     ("embeddings.cls_token", "cls_token"),
     ("embeddings.register_tokens", "reg_token"),
+    ("embeddings.position_embeddings", "pos_embed"),
+    ("embeddings.patch_embeddings.projection", "patch_embed.proj"),
+    ("layernorm", "norm"),
+];
+
+/// A distillation token that no classifier sees is what registers are.
+const DEIT_OUTER: Names = &[
+    ("embeddings.cls_token", "cls_token"),
+    ("embeddings.distillation_token", "reg_token"),
     ("embeddings.position_embeddings", "pos_embed"),
     ("embeddings.patch_embeddings.projection", "patch_embed.proj"),
     ("layernorm", "norm"),
@@ -168,6 +178,7 @@ const LAYOUTS: [Layout; 12] = [
     Layout {
         kind: "deit",
         module: "deit.",
+        outer: DEIT_OUTER,
         ..VIT
     },
     Layout {
@@ -255,10 +266,7 @@ pub fn in_timm(config: &Value, weights: &Weights) -> Result<InTimm, ShapeError> 
         .iter()
         .any(|name| weights.contains_key(*name));
     // A plain vision transformer trains, and its contradictions are told by transformers' keys.
-    if ["vit", "deit", "vit_msn"].contains(&kind)
-        && classifies
-        && args["act_layer"] == "gelu"
-    {
+    if ["vit", "deit", "vit_msn"].contains(&kind) && classifies && args["act_layer"] == "gelu" {
         return Ok(InTimm {
             name: kind.into(),
             args: config.as_object().cloned().unwrap_or_default(),
@@ -401,7 +409,11 @@ fn renamed(layout: &Layout, weights: &Weights) -> Result<Weights, ShapeError> {
             let timm = |part: &str| format!("blocks.{layer}.attn.{part}");
             // BEiT's keys have no bias.
             if kind == "bias" && !by_inner.contains_key(&names[1]) {
-                let part = if third == thirds[0] { "q_bias" } else { "v_bias" };
+                let part = if third == thirds[0] {
+                    "q_bias"
+                } else {
+                    "v_bias"
+                };
                 out.insert(timm(part), tensor.clone());
             } else if third == thirds[0] || !by_inner.contains_key(&names[0]) {
                 out.insert(timm(&format!("qkv.{kind}")), join(&by_inner, &names)?);
@@ -418,9 +430,10 @@ fn renamed(layout: &Layout, weights: &Weights) -> Result<Weights, ShapeError> {
 
 /// What differs in more than names.
 fn shaped(kind: &str, weights: &mut Weights) -> Result<(), ShapeError> {
-    let changed = |name: &str, tensor: &Tensor, change: &dyn Fn(&Tensor) -> candle_core::Result<Tensor>| {
-        change(tensor).map_err(|_| misfit(name, tensor))
-    };
+    let changed =
+        |name: &str, tensor: &Tensor, change: &dyn Fn(&Tensor) -> candle_core::Result<Tensor>| {
+            change(tensor).map_err(|_| misfit(name, tensor))
+        };
     match kind {
         "dinov2_with_registers" => {
             // The class token's position is added to it; registers have none.

@@ -267,7 +267,10 @@ tensors
         });
         let shown = text(&result);
         assert_eq!(shown.lines().count(), 8, "{shown}");
-        assert!(shown.lines().all(|line| line.chars().count() < 100), "{shown}");
+        assert!(
+            shown.lines().all(|line| line.chars().count() < 100),
+            "{shown}"
+        );
         for part in [r"a\u000a  b", r"a\u000ab", r"here\u000athere", "…"] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
