@@ -13,50 +13,56 @@ use sha2::{Digest, Sha256};
 
 use crate::HubError;
 use crate::atomic::Staged;
-use crate::directory::{ARTEFACT_FILES, CONFIG_FILE};
+use crate::directory::{CONFIG_FILE, DELTA_FILE, MODEL_FILE, TEMPLATES_FILE};
 use crate::files::{check_is_file, read_json};
 
 /// The key of `config.json` that names files and their digests.
 pub(crate) const DIGESTS: &str = "digests";
 
-/// Checks the weight files in `dir` against the digests in its `config.json`, as far as it has any. For a
-/// reader that has found all tensors: a name that is wrong is told better by that.
+/// Checks the weights of the artefact in `dir` against the digest in its `config.json`, if it has one. For a
+/// reader that has found all tensors: a name that is wrong is told better by that. Scalers have a reader of
+/// their own ([`read_scalers`](crate::read_scalers)).
 ///
 /// # Errors
-/// [`HubError::Malformed`] naming a file with another content than was written; [`HubError::Missing`] and
+/// [`HubError::Malformed`] when the file has another content than was written; [`HubError::Missing`] and
 /// [`HubError::Io`] when something cannot be read.
 pub fn check_digests(dir: &Path) -> Result<(), HubError> {
-    let path = dir.join(CONFIG_FILE);
-    let config: Value = read_json(&path)?;
-    let Some(digests) = config.get(DIGESTS).filter(|digests| !digests.is_null()) else {
+    [MODEL_FILE, TEMPLATES_FILE, DELTA_FILE]
+        .iter()
+        .try_for_each(|name| check_digest(dir, name))
+}
+
+/// Checks the file `name` in `dir`, if it is there, against the digest in the `config.json` beside it.
+pub(crate) fn check_digest(dir: &Path, name: &str) -> Result<(), HubError> {
+    let (path, file) = (dir.join(CONFIG_FILE), dir.join(name));
+    if !file.is_file() || !path.is_file() {
         return Ok(());
-    };
+    }
+    let config: Value = read_json(&path)?;
+    let digests = &config[DIGESTS];
     let wrong = || {
         let found = format!("`{DIGESTS}` is {digests}, expected names of files and their SHA-256");
         HubError::malformed(&path, found, "remove it, or copy the file again")
     };
-    for (name, digest) in digests.as_object().ok_or_else(wrong)? {
-        let file = dir.join(name);
-        // A file may be left out. Other names are none of an artefact.
-        if !ARTEFACT_FILES.contains(&name.as_str()) || !file.is_file() {
-            continue;
-        }
-        let expected = digest.as_str().ok_or_else(wrong)?;
-        let found = sha256_file(&file)?;
-        if found != expected {
-            return Err(HubError::malformed(
-                &file,
-                format!(
-                    "has the SHA-256 {found}, expected {expected} by the {CONFIG_FILE} beside it: it is \
-                     damaged, or belongs to another"
-                ),
-                format!(
-                    "copy both again; if the change was meant, remove `{DIGESTS}` from {CONFIG_FILE}"
-                ),
-            ));
-        }
+    if digests.is_null() {
+        return Ok(());
     }
-    Ok(())
+    let expected = match digests.as_object().ok_or_else(wrong)?.get(name) {
+        None => return Ok(()),
+        Some(digest) => digest.as_str().ok_or_else(wrong)?,
+    };
+    let found = sha256_file(&file)?;
+    if found == expected {
+        return Ok(());
+    }
+    Err(HubError::malformed(
+        &file,
+        format!(
+            "has the SHA-256 {found}, expected {expected} by the {CONFIG_FILE} beside it: it is damaged, or \
+             belongs to another"
+        ),
+        format!("copy both again; if the change was meant, remove `{DIGESTS}` from {CONFIG_FILE}"),
+    ))
 }
 
 /// The digests of the weight files among `files`.

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use crate::digest::check_digest;
 use crate::directory::{CONFIG_FILE, SCALERS_FILE};
 use crate::templates::PARTS;
 use crate::tensors::read_weights;
@@ -28,6 +29,7 @@ pub fn read_scalers(dir: &Path, depth: usize) -> Result<Option<Weights>, HubErro
         let remedy = format!("it does not belong to the {CONFIG_FILE} beside it: copy both again");
         HubError::malformed(&path, found, remedy)
     })?;
+    check_digest(dir, SCALERS_FILE)?;
     Ok(Some(weights))
 }
 

@@ -2,7 +2,7 @@
 
 use crate::model::{Model, Network, decimal, transform};
 use crate::origin;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use candle_core::Tensor;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -228,7 +228,8 @@ fn read_level(
     let own = weights.iter();
     let own = own.filter_map(|(name, t)| Some((name.strip_prefix(&prefix)?, t)));
     let inherited: Weights = own.map(|(name, t)| (name.to_owned(), t.clone())).collect();
-    vit::check_weights(&inherited, &plan.inherited_parameters(&auxiliary))?;
+    vit::check_weights(&inherited, &plan.inherited_parameters(&auxiliary))
+        .with_context(|| dir.join("templates.safetensors").display().to_string())?;
     Ok(Learngene {
         inherited: vit::stack(&inherited, anchors)?,
         plan,

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::{is_artefact_file, is_pickle_name};
+use crate::digest::check_digest;
 use crate::directory::{CARD_FILE, DELTA_FILE, MODEL_FILE, TEMPLATES_FILE};
 use crate::{
     CardFront, HubError, Kind, check_digests, directory_kind, model_card, read_delta, read_model,
@@ -100,6 +101,7 @@ pub fn plan(dir: &Path, card: Option<&str>) -> Result<Plan, HubError> {
         let weights = name.ends_with(".safetensors");
         if weights && ![MODEL_FILE, TEMPLATES_FILE, DELTA_FILE].contains(&&*name) {
             read_weights(&path)?;
+            check_digest(dir, &name)?;
         }
         files.push(PlannedFile::on_disk(&name, &path)?);
     }

@@ -372,11 +372,11 @@ fn a_flipped_bit_is_told_by_the_digest_and_files_without_one_are_not_compared() 
     let dir = root.path();
     write(dir, &config()).unwrap();
     crate::check_digests(dir).unwrap();
-    let path = dir.join("scalers.safetensors");
+    let path = dir.join("model.safetensors");
     let mut bytes = fs::read(&path).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&path, bytes).unwrap();
-    let parts = ["scalers.safetensors", "SHA-256", "copy both again"];
+    let parts = ["model.safetensors", "SHA-256", "copy both again"];
     check_request(crate::check_digests(dir).unwrap_err(), &parts);
     let config = dir.join("config.json");
     let mut json: Value = crate::read_json(&config).unwrap();
