@@ -15,9 +15,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::atomic::Staged;
-use crate::directory::{
-    CARD_FILE, CONFIG_FILE, DELTA_FILE, Kind, commit_artefact, promised_file, read_config,
-};
+use crate::digests::commit_artefact;
+use crate::directory::{CARD_FILE, CONFIG_FILE, DELTA_FILE, Kind, promised_file, read_config};
 use crate::float::cast;
 use crate::scalers::check_names;
 use crate::templates::{Accuracy, ShapeAccuracy, check_accuracies, check_version};

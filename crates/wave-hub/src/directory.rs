@@ -1,16 +1,14 @@
 //! The files of an artefact directory, its kinds, and how one is replaced.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
 use serde_json::Value;
 
+use crate::HubError;
 use crate::atomic::{Staged, sync_dir};
-use crate::files::{is_absent, json_bytes, read_json};
-use crate::{HubError, digest};
+use crate::files::{is_absent, read_json};
 
 pub(crate) const CONFIG_FILE: &str = "config.json";
 /// The card of an artefact.
@@ -128,24 +126,6 @@ pub(crate) fn promised_file(dir: &Path, name: &str, remedy: &str) -> Result<Path
         let found = format!("{name} is missing beside {CONFIG_FILE}");
         Err(HubError::missing(dir, found, remedy))
     }
-}
-
-/// [`commit_directory`] with this `config.json`, to which the digests of the weights are added.
-pub(crate) fn commit_artefact<C: Serialize>(
-    dir: &Path,
-    files: Vec<Staged>,
-    config: &C,
-) -> Result<(), HubError> {
-    #[derive(Serialize)]
-    struct WithDigests<'a, C> {
-        #[serde(flatten)]
-        config: &'a C,
-        digests: BTreeMap<String, String>,
-    }
-    let digests = digest::of_weights(&files)?;
-    let path = dir.join(CONFIG_FILE);
-    let json = json_bytes(&path, &WithDigests { config, digests })?;
-    commit_directory(dir, files, Staged::from_bytes(&path, &json)?)
 }
 
 /// Names every staged file, `config.json` last. An old `config.json` goes first, and with it what

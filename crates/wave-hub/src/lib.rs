@@ -54,6 +54,7 @@ mod card;
 mod delta;
 mod differences;
 mod digest;
+mod digests;
 mod directory;
 mod error;
 mod events;
@@ -77,7 +78,8 @@ mod transformers;
 pub use atomic::{prepare_out, remove_own_temporaries, remove_temporaries, write_atomic};
 pub use card::{CardFront, CardResult, card_license, model_card, with_license};
 pub use delta::{DeltaConfig, read_delta, write_delta};
-pub use digest::{check_digests, sha256_file, sha256_hex};
+pub use digest::{sha256_file, sha256_hex};
+pub use digests::check_digests;
 pub use directory::{
     ARTEFACT_FILES, CARD_FILE, Kind, SCALERS_FILE, TOKENIZER_FILE, directory_kind,
 };

@@ -11,9 +11,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::atomic::Staged;
+use crate::digests::commit_artefact;
 use crate::directory::{
-    CARD_FILE, CONFIG_FILE, Kind, MODEL_FILE, ONNX_FILE, commit_artefact, promised_file,
-    read_config,
+    CARD_FILE, CONFIG_FILE, Kind, MODEL_FILE, ONNX_FILE, promised_file, read_config,
 };
 use crate::float::cast;
 use crate::onnx::{self, VitSizes};

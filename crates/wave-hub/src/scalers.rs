@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::digest::check_digest;
+use crate::digests::check_digest;
 use crate::directory::{CONFIG_FILE, SCALERS_FILE};
 use crate::templates::PARTS;
 use crate::tensors::read_weights;

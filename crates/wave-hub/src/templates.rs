@@ -18,9 +18,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::atomic::Staged;
-use crate::directory::{
-    CARD_FILE, CONFIG_FILE, Kind, TEMPLATES_FILE, commit_artefact, promised_file, read_config,
-};
+use crate::digests::commit_artefact;
+use crate::directory::{CARD_FILE, CONFIG_FILE, Kind, TEMPLATES_FILE, promised_file, read_config};
 use crate::float::cast;
 use crate::model::check_normalisation;
 use crate::tensors::{read_weights, stage_tensors};

@@ -10,10 +10,8 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::atomic::Staged;
-use crate::digest::DIGESTS;
-use crate::directory::{
-    CARD_FILE, CONFIG_FILE, MODEL_FILE, PREPROCESSOR_FILE, TOKENIZER_FILE, commit_artefact,
-};
+use crate::digests::{DIGESTS, commit_artefact};
+use crate::directory::{CARD_FILE, CONFIG_FILE, MODEL_FILE, PREPROCESSOR_FILE, TOKENIZER_FILE};
 use crate::files::{json_bytes, read_json};
 use crate::float::cast;
 use crate::model::{check_names, read_model_weights};

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::{is_artefact_file, is_pickle_name};
-use crate::digest::check_digest;
+use crate::digests::check_digest;
 use crate::directory::{CARD_FILE, DELTA_FILE, MODEL_FILE, TEMPLATES_FILE};
 use crate::{
     CardFront, HubError, Kind, check_digests, directory_kind, model_card, read_delta, read_model,
