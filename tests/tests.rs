@@ -24,6 +24,7 @@ mod plan;
 mod preprocessing;
 #[cfg(feature = "mpi")]
 mod ranks;
+mod readers;
 mod resume;
 mod shipped;
 mod stop;

@@ -22,8 +22,12 @@ const LARGEST: usize = 1 << 20;
 const MOST_VALUES: usize = u32::MAX as usize;
 
 /// Tensors that other projects store and no network here needs: counters of batch norms, and the
-/// attention bias indices of old LeViT files, which follow from the sizes.
-const IGNORED: [&str; 2] = ["num_batches_tracked", "attention_bias_idxs"];
+/// attention bias indices of old LeViT and BEiT files, which follow from the sizes.
+const IGNORED: [&str; 3] = [
+    "num_batches_tracked",
+    "attention_bias_idxs",
+    "relative_position_index",
+];
 
 /// What is read, for those who hold something else.
 const SUPPORTED: &str = "vision transformers (ViT, DeiT, DINOv2, DINOv3, BEiT, EVA, the towers of CLIP \
@@ -121,7 +125,8 @@ pub enum ShapeError {
     },
     /// A network, or a variant of one, that is not here.
     #[error(
-        "{name} is not supported: {what} ({found}); supported are {}",
+        "{name} is not supported: {what} ({found}); supported are{} {}",
+        but_for(what),
         SUPPORTED
     )]
     Unsupported {
@@ -131,6 +136,18 @@ pub enum ShapeError {
         what: String,
         /// The evidence.
         found: String,
+    },
+    /// A network of transformers whose names are not known here.
+    #[error(
+        "{kind} is not supported: transformers' layout of it is not read (model_type in its config.json); of \
+         transformers' layouts those of {read} are; give the network as timm saves it \
+         (timm.models.save_for_hf), or a repository of timm's"
+    )]
+    Layout {
+        /// Its `model_type`.
+        kind: String,
+        /// Those that are read.
+        read: String,
     },
     /// Weights of another network than their description names.
     #[error(
@@ -166,6 +183,14 @@ pub enum ShapeError {
         /// The remedy.
         remedy: &'static str,
     },
+}
+
+/// Words by which the list of what is supported does not contradict a part that is not.
+fn but_for(what: &str) -> &'static str {
+    match what.starts_with("it is a") || what.starts_with("it is none") {
+        true => "",
+        false => ", but for that,",
+    }
 }
 
 /// An error for a network of this name, or of none.

@@ -67,6 +67,9 @@ fn braces(pattern: &str) -> Result<Vec<String>, DataError> {
                 return fail("expected an ascending range of less than a million files");
             }
             let width = first.len();
+            if width > 255 {
+                return fail("has numbers of more digits than a file name holds, 255");
+            }
             (from..=to).map(|k| format!("{k:0width$}")).collect()
         }
         None => inside.split(',').map(str::to_owned).collect(),

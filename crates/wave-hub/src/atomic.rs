@@ -235,6 +235,16 @@ impl Staged {
         sync_dir(&dir)
     }
 
+    /// The name that it will have in its directory.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.target.file_name()?.to_str()
+    }
+
+    /// Where its content is until then.
+    pub(crate) fn content(&self) -> &Path {
+        self.temporary.file.path()
+    }
+
     /// Whether it will become `path`.
     pub(crate) fn is_for(&self, path: &Path) -> bool {
         self.target == path

@@ -8,18 +8,17 @@
 //! - `templates.{set}.left` (N, t, R) and `templates.{set}.right` (N, R, t): factors of differences of
 //!   templates.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::atomic::Staged;
-use crate::directory::{
-    CARD_FILE, CONFIG_FILE, DELTA_FILE, Kind, commit_directory, promised_file, read_config,
-};
-use crate::files::json_bytes;
+use crate::digests::commit_artefact;
+use crate::directory::{CARD_FILE, CONFIG_FILE, DELTA_FILE, Kind, promised_file, read_config};
 use crate::float::cast;
+use crate::scalers::check_names;
 use crate::templates::{Accuracy, ShapeAccuracy, check_accuracies, check_version};
 use crate::tensors::{read_weights, stage_tensors};
 use crate::{FORMAT_VERSION, FloatType, HubError, Weights};
@@ -31,6 +30,9 @@ pub struct DeltaConfig {
     pub format_version: u32,
     /// SHA-256 of the `templates.safetensors` that the delta changes, as 64 lower-case hexadecimal digits.
     pub templates_sha256: String,
+    /// The tensors that it has, those of blocks without their anchor; empty in older files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tensors: Vec<String>,
     /// Anchors of the delta.
     pub anchors: usize,
     /// Classes of the classifier.
@@ -103,9 +105,7 @@ pub fn write_delta(
         stage_tensors(&path, &cast(&path, weights, float)?, &metadata)?,
         Staged::from_bytes(&dir.join(CARD_FILE), card.as_bytes())?,
     ];
-    let json = json_bytes(&config_path, config)?;
-    let config = Staged::from_bytes(&config_path, &json)?;
-    commit_directory(dir, files, config)
+    commit_artefact(dir, files, config)
 }
 
 fn check_config(config: &DeltaConfig) -> Result<(), String> {
@@ -153,19 +153,40 @@ fn check_weights(config: &DeltaConfig, weights: &Weights) -> Result<(), String> 
     };
     classes("head.weight")?;
     classes("head.bias")?;
-    for name in weights.keys() {
-        let anchor = match name.split('.').collect::<Vec<_>>()[..] {
-            ["bank", anchor, _] | ["auxiliary", "blocks", anchor, ..] => anchor.parse().ok(),
-            ["auxiliary", ..] | ["templates", _, "left" | "right"] => Some(0),
-            _ => None,
-        };
-        if anchor.is_none_or(|anchor: usize| anchor >= config.anchors) {
-            return Err(format!(
-                "holds tensor `{name}`, of which {CONFIG_FILE} says nothing"
-            ));
-        }
+    let kinds: BTreeSet<String> = match config.tensors.is_empty() {
+        true => weights.keys().map(|name| kind(name)).collect(),
+        false => config.tensors.iter().cloned().collect(),
+    };
+    let anchors = config.anchors.min(weights.len() + 1); // one too many is enough to be missed
+    let expected = kinds.iter().flat_map(|kind| stored(kind, anchors));
+    check_names(&expected.collect(), weights)
+}
+
+/// The tensor of a learngene that a stored name is of.
+fn kind(name: &str) -> String {
+    match name.split('.').collect::<Vec<_>>()[..] {
+        ["bank", _, part] => format!("bank.{part}"),
+        ["auxiliary", "blocks", _, ref rest @ ..] => format!("blocks.{}", rest.join(".")),
+        ["auxiliary", ref rest @ ..] => rest.join("."),
+        _ => name.to_owned(),
     }
-    Ok(())
+}
+
+/// The stored names of a tensor of a learngene: one for each anchor, or one.
+fn stored(kind: &str, anchors: usize) -> Vec<String> {
+    let each = |prefix: &str, rest: &str| -> Vec<String> {
+        (0..anchors)
+            .map(|a| format!("{prefix}.{a}.{rest}"))
+            .collect()
+    };
+    match kind.split_once('.') {
+        Some(("bank", part)) => each("bank", part),
+        Some(("blocks", rest)) => each("auxiliary.blocks", rest),
+        Some(("templates", rest)) if rest.ends_with(".left") || rest.ends_with(".right") => {
+            vec![kind.to_owned()]
+        }
+        _ => vec![format!("auxiliary.{kind}")],
+    }
 }
 
 #[cfg(test)]

@@ -56,6 +56,7 @@ mod card;
 mod delta;
 mod differences;
 mod digest;
+mod digests;
 mod directory;
 mod error;
 mod events;
@@ -69,6 +70,7 @@ mod numbers;
 pub mod onnx;
 mod preprocessing;
 mod proto;
+mod scalers;
 mod table;
 mod templates;
 mod tensors;
@@ -80,6 +82,7 @@ pub use atomic::{prepare_out, remove_own_temporaries, remove_temporaries, write_
 pub use card::{CardFront, CardResult, model_card, stated_license, with_license};
 pub use delta::{DeltaConfig, read_delta, write_delta};
 pub use digest::{sha256_file, sha256_hex};
+pub use digests::check_digests;
 pub use directory::{
     ARTEFACT_FILES, CARD_FILE, Kind, SCALERS_FILE, TOKENIZER_FILE, directory_kind,
 };
@@ -90,6 +93,7 @@ pub use float::FloatType;
 pub use model::{ModelConfig, ModuleNames, PretrainedCfg, read_model, write_model, write_model_as};
 pub use numbers::{FLOOR, HALF_TO_EVEN};
 pub use preprocessing::{Preprocessing, Processor, Source, Told, read_preprocessing};
+pub use scalers::read_scalers;
 pub use table::{read_table, write_table};
 pub use templates::{
     Accuracy, FORMAT_VERSION, LevelConfig, ShapeAccuracy, TemplateConfig, read_templates,

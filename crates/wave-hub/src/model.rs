@@ -11,16 +11,18 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::atomic::Staged;
+use crate::digests::commit_artefact;
 use crate::directory::{
-    CARD_FILE, CONFIG_FILE, Kind, MODEL_FILE, ONNX_FILE, commit_directory, promised_file,
-    read_config,
+    CARD_FILE, CONFIG_FILE, Kind, MODEL_FILE, ONNX_FILE, promised_file, read_config,
 };
-use crate::files::json_bytes;
 use crate::float::cast;
 use crate::numbers::{check_numbers, check_offset};
 use crate::onnx::{self, VitSizes};
 use crate::tensors::{read_weights, stage_tensors};
 use crate::{FloatType, HubError, Weights};
+
+/// The most classes that are named by their numbers.
+const MOST_NAMED: u64 = 1 << 20;
 
 /// A model's `config.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -215,9 +217,7 @@ pub fn write_model_as(
         files.push(stage_tensors(&dir.join(name), weights, &metadata)?);
     }
     files.push(Staged::from_bytes(&dir.join(CARD_FILE), card.as_bytes())?);
-    let json = json_bytes(&config_path, config)?;
-    let config = Staged::from_bytes(&config_path, &json)?;
-    commit_directory(dir, files, config)
+    commit_artefact(dir, files, config)
 }
 
 /// A model's configuration, from the content of the file `path`.
@@ -230,8 +230,12 @@ pub(crate) fn parse_said(
     path: &Path,
     mut config: Value,
 ) -> Result<(ModelConfig, Map<String, Value>), HubError> {
+    // timm takes a null for a key that is not there.
+    without_nulls(&mut config);
     let said =
         split(&mut config).map_err(|found| HubError::malformed(path, found, "correct the file"))?;
+    names_in_order(&mut config)
+        .map_err(|found| HubError::malformed(path, found, "correct the file"))?;
     let config: ModelConfig = serde_json::from_value(config).map_err(|cause| {
         HubError::malformed(
             path,
@@ -279,6 +283,39 @@ pub(crate) fn sayings(prepared: &Value) -> Result<Map<String, Value>, String> {
     Ok(said
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect())
+}
+
+fn without_nulls(value: &mut Value) {
+    if let Some(map) = value.as_object_mut() {
+        map.retain(|_, value| !value.is_null());
+    }
+}
+
+/// Turns names by the numbers of classes, which timm writes where numbers have gaps, into names in order. A class
+/// without a name has its number.
+fn names_in_order(config: &mut Value) -> Result<(), String> {
+    let classes = config["num_classes"].as_u64().unwrap_or(0);
+    let Some(named) = config["label_names"].as_object() else {
+        return Ok(());
+    };
+    if classes > MOST_NAMED {
+        return Err(format!(
+            "`num_classes` is {classes}, expected at most {MOST_NAMED}"
+        ));
+    }
+    let mut names: Vec<Value> = (0..classes).map(|i| i.to_string().into()).collect();
+    for (number, name) in named {
+        let place = number.parse().ok().and_then(|i: usize| names.get_mut(i));
+        let place = place.ok_or_else(|| {
+            format!(
+                "`label_names` names a class {number:?}, expected 0 to {}",
+                classes.max(1) - 1
+            )
+        })?;
+        *place = name.clone();
+    }
+    config["label_names"] = names.into();
+    Ok(())
 }
 
 /// Refuses what no model can be.

@@ -18,10 +18,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::atomic::Staged;
-use crate::directory::{
-    CARD_FILE, CONFIG_FILE, Kind, TEMPLATES_FILE, commit_directory, promised_file, read_config,
-};
-use crate::files::json_bytes;
+use crate::digests::commit_artefact;
+use crate::directory::{CARD_FILE, CONFIG_FILE, Kind, TEMPLATES_FILE, promised_file, read_config};
 use crate::float::cast;
 use crate::numbers::{HALF_TO_EVEN, check_numbers, check_offset};
 use crate::preprocessing::{Preprocessing, Source, Told};
@@ -32,7 +30,7 @@ use crate::{FloatType, HubError, Weights};
 pub const FORMAT_VERSION: u32 = 1;
 
 /// The weight components that are composed from templates.
-const PARTS: [&str; 4] = ["qkv", "proj", "fc1", "fc2"];
+pub(crate) const PARTS: [&str; 4] = ["qkv", "proj", "fc1", "fc2"];
 
 /// A template directory's `config.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -234,9 +232,7 @@ pub fn write_templates(
         stage_tensors(&path, &cast(&path, weights, float)?, &metadata)?,
         Staged::from_bytes(&dir.join(CARD_FILE), card.as_bytes())?,
     ];
-    let json = json_bytes(&config_path, config)?;
-    let config = Staged::from_bytes(&config_path, &json)?;
-    commit_directory(dir, files, config)
+    commit_artefact(dir, files, config)
 }
 
 /// Asked before anything else of the file is believed: other versions may look otherwise.
@@ -352,9 +348,7 @@ fn check_weights(config: &TemplateConfig, weights: &Weights) -> Result<(), Strin
         rest.any(|rest| rest.starts_with("auxiliary."))
     };
     let stranger = weights.keys().find(|name| {
-        let checked = ["templates.", "bank.", "levels."];
-        let checked = checked.iter().any(|start| name.starts_with(start));
-        checked && !expected.contains(*name) && !of_auxiliary(name)
+        !name.starts_with("auxiliary.") && !expected.contains(*name) && !of_auxiliary(name)
     });
     match stranger {
         Some(name) => Err(format!(

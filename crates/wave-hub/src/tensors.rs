@@ -3,7 +3,7 @@
 //! # Which element types
 //! Weights are f32 in memory. On disk f32, f16 and bf16 are accepted, and the narrow two widened.
 //! The integers that belong to weights are batch normalisation's step count, `num_batches_tracked`, an i64
-//! scalar, and the `position_ids` of older files of transformers, which are read only. All else is refused by name: an f64 or an integer tensor
+//! scalar, and the `position_ids` and `relative_position_index` of older files, which are read only. All else is refused by name: an f64 or an integer tensor
 //! in a weight file is a mistake that is cheaper to hear about here than in a matrix product.
 
 use std::collections::BTreeMap;
@@ -218,9 +218,10 @@ fn check_writable(path: &Path, weights: &Weights) -> Result<(), HubError> {
     Ok(())
 }
 
-/// Whether a tensor of this name counts positions, as older files of transformers do.
+/// Whether a tensor of this name counts positions, as older files of transformers and timm do.
 fn is_places(name: &str) -> bool {
-    name.rsplit('.').next() == Some("position_ids")
+    let last = name.rsplit('.').next();
+    last.is_some_and(|last| ["position_ids", "relative_position_index"].contains(&last))
 }
 
 fn is_step_count(name: &str, shape: &[usize]) -> bool {

@@ -10,7 +10,8 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::atomic::Staged;
-use crate::directory::{CARD_FILE, CONFIG_FILE, MODEL_FILE, PREPROCESSOR_FILE, commit_directory};
+use crate::digests::{DIGESTS, commit_artefact};
+use crate::directory::{CARD_FILE, CONFIG_FILE, MODEL_FILE, PREPROCESSOR_FILE};
 use crate::files::{json_bytes, read_json};
 use crate::float::cast;
 use crate::model::{check_names, read_model_weights};
@@ -78,9 +79,11 @@ pub fn write_transformers(
         let path = dir.join(PREPROCESSOR_FILE);
         files.push(Staged::from_bytes(&path, &json_bytes(&path, steps)?)?);
     }
-    let json = json_bytes(&config_path, config)?;
-    let config = Staged::from_bytes(&config_path, &json)?;
-    commit_directory(dir, files, config)
+    let mut config = config.clone();
+    if let Some(config) = config.as_object_mut() {
+        config.remove(DIGESTS); // of what it was read with
+    }
+    commit_artefact(dir, files, &config)
 }
 
 fn check(config: &Value) -> Result<(), String> {

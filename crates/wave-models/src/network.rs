@@ -61,6 +61,7 @@ impl Network {
     ) -> std::result::Result<Network, ShapeError> {
         let name = architecture.split('.').next().unwrap_or_default();
         unsupported::check(name, weights)?;
+        unsupported::check_square(name, model_args)?;
         let known = Known {
             name,
             args: model_args,
@@ -69,7 +70,9 @@ impl Network {
         };
         // timm registers ConvNeXts by name; one that is told by its sizes trains.
         let sized = model_args.contains_key("dims") && ConvNextShape::has_stages(weights);
-        if !sized {
+        if sized {
+            unsupported::check_stages(name, model_args, weights)?;
+        } else {
             wave_ancestors::check_name(name)?;
             if let Some(found) = wave_ancestors::recognise(known)? {
                 return Ok(Network::Frozen(found));

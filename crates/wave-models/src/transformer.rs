@@ -116,6 +116,8 @@ pub enum Pooling {
     Mean,
     /// What a learned query attends to among patches.
     Attention,
+    /// The first token, and beside it the mean of patches.
+    Both,
 }
 
 /// The sizes and parts of a transformer.
@@ -185,10 +187,18 @@ impl TransformerShape {
         About {
             family: self.family,
             depth: self.depth,
-            width: self.width,
+            width: self.features(),
             channels: self.channels,
             image_size: self.image_size,
             classes: self.classes,
+        }
+    }
+
+    /// Channels of what is classified.
+    pub fn features(&self) -> usize {
+        match self.pooling {
+            Pooling::Both => 2 * self.width,
+            _ => self.width,
         }
     }
 
@@ -250,6 +260,11 @@ impl TransformerShape {
         );
         add(self.pooling == Pooling::Attention, "attention pooling");
         add(
+            self.pooling == Pooling::Both,
+            "the class token and the mean of patches classified together",
+        );
+        add(!(self.norm || self.fc_norm), "no norm after the blocks");
+        add(
             self.norm_eps != LAYER_NORM_EPS,
             &format!("an epsilon of {:e}", self.norm_eps),
         );
@@ -275,7 +290,8 @@ impl TransformerShape {
         self.plain_blocks()
             && self.queries == Queries::Joint
             && self.positions != Positions::None
-            && self.pooling != Pooling::Attention
+            && !matches!(self.pooling, Pooling::Attention | Pooling::Both)
+            && (self.norm || self.fc_norm)
             && self.scale != Scale::Parameter
             && self.norm_eps == LAYER_NORM_EPS
     }
@@ -402,7 +418,7 @@ impl TransformerShape {
             affine("attn_pool.mlp.fc2", vec![d, self.pooling_hidden]);
         }
         if self.classes > 0 {
-            affine("head", vec![self.classes, d]);
+            affine("head", vec![self.classes, self.features()]);
         }
         if self.pooling == Pooling::Attention {
             all.push(("attn_pool.latent".into(), vec![1, 1, d]));

@@ -21,6 +21,10 @@
 //! adds its configuration's `layer_norm_eps`, 1e-12 by default. An export says 1e-6. An import keeps
 //! the value of its configuration ([`crate::Network::recognise`]). So both sides compute the same.
 
+mod layouts;
+
+pub use layouts::{InTimm, in_timm};
+
 use crate::check::{ShapeError, ignored};
 use crate::vit::{VitShape, check_weights};
 use crate::{Weights, check};
@@ -55,7 +59,7 @@ const HEADS: [(&str, &str); 3] = [
 /// The thirds of timm's `attn.qkv`.
 const QKV: [&str; 3] = ["query", "key", "value"];
 
-/// Weights under timm's names, from timm's or transformers'. Tensors that no network needs
+/// Weights under timm's names, from timm's or transformers'. Wrappers' names before all others are dropped. Tensors that no network needs
 /// (counters of batch norms, stored attention bias indices) are dropped; queries, keys and values
 /// are joined; missing biases of theirs become zeros. A DeiT of transformers that has a
 /// distillation token but one classifier gets a second of zeros and its own doubled, whose mean is
@@ -64,6 +68,7 @@ const QKV: [&str; 3] = ["query", "key", "value"];
 /// # Errors
 /// If queries, keys and values are incomplete or do not fit each other.
 pub fn import(weights: &Weights) -> Result<Weights, ShapeError> {
+    let weights = &unwrapped(weights);
     // `classifier` alone is no sign: EfficientNet has one too, in timm.
     let foreign = ["vit.", "deit."]
         .iter()
@@ -112,6 +117,24 @@ pub fn import(weights: &Weights) -> Result<Weights, ShapeError> {
         }
     }
     Ok(out)
+}
+
+/// Weights without what wrappers of training put before all names of a network: `module.`, `model.` and
+/// `_orig_mod.`.
+pub(crate) fn unwrapped(weights: &Weights) -> Weights {
+    let mut weights = weights.clone();
+    let wrapper = |weights: &Weights| {
+        let all = |start: &&str| weights.keys().all(|name| name.starts_with(start));
+        let starts = ["module.", "model.", "_orig_mod."];
+        starts.into_iter().find(all).filter(|_| !weights.is_empty())
+    };
+    while let Some(start) = wrapper(&weights) {
+        let bare = weights.into_iter();
+        weights = bare
+            .map(|(name, t)| (name[start.len()..].to_owned(), t))
+            .collect();
+    }
+    weights
 }
 
 /// A vision transformer in transformers' native `vit` layout: its weights by transformers' names,

@@ -7,7 +7,7 @@ use crate::{ShapeError, Weights};
 use serde_json::{Map, Value};
 
 /// Architectures by how their names in timm or `model_type` begin, in the words of their papers.
-const ARCHITECTURES: [(&str, &str); 26] = [
+const ARCHITECTURES: [(&str, &str); 22] = [
     ("swinv2", "a Swin transformer V2"),
     ("swin", "a Swin transformer"),
     ("maxxvit", "a MaxxViT"),
@@ -28,10 +28,6 @@ const ARCHITECTURES: [(&str, &str); 26] = [
     ("naflexvit", "a NaFlexViT"),
     ("efficientvit_b", "an EfficientViT of MIT"),
     ("efficientvit_l", "an EfficientViT of MIT"),
-    ("dinov2", "a DINOv2"),
-    ("dinov3", "a DINOv3"),
-    ("siglip", "a SigLIP"),
-    ("clip", "a CLIP"),
     ("resnext", "a ResNeXt"),
     ("regnet", "a RegNet"),
 ];
@@ -91,6 +87,29 @@ const ABSENT: [(&str, &str); 9] = [
     ("rope.periods", "rotary periods among its weights"),
 ];
 
+/// The first tensors of networks.
+const FIRSTS: [&str; 6] = [
+    "patch_embed.proj.weight",
+    "stem.0.weight",
+    "stem.weight",
+    "stem.conv1.linear.weight",
+    "conv1.weight",
+    "conv_stem.weight",
+];
+
+/// Modules of a block that always have a bias here, and what they are without.
+const WITHOUT_BIAS: [(&str, &str); 3] = [
+    (
+        "norm1",
+        "norms without a bias (RMSNorm, or norms with norm_bias)",
+    ),
+    (
+        "attn.proj",
+        "maps after attention without a bias (proj_bias)",
+    ),
+    ("mlp.fc1", "MLPs without biases (proj_bias)"),
+];
+
 /// Refuses networks that are none of those here.
 ///
 /// `name` is timm's architecture or transformers' `model_type`, or empty.
@@ -101,10 +120,85 @@ pub(crate) fn check(name: &str, weights: &Weights) -> Result<(), ShapeError> {
     if let Some((_, kind)) = architecture(name) {
         return Err(unsupported(name, &format!("it is {kind}"), "by its name"));
     }
+    // `module.` and its like are gone by now; others may be a part of more than one network.
+    if let Some((before, _)) = weights
+        .keys()
+        .next()
+        .and_then(|first| first.split_once('.'))
+        && weights
+            .keys()
+            .all(|name| name.starts_with(&format!("{before}.")))
+        && FIRSTS
+            .iter()
+            .any(|first| weights.contains_key(&format!("{before}.{first}")))
+    {
+        let what = format!("all names have `{before}.` before them; save the weights without it");
+        return Err(unsupported(name, &what, "by the names of its tensors"));
+    }
     let has = |part: &str| weights.keys().any(|name| name.contains(part));
     if has("layers.0.blocks.0.attn.relative_position_bias_table") {
         let found = "by its relative_position_bias_table";
         return Err(unsupported(name, "it is a Swin transformer", found));
+    }
+    Ok(())
+}
+
+/// Refuses a ConvNeXt of sizes of its own whose blocks, or widths, are not those that train.
+///
+/// # Errors
+/// Naming what is different.
+pub(crate) fn check_stages(
+    name: &str,
+    args: &Map<String, Value>,
+    weights: &Weights,
+) -> Result<(), ShapeError> {
+    let block = |part: &str| weights.get(&format!("stages.0.blocks.0.{part}"));
+    let matrix = block("mlp.fc1.weight").is_none_or(|t| t.rank() != 4);
+    for (odd, what) in [
+        (
+            block("mlp.grn.weight").is_some(),
+            "it has the norms of a ConvNeXt V2",
+        ),
+        (block("gamma").is_none(), "it has no layer scales"),
+        (!matrix, "it has convolutions for MLPs (conv_mlp)"),
+    ] {
+        if odd {
+            let what =
+                format!("{what} and sizes of its own, and only those that timm registers are read");
+            return Err(unsupported(name, &what, "dims in its config.json"));
+        }
+    }
+    let widths = args.get("dims").and_then(Value::as_array);
+    let widths = widths.into_iter().flatten().filter_map(Value::as_u64);
+    let widths: Vec<u64> = widths.collect();
+    let doubled = |pair: &[u64]| pair[0].checked_mul(2) == Some(pair[1]);
+    if widths.len() == 4 && widths.windows(2).all(doubled) {
+        return Ok(());
+    }
+    let what = format!(
+        "its stages have the widths {}, and only four that double from one to the next are read",
+        args["dims"]
+    );
+    Err(unsupported(name, &what, "dims in its config.json"))
+}
+
+/// Refuses images and patches that are not square.
+pub(crate) fn check_square(name: &str, args: &Map<String, Value>) -> Result<(), ShapeError> {
+    for (key, what) in [
+        ("img_size", "images"),
+        ("image_size", "images"),
+        ("patch_size", "patches"),
+    ] {
+        let pair = args.get(key).and_then(Value::as_array);
+        if let Some([height, width]) = pair.map(Vec::as_slice)
+            && height != width
+        {
+            let what = format!(
+                "it takes {what} of {height} x {width} pixels, and only square ones are read"
+            );
+            let found = format!("{key} in its config.json");
+            return Err(unsupported(name, &what, &found));
+        }
     }
     Ok(())
 }
@@ -124,6 +218,13 @@ pub(crate) fn variant(
     }
     if let Some((what, found)) = of_tensors(weights, &ABSENT) {
         return Err(unsupported(name, &format!("it has {what}"), &found));
+    }
+    for (module, what) in WITHOUT_BIAS {
+        let has = |part: &str| weights.contains_key(&format!("blocks.0.{module}.{part}"));
+        if has("weight") && !has("bias") {
+            let found = format!("blocks.0.{module}.bias is missing");
+            return Err(unsupported(name, &format!("it has {what}"), &found));
+        }
     }
     Ok(of_tensors(weights, &PARTS).or_else(|| of_arguments(args, weights)))
 }
@@ -174,7 +275,7 @@ fn of_arguments(args: &Map<String, Value>, weights: &Weights) -> Option<(String,
         if let Some(found @ ("gelu_tanh" | "gelu_pytorch_tanh" | "gelu_new" | "quick_gelu")) =
             text(key)
         {
-            let what = format!("the activation {found}, an approximation of GELU,");
+            let what = format!("the activation {found} (an approximation of GELU)");
             return said(key, &what);
         }
     }
@@ -200,6 +301,9 @@ fn of_arguments(args: &Map<String, Value>, weights: &Weights) -> Option<(String,
     if !class_token && weights.contains_key("norm.weight") {
         let what = "a norm before the mean of its tokens";
         return Some((what.into(), "tensor norm.weight".into()));
+    }
+    if args.get("final_norm") == Some(&Value::Bool(false)) {
+        return said("final_norm", "no norm after the blocks");
     }
     if !weights.contains_key("pos_embed") {
         return Some(("no learned positions".into(), "pos_embed is missing".into()));

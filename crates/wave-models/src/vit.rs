@@ -18,6 +18,7 @@ use crate::fold::get;
 use crate::{ShapeError, Weights};
 use candle_core::{Result, Tensor};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use wave_ops::{BlocksShape, Mode, Precision};
 
 pub use crate::check::check_weights;
@@ -311,10 +312,10 @@ impl VitShape {
 }
 
 /// Joins the layers of each kind: `blocks.{l}.NAME` (..) become `blocks.NAME` (depth, ..).
-/// Everything else is kept. A kind that the first layer lacks is left out.
+/// Everything else is kept. A kind that all layers lack is left out.
 ///
 /// # Errors
-/// If a layer's tensor is missing or of another shape than its siblings.
+/// If a layer's tensor is missing or of another shape than its siblings, or is none of a block.
 pub fn stack(weights: &Weights, depth: usize) -> Result<Weights> {
     stack_with(weights, depth, &[])
 }
@@ -326,10 +327,20 @@ pub(crate) fn stack_with(weights: &Weights, depth: usize, more: &[&str]) -> Resu
         .filter(|(name, _)| !name.starts_with("blocks."))
         .map(|(name, t)| (name.clone(), t.clone()))
         .collect();
-    for tensor in BLOCK_TENSORS.iter().chain(more) {
-        if !weights.contains_key(&format!("blocks.0.{tensor}")) {
+    // All that is there, so that none is passed over.
+    let mut kinds = BTreeSet::new();
+    for name in weights.keys() {
+        let Some(rest) = name.strip_prefix("blocks.") else {
             continue;
+        };
+        let (layer, tensor) = rest.split_once('.').unwrap_or((rest, ""));
+        let known = BLOCK_TENSORS.contains(&tensor) || more.contains(&tensor);
+        if !known || layer.parse::<usize>().map_or(true, |l| l >= depth) {
+            candle_core::bail!("tensor {name} is none of {depth} blocks");
         }
+        kinds.insert(tensor);
+    }
+    for tensor in kinds {
         let layers: Vec<&Tensor> = (0..depth)
             .map(|l| {
                 let name = format!("blocks.{l}.{tensor}");

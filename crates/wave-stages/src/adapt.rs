@@ -118,10 +118,10 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
             Box::new(move || templates::write(out, &gene, float, about, &card))
         } else {
             let delta = DeltaDir {
-                tensors,
                 config: DeltaConfig {
                     format_version: FORMAT_VERSION,
                     templates_sha256: templates.digest.clone(),
+                    tensors: tensors.keys().cloned().collect(),
                     anchors,
                     classes,
                     label_names,
@@ -129,6 +129,7 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
                     accuracies,
                     shapes,
                 },
+                tensors,
             };
             Box::new(move || delta::write(out, &delta, float, &card))
         };

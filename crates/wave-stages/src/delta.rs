@@ -28,6 +28,7 @@ pub fn fetch(name: &Path, context: &Context) -> Result<DeltaDir, Error> {
 
 fn read(dir: &Path) -> Result<DeltaDir> {
     let (config, stored) = wave_hub::read_delta(dir)?;
+    wave_hub::check_digests(dir)?;
     let mut tensors = Weights::new();
     let banks = stored
         .keys()

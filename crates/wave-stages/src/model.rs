@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use wave_data::{CropOffset, Transform};
 use wave_hub::onnx::VitSizes;
-use wave_hub::{CardFront, Kind, ModelConfig, PretrainedCfg};
+use wave_hub::{CardFront, Kind, ModelConfig, PretrainedCfg, Source};
 pub use wave_models::Network;
 use wave_models::transformer::{Pooling, Positions, Scale};
 use wave_models::vit::{LAYER_NORM_EPS, VitShape};
@@ -57,27 +57,38 @@ impl Model {
             return Model::from_parts(path, None, weights, heads);
         }
         towers::refuse_open_clip(path)?;
-        if wave_hub::directory_kind(path)? == Kind::Transformers {
-            return Model::from_transformers(path, heads);
-        }
-        let (config, weights) = wave_hub::read_model(path)?;
-        Model::from_parts(path, Some(config), weights, heads)
+        let model = match wave_hub::directory_kind(path)? {
+            Kind::Transformers => Model::from_transformers(path, heads)?,
+            _ => {
+                let (config, weights) = wave_hub::read_model(path)?;
+                Model::from_parts(path, Some(config), weights, heads)?
+            }
+        };
+        wave_hub::check_digests(path)?;
+        Ok(model)
     }
 
     /// Reads transformers' native layout.
     fn from_transformers(dir: &Path, heads: Option<usize>) -> Result<Model> {
         towers::refuse_nameless(dir)?;
         let (config, weights) = wave_hub::read_transformers(dir)?;
-        let mut args = config.as_object().cloned().unwrap_or_default();
-        let weights = wave_models::import(&weights)?;
-        let kind = config["model_type"].as_str().unwrap_or_default();
-        if matches!(kind, "vit" | "deit") {
+        let transformers::InTimm {
+            name,
+            mut args,
+            weights,
+        } = transformers::in_timm(&config, &weights)?;
+        if matches!(config["model_type"].as_str(), Some("vit" | "deit")) {
             // transformers' own, for a file that leaves it out.
             args.entry("layer_norm_eps").or_insert(json!(1e-12));
         }
-        say_heads(kind, &mut args, heads)?;
-        let network = Network::recognise(kind, &args, None, &weights)?;
-        warn_of_heads(dir, kind, &args, &network, heads)?;
+        say_heads(&name, &mut args, heads)?;
+        let size = wave_hub::read_preprocessing(dir)?.size;
+        let side = match size.source {
+            Source::File(_) => Some(size.value[0]),
+            _ => usize::try_from(config["image_size"].as_u64().unwrap_or(0)).ok(),
+        };
+        let network = Network::recognise(&name, &args, side.filter(|side| *side > 0), &weights)?;
+        warn_of_heads(dir, &name, &args, &network, heads)?;
         let transform = preprocessing::read(dir, &network)?;
         let label = |i: usize| {
             let named = config["id2label"][i.to_string()].as_str();
@@ -99,6 +110,15 @@ impl Model {
         heads: Option<usize>,
     ) -> Result<Model> {
         let weights = wave_models::import(&weights)?;
+        if let Some([_, height, width]) = config.as_ref().map(|c| c.pretrained_cfg.input_size)
+            && height != width
+        {
+            return Err(request(format!(
+                "{}: images become {height} x {width} pixels (input_size in config.json), and only \
+                 square ones are read",
+                path.display()
+            )));
+        }
         let image_size = config.as_ref().map(|c| c.pretrained_cfg.input_size[1]);
         let mut config = config.unwrap_or_else(|| ModelConfig {
             architecture: String::new(),

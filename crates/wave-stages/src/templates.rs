@@ -3,7 +3,7 @@
 use crate::model::{Model, Network, decimal};
 use crate::origin;
 use crate::preprocessing;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use candle_core::Tensor;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -167,6 +167,7 @@ fn read_directory(dir: &Path) -> Result<TemplateDir> {
         smaller,
         ..read_level(dir, &weights, "", plan, auxiliary, depth_rule)?
     };
+    wave_hub::check_digests(dir)?;
     let steps = config.preprocessing();
     let transform = preprocessing::transform(&steps, dir, config.image_size)?;
     Ok(TemplateDir {
@@ -218,7 +219,8 @@ fn read_level(
     let own = weights.iter();
     let own = own.filter_map(|(name, t)| Some((name.strip_prefix(&prefix)?, t)));
     let inherited: Weights = own.map(|(name, t)| (name.to_owned(), t.clone())).collect();
-    vit::check_weights(&inherited, &plan.inherited_parameters(&auxiliary))?;
+    vit::check_weights(&inherited, &plan.inherited_parameters(&auxiliary))
+        .with_context(|| dir.join("templates.safetensors").display().to_string())?;
     Ok(Learngene {
         inherited: vit::stack(&inherited, anchors)?,
         plan,

@@ -25,6 +25,7 @@ pub fn read(dir: &Path) -> Result<Option<(Value, DualEncoder)>> {
     }
     let (config, weights) = wave_hub::read_transformers(dir)?;
     let dual = DualEncoder::read(&config, &weights)?;
+    wave_hub::check_digests(dir)?;
     Ok(Some((config, dual)))
 }
 

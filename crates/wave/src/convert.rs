@@ -3,7 +3,6 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::path::Path;
-use wave_models::Weights;
 use wave_run::context::Context;
 use wave_run::inputs::Inputs;
 use wave_run::locate;
@@ -21,7 +20,8 @@ use wave_stages::model::Model;
 pub fn convert(from: &Path, output: &Output, out: &Path, options: &Options) -> Result<Value> {
     let context = &options.context;
     let (model, layout) = read(from, output, context)?;
-    let scalers = scalers(from, context)?;
+    let dir = locate::locate(from, context)?;
+    let scalers = wave_hub::read_scalers(&dir, model.network.size().0)?;
     let inputs = Inputs::new(context).artefact("model", from)?;
     run_dir::fill(out, &to_table(output)?, &inputs, options, |_| {
         let result = json!({ "parameters": model.parameters(), "top1": null });
@@ -52,13 +52,4 @@ fn read(from: &Path, output: &Output, context: &Context) -> Result<(Model, Layou
     let model = Model::read(from, context)?;
     let layout = Layout::of(output, &model.network)?;
     Ok((model, layout))
-}
-
-/// The scalers of an expanded model, beside its weights.
-fn scalers(from: &Path, context: &Context) -> Result<Option<Weights>> {
-    let file = locate::locate(from, context)?.join(wave_hub::SCALERS_FILE);
-    match file.is_file() {
-        true => Ok(Some(wave_hub::read_tensors(&file)?.0)),
-        false => Ok(None),
-    }
 }

@@ -142,11 +142,8 @@ impl Found {
             }),
             wave_hub::Kind::Model | wave_hub::Kind::Transformers => {
                 let model = Model::read(path, context)?;
-                let file = path.join(wave_hub::SCALERS_FILE);
-                let scalers = match file.is_file() {
-                    true => wave_hub::read_tensors(&file)?.0,
-                    false => Weights::new(),
-                };
+                let depth = model.network.size().0;
+                let scalers = wave_hub::read_scalers(path, depth)?.unwrap_or_default();
                 let weights = path.join("model.safetensors");
                 let (tensors, _) = wave_hub::read_tensors(&weights)?;
                 Ok(Found {

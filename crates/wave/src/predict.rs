@@ -7,7 +7,7 @@ use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::progress::{Report, Verbosity};
 use wave_run::settings::ZeroShot;
-use wave_run::terminal::printable;
+use wave_run::terminal::{cell, column, one_line};
 use wave_stages::classifier::Class;
 use wave_stages::zero_shot;
 
@@ -98,17 +98,15 @@ pub(crate) fn text(predictions: &[Value]) -> String {
         let classes: Vec<(String, f64)> = top
             .map(|class| {
                 (
-                    label(class),
+                    cell(&label(class)),
                     class["probability"].as_f64().unwrap_or(f64::NAN),
                 )
             })
             .collect();
-        let widest = |(name, _): &(String, f64)| printable(name).chars().count();
-        let width = classes.iter().map(widest).max().unwrap_or(0);
-        text += prediction["image"].as_str().unwrap_or_default();
+        let width = column(classes.iter().map(|(name, _)| name.as_str()));
+        text += &one_line(prediction["image"].as_str().unwrap_or_default());
         text.push('\n');
         for (name, probability) in &classes {
-            let name = printable(name);
             text += &format!("  {name:width$}  {:5.1} %\n", 100.0 * probability);
         }
     }

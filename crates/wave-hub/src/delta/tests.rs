@@ -112,6 +112,39 @@ fn tensors_that_do_not_belong_are_refused() {
         let error = error.unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
     }
+    // A tensor that the configuration names, or that another anchor has, is missed by name.
+    for name in ["bank.1.qkv", "auxiliary.blocks.0.norm1.weight"] {
+        let mut less = some_weights();
+        let tensor = less.remove(name).unwrap();
+        let refused = |weights: &Weights, config: &DeltaConfig| {
+            let error = write_delta(root.path(), config, weights, FloatType::F32, "# Card\n");
+            error.unwrap_err().to_string()
+        };
+        let error = refused(&less, &config());
+        assert!(error.contains(&format!("`{name}` is missing")), "{error}");
+        let listed = DeltaConfig {
+            tensors: vec![
+                "bank.qkv".into(),
+                "blocks.norm1.weight".into(),
+                "head.weight".into(),
+                "head.bias".into(),
+            ],
+            ..config()
+        };
+        less.insert(format!("{name}x"), tensor);
+        let error = refused(&less, &listed);
+        assert!(error.contains(&format!("`{name}x`")), "{error}");
+        let many = some_weights().into_iter();
+        let none: Weights = many.filter(|(n, _)| n.contains("head")).collect();
+        let error = refused(&none, &listed);
+        assert!(error.contains("is missing"), "{error}");
+    }
+    let far = DeltaConfig {
+        anchors: usize::MAX,
+        ..config()
+    };
+    let error = write_delta(root.path(), &far, &some_weights(), FloatType::F32, "");
+    assert!(error.unwrap_err().to_string().contains("is missing"));
     let mut headless = some_weights();
     headless.remove("auxiliary.head.bias");
     let error = write_delta(

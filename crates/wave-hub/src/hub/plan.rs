@@ -5,10 +5,11 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::{is_artefact_file, is_pickle_name};
+use crate::digests::check_digest;
 use crate::directory::{CARD_FILE, DELTA_FILE, MODEL_FILE, TEMPLATES_FILE};
 use crate::{
-    CardFront, HubError, Kind, directory_kind, model_card, read_delta, read_model, read_templates,
-    read_transformers, read_weights, sha256_file, sha256_hex,
+    CardFront, HubError, Kind, check_digests, directory_kind, model_card, read_delta, read_model,
+    read_templates, read_transformers, read_weights, sha256_file, sha256_hex,
 };
 
 /// Names beside an artefact that are no part of it, and are not sent.
@@ -100,6 +101,7 @@ pub fn plan(dir: &Path, card: Option<&str>) -> Result<Plan, HubError> {
         let weights = name.ends_with(".safetensors");
         if weights && ![MODEL_FILE, TEMPLATES_FILE, DELTA_FILE].contains(&&*name) {
             read_weights(&path)?;
+            check_digest(dir, &name)?;
         }
         files.push(PlannedFile::on_disk(&name, &path)?);
     }
@@ -119,12 +121,14 @@ pub fn plan(dir: &Path, card: Option<&str>) -> Result<Plan, HubError> {
 
 /// Reads the whole artefact, as whoever pulls it will; tells the library that loads it.
 fn check_readable(dir: &Path) -> Result<&'static str, HubError> {
-    match directory_kind(dir)? {
+    let library = match directory_kind(dir)? {
         Kind::Model => read_model(dir).map(|_| "timm"),
         Kind::Templates => read_templates(dir).map(|_| "wave"),
         Kind::Delta => read_delta(dir).map(|_| "wave"),
         Kind::Transformers => read_transformers(dir).map(|_| "transformers"),
-    }
+    }?;
+    check_digests(dir)?;
+    Ok(library)
 }
 
 fn check_file(dir: &Path, path: &Path, name: &str) -> Result<(), HubError> {

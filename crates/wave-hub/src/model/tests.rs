@@ -73,7 +73,13 @@ fn the_config_is_what_timm_reads() {
             "first_conv": "patch_embed.proj", "classifier": "head",
         },
     });
-    assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), expected);
+    let mut found: Value = serde_json::from_str(&text).unwrap();
+    let digests = found.as_object_mut().unwrap().remove("digests").unwrap();
+    for file in ["model.safetensors", "scalers.safetensors"] {
+        let digest = crate::sha256_file(&root.path().join(file)).unwrap();
+        assert_eq!(digests[file], digest);
+    }
+    assert_eq!(found, expected);
     assert!(text.ends_with("}\n"));
 }
 
@@ -307,4 +313,85 @@ fn a_write_below_a_regular_file_fails_by_name() {
     assert!(!error.is_request());
     assert!(error.to_string().contains("file/model"), "{error}");
     assert_eq!(names(root.path()), ["file"]);
+}
+
+#[test]
+fn what_timm_takes_for_absent_is_absent_and_names_may_have_numbers() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("config.json");
+    let usual = json!({"architecture": "x", "num_classes": 3, "pretrained_cfg": {}});
+    let read = |change: &dyn Fn(&mut Value)| {
+        let mut json = usual.clone();
+        change(&mut json);
+        parse(&path, json)
+    };
+    let plain = read(&|_| {}).unwrap();
+    let keys = [
+        "crop_pct",
+        "mean",
+        "std",
+        "tag",
+        "input_size",
+        "interpolation",
+        "crop_mode",
+    ];
+    for key in keys
+        .into_iter()
+        .chain(["num_classes", "fixed_input_size", "custom_load"])
+    {
+        let found = read(&|json| json["pretrained_cfg"][key] = Value::Null).unwrap();
+        assert_eq!(found, plain, "{key}");
+    }
+    for key in [
+        "pretrained_cfg",
+        "model_args",
+        "label_names",
+        "global_pool",
+        "num_features",
+    ] {
+        assert_eq!(
+            read(&|json| json[key] = Value::Null).unwrap(),
+            plain,
+            "{key}"
+        );
+    }
+    let named = read(&|json| json["label_names"] = json!({"0": "cat", "2": "dog"})).unwrap();
+    assert_eq!(named.label_names.unwrap(), ["cat", "1", "dog"]);
+    for (names, part) in [
+        (json!({"3": "cat"}), "names a class \"3\", expected 0 to 2"),
+        (json!({"x": "cat"}), "names a class \"x\""),
+    ] {
+        let error = read(&|json| json["label_names"] = names.clone()).unwrap_err();
+        check_request(error, &[part]);
+    }
+    let error = read(&|json| json["pretrained_cfg"] = json!([])).unwrap_err();
+    check_request(error, &["`pretrained_cfg` is []"]);
+}
+
+#[test]
+fn a_flipped_bit_is_told_by_the_digest_and_files_without_one_are_not_compared() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    write(dir, &config()).unwrap();
+    crate::check_digests(dir).unwrap();
+    let path = dir.join("model.safetensors");
+    let mut bytes = fs::read(&path).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let parts = ["model.safetensors", "SHA-256", "copy both again"];
+    check_request(crate::check_digests(dir).unwrap_err(), &parts);
+    let config = dir.join("config.json");
+    let mut json: Value = crate::read_json(&config).unwrap();
+    json["digests"] = json!(["x"]);
+    crate::write_json(&config, &json).unwrap();
+    check_request(
+        crate::check_digests(dir).unwrap_err(),
+        &["`digests` is [\"x\"]"],
+    );
+    // Other tools write none, and other names are none of an artefact's.
+    for digests in [Value::Null, json!({"../x.safetensors": "0"})] {
+        json["digests"] = digests;
+        crate::write_json(&config, &json).unwrap();
+        crate::check_digests(dir).unwrap();
+    }
 }

@@ -78,6 +78,23 @@ fn named(name: &str) -> Result<Named, &'static str> {
         rotary: None,
     };
     let neighbours = Some(Rotary::Neighbours { reference: 16 });
+    // transformers' `model_type`; what these leave open comes with the arguments.
+    let of_transformers = match name {
+        "vit" | "deit" | "vit_msn" => Some((vit.family, None)),
+        "dinov2" | "dinov2_with_registers" => Some(("a DINOv2", None)),
+        "dinov3_vit" => Some(("a DINOv3", Some(Rotary::Halves))),
+        "beit" | "data2vec-vision" => Some(("a BEiT", None)),
+        "clip" | "clip_vision_model" => Some(("the tower of a CLIP", None)),
+        "siglip" | "siglip_vision_model" => Some(("the tower of a SigLIP", None)),
+        _ => None,
+    };
+    if let Some((family, rotary)) = of_transformers {
+        return Ok(Named {
+            family,
+            rotary,
+            ..vit
+        });
+    }
     if starts("eva02_enormous") {
         return Err("its norms come after attention and MLP");
     }
@@ -301,6 +318,7 @@ pub(crate) fn recognise(
         Some("token") => Pooling::Token,
         Some("avg") => Pooling::Mean,
         Some("map") => Pooling::Attention,
+        Some("token+avg") => Pooling::Both, // ours, of transformers' DINOv2
         Some(other) => {
             return refuse(
                 &format!("it has the pooling {other:?}"),
@@ -395,13 +413,18 @@ fn check(known: Known, shape: &TransformerShape) -> Result<(), ShapeError> {
     if shape.rotary.is_some() {
         divides("4 x heads", 4 * shape.heads, "width", shape.width)?;
     }
+    let without = |key: &str| known.args.get(key) == Some(&Value::Bool(false));
     for (there, name) in [
         (shape.patch_bias || shape.norm_pre, "patch_embed.proj.bias"),
-        (shape.norm || shape.fc_norm, "norm.weight"),
+        (
+            shape.norm || shape.fc_norm || without("final_norm"),
+            "norm.weight",
+        ),
         (
             shape.positions != Positions::None
                 || shape.rotary.is_some()
-                || shape.relative != Relative::None,
+                || shape.relative != Relative::None
+                || without("use_abs_pos_emb"),
             "pos_embed",
         ),
     ] {

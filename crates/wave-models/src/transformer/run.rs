@@ -113,12 +113,15 @@ pub(super) fn pooled(shape: &TransformerShape, weights: &Weights, x: &Tensor) ->
         false => Ok(x.clone()),
     };
     let (_, n, _) = x.dims3()?;
+    let token = || normed(&x.narrow(1, 0, 1)?.squeeze(1)?);
+    let mean = || {
+        let patches = x.narrow(1, shape.prefix(), n - shape.prefix())?;
+        normed(&patches.contiguous()?)?.mean(1)
+    };
     let pooled = match shape.pooling {
-        Pooling::Token => normed(&x.narrow(1, 0, 1)?.squeeze(1)?)?,
-        _ => {
-            let patches = x.narrow(1, shape.prefix(), n - shape.prefix())?;
-            normed(&patches.contiguous()?)?.mean(1)?
-        }
+        Pooling::Token => token()?,
+        Pooling::Both => Tensor::cat(&[token()?, mean()?], 1)?,
+        _ => mean()?,
     };
     match shape.fc_norm {
         true => norm(shape, weights, "fc_norm", &pooled),

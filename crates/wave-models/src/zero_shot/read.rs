@@ -44,9 +44,11 @@ const CLIP_END: u64 = 49407;
 const LEGACY_END: u64 = 2;
 
 impl DualEncoder {
-    /// Whether a `config.json` is of a CLIP or SigLIP.
+    /// Whether a `config.json` is of a CLIP or SigLIP, without a classifier.
     pub fn is_one(config: &Value) -> bool {
+        let class = config["architectures"][0].as_str().unwrap_or_default();
         matches!(config["model_type"].as_str(), Some("clip" | "siglip"))
+            && !class.ends_with("ForImageClassification")
     }
 
     /// The CLIP or SigLIP of transformers' `config.json` and weights.
@@ -67,7 +69,7 @@ impl DualEncoder {
                 ));
             }
         };
-        let mut weights = weights.clone();
+        let mut weights = crate::transformers::unwrapped(weights);
         weights.retain(|name, _| !name.ends_with(".position_ids")); // they count from 0
         let of = Of {
             config,

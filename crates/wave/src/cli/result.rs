@@ -2,6 +2,7 @@
 
 use crate::predict;
 use serde_json::{Map, Value};
+use wave_run::terminal::{cell, column, one_line};
 
 /// Keys for programs only; candidate sizes are already on stderr.
 const HIDDEN: [&str; 2] = ["logits", "sizes"];
@@ -25,10 +26,10 @@ fn rows(map: &Map<String, Value>, indent: &str) -> String {
     let shown = map
         .iter()
         .filter(|(key, value)| !HIDDEN.contains(&key.as_str()) && !is_empty(value));
-    let shown: Vec<(String, &String, &Value)> = shown.map(|(k, v)| (name(k), k, v)).collect();
+    let shown = shown.map(|(k, v)| (cell(&name(k)), k, v));
+    let shown: Vec<(String, &String, &Value)> = shown.collect();
     let short = shown.iter().filter(|(_, _, value)| !is_block(value));
-    let width = short.map(|(name, ..)| name.chars().count()).max();
-    let width = width.unwrap_or(0);
+    let width = column(short.map(|(name, ..)| name.as_str()));
     let deeper = format!("{indent}  ");
     let line = |(name, key, v): &(String, &String, &Value)| match v {
         Value::Object(map) if *key == "tensors" => {
@@ -43,15 +44,15 @@ fn rows(map: &Map<String, Value>, indent: &str) -> String {
 
 /// Names of tensors unchanged, with their shapes.
 fn tensors(map: &Map<String, Value>, indent: &str) -> String {
-    let width = map.keys().map(|name| name.chars().count()).max();
-    let width = width.unwrap_or(0);
+    let names: Vec<String> = map.keys().map(|name| cell(name)).collect();
+    let width = column(names.iter().map(String::as_str));
     let line = |(name, shape): (&String, &Value)| {
         let sides = shape.as_array().into_iter().flatten();
         let sides: Vec<String> = sides.map(Value::to_string).collect();
         let line = format!("{indent}{name:width$}  {}", sides.join(" x "));
         line.trim_end().to_string() + "\n"
     };
-    map.iter().map(line).collect()
+    names.iter().zip(map.values()).map(line).collect()
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -89,25 +90,19 @@ fn table(items: &[Value], indent: &str) -> String {
         let line = |item: &Value| format!("{indent}{}\n", value("", item));
         return items.iter().map(line).collect();
     }
-    let head = keys.iter().map(|key| name(key)).collect();
-    let cell = |item: &Value, key: &str| match &item[key] {
+    let head = keys.iter().map(|key| cell(&name(key))).collect();
+    let text = |item: &Value, key: &str| match &item[key] {
         Value::Null => String::new(),
-        v => value(key, v),
+        v => cell(&value(key, v)),
     };
     let mut lines: Vec<Vec<String>> = vec![head];
     lines.extend(
         items
             .iter()
-            .map(|item| keys.iter().map(|key| cell(item, key)).collect()),
+            .map(|item| keys.iter().map(|key| text(item, key)).collect()),
     );
     let widths: Vec<usize> = (0..keys.len())
-        .map(|i| {
-            lines
-                .iter()
-                .map(|l| l[i].chars().count())
-                .max()
-                .unwrap_or(0)
-        })
+        .map(|i| column(lines.iter().map(|cells| cells[i].as_str())))
         .collect();
     let numeric = |key: &str| items.iter().any(|item| item[key].is_number());
     let line = |cells: Vec<String>| {
@@ -142,7 +137,7 @@ fn value(key: &str, value: &Value) -> String {
     let fractions = ["top5", "exact", "probability", "share", "share_of_peak"];
     let fraction = key.ends_with("top1") || fractions.contains(&key);
     match value {
-        Value::String(text) => text.clone(),
+        Value::String(text) => one_line(text).into_owned(),
         Value::Array(ends) if key.ends_with("_range") && ends.len() == 2 => {
             let of = key.trim_end_matches("_range");
             format!(
@@ -259,6 +254,26 @@ tensors
 ";
         assert_eq!(text(&result), expected);
         assert_eq!(text(&json!({ "report": "# All" })), "# All");
+    }
+
+    #[test]
+    fn long_names_are_cut_and_line_breaks_make_no_rows() {
+        let long = "x".repeat(70_000);
+        let result = json!({
+            long.clone(): 1,
+            "tensors": { long.clone(): [1, 2], "a\n  b": [3] },
+            "accuracies": [{ "condition": long, "top1": 0.5 }, { "condition": "a\nb", "top1": 1.0 }],
+            "path": "here\nthere",
+        });
+        let shown = text(&result);
+        assert_eq!(shown.lines().count(), 8, "{shown}");
+        assert!(
+            shown.lines().all(|line| line.chars().count() < 100),
+            "{shown}"
+        );
+        for part in [r"a\u000a  b", r"a\u000ab", r"here\u000athere", "…"] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
     }
 
     #[test]

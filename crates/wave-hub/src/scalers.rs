@@ -1,0 +1,88 @@
+//! `scalers.safetensors`: the scalers that an expanded model was composed from, beside its weights.
+//!
+//! It holds `scalers.{layer}.{part}` for every layer and part, and nothing else.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::digests::check_digest;
+use crate::directory::{CONFIG_FILE, SCALERS_FILE};
+use crate::templates::PARTS;
+use crate::tensors::read_weights;
+use crate::{HubError, Weights};
+
+/// The scalers of a model of `depth` layers in `dir`, if it has any.
+///
+/// # Errors
+/// [`HubError::Malformed`] naming a tensor that is missing or none of these, or when the file is broken;
+/// [`HubError::Io`] when it cannot be read.
+pub fn read_scalers(dir: &Path, depth: usize) -> Result<Option<Weights>, HubError> {
+    let path = dir.join(SCALERS_FILE);
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let weights = read_weights(&path)?;
+    let name = |(layer, part)| format!("scalers.{layer}.{part}");
+    let all = (0..depth).flat_map(|layer| PARTS.map(|part| (layer, part)));
+    let expected: BTreeSet<String> = all.map(name).collect();
+    check_names(&expected, &weights).map_err(|found| {
+        let remedy = format!("it does not belong to the {CONFIG_FILE} beside it: copy both again");
+        HubError::malformed(&path, found, remedy)
+    })?;
+    check_digest(dir, SCALERS_FILE)?;
+    Ok(Some(weights))
+}
+
+/// Refuses weights that are not those expected, each of them: what is looked up by name alone may be passed over.
+pub(crate) fn check_names(expected: &BTreeSet<String>, weights: &Weights) -> Result<(), String> {
+    // A tensor by another name is told by that: both names differ from what is expected.
+    if let Some(name) = weights.keys().find(|name| !expected.contains(*name)) {
+        return Err(format!(
+            "holds tensor `{name}`, of which {CONFIG_FILE} says nothing"
+        ));
+    }
+    match expected.iter().find(|name| !weights.contains_key(*name)) {
+        Some(name) => Err(format!(
+            "tensor `{name}` is missing, but {CONFIG_FILE} speaks of it"
+        )),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{check_request, weights};
+    use crate::write_tensors;
+
+    #[test]
+    fn scalers_are_those_of_all_layers_and_no_others() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(read_scalers(root.path(), 2).unwrap().is_none());
+        let names: Vec<String> = (0..2)
+            .flat_map(|l| PARTS.map(|part| format!("scalers.{l}.{part}")))
+            .collect();
+        let shapes: Vec<(&str, &[usize])> = names.iter().map(|n| (n.as_str(), &[2][..])).collect();
+        let whole = weights(&shapes);
+        let write = |weights: &Weights| {
+            let path = root.path().join(SCALERS_FILE);
+            write_tensors(&path, weights, &Default::default()).unwrap();
+        };
+        write(&whole);
+        assert!(read_scalers(root.path(), 2).unwrap().is_some());
+        for (depth, part) in [(1, "scalers.1.fc1"), (3, "scalers.2.fc1")] {
+            check_request(read_scalers(root.path(), depth).unwrap_err(), &[part]);
+        }
+        let mut wrong = whole.clone();
+        let t = wrong.remove("scalers.1.proj").unwrap();
+        write(&wrong);
+        let missing = ["`scalers.1.proj` is missing", "scalers.safetensors"];
+        check_request(read_scalers(root.path(), 2).unwrap_err(), &missing);
+        wrong.insert("scalers.1.projx".into(), t);
+        write(&wrong);
+        check_request(
+            read_scalers(root.path(), 2).unwrap_err(),
+            &["`scalers.1.projx`"],
+        );
+    }
+}

@@ -1,0 +1,513 @@
+//! The layouts of transformers that are read: how their names become timm's, and what their `config.json`
+//! says in timm's terms.
+//!
+//! A network is a row of [`LAYOUTS`]: the module that holds it, tables of names, and what no image passes
+//! through. What the weights do not show (heads, epsilon, activation, pooling) follows from `config.json`.
+
+use super::{import, join, misfit, rename};
+use crate::check::{dims, unsupported};
+use crate::{ShapeError, Weights};
+use candle_core::Tensor;
+use serde_json::{Map, Value, json};
+
+mod convolutions;
+#[cfg(test)]
+mod tests;
+
+/// A network in timm's terms.
+pub struct InTimm {
+    /// timm's name, or `model_type`.
+    pub name: String,
+    /// timm's `model_args`; of a plain vision transformer all of transformers' `config.json`.
+    pub args: Map<String, Value>,
+    /// Weights under timm's names.
+    pub weights: Weights,
+}
+
+type Names = &'static [(&'static str, &'static str)];
+
+/// A layout of a transformer.
+struct Layout {
+    /// `model_type`.
+    kind: &'static str,
+    /// The module that holds the network, beside its classifier.
+    module: &'static str,
+    /// What comes before the number of a block.
+    blocks: &'static str,
+    /// Modules outside the blocks, transformers' name first. Longer names come first.
+    outer: Names,
+    /// Modules of a block.
+    inner: Names,
+    /// The module of queries, keys and values, and their names in it; joined, if there is one.
+    thirds: Option<(&'static str, [&'static str; 3])>,
+}
+
+const THIRDS: Option<(&str, [&str; 3])> = Some(("attention.attention", ["query", "key", "value"]));
+
+const VIT_OUTER: Names = &[
+    ("embeddings.cls_token", "cls_token"),
+    ("embeddings.register_tokens", "reg_token"),
+    ("embeddings.position_embeddings", "pos_embed"),
+    ("embeddings.patch_embeddings.projection", "patch_embed.proj"),
+    ("layernorm", "norm"),
+];
+
+/// A distillation token that no classifier sees is what registers are.
+const DEIT_OUTER: Names = &[
+    ("embeddings.cls_token", "cls_token"),
+    ("embeddings.distillation_token", "reg_token"),
+    ("embeddings.position_embeddings", "pos_embed"),
+    ("embeddings.patch_embeddings.projection", "patch_embed.proj"),
+    ("layernorm", "norm"),
+];
+
+const VIT_INNER: Names = &[
+    ("layernorm_before", "norm1"),
+    ("layernorm_after", "norm2"),
+    ("attention.output.dense", "attn.proj"),
+    ("intermediate.dense", "mlp.fc1"),
+    ("output.dense", "mlp.fc2"),
+];
+
+const DINOV2_INNER: Names = &[
+    ("norm1", "norm1"),
+    ("norm2", "norm2"),
+    ("attention.output.dense", "attn.proj"),
+    ("layer_scale1.lambda1", "ls1.gamma"),
+    ("layer_scale2.lambda1", "ls2.gamma"),
+    ("mlp.weights_in", "mlp.fc1"),
+    ("mlp.weights_out", "mlp.fc2"),
+    ("mlp", "mlp"),
+];
+
+const BEIT_OUTER: Names = &[
+    ("embeddings.cls_token", "cls_token"),
+    ("embeddings.position_embeddings", "pos_embed"),
+    ("embeddings.patch_embeddings.projection", "patch_embed.proj"),
+    ("encoder.relative_position_bias", "rel_pos_bias"),
+    ("pooler.layernorm", "fc_norm"),
+    ("layernorm", "norm"),
+];
+
+const BEIT_INNER: Names = &[
+    ("layernorm_before", "norm1"),
+    ("layernorm_after", "norm2"),
+    ("attention.output.dense", "attn.proj"),
+    ("attention.attention.relative_position_bias", "attn"),
+    ("lambda_1", "gamma_1"),
+    ("lambda_2", "gamma_2"),
+    ("intermediate.dense", "mlp.fc1"),
+    ("output.dense", "mlp.fc2"),
+];
+
+const DINOV3_OUTER: Names = &[
+    ("embeddings.cls_token", "cls_token"),
+    ("embeddings.register_tokens", "reg_token"),
+    ("embeddings.patch_embeddings", "patch_embed.proj"),
+    ("norm", "norm"),
+];
+
+const DINOV3_INNER: Names = &[
+    ("norm1", "norm1"),
+    ("norm2", "norm2"),
+    ("attention.q_proj", "attn.q_proj"),
+    ("attention.k_proj", "attn.k_proj"),
+    ("attention.v_proj", "attn.v_proj"),
+    ("attention.o_proj", "attn.proj"),
+    ("layer_scale1.lambda1", "ls1.gamma"),
+    ("layer_scale2.lambda1", "ls2.gamma"),
+    ("mlp.gate_proj", "mlp.fc1_g"),
+    ("mlp.up_proj", "mlp.fc1"),
+    ("mlp.down_proj", "mlp.fc2"),
+];
+
+const TOWER_OUTER: Names = &[
+    ("embeddings.class_embedding", "cls_token"),
+    ("embeddings.patch_embedding", "patch_embed.proj"),
+    ("embeddings.position_embedding.weight", "pos_embed"),
+    ("pre_layrnorm", "norm_pre"),
+    ("post_layernorm", "norm"),
+    ("head.probe", "attn_pool.latent"),
+    ("head.attention.out_proj", "attn_pool.proj"),
+    ("head.layernorm", "attn_pool.norm"),
+    ("head.mlp", "attn_pool.mlp"),
+];
+
+const TOWER_INNER: Names = &[
+    ("layer_norm1", "norm1"),
+    ("layer_norm2", "norm2"),
+    ("self_attn.out_proj", "attn.proj"),
+    ("mlp", "mlp"),
+];
+
+const VIT: Layout = Layout {
+    kind: "vit",
+    module: "vit.",
+    blocks: "encoder.layer.",
+    outer: VIT_OUTER,
+    inner: VIT_INNER,
+    thirds: THIRDS,
+};
+
+const TOWER: Layout = Layout {
+    kind: "clip",
+    module: "vision_model.",
+    blocks: "encoder.layers.",
+    outer: TOWER_OUTER,
+    inner: TOWER_INNER,
+    thirds: Some(("self_attn", ["q_proj", "k_proj", "v_proj"])),
+};
+
+const BEIT: Layout = Layout {
+    kind: "beit",
+    module: "beit.",
+    outer: BEIT_OUTER,
+    inner: BEIT_INNER,
+    ..VIT
+};
+
+const DINOV2: Layout = Layout {
+    kind: "dinov2",
+    module: "dinov2.",
+    inner: DINOV2_INNER,
+    ..VIT
+};
+
+const LAYOUTS: [Layout; 12] = [
+    VIT,
+    Layout {
+        kind: "deit",
+        module: "deit.",
+        outer: DEIT_OUTER,
+        ..VIT
+    },
+    Layout {
+        kind: "vit_msn",
+        ..VIT
+    },
+    DINOV2,
+    Layout {
+        kind: "dinov2_with_registers",
+        module: "dinov2_with_registers.",
+        ..DINOV2
+    },
+    Layout {
+        kind: "dinov3_vit",
+        module: "model.",
+        blocks: "layer.",
+        outer: DINOV3_OUTER,
+        inner: DINOV3_INNER,
+        thirds: None,
+    },
+    BEIT,
+    Layout {
+        kind: "data2vec-vision",
+        module: "data2vec_vision.",
+        ..BEIT
+    },
+    TOWER,
+    Layout {
+        kind: "clip_vision_model",
+        ..TOWER
+    },
+    Layout {
+        kind: "siglip",
+        ..TOWER
+    },
+    Layout {
+        kind: "siglip_vision_model",
+        ..TOWER
+    },
+];
+
+/// What no image passes through once a network is trained: tokens of masked training, poolers that only
+/// pretraining had, tables that count.
+fn idle(kind: &str, name: &str) -> bool {
+    let part = |start: &str| name.starts_with(start);
+    name.ends_with("embeddings.mask_token")
+        || name.ends_with("relative_position_index")
+        || name.ends_with("position_ids")
+        || (["vit", "deit", "vit_msn"].contains(&kind) && part("pooler."))
+        // The classifier's own pooling takes the place of the tower's.
+        || (kind == "clip" && part("post_layernorm."))
+        || (kind == "siglip" && part("head."))
+}
+
+/// The network of a directory of transformers, in timm's terms.
+///
+/// # Errors
+/// If its layout is not read, or a part of it is not.
+pub fn in_timm(config: &Value, weights: &Weights) -> Result<InTimm, ShapeError> {
+    let kind = config["model_type"].as_str().unwrap_or_default();
+    crate::unsupported::check(kind, &Weights::new())?;
+    let weights = &super::unwrapped(weights);
+    if let Some(found) = convolutions::in_timm(kind, config, weights)? {
+        return Ok(found);
+    }
+    let Some(layout) = LAYOUTS.iter().find(|layout| layout.kind == kind) else {
+        let mut read: Vec<&str> = LAYOUTS.iter().map(|layout| layout.kind).collect();
+        read.extend(convolutions::KINDS);
+        return Err(ShapeError::Layout {
+            kind: kind.into(),
+            read: read.join(", "),
+        });
+    };
+    if weights.contains_key("visual_projection.weight") {
+        let found = "tensor visual_projection.weight";
+        let what = "a projection after its image tower is not read; save its vision_model alone";
+        return Err(unsupported(kind, what, found));
+    }
+    let about = match config.get("vision_config") {
+        Some(section) => section,
+        None => config,
+    };
+    let args = arguments(kind, about, weights)?;
+    let classifies = ["classifier.weight", "cls_classifier.weight"]
+        .iter()
+        .any(|name| weights.contains_key(*name));
+    // A plain vision transformer trains, and its contradictions are told by transformers' keys.
+    if ["vit", "deit", "vit_msn"].contains(&kind) && classifies && args["act_layer"] == "gelu" {
+        return Ok(InTimm {
+            name: kind.into(),
+            args: config.as_object().cloned().unwrap_or_default(),
+            weights: import(&whole_names(kind, weights))?,
+        });
+    }
+    let found = InTimm {
+        name: kind.into(),
+        weights: renamed(layout, weights)?,
+        args,
+    };
+    agree(about, &found.weights)?;
+    Ok(found)
+}
+
+/// The names of a vision transformer with the module before each: ViT-MSN's files have it before some, and
+/// networks without a classifier before none.
+fn whole_names(kind: &str, weights: &Weights) -> Weights {
+    let module = match kind {
+        "deit" => "deit.",
+        _ => "vit.",
+    };
+    let named = weights.iter().filter_map(|(name, t)| {
+        let inner = name.strip_prefix(module).unwrap_or(name);
+        if idle(kind, inner) {
+            return None;
+        }
+        let bare = ["embeddings.", "encoder.", "layernorm."];
+        let name = match bare.iter().any(|start| name.starts_with(start)) {
+            true => format!("{module}{name}"),
+            false => name.clone(),
+        };
+        Some((name, t.clone()))
+    });
+    named.collect()
+}
+
+/// What the weights do not show, as arguments of timm's.
+fn arguments(
+    kind: &str,
+    about: &Value,
+    weights: &Weights,
+) -> Result<Map<String, Value>, ShapeError> {
+    let said = |key: &str| about.get(key).filter(|value| !value.is_null());
+    let refuse = |key: &str, value: &Value| {
+        let found = format!("{key} in its config.json");
+        Err(unsupported(kind, &format!("its {key} is {value}"), &found))
+    };
+    let has = |part: &str| weights.keys().any(|name| name.ends_with(part));
+    let mut args = Map::new();
+    let towers = ["clip", "clip_vision_model", "siglip", "siglip_vision_model"];
+    let heads = towers.contains(&kind).then(|| json!(12));
+    if let Some(heads) = said("num_attention_heads").cloned().or(heads) {
+        args.insert("num_heads".into(), heads);
+    }
+    let eps = match kind {
+        "vit" | "deit" | "beit" | "data2vec-vision" => 1e-12,
+        "clip" | "clip_vision_model" | "dinov3_vit" => 1e-5,
+        _ => 1e-6,
+    };
+    let eps = said("layer_norm_eps").cloned().unwrap_or(json!(eps));
+    args.insert("layer_norm_eps".into(), eps);
+    let usual = match kind {
+        "clip" | "clip_vision_model" => "quick_gelu",
+        "siglip" | "siglip_vision_model" => "gelu_pytorch_tanh",
+        _ => "gelu",
+    };
+    let activation = said("hidden_act").cloned().unwrap_or(json!(usual));
+    let gated = has("mlp.gate_proj.weight");
+    let activation = match activation.as_str() {
+        Some("silu" | "swish") if gated => "gelu", // a gate is always SiLU here
+        _ if gated => return refuse("hidden_act", &activation),
+        Some("gelu" | "gelu_python") => "gelu",
+        Some("gelu_new" | "gelu_pytorch_tanh" | "gelu_python_tanh") => "gelu_tanh",
+        Some("quick_gelu") => "quick_gelu",
+        _ => return refuse("hidden_act", &activation),
+    };
+    args.insert("act_layer".into(), json!(activation));
+    let classifies = has("classifier.weight");
+    let pooling = match kind {
+        "dinov2" | "dinov2_with_registers" if classifies => "token+avg",
+        "beit" | "data2vec-vision" if has("pooler.layernorm.weight") => "avg",
+        "clip" | "siglip" => "avg",
+        "siglip_vision_model" if has("head.probe") => "map",
+        "siglip_vision_model" => {
+            let found = "tensor head.probe is missing";
+            return Err(unsupported(kind, "it has no pooling", found));
+        }
+        _ => "token",
+    };
+    args.insert("global_pool".into(), json!(pooling));
+    if kind == "clip" {
+        args.insert("final_norm".into(), json!(false));
+    }
+    if ["beit", "data2vec-vision"].contains(&kind) {
+        args.insert("use_abs_pos_emb".into(), json!(has("position_embeddings")));
+    }
+    if let Some(size) = said("image_size") {
+        args.insert("img_size".into(), size.clone());
+    }
+    if let Some(theta) = said("rope_theta")
+        && theta.as_f64() != Some(100.0)
+    {
+        return refuse("rope_theta", theta);
+    }
+    if kind == "dinov2_with_registers" || kind == "dinov3_vit" {
+        args.insert("no_embed_class".into(), json!(true));
+    }
+    Ok(args)
+}
+
+/// The weights under timm's names. Names of neither project are kept, for the check against a network to
+/// report.
+fn renamed(layout: &Layout, weights: &Weights) -> Result<Weights, ShapeError> {
+    let mut out = Weights::new();
+    let inner = |name: &String| {
+        let inner = name.strip_prefix(layout.module).unwrap_or(name);
+        inner.to_owned()
+    };
+    let by_inner: Weights = weights
+        .iter()
+        .map(|(name, tensor)| (inner(name), tensor.clone()))
+        .filter(|(name, _)| !idle(layout.kind, name))
+        .collect();
+    for (name, tensor) in &by_inner {
+        let Some(rest) = name.strip_prefix(layout.blocks) else {
+            let heads = [("classifier", "head")];
+            let timm = rename(heads.iter().chain(layout.outer).copied(), name);
+            out.insert(timm.unwrap_or(name.clone()), tensor.clone());
+            continue;
+        };
+        let (layer, part) = rest.split_once('.').unwrap_or((rest, ""));
+        if let Some((module, thirds)) = layout.thirds
+            && let Some(third) = part.strip_prefix(module).and_then(|p| p.strip_prefix('.'))
+            && let Some((third, kind)) = third.split_once('.')
+            && thirds.contains(&third)
+        {
+            let of = |third: &str| format!("{}{layer}.{module}.{third}.{kind}", layout.blocks);
+            let names = thirds.map(of);
+            let timm = |part: &str| format!("blocks.{layer}.attn.{part}");
+            // BEiT's keys have no bias.
+            if kind == "bias" && !by_inner.contains_key(&names[1]) {
+                let part = if third == thirds[0] {
+                    "q_bias"
+                } else {
+                    "v_bias"
+                };
+                out.insert(timm(part), tensor.clone());
+            } else if third == thirds[0] || !by_inner.contains_key(&names[0]) {
+                out.insert(timm(&format!("qkv.{kind}")), join(&by_inner, &names)?);
+            }
+            continue;
+        }
+        let timm = rename(layout.inner.iter().copied(), part);
+        let timm = timm.map(|part| format!("blocks.{layer}.{part}"));
+        out.insert(timm.unwrap_or(name.clone()), tensor.clone());
+    }
+    shaped(layout.kind, &mut out)?;
+    Ok(out)
+}
+
+/// What differs in more than names.
+fn shaped(kind: &str, weights: &mut Weights) -> Result<(), ShapeError> {
+    let changed =
+        |name: &str, tensor: &Tensor, change: &dyn Fn(&Tensor) -> candle_core::Result<Tensor>| {
+            change(tensor).map_err(|_| misfit(name, tensor))
+        };
+    match kind {
+        "dinov2_with_registers" => {
+            // The class token's position is added to it; registers have none.
+            let [_, places, _] = dims(weights, "pos_embed")?;
+            let (token, table) = (weights.get("cls_token"), weights.get("pos_embed"));
+            if let (Some(token), Some(table), 2..) = (token, table, places) {
+                let first = |t: &Tensor| t.narrow(1, 0, 1)? + token;
+                let rest = |t: &Tensor| t.narrow(1, 1, places - 1)?.contiguous();
+                let token = changed("pos_embed", table, &first)?;
+                let table = changed("pos_embed", table, &rest)?;
+                weights.insert("cls_token".into(), token);
+                weights.insert("pos_embed".into(), table);
+            }
+        }
+        "dinov3_vit" => {
+            weights.retain(|name, t| name != "reg_token" || t.elem_count() > 0);
+            let gated: Vec<String> = weights
+                .keys()
+                .filter_map(|name| name.strip_suffix(".fc1_g.weight").map(String::from))
+                .collect();
+            for mlp in gated {
+                for part in ["weight", "bias"] {
+                    if let Some(t) = weights.remove(&format!("{mlp}.fc1.{part}")) {
+                        weights.insert(format!("{mlp}.fc1_x.{part}"), t);
+                    }
+                }
+            }
+        }
+        "clip" | "clip_vision_model" | "siglip" | "siglip_vision_model" => {
+            for (name, extra) in [("cls_token", 2), ("pos_embed", 1)] {
+                if let Some(t) = weights.get(name) {
+                    let dims = [&vec![1; extra], t.dims()].concat();
+                    let t = changed(name, t, &|t| t.reshape(dims.as_slice()))?;
+                    weights.insert(name.into(), t);
+                }
+            }
+            for part in ["weight", "bias"] {
+                let name = format!("head.attention.in_proj_{part}");
+                if let Some(t) = weights.remove(&name) {
+                    let d = t.dims().first().copied().unwrap_or(0) / 3;
+                    let q = changed(&name, &t, &|t| t.narrow(0, 0, d)?.contiguous())?;
+                    let kv = changed(&name, &t, &|t| t.narrow(0, d, 2 * d)?.contiguous())?;
+                    weights.insert(format!("attn_pool.q.{part}"), q);
+                    weights.insert(format!("attn_pool.kv.{part}"), kv);
+                }
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Checks what `config.json` says of sizes against the weights, under timm's names.
+fn agree(about: &Value, weights: &Weights) -> Result<(), ShapeError> {
+    let [width, channels, patch, _] = dims(weights, "patch_embed.proj.weight")?;
+    let depth = crate::check::count(weights, |l| format!("blocks.{l}.norm1.weight"));
+    for (key, found) in [
+        ("hidden_size", width),
+        ("num_channels", channels),
+        ("num_hidden_layers", depth),
+        ("patch_size", patch),
+    ] {
+        let said = about.get(key).filter(|value| !value.is_null());
+        let same = |value: &Value| match value {
+            Value::Array(pair) => pair.iter().all(|side| *side == json!(found)),
+            value => *value == json!(found),
+        };
+        if let Some(said) = said.filter(|said| !same(said)) {
+            return Err(ShapeError::Contradiction {
+                key: key.into(),
+                said: said.to_string(),
+                found: found.to_string(),
+            });
+        }
+    }
+    Ok(())
+}
