@@ -170,6 +170,9 @@ fn of_timm(keys: &Map<String, Value>, config: &Value, file: &str) -> Result<Prep
     Ok(steps)
 }
 
+/// Input size, `crop_pct`, `crop_mode`, and the keys that they follow from.
+type Geometry = ([usize; 2], f64, &'static str, Vec<&'static str>);
+
 /// A file of a class.
 struct File<'a> {
     keys: &'a Map<String, Value>,
@@ -296,11 +299,7 @@ impl File<'_> {
     }
 
     /// Input size, `crop_pct`, `crop_mode`, and the keys that they follow from.
-    #[expect(
-        clippy::type_complexity,
-        reason = "a tuple of four, taken apart at once"
-    )]
-    fn geometry(&self) -> Result<([usize; 2], f64, &'static str, Vec<&'static str>), String> {
+    fn geometry(&self) -> Result<Geometry, String> {
         let square = self.on("default_to_square", self.class.square)?;
         let mut size = match self.get("size") {
             None => self.class.size,
