@@ -235,7 +235,7 @@ fn launcher(variable: impl Fn(&str) -> Option<String>) -> Launcher {
     }
 }
 
-/// Whether this is a batch script of Slurm, which has the number of tasks of its job and is itself the only one: no
+/// True of a batch script of Slurm, which has the number of tasks of its job and is itself the only one: no
 /// step of srun began it.
 fn is_batch_script(variable: &impl Fn(&str) -> Option<String>) -> bool {
     variable("SLURM_JOB_ID").is_some() && variable("SLURM_STEP_NUM_TASKS").is_none()

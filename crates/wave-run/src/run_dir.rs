@@ -457,7 +457,7 @@ struct Held<'a> {
     what: &'a str,
     /// Its inputs, where they are known.
     read: Option<&'a BTreeMap<String, String>>,
-    /// Whether another time limit would have made the same of it.
+    /// Another time limit would have made the same of it.
     any_time_limit: bool,
 }
 

@@ -217,7 +217,8 @@ fn list(
     })?;
     let commit = answer.sha.filter(|sha| is_commit(sha));
     let (Some(commit), Some(files)) = (commit, answer.siblings) else {
-        return Err(client.unexpected(&about, "a repository without commit or files"));
+        let found = "an answer that the API does not have (a repository without commit or files)";
+        return Err(client.unexpected(&about, found));
     };
     let refuse = |file: &str, why: &str| {
         Err(HubError::Remote {
@@ -239,7 +240,7 @@ fn list(
     Ok((commit, files))
 }
 
-/// What the hub says of a repository.
+/// The hub's description of a repository.
 #[derive(Deserialize)]
 struct Listing {
     sha: Option<String>,

@@ -56,7 +56,7 @@ fn difference(spec: &str, own: &[String], names: &[String]) -> Option<String> {
     ))
 }
 
-/// Whether names only number the classes: by digits, by transformers' `LABEL_7`, or by WordNet's `n01440764`. They
+/// True of names that only number the classes: by digits, by transformers' `LABEL_7`, or by WordNet's `n01440764`. They
 /// say nothing about how others name the same classes.
 fn are_numbers(names: &[String]) -> bool {
     names.iter().all(|name| {
