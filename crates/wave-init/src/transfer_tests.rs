@@ -6,7 +6,7 @@ use wave_models::vit::VitShape;
 fn with_token(class_token: bool) -> VitShape {
     VitShape {
         class_token,
-        ..shape(2, 16)
+        ..shape(3, 16)
     }
 }
 
@@ -15,7 +15,7 @@ fn all_of_it_from_a_donor_that_agrees() {
     for class_token in [false, true] {
         let target = with_token(class_token);
         let donors = [donor(target.clone(), 1)];
-        let start = start("share", &target, &donors);
+        let start = start("heru-lg", &target, &donors);
         assert_outside(&start.weights, donors[0].weights());
     }
 }
@@ -25,7 +25,7 @@ fn a_class_token_may_come_or_go() {
     let (with, without) = (with_token(true), with_token(false));
     for (from, to) in [(&with, &without), (&without, &with)] {
         let donors = [donor(from.clone(), 1)];
-        let start = start("share", to, &donors).weights;
+        let start = start("heru-lg", to, &donors).weights;
         let of = donors[0].weights();
         let patches = |weights: &wave_models::Weights, shape: &VitShape| {
             weights["pos_embed"].narrow(1, shape.prefix(), 9).unwrap()
@@ -45,8 +45,8 @@ fn a_class_token_may_come_or_go() {
 
 #[test]
 fn what_does_not_fit_stays_fresh_and_is_not_counted() {
-    let target = shape(2, 16);
-    let agreed = start("share", &target, &[donor(target.clone(), 1)]).cost;
+    let target = shape(3, 16);
+    let agreed = start("heru-lg", &target, &[donor(target.clone(), 1)]).cost;
     for (from, kept, lost) in [
         (
             VitShape {
@@ -73,7 +73,7 @@ fn what_does_not_fit_stays_fresh_and_is_not_counted() {
             16 * 17,
         ),
     ] {
-        let start = start("share", &target, &[donor(from, 1)]);
+        let start = start("heru-lg", &target, &[donor(from, 1)]);
         let fresh = fresh(&target);
         for name in kept {
             assert_same(name, &start.weights[name], &fresh[name]);
