@@ -90,7 +90,7 @@ pub use check::{Report, check};
 pub use control::CONTROLS;
 pub use decode::decode;
 pub use error::DataError;
-pub use listing::image_files;
+pub use listing::{IMAGE_EXTENSIONS, PassedOver, image_files};
 pub use loader::Loader;
 pub use pack::{Packed, pack};
 pub use pipeline::evaluation_batches;
@@ -239,9 +239,9 @@ fn open_directory(spec: &str) -> Result<Dataset, DataError> {
         webdataset::open_directory(dir, name)
     } else if folder::is_folder(dir) {
         folder::open(dir, name)
-    } else if let Some(images) = folder::open_images(dir, name.clone())? {
-        Ok(images)
-    } else if let Some(images) = folder::open_classes(dir, name)? {
+    } else if let Some(classes) = folder::open_classes(dir, name.clone())? {
+        Ok(classes)
+    } else if let Some(images) = folder::open_images(dir, name)? {
         Ok(images)
     } else {
         Err(DataError::layout(

@@ -4,11 +4,13 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
+use crate::listing::PassedOver;
 use crate::{DataError, RawImage, decode};
 
 /// Headers that [`common_size`] looks at.
@@ -62,6 +64,17 @@ pub trait Source: Send + Sync {
         None
     }
 
+    /// When the file of image `i` was last changed, where it is known without reading it.
+    fn modified(&self, i: usize) -> Option<SystemTime> {
+        let _ = i;
+        None
+    }
+
+    /// What lies among the images and is not read.
+    fn passed_over(&self) -> PassedOver {
+        PassedOver::default()
+    }
+
     /// The name of image `i` in reports: its file, or its place in a file.
     fn name(&self, i: usize) -> String {
         format!("image {i}")
@@ -110,9 +123,41 @@ pub struct Dataset {
     pub train: Arc<dyn Source>,
     /// The test images; of an image folder, those in `val/`.
     pub test: Arc<dyn Source>,
+    /// Whether nothing says which of the training images are to be tested on, as in a directory of class
+    /// folders alone.
+    pub unsplit: bool,
 }
 
 impl Dataset {
+    /// Training images alone.
+    pub(crate) fn trained(name: String, train: impl Source + 'static) -> Dataset {
+        let test = Empty(train.class_names().into());
+        Dataset {
+            name,
+            train: Arc::new(train),
+            test: Arc::new(test),
+            unsplit: false,
+        }
+    }
+
+    /// Test images alone.
+    pub(crate) fn tested(name: String, test: impl Source + 'static) -> Dataset {
+        let train = Empty(test.class_names().into());
+        Dataset {
+            name,
+            train: Arc::new(train),
+            test: Arc::new(test),
+            unsplit: false,
+        }
+    }
+
+    /// What lies among the images of both parts and is not read.
+    pub fn passed_over(&self) -> PassedOver {
+        let mut all = self.train.passed_over();
+        all.append(&self.test.passed_over());
+        all
+    }
+
     /// The source of one part.
     pub fn split(&self, split: Split) -> &Arc<dyn Source> {
         match split {

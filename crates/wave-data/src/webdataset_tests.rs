@@ -73,6 +73,7 @@ fn packed() -> tempfile::TempDir {
         })
     };
     let data = Dataset {
+        unsplit: false,
         train: part(&shapes.train, 40),
         test: part(&shapes.test, 10),
         ..shapes

@@ -45,7 +45,7 @@ pub fn predict(
     }
     drop(report);
     if let Some(file) = csv {
-        wave_hub::write_atomic(file, table(&predictions).as_bytes())?;
+        wave_hub::write_named(file, table(&predictions).as_bytes())?;
     }
     Ok(json!({ "predictions": predictions }))
 }
