@@ -2,8 +2,8 @@
 
 use std::io::Cursor;
 
-use image::metadata::Orientation;
 use image::codecs::png::PngDecoder;
+use image::metadata::Orientation;
 use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
 use crate::raw_image::{MAX_BYTES, MAX_PIXELS, check_size};

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::decode::MAX_FILE_BYTES;
-use crate::listing::{PassedOver, is_part};
-use crate::source::{Dataset, Encoded, Source, no_image, open_file};
-use crate::{DataError, RawImage, cache, labels, listing};
+use crate::listing::is_part;
+use crate::source::{PassedOver, no_image, open_file};
+use crate::{DataError, Dataset, Encoded, RawImage, Source, cache, labels, listing};
 
 /// The label of an image that has none: beyond all classes.
 const UNLABELLED: u32 = u32::MAX;
@@ -65,9 +65,10 @@ pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
         },
     };
     let Some((test, test_dir)) = test else {
-        if let Some(other) = listing::folders(dir)?.iter().find(|name| {
-            is_part(name) && !["train", "test"].contains(&name.as_str())
-        }) {
+        if let Some(other) = listing::folders(dir)?
+            .iter()
+            .find(|name| is_part(name) && !["train", "test"].contains(&name.as_str()))
+        {
             return Err(DataError::layout(
                 dir,
                 format!(
@@ -81,7 +82,9 @@ pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
             ..Dataset::trained(name, train)
         });
     };
-    train.passed_over.append(&beside(dir, &[&train_dir, test_dir])?);
+    train
+        .passed_over
+        .append(&beside(dir, &[&train_dir, test_dir])?);
     Ok(Dataset {
         test: Arc::new(test),
         ..Dataset::trained(name, train)

@@ -49,8 +49,8 @@ const CLASSES: [&str; 10] = [
     "predictionstring",
 ];
 
-/// Tables beside images, as the library datasets has them.
-pub(crate) const METADATA: [&str; 2] = ["metadata.csv", "metadata.jsonl"];
+/// Tables of files and labels among images, as the library datasets has them.
+pub const METADATA: [&str; 2] = ["metadata.csv", "metadata.jsonl"];
 
 /// The file of labels of the directory `part`, if there is one: `val.txt`, `val_labels.txt`,
 /// `val.csv` or `LOC_val_solution.csv` beside it (of a directory `val`), or `labels.txt`, `labels.csv`
@@ -71,10 +71,13 @@ pub(crate) fn find(part: &Path) -> Option<PathBuf> {
 
 /// The metadata in the directory `part`, or beside it, if they have a column of labels.
 pub(crate) fn metadata(part: &Path) -> Option<PathBuf> {
-    let above = part.parent().unwrap_or(part);
-    let places = [part, above].into_iter();
+    let name = part.file_name().unwrap_or_default().to_string_lossy();
+    let above = part.parent().filter(|_| is_part(&name));
+    let places = [Some(part), above].into_iter().flatten();
     let mut files = places.flat_map(|dir| METADATA.map(|file| dir.join(file)));
-    files.find(|file| file.is_file() && Table::read(file, part, &[]).is_ok_and(|table| table.labelled))
+    files.find(|file| {
+        file.is_file() && Table::read(file, part, &[]).is_ok_and(|table| table.labelled)
+    })
 }
 
 /// The label of each of `names`, images of `part`.
@@ -89,7 +92,11 @@ pub(crate) fn read(
 }
 
 /// The classes that a file gives to `names`, images of `part`, sorted; of numbers, all up to the largest.
-pub(crate) fn classes(file: &Path, part: &Path, names: &[String]) -> Result<Vec<String>, DataError> {
+pub(crate) fn classes(
+    file: &Path,
+    part: &Path,
+    names: &[String],
+) -> Result<Vec<String>, DataError> {
     let table = Table::read(file, part, names)?;
     let all = names.iter().map(|name| table.class(name));
     let all: Result<BTreeSet<&str>, String> = all.map(|found| Ok(found?.1)).collect();
@@ -112,7 +119,7 @@ struct Table {
     /// The folder of the images.
     part: String,
     rows: BTreeMap<String, Vec<(usize, String)>>,
-    /// Whether there is a column of classes.
+    /// Whether it says that there is a column of classes.
     labelled: bool,
 }
 
@@ -126,7 +133,11 @@ impl Table {
         let text = String::from_utf8_lossy(&bytes);
         let text = text.strip_prefix('\u{FEFF}').unwrap_or(&text);
         let mut table = Table {
-            part: part.file_name().unwrap_or_default().to_string_lossy().into(),
+            part: part
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into(),
             ..Table::default()
         };
         let filled = match file.extension().is_some_and(|e| e == "jsonl") {
@@ -160,21 +171,23 @@ impl Table {
             self.fill_from_words(text, names);
             return Ok(());
         };
-        self.labelled = true;
         let mut columns = None;
         for (line, mut fields) in records(text, separator)? {
             let (file, class) = *columns.get_or_insert_with(|| {
+                let names = fields.iter().map(|field| field.trim().to_ascii_lowercase());
+                let names: Vec<String> = names.collect();
                 let column = |words: &[&str]| {
-                    let named = |f: &String| words.contains(&&*f.trim().to_ascii_lowercase());
-                    fields.iter().position(named)
+                    let mut found = words
+                        .iter()
+                        .filter_map(|w| names.iter().position(|n| n == w));
+                    found.next()
                 };
                 match (column(&FILES), column(&CLASSES)) {
-                    (Some(file), Some(class)) => (file, class),
-                    (file, _) => {
-                        // Metadata need not be labels.
-                        self.labelled = file.is_none() || fields.len() == 2;
-                        (0, 1)
+                    (Some(file), Some(class)) => {
+                        self.labelled = true;
+                        (file, class)
                     }
+                    _ => (0, 1),
                 }
             });
             if fields.len() > file.max(class) {
@@ -191,7 +204,6 @@ impl Table {
             .iter()
             .flat_map(|name| [file_name(name), stem(file_name(name))])
             .collect();
-        self.labelled = true;
         for (line, text) in (1..).zip(text.lines()) {
             let text = text.trim();
             let (file, class) = match text.strip_prefix('"').and_then(|t| t.split_once('"')) {
@@ -217,7 +229,10 @@ impl Table {
         let file = file.trim();
         let mut above = file.rsplit(['/', '\\']).skip(1);
         // One table may list the images of all parts.
-        if above.next().is_some_and(|folder| is_part(folder) && folder != self.part) {
+        if above
+            .next()
+            .is_some_and(|folder| is_part(folder) && folder != self.part)
+        {
             return;
         }
         let rows = self.rows.entry(file_name(file).to_owned());

@@ -49,7 +49,11 @@ fn check(text: &str, expected: [u32; 3]) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("val.csv");
     std::fs::write(&file, text).unwrap();
-    assert_eq!(read(&file, &dir.path().join("val"), &names, &classes).unwrap(), expected, "{text:?}");
+    assert_eq!(
+        read(&file, &dir.path().join("val"), &names, &classes).unwrap(),
+        expected,
+        "{text:?}"
+    );
 }
 
 #[test]

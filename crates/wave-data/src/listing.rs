@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use crate::source::NO_FILE;
+use crate::source::{NO_FILE, PassedOver};
 use crate::{DataError, cache};
 
 /// The names of image files end so.
 pub const IMAGE_EXTENSIONS: [&str; 14] = [
-    "jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "ppm", "pgm", "pbm", "pnm", "jfif", "jpe",
+    "jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "ppm", "pgm", "pbm", "pnm", "jfif",
+    "jpe",
 ];
 
 /// Files and folders that systems and programs leave behind: neither classes nor worth a word.
@@ -31,7 +32,16 @@ const JUNK: [&str; 8] = [
 
 /// Names that folders of other projects' parts have, in any case: they are no classes.
 const PARTS: [&str; 10] = [
-    "train", "training", "val", "valid", "validation", "test", "testing", "eval", "evaluation", "dev",
+    "train",
+    "training",
+    "val",
+    "valid",
+    "validation",
+    "test",
+    "testing",
+    "eval",
+    "evaluation",
+    "dev",
 ];
 
 /// Whether a folder is called as a part of a data set is.
@@ -47,44 +57,6 @@ const CACHED: &str = "folder-index-2";
 
 /// Folders below folders beyond this depth are no data set.
 const DEEPEST: usize = 32;
-
-/// So many of what was passed over are named.
-const NAMED: usize = 5;
-
-/// Files and folders of a data set that are not read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PassedOver {
-    /// How many.
-    pub count: usize,
-    /// The first of them.
-    pub named: Vec<String>,
-}
-
-impl PassedOver {
-    pub(crate) fn add(&mut self, path: &Path) {
-        self.count += 1;
-        if self.named.len() < NAMED {
-            self.named.push(path.display().to_string());
-        }
-    }
-
-    pub(crate) fn append(&mut self, other: &PassedOver) {
-        self.count += other.count;
-        let room = NAMED - self.named.len();
-        self.named.extend(other.named.iter().take(room).cloned());
-    }
-}
-
-impl std::fmt::Display for PassedOver {
-    /// `3: a, b, c`.
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        write!(f, "{}: {}", self.count, self.named.join(", "))?;
-        match self.count - self.named.len() {
-            0 => Ok(()),
-            more => write!(f, " and {more} more"),
-        }
-    }
-}
 
 /// What is in a folder.
 #[derive(Default)]
@@ -226,9 +198,7 @@ pub(crate) fn images(
                     && names.iter().all(|name| plain(name))
                 {
                     writeln!(out, "\t{stamp}\t{class}")?;
-                    names
-                        .iter()
-                        .try_for_each(|name| writeln!(out, "{name}"))?;
+                    names.iter().try_for_each(|name| writeln!(out, "{name}"))?;
                 }
             }
             writeln!(out, "\t")
@@ -276,7 +246,9 @@ fn is_image(name: &std::ffi::OsStr) -> bool {
 /// Whether a file tells people of the data.
 fn is_about(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    ["readme", "license", "licence"].iter().any(|word| name.starts_with(word))
+    ["readme", "license", "licence"]
+        .iter()
+        .any(|word| name.starts_with(word))
 }
 
 /// Names of what is in a folder, sorted, without the hidden and what is of no data set.

@@ -10,7 +10,6 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use crate::listing::PassedOver;
 use crate::{DataError, RawImage, decode};
 
 /// Headers that [`common_size`] looks at.
@@ -111,6 +110,44 @@ impl Encoded {
     /// sound.
     fn size(&self) -> Option<(usize, usize)> {
         decode::size(&self.bytes)
+    }
+}
+
+/// So many of what was passed over are named.
+const NAMED: usize = 5;
+
+/// Files and folders of a data set that are not read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PassedOver {
+    /// How many.
+    pub count: usize,
+    /// The first of them.
+    pub named: Vec<String>,
+}
+
+impl PassedOver {
+    pub(crate) fn add(&mut self, path: &Path) {
+        self.count += 1;
+        if self.named.len() < NAMED {
+            self.named.push(path.display().to_string());
+        }
+    }
+
+    pub(crate) fn append(&mut self, other: &PassedOver) {
+        self.count += other.count;
+        let room = NAMED - self.named.len();
+        self.named.extend(other.named.iter().take(room).cloned());
+    }
+}
+
+impl std::fmt::Display for PassedOver {
+    /// `3: a, b, c`.
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(f, "{}: {}", self.count, self.named.join(", "))?;
+        match self.count - self.named.len() {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
     }
 }
 
