@@ -159,7 +159,8 @@ fn look_over(json: &[u8]) -> Result<Value, String> {
         return Err(format!("it nests more than {DEEPEST} deep"));
     }
     let mut whole: Value = serde_json::from_slice(json).map_err(|error| error.to_string())?;
-    let normalizer = whole["normalizer"].take();
+    let normalizer = whole.get_mut("normalizer").map(Value::take);
+    let normalizer = normalizer.unwrap_or_default();
     let mut steps = vec![&normalizer];
     while let Some(step) = steps.pop() {
         if let Some(table) = step["precompiled_charsmap"].as_str() {

@@ -8,6 +8,7 @@ use crate::terminal::detail;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
 use rayon::prelude::*;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use wave_data::{Augment, Batch, Dataset, Loader, Source, Transform};
 
@@ -139,8 +140,20 @@ impl Data {
             test,
             test_indices,
         } = match classes.is_none_or(|n| n == dataset.train.class_names().len()) {
-            true => parts(&split(plan, &dataset), &dataset)?,
-            false => parts(plan, &dataset)?,
+            true => {
+                let share = share(plan, &dataset);
+                if let Some(held_out) = share {
+                    progress::note(&format!(
+                        "{} has no images set apart to test on: {held_out} of its {} are held out \
+                         ({HELD_OUT} %, the same for every seed); --hold-out N sets another number, \
+                         folders train/ and val/ which ones",
+                        dataset.name,
+                        dataset.train.len()
+                    ));
+                }
+                parts(plan, &dataset, share)?
+            }
+            false => parts(plan, &dataset, None)?,
         };
         let transform = match input {
             Input::Like(transform) => {
@@ -290,20 +303,11 @@ fn unlabelled(spec: &str) -> anyhow::Error {
 /// Per cent of the images that are held out of data that nobody has split.
 const HELD_OUT: usize = 15;
 
-/// The same plan; of data that nothing splits, with a share held out to test on.
-pub(crate) fn split(plan: &DataPlan, dataset: &Dataset) -> DataPlan {
+/// Number of images to hold out of data that nothing splits.
+pub(crate) fn share(plan: &DataPlan, dataset: &Dataset) -> Option<usize> {
     let n = dataset.train.len();
-    let mut plan = plan.clone();
-    if dataset.unsplit && plan.hold_out.is_none() && n > 1 {
-        let held_out = (n * HELD_OUT).div_ceil(100);
-        progress::note(&format!(
-            "{} has no images set apart to test on: {held_out} of its {n} are held out ({HELD_OUT} %, drawn by \
-             seed {}); --hold-out N sets another number, folders train/ and val/ which ones",
-            dataset.name, plan.seed
-        ));
-        plan.hold_out = Some(held_out);
-    }
-    plan
+    let splits = dataset.unsplit && plan.hold_out.is_none() && n > 1;
+    splits.then(|| (n * HELD_OUT).div_ceil(100))
 }
 
 /// Notes on stderr what lies among the images and is not read.
@@ -327,10 +331,21 @@ struct Parts {
     test_indices: Vec<u32>,
 }
 
-fn parts(plan: &DataPlan, dataset: &Dataset) -> Result<Parts> {
+/// `share` is the number of images to hold out that nobody asked for.
+fn parts(plan: &DataPlan, dataset: &Dataset, share: Option<usize>) -> Result<Parts> {
     let all = wave_data::subset(dataset.train.len(), None, plan.seed);
     let (train, held_out) = match plan.hold_out {
-        None => (all, None),
+        None => match share {
+            // The same images for every seed: what one stage trains on, no other tests on.
+            Some(n) => {
+                let order = wave_data::subset(dataset.train.len(), None, 0);
+                let (_, held_out) = wave_data::hold_out(order, n);
+                let out: BTreeSet<u32> = held_out.iter().copied().collect();
+                let train = all.into_iter().filter(|i| !out.contains(i)).collect();
+                (train, Some(held_out))
+            }
+            None => (all, None),
+        },
         Some(n) if n >= all.len() => {
             return Err(request(format!(
                 "hold_out = {n} of {} training images; leave some to train on",

@@ -55,7 +55,7 @@ impl TestImages {
             ));
             dataset.test = dataset.train.clone();
         }
-        let chosen = parts(plan, &dataset)?;
+        let chosen = parts(plan, &dataset, None)?;
         let (source, indices) = (chosen.test, chosen.test_indices);
         if source.class_names().is_empty() {
             return Err(unlabelled(&dataset.name));
