@@ -281,3 +281,112 @@ fn a_data_set_on_a_hub_is_read_from_the_cache() {
         "{stderr}"
     );
 }
+
+#[test]
+fn one_broken_image_does_not_end_a_prediction() {
+    let place = with_broken();
+    place.json("init timm --depth 1 --width 32 --heads 2 --data two --out n");
+    let output = place.run("predict n two/val/b missing.png --csv t.csv --json");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    for part in [
+        "2 of 7 images cannot be read",
+        "two/val/b/2.png: not an image",
+        "missing.png",
+    ] {
+        assert!(stderr.contains(part), "no `{part}` in: {stderr}");
+    }
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["predictions"].as_array().unwrap().len(), 5);
+    assert_eq!(result["broken"][0]["image"], "two/val/b/2.png");
+    let table = String::from_utf8(place.bytes("t.csv")).unwrap();
+    assert_eq!(table.lines().count(), 6, "{table}");
+    check_refused(&place, "predict n two/val/b/2.png", "not an image");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_table_goes_through_links_and_to_stdout() {
+    let place = place();
+    place.json("init timm --depth 1 --width 32 --heads 2 --data two --out m");
+    place.write("real.csv", "");
+    std::os::unix::fs::symlink("real.csv", place.path("link.csv")).unwrap();
+    place.json("predict m two/val/a/0.png --csv link.csv");
+    assert!(place.path("link.csv").is_symlink());
+    let table = String::from_utf8(place.bytes("real.csv")).unwrap();
+    assert!(table.starts_with("image,index"), "{table}");
+    assert!(
+        place
+            .stdout("predict m two/val/a/0.png --csv /dev/stdout")
+            .contains(table.trim())
+    );
+}
+
+#[test]
+fn folders_of_classes_alone_are_split() {
+    let place = place();
+    std::fs::rename(place.path("two/train"), place.path("photos")).unwrap();
+    place.write("photos/a/scan.heic", "not read");
+    place.json("init timm --depth 1 --width 32 --heads 2 --data photos --out m");
+    let tune = "finetune m --data photos --batch 4 --epochs 1 --json";
+    let (stdout, stderr) = loud(&place, &format!("{tune} --out f"));
+    for part in [
+        "4 of its 24 are held out (15 %, the same for every seed)",
+        "not read: 1: photos/a/scan.heic",
+    ] {
+        assert_eq!(stderr.matches(part).count(), 1, "no `{part}` in: {stderr}");
+    }
+    let split: Value = serde_json::from_str(&stdout).unwrap();
+    let (stdout, _) = loud(&place, &format!("{tune} --hold-out 4 --out g"));
+    let asked: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(split["top1"], asked["top1"]);
+    // Whoever only tests has them all tested.
+    let (stdout, stderr) = loud(&place, "eval f --data photos --json");
+    assert!(
+        stdout.contains("\"images\":24") && stderr.contains("all 24 are tested on"),
+        "{stdout} {stderr}"
+    );
+    let check = place.json("data check photos");
+    assert_eq!(check["train"]["a"], 12);
+    assert!(
+        check["not_read"].as_str().unwrap().starts_with("1: "),
+        "{check}"
+    );
+}
+
+#[test]
+fn an_image_of_other_content_is_noticed_by_runs_and_caches() {
+    let place = Place::new();
+    let image = |name: &str, grey: u8| {
+        let pixels = [b"P5 28 28 255\n".as_slice(), &[grey; 28 * 28]].concat();
+        place.write(&format!("grey/{name}.pgm"), pixels);
+    };
+    // More than a sample of them, all files of one size.
+    for i in 0..100 {
+        image(&format!("train/a/{i:03}"), i);
+        image(&format!("train/b/{i:03}"), 100 + i);
+    }
+    image("val/a/0", 0);
+    image("val/b/0", 200);
+    place.json("init timm --depth 1 --width 32 --heads 2 --data grey --out m");
+    place.json(
+        "init default --arch convmixer --data grey --depth 2 --width 16 --kernel 5 --patch 7 --out a",
+    );
+    let tune = "finetune m --data grey --batch 8 --steps 1 --out f";
+    let condense =
+        "condense r.toml --ancestor a --kl-weight 1 --data grey --batch 8 --steps 1 --cache c";
+    let first = place.json(tune);
+    place.json(&format!("{condense} --out t"));
+    // Touched, it is the same data.
+    image("train/a/001", 1);
+    assert_eq!(place.json(tune), first);
+    let again = place.json(&format!("{condense} --out u"));
+    assert_eq!(again["cache"]["ancestor_images"], 0);
+    image("train/a/001", 250);
+    check_refused(&place, tune, "training images");
+    check_refused(
+        &place,
+        &format!("{condense} --out v"),
+        "the cache c is of other outputs: data",
+    );
+}

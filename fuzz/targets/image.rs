@@ -1,4 +1,4 @@
-//! JPEG, PNG, WebP and GIF files, whole and in random crops.
+//! Image files, whole and in random crops.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -84,6 +84,7 @@ pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
         Ok(Arc::new(images))
     };
     Ok(Dataset {
+        unsplit: false,
         name,
         train: read(&train)?,
         test: read(&[&test])?,

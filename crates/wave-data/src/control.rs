@@ -63,6 +63,7 @@ pub(crate) fn open(
             name: format!("{kind} {}", dataset.name),
             train: part(dataset.train)?,
             test: part(dataset.test)?,
+            unsplit: dataset.unsplit,
         })
     };
     Some(open(of).and_then(changed))
@@ -128,6 +129,14 @@ impl Source for Control {
 
     fn file_size(&self, i: usize) -> Option<u64> {
         self.source.file_size(i)
+    }
+
+    fn modified(&self, i: usize) -> Option<std::time::SystemTime> {
+        self.source.modified(i)
+    }
+
+    fn passed_over(&self) -> crate::PassedOver {
+        self.source.passed_over()
     }
 
     fn name(&self, i: usize) -> String {

@@ -2,21 +2,26 @@
 
 use std::io::Cursor;
 
+use image::codecs::png::PngDecoder;
 use image::metadata::Orientation;
-use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
+use image::{ColorType, DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
-use crate::raw_image::{MAX_BYTES, check_size};
+use crate::raw_image::{MAX_BYTES, MAX_PIXELS, check_size};
 use crate::{DataError, RawImage, jpeg};
 
 /// A file is not read beyond this size.
 pub(crate) const MAX_FILE_BYTES: u64 = 256 << 20;
 
-/// Decodes a JPEG, PNG, WebP or GIF file, recognised by its content; of an animation, the first
-/// frame.
+/// What colour profiles and texts of a file may take: they are not used, and small files may hold
+/// large ones, compressed.
+const MAX_AROUND: u64 = 16 << 20;
+
+/// Decodes a JPEG, PNG, WebP, GIF, BMP, TIFF or PNM file, recognised by its content; of several images
+/// in it, the first.
 ///
 /// Grey stays grey; everything else becomes RGB: palettes are looked up, CMYK is converted as Pillow
 /// does, transparency is dropped (as `convert("RGB")` drops it), and 16-bit samples keep their high
-/// byte. An image whose EXIF data say how to hold it is turned that way. Colour profiles are not
+/// byte (where Pillow cuts off greys of 16 bits at 255, which makes nearly all of them white). An image whose EXIF data say how to hold it is turned that way. Colour profiles are not
 /// applied.
 ///
 /// # Errors
@@ -43,6 +48,10 @@ fn decode_content(bytes: &[u8]) -> Result<RawImage, String> {
         return jpeg::decode(bytes, &frame);
     }
     let (decoder, orientation) = open(bytes)?;
+    let kind = decoder.color_type();
+    if matches!(kind, ColorType::Rgb32F | ColorType::Rgba32F) {
+        return Err("holds floating-point samples; expected 8 or 16 bits".to_owned());
+    }
     let mut decoded = DynamicImage::from_decoder(decoder).map_err(bad)?;
     decoded.apply_orientation(orientation);
     Ok(RawImage::from_dynamic(decoded))
@@ -52,29 +61,47 @@ fn bad(error: image::ImageError) -> String {
     format!("not a readable image: {error}")
 }
 
-/// A decoder of a PNG, WebP or GIF file of a bearable size, and how the image is to be held.
-fn open(bytes: &[u8]) -> Result<(impl ImageDecoder, Orientation), String> {
+/// A decoder of a file, other than JPEG, of a bearable size, and how the image is to be held.
+fn open(bytes: &[u8]) -> Result<(Box<dyn ImageDecoder + '_>, Orientation), String> {
     let mut limits = Limits::default();
     limits.max_alloc = Some(MAX_BYTES);
-    let mut reader = ImageReader::new(Cursor::new(bytes));
-    reader.limits(limits);
-    let reader = reader
-        .with_guessed_format()
-        .map_err(|error| bad(error.into()))?;
-    if !matches!(
-        reader.format(),
-        Some(ImageFormat::Png | ImageFormat::WebP | ImageFormat::Gif)
-    ) {
-        return Err(
-            "not an image: expected the content of a JPEG, PNG, WebP or GIF file".to_owned(),
-        );
-    }
-    let mut decoder = reader.into_decoder().map_err(bad)?;
+    let content = Cursor::new(bytes);
+    let mut decoder: Box<dyn ImageDecoder + '_> = match image::guess_format(bytes) {
+        Ok(ImageFormat::Png) => {
+            // Pixels are not counted; `check_size` bounds them. A row of them is.
+            let row = png_row(bytes).unwrap_or(0);
+            limits.max_alloc = Some(MAX_AROUND + 2 * row);
+            Box::new(PngDecoder::with_limits(content, limits).map_err(bad)?)
+        }
+        Ok(
+            format @ (ImageFormat::WebP
+            | ImageFormat::Gif
+            | ImageFormat::Bmp
+            | ImageFormat::Tiff
+            | ImageFormat::Pnm),
+        ) => {
+            let mut reader = ImageReader::with_format(content, format);
+            reader.limits(limits);
+            Box::new(reader.into_decoder().map_err(bad)?)
+        }
+        _ => {
+            return Err(
+                "not an image: expected the content of a JPEG, PNG, WebP, GIF, BMP, TIFF or PNM file"
+                    .to_owned(),
+            );
+        }
+    };
     let (width, height) = decoder.dimensions();
     check_size(width.into(), height.into(), decoder.total_bytes())?;
     // Damaged EXIF data are no reason to refuse the pixels.
     let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
     Ok((decoder, orientation))
+}
+
+/// The bytes of a row of pixels of a PNG file, at most.
+fn png_row(bytes: &[u8]) -> Option<u64> {
+    let width = bytes.get(16..20)?.try_into().ok()?;
+    Some(8 * u64::from(u32::from_be_bytes(width)).min(MAX_PIXELS))
 }
 
 /// The (height, width) of an image file as [`decode`] turns it, by its header.

@@ -87,6 +87,38 @@ fn what_is_no_image_is_refused() {
 }
 
 #[test]
+fn further_formats_are_read_by_their_content() {
+    for format in [ImageFormat::Bmp, ImageFormat::Tiff, ImageFormat::Pnm] {
+        let image = decode(&encode(gradient(), format), "x").unwrap();
+        assert_eq!((image.width, image.height, image.channels), (12, 8, 3));
+        assert_eq!(image.pixels, gradient().into_raw(), "{format:?}");
+        let bytes = encode(gradient(), format);
+        assert_eq!(size(&bytes), Some((8, 12)));
+        check_refused(&bytes[..bytes.len() / 2], "not a readable image");
+    }
+    let light = image::Rgb32FImage::from_pixel(2, 2, Rgb([0.5; 3]));
+    check_refused(&encode(light, ImageFormat::Tiff), "floating-point");
+}
+
+#[test]
+fn a_profile_that_inflates_without_end_is_not_used() {
+    use std::io::Write;
+    let mut zip = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+    (0..64).for_each(|_| zip.write_all(&[0; 1 << 20]).unwrap());
+    let mut chunk = b"iCCPx\0\0".to_vec();
+    chunk.extend(zip.finish().unwrap());
+    let mut crc = flate2::Crc::new();
+    crc.update(&chunk);
+    let mut png = encode(gradient(), ImageFormat::Png);
+    let length = (chunk.len() - 4) as u32;
+    chunk.extend(crc.sum().to_be_bytes());
+    let mut whole = length.to_be_bytes().to_vec();
+    whole.extend(chunk);
+    png.splice(33..33, whole); // behind the header
+    assert_eq!(decode(&png, "x").unwrap().pixels, gradient().into_raw());
+}
+
+#[test]
 fn a_bomb_is_refused_before_it_goes_off() {
     // An empty PNG that declares 60,000 x 60,000 pixels; the last four bytes of a chunk are its
     // checksum: python3 -c "import zlib; print(zlib.crc32(b'IHDR' + DATA).to_bytes(4, 'big'))"

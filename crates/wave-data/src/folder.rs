@@ -1,17 +1,19 @@
-//! A folder for each class: `train/CLASS/*.jpg` and `val/CLASS/*.jpg`, or one of them.
+//! A folder for each class: `train/CLASS/*.jpg` and `val/CLASS/*.jpg`, or one of them. Images may lie in
+//! folders below that of their class.
 //!
 //! Opening reads names only, and those of large folders from a cache. Files are read and decoded when
-//! their image is asked for. A `val` without folders needs a file of labels (`labels.rs`).
+//! their image is asked for. Without folders of classes the labels are those of a table (`labels.rs`).
 //!
-//! Images without folders, in the directory itself or in its `train/`, have no labels: a source
-//! without classes, for what is learnt from images alone.
+//! Images without either have no labels: a source without classes, for what is learnt from images alone.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::decode::MAX_FILE_BYTES;
-use crate::source::{Empty, no_image, open_file};
+use crate::listing::is_part;
+use crate::source::{PassedOver, no_image, open_file};
 use crate::{DataError, Dataset, Encoded, RawImage, Source, cache, labels, listing};
 
 /// The label of an image that has none: beyond all classes.
@@ -33,106 +35,174 @@ fn test_dir(dir: &Path) -> Option<PathBuf> {
 /// Opens `dir/train` and `dir/val`, `dir/validation` or `dir/test`. Classes are numbered in the order of
 /// their names.
 pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
-    open_cached(dir, name, cache::directory().as_deref())
+    let cache = cache::directory();
+    let cache = cache.as_deref();
+    let (train_dir, test_dir) = (dir.join("train"), test_dir(dir));
+    if !train_dir.exists() {
+        let test_dir = test_dir.unwrap_or(train_dir);
+        let mut test = part(&test_dir, None, cache)?.ok_or_else(|| no_folder(&test_dir))?;
+        test.passed_over.append(&beside(dir, &[&test_dir])?);
+        return Ok(Dataset::tested(name, test));
+    }
+    let train = match part(&train_dir, None, cache)? {
+        Some(train) => Some(train),
+        None => walked(&train_dir)?,
+    };
+    let mut train = train.ok_or_else(|| no_folder(&train_dir))?;
+    // Without labels there is nothing to test.
+    if train.class_names.is_empty() {
+        train.passed_over.append(&beside(dir, &[&train_dir])?);
+        return Ok(Dataset::trained(name, train));
+    }
+    let test = match &test_dir {
+        None => None,
+        Some(test_dir) => match part(test_dir, Some((&train, &train_dir)), cache)? {
+            // The test images of competitions come without their labels.
+            None if test_dir.ends_with("test") && !listing::image_names(test_dir)?.is_empty() => {
+                None
+            }
+            found => Some((found.ok_or_else(|| no_folder(test_dir))?, test_dir)),
+        },
+    };
+    let Some((test, test_dir)) = test else {
+        if let Some(other) = listing::folders(dir)?
+            .iter()
+            .find(|name| is_part(name) && !["train", "test"].contains(&name.as_str()))
+        {
+            return Err(DataError::layout(
+                dir,
+                format!(
+                    "has folders `train` and `{other}`, but neither `val` nor `test`; call the one                      of test images `val`"
+                ),
+            ));
+        }
+        train.passed_over.append(&beside(dir, &[&train_dir])?);
+        return Ok(Dataset {
+            unsplit: true,
+            ..Dataset::trained(name, train)
+        });
+    };
+    train
+        .passed_over
+        .append(&beside(dir, &[&train_dir, test_dir])?);
+    Ok(Dataset {
+        test: Arc::new(test),
+        ..Dataset::trained(name, train)
+    })
 }
 
-/// Opens `dir` if there is a folder for each class in it, each with images: images to test on, since
-/// nothing says that they are to be trained on.
+/// Opens `dir` if its folders are classes, each with images, or a table in it names classes. A directory of
+/// test images, by its name, is for testing; of any other nothing says what is to be trained on.
 pub(crate) fn open_classes(dir: &Path, name: String) -> Result<Option<Dataset>, DataError> {
-    let classes = listing::folders(dir)?;
-    for class in &classes {
-        if listing::image_names(&dir.join(class))?.is_empty() {
+    let folders = listing::folders(dir)?;
+    if let Some(part) = folders.iter().find(|name| is_part(name)) {
+        return Err(DataError::layout(
+            dir,
+            format!(
+                "has a folder `{part}`, but no `train`, `val` or `test`; call those of training and                  test images `train` and `val`"
+            ),
+        ));
+    }
+    // One folder is rather where the images are than a class; so is one of a few with images beside them.
+    if folders.len() < 2 && labels::metadata(dir).is_none() {
+        return Ok(None);
+    }
+    let strays = !listing::image_names(dir)?.is_empty();
+    if strays && labels::metadata(dir).is_none() {
+        let any = |folder: &String| Ok(!listing::walk(&dir.join(folder))?.names.is_empty());
+        let with_images: Vec<bool> = folders.iter().map(any).collect::<Result<_, _>>()?;
+        if with_images.iter().filter(|any| **any).count() < 2 {
             return Ok(None);
         }
     }
-    // One folder is rather where the images are than a class.
-    if classes.len() < 2 {
+    let Some(images) = part(dir, None, cache::directory().as_deref())? else {
         return Ok(None);
-    }
-    test_only(dir, name, cache::directory().as_deref()).map(Some)
-}
-
-/// A folder for each class, and nothing to train on.
-fn test_only(dir: &Path, name: String, cache: Option<&Path>) -> Result<Dataset, DataError> {
-    let classes = listing::folders(dir)?;
-    if classes.is_empty() {
-        return Err(no_folder(dir));
-    }
-    let names: Arc<[String]> = classes.into();
-    Ok(Dataset {
-        name,
-        test: Arc::new(list_images(dir, names.clone(), cache)?),
-        train: Arc::new(Empty(names)),
-    })
-}
-
-/// Opens `dir` if there are images, and no folders, directly in it: images without labels.
-pub(crate) fn open_images(dir: &Path, name: String) -> Result<Option<Dataset>, DataError> {
-    if !listing::folders(dir)?.is_empty() {
-        return Ok(None);
-    }
-    Ok(unlabelled(dir)?.map(|train| Dataset {
-        name,
-        train: Arc::new(train),
-        test: Arc::new(Empty(Arc::new([]))),
+    };
+    let is_test = TEST.iter().any(|part| name.eq_ignore_ascii_case(part));
+    Ok(Some(match is_test {
+        true => Dataset::tested(name, images),
+        false => Dataset {
+            unsplit: true,
+            ..Dataset::trained(name, images)
+        },
     }))
 }
 
-/// The images of a directory, as images without labels, if there are any.
-fn unlabelled(dir: &Path) -> Result<Option<Folder>, DataError> {
+/// Opens `dir` if there are images in it or below: images without labels.
+pub(crate) fn open_images(dir: &Path, name: String) -> Result<Option<Dataset>, DataError> {
+    Ok(walked(dir)?.map(|images| Dataset::trained(name, images)))
+}
+
+/// All images of a directory, as images without labels, if there are any.
+fn walked(dir: &Path) -> Result<Option<Folder>, DataError> {
+    let listed = listing::walk(dir)?;
     let mut folder = Folder::new(Arc::new([]));
     folder.dirs.push(dir.to_owned());
-    let names = listing::image_names(dir)?;
-    names
-        .iter()
-        .try_for_each(|name| folder.push(name, UNLABELLED))?;
+    for name in &listed.names {
+        folder.push(name, UNLABELLED)?;
+    }
+    folder.passed_over = listed.passed_over;
     Ok((!folder.is_empty()).then_some(folder))
 }
 
-fn open_cached(dir: &Path, name: String, cache: Option<&Path>) -> Result<Dataset, DataError> {
-    let train_dir = dir.join("train");
-    if train_dir.is_dir()
-        && let Some(data) = open_images(&train_dir, name.clone())?
-    {
-        return Ok(data);
-    }
-    let test_dir = test_dir(dir).ok_or_else(|| {
-        DataError::layout(
-            dir,
-            "has a folder `train`, but neither `val` nor `test`; expected one of them with the \
-             same classes",
-        )
-    })?;
-    if !train_dir.exists() {
-        return test_only(&test_dir, name, cache);
-    }
-    let classes = listing::folders(&train_dir)?;
-    if classes.is_empty() {
-        return Err(no_folder(&train_dir));
-    }
-    let names: Arc<[String]> = classes.clone().into();
-    let train = list_images(&train_dir, names.clone(), cache)?;
-    let test_classes = listing::folders(&test_dir)?;
-    let test = match labels::find(&test_dir) {
-        Some(file) if test_classes.is_empty() => flat(&test_dir, &file, names)?,
-        _ => {
-            same_classes((&classes, &train_dir), (&test_classes, &test_dir))?;
-            list_images(&test_dir, names, cache)?
-        }
+/// The labelled images of a part of a data set, if it has folders of classes or a table; of a part for
+/// testing, with the classes of the one for training.
+fn part(
+    dir: &Path,
+    train: Option<(&Folder, &Path)>,
+    cache: Option<&Path>,
+) -> Result<Option<Folder>, DataError> {
+    let folders = listing::folders(dir)?;
+    let table = match train {
+        Some(_) => labels::find(dir),
+        None => labels::metadata(dir),
     };
-    Ok(Dataset {
-        name,
-        train: Arc::new(train),
-        test: Arc::new(test),
-    })
+    if let (Some(table), true) = (table, folders.is_empty()) {
+        let names = listing::image_names(dir)?;
+        let classes = match train {
+            Some((train, _)) => train.class_names.clone(),
+            None => labels::classes(&table, dir, &names)?.into(),
+        };
+        let own = table.file_name().and_then(|name| name.to_str());
+        let mut images = flat(dir, &table, &names, classes)?;
+        images.passed_over = listing::strays(dir, &[own.unwrap_or_default()])?;
+        return Ok(Some(images));
+    }
+    if folders.is_empty() {
+        return Ok(None);
+    }
+    if let Some((train, train_dir)) = train {
+        same_classes((&train.class_names, train_dir), (&folders, dir))?;
+    }
+    let mut images = list_images(dir, folders.into(), cache)?;
+    images.passed_over.append(&listing::strays(dir, &[])?);
+    for stray in listing::image_names(dir)? {
+        images.passed_over.add(&dir.join(stray));
+    }
+    Ok(Some(images))
+}
+
+/// What is in `dir` besides the parts that are read, and tables of labels.
+fn beside(dir: &Path, read: &[&PathBuf]) -> Result<PassedOver, DataError> {
+    let tables: Vec<String> = read
+        .iter()
+        .filter_map(|part| Some(labels::find(part)?.file_name()?.to_str()?.to_owned()))
+        .collect();
+    let tables: Vec<&str> = tables.iter().map(String::as_str).collect();
+    let mut passed_over = listing::strays(dir, &tables)?;
+    let folders = listing::folders(dir)?;
+    let images = listing::image_names(dir)?;
+    for other in folders.iter().chain(&images).map(|name| dir.join(name)) {
+        if !read.contains(&&other) {
+            passed_over.add(&other);
+        }
+    }
+    Ok(passed_over)
 }
 
 type Classes<'a> = (&'a [String], &'a Path);
 
 fn same_classes(train: Classes, test: Classes) -> Result<(), DataError> {
-    if test.0.is_empty() {
-        return Err(no_folder(test.1));
-    }
     for ((here, _), (other, there)) in [(train, test), (test, train)] {
         if let Some(missing) = here
             .iter()
@@ -152,8 +222,7 @@ fn same_classes(train: Classes, test: Classes) -> Result<(), DataError> {
 fn no_folder(part: &Path) -> DataError {
     DataError::layout(
         part,
-        "has no folder in it; expected one for each class (or, of `val`, images and a file of \
-         labels beside it: val.txt, val_labels.txt or val.csv, with a name and a class a line)",
+        "has no folder in it; expected one for each class (or images, and a file of labels: in it          metadata.csv, or, of `val`, beside it val.txt, val_labels.txt or val.csv, with a name and a          class a line)",
     )
 }
 
@@ -169,6 +238,7 @@ pub(crate) struct Folder {
     places: Vec<u32>,
     labels: Vec<u32>,
     class_names: Arc<[String]>,
+    passed_over: PassedOver,
 }
 
 impl Folder {
@@ -180,6 +250,7 @@ impl Folder {
             places: Vec::new(),
             labels: Vec::new(),
             class_names,
+            passed_over: PassedOver::default(),
         }
     }
 
@@ -244,6 +315,14 @@ impl Source for Folder {
         Some(self.path(i)?.metadata().ok()?.len())
     }
 
+    fn modified(&self, i: usize) -> Option<SystemTime> {
+        self.path(i)?.metadata().ok()?.modified().ok()
+    }
+
+    fn passed_over(&self) -> PassedOver {
+        self.passed_over.clone()
+    }
+
     fn name(&self, i: usize) -> String {
         self.path(i)
             .map_or_else(|| format!("image {i}"), |path| path.display().to_string())
@@ -266,27 +345,33 @@ fn list_images(
 ) -> Result<Folder, DataError> {
     let mut folder = Folder::new(classes.clone());
     let listed = listing::images(part, &classes, cache)?;
-    for ((label, class), names) in (0..).zip(&*classes).zip(listed) {
+    for ((label, class), found) in (0..).zip(&*classes).zip(listed) {
         let class_dir = part.join(class);
-        if names.is_empty() {
+        if found.names.is_empty() {
             return Err(DataError::layout(
                 &class_dir,
                 format!(
                     "holds no image; expected at least one .{}",
-                    listing::EXTENSIONS.join(", .")
+                    listing::IMAGE_EXTENSIONS.join(", .")
                 ),
             ));
         }
+        folder.passed_over.append(&found.passed_over);
         folder.dirs.push(class_dir);
-        names.iter().try_for_each(|name| folder.push(name, label))?;
+        let mut names = found.names.iter();
+        names.try_for_each(|name| folder.push(name, label))?;
     }
     Ok(folder)
 }
 
 /// A directory of images whose labels are in a file.
-fn flat(part: &Path, labels_file: &Path, class_names: Arc<[String]>) -> Result<Folder, DataError> {
-    let names = listing::image_names(part)?;
-    let labels = labels::read(labels_file, &names, &class_names)?;
+fn flat(
+    part: &Path,
+    table: &Path,
+    names: &[String],
+    class_names: Arc<[String]>,
+) -> Result<Folder, DataError> {
+    let labels = labels::read(table, part, names, &class_names)?;
     let mut folder = Folder::new(class_names);
     folder.dirs.push(part.to_owned());
     for (name, label) in names.iter().zip(labels) {

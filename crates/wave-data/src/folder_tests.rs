@@ -80,7 +80,16 @@ fn check_refused(spoil: impl FnOnce(&Path), expected: &[&str]) {
 #[test]
 fn what_is_missing_is_named() {
     let remove = |name: &'static str| move |dir: &Path| fs::remove_dir_all(dir.join(name)).unwrap();
-    check_refused(remove("val"), &["neither `val` nor `test`"]);
+    let renamed = |dir: &Path| fs::rename(dir.join("val"), dir.join("valid")).unwrap();
+    check_refused(
+        renamed,
+        &["`train` and `valid`", "neither `val` nor `test`"],
+    );
+    let both = |dir: &Path| {
+        renamed(dir);
+        fs::rename(dir.join("train"), dir.join("Training")).unwrap();
+    };
+    check_refused(both, &["`Training`", "no `train`"]);
     check_refused(remove("val/cat"), &["val: ", "no folder `cat`"]);
     check_refused(remove("train/dog"), &["train: ", "no folder `dog`"]);
     let empty = |dir: &Path| {
@@ -119,7 +128,10 @@ fn test_images_alone_are_a_data_set() {
             assert_eq!(data.test.class_names(), ["cat", "dog"]);
         }
         fs::rename(&flat, &other).unwrap();
-        assert_eq!(crate::open(other.to_str().unwrap()).unwrap().test.len(), 2);
+        // Nothing says that these are to be tested on.
+        let photos = crate::open(other.to_str().unwrap()).unwrap();
+        assert!(photos.unsplit);
+        assert_eq!((photos.train.len(), photos.test.len()), (2, 0));
         fs::create_dir(other.join("empty")).unwrap();
         assert!(crate::open(other.to_str().unwrap()).is_err());
     }
@@ -246,9 +258,106 @@ fn images_without_folders_have_no_labels() {
     let flat = crate::open(train.to_str().unwrap()).unwrap();
     assert_eq!((flat.name.as_str(), flat.train.len()), ("train", 3));
     fs::create_dir(train.join("more")).unwrap();
-    let error = crate::open(train.to_str().unwrap()).err().unwrap();
-    assert!(
-        error.is_request() && error.to_string().contains("neither IDX"),
-        "{error}"
+    colour().save(train.join("more/c.bmp")).unwrap();
+    let walked = crate::open(train.to_str().unwrap()).unwrap();
+    assert_eq!(walked.train.len(), 4);
+    assert!(walked.train.class_names().is_empty());
+}
+
+#[test]
+fn images_below_class_folders_and_of_further_kinds_are_read() {
+    let dir = sound("val");
+    let at = |name: &str| {
+        let path = dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        path
+    };
+    for name in ["x.bmp", "x.tif", "x.ppm", "deep/er/0.png", "deep/1.TIFF"] {
+        colour().save(at(&format!("train/cat/{name}"))).unwrap();
+    }
+    fs::copy(at("train/cat/z.jpeg"), at("train/cat/z2.jfif")).unwrap();
+    // Left behind by systems: neither classes nor worth a word.
+    for name in [
+        "train/__MACOSX/._0.png",
+        "train/.ipynb_checkpoints/0.png",
+        "train/cat/Thumbs.db",
+        "train/cat/.DS_Store",
+        "README.md",
+    ] {
+        fs::write(at(name), "junk").unwrap();
+    }
+    fs::remove_file(at("train/__MACOSX/._0.png")).unwrap();
+    fs::write(at("train/cat/scan.heic"), "not read").unwrap();
+    fs::write(at("test/cat/0.png"), "not read").unwrap();
+    fs::write(at("train/metadata.csv"), "file_name,label\n").unwrap();
+    #[cfg(unix)]
+    std::os::unix::fs::symlink(at("train/cat"), at("train/cat/deep/round")).unwrap();
+
+    let data = open_at(&dir).unwrap();
+    assert_eq!(data.train.class_names(), ["cat", "dog"]);
+    let labels: Vec<u32> = (0..data.train.len()).map(|i| data.train.label(i)).collect();
+    assert_eq!(labels, [0, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
+    for i in 0..8 {
+        assert!(data.train.image(i).is_ok(), "{}", data.train.name(i));
+    }
+    assert!(data.train.name(7).ends_with("train/cat/deep/er/0.png"));
+    let passed_over = data.passed_over();
+    let named = passed_over.to_string();
+    for name in ["scan.heic", "notes.txt"] {
+        assert!(named.contains(name), "{named}");
+    }
+    let rest = ["test", "train/metadata.csv", "round"];
+    assert_eq!(
+        passed_over.count,
+        2 + rest.len() - usize::from(cfg!(not(unix))),
+        "{named}"
     );
+}
+
+#[test]
+fn a_table_of_metadata_labels_images_without_folders() {
+    for (file, text) in [
+        (
+            "train/metadata.csv",
+            "file_name,label\nb.png,\"old, dog\"\na.png,cat\n",
+        ),
+        (
+            "train/metadata.jsonl",
+            "{\"file_name\": \"a.png\", \"label\": \"cat\"}\n{\"file_name\": \"b.png\", \"label\": \"old, dog\"}\n",
+        ),
+        (
+            "metadata.csv",
+            "file_name,label\ntrain/a.png,cat\ntrain/b.png,\"old, dog\"\ntest/a.png,\"old, dog\"\n",
+        ),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["train/a.png", "train/b.png", "test/a.png"] {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            grey().save(path).unwrap();
+        }
+        fs::write(dir.path().join(file), text).unwrap();
+        let data = open_at(&dir).unwrap();
+        assert_eq!(data.train.class_names(), ["cat", "old, dog"], "{file}");
+        assert_eq!([data.train.label(0), data.train.label(1)], [0, 1]);
+        if file == "metadata.csv" {
+            assert_eq!((data.test.len(), data.test.label(0)), (1, 1));
+        } else {
+            // A test part without labels is no test part.
+            assert!(
+                data.unsplit && data.passed_over().count == 1,
+                "{}",
+                data.passed_over()
+            );
+        }
+    }
+    // Captions are not labels.
+    let dir = tempfile::tempdir().unwrap();
+    grey().save(dir.path().join("a.png")).unwrap();
+    fs::write(
+        dir.path().join("metadata.csv"),
+        "file_name,text\na.png,a cat\n",
+    )
+    .unwrap();
+    assert!(open_at(&dir).unwrap().train.class_names().is_empty());
 }

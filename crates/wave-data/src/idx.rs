@@ -63,6 +63,7 @@ pub(crate) fn open(
     train.class_names = names.into();
     test.class_names = train.class_names.clone();
     Ok(Dataset {
+        unsplit: false,
         name,
         train: Arc::new(train),
         test: Arc::new(test),

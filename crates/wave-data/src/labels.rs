@@ -1,20 +1,60 @@
-//! Labels of images that are not in folders: a file with a line `NAME CLASS` for each.
+//! Labels of images that are not in folders: a table with a line for each, of a file and its class.
 //!
-//! NAME is a file's, with or without its extension; CLASS is a training folder's name or its number.
-//! Commas, spaces and tabs part them, and what follows is ignored, so that Kaggle's
-//! `LOC_val_solution.csv` (`ILSVRC2012_val_00000001,n01751748 ...`) and Caffe's `val.txt` both do.
+//! The file is named with or without its extension; the class is a training folder's name or its number.
+//! Commas, semicolons or tabs part the columns, with quotes where a field holds one; where there is none
+//! of them, the first white space after the file's name does. So Kaggle's `LOC_val_solution.csv`
+//! (`ILSVRC2012_val_00000001,n01751748 ...`), Caffe's `val.txt` and a `metadata.csv` or `metadata.jsonl`
+//! beside images, as the library datasets has it, are all read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use crate::DataError;
+use crate::listing::is_part;
 use crate::source::read_whole;
 
 /// Longer is no list of labels.
 const MAX_BYTES: u64 = 1 << 30;
 
+/// Labels are below it: a larger number is a mistake that would cost memory.
+const MOST_CLASSES: u32 = 1_000_000;
+
+/// Headers of the column of files, and of that of classes.
+const FILES: [&str; 12] = [
+    "file_name",
+    "filename",
+    "file",
+    "filepath",
+    "path",
+    "image",
+    "image_name",
+    "image_id",
+    "imageid",
+    "img",
+    "id",
+    "name",
+];
+const CLASSES: [&str; 10] = [
+    "label",
+    "labels",
+    "class",
+    "class_name",
+    "classname",
+    "category",
+    "target",
+    "species",
+    "breed",
+    "predictionstring",
+];
+
+/// Tables of files and labels among images, as the library datasets has them.
+pub const METADATA: [&str; 2] = ["metadata.csv", "metadata.jsonl"];
+
 /// The file of labels of the directory `part`, if there is one: `val.txt`, `val_labels.txt`,
-/// `val.csv` or `LOC_val_solution.csv` beside it (of a directory `val`), or `labels.txt` in it.
+/// `val.csv` or `LOC_val_solution.csv` beside it (of a directory `val`), or `labels.txt`, `labels.csv`
+/// or metadata in it.
 pub(crate) fn find(part: &Path) -> Option<PathBuf> {
     let name = part.file_name()?.to_str()?;
     let beside = [
@@ -25,53 +65,307 @@ pub(crate) fn find(part: &Path) -> Option<PathBuf> {
     ];
     let beside = beside.iter().map(|file| part.with_file_name(file));
     let within = ["labels.txt", "labels.csv"].map(|file| part.join(file));
-    beside.chain(within).find(|file| file.is_file())
+    let found = beside.chain(within).find(|file| file.is_file());
+    found.or_else(|| metadata(part))
 }
 
-/// The label of each of `names`.
+/// The metadata in the directory `part`, or beside it, if they have a column of labels.
+pub(crate) fn metadata(part: &Path) -> Option<PathBuf> {
+    let name = part.file_name().unwrap_or_default().to_string_lossy();
+    let above = part.parent().filter(|_| is_part(&name));
+    let places = [Some(part), above].into_iter().flatten();
+    let mut files = places.flat_map(|dir| METADATA.map(|file| dir.join(file)));
+    files.find(|file| {
+        file.is_file() && Table::read(file, part, &[]).is_ok_and(|table| table.labelled)
+    })
+}
+
+/// The label of each of `names`, images of `part`.
 pub(crate) fn read(
     file: &Path,
+    part: &Path,
     names: &[String],
     classes: &[String],
 ) -> Result<Vec<u32>, DataError> {
-    let bytes = read_whole(file, MAX_BYTES)?;
-    let parsed = parse(&String::from_utf8_lossy(&bytes), names, classes);
-    parsed.map_err(|problem| DataError::content(file, problem))
+    let labels = Table::read(file, part, names)?.labels(names, classes);
+    labels.map_err(|problem| DataError::content(file, problem))
 }
 
-fn parse(text: &str, names: &[String], classes: &[String]) -> Result<Vec<u32>, String> {
-    let by_name: BTreeMap<&str, u32> = (0..).zip(classes).map(|(k, c)| (c.as_str(), k)).collect();
-    let mut known: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
-    for (k, line) in text.lines().enumerate() {
-        let mut words = line
-            .split(|c: char| c == ',' || c.is_whitespace())
-            .filter(|word| !word.is_empty());
-        if let (Some(name), Some(class)) = (words.next(), words.next()) {
-            let name = name.rsplit('/').next().unwrap_or(name);
-            known.insert(name, (k + 1, class));
+/// The classes that a file gives to `names`, images of `part`, sorted; of numbers, all up to the largest.
+pub(crate) fn classes(
+    file: &Path,
+    part: &Path,
+    names: &[String],
+) -> Result<Vec<String>, DataError> {
+    let table = Table::read(file, part, names)?;
+    let all = names.iter().map(|name| table.class(name));
+    let all: Result<BTreeSet<&str>, String> = all.map(|found| Ok(found?.1)).collect();
+    let all = all.map_err(|problem| DataError::content(file, problem))?;
+    let numbers: Option<Vec<u32>> = all.iter().map(|class| class.parse().ok()).collect();
+    // A number is a label: classes without an image keep theirs.
+    Ok(
+        match numbers.and_then(|numbers| numbers.into_iter().max()) {
+            Some(largest) if largest < MOST_CLASSES => {
+                (0..=largest).map(|k| k.to_string()).collect()
+            }
+            _ => all.into_iter().map(str::to_owned).collect(),
+        },
+    )
+}
+
+/// The lines of a file, each with its class, by the name of the image without folders.
+#[derive(Default)]
+struct Table {
+    /// The folder of the images.
+    part: String,
+    rows: BTreeMap<String, Vec<(usize, String)>>,
+    /// Whether it says that there is a column of classes.
+    labelled: bool,
+}
+
+impl Table {
+    fn read(file: &Path, part: &Path, names: &[String]) -> Result<Table, DataError> {
+        let bytes = read_whole(file, MAX_BYTES)?;
+        let wrong = |problem| DataError::content(file, problem);
+        if bytes.starts_with(&[0xFF, 0xFE]) || bytes.starts_with(&[0xFE, 0xFF]) {
+            return Err(wrong("is text in UTF-16; save it as UTF-8".to_owned()));
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        let text = text.strip_prefix('\u{FEFF}').unwrap_or(&text);
+        let mut table = Table {
+            part: part
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into(),
+            ..Table::default()
+        };
+        let filled = match file.extension().is_some_and(|e| e == "jsonl") {
+            true => table.fill_from_json(text),
+            false => table.fill_from_text(text, names),
+        };
+        filled.map(|()| table).map_err(wrong)
+    }
+
+    fn fill_from_json(&mut self, text: &str) -> Result<(), String> {
+        for (line, text) in (1..).zip(text.lines()) {
+            if text.trim().is_empty() {
+                continue;
+            }
+            let row: Value = serde_json::from_str(text)
+                .map_err(|error| format!("line {line}: is no JSON ({error})"))?;
+            let of = |keys: &[&str]| keys.iter().map(|key| &row[key]).find(|v| !v.is_null());
+            if let (Some(Value::String(file)), Some(class)) = (of(&FILES), of(&CLASSES)) {
+                let class = class
+                    .as_str()
+                    .map_or_else(|| class.to_string(), str::to_owned);
+                self.labelled = true;
+                self.push(line, file, class);
+            }
+        }
+        Ok(())
+    }
+
+    fn fill_from_text(&mut self, text: &str, names: &[String]) -> Result<(), String> {
+        let Some(separator) = separator(text) else {
+            self.fill_from_words(text, names);
+            return Ok(());
+        };
+        let mut columns = None;
+        for (line, mut fields) in records(text, separator)? {
+            let (file, class) = *columns.get_or_insert_with(|| {
+                let names = fields.iter().map(|field| field.trim().to_ascii_lowercase());
+                let names: Vec<String> = names.collect();
+                let column = |words: &[&str]| {
+                    let mut found = words
+                        .iter()
+                        .filter_map(|w| names.iter().position(|n| n == w));
+                    found.next()
+                };
+                match (column(&FILES), column(&CLASSES)) {
+                    (Some(file), Some(class)) => {
+                        self.labelled = true;
+                        (file, class)
+                    }
+                    _ => (0, 1),
+                }
+            });
+            if fields.len() > file.max(class) {
+                let class = std::mem::take(&mut fields[class]);
+                self.push(line, &fields[file], class);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lines without a separator: the class begins after the first white space behind a file's name.
+    fn fill_from_words(&mut self, text: &str, names: &[String]) {
+        let known: BTreeSet<&str> = names
+            .iter()
+            .flat_map(|name| [file_name(name), stem(file_name(name))])
+            .collect();
+        for (line, text) in (1..).zip(text.lines()) {
+            let text = text.trim();
+            let (file, class) = match text.strip_prefix('"').and_then(|t| t.split_once('"')) {
+                Some((file, class)) => (file, class),
+                None => {
+                    let mut splits = text.match_indices(char::is_whitespace);
+                    let split = splits.clone().map(|(at, _)| text.split_at(at));
+                    let named = split.filter(|(file, _)| known.contains(file_name(file)));
+                    let first = splits.next().map(|(at, _)| text.split_at(at));
+                    match named.last().or(first) {
+                        Some(split) => split,
+                        None => continue,
+                    }
+                }
+            };
+            let class = class.trim();
+            let inner = class.strip_prefix('"').and_then(|c| c.strip_suffix('"'));
+            self.push(line, file, inner.unwrap_or(class).to_owned());
         }
     }
-    let label = |name: &String| {
-        let stem = name
-            .rsplit_once('.')
-            .map_or(name.as_str(), |(stem, _)| stem);
-        let found = known.get(name.as_str()).or_else(|| known.get(stem));
-        let &(line, class) = found.ok_or_else(|| {
+
+    fn push(&mut self, line: usize, file: &str, class: String) {
+        let file = file.trim();
+        let mut above = file.rsplit(['/', '\\']).skip(1);
+        // One table may list the images of all parts.
+        if above
+            .next()
+            .is_some_and(|folder| is_part(folder) && folder != self.part)
+        {
+            return;
+        }
+        let rows = self.rows.entry(file_name(file).to_owned());
+        rows.or_default().push((line, class));
+    }
+
+    /// The line and the class of an image.
+    fn class(&self, name: &str) -> Result<(usize, &str), String> {
+        let name = file_name(name);
+        let found = [name, stem(name)].iter().find_map(|n| self.rows.get(*n));
+        let found = found.ok_or_else(|| {
             format!("does not name {name}; expected a line `{name} CLASS` for each image")
         })?;
-        let number = class
-            .parse()
-            .ok()
-            .filter(|&k: &u32| (k as usize) < classes.len());
-        by_name.get(class).copied().or(number).ok_or_else(|| {
-            format!(
-                "line {line}: `{class}` is no class; expected a training folder's name or a number \
-                 of 0 to {}",
-                classes.len().saturating_sub(1)
-            )
-        })
+        let (line, class) = &found[0];
+        match found.iter().find(|(_, other)| other != class) {
+            None => Ok((*line, class)),
+            Some((other, of)) => Err(format!(
+                "gives {name} two classes: `{class}` in line {line}, `{of}` in line {other}; \
+                 expected one"
+            )),
+        }
+    }
+
+    fn labels(&self, names: &[String], classes: &[String]) -> Result<Vec<u32>, String> {
+        let by_name: BTreeMap<&str, u32> =
+            (0..).zip(classes).map(|(k, c)| (c.as_str(), k)).collect();
+        let of = |class: &str| {
+            let named = by_name.get(class).or_else(|| by_name.get(class.trim()));
+            let number = || class.trim().parse().ok();
+            let number = || number().filter(|&k: &u32| (k as usize) < classes.len());
+            named.copied().or_else(number)
+        };
+        let label = |name: &String| {
+            let (line, class) = self.class(name)?;
+            let found = of(class).or_else(|| of(first_of_boxes(class)?));
+            found.ok_or_else(|| {
+                format!(
+                    "line {line}: `{class}` is no class; expected a training folder's name or a \
+                     number of 0 to {}",
+                    classes.len().saturating_sub(1)
+                )
+            })
+        };
+        names.iter().map(label).collect()
+    }
+}
+
+/// The class of `n01 3 4 5 6 n02 1 2 3 4`: classes, each with the four sides of a box.
+fn first_of_boxes(text: &str) -> Option<&str> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let sides = |boxed: &[&str]| {
+        boxed.len() == 5 && boxed[1..].iter().all(|side| side.parse::<f64>().is_ok())
     };
-    names.iter().map(label).collect()
+    (!words.is_empty() && words.chunks(5).all(sides)).then(|| words[0])
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit(['/', '\\']).next().unwrap_or(path)
+}
+
+fn stem(name: &str) -> &str {
+    name.rsplit_once('.').map_or(name, |(stem, _)| stem)
+}
+
+/// The character that parts the columns: the one that comes first in every line that is not blank, outside
+/// quotes. None where lines differ, as they do where classes only happen to hold a comma.
+fn separator(text: &str) -> Option<char> {
+    let mut all: Option<char> = None;
+    // Of the current line: its first separator, and whether there is anything else in it.
+    let (mut first, mut words, mut quoted) = (None, false, false);
+    for c in text.chars().chain(['\n']) {
+        match c {
+            '"' => quoted = !quoted,
+            ',' | ';' | '\t' if !quoted && words => first = first.or(Some(c)),
+            '\n' if !quoted => {
+                if words && (first.is_none() || all.is_some_and(|all| Some(all) != first)) {
+                    return None;
+                }
+                all = all.or(first);
+                (first, words) = (None, false);
+            }
+            _ => {}
+        }
+        words |= !c.is_whitespace();
+    }
+    all.or(first)
+}
+
+/// The fields of each line, which quotes may spread over several; with the line's number.
+fn records(text: &str, separator: char) -> Result<Vec<(usize, Vec<String>)>, String> {
+    let mut records = Vec::new();
+    let (mut fields, mut field) = (Vec::new(), String::new());
+    let (mut line, mut begun, mut quote) = (1, 1, None);
+    let mut characters = text.chars().peekable();
+    loop {
+        let c = characters.next();
+        match c {
+            Some('"') if quote.is_some() && characters.peek() == Some(&'"') => {
+                characters.next();
+                field.push('"');
+            }
+            Some('"') if quote.is_some() => quote = None,
+            Some(c) if quote.is_some() => {
+                line += usize::from(c == '\n');
+                field.push(c);
+            }
+            // Elsewhere in a field a quote is a character like any other.
+            Some('"') if field.trim().is_empty() => {
+                field.clear();
+                quote = Some(line);
+            }
+            Some(c) if c == separator => fields.push(std::mem::take(&mut field)),
+            None | Some('\n') => {
+                if let (None, Some(begun)) = (c, quote) {
+                    return Err(format!("line {begun}: a quote begins and does not end"));
+                }
+                if field.ends_with('\r') {
+                    field.pop();
+                }
+                if !(fields.is_empty() && field.trim().is_empty()) {
+                    fields.push(std::mem::take(&mut field));
+                    records.push((begun, std::mem::take(&mut fields)));
+                }
+                field.clear();
+                line += 1;
+                begun = line;
+                if c.is_none() {
+                    return Ok(records);
+                }
+            }
+            Some(c) => field.push(c),
+        }
+    }
 }
 
 #[cfg(test)]

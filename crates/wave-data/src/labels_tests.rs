@@ -3,7 +3,12 @@ use super::*;
 fn parsed(text: &str) -> Result<Vec<u32>, String> {
     let names = ["v_1.JPEG", "v_2.JPEG"].map(str::to_owned);
     let classes = ["n01", "n02", "n10"].map(str::to_owned);
-    parse(text, &names, &classes)
+    let mut table = Table {
+        part: "val".to_owned(),
+        ..Table::default()
+    };
+    table.fill_from_text(text, &names)?;
+    table.labels(&names, &classes)
 }
 
 #[test]
@@ -33,5 +38,74 @@ fn what_is_wrong_is_named() {
         parsed("v_1 1\nv_2 3")
             .unwrap_err()
             .contains("`3` is no class")
+    );
+}
+
+/// The classes of `0.png`, `1.png` and `big one.png`, of `big`, `big cat`, `cat, black`, `Hund` and `say "hi"`.
+#[track_caller]
+fn check(text: &str, expected: [u32; 3]) {
+    let names = ["0.png", "1.png", "big one.png"].map(str::to_owned);
+    let classes = ["big", "big cat", "cat, black", "Hund", "say \"hi\""].map(str::to_owned);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("val.csv");
+    std::fs::write(&file, text).unwrap();
+    assert_eq!(
+        read(&file, &dir.path().join("val"), &names, &classes).unwrap(),
+        expected,
+        "{text:?}"
+    );
+}
+
+#[test]
+fn classes_keep_their_spaces_and_quotes_hold_separators() {
+    check("0.png,big cat\n1.png,big\nbig one.png,Hund\n", [1, 0, 3]);
+    check(
+        "0.png;big cat\r\n1.png;cat, black\r\nbig one.png;Hund",
+        [1, 2, 3],
+    );
+    check(
+        "0.png\tcat, black\n1.png\tbig cat\nbig one.png\tbig",
+        [2, 1, 0],
+    );
+    check(
+        "0.png big cat\n1.png cat, black\nbig one.png Hund\n",
+        [1, 2, 3],
+    );
+    check(
+        "\u{FEFF}file_name,label\n\"0.png\",\"cat, black\"\n1.png,\"say \"\"hi\"\"\"\n\n\"big one.png\",big cat",
+        [2, 4, 1],
+    );
+    check(
+        "\u{FEFF}0.png, big cat\n1.png, big\nbig one.png , Hund \n",
+        [1, 0, 3],
+    );
+    check(
+        "id,split,Label\n0,val,big cat\n1,val,big\nbig one,val,3",
+        [1, 0, 3],
+    );
+    check("val\\0.png,1\nval/1.png,0\nbig one.png,3", [1, 0, 3]);
+    check(
+        "\"big one.png\" big cat\n0.png \"big cat\"\n1.png 4\n",
+        [1, 4, 1],
+    );
+}
+
+#[test]
+fn contradictions_and_open_quotes_are_refused() {
+    assert!(
+        parsed("v_1,n01\nv_1,n02\nv_2,n10")
+            .unwrap_err()
+            .contains("two classes")
+    );
+    assert!(
+        parsed("v_1,\"n01\nv_2,n10")
+            .unwrap_err()
+            .contains("does not end")
+    );
+    // The first word of something unknown is not its class.
+    assert!(
+        parsed("v_1,n01 b\nv_2,n10")
+            .unwrap_err()
+            .contains("`n01 b` is no class")
     );
 }

@@ -34,7 +34,7 @@
 //! | `idx.rs`, `cifar.rs`, `folder.rs`, `webdataset.rs`, `parquet.rs`, `shapes.rs` | the kinds of source |
 //! | `control.rs` | sources made of others, altered |
 //! | `pattern.rs`, `tar.rs`, `listing.rs`, `labels.rs`, `cache.rs` | their common ground |
-//! | `raw_image.rs`, `decode.rs`, `jpeg.rs` | JPEG, PNG, WebP and GIF files, and their pixels |
+//! | `raw_image.rs`, `decode.rs`, `jpeg.rs` | image files, and their pixels |
 //! | `transform.rs`, `resample.rs` | from 8-bit pixels to network input |
 //! | `augment.rs`, `augment/` | augmentation, a file for each family |
 //! | `batch.rs`, `pipeline.rs`, `loader.rs`, `prefetch.rs`, `broken.rs` | batches |
@@ -53,6 +53,7 @@ mod control;
 mod decode;
 mod error;
 mod folder;
+mod guard;
 mod idx;
 mod jpeg;
 mod labels;
@@ -87,13 +88,14 @@ pub use check::{Report, check};
 pub use control::CONTROLS;
 pub use decode::decode;
 pub use error::DataError;
-pub use listing::image_files;
+pub use labels::METADATA;
+pub use listing::{IMAGE_EXTENSIONS, image_files};
 pub use loader::Loader;
 pub use pack::{Packed, pack};
 pub use pipeline::evaluation_batches;
 pub use raw_image::RawImage;
 pub use resample::Interpolation;
-pub use source::{Dataset, Encoded, Source, Split, common_size, hold_out, subset};
+pub use source::{Dataset, Encoded, PassedOver, Source, Split, common_size, hold_out, subset};
 pub use tokenizer::Tokenizer;
 pub use transform::{CropMode, CropOffset, Transform, measure_normalisation};
 
@@ -108,10 +110,9 @@ const FASHION_MNIST_DIR: &str = "/usr/share/datasets/fashion-mnist";
 
 const ACCEPTED: &str = "expected `fashion-mnist`, `shapes` (procedural, built in), or a directory: \
     IDX files ({train,t10k}-{images-idx3,labels-idx1}-ubyte, with or without .gz), CIFAR's binary \
-    files, tar shards (train-*.tar, val-*.tar), or an ImageFolder (train/CLASS/*.{jpg,jpeg,png,webp,\
-    gif} and the same classes in val/, validation/ or test/; to test only, val/CLASS/ or CLASS/ alone), \
-    or images alone, without labels, in it or in its \
-    train/; or files: a/{00000..00099}.tar or a/*.parquet, also \
+    files, tar shards (train-*.tar, val-*.tar), or an ImageFolder (train/CLASS/*.jpg and the same \
+    classes in val/, validation/ or test/; or CLASS/ alone, which is split; to test only, val/CLASS/ \
+    alone), or images alone, without labels, in it or in its train/; or files: a/{00000..00099}.tar or a/*.parquet, also \
     as TRAIN,TEST; any of them after inverted:, rotated: or shuffled:";
 
 /// Opens the data set that `spec` names, the value of `--data`.
@@ -125,11 +126,13 @@ const ACCEPTED: &str = "expected `fashion-mnist`, `shapes` (procedural, built in
 /// - a directory with tar shards (WebDataset): those that its `_info.json` names, or `train*.tar` and
 ///   `val*.tar` or `test*.tar`; or one of both. Shards that are cut off are refused, as are those that
 ///   hold other numbers of images than `_info.json` says
-/// - a directory with `train/CLASS/*.{jpg,jpeg,png,webp,gif}` and the same classes in `val/`,
-///   `validation/` or `test/`, or a `val/` of images with their labels in `val.txt` beside it
-/// - to test only: one of these without `train/`, or a directory of `CLASS/*.jpg`
-/// - a directory with images and no folders, or one whose `train/` is such: images without labels,
-///   a source without classes, and nothing to test on
+/// - a directory with `train/CLASS/*.jpg` (or further [`IMAGE_EXTENSIONS`], and in folders below) and the
+///   same classes in `val/`, `validation/` or `test/`, or a `val/` of images with their labels in
+///   `val.txt` beside it; or parts with a [`METADATA`] table of files and labels in the place of folders
+/// - such a `train/` alone, or a directory of `CLASS/*.jpg`: [`unsplit`](Dataset::unsplit)
+/// - to test only: one of these without `train/`
+/// - a directory with images, or one whose `train/` is such: images without labels, a source without
+///   classes, and nothing to test on
 /// - tar shards by pattern, `a/{00000..00099}.tar`; or `*.parquet` as Hugging Face keeps images, in
 ///   builds with the feature `parquet`. `TRAIN,TEST` names both parts. Of one pattern, the test
 ///   images are in the files whose names say so (`val`, `validation` or `test` is a word of them), or
@@ -231,9 +234,9 @@ fn open_directory(spec: &str) -> Result<Dataset, DataError> {
         webdataset::open_directory(dir, name)
     } else if folder::is_folder(dir) {
         folder::open(dir, name)
-    } else if let Some(images) = folder::open_images(dir, name.clone())? {
-        Ok(images)
-    } else if let Some(images) = folder::open_classes(dir, name)? {
+    } else if let Some(classes) = folder::open_classes(dir, name.clone())? {
+        Ok(classes)
+    } else if let Some(images) = folder::open_images(dir, name)? {
         Ok(images)
     } else {
         Err(DataError::layout(

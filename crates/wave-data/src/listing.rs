@@ -9,71 +9,145 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use crate::source::NO_FILE;
+use crate::source::{NO_FILE, PassedOver};
 use crate::{DataError, cache};
 
 /// The names of image files end so.
-pub(crate) const EXTENSIONS: [&str; 5] = ["jpg", "jpeg", "png", "webp", "gif"];
+pub const IMAGE_EXTENSIONS: [&str; 14] = [
+    "jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "ppm", "pgm", "pbm", "pnm", "jfif",
+    "jpe",
+];
+
+/// Files and folders that systems and programs leave behind: neither classes nor worth a word.
+const JUNK: [&str; 8] = [
+    "__MACOSX",
+    "@eaDir",
+    "$RECYCLE.BIN",
+    "System Volume Information",
+    "lost+found",
+    "Thumbs.db",
+    "desktop.ini",
+    "Icon\r",
+];
+
+/// Names that folders of other projects' parts have, in any case: they are no classes.
+const PARTS: [&str; 10] = [
+    "train",
+    "training",
+    "val",
+    "valid",
+    "validation",
+    "test",
+    "testing",
+    "eval",
+    "evaluation",
+    "dev",
+];
+
+/// Whether a folder is called as a part of a data set is.
+pub(crate) fn is_part(name: &str) -> bool {
+    PARTS.iter().any(|part| name.eq_ignore_ascii_case(part))
+}
 
 /// Fewer images are listed faster than the cache is worth.
 const CACHED_FROM: usize = 20_000;
 
-/// Names of the folders in `part`, sorted, without the hidden.
+/// The kind of the cache's file. Another name for every change of what is listed.
+const CACHED: &str = "folder-index-2";
+
+/// Folders below folders beyond this depth are no data set.
+const DEEPEST: usize = 32;
+
+/// What is in a folder.
+#[derive(Default)]
+pub(crate) struct Listed {
+    /// Images, by their path in it.
+    pub(crate) names: Vec<String>,
+    /// Whether all that matters lies directly in it.
+    flat: bool,
+    pub(crate) passed_over: PassedOver,
+}
+
+/// Names of the folders in `part`, sorted, without the hidden and those of no data set.
 pub(crate) fn folders(part: &Path) -> Result<Vec<String>, DataError> {
-    entries(part, |entry| {
-        Ok(match entry.file_type() {
-            Ok(kind) if !kind.is_symlink() => kind.is_dir(),
-            _ => entry.path().is_dir(),
-        })
-    })
+    Ok(entries(part)?.folders)
+}
+
+/// The files in `part` that are neither images nor `read`, and worth a word.
+pub(crate) fn strays(part: &Path, read: &[&str]) -> Result<PassedOver, DataError> {
+    let mut passed_over = PassedOver::default();
+    for name in entries(part)?.others {
+        if !read.contains(&&*name) {
+            passed_over.add(&part.join(name));
+        }
+    }
+    Ok(passed_over)
 }
 
 /// Names of the image files in `dir`, sorted, without the hidden.
 pub(crate) fn image_names(dir: &Path) -> Result<Vec<String>, DataError> {
-    entries(dir, |entry| {
-        let name = entry.file_name();
-        match entry.file_type() {
-            Ok(kind) if is_image(&name) && !kind.is_dir() => {
-                // A link is followed when it is read.
-                if kind.is_file() || kind.is_symlink() {
-                    return Ok(true);
-                }
-                Err(DataError::layout(
-                    dir,
-                    format!("holds `{}`, {NO_FILE}", name.to_string_lossy()),
-                ))
-            }
-            _ => Ok(false),
+    Ok(entries(dir)?.images)
+}
+
+/// The images in `dir` and the folders below it: those of a folder sorted, then those of its folders.
+/// Links are followed, but not into a folder that they lie in.
+pub(crate) fn walk(dir: &Path) -> Result<Listed, DataError> {
+    let mut listed = Listed {
+        flat: true,
+        ..Listed::default()
+    };
+    walk_into(dir, "", &mut Vec::new(), &mut listed)?;
+    Ok(listed)
+}
+
+fn walk_into(
+    dir: &Path,
+    below: &str,
+    above: &mut Vec<PathBuf>,
+    listed: &mut Listed,
+) -> Result<(), DataError> {
+    let found = entries(dir)?;
+    let images = found.images.iter().map(|name| format!("{below}{name}"));
+    listed.names.extend(images);
+    for name in &found.others {
+        listed.passed_over.add(&dir.join(name));
+    }
+    if found.folders.is_empty() {
+        return Ok(());
+    }
+    listed.flat = false;
+    above.push(dir.canonicalize().map_err(DataError::open(dir))?);
+    for name in found.folders {
+        let folder = dir.join(&name);
+        let real = folder.canonicalize().map_err(DataError::open(&folder))?;
+        if above.contains(&real) || above.len() > DEEPEST {
+            listed.passed_over.add(&folder);
+        } else {
+            walk_into(&folder, &format!("{below}{name}/"), above, listed)?;
         }
-    })
+    }
+    above.pop();
+    Ok(())
 }
 
 /// The image files in `dir` and the folders below it, sorted, without the hidden. Links to folders are
-/// not followed.
+/// followed.
 ///
 /// # Errors
 /// When a folder cannot be read.
 pub fn image_files(dir: &Path) -> Result<Vec<PathBuf>, DataError> {
-    let is_file = |entry: &fs::DirEntry| entry.path().is_file() && is_image(&entry.file_name());
-    let is_folder = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
-    let names = entries(dir, |entry| Ok(is_folder(entry) || is_file(entry)))?;
-    let mut files = Vec::new();
-    for path in names.into_iter().map(|name| dir.join(name)) {
-        match path.is_dir() {
-            true => files.extend(image_files(&path)?),
-            false => files.push(path),
-        }
-    }
-    Ok(files)
+    let mut names = walk(dir)?.names;
+    names.sort_unstable();
+    Ok(names.into_iter().map(|name| dir.join(name)).collect())
 }
 
-/// Names of the image files of each class.
+/// The image files of each class.
 pub(crate) fn images(
     part: &Path,
     classes: &[String],
     cache: Option<&Path>,
-) -> Result<Vec<Vec<String>>, DataError> {
-    let file = cache.map(|dir| cache::file(dir, part, "folder-index"));
+) -> Result<Vec<Listed>, DataError> {
+    let file = cache.map(|dir| cache::file(dir, part, CACHED));
     let known = file.as_ref().and_then(|file| fs::read_to_string(file).ok());
     let known = known.map_or_else(BTreeMap::new, |text| recall(&text));
     // In parallel, for on a network each folder takes a while to answer.
@@ -85,21 +159,28 @@ pub(crate) fn images(
             if let (Some(stamp), Some((of, names))) = (&stamp, known.get(class))
                 && stamp == of
             {
-                return Ok(Class {
+                let listed = Listed {
                     names: names.clone(),
+                    ..Listed::default()
+                };
+                return Ok(Class {
+                    listed,
                     stamp: Some(stamp.clone()),
                     new: false,
                 });
             }
+            let listed = walk(&dir)?;
+            // The time of a folder tells nothing of those below it.
+            let plain = listed.flat && listed.passed_over.count == 0;
             Ok(Class {
-                names: image_names(&dir)?,
-                stamp,
+                stamp: stamp.filter(|_| plain),
+                listed,
                 new: true,
             })
         })
         .collect();
     let listed: Vec<Class> = listed.into_iter().collect::<Result<_, _>>()?;
-    let images: usize = listed.iter().map(|class| class.names.len()).sum();
+    let images: usize = listed.iter().map(|class| class.listed.names.len()).sum();
     let news = listed
         .iter()
         .any(|class| class.new && class.stamp.is_some());
@@ -109,27 +190,25 @@ pub(crate) fn images(
     {
         // A cache that cannot be written costs time, nothing else.
         let _ = cache::write_atomically(&file, |out| {
-            for (class, listed) in classes.iter().zip(&listed) {
+            for (class, found) in classes.iter().zip(&listed) {
                 let plain = |name: &str| !name.contains(['\n', '\t']);
-                if let Some(stamp) = &listed.stamp
+                let names = &found.listed.names;
+                if let Some(stamp) = &found.stamp
                     && plain(class)
-                    && listed.names.iter().all(|name| plain(name))
+                    && names.iter().all(|name| plain(name))
                 {
                     writeln!(out, "\t{stamp}\t{class}")?;
-                    listed
-                        .names
-                        .iter()
-                        .try_for_each(|name| writeln!(out, "{name}"))?;
+                    names.iter().try_for_each(|name| writeln!(out, "{name}"))?;
                 }
             }
             writeln!(out, "\t")
         });
     }
-    Ok(listed.into_iter().map(|class| class.names).collect())
+    Ok(listed.into_iter().map(|class| class.listed).collect())
 }
 
 struct Class {
-    names: Vec<String>,
+    listed: Listed,
     stamp: Option<String>,
     /// Whether the cache did not know it.
     new: bool,
@@ -161,24 +240,52 @@ fn recall(text: &str) -> BTreeMap<String, (String, Vec<String>)> {
 
 fn is_image(name: &std::ffi::OsStr) -> bool {
     let extension = Path::new(name).extension().map(|e| e.to_ascii_lowercase());
-    extension.is_some_and(|e| EXTENSIONS.iter().any(|known| e == *known))
+    extension.is_some_and(|e| IMAGE_EXTENSIONS.iter().any(|known| e == *known))
 }
 
-/// Names of what is in `dir` and `wanted`, sorted, without the hidden.
-fn entries(
-    dir: &Path,
-    wanted: impl Fn(&fs::DirEntry) -> Result<bool, DataError>,
-) -> Result<Vec<String>, DataError> {
+/// Whether a file tells people of the data.
+fn is_about(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["readme", "license", "licence"]
+        .iter()
+        .any(|word| name.starts_with(word))
+}
+
+/// Names of what is in a folder, sorted, without the hidden and what is of no data set.
+#[derive(Default)]
+struct Entries {
+    folders: Vec<String>,
+    images: Vec<String>,
+    others: Vec<String>,
+}
+
+fn entries(dir: &Path) -> Result<Entries, DataError> {
     let fail = DataError::open(dir);
-    let mut names = Vec::new();
+    let mut found = Entries::default();
     for entry in fs::read_dir(dir).map_err(fail)? {
         let entry = entry.map_err(fail)?;
         let name = entry.file_name();
-        if name.as_encoded_bytes().starts_with(b".") || !wanted(&entry)? {
+        let shown = name.to_string_lossy();
+        if JUNK.contains(&&*shown) || shown.starts_with('.') {
             continue;
         }
+        let kind = entry.file_type().map_err(fail)?;
+        let list = if kind.is_dir() || (kind.is_symlink() && entry.path().is_dir()) {
+            &mut found.folders
+        } else if !is_image(&name) {
+            if !is_about(&shown) {
+                found.others.push(shown.into_owned());
+            }
+            continue;
+        } else if kind.is_file() || kind.is_symlink() {
+            // A link is followed when it is read.
+            &mut found.images
+        } else {
+            let problem = format!("holds `{shown}`, {NO_FILE}");
+            return Err(DataError::layout(dir, problem));
+        };
         // Replaced characters would make one name of several.
-        names.push(name.into_string().map_err(|name| {
+        list.push(name.into_string().map_err(|name| {
             let problem = format!(
                 "holds `{}`, whose name is not UTF-8; rename it",
                 name.to_string_lossy()
@@ -186,8 +293,10 @@ fn entries(
             DataError::layout(dir, problem)
         })?);
     }
-    names.sort_unstable();
-    Ok(names)
+    for list in [&mut found.folders, &mut found.images, &mut found.others] {
+        list.sort_unstable();
+    }
+    Ok(found)
 }
 
 #[cfg(test)]

@@ -53,6 +53,7 @@ pub(crate) fn open_pattern(spec: &str) -> Result<Dataset, DataError> {
         .file_name()
         .map(|name| name.to_string_lossy().into_owned());
     Ok(Dataset {
+        unsplit: false,
         name: name.unwrap_or_else(|| "parquet".to_owned()),
         train: Arc::new(train),
         test: Arc::new(test),

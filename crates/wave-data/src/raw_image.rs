@@ -6,7 +6,7 @@ use image::{DynamicImage, GrayImage, RgbImage};
 use crate::DataError;
 
 /// Pillow's limit against decompression bombs: twice a quarter of a gigabyte of RGB pixels.
-const MAX_PIXELS: u64 = 178_956_970;
+pub(crate) const MAX_PIXELS: u64 = 178_956_970;
 
 /// Enough for the largest image with an alpha channel.
 pub(crate) const MAX_BYTES: u64 = 1 << 30;

@@ -41,6 +41,7 @@ pub(crate) fn open() -> Dataset {
         })
     };
     Dataset {
+        unsplit: false,
         name: "shapes".to_owned(),
         train: part(Split::Train, TRAIN),
         test: part(Split::Test, TEST),

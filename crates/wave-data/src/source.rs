@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -62,6 +63,17 @@ pub trait Source: Send + Sync {
         None
     }
 
+    /// When the file of image `i` was last changed, where it is known without reading it.
+    fn modified(&self, i: usize) -> Option<SystemTime> {
+        let _ = i;
+        None
+    }
+
+    /// What lies among the images and is not read.
+    fn passed_over(&self) -> PassedOver {
+        PassedOver::default()
+    }
+
     /// The name of image `i` in reports: its file, or its place in a file.
     fn name(&self, i: usize) -> String {
         format!("image {i}")
@@ -101,6 +113,44 @@ impl Encoded {
     }
 }
 
+/// So many of what was passed over are named.
+const NAMED: usize = 5;
+
+/// Files and folders of a data set that are not read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PassedOver {
+    /// How many.
+    pub count: usize,
+    /// The first of them.
+    pub named: Vec<String>,
+}
+
+impl PassedOver {
+    pub(crate) fn add(&mut self, path: &Path) {
+        self.count += 1;
+        if self.named.len() < NAMED {
+            self.named.push(path.display().to_string());
+        }
+    }
+
+    pub(crate) fn append(&mut self, other: &PassedOver) {
+        self.count += other.count;
+        let room = NAMED - self.named.len();
+        self.named.extend(other.named.iter().take(room).cloned());
+    }
+}
+
+impl std::fmt::Display for PassedOver {
+    /// `3: a, b, c`.
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        write!(f, "{}: {}", self.count, self.named.join(", "))?;
+        match self.count - self.named.len() {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
 /// A data set: what to train on and what to test on, with the same classes.
 #[derive(Clone)]
 pub struct Dataset {
@@ -110,9 +160,41 @@ pub struct Dataset {
     pub train: Arc<dyn Source>,
     /// The test images; of an image folder, those in `val/`.
     pub test: Arc<dyn Source>,
+    /// Whether nothing says which of the training images are to be tested on, as in a directory of class
+    /// folders alone.
+    pub unsplit: bool,
 }
 
 impl Dataset {
+    /// Training images alone.
+    pub(crate) fn trained(name: String, train: impl Source + 'static) -> Dataset {
+        let test = Empty(train.class_names().into());
+        Dataset {
+            name,
+            train: Arc::new(train),
+            test: Arc::new(test),
+            unsplit: false,
+        }
+    }
+
+    /// Test images alone.
+    pub(crate) fn tested(name: String, test: impl Source + 'static) -> Dataset {
+        let train = Empty(test.class_names().into());
+        Dataset {
+            name,
+            train: Arc::new(train),
+            test: Arc::new(test),
+            unsplit: false,
+        }
+    }
+
+    /// What lies among the images of both parts and is not read.
+    pub fn passed_over(&self) -> PassedOver {
+        let mut all = self.train.passed_over();
+        all.append(&self.test.passed_over());
+        all
+    }
+
     /// The source of one part.
     pub fn split(&self, split: Split) -> &Arc<dyn Source> {
         match split {

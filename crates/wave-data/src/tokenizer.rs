@@ -3,13 +3,23 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use serde_json::Value;
 use tokenizers::{Tokenizer as Inner, TruncationParams};
 
 use crate::DataError;
+use crate::guard::guarded;
 use crate::source::read_whole;
 
 /// The longest `tokenizer.json`: the largest published vocabularies take a tenth of it.
 const MOST_BYTES: u64 = 1 << 28;
+
+/// Published tokenizers nest eight deep.
+const DEEPEST: usize = 64;
+
+/// A text may become so many times as long by normalising, or ..
+const MOST_GROWTH: u64 = 32;
+/// .. so many bytes long.
+const MOST_NORMALISED: u64 = 1 << 26;
 
 /// A tokenizer, without the truncation and padding that its file may ask for.
 #[derive(Clone, Debug)]
@@ -18,6 +28,8 @@ pub struct Tokenizer {
     /// The file's bytes.
     json: Arc<[u8]>,
     inner: Inner,
+    /// The steps that normalise a text, as the file has them.
+    normalizer: Arc<Value>,
     padding: Option<u32>,
     vocabulary: usize,
 }
@@ -44,19 +56,21 @@ impl Tokenizer {
                 ),
             )
         };
-        let mut inner = Inner::from_bytes(&bytes).map_err(|e| wrong(e.to_string()))?;
-        let padding = inner.get_padding().map(|padding| padding.pad_id);
-        inner.with_padding(None);
-        inner
-            .with_truncation(None)
-            .map_err(|e| wrong(e.to_string()))?;
-        let largest = inner.get_vocab(true).into_values().max();
-        let Some(largest) = largest else {
-            return Err(wrong("its vocabulary is empty".into()));
+        let normalizer = look_over(&bytes).map_err(wrong)?;
+        let read = || {
+            let mut inner = Inner::from_bytes(&bytes).map_err(|e| e.to_string())?;
+            let padding = inner.get_padding().map(|padding| padding.pad_id);
+            inner.with_padding(None);
+            inner.with_truncation(None).map_err(|e| e.to_string())?;
+            let largest = inner.get_vocab(true).into_values().max();
+            let largest = largest.ok_or("its vocabulary is empty")?;
+            Ok((inner, padding, largest))
         };
+        let (inner, padding, largest) = guarded(read).and_then(|read| read).map_err(wrong)?;
         Ok(Tokenizer {
             path: path.display().to_string(),
             json: bytes.into(),
+            normalizer: Arc::new(normalizer),
             inner,
             padding,
             vocabulary: largest as usize + 1, // numbers may have gaps
@@ -72,8 +86,12 @@ impl Tokenizer {
             max_length: tokens,
             ..TruncationParams::default()
         };
-        match self.inner.with_truncation(Some(truncation)) {
-            Ok(_) => Ok(self),
+        let set = guarded(|| {
+            let set = self.inner.with_truncation(Some(truncation));
+            set.map(drop).map_err(|error| error.to_string())
+        });
+        match set.and_then(|set| set) {
+            Ok(()) => Ok(self),
             Err(error) => Err(DataError::Settings(format!(
                 "{}: texts of {tokens} tokens: {error}; take the tokenizer.json of this model",
                 self.path
@@ -86,15 +104,26 @@ impl Tokenizer {
     /// # Errors
     /// If there are characters that the tokenizer has no token for.
     pub fn encode(&self, text: &str, whole: bool) -> Result<Vec<u32>, DataError> {
-        let encoded = self.inner.encode_fast(text, whole);
-        encoded
-            .map(|encoded| encoded.get_ids().to_vec())
-            .map_err(|error| {
-                DataError::Settings(format!(
-                    "{}: a text cannot be encoded: {error}; take a tokenizer made for such texts",
-                    self.path
-                ))
+        let most = longest(&self.normalizer, text.len() as u64);
+        let limit = MOST_NORMALISED.max(MOST_GROWTH.saturating_mul(text.len() as u64));
+        let encoded = match most > limit {
+            true => Err(format!(
+                "its normalizer may make {most} bytes of {}; expected at most {limit}",
+                text.len()
+            )),
+            false => guarded(|| {
+                let encoded = self.inner.encode_fast(text, whole);
+                let tokens = encoded.map(|encoded| encoded.get_ids().to_vec());
+                tokens.map_err(|error| error.to_string())
             })
+            .and_then(|encoded| encoded),
+        };
+        encoded.map_err(|error| {
+            DataError::Settings(format!(
+                "{}: a text cannot be encoded: {error}; take a tokenizer made for such texts",
+                self.path
+            ))
+        })
     }
 
     /// The path that it was read from.
@@ -120,6 +149,103 @@ impl Tokenizer {
     /// The token that its file pads with, if it does.
     pub fn padding(&self) -> Option<u32> {
         self.padding
+    }
+}
+
+/// What a file may contain beyond what the library checks, which trusts it: bounded depth, and tables that
+/// are as long as they say. Returns the normalizer.
+fn look_over(json: &[u8]) -> Result<Value, String> {
+    if depth(json) > DEEPEST {
+        return Err(format!("it nests more than {DEEPEST} deep"));
+    }
+    let mut whole: Value = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+    let normalizer = whole.get_mut("normalizer").map(Value::take);
+    let normalizer = normalizer.unwrap_or_default();
+    let mut steps = vec![&normalizer];
+    while let Some(step) = steps.pop() {
+        if let Some(table) = step["precompiled_charsmap"].as_str() {
+            check_charsmap(table)?;
+        }
+        match step {
+            Value::Array(inner) => steps.extend(inner),
+            Value::Object(inner) => steps.extend(inner.values()),
+            _ => {}
+        }
+    }
+    Ok(normalizer)
+}
+
+/// How deep brackets and braces nest, outside strings.
+fn depth(json: &[u8]) -> usize {
+    let (mut depth, mut deepest, mut quoted, mut escaped) = (0_usize, 0, false, false);
+    for &byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'[' | b'{' if !quoted => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' if !quoted => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+/// A table in base 64: four bytes that say how long its trie is, the trie, texts. The library makes room for
+/// what they say.
+fn check_charsmap(table: &str) -> Result<(), String> {
+    let digit = |byte: u8| match byte {
+        b'A'..=b'Z' => Some(byte - b'A'),
+        b'a'..=b'z' => Some(byte - b'a' + 26),
+        b'0'..=b'9' => Some(byte - b'0' + 52),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    };
+    let first: Option<Vec<u64>> = table
+        .bytes()
+        .take(6)
+        .map(|b| digit(b).map(u64::from))
+        .collect();
+    let first = first.filter(|digits| digits.len() == 6);
+    let bits = first.ok_or("its precompiled_charsmap is no table in base 64")?;
+    let bits = bits.iter().fold(0, |bits, digit| bits << 6 | digit) >> 4;
+    let trie = u64::from((bits as u32).swap_bytes());
+    let holds = table.len() as u64 / 4 * 3;
+    if trie + 4 > holds || trie % 4 != 0 || trie == 0 {
+        return Err(format!(
+            "its precompiled_charsmap declares a trie of {trie} bytes, and holds {holds}"
+        ));
+    }
+    Ok(())
+}
+
+/// The most bytes that a normalizer makes of `length`, but for what Unicode's own forms add.
+fn longest(step: &Value, length: u64) -> u64 {
+    let bytes = |key: &str| step[key].as_str().map_or(0, |text| text.len() as u64);
+    match step["type"].as_str() {
+        Some("Sequence") => {
+            let steps = step["normalizers"].as_array().into_iter().flatten();
+            steps.fold(length, |length, step| longest(step, length))
+        }
+        Some("Prepend") => length.saturating_add(bytes("prepend")),
+        Some("Replace") => {
+            let content = bytes("content");
+            let found = step["pattern"]["String"].as_str().map_or(0, str::len) as u64;
+            match found {
+                // An expression may match anywhere, even nothing.
+                0 => length.saturating_add(length.saturating_add(1).saturating_mul(content)),
+                _ => length.max(
+                    (length / found)
+                        .saturating_mul(content)
+                        .saturating_add(length % found),
+                ),
+            }
+        }
+        _ => length,
     }
 }
 
@@ -178,5 +304,85 @@ mod tests {
         let tokenizer = read(&WORDS.replace(r#""unk_token": "?""#, r#""unk_token": "!""#)).unwrap();
         let error = tokenizer.encode("a z", true).unwrap_err();
         assert!(error.to_string().contains("cannot be encoded"), "{error}");
+    }
+
+    /// `WORDS` with another part.
+    fn with(part: &str, value: &str) -> Result<Tokenizer, DataError> {
+        read(&WORDS.replace(
+            &format!("\"{part}\": null"),
+            &format!("\"{part}\": {value}"),
+        ))
+    }
+
+    #[test]
+    fn files_that_the_library_trips_over_are_refused_by_their_path() {
+        let charsmap = |text: &str| {
+            format!("{{\"type\": \"Precompiled\", \"precompiled_charsmap\": \"{text}\"}}")
+        };
+        let nested = "{\"type\": \"Sequence\", \"decoders\": [".repeat(60) + &"]}".repeat(60);
+        let brackets = "[".repeat(100_000) + &"]".repeat(100_000);
+        for found in [
+            with("normalizer", &charsmap("/////w==")),
+            with("normalizer", &charsmap("")),
+            with("normalizer", &format!("[{}]", charsmap("/////w=="))),
+            with("decoder", &nested),
+            with("decoder", &brackets),
+        ] {
+            let error = found.unwrap_err();
+            assert!(error.is_request());
+            assert!(
+                error
+                    .to_string()
+                    .contains("tokenizer.json: is no tokenizer ("),
+                "{error}"
+            );
+        }
+        // A trie of -1: out of bounds once it is used.
+        let error = match with("normalizer", &charsmap("BAAAAP////8=")) {
+            Ok(tokenizer) => tokenizer.encode("a b", true).unwrap_err(),
+            Err(error) => error,
+        };
+        assert!(
+            error.is_request() && error.to_string().contains("tokenizer.json"),
+            "{error}"
+        );
+        let pairs = r#"{"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]],
+            "continuing_subword_prefix": "\u00e9", "unk_token": null}"#;
+        let model = WORDS.find("\"model\": ").unwrap() + "\"model\": ".len();
+        match read(&format!("{}{pairs}}}", &WORDS[..model])) {
+            Ok(tokenizer) => drop(tokenizer.encode("ab a", true)),
+            Err(error) => assert!(error.is_request(), "{error}"),
+        }
+    }
+
+    #[test]
+    fn a_text_that_grows_without_bound_is_refused() {
+        let replace = |content: &str, pattern: &str| {
+            format!(
+                "{{\"type\": \"Replace\", \"pattern\": {{\"{pattern}\": \"a\"}}, \"content\": \"{content}\"}}"
+            )
+        };
+        let sequence = |steps: &[String]| {
+            format!(
+                "{{\"type\": \"Sequence\", \"normalizers\": [{}]}}",
+                steps.join(",")
+            )
+        };
+        for pattern in ["String", "Regex"] {
+            let bomb = sequence(&vec![replace(&"a".repeat(1000), pattern); 5]);
+            let error = with("normalizer", &bomb)
+                .unwrap()
+                .encode("a b", true)
+                .unwrap_err();
+            assert!(
+                error.to_string().contains("its normalizer may make"),
+                "{error}"
+            );
+        }
+        let few = with(
+            "normalizer",
+            &sequence(&[replace("b", "String"), replace("aaaa", "Regex")]),
+        );
+        assert_eq!(few.unwrap().encode("a b", true).unwrap(), [1, 1]);
     }
 }

@@ -9,12 +9,14 @@ use std::collections::BTreeMap;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rayon::prelude::*;
 use serde_json::Value;
 
 use crate::decode::MAX_FILE_BYTES;
 use crate::error::Problem;
+use crate::listing::IMAGE_EXTENSIONS;
 use crate::source::{no_image, open_file};
 use crate::tar::{self, Member};
 use crate::{DataError, Dataset, Encoded, RawImage, Source, cache, pattern};
@@ -24,13 +26,14 @@ mod info;
 pub(crate) use info::{INCOMPLETE, INFO};
 use info::{Info, TEST, TRAIN};
 
-const IMAGES: [&str; 6] = ["jpg", "jpeg", "png", "webp", "gif", "img"];
+/// Images of any kind are called so.
+const IMAGE: &str = "img";
 
 /// A label's file is not longer.
 const MAX_LABEL_BYTES: u64 = 1 << 20;
 
 /// The kind of cache file of a shard. Another name for every change of what is accepted.
-const CACHED: &str = "tar-index-2";
+const CACHED: &str = "tar-index-3";
 
 /// Whether `dir` holds tar shards.
 pub(crate) fn is_shards(dir: &Path) -> bool {
@@ -125,6 +128,7 @@ fn open(
     train.class_names = names.clone();
     test.class_names = names;
     Ok(Dataset {
+        unsplit: false,
         name,
         train: Arc::new(train),
         test: Arc::new(test),
@@ -194,6 +198,11 @@ impl Source for Shards {
 
     fn file_size(&self, i: usize) -> Option<u64> {
         Some(self.samples.get(i)?.size)
+    }
+
+    fn modified(&self, i: usize) -> Option<SystemTime> {
+        let file = &self.files[self.samples.get(i)?.shard as usize];
+        file.metadata().ok()?.modified().ok()
     }
 
     fn name(&self, i: usize) -> String {
@@ -303,15 +312,12 @@ pub(crate) fn parse(archive: &mut (impl Read + Seek), shard: u32) -> Result<Vec<
         if key.rsplit('/').next().unwrap_or(key).is_empty() {
             continue; // hidden
         }
-        match extension {
+        let extension = extension.to_ascii_lowercase();
+        match extension.as_str() {
             "cls" => label(&mut numbers, key, member)?,
             "json" => label(&mut descriptions, key, member)?,
-            _ if IMAGES
-                .iter()
-                .any(|known| extension.eq_ignore_ascii_case(known)) =>
-            {
-                images.push((key, member));
-            }
+            IMAGE => images.push((key, member)),
+            other if IMAGE_EXTENSIONS.contains(&other) => images.push((key, member)),
             _ => {}
         }
     }
@@ -374,7 +380,7 @@ fn read_label(archive: &mut (impl Read + Seek), member: &Member) -> Result<u32, 
     archive.seek(SeekFrom::Start(member.offset))?;
     archive.read_exact(&mut text)?;
     let text = String::from_utf8_lossy(&text);
-    if member.name.ends_with(".json") {
+    if member.name.to_ascii_lowercase().ends_with(".json") {
         let json: Value = serde_json::from_str(&text).unwrap_or(Value::Null);
         let label = ["label", "cls", "class_id"]
             .iter()

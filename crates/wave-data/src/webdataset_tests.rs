@@ -16,7 +16,7 @@ fn indexed(files: &[(&str, &[u8])]) -> Result<Vec<u32>, String> {
 fn labels_are_found_in_cls_and_json() {
     let files: [(&str, &[u8]); 8] = [
         ("b/1.jpg", b"J"),
-        ("b/1.cls", b" 12\n"),
+        ("b/1.CLS", b" 12\n"),
         ("2.json", br#"{"label": 3, "x": [1]}"#),
         ("2.seg.PNG", b"P"),
         ("a/1.JPEG", b"J"),
@@ -73,6 +73,7 @@ fn packed() -> tempfile::TempDir {
         })
     };
     let data = Dataset {
+        unsplit: false,
         train: part(&shapes.train, 40),
         test: part(&shapes.test, 10),
         ..shapes

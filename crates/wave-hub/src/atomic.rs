@@ -27,6 +27,51 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), HubError> {
     Staged::from_bytes(path, bytes)?.commit_synced()
 }
 
+/// Writes `bytes` to a file that a user named. A link is followed and stays: its target is written, as
+/// [`write_atomic`] does. A pipe or a device is written into, never replaced.
+///
+/// # Errors
+/// [`HubError::Io`].
+pub fn write_named(path: &Path, bytes: &[u8]) -> Result<(), HubError> {
+    let failed = || HubError::io("write", path);
+    // A file opened anew has a place of its own, and would write over what stdout already printed.
+    match path.to_str() {
+        Some("/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1") if cfg!(unix) => {
+            let mut out = io::stdout().lock();
+            return out
+                .write_all(bytes)
+                .and_then(|()| out.flush())
+                .map_err(failed());
+        }
+        Some("/dev/stderr" | "/dev/fd/2" | "/proc/self/fd/2") if cfg!(unix) => {
+            return io::stderr().lock().write_all(bytes).map_err(failed());
+        }
+        _ => {}
+    }
+    let target = followed(path).map_err(failed())?;
+    let special = |about: fs::Metadata| !about.is_file() && !about.is_dir();
+    // Through `path`: the link of an open pipe in /proc leads to no name.
+    if fs::metadata(path).is_ok_and(special) {
+        let open = fs::OpenOptions::new().write(true).open(path);
+        let written = open.and_then(|mut file| file.write_all(bytes));
+        return written.map_err(failed());
+    }
+    write_atomic(&target, bytes)
+}
+
+/// The end of a chain of links, which need not be there.
+fn followed(path: &Path) -> io::Result<PathBuf> {
+    const LINKS: usize = 40;
+    let mut path = path.to_owned();
+    for _ in 0..LINKS {
+        match fs::read_link(&path) {
+            Ok(target) => path = parent_of(&path).join(target),
+            Err(_) => return Ok(path),
+        }
+    }
+    Err(io::Error::other("a circle of links"))
+}
+
 /// Creates the directory `dir`, with its parents, and proves that files can be written there.
 ///
 /// # Errors
@@ -364,6 +409,38 @@ mod tests {
         assert!(error.to_string().contains("taken"), "{error}");
         assert_eq!(names(root.path()), ["taken"]);
         assert!(names(&path).is_empty());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_and_pipes_that_a_user_named_stay() {
+        use std::os::unix::fs::{FileTypeExt, symlink};
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        fs::write(at("real.csv"), "old").unwrap();
+        symlink("real.csv", at("link.csv")).unwrap();
+        symlink("link.csv", at("second.csv")).unwrap();
+        symlink("absent.csv", at("dangling.csv")).unwrap();
+        symlink("circle", at("circle")).unwrap();
+        write_named(&at("second.csv"), b"new").unwrap();
+        write_named(&at("dangling.csv"), b"made").unwrap();
+        assert!(at("link.csv").is_symlink() && at("second.csv").is_symlink());
+        assert_eq!(fs::read(at("real.csv")).unwrap(), b"new");
+        assert!(at("dangling.csv").is_symlink());
+        assert_eq!(fs::read(at("absent.csv")).unwrap(), b"made");
+        assert!(write_named(&at("circle"), b"x").is_err());
+
+        let pipe = at("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        symlink("pipe", at("to-pipe")).unwrap();
+        let from = pipe.clone();
+        let reader = std::thread::spawn(move || fs::read(from).unwrap());
+        write_named(&at("to-pipe"), b"through").unwrap();
+        assert_eq!(reader.join().unwrap(), b"through");
+        assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
+        write_named(Path::new("/dev/null"), b"nothing").unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
     }
 
     #[test]

@@ -78,7 +78,9 @@ mod tensors;
 mod testing;
 mod transformers;
 
-pub use atomic::{prepare_out, remove_own_temporaries, remove_temporaries, write_atomic};
+pub use atomic::{
+    prepare_out, remove_own_temporaries, remove_temporaries, write_atomic, write_named,
+};
 pub use card::{CardFront, CardResult, model_card, stated_license, with_license};
 pub use delta::{DeltaConfig, read_delta, write_delta};
 pub use digest::{sha256_file, sha256_hex};

@@ -7,6 +7,8 @@ use crate::settings::BatchSize;
 use crate::terminal::detail;
 use anyhow::Result;
 use candle_core::{Device, Tensor};
+use rayon::prelude::*;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use wave_data::{Augment, Batch, Dataset, Loader, Source, Transform};
 
@@ -77,7 +79,7 @@ impl Data {
         names: &[String],
         context: &Context,
     ) -> Result<Data> {
-        let mut data = Data::open_any(plan, input, context)?;
+        let mut data = Data::open_for(plan, input, Some(names.len()), context)?;
         if data.class_names.len() != names.len() {
             if let Some(n) = plan.hold_out {
                 return Err(request(format!(
@@ -97,6 +99,11 @@ impl Data {
         TestImages::new(&self.spec, images, &self.transform, &self.tests.context)
     }
 
+    /// Whether images are tested on that were held out of those for training.
+    pub fn tests_on_training_images(&self) -> bool {
+        Arc::ptr_eq(&self.tests.source, &self.train)
+    }
+
     /// Training images of one view, by index: (images, channels, side, side).
     pub fn view_images(&self, images: &[u32], view: u32) -> candle_core::Result<Tensor> {
         let batch = self.loader.view_images(images, view);
@@ -109,7 +116,18 @@ impl Data {
     /// # Errors
     /// If there is no such data, or settings do not fit it.
     pub fn open_any(plan: &DataPlan, input: Input, context: &Context) -> Result<Data> {
+        Data::open_for(plan, input, None, context)
+    }
+
+    /// As [`Data::open_any`]. Images are tested on only if they have so many `classes`, if given.
+    fn open_for(
+        plan: &DataPlan,
+        input: Input,
+        classes: Option<usize>,
+        context: &Context,
+    ) -> Result<Data> {
         let dataset = open(plan.spec.as_deref(), context)?;
+        tell_passed_over(&dataset);
         if dataset.train.is_empty() {
             return Err(request(format!(
                 "{} has no images to train on, only {} to test on: there is no folder train/ and no \
@@ -122,7 +140,22 @@ impl Data {
             train,
             test,
             test_indices,
-        } = parts(plan, &dataset)?;
+        } = match classes.is_none_or(|n| n == dataset.train.class_names().len()) {
+            true => {
+                let share = share(plan, &dataset);
+                if let Some(held_out) = share {
+                    progress::note(&format!(
+                        "{} has no images set apart to test on: {held_out} of its {} are held out \
+                         ({HELD_OUT} %, the same for every seed); --hold-out N sets another number, \
+                         folders train/ and val/ which ones",
+                        dataset.name,
+                        dataset.train.len()
+                    ));
+                }
+                parts(plan, &dataset, share)?
+            }
+            false => parts(plan, &dataset, None)?,
+        };
         let transform = match input {
             Input::Like(transform) => {
                 check_normalisation(plan, &transform)?;
@@ -248,6 +281,27 @@ fn unlabelled(spec: &str) -> anyhow::Error {
     ))
 }
 
+/// Per cent of the images that are held out of data that nobody has split.
+const HELD_OUT: usize = 15;
+
+/// Number of images to hold out of data that nothing splits.
+pub(crate) fn share(plan: &DataPlan, dataset: &Dataset) -> Option<usize> {
+    let n = dataset.train.len();
+    let splits = dataset.unsplit && plan.hold_out.is_none() && n > 1;
+    splits.then(|| (n * HELD_OUT).div_ceil(100))
+}
+
+/// Notes on stderr what lies among the images and is not read.
+fn tell_passed_over(dataset: &Dataset) {
+    let passed_over = dataset.passed_over();
+    if passed_over.count > 0 {
+        progress::note(&format!(
+            "{}: files and folders that are not read: {passed_over}",
+            dataset.name
+        ));
+    }
+}
+
 /// The images of a data set that settings choose.
 struct Parts {
     /// Indices of the training images.
@@ -258,10 +312,21 @@ struct Parts {
     test_indices: Vec<u32>,
 }
 
-fn parts(plan: &DataPlan, dataset: &Dataset) -> Result<Parts> {
+/// `share` is the number of images to hold out that nobody asked for.
+fn parts(plan: &DataPlan, dataset: &Dataset, share: Option<usize>) -> Result<Parts> {
     let all = wave_data::subset(dataset.train.len(), None, plan.seed);
     let (train, held_out) = match plan.hold_out {
-        None => (all, None),
+        None => match share {
+            // The same images for every seed: what one stage trains on, no other tests on.
+            Some(n) => {
+                let order = wave_data::subset(dataset.train.len(), None, 0);
+                let (_, held_out) = wave_data::hold_out(order, n);
+                let out: BTreeSet<u32> = held_out.iter().copied().collect();
+                let train = all.into_iter().filter(|i| !out.contains(i)).collect();
+                (train, Some(held_out))
+            }
+            None => (all, None),
+        },
         Some(n) if n >= all.len() => {
             return Err(request(format!(
                 "hold_out = {n} of {} training images; leave some to train on",
@@ -349,23 +414,66 @@ pub fn image_side(dataset: &Dataset) -> Option<usize> {
 /// Side of the images in pixels where neither settings nor data give one.
 pub const DEFAULT_SIDE: usize = 224;
 
-/// Number of images whose content enters the digest of a data set.
+/// Number of images whose content enters the digest of a data set that is too large to be read.
 const SAMPLES: usize = 64;
 
-/// Encoded bytes of evenly spread images of a source.
-pub fn sampled(source: &dyn Source, images: &[u32]) -> Vec<u8> {
-    let n = images.len();
-    let mut content = Vec::new();
-    for k in 0..SAMPLES.min(n) {
-        let i = images[k * n / SAMPLES.min(n)] as usize;
-        // Broken images are the loader's concern.
-        match source.encoded(i) {
-            Ok(Some(file)) => content.extend(file.bytes),
-            Ok(None) => content.extend(source.image(i).map_or_else(|_| Vec::new(), |i| i.pixels)),
-            Err(_) => {}
-        }
+/// Bytes of images that are read whole for a digest: under a second of work.
+const READ_WHOLE: u64 = 64 << 20;
+
+/// What identifies some images of a source: their names, labels and sizes, and the content of all of them up to 64 MB; of
+/// more, the content of a few, evenly spread, and when each file was changed.
+pub fn identity(source: &dyn Source, images: &[u32]) -> String {
+    let native = source.native_size().map(|(c, h, w)| (c * h * w) as u64);
+    let size = |i: &u32| source.file_size(*i as usize).or(native);
+    let sizes: Vec<Option<u64>> = images.par_iter().map(size).collect();
+    // Of unknown size are those of files that are large.
+    let total = sizes
+        .iter()
+        .try_fold(0_u64, |sum, size| sum.checked_add((*size)?));
+    // What has no files is in memory.
+    let at_most = if native.is_some() {
+        4 * READ_WHOLE
+    } else {
+        READ_WHOLE
+    };
+    let whole = total.is_some_and(|total| total <= at_most);
+    let line = |(i, size): (&u32, &Option<u64>)| {
+        let i = *i as usize;
+        let name = source.name(i);
+        // Without the path of the data and the folder of the class, which is the label.
+        let name = name.rsplit(std::path::MAIN_SEPARATOR).next();
+        let name = name.unwrap_or_default();
+        let changed = source.modified(i).filter(|_| !whole);
+        let content = if whole {
+            content(source, i)
+        } else {
+            String::new()
+        };
+        format!(
+            "{name} {} {size:?} {changed:?} {content}\n",
+            source.label(i)
+        )
+    };
+    let mut lines: Vec<String> = images.par_iter().zip(&sizes).map(line).collect();
+    if !whole {
+        let (n, read) = (images.len(), SAMPLES.min(images.len()));
+        let sampled = (0..read).map(|k| content(source, images[k * n / read] as usize));
+        lines.extend(sampled);
     }
-    content
+    wave_hub::sha256_hex(lines.concat().as_bytes())
+}
+
+/// The digest of an image's file, or of its pixels.
+fn content(source: &dyn Source, i: usize) -> String {
+    // Broken images are the loader's concern.
+    let bytes = match source.encoded(i) {
+        Ok(Some(file)) => file.bytes,
+        Ok(None) => source
+            .image(i)
+            .map_or_else(|_| Vec::new(), |image| image.pixels),
+        Err(_) => Vec::new(),
+    };
+    wave_hub::sha256_hex(&bytes)
 }
 
 /// Channels, height and width, if all images have the same.

@@ -398,7 +398,8 @@ fn largest(plan: &DataPlan, context: &Context) -> usize {
     let Ok(data) = crate::data::open(plan.spec.as_deref(), context) else {
         return LARGEST;
     };
-    let images = data.train.len().saturating_sub(plan.hold_out.unwrap_or(0));
+    let held_out = plan.hold_out.or(crate::data::share(plan, &data));
+    let images = data.train.len().saturating_sub(held_out.unwrap_or(0));
     let images = images.min(plan.train_limit.unwrap_or(images));
     images
         .checked_ilog2()

@@ -6,7 +6,6 @@ use crate::error::request;
 use crate::locate;
 use crate::paths::resolve;
 use anyhow::Result;
-use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use wave_data::{Dataset, Source, Transform};
@@ -162,24 +161,10 @@ pub fn content(dataset: &Dataset) -> String {
     format!("{} {} {classes}", all(&*dataset.train), all(&*dataset.test))
 }
 
-/// The number of images, and a digest of their names, labels and sizes, and of the content of some.
+/// The number of images, and a digest of them.
 fn described(source: &dyn Source, images: &[u32]) -> String {
-    let line = |i: &u32| {
-        let i = *i as usize;
-        let name = source.name(i);
-        // Without the path of the data and the folder of the class, which is the label.
-        let name = name.rsplit(std::path::MAIN_SEPARATOR).next();
-        let size = source.file_size(i);
-        format!(
-            "{} {} {size:?}\n",
-            name.unwrap_or_default(),
-            source.label(i)
-        )
-    };
-    let lines: Vec<String> = images.par_iter().map(line).collect();
-    let mut text = lines.concat().into_bytes();
-    text.extend(data::sampled(source, images));
-    format!("{} ({})", images.len(), digest(&text))
+    let identity = &data::identity(source, images)[..DIGITS];
+    format!("{} (digest {identity})", images.len())
 }
 
 fn digest(bytes: &[u8]) -> String {

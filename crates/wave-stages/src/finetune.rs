@@ -102,9 +102,10 @@ pub fn finetune(model: &Path, settings: &Finetune, out: &Path, options: &Options
         let top1 = scores.map(|s| s.top1);
         if let Some(top1) = top1 {
             model.provenance["top1"] = json!(top1);
-            model.provenance["top1_of"] = json!(match plan.data.hold_out {
-                Some(n) => format!("{n} held-out training images"),
-                None => format!("{} test images", data.tests.indices.len()),
+            let n = data.tests.indices.len();
+            model.provenance["top1_of"] = json!(match data.tests_on_training_images() {
+                true => format!("{n} held-out training images"),
+                false => format!("{n} test images"),
             });
         }
         let summary = format!(

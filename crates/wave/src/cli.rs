@@ -217,7 +217,13 @@ fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> 
             Done::Result(manual::write(arguments::command(), &dir)?)
         }
     };
-    print(common, done, context)
+    // What could be read is printed all the same.
+    let whole = match &done {
+        Done::Result(result) => predict::check(result),
+        _ => Ok(()),
+    };
+    print(common, done, context)?;
+    whole
 }
 
 /// Refuses several ranks for commands that run in one process only.

@@ -81,7 +81,7 @@ pub fn inspect(path: &Path, asked: &Pictures, context: &Context) -> Result<Value
             entries: &entries,
         };
         let page = page::page(path, &found.summary, &shown)?;
-        wave_hub::write_atomic(file, page.as_bytes())?;
+        wave_hub::write_named(file, page.as_bytes())?;
         out["html"] = json!(text(file));
     }
     Ok(out)

@@ -3,6 +3,7 @@
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+use wave_data::RawImage;
 use wave_run::context::Context;
 use wave_run::error::request;
 use wave_run::progress::{Report, Verbosity};
@@ -14,12 +15,16 @@ use wave_stages::zero_shot;
 /// Classes listed for an image.
 const TOP: usize = 5;
 
+/// The key of the images that could not be read, each with its error.
+pub(crate) const BROKEN: &str = "broken";
+
 /// Classifies image files, and all images in directories. `heads` are the model's attention heads,
 /// where its config.json does not give them, `classes` the names of those of a CLIP or SigLIP. Writes a table with a line for each image to the file
 /// `csv`, if given. Returns the output of `--json`.
 ///
 /// # Errors
-/// If there is no such model or image, it cannot be read, or logits are not finite.
+/// If there is no such model, no image can be read, or logits are not finite. Images that cannot be read beside others
+/// are listed under [`BROKEN`].
 pub fn predict(
     dir: &Path,
     heads: Option<usize>,
@@ -34,20 +39,56 @@ pub fn predict(
     let files = files(images)?;
     let mut report = Report::new("predict", 0, files.len() as u64, verbosity);
     let mut predictions = Vec::new();
+    let (mut broken, mut first) = (Vec::new(), None);
     for (path, done) in files.iter().zip(1..) {
         let name = path.display().to_string();
-        let bytes = wave_hub::read_bytes(path)
-            .map_err(|e| request(format!("cannot read the image {e}")))?;
-        let image = wave_data::decode(&bytes, &name)?;
-        let logits = classifier.logits(&image).with_context(|| name.clone())?;
-        predictions.push(prediction(&name, &logits, &classifier.classes(&logits)));
+        match read(path, &name) {
+            Ok(image) => {
+                let logits = classifier.logits(&image).with_context(|| name.clone())?;
+                predictions.push(prediction(&name, &logits, &classifier.classes(&logits)));
+            }
+            Err(error) => {
+                broken.push(json!({ "image": name, "error": format!("{error:#}") }));
+                first.get_or_insert(error);
+            }
+        }
         report.step(done, 1, "");
     }
     drop(report);
-    if let Some(file) = csv {
-        wave_hub::write_atomic(file, table(&predictions).as_bytes())?;
+    if let (true, Some(error)) = (predictions.is_empty(), first) {
+        return Err(error);
     }
-    Ok(json!({ "predictions": predictions }))
+    if let Some(file) = csv {
+        wave_hub::write_named(file, table(&predictions).as_bytes())?;
+    }
+    let mut result = json!({ "predictions": predictions });
+    if !broken.is_empty() {
+        result[BROKEN] = broken.into();
+    }
+    Ok(result)
+}
+
+/// The pixels of an image file.
+fn read(path: &Path, name: &str) -> Result<RawImage> {
+    let bytes =
+        wave_hub::read_bytes(path).map_err(|e| request(format!("cannot read the image {e}")))?;
+    Ok(wave_data::decode(&bytes, name)?)
+}
+
+/// An error that names the images of a result that could not be read, if there are any.
+pub(crate) fn check(result: &Value) -> Result<()> {
+    let broken: Vec<&Value> = result[BROKEN].as_array().into_iter().flatten().collect();
+    if broken.is_empty() {
+        return Ok(());
+    }
+    let all = broken.len() + result["predictions"].as_array().map_or(0, Vec::len);
+    let lines = broken.iter().filter_map(|image| image["error"].as_str());
+    let lines: Vec<String> = lines.map(|line| one_line(line).into_owned()).collect();
+    anyhow::bail!(
+        "{} of {all} images cannot be read:\n{}",
+        broken.len(),
+        lines.join("\n")
+    )
 }
 
 /// The named files, and all images in the named directories, sorted.
@@ -61,7 +102,7 @@ fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let inside = wave_data::image_files(path)?;
         if inside.is_empty() {
             return Err(request(format!(
-                "the directory {} holds no image; expected JPEG, PNG, WebP or GIF files",
+                "the directory {} holds no image; expected JPEG, PNG, WebP, GIF, BMP, TIFF or PNM files",
                 path.display()
             )));
         }

@@ -3,7 +3,6 @@ mod shares;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
@@ -378,8 +377,6 @@ fn dropping_the_iterator_ends_the_thread() {
     drop(batches); // returns once the thread has ended
     let served = source.served.load(Ordering::SeqCst);
     assert!(served <= 2 * (1 + PREFETCHED + 2), "{served}");
-    std::thread::sleep(Duration::from_millis(20));
-    assert_eq!(source.served.load(Ordering::SeqCst), served);
     drop(loader);
     assert_eq!(Arc::strong_count(&source), 1);
 }
@@ -389,29 +386,6 @@ fn a_loader_may_be_dropped_before_its_iterator() {
     let batches = loader(ramps(20), 2, None, 0).prefetch(3, 9);
     assert_eq!(batches.count(), 6);
     assert_eq!(loader(ramps(20), 2, None, 0).prefetch(9, 3).count(), 0);
-}
-
-#[test]
-fn a_batch_of_small_images_takes_well_under_a_millisecond() {
-    let data = crate::open("shapes").unwrap();
-    let transform = Transform {
-        image_size: 28,
-        ..bytes()
-    };
-    let augment = Augment {
-        crop_padding: 2,
-        flip: true,
-        ..Augment::NONE
-    };
-    let indices = (0..6000).collect();
-    let loader = Loader::train(data.train, indices, transform, augment, 128, None, 0).unwrap();
-    let fastest = (0..40).map(|step| {
-        let start = Instant::now();
-        loader.batch(step).unwrap();
-        start.elapsed()
-    });
-    let fastest = fastest.min().unwrap();
-    assert!(fastest < Duration::from_millis(1), "{fastest:?}");
 }
 
 #[test]

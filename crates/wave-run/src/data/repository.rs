@@ -15,7 +15,6 @@ const TEST: [&str; 1] = ["test"];
 
 /// Folders of an ImageFolder.
 const FOLDERS: [&str; 4] = ["train", "val", "validation", "test"];
-const IMAGES: [&str; 5] = [".jpg", ".jpeg", ".png", ".webp", ".gif"];
 
 /// Opens `OWNER/NAME[@REV]`, altered by `controls`, downloading what is not in the cache.
 ///
@@ -67,7 +66,9 @@ struct Chosen {
 /// Chooses parquet files, else tar shards, else folders of images.
 fn choose(files: &[String], parquet: bool) -> Result<Chosen, Refusal> {
     let tables = ending(files, &[".parquet"]);
-    let (shards, images) = (ending(files, &[".tar"]), ending(files, &IMAGES));
+    let images = wave_data::IMAGE_EXTENSIONS.map(|extension| format!(".{extension}"));
+    let images: Vec<&str> = images.iter().map(String::as_str).collect();
+    let (shards, images) = (ending(files, &[".tar"]), ending(files, &images));
     if parquet && !tables.is_empty() {
         shards_of(&tables, files)
     } else if !shards.is_empty() {
@@ -202,8 +203,15 @@ fn folders_of(images: &[&str], files: &[String]) -> Result<Chosen, Refusal> {
         .flatten()
         .map(|f| below(f))
         .collect();
-    let lists = ending(files, &[".txt", ".csv"]);
-    let labels = test.map(|test| labels_of(&below(test))).unwrap_or_default();
+    let lists = ending(files, &[".txt", ".csv", ".jsonl"]);
+    let mut labels = test.map(|test| labels_of(&below(test))).unwrap_or_default();
+    let above = match root.is_empty() {
+        true => String::new(),
+        false => format!("{root}/"),
+    };
+    for home in read.iter().chain([&above]) {
+        labels.extend(wave_data::METADATA.map(|file| format!("{home}{file}")));
+    }
     let wanted = images
         .iter()
         .filter(|image| read.iter().any(|dir| image.starts_with(dir)));

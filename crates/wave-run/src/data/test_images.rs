@@ -1,6 +1,8 @@
 //! Test images, and reports of broken ones.
 
-use super::{DataPlan, check_normalisation, classes, open, parts, tell_size, unlabelled};
+use super::{
+    DataPlan, check_normalisation, classes, open, parts, tell_passed_over, tell_size, unlabelled,
+};
 use crate::context::Context;
 use crate::error::request;
 use crate::progress;
@@ -41,8 +43,18 @@ impl TestImages {
     /// If there is no such data, its images have no labels, or it has no test images.
     pub fn open(plan: &DataPlan, transform: &Transform, context: &Context) -> Result<TestImages> {
         check_normalisation(plan, transform)?;
-        let dataset = open(plan.spec.as_deref(), context)?;
-        let chosen = parts(plan, &dataset)?;
+        let mut dataset = open(plan.spec.as_deref(), context)?;
+        tell_passed_over(&dataset);
+        if dataset.unsplit && plan.hold_out.is_none() {
+            let n = dataset.train.len();
+            progress::note(&format!(
+                "{} has no images set apart to test on: all {n} are tested on; of a model trained on them, \
+                 --hold-out N tests on the N that it was not trained on",
+                dataset.name
+            ));
+            dataset.test = dataset.train.clone();
+        }
+        let chosen = parts(plan, &dataset, None)?;
         let (source, indices) = (chosen.test, chosen.test_indices);
         if source.class_names().is_empty() {
             return Err(unlabelled(&dataset.name));

@@ -4,11 +4,14 @@ use super::rows::Format;
 use crate::ancestor::Ancestor;
 use anyhow::Result;
 use serde_json::{Value, json};
-use wave_data::{Augment, CropMode, CropOffset, Interpolation, Source};
+use wave_data::{Augment, CropMode, CropOffset, Interpolation};
 use wave_run::data::{self, Data};
 
 /// Raised whenever the same settings come to mean other outputs or other files.
-const FORMAT_VERSION: u32 = 1;
+const FORMAT_VERSION: u32 = 2;
+/// What older versions lack, in a message.
+const OLD_FORMAT: &str = "it was written by a version of wave that did not compare the content of all \
+    images, so they may have changed since";
 /// Keys for people, each with the key that it explains.
 const NOTES: [(&str, &str); 3] = [
     ("ancestor", "ancestor_sha256"),
@@ -37,6 +40,7 @@ pub(super) fn manifest(format: Format, ancestor: &Ancestor, data: &Data) -> Resu
     if input.crop_offset != CropOffset::default() {
         steps += &format!(", {}", input.crop_offset);
     }
+    let all: Vec<u32> = (0..data.train.len() as u32).collect();
     let mut manifest = json!({
         "format_version": FORMAT_VERSION,
         "ancestor": ancestor.describe(),
@@ -44,7 +48,7 @@ pub(super) fn manifest(format: Format, ancestor: &Ancestor, data: &Data) -> Resu
         "ancestor_input": format!("mean {:?}, std {:?}", own.mean, own.std),
         "classes": format.width,
         "data": data.spec,
-        "data_sha256": data_digest(&*data.train),
+        "data_sha256": data::identity(&*data.train, &all),
         "images": data.train.len(),
         "input": steps,
         "augmentation": augmentation(data),
@@ -82,6 +86,12 @@ pub(super) fn digest(manifest: &Value) -> String {
 
 /// The first difference of a manifest from the one that a run needs, if any.
 pub(super) fn difference(found: &Value, wanted: &Value) -> Option<String> {
+    if found["format_version"]
+        .as_u64()
+        .is_some_and(|version| version < FORMAT_VERSION.into())
+    {
+        return Some(OLD_FORMAT.into());
+    }
     let keys = wanted.as_object().into_iter().flatten();
     let differing: Vec<String> = keys
         .filter(|(key, value)| {
@@ -153,19 +163,4 @@ fn augmentation(data: &Data) -> String {
         true => "none".into(),
         false => parts.join(", "),
     }
-}
-
-/// Identity of a data set: file names without directories, and the content of a few evenly spread
-/// images.
-fn data_digest(source: &dyn Source) -> String {
-    let n = source.len();
-    let mut text = Vec::new();
-    for i in 0..n {
-        let name = source.name(i);
-        text.extend(name.rsplit('/').next().unwrap_or(&name).as_bytes());
-        text.push(b'\n');
-    }
-    let all: Vec<u32> = (0..n as u32).collect();
-    text.extend(data::sampled(source, &all));
-    wave_hub::sha256_hex(&text)
 }

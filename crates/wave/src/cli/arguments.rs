@@ -280,7 +280,7 @@ pub(super) enum Command {
         /// Attention heads of a transformer without a config.json that tells them
         #[arg(long, value_name = "N")]
         heads: Option<usize>,
-        /// JPEG, PNG, WebP or GIF files, or directories: of those all images inside, sorted
+        /// JPEG, PNG, WebP, GIF, BMP, TIFF or PNM files, or directories: of those all images inside, sorted
         #[arg(required = true)]
         images: Vec<PathBuf>,
         /// Also write a table, a line for each image: image, index, label, probability

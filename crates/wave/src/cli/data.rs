@@ -43,6 +43,10 @@ fn check(spec: &str) -> Result<Value> {
             |image: &wave_data::BrokenImage| format!("{}: {}", image.path, image.problem);
         broken.extend(report.broken.iter().map(describe));
     }
+    let passed_over = dataset.passed_over();
+    if passed_over.count > 0 {
+        out.insert("not_read".into(), passed_over.to_string().into());
+    }
     if broken.is_empty() {
         out.insert("broken".into(), Value::Array(Vec::new()));
         return Ok(out.into());

@@ -1,0 +1,48 @@
+//! The door to parsers that panic on what they do not expect.
+
+use std::cell::Cell;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Once;
+
+thread_local! {
+    /// Whether a panic on this thread is the answer of a parser, and not to be printed.
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What `work` returns, or the message of its panic, which is not printed. What it changes is not to be used
+/// after an error.
+pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let others = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                others(info);
+            }
+        }));
+    });
+    let before = QUIET.replace(true);
+    let result = panic::catch_unwind(AssertUnwindSafe(work));
+    QUIET.set(before);
+    result.map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        text.unwrap_or("it is damaged").to_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_an_error() {
+        assert_eq!(guarded(|| 3), Ok(3));
+        let none: Option<u32> = None;
+        assert_eq!(
+            guarded(|| none.expect("a table")),
+            Err("a table".to_owned())
+        );
+        assert!(!QUIET.get());
+    }
+}
