@@ -20,6 +20,7 @@ use wave_stages::model::{Model, Network, decimal};
 use wave_stages::templates::{self, TemplateDir};
 
 mod composer;
+mod html;
 mod page;
 mod pictures;
 mod towers;
