@@ -209,7 +209,7 @@ fn sentence(found: &Found, dataset: &str) -> Option<String> {
     let own = || found.summaries.on(dataset, subject);
     let compared = |rival: &String| {
         let pairs = own().filter_map(|s| Some((s, found.summaries.get(dataset, rival, s.size)?)));
-        // What was trained for longer is another question.
+        // A longer training is another question.
         let pairs: Vec<_> = pairs.filter(|(a, b)| a.epochs == b.epochs).collect();
         let lead = pairs.iter().map(|(a, b)| a.top1 - b.top1).sum::<f64>() / pairs.len() as f64;
         (!pairs.is_empty()).then_some((rival.clone(), lead, pairs))

@@ -16,7 +16,7 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    /// Of a summary's curve; nothing of an empty one.
+    /// The reach of a summary's curve; nothing of an empty one.
     pub(super) fn new(summary: &Summary, target: f64) -> Option<Reach> {
         let last = summary.curve.last()?.0;
         let at = first_reach(&summary.curve, target);

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 pub(super) struct Gain {
     pub(super) size: Size,
     pub(super) rival: String,
-    /// Whether the rival is the best of the baselines alone: methods that are neither trained beforehand nor
+    /// True where the rival is the best of the baselines alone: methods that are neither trained beforehand nor
     /// variants of the subject.
     pub(super) of_baselines: bool,
     /// Mean accuracy of the subject minus the rival's, over all seeds of each.
@@ -182,7 +182,7 @@ fn standing(subject: &str, gains: &[Gain]) -> Vec<String> {
     lines
 }
 
-/// What each method's largest model is better by than its smallest.
+/// The lead of each method's largest model over its smallest.
 pub(super) fn spread(page: &mut Page, found: &Found) {
     let several = found.findings.datasets.len() > 1;
     let mut rows = Vec::new();

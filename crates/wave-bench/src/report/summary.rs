@@ -35,7 +35,7 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// Whether the curve has more points than start and end.
+    /// True if the curve has more points than start and end.
     pub(super) fn is_long(&self) -> bool {
         self.curve.len() > 2
     }
@@ -157,7 +157,7 @@ pub(super) struct Cost {
     pub(super) transferred_parameters: f64,
     /// Values stored to start a model, mean over sizes.
     pub(super) stored_parameters: f64,
-    /// Whether each size stores values of its own.
+    /// True if each size stores values of its own.
     pub(super) stored_for_each_size: bool,
 }
 
@@ -213,7 +213,7 @@ pub(super) struct Length {
     pub(super) methods: Vec<String>,
 }
 
-/// Whether two numbers of epochs differ only by part of an epoch, such as an incomplete batch.
+/// True if two numbers of epochs differ only by part of an epoch, such as an incomplete batch.
 pub(super) fn is_same_length(a: f64, b: f64) -> bool {
     (a - b).abs() <= 0.005 * a.max(b)
 }

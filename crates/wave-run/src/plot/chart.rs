@@ -12,7 +12,7 @@ pub struct Series {
     /// `(x, y, spread)` in drawing order; y - spread to y + spread is shaded. A point with a coordinate that
     /// is not finite (or beyond f32's range) is skipped, and its neighbours joined.
     pub points: Vec<(f64, f64, f64)>,
-    /// Whether it has a colour of its own. The others are grey, and their spreads not drawn.
+    /// True for a colour of its own. The others are grey, and their spreads not drawn.
     pub strong: bool,
 }
 
@@ -27,7 +27,7 @@ impl Series {
     }
 }
 
-/// What the numbers of the vertical axis are.
+/// The unit of the vertical axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Numbers.
@@ -41,9 +41,9 @@ pub enum Unit {
 pub struct Chart<'a> {
     /// The data, and the question that the chart answers.
     pub title: &'a str,
-    /// What the horizontal axis shows.
+    /// The name of the horizontal axis.
     pub x_label: &'a str,
-    /// What the vertical axis shows; empty where the title says it.
+    /// The name of the vertical axis; empty where the title says it.
     pub y_label: &'a str,
     /// The unit of the vertical axis.
     pub unit: Unit,

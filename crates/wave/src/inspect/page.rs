@@ -1,8 +1,6 @@
 //! The page of `wave inspect --html`.
 
-use super::html::{
-    colour_scale, details, document, paragraph, picture, section, table, verbatim,
-};
+use super::html::{colour_scale, details, document, paragraph, picture, section, table, verbatim};
 use super::pictures::{Picture, thin};
 use anyhow::Result;
 use serde_json::{Map, Value};
