@@ -6,7 +6,7 @@
 //! OUT/templates/NAME-C/   one for each condensation C of each method that has its own
 //! OUT/pretrained/         models trained by themselves first
 //! OUT/cells/*.json        one for each run of the grid, with a hash of all that determines it
-//! OUT/report.{md,json,html}, rows.json, *.svg
+//! OUT/report.md, rows.json, *.svg
 //! ```
 //!
 //! Complete runs are not repeated. Failures are reported, and the rest goes on.

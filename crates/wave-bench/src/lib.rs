@@ -7,8 +7,8 @@
 //! 5. Learning rates are tried on held-out images, each method's own.
 //! 6. A cell's row goes to disk, with a fingerprint of everything that determines it. What is there does not
 //!    run again.
-//! 7. [`report`] makes means, deviations, paired differences and break-even points of the rows, and a
-//!    document of these: `report.md`, `report.html`.
+//! 7. [`report`] makes means, deviations, paired differences and break-even points of the rows: `report.md`,
+//!    with plots beside it.
 //!
 //! ```
 //! use wave_bench::bench::Grid;

@@ -1,29 +1,26 @@
-//! The report of a bench: `report.md`, `report.html`, `report.json`, and plots as SVG.
+//! The report of a bench: `report.md`, and plots as SVG. `rows.json` beside it is what other programs read.
 //!
-//! Rows of single trainings become statistics (`summary.rs`, `gains.rs`, `targets.rs`,
-//! `break_even.rs`), statistics a document (`tables.rs`, `sections.rs`, `plots.rs`), and the document
-//! Markdown and HTML.
+//! Rows of single trainings become statistics (`summary.rs`), and those the sections of a page (`page.rs`):
+//! tables (`tables.rs`, `gains.rs`), curves (`curves.rs`), break-even points (`break_even.rs`) and plots
+//! (`plots.rs`).
 
 use anyhow::Result;
-use document::Document;
+use page::Page;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
-use tables::Found;
+use summary::{Cost, Length, Size, Summaries, Summary};
 
 mod break_even;
-mod document;
+mod curves;
 #[cfg(test)]
 mod fixture;
 mod gains;
-mod html;
+mod page;
 mod plots;
-mod sections;
-mod spread;
 mod statistics;
 mod summary;
 mod tables;
-mod targets;
 
 /// One training of the grid.
 #[derive(Serialize, Deserialize, Clone, Debug)]
@@ -129,118 +126,199 @@ pub struct Findings<'a> {
     pub shared_work: &'a Work<'a>,
 }
 
-/// Contents of `report.json`. Accuracies are fractions.
-#[derive(Serialize)]
-struct Data<'a> {
-    name: &'a str,
-    methods: &'a [String],
-    subject: Option<&'a str>,
-    sizes: Vec<Size>,
-    datasets: &'a [String],
-    seeds: &'a [u64],
-    condensations: usize,
-    ancestor_epochs: f64,
-    accuracies: &'a [summary::Summary],
-    lengths: &'a [summary::Length],
-    gains: &'a [gains::Gain],
-    spreads: &'a [spread::Spread],
-    costs: &'a [summary::Cost],
-    epochs_to_accuracy: &'a [targets::Targets],
-    break_even: &'a [break_even::BreakEven],
-    total_epochs: &'a [break_even::Totals],
-    ablations: &'a BTreeMap<String, Vec<String>>,
-    learning_rates: &'a [Rates],
-    templates: &'a [WithoutData],
-    failures: &'a [Failure],
+impl Findings<'_> {
+    /// Every data set with every size.
+    fn places(&self) -> impl Iterator<Item = (&str, Size)> {
+        let datasets = self.datasets.iter();
+        datasets.flat_map(move |dataset| self.sizes.iter().map(move |size| (&**dataset, *size)))
+    }
 }
 
-#[derive(Serialize)]
-struct Size {
-    depth: usize,
-    width: usize,
-    parameters: usize,
+/// Findings with their statistics.
+struct Found<'a> {
+    findings: &'a Findings<'a>,
+    summaries: Summaries,
+    costs: Vec<Cost>,
+    lengths: Vec<Length>,
 }
 
-/// Writes `report.md`, `report.json`, `report.html` and the plots into the directory `out`; returns the
-/// Markdown.
+impl<'a> Found<'a> {
+    fn new(findings: &'a Findings<'a>) -> Found<'a> {
+        let summaries = Summaries::new(findings);
+        let costs = summary::costs(findings, &summaries);
+        Found {
+            findings,
+            lengths: summary::lengths(findings, &costs),
+            costs,
+            summaries,
+        }
+    }
+}
+
+/// Writes `report.md` and the plots into the directory `out`; returns the Markdown.
 ///
 /// Rows whose method, size or data set is not in `findings` are left out.
 ///
 /// # Errors
 /// If a file cannot be written, or a plot cannot be drawn.
 pub fn write(findings: &Findings, out: &Path) -> Result<String> {
-    let summaries = summary::Summaries::new(findings);
-    let costs = summary::costs(findings, &summaries);
-    let lengths = summary::lengths(findings, &costs);
-    let gains = gains::gains(findings, &summaries, &costs, &lengths);
-    let targets = targets::targets(findings, &summaries);
-    let spreads = spread::spreads(findings, &summaries);
-    let pairs = break_even::break_even(findings, &summaries);
-    let totals = break_even::totals(findings, &summaries, &costs);
-
-    let found = Found {
-        findings,
-        summaries: &summaries,
-        costs: &costs,
-        lengths: &lengths,
-        gains: &gains,
-    };
-    let drawn = plots::sizes(findings, &summaries)?;
-    let mut sections = Vec::from_iter(sections::finding(findings, &summaries, drawn));
-    sections.extend(tables::accuracy(&found));
-    sections.extend(spread::section(&spreads));
-    sections.extend(sections::failures(findings));
-    sections.push(tables::costs(&found));
-    sections.extend(sections::kept(plots::kept(findings, &summaries)?));
-    let curves = plots::curves(findings, &summaries)?;
-    sections.extend(sections::curves(&summaries, curves));
-    sections.extend(sections::targets(&targets));
-    let lines = plots::totals(&totals)?;
-    sections.extend(sections::break_even(findings, &pairs, lines));
-    sections.extend(tables::ablations(&found));
-    sections.extend(sections::rates(findings));
-    sections.extend(sections::templates(findings));
-    sections.push(sections::notes(findings));
-    let document = Document {
-        title: findings.name.to_owned(),
-        sections,
-    };
-
-    let size = |&(depth, width): &(usize, usize)| Size {
-        depth,
-        width,
-        parameters: (findings.parameters)(depth, width),
-    };
-    let data = Data {
-        name: findings.name,
-        methods: findings.methods,
-        subject: findings.subject,
-        sizes: findings.sizes.iter().map(size).collect(),
-        datasets: findings.datasets,
-        seeds: findings.seeds,
-        condensations: findings.condensations,
-        ancestor_epochs: findings.ancestor_epochs,
-        accuracies: &summaries.0,
-        lengths: &lengths,
-        gains: &gains,
-        spreads: &spreads,
-        costs: &costs,
-        epochs_to_accuracy: &targets,
-        break_even: &pairs,
-        total_epochs: &totals,
-        ablations: findings.ablations,
-        learning_rates: findings.rates,
-        templates: findings.templates,
-        failures: findings.failures,
-    };
-    for plot in document.plots() {
-        wave_hub::write_atomic(&out.join(&plot.file), plot.svg.as_bytes())?;
+    let found = &Found::new(findings);
+    let page = &mut Page::new(findings.name, out);
+    let sentences = findings.datasets.iter();
+    let sentences: Vec<String> = sentences.filter_map(|data| sentence(found, data)).collect();
+    if !sentences.is_empty() {
+        page.section(SHORT);
+        sentences.iter().for_each(|text| page.paragraph(text));
     }
-    wave_hub::write_json(&out.join("report.json"), &data)?;
-    wave_hub::write_atomic(&out.join("report.html"), html::page(&document).as_bytes())?;
-    let text = document.markdown();
-    wave_hub::write_atomic(&out.join("report.md"), text.as_bytes())?;
-    Ok(text)
+    plots::sizes(page, found, Some(SHORT).filter(|_| sentences.is_empty()))?;
+    tables::accuracy(page, found);
+    if !findings.failures.is_empty() {
+        page.section("Failures");
+        let failure = |f: &Failure| format!("{}: {}", f.cell, f.error);
+        page.list(findings.failures.iter().map(failure));
+    }
+    tables::costs(page, found);
+    plots::kept(page, found)?;
+    if plots::curves(page, found)? {
+        curves::numbers(page, &found.summaries);
+    }
+    curves::targets(page, found);
+    break_even::section(page, found)?;
+    tables::ablations(page, found);
+    if !findings.rates.is_empty() {
+        page.section("Learning rates");
+        page.paragraph("Chosen by the accuracy on held-out training images where a grid is given.");
+        page.list(findings.rates.iter().map(rate));
+    }
+    if !findings.templates.is_empty() {
+        page.section("Templates");
+        page.paragraph("Top-1 in % of models made from them without data, by depth x width.");
+        page.list(findings.templates.iter().map(without_data));
+    }
+    page.section("How these numbers are made");
+    page.list(notes(findings));
+    page.finish()
+}
+
+/// The title of the first section.
+const SHORT: &str = "In short";
+
+/// The subject beside the most accurate other method, on average over the sizes that both have.
+fn sentence(found: &Found, dataset: &str) -> Option<String> {
+    let subject = found.findings.subject?;
+    let own = || found.summaries.on(dataset, subject);
+    let compared = |rival: &String| {
+        let pairs = own().filter_map(|s| Some((s, found.summaries.get(dataset, rival, s.size)?)));
+        // A longer training is another question.
+        let pairs: Vec<_> = pairs.filter(|(a, b)| a.epochs == b.epochs).collect();
+        let lead = pairs.iter().map(|(a, b)| a.top1 - b.top1).sum::<f64>() / pairs.len() as f64;
+        (!pairs.is_empty()).then_some((rival.clone(), lead, pairs))
+    };
+    let others = found.findings.methods.iter().filter(|m| *m != subject);
+    // The one with the most sizes in common, and of several the most accurate.
+    let (rival, lead, pairs) = others
+        .filter_map(compared)
+        .min_by(|a, b| b.2.len().cmp(&a.2.len()).then(a.1.total_cmp(&b.1)))?;
+    let range = |of: fn(&(&Summary, &Summary)) -> f64| {
+        let all = pairs.iter().map(of);
+        let (low, high) = (all.clone().fold(1.0, f64::min), all.fold(0.0, f64::max));
+        match high - low < 5e-4 {
+            true => format!("{:.1} %", 100.0 * high),
+            false => format!("{:.1} to {:.1} %", 100.0 * low, 100.0 * high),
+        }
+    };
+    let data = match dataset {
+        "" => String::new(),
+        dataset => format!("On {dataset}, "),
+    };
+    let sizes = match &pairs[..] {
+        [(s, _)] => summary::words(s.size),
+        _ => format!("{} sizes", pairs.len()),
+    };
+    Some(format!(
+        "{data}{subject} has {} after {} of fine-tuning at {sizes}, {:.1} points {} the best other method \
+         there, {rival}, with {}.",
+        range(|p| p.0.top1),
+        plural(pairs[0].0.epochs, "epoch"),
+        100.0 * lead.abs(),
+        if lead < 0.0 { "behind" } else { "ahead of" },
+        range(|p| p.1.top1),
+    ))
+}
+
+/// A method's learning rate, with its trials.
+fn rate(rates: &Rates) -> String {
+    let Rates { method, lr, grid } = rates;
+    if grid.is_empty() {
+        return format!("{method}: {lr:e} (given)");
+    }
+    let tried = grid.iter();
+    let tried: Vec<String> = tried
+        .map(|(lr, top1)| format!("{lr:e}: {:.2} %", 100.0 * top1))
+        .collect();
+    let several = grid.len() > 2;
+    let edge = match (
+        grid.iter().all(|g| g.0 >= *lr),
+        grid.iter().all(|g| g.0 <= *lr),
+    ) {
+        (true, _) if several => "; the lowest of them, so that a lower one may be better",
+        (_, true) if several => "; the highest of them, so that a higher one may be better",
+        _ => "",
+    };
+    format!("{method}: {lr:e} of {}{edge}", tried.join(", "))
+}
+
+/// Accuracies of models composed from templates without training.
+fn without_data((name, accuracies): &WithoutData) -> String {
+    let size = |(depth, width, top1): &(usize, usize, f64)| {
+        format!("{depth} x {width}: {:.2}", 100.0 * top1)
+    };
+    let accuracies: Vec<String> = accuracies.iter().map(size).collect();
+    format!("{name}: {}", accuracies.join(", "))
+}
+
+/// Notes on how the numbers are made.
+fn notes(findings: &Findings) -> Vec<String> {
+    let mut items = vec![
+        "Accuracy is that on all test images after the last step of fine-tuning: no epoch is chosen by it."
+            .to_owned(),
+        format!(
+            "Of {}, each gives all methods the same order of batches: differences are paired by seed.",
+            seeds(findings.seeds)
+        ),
+        "A standard deviation is that of a sample (divided by n - 1).".to_owned(),
+        "Epochs before fine-tuning leave out the ancestor's, but where they are named.".to_owned(),
+    ];
+    if findings.condensations > 1 {
+        items.push(format!(
+            "{} condensations with seeds of their own: the seeds take them in turn, so that the \
+             deviation covers both.",
+            findings.condensations
+        ));
+    }
+    if findings.ancestor_epochs > 0.0 {
+        let epochs = plural(findings.ancestor_epochs, "epoch");
+        items.push(format!("The ancestor was trained for {epochs}."));
+    }
+    items
+}
+
+/// `seed 0`, `seeds 0, 1`.
+fn seeds(seeds: &[u64]) -> String {
+    let all: Vec<String> = seeds.iter().map(u64::to_string).collect();
+    let s = if all.len() == 1 { "" } else { "s" };
+    format!("seed{s} {}", all.join(", "))
+}
+
+/// `1 epoch`, `2.5 epochs`.
+fn plural(n: f64, unit: &str) -> String {
+    let n = number(n);
+    format!("{n} {unit}{}", if n == "1" { "" } else { "s" })
+}
+
+/// At most three decimals.
+fn number(value: f64) -> String {
+    format!("{}", (1e3 * value).round() / 1e3)
 }
 
 #[cfg(test)]

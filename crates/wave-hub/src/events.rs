@@ -22,28 +22,18 @@ pub const EVENTS_FILE: &str = "events.out.tfevents.0.wave";
 /// The prefix and suffix of the number of a session.
 const NAME: (&str, &str) = ("events.out.tfevents.", ".wave");
 
-/// Field numbers of event.proto and summary.proto.
-mod schema {
-    pub(super) mod event {
-        pub(crate) const WALL_TIME: u32 = 1;
-        pub(crate) const STEP: u32 = 2;
-        pub(crate) const FILE_VERSION: u32 = 3;
-        pub(crate) const SUMMARY: u32 = 5;
-        pub(crate) const SESSION_LOG: u32 = 7;
-    }
-    pub(super) mod summary {
-        pub(crate) const VALUE: u32 = 1;
-    }
-    pub(super) mod value {
-        pub(crate) const TAG: u32 = 1;
-        pub(crate) const SIMPLE_VALUE: u32 = 2;
-    }
-    pub(super) mod session {
-        pub(crate) const STATUS: u32 = 1;
-        /// Tells readers to forget what was logged from this event's step on.
-        pub(crate) const START: i64 = 1;
-    }
-}
+// Field numbers of event.proto and summary.proto.
+const WALL_TIME: u32 = 1;
+const STEP: u32 = 2;
+const FILE_VERSION: u32 = 3;
+const SUMMARY: u32 = 5;
+const SESSION_LOG: u32 = 7;
+const SUMMARY_VALUE: u32 = 1;
+const VALUE_TAG: u32 = 1;
+const VALUE_SIMPLE: u32 = 2;
+const SESSION_STATUS: u32 = 1;
+/// Tells readers to forget what was logged from this event's step on.
+const SESSION_START: i64 = 1;
 
 /// The format's name for itself; from version 2 on, readers honour session starts.
 const VERSION: &str = "brain.Event:2";
@@ -91,10 +81,10 @@ impl EventWriter {
             return Self::create(dir);
         };
         // A reader that saw what was cut forgets it.
-        let start = Message::new().int(schema::session::STATUS, schema::session::START);
+        let start = Message::new().int(SESSION_STATUS, SESSION_START);
         let start = now()
-            .int(schema::event::STEP, as_step(step.saturating_add(1)))
-            .message(schema::event::SESSION_LOG, start);
+            .int(STEP, as_step(step.saturating_add(1)))
+            .message(SESSION_LOG, start);
         let (before, after) = NAME;
         // After `0.` in the order of names, and so on to five digits.
         let path = dir.join(format!("{before}{:05}{after}", last + 1));
@@ -104,7 +94,11 @@ impl EventWriter {
     fn begin(path: &Path, events: &[Message]) -> Result<Self, HubError> {
         let records: Vec<u8> = events.iter().flat_map(|e| record(e.as_bytes())).collect();
         crate::write_atomic(path, &records)?;
-        Self::append(path)
+        let file = OpenOptions::new().append(true).open(path);
+        Ok(Self {
+            path: path.to_owned(),
+            file: file.map_err(HubError::io("write", path))?,
+        })
     }
 
     /// Logs the value of each tag at `step`, such as `("train/loss", 2.3)`, with the time of day.
@@ -115,22 +109,13 @@ impl EventWriter {
         let mut summary = Message::new();
         for (tag, value) in values {
             let value = Message::new()
-                .text(schema::value::TAG, tag)
-                .float(schema::value::SIMPLE_VALUE, *value);
-            summary = summary.message(schema::summary::VALUE, value);
+                .text(VALUE_TAG, tag)
+                .float(VALUE_SIMPLE, *value);
+            summary = summary.message(SUMMARY_VALUE, value);
         }
-        let event = now()
-            .int(schema::event::STEP, as_step(step))
-            .message(schema::event::SUMMARY, summary);
-        self.write(&event)
-    }
-
-    /// [`EventWriter::scalars`] of one tag.
-    ///
-    /// # Errors
-    /// [`HubError::Io`] when it cannot be written.
-    pub fn scalar(&mut self, tag: &str, step: u64, value: f32) -> Result<(), HubError> {
-        self.scalars(step, &[(tag, value)])
+        let event = now().int(STEP, as_step(step)).message(SUMMARY, summary);
+        let written = self.file.write_all(&record(event.as_bytes()));
+        written.map_err(HubError::io("write", &self.path))
     }
 
     /// Puts everything logged safely on disk. Readers see it without this.
@@ -141,23 +126,6 @@ impl EventWriter {
         self.file
             .sync_data()
             .map_err(HubError::io("sync", &self.path))
-    }
-
-    fn append(path: &Path) -> Result<Self, HubError> {
-        let file = OpenOptions::new()
-            .append(true)
-            .open(path)
-            .map_err(HubError::io("write", path))?;
-        Ok(Self {
-            path: path.to_owned(),
-            file,
-        })
-    }
-
-    fn write(&mut self, event: &Message) -> Result<(), HubError> {
-        self.file
-            .write_all(&record(event.as_bytes()))
-            .map_err(HubError::io("write", &self.path))
     }
 }
 
@@ -220,13 +188,13 @@ fn remove(path: &Path) -> Result<(), HubError> {
 
 /// The first event of every file.
 fn version() -> Message {
-    now().text(schema::event::FILE_VERSION, VERSION)
+    now().text(FILE_VERSION, VERSION)
 }
 
 /// The step of an event that this writer wrote, if it has one: the varint after the time.
 fn step_of(event: &[u8]) -> Option<i64> {
     let (tag, varint) = event.get(9..)?.split_first()?;
-    if u32::from(*tag) != schema::event::STEP << 3 {
+    if u32::from(*tag) != STEP << 3 {
         return None;
     }
     let mut step = 0;
@@ -243,7 +211,7 @@ fn step_of(event: &[u8]) -> Option<i64> {
 fn now() -> Message {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let seconds = since.map_or(0.0, |time| time.as_secs_f64());
-    Message::new().double(schema::event::WALL_TIME, seconds)
+    Message::new().double(WALL_TIME, seconds)
 }
 
 fn as_step(step: u64) -> i64 {

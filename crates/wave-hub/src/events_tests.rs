@@ -63,9 +63,9 @@ fn scalars_read_back() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("run");
     let mut writer = EventWriter::create(&dir).unwrap();
-    writer.scalar("loss", 0, 2.5).unwrap();
+    writer.scalars(0, &[("loss", 2.5)]).unwrap();
     writer.scalars(1, &[("loss", 2.25), ("top1", 0.5)]).unwrap();
-    writer.scalar("loss", 2, f32::NAN).unwrap();
+    writer.scalars(2, &[("loss", f32::NAN)]).unwrap();
     writer.sync().unwrap();
     let loss = series(&dir, "loss");
     assert_eq!(loss[..2], [(0, 2.5), (1, 2.25)]);
@@ -81,22 +81,22 @@ fn a_resumed_run_forgets_what_came_after_its_checkpoint() {
     let dir = root.path();
     let mut writer = EventWriter::create(dir).unwrap();
     for step in 0..5 {
-        writer.scalar("loss", step, step as f32).unwrap();
+        writer.scalars(step, &[("loss", step as f32)]).unwrap();
     }
     let mut writer = EventWriter::resume(dir, 2).unwrap();
     for step in 3..300 {
-        writer.scalar("loss", step, 30.0).unwrap();
+        writer.scalars(step, &[("loss", 30.0)]).unwrap();
     }
     // One that logs nothing before it is resumed leaves no file.
     EventWriter::resume(dir, 200).unwrap();
     let mut writer = EventWriter::resume(dir, 3).unwrap();
-    writer.scalar("loss", 4, 40.0).unwrap();
+    writer.scalars(4, &[("loss", 40.0)]).unwrap();
     let expected = [(0, 0.0), (1, 1.0), (2, 2.0), (3, 30.0), (4, 40.0)];
     assert_eq!(series(dir, "loss"), expected);
     assert_eq!(sessions(dir).unwrap().len(), 3);
     // From before its first session's end.
     let mut writer = EventWriter::resume(dir, 1).unwrap();
-    writer.scalar("loss", 2, 20.0).unwrap();
+    writer.scalars(2, &[("loss", 20.0)]).unwrap();
     assert_eq!(series(dir, "loss"), [(0, 0.0), (1, 1.0), (2, 20.0)]);
     assert_eq!(sessions(dir).unwrap().len(), 2);
 }
@@ -107,15 +107,15 @@ fn a_file_torn_at_any_byte_is_continued() {
     let dir = root.path();
     let path = dir.join(EVENTS_FILE);
     let mut writer = EventWriter::create(dir).unwrap();
-    writer.scalar("loss", 1, 1.0).unwrap();
+    writer.scalars(1, &[("loss", 1.0)]).unwrap();
     let first = fs::read(&path).unwrap().len();
-    writer.scalar("loss", 2, 2.0).unwrap();
+    writer.scalars(2, &[("loss", 2.0)]).unwrap();
     let bytes = fs::read(&path).unwrap();
     for n in 0..bytes.len() {
         EventWriter::create(dir).unwrap();
         fs::write(&path, &bytes[..n]).unwrap();
         let mut writer = EventWriter::resume(dir, 1).unwrap();
-        writer.scalar("loss", 2, 3.0).unwrap();
+        writer.scalars(2, &[("loss", 3.0)]).unwrap();
         let expected: &[(i64, f32)] = match n >= first {
             true => &[(1, 1.0), (2, 3.0)],
             false => &[(2, 3.0)],
@@ -130,9 +130,9 @@ fn damage_in_the_middle_costs_what_follows_it() {
     let dir = root.path();
     let path = dir.join(EVENTS_FILE);
     let mut writer = EventWriter::create(dir).unwrap();
-    writer.scalar("loss", 1, 1.0).unwrap();
+    writer.scalars(1, &[("loss", 1.0)]).unwrap();
     let first = fs::read(&path).unwrap().len();
-    writer.scalar("loss", 2, 2.0).unwrap();
+    writer.scalars(2, &[("loss", 2.0)]).unwrap();
     let mut bytes = fs::read(&path).unwrap();
     bytes[first + 14] ^= 1;
     fs::write(&path, &bytes).unwrap();

@@ -10,7 +10,7 @@
 //! 6. [`context::Context`] is handed down from the command: the [`device`], the [`ranks`] that train
 //!    together, and [`interrupt`]ion by Ctrl-C.
 //! 7. [`terminal`] is the one way to stderr and stdout, [`progress`] what is said there, [`error`] whose
-//!    fault a failure is; [`plot`] and [`html`] draw.
+//!    fault a failure is; [`plot`] draws.
 //!
 //! ```
 //! use wave_run::recipe::Recipe;
@@ -33,7 +33,6 @@ pub mod device;
 pub mod error;
 pub mod forecast;
 pub mod hint;
-pub mod html;
 pub mod inputs;
 pub mod interrupt;
 pub mod locate;

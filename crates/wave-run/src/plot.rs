@@ -44,7 +44,7 @@ pub fn heat_map(rows: usize, cols: usize, values: &[f32]) -> Result<Vec<u8>> {
 /// [`heat_map`] with one pixel for each value, to be enlarged by the viewer.
 ///
 /// # Errors
-/// Those of [`heat_map`].
+/// As [`heat_map`].
 pub fn heat_map_of_pixels(rows: usize, cols: usize, values: &[f32]) -> Result<Vec<u8>> {
     lone_heat_map(rows, cols, values, 1)
 }

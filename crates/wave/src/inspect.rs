@@ -22,6 +22,7 @@ use wave_stages::preprocessing;
 use wave_stages::templates::{self, TemplateDir};
 
 mod composer;
+mod html;
 mod page;
 mod pictures;
 mod towers;

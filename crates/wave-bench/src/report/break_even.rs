@@ -4,34 +4,15 @@
 //! before the fine-tuning of each, and in fine-tuning up to an accuracy. What is spent once trains
 //! networks of other sizes, and counts as the epochs with as many multiply-adds.
 
-use super::Findings;
-use super::summary::{Cost, Size, Summaries, Summary};
-use super::targets::{Reach, value_at};
-use serde::Serialize;
-
-/// Two methods at one size.
-#[derive(Serialize, Clone, PartialEq, Debug)]
-pub(super) struct BreakEven {
-    pub(super) dataset: String,
-    pub(super) depth: usize,
-    pub(super) width: usize,
-    pub(super) method: String,
-    pub(super) rival: String,
-    /// The target of both: the method's accuracy ...
-    pub(super) target: f64,
-    /// ... after this many epochs.
-    pub(super) target_epoch: f64,
-    /// Epochs of the method to the target.
-    pub(super) method_reach: Reach,
-    /// Epochs of the rival to the target.
-    pub(super) rival_reach: Reach,
-    pub(super) crossing: Crossing,
-    /// As `crossing`, with the ancestor's epochs added to what the method (not the rival) spends once.
-    pub(super) crossing_with_ancestor: Crossing,
-}
+use super::curves::{Reach, value_at};
+use super::page::Page;
+use super::plots;
+use super::summary::{Size, Summary};
+use super::{Findings, Found, number, plural};
+use anyhow::Result;
 
 /// Epochs for models of one size.
-#[derive(Serialize, Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Line {
     /// Spent once.
     pub(super) shared: f64,
@@ -41,16 +22,16 @@ pub(super) struct Line {
 
 impl Line {
     fn new(findings: &Findings, summary: &Summary, reach: Reach) -> Line {
-        let size = (summary.depth, summary.width);
         Line {
-            shared: (findings.shared_work)(Some(&summary.method), size),
+            shared: (findings.shared_work)(Some(&summary.method), summary.size),
             each: summary.own_epochs + reach.epochs,
         }
     }
 
-    fn plus(self, shared: f64) -> Line {
+    /// With the ancestor's epochs among those spent once.
+    fn with_ancestor(self, findings: &Findings, size: Size) -> Line {
         Line {
-            shared: self.shared + shared,
+            shared: self.shared + (findings.shared_work)(None, size),
             ..self
         }
     }
@@ -62,9 +43,8 @@ impl Line {
 }
 
 /// The numbers of models for which a method costs no more than its rival.
-#[derive(Serialize, Clone, Copy, PartialEq, Debug)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Crossing {
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Crossing {
     /// This number and more.
     From(f64),
     /// This number and more, perhaps fewer: the rival did not reach the target.
@@ -78,8 +58,8 @@ pub(super) enum Crossing {
 }
 
 impl Crossing {
-    /// Of the method and the rival; `reached` is false where the rival's line is only a lower bound.
-    pub(super) fn new(method: Line, rival: Line, reached: bool) -> Crossing {
+    /// The crossing of the method's line with the rival's; `reached` is false where the rival's line is only a lower bound.
+    fn new(method: Line, rival: Line, reached: bool) -> Crossing {
         let ahead = method.shared - rival.shared;
         let saved = rival.each - method.each;
         match (saved > 0.0, ahead < 0.0) {
@@ -94,7 +74,7 @@ impl Crossing {
     }
 
     /// In words.
-    pub(super) fn describe(self) -> String {
+    fn describe(self) -> String {
         // Rounding errors must not add a model.
         let whole = |n: f64| (n - 1e-9).ceil().max(1.0);
         let from = |n: f64| match whole(n) {
@@ -112,181 +92,168 @@ impl Crossing {
     }
 }
 
-/// Each pair at each size where both have curves, at two targets: the method's accuracy after its first
-/// epoch, and at the end of the shorter curve.
-pub(super) fn break_even(findings: &Findings, summaries: &Summaries) -> Vec<BreakEven> {
-    let mut all = Vec::new();
-    for dataset in findings.datasets {
-        for &size in findings.sizes {
-            for (method, rival) in findings.break_even {
-                let own = summaries.get(dataset, method, size);
-                let other = summaries.get(dataset, rival, size);
-                if let (Some(own), Some(other)) = (own, other) {
-                    let epochs = target_epochs(&[own, other]).into_iter();
-                    all.extend(epochs.filter_map(|e| compare(findings, own, other, e)));
-                }
+/// Methods asked for the accuracy that the first of them has after an epoch.
+struct Race {
+    target: f64,
+    epoch: f64,
+    reaches: Vec<Reach>,
+    lines: Vec<Line>,
+}
+
+impl Race {
+    /// Nothing if one of them has no curve, or the first none at that epoch.
+    fn new(findings: &Findings, methods: &[&Summary], epoch: f64) -> Option<Race> {
+        let target = value_at(&methods.first()?.curve, epoch)?;
+        let reaches = methods.iter().map(|s| Reach::new(s, target));
+        let reaches: Vec<Reach> = reaches.collect::<Option<_>>()?;
+        let lines = methods.iter().zip(&reaches);
+        let lines = lines
+            .map(|(s, reach)| Line::new(findings, s, *reach))
+            .collect();
+        Some(Race {
+            target,
+            epoch,
+            reaches,
+            lines,
+        })
+    }
+}
+
+/// Break-even of each method with its rivals: each pair at each size where both have curves, at two
+/// targets, the method's accuracy after its first epoch, and at the end of the shorter curve.
+pub(super) fn section(page: &mut Page, found: &Found) -> Result<()> {
+    let findings = found.findings;
+    if findings.break_even.is_empty() {
+        return Ok(());
+    }
+    page.section("Break-even");
+    page.paragraph(&format!(
+        "n models cost what is spent once, and n times what is spent before the fine-tuning of each \
+         and until it has reached an accuracy: that of the method after its first epoch, or at the \
+         end of the shorter of both curves. Costs are epochs of a model of that size: what is spent \
+         once counts by its images and their multiply-adds, forward (a training step takes three times \
+         that). With the ancestor: the {} of its training are added to the method's alone.",
+        plural(findings.ancestor_epochs, "epoch")
+    ));
+    let rows = rows(found);
+    if rows.is_empty() {
+        page.paragraph("No two methods of a pair have curves at one size.");
+        return Ok(());
+    }
+    let columns = [
+        "size",
+        "method",
+        "rival",
+        "accuracy",
+        "method's epochs",
+        "rival's epochs",
+        "cheaper",
+        "with the ancestor",
+    ];
+    page.table(&columns, rows);
+    totals(page, found)
+}
+
+fn rows(found: &Found) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    for (dataset, size) in found.findings.places() {
+        for (method, rival) in found.findings.break_even {
+            let get = |name| found.summaries.get(dataset, name, size);
+            if let (Some(own), Some(other)) = (get(method), get(rival)) {
+                let pair = [own, other];
+                let races = target_epochs(&pair).into_iter();
+                let races = races.filter_map(|epoch| Race::new(found.findings, &pair, epoch));
+                rows.extend(races.map(|race| row(found.findings, pair, &race)));
             }
         }
     }
-    all
+    rows
 }
 
-fn compare(
-    findings: &Findings,
-    own: &Summary,
-    other: &Summary,
-    target_epoch: f64,
-) -> Option<BreakEven> {
-    let curve = own.mean_curve();
-    let target = value_at(&curve, target_epoch)?;
-    let method_reach = Reach::new(&curve, target)?;
-    let rival_reach = Reach::new(&other.mean_curve(), target)?;
-    let line = Line::new(findings, own, method_reach);
-    let rival = Line::new(findings, other, rival_reach);
-    let ancestor = (findings.shared_work)(None, (own.depth, own.width));
-    let reached = rival_reach.reached;
-    Some(BreakEven {
-        dataset: own.dataset.clone(),
-        depth: own.depth,
-        width: own.width,
-        method: own.method.clone(),
-        rival: other.method.clone(),
-        target,
-        target_epoch,
-        method_reach,
-        rival_reach,
-        crossing: Crossing::new(line, rival, reached),
-        crossing_with_ancestor: Crossing::new(line.plus(ancestor), rival, reached),
-    })
+fn row(findings: &Findings, [own, other]: [&Summary; 2], race: &Race) -> Vec<String> {
+    let crossing = |line| Crossing::new(line, race.lines[1], race.reaches[1].reached).describe();
+    vec![
+        own.place(),
+        own.method.clone(),
+        other.method.clone(),
+        format!(
+            "{:.2} % (epoch {})",
+            100.0 * race.target,
+            number(race.epoch)
+        ),
+        race.reaches[0].words(),
+        race.reaches[1].words(),
+        crossing(race.lines[0]),
+        crossing(race.lines[0].with_ancestor(findings, own.size)),
+    ]
 }
 
 /// The first epoch, and the end of the shortest curve; nothing if a curve is empty. Methods without
 /// fine-tuning do not count.
 fn target_epochs(summaries: &[&Summary]) -> Vec<f64> {
-    let ends = summaries
-        .iter()
-        .map(|s| s.curve.last().map(|point| point.0))
-        .collect::<Option<Vec<f64>>>()
-        .unwrap_or_default();
+    let ends = summaries.iter().map(|s| Some(s.curve.last()?.0));
+    let ends = ends.collect::<Option<Vec<f64>>>().unwrap_or_default();
     let end = ends.into_iter().filter(|&end| end > 0.0).reduce(f64::min);
     let first = end.filter(|&end| end > 1.0).map(|_| 1.0);
     first.into_iter().chain(end).collect()
 }
 
-/// Total epochs against the number of models, for a method of the pairs and all its rivals.
-#[derive(Serialize, Clone, PartialEq, Debug)]
-pub(super) struct Totals {
-    pub(super) dataset: String,
-    pub(super) depth: usize,
-    pub(super) width: usize,
-    pub(super) method: String,
-    /// The target of all: the method's accuracy ...
-    pub(super) target: f64,
-    /// ... after this many epochs.
-    pub(super) target_epoch: f64,
-    /// The lines with their names.
-    pub(super) lines: Vec<(String, Line)>,
-}
-
-/// The lines of each method of the pairs at each size: its own, with and without the ancestor, its
-/// rivals', and that of direct pretraining, known by a name such as "Direct PT".
-pub(super) fn totals(findings: &Findings, summaries: &Summaries, costs: &[Cost]) -> Vec<Totals> {
+/// Plots of total epochs against the number of models, for each method of the pairs at each size: its own,
+/// with and without the ancestor, its rivals', and those of direct pretraining, known by a name such as
+/// "Direct PT".
+fn totals(page: &mut Page, found: &Found) -> Result<()> {
+    let findings = found.findings;
+    let direct = found.costs.iter();
+    let direct = direct.filter(|cost| cost.own_epochs >= 1.0 && is_direct(&cost.method));
+    let direct: Vec<&String> = direct.map(|cost| &cost.method).collect();
     let mut methods: Vec<&String> = Vec::new();
     for (method, _) in findings.break_even {
         if !methods.contains(&method) {
             methods.push(method);
         }
     }
-    let direct = costs
-        .iter()
-        .filter(|cost| cost.own_epochs >= 1.0 && is_direct(&cost.method));
-    let direct: Vec<&String> = direct.map(|cost| &cost.method).collect();
-    let mut all = Vec::new();
-    for dataset in findings.datasets {
-        for &size in findings.sizes {
-            for &method in &methods {
-                let pairs = findings.break_even.iter();
-                let rivals: Vec<&String> = pairs
-                    .filter(|pair| &pair.0 == method)
-                    .map(|pair| &pair.1)
-                    .collect();
-                all.extend(totals_at(
-                    findings, summaries, dataset, size, method, &rivals, &direct,
-                ));
+    for (dataset, size) in findings.places() {
+        let get = |name: &String| {
+            let summary = found.summaries.get(dataset, name, size);
+            summary.filter(|s| !s.curve.is_empty())
+        };
+        for method in &methods {
+            let rivals = findings.break_even.iter().filter(|pair| &pair.0 == *method);
+            let rivals: Vec<&String> = rivals.map(|pair| &pair.1).collect();
+            let mut all: Vec<&Summary> = rivals.iter().filter_map(|name| get(name)).collect();
+            let Some(own) = get(method).filter(|_| !all.is_empty()) else {
+                continue;
+            };
+            all.insert(0, own);
+            let epochs = target_epochs(&all);
+            let others = direct
+                .iter()
+                .filter(|name| *name != method && !rivals.contains(name));
+            all.extend(others.filter_map(|name| get(name)));
+            for epoch in epochs {
+                if let Some(race) = Race::new(findings, &all, epoch) {
+                    let lines = lines(findings, &all, &race);
+                    plots::totals(page, own, (race.target, race.epoch), &lines)?;
+                }
             }
         }
     }
-    all
+    Ok(())
 }
 
-/// The totals at one size, for each target.
-fn totals_at(
-    findings: &Findings,
-    summaries: &Summaries,
-    dataset: &str,
-    size: Size,
-    method: &str,
-    rivals: &[&String],
-    direct: &[&String],
-) -> Vec<Totals> {
-    let found = |names: &[&String]| {
-        let here = names
-            .iter()
-            .filter_map(|name| summaries.get(dataset, name, size));
-        here.filter(|s| !s.curve.is_empty()).collect::<Vec<_>>()
-    };
-    let Some(own) = summaries.get(dataset, method, size) else {
-        return Vec::new();
-    };
-    let mut others = found(rivals);
-    if others.is_empty() {
-        return Vec::new();
-    }
-    let mut compared = others.clone();
-    compared.push(own);
-    let epochs = target_epochs(&compared).into_iter();
-    others.extend(
-        found(direct)
-            .into_iter()
-            .filter(|s| s.method != method && !rivals.contains(&&s.method)),
-    );
-    epochs
-        .filter_map(|epoch| total(findings, own, &others, epoch))
-        .collect()
-}
-
-fn total(
-    findings: &Findings,
-    own: &Summary,
-    others: &[&Summary],
-    target_epoch: f64,
-) -> Option<Totals> {
-    let curve = own.mean_curve();
-    let target = value_at(&curve, target_epoch)?;
-    let line = Line::new(findings, own, Reach::new(&curve, target)?);
-    let mut lines = vec![(own.method.clone(), line)];
+/// The lines of a race with their names.
+fn lines(findings: &Findings, all: &[&Summary], race: &Race) -> Vec<(String, Line)> {
+    let named = all.iter().zip(&race.reaches).zip(&race.lines);
+    let named = named.map(|((s, reach), line)| match reach.reached {
+        true => (s.method.clone(), *line),
+        false => (format!("{} (at least)", s.method), *line),
+    });
+    let mut lines: Vec<(String, Line)> = named.collect();
     if findings.ancestor_epochs > 0.0 {
-        let name = format!("{} with the ancestor", own.method);
-        let ancestor = (findings.shared_work)(None, (own.depth, own.width));
-        lines.push((name, line.plus(ancestor)));
+        let with = lines[0].1.with_ancestor(findings, all[0].size);
+        lines.insert(1, (format!("{} with the ancestor", all[0].method), with));
     }
-    for other in others {
-        let reach = Reach::new(&other.mean_curve(), target)?;
-        let name = match reach.reached {
-            true => other.method.clone(),
-            false => format!("{} (at least)", other.method),
-        };
-        lines.push((name, Line::new(findings, other, reach)));
-    }
-    Some(Totals {
-        dataset: own.dataset.clone(),
-        depth: own.depth,
-        width: own.width,
-        method: own.method.clone(),
-        target,
-        target_epoch,
-        lines,
-    })
+    lines
 }
 
 /// `Direct PT`, `direct-pt`, `direct`, ...

@@ -1,6 +1,6 @@
 use super::*;
 use crate::report::fixture::Fixture;
-use crate::report::summary::costs;
+use crate::report::summary::Summaries;
 
 const fn line(shared: f64, each: f64) -> Line {
     Line { shared, each }
@@ -119,33 +119,24 @@ fn fixture() -> Fixture {
     fixture
 }
 
+/// The rows of the table, from the accuracy on.
+fn rows_of(fixture: &Fixture) -> Vec<String> {
+    let rows = rows(&Found::new(&fixture.findings())).into_iter();
+    rows.map(|row| row[3..].join(" | ")).collect()
+}
+
 #[test]
 fn a_pair_is_compared_after_one_epoch_and_at_the_shorter_end() {
-    let fixture = fixture();
-    let findings = fixture.findings();
-    let found = break_even(&findings, &Summaries::new(&findings));
-    assert_eq!(found.len(), 2);
     // After an epoch: 12 + n (0.5 + 1) against n 4, and 5 more with the ancestor.
-    assert_eq!((found[0].target, found[0].target_epoch), (0.7, 1.0));
-    assert_eq!(
-        found[0].rival_reach,
-        Reach {
-            epochs: 4.0,
-            reached: true
-        }
-    );
-    assert_eq!(found[0].crossing, Crossing::From(4.8));
-    assert_eq!(found[0].crossing_with_ancestor, Crossing::From(6.8));
     // At epoch 4, 0.9, which the other does not reach in 8: 12 + n 4.5 against at least n 8.
-    assert_eq!((found[1].target, found[1].target_epoch), (0.9, 4.0));
     assert_eq!(
-        found[1].rival_reach,
-        Reach {
-            epochs: 8.0,
-            reached: false
-        }
+        rows_of(&fixture()),
+        [
+            "70.00 % (epoch 1) | 1.00 | 4.00 | from 5 models (4.8) | from 7 models (6.8)",
+            "90.00 % (epoch 4) | 4.00 | not within 8 | from 4 models (3.4) at the latest | from 5 models \
+             (4.9) at the latest",
+        ]
     );
-    assert_eq!(found[1].crossing, Crossing::FromAtMost(12.0 / 3.5));
 }
 
 #[test]
@@ -155,24 +146,29 @@ fn totals_have_a_line_for_each_and_one_with_the_ancestor() {
     direct.own_epochs = 150.0;
     let findings = fixture.findings();
     let summaries = Summaries::new(&findings);
-    let found = totals(&findings, &summaries, &costs(&findings, &summaries));
-    assert_eq!(found.len(), 2);
-    assert_eq!((found[0].target, found[0].target_epoch), (0.7, 1.0));
-    let at_two: Vec<f64> = found[0].lines.iter().map(|line| line.1.at(2)).collect();
-    assert_eq!(at_two, [15.0, 20.0, 8.0, 300.0]);
-    assert_eq!((found[1].target, found[1].target_epoch), (0.9, 4.0));
-    let names: Vec<&str> = found[1].lines.iter().map(|line| &*line.0).collect();
-    assert_eq!(
-        names,
-        [
-            "wave",
-            "wave with the ancestor",
-            "he (at least)",
-            "Direct PT"
-        ]
-    );
-    let at_two: Vec<f64> = found[1].lines.iter().map(|line| line.1.at(2)).collect();
-    assert_eq!(at_two, [21.0, 26.0, 16.0, 300.0]);
+    let all = ["wave", "he", "Direct PT"].map(|m| summaries.get("", m, (6, 64)).unwrap());
+    for (epoch, names, totals) in [
+        (
+            1.0,
+            ["wave", "wave with the ancestor", "he", "Direct PT"],
+            [15.0, 20.0, 8.0, 300.0],
+        ),
+        (
+            4.0,
+            [
+                "wave",
+                "wave with the ancestor",
+                "he (at least)",
+                "Direct PT",
+            ],
+            [21.0, 26.0, 16.0, 300.0],
+        ),
+    ] {
+        let race = Race::new(&findings, &all, epoch).unwrap();
+        let lines = lines(&findings, &all, &race);
+        let found: Vec<(&str, f64)> = lines.iter().map(|(n, line)| (&**n, line.at(2))).collect();
+        assert_eq!(found, Vec::from_iter(names.into_iter().zip(totals)));
+    }
 }
 
 #[test]
@@ -181,13 +177,7 @@ fn missing_rows_and_curves_are_left_out() {
     fixture.pair("wave", "unnamed");
     fixture.pair("unnamed", "wave");
     fixture.rows.iter_mut().for_each(|row| row.curve.clear());
-    let findings = fixture.findings();
-    let summaries = Summaries::new(&findings);
-    assert_eq!(break_even(&findings, &summaries), []);
-    assert_eq!(
-        totals(&findings, &summaries, &costs(&findings, &summaries)),
-        []
-    );
+    assert!(rows_of(&fixture).is_empty());
 }
 
 #[test]
@@ -195,14 +185,9 @@ fn a_rival_that_is_not_fine_tuned_does_not_set_the_length() {
     let mut fixture = fixture();
     fixture.pair("wave", "Direct PT");
     fixture.curve("Direct PT", &[(0.0, 0.95)]).own_epochs = 150.0;
-    let findings = fixture.findings();
-    let found = break_even(&findings, &Summaries::new(&findings));
-    assert_eq!(found[3].target_epoch, 4.0);
-    assert_eq!(
-        found[3].rival_reach,
-        Reach {
-            epochs: 0.0,
-            reached: true
-        }
+    let found = &rows_of(&fixture)[3];
+    assert!(
+        found.starts_with("90.00 % (epoch 4) | 4.00 | 0, at the start |"),
+        "{found}"
     );
 }

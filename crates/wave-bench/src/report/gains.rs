@@ -1,183 +1,239 @@
 //! The lead of the subject over the other methods.
 
-use super::Findings;
-use super::statistics::{Paired, paired};
-use super::summary::{Cost, Length, Size, Summaries, Summary};
-use serde::Serialize;
+use super::page::Page;
+use super::statistics::{differences, mean, paired};
+use super::summary::{Size, Summaries, Summary, words};
+use super::{Findings, Found};
 use std::collections::BTreeSet;
 
 /// The subject against one rival at one size.
-#[derive(Serialize, Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(super) struct Gain {
-    pub(super) dataset: String,
-    pub(super) depth: usize,
-    pub(super) width: usize,
+    pub(super) size: Size,
     pub(super) rival: String,
-    /// The methods of which the rival is the best.
-    pub(super) among: Among,
+    /// True where the rival is the best of the baselines alone: methods that are neither trained beforehand nor
+    /// variants of the subject.
+    pub(super) of_baselines: bool,
     /// Mean accuracy of the subject minus the rival's, over all seeds of each.
     pub(super) difference: f64,
     /// The rival's standard deviation.
     pub(super) rival_deviation: Option<f64>,
-    /// Over the seeds that both have.
-    pub(super) paired: Option<Paired>,
-}
-
-impl Gain {
-    /// Whether the subject is behind by no more than the rival's standard deviation.
-    pub(super) fn is_within_deviation(&self) -> Option<bool> {
-        self.rival_deviation.map(|sd| -self.difference <= sd)
-    }
-}
-
-/// Methods of which a rival is the best.
-#[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Among {
-    /// All others with as many epochs of fine-tuning.
-    All,
-    /// Those of them that are neither trained beforehand nor variants of the subject.
-    Baselines,
+    /// Student's t and p, over the seeds that both have.
+    pub(super) paired: Option<(f64, f64)>,
+    /// Seeds that both have.
+    pub(super) pairs: usize,
 }
 
 /// The subject against the best other method at each size. Where that one trains each model beforehand
 /// or is a variant of the subject, also against the best of the remaining ones.
-pub(super) fn gains(
-    findings: &Findings,
-    summaries: &Summaries,
-    costs: &[Cost],
-    lengths: &[Length],
-) -> Vec<Gain> {
+pub(super) fn gains(found: &Found, dataset: &str) -> Vec<Gain> {
+    let Found {
+        findings,
+        summaries,
+        ..
+    } = found;
     let Some(subject) = findings.subject else {
         return Vec::new();
     };
-    let Some(peers) = lengths
+    let is_subject = |m: &String| m == subject;
+    let Some(peers) = found
+        .lengths
         .iter()
-        .find(|l| l.methods.iter().any(|m| m == subject))
+        .find(|l| l.methods.iter().any(is_subject))
     else {
         return Vec::new();
     };
     let variants = variants(findings, subject);
     let trains_each = |method: &str| {
-        costs
-            .iter()
-            .any(|cost| cost.method == method && cost.own_epochs >= 1.0)
+        let mut costs = found.costs.iter();
+        costs.any(|cost| cost.method == method && cost.own_epochs >= 1.0)
     };
     let mut gains = Vec::new();
-    for dataset in findings.datasets {
-        for &size in findings.sizes {
-            let Some(own) = summaries.get(dataset, subject, size) else {
-                continue;
-            };
-            let rivals = || {
-                summaries
-                    .at(dataset, size)
-                    .filter(|s| s.method != subject && peers.methods.contains(&s.method))
-            };
-            let all = Summaries::best(rivals());
-            let baseline = Summaries::best(
-                rivals().filter(|s| !variants.contains(&*s.method) && !trains_each(&s.method)),
-            );
-            gains.extend(all.map(|rival| gain(own, rival, Among::All)));
-            if let Some(rival) = baseline
-                && all.is_some_and(|all| all.method != rival.method)
-            {
-                gains.push(gain(own, rival, Among::Baselines));
-            }
-        }
+    for &size in findings.sizes {
+        let Some(own) = summaries.get(dataset, subject, size) else {
+            continue;
+        };
+        let rivals = summaries.at(dataset, size);
+        let rivals: Vec<&Summary> = rivals
+            .filter(|s| s.method != subject && peers.methods.contains(&s.method))
+            .collect();
+        let baselines = rivals.iter().copied();
+        let baselines =
+            baselines.filter(|s| !variants.contains(&*s.method) && !trains_each(&s.method));
+        let baseline = Summaries::best(baselines);
+        let all = Summaries::best(rivals.iter().copied());
+        gains.extend(all.map(|rival| gain(own, rival, false)));
+        let another = baseline.filter(|b| all.is_some_and(|all| all.method != b.method));
+        gains.extend(another.map(|rival| gain(own, rival, true)));
     }
     gains
 }
 
-fn gain(own: &Summary, rival: &Summary, among: Among) -> Gain {
+fn gain(own: &Summary, rival: &Summary, of_baselines: bool) -> Gain {
+    let differences = differences(&own.top1_by_seed, &rival.top1_by_seed);
     Gain {
-        dataset: own.dataset.clone(),
-        depth: own.depth,
-        width: own.width,
+        size: own.size,
         rival: rival.method.clone(),
-        among,
+        of_baselines,
         difference: own.top1 - rival.top1,
         rival_deviation: rival.deviation,
-        paired: paired(&own.top1_by_seed, &rival.top1_by_seed),
+        paired: paired(&differences),
+        pairs: differences.len(),
     }
 }
 
 /// Methods beside the subject in an ablation.
 fn variants<'a>(findings: &'a Findings, subject: &str) -> BTreeSet<&'a str> {
-    findings
-        .ablations
-        .values()
-        .filter(|methods| methods.iter().any(|m| m == subject))
-        .flatten()
-        .map(String::as_str)
-        .collect()
+    let with_subject = |methods: &&Vec<String>| methods.iter().any(|m| m == subject);
+    let methods = findings.ablations.values().filter(with_subject).flatten();
+    methods.map(String::as_str).collect()
+}
+
+/// The sizes where the subject is first, and its distance to the best other method.
+pub(super) fn lead(page: &mut Page, found: &Found, dataset: &str) {
+    let Some(subject) = found.findings.subject else {
+        return;
+    };
+    if found.summaries.on(dataset, subject).next().is_none() {
+        return;
+    }
+    let gains = gains(found, dataset);
+    page.list(standing(subject, &gains));
+    if gains.is_empty() {
+        return;
+    }
+    page.paragraph(&format!(
+        "{subject} less the best of the others that were fine-tuned for as long, in points: of all, \
+         and, where that is another, of the baselines (not those beside it in an ablation, nor \
+         trained for each model). t and p (two-sided, not corrected for the number of sizes) of a \
+         paired test over the seeds that both have."
+    ));
+    let probability = |p: f64| match p < 0.001 {
+        true => "< 0.001".to_owned(),
+        false => format!("{p:.3}"),
+    };
+    let row = |g: &Gain| {
+        vec![
+            words(g.size),
+            g.rival.clone(),
+            if g.of_baselines { "baselines" } else { "all" }.to_owned(),
+            format!("{:+.2}", 100.0 * g.difference),
+            g.paired.map_or(String::new(), |(t, _)| format!("{t:.2}")),
+            g.paired.map_or(String::new(), |(_, p)| probability(p)),
+            match g.pairs {
+                0 => String::new(),
+                pairs => pairs.to_string(),
+            },
+        ]
+    };
+    let columns = [
+        "depth x width",
+        "best other",
+        "of",
+        "gain",
+        "t",
+        "p",
+        "pairs",
+    ];
+    page.table(&columns, gains.iter().map(row));
 }
 
 /// Sentences on the sizes where the subject is first, and its distance elsewhere.
-pub(super) fn standing(subject: &str, dataset: &str, gains: &[Gain]) -> Vec<String> {
-    let size = |g: &Gain| format!("{} x {}", g.depth, g.width);
-    let all: Vec<&Gain> = gains
-        .iter()
-        .filter(|g| g.dataset == dataset && g.among == Among::All)
-        .collect();
-    let (first, behind): (Vec<&Gain>, Vec<&Gain>) =
-        all.iter().copied().partition(|g| g.difference >= 0.0);
-    if all.is_empty() {
-        return vec![format!(
-            "No other method was fine-tuned for as long as {subject}."
-        )];
-    }
+fn standing(subject: &str, gains: &[Gain]) -> Vec<String> {
+    let all = gains.iter().filter(|g| !g.of_baselines);
+    let (first, behind): (Vec<&Gain>, Vec<&Gain>) = all.partition(|g| g.difference >= 0.0);
     let mut lines = vec![match (first.len(), behind.len()) {
+        (0, 0) => format!("No other method was fine-tuned for as long as {subject}."),
         (1, 0) => format!("{subject} is first."),
         (n, 0) => format!("{subject} is first at all {n} sizes."),
         (0, 1) => format!("{subject} is not first."),
         (0, n) => format!("{subject} is first at none of {n} sizes."),
-        (n, _) => {
-            let sizes: Vec<String> = first.iter().map(|g| size(g)).collect();
+        (n, m) => {
+            let sizes: Vec<String> = first.iter().map(|g| words(g.size)).collect();
+            let all = n + m;
             format!(
-                "{subject} is first at {n} of {} sizes: {}.",
-                all.len(),
+                "{subject} is first at {n} of {all} sizes: {}.",
                 sizes.join(", ")
             )
         }
     }];
     lines.extend(behind.iter().map(|g| {
-        let points = -100.0 * g.difference;
-        let within = match (g.is_within_deviation(), g.rival_deviation) {
-            (Some(true), Some(sd)) => {
+        let within = match g.rival_deviation {
+            None => "one run has no standard deviation".to_owned(),
+            Some(sd) => {
+                let within = if -g.difference <= sd {
+                    "within"
+                } else {
+                    "more than"
+                };
                 format!(
-                    "within one standard deviation of the first ({:.2})",
+                    "{within} one standard deviation of the first ({:.2})",
                     100.0 * sd
                 )
             }
-            (Some(false), Some(sd)) => format!(
-                "more than one standard deviation of the first ({:.2})",
-                100.0 * sd
-            ),
-            _ => "one run has no standard deviation".to_owned(),
         };
         format!(
-            "At {}, {subject} is not first: {points:.2} points behind {}, {within}.",
-            size(g),
+            "At {}, {subject} is not first: {:.2} points behind {}, {within}.",
+            words(g.size),
+            -100.0 * g.difference,
             g.rival
         )
     }));
     lines
 }
 
-/// The sizes of a data set at which any of these methods has rows, in the bench's order.
-pub(super) fn sizes_of(
-    findings: &Findings,
-    summaries: &Summaries,
-    dataset: &str,
-    methods: &[String],
-) -> Vec<Size> {
-    let has = |size: Size| {
-        summaries
-            .at(dataset, size)
-            .any(|s| methods.contains(&s.method))
-    };
-    findings.sizes.iter().copied().filter(|&s| has(s)).collect()
+/// The lead of each method's largest model over its smallest.
+pub(super) fn spread(page: &mut Page, found: &Found) {
+    let several = found.findings.datasets.len() > 1;
+    let mut rows = Vec::new();
+    for dataset in found.findings.datasets {
+        for method in found.findings.methods {
+            let cells = spread_of(found, dataset, method);
+            let name = match several {
+                true => format!("{method} on {dataset}"),
+                false => method.clone(),
+            };
+            rows.extend(cells.map(|cells| Vec::from_iter([name].into_iter().chain(cells))));
+        }
+    }
+    if rows.is_empty() {
+        return;
+    }
+    page.section("From the smallest to the largest");
+    page.paragraph(
+        "Top-1 of each method's largest model less its smallest's, in points: before fine-tuning, and \
+         after it (mean ± standard deviation over the seeds that both have).",
+    );
+    let columns = [
+        "method",
+        "smallest",
+        "largest",
+        "times the multiply-adds",
+        "before",
+        "after",
+    ];
+    page.table(&columns, rows);
+}
+
+/// The numbers of a method on a data set, if it has two sizes with a seed in common.
+fn spread_of(found: &Found, dataset: &str, method: &str) -> Option<[String; 5]> {
+    let work = |s: &Summary| (found.findings.multiply_adds)(s.size.0, s.size.1);
+    let own = || found.summaries.on(dataset, method);
+    let small = own().min_by_key(|s| work(s))?;
+    let large = own()
+        .max_by_key(|s| work(s))
+        .filter(|s| work(s) > work(small))?;
+    let after = differences(&large.top1_by_seed, &small.top1_by_seed);
+    let points = |x: f64| format!("{:+.2}", 100.0 * x);
+    let spread = super::statistics::deviation(&after);
+    let spread = spread.map_or(String::new(), |sd| format!(" ± {:.2}", 100.0 * sd));
+    Some([
+        words(small.size),
+        words(large.size),
+        super::number((10.0 * work(large) as f64 / work(small) as f64).round() / 10.0),
+        points(large.start_top1 - small.start_top1),
+        points(mean(&after)?) + &spread,
+    ])
 }
 
 #[cfg(test)]

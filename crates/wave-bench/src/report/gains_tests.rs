@@ -1,12 +1,8 @@
 use super::*;
 use crate::report::fixture::Fixture;
-use crate::report::summary::{costs, lengths};
 
 fn found(fixture: &Fixture) -> Vec<Gain> {
-    let findings = fixture.findings();
-    let summaries = Summaries::new(&findings);
-    let costs = costs(&findings, &summaries);
-    gains(&findings, &summaries, &costs, &lengths(&findings, &costs))
+    gains(&Found::new(&fixture.findings()), &fixture.datasets[0])
 }
 
 // from scipy import stats
@@ -20,11 +16,14 @@ fn the_subject_is_tested_against_the_best_other() {
     fixture.rows("long", 6, &[0.95])[0].epochs = 10.0;
     let gains = found(&fixture);
     assert_eq!(gains.len(), 1);
-    assert_eq!((&*gains[0].rival, gains[0].among), ("mimetic", Among::All));
+    assert_eq!(
+        (&*gains[0].rival, gains[0].of_baselines),
+        ("mimetic", false)
+    );
     assert!((gains[0].difference - 0.01776666666666671).abs() < 1e-12);
-    let p = gains[0].paired.unwrap().p.unwrap();
+    let p = gains[0].paired.unwrap().1;
     assert!((p - 0.023971572799737863).abs() < 1e-12);
-    assert_eq!(standing("wave", "", &gains), ["wave is first."]);
+    assert_eq!(standing("wave", &gains), ["wave is first."]);
 }
 
 #[test]
@@ -34,7 +33,7 @@ fn where_the_subject_is_not_first_the_report_says_so() {
     fixture.rows("mimetic", 3, &[0.91, 0.93]);
     fixture.rows("wave", 6, &[0.90, 0.90]);
     fixture.rows("mimetic", 6, &[0.89, 0.92]);
-    let lines = standing("wave", "", &found(&fixture));
+    let lines = standing("wave", &found(&fixture));
     assert_eq!(
         lines,
         [
@@ -59,17 +58,16 @@ fn a_variant_or_a_pretrained_model_does_not_hide_the_best_baseline() {
     let variants = vec!["wave".to_owned(), "wave-plain".to_owned()];
     fixture.ablations.insert("Components".to_owned(), variants);
     let gains = found(&fixture);
-    let rivals: Vec<_> = gains.iter().map(|g| (&*g.rival, g.among)).collect();
+    let rivals: Vec<_> = gains.iter().map(|g| (&*g.rival, g.of_baselines)).collect();
     assert_eq!(
         rivals,
         [
-            ("wave-plain", Among::All),
-            ("he", Among::Baselines),
-            ("Direct PT", Among::All),
-            ("he", Among::Baselines),
+            ("wave-plain", false),
+            ("he", true),
+            ("Direct PT", false),
+            ("he", true),
         ]
     );
-    assert_eq!(gains[0].is_within_deviation(), None);
 }
 
 #[test]
@@ -82,4 +80,17 @@ fn without_a_subject_or_rivals_there_are_no_gains() {
     assert_eq!(found(&fixture), []);
     fixture.subject = Some("unnamed");
     assert_eq!(found(&fixture), []);
+}
+
+#[test]
+fn the_spread_is_over_seeds_that_both_sizes_have() {
+    let mut fixture = Fixture::new(&["wave", "one-size"]);
+    fixture.rows("wave", 3, &[0.70, 0.72]);
+    fixture.rows("wave", 6, &[0.75, 0.73, 0.99]);
+    fixture.rows("one-size", 6, &[0.5]);
+    let findings = fixture.findings();
+    let found = Found::new(&findings);
+    let wave = spread_of(&found, "", "wave").unwrap();
+    assert_eq!(wave, ["3 x 64", "6 x 64", "2", "+0.00", "+3.00 ± 2.83"]);
+    assert_eq!(spread_of(&found, "", "one-size"), None);
 }

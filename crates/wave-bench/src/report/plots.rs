@@ -1,10 +1,9 @@
-//! The curves of a report.
+//! The plots of a report.
 
-use super::Findings;
-use super::break_even::Totals;
-use super::document::Plot;
-use super::summary::{Summaries, Summary};
-use super::tables::number;
+use super::break_even::Line;
+use super::page::Page;
+use super::summary::{Summary, words};
+use super::{Findings, Found, number};
 use anyhow::Result;
 use wave_run::plot::{Chart, Series, Unit};
 
@@ -19,26 +18,23 @@ type Band = (String, Vec<(f64, f64, f64)>);
 /// A chart of accuracies. Of many methods the subject, its rivals for break-even and those that are most
 /// accurate on average have colours.
 fn accuracies(
-    findings: &Findings,
-    summaries: &Summaries,
+    found: &Found,
     (dataset, question): (&str, &str),
     x_label: &str,
     bands: Vec<Band>,
 ) -> Result<String> {
     let data = match dataset {
-        "" => findings.name,
+        "" => found.findings.name,
         dataset => dataset,
     };
-    let strong = strong(findings, summaries, &bands);
+    let strong = strong(found, &bands);
     let rank = |name: &String| strong.iter().position(|s| s == name);
-    let mut series: Vec<Series> = bands
-        .into_iter()
-        .map(|(name, points)| Series {
-            strong: rank(&name).is_some(),
-            name,
-            points,
-        })
-        .collect();
+    let series = bands.into_iter().map(|(name, points)| Series {
+        strong: rank(&name).is_some(),
+        name,
+        points,
+    });
+    let mut series: Vec<Series> = series.collect();
     series.sort_by_key(|s| rank(&s.name).unwrap_or(usize::MAX));
     let chart = Chart {
         title: &format!("{data}: {question}"),
@@ -51,23 +47,26 @@ fn accuracies(
 }
 
 /// The methods of these curves that have colours, the most important first.
-fn strong(findings: &Findings, summaries: &Summaries, bands: &[Band]) -> Vec<String> {
-    let drawn = |name: &str| bands.iter().any(|(own, _)| own == name);
+fn strong(found: &Found, bands: &[Band]) -> Vec<String> {
+    let Findings {
+        subject,
+        break_even,
+        ..
+    } = found.findings;
     let mean = |name: &str| {
-        let all: Vec<f64> = summaries.of(name).map(|s| s.top1).collect();
+        let all: Vec<f64> = found.summaries.of(name).map(|s| s.top1).collect();
         all.iter().sum::<f64>() / all.len() as f64
     };
     let mut best: Vec<&str> = bands.iter().map(|(name, _)| name.as_str()).collect();
     best.sort_by(|a, b| mean(b).total_cmp(&mean(a)));
-    let pairs = findings.break_even.iter();
-    let rivals = pairs.filter(|(own, _)| Some(own.as_str()) == findings.subject);
+    let rivals = break_even
+        .iter()
+        .filter(|(own, _)| Some(own.as_str()) == *subject);
+    let rivals = rivals.map(|(_, rival)| rival.as_str());
     let mut strong: Vec<String> = Vec::new();
-    let wanted = findings.subject.into_iter();
-    for name in wanted
-        .chain(rivals.map(|(_, rival)| rival.as_str()))
-        .chain(best)
-    {
-        if drawn(name) && !strong.iter().any(|s| s == name) {
+    for name in subject.iter().copied().chain(rivals).chain(best) {
+        let drawn = bands.iter().any(|(own, _)| own == name);
+        if drawn && !strong.iter().any(|s| s == name) {
             strong.push(name.to_owned());
         }
     }
@@ -77,131 +76,50 @@ fn strong(findings: &Findings, summaries: &Summaries, bands: &[Band]) -> Vec<Str
     strong
 }
 
-/// Accuracy against epoch, for each size at which a method was tested during training.
-pub(super) fn curves(findings: &Findings, summaries: &Summaries) -> Result<Vec<Plot>> {
-    let mut plots = Vec::new();
-    for dataset in findings.datasets {
-        for &(depth, width) in findings.sizes {
-            let series: Vec<Band> = summaries
-                .at(dataset, (depth, width))
-                .filter(|s| s.is_long())
-                .map(|s| (s.method.clone(), s.curve.clone()))
-                .collect();
-            let series = without_low_starts(series);
-            if series.is_empty() {
-                continue;
-            }
-            let title = title(dataset, &format!("depth {depth}, width {width}"));
-            plots.push(Plot {
-                file: file_name(&["curve", dataset, &format!("{depth}x{width}")]),
-                svg: accuracies(
-                    findings,
-                    summaries,
-                    (dataset, &format!("accuracy by epoch at {depth} x {width}")),
-                    "epoch",
-                    series,
-                )?,
-                title: format!("Top-1 by epoch, {title}"),
-            });
+/// An introduction before the first plot: that of a section of its own, if it has a title.
+struct Intro<'a>(Option<&'a str>, &'a str);
+
+impl Intro<'_> {
+    fn write(self, page: &mut Page) {
+        if let Some(title) = self.0 {
+            page.section(title);
         }
+        page.paragraph(self.1);
     }
-    Ok(plots)
 }
 
-/// What sizes are drawn over: file name, name, label, and the place of a summary.
-type Axis<'a> = (&'a str, &'a str, &'a str, &'a dyn Fn(&Summary) -> f64);
-
-/// Final accuracy against parameters, and against multiply-adds, for each data set and the methods with
-/// several sizes.
-pub(super) fn sizes(findings: &Findings, summaries: &Summaries) -> Result<Vec<Plot>> {
-    let parameters = |s: &Summary| (findings.parameters)(s.depth, s.width) as f64 / 1e3;
-    let multiply_adds = |s: &Summary| (findings.multiply_adds)(s.depth, s.width) as f64 / 1e6;
-    let axes: [Axis; 2] = [
-        ("sizes", "parameters", "thousand parameters", &parameters),
-        (
-            "sizes-work",
-            "multiply-adds",
-            "million multiply-adds of an image",
-            &multiply_adds,
-        ),
-    ];
-    let mut plots = Vec::new();
-    for dataset in findings.datasets {
-        for (file, of, axis, x) in axes {
-            let points = |method: &String| -> Vec<(f64, f64, f64)> {
-                let of = summaries.of(method).filter(|s| s.dataset == *dataset);
-                let point = |s: &Summary| (x(s), s.top1, s.deviation.unwrap_or(0.0));
-                let mut points: Vec<_> = of.map(point).collect();
-                points.sort_by(|a, b| a.0.total_cmp(&b.0));
-                points
-            };
-            let methods = findings.methods.iter();
-            let mut series: Vec<Band> = methods.map(|m| (m.clone(), points(m))).collect();
-            series.retain(|(_, points)| points.len() > 1);
-            if series.is_empty() {
-                continue;
-            }
-            let title = title(dataset, "models of several sizes");
-            plots.push(Plot {
-                file: file_name(&[file, dataset]),
-                svg: accuracies(
-                    findings,
-                    summaries,
-                    (dataset, "accuracy by size"),
-                    axis,
-                    series,
-                )?,
-                title: format!("Top-1 by {of}, {title}"),
-            });
-        }
-    }
-    Ok(plots)
-}
-
-/// Accuracy against stored values, for each data set: at the size that most methods have, those that
-/// store anything, with the fewest epochs of fine-tuning.
-pub(super) fn kept(findings: &Findings, summaries: &Summaries) -> Result<Vec<Plot>> {
-    let mut plots = Vec::new();
-    for dataset in findings.datasets {
-        let keeping = |size| -> Vec<&Summary> {
-            let all = summaries.at(dataset, size);
-            let mut all: Vec<&Summary> = all.filter(|s| s.stored_parameters > 0).collect();
-            let fewest = all.iter().map(|s| s.epochs).fold(f64::INFINITY, f64::min);
-            all.retain(|s| s.epochs <= fewest);
-            all
-        };
-        let sizes = findings.sizes.iter().rev(); // of equals, the last one counts: the first
-        let Some(&size) = sizes.max_by_key(|size| keeping(**size).len()) else {
-            continue;
-        };
-        let point = |s: &Summary| {
-            let x = s.stored_parameters as f64 / 1e3;
-            (x, s.top1, s.deviation.unwrap_or(0.0))
-        };
-        let series: Vec<Band> = keeping(size)
-            .into_iter()
-            .map(|s| (s.method.clone(), vec![point(s)]))
-            .collect();
-        if series.len() < 2 {
+/// Accuracy against epoch, for each size at which a method was tested during training. Says whether there
+/// is any.
+pub(super) fn curves(page: &mut Page, found: &Found) -> Result<bool> {
+    let mut intro = Some(Intro(
+        Some("Accuracy by epoch"),
+        "Mean over seeds; shaded, the standard deviation. A start below half of all that follows is not \
+         drawn.",
+    ));
+    for (dataset, (depth, width)) in found.findings.places() {
+        let long = found
+            .summaries
+            .at(dataset, (depth, width))
+            .filter(|s| s.is_long());
+        let bands: Vec<Band> = long.map(|s| (s.method.clone(), s.curve.clone())).collect();
+        if bands.is_empty() {
             continue;
         }
-        let title = title(dataset, &format!("depth {}, width {}", size.0, size.1));
-        plots.push(Plot {
-            file: file_name(&["kept", dataset]),
-            svg: accuracies(
-                findings,
-                summaries,
-                (
-                    dataset,
-                    &format!("accuracy at {} x {} by values kept", size.0, size.1),
-                ),
-                "thousand values kept",
-                series,
-            )?,
-            title: format!("Top-1 by the values kept, {title}"),
-        });
+        if let Some(intro) = intro.take() {
+            intro.write(page);
+        }
+        let size = format!("{depth}x{width}");
+        let title = title(dataset, &format!("depth {depth}, width {width}"));
+        let question = format!("accuracy by epoch at {depth} x {width}");
+        let bands = without_low_starts(bands);
+        let svg = accuracies(found, (dataset, &question), "epoch", bands)?;
+        page.plot(
+            &["curve", dataset, &size],
+            &format!("Top-1 by epoch, {title}"),
+            &svg,
+        )?;
     }
-    Ok(plots)
+    Ok(intro.is_none())
 }
 
 /// Leaves out starts below half of everything after them on any curve: those of untrained models would
@@ -217,39 +135,125 @@ fn without_low_starts(mut series: Vec<Band>) -> Vec<Band> {
     series
 }
 
-/// Total epochs against the number of models.
-pub(super) fn totals(totals: &[Totals]) -> Result<Vec<Plot>> {
-    let draw = |t: &Totals| -> Result<Plot> {
-        let series: Vec<Series> = t
-            .lines
-            .iter()
-            .map(|(name, line)| {
-                let points = (1..=MOST_MODELS).map(|n| (n as f64, line.at(n)));
-                Series::new(name, &points.collect::<Vec<_>>())
-            })
-            .collect();
-        let size = format!("{} x {}", t.depth, t.width);
-        let title = title(&t.dataset, &format!("{:.2} % at {size}", 100.0 * t.target));
-        let chart = Chart {
-            title: &format!("Epochs to {title}"),
-            x_label: "models",
-            y_label: "epochs in all",
-            unit: Unit::Plain,
-            series: &series,
+/// Final accuracy against parameters, and against multiply-adds, for each data set and the methods with
+/// several sizes; in a section with the title, if one is given.
+pub(super) fn sizes(page: &mut Page, found: &Found, section: Option<&str>) -> Result<()> {
+    let mut intro = Some(Intro(
+        section,
+        "Mean over seeds; shaded, the standard deviation. Methods that matter less here are grey.",
+    ));
+    let parameters = |s: &Summary| (found.findings.parameters)(s.size.0, s.size.1) as f64 / 1e3;
+    let work = |s: &Summary| (found.findings.multiply_adds)(s.size.0, s.size.1) as f64 / 1e6;
+    // File name, name, label, and the place of a summary.
+    type Axis<'a> = (&'a str, &'a str, &'a str, &'a dyn Fn(&Summary) -> f64);
+    let axes: [Axis; 2] = [
+        ("sizes", "parameters", "thousand parameters", &parameters),
+        (
+            "sizes-work",
+            "multiply-adds",
+            "million multiply-adds of an image",
+            &work,
+        ),
+    ];
+    for dataset in found.findings.datasets {
+        for (file, name, label, x) in axes {
+            let band = |method: &String| -> Band {
+                let points = found.summaries.on(dataset, method);
+                let mut points: Vec<_> = points.map(|s| point(x(s), s)).collect();
+                points.sort_by(|a, b| a.0.total_cmp(&b.0));
+                (method.clone(), points)
+            };
+            let mut bands: Vec<Band> = found.findings.methods.iter().map(band).collect();
+            bands.retain(|(_, points)| points.len() > 1);
+            if bands.is_empty() {
+                continue;
+            }
+            if let Some(intro) = intro.take() {
+                intro.write(page);
+            }
+            let title = title(dataset, "models of several sizes");
+            let svg = accuracies(found, (dataset, "accuracy by size"), label, bands)?;
+            page.plot(&[file, dataset], &format!("Top-1 by {name}, {title}"), &svg)?;
+        }
+    }
+    Ok(())
+}
+
+/// Accuracy against stored values, for each data set: at the size that most methods have, those that
+/// store anything, with the fewest epochs of fine-tuning.
+pub(super) fn kept(page: &mut Page, found: &Found) -> Result<()> {
+    let mut intro = Some(Intro(
+        Some("Accuracy by what is kept"),
+        "Values that have to be kept so that a model of any size can be started: templates, scalers and \
+         what travels with them, or donors. Four bytes each as f32.",
+    ));
+    for dataset in found.findings.datasets {
+        let keeping = |size| -> Vec<&Summary> {
+            let all = found.summaries.at(dataset, size);
+            let mut all: Vec<&Summary> = all.filter(|s| s.stored_parameters > 0).collect();
+            let fewest = all.iter().map(|s| s.epochs).fold(f64::INFINITY, f64::min);
+            all.retain(|s| s.epochs <= fewest);
+            all
         };
-        Ok(Plot {
-            file: file_name(&[
-                "break-even",
-                &t.method,
-                &t.dataset,
-                &format!("{}x{}", t.depth, t.width),
-                &format!("epoch-{}", number(t.target_epoch)),
-            ]),
-            svg: chart.svg()?,
-            title: format!("Epochs to {title}, by the number of models"),
-        })
+        let sizes = found.findings.sizes.iter().rev(); // of equals, the last one counts: the first
+        let Some(&size) = sizes.max_by_key(|size| keeping(**size).len()) else {
+            continue;
+        };
+        let stored = |s: &Summary| s.stored_parameters as f64 / 1e3;
+        let bands = keeping(size).into_iter();
+        let bands: Vec<Band> = bands
+            .map(|s| (s.method.clone(), vec![point(stored(s), s)]))
+            .collect();
+        if bands.len() < 2 {
+            continue;
+        }
+        if let Some(intro) = intro.take() {
+            intro.write(page);
+        }
+        let title = title(dataset, &format!("depth {}, width {}", size.0, size.1));
+        let question = format!("accuracy at {} by values kept", words(size));
+        let svg = accuracies(found, (dataset, &question), "thousand values kept", bands)?;
+        page.plot(
+            &["kept", dataset],
+            &format!("Top-1 by the values kept, {title}"),
+            &svg,
+        )?;
+    }
+    Ok(())
+}
+
+/// A summary at a place of a horizontal axis.
+fn point(x: f64, s: &Summary) -> (f64, f64, f64) {
+    (x, s.top1, s.deviation.unwrap_or(0.0))
+}
+
+/// Total epochs, up to an accuracy that `own` has after an epoch, against the number of models.
+pub(super) fn totals(
+    page: &mut Page,
+    own: &Summary,
+    (target, epoch): (f64, f64),
+    lines: &[(String, Line)],
+) -> Result<()> {
+    let series = lines.iter().map(|(name, line)| {
+        let points = (1..=MOST_MODELS).map(|n| (n as f64, line.at(n)));
+        Series::new(name, &points.collect::<Vec<_>>())
+    });
+    let target = format!("{:.2} % at {}", 100.0 * target, words(own.size));
+    let title = format!("Epochs to {}", title(&own.dataset, &target));
+    let chart = Chart {
+        title: &title,
+        x_label: "models",
+        y_label: "epochs in all",
+        unit: Unit::Plain,
+        series: &series.collect::<Vec<_>>(),
     };
-    totals.iter().map(draw).collect()
+    let size = format!("{}x{}", own.size.0, own.size.1);
+    let epoch = format!("epoch-{}", number(epoch));
+    page.plot(
+        &["break-even", &own.method, &own.dataset, &size, &epoch],
+        &format!("{title}, by the number of models"),
+        &chart.svg()?,
+    )
 }
 
 fn title(dataset: &str, text: &str) -> String {
@@ -257,23 +261,6 @@ fn title(dataset: &str, text: &str) -> String {
         "" => text.to_owned(),
         dataset => format!("{dataset}, {text}"),
     }
-}
-
-/// A file name `a-b.svg` from the parts that are not empty, without special characters of paths and
-/// links.
-fn file_name(parts: &[&str]) -> String {
-    let safe = |part: &str| -> String {
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        part.chars()
-            .map(|c| if plain(c) { c } else { '-' })
-            .collect()
-    };
-    let parts: Vec<String> = parts
-        .iter()
-        .filter(|p| !p.is_empty())
-        .map(|p| safe(p))
-        .collect();
-    format!("{}.svg", parts.join("-"))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ fn seeds_are_gathered_in_the_recipes_order() {
     let found = Summaries::new(&fixture.findings()).0;
     let names: Vec<_> = found
         .iter()
-        .map(|s| (&*s.method, s.depth, s.runs))
+        .map(|s| (&*s.method, s.size.0, s.runs))
         .collect();
     assert_eq!(names, [("wave", 6, 3), ("mimetic", 6, 1)]);
     assert!((found[0].top1 - 0.8685666666666666).abs() < 1e-12);
@@ -54,8 +54,6 @@ fn templates_are_stored_once_and_pretrained_models_for_each_size() {
     }
     let findings = fixture.findings();
     let costs = costs(&findings, &Summaries::new(&findings));
-    let extra: Vec<f64> = costs.iter().map(|cost| cost.extra_epochs).collect();
-    assert_eq!(extra, [12.5, 300.0, 0.0, 0.0, 4.0]);
     let stored = |n| -> Vec<f64> { costs.iter().map(|cost| cost.stored_for(n)).collect() };
     assert_eq!(stored(1), [500.0, 288_000.0, 45.0, 0.0, 700.0]);
     assert_eq!(stored(10), [500.0, 2_880_000.0, 450.0, 0.0, 700.0]);

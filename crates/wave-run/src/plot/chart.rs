@@ -1,6 +1,4 @@
-//! Charts: curves and marks over common axes, as SVG with names at the lines' ends.
-//!
-//! The background is transparent, and colours follow the reader's light or dark setting.
+//! Charts: curves and marks over common axes, as SVG on white, with names beside the lines' ends.
 
 use anyhow::Result;
 use plotters::coord::Shift;
@@ -14,7 +12,7 @@ pub struct Series {
     /// `(x, y, spread)` in drawing order; y - spread to y + spread is shaded. A point with a coordinate that
     /// is not finite (or beyond f32's range) is skipped, and its neighbours joined.
     pub points: Vec<(f64, f64, f64)>,
-    /// Whether it has a colour of its own. The others are grey, and their spreads not drawn.
+    /// True for a colour of its own. The others are grey, and their spreads not drawn.
     pub strong: bool,
 }
 
@@ -29,7 +27,7 @@ impl Series {
     }
 }
 
-/// What the numbers of the vertical axis are.
+/// The unit of the vertical axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Numbers.
@@ -43,9 +41,9 @@ pub enum Unit {
 pub struct Chart<'a> {
     /// The data, and the question that the chart answers.
     pub title: &'a str,
-    /// What the horizontal axis shows.
+    /// The name of the horizontal axis.
     pub x_label: &'a str,
-    /// What the vertical axis shows; empty where the title says it.
+    /// The name of the vertical axis; empty where the title says it.
     pub y_label: &'a str,
     /// The unit of the vertical axis.
     pub unit: Unit,
@@ -55,19 +53,18 @@ pub struct Chart<'a> {
 
 type Rgb = (u8, u8, u8);
 
-/// Okabe and Ito's colours, told apart with every common colour blindness, each with its counterpart on a
-/// dark background.
-const STRONG: [(Rgb, Rgb); 6] = [
-    ((0, 114, 178), (86, 180, 233)),
-    ((213, 94, 0), (255, 140, 66)),
-    ((0, 158, 115), (64, 208, 160)),
-    ((204, 121, 167), (238, 164, 206)),
-    ((176, 128, 0), (240, 200, 60)),
-    ((90, 80, 180), (164, 156, 250)),
+/// Okabe and Ito's colours, told apart with every common colour blindness.
+const STRONG: [Rgb; 6] = [
+    (0, 114, 178),
+    (213, 94, 0),
+    (0, 158, 115),
+    (204, 121, 167),
+    (176, 128, 0),
+    (90, 80, 180),
 ];
-const INK: (Rgb, Rgb) = ((34, 34, 34), (230, 230, 230));
-const GREY: (Rgb, Rgb) = ((150, 150, 150), (125, 125, 125));
-const GRID: (Rgb, Rgb) = ((224, 224, 224), (64, 64, 64));
+const INK: Rgb = (34, 34, 34);
+const GREY: Rgb = (150, 150, 150);
+const GRID: Rgb = (224, 224, 224);
 
 /// Width and height of the part with axes, in pixels.
 const SIZE: (u32, u32) = (640, 420);
@@ -82,8 +79,6 @@ const LETTER: f64 = 7.4;
 const LEADER: i32 = 22;
 /// A curve of more points gets no marks.
 const MOST_MARKED: usize = 24;
-/// Marks closer than this are drawn as rings around each other.
-const APART: f64 = 5.0;
 
 impl Chart<'_> {
     /// The chart as SVG. Equal charts give equal text.
@@ -91,25 +86,17 @@ impl Chart<'_> {
     /// # Errors
     /// Only if the drawing itself fails.
     pub fn svg(&self) -> Result<String> {
-        let curves = self.curves();
-        let named = curves.iter().filter(|curve| !curve.is_mark());
-        let longest = named.map(|curve| curve.name.chars().count()).max();
+        let longest = self.series.iter().map(|s| s.name.chars().count()).max();
         let room = longest.map_or(8, |n| LEADER as u32 + 8 + (LETTER * n as f64) as u32);
-        let lines = TITLE_HEIGHT + 60 + (NAME_STEP * curves.len() as f64) as i32;
+        let lines = TITLE_HEIGHT + 60 + (NAME_STEP * self.series.len() as f64) as i32;
         let size = (SIZE.0 + room, SIZE.1.max(lines as u32));
-        let mut svg = String::new();
-        {
-            let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-            let title = text(18, INK.0);
-            root.draw(&Text::new(self.title, (16, 12), title))?;
+        self.picture(size, |root| {
+            let curves = self.curves();
             let (_, below) = root.split_vertically(TITLE_HEIGHT);
             let (area, _) = below.split_horizontally(SIZE.0);
             let ends = self.draw(&area, &curves)?;
-            name_lines(&root, &curves, &ends)?;
-            name_marks(&root, &curves, &ends)?;
-            root.present()?;
-        }
-        Ok(with_style(&svg))
+            name(root, &curves, &ends)
+        })
     }
 
     /// The chart without names, as wide as a telephone.
@@ -117,15 +104,27 @@ impl Chart<'_> {
     /// # Errors
     /// Only if the drawing itself fails.
     pub fn narrow(&self) -> Result<String> {
+        self.picture(NARROW, |root| {
+            let (_, below) = root.split_vertically(32);
+            self.draw(&below, &self.curves()).map(drop)
+        })
+    }
+
+    /// White with the title, and what `draw` draws below it.
+    fn picture(
+        &self,
+        size: (u32, u32),
+        draw: impl FnOnce(&DrawingArea<SVGBackend<'_>, Shift>) -> Result<()>,
+    ) -> Result<String> {
         let mut svg = String::new();
         {
-            let root = SVGBackend::with_string(&mut svg, NARROW).into_drawing_area();
-            root.draw(&Text::new(self.title, (16, 8), text(16, INK.0)))?;
-            let (_, below) = root.split_vertically(32);
-            self.draw(&below, &self.curves())?;
+            let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+            root.fill(&WHITE)?;
+            root.draw(&Text::new(self.title, (16, 10), text(17, INK)))?;
+            draw(&root)?;
             root.present()?;
         }
-        Ok(with_style(&svg))
+        Ok(svg)
     }
 
     fn curves(&self) -> Vec<Curve<'_>> {
@@ -133,7 +132,7 @@ impl Chart<'_> {
         let mut curves = Vec::new();
         for series in self.series {
             let own = colours.by_ref().take(usize::from(series.strong)).next();
-            curves.push(Curve::new(series, own.unwrap_or(GREY.0)));
+            curves.push(Curve::new(series, own.unwrap_or(GREY)));
         }
         curves
     }
@@ -173,11 +172,11 @@ impl Chart<'_> {
             .y_labels(7)
             .disable_x_mesh()
             .max_light_lines(1)
-            .bold_line_style(rgb(GRID.0))
-            .light_line_style(rgb(GRID.0))
-            .axis_style(rgb(INK.0))
-            .axis_desc_style(text(15, INK.0))
-            .label_style(text(14, INK.0))
+            .bold_line_style(rgb(GRID))
+            .light_line_style(rgb(GRID))
+            .axis_style(rgb(INK))
+            .axis_desc_style(text(15, INK))
+            .label_style(text(14, INK))
             .x_label_formatter(&|x| tick(*x, x_max - x_min))
             .y_label_formatter(&y_tick)
             .draw()?;
@@ -190,40 +189,22 @@ impl Chart<'_> {
                 chart.draw_series(std::iter::once(band))?;
             }
         }
-        for curve in order.iter().filter(|curve| !curve.is_mark()) {
-            let width = if curve.strong { 2 } else { 1 };
+        for curve in order {
+            let (width, radius) = if curve.strong { (2, 3) } else { (1, 2) };
             let style = rgb(curve.colour).stroke_width(width);
             chart.draw_series(LineSeries::new(curve.line.iter().copied(), style))?;
             if curve.line.len() <= MOST_MARKED {
                 let style = rgb(curve.colour).filled();
-                let radius = if curve.strong { 3 } else { 2 };
                 let marks = curve.line.iter().map(|&p| Circle::new(p, radius, style));
                 chart.draw_series(marks)?;
             }
         }
         let pixel = |curve: &Curve| curve.line.last().map(|p| chart.backend_coord(p));
-        let ends: Vec<Option<(i32, i32)>> = curves.iter().map(pixel).collect();
-        let mut marks: Vec<(i32, i32)> = Vec::new();
-        for (curve, end) in curves.iter().zip(&ends) {
-            let (true, Some(end)) = (curve.is_mark(), end) else {
-                continue;
-            };
-            let near = |other: &&(i32, i32)| distance(**other, *end) < APART;
-            let at = curve.line[0];
-            let colour = rgb(curve.colour);
-            match marks.iter().filter(near).count() as i32 {
-                0 => chart.draw_series([Circle::new(at, 4, colour.filled())])?,
-                below => {
-                    chart.draw_series([Circle::new(at, 4 + 3 * below, colour.stroke_width(2))])?
-                }
-            };
-            marks.push(*end);
-        }
-        Ok(ends)
+        Ok(curves.iter().map(pixel).collect())
     }
 }
 
-/// What of a series can be drawn.
+/// The part of a series that can be drawn.
 struct Curve<'a> {
     name: &'a str,
     strong: bool,
@@ -250,26 +231,20 @@ impl<'a> Curve<'a> {
             outline: finite(&outline),
         }
     }
-
-    fn is_mark(&self) -> bool {
-        self.line.len() == 1
-    }
 }
 
-/// Writes the names of lines at their ends, apart from each other, with a thin line from end to name.
-fn name_lines(
+/// Writes the names right of the axes, apart from each other, with a thin line from each curve's end.
+fn name(
     root: &DrawingArea<SVGBackend<'_>, Shift>,
     curves: &[Curve],
     ends: &[Option<(i32, i32)>],
 ) -> Result<()> {
     // A curve without points keeps its name, below the others.
     let lowest = root.dim_in_pixel().1 as i32 - 60;
-    let mut named: Vec<(&Curve, (i32, i32))> = curves
+    let ends = ends
         .iter()
-        .zip(ends)
-        .filter(|(curve, _)| !curve.is_mark())
-        .map(|(curve, end)| (curve, end.unwrap_or((SIZE.0 as i32, lowest))))
-        .collect();
+        .map(|end| end.unwrap_or((SIZE.0 as i32, lowest)));
+    let mut named: Vec<(&Curve, (i32, i32))> = curves.iter().zip(ends).collect();
     named.sort_by_key(|(_, (_, y))| *y);
     let wanted: Vec<f64> = named.iter().map(|(_, (_, y))| f64::from(*y)).collect();
     let range = (f64::from(TITLE_HEIGHT), f64::from(lowest + 40));
@@ -279,51 +254,6 @@ fn name_lines(
         root.draw(&PathElement::new(vec![(*x + 5, *y), to], thin))?;
         let place = (to.0 + 4, to.1 - NAME / 2);
         root.draw(&Text::new(curve.name, place, text(NAME, curve.colour)))?;
-    }
-    Ok(())
-}
-
-/// Writes the names of marks beside them, where no other name or mark is.
-fn name_marks(
-    root: &DrawingArea<SVGBackend<'_>, Shift>,
-    curves: &[Curve],
-    ends: &[Option<(i32, i32)>],
-) -> Result<()> {
-    let marks: Vec<(&Curve, (i32, i32))> = curves
-        .iter()
-        .zip(ends)
-        .filter(|(curve, _)| curve.is_mark())
-        .filter_map(|(curve, end)| Some((curve, (*end)?)))
-        .collect();
-    let mut taken: Vec<[i32; 4]> = marks
-        .iter()
-        .map(|(_, (x, y))| [x - 5, y - 5, x + 5, y + 5])
-        .collect();
-    let (width, height) = root.dim_in_pixel();
-    for (curve, (x, y)) in marks {
-        let long = (LETTER * curve.name.chars().count() as f64) as i32;
-        // To the right, to the left, and then further and further up and down.
-        let places = (0..40).flat_map(|step| {
-            let dy = NAME / 2 * (step + 1) / 2 * if step % 2 == 0 { 1 } else { -1 };
-            [(x + 9, y + dy), (x - 9 - long, y + dy)]
-        });
-        let frame =
-            |(left, middle): (i32, i32)| [left, middle - NAME / 2, left + long, middle + NAME / 2];
-        let free = |place: &(i32, i32)| {
-            let own = frame(*place);
-            let inside = own[0] > 84
-                && own[1] > TITLE_HEIGHT
-                && own[2] < width as i32
-                && own[3] < height as i32 - 56;
-            let meets = |other: &[i32; 4]| {
-                own[0] < other[2] && other[0] < own[2] && own[1] < other[3] && other[1] < own[3]
-            };
-            inside && !taken.iter().any(meets)
-        };
-        let place = places.clone().find(free).unwrap_or((x + 9, y));
-        taken.push(frame(place));
-        let above = (place.0, place.1 - NAME / 2);
-        root.draw(&Text::new(curve.name, above, text(NAME, curve.colour)))?;
     }
     Ok(())
 }
@@ -345,10 +275,6 @@ fn apart(wanted: &[f64], step: f64, range: (f64, f64)) -> Vec<f64> {
     at
 }
 
-fn distance(a: (i32, i32), b: (i32, i32)) -> f64 {
-    f64::from(a.0 - b.0).hypot(f64::from(a.1 - b.1))
-}
-
 fn rgb((r, g, b): Rgb) -> RGBColor {
     RGBColor(r, g, b)
 }
@@ -360,25 +286,6 @@ fn text(size: i32, colour: Rgb) -> TextStyle<'static> {
     ("sans-serif", OF_PIXEL * f64::from(size))
         .into_font()
         .color(&colour)
-}
-
-/// The picture with colours that follow the reader's setting.
-fn with_style(svg: &str) -> String {
-    let hex = |(r, g, b): Rgb| format!("#{r:02X}{g:02X}{b:02X}");
-    let pairs = STRONG.iter().chain(&[INK, GREY, GRID]);
-    let rules = pairs.map(|&(light, dark)| {
-        let (light, dark) = (hex(light), hex(dark));
-        format!(
-            ".chart [fill=\"{light}\"]{{fill:{dark}}}.chart [stroke=\"{light}\"]{{stroke:{dark}}}"
-        )
-    });
-    let style = format!(
-        "<style>@media (prefers-color-scheme:dark){{{}}}</style>",
-        rules.collect::<String>()
-    );
-    let (head, body) = svg.split_once("<svg ").unwrap_or(("", svg));
-    let (open, rest) = body.split_once('>').unwrap_or((body, ""));
-    format!("{head}<svg class=\"chart\" {open}>\n{style}{rest}")
 }
 
 /// The points that can be drawn. Beyond the range of f32, differences could overflow f64.
@@ -440,7 +347,7 @@ fn tick(value: f64, range: f64) -> String {
 /// The colour of the i-th strong series: six that are easily told apart, then hues a golden angle apart.
 fn colour(i: usize) -> Rgb {
     match STRONG.get(i) {
-        Some(&(light, _)) => light,
+        Some(&own) => own,
         None => {
             let hue = (i as f64 * 0.618_033_988_75).fract();
             HSLColor(hue, 0.7, 0.45).to_backend_color().rgb

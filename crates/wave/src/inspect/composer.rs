@@ -1,11 +1,11 @@
 //! The part of a template directory's page that composes models in the browser.
 
+use super::html::{base64, escape, script, section};
 use anyhow::Result;
 use candle_core::Tensor;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use wave_learngene::{Learngene, Part};
-use wave_run::html::{escape, script, section};
 use wave_run::paths::text;
 use wave_stages::budget::Surface;
 use wave_stages::templates::TemplateDir;
@@ -113,6 +113,6 @@ fn data(path: &Path, templates: &TemplateDir, widths: &[usize]) -> Result<Value>
         "mlp_ratio": auxiliary.mlp_ratio,
         "widths": widths,
         "sizes": sizes,
-        "values": wave_run::html::base64(&bytes),
+        "values": base64(&bytes),
     }))
 }

@@ -1,12 +1,10 @@
 //! The page of `wave inspect --html`.
 
+use super::html::{colour_scale, details, document, paragraph, picture, section, table, verbatim};
 use super::pictures::{Picture, thin};
 use anyhow::Result;
 use serde_json::{Map, Value};
 use std::path::Path;
-use wave_run::html::{
-    colour_scale, details, document, paragraph, picture, section, table, verbatim,
-};
 use wave_run::plot::{self, Chart, Series, Unit};
 
 /// Largest number of rows and columns of a drawn matrix, ...

@@ -29,7 +29,7 @@ svg { display: block; height: auto; max-width: 100%; }
 ";
 
 /// A self-contained page.
-pub fn document(title: &str, body: &str) -> String {
+pub(super) fn document(title: &str, body: &str) -> String {
     let title = escape(title);
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -40,22 +40,22 @@ pub fn document(title: &str, body: &str) -> String {
 }
 
 /// A section with a heading, around markup.
-pub fn section(title: &str, body: &str) -> String {
+pub(super) fn section(title: &str, body: &str) -> String {
     format!("<section>\n<h2>{}</h2>\n{body}</section>\n", escape(title))
 }
 
 /// A paragraph of text.
-pub fn paragraph(text: &str) -> String {
+pub(super) fn paragraph(text: &str) -> String {
     format!("<p>{}</p>\n", escape(text))
 }
 
 /// Preformatted text, such as JSON.
-pub fn verbatim(text: &str) -> String {
+pub(super) fn verbatim(text: &str) -> String {
     format!("<pre>{}</pre>\n", escape(text))
 }
 
 /// Markup that the reader unfolds.
-pub fn details(summary: &str, body: &str) -> String {
+pub(super) fn details(summary: &str, body: &str) -> String {
     format!(
         "<details>\n<summary>{}</summary>\n{body}</details>\n",
         escape(summary)
@@ -63,7 +63,7 @@ pub fn details(summary: &str, body: &str) -> String {
 }
 
 /// A table with the names of its columns; the first cell names a row.
-pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
+pub(super) fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
     let head: String = columns
         .iter()
         .map(|name| format!("<th scope=\"col\">{}</th>", escape(name)))
@@ -87,7 +87,7 @@ pub fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
 }
 
 /// An embedded PNG with a caption.
-pub fn picture(png: &[u8], caption: &str) -> String {
+pub(super) fn picture(png: &[u8], caption: &str) -> String {
     let caption = escape(caption);
     format!(
         "<figure><img src=\"data:image/png;base64,{}\" alt=\"{caption}\">\
@@ -97,13 +97,13 @@ pub fn picture(png: &[u8], caption: &str) -> String {
 }
 
 /// The colours of heat maps, between their least and their largest value.
-pub fn colour_scale(least: &str, largest: &str) -> String {
+pub(super) fn colour_scale(least: &str, largest: &str) -> String {
     let [least, largest] = [least, largest].map(escape);
     format!("<p>{least}<span class=\"scale\"></span>{largest}</p>\n")
 }
 
 /// A script, beside an element of JSON with this `id` that it reads.
-pub fn script(id: &str, data: &serde_json::Value, code: &str) -> String {
+pub(super) fn script(id: &str, data: &serde_json::Value, code: &str) -> String {
     // In a script only `<` could end it, and in JSON it occurs in strings alone.
     let data = data.to_string().replace('<', "\\u003c");
     let id = escape(id);
@@ -113,7 +113,7 @@ pub fn script(id: &str, data: &serde_json::Value, code: &str) -> String {
 }
 
 /// Escapes text for elements and quoted attributes.
-pub fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -132,7 +132,7 @@ pub fn escape(text: &str) -> String {
 }
 
 /// Base64 of RFC 4648, with padding.
-pub fn base64(bytes: &[u8]) -> String {
+pub(super) fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {

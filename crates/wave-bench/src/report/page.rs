@@ -1,0 +1,131 @@
+//! The page of a report, in GitHub's Markdown, with its plots in files beside it.
+//!
+//! Text is plain: markup in it is escaped here.
+
+use anyhow::Result;
+use std::path::Path;
+
+/// A page under construction.
+pub(super) struct Page<'a> {
+    text: String,
+    out: &'a Path,
+}
+
+/// A cell of a table: `strong` in bold, then the rest.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub(super) struct Cell {
+    pub(super) strong: String,
+    pub(super) text: String,
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Cell {
+        Cell {
+            text: text.into(),
+            ..Cell::default()
+        }
+    }
+}
+
+impl<'a> Page<'a> {
+    pub(super) fn new(title: &str, out: &'a Path) -> Page<'a> {
+        Page {
+            text: format!("# {}\n", escape(title)),
+            out,
+        }
+    }
+
+    pub(super) fn section(&mut self, title: &str) {
+        self.text += &format!("\n## {}\n", escape(title));
+    }
+
+    pub(super) fn paragraph(&mut self, text: &str) {
+        self.text += &format!("\n{}\n", escape(text));
+    }
+
+    pub(super) fn list(&mut self, items: impl IntoIterator<Item = String>) {
+        let items = items
+            .into_iter()
+            .map(|item| format!("- {}\n", escape(&item)));
+        self.text += &format!("\n{}", items.collect::<String>());
+    }
+
+    /// Each row has a cell for each column.
+    pub(super) fn table<C: Into<Cell>>(
+        &mut self,
+        columns: &[impl AsRef<str>],
+        rows: impl IntoIterator<Item = Vec<C>>,
+    ) {
+        let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+        let head = columns.iter().map(|name| escape(name.as_ref()));
+        self.text += &format!(
+            "\n{}|{}\n",
+            line(head.collect()),
+            "---|".repeat(columns.len())
+        );
+        for row in rows {
+            let cells = row.into_iter().map(|cell| {
+                let Cell { strong, text } = cell.into();
+                match strong.is_empty() {
+                    true => escape(&text),
+                    false => format!("**{}**{}", escape(&strong), escape(&text)),
+                }
+            });
+            self.text += &line(cells.collect());
+        }
+    }
+
+    /// A picture, written to a file named after `parts`, those that are not empty.
+    pub(super) fn plot(&mut self, parts: &[&str], title: &str, svg: &str) -> Result<()> {
+        let parts: Vec<&str> = parts.iter().copied().filter(|p| !p.is_empty()).collect();
+        // No character that paths or links treat specially.
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let name = parts.join("-").replace(|c: char| !plain(c), "-");
+        let file = format!("{name}.svg");
+        wave_hub::write_atomic(&self.out.join(&file), svg.as_bytes())?;
+        self.text += &format!("\n![{}]({file})\n", escape(title));
+        Ok(())
+    }
+
+    /// Writes `report.md`, and returns it.
+    pub(super) fn finish(&self) -> Result<String> {
+        wave_hub::write_atomic(&self.out.join("report.md"), self.text.as_bytes())?;
+        Ok(self.text.clone())
+    }
+}
+
+/// Text on one line, with Markdown's markup escaped.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars().map(|c| if c.is_control() { ' ' } else { c }) {
+        if matches!(c, '\\' | '|' | '*' | '`' | '<' | '[' | ']') {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markdown_has_tables_lists_and_links_and_no_foreign_markup() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut page = Page::new("t", dir.path());
+        page.section("s");
+        page.paragraph("words");
+        page.list(["one".to_owned(), "two `x`".to_owned()]);
+        let cell = Cell {
+            strong: "85.03".to_owned(),
+            text: " ± 0.30".to_owned(),
+        };
+        page.table(&["a|b", "c"], [vec!["<b>\n*x*".into(), cell]]);
+        page.plot(&["curve", "", "a/b"], "curve", "svg").unwrap();
+        let expected = "# t\n\n## s\n\nwords\n\n- one\n- two \\`x\\`\n\n| a\\|b | c |\n|---|---|\n\
+                        | \\<b> \\*x\\* | **85.03** ± 0.30 |\n\n![curve](curve-a-b.svg)\n";
+        assert_eq!(page.finish().unwrap(), expected);
+        assert!(dir.path().join("curve-a-b.svg").exists());
+    }
+}
