@@ -175,9 +175,15 @@ fn a_cache_of_other_outputs_is_refused() {
     );
 
     let manifest = String::from_utf8(place.bytes("c/cache.json")).unwrap();
-    let newer = manifest.replace("\"format_version\": 1", "\"format_version\": 2");
-    place.write("c/cache.json", newer);
-    refused(&c, &["format_version = 2, now 1"]);
+    for (version, said) in [
+        (3, "format_version = 3, now 2"),
+        (1, "did not compare the content of all images"),
+    ] {
+        let other = format!("\"format_version\": {version}");
+        let other = manifest.replace("\"format_version\": 2", &other);
+        place.write("c/cache.json", other);
+        refused(&c, &[said]);
+    }
     place.write("c/cache.json", "{");
     refused(&c, &["cache.json"]);
     place.write("c/cache.json", manifest);

@@ -211,9 +211,9 @@ impl Table {
                 None => {
                     let mut splits = text.match_indices(char::is_whitespace);
                     let split = splits.clone().map(|(at, _)| text.split_at(at));
-                    let named = split.filter(|(file, _)| known.contains(file_name(file)));
+                    let mut named = split.filter(|(file, _)| known.contains(file_name(file)));
                     let first = splits.next().map(|(at, _)| text.split_at(at));
-                    match named.last().or(first) {
+                    match named.next_back().or(first) {
                         Some(split) => split,
                         None => continue,
                     }
