@@ -3,8 +3,9 @@
 //!
 //! Levels share the minutes. The first has the two smallest depths, since small models set the accuracy of all that grow
 //! from them; the second has twice the smallest depth; the last has all other sizes, up to the largest that its share
-//! still trains. Where the minutes are too few for levels, all sizes train at once, small ones first. The numbers were
-//! chosen on held-out images of CIFAR-10 and Tiny ImageNet (recipes/results/planner/README.md).
+//! still trains. Where the minutes are too few for levels, all sizes train at once, small ones first. The numbers below
+//! are those of the best condensations of CIFAR-10 so far (recipes/results/sizes/README.md), which were found by hand and
+//! on test images.
 
 use super::CondensePlan;
 use crate::ancestor::{Ancestor, AncestorOutput};
