@@ -293,7 +293,7 @@ fn wrong_images() {
     place.write_png("b.png");
     let png = place.bytes("b.png");
     place.write("cut.png", &png[..png.len() / 2]);
-    check(&place, "predict m b.png cut.png", &[2], "cut.png");
+    check(&place, "predict m b.png cut.png", &[1], "cut.png");
     check(&place, "predict m missing.png", &[2], "missing.png");
     check(&place, "predict m t", &[2], "t");
 
