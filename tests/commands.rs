@@ -240,7 +240,8 @@ fn every_recipe_can_be_planned() {
             }
             let plan = place.stdout(&format!("run {} --dry-run{more}", path.display()));
             // The plan describes templates, unless they are given.
-            let condenses = tables.contains_key("condense") && !text.contains("templates = \"");
+            let wanted = !tables.contains_key("bench") || text.contains("start = \"templates\"");
+            let condenses = wanted && !text.contains("templates = \"");
             assert_eq!(plan.contains("plain ViT"), condenses, "{plan}");
             assert!(
                 !text.contains("hf:timm/levit") || plan.contains("hf:timm/levit"),
