@@ -253,7 +253,7 @@ fn the_normalisation_of_a_model_stays() {
 }
 
 #[test]
-fn other_class_names_are_warned_of() {
+fn other_class_names_are_refused_and_by_eval_warned_of() {
     let place = Place::new();
     place.json(MODEL);
     for split in ["train", "val"] {
@@ -261,13 +261,14 @@ fn other_class_names_are_warned_of() {
             place.write_png(&format!("d/{split}/{class}x/a.png"));
         }
     }
-    for args in [
+    refused(
+        &place,
         "finetune m --data d --batch 2 --steps 1 --out f",
-        "eval m --data d",
-    ] {
+        &["0x", "--new-head true"],
+    );
+    for args in ["eval m --data d"] {
         let said = |data: &str| {
             let words = args.replace(" d", &format!(" {data}"));
-            let words = words.replace("--out f", &format!("--out f-{data}"));
             let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_wave"));
             let command = command
                 .current_dir(place.path(""))

@@ -285,9 +285,10 @@ pub(crate) fn sayings(prepared: &Value) -> Result<Map<String, Value>, String> {
         .collect())
 }
 
+/// timm refuses a null for the whole preprocessing.
 fn without_nulls(value: &mut Value) {
     if let Some(map) = value.as_object_mut() {
-        map.retain(|_, value| !value.is_null());
+        map.retain(|key, value| !value.is_null() || key == "pretrained_cfg");
     }
 }
 

@@ -115,6 +115,17 @@ impl Learngene {
         resize_scalers(&plan, part, &t, &self.auxiliary, &narrow)
     }
 
+    /// What a model of this shape reads.
+    pub fn reads(&self, shape: &VitShape) -> Reach {
+        let anchors = self.auxiliary.depth;
+        let rows = depth_matrix(shape.depth, anchors, self.depth_rule).into_iter();
+        let read = |row: Vec<f32>| (0..anchors).filter(move |k| row[*k] != 0.0);
+        Reach {
+            anchors: rows.flat_map(read).collect(),
+            widest: shape.clone(),
+        }
+    }
+
     /// What models of up to so many layers and channels read.
     pub fn reach(&self, depth: usize, width: usize) -> Reach {
         let anchors = self.auxiliary.depth;

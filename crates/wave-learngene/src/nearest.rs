@@ -64,12 +64,17 @@ impl Learngene {
         Ok(weights)
     }
 
-    /// With templates and scalers nearer to `composed`, by one sweep of alternating least squares. No other scalers move
-    /// than those that models of these sizes read.
+    /// With templates and scalers nearer to `composed`, the weights of [`Learngene::composed`] for `sizes`, of which a step
+    /// moved those that `moved` reads; by one sweep of alternating least squares.
     ///
     /// # Errors
     /// If the weights do not fit the plan, or are not finite.
-    pub fn nearer(&self, composed: &BTreeMap<Part, Tensor>, sizes: &Reach) -> Result<Learngene> {
+    pub fn nearer(
+        &self,
+        composed: &BTreeMap<Part, Tensor>,
+        sizes: &Reach,
+        moved: &Reach,
+    ) -> Result<Learngene> {
         let t = self.plan.template_size;
         let mut gene = self.clone();
         for (set, n) in &self.plan.counts {
@@ -77,28 +82,28 @@ impl Learngene {
                 .bank
                 .iter()
                 .filter(|(part, _)| self.plan.set(**part) == set);
-            let (mut b, mut s, mut read) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut b, mut s) = (Vec::new(), Vec::new());
+            let (mut rows, mut all) = (Vec::new(), Vec::new());
             let mut before = 0;
             for (part, bank) in of_set.clone() {
                 let (k, n, r, c) = bank.dims4()?;
-                b.push(blocks(&self.plan, *part, &composed[part], &sizes.widest)?);
-                s.push(
-                    bank.permute((0, 2, 3, 1))?
-                        .contiguous()?
-                        .reshape((k * r * c, n))?,
-                );
-                let rows = sizes.blocks(&self.plan, *part, &self.auxiliary);
-                read.extend(rows.into_iter().map(|row| (before + row) as u32));
+                let of_model = sizes.region(&composed[part], moved, &self.plan, *part)?;
+                b.push(cut(&of_model, t, self.plan.kronecker)?);
+                let by_row = bank.permute((0, 2, 3, 1))?.contiguous()?;
+                s.push(by_row.reshape((k * r * c, n))?);
+                for (reach, rows) in [(moved, &mut rows), (sizes, &mut all)] {
+                    let read = reach.blocks(&self.plan, *part, &self.auxiliary).into_iter();
+                    rows.extend(read.map(|row| (before + row) as u32));
+                }
                 before += k * r * c;
             }
             let s = Tensor::cat(&s, 0)?; // (m, N)
-            let read = Tensor::new(read, s.device())?;
-            let own = s.index_select(&read, 0)?; // (m', N), as many as blocks
+            let rows = Tensor::new(rows, s.device())?;
+            let all = Tensor::new(all, s.device())?;
             let templates = self.templates[set].reshape((*n, t * t))?;
-            let (moved, templates) = sweep(&Tensor::cat(&b, 0)?, &own, &templates)?;
+            let (s, templates) = sweep(&Tensor::cat(&b, 0)?, &s, &rows, &all, &templates)?;
             gene.templates
                 .insert(set.clone(), templates.reshape((*n, t, t))?);
-            let s = s.index_add(&read, &(moved - own)?, 0)?;
             let mut row = 0;
             for (part, bank) in of_set {
                 let (k, n, r, c) = bank.dims4()?;
@@ -109,6 +114,63 @@ impl Learngene {
             }
         }
         Ok(gene)
+    }
+
+    /// The weights of [`Learngene::composed`] for `sizes`, with those that `next` reads composed anew.
+    ///
+    /// # Errors
+    /// If the weights do not fit the plan.
+    pub fn refreshed(
+        &self,
+        composed: &BTreeMap<Part, Tensor>,
+        sizes: &Reach,
+        next: &Reach,
+    ) -> Result<BTreeMap<Part, Tensor>> {
+        let t = self.plan.template_size;
+        let of_part = |(&part, w): (&Part, &Tensor)| {
+            let (anchors, rows, columns) = w.dims3()?;
+            let bank = &self.bank[&part];
+            let bank = bank.index_select(&next.anchors(bank.device())?, 0)?;
+            let s = resize_scalers(&self.plan, part, &bank, &self.auxiliary, &next.widest)?;
+            let templates = &self.templates[self.plan.set(part)];
+            let fresh = wave_ops::kronecker_sum(templates, &s, self.plan.kronecker)?;
+            let (q, r, c) = self.plan.blocks(part, &next.widest);
+            let fresh = fresh.reshape(((), q, r / q * t, c * t))?;
+            let old = sizes.region(w, next, &self.plan, part)?; // (A', q, rows', columns')
+            let (_, _, tall, wide) = old.dims4()?;
+            let change = (fresh.narrow(2, 0, tall)?.narrow(3, 0, wide)? - old)?;
+            let change = change.pad_with_zeros(2, 0, rows / q - tall)?;
+            let change = change.pad_with_zeros(3, 0, columns - wide)?;
+            let whole = w.reshape((anchors, q, rows / q, columns))?;
+            let places = sizes.places(next, w.device())?;
+            let whole = whole.index_add(&places, &change.contiguous()?, 0)?;
+            Ok((part, whole.reshape((anchors, rows, columns))?))
+        };
+        composed.iter().map(of_part).collect()
+    }
+}
+
+impl Reach {
+    /// The places of the anchors of `few` among these.
+    fn places(&self, few: &Reach, device: &Device) -> Result<Tensor> {
+        let place = |k: &usize| self.anchors.iter().position(|own| own == k);
+        let places: Option<Vec<u32>> = few.anchors.iter().map(|k| Some(place(k)? as u32)).collect();
+        let places = places.ok_or_else(|| {
+            candle_core::Error::Msg("a model reads anchors beyond those that train".into())
+        })?;
+        Tensor::new(places, device)
+    }
+
+    /// The blocks of weights `w (A, rows, columns)` of these sizes that `few` reads: `(A', q, rows', columns')` for q
+    /// segments, whole blocks as far as `w` has them.
+    fn region(&self, w: &Tensor, few: &Reach, plan: &Plan, part: Part) -> Result<Tensor> {
+        let (_, rows, columns) = w.dims3()?;
+        let t = plan.template_size;
+        let (q, r, c) = plan.blocks(part, &few.widest);
+        let (tall, wide) = ((r / q * t).min(rows / q), (c * t).min(columns));
+        let w = w.index_select(&self.places(few, w.device())?, 0)?;
+        let w = w.reshape(((), q, rows / q, columns))?;
+        w.narrow(2, 0, tall)?.narrow(3, 0, wide)
     }
 }
 
@@ -121,27 +183,45 @@ pub(crate) fn blocks(plan: &Plan, part: Part, w: &Tensor, shape: &VitShape) -> R
             "weights of {part} have shape {found:?}; expected [layers, {rows}, {cols}]"
         ),
     };
-    let t = plan.template_size;
-    let (q, r, c) = plan.blocks(part, shape);
+    let q = part.segments();
     let w = w.reshape((layers, q, rows / q, cols))?;
-    let w = w.pad_with_zeros(2, 0, r / q * t - rows / q)?;
-    let w = w.pad_with_zeros(3, 0, c * t - cols)?;
-    let w = match plan.kronecker {
+    cut(&w, plan.template_size, plan.kronecker)
+}
+
+/// Weights `(L, q, rows, columns)` of q segments, filled up with zeros to multiples of the template size and cut into
+/// blocks: `(L r c, t t)`.
+fn cut(w: &Tensor, t: usize, kronecker: Kronecker) -> Result<Tensor> {
+    let (layers, q, rows, columns) = w.dims4()?;
+    let (r, c) = (q * rows.div_ceil(t), columns.div_ceil(t));
+    let w = w.pad_with_zeros(2, 0, r / q * t - rows)?;
+    let w = w.pad_with_zeros(3, 0, c * t - columns)?;
+    let w = match kronecker {
         Kronecker::Tile => w.reshape((layers, r, t, c, t))?.permute((0, 1, 3, 2, 4))?,
         Kronecker::Interleave => w.reshape((layers, t, r, t, c))?.permute((0, 2, 4, 1, 3))?,
     }; // (L, r, c, t, t)
     w.contiguous()?.reshape((layers * r * c, t * t))
 }
 
-/// One sweep of alternating least squares for `b (m, d) ≈ s (m, N) . t (N, d)`.
-fn sweep(b: &Tensor, s: &Tensor, t: &Tensor) -> Result<(Tensor, Tensor)> {
-    let rest = (b - s.matmul(t)?)?;
+/// One sweep of alternating least squares for the rows of `S (m, N)` whose products should become `b (m', d)`. Those of
+/// `all` count for the templates `t (N, d)`: where they are not moved, their products should stay.
+fn sweep(
+    b: &Tensor,
+    s: &Tensor,
+    rows: &Tensor,
+    all: &Tensor,
+    t: &Tensor,
+) -> Result<(Tensor, Tensor)> {
+    let own = s.index_select(rows, 0)?; // (m', N)
+    let rest = (b - own.matmul(t)?)?;
     let tt = t.t()?.contiguous()?;
-    let s = (s + rest.matmul(&tt)?.matmul(&inverse(&t.matmul(&tt)?)?)?)?;
-    let rest = (b - s.matmul(t)?)?;
-    let st = s.t()?.contiguous()?;
-    let t = (t + inverse(&st.matmul(&s)?)?.matmul(&st.matmul(&rest)?)?)?;
-    Ok((s, t))
+    let change = rest.matmul(&tt)?.matmul(&inverse(&t.matmul(&tt)?)?)?;
+    let s = s.index_add(rows, &change, 0)?;
+    let own = (own + change)?;
+    let rest = (b - own.matmul(t)?)?;
+    let all = s.index_select(all, 0)?;
+    let gram = all.t()?.contiguous()?.matmul(&all)?;
+    let pull = own.t()?.contiguous()?.matmul(&rest)?;
+    Ok((s, (t + inverse(&gram)?.matmul(&pull)?)?))
 }
 
 /// The inverse of a Gram matrix (N, N) with a ridge, in double precision.

@@ -320,6 +320,20 @@ pub fn stack(weights: &Weights, depth: usize) -> Result<Weights> {
     stack_with(weights, depth, &[])
 }
 
+/// The weights of the first `depth` blocks, and all outside blocks.
+pub fn first_blocks(weights: &Weights, depth: usize) -> Weights {
+    let kept = |name: &str| {
+        let layer = name
+            .strip_prefix("blocks.")
+            .and_then(|rest| rest.split_once('.'));
+        layer
+            .and_then(|(layer, _)| layer.parse().ok())
+            .is_none_or(|layer: usize| layer < depth)
+    };
+    let all = weights.iter().filter(|(name, _)| kept(name));
+    all.map(|(name, t)| (name.clone(), t.clone())).collect()
+}
+
 /// [`stack`], with `more` tensors of a block.
 pub(crate) fn stack_with(weights: &Weights, depth: usize, more: &[&str]) -> Result<Weights> {
     let mut out: Weights = weights

@@ -106,11 +106,11 @@ pub trait Trainee {
         part: &MicroBatch,
     ) -> candle_core::Result<Tensor>;
 
-    /// Moves the variables after a step to where they may be. By default anywhere.
+    /// Moves the variables after step `step`, counted from 0, to where they may be. By default anywhere.
     ///
     /// # Errors
     /// Those of its operators.
-    fn constrain(&self, _: &Live) -> candle_core::Result<()> {
+    fn constrain(&self, _: &Live, _step: u64) -> candle_core::Result<()> {
         Ok(())
     }
 
@@ -282,7 +282,7 @@ where
             &mut state,
             |batch, input, part| trainee.loss(&live, batch, input, part),
             |progress, state| {
-                trainee.constrain(&live)?;
+                trainee.constrain(&live, progress.step.saturating_sub(1))?;
                 let flow = observer.observe(progress, state, &mut report);
                 flow.map_err(|e| e.into_boxed_dyn_error())
             },

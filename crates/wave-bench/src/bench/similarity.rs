@@ -57,7 +57,7 @@ fn features(donor: &Donor, data: &Data) -> Result<Vec<Tensor>> {
 }
 
 fn layer(shape: &VitShape, weights: &Weights, batches: &[Tensor]) -> Result<Tensor> {
-    let weights = vit::stack(weights, shape.depth)?;
+    let weights = vit::stack(&vit::first_blocks(weights, shape.depth), shape.depth)?;
     let logits = |images: &Tensor| vit::logits(shape, &weights, images, None);
     let rows: Vec<Tensor> = batches
         .iter()

@@ -6,19 +6,10 @@
 
 use super::curves::{Reach, value_at};
 use super::page::Page;
-use super::plots;
+use super::plots::{self, Line};
 use super::summary::{Size, Summary};
 use super::{Findings, Found, number, plural};
 use anyhow::Result;
-
-/// Epochs for models of one size.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Line {
-    /// Spent once.
-    pub(super) shared: f64,
-    /// Spent for each model.
-    pub(super) each: f64,
-}
 
 impl Line {
     fn new(findings: &Findings, summary: &Summary, reach: Reach) -> Line {

@@ -1,6 +1,5 @@
 //! The plots of a report.
 
-use super::break_even::Line;
 use super::page::Page;
 use super::summary::{Summary, words};
 use super::{Findings, Found, number};
@@ -11,6 +10,15 @@ use wave_run::plot::{Chart, Series, Unit};
 const MOST_MODELS: usize = 20;
 /// Methods in colours of their own; of more, the others are grey.
 const STRONG: usize = 4;
+
+/// Epochs for models of one size.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Line {
+    /// Spent once.
+    pub(super) shared: f64,
+    /// Spent for each model.
+    pub(super) each: f64,
+}
 
 /// Name and `(x, mean, standard deviation)` of a curve.
 type Band = (String, Vec<(f64, f64, f64)>);

@@ -58,7 +58,7 @@ fn what_templates_compose_stays() {
     for order in [Kronecker::Tile, Kronecker::Interleave] {
         let gene = learngene(order);
         let composed = gene.composed(&all(&gene)).unwrap();
-        let same = gene.nearer(&composed, &all(&gene)).unwrap();
+        let same = gene.nearer(&composed, &all(&gene), &all(&gene)).unwrap();
         for ((_, a), (_, b)) in gene.tensors().iter().zip(same.tensors()) {
             assert_close(&flat(a), &flat(&b), 1e-3);
         }
@@ -72,7 +72,7 @@ fn sweeps_lead_to_the_nearest_weights() {
     let apart = |gene: &Learngene| distance(&gene.composed(&all(gene)).unwrap(), &target);
     let (start, mut last) = (apart(&gene), apart(&gene));
     for _ in 0..20 {
-        gene = gene.nearer(&target, &all(&gene)).unwrap();
+        gene = gene.nearer(&target, &all(&gene), &all(&gene)).unwrap();
         assert!(
             apart(&gene) < last.max(1e-2 * start),
             "{} after {last}",
@@ -93,7 +93,7 @@ fn scalers_that_no_model_reads_stay() {
     let mut near = gene.clone();
     let apart = |gene: &Learngene| distance(&gene.composed(&sizes).unwrap(), &target);
     for _ in 0..10 {
-        near = near.nearer(&target, &sizes).unwrap();
+        near = near.nearer(&target, &sizes, &sizes).unwrap();
     }
     assert!(
         apart(&near) < 0.05 * apart(&gene),
@@ -120,5 +120,48 @@ fn scalers_that_no_model_reads_stay() {
         .unwrap();
     for (name, t) in near.stacked_weights(&shape).unwrap() {
         assert_close(&flat(&read[&name]), &flat(&t), 1e-4);
+    }
+}
+
+/// A step of one model costs its own rows: the result is that of a sweep over all, whose other rows are what templates
+/// compose, and what the next model reads is what they compose then.
+#[test]
+fn a_step_of_one_model_moves_its_own_scalers_and_all_templates() {
+    let gene = learngene(Kronecker::Tile);
+    let sizes = all(&gene);
+    for (depth, width) in [(2, 32), (3, 48), (5, 64)] {
+        let moved = gene.reads(&gene.shape(depth, width, None).unwrap());
+        let near = nearby(&gene, &moved, 0.05); // the weights of the model after a step
+        let before = gene.composed(&sizes).unwrap();
+        let places = sizes.places(&moved, &candle_core::Device::Cpu).unwrap();
+        let with_step = |(part, w): (&Part, &Tensor)| {
+            let old =
+                crate::compose::crop(&w.index_select(&places, 0).unwrap(), *part, &moved.widest);
+            let change = (&near[part] - old.unwrap()).unwrap();
+            let (_, rows, columns) = w.dims3().unwrap();
+            let (a, few, narrow) = change.dims3().unwrap();
+            let q = part.segments();
+            let change = change.reshape((a, q, few / q, narrow)).unwrap();
+            let change = change.pad_with_zeros(2, 0, (rows - few) / q).unwrap();
+            let change = change.pad_with_zeros(3, 0, columns - narrow).unwrap();
+            let change = change.reshape((a, rows, columns)).unwrap();
+            (*part, w.index_add(&places, &change, 0).unwrap())
+        };
+        let after: Composed = before.iter().map(with_step).collect();
+        let found = gene.nearer(&after, &sizes, &moved).unwrap();
+        let want = gene.nearer(&after, &sizes, &sizes).unwrap();
+        for ((name, a), (_, b)) in found.tensors().iter().zip(want.tensors()) {
+            assert_close(&flat(a), &flat(&b), 2e-3);
+            assert!(!name.is_empty());
+        }
+        for next in [(4, 64), (2, 32)] {
+            let next = gene.reads(&gene.shape(next.0, next.1, None).unwrap());
+            let fresh = found.refreshed(&after, &sizes, &next).unwrap();
+            let shape = &next.widest;
+            let read = found.weights_from(&fresh, &sizes, shape).unwrap();
+            for (name, t) in found.stacked_weights(shape).unwrap() {
+                assert_close(&flat(&read[&name]), &flat(&t), 1e-4);
+            }
+        }
     }
 }

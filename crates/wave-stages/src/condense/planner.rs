@@ -43,6 +43,8 @@ const LEAST_EPOCHS: f64 = 1.0;
 /// Templates for each block of weights of the models that a level is for, of at most so many layers.
 const TEMPLATES_PER_BLOCK: f64 = 5.0 / 6.0;
 const LAYERS_OF_TEMPLATES: usize = 4;
+/// Templates of the projection, at most; of the other parts in proportion.
+const MOST_TEMPLATES: usize = 36;
 /// Channels of models between the narrowest and the widest.
 const WIDTHS: [usize; 12] = [32, 64, 96, 128, 192, 256, 384, 512, 576, 768, 1024, 1280];
 /// Tokens of an image: enough to see by, few enough to train fast.
@@ -229,8 +231,11 @@ impl Frame {
     /// Templates of qkv, proj, fc1 and fc2 for models of this size.
     fn templates(&self, depth: usize, width: usize) -> Vec<usize> {
         let blocks = width.div_ceil(self.template_size).pow(2) * depth.min(LAYERS_OF_TEMPLATES);
-        let count = |parts: usize| (TEMPLATES_PER_BLOCK * (parts * blocks) as f64).round() as usize;
-        [3, 1, 4, 4].map(|parts| count(parts).max(1)).into()
+        let count = |parts: usize| {
+            let count = (TEMPLATES_PER_BLOCK * (parts * blocks) as f64).round() as usize;
+            count.clamp(1, MOST_TEMPLATES * parts)
+        };
+        [3, 1, 4, 4].map(count).into()
     }
 
     /// The levels of sizes that the time allows.

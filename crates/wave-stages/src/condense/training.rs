@@ -61,8 +61,17 @@ impl Trainee for Distillation<'_> {
         variables(self.plan, self.gene, &self.updated, self.resolved, device)
     }
 
-    fn constrain(&self, live: &Live) -> candle_core::Result<()> {
-        constrain(self.gene, &self.updated, live)
+    fn constrain(&self, live: &Live, step: u64) -> candle_core::Result<()> {
+        let shape = |step| {
+            self.plan
+                .shape_of_step(self.resolved.seed, step, self.resolved.steps)
+        };
+        constrain(
+            self.gene,
+            &self.updated,
+            live,
+            [&shape(step), &shape(step + 1)],
+        )
     }
 
     fn loss(
@@ -175,11 +184,13 @@ pub(super) fn weights(
     }
 }
 
-/// Moves templates and scalers to the nearest composition of weights that trained, and these to it.
+/// Moves templates and scalers towards the weights of a model of shape `moved`, which a step trained, and composes anew
+/// those of the `next` step's.
 pub(super) fn constrain(
     gene: &Learngene,
     updated: &Updated,
     live: &Live,
+    [moved, next]: [&VitShape; 2],
 ) -> candle_core::Result<()> {
     let Updated::Weights(sizes) = updated else {
         return Ok(());
@@ -188,14 +199,15 @@ pub(super) fn constrain(
     let value = |v: &Variable| (v.name.clone(), v.var.as_detached_tensor());
     let values: Weights = live.variables.iter().map(value).collect();
     let gene = gene.with_tensors(&values);
-    let gene = gene.nearer(&composed(&values), sizes)?;
-    let mut moved: Weights = gene.tensors().into_iter().collect();
-    moved.retain(|name, _| is_factor(name));
-    for (part, t) in gene.composed(sizes)? {
-        moved.insert(format!("{PREFIX}{part}"), t);
+    let weights = composed(&values);
+    let gene = gene.nearer(&weights, sizes, &gene.reads(moved))?;
+    let mut now: Weights = gene.tensors().into_iter().collect();
+    now.retain(|name, _| is_factor(name));
+    for (part, t) in gene.refreshed(&weights, sizes, &gene.reads(next))? {
+        now.insert(format!("{PREFIX}{part}"), t);
     }
     for v in &live.variables {
-        if let Some(t) = moved.get(&v.name) {
+        if let Some(t) = now.get(&v.name) {
             v.var.set(t)?;
         }
     }

@@ -266,7 +266,7 @@ tensors
             "path": "here\nthere",
         });
         let shown = text(&result);
-        assert_eq!(shown.lines().count(), 8, "{shown}");
+        assert_eq!(shown.lines().count(), 9, "{shown}");
         assert!(
             shown.lines().all(|line| line.chars().count() < 100),
             "{shown}"

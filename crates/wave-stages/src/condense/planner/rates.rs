@@ -99,7 +99,12 @@ impl Rates {
             })?;
             let step = clock(|| {
                 wave_train::step(&loss()?, &live.variables, &mut state, 1e-6, Some(1.0), None)?;
-                Ok(training::constrain(&gene, &updated, &live)?)
+                Ok(training::constrain(
+                    &gene,
+                    &updated,
+                    &live,
+                    [&shape, &shape],
+                )?)
             })?;
             measured.push(Measured {
                 depth,
