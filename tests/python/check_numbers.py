@@ -16,8 +16,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MAPPING = pathlib.Path(__file__).with_name("numbers.txt")
 NUMBER = r"[-+]?\d[\d,]*(?:\.\d+)?"
-CELL = rf"{NUMBER}(?: ± {NUMBER})?(?: \({NUMBER}(?: ± {NUMBER})?\))?"
-PARTS = re.compile(rf"({NUMBER})(?: ± ({NUMBER}))?(?: \(({NUMBER})(?: ± ({NUMBER}))?\))?")
+CELL = rf"{NUMBER}(?: ± {NUMBER})?(?: \( ?{NUMBER}(?: ± {NUMBER})?\))?"
+PARTS = re.compile(rf"({NUMBER})(?: ± ({NUMBER}))?(?: \( ?({NUMBER})(?: ± ({NUMBER}))?\))?")
 
 
 class Stale(Exception):
@@ -146,8 +146,9 @@ def check_line(line, text, sources):
 
 
 def check_tables(line, original, sources):
-    """`table SOURCE: word=method, ...`: cells `mean ± deviation` of all tables with columns `L x W`."""
-    source, _, names = line.removeprefix("table ").partition(":")
+    """Cells of all tables with columns `L x W`: `means SOURCE: word=method, ...`, or `table` for those with deviations."""
+    kind, _, line = line.partition(" ")
+    source, _, names = line.partition(":")
     methods = dict(name.strip().split("=") for name in names.split(","))
     found, compared, columns = [], [], []
     for row in original.splitlines():
@@ -166,7 +167,7 @@ def check_tables(line, original, sources):
             continue
         for cell, size in zip(cells, columns):
             shown = PARTS.match(cell)
-            if size and shown and "±" in shown[0]:
+            if size and shown and (kind == "means" or "±" in shown[0]):
                 name, _, without = method.partition("!")
                 at = f"{size[1]}x{size[2]}"
                 compared.append(shown[0])
@@ -194,9 +195,10 @@ def main():
             elif line.startswith("file "):
                 path = line.removeprefix("file ")
                 original = (ROOT / path).read_text(encoding="utf-8")
-                text = plain(original)
+                comments = path.endswith(".toml")
+                text = plain(re.sub("^# ?", "", original, flags=re.M) if comments else original)
                 covered.setdefault(path, (text, [], set()))
-            elif line.startswith("table "):
+            elif line.startswith(("table ", "means ")):
                 found, cells = check_tables(line, original, sources)
                 count += len(cells)
                 covered[path][2].update(cells)
