@@ -132,16 +132,17 @@ def check_line(line, text, sources):
     places = list(re.finditer(f"(?=({pattern}))", text))  # they may overlap
     if not places:
         raise Stale(f"not found: {line}")
-    best = None
+    best, most = None, None
     for place in places:
-        found = [
-            f"{place[1].strip()}: {fault}"
+        cells = [
+            (shown, selector)
             for shown, selector in zip(place.groups()[1:], pieces[1::2])
             if shown and selector != "?"
-            for fault in faults(shown, selector, sources)
         ]
-        if best is None or len(found) < len(best[0]):
-            best = found, place.span(1)
+        wrong = [fault for cell in cells for fault in faults(*cell, sources)]
+        if best is None or len(cells) - len(wrong) > most:
+            best = [f"{place[1].strip()}: {fault}" for fault in wrong], place.span(1)
+            most = len(cells) - len(wrong)
     return best
 
 
