@@ -129,7 +129,8 @@ fn steps_take_the_memory_that_is_foreseen() {
         speed["peak_rss_bytes"].as_u64().unwrap()
     };
     for recompute in [false, true] {
-        let image = (measured(48, recompute) - measured(16, recompute)) / 32;
+        // Many images, since what the allocator holds besides varies by megabytes.
+        let image = (measured(112, recompute) - measured(16, recompute)) / 96;
         let shape = wave_models::vit::VitShape {
             image_size: 96,
             patch: 8,

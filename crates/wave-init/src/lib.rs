@@ -35,6 +35,7 @@
 pub mod choices;
 pub mod direct;
 pub mod error;
+mod fill;
 pub mod filters;
 pub mod ledger;
 pub mod mean_shift;
@@ -49,8 +50,8 @@ mod testing;
 pub mod transfer;
 
 pub use choices::Choices;
-pub use direct::initialise;
 pub use error::InitError;
+pub use fill::initialise;
 pub use ledger::{Cost, Ledger};
 pub use mean_shift::MlpMean;
 pub use mimetic::VpLayout;

@@ -2,8 +2,8 @@
 //! its cost come out.
 
 use crate::choices::Choices;
-use crate::direct::initialise;
 use crate::error::InitError;
+use crate::fill::initialise;
 use crate::ledger::{Cost, Ledger};
 use crate::options::{DirectMethod, DirectOptions, VitDims};
 use candle_core::Tensor;

@@ -6,8 +6,8 @@
 //! half the standard deviation of the weights is our choice from the middle of the useful range. Any
 //! other shift is [`Choices::mlp_mean`](crate::Choices::mlp_mean).
 
-use crate::direct::{Stream, inner};
 use crate::error::InitError;
+use crate::fill::{Stream, inner};
 use crate::ledger::Ledger;
 use crate::mean_shift::{MlpMean, shift_block};
 use crate::options::DirectMethod;
