@@ -164,6 +164,9 @@ fn imports(src: &Path) -> BTreeMap<String, BTreeSet<String>> {
             texts.insert(name.replace('/', "::"), lines.collect::<Vec<_>>().join(" "));
         }
     }
+    // Operators hand over to `gpu`, if it is compiled, and its operators have their shapes and gradients.
+    texts.remove("gpu");
+    texts.retain(|module, _| !module.starts_with("gpu::"));
     let file = |path: &str| {
         let mut path = path;
         loop {

@@ -1,10 +1,10 @@
 //! The choices that the methods' papers leave open, those of all methods in one value.
 
 use crate::error::{InitError, by_name};
+use crate::indices::Layers;
 use crate::mean_shift::MlpMean;
 use crate::mimetic::{Attention, VpLayout};
 use crate::options::{Base, DirectMethod, DirectOptions, Positions};
-use crate::transfer::indices::Layers;
 use std::str::FromStr;
 
 /// The choices of all methods. Defaults are the papers'. Where a paper names none, the field says whose

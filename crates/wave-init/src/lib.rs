@@ -37,6 +37,7 @@ pub mod direct;
 pub mod error;
 mod fill;
 pub mod filters;
+pub mod indices;
 pub mod ledger;
 pub mod mean_shift;
 pub mod mimetic;

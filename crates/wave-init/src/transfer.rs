@@ -9,7 +9,6 @@
 
 pub mod auto_lg;
 pub mod heru_lg;
-pub mod indices;
 pub mod ligo;
 pub mod nested;
 pub mod pretrained_attention;

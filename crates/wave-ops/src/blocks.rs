@@ -19,13 +19,13 @@
 mod activations;
 mod layer;
 mod parameters;
-pub(crate) mod shape;
 
 use crate::arithmetic::{Arithmetic, Precision};
 use crate::buffer::Buffer;
 use crate::cpu::current;
 use crate::gradients::{Bundle, Gradients};
 use crate::profile::{Work, doing};
+use crate::shape::{BlocksShape, Mode};
 use crate::stock;
 use crate::storage::{fused, slice, tensor, with_slice, with_slices};
 use crate::threads::{add, split};
@@ -34,7 +34,6 @@ use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
 use layer::{Layer, Pass};
 use parameters::{Direction, LayerWeights, Slabs, SlabsMut, layer, layer_mut, layers_mut};
 use rayon::prelude::*;
-use shape::{BlocksShape, Mode};
 use std::ops::Range;
 use std::sync::Mutex;
 

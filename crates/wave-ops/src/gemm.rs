@@ -8,7 +8,7 @@
 
 mod kernel;
 mod pack;
-mod peak;
+mod rate;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 
@@ -17,7 +17,7 @@ use crate::buffer::Buffer;
 use crate::cpu::Simd;
 use kernel::{Product, Right};
 pub(crate) use pack::Packed;
-pub use peak::peak;
+pub(crate) use rate::rate;
 
 /// An entry of a matrix, four bytes.
 pub(crate) trait Element: pulp::bytemuck::Pod + Send + Sync {

@@ -5,8 +5,8 @@
 //! zeros would move several times the memory of an optimiser step. So the operator takes a [`Bundle`],
 //! one value that stands for all parameters, and [`backward`] collects gradients without a copy.
 
-use crate::kron::order::Kronecker;
 use crate::kron::{self, Origin};
+use crate::order::Kronecker;
 use candle_core::backend::BackendStorage;
 use candle_core::backprop::GradStore;
 use candle_core::{

@@ -10,16 +10,14 @@
 //! `W[a t + i, b t + j]`. In both orders all layers are one matrix product,
 //! `(L r c, N) x (N, t t)`.
 
-pub(crate) mod order;
-
 use crate::buffer::Buffer;
 use crate::cpu::current;
 use crate::gemm::{Packed, StartValue, gemm, gemm_packed, rows, transposed};
+use crate::order::Kronecker;
 use crate::profile::{Work, doing};
 use crate::stock;
 use crate::storage::{fused, slice, tensor, with_slice};
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor, TensorId};
-use order::Kronecker;
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock};

@@ -47,10 +47,13 @@ mod linear;
 mod linear_each;
 mod loss;
 mod optimiser;
+mod order;
 mod patches;
+mod peak;
 pub mod profile;
 mod rms_norm;
 mod selective_scan;
+mod shape;
 mod simd;
 pub mod slices;
 pub mod stock;
@@ -61,18 +64,15 @@ mod threads;
 
 pub use arithmetic::Precision;
 pub use batch_norm::{batch_norm_eval, batch_norm_train, gelu_batch_norm_train};
-pub use blocks::shape::{BlocksShape, Mode};
 pub use blocks::{blocks, blocks_in};
 pub use causal_convolution::causal_convolution;
 pub use cpu::{Simd, SimdError, choose_simd, simd};
 pub use depthwise::{depthwise_conv, dilated_depthwise_conv};
 pub use gelu::gelu;
-pub use gemm::peak;
 #[cfg(feature = "host-kernels")]
 pub use gpu::host::on_host_kernels;
 pub use gradients::backward;
 pub use kron::kronecker_sum;
-pub use kron::order::Kronecker;
 pub use layer_norm::layer_norm;
 pub use linear::{embed, linear};
 pub use linear_each::linear_each;
@@ -81,7 +81,10 @@ pub use optimiser::muon::{Matrices, Muon, muon_step};
 pub use optimiser::{
     AdamW, Moments, Move, adamw_step, adamw_steps, ema_update, squared_norm, squared_norms,
 };
+pub use order::Kronecker;
 pub use patches::patchify;
+pub use peak::peak;
 pub use rms_norm::rms_norm;
 pub use selective_scan::selective_scan;
+pub use shape::{BlocksShape, Mode};
 pub use simd::exp;

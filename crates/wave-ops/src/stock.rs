@@ -2,8 +2,8 @@
 //! and as the reference in tests of the fused ones.
 
 use crate::arithmetic::Precision;
-use crate::blocks::shape::BlocksShape;
-use crate::kron::order::Kronecker;
+use crate::order::Kronecker;
+use crate::shape::BlocksShape;
 use candle_core::{D, DType, Result, Tensor};
 
 /// See [`crate::linear()`].

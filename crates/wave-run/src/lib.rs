@@ -45,5 +45,6 @@ pub mod ranks;
 pub mod recipe;
 pub mod run_dir;
 pub mod settings;
+mod table;
 pub mod terminal;
 pub mod train;

@@ -3,6 +3,7 @@
 use crate::error::request;
 use crate::hint::did_you_mean;
 use crate::settings;
+pub use crate::table::to_table;
 use anyhow::Result;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -228,12 +229,6 @@ fn suggestion<T: Serialize + Default>(key: &str) -> String {
     };
     let names = table.as_object().into_iter().flat_map(|t| t.keys());
     did_you_mean(name, names.map(String::as_str))
-}
-
-/// Settings as a TOML table, without unset keys.
-pub fn to_table<T: Serialize>(settings: &T) -> Result<Table> {
-    // JSON would turn NaN into an unset value.
-    Table::try_from(settings).map_err(|e| request(format!("settings as TOML: {e}")))
 }
 
 /// Settings as a type with only those that apply to `what`.

@@ -31,6 +31,7 @@ mod describe;
 mod levels;
 mod plan;
 mod planner;
+mod rate;
 mod start;
 mod training;
 
@@ -38,6 +39,7 @@ use artefact::{Condensed, write};
 pub use describe::{describe, print_recipe, untrained};
 pub use plan::{CondensePlan, check};
 pub use planner::MINUTES;
+pub(crate) use rate::step_seconds;
 pub use start::start;
 
 /// Values for settings that are not given.

@@ -11,7 +11,7 @@ use candle_core::{Device, Tensor};
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::Batch;
-use wave_init::transfer::indices::Layers;
+use wave_init::indices::Layers;
 use wave_init::transfer::nested;
 use wave_learngene::Sizes;
 use wave_models::{Weights, convmixer, transformer, vit};

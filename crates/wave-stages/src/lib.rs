@@ -47,5 +47,6 @@ pub mod record;
 pub mod score;
 pub mod speed;
 pub mod templates;
+mod timing;
 pub mod towers;
 pub mod zero_shot;

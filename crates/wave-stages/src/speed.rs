@@ -2,26 +2,18 @@
 //!
 //! The steps are those of the stages, on random images in memory: loading is not measured.
 
-use crate::condense::{self, CondensePlan};
+use crate::condense;
+use crate::timing::{WARM_UP, clock, descend, examples, variables};
 use anyhow::Result;
-use candle_core::{Device, Tensor, Var};
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use candle_core::Tensor;
 use serde_json::{Value, json};
-use std::time::Instant;
+use wave_models::Weights;
 use wave_models::vit::{self, VitShape};
-use wave_models::{Network, Weights, convmixer, transformer};
 use wave_ops::{Mode, Precision};
 use wave_run::context::Context;
 use wave_run::error::request;
-use wave_run::settings::{
-    self, Auxiliary, Condense, PrecisionChoice, Speed, SpeedMode, TemplateStart,
-};
+use wave_run::settings::{self, PrecisionChoice, Speed, SpeedMode};
 use wave_run::train::tracked;
-use wave_train::{Rate, State, Variable};
-
-/// Steps before the measurement, which fill caches and buffers.
-const WARM_UP: usize = 3;
 
 /// Measures, and returns the output of `--json`.
 pub fn speed(wanted: &Speed, context: &Context) -> Result<Value> {
@@ -46,7 +38,10 @@ pub fn speed(wanted: &Speed, context: &Context) -> Result<Value> {
     let (passes, seconds) = match wanted.mode.unwrap_or(SpeedMode::Train) {
         SpeedMode::Forward => (1.0, forward(&shape, &images, how, steps)?),
         SpeedMode::Train => (3.0, train(&shape, &images, &targets, how, steps)?),
-        SpeedMode::Condense => (3.0, distil(&shape, &images, &targets, how, steps)?),
+        SpeedMode::Condense => (
+            3.0,
+            condense::step_seconds(&shape, &images, &targets, how, steps)?,
+        ),
     };
     let mut sorted = seconds;
     sorted.sort_by(f64::total_cmp);
@@ -72,53 +67,6 @@ pub fn speed(wanted: &Speed, context: &Context) -> Result<Value> {
         found["share_of_peak"] = json!(operations / median / peak);
     }
     Ok(found)
-}
-
-/// Floating-point operations per second of a condensation, on few images.
-pub fn condensing(shape: &VitShape, images: usize, how: Mode, device: &Device) -> Result<f64> {
-    let (input, targets) = examples(shape, images, device)?;
-    let seconds = distil(shape, &input, &targets, how, 1)?;
-    Ok(6.0 * shape.multiply_adds() as f64 * images as f64 / seconds[0])
-}
-
-/// Seconds per image of a training step, measured on a few.
-pub fn training(
-    network: &Network,
-    weights: &Weights,
-    images: usize,
-    how: Mode,
-    device: &Device,
-) -> Result<f64> {
-    let (channels, side) = network.input();
-    let input = random(&[images, channels, side, side], device)?;
-    let targets = targets(network.classes(), images)?;
-    let variables = variables(weights.clone(), device)?;
-    let weights = tracked(&variables);
-    let seconds = descend(&variables, 1, 1, || {
-        let logits = match network {
-            Network::Vit(shape) => vit::logits_in(how, shape, &weights, &input, None)?,
-            Network::Transformer(shape) => {
-                transformer::logits_in(how, shape, &weights, &input, None)?
-            }
-            Network::ConvMixer(shape) => convmixer::logits_train(shape, &weights, &input)?.0,
-            other => other.logits(&weights, &input)?,
-        };
-        wave_ops::soft_cross_entropy(&logits, &targets)
-    })?;
-    Ok(seconds[0] / images as f64)
-}
-
-/// Random images (n, c, h, w) and their targets (n, classes).
-fn examples(shape: &VitShape, n: usize, device: &Device) -> Result<(Tensor, Tensor)> {
-    let dims = [n, shape.channels, shape.image_size, shape.image_size];
-    let images = random(&dims, device)?;
-    Ok((images, targets(shape.classes, n)?))
-}
-
-/// Targets (n, classes).
-fn targets(classes: usize, n: usize) -> Result<Tensor> {
-    let labels: Vec<u32> = (0..n).map(|i| (i % classes) as u32).collect();
-    Ok(wave_train::smoothed_targets(&labels, classes, 0.0)?)
 }
 
 fn shape(settings: &Speed) -> Result<VitShape> {
@@ -170,88 +118,10 @@ fn train(
     })
 }
 
-/// Seconds of each step of a condensation whose ancestor outputs are already computed.
-fn distil(
-    shape: &VitShape,
-    images: &Tensor,
-    targets: &Tensor,
-    how: Mode,
-    steps: usize,
-) -> Result<Vec<f64>> {
-    let settings = Condense {
-        auxiliary: Auxiliary::from(shape),
-        template_start: Some(TemplateStart::Xavier), // sooner there
-        ..Condense::default()
-    };
-    let plan = CondensePlan::new(&settings)?.on(shape.channels, shape.classes);
-    let gene = condense::start(&plan, 0)?;
-    let variables = variables(gene.tensors(), images.device())?;
-    let live = gene.with_tensors(&tracked(&variables));
-    let teacher = random(&[targets.dim(0)?, shape.classes], images.device())?;
-    let step = || -> candle_core::Result<Tensor> {
-        let weights = live.stacked_weights(shape)?;
-        let logits = vit::logits_in(how, shape, &weights, images, None)?;
-        plan.objective
-            .loss(&logits, Some(&teacher), || Ok(targets.clone()))
-    };
-    descend(&variables, WARM_UP, steps, step)
-}
-
-/// Times steps of a loss and AdamW.
-fn descend(
-    variables: &[Variable],
-    warm_up: usize,
-    steps: usize,
-    loss: impl Fn() -> candle_core::Result<Tensor>,
-) -> Result<Vec<f64>> {
-    let mut state = State::new(variables, false)?;
-    clock(warm_up, steps, || {
-        wave_train::step(&loss()?, variables, &mut state, 1e-4, Some(1.0), None)?;
-        Ok(())
-    })
-}
-
-/// Seconds of each of so many `steps`, after `warm_up` steps.
-fn clock(warm_up: usize, steps: usize, mut work: impl FnMut() -> Result<()>) -> Result<Vec<f64>> {
-    let mut seconds = Vec::with_capacity(steps);
-    for step in 0..warm_up + steps {
-        let began = Instant::now();
-        work()?;
-        if step >= warm_up {
-            seconds.push(began.elapsed().as_secs_f64());
-        }
-    }
-    Ok(seconds)
-}
-
-fn variables(
-    values: impl IntoIterator<Item = (String, Tensor)>,
-    device: &Device,
-) -> Result<Vec<Variable>> {
-    let variable = |(name, t): (String, Tensor)| {
-        Ok(Variable {
-            name,
-            var: Var::from_tensor(&t.to_device(device)?)?,
-            rate: Rate::Uniform(1.0),
-            weight_decay: 0.05,
-            muon: None,
-        })
-    };
-    values.into_iter().map(variable).collect()
-}
-
 fn fresh(shape: &VitShape) -> Result<Weights> {
     let options = wave_init::DirectOptions::new(wave_init::DirectMethod::Timm);
     let weights = crate::init::fill(shape, &options, 0)?;
     Ok(vit::stack(&weights, shape.depth)?)
-}
-
-/// Uniform in -1..1, always the same values.
-fn random(dims: &[usize], device: &Device) -> Result<Tensor> {
-    let mut rng = ChaCha8Rng::seed_from_u64(0);
-    let n: usize = dims.iter().product();
-    let values: Vec<f32> = (0..n).map(|_| rng.random_range(-1.0..1.0)).collect();
-    Ok(Tensor::from_vec(values, dims, &Device::Cpu)?.to_device(device)?)
 }
 
 /// Peak memory of this process in bytes, where the system reports it.

@@ -9,6 +9,9 @@ use crate::PretrainedCfg;
 use crate::directory::CONFIG_FILE;
 use crate::numbers::{FLOOR, HALF_TO_EVEN, check_numbers};
 
+/// Mean and standard deviation of each channel.
+type MeanAndStd = (Told<Vec<f64>>, Told<Vec<f64>>);
+
 /// Steps that are taken, or leave pixels as they are.
 const KNOWN_STEPS: [&str; 7] = [
     "do_resize",
@@ -272,10 +275,7 @@ impl File<'_> {
         Ok(())
     }
 
-    fn normalisation(
-        &self,
-        channels: Option<usize>,
-    ) -> Result<(Told<Vec<f64>>, Told<Vec<f64>>), String> {
+    fn normalisation(&self, channels: Option<usize>) -> Result<MeanAndStd, String> {
         if !self.on("do_normalize", true)? {
             let n = channels.unwrap_or(3);
             let source = self.source(&["do_normalize"]);

@@ -6,9 +6,9 @@
 //! ([`Choices::layers`](crate::Choices::layers)). Nothing is rescaled. Any transformer can be sliced.
 //! The slice is useful only if the whole was trained for it.
 
-use super::indices::Layers;
 use super::{Carry, Stored, at_least, same};
 use crate::error::InitError;
+use crate::indices::Layers;
 use crate::ledger::Ledger;
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{Device, Error, Result, Tensor};

@@ -1,6 +1,6 @@
 use crate::Choices;
+use crate::indices::Layers;
 use crate::testing::{assert_block, assert_same, donor, logits, shape, start, try_start, values};
-use crate::transfer::indices::Layers;
 use candle_core::Var;
 use wave_models::vit::{self, VitShape};
 

@@ -1,7 +1,7 @@
 use super::super::ATTENTION;
 use crate::Choices;
+use crate::indices::Layers;
 use crate::testing::{assert_same, donor, fresh, shape, try_start};
-use crate::transfer::indices::Layers;
 
 #[test]
 fn only_attention_and_positions_are_the_donors() {

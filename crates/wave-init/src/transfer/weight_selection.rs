@@ -4,10 +4,10 @@
 //! [`uniform`] spaces; of the layers, the first ones (Xu et al. 2024,
 //! section 3). Nothing is rescaled. The classifier starts afresh.
 
-use super::indices::uniform;
 use super::{Carry, Stored};
 use crate::choices::QkvRows;
 use crate::error::InitError;
+use crate::indices::uniform;
 use crate::ledger::Ledger;
 use crate::start::{Request, Start, StartMethod};
 use candle_core::{Result, Tensor};

@@ -1,7 +1,7 @@
 use super::*;
 use crate::Choices;
+use crate::indices::Layers;
 use crate::testing::{assert_same, donor, fresh, shape, start, try_start, values};
-use crate::transfer::indices::Layers;
 
 /// Element by element: `target[i, j] = source[rows[i], cols[j]]`.
 fn picked(source: &Tensor, rows: &[usize], cols: &[usize]) -> Vec<f32> {

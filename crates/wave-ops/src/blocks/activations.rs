@@ -1,8 +1,8 @@
 //! Activations kept for the backward pass, and the chunks that work is cut into.
 
-use super::shape::BlocksShape;
 use crate::arithmetic::Precision;
 use crate::buffer::Buffer;
+use crate::shape::BlocksShape;
 use crate::threads::{split, thread_ranges};
 use std::ops::Range;
 

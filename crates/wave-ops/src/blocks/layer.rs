@@ -2,7 +2,6 @@
 
 use super::activations::{Chunk, LayerActivations};
 use super::parameters::*;
-use super::shape::BlocksShape;
 use crate::arithmetic::{Arithmetic, Precision};
 use crate::attention::{self, AttentionShape};
 use crate::bf16::{halves, halves_mut, narrowed, widened};
@@ -11,6 +10,7 @@ use crate::gelu;
 use crate::gemm::{StartValue, rows, transposed};
 use crate::layer_norm;
 use crate::profile::{Part, part};
+use crate::shape::BlocksShape;
 use crate::simd::{add_column_sums, dispatch_on};
 use std::ops::Range;
 

@@ -1,10 +1,10 @@
 //! The parameters of a layer within their slabs, and its matrices packed for products.
 
-use super::shape::BlocksShape;
 use crate::arithmetic::{Arithmetic, Precision};
 use crate::bf16::Pair;
 use crate::gemm::{Mat, Packed, Rounded, StartValue, gemm_packed, rows, transposed};
 use crate::profile::{Part, part};
+use crate::shape::BlocksShape;
 use std::ops::Range;
 
 pub(super) const NORM1_W: usize = 0;

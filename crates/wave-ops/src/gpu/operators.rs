@@ -5,9 +5,9 @@ use super::kernels::{Loss, WIDEST_HEAD};
 use super::trunk::{Kept, Trunk};
 use super::{Kind, Place, Values, plain, transposed, with_views};
 use crate::arithmetic::Precision;
-use crate::blocks::shape::{BlocksShape, Mode};
 use crate::gradients::Bundle;
-use crate::kron::order::Kronecker;
+use crate::order::Kronecker;
+use crate::shape::{BlocksShape, Mode};
 use candle_core::{
     CpuStorage, CudaStorage, CustomOp1, CustomOp2, CustomOp3, Layout, Result, Shape, Storage,
     Tensor,

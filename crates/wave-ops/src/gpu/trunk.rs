@@ -8,7 +8,7 @@
 
 use super::kernels::Attention;
 use super::{Kind, Place, Values, View, plain, transposed};
-use crate::blocks::shape::BlocksShape;
+use crate::shape::BlocksShape;
 use candle_core::Result;
 
 /// Everything that stays the same from layer to layer.

@@ -2,7 +2,7 @@
 //! the same and share a range.
 
 use crate::error::request;
-use crate::recipe::to_table;
+use crate::table::to_table;
 use anyhow::Result;
 use serde::Serialize;
 use toml::{Table, Value};

@@ -1,8 +1,7 @@
 //! The output of `wave condense --dry-run`.
 
-use super::{CondensePlan, levels, planner};
+use super::{CondensePlan, levels, planner, rate};
 use crate::ancestor::{Ancestor, AncestorOutput, planned};
-use crate::speed;
 use crate::templates::{self, Description, TemplateDir};
 use anyhow::Result;
 use serde_json::json;
@@ -299,7 +298,7 @@ fn describe_level(
     if !step.can_time(TIMED) {
         return Ok(text);
     }
-    let rate = speed::condensing(&few, TIMED, mode, context.device())?;
+    let rate = rate::condensing(&few, TIMED, mode, context.device())?;
     text += &format!(
         "{:.0} GFLOP/s here, measured at {} x {}",
         rate / 1e9,

@@ -6,7 +6,7 @@ use crate::cache::{Cache, CachePlan};
 use crate::elastic;
 use crate::layout::Layout;
 use crate::model::{Model, Network};
-use crate::speed;
+use crate::timing;
 use anyhow::Result;
 use std::path::Path;
 use std::sync::Arc;
@@ -291,7 +291,7 @@ impl Ready {
             return Ok(text);
         }
         let weights = model.network.prepare(&model.weights)?;
-        let seconds = speed::training(
+        let seconds = timing::training(
             &model.network,
             &weights,
             TIMED,

@@ -3,9 +3,7 @@
 
 use super::kernel::{Product, Right};
 use super::{Element, Mat, StartValue};
-use crate::arithmetic::{Arithmetic, Precision};
-use crate::bf16::Pair;
-use crate::cpu::{Simd, current};
+use crate::cpu::Simd;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -16,19 +14,8 @@ const STEPS: usize = 1024;
 /// Time of the measurement.
 const LONG: Duration = Duration::from_millis(200);
 
-/// Floating-point operations a second of all threads of the pool together, a multiply-add counted as two;
-/// measured in a fifth of a second. In bf16 that of `f32` where the processor is not faster in bf16.
-pub fn peak(precision: Precision) -> f64 {
-    let Arithmetic { simd, precision } = Arithmetic::new(current(), precision);
-    let rates = rayon::broadcast(|_| match precision {
-        Precision::F32 => rate(simd, 0.5_f32, 1),
-        Precision::Bf16 => rate(simd, Pair(0x3f00_3f00), 2), // 0.5 and 0.5
-    });
-    rates.into_iter().sum()
-}
-
 /// That of this thread; an element is so many numbers.
-fn rate<T: Element>(simd: Simd, value: T, numbers: usize) -> f64 {
+pub(crate) fn rate<T: Element>(simd: Simd, value: T, numbers: usize) -> f64 {
     let (columns, _) = T::panel(simd);
     let (a, b) = ([value; STEPS], vec![value; columns]);
     let mut c = vec![0.0; ROWS * columns];
@@ -63,6 +50,8 @@ fn product<'a, T>(a: &'a [T; STEPS], b: &'a [T], c: &'a mut [f32]) -> Product<'a
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::current;
+    use crate::{Precision, peak};
 
     #[test]
     fn all_steps_are_taken_and_the_rate_is_a_number() {

@@ -1,0 +1,17 @@
+//! What the multiply-adds of all threads reach together.
+
+use crate::arithmetic::{Arithmetic, Precision};
+use crate::bf16::Pair;
+use crate::cpu::current;
+use crate::gemm::rate;
+
+/// Floating-point operations a second of all threads of the pool together, a multiply-add counted as two;
+/// measured in a fifth of a second. In bf16 that of `f32` where the processor is not faster in bf16.
+pub fn peak(precision: Precision) -> f64 {
+    let Arithmetic { simd, precision } = Arithmetic::new(current(), precision);
+    let rates = rayon::broadcast(|_| match precision {
+        Precision::F32 => rate(simd, 0.5_f32, 1),
+        Precision::Bf16 => rate(simd, Pair(0x3f00_3f00), 2), // 0.5 and 0.5
+    });
+    rates.into_iter().sum()
+}
