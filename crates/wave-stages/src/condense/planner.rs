@@ -74,15 +74,19 @@ pub(super) fn plan(
     );
     data_settings(&mut settings, ancestor, context)?;
     let frame = Frame::new(&mut settings, sizes)?;
-    let plan = frame.plan(&settings)?;
+    let plan = frame.plan(&settings, frame.sizes.most)?;
     let data = plan.open_data(ancestor, context)?;
     let output = plan.output(ancestor);
     if let Some(ancestor) = ancestor {
         ancestor.check(&data, output)?;
     }
     let classes = plan.outputs(ancestor, &data);
-    let plan = plan.on(data.transform.channels, classes);
-    let rates = Rates::measure(&plan, &data, ancestor, context)?;
+    let of_size = |size| {
+        Ok(frame
+            .plan(&settings, size)?
+            .on(data.transform.channels, classes))
+    };
+    let rates = Rates::measure(of_size, frame.measured(), &data, ancestor, context)?;
     let time = Time::share(&mut settings, minutes, &frame, &rates, &data);
     let levels = frame.levels(&settings, &time, &rates)?;
     let text = describe(
@@ -216,13 +220,22 @@ impl Frame {
         })
     }
 
-    /// A condensation of all sizes, to measure.
-    fn plan(&self, settings: &Condense) -> Result<CondensePlan> {
+    /// The smallest, a middle and the largest size.
+    fn measured(&self) -> Vec<(usize, usize)> {
         let ModelSizes { least, most } = self.sizes;
+        let middle = ((least.0 + most.0) / 2, self.widths[self.widths.len() / 2]);
+        let mut sizes = vec![least, middle, most];
+        sizes.dedup();
+        sizes
+    }
+
+    /// A condensation of the sizes up to one, to measure.
+    fn plan(&self, settings: &Condense, (depth, width): (usize, usize)) -> Result<CondensePlan> {
+        let widths = self.widths.iter().copied().filter(|w| *w <= width);
         CondensePlan::new(&Condense {
-            depths: Some(vec![least.0, most.0]),
-            widths: Some(self.widths.clone()),
-            templates: Some(self.templates(most.0, most.1)),
+            depths: Some(vec![self.sizes.least.0, depth]),
+            widths: Some(widths.collect()),
+            templates: Some(self.templates(depth, width)),
             levels: None,
             ..settings.clone()
         })
@@ -331,6 +344,7 @@ impl LevelPlan {
     fn cost(&self, rates: &Rates, batch: f64) -> f64 {
         const STEPS: usize = 200;
         let ((least, most), (growth, power)) = (self.depths, self.growth);
+        let reach = (most, self.widths[self.widths.len() - 1]);
         let of_step = |step: usize| {
             let grown = ((step as f64 + 0.5) / (growth * STEPS as f64))
                 .min(1.0)
@@ -341,7 +355,10 @@ impl LevelPlan {
                 .iter()
                 .flat_map(|w| (least..=deepest).map(|d| (d, *w)));
             let n = (widths.len() * (deepest + 1 - least)) as f64;
-            sizes.map(|(d, w)| rates.step(d, w, batch)).sum::<f64>() / n
+            sizes
+                .map(|(d, w)| rates.step((d, w), reach, batch))
+                .sum::<f64>()
+                / n
         };
         (0..STEPS).map(of_step).sum::<f64>() / STEPS as f64 / batch
     }

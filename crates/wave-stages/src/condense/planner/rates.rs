@@ -43,36 +43,23 @@ struct Measured {
     multiply_adds: f64,
     /// Of the forward and backward pass of an image.
     image: f64,
-    /// Of the optimiser and the composition, in a step.
+    /// Of the optimiser and the composition, in a step of a condensation of the sizes up to this.
     update: f64,
 }
 
 impl Rates {
-    /// Times steps of the smallest, a middle and the largest size, the ancestor and the loader.
+    /// Times steps of these sizes, each the largest of a condensation by `plan_of`, the ancestor and the loader.
     pub(super) fn measure(
-        plan: &CondensePlan,
+        plan_of: impl Fn((usize, usize)) -> Result<CondensePlan>,
+        sizes: Vec<(usize, usize)>,
         data: &Data,
         ancestor: Option<&Ancestor>,
         context: &Context,
     ) -> Result<Rates> {
-        let mut plan = plan.clone();
-        plan.template_start = DirectMethod::Xavier; // sooner there
-        let resolved = plan.training.resolve(data)?;
-        let gene = start(&plan, 0)?;
-        let updated = Updated::of(&plan, &gene);
         let device = context.device();
-        let live = Live::new(training::variables(
-            &plan, &gene, &updated, &resolved, device,
-        )?);
-        let mut state = State::new(&live.variables, false)?;
-        let largest = plan.largest();
-        let (least, most) = plan.sizes.depths;
-        let widths = &plan.sizes.widths;
-        let sizes = [
-            (least, widths[0]),
-            ((least + most) / 2, widths[widths.len() / 2]),
-            (most, widths[widths.len() - 1]),
-        ];
+        let last = plan_of(sizes.last().copied().unwrap_or_default())?;
+        let largest = last.largest();
+        let output = last.output(ancestor);
         let rng = &mut ChaCha8Rng::seed_from_u64(0);
         let mut random = |dims: &[usize]| -> Result<Tensor> {
             let n: usize = dims.iter().product();
@@ -87,6 +74,14 @@ impl Rates {
         let targets = wave_train::smoothed_targets(&labels, largest.classes.max(1), 0.0)?;
         let mut measured = Vec::new();
         for (depth, width) in sizes {
+            let mut plan = plan_of((depth, width))?;
+            plan.template_start = DirectMethod::Xavier; // sooner there
+            let resolved = plan.training.resolve(data)?;
+            let gene = start(&plan, 0)?;
+            let updated = Updated::of(&plan, &gene);
+            let variables = training::variables(&plan, &gene, &updated, &resolved, device)?;
+            let live = Live::new(variables);
+            let mut state = State::new(&live.variables, false)?;
             let shape = largest.with_size(depth, width);
             let loss = || -> candle_core::Result<Tensor> {
                 let weights = training::weights(&gene, &updated, &live, &shape)?;
@@ -114,8 +109,6 @@ impl Rates {
                 update: (step - passes).max(0.0),
             });
         }
-        measured.dedup_by_key(|m| (m.depth, m.width));
-        let output = plan.output(ancestor);
         let ancestor = ancestor.map(|a| a.seconds(output)).transpose()?;
         Ok(Rates {
             shape: largest,
@@ -146,10 +139,16 @@ impl Rates {
         }
     }
 
-    /// Seconds of a step of `batch` images at a size.
-    pub(super) fn step(&self, depth: usize, width: usize, batch: f64) -> f64 {
+    /// Seconds of a step of `batch` images at a size, in a level of sizes up to `reach`.
+    pub(super) fn step(
+        &self,
+        (depth, width): (usize, usize),
+        reach: (usize, usize),
+        batch: f64,
+    ) -> f64 {
         let weights = |m: &Measured| (m.depth * m.width * m.width) as f64;
-        let update = self.between((depth * width * width) as f64, weights, |m| m.update);
+        let reached = (reach.0 * reach.1 * reach.1) as f64;
+        let update = self.between(reached, weights, |m| m.update);
         batch * (self.image(depth, width) + self.loading) + update
     }
 
@@ -185,7 +184,8 @@ impl Rates {
     /// The measured rates, in images a second.
     pub(super) fn words(&self, batch: f64) -> String {
         let size = |m: &Measured| {
-            let rate = batch / self.step(m.depth, m.width, batch);
+            let own = (m.depth, m.width);
+            let rate = batch / self.step(own, own, batch);
             format!("{} x {} {rate:.0}", m.depth, m.width)
         };
         let mut all: Vec<String> = self.measured.iter().map(size).collect();

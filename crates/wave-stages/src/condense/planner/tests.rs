@@ -17,7 +17,7 @@ fn frame(settings: &mut Condense, sizes: &str) -> Frame {
 
 /// Rates of a machine of 50 GFLOP/s.
 fn rates(settings: &Condense, frame: &Frame) -> Rates {
-    let plan = frame.plan(settings).unwrap().on(3, 10);
+    let plan = frame.plan(settings, frame.sizes.most).unwrap().on(3, 10);
     Rates::of_speed(&plan.largest(), 50e9, 1e-4)
 }
 
