@@ -21,6 +21,7 @@ mod muon;
 mod out;
 mod pipeline;
 mod plan;
+mod planned;
 mod preprocessing;
 #[cfg(feature = "mpi")]
 mod ranks;

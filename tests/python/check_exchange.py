@@ -80,7 +80,7 @@ def picture(rng, mode, width, height):
 def pictures(folder, mode, side):
     """Files of the model's own size first; then some that have to be resized and cropped."""
     rng = np.random.default_rng(side)
-    # Margins of the crop that every library halves alike; see crates/ARCHITECTURE.md.
+    # Margins of the crop that every library halves alike; see crates/FORMATS.md.
     sizes = [(side, side)] * 3 + [(side * 3 // 2, side), (side // 2, side // 4 * 3)]
     paths = []
     for i, size in enumerate(sizes):

@@ -14,8 +14,32 @@
 //! sent: no pickles, no code. Whatever is downloaded is compared with the hub's own checksum
 //! before it gets its name. The token goes to the hub's own address only, and into no message.
 //!
-//! Nothing here runs unless a name says `hf:` or a caller publishes. `crates/ARCHITECTURE.md` says what of
-//! this hf-hub lacks.
+//! Nothing here runs unless a name says `hf:` or a caller publishes.
+//!
+//! # Beside hf-hub
+//!
+//! The files here are what hf-hub 1.0.0 lacks, and each part goes when hf-hub has it:
+//!
+//! | own | why | file |
+//! |---|---|---|
+//! | every file compared with its checksum, in a cache of hf-hub's own, before it moves to the shared one | hf-hub stores the answer to a file's GET whatever its status, and checks no content | `pull.rs` |
+//! | one lock for all downloads from a repository | hf-hub gives up on a file's lock after 10 seconds | `cache.rs` |
+//! | attempts, `Retry-After`, timeouts, errors with a remedy and without signed addresses | hf-hub tries again without regard for `Retry-After`, and waits for ever for an answer | `client.rs` |
+//! | the list of a repository's files, limited in length and time | hf-hub reads an answer until memory ends | `client.rs`, `get` |
+//! | offline use, and what says that a download is complete | hf-hub does not read `HF_HUB_OFFLINE`; its snapshot may lack files | `cache.rs`, `settings.rs` |
+//! | a Git LFS batch request before the commit | without Xet hf-hub sends weights as base64 in the commit, with a warning only | `publish.rs`, `check_storage` |
+//! | pull requests: opened as a draft, then committed to as `refs/pr/N` | `create_pr` asks for write access to `main` (<https://github.com/huggingface/hf-hub/pull/199>, merged, unreleased) | `publish.rs`, `propose` |
+//! | dry run, scan for secrets, what is an artefact | wave's business | `plan.rs`, `publish.rs`, `hub.rs` |
+//!
+//! Given up with the own client: resuming a large file within a command
+//! (<https://github.com/huggingface/hf-hub/issues/196>), Git LFS uploads, pull requests to another branch than `main`,
+//! the end of a body that is longer than the hub said, and the refusal of unencrypted addresses for uploads.
+//!
+//! Two weaknesses of hf-hub 1.0.0 that nothing around it can mend: it takes the headers `ETag` and `X-Repo-Commit` as
+//! file names unchecked, so that a hub which lies can write outside the cache (`HF_ENDPOINT` has to be trusted); and its
+//! HEAD requests have no timeout.
+//!
+//! TLS is rustls with aws-lc, which is what hf-hub's defaults turn on; there is no feature to choose another.
 
 use std::sync::Arc;
 

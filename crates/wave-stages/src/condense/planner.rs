@@ -40,6 +40,9 @@ const LEVELS_FULL: f64 = 300.0;
 const SHARES: [[f64; 3]; 2] = [[0.27, 0.53, 0.20], [0.20, 0.42, 0.38]];
 /// Epochs below which a level trains nothing to speak of.
 const LEAST_EPOCHS: f64 = 1.0;
+/// Epochs that the last level has at least, by leaving out its largest sizes: with fewer they stay behind those of the
+/// level before.
+const LAST_EPOCHS: f64 = 3.0;
 /// Templates for each block of weights of the models that a level is for, of at most so many layers.
 const TEMPLATES_PER_BLOCK: f64 = 5.0 / 6.0;
 const LAYERS_OF_TEMPLATES: usize = 4;
@@ -307,7 +310,7 @@ impl Frame {
         let before = levels.len().checked_sub(2).map(|at| levels[at].clone());
         if let (Some(before), Some(last)) = (before, levels.last_mut()) {
             let seconds = last.epochs * time.images * last.cost(rates, batch);
-            last.shrink(&before, |level| epochs(level, seconds) >= LEAST_EPOCHS);
+            last.shrink(&before, |level| epochs(level, seconds) >= LAST_EPOCHS);
             last.epochs = epochs(last, seconds);
             // A short level keeps what it began with at a low rate.
             if last.depths.1 > before.depths.1 || last.widths.len() > before.widths.len() {
@@ -540,7 +543,7 @@ fn describe(
         line(
             "",
             format!(
-                "{} x {} would not get an epoch; give more --minutes for it",
+                "{} x {} would get too few steps; give more --minutes for it",
                 wanted.0, wanted.1
             ),
         );

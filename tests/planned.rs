@@ -1,0 +1,104 @@
+//! `wave condense` without a recipe: the plan for some minutes.
+
+use crate::support::Place;
+
+const ANCESTOR: &str = "init timm --data shapes --depth 2 --width 32 --heads 2 --patch 7 --out m";
+const PLANNED: &str = "condense --ancestor m --data shapes --train-limit 128 --test-limit 32 --minutes 5 \
+                       --sizes 1x32..3x64 --steps 4 --threads 1";
+
+#[test]
+fn a_plan_is_carried_out_and_repeated_by_its_recipe() {
+    let place = Place::new();
+    place.json(ANCESTOR);
+    let made = place.json(&format!("{PLANNED} --out t"));
+    assert!(
+        made["accuracies"]
+            .as_array()
+            .is_some_and(|all| !all.is_empty()),
+        "{made}"
+    );
+    let recipe = String::from_utf8(place.bytes("t/run/recipe.toml")).unwrap();
+    for part in [
+        "[condense]",
+        "[[condense.levels]]",
+        "[condense.auxiliary]",
+        "patch = 4\n",
+        "minutes = 5",
+    ] {
+        assert!(recipe.contains(part), "{part}: {recipe}");
+    }
+    place.json("expand t --depth 2 --width 64 --out e");
+    // The same command tells the result; the recipe alone makes the same bytes.
+    assert_eq!(place.json(&format!("{PLANNED} --out t")), made);
+    place.json("condense t/run/recipe.toml --threads 1 --out u");
+    assert!(place.bytes("t/templates.safetensors") == place.bytes("u/templates.safetensors"));
+    place.refused(
+        &format!("{PLANNED} --minutes 6 --out t").replace("--minutes 5 ", ""),
+        &["other settings", "minutes"],
+    );
+}
+
+#[test]
+fn a_plan_is_told_and_printed() {
+    let place = Place::new();
+    place.json(ANCESTOR);
+    let told = place.stdout(&format!("{PLANNED} --dry-run"));
+    assert!(told.lines().count() <= 16, "{told}");
+    for part in [
+        "ancestor",
+        "shapes: 128 images, 32 to test on",
+        "1 x 32 to 3 x 64",
+        "images a second",
+        "in all",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let printed = place.stdout(&format!("{PLANNED} --print-recipe"));
+    assert!(
+        printed.contains("# ancestor") && printed.contains("[[condense.levels]]"),
+        "{printed}"
+    );
+    place.write("r.toml", &printed);
+    place.json("condense r.toml --threads 1 --out t");
+    // What is given stays.
+    let printed = place.stdout(&format!("{PLANNED} --lr 0.003 --batch 32 --print-recipe"));
+    assert!(
+        printed.contains("lr = 0.003") && printed.contains("batch = 32"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn what_cannot_be_planned_is_refused() {
+    let place = Place::new();
+    place.json(ANCESTOR);
+    for i in 0..40 {
+        place.write_png(&format!("unlabelled/{i}.png"));
+    }
+    for (args, parts) in [
+        (
+            "condense --data unlabelled --out o",
+            &["no labels", "--ancestor"][..],
+        ),
+        (
+            "condense --ancestor m --data shapes --sizes 2x50..4x64 --out o",
+            &["50", "head width 32"],
+        ),
+        (
+            "condense --ancestor m --data shapes --sizes 4x64..2x64 --out o",
+            &["swap"],
+        ),
+        (
+            "condense --ancestor m --data shapes --sizes big --out o",
+            &["2x64..12x192"],
+        ),
+        ("condense --ancestor m --data nowhere --out o", &["nowhere"]),
+        (
+            "condense --ancestor m --data shapes --minutes nan --out o",
+            &["minutes"],
+        ),
+    ] {
+        place.refused(args, parts);
+        assert!(!place.path("o").exists(), "{args}");
+    }
+}
