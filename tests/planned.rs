@@ -4,7 +4,7 @@ use crate::support::Place;
 
 const ANCESTOR: &str = "init timm --data shapes --depth 2 --width 32 --heads 2 --patch 7 --out m";
 const PLANNED: &str = "condense --ancestor m --data shapes --train-limit 128 --test-limit 32 --minutes 5 \
-                       --sizes 1x32..3x64 --steps 4 --threads 1";
+                       --sizes 1x32..3x64 --steps 4";
 
 #[test]
 fn a_plan_is_carried_out_and_repeated_by_its_recipe() {
@@ -30,7 +30,7 @@ fn a_plan_is_carried_out_and_repeated_by_its_recipe() {
     place.json("expand t --depth 2 --width 64 --out e");
     // The same command tells the result; the recipe alone makes the same bytes.
     assert_eq!(place.json(&format!("{PLANNED} --out t")), made);
-    place.json("condense t/run/recipe.toml --threads 1 --out u");
+    place.json("condense t/run/recipe.toml --out u");
     assert!(place.bytes("t/templates.safetensors") == place.bytes("u/templates.safetensors"));
     place.refused(
         &format!("{PLANNED} --minutes 6 --out t").replace("--minutes 5 ", ""),
@@ -59,7 +59,7 @@ fn a_plan_is_told_and_printed() {
         "{printed}"
     );
     place.write("r.toml", &printed);
-    place.json("condense r.toml --threads 1 --out t");
+    place.json("condense r.toml --out t");
     // What is given stays.
     let printed = place.stdout(&format!("{PLANNED} --lr 0.003 --batch 32 --print-recipe"));
     assert!(
