@@ -179,7 +179,10 @@ fn what_cannot_be_done_is_said() {
     let without = &["a DINOv2 without a classifier"][..];
     place.refused(
         "condense r.toml --ancestor headless --ce-weight 1 --out o",
-        &["ce_weight is of class scores", "has no classifier"],
+        &[
+            "ce_weight applies only to score distillation",
+            "has no classifier",
+        ],
     );
     place.refused(
         "condense r.toml --ancestor headless --ancestor-output scores --out o",

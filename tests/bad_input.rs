@@ -96,23 +96,23 @@ fn wrong_flags() {
         ),
         (
             "init heru-lg --from m --depth 1 --width 32 --train-limit 9 --out o".into(),
-            "--train-limit means nothing",
+            "--train-limit does not apply",
         ),
         (
             "init timm --depth 2 --width 32 --data shapes --qk 0,0 --out o".into(),
-            "--qk means nothing to method timm",
+            "--qk does not apply to method timm",
         ),
         (
             "init xavier --depth 2 --width 32 --data shapes --rest mimetic --vp 0,0 --out o".into(),
-            "--rest means nothing to method xavier",
+            "--rest does not apply to method xavier",
         ),
         (
             "init heru-lg --from m --depth 1 --width 32 --layers uniform --out o".into(),
-            "--layers means nothing to method heru-lg",
+            "--layers does not apply to method heru-lg",
         ),
         (
             "init default --arch convmixer --depth 2 --width 32 --data shapes --factored true --out o".into(),
-            "--factored means nothing to method default",
+            "--factored does not apply to method default",
         ),
         (
             "init heru-lg --from m --depth 2 --width 64 --out o".into(),
@@ -140,7 +140,7 @@ fn wrong_flags() {
             "leave it out, or give 0,0",
         ),
         ("inspect m --data shapes".into(), "--plots DIR or --html FILE"),
-        ("inspect t --data shapes --plots p".into(), "data means nothing"),
+        ("inspect t --data shapes --plots p".into(), "data does not apply"),
         (
             "init mimetic --rest he --depth 2 --width 32 --patch 7 --data shapes --out o".into(),
             "timm, xavier",

@@ -125,7 +125,7 @@ fn stages_outlive_training_and_new_classes() {
         ),
         (
             "--depth 4 --width 8 --sawtooth true",
-            "--sawtooth means nothing",
+            "--sawtooth does not apply",
         ),
         ("--stages 1,1,2,1 --width 8 --patch 7", "must leave a pixel"),
     ] {
@@ -133,7 +133,7 @@ fn stages_outlive_training_and_new_classes() {
         place.refused(&wrong, &[text]);
     }
     let wrong = format!("finetune m {training} --warmup-epochs 1 --out w");
-    place.refused(&wrong, &["--warmup-epochs means nothing"]);
+    place.refused(&wrong, &["--warmup-epochs does not apply"]);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn the_activation_outlives_training() {
     };
     assert_ne!(loss("m"), loss("gelu"));
     let wrong = "init timm --depth 1 --width 8 --activation relu --out w";
-    place.refused(wrong, &["--activation means nothing to --arch vit"]);
+    place.refused(wrong, &["--activation does not apply to --arch vit"]);
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn features_are_taught_by_choice_and_what_is_of_scores_is_refused() {
         ("--kl-weight 2", "kl_weight"),
         ("--label-smoothing 0.1", "label_smoothing"),
     ] {
-        let said = format!("{key} is of class scores");
+        let said = format!("{key} applies only to score distillation");
         place.refused(&format!("{condense} {flag} --out o"), &[&said]);
     }
     place.refused(

@@ -34,7 +34,7 @@ fn templates_follow_the_weights_that_train() {
 fn a_plan_says_what_trains() {
     let place = Place::new();
     let plan = |train: &str| place.stdout(&format!("condense r.toml {train} --dry-run"));
-    let line = "the weights train that these compose";
+    let line = "trains composed weights";
     for train in ["--muon true", "--train weights"] {
         assert!(plan(train).contains(line), "{train}");
     }

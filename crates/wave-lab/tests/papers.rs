@@ -155,7 +155,7 @@ fn recipes_of_the_papers_are_read_and_wrong_keys_refused() {
         let said = String::from_utf8_lossy(&done.stderr);
         assert_eq!(done.status.code(), Some(2), "{said}");
         assert!(
-            said.contains("--widht means nothing"),
+            said.contains("--widht does not apply"),
             "{}: {said}",
             path.display()
         );

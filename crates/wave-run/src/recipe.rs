@@ -253,7 +253,7 @@ where
 /// The error for a setting that does not apply to `what`.
 pub fn means_nothing(key: &str, what: &str) -> anyhow::Error {
     let flag = key.replace('_', "-");
-    request(format!("--{flag} means nothing to {what}; leave it out"))
+    request(format!("--{flag} does not apply to {what}; leave it out"))
 }
 
 /// Keys of the duration of training.

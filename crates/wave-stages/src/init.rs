@@ -5,7 +5,7 @@ pub mod flags;
 mod plan;
 
 use crate::layout::Layout;
-use crate::model::{Model, Network};
+use crate::model::{Model, Network, shape_in_words};
 use crate::{origin, templates};
 use anyhow::{Context as _, Result};
 use candle_core::Tensor;
@@ -108,7 +108,11 @@ pub fn describe(method: &str, settings: &Init, context: &Context) -> Result<Stri
     let model = new_model(method, settings, context)?;
     Layout::of(&settings.output, &model.network)?;
     let n = model.parameters();
-    Ok(format!("{:#?}\n{n} parameters\n", model.network))
+    let network = match &model.network {
+        Network::Vit(shape) => shape_in_words(shape),
+        other => format!("{other:#?}"),
+    };
+    Ok(format!("{network}\n{n} parameters\n"))
 }
 
 /// The model of these settings.

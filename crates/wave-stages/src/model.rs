@@ -556,7 +556,27 @@ pub fn card_front() -> CardFront {
     }
 }
 
-/// What a network with so many classes is for, as the hub spells it.
+/// A shape in words, for plans.
+pub(crate) fn shape_in_words(shape: &VitShape) -> String {
+    let token = match shape.class_token {
+        true => ", class token",
+        false => "",
+    };
+    format!(
+        "{} layers, width {}, {} heads, MLP ratio {}, {} x {} pixels in patches of {}, {} classes{}",
+        shape.depth,
+        shape.width,
+        shape.heads,
+        shape.mlp_ratio,
+        shape.image_size,
+        shape.image_size,
+        shape.patch,
+        shape.classes,
+        token
+    )
+}
+
+/// The hub's name of the task of a network with so many classes.
 pub(crate) fn task(classes: usize) -> &'static str {
     match classes {
         0 => "image-feature-extraction",

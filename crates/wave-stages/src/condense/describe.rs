@@ -252,7 +252,7 @@ fn describe_level(
     }
     text += &format!(" ({} in all)\n", counts.values().sum::<usize>());
     if plan.train == Trained::Weights {
-        text += "the weights train that these compose\n";
+        text += "trains composed weights\n";
     }
     let twin = largest.parameter_count();
     let sums = [("transferred", values), ("plain ViT", twin)];
@@ -262,7 +262,7 @@ fn describe_level(
     match (ancestor, &plan.ancestor) {
         (Some(ancestor), _) => text += &format!("ancestor: {}\n", ancestor.describe()),
         (None, Some(name)) => {
-            text += &format!("ancestor: {name}, not yet downloaded; its time is not told\n");
+            text += &format!("ancestor: {name}, not yet downloaded; time unknown\n");
         }
         (None, None) => text += "ancestor: none; labels alone\n",
     }
@@ -322,7 +322,7 @@ fn describe_level(
         let time = duration((operations / rate + shown) / devices);
         text += &match devices == 1.0 {
             true => format!("    {time}\n"),
-            false => format!("    {time} on {devices} of these, if they scale\n"),
+            false => format!("    {time} on {devices} such devices at linear scaling\n"),
         };
     }
     Ok(text)

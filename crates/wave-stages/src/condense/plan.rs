@@ -282,7 +282,8 @@ impl CondensePlan {
         match given.or(weight.map(|(key, _)| key)) {
             None => Ok(()),
             Some(key) => Err(request(format!(
-                "{key} is of class scores, and the ancestor teaches by its features{}; leave it out",
+                "{key} applies only to score distillation, and the ancestor teaches by its features{}; \
+                 leave it out",
                 match self.output {
                     Some(_) => "",
                     None => ", since it has no classifier",

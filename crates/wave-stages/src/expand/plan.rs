@@ -4,7 +4,7 @@ use super::DEFAULTS;
 use crate::budget::{self, Candidate, Size};
 use crate::delta;
 use crate::layout::Layout;
-use crate::model::{Model, Network};
+use crate::model::{Model, Network, shape_in_words};
 use crate::record::{Expected, Record};
 use crate::templates::{self, TemplateDir};
 use anyhow::Result;
@@ -265,7 +265,8 @@ impl Ready {
     fn describe(&self) -> Result<String> {
         let shape = &self.shape;
         let parameters = shape.parameter_count();
-        let mut text = format!("{}{shape:#?}\n{parameters} parameters\n", self.sizes());
+        let words = shape_in_words(shape);
+        let mut text = format!("{}{words}\n{parameters} parameters\n", self.sizes());
         if let Some(Expected { top1, from }) = self.expected() {
             text += &format!("expected top-1 {:.2} % ({from})\n", 100.0 * top1);
         }
