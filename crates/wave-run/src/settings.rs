@@ -39,29 +39,28 @@ pub use top::Top;
 pub use training::{Augmentation, Checkpointing, Images, OfTransformers, Optimisation, Training};
 pub use zero_shot::ZeroShot;
 
-/// What `wave inspect` draws.
+/// Pictures of `wave inspect`.
 #[derive(Args, Clone, Debug, Default)]
 #[group(skip)]
 pub struct Pictures {
     /// Draw heat maps into this directory
     #[arg(long, value_name = "DIR")]
     pub plots: Option<PathBuf>,
-    /// Write all of it as one HTML page: pictures, parameters and the training's curves
+    /// Write one HTML page: pictures, parameters and training curves
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Draw the attention maps of a vision transformer too, averaged over its heads and over 64 test images of this
-    /// data
+    /// Also draw attention maps of a vision transformer, averaged over heads and 64 test images of this data
     #[arg(long, value_name = "D")]
     pub data: Option<String>,
 }
 
 /// Keys of every stage that writes a model.
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
-#[command(next_help_heading = "What is written")]
+#[command(next_help_heading = "Output")]
 #[group(skip)]
 pub struct Output {
-    /// Layout of the model directory: timm; transformers (its native ViT, for models with a class
-    /// token); or onnx (timm's, and the same model as a graph in model.onnx) [default: timm]
+    /// Layout of the model directory: timm; transformers (native ViT, needs a class token); or onnx
+    /// (timm's, with a graph in model.onnx) [default: timm]
     #[arg(long, value_name = "LAYOUT")]
     pub format: Option<Format>,
     /// Number format of the stored weights [default: f32]
@@ -73,42 +72,42 @@ pub struct Output {
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[group(skip)] // its subcommand already has a group of this name
 pub struct Condense {
-    /// The frozen model to distil: a model directory; a CLIP or SigLIP also needs --labels
+    /// Frozen model to distil: a model directory; CLIP and SigLIP also need --labels
     #[arg(long, value_name = "A")]
     pub ancestor: Option<String>,
-    /// Minutes that the condensation takes on this machine, tests included: all that is not given is planned for them, by
-    /// rates measured here [default without a recipe: 60]
+    /// Time budget in minutes, tests included: settings not given are planned for it by rates measured on this machine
+    /// [default without a recipe: 60]
     #[arg(long, value_name = "N")]
     pub minutes: Option<f64>,
-    /// Smallest and largest model of such a plan, as layers x width [default: 2x64..12x192]
+    /// Smallest and largest model of the --minutes plan, as layers x width [default: 2x64..12x192]
     #[arg(long, value_name = "SIZES")]
     pub sizes: Option<ModelSizes>,
-    /// Grow these templates by a level of larger sizes, which has more templates and begins with a copy of these. Models
-    /// of the sizes that they were condensed for stay as they are. The auxiliary and the size of a template are theirs
+    /// Extend a template set to larger models; existing sizes are unchanged. Auxiliary and template size stay those of
+    /// the set
     #[arg(long, value_name = "TEMPLATES")]
     pub grow: Option<String>,
-    /// Depths of the auxiliary: one number is plain WAVE, two are the least and the most of an
-    /// elastic condensation, which draws one at each step
+    /// Depths of the auxiliary: one number for plain WAVE; least and most for an elastic condensation, which samples
+    /// one per step
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub depths: Option<Vec<usize>>,
-    /// Widths of the auxiliary; each step draws one
+    /// Widths of the auxiliary; each step samples one
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub widths: Option<Vec<usize>>,
-    /// What the optimiser moves: factors, templates and scalers; or weights, those that they compose, which after each
-    /// step become the nearest that templates and scalers can compose [default: weights with --muon, else factors]
+    /// Trained parameters: factors (templates and scalers); or weights: train composed weights, project onto templates
+    /// after each step [default: weights with --muon, else factors]
     #[arg(long, value_name = "WHAT")]
     pub train: Option<Trained>,
     /// Rows and columns of a template [default: the auxiliary's narrowest width]
     #[arg(long, value_name = "T")]
     pub template_size: Option<usize>,
-    /// Templates of qkv, proj, fc1 and fc2 [default: 24 of the auxiliary's narrowest width, or
-    /// their equal in smaller ones; with --grow so many of the widest more]
+    /// Number of templates of qkv, proj, fc1 and fc2 [default: 24 of the auxiliary's narrowest width, or as many values
+    /// in smaller ones; with --grow as many more of the widest]
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub templates: Option<Vec<usize>>,
-    /// Let fc1 and fc2 share one set of templates [default: false]
+    /// Share one set of templates between fc1 and fc2 [default: false]
     #[arg(long, value_name = "BOOL")]
     pub share_mlp: Option<bool>,
-    /// Number format of everything in the template directory [default: f32]
+    /// Number format of the template directory [default: f32]
     #[arg(long, value_name = "TYPE", value_parser = ["f32", "f16", "bf16"])]
     pub dtype: Option<String>,
     /// Order of the Kronecker product [default: tile]
@@ -117,29 +116,28 @@ pub struct Condense {
     /// Scaler anchors over the depth [default: the auxiliary's depth]
     #[arg(long, value_name = "K")]
     pub anchors: Option<usize>,
-    /// First templates: mimetic, the attention of two layers whose products look like a trained
-    /// network's, with sinusoidal positions; or xavier, independent numbers [default: mimetic]
+    /// Template initialiser: mimetic (attention products like a trained network's, sinusoidal positions); or xavier
+    /// (independent numbers) [default: mimetic]
     #[arg(long, value_name = "START")]
     pub template_start: Option<TemplateStart>,
-    /// First scalers: ramp, telg (a base and a slope), share (one block for all layers) or random.
-    /// With --scaler-lr-ratio 0 they stay: telg with 2 anchors is then TLEG, whose layer l of L is
-    /// B + (l/L) A at every depth, share with 1 is Share Init [default: ramp]
+    /// Scaler initialiser: ramp, telg (a base and a slope), share (one block for all layers) or random. Frozen by
+    /// --scaler-lr-ratio 0: telg with 2 anchors is then TLEG (layer l of L is B + (l/L) A), share with 1 is Share Init
+    /// [default: ramp]
     #[arg(long, value_name = "START")]
     pub scaler_start: Option<ScalerStart>,
-    /// What the ancestor teaches by: scores, its probabilities of classes; or features, what its
-    /// classifier sees, through a linear map that is dropped afterwards. From features come templates
-    /// of backbones, without a classifier and without labels [default: scores; features of an
-    /// ancestor without a classifier]
+    /// Distillation target: scores (class probabilities); or features (the classifier's input, through a linear map
+    /// dropped afterwards), which gives templates of backbones without classifier and labels [default: scores; features
+    /// of an ancestor without a classifier]
     #[arg(long, value_name = "WHAT")]
     pub ancestor_output: Option<AncestorOutput>,
     /// Weight of the KL divergence from the ancestor [default: 1]
     #[arg(long, value_name = "X")]
     pub kl_weight: Option<f64>,
-    /// Weight of the cross-entropy with the labels. 0 needs no labels: --data may be any directory
-    /// of images, the classes are the ancestor's, and nothing is tested [default: 1]
+    /// Weight of the cross-entropy with the labels. 0 needs no labels: --data may be any directory of images, classes
+    /// are the ancestor's, without tests [default: 1]
     #[arg(long, value_name = "X")]
     pub ce_weight: Option<f64>,
-    /// Temperature of the distillation [default: 1]
+    /// Distillation temperature [default: 1]
     #[arg(long, value_name = "X")]
     pub temperature: Option<f64>,
     /// Learning rate of the scalers, relative to --lr [default: 1]
@@ -186,7 +184,7 @@ pub struct Auxiliary {
     pub image_size: Option<usize>,
     /// Hidden channels of the MLP over the width.
     pub mlp_ratio: Option<f64>,
-    /// Whether a class token is classified instead of the mean token.
+    /// A class token is classified instead of the mean token.
     pub class_token: Option<bool>,
 }
 
@@ -227,33 +225,30 @@ pub struct Expand {
     /// templates']
     #[arg(long, value_name = "N")]
     pub patch: Option<usize>,
-    /// Instead of a size: the best within a number of parameters, such as 8M. Accuracies are those
-    /// recorded with the templates
+    /// Instead of a size: the most accurate within a parameter budget, such as 8M, by the accuracies recorded with
+    /// the templates
     #[arg(long, value_name = "N")]
     pub max_params: Option<String>,
-    /// Instead of a size: the best within a number of multiply-adds (MACs) for an image, such as
-    /// 1.2G
+    /// Instead of a size: the most accurate within a budget of multiply-adds (MACs) per image, such as 1.2G
     #[arg(long, value_name = "N", alias = "max-flops")]
     pub max_macs: Option<String>,
-    /// Instead of a size: the best within a latency for one image, measured on this machine
+    /// Instead of a size: the most accurate within a latency for one image, measured on this machine
     #[arg(long, value_name = "MS")]
     pub max_latency_ms: Option<f64>,
-    /// Templates that the model uses, of templates that grew by levels: as many as one of the levels has [default: those
-    /// of the first level that holds the size]
+    /// Templates used, of a set with levels: the number of one of its levels [default: that of the first level that
+    /// holds the size]
     #[arg(long, value_name = "N")]
     pub templates_used: Option<usize>,
-    /// Adapt the templates first, by a delta that `wave adapt` made of them: a directory or hf:OWNER/NAME
+    /// Delta to apply first, made by `wave adapt` from these templates: a directory or hf:OWNER/NAME
     #[arg(long, value_name = "DELTA")]
     pub delta: Option<String>,
-    /// First scalers: bank (interpolated) or random (the WAVE paper's wording) [default: bank]
+    /// Scaler initialiser: bank (interpolated) or random (the WAVE paper's wording) [default: bank]
     #[arg(long, value_name = "START")]
     pub scalers: Option<FirstScalers>,
-    /// Norms and biases of the blocks, which templates do not cover: inherit (interpolated),
-    /// mimetic or timm [default: inherit]
+    /// Initialiser of the blocks' norms and biases: inherit (interpolated), mimetic or timm [default: inherit]
     #[arg(long, value_name = "FROM")]
     pub fill: Option<Fill>,
-    /// Learning rate of the head while scalers are fitted, relative to --lr; 0 keeps the head as it is
-    /// [default: 0.1]
+    /// Learning rate of the head while scalers are fitted, relative to --lr; 0 freezes it [default: 0.1]
     #[arg(long, value_name = "X")]
     pub head_lr_ratio: Option<f64>,
     #[command(flatten)]
@@ -268,23 +263,21 @@ pub struct Expand {
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[group(skip)] // its subcommand already has a group of this name
 pub struct Adapt {
-    /// The least and the most depth that a step draws; one number for both [default: those that were
-    /// condensed]
+    /// Least and greatest depth that a step samples; one number for both [default: those condensed]
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub depths: Option<Vec<usize>>,
-    /// Widths that a step draws from [default: those that were condensed]
+    /// Widths that a step samples from [default: those condensed]
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub widths: Option<Vec<usize>>,
-    /// Anchors of the delta over the depth: more fit better, and take more room [default: 2; with --whole
-    /// true those of the templates]
+    /// Anchors of the delta over the depth: more fit better, in a larger file [default: 2; with --whole true those of
+    /// the templates]
     #[arg(long, value_name = "K")]
     pub anchors: Option<usize>,
-    /// Parts of names of the weights that adapt beside scalers and classifier, such as norm, bias,
-    /// patch_embed or pos_embed [default: norm; with --whole true all]
+    /// Weights trained beside scalers and classifier, by parts of their names, such as norm, bias, patch_embed or
+    /// pos_embed [default: norm; with --whole true all]
     #[arg(long, value_name = "TEXT", value_delimiter = ',')]
     pub adapts: Option<Vec<String>>,
-    /// Rank of the differences of templates in the delta; 0 leaves the templates as they are [default: 1;
-    /// with --whole true 0]
+    /// Rank of the template differences in the delta; 0 freezes the templates [default: 1; with --whole true 0]
     #[arg(long, value_name = "R")]
     pub template_rank: Option<usize>,
     /// Write adapted templates, a whole template directory, instead of a delta [default: false]
@@ -293,7 +286,7 @@ pub struct Adapt {
     /// Learning rate of the scalers, relative to --lr [default: 1]
     #[arg(long, value_name = "X")]
     pub scaler_lr_ratio: Option<f64>,
-    /// Number format of what is written [default: f16; with --whole true f32]
+    /// Number format of the output [default: f16; with --whole true f32]
     #[arg(long, value_name = "TYPE", value_parser = ["f32", "f16", "bf16"])]
     pub dtype: Option<String>,
     #[command(flatten)]
@@ -320,19 +313,18 @@ pub struct Init {
     /// Channels of a token
     #[arg(long, value_name = "N")]
     pub width: Option<usize>,
-    /// Attention heads [default: width / 64, or the head width of --from; of prune as many as --from
-    /// has, if they divide the width]
+    /// Attention heads [default: width / 64, or width / the head width of --from; for prune those of --from, if they
+    /// divide the width]
     #[arg(long, value_name = "N")]
     pub heads: Option<usize>,
     /// Hidden channels of the MLP over the width [default: 4, or that of --from]
     #[arg(long, value_name = "X")]
     pub mlp_ratio: Option<f64>,
-    /// Side of a patch in pixels [default: 16, or 7 of a convmixer or a convnext, if that divides the image
-    /// into at least 4 x 4; else 7, 4 or the largest up to 16 that does]
+    /// Side of a patch in pixels [default: 16, or 7 for convmixer and convnext, if that divides the image into at least
+    /// 4 x 4; else 7, 4 or the largest up to 16 that does]
     #[arg(long, value_name = "N")]
     pub patch: Option<usize>,
-    /// Side of the image in pixels [default: that of the images of --data, if all are of one size and
-    /// not larger; else 224]
+    /// Side of the image in pixels [default: that of the --data images, if all have one size of at most 224; else 224]
     #[arg(long, value_name = "N")]
     pub image_size: Option<usize>,
     /// Colour channels
@@ -347,16 +339,16 @@ pub struct Init {
     /// Activation of a convmixer [default: gelu]
     #[arg(long, value_name = "NAME")]
     pub activation: Option<MixerActivation>,
-    /// Blocks of each of a convnext's four stages, such as 2,2,6,2: each has half the resolution and twice
-    /// the width of the one before it, --width is the first's [default: one stage, isotropic]
+    /// Blocks of each of a convnext's four stages, such as 2,2,6,2. Each stage halves the resolution and doubles the
+    /// width; --width is the first's [default: one stage, isotropic]
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub stages: Option<Vec<usize>>,
-    /// Dilation of depthwise kernels (convmixer): a digit for all layers, one for each, such as
-    /// 11223333, or one of the thesis' schedules A to H [default: 1]
+    /// Dilation of depthwise kernels (convmixer): a digit for all layers, one per layer (11223333), or a schedule A to H
+    /// of the thesis [default: 1]
     #[arg(long, value_name = "D")]
     pub dilation: Option<String>,
-    /// Variance of the bump in `covariance` filters, in pixels²: at the first layer, its velocity and
-    /// its acceleration over depth [default: 0.08,0.37,2.9]
+    /// Variance of the Gaussian bump in `covariance` filters, in pixels²: its start at the first layer, velocity and
+    /// acceleration over depth [default: 0.08,0.37,2.9]
     #[arg(long, value_name = "X", value_delimiter = ',')]
     pub filter_variance: Option<Vec<f64>>,
     /// Halve that variance with every halving of the resolution (convnext with --stages) [default: false]
@@ -377,14 +369,13 @@ pub struct Init {
     /// Scale of a sinusoidal position embedding [default: 2 for images of up to 64 pixels, else 1]
     #[arg(long, value_name = "X")]
     pub position_scale: Option<f64>,
-    /// Mean shift of the MLP's first layer: none; eq1=SIGMA, a normal number for each input; or eq2=B,
-    /// one for all. Or what the papers compare it with: bias=B, a constant bias; or half, (W1 - W2^T)/2.
-    /// SIGMA and B are in standard deviations of the layer's weights [default: none; of mlp-mean
-    /// eq2=0.5]
+    /// Mean shift of the MLP's first layer: none; eq1=SIGMA, a normal number per input; or eq2=B, one for all. Baselines
+    /// of the papers: bias=B, a constant bias; or half, (W1 - W2^T)/2. SIGMA and B are in standard deviations of the
+    /// layer's weights [default: none; for mlp-mean eq2=0.5]
     #[arg(long, value_name = "SHIFT")]
     pub mlp_mean: Option<String>,
-    /// Mimetic queries and keys: alpha,beta of W_Q W_K^T = alpha Z + beta I; 0,0 leaves them as --rest
-    /// fills them [default: 0.7,0.7]
+    /// Mimetic queries and keys: alpha,beta of W_Q W_K^T = alpha Z + beta I; 0,0 leaves them to --rest
+    /// [default: 0.7,0.7]
     #[arg(
         long,
         value_name = "X",
@@ -392,8 +383,8 @@ pub struct Init {
         allow_negative_numbers = true
     )]
     pub qk: Option<Vec<f64>>,
-    /// Mimetic V and projection: alpha,beta of W_V W_proj = alpha Z - beta I; 0,0 leaves them as --rest
-    /// fills them [default: 0.4,0.4]
+    /// Mimetic V and projection: alpha,beta of W_V W_proj = alpha Z - beta I; 0,0 leaves them to --rest
+    /// [default: 0.4,0.4]
     #[arg(
         long,
         value_name = "X",
@@ -401,45 +392,44 @@ pub struct Init {
         allow_negative_numbers = true
     )]
     pub vp: Option<Vec<f64>>,
-    /// What mimetic attention is made of: products, near the identity and its negative, and factored; or equal, the
-    /// same random matrix as query and key, and as value and, negative, projection [default: products]
+    /// Mimetic attention: products (factored, near the identity and its negative); or equal (one random matrix as query
+    /// and key, another as value and, negated, projection) [default: products]
     #[arg(long, value_name = "WHAT")]
     pub mimetic: Option<String>,
-    /// How mimetic V and projection are stored: paper or code [default: paper]
+    /// Layout of mimetic V and projection: paper or code [default: paper]
     #[arg(long, value_name = "LAYOUT")]
     pub vp_layout: Option<String>,
     /// Scale of layerscale, 0 to 1 [default: 0.1]
     #[arg(long, value_name = "X")]
     pub gamma: Option<f64>,
-    /// What zero fills: query-key, attention (values and projection too), or blocks (all matrices of a
-    /// block) [default: attention]
+    /// Weights set to zero: query-key, attention (values and projection too), or blocks (all matrices of a block)
+    /// [default: attention]
     #[arg(long, value_name = "WHAT")]
     pub zero: Option<String>,
-    /// What layerscale scales [default: branch]
+    /// Target of layerscale [default: branch]
     #[arg(long, value_name = "WHAT")]
     pub scaled: Option<Scaled>,
-    /// What fills the weights that a method leaves alone: he, timm, xavier or mimetic [default: timm];
-    /// of mimetic and layerscale timm or xavier
+    /// Initialiser of the weights that a method leaves alone: he, timm, xavier or mimetic; for mimetic and layerscale
+    /// timm or xavier [default: timm]
     #[arg(long, value_name = "METHOD")]
     pub rest: Option<String>,
-    /// Which layers of a deeper --from are taken: first or uniform [default: first]
+    /// Layers taken from a deeper --from: first or uniform [default: first]
     #[arg(long, value_name = "WHICH")]
     pub layers: Option<String>,
-    /// Blocks that heru-lg and auto-lg take [default: 3 and 4]
+    /// Blocks taken by heru-lg and auto-lg [default: 3 and 4]
     #[arg(long, value_name = "N")]
     pub blocks: Option<usize>,
-    /// How similar each layer of --from is to a small network's, for auto-lg
+    /// Similarity of each layer of --from to a small network's, for auto-lg
     #[arg(long, value_name = "X", value_delimiter = ',')]
     pub similarity: Option<Vec<f64>>,
-    /// Take image size, patch, channels, classes and normalisation from this model or template
-    /// directory; the model that methods such as weight-selection take weights from
+    /// Model or template directory to take image size, patch, channels, classes and normalisation from; the donor of
+    /// methods such as weight-selection
     #[arg(long, value_name = "DIR")]
     pub from: Option<String>,
-    /// Take image size, channels, classes and normalisation from this data, or images for prune to look
-    /// at, which needs no labels
+    /// Data to take image size, channels, classes and normalisation from; for prune, calibration images, without labels
     #[arg(long, value_name = "D")]
     pub data: Option<String>,
-    /// Images of --data that prune looks at, the first N of a seeded shuffle [default: 500]
+    /// Calibration images of prune: the first N of a seeded shuffle of --data [default: 500]
     #[arg(long, value_name = "N")]
     pub train_limit: Option<usize>,
     /// Random seed [default: 0]
@@ -454,7 +444,7 @@ pub struct Init {
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[group(skip)] // its subcommand already has a group of this name
 pub struct Finetune {
-    /// Also distil from this frozen model directory; a CLIP or SigLIP with --labels
+    /// Also distil from this frozen model directory; CLIP and SigLIP need --labels
     #[arg(long, value_name = "A")]
     pub ancestor: Option<String>,
     /// Weight of the KL divergence from the ancestor [default: 1]
@@ -463,27 +453,26 @@ pub struct Finetune {
     /// Temperature of the distillation [default: 1]
     #[arg(long, value_name = "X")]
     pub temperature: Option<f64>,
-    /// Replace the head by a new one, for other classes than the model's [default: false]
+    /// Replace the head, for other classes than the model's [default: false]
     #[arg(long, value_name = "BOOL")]
     pub new_head: Option<bool>,
-    /// Freeze weights whose names contain one of these, such as .fn.0.weight or .conv_dw.weight,
-    /// the filters of a ConvMixer or a ConvNeXt. A transformer's names have no layer number:
-    /// blocks.attn.qkv.weight
+    /// Freeze weights whose names contain one of these, such as .fn.0.weight or .conv_dw.weight, filters of ConvMixer and
+    /// ConvNeXt. Transformers' names have no layer number: blocks.attn.qkv.weight
     #[arg(long, value_name = "TEXT", value_delimiter = ',')]
     pub freeze: Option<Vec<String>>,
-    /// LayerScale: train a factor for each channel of every residual branch of a transformer, X at first
-    /// (0.1 for few layers, down to 1e-6 for many). They become part of the weights at the end
+    /// LayerScale: train a factor per channel of every residual branch of a transformer, from X (0.1 for few layers, down
+    /// to 1e-6 for many). Merged into the weights at the end
     #[arg(long, value_name = "X")]
     pub layer_scale: Option<f64>,
-    /// Train a number for each layer of a transformer, X at first, that is added to all of the MLP's first
-    /// matrix: a baseline of mimetic MLPs (thesis, section 3.4.2)
+    /// Train a scalar per transformer layer, from X, added to the MLP's first matrix: a baseline of mimetic MLPs
+    /// (thesis, section 3.4.2)
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     pub mlp_scalar: Option<f64>,
-    /// Train slices, of which `wave init nested` makes models: each step draws a depth between these
-    /// two numbers, and trains evenly spaced layers
+    /// Train slices for `wave init nested`: each step samples a depth between these two numbers and trains evenly spaced
+    /// layers
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub depths: Option<Vec<usize>>,
-    /// Train slices: each step draws one of these widths, and trains the first heads and channels
+    /// Train slices: each step samples one of these widths and trains the first heads and channels
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub widths: Option<Vec<usize>>,
     #[command(flatten)]

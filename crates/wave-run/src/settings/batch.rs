@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Images in a step, where settings are silent.
+/// Default batch size.
 pub const DEFAULT_BATCH: usize = 128;
 
 /// Images in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchSize {
-    /// So many.
+    /// A number of images.
     Images(usize),
     /// As many as fit in memory.
     Auto,

@@ -24,36 +24,36 @@ macro_rules! choices {
 }
 
 choices! {
-    /// The learning rate over a training: a warm-up and a half cosine, or straight lines to the peak at 2/5,
+    /// Learning-rate schedule: a warm-up and a half cosine, or straight lines to the peak at 2/5,
     /// a twentieth of it at 4/5, and 0.
     LrSchedule { Cosine, Triangular }
-    /// What of a training is written: the last values, or those that tested best.
+    /// Weights that a training writes: the last, or those with the best test.
     Keep { Last, Best }
-    /// Numbers that matrix products of blocks are computed in.
+    /// Precision of the blocks' matrix products.
     PrecisionChoice { F32, Bf16, Auto }
     /// The files of a model directory: timm's; transformers' native ViT; or timm's, and the same model as
     /// a graph.
     Format { Timm, Transformers, Onnx }
-    /// What an ancestor teaches by: its class scores, or what its classifier sees.
+    /// Distillation target: the ancestor's class scores, or its classifier's input.
     AncestorOutput { Scores, Features }
-    /// First templates: the attention of two mimetic layers, or independent numbers.
+    /// Template initialiser: the attention of two mimetic layers, or independent numbers.
     TemplateStart { Mimetic, Xavier }
-    /// First scalers of a condensation: from one half of the templates at the first layer to the other
+    /// Scaler initialiser of a condensation: from one half of the templates at the first layer to the other
     /// half at the last; a base and a slope, as TELG; one block for all layers, as Share Init; or normal
     /// numbers of variance 1 / N.
     ScalerStart { Ramp, Telg, Share, Random }
-    /// What a condensation trains: templates and scalers, the factors of weights; or the weights that they compose.
+    /// Trained parameters of a condensation: templates and scalers (the factors of weights), or composed weights.
     Trained { Factors, Weights }
-    /// First scalers of an expansion: interpolated from the bank, or random.
+    /// Scaler initialiser of an expansion: interpolated from the bank, or random.
     FirstScalers { Bank, Random }
-    /// Where an expansion takes the norms and biases of the blocks from.
+    /// Initialiser of the blocks' norms and biases in an expansion.
     Fill { Inherit, Mimetic, Timm }
-    /// What `wave speed` measures.
+    /// Workload of `wave speed`.
     SpeedMode { Train, Forward, Condense }
     /// Position embeddings of a new model.
     PositionKind { Learned, Sinusoidal }
-    /// What follows the convolutions of a ConvMixer.
+    /// Activation after the convolutions of a ConvMixer.
     MixerActivation { Gelu, Relu }
-    /// What LayerScale scales.
+    /// Target of LayerScale.
     Scaled { Branch, Skip }
 }

@@ -4,15 +4,15 @@ use super::{Images, ZeroShot};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-/// Keys of `wave eval`: which examples a model is measured on.
+/// Keys of `wave eval`: test examples and metrics.
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[group(skip)] // its subcommand already has a group of this name
 pub struct Eval {
-    /// Attention heads of a transformer without a config.json that tells them
+    /// Attention heads of a transformer whose config.json lacks them
     #[arg(long, value_name = "N")]
     pub heads: Option<usize>,
-    /// Images, or a task of a sequence network, as for `wave finetune` [default: for sequence networks
-    /// and populations, what they were trained on]
+    /// Images, or a task of a sequence network, as for `wave finetune` [default for sequence networks and populations:
+    /// their training data]
     #[arg(long, value_name = "D")]
     pub data: Option<String>,
     /// Test on the first N images of a seeded shuffle [default: all]
@@ -21,9 +21,8 @@ pub struct Eval {
     /// Test on the N training images that `wave finetune --hold-out N` keeps apart
     #[arg(long, value_name = "N")]
     pub hold_out: Option<usize>,
-    /// Measure features in the place of class scores, of a model with or without a classifier: the
-    /// accuracy of the N nearest training images (20 is usual), and of a linear classifier fitted to
-    /// the training images
+    /// Evaluate features instead of class scores: accuracy of the N nearest training images (20 is usual), and of a linear
+    /// probe. Needs no classifier
     #[arg(long, value_name = "N")]
     pub knn: Option<usize>,
     /// With --knn: at most N training images [default: all]

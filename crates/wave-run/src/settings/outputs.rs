@@ -8,13 +8,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[group(skip)]
 pub struct Outputs {
-    /// Cache the ancestor's outputs in this directory. The ancestor runs once for each image and
-    /// view (see --views; without it each epoch is a view), and later runs with other templates,
-    /// sizes and seeds reuse the outputs. Not with --mixup, --cutmix or --repeats
+    /// Cache the ancestor's outputs in this directory: it runs once per image and view (see --views; without it each
+    /// epoch is a view). Runs with other templates, sizes and seeds reuse them. Not with --mixup, --cutmix or --repeats
     #[arg(long, value_name = "DIR")]
     pub cache: Option<String>,
-    /// Number of most probable classes cached for each image, or all; the other classes share the
-    /// remaining probability [default: 16]
+    /// Most probable classes cached per image, or all; other classes share the remaining probability [default: 16]
     #[arg(long, value_name = "K")]
     pub cache_top: Option<Top>,
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[group(skip)] // its subcommand already has a group of this name
 pub struct Speed {
-    /// What is measured [default: train]
+    /// Workload [default: train]
     #[arg(long, value_name = "MODE")]
     pub mode: Option<SpeedMode>,
     /// Side of the image in pixels [default: 224]
@@ -44,7 +44,7 @@ pub struct Speed {
     /// Steps to measure [default: 10]
     #[arg(long, value_name = "N")]
     pub steps: Option<usize>,
-    /// Also measure what the processor's multiply-adds reach, and the share of it that the work takes
+    /// Also measure the processor's peak rate of multiply-adds, and the fraction that the workload reaches
     #[arg(long)]
     #[serde(default)]
     pub peak: bool,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
-/// Number of classes that a cache keeps of the ancestor's outputs.
+/// Number of classes in a cache of the ancestor's outputs.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(try_from = "TopValue", into = "TopValue")]
 pub enum Top {

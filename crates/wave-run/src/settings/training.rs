@@ -27,7 +27,7 @@ pub struct Training {
     pub saving: Checkpointing,
 }
 
-/// Which images are trained and tested on.
+/// Training and test images.
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Images")]
 #[group(skip)]
@@ -42,7 +42,7 @@ pub struct Images {
     /// Test on the first N images of a seeded shuffle [default: all]
     #[arg(long, value_name = "N")]
     pub test_limit: Option<usize>,
-    /// Hold out N training images, and test on them instead of the test images
+    /// Hold out N training images and test on them instead of the test set
     #[arg(long, value_name = "N")]
     pub hold_out: Option<usize>,
     /// Mean of each channel, 0 to 1 [default: measured]
@@ -53,7 +53,7 @@ pub struct Images {
     pub std: Option<Vec<f64>>,
 }
 
-/// How long and how weights are trained.
+/// Duration and optimiser.
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Training")]
 #[group(skip)]
@@ -64,20 +64,19 @@ pub struct Optimisation {
     /// Optimiser steps (or give --epochs)
     #[arg(long, value_name = "N")]
     pub steps: Option<u64>,
-    /// Batch size over all ranks: a number, or auto, the largest power of two up to 1024 that fits
-    /// in memory. Choose the learning rate to match [default: 128]
+    /// Global batch: a number, or auto, the largest power of two up to 1024 that fits in memory. Choose the learning rate
+    /// to match [default: 128]
     #[arg(long, value_name = "N")]
     pub batch: Option<BatchSize>,
-    /// Gradient accumulation: compute a step in N equal parts, in less memory. N divides the batch,
-    /// or a rank's share of it. A ConvMixer's batch norms see one part at a time, so its steps
-    /// differ [default: 1]
+    /// Gradient accumulation over N micro-batches, for less memory. N divides the batch, or a rank's share of it. Batch
+    /// norms of a ConvMixer see one micro-batch at a time [default: 1]
     #[arg(long, value_name = "N")]
     pub accumulate: Option<usize>,
     /// Peak learning rate of AdamW and Muon [default: 0.0005; of expand 0.01]
     #[arg(long, value_name = "X")]
     pub lr: Option<f64>,
-    /// Learning rate over the training: cosine with a warm-up, or triangular: straight lines from 0 to the
-    /// peak at 2/5, a twentieth of it at 4/5, and 0 [default: cosine]
+    /// Learning-rate schedule: cosine with warm-up; or triangular, linear from 0 to the peak at 2/5, a twentieth of it at
+    /// 4/5, and 0 [default: cosine]
     #[arg(long, value_name = "SHAPE")]
     pub lr_schedule: Option<LrSchedule>,
     /// Final learning rate of the cosine schedule, as a fraction of the peak [default: 0.01]
@@ -92,8 +91,7 @@ pub struct Optimisation {
     /// Label smoothing, 0 to 1 [default: 0]
     #[arg(long, value_name = "X")]
     pub label_smoothing: Option<f64>,
-    /// Decay of an exponential moving average (EMA) of the weights. The average is what is written
-    /// [default: none]
+    /// Decay of an EMA of the weights; the average is written [default: none]
     #[arg(long, value_name = "X")]
     pub ema: Option<f64>,
     /// Gradient-norm clipping threshold [default: 1]
@@ -102,11 +100,10 @@ pub struct Optimisation {
     /// Test after every N epochs, and at the end; 0 at the end alone [default: 1]
     #[arg(long, value_name = "N")]
     pub test_epochs: Option<u64>,
-    /// Stop after N tests in a row, one after each epoch unless --test-epochs says otherwise, no better than
-    /// an earlier one; best with --keep best and --hold-out [default: never]
+    /// Early stopping after N tests in a row without improvement; best with --keep best and --hold-out [default: never]
     #[arg(long, value_name = "N")]
     pub patience: Option<usize>,
-    /// Stop after so many minutes, and write what is there [default: never]
+    /// Time limit in minutes; the model so far is written [default: never]
     #[arg(long, value_name = "MINUTES")]
     pub time_limit: Option<f64>,
     /// Random seed [default: 0]
@@ -114,7 +111,7 @@ pub struct Optimisation {
     pub seed: Option<u64>,
 }
 
-/// Of the training of image networks, most of it of transformers alone.
+/// Training of image networks, most of it of transformers alone.
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Training")]
 #[group(skip)]
@@ -126,33 +123,32 @@ pub struct OfTransformers {
     /// Layer-wise learning-rate decay: the factor from each layer to the one below it [default: 1]
     #[arg(long, value_name = "X")]
     pub layer_decay: Option<f64>,
-    /// Muon: before each step make the momentum of every matrix orthogonal, in blocks, templates and scalers. All else
-    /// is trained by AdamW. Several times fewer epochs where much is left to learn [default: false]
+    /// Muon for the matrices of blocks, templates and scalers: orthogonalises their momentum before each step. AdamW
+    /// trains the rest. Several times fewer epochs in long trainings [default: false]
     #[arg(long, value_name = "BOOL")]
     pub muon: Option<bool>,
     /// Precision of a transformer's matrix products in training; auto is bf16 where the processor
     /// multiplies bf16 faster [default: f32]
     #[arg(long, value_name = "P")]
     pub precision: Option<PrecisionChoice>,
-    /// Activation checkpointing: compute a block's activations again in the backward pass. The
-    /// values are the same, in less memory and a third more time [default: false]
+    /// Activation checkpointing: recompute a block's activations in the backward pass. Same values, less memory, a third
+    /// more time [default: false]
     #[arg(long, value_name = "BOOL")]
     pub recompute: Option<bool>,
 }
 
-/// How training images are varied.
+/// Augmentation of training images.
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Augmentation")]
 #[group(skip)]
 pub struct Augmentation {
-    /// Random crops after padding by so many pixels [default: 0]
+    /// Padding in pixels before random crops [default: 0]
     #[arg(long, value_name = "N")]
     pub crop_padding: Option<usize>,
     /// Random horizontal flips [default: false]
     #[arg(long, value_name = "BOOL")]
     pub flip: Option<bool>,
-    /// RandomResizedCrop: the least share of the image's area, 0 to 1 (0.08 is usual) [default:
-    /// none]
+    /// RandomResizedCrop: least fraction of the image's area, 0 to 1 (0.08 is usual) [default: none]
     #[arg(long, value_name = "X")]
     pub resized_crop: Option<f64>,
     /// RandAugment in timm's notation, such as rand-m9-mstd0.5-inc1 [default: none]
@@ -161,8 +157,7 @@ pub struct Augmentation {
     /// 3-Augment of DeiT III: greyscale, solarisation or Gaussian blur [default: false]
     #[arg(long, value_name = "BOOL")]
     pub three_augment: Option<bool>,
-    /// Colour jitter: the largest relative change of brightness, contrast and saturation [default:
-    /// 0]
+    /// Colour jitter: largest relative change of brightness, contrast and saturation [default: 0]
     #[arg(long, value_name = "X")]
     pub colour_jitter: Option<f32>,
     /// Random erasing: probability of replacing a rectangle with noise [default: 0]
@@ -174,7 +169,7 @@ pub struct Augmentation {
     /// CutMix alpha (1 is usual) [default: 0]
     #[arg(long, value_name = "X")]
     pub cutmix: Option<f64>,
-    /// Repeated augmentation: the number of augmented copies of each image in a row [default: 1]
+    /// Repeated augmentation: augmented copies of each image in a row [default: 1]
     #[arg(long, value_name = "N")]
     pub repeats: Option<usize>,
     /// Number of augmented versions of each image, taken in turn [default: a new one each epoch]
@@ -186,19 +181,18 @@ pub struct Augmentation {
     pub view_seed: Option<u64>,
 }
 
-/// What is kept of a training.
+/// Checkpoints, and the weights written at the end.
 #[derive(Args, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Checkpoints")]
 #[group(skip)]
 pub struct Checkpointing {
-    /// Save the state every N steps as well as after every epoch
+    /// Also checkpoint every N steps, beside after every epoch
     #[arg(long, value_name = "N")]
     pub checkpoint_steps: Option<u64>,
-    /// Save the state every so many minutes as well; 0 never [default: 10]
+    /// Also checkpoint every X minutes; 0 never [default: 10]
     #[arg(long, value_name = "X")]
     pub checkpoint_minutes: Option<f64>,
-    /// Which weights are written: the last, or those with the best test accuracy (with --hold-out,
-    /// to keep the test images unseen) [default: last]
+    /// Weights written: last, or best by test accuracy (with --hold-out, to keep the test images unseen) [default: last]
     #[arg(long, value_name = "WHICH")]
     pub keep: Option<Keep>,
 }

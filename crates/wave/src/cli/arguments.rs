@@ -127,8 +127,8 @@ pub(super) fn command() -> clap::Command {
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Common")]
 pub(super) struct Common {
-    /// Where to compute: cpu; in builds with the feature cuda also cuda, or cuda:N [of several
-    /// processes on a machine each takes its own with cuda]
+    /// Device: cpu; in builds with the feature cuda also cuda or cuda:N [with cuda, each of several processes on a
+    /// machine takes its own]
     #[arg(long, global = true, default_value = "cpu", value_name = "D")]
     pub(super) device: String,
     /// Threads [default: one per core]
@@ -145,7 +145,7 @@ pub(super) struct Common {
     pub(super) verbose: bool,
 }
 
-/// Flags of commands that make a directory.
+/// Flags of commands with an output directory.
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Run")]
 #[group(skip)]
@@ -153,19 +153,19 @@ pub(super) struct Makes {
     /// Output directory [default: runs/NAME-DATE-TIME, in UTC]
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
-    /// Continue the interrupted run in --out. What is complete there is not repeated, with or without
+    /// Continue the interrupted run in --out. Finished work is never repeated
     #[arg(long)]
     pub(super) resume: bool,
-    /// Replace what is in --out: an unfinished or another run, or an artefact that no run there wrote
+    /// Replace the content of --out: an unfinished or another run, or a foreign artefact
     #[arg(long, conflicts_with = "resume")]
     pub(super) overwrite: bool,
     /// Override a recipe key: table.key=value
     #[arg(long, value_name = "KEY=VALUE")]
     pub(super) set: Vec<String>,
-    /// Say what would be done, and do nothing
+    /// Print the plan and do nothing
     #[arg(long)]
     pub(super) dry_run: bool,
-    /// Also say where the time of a training went: products, attention, composition, ancestor, loading, tests
+    /// Profile training: time of products, attention, composition, ancestor, loading, tests
     #[arg(long)]
     pub(super) profile: bool,
 }
@@ -184,7 +184,7 @@ pub(super) enum Command {
         run: Makes,
     },
     /// Compare ways to start models: the methods, sizes, data sets and seeds of the recipe's [bench]
-    /// table. What is complete in --out does not run again
+    /// table. Skips finished runs in --out
     #[command(after_help = "Example: wave bench recipes/bench/shapes.toml --out bench")]
     Bench {
         /// The recipe
@@ -195,7 +195,7 @@ pub(super) enum Command {
         #[command(flatten)]
         run: Makes,
     },
-    /// Distil an ancestor into weight templates. Without a recipe, everything that is not given is planned for --minutes
+    /// Distil an ancestor into weight templates. Without a recipe, settings not given are planned for --minutes
     #[command(
         after_help = "Example: wave condense --ancestor ancestors/deit --data photos --minutes 60 --out mine"
     )]
@@ -204,7 +204,7 @@ pub(super) enum Command {
         recipe: Option<PathBuf>,
         #[command(flatten)]
         settings: Box<Condense>,
-        /// Print the recipe that is planned for --minutes, and do nothing else
+        /// Print the recipe planned for --minutes and do nothing else
         #[arg(long)]
         print_recipe: bool,
         #[command(flatten)]
@@ -213,8 +213,8 @@ pub(super) enum Command {
     /// Make a model of any depth and width from weight templates
     #[command(after_help = "Example: wave expand --depth 6 --width 576 --out model")]
     Expand {
-        /// A template directory, hf:OWNER/NAME, or the name of a set that `wave templates` lists
-        /// [default: cifar-10, which comes with wave, as fashion-mnist does]
+        /// A template directory, hf:OWNER/NAME, or a name listed by `wave templates` [default: cifar-10, shipped with wave
+        /// like fashion-mnist]
         templates: Option<PathBuf>,
         #[command(flatten)]
         settings: Box<Expand>,
@@ -228,7 +228,7 @@ pub(super) enum Command {
                       --depth 6 --width 96 --out model"
     )]
     Adapt {
-        /// A template directory, hf:OWNER/NAME, or the name of a set that `wave templates` lists
+        /// A template directory, hf:OWNER/NAME, or a name listed by `wave templates`
         templates: PathBuf,
         /// Take settings from the `[adapt]` table of this recipe
         #[arg(long, value_name = "R")]
@@ -238,7 +238,7 @@ pub(super) enum Command {
         #[command(flatten)]
         run: Makes,
     },
-    /// Make a model in closed form, from a size alone or a trained model (not `git init`)
+    /// Initialise a model in closed form, from a size alone or a trained model (not `git init`)
     #[command(after_help = wave_stages::init::help() + "\nExample: wave init mimetic --depth 6 --width 192 --patch 7 \
                             --data fashion-mnist --out start")]
     Init {
@@ -277,13 +277,13 @@ pub(super) enum Command {
     Predict {
         /// A model directory, or a safetensors file
         model: PathBuf,
-        /// Attention heads of a transformer without a config.json that tells them
+        /// Attention heads of a transformer whose config.json lacks them
         #[arg(long, value_name = "N")]
         heads: Option<usize>,
-        /// JPEG, PNG, WebP, GIF, BMP, TIFF or PNM files, or directories: of those all images inside, sorted
+        /// JPEG, PNG, WebP, GIF, BMP, TIFF or PNM files, or directories of images
         #[arg(required = true)]
         images: Vec<PathBuf>,
-        /// Also write a table, a line for each image: image, index, label, probability
+        /// Also write a CSV table with a line per image: image, index, label, probability
         #[arg(long, value_name = "FILE")]
         csv: Option<PathBuf>,
         #[command(flatten)]
@@ -301,7 +301,7 @@ pub(super) enum Command {
         #[command(flatten)]
         run: Makes,
     },
-    /// Show what is inside a directory or file
+    /// Show the content of a directory or file
     #[command(after_help = "Example: wave inspect tuned --html tuned.html")]
     Inspect {
         /// A template directory, a model directory or a safetensors file
@@ -309,10 +309,10 @@ pub(super) enum Command {
         #[command(flatten)]
         pictures: Pictures,
     },
-    /// List the templates at hand: those that come with wave, those in ./templates, and downloads
+    /// List local template sets: shipped with wave, in ./templates, and downloaded
     #[command(after_help = "Example: wave templates")]
     Templates {
-        /// Directories that are template directories, or hold some
+        /// Template directories, or directories that hold some
         dirs: Vec<PathBuf>,
         /// List the most downloaded on the Hugging Face hub instead, by their tags
         #[arg(long, conflicts_with = "dirs")]
@@ -325,7 +325,7 @@ pub(super) enum Command {
         dir: PathBuf,
         #[command(flatten)]
         settings: hub::Publish,
-        /// List what would be sent, and send nothing
+        /// List the files to send, and send nothing
         #[arg(long)]
         dry_run: bool,
     },
