@@ -456,12 +456,12 @@ pub struct Finetune {
     /// Replace the head, for other classes than the model's [default: false]
     #[arg(long, value_name = "BOOL")]
     pub new_head: Option<bool>,
-    /// Freeze weights whose names contain one of these, such as .fn.0.weight or .conv_dw.weight, filters of ConvMixer and
-    /// ConvNeXt. Transformers' names have no layer number: blocks.attn.qkv.weight
+    /// Freeze weights whose names contain one of these, such as .fn.0.weight or .conv_dw.weight, the filters of
+    /// ConvMixer and ConvNeXt. Transformers' names have no layer number: blocks.attn.qkv.weight
     #[arg(long, value_name = "TEXT", value_delimiter = ',')]
     pub freeze: Option<Vec<String>>,
-    /// LayerScale: train a factor per channel of every residual branch of a transformer, from X (0.1 for few layers, down
-    /// to 1e-6 for many). Merged into the weights at the end
+    /// LayerScale: train a factor per channel of every residual branch of a transformer, from X (0.1 for few layers,
+    /// down to 1e-6 for many). Merged into the weights at the end
     #[arg(long, value_name = "X")]
     pub layer_scale: Option<f64>,
     /// Train a scalar per transformer layer, from X, added to the MLP's first matrix: a baseline of mimetic MLPs

@@ -21,8 +21,8 @@ pub struct Eval {
     /// Test on the N training images that `wave finetune --hold-out N` keeps apart
     #[arg(long, value_name = "N")]
     pub hold_out: Option<usize>,
-    /// Evaluate features instead of class scores: accuracy of the N nearest training images (20 is usual), and of a linear
-    /// probe. Needs no classifier
+    /// Evaluate features instead of class scores: accuracy of the N nearest training images (20 is usual), and of
+    /// a linear probe. Needs no classifier
     #[arg(long, value_name = "N")]
     pub knn: Option<usize>,
     /// With --knn: at most N training images [default: all]

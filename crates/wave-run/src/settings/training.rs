@@ -64,8 +64,8 @@ pub struct Optimisation {
     /// Optimiser steps (or give --epochs)
     #[arg(long, value_name = "N")]
     pub steps: Option<u64>,
-    /// Global batch: a number, or auto, the largest power of two up to 1024 that fits in memory. Choose the learning rate
-    /// to match [default: 128]
+    /// Global batch: a number, or auto, the largest power of two up to 1024 that fits in memory. Choose the
+    /// learning rate to match [default: 128]
     #[arg(long, value_name = "N")]
     pub batch: Option<BatchSize>,
     /// Gradient accumulation over N micro-batches, for less memory. N divides the batch, or a rank's share of it. Batch
@@ -75,8 +75,8 @@ pub struct Optimisation {
     /// Peak learning rate of AdamW and Muon [default: 0.0005; of expand 0.01]
     #[arg(long, value_name = "X")]
     pub lr: Option<f64>,
-    /// Learning-rate schedule: cosine with warm-up; or triangular, linear from 0 to the peak at 2/5, a twentieth of it at
-    /// 4/5, and 0 [default: cosine]
+    /// Learning-rate schedule: cosine with warm-up; or triangular, linear from 0 to the peak at 2/5, a twentieth of
+    /// it at 4/5, and 0 [default: cosine]
     #[arg(long, value_name = "SHAPE")]
     pub lr_schedule: Option<LrSchedule>,
     /// Final learning rate of the cosine schedule, as a fraction of the peak [default: 0.01]
@@ -100,7 +100,7 @@ pub struct Optimisation {
     /// Test after every N epochs, and at the end; 0 at the end alone [default: 1]
     #[arg(long, value_name = "N")]
     pub test_epochs: Option<u64>,
-    /// Early stopping after N tests in a row without improvement; best with --keep best and --hold-out [default: never]
+    /// Early stopping: patience in tests (see --test-epochs); best with --keep best and --hold-out [default: never]
     #[arg(long, value_name = "N")]
     pub patience: Option<usize>,
     /// Time limit in minutes; the model so far is written [default: never]
@@ -124,7 +124,7 @@ pub struct OfTransformers {
     #[arg(long, value_name = "X")]
     pub layer_decay: Option<f64>,
     /// Muon for the matrices of blocks, templates and scalers: orthogonalises their momentum before each step. AdamW
-    /// trains the rest. Several times fewer epochs in long trainings [default: false]
+    /// trains the rest. Several times fewer epochs if much is left to learn [default: false]
     #[arg(long, value_name = "BOOL")]
     pub muon: Option<bool>,
     /// Precision of a transformer's matrix products in training; auto is bf16 where the processor

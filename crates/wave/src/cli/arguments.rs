@@ -213,8 +213,8 @@ pub(super) enum Command {
     /// Make a model of any depth and width from weight templates
     #[command(after_help = "Example: wave expand --depth 6 --width 576 --out model")]
     Expand {
-        /// A template directory, hf:OWNER/NAME, or a name listed by `wave templates` [default: cifar-10, shipped with wave
-        /// like fashion-mnist]
+        /// A template directory, hf:OWNER/NAME, or a name listed by `wave templates` [default: cifar-10, shipped
+        /// with wave like fashion-mnist]
         templates: Option<PathBuf>,
         #[command(flatten)]
         settings: Box<Expand>,
