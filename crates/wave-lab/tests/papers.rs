@@ -144,7 +144,10 @@ fn recipes_of_the_papers_are_read_and_wrong_keys_refused() {
             continue;
         };
         let paper = line.split("wave-lab ").nth(1).unwrap();
-        let paper = paper.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap();
+        let paper = paper
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .next()
+            .unwrap();
         let place = Place::new();
         let wrong = format!("{paper} {} --no-such-flag", path.display());
         assert_eq!(place.run(&wrong).status.code(), Some(2));
