@@ -344,10 +344,8 @@ pub fn announce(out: &Path, recipe: &Table, options: &Options) -> Result<()> {
         refuse_strangers(out)?;
     }
     let text = toml::to_string(recipe).context("settings as TOML")?;
-    Ok(wave_hub::write_atomic(
-        &out.join("run/recipe.toml"),
-        text.as_bytes(),
-    )?)
+    let path = out.join("run/recipe.toml");
+    Ok(wave_hub::write_atomic(&path, text.as_bytes())?)
 }
 
 /// Removes the result and the checkpoints of the run in `out` and of its levels, so that it starts over.

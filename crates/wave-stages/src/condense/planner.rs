@@ -8,10 +8,9 @@
 //! on test images.
 
 use super::CondensePlan;
-use crate::ancestor::{Ancestor, AncestorOutput};
+use crate::ancestor::Ancestor;
 use anyhow::Result;
 use rates::Rates;
-use std::fmt::Write as _;
 use toml::{Table, Value};
 use wave_run::context::Context;
 use wave_run::data::{self, Data};
@@ -20,6 +19,7 @@ use wave_run::forecast;
 use wave_run::settings::{Auxiliary, BatchSize, Condense, ModelSizes, PrecisionChoice};
 
 mod rates;
+mod words;
 
 /// Minutes of a condensation that names neither a recipe nor a time.
 pub const MINUTES: f64 = 60.0;
@@ -92,7 +92,7 @@ pub(super) fn plan(
     let rates = Rates::measure(of_size, frame.measured(), &data, ancestor, context)?;
     let time = Time::share(&mut settings, minutes, &frame, &rates, &data);
     let levels = frame.levels(&settings, &time, &rates)?;
-    let text = describe(
+    let text = words::describe(
         &frame,
         &levels,
         &time,
@@ -286,10 +286,15 @@ impl Frame {
                 ..LevelPlan::of((middle, middle), narrow)
             });
         }
-        let all = LevelPlan::of((least.0, most.0), &self.widths);
-        let whole = levels.last().is_some_and(|l| l.depths.1 == most.0)
+        let mut all = LevelPlan::of((least.0, most.0), &self.widths);
+        let last = levels.last().cloned();
+        let whole = last.as_ref().is_some_and(|l| l.depths.1 == most.0)
             && narrow.len() == self.widths.len();
         if in_all < LEVELS_FROM || settings.templates.is_some() {
+            let seconds = time.training * SHARES[0][2];
+            if let Some(last) = &last {
+                all.shrink(last, |level| epochs(level, seconds) >= LAST_EPOCHS);
+            }
             let mut one = LevelPlan {
                 lr: 4e-3,
                 growth: (0.95, 8.0),
@@ -490,118 +495,6 @@ fn write_levels(settings: &mut Condense, frame: &Frame, levels: &[LevelPlan]) {
         _ if settings.levels.is_some() => {}
         _ => settings.levels = Some(tables),
     }
-}
-
-/// The plan in a few lines.
-fn describe(
-    frame: &Frame,
-    levels: &[LevelPlan],
-    time: &Time,
-    rates: &Rates,
-    (data, ancestor, output): (&Data, Option<&Ancestor>, AncestorOutput),
-    minutes: f64,
-) -> String {
-    let mut text = String::new();
-    let mut line = |name: &str, rest: String| _ = writeln!(text, "{name:<10} {rest}");
-    if let Some(ancestor) = ancestor {
-        let teaches = match output {
-            AncestorOutput::Scores => "class scores",
-            AncestorOutput::Features => "features",
-        };
-        line(
-            "ancestor",
-            format!("{}; its {teaches}", ancestor.describe()),
-        );
-    }
-    line(
-        "data",
-        format!(
-            "{}: {} images, {} to test on",
-            data.spec,
-            time.images,
-            data.tests.indices.len()
-        ),
-    );
-    let shape = &rates.shape;
-    let (least, most) = (frame.sizes.least, last_size(levels));
-    line(
-        "models",
-        format!(
-            "{} x {} to {} x {}, {} x {} pixels in patches of {}, heads of {}",
-            least.0,
-            least.1,
-            most.0,
-            most.1,
-            shape.image_size,
-            shape.image_size,
-            shape.patch,
-            shape.head_width()
-        ),
-    );
-    if most != frame.sizes.most {
-        let wanted = frame.sizes.most;
-        line(
-            "",
-            format!(
-                "{} x {} would get too few steps; give more --minutes for it",
-                wanted.0, wanted.1
-            ),
-        );
-    }
-    line("measured", rates.words(time.batch as f64));
-    let clock = |seconds: f64| forecast::duration(seconds);
-    if time.ancestor > 0.0 {
-        line(
-            "outputs",
-            format!("{} for the ancestor's outputs", clock(time.ancestor)),
-        );
-    }
-    let mut sum = time.ancestor + time.tests;
-    for (at, level) in levels.iter().enumerate() {
-        let seconds = level.epochs * time.images * level.cost(rates, time.batch as f64);
-        sum += seconds;
-        let widths: Vec<String> = level.widths.iter().map(usize::to_string).collect();
-        let depths = match level.depths {
-            (a, b) if a == b => a.to_string(),
-            (a, b) => format!("{a} to {b}"),
-        };
-        line(
-            &format!("level {at}"),
-            format!(
-                "{depths} layers of width {}: {:.1} epochs at {:.1e}, {}",
-                widths.join(", "),
-                level.epochs,
-                level.lr,
-                clock(seconds)
-            ),
-        );
-    }
-    if time.tests > 0.0 {
-        line("tests", clock(time.tests));
-    }
-    line(
-        "in all",
-        format!("{} of {}", clock(sum), clock(60.0 * minutes)),
-    );
-    if let Some(last) = levels.last() {
-        let twice = match most == frame.sizes.most {
-            true => format!("{:.1} epochs in the last level", 2.0 * last.epochs),
-            false => "larger models, or twice the epochs".to_owned(),
-        };
-        line("twice that", twice);
-    }
-    text
-}
-
-/// The largest size that trains.
-fn last_size(levels: &[LevelPlan]) -> (usize, usize) {
-    let depth = levels.iter().map(|l| l.depths.1).max().unwrap_or(0);
-    let width = levels
-        .iter()
-        .filter_map(|l| l.widths.last().copied())
-        .max()
-        .unwrap_or(0);
-    (depth, width)
 }
 
 #[cfg(test)]

@@ -1,3 +1,4 @@
+use super::words::last_size;
 use super::*;
 
 fn settings(image_size: usize) -> Condense {
