@@ -53,7 +53,7 @@ struct Block {
     inputs: usize,
     outputs: usize,
     heads: usize,
-    /// Whether four tokens become one.
+    /// True if four tokens become one.
     pools: bool,
     /// Tokens of a window after that, or none where attention is over all.
     window: Option<usize>,

@@ -335,7 +335,7 @@ impl Built {
     }
 }
 
-/// Whether a FastViT has attention in its last stage.
+/// True if a FastViT has attention in its last stage.
 fn attends(weights: &Weights) -> bool {
     weights.contains_key("stages.3.blocks.0.token_mixer.qkv.weight")
 }

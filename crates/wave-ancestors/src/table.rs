@@ -18,7 +18,7 @@ pub struct Known<'a> {
 }
 
 impl Known<'_> {
-    /// Whether a tensor of this name is there.
+    /// True if a tensor of this name is there.
     pub fn has(&self, name: &str) -> bool {
         self.weights.contains_key(name)
     }

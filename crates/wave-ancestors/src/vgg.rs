@@ -34,7 +34,7 @@ pub struct VggShape {
     pub channels: usize,
     /// Convolutions: their number among all modules, their channels, and whether maxima follow.
     pub convolutions: Vec<(usize, usize, bool)>,
-    /// Whether a batch norm follows each convolution.
+    /// True if a batch norm follows each convolution.
     pub norms: bool,
     /// Channels inside the head, and those that the classifier sees.
     pub head: (usize, usize),

@@ -21,7 +21,7 @@ use crate::{ColourJitter, DataError, Erasing, Mixing, RandAugment, RawImage, Res
 pub struct Augment {
     /// The image gets a black border of so many pixels, then a random crop of the original size.
     pub crop_padding: usize,
-    /// Whether half of the views are mirrored left to right.
+    /// True if half of the views are mirrored left to right.
     pub flip: bool,
     /// A random part of the image in place of the central square.
     pub resized_crop: Option<ResizedCrop>,
@@ -80,7 +80,7 @@ impl Augment {
         outcome.map_err(DataError::Settings)
     }
 
-    /// Whether pixels change, not only their places.
+    /// True if pixels change, not only their places.
     pub(crate) fn paints(&self) -> bool {
         self.three || self.rand_augment.is_some() || self.colour_jitter.is_some()
     }
@@ -121,7 +121,7 @@ pub(crate) struct Placement {
     pub(crate) right: isize,
     /// The canvas shows the square from this row on.
     pub(crate) down: isize,
-    /// Whether the canvas is then mirrored left to right.
+    /// True if the canvas is then mirrored left to right.
     pub(crate) flip: bool,
 }
 

@@ -54,7 +54,7 @@ fn kind_of(dir: &Path) -> Option<&'static Kind> {
         .find(|kind| dir.join(kind.train[0]).is_file() || dir.join(kind.test).is_file())
 }
 
-/// Whether `dir` holds a file with CIFAR's names.
+/// True if `dir` holds a file with CIFAR's names.
 pub(crate) fn is_cifar(dir: &Path) -> bool {
     kind_of(dir).is_some()
 }

@@ -22,7 +22,7 @@ const UNLABELLED: u32 = u32::MAX;
 /// Folders of test images; the first that exists is taken.
 const TEST: [&str; 3] = ["val", "validation", "test"];
 
-/// Whether `dir` has a folder `train`, or one of test images.
+/// True if `dir` has a folder `train`, or one of test images.
 pub(crate) fn is_folder(dir: &Path) -> bool {
     dir.join("train").exists() || test_dir(dir).is_some()
 }

@@ -5,7 +5,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
 thread_local! {
-    /// Whether a panic on this thread is the answer of a parser, and not to be printed.
+    /// True if a panic on this thread is the answer of a parser, and not to be printed.
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -22,7 +22,7 @@ use crate::{DataError, Dataset};
 const IMAGES: &str = "images-idx3-ubyte";
 const LABELS: &str = "labels-idx1-ubyte";
 
-/// Whether `dir` holds at least one file with an IDX data set's names.
+/// True if `dir` holds at least one file with an IDX data set's names.
 pub(crate) fn is_idx(dir: &Path) -> bool {
     ["train", "t10k"].iter().any(|part| {
         [IMAGES, LABELS]

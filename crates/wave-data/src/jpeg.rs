@@ -21,9 +21,9 @@ pub(crate) struct Frame {
     pub(crate) components: u8,
     /// The orientation in its EXIF data.
     pub(crate) orientation: Orientation,
-    /// Whether [`decode_reduced`] knows its coding.
+    /// True if [`decode_reduced`] knows its coding.
     reducible: bool,
-    /// Whether all of it is in one scan, line after line.
+    /// True if all of it is in one scan, line after line.
     in_order: bool,
     /// The offset of the height in the file.
     height_at: usize,

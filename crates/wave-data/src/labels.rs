@@ -119,7 +119,7 @@ struct Table {
     /// The folder of the images.
     part: String,
     rows: BTreeMap<String, Vec<(usize, String)>>,
-    /// Whether it says that there is a column of classes.
+    /// True if it says that there is a column of classes.
     labelled: bool,
 }
 

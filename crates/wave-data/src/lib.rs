@@ -99,7 +99,7 @@ pub use source::{Dataset, Encoded, PassedOver, Source, Split, common_size, hold_
 pub use tokenizer::Tokenizer;
 pub use transform::{CropMode, CropOffset, Transform, measure_normalisation};
 
-/// Whether this build reads parquet files.
+/// True if this build reads parquet files.
 pub const PARQUET: bool = cfg!(feature = "parquet");
 
 /// Names the directory of Fashion-MNIST's four IDX files, in place of [`FASHION_MNIST_DIR`].

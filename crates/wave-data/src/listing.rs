@@ -44,7 +44,7 @@ const PARTS: [&str; 10] = [
     "dev",
 ];
 
-/// Whether a folder is called as a part of a data set is.
+/// True if a folder is called as a part of a data set is.
 pub(crate) fn is_part(name: &str) -> bool {
     PARTS.iter().any(|part| name.eq_ignore_ascii_case(part))
 }
@@ -63,7 +63,7 @@ const DEEPEST: usize = 32;
 pub(crate) struct Listed {
     /// Images, by their path in it.
     pub(crate) names: Vec<String>,
-    /// Whether all that matters lies directly in it.
+    /// True if all that matters lies directly in it.
     flat: bool,
     pub(crate) passed_over: PassedOver,
 }
@@ -210,7 +210,7 @@ pub(crate) fn images(
 struct Class {
     listed: Listed,
     stamp: Option<String>,
-    /// Whether the cache did not know it.
+    /// True if the cache did not know it.
     new: bool,
 }
 
@@ -243,7 +243,7 @@ fn is_image(name: &std::ffi::OsStr) -> bool {
     extension.is_some_and(|e| IMAGE_EXTENSIONS.iter().any(|known| e == *known))
 }
 
-/// Whether a file tells people of the data.
+/// True if a file tells people of the data.
 fn is_about(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["readme", "license", "licence"]

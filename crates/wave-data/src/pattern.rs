@@ -7,7 +7,7 @@ use crate::DataError;
 /// A pattern stands for at most so many files.
 const MAX_FILES: usize = 1_000_000;
 
-/// Whether `spec` can name shards: files that end in `extension`, or a pattern of such.
+/// True if `spec` can name shards: files that end in `extension`, or a pattern of such.
 pub(crate) fn matches(spec: &str, extension: &str) -> bool {
     spec.to_ascii_lowercase().ends_with(extension)
 }
@@ -125,7 +125,7 @@ fn matches_star(text: &str, pattern: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// Whether a file's name says that it holds test images: one of its words is `val`, `valid`,
+/// True if a file's name says that it holds test images: one of its words is `val`, `valid`,
 /// `validation` or `test`, and none is `train`.
 pub(crate) fn is_test(file: &Path) -> bool {
     let name = file.file_name().unwrap_or_default().to_string_lossy();

@@ -35,7 +35,7 @@ pub(crate) struct Pipeline {
     source: Arc<dyn Source>,
     pub(crate) transform: Transform,
     normaliser: Normaliser,
-    /// Whether several threads share a batch, since an image takes long enough to prepare.
+    /// True if several threads share a batch, since an image takes long enough to prepare.
     heavy: bool,
 }
 

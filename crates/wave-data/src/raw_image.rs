@@ -25,7 +25,7 @@ pub struct RawImage {
 }
 
 impl RawImage {
-    /// Whether the fields agree with each other; the message says how they do not.
+    /// True if the fields agree with each other; the message says how they do not.
     pub(crate) fn check(&self) -> Result<(), DataError> {
         let &Self {
             width: w,

@@ -160,7 +160,7 @@ pub struct Dataset {
     pub train: Arc<dyn Source>,
     /// The test images; of an image folder, those in `val/`.
     pub test: Arc<dyn Source>,
-    /// Whether nothing says which of the training images are to be tested on, as in a directory of class
+    /// True if nothing says which of the training images are to be tested on, as in a directory of class
     /// folders alone.
     pub unsplit: bool,
 }

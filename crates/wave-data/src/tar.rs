@@ -100,7 +100,7 @@ pub(crate) fn list(archive: &mut (impl Read + Seek)) -> Result<Vec<Member>, Prob
     }
 }
 
-/// Whether a block's checksum is right: the sum of its bytes, its own field counting as spaces.
+/// True if a block's checksum is right: the sum of its bytes, its own field counting as spaces.
 fn is_header(header: &[u8; BLOCK as usize]) -> bool {
     let sum: u64 = header.iter().map(|&byte| u64::from(byte)).sum();
     let own: u64 = header[148..156].iter().map(|&byte| u64::from(byte)).sum();

@@ -175,7 +175,7 @@ impl Transform {
         self.channels * self.image_size * self.image_size
     }
 
-    /// Whether images of `(channels, height, width)` need neither a resize nor a crop.
+    /// True if images of `(channels, height, width)` need neither a resize nor a crop.
     pub(crate) fn keeps(&self, (_, height, width): (usize, usize, usize)) -> bool {
         let s = self.image_size;
         (height, width) == (s, s) && self.resized_side() == s as u64

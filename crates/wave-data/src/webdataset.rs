@@ -35,7 +35,7 @@ const MAX_LABEL_BYTES: u64 = 1 << 20;
 /// The kind of cache file of a shard. Another name for every change of what is accepted.
 const CACHED: &str = "tar-index-3";
 
-/// Whether `dir` holds tar shards.
+/// True if `dir` holds tar shards.
 pub(crate) fn is_shards(dir: &Path) -> bool {
     [INFO, INCOMPLETE]
         .iter()

@@ -290,7 +290,7 @@ impl Staged {
         self.temporary.file.path()
     }
 
-    /// Whether it will become `path`.
+    /// True if it will become `path`.
     pub(crate) fn is_for(&self, path: &Path) -> bool {
         self.target == path
     }

@@ -56,7 +56,7 @@ pub enum HubError {
         found: String,
         /// The remedy.
         remedy: String,
-        /// Whether the request was wrong, rather than the hub or the network out of order.
+        /// True if the request was wrong, rather than the hub or the network out of order.
         request: bool,
     },
     /// The tensor library refused.
@@ -72,7 +72,7 @@ pub enum HubError {
 }
 
 impl HubError {
-    /// Whether the request was wrong (missing or malformed input) rather than the work
+    /// True if the request was wrong (missing or malformed input) rather than the work
     /// having failed (a write, the disk, permissions).
     pub fn is_request(&self) -> bool {
         match self {

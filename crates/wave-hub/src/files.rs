@@ -102,7 +102,7 @@ pub(crate) fn check_is_file(path: &Path) -> Result<(), HubError> {
     Ok(())
 }
 
-/// Whether there is no such file.
+/// True if there is no such file.
 pub(crate) fn is_absent(cause: &io::Error) -> bool {
     // The second: a path below a regular file.
     matches!(

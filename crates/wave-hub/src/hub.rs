@@ -98,7 +98,7 @@ impl ProgressHandler for Events {
     }
 }
 
-/// Whether a file of this name, at the top of an artefact's directory, is part of the artefact.
+/// True if a file of this name, at the top of an artefact's directory, is part of the artefact.
 fn is_artefact_file(name: &str) -> bool {
     let fixed = [
         "config.json",
@@ -116,7 +116,7 @@ fn is_artefact_file(name: &str) -> bool {
     plain && (fixed.contains(&name) || kinds.iter().any(|kind| name.ends_with(kind)))
 }
 
-/// Whether a name is that of a pickle, or of what commonly holds one: reading it may run code.
+/// True if a name is that of a pickle, or of what commonly holds one: reading it may run code.
 fn is_pickle_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     [

@@ -65,12 +65,12 @@ pub struct PretrainedCfg {
     /// Which set of weights this is. Empty when the file does not say.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub tag: String,
-    /// Whether the weights need a loader of their own.
+    /// True if the weights need a loader of their own.
     #[serde(deserialize_with = "flag")]
     pub custom_load: bool,
     /// Channels, height and width.
     pub input_size: [usize; 3],
-    /// Whether no other height and width will do.
+    /// True if no other height and width will do.
     pub fixed_input_size: bool,
     /// The filter that images are resized with: `bicubic`, `bilinear`.
     pub interpolation: String,

@@ -51,7 +51,7 @@ pub struct VitSizes {
     pub hidden: usize,
     /// Outputs of the classifier.
     pub classes: usize,
-    /// Whether a class token is classified (and the last norm is `norm`); otherwise the mean
+    /// True if a class token is classified (and the last norm is `norm`); otherwise the mean
     /// over the tokens is (and it is `fc_norm`).
     pub class_token: bool,
     /// The epsilon of every layer norm; timm's is 1e-6.

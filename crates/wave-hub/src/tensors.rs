@@ -218,7 +218,7 @@ fn check_writable(path: &Path, weights: &Weights) -> Result<(), HubError> {
     Ok(())
 }
 
-/// Whether a tensor of this name counts positions, as older files of transformers and timm do.
+/// True if a tensor of this name counts positions, as older files of transformers and timm do.
 fn is_places(name: &str) -> bool {
     let last = name.rsplit('.').next();
     last.is_some_and(|last| ["position_ids", "relative_position_index"].contains(&last))

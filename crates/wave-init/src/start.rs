@@ -109,7 +109,7 @@ pub struct StartMethod {
     pub description: &'static str,
     /// The number of trained models it takes weights from: 0 or 1.
     pub donors: usize,
-    /// Whether it looks at images.
+    /// True if it looks at images.
     pub images: bool,
     /// The values it carries over to a target of this shape, from a donor that agrees with it on
     /// patches, tokens and classes.

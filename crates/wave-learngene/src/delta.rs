@@ -179,7 +179,7 @@ fn is_head(name: &str) -> bool {
     name.starts_with("head")
 }
 
-/// Whether the first axis of a tensor counts anchors.
+/// True if the first axis of a tensor counts anchors.
 fn has_anchors(name: &str) -> bool {
     name.starts_with("bank.") || name.starts_with("blocks.")
 }

@@ -29,7 +29,7 @@ pub struct Level {
 }
 
 impl Level {
-    /// Whether a size is within the level or a smaller one.
+    /// True if a size is within the level or a smaller one.
     pub fn holds(&self, depth: usize, width: usize) -> bool {
         depth <= self.depth && width <= self.width
     }
@@ -39,7 +39,7 @@ impl Level {
         self.counts.values().sum()
     }
 
-    /// Whether the other level has more of everything, or as much.
+    /// True if the other level has more of everything, or as much.
     pub(crate) fn within(&self, other: &Level) -> bool {
         let fewer = |(set, n): (&String, &usize)| other.counts.get(set).is_some_and(|m| n <= m);
         other.holds(self.depth, self.width) && self.counts.iter().all(fewer)

@@ -79,7 +79,7 @@ impl ConvNextShape {
         self.stages.map_or(self.width, |_| self.widths()[3])
     }
 
-    /// Whether a stage begins by halving the resolution: every one but the first, and after patches of
+    /// True if a stage begins by halving the resolution: every one but the first, and after patches of
     /// side 2 that too, as in timm.
     fn halves(&self, stage: usize) -> bool {
         self.stages.is_some() && (stage > 0 || self.patch == 2)
@@ -247,7 +247,7 @@ impl ConvNextShape {
         Ok(shape)
     }
 
-    /// Whether these are the weights of a ConvNeXt of stages.
+    /// True if these are the weights of a ConvNeXt of stages.
     pub fn has_stages(weights: &Weights) -> bool {
         weights.contains_key("stages.0.blocks.0.conv_dw.weight")
     }

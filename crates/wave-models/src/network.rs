@@ -194,7 +194,7 @@ impl Network {
         }
     }
 
-    /// Whether gradients flow through [`Network::logits`]; otherwise the network only runs, by
+    /// True if gradients flow through [`Network::logits`]; otherwise the network only runs, by
     /// [`Network::freeze`].
     pub fn trainable(&self) -> bool {
         match self {

@@ -143,11 +143,11 @@ pub struct TransformerShape {
     pub classes: usize,
     /// Added to variances in layer norms.
     pub norm_eps: f64,
-    /// Whether there is a class token.
+    /// True if there is a class token.
     pub class_token: bool,
     /// Register tokens.
     pub registers: usize,
-    /// Whether patches have a bias.
+    /// True if patches have a bias.
     pub patch_bias: bool,
     /// Learned positions.
     pub positions: Positions,
@@ -157,11 +157,11 @@ pub struct TransformerShape {
     pub relative: Relative,
     /// The maps to queries, keys and values.
     pub queries: Queries,
-    /// Whether queries and keys are normed, head by head.
+    /// True if queries and keys are normed, head by head.
     pub qk_norm: bool,
-    /// Whether what attention gives is normed.
+    /// True if what attention gives is normed.
     pub attention_norm: bool,
-    /// Whether what is between the MLP's maps is normed.
+    /// True if what is between the MLP's maps is normed.
     pub mlp_norm: bool,
     /// LayerScale.
     pub scale: Scale,
@@ -169,11 +169,11 @@ pub struct TransformerShape {
     pub mlp: Mlp,
     /// What is between its maps.
     pub between: Between,
-    /// Whether there is a norm before the blocks.
+    /// True if there is a norm before the blocks.
     pub norm_pre: bool,
-    /// Whether tokens are normed before they are pooled.
+    /// True if tokens are normed before they are pooled.
     pub norm: bool,
-    /// Whether what was pooled is normed.
+    /// True if what was pooled is normed.
     pub fc_norm: bool,
     /// What is classified.
     pub pooling: Pooling,
@@ -272,7 +272,7 @@ impl TransformerShape {
         parts
     }
 
-    /// Whether its blocks are those of [`wave_ops::blocks()`], once LayerScale is multiplied into the maps
+    /// True if its blocks are those of [`wave_ops::blocks()`], once LayerScale is multiplied into the maps
     /// before it.
     fn plain_blocks(&self) -> bool {
         self.rotary.is_none()
@@ -283,7 +283,7 @@ impl TransformerShape {
             && self.between == Between::Gelu
     }
 
-    /// Whether it trains: gradients flow through [`logits_in`], and timm's `vit_tiny_patch16_224` with
+    /// True if it trains: gradients flow through [`logits_in`], and timm's `vit_tiny_patch16_224` with
     /// arguments is the same network, so that it can be written. What keeps others from it is among
     /// [`TransformerShape::parts`].
     pub fn trains(&self) -> bool {

@@ -70,7 +70,7 @@ pub struct TextShape {
 }
 
 impl TextShape {
-    /// Whether tokens see only those before them. Then nothing after the end of a text matters; otherwise
+    /// True if tokens see only those before them. Then nothing after the end of a text matters; otherwise
     /// every text is padded to the whole context.
     pub fn causal(&self) -> bool {
         self.end != EndOfText::Last
@@ -240,9 +240,9 @@ pub struct ZeroShotShape {
     pub tower: TransformerShape,
     /// Channels of an embedding.
     pub embedding: usize,
-    /// Whether a projection follows the tower.
+    /// True if a projection follows the tower.
     pub projection: bool,
-    /// Whether logits have a bias.
+    /// True if logits have a bias.
     pub bias: bool,
     /// Classes.
     pub classes: usize,

@@ -45,7 +45,7 @@ pub(crate) enum Part {
 
 const PARTS: usize = Part::Elementwise as usize + 1;
 
-/// Whether parts are measured. The threads of the blocks are not the training's, so this is shared.
+/// True if parts are measured. The threads of the blocks are not the training's, so this is shared.
 static INSIDE: AtomicBool = AtomicBool::new(false);
 /// Nanoseconds of each part, summed over the threads.
 static SPENT: [AtomicU64; PARTS] = [const { AtomicU64::new(0) }; PARTS];

@@ -92,7 +92,7 @@ impl Checkpoints {
         }
     }
 
-    /// Whether any state is on disk, even a damaged one.
+    /// True if any state is on disk, even a damaged one.
     pub fn exist(&self) -> bool {
         [LATEST, BEFORE]
             .iter()

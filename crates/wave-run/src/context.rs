@@ -86,7 +86,7 @@ impl Context {
             .collect()
     }
 
-    /// Whether any rank was interrupted, which then holds for all.
+    /// True if any rank was interrupted, which then holds for all.
     pub fn interrupted(&self) -> bool {
         let stop = self.ranks().any(self.interruption().requested());
         if stop {
@@ -95,7 +95,7 @@ impl Context {
         stop
     }
 
-    /// Whether this process writes and prints.
+    /// True if this process writes and prints.
     pub fn is_first(&self) -> bool {
         self.ranks().rank() == 0
     }

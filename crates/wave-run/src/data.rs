@@ -99,7 +99,7 @@ impl Data {
         TestImages::new(&self.spec, images, &self.transform, &self.tests.context)
     }
 
-    /// Whether images are tested on that were held out of those for training.
+    /// True if images are tested on that were held out of those for training.
     pub fn tests_on_training_images(&self) -> bool {
         Arc::ptr_eq(&self.tests.source, &self.train)
     }

@@ -153,7 +153,7 @@ pub struct Step {
     batch: usize,
     /// Parts of a step.
     parts: usize,
-    /// Whether each part holds an even number of examples.
+    /// True if each part holds an even number of examples.
     in_pairs: bool,
     /// The context that has to hold it.
     context: Context,
@@ -265,7 +265,7 @@ impl Step {
         )
     }
 
-    /// Whether so many images fit at once, to time them.
+    /// True if so many images fit at once, to time them.
     pub fn can_time(&self, images: usize) -> bool {
         free(&self.context).is_none_or(|free| self.memory.of_step(images, images) <= free)
     }

@@ -20,7 +20,7 @@ impl Interruption {
         self.0.requested.swap(true, Ordering::SeqCst)
     }
 
-    /// Whether it was requested.
+    /// True if it was requested.
     pub fn requested(&self) -> bool {
         self.0.requested.load(Ordering::Relaxed)
     }
@@ -42,7 +42,7 @@ impl Interruption {
         Saving(self.clone())
     }
 
-    /// Whether such work is in progress; otherwise a request ends the process.
+    /// True if such work is in progress; otherwise a request ends the process.
     pub fn saves(&self) -> bool {
         self.0.saving.load(Ordering::SeqCst) > 0
     }

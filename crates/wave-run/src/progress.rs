@@ -208,7 +208,7 @@ impl Transfers {
     }
 }
 
-/// Whether this process shows progress.
+/// True if this process shows progress.
 fn shown() -> bool {
     *VERBOSITY.get().unwrap_or(&Verbosity::Quiet) > Verbosity::Quiet
 }

@@ -112,7 +112,7 @@ impl Recipe {
         self.table.insert("data".into(), Value::String(data));
     }
 
-    /// Whether the recipe has a table of this name.
+    /// True if the recipe has a table of this name.
     pub fn has(&self, table: &str) -> bool {
         self.table.contains_key(table)
     }

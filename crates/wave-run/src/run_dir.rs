@@ -66,7 +66,7 @@ pub struct Options {
     pub overwrite: bool,
     /// Amount of output.
     pub verbosity: Verbosity,
-    /// Whether trainings measure where their time goes.
+    /// True if trainings measure where their time goes.
     pub profile: bool,
 }
 

@@ -38,7 +38,7 @@ pub fn column<'a>(cells: impl IntoIterator<Item = &'a str>) -> usize {
     widths.max().unwrap_or(0).min(WIDEST)
 }
 
-/// Whether a character does more on a terminal than to be seen.
+/// True if a character does more on a terminal than to be seen.
 fn steers(c: char) -> bool {
     match c {
         // These change the direction of text, or break lines.

@@ -143,7 +143,7 @@ pub struct Course<'a, D> {
     pub data: &'a D,
     /// How.
     pub resolved: &'a Resolved,
-    /// Whether it is tested after every epoch, not only at the end.
+    /// True if it is tested after every epoch, not only at the end.
     pub every_epoch: bool,
 }
 

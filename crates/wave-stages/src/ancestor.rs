@@ -201,7 +201,7 @@ impl Ancestor {
         }
     }
 
-    /// Whether its outputs on all views are kept in memory.
+    /// True if its outputs on all views are kept in memory.
     fn keeps(&self, data: &Data, output: AncestorOutput) -> bool {
         let bytes = data.source_images * self.width(output) * size_of::<f32>();
         let bytes = data.views.map(|v| (v as usize).saturating_mul(bytes));

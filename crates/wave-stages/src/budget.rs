@@ -43,7 +43,7 @@ pub struct Candidate {
     pub latency_ms: Option<f64>,
     /// Top-1 accuracy expected without data, 0 to 1.
     pub expected: f64,
-    /// Whether its accuracy equals that of the chosen size within noise.
+    /// True if its accuracy equals that of the chosen size within noise.
     pub equal: bool,
 }
 

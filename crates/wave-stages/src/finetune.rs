@@ -232,7 +232,7 @@ pub struct Tuning<'a> {
     pub ancestor: Option<&'a Ancestor>,
     /// Its outputs on disk, if they are kept.
     pub cache: Option<&'a Cache>,
-    /// Whether to test after every epoch.
+    /// Test after every epoch.
     pub every_epoch: bool,
 }
 

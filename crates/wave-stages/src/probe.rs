@@ -60,7 +60,7 @@ impl Features {
         self.labels.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }

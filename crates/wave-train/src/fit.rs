@@ -10,7 +10,7 @@ use wave_ops::{AdamW, Move, Muon, adamw_steps, ema_update, muon_step};
 /// Steps without a finite loss after which training gives up.
 const PATIENCE: u32 = 20;
 
-/// Whether to go on.
+/// Continue or end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// Take the next step.
@@ -28,7 +28,7 @@ pub struct Progress {
     pub step: u64,
     /// Epochs done, in fractions.
     pub epoch: f64,
-    /// Whether an epoch, or the training, ends with this step.
+    /// True if an epoch, or the training, ends with this step.
     pub epoch_ends: bool,
     /// The loss of this batch; not finite if the step was skipped.
     pub loss: f64,

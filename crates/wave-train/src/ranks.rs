@@ -46,7 +46,7 @@ pub trait Ranks: Sync {
         values[0]
     }
 
-    /// Whether it is so on any rank.
+    /// True if it is so on any rank.
     fn any(&self, here: bool) -> bool {
         let mut count = [f64::from(u8::from(here))];
         self.sum_f64(&mut count);

@@ -39,7 +39,7 @@ pub enum Rate {
 }
 
 impl Rate {
-    /// Whether no gradient flows to the variable.
+    /// True if no gradient flows to the variable.
     pub fn is_frozen(&self) -> bool {
         matches!(self, Rate::Frozen)
     }

@@ -73,7 +73,7 @@ pub struct DonorTable {
     /// Also distil from the condensation's ancestor.
     #[serde(default)]
     pub distil: bool,
-    /// Whether it counts as given, so that no method pays for its training.
+    /// True if it counts as given, so that no method pays for its training.
     #[serde(default)]
     pub given: bool,
     /// Changes to `[finetune]`.
@@ -131,24 +131,24 @@ pub struct Method {
 }
 
 impl Method {
-    /// Whether it runs at a size of the table.
+    /// True if it runs at a size of the table.
     pub fn takes_size(&self, size: &(usize, usize)) -> bool {
         self.sizes.as_ref().is_none_or(|sizes| sizes.contains(size))
     }
 
-    /// Whether it runs on a data set of the table.
+    /// True if it runs on a data set of the table.
     pub fn takes_data(&self, name: &String) -> bool {
         self.datasets
             .as_ref()
             .is_none_or(|names| names.contains(name))
     }
 
-    /// Whether it needs a condensation of the bench.
+    /// True if it needs a condensation of the bench.
     pub(super) fn condenses(&self) -> bool {
         self.start == TEMPLATES && self.templates.is_none()
     }
 
-    /// Whether its models learn from the condensation's ancestor, in fine-tuning or before.
+    /// True if its models learn from the condensation's ancestor, in fine-tuning or before.
     pub(super) fn distils(&self) -> bool {
         let before = self.pretrain.as_ref().and_then(|table| table.get("distil"));
         self.distil || before.and_then(|value| value.as_bool()) == Some(true)
@@ -172,7 +172,7 @@ pub enum Component {
 }
 
 impl Component {
-    /// Whether a weight with this name of timm's belongs to this component.
+    /// True if a weight with this name of timm's belongs to this component.
     pub fn holds(self, name: &str) -> bool {
         match self {
             Component::Attention => name.contains(".attn.qkv."),

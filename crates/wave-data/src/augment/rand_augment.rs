@@ -24,7 +24,7 @@ pub struct RandAugment {
     pub magnitude: f64,
     /// Standard deviation of the strength, which is then cut off to 0 to 10.
     pub deviation: f64,
-    /// Whether every operation grows stronger with the magnitude (timm's `inc1`).
+    /// True if every operation grows stronger with the magnitude (timm's `inc1`).
     pub increasing: bool,
 }
 

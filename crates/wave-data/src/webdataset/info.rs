@@ -85,7 +85,7 @@ impl Info {
         Some(part.files.clone())
     }
 
-    /// Whether a shard holds test images: by its split, or else by its name.
+    /// True if a shard holds test images: by its split, or else by its name.
     pub(super) fn is_test(&self, file: &Path) -> bool {
         let named = self.tests.get(file).copied();
         named.unwrap_or_else(|| pattern::is_test(file))

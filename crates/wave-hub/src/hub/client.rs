@@ -200,7 +200,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Whether another attempt may do better.
+    /// True if another attempt may do better.
     fn may_pass(&self) -> bool {
         match self {
             Self::Answer { status, .. } => {

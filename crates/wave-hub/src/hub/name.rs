@@ -114,7 +114,7 @@ pub(super) fn check_revision(revision: &str) -> Result<(), HubError> {
     Ok(())
 }
 
-/// Whether `revision` is a commit's own name, which never comes to mean another.
+/// True if `revision` is a commit's own name, which never comes to mean another.
 pub(super) fn is_commit(revision: &str) -> bool {
     revision.len() == 40 && is_hex(revision)
 }

@@ -161,7 +161,7 @@ fn check_file(dir: &Path, path: &Path, name: &str) -> Result<(), HubError> {
     Ok(())
 }
 
-/// Whether a file starts as pickles do, or the zip archives that hold them.
+/// True if a file starts as pickles do, or the zip archives that hold them.
 fn holds_pickle(path: &Path) -> Result<bool, HubError> {
     if path.extension() == Some("safetensors".as_ref()) || !path.is_file() {
         // Has been read: it is what it says, though its length may look like anything.

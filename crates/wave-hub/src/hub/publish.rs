@@ -23,14 +23,14 @@ const LFS: &str = "application/vnd.git-lfs+json";
 /// Options of publishing. The default is a public repository's `main`.
 #[derive(Debug, Clone, Default)]
 pub struct PublishOptions {
-    /// Whether the repository, if it has to be created, is hidden from others.
+    /// True if the repository, if it has to be created, is hidden from others.
     pub private: bool,
     /// The branch to commit to, created if it is not there; `main` by default.
     pub revision: Option<String>,
-    /// Whether to propose the commit as a pull request to `main` instead. The hub keeps it as a draft until
+    /// Propose the commit as a pull request to `main` instead. The hub keeps it as a draft until
     /// somebody publishes it there.
     pub create_pr: bool,
-    /// Whether to stop after the plan, without network or token.
+    /// Stop after the plan, without network or token.
     pub dry_run: bool,
     /// The commit's first line.
     pub message: Option<String>,
@@ -246,7 +246,7 @@ impl Hub<'_> {
     }
 }
 
-/// Whether a file holds weights. Hubs keep these apart from what is text.
+/// True if a file holds weights. Hubs keep these apart from what is text.
 fn is_large(name: &str) -> bool {
     name.ends_with(".safetensors") || name.ends_with(".onnx")
 }

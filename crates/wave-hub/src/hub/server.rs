@@ -106,7 +106,7 @@ pub(crate) struct State {
     pub(crate) commits: Vec<String>,
     /// The way in which large files are taken, if not Xet's.
     pub(crate) transfer: Option<&'static str>,
-    /// Whether large files are to be had by Xet.
+    /// True if large files are to be had by Xet.
     pub(crate) xet: bool,
     pub(crate) branches: Vec<String>,
     /// What the list of models shows, whatever is asked for.
@@ -114,7 +114,7 @@ pub(crate) struct State {
     /// For the next request whose method and path contain the text.
     pub(crate) faults: Vec<(&'static str, Fault)>,
     pub(crate) seen: Vec<Seen>,
-    /// Whether checksums are in upper case.
+    /// True if checksums are in upper case.
     pub(crate) upper: bool,
 }
 

@@ -15,7 +15,7 @@ pub struct HubSettings {
     pub token: Option<Token>,
     /// The cache, which Python's `huggingface_hub` shares.
     pub cache: PathBuf,
-    /// Whether to work from the cache alone.
+    /// Work from the cache alone.
     pub offline: bool,
     /// Attempts before giving up, at least 1.
     pub attempts: u32,

@@ -217,7 +217,7 @@ impl Task {
         }
     }
 
-    /// Whether there are strings of this length: where symbols may not repeat, up to their number; of a
+    /// True if there are strings of this length: where symbols may not repeat, up to their number; of a
     /// text, up to a tenth of it.
     pub fn has(&self, length: usize) -> bool {
         match &self.kind {

@@ -44,7 +44,7 @@ const CLIP_END: u64 = 49407;
 const LEGACY_END: u64 = 2;
 
 impl DualEncoder {
-    /// Whether a `config.json` is of a CLIP or SigLIP, without a classifier.
+    /// True if a `config.json` is of a CLIP or SigLIP, without a classifier.
     pub fn is_one(config: &Value) -> bool {
         let class = config["architectures"][0].as_str().unwrap_or_default();
         matches!(config["model_type"].as_str(), Some("clip" | "siglip"))

@@ -1,9 +1,9 @@
-//! Whether tiles may be used.
+//! True if tiles may be used.
 
 use std::arch::asm;
 use std::sync::LazyLock;
 
-/// Whether the processor has tiles of bf16, and the system lets this process use them.
+/// True if the processor has tiles of bf16, and the system lets this process use them.
 pub(super) fn available() -> bool {
     static AVAILABLE: LazyLock<bool> = LazyLock::new(|| has_tiles() && permitted());
     *AVAILABLE

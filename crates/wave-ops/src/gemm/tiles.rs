@@ -151,7 +151,7 @@ unsafe fn multiply_row<const V: usize>(row: Row) {
     }
 }
 
-/// Whether tiles are faster than registers at a product (m, n, k), `k` in pairs: else they are mostly empty.
+/// True if tiles are faster than registers at a product (m, n, k), `k` in pairs: else they are mostly empty.
 pub(super) fn worthwhile((m, _, k): (usize, usize, usize)) -> bool {
     m >= SIDE && k >= SIDE
 }

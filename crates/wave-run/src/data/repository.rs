@@ -106,7 +106,7 @@ fn folder(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
-/// Whether one of `words` is a word of `name`.
+/// True if one of `words` is a word of `name`.
 fn says(name: &str, words: &[&str]) -> bool {
     let mut all = name.split(|c: char| !c.is_ascii_alphabetic());
     all.any(|word| words.iter().any(|known| word.eq_ignore_ascii_case(known)))

@@ -126,7 +126,7 @@ impl<'a, T: Trainee, D: TrainingData> Observer<'a, T, D> {
         Ok(if stop { Flow::Stop } else { Flow::Continue })
     }
 
-    /// Whether an epoch that is not the last ends with a test.
+    /// True if an epoch that is not the last ends with a test.
     fn tests_after(&self, epoch: f64) -> bool {
         let TrainingPlan {
             patience,

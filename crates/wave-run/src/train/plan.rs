@@ -32,10 +32,10 @@ pub trait TrainingData {
     /// Training batches.
     fn batches(&self) -> &Self::Batches;
 
-    /// Whether there is anything to test on.
+    /// True if there is anything to test on.
     fn has_tests(&self) -> bool;
 
-    /// Whether examples are mixed in pairs, which stay together when a step is divided into parts.
+    /// True if examples are mixed in pairs, which stay together when a step is divided into parts.
     fn in_pairs(&self) -> bool;
 
     /// The context, among whose ranks the batches are divided.
@@ -91,7 +91,7 @@ pub struct TrainingPlan {
     pub checkpoint_steps: Option<u64>,
     /// Time between two checkpoints, if any.
     pub checkpoint_every: Option<std::time::Duration>,
-    /// Whether the values that tested best are kept instead of the last.
+    /// True if the values that tested best are kept instead of the last.
     pub keep_best: bool,
     /// Epochs between two tests; 0 tests at the end alone.
     pub test_epochs: u64,
@@ -103,11 +103,11 @@ pub struct TrainingPlan {
     pub accumulate: usize,
     /// Seed of everything random.
     pub seed: u64,
-    /// Whether Muon moves matrices.
+    /// True if Muon moves matrices.
     pub muon: bool,
     /// Precision of a transformer's blocks.
     pub precision: PrecisionChoice,
-    /// Whether a transformer's activations are computed again in the backward pass.
+    /// True if a transformer's activations are computed again in the backward pass.
     pub recompute: bool,
 }
 

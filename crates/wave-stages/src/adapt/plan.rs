@@ -35,7 +35,7 @@ const GROWTH: f64 = 0.9;
 pub struct AdaptPlan {
     /// The settings, which a resumed run must repeat.
     pub table: Table,
-    /// Whether templates are written, or a delta.
+    /// True if templates are written, false if a delta.
     pub whole: bool,
     /// Learning rate of scalers, relative to that of the rest.
     pub scaler_lr_ratio: f32,
@@ -108,7 +108,7 @@ impl AdaptPlan {
         gene.no_delta(anchors, classes, self.template_rank, &mut normal, adapts)
     }
 
-    /// Whether a tensor of the learngene adapts, of those that are neither scalers nor classifier.
+    /// True if a tensor of the learngene adapts, of those that are neither scalers nor classifier.
     pub fn adapts(&self, name: &str) -> bool {
         match &self.adapts {
             _ if name.starts_with("templates.") => self.whole,

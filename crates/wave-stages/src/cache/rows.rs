@@ -17,7 +17,7 @@ const ABSENT: u32 = u32::MAX;
 pub(super) struct Format {
     /// Number of the ancestor's classes or features.
     pub(super) width: usize,
-    /// Whether numbers are kept as they are, features: otherwise logits, as logarithms of probabilities.
+    /// True if numbers are kept as they are, features: otherwise logits, as logarithms of probabilities.
     pub(super) raw: bool,
     /// Number of classes kept, unless all are.
     kept: Option<usize>,

@@ -214,7 +214,7 @@ pub(super) fn constrain(
     Ok(())
 }
 
-/// Whether a variable of this name is a set of templates or a part of the bank.
+/// True if a variable of this name is a set of templates or a part of the bank.
 fn is_factor(name: &str) -> bool {
     name.starts_with("templates.") || name.starts_with("bank.")
 }

@@ -35,7 +35,7 @@ const BRANCHES: [(&str, &str); 2] = [
 const SCALAR: (&str, &str) = ("blocks.mlp.fc1.scalar", "blocks.mlp.fc1.weight");
 
 impl Beside {
-    /// Whether nothing trains beside the weights.
+    /// True if nothing trains beside the weights.
     pub fn is_empty(&self) -> bool {
         *self == Beside::default()
     }

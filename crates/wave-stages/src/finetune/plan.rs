@@ -37,7 +37,7 @@ pub struct FinetunePlan {
     pub cache: Option<CachePlan>,
     /// The objective.
     pub objective: Objective,
-    /// Whether the model gets a new head.
+    /// True if the model gets a new head.
     pub new_head: bool,
     /// Parts of names of frozen weights.
     pub frozen: Vec<String>,

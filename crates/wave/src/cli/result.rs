@@ -64,7 +64,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Whether a value takes several lines.
+/// True if a value takes several lines.
 fn is_block(value: &Value) -> bool {
     match value {
         Value::Object(_) => true,

@@ -16,7 +16,7 @@ pub enum Optimiser {
     Sgd {
         /// rho
         momentum: f64,
-        /// Whether a step looks ahead, in PyTorch's form.
+        /// True if a step looks ahead, in PyTorch's form.
         nesterov: bool,
         /// wd, of all weights.
         weight_decay: f64,

@@ -73,7 +73,7 @@ impl Text {
         self.tokens.split_at(self.tokens.len() - last)
     }
 
-    /// Whether both parts hold a window of so many tokens and the one after it.
+    /// True if both parts hold a window of so many tokens and the one after it.
     pub(super) fn has(&self, length: usize) -> bool {
         self.parts().1.len() > length
     }
