@@ -25,7 +25,7 @@ use wave_run::plot::{Chart, Series, Unit};
 pub use second_order::second_order;
 pub use settings::Settings;
 
-/// Learns distributions, tests them, and writes both. Must run inside [`second_order`].
+/// Learns distributions, tests them, and writes both. Must run inside [`second_order()`].
 ///
 /// # Errors
 /// If settings are wrong, or the work fails.

@@ -42,7 +42,7 @@ fn current(first: &Weights, learned: &[Learned], tracked: bool) -> Weights {
     all
 }
 
-/// Learns the parameters of distributions. Must run inside [`super::second_order`].
+/// Learns the parameters of distributions. Must run inside [`super::second_order()`].
 pub(super) fn learn(plan: &Plan, options: &Options) -> Result<Weights> {
     let shapes = plan.network.shapes();
     let usual = learned::usual(&plan.network.parameters(), plan.seed)?;
