@@ -40,7 +40,7 @@ impl Learngene {
     }
 
     /// The weights of a model, layers stacked, from those of [`Learngene::composed`], to which gradients flow, and the
-    /// inherited ones here. Templates are laid side by side ([`Kronecker::Tile`](crate::Kronecker::Tile)).
+    /// inherited ones here. Templates are laid side by side ([`Kronecker::Tile`]).
     ///
     /// # Errors
     /// If they do not fit.

@@ -24,7 +24,7 @@ pub(crate) const BROKEN: &str = "broken";
 ///
 /// # Errors
 /// If there is no such model, no image can be read, or logits are not finite. Images that cannot be read beside others
-/// are listed under [`BROKEN`].
+/// are listed under `broken`.
 pub fn predict(
     dir: &Path,
     heads: Option<usize>,
