@@ -101,7 +101,7 @@ impl Fill {
 
 /// The streams of randomness: one per tensor, and one per head.
 ///
-/// These numbers are part of what a seed means: changing one changes every seeded result.
+/// These numbers are part of a seed's meaning: changing one changes every seeded result.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stream {
     ClassToken = 0,
@@ -261,7 +261,7 @@ fn mimetic_attention(
     Ok((Tensor::cat(&rows, 0)?, proj)) // (3d, d), (d, d)
 }
 
-/// Refuses what would fail later, before any work is done.
+/// Refuses invalid sizes and options before any work is done.
 fn check(dims: &VitDims, options: &DirectOptions) -> Result<(), InitError> {
     let VitDims {
         depth,
