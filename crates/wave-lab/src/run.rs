@@ -32,7 +32,7 @@ impl Run {
         }
     }
 
-    /// Where it runs.
+    /// Its device, ranks and interruption.
     pub(crate) fn context(&self) -> &Context {
         &self.options.context
     }

@@ -90,7 +90,7 @@ pub(super) fn forward(layer: Layer, u: &Tensor) -> Result<Tensor> {
     project(&y, layer.of_mixer("out_proj.weight", &[d, e])?)
 }
 
-/// The matrices of what goes into the mixer, (b, h, t, t).
+/// The mixing matrices for a mixer's input, (b, h, t, t).
 pub(super) fn matrix_of(layer: Layer, u: &Tensor) -> Result<Tensor> {
     Ok(pieces(layer, u)?.matrix)
 }
