@@ -213,7 +213,7 @@ impl State {
         }
     }
 
-    /// Restores what [`State::to_weights`] and [`State::counts`] saved, into the variables too.
+    /// Restores the output of [`State::to_weights`] and [`State::counts`], into the variables too.
     ///
     /// # Errors
     /// If a tensor or a count is missing, or of another size: the state of another run.
