@@ -6,7 +6,7 @@
 //! 2. [`recognise`] finds the family and sizes, a [`FrozenNetwork`], by the weights and timm's
 //!    `config.json`.
 //! 3. [`FrozenNetwork::freeze`] folds batch norms ([`fold`]) into a network that is ready to run.
-//! 4. [`Frozen`] is how it is used: features and class scores of images. [`frozen`] are its operators.
+//! 4. [`Frozen`] is its interface: features and class scores of images. [`frozen`] are its operators.
 //!
 //! ```
 //! use candle_core::{DType, Device, Tensor};

@@ -1,4 +1,4 @@
-//! A batch: images as network input, their labels, and how they were mixed.
+//! A batch: images as network input, their labels, and their mixing.
 
 /// Images as network input, with their labels.
 #[derive(Clone, Debug, PartialEq)]

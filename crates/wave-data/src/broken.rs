@@ -26,7 +26,7 @@ const SHARE: usize = 10;
 /// An error lists at most so many.
 const LISTED: usize = 20;
 
-/// The broken images found so far, and how many there may be.
+/// The broken images found so far, and their limit.
 pub struct BrokenImages {
     allowed: usize,
     total: usize,

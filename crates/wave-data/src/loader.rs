@@ -18,7 +18,7 @@ const MIXING: u64 = 0x6D69_7869_6E67;
 #[derive(Clone)]
 pub struct Loader {
     inner: Arc<Inner>,
-    /// Found so far, and how many there may be.
+    /// Broken images found so far, and their limit.
     broken: Arc<BrokenImages>,
     /// The threads that prepare images, if not the shared pool.
     workers: Option<Arc<rayon::ThreadPool>>,

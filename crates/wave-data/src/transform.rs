@@ -85,7 +85,7 @@ pub enum CropMode {
     /// The shorter side becomes s; the middle is kept.
     #[default]
     Center,
-    /// Both sides become s, whatever the proportions; the middle is kept.
+    /// Both sides become s, for any proportions; the middle is kept.
     Squash,
     /// The longer side becomes s; the middle is kept, and borders of the mean colour added.
     Border,

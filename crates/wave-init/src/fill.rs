@@ -50,7 +50,7 @@ const MAX_PARAMETERS: u128 = 1 << 33;
 ///
 /// `qkv` counts as one matrix with 3d outputs, as it does for PyTorch's `xavier_uniform_` on the whole
 /// weight. timm leaves the patch embedding, a convolution, to PyTorch's default, hence ±1/sqrt(inputs).
-/// Whatever the method, biases of linear layers are 0, norms are 1 and 0, the head is truncated normal
+/// With any method, biases of linear layers are 0, norms are 1 and 0, the head is truncated normal
 /// with sd 0.02, and the class token normal with sd 1e-6, all as in timm.
 ///
 /// # Errors

@@ -50,7 +50,7 @@ pub enum Positions {
     All,
 }
 
-/// Biases of attention scores by how far two patches are apart.
+/// Biases of attention scores by the distance of two patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relative {
     /// There are none.

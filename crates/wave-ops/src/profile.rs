@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Kinds of work of the training's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Whatever has no kind of its own: operators outside the blocks, gradients between them.
+    /// All work without a kind of its own: operators outside the blocks, gradients between them.
     Other,
     /// Waiting for a batch.
     Loading,

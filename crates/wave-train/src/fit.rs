@@ -187,7 +187,7 @@ fn gradients<B: Batches>(
 /// `clip` and `ema_decay` as in [`Hyperparameters`]. If loss or norm is not finite, only the step is counted.
 ///
 /// # Errors
-/// Whatever the backward pass and the update return.
+/// If the backward pass or the update fails.
 pub fn step(
     loss: &Tensor,
     variables: &[Variable],

@@ -61,7 +61,7 @@ pub struct State {
     pub step: u64,
     /// Steps left out because the loss or the gradient was not finite.
     pub skipped: u64,
-    /// The last of them, as counted from 1, and how often the learning rate was halved there.
+    /// The last of them, counted from 1, and the number of halvings of the learning rate there.
     halved: (u64, u64),
     /// Moments of each variable that is stepped.
     pub(crate) moments: Vec<Option<Moments>>,

@@ -1,4 +1,4 @@
-//! `_info.json` beside shards: which of them make which split, and how many images each holds.
+//! `_info.json` beside shards: the shards of each split, and their numbers of images.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -213,7 +213,7 @@ fn shift_mlps(
     Ok(())
 }
 
-/// Draws the filters of every layer; returns how many values of the donor they stand on.
+/// Draws the filters of every layer; returns the number of the donor's values that they stand on.
 fn sample(
     weights: &mut Weights,
     filters: &Filters,
@@ -269,7 +269,7 @@ fn cost(taken: usize) -> Cost {
     }
 }
 
-/// Copies the first filters of every layer; returns how many values they are.
+/// Copies the first filters of every layer; returns their number of values.
 fn copy(
     weights: &mut Weights,
     filters: &Filters,

@@ -186,7 +186,7 @@ pub(super) fn tests(
 }
 
 /// The task of the tests. Its network has as many outputs as the task has classes or tokens: the
-/// distribution of a head's weights is one of numbers, of which there may be more or fewer.
+/// distribution of a head's weights is one of numbers, for any number of them.
 struct Trial {
     family: DistributionFamily,
     network: Small,

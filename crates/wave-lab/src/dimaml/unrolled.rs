@@ -108,7 +108,7 @@ fn mean(losses: &[(u64, f64)]) -> f64 {
 type Point = Vec<Vec<Tensor>>;
 
 impl Unrolled {
-    /// Trains from `start` and tells how it went. `loss` is a pure function of the examples and the
+    /// The curve of a training from `start`. `loss` is a pure function of the examples and the
     /// weights: asked twice it answers the same. `rates`, if given, are the [update
     /// rates](Curve::update_rates) of another training: every gradient is scaled to them. Gradients of weights
     /// that are zero in either training stay the same.

@@ -70,7 +70,7 @@ pub fn across_layers(shape: &PopulationShape, weights: &Weights) -> Result<Tenso
     correlation(&means.matmul(&means.t()?)?)
 }
 
-/// Correlations of all weights of the networks, of whatever tensors (figure 3.39).
+/// Correlations of all weights of the networks, across tensors (figure 3.39).
 #[derive(Clone, Debug)]
 pub struct NetworkStatistics {
     /// Names of the tensors, in the order of the forward pass.

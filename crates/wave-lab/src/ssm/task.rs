@@ -400,7 +400,7 @@ impl Examples for TokenBatch {
 /// sequences all of whose tokens have the highest score.
 ///
 /// # Errors
-/// Whatever `logits` returns.
+/// If `logits` fails.
 pub(super) fn evaluate(
     batches: &[TokenBatch],
     logits: impl Fn(&Tensor, &Tensor) -> candle_core::Result<Tensor>,
