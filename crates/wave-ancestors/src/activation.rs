@@ -56,7 +56,7 @@ impl Activation {
         }
     }
 
-    /// Checks that a network offers this activation; `expected` names those that it does.
+    /// Checks that a network offers this activation; `expected` names the offered ones.
     pub fn among(self, offered: &[Activation], expected: &'static str) -> Result<(), ShapeError> {
         if offered.contains(&self) {
             return Ok(());

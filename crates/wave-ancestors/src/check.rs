@@ -29,7 +29,7 @@ const IGNORED: [&str; 3] = [
     "relative_position_index",
 ];
 
-/// What is read, for those who hold something else.
+/// Supported families, named to users of other networks.
 const SUPPORTED: &str = "vision transformers (ViT, DeiT, DINOv2, DINOv3, BEiT, EVA, the towers of CLIP \
      and SigLIP), ConvNeXt, ResNet, RepVGG, VGG, MobileNetV4, MobileOne, FastViT, EfficientViT, Hiera, \
      LeViT, ConvMixer and EfficientNet-Lite";
@@ -146,7 +146,7 @@ pub enum ShapeError {
     Layout {
         /// Its `model_type`.
         kind: String,
-        /// Those that are read.
+        /// The supported layouts.
         read: String,
     },
     /// Weights of another network than their description names.
@@ -185,7 +185,7 @@ pub enum ShapeError {
     },
 }
 
-/// Words by which the list of what is supported does not contradict a part that is not.
+/// Words by which the list of supported families does not contradict an unsupported part.
 fn but_for(what: &str) -> &'static str {
     match what.starts_with("it is a") || what.starts_with("it is none") {
         true => "",

@@ -34,7 +34,7 @@ pub struct EfficientNetStage {
     pub depth: usize,
     /// Side of the depthwise kernels, odd.
     pub kernel: usize,
-    /// Channels inside a block over those that enter it; 1 where nothing expands them.
+    /// Expansion ratio: channels inside a block over its input channels; 1 without expansion.
     pub expansion: usize,
 }
 
@@ -82,7 +82,7 @@ impl EfficientNetShape {
     /// Checks that the sizes fit each other.
     ///
     /// # Errors
-    /// Names the sizes that do not, and what would.
+    /// If sizes do not fit: names them, and the expected ones.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         sizes(&[
             ("image_size", self.image_size),
@@ -120,8 +120,7 @@ impl EfficientNetShape {
     /// their origin (see [`EfficientNetShape::tensorflow`]).
     ///
     /// # Errors
-    /// If the weights are not those of an EfficientNet-Lite, named with what is missing or
-    /// misshapen.
+    /// If the weights are not an EfficientNet-Lite's: names the missing or misshapen tensor.
     pub fn infer(
         weights: &Weights,
         image_size: usize,
@@ -258,7 +257,7 @@ impl EfficientNetShape {
     }
 }
 
-/// The weights that [`logits`] takes: batch norms folded into the convolutions before them, those
+/// The weights that [`logits`] takes: batch norms folded into the convolutions before them, convolutions
 /// laid out for channels-last images, matrices (in, out).
 ///
 /// # Errors
@@ -301,7 +300,7 @@ pub fn logits(shape: &EfficientNetShape, weights: &Weights, images: &Tensor) -> 
     })
 }
 
-/// What the classifier sees (b, features): see [`logits`].
+/// Features (b, features), the classifier's input: see [`logits`].
 ///
 /// # Errors
 /// If a weight is missing, or sizes contradict `shape`.

@@ -25,9 +25,9 @@ const EPS: f64 = 1e-5;
 const WINDOW: usize = 7;
 /// Convolutions before the stages, each of half the side.
 const STEM: usize = 4;
-/// Side of all kernels but those of queries.
+/// Side of all kernels but the queries'.
 const KERNEL: usize = 3;
-/// Hidden channels between stages over those before.
+/// Expansion ratio between stages: hidden channels over the channels before.
 const MERGING: usize = 4;
 /// The sizes of an EfficientViT.
 #[derive(Clone, Debug, PartialEq)]

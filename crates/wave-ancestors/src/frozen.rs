@@ -87,8 +87,8 @@ impl Window {
     }
 }
 
-/// Columns of a token matrix that belong to one of the parts of attention: those of head `h` start
-/// at `h * per_head + offset`.
+/// Columns of a token matrix that belong to one of the parts of attention: head `h`'s start at
+/// `h * per_head + offset`.
 #[derive(Clone, Copy)]
 pub struct Columns<'a> {
     /// Tokens (b, n, heads x per_head).

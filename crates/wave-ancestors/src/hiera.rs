@@ -2,8 +2,8 @@
 //! Bells-and-Whistles"), frozen, under timm's weight names.
 //!
 //! ```text
-//! x = Conv_7(image) + positions            stride 4; tokens reordered so that those which become one
-//!                                          later are a quarter apart, window by window
+//! x = Conv_7(image) + positions            stride 4; tokens reordered so that the four which later
+//!                                          become one are a quarter apart, window by window
 //! x = x' + attention(norm1(x));  x = x + mlp(norm2(x))
 //! z = fc(norm(mean over tokens of x))
 //! ```
@@ -227,7 +227,7 @@ struct Layer {
     proj: Linear,
     fc: [Linear; 2],
     widen: Option<Linear>,
-    /// What is added to scores: nothing, for each head.
+    /// Attention bias: zeros, for each head.
     zeros: Tensor,
 }
 
@@ -308,8 +308,8 @@ impl Hiera {
         Ok((hiera, classifier.transpose()?))
     }
 
-    /// Tokens (b, g g, d) so that the four that become one are quarters apart, stage by stage, and those
-    /// of a window next to each other in steps of the number of windows.
+    /// Tokens (b, g g, d) so that the four that become one are quarters apart, stage by stage, and a window's
+    /// lie next to each other in steps of the number of windows.
     fn reordered(&self, x: &Tensor) -> Result<Tensor> {
         let (b, n, d) = x.dims3()?;
         let (mut outer, mut side) = (b, self.grid);

@@ -99,7 +99,7 @@ pub fn logits(shape: &LevitShape, weights: &Weights, images: &Tensor) -> Result<
     })
 }
 
-/// What the classifiers see (b, width): see [`logits`].
+/// Features (b, width), the classifiers' input: see [`logits`].
 ///
 /// # Errors
 /// If a weight is missing, or sizes contradict `shape`.

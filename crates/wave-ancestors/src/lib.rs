@@ -1,12 +1,12 @@
-//! Networks that only run: what is distilled from, of whatever family. At the bottom lies what all
-//! networks share: weights by name, and checks of their shapes.
+//! Networks that only run: the ancestors of distillation, of any family. All networks share the bottom
+//! layer: weights by name, and checks of their shapes.
 //!
 //! 1. [`Weights`] are tensors by timm's names. [`check_weights`] compares them with the names and shapes
 //!    that a network lists.
 //! 2. [`recognise`] finds the family and sizes, a [`FrozenNetwork`], by the weights and timm's
 //!    `config.json`.
 //! 3. [`FrozenNetwork::freeze`] folds batch norms ([`fold`]) into a network that is ready to run.
-//! 4. [`Frozen`] is how it is used: features and class scores of images. [`frozen`] are its operators.
+//! 4. [`Frozen`] is its interface: features and class scores of images. [`frozen`] are its operators.
 //!
 //! ```
 //! use candle_core::{DType, Device, Tensor};
@@ -119,10 +119,10 @@ pub fn mean_over_pixels(z: &Tensor) -> Result<Tensor> {
 
 /// A network with its weights, which gives outputs and no gradients.
 pub trait Frozen: Send + Sync {
-    /// What it is, and its sizes.
+    /// Its family and sizes.
     fn about(&self) -> &About;
 
-    /// What the classifier sees (b, [`About::width`]), of images (b, channels, h, w).
+    /// Features (b, [`About::width`]), the classifier's input, of images (b, channels, h, w).
     ///
     /// # Errors
     /// If the images have another size, or the network shows no features.
@@ -140,14 +140,14 @@ pub trait Frozen: Send + Sync {
     }
 }
 
-/// What a network is, and its sizes.
+/// Family and sizes of a network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct About {
     /// The family, with an article: "a ConvNeXt V2".
     pub family: &'static str,
     /// Blocks.
     pub depth: usize,
-    /// Channels of what the classifier sees.
+    /// Channels of the features.
     pub width: usize,
     /// Colour channels of the images.
     pub channels: usize,
@@ -205,7 +205,7 @@ impl From<EfficientNetShape> for FrozenNetwork {
 }
 
 impl FrozenNetwork {
-    /// What it is, and its sizes.
+    /// Its family and sizes.
     pub fn about(&self) -> About {
         match self {
             FrozenNetwork::Levit(s) => About {
@@ -323,7 +323,7 @@ impl<S: Send + Sync> Frozen for Folded<S> {
     }
 }
 
-/// A forward pass from images to what a classifier sees, by weights of its own.
+/// A forward pass from images to features, by weights of its own.
 pub(crate) trait Body: Send + Sync {
     /// Images that pass through together.
     const AT_ONCE: usize;

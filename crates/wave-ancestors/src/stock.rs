@@ -1,8 +1,8 @@
 //! Families whose forward pass is candle-transformers': ConvNeXt and V2, ResNet, RepVGG,
 //! MobileNetV4, MobileOne and FastViT.
 //!
-//! It has them in the sizes that timm registers, by name. Its bodies give what is pooled; the
-//! classifiers on top are ours, so that features are those of timm's `forward_head(pre_logits=True)`.
+//! It has them in the sizes that timm registers, by name. Its bodies give pooled features; the
+//! classifiers on top are ours, so that features equal timm's `forward_head(pre_logits=True)`.
 //!
 //! A body has to take every tensor there is. So a variant that has one more (a norm, a scale) is never
 //! read as the plain network.
@@ -93,7 +93,7 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<StockShape>,
     }
 }
 
-/// Refuses a name that begins as those of one of the families here, but is none of them.
+/// Refuses a name that begins as one of the families' here, but is none of them.
 pub(crate) fn check_name(name: &str) -> std::result::Result<(), ShapeError> {
     if name.starts_with("convnext_isotropic") || NETWORKS.iter().any(|(n, ..)| *n == name) {
         return Ok(());
@@ -190,14 +190,14 @@ fn depth(weights: &Weights) -> usize {
         .len()
 }
 
-/// Where a body takes its weights from, and what it took.
+/// The weights that a body draws on, and the names that it took.
 #[derive(Clone)]
 struct Source(Arc<Mutex<State>>);
 
 struct State {
     weights: Weights,
     taken: BTreeMap<String, Vec<usize>>,
-    /// What was wrong with the last tensor that was not there as it was asked for.
+    /// Error of the last tensor that was missing or misshapen.
     wrong: Option<ShapeError>,
 }
 
@@ -285,11 +285,11 @@ impl SimpleBackend for Source {
     }
 }
 
-/// A body with what stands between it and the classifier, and that.
+/// A body, the layer between it and the classifier, and the classifier.
 struct Built {
     body: Func<'static>,
-    /// Weight and bias of what comes before features (a ConvNeXt's norm, a MobileNetV4's last
-    /// convolution with its batch norm), where there is something.
+    /// Weight and bias of the layer before features, if any (a ConvNeXt's norm, a MobileNetV4's last
+    /// convolution with its batch norm).
     before: Option<(Tensor, Tensor)>,
     classifier: Option<(Tensor, Tensor)>,
     width: usize,
@@ -367,7 +367,7 @@ fn folded(source: &Source, conv: &str, norm: &str) -> Result<(Tensor, Tensor)> {
 pub(super) struct Stock {
     about: About,
     family: Family,
-    /// What follows a MobileNetV4's last convolution: GELU in the largest, else the rectifier.
+    /// Activation after a MobileNetV4's last convolution: GELU in the largest, else the rectifier.
     gelu: bool,
     device: Device,
     at_once: usize,

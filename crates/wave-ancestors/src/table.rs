@@ -1,10 +1,10 @@
-//! What recognition of every family shares.
+//! Common part of the recognition of every family.
 
 use crate::check::unsupported;
 use crate::{ShapeError, Weights};
 use serde_json::{Map, Value};
 
-/// What is known of a network whose weights are at hand.
+/// Weights and description of a network to recognise.
 #[derive(Clone, Copy)]
 pub struct Known<'a> {
     /// timm's name without its tag, or empty.
@@ -32,8 +32,8 @@ impl Known<'_> {
         usize::try_from(value.as_u64()?).ok()
     }
 
-    /// The side of the input, if it is told: by what the network was built with, or by how images are
-    /// prepared for it.
+    /// The side of the input, if it is told: by the network's arguments, or by the preprocessing of its
+    /// images.
     pub fn told_size(&self) -> Option<usize> {
         self.size("img_size").or(self.image_size)
     }
@@ -60,8 +60,8 @@ const OF_TRAINING: [&str; 12] = [
     "wave",
 ];
 
-/// Refuses arguments of a network that its sizes do not follow from: all but those `read` here, of
-/// which the caller knows the meaning, and those that only matter to training.
+/// Refuses unknown arguments of a network: all but the ones `read` by the caller, and the ones that only
+/// matter to training.
 pub fn refuse_arguments(known: Known, read: &[&str]) -> Result<(), ShapeError> {
     let odd = known.args.iter().find(|(key, value)| {
         let key = key.as_str();

@@ -7,7 +7,7 @@
 //! z = fc(mean over pixels of f)
 //! ```
 //!
-//! Convolutions and batch norms are numbered together with what has no weights, so the gaps between
+//! Convolutions and batch norms are numbered together with modules without weights, so the gaps between
 //! numbers tell where maxima are taken. `Vgg::new` folds the batch norms away. Activations are
 //! channels-last.
 
@@ -32,11 +32,11 @@ pub struct VggShape {
     pub image_size: usize,
     /// Colour channels of the input.
     pub channels: usize,
-    /// Convolutions: their number among all modules, their channels, and whether maxima follow.
+    /// Convolutions: number among all modules, channels, true if max pooling follows.
     pub convolutions: Vec<(usize, usize, bool)>,
     /// True if a batch norm follows each convolution.
     pub norms: bool,
-    /// Channels inside the head, and those that the classifier sees.
+    /// Channels inside the head, and of the features.
     pub head: (usize, usize),
     /// Outputs of the classifier; 0 if there is none.
     pub classes: usize,
@@ -154,7 +154,7 @@ pub(super) fn recognise(known: Known) -> std::result::Result<Option<VggShape>, S
 
 /// A VGG with its weights.
 pub(super) struct Vgg {
-    /// Matrices (9 in, out), biases, and whether maxima follow.
+    /// Matrices (9 in, out), biases, true if max pooling follows.
     convolutions: Vec<(Tensor, Tensor, bool)>,
     /// The head's maps: (49 in, hidden) and (hidden, width).
     head: [(Tensor, Tensor); 2],

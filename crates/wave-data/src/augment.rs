@@ -85,7 +85,7 @@ impl Augment {
         self.three || self.rand_augment.is_some() || self.colour_jitter.is_some()
     }
 
-    /// Changes colour and geometry of a square; what comes into view has the colour `fill`.
+    /// Changes colour and geometry of a square; pixels from outside it have the colour `fill`.
     pub(crate) fn paint(&self, image: &mut RawImage, fill: [u8; 3], rng: &mut ChaCha8Rng) {
         if let Some(policy) = &self.rand_augment {
             policy.apply(image, fill, rng);

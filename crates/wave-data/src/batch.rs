@@ -1,4 +1,4 @@
-//! A batch: images as network input, their labels, and how they were mixed.
+//! A batch: images as network input, their labels, and their mixing.
 
 /// Images as network input, with their labels.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,8 +23,8 @@ pub struct Batch {
 
 /// The mixing of a batch.
 ///
-/// Input i is `weight` of itself and `1 - weight` of input `partners[i]`, whether pixel by pixel
-/// (Mixup) or by area (CutMix), and so is its target.
+/// Input i is `weight` of itself and `1 - weight` of input `partners[i]`, pixel by pixel (Mixup) or by
+/// area (CutMix), and so is its target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mix {
     /// Positions in the batch.

@@ -26,7 +26,7 @@ const SHARE: usize = 10;
 /// An error lists at most so many.
 const LISTED: usize = 20;
 
-/// The broken images found so far, and how many there may be.
+/// The broken images found so far, and their limit.
 pub struct BrokenImages {
     allowed: usize,
     total: usize,
@@ -34,15 +34,15 @@ pub struct BrokenImages {
 }
 
 impl BrokenImages {
-    /// Of `total` images one in a thousand may be broken, or 10, but no more than a tenth; one always
-    /// may, unless there is no other.
+    /// Limit for `total` images: one in a thousand may be broken, or 10, but no more than a tenth; one
+    /// always may, unless there is no other.
     pub fn new(total: usize) -> Self {
         let few = FEW.min(total / SHARE).max(1);
         let allowed = (total / RATE).max(few).min(total.saturating_sub(1));
         Self::at_most(allowed, total)
     }
 
-    /// Of `total` images so many may be broken.
+    /// Limit of `allowed` broken images of `total`.
     pub(crate) fn at_most(allowed: usize, total: usize) -> Self {
         Self {
             allowed,
@@ -77,7 +77,7 @@ impl BrokenImages {
         ))
     }
 
-    /// Those found so far, by index.
+    /// Broken images found so far, by index.
     pub fn list(&self) -> Vec<BrokenImage> {
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         found.values().cloned().collect()

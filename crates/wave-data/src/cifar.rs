@@ -59,7 +59,7 @@ pub(crate) fn is_cifar(dir: &Path) -> bool {
     kind_of(dir).is_some()
 }
 
-/// Opens the binary files in `dir`. Of CIFAR-10's five training files, those that are there.
+/// Opens the binary files in `dir`: of CIFAR-10's five training files, all that are there.
 pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
     let kind = kind_of(dir).unwrap_or(&KINDS[0]);
     let train: Vec<PathBuf> = kind.train.iter().map(|file| dir.join(file)).collect();

@@ -1,7 +1,7 @@
 //! Controls: the images of another data set, altered so that their classes can still be told apart while
 //! the statistics of natural images are gone.
 //!
-//! They test whether an initialisation carries over from one kind of images to another: turned sideways,
+//! They test the transfer of an initialisation from one kind of images to another: turned sideways,
 //! with dark and light exchanged, or with all pixels permuted, so that no neighbourhood is left.
 
 use crate::{DataError, Dataset, RawImage, Source};
@@ -37,7 +37,7 @@ struct Control {
 }
 
 /// Opens `inverted:SPEC`, `rotated:SPEC` or `shuffled:SPEC`; `None` if `spec` is none of them. `open`
-/// opens what is changed.
+/// opens the data set to change.
 pub(crate) fn open(
     spec: &str,
     open: impl Fn(&str) -> Result<Dataset, DataError>,
@@ -69,7 +69,7 @@ pub(crate) fn open(
     Some(open(of).and_then(changed))
 }
 
-/// The kind of a control, and what it is of.
+/// The kind of a control, and the spec of its data set.
 fn split(spec: &str) -> Option<(&str, &str)> {
     spec.split_once(':')
         .filter(|(kind, _)| CONTROLS.contains(kind))

@@ -12,8 +12,8 @@ use crate::{DataError, RawImage, jpeg};
 /// A file is not read beyond this size.
 pub(crate) const MAX_FILE_BYTES: u64 = 256 << 20;
 
-/// What colour profiles and texts of a file may take: they are not used, and small files may hold
-/// large ones, compressed.
+/// Bytes that colour profiles and texts of a file may take: they are not used, and small files may
+/// hold large ones, compressed.
 const MAX_AROUND: u64 = 16 << 20;
 
 /// Decodes a JPEG, PNG, WebP, GIF, BMP, TIFF or PNM file, recognised by its content; of several images
@@ -35,7 +35,7 @@ pub fn decode(bytes: &[u8], path_for_errors: &str) -> Result<RawImage, DataError
     })
 }
 
-/// As [`decode`]; the error says what is wrong.
+/// As [`decode`]; the error names the fault.
 fn decode_content(bytes: &[u8]) -> Result<RawImage, String> {
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(format!(

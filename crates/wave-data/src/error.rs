@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why there are no images. Every message names what was found and what was expected.
+/// Errors of data sets. Every message names the found and the expected.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     /// The data spec (`--data`) names nothing that there is.
@@ -33,7 +33,7 @@ pub enum DataError {
     Broken {
         /// Broken images found.
         broken: usize,
-        /// Of how many.
+        /// Number of all images.
         total: usize,
         /// Broken images allowed.
         allowed: usize,

@@ -1,10 +1,10 @@
 //! A folder for each class: `train/CLASS/*.jpg` and `val/CLASS/*.jpg`, or one of them. Images may lie in
 //! folders below that of their class.
 //!
-//! Opening reads names only, and those of large folders from a cache. Files are read and decoded when
-//! their image is asked for. Without folders of classes the labels are those of a table (`labels.rs`).
+//! Opening reads names only, large folders' from a cache. Files are read and decoded when their image is
+//! asked for. Without folders of classes the labels come from a table (`labels.rs`).
 //!
-//! Images without either have no labels: a source without classes, for what is learnt from images alone.
+//! Images without either have no labels: a source without classes, for learning from images alone.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -92,7 +92,7 @@ pub(crate) fn open(dir: &Path, name: String) -> Result<Dataset, DataError> {
 }
 
 /// Opens `dir` if its folders are classes, each with images, or a table in it names classes. A directory of
-/// test images, by its name, is for testing; of any other nothing says what is to be trained on.
+/// test images, by its name, is for testing; any other is unsplit.
 pub(crate) fn open_classes(dir: &Path, name: String) -> Result<Option<Dataset>, DataError> {
     let folders = listing::folders(dir)?;
     if let Some(part) = folders.iter().find(|name| is_part(name)) {
@@ -182,7 +182,7 @@ fn part(
     Ok(Some(images))
 }
 
-/// What is in `dir` besides the parts that are read, and tables of labels.
+/// Files and folders in `dir` besides the parts that are read and the tables of labels.
 fn beside(dir: &Path, read: &[&PathBuf]) -> Result<PassedOver, DataError> {
     let tables: Vec<String> = read
         .iter()

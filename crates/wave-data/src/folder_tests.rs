@@ -171,7 +171,7 @@ fn images_of_one_size_are_known_by_their_headers() {
         colour().save(dir.path().join("train").join(file)).unwrap();
     }
     assert_eq!(size(), Some((10, 20)));
-    // Turned as they are shown; what is broken does not count.
+    // Turned as they are shown; broken images do not count.
     let turned = include_bytes!("../tests/fixtures/turned.jpg");
     for file in ["cat/y.jpg", "cat/z.jpeg", "dog/a.PNG"] {
         fs::write(dir.path().join("train").join(file), turned).unwrap();

@@ -1,4 +1,4 @@
-//! The door to parsers that panic on what they do not expect.
+//! The door to parsers that panic on unexpected input.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
@@ -9,8 +9,8 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What `work` returns, or the message of its panic, which is not printed. What it changes is not to be used
-/// after an error.
+/// Result of `work`, or the message of its panic, which is not printed. Values that it changes are not to be
+/// used after an error.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -127,8 +127,8 @@ struct Idx {
     values: Vec<u8>,
 }
 
-/// Reads an IDX file of bytes with this number of dimensions, compressed or not. Memory grows with
-/// what the file really holds and never beyond what its header declares.
+/// Reads an IDX file of bytes with this number of dimensions, compressed or not. Memory grows with the
+/// file's content and never beyond the size in its header.
 fn parse(mut file: impl BufRead, dimensions: usize) -> Result<Idx, Problem> {
     let start = file.fill_buf().map_err(Problem::Reading)?;
     if start.starts_with(&[0x1F, 0x8B]) {

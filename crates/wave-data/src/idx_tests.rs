@@ -125,7 +125,7 @@ fn malformed_compression_is_refused() {
 
 #[test]
 fn a_compression_bomb_stops_at_the_declared_size() {
-    // 64 MiB of zeros in 64 KiB, of which the header declares 120 bytes.
+    // 64 MiB of zeros in 64 KiB; the header declares 120 bytes of them.
     let mut bytes = file(0x803, &[4, 6, 5], &[]);
     bytes.resize(64 << 20, 0);
     let name = "t10k-images-idx3-ubyte.gz";

@@ -27,7 +27,7 @@ pub(crate) struct Frame {
     in_order: bool,
     /// The offset of the height in the file.
     height_at: usize,
-    /// Of the blocks that are stored together, in pixels.
+    /// Height of the blocks that are stored together, in pixels.
     block_height: usize,
 }
 
@@ -107,7 +107,7 @@ impl Frame {
             }
         }
         let frame = frame.ok_or("not a readable image: the JPEG file has no frame")?;
-        // Decoders make up what a file that was cut off lacks.
+        // Decoders make up the missing part of a truncated file.
         let scans = &bytes[at..];
         if !scans.windows(2).rev().any(|pair| pair == [0xFF, 0xD9]) {
             return Err(cut());
@@ -160,8 +160,8 @@ pub(crate) fn decode_top(bytes: &mut [u8], frame: &Frame, rows: usize) -> Result
     decode(bytes, &top)
 }
 
-/// Decodes at 1/2, 1/4 or 1/8 of the size, rounded up, by leaving out high frequencies: (image,
-/// whether it was possible). The image is not turned.
+/// Decodes at 1/2, 1/4 or 1/8 of the size, rounded up, by leaving out high frequencies; `None` if
+/// impossible. The image is not turned.
 ///
 /// `factor` is 2, 4 or 8.
 pub(crate) fn decode_reduced(bytes: &[u8], frame: &Frame, factor: usize) -> Option<RawImage> {

@@ -107,7 +107,7 @@ fn a_reduced_image_is_the_mean_of_the_full_one() {
     assert!(decode_reduced(cmyk, &Frame::read(cmyk).unwrap(), 2).is_none());
 }
 
-/// Rows decoded by themselves are those of the whole, whatever the colours' resolution is.
+/// Rows decoded by themselves equal the whole's, for any chroma subsampling.
 #[test]
 fn the_top_of_a_file_is_decoded_as_in_the_whole() {
     for (name, file) in [

@@ -298,10 +298,10 @@ fn stem(name: &str) -> &str {
 }
 
 /// The character that parts the columns: the one that comes first in every line that is not blank, outside
-/// quotes. None where lines differ, as they do where classes only happen to hold a comma.
+/// quotes. None if lines differ, as they do if classes only happen to hold a comma.
 fn separator(text: &str) -> Option<char> {
     let mut all: Option<char> = None;
-    // Of the current line: its first separator, and whether there is anything else in it.
+    // The current line's first separator; true if there is anything else in it.
     let (mut first, mut words, mut quoted) = (None, false, false);
     for c in text.chars().chain(['\n']) {
         match c {

@@ -8,7 +8,7 @@
 //! 5. [`evaluation_batches`] goes through a source once, in order and without augmentation.
 //!
 //! A training batch is a pure function of the data, the settings, a seed and the step's number. Threads
-//! decide when it is ready, never what is in it, so a run can stop at any step and resume bit by bit.
+//! decide when it is ready, never its content, so a run can stop at any step and resume bit by bit.
 //!
 //! ```
 //! use wave_data::{Augment, Loader, Transform};
@@ -117,15 +117,15 @@ const ACCEPTED: &str = "expected `fashion-mnist`, `shapes` (procedural, built in
 
 /// Opens the data set that `spec` names, the value of `--data`.
 ///
-/// - `fashion-mnist`: the files of Debian's package `dataset-fashion-mnist`, or those in the
-///   directory that the environment variable `WAVE_FASHION_MNIST` names
+/// - `fashion-mnist`: the files of Debian's package `dataset-fashion-mnist`, or of the directory that
+///   the environment variable `WAVE_FASHION_MNIST` names
 /// - `shapes`: eight kinds of procedurally drawn figures, 6,000 for training and 1,000 for testing
 /// - a directory with four IDX files, `{train,t10k}-{images-idx3,labels-idx1}-ubyte`, each with or
 ///   without `.gz`
 /// - a directory with the binary files of CIFAR-10 or CIFAR-100
-/// - a directory with tar shards (WebDataset): those that its `_info.json` names, or `train*.tar` and
-///   `val*.tar` or `test*.tar`; or one of both. Shards that are cut off are refused, as are those that
-///   hold other numbers of images than `_info.json` says
+/// - a directory with tar shards (WebDataset): the ones that its `_info.json` names, or `train*.tar` and
+///   `val*.tar` or `test*.tar`; or one of both. Truncated shards are refused, and shards with other
+///   numbers of images than `_info.json` says
 /// - a directory with `train/CLASS/*.jpg` (or further [`IMAGE_EXTENSIONS`], and in folders below) and the
 ///   same classes in `val/`, `validation/` or `test/`, or a `val/` of images with their labels in
 ///   `val.txt` beside it; or parts with a [`METADATA`] table of files and labels in the place of folders
@@ -134,20 +134,20 @@ const ACCEPTED: &str = "expected `fashion-mnist`, `shapes` (procedural, built in
 /// - a directory with images, or one whose `train/` is such: images without labels, a source without
 ///   classes, and nothing to test on
 /// - tar shards by pattern, `a/{00000..00099}.tar`; or `*.parquet` as Hugging Face keeps images, in
-///   builds with the feature `parquet`. `TRAIN,TEST` names both parts. Of one pattern, the test
+///   builds with the feature `parquet`. `TRAIN,TEST` names both parts. With one pattern, the test
 ///   images are in the files whose names say so (`val`, `validation` or `test` is a word of them), or
-///   in those of the same name with such a word for `train`; or there are none
+///   in files of the same name with such a word for `train`; or there are none
 ///
 /// - `inverted:SPEC`, `rotated:SPEC` or `shuffled:SPEC`: another data set with dark and light
 ///   exchanged, a quarter turn to the left, or the pixels of every image permuted alike
 ///
 /// Nothing is ever downloaded. IDX and CIFAR files are read whole; of image folders only the names,
-/// of shards only where the images are. What was found in large ones is kept in a cache, in
+/// of shards only the images' places. Large ones' indices are kept in a cache, in
 /// `$WAVE_CACHE`, `$XDG_CACHE_HOME/wave` or `~/.cache/wave`; an empty `WAVE_CACHE` turns it off.
 ///
 /// # Errors
-/// When `spec` is none of these, or when what it names is missing, incomplete or malformed. All are
-/// bad requests ([`DataError::is_request`]).
+/// When `spec` is none of these, or names missing, incomplete or malformed data. All are bad requests
+/// ([`DataError::is_request`]).
 pub fn open(spec: &str) -> Result<Dataset, DataError> {
     if let Some(control) = control::open(spec, open) {
         return control;

@@ -52,13 +52,13 @@ pub(crate) fn is_part(name: &str) -> bool {
 /// Fewer images are listed faster than the cache is worth.
 const CACHED_FROM: usize = 20_000;
 
-/// The kind of the cache's file. Another name for every change of what is listed.
+/// The kind of the cache's file. Another name for every change of the listing.
 const CACHED: &str = "folder-index-2";
 
 /// Folders below folders beyond this depth are no data set.
 const DEEPEST: usize = 32;
 
-/// What is in a folder.
+/// Content of a folder.
 #[derive(Default)]
 pub(crate) struct Listed {
     /// Images, by their path in it.
@@ -68,7 +68,7 @@ pub(crate) struct Listed {
     pub(crate) passed_over: PassedOver,
 }
 
-/// Names of the folders in `part`, sorted, without the hidden and those of no data set.
+/// Names of the folders in `part`, sorted, without hidden ones and ones of no data set.
 pub(crate) fn folders(part: &Path) -> Result<Vec<String>, DataError> {
     Ok(entries(part)?.folders)
 }
@@ -89,8 +89,8 @@ pub(crate) fn image_names(dir: &Path) -> Result<Vec<String>, DataError> {
     Ok(entries(dir)?.images)
 }
 
-/// The images in `dir` and the folders below it: those of a folder sorted, then those of its folders.
-/// Links are followed, but not into a folder that they lie in.
+/// The images in `dir` and the folders below it: a folder's own sorted, then its folders'. Links are
+/// followed, but not into a folder that they lie in.
 pub(crate) fn walk(dir: &Path) -> Result<Listed, DataError> {
     let mut listed = Listed {
         flat: true,
@@ -170,7 +170,7 @@ pub(crate) fn images(
                 });
             }
             let listed = walk(&dir)?;
-            // The time of a folder tells nothing of those below it.
+            // The time of a folder tells nothing of the folders below it.
             let plain = listed.flat && listed.passed_over.count == 0;
             Ok(Class {
                 stamp: stamp.filter(|_| plain),
@@ -251,7 +251,7 @@ fn is_about(name: &str) -> bool {
         .any(|word| name.starts_with(word))
 }
 
-/// Names of what is in a folder, sorted, without the hidden and what is of no data set.
+/// Names in a folder, sorted, without hidden ones and ones of no data set.
 #[derive(Default)]
 struct Entries {
     folders: Vec<String>,

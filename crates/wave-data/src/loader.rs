@@ -11,18 +11,18 @@ use crate::prefetch::prefetch;
 use crate::source::permutation;
 use crate::{Augment, Batch, DataError, Source, Transform};
 
-/// Sets the draws of a batch's mixing apart from those of its images.
+/// Sets the draws of a batch's mixing apart from its images'.
 const MIXING: u64 = 0x6D69_7869_6E67;
 
 /// Training batches, each a pure function of its step. Cloning is cheap.
 #[derive(Clone)]
 pub struct Loader {
     inner: Arc<Inner>,
-    /// Found so far, and how many there may be.
+    /// Broken images found so far, and their limit.
     broken: Arc<BrokenImages>,
-    /// The threads that prepare images, if not those that everything shares.
+    /// The threads that prepare images, if not the shared pool.
     workers: Option<Arc<rayon::ThreadPool>>,
-    /// Of the variations, where views repeat.
+    /// Seed of the variations, if views repeat.
     view_seed: u64,
     /// The rows of the whole batch that are made, ascending.
     rows: Arc<Vec<usize>>,
@@ -136,8 +136,7 @@ impl Loader {
         })
     }
 
-    /// The rows of the whole batch that [`batch`](Self::batch) makes: all, or those of a
-    /// [`share`](Self::share).
+    /// The rows of the whole batch that [`batch`](Self::batch) makes: all, or a [`share`](Self::share)'s.
     pub fn rows(&self) -> &[usize] {
         &self.rows
     }
@@ -166,8 +165,8 @@ impl Loader {
         self
     }
 
-    /// The same batches, prepared by `n` threads of their own (at least 1) instead of those that the
-    /// whole process shares. Memory is bounded by a few batches, whatever `n` is.
+    /// The same batches, prepared by `n` threads of their own (at least 1) instead of the process's shared
+    /// pool. Memory is bounded by a few batches, for any `n`.
     ///
     /// # Errors
     /// When the threads cannot be started.
@@ -186,8 +185,8 @@ impl Loader {
         self.broken.list()
     }
 
-    /// Batches in an epoch, at least 1. What is left over after the last whole batch is dropped; the
-    /// next epoch's shuffle drops others.
+    /// Batches in an epoch, at least 1. Images after the last whole batch are dropped; the next epoch's
+    /// shuffle drops others.
     pub fn steps_per_epoch(&self) -> usize {
         self.inner.indices.len() / self.inner.batch
     }
@@ -196,8 +195,7 @@ impl Loader {
     ///
     /// The epoch is `step / steps_per_epoch`; seed and epoch determine the order of the images; the
     /// view is the epoch modulo the number of views; seed, view and image determine the variation
-    /// (where views repeat, the view seed instead, so that what was computed on them serves other
-    /// seeds).
+    /// (if views repeat, the view seed instead, so that results on them serve other seeds).
     ///
     /// # Errors
     /// When an image cannot be read or decoded.
@@ -224,8 +222,8 @@ impl Loader {
         Ok(batch)
     }
 
-    /// The batches of the steps from `from` up to, not including, `to`: what [`batch`](Self::batch)
-    /// returns for each, prepared by a background thread that is at most a few batches ahead.
+    /// The batches of the steps from `from` up to, not including, `to`: [`batch`](Self::batch) of each,
+    /// prepared by a background thread that is at most a few batches ahead.
     /// Dropping the iterator ends the thread.
     pub fn prefetch(
         &self,

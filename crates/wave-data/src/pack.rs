@@ -25,8 +25,8 @@ pub struct Packed {
 
 /// Writes `out/train-00000.tar`, ..., `out/val-00000.tar`, ... of about `shard_bytes` each, and last
 /// `out/_info.json`. Image files are copied as they are; images in memory become PNG files. Until all
-/// is written, `out/_incomplete` keeps the shards from being opened; after a failure it stays, and what
-/// is there may be packed again.
+/// is written, `out/_incomplete` keeps the shards from being opened; after a failure it stays, and `out`
+/// may be packed again.
 ///
 /// Every file appears whole or not at all. `progress` is told of each image.
 ///

@@ -7,7 +7,7 @@ fn shards_that_were_not_packed_to_the_end_are_refused() {
     let data = crate::open("shapes").unwrap();
     let (killed, saved) = (dir.path().join("killed"), std::cell::Cell::new(0));
     let save = || {
-        // What a kill leaves, in the middle of the work.
+        // The state after a kill in the middle of the work.
         saved.set(saved.get() + 1);
         if saved.get() == 4000 {
             fs::create_dir(&killed).unwrap();

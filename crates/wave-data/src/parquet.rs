@@ -195,7 +195,7 @@ impl Source for Tables {
 }
 
 /// A file that may be damaged: to read beyond its end, or to ask for more than it holds, is an error. The
-/// reader of the format would make room for what a header promises, and skip a promised list element by
+/// reader of the format would make room for the size in a header, and skip a promised list element by
 /// element, though the file has ended.
 struct Sound {
     file: File,
@@ -341,7 +341,7 @@ fn column<R: ChunkReader + 'static>(
     Ok(get_column_reader(chunk.column_descr_ptr(), Box::new(pages)))
 }
 
-/// Appends up to `rows` values, in parts, so that memory grows with what is really there.
+/// Appends up to `rows` values, in parts, so that memory grows with the values really there.
 fn read_values<T: DataType>(
     column: &mut ColumnReaderImpl<T>,
     rows: usize,
@@ -372,7 +372,7 @@ fn describe(error: ParquetError) -> String {
     format!("is no sound parquet file: {error}")
 }
 
-/// The reader of the format asserts what a damaged file may not hold; that is no reason to end.
+/// The reader of the format asserts that files are sound; a damaged one is no reason to end.
 fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|_| Err("is no sound parquet file: it contradicts itself".to_owned()))

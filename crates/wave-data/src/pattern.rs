@@ -27,7 +27,7 @@ pub(crate) fn split(spec: &str) -> (&str, Option<&str>) {
 }
 
 /// The files that a pattern names, in order: braces as in a shell (every name must be there), `*` in
-/// a file's name (what is there).
+/// a file's name (any that are there).
 pub(crate) fn expand(pattern: &str) -> Result<Vec<PathBuf>, DataError> {
     let mut files = Vec::new();
     for name in braces(pattern)? {

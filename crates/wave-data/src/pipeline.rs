@@ -154,7 +154,7 @@ impl Pipeline {
         let s = self.transform.image_size;
         let placement = v.augment.place(v.seed, v.view, i, repeat);
         let mut rng = Augment::generator(v.seed, v.view, i, repeat);
-        let image; // what `pixels` may borrow from
+        let image; // `pixels` may borrow from it
         let mut pixels = match &v.augment.resized_crop {
             Some(crop) => self.cropped(i as usize, crop, &mut rng)?.into(),
             None => {
@@ -232,7 +232,7 @@ impl Pipeline {
         })
     }
 
-    /// The mean colour, as timm fills what comes into view.
+    /// The mean colour, timm's fill for pixels from outside the image.
     fn fill(&self) -> [u8; 3] {
         let mean = &self.transform.mean;
         std::array::from_fn(|k| {

@@ -65,7 +65,7 @@ impl Drop for Prefetch {
     fn drop(&mut self) {
         self.receiver = None; // a thread that waits to send gives up
         if let Some(worker) = self.worker.take() {
-            // How it ended no longer matters.
+            // Its end no longer matters, panic or not.
             let _ = worker.join();
         }
     }

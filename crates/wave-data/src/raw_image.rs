@@ -25,7 +25,7 @@ pub struct RawImage {
 }
 
 impl RawImage {
-    /// True if the fields agree with each other; the message says how they do not.
+    /// Checks that the fields agree with each other; the error names the contradiction.
     pub(crate) fn check(&self) -> Result<(), DataError> {
         let &Self {
             width: w,

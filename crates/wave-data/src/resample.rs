@@ -99,7 +99,7 @@ impl FromStr for Interpolation {
 
 /// Binary digits of a weight after the point, as in Pillow.
 const DIGITS: u32 = 22;
-/// Rows that are turned together, so that what is written stays in a few lines of the cache.
+/// Rows that are turned together, so that writes stay in a few lines of the cache.
 const BLOCK: usize = 32;
 /// Bytes of a line that are added up together.
 const LANES: usize = 64;
@@ -109,7 +109,7 @@ const LANES: usize = 64;
 pub(crate) struct View<'a> {
     /// (height, width, channels) of the whole image; there may be more after it.
     pub(crate) pixels: &'a [u8],
-    /// Of the whole image, in pixels.
+    /// Width of the whole image, in pixels.
     pub(crate) line: usize,
     /// 1 or 3.
     pub(crate) channels: usize,
@@ -201,7 +201,7 @@ pub(crate) fn nearest(scale: f64, skipped: usize, to: usize, cut: usize, size: u
     all
 }
 
-/// What each of `to` pixels is made of, if the part `(start, length)` of `size` pixels along an axis
+/// Filter taps of each of `to` pixels, if the part `(start, length)` of `size` pixels along an axis
 /// becomes them.
 ///
 /// # Errors

@@ -113,7 +113,7 @@ impl Scene {
         pixels
     }
 
-    /// How much of the pixel around (x, y) a figure of `class` covers in this pose: 0 to 1.
+    /// Share of the pixel around (x, y) that a figure of `class` covers in this pose: 0 to 1.
     fn coverage(&self, class: usize, x: f32, y: f32) -> f32 {
         let (sin, cos) = self.angle.sin_cos();
         let (x, y) = (x - self.centre.0, y - self.centre.1);

@@ -108,7 +108,7 @@ fn a_linear_classifier_fails() {
         right.count() as f64 / n as f64
     };
     let (on_train, on_test) = (accuracy(&*data.train, 2000), accuracy(&*data.test, TEST));
-    // It does learn: what it is taught it partly remembers, above the 12.5 % of guessing.
+    // It does learn: it partly remembers the training images, above the 12.5 % of guessing.
     assert!(on_train > 0.25, "{on_train}");
     assert!(on_test < 0.6, "{on_test}");
 }

@@ -69,7 +69,7 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// What lies among the images and is not read.
+    /// Files and folders among the images that are not read.
     fn passed_over(&self) -> PassedOver {
         PassedOver::default()
     }
@@ -113,13 +113,13 @@ impl Encoded {
     }
 }
 
-/// So many of what was passed over are named.
+/// Number of passed-over paths that are named.
 const NAMED: usize = 5;
 
 /// Files and folders of a data set that are not read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PassedOver {
-    /// How many.
+    /// Number of them.
     pub count: usize,
     /// The first of them.
     pub named: Vec<String>,
@@ -151,14 +151,14 @@ impl std::fmt::Display for PassedOver {
     }
 }
 
-/// A data set: what to train on and what to test on, with the same classes.
+/// A data set: training and test images, with the same classes.
 #[derive(Clone)]
 pub struct Dataset {
     /// A short name for reports: `fashion-mnist`, `shapes`, or the directory's own name.
     pub name: String,
     /// The training images.
     pub train: Arc<dyn Source>,
-    /// The test images; of an image folder, those in `val/`.
+    /// The test images; an image folder's are in `val/`.
     pub test: Arc<dyn Source>,
     /// True if nothing says which of the training images are to be tested on, as in a directory of class
     /// folders alone.
@@ -188,7 +188,7 @@ impl Dataset {
         }
     }
 
-    /// What lies among the images of both parts and is not read.
+    /// Files and folders among the images of both parts that are not read.
     pub fn passed_over(&self) -> PassedOver {
         let mut all = self.train.passed_over();
         all.append(&self.test.passed_over());
@@ -237,7 +237,7 @@ pub fn subset(len: usize, limit: Option<usize>, seed: u64) -> Vec<u32> {
     order
 }
 
-/// Splits off the last `n` of `indices`: (what remains to train on, what is held out).
+/// Splits off the last `n` of `indices`: (training indices, held-out indices).
 ///
 /// Holds out everything if there are fewer than `n`.
 pub fn hold_out(mut indices: Vec<u32>, n: usize) -> (Vec<u32>, Vec<u32>) {

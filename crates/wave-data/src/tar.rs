@@ -13,7 +13,7 @@ const MAX_NAME: u64 = 1 << 16;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
     pub(crate) name: String,
-    /// Of its content, from the archive's start.
+    /// Offset of its content, from the archive's start.
     pub(crate) offset: u64,
     pub(crate) size: u64,
 }
@@ -93,7 +93,7 @@ pub(crate) fn list(archive: &mut (impl Read + Seek)) -> Result<Vec<Member>, Prob
                     }
                 }
             }
-            // Directories, links and what else there is: nothing of interest follows from them.
+            // Directories, links and all others: nothing of interest follows from them.
             _ => (long_name, long_size) = (None, None),
         }
         at = next;
@@ -136,7 +136,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]).into_owned()
 }
 
-/// Records `LENGTH KEY=VALUE\n`; what is malformed ends them.
+/// Records `LENGTH KEY=VALUE\n`, up to a malformed one.
 fn pax_records(mut content: &[u8]) -> Vec<(String, String)> {
     let mut records = Vec::new();
     loop {

@@ -77,7 +77,7 @@ impl Tokenizer {
         })
     }
 
-    /// The same, of which a text has at most so many tokens, those at its begin and end included.
+    /// The same, with texts truncated to so many tokens, begin and end tokens included.
     ///
     /// # Errors
     /// If the tokens at begin and end leave no room.
@@ -99,7 +99,7 @@ impl Tokenizer {
         }
     }
 
-    /// The tokens of a text; `whole` with those that the file puts at its begin and end.
+    /// The tokens of a text; if `whole`, with the file's begin and end tokens.
     ///
     /// # Errors
     /// If there are characters that the tokenizer has no token for.
@@ -152,8 +152,8 @@ impl Tokenizer {
     }
 }
 
-/// What a file may contain beyond what the library checks, which trusts it: bounded depth, and tables that
-/// are as long as they say. Returns the normalizer.
+/// Checks the limits on a file that the library trusts it with: bounded depth, and tables that are as long
+/// as they say. Returns the normalizer.
 fn look_over(json: &[u8]) -> Result<Value, String> {
     if depth(json) > DEEPEST {
         return Err(format!("it nests more than {DEEPEST} deep"));
@@ -175,7 +175,7 @@ fn look_over(json: &[u8]) -> Result<Value, String> {
     Ok(normalizer)
 }
 
-/// How deep brackets and braces nest, outside strings.
+/// Nesting depth of brackets and braces, outside strings.
 fn depth(json: &[u8]) -> usize {
     let (mut depth, mut deepest, mut quoted, mut escaped) = (0_usize, 0, false, false);
     for &byte in json {
@@ -194,8 +194,8 @@ fn depth(json: &[u8]) -> usize {
     deepest
 }
 
-/// A table in base 64: four bytes that say how long its trie is, the trie, texts. The library makes room for
-/// what they say.
+/// A table in base 64: the length of its trie in four bytes, the trie, texts. The library makes room for the
+/// stated length.
 fn check_charsmap(table: &str) -> Result<(), String> {
     let digit = |byte: u8| match byte {
         b'A'..=b'Z' => Some(byte - b'A'),
@@ -223,7 +223,7 @@ fn check_charsmap(table: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The most bytes that a normalizer makes of `length`, but for what Unicode's own forms add.
+/// The most bytes that a normalizer makes of `length`, but for the growth of Unicode's own forms.
 fn longest(step: &Value, length: u64) -> u64 {
     let bytes = |key: &str| step[key].as_str().map_or(0, |text| text.len() as u64);
     match step["type"].as_str() {

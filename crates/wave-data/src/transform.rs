@@ -1,6 +1,6 @@
 //! From an image to network input: resize, crop, normalise.
 //!
-//! The steps are those of timm's evaluation: the shorter side to `floor(image_size / crop_pct)`
+//! The steps are timm's for evaluation: the shorter side to `floor(image_size / crop_pct)`
 //! with Pillow's antialiased bicubic filter, the central square of `image_size` pixels, and
 //! `(x / 255 - mean) / std`. Other filters, and other ways to a square, are [`Interpolation`] and
 //! [`CropMode`]. Only the pixels that the crop keeps are ever computed.
@@ -85,7 +85,7 @@ pub enum CropMode {
     /// The shorter side becomes s; the middle is kept.
     #[default]
     Center,
-    /// Both sides become s, whatever the proportions; the middle is kept.
+    /// Both sides become s, for any proportions; the middle is kept.
     Squash,
     /// The longer side becomes s; the middle is kept, and borders of the mean colour added.
     Border,
@@ -286,8 +286,8 @@ impl Transform {
     }
 }
 
-/// Resizes a rectangle of an image to a square, as Pillow resizes what it has cropped: nothing
-/// outside it counts. `reduced` is by how much the image was decoded smaller than the one that the
+/// Resizes a rectangle of an image to a square, as Pillow resizes a crop: nothing outside it counts.
+/// `reduced` is the factor by which the image was decoded smaller than the one that the
 /// rectangle is of. (side, side, channels)
 pub(crate) fn resize_rectangle(
     image: &RawImage,
@@ -323,7 +323,7 @@ pub(crate) fn resize_rectangle(
 
 /// The part of one axis of an image that resizing and cropping keep, in pixels of the original.
 struct Window {
-    /// Of the original.
+    /// Length of the original.
     side: usize,
     start: f64,
     length: f64,
@@ -331,7 +331,7 @@ struct Window {
     scale: f64,
     /// Pixels of the resized axis before the window.
     skipped: usize,
-    /// Pixels that it becomes, and those of a border before and after them.
+    /// Pixels that it becomes, and a border's before and after them.
     shown: usize,
     before: usize,
     after: usize,

@@ -1,8 +1,8 @@
 //! Tar shards (WebDataset): members `KEY.jpg` with `KEY.cls` (a number) or `KEY.json` (`label`).
 //!
 //! Opening lists the members of every shard, in parallel, and remembers where they are; images are
-//! then read from any place of any shard. Of labels, `.cls` goes before `.json`. Beside the shards
-//! `_info.json` may say which shards make which split and how many images each holds, and name the
+//! then read from any place of any shard. Labels in `.cls` go before `.json`. Beside the shards
+//! `_info.json` may give the shards of each split, their numbers of images and the names of the
 //! classes (`class_names`).
 
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ const IMAGE: &str = "img";
 /// A label's file is not longer.
 const MAX_LABEL_BYTES: u64 = 1 << 20;
 
-/// The kind of cache file of a shard. Another name for every change of what is accepted.
+/// The kind of cache file of a shard. Another name for every change of the accepted files.
 const CACHED: &str = "tar-index-3";
 
 /// True if `dir` holds tar shards.
@@ -60,9 +60,9 @@ pub(crate) fn open_directory(dir: &Path, name: String) -> Result<Dataset, DataEr
     open(train, test, name, info)
 }
 
-/// Opens shards by pattern: `TRAIN,TEST`, or one pattern, whose test images are those that
-/// `_info.json` or their names say. Of training images alone the test set is that of an `_info.json`,
-/// or has the same name with `val`, `validation` or `test` for `train`, or is empty.
+/// Opens shards by pattern: `TRAIN,TEST`, or one pattern, whose test images follow from `_info.json` or
+/// their names. For training images alone the test set comes from an `_info.json`, or has the same name
+/// with `val`, `validation` or `test` for `train`, or is empty.
 pub(crate) fn open_pattern(spec: &str) -> Result<Dataset, DataError> {
     let (pattern, test) = pattern::split(spec);
     let files = pattern::expand(pattern)?;
@@ -352,7 +352,7 @@ fn label<'a>(
     }
 }
 
-/// `dir/a.b.jpg` is `dir/a` and `b.jpg`, of which the last part counts.
+/// `dir/a.b.jpg` is `dir/a` and `b.jpg`; the last part counts.
 fn key_of(name: &str) -> (&str, &str) {
     let file = name.rfind('/').map_or(0, |at| at + 1);
     match name[file..].find('.') {

@@ -1,4 +1,4 @@
-//! The choices that the methods' papers leave open, those of all methods in one value.
+//! The choices that the methods' papers leave open, of all methods in one value.
 
 use crate::error::{InitError, by_name};
 use crate::indices::Layers;
@@ -7,24 +7,24 @@ use crate::mimetic::{Attention, VpLayout};
 use crate::options::{Base, DirectMethod, DirectOptions, Positions};
 use std::str::FromStr;
 
-/// The choices of all methods. Defaults are the papers'. Where a paper names none, the field says whose
+/// The choices of all methods. Defaults are the papers'. If a paper names none, the field says whose
 /// reading it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choices {
-    /// Position embedding of what is not taken from a donor; by default sinusoidal for methods with
-    /// mimetic attention and learned for the others.
+    /// Position embedding, unless taken from a donor; by default sinusoidal for methods with mimetic
+    /// attention and learned for the others.
     pub positions: Option<Positions>,
     /// Scale of sinusoidal positions, where `positions` does not say; by default
     /// [`Positions::usual_scale`].
     pub position_scale: Option<f64>,
     /// Mean shift of the first MLP matrix; by default none, but for `mlp-mean`.
     pub mlp_mean: Option<MlpMean>,
-    /// (alpha, beta) of mimetic Q and K; by default those of [`DirectOptions::new`], and (0, 0) leaves the two
-    /// to `base`.
+    /// (alpha, beta) of mimetic Q and K; by default as in [`DirectOptions::new`], and (0, 0) leaves the two to
+    /// `base`.
     pub qk: Option<(f64, f64)>,
     /// (alpha, beta) of mimetic V and projection, in the same way.
     pub vp: Option<(f64, f64)>,
-    /// What mimetic attention is made of.
+    /// Factors of mimetic attention.
     pub attention: Attention,
     /// The layout of mimetic V and projection.
     pub vp_layout: VpLayout,
@@ -195,8 +195,7 @@ pub enum QkvRows {
     /// From one tensor of 3 d rows, as the authors do.
     #[default]
     Together,
-    /// From each of the three alone, so that the channels of V are those that the projection reads
-    /// (our reading).
+    /// From each of the three alone, so that V and the projection keep the same channels (our reading).
     Apart,
 }
 

@@ -127,7 +127,7 @@ pub enum InitError {
         found: usize,
     },
 
-    /// A donor lacks what the target needs.
+    /// A donor lacks a part that the target needs.
     #[error(
         "{method}: the donor's {size} is {donor}, less than the target's {target}: \
          take a donor with at least {target}, or make the target no larger than {donor}"

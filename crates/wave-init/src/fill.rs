@@ -50,7 +50,7 @@ const MAX_PARAMETERS: u128 = 1 << 33;
 ///
 /// `qkv` counts as one matrix with 3d outputs, as it does for PyTorch's `xavier_uniform_` on the whole
 /// weight. timm leaves the patch embedding, a convolution, to PyTorch's default, hence ±1/sqrt(inputs).
-/// Whatever the method, biases of linear layers are 0, norms are 1 and 0, the head is truncated normal
+/// With any method, biases of linear layers are 0, norms are 1 and 0, the head is truncated normal
 /// with sd 0.02, and the class token normal with sd 1e-6, all as in timm.
 ///
 /// # Errors
@@ -101,7 +101,7 @@ impl Fill {
 
 /// The streams of randomness: one per tensor, and one per head.
 ///
-/// These numbers are part of what a seed means: changing one changes every seeded result.
+/// These numbers are part of a seed's meaning: changing one changes every seeded result.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stream {
     ClassToken = 0,
@@ -261,7 +261,7 @@ fn mimetic_attention(
     Ok((Tensor::cat(&rows, 0)?, proj)) // (3d, d), (d, d)
 }
 
-/// Refuses what would fail later, before any work is done.
+/// Refuses invalid sizes and options before any work is done.
 fn check(dims: &VitDims, options: &DirectOptions) -> Result<(), InitError> {
     let VitDims {
         depth,

@@ -151,7 +151,7 @@ impl Sampler {
         Ok(Sampler { root })
     }
 
-    /// The covariance of what is drawn.
+    /// The covariance of the drawn filters.
     pub fn covariance(&self) -> Mat<f64> {
         &self.root * self.root.transpose()
     }

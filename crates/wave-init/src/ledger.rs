@@ -2,7 +2,7 @@
 //!
 //! Papers on learngenes compare starts by the values they carry over ("Para. (M)" in WAVE's Tables
 //! 1 to 3) and the epochs spent to get them. A [`Ledger`] counts the values that a method carries, from
-//! sizes alone. The [`Cost`] of a start counts those that it carried. The two are the same where donor
+//! sizes alone. The [`Cost`] of a start counts the values it carried. The two are the same where donor
 //! and target agree on patches, tokens and classes.
 
 use wave_models::vit::VitShape;
@@ -77,8 +77,8 @@ impl Ledger {
     }
 
     /// WAVE: `templates` templates of this side, the biases and norms of `layers` layers, and all
-    /// that surrounds the blocks. The published columns are those of 24 templates as wide as the
-    /// network and the auxiliary's 12 layers.
+    /// that surrounds the blocks. The published columns have 24 templates as wide as the network and the
+    /// auxiliary's 12 layers.
     pub fn wave(templates: usize, side: usize, layers: usize) -> Self {
         Self::new(&[
             (templates, Item::Matrix(side)),

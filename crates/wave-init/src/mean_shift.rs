@@ -19,8 +19,8 @@ use wave_models::Weights;
 use crate::error::{InitError, finite};
 use crate::random::standard_normal;
 
-/// How the first layer of an MLP starts: with a mean shift, or one of the baselines that the paper compares
-/// it with (section 2, and figure 4).
+/// Start of an MLP's first layer: with a mean shift, or one of the baselines that the paper compares it with
+/// (section 2, and figure 4).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MlpMean {
     /// None.
@@ -45,8 +45,8 @@ pub enum MlpMean {
     Half,
 }
 
-/// Weight (p, n) and bias (p) of an MLP's first layer under `shift`, given those of a plain start and its second
-/// matrix (n, p).
+/// Weight (p, n) and bias (p) of an MLP's first layer under `shift`, given a plain start's and its second matrix
+/// (n, p).
 ///
 /// # Errors
 /// As [`shift_mean`].

@@ -20,7 +20,7 @@
 //! The thesis prints W_proj = −Z, whose product with Z has no diagonal to speak of. Noise and diagonal cannot be chosen
 //! apart.
 //!
-//! A network stores the transposes, outputs by inputs, and these functions return what it stores.
+//! A network stores the transposes, outputs by inputs, and these functions return them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -32,7 +32,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::error::{InitError, by_name, finite};
 use crate::random::standard_normal;
 
-/// What mimetic attention is made of.
+/// Factors of mimetic attention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Attention {
     /// Products near the identity and its negative, factored by the singular value decomposition (equations 3.12 to

@@ -66,11 +66,11 @@ pub struct DirectOptions {
     /// Mimetic only: (alpha, beta) of W_V W_proj = alpha Z − beta I. (0, 0) leaves V and the
     /// projection to `base`.
     pub vp: (f64, f64),
-    /// Mimetic only: what attention is made of.
+    /// Mimetic only: the factors of attention.
     pub attention: Attention,
     /// Mimetic only: how V and the projection are stored.
     pub vp_layout: VpLayout,
-    /// Mimetic only: what fills the matrices that the method does not speak of.
+    /// Mimetic only: the start of the matrices that the method does not define.
     pub base: Base,
 }
 
@@ -130,7 +130,7 @@ impl DirectMethod {
         }
     }
 
-    /// One line on what the method does and which section of which paper defines it.
+    /// One line: the method's effect, and the paper and section that define it.
     pub const fn description(self) -> &'static str {
         match self {
             DirectMethod::He => {
@@ -192,7 +192,7 @@ impl Positions {
 /// The distribution of matrices that mimetic initialisation leaves alone, chiefly the MLP's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
-    /// As [`DirectMethod::Timm`], so that what mimetic attention changes stands alone.
+    /// As [`DirectMethod::Timm`], so that the changes of mimetic attention stand alone.
     Timm,
     /// As [`DirectMethod::Xavier`], which trains better at narrow widths, where 0.02 is too small.
     Xavier,

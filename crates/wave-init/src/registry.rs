@@ -27,7 +27,7 @@ pub const METHODS: [StartMethod; 15] = [
 /// The starting point of this name.
 ///
 /// # Errors
-/// If there is none; the message lists those that exist.
+/// If there is none; the message lists the existing ones.
 pub fn find(name: &str) -> Result<&'static StartMethod, InitError> {
     const ALL: &[StartMethod] = &METHODS;
     let found = ALL.iter().find(|method| method.name == name);

@@ -32,7 +32,7 @@ impl Donor {
     /// A donor of this shape; `weights` have timm's names, a tensor for each layer.
     ///
     /// # Errors
-    /// If the weights are not those of the shape.
+    /// If the weights do not fit the shape.
     pub fn new(shape: VitShape, weights: Weights) -> Result<Self, InitError> {
         shape.validate()?;
         check_weights(&weights, &shape.parameters())?;
@@ -105,7 +105,7 @@ impl Start {
 pub struct StartMethod {
     /// The name on the command line and in recipes.
     pub name: &'static str,
-    /// One line on what the method does, and whose it is.
+    /// One line: the method's effect and its authors.
     pub description: &'static str,
     /// The number of trained models it takes weights from: 0 or 1.
     pub donors: usize,

@@ -1,6 +1,6 @@
 //! Starts that take weights from a trained model.
 //!
-//! Each begins as a fresh network ([`Choices::rest`](crate::Choices::rest)), of which some tensors are
+//! Each begins as a fresh network ([`Choices::rest`](crate::Choices::rest)). Some tensors are then
 //! replaced. Outside the blocks a tensor is taken only where it fits: the patch embedding if patches and
 //! channels agree, positions if the grids do, the classifier if the number of classes does, a class
 //! token if both networks have one.
@@ -97,7 +97,7 @@ fn at_least(
 
 /// The values to keep in order to make a start again.
 enum Stored {
-    /// Those taken.
+    /// The values taken.
     Taken,
     /// All of the donor.
     Donor,
@@ -153,7 +153,7 @@ impl<'a> Carry<'a> {
         at_least(self.method, size, donor, target)
     }
 
-    /// Puts `tensor`, made from what the donor calls `from`, in the place of `to`.
+    /// Puts `tensor`, made from the donor's tensor `from`, in the place of `to`.
     fn put(&mut self, to: &str, from: &str, tensor: Tensor) -> Result<()> {
         let place = self.weights.get_mut(to);
         let place = place.ok_or_else(|| candle_core::Error::Msg(format!("missing tensor {to}")))?;
@@ -256,7 +256,7 @@ impl<'a> Carry<'a> {
         Ok(())
     }
 
-    /// The weights, and what they cost.
+    /// The weights and their cost.
     fn finish(self, stored: Stored) -> Start {
         let transferred = self.taken.values().sum();
         let spent = self.donor.spent;

@@ -17,7 +17,7 @@ use wave_models::vit::VitShape;
 use wave_run::settings::Duration;
 use wave_run::train::Defaults;
 
-/// Those of `wave finetune`.
+/// Defaults of `wave finetune`.
 const DEFAULTS: Defaults = Defaults {
     duration: Duration::Epochs(10.0),
     lr: 5e-4,

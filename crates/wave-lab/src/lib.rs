@@ -10,7 +10,7 @@
 //!
 //! A command takes its settings from a recipe under `recipes/papers`, flags before the recipe's keys. It
 //! starts a network, trains and measures it in one run, and writes `result.json`, the weights and pictures to
-//! `--out`. The training loop, the data and the log are those of `wave`; resuming is not: a run takes minutes.
+//! `--out`. The training loop, the data and the log are `wave`'s. A run takes minutes and cannot be resumed.
 //!
 //! ```
 //! use wave_lab::ssm::network::{Mixer, SequenceShape};

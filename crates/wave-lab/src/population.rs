@@ -1,5 +1,5 @@
-//! `wave-lab population`: many small networks that are trained as one, each on images of its own, and what
-//! their weights have in common.
+//! `wave-lab population`: many small networks that are trained as one, each on images of its own, and the
+//! statistics of their weights.
 
 mod inspect;
 pub mod network;

@@ -19,7 +19,7 @@ use wave_train::Variable;
 /// A run of a paper.
 pub struct Run {
     out: PathBuf,
-    /// Context, and how much is said.
+    /// Context and verbosity.
     pub options: Options,
 }
 
@@ -32,7 +32,7 @@ impl Run {
         }
     }
 
-    /// Where it runs.
+    /// Its device, ranks and interruption.
     pub(crate) fn context(&self) -> &Context {
         &self.options.context
     }

@@ -30,8 +30,8 @@ const MOMENTUM: f64 = 0.1;
 /// The sizes of a ConvMixer. All are at least 1; see [`ConvMixerShape::validate`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvMixerShape {
-    /// Height and width of the square images, in pixels. What exceeds a whole number of patches
-    /// is cropped at the bottom and the right.
+    /// Height and width of the square images, in pixels. They are cropped at the bottom and the right to a
+    /// whole number of patches.
     pub image_size: usize,
     /// Channels of the images.
     pub channels: usize,
@@ -102,7 +102,7 @@ impl ConvMixerShape {
     /// no trace in them; the latter are taken to be 1.
     ///
     /// # Errors
-    /// If the weights are not those of a ConvMixer, named with what is missing or misshapen.
+    /// If the weights are not a ConvMixer's: names the missing or misshapen tensor.
     pub fn infer(
         weights: &Weights,
         image_size: usize,
@@ -127,7 +127,7 @@ impl ConvMixerShape {
         Ok(shape)
     }
 
-    /// Name and shape of every weight, in timm's order. Those that [`is_running_statistic`] names
+    /// Name and shape of every weight, in timm's order. Running statistics ([`is_running_statistic`])
     /// are not trained.
     ///
     /// Without them there are `h (d (k^2 + h + 6) + c p^2 + classes + 3) + classes` values.

@@ -1,5 +1,5 @@
 //! ConvNeXts (Liu et al. 2022, "A ConvNet for the 2020s"): isotropic ones (section 3.3), of one width and
-//! one resolution throughout, as a vision transformer, without layer scale; and those of four stages, each
+//! one resolution throughout, as a vision transformer, without layer scale; and ones of four stages, each
 //! of half the resolution and twice the width of the one before it, which are timm's `ConvNeXt`.
 //!
 //! ```text
@@ -12,7 +12,7 @@
 //!
 //! Activations are channels-last, (b, rows, columns, width). Letters in shape comments: `b` images,
 //! `c` channels, `p` patch, `g` patches along a side, `h` width, `k` kernel, `m` hidden channels. Weights
-//! have timm's names; of isotropic ConvNeXts, which timm has not, those of a block are timm's.
+//! have timm's names; isotropic ConvNeXts, which timm has not, have timm's names within a block.
 
 use crate::check::{self, check_weights, count, dims, sizes};
 use crate::initial::pytorch_default;
@@ -30,8 +30,8 @@ const LAYER_SCALE: f64 = 1e-6;
 /// The sizes of a ConvNeXt. All are at least 1; see [`ConvNextShape::validate`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvNextShape {
-    /// Height and width of the square images, in pixels. What exceeds a whole number of patches
-    /// is cropped at the bottom and the right.
+    /// Height and width of the square images, in pixels. They are cropped at the bottom and the right to a
+    /// whole number of patches.
     pub image_size: usize,
     /// Channels of the images.
     pub channels: usize,
@@ -74,7 +74,7 @@ impl ConvNextShape {
         [0, 1, 2, 3].map(|stage| self.width << stage)
     }
 
-    /// Channels of what is classified.
+    /// Channels of the features.
     pub fn last_width(&self) -> usize {
         self.stages.map_or(self.width, |_| self.widths()[3])
     }
@@ -96,7 +96,7 @@ impl ConvNextShape {
             .collect()
     }
 
-    /// The blocks in order: what their weights' names begin with, their channels and their stage.
+    /// The blocks in order: prefix of their weights' names, channels and stage.
     pub fn blocks(&self) -> Vec<(String, usize, usize)> {
         let stages = self.per_stage().into_iter().enumerate();
         stages
@@ -214,8 +214,8 @@ impl ConvNextShape {
     /// Reads the sizes off weights. The images' size leaves no trace in them.
     ///
     /// # Errors
-    /// If the weights are not those of an isotropic ConvNeXt or of one of four stages, named with what
-    /// is missing or misshapen.
+    /// If the weights are not an isotropic ConvNeXt's or a four-stage one's: names the missing or
+    /// misshapen tensor.
     pub fn infer(
         weights: &Weights,
         image_size: usize,

@@ -54,7 +54,7 @@ fn agrees_with_timms_stages() {
     check_fixture("convnext_stages", &expected);
 }
 
-/// Shape, class scores and gradients are those of a file of tests/fixtures/make_convnext.py.
+/// Shape, class scores and gradients equal a file of tests/fixtures/make_convnext.py.
 fn check_fixture(file: &str, expected: &ConvNextShape) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures");
     let fixture: Weights =

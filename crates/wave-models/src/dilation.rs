@@ -27,7 +27,7 @@ const EXPECTED: &str = "a digit for all layers, as many digits as layers, such a
 pub struct Dilations(Vec<usize>);
 
 impl Dilations {
-    /// Of these layers. Those of a network without dilation are equal, however many.
+    /// The dilations of these layers. Without any dilation they are equal, for any number of layers.
     pub fn new(layers: Vec<usize>) -> Dilations {
         match layers.iter().all(|d| *d == 1) {
             true => Dilations::default(),
@@ -78,7 +78,7 @@ impl Dilations {
         })
     }
 
-    /// Of a layer, counted from 0.
+    /// Dilation of a layer, counted from 0.
     pub fn at(&self, layer: usize) -> usize {
         self.0.get(layer).copied().unwrap_or(1)
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// Heads by what timm's names hold, the first that fits.
+/// Heads by parts of timm's names, the first that fits.
 const WORDS: [(&str, usize); 24] = [
     ("base_patch16_gap_", 16),
     ("_plus_240", 14),
@@ -30,14 +30,14 @@ const WORDS: [(&str, usize); 24] = [
     ("_gigantic_", 16),
 ];
 
-/// How timm's names of vision transformers begin, before `_tiny_` and its like.
+/// Prefixes of timm's names of vision transformers, before `_tiny_` and its like.
 const FAMILIES: [&str; 8] = [
     "vit", "deit", "deit3", "beit", "beitv2", "beit3", "eva", "eva02",
 ];
 
 /// A transformer's heads, if its description tells them: `num_heads` of timm's arguments,
-/// `num_attention_heads` of transformers', or the size in the name of what timm registers. They leave
-/// no trace in the weights.
+/// `num_attention_heads` of transformers', or the size in timm's registered name. They leave no trace in
+/// the weights.
 pub fn known_heads(architecture: &str, model_args: &Map<String, Value>) -> Option<usize> {
     let size = |key: &str| usize::try_from(model_args.get(key)?.as_u64()?).ok();
     let said = size("num_heads").or(size("num_attention_heads"));

@@ -8,7 +8,7 @@
 //! 5. [`vit::logits`], and its like in the other modules, computes class scores from images.
 //!    Gradients flow to the weights, except in networks that only run.
 //!
-//! [`Network`] is all of them in one, [`Frozen`] the interface of those that are not trained.
+//! [`Network`] is all of them in one, [`Frozen`] the interface of networks that are not trained.
 //!
 //! A transformer of zeros answers with the bias of its classifier:
 //!

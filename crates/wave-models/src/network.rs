@@ -40,10 +40,10 @@ impl Network {
     /// to them).
     ///
     /// `architecture` is timm's name (`levit_384`, with or without a tag behind a dot), or empty
-    /// if unknown. `model_args` are those of timm's `config.json`, or a whole `config.json` of
+    /// if unknown. `model_args` come from timm's `config.json`, or are a whole `config.json` of
     /// transformers. `image_size` is the side of the input (`pretrained_cfg.input_size`), used
     /// where the weights do not show it: for ConvMixer, ConvNeXt and EfficientNet, which without one
-    /// take what their name implies.
+    /// take the size that their name implies.
     ///
     /// Weights do not show everything. From the arguments or the name come a transformer's heads
     /// ([`known_heads`]; otherwise as many as have width 64), the epsilon of its layer norms, the
@@ -175,7 +175,7 @@ impl Network {
         }
     }
 
-    /// Multiply-adds of a forward pass of one image, of those that can be trained.
+    /// MACs of a forward pass of one image, of trainable networks.
     pub fn multiply_adds(&self) -> Option<usize> {
         match self {
             Network::Vit(shape) => Some(shape.multiply_adds()),
@@ -231,7 +231,7 @@ impl Network {
         }
     }
 
-    /// Number of blocks, and channels of what is classified.
+    /// Number of blocks, and channels of the features.
     pub fn size(&self) -> (usize, usize) {
         match self {
             Network::Vit(shape) => (shape.depth, shape.width),

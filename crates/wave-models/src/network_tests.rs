@@ -83,7 +83,7 @@ fn efficientnet() -> EfficientNetShape {
     }
 }
 
-/// Each network with the name that tells what its weights do not.
+/// Each network with its name, which tells facts that weights do not show.
 fn all() -> [(&'static str, Network); 5] {
     [
         ("vit_tiny_patch16_224", Network::Vit(vit())),

@@ -19,8 +19,8 @@ pub fn images(images: &Tensor, to: usize) -> Result<Tensor> {
     both.reshape((b, channels, to, to))
 }
 
-/// Position embeddings (1, prefix + grid^2, width) on a grid of `to` x `to` patches: those of the
-/// patches resized as timm does it (bicubic, antialiased), those before them as they are.
+/// Position embeddings (1, prefix + grid^2, width) on a grid of `to` x `to` patches: the patches'
+/// resized as timm does it (bicubic, antialiased), the prefix tokens' as they are.
 pub fn positions(embedding: &Tensor, prefix: usize, to: usize) -> Result<Tensor> {
     let (_, tokens, width) = embedding.dims3()?;
     let from = (tokens - prefix).isqrt();
@@ -35,10 +35,10 @@ pub fn positions(embedding: &Tensor, prefix: usize, to: usize) -> Result<Tensor>
 }
 
 /// A transformer and its weights, under timm's names, for square images of `side` pixels: positions are
-/// resized as timm does with `dynamic_img_size`. `None` if its positions are not those that this resizes.
+/// resized as timm does with `dynamic_img_size`. `None` if its positions are of another kind.
 ///
 /// # Errors
-/// If the weights are not those of the network.
+/// If the weights are not the network's.
 pub fn network(
     network: &Network,
     weights: &Weights,
@@ -88,8 +88,8 @@ pub fn patches(kernels: &Tensor, to: usize) -> Result<Tensor> {
     both.reshape((width, channels, to, to))
 }
 
-/// Antialiased bicubic resizing of a line as a matrix (to, size), row by row: what PyTorch's
-/// `interpolate` does with `antialias=True`. Rows add up to 1.
+/// Antialiased bicubic resizing of a line as a matrix (to, size), row by row, as PyTorch's `interpolate`
+/// with `antialias=True`. Rows add up to 1.
 fn bicubic_matrix(size: usize, to: usize) -> Vec<f64> {
     let scale = size as f64 / to as f64;
     let widened = scale.max(1.0);

@@ -1,5 +1,5 @@
-//! Vision transformers as they are really built: what [`crate::vit`] has, and all that the families
-//! since have added to it, under timm's names.
+//! Vision transformers as they are really built: [`crate::vit`], and all later additions of the families,
+//! under timm's names.
 //!
 //! ```text
 //! x = [class token, registers, patches W^T] + positions;   x = norm_pre(x)
@@ -10,7 +10,7 @@
 //!
 //! `g1` and `g2` are LayerScale. Every part is optional but the blocks' maps.
 //!
-//! | family | what it adds |
+//! | family | additions |
 //! |---|---|
 //! | DeiT III | LayerScale, a class token without a position |
 //! | DINOv2 | LayerScale, registers, in its largest SwiGLU |
@@ -20,8 +20,8 @@
 //! | EVA-02 | rotary positions, SwiGLU, norms inside |
 //! | DINOv3 | rotary positions over -1 to 1, registers, no learned positions |
 //!
-//! Only those whose blocks are, after LayerScale is multiplied into the maps before it, the blocks of
-//! [`wave_ops::blocks()`] train ([`TransformerShape::trains`]); all run.
+//! All run. Only transformers whose blocks are those of [`wave_ops::blocks()`], after LayerScale is
+//! multiplied into the maps before it, train ([`TransformerShape::trains`]).
 
 mod read;
 mod rotary;
@@ -44,13 +44,13 @@ pub(crate) use text::TextBlocks;
 pub enum Positions {
     /// There are none.
     None,
-    /// Of patches; tokens before them have none (timm's `no_embed_class`).
+    /// Positions of patches; tokens before them have none (timm's `no_embed_class`).
     Patches,
-    /// Of all tokens.
+    /// Positions of all tokens.
     All,
 }
 
-/// Biases of attention scores by how far two patches are apart.
+/// Biases of attention scores by the distance of two patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relative {
     /// There are none.
@@ -96,7 +96,7 @@ pub enum Mlp {
     Split,
 }
 
-/// What is between the maps of an MLP, where it is not gated.
+/// Activation between the maps of an ungated MLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Between {
     /// `x Phi(x)`.
@@ -107,14 +107,14 @@ pub enum Between {
     QuickGelu,
 }
 
-/// What is classified.
+/// Pooling of tokens to features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
     /// The first token.
     Token,
     /// The mean of patches.
     Mean,
-    /// What a learned query attends to among patches.
+    /// Attention pooling: attention of a learned query over patches.
     Attention,
     /// The first token, and beside it the mean of patches.
     Both,
@@ -123,7 +123,7 @@ pub enum Pooling {
 /// The sizes and parts of a transformer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TransformerShape {
-    /// What it is called, with an article.
+    /// Its name, with an article.
     pub family: &'static str,
     /// Side of the square input, in pixels.
     pub image_size: usize,
@@ -137,7 +137,7 @@ pub struct TransformerShape {
     pub width: usize,
     /// Attention heads.
     pub heads: usize,
-    /// Hidden channels of the MLP, those of one half if it is gated.
+    /// Hidden channels of the MLP, of one half if it is gated.
     pub hidden: usize,
     /// Outputs of the classifier; 0 if there is none.
     pub classes: usize,
@@ -159,30 +159,30 @@ pub struct TransformerShape {
     pub queries: Queries,
     /// True if queries and keys are normed, head by head.
     pub qk_norm: bool,
-    /// True if what attention gives is normed.
+    /// True if the output of attention is normed.
     pub attention_norm: bool,
-    /// True if what is between the MLP's maps is normed.
+    /// True if the MLP's hidden values are normed.
     pub mlp_norm: bool,
     /// LayerScale.
     pub scale: Scale,
     /// The MLP.
     pub mlp: Mlp,
-    /// What is between its maps.
+    /// Activation between its maps.
     pub between: Between,
     /// True if there is a norm before the blocks.
     pub norm_pre: bool,
     /// True if tokens are normed before they are pooled.
     pub norm: bool,
-    /// True if what was pooled is normed.
+    /// True if the features are normed after pooling.
     pub fc_norm: bool,
-    /// What is classified.
+    /// Pooling of tokens to features.
     pub pooling: Pooling,
     /// Hidden channels of the MLP of attention pooling.
     pub pooling_hidden: usize,
 }
 
 impl TransformerShape {
-    /// What it is, and its sizes.
+    /// Its family and sizes.
     pub fn about(&self) -> About {
         About {
             family: self.family,
@@ -194,7 +194,7 @@ impl TransformerShape {
         }
     }
 
-    /// Channels of what is classified.
+    /// Channels of the features.
     pub fn features(&self) -> usize {
         match self.pooling {
             Pooling::Both => 2 * self.width,
@@ -207,7 +207,7 @@ impl TransformerShape {
         self.image_size / self.patch.max(1)
     }
 
-    /// Tokens before those of the patches.
+    /// Tokens before the patches'.
     pub fn prefix(&self) -> usize {
         usize::from(self.class_token) + self.registers
     }
@@ -272,8 +272,8 @@ impl TransformerShape {
         parts
     }
 
-    /// True if its blocks are those of [`wave_ops::blocks()`], once LayerScale is multiplied into the maps
-    /// before it.
+    /// True if [`wave_ops::blocks()`] computes its blocks, once LayerScale is multiplied into the maps before
+    /// it.
     fn plain_blocks(&self) -> bool {
         self.rotary.is_none()
             && self.relative == Relative::None
@@ -284,8 +284,8 @@ impl TransformerShape {
     }
 
     /// True if it trains: gradients flow through [`logits_in`], and timm's `vit_tiny_patch16_224` with
-    /// arguments is the same network, so that it can be written. What keeps others from it is among
-    /// [`TransformerShape::parts`].
+    /// arguments is the same network, so that it can be written. [`TransformerShape::parts`] names the
+    /// obstacles.
     pub fn trains(&self) -> bool {
         self.plain_blocks()
             && self.queries == Queries::Joint

@@ -119,7 +119,7 @@ pub fn import(weights: &Weights) -> Result<Weights, ShapeError> {
     Ok(out)
 }
 
-/// Weights without what wrappers of training put before all names of a network: `module.`, `model.` and
+/// Weights without the prefixes of training wrappers on all names of a network: `module.`, `model.` and
 /// `_orig_mod.`.
 pub(crate) fn unwrapped(weights: &Weights) -> Weights {
     let mut weights = weights.clone();

@@ -1,5 +1,5 @@
-//! Features of other projects' networks, by names, tensors and arguments: those that no network here has,
-//! and those that [`crate::vit`] has not. They are named before any shape is checked, so that the message is
+//! Features of other projects' networks, by names, tensors and arguments: features that no network here has,
+//! and ones that [`crate::vit`] lacks. They are named before any shape is checked, so that the message is
 //! about the cause.
 
 use crate::check::unsupported;
@@ -32,8 +32,8 @@ const ARCHITECTURES: [(&str, &str); 22] = [
     ("regnet", "a RegNet"),
 ];
 
-/// Tensors that give away a variant of the vision transformer which is read
-/// ([`crate::transformer`]): the end of a name, and what it is of.
+/// Tensors that give away a supported variant of the vision transformer ([`crate::transformer`]): the end
+/// of a name, and its feature.
 const PARTS: [(&str, &str); 16] = [
     ("reg_token", "register tokens"),
     ("ls1.gamma", "LayerScale"),
@@ -56,7 +56,7 @@ const PARTS: [(&str, &str); 16] = [
     ("attn_pool.mlp.fc1.weight", "attention pooling"),
 ];
 
-/// Tensors that give away what is not read.
+/// Tensors that give away an unsupported feature.
 const ABSENT: [(&str, &str); 9] = [
     (
         "embeddings.register_tokens",
@@ -97,7 +97,7 @@ const FIRSTS: [&str; 6] = [
     "conv_stem.weight",
 ];
 
-/// Modules of a block that always have a bias here, and what they are without.
+/// Modules of a block that always have a bias here, and the name of the variant without.
 const WITHOUT_BIAS: [(&str, &str); 3] = [
     (
         "norm1",
@@ -110,12 +110,12 @@ const WITHOUT_BIAS: [(&str, &str); 3] = [
     ("mlp.fc1", "MLPs without biases (proj_bias)"),
 ];
 
-/// Refuses networks that are none of those here.
+/// Refuses networks of no family here.
 ///
 /// `name` is timm's architecture or transformers' `model_type`, or empty.
 ///
 /// # Errors
-/// Naming the architecture, and what of it is not supported.
+/// If unsupported: names the architecture and the unsupported feature.
 pub(crate) fn check(name: &str, weights: &Weights) -> Result<(), ShapeError> {
     if let Some((_, kind)) = architecture(name) {
         return Err(unsupported(name, &format!("it is {kind}"), "by its name"));
@@ -143,10 +143,10 @@ pub(crate) fn check(name: &str, weights: &Weights) -> Result<(), ShapeError> {
     Ok(())
 }
 
-/// Refuses a ConvNeXt of sizes of its own whose blocks, or widths, are not those that train.
+/// Refuses a ConvNeXt of sizes of its own whose blocks or widths cannot be trained.
 ///
 /// # Errors
-/// Naming what is different.
+/// If so: names the difference.
 pub(crate) fn check_stages(
     name: &str,
     args: &Map<String, Value>,
@@ -203,7 +203,7 @@ pub(crate) fn check_square(name: &str, args: &Map<String, Value>) -> Result<(), 
     Ok(())
 }
 
-/// What a vision transformer has that [`crate::vit`] has not, and where that is found.
+/// The feature of a vision transformer that [`crate::vit`] lacks, and the place that shows it.
 ///
 /// # Errors
 /// If no network here has it.
@@ -236,7 +236,7 @@ fn architecture(name: &str) -> Option<&'static (&'static str, &'static str)> {
         .find(|(start, _)| name.starts_with(start))
 }
 
-/// The first tensor of one of these, with what it is of.
+/// The feature of the first tensor of these, and that tensor.
 fn of_tensors(weights: &Weights, parts: &[(&str, &str)]) -> Option<(String, String)> {
     weights.keys().find_map(|name| {
         let (_, what) = parts.iter().find(|(end, _)| name.ends_with(end))?;
@@ -244,7 +244,7 @@ fn of_tensors(weights: &Weights, parts: &[(&str, &str)]) -> Option<(String, Stri
     })
 }
 
-/// What arguments, and sizes of tensors that every transformer has, tell.
+/// The feature that arguments or sizes of common tensors show.
 fn of_arguments(args: &Map<String, Value>, weights: &Weights) -> Option<(String, String)> {
     let flag = |key: &str| args.get(key).and_then(Value::as_bool).unwrap_or(false);
     let number = |key: &str| args.get(key).and_then(Value::as_f64).unwrap_or(0.0);

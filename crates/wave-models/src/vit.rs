@@ -111,7 +111,7 @@ impl VitShape {
         self.grid() * self.grid() + self.prefix()
     }
 
-    /// Tokens before those of the patches.
+    /// Tokens before the patches'.
     pub fn prefix(&self) -> usize {
         usize::from(self.class_token) + usize::from(self.distilled)
     }
@@ -121,7 +121,7 @@ impl VitShape {
         self.width / self.heads.max(1)
     }
 
-    /// The shape of another depth and width whose heads are as wide, and all else the same. Where that
+    /// The shape of another depth and width whose heads are as wide, and all else the same. If that
     /// does not divide the width, there are as many heads as do, and they are wider; a width below one
     /// head's has a single narrower head.
     pub fn with_size(&self, depth: usize, width: usize) -> VitShape {
@@ -155,7 +155,7 @@ impl VitShape {
     /// Checks that the sizes fit each other.
     ///
     /// # Errors
-    /// Names the sizes that do not, and what would.
+    /// If sizes do not fit: names them, and the expected ones.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         sizes(&[
             ("image_size", self.image_size),
@@ -276,8 +276,7 @@ impl VitShape {
     /// `heads`, or as many as have width 64 if that is `None`.
     ///
     /// # Errors
-    /// If the weights are not those of a vision transformer, named with what is missing or
-    /// misshaped.
+    /// If the weights are not a vision transformer's: names the missing or misshapen tensor.
     pub fn infer(
         weights: &Weights,
         heads: Option<usize>,
@@ -446,8 +445,8 @@ pub fn logits_in(
     }
 }
 
-/// What the classifier sees (b, d), of images as in [`logits`]; of two classifiers the mean of what they
-/// see, as in timm.
+/// Features (b, d), the classifier's input, of images as in [`logits`]; with two classifiers the mean of
+/// their inputs, as in timm.
 ///
 /// # Errors
 /// If a weight is missing, or shapes contradict `shape`.
@@ -459,7 +458,7 @@ pub fn features(shape: &VitShape, weights: &Weights, images: &Tensor) -> Result<
     }
 }
 
-/// What each classifier sees (b, d), of tokens (b, tokens, d): one tensor, or two of a distilled
+/// Features (b, d) for each classifier, of tokens (b, tokens, d): one tensor, or two of a distilled
 /// transformer.
 fn pooled(shape: &VitShape, weights: &Weights, x: &Tensor) -> Result<Vec<Tensor>> {
     let norm = shape.final_norm();
@@ -522,9 +521,9 @@ pub fn embedded(shape: &VitShape, weights: &Weights, images: &Tensor) -> Result<
     wave_ops::embed(&patches, &patch_weight, &table)
 }
 
-/// How much each token (row) takes from each other (column), (tokens, tokens) for each layer: attention after the
-/// softmax, averaged over heads and over `images`, as in [`logits`], under weights that are not stacked (thesis, section
-/// 3.2.2, figure 3.18).
+/// Attention maps (tokens, tokens) for each layer, from each token (row) to each other (column): attention
+/// after the softmax, averaged over heads and over `images`, as in [`logits`], under weights that are not
+/// stacked (thesis, section 3.2.2, figure 3.18).
 ///
 /// # Errors
 /// If a weight is missing, or shapes contradict `shape`.

@@ -7,7 +7,7 @@
 //! z_k = exp(s) u . c_k + b                       s the logit scale, b SigLIP's bias
 //! ```
 //!
-//! [`DualEncoder`] is what transformers stores, [`TextTower`] is `Q g`. With the embeddings `c` of its
+//! [`DualEncoder`] is the pair as transformers stores it, [`TextTower`] is `Q g`. With the embeddings `c` of its
 //! classes it becomes a [`Network`] with a classifier ([`DualEncoder::classifier`]), which only runs.
 //!
 //! The image tower is [`crate::transformer`]'s. The text tower has the same blocks. candle-transformers' has
@@ -25,13 +25,13 @@ use candle_core::{D, Device, Result, Tensor};
 /// Texts that pass through together.
 const TEXTS: usize = 32;
 
-/// Names of what follows the image tower, beside its weights.
+/// Names of the tensors after the image tower.
 const PROJECTION: &str = "visual_projection.weight";
 const CLASSES: &str = "class_embeddings";
 const SCALE: &str = "logit_scale";
 const BIAS: &str = "logit_bias";
 
-/// Which token's state stands for a whole text.
+/// The token whose state stands for a whole text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndOfText {
     /// The first of this number (CLIP).
@@ -59,19 +59,19 @@ impl EndOfText {
 /// The sizes of a text tower.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextShape {
-    /// Its blocks; what is of images has no meaning.
+    /// Its blocks; the fields of images have no meaning.
     pub blocks: TransformerShape,
     /// Different tokens.
     pub vocabulary: usize,
     /// Most tokens of a text.
     pub context: usize,
-    /// What stands for a whole text.
+    /// The token whose state stands for a whole text.
     pub end: EndOfText,
 }
 
 impl TextShape {
-    /// True if tokens see only those before them. Then nothing after the end of a text matters; otherwise
-    /// every text is padded to the whole context.
+    /// True if attention is causal. Then nothing after the end of a text matters; otherwise every text is
+    /// padded to the whole context.
     pub fn causal(&self) -> bool {
         self.end != EndOfText::Last
     }
@@ -80,7 +80,7 @@ impl TextShape {
 /// A CLIP or SigLIP whose classes have no names yet, with its weights.
 #[derive(Clone, Debug)]
 pub struct DualEncoder {
-    /// What it is called, with an article.
+    /// Its name, with an article.
     pub family: &'static str,
     /// Its image tower.
     pub vision: TransformerShape,
@@ -90,7 +90,7 @@ pub struct DualEncoder {
     pub embedding: usize,
     /// Logarithm of the factor of logits.
     pub logit_scale: f32,
-    /// What is added to logits.
+    /// Bias of the logits.
     pub logit_bias: Option<f32>,
     /// Weights of the image tower, under timm's names.
     vision_weights: Weights,
@@ -234,7 +234,7 @@ pub fn normalised(rows: &Tensor) -> Result<Tensor> {
 /// The sizes of a CLIP or SigLIP that classifies images by texts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ZeroShotShape {
-    /// What it is called, with an article.
+    /// Its name, with an article.
     pub family: &'static str,
     /// The image tower.
     pub tower: TransformerShape,
@@ -249,7 +249,7 @@ pub struct ZeroShotShape {
 }
 
 impl ZeroShotShape {
-    /// What it is, and its sizes.
+    /// Its family and sizes.
     pub fn about(&self) -> About {
         About {
             family: self.family,

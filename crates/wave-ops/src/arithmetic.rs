@@ -13,7 +13,7 @@ pub enum Precision {
     /// Single precision.
     #[default]
     F32,
-    /// Factors, and what the backward pass keeps of the MLP, rounded to bf16: on a processor that
+    /// Factors, and the MLP's activations kept for the backward pass, rounded to bf16: on a processor that
     /// multiplies them faster ([`Simd::has_bf16`](crate::Simd::has_bf16)), which otherwise computes
     /// as [`Precision::F32`], and on every other device. On a GPU all values inside a branch are.
     Bf16,

@@ -30,7 +30,7 @@ pub fn batch_norm_train(
     train::<false>(x, weight, bias, eps)
 }
 
-/// [`batch_norm_train`] of `gelu(x)` (exact form); `mean` and `var` are those of `gelu(x)`.
+/// [`batch_norm_train`] of `gelu(x)` (exact form); `mean` and `var` describe `gelu(x)`.
 ///
 /// # Errors
 /// When the shapes disagree or `x` is empty.

@@ -203,7 +203,7 @@ impl Blocks {
         indices.into_par_iter().map(layer).collect()
     }
 
-    /// `y` (b, n, d), and what the layers keep of the way there.
+    /// `y` (b, n, d), and the values kept for the backward pass.
     fn forward(&self, x: &[f32], slabs: &Slabs, (b, n): (usize, usize)) -> (Vec<f32>, Vec<Kept>) {
         let pass = self.pass(b, n);
         let work = chunks(b, n);
@@ -248,8 +248,8 @@ impl Blocks {
         (y, kept)
     }
 
-    /// Turns `g`, the gradient of the output, into that of the input; returns those of the
-    /// parameters.
+    /// Turns `g`, the gradient of the output, into the gradient of the input; returns the parameters'
+    /// gradients.
     fn backward(
         &self,
         mut kept: Vec<Kept>,

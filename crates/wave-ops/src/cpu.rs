@@ -1,4 +1,4 @@
-//! Instruction sets: those of this processor, and the one that the operators use.
+//! Instruction sets of this processor, and the one that the operators use.
 //!
 //! One binary holds all paths. The fastest that the processor has is taken, unless the
 //! environment variable `WAVE_SIMD` or [`choose_simd`] names another.
@@ -175,8 +175,8 @@ pub fn choose_simd(simd: Simd) -> Result<(), SimdError> {
     Ok(())
 }
 
-/// The path that the operators take: what [`choose_simd`] was told last, else what `WAVE_SIMD`
-/// named when it was first asked, else the fastest of this processor.
+/// The path that the operators take: the last argument of [`choose_simd`], else the value of `WAVE_SIMD`
+/// when first asked, else the fastest of this processor.
 ///
 /// # Errors
 /// If `WAVE_SIMD` names no path, or one that the processor lacks. Every fused operator fails with

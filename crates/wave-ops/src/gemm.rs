@@ -115,7 +115,7 @@ impl Rounded {
 pub enum StartValue<'a> {
     /// Nothing: the destination is overwritten.
     Zero,
-    /// Those in the destination.
+    /// The destination's own values.
     Kept,
     /// The same values (n) in every row: a bias.
     Row(&'a [f32]),

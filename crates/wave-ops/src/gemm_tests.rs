@@ -6,7 +6,7 @@ fn supported() -> Vec<Simd> {
     Simd::ALL.into_iter().filter(|s| s.supported()).collect()
 }
 
-/// Those that multiply bf16.
+/// Supported instruction sets that multiply bf16.
 fn rounding() -> Vec<Simd> {
     let mut all = supported();
     all.retain(|simd| simd.has_bf16());
@@ -98,7 +98,7 @@ proptest! {
             prop_assert_eq!(&got, &want, "{}", simd);
         }
 
-        // The right side packed before, as weights are; sums begin at what is there, or at a bias.
+        // The right side packed before, as weights are; sums start at the destination's values, or at a bias.
         let half = k.div_ceil(2);
         let b_columns: Vec<f32> = (0..n * k).map(|e| bt(e % k, e / k)).collect();
         let a_rows: Vec<f32> = (0..m * k).map(|e| at(e / k, e % k)).collect();
@@ -122,7 +122,7 @@ proptest! {
     }
 }
 
-/// A left side of several blocks, of which the last is smaller, read in place and copied.
+/// A left side of several blocks, the last one smaller, read in place and copied.
 #[test]
 fn blocks_of_the_left_side_follow_each_other() {
     let (m, n, k) = (29, 120, 6000);

@@ -272,7 +272,7 @@ pub(crate) fn plain(view: View<'_>) -> Factor<'_> {
     }
 }
 
-/// The transpose of what is stored.
+/// The transpose of the stored matrix.
 pub(crate) fn transposed(view: View<'_>) -> Factor<'_> {
     Factor {
         view,
@@ -293,7 +293,7 @@ impl Place {
         Ok(Values { kind, len, memory })
     }
 
-    /// A copy of what is on the host.
+    /// A copy of host memory.
     pub(crate) fn upload(&self, kind: Kind, bytes: &[u8]) -> Result<Values> {
         let memory = match self {
             #[cfg(feature = "cuda")]

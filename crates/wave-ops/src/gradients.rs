@@ -20,11 +20,11 @@ thread_local! {
     static COLLECTED: RefCell<Option<Vec<(Tensor, Tensor)>>> = const { RefCell::new(None) };
 }
 
-/// The gradients of `loss`, as `loss.backward()` computes them, without a copy of those of the
-/// blocks' parameters.
+/// The gradients of `loss`, as `loss.backward()` computes them, without a copy of the blocks'
+/// parameters' gradients.
 ///
 /// # Errors
-/// Those of the operators.
+/// If an operator fails.
 pub fn backward(loss: &Tensor) -> Result<GradStore> {
     let outer = COLLECTED.replace(Some(Vec::new()));
     let gradients = loss.backward();
@@ -130,8 +130,7 @@ impl Member {
     }
 }
 
-/// Keeps the gradient of a variable for [`backward`], if that runs; returns what candle has to deal
-/// with.
+/// Keeps the gradient of a variable for [`backward`], if that runs; else returns it for candle, if tracked.
 fn passed_on(of: &Tensor, gradient: Tensor) -> Option<Tensor> {
     if !of.is_variable() {
         return of.track_op().then_some(gradient);

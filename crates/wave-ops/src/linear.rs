@@ -21,7 +21,7 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
 }
 
 /// Embeds patches and adds positions: row `p + i` of each output is
-/// `patches[i] W^T + table[p + i]`, and the first `p` rows are those of the table (a class token).
+/// `patches[i] W^T + table[p + i]`, and the first `p` rows are the table's (a class token).
 ///
 /// # Shapes
 /// `patches` (b, n, in), `weight` (out, in), `table` (p + n, out); the result is (b, p + n, out).

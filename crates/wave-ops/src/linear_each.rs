@@ -16,7 +16,7 @@ const ROWS: usize = 64;
 /// `x_n W_n^T + b_n` for every network n.
 ///
 /// The networks lie side by side within a row, so that a depthwise convolution sees all their
-/// channels as those of one image.
+/// channels as one image's.
 ///
 /// # Shapes
 /// `x` (m, networks, in), `weight` (networks, out, in) and `bias` (networks, out) give

@@ -38,7 +38,7 @@ pub struct Moments(MomentStorage);
 #[derive(Debug)]
 enum MomentStorage {
     Host(Vec<f32>, Vec<f32>),
-    /// Of no other: kernels change them in place.
+    /// Shared with no other tensor: kernels change them in place.
     Device(Tensor, Tensor),
 }
 
@@ -90,7 +90,7 @@ impl Moments {
         }))
     }
 
-    /// From what [`Moments::to_tensors`] returned, for a variable of as many values.
+    /// From the tensors of [`Moments::to_tensors`], for a variable of as many values.
     pub fn restore(var: &Var, [first, second]: [&Tensor; 2]) -> Result<Moments> {
         Ok(Moments(if on_host(var)? {
             let values = |t: &Tensor| t.flatten_all()?.to_vec1::<f32>();
@@ -101,7 +101,7 @@ impl Moments {
         }))
     }
 
-    /// From the first of what [`Moments::to_tensors`] returned, for a variable of as many values.
+    /// From the first tensor of [`Moments::to_tensors`], for a variable of as many values.
     pub fn restore_momentum(var: &Var, first: &Tensor) -> Result<Moments> {
         Ok(Moments(if on_host(var)? {
             MomentStorage::Host(first.flatten_all()?.to_vec1()?, Vec::new())
@@ -142,7 +142,7 @@ impl Moments {
 pub struct Move<'a> {
     /// The variable.
     pub var: &'a Var,
-    /// Of its shape.
+    /// Its gradient, of the variable's shape.
     pub gradient: &'a Tensor,
     /// Its running means.
     pub moments: &'a mut Moments,

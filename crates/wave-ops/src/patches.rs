@@ -5,7 +5,7 @@ use candle_core::{Result, Tensor};
 use rayon::prelude::*;
 
 /// Cuts images (b, c, h, w) into patches (b, (h/p) (w/p), c p p), row by row, each flattened in
-/// the order channel, row, column: what a convolution with kernel and stride `p` multiplies.
+/// the order channel, row, column: the inputs of a convolution with kernel and stride `p`.
 /// Rows and columns that do not fill a patch are left out. No gradient flows to the images.
 pub fn patchify(images: &Tensor, p: usize) -> Result<Tensor> {
     let (b, c, h, w) = images.dims4()?;

@@ -1,4 +1,4 @@
-//! What the multiply-adds of all threads reach together.
+//! Peak rate of multiply-adds, all threads together.
 
 use crate::arithmetic::{Arithmetic, Precision};
 use crate::bf16::Pair;
@@ -6,7 +6,7 @@ use crate::cpu::current;
 use crate::gemm::rate;
 
 /// Floating-point operations a second of all threads of the pool together, a multiply-add counted as two;
-/// measured in a fifth of a second. In bf16 that of `f32` where the processor is not faster in bf16.
+/// measured in a fifth of a second. In bf16 the rate of `f32` where the processor is not faster in bf16.
 pub fn peak(precision: Precision) -> f64 {
     let Arithmetic { simd, precision } = Arithmetic::new(current(), precision);
     let rates = rayon::broadcast(|_| match precision {

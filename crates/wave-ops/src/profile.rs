@@ -1,9 +1,9 @@
-//! Where the time of a training goes, when asked.
+//! Profile of a training's time, when asked.
 //!
 //! A training works on one thread, which hands out work to others. That thread's clock always runs for
 //! one kind of work, so that the times of all kinds add up to the whole. Inside the fused blocks, all
 //! threads measure their products, attention and the rest on their own; shared out over the threads,
-//! these divide the time of the blocks, and what is left of it is waiting and packing.
+//! these divide the time of the blocks, and the rest of it is waiting and packing.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Kinds of work of the training's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Whatever has no kind of its own: operators outside the blocks, gradients between them.
+    /// All work without a kind of its own: operators outside the blocks, gradients between them.
     Other,
     /// Waiting for a batch.
     Loading,
@@ -132,7 +132,7 @@ pub fn end() -> Option<Profile> {
 #[must_use]
 pub struct Doing(Option<Work>);
 
-/// Starts a kind of work, if this thread is measured. What an ancestor or a test does is all theirs.
+/// Starts a kind of work, if this thread is measured. All work of an ancestor or a test counts as theirs.
 pub fn doing(work: Work) -> Doing {
     CLOCK.with_borrow_mut(|clock| match clock {
         Some(clock) if !matches!(clock.now, Work::Ancestor | Work::Tests) => {

@@ -104,7 +104,7 @@ fn forward(s: Sequence, y: &mut [f32]) {
     }
 }
 
-/// Gradients of one sequence: those of `steps` and `maps` are written, that of `a` is added.
+/// Gradients of one sequence: `steps`' and `maps`' are written, `a`'s is added.
 ///
 /// With `g_t` the gradient of the state, `g_t = dy_t C_t + exp(A s_{t+1}) g_{t+1}` and
 ///
@@ -113,7 +113,7 @@ fn forward(s: Sequence, y: &mut [f32]) {
 /// ds_t = x_t (g_t . B_t) + sum over n of g_t A k_t,     dA = sum over t of g_t s_t k_t
 /// ```
 ///
-/// where `k_t = exp(A s_t) h_{t-1}` is what was kept. The states are computed again.
+/// where `k_t = exp(A s_t) h_{t-1}` is the decayed previous state. The states are computed again.
 #[inline(always)]
 fn backward(s: Sequence, dy: &[f32], d_steps: &mut [f32], d_maps: &mut [f32], da: &mut [f32]) {
     let (e, n) = (s.e, s.n);
@@ -181,7 +181,7 @@ impl Operator for SelectiveScan {
         let inputs = [steps.clone(), a.clone(), maps.clone(), dy.contiguous()?];
         let (per, last) = (t * 2 * e, t * 2 * n);
         let all = with_slices(&inputs, |[steps, a, maps, dy]| {
-            // The gradients of `steps` and `maps` are those of sequences, that of `a` is a sum.
+            // The gradients of `steps` and `maps` are per sequence, the gradient of `a` is a sum.
             let mut d_steps = vec![0.0; b * per];
             let mut d_maps = vec![0.0; b * last];
             let ranges = thread_ranges(b);

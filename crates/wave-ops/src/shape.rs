@@ -29,7 +29,7 @@ impl BlocksShape {
 /// A way to compute the blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mode {
-    /// Of the matrix products.
+    /// Precision of the matrix products.
     pub precision: Precision,
     /// Activation checkpointing: the backward pass computes the inside of a block again. A third more
     /// work in a fraction of the memory, and the same values. Stock operators keep everything.

@@ -44,7 +44,7 @@ pub fn exp(x: f32) -> f32 {
     p * two_to_n
 }
 
-/// `(erf(x / sqrt 2), e^(-x^2 / 2))`: what both GELU and its derivative need.
+/// `(erf(x / sqrt 2), e^(-x^2 / 2))`: the terms of GELU and its derivative.
 ///
 /// Abramowitz and Stegun 7.1.26, absolute error below 2e-7.
 #[inline(always)]

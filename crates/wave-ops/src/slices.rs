@@ -72,7 +72,7 @@ pub fn gelu(x: f32) -> f32 {
     crate::gelu::value(x)
 }
 
-/// Runs a loop compiled for the instructions in use. `f`, and what it calls, must be
+/// Runs a loop compiled for the instructions in use. `f`, and all functions that it calls, must be
 /// `#[inline(always)]`.
 #[inline(always)]
 pub fn vectorised<R>(f: impl FnOnce() -> R) -> R {

@@ -8,8 +8,8 @@ use crate::{Ranks, Variable};
 
 /// A share of a step's batch: the images that a loss is asked for.
 ///
-/// Whatever a loss draws at random for each image it draws for the whole batch, and takes what is
-/// its [`rows`](MicroBatch::rows)': then a step is the same in however many micro-batches.
+/// A loss draws its random numbers for the whole batch, and takes its [`rows`](MicroBatch::rows)': then a
+/// step is the same for any number of micro-batches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MicroBatch {
     /// The step's number, counted from 0.
@@ -21,7 +21,7 @@ pub struct MicroBatch {
 }
 
 impl MicroBatch {
-    /// Of values (n, batch), those of the images at hand: (n, rows).
+    /// The micro-batch's part (n, rows) of values (n, batch).
     pub fn of(&self, values: Vec<f32>) -> Vec<f32> {
         if self.rows.len() == self.batch {
             return values;
@@ -95,7 +95,7 @@ pub(crate) struct Gradients {
 }
 
 impl Gradients {
-    /// Of one loss, a scalar.
+    /// Gradients of a scalar loss.
     pub(crate) fn new(loss: &Tensor, variables: &[Variable]) -> candle_core::Result<Gradients> {
         let mut gradients = wave_ops::backward(loss)?;
         Ok(Gradients {

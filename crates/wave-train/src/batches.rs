@@ -13,7 +13,7 @@ pub trait Batches: Sized {
     /// Batches in an epoch, at least 1.
     fn steps_per_epoch(&self) -> usize;
 
-    /// The same of which one of `size` ranks has its equal share.
+    /// The share of one of `size` ranks, equal to every other's.
     ///
     /// # Errors
     /// If there are no such shares.
@@ -38,7 +38,7 @@ pub trait Examples: Sized {
     /// The network's input, an example for each entry of the leading dimension.
     ///
     /// # Errors
-    /// Those of making a tensor.
+    /// If the tensor cannot be made.
     fn input(&self) -> Result<Tensor>;
 
     /// The rows of each of `n` equal micro-batches.

@@ -38,10 +38,10 @@ pub struct Progress {
     pub gradient_norm: f64,
 }
 
-/// The numbers of a training, whatever the loss.
+/// The numbers of a training, for any loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hyperparameters {
-    /// The learning rate over the steps, and how many there are.
+    /// The learning rate over the steps, and their number.
     pub schedule: Schedule,
     /// Gradient-norm clipping: the most that the norm of the whole gradient may be.
     pub clip: Option<f64>,
@@ -68,8 +68,8 @@ pub struct Hyperparameters {
 /// # Errors
 /// [`TrainError::NonFinite`] after too many skipped steps in a row; [`TrainError::Interrupted`]
 /// when `observe` returns [`Flow::Stop`]; [`TrainError::Tensor`] when a share of the batch cannot be cut
-/// into as many micro-batches, or images of one were mixed with those of another;
-/// [`TrainError::Data`] when there are no equal shares; whatever the closures and the loader return.
+/// into as many micro-batches, or images of different ones were mixed; [`TrainError::Data`] when there
+/// are no equal shares; any error of the closures and the loader.
 pub fn fit<B: Batches>(
     batches: &B,
     ranks: &dyn Ranks,
@@ -184,10 +184,10 @@ fn gradients<B: Batches>(
 /// One step of the optimisers down the gradient of `loss`, a scalar, at learning rate `rate`; returns the
 /// loss and the norm of the whole gradient before clipping.
 ///
-/// `clip` and `ema_decay` as in [`Hyperparameters`]. Where loss or norm is not finite, only the step is counted.
+/// `clip` and `ema_decay` as in [`Hyperparameters`]. If loss or norm is not finite, only the step is counted.
 ///
 /// # Errors
-/// Whatever the backward pass and the update return.
+/// If the backward pass or the update fails.
 pub fn step(
     loss: &Tensor,
     variables: &[Variable],

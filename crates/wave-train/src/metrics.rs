@@ -17,13 +17,12 @@ pub struct Scores {
     pub images: usize,
 }
 
-/// Scores of `logits` (images (b, c, h, w) to (b, classes)) over batches, and over those of the other
-/// ranks.
+/// Scores of `logits` (images (b, c, h, w) to (b, classes)) over the batches of all ranks.
 ///
-/// Of equal scores the first counts, so that a constant classifier is not right every time.
+/// Ties go to the first class, so that a constant classifier is not right every time.
 ///
 /// # Errors
-/// If a batch cannot be had, if there are no images at all, or whatever `logits` returns.
+/// If a batch cannot be had, there are no images at all, or `logits` fails.
 pub fn evaluate(
     ranks: &dyn Ranks,
     batches: impl Iterator<Item = Result<Batch, DataError>>,

@@ -1,8 +1,8 @@
 //! Processes that train together, one for each device.
 //!
 //! Each rank makes its share of every batch and computes the gradients of its images. Their sum over
-//! the ranks is the gradient of the whole batch, the same bits on every rank; what follows from it
-//! (clipping, the update, the EMA) each rank repeats for itself, so that all hold the same weights
+//! the ranks is the gradient of the whole batch, the same bits on every rank; each rank repeats the
+//! rest of the step (clipping, the update, the EMA) for itself, so that all hold the same weights
 //! without further communication. The transport is the implementation's.
 
 use candle_core::{Result, Tensor};
@@ -25,14 +25,14 @@ pub trait Ranks: Sync {
     /// As [`sum`](Ranks::sum), for few numbers: losses, counts.
     fn sum_f64(&self, values: &mut [f64]);
 
-    /// Replaces `values`, as many on every rank, by those of the first.
+    /// Replaces `values`, as many on every rank, by the first rank's.
     fn broadcast(&self, values: &mut [f32]);
 
     /// The sums over the ranks of a flat f32 tensor that nothing else holds, on its own device: by way of
     /// the host, but for ranks whose devices reach each other.
     ///
     /// # Errors
-    /// Those of copying.
+    /// If a copy between devices fails.
     fn sum_bucket(&self, bucket: Tensor) -> Result<Tensor> {
         let mut values = bucket.to_vec1::<f32>()?;
         self.sum(&mut values);
@@ -86,7 +86,7 @@ impl Ranks for Alone {
 /// a first part would travel.
 ///
 /// # Errors
-/// Those of copying.
+/// If a copy between devices fails.
 pub fn sum_over(ranks: &dyn Ranks, tensors: &[&Tensor]) -> Result<Vec<Tensor>> {
     if ranks.size() == 1 || tensors.is_empty() {
         return Ok(tensors.iter().map(|t| (*t).clone()).collect());

@@ -16,7 +16,7 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    /// What `work` returns on each of `size` ranks.
+    /// Results of `work` on each of `size` ranks.
     pub(crate) fn each<T: Send>(size: usize, work: impl Fn(&Thread) -> T + Sync) -> Vec<T> {
         let said = Arc::new(Mutex::new(vec![Vec::new(); size]));
         let barrier = Arc::new(Barrier::new(size));
@@ -35,7 +35,7 @@ impl Thread {
         })
     }
 
-    /// What every rank said, in their order.
+    /// Values of every rank, in rank order.
     fn exchange(&self, values: Vec<f64>) -> Vec<Vec<f64>> {
         self.said.lock().unwrap()[self.rank] = values;
         self.barrier.wait();

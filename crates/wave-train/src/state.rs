@@ -61,7 +61,7 @@ pub struct State {
     pub step: u64,
     /// Steps left out because the loss or the gradient was not finite.
     pub skipped: u64,
-    /// The last of them, as counted from 1, and how often the learning rate was halved there.
+    /// The last of them, counted from 1, and the number of halvings of the learning rate there.
     halved: (u64, u64),
     /// Moments of each variable that is stepped.
     pub(crate) moments: Vec<Option<Moments>>,
@@ -213,7 +213,7 @@ impl State {
         }
     }
 
-    /// Restores what [`State::to_weights`] and [`State::counts`] saved, into the variables too.
+    /// Restores the output of [`State::to_weights`] and [`State::counts`], into the variables too.
     ///
     /// # Errors
     /// If a tensor or a count is missing, or of another size: the state of another run.

@@ -63,7 +63,7 @@ impl LevitShape {
     /// Checks that the sizes fit each other.
     ///
     /// # Errors
-    /// Names the sizes that do not, and what would.
+    /// If sizes do not fit: names them, and the expected ones.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         sizes(&[
             ("image_size", self.image_size),
@@ -98,7 +98,7 @@ impl LevitShape {
     /// Reads the sizes off timm-named weights.
     ///
     /// # Errors
-    /// If the weights are not those of a LeViT, named with what is missing or misshapen.
+    /// If the weights are not a LeViT's: names the missing or misshapen tensor.
     pub fn infer(
         weights: &Weights,
         activation: Activation,

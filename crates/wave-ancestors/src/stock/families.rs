@@ -73,7 +73,8 @@ pub(super) const NETWORKS: [(&str, Family, usize); 49] = {
     ]
 };
 
-/// What is pooled, of a network of this name. MobileNetV4's is (b, c, 1, 1), FastViT's not yet pooled.
+/// Body of a network of this name, to pooled features. MobileNetV4's are (b, c, 1, 1), FastViT's not yet
+/// pooled.
 pub(super) fn body(name: &str, vb: VarBuilder<'static>) -> Result<Func<'static>> {
     match name {
         "convnext_atto" | "convnextv2_atto" => {
@@ -160,7 +161,7 @@ impl Family {
         }
     }
 
-    /// How timm's names of the family begin.
+    /// Prefix of timm's names of the family.
     pub(super) fn prefix(self) -> &'static str {
         match self {
             Family::ConvNext => "convnext_",
@@ -192,7 +193,7 @@ impl Family {
         }
     }
 
-    /// A tensor with as many values as what is pooled has channels.
+    /// A tensor with as many values as the pooled features have channels.
     pub(super) fn last(self, source: &Source) -> &'static str {
         match self {
             Family::ResNet if source.has("layer4.0.bn3.weight") => "layer4.0.bn3.weight",

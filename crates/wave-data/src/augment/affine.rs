@@ -13,10 +13,10 @@ pub(crate) fn rotation(degrees: f64, width: usize, height: usize) -> Affine {
     [cos, sin, c, -sin, cos, f]
 }
 
-/// Resamples; what comes from outside the image has the colour `fill`.
+/// Resamples; pixels from outside the image have the colour `fill`.
 ///
-/// The kernel is Pillow's for transforms, the cubic with a = -1, and neighbours beyond the border
-/// are those on it.
+/// The kernel is Pillow's for transforms, the cubic with a = -1. The border is repeated beyond the
+/// image.
 pub(crate) fn transform(image: &RawImage, map: &Affine, fill: [u8; 3]) -> RawImage {
     let (w, h, n) = (image.width, image.height, image.channels);
     let mut pixels = Vec::with_capacity(image.pixels.len());

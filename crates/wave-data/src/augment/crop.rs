@@ -79,7 +79,7 @@ impl ResizedCrop {
 }
 
 impl Rectangle {
-    /// How many times smaller the image may be decoded and still fill `side` pixels: 1, 2, 4 or 8.
+    /// Largest factor by which the image may be decoded smaller and still fill `side` pixels: 1, 2, 4 or 8.
     pub(crate) fn reduction(&self, side: usize) -> usize {
         let spare = self.width.min(self.height) / side.max(1);
         [8, 4, 2].into_iter().find(|&f| f <= spare).unwrap_or(1)

@@ -7,7 +7,7 @@ use rand_distr::StandardNormal;
 /// Covers a random rectangle of some inputs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Erasing {
-    /// Of an input being varied at all, 0 to 1.
+    /// Probability of an input being varied at all, 0 to 1.
     pub probability: f64,
     /// The least and the greatest part of the area that is covered, within 0 to 1.
     pub area: (f64, f64),

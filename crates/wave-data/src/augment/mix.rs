@@ -14,9 +14,9 @@ pub struct Mixing {
     pub mixup: f64,
     /// Both parameters of the Beta distribution of CutMix's weight; 0 turns CutMix off.
     pub cutmix: f64,
-    /// Of a batch being mixed at all, 0 to 1.
+    /// Probability of a batch being mixed at all, 0 to 1.
     pub probability: f64,
-    /// Of CutMix where both are on, 0 to 1.
+    /// Probability of CutMix if both are on, 0 to 1.
     pub switch: f64,
 }
 

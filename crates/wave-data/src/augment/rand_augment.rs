@@ -96,7 +96,7 @@ impl RandAugment {
     pub(crate) fn apply(&self, image: &mut RawImage, fill: [u8; 3], rng: &mut ChaCha8Rng) {
         for _ in 0..self.operations {
             let operation = OPERATIONS[rng.random_range(0..OPERATIONS.len())];
-            // Drawn whether or not they are needed, so that no draw depends on an earlier one.
+            // Drawn even if not needed, so that no draw depends on an earlier one.
             let applied = rng.random::<f64>() < self.probability;
             let negative = rng.random::<bool>();
             let drawn = Normal::new(self.magnitude, self.deviation).map(|n| n.sample(rng));

@@ -1,4 +1,4 @@
-//! `_info.json` beside shards: which of them make which split, and how many images each holds.
+//! `_info.json` beside shards: the shards of each split, and their numbers of images.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub(super) const TEST: [&str; 3] = ["validation", "val", "test"];
 #[derive(Default)]
 pub(super) struct Info {
     splits: BTreeMap<String, SplitInfo>,
-    /// Of each shard that is named, whether it is of a test split alone.
+    /// Named shards; true if a shard is of a test split alone.
     tests: BTreeMap<PathBuf, bool>,
     pub(super) class_names: Option<Vec<String>>,
 }
@@ -99,7 +99,7 @@ impl Info {
         belong.then(|| self.files(&TEST))?
     }
 
-    /// Compares the images found in each shard with those that were written.
+    /// Compares the numbers of images found in each shard with the numbers in `_info.json`.
     pub(super) fn check(&self, found: &BTreeMap<&Path, u64>) -> Result<(), DataError> {
         for part in self.splits.values() {
             let counts: Vec<Option<u64>> = part

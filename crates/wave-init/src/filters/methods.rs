@@ -39,7 +39,7 @@ impl Default for FilterChoices {
     }
 }
 
-/// The first stream of the MLPs' mean shifts, after those of the filters.
+/// The first stream of the MLPs' mean shifts, after the filters' streams.
 const MEAN_SHIFT: u64 = 1 << 32;
 
 /// The depthwise filters of a network.
@@ -107,7 +107,7 @@ impl Layer {
 pub struct FilterMethod {
     /// The name on the command line and in recipes.
     pub name: &'static str,
-    /// One line on what it does and where it is defined.
+    /// One line: its effect and its paper.
     pub description: &'static str,
     /// It starts from a trained network of these.
     pub donor: bool,
@@ -143,17 +143,17 @@ pub const METHODS: [FilterMethod; 4] = [
 /// The method of this name.
 ///
 /// # Errors
-/// If there is none; the message lists those that exist.
+/// If there is none; the message lists the existing ones.
 pub fn find(name: &str) -> Result<FilterMethod, InitError> {
     let named = METHODS.map(|method| (method.name, method));
     by_name("method for a convmixer or convnext", name, &named)
 }
 
-/// Weights of a network by the method of this name, and what they take over of `donor`, which may be
-/// of the other architecture.
+/// Weights of a network by the method of this name, and the values taken from `donor`, which may be of
+/// the other architecture.
 ///
-/// Every layer draws from a generator of its own; with `donor`, statistics are those of the layers at
-/// the same relative depth, and means are kept where the kernels agree.
+/// Every layer draws from a generator of its own; with `donor`, statistics come from the layers at the
+/// same relative depth, and means are kept where the kernels agree.
 ///
 /// # Errors
 /// If there is no such method, or a donor is missing, given in vain, or does not fit; if a network has
@@ -213,7 +213,7 @@ fn shift_mlps(
     Ok(())
 }
 
-/// Draws the filters of every layer; returns how many values of the donor they stand on.
+/// Draws the filters of every layer; returns the number of the donor's values that they stand on.
 fn sample(
     weights: &mut Weights,
     filters: &Filters,
@@ -269,7 +269,7 @@ fn cost(taken: usize) -> Cost {
     }
 }
 
-/// Copies the first filters of every layer; returns how many values they are.
+/// Copies the first filters of every layer; returns their number of values.
 fn copy(
     weights: &mut Weights,
     filters: &Filters,

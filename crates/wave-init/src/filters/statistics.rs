@@ -9,15 +9,14 @@ use crate::error::InitError;
 /// The distribution of a layer's filters.
 #[derive(Clone, Debug)]
 pub struct Statistics {
-    /// Of every pixel, k² of them.
+    /// Mean of every pixel, (k²).
     pub mean: Vec<f64>,
     /// (k², k²).
     pub covariance: Mat<f64>,
 }
 
 impl Statistics {
-    /// Of filters (n, 1, k, k), with n − 1 as divisor. Of n filters, the covariance has rank n − 1
-    /// at most.
+    /// Statistics of filters (n, 1, k, k), with n − 1 as divisor. The covariance has rank n − 1 at most.
     ///
     /// # Errors
     /// If the filters are fewer than 2, or not square.
@@ -52,8 +51,8 @@ impl Statistics {
         }
     }
 
-    /// Of another kernel: the covariance as by [`resize`], the mean zero. Of the same kernel, both
-    /// stay.
+    /// Statistics for another kernel: the covariance as by [`resize`], the mean zero. For the same kernel,
+    /// both stay.
     ///
     /// # Errors
     /// If the kernels differ and one of them is even.
@@ -80,8 +79,8 @@ impl Statistics {
     }
 }
 
-/// Of layer `layer`, counted from 0, of `depth`: between the two neighbouring layers of a network of
-/// another depth, first to first and last to last. A single layer takes the first.
+/// Statistics for layer `layer` of `depth`, counted from 0: interpolated between the two neighbouring layers
+/// of a network of another depth, first to first and last to last. A single layer takes the first.
 ///
 /// # Errors
 /// If `layers` is empty.
@@ -99,8 +98,8 @@ pub fn interpolate(
     Ok(layers[below].towards(&layers[above], at - below as f64))
 }
 
-/// A covariance of filters of another kernel. As a grid of blocks, block (i, j) holding what pixel
-/// (i, j) has in common with every other: each block is cropped around its centre, or filled up with
+/// A covariance of filters of another kernel. As a grid of blocks, block (i, j) holding the covariance of
+/// pixel (i, j) with every other: each block is cropped around its centre, or filled up with
 /// its mean; then the grid is interpolated bilinearly, pixel centres on pixel centres of the resized
 /// grid. The result is symmetric, but may have small negative eigenvalues.
 ///
@@ -116,7 +115,7 @@ pub fn resize(covariance: &Mat<f64>, from: usize, to: usize) -> Result<Mat<f64>,
         );
         return Err(candle_core::Error::Msg(text).into());
     }
-    // Pixels of the target before, or after, those of the source.
+    // Pixels of the target before, or after, the source's.
     let offset = to as i64 / 2 - from as i64 / 2;
     let inside = |x: usize| {
         usize::try_from(x as i64 - offset)

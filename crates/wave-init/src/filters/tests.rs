@@ -162,7 +162,7 @@ fn statistics_between_layers_are_covariances_between_them() {
         .collect();
     for layer in &layers {
         let (_, values) = eigen(&layer.covariance).unwrap();
-        // Of 6 filters: rank 5 of 9.
+        // Rank 5 of 9, by 6 filters.
         assert!(values[..4].iter().all(|v| v.abs() < 1e-12) && values[8] > 0.0);
     }
     for (layer, own) in layers.iter().enumerate() {
@@ -351,7 +351,7 @@ fn a_convnext_starts_in_the_same_ways() {
         let same = values(t) == values(&default[name]);
         assert_eq!(same, !name.ends_with("conv_dw.weight"), "{name}");
     }
-    // Of one seed and size, the filters are those of a ConvMixer.
+    // With the same seed and size, a ConvMixer has the same filters.
     let other = mixer(3, 16, 5);
     let (mixed, _) = start("covariance", &other, None, &choices, 4).unwrap();
     for layer in 0..3 {

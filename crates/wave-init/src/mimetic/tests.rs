@@ -115,7 +115,7 @@ fn equal_factors_have_a_diagonal_of_1_and_a_negative_one() {
     let product = mat(&q).transpose() * mat(&k);
     assert!((mat(&q) - mat(&k)).norm_l2() == 0.0);
     assert!((diagonal(&product).0 - 1.0).abs() < 0.03);
-    // Of 64 products with standard deviation 1/64 each.
+    // Sums of 64 products with standard deviation 1/64 each.
     assert!((off_diagonal_std(&product) * 8.0 - 1.0).abs() < 0.03);
 
     for layout in VpLayout::ALL {
@@ -168,7 +168,7 @@ fn the_code_layout_keeps_the_trace_and_scatters_the_diagonal() {
     let (w_v, w_proj, a) = layer(192, VP, 6);
     assert!((mat(&v) - w_v).norm_l2() < 1e-6);
     assert!((mat(&proj) - w_proj).norm_l2() < 1e-6);
-    let product = mat(&v).transpose() * mat(&proj).transpose(); // what the network computes
+    let product = mat(&v).transpose() * mat(&proj).transpose(); // as the network computes it
     let (mean, std) = diagonal(&product);
     assert!((mean - diagonal(&a).0).abs() < 1e-6);
     assert!((std - 0.24).abs() < 0.05, "{std}");

@@ -1,7 +1,7 @@
 //! Auto-LG: the ancestor's layers that resemble a small network's most, and fresh ones.
 //!
 //! Wang et al. 2023 train a pseudo-descendant, measure by learned gates how similar each of the
-//! ancestor's layers is to its own, and stack fresh layers on those chosen. The number, 4, follows from
+//! ancestor's layers is to its own, and stack fresh layers on the chosen ones. The number, 4, follows from
 //! WAVE's parameter counts. Here the similarities are given. The layers with the largest are chosen,
 //! in their order, which is our reading.
 

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! with W_k the small network's K layers, and C (D - d, d) for channels of the residual stream (one
-//! for the whole network), for those of Q, K and V (each layer its own) and for the MLP's hidden
-//! ones (each layer its own). Norms and biases mix over depth as their matrices do, and widen like
+//! for the whole network), of Q, K and V (each layer its own) and of the MLP's hidden layer
+//! (each layer its own). Norms and biases mix over depth as their matrices do, and widen like
 //! outputs (Wang et al. 2023, sections 3.2 and 3.3).
 //!
 //! [`grow`] is that function, and gradients flow to the operator (and to the small weights, if they
@@ -73,7 +73,7 @@ fn start(request: &Request) -> std::result::Result<Start, InitError> {
             carry.put(&name, &name, tensor)?;
         }
     }
-    // The values taken are the donor's, not those that they have grown into.
+    // The values taken are the donor's, not the grown ones.
     carry.taken = donor
         .weights()
         .iter()
@@ -158,7 +158,7 @@ pub fn operator_start(
     }
     let mut operator = Weights::new();
     for (stream, (name, dims)) in operator_shapes(small, target)?.into_iter().enumerate() {
-        // Streams above those of the fresh network, whose layers count from 1 << 32.
+        // Streams above the fresh network's, whose layers count from 1 << 32.
         let rng = &mut generator(seed, (1 << 60) + stream as u64);
         let draws = (uniform(dims.as_slice(), 0.5, rng)? + 0.5)?; // 0..1
         let rows = if name.starts_with("depth.") {

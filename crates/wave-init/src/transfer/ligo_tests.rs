@@ -108,7 +108,7 @@ fn a_wider_network_contains_the_small_one_and_its_averages() {
     );
     let head = mul(&before["head.weight"], &t(&stream));
     assert_close(&values(&grown["head.weight"]), &values(&head), 1e-5);
-    // The old channels stay what they were.
+    // The old channels stay the same.
     let corner = of(&grown, "attn.proj.weight");
     let corner = corner.narrow(0, 0, 16).unwrap().narrow(1, 0, 16).unwrap();
     assert_same("corner", &corner, &proj);

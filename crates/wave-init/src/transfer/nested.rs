@@ -40,8 +40,8 @@ fn start(request: &Request) -> std::result::Result<Start, InitError> {
 }
 
 /// The slice of an elastic network that is a network of the shape of `target`: differentiable, so
-/// that training the slices trains the whole. Weights are stacked ([`stack`]), as are those returned;
-/// what lies outside the blocks is sliced too, and has to fit.
+/// that training the slices trains the whole. Weights are stacked ([`stack`]), the returned ones too;
+/// tensors outside the blocks are sliced too, and have to fit.
 ///
 /// # Errors
 /// If the target is larger, or has heads of another width.

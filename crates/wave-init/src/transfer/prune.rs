@@ -1,13 +1,13 @@
 //! A trained network made smaller without training: structured pruning by least squares on images.
 //!
-//! 1. Layers: the first stays, and those that turn the tokens most.
-//! 2. Heads: those stay that write most to the residual stream. Within each, queries and keys keep the
-//!    leading directions of their products for the images seen, values those of what the head writes.
+//! 1. Layers: the first stays, and the layers that turn the tokens most.
+//! 2. Heads: the ones that write most to the residual stream stay. Within each, queries and keys keep
+//!    the leading directions of their products for the images seen, values those of the head's output.
 //! 3. MLP channels are removed one at a time, always the one whose output the others can best make up
 //!    for (Hassibi and Stork 1993, "Optimal brain surgeon", with the MLP's outputs as the loss).
 //! 4. The residual stream keeps its leading directions (as in SliceGPT, Ashkboos et al. 2024).
-//! 5. Every matrix is fitted by least squares, from the first layer to the last, to what the donor
-//!    computes for the same images. So each makes up for errors of those before it.
+//! 5. Every matrix is fitted by least squares, from the first layer to the last, to the donor's values
+//!    for the same images. So each makes up for errors of the ones before it.
 //!
 //! Gains and biases of norms move into the matrices that read them. No labels are used.
 
@@ -103,11 +103,11 @@ fn pruned(donor: &Donor, to: &VitShape, images: &Tensor) -> Result<Weights> {
     Ok(weights)
 }
 
-/// What the donor's streams say of its layers and channels.
+/// Statistics of the donor's streams, by layer and channel.
 struct Seen {
     /// The sum over tokens of 1 - cosine between the stream before and behind each layer.
     turns: Vec<f64>,
-    /// (width, width): second moments of what the layers read.
+    /// (width, width): second moments of the layers' inputs.
     covariance: Mat<f64>,
 }
 
@@ -135,8 +135,8 @@ fn look(network: &Network, streams: &[Tensor]) -> Result<Seen> {
 }
 
 impl Layer {
-    /// The layer whose every matrix is fitted to what `thin`, which reads the donor's stream, computes
-    /// there. `made` are the new network's streams: before the layer, and afterwards behind it.
+    /// The layer with every matrix fitted to the values of `thin` on the donor's stream. `made` are the new
+    /// network's streams: before the layer, and afterwards behind it.
     fn fitted(
         mut self,
         network: &Network,

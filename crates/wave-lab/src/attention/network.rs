@@ -15,8 +15,8 @@
 //! which wraps around the grid's edges. It is the matrix of a circular convolution with k x k taps. Our
 //! reading: the taps are trained, each head has its own, and a layer has one γ.
 //!
-//! All else is the transformer of [`wave_models::vit`] without a class token, in stock operators. GPSA's
-//! names are those of timm's ConViT. Letters in shape comments: `b` images, `n` patches, `g` patches along
+//! All else is the transformer of [`wave_models::vit`] without a class token, in stock operators. GPSA has
+//! timm's names for ConViT. Letters in shape comments: `b` images, `n` patches, `g` patches along
 //! a side, `d` width, `h` heads, `k` taps along a side.
 
 use candle_core::{DType, Device, Result, Tensor};
@@ -77,7 +77,7 @@ impl PositionalShape {
     /// Checks that the sizes fit each other.
     ///
     /// # Errors
-    /// Names the sizes that do not, and what would.
+    /// If sizes do not fit: names them, and the expected ones.
     pub fn validate(&self) -> std::result::Result<(), ShapeError> {
         self.vit.validate()?;
         if self.vit.class_token {
@@ -138,7 +138,7 @@ impl PositionalShape {
 /// Offsets (g² g², 3) from each patch (row, slowly) to each: Δx, Δy and the squared distance.
 ///
 /// # Errors
-/// Those of making a tensor.
+/// If the tensor cannot be made.
 pub fn offsets(grid: usize, dtype: DType, device: &Device) -> Result<Tensor> {
     let n = grid * grid;
     let offset = |a: usize, b: usize| b as f64 - a as f64;

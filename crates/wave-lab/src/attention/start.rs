@@ -34,7 +34,7 @@ const STREAM: u64 = 15;
 pub enum Method {
     /// timm's default for transformers; taps as PyTorch draws them, gates and gamma 1
     Default,
-    /// Of gpsa: heads that look at one neighbour each, V the identity (d'Ascoli et al. 2021, section 3.2)
+    /// gpsa only: heads that look at one neighbour each, V the identity (d'Ascoli et al. 2021, section 3.2)
     Local,
     /// Mimetic attention; in gpsa its V and projection, with local heads (thesis, table 3.4)
     #[default]

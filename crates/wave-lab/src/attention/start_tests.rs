@@ -75,7 +75,7 @@ fn local_heads_are_those_of_the_authors() {
             for (found, expected) in found.iter().zip(expected) {
                 assert_eq!(found, expected);
             }
-            // Those beyond a square are as they would be: 4 of 8.
+            // Heads beyond a square start as by default: 4 of 8.
             let rest = rows(&plain[&at("pos_proj.weight")]);
             assert_eq!(found[expected.len()..], rest[expected.len()..]);
             let eye = Tensor::eye(8 * heads, DType::F32, &Device::Cpu).unwrap();

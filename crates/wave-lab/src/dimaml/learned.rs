@@ -82,11 +82,11 @@ pub fn usual(parameters: &[Parameter], seed: u64) -> Result<Weights> {
     tensors.map(tensor).collect()
 }
 
-/// Parameters whose distributions are those of the tensors of a start: `KIND.NAME` for each tensor
-/// `NAME`, all `f32`.
+/// Parameters of the distributions of a start's tensors: `KIND.NAME` for each tensor `NAME`, all
+/// `f32`.
 ///
-/// Normal ones have its mean and standard deviation; quantiles are those of the uniform between ±1/2,
-/// times its range, which is where the authors begin. A constant tensor is kept as `constant.NAME`.
+/// Normal ones have its mean and standard deviation; quantiles are the uniform's between ±1/2, times its
+/// range, the authors' start. A constant tensor is kept as `constant.NAME`.
 ///
 /// # Errors
 /// If a tensor is empty.
@@ -138,7 +138,7 @@ impl Noise {
     /// Numbers for tensors of these names and shapes, each from a stream of its own.
     ///
     /// # Errors
-    /// Those of making a tensor.
+    /// If a tensor cannot be made.
     pub fn new(
         family: DistributionFamily,
         shapes: &[(String, Vec<usize>)],
@@ -229,7 +229,7 @@ fn inverse_softplus(y: f64) -> f64 {
     y + (-(-y).exp_m1()).ln()
 }
 
-/// Mean and standard deviation of each tensor's distribution, by name: what a report says of it.
+/// Mean and standard deviation of each tensor's distribution, by name, for the report.
 ///
 /// # Errors
 /// If a parameter is missing or misshapen.

@@ -19,7 +19,7 @@ const BATCH: usize = 128;
 /// Default number of examples for the curve of a test.
 const TESTS: usize = 512;
 
-/// Separates the random numbers of validation examples from those of training.
+/// Separates the random numbers of validation examples from training's.
 const VALIDATION: u64 = 0x7661_6c69;
 
 /// Images, or sequences of a task.

@@ -11,7 +11,7 @@ use candle_core::{Device, Result, Tensor, Var};
 const VARIABLE: &str = "CANDLE_GRAD_DO_NOT_DETACH";
 
 /// Stack of the thread. candle walks graphs by recursion, and the graph of a gradient's gradient is
-/// thousands of operators deep; of the stack only what is used takes memory.
+/// thousands of operators deep; only the used part of the stack takes memory.
 const STACK: usize = 1 << 30;
 
 /// Runs `work` on a thread on which gradients have gradients.
@@ -88,8 +88,8 @@ pub(crate) mod tests {
     use super::*;
     use std::sync::{Mutex, MutexGuard, PoisonError};
 
-    /// While it lives, no other test changes what candle asks the environment for: for tests that take
-    /// a first gradient on their thread and expect none of it.
+    /// While it lives, no other test changes the environment variables that candle reads: for tests that
+    /// take a first gradient on their thread and expect none of it.
     pub(crate) fn alone() -> MutexGuard<'static, ()> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)

@@ -100,7 +100,7 @@ pub struct Settings {
     /// Steps between two validations [default: 1, all steps]
     #[arg(long, value_name = "N")]
     pub validate_every: Option<u64>,
-    /// Keep every N-th state for the way back, and compute those between again [default: 5]
+    /// Keep every N-th state for the backward pass, and recompute the others [default: 5]
     #[arg(long, value_name = "N")]
     pub keep_every: Option<u64>,
     /// Gradient with respect to the start: full, through the whole training (DIMAML); first-order, of the
@@ -109,7 +109,7 @@ pub struct Settings {
     #[arg(long, value_name = "WHICH")]
     pub gradient: Option<OuterGradient>,
     /// Task that the learned start is tested on, and others beside it. Its classes or tokens may be
-    /// others; its images are prepared as those of --data [default: --data]
+    /// others; its images are prepared as --data's [default: --data]
     #[arg(long, value_name = "D")]
     pub test_data: Option<String>,
     /// Steps of a test [default: --inner-steps]

@@ -27,7 +27,7 @@ pub enum Usual {
     Uniform(f64),
     /// Normal with this standard deviation.
     Normal(f64),
-    /// This number everywhere: norms, and what Fixup makes zero.
+    /// This number everywhere: norms, and tensors that Fixup makes zero.
     Constant(f64),
 }
 
@@ -61,7 +61,7 @@ impl Parameter {
 pub struct Examples {
     /// Images (b, c, h, w), or tokens (b, n).
     pub input: Tensor,
-    /// A class for each image; of tokens, what comes after each of the positions: (b, positions). An
+    /// A class for each image; for tokens, the next token after each of the positions: (b, positions). An
     /// autoencoder needs none.
     pub targets: Vec<u32>,
     /// The positions whose predictions count, the same in each sequence.

@@ -32,7 +32,7 @@ pub(super) struct Tests {
     seeds: Vec<u64>,
     /// By initialisation, then by seed.
     curves: Vec<Vec<Curve>>,
-    /// Names of tensors in the order of the update rates, and whether they are matrices or kernels.
+    /// Names of tensors in the order of the update rates; true for matrices and kernels.
     tensors: Vec<(String, bool)>,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn check(settings: &Settings, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// What trains a network from an initialisation.
+/// Optimiser of a test from an initialisation.
 enum Tuning {
     /// An optimiser.
     Optimiser(Optimiser),
@@ -136,7 +136,7 @@ pub(super) fn tests(
     own.images.hold_out = None;
     let open = |like| Source::open(&tests.data, &own, like, run.context());
     let mut source = open(None)?;
-    // Images of another size or other channels are prepared as those that were learned on.
+    // Images of another size or other channels are prepared as the meta-training images.
     let image = |source: &Source| source.frame().map(|(side, channels, _)| (side, channels));
     if image(&source) != image(&plan.source) {
         source = open(plan.source.transform())?;
@@ -186,7 +186,7 @@ pub(super) fn tests(
 }
 
 /// The task of the tests. Its network has as many outputs as the task has classes or tokens: the
-/// distribution of a head's weights is one of numbers, of which there may be more or fewer.
+/// distribution of a head's weights is one of numbers, for any number of them.
 struct Trial {
     family: DistributionFamily,
     network: Small,
@@ -243,7 +243,7 @@ impl Trial {
 
 /// A weight by an initialisation that differs from the usual one in it.
 fn redrawn(kind: &str, p: &Parameter, seed: u64, stream: u64) -> Result<Option<Tensor>> {
-    // PyTorch's bound is 1 / sqrt(inputs); those for rectifiers have sqrt(2) times as much.
+    // PyTorch's bound is 1 / sqrt(fan-in); deviations for rectifiers are sqrt(2) times as much.
     let gain = 2f64.sqrt();
     let dims = p.dims.as_slice();
     Ok(Some(match (kind, p.usual) {
@@ -258,7 +258,7 @@ fn redrawn(kind: &str, p: &Parameter, seed: u64, stream: u64) -> Result<Option<T
             random::normal(dims, gain * bound, &mut random::generator(seed, stream))?
         }
         ("delta-orthogonal", Usual::Uniform(_)) => delta_orthogonal(dims, gain, seed, stream)?,
-        _ => return Ok(None), // norms, embeddings, and what Fixup says
+        _ => return Ok(None), // norms, embeddings, and Fixup's own tensors
     }))
 }
 

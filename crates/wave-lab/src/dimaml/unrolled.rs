@@ -2,8 +2,8 @@
 //! change for the training to go better (DIMAML, section 2.1).
 //!
 //! The objective is the area under the validation curve, `L = 1/|V| sum_{t in V} L_val(w_t)`, where
-//! `w_t` are the weights after t steps from `w_0`. A step maps weights and what the optimiser
-//! remembers to the next ones, `x_t = F_t(x_{t-1})`, and contains a gradient; so the objective's
+//! `w_t` are the weights after t steps from `w_0`. A step maps weights and the optimiser's state
+//! to the next ones, `x_t = F_t(x_{t-1})`, and contains a gradient; so the objective's
 //! gradient, taken backwards through the steps, contains Hessian-vector products. With the adjoint
 //! `a_t = dL/dx_t`:
 //!
@@ -14,7 +14,7 @@
 //!
 //! Each of these products is one backward pass through one step, whose graph has the loss' gradient in
 //! it: the graph of the whole training is never there. Only every m-th state is kept on the way forward
-//! (gradient checkpointing); those between are computed again, m at a time, and bit by bit the same.
+//! (gradient checkpointing); the others are computed again, m at a time, and bit by bit the same.
 
 mod optimiser;
 mod quotient;
@@ -37,7 +37,7 @@ pub enum Phase {
     Validation(u64),
 }
 
-/// What is taken for the gradient with respect to the start.
+/// Form of the gradient with respect to the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gradient {
     /// The gradient itself, through all steps.
@@ -63,7 +63,7 @@ pub struct Unrolled {
     pub validate: Vec<u64>,
     /// Every m-th state is kept.
     pub checkpoint: u64,
-    /// What is taken for the gradient.
+    /// Form of the gradient.
     pub gradient: Gradient,
 }
 
@@ -72,8 +72,8 @@ pub struct Unrolled {
 pub struct Curve {
     /// Steps done and validation loss there.
     pub losses: Vec<(u64, f64)>,
-    /// Of each step and each weight, in the order of names, |gradient| / |weight| before the step: how
-    /// fast a layer trains (DIMAML, appendix C.1). Infinite for a weight that is zero.
+    /// Update rate of each weight in each step, in the order of names: |gradient| / |weight| before the step
+    /// (DIMAML, appendix C.1). Infinite for a weight that is zero.
     pub update_rates: Vec<Vec<f64>>,
 }
 
@@ -108,10 +108,10 @@ fn mean(losses: &[(u64, f64)]) -> f64 {
 type Point = Vec<Vec<Tensor>>;
 
 impl Unrolled {
-    /// Trains from `start` and tells how it went. `loss` is a pure function of the examples and the
+    /// The curve of a training from `start`. `loss` is a pure function of the examples and the
     /// weights: asked twice it answers the same. `rates`, if given, are the [update
-    /// rates](Curve::update_rates) of another training: every gradient is scaled to them. Those of weights
-    /// that are zero in either training stay as they are.
+    /// rates](Curve::update_rates) of another training: every gradient is scaled to them. Gradients of weights
+    /// that are zero in either training stay the same.
     ///
     /// # Errors
     /// If steps, validation or checkpoints make no sense, or `loss` fails.
@@ -234,7 +234,7 @@ impl Unrolled {
         })
     }
 
-    /// What stands for the gradient without a way back through the steps.
+    /// First-order MAML or Reptile, without a backward pass through the steps.
     fn without_adjoint(
         &self,
         start: &BTreeMap<String, Tensor>,
@@ -368,7 +368,7 @@ fn named(names: &[&String], weights: &[Var]) -> BTreeMap<String, Tensor> {
         .collect()
 }
 
-/// A loss and its gradients, without their graphs; zero for what it does not depend on.
+/// A loss and its gradients, without their graphs; zero for weights that it does not depend on.
 fn gradients(loss: &Tensor, weights: &[Var]) -> Result<(f64, Vec<Tensor>)> {
     let mut store = loss.backward()?;
     let mut taken = |v: &Var| match store.remove(v.as_tensor()) {

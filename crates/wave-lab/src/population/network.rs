@@ -32,7 +32,7 @@ const EPS: f64 = 1e-6;
 /// The most values that all weights may have.
 const MOST_VALUES: usize = u32::MAX as usize;
 
-/// What mixes the pixels in a block.
+/// Token mixer of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Mixer {
@@ -53,8 +53,8 @@ pub enum Mixer {
 pub struct PopulationShape {
     /// Number of networks.
     pub networks: usize,
-    /// Height and width of the square images, in pixels. What exceeds a whole number of patches
-    /// is cropped at the bottom and the right.
+    /// Height and width of the square images, in pixels. They are cropped at the bottom and the right to a
+    /// whole number of patches.
     pub image_size: usize,
     /// Channels of the images.
     pub channels: usize,
@@ -64,7 +64,7 @@ pub struct PopulationShape {
     pub depth: usize,
     /// Channels of each network's activations.
     pub width: usize,
-    /// What mixes the pixels in a block.
+    /// Token mixer of a block.
     #[serde(flatten)]
     pub mixer: Mixer,
     /// Hidden channels of the MLP.

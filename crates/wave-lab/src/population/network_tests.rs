@@ -103,7 +103,7 @@ fn convnext_alone(weights: &Weights, network: usize, images: &Tensor) -> Tensor 
     stock::linear(&normed, &w("head.weight"), &w("head.bias")).unwrap()
 }
 
-/// Images of every network in turn, and those of one network.
+/// Images of every network in turn, and the images of one network.
 fn images(b: usize) -> (Tensor, impl Fn(usize) -> Tensor) {
     let all = testing::images(3 * b, 2, 9);
     let own = all.clone();

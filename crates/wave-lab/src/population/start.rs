@@ -13,7 +13,7 @@ use wave_models::Weights;
 /// Positions of a transformer are uniform between these two, as small as timm's of deviation 0.02.
 const POSITIONS: f64 = 0.035;
 
-/// The most tensors of a network, of those that draw from a stream each.
+/// The most tensors of a network that draw from a stream each.
 const STREAMS: u64 = 1 << 24;
 
 /// Weights of a population, every W1 shifted.

@@ -17,7 +17,7 @@ use super::network::{Mixer, PopulationShape};
 use candle_core::{D, DType, Result, Tensor};
 use wave_models::Weights;
 
-/// Of one layer. Variances and correlations are over the networks.
+/// Statistics of one layer. Variances and correlations are over the networks.
 #[derive(Clone, Debug)]
 pub struct LayerStatistics {
     /// Stripe score of W1: of the entries in a column, which multiply the same input.
@@ -27,13 +27,13 @@ pub struct LayerStatistics {
     /// Correlation of an entry of W1 with the one of W2 between the same two channels: the diagonal
     /// of Corr(W1, W2^T).
     pub fc1_fc2: f64,
-    /// Of ConvNeXts, correlation of each pixel of a filter with the entry of W2 W1 that leads from its
+    /// ConvNeXts only: correlation of each pixel of a filter with the entry of W2 W1 that leads from its
     /// channel to itself, (k, k).
     pub filter_product: Option<Tensor>,
     /// Correlation of the 2 h weights of a hidden channel, its row of W1 and then its column of W2,
     /// with each other: (2 h, 2 h).
     pub within: Tensor,
-    /// With those of another hidden channel.
+    /// Correlation of these with another hidden channel's.
     pub between: Tensor,
 }
 
@@ -70,14 +70,14 @@ pub fn across_layers(shape: &PopulationShape, weights: &Weights) -> Result<Tenso
     correlation(&means.matmul(&means.t()?)?)
 }
 
-/// Correlations of all weights of the networks, of whatever tensors (figure 3.39).
+/// Correlations of all weights of the networks, across tensors (figure 3.39).
 #[derive(Clone, Debug)]
 pub struct NetworkStatistics {
     /// Names of the tensors, in the order of the forward pass.
     pub tensors: Vec<String>,
-    /// Root mean square correlation of the values of two tensors beyond what networks without any
-    /// correlation would show, 1 / (n - 1) of its square; 0 if there is less. Pairs of a value with itself
-    /// are left out. (tensors, tensors).
+    /// Root mean square correlation of the values of two tensors beyond chance, 1 / (n - 1) of its square
+    /// without any correlation; 0 if there is less. Pairs of a value with itself are left out.
+    /// (tensors, tensors).
     pub between: Tensor,
     /// The same of every bias with the weights of its own row, by the weight's name.
     pub bias_with_row: Vec<(String, f64)>,
@@ -103,7 +103,7 @@ pub fn network(shape: &PopulationShape, weights: &Weights) -> Result<NetworkStat
         debug_assert_eq!(t.dim(1)?, dims[1..].iter().product::<usize>());
         tensors.push((name, t));
     }
-    // How many values vary: each is of norm 1.
+    // Number of values that vary: each is of norm 1.
     let counts: Vec<f64> = tensors
         .iter()
         .map(|(_, t)| t.sqr()?.sum_all()?.to_scalar::<f64>())
@@ -163,7 +163,7 @@ fn squares(x: &Tensor, y: &Tensor) -> Result<f64> {
     products.sum_all()?.to_scalar()
 }
 
-/// Columns of mean 0 (n, values) over their norm; those without any stay 0.
+/// Columns of mean 0 (n, values) over their norm; zero columns stay 0.
 fn standardised(centred: &Tensor) -> Result<Tensor> {
     let norm = centred.sqr()?.sum_keepdim(0)?.sqrt()?;
     let none = norm.le(1e-12)?.to_dtype(DType::F64)?;

@@ -55,8 +55,8 @@ pub fn logits_at(
     head(shape, weights, &x.index_select(&positions, 1)?)
 }
 
-/// The attention maps for one sequence, each with its layer (an MLP has none): how much each position (row) takes from each
-/// (column), averaged over channels or heads (section 3.3.1, "Mamba attention maps").
+/// The attention maps for one sequence, each with its layer (an MLP has none): the weight of each position (column) in
+/// each (row), averaged over channels or heads (section 3.3.1, "Mamba attention maps").
 ///
 /// # Shapes
 /// `tokens` (t) gives a matrix (t, t) for each layer that mixes positions.

@@ -181,8 +181,8 @@ fn no_position_sees_a_later_one() {
     }
 }
 
-/// The mean matrix of Mamba's channels does to one input, the same in every channel, what the layer does
-/// to it on average.
+/// The mean matrix of Mamba's channels maps one input, the same in every channel, to the layer's mean
+/// output.
 #[test]
 fn maps_of_mamba_are_means_over_channels() {
     let shape = shape(&[Mixer::Mamba]);

@@ -47,7 +47,7 @@ const FIRST_HEAD: u64 = 16;
 /// One of the four parts of a mimetic start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// States that keep what they hold.
+    /// States that keep their values.
     State,
     /// Steps of 1.
     Step,
@@ -94,7 +94,7 @@ impl std::str::FromStr for Change {
 /// The choices that the mimetic start leaves open.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SequenceChoices {
-    /// Which parts; by default those of [`Change::usual`].
+    /// Changed parts; by default [`Change::usual`].
     pub parts: Option<Vec<Change>>,
     /// The factor c of part `state`; the thesis takes 2, 4 or 8.
     pub power: f64,
@@ -221,7 +221,7 @@ fn default(
     };
     let n = dims.iter().product();
     Ok(match weight {
-        // As large as what is added to it.
+        // As large as the positions added to it.
         "backbone.embeddings.weight" if shape.positions => normal(dims, 1.0, rng)?,
         "backbone.embeddings.weight" => normal(dims, EMBEDDING, rng)?,
         "mixer.A_log" if mamba2 => {
@@ -246,7 +246,7 @@ fn default(
     })
 }
 
-/// `ln(e^y - 1)`: what [`softplus`](super::network::softplus) makes y of.
+/// `ln(e^y - 1)`, the inverse of [`softplus`](super::network::softplus).
 fn inverse_softplus(y: f64) -> f64 {
     y + (-(-y).exp_m1()).ln()
 }

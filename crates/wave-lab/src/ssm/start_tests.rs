@@ -124,8 +124,8 @@ fn part_correlation_ties_outputs_to_inputs() {
         for i in 0..b.len() {
             assert!((c[i] - 0.5 * (b[i] + c_before[i])).abs() < 1e-7);
         }
-        // Of independent entries with deviation s: correlation 1/sqrt(2), and W_C^T W_B has N s²/2 on
-        // its diagonal.
+        // Independent entries with deviation s: correlation 1/sqrt(2), and W_C^T W_B has N s²/2 on its
+        // diagonal.
         assert!((correlation(&b, &c) - 0.5f64.sqrt()).abs() < 0.02);
         assert!(correlation(&b, &c_before).abs() < 0.03);
         let variance = b.iter().map(|v| v * v).sum::<f64>() / b.len() as f64;

@@ -11,7 +11,7 @@
 //! sort     $ s | s in order .    s of different symbols
 //! ```
 //!
-//! and, for language models, windows of a text, of which every character counts:
+//! and, for language models, windows of a text, in which every character counts:
 //!
 //! ```text
 //! text:FILE                      nine tenths to train on, the last tenth for tests
@@ -47,7 +47,7 @@ const FIRST_SYMBOL: u32 = 3;
 /// The prefix of the specification of a text.
 const TEXT: &str = "text:";
 
-/// Sequences in an epoch, after each of which networks are tested.
+/// Sequences in an epoch. Networks are tested after each epoch.
 pub const EPOCH: usize = 12_800;
 
 /// The longest string and the largest number of symbols.
@@ -271,7 +271,7 @@ struct Sequence {
 }
 
 impl Sequence {
-    /// `$ question | answer .`, all of which after the bar counts.
+    /// `$ question | answer .`; all after the bar counts.
     fn new(question: &[u32], answer: &[u32]) -> Sequence {
         let mut tokens = vec![BEGIN];
         tokens.extend(question);
@@ -296,7 +296,7 @@ fn different(n: usize, symbols: usize, rng: &mut ChaCha8Rng) -> Vec<u32> {
     all.iter().map(|symbol| FIRST_SYMBOL + symbol).collect()
 }
 
-/// Sequences of tokens, and what has to be predicted of them.
+/// Sequences of tokens, and the targets of prediction.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenBatch {
     /// (size, length of a sequence)
@@ -400,7 +400,7 @@ impl Examples for TokenBatch {
 /// sequences all of whose tokens have the highest score.
 ///
 /// # Errors
-/// Whatever `logits` returns.
+/// If `logits` fails.
 pub(super) fn evaluate(
     batches: &[TokenBatch],
     logits: impl Fn(&Tensor, &Tensor) -> candle_core::Result<Tensor>,
@@ -416,7 +416,7 @@ pub(super) fn evaluate(
             let before = right;
             for (z, &target) in z.iter().zip(targets) {
                 let own = z[target as usize];
-                // Of equal scores the first counts.
+                // Ties go to the first.
                 let first = |i, v: f32| v > own || v.is_nan() || (v == own && i < target as usize);
                 let above = z.iter().enumerate().filter(|&(i, v)| first(i, *v)).count();
                 right += usize::from(above == 0 && !own.is_nan());

@@ -4,7 +4,7 @@ fn task(spec: &str) -> Task {
     spec.parse().unwrap()
 }
 
-/// The first sequence of a batch, whole: what is read, and the end.
+/// The first sequence of a batch, whole: the input, and the end.
 fn whole(batch: &TokenBatch) -> Vec<u32> {
     let n = batch.tokens.len() / batch.size;
     let mut tokens = batch.tokens[..n].to_vec();

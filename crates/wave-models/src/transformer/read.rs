@@ -56,7 +56,7 @@ const OF_ROTARY: [&str; 5] = [
     "rope_rotate_half",
 ];
 
-/// What a name tells of a network beside its weights.
+/// Facts of a network that its name tells, beside its weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Named {
     family: &'static str,
@@ -66,7 +66,7 @@ struct Named {
     rotary: Option<Rotary>,
 }
 
-/// What of timm's registered names each tells, or what is not supported.
+/// Facts told by a registered name of timm's, or its unsupported part.
 fn named(name: &str) -> Result<Named, &'static str> {
     let has = |part: &str| name.contains(part);
     let starts = |part: &str| name.starts_with(part);
@@ -78,7 +78,7 @@ fn named(name: &str) -> Result<Named, &'static str> {
         rotary: None,
     };
     let neighbours = Some(Rotary::Neighbours { reference: 16 });
-    // transformers' `model_type`; what these leave open comes with the arguments.
+    // transformers' `model_type`; the arguments tell the rest.
     let of_transformers = match name {
         "vit" | "deit" | "vit_msn" => Some((vit.family, None)),
         "dinov2" | "dinov2_with_registers" => Some(("a DINOv2", None)),
@@ -232,7 +232,7 @@ fn named(name: &str) -> Result<Named, &'static str> {
     })
 }
 
-/// What a name tells of a transformer that no tensor and no argument does, where it is not as in DeiT.
+/// Differences from DeiT that only the name tells, no tensor and no argument.
 pub(crate) fn of_name(name: &str) -> Option<(String, String)> {
     let found = || "by its name".to_owned();
     match named(name) {
@@ -246,10 +246,11 @@ pub(crate) fn of_name(name: &str) -> Option<(String, String)> {
     }
 }
 
-/// The transformer of these weights, which `what` a plain one has not, found by `found`.
+/// The transformer of these weights, with `what` a plain one lacks, found by `found`.
 ///
 /// # Errors
-/// If nothing tells what the weights do not, or the name or an argument tells what is not here.
+/// If the weights leave something open that nothing else tells, or the name or an argument tells an
+/// unsupported part.
 pub(crate) fn recognise(
     known: Known,
     what: &str,

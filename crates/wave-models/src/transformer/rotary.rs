@@ -9,7 +9,7 @@
 use candle_core::{D, Device, Result, Tensor};
 use std::f64::consts::TAU;
 
-/// How coordinates become angles, and which channels are rotated together.
+/// Angles of coordinates, and the channels that are rotated together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rotary {
     /// EVA-02's: coordinates as on a grid of so many patches, frequencies from 1 to 1 / 10,000,
@@ -25,7 +25,7 @@ pub enum Rotary {
 /// Angles of a grid.
 pub(super) struct Angles {
     rotary: Rotary,
-    /// Cosines and sines, (1, tokens, 1, half a head); those of tokens before the patches are of angle 0.
+    /// Cosines and sines, (1, tokens, 1, half a head); tokens before the patches have angle 0.
     cosines: Tensor,
     sines: Tensor,
 }

@@ -75,8 +75,8 @@ pub(crate) fn stacked(shape: &TransformerShape, weights: &Weights) -> Result<Wei
     vit::stack_with(weights, shape.depth, shape.scales())
 }
 
-/// What [`wave_ops::blocks()`] takes, from stacked weights. LayerScale is multiplied into the maps before
-/// it, which changes neither its gradient nor theirs.
+/// Arguments of [`wave_ops::blocks()`], from stacked weights. LayerScale is multiplied into the maps
+/// before it, which changes neither its gradient nor theirs.
 pub(super) fn plain_parameters(
     shape: &TransformerShape,
     weights: &Weights,
@@ -105,8 +105,7 @@ pub(super) fn plain_parameters(
         .map_err(|_| candle_core::Error::Msg("twelve tensors".into()))
 }
 
-/// What the classifier sees (b, d), of the tokens (b, tokens, d) after the blocks, for all but attention
-/// pooling.
+/// Features (b, d) of the tokens (b, tokens, d) after the blocks, for all but attention pooling.
 pub(super) fn pooled(shape: &TransformerShape, weights: &Weights, x: &Tensor) -> Result<Tensor> {
     let normed = |x: &Tensor| match shape.norm {
         true => norm(shape, weights, "norm", x),
@@ -129,7 +128,7 @@ pub(super) fn pooled(shape: &TransformerShape, weights: &Weights, x: &Tensor) ->
     }
 }
 
-/// Class scores of what the classifier sees.
+/// Class scores of features.
 pub(super) fn head(
     shape: &TransformerShape,
     weights: &Weights,
@@ -150,7 +149,7 @@ pub(super) struct Layer {
     qkv: Pair,
     qk_norms: Option<[Pair; 2]>,
     attention_norm: Option<Pair>,
-    /// What is added to scores (heads, tokens, tokens).
+    /// Attention bias (heads, tokens, tokens).
     bias: Tensor,
     proj: Pair,
     fc1: Pair,
@@ -180,7 +179,7 @@ pub(crate) struct Transformer {
     about: About,
     shape: TransformerShape,
     device: Device,
-    /// Those outside the blocks.
+    /// Weights outside the blocks.
     weights: Weights,
     blocks: Blocks,
     latent: Option<Latent>,
@@ -445,7 +444,7 @@ impl Layer {
 }
 
 /// The columns of queries, keys or values, `part` of three: in a tensor of their own where they were
-/// changed, else among those of all three.
+/// changed, else among the columns of all three.
 fn columns<'a>(own: Option<&'a Tensor>, all: &'a Tensor, part: usize, head: usize) -> Columns<'a> {
     match own {
         Some(tokens) => Columns {
@@ -475,7 +474,7 @@ fn activated(between: Between, x: &Tensor, (w, b): (&Tensor, &Tensor)) -> Result
     }
 }
 
-/// Rows (part, head, channel) of a map or bias in the order (head, part, channel), those of queries times
+/// Rows (part, head, channel) of a map or bias in the order (head, part, channel), the queries' times
 /// `share`.
 fn by_head(rows: &Tensor, heads: usize, share: f64) -> Result<Tensor> {
     let d = rows.dim(0)? / 3;
@@ -551,7 +550,7 @@ impl Latent {
         })
     }
 
-    /// What the query attends to among patches (b, n, d): (b, d).
+    /// Attention pooling of patches (b, n, d): (b, d).
     fn run(&self, shape: &TransformerShape, patches: &Tensor) -> Result<Tensor> {
         let (b, n, d) = patches.dims3()?;
         let (heads, head, none) = (shape.heads, d / shape.heads, Activation::Identity);

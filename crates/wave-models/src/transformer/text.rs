@@ -6,7 +6,7 @@ use crate::Weights;
 use crate::fold::get;
 use candle_core::{DType, Device, Result, Tensor};
 
-/// What is added to scores of tokens that are not to be seen: nothing is left of them after the softmax.
+/// Attention bias of masked tokens: nothing is left of them after the softmax.
 const UNSEEN: f32 = -1e9;
 
 /// The blocks of a text tower with its weights, from tokens to their states.
@@ -22,7 +22,7 @@ pub(crate) struct TextBlocks {
 }
 
 impl TextBlocks {
-    /// The blocks of texts of up to `context` tokens, which see all tokens, or if `causal` those before them.
+    /// The blocks of texts of up to `context` tokens, which see all tokens, or if `causal` the ones before them.
     pub(crate) fn new(
         shape: &TransformerShape,
         context: usize,
@@ -58,7 +58,7 @@ impl TextBlocks {
     }
 }
 
-/// What is added to scores (heads, n, n).
+/// Attention bias (heads, n, n).
 fn scores(heads: usize, n: usize, causal: bool, device: &Device) -> Result<Tensor> {
     if !causal {
         return Tensor::zeros((heads, n, n), DType::F32, device);

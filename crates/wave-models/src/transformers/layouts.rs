@@ -1,8 +1,7 @@
-//! The layouts of transformers that are read: how their names become timm's, and what their `config.json`
-//! says in timm's terms.
+//! The supported layouts of transformers: their names and their `config.json` in timm's terms.
 //!
-//! A network is a row of [`LAYOUTS`]: the module that holds it, tables of names, and what no image passes
-//! through. What the weights do not show (heads, epsilon, activation, pooling) follows from `config.json`.
+//! A network is a row of [`LAYOUTS`]: the module that holds it, tables of names, and modules that no image
+//! passes through. Weights do not show heads, epsilon, activation and pooling: `config.json` tells them.
 
 use super::{import, join, misfit, rename};
 use crate::check::{dims, unsupported};
@@ -32,7 +31,7 @@ struct Layout {
     kind: &'static str,
     /// The module that holds the network, beside its classifier.
     module: &'static str,
-    /// What comes before the number of a block.
+    /// Prefix before the number of a block.
     blocks: &'static str,
     /// Modules outside the blocks, transformers' name first. Longer names come first.
     outer: Names,
@@ -52,7 +51,7 @@ const VIT_OUTER: Names = &[
     ("layernorm", "norm"),
 ];
 
-/// A distillation token that no classifier sees is what registers are.
+/// A distillation token that no classifier sees is a register.
 const DEIT_OUTER: Names = &[
     ("embeddings.cls_token", "cls_token"),
     ("embeddings.distillation_token", "reg_token"),
@@ -220,8 +219,8 @@ const LAYOUTS: [Layout; 12] = [
     },
 ];
 
-/// What no image passes through once a network is trained: tokens of masked training, poolers that only
-/// pretraining had, tables that count.
+/// True if no image passes through a tensor once the network is trained: tokens of masked training, poolers
+/// that only pretraining had, tables that count.
 fn idle(kind: &str, name: &str) -> bool {
     let part = |start: &str| name.starts_with(start);
     name.ends_with("embeddings.mask_token")
@@ -304,7 +303,7 @@ fn whole_names(kind: &str, weights: &Weights) -> Weights {
     named.collect()
 }
 
-/// What the weights do not show, as arguments of timm's.
+/// Facts that the weights do not show, as timm's arguments.
 fn arguments(
     kind: &str,
     about: &Value,
@@ -428,7 +427,7 @@ fn renamed(layout: &Layout, weights: &Weights) -> Result<Weights, ShapeError> {
     Ok(out)
 }
 
-/// What differs in more than names.
+/// Converts the weights that differ in more than names.
 fn shaped(kind: &str, weights: &mut Weights) -> Result<(), ShapeError> {
     let changed =
         |name: &str, tensor: &Tensor, change: &dyn Fn(&Tensor) -> candle_core::Result<Tensor>| {
@@ -486,7 +485,7 @@ fn shaped(kind: &str, weights: &mut Weights) -> Result<(), ShapeError> {
     Ok(())
 }
 
-/// Checks what `config.json` says of sizes against the weights, under timm's names.
+/// Checks the sizes in `config.json` against the weights, under timm's names.
 fn agree(about: &Value, weights: &Weights) -> Result<(), ShapeError> {
     let [width, channels, patch, _] = dims(weights, "patch_embed.proj.weight")?;
     let depth = crate::check::count(weights, |l| format!("blocks.{l}.norm1.weight"));

@@ -30,7 +30,7 @@ pub(super) struct Sizes {
     pub(super) places: usize,
 }
 
-/// Names and shapes of what both towers have, after `prefix`, with the last norm of this name.
+/// Names and shapes of the tensors common to both towers, after `prefix`, with the last norm of this name.
 pub(super) fn of_tower(prefix: &str, sizes: &Sizes, last: &str) -> Vec<(String, Vec<usize>)> {
     let (d, h) = (sizes.width, sizes.hidden);
     let mut all = Vec::new();

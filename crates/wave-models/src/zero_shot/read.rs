@@ -1,7 +1,7 @@
 //! Recognition of [`super::DualEncoder`] by transformers' `config.json` and weights.
 //!
 //! Sizes follow from weights; heads, activations, epsilons and the end of a text from the configuration, or
-//! from what transformers takes where it says nothing.
+//! from transformers' defaults where it says nothing.
 
 use super::names::{self, Sizes};
 use super::{DualEncoder, EndOfText, TextShape};
@@ -16,11 +16,11 @@ use serde_json::{Map, Value};
 const VISION: &str = "vision_model";
 const TEXT: &str = "text_model";
 
-/// What transformers takes where a configuration says nothing.
+/// Defaults of transformers, for missing keys of a configuration.
 struct Usual {
     activation: &'static str,
     eps: f64,
-    /// Of the text tower.
+    /// Heads of the text tower.
     heads: usize,
 }
 
@@ -128,7 +128,7 @@ impl DualEncoder {
     }
 }
 
-/// A tensor of one value, whose shape is added to those expected.
+/// A tensor of one value, whose shape is added to the expected ones.
 fn scalar(
     weights: &Weights,
     name: &str,
@@ -149,7 +149,7 @@ fn scalar(
 
 type Named = Vec<(String, Vec<usize>)>;
 
-/// What a CLIP or SigLIP is read from.
+/// Sources of a CLIP or SigLIP.
 struct Of<'a> {
     config: &'a Value,
     weights: &'a Weights,
@@ -237,7 +237,7 @@ impl Of<'_> {
         Ok((text, all))
     }
 
-    /// What stands for a whole text.
+    /// The token whose state stands for a whole text.
     fn end(&self) -> Result<EndOfText, ShapeError> {
         if !self.clip {
             return Ok(EndOfText::Last);
@@ -255,7 +255,7 @@ impl Of<'_> {
         }
     }
 
-    /// What both towers have.
+    /// Blocks of either tower.
     fn blocks(
         &self,
         prefix: &str,
@@ -368,8 +368,8 @@ impl Of<'_> {
         if self.clip { "clip" } else { "siglip" }
     }
 
-    /// A value of the configuration by `section.key`, or `key`. Where there is `text_config_dict`, as in
-    /// older files, transformers takes it for `text_config`.
+    /// A value of the configuration by `section.key`, or `key`. As transformers does, it takes
+    /// `text_config_dict` of older files, if there, for `text_config`.
     fn value(&self, path: &str) -> Option<&Value> {
         let Some((section, key)) = path.split_once('.') else {
             return self.config.get(path);

@@ -56,7 +56,7 @@ impl LayerActivations {
         }
     }
 
-    /// Splits off what belongs to each range of the `b` samples.
+    /// Splits by ranges of the `b` samples.
     fn split(&mut self, b: usize, ranges: &[Range<usize>]) -> Vec<Chunk<'_>> {
         let mut x = split(&mut self.x, b, ranges);
         let mut qkv = split(&mut self.qkv, b, ranges);

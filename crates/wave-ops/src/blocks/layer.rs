@@ -214,7 +214,7 @@ impl Pass<'_> {
         );
     }
 
-    /// `a = gelu(h)`; in bf16 `a` holds `h` before, and `h` what is kept of it after.
+    /// `a = gelu(h)`; in bf16 `a` holds `h` before, and `h` its kept form after.
     fn activate(&self, h: &mut [f32], a: &mut [f32]) {
         let _measured = part(Part::Elementwise);
         let hidden = self.shape.hidden.max(1);

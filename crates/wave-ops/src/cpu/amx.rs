@@ -1,4 +1,4 @@
-//! True if tiles may be used.
+//! Detection of usable AMX tiles.
 
 use std::arch::asm;
 use std::sync::LazyLock;

@@ -250,7 +250,7 @@ pub(super) struct Backward<'a> {
     pub(super) x: &'a [f32],
     pub(super) dy: &'a [f32],
     pub(super) turned: &'a [f32], // (blocks, k, k, lanes), turned by 180 degrees
-    pub(super) learn: bool,       // whether the taps' gradient is wanted
+    pub(super) learn: bool,       // true if the taps' gradient is wanted
     pub(super) packed_x: &'a mut [f32], // (rows, cols, lanes), zero around the image
     pub(super) packed_dy: &'a mut [f32], // (rows, cols, lanes), zero around the image
     pub(super) dx: &'a mut [f32],

@@ -108,7 +108,7 @@ unsafe fn tile<I: Isa, const R: usize, const V: usize>(isa: I, t: Tile<I::Elemen
             a = a.wrapping_add(t.a_strides.1);
             b = b.wrapping_add(t.b_stride);
         }
-        // Two short loops: only what the compiler unrolls stays in registers.
+        // Two short loops: only unrolled loops stay in registers.
         let whole = t.last == I::LANES;
         if !t.start.is_null() {
             for r in 0..R {

@@ -1,5 +1,5 @@
-//! What the processor's multiply-adds reach: the kernel's own, on one row and one column that are read again
-//! and again, so that nothing waits for memory.
+//! Peak rate of the kernel's multiply-adds, on one row and one column that are read again and again, so that
+//! nothing waits for memory.
 
 use super::kernel::{Product, Right};
 use super::{Element, Mat, StartValue};
@@ -14,7 +14,7 @@ const STEPS: usize = 1024;
 /// Time of the measurement.
 const LONG: Duration = Duration::from_millis(200);
 
-/// That of this thread; an element is so many numbers.
+/// Floating-point operations a second of this thread; an element holds `numbers` numbers.
 pub(crate) fn rate<T: Element>(simd: Simd, value: T, numbers: usize) -> f64 {
     let (columns, _) = T::panel(simd);
     let (a, b) = ([value; STEPS], vec![value; columns]);

@@ -156,7 +156,7 @@ pub(super) fn worthwhile((m, _, k): (usize, usize, usize)) -> bool {
     m >= SIDE && k >= SIDE
 }
 
-/// Where sums start when there is nothing to add to.
+/// Start values of sums without any.
 static ZEROS: [f32; WIDTH] = [0.0; WIDTH];
 
 /// The product of pairs.

@@ -31,7 +31,7 @@ pub(crate) struct Gpu {
     kernels: Kernels,
 }
 
-/// Memory of a GPU, by what it holds.
+/// Memory of a GPU, by type of element.
 pub(super) struct Memory {
     gpu: Gpu,
     slice: Slice,
@@ -43,8 +43,8 @@ enum Slice {
     Bytes(CudaSlice<u8>),
 }
 
-/// Refuses a GPU that the kernels are not for, and has its allocator keep what is given back: a step takes
-/// as much as the one before, and every wait for the device would return it to the driver.
+/// Refuses a GPU that the kernels are not for, and has its allocator keep freed memory: a step takes as much
+/// as the one before, and every wait for the device would return it to the driver.
 fn prepare(device: &CudaDevice) -> Result<Kernels> {
     let mut prepared = PREPARED
         .lock()

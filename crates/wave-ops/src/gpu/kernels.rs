@@ -34,7 +34,7 @@ impl Attention {
         self.samples * self.tokens * self.heads
     }
 
-    /// Sizes as the kernels take them; whether vectors of eight values can be read.
+    /// Sizes as the kernels take them; the last is true if vectors of eight values can be read.
     fn arguments(&self, views: &[View]) -> [Argument; 4] {
         let wide = self.head_width.is_multiple_of(8)
             && views.iter().all(|view| view.pointer.is_multiple_of(16));
@@ -80,8 +80,8 @@ impl Place {
         self.launch(&name, [rows.div_ceil(ROWS), 1, 1], THREADS, &arguments)
     }
 
-    /// The gradient of [`Place::layer_norm`]: of `x`, added to what is in `dx` if `add`; of the weight to
-    /// `dw`, of the bias to `db`.
+    /// The gradient of [`Place::layer_norm`]: of `x`, added to `dx` if `add`; of the weight to `dw`, of the
+    /// bias to `db`.
     pub(super) fn layer_norm_backward(
         &self,
         (x, w, eps): (View, View, f32),
@@ -436,7 +436,7 @@ impl Place {
     }
 }
 
-/// Sizes of a loss, and what its targets are.
+/// Sizes of a loss, and the kind of its targets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Loss {
     pub(super) rows: usize,
@@ -452,7 +452,7 @@ fn blocks(n: usize) -> usize {
     n.div_ceil(THREADS as usize)
 }
 
-/// Blocks for `n` values, of which a thread has eight.
+/// Blocks for `n` values, eight for each thread.
 fn eights(n: usize) -> usize {
     blocks(n.div_ceil(8))
 }
@@ -470,7 +470,7 @@ fn row(x: View, bias: Option<View>) -> usize {
     bias.len
 }
 
-/// The values of a sample, of which each has a scale; any where there are none.
+/// Values of a sample, each sample with one scale; any number where there are no scales.
 fn sample(n: usize, scales: Option<View>) -> usize {
     let Some(scales) = scales else { return 1 };
     assert!(scales.kind == Kind::F32 && n.is_multiple_of(scales.len));

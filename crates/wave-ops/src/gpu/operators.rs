@@ -15,7 +15,7 @@ use candle_core::{
 use std::sync::Mutex;
 
 /// An operator whose result is there before candle asks for it. `backward` turns the arguments and the
-/// gradient of the result into those of the arguments.
+/// gradient of the result into the arguments' gradients.
 struct Computed<F> {
     name: &'static str,
     result: Mutex<Option<(Storage, Shape)>>,

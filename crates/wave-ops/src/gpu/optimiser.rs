@@ -29,7 +29,7 @@ struct Line {
     weight_decay: f32,
 }
 
-/// The table, and how many blocks it takes.
+/// The table, and its number of blocks.
 fn table(place: &Place, lines: &[Line]) -> Result<(Values, usize)> {
     let (mut bytes, mut blocks) = (Vec::new(), 0);
     for line in lines {

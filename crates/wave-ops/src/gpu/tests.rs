@@ -9,12 +9,12 @@ use crate::{AdamW, BlocksShape, Kronecker, Mode, Moments, Move, Precision, stock
 use candle_core::{DType, Device, Result, Tensor, Var};
 
 const TOKENS: [usize; 4] = [1, 17, 50, 197];
-/// Errors of f32 and of bf16 storage, relative to the norm of what is expected: roundings of 2^-24 and
+/// Errors of f32 and of bf16 storage, relative to the norm of the expected values: roundings of 2^-24 and
 /// 2^-9, added up.
 const CLOSE: f64 = 1e-5;
 const NEAR: f64 = 1e-2;
 
-/// The norm of the difference over that of what is expected, or over 0.01 per value.
+/// The norm of the difference over the norm of the expected values, or over 0.01 per value.
 fn error(found: &[f32], expected: &[f32]) -> f64 {
     assert_eq!(found.len(), expected.len());
     let norm = |v: &mut dyn Iterator<Item = f64>| v.map(|x| x * x).sum::<f64>().sqrt();
@@ -72,7 +72,7 @@ fn check(what: &str, inputs: &[Var], f: impl Fn(&[Tensor]) -> Result<Tensor>) {
     assert_close(what, &found, &expected, CLOSE);
 }
 
-/// Values for kernels, in a kind; and what they are then.
+/// Values for kernels, stored in a kind; and the same as a tensor, rounded.
 fn stored(kind: Kind, t: &Tensor) -> (Values, Tensor) {
     let place = Place::Host;
     let single = place.upload_f32(&values(t)).unwrap();
@@ -275,7 +275,7 @@ fn bf16_storage_is_near_f32() {
     let run = |kind: Kind| {
         let room = |kind, n| place.values(kind, n).unwrap();
         let single = |t: &Tensor| stored(Kind::F32, t).0;
-        // The numbers are those of bf16 in either case.
+        // The numbers are bf16's in either case.
         let half = |t: &Tensor| stored(kind, &stored(Kind::Bf16, t).1).0;
         let (x, w, b) = (single(&x), single(&w), single(&b));
         let (g, z) = (

@@ -15,7 +15,7 @@ use candle_core::Result;
 pub(super) struct Trunk {
     pub(super) place: Place,
     pub(super) shape: BlocksShape,
-    /// Of the products' factors.
+    /// Kind of the products' factors.
     pub(super) kind: Kind,
     pub(super) samples: usize,
     pub(super) tokens: usize,
@@ -97,8 +97,8 @@ impl Trunk {
         scales.map(|all| all.part((2 * l + i) * self.samples, self.samples))
     }
 
-    /// The output of all layers, and what they keep: `keep` is whether anything, `recompute` whether
-    /// inputs alone.
+    /// The output of all layers, and their values for the backward pass: none unless `keep`, inputs alone if
+    /// `recompute`.
     pub(super) fn forward(
         &self,
         x: View,
@@ -122,7 +122,7 @@ impl Trunk {
         Ok((y, kept))
     }
 
-    /// Turns `g`, the gradient of the output, into that of the input; returns those of the slabs.
+    /// Turns `g`, the gradient of the output, into the gradient of the input; returns the slabs' gradients.
     pub(super) fn backward(
         &self,
         mut kept: Vec<Kept>,
@@ -244,8 +244,8 @@ impl Trunk {
         Ok((y, Inside { qkv, lse, o, u, h }))
     }
 
-    /// Turns `g`, the gradient of a layer's output, into that of its input `x`, and writes those of its
-    /// tensors.
+    /// Turns `g`, the gradient of a layer's output, into the gradient of its input `x`, and writes its
+    /// tensors' gradients.
     fn layer_backward(
         &self,
         l: usize,

@@ -67,7 +67,7 @@ impl Matrices {
 /// the same speed. `b` and `s` are [`Muon`]'s; gradients are multiplied by `gradient_scale` first (clipping).
 ///
 /// A matrix without any gradient, such as a layer that a step does not use, keeps its momentum and takes no step: made
-/// orthogonal, what is left of an old gradient would be as large as a new one.
+/// orthogonal, the remains of an old gradient would be as large as a new one.
 ///
 /// # Errors
 /// If sizes contradict each other, or the tensor has fewer axes than `matrices` needs: then nothing is moved.
@@ -109,7 +109,7 @@ pub fn muon_step(
             t.index_select(&used, 0)
         }
     };
-    // Of all matrices, from `part` of the used ones; of the others from `rest`.
+    // All matrices: the used ones from `part`, the others from `rest`.
     let in_place = |rest: Tensor, part: &Tensor| match all {
         true => Ok(part.clone()),
         false => rest.index_add(&used, &(part - of_used(&rest)?)?, 0),

@@ -29,7 +29,7 @@ fn evaluation_leaves_broken_images_out_and_notes_them() {
     assert!(batches.iter().all(|b| b.labels.len() == b.size));
     assert_eq!(broken.len(), 1);
     assert!(broken[0].path.ends_with("003.jpg"), "{broken:?}");
-    // Of one image there is nothing left.
+    // Without the one image nothing is left.
     assert!(evaluate(&[3]).0.is_err());
 }
 

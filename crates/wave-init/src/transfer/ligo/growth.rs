@@ -11,8 +11,7 @@ use wave_models::vit::{BLOCK_TENSORS, VitShape};
 /// # Shapes
 /// `small` and the result are stacked ([`wave_models::vit::stack`]), as
 /// [`wave_models::vit::logits`] takes them; `operator` is as
-/// [`operator_shapes`] says. The classifier keeps its classes, those of
-/// `small`.
+/// [`operator_shapes`] says. The classifier keeps the classes of `small`.
 ///
 /// # Errors
 /// As [`operator_shapes`]; or if a tensor of the operator is missing or

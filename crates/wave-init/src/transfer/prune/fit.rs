@@ -33,7 +33,7 @@ struct Centred {
 }
 
 impl Moments {
-    /// Of tokens whose weights have these roots (tokens, 1).
+    /// Moments over weighted tokens; `share` (tokens, 1) holds the roots of the weights.
     pub(super) fn weighted(share: &Tensor) -> Moments {
         Moments {
             sums: None,
@@ -88,8 +88,8 @@ impl Moments {
         })
     }
 
-    /// The linear map nearest to `prior` that brings inputs nearest to outputs: ridge regression of
-    /// what the prior leaves.
+    /// The linear map nearest to `prior` that brings inputs nearest to outputs: ridge regression of the
+    /// prior's residuals.
     pub(super) fn fit(&self, prior: &Linear) -> Result<Linear> {
         let Centred {
             within,
@@ -162,8 +162,8 @@ impl Moments {
     }
 }
 
-/// What `with` makes of the Cholesky factors of a covariance, to whose variances `ridge` times their mean is
-/// added. Where inputs vary so little that rounding makes it indefinite, more is added until it is not.
+/// Result of `with` on the Cholesky factors of a covariance, with `ridge` times the mean variance added to its
+/// diagonal. If inputs vary so little that rounding makes it indefinite, more is added until it is not.
 fn inverted(
     covariance: Mat<f64>,
     ridge: f64,

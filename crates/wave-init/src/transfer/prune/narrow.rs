@@ -44,7 +44,7 @@ impl Narrow {
         }
     }
 
-    /// What reads the normalised stream. As the new one has its length in fewer channels, its norm
+    /// A map that reads the normalised stream. As the new one has its length in fewer channels, its norm
     /// leaves it shorter.
     pub(super) fn read(&self, linear: &Linear) -> Result<Linear> {
         let weight = match &self.map {
@@ -58,7 +58,7 @@ impl Narrow {
         Ok(Linear { weight, bias })
     }
 
-    /// What is added to the stream.
+    /// A map whose output is added to the stream.
     fn written(&self, linear: &Linear) -> Result<Linear> {
         Ok(match &self.map {
             None => linear.clone(),

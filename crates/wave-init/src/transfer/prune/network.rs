@@ -47,7 +47,7 @@ impl Linear {
     }
 }
 
-/// A block without norms, whose gains and biases are in what reads them.
+/// A block without norms, whose gains and biases are in the matrices that read them.
 pub(super) struct Layer {
     /// (3 heads width-of-a-head, stream)
     pub(super) qkv: Linear,
@@ -143,7 +143,7 @@ impl<'d> Network<'d> {
         wave_ops::layer_norm(x, &gain, &gain.zeros_like()?, self.shape.norm_eps)
     }
 
-    /// What the classifier's norm reads (b, width).
+    /// Input (b, width) of the classifier's norm.
     pub(super) fn pooled(&self, x: &Tensor) -> Result<Tensor> {
         match self.shape.class_token {
             true => x.narrow(1, 0, 1)?.squeeze(1),
@@ -160,7 +160,7 @@ impl<'d> Network<'d> {
         Ok((middle, after))
     }
 
-    /// The streams through the layer `index`, and on through those before `next`.
+    /// The streams through the layer `index`, and on through the layers before `next`.
     pub(super) fn pass(
         &self,
         streams: Vec<Tensor>,

@@ -126,7 +126,7 @@ pub(super) fn largest(values: &[f64], count: usize) -> Vec<usize> {
 /// Maps (new, old) of queries and keys whose products come closest to those of all `old` channels.
 ///
 /// With second moments `A² = E[q q']` and `B² = E[k k']` of independent queries and keys, the nearest products of
-/// rank n are those of the leading singular vectors of `A B = U s V'`: `s^½ U' A^-1 q` and `s^½ V' B^-1 k`.
+/// rank n come from the leading singular vectors of `A B = U s V'`: `s^½ U' A^-1 q` and `s^½ V' B^-1 k`.
 fn leading_scores(queries: &Mat<f64>, keys: &Mat<f64>, new: usize) -> Result<(Mat<f64>, Mat<f64>)> {
     let old = queries.nrows();
     if new >= old {
@@ -140,8 +140,8 @@ fn leading_scores(queries: &Mat<f64>, keys: &Mat<f64>, new: usize) -> Result<(Ma
     Ok((scaled(svd.U()) * of_a, scaled(svd.V()) * of_b))
 }
 
-/// A map (new, old) of a head's outputs, and (old, new) back, after which `proj` (stream, old) writes nearly what it
-/// wrote: the leading singular vectors of `proj E[o o']^½`.
+/// A map (new, old) of a head's outputs, and (old, new) back, after which `proj` (stream, old) writes nearly the same
+/// as before: the leading singular vectors of `proj E[o o']^½`.
 fn leading_outputs(
     proj: MatRef<f64>,
     outputs: &Mat<f64>,

@@ -13,7 +13,7 @@ pub struct MetaInit {
     pub steps: u64,
     /// Change of a norm in a step.
     pub learning_rate: f64,
-    /// Of the changes.
+    /// Momentum of the changes.
     pub momentum: f64,
 }
 
@@ -39,7 +39,7 @@ const LEAST_NORM: f64 = 1e-5;
 /// momentum.
 ///
 /// # Errors
-/// Those of `slope`.
+/// If `slope` fails.
 pub fn metainit(
     start: &Weights,
     options: MetaInit,

@@ -134,7 +134,7 @@ impl AutoencoderShape {
     }
 }
 
-/// Mean squared error of what comes out for `images` (b, c, h, w).
+/// Mean squared error of the reconstruction of `images` (b, c, h, w).
 ///
 /// # Errors
 /// If a weight is missing, or sizes contradict `shape`.

@@ -78,7 +78,7 @@ impl FixupShape {
             all.push(Parameter::new(name, dims, usual));
         };
         let (w, b) = (self.width, self.blocks as f64);
-        // By the outputs, which is what the paper takes.
+        // By fan-out, as in the paper.
         let kaiming = |out: usize, pixels: usize| (2.0 / (out * pixels) as f64).sqrt();
         let zero = Usual::Constant(0.0);
         add(

@@ -58,7 +58,7 @@ impl Optimiser {
         }
     }
 
-    /// The weight after step `t` (counted from 1) at learning rate `lr`, and what is remembered then.
+    /// The weight after step `t` (counted from 1) at learning rate `lr`, and the new slots.
     /// All are differentiable functions of `w`, its gradient `g` and the `slots`.
     ///
     /// # Errors

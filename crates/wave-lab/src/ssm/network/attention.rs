@@ -8,8 +8,8 @@
 //! linear:   out = W_o rms_norm((q k^T, past only) v)                     in one head
 //! ```
 //!
-//! The norm after linear attention is our reading. Its sums grow with the position, as those of
-//! Mamba-2 do, which has a norm there.
+//! The norm after linear attention is our reading. Its sums grow with the position, as in Mamba-2,
+//! which has a norm there.
 
 use super::Layer;
 use super::parts::{causal_mask, project};

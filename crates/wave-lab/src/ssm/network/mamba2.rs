@@ -17,8 +17,8 @@ use super::parts::{causal_convolution, causal_mask, project, softplus};
 use candle_core::{Result, Tensor};
 use wave_ops::rms_norm;
 
-/// The state space layer as a matrix for each head (equation 3.34): row i says how much position i
-/// takes from every earlier one.
+/// The state space layer as a matrix for each head (equation 3.34): row i holds the weights of the earlier
+/// positions in position i.
 ///
 /// # Shapes
 /// `step` (b, t, h), all above 0; `a` (h), all below 0; `input` B and `output` C (b, t, n); the result
@@ -90,7 +90,7 @@ pub(super) fn forward(layer: Layer, u: &Tensor) -> Result<Tensor> {
     project(&y, layer.of_mixer("out_proj.weight", &[d, e])?)
 }
 
-/// The matrices of what goes into the mixer, (b, h, t, t).
+/// The mixing matrices for a mixer's input, (b, h, t, t).
 pub(super) fn matrix_of(layer: Layer, u: &Tensor) -> Result<Tensor> {
     Ok(pieces(layer, u)?.matrix)
 }

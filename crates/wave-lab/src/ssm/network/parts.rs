@@ -12,7 +12,7 @@ pub(super) fn project(x: &Tensor, w: &Tensor) -> Result<Tensor> {
 /// `ln(1 + e^x)`, without overflow.
 ///
 /// # Errors
-/// Those of the tensor operations.
+/// If a tensor operation fails.
 pub fn softplus(x: &Tensor) -> Result<Tensor> {
     x.relu()? + (x.abs()?.neg()?.exp()? + 1.0)?.log()?
 }
@@ -36,7 +36,7 @@ pub fn causal_convolution(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<
 /// (t, d), for an even d.
 ///
 /// # Errors
-/// Those of the tensor operations.
+/// If a tensor operation fails.
 pub fn sinusoidal_positions(t: usize, d: usize, dtype: DType, device: &Device) -> Result<Tensor> {
     let angle = |i: usize, j: usize| i as f64 * 10_000f64.powf(-2.0 * j as f64 / d as f64);
     let entry = |at: usize| match (at / d, at % d) {

@@ -110,7 +110,7 @@ fn windows(part: &[u32], begins: &[usize], length: usize) -> TokenBatch {
     }
 }
 
-/// The file itself, or those of a directory.
+/// The file itself, or the files of a directory.
 fn files(path: &Path) -> Result<Vec<PathBuf>> {
     let found = fs::metadata(path).map_err(|e| wrong(path, &e.to_string()))?;
     if !found.is_dir() {

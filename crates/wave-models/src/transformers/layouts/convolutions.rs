@@ -24,7 +24,7 @@ use serde_json::{Map, Value, json};
 /// The `model_type` of each.
 pub(super) const KINDS: [&str; 3] = ["resnet", "convnext", "convnextv2"];
 
-/// ResNets that are registered: of which blocks, how many in each stage, and their name.
+/// Registered ResNets: kind of blocks, number in each stage, name.
 const RESNETS: [(&str, [usize; 4], &str); 5] = [
     ("basic", [2, 2, 2, 2], "resnet18"),
     ("basic", [3, 4, 6, 3], "resnet34"),

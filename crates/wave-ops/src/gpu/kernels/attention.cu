@@ -13,8 +13,8 @@
 #pragma once
 #include "tiles.h"
 
-// Rows of the tile that a block has for its own, 16 for each warp, and of those that it goes over: all that
-// the backward pass needs of them fits into 48 KiB.
+// Rows of a block's own tile, 16 for each warp, and of the tiles that it goes over: all tiles of the
+// backward pass fit into 48 KiB.
 template <class T, int H> struct Tile;
 template <int H> struct Tile<f32, H> {
     static constexpr int OWN = H <= 64 ? 32 : 16, OVER = OWN;
@@ -109,8 +109,8 @@ __device__ void attention_delta(const T *o, const T *d_o, float *delta, int samp
     if (threadIdx.x % LANES == 0) delta[(sample * heads + head) * n + token] = sum;
 }
 
-// Of a block's own rows, which are keys or else queries, dk and dv or else dq. Scores are transposed where
-// keys are rows.
+// dk and dv of a block's own rows if they are keys, dq if they are queries. Scores are transposed where keys
+// are rows.
 template <class T, int H, bool keys>
 __device__ void attention_backward(const T *qkv, const float *bias, const T *d_o, const float *lse,
                                    const float *delta, T *d_qkv, int n, int heads, int h, int wide) {

@@ -1,5 +1,5 @@
 // Sums of the rows of x (rows, d), in a fixed order: first over `count` rows each, parts (.., d), then
-// over the parts. The gradients of biases, and the last step of those of layer norms.
+// over the parts. The gradients of biases, and the last step of layer norms' gradients.
 #pragma once
 #include "common.h"
 

@@ -37,7 +37,7 @@ struct alignas(16) uint4 {
 
 namespace host {
 
-constexpr size_t STACK = 128 << 10, SHARED = 48 << 10; // bytes; the latter is what every GPU has
+constexpr size_t STACK = 128 << 10, SHARED = 48 << 10; // bytes; the latter as on every GPU
 constexpr unsigned WARP = 32;
 
 struct Barrier {
@@ -46,7 +46,7 @@ struct Barrier {
 
 struct Warp {
     Barrier barrier;
-    uint32_t values[WARP][8]; // what lanes show each other
+    uint32_t values[WARP][8]; // values exchanged between lanes
 };
 
 struct Fibre {
@@ -70,7 +70,7 @@ struct Block {
     jmp_buf scheduler;
     ucontext_t start;
     std::function<void()> body;
-    bool moved = false; // whether any fibre passed a barrier or ended in this round
+    bool moved = false; // true if any fibre passed a barrier or ended in this round
 };
 
 inline thread_local Block block;
@@ -120,7 +120,7 @@ inline void resume(Fibre &fibre) {
     setcontext(&fibre.first);
 }
 
-// Gives threads from, to a turn each, upwards or else downwards; returns whether any got ahead.
+// Gives threads from, to a turn each, upwards or else downwards; returns true if any got ahead.
 inline bool turns(unsigned from, unsigned to, bool down, unsigned &left) {
     block.moved = false;
     for (unsigned i = from; i < to; ++i) {
@@ -197,7 +197,7 @@ template <class T> T __shfl_xor_sync(unsigned, T value, int offset) {
 
 // The tensor cores' product of PTX, `mma.sync.m16n8k16`: lane 4 g + t holds of A (16, 16) rows g and
 // g + 8, of B (16, 8) column g, of C (16, 8) rows g and g + 8, in each columns (of B rows) 2 t and
-// 2 t + 1, and those + 8.
+// 2 t + 1, and the same + 8.
 inline void mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
     auto half = [](uint32_t pair, unsigned i) {
         uint32_t bits = i ? pair & 0xffff0000u : pair << 16;

@@ -30,7 +30,7 @@ __device__ void layer_norm(const float *x, const float *w, const float *b, T *y,
     for (int i = threadIdx.x % LANES; i < d; i += LANES) y[i] = narrow<T>((x[i] - s.mean) * s.r * w[i] + b[i]);
 }
 
-// dx, added to what is there if `add`; statistics (rows, 2) for the sums over columns.
+// dx, added to its former values if `add`; statistics (rows, 2) for the sums over columns.
 template <class T>
 __device__ void layer_norm_rows(const float *x, const float *w, const T *dy, float *dx, float *statistics_out,
                                 int rows, int d, float eps, int add) {

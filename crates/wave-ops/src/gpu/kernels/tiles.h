@@ -27,7 +27,7 @@ __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], const
 __device__ __forceinline__ uint32_t both(const bf16 *x) { return *reinterpret_cast<const uint32_t *>(x); }
 __device__ __forceinline__ uint32_t both(bf16 low, bf16 high) { return low.bits | uint32_t(high.bits) << 16; }
 
-// What mma takes of 16 rows of A, `ld` apart, at columns 0 to 15.
+// Left operand of mma: 16 rows of A, `ld` apart, at columns 0 to 15.
 __device__ __forceinline__ void load_left(uint32_t (&a)[4], const bf16 *tile, int ld) {
 #ifdef __CUDACC__
     int lane = threadIdx.x % LANES;
@@ -41,8 +41,8 @@ __device__ __forceinline__ void load_left(uint32_t (&a)[4], const bf16 *tile, in
 #endif
 }
 
-// What two mma take of B (16, 16): its first eight columns, and the others. Its rows are `ld` apart, or if `across` its
-// columns.
+// Right operands of two mma: B (16, 16), its first eight columns, and the others. Its rows are `ld` apart, or if
+// `across` its columns.
 template <bool across>
 __device__ __forceinline__ void load_right(uint32_t (&b)[2][2], const bf16 *tile, int ld) {
 #ifdef __CUDACC__

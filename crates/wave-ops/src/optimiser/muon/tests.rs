@@ -144,7 +144,7 @@ fn steps_are_those_of_the_formula() {
     }
 }
 
-/// Two layers, of which the first has a gradient in the first step alone.
+/// Two layers, the first with a gradient in the first step alone.
 #[test]
 fn a_layer_without_a_gradient_waits() {
     let var = Var::ones((2, 3, 5), DType::F32, &Device::Cpu).unwrap();
