@@ -1,66 +1,131 @@
 //! The part of a template directory's page that composes models in the browser.
 
-use super::html::{base64, escape, script, section};
+use super::html::{base64, escape, paragraph, script, section};
 use anyhow::Result;
 use candle_core::Tensor;
+use half::f16;
 use serde_json::{Map, Value, json};
 use std::path::Path;
+use wave_hub::Accuracy;
 use wave_learngene::{Learngene, Part};
-use wave_run::paths::text;
 use wave_stages::budget::Surface;
 use wave_stages::templates::TemplateDir;
 
-/// Templates and scalers of more values are left out, so that a page stays at a few megabytes: the sizes
-/// remain.
-const MOST_VALUES: usize = 1 << 20;
+/// Numbers of a learngene up to this many are in the page as f32, ...
+const MOST_SINGLES: usize = 1 << 20;
+/// ... up to this many as f16; those of a larger one are left out, so that a page stays at a few megabytes.
+const MOST_HALVES: usize = 1 << 22;
+/// Width up to which models are composed, at least.
+const WIDEST: usize = 576;
 
-/// Sliders for depth and width, what a model of that size has, and the weights of its layers.
+/// The first screen of a template directory's page: a size to choose, its numbers and its command, a layer as
+/// templates times scalers, and a picture to classify.
 ///
 /// # Errors
 /// If the templates do not fit together.
 pub(super) fn composer(path: &Path, templates: &TemplateDir) -> Result<String> {
     let auxiliary = &templates.learngene.auxiliary;
     let step = auxiliary.head_width();
-    let widths: Vec<usize> = (step..=2 * auxiliary.width).step_by(step).collect();
+    let widest = WIDEST.max(2 * auxiliary.width);
+    let widths: Vec<usize> = (step..=widest).step_by(step).collect();
     let own = widths.iter().position(|width| *width == auxiliary.width);
     let data = data(path, templates, &widths)?;
     let composes = data["values"] != "";
-    let slider = |name: &str, most: usize, value: usize| {
-        let least = usize::from(name == "depth");
+    let slider = |name: &str, least: usize, most: usize, value: usize| {
         format!(
             "<label>{name} <input id=\"composer-{name}\" type=\"range\" min=\"{least}\" max=\"{most}\" \
-             value=\"{value}\"></label>\n"
+             value=\"{value}\"> <output id=\"composer-{name}-value\"></output></label>\n"
         )
     };
+    let fact = |id: &str, name: &str| {
+        format!("<div><dt>{name}</dt><dd id=\"composer-{id}\"></dd></div>\n")
+    };
     let parts = Part::ALL.map(|part| format!("<option>{}</option>", escape(part.name())));
-    let hidden = if composes { "" } else { " hidden" };
-    let body = format!(
-        "<form class=\"composer\">\n{}{}<span{hidden}>{}<label>part <select id=\"composer-part\">{}\
-         </select></label></span>\n</form>\n<p id=\"composer-size\"></p>\n<pre id=\"composer-command\"></pre>\n\
-         <figure{hidden}><canvas id=\"composer-canvas\"></canvas><figcaption id=\"composer-caption\">\
-         </figcaption></figure>\n",
-        slider("depth", 2 * auxiliary.depth, auxiliary.depth),
-        slider("width", widths.len() - 1, own.unwrap_or(0)),
-        slider("layer", 2 * auxiliary.depth - 1, 0),
+    let (depth, classes) = (2 * auxiliary.depth, auxiliary.classes);
+    let side = auxiliary.image_size;
+    let lead = paragraph(&format!(
+        "One distillation, a vision transformer of any size: {classes} classes at {side} x {side} pixels. Choose a size."
+    ));
+    let size = format!(
+        "{lead}<form class=\"composer\">\n{}{}</form>\n<dl class=\"facts\">\n{}{}{}</dl>\n\
+         <p id=\"composer-note\"></p>\n<p class=\"command\"><code id=\"composer-command\"></code> \
+         <button id=\"composer-copy\" type=\"button\">copy</button></p>\n\
+         <figure><svg id=\"composer-curve\" viewBox=\"0 0 640 260\" role=\"img\" \
+         aria-label=\"accuracy over parameters\"></svg></figure>\n",
+        slider("depth", 1, depth, auxiliary.depth),
+        slider("width", 0, widths.len() - 1, own.unwrap_or(0)),
+        fact("parameters", "parameters"),
+        fact("macs", "multiply-adds"),
+        fact("top1", "expected top-1"),
+    );
+    let layer = format!(
+        "<form class=\"composer\">\n{}<label>part <select id=\"composer-part\">{}</select></label>\n</form>\n\
+         <div id=\"composer-terms\"></div>\n",
+        slider("layer", 1, depth, 1),
         parts.concat(),
     );
-    let code = script("composer-data", &data, include_str!("composer.js"));
-    Ok(section("Models of any size", &(body + &code)))
+    let picture = format!(
+        "<p><input id=\"composer-file\" type=\"file\" accept=\"image/*\" aria-label=\"a picture\"></p>\n\
+         <div class=\"picture\"><canvas id=\"composer-image\" width=\"{side}\" height=\"{side}\"></canvas>\
+         <ol id=\"composer-classes\"></ol></div>\n<p id=\"composer-made\"></p>\n"
+    );
+    let mut body = size;
+    let of = |title: &str, shown: bool, body: &str| {
+        let section = section(title, body);
+        match shown {
+            true => section,
+            false => format!("<div hidden>{section}</div>\n"),
+        }
+    };
+    body += &of(
+        "A picture, classified here",
+        composes && runs(templates),
+        &picture,
+    );
+    body += &of("A layer: templates times scalers", composes, &layer);
+    Ok(body + &script("composer-data", &data, include_str!("composer.js")))
 }
 
-/// What the script needs: sizes with their numbers and expected accuracies, templates and scalers.
+/// True if the page's script runs models of these templates.
+fn runs(templates: &TemplateDir) -> bool {
+    let gene = &templates.learngene;
+    let known = |name: &String| {
+        let outside = [
+            "cls_token",
+            "pos_embed",
+            "patch_embed.proj",
+            "norm",
+            "fc_norm",
+            "head",
+        ];
+        let name = name.trim_end_matches(".weight").trim_end_matches(".bias");
+        name.starts_with("blocks.") || outside.contains(&name)
+    };
+    !gene.auxiliary.distilled && gene.auxiliary.classes > 0 && gene.inherited.keys().all(known)
+}
+
+/// Numbers that the script needs: sizes with their expected accuracies, templates, scalers and inherited weights.
 fn data(path: &Path, templates: &TemplateDir, widths: &[usize]) -> Result<Value> {
     let gene = &templates.learngene;
+    let config = &templates.config;
     let (auxiliary, plan) = (&gene.auxiliary, &gene.plan);
-    let surface = Surface::new(&templates.config.accuracies);
+    let surface = Surface::new(&config.accuracies);
     let size = |depth, width| -> Result<Value> {
         let shape = gene.shape(depth, width, None)?;
         let expected = surface.expected(depth, width);
+        let note = match expected {
+            Some((_, from)) => from.to_owned(),
+            None if width > auxiliary.width => format!(
+                "Wider than condensed: blocks repeat. Expect the accuracy of width {}; fine-tune to gain from the size.",
+                auxiliary.width
+            ),
+            None => "Outside the recorded sizes.".to_owned(),
+        };
         Ok(json!({
             "parameters": shape.parameter_count(),
             "multiply_adds": shape.multiply_adds(),
             "top1": expected.map(|(top1, _)| top1),
-            "from": expected.map(|(_, from)| from),
+            "note": note,
         }))
     };
     let of_depth = |depth| -> Result<Vec<Value>> {
@@ -69,6 +134,20 @@ fn data(path: &Path, templates: &TemplateDir, widths: &[usize]) -> Result<Value>
     };
     let sizes: Vec<Vec<Value>> = (1..=2 * auxiliary.depth)
         .map(of_depth)
+        .collect::<Result<_>>()?;
+    let recorded = |row: &Accuracy| -> Result<Value> {
+        let shape = gene.shape(row.depth, row.width, None)?;
+        Ok(json!({
+            "depth": row.depth,
+            "width": row.width,
+            "parameters": shape.parameter_count(),
+            "top1": row.top1,
+        }))
+    };
+    let recorded: Vec<Value> = config
+        .accuracies
+        .iter()
+        .map(recorded)
         .collect::<Result<_>>()?;
     let mut values: Vec<f32> = Vec::new();
     let mut put = |t: &Tensor| -> Result<Value> {
@@ -91,28 +170,61 @@ fn data(path: &Path, templates: &TemplateDir, widths: &[usize]) -> Result<Value>
             Ok((part.name().to_owned(), part_data))
         });
         let parts: Map<String, Value> = parts.collect::<Result<_>>()?;
-        Ok(
-            json!({ "depth": depth, "width": width, "bank_width": gene.auxiliary.width, "parts": parts }),
-        )
+        let inherited = gene.inherited.iter();
+        let inherited: Map<String, Value> = inherited
+            .map(|(name, t)| Ok((name.clone(), put(t)?)))
+            .collect::<Result<_>>()?;
+        Ok(json!({
+            "depth": depth,
+            "width": width,
+            "bank_width": gene.auxiliary.width,
+            "parts": parts,
+            "inherited": inherited,
+        }))
     };
     let smaller = gene.smaller.iter().zip(&plan.levels);
     let mut levels: Vec<Value> = smaller
         .map(|(gene, of)| level(gene, of.depth, of.width))
         .collect::<Result<_>>()?;
-    levels.push(level(gene, auxiliary.depth, auxiliary.width)?); // and what is larger
-    if values.len() > MOST_VALUES {
-        values.clear();
-    }
-    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    levels.push(level(gene, auxiliary.depth, auxiliary.width)?); // and all larger sizes
+    let half = values.len() > MOST_SINGLES;
+    let bytes: Vec<u8> = match values.len() {
+        n if n > MOST_HALVES => Vec::new(),
+        _ if half => values
+            .iter()
+            .flat_map(|v| f16::from_f32(*v).to_le_bytes())
+            .collect(),
+        _ => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+    };
+    let labels: Vec<String> = match config.label_names.is_empty() {
+        true => (0..auxiliary.classes)
+            .map(|class| format!("class {class}"))
+            .collect(),
+        false => config.label_names.clone(),
+    };
+    // The directory's name, not its path here.
+    let name = path.file_name().unwrap_or(path.as_os_str());
     Ok(json!({
-        "name": text(path),
+        "name": name.to_string_lossy(),
         "template_size": plan.template_size,
         "levels": levels,
         "kronecker": plan.kronecker.name(),
         "depth_rule": gene.depth_rule.to_string(),
         "mlp_ratio": auxiliary.mlp_ratio,
+        "head_width": auxiliary.head_width(),
+        "norm_eps": auxiliary.norm_eps,
+        "class_token": auxiliary.class_token,
+        "patch": auxiliary.patch,
+        "image_size": auxiliary.image_size,
+        "channels": auxiliary.channels,
+        "crop_pct": config.crop_pct,
+        "mean": config.mean,
+        "std": config.std,
+        "labels": labels,
         "widths": widths,
         "sizes": sizes,
+        "recorded": recorded,
+        "dtype": if half { "f16" } else { "f32" },
         "values": base64(&bytes),
     }))
 }

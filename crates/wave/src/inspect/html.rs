@@ -18,8 +18,30 @@ figcaption { font-size: 0.8rem; }
 .small, .large { display: grid; gap: 0.7rem; }
 .small { grid-template-columns: repeat(auto-fill, minmax(6rem, 1fr)); }
 .large { grid-template-columns: repeat(auto-fill, minmax(min(100%, 20rem), 1fr)); }
-.composer label { align-items: center; display: inline-flex; gap: 0.5rem; margin-right: 1.5rem; }
-canvas { height: auto; image-rendering: pixelated; max-height: 32rem; max-width: 100%; min-width: min(100%, 16rem); }
+.composer, .facts { display: flex; flex-wrap: wrap; gap: 0.5rem 2rem; }
+.composer label { align-items: center; display: inline-flex; gap: 0.5rem; }
+.composer input { max-width: 14rem; width: 45vw; }
+.composer output { font-variant-numeric: tabular-nums; font-weight: 600; min-width: 3ch; }
+.facts dt { font-size: 0.8rem; }
+.facts dd { font-size: 1.6rem; font-variant-numeric: tabular-nums; margin: 0; min-width: 6ch; }
+.command { align-items: center; background: #8882; border-radius: 0.3rem; display: flex; gap: 1rem; justify-content: space-between; padding: 0.5rem 0.8rem; }
+.command code { overflow-wrap: anywhere; }
+#composer-curve { font-size: 12px; max-width: 44rem; width: 100%; }
+#composer-curve text { fill: currentColor; }
+#composer-curve path { fill: none; stroke: currentColor; }
+#composer-curve .grid { opacity: 0.2; }
+#composer-curve .line { opacity: 0.5; }
+#composer-curve .dot { fill: currentColor; }
+#composer-curve .chosen { stroke: #d6604d; stroke-width: 2; }
+#composer-curve circle.chosen { fill: #d6604d; }
+#composer-terms { align-items: center; display: flex; flex-wrap: wrap; gap: 0.7rem; }
+#composer-terms figure { max-width: 100%; }
+#composer-terms canvas { height: 6rem; min-width: 6rem; }
+#composer-terms figure:last-child canvas { height: auto; max-height: 24rem; min-width: min(100%, 16rem); }
+.sign { font-size: 1.3rem; }
+.picture { display: flex; flex-wrap: wrap; gap: 1.5rem; }
+.picture canvas { background: #8882; height: 10rem; width: 10rem; }
+canvas { image-rendering: pixelated; max-width: 100%; }
 img { display: block; height: auto; image-rendering: pixelated; width: 100%; }
 .scale {
   background: linear-gradient(90deg, #2166ac, #fff, #b2182b); border: 1px solid; display: inline-block;

@@ -46,20 +46,29 @@ pub(super) fn page(path: &Path, summary: &Value, shown: &Shown) -> Result<String
     } = *shown;
     let empty = Map::new();
     let summary = summary.as_object().unwrap_or(&empty);
-    let mut body = facts(summary);
-    body += composer;
+    let mut body = composer.to_owned();
+    let facts = facts(summary);
+    // Where there is a size to choose, it comes first.
+    body += &match composer.is_empty() {
+        true => facts,
+        false => details("Properties", &facts),
+    };
     if let Some(ledger) = summary.get("ledger").and_then(Value::as_object) {
-        body += &section("Parameters", &ledger_table(ledger));
+        body += &details("Parameters by origin", &ledger_table(ledger));
     }
     if let Some(rows) = summary.get("accuracies").and_then(Value::as_array)
         && !rows.is_empty()
     {
         let drawn = surface.map_or(String::new(), |svg| format!("<figure>{svg}</figure>\n"));
-        body += &section("Accuracy without data", &(accuracies(rows) + &drawn));
+        body += &details("Accuracy without data", &(accuracies(rows) + &drawn));
     }
     body += &curves(entries)?;
     for picture in pictures {
-        body += &section(&picture.title, &gallery(picture)?);
+        let gallery = gallery(picture)?;
+        body += &match composer.is_empty() {
+            true => section(&picture.title, &gallery),
+            false => details(&picture.title, &gallery),
+        };
     }
     if let Some(labels) = labels {
         let rows: Vec<Vec<String>> = labels
@@ -67,22 +76,16 @@ pub(super) fn page(path: &Path, summary: &Value, shown: &Shown) -> Result<String
             .enumerate()
             .map(|(i, label)| vec![i.to_string(), label.clone()])
             .collect();
-        let list = details(
-            &format!("{} classes", rows.len()),
-            &table(&["index", "label"], &rows),
-        );
-        body += &section("Classes", &list);
+        let title = format!("{} classes", rows.len());
+        body += &details(&title, &table(&["index", "label"], &rows));
     }
     if let Some(tensors) = summary.get("tensors").and_then(Value::as_object) {
         let rows: Vec<Vec<String>> = tensors
             .iter()
             .map(|(name, shape)| vec![name.clone(), sides(shape)])
             .collect();
-        let list = details(
-            &format!("{} tensors", rows.len()),
-            &table(&["name", "shape"], &rows),
-        );
-        body += &section("Tensors", &list);
+        let title = format!("{} tensors", rows.len());
+        body += &details(&title, &table(&["name", "shape"], &rows));
     }
     for (title, key) in [
         ("Auxiliary", "auxiliary"),
@@ -90,7 +93,7 @@ pub(super) fn page(path: &Path, summary: &Value, shown: &Shown) -> Result<String
         ("Provenance", "provenance"),
     ] {
         if let Some(value) = summary.get(key).filter(|value| !value.is_null()) {
-            body += &section(title, &verbatim(&format!("{value:#}")));
+            body += &details(title, &verbatim(&format!("{value:#}")));
         }
     }
     let name = path.file_name().unwrap_or(path.as_os_str());
@@ -186,14 +189,15 @@ fn gallery(group: &Picture) -> Result<String> {
     for panel in &group.panels {
         let ((name, rows, cols, values), stride) = thin(panel, most);
         strides = strides.max(stride);
-        let caption = format!("{name}, ± {:.2}", plot::scale(&values));
+        let scale = plot::scale(&values);
+        let caption = format!("{name}, −{scale:.2} … {scale:.2}");
         figures += &picture(&plot::heat_map_of_pixels(rows, cols, &values)?, &caption);
     }
     let note = match strides {
         1 => String::new(),
         n => paragraph(&format!("Of large matrices, row and column 1 in {n}.")),
     };
-    let scale = colour_scale("− the value of ±", "+ the value of ±");
+    let scale = colour_scale("lowest", "highest");
     Ok(format!(
         "{scale}{note}<div class=\"small\">\n{figures}</div>\n"
     ))
