@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""The page of a template directory composes in the browser what `wave expand` composes.
+"""The page of a template directory makes and runs in the browser the models that `wave expand` makes.
 
     python3 tests/python/check_composer.py --wave target/release/wave
 
 Runs the page's own script in Node.js (`node` on the path), for both Kronecker orders, narrower and wider models
-than the auxiliary, widths that the template size does not divide, and more and fewer layers than anchors.
+than the auxiliary, widths that the template size does not divide, and more and fewer layers than anchors; then whole
+models of the shipped sets on a picture, whose class scores are those of `wave predict`.
 """
 
 import argparse
@@ -39,15 +40,17 @@ image_size = 28
 
 SIZES = [(1, 16), (2, 32), (3, 64), (5, 48), (6, 80), (4, 128)]
 
-# What the script asks of a page, and then the weights of one part in all layers.
+# What the script asks of a page, and then a value of it.
 HARNESS = """
 const elements = {elements};
 globalThis.document = {{ getElementById: (id) => elements[id] }};
 {code}
-const weights = [];
-for (let l = 0; l < {depth}; l++) weights.push(Array.from(composed("{part}", l, {depth}, {width})));
-console.log(JSON.stringify(weights));
+console.log(JSON.stringify({value}));
 """
+
+# The weights of one part in all layers.
+WEIGHTS = "Array.from({{ length: {depth} }}, (_, l) => Array.from(composed('{part}', l, {depth}, {width})))"
+SHIPPED = ["cifar-10", "fashion-mnist"]
 
 
 def run(*command):
@@ -61,12 +64,36 @@ def parts(page):
     return data.group(1), code.group(1)
 
 
-def composed(page, place, part, depth, width):
+def computed(page, place, value):
     data, code = parts(page)
     elements = json.dumps({"composer-data": {"textContent": data}})
     program = place / "page.js"
-    program.write_text(HARNESS.format(elements=elements, code=code, part=part, depth=depth, width=width))
+    program.write_text(HARNESS.format(elements=elements, code=code, value=value))
     return np.array(json.loads(run("node", str(program))))
+
+
+def check_shipped(wave, place, name):
+    """Class scores of models of a shipped set; returns how many models."""
+    templates = Path(__file__).parents[2] / "templates" / name
+    config = json.loads((templates / "config.json").read_text())
+    side, channels = config["image_size"], config["channels"]
+    # A portable grey or colour map of noise at the models' own size: nothing is resized.
+    image = np.random.default_rng(0).integers(0, 256, (side, side, channels), dtype=np.uint8)
+    picture = place / "noise.pnm"
+    picture.write_bytes(b"P%d %d %d 255\n" % (6 if channels == 3 else 5, side, side) + image.tobytes())
+    pixels = (image / 255 - config["mean"]) / config["std"]
+    pixels = pixels.transpose(2, 0, 1).ravel().round(7).tolist()
+    page = place / f"{name}.html"
+    run(wave, "inspect", str(templates), "--html", str(page))
+    sizes = [(2, 64), (5, 96), (3, 160)]
+    for depth, width in sizes:
+        model = place / f"{name}-{depth}x{width}"
+        run(wave, "expand", str(templates), "--depth", str(depth), "--width", str(width), "--out", str(model))
+        said = json.loads(run(wave, "predict", str(model), str(picture), "--json"))
+        logits = said["predictions"][0]["logits"]
+        got = computed(page.read_text(), place, f"Array.from(logits(model({depth}, {width}), {pixels}))")
+        np.testing.assert_allclose(got, logits, rtol=1e-3, atol=1e-3, err_msg=f"{name} {depth} x {width}")
+    return len(sizes)
 
 
 def main():
@@ -96,11 +123,13 @@ def main():
                         weights = load_file(model / "model.safetensors")
                         for part, name in names.items():
                             want = [weights[f"blocks.{l}.{name}.weight"].ravel() for l in range(depth)]
-                            got = composed(page.read_text(), place, part, depth, width)
+                            value = WEIGHTS.format(part=part, depth=depth, width=width)
+                            got = computed(page.read_text(), place, value)
                             label = f"{model.name} {part}"
                             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5, err_msg=label)
                             checked += depth
-    print(f"{checked} weights are composed as by wave expand")
+        models = sum(check_shipped(wave, place, name) for name in SHIPPED)
+    print(f"{checked} weights are composed as by wave expand, {models} models run as by wave predict")
 
 
 if __name__ == "__main__":

@@ -320,35 +320,35 @@ function terms(part, layer, depth, width) {
 }
 
 /** The recorded accuracies over parameters, a line for each width, and the chosen size. */
-function curve(svg, depth, width, size) {
+function curve(svg, size) {
   const [w, h, left, bottom] = [640, 260, 48, 36];
   const xs = [...data.recorded.map((r) => r.parameters), size.parameters].map(Math.log10);
   const ys = data.recorded.map((r) => 100 * r.top1);
   const span = (v) => [Math.min(...v), Math.max(...v)];
   const [[x0, x1], [y0, y1]] = [span(xs), span(ys)];
-  const pad = Math.max((y1 - y0) * 0.15, 0.5);
-  const x = (parameters) => left + ((Math.log10(parameters) - x0) / Math.max(x1 - x0, 0.1)) * (w - left - 84);
+  const pad = Math.max((y1 - y0) * 0.2, 0.5);
+  const x = (parameters) => left + ((Math.log10(parameters) - x0) / Math.max(x1 - x0, 0.1)) * (w - left - 24);
   const y = (top1) => h - bottom - ((100 * top1 - y0 + pad) / (y1 - y0 + 2 * pad)) * (h - bottom - 12);
   const text = (at, top, label, anchor = "middle") =>
     `<text x="${at}" y="${top}" text-anchor="${anchor}">${label}</text>`;
   let body = "";
   for (const value of [y0, (y0 + y1) / 2, y1]) {
     const at = y(value / 100);
-    body += `<path class="grid" d="M${left} ${at}H${w - 80}"/>${text(left - 6, at + 4, value.toFixed(1), "end")}`;
+    body += `<path class="grid" d="M${left} ${at}H${w - 20}"/>${text(left - 6, at + 4, value.toFixed(1), "end")}`;
   }
   for (const parameters of new Set([10 ** x0, 10 ** ((x0 + x1) / 2), 10 ** x1]))
     body += text(x(parameters), h - 16, short(Math.round(parameters)));
   for (const of of new Set(data.recorded.map((r) => r.width))) {
     const line = data.recorded.filter((r) => r.width === of).sort((a, b) => a.depth - b.depth);
     const points = line.map((r) => `${x(r.parameters)} ${y(r.top1)}`);
-    const end = line.at(-1);
-    body += `<path class="line" d="M${points.join("L")}"/>${text(x(end.parameters) + 6, y(end.top1) + 4, "width " + of, "start")}`;
+    const first = line[0];
+    body += `<path class="line" d="M${points.join("L")}"/>${text(x(first.parameters) + 8, y(first.top1) + 12, "width " + of, "start")}`;
     for (const r of line) body += `<circle class="dot" cx="${x(r.parameters)}" cy="${y(r.top1)}" r="3"/>`;
   }
   const at = x(size.parameters);
   body += `<path class="chosen" d="M${at} 8V${h - bottom}"/>`;
   if (size.top1 !== null) body += `<circle class="chosen" cx="${at}" cy="${y(size.top1)}" r="6"/>`;
-  svg.innerHTML = body + text((left + w - 80) / 2, h - 1, "parameters") + text(4, 12, "top-1 in %", "start");
+  svg.innerHTML = body + text((left + w - 20) / 2, h - 1, "parameters") + text(4, 12, "top-1 in %", "start");
 }
 
 const short = (n) => Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 4 }).format(n);
@@ -371,7 +371,7 @@ function start() {
     for (const [name, value] of Object.entries(facts)) field(name).textContent = value;
     field("note").textContent = size.note;
     field("command").textContent = `wave expand ${data.name} --depth ${depth} --width ${width}`;
-    if (data.recorded.length) curve(field("curve"), depth, width, size);
+    if (data.recorded.length) curve(field("curve"), size);
     if (values.length) field("terms").replaceChildren(...terms(field("part").value, layer - 1, depth, width));
   }
   function classify() {
@@ -396,6 +396,7 @@ function start() {
   field("file")?.addEventListener("change", async (event) => {
     const [file] = event.target.files;
     if (!file) return;
+    field("image").hidden = false;
     try {
       pixels = pixelsOf(await createImageBitmap(file));
       classify();

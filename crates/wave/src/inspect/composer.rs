@@ -66,7 +66,7 @@ pub(super) fn composer(path: &Path, templates: &TemplateDir) -> Result<String> {
     );
     let picture = format!(
         "<p><input id=\"composer-file\" type=\"file\" accept=\"image/*\" aria-label=\"a picture\"></p>\n\
-         <div class=\"picture\"><canvas id=\"composer-image\" width=\"{side}\" height=\"{side}\"></canvas>\
+         <div class=\"picture\"><canvas id=\"composer-image\" width=\"{side}\" height=\"{side}\" hidden></canvas>\
          <ol id=\"composer-classes\"></ol></div>\n<p id=\"composer-made\"></p>\n"
     );
     let mut body = size;
