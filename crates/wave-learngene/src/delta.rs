@@ -3,7 +3,7 @@
 //! A delta holds differences from some of the tensors of [`Learngene::tensors`], under their names. The
 //! bank and the weights of blocks, which have K anchors in the learngene, have few in the delta, and are
 //! interpolated to K. A delta holds the classifier itself rather than a difference, since other data may
-//! have other classes. Of templates it may hold differences of low rank: `templates.{set}.left` (N, t, R)
+//! have other classes. For templates it may hold differences of low rank: `templates.{set}.left` (N, t, R)
 //! times `templates.{set}.right` (N, R, t).
 
 use crate::{DepthRule, Learngene, PlanError, interpolate_depth};

@@ -18,13 +18,13 @@ pub struct Sizes {
     /// Power of that share's elapsed part with which they grow, above 0: 1 is linear, more stays
     /// small for longer.
     pub growth_power: f64,
-    /// What else is drawn.
+    /// Variants of a size that are drawn too.
     pub variants: Variants,
     /// Largest sizes of smaller levels (depth, width): what is within one is not drawn, while there is anything else.
     pub smaller: Vec<(usize, usize)>,
 }
 
-/// What else of a shape is drawn. An empty list leaves what the whole model has.
+/// Other properties of a shape that are drawn. An empty list keeps the property of the whole model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Variants {
     /// Hidden channels of the MLP over the width.
@@ -395,7 +395,7 @@ mod tests {
             assert!(!within(beyond(0.9).draw(step, 2000, rng)));
         }
         assert_eq!(drawn.len(), 7 + 7 + 11);
-        // Where a smaller level has all of them, the largest.
+        // The largest, if a smaller level has all of them.
         let none = Sizes {
             smaller: vec![(12, 192)],
             ..sizes(0.0, 1.0)

@@ -29,7 +29,7 @@ pub struct Learngene {
     pub auxiliary: VitShape,
     /// The rule by which layers read the anchors.
     pub depth_rule: DepthRule,
-    /// What models of smaller levels are made of: for each of the plan's levels but the last, values of its own.
+    /// Learngenes of the smaller levels, smallest first: one for each of the plan's levels but the last.
     pub smaller: Vec<Learngene>,
 }
 
@@ -157,7 +157,7 @@ impl Learngene {
     }
 
     /// All tensors by name, as a condensation trains them: `templates.{set}`, `bank.{part}` and the
-    /// inherited weights. Those of smaller levels are not among them.
+    /// inherited weights. The values of smaller levels are left out.
     pub fn tensors(&self) -> Vec<(String, Tensor)> {
         let templates = self.templates.iter();
         let bank = self.bank.iter();
@@ -195,7 +195,7 @@ impl Learngene {
     /// With other values in every level, by a function of [`Learngene::tensors`].
     ///
     /// # Errors
-    /// Those of the function.
+    /// As the function.
     pub fn map<E>(
         &self,
         values: &impl Fn(&Weights) -> std::result::Result<Weights, E>,
@@ -238,16 +238,16 @@ impl Learngene {
 pub(crate) struct Channels {
     /// The axis that holds them.
     pub(crate) axis: usize,
-    /// How many runs of all channels it holds.
+    /// Number of runs of all channels that it holds.
     pub(crate) segments: usize,
-    /// Those inside the MLP.
+    /// True for the hidden channels of the MLP.
     hidden: bool,
     /// Inputs, which are added up.
     pub(crate) input: bool,
 }
 
 impl Channels {
-    /// Those of the weight of this name, layers stacked, if its shape depends on the width.
+    /// The channels of the weight of this name, layers stacked, if its shape depends on the width.
     pub(crate) fn of(name: &str) -> Option<Channels> {
         let plain = |axis| Channels {
             axis,

@@ -76,7 +76,7 @@ impl Learngene {
         Ok(gene)
     }
 
-    /// What models of this shape are made of: the values of its level.
+    /// The values of the level that holds this shape.
     pub fn used_by(&self, shape: &VitShape) -> &Learngene {
         let level = self.plan.level(shape.depth, shape.width);
         level.map_or(self, |at| self.of_level(at))
@@ -87,7 +87,7 @@ impl Learngene {
         self.smaller.get(level).unwrap_or(self)
     }
 
-    /// What the models of a level read of this, without the others' channels.
+    /// Restricts the values to the anchors and channels that the models of a level read.
     fn cut_to(&self, level: &Level) -> Result<Learngene> {
         let cut = self.tensors().into_iter().map(|(name, t)| {
             let t = self.cut(&name, &t, level)?;
@@ -115,7 +115,7 @@ impl Learngene {
         resize_scalers(&plan, part, &t, &self.auxiliary, &narrow)
     }
 
-    /// What a model of this shape reads.
+    /// Anchors and channels that a model of this shape reads.
     pub fn reads(&self, shape: &VitShape) -> Reach {
         let anchors = self.auxiliary.depth;
         let rows = depth_matrix(shape.depth, anchors, self.depth_rule).into_iter();
@@ -126,7 +126,7 @@ impl Learngene {
         }
     }
 
-    /// What models of up to so many layers and channels read.
+    /// Anchors and channels that models of up to so many layers and channels read.
     pub fn reach(&self, depth: usize, width: usize) -> Reach {
         let anchors = self.auxiliary.depth;
         // As many layers as anchors, or more, read them all.
@@ -148,7 +148,7 @@ const BRANCH_ENDS: [&str; 4] = [
     "blocks.mlp.fc2.bias",
 ];
 
-/// What the models up to a size read.
+/// Anchors and channels that the models up to a size read.
 #[derive(Clone, Debug)]
 pub struct Reach {
     pub(crate) anchors: BTreeSet<usize>,

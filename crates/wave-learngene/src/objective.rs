@@ -94,7 +94,7 @@ pub struct Standard {
 }
 
 impl Standard {
-    /// Those of features (n, d). A feature that is the same for all images has the deviation 1.
+    /// Means and deviations of features (n, d). A feature that is the same for all images has the deviation 1.
     ///
     /// # Errors
     /// If there are none.

@@ -166,7 +166,7 @@ impl Plan {
         }
     }
 
-    /// What composes the models of a level: the same plan, with its templates.
+    /// The plan of a level: the same with its own counts of templates.
     pub fn of_level(&self, level: &Level) -> Plan {
         Plan {
             counts: level.counts.clone(),

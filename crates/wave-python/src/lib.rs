@@ -175,7 +175,7 @@ fn evaluate(py: Python, model: PathBuf, settings: &str) -> PyResult<String> {
     })
 }
 
-/// What a template or model directory holds; the result is that of `--json`.
+/// Contents of a template or model directory; the result is that of `--json`.
 #[pyfunction]
 fn inspect(py: Python, path: PathBuf) -> PyResult<String> {
     working(py, |context| {

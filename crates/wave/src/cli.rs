@@ -217,7 +217,7 @@ fn dispatch(command: Command, common: &Common, context: &Context) -> Result<()> 
             Done::Result(manual::write(arguments::command(), &dir)?)
         }
     };
-    // What could be read is printed all the same.
+    // The part that could be read is printed all the same.
     let whole = match &done {
         Done::Result(result) => predict::check(result),
         _ => Ok(()),

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::path::Path;
 use wave_run::context::Context;
 
-/// How to publish.
+/// Settings of a publication.
 #[derive(clap::Args, Clone, Debug)]
 #[group(skip)] // its subcommand already has a group of this name
 pub struct Publish {

@@ -263,7 +263,7 @@ fn taken(gene: &Learngene, shape: &VitShape, inherited: Option<&[Component]>) ->
         .sum::<usize>()
 }
 
-/// Direct pretraining: trains the model alone, before its fine-tuning. What a donor's training makes is not
+/// Direct pretraining: trains the model alone, before its fine-tuning. The result of a donor's training is not
 /// made again.
 fn pretrain(bench: &Bench, cell: &Cell, mut table: Table, start: &mut Start) -> Result<()> {
     let distil = table.remove("distil").and_then(|v| v.as_bool());

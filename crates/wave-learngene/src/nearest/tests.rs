@@ -4,7 +4,7 @@ use crate::{Learngene, Part};
 use candle_core::Tensor;
 use std::collections::BTreeMap;
 
-/// What all models of the learngene read.
+/// The reach that covers all models of the learngene.
 fn all(gene: &Learngene) -> Reach {
     gene.reach(5, 64)
 }
@@ -19,7 +19,7 @@ fn distance(a: &Composed, b: &Composed) -> f64 {
     a.iter().map(of).sum::<f64>().sqrt()
 }
 
-/// What a learngene composes whose templates and scalers lie nearby.
+/// Weights composed by a learngene whose templates and scalers lie nearby.
 fn nearby(gene: &Learngene, sizes: &Reach, noise: f64) -> Composed {
     let rng = &mut rng(3);
     let moved = gene.tensors().into_iter().map(|(name, t)| {

@@ -22,7 +22,7 @@ const CURVES: [(&str, &str); 6] = [
     ("Images per second", "images_per_second"),
 ];
 
-/// What a page shows beside the summary.
+/// Contents of a page beside the summary.
 pub(super) struct Shown<'a> {
     /// Names of the classes.
     pub(super) labels: Option<&'a [String]>,
@@ -48,7 +48,7 @@ pub(super) fn page(path: &Path, summary: &Value, shown: &Shown) -> Result<String
     let summary = summary.as_object().unwrap_or(&empty);
     let mut body = composer.to_owned();
     let facts = facts(summary);
-    // Where there is a size to choose, it comes first.
+    // A size to choose comes first.
     body += &match composer.is_empty() {
         true => facts,
         false => details("Properties", &facts),

@@ -151,7 +151,7 @@ pub(super) fn attention(shape: &VitShape, weights: &Weights) -> Result<Vec<Pictu
 /// Images that attention maps are averaged over.
 pub(super) const MAP_IMAGES: usize = 64;
 
-/// How much each token (row) takes from each other (column) in each layer, averaged over heads and images (thesis,
+/// Attention of each token (row) to each other (column) in each layer, averaged over heads and images (thesis,
 /// figure 3.18).
 pub(super) fn attention_maps(
     shape: &VitShape,
