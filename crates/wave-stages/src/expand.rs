@@ -126,13 +126,18 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: &Options) -> R
         if let Some(delta) = &plan.delta {
             model.provenance["delta"] = json!(delta);
         }
-        let mut summary =
-            "Expanded from weight templates with wave.\n\n| parameters | |\n|---|---|\n"
-                .to_string();
+        let makes = plan::makes(&model.label_names, &shape, source);
+        let (depth, width) = model.network.size();
+        let name = plan::name_of(source);
+        let mut summary = format!(
+            "Weight templates:\n\n```sh\nwave expand {name} --depth {depth} --width {width}\n```\n\n\
+             | values | |\n|---|---|\n"
+        );
         for (name, n) in &ledger {
             summary += &format!("| {name} | {n} |\n");
         }
         let mut result = json!({
+            "makes": makes,
             "parameters": model.parameters(),
             "top1": scores.map(|s| s.top1),
             "ledger": ledger.into_iter().collect::<BTreeMap<_, _>>(),

@@ -158,6 +158,10 @@ pub fn published(card: &str, repo: &str, license: Option<&str>) -> String {
         .replace("local-dir:DIR", &format!("hf-hub:{repo}"))
         .replace("wave expand DIR", &format!("wave expand hf:{repo}"))
         .replace(
+            "python DIR/",
+            &format!("hf download {repo} --local-dir templates\npython templates/"),
+        )
+        .replace(
             "from_pretrained(\"DIR\")",
             &format!("from_pretrained(\"{repo}\")"),
         );

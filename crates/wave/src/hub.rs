@@ -78,13 +78,17 @@ mod connected {
             .iter()
             .map(|f| json!({ "path": f.path, "bytes": f.bytes, "sha256": f.sha256 }))
             .collect();
-        Ok(json!({
+        let mut result = json!({
             "repo": repo.to_string(),
             "commit": done.commit,
             "url": done.url,
             "files": files,
             "left_out": done.plan.left_out,
-        }))
+        });
+        if dry_run {
+            result["card"] = json!(done.plan.card()?);
+        }
+        Ok(result)
     }
 
     /// Reads an artefact as its users will, so that only valid ones are published.
