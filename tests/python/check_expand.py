@@ -110,8 +110,6 @@ def main():
             grown = place / f"{order}-{template}-grown"
             run(wave, "condense", recipe, "--grow", small, "--out", grown)
             for templates in [small, grown]:
-                if not (templates / "expand.py").exists():  # of an earlier wave
-                    (templates / "expand.py").write_bytes(source.read_bytes())
                 check(wave, templates, SMALL, place)
 
 

@@ -13,6 +13,8 @@ use crate::files::{is_absent, read_json};
 pub(crate) const CONFIG_FILE: &str = "config.json";
 /// The card of an artefact.
 pub(crate) const CARD_FILE: &str = "README.md";
+/// A picture for the card, which people may add.
+pub const PICTURE_FILE: &str = "picture.png";
 /// A program beside templates that makes models of them without wave.
 pub(crate) const EXPAND_FILE: &str = "expand.py";
 pub(crate) const MODEL_FILE: &str = "model.safetensors";

@@ -89,7 +89,7 @@ pub use delta::{DeltaConfig, read_delta, write_delta};
 pub use digest::{sha256_file, sha256_hex};
 pub use digests::check_digests;
 pub use directory::{
-    ARTEFACT_FILES, Kind, SCALERS_FILE, TOKENIZER_FILE, UNREAD_FILES, directory_kind,
+    ARTEFACT_FILES, Kind, PICTURE_FILE, SCALERS_FILE, TOKENIZER_FILE, UNREAD_FILES, directory_kind,
 };
 pub use error::HubError;
 pub use events::{EVENTS_FILE, EventWriter};

@@ -127,14 +127,16 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: &Options) -> R
             model.provenance["delta"] = json!(delta);
         }
         let makes = plan::makes(&model.label_names, &shape, source);
-        let (depth, width) = model.network.size();
-        let name = plan::name_of(source);
-        let mut summary = format!(
-            "Weight templates:\n\n```sh\nwave expand {name} --depth {depth} --width {width}\n```\n\n\
-             | values | |\n|---|---|\n"
-        );
+        let command = plan.command(source);
+        let mut summary = format!("```sh\n{command}\n```\n\n| values | |\n|---|---|\n");
         for (name, n) in &ledger {
             summary += &format!("| {name} | {n} |\n");
+        }
+        if let Some(Expected { top1, from }) = &expected {
+            summary += &format!("\nExpected top-1: {:.1} %, {from}.\n", 100.0 * top1);
+        }
+        for line in &outside {
+            summary += &format!("\nNot condensed: {line}.\n");
         }
         let mut result = json!({
             "makes": makes,

@@ -409,7 +409,14 @@ impl Model {
             loading += FROM_ONNX;
         }
         let kind = self.network.family();
-        let title = format!("{kind}, {depth} layers, width {width}");
+        let short = kind.strip_prefix("an ").or(kind.strip_prefix("a "));
+        let kind = short.unwrap_or(kind);
+        let (first, rest) = kind.split_at(kind.chars().next().map_or(0, char::len_utf8));
+        let layers = if depth == 1 { "layer" } else { "layers" };
+        let title = format!(
+            "{}{rest}, {depth} {layers} of width {width}",
+            first.to_uppercase()
+        );
         let work = self.network.multiply_adds();
         let mut body = format!(
             "| parameters | multiply-adds | input | classes |\n|---|---|---|---|\n| {} | {} | {} x {s} x {s} | {classes} |\n",

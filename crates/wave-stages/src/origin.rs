@@ -173,6 +173,18 @@ pub fn published(card: &str, repo: &str, license: Option<&str>) -> String {
     wave_hub::with_license(&card, license)
 }
 
+/// A card that shows its picture below the title, unless it does already.
+pub fn illustrated(card: &str) -> String {
+    let picture = wave_hub::PICTURE_FILE;
+    match card.split_once("\n# ") {
+        Some((head, rest)) if !card.contains(picture) => {
+            let (title, body) = rest.split_once('\n').unwrap_or((rest, ""));
+            format!("{head}\n# {title}\n\n![]({picture})\n{body}")
+        }
+        _ => card.to_owned(),
+    }
+}
+
 #[cfg(test)]
 #[path = "origin_tests.rs"]
 mod tests;

@@ -122,7 +122,7 @@ impl<'a> Record<'a> {
             let mut line = format!("{name} {value}, condensed {condensed}: {cost}");
             if name == "width" && value > most {
                 line += &format!(
-                    "; at {:.1} times the widest, blocks repeat: expect the accuracy of {most}; fine-tune to gain from the size",
+                    "; at {:.1} times the widest, blocks repeat: expect the accuracy of width {most}; fine-tune to gain from the size",
                     value / most
                 );
             }

@@ -62,6 +62,10 @@ mod connected {
         }
         // Without a card, the plan makes one.
         let card = card.map(|card| origin::published(&card, &repo.to_string(), license));
+        let card = card.map(|card| match dir.join(wave_hub::PICTURE_FILE).is_file() {
+            true => origin::illustrated(&card),
+            false => card,
+        });
         let options = PublishOptions {
             private: settings.private,
             revision: settings.revision.clone(),

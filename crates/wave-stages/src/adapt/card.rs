@@ -43,6 +43,8 @@ pub(super) fn card(
     if let Some(config) = whole {
         body += &templates::card_use(gene, config);
     }
-    body += &format!("\n```json\n{provenance:#}\n```\n");
+    body += &format!(
+        "\n<details>\n<summary>Provenance</summary>\n\n```json\n{provenance:#}\n```\n\n</details>\n"
+    );
     origin::card(front, provenance, &format!("{what}, {data}"), &body)
 }

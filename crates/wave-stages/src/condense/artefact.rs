@@ -125,7 +125,7 @@ fn card(gene: &Learngene, config: &TemplateConfig) -> String {
         _ => String::new(),
     };
     body += &format!(
-        "\n## Made by\n\n```sh\nwave condense{recipe}\n```\n\n```json\n{provenance:#}\n```\n"
+        "\n## Made by\n\n```sh\nwave condense{recipe}\n```\n\n<details>\n<summary>Provenance</summary>\n\n```json\n{provenance:#}\n```\n\n</details>\n"
     );
     let title = format!(
         "Weight templates, {}",

@@ -123,6 +123,19 @@ impl ExpandPlan {
         }
     }
 
+    /// The command that makes the same of these templates, without the paths to what it names.
+    pub(super) fn command(&self, templates: &Path) -> String {
+        let flags = self.table.iter().map(|(key, value)| {
+            let value = match value {
+                toml::Value::String(text) => name_of(Path::new(text)),
+                other => other.to_string(),
+            };
+            format!(" --{} {value}", key.replace('_', "-"))
+        });
+        let flags: String = flags.collect();
+        format!("wave expand {}{flags}", name_of(templates))
+    }
+
     /// Refuses a new head, for other classes than the templates', that would not be trained.
     fn check_head(&self, own: usize, found: usize) -> Result<()> {
         if own == found || self.head_lr_ratio > 0.0 {
@@ -295,15 +308,14 @@ pub(super) fn makes(label_names: &[String], shape: &VitShape, templates: &Path) 
     format!("{classes}, {side} x {side}, from {name}")
 }
 
-/// A directory without the path to it, or a name on a hub.
-pub(super) fn name_of(templates: &Path) -> String {
-    let name = match on_hub(templates) {
+/// A file or directory without the path to it, or a name on a hub.
+fn name_of(path: &Path) -> String {
+    let name = match on_hub(path) {
         Some(_) => None,
-        None => templates.file_name(),
+        None => path.file_name(),
     };
-    name.map_or(templates.display().to_string(), |name| {
-        name.to_string_lossy().into_owned()
-    })
+    let name = name.unwrap_or(path.as_os_str());
+    name.to_string_lossy().into_owned()
 }
 
 /// The output of `wave expand --dry-run`.
