@@ -205,7 +205,7 @@ fn inspect_lists_the_tensors_of_the_file() {
         let shown = place.stdout(&format!("inspect {path} -v"));
         assert!(shown.contains("\n  blocks.0.attn.qkv.weight  "), "{shown}");
     }
-    // Those of a directory on demand; a file tells nothing else.
+    // A directory lists them on demand; a file tells nothing else.
     let shown = place.stdout("inspect m");
     assert!(
         shown.contains("-v") && !shown.contains("blocks.0"),

@@ -4,8 +4,8 @@
     pip install numpy safetensors    # and, to load the models: torch timm
     python3 tests/python/check_expand.py --wave target/debug/wave
 
-Of both shipped sets at sizes inside and outside those condensed, and of small sets in both Kronecker orders, with
-template sizes that do not divide the widths, of one and of two levels, in f32 and bf16.
+Both shipped sets are tried at sizes inside and outside those condensed, and small sets in both Kronecker orders, with
+template sizes that do not divide the widths, with one and with two levels, in f32, f16 and bf16.
 """
 
 import argparse

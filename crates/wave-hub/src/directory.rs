@@ -56,7 +56,7 @@ pub const ARTEFACT_FILES: [&str; 11] = [
     TOKENIZER_FILE,
 ];
 
-/// Those that only people read: an artefact is the same with others.
+/// Files that only people read: an artefact is the same with others.
 pub const UNREAD_FILES: [&str; 2] = [CARD_FILE, EXPAND_FILE];
 
 /// The kind of an artefact directory.

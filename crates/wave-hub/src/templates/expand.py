@@ -16,7 +16,7 @@ import numpy as np
 from safetensors import deserialize
 from safetensors.numpy import save_file
 
-# Of each composed weight: timm's name, how many matrices it stacks, and the kinds of its rows and columns.
+# Each composed weight: timm's name, how many matrices it stacks, and the kinds of its rows and columns.
 PARTS = {
     "qkv": ("attn.qkv", 3, "width", "width"),
     "proj": ("attn.proj", 1, "width", "width"),

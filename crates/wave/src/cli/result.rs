@@ -8,7 +8,7 @@ use wave_run::terminal::{cell, column, one_line};
 const HIDDEN: [&str; 3] = ["logits", "sizes", "card"];
 
 /// A result as text, or the report of a stage. The tensors of a model or of templates are counted, and listed if
-/// `verbose`; those of a file are all that it tells.
+/// `verbose`; a file tells nothing else.
 pub(super) fn text(result: &Value, verbose: bool) -> String {
     if let Some(report) = result["report"].as_str() {
         return report.to_string();
