@@ -264,7 +264,19 @@ fn what_would_be_published_is_listed() {
         .iter()
         .map(|file| file["path"].as_str().unwrap())
         .collect();
-    assert_eq!(files, ["README.md", "config.json", "templates.safetensors"]);
+    assert_eq!(
+        files,
+        [
+            "README.md",
+            "config.json",
+            "expand.py",
+            "templates.safetensors"
+        ]
+    );
+    let card = plan["card"].as_str().unwrap();
+    assert!(card.contains("wave expand hf:someone/templates --depth 6"));
+    let shown = place.stdout("publish t --repo someone/templates --dry-run");
+    assert!(shown.ends_with(card), "{shown}");
     assert_eq!(plan["left_out"], serde_json::json!(["run"]));
     assert!(plan["commit"].is_null());
     // A pickle beside them is refused.

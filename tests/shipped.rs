@@ -9,7 +9,12 @@ const SIZE: &str = "--depth 3 --width 96";
 fn a_model_needs_no_more_than_its_size() {
     let place = Place::new();
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../templates/cifar-10");
-    place.json(&format!("expand {SIZE} --out bare"));
+    let made = place.json(&format!("expand {SIZE} --out bare"));
+    let makes = "10 classes (airplane, automobile, ...), 32 x 32, from cifar-10";
+    assert_eq!(made["makes"], makes);
+    let card = String::from_utf8(place.bytes("bare/README.md")).unwrap();
+    assert!(card.starts_with("---\nlicense: apache-2.0\n"), "{card}");
+    assert!(card.contains("wave expand cifar-10 --depth 3 --width 96\n"));
     place.json(&format!("expand cifar-10 {SIZE} --out named"));
     place.json(&format!("expand {dir} {SIZE} --out given"));
     let weights = |out: &str| place.bytes(&format!("{out}/model.safetensors"));
@@ -23,6 +28,11 @@ fn a_model_needs_no_more_than_its_size() {
     place.json(&format!("expand {SIZE} --out again"));
     assert_eq!(weights("again"), weights("given"));
     let shipped = files(Path::new(dir));
+    let program = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../wave-hub/src/templates/expand.py"
+    );
+    assert_eq!(shipped["expand.py"], std::fs::read(program).unwrap());
     for (name, bytes) in files(&place.path(unpacked)) {
         assert_eq!(Some(&bytes), shipped.get(&name), "{name}");
     }

@@ -202,7 +202,17 @@ fn inspect_lists_the_tensors_of_the_file() {
         let found = place.json(&format!("inspect {path}"));
         let listed: Vec<&String> = found["tensors"].as_object().unwrap().keys().collect();
         assert!(listed.iter().copied().eq(weights.keys()), "{listed:?}");
+        let shown = place.stdout(&format!("inspect {path} -v"));
+        assert!(shown.contains("\n  blocks.0.attn.qkv.weight  "), "{shown}");
     }
+    // A directory lists them on demand; a file tells nothing else.
+    let shown = place.stdout("inspect m");
+    assert!(
+        shown.contains("-v") && !shown.contains("blocks.0"),
+        "{shown}"
+    );
+    let shown = place.stdout("inspect m/model.safetensors");
+    assert!(shown.contains("\n  blocks.0.attn.qkv.weight  "), "{shown}");
 }
 
 #[test]

@@ -5,6 +5,10 @@ use std::path::Path;
 
 use crate::directory::{CARD_FILE, CONFIG_FILE};
 
+mod sections;
+
+pub use sections::{PAPER, card_interface, card_timm, card_transformers, millions};
+
 /// Longer cards are not looked through.
 const MOST_READ: u64 = 1 << 20;
 
@@ -153,11 +157,17 @@ fn push_results(card: &mut String, title: &str, front: &CardFront) {
         scalar(title)
     ));
     for results in front.results.chunk_by(|a, b| a.dataset == b.dataset) {
-        let dataset = scalar(&results[0].dataset);
+        let dataset = &results[0].dataset;
+        // An identifier of the hub, or the hub's word for data that it does not have.
+        let kind = match dataset.contains('/') {
+            true => dataset,
+            false => "imagefolder",
+        };
         card.push_str(&format!(
-            "  - task:\n      type: {}\n    dataset:\n      type: {dataset}\n      name: {dataset}\n    \
-             metrics:\n",
-            scalar(task)
+            "  - task:\n      type: {}\n    dataset:\n      type: {}\n      name: {}\n    metrics:\n",
+            scalar(task),
+            scalar(kind),
+            scalar(dataset)
         ));
         for CardResult { name, accuracy, .. } in results {
             card.push_str(&format!(

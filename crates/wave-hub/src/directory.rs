@@ -12,7 +12,11 @@ use crate::files::{is_absent, read_json};
 
 pub(crate) const CONFIG_FILE: &str = "config.json";
 /// The card of an artefact.
-pub const CARD_FILE: &str = "README.md";
+pub(crate) const CARD_FILE: &str = "README.md";
+/// A picture for the card, which people may add.
+pub const PICTURE_FILE: &str = "picture.png";
+/// A program beside templates that makes models of them without wave.
+pub(crate) const EXPAND_FILE: &str = "expand.py";
 pub(crate) const MODEL_FILE: &str = "model.safetensors";
 pub(crate) const TEMPLATES_FILE: &str = "templates.safetensors";
 pub(crate) const DELTA_FILE: &str = "delta.safetensors";
@@ -38,9 +42,10 @@ const COMPANIONS: [&str; 5] = [
 ];
 
 /// Every file that an artefact directory may consist of.
-pub const ARTEFACT_FILES: [&str; 10] = [
+pub const ARTEFACT_FILES: [&str; 11] = [
     CONFIG_FILE,
     CARD_FILE,
+    EXPAND_FILE,
     MODEL_FILE,
     TEMPLATES_FILE,
     DELTA_FILE,
@@ -50,6 +55,9 @@ pub const ARTEFACT_FILES: [&str; 10] = [
     PROCESSOR_FILE,
     TOKENIZER_FILE,
 ];
+
+/// Files that only people read: an artefact is the same with others.
+pub const UNREAD_FILES: [&str; 2] = [CARD_FILE, EXPAND_FILE];
 
 /// The kind of an artefact directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

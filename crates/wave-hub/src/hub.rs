@@ -11,7 +11,7 @@
 //!
 //! The cache is the one that Python's `huggingface_hub` keeps, with the same environment
 //! variables; either side finds what the other downloaded. Of a model only artefact files are downloaded or
-//! sent: no pickles, no code. Whatever is downloaded is compared with the hub's own checksum
+//! sent: no pickles, and no code but wave's own `expand.py`, which is sent with templates and never downloaded. Whatever is downloaded is compared with the hub's own checksum
 //! before it gets its name. The token goes to the hub's own address only, and into no message.
 //!
 //! Nothing here runs unless a name says `hf:` or a caller publishes.
@@ -107,6 +107,7 @@ fn is_artefact_file(name: &str) -> bool {
         crate::TOKENIZER_FILE,
         "tokenizer_config.json",
         "README.md",
+        crate::PICTURE_FILE,
         "LICENSE",
         "LICENSE.md",
         "LICENSE.txt",

@@ -81,12 +81,15 @@ mod transformers;
 pub use atomic::{
     prepare_out, remove_own_temporaries, remove_temporaries, write_atomic, write_named,
 };
-pub use card::{CardFront, CardResult, model_card, stated_license, with_license};
+pub use card::{
+    CardFront, CardResult, PAPER, card_interface, card_timm, card_transformers, millions,
+    model_card, stated_license, with_license,
+};
 pub use delta::{DeltaConfig, read_delta, write_delta};
 pub use digest::{sha256_file, sha256_hex};
 pub use digests::check_digests;
 pub use directory::{
-    ARTEFACT_FILES, CARD_FILE, Kind, SCALERS_FILE, TOKENIZER_FILE, directory_kind,
+    ARTEFACT_FILES, Kind, PICTURE_FILE, SCALERS_FILE, TOKENIZER_FILE, UNREAD_FILES, directory_kind,
 };
 pub use error::HubError;
 pub use events::{EVENTS_FILE, EventWriter};

@@ -1,4 +1,5 @@
-//! The template directory: `templates.safetensors`, `config.json` and a card.
+//! The template directory: `templates.safetensors`, `config.json`, a card, and a program that makes models of them with
+//! numpy alone.
 //!
 //! Tensors of `templates.safetensors`, with N templates in a set and template size t:
 //!
@@ -19,7 +20,9 @@ use serde_json::{Map, Value};
 
 use crate::atomic::Staged;
 use crate::digests::commit_artefact;
-use crate::directory::{CARD_FILE, CONFIG_FILE, Kind, TEMPLATES_FILE, promised_file, read_config};
+use crate::directory::{
+    CARD_FILE, CONFIG_FILE, EXPAND_FILE, Kind, TEMPLATES_FILE, promised_file, read_config,
+};
 use crate::float::cast;
 use crate::numbers::{HALF_TO_EVEN, check_numbers, check_offset};
 use crate::preprocessing::{Preprocessing, Source, Told};
@@ -28,6 +31,9 @@ use crate::{FloatType, HubError, Weights};
 
 /// The version of the template format that is read and written here.
 pub const FORMAT_VERSION: u32 = 1;
+
+/// The program [`EXPAND_FILE`], the same in every directory.
+pub(crate) const EXPAND: &[u8] = include_bytes!("templates/expand.py");
 
 /// The weight components that are composed from templates.
 pub(crate) const PARTS: [&str; 4] = ["qkv", "proj", "fc1", "fc2"];
@@ -203,8 +209,8 @@ pub fn read_templates(dir: &Path) -> Result<(TemplateConfig, Weights), HubError>
     Ok((config, weights))
 }
 
-/// Writes a template directory: the weights as `float`, the card `README.md`, and `config.json` last, all
-/// of them on disk under temporary names before the first gets its own.
+/// Writes a template directory: the weights as `float`, the card `README.md`, `expand.py`, and `config.json` last,
+/// all of them on disk under temporary names before the first gets its own.
 ///
 /// # Errors
 /// [`HubError::Unwritable`] when [`read_templates`] would refuse the content, [`HubError::Io`]
@@ -231,6 +237,7 @@ pub fn write_templates(
     let files = vec![
         stage_tensors(&path, &cast(&path, weights, float)?, &metadata)?,
         Staged::from_bytes(&dir.join(CARD_FILE), card.as_bytes())?,
+        Staged::from_bytes(&dir.join(EXPAND_FILE), EXPAND)?,
     ];
     commit_artefact(dir, files, config)
 }

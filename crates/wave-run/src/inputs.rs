@@ -47,8 +47,7 @@ impl Inputs {
             false => {
                 let mut text = String::new();
                 for file in wave_hub::ARTEFACT_FILES {
-                    // The card is for people.
-                    if file != wave_hub::CARD_FILE && path.join(file).exists() {
+                    if !wave_hub::UNREAD_FILES.contains(&file) && path.join(file).exists() {
                         text += &format!("{file} {}\n", wave_hub::sha256_file(&path.join(file))?);
                     }
                 }

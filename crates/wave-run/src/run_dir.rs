@@ -547,7 +547,7 @@ fn artefact(out: &Path) -> Result<Value> {
     let mut files = serde_json::Map::new();
     for name in wave_hub::ARTEFACT_FILES {
         let path = out.join(name);
-        if name == wave_hub::CARD_FILE || !path.is_file() {
+        if wave_hub::UNREAD_FILES.contains(&name) || !path.is_file() {
             continue;
         }
         let known = match name.ends_with(".json") {

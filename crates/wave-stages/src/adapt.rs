@@ -104,7 +104,6 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
         });
         outcome.tell(&mut result);
         data::count_broken(&mut result, data.tell_broken());
-        let card = card::card(dir, plan.whole, &gene, &accuracies, &provenance);
         let float = plan.float;
         let label_names = data.class_names.clone();
         let write: Box<dyn FnOnce() -> Result<()>> = if plan.whole {
@@ -115,8 +114,14 @@ pub fn adapt(dir: &Path, settings: &Adapt, out: &Path, options: &Options) -> Res
                 accuracies,
                 shapes,
             };
-            Box::new(move || templates::write(out, &gene, float, about, &card))
+            Box::new(move || {
+                templates::write(out, &gene, float, about, |config| {
+                    let (accuracies, provenance) = (&config.accuracies, &config.provenance);
+                    card::card(dir, Some(config), &gene, accuracies, provenance)
+                })
+            })
         } else {
+            let card = card::card(dir, None, &gene, &accuracies, &provenance);
             let delta = DeltaDir {
                 config: DeltaConfig {
                     format_version: FORMAT_VERSION,

@@ -126,13 +126,20 @@ pub fn expand(dir: &Path, settings: &Expand, out: &Path, options: &Options) -> R
         if let Some(delta) = &plan.delta {
             model.provenance["delta"] = json!(delta);
         }
-        let mut summary =
-            "Expanded from weight templates with wave.\n\n| parameters | |\n|---|---|\n"
-                .to_string();
+        let makes = plan::makes(&model.label_names, &shape, source);
+        let command = plan.command(source);
+        let mut summary = format!("```sh\n{command}\n```\n\n| values | |\n|---|---|\n");
         for (name, n) in &ledger {
             summary += &format!("| {name} | {n} |\n");
         }
+        if let Some(Expected { top1, from }) = &expected {
+            summary += &format!("\nExpected top-1: {:.1} %, {from}.\n", 100.0 * top1);
+        }
+        for line in &outside {
+            summary += &format!("\nNot condensed: {line}.\n");
+        }
         let mut result = json!({
+            "makes": makes,
             "parameters": model.parameters(),
             "top1": scores.map(|s| s.top1),
             "ledger": ledger.into_iter().collect::<BTreeMap<_, _>>(),

@@ -389,17 +389,18 @@ impl Model {
             ..card_front()
         };
         let (depth, width) = self.network.size();
+        let (t, classes) = (&self.transform, self.network.classes());
+        let by_timm = || wave_hub::card_timm("local-dir:DIR", t.channels, classes);
         let mut loading = match (format, &self.network) {
             (Format::Transformers, _) => {
+                let example = wave_hub::card_transformers(t.channels);
                 match self.config().and_then(|c| preprocessing::processor(&c)) {
-                    Ok(processor) if processor.config.is_some() => {
-                        format!("{FROM_TRANSFORMERS}{BY_TIMM}")
-                    }
-                    _ => FROM_TRANSFORMERS.to_string(),
+                    Ok(processor) if processor.config.is_some() => format!("{example}{BY_TIMM}"),
+                    _ => example,
                 }
             }
-            (_, Network::Vit(_) | Network::Transformer(_)) => FROM_TIMM.to_string(),
-            (_, Network::ConvNext(shape)) if shape.stages.is_some() => FROM_TIMM.to_string(),
+            (_, Network::Vit(_) | Network::Transformer(_)) => by_timm(),
+            (_, Network::ConvNext(shape)) if shape.stages.is_some() => by_timm(),
             // timm registers ConvMixers of fixed sizes only, and no isotropic ConvNeXts: users load these
             // weights by hand.
             _ => String::new(),
@@ -408,15 +409,36 @@ impl Model {
             loading += FROM_ONNX;
         }
         let kind = self.network.family();
-        let title = format!("{kind}, {depth} layers, width {width}");
-        let t = &self.transform;
-        let body = format!(
-            "{summary}\n\n{} parameters, {} classes, input {} x {s} x {s}.\n{loading}",
+        let short = kind.strip_prefix("an ").or(kind.strip_prefix("a "));
+        let kind = short.unwrap_or(kind);
+        let (first, rest) = kind.split_at(kind.chars().next().map_or(0, char::len_utf8));
+        let layers = if depth == 1 { "layer" } else { "layers" };
+        let title = format!(
+            "{}{rest}, {depth} {layers} of width {width}",
+            first.to_uppercase()
+        );
+        let work = self.network.multiply_adds();
+        let mut body = format!(
+            "| parameters | multiply-adds | input | classes |\n|---|---|---|---|\n| {} | {} | {} x {s} x {s} | {classes} |\n",
             self.parameters(),
-            self.network.classes(),
+            work.map_or(String::new(), wave_hub::millions),
             t.channels,
             s = t.image_size,
         );
+        if from_templates(&self.provenance) {
+            body = format!("{}\n{body}", wave_hub::PAPER);
+        }
+        if classes > 0 {
+            body += "\n## Limits\n\nAny image gets one of the classes, also one that shows none of them.\n";
+        }
+        if let Ok(config) = self.config() {
+            let steps = (&config.pretrained_cfg).into();
+            body += &wave_hub::card_interface(&self.label_names, classes, &steps);
+        }
+        if !loading.is_empty() {
+            body += &format!("\n## From an image to a class\n{loading}");
+        }
+        body += &format!("\n## Made by\n\n{summary}\n");
         origin::card(front, &self.provenance, &title, &body)
     }
 }
@@ -486,20 +508,11 @@ fn warn_of_heads(
     Ok(())
 }
 
-const FROM_TIMM: &str = "
-```python
-import timm
-model = timm.create_model(\"local-dir:DIR\", pretrained=True)
-```
-";
-
-const FROM_TRANSFORMERS: &str = "
-```python
-from transformers import AutoImageProcessor, AutoModelForImageClassification
-processor = AutoImageProcessor.from_pretrained(\"DIR\")
-model = AutoModelForImageClassification.from_pretrained(\"DIR\")
-```
-";
+/// True if a model, or one that it started from, was made of templates.
+fn from_templates(provenance: &Value) -> bool {
+    !provenance["templates_sha256"].is_null()
+        || (provenance["start"].is_object() && from_templates(&provenance["start"]))
+}
 
 const BY_TIMM: &str = "
 Images are prepared by timm, which has to be installed beside transformers.

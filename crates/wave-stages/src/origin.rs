@@ -158,6 +158,10 @@ pub fn published(card: &str, repo: &str, license: Option<&str>) -> String {
         .replace("local-dir:DIR", &format!("hf-hub:{repo}"))
         .replace("wave expand DIR", &format!("wave expand hf:{repo}"))
         .replace(
+            "python DIR/",
+            &format!("hf download {repo} --local-dir templates\npython templates/"),
+        )
+        .replace(
             "from_pretrained(\"DIR\")",
             &format!("from_pretrained(\"{repo}\")"),
         );
@@ -167,6 +171,18 @@ pub fn published(card: &str, repo: &str, license: Option<&str>) -> String {
     let kept = card.lines().filter(|line| !line.starts_with(NO_LICENCE));
     let card: String = kept.map(|line| format!("{line}\n")).collect();
     wave_hub::with_license(&card, license)
+}
+
+/// A card that shows its picture below the title, unless it does already.
+pub fn illustrated(card: &str) -> String {
+    let picture = wave_hub::PICTURE_FILE;
+    match card.split_once("\n# ") {
+        Some((head, rest)) if !card.contains(picture) => {
+            let (title, body) = rest.split_once('\n').unwrap_or((rest, ""));
+            format!("{head}\n# {title}\n\n![]({picture})\n{body}")
+        }
+        _ => card.to_owned(),
+    }
 }
 
 #[cfg(test)]

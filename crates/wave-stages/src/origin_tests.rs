@@ -87,6 +87,9 @@ fn a_published_card_names_the_repository_and_the_licence() {
     ] {
         assert!(text.contains(part), "no `{part}` in {text}");
     }
+    let shown = illustrated(&text);
+    assert!(shown.contains("\n# T\n\n![](picture.png)\n\n"), "{shown}");
+    assert_eq!(illustrated(&shown), shown);
     let text = published(&local, "you/ft", Some("mit"));
     assert!(text.starts_with("---\nlicense: mit\n"), "{text}");
     assert!(!text.contains("not stated"), "{text}");

@@ -8,7 +8,9 @@ use candle_core::Tensor;
 use serde_json::{Value, json};
 use std::path::Path;
 use wave_data::{CropMode, CropOffset, Interpolation, Transform};
-use wave_hub::{Accuracy, CardResult, FloatType, LevelConfig, ShapeAccuracy, TemplateConfig};
+use wave_hub::{
+    Accuracy, CardResult, FloatType, LevelConfig, ShapeAccuracy, TemplateConfig, millions,
+};
 use wave_learngene::{DepthRule, Kronecker, Learngene, Level, Part, Plan, Scalers};
 use wave_models::Weights;
 use wave_models::vit::{self, LAYER_NORM_EPS, VitShape};
@@ -311,13 +313,13 @@ fn config(learngene: &Learngene, about: Description) -> TemplateConfig {
     }
 }
 
-/// Writes a template directory, all values as `float`.
+/// Writes a template directory, all values as `float`, with the card of its configuration.
 pub fn write(
     dir: &Path,
     learngene: &Learngene,
     float: FloatType,
     about: Description,
-    card: &str,
+    card: impl FnOnce(&TemplateConfig) -> String,
 ) -> Result<()> {
     let config = config(learngene, about);
     let mut weights = values(learngene)?;
@@ -326,7 +328,11 @@ pub fn write(
         weights.extend(own.map(|(name, t)| (format!("levels.{at}.{name}"), t)));
     }
     Ok(wave_hub::write_templates(
-        dir, &config, &weights, float, card,
+        dir,
+        &config,
+        &weights,
+        float,
+        &card(&config),
     )?)
 }
 
@@ -365,17 +371,57 @@ pub(crate) fn card_results(accuracies: &[Accuracy], provenance: &Value) -> Vec<C
     accuracies.iter().map(result).collect()
 }
 
-/// Measured accuracies as a table of a card.
-pub(crate) fn card_accuracies(accuracies: &[Accuracy], condition: &str) -> String {
+/// Measured accuracies as a table of a card, with the cost of each size.
+pub(crate) fn card_accuracies(
+    learngene: &Learngene,
+    accuracies: &[Accuracy],
+    condition: &str,
+) -> String {
     if accuracies.is_empty() {
         return String::new();
     }
-    let mut table = format!("\n| depth | width | top-1, {condition} |\n|---|---|---|\n");
+    let mut table = format!(
+        "\n| depth | width | parameters | multiply-adds | top-1, {condition} |\n|---|---|---|---|---|\n"
+    );
     for accuracy in accuracies {
         let Accuracy {
             depth, width, top1, ..
         } = accuracy;
-        table += &format!("| {depth} | {width} | {:.2} % |\n", 100.0 * top1);
+        let shape = learngene.auxiliary.with_size(*depth, *width);
+        table += &format!(
+            "| {depth} | {width} | {} | {} | {:.2} % |\n",
+            millions(shape.parameter_count()),
+            millions(shape.multiply_adds()),
+            100.0 * top1
+        );
     }
     table
+}
+
+/// The sections of a card on templates with this configuration: their limits, and their use.
+pub(crate) fn card_use(learngene: &Learngene, config: &TemplateConfig) -> String {
+    let a = &learngene.auxiliary;
+    let drawn = |key: &str| {
+        let numbers = config.provenance[key].as_array()?.iter();
+        let numbers: Vec<String> = numbers.map(Value::to_string).collect();
+        (!numbers.is_empty()).then_some(numbers)
+    };
+    let depths = drawn("depths").map_or(a.depth.to_string(), |ends| ends.join(" to "));
+    let widths = drawn("widths").map_or(a.width.to_string(), |all| all.join(", "));
+    let mut text = format!(
+        "\n## Limits\n\n\
+         - Condensed for depth {depths} and width {widths}. No accuracy is known of other sizes; a wider model repeats \
+         blocks, and is more accurate only after fine-tuning.\n\
+         - Images of {s} x {s} pixels. Any image gets one of the classes, also one that shows none of them.\n",
+        s = a.image_size
+    );
+    text += &wave_hub::card_interface(&config.label_names, a.classes, &config.preprocessing());
+    text += &format!(
+        "\n## From an image to a class\n\n\
+         A model of 6 layers of width {w}:\n\n```sh\nwave expand DIR --depth 6 --width {w} --out model\n```\n\n\
+         or without wave, with numpy alone:\n\n```sh\npip install numpy safetensors timm\n\
+         python DIR/expand.py 6 {w} model\n```\n",
+        w = a.width
+    );
+    text + &wave_hub::card_timm("local-dir:model", a.channels, a.classes)
 }

@@ -266,7 +266,7 @@ fn print(common: &Common, done: Done, context: &Context) -> Result<()> {
         (Done::Plan(plan), true) => format!("{}\n", serde_json::json!({ "plan": plan })),
         (Done::Plan(plan), false) => plan,
         (Done::Result(result), true) => format!("{result}\n"),
-        (Done::Result(result), false) => result::text(&result),
+        (Done::Result(result), false) => result::text(&result, common.verbose),
     };
     match context.is_first() && (common.json || !common.quiet) {
         true => terminal::print(&text),

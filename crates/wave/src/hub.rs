@@ -62,6 +62,10 @@ mod connected {
         }
         // Without a card, the plan makes one.
         let card = card.map(|card| origin::published(&card, &repo.to_string(), license));
+        let card = card.map(|card| match dir.join(wave_hub::PICTURE_FILE).is_file() {
+            true => origin::illustrated(&card),
+            false => card,
+        });
         let options = PublishOptions {
             private: settings.private,
             revision: settings.revision.clone(),
@@ -78,13 +82,17 @@ mod connected {
             .iter()
             .map(|f| json!({ "path": f.path, "bytes": f.bytes, "sha256": f.sha256 }))
             .collect();
-        Ok(json!({
+        let mut result = json!({
             "repo": repo.to_string(),
             "commit": done.commit,
             "url": done.url,
             "files": files,
             "left_out": done.plan.left_out,
-        }))
+        });
+        if dry_run {
+            result["card"] = json!(done.plan.card()?);
+        }
+        Ok(result)
     }
 
     /// Reads an artefact as its users will, so that only valid ones are published.

@@ -15,24 +15,27 @@ use wave_stages::templates::{self, TemplateDir};
 struct Shipped {
     name: &'static str,
     /// `config.json` comes last: a directory that has it is complete.
-    files: [(&'static str, &'static [u8]); 2],
+    files: [(&'static str, &'static [u8]); 4],
 }
 
 macro_rules! shipped {
     ($name:literal) => {
         Shipped {
             name: $name,
-            files: [
-                (
-                    "templates.safetensors",
-                    include_bytes!(concat!("../templates/", $name, "/templates.safetensors")),
-                ),
-                (
-                    "config.json",
-                    include_bytes!(concat!("../templates/", $name, "/config.json")),
-                ),
-            ],
+            files: shipped!(
+                $name,
+                "templates.safetensors",
+                "README.md",
+                "expand.py",
+                "config.json"
+            ),
         }
+    };
+    ($name:literal, $($file:literal),*) => {
+        [$((
+            $file,
+            include_bytes!(concat!("../templates/", $name, "/", $file)),
+        )),*]
     };
 }
 

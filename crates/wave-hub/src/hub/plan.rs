@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::{is_artefact_file, is_pickle_name};
 use crate::digests::check_digest;
-use crate::directory::{CARD_FILE, DELTA_FILE, MODEL_FILE, TEMPLATES_FILE};
+use crate::directory::{CARD_FILE, DELTA_FILE, EXPAND_FILE, MODEL_FILE, TEMPLATES_FILE};
+use crate::templates::EXPAND;
 use crate::{
     CardFront, HubError, Kind, check_digests, directory_kind, model_card, read_delta, read_model,
     read_templates, read_transformers, read_weights, sha256_file, sha256_hex,
@@ -44,12 +45,12 @@ pub(super) enum Content {
 }
 
 impl PlannedFile {
-    fn of_text(path: &str, text: &str) -> Self {
+    fn of_bytes(path: &str, bytes: &[u8]) -> Self {
         Self {
             path: path.to_owned(),
-            bytes: text.len() as u64,
-            sha256: sha256_hex(text.as_bytes()),
-            content: Content::Memory(text.as_bytes().to_vec()),
+            bytes: bytes.len() as u64,
+            sha256: sha256_hex(bytes),
+            content: Content::Memory(bytes.to_vec()),
         }
     }
 
@@ -64,16 +65,31 @@ impl PlannedFile {
     }
 }
 
+impl Plan {
+    /// The card to send.
+    ///
+    /// # Errors
+    /// [`HubError::Io`] when it cannot be read.
+    pub fn card(&self) -> Result<String, HubError> {
+        let card = self.files.iter().find(|file| file.path == CARD_FILE);
+        match card.map(|card| &card.content) {
+            Some(Content::Disk(path)) => crate::read_text(path),
+            Some(Content::Memory(bytes)) => Ok(String::from_utf8_lossy(bytes).into_owned()),
+            None => Ok(String::new()),
+        }
+    }
+}
+
 /// Checks that `dir` is a sound artefact and nothing else, and lists what publishing it would
-/// send. `card` replaces the directory's `README.md`; with neither, a short one is made. Needs no
-/// network.
+/// send. `card` replaces the directory's `README.md`; with neither, a short one is made. With templates goes the
+/// `expand.py` of this version, and no other code. Needs no network.
 ///
 /// # Errors
 /// [`HubError::Missing`] and [`HubError::Malformed`] when the artefact cannot be read, its card
 /// has no YAML head, or the directory holds what is not part of it: pickles, other files, links
 /// that lead out of it. [`HubError::Io`] when something cannot be read.
 pub fn plan(dir: &Path, card: Option<&str>) -> Result<Plan, HubError> {
-    let library = check_readable(dir)?;
+    let kind = check_readable(dir)?;
     let mut names = Vec::new();
     for entry in fs::read_dir(dir).map_err(HubError::io("read", dir))? {
         let entry = entry.map_err(HubError::io("read", dir))?;
@@ -90,6 +106,9 @@ pub fn plan(dir: &Path, card: Option<&str>) -> Result<Plan, HubError> {
     let mut files = Vec::new();
     for name in names {
         let path = dir.join(&name);
+        if name == EXPAND_FILE && kind == Kind::Templates {
+            continue;
+        }
         check_file(dir, &path, &name)?;
         if name == CARD_FILE && card.is_some() {
             continue;
@@ -108,27 +127,32 @@ pub fn plan(dir: &Path, card: Option<&str>) -> Result<Plan, HubError> {
     match card {
         Some(card) => {
             check_card(&dir.join(CARD_FILE), card)?;
-            files.push(PlannedFile::of_text(CARD_FILE, card));
+            files.push(PlannedFile::of_bytes(CARD_FILE, card.as_bytes()));
         }
         None if !files.iter().any(|file| file.path == CARD_FILE) => {
-            files.push(PlannedFile::of_text(CARD_FILE, &short_card(dir, library)));
+            let card = short_card(dir, kind);
+            files.push(PlannedFile::of_bytes(CARD_FILE, card.as_bytes()));
         }
         None => {}
+    }
+    if kind == Kind::Templates {
+        files.push(PlannedFile::of_bytes(EXPAND_FILE, EXPAND));
     }
     files.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(Plan { files, left_out })
 }
 
-/// Reads the whole artefact, as whoever pulls it will; tells the library that loads it.
-fn check_readable(dir: &Path) -> Result<&'static str, HubError> {
-    let library = match directory_kind(dir)? {
-        Kind::Model => read_model(dir).map(|_| "timm"),
-        Kind::Templates => read_templates(dir).map(|_| "wave"),
-        Kind::Delta => read_delta(dir).map(|_| "wave"),
-        Kind::Transformers => read_transformers(dir).map(|_| "transformers"),
+/// Reads the whole artefact, as whoever pulls it will.
+fn check_readable(dir: &Path) -> Result<Kind, HubError> {
+    let kind = directory_kind(dir)?;
+    match kind {
+        Kind::Model => read_model(dir).map(drop),
+        Kind::Templates => read_templates(dir).map(drop),
+        Kind::Delta => read_delta(dir).map(drop),
+        Kind::Transformers => read_transformers(dir).map(drop),
     }?;
     check_digests(dir)?;
-    Ok(library)
+    Ok(kind)
 }
 
 fn check_file(dir: &Path, path: &Path, name: &str) -> Result<(), HubError> {
@@ -188,7 +212,12 @@ fn check_card(path: &Path, card: &str) -> Result<(), HubError> {
 }
 
 /// The card of an artefact that has none.
-fn short_card(dir: &Path, library: &str) -> String {
+fn short_card(dir: &Path, kind: Kind) -> String {
+    let library = match kind {
+        Kind::Model => "timm",
+        Kind::Transformers => "transformers",
+        Kind::Templates | Kind::Delta => "wave",
+    };
     let front = CardFront {
         tags: vec!["image-classification".to_owned(), "wave".to_owned()],
         library_name: Some(library.to_owned()),

@@ -19,7 +19,8 @@ use super::client::{Client, Failure};
 use super::name::{HubName, is_commit};
 use super::{Events, HubSettings, OnProgress, Progress, is_artefact_file, is_pickle_name};
 use crate::atomic::{Staged, TemporaryDir, sync_dir};
-use crate::directory::{CONFIG_FILE, commit_directory};
+use crate::directory::{CONFIG_FILE, EXPAND_FILE, TEMPLATES_FILE, commit_directory};
+use crate::templates::EXPAND;
 use crate::{HubError, prepare_out, sha256_file};
 
 /// Files downloaded at a time.
@@ -126,7 +127,8 @@ pub fn pull_data(
 }
 
 /// Copies the artefact files of `from`, a directory in the cache, to `out`: all of them are on
-/// disk there before the first gets its name, and `config.json` comes last.
+/// disk there before the first gets its name, and `config.json` comes last. Templates get this version's `expand.py`:
+/// no code is downloaded.
 ///
 /// # Errors
 /// [`HubError::Missing`] when `from` holds no artefact, [`HubError::Io`] when the work fails.
@@ -152,6 +154,9 @@ pub fn checkout(from: &Path, out: &Path) -> Result<(), HubError> {
             true => config = Some(staged),
             false => files.push(staged),
         }
+    }
+    if from.join(TEMPLATES_FILE).exists() {
+        files.push(Staged::from_bytes(&out.join(EXPAND_FILE), EXPAND)?);
     }
     match config {
         Some(config) => commit_directory(out, files, config),

@@ -49,7 +49,12 @@ fn written_templates_read_back_and_give_the_same_bytes() {
     let (one, two) = (root.path().join("deep/one"), root.path().join("two"));
     write(&one);
     write(&two);
-    let files = ["README.md", "config.json", "templates.safetensors"];
+    let files = [
+        "README.md",
+        "config.json",
+        "expand.py",
+        "templates.safetensors",
+    ];
     assert_eq!(names(&one), files);
     for name in files {
         assert_eq!(

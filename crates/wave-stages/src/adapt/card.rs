@@ -5,13 +5,14 @@ use crate::origin;
 use crate::templates::{self, TAGS};
 use serde_json::Value;
 use std::path::Path;
-use wave_hub::{Accuracy, CardFront};
+use wave_hub::{Accuracy, CardFront, PAPER, TemplateConfig};
 use wave_learngene::Learngene;
 
-/// The card of what was adapted from the templates in `dir`.
+/// The card of what was adapted from the templates in `dir`: of whole templates, if their configuration is given, or of a
+/// delta.
 pub(super) fn card(
     dir: &Path,
-    whole: bool,
+    whole: Option<&TemplateConfig>,
     gene: &Learngene,
     accuracies: &[Accuracy],
     provenance: &Value,
@@ -26,8 +27,8 @@ pub(super) fn card(
     };
     let source = dir.display();
     let (what, command) = match whole {
-        true => ("Weight templates", "wave expand DIR".to_owned()),
-        false => (
+        Some(_) => ("Weight templates", "wave expand DIR".to_owned()),
+        None => (
             "A delta of weight templates",
             format!("wave expand {source} --delta DIR"),
         ),
@@ -35,10 +36,15 @@ pub(super) fn card(
     let data = provenance["data"].as_str().unwrap_or("wave");
     let mut body = format!(
         "{what}, adapted from `{source}` to {data} once, for models of all sizes. Make one \
-         with\n\n```sh\n{command} --depth 6 --width {}\n```\n",
+         with\n\n```sh\n{command} --depth 6 --width {}\n```\n\n{PAPER}",
         gene.auxiliary.width
     );
-    body += &templates::card_accuracies(accuracies, "adapted");
-    body += &format!("\n```json\n{provenance:#}\n```\n");
+    body += &templates::card_accuracies(gene, accuracies, "adapted");
+    if let Some(config) = whole {
+        body += &templates::card_use(gene, config);
+    }
+    body += &format!(
+        "\n<details>\n<summary>Provenance</summary>\n\n```json\n{provenance:#}\n```\n\n</details>\n"
+    );
     origin::card(front, provenance, &format!("{what}, {data}"), &body)
 }

@@ -10,7 +10,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
-use wave_hub::{Accuracy, CardFront, FloatType};
+use wave_hub::{CardFront, FloatType, PAPER, TemplateConfig};
 use wave_learngene::Learngene;
 use wave_run::data::Data;
 
@@ -96,11 +96,11 @@ pub(super) fn write(
     float: FloatType,
     about: Description<'_>,
 ) -> Result<()> {
-    let card = card(gene, &about.accuracies, &about.provenance);
-    templates::write(out, gene, float, about, &card)
+    templates::write(out, gene, float, about, |config| card(gene, config))
 }
 
-fn card(gene: &Learngene, accuracies: &[Accuracy], provenance: &Value) -> String {
+fn card(gene: &Learngene, config: &TemplateConfig) -> String {
+    let (accuracies, provenance) = (&config.accuracies, &config.provenance);
     let task = task(gene.auxiliary.classes);
     let front = CardFront {
         tags: [task].into_iter().chain(TAGS).map(str::to_owned).collect(),
@@ -111,17 +111,22 @@ fn card(gene: &Learngene, accuracies: &[Accuracy], provenance: &Value) -> String
     };
     let a = &gene.auxiliary;
     let mut body = format!(
-        "Weight templates for vision transformers of any depth and of any width that is a \
-         multiple of {}. Make one with\n\n```sh\nwave expand DIR --depth 6 --width \
-         {}\n```\n\n| parameters | |\n|---|---|\n",
+        "Weight templates for vision transformers of any depth and of any width that is a multiple of {}. {PAPER}",
         a.head_width(),
-        a.width
     );
+    body += &templates::card_accuracies(gene, accuracies, EXPANDED);
+    body += "\n| values in the file | |\n|---|---|\n";
     for (name, n) in gene.ledger() {
         body += &format!("| {name} | {n} |\n");
     }
-    body += &templates::card_accuracies(accuracies, EXPANDED);
-    body += &format!("\n```json\n{provenance:#}\n```\n");
+    body += &templates::card_use(gene, config);
+    let recipe = match &provenance["recipe"] {
+        Value::String(name) if name != "condense" => format!(" {name}.toml"),
+        _ => String::new(),
+    };
+    body += &format!(
+        "\n## Made by\n\n```sh\nwave condense{recipe}\n```\n\n<details>\n<summary>Provenance</summary>\n\n```json\n{provenance:#}\n```\n\n</details>\n"
+    );
     let title = format!(
         "Weight templates, {}",
         provenance["data"].as_str().unwrap_or("wave")

@@ -17,6 +17,7 @@ use wave_run::context::Context;
 use wave_run::data::{Data, DataPlan, Input};
 use wave_run::error::request;
 use wave_run::forecast::{self, Memory, Step};
+use wave_run::locate::on_hub;
 use wave_run::recipe::to_table;
 use wave_run::settings::{self, Duration, Expand, Fill, FirstScalers, Optimisation, Output};
 use wave_run::train::{Resolved, TrainingPlan};
@@ -120,6 +121,19 @@ impl ExpandPlan {
                 "templates_used = {wanted}; these templates have levels of {counts:?}"
             ))),
         }
+    }
+
+    /// The command that makes the same of these templates, without the paths to what it names.
+    pub(super) fn command(&self, templates: &Path) -> String {
+        let flags = self.table.iter().map(|(key, value)| {
+            let value = match value {
+                toml::Value::String(text) => name_of(Path::new(text)),
+                other => other.to_string(),
+            };
+            format!(" --{} {value}", key.replace('_', "-"))
+        });
+        let flags: String = flags.collect();
+        format!("wave expand {}{flags}", name_of(templates))
     }
 
     /// Refuses a new head, for other classes than the templates', that would not be trained.
@@ -282,13 +296,41 @@ impl Ready {
     }
 }
 
+/// Classes and images of a model of this shape, and the templates that it comes from.
+pub(super) fn makes(label_names: &[String], shape: &VitShape, templates: &Path) -> String {
+    let classes = match (shape.classes, label_names) {
+        (_, [a, b, _, ..]) => format!("{} classes ({a}, {b}, ...)", label_names.len()),
+        (0, []) => "a backbone without classes".into(),
+        (n, []) => format!("{n} classes"),
+        (_, few) => format!("{} classes ({})", few.len(), few.join(", ")),
+    };
+    let (side, name) = (shape.image_size, name_of(templates));
+    format!("{classes}, {side} x {side}, from {name}")
+}
+
+/// A file or directory without the path to it, or a name on a hub.
+fn name_of(path: &Path) -> String {
+    let name = match on_hub(path) {
+        Some(_) => None,
+        None => path.file_name(),
+    };
+    let name = name.unwrap_or(path.as_os_str());
+    name.to_string_lossy().into_owned()
+}
+
 /// The output of `wave expand --dry-run`.
 ///
 /// # Errors
 /// As the expansion's own, before its first step.
 pub fn describe(dir: &Path, settings: &Expand, context: &Context) -> Result<String> {
     let plan = ExpandPlan::new(settings)?;
-    Ready::read(dir, plan, None, context)?.describe()
+    let ready = Ready::read(dir, plan, None, context)?;
+    let names = match &ready.data {
+        Some(data) => &data.class_names,
+        None => &ready.templates.config.label_names,
+    };
+    let makes = makes(names, &ready.shape, dir);
+    Ok(format!("makes {makes}\n{}", ready.describe()?))
 }
 
 /// [`describe`] of templates in memory, and the model as it is without fitting.

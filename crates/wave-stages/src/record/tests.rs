@@ -130,5 +130,13 @@ fn what_was_never_measured_is_not_guessed() {
         outside,
         ["image size 56, condensed 28: no accuracy is recorded there"]
     );
-    assert_eq!(of(&plain(7, 256)).0, None);
+    let (top1, outside) = of(&plain(7, 256));
+    assert_eq!(top1, None);
+    assert_eq!(
+        outside,
+        [
+            "width 256, condensed 64 to 128: no accuracy is recorded there; at 2.0 times the widest, blocks repeat: \
+          expect the accuracy of width 128; fine-tune to gain from the size"
+        ]
+    );
 }

@@ -140,7 +140,7 @@ pub(super) struct Common {
     /// Print errors only; with --json also the result
     #[arg(short, long, global = true)]
     pub(super) quiet: bool,
-    /// Also print the settings, the data found, and the time and memory taken
+    /// Also print the settings, the data found, tensors, and the time and memory taken
     #[arg(short, long, global = true, conflicts_with = "quiet")]
     pub(super) verbose: bool,
 }

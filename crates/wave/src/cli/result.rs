@@ -4,21 +4,32 @@ use crate::predict;
 use serde_json::{Map, Value};
 use wave_run::terminal::{cell, column, one_line};
 
-/// Keys for programs only; candidate sizes are already on stderr.
-const HIDDEN: [&str; 2] = ["logits", "sizes"];
+/// Keys for programs only, and what is shown otherwise: candidate sizes on stderr, a card below the rest.
+const HIDDEN: [&str; 3] = ["logits", "sizes", "card"];
 
-/// A result as text, or the report of a stage.
-pub(super) fn text(result: &Value) -> String {
+/// A result as text, or the report of a stage. The tensors of a model or of templates are counted, and listed if
+/// `verbose`; a file tells nothing else.
+pub(super) fn text(result: &Value, verbose: bool) -> String {
     if let Some(report) = result["report"].as_str() {
         return report.to_string();
     }
     if let Some(predictions) = result["predictions"].as_array() {
         return predict::text(predictions);
     }
-    match result {
-        Value::Object(map) => rows(map, ""),
-        other => value("", other) + "\n",
+    let Value::Object(map) = result else {
+        return value("", result) + "\n";
+    };
+    let mut map = map.clone();
+    if let (Some(Value::Object(tensors)), false) = (map.get("tensors"), verbose)
+        && result["kind"] != "tensors"
+    {
+        let n = tensors.len();
+        map.insert("tensors".into(), format!("{n}, listed by -v").into());
     }
+    let card = result["card"]
+        .as_str()
+        .map_or(String::new(), |card| format!("\n{card}"));
+    rows(&map, "") + &card
 }
 
 /// The entries of a map, one on each line; nested maps and tables below their names.
@@ -252,8 +263,10 @@ tensors
   pos_embed  1 x 16 x 32
   scale
 ";
-        assert_eq!(text(&result), expected);
-        assert_eq!(text(&json!({ "report": "# All" })), "# All");
+        assert_eq!(text(&result, true), expected);
+        assert_eq!(text(&json!({ "report": "# All" }), true), "# All");
+        let short = text(&result, false);
+        assert!(short.ends_with("tensors     2, listed by -v\n"), "{short}");
     }
 
     #[test]
@@ -265,7 +278,7 @@ tensors
             "accuracies": [{ "condition": long, "top1": 0.5 }, { "condition": "a\nb", "top1": 1.0 }],
             "path": "here\nthere",
         });
-        let shown = text(&result);
+        let shown = text(&result, true);
         assert_eq!(shown.lines().count(), 9, "{shown}");
         assert!(
             shown.lines().all(|line| line.chars().count() < 100),
