@@ -46,11 +46,7 @@ impl FloatType {
 
 impl fmt::Display for FloatType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-            Self::Bf16 => "bf16",
-        })
+        f.write_str(self.dtype().as_str())
     }
 }
 

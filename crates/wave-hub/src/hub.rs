@@ -52,9 +52,9 @@ mod plan;
 mod publish;
 mod pull;
 mod search;
-#[cfg(test)]
-mod server;
 mod settings;
+#[cfg(test)]
+mod tests;
 
 pub use cache::cached;
 pub use name::{HubName, RepoName};

@@ -115,44 +115,30 @@ impl Preprocessing {
     /// What is taken for weights without any description: timm's defaults.
     pub fn assumed() -> Self {
         let why = "nothing tells it, and this is timm's default";
-        let mut steps = Self::of_timm(&PretrainedCfg::default(), |_| {
+        Self::of_timm(&PretrainedCfg::default(), |_| {
             Source::Assumed(why.to_owned())
-        });
-        steps.size.source = Source::Assumed(why.to_owned());
-        steps
+        })
     }
 
     /// The name, value and source of each step, for people.
     pub fn described(&self) -> Vec<(&'static str, String, &Source)> {
+        type Step<'a> = (&'static str, String, &'a Source);
+        fn one<'a>(name: &'static str, told: &'a Told<impl ToString>) -> Step<'a> {
+            (name, told.value.to_string(), &told.source)
+        }
+        fn numbers<'a>(name: &'static str, told: &'a Told<Vec<f64>>) -> Step<'a> {
+            let values: Vec<String> = told.value.iter().map(f64::to_string).collect();
+            (name, values.join(", "), &told.source)
+        }
         let [height, width] = self.size.value;
-        let numbers = |values: &[f64]| {
-            let values: Vec<String> = values.iter().map(f64::to_string).collect();
-            values.join(", ")
-        };
         vec![
             ("size", format!("{height} x {width}"), &self.size.source),
-            (
-                "interpolation",
-                self.interpolation.value.clone(),
-                &self.interpolation.source,
-            ),
-            (
-                "crop_mode",
-                self.crop_mode.value.clone(),
-                &self.crop_mode.source,
-            ),
-            (
-                "crop_pct",
-                self.crop_pct.value.to_string(),
-                &self.crop_pct.source,
-            ),
-            (
-                "crop_offset",
-                self.crop_offset.value.clone(),
-                &self.crop_offset.source,
-            ),
-            ("mean", numbers(&self.mean.value), &self.mean.source),
-            ("std", numbers(&self.std.value), &self.std.source),
+            one("interpolation", &self.interpolation),
+            one("crop_mode", &self.crop_mode),
+            one("crop_pct", &self.crop_pct),
+            one("crop_offset", &self.crop_offset),
+            numbers("mean", &self.mean),
+            numbers("std", &self.std),
         ]
     }
 }
@@ -170,7 +156,7 @@ pub fn read_preprocessing(dir: &Path) -> Result<Preprocessing, HubError> {
     let path = dir.join(CONFIG_FILE);
     let config: Value = read_json(&path)?;
     if config.get("architecture").is_some() {
-        let (config, said) = crate::model::parse_said(&path, config)?;
+        let (config, said) = crate::model::parse(&path, config)?;
         return Ok(of_model(&config, &said));
     }
     for (file, key) in [

@@ -5,8 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::digests::check_digest;
-use crate::directory::{CONFIG_FILE, SCALERS_FILE};
+use crate::directory::{CONFIG_FILE, SCALERS_FILE, check_digest};
 use crate::templates::PARTS;
 use crate::tensors::read_weights;
 use crate::{HubError, Weights};

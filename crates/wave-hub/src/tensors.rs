@@ -12,7 +12,7 @@ use std::path::Path;
 use candle_core::{DType, Device, Storage, Tensor};
 use safetensors::tensor::{self, Dtype, TensorInfo, TensorView};
 
-use crate::atomic::{Staged, write_with};
+use crate::atomic::Staged;
 use crate::files::read_bytes;
 use crate::header::{self, METADATA};
 use crate::{HubError, Weights};
@@ -29,16 +29,13 @@ use crate::{HubError, Weights};
 /// read.
 pub fn read_tensors(path: &Path) -> Result<(Weights, BTreeMap<String, String>), HubError> {
     let bytes = read_bytes(path)?;
-    let (tensors, metadata) = header::parse(path, &bytes)?;
-    let mut views = tensors.tensors();
-    // The first tensor to be refused should be the same one each time.
-    views.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let parsed = header::parse(path, &bytes)?;
     let mut weights = Weights::new();
-    for (name, view) in views {
+    for (name, view) in parsed.tensors {
         let tensor = load(path, &name, &view)?;
         weights.insert(name, tensor);
     }
-    Ok((weights, metadata))
+    Ok((weights, parsed.metadata))
 }
 
 /// [`read_tensors`] of a model or templates, in which every value is a finite number.
@@ -100,17 +97,14 @@ pub fn write_tensors(
 ) -> Result<(), HubError> {
     check_writable(path, weights)?;
     let (header, order) = lay_out(path, weights, metadata)?;
-    write_with(path, |file| fill(path, &header, &order, file))
+    Staged::new(path, |file| fill(path, &header, &order, file))?.commit_synced()
 }
 
-/// [`write_tensors`] up to the rename.
-pub(crate) fn stage_tensors(
-    path: &Path,
-    weights: &Weights,
-    metadata: &BTreeMap<String, String>,
-) -> Result<Staged, HubError> {
+/// [`write_tensors`] of weights, with the metadata that PyTorch's tools expect, up to the rename.
+pub(crate) fn stage_weights(path: &Path, weights: &Weights) -> Result<Staged, HubError> {
+    let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
     check_writable(path, weights)?;
-    let (header, order) = lay_out(path, weights, metadata)?;
+    let (header, order) = lay_out(path, weights, &metadata)?;
     Staged::new(path, |file| fill(path, &header, &order, file))
 }
 
@@ -187,10 +181,9 @@ fn load(path: &Path, name: &str, view: &TensorView<'_>) -> Result<Tensor, HubErr
             ));
         }
     };
-    let kept = if dtype == DType::I64 {
-        dtype
-    } else {
-        DType::F32
+    let kept = match dtype {
+        DType::I64 => dtype,
+        _ => DType::F32,
     };
     Tensor::from_raw_buffer(view.data(), dtype, view.shape(), &Device::Cpu)
         .and_then(|tensor| tensor.to_dtype(kept))

@@ -74,7 +74,6 @@ fn other_directories_are_no_deltas() {
 #[test]
 fn a_configuration_that_cannot_be_is_refused() {
     for (pointer, value, part) in [
-        ("/format_version", json!(2), "expected 1"),
         ("/templates_sha256", json!("abc"), "64 lower-case"),
         ("/templates_sha256", json!("F".repeat(64)), "64 lower-case"),
         ("/anchors", json!(0), "`anchors` is 0"),

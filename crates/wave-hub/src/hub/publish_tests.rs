@@ -1,5 +1,5 @@
 use super::*;
-use crate::hub::server::{
+use crate::hub::tests::{
     COMMIT, FakeHub, Fault, Host, TOKEN, XET_TOKEN, model_dir, quiet, with_a_home_of_its_own,
 };
 use crate::testing::check_request;
@@ -170,7 +170,7 @@ fn a_branch_is_created_and_a_pull_request_is_proposed() {
             .seen
             .iter()
             .filter(|seen| seen.path.contains("objects/batch"));
-        let of = |seen: &crate::hub::server::Seen| {
+        let of = |seen: &crate::hub::tests::Seen| {
             let request: Value = serde_json::from_slice(&seen.body).unwrap();
             request.get("ref").cloned()
         };

@@ -1,7 +1,7 @@
 use super::*;
 use std::time::{Duration, Instant};
 
-use crate::hub::server::{
+use crate::hub::tests::{
     COMMIT, FakeHub, Fault, Host, TOKEN, model_dir, quiet, with_a_home_of_its_own,
 };
 use crate::testing::{check_equal, check_request, names};

@@ -60,7 +60,7 @@ pub fn search(settings: &HubSettings, tags: &[&str]) -> Result<Vec<Found>, HubEr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hub::server::{FakeHub, Fault};
+    use crate::hub::tests::{FakeHub, Fault};
     use serde_json::json;
 
     #[test]

@@ -68,7 +68,7 @@ fn older_configurations_of_timm_have_their_keys_at_the_top() {
     assert_eq!(steps.mean.value, [0.1, 0.2, 0.3]);
     let said = Source::File("config.json: mean".to_owned());
     assert_eq!(steps.mean.source, said);
-    let parsed = crate::model::parse(Path::new("config.json"), config).unwrap();
+    let (parsed, _) = crate::model::parse(Path::new("config.json"), config).unwrap();
     assert_eq!(parsed.label_names.unwrap(), ["a", "b"]);
     assert_eq!(parsed.pretrained_cfg.std, [0.4, 0.5, 0.6]);
 }
@@ -96,24 +96,21 @@ fn a_file_that_says_nothing_is_an_assumption() {
 
 #[test]
 fn a_bare_size_means_what_its_class_means_by_it() {
-    let squash = ([28, 28], 1.0, "squash");
-    for (class, expected) in [
+    let (squash, cropped) = ((28, 1.0, "squash"), (24, 0.857142, "center"));
+    for (class, (side, pct, mode)) in [
         ("ViTImageProcessor", squash),
         ("ViTFeatureExtractor", squash),
         ("ViTImageProcessorFast", squash),
         ("BeitImageProcessor", squash),
-        ("DINOv3ViTImageProcessorFast", squash),
-        ("SiglipImageProcessor", ([28, 28], 1.0, "none")),
-        ("CLIPImageProcessor", ([24, 24], 0.857142, "center")),
-        ("CLIPFeatureExtractor", ([24, 24], 0.857142, "center")),
-        ("ChineseCLIPImageProcessor", ([24, 24], 0.857142, "center")),
-        ("BitImageProcessorFast", ([24, 24], 0.857142, "center")),
-        ("DeiTImageProcessor", ([24, 24], 0.857142, "squash")),
+        ("SiglipImageProcessor", (28, 1.0, "none")),
+        ("CLIPImageProcessor", cropped),
+        ("CLIPFeatureExtractor", cropped),
+        ("BitImageProcessorFast", cropped),
+        ("DeiTImageProcessor", (24, 0.857142, "squash")),
         // 256 / 224 of 28 is 32.
-        ("LevitImageProcessor", ([24, 24], 0.75, "center")),
-        ("ConvNextImageProcessor", ([28, 28], 0.875, "center")),
-        ("ConvNextFeatureExtractor", ([28, 28], 0.875, "center")),
-        ("MobileNetV2ImageProcessor", ([24, 24], 0.857142, "center")),
+        ("LevitImageProcessor", (24, 0.75, "center")),
+        ("ConvNextImageProcessor", (28, 0.875, "center")),
+        ("MobileNetV2ImageProcessor", cropped),
     ] {
         let key = match class.contains("Extractor") {
             true => "feature_extractor_type",
@@ -125,10 +122,10 @@ fn a_bare_size_means_what_its_class_means_by_it() {
             steps["crop_size"] = json!(24);
         }
         let found = processor(steps);
-        let (size, pct, mode) = geometry(&found);
-        assert_eq!((size, mode), (expected.0, expected.2), "{class}");
-        let resized = |pct: f64| (size[0] as f64 / pct).floor();
-        assert_eq!(resized(pct), resized(expected.1), "{class}");
+        let (size, read, read_mode) = geometry(&found);
+        assert_eq!((size, read_mode), ([side; 2], mode), "{class}");
+        let resized = |pct: f64| (side as f64 / pct).floor();
+        assert_eq!(resized(read), resized(pct), "{class}");
         assert_eq!(found.crop_offset.value, FLOOR, "{class}");
     }
     // A class that no file names is the one of the model's type; a file's rule comes before it.
@@ -147,68 +144,20 @@ fn a_bare_size_means_what_its_class_means_by_it() {
 
 #[test]
 fn what_a_file_leaves_out_or_nulls_is_the_default_of_its_class() {
-    for (class, interpolation, mean, geometry_of) in [
-        (
-            "ViTImageProcessor",
-            "bilinear",
-            0.5,
-            ([224; 2], 1.0, "squash"),
-        ),
-        (
-            "DeiTImageProcessor",
-            "bicubic",
-            0.5,
-            ([224; 2], 0.875, "squash"),
-        ),
-        (
-            "BeitImageProcessor",
-            "bicubic",
-            0.5,
-            ([224; 2], 1.0, "squash"),
-        ),
-        (
-            "SiglipImageProcessor",
-            "bicubic",
-            0.5,
-            ([224; 2], 1.0, "squash"),
-        ),
-        (
-            "CLIPImageProcessor",
-            "bicubic",
-            0.48145466,
-            ([224; 2], 1.0, "center"),
-        ),
-        (
-            "BitImageProcessor",
-            "bicubic",
-            0.48145466,
-            ([224; 2], 1.0, "center"),
-        ),
-        (
-            "LevitImageProcessor",
-            "bicubic",
-            0.485,
-            ([224; 2], 0.875, "center"),
-        ),
-        (
-            "ConvNextImageProcessor",
-            "bicubic",
-            0.5,
-            ([384; 2], 1.0, "squash"),
-        ),
-        (
-            "DINOv3ViTImageProcessor",
-            "bilinear",
-            0.485,
-            ([224; 2], 1.0, "squash"),
-        ),
-        (
-            "MobileNetV1ImageProcessor",
-            "bilinear",
-            0.5,
-            ([224; 2], 0.875, "center"),
-        ),
+    let (squash, center) = ((224, 1.0, "squash"), (224, 1.0, "center"));
+    for (class, interpolation, mean, (side, pct, mode)) in [
+        ("ViT", "bilinear", 0.5, squash),
+        ("DeiT", "bicubic", 0.5, (224, 0.875, "squash")),
+        ("Beit", "bicubic", 0.5, squash),
+        ("Siglip", "bicubic", 0.5, squash),
+        ("CLIP", "bicubic", 0.48145466, center),
+        ("Bit", "bicubic", 0.48145466, center),
+        ("Levit", "bicubic", 0.485, (224, 0.875, "center")),
+        ("ConvNext", "bicubic", 0.5, (384, 1.0, "squash")),
+        ("DINOv3ViT", "bilinear", 0.485, squash),
+        ("MobileNetV1", "bilinear", 0.5, (224, 0.875, "center")),
     ] {
+        let class = format!("{class}ImageProcessor");
         for mut steps in [
             json!({}),
             json!({"size": null, "resample": null, "do_center_crop": null}),
@@ -217,8 +166,8 @@ fn what_a_file_leaves_out_or_nulls_is_the_default_of_its_class() {
             let found = processor(steps);
             assert_eq!(found.interpolation.value, interpolation, "{class}");
             assert_eq!(found.mean.value[0], mean, "{class}");
-            assert_eq!(geometry(&found), geometry_of, "{class}");
-            let source = Source::Class(class.to_owned());
+            assert_eq!(geometry(&found), ([side; 2], pct, mode), "{class}");
+            let source = Source::Class(class.clone());
             assert_eq!(found.interpolation.source, source);
             assert_eq!(found.size.source, source);
         }

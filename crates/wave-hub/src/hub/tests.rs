@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use super::pull::git_hash;
 use super::{HubSettings, OnProgress, Token};
 use crate::testing::weights;
-use crate::{ModelConfig, PretrainedCfg, sha256_hex, write_model};
+use crate::{FloatType, ModelConfig, PretrainedCfg, sha256_hex, write_model};
 
 pub(crate) const TOKEN: &str = "hf_a_secret_that_nobody_may_see";
 pub(crate) const XET_TOKEN: &str = "a_token_for_xet_alone";
@@ -65,7 +65,7 @@ pub(crate) fn model_dir(root: &Path) -> PathBuf {
     };
     let weights = weights(&[("head.weight", &[10, 100]), ("head.bias", &[10])]);
     let card = "---\nlicense: mit\n---\n\n# A model\n";
-    write_model(&dir, &config, &weights, &[], card).unwrap();
+    write_model(&dir, &config, &weights, None, card, FloatType::F32, None).unwrap();
     dir
 }
 
