@@ -231,73 +231,58 @@ fn the_processor_of_transformers_5_comes_before_the_older_file() {
 
 #[test]
 fn what_no_transform_can_do_is_refused_by_field() {
-    for (steps, expected) in [
-        (json!([]), "describes no steps"),
-        (json!({"size": {"longest_edge": 3}}), "`size` is"),
-        (
-            json!({"size": {"shortest_edge": 28, "longest_edge": 30}}),
-            "longest_edge",
-        ),
-        (json!({"size": {"height": 0, "width": 3}}), "`size` is"),
-        (json!({"size": -1}), "`size` is -1"),
-        (json!({"size": 28, "resample": 9}), "`resample` is 9"),
-        (json!({"size": 28, "do_rescale": false}), "do_rescale"),
-        (json!({"size": 28, "rescale_factor": 1.0}), "rescale_factor"),
-        (json!({"size": 28, "rescale_factor": "x"}), "rescale_factor"),
-        (json!({"size": 28, "do_pad": true}), "`do_pad` is true"),
-        (
-            json!({"size": 28, "do_flip_channel_order": true}),
-            "do_flip_channel_order",
-        ),
-        (
-            json!({"size": 28, "rescale_offset": true}),
-            "rescale_offset",
-        ),
-        (
-            json!({"size": 28, "image_processor_type": "DonutImageProcessor"}),
-            "`image_processor_type` is DonutImageProcessor",
-        ),
-        (
-            json!({"size": 28, "image_std": [0.0, 1.0, 1.0]}),
-            "`image_std`",
-        ),
-        (json!({"size": 28, "image_mean": [7, 0, 0]}), "`image_mean`"),
-        (json!({"size": 28, "image_mean": "grey"}), "`image_mean`"),
-        (
-            json!({"size": 28, "image_mean": [0.5]}),
-            "`image_std` has 3",
-        ),
-        (
-            json!({"size": 28, "crop_pct": 2, "image_processor_type": "ConvNextImageProcessor"}),
-            "`crop_pct`",
-        ),
-        (
-            json!({"size": {"height": 28, "width": 28}, "image_processor_type": "ConvNextImageProcessor"}),
-            "`shortest_edge`",
-        ),
-        (
-            json!({"size": {"shortest_edge": 28}, "do_center_crop": true}),
-            "`crop_size` is missing",
-        ),
-        (
-            json!({"size": {"shortest_edge": 28}, "do_center_crop": true, "crop_size": 32}),
-            "exceeds",
-        ),
-        (
-            json!({"size": 28, "do_center_crop": true, "crop_size": 32}),
-            "exceeds",
-        ),
-        (
-            json!({"size": [28, 30], "do_center_crop": true, "crop_size": 24}),
-            "squares only",
-        ),
-        (
-            json!({"size": 28, "image_mean": [0.5], "image_std": [0.5]}),
-            "1 values for the 3 channels",
-        ),
-    ] {
+    let refused = |steps: Value, expected: &str| {
         let error = read(json!({"num_channels": 3, "model_type": "vit"}), steps).unwrap_err();
         check_request(error, &[PREPROCESSOR_FILE, expected]);
+    };
+    refused(json!([]), "describes no steps");
+    for (key, value, expected) in [
+        ("size", json!({"longest_edge": 3}), "`size` is"),
+        (
+            "size",
+            json!({"shortest_edge": 28, "longest_edge": 30}),
+            "longest_edge",
+        ),
+        ("size", json!({"height": 0, "width": 3}), "`size` is"),
+        ("size", json!(-1), "`size` is -1"),
+        ("resample", json!(9), "`resample` is 9"),
+        ("do_rescale", json!(false), "do_rescale"),
+        ("rescale_factor", json!(1.0), "rescale_factor"),
+        ("rescale_factor", json!("x"), "rescale_factor"),
+        ("do_pad", json!(true), "`do_pad` is true"),
+        ("rescale_offset", json!(true), "rescale_offset"),
+        (
+            "image_processor_type",
+            json!("Donut"),
+            "`image_processor_type` is Donut",
+        ),
+        ("image_std", json!([0.0, 1.0, 1.0]), "`image_std`"),
+        ("image_mean", json!([7, 0, 0]), "`image_mean`"),
+        ("image_mean", json!("grey"), "`image_mean`"),
+        ("image_mean", json!([0.5]), "`image_std` has 3"),
+    ] {
+        let mut steps = json!({"size": 28});
+        steps[key] = value;
+        refused(steps, expected);
+    }
+    let grey = json!({"size": 28, "image_mean": [0.5], "image_std": [0.5]});
+    refused(grey, "1 values for the 3 channels");
+    for (size, crop_size, expected) in [
+        (json!({"shortest_edge": 28}), None, "`crop_size` is missing"),
+        (json!({"shortest_edge": 28}), Some(32), "exceeds"),
+        (json!(28), Some(32), "exceeds"),
+        (json!([28, 30]), Some(24), "squares only"),
+    ] {
+        let steps = json!({"size": size, "do_center_crop": true, "crop_size": crop_size});
+        refused(steps, expected);
+    }
+    for (size, expected) in [
+        (json!(28), "`crop_pct`"),
+        (json!({"height": 28, "width": 28}), "`shortest_edge`"),
+    ] {
+        let class = "ConvNextImageProcessor";
+        let steps = json!({"size": size, "crop_pct": 2, "image_processor_type": class});
+        refused(steps, expected);
     }
     let error = read(json!({"model_type": "unheard_of"}), json!({"size": 28})).unwrap_err();
     check_request(error, &["image_processor_type", "unheard_of"]);

@@ -53,19 +53,6 @@ fn sample_bytes() -> Vec<u8> {
 }
 
 #[test]
-fn weights_and_metadata_read_back() {
-    let root = tempfile::tempdir().unwrap();
-    let path = root.path().join("deep/x.safetensors");
-    let mut metadata = pt();
-    metadata.insert("quote \" and é".to_owned(), "line\nbreak".to_owned());
-    write_tensors(&path, &sample(), &metadata).unwrap();
-    let (read, read_metadata) = read_tensors(&path).unwrap();
-    check_equal(&read, &sample());
-    assert_eq!(read_metadata, metadata);
-    assert_eq!(names(&root.path().join("deep")), ["x.safetensors"]);
-}
-
-#[test]
 fn the_bytes_are_exactly_the_format() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.safetensors");
@@ -295,42 +282,16 @@ fn what_could_not_be_read_back_is_not_written() {
     }
 }
 
-/// One change of a valid file.
-#[derive(Debug, Clone)]
-enum Mutation {
-    Set(usize, u8),
-    Cut(usize),
-    Insert(usize, u8),
-    Remove(usize),
-}
-
-fn mutation() -> impl Strategy<Value = Mutation> {
-    prop_oneof![
-        4 => (any::<usize>(), any::<u8>()).prop_map(|(at, byte)| Mutation::Set(at, byte)),
-        // Digits and brackets keep the header JSON more often than other bytes do.
-        4 => (any::<usize>(), prop::sample::select(b"0123456789[]{},:\"".to_vec()))
-            .prop_map(|(at, byte)| Mutation::Set(at, byte)),
-        1 => any::<usize>().prop_map(Mutation::Cut),
-        1 => (any::<usize>(), any::<u8>()).prop_map(|(at, byte)| Mutation::Insert(at, byte)),
-        1 => any::<usize>().prop_map(Mutation::Remove),
-    ]
-}
-
-fn mutate(bytes: &mut Vec<u8>, mutation: Mutation) {
-    let n = bytes.len().max(1);
-    match mutation {
-        Mutation::Set(at, byte) => {
-            if let Some(place) = bytes.get_mut(at % n) {
-                *place = byte;
-            }
-        }
-        Mutation::Cut(at) => bytes.truncate(at % n),
-        Mutation::Insert(at, byte) => bytes.insert((at % n).min(bytes.len()), byte),
-        Mutation::Remove(at) => {
-            if !bytes.is_empty() {
-                bytes.remove(at % n);
-            }
-        }
+/// Changes a byte (into one that keeps a header JSON more often than others), cuts, inserts or removes.
+fn mutate(bytes: &mut Vec<u8>, (kind, at, byte): (usize, usize, u8)) {
+    let at = at % bytes.len().max(1);
+    match kind {
+        0 => bytes.truncate(at),
+        1 => bytes.insert(at, byte),
+        2 => drop(bytes.drain(at..).next()),
+        3..6 if at < bytes.len() => bytes[at] = byte,
+        _ if at < bytes.len() => bytes[at] = b"0123456789[]{},:\""[usize::from(byte) % 17],
+        _ => {}
     }
 }
 
@@ -359,12 +320,7 @@ proptest! {
     }
 
     #[test]
-    fn a_random_header_never_panics(header in "[{}\\[\\]\":,a-d0-9]{0,60}", data in prop::collection::vec(any::<u8>(), 0..20)) {
-        let _ = read_written(&file(&header, &data));
-    }
-
-    #[test]
-    fn mutations_of_a_valid_file_never_panic(mutations in prop::collection::vec(mutation(), 1..6)) {
+    fn mutations_of_a_valid_file_never_panic(mutations in prop::collection::vec((0usize..10, any::<usize>(), any::<u8>()), 1..6)) {
         let mut bytes = sample_bytes();
         for mutation in mutations {
             mutate(&mut bytes, mutation);
