@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use hf_hub::{HFClient, HFClientSync, HFError};
 use reqwest::blocking::RequestBuilder;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::HubSettings;
@@ -92,7 +93,12 @@ impl<'a> Client<'a> {
     }
 
     /// A request that hf-hub has no method for.
-    pub(super) fn post(&self, path: &str, kind: &str, body: &Value) -> Result<Value, Failure> {
+    pub(super) fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        kind: &str,
+        body: &Value,
+    ) -> Result<T, Failure> {
         self.request(|http, endpoint| {
             http.post(format!("{endpoint}/{path}"))
                 .header(ACCEPT, kind)
@@ -102,15 +108,15 @@ impl<'a> Client<'a> {
     }
 
     /// An answer of the API. hf-hub would read one without end until memory ends.
-    pub(super) fn get(&self, path: &str) -> Result<Value, Failure> {
+    pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         self.request(|http, endpoint| http.get(format!("{endpoint}/{path}")))
     }
 
     /// Makes a request, whose answer is limited in length and time. The token goes to the hub's own address only.
-    fn request(
+    fn request<T: DeserializeOwned>(
         &self,
         request: impl FnOnce(&reqwest::blocking::Client, &str) -> RequestBuilder,
-    ) -> Result<Value, Failure> {
+    ) -> Result<T, Failure> {
         let endpoint = &self.settings.endpoint;
         let http = reqwest::blocking::Client::builder()
             .user_agent(USER_AGENT)

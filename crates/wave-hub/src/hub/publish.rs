@@ -9,6 +9,7 @@ use std::path::Path;
 
 use hf_hub::RepoTypeModel;
 use hf_hub::repository::{AddSource, CommitOperation};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::client::Client;
@@ -142,6 +143,12 @@ struct Hub<'a> {
     about: String,
 }
 
+/// A pull request.
+#[derive(Deserialize)]
+struct Opened {
+    num: u64,
+}
+
 /// A commit's name and the address to look at, as far as the hub says.
 type Made = (Option<String>, Option<String>);
 
@@ -182,7 +189,7 @@ impl Hub<'_> {
         }
         let path = format!("{}.git/info/lfs/objects/batch", self.repo);
         let post = || self.client.post(&path, LFS, &request);
-        let answer = self.client.call(&self.about, post)?;
+        let answer: Value = self.client.call(&self.about, post)?;
         match answer.get("transfer").and_then(Value::as_str) {
             Some("xet") => Ok(()),
             other => Err(HubError::Remote {
@@ -233,12 +240,7 @@ impl Hub<'_> {
         let path = format!("api/models/{}/discussions", self.repo);
         let request = json!({ "title": message, "description": message, "pullRequest": true });
         let post = || self.client.post(&path, JSON, &request);
-        let answer = self.client.call(&self.about, post)?;
-        let Some(number) = answer.get("num").and_then(Value::as_u64) else {
-            return Err(self
-                .client
-                .unexpected(&self.about, "a pull request without number"));
-        };
+        let Opened { num: number } = self.client.call(&self.about, post)?;
         let (commit, _) = self.commit(plan, message, &format!("refs/pr/{number}"), progress)?;
         let endpoint = &self.client.settings.endpoint;
         let url = format!("{endpoint}/{}/discussions/{number}", self.repo);

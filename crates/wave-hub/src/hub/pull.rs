@@ -15,7 +15,7 @@ use serde::Deserialize;
 use sha1::{Digest, Sha1};
 
 use super::cache::Cache;
-use super::client::{Client, Failure};
+use super::client::Client;
 use super::name::{HubName, is_commit};
 use super::{Events, HubSettings, OnProgress, Progress, is_artefact_file, is_pickle_name};
 use crate::atomic::{Known, Staged, sync_dir, temporary_dir};
@@ -204,18 +204,12 @@ fn list(
     let about = name.to_string();
     let revision = name.revision.replace('/', "%2F");
     let path = format!("api/{}/{}/revision/{revision}", kind.plural(), name.repo);
-    let answer: Listing = client.call(&about, || {
-        let answer = client.get(&path)?;
-        serde_json::from_value(answer).map_err(|cause| {
-            Failure::Nonsense(format!("an answer that the API does not have ({cause})"))
-        })
-    })?;
-    let commit = answer.sha.filter(|sha| is_commit(sha));
-    let (Some(commit), Some(files)) = (commit, answer.siblings) else {
-        let found = "an answer that the API does not have (a repository without commit or files)";
-        return Err(client.unexpected(&about, found));
-    };
-    let files: Vec<String> = files.into_iter().map(|file| file.rfilename).collect();
+    let Listing { sha, siblings } = client.call(&about, || client.get(&path))?;
+    if !is_commit(&sha) {
+        let found = format!("an answer that the API does not have (a commit named {sha:?})");
+        return Err(client.unexpected(&about, &found));
+    }
+    let files: Vec<String> = siblings.into_iter().map(|file| file.rfilename).collect();
     for file in &files {
         let long = file.split('/').any(|part| part.len() > MAX_NAME);
         let (found, remedy) = if escapes(file) {
@@ -241,14 +235,14 @@ fn list(
             request: true,
         });
     }
-    Ok((commit, files))
+    Ok((sha, files))
 }
 
 /// The hub's description of a repository.
 #[derive(Deserialize)]
 struct Listing {
-    sha: Option<String>,
-    siblings: Option<Vec<Sibling>>,
+    sha: String,
+    siblings: Vec<Sibling>,
 }
 
 /// A file of a repository.
