@@ -145,7 +145,7 @@ pub fn read_model(dir: &Path) -> Result<(ModelConfig, Weights), HubError> {
         return Err(HubError::malformed(dir, found, remedy));
     }
     let config_path = dir.join(CONFIG_FILE);
-    let (config, _) = parse(&config_path, config)?;
+    let config = parse(&config_path, config)?;
     let remedy = "copy it there; weights in another format (.bin, .pth) have to be saved with \
                   `safetensors.torch.save_file`";
     Ok((config, read_model_weights(dir, remedy)?))
@@ -201,18 +201,14 @@ pub fn write_model(
     content.commit(dir, more, config)
 }
 
-/// A model's configuration, from the content of the file `path`, and the keys of preprocessing that the file has, with
-/// their names there.
-pub(crate) fn parse(
-    path: &Path,
-    mut config: Value,
-) -> Result<(ModelConfig, Map<String, Value>), HubError> {
+/// A model's configuration, from the content of the file `path`.
+pub(crate) fn parse(path: &Path, mut config: Value) -> Result<ModelConfig, HubError> {
     let refuse = |found| HubError::malformed(path, found, "correct the file");
     // timm takes a null for a key that is not there, but refuses one for the whole preprocessing.
     if let Some(map) = config.as_object_mut() {
         map.retain(|key, value| !value.is_null() || key == "pretrained_cfg");
     }
-    let said = split(&mut config).map_err(refuse)?;
+    nest(&mut config).map_err(refuse)?;
     names_in_order(&mut config).map_err(refuse)?;
     let config: ModelConfig = serde_json::from_value(config).map_err(|cause| {
         HubError::malformed(
@@ -222,29 +218,25 @@ pub(crate) fn parse(
         )
     })?;
     check(&config).map_err(refuse)?;
-    Ok((config, said))
+    Ok(config)
 }
 
-/// Brings timm's older configurations, whose keys of preprocessing are at the top, to the newer form, and
-/// tells the name that each key of preprocessing had.
-fn split(config: &mut Value) -> Result<Map<String, Value>, String> {
+/// Brings timm's older configurations, whose keys of preprocessing are at the top, to the newer form.
+fn nest(config: &mut Value) -> Result<(), String> {
     let Value::Object(config) = config else {
-        return Ok(Map::new());
+        return Ok(());
     };
-    let (prepared, at) = match config.get("pretrained_cfg") {
-        Some(prepared) => (sayings(prepared)?, "pretrained_cfg."),
+    let prepared = match config.get("pretrained_cfg") {
+        Some(prepared) => sayings(prepared)?,
         None => {
             if let Some(labels) = config.remove("labels") {
                 config.entry("label_names").or_insert(labels);
             }
-            (config.clone(), "")
+            config.clone()
         }
     };
-    let said = prepared.keys();
-    let said = said.map(|key| (key.clone(), format!("{at}{key}").into()));
-    let said = said.collect();
-    config.insert("pretrained_cfg".to_owned(), Value::Object(prepared));
-    Ok(said)
+    config.insert("pretrained_cfg".to_owned(), prepared.into());
+    Ok(())
 }
 
 /// What a `pretrained_cfg` says: timm reads null as absent.

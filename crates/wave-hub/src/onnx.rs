@@ -83,7 +83,7 @@ pub(crate) fn stage(
     metadata: &BTreeMap<String, String>,
     float: FloatType,
 ) -> Result<Staged, HubError> {
-    let graph = graph::vit(sizes, weights, float);
+    let graph = graph::vit(sizes, weights, float).map_err(HubError::tensor(path, "blocks"))?;
     let side = sizes.image_size;
     let mut body = Message::new().text(schema::GRAPH_NAME, "vit");
     for node in graph.nodes {
@@ -99,14 +99,16 @@ pub(crate) fn stage(
     for constant in graph.constants {
         body = body.message(schema::GRAPH_INITIALIZER, constant);
     }
-    let head = |weight: &graph::Weight<'_>| {
-        let head = schema::float_head(&weight.name, &weight.shape(), float);
-        let length = head.as_bytes().len() + weight.bytes();
+    let bytes = |tensor: &Tensor| float.bytes() * tensor.elem_count();
+    let head = |name: &str, tensor: &Tensor| {
+        let head = schema::float_head(name, tensor.dims(), float);
+        let length = head.as_bytes().len() + bytes(tensor);
         let open = Message::new().open(schema::GRAPH_INITIALIZER, length);
         open.then(head.as_bytes())
     };
-    let weights: Vec<_> = graph.weights.iter().map(|w| (head(w), w)).collect();
-    let lengths = weights.iter().map(|(h, w)| h.as_bytes().len() + w.bytes());
+    let heads: Vec<_> = graph.weights.iter().map(|(n, t)| head(n, t)).collect();
+    let weights = || heads.iter().zip(&graph.weights);
+    let lengths = weights().map(|(head, (_, tensor))| head.as_bytes().len() + bytes(tensor));
     let length = body.as_bytes().len() + lengths.sum::<usize>();
     let opset = Message::new()
         .text(schema::OPSET_DOMAIN, "")
@@ -132,23 +134,14 @@ pub(crate) fn stage(
         let mut put = |bytes: &[u8]| out.write_all(bytes).map_err(HubError::io("write", path));
         put(file.as_bytes())?;
         put(body.as_bytes())?;
-        for (head, weight) in &weights {
+        for (head, (name, tensor)) in weights() {
             put(head.as_bytes())?;
-            let values = values_of(weight).map_err(HubError::tensor(path, &weight.name))?;
-            put(&View::data(&values))?;
+            // In CPU memory, row by row.
+            let values = tensor.to_device(&Device::Cpu).and_then(|t| t.contiguous());
+            put(&View::data(&values.map_err(HubError::tensor(path, name))?))?;
         }
         Ok(())
     })
-}
-
-/// The values as they are stored: in CPU memory, row by row.
-fn values_of(weight: &graph::Weight<'_>) -> candle_core::Result<Tensor> {
-    let values = weight.tensor.to_device(&Device::Cpu)?;
-    if weight.transposed {
-        values.t()?.contiguous()
-    } else {
-        values.contiguous()
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::path::Path;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::directory::{CONFIG_FILE, PREPROCESSOR_FILE, PROCESSOR_FILE};
 use crate::files::read_json;
@@ -156,8 +156,8 @@ pub fn read_preprocessing(dir: &Path) -> Result<Preprocessing, HubError> {
     let path = dir.join(CONFIG_FILE);
     let config: Value = read_json(&path)?;
     if config.get("architecture").is_some() {
-        let (config, said) = crate::model::parse(&path, config)?;
-        return Ok(of_model(&config, &said));
+        let model = crate::model::parse(&path, config.clone())?;
+        return Ok(of_model(&model, &config));
     }
     for (file, key) in [
         (PROCESSOR_FILE, Some("image_processor")),
@@ -182,8 +182,8 @@ pub fn read_preprocessing(dir: &Path) -> Result<Preprocessing, HubError> {
         .map_err(|found| HubError::malformed(&path, found, "correct the file"))
 }
 
-/// The preprocessing of timm's configuration, `said` holding the keys that the file has, by their names in it.
-fn of_model(config: &ModelConfig, said: &Map<String, Value>) -> Preprocessing {
+/// The preprocessing of timm's configuration, which the file has as `said`.
+fn of_model(config: &ModelConfig, said: &Value) -> Preprocessing {
     const KEYS: [&str; 6] = [
         "input_size",
         "interpolation",
@@ -192,13 +192,17 @@ fn of_model(config: &ModelConfig, said: &Map<String, Value>) -> Preprocessing {
         "mean",
         "std",
     ];
-    let silent = KEYS.iter().all(|key| !said.contains_key(*key));
-    let source = |key: &str| match said.get(key) {
-        Some(at) => Source::File(format!("{CONFIG_FILE}: {}", at.as_str().unwrap_or(key))),
-        None if silent => Source::Assumed(format!(
+    let (said, at) = match said.get("pretrained_cfg") {
+        Some(said) => (said, "pretrained_cfg."),
+        None => (said, ""), // as timm's older ones
+    };
+    let silent = KEYS.iter().all(|key| said[key].is_null());
+    let source = |key: &str| match said[key].is_null() {
+        false => Source::File(format!("{CONFIG_FILE}: {at}{key}")),
+        true if silent => Source::Assumed(format!(
             "{CONFIG_FILE} says nothing of images, and this is timm's default"
         )),
-        None => Source::Class("timm's PretrainedCfg".to_owned()),
+        true => Source::Class("timm's PretrainedCfg".to_owned()),
     };
     let mut steps = Preprocessing::of_timm(&config.pretrained_cfg, source);
     // A fixed size is the network's own, as timm reads it, and one that can change is not fixed.

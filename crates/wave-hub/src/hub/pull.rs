@@ -167,11 +167,8 @@ fn download(
         return Err(cache.absent(name));
     }
     let (commit, files) = list(settings, kind, name)?;
-    let wanted = choose(&files).map_err(|refusal| HubError::Remote {
-        about: name.to_string(),
-        found: refusal.found,
-        remedy: refusal.remedy,
-        request: true,
+    let wanted = choose(&files).map_err(|refusal| {
+        HubError::remote(&name.to_string(), refusal.found, refusal.remedy, true)
     })?;
     let dir = cache.snapshot(&commit);
     let missing = wanted.iter().filter(|file| !dir.join(file).exists());
@@ -204,7 +201,7 @@ fn list(
     let about = name.to_string();
     let revision = name.revision.replace('/', "%2F");
     let path = format!("api/{}/{}/revision/{revision}", kind.plural(), name.repo);
-    let Listing { sha, siblings } = client.call(&about, || client.get(&path))?;
+    let Listing { sha, siblings } = client.call(&about, || client.ask(&path, None))?;
     if !is_commit(&sha) {
         let found = format!("an answer that the API does not have (a commit named {sha:?})");
         return Err(client.unexpected(&about, &found));
@@ -228,12 +225,8 @@ fn list(
             continue;
         };
         let (bytes, start) = (file.len(), file.chars().take(MAX_NAME).collect::<String>());
-        return Err(HubError::Remote {
-            about,
-            found: format!("holds a file whose name {found}: {start:?} ({bytes} bytes)"),
-            remedy: remedy.to_owned(),
-            request: true,
-        });
+        let found = format!("holds a file whose name {found}: {start:?} ({bytes} bytes)");
+        return Err(HubError::remote(&about, found, remedy, true));
     }
     Ok((sha, files))
 }
@@ -371,17 +364,13 @@ impl<'a> Transfer<'a> {
             return Ok(());
         }
         std::thread::sleep(self.client.pause(1));
-        match self.fetch_once(file, &about)? {
-            None => Ok(()),
-            Some(found) => Err(HubError::Remote {
-                about,
-                found: format!("was sent twice {found}"),
-                remedy: "run the command again later: a hub in trouble sends an error page; if it stays so, a \
-                         proxy or mirror is damaged"
-                    .to_owned(),
-                request: false,
-            }),
-        }
+        let Some(found) = self.fetch_once(file, &about)? else {
+            return Ok(());
+        };
+        let remedy = "run the command again later: a hub in trouble sends an error page; if it stays so, a proxy or \
+                      mirror is damaged";
+        let found = format!("was sent twice {found}");
+        Err(HubError::remote(&about, found, remedy, false))
     }
 
     /// Downloads one file and moves it to the cache, or tells what was sent in place of its content.

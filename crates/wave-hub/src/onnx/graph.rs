@@ -11,35 +11,15 @@ use crate::{FloatType, Weights};
 
 /// A graph: its nodes in the order of execution, and the constants they take.
 #[derive(Default)]
-pub(super) struct Graph<'a> {
+pub(super) struct Graph {
     pub(super) nodes: Vec<Message>,
     pub(super) constants: Vec<Message>,
-    pub(super) weights: Vec<Weight<'a>>,
+    /// Weights as they will be stored, by their names there.
+    pub(super) weights: Vec<(String, Tensor)>,
     norm_eps: f32,
 }
 
-/// A weight as it will be stored.
-pub(super) struct Weight<'a> {
-    pub(super) name: String,
-    pub(super) tensor: &'a Tensor,
-    pub(super) transposed: bool,
-}
-
-impl Weight<'_> {
-    pub(super) fn shape(&self) -> Vec<usize> {
-        let mut shape = self.tensor.dims().to_vec();
-        if self.transposed {
-            shape.reverse();
-        }
-        shape
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        self.tensor.dtype().size_in_bytes() * self.tensor.elem_count()
-    }
-}
-
-impl Graph<'_> {
+impl Graph {
     /// Adds a node with one output, which is also the node's name, and returns that.
     fn node(
         &mut self,
@@ -77,18 +57,21 @@ impl Graph<'_> {
     }
 }
 
-/// The whole network. `weights` are [`VitSizes::parameters`], all of type `float`.
-pub(super) fn vit<'a>(sizes: &VitSizes, weights: &'a Weights, float: FloatType) -> Graph<'a> {
+/// The whole network, of timm's weights, all of type `float`.
+pub(super) fn vit(
+    sizes: &VitSizes,
+    weights: &Weights,
+    float: FloatType,
+) -> candle_core::Result<Graph> {
     let mut graph = Graph {
         constants: constants(sizes),
         norm_eps: sizes.norm_eps,
         ..Graph::default()
     };
     for (name, tensor) in weights {
-        let transposed = name.starts_with("blocks.") && tensor.rank() == 2;
-        let mut name = match transposed {
-            true => format!("{name}_t"),
-            false => name.clone(),
+        let (mut name, tensor) = match name.starts_with("blocks.") && tensor.rank() == 2 {
+            true => (format!("{name}_t"), tensor.t()?),
+            false => (name.clone(), tensor.clone()),
         };
         if float != FloatType::F32 {
             let stored = format!("{name}_{float}");
@@ -96,11 +79,7 @@ pub(super) fn vit<'a>(sizes: &VitSizes, weights: &'a Weights, float: FloatType) 
             graph.node("Cast", &name, &[&stored], &[to]);
             name = stored;
         }
-        graph.weights.push(Weight {
-            name,
-            tensor,
-            transposed,
-        });
+        graph.weights.push((name, tensor));
     }
     let g = &mut graph;
     let mut x = embed(g, sizes); // (b, n, d)
@@ -108,7 +87,7 @@ pub(super) fn vit<'a>(sizes: &VitSizes, weights: &'a Weights, float: FloatType) 
         x = block(g, &format!("blocks.{l}"), &x); // (b, n, d)
     }
     head(g, sizes, &x); // (b, classes)
-    graph
+    Ok(graph)
 }
 
 /// The constants by the names that nodes take them by.
@@ -143,7 +122,7 @@ fn constants(sizes: &VitSizes) -> Vec<Message> {
 }
 
 /// x = patches W^T + bias, the class token before them, + positions.
-fn embed(g: &mut Graph<'_>, sizes: &VitSizes) -> String {
+fn embed(g: &mut Graph, sizes: &VitSizes) -> String {
     let p = sizes.patch as i64;
     let x = g.node(
         "Conv",
@@ -171,7 +150,7 @@ fn embed(g: &mut Graph<'_>, sizes: &VitSizes) -> String {
 }
 
 /// x + attention(norm1(x)), then x + mlp(norm2(x)).
-fn block(g: &mut Graph<'_>, at: &str, x: &str) -> String {
+fn block(g: &mut Graph, at: &str, x: &str) -> String {
     let y = norm(g, &format!("{at}.norm1"), x);
     let y = attention(g, &format!("{at}.attn"), &y);
     let x = g.node("Add", &format!("{at}.attended"), &[x, &y], &[]);
@@ -181,7 +160,7 @@ fn block(g: &mut Graph<'_>, at: &str, x: &str) -> String {
 }
 
 /// proj(softmax(q k^T / sqrt(e)) v), head by head.
-fn attention(g: &mut Graph<'_>, at: &str, x: &str) -> String {
+fn attention(g: &mut Graph, at: &str, x: &str) -> String {
     let qkv = linear(g, &format!("{at}.qkv"), x); // (b, n, 3d)
     let thirds = ["q", "k", "v"].map(|part| format!("{at}.{part}"));
     let outputs = [&*thirds[0], &thirds[1], &thirds[2]];
@@ -217,7 +196,7 @@ fn attention(g: &mut Graph<'_>, at: &str, x: &str) -> String {
 }
 
 /// fc2(gelu(fc1(x))), with gelu(x) = x (1 + erf(x / sqrt 2)) / 2.
-fn mlp(g: &mut Graph<'_>, at: &str, x: &str) -> String {
+fn mlp(g: &mut Graph, at: &str, x: &str) -> String {
     let x = linear(g, &format!("{at}.fc1"), x); // (b, n, hidden)
     let y = g.node("Mul", &format!("{at}.act.in"), &[&x, "root_half"], &[]);
     let y = g.node("Erf", &format!("{at}.act.erf"), &[&y], &[]);
@@ -228,7 +207,7 @@ fn mlp(g: &mut Graph<'_>, at: &str, x: &str) -> String {
 }
 
 /// The class token's or the mean token's logits.
-fn head(g: &mut Graph<'_>, sizes: &VitSizes, x: &str) {
+fn head(g: &mut Graph, sizes: &VitSizes, x: &str) {
     let pooled = if sizes.class_token {
         let axis = ("axis", Attribute::Int(1));
         g.node("Gather", "pooled", &[x, "first"], &[axis])
@@ -247,7 +226,7 @@ fn head(g: &mut Graph<'_>, sizes: &VitSizes, x: &str) {
     );
 }
 
-fn norm(g: &mut Graph<'_>, at: &str, x: &str) -> String {
+fn norm(g: &mut Graph, at: &str, x: &str) -> String {
     let epsilon = Attribute::Float(g.norm_eps);
     g.node(
         "LayerNormalization",
@@ -258,7 +237,7 @@ fn norm(g: &mut Graph<'_>, at: &str, x: &str) -> String {
 }
 
 /// x W^T + bias.
-fn linear(g: &mut Graph<'_>, at: &str, x: &str) -> String {
+fn linear(g: &mut Graph, at: &str, x: &str) -> String {
     let y = format!("{at}.product");
     let y = g.node("MatMul", &y, &[x, &format!("{at}.weight_t")], &[]);
     g.node("Add", at, &[&y, &format!("{at}.bias")], &[])

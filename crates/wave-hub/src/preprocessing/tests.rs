@@ -68,7 +68,7 @@ fn older_configurations_of_timm_have_their_keys_at_the_top() {
     assert_eq!(steps.mean.value, [0.1, 0.2, 0.3]);
     let said = Source::File("config.json: mean".to_owned());
     assert_eq!(steps.mean.source, said);
-    let (parsed, _) = crate::model::parse(Path::new("config.json"), config).unwrap();
+    let parsed = crate::model::parse(Path::new("config.json"), config).unwrap();
     assert_eq!(parsed.label_names.unwrap(), ["a", "b"]);
     assert_eq!(parsed.pretrained_cfg.std, [0.4, 0.5, 0.6]);
 }
