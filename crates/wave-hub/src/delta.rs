@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::directory::{CONFIG_FILE, DELTA_FILE, Kind};
 use crate::scalers::check_names;
-use crate::templates::{Accuracy, ShapeAccuracy, check_accuracies};
+use crate::templates::{Accuracy, ShapeAccuracy, check_results};
 use crate::versioned::{Versioned, read, write};
 use crate::{FloatType, HubError, Weights};
 
@@ -94,14 +94,12 @@ impl Versioned for DeltaConfig {
                 return Err(format!("`{name}` is 0, expected at least 1"));
             }
         }
-        let (names, classes) = (self.label_names.len(), self.classes);
-        if names != 0 && names != classes {
-            return Err(format!(
-                "`label_names` has {names} names for {classes} classes"
-            ));
-        }
-        let shapes = self.shapes.iter().map(|shape| shape.top1);
-        check_accuracies(shapes.chain(self.accuracies.iter().map(|accuracy| accuracy.top1)))
+        check_results(
+            &self.label_names,
+            self.classes,
+            &self.accuracies,
+            &self.shapes,
+        )
     }
 
     fn check_weights(&self, weights: &Weights) -> Result<(), String> {

@@ -35,7 +35,7 @@ impl FloatType {
         cast(path, &cast(path, weights, self)?, Self::F32)
     }
 
-    fn dtype(self) -> DType {
+    pub(crate) fn dtype(self) -> DType {
         match self {
             Self::F32 => DType::F32,
             Self::F16 => DType::F16,

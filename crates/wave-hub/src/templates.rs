@@ -20,6 +20,7 @@ use serde_json::{Map, Value};
 use crate::directory::{CONFIG_FILE, Kind, TEMPLATES_FILE};
 use crate::numbers::{HALF_TO_EVEN, check_numbers, check_offset};
 use crate::preprocessing::{Preprocessing, Source, Told};
+use crate::scalers::check_names;
 use crate::versioned::{Versioned, read, write};
 use crate::{FloatType, HubError, Weights};
 
@@ -252,12 +253,6 @@ impl Versioned for TemplateConfig {
                 level.counts.keys().collect::<Vec<_>>()
             ));
         }
-        let (names, classes) = (self.label_names.len(), self.classes);
-        if names != 0 && names != classes {
-            return Err(format!(
-                "`label_names` has {names} names for {classes} classes"
-            ));
-        }
         check_numbers(&self.mean, &self.std, self.crop_pct)?;
         check_offset(self.crop_offset.as_deref())?;
         let (values, channels) = (self.mean.len(), self.channels);
@@ -266,8 +261,12 @@ impl Versioned for TemplateConfig {
                 "`mean` has {values} values for {channels} channels"
             ));
         }
-        let shapes = self.shapes.iter().map(|shape| shape.top1);
-        check_accuracies(shapes.chain(self.accuracies.iter().map(|accuracy| accuracy.top1)))
+        check_results(
+            &self.label_names,
+            self.classes,
+            &self.accuracies,
+            &self.shapes,
+        )
     }
 
     fn check_weights(&self, weights: &Weights) -> Result<(), String> {
@@ -279,21 +278,31 @@ impl Versioned for TemplateConfig {
         for (prefix, counts) in levels.iter().rev() {
             check_level(self, prefix, counts, weights, &mut expected)?;
         }
-        let of_auxiliary = |name: &str| {
+        // All inherited weights of a level.
+        let inherited = |name: &&String| {
             let mut rest = levels.iter().filter_map(|(p, _)| name.strip_prefix(&**p));
             rest.any(|rest| rest.starts_with("auxiliary."))
         };
-        let mut names = weights.keys();
-        match names.find(|name| !expected.contains(*name) && !of_auxiliary(name)) {
-            Some(name) => Err(format!(
-                "holds tensor `{name}`, of which {CONFIG_FILE} says nothing"
-            )),
-            None => Ok(()),
-        }
+        expected.extend(weights.keys().filter(inherited).cloned());
+        check_names(&expected, weights)
     }
 }
 
-pub(crate) fn check_accuracies(mut top1: impl Iterator<Item = f64>) -> Result<(), String> {
+/// Refuses names of other classes than there are, and accuracies that are no share.
+pub(crate) fn check_results(
+    label_names: &[String],
+    classes: usize,
+    accuracies: &[Accuracy],
+    shapes: &[ShapeAccuracy],
+) -> Result<(), String> {
+    let names = label_names.len();
+    if names != 0 && names != classes {
+        return Err(format!(
+            "`label_names` has {names} names for {classes} classes"
+        ));
+    }
+    let shapes = shapes.iter().map(|shape| shape.top1);
+    let mut top1 = shapes.chain(accuracies.iter().map(|accuracy| accuracy.top1));
     match top1.find(|top1| !(0.0..=1.0).contains(top1)) {
         Some(wrong) => Err(format!("an accuracy is {wrong}, expected 0 to 1")),
         None => Ok(()),

@@ -61,20 +61,12 @@ fn narrow_types_take_half_the_space_and_read_back_as_f32() {
         assert!((2000..2200).contains(&bytes), "{bytes}");
         let (_, found) = read_transformers(root.path()).unwrap();
         assert_eq!(found["a"].dtype(), DType::F32);
-        let narrow = weights["a"].to_dtype(float_dtype(float)).unwrap();
+        let narrow = weights["a"].to_dtype(float.dtype()).unwrap();
         let expected = Weights::from([("a".to_owned(), narrow.to_dtype(DType::F32).unwrap())]);
         check_equal(&found, &expected);
         assert_eq!(float.to_string().parse::<FloatType>().unwrap(), float);
     }
     assert!("f64".parse::<FloatType>().unwrap_err().contains("bf16"));
-}
-
-fn float_dtype(float: FloatType) -> DType {
-    match float {
-        FloatType::F32 => DType::F32,
-        FloatType::F16 => DType::F16,
-        FloatType::Bf16 => DType::BF16,
-    }
 }
 
 #[test]

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::pull::git_hash;
 use super::{HubSettings, OnProgress, Token};
 use crate::testing::weights;
-use crate::{FloatType, ModelConfig, PretrainedCfg, sha256_hex, write_model};
+use crate::{FloatType, sha256_hex, write_model};
 
 pub(crate) const TOKEN: &str = "hf_a_secret_that_nobody_may_see";
 pub(crate) const XET_TOKEN: &str = "a_token_for_xet_alone";
@@ -51,18 +51,11 @@ pub(crate) fn with_a_home_of_its_own(root: &Path, name: &str) -> bool {
 /// A small but sound model directory below `root`.
 pub(crate) fn model_dir(root: &Path) -> PathBuf {
     let dir = root.join("model");
-    let config = ModelConfig {
-        architecture: "vit_tiny_patch16_224".to_owned(),
-        num_classes: 10,
-        num_features: 4,
-        global_pool: "token".to_owned(),
-        model_args: Map::new(),
-        pretrained_cfg: PretrainedCfg::default(),
-        label_names: None,
-        crop_offset: None,
-        layer_norm_eps: None,
-        wave: None,
-    };
+    let config = json!({
+        "architecture": "vit_tiny_patch16_224", "num_classes": 10, "num_features": 4,
+        "global_pool": "token",
+    });
+    let config = serde_json::from_value(config).unwrap();
     let weights = weights(&[("head.weight", &[10, 100]), ("head.bias", &[10])]);
     let card = "---\nlicense: mit\n---\n\n# A model\n";
     write_model(&dir, &config, &weights, None, card, FloatType::F32, None).unwrap();

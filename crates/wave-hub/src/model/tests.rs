@@ -9,29 +9,16 @@ use crate::read_tensors;
 use crate::testing::{check_equal, check_request, names, weights};
 
 fn config() -> ModelConfig {
-    let Value::Object(model_args) = json!({"embed_dim": 576, "depth": 6, "num_heads": 9}) else {
-        unreachable!("an object was written down")
-    };
-    ModelConfig {
-        architecture: "deit_tiny_patch16_224".to_owned(),
-        num_classes: 10,
-        num_features: 576,
-        global_pool: "token".to_owned(),
-        model_args,
-        pretrained_cfg: PretrainedCfg {
-            tag: "wave".to_owned(),
-            fixed_input_size: true,
-            crop_pct: 0.9,
-            num_classes: 10,
-            first_conv: Some("patch_embed.proj".into()),
-            classifier: Some("head".into()),
-            ..PretrainedCfg::default()
+    let json = json!({
+        "architecture": "deit_tiny_patch16_224", "num_classes": 10, "num_features": 576,
+        "global_pool": "token",
+        "model_args": {"embed_dim": 576, "depth": 6, "num_heads": 9},
+        "pretrained_cfg": {
+            "tag": "wave", "fixed_input_size": true, "crop_pct": 0.9, "num_classes": 10,
+            "first_conv": "patch_embed.proj", "classifier": "head",
         },
-        label_names: None,
-        crop_offset: None,
-        layer_norm_eps: None,
-        wave: None,
-    }
+    });
+    serde_json::from_value(json).unwrap()
 }
 
 fn some_weights() -> Weights {
