@@ -15,9 +15,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::directory::{CONFIG_FILE, DELTA_FILE, Kind};
-use crate::scalers::check_names;
 use crate::templates::{Accuracy, ShapeAccuracy, check_results};
-use crate::versioned::{Versioned, read, write};
+use crate::versioned::{Versioned, check_names, read, write};
 use crate::{FloatType, HubError, Weights};
 
 /// A delta directory's `config.json`.

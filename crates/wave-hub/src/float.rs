@@ -31,7 +31,7 @@ impl FloatType {
     /// # Errors
     /// [`HubError::Unwritable`] naming the tensor whose values the type cannot hold.
     pub fn rounded(self, weights: &Weights) -> Result<Weights, HubError> {
-        let path = Path::new(crate::directory::MODEL_FILE);
+        let path = Path::new("model.safetensors");
         cast(path, &cast(path, weights, self)?, Self::F32)
     }
 

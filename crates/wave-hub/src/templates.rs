@@ -20,8 +20,7 @@ use serde_json::{Map, Value};
 use crate::directory::{CONFIG_FILE, Kind, TEMPLATES_FILE};
 use crate::numbers::{HALF_TO_EVEN, check_numbers, check_offset};
 use crate::preprocessing::{Preprocessing, Source, Told};
-use crate::scalers::check_names;
-use crate::versioned::{Versioned, read, write};
+use crate::versioned::{Versioned, check_names, read, write};
 use crate::{FloatType, HubError, Weights};
 
 /// The weight components that are composed from templates.

@@ -1,5 +1,6 @@
 //! Reading and writing the directories whose format is wave's own: templates and deltas.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::Serialize;
@@ -111,4 +112,20 @@ fn check_version(path: &Path, version: Option<&Value>) -> Result<(), HubError> {
         "make it again"
     };
     Err(HubError::malformed(path, found, remedy))
+}
+
+/// Refuses weights that are not those expected, each of them: what is looked up by name alone may be passed over.
+pub(crate) fn check_names(expected: &BTreeSet<String>, weights: &Weights) -> Result<(), String> {
+    // A tensor by another name is told by that: both names differ from what is expected.
+    if let Some(name) = weights.keys().find(|name| !expected.contains(*name)) {
+        return Err(format!(
+            "holds tensor `{name}`, of which {CONFIG_FILE} says nothing"
+        ));
+    }
+    match expected.iter().find(|name| !weights.contains_key(*name)) {
+        Some(name) => Err(format!(
+            "tensor `{name}` is missing, but {CONFIG_FILE} speaks of it"
+        )),
+        None => Ok(()),
+    }
 }
