@@ -61,10 +61,9 @@ fn the_bytes_are_exactly_the_format() {
         "n.num_batches_tracked".to_owned(),
         Tensor::new(5i64, &Device::Cpu).unwrap(),
     );
-    let metadata = BTreeMap::from([("z", "1"), ("format", "pt"), ("a", "2")])
-        .into_iter()
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .collect();
+    let metadata = [("z", "1"), ("format", "pt"), ("a", "2")];
+    let metadata = metadata.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let metadata = BTreeMap::from(metadata);
     write_tensors(&path, &two, &metadata).unwrap();
     let json = concat!(
         r#"{"__metadata__":{"a":"2","format":"pt","z":"1"},"#,
@@ -217,15 +216,8 @@ fn contradictory_entries_are_refused_by_name() {
         ("[0,4294967296,4294967296,4]", "[0,0]", "impossible shape"),
         ("[-1]", "[0,8]", "broken header entry"),
         ("[2]", "[0]", "broken header entry"),
-        ("[1]", "[0,4]", "belong to no tensor"),
     ] {
-        let parts = if expected.starts_with("belong") {
-            vec![]
-        } else {
-            vec!["`w`"]
-        };
-        let parts = [&parts[..], &[expected]].concat();
-        check_refused(&file(&entry(shape, offsets), &data), &parts);
+        check_refused(&file(&entry(shape, offsets), &data), &["`w`", expected]);
     }
 }
 
@@ -282,16 +274,16 @@ fn what_could_not_be_read_back_is_not_written() {
     }
 }
 
-/// Changes a byte (into one that keeps a header JSON more often than others), cuts, inserts or removes.
+/// Cuts, inserts, removes or changes a byte, often into one that keeps a header JSON.
 fn mutate(bytes: &mut Vec<u8>, (kind, at, byte): (usize, usize, u8)) {
     let at = at % bytes.len().max(1);
     match kind {
         0 => bytes.truncate(at),
         1 => bytes.insert(at, byte),
-        2 => drop(bytes.drain(at..).next()),
-        3..6 if at < bytes.len() => bytes[at] = byte,
-        _ if at < bytes.len() => bytes[at] = b"0123456789[]{},:\""[usize::from(byte) % 17],
-        _ => {}
+        _ if bytes.is_empty() => {}
+        2 => drop(bytes.remove(at)),
+        3..6 => bytes[at] = byte,
+        _ => bytes[at] = b"0123456789[]{},:\""[usize::from(byte) % 17],
     }
 }
 
