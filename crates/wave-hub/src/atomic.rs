@@ -10,7 +10,9 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tempfile::NamedTempFile;
+#[cfg(feature = "hub")]
+use tempfile::TempDir;
+use tempfile::{Builder, NamedTempFile};
 
 use crate::HubError;
 
@@ -78,8 +80,9 @@ fn followed(path: &Path) -> io::Result<PathBuf> {
 /// [`HubError::Io`] naming the directory and the cause.
 pub fn prepare_out(dir: &Path) -> Result<(), HubError> {
     create_dir(dir)?;
-    let probe = Temporary::new(dir).map_err(HubError::io("write to the directory", dir))?;
-    match probe.file.close() {
+    let (probe, _known) =
+        temporary_file(dir).map_err(HubError::io("write to the directory", dir))?;
+    match probe.close() {
         // Whoever works there may have taken it for a dead process's.
         Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
             Err(HubError::io("remove a file from the directory", dir)(cause))
@@ -134,13 +137,8 @@ fn temporary_files() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A file that [`remove_own_temporaries`] knows, until it has its name or is dropped.
-struct Temporary {
-    file: NamedTempFile,
-    _known: Known,
-}
-
-struct Known(PathBuf);
+/// The place of a file or directory that [`remove_own_temporaries`] knows until this is dropped.
+pub(crate) struct Known(PathBuf);
 
 impl Drop for Known {
     fn drop(&mut self) {
@@ -148,85 +146,46 @@ impl Drop for Known {
     }
 }
 
-impl Temporary {
-    /// A file in `dir` by a name of its own.
-    fn new(dir: &Path) -> io::Result<Self> {
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(PREFIX).suffix(SUFFIX);
+/// A file or directory in `dir` by a name of its own.
+fn temporary<T: AsRef<Path>>(
+    dir: &Path,
+    make: impl FnOnce(&mut Builder<'_, '_>, &Path) -> io::Result<T>,
+) -> io::Result<(T, Known)> {
+    let mut all = temporary_files();
+    let made = make(Builder::new().prefix(PREFIX).suffix(SUFFIX), dir)?;
+    let path = made.as_ref().to_owned();
+    all.insert(path.clone());
+    Ok((made, Known(path)))
+}
+
+fn temporary_file(dir: &Path) -> io::Result<(NamedTempFile, Known)> {
+    temporary(dir, |builder, dir| {
         // Temporary files are private by default; these become ordinary files, so the umask decides.
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let mut all = temporary_files();
-        let file = builder.tempfile_in(dir)?;
-        all.insert(file.path().to_owned());
-        let known = Known(file.path().to_owned());
-        Ok(Self {
-            file,
-            _known: known,
-        })
-    }
-
-    /// Gives the file its name.
-    fn persist(self, target: &Path) -> Result<(), HubError> {
-        let named = self.file.persist(target);
-        named
-            .map(drop)
-            .map_err(|refused| HubError::io("write", target)(refused.error))
-    }
+        builder.tempfile_in(dir)
+    })
 }
 
-/// A directory that is removed with all that is in it, by [`remove_own_temporaries`] or when it is dropped.
+/// A directory in `dir` that is removed with all that is in it, by [`remove_own_temporaries`] or when it is dropped. Those
+/// that killed processes left are removed if `alone` says that nobody else makes them there.
 #[cfg(feature = "hub")]
-pub(crate) struct TemporaryDir {
-    pub(crate) dir: tempfile::TempDir,
-    _known: Known,
-}
-
-#[cfg(feature = "hub")]
-impl TemporaryDir {
-    /// A directory in `dir`.
-    pub(crate) fn new(dir: &Path) -> io::Result<Self> {
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(PREFIX).suffix(SUFFIX);
-        let mut all = temporary_files();
-        let dir = builder.tempdir_in(dir)?;
-        all.insert(dir.path().to_owned());
-        let known = Known(dir.path().to_owned());
-        Ok(Self { dir, _known: known })
-    }
-
-    /// Removes those that killed processes left in `dir`, for whoever alone makes them there.
-    pub(crate) fn remove_left(dir: &Path) {
-        let left = fs::read_dir(dir).into_iter().flatten().flatten();
-        for entry in left.filter(is_temporary) {
-            // Never through a link.
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                let _ = fs::remove_dir_all(entry.path()); // it is in nobody's way
-            }
+pub(crate) fn temporary_dir(dir: &Path, alone: bool) -> io::Result<(TempDir, Known)> {
+    let left = fs::read_dir(dir)?.flatten();
+    for entry in left.filter(|entry| alone && is_temporary(entry)) {
+        // Never through a link.
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            let _ = fs::remove_dir_all(entry.path()); // it is in nobody's way
         }
     }
-}
-
-/// [`write_atomic`] for content that is produced piece by piece.
-pub(crate) fn write_with(
-    path: &Path,
-    fill: impl FnOnce(&mut dyn Write) -> Result<(), HubError>,
-) -> Result<(), HubError> {
-    Staged::new(path, fill)?.commit_synced()
-}
-
-/// [`write_with`] in a directory that exists: what was removed or renamed meanwhile does not come back.
-pub(crate) fn write_into(
-    path: &Path,
-    fill: impl FnOnce(&mut dyn Write) -> Result<(), HubError>,
-) -> Result<(), HubError> {
-    Staged::beside(path, fill)?.commit_synced()
+    temporary(dir, |builder, dir| builder.tempdir_in(dir))
 }
 
 /// A complete, synced file that does not have its name yet. Dropping it removes it.
 pub(crate) struct Staged {
-    temporary: Temporary,
+    file: NamedTempFile,
     target: PathBuf,
+    _known: Known,
 }
 
 impl Staged {
@@ -242,27 +201,26 @@ impl Staged {
         Self::beside(path, fill)
     }
 
-    fn beside(
+    /// [`Staged::new`] in a directory that exists: what was removed or renamed meanwhile does not come back.
+    pub(crate) fn beside(
         path: &Path,
         fill: impl FnOnce(&mut dyn Write) -> Result<(), HubError>,
     ) -> Result<Self, HubError> {
+        let failed = || HubError::io("write", path);
         if path.is_dir() {
-            let cause = io::Error::from(io::ErrorKind::IsADirectory);
-            return Err(HubError::io("write", path)(cause));
+            return Err(failed()(io::ErrorKind::IsADirectory.into()));
         }
-        let temporary = Temporary::new(parent_of(path)).map_err(HubError::io("write", path))?;
-        let mut buffer = BufWriter::with_capacity(1 << 20, temporary.file.as_file());
+        let (file, known) = temporary_file(parent_of(path)).map_err(failed())?;
+        let mut buffer = BufWriter::with_capacity(1 << 20, file.as_file());
         fill(&mut buffer)?;
-        buffer.flush().map_err(HubError::io("write", path))?;
+        buffer.flush().map_err(failed())?;
         drop(buffer);
-        temporary
-            .file
-            .as_file()
-            .sync_all()
-            .map_err(HubError::io("sync", path))?;
+        let synced = file.as_file().sync_all();
+        synced.map_err(HubError::io("sync", path))?;
         Ok(Self {
-            temporary,
+            file,
             target: path.to_owned(),
+            _known: known,
         })
     }
 
@@ -287,17 +245,15 @@ impl Staged {
 
     /// Where its content is until then.
     pub(crate) fn content(&self) -> &Path {
-        self.temporary.file.path()
-    }
-
-    /// True if it will become `path`.
-    pub(crate) fn is_for(&self, path: &Path) -> bool {
-        self.target == path
+        self.file.path()
     }
 
     /// Gives the file its name. The directory still has to be synced.
     pub(crate) fn commit(self) -> Result<(), HubError> {
-        self.temporary.persist(&self.target)
+        let named = self.file.persist(&self.target);
+        named
+            .map(drop)
+            .map_err(|refused| HubError::io("write", &self.target)(refused.error))
     }
 }
 
@@ -373,12 +329,12 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("file.txt");
         write_atomic(&path, b"old").unwrap();
-        let failed = write_with(&path, |file| {
+        let failed = Staged::new(&path, |file| {
             file.write_all(b"half").unwrap();
             let cause = io::Error::from(io::ErrorKind::StorageFull);
             Err(HubError::io("write", &path)(cause))
         });
-        assert!(!failed.unwrap_err().is_request());
+        assert!(failed.is_err_and(|error| !error.is_request()));
         assert_eq!(fs::read(&path).unwrap(), b"old");
         assert_eq!(names(root.path()), ["file.txt"]);
     }
@@ -392,7 +348,7 @@ mod tests {
         named.commit().unwrap();
         assert_eq!(names(root.path()).len(), 2);
         // What other tests write meanwhile is not to be removed here.
-        let known = staged.temporary.file.path().to_owned();
+        let known = staged.content().to_owned();
         assert!(temporary_files().contains(&known));
         assert!(!temporary_files().contains(&path));
         drop(staged);

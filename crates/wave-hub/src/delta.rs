@@ -8,25 +8,21 @@
 //! - `templates.{set}.left` (N, t, R) and `templates.{set}.right` (N, R, t): factors of differences of
 //!   templates.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::atomic::Staged;
-use crate::digests::commit_artefact;
-use crate::directory::{CARD_FILE, CONFIG_FILE, DELTA_FILE, Kind, promised_file, read_config};
-use crate::float::cast;
-use crate::scalers::check_names;
-use crate::templates::{Accuracy, ShapeAccuracy, check_accuracies, check_version};
-use crate::tensors::{read_weights, stage_tensors};
-use crate::{FORMAT_VERSION, FloatType, HubError, Weights};
+use crate::directory::{CONFIG_FILE, DELTA_FILE, Kind};
+use crate::templates::{Accuracy, ShapeAccuracy, check_results};
+use crate::versioned::{Versioned, check_names, read, write};
+use crate::{FloatType, HubError, Weights};
 
 /// A delta directory's `config.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeltaConfig {
-    /// [`FORMAT_VERSION`].
+    /// [`FORMAT_VERSION`](crate::FORMAT_VERSION).
     pub format_version: u32,
     /// SHA-256 of the `templates.safetensors` that the delta changes, as 64 lower-case hexadecimal digits.
     pub templates_sha256: String,
@@ -55,31 +51,7 @@ pub struct DeltaConfig {
 /// when it is an artefact of another kind or another format version, or a file is broken or
 /// contradicts the other, [`HubError::Io`] when something cannot be read.
 pub fn read_delta(dir: &Path) -> Result<(DeltaConfig, Weights), HubError> {
-    let (kind, config) = read_config(dir)?;
-    if kind != Kind::Delta {
-        return Err(HubError::malformed(
-            dir,
-            format!("is {kind}, expected {}", Kind::Delta),
-            "name the directory that `wave adapt` wrote",
-        ));
-    }
-    let path = dir.join(CONFIG_FILE);
-    check_version(&path, config.get("format_version"))?;
-    let config: DeltaConfig = serde_json::from_value(config).map_err(|cause| {
-        HubError::malformed(
-            &path,
-            format!("is not the configuration of a delta: {cause}"),
-            "correct the file or adapt again",
-        )
-    })?;
-    check_config(&config).map_err(|found| HubError::malformed(&path, found, "correct the file"))?;
-    let path = promised_file(dir, DELTA_FILE, "copy it there, or adapt again")?;
-    let weights = read_weights(&path)?;
-    check_weights(&config, &weights).map_err(|found| {
-        let remedy = format!("it does not belong to the {CONFIG_FILE} beside it: copy both again");
-        HubError::malformed(&path, found, remedy)
-    })?;
-    Ok((config, weights))
+    read(dir)
 }
 
 /// Writes a delta directory: the weights as `float`, the card, and `config.json` last, as
@@ -95,71 +67,63 @@ pub fn write_delta(
     float: FloatType,
     card: &str,
 ) -> Result<(), HubError> {
-    let config_path = dir.join(CONFIG_FILE);
-    let path = dir.join(DELTA_FILE);
-    let refuse = |path: &Path, found: String| HubError::unwritable(path, found, "correct it");
-    check_config(config).map_err(|found| refuse(&config_path, found))?;
-    check_weights(config, weights).map_err(|found| refuse(&path, found))?;
-    let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
-    let files = vec![
-        stage_tensors(&path, &cast(&path, weights, float)?, &metadata)?,
-        Staged::from_bytes(&dir.join(CARD_FILE), card.as_bytes())?,
-    ];
-    commit_artefact(dir, files, config)
+    write(dir, config, weights, float, card, Vec::new())
 }
 
-fn check_config(config: &DeltaConfig) -> Result<(), String> {
-    if config.format_version != FORMAT_VERSION {
-        let found = config.format_version;
-        return Err(format!(
-            "`format_version` is {found}, expected {FORMAT_VERSION}"
-        ));
-    }
-    let digest = &config.templates_sha256;
-    let hexadecimal = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
-    if digest.len() != 64 || !digest.chars().all(hexadecimal) {
-        return Err(format!(
-            "`templates_sha256` is `{digest}`, expected 64 lower-case hexadecimal digits"
-        ));
-    }
-    for (name, value) in [("anchors", config.anchors), ("classes", config.classes)] {
-        if value == 0 {
-            return Err(format!("`{name}` is 0, expected at least 1"));
-        }
-    }
-    let (names, classes) = (config.label_names.len(), config.classes);
-    if names != 0 && names != classes {
-        return Err(format!(
-            "`label_names` has {names} names for {classes} classes"
-        ));
-    }
-    let shapes = config.shapes.iter().map(|shape| shape.top1);
-    check_accuracies(shapes.chain(config.accuracies.iter().map(|accuracy| accuracy.top1)))
-}
+impl Versioned for DeltaConfig {
+    const KIND: Kind = Kind::Delta;
+    const FILE: &'static str = DELTA_FILE;
+    const NOUN: &'static str = "a delta";
+    const VERB: &'static str = "adapt";
 
-/// Refuses tensors that contradict the configuration, and any that no delta holds.
-fn check_weights(config: &DeltaConfig, weights: &Weights) -> Result<(), String> {
-    let classes = |name: &str| {
-        let head = weights.get(&format!("auxiliary.{name}"));
-        let found = head.and_then(|t| t.dims().first()).copied();
-        match found {
-            Some(found) if found == config.classes => Ok(()),
-            Some(found) => Err(format!(
-                "tensor `auxiliary.{name}` has {found} classes, but {CONFIG_FILE} says {}",
-                config.classes
-            )),
-            None => Err(format!("tensor `auxiliary.{name}` is missing")),
+    fn version(&self) -> u32 {
+        self.format_version
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let digest = &self.templates_sha256;
+        let hexadecimal = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+        if digest.len() != 64 || !digest.chars().all(hexadecimal) {
+            return Err(format!(
+                "`templates_sha256` is `{digest}`, expected 64 lower-case hexadecimal digits"
+            ));
         }
-    };
-    classes("head.weight")?;
-    classes("head.bias")?;
-    let kinds: BTreeSet<String> = match config.tensors.is_empty() {
-        true => weights.keys().map(|name| kind(name)).collect(),
-        false => config.tensors.iter().cloned().collect(),
-    };
-    let anchors = config.anchors.min(weights.len() + 1); // one too many is enough to be missed
-    let expected = kinds.iter().flat_map(|kind| stored(kind, anchors));
-    check_names(&expected.collect(), weights)
+        for (name, value) in [("anchors", self.anchors), ("classes", self.classes)] {
+            if value == 0 {
+                return Err(format!("`{name}` is 0, expected at least 1"));
+            }
+        }
+        check_results(
+            &self.label_names,
+            self.classes,
+            &self.accuracies,
+            &self.shapes,
+        )
+    }
+
+    fn check_weights(&self, weights: &Weights) -> Result<(), String> {
+        let classes = |name: &str| {
+            let head = weights.get(&format!("auxiliary.{name}"));
+            let found = head.and_then(|t| t.dims().first()).copied();
+            match found {
+                Some(found) if found == self.classes => Ok(()),
+                Some(found) => Err(format!(
+                    "tensor `auxiliary.{name}` has {found} classes, but {CONFIG_FILE} says {}",
+                    self.classes
+                )),
+                None => Err(format!("tensor `auxiliary.{name}` is missing")),
+            }
+        };
+        classes("head.weight")?;
+        classes("head.bias")?;
+        let kinds: BTreeSet<String> = match self.tensors.is_empty() {
+            true => weights.keys().map(|name| kind(name)).collect(),
+            false => self.tensors.iter().cloned().collect(),
+        };
+        let anchors = self.anchors.min(weights.len() + 1); // one too many is enough to be missed
+        let expected = kinds.iter().flat_map(|kind| stored(kind, anchors));
+        check_names(&expected.collect(), weights)
+    }
 }
 
 /// The tensor of a learngene that a stored name is of.

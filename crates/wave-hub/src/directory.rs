@@ -1,14 +1,20 @@
-//! The files of an artefact directory, its kinds, and how one is replaced.
+//! The files of an artefact directory, its kinds, and how one is replaced. `config.json` has the digests of the weight
+//! files that were written with it; files that other tools wrote have none, and are not compared.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use serde_json::Value;
 
-use crate::HubError;
 use crate::atomic::{Staged, sync_dir};
-use crate::files::{is_absent, read_json};
+use crate::digest::sha256_file;
+use crate::files::{is_absent, json_bytes, read_json};
+use crate::float::cast;
+use crate::tensors::stage_weights;
+use crate::{FloatType, HubError, Weights};
 
 pub(crate) const CONFIG_FILE: &str = "config.json";
 /// The card of an artefact.
@@ -20,6 +26,10 @@ pub(crate) const EXPAND_FILE: &str = "expand.py";
 pub(crate) const MODEL_FILE: &str = "model.safetensors";
 pub(crate) const TEMPLATES_FILE: &str = "templates.safetensors";
 pub(crate) const DELTA_FILE: &str = "delta.safetensors";
+/// The weights of each kind of artefact.
+pub(crate) const WEIGHT_FILES: [&str; 3] = [MODEL_FILE, TEMPLATES_FILE, DELTA_FILE];
+/// The key of `config.json` that names files and their digests.
+pub(crate) const DIGESTS: &str = "digests";
 pub(crate) const PREPROCESSOR_FILE: &str = "preprocessor_config.json";
 /// The same and that of texts in one, as transformers 5 writes it.
 pub(crate) const PROCESSOR_FILE: &str = "processor_config.json";
@@ -27,7 +37,7 @@ pub(crate) const PROCESSOR_FILE: &str = "processor_config.json";
 pub const TOKENIZER_FILE: &str = "tokenizer.json";
 
 /// The scalers that an expanded model was composed from.
-pub const SCALERS_FILE: &str = "scalers.safetensors";
+pub(crate) const SCALERS_FILE: &str = "scalers.safetensors";
 /// A model as an ONNX graph, beside its directory's other files.
 pub(crate) const ONNX_FILE: &str = "model.onnx";
 
@@ -98,9 +108,7 @@ pub(crate) fn read_config(dir: &Path) -> Result<(Kind, Value), HubError> {
     check_is_dir(dir)?;
     let path = dir.join(CONFIG_FILE);
     if !path.exists() {
-        let weights = [MODEL_FILE, TEMPLATES_FILE, DELTA_FILE]
-            .into_iter()
-            .find(|name| dir.join(name).exists());
+        let weights = WEIGHT_FILES.iter().find(|name| dir.join(name).exists());
         let (found, remedy) = match weights {
             Some(name) => (
                 format!("{CONFIG_FILE} is missing beside {name}"),
@@ -145,33 +153,126 @@ pub(crate) fn promised_file(dir: &Path, name: &str, remedy: &str) -> Result<Path
     }
 }
 
+/// The content of an artefact, beside its `config.json`.
+pub(crate) struct Content<'a> {
+    /// The name of the weights' file.
+    pub(crate) file: &'static str,
+    pub(crate) weights: &'a Weights,
+    /// The element type of the weights.
+    pub(crate) float: FloatType,
+    /// Those of an expanded model, always f32.
+    pub(crate) scalers: Option<&'a Weights>,
+    pub(crate) card: &'a str,
+}
+
+impl Content<'_> {
+    /// Writes an artefact: the content, `more` files and `config`, to which the digests of the weights are added. All of
+    /// them are on disk under temporary names before the first gets its own.
+    pub(crate) fn commit<C: Serialize>(
+        &self,
+        dir: &Path,
+        more: Vec<Staged>,
+        config: &C,
+    ) -> Result<(), HubError> {
+        #[derive(Serialize)]
+        struct WithDigests<'a, C> {
+            #[serde(flatten)]
+            config: &'a C,
+            digests: BTreeMap<&'static str, String>,
+        }
+        let mut files = more;
+        let mut digests = BTreeMap::new();
+        let mut stage = |name: &'static str, weights: &Weights| {
+            let file = stage_weights(&dir.join(name), weights)?;
+            digests.insert(name, sha256_file(file.content())?);
+            files.push(file);
+            Ok::<_, HubError>(())
+        };
+        let weights = cast(&dir.join(self.file), self.weights, self.float)?;
+        stage(self.file, &weights)?;
+        if let Some(scalers) = self.scalers {
+            stage(SCALERS_FILE, scalers)?;
+        }
+        let card = Staged::from_bytes(&dir.join(CARD_FILE), self.card.as_bytes())?;
+        files.push(card);
+        let path = dir.join(CONFIG_FILE);
+        let json = json_bytes(&path, &WithDigests { config, digests })?;
+        files.push(Staged::from_bytes(&path, &json)?);
+        commit_directory(dir, files)
+    }
+}
+
 /// Names every staged file, `config.json` last. An old `config.json` goes first, and with it what
 /// stood beside its model and is not replaced, so that at no moment a directory with one holds
 /// files that do not belong together.
-pub(crate) fn commit_directory(
-    dir: &Path,
-    files: Vec<Staged>,
-    config: Staged,
-) -> Result<(), HubError> {
-    let path = dir.join(CONFIG_FILE);
-    match fs::remove_file(&path) {
-        Err(cause) if !is_absent(&cause) => return Err(HubError::io("replace", &path)(cause)),
-        _ => sync_dir(dir)?,
-    }
-    let replaced = |name: &&str| files.iter().any(|file| file.is_for(&dir.join(name)));
-    for name in COMPANIONS.iter().filter(|name| !replaced(name)) {
+pub(crate) fn commit_directory(dir: &Path, files: Vec<Staged>) -> Result<(), HubError> {
+    let is = |name: &'static str| move |file: &Staged| file.name() == Some(name);
+    let remove = |name: &str| {
         let path = dir.join(name);
         match fs::remove_file(&path) {
-            Err(cause) if !is_absent(&cause) => return Err(HubError::io("remove", &path)(cause)),
-            _ => {}
+            Err(cause) if !is_absent(&cause) => Err(HubError::io("replace", &path)(cause)),
+            _ => Ok(()),
+        }
+    };
+    remove(CONFIG_FILE)?;
+    sync_dir(dir)?;
+    for name in COMPANIONS {
+        if !files.iter().any(is(name)) {
+            remove(name)?;
         }
     }
+    let (config, files): (Vec<Staged>, Vec<Staged>) = files.into_iter().partition(is(CONFIG_FILE));
     for file in files {
         file.commit()?;
     }
     sync_dir(dir)?;
-    config.commit()?;
-    sync_dir(dir)
+    config.into_iter().try_for_each(Staged::commit_synced)
+}
+
+/// Checks the weights of the artefact in `dir` against the digest in its `config.json`, if it has one. For a
+/// reader that has found all tensors: a name that is wrong is told better by that. Scalers have a reader of
+/// their own ([`read_scalers`](crate::read_scalers)).
+///
+/// # Errors
+/// [`HubError::Malformed`] when the file has another content than was written; [`HubError::Missing`] and
+/// [`HubError::Io`] when something cannot be read.
+pub fn check_digests(dir: &Path) -> Result<(), HubError> {
+    WEIGHT_FILES
+        .iter()
+        .try_for_each(|name| check_digest(dir, name))
+}
+
+/// Checks the file `name` in `dir`, if it is there, against the digest in the `config.json` beside it.
+pub(crate) fn check_digest(dir: &Path, name: &str) -> Result<(), HubError> {
+    let (path, file) = (dir.join(CONFIG_FILE), dir.join(name));
+    if !file.is_file() || !path.is_file() {
+        return Ok(());
+    }
+    let config: Value = read_json(&path)?;
+    let digests = &config[DIGESTS];
+    let wrong = || {
+        let found = format!("`{DIGESTS}` is {digests}, expected names of files and their SHA-256");
+        HubError::malformed(&path, found, "remove it, or copy the file again")
+    };
+    if digests.is_null() {
+        return Ok(());
+    }
+    let expected = match digests.as_object().ok_or_else(wrong)?.get(name) {
+        None => return Ok(()),
+        Some(digest) => digest.as_str().ok_or_else(wrong)?,
+    };
+    let found = sha256_file(&file)?;
+    if found == expected {
+        return Ok(());
+    }
+    Err(HubError::malformed(
+        &file,
+        format!(
+            "has the SHA-256 {found}, expected {expected} by the {CONFIG_FILE} beside it: it is damaged, or \
+             belongs to another"
+        ),
+        format!("copy both again; if the change was meant, remove `{DIGESTS}` from {CONFIG_FILE}"),
+    ))
 }
 
 fn check_is_dir(dir: &Path) -> Result<(), HubError> {

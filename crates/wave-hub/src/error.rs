@@ -118,6 +118,21 @@ impl HubError {
         }
     }
 
+    #[cfg(feature = "hub")]
+    pub(crate) fn remote(
+        about: &str,
+        found: impl Into<String>,
+        remedy: impl Into<String>,
+        request: bool,
+    ) -> Self {
+        Self::Remote {
+            about: about.to_owned(),
+            found: found.into(),
+            remedy: remedy.into(),
+            request,
+        }
+    }
+
     /// For `map_err`: an I/O error met while doing `action` to `path`.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |cause| Self::Io {

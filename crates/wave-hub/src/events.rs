@@ -4,9 +4,9 @@
 //! CRC of the message. Each record is written in one piece when it is logged, so a killed run loses
 //! nothing but, at worst, a torn last record.
 //!
-//! Every session of a run has a file of its own, which readers take in the order of their names. A
-//! resumed run cuts the files before it at its checkpoint, so that no step comes twice or backwards.
-//! It does not append to them: TensorBoard may have read beyond the cut, and goes on where it was.
+//! Every session of a run has a file of its own, which readers take in the order of their names. That of a resumed run
+//! starts with an event that tells readers to forget what the files before it say of later steps. Those stay as they
+//! are: TensorBoard may have read them already, and goes on where it was.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::HubError;
-use crate::files::read_bytes;
 use crate::proto::Message;
 
 /// The file of a run's first session: TensorBoard reads files whose name holds `tfevents`.
@@ -37,11 +36,6 @@ const SESSION_START: i64 = 1;
 
 /// The format's name for itself; from version 2 on, readers honour session starts.
 const VERSION: &str = "brain.Event:2";
-/// Length and its checksum.
-const HEAD: usize = 12;
-/// The message's checksum.
-const TAIL: usize = 4;
-
 /// An event file open for appending.
 #[derive(Debug)]
 pub struct EventWriter {
@@ -57,30 +51,21 @@ impl EventWriter {
     /// [`HubError::Io`] when they cannot be written.
     pub fn create(dir: &Path) -> Result<Self, HubError> {
         for (_, path) in sessions(dir)? {
-            remove(&path)?;
+            fs::remove_file(&path).map_err(HubError::io("remove", &path))?;
         }
         Self::begin(&dir.join(EVENTS_FILE), &[version()])
     }
 
     /// Continues the events in `dir` after `step`, the last step that counts; starts them if there
-    /// are none. What was logged later is removed.
+    /// are none. Readers forget what was logged later.
     ///
     /// # Errors
-    /// [`HubError::Malformed`] when a file is none that this writer made, [`HubError::Io`]
-    /// when one cannot be read or written.
+    /// [`HubError::Io`] when they cannot be written.
     pub fn resume(dir: &Path, step: u64) -> Result<Self, HubError> {
-        let mut last = None;
-        for (number, path) in sessions(dir)? {
-            if cut(&path, step)? {
-                last = Some(number);
-            } else {
-                remove(&path)?;
-            }
-        }
-        let Some(last) = last else {
+        let numbers = sessions(dir)?.into_iter().map(|(number, _)| number);
+        let Some(last) = numbers.max() else {
             return Self::create(dir);
         };
-        // A reader that saw what was cut forgets it.
         let start = Message::new().int(SESSION_STATUS, SESSION_START);
         let start = now()
             .int(STEP, as_step(step.saturating_add(1)))
@@ -129,7 +114,7 @@ impl EventWriter {
     }
 }
 
-/// The files of the sessions in `dir`, by number.
+/// The files of the sessions in `dir`, each with its number.
 fn sessions(dir: &Path) -> Result<Vec<(u32, PathBuf)>, HubError> {
     let entries = match fs::read_dir(dir) {
         Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -149,62 +134,12 @@ fn sessions(dir: &Path) -> Result<Vec<(u32, PathBuf)>, HubError> {
             all.push((number, path));
         }
     }
-    all.sort();
     Ok(all)
-}
-
-/// Removes from an event file what is after `step`, and a torn last record. Says whether anything
-/// worth keeping is left.
-fn cut(path: &Path, step: u64) -> Result<bool, HubError> {
-    let bytes = read_bytes(path)?;
-    let (mut kept, mut scalars, mut at) = (Vec::new(), false, 0);
-    while let Some(n) = first_record(&bytes[at..]) {
-        let whole = &bytes[at..at + n];
-        let of = step_of(&whole[HEAD..n - TAIL]);
-        if of.is_none_or(|of| of <= as_step(step)) {
-            kept.extend(whole);
-            scalars |= of.is_some();
-        }
-        at += n;
-    }
-    // Nothing but the start of a first record: the run died at once.
-    let torn = bytes.len() < record(version().as_bytes()).len();
-    if at == 0 && !torn {
-        return Err(HubError::malformed(
-            path,
-            "is not an event file, or is damaged from the start",
-            "move it away; a new one is started",
-        ));
-    }
-    if scalars && kept.len() < bytes.len() {
-        crate::write_atomic(path, &kept)?;
-    }
-    Ok(scalars)
-}
-
-fn remove(path: &Path) -> Result<(), HubError> {
-    fs::remove_file(path).map_err(HubError::io("remove", path))
 }
 
 /// The first event of every file.
 fn version() -> Message {
     now().text(FILE_VERSION, VERSION)
-}
-
-/// The step of an event that this writer wrote, if it has one: the varint after the time.
-fn step_of(event: &[u8]) -> Option<i64> {
-    let (tag, varint) = event.get(9..)?.split_first()?;
-    if u32::from(*tag) != STEP << 3 {
-        return None;
-    }
-    let mut step = 0;
-    for (i, byte) in varint.iter().take(10).enumerate() {
-        step |= u64::from(byte & 0x7f) << (7 * i);
-        if byte & 0x80 == 0 {
-            return Some(step as i64);
-        }
-    }
-    None
 }
 
 /// An event that so far has but its time.
@@ -220,25 +155,12 @@ fn as_step(step: u64) -> i64 {
 
 fn record(message: &[u8]) -> Vec<u8> {
     let length = (message.len() as u64).to_le_bytes();
-    let mut bytes = Vec::with_capacity(HEAD + message.len() + TAIL);
+    let mut bytes = Vec::with_capacity(16 + message.len());
     bytes.extend(length);
     bytes.extend(masked_crc(&length).to_le_bytes());
     bytes.extend(message);
     bytes.extend(masked_crc(message).to_le_bytes());
     bytes
-}
-
-/// The length of the record that `bytes` starts with, if it is whole and unbroken.
-fn first_record(bytes: &[u8]) -> Option<usize> {
-    let (length, rest) = bytes.split_first_chunk::<8>()?;
-    let (crc, rest) = rest.split_first_chunk::<4>()?;
-    if u32::from_le_bytes(*crc) != masked_crc(length) {
-        return None;
-    }
-    let n = usize::try_from(u64::from_le_bytes(*length)).ok()?;
-    let (message, rest) = rest.split_at_checked(n)?;
-    let (crc, _) = rest.split_first_chunk::<4>()?;
-    (u32::from_le_bytes(*crc) == masked_crc(message)).then_some(HEAD + n + TAIL)
 }
 
 /// The format stores CRCs rotated and shifted, so that the CRC of a record with a CRC in it is

@@ -31,11 +31,11 @@ impl FloatType {
     /// # Errors
     /// [`HubError::Unwritable`] naming the tensor whose values the type cannot hold.
     pub fn rounded(self, weights: &Weights) -> Result<Weights, HubError> {
-        let path = Path::new(crate::directory::MODEL_FILE);
+        let path = Path::new("model.safetensors");
         cast(path, &cast(path, weights, self)?, Self::F32)
     }
 
-    fn dtype(self) -> DType {
+    pub(crate) fn dtype(self) -> DType {
         match self {
             Self::F32 => DType::F32,
             Self::F16 => DType::F16,
@@ -46,11 +46,7 @@ impl FloatType {
 
 impl fmt::Display for FloatType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-            Self::Bf16 => "bf16",
-        })
+        f.write_str(self.dtype().as_str())
     }
 }
 

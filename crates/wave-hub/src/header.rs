@@ -1,14 +1,13 @@
 //! The header of a safetensors file: 8 bytes of little-endian length, then JSON, then the data.
 //!
-//! The `safetensors` crate has the last word on what is valid. Its errors do not always name the
-//! tensor, though, and its sum of offsets may overflow on a hostile file, so each declaration is
-//! checked here first. It also takes the metadata as a `HashMap`, whose order changes from run to
+//! The errors of the `safetensors` crate do not always name the tensor, and its sum of offsets may overflow on a hostile
+//! file, so headers are checked here. It also takes the metadata as a `HashMap`, whose order changes from run to
 //! run, so headers are laid out here: metadata first, in key order, then the tensors.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use safetensors::tensor::{SafeTensorError, SafeTensors, TensorInfo};
+use safetensors::tensor::{TensorInfo, TensorView};
 use serde_json::Value;
 
 use crate::HubError;
@@ -20,20 +19,21 @@ const LENGTH_BYTES: usize = 8;
 const MAX_HEADER: u64 = 100_000_000;
 const COPY_AGAIN: &str = "the file is damaged or cut short: copy, download or write it again";
 
-/// The tensors in `bytes`, the content of the file `path`, and the header's metadata.
-pub(crate) fn parse<'a>(
-    path: &Path,
-    bytes: &'a [u8],
-) -> Result<(SafeTensors<'a>, BTreeMap<String, String>), HubError> {
-    check(bytes).map_err(|found| match another_format(bytes) {
+/// A file taken apart.
+pub(crate) struct Parsed<'a> {
+    /// In name order.
+    pub(crate) tensors: BTreeMap<String, TensorView<'a>>,
+    pub(crate) metadata: BTreeMap<String, String>,
+    /// All bytes after the header.
+    pub(crate) data: &'a [u8],
+}
+
+/// Takes `bytes`, the content of the file `path`, apart.
+pub(crate) fn parse<'a>(path: &Path, bytes: &'a [u8]) -> Result<Parsed<'a>, HubError> {
+    taken_apart(bytes).map_err(|found| match another_format(bytes) {
         Some((found, remedy)) => HubError::malformed(path, found, remedy),
         None => HubError::malformed(path, found, COPY_AGAIN),
-    })?;
-    let invalid = |cause: SafeTensorError| HubError::malformed(path, explain(cause), COPY_AGAIN);
-    let (_, header) = SafeTensors::read_metadata(bytes).map_err(invalid)?;
-    let tensors = SafeTensors::deserialize(bytes).map_err(invalid)?;
-    let metadata = header.metadata().clone().unwrap_or_default();
-    Ok((tensors, metadata.into_iter().collect()))
+    })
 }
 
 /// The bytes before the data: length and padded JSON. `tensors` in the order of their offsets.
@@ -59,8 +59,7 @@ pub(crate) fn build(
     Ok(header)
 }
 
-/// Says what is wrong with the header, if anything, naming the tensor.
-fn check(bytes: &[u8]) -> Result<(), String> {
+fn taken_apart(bytes: &[u8]) -> Result<Parsed<'_>, String> {
     if bytes.is_empty() {
         return Err("is empty (0 bytes), expected a safetensors file".to_owned());
     }
@@ -79,19 +78,46 @@ fn check(bytes: &[u8]) -> Result<(), String> {
         ));
     }
     let (json, data) = rest.split_at(length as usize);
-    let entries: BTreeMap<String, Value> = serde_json::from_slice(json)
+    let mut entries: BTreeMap<String, Value> = serde_json::from_slice(json)
         .map_err(|cause| format!("its safetensors header is not a JSON object: {cause}"))?;
+    let metadata = match entries.remove(METADATA) {
+        None | Some(Value::Null) => BTreeMap::new(),
+        Some(texts) => serde_json::from_value(texts)
+            .map_err(|cause| format!("`{METADATA}` is invalid JSON, expected texts: {cause}"))?,
+    };
+    let mut tensors = BTreeMap::new();
+    let mut places = Vec::with_capacity(entries.len());
     for (name, entry) in entries {
-        if name != METADATA {
-            check_entry(&name, entry, data.len())?;
-        }
+        let info: TensorInfo = serde_json::from_value(entry)
+            .map_err(|cause| format!("tensor `{name}` has a broken header entry: {cause}"))?;
+        check_entry(&name, &info, data.len())?;
+        let (start, end) = info.data_offsets;
+        let view = TensorView::new(info.dtype, info.shape, &data[start..end])
+            .map_err(|cause| format!("tensor `{name}` is not valid: {cause}"))?;
+        places.push((start, end, name.clone()));
+        tensors.insert(name, view);
     }
-    Ok(())
+    places.sort();
+    let mut held = 0;
+    for (start, end, name) in places {
+        if start != held {
+            return Err(format!(
+                "the bytes of tensor `{name}` overlap its neighbour's or leave a gap before them"
+            ));
+        }
+        held = end;
+    }
+    if held != data.len() {
+        return Err("holds bytes that belong to no tensor after the last one".to_owned());
+    }
+    Ok(Parsed {
+        tensors,
+        metadata,
+        data,
+    })
 }
 
-fn check_entry(name: &str, entry: Value, held: usize) -> Result<(), String> {
-    let info: TensorInfo = serde_json::from_value(entry)
-        .map_err(|cause| format!("tensor `{name}` has a broken header entry: {cause}"))?;
+fn check_entry(name: &str, info: &TensorInfo, held: usize) -> Result<(), String> {
     let (start, end) = info.data_offsets;
     if start > end {
         return Err(format!(
@@ -126,19 +152,6 @@ fn check_entry(name: &str, entry: Value, held: usize) -> Result<(), String> {
         ));
     }
     Ok(())
-}
-
-/// The errors that remain after [`check`]: of how the tensors lie together.
-fn explain(cause: SafeTensorError) -> String {
-    match cause {
-        SafeTensorError::InvalidOffset(name) => format!(
-            "the bytes of tensor `{name}` overlap its neighbour's or leave a gap before them"
-        ),
-        SafeTensorError::MetadataIncompleteBuffer => {
-            "holds bytes that belong to no tensor after the last one".to_owned()
-        }
-        cause => format!("is not a valid safetensors file: {cause}"),
-    }
 }
 
 /// Recognises what people mistake for safetensors. Only asked once the file is known not to be:

@@ -2,7 +2,7 @@
 //!
 //! Stages hand each other directories, and this crate reads and writes them:
 //!
-//! - a **model directory** in timm's layout ([`read_model`], [`write_model_as`]): `model.safetensors`,
+//! - a **model directory** in timm's layout ([`read_model`], [`write_model`]): `model.safetensors`,
 //!   `config.json` and a card, with `model.onnx` beside them if asked for;
 //! - the same in transformers' layout ([`read_transformers`], [`write_transformers`]);
 //! - a **template directory** ([`read_templates`], [`write_templates`]): `templates.safetensors`,
@@ -22,7 +22,7 @@
 //!
 //! ```
 //! use candle_core::{Device, Tensor};
-//! use wave_hub::{ModelConfig, PretrainedCfg, Weights, read_model, write_model};
+//! use wave_hub::{FloatType, ModelConfig, PretrainedCfg, Weights, read_model, write_model};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let config = ModelConfig {
@@ -41,7 +41,7 @@
 //! let weights = Weights::from([("head.weight".to_owned(), head)]);
 //!
 //! let dir = tempfile::tempdir()?;
-//! write_model(dir.path(), &config, &weights, &[], "# Cats and dogs\n")?;
+//! write_model(dir.path(), &config, &weights, None, "# Cats and dogs\n", FloatType::F32, None)?;
 //! let (read, weights) = read_model(dir.path())?;
 //! assert_eq!(read, config);
 //! assert_eq!(weights["head.weight"].dims(), [2, 3]);
@@ -54,9 +54,7 @@ use std::collections::BTreeMap;
 mod atomic;
 mod card;
 mod delta;
-mod differences;
 mod digest;
-mod digests;
 mod directory;
 mod error;
 mod events;
@@ -77,6 +75,7 @@ mod tensors;
 #[cfg(test)]
 mod testing;
 mod transformers;
+mod versioned;
 
 pub use atomic::{
     prepare_out, remove_own_temporaries, remove_temporaries, write_atomic, write_named,
@@ -87,25 +86,24 @@ pub use card::{
 };
 pub use delta::{DeltaConfig, read_delta, write_delta};
 pub use digest::{sha256_file, sha256_hex};
-pub use digests::check_digests;
 pub use directory::{
-    ARTEFACT_FILES, Kind, PICTURE_FILE, SCALERS_FILE, TOKENIZER_FILE, UNREAD_FILES, directory_kind,
+    ARTEFACT_FILES, Kind, PICTURE_FILE, TOKENIZER_FILE, UNREAD_FILES, check_digests, directory_kind,
 };
 pub use error::HubError;
 pub use events::{EVENTS_FILE, EventWriter};
 pub use files::{read_bytes, read_json, read_text, write_json};
 pub use float::FloatType;
-pub use model::{ModelConfig, ModuleNames, PretrainedCfg, read_model, write_model, write_model_as};
+pub use model::{ModelConfig, ModuleNames, PretrainedCfg, read_model, write_model};
 pub use numbers::{FLOOR, HALF_TO_EVEN};
 pub use preprocessing::{Preprocessing, Processor, Source, Told, read_preprocessing};
 pub use scalers::read_scalers;
 pub use table::{read_table, write_table};
 pub use templates::{
-    Accuracy, FORMAT_VERSION, LevelConfig, ShapeAccuracy, TemplateConfig, read_templates,
-    write_templates,
+    Accuracy, LevelConfig, ShapeAccuracy, TemplateConfig, read_templates, write_templates,
 };
 pub use tensors::{read_tensors, read_weights, write_tensors};
 pub use transformers::{read_transformers, write_transformers};
+pub use versioned::FORMAT_VERSION;
 
 /// Named tensors, in name order.
 pub type Weights = BTreeMap<String, candle_core::Tensor>;

@@ -10,15 +10,13 @@ use std::path::Path;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use crate::atomic::Staged;
-use crate::digests::commit_artefact;
 use crate::directory::{
-    CARD_FILE, CONFIG_FILE, Kind, MODEL_FILE, ONNX_FILE, promised_file, read_config,
+    CONFIG_FILE, Content, Kind, MODEL_FILE, ONNX_FILE, promised_file, read_config,
 };
 use crate::float::cast;
 use crate::numbers::{check_numbers, check_offset};
 use crate::onnx::{self, VitSizes};
-use crate::tensors::{read_weights, stage_tensors};
+use crate::tensors::read_weights;
 use crate::{FloatType, HubError, Weights};
 
 /// The most classes that are named by their numbers.
@@ -164,8 +162,8 @@ pub(crate) fn read_model_weights(dir: &Path, remedy: &str) -> Result<Weights, Hu
     Ok(weights)
 }
 
-/// Writes a model directory: the weights, further weight files `extra` (file name and content,
-/// such as `("scalers.safetensors", ...)`), the card `README.md`, and `config.json`.
+/// Writes a model directory: the weights stored as `float`, the scalers of an expanded model, the card `README.md`, the
+/// graph `model.onnx` if its sizes and metadata are given, and `config.json`.
 ///
 /// Everything is on disk under temporary names before the first file gets its own, and
 /// `config.json` comes last, so a directory that has one is complete. What an earlier model left
@@ -173,69 +171,45 @@ pub(crate) fn read_model_weights(dir: &Path, remedy: &str) -> Result<Weights, Hu
 /// written anew; other files in `dir` are left alone.
 ///
 /// # Errors
-/// [`HubError::Unwritable`] when the content contradicts itself, [`HubError::Io`] and
-/// [`HubError::Tensor`] when the work fails. No temporary file stays behind; unless the failure
+/// [`HubError::Unwritable`] when the content contradicts itself, `float` cannot hold a weight or an ONNX file the graph;
+/// [`HubError::Io`] and [`HubError::Tensor`] when the work fails. No temporary file stays behind; unless the failure
 /// falls between two renames, neither has anything else changed.
 pub fn write_model(
     dir: &Path,
     config: &ModelConfig,
     weights: &Weights,
-    extra: &[(&str, &Weights)],
-    card: &str,
-) -> Result<(), HubError> {
-    write_model_as(dir, config, weights, extra, card, FloatType::F32, None)
-}
-
-/// [`write_model`] with the weights stored as `float`, and with the graph `model.onnx` if its sizes
-/// and metadata are given. The extra weight files keep their types.
-///
-/// # Errors
-/// Those of [`write_model`] and [`onnx::vit()`], and [`HubError::Unwritable`] when `float` cannot
-/// hold a weight.
-pub fn write_model_as(
-    dir: &Path,
-    config: &ModelConfig,
-    weights: &Weights,
-    extra: &[(&str, &Weights)],
+    scalers: Option<&Weights>,
     card: &str,
     float: FloatType,
     graph: Option<(&VitSizes, &BTreeMap<String, String>)>,
 ) -> Result<(), HubError> {
-    let config_path = dir.join(CONFIG_FILE);
-    let refuse = |found: String| HubError::unwritable(&config_path, found, "correct it");
-    check(config).map_err(refuse)?;
-    check_names(extra).map_err(refuse)?;
-    let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
-    let path = dir.join(MODEL_FILE);
-    let narrow = cast(&path, weights, float)?;
-    let mut files = vec![stage_tensors(&path, &narrow, &metadata)?];
+    check(config)
+        .map_err(|found| HubError::unwritable(&dir.join(CONFIG_FILE), found, "correct it"))?;
+    let content = Content {
+        file: MODEL_FILE,
+        weights,
+        float,
+        scalers,
+        card,
+    };
+    let mut more = Vec::new();
     if let Some((sizes, metadata)) = graph {
         let path = dir.join(ONNX_FILE);
-        files.push(onnx::stage(&path, sizes, &narrow, metadata, float)?);
+        let narrow = cast(&path, weights, float)?;
+        more.push(onnx::stage(&path, sizes, &narrow, metadata, float)?);
     }
-    for (name, weights) in extra {
-        files.push(stage_tensors(&dir.join(name), weights, &metadata)?);
-    }
-    files.push(Staged::from_bytes(&dir.join(CARD_FILE), card.as_bytes())?);
-    commit_artefact(dir, files, config)
+    content.commit(dir, more, config)
 }
 
 /// A model's configuration, from the content of the file `path`.
-pub(crate) fn parse(path: &Path, config: Value) -> Result<ModelConfig, HubError> {
-    Ok(parse_said(path, config)?.0)
-}
-
-/// [`parse`], and the keys of preprocessing that the file has, with their names there.
-pub(crate) fn parse_said(
-    path: &Path,
-    mut config: Value,
-) -> Result<(ModelConfig, Map<String, Value>), HubError> {
-    // timm takes a null for a key that is not there.
-    without_nulls(&mut config);
-    let said =
-        split(&mut config).map_err(|found| HubError::malformed(path, found, "correct the file"))?;
-    names_in_order(&mut config)
-        .map_err(|found| HubError::malformed(path, found, "correct the file"))?;
+pub(crate) fn parse(path: &Path, mut config: Value) -> Result<ModelConfig, HubError> {
+    let refuse = |found| HubError::malformed(path, found, "correct the file");
+    // timm takes a null for a key that is not there, but refuses one for the whole preprocessing.
+    if let Some(map) = config.as_object_mut() {
+        map.retain(|key, value| !value.is_null() || key == "pretrained_cfg");
+    }
+    nest(&mut config).map_err(refuse)?;
+    names_in_order(&mut config).map_err(refuse)?;
     let config: ModelConfig = serde_json::from_value(config).map_err(|cause| {
         HubError::malformed(
             path,
@@ -243,32 +217,26 @@ pub(crate) fn parse_said(
             "correct the file or write the model again",
         )
     })?;
-    check(&config).map_err(|found| HubError::malformed(path, found, "correct the file"))?;
-    Ok((config, said))
+    check(&config).map_err(refuse)?;
+    Ok(config)
 }
 
-/// Brings timm's older configurations, whose keys of preprocessing are at the top, to the newer form, and
-/// tells the name that each key of preprocessing had.
-fn split(config: &mut Value) -> Result<Map<String, Value>, String> {
+/// Brings timm's older configurations, whose keys of preprocessing are at the top, to the newer form.
+fn nest(config: &mut Value) -> Result<(), String> {
     let Value::Object(config) = config else {
-        return Ok(Map::new());
+        return Ok(());
     };
-    let (prepared, at) = match config.get("pretrained_cfg") {
-        Some(prepared) => (sayings(prepared)?, "pretrained_cfg."),
+    let prepared = match config.get("pretrained_cfg") {
+        Some(prepared) => sayings(prepared)?,
         None => {
             if let Some(labels) = config.remove("labels") {
                 config.entry("label_names").or_insert(labels);
             }
-            let keys = config.iter().filter(|(_, value)| !value.is_null());
-            let keys = keys.map(|(key, value)| (key.clone(), value.clone()));
-            (keys.collect(), "")
+            config.clone()
         }
     };
-    let said = prepared.keys();
-    let said = said.map(|key| (key.clone(), format!("{at}{key}").into()));
-    let said = said.collect();
-    config.insert("pretrained_cfg".to_owned(), Value::Object(prepared));
-    Ok(said)
+    config.insert("pretrained_cfg".to_owned(), prepared.into());
+    Ok(())
 }
 
 /// What a `pretrained_cfg` says: timm reads null as absent.
@@ -283,13 +251,6 @@ pub(crate) fn sayings(prepared: &Value) -> Result<Map<String, Value>, String> {
     Ok(said
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect())
-}
-
-/// timm refuses a null for the whole preprocessing.
-fn without_nulls(value: &mut Value) {
-    if let Some(map) = value.as_object_mut() {
-        map.retain(|key, value| !value.is_null() || key == "pretrained_cfg");
-    }
 }
 
 /// Turns names by the numbers of classes, which timm writes where numbers have gaps, into names in order. A class
@@ -348,20 +309,6 @@ pub(crate) fn check_prepared(prepared: &PretrainedCfg) -> Result<(), String> {
         return Err(format!(
             "`mean` has {n} values for the {channels} channels of `input_size`"
         ));
-    }
-    Ok(())
-}
-
-pub(crate) fn check_names(extra: &[(&str, &Weights)]) -> Result<(), String> {
-    for (i, (name, _)) in extra.iter().enumerate() {
-        let bare = Path::new(name).file_name() == Some(name.as_ref());
-        let taken = *name == MODEL_FILE || extra[..i].iter().any(|(other, _)| other == name);
-        if !bare || taken || !name.ends_with(".safetensors") {
-            return Err(format!(
-                "an extra file is named `{name}`, expected a bare, free name ending in \
-                 .safetensors"
-            ));
-        }
     }
     Ok(())
 }

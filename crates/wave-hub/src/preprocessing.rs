@@ -7,7 +7,7 @@
 use std::fmt;
 use std::path::Path;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::directory::{CONFIG_FILE, PREPROCESSOR_FILE, PROCESSOR_FILE};
 use crate::files::read_json;
@@ -115,44 +115,30 @@ impl Preprocessing {
     /// What is taken for weights without any description: timm's defaults.
     pub fn assumed() -> Self {
         let why = "nothing tells it, and this is timm's default";
-        let mut steps = Self::of_timm(&PretrainedCfg::default(), |_| {
+        Self::of_timm(&PretrainedCfg::default(), |_| {
             Source::Assumed(why.to_owned())
-        });
-        steps.size.source = Source::Assumed(why.to_owned());
-        steps
+        })
     }
 
     /// The name, value and source of each step, for people.
     pub fn described(&self) -> Vec<(&'static str, String, &Source)> {
+        type Step<'a> = (&'static str, String, &'a Source);
+        fn one<'a>(name: &'static str, told: &'a Told<impl ToString>) -> Step<'a> {
+            (name, told.value.to_string(), &told.source)
+        }
+        fn numbers<'a>(name: &'static str, told: &'a Told<Vec<f64>>) -> Step<'a> {
+            let values: Vec<String> = told.value.iter().map(f64::to_string).collect();
+            (name, values.join(", "), &told.source)
+        }
         let [height, width] = self.size.value;
-        let numbers = |values: &[f64]| {
-            let values: Vec<String> = values.iter().map(f64::to_string).collect();
-            values.join(", ")
-        };
         vec![
             ("size", format!("{height} x {width}"), &self.size.source),
-            (
-                "interpolation",
-                self.interpolation.value.clone(),
-                &self.interpolation.source,
-            ),
-            (
-                "crop_mode",
-                self.crop_mode.value.clone(),
-                &self.crop_mode.source,
-            ),
-            (
-                "crop_pct",
-                self.crop_pct.value.to_string(),
-                &self.crop_pct.source,
-            ),
-            (
-                "crop_offset",
-                self.crop_offset.value.clone(),
-                &self.crop_offset.source,
-            ),
-            ("mean", numbers(&self.mean.value), &self.mean.source),
-            ("std", numbers(&self.std.value), &self.std.source),
+            one("interpolation", &self.interpolation),
+            one("crop_mode", &self.crop_mode),
+            one("crop_pct", &self.crop_pct),
+            one("crop_offset", &self.crop_offset),
+            numbers("mean", &self.mean),
+            numbers("std", &self.std),
         ]
     }
 }
@@ -170,8 +156,8 @@ pub fn read_preprocessing(dir: &Path) -> Result<Preprocessing, HubError> {
     let path = dir.join(CONFIG_FILE);
     let config: Value = read_json(&path)?;
     if config.get("architecture").is_some() {
-        let (config, said) = crate::model::parse_said(&path, config)?;
-        return Ok(of_model(&config, &said));
+        let model = crate::model::parse(&path, config.clone())?;
+        return Ok(of_model(&model, &config));
     }
     for (file, key) in [
         (PROCESSOR_FILE, Some("image_processor")),
@@ -196,8 +182,8 @@ pub fn read_preprocessing(dir: &Path) -> Result<Preprocessing, HubError> {
         .map_err(|found| HubError::malformed(&path, found, "correct the file"))
 }
 
-/// The preprocessing of timm's configuration, `said` holding the keys that the file has, by their names in it.
-fn of_model(config: &ModelConfig, said: &Map<String, Value>) -> Preprocessing {
+/// The preprocessing of timm's configuration, which the file has as `said`.
+fn of_model(config: &ModelConfig, said: &Value) -> Preprocessing {
     const KEYS: [&str; 6] = [
         "input_size",
         "interpolation",
@@ -206,13 +192,17 @@ fn of_model(config: &ModelConfig, said: &Map<String, Value>) -> Preprocessing {
         "mean",
         "std",
     ];
-    let silent = KEYS.iter().all(|key| !said.contains_key(*key));
-    let source = |key: &str| match said.get(key) {
-        Some(at) => Source::File(format!("{CONFIG_FILE}: {}", at.as_str().unwrap_or(key))),
-        None if silent => Source::Assumed(format!(
+    let (said, at) = match said.get("pretrained_cfg") {
+        Some(said) => (said, "pretrained_cfg."),
+        None => (said, ""), // as timm's older ones
+    };
+    let silent = KEYS.iter().all(|key| said[key].is_null());
+    let source = |key: &str| match said[key].is_null() {
+        false => Source::File(format!("{CONFIG_FILE}: {at}{key}")),
+        true if silent => Source::Assumed(format!(
             "{CONFIG_FILE} says nothing of images, and this is timm's default"
         )),
-        None => Source::Class("timm's PretrainedCfg".to_owned()),
+        true => Source::Class("timm's PretrainedCfg".to_owned()),
     };
     let mut steps = Preprocessing::of_timm(&config.pretrained_cfg, source);
     // A fixed size is the network's own, as timm reads it, and one that can change is not fixed.

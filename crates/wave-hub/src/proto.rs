@@ -36,9 +36,7 @@ impl Message {
 
     /// `string` or `bytes`.
     pub(crate) fn bytes(self, field: u32, value: &[u8]) -> Self {
-        let mut message = self.open(field, value.len());
-        message.0.extend(value);
-        message
+        self.open(field, value.len()).then(value)
     }
 
     /// `string`.
@@ -59,9 +57,9 @@ impl Message {
         self
     }
 
-    /// The fields of `other` after these.
-    pub(crate) fn then(mut self, other: &Message) -> Self {
-        self.0.extend(&other.0);
+    /// The content of a field that was opened.
+    pub(crate) fn then(mut self, bytes: &[u8]) -> Self {
+        self.0.extend(bytes);
         self
     }
 

@@ -5,10 +5,10 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::digests::check_digest;
-use crate::directory::{CONFIG_FILE, SCALERS_FILE};
+use crate::directory::{CONFIG_FILE, SCALERS_FILE, check_digest};
 use crate::templates::PARTS;
 use crate::tensors::read_weights;
+use crate::versioned::check_names;
 use crate::{HubError, Weights};
 
 /// The scalers of a model of `depth` layers in `dir`, if it has any.
@@ -31,22 +31,6 @@ pub fn read_scalers(dir: &Path, depth: usize) -> Result<Option<Weights>, HubErro
     })?;
     check_digest(dir, SCALERS_FILE)?;
     Ok(Some(weights))
-}
-
-/// Refuses weights that are not those expected, each of them: what is looked up by name alone may be passed over.
-pub(crate) fn check_names(expected: &BTreeSet<String>, weights: &Weights) -> Result<(), String> {
-    // A tensor by another name is told by that: both names differ from what is expected.
-    if let Some(name) = weights.keys().find(|name| !expected.contains(*name)) {
-        return Err(format!(
-            "holds tensor `{name}`, of which {CONFIG_FILE} says nothing"
-        ));
-    }
-    match expected.iter().find(|name| !weights.contains_key(*name)) {
-        Some(name) => Err(format!(
-            "tensor `{name}` is missing, but {CONFIG_FILE} speaks of it"
-        )),
-        None => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use candle_core::{DType, Device, Tensor};
 use safetensors::tensor;
 use sha2::{Digest, Sha256};
 
-use crate::atomic::write_into;
+use crate::atomic::Staged;
 use crate::digest::hex;
 use crate::files::read_bytes;
 use crate::tensors::{fill, lay_out};
@@ -40,7 +40,7 @@ pub fn write_table(
     let mut metadata = metadata.clone();
     metadata.insert(CHECKSUM.into(), hex(&hasher.finalize()));
     let (header, order) = lay_out(path, table, &metadata)?;
-    write_into(path, |file| fill(path, &header, &order, file))
+    Staged::beside(path, |file| fill(path, &header, &order, file))?.commit_synced()
 }
 
 /// Reads what [`write_table`] wrote: each tensor in its own type, and the metadata without the
@@ -58,32 +58,28 @@ pub fn read_table(path: &Path) -> Result<(Weights, BTreeMap<String, String>), Hu
         )
     };
     let bytes = read_bytes(path)?;
-    let (tensors, mut metadata) = header::parse(path, &bytes)?;
-    let Some(expected) = metadata.remove(CHECKSUM) else {
+    let mut parsed = header::parse(path, &bytes)?;
+    let Some(expected) = parsed.metadata.remove(CHECKSUM) else {
         return Err(damaged("has no checksum in its metadata".into()));
     };
-    let mut views = tensors.tensors();
-    let length: usize = views.iter().map(|(_, view)| view.data().len()).sum();
     let mut hasher = Sha256::new();
-    hasher.update(canonical(&metadata).as_bytes());
-    // The data of a valid file is its last bytes, without gaps.
-    hasher.update(&bytes[bytes.len() - length..]);
+    hasher.update(canonical(&parsed.metadata).as_bytes());
+    hasher.update(parsed.data);
     let found = hex(&hasher.finalize());
     if found != expected {
         return Err(damaged(format!(
             "its content has the SHA-256 {found}, expected {expected}"
         )));
     }
-    views.sort_by(|(a, _), (b, _)| a.cmp(b));
     let mut table = Weights::new();
-    for (name, view) in views {
+    for (name, view) in parsed.tensors {
         let dtype = DType::try_from(view.dtype())
             .map_err(|_| damaged(format!("tensor `{name}` has type {}", view.dtype())))?;
         let tensor = Tensor::from_raw_buffer(view.data(), dtype, view.shape(), &Device::Cpu)
             .map_err(HubError::tensor(path, &name))?;
         table.insert(name, tensor);
     }
-    Ok((table, metadata))
+    Ok((table, parsed.metadata))
 }
 
 fn canonical(metadata: &BTreeMap<String, String>) -> String {

@@ -19,18 +19,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::atomic::Staged;
-use crate::digests::commit_artefact;
-use crate::directory::{
-    CARD_FILE, CONFIG_FILE, EXPAND_FILE, Kind, TEMPLATES_FILE, promised_file, read_config,
-};
-use crate::float::cast;
+use crate::directory::{CONFIG_FILE, EXPAND_FILE, Kind, TEMPLATES_FILE};
 use crate::numbers::{HALF_TO_EVEN, check_numbers, check_offset};
 use crate::preprocessing::{Preprocessing, Source, Told};
-use crate::tensors::{read_weights, stage_tensors};
+use crate::versioned::{Versioned, check_names, read, write};
 use crate::{FloatType, HubError, Weights};
-
-/// The version of the template format that is read and written here.
-pub const FORMAT_VERSION: u32 = 1;
 
 /// The program [`EXPAND_FILE`], the same in every directory.
 pub(crate) const EXPAND: &[u8] = include_bytes!("templates/expand.py");
@@ -41,7 +34,7 @@ pub(crate) const PARTS: [&str; 4] = ["qkv", "proj", "fc1", "fc2"];
 /// A template directory's `config.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TemplateConfig {
-    /// [`FORMAT_VERSION`].
+    /// [`FORMAT_VERSION`](crate::FORMAT_VERSION).
     pub format_version: u32,
     /// The product of a scaler and a template: `tile` for S (x) T, `interleave` for T (x) S.
     pub kronecker: String,
@@ -171,32 +164,8 @@ pub struct Accuracy {
 /// [`HubError::Malformed`] when it is a model directory, is of another format version, or a file
 /// is broken or contradicts the other, [`HubError::Io`] when something cannot be read.
 pub fn read_templates(dir: &Path) -> Result<(TemplateConfig, Weights), HubError> {
-    let (kind, config) = read_config(dir)?;
-    if kind != Kind::Templates {
-        return Err(HubError::malformed(
-            dir,
-            format!("is {kind}, expected {}", Kind::Templates),
-            "name the directory that `wave condense` wrote",
-        ));
-    }
-    let config_path = dir.join(CONFIG_FILE);
-    check_version(&config_path, config.get("format_version"))?;
-    let config: TemplateConfig = serde_json::from_value(config).map_err(|cause| {
-        HubError::malformed(
-            &config_path,
-            format!("is not the configuration of templates: {cause}"),
-            "correct the file or condense again",
-        )
-    })?;
-    check_config(&config)
-        .map_err(|found| HubError::malformed(&config_path, found, "correct the file"))?;
-    let remedy = "copy it there, or condense again";
-    let path = promised_file(dir, TEMPLATES_FILE, remedy)?;
-    let weights = read_weights(&path)?;
-    check_weights(&config, &weights).map_err(|found| {
-        let remedy = format!("it does not belong to the {CONFIG_FILE} beside it: copy both again");
-        HubError::malformed(&path, found, remedy)
-    })?;
+    let (config, weights) = read::<TemplateConfig>(dir)?;
+    let path = dir.join(TEMPLATES_FILE);
     let templates = weights
         .iter()
         .filter(|(name, _)| name.contains("templates."));
@@ -223,144 +192,124 @@ pub fn write_templates(
     float: FloatType,
     card: &str,
 ) -> Result<(), HubError> {
-    let config_path = dir.join(CONFIG_FILE);
-    let path = dir.join(TEMPLATES_FILE);
-    let refuse = |path: &Path, found: String| HubError::unwritable(path, found, "correct it");
-    if config.format_version != FORMAT_VERSION {
-        let found = format!("`format_version` is {}", config.format_version);
-        let remedy = format!("write version {FORMAT_VERSION}");
-        return Err(HubError::unwritable(&config_path, found, remedy));
-    }
-    check_config(config).map_err(|found| refuse(&config_path, found))?;
-    check_weights(config, weights).map_err(|found| refuse(&path, found))?;
-    let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
-    let files = vec![
-        stage_tensors(&path, &cast(&path, weights, float)?, &metadata)?,
-        Staged::from_bytes(&dir.join(CARD_FILE), card.as_bytes())?,
-        Staged::from_bytes(&dir.join(EXPAND_FILE), EXPAND)?,
-    ];
-    commit_artefact(dir, files, config)
+    let program = Staged::from_bytes(&dir.join(EXPAND_FILE), EXPAND)?;
+    write(dir, config, weights, float, card, vec![program])
 }
 
-/// Asked before anything else of the file is believed: other versions may look otherwise.
-pub(crate) fn check_version(path: &Path, version: Option<&Value>) -> Result<(), HubError> {
-    let found = match version {
-        Some(version) if version.as_u64() == Some(u64::from(FORMAT_VERSION)) => return Ok(()),
-        Some(version) => format!("`format_version` is {version}, expected {FORMAT_VERSION}"),
-        None => format!("`format_version` is missing, expected {FORMAT_VERSION}"),
-    };
-    let newer = version.and_then(Value::as_u64) > Some(u64::from(FORMAT_VERSION));
-    let remedy = if newer {
-        "use the version of wave that wrote it, or a newer one"
-    } else {
-        "make it again"
-    };
-    Err(HubError::malformed(path, found, remedy))
-}
+impl Versioned for TemplateConfig {
+    const KIND: Kind = Kind::Templates;
+    const FILE: &'static str = TEMPLATES_FILE;
+    const NOUN: &'static str = "templates";
+    const VERB: &'static str = "condense";
 
-/// Refuses what no set of templates can be.
-fn check_config(config: &TemplateConfig) -> Result<(), String> {
-    if !["tile", "interleave"].contains(&config.kronecker.as_str()) {
-        let found = &config.kronecker;
-        return Err(format!(
-            "`kronecker` is `{found}`, expected `tile` or `interleave`"
-        ));
+    fn version(&self) -> u32 {
+        self.format_version
     }
-    if let Some(found) = &config.depth_rule
-        && !["l/(L-1)", "l/L"].contains(&found.as_str())
-    {
-        return Err(format!(
-            "`depth_rule` is `{found}`, expected `l/(L-1)` or `l/L`"
-        ));
-    }
-    for (name, value) in [
-        ("template_size", config.template_size),
-        ("anchors", config.anchors),
-        ("head_width", config.head_width),
-        ("patch", config.patch),
-        ("image_size", config.image_size),
-        ("channels", config.channels),
-    ] {
-        if value == 0 {
-            return Err(format!("`{name}` is 0, expected at least 1"));
+
+    fn check(&self) -> Result<(), String> {
+        if !["tile", "interleave"].contains(&self.kronecker.as_str()) {
+            let found = &self.kronecker;
+            return Err(format!(
+                "`kronecker` is `{found}`, expected `tile` or `interleave`"
+            ));
         }
+        if let Some(found) = &self.depth_rule
+            && !["l/(L-1)", "l/L"].contains(&found.as_str())
+        {
+            return Err(format!(
+                "`depth_rule` is `{found}`, expected `l/(L-1)` or `l/L`"
+            ));
+        }
+        for (name, value) in [
+            ("template_size", self.template_size),
+            ("anchors", self.anchors),
+            ("head_width", self.head_width),
+            ("patch", self.patch),
+            ("image_size", self.image_size),
+            ("channels", self.channels),
+        ] {
+            if value == 0 {
+                return Err(format!("`{name}` is 0, expected at least 1"));
+            }
+        }
+        let parts: BTreeSet<&str> = self.sets.keys().map(String::as_str).collect();
+        if parts != BTreeSet::from(PARTS) {
+            return Err(format!(
+                "`sets` names the parts {parts:?}, expected {PARTS:?}"
+            ));
+        }
+        let used: BTreeSet<&String> = self.sets.values().collect();
+        let counted: BTreeSet<&String> = self.counts.keys().collect();
+        if used != counted {
+            return Err(format!(
+                "`sets` uses {used:?}, but `counts` counts {counted:?}"
+            ));
+        }
+        if let Some((set, _)) = self.counts.iter().find(|(_, count)| **count == 0) {
+            return Err(format!("`counts` gives the set `{set}` no template"));
+        }
+        if let Some(level) = self
+            .levels
+            .iter()
+            .find(|level| level.counts.len() != self.counts.len())
+        {
+            return Err(format!(
+                "`levels` counts the sets {:?}, expected {counted:?}",
+                level.counts.keys().collect::<Vec<_>>()
+            ));
+        }
+        check_numbers(&self.mean, &self.std, self.crop_pct)?;
+        check_offset(self.crop_offset.as_deref())?;
+        let (values, channels) = (self.mean.len(), self.channels);
+        if values != channels {
+            return Err(format!(
+                "`mean` has {values} values for {channels} channels"
+            ));
+        }
+        check_results(
+            &self.label_names,
+            self.classes,
+            &self.accuracies,
+            &self.shapes,
+        )
     }
-    let parts: BTreeSet<&str> = config.sets.keys().map(String::as_str).collect();
-    if parts != BTreeSet::from(PARTS) {
-        return Err(format!(
-            "`sets` names the parts {parts:?}, expected {PARTS:?}"
-        ));
+
+    fn check_weights(&self, weights: &Weights) -> Result<(), String> {
+        let smaller = self.levels.len().saturating_sub(1);
+        let smaller = self.levels[..smaller].iter().enumerate();
+        let smaller = smaller.map(|(at, level)| (format!("levels.{at}."), &level.counts));
+        let levels: Vec<_> = smaller.chain([(String::new(), &self.counts)]).collect();
+        let mut expected = BTreeSet::new();
+        for (prefix, counts) in levels.iter().rev() {
+            check_level(self, prefix, counts, weights, &mut expected)?;
+        }
+        // All inherited weights of a level.
+        let inherited = |name: &&String| {
+            let mut rest = levels.iter().filter_map(|(p, _)| name.strip_prefix(&**p));
+            rest.any(|rest| rest.starts_with("auxiliary."))
+        };
+        expected.extend(weights.keys().filter(inherited).cloned());
+        check_names(&expected, weights)
     }
-    let used: BTreeSet<&String> = config.sets.values().collect();
-    let counted: BTreeSet<&String> = config.counts.keys().collect();
-    if used != counted {
-        return Err(format!(
-            "`sets` uses {used:?}, but `counts` counts {counted:?}"
-        ));
-    }
-    if let Some((set, _)) = config.counts.iter().find(|(_, count)| **count == 0) {
-        return Err(format!("`counts` gives the set `{set}` no template"));
-    }
-    if let Some(level) = config
-        .levels
-        .iter()
-        .find(|level| level.counts.len() != config.counts.len())
-    {
-        return Err(format!(
-            "`levels` counts the sets {:?}, expected {counted:?}",
-            level.counts.keys().collect::<Vec<_>>()
-        ));
-    }
-    let (names, classes) = (config.label_names.len(), config.classes);
+}
+
+/// Refuses names of other classes than there are, and accuracies that are no share.
+pub(crate) fn check_results(
+    label_names: &[String],
+    classes: usize,
+    accuracies: &[Accuracy],
+    shapes: &[ShapeAccuracy],
+) -> Result<(), String> {
+    let names = label_names.len();
     if names != 0 && names != classes {
         return Err(format!(
             "`label_names` has {names} names for {classes} classes"
         ));
     }
-    check_numbers(&config.mean, &config.std, config.crop_pct)?;
-    check_offset(config.crop_offset.as_deref())?;
-    let (values, channels) = (config.mean.len(), config.channels);
-    if values != channels {
-        return Err(format!(
-            "`mean` has {values} values for {channels} channels"
-        ));
-    }
-    let shapes = config.shapes.iter().map(|shape| shape.top1);
-    check_accuracies(shapes.chain(config.accuracies.iter().map(|accuracy| accuracy.top1)))
-}
-
-pub(crate) fn check_accuracies(mut top1: impl Iterator<Item = f64>) -> Result<(), String> {
+    let shapes = shapes.iter().map(|shape| shape.top1);
+    let mut top1 = shapes.chain(accuracies.iter().map(|accuracy| accuracy.top1));
     match top1.find(|top1| !(0.0..=1.0).contains(top1)) {
         Some(wrong) => Err(format!("an accuracy is {wrong}, expected 0 to 1")),
-        None => Ok(()),
-    }
-}
-
-/// Refuses tensors that contradict the configuration, and any that it does not speak of.
-fn check_weights(config: &TemplateConfig, weights: &Weights) -> Result<(), String> {
-    let mut expected = BTreeSet::new();
-    check_level(config, "", &config.counts, weights, &mut expected)?;
-    let smaller = config.levels.len().saturating_sub(1);
-    let smaller = config.levels[..smaller].iter().enumerate();
-    let smaller: Vec<_> = smaller
-        .map(|(at, level)| (format!("levels.{at}."), level))
-        .collect();
-    for (prefix, level) in &smaller {
-        check_level(config, prefix, &level.counts, weights, &mut expected)?;
-    }
-    let of_auxiliary = |name: &str| {
-        let mut rest = smaller
-            .iter()
-            .filter_map(|(p, _)| name.strip_prefix(p.as_str()));
-        rest.any(|rest| rest.starts_with("auxiliary."))
-    };
-    let stranger = weights.keys().find(|name| {
-        !name.starts_with("auxiliary.") && !expected.contains(*name) && !of_auxiliary(name)
-    });
-    match stranger {
-        Some(name) => Err(format!(
-            "holds tensor `{name}`, of which {CONFIG_FILE} says nothing"
-        )),
         None => Ok(()),
     }
 }

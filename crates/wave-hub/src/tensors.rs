@@ -9,10 +9,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use candle_core::{DType, Device, Storage, Tensor};
+use candle_core::{DType, Device, Tensor};
 use safetensors::tensor::{self, Dtype, TensorInfo, TensorView};
 
-use crate::atomic::{Staged, write_with};
+use crate::atomic::Staged;
 use crate::files::read_bytes;
 use crate::header::{self, METADATA};
 use crate::{HubError, Weights};
@@ -29,16 +29,13 @@ use crate::{HubError, Weights};
 /// read.
 pub fn read_tensors(path: &Path) -> Result<(Weights, BTreeMap<String, String>), HubError> {
     let bytes = read_bytes(path)?;
-    let (tensors, metadata) = header::parse(path, &bytes)?;
-    let mut views = tensors.tensors();
-    // The first tensor to be refused should be the same one each time.
-    views.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let parsed = header::parse(path, &bytes)?;
     let mut weights = Weights::new();
-    for (name, view) in views {
+    for (name, view) in parsed.tensors {
         let tensor = load(path, &name, &view)?;
         weights.insert(name, tensor);
     }
-    Ok((weights, metadata))
+    Ok((weights, parsed.metadata))
 }
 
 /// [`read_tensors`] of a model or templates, in which every value is a finite number.
@@ -64,23 +61,11 @@ pub fn read_weights(path: &Path) -> Result<Weights, HubError> {
 
 /// The number of values of an f32 tensor that are NaN or infinite.
 fn not_finite(tensor: &Tensor) -> candle_core::Result<usize> {
-    /// All bits of the exponent: set in what is not finite.
-    const EXPONENT: u32 = 0x7f80_0000;
     if tensor.dtype() != DType::F32 {
         return Ok(0);
     }
-    let tensor = tensor.contiguous()?;
-    let (storage, layout) = tensor.storage_and_layout();
-    let Storage::Cpu(storage) = &*storage else {
-        return Ok(0); // what is read from a file lies here
-    };
-    let values = &storage.as_slice::<f32>()?[layout.start_offset()..][..tensor.elem_count()];
-    // Counted without a branch, so that the compiler does it in vectors.
-    let odd = |value: &f32| u32::from(value.to_bits() & EXPONENT == EXPONENT);
-    let chunks = values.chunks(1 << 20);
-    Ok(chunks
-        .map(|c| c.iter().map(odd).sum::<u32>() as usize)
-        .sum())
+    let values = tensor.flatten_all()?.to_vec1::<f32>()?;
+    Ok(values.iter().filter(|value| !value.is_finite()).count())
 }
 
 /// Writes a safetensors file, whole or not at all. The same weights and metadata give the same
@@ -100,17 +85,14 @@ pub fn write_tensors(
 ) -> Result<(), HubError> {
     check_writable(path, weights)?;
     let (header, order) = lay_out(path, weights, metadata)?;
-    write_with(path, |file| fill(path, &header, &order, file))
+    Staged::new(path, |file| fill(path, &header, &order, file))?.commit_synced()
 }
 
-/// [`write_tensors`] up to the rename.
-pub(crate) fn stage_tensors(
-    path: &Path,
-    weights: &Weights,
-    metadata: &BTreeMap<String, String>,
-) -> Result<Staged, HubError> {
+/// [`write_tensors`] of weights, with the metadata that PyTorch's tools expect, up to the rename.
+pub(crate) fn stage_weights(path: &Path, weights: &Weights) -> Result<Staged, HubError> {
+    let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
     check_writable(path, weights)?;
-    let (header, order) = lay_out(path, weights, metadata)?;
+    let (header, order) = lay_out(path, weights, &metadata)?;
     Staged::new(path, |file| fill(path, &header, &order, file))
 }
 
@@ -187,10 +169,9 @@ fn load(path: &Path, name: &str, view: &TensorView<'_>) -> Result<Tensor, HubErr
             ));
         }
     };
-    let kept = if dtype == DType::I64 {
-        dtype
-    } else {
-        DType::F32
+    let kept = match dtype {
+        DType::I64 => dtype,
+        _ => DType::F32,
     };
     Tensor::from_raw_buffer(view.data(), dtype, view.shape(), &Device::Cpu)
         .and_then(|tensor| tensor.to_dtype(kept))

@@ -19,8 +19,13 @@ pub(crate) fn names(dir: &Path) -> Vec<String> {
 /// Asserts that the request was wrong and that the message holds each of `parts`.
 #[track_caller]
 pub(crate) fn check_request(error: HubError, parts: &[&str]) {
-    let text = error.to_string();
-    assert!(error.is_request(), "not a wrong request: {text}");
+    assert!(error.is_request(), "not a wrong request: {error}");
+    check_text(&error.to_string(), parts);
+}
+
+/// Asserts that a message holds each of `parts`.
+#[track_caller]
+pub(crate) fn check_text(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "no `{part}` in: {text}");
     }

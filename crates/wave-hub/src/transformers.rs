@@ -4,18 +4,14 @@
 //! The content of the files is the caller's: the names of a network's weights are knowledge about
 //! networks, not about files.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
 
 use crate::atomic::Staged;
-use crate::digests::{DIGESTS, commit_artefact};
-use crate::directory::{CARD_FILE, CONFIG_FILE, MODEL_FILE, PREPROCESSOR_FILE};
+use crate::directory::{CONFIG_FILE, Content, DIGESTS, MODEL_FILE, PREPROCESSOR_FILE};
 use crate::files::{json_bytes, read_json};
-use crate::float::cast;
-use crate::model::{check_names, read_model_weights};
-use crate::tensors::stage_tensors;
+use crate::model::read_model_weights;
 use crate::{FloatType, HubError, Weights};
 
 /// The file that lists the parts of weights too large for one.
@@ -42,7 +38,7 @@ pub fn read_transformers(dir: &Path) -> Result<(Value, Weights), HubError> {
 }
 
 /// Writes a model in transformers' native layout: weights under the names they have there, as
-/// `float`; further weight files `extra` as they are; `preprocessor_config.json` if given; the
+/// `float`; the scalers of an expanded model; `preprocessor_config.json` if given; the
 /// card; and `config.json` last, all of them on disk under temporary names before the first gets
 /// its own. Other files are treated as by [`crate::write_model`].
 ///
@@ -55,35 +51,29 @@ pub fn write_transformers(
     config: &Value,
     preprocessor: Option<&Value>,
     weights: &Weights,
-    extra: &[(&str, &Weights)],
+    scalers: Option<&Weights>,
     card: &str,
     float: FloatType,
 ) -> Result<(), HubError> {
-    let config_path = dir.join(CONFIG_FILE);
     check(config)
-        .and_then(|()| check_names(extra))
-        .map_err(|found| HubError::unwritable(&config_path, found, "correct it"))?;
-    let path = dir.join(MODEL_FILE);
-    if weights.is_empty() {
-        return Err(HubError::unwritable(&path, "holds no tensor", "give some"));
-    }
-    let metadata = BTreeMap::from([("format".to_owned(), "pt".to_owned())]);
-    let mut files = vec![
-        stage_tensors(&path, &cast(&path, weights, float)?, &metadata)?,
-        Staged::from_bytes(&dir.join(CARD_FILE), card.as_bytes())?,
-    ];
-    for (name, weights) in extra {
-        files.push(stage_tensors(&dir.join(name), weights, &metadata)?);
-    }
+        .map_err(|found| HubError::unwritable(&dir.join(CONFIG_FILE), found, "correct it"))?;
+    let content = Content {
+        file: MODEL_FILE,
+        weights,
+        float,
+        scalers,
+        card,
+    };
+    let mut more = Vec::new();
     if let Some(steps) = preprocessor {
         let path = dir.join(PREPROCESSOR_FILE);
-        files.push(Staged::from_bytes(&path, &json_bytes(&path, steps)?)?);
+        more.push(Staged::from_bytes(&path, &json_bytes(&path, steps)?)?);
     }
     let mut config = config.clone();
     if let Some(config) = config.as_object_mut() {
         config.remove(DIGESTS); // of what it was read with
     }
-    commit_artefact(dir, files, &config)
+    content.commit(dir, more, &config)
 }
 
 fn check(config: &Value) -> Result<(), String> {

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::Kind;
+use crate::directory::CARD_FILE;
 use crate::testing::{check_equal, check_request, counting, names, weights};
 
 fn config() -> Value {
@@ -25,7 +26,7 @@ fn a_written_model_reads_back() {
         &config(),
         Some(&steps),
         &weights,
-        &[("scalers.safetensors", &weights)],
+        Some(&weights),
         "card",
         FloatType::F32,
     )
@@ -35,7 +36,7 @@ fn a_written_model_reads_back() {
         CONFIG_FILE,
         MODEL_FILE,
         PREPROCESSOR_FILE,
-        crate::SCALERS_FILE,
+        crate::directory::SCALERS_FILE,
     ];
     assert_eq!(names(&dir), expected);
     assert_eq!(crate::directory_kind(&dir).unwrap(), Kind::Transformers);
@@ -47,7 +48,7 @@ fn a_written_model_reads_back() {
     let steps = crate::read_preprocessing(&dir).unwrap();
     assert_eq!((steps.channels, steps.size.value), (1, [28, 28]));
     // Files that this model does not have do not outlive it.
-    write_transformers(&dir, &config(), None, &weights, &[], "", FloatType::F32).unwrap();
+    write_transformers(&dir, &config(), None, &weights, None, "", FloatType::F32).unwrap();
     assert_eq!(names(&dir), [CARD_FILE, CONFIG_FILE, MODEL_FILE]);
 }
 
@@ -56,25 +57,17 @@ fn narrow_types_take_half_the_space_and_read_back_as_f32() {
     let root = tempfile::tempdir().unwrap();
     let weights = weights(&[("a", &[100, 10])]);
     for float in [FloatType::F16, FloatType::Bf16] {
-        write_transformers(root.path(), &config(), None, &weights, &[], "", float).unwrap();
+        write_transformers(root.path(), &config(), None, &weights, None, "", float).unwrap();
         let bytes = fs::metadata(root.path().join(MODEL_FILE)).unwrap().len();
         assert!((2000..2200).contains(&bytes), "{bytes}");
         let (_, found) = read_transformers(root.path()).unwrap();
         assert_eq!(found["a"].dtype(), DType::F32);
-        let narrow = weights["a"].to_dtype(float_dtype(float)).unwrap();
+        let narrow = weights["a"].to_dtype(float.dtype()).unwrap();
         let expected = Weights::from([("a".to_owned(), narrow.to_dtype(DType::F32).unwrap())]);
         check_equal(&found, &expected);
         assert_eq!(float.to_string().parse::<FloatType>().unwrap(), float);
     }
     assert!("f64".parse::<FloatType>().unwrap_err().contains("bf16"));
-}
-
-fn float_dtype(float: FloatType) -> DType {
-    match float {
-        FloatType::F32 => DType::F32,
-        FloatType::F16 => DType::F16,
-        FloatType::Bf16 => DType::BF16,
-    }
 }
 
 #[test]
@@ -83,7 +76,7 @@ fn values_beyond_f16_are_refused_by_name_and_bf16_holds_them() {
     let large = (counting(&[2]) * 1e6).unwrap();
     let weights = Weights::from([("large".to_owned(), large)]);
     let write =
-        |float| write_transformers(root.path(), &config(), None, &weights, &[], "card", float);
+        |float| write_transformers(root.path(), &config(), None, &weights, None, "card", float);
     let text = write(FloatType::F16).unwrap_err().to_string();
     assert!(
         text.contains("`large`") && text.contains("beyond f16"),
@@ -121,7 +114,7 @@ fn a_config_of_another_layout_is_not_written() {
     let weights = weights(&[("a", &[1])]);
     for config in [json!({}), json!({"architecture": "x"}), json!(3)] {
         let float = FloatType::F32;
-        let error = write_transformers(root.path(), &config, None, &weights, &[], "", float);
+        let error = write_transformers(root.path(), &config, None, &weights, None, "", float);
         assert!(!error.unwrap_err().is_request());
     }
     assert!(names(root.path()).is_empty());

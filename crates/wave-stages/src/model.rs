@@ -313,24 +313,20 @@ impl Model {
         scalers: Option<&Weights>,
         summary: &str,
     ) -> Result<()> {
-        let extra: Vec<(&str, &Weights)> = scalers
-            .iter()
-            .map(|s| (wave_hub::SCALERS_FILE, *s))
-            .collect();
         let card = self.card(layout.format, summary);
         let float = layout.float;
         match layout.format {
             Format::Timm => {
                 let config = self.config()?;
                 preprocessing::note_for_timm(&config);
-                wave_hub::write_model_as(dir, &config, &self.weights, &extra, &card, float, None)?;
+                wave_hub::write_model(dir, &config, &self.weights, scalers, &card, float, None)?;
             }
             Format::Onnx => {
                 let config = self.config()?;
                 let sizes = graph_sizes(self.vit()?);
                 let metadata = graph_metadata(&config);
                 let graph = Some((&sizes, &metadata));
-                wave_hub::write_model_as(dir, &config, &self.weights, &extra, &card, float, graph)?;
+                wave_hub::write_model(dir, &config, &self.weights, scalers, &card, float, graph)?;
             }
             Format::Transformers => {
                 let labels = Some(&self.label_names[..]);
@@ -346,7 +342,7 @@ impl Model {
                     config.extend(more);
                 }
                 let steps = Some(&processor.steps);
-                wave_hub::write_transformers(dir, &config, steps, &weights, &extra, &card, float)?;
+                wave_hub::write_transformers(dir, &config, steps, &weights, scalers, &card, float)?;
             }
         }
         Ok(())

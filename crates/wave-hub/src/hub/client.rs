@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hf_hub::{HFClient, HFClientSync, HFError};
-use reqwest::blocking::RequestBuilder;
-use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::HubSettings;
@@ -74,7 +74,10 @@ impl<'a> Client<'a> {
                 Ok(value) => return Ok(value),
                 Err(cause) => cause.into(),
             };
-            let asked = failure.asked_wait();
+            let asked = match &failure {
+                Failure::Answer { wait, .. } => *wait,
+                _ => None,
+            };
             let last = attempt >= self.settings.attempts.max(1);
             if last || !failure.may_pass() || asked.is_some_and(|wait| wait > MAX_WAIT) {
                 return Err(explain(self.settings, about, failure, attempt));
@@ -91,26 +94,13 @@ impl<'a> Client<'a> {
         pause.min(MAX_WAIT)
     }
 
-    /// A request that hf-hub has no method for.
-    pub(super) fn post(&self, path: &str, kind: &str, body: &Value) -> Result<Value, Failure> {
-        self.request(|http, endpoint| {
-            http.post(format!("{endpoint}/{path}"))
-                .header(ACCEPT, kind)
-                .header(CONTENT_TYPE, kind)
-                .body(body.to_string())
-        })
-    }
-
-    /// An answer of the API. hf-hub would read one without end until memory ends.
-    pub(super) fn get(&self, path: &str) -> Result<Value, Failure> {
-        self.request(|http, endpoint| http.get(format!("{endpoint}/{path}")))
-    }
-
-    /// Makes a request, whose answer is limited in length and time. The token goes to the hub's own address only.
-    fn request(
+    /// A request that hf-hub has no method for, or whose answer it would read until memory ends: POST of a body of this
+    /// kind, else GET. The answer is limited in length and time. The token goes to the hub's own address only.
+    pub(super) fn ask<T: DeserializeOwned>(
         &self,
-        request: impl FnOnce(&reqwest::blocking::Client, &str) -> RequestBuilder,
-    ) -> Result<Value, Failure> {
+        path: &str,
+        body: Option<(&str, &Value)>,
+    ) -> Result<T, Failure> {
         let endpoint = &self.settings.endpoint;
         let http = reqwest::blocking::Client::builder()
             .user_agent(USER_AGENT)
@@ -118,9 +108,17 @@ impl<'a> Client<'a> {
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(READ_TIMEOUT)
             .build()?;
-        let mut request = request(&http, endpoint);
+        let url = format!("{endpoint}/{path}");
+        let mut request = match body {
+            None => http.get(url),
+            Some((kind, body)) => http
+                .post(url)
+                .header(ACCEPT, kind)
+                .header(CONTENT_TYPE, kind)
+                .body(body.to_string()),
+        };
         if let Some(token) = &self.settings.token {
-            request = request.header(AUTHORIZATION, format!("Bearer {}", token.secret()));
+            request = request.bearer_auth(token.secret());
         }
         let mut answer = request.send()?;
         let (status, wait) = (answer.status(), retry_after(answer.headers()));
@@ -210,13 +208,6 @@ impl Failure {
             Self::Nonsense(_) | Self::Local(_) => false,
         }
     }
-
-    fn asked_wait(&self) -> Option<Duration> {
-        match self {
-            Self::Answer { wait, .. } => *wait,
-            _ => None,
-        }
-    }
 }
 
 impl From<HFError> for Failure {
@@ -295,11 +286,8 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 
 fn explain(settings: &HubSettings, about: &str, failure: Failure, attempts: u32) -> HubError {
     let endpoint = &settings.endpoint;
-    let remote = |found: String, remedy: &str, request| HubError::Remote {
-        about: about.to_owned(),
-        found: settings.scrub(&found),
-        remedy: remedy.to_owned(),
-        request,
+    let remote = |found: String, remedy: &str, request| {
+        HubError::remote(about, settings.scrub(&found), remedy, request)
     };
     match failure {
         Failure::Local(cause) => HubError::io("transfer", Path::new(about))(cause),

@@ -5,8 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::{is_artefact_file, is_pickle_name};
-use crate::digests::check_digest;
-use crate::directory::{CARD_FILE, DELTA_FILE, EXPAND_FILE, MODEL_FILE, TEMPLATES_FILE};
+use crate::directory::{CARD_FILE, EXPAND_FILE, WEIGHT_FILES, check_digest};
 use crate::templates::EXPAND;
 use crate::{
     CardFront, HubError, Kind, check_digests, directory_kind, model_card, read_delta, read_model,
@@ -118,7 +117,7 @@ pub fn plan(dir: &Path, card: Option<&str>) -> Result<Plan, HubError> {
             check_card(&path, &String::from_utf8_lossy(&bytes))?;
         }
         let weights = name.ends_with(".safetensors");
-        if weights && ![MODEL_FILE, TEMPLATES_FILE, DELTA_FILE].contains(&&*name) {
+        if weights && !WEIGHT_FILES.contains(&&*name) {
             read_weights(&path)?;
             check_digest(dir, &name)?;
         }

@@ -1,6 +1,6 @@
 use super::*;
-use crate::directory::CONFIG_FILE;
-use crate::hub::server::model_dir;
+use crate::directory::{CONFIG_FILE, MODEL_FILE};
+use crate::hub::tests::model_dir;
 use crate::testing::{check_request, weights};
 use crate::write_tensors;
 

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use hf_hub::RepoTypeModel;
 use hf_hub::repository::{AddSource, CommitOperation};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::client::Client;
@@ -142,6 +143,12 @@ struct Hub<'a> {
     about: String,
 }
 
+/// A pull request.
+#[derive(Deserialize)]
+struct Opened {
+    num: u64,
+}
+
 /// A commit's name and the address to look at, as far as the hub says.
 type Made = (Option<String>, Option<String>);
 
@@ -181,22 +188,19 @@ impl Hub<'_> {
             request["ref"] = json!({ "name": branch });
         }
         let path = format!("{}.git/info/lfs/objects/batch", self.repo);
-        let post = || self.client.post(&path, LFS, &request);
-        let answer = self.client.call(&self.about, post)?;
+        let post = || self.client.ask(&path, Some((LFS, &request)));
+        let answer: Value = self.client.call(&self.about, post)?;
         match answer.get("transfer").and_then(Value::as_str) {
             Some("xet") => Ok(()),
-            other => Err(HubError::Remote {
-                about: self.about.clone(),
-                found: format!(
-                    "the hub takes large files by {}, expected Xet",
-                    other.map_or("Git LFS".to_owned(), |other| {
-                        self.client.settings.scrub(other)
-                    })
-                ),
-                remedy: "upload the directory with Python's `hf upload` and HF_HUB_DISABLE_XET=1"
-                    .to_owned(),
-                request: true,
-            }),
+            other => {
+                let way = self.client.settings.scrub(other.unwrap_or("Git LFS"));
+                Err(HubError::remote(
+                    &self.about,
+                    format!("the hub takes large files by {way}, expected Xet"),
+                    "upload the directory with Python's `hf upload` and HF_HUB_DISABLE_XET=1",
+                    true,
+                ))
+            }
         }
     }
 
@@ -232,13 +236,8 @@ impl Hub<'_> {
     fn propose(&self, plan: &Plan, message: &str, progress: &OnProgress) -> Result<Made, HubError> {
         let path = format!("api/models/{}/discussions", self.repo);
         let request = json!({ "title": message, "description": message, "pullRequest": true });
-        let post = || self.client.post(&path, JSON, &request);
-        let answer = self.client.call(&self.about, post)?;
-        let Some(number) = answer.get("num").and_then(Value::as_u64) else {
-            return Err(self
-                .client
-                .unexpected(&self.about, "a pull request without number"));
-        };
+        let post = || self.client.ask(&path, Some((JSON, &request)));
+        let Opened { num: number } = self.client.call(&self.about, post)?;
         let (commit, _) = self.commit(plan, message, &format!("refs/pr/{number}"), progress)?;
         let endpoint = &self.client.settings.endpoint;
         let url = format!("{endpoint}/{}/discussions/{number}", self.repo);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::hub::server::{
+use crate::hub::tests::{
     COMMIT, FakeHub, Fault, Host, TOKEN, XET_TOKEN, model_dir, quiet, with_a_home_of_its_own,
 };
 use crate::testing::check_request;
@@ -48,7 +48,7 @@ fn order<'a>(hub: &FakeHub, parts: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
-fn a_model_is_published_as_one_commit_its_weights_by_xet() {
+fn a_model_is_published_as_one_commit_its_weights_by_xet_and_its_text_in_it() {
     let (root, dir, hub, settings) = setting();
     if !with_a_home_of_its_own(root.path(), "a_model_is_published_as_one_commit") {
         return;
@@ -56,6 +56,7 @@ fn a_model_is_published_as_one_commit_its_weights_by_xet() {
     let options = PublishOptions {
         private: true,
         message: Some("Six layers".to_owned()),
+        card: Some("---\nlicense: mit\n---\n\n# Another\n".to_owned()),
         ..PublishOptions::default()
     };
     let published = send(&settings, &dir, &options).unwrap();
@@ -73,6 +74,18 @@ fn a_model_is_published_as_one_commit_its_weights_by_xet() {
         "size": fs::metadata(&file).unwrap().len(),
     });
     assert_eq!(weights, json!({ "key": "lfsFile", "value": expected }));
+    let config = fs::read_to_string(dir.join("config.json")).unwrap();
+    for (name, text) in [
+        ("README.md", options.card.unwrap()),
+        ("config.json", config),
+    ] {
+        let (_, line) = committed(&hub, name);
+        let content = BASE64.decode(line["value"]["content"].as_str().unwrap());
+        assert_eq!(
+            (&line["key"], content.unwrap()),
+            (&json!("file"), text.into())
+        );
+    }
     // Content goes first, under Xet's own token; the server in between looks at it.
     let steps = [
         "create",
@@ -84,43 +97,18 @@ fn a_model_is_published_as_one_commit_its_weights_by_xet() {
     ];
     assert_eq!(order(&hub, &steps), steps);
     let state = hub.state();
-    let xorbs = state
-        .seen
-        .iter()
-        .filter(|seen| seen.path.starts_with("/v1/xorbs/default/"));
+    let seen = state.seen.iter();
+    let xorbs = seen.filter(|seen| seen.path.starts_with("/v1/xorbs/default/"));
     let sent: usize = xorbs.map(|seen| seen.body.len()).sum();
     assert!(sent > 1000, "{sent} bytes of 4,000 that count up");
     for seen in &state.seen {
         let token = seen.headers.get("authorization").unwrap();
-        assert!(token.ends_with(if seen.host == Host::Xet {
-            XET_TOKEN
-        } else {
-            TOKEN
-        }));
+        let of_host = match seen.host {
+            Host::Xet => XET_TOKEN,
+            _ => TOKEN,
+        };
+        assert!(token.ends_with(of_host));
     }
-}
-
-#[test]
-fn text_goes_into_the_commit_itself() {
-    let (root, dir, hub, settings) = setting();
-    if !with_a_home_of_its_own(root.path(), "text_goes_into_the_commit_itself") {
-        return;
-    }
-    let card = "---\nlicense: mit\n---\n\n# Another\n";
-    let options = PublishOptions {
-        card: Some(card.to_owned()),
-        ..PublishOptions::default()
-    };
-    send(&settings, &dir, &options).unwrap();
-    let (_, line) = committed(&hub, "README.md");
-    let content = BASE64.decode(line["value"]["content"].as_str().unwrap());
-    assert_eq!(
-        (&line["key"], content.unwrap()),
-        (&json!("file"), card.into())
-    );
-    let (_, line) = committed(&hub, "config.json");
-    let content = BASE64.decode(line["value"]["content"].as_str().unwrap());
-    assert_eq!(content.unwrap(), fs::read(dir.join("config.json")).unwrap());
 }
 
 #[test]
@@ -170,7 +158,7 @@ fn a_branch_is_created_and_a_pull_request_is_proposed() {
             .seen
             .iter()
             .filter(|seen| seen.path.contains("objects/batch"));
-        let of = |seen: &crate::hub::server::Seen| {
+        let of = |seen: &crate::hub::tests::Seen| {
             let request: Value = serde_json::from_slice(&seen.body).unwrap();
             request.get("ref").cloned()
         };

@@ -15,10 +15,10 @@ use serde::Deserialize;
 use sha1::{Digest, Sha1};
 
 use super::cache::Cache;
-use super::client::{Client, Failure};
+use super::client::Client;
 use super::name::{HubName, is_commit};
 use super::{Events, HubSettings, OnProgress, Progress, is_artefact_file, is_pickle_name};
-use crate::atomic::{Staged, TemporaryDir, sync_dir};
+use crate::atomic::{Known, Staged, sync_dir, temporary_dir};
 use crate::directory::{CONFIG_FILE, EXPAND_FILE, TEMPLATES_FILE, commit_directory};
 use crate::templates::EXPAND;
 use crate::{HubError, prepare_out, sha256_file};
@@ -81,14 +81,8 @@ pub fn pull(
     progress: &OnProgress,
 ) -> Result<Pulled, HubError> {
     let cache = Cache::new(&settings.cache, RepoTypeAny::Model, &name.repo);
-    if (settings.offline || is_commit(&name.revision))
-        && let Some((commit, dir)) = cache.artefact(&name.revision)
-    {
-        return Ok(Pulled {
-            dir,
-            commit,
-            skipped: Vec::new(),
-        });
+    if let Some(pulled) = at_hand(settings, name, |revision| cache.artefact(revision)) {
+        return Ok(pulled);
     }
     let choose = |files: &[String]| {
         let is_artefact = |file: &&String| is_artefact_file(file);
@@ -111,19 +105,30 @@ pub fn pull_data(
     progress: &OnProgress,
 ) -> Result<Pulled, HubError> {
     let cache = Cache::new(&settings.cache, RepoTypeAny::Dataset, &name.repo);
-    if (settings.offline || is_commit(&name.revision))
-        && let Some((commit, dir)) = cache.noted(&name.revision)
-    {
-        return Ok(Pulled {
-            dir,
-            commit,
-            skipped: Vec::new(),
-        });
+    if let Some(pulled) = at_hand(settings, name, |revision| cache.noted(revision)) {
+        return Ok(pulled);
     }
     let pulled = download(settings, RepoTypeAny::Dataset, name, choose, progress)?;
     // That all of it is there is noted for the commit too.
     cache.remember(&pulled.commit, &pulled.commit)?;
     Ok(pulled)
+}
+
+/// What the cache holds of a name that needs no hub: offline, or a commit's own.
+fn at_hand(
+    settings: &HubSettings,
+    name: &HubName,
+    held: impl FnOnce(&str) -> Option<(String, PathBuf)>,
+) -> Option<Pulled> {
+    if !settings.offline && !is_commit(&name.revision) {
+        return None;
+    }
+    let (commit, dir) = held(&name.revision)?;
+    Some(Pulled {
+        dir,
+        commit,
+        skipped: Vec::new(),
+    })
 }
 
 /// Copies the artefact files of `from`, a directory in the cache, to `out`: all of them are on
@@ -135,7 +140,6 @@ pub fn pull_data(
 pub fn checkout(from: &Path, out: &Path) -> Result<(), HubError> {
     crate::files::check_is_file(&from.join(CONFIG_FILE))?;
     let mut files = Vec::new();
-    let mut config = None;
     let entries = fs::read_dir(from).map_err(HubError::io("read", from))?;
     for entry in entries {
         let entry = entry.map_err(HubError::io("read", from))?;
@@ -144,24 +148,16 @@ pub fn checkout(from: &Path, out: &Path) -> Result<(), HubError> {
             continue;
         };
         let (source, target) = (entry.path(), out.join(name));
-        let staged = Staged::new(&target, |file| {
+        files.push(Staged::new(&target, |file| {
             let mut source = fs::File::open(&source).map_err(HubError::io("read", &source))?;
-            std::io::copy(&mut source, file)
-                .map(drop)
-                .map_err(HubError::io("write", &target))
-        })?;
-        match name == CONFIG_FILE {
-            true => config = Some(staged),
-            false => files.push(staged),
-        }
+            let copied = std::io::copy(&mut source, file);
+            copied.map(drop).map_err(HubError::io("write", &target))
+        })?);
     }
     if from.join(TEMPLATES_FILE).exists() {
         files.push(Staged::from_bytes(&out.join(EXPAND_FILE), EXPAND)?);
     }
-    match config {
-        Some(config) => commit_directory(out, files, config),
-        None => Ok(()),
-    }
+    commit_directory(out, files)
 }
 
 fn download(
@@ -176,13 +172,9 @@ fn download(
         return Err(cache.absent(name));
     }
     let (commit, files) = list(settings, kind, name)?;
-    let wanted = choose(&files).map_err(|refusal| HubError::Remote {
-        about: name.to_string(),
-        found: refusal.found,
-        remedy: refusal.remedy,
-        request: true,
+    let wanted = choose(&files).map_err(|refusal| {
+        HubError::remote(&name.to_string(), refusal.found, refusal.remedy, true)
     })?;
-    check_lengths(name, &wanted)?;
     let dir = cache.snapshot(&commit);
     let missing = wanted.iter().filter(|file| !dir.join(file).exists());
     // Its presence says that the rest is there.
@@ -214,66 +206,47 @@ fn list(
     let about = name.to_string();
     let revision = name.revision.replace('/', "%2F");
     let path = format!("api/{}/{}/revision/{revision}", kind.plural(), name.repo);
-    let answer: Listing = client.call(&about, || {
-        let answer = client.get(&path)?;
-        serde_json::from_value(answer).map_err(|cause| {
-            Failure::Nonsense(format!("an answer that the API does not have ({cause})"))
-        })
-    })?;
-    let commit = answer.sha.filter(|sha| is_commit(sha));
-    let (Some(commit), Some(files)) = (commit, answer.siblings) else {
-        let found = "an answer that the API does not have (a repository without commit or files)";
-        return Err(client.unexpected(&about, found));
-    };
-    let refuse = |file: &str, why: &str| {
-        Err(HubError::Remote {
-            about: about.clone(),
-            found: format!("holds a file named {file:?}, {why}"),
-            remedy: "do not trust this repository".to_owned(),
-            request: true,
-        })
-    };
-    let files: Vec<String> = files.into_iter().map(|file| file.rfilename).collect();
-    for file in &files {
-        if escapes(file) {
-            return refuse(file, "which leads out of its directory");
-        }
-        if file.chars().any(char::is_control) {
-            return refuse(file, "with characters that are no text");
-        }
+    let Listing { sha, siblings } = client.call(&about, || client.ask(&path, None))?;
+    if !is_commit(&sha) {
+        let found = format!("an answer that the API does not have (a commit named {sha:?})");
+        return Err(client.unexpected(&about, &found));
     }
-    Ok((commit, files))
+    let files: Vec<String> = siblings.into_iter().map(|file| file.rfilename).collect();
+    for file in &files {
+        let long = file.split('/').any(|part| part.len() > MAX_NAME);
+        let (found, remedy) = if escapes(file) {
+            ("leads out of its directory", "do not trust this repository")
+        } else if file.chars().any(char::is_control) {
+            (
+                "has characters that are no text",
+                "do not trust this repository",
+            )
+        } else if long {
+            (
+                "is too long for a directory",
+                "ask its owner for a shorter name",
+            )
+        } else {
+            continue;
+        };
+        let (bytes, start) = (file.len(), file.chars().take(MAX_NAME).collect::<String>());
+        let found = format!("holds a file whose name {found}: {start:?} ({bytes} bytes)");
+        return Err(HubError::remote(&about, found, remedy, true));
+    }
+    Ok((sha, files))
 }
 
 /// The hub's description of a repository.
 #[derive(Deserialize)]
 struct Listing {
-    sha: Option<String>,
-    siblings: Option<Vec<Sibling>>,
+    sha: String,
+    siblings: Vec<Sibling>,
 }
 
 /// A file of a repository.
 #[derive(Deserialize)]
 struct Sibling {
     rfilename: String,
-}
-
-/// Refuses a file that no directory can hold, before any is downloaded.
-fn check_lengths(name: &HubName, files: &[String]) -> Result<(), HubError> {
-    let long = |file: &&String| file.split('/').any(|part| part.len() > MAX_NAME);
-    match files.iter().find(long) {
-        None => Ok(()),
-        Some(file) => Err(HubError::Remote {
-            about: name.to_string(),
-            found: format!(
-                "holds a file whose name has {} bytes, expected at most {MAX_NAME}: {:?}...",
-                file.len(),
-                file.chars().take(40).collect::<String>()
-            ),
-            remedy: "ask its owner for a shorter name".to_owned(),
-            request: true,
-        }),
-    }
 }
 
 fn escapes(file: &str) -> bool {
@@ -319,7 +292,7 @@ struct Transfer<'a> {
     staged: PathBuf,
     /// Held while a file moves from there.
     moving: Mutex<()>,
-    _staging: TemporaryDir,
+    _staging: (tempfile::TempDir, Known),
     _lock: Option<fs::File>,
 }
 
@@ -335,11 +308,10 @@ impl<'a> Transfer<'a> {
         let (dir, blobs) = (cache.dir(), cache.blobs());
         prepare_out(&blobs)?;
         let lock = cache.lock()?;
-        if lock.is_some() {
-            TemporaryDir::remove_left(&dir); // by downloads that were killed: who has the lock is alone
-        }
-        let staging = TemporaryDir::new(&dir).map_err(HubError::io("write", &dir))?;
-        let own = Cache::new(staging.dir.path(), kind, &name.repo);
+        // Who has the lock is alone.
+        let staging = temporary_dir(&dir, lock.is_some()).map_err(HubError::io("write", &dir))?;
+        let cache_dir = staging.0.path();
+        let own = Cache::new(cache_dir, kind, &name.repo);
         let staged = own.blobs();
         fs::create_dir_all(&staged).map_err(HubError::io("create the directory", &staged))?;
         // What the cache holds under another commit is not downloaded again.
@@ -349,7 +321,7 @@ impl<'a> Transfer<'a> {
                 let _ = fs::hard_link(blob.path(), staged.join(blob.file_name()));
             }
         }
-        let client = Client::new(settings, staging.dir.path())?;
+        let client = Client::new(settings, cache_dir)?;
         let repo = client
             .hub
             .repository(kind, name.repo.owner(), name.repo.name());
@@ -393,17 +365,21 @@ impl<'a> Transfer<'a> {
     /// Downloads one file, a second time if the first has the wrong content.
     fn fetch(&self, file: &str) -> Result<(), HubError> {
         let about = format!("{}: {file}", self.name);
-        match self.fetch_once(file, &about)? {
-            Ok(()) => Ok(()),
-            Err(_) => {
-                std::thread::sleep(self.client.pause(1));
-                self.fetch_once(file, &about)?
-            }
+        if self.fetch_once(file, &about)?.is_none() {
+            return Ok(());
         }
+        std::thread::sleep(self.client.pause(1));
+        let Some(found) = self.fetch_once(file, &about)? else {
+            return Ok(());
+        };
+        let remedy = "run the command again later: a hub in trouble sends an error page; if it stays so, a proxy or \
+                      mirror is damaged";
+        let found = format!("was sent twice {found}");
+        Err(HubError::remote(&about, found, remedy, false))
     }
 
-    /// Downloads one file and moves it to the cache; the inner error is that its content is wrong.
-    fn fetch_once(&self, file: &str, about: &str) -> Result<Result<(), HubError>, HubError> {
+    /// Downloads one file and moves it to the cache, or tells what was sent in place of its content.
+    fn fetch_once(&self, file: &str, about: &str) -> Result<Option<String>, HubError> {
         let announced = Arc::new(AtomicU64::new(0));
         let (most, tell) = (announced.clone(), self.progress.clone());
         let progress: OnProgress = Arc::new(move |at: Progress<'_>| {
@@ -429,15 +405,16 @@ impl<'a> Transfer<'a> {
         let etag = self.etag_of(&pointer)?;
         let blob = self.staged.join(&etag);
         let shared = self.cache.blobs().join(&etag);
-        if let Err(found) = verify(&blob, &etag)? {
+        let wrong = verify(&blob, &etag)?;
+        if wrong.is_some() {
             for path in [&pointer, &blob] {
                 let _ = fs::remove_file(path);
             }
             // Another program's work, which would be found again.
-            if verify(&shared, &etag)?.is_err() {
+            if verify(&shared, &etag)?.is_some() {
                 let _ = fs::remove_file(&shared);
             }
-            return Ok(Err(wrong(about, &found)));
+            return Ok(wrong);
         }
         let synced = fs::File::open(&blob).and_then(|content| content.sync_all());
         synced.map_err(HubError::io("sync", &blob))?;
@@ -446,7 +423,8 @@ impl<'a> Transfer<'a> {
             fs::rename(&blob, &shared).map_err(HubError::io("write", &shared))?;
         }
         sync_dir(&self.cache.blobs())?;
-        self.cache.link(self.commit, file, &etag).map(Ok)
+        self.cache.link(self.commit, file, &etag)?;
+        Ok(None)
     }
 
     /// The checksum of the file behind `pointer`, hf-hub's name for its content.
@@ -467,11 +445,10 @@ impl<'a> Transfer<'a> {
     }
 }
 
-/// Compares content with the hub's checksum: SHA-256 for large files, git's for small ones. The inner error
-/// is what was found.
-fn verify(path: &Path, etag: &str) -> Result<Result<(), String>, HubError> {
+/// Compares content with the hub's checksum: SHA-256 for large files, git's for small ones. Tells what was found instead.
+fn verify(path: &Path, etag: &str) -> Result<Option<String>, HubError> {
     if !path.exists() {
-        return Ok(Err("nothing".to_owned()));
+        return Ok(Some("nothing".to_owned()));
     }
     let (kind, found) = match etag.len() {
         64 => ("SHA-256", sha256_file(path)?),
@@ -479,16 +456,14 @@ fn verify(path: &Path, etag: &str) -> Result<Result<(), String>, HubError> {
         // Any other name of the content could not be compared with it.
         _ => {
             let found = "a file without a checksum (an ETag of 40 or 64 hexadecimal digits)";
-            return Ok(Err(found.to_owned()));
+            return Ok(Some(found.to_owned()));
         }
     };
-    if found == etag.to_ascii_lowercase() {
-        return Ok(Ok(()));
-    }
-    let bytes = fs::metadata(path).map_or(0, |content| content.len());
-    Ok(Err(format!(
-        "{bytes} bytes with the {kind} {found}, expected {etag}"
-    )))
+    let wrong = || {
+        let bytes = fs::metadata(path).map_or(0, |content| content.len());
+        format!("{bytes} bytes with the {kind} {found}, expected {etag}")
+    };
+    Ok((found != etag.to_ascii_lowercase()).then(wrong))
 }
 
 /// The name that git gives to a file's content.
@@ -504,17 +479,6 @@ pub(super) fn git_hash(bytes: &[u8]) -> String {
     hasher.update(bytes);
     let digest = hasher.finalize();
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn wrong(about: &str, found: &str) -> HubError {
-    HubError::Remote {
-        about: about.to_owned(),
-        found: format!("was sent twice {found}"),
-        remedy: "run the command again later: a hub in trouble sends an error page; if it stays so, a proxy \
-                 or mirror is damaged"
-            .to_owned(),
-        request: false,
-    }
 }
 
 #[cfg(test)]

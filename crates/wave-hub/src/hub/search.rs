@@ -27,12 +27,13 @@ pub struct Found {
 pub fn search(settings: &HubSettings, tags: &[&str]) -> Result<Vec<Found>, HubError> {
     let about = format!("a search for {}", tags.join(", "));
     if settings.offline {
-        return Err(HubError::Remote {
-            about,
-            found: "HF_HUB_OFFLINE is set".to_owned(),
-            remedy: "unset it, or leave out --hub".to_owned(),
-            request: true,
-        });
+        let remedy = "unset it, or leave out --hub";
+        return Err(HubError::remote(
+            &about,
+            "HF_HUB_OFFLINE is set",
+            remedy,
+            true,
+        ));
     }
     let client = Client::new(settings, &settings.cache)?;
     let listed = client.call(&about, || {
@@ -60,7 +61,7 @@ pub fn search(settings: &HubSettings, tags: &[&str]) -> Result<Vec<Found>, HubEr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hub::server::{FakeHub, Fault};
+    use crate::hub::tests::{FakeHub, Fault};
     use serde_json::json;
 
     #[test]

@@ -11,39 +11,15 @@ use crate::{FloatType, Weights};
 
 /// A graph: its nodes in the order of execution, and the constants they take.
 #[derive(Default)]
-pub(super) struct Graph<'a> {
+pub(super) struct Graph {
     pub(super) nodes: Vec<Message>,
-    pub(super) integers: Vec<(String, Vec<i64>)>,
-    pub(super) indices: Vec<(String, i64)>,
-    pub(super) scalars: Vec<(String, f32)>,
-    pub(super) weights: Vec<Weight<'a>>,
-    /// The element type of the weights; all else is f32.
-    pub(super) float: FloatType,
+    pub(super) constants: Vec<Message>,
+    /// Weights as they will be stored, by their names there.
+    pub(super) weights: Vec<(String, Tensor)>,
     norm_eps: f32,
 }
 
-/// A weight as it will be stored.
-pub(super) struct Weight<'a> {
-    pub(super) name: String,
-    pub(super) tensor: &'a Tensor,
-    pub(super) transposed: bool,
-}
-
-impl Weight<'_> {
-    pub(super) fn shape(&self) -> Vec<usize> {
-        let mut shape = self.tensor.dims().to_vec();
-        if self.transposed {
-            shape.reverse();
-        }
-        shape
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        self.tensor.dtype().size_in_bytes() * self.tensor.elem_count()
-    }
-}
-
-impl Graph<'_> {
+impl Graph {
     /// Adds a node with one output, which is also the node's name, and returns that.
     fn node(
         &mut self,
@@ -64,64 +40,38 @@ impl Graph<'_> {
         outputs: &[&str],
         attributes: &[(&str, Attribute<'_>)],
     ) {
-        use schema::node;
         let mut message = Message::new();
         for input in inputs {
-            message = message.text(node::INPUT, input);
+            message = message.text(schema::NODE_INPUT, input);
         }
         for output in outputs {
-            message = message.text(node::OUTPUT, output);
+            message = message.text(schema::NODE_OUTPUT, output);
         }
-        message = message.text(node::NAME, name).text(node::OP_TYPE, operator);
+        message = message
+            .text(schema::NODE_NAME, name)
+            .text(schema::NODE_OP_TYPE, operator);
         for (name, value) in attributes {
-            message = message.message(node::ATTRIBUTE, schema::attribute(name, *value));
+            message = message.message(schema::NODE_ATTRIBUTE, schema::attribute(name, *value));
         }
         self.nodes.push(message);
     }
-
-    fn integers(&mut self, name: &str, values: &[i64]) -> String {
-        self.integers.push((name.to_owned(), values.to_vec()));
-        name.to_owned()
-    }
-
-    fn index(&mut self, name: &str, value: i64) -> String {
-        self.indices.push((name.to_owned(), value));
-        name.to_owned()
-    }
-
-    fn scalar(&mut self, name: &str, value: f32) -> String {
-        self.scalars.push((name.to_owned(), value));
-        name.to_owned()
-    }
 }
 
-/// The constants that every block shares.
-struct Shared {
-    /// Takes (b, n, d) apart: (0, 0, h, e).
-    split_heads: String,
-    /// Puts (b, n, h, e) together: (0, 0, d).
-    join_heads: String,
-    /// q, k and v: (d, d, d).
-    thirds: String,
-    /// 1/sqrt(e).
-    scale: String,
-    half: String,
-    one: String,
-    root_half: String,
-}
-
-/// The whole network. `weights` are [`VitSizes::parameters`], all of type `float`.
-pub(super) fn vit<'a>(sizes: &VitSizes, weights: &'a Weights, float: FloatType) -> Graph<'a> {
+/// The whole network, of timm's weights, all of type `float`.
+pub(super) fn vit(
+    sizes: &VitSizes,
+    weights: &Weights,
+    float: FloatType,
+) -> candle_core::Result<Graph> {
     let mut graph = Graph {
-        float,
+        constants: constants(sizes),
         norm_eps: sizes.norm_eps,
         ..Graph::default()
     };
     for (name, tensor) in weights {
-        let transposed = name.starts_with("blocks.") && tensor.rank() == 2;
-        let mut name = match transposed {
-            true => format!("{name}_t"),
-            false => name.clone(),
+        let (mut name, tensor) = match name.starts_with("blocks.") && tensor.rank() == 2 {
+            true => (format!("{name}_t"), tensor.t()?),
+            false => (name.clone(), tensor.clone()),
         };
         if float != FloatType::F32 {
             let stored = format!("{name}_{float}");
@@ -129,33 +79,50 @@ pub(super) fn vit<'a>(sizes: &VitSizes, weights: &'a Weights, float: FloatType) 
             graph.node("Cast", &name, &[&stored], &[to]);
             name = stored;
         }
-        graph.weights.push(Weight {
-            name,
-            tensor,
-            transposed,
-        });
+        graph.weights.push((name, tensor));
     }
     let g = &mut graph;
-    let (d, heads) = (sizes.width as i64, sizes.heads as i64);
-    let shared = Shared {
-        split_heads: g.integers("shape.split_heads", &[0, 0, heads, d / heads]),
-        join_heads: g.integers("shape.join_heads", &[0, 0, d]),
-        thirds: g.integers("shape.thirds", &[d, d, d]),
-        scale: g.scalar("scale", ((d / heads) as f32).sqrt().recip()),
-        half: g.scalar("half", 0.5),
-        one: g.scalar("one", 1.0),
-        root_half: g.scalar("root_half", std::f32::consts::FRAC_1_SQRT_2),
-    };
     let mut x = embed(g, sizes); // (b, n, d)
     for l in 0..sizes.depth {
-        x = block(g, &shared, &format!("blocks.{l}"), &x); // (b, n, d)
+        x = block(g, &format!("blocks.{l}"), &x); // (b, n, d)
     }
     head(g, sizes, &x); // (b, classes)
-    graph
+    Ok(graph)
+}
+
+/// The constants by the names that nodes take them by.
+fn constants(sizes: &VitSizes) -> Vec<Message> {
+    let (d, heads) = (sizes.width as i64, sizes.heads as i64);
+    let patches = (sizes.grid() * sizes.grid()) as i64;
+    let list = |name: &str, values: &[i64]| schema::integers(name, &[values.len()], values);
+    let mut all = vec![
+        // Takes (b, n, d) apart.
+        list("shape.split_heads", &[0, 0, heads, d / heads]),
+        // Puts (b, n, h, e) together.
+        list("shape.join_heads", &[0, 0, d]),
+        // q, k and v.
+        list("shape.thirds", &[d, d, d]),
+        list("shape.patches", &[0, d, patches]),
+    ];
+    if sizes.class_token {
+        all.push(list("shape.token", &[1, d]));
+        // An index without dimensions drops the dimension it picks from.
+        all.push(schema::integers("first", &[], &[0]));
+    }
+    // 1/sqrt(e)
+    let scale = ((d / heads) as f32).sqrt().recip();
+    let root_half = std::f32::consts::FRAC_1_SQRT_2;
+    all.extend([
+        schema::scalar("scale", scale),
+        schema::scalar("half", 0.5),
+        schema::scalar("one", 1.0),
+        schema::scalar("root_half", root_half),
+    ]);
+    all
 }
 
 /// x = patches W^T + bias, the class token before them, + positions.
-fn embed(g: &mut Graph<'_>, sizes: &VitSizes) -> String {
+fn embed(g: &mut Graph, sizes: &VitSizes) -> String {
     let p = sizes.patch as i64;
     let x = g.node(
         "Conv",
@@ -166,17 +133,15 @@ fn embed(g: &mut Graph<'_>, sizes: &VitSizes) -> String {
             ("strides", Attribute::Ints(&[p, p])),
         ],
     ); // (b, d, grid, grid)
-    let patches = (sizes.grid() * sizes.grid()) as i64;
-    let shape = g.integers("shape.patches", &[0, sizes.width as i64, patches]);
-    let x = g.node("Reshape", "patch_embed.flat", &[&x, &shape], &[]); // (b, d, n)
+    let x = g.node("Reshape", "patch_embed.flat", &[&x, "shape.patches"], &[]); // (b, d, n)
     let perm = ("perm", Attribute::Ints(&[0, 2, 1]));
     let mut x = g.node("Transpose", "patch_embed", &[&x], &[perm]); // (b, n, d)
     if sizes.class_token {
         let first = [("start", Attribute::Int(0)), ("end", Attribute::Int(1))];
         let batch = g.node("Shape", "batch", &["images"], &first); // (b)
-        let token = g.integers("shape.token", &[1, sizes.width as i64]);
         let axis = [("axis", Attribute::Int(0))];
-        let shape = g.node("Concat", "cls_token.shape", &[&batch, &token], &axis);
+        let shape = [&*batch, "shape.token"];
+        let shape = g.node("Concat", "cls_token.shape", &shape, &axis);
         let token = g.node("Expand", "cls_token.batch", &["cls_token", &shape], &[]); // (b, 1, d)
         let axis = [("axis", Attribute::Int(1))];
         x = g.node("Concat", "tokens", &[&token, &x], &axis); // (b, n, d)
@@ -185,17 +150,17 @@ fn embed(g: &mut Graph<'_>, sizes: &VitSizes) -> String {
 }
 
 /// x + attention(norm1(x)), then x + mlp(norm2(x)).
-fn block(g: &mut Graph<'_>, shared: &Shared, at: &str, x: &str) -> String {
+fn block(g: &mut Graph, at: &str, x: &str) -> String {
     let y = norm(g, &format!("{at}.norm1"), x);
-    let y = attention(g, shared, &format!("{at}.attn"), &y);
+    let y = attention(g, &format!("{at}.attn"), &y);
     let x = g.node("Add", &format!("{at}.attended"), &[x, &y], &[]);
     let y = norm(g, &format!("{at}.norm2"), &x);
-    let y = mlp(g, shared, &format!("{at}.mlp"), &y);
+    let y = mlp(g, &format!("{at}.mlp"), &y);
     g.node("Add", at, &[&x, &y], &[])
 }
 
 /// proj(softmax(q k^T / sqrt(e)) v), head by head.
-fn attention(g: &mut Graph<'_>, shared: &Shared, at: &str, x: &str) -> String {
+fn attention(g: &mut Graph, at: &str, x: &str) -> String {
     let qkv = linear(g, &format!("{at}.qkv"), x); // (b, n, 3d)
     let thirds = ["q", "k", "v"].map(|part| format!("{at}.{part}"));
     let outputs = [&*thirds[0], &thirds[1], &thirds[2]];
@@ -203,7 +168,7 @@ fn attention(g: &mut Graph<'_>, shared: &Shared, at: &str, x: &str) -> String {
     g.node_of(
         "Split",
         &format!("{at}.split"),
-        &[&qkv, &shared.thirds],
+        &[&qkv, "shape.thirds"],
         &outputs,
         &axis,
     );
@@ -215,44 +180,37 @@ fn attention(g: &mut Graph<'_>, shared: &Shared, at: &str, x: &str) -> String {
     ]
     .map(|(part, perm)| {
         let name = format!("{part}.heads");
-        let y = g.node("Reshape", &name, &[part, &shared.split_heads], &[]); // (b, n, h, e)
+        let y = g.node("Reshape", &name, &[part, "shape.split_heads"], &[]); // (b, n, h, e)
         let perm = ("perm", Attribute::Ints(&perm));
         g.node("Transpose", &format!("{part}.first"), &[&y], &[perm])
     }); // q, v: (b, h, n, e); k: (b, h, e, n)
-    let q = g.node("Mul", &format!("{at}.q.scaled"), &[&q, &shared.scale], &[]);
+    let q = g.node("Mul", &format!("{at}.q.scaled"), &[&q, "scale"], &[]);
     let scores = g.node("MatMul", &format!("{at}.scores"), &[&q, &k], &[]); // (b, h, n, n)
     let shares = g.node("Softmax", &format!("{at}.softmax"), &[&scores], &axis);
     let y = g.node("MatMul", &format!("{at}.mixed"), &[&shares, &v], &[]); // (b, h, n, e)
     let perm = ("perm", Attribute::Ints(&forward));
     let y = g.node("Transpose", &format!("{at}.back"), &[&y], &[perm]); // (b, n, h, e)
     let joined = format!("{at}.joined");
-    let y = g.node("Reshape", &joined, &[&y, &shared.join_heads], &[]); // (b, n, d)
+    let y = g.node("Reshape", &joined, &[&y, "shape.join_heads"], &[]); // (b, n, d)
     linear(g, &format!("{at}.proj"), &y)
 }
 
 /// fc2(gelu(fc1(x))), with gelu(x) = x (1 + erf(x / sqrt 2)) / 2.
-fn mlp(g: &mut Graph<'_>, shared: &Shared, at: &str, x: &str) -> String {
+fn mlp(g: &mut Graph, at: &str, x: &str) -> String {
     let x = linear(g, &format!("{at}.fc1"), x); // (b, n, hidden)
-    let y = g.node(
-        "Mul",
-        &format!("{at}.act.in"),
-        &[&x, &shared.root_half],
-        &[],
-    );
+    let y = g.node("Mul", &format!("{at}.act.in"), &[&x, "root_half"], &[]);
     let y = g.node("Erf", &format!("{at}.act.erf"), &[&y], &[]);
-    let y = g.node("Add", &format!("{at}.act.gate"), &[&y, &shared.one], &[]);
+    let y = g.node("Add", &format!("{at}.act.gate"), &[&y, "one"], &[]);
     let y = g.node("Mul", &format!("{at}.act.twice"), &[&x, &y], &[]);
-    let y = g.node("Mul", &format!("{at}.act"), &[&y, &shared.half], &[]);
+    let y = g.node("Mul", &format!("{at}.act"), &[&y, "half"], &[]);
     linear(g, &format!("{at}.fc2"), &y) // (b, n, d)
 }
 
 /// The class token's or the mean token's logits.
-fn head(g: &mut Graph<'_>, sizes: &VitSizes, x: &str) {
+fn head(g: &mut Graph, sizes: &VitSizes, x: &str) {
     let pooled = if sizes.class_token {
-        // An index without dimensions drops the dimension it picks from.
-        let first = g.index("first", 0);
         let axis = ("axis", Attribute::Int(1));
-        g.node("Gather", "pooled", &[x, &first], &[axis])
+        g.node("Gather", "pooled", &[x, "first"], &[axis])
     } else {
         let axes = ("axes", Attribute::Ints(&[1]));
         let keep = ("keepdims", Attribute::Int(0));
@@ -268,7 +226,7 @@ fn head(g: &mut Graph<'_>, sizes: &VitSizes, x: &str) {
     );
 }
 
-fn norm(g: &mut Graph<'_>, at: &str, x: &str) -> String {
+fn norm(g: &mut Graph, at: &str, x: &str) -> String {
     let epsilon = Attribute::Float(g.norm_eps);
     g.node(
         "LayerNormalization",
@@ -279,7 +237,7 @@ fn norm(g: &mut Graph<'_>, at: &str, x: &str) -> String {
 }
 
 /// x W^T + bias.
-fn linear(g: &mut Graph<'_>, at: &str, x: &str) -> String {
+fn linear(g: &mut Graph, at: &str, x: &str) -> String {
     let y = format!("{at}.product");
     let y = g.node("MatMul", &y, &[x, &format!("{at}.weight_t")], &[]);
     g.node("Add", at, &[&y, &format!("{at}.bias")], &[])

@@ -3,55 +3,41 @@
 use crate::FloatType;
 use crate::proto::Message;
 
-pub(super) mod model {
-    pub(crate) const IR_VERSION: u32 = 1;
-    pub(crate) const PRODUCER_NAME: u32 = 2;
-    pub(crate) const PRODUCER_VERSION: u32 = 3;
-    pub(crate) const GRAPH: u32 = 7;
-    pub(crate) const OPSET_IMPORT: u32 = 8;
-    pub(crate) const METADATA_PROPS: u32 = 14;
-}
+pub(super) const MODEL_IR_VERSION: u32 = 1;
+pub(super) const MODEL_PRODUCER_NAME: u32 = 2;
+pub(super) const MODEL_PRODUCER_VERSION: u32 = 3;
+pub(super) const MODEL_GRAPH: u32 = 7;
+pub(super) const MODEL_OPSET_IMPORT: u32 = 8;
+pub(super) const MODEL_METADATA_PROPS: u32 = 14;
 
-pub(super) mod opset {
-    pub(crate) const DOMAIN: u32 = 1;
-    pub(crate) const VERSION: u32 = 2;
-}
+pub(super) const OPSET_DOMAIN: u32 = 1;
+pub(super) const OPSET_VERSION: u32 = 2;
 
-pub(super) mod entry {
-    pub(crate) const KEY: u32 = 1;
-    pub(crate) const VALUE: u32 = 2;
-}
+pub(super) const ENTRY_KEY: u32 = 1;
+pub(super) const ENTRY_VALUE: u32 = 2;
 
-pub(super) mod graph {
-    pub(crate) const NODE: u32 = 1;
-    pub(crate) const NAME: u32 = 2;
-    pub(crate) const INITIALIZER: u32 = 5;
-    pub(crate) const INPUT: u32 = 11;
-    pub(crate) const OUTPUT: u32 = 12;
-}
+pub(super) const GRAPH_NODE: u32 = 1;
+pub(super) const GRAPH_NAME: u32 = 2;
+pub(super) const GRAPH_INITIALIZER: u32 = 5;
+pub(super) const GRAPH_INPUT: u32 = 11;
+pub(super) const GRAPH_OUTPUT: u32 = 12;
 
-pub(super) mod node {
-    pub(crate) const INPUT: u32 = 1;
-    pub(crate) const OUTPUT: u32 = 2;
-    pub(crate) const NAME: u32 = 3;
-    pub(crate) const OP_TYPE: u32 = 4;
-    pub(crate) const ATTRIBUTE: u32 = 5;
-}
+pub(super) const NODE_INPUT: u32 = 1;
+pub(super) const NODE_OUTPUT: u32 = 2;
+pub(super) const NODE_NAME: u32 = 3;
+pub(super) const NODE_OP_TYPE: u32 = 4;
+pub(super) const NODE_ATTRIBUTE: u32 = 5;
 
-pub(super) mod attribute {
-    pub(crate) const NAME: u32 = 1;
-    pub(crate) const FLOAT: u32 = 2;
-    pub(crate) const INT: u32 = 3;
-    pub(crate) const INTS: u32 = 8;
-    pub(crate) const TYPE: u32 = 20;
-}
+const ATTRIBUTE_NAME: u32 = 1;
+const ATTRIBUTE_FLOAT: u32 = 2;
+const ATTRIBUTE_INT: u32 = 3;
+const ATTRIBUTE_INTS: u32 = 8;
+const ATTRIBUTE_TYPE: u32 = 20;
 
-pub(super) mod tensor {
-    pub(crate) const DIMS: u32 = 1;
-    pub(crate) const DATA_TYPE: u32 = 2;
-    pub(crate) const NAME: u32 = 8;
-    pub(crate) const RAW_DATA: u32 = 9;
-}
+const TENSOR_DIMS: u32 = 1;
+const TENSOR_DATA_TYPE: u32 = 2;
+const TENSOR_NAME: u32 = 8;
+const TENSOR_RAW_DATA: u32 = 9;
 
 /// `TensorProto.DataType`.
 pub(super) const FLOAT: i64 = 1;
@@ -69,15 +55,15 @@ pub(super) enum Attribute<'a> {
 
 /// `AttributeProto`.
 pub(super) fn attribute(name: &str, value: Attribute<'_>) -> Message {
-    let message = Message::new().text(attribute::NAME, name);
+    let message = Message::new().text(ATTRIBUTE_NAME, name);
     // The last number of each line is the `AttributeType`.
     match value {
-        Attribute::Float(v) => message.float(attribute::FLOAT, v).int(attribute::TYPE, 1),
-        Attribute::Int(v) => message.int(attribute::INT, v).int(attribute::TYPE, 2),
+        Attribute::Float(v) => message.float(ATTRIBUTE_FLOAT, v).int(ATTRIBUTE_TYPE, 1),
+        Attribute::Int(v) => message.int(ATTRIBUTE_INT, v).int(ATTRIBUTE_TYPE, 2),
         Attribute::Ints(v) => v
             .iter()
-            .fold(message, |message, v| message.int(attribute::INTS, *v))
-            .int(attribute::TYPE, 7),
+            .fold(message, |message, v| message.int(ATTRIBUTE_INTS, *v))
+            .int(ATTRIBUTE_TYPE, 7),
     }
 }
 
@@ -96,46 +82,33 @@ pub(super) fn float_value(name: &str, shape: &[Option<usize>]) -> Message {
     Message::new().text(1, name).message(2, kind)
 }
 
-/// A one-dimensional i64 `TensorProto`.
-pub(super) fn integers(name: &str, values: &[i64]) -> Message {
+/// A whole i64 `TensorProto`.
+pub(super) fn integers(name: &str, shape: &[usize], values: &[i64]) -> Message {
     let data: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-    Message::new()
-        .int(tensor::DIMS, values.len() as i64)
-        .int(tensor::DATA_TYPE, INT64)
-        .text(tensor::NAME, name)
-        .bytes(tensor::RAW_DATA, &data)
+    tensor_head(name, shape, INT64, data.len()).then(&data)
 }
 
-/// An i64 `TensorProto` without dimensions.
-pub(super) fn index(name: &str, value: i64) -> Message {
-    Message::new()
-        .int(tensor::DATA_TYPE, INT64)
-        .text(tensor::NAME, name)
-        .bytes(tensor::RAW_DATA, &value.to_le_bytes())
-}
-
-/// An f32 `TensorProto` without dimensions.
+/// A whole f32 `TensorProto` without dimensions.
 pub(super) fn scalar(name: &str, value: f32) -> Message {
-    Message::new()
-        .int(tensor::DATA_TYPE, FLOAT)
-        .text(tensor::NAME, name)
-        .bytes(tensor::RAW_DATA, &value.to_le_bytes())
+    tensor_head(name, &[], FLOAT, 4).then(&value.to_le_bytes())
 }
 
 /// A `TensorProto` of floating-point numbers up to its values, which come last.
-pub(super) fn tensor_head(name: &str, shape: &[usize], float: FloatType) -> Message {
-    let values: usize = shape.iter().product();
-    let (data_type, bytes) = match float {
-        FloatType::F32 => (FLOAT, 4),
-        FloatType::F16 => (FLOAT16, 2),
-        FloatType::Bf16 => (BFLOAT16, 2),
+pub(super) fn float_head(name: &str, shape: &[usize], float: FloatType) -> Message {
+    let data_type = match float {
+        FloatType::F32 => FLOAT,
+        FloatType::F16 => FLOAT16,
+        FloatType::Bf16 => BFLOAT16,
     };
-    shape
-        .iter()
-        .fold(Message::new(), |message, n| {
-            message.int(tensor::DIMS, *n as i64)
-        })
-        .int(tensor::DATA_TYPE, data_type)
-        .text(tensor::NAME, name)
-        .open(tensor::RAW_DATA, bytes * values)
+    let values: usize = shape.iter().product();
+    tensor_head(name, shape, data_type, float.bytes() * values)
+}
+
+fn tensor_head(name: &str, shape: &[usize], data_type: i64, bytes: usize) -> Message {
+    let dims = shape.iter().fold(Message::new(), |message, n| {
+        message.int(TENSOR_DIMS, *n as i64)
+    });
+    dims.int(TENSOR_DATA_TYPE, data_type)
+        .text(TENSOR_NAME, name)
+        .open(TENSOR_RAW_DATA, bytes)
 }

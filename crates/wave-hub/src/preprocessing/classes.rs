@@ -10,8 +10,10 @@ pub(super) struct Class {
     pub(super) crop: Option<(usize, bool)>,
     pub(super) resize: Resize,
     pub(super) resample: &'static str,
-    pub(super) mean: [f64; 3],
-    pub(super) std: [f64; 3],
+    /// Mean and deviation of each channel.
+    pub(super) norm: ([f64; 3], [f64; 3]),
+    /// Each `model_type` that transformers takes the class for, where no file names one.
+    pub(super) models: &'static str,
 }
 
 /// What a class makes of `size`.
@@ -33,33 +35,34 @@ pub(super) enum Extent {
     Both([usize; 2]),
 }
 
-const HALF: [f64; 3] = [0.5; 3];
-const IMAGENET_MEAN: [f64; 3] = [0.485, 0.456, 0.406];
-const IMAGENET_STD: [f64; 3] = [0.229, 0.224, 0.225];
-const CLIP_MEAN: [f64; 3] = [0.48145466, 0.4578275, 0.40821073];
-const CLIP_STD: [f64; 3] = [0.26862954, 0.26130258, 0.27577711];
+const HALF: ([f64; 3], [f64; 3]) = ([0.5; 3], [0.5; 3]);
+const IMAGENET: ([f64; 3], [f64; 3]) = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
+const CLIP: ([f64; 3], [f64; 3]) = (
+    [0.48145466, 0.4578275, 0.40821073],
+    [0.26862954, 0.26130258, 0.27577711],
+);
 
 /// `ViTImageProcessor`, which others differ from.
 pub(super) const VIT: Class = Class {
     name: "ViTImageProcessor",
+    models: "vit vit_msn vit_mae ijepa swin swinv2 swiftformer",
     size: Extent::Both([224; 2]),
     square: true,
     crop: None,
     resize: Resize::Plain,
     resample: "bilinear",
-    mean: HALF,
-    std: HALF,
+    norm: HALF,
 };
 
 /// `BitImageProcessor`: the shorter side, then the middle.
 pub(super) const BIT: Class = Class {
     name: "BitImageProcessor",
+    models: "bit dinov2 dinov2_with_registers hiera focalnet",
     size: Extent::Shorter(224),
     square: false,
     crop: Some((224, true)),
     resample: "bicubic",
-    mean: CLIP_MEAN,
-    std: CLIP_STD,
+    norm: CLIP,
     ..VIT
 };
 
@@ -69,14 +72,17 @@ pub(super) const CLASSES: [Class; 14] = [
     BIT,
     Class {
         name: "CLIPImageProcessor",
+        models: "clip clip_vision_model metaclip_2 mlcd aimv2",
         ..BIT
     },
     Class {
         name: "ChineseCLIPImageProcessor",
+        models: "chinese_clip",
         ..BIT
     },
     Class {
         name: "DeiTImageProcessor",
+        models: "deit",
         size: Extent::Both([256; 2]),
         crop: Some((224, true)),
         resample: "bicubic",
@@ -84,18 +90,21 @@ pub(super) const CLASSES: [Class; 14] = [
     },
     Class {
         name: "BeitImageProcessor",
+        models: "beit data2vec-vision",
         crop: Some((224, false)),
         resample: "bicubic",
         ..VIT
     },
     Class {
         name: "SiglipImageProcessor",
+        models: "siglip siglip_vision_model",
         square: false,
         resample: "bicubic",
         ..VIT
     },
     Class {
         name: "ConvNextImageProcessor",
+        models: "convnext convnextv2 resnet regnet cvt",
         size: Extent::Shorter(384),
         square: false,
         resize: Resize::Share(224.0 / 256.0),
@@ -104,86 +113,46 @@ pub(super) const CLASSES: [Class; 14] = [
     },
     Class {
         name: "LevitImageProcessor",
+        models: "levit",
         resize: Resize::Levit,
-        mean: IMAGENET_MEAN,
-        std: IMAGENET_STD,
+        norm: IMAGENET,
         ..BIT
     },
     // It resizes numbers that are not rounded to 8 bits; the difference is below half a level.
     Class {
         name: "DINOv3ViTImageProcessor",
-        mean: IMAGENET_MEAN,
-        std: IMAGENET_STD,
+        models: "dinov3_vit",
+        norm: IMAGENET,
         ..VIT
     },
-    Class {
-        name: "MobileNetV1ImageProcessor",
-        ..MOBILE
-    },
+    MOBILE,
     Class {
         name: "MobileNetV2ImageProcessor",
+        models: "mobilenet_v2",
         ..MOBILE
     },
     Class {
         name: "BlipImageProcessor",
+        models: "blip",
         size: Extent::Both([384; 2]),
         resample: "bicubic",
-        mean: CLIP_MEAN,
-        std: CLIP_STD,
+        norm: CLIP,
         ..VIT
     },
     Class {
         name: "PvtImageProcessor",
+        models: "pvt",
         resample: "bicubic",
-        mean: IMAGENET_MEAN,
-        std: IMAGENET_STD,
+        norm: IMAGENET,
         ..VIT
     },
 ];
 
 const MOBILE: Class = Class {
     name: "MobileNetV1ImageProcessor",
+    models: "mobilenet_v1",
     size: Extent::Shorter(256),
     resample: "bilinear",
-    mean: HALF,
-    std: HALF,
+    norm: HALF,
     ..BIT
 };
-
-/// The class that transformers takes for a `model_type`, where no file names one.
-pub(super) const OF_MODELS: [(&str, &str); 34] = [
-    ("vit", "ViTImageProcessor"),
-    ("vit_msn", "ViTImageProcessor"),
-    ("vit_mae", "ViTImageProcessor"),
-    ("ijepa", "ViTImageProcessor"),
-    ("swin", "ViTImageProcessor"),
-    ("swinv2", "ViTImageProcessor"),
-    ("swiftformer", "ViTImageProcessor"),
-    ("deit", "DeiTImageProcessor"),
-    ("beit", "BeitImageProcessor"),
-    ("data2vec-vision", "BeitImageProcessor"),
-    ("clip", "CLIPImageProcessor"),
-    ("clip_vision_model", "CLIPImageProcessor"),
-    ("metaclip_2", "CLIPImageProcessor"),
-    ("mlcd", "CLIPImageProcessor"),
-    ("aimv2", "CLIPImageProcessor"),
-    ("chinese_clip", "ChineseCLIPImageProcessor"),
-    ("siglip", "SiglipImageProcessor"),
-    ("siglip_vision_model", "SiglipImageProcessor"),
-    ("convnext", "ConvNextImageProcessor"),
-    ("convnextv2", "ConvNextImageProcessor"),
-    ("resnet", "ConvNextImageProcessor"),
-    ("regnet", "ConvNextImageProcessor"),
-    ("cvt", "ConvNextImageProcessor"),
-    ("bit", "BitImageProcessor"),
-    ("dinov2", "BitImageProcessor"),
-    ("dinov2_with_registers", "BitImageProcessor"),
-    ("hiera", "BitImageProcessor"),
-    ("focalnet", "BitImageProcessor"),
-    ("levit", "LevitImageProcessor"),
-    ("dinov3_vit", "DINOv3ViTImageProcessor"),
-    ("mobilenet_v1", "MobileNetV1ImageProcessor"),
-    ("mobilenet_v2", "MobileNetV2ImageProcessor"),
-    ("blip", "BlipImageProcessor"),
-    ("pvt", "PvtImageProcessor"),
-];

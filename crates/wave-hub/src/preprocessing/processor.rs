@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::classes::{BIT, CLASSES, Class, Extent, OF_MODELS, Resize, VIT};
+use super::classes::{BIT, CLASSES, Class, Extent, Resize, VIT};
 use super::export::{OF_TIMM, RESAMPLE};
 use super::{Preprocessing, Source, Told};
 use crate::PretrainedCfg;
@@ -41,7 +41,7 @@ pub(super) fn read(steps: &Value, config: &Value, file: &str) -> Result<Preproce
         Some(name) => find(&name).ok_or_else(|| unknown(&name))?,
         None => of_model(config)?,
     };
-    File { keys, file, class }.read(channels(config)?)
+    File::new(keys, file, class).read(channels(config)?)
 }
 
 /// The defaults of the class for the model with `config`, whose directory says nothing.
@@ -52,29 +52,16 @@ pub(super) fn assumed(config: &Value) -> Result<Preprocessing, String> {
     }
     let class = of_model(config).unwrap_or(&VIT);
     let channels = channels(config)?;
-    let file = File {
-        keys: &Map::new(),
-        file: "",
-        class,
-    };
-    let mut steps = file.read(Some(3))?;
-    if let Some(n @ (1 | 2)) = channels {
-        (steps.channels, steps.mean.value, steps.std.value) = (n, vec![0.5; n], vec![0.5; n]);
-    }
     let why = format!(
         "no preprocessor_config.json, and this is the default of {}",
         class.name
     );
-    let why = Source::Assumed(why);
-    for source in [
-        &mut steps.size.source,
-        &mut steps.interpolation.source,
-        &mut steps.crop_pct.source,
-        &mut steps.crop_mode.source,
-        &mut steps.mean.source,
-        &mut steps.std.source,
-    ] {
-        *source = why.clone();
+    let keys = Map::new();
+    let mut file = File::new(&keys, "", class);
+    file.unsaid = Source::Assumed(why);
+    let mut steps = file.read(Some(3))?;
+    if let Some(n @ (1 | 2)) = channels {
+        (steps.channels, steps.mean.value, steps.std.value) = (n, vec![0.5; n], vec![0.5; n]);
     }
     Ok(steps)
 }
@@ -110,8 +97,8 @@ fn unknown(name: &str) -> String {
 
 fn of_model(config: &Value) -> Result<&'static Class, String> {
     let kind = config["model_type"].as_str().unwrap_or_default();
-    let named = OF_MODELS.iter().find(|(model, _)| *model == kind);
-    named.and_then(|(_, name)| find(name)).ok_or_else(|| {
+    let takes = |class: &&Class| class.models.split(' ').any(|model| model == kind);
+    CLASSES.iter().find(takes).ok_or_else(|| {
         format!(
             "has no `image_processor_type`, and the model's `model_type` {kind:?} implies none that is \
              supported"
@@ -150,8 +137,7 @@ fn of_timm(keys: &Map<String, Value>, config: &Value, file: &str) -> Result<Prep
     };
     let steps = Preprocessing::of_timm(&cfg, source);
     if keys.contains_key("size") {
-        let class = &BIT;
-        let mut own = File { keys, file, class }.read(Some(steps.channels))?;
+        let mut own = File::new(keys, file, &BIT).read(Some(steps.channels))?;
         own.crop_offset.value = HALF_TO_EVEN.to_owned();
         let pairs = own.described().into_iter().zip(steps.described());
         for ((name, own, keys), (_, timms, _)) in pairs {
@@ -181,9 +167,21 @@ struct File<'a> {
     keys: &'a Map<String, Value>,
     file: &'a str,
     class: &'a Class,
+    /// The origin of what the file leaves out.
+    unsaid: Source,
 }
 
-impl File<'_> {
+impl<'a> File<'a> {
+    fn new(keys: &'a Map<String, Value>, file: &'a str, class: &'a Class) -> Self {
+        let unsaid = Source::Class(class.name.to_owned());
+        File {
+            keys,
+            file,
+            class,
+            unsaid,
+        }
+    }
+
     fn read(&self, channels: Option<usize>) -> Result<Preprocessing, String> {
         self.refuse()?;
         let (mean, std) = self.normalisation(channels)?;
@@ -235,7 +233,7 @@ impl File<'_> {
         let (said, left): (Vec<&str>, Vec<&str>) =
             keys.iter().partition(|key| self.get(key).is_some());
         match (said.is_empty(), left.is_empty()) {
-            (true, _) => Source::Class(self.class.name.to_owned()),
+            (true, _) => self.unsaid.clone(),
             (_, true) => Source::File(format!("{}: {}", self.file, said.join(", "))),
             _ => Source::File(format!(
                 "{}: {}; class default of {}: {}",
@@ -293,8 +291,8 @@ impl File<'_> {
             Ok(Told::new(values, &self.source(&[key])))
         };
         Ok((
-            numbers("image_mean", &self.class.mean)?,
-            numbers("image_std", &self.class.std)?,
+            numbers("image_mean", &self.class.norm.0)?,
+            numbers("image_std", &self.class.norm.1)?,
         ))
     }
 
@@ -346,39 +344,30 @@ impl File<'_> {
         if crops {
             keys.push("crop_size");
         }
-        match size {
-            Extent::Shorter(side) if crops => {
-                let crop = self.crop_size()?;
-                if let Some(n) = crop.into_iter().find(|n| *n > side) {
-                    return Err(format!(
-                        "`crop_size` {n} exceeds `size` {side}, so that images would be padded, which is \
-                         not supported"
-                    ));
-                }
-                let pct = share(crop[0], side, crop[0] as f64 / side as f64);
-                Ok((crop, pct, "center", keys))
-            }
-            Extent::Shorter(side) => Ok(([side; 2], 1.0, "none", keys)),
-            Extent::Both(sides) if crops => {
-                let crop = self.crop_size()?;
-                let ([h, w], [ch, cw]) = (sides, crop);
-                if ch > h || cw > w {
-                    return Err(format!(
-                        "`crop_size` {ch} x {cw} exceeds `size` {h} x {w}, so that images would be padded, \
-                         which is not supported"
-                    ));
-                }
-                match (crop == sides, h == w && ch == cw) {
-                    (true, _) => Ok((crop, 1.0, "squash", keys)),
-                    (_, true) => Ok((crop, share(ch, h, ch as f64 / h as f64), "squash", keys)),
-                    _ => Err(format!(
-                        "`size` {h} x {w} is cropped to `crop_size` {ch} x {cw}, which is supported of \
-                         squares only"
-                    )),
-                }
-            }
-            Extent::Both(sides) => Ok((sides, 1.0, "squash", keys)),
+        let (sides, cropped, whole) = match size {
+            Extent::Shorter(side) => ([side; 2], "center", "none"),
+            Extent::Both(sides) => (sides, "squash", "squash"),
+        };
+        if !crops {
+            return Ok((sides, 1.0, whole, keys));
         }
+        let crop = self.crop_size()?;
+        let ([h, w], [ch, cw]) = (sides, crop);
+        if ch > h || cw > w {
+            return Err(format!(
+                "`crop_size` {ch} x {cw} exceeds `size` {h} x {w}, so that images would be padded, which \
+                 is not supported"
+            ));
+        }
+        if cropped == "squash" && crop == sides {
+            return Ok((crop, 1.0, cropped, keys));
+        }
+        if cropped == "squash" && (h != w || ch != cw) {
+            return Err(format!(
+                "`size` {h} x {w} is cropped to `crop_size` {ch} x {cw}, which is supported of squares only"
+            ));
+        }
+        Ok((crop, share(ch, h, ch as f64 / h as f64), cropped, keys))
     }
 
     fn crop_size(&self) -> Result<[usize; 2], String> {

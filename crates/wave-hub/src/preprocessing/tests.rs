@@ -96,24 +96,21 @@ fn a_file_that_says_nothing_is_an_assumption() {
 
 #[test]
 fn a_bare_size_means_what_its_class_means_by_it() {
-    let squash = ([28, 28], 1.0, "squash");
-    for (class, expected) in [
+    let (squash, cropped) = ((28, 1.0, "squash"), (24, 0.857142, "center"));
+    for (class, (side, pct, mode)) in [
         ("ViTImageProcessor", squash),
         ("ViTFeatureExtractor", squash),
         ("ViTImageProcessorFast", squash),
         ("BeitImageProcessor", squash),
-        ("DINOv3ViTImageProcessorFast", squash),
-        ("SiglipImageProcessor", ([28, 28], 1.0, "none")),
-        ("CLIPImageProcessor", ([24, 24], 0.857142, "center")),
-        ("CLIPFeatureExtractor", ([24, 24], 0.857142, "center")),
-        ("ChineseCLIPImageProcessor", ([24, 24], 0.857142, "center")),
-        ("BitImageProcessorFast", ([24, 24], 0.857142, "center")),
-        ("DeiTImageProcessor", ([24, 24], 0.857142, "squash")),
+        ("SiglipImageProcessor", (28, 1.0, "none")),
+        ("CLIPImageProcessor", cropped),
+        ("CLIPFeatureExtractor", cropped),
+        ("BitImageProcessorFast", cropped),
+        ("DeiTImageProcessor", (24, 0.857142, "squash")),
         // 256 / 224 of 28 is 32.
-        ("LevitImageProcessor", ([24, 24], 0.75, "center")),
-        ("ConvNextImageProcessor", ([28, 28], 0.875, "center")),
-        ("ConvNextFeatureExtractor", ([28, 28], 0.875, "center")),
-        ("MobileNetV2ImageProcessor", ([24, 24], 0.857142, "center")),
+        ("LevitImageProcessor", (24, 0.75, "center")),
+        ("ConvNextImageProcessor", (28, 0.875, "center")),
+        ("MobileNetV2ImageProcessor", cropped),
     ] {
         let key = match class.contains("Extractor") {
             true => "feature_extractor_type",
@@ -125,10 +122,10 @@ fn a_bare_size_means_what_its_class_means_by_it() {
             steps["crop_size"] = json!(24);
         }
         let found = processor(steps);
-        let (size, pct, mode) = geometry(&found);
-        assert_eq!((size, mode), (expected.0, expected.2), "{class}");
-        let resized = |pct: f64| (size[0] as f64 / pct).floor();
-        assert_eq!(resized(pct), resized(expected.1), "{class}");
+        let (size, read, read_mode) = geometry(&found);
+        assert_eq!((size, read_mode), ([side; 2], mode), "{class}");
+        let resized = |pct: f64| (side as f64 / pct).floor();
+        assert_eq!(resized(read), resized(pct), "{class}");
         assert_eq!(found.crop_offset.value, FLOOR, "{class}");
     }
     // A class that no file names is the one of the model's type; a file's rule comes before it.
@@ -147,68 +144,20 @@ fn a_bare_size_means_what_its_class_means_by_it() {
 
 #[test]
 fn what_a_file_leaves_out_or_nulls_is_the_default_of_its_class() {
-    for (class, interpolation, mean, geometry_of) in [
-        (
-            "ViTImageProcessor",
-            "bilinear",
-            0.5,
-            ([224; 2], 1.0, "squash"),
-        ),
-        (
-            "DeiTImageProcessor",
-            "bicubic",
-            0.5,
-            ([224; 2], 0.875, "squash"),
-        ),
-        (
-            "BeitImageProcessor",
-            "bicubic",
-            0.5,
-            ([224; 2], 1.0, "squash"),
-        ),
-        (
-            "SiglipImageProcessor",
-            "bicubic",
-            0.5,
-            ([224; 2], 1.0, "squash"),
-        ),
-        (
-            "CLIPImageProcessor",
-            "bicubic",
-            0.48145466,
-            ([224; 2], 1.0, "center"),
-        ),
-        (
-            "BitImageProcessor",
-            "bicubic",
-            0.48145466,
-            ([224; 2], 1.0, "center"),
-        ),
-        (
-            "LevitImageProcessor",
-            "bicubic",
-            0.485,
-            ([224; 2], 0.875, "center"),
-        ),
-        (
-            "ConvNextImageProcessor",
-            "bicubic",
-            0.5,
-            ([384; 2], 1.0, "squash"),
-        ),
-        (
-            "DINOv3ViTImageProcessor",
-            "bilinear",
-            0.485,
-            ([224; 2], 1.0, "squash"),
-        ),
-        (
-            "MobileNetV1ImageProcessor",
-            "bilinear",
-            0.5,
-            ([224; 2], 0.875, "center"),
-        ),
+    let (squash, center) = ((224, 1.0, "squash"), (224, 1.0, "center"));
+    for (class, interpolation, mean, (side, pct, mode)) in [
+        ("ViT", "bilinear", 0.5, squash),
+        ("DeiT", "bicubic", 0.5, (224, 0.875, "squash")),
+        ("Beit", "bicubic", 0.5, squash),
+        ("Siglip", "bicubic", 0.5, squash),
+        ("CLIP", "bicubic", 0.48145466, center),
+        ("Bit", "bicubic", 0.48145466, center),
+        ("Levit", "bicubic", 0.485, (224, 0.875, "center")),
+        ("ConvNext", "bicubic", 0.5, (384, 1.0, "squash")),
+        ("DINOv3ViT", "bilinear", 0.485, squash),
+        ("MobileNetV1", "bilinear", 0.5, (224, 0.875, "center")),
     ] {
+        let class = format!("{class}ImageProcessor");
         for mut steps in [
             json!({}),
             json!({"size": null, "resample": null, "do_center_crop": null}),
@@ -217,8 +166,8 @@ fn what_a_file_leaves_out_or_nulls_is_the_default_of_its_class() {
             let found = processor(steps);
             assert_eq!(found.interpolation.value, interpolation, "{class}");
             assert_eq!(found.mean.value[0], mean, "{class}");
-            assert_eq!(geometry(&found), geometry_of, "{class}");
-            let source = Source::Class(class.to_owned());
+            assert_eq!(geometry(&found), ([side; 2], pct, mode), "{class}");
+            let source = Source::Class(class.clone());
             assert_eq!(found.interpolation.source, source);
             assert_eq!(found.size.source, source);
         }
@@ -282,73 +231,58 @@ fn the_processor_of_transformers_5_comes_before_the_older_file() {
 
 #[test]
 fn what_no_transform_can_do_is_refused_by_field() {
-    for (steps, expected) in [
-        (json!([]), "describes no steps"),
-        (json!({"size": {"longest_edge": 3}}), "`size` is"),
-        (
-            json!({"size": {"shortest_edge": 28, "longest_edge": 30}}),
-            "longest_edge",
-        ),
-        (json!({"size": {"height": 0, "width": 3}}), "`size` is"),
-        (json!({"size": -1}), "`size` is -1"),
-        (json!({"size": 28, "resample": 9}), "`resample` is 9"),
-        (json!({"size": 28, "do_rescale": false}), "do_rescale"),
-        (json!({"size": 28, "rescale_factor": 1.0}), "rescale_factor"),
-        (json!({"size": 28, "rescale_factor": "x"}), "rescale_factor"),
-        (json!({"size": 28, "do_pad": true}), "`do_pad` is true"),
-        (
-            json!({"size": 28, "do_flip_channel_order": true}),
-            "do_flip_channel_order",
-        ),
-        (
-            json!({"size": 28, "rescale_offset": true}),
-            "rescale_offset",
-        ),
-        (
-            json!({"size": 28, "image_processor_type": "DonutImageProcessor"}),
-            "`image_processor_type` is DonutImageProcessor",
-        ),
-        (
-            json!({"size": 28, "image_std": [0.0, 1.0, 1.0]}),
-            "`image_std`",
-        ),
-        (json!({"size": 28, "image_mean": [7, 0, 0]}), "`image_mean`"),
-        (json!({"size": 28, "image_mean": "grey"}), "`image_mean`"),
-        (
-            json!({"size": 28, "image_mean": [0.5]}),
-            "`image_std` has 3",
-        ),
-        (
-            json!({"size": 28, "crop_pct": 2, "image_processor_type": "ConvNextImageProcessor"}),
-            "`crop_pct`",
-        ),
-        (
-            json!({"size": {"height": 28, "width": 28}, "image_processor_type": "ConvNextImageProcessor"}),
-            "`shortest_edge`",
-        ),
-        (
-            json!({"size": {"shortest_edge": 28}, "do_center_crop": true}),
-            "`crop_size` is missing",
-        ),
-        (
-            json!({"size": {"shortest_edge": 28}, "do_center_crop": true, "crop_size": 32}),
-            "exceeds",
-        ),
-        (
-            json!({"size": 28, "do_center_crop": true, "crop_size": 32}),
-            "exceeds",
-        ),
-        (
-            json!({"size": [28, 30], "do_center_crop": true, "crop_size": 24}),
-            "squares only",
-        ),
-        (
-            json!({"size": 28, "image_mean": [0.5], "image_std": [0.5]}),
-            "1 values for the 3 channels",
-        ),
-    ] {
+    let refused = |steps: Value, expected: &str| {
         let error = read(json!({"num_channels": 3, "model_type": "vit"}), steps).unwrap_err();
         check_request(error, &[PREPROCESSOR_FILE, expected]);
+    };
+    refused(json!([]), "describes no steps");
+    for (key, value, expected) in [
+        ("size", json!({"longest_edge": 3}), "`size` is"),
+        (
+            "size",
+            json!({"shortest_edge": 28, "longest_edge": 30}),
+            "longest_edge",
+        ),
+        ("size", json!({"height": 0, "width": 3}), "`size` is"),
+        ("size", json!(-1), "`size` is -1"),
+        ("resample", json!(9), "`resample` is 9"),
+        ("do_rescale", json!(false), "do_rescale"),
+        ("rescale_factor", json!(1.0), "rescale_factor"),
+        ("rescale_factor", json!("x"), "rescale_factor"),
+        ("do_pad", json!(true), "`do_pad` is true"),
+        ("rescale_offset", json!(true), "rescale_offset"),
+        (
+            "image_processor_type",
+            json!("Donut"),
+            "`image_processor_type` is Donut",
+        ),
+        ("image_std", json!([0.0, 1.0, 1.0]), "`image_std`"),
+        ("image_mean", json!([7, 0, 0]), "`image_mean`"),
+        ("image_mean", json!("grey"), "`image_mean`"),
+        ("image_mean", json!([0.5]), "`image_std` has 3"),
+    ] {
+        let mut steps = json!({"size": 28});
+        steps[key] = value;
+        refused(steps, expected);
+    }
+    let grey = json!({"size": 28, "image_mean": [0.5], "image_std": [0.5]});
+    refused(grey, "1 values for the 3 channels");
+    for (size, crop_size, expected) in [
+        (json!({"shortest_edge": 28}), None, "`crop_size` is missing"),
+        (json!({"shortest_edge": 28}), Some(32), "exceeds"),
+        (json!(28), Some(32), "exceeds"),
+        (json!([28, 30]), Some(24), "squares only"),
+    ] {
+        let steps = json!({"size": size, "do_center_crop": true, "crop_size": crop_size});
+        refused(steps, expected);
+    }
+    for (size, expected) in [
+        (json!(28), "`crop_pct`"),
+        (json!({"height": 28, "width": 28}), "`shortest_edge`"),
+    ] {
+        let class = "ConvNextImageProcessor";
+        let steps = json!({"size": size, "crop_pct": 2, "image_processor_type": class});
+        refused(steps, expected);
     }
     let error = read(json!({"model_type": "unheard_of"}), json!({"size": 28})).unwrap_err();
     check_request(error, &["image_processor_type", "unheard_of"]);

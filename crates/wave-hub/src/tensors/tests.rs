@@ -7,10 +7,6 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::{check_equal, check_request, counting, names, weights};
 
-fn no_metadata() -> BTreeMap<String, String> {
-    BTreeMap::new()
-}
-
 fn pt() -> BTreeMap<String, String> {
     BTreeMap::from([("format".to_owned(), "pt".to_owned())])
 }
@@ -57,28 +53,6 @@ fn sample_bytes() -> Vec<u8> {
 }
 
 #[test]
-fn weights_and_metadata_read_back() {
-    let root = tempfile::tempdir().unwrap();
-    let path = root.path().join("deep/x.safetensors");
-    let mut metadata = pt();
-    metadata.insert("quote \" and é".to_owned(), "line\nbreak".to_owned());
-    write_tensors(&path, &sample(), &metadata).unwrap();
-    let (read, read_metadata) = read_tensors(&path).unwrap();
-    check_equal(&read, &sample());
-    assert_eq!(read_metadata, metadata);
-    assert_eq!(names(&root.path().join("deep")), ["x.safetensors"]);
-}
-
-#[test]
-fn no_weights_at_all_read_back() {
-    let root = tempfile::tempdir().unwrap();
-    let path = root.path().join("x.safetensors");
-    write_tensors(&path, &Weights::new(), &no_metadata()).unwrap();
-    let (read, metadata) = read_tensors(&path).unwrap();
-    assert!(read.is_empty() && metadata.is_empty());
-}
-
-#[test]
 fn the_bytes_are_exactly_the_format() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("x.safetensors");
@@ -87,10 +61,9 @@ fn the_bytes_are_exactly_the_format() {
         "n.num_batches_tracked".to_owned(),
         Tensor::new(5i64, &Device::Cpu).unwrap(),
     );
-    let metadata = BTreeMap::from([("z", "1"), ("format", "pt"), ("a", "2")])
-        .into_iter()
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .collect();
+    let metadata = [("z", "1"), ("format", "pt"), ("a", "2")];
+    let metadata = metadata.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let metadata = BTreeMap::from(metadata);
     write_tensors(&path, &two, &metadata).unwrap();
     let json = concat!(
         r#"{"__metadata__":{"a":"2","format":"pt","z":"1"},"#,
@@ -132,17 +105,7 @@ fn f32_is_kept_bit_for_bit() {
     let header = r#"{"x":{"dtype":"F32","shape":[5],"data_offsets":[0,20]}}"#;
     let (read, _) = read_written(&file(header, &data)).unwrap();
     let values = read["x"].to_vec1::<f32>().unwrap();
-    assert_eq!(values.map_bits(), bits);
-}
-
-trait MapBits {
-    fn map_bits(&self) -> Vec<u32>;
-}
-
-impl MapBits for Vec<f32> {
-    fn map_bits(&self) -> Vec<u32> {
-        self.iter().map(|value| value.to_bits()).collect()
-    }
+    assert!(values.iter().map(|value| value.to_bits()).eq(bits));
 }
 
 #[test]
@@ -253,15 +216,8 @@ fn contradictory_entries_are_refused_by_name() {
         ("[0,4294967296,4294967296,4]", "[0,0]", "impossible shape"),
         ("[-1]", "[0,8]", "broken header entry"),
         ("[2]", "[0]", "broken header entry"),
-        ("[1]", "[0,4]", "belong to no tensor"),
     ] {
-        let parts = if expected.starts_with("belong") {
-            vec![]
-        } else {
-            vec!["`w`"]
-        };
-        let parts = [&parts[..], &[expected]].concat();
-        check_refused(&file(&entry(shape, offsets), &data), &parts);
+        check_refused(&file(&entry(shape, offsets), &data), &["`w`", expected]);
     }
 }
 
@@ -318,64 +274,16 @@ fn what_could_not_be_read_back_is_not_written() {
     }
 }
 
-#[test]
-fn a_write_below_a_regular_file_fails_by_name() {
-    let root = tempfile::tempdir().unwrap();
-    fs::write(root.path().join("file"), "").unwrap();
-    let path = root.path().join("file/x.safetensors");
-    let error = write_tensors(&path, &sample(), &pt()).unwrap_err();
-    assert!(!error.is_request());
-    assert!(error.to_string().contains("file"), "{error}");
-    assert_eq!(names(root.path()), ["file"]);
-}
-
-#[test]
-fn a_missing_file_and_a_directory_are_wrong_requests() {
-    let root = tempfile::tempdir().unwrap();
-    let gone = root.path().join("gone.safetensors");
-    check_request(
-        read_tensors(&gone).unwrap_err(),
-        &["gone.safetensors", "no such file"],
-    );
-    check_request(read_tensors(root.path()).unwrap_err(), &["is a directory"]);
-}
-
-/// One change of a valid file.
-#[derive(Debug, Clone)]
-enum Mutation {
-    Set(usize, u8),
-    Cut(usize),
-    Insert(usize, u8),
-    Remove(usize),
-}
-
-fn mutation() -> impl Strategy<Value = Mutation> {
-    prop_oneof![
-        4 => (any::<usize>(), any::<u8>()).prop_map(|(at, byte)| Mutation::Set(at, byte)),
-        // Digits and brackets keep the header JSON more often than other bytes do.
-        4 => (any::<usize>(), prop::sample::select(b"0123456789[]{},:\"".to_vec()))
-            .prop_map(|(at, byte)| Mutation::Set(at, byte)),
-        1 => any::<usize>().prop_map(Mutation::Cut),
-        1 => (any::<usize>(), any::<u8>()).prop_map(|(at, byte)| Mutation::Insert(at, byte)),
-        1 => any::<usize>().prop_map(Mutation::Remove),
-    ]
-}
-
-fn mutate(bytes: &mut Vec<u8>, mutation: Mutation) {
-    let n = bytes.len().max(1);
-    match mutation {
-        Mutation::Set(at, byte) => {
-            if let Some(place) = bytes.get_mut(at % n) {
-                *place = byte;
-            }
-        }
-        Mutation::Cut(at) => bytes.truncate(at % n),
-        Mutation::Insert(at, byte) => bytes.insert((at % n).min(bytes.len()), byte),
-        Mutation::Remove(at) => {
-            if !bytes.is_empty() {
-                bytes.remove(at % n);
-            }
-        }
+/// Cuts, inserts, removes or changes a byte, often into one that keeps a header JSON.
+fn mutate(bytes: &mut Vec<u8>, (kind, at, byte): (usize, usize, u8)) {
+    let at = at % bytes.len().max(1);
+    match kind {
+        0 => bytes.truncate(at),
+        1 => bytes.insert(at, byte),
+        _ if bytes.is_empty() => {}
+        2 => drop(bytes.remove(at)),
+        3..6 => bytes[at] = byte,
+        _ => bytes[at] = b"0123456789[]{},:\""[usize::from(byte) % 17],
     }
 }
 
@@ -404,17 +312,7 @@ proptest! {
     }
 
     #[test]
-    fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = read_written(&bytes);
-    }
-
-    #[test]
-    fn a_random_header_never_panics(header in "[{}\\[\\]\":,a-d0-9]{0,60}", data in prop::collection::vec(any::<u8>(), 0..20)) {
-        let _ = read_written(&file(&header, &data));
-    }
-
-    #[test]
-    fn mutations_of_a_valid_file_never_panic(mutations in prop::collection::vec(mutation(), 1..6)) {
+    fn mutations_of_a_valid_file_never_panic(mutations in prop::collection::vec((0usize..10, any::<usize>(), any::<u8>()), 1..6)) {
         let mut bytes = sample_bytes();
         for mutation in mutations {
             mutate(&mut bytes, mutation);

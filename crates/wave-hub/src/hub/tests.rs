@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::pull::git_hash;
 use super::{HubSettings, OnProgress, Token};
 use crate::testing::weights;
-use crate::{ModelConfig, PretrainedCfg, sha256_hex, write_model};
+use crate::{FloatType, sha256_hex, write_model};
 
 pub(crate) const TOKEN: &str = "hf_a_secret_that_nobody_may_see";
 pub(crate) const XET_TOKEN: &str = "a_token_for_xet_alone";
@@ -51,21 +51,14 @@ pub(crate) fn with_a_home_of_its_own(root: &Path, name: &str) -> bool {
 /// A small but sound model directory below `root`.
 pub(crate) fn model_dir(root: &Path) -> PathBuf {
     let dir = root.join("model");
-    let config = ModelConfig {
-        architecture: "vit_tiny_patch16_224".to_owned(),
-        num_classes: 10,
-        num_features: 4,
-        global_pool: "token".to_owned(),
-        model_args: Map::new(),
-        pretrained_cfg: PretrainedCfg::default(),
-        label_names: None,
-        crop_offset: None,
-        layer_norm_eps: None,
-        wave: None,
-    };
+    let config = json!({
+        "architecture": "vit_tiny_patch16_224", "num_classes": 10, "num_features": 4,
+        "global_pool": "token",
+    });
+    let config = serde_json::from_value(config).unwrap();
     let weights = weights(&[("head.weight", &[10, 100]), ("head.bias", &[10])]);
     let card = "---\nlicense: mit\n---\n\n# A model\n";
-    write_model(&dir, &config, &weights, &[], card).unwrap();
+    write_model(&dir, &config, &weights, None, card, FloatType::F32, None).unwrap();
     dir
 }
 
@@ -77,6 +70,13 @@ pub(crate) struct Seen {
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: Vec<u8>,
     pub(crate) host: Host,
+}
+
+impl Seen {
+    fn is(&self, at: &str) -> bool {
+        let line = format!("{} {}", self.method, self.path);
+        at.split(' ').all(|word| line.contains(word))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +111,7 @@ pub(crate) struct State {
     pub(crate) branches: Vec<String>,
     /// What the list of models shows, whatever is asked for.
     pub(crate) listed: Vec<Value>,
-    /// For the next request whose method and path contain the text.
+    /// For the next request whose method and path contain the words.
     pub(crate) faults: Vec<(&'static str, Fault)>,
     pub(crate) seen: Vec<Seen>,
     /// True if checksums are in upper case.
@@ -179,11 +179,10 @@ impl FakeHub {
         self.state().faults.push((at, fault));
     }
 
-    /// Requests with this in their method and path.
+    /// Requests with these words in their method and path.
     pub(crate) fn count(&self, at: &str) -> usize {
         let seen = &self.state().seen;
-        let matches = |seen: &&Seen| format!("{} {}", seen.method, seen.path).contains(at);
-        seen.iter().filter(matches).count()
+        seen.iter().filter(|seen| seen.is(at)).count()
     }
 
     pub(crate) fn settings(&self, cache: &Path) -> HubSettings {
@@ -202,31 +201,29 @@ fn serve(stream: TcpStream, state: &Mutex<State>, urls: &Urls, host: Host) {
     let Some(seen) = read(&stream, host) else {
         return;
     };
-    let line = format!("{} {}", seen.method, seen.path);
     let mut state = state.lock().unwrap();
     state.seen.push(seen.clone());
-    let at = state.faults.iter().position(|(at, _)| line.contains(at));
+    let at = state.faults.iter().position(|(at, _)| seen.is(at));
     let fault = at.map(|at| state.faults.remove(at).1);
-    let (reply, keep) = match fault {
-        Some(Fault::Status(status, headers, said)) => {
-            let headers = headers.iter().map(|(k, v)| (k.to_string(), v.to_string()));
-            let reply = Reply {
-                status,
-                headers: headers.collect(),
-                body: json!({ "error": said }).to_string().into_bytes(),
-            };
-            (reply, None)
-        }
-        Some(Fault::Cut(n)) => (answer(&mut state, &seen, urls), Some(n)),
-        Some(Fault::Flip) => {
-            let mut reply = answer(&mut state, &seen, urls);
-            reply.body[0] ^= 1;
-            (reply, None)
-        }
-        None => (answer(&mut state, &seen, urls), None),
+    let mut reply = match &fault {
+        Some(Fault::Status(status, headers, said)) => Reply {
+            status: *status,
+            headers: headers.iter().map(|(k, v)| header(k, v)).collect(),
+            body: json!({ "error": said }).to_string().into_bytes(),
+        },
+        _ => answer(&mut state, &seen, urls),
     };
     drop(state);
-    write(stream, &reply, keep, seen.method == "HEAD");
+    let mut kept = reply.body.len();
+    match fault {
+        Some(Fault::Cut(n)) => kept = n,
+        Some(Fault::Flip) => reply.body[0] ^= 1,
+        _ => {}
+    }
+    if seen.method == "HEAD" {
+        kept = 0;
+    }
+    write(stream, &reply, kept);
 }
 
 fn read(stream: &TcpStream, host: Host) -> Option<Seen> {
@@ -259,34 +256,25 @@ fn read(stream: &TcpStream, host: Host) -> Option<Seen> {
     })
 }
 
-fn write(mut stream: TcpStream, reply: &Reply, keep: Option<usize>, head: bool) {
+/// Sends a reply, of whose body no more than `kept` bytes.
+fn write(mut stream: TcpStream, reply: &Reply, kept: usize) {
     let mut text = format!("HTTP/1.1 {} X\r\nconnection: close\r\n", reply.status);
     for (name, value) in &reply.headers {
         text += &format!("{name}: {value}\r\n");
     }
-    if !reply
-        .headers
-        .iter()
-        .any(|(name, _)| name == "content-length")
-    {
+    let mut names = reply.headers.iter().map(|(name, _)| name);
+    if !names.any(|name| name == "content-length") {
         text += &format!("content-length: {}\r\n", reply.body.len());
     }
-    let body = match keep {
-        _ if head => &[],
-        Some(n) => &reply.body[..n.min(reply.body.len())],
-        None => &reply.body[..],
-    };
-    let _ = stream.write_all(text.as_bytes());
-    let _ = stream.write_all(b"\r\n");
-    let _ = stream.write_all(body);
+    let body = &reply.body[..kept.min(reply.body.len())];
+    let _ = stream.write_all(&[text.as_bytes(), b"\r\n", body].concat());
     let _ = stream.flush();
 }
 
 fn ok(body: Value) -> Reply {
     Reply {
-        status: 200,
-        headers: Vec::new(),
         body: body.to_string().into_bytes(),
+        ..status(200)
     }
 }
 
@@ -421,9 +409,8 @@ fn answer_files(state: &mut State, seen: &Seen, path: &str, storage: &str) -> Re
             headers.push(header("x-xet-hash", "5".repeat(64)));
         }
         return Reply {
-            status: 302,
             headers,
-            body: Vec::new(),
+            ..status(302)
         };
     }
     Reply {
@@ -443,10 +430,10 @@ fn answer_storage(state: &mut State, seen: &Seen, path: &str) -> Reply {
         !seen.headers.contains_key("authorization"),
         "a token for the storage"
     );
+    let name = path.strip_prefix("/get/").unwrap();
     Reply {
-        status: 200,
-        headers: Vec::new(),
-        body: state.files[path.strip_prefix("/get/").unwrap()].clone(),
+        body: state.files[name].clone(),
+        ..status(200)
     }
 }
 

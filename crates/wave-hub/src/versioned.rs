@@ -1,0 +1,134 @@
+//! Reading and writing the directories whose format is wave's own: templates and deltas.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::atomic::Staged;
+use crate::directory::{CONFIG_FILE, Content, Kind, promised_file, read_config};
+use crate::tensors::read_weights;
+use crate::{FloatType, HubError, Weights};
+
+/// The version of templates and deltas that is read and written here.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// The `config.json` of such a directory.
+pub(crate) trait Versioned: Serialize + DeserializeOwned {
+    const KIND: Kind;
+    /// The file of its weights.
+    const FILE: &'static str;
+    /// Its content, in errors.
+    const NOUN: &'static str;
+    /// The stage that writes it.
+    const VERB: &'static str;
+
+    fn version(&self) -> u32;
+
+    /// Refuses a configuration that cannot be.
+    fn check(&self) -> Result<(), String>;
+
+    /// Refuses tensors that contradict the configuration, and any that it does not speak of.
+    fn check_weights(&self, weights: &Weights) -> Result<(), String>;
+}
+
+pub(crate) fn read<C: Versioned>(dir: &Path) -> Result<(C, Weights), HubError> {
+    let (kind, config) = read_config(dir)?;
+    if kind != C::KIND {
+        return Err(HubError::malformed(
+            dir,
+            format!("is {kind}, expected {}", C::KIND),
+            format!("name the directory that `wave {}` wrote", C::VERB),
+        ));
+    }
+    let path = dir.join(CONFIG_FILE);
+    check_version(&path, config.get("format_version"))?;
+    let config: C = serde_json::from_value(config).map_err(|cause| {
+        HubError::malformed(
+            &path,
+            format!("is not the configuration of {}: {cause}", C::NOUN),
+            format!("correct the file or {} again", C::VERB),
+        )
+    })?;
+    config
+        .check()
+        .map_err(|found| HubError::malformed(&path, found, "correct the file"))?;
+    let remedy = format!("copy it there, or {} again", C::VERB);
+    let path = promised_file(dir, C::FILE, &remedy)?;
+    let weights = read_weights(&path)?;
+    config.check_weights(&weights).map_err(|found| {
+        let remedy = format!("it does not belong to the {CONFIG_FILE} beside it: copy both again");
+        HubError::malformed(&path, found, remedy)
+    })?;
+    Ok((config, weights))
+}
+
+/// Writes the directory, with `more` files.
+pub(crate) fn write<C: Versioned>(
+    dir: &Path,
+    config: &C,
+    weights: &Weights,
+    float: FloatType,
+    card: &str,
+    more: Vec<Staged>,
+) -> Result<(), HubError> {
+    let refuse = |file: &str, found, remedy: String| {
+        Err(HubError::unwritable(&dir.join(file), found, remedy))
+    };
+    if config.version() != FORMAT_VERSION {
+        let found = format!("`format_version` is {}", config.version());
+        return refuse(
+            CONFIG_FILE,
+            found,
+            format!("write version {FORMAT_VERSION}"),
+        );
+    }
+    if let Err(found) = config.check() {
+        return refuse(CONFIG_FILE, found, "correct it".to_owned());
+    }
+    if let Err(found) = config.check_weights(weights) {
+        return refuse(C::FILE, found, "correct it".to_owned());
+    }
+    let content = Content {
+        file: C::FILE,
+        weights,
+        float,
+        scalers: None,
+        card,
+    };
+    content.commit(dir, more, config)
+}
+
+/// Asked before anything else of the file is believed: other versions may look otherwise.
+fn check_version(path: &Path, version: Option<&Value>) -> Result<(), HubError> {
+    let found = match version {
+        Some(version) if version.as_u64() == Some(u64::from(FORMAT_VERSION)) => return Ok(()),
+        Some(version) => format!("`format_version` is {version}, expected {FORMAT_VERSION}"),
+        None => format!("`format_version` is missing, expected {FORMAT_VERSION}"),
+    };
+    let newer = version.and_then(Value::as_u64) > Some(u64::from(FORMAT_VERSION));
+    let remedy = if newer {
+        "use the version of wave that wrote it, or a newer one"
+    } else {
+        "make it again"
+    };
+    Err(HubError::malformed(path, found, remedy))
+}
+
+/// Refuses weights that are not those expected, each of them: what is looked up by name alone may be passed over.
+pub(crate) fn check_names(expected: &BTreeSet<String>, weights: &Weights) -> Result<(), String> {
+    // A tensor by another name is told by that: both names differ from what is expected.
+    if let Some(name) = weights.keys().find(|name| !expected.contains(*name)) {
+        return Err(format!(
+            "holds tensor `{name}`, of which {CONFIG_FILE} says nothing"
+        ));
+    }
+    match expected.iter().find(|name| !weights.contains_key(*name)) {
+        Some(name) => Err(format!(
+            "tensor `{name}` is missing, but {CONFIG_FILE} speaks of it"
+        )),
+        None => Ok(()),
+    }
+}
