@@ -77,16 +77,30 @@ impl Recipe {
         let stem = path
             .file_stem()
             .map_or("recipe".into(), |s| s.to_string_lossy().into_owned());
-        let mut recipe = Recipe {
+        Recipe {
             name: stem,
             path: Some(path.into()),
             table,
-        };
-        recipe.apply(overrides)?;
-        if let Some(name) = recipe.table.get("name").and_then(Value::as_str) {
-            recipe.name = name.to_string();
         }
-        Ok(recipe)
+        .named(overrides)
+    }
+
+    /// A recipe without a file, as [`Recipe::read`] finds it in one.
+    pub fn of_table(table: Table) -> Result<Recipe> {
+        Recipe {
+            name: "recipe".into(),
+            path: None,
+            table,
+        }
+        .named(&[])
+    }
+
+    fn named(mut self, overrides: &[String]) -> Result<Recipe> {
+        self.apply(overrides)?;
+        if let Some(name) = self.table.get("name").and_then(Value::as_str) {
+            self.name = name.to_string();
+        }
+        Ok(self)
     }
 
     /// A recipe without a file, of overrides only.
