@@ -70,7 +70,7 @@ class Ancestor:
         if getattr(outputs, "ndim", None) != 2:
             found = getattr(outputs, "shape", type(outputs).__name__)
             raise ValueError(f"the ancestor gives {found}, expected a tensor of (images, outputs); wrap it in a module that does")
-        return outputs.float().cpu().numpy()
+        return np.asarray(outputs.float().cpu())
 
     def _digest(self) -> str:
         digest = hashlib.sha256()

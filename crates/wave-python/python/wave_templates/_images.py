@@ -31,7 +31,7 @@ def png(image: Any, place: str) -> bytes:
 def contents(images: Any) -> list[tuple[str, bytes | None]]:
     """Paths, and names with the contents of files, of one image or several."""
     one = isinstance(images, (str, os.PathLike)) or hasattr(images, "getexif") or getattr(images, "ndim", 4) < 4
-    found = []
+    found: list[tuple[str, bytes | None]] = []
     for i, image in enumerate([images] if one else images):
         if isinstance(image, (str, os.PathLike)):
             found.append((os.fspath(image), None))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,7 @@ class Model(Mapping[str, np.ndarray]):
     @property
     def config(self) -> dict[str, Any]:
         """timm's ``config.json``: architecture, sizes, preprocessing, names of the classes."""
-        return json.loads(self._native.config())
+        return result(self._native.config())
 
     @property
     def parameters(self) -> int:
@@ -77,7 +77,7 @@ class Model(Mapping[str, np.ndarray]):
         model = timm.create_model(
             config["architecture"],
             num_classes=config["num_classes"],
-            pretrained_cfg=config["pretrained_cfg"],
+            pretrained_cfg={**config["pretrained_cfg"], "label_names": config["label_names"]},
             **{**config["model_args"], **arguments},
         )
         model.load_state_dict(self.to_torch())
@@ -88,7 +88,7 @@ class Model(Mapping[str, np.ndarray]):
 
         ``format`` is ``"timm"``, ``"transformers"`` or ``"onnx"``, ``dtype`` ``"f32"``, ``"f16"`` or ``"bf16"``.
         """
-        self._current().write(path(out), to_json({"format": format, "dtype": dtype}), run(progress=False))
+        self._current().write(os.fspath(out), to_json({"format": format, "dtype": dtype}), run(progress=False))
 
     predict = _stages.predict
     evaluate = _stages.evaluate
@@ -186,4 +186,4 @@ def init(
 
 def read(of: PathLike, *, progress: bool = True) -> Model:
     """The model in a directory, in a safetensors file, or ``hf:OWNER/NAME``."""
-    return Model(_native.read(path(of), None, "{}", run(progress=progress)))
+    return Model(_native.read(os.fspath(of), None, "{}", run(progress=progress)))

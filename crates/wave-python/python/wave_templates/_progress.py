@@ -16,7 +16,7 @@ class Progress:
 
     def __init__(self) -> None:
         self._notebook = _in_notebook()
-        self._tqdm = _tqdm() if self._notebook or _is_terminal(sys.stderr) else None
+        self._tqdm: Any = _tqdm() if self._notebook or _is_terminal(sys.stderr) else None
         self._bars: dict[int, Any] = {}
         self._last: dict[int, float] = {}
 
@@ -54,7 +54,7 @@ class Progress:
 
 
 def _in_notebook() -> bool:
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", str)()
     return "IPKernelApp" in getattr(shell, "config", {})
 
 
@@ -66,7 +66,7 @@ def _tqdm() -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            from tqdm.auto import tqdm
+            from tqdm.auto import tqdm  # type: ignore[import-untyped,unused-ignore]
     except ImportError:
         return None
     return tqdm

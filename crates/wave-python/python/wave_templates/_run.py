@@ -55,6 +55,7 @@ def written(recipe: PathLike | Mapping[str, Any] | None) -> Written | None:
 
 
 def path(of: PathLike | None) -> str | None:
+    """A path that may be left out."""
     return None if of is None else os.fspath(of)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, List
 
@@ -117,7 +117,7 @@ def adapt(
         steps=steps, batch=batch, lr=lr, seed=seed,
     )
     where = run(device, threads, progress, resume, overwrite)
-    name = getattr(templates, "source", templates)
+    name = os.fspath(getattr(templates, "source", templates))
     return result(_native.adapt(name, written(recipe), path(out), to_json(given), where))
 
 
@@ -218,11 +218,12 @@ def predict(
         probable class, ``top`` (the same of the first five), and ``logits`` (n,).
     """
     where = run(device, threads, progress)
-    if hasattr(model, "_current"):
-        native = model._current()
+    if isinstance(model, (str, os.PathLike)):
+        native = _native.read(os.fspath(model), heads, to_json({"labels": labels, "prompt": prompt}), where)
     else:
-        native = _native.read(path(model), heads, to_json({"labels": labels, "prompt": prompt}), where)
-    return json.loads(native.predict(contents(images), where))["predictions"]
+        native = model._current()
+    predictions: list[dict[str, Any]] = result(native.predict(contents(images), where))["predictions"]
+    return predictions
 
 
 def convert(
@@ -278,11 +279,13 @@ def pull(name: str, out: PathLike | None = None, *, progress: bool = True) -> Re
     return result(_native.pull(name, path(out), run(progress=progress)))
 
 
-def inspect(of: PathLike, *, progress: bool = True) -> dict[str, Any]:
+def inspect(of: PathLike, *, progress: bool = True) -> Result:
     """What a template directory, a model directory or a safetensors file holds."""
-    return json.loads(_native.inspect(path(of), run(progress=progress)))
+    return result(_native.inspect(os.fspath(of), run(progress=progress)))
 
 
 def templates(*dirs: PathLike) -> list[dict[str, Any]]:
     """The templates at hand: shipped, here, downloaded, and those in ``dirs``, with sizes and accuracies."""
-    return json.loads(_native.templates([path(d) for d in dirs], run(progress=False)))["templates"]
+    found = result(_native.templates([os.fspath(d) for d in dirs], run(progress=False)))
+    rows: list[dict[str, Any]] = found["templates"]
+    return rows

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
 from . import _model, _native, _stages
 from ._run import PathLike, path, run
 
+if TYPE_CHECKING:
+    from typing_extensions import Concatenate, ParamSpec
 
-class WeightTemplates:
+    _P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _method(function: Callable[Concatenate[Any, _P], _T]) -> Callable[Concatenate[Any, _P], _T]:
+    """A function whose first argument may be left out, as a method, for which type checkers want one."""
+    return function
+
+
+class WeightTemplates(os.PathLike[str]):
     """A set of weight templates, which makes models of any depth and width.
 
     >>> templates = wave.WeightTemplates.from_pretrained("cifar-10")
@@ -32,9 +43,9 @@ class WeightTemplates:
     def from_pretrained(cls, name: PathLike | None = None, *, progress: bool = True) -> WeightTemplates:
         """The set of a name: a template directory, a shipped set (the first by default), or ``hf:OWNER/NAME``, which
         is downloaded to the cache that Python's hub client shares."""
-        directory = os.fspath(_native.resolve(path(name), run(progress=progress)))
-        hub = name is not None and os.fspath(name).startswith(("hf:", "hf-hub:"))
-        return cls(os.fspath(name) if hub else directory, directory)
+        given = path(name)
+        directory = os.fspath(_native.resolve(given, run(progress=progress)))
+        return cls(given if given and given.startswith(("hf:", "hf-hub:")) else directory, directory)
 
     def __fspath__(self) -> str:
         return self.path
@@ -43,6 +54,6 @@ class WeightTemplates:
         c = self.config
         return f"<WeightTemplates {self.source}: {c['image_size']} x {c['image_size']} pixels, {c['classes']} classes>"
 
-    expand = _model.expand
+    expand = _method(_model.expand)
     adapt = _stages.adapt
     push_to_hub = _stages.publish

@@ -8,6 +8,7 @@ Each set that comes with wave has a name; :func:`register` gives one to any othe
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 
@@ -15,7 +16,7 @@ from timm.models import register_model
 
 from . import _native
 from ._model import expand
-from ._run import PathLike, path
+from ._run import PathLike
 
 __all__ = ["register"]
 
@@ -28,9 +29,10 @@ def register(templates: PathLike, name: str | None = None) -> str:
 
     ``templates`` are as of :func:`wave_templates.expand`; ``name`` is by default ``wave_`` and their last part. The
     weights are composed from the templates with ``pretrained=True`` and without; other ``num_classes`` than theirs
-    begin a new classifier.
+    begin a new classifier. ``width`` may be given in timm's word too, ``embed_dim``, which models that
+    ``timm.models.save_for_hf`` writes need.
     """
-    source = path(getattr(templates, "source", templates))
+    source = os.fspath(getattr(templates, "source", templates))
     if name is None:
         name = "wave_" + re.sub(r"\W+", "_", re.split(r"[/\\:]", source.rstrip("/\\").split("@")[0])[-1])
 
@@ -41,6 +43,7 @@ def register(templates: PathLike, name: str | None = None) -> str:
         *,
         depth: int | None = None,
         width: int | None = None,
+        embed_dim: int | None = None,
         num_classes: int | None = None,
         in_chans: int | None = None,
         delta: PathLike | None = None,
@@ -49,7 +52,7 @@ def register(templates: PathLike, name: str | None = None) -> str:
         if pretrained_cfg is not None:
             raise ValueError(f"{name} has the preprocessing of its templates; leave pretrained_cfg out")
         shape = {ours: arguments.pop(theirs) for theirs, ours in _SHAPE.items() if theirs in arguments}
-        model = expand(source, depth, width, delta=delta, progress=False, **shape)
+        model = expand(source, depth, embed_dim if width is None else width, delta=delta, progress=False, **shape)
         channels = model.config["model_args"]["in_chans"]
         if in_chans not in (None, channels):
             raise ValueError(f"in_chans={in_chans}: {name} takes images of {channels} channels")
