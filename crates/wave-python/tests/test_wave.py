@@ -194,7 +194,7 @@ def test_a_timm_model_teaches_the_same_here_and_there(tmp_path):
         (lambda: wave.init("timm", dept=2), "depth"),
         (lambda: wave.finetune("nowhere", "o", data="shapes"), "nowhere"),
         (lambda: wave.condense("nowhere.toml", "o"), "nowhere.toml"),
-        (lambda: wave.condense(ancestor="nowhere", data="shapes", minutes=1), "nowhere"),
+        (lambda: wave.condense(out="o", ancestor="nowhere", data="shapes", minutes=1), "nowhere"),
         (lambda: wave.WeightTemplates.from_pretrained("nowhere"), "nowhere"),
         (lambda: wave.expand(depth=2, width=64, threads=0), "--threads 0"),
         (lambda: wave.expand(depth=2, width=64, device="tpu"), "--device tpu"),
