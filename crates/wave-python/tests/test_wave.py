@@ -208,8 +208,9 @@ def test_wrong_requests_say_what_is_wrong(call, needle, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_ctrl_c_saves_and_stops(tmp_path):
-    wave.expand(depth=2, width=64).save(tmp_path / "m")
+def test_ctrl_c_saves_and_what_was_stopped_goes_on(tmp_path):
+    model = wave.expand(depth=2, width=64)
+    model.save(tmp_path / "m")
     program = (
         "import wave_templates as w\n"
         f"w.finetune({str(tmp_path / 'm')!r}, {str(tmp_path / 't')!r}, data='shapes', new_head=True,"
@@ -225,6 +226,12 @@ def test_ctrl_c_saves_and_stops(tmp_path):
     _, stderr = child.communicate(timeout=60)
     assert "KeyboardInterrupt" in stderr
     assert checkpoint.exists()
+    # From memory too: the same weights are the same model.
+    settings = dict(data="shapes", new_head=True, steps=100_000, checkpoint_steps=1)
+    with pytest.raises(ValueError, match="--resume"):
+        model.finetune(tmp_path / "t", **settings)
+    done = model.finetune(tmp_path / "t", resume=True, time_limit=0.001, **settings)
+    assert done.model["head.bias"].shape == (8,)
 
 
 @pytest.mark.parametrize("name", ["templates", "condense"])
